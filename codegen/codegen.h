@@ -1,0 +1,36 @@
+/* Code generation: kernel IR to objects, libraries, headers and packed weights. */
+#ifndef HCG_CODEGEN_H
+#define HCG_CODEGEN_H
+
+#include "ir/ir.h"
+#include "support/tensorfile.h"
+
+typedef struct hcg_options {
+    const char *triple;  /* NULL: this machine's x86-64 */
+    const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
+                            (targets.def), or an LLVM CPU name: one body */
+    const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
+    int threads;         /* for parallel emission; 0: as many as CPUs */
+} hcg_options;
+
+/* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,
+ * steps, operands, weight offsets, digest. See codegen/program.h. */
+typedef struct hcg_program hcg_program;
+hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o);
+
+bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path);
+bool hcg_emit_llvm(hcg_program *p, hd_diags *d,
+                   const char *path); /* textual LLVM IR, all levels in one file */
+bool hcg_emit_asm(hcg_program *p, hd_diags *d, const char *path);
+bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path);
+/* cc -shared: `cc` NULL means $CC, then cc. `runtime`: path of libhadalrt.a. */
+bool hcg_link(hcg_program *p, hd_diags *d, const char *object, const char *cc, const char *runtime,
+              const char *path);
+/* Checks names, shapes and dtypes (all faults listed at once), converts, lays out, writes. */
+bool hcg_pack(hcg_program *p, hd_diags *d, const hd_tensors *weights, const char *path);
+/* The check alone: every weight of the module is there with its shape and a float dtype, and every
+ * tensor of the file is used. `unused_ok`: names listed in module option "unused_weights" are
+ * accepted. */
+bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights);
+
+#endif

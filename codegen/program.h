@@ -1,0 +1,46 @@
+/* What is emitted, decided before any LLVM is touched: plain data, so that it can be tested and
+ * printed. Made by codegen/lower.c from kernel IR. */
+#ifndef HCG_PROGRAM_H
+#define HCG_PROGRAM_H
+
+#include "codegen/codegen.h"
+#include "runtime/hadal_rt.h"
+
+typedef enum hcg_kind { HCG_ROW, HCG_CONTRACT, HCG_SEQUENCE } hcg_kind;
+
+/* One emitted function. Kernels whose bodies are equal up to the identity of their outer operands
+ * (same ops, attributes, types, layouts) share one. */
+typedef struct hcg_kernel {
+    hcg_kind kind;
+    const char *name; /* symbol without prefix and level */
+    hir_id op;        /* the first kernel op with this body: what is emitted */
+    bool one;         /* the T = 1 body (row programs: both are the same function) */
+    HD_VEC(hir_ref)
+    operands;          /* outer refs of `op` in argument order: args[i] of hrt_kernel.
+                        * Inputs first (values read, weights, states), in order of first use in the body,
+                        * each once; then the kernel's results in order (results that are state are not
+                        * repeated:          cache_append's state operand is the argument). */
+    uint32_t n_inputs; /* how many of them are read; the rest are results */
+    uint32_t line;     /* of the op in the kernel IR text, 0: unknown */
+} hcg_kernel;
+
+struct hcg_program {
+    hd_arena *arena;
+    const hir_module *m;
+    hcg_options options;
+    HD_VEC(hcg_kernel) kernels;
+    HD_VEC(hrt_step) steps;
+    HD_VEC(hrt_operand) operands;
+    HD_VEC(uint64_t) weight_offsets; /* per module weight */
+    uint64_t weights_bytes;
+    uint64_t scratch_bytes; /* filled while kernels are emitted: the largest any asks for */
+    uint8_t digest[16];
+    bool is_model; /* one i32[T] input and state or not: NAME_forward; else NAME_call */
+    int64_t vocab;
+};
+
+/* Columns of a kernel (hrt_step.cols), fixed by its kind: contraction ceil(max N / 16) panels;
+ * attention: key/value heads G; row program: 1. */
+int64_t hcg_columns(const hir_module *m, hir_id kernel_op);
+
+#endif

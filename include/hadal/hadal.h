@@ -1,0 +1,146 @@
+/* hadal.h: the Hadal compiler as a library (libhadalc).
+ *
+ * One hadal_session compiles one model at a time: load it, run passes over it, emit from it. No
+ * function prints or exits; every failure is a list of diagnostics in the session. A session
+ * belongs to one thread; different sessions may run in different threads at once. Strings returned
+ * belong to the session unless stated otherwise and live until it is closed.
+ */
+#ifndef HADAL_H
+#define HADAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define HADAL_API __attribute__((visibility("default")))
+#else
+#define HADAL_API
+#endif
+
+typedef struct hadal_session hadal_session;
+
+/* ---- session and diagnostics ----------------------------------------------------------------- */
+HADAL_API const char *hadal_version(void);
+HADAL_API hadal_session *hadal_open(void); /* NULL: out of memory */
+HADAL_API void hadal_close(hadal_session *s);
+
+typedef struct hadal_diagnostic {
+    int severity;     /* 0 error, 1 warning, 2 note */
+    const char *name; /* "syntax", "weights" ...: support/errors.def */
+    const char *file; /* NULL: no place */
+    unsigned line, column, end_column;
+    const char *message, *cause, *hint, *source_line; /* all but message may be NULL */
+} hadal_diagnostic;
+HADAL_API size_t hadal_diagnostics(const hadal_session *s);
+HADAL_API hadal_diagnostic hadal_diagnostic_at(const hadal_session *s, size_t i);
+HADAL_API const char *hadal_diagnostic_text(hadal_session *s, size_t i,
+                                            int colour); /* rendered, several lines */
+HADAL_API int hadal_exit_code(const hadal_session *s);   /* 0, or that of the first error */
+
+/* Every function below that returns int returns 0 on success and 1 on failure (see the
+ * diagnostics). */
+
+/* ---- input --------------------------------------------------------------------------------------
+ */
+/* Parameters for the elaboration of a spec (-D); before hadal_load. */
+HADAL_API int hadal_define(hadal_session *s, const char *name, const char *value);
+HADAL_API int hadal_include_path(hadal_session *s,
+                                 const char *dir); /* searched by `use` before std */
+/* SPEC: a .hadal file, a .hir file, or a folder with config.json. `name`: of the module, NULL: from
+ * the path. */
+HADAL_API int hadal_load(hadal_session *s, const char *spec, const char *name);
+/* Weights for packing, checking and running: file, index or folder. NULL: the folder given as SPEC.
+ */
+HADAL_API int hadal_weights(hadal_session *s, const char *path);
+/* Readable spec text from a Hugging Face style folder, to a file. */
+HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out_path);
+/* Seeded random weights for the loaded module: "f32" or "bf16". */
+HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
+                                 const char *out_path);
+
+/* ---- passes -------------------------------------------------------------------------------------
+ */
+typedef struct hadal_pass_event {
+    int index;
+    const char *pass;
+    int changed;
+    double seconds;
+} hadal_pass_event;
+typedef struct hadal_pipeline {
+    size_t struct_size;     /* sizeof(hadal_pipeline) */
+    const char *passes;     /* comma-separated, NULL: the default pipeline */
+    const char *stop_after; /* NULL: run all */
+    const char *dump_dir;   /* NULL: no dumps; numbered .hir file per pass */
+    int verify_each, check; /* verifier after each pass; compare answers after each pass */
+    int keep_traces;
+    const char *weights_dtype;                                   /* "f32", "bf16" */
+    int64_t chunk;                                               /* 0: 512 */
+    void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
+    void *context;
+} hadal_pipeline;
+HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
+
+typedef struct hadal_remark {
+    const char *pass, *op, *file;
+    unsigned line, column;
+    int taken;
+    const char *text;
+} hadal_remark;
+HADAL_API size_t hadal_remarks(const hadal_session *s);
+HADAL_API hadal_remark hadal_remark_at(const hadal_session *s, size_t i);
+
+/* ---- output -------------------------------------------------------------------------------------
+ */
+/* Text of the module as it stands; `locations`: with places. */
+HADAL_API const char *hadal_ir_text(hadal_session *s, int locations);
+HADAL_API const char *hadal_plan_text(hadal_session *s); /* memory plan, after the pipeline */
+
+typedef struct hadal_target {
+    size_t struct_size;
+    const char *triple;  /* NULL: x86-64 Linux */
+    const char *cpu;     /* NULL: every level; "native", a level, or an LLVM CPU */
+    const char *cc;      /* linker driver; NULL: $CC or cc */
+    const char *runtime; /* libhadalrt.a; NULL: the installed one */
+    const char *ir_file; /* line tables point here; NULL: no debug info */
+} hadal_target;
+/* kind: "obj" "so" "header" "llvm" "asm" "weights" "kernel" (the IR text as it stands). The
+ * pipeline must have run. */
+HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,
+                         const char *path);
+
+/* ---- evaluation ---------------------------------------------------------------------------------
+ */
+typedef struct hadal_run_options {
+    size_t struct_size;
+    int64_t split;         /* tokens in the first call, the rest one at a time; 0: all in one */
+    int interpret;         /* reference evaluator; else `library` */
+    const char *library;   /* path of the compiled .so */
+    const char *packed;    /* its .weights */
+    const char *cpu_level; /* NULL: best */
+    int threads;           /* 0: default */
+} hadal_run_options;
+/* Token ids from "1,2,3", FILE.npy or FILE.safetensors:tensor. *tokens belongs to the session. */
+HADAL_API int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens,
+                                int64_t *n);
+/* Logits of all positions, float32 [n, vocab], to an .npy file; traces to a .safetensors file
+ * (NULL: none). */
+HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
+                        int64_t n, const char *logits_path, const char *trace_path);
+
+/* ---- facts --------------------------------------------------------------------------------------
+ */
+/* parameters, FLOPs per token, bytes of weights and state, op counts, memory plan; as text or JSON.
+ */
+HADAL_API const char *hadal_inspect(hadal_session *s, int json);
+HADAL_API const char *hadal_ops_text(hadal_session *s, const char *only,
+                                     int markdown); /* NULL: no such op */
+HADAL_API const char *hadal_passes_text(hadal_session *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,320 @@
+/* The intermediate representation: one module, three stages (graph, depth, kernel), one text form.
+ *
+ * A module is tables of weights and of state, and one function: SSA values of tensor type, made by
+ * ops in a list. Kernel ops hold a body of graph ops, whose meaning is exactly that of the same ops
+ * written inline: a kernel is a grouping, so the evaluator needs no second set of rules.
+ *
+ * Handles instead of pointers: values, ops, weights and states are indices into the module's
+ * tables; tables only grow. Everything lives in the module's arena.
+ */
+#ifndef HIR_IR_H
+#define HIR_IR_H
+
+#include "support/diag.h"
+
+/* ---- limits -------------------------------------------------------------------------------- */
+enum {
+    HIR_MAX_RANK = 6,
+    HIR_MAX_OPS = 1 << 22,
+    HIR_MAX_DIM = INT32_MAX, /* of one dim; element counts are int64 and checked */
+};
+
+/* ---- types --------------------------------------------------------------------------------- */
+typedef enum hir_dtype {
+#define D(id, name, bytes) HIR_##id,
+#include "ir/dtypes.def"
+#undef D
+    HIR_DTYPE_COUNT
+} hir_dtype;
+
+/* A dim is a positive integer or one of two symbols. */
+enum { HIR_T = -1 /* tokens of this call */, HIR_C = -2 /* cache length after this call */ };
+
+typedef struct hir_type {
+    hir_dtype dtype;
+    uint32_t rank;
+    int64_t dim[HIR_MAX_RANK];
+} hir_type;
+
+hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims);
+bool hir_type_equal(hir_type a, hir_type b);
+bool hir_type_has_t(hir_type t);           /* dim 0 is T */
+int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
+size_t hir_dtype_bytes(hir_dtype t);
+const char *hir_dtype_name(hir_dtype t);
+void hir_print_type(hd_text *out, hir_type t); /* f32[T, 4, 32] */
+
+/* ---- handles ------------------------------------------------------------------------------- */
+typedef uint32_t hir_id; /* index of an op or a value */
+#define HIR_NONE UINT32_MAX
+
+typedef enum hir_ref_kind {
+    HIR_REF_NONE,
+    HIR_REF_VALUE,
+    HIR_REF_WEIGHT,
+    HIR_REF_STATE
+} hir_ref_kind;
+typedef struct hir_ref { /* an operand: %value, @weight, $state, or none (`_`) */
+    uint32_t kind : 2;
+    uint32_t index : 30;
+} hir_ref;
+
+static inline hir_ref hir_value_ref(hir_id v) {
+    return (hir_ref){HIR_REF_VALUE, v & 0x3fffffff};
+}
+static inline hir_ref hir_weight_ref(uint32_t w) {
+    return (hir_ref){HIR_REF_WEIGHT, w & 0x3fffffff};
+}
+static inline hir_ref hir_state_ref(uint32_t s) {
+    return (hir_ref){HIR_REF_STATE, s & 0x3fffffff};
+}
+static inline hir_ref hir_no_ref(void) {
+    return (hir_ref){HIR_REF_NONE, 0};
+}
+static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
+    return a.kind == b.kind && a.index == b.index;
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+/* How a weight lies in the .weights file; decided by the layout pass, printed when not rows.
+ *   rows    row-major, as in the checkpoint
+ *   panel   [N, K] as ceil(N/16) panels of [K][16]: element (n, k) at ((n/16)*K + k)*16 + n%16,
+ *           rows beyond N are zero. One layout for every CPU level. */
+typedef enum hir_layout { HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL } hir_layout;
+enum { HIR_PANEL = 16 };
+
+typedef struct hir_weight {
+    const char *name; /* as in the checkpoint */
+    hir_type type;    /* integer dims only; dtype is the storage dtype */
+    hir_layout layout;
+    hd_loc loc;
+} hir_weight;
+
+typedef struct hir_state {
+    const char *name;
+    hir_type type; /* f32[C, ...] */
+    hd_loc loc;
+} hir_state;
+
+/* Where a value lies, once plan-memory has said so. */
+typedef enum hir_place {
+    HIR_PLACE_NONE,   /* not decided, or inside a kernel */
+    HIR_PLACE_ARENA,  /* offset * T bytes into the arena: the rows of one call, T times the row size
+                       */
+    HIR_PLACE_FIXED,  /* offset bytes into the fixed area: values without T */
+    HIR_PLACE_INPUT,  /* the caller's input number `offset` */
+    HIR_PLACE_OUTPUT, /* the caller's output number `offset` */
+    HIR_PLACE_STATE,  /* state number `offset` */
+} hir_place;
+
+typedef struct hir_value {
+    hir_type type;
+    const char *name; /* NULL: printed as its number in order of definition */
+    hir_id op;        /* the op that makes it, HIR_NONE for an input */
+    hir_place place;
+    uint64_t offset;
+} hir_value;
+
+/* ---- attributes ---------------------------------------------------------------------------- */
+typedef enum hir_attr_kind {
+    HIR_ATTR_INT,
+    HIR_ATTR_FLOAT,
+    HIR_ATTR_STRING,
+    HIR_ATTR_INTS
+} hir_attr_kind;
+typedef enum hir_attr_id {
+#define A(id, name, kind) HIR_A_##id,
+#include "ir/attrs.def"
+#undef A
+    HIR_A_COUNT
+} hir_attr_id;
+
+typedef struct hir_attr {
+    hir_attr_id id;
+    int64_t i;
+    double f;
+    const char *s;
+    const int64_t *ints; /* shape and perm; T is HIR_T */
+    uint32_t n;
+} hir_attr;
+
+const char *hir_attr_name(hir_attr_id id);
+hir_attr_kind hir_attr_kind_of(hir_attr_id id);
+
+/* ---- ops ----------------------------------------------------------------------------------- */
+typedef enum hir_stage { HIR_STAGE_GRAPH, HIR_STAGE_DEPTH, HIR_STAGE_KERNEL } hir_stage;
+
+typedef enum hir_opcode {
+#define OP(id, name, stage, traits, operands, attrs, rule, doc) HIR_##id##_OP,
+#include "ir/ops.def"
+#undef OP
+    HIR_OPCODE_COUNT
+} hir_opcode;
+
+enum hir_trait {
+    HIR_ELEMENTWISE = 1,
+    HIR_REDUCE = 2,
+    HIR_MOVE = 4,
+    HIR_LOCAL = 8,
+    HIR_EFFECT = 16,
+    HIR_PURE_CONST = 32,
+    HIR_REGION = 64,
+    HIR_COMPOSITE = 128,
+};
+
+typedef struct hir_op_info {
+    const char *name;
+    hir_stage stage;
+    unsigned traits;
+    const char *operands, *attrs, *doc;
+} hir_op_info;
+const hir_op_info *hir_info(hir_opcode code);
+bool hir_opcode_by_name(const char *name, hir_opcode *out);
+static inline bool hir_has_trait(hir_opcode code, unsigned trait) {
+    return (hir_info(code)->traits & trait) != 0;
+}
+
+typedef struct hir_op {
+    hir_opcode code;
+    uint32_t n_args, n_results, n_attrs;
+    hir_ref *args;                /* optional operands that are absent are none refs */
+    hir_id *results;              /* values */
+    hir_attr *attrs;              /* sorted by id */
+    hir_id prev, next;            /* neighbours in the same list, HIR_NONE at the ends */
+    hir_id parent;                /* kernel op whose body this is in, HIR_NONE at the top */
+    hir_id body_first, body_last; /* HIR_NONE when empty or no region */
+    bool erased;
+    hd_loc loc; /* place in the spec; file NULL when unknown */
+} hir_op;
+
+/* ---- module -------------------------------------------------------------------------------- */
+typedef struct hir_option {
+    const char *key, *value;
+} hir_option; /* parameters it was built with */
+
+typedef struct hir_module {
+    hd_arena *arena;
+    const char *name; /* a C identifier: prefix of the generated symbols */
+    hir_stage stage;
+    HD_VEC(hir_option) options;
+    HD_VEC(hir_weight) weights;
+    HD_VEC(hir_state) states;
+    HD_VEC(hir_id) inputs; /* values */
+    HD_VEC(hir_value) values;
+    HD_VEC(hir_op) ops;
+    hir_id first, last; /* top-level op list */
+    /* set by plan-memory, printed as `arena 1536 per token` / `fixed 64` when stage is kernel */
+    uint64_t arena_per_token, fixed_bytes;
+} hir_module;
+
+hir_module *hir_module_new(hd_arena *a, const char *name);
+hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
+
+static inline hir_op *hir_op_at(const hir_module *m, hir_id op) {
+    return &m->ops.at[op];
+}
+static inline hir_value *hir_value_at(const hir_module *m, hir_id v) {
+    return &m->values.at[v];
+}
+hir_type hir_ref_type(const hir_module *m, hir_ref r); /* of a value, weight or state */
+static inline hir_type hir_arg_type(const hir_module *m, hir_id op, uint32_t i) {
+    return hir_ref_type(m, hir_op_at(m, op)->args[i]);
+}
+static inline hir_id hir_result(const hir_module *m, hir_id op) {
+    return hir_op_at(m, op)->results[0];
+}
+
+/* for (hir_id op = m->first; op != HIR_NONE; op = hir_op_at(m, op)->next); the same with a body */
+#define HIR_EACH(m, op, from)                                                                      \
+    for (hir_id op = (from), op##_next;                                                            \
+         op != HIR_NONE && (op##_next = hir_op_at((m), op)->next, true); op = op##_next)
+
+/* attributes: `missing` is returned when the op has none of that id */
+const hir_attr *hir_find_attr(const hir_op *op, hir_attr_id id);
+int64_t hir_attr_int(const hir_op *op, hir_attr_id id, int64_t missing);
+double hir_attr_float(const hir_op *op, hir_attr_id id, double missing);
+const char *hir_attr_string(const hir_op *op, hir_attr_id id, const char *missing);
+static inline hir_attr hir_int(hir_attr_id id, int64_t v) {
+    return (hir_attr){.id = id, .i = v};
+}
+static inline hir_attr hir_float(hir_attr_id id, double v) {
+    return (hir_attr){.id = id, .f = v};
+}
+static inline hir_attr hir_string(hir_attr_id id, const char *v) {
+    return (hir_attr){.id = id, .s = v};
+}
+static inline hir_attr hir_ints(hir_attr_id id, const int64_t *v, uint32_t n) {
+    return (hir_attr){.id = id, .ints = v, .n = n};
+}
+void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
+
+/* tables */
+uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);
+uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
+uint32_t hir_add_state(hir_module *m, const char *name, hir_type type, hd_loc loc);
+uint32_t hir_find_state(const hir_module *m, const char *name);
+hir_id hir_add_input(hir_module *m, const char *name, hir_type type);
+void hir_set_option(hir_module *m, const char *key, const char *value);
+
+/* ---- building ------------------------------------------------------------------------------ */
+/* A place in an op list where new ops go. */
+typedef struct hir_builder {
+    hir_module *m;
+    hd_diags *diags;
+    hir_id parent; /* HIR_NONE: top level */
+    hir_id before; /* insert before this op; HIR_NONE: at the end */
+    hd_loc loc;    /* given to every op built */
+} hir_builder;
+
+hir_builder hir_at_end(hir_module *m, hd_diags *d);
+hir_builder hir_before(hir_module *m, hd_diags *d, hir_id op);
+hir_builder hir_in_body(hir_module *m, hd_diags *d, hir_id kernel);
+
+/* Builds an op, infers its result type and checks it. On an illegal op: a diagnostic at b->loc and
+ * HIR_NONE. args and attrs are copied. One result, except `output`, `trace` and `yield` (none). */
+hir_id hir_build(hir_builder *b, hir_opcode code, const hir_ref *args, uint32_t n_args,
+                 const hir_attr *attrs, uint32_t n_attrs);
+/* The same, giving the result as an operand (none ref on failure). */
+hir_ref hir_emit(hir_builder *b, hir_opcode code, const hir_ref *args, uint32_t n_args,
+                 const hir_attr *attrs, uint32_t n_attrs);
+#define hir_emit1(b, code, x)    hir_emit((b), (code), (hir_ref[]){(x)}, 1, NULL, 0)
+#define hir_emit2(b, code, x, y) hir_emit((b), (code), (hir_ref[]){(x), (y)}, 2, NULL, 0)
+hir_ref hir_emit_const(hir_builder *b, double value);
+/* A kernel op with results of the given types and an empty body. */
+hir_id hir_build_kernel(hir_builder *b, hir_opcode code, const hir_attr *attrs, uint32_t n_attrs,
+                        const hir_type *types, uint32_t n_types);
+
+/* ---- changing ------------------------------------------------------------------------------ */
+void hir_erase(hir_module *m, hir_id op); /* with its body; results must have no uses left */
+void hir_move_before(hir_module *m, hir_id op, hir_id parent,
+                     hir_id before);                              /* HIR_NONE: end of list */
+void hir_replace_uses(hir_module *m, hir_id value, hir_ref with); /* in every op of the module */
+
+/* Uses, computed when asked and valid until the module changes. */
+typedef struct hir_uses {
+    uint32_t *count; /* [values] */
+    uint32_t *first; /* [values] index into `user`, count[v] entries */
+    hir_id *user;    /* ops, in program order */
+} hir_uses;
+hir_uses hir_compute_uses(const hir_module *m, hd_arena *scratch);
+
+/* ---- legality ------------------------------------------------------------------------------ */
+/* Result type of an op with these operands; false and a diagnostic if it is illegal. */
+bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out);
+/* The whole module: definitions before uses, types, attributes, stage, kernels, states, buffers.
+ * O(ops). */
+bool hir_verify(const hir_module *m, hd_diags *d);
+
+/* ---- text ---------------------------------------------------------------------------------- */
+typedef struct hir_print_options {
+    bool locations; /* ` loc "file":line:column` behind ops that have one */
+} hir_print_options;
+void hir_print(const hir_module *m, hir_print_options options, hd_text *out);
+void hir_print_op(const hir_module *m, hir_id op, hd_text *out); /* one line, for messages */
+/* Parses and verifies. `file` names the text in diagnostics. NULL on error. */
+hir_module *hir_parse(hd_arena *a, hd_diags *d, const char *file, const char *text);
+
+/* The op reference (docs/ops.md and `hadal ops`), from the table. `only`: one op, or NULL. */
+bool hir_print_reference(hd_text *out, bool markdown, const char *only);
+
+#endif

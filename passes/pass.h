@@ -1,0 +1,85 @@
+/* Passes: each is one file and one function; passes.def lists them, pipeline.c puts them in order.
+ * A pass neither prints nor times nor dumps: the caller's hooks do. What it decides, it says in
+ * remarks. */
+#ifndef HIR_PASS_H
+#define HIR_PASS_H
+
+#include "ir/ir.h"
+
+typedef enum hir_pass_id {
+#define P(id, name, fn, stage_in, stage_out, doc) HIR_PASS_##id,
+#include "passes/passes.def"
+#undef P
+    HIR_PASS_COUNT
+} hir_pass_id;
+
+typedef struct hir_remark {
+    const char *pass;
+    bool taken;          /* a decision taken, or one refused */
+    hir_id op;           /* HIR_NONE: the module */
+    const char *op_name; /* as it was when the remark was made */
+    hd_loc loc;
+    const char *text; /* what and why */
+} hir_remark;
+
+typedef struct hir_remarks {
+    hd_arena *arena;
+    HD_VEC(hir_remark) list;
+} hir_remarks;
+
+typedef struct hir_pass_options {
+    bool keep_traces;       /* `trace` ops become outputs that the generated code fills */
+    hir_dtype matrix_dtype; /* storage of weights of rank >= 2 that linear and gather read (HIR_F32
+                               or HIR_BF16) */
+    int64_t chunk; /* most tokens of one pass through the kernels; longer calls are cut (512) */
+} hir_pass_options;
+
+typedef struct hir_pass_context {
+    hir_module *m;
+    hd_diags *diags;
+    const hir_pass_options *options;
+    hd_arena *scratch; /* freed after the pass */
+    hir_remarks *remarks;
+    bool changed; /* the pass sets it */
+} hir_pass_context;
+
+void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+typedef bool (*hir_pass_fn)(
+    hir_pass_context *c); /* false: a diagnostic was added, the module is unusable */
+
+typedef struct hir_pass_info {
+    const char *name;
+    hir_pass_fn run;
+    hir_stage stage_in, stage_out; /* stage_in: latest stage at which it may run */
+    const char *doc;
+} hir_pass_info;
+const hir_pass_info *hir_pass(hir_pass_id id);
+bool hir_pass_by_name(const char *name, hir_pass_id *out);
+
+/* The default order, HIR_PASS_COUNT-terminated. */
+const hir_pass_id *hir_pipeline(void);
+
+typedef struct hir_hooks { /* each may be NULL; `before` and `after` see every pass in order */
+    void *context;
+    void (*before)(void *context, int index, hir_pass_id id, const hir_module *m);
+    bool (*after)(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
+                  double seconds, hd_diags *d); /* false stops with failure */
+} hir_hooks;
+
+/* Runs passes in order, verifying after each when `verify`. Stops after `stop_after`
+ * (HIR_PASS_COUNT: never). With `check`, evaluates before and after every pass that changed
+ * something (ir/eval.h: hir_same_answer) and fails at the first that changed an answer, naming it.
+ */
+typedef struct hir_run {
+    const hir_pass_id *passes;
+    size_t n_passes;
+    hir_pass_id stop_after;
+    bool verify, check;
+    hir_hooks hooks;
+} hir_run;
+bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *options,
+                    hir_remarks *remarks, hd_diags *d);
+
+#endif

@@ -1,0 +1,174 @@
+/* The runtime of generated libraries: sessions, mapped weights, threads.
+ *
+ * A generated object holds kernels (machine code per CPU level) and one constant hrt_model that
+ * describes the program as a list of steps; everything else is this small C library, linked in
+ * statically with hidden symbols. The public functions of model.h (NAME_forward ...) are wrappers
+ * in the generated object that pass the address of the hrt_model.
+ *
+ * Nothing here allocates in a call of the model, prints, exits, or writes a global.
+ * Layout of the structs is the contract with codegen/describe.c; HRT_VERSION changes with it.
+ */
+#ifndef HADAL_RT_H
+#define HADAL_RT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HRT_VERSION     1u
+#define HRT_ALIGN       64 /* of session memory, buffers, weights */
+#define HRT_MAX_THREADS 256
+#define HRT_MAX_LEVELS  8
+
+enum hrt_result {
+#define R(id, value, text) HRT_##id = value,
+#include "runtime/errors.def"
+#undef R
+};
+
+/* What every kernel sees of a call (of one chunk of it). */
+typedef struct hrt_frame {
+    int64_t T;     /* tokens in this chunk */
+    int64_t C;     /* cache length after this chunk: token t stands at position C - T + t */
+    int64_t cap;   /* rows that each state holds */
+    void *scratch; /* this thread's, scratch_bytes of the model, 64-byte aligned */
+} hrt_frame;
+
+/* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel kind says
+ * (contraction: a group of panels; attention: a key/value head; row program: there is one). `args`:
+ * base pointers of the operands, in the order of the step; a base points at row 0 (token 0 of the
+ * chunk) also when r0 > 0. */
+typedef void hrt_kernel(const hrt_frame *frame, void *const *args, int64_t r0, int64_t r1,
+                        int64_t c0, int64_t c1);
+
+typedef enum hrt_base {
+    HRT_ARENA,  /* arena + offset * T */
+    HRT_FIXED,  /* fixed area + offset */
+    HRT_WEIGHT, /* weights file data + offset */
+    HRT_STATE,  /* state number `index` */
+    HRT_INPUT,  /* input number `index`, advanced to the first token of the chunk (inputs with T) */
+    HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
+} hrt_base;
+
+typedef struct hrt_operand {
+    uint32_t base, index;
+    uint64_t offset;
+} hrt_operand;
+
+typedef enum hrt_split {
+    HRT_SPLIT_NONE,   /* one thread does all */
+    HRT_SPLIT_ROWS,   /* contiguous shares of rows */
+    HRT_SPLIT_CYCLIC, /* chunks of `grain` rows dealt in turn: for causal attention */
+    HRT_SPLIT_COLS,   /* contiguous shares of columns */
+} hrt_split;
+
+typedef struct hrt_step {
+    uint32_t kernel_one, kernel_many; /* indices into a level's kernel table, for T = 1 and T > 1 */
+    uint32_t first_operand, n_operands; /* into hrt_model.operands */
+    uint32_t split_one, split_many;     /* hrt_split */
+    uint32_t grain;
+    uint32_t last_rows; /* 1: only the rows asked for at the end (R of T) */
+    int64_t cols;
+    const char *name; /* of the kernel, for profiles */
+} hrt_step;
+
+typedef struct hrt_level { /* one CPU level, best first */
+    const char *name;      /* "avx512" */
+    uint64_t features;     /* HRT_CPU_* bits that must all be there */
+    hrt_kernel *const *kernels;
+} hrt_level;
+
+/* CPU features a level may need: C(ENUM, bit, "LLVM name") */
+#define HRT_CPU_FEATURES(C)                                                                        \
+    C(SSE3, 0, "sse3")                                                                             \
+    C(SSSE3, 1, "ssse3") C(SSE41, 2, "sse4.1") C(SSE42, 3, "sse4.2") C(POPCNT, 4, "popcnt")        \
+        C(CX16, 5, "cx16") C(SAHF, 6, "sahf") C(AVX, 7, "avx") C(AVX2, 8, "avx2") C(BMI, 9, "bmi") \
+            C(BMI2, 10, "bmi2") C(F16C, 11, "f16c") C(FMA, 12, "fma") C(LZCNT, 13, "lzcnt")        \
+                C(MOVBE, 14, "movbe") C(AVX512F, 15, "avx512f") C(AVX512BW, 16, "avx512bw")        \
+                    C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq")                        \
+                        C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni")                \
+                            C(AVX512BF16, 21, "avx512bf16")
+enum {
+#define C(id, bit, name) HRT_CPU_##id = 1 << bit,
+    HRT_CPU_FEATURES(C)
+#undef C
+};
+
+typedef struct hrt_state_info {
+    const char *name;
+    uint64_t row_bytes; /* of one position */
+} hrt_state_info;
+
+typedef struct hrt_tensor_info { /* an input, an output, or a weight */
+    const char *name;
+    const char *type;   /* "f32[T, 256]" */
+    uint64_t row_bytes; /* of one token; whole size if there is no T */
+    uint64_t offset;    /* weights: into the data of the file */
+    uint32_t has_t;
+} hrt_tensor_info;
+
+typedef struct hrt_model {
+    uint32_t version, reserved;
+    const char *name;
+    uint8_t digest[16]; /* of the weights table: names, types, layouts, offsets */
+    int64_t vocab;      /* ids must be in [0, vocab); 0: no token input */
+    int64_t chunk;      /* most tokens per pass through the steps */
+    uint64_t arena_per_token, fixed_bytes, scratch_bytes;
+    uint64_t weights_bytes; /* size of the data of the weights file; 0: the model has none */
+    uint32_t n_steps, n_operands, n_levels, n_states, n_inputs, n_outputs, n_weights, n_kernels;
+    const hrt_step *steps;
+    const hrt_operand *operands;
+    const hrt_level *levels;
+    const hrt_state_info *states;
+    const hrt_tensor_info *inputs, *outputs, *weights;
+    const char *options; /* effective compile options as JSON */
+    const char *ops;     /* kernel list, one per line: name, kind, ops */
+} hrt_model;
+
+/* ---- weights ------------------------------------------------------------------------------- */
+/* File: this header (little endian), zeros up to 4096, then the data: each weight in the layout the
+ * library expects, at its offset, 64-byte aligned. */
+#define HRT_WEIGHTS_MAGIC "HADALWT1"
+#define HRT_WEIGHTS_DATA  4096
+typedef struct hrt_weights_header {
+    char magic[8];
+    uint32_t version, reserved;
+    uint8_t digest[16];
+    uint64_t data_offset, data_bytes; /* file size is their sum */
+    uint8_t content[16]; /* XXH3-128 of the data, canonical form; checked by tools, not at open */
+} hrt_weights_header;
+
+typedef struct hrt_weights hrt_weights;
+typedef struct hrt_session hrt_session;
+
+int hrt_weights_open(const hrt_model *m, const char *path, hrt_weights **out);
+/* The file's content, already in memory (64-byte aligned, outliving the object). */
+int hrt_weights_from_memory(const hrt_model *m, const void *data, size_t size, hrt_weights **out);
+void hrt_weights_close(hrt_weights *w);
+
+/* ---- sessions ------------------------------------------------------------------------------ */
+size_t hrt_session_size(const hrt_model *m, int64_t max_tokens); /* 0: out of range */
+int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
+                     int64_t max_tokens, hrt_session **out);
+int hrt_session_set_threads(
+    hrt_session *s,
+    int threads); /* 1 .. 256; initially the OpenMP default, at most the CPUs allowed */
+int hrt_session_set_cpu(hrt_session *s, const char *level); /* NULL: the best this CPU has */
+int64_t hrt_session_length(const hrt_session *s);
+int hrt_session_rewind(hrt_session *s, int64_t length);
+const char *hrt_session_message(const hrt_session *s); /* details of the last error, "" if none */
+const char *hrt_session_cpu(const hrt_session *s);
+
+/* outs[0]: last `rows` rows of output 0, outs[1..]: all rows of the other outputs (traces), NULL:
+ * not wanted... they are computed into nothing only if every step allows; generated wrappers pass
+ * all. */
+int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs, int64_t rows);
+
+/* A program without tokens and state, called as a plain function: inputs and outputs in order. */
+size_t hrt_work_size(const hrt_model *m, int64_t T);
+int hrt_call(const hrt_model *m, const hrt_weights *w, int64_t T, const void *const *ins,
+             void *const *outs, void *work, size_t work_size);
+
+const char *hrt_strerror(int code);
+uint64_t hrt_cpu_features(void); /* of the machine this runs on, as the OS allows them */
+
+#endif

@@ -1,0 +1,39 @@
+/* Files: read whole or mapped, and written so that a reader sees the old one, the new one, or
+ * (after a failure) none, but never half of one. */
+#ifndef HD_FILE_H
+#define HD_FILE_H
+
+#include "support/diag.h"
+
+typedef struct hd_bytes {
+    const uint8_t *at;
+    size_t n;
+} hd_bytes;
+
+/* Whole text file in arena memory, NUL-terminated; NULL and a diagnostic on failure.
+ * Directories, and files over `limit` bytes, are refused. */
+char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, size_t *n);
+
+/* Read-only map that lives as long as the arena. */
+bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out);
+
+/* An output that appears under `path` only when committed. The old file of that name is removed at
+ * open: after a failure nothing stale is left that looks fresh. Dropping the arena without a commit
+ * deletes the temporary. */
+typedef struct hd_output hd_output;
+hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path);
+bool hd_output_write(hd_output *o, const void *data,
+                     size_t n); /* sticky failure, reported at commit */
+bool hd_output_commit(hd_output *o);
+void hd_output_discard(hd_output *o);
+int hd_output_fd(hd_output *o);
+const char *hd_output_temporary(hd_output *o); /* path under which other programs may write it */
+
+bool hd_write_file(hd_arena *a, hd_diags *d, const char *path, const void *data, size_t n);
+bool hd_is_directory(const char *path);
+bool hd_exists(const char *path);
+char *hd_path_join(hd_arena *a, const char *dir, const char *name);
+const char *hd_path_base(const char *path);
+char *hd_path_dir(hd_arena *a, const char *path);
+
+#endif

@@ -1,0 +1,65 @@
+/* Tensors in files: safetensors (single, or sharded by an index file) and .npy.
+ * Reading is strict; every rule of the format that is broken is a diagnostic that names it. */
+#ifndef HD_TENSORFILE_H
+#define HD_TENSORFILE_H
+
+#include "support/file.h"
+
+#define HD_TENSOR_MAX_RANK 8
+
+/* dtypes of the formats; T(enum, safetensors name, bits, npy descr or NULL) */
+#define HD_TENSOR_DTYPES(T)                                                                        \
+    T(BOOL, "BOOL", 8, "|b1")                                                                      \
+    T(U8, "U8", 8, "|u1") T(I8, "I8", 8, "|i1") T(I16, "I16", 16, "<i2") T(U16, "U16", 16, "<u2")  \
+        T(I32, "I32", 32, "<i4") T(U32, "U32", 32, "<u4") T(I64, "I64", 64, "<i8")                 \
+            T(U64, "U64", 64, "<u8") T(F16, "F16", 16, "<f2") T(BF16, "BF16", 16, NULL)            \
+                T(F32, "F32", 32, "<f4") T(F64, "F64", 64, "<f8") T(F8_E4M3, "F8_E4M3", 8, NULL)   \
+                    T(F8_E5M2, "F8_E5M2", 8, NULL)
+typedef enum hd_tensor_dtype {
+#define T(id, name, bits, npy) HD_T_##id,
+    HD_TENSOR_DTYPES(T)
+#undef T
+        HD_T_COUNT
+} hd_tensor_dtype;
+
+const char *hd_tensor_dtype_name(hd_tensor_dtype t);
+unsigned hd_tensor_dtype_bits(hd_tensor_dtype t);
+
+typedef struct hd_tensor {
+    const char *name;
+    hd_tensor_dtype dtype;
+    uint32_t rank;
+    int64_t shape[HD_TENSOR_MAX_RANK];
+    const uint8_t *data; /* little endian, row-major, alignment not guaranteed */
+    uint64_t bytes, elements;
+    const char *file; /* where it came from, for messages */
+} hd_tensor;
+
+typedef struct hd_tensors {
+    HD_VEC(hd_tensor) list; /* sorted by name */
+} hd_tensors;
+
+/* `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds one of
+ * them (model.safetensors, then model.safetensors.index.json, then the only *.safetensors). */
+bool hd_safetensors_open(hd_arena *a, hd_diags *d, const char *path, hd_tensors *out);
+const hd_tensor *hd_tensors_find(const hd_tensors *t, const char *name); /* NULL if absent */
+/* Tensors in the order given, 64-byte aligned data. */
+bool hd_safetensors_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *list,
+                          size_t n);
+
+bool hd_npy_read(hd_arena *a, hd_diags *d, const char *path, hd_tensor *out);
+bool hd_npy_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *t);
+
+/* Element i of a tensor as a number. Integers beyond 2^53 and F8 are refused before this by
+ * hd_tensor_is_number. bf16 and f16 convert exactly. */
+bool hd_tensor_is_number(const hd_tensor *t);
+double hd_tensor_get(const hd_tensor *t, uint64_t i);
+/* All elements as float32 (round to nearest even from F64). */
+void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out);
+
+/* Round to nearest even; NaN stays NaN. */
+uint16_t hd_bf16_from_f32(float x);
+float hd_bf16_to_f32(uint16_t x);
+float hd_f16_to_f32(uint16_t x);
+
+#endif

@@ -1,0 +1,26 @@
+/* Text that grows: the one way to build output of unknown length (IR text, headers, messages). */
+#ifndef HD_TEXT_H
+#define HD_TEXT_H
+
+#include "support/arena.h"
+
+typedef struct hd_text {
+    hd_arena *arena;
+    char *at; /* always NUL-terminated after the first append */
+    size_t n, cap;
+} hd_text;
+
+void hd_text_init(hd_text *t, hd_arena *a);
+void hd_text_add(hd_text *t, const char *s);
+void hd_text_add_n(hd_text *t, const char *s, size_t n);
+void hd_text_f(hd_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Shortest decimal that reads back to the same double; inf, -inf and nan by these names. */
+void hd_text_double(hd_text *t, double value);
+/* "text" with \" \\ \n \t and \xNN escapes. */
+void hd_text_quoted(hd_text *t, const char *s);
+
+/* Nearest of `n` candidates to `word` (edit distance at most a third of its length), or NULL:
+ * the "did you mean" of every diagnostic. */
+const char *hd_nearest(const char *word, const char *const *candidates, size_t n);
+
+#endif
