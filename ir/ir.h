@@ -87,6 +87,8 @@ typedef struct hir_weight {
     const char *name; /* as in the checkpoint */
     hir_type type;    /* integer dims only; dtype is the storage dtype */
     hir_layout layout;
+    bool unused; /* the checkpoint may hold it, no op reads it: checked, never packed (printed as
+                    `unused`) */
     hd_loc loc;
 } hir_weight;
 
