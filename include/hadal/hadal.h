@@ -70,6 +70,8 @@ HADAL_API const char *hadal_weights_path(const hadal_session *s); /* NULL: none 
 /* Readable spec text from a Hugging Face style folder, to a file. */
 HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out_path);
 /* Seeded random weights for the loaded module: "f32" or "bf16". */
+/* Compares the weights given with the loaded module: names, shapes, dtypes; all faults at once. */
+HADAL_API int hadal_check_weights(hadal_session *s);
 HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
                                  const char *out_path);
 
@@ -118,8 +120,8 @@ typedef struct hadal_target {
     const char *runtime; /* libhadalrt.a; NULL: the installed one */
     const char *ir_file; /* line tables point here; NULL: no debug info */
 } hadal_target;
-/* kind: "obj" "so" "header" "llvm" "asm" "weights" "kernel" (the IR text as it stands). The
- * pipeline must have run. */
+/* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
+ * The pipeline must have run. */
 HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,
                          const char *path);
 
