@@ -231,6 +231,11 @@ int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype, const
     API_LEAVE(s, ok);
 }
 
+int hadal_write_text(hadal_session *s, const char *path, const char *text) {
+    API_ENTER(s);
+    API_LEAVE(s, hd_write_file(s->arena, &s->diags, path, text, strlen(text)));
+}
+
 int hadal_check_weights(hadal_session *s) {
     API_ENTER(s);
     API_LEAVE(s, api_need_module(s) && api_need_weights(s) &&

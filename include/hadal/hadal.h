@@ -125,6 +125,9 @@ typedef struct hadal_target {
 HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,
                          const char *path);
 
+/* Text to a file that appears whole or not at all. */
+HADAL_API int hadal_write_text(hadal_session *s, const char *path, const char *text);
+
 /* ---- evaluation ---------------------------------------------------------------------------------
  */
 typedef struct hadal_run_options {
