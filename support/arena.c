@@ -29,6 +29,9 @@ enum { REDZONE = 0 };
 
 enum { ALIGN = 16, FIRST_CHUNK = 1 << 14, LARGEST_CHUNK = 1 << 20 };
 
+/* Sizes beyond this are refused without asking the system. */
+static const size_t largest_item = (size_t)1 << (sizeof(size_t) > 4 ? 39 : 30);
+
 typedef struct chunk {
     struct chunk *next;
     size_t size; /* of the bytes behind this header */
@@ -77,12 +80,12 @@ static _Noreturn void exhausted(hd_arena *a) {
 /* A chunk with room for `size` bytes in zeroed memory. Large items get a chunk of their own behind
  * the one being filled, whose rest stays usable. */
 static unsigned char *new_chunk(hd_arena *a, size_t size) {
+    if (size > largest_item) exhausted(a);
     bool own = size > LARGEST_CHUNK / 4;
-    size_t room = own ? size : a->next_chunk, bytes;
+    size_t room = own ? size : a->next_chunk;
     while (!own && room < size)
         room *= 2;
-    if (hd_add_overflow(room, sizeof(chunk), &bytes)) exhausted(a);
-    chunk *c = calloc(1, bytes);
+    chunk *c = calloc(1, sizeof *c + room);
     if (!c) exhausted(a);
     c->size = room;
     hide(c->at, room);
