@@ -186,7 +186,7 @@ static hir_module *load_spec(hadal_session *s, const char *path, const char *nam
     if (!text) return NULL;
     s->weights_path = hd_strdup(s->arena, path);
     const char *label = hd_path_join(s->arena, path, "config.json.hadal");
-    return hfe_load_text(s->arena, &s->diags, label, text, &options);
+    return hfe_load_spec_text(s->arena, &s->diags, label, text, &options);
 }
 
 int hadal_load(hadal_session *s, const char *spec, const char *name) {
