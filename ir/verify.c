@@ -8,7 +8,8 @@
 
 #include "ir/names.h"
 
-typedef enum visibility { UNDEFINED, DEFINED, OUT_OF_SCOPE } visibility;
+/* Of a value while the walk goes on: CLAIMED is the result of an op that is being looked at. */
+typedef enum visibility { UNDEFINED, CLAIMED, DEFINED, OUT_OF_SCOPE } visibility;
 
 typedef struct verifier {
     const hir_module *m;
@@ -184,13 +185,12 @@ static bool args_visible(verifier *v, hir_id id, const hir_op *op) {
 
 /* Results belong to this op alone. */
 static bool results_sound(verifier *v, hir_id id, const hir_op *op) {
-    bool region = hir_has_trait(op->code, HIR_REGION);
-    bool ok = region ? op->n_results > 0 : op->n_results == hir_result_count(op->code);
+    bool ok = hir_has_trait(op->code, HIR_REGION) ? op->n_results > 0
+                                                  : op->n_results == hir_result_count(op->code);
     for (uint32_t i = 0; ok && i < op->n_results; i++) {
         hir_id r = op->results[i];
         ok = r < v->m->values.n && hir_value_at(v->m, r)->op == id && v->visible[r] == UNDEFINED;
-        for (uint32_t j = 0; ok && j < i && !region; j++)
-            ok = op->results[j] != r;
+        if (ok) v->visible[r] = CLAIMED;
     }
     if (!ok)
         REFUSE(v, HD_E_INTERNAL, loc_of(v, id), "%s: its results are not its own",
