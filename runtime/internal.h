@@ -58,7 +58,7 @@ void hrt_run(const hrt_job *job, int threads);
 
 struct hrt_session {
     atomic_flag busy;
-    int threads;
+    int threads, thread_room; /* to use; that memory is there for */
     const hrt_model *model;
     const hrt_level *level;
     const uint8_t *weights;

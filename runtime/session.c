@@ -7,16 +7,35 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/internal.h"
 
+/* Threads that session_size makes room for. Scratch memory is the larger part of a small session,
+ * so it is not laid out for HRT_MAX_THREADS; memory beyond session_size makes room for more. The
+ * number of configured processors, unlike that of allowed ones, cannot change between size and
+ * init. */
+static size_t usual_threads(void) {
+    enum { FEWEST = 16 };
+    long processors = sysconf(_SC_NPROCESSORS_CONF);
+    if (processors < FEWEST) return FEWEST;
+    return processors > HRT_MAX_THREADS ? HRT_MAX_THREADS : (size_t)processors;
+}
+
 static bool lay_out(const hrt_model *m, int64_t max_tokens, hrt_layout *l) {
-    return hrt_lay_out(m, max_tokens, sizeof(hrt_session), HRT_MAX_THREADS, true, l);
+    return hrt_lay_out(m, max_tokens, sizeof(hrt_session), usual_threads(), true, l);
 }
 
 size_t hrt_session_size(const hrt_model *m, int64_t max_tokens) {
     hrt_layout l;
     return m && lay_out(m, max_tokens, &l) ? l.total : 0;
+}
+
+/* Threads that `size` bytes have room for. */
+static int thread_room(const hrt_layout *l, size_t size) {
+    if (l->worker_bytes == 0) return HRT_MAX_THREADS;
+    size_t room = usual_threads() + (size - l->total) / l->worker_bytes;
+    return room > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)room;
 }
 
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
@@ -35,10 +54,12 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
     *s = (hrt_session){
         .busy = ATOMIC_FLAG_INIT,
         .threads = hrt_default_threads(),
+        .thread_room = thread_room(&l, size),
         .model = m,
         .level = level,
         .weights = w ? w->data : NULL,
     };
+    if (s->threads > s->thread_room) s->threads = s->thread_room;
     hrt_carve(m, max_tokens, &l, mem, true, &s->memory);
     *out = s;
     return HRT_OK;
@@ -72,6 +93,11 @@ int hrt_session_set_threads(hrt_session *s, int threads) {
     if (threads < 1 || threads > HRT_MAX_THREADS)
         return leave(s,
                      fail(s, HRT_ARGUMENT, "%d threads: not in 1 .. %d", threads, HRT_MAX_THREADS));
+    if (threads > s->thread_room)
+        return leave(s, fail(s, HRT_SIZE,
+                             "%d threads: the session's memory has room for %d; each more takes "
+                             "%zu bytes beyond session_size",
+                             threads, s->thread_room, s->memory.worker_bytes));
     s->threads = threads;
     return leave(s, HRT_OK);
 }

@@ -183,6 +183,7 @@ static hrt_weights *toy_weights(const hrt_model *m) {
 static hrt_session *open_session(const hrt_model *m, const hrt_weights *w, int64_t max_tokens) {
     size_t size = hrt_session_size(m, max_tokens);
     cr_assert_gt(size, 0);
+    size += 20 * 4096; /* room for threads beyond the usual number */
     void *mem = aligned_alloc(64, size);
     memset(mem, 0xff, size);
     hrt_session *s = NULL;
@@ -408,7 +409,9 @@ Test(runtime, settings) {
     cr_assert_eq(hrt_session_set_cpu(s, NULL), HRT_OK);
     cr_assert_eq(hrt_session_set_threads(s, 0), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_set_threads(s, HRT_MAX_THREADS + 1), HRT_ARGUMENT);
-    cr_assert_eq(hrt_session_set_threads(s, HRT_MAX_THREADS), HRT_OK);
+    cr_assert_eq(hrt_session_set_threads(s, 36), HRT_OK);
+    cr_assert_eq(hrt_session_set_threads(s, HRT_MAX_THREADS), HRT_SIZE);
+    cr_assert_not_null(strstr(hrt_session_message(s), "4096 bytes beyond session_size"));
     cr_assert_eq(hrt_session_set_threads(NULL, 1), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_set_cpu(NULL, NULL), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_rewind(NULL, 0), HRT_ARGUMENT);
