@@ -29,13 +29,16 @@ LLVMValueRef hcg_min(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 
 /* ---- functions --------------------------------------------------------------------------------
  */
-LLVMValueRef hcg_expm1(hcg_emit *e, LLVMValueRef x);
+/* hcg_exp is in emit.h */
 LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x);
-LLVMValueRef hcg_log1p(hcg_emit *e, LLVMValueRef x); /* x in [0, 1] */
 LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_sigmoid(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_silu(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_erf(hcg_emit *e, LLVMValueRef x);
-/* cos and sin of an angle given in f64 (scalar or vector of doubles), as f64. |angle| < 2^30. */
-void hcg_sincos(hcg_emit *e, LLVMValueRef angle, LLVMValueRef *sin, LLVMValueRef *cos);
+LLVMValueRef hcg_gelu(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_gelu_tanh(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_softplus(hcg_emit *e, LLVMValueRef x);
+/* sin and cos of an angle in f64 (scalar or vector of doubles), as f64. */
+void hcg_sincos(hcg_emit *e, LLVMValueRef angle, LLVMValueRef *sine, LLVMValueRef *cosine);
 
 #endif
