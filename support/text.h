@@ -2,6 +2,8 @@
 #ifndef HD_TEXT_H
 #define HD_TEXT_H
 
+#include <stdbool.h>
+
 #include "support/arena.h"
 
 typedef struct hd_text {
@@ -16,6 +18,9 @@ void hd_text_add_n(hd_text *t, const char *s, size_t n);
 void hd_text_f(hd_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Shortest decimal that reads back to the same double; inf, -inf and nan by these names. */
 void hd_text_double(hd_text *t, double value);
+/* Reads the whole of s[0..n) as a double, whatever the locale; false if it is none. An exponent out
+ * of range gives inf or 0. */
+bool hd_read_double(const char *s, size_t n, double *out);
 /* "text" with \" \\ \n \t and \xNN escapes. */
 void hd_text_quoted(hd_text *t, const char *s);
 
