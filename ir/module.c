@@ -1,0 +1,216 @@
+/* Types, the module's tables, attributes, and copies of whole modules. */
+#include <string.h>
+
+#include "ir/ir.h"
+
+/* ---- types --------------------------------------------------------------------------------- */
+hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims) {
+    hir_type t = {.dtype = dtype, .rank = rank < HIR_MAX_RANK ? rank : HIR_MAX_RANK};
+    for (uint32_t i = 0; i < t.rank; i++)
+        t.dim[i] = dims[i];
+    return t;
+}
+
+bool hir_type_equal(hir_type a, hir_type b) {
+    if (a.dtype != b.dtype || a.rank != b.rank) return false;
+    for (uint32_t i = 0; i < a.rank; i++)
+        if (a.dim[i] != b.dim[i]) return false;
+    return true;
+}
+
+bool hir_type_has_t(hir_type t) {
+    return t.rank > 0 && t.dim[0] == HIR_T;
+}
+
+int64_t hir_type_row_elements(hir_type t) {
+    int64_t n = 1;
+    for (uint32_t i = 0; i < t.rank; i++)
+        if (t.dim[i] >= 0 && hd_mul_overflow(n, t.dim[i], &n)) return -1;
+    return n;
+}
+
+hir_type hir_ref_type(const hir_module *m, hir_ref r) {
+    switch ((hir_ref_kind)r.kind) {
+    case HIR_REF_VALUE: return m->values.at[r.index].type;
+    case HIR_REF_WEIGHT: return m->weights.at[r.index].type;
+    case HIR_REF_STATE: return m->states.at[r.index].type;
+    case HIR_REF_NONE: break;
+    }
+    return (hir_type){0};
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+hir_module *hir_module_new(hd_arena *a, const char *name) {
+    hir_module *m = hd_new(a, hir_module);
+    m->arena = a;
+    m->name = hd_strdup(a, name);
+    m->first = m->last = HIR_NONE;
+    return m;
+}
+
+uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc) {
+    hir_weight w = {.name = hd_strdup(m->arena, name), .type = type, .loc = loc};
+    hd_push(m->arena, &m->weights, w);
+    return (uint32_t)(m->weights.n - 1);
+}
+
+uint32_t hir_find_weight(const hir_module *m, const char *name) {
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (strcmp(m->weights.at[i].name, name) == 0) return (uint32_t)i;
+    return HIR_NONE;
+}
+
+uint32_t hir_add_state(hir_module *m, const char *name, hir_type type, hd_loc loc) {
+    hir_state s = {.name = hd_strdup(m->arena, name), .type = type, .loc = loc};
+    hd_push(m->arena, &m->states, s);
+    return (uint32_t)(m->states.n - 1);
+}
+
+uint32_t hir_find_state(const hir_module *m, const char *name) {
+    for (size_t i = 0; i < m->states.n; i++)
+        if (strcmp(m->states.at[i].name, name) == 0) return (uint32_t)i;
+    return HIR_NONE;
+}
+
+hir_id hir_add_input(hir_module *m, const char *name, hir_type type) {
+    hir_value v = {.type = type, .op = HIR_NONE};
+    v.name = name ? hd_strdup(m->arena, name) : NULL;
+    hd_push(m->arena, &m->values, v);
+    hir_id id = (hir_id)(m->values.n - 1);
+    hd_push(m->arena, &m->inputs, id);
+    return id;
+}
+
+void hir_set_option(hir_module *m, const char *key, const char *value) {
+    hir_option option = {NULL, hd_strdup(m->arena, value)};
+    for (size_t i = 0; i < m->options.n; i++)
+        if (strcmp(m->options.at[i].key, key) == 0) {
+            m->options.at[i].value = option.value;
+            return;
+        }
+    option.key = hd_strdup(m->arena, key);
+    hd_push(m->arena, &m->options, option);
+}
+
+/* ---- attributes ---------------------------------------------------------------------------- */
+const hir_attr *hir_find_attr(const hir_op *op, hir_attr_id id) {
+    for (uint32_t i = 0; i < op->n_attrs; i++)
+        if (op->attrs[i].id == id) return &op->attrs[i];
+    return NULL;
+}
+
+int64_t hir_attr_int(const hir_op *op, hir_attr_id id, int64_t missing) {
+    const hir_attr *a = hir_find_attr(op, id);
+    return a ? a->i : missing;
+}
+
+double hir_attr_float(const hir_op *op, hir_attr_id id, double missing) {
+    const hir_attr *a = hir_find_attr(op, id);
+    return a ? a->f : missing;
+}
+
+const char *hir_attr_string(const hir_op *op, hir_attr_id id, const char *missing) {
+    const hir_attr *a = hir_find_attr(op, id);
+    return a ? a->s : missing;
+}
+
+static hir_attr copy_attr(hd_arena *a, hir_attr attr) {
+    if (attr.s) attr.s = hd_strdup(a, attr.s);
+    if (attr.ints) {
+        int64_t *ints = hd_new_array(a, int64_t, attr.n);
+        memcpy(ints, attr.ints, attr.n * sizeof *ints);
+        attr.ints = ints;
+    }
+    return attr;
+}
+
+void hir_set_attr(hir_module *m, hir_id id, hir_attr attr) {
+    hir_op *op = hir_op_at(m, id);
+    attr = copy_attr(m->arena, attr);
+    uint32_t at = 0;
+    while (at < op->n_attrs && op->attrs[at].id < attr.id)
+        at++;
+    if (at < op->n_attrs && op->attrs[at].id == attr.id) {
+        op->attrs[at] = attr;
+        return;
+    }
+    hir_attr *attrs = hd_new_array(m->arena, hir_attr, op->n_attrs + 1);
+    if (op->n_attrs) {
+        memcpy(attrs, op->attrs, at * sizeof *attrs);
+        memcpy(attrs + at + 1, op->attrs + at, (op->n_attrs - at) * sizeof *attrs);
+    }
+    attrs[at] = attr;
+    op->attrs = attrs;
+    op->n_attrs++;
+}
+
+/* ---- copies -------------------------------------------------------------------------------- */
+/* Locations share few file names: each is copied once as long as it comes in runs. */
+typedef struct loc_copier {
+    hd_arena *arena;
+    const char *from, *to;
+} loc_copier;
+
+static hd_loc copy_loc(loc_copier *c, hd_loc loc) {
+    if (loc.file && loc.file != c->from) {
+        c->from = loc.file;
+        c->to = hd_strdup(c->arena, loc.file);
+    }
+    if (loc.file) loc.file = c->to;
+    return loc;
+}
+
+/* The table's own array, copied flat; what its items point to is copied by the caller. */
+#define COPY_TABLE(a, to, from)                                                                    \
+    do {                                                                                           \
+        (to)->cap = (to)->n = (from)->n;                                                           \
+        (to)->at = hd_alloc((a), (from)->n, sizeof *(from)->at);                                   \
+        if ((from)->n) memcpy((to)->at, (from)->at, (from)->n * sizeof *(from)->at);               \
+    } while (0)
+
+static void *copy_array(hd_arena *a, const void *from, uint32_t n, size_t size) {
+    void *to = hd_alloc(a, n, size);
+    if (n) memcpy(to, from, n * size);
+    return to;
+}
+
+static void copy_op(hd_arena *a, loc_copier *locs, hir_op *op) {
+    op->args = copy_array(a, op->args, op->n_args, sizeof *op->args);
+    op->results = copy_array(a, op->results, op->n_results, sizeof *op->results);
+    op->attrs = copy_array(a, op->attrs, op->n_attrs, sizeof *op->attrs);
+    for (uint32_t i = 0; i < op->n_attrs; i++)
+        op->attrs[i] = copy_attr(a, op->attrs[i]);
+    op->loc = copy_loc(locs, op->loc);
+}
+
+hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
+    hir_module *c = hir_module_new(a, m->name);
+    loc_copier locs = {.arena = a};
+    c->stage = m->stage;
+    c->first = m->first;
+    c->last = m->last;
+    c->arena_per_token = m->arena_per_token;
+    c->fixed_bytes = m->fixed_bytes;
+    for (size_t i = 0; i < m->options.n; i++)
+        hir_set_option(c, m->options.at[i].key, m->options.at[i].value);
+    COPY_TABLE(a, &c->weights, &m->weights);
+    COPY_TABLE(a, &c->states, &m->states);
+    COPY_TABLE(a, &c->inputs, &m->inputs);
+    COPY_TABLE(a, &c->values, &m->values);
+    COPY_TABLE(a, &c->ops, &m->ops);
+    for (size_t i = 0; i < c->weights.n; i++) {
+        hir_weight *w = &c->weights.at[i];
+        w->name = hd_strdup(a, w->name);
+        w->loc = copy_loc(&locs, w->loc);
+    }
+    for (size_t i = 0; i < c->states.n; i++) {
+        hir_state *s = &c->states.at[i];
+        s->name = hd_strdup(a, s->name);
+        s->loc = copy_loc(&locs, s->loc);
+    }
+    for (size_t i = 0; i < c->values.n; i++)
+        if (c->values.at[i].name) c->values.at[i].name = hd_strdup(a, c->values.at[i].name);
+    for (size_t i = 0; i < c->ops.n; i++)
+        copy_op(a, &locs, &c->ops.at[i]);
+    return c;
+}

@@ -1,0 +1,129 @@
+/* The tables of ops.def, attrs.def and dtypes.def, and the reading of their columns. */
+#include <string.h>
+
+#include "ir/signature.h"
+
+enum {
+    ELEMENTWISE = HIR_ELEMENTWISE,
+    REDUCE = HIR_REDUCE,
+    MOVE = HIR_MOVE,
+    LOCAL = HIR_LOCAL,
+    EFFECT = HIR_EFFECT,
+    PURE_CONST = HIR_PURE_CONST,
+    REGION = HIR_REGION,
+    COMPOSITE = HIR_COMPOSITE,
+};
+
+static const hir_op_info op_table[] = {
+#define OP(id, name, stage, traits, operands, attrs, rule, doc)                                    \
+    {name, HIR_STAGE_##stage, (traits), operands, attrs, doc},
+#include "ir/ops.def"
+#undef OP
+};
+
+static const struct {
+    const char *name;
+    hir_attr_kind kind;
+} attr_table[] = {
+#define A(id, name, kind) {name, HIR_ATTR_##kind},
+#include "ir/attrs.def"
+#undef A
+};
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtype_table[] = {
+#define D(id, name, bytes) {name, bytes},
+#include "ir/dtypes.def"
+#undef D
+};
+
+const hir_op_info *hir_info(hir_opcode code) {
+    return &op_table[code];
+}
+
+bool hir_opcode_by_name(const char *name, hir_opcode *out) {
+    for (int i = 0; i < HIR_OPCODE_COUNT; i++)
+        if (strcmp(op_table[i].name, name) == 0) {
+            *out = (hir_opcode)i;
+            return true;
+        }
+    return false;
+}
+
+const char *hir_attr_name(hir_attr_id id) {
+    return attr_table[id].name;
+}
+
+hir_attr_kind hir_attr_kind_of(hir_attr_id id) {
+    return attr_table[id].kind;
+}
+
+bool hir_attr_by_name(const char *name, hir_attr_id *out) {
+    for (int i = 0; i < HIR_A_COUNT; i++)
+        if (strcmp(attr_table[i].name, name) == 0) {
+            *out = (hir_attr_id)i;
+            return true;
+        }
+    return false;
+}
+
+size_t hir_dtype_bytes(hir_dtype t) {
+    return dtype_table[t].bytes;
+}
+
+const char *hir_dtype_name(hir_dtype t) {
+    return dtype_table[t].name;
+}
+
+/* ---- columns ------------------------------------------------------------------------------- */
+/* The next word of a column without its mark (`?`, `*`, or 0); NULL at the end. */
+static const char *next_word(const char *column, char word[32], char *mark) {
+    column += strspn(column, " ");
+    size_t n = strcspn(column, " ");
+    if (n == 0 || n >= 32) return NULL;
+    const char *next = column + n;
+    char last = column[n - 1];
+    *mark = last == '?' || last == '*' ? last : '\0';
+    n -= *mark != '\0';
+    memcpy(word, column, n);
+    word[n] = '\0';
+    return next;
+}
+
+hir_signature hir_signature_of(hir_opcode code) {
+    hir_signature s = {0};
+    char word[32], mark;
+    for (const char *p = op_table[code].operands;
+         (p = next_word(p, word, &mark)) && s.n_operands < HIR_MAX_OPERANDS;) {
+        hir_operand_spec *operand = &s.operands[s.n_operands++];
+        memcpy(operand->name, word, sizeof operand->name - 1);
+        operand->optional = mark == '?';
+        operand->rest = mark == '*';
+    }
+    for (const char *p = op_table[code].attrs;
+         (p = next_word(p, word, &mark)) && s.n_attrs < HIR_MAX_OP_ATTRS;) {
+        hir_attr_spec *attr = &s.attrs[s.n_attrs];
+        attr->optional = mark == '?';
+        s.n_attrs += hir_attr_by_name(word, &attr->id);
+    }
+    return s;
+}
+
+const hir_attr_spec *hir_signature_attr(const hir_signature *s, hir_attr_id id) {
+    for (uint32_t i = 0; i < s->n_attrs; i++)
+        if (s->attrs[i].id == id) return &s->attrs[i];
+    return NULL;
+}
+
+const char *hir_operand_name(const hir_signature *s, uint32_t i, hd_arena *a) {
+    if (s->n_operands == 0) return "?";
+    uint32_t last = s->n_operands - 1;
+    const hir_operand_spec *spec = &s->operands[i < last ? i : last];
+    return spec->rest ? hd_printf(a, "%s[%u]", spec->name, i - last) : hd_strdup(a, spec->name);
+}
+
+uint32_t hir_result_count(hir_opcode code) {
+    return code != HIR_OUTPUT_OP && code != HIR_TRACE_OP && code != HIR_YIELD_OP;
+}

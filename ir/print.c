@@ -1,0 +1,245 @@
+/* The text form, written. docs/ir.md describes it; ir/parse.c reads it back. */
+#include <string.h>
+
+#include "ir/signature.h"
+#include "ir/text.h"
+
+static const char *const stage_names[] = {"graph", "depth", "kernel"};
+static const char *const place_names[] = {"", "arena", "fixed", "input", "output", "state"};
+
+const char *hir_stage_name(hir_stage stage) {
+    return stage_names[stage];
+}
+
+const char *hir_place_name(hir_place place) {
+    return place_names[place];
+}
+
+typedef struct printer {
+    const hir_module *m;
+    hd_text *out;
+    hir_print_options options;
+    uint32_t *number; /* of each unnamed value, in order of definition */
+} printer;
+
+/* ---- pieces -------------------------------------------------------------------------------- */
+bool hir_plain_name_char(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-' || c == '/';
+}
+
+bool hir_is_word(const char *s) {
+    if (!*s || (*s >= '0' && *s <= '9') || *s == '.' || strcmp(s, "_") == 0) return false;
+    while (hir_plain_name_char(*s) && *s != '-' && *s != '/')
+        s++;
+    return *s == '\0';
+}
+
+static void print_name(hd_text *out, char sigil, const char *name) {
+    size_t n = 0, digits = 0;
+    for (; hir_plain_name_char(name[n]); n++)
+        digits += name[n] >= '0' && name[n] <= '9';
+    hd_text_add_n(out, &sigil, 1);
+    /* a value called 7 is not value number 7 */
+    if (n == 0 || name[n] || (sigil == '%' && digits == n))
+        hd_text_quoted(out, name);
+    else
+        hd_text_add_n(out, name, n);
+}
+
+static void print_dim(hd_text *out, int64_t dim) {
+    if (dim == HIR_T)
+        hd_text_add(out, "T");
+    else if (dim == HIR_C)
+        hd_text_add(out, "C");
+    else
+        hd_text_f(out, "%lld", (long long)dim);
+}
+
+static void print_dims(hd_text *out, const int64_t *dims, uint32_t n) {
+    hd_text_add(out, "[");
+    for (uint32_t i = 0; i < n; i++) {
+        hd_text_add(out, i ? ", " : "");
+        print_dim(out, dims[i]);
+    }
+    hd_text_add(out, "]");
+}
+
+void hir_print_type(hd_text *out, hir_type t) {
+    hd_text_add(out, hir_dtype_name(t.dtype));
+    print_dims(out, t.dim, t.rank);
+}
+
+static void print_loc(const printer *p, hd_loc loc) {
+    if (!p->options.locations || !loc.file) return;
+    hd_text_add(p->out, " loc ");
+    hd_text_quoted(p->out, loc.file);
+    hd_text_f(p->out, ":%u:%u", loc.line, loc.column);
+}
+
+static void print_place(const printer *p, const hir_value *v) {
+    if (v->place != HIR_PLACE_NONE)
+        hd_text_f(p->out, " in %s[%llu]", place_names[v->place], (unsigned long long)v->offset);
+}
+
+static void print_value(const printer *p, hir_id v) {
+    const char *name = hir_value_at(p->m, v)->name;
+    if (name)
+        print_name(p->out, '%', name);
+    else
+        hd_text_f(p->out, "%%%u", p->number[v]);
+}
+
+static void print_ref(const printer *p, hir_ref r) {
+    switch ((hir_ref_kind)r.kind) {
+    case HIR_REF_NONE: hd_text_add(p->out, "_"); break;
+    case HIR_REF_VALUE: print_value(p, r.index); break;
+    case HIR_REF_WEIGHT: print_name(p->out, '@', p->m->weights.at[r.index].name); break;
+    case HIR_REF_STATE: print_name(p->out, '$', p->m->states.at[r.index].name); break;
+    }
+}
+
+static void print_attr(hd_text *out, const hir_attr *a) {
+    hd_text_f(out, "%s = ", hir_attr_name(a->id));
+    switch (hir_attr_kind_of(a->id)) {
+    case HIR_ATTR_INT: hd_text_f(out, "%lld", (long long)a->i); break;
+    case HIR_ATTR_FLOAT: hd_text_double(out, a->f); break;
+    case HIR_ATTR_STRING: hd_text_quoted(out, a->s); break;
+    case HIR_ATTR_INTS: print_dims(out, a->ints, a->n); break;
+    }
+}
+
+/* ---- ops ----------------------------------------------------------------------------------- */
+/* An op without its body. */
+static void print_op_head(const printer *p, const hir_op *op) {
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        hd_text_add(p->out, i ? ", " : "");
+        print_value(p, op->results[i]);
+    }
+    hd_text_f(p->out, "%s%s", op->n_results ? " = " : "", hir_info(op->code)->name);
+    for (uint32_t i = 0; i < op->n_args; i++) {
+        hd_text_add(p->out, i ? ", " : " ");
+        print_ref(p, op->args[i]);
+    }
+    for (uint32_t i = 0; i < op->n_attrs; i++) {
+        hd_text_add(p->out, i ? ", " : " {");
+        print_attr(p->out, &op->attrs[i]);
+    }
+    hd_text_add(p->out, op->n_attrs ? "}" : "");
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        const hir_value *v = hir_value_at(p->m, op->results[i]);
+        hd_text_add(p->out, i ? ", " : " : ");
+        hir_print_type(p->out, v->type);
+        print_place(p, v);
+    }
+    print_loc(p, op->loc);
+}
+
+static void print_op(const printer *p, hir_id id) {
+    const hir_op *op = hir_op_at(p->m, id);
+    hd_text_add(p->out, "  ");
+    print_op_head(p, op);
+    if (!hir_has_trait(op->code, HIR_REGION)) {
+        hd_text_add(p->out, "\n");
+        return;
+    }
+    hd_text_add(p->out, " {\n");
+    HIR_EACH(p->m, inner, op->body_first) {
+        hd_text_add(p->out, "    ");
+        print_op_head(p, hir_op_at(p->m, inner));
+        hd_text_add(p->out, "\n");
+    }
+    hd_text_add(p->out, "  }\n");
+}
+
+static uint32_t number_results(const hir_module *m, const hir_op *op, uint32_t *number,
+                               uint32_t next) {
+    for (uint32_t i = 0; i < op->n_results; i++)
+        if (!hir_value_at(m, op->results[i])->name) number[op->results[i]] = next++;
+    return next;
+}
+
+/* Inputs, then results in program order, a kernel's before those of its body. */
+static uint32_t *number_values(const hir_module *m, hd_arena *a) {
+    uint32_t *number = hd_new_array(a, uint32_t, m->values.n), next = 0;
+    for (size_t i = 0; i < m->inputs.n; i++)
+        if (!hir_value_at(m, m->inputs.at[i])->name) number[m->inputs.at[i]] = next++;
+    HIR_EACH(m, op, m->first) {
+        next = number_results(m, hir_op_at(m, op), number, next);
+        HIR_EACH(m, inner, hir_op_at(m, op)->body_first) {
+            next = number_results(m, hir_op_at(m, inner), number, next);
+        }
+    }
+    return number;
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+static void print_header(const printer *p) {
+    const hir_module *m = p->m;
+    hd_text_f(p->out, "hir %d %s ", HIR_TEXT_VERSION, stage_names[m->stage]);
+    print_name(p->out, '@', m->name);
+    hd_text_add(p->out, "\n\n");
+    for (size_t i = 0; i < m->options.n; i++) {
+        const hir_option *o = &m->options.at[i];
+        hd_text_add(p->out, "option ");
+        if (hir_is_word(o->key))
+            hd_text_add(p->out, o->key);
+        else
+            hd_text_quoted(p->out, o->key);
+        hd_text_add(p->out, " = ");
+        hd_text_quoted(p->out, o->value);
+        hd_text_add(p->out, i + 1 == m->options.n ? "\n\n" : "\n");
+    }
+    if (m->stage == HIR_STAGE_KERNEL)
+        hd_text_f(p->out, "arena %llu per token\nfixed %llu\n\n",
+                  (unsigned long long)m->arena_per_token, (unsigned long long)m->fixed_bytes);
+}
+
+static void print_tables(const printer *p) {
+    const hir_module *m = p->m;
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        hd_text_add(p->out, "weight ");
+        print_name(p->out, '@', w->name);
+        hd_text_add(p->out, " : ");
+        hir_print_type(p->out, w->type);
+        hd_text_add(p->out, w->layout == HIR_LAYOUT_PANEL ? " panel" : "");
+        hd_text_add(p->out, w->unused ? " unused" : "");
+        print_loc(p, w->loc);
+        hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
+    }
+    for (size_t i = 0; i < m->states.n; i++) {
+        const hir_state *s = &m->states.at[i];
+        hd_text_add(p->out, "state ");
+        print_name(p->out, '$', s->name);
+        hd_text_add(p->out, " : ");
+        hir_print_type(p->out, s->type);
+        print_loc(p, s->loc);
+        hd_text_add(p->out, i + 1 == m->states.n ? "\n\n" : "\n");
+    }
+}
+
+void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
+    printer p = {m, out, options, number_values(m, out->arena)};
+    print_header(&p);
+    print_tables(&p);
+    hd_text_add(out, "func(");
+    for (size_t i = 0; i < m->inputs.n; i++) {
+        const hir_value *v = hir_value_at(m, m->inputs.at[i]);
+        hd_text_add(out, i ? ", " : "");
+        print_value(&p, m->inputs.at[i]);
+        hd_text_add(out, ": ");
+        hir_print_type(out, v->type);
+        print_place(&p, v);
+    }
+    hd_text_add(out, ") {\n");
+    HIR_EACH(m, op, m->first) {
+        print_op(&p, op);
+    }
+    hd_text_add(out, "}\n");
+}
+
+void hir_print_op(const hir_module *m, hir_id op, hd_text *out) {
+    printer p = {m, out, {false}, number_values(m, out->arena)};
+    print_op_head(&p, hir_op_at(m, op));
+}
