@@ -22,7 +22,7 @@ step "compile the model: examples/jargon, a trained decoder with Block Attention
 say $hadal compile examples/jargon/jargon.hadal --weights examples/jargon/model.safetensors -o $out/jargon
 ls -l $out
 step "compile the C program that uses it"
-say "${CC:-cc}" -O2 -I$out examples/jargon/generate.c -o $out/generate -L$out -ljargon -Wl,-rpath,'$ORIGIN'
+say "${CC:-cc}" -O2 -I$out examples/jargon/generate.c -o $out/generate -L$out -ljargon -lm -Wl,-rpath,'$ORIGIN'
 step "run it"
 prompt=${1:-'hacker
  n.
