@@ -14,7 +14,7 @@ typedef enum visibility { UNDEFINED, CLAIMED, DEFINED, OUT_OF_SCOPE } visibility
 typedef struct verifier {
     const hir_module *m;
     hd_diags *d;
-    const hd_loc *locs; /* of ops in the text they were parsed from, or NULL */
+    const hir_text_locs *text; /* where it was parsed from, or NULL */
     unsigned char *visible;
     bool *appended;             /* states that an op has written */
     hir_names outputs, names;   /* of outputs; of named values */
@@ -24,7 +24,7 @@ typedef struct verifier {
 } verifier;
 
 static hd_loc loc_of(const verifier *v, hir_id op) {
-    return v->locs ? v->locs[op] : hir_op_at(v->m, op)->loc;
+    return v->text ? v->text->ops[op] : hir_op_at(v->m, op)->loc;
 }
 
 #define REFUSE(v, code, loc, ...) (hd_err((v)->d, (code), (loc), __VA_ARGS__), (v)->ok = false)
@@ -60,16 +60,17 @@ static void verify_weights(verifier *v) {
     hir_names_init(&seen, v->d->arena);
     for (size_t i = 0; i < v->m->weights.n; i++) {
         const hir_weight *w = &v->m->weights.at[i];
+        hd_loc loc = v->text ? v->text->weights[i] : w->loc;
         if (hir_names_add(&seen, w->name, 0))
-            REFUSE(v, HD_E_NAME, w->loc, "there are two weights @%s", w->name);
+            REFUSE(v, HD_E_NAME, loc, "there are two weights @%s", w->name);
         if (w->type.dtype == HIR_I32)
-            REFUSE(v, HD_E_TYPE, w->loc, "weight @%s is i32; weights are f32 or bf16", w->name);
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32 or bf16", w->name);
         if (!dims_fit(w->type, 0))
             REFUSE(v, HD_E_TYPE, w->loc,
                    "weight @%s has type %s; its dims must be positive integers", w->name,
                    type_text(v, w->type));
         if (w->layout == HIR_LAYOUT_PANEL && w->type.rank != 2)
-            REFUSE(v, HD_E_TYPE, w->loc, "weight @%s is %s; only matrices have panels", w->name,
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
                    type_text(v, w->type));
     }
 }
@@ -79,11 +80,12 @@ static void verify_states(verifier *v) {
     hir_names_init(&seen, v->d->arena);
     for (size_t i = 0; i < v->m->states.n; i++) {
         const hir_state *s = &v->m->states.at[i];
+        hd_loc loc = v->text ? v->text->states[i] : s->loc;
         if (hir_names_add(&seen, s->name, 0))
-            REFUSE(v, HD_E_NAME, s->loc, "there are two states $%s", s->name);
+            REFUSE(v, HD_E_NAME, loc, "there are two states $%s", s->name);
         if (s->type.dtype != HIR_F32 || s->type.rank == 0 || s->type.dim[0] != HIR_C ||
             !dims_fit(s->type, 1))
-            REFUSE(v, HD_E_TYPE, s->loc, "state $%s is %s; a state is f32[C, ...]", s->name,
+            REFUSE(v, HD_E_TYPE, loc, "state $%s is %s; a state is f32[C, ...]", s->name,
                    type_text(v, s->type));
     }
 }
@@ -97,29 +99,31 @@ static void verify_value_name(verifier *v, hir_id value, hd_loc loc) {
 static void verify_inputs(verifier *v) {
     for (size_t i = 0; i < v->m->inputs.n; i++) {
         hir_id id = v->m->inputs.at[i];
+        hd_loc loc = v->text ? v->text->inputs[i] : HD_NOWHERE;
         if (id >= v->m->values.n || hir_value_at(v->m, id)->op != HIR_NONE ||
             v->visible[id] != UNDEFINED) {
-            REFUSE(v, HD_E_INTERNAL, HD_NOWHERE, "input %zu is no value of its own", i);
+            REFUSE(v, HD_E_INTERNAL, loc, "input %zu is no value of its own", i);
             continue;
         }
         const hir_value *value = hir_value_at(v->m, id);
         const char *name = value->name ? value->name : "?";
         hir_type t = value->type;
         v->visible[id] = DEFINED;
-        verify_value_name(v, id, HD_NOWHERE);
+        verify_value_name(v, id, loc);
         bool ids = t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
         if (!ids && (t.dtype != HIR_F32 || !dims_fit(t, hir_type_has_t(t) ? 1 : 0)))
-            REFUSE(v, HD_E_TYPE, HD_NOWHERE, "input %%%s is %s; an input is f32 or i32[T]", name,
+            REFUSE(v, HD_E_TYPE, loc, "input %%%s is %s; an input is f32 or i32[T]", name,
                    type_text(v, t));
         if (value->place != HIR_PLACE_NONE &&
             (value->place != HIR_PLACE_INPUT || value->offset != i))
-            REFUSE(v, HD_E_TYPE, HD_NOWHERE, "input %%%s has the place of something else", name);
+            REFUSE(v, HD_E_TYPE, loc, "input %%%s has the place of something else", name);
     }
 }
 
 static void verify_tables(verifier *v) {
     if (!is_identifier(v->m->name))
-        REFUSE(v, HD_E_NAME, HD_NOWHERE, "the module's name '%s' is no C identifier", v->m->name);
+        REFUSE(v, HD_E_NAME, v->text ? v->text->module : HD_NOWHERE,
+               "the module's name '%s' is no C identifier", v->m->name);
     verify_weights(v);
     verify_states(v);
     verify_inputs(v);
@@ -171,6 +175,10 @@ static void verify_places(verifier *v, hir_id id, const hir_op *op) {
 static bool args_visible(verifier *v, hir_id id, const hir_op *op) {
     for (uint32_t i = 0; i < op->n_args; i++) {
         hir_ref r = op->args[i];
+        if (r.kind == HIR_REF_WEIGHT && r.index < v->m->weights.n &&
+            v->m->weights.at[r.index].unused)
+            REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s: weight @%s is declared unused",
+                   hir_info(op->code)->name, v->m->weights.at[r.index].name);
         if (r.kind != HIR_REF_VALUE) continue;
         if (r.index >= v->m->values.n || v->visible[r.index] != DEFINED) {
             bool inner = r.index < v->m->values.n && v->visible[r.index] == OUT_OF_SCOPE;
@@ -339,8 +347,8 @@ static void collect_outputs(verifier *v) {
     }
 }
 
-bool hir_verify_at(const hir_module *m, hd_diags *d, const hd_loc *locs) {
-    verifier v = {.m = m, .d = d, .locs = locs, .ok = true};
+bool hir_verify_at(const hir_module *m, hd_diags *d, const hir_text_locs *text) {
+    verifier v = {.m = m, .d = d, .text = text, .ok = true};
     v.visible = hd_new_array(d->arena, unsigned char, m->values.n);
     v.appended = hd_new_array(d->arena, bool, m->states.n);
     hir_names_init(&v.outputs, d->arena);

@@ -4,7 +4,13 @@
 
 #include "ir/signature.h"
 
-/* hir_verify, with errors at locs[op] instead of the op's own location (NULL: its own). */
-bool hir_verify_at(const hir_module *m, hd_diags *d, const hd_loc *locs);
+/* Where each thing stands in a .hir text, by its index in the module's table. */
+typedef struct hir_text_locs {
+    const hd_loc *ops, *inputs, *weights, *states;
+    hd_loc module;
+} hir_text_locs;
+
+/* hir_verify, with errors at places in the text (NULL: at the locations the module carries). */
+bool hir_verify_at(const hir_module *m, hd_diags *d, const hir_text_locs *text);
 
 #endif
