@@ -41,6 +41,16 @@ HADAL_API const char *hadal_diagnostic_text(hadal_session *s, size_t i,
                                             int colour); /* rendered, several lines */
 HADAL_API int hadal_exit_code(const hadal_session *s);   /* 0, or that of the first error */
 
+/* Adds an error of the caller's own, so that one list tells all: `name` as in support/errors.def.
+ * Returns 1. */
+HADAL_API int hadal_fail(hadal_session *s, const char *name, const char *message, const char *hint);
+/* Long work (packing, reading) calls `report` now and then; `total` 0: unknown. NULL: nobody
+ * listens. */
+HADAL_API void hadal_progress(hadal_session *s,
+                              void (*report)(void *context, const char *what, uint64_t done,
+                                             uint64_t total),
+                              void *context);
+
 /* Every function below that returns int returns 0 on success and 1 on failure (see the
  * diagnostics). */
 
@@ -56,9 +66,12 @@ HADAL_API int hadal_load(hadal_session *s, const char *spec, const char *name);
 /* Weights for packing, checking and running: file, index or folder. NULL: the folder given as SPEC.
  */
 HADAL_API int hadal_weights(hadal_session *s, const char *path);
+HADAL_API const char *hadal_weights_path(const hadal_session *s); /* NULL: none given */
 /* Readable spec text from a Hugging Face style folder, to a file. */
 HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out_path);
 /* Seeded random weights for the loaded module: "f32" or "bf16". */
+/* Compares the weights given with the loaded module: names, shapes, dtypes; all faults at once. */
+HADAL_API int hadal_check_weights(hadal_session *s);
 HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
                                  const char *out_path);
 
@@ -107,10 +120,13 @@ typedef struct hadal_target {
     const char *runtime; /* libhadalrt.a; NULL: the installed one */
     const char *ir_file; /* line tables point here; NULL: no debug info */
 } hadal_target;
-/* kind: "obj" "so" "header" "llvm" "asm" "weights" "kernel" (the IR text as it stands). The
- * pipeline must have run. */
+/* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
+ * The pipeline must have run. */
 HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,
                          const char *path);
+
+/* Text to a file that appears whole or not at all. */
+HADAL_API int hadal_write_text(hadal_session *s, const char *path, const char *text);
 
 /* ---- evaluation ---------------------------------------------------------------------------------
  */

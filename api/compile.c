@@ -1,0 +1,255 @@
+/* Passes and output: hadal_run_passes, hadal_emit, the texts of the IR. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/session.h"
+
+#define API_FAILED 1
+
+/* ---- passes -----------------------------------------------------------------------------------
+ */
+
+typedef struct pass_hooks {
+    hadal_session *s;
+    const hadal_pipeline *p;
+} pass_hooks;
+
+/* dump_dir/07-fuse.hir; a pass that changed nothing leaves a file that says so in one line. */
+static bool dump(hadal_session *s, const char *dir, int index, const char *pass,
+                 const hir_module *m, bool changed) {
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    if (changed)
+        hir_print(m, (hir_print_options){.locations = true}, &text);
+    else
+        hd_text_f(&text, "; %s (unchanged)\n", pass);
+    const char *name = hd_printf(s->arena, "%02d-%s.hir", index, pass);
+    return hd_write_file(s->arena, &s->diags, hd_path_join(s->arena, dir, name), text.at, text.n);
+}
+
+static bool after_pass(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
+                       double seconds, hd_diags *d) {
+    (void)d;
+    const pass_hooks *hooks = context;
+    const char *name = hir_pass(id)->name;
+    if (hooks->p->event)
+        hooks->p->event(hooks->p->context, &(hadal_pass_event){index + 1, name, changed, seconds});
+    return !hooks->p->dump_dir || dump(hooks->s, hooks->p->dump_dir, index + 1, name, m, changed);
+}
+
+static bool pass_named(hadal_session *s, const char *name, hir_pass_id *out) {
+    if (hir_pass_by_name(name, out)) return true;
+    const char *names[HIR_PASS_COUNT];
+    for (int i = 0; i < HIR_PASS_COUNT; i++)
+        names[i] = hir_pass((hir_pass_id)i)->name;
+    const char *near = hd_nearest(name, names, HIR_PASS_COUNT);
+    hd_diag *e = hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no pass \"%s\"", name);
+    e->hint =
+        near ? hd_printf(s->arena, "did you mean \"%s\"?", near) : "`hadal passes` lists them";
+    return false;
+}
+
+typedef HD_VEC(hir_pass_id) pass_list;
+
+static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
+    char *copy = hd_strdup(s->arena, list), *rest = copy;
+    for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        hir_pass_id id;
+        if (!pass_named(s, name, &id)) return false;
+        hd_push(s->arena, out, id);
+    }
+    return true;
+}
+
+static void default_passes(hadal_session *s, pass_list *out) {
+    for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
+        hd_push(s->arena, out, *id);
+}
+
+static bool set_dtype(hadal_session *s, const char *name) {
+    if (!name || strcmp(name, "f32") == 0) {
+        s->pass_options.matrix_dtype = HIR_F32;
+        return true;
+    }
+    if (strcmp(name, "bf16") == 0) {
+        s->pass_options.matrix_dtype = HIR_BF16;
+        return true;
+    }
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "weights cannot be stored as \"%s\"", name)->hint =
+        "f32 or bf16";
+    return false;
+}
+
+static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
+    if (!api_need_module(s) || !set_dtype(s, p->weights_dtype)) return false;
+    s->pass_options.keep_traces = p->keep_traces != 0;
+    s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
+    s->m = hir_module_clone(s->graph, s->arena);
+    s->program = NULL;
+    s->remarks.list.n = 0;
+
+    pass_list passes = {0};
+    if (p->passes) {
+        if (!parse_passes(s, p->passes, &passes)) return false;
+    } else {
+        default_passes(s, &passes);
+    }
+    hir_pass_id stop = HIR_PASS_COUNT;
+    if (p->stop_after && !pass_named(s, p->stop_after, &stop)) return false;
+    if (p->dump_dir && !dump(s, p->dump_dir, 0, "input", s->m, true)) return false;
+
+    pass_hooks hooks = {s, p};
+    const hir_run run = {
+        .passes = passes.at,
+        .n_passes = passes.n,
+        .stop_after = stop,
+        .verify = p->verify_each != 0,
+        .check = p->check != 0,
+        .hooks = {.context = &hooks, .after = after_pass},
+    };
+    if (!hir_run_passes(s->m, &run, &s->pass_options, &s->remarks, &s->diags)) return false;
+    s->pipeline_done = !p->passes && !p->stop_after;
+    return true;
+}
+
+int hadal_run_passes(hadal_session *s, const hadal_pipeline *p) {
+    API_ENTER(s);
+    API_LEAVE(s, run_passes(s, p));
+}
+
+size_t hadal_remarks(const hadal_session *s) {
+    return s->remarks.list.n;
+}
+
+hadal_remark hadal_remark_at(const hadal_session *s, size_t i) {
+    const hir_remark *r = &s->remarks.list.at[i];
+    return (hadal_remark){
+        .pass = r->pass,
+        .op = r->op_name,
+        .file = r->loc.file,
+        .line = r->loc.line,
+        .column = r->loc.column,
+        .taken = r->taken,
+        .text = r->text,
+    };
+}
+
+/* ---- output -----------------------------------------------------------------------------------
+ */
+
+bool api_need_kernels(hadal_session *s) {
+    if (!api_need_module(s)) return false;
+    if (s->m->stage == HIR_STAGE_KERNEL) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "code can only be made from kernel IR")->hint =
+        "run the whole pipeline first";
+    return false;
+}
+
+/* Lowers once per target; packing does not care which. */
+static bool need_program(hadal_session *s, const hadal_target *t) {
+    if (!api_need_kernels(s)) return false;
+    const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
+    const char *ir_file = t && t->ir_file ? t->ir_file : "";
+    const char *key = hd_printf(s->arena, "%s|%s|%s", triple, cpu, ir_file);
+    if (s->program && strcmp(key, s->target_key) == 0) return true;
+    const hcg_options options = {
+        .triple = t && t->triple ? hd_strdup(s->arena, t->triple) : NULL,
+        .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
+        .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
+    };
+    s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
+    s->target_key = key;
+    return s->program != NULL;
+}
+
+static bool emit_ir(hadal_session *s, const char *path) {
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    hir_print(s->m, (hir_print_options){.locations = true}, &text);
+    return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
+}
+
+static bool emit_object(hadal_session *s, const char *path) {
+    return hcg_emit_object(s->program, &s->diags, path);
+}
+
+static bool emit_llvm(hadal_session *s, const char *path) {
+    return hcg_emit_llvm(s->program, &s->diags, path);
+}
+
+static bool emit_asm(hadal_session *s, const char *path) {
+    return hcg_emit_asm(s->program, &s->diags, path);
+}
+
+static bool emit_header(hadal_session *s, const char *path) {
+    return hcg_emit_header(s->program, &s->diags, path);
+}
+
+static bool emit_weights(hadal_session *s, const char *path) {
+    return api_need_weights(s) && hcg_pack(s->program, &s->diags, &s->weights, path);
+}
+
+static bool emit_library(hadal_session *s, const hadal_target *t, const char *path) {
+    const char *object = hd_printf(s->arena, "%s.tmp.o", path);
+    const char *runtime =
+        t && t->runtime ? t->runtime : hd_path_join(s->arena, s->lib_dir, "libhadalrt.a");
+    const bool ok = hcg_emit_object(s->program, &s->diags, object) &&
+                    hcg_link(s->program, &s->diags, object, t ? t->cc : NULL, runtime, path);
+    remove(object);
+    return ok;
+}
+
+static bool emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {
+    static const struct {
+        const char *kind;
+        bool (*write)(hadal_session *s, const char *path);
+    } writers[] = {
+        {"obj", emit_object},    {"llvm", emit_llvm},       {"asm", emit_asm},
+        {"header", emit_header}, {"weights", emit_weights},
+    };
+    if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, path);
+    if (!need_program(s, t)) return false;
+    if (strcmp(kind, "so") == 0) return emit_library(s, t, path);
+    for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
+        if (strcmp(kind, writers[i].kind) == 0) return writers[i].write(s, path);
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "nothing of kind \"%s\" can be emitted", kind);
+    return false;
+}
+
+int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {
+    API_ENTER(s);
+    API_LEAVE(s, emit(s, t, kind, path));
+}
+
+int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype, const char *out_path) {
+    API_ENTER(s);
+    bool ok = api_need_module(s) && set_dtype(s, dtype);
+    if (ok) {
+        const hd_tensor_dtype t = s->pass_options.matrix_dtype == HIR_BF16 ? HD_T_BF16 : HD_T_F32;
+        ok = hcg_init_weights(s->graph, &s->diags, seed, t, out_path);
+    }
+    API_LEAVE(s, ok);
+}
+
+int hadal_write_text(hadal_session *s, const char *path, const char *text) {
+    API_ENTER(s);
+    API_LEAVE(s, hd_write_file(s->arena, &s->diags, path, text, strlen(text)));
+}
+
+int hadal_check_weights(hadal_session *s) {
+    API_ENTER(s);
+    API_LEAVE(s, api_need_module(s) && api_need_weights(s) &&
+                     hcg_check_weights(s->graph, &s->diags, &s->weights));
+}
+
+#undef API_FAILED
+#define API_FAILED ""
+const char *hadal_ir_text(hadal_session *s, int locations) {
+    API_ENTER(s);
+    (void)api_errors_;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    if (s->m) hir_print(s->m, (hir_print_options){.locations = locations != 0}, &text);
+    hd_arena_guard(s->arena, api_outer_);
+    return text.at ? text.at : "";
+}

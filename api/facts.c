@@ -1,0 +1,52 @@
+/* What can be asked about a loaded model and about the compiler. */
+#include <string.h>
+
+#include "api/inspect.h"
+#include "api/session.h"
+
+#define API_FAILED ""
+
+#define TEXT_ENTER(s)                                                                              \
+    API_ENTER(s);                                                                                  \
+    (void)api_errors_;                                                                             \
+    hd_text text;                                                                                  \
+    hd_text_init(&text, (s)->arena)
+#define TEXT_LEAVE(s)                                                                              \
+    hd_arena_guard((s)->arena, api_outer_);                                                        \
+    return text.at ? text.at : ""
+
+const char *hadal_inspect(hadal_session *s, int json) {
+    TEXT_ENTER(s);
+    if (s->graph) hir_inspect_text(s->graph, s->m, json != 0, &text);
+    TEXT_LEAVE(s);
+}
+
+const char *hadal_plan_text(hadal_session *s) {
+    TEXT_ENTER(s);
+    if (s->m) hir_plan_text(s->m, &text);
+    TEXT_LEAVE(s);
+}
+
+const char *hadal_passes_text(hadal_session *s) {
+    TEXT_ENTER(s);
+    for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
+        hd_text_f(&text, "%-26s %s\n", hir_pass(*id)->name, hir_pass(*id)->doc);
+    TEXT_LEAVE(s);
+}
+
+#undef API_FAILED
+#define API_FAILED NULL
+const char *hadal_ops_text(hadal_session *s, const char *only, int markdown) {
+    TEXT_ENTER(s);
+    if (!hir_print_reference(&text, markdown != 0, only)) {
+        const char *names[HIR_OPCODE_COUNT];
+        for (int i = 0; i < HIR_OPCODE_COUNT; i++)
+            names[i] = hir_info((hir_opcode)i)->name;
+        const char *near = hd_nearest(only, names, HIR_OPCODE_COUNT);
+        hd_diag *e = hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no op \"%s\"", only);
+        e->hint = near ? hd_printf(s->arena, "did you mean \"%s\"?", near) : NULL;
+        hd_arena_guard(s->arena, api_outer_);
+        return NULL;
+    }
+    TEXT_LEAVE(s);
+}

@@ -1,0 +1,353 @@
+/* Running a model: through the reference evaluator, or through a compiled library opened with
+ * dlopen. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/session.h"
+#include "codegen/program.h"
+#include "ir/eval.h"
+
+#define API_FAILED 1
+
+/* ---- tokens -----------------------------------------------------------------------------------
+ */
+
+typedef HD_VEC(int32_t) token_list;
+
+static bool tokens_from_list(hadal_session *s, const char *text, token_list *out) {
+    const char *at = text;
+    for (;;) {
+        char *end;
+        errno = 0;
+        const long v = strtol(at, &end, 10);
+        if (end == at || errno || v < INT32_MIN || v > INT32_MAX || (*end && *end != ',')) {
+            hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "\"%s\" is not a list of token ids", text)
+                ->hint = "ids are separated by commas: 1,2,3; or name a .npy file, or "
+                         "FILE.safetensors:TENSOR";
+            return false;
+        }
+        hd_push(s->arena, out, (int32_t)v);
+        if (!*end) return true;
+        at = end + 1;
+    }
+}
+
+static bool tokens_from_tensor(hadal_session *s, const char *name, const hd_tensor *t,
+                               token_list *out) {
+    const bool integer = t->dtype != HD_T_F16 && t->dtype != HD_T_BF16 && t->dtype != HD_T_F32 &&
+                         t->dtype != HD_T_F64 && hd_tensor_is_number(t);
+    if (!integer || t->rank != 1) {
+        hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE,
+               "%s holds %s of rank %u, tokens are integers of rank 1", name,
+               hd_tensor_dtype_name(t->dtype), t->rank);
+        return false;
+    }
+    for (uint64_t i = 0; i < t->elements; i++) {
+        const double v = hd_tensor_get(t, i);
+        if (v < INT32_MIN || v > INT32_MAX) {
+            hd_err(&s->diags, HD_E_VALUE, HD_NOWHERE, "token %llu of %s is %.0f, out of range",
+                   (unsigned long long)i, name, v);
+            return false;
+        }
+        hd_push(s->arena, out, (int32_t)v);
+    }
+    return true;
+}
+
+static bool ends_with(const char *s, const char *suffix) {
+    const size_t n = strlen(s), k = strlen(suffix);
+    return n >= k && strcmp(s + n - k, suffix) == 0;
+}
+
+static bool read_tokens(hadal_session *s, const char *text, token_list *out) {
+    if (ends_with(text, ".npy")) {
+        hd_tensor t;
+        return hd_npy_read(s->arena, &s->diags, text, &t) && tokens_from_tensor(s, text, &t, out);
+    }
+    const char *colon = strrchr(text, ':');
+    if (!colon) return tokens_from_list(s, text, out);
+    hd_tensors file = {0};
+    const char *path = hd_strndup(s->arena, text, (size_t)(colon - text));
+    if (!hd_safetensors_open(s->arena, &s->diags, path, &file)) return false;
+    const hd_tensor *t = hd_tensors_find(&file, colon + 1);
+    if (t) return tokens_from_tensor(s, text, t, out);
+    hd_err(&s->diags, HD_E_NAME, HD_NOWHERE, "%s has no tensor \"%s\"", path, colon + 1);
+    return false;
+}
+
+int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens, int64_t *n) {
+    API_ENTER(s);
+    token_list list = {0};
+    const bool ok = read_tokens(s, text, &list);
+    *tokens = list.at;
+    *n = (int64_t)list.n;
+    if (ok && list.n == 0) hd_err(&s->diags, HD_E_VALUE, HD_NOWHERE, "%s holds no tokens", text);
+    API_LEAVE(s, ok && list.n > 0);
+}
+
+/* ---- collecting results ------------------------------------------------------------------------
+ */
+
+typedef struct output { /* all rows of one output, filled call by call */
+    const char *name;
+    hir_type type; /* of the IR: dim 0 is T, or there is no T */
+    int64_t row;   /* elements of a row */
+    int64_t filled;
+    float *at;
+} output;
+
+typedef struct outputs {
+    output *at;
+    size_t n;
+    int64_t tokens;
+} outputs;
+
+/* The model's outputs, logits first; `m` has traces turned into outputs. */
+static bool collect(hadal_session *s, const hir_module *m, int64_t tokens, outputs *out) {
+    HD_VEC(output) list = {0};
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code != HIR_OUTPUT_OP) continue;
+        output item = {.name = hir_attr_string(o, HIR_A_NAME, ""), .type = hir_arg_type(m, op, 0)};
+        item.row = hir_type_row_elements(item.type);
+        if (!hir_type_has_t(item.type)) {
+            hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE, "output \"%s\" has no row per token",
+                   item.name);
+            return false;
+        }
+        item.at = hd_alloc(s->arena, (size_t)tokens, (size_t)item.row * sizeof(float));
+        hd_push(s->arena, &list, item);
+    }
+    *out = (outputs){list.at, list.n, tokens};
+    const bool model =
+        m->inputs.n == 1 && list.n > 0 && hir_value_at(m, m->inputs.at[0])->type.dtype == HIR_I32;
+    if (!model)
+        hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
+               "%s is a plain function: run takes models, whose one input is i32[T] tokens",
+               m->name);
+    return model;
+}
+
+static hd_tensor as_tensor(const output *o, int64_t tokens) {
+    hd_tensor t = {.name = o->name, .dtype = HD_T_F32, .rank = o->type.rank};
+    for (uint32_t i = 0; i < o->type.rank; i++)
+        t.shape[i] = o->type.dim[i] == HIR_T ? tokens : o->type.dim[i];
+    t.elements = (uint64_t)(tokens * o->row);
+    t.bytes = t.elements * sizeof(float);
+    t.data = (const uint8_t *)o->at;
+    return t;
+}
+
+static bool write_results(hadal_session *s, const outputs *out, const char *logits_path,
+                          const char *trace_path) {
+    if (logits_path) {
+        const hd_tensor logits = as_tensor(&out->at[0], out->tokens);
+        if (!hd_npy_write(s->arena, &s->diags, logits_path, &logits)) return false;
+    }
+    if (!trace_path) return true;
+    hd_tensor *traces = hd_new_array(s->arena, hd_tensor, out->n);
+    for (size_t i = 1; i < out->n; i++)
+        traces[i - 1] = as_tensor(&out->at[i], out->tokens);
+    return hd_safetensors_write(s->arena, &s->diags, trace_path, traces, out->n - 1);
+}
+
+/* ---- the two ways ------------------------------------------------------------------------------
+ */
+
+typedef bool (*call_fn)(void *context, const int32_t *tokens, int64_t n, outputs *out);
+
+/* The first `split` tokens in one call and the rest one at a time; 0: all in one. */
+static bool in_calls(int64_t split, const int32_t *tokens, int64_t n, outputs *out, call_fn call,
+                     void *context) {
+    const int64_t first = split > 0 ? split : n;
+    if (!call(context, tokens, first, out)) return false;
+    for (int64_t i = first; i < n; i++)
+        if (!call(context, tokens + i, 1, out)) return false;
+    return true;
+}
+
+typedef struct interpreter {
+    hadal_session *s;
+    hir_eval *eval;
+} interpreter;
+
+static const hir_array *named(const hir_results *r, const char *name) {
+    for (size_t i = 0; i < r->outputs.n; i++)
+        if (strcmp(r->outputs.at[i].name, name) == 0) return &r->outputs.at[i];
+    for (size_t i = 0; i < r->traces.n; i++)
+        if (strcmp(r->traces.at[i].name, name) == 0) return &r->traces.at[i];
+    return NULL;
+}
+
+static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, outputs *out) {
+    interpreter *in = context;
+    hd_arena *scratch = hd_arena_new();
+    if (!scratch) {
+        hd_err(&in->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a call of the evaluator");
+        return false;
+    }
+    /* exhaustion in the scratch arena ends here, not in the session's guard */
+    jmp_buf here;
+    hd_arena_guard(scratch, &here);
+    if (setjmp(here)) {
+        hd_arena_free(scratch);
+        hd_err(&in->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a call of the evaluator");
+        return false;
+    }
+
+    double *ids = hd_new_array(scratch, double, (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = tokens[i];
+    hir_results results = {0};
+    const bool ok = hir_eval_call(in->eval, scratch, &in->s->diags, n, (const double *const[]){ids},
+                                  &results, NULL, NULL);
+    for (size_t i = 0; ok && i < out->n; i++) {
+        output *o = &out->at[i];
+        const hir_array *values = named(&results, o->name);
+        for (int64_t j = 0; values && j < n * o->row; j++)
+            o->at[o->filled * o->row + j] = (float)values->at[j];
+        o->filled += n;
+    }
+    hd_arena_free(scratch);
+    return ok;
+}
+
+static bool run_interpreted(hadal_session *s, int64_t split, const int32_t *tokens, int64_t n,
+                            outputs *out) {
+    if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
+    /* What is evaluated is the graph as loaded, no pass has touched it; the passes only say how the
+     * weights are rounded. */
+    hir_module *m = hir_module_clone(s->graph, s->arena);
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
+        if (packed != HIR_NONE) m->weights.at[i].type.dtype = s->m->weights.at[packed].type.dtype;
+    }
+    interpreter in = {s, hir_eval_new(s->arena, m, hcg_weight_source, &s->weights)};
+    return in.eval && in_calls(split, tokens, n, out, call_interpreter, &in);
+}
+
+/* The functions of a generated library that a run needs, under the model's prefix. */
+#define LIBRARY_FUNCTIONS(F)                                                                       \
+    F(weights_open, int, (const char *path, void **out))                                           \
+    F(weights_close, void, (void *w))                                                              \
+    F(session_size, size_t, (int64_t max_tokens))                                                  \
+    F(session_init, int, (void *mem, size_t size, const void *w, int64_t max, void **out))         \
+    F(session_set_threads, int, (void *s, int threads))                                            \
+    F(session_set_cpu, int, (void *s, const char *level))                                          \
+    F(session_message, const char *, (const void *s))                                              \
+    F(strerror, const char *, (int code))
+
+typedef struct library {
+    hadal_session *s;
+    void *handle, *weights, *session, *memory;
+    int (*forward)(void *s, const int32_t *tokens, int64_t n, float *logits, int64_t rows);
+    int (*forward_outputs)(void *s, const int32_t *tokens, int64_t n, float *const *outs,
+                           int64_t rows);
+#define F(name, result, arguments) result(*name) arguments;
+    LIBRARY_FUNCTIONS(F)
+#undef F
+} library;
+
+static void close_library(void *context) {
+    library *l = context;
+    free(l->memory);
+    if (l->weights) l->weights_close(l->weights);
+    if (l->handle) dlclose(l->handle);
+}
+
+/* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
+static bool find_symbol(library *l, const char *model, const char *name, void *slot) {
+    void *address = dlsym(l->handle, hd_printf(l->s->arena, "%s_%s", model, name));
+    memcpy(slot, &address, sizeof address);
+    if (address) return true;
+    hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "the library has no function %s_%s", model,
+           name);
+    return false;
+}
+
+static bool open_library(library *l, const char *path, const char *model, bool traces) {
+    l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!l->handle) {
+        hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s cannot be loaded: %s", path, dlerror());
+        return false;
+    }
+#define F(name, result, arguments)                                                                 \
+    if (!find_symbol(l, model, #name, &l->name)) return false;
+    LIBRARY_FUNCTIONS(F)
+#undef F
+    return traces ? find_symbol(l, model, "forward_outputs", &l->forward_outputs)
+                  : find_symbol(l, model, "forward", &l->forward);
+}
+
+static bool library_ok(library *l, int code, const char *what) {
+    if (code == 0) return true;
+    const char *detail = l->session ? l->session_message(l->session) : "";
+    hd_diag *e = hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: %s", what, l->strerror(code));
+    if (detail && *detail) e->cause = hd_strdup(l->s->arena, detail);
+    return false;
+}
+
+static bool start_session(library *l, const hadal_run_options *o, int64_t n) {
+    if (!library_ok(l, l->weights_open(o->packed, &l->weights), o->packed)) return false;
+    const size_t size = l->session_size(n);
+    l->memory = size ? aligned_alloc(64, (size + 63) & ~(size_t)63) : NULL;
+    if (!l->memory) {
+        hd_err(&l->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a session of %lld tokens",
+               (long long)n);
+        return false;
+    }
+    if (!library_ok(l, l->session_init(l->memory, size, l->weights, n, &l->session), "session"))
+        return false;
+    if (o->threads && !library_ok(l, l->session_set_threads(l->session, o->threads), "threads"))
+        return false;
+    return !o->cpu_level ||
+           library_ok(l, l->session_set_cpu(l->session, o->cpu_level), o->cpu_level);
+}
+
+static bool call_library(void *context, const int32_t *tokens, int64_t n, outputs *out) {
+    library *l = context;
+    float **at = hd_new_array(l->s->arena, float *, out->n);
+    for (size_t i = 0; i < out->n; i++) {
+        at[i] = out->at[i].at + out->at[i].filled * out->at[i].row;
+        out->at[i].filled += n;
+    }
+    const int code = l->forward_outputs ? l->forward_outputs(l->session, tokens, n, at, n)
+                                        : l->forward(l->session, tokens, n, at[0], n);
+    return library_ok(l, code, "forward");
+}
+
+static bool run_compiled(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
+                         int64_t n, outputs *out) {
+    library *l = hd_new(s->arena, library);
+    l->s = s;
+    const bool ok = open_library(l, o->library, s->m->name, out->n > 1) && start_session(l, o, n) &&
+                    in_calls(o->split, tokens, n, out, call_library, l);
+    close_library(l);
+    return ok;
+}
+
+static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens, int64_t n,
+                const char *logits_path, const char *trace_path) {
+    if (!api_need_module(s)) return false;
+    if (o->split < 0 || o->split > n) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a split after %lld of %lld tokens",
+               (long long)o->split, (long long)n);
+        return false;
+    }
+    outputs out;
+    if (!collect(s, s->m, n, &out)) return false;
+    if (o->interpret) {
+        if (!api_need_weights(s) || !run_interpreted(s, o->split, tokens, n, &out)) return false;
+    } else if (!run_compiled(s, o, tokens, n, &out)) {
+        return false;
+    }
+    return write_results(s, &out, logits_path, trace_path);
+}
+
+int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens, int64_t n,
+              const char *logits_path, const char *trace_path) {
+    API_ENTER(s);
+    API_LEAVE(s, run(s, o, tokens, n, logits_path, trace_path));
+}

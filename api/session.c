@@ -1,0 +1,241 @@
+/* Sessions, diagnostics, and getting a model in. */
+#include "api/session.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/import.h"
+
+#define API_FAILED 1
+
+static const char memory_text[] = "out of memory";
+
+const char *hadal_version(void) {
+    return HADAL_VERSION;
+}
+
+/* Library files are found from where this library lies, in an installation and in a build tree
+ * alike; programs that link the objects directly (the unit tests) stand beside lib/. */
+static void find_folders(hadal_session *s) {
+    Dl_info info;
+    const char *self = ".";
+    if (dladdr((const void *)(uintptr_t)hadal_version, &info) && info.dli_fname)
+        self = info.dli_fname;
+    char *real = realpath(self, NULL);
+    const char *dir = hd_path_dir(s->arena, real ? real : self);
+    free(real);
+    s->data_dir = hd_path_join(s->arena, dir, HADAL_DATA_FROM_LIB);
+    s->lib_dir = dir;
+    if (!hd_exists(hd_path_join(s->arena, dir, "libhadalrt.a")))
+        s->lib_dir = hd_path_join(s->arena, dir, "../lib");
+}
+
+static hadal_session *set_up(hd_arena *a) {
+    jmp_buf here;
+    hd_arena_guard(a, &here);
+    if (setjmp(here)) return NULL;
+    hadal_session *s = hd_new(a, hadal_session);
+    s->arena = a;
+    hd_diags_init(&s->diags, a);
+    s->remarks.arena = a;
+    s->pass_options = (hir_pass_options){.matrix_dtype = HIR_F32, .chunk = 512};
+    find_folders(s);
+    hd_arena_guard(a, NULL);
+    return s;
+}
+
+hadal_session *hadal_open(void) {
+    hd_arena *a = hd_arena_new();
+    if (!a) return NULL;
+    hadal_session *s = set_up(a);
+    if (!s) hd_arena_free(a);
+    return s;
+}
+
+void hadal_close(hadal_session *s) {
+    if (s) hd_arena_free(s->arena);
+}
+
+/* ---- diagnostics ----------------------------------------------------------------------------- */
+
+size_t hadal_diagnostics(const hadal_session *s) {
+    return s->diags.list.n + (s->out_of_memory ? 1 : 0);
+}
+
+hadal_diagnostic hadal_diagnostic_at(const hadal_session *s, size_t i) {
+    if (i >= s->diags.list.n)
+        return (hadal_diagnostic){.name = hd_error_name(HD_E_MEMORY), .message = memory_text};
+    const hd_diag *d = &s->diags.list.at[i];
+    return (hadal_diagnostic){
+        .severity = (int)d->severity,
+        .name = hd_error_name(d->code),
+        .file = d->loc.file,
+        .line = d->loc.line,
+        .column = d->loc.column,
+        .end_column = d->loc.end_column,
+        .message = d->message,
+        .cause = d->cause,
+        .hint = d->hint,
+        .source_line = d->source_line,
+    };
+}
+
+#undef API_FAILED
+#define API_FAILED memory_text
+const char *hadal_diagnostic_text(hadal_session *s, size_t i, int colour) {
+    if (i >= s->diags.list.n) return "error: out of memory [memory]\n";
+    API_ENTER(s);
+    (void)api_errors_;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    hd_diag_render(&s->diags.list.at[i], colour != 0, &text);
+    hd_arena_guard(s->arena, api_outer_);
+    return text.at ? text.at : "";
+}
+#undef API_FAILED
+#define API_FAILED 1
+
+int hadal_exit_code(const hadal_session *s) {
+    if (hd_diags_failed(&s->diags)) return hd_error_exit_code(hd_diags_first(&s->diags));
+    return s->out_of_memory ? hd_error_exit_code(HD_E_MEMORY) : 0;
+}
+
+int hadal_fail(hadal_session *s, const char *name, const char *message, const char *hint) {
+    API_ENTER(s);
+    hd_error code = HD_E_USAGE;
+    for (int e = 0; e < HD_E_COUNT; e++)
+        if (strcmp(hd_error_name((hd_error)e), name) == 0) code = (hd_error)e;
+    hd_diag *d = hd_err(&s->diags, code, HD_NOWHERE, "%s", message);
+    if (hint) d->hint = hd_strdup(s->arena, hint);
+    API_LEAVE(s, false);
+}
+
+void hadal_progress(hadal_session *s,
+                    void (*report)(void *context, const char *what, uint64_t done, uint64_t total),
+                    void *context) {
+    s->diags.progress = report;
+    s->diags.progress_context = context;
+}
+
+/* ---- input ------------------------------------------------------------------------------------
+ */
+
+int hadal_define(hadal_session *s, const char *name, const char *value) {
+    API_ENTER(s);
+    hfe_define define = {hd_strdup(s->arena, name), hd_strdup(s->arena, value)};
+    hd_push(s->arena, &s->defines, define);
+    API_LEAVE(s, true);
+}
+
+int hadal_include_path(hadal_session *s, const char *dir) {
+    API_ENTER(s);
+    hd_push(s->arena, &s->include_dirs, hd_strdup(s->arena, dir));
+    API_LEAVE(s, true);
+}
+
+static bool has_suffix(const char *s, const char *suffix) {
+    const size_t n = strlen(s), k = strlen(suffix);
+    return n >= k && strcmp(s + n - k, suffix) == 0;
+}
+
+/* The module's name from the path: the last component without its ending, made a C identifier. */
+static const char *name_from_path(hadal_session *s, const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    const char *base = hd_path_base(hd_strndup(s->arena, path, n));
+    char *name = hd_strdup(s->arena, base);
+    char *dot = strchr(name, '.');
+    if (dot && dot != name) *dot = 0;
+    for (char *c = name; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9')))
+            *c = '_';
+    const bool starts_well = *name && !(*name >= '0' && *name <= '9');
+    return starts_well ? name : hd_printf(s->arena, "m%s", name);
+}
+
+enum { TEXT_LIMIT = 256 << 20 };
+
+static hir_module *load_hir(hadal_session *s, const char *path) {
+    size_t n;
+    const char *text = hd_read_text(s->arena, &s->diags, path, TEXT_LIMIT, &n);
+    if (!text) return NULL;
+    if (s->defines.n) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "-D %s: %s has no parameters",
+               s->defines.at[0].name, path)
+            ->hint = "parameters belong to .hadal specs; IR text is already elaborated";
+        return NULL;
+    }
+    hd_diags_source(&s->diags, path, text);
+    return hir_parse(s->arena, &s->diags, path, text);
+}
+
+static hir_module *load_spec(hadal_session *s, const char *path, const char *name) {
+    const hfe_options options = {
+        .defines = s->defines.at,
+        .n_defines = s->defines.n,
+        .include_dirs = s->include_dirs.at,
+        .n_include_dirs = s->include_dirs.n,
+        .std_dir = hd_path_join(s->arena, s->data_dir, "std"),
+        .name = name,
+    };
+    if (!hd_is_directory(path)) return hfe_load_spec(s->arena, &s->diags, path, &options);
+    const char *text = hfe_import(s->arena, &s->diags, path);
+    if (!text) return NULL;
+    s->weights_path = hd_strdup(s->arena, path);
+    const char *label = hd_path_join(s->arena, path, "config.json.hadal");
+    return hfe_load_spec_text(s->arena, &s->diags, label, text, &options);
+}
+
+int hadal_load(hadal_session *s, const char *spec, const char *name) {
+    API_ENTER(s);
+    s->spec = hd_strdup(s->arena, spec);
+    s->pipeline_done = false;
+    s->program = NULL;
+    s->m = s->graph = NULL;
+    const bool is_text = has_suffix(spec, ".hir");
+    if (!is_text && !name) name = name_from_path(s, spec);
+    s->graph = is_text ? load_hir(s, spec) : load_spec(s, spec, name);
+    if (s->graph) {
+        if (name) s->graph->name = hd_strdup(s->arena, name);
+        s->m = hir_module_clone(s->graph, s->arena);
+    }
+    API_LEAVE(s, s->graph != NULL);
+}
+
+int hadal_weights(hadal_session *s, const char *path) {
+    API_ENTER(s);
+    if (path) s->weights_path = hd_strdup(s->arena, path);
+    s->weights_open = false;
+    API_LEAVE(s, true);
+}
+
+const char *hadal_weights_path(const hadal_session *s) {
+    return s->weights_path;
+}
+
+int hadal_import(hadal_session *s, const char *folder, const char *out_path) {
+    API_ENTER(s);
+    const char *text = hfe_import(s->arena, &s->diags, folder);
+    API_LEAVE(s, text && hd_write_file(s->arena, &s->diags, out_path, text, strlen(text)));
+}
+
+bool api_need_module(hadal_session *s) {
+    if (s->m) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "no model is loaded");
+    return false;
+}
+
+bool api_need_weights(hadal_session *s) {
+    if (s->weights_open) return true;
+    if (!s->weights_path) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "no weights are given")->hint =
+            "--weights FILE takes a .safetensors file, an index, or a folder";
+        return false;
+    }
+    s->weights = (hd_tensors){0};
+    s->weights_open = hd_safetensors_open(s->arena, &s->diags, s->weights_path, &s->weights);
+    return s->weights_open;
+}

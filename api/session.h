@@ -1,0 +1,60 @@
+/* The state behind a hadal_session, shared by the files of api/. */
+#ifndef API_SESSION_H
+#define API_SESSION_H
+
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "hadal/hadal.h"
+#include "passes/pass.h"
+#include "support/tensorfile.h"
+
+struct hadal_session {
+    hd_arena *arena;
+    hd_diags diags;
+    bool out_of_memory; /* reported without allocating anything */
+
+    HD_VEC(hfe_define) defines;
+    HD_VEC(const char *) include_dirs;
+    const char *data_dir; /* std/ is below it */
+    const char *lib_dir;  /* libhadalrt.a is in it */
+
+    const char *spec;
+    hir_module *graph; /* as loaded; never changed */
+    hir_module *m;     /* what passes work on: a clone of graph */
+    hir_pass_options pass_options;
+    hir_remarks remarks;
+    bool pipeline_done;
+    hcg_program *program; /* lowered from m for `target_key` */
+    const char *target_key;
+
+    const char *weights_path;
+    bool weights_open;
+    hd_tensors weights;
+};
+
+/* Every public function that allocates starts with API_ENTER and leaves with API_LEAVE: exhaustion
+ * of memory anywhere below comes back here as a failure. */
+#define API_ENTER(s)                                                                               \
+    jmp_buf api_here_;                                                                             \
+    jmp_buf *const api_outer_ = hd_arena_guard((s)->arena, &api_here_);                            \
+    if (setjmp(api_here_)) {                                                                       \
+        hd_arena_guard((s)->arena, api_outer_);                                                    \
+        (s)->out_of_memory = true;                                                                 \
+        return API_FAILED;                                                                         \
+    }                                                                                              \
+    const size_t api_errors_ = (s)->diags.errors
+#define API_LEAVE(s, ok)                                                                           \
+    do {                                                                                           \
+        const bool api_ok_ = (ok);                                                                 \
+        hd_arena_guard((s)->arena, api_outer_);                                                    \
+        if (!api_ok_ && (s)->diags.errors == api_errors_)                                          \
+            hd_err(&(s)->diags, HD_E_INTERNAL, HD_NOWHERE, "a step failed without saying why");    \
+        return api_ok_ ? 0 : 1;                                                                    \
+    } while (0)
+
+bool api_need_module(hadal_session *s);
+bool api_need_kernels(hadal_session *s);
+/* Opens the weights given, or those of the folder. False: none, or bad (diagnostic). */
+bool api_need_weights(hadal_session *s);
+
+#endif

@@ -1,0 +1,50 @@
+/* What a kernel.contract computes, read off its body before any LLVM is touched: plain data.
+ *
+ * The linears of a body fall into groups: those that meet in the epilogue (gate and up of a gated
+ * MLP) share their columns; those that do not (q, k and v) have columns of their own. A column of
+ * the kernel is one panel of HIR_PANEL output features of one group; groups are numbered one after
+ * the other:
+ *
+ *     group 0: columns [0, P0)    group 1: [P0, P0 + P1)    ...     P = ceil(N / 16)
+ */
+#ifndef HCG_CONTRACTION_H
+#define HCG_CONTRACTION_H
+
+#include "codegen/program.h"
+
+typedef struct hcg_linear {
+    hir_id value;    /* its result, a value of the body */
+    hir_ref w, bias; /* panels of [N, K]; f32[N] or none */
+    hir_dtype dtype; /* of the panels */
+    uint32_t group;
+} hcg_linear;
+
+typedef struct hcg_yield { /* a value of the body that leaves the kernel */
+    hir_id value;          /* after reshapes are looked through */
+    hir_id result;         /* the kernel's result, [T, N] row-major under some shape */
+} hcg_yield;
+
+typedef struct hcg_column_group {
+    int64_t n;                    /* output features of each of its linears */
+    int64_t first_column, panels; /* its columns of the kernel */
+    HD_VEC(uint32_t) linears;     /* indices into hcg_contraction.linears */
+    HD_VEC(hir_id) ops;           /* elementwise ops of its epilogue, in order */
+    HD_VEC(hcg_yield) yields;
+} hcg_column_group;
+
+typedef struct hcg_contraction {
+    hir_ref x; /* [T, K] row-major under some shape */
+    int64_t k;
+    HD_VEC(hcg_linear) linears;
+    HD_VEC(hcg_column_group) groups;
+    int64_t columns;
+} hcg_contraction;
+
+/* False and a diagnostic if the body is not one that passes may leave. */
+bool hcg_plan_contraction(hd_arena *a, hd_diags *d, const hir_module *m, hir_id kernel_op,
+                          hcg_contraction *out);
+
+/* `r` with the reshapes that made it looked through: they move nothing. */
+hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r);
+
+#endif

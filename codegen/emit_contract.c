@@ -1,0 +1,135 @@
+/* kernel.contract: y = epilogue(x W^T) for columns [c0, c1) of rows [r0, r1).
+ *
+ * T > 1 (many): a block of rows of x is packed into slabs, sized to stay in the second level cache;
+ * then, panel group by panel group, gemm leaves a block of sums in scratch and the epilogue stores
+ * it. Every thread packs for itself: no thread waits for another inside a kernel.
+ *
+ * T = 1 (one): a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
+ * scratch and through the same epilogue.
+ */
+#include "codegen/contract.h"
+#include "codegen/matrix.h"
+
+enum {
+    PACKED_BYTES = 512 << 10, /* of x per row block: half of a second level cache of 1 MiB */
+    MOST_ROWS = 128,          /* per row block: beyond, the sums of a tile leave the first level */
+    FEWEST_SLABS = 4,         /* of a row block when K is long */
+    ONE_PANELS = 16,          /* between epilogues of the T = 1 body */
+};
+
+static int64_t row_block(const hcg_tile *t, int64_t k) {
+    int64_t rows = PACKED_BYTES / 4 / k / t->rows * t->rows;
+    int64_t most = MOST_ROWS / t->rows * t->rows, fewest = (int64_t)FEWEST_SLABS * t->rows;
+    return rows > most ? most : rows < fewest ? fewest : rows;
+}
+
+static LLVMValueRef clamp_panels(hcg_emit *e, LLVMValueRef column, const hcg_column_group *g) {
+    LLVMValueRef p = LLVMBuildNSWSub(e->b, column, hcg_i64(e, g->first_column), "");
+    LLVMValueRef low = hcg_i64(e, 0), high = hcg_i64(e, g->panels);
+    p = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, p, low, ""), p, low, "");
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, p, high, ""), p, high, "");
+}
+
+static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef n, int64_t most) {
+    LLVMValueRef m = hcg_i64(e, most);
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, n, m, ""), n, m, "");
+}
+
+/* First panel at or after `panel` of a linear's weights. */
+static LLVMValueRef panel_at(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c,
+                             const hcg_linear *l, LLVMValueRef panel) {
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, c->k * HIR_PANEL), "");
+    return hcg_at(e, l->dtype == HIR_BF16 ? e->i16 : e->f32, hcg_arg(e, k, l->w), at);
+}
+
+typedef struct body {
+    hcg_emit *e;
+    const hcg_kernel *k;
+    const hcg_contraction *c;
+    int64_t step;       /* panels per block of sums */
+    LLVMValueRef *sums; /* scratch, as many as the largest group has linears */
+    LLVMValueRef x;     /* T = 1: the row. T > 1: packed */
+    LLVMValueRef row, rows;
+} body;
+
+static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels) {
+    hcg_emit *e = p->e;
+    LLVMValueRef k = hcg_i64(e, p->c->k);
+    for (size_t i = 0; i < g->linears.n; i++) {
+        const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
+        LLVMValueRef w = panel_at(e, p->k, p->c, l, panel);
+        if (p->k->one) {
+            hcg_call_gemv(e, l->dtype, p->x, k, w, panels, p->sums[i]);
+        } else {
+            hcg_gemm gemm = {.dtype = l->dtype, .a = p->x, .rows = p->rows, .k = k};
+            gemm.b = w, gemm.panels = panels, gemm.c = p->sums[i];
+            gemm.ldc = hcg_i64(e, p->step * HIR_PANEL);
+            hcg_call_gemm(e, &gemm);
+        }
+    }
+}
+
+static bool emit_group(body *p, const hcg_column_group *g) {
+    hcg_emit *e = p->e;
+    LLVMValueRef from = clamp_panels(e, e->c0, g), to = clamp_panels(e, e->c1, g);
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, p->step), "panels", 0, NULL);
+    LLVMValueRef n = at_most(e, LLVMBuildNSWSub(e->b, to, l.index, ""), p->step);
+    emit_sums(p, g, l.index, n);
+    hcg_block block = {.plan = p->c, .group = g, .row = p->row, .rows = p->rows};
+    block.panel = l.index, block.panels = n, block.sums = p->sums;
+    block.ld = hcg_i64(e, p->step * HIR_PANEL);
+    bool ok = hcg_emit_epilogue(e, p->k, &block);
+    hcg_loop_end(e, &l, NULL);
+    return ok;
+}
+
+static void make_sums(body *p, uint64_t rows) {
+    size_t most = 0;
+    for (size_t i = 0; i < p->c->groups.n; i++)
+        if (p->c->groups.at[i].linears.n > most) most = p->c->groups.at[i].linears.n;
+    p->sums = hd_new_array(p->e->arena, LLVMValueRef, most);
+    for (size_t i = 0; i < most; i++)
+        p->sums[i] = hcg_scratch(p->e, rows * (uint64_t)p->step * HIR_PANEL * 4);
+}
+
+static bool emit_many(body *p) {
+    hcg_emit *e = p->e;
+    const hcg_tile *tile = hcg_tile_of(e->level);
+    int64_t k = p->c->k, block = row_block(tile, k);
+    bool ok = true;
+    p->step = tile->panels;
+    make_sums(p, (uint64_t)block);
+    p->x = hcg_scratch(e, (uint64_t)block * (uint64_t)k * 4);
+    LLVMValueRef x = hcg_arg(e, p->k, p->c->x), kv = hcg_i64(e, k);
+    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, block), "rows", 0, NULL);
+    p->row = l.index;
+    p->rows = at_most(e, LLVMBuildNSWSub(e->b, e->r1, l.index, ""), block);
+    LLVMValueRef first = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, kv, ""));
+    hcg_pack_rows(e, tile->rows, first, kv, p->rows, kv, p->x);
+    for (size_t i = 0; i < p->c->groups.n && ok; i++)
+        ok = emit_group(p, &p->c->groups.at[i]);
+    hcg_loop_end(e, &l, NULL);
+    return ok;
+}
+
+static bool emit_one(body *p) {
+    hcg_emit *e = p->e;
+    bool ok = true;
+    p->step = ONE_PANELS;
+    make_sums(p, 1);
+    LLVMValueRef x = hcg_arg(e, p->k, p->c->x);
+    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "row", 0, NULL);
+    p->row = l.index, p->rows = hcg_i64(e, 1);
+    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, p->c->k), ""));
+    for (size_t i = 0; i < p->c->groups.n && ok; i++)
+        ok = emit_group(p, &p->c->groups.at[i]);
+    hcg_loop_end(e, &l, NULL);
+    return ok;
+}
+
+bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
+    hcg_contraction c;
+    if (!hcg_plan_contraction(e->arena, e->diags, e->p->m, k->op, &c)) return false;
+    body p = {.e = e, .k = k, .c = &c};
+    return k->one ? emit_one(&p) : emit_many(&p);
+}

@@ -1,0 +1,44 @@
+/* Functions of one f32 argument as polynomials, for vectors and scalars alike, and the small LLVM
+ * builders they are made of. Each states its error against the exact function; tests/unit/
+ * test_emit_math.c measures the bounds at every CPU level.
+ *
+ * x may be float or a vector of floats of any length; the result has its type.
+ */
+#ifndef HCG_EMIT_MATH_H
+#define HCG_EMIT_MATH_H
+
+#include "codegen/emit.h"
+
+/* ---- builders over any width ----------------------------------------------------------------- */
+/* Number of lanes of a vector type, 0 for a scalar. */
+unsigned hcg_lanes(LLVMTypeRef type);
+/* `elem` as a scalar, or as a vector as long as `like` is. */
+LLVMTypeRef hcg_like(LLVMTypeRef like, LLVMTypeRef elem);
+/* The floating or integer constant of (vector) type `type`. */
+LLVMValueRef hcg_real_like(LLVMTypeRef type, double value);
+LLVMValueRef hcg_int_like(LLVMTypeRef type, uint64_t value);
+/* Calls the intrinsic `name` overloaded on `overloads`; only for intrinsics that the level has as
+ * instructions or that the code generator expands without a call. */
+LLVMValueRef hcg_intrinsic(hcg_emit *e, const char *name, const LLVMTypeRef *overloads, unsigned n,
+                           const LLVMValueRef *args, unsigned n_args);
+LLVMValueRef hcg_abs(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_sqrt(hcg_emit *e, LLVMValueRef x);
+/* max and min that give NaN when either operand is NaN. */
+LLVMValueRef hcg_max(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef hcg_min(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
+
+/* ---- functions --------------------------------------------------------------------------------
+ */
+/* hcg_exp is in emit.h */
+LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_sigmoid(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_silu(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_erf(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_gelu(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_gelu_tanh(hcg_emit *e, LLVMValueRef x);
+LLVMValueRef hcg_softplus(hcg_emit *e, LLVMValueRef x);
+/* sin and cos of an angle in f64 (scalar or vector of doubles), as f64. */
+void hcg_sincos(hcg_emit *e, LLVMValueRef angle, LLVMValueRef *sine, LLVMValueRef *cosine);
+
+#endif

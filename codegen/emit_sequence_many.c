@@ -1,0 +1,205 @@
+/* Attention of several tokens (T > 1): a tile of queries (tokens times the query heads that share
+ * keys) meets a tile of keys, as two matrix products on the micro-kernels of contractions.
+ *
+ *     S = Q K^T    Q packed once per tile of queries, keys packed to panels [n][16 keys]
+ *     O += P V     P = softmax step of S, packed; values packed to panels [keys][16]
+ *
+ * Query j of a tile is token j / (H/G), head j % (H/G). The causal limit differs from token to
+ * token: softmax gives the scores beyond it no weight.
+ */
+#include "codegen/attention.h"
+#include "codegen/matrix.h"
+
+enum { QUERIES = 64 /* per tile, unless a group has more heads */ };
+
+typedef struct tile {
+    const hcg_attention *a;
+    int64_t tokens;                                             /* most per tile */
+    int64_t value_panels;                                       /* of 16 floats in m */
+    LLVMValueRef q, packed, keys, values, scores, p, states, o; /* scratch */
+    LLVMValueRef group, row;                                    /* key/value head, first token */
+    LLVMValueRef rows, queries;                                 /* tokens and queries in the tile */
+    LLVMValueRef seen;                                          /* keys that the last token sees */
+} tile;
+
+static LLVMValueRef mul_const(hcg_emit *e, LLVMValueRef x, int64_t n) {
+    return LLVMBuildNSWMul(e->b, x, hcg_i64(e, n), "");
+}
+
+static LLVMValueRef plus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
+    return LLVMBuildNSWAdd(e->b, x, y, "");
+}
+
+static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef n, int64_t most) {
+    LLVMValueRef m = hcg_i64(e, most);
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, n, m, ""), n, m, "");
+}
+
+static LLVMValueRef round_up(hcg_emit *e, LLVMValueRef n, int64_t power_of_two) {
+    return LLVMBuildAnd(e->b, plus(e, n, hcg_i64(e, power_of_two - 1)), hcg_i64(e, -power_of_two),
+                        "");
+}
+
+static void copy_scaled(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMValueRef n,
+                        double scale) {
+    LLVMValueRef x = hcg_load(e, HIR_F32, from, n);
+    hcg_store(e, to, LLVMBuildFMul(e->b, x, hcg_splat(e, scale), ""), n);
+}
+
+/* scale * q of the tile, packed: the query heads of a group stand side by side in a token's row. */
+static void pack_queries(hcg_emit *e, const tile *t) {
+    const hcg_attention *a = t->a;
+    int64_t lanes = e->level->lanes, n = a->per_group * a->n, whole = n / lanes * lanes;
+    hcg_loop rows = hcg_loop_begin(e, hcg_i64(e, 0), t->rows, hcg_i64(e, 1), "query_row", 0, NULL);
+    LLVMValueRef token = plus(e, t->row, rows.index);
+    LLVMValueRef at = plus(e, mul_const(e, token, a->heads * a->n), mul_const(e, t->group, n));
+    LLVMValueRef from = hcg_at(e, e->f32, a->q, at);
+    LLVMValueRef to = hcg_at(e, e->f32, t->q, mul_const(e, rows.index, n));
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, lanes), "copy", 0, NULL);
+    copy_scaled(e, hcg_at(e, e->f32, from, l.index), hcg_at(e, e->f32, to, l.index), NULL,
+                a->scale);
+    hcg_loop_end(e, &l, NULL);
+    LLVMValueRef rest = hcg_i64(e, whole);
+    if (whole < n)
+        copy_scaled(e, hcg_at(e, e->f32, from, rest), hcg_at(e, e->f32, to, rest),
+                    hcg_i64(e, n - whole), a->scale);
+    hcg_loop_end(e, &rows, NULL);
+    LLVMValueRef width = hcg_i64(e, a->n);
+    hcg_pack_rows(e, hcg_tile_of(e->level)->rows, t->q, width, t->queries, width, t->packed);
+}
+
+/* values[panel][s][16] = v[first + s][group][panel * 16 ..], zeros beyond m */
+static void pack_values(hcg_emit *e, const tile *t, LLVMValueRef first, LLVMValueRef count) {
+    const hcg_attention *a = t->a;
+    LLVMValueRef at = plus(e, mul_const(e, first, a->groups), t->group);
+    LLVMValueRef from = hcg_at(e, e->f32, a->v, mul_const(e, at, a->m));
+    LLVMValueRef panel_size = mul_const(e, count, HIR_PANEL);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), count, hcg_i64(e, 1), "value", 0, NULL);
+    LLVMValueRef row = hcg_at(e, e->f32, from, mul_const(e, l.index, a->groups * a->m));
+    LLVMValueRef to = hcg_at(e, e->f32, t->values, mul_const(e, l.index, HIR_PANEL));
+    int64_t lanes = e->level->lanes, end = t->value_panels * HIR_PANEL;
+    for (int64_t j = 0; j < end; j += lanes) {
+        LLVMValueRef panel = mul_const(e, panel_size, j / HIR_PANEL);
+        LLVMValueRef x = hcg_splat(e, 0);
+        if (j < a->m)
+            x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, row, hcg_i64(e, j)),
+                         a->m - j < lanes ? hcg_i64(e, a->m - j) : NULL);
+        LLVMValueRef place = plus(e, panel, hcg_i64(e, j % HIR_PANEL));
+        hcg_store(e, hcg_at(e, e->f32, to, place), x, NULL);
+    }
+    hcg_loop_end(e, &l, NULL);
+}
+
+typedef struct each_query { /* a loop over tokens, and in it one over heads */
+    hcg_loop rows, heads;
+    LLVMValueRef number, state, o;
+} each_query;
+
+static each_query each_query_begin(hcg_emit *e, const tile *t) {
+    each_query q;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), heads = hcg_i64(e, t->a->per_group);
+    q.rows = hcg_loop_begin(e, zero, t->rows, one, "token", 0, NULL);
+    q.heads = hcg_loop_begin(e, zero, heads, one, "head", 0, NULL);
+    q.number = plus(e, mul_const(e, q.rows.index, t->a->per_group), q.heads.index);
+    q.state = hcg_at(e, e->f32, t->states, mul_const(e, q.number, 2));
+    q.o = hcg_at(e, e->f32, t->o, mul_const(e, q.number, t->value_panels * HIR_PANEL));
+    return q;
+}
+
+static void each_query_end(hcg_emit *e, each_query *q) {
+    hcg_loop_end(e, &q->heads, NULL);
+    hcg_loop_end(e, &q->rows, NULL);
+}
+
+/* Softmax step of every query on `count` keys from `first` on. */
+static void softmax_queries(hcg_emit *e, const tile *t, LLVMValueRef first, LLVMValueRef count) {
+    LLVMValueRef zero = hcg_i64(e, 0);
+    LLVMValueRef before = LLVMBuildNSWSub(e->b, plus(e, t->a->past, t->row), first, "");
+    each_query q = each_query_begin(e, t);
+    LLVMValueRef valid = plus(e, plus(e, before, q.rows.index), hcg_i64(e, 1));
+    valid =
+        LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, valid, count, ""), valid, count, "");
+    valid = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, valid, zero, ""), valid, zero,
+                            "valid");
+    hcg_softmax s = {.valid = valid, .state = q.state, .o = q.o};
+    s.scores = hcg_at(e, e->f32, t->scores, mul_const(e, q.number, HCG_LD_SCORES));
+    s.n = round_up(e, count, e->level->lanes);
+    s.width = hcg_i64(e, t->value_panels * HIR_PANEL);
+    hcg_softmax_tile(e, &s);
+    each_query_end(e, &q);
+}
+
+static void emit_keys(hcg_emit *e, const tile *t, LLVMValueRef first) {
+    const hcg_attention *a = t->a;
+    unsigned slab = hcg_tile_of(e->level)->rows;
+    LLVMValueRef n = hcg_i64(e, a->n), ld = hcg_i64(e, HCG_LD_SCORES);
+    LLVMValueRef count = at_most(e, LLVMBuildNSWSub(e->b, t->seen, first, ""), HCG_KEYS);
+    LLVMValueRef at = plus(e, mul_const(e, first, a->groups), t->group);
+    hcg_pack_rows(e, HIR_PANEL, hcg_at(e, e->f32, a->k, mul_const(e, at, a->n)),
+                  hcg_i64(e, a->groups * a->n), count, n, t->keys);
+    hcg_gemm qk = {.dtype = HIR_F32, .a = t->packed, .rows = t->queries, .k = n, .b = t->keys};
+    qk.panels = LLVMBuildLShr(e->b, round_up(e, count, HIR_PANEL), hcg_i64(e, 4), "");
+    qk.c = t->scores, qk.ldc = ld;
+    hcg_call_gemm(e, &qk);
+    softmax_queries(e, t, first, count);
+    pack_values(e, t, first, count);
+    hcg_pack_rows(e, slab, t->scores, ld, t->queries, count, t->p);
+    hcg_gemm pv = {.dtype = HIR_F32, .a = t->p, .rows = t->queries, .k = count, .b = t->values};
+    pv.panels = hcg_i64(e, t->value_panels);
+    pv.c = t->o, pv.ldc = hcg_i64(e, t->value_panels * HIR_PANEL), pv.accumulate = true;
+    hcg_call_gemm(e, &pv);
+}
+
+/* Tokens row .. row + rows - 1 of one group. */
+static void emit_tile(hcg_emit *e, const tile *t) {
+    const hcg_attention *a = t->a;
+    each_query start = each_query_begin(e, t);
+    hcg_softmax_start(e, start.state, start.o, hcg_i64(e, t->value_panels * HIR_PANEL));
+    each_query_end(e, &start);
+    pack_queries(e, t);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->seen, hcg_i64(e, HCG_KEYS), "keys", 0, NULL);
+    emit_keys(e, t, l.index);
+    hcg_loop_end(e, &l, NULL);
+    each_query end = each_query_begin(e, t);
+    LLVMValueRef token = plus(e, t->row, end.rows.index);
+    LLVMValueRef head = plus(e, mul_const(e, t->group, a->per_group), end.heads.index);
+    LLVMValueRef at = plus(e, mul_const(e, token, a->heads), head);
+    hcg_softmax_end(e, end.state, end.o, a->m, hcg_at(e, e->f32, a->out, mul_const(e, at, a->m)));
+    each_query_end(e, &end);
+}
+
+static LLVMValueRef floats(hcg_emit *e, uint64_t n) {
+    return hcg_scratch(e, n * 4);
+}
+
+static void make_scratch(hcg_emit *e, tile *t) {
+    const hcg_attention *a = t->a;
+    uint64_t queries = (uint64_t)(t->tokens * a->per_group), n = (uint64_t)a->n;
+    uint64_t padded = hcg_slab_rows(hcg_tile_of(e->level), queries);
+    uint64_t width = (uint64_t)t->value_panels * HIR_PANEL;
+    t->q = floats(e, queries * n);
+    t->packed = floats(e, padded * n);
+    t->keys = floats(e, HCG_KEYS * n);
+    t->values = floats(e, HCG_KEYS * width);
+    t->scores = floats(e, padded * HCG_LD_SCORES);
+    t->p = floats(e, padded * HCG_KEYS);
+    t->states = floats(e, queries * 2);
+    t->o = floats(e, padded * width);
+}
+
+void hcg_attention_many(hcg_emit *e, const hcg_attention *a) {
+    tile t = {.a = a, .tokens = QUERIES / a->per_group};
+    if (t.tokens < 1) t.tokens = 1;
+    t.value_panels = (a->m + HIR_PANEL - 1) / HIR_PANEL;
+    make_scratch(e, &t);
+    hcg_loop groups = hcg_loop_begin(e, e->c0, e->c1, hcg_i64(e, 1), "group", 0, NULL);
+    hcg_loop rows = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, t.tokens), "rows", 0, NULL);
+    t.group = groups.index, t.row = rows.index;
+    t.rows = at_most(e, LLVMBuildNSWSub(e->b, e->r1, rows.index, ""), t.tokens);
+    t.queries = mul_const(e, t.rows, a->per_group);
+    t.seen = plus(e, plus(e, a->past, rows.index), t.rows);
+    emit_tile(e, &t);
+    hcg_loop_end(e, &rows, NULL);
+    hcg_loop_end(e, &groups, NULL);
+}

@@ -1,0 +1,49 @@
+/* Internal functions that the kernels of one module share (matrix.h). They compile for the CPU of
+ * the kernel that asked first, which is the CPU of all of the module's kernels. */
+#include "codegen/matrix.h"
+
+#include <string.h>
+
+/* target-cpu, target-features and whatever else decides how a kernel's code is made. */
+static void copy_attributes(LLVMValueRef from, LLVMValueRef to) {
+    enum { MOST = 64 };
+    LLVMAttributeRef all[MOST];
+    unsigned n = LLVMGetAttributeCountAtIndex(from, LLVMAttributeFunctionIndex);
+    if (n > MOST) n = 0; /* never: kernels carry a handful */
+    if (n) LLVMGetAttributesAtIndex(from, LLVMAttributeFunctionIndex, all);
+    for (unsigned i = 0; i < n; i++)
+        LLVMAddAttributeAtIndex(to, LLVMAttributeFunctionIndex, all[i]);
+}
+
+bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
+                      hcg_shared *s) {
+    memset(s, 0, sizeof *s);
+    const char *symbol = hd_printf(e->arena, "%s_%s_%s", e->p->m->name, e->level->name, name);
+    s->fn = LLVMGetNamedFunction(e->mod, symbol);
+    if (s->fn) return false;
+    LLVMTypeRef type =
+        LLVMFunctionType(LLVMVoidTypeInContext(e->cx), (LLVMTypeRef *)params, n, false);
+    s->fn = LLVMAddFunction(e->mod, symbol, type);
+    LLVMSetLinkage(s->fn, LLVMInternalLinkage);
+    copy_attributes(e->fn, s->fn);
+    for (unsigned i = 0; i < n && i < HCG_SHARED_PARAMS; i++)
+        s->param[i] = LLVMGetParam(s->fn, i);
+    s->outer_fn = e->fn;
+    s->outer_block = LLVMGetInsertBlock(e->b);
+    s->outer_loc = LLVMGetCurrentDebugLocation2(e->b);
+    e->fn = s->fn;
+    LLVMPositionBuilderAtEnd(e->b, LLVMAppendBasicBlockInContext(e->cx, s->fn, "entry"));
+    LLVMSetCurrentDebugLocation2(e->b, NULL); /* no line of the kernel IR is this function's */
+    return true;
+}
+
+void hcg_shared_end(hcg_emit *e, hcg_shared *s) {
+    LLVMBuildRetVoid(e->b);
+    e->fn = s->outer_fn;
+    LLVMPositionBuilderAtEnd(e->b, s->outer_block);
+    LLVMSetCurrentDebugLocation2(e->b, s->outer_loc);
+}
+
+void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n) {
+    LLVMBuildCall2(e->b, LLVMGlobalGetValueType(s->fn), s->fn, (LLVMValueRef *)args, n, "");
+}

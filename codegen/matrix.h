@@ -1,0 +1,64 @@
+/* Matrix kernels that every contraction and attention of a level shares: emitted once per module,
+ * on first use, as internal functions that kernels call. Everything about speed on one CPU level
+ * (register tiles, unrolling, prefetch) is behind these three calls and in tiles.def.
+ *
+ *   pack   rows of x  ->  slabs [K][width]: element (r, k) at ((r / width) K + k) width + r % width
+ *   gemm   C = A B, A packed in slabs of hcg_tile.rows, B in panels [K][16]
+ *   gemv   y = x B for one row, B in panels
+ *
+ * Pointers are to f32 except panels of bf16; counts and strides are i64 in elements.
+ */
+#ifndef HCG_MATRIX_H
+#define HCG_MATRIX_H
+
+#include "codegen/emit.h"
+
+typedef struct hcg_tile {
+    const char *arch;
+    unsigned lanes;
+    bool fma;
+    unsigned rows, panels, unroll, chains;
+} hcg_tile;
+const hcg_tile *hcg_tile_of(const hcg_level *level);
+
+/* Rows are padded to whole slabs: A takes hcg_slab_rows(rows) * k floats, and C is written up to
+ * that row. */
+uint64_t hcg_slab_rows(const hcg_tile *t, uint64_t rows);
+
+/* out[slabs][k][width] of x[rows][k] with rows `ldx` apart, rows > 0. Rows missing in the last slab
+ * repeat the last row. */
+void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx, LLVMValueRef rows,
+                   LLVMValueRef k, LLVMValueRef out);
+
+typedef struct hcg_gemm {
+    hir_dtype dtype; /* of b */
+    LLVMValueRef a;  /* packed: slabs of hcg_tile.rows */
+    LLVMValueRef rows, k;
+    LLVMValueRef b;      /* the first panel; they are k * 16 elements apart */
+    LLVMValueRef panels; /* how many */
+    LLVMValueRef c, ldc; /* c[r][panel * 16 + j] */
+    bool accumulate;     /* add to c instead of setting it */
+} hcg_gemm;
+void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
+
+/* out[panels * 16] = x[k] B */
+void hcg_call_gemv(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef k, LLVMValueRef b,
+                   LLVMValueRef panels, LLVMValueRef out);
+
+/* ---- internal functions shared by the kernels of a module --------------------------------------
+ */
+enum { HCG_SHARED_PARAMS = 10 };
+typedef struct hcg_shared {
+    LLVMValueRef fn, param[HCG_SHARED_PARAMS];
+    LLVMValueRef outer_fn; /* what was being emitted */
+    LLVMBasicBlockRef outer_block;
+    LLVMMetadataRef outer_loc;
+} hcg_shared;
+/* The internal function `name` of the module: true if it has to be written (the builder is in its
+ * entry block until hcg_shared_end), false if it is there already. */
+bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
+                      hcg_shared *s);
+void hcg_shared_end(hcg_emit *e, hcg_shared *s); /* adds the return */
+void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n);
+
+#endif

@@ -1,0 +1,172 @@
+/* hadal compile. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/commands.h"
+#include "driver/pipeline.h"
+#include "driver/report.h"
+
+/* K(ENUM, "name of --emit", "file name around NAME", stage) */
+#define OUTPUT_KINDS(K)                                                                            \
+    K(GRAPH, "graph", "", ".graph.hir", BEFORE_PASSES)                                             \
+    K(KERNEL, "kernel", "", ".kernel.hir", AFTER_PASSES)                                           \
+    K(PLAN, "plan", "", ".plan.txt", AFTER_PASSES)                                                 \
+    K(LLVM, "llvm", "", ".ll", AFTER_PASSES)                                                       \
+    K(ASM, "asm", "", ".s", AFTER_PASSES)                                                          \
+    K(OBJ, "obj", "", ".o", AFTER_PASSES)                                                          \
+    K(HEADER, "header", "", ".h", AFTER_PASSES)                                                    \
+    K(WEIGHTS, "weights", "", ".weights", AFTER_PASSES)                                            \
+    K(SO, "so", "lib", ".so", AFTER_PASSES)
+
+enum stage { BEFORE_PASSES, AFTER_PASSES };
+enum {
+#define K(id, name, prefix, suffix, stage) EMIT_##id,
+    OUTPUT_KINDS(K)
+#undef K
+        EMIT_COUNT
+};
+static const struct {
+    const char *name, *prefix, *suffix;
+    enum stage stage;
+} kinds[EMIT_COUNT] = {
+#define K(id, name, prefix, suffix, stage) {name, prefix, suffix, stage},
+    OUTPUT_KINDS(K)
+#undef K
+};
+
+typedef struct plan { /* what this run of the command writes, and where */
+    char dir[4096], name[256];
+    bool wanted[EMIT_COUNT];
+} plan;
+
+static int split_output(hadal_session *s, const char *output, plan *p) {
+    const char *slash = strrchr(output, '/');
+    const char *name = slash ? slash + 1 : output;
+    const size_t n = slash ? (size_t)(slash - output) : 0;
+    if (n >= sizeof p->dir || strlen(name) >= sizeof p->name)
+        return hadal_fail(s, "usage", "the path of -o is too long", NULL);
+    snprintf(p->dir, sizeof p->dir, "%.*s", (int)n, output);
+    if (!slash) strcpy(p->dir, ".");
+    if (slash == output) strcpy(p->dir, "/");
+    strcpy(p->name, name);
+    bool good = *name && !(*name >= '0' && *name <= '9');
+    for (const char *c = name; *c; c++)
+        good = good && (*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
+                        (*c >= 'A' && *c <= 'Z'));
+    if (good) return 0;
+    char message[512];
+    snprintf(message, sizeof message, "\"%s\" cannot prefix C symbols", name);
+    return hadal_fail(s, "usage", message,
+                      "the last part of -o names the library: letters, digits and _, not starting "
+                      "with a digit");
+}
+
+static int parse_kinds(hadal_session *s, const char *list, plan *p) {
+    while (*list) {
+        const size_t n = strcspn(list, ",");
+        int k = 0;
+        while (k < EMIT_COUNT && !(strlen(kinds[k].name) == n && !strncmp(kinds[k].name, list, n)))
+            k++;
+        if (k == EMIT_COUNT) {
+            char message[256];
+            snprintf(message, sizeof message, "nothing of kind \"%.*s\" can be emitted", (int)n,
+                     list);
+            return hadal_fail(s, "usage", message,
+                              "graph, kernel, plan, llvm, asm, obj, so, header, weights");
+        }
+        p->wanted[k] = true;
+        list += n + (list[n] == ',');
+    }
+    return 0;
+}
+
+static void path_of(const plan *p, int kind, char *out, size_t size) {
+    snprintf(out, size, "%s/%s%s%s", p->dir, kinds[kind].prefix, p->name, kinds[kind].suffix);
+}
+
+/* A failed compile must not leave an older output that looks like its result. */
+static void remove_old(const plan *p) {
+    char path[4600];
+    for (int k = 0; k < EMIT_COUNT; k++)
+        if (p->wanted[k]) {
+            path_of(p, k, path, sizeof path);
+            remove(path);
+        }
+}
+
+static int emit_one(hadal_session *s, const hadal_target *t, const plan *p, int kind) {
+    char path[4600], step[64];
+    path_of(p, kind, path, sizeof path);
+    snprintf(step, sizeof step, "writing %s", kinds[kind].name);
+    report_step(step);
+    if (kind == EMIT_GRAPH || kind == EMIT_KERNEL) return hadal_emit(s, t, "ir", path);
+    if (kind == EMIT_PLAN) return hadal_write_text(s, path, hadal_plan_text(s));
+    return hadal_emit(s, t, kinds[kind].name, path);
+}
+
+static int emit_stage(hadal_session *s, const hadal_target *t, const plan *p, enum stage stage) {
+    for (int k = 0; k < EMIT_COUNT; k++)
+        if (p->wanted[k] && kinds[k].stage == stage && emit_one(s, t, p, k)) return 1;
+    return 0;
+}
+
+static int emit_stopped(hadal_session *s, const plan *p, const char *pass) {
+    char path[4700];
+    snprintf(path, sizeof path, "%s/%s.%s.hir", p->dir, p->name, pass);
+    return hadal_emit(s, NULL, "ir", path);
+}
+
+static int choose_outputs(hadal_session *s, const command_line *line, plan *p) {
+    const char *output = option_get(line, OPTION_OUTPUT);
+    if (!output)
+        return hadal_fail(s, "usage", "-o DIR/NAME is missing",
+                          "for example: hadal compile model.hadal -o out/model");
+    if (split_output(s, output, p)) return 1;
+    const char *list = option_get(line, OPTION_EMIT);
+    if (list && parse_kinds(s, list, p)) return 1;
+    if (!list) p->wanted[EMIT_SO] = p->wanted[EMIT_HEADER] = true;
+    /* line tables point into the kernel IR, which must then be there */
+    if (option_given(line, OPTION_DEBUG_INFO)) p->wanted[EMIT_KERNEL] = true;
+    return 0;
+}
+
+static hadal_target make_target(const command_line *line, const char *ir_file) {
+    const char *cpu = option_get(line, OPTION_TARGET_CPU);
+    return (hadal_target){
+        .struct_size = sizeof(hadal_target),
+        .triple = option_get(line, OPTION_TARGET),
+        .cpu = cpu ? cpu : option_get(line, OPTION_MARCH),
+        .cc = option_get(line, OPTION_LINKER),
+        .ir_file = option_given(line, OPTION_DEBUG_INFO) ? ir_file : NULL,
+    };
+}
+
+static int compile(hadal_session *s, const command_line *line, plan *p) {
+    hadal_pipeline pipeline;
+    if (make_pipeline(s, line, &pipeline)) return 1;
+    if (load_model(s, line, p->name)) return 1;
+    const bool weights = hadal_weights_path(s) != NULL;
+    if (weights && !option_given(line, OPTION_EMIT)) p->wanted[EMIT_WEIGHTS] = true;
+    remove_old(p);
+    /* Checked against the model as written, before the long work. */
+    if (weights && hadal_check_weights(s)) return 1;
+    char ir_file[4600];
+    path_of(p, EMIT_KERNEL, ir_file, sizeof ir_file);
+    const hadal_target target = make_target(line, ir_file);
+    if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;
+    if (run_pipeline(s, line, &pipeline)) return 1;
+    if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);
+    return emit_stage(s, &target, p, AFTER_PASSES);
+}
+
+int cmd_compile(hadal_session *s, const command_line *line) {
+    plan p = {0};
+    if (choose_outputs(s, line, &p)) return 1;
+    /* weights of an earlier run belong to the library of an earlier run */
+    plan old = p;
+    if (!option_given(line, OPTION_EMIT)) old.wanted[EMIT_WEIGHTS] = true;
+    remove_old(&old);
+    const int failed = compile(s, line, &p);
+    if (failed) remove_old(&old);
+    return failed;
+}

@@ -1,0 +1,33 @@
+/* hadal pack, init-weights, import: making files. */
+#include "driver/commands.h"
+#include "driver/pipeline.h"
+#include "driver/report.h"
+
+static const char *need_output(hadal_session *s, const command_line *line, const char *hint) {
+    const char *path = option_get(line, OPTION_OUTPUT);
+    if (!path) hadal_fail(s, "usage", "-o PATH is missing", hint);
+    return path;
+}
+
+int cmd_pack(hadal_session *s, const command_line *line) {
+    const char *path = need_output(s, line, "for example -o out/model.weights");
+    hadal_pipeline pipeline;
+    if (!path || make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
+    if (hadal_check_weights(s) || run_pipeline(s, line, &pipeline)) return 1;
+    report_step("packing weights");
+    return hadal_emit(s, NULL, "weights", path);
+}
+
+int cmd_init_weights(hadal_session *s, const command_line *line) {
+    const char *path = need_output(s, line, "for example -o model.safetensors");
+    long long seed;
+    if (!path || !option_number(s, line, OPTION_SEED, 1, 0, INT64_MAX, &seed)) return 1;
+    if (load_model(s, line, NULL)) return 1;
+    report_step("writing weights");
+    return hadal_init_weights(s, (uint64_t)seed, option_get(line, OPTION_WEIGHTS_DTYPE), path);
+}
+
+int cmd_import(hadal_session *s, const command_line *line) {
+    const char *path = need_output(s, line, "for example -o model.hadal");
+    return path ? hadal_import(s, line->positional[0], path) : 1;
+}

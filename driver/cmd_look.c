@@ -1,0 +1,45 @@
+/* hadal opt, inspect, ops, passes: looking inside. */
+#include <string.h>
+
+#include "driver/commands.h"
+#include "driver/pipeline.h"
+#include "driver/report.h"
+
+/* To the file of -o, or to standard output ("-" or no -o). */
+static int deliver(hadal_session *s, const command_line *line, const char *text) {
+    const char *path = option_get(line, OPTION_OUTPUT);
+    if (path && strcmp(path, "-") != 0) return hadal_write_text(s, path, text);
+    fputs(text, stdout);
+    return 0;
+}
+
+int cmd_opt(hadal_session *s, const command_line *line) {
+    hadal_pipeline pipeline;
+    if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
+    const char *list = option_get(line, OPTION_PASS_LIST);
+    const bool whole = (list && strcmp(list, "default") == 0) || (!list && pipeline.stop_after);
+    pipeline.passes = whole ? NULL : list;
+    if ((list || pipeline.stop_after) && run_pipeline(s, line, &pipeline)) return 1;
+    return deliver(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
+}
+
+int cmd_inspect(hadal_session *s, const command_line *line) {
+    hadal_pipeline pipeline;
+    if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
+    if (run_pipeline(s, line, &pipeline)) return 1;
+    return deliver(s, line, hadal_inspect(s, option_given(line, OPTION_JSON)));
+}
+
+int cmd_ops(hadal_session *s, const command_line *line) {
+    const char *only = line->n_positional ? line->positional[0] : NULL;
+    const char *text = hadal_ops_text(s, only, option_given(line, OPTION_MARKDOWN));
+    if (!text) return 1;
+    fputs(text, stdout);
+    return 0;
+}
+
+int cmd_passes(hadal_session *s, const command_line *line) {
+    (void)line;
+    fputs(hadal_passes_text(s), stdout);
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* hadal run. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/commands.h"
+#include "driver/pipeline.h"
+#include "driver/report.h"
+
+typedef struct workplace { /* a temporary folder for the compiled model */
+    char dir[4096], library[4200], weights[4200];
+} workplace;
+
+static int make_workplace(hadal_session *s, workplace *w) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(w->dir, sizeof w->dir, "%s/hadal-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(w->dir)) {
+        char message[4300];
+        snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", w->dir,
+                 strerror(errno));
+        w->dir[0] = 0;
+        return hadal_fail(s, "io", message, "TMPDIR says where");
+    }
+    snprintf(w->library, sizeof w->library, "%s/libmodel.so", w->dir);
+    snprintf(w->weights, sizeof w->weights, "%s/model.weights", w->dir);
+    return 0;
+}
+
+static void remove_workplace(const workplace *w) {
+    if (!w->dir[0]) return;
+    remove(w->library);
+    remove(w->weights);
+    rmdir(w->dir);
+}
+
+/* Code for the best level of this machine is enough, unless another is asked for. */
+static int build(hadal_session *s, const command_line *line, const workplace *w) {
+    const hadal_target target = {
+        .struct_size = sizeof target,
+        .cc = option_get(line, OPTION_LINKER),
+        .cpu = option_get(line, OPTION_CPU_LEVEL),
+    };
+    report_step("compiling");
+    if (hadal_emit(s, &target, "so", w->library)) return 1;
+    report_step("packing weights");
+    return hadal_emit(s, &target, "weights", w->weights);
+}
+
+static int options_of(hadal_session *s, const command_line *line, hadal_run_options *o) {
+    long long split, threads;
+    if (!option_number(s, line, OPTION_SPLIT, 0, 1, 1LL << 40, &split)) return 1;
+    if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads)) return 1;
+    *o = (hadal_run_options){
+        .struct_size = sizeof *o,
+        .split = split,
+        .interpret = option_given(line, OPTION_INTERPRET),
+        .cpu_level = option_get(line, OPTION_CPU_LEVEL),
+        .threads = (int)threads,
+    };
+    return 0;
+}
+
+static int run(hadal_session *s, const command_line *line, workplace *w) {
+    const char *text = option_get(line, OPTION_TOKENS),
+               *trace = option_get(line, OPTION_TRACE_DEPTH);
+    const char *logits = option_get(line, OPTION_LOGITS);
+    const int32_t *tokens;
+    int64_t n;
+    hadal_run_options options;
+    hadal_pipeline pipeline;
+    if (!text) return hadal_fail(s, "usage", "--tokens is missing", "for example --tokens 1,2,3");
+    if (!logits && !trace)
+        return hadal_fail(s, "usage", "--logits OUT.npy is missing",
+                          "the result must go somewhere");
+    if (options_of(s, line, &options) || make_pipeline(s, line, &pipeline)) return 1;
+    if (hadal_read_tokens(s, text, &tokens, &n)) return 1;
+    if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
+    pipeline.keep_traces = trace != NULL;
+    if (run_pipeline(s, line, &pipeline)) return 1;
+    if (!options.interpret) {
+        if (make_workplace(s, w) || build(s, line, w)) return 1;
+        options.library = w->library;
+        options.packed = w->weights;
+    }
+    report_step(options.interpret ? "evaluating" : "running");
+    return hadal_run(s, &options, tokens, n, logits, trace);
+}
+
+int cmd_run(hadal_session *s, const command_line *line) {
+    workplace w = {0};
+    const int failed = run(s, line, &w);
+    remove_workplace(&w);
+    return failed;
+}

@@ -1,0 +1,184 @@
+/* Help, the man page and the completion script: all printed from the two tables. */
+#include <string.h>
+
+#include "driver/commands.h"
+#include "driver/tables.h"
+
+static const struct {
+    int code;
+    const char *meaning;
+} exit_codes[] = {
+    {0, "everything worked"},
+    {1, "the input is wrong: spec, IR text, config, weights"},
+    {2, "the command line is wrong"},
+    {3, "the machine or the file system failed: a file, memory, the linker, the target"},
+    {4, "a defect in Hadal: a pass left an illegal module or changed an answer"},
+};
+
+/* Text folded at 78 columns, each line after `indent` spaces. */
+static void print_folded(FILE *out, const char *text, int indent) {
+    int column = indent;
+    fprintf(out, "%*s", indent, "");
+    while (*text) {
+        const int n = (int)strcspn(text, " ");
+        if (column + n > 78 && column > indent) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        }
+        fprintf(out, "%.*s", n, text);
+        column += n;
+        text += n;
+        if (*text == ' ') {
+            if (column < 78) fputc(' ', out);
+            column++;
+            text++;
+        }
+    }
+    fputc('\n', out);
+}
+
+static void print_option(FILE *out, const option_info *o) {
+    char head[80];
+    snprintf(head, sizeof head, "%c%c%s --%s%s%s", o->letter ? '-' : ' ',
+             o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name, o->argument ? " " : "",
+             o->argument ? o->argument : "");
+    fprintf(out, "  %s\n", head);
+    print_folded(out, o->help, 10);
+}
+
+void print_usage(FILE *out) {
+    fprintf(out,
+            "hadal %s: compiles language models that attend across depth to C libraries\n\n"
+            "usage: hadal COMMAND [ARGUMENTS]\n\n",
+            hadal_version());
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-14s %s\n", command_at((command_id)i)->name,
+                command_at((command_id)i)->brief);
+    fprintf(out, "\n`hadal COMMAND --help` explains one; `hadal --version` prints the version.\n");
+}
+
+void print_command_help(FILE *out, command_id id) {
+    const command_info *c = command_at(id);
+    fprintf(out, "usage: hadal %s %s\n\n", c->name, c->arguments);
+    print_folded(out, c->text, 0);
+    fprintf(out, "\noptions:\n");
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (option_table[i].commands & (1u << id)) print_option(out, &option_table[i]);
+    fprintf(out, "\nexit codes:\n");
+    for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++)
+        fprintf(out, "  %d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
+}
+
+/* ---- man page ----------------------------------------------------------------------------------
+ */
+
+/* troff takes '-' for a hyphen and a leading '.' for a request. */
+static void print_troff(FILE *out, const char *text) {
+    if (*text == '.' || *text == '\'') fputs("\\&", out);
+    for (; *text; text++) {
+        if (*text == '-' || *text == '\\') fputc('\\', out);
+        fputc(*text, out);
+    }
+}
+
+static void print_man_option(FILE *out, const option_info *o) {
+    fprintf(out, ".TP\n");
+    if (o->letter) fprintf(out, "\\fB\\-%c\\fR, ", o->letter);
+    fprintf(out, "\\fB\\-\\-");
+    print_troff(out, o->name);
+    fprintf(out, "\\fR");
+    if (o->argument) {
+        fprintf(out, " \\fI");
+        print_troff(out, o->argument);
+        fprintf(out, "\\fR");
+    }
+    fputc('\n', out);
+    print_troff(out, o->help);
+    fputc('\n', out);
+}
+
+static void print_man_command(FILE *out, command_id id) {
+    const command_info *c = command_at(id);
+    fprintf(out, ".SS ");
+    print_troff(out, c->name);
+    fprintf(out, "\n.B hadal ");
+    print_troff(out, c->name);
+    fputc(' ', out);
+    print_troff(out, c->arguments);
+    fprintf(out, "\n.PP\n");
+    print_troff(out, c->text);
+    fputc('\n', out);
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if ((option_table[i].commands & (1u << id)) && option_table[i].commands != ALL)
+            print_man_option(out, &option_table[i]);
+}
+
+void print_man_page(FILE *out) {
+    fprintf(out,
+            ".TH HADAL 1 \"\" \"hadal %s\" \"User Commands\"\n"
+            ".SH NAME\nhadal \\- compiles language models that attend across depth to C "
+            "libraries\n.SH SYNOPSIS\n.B hadal\n.I COMMAND\n[arguments]\n.SH COMMANDS\n",
+            hadal_version());
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        print_man_command(out, (command_id)i);
+    fprintf(out, ".SH OPTIONS OF EVERY COMMAND\n");
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (option_table[i].commands == ALL) print_man_option(out, &option_table[i]);
+    fprintf(out, ".SH EXIT STATUS\n");
+    for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++) {
+        fprintf(out, ".TP\n.B %d\n", exit_codes[i].code);
+        print_troff(out, exit_codes[i].meaning);
+        fputc('\n', out);
+    }
+    fprintf(out,
+            ".SH ENVIRONMENT\n.TP\n.B CC\nthe C compiler that links, unless \\-\\-linker names "
+            "one\n.TP\n.B TMPDIR\nwhere `hadal run` compiles to\n");
+}
+
+/* ---- completion ---------------------------------------------------------------------------------
+ */
+
+void print_completion(FILE *out) {
+    fprintf(out, "# bash completion for hadal, made by `hadal completion bash`\n_hadal() {\n"
+                 "    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}\n"
+                 "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W '");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "%s ", command_at((command_id)i)->name);
+    fprintf(out,
+            "--version --help' -- \"$word\"))\n        return\n    fi\n"
+            "    case $word in -*) ;; *) COMPREPLY=($(compgen -f -- \"$word\")); return ;; esac\n"
+            "    case $command in\n");
+    for (int c = 0; c < COMMAND_COUNT; c++) {
+        fprintf(out, "    %s) COMPREPLY=($(compgen -W '", command_at((command_id)c)->name);
+        for (int i = 0; i < OPTION_COUNT; i++)
+            if (option_table[i].commands & (1u << c)) fprintf(out, "--%s ", option_table[i].name);
+        fprintf(out, "' -- \"$word\")) ;;\n");
+    }
+    fprintf(out, "    esac\n}\ncomplete -o filenames -F _hadal hadal\n");
+}
+
+int cmd_completion(hadal_session *s, const command_line *line) {
+    if (strcmp(line->positional[0], "bash") != 0)
+        return hadal_fail(s, "usage", "completion is there for bash only", NULL);
+    print_completion(stdout);
+    return 0;
+}
+
+int cmd_man(hadal_session *s, const command_line *line) {
+    (void)s, (void)line;
+    print_man_page(stdout);
+    return 0;
+}
+
+int cmd_help(hadal_session *s, const command_line *line) {
+    command_id id;
+    if (line->n_positional == 0) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (!command_named(line->positional[0], &id))
+        return hadal_fail(s, "usage", "there is no command of that name",
+                          "`hadal help` lists the commands");
+    print_command_help(stdout, id);
+    return 0;
+}

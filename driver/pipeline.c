@@ -1,0 +1,45 @@
+/* From options to a pipeline. */
+#include "driver/pipeline.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "driver/report.h"
+
+int load_model(hadal_session *s, const command_line *line, const char *name) {
+    report_step("reading the model");
+    if (hadal_load(s, line->positional[0], name)) return 1;
+    const char *weights = option_get(line, OPTION_WEIGHTS);
+    return weights ? hadal_weights(s, weights) : 0;
+}
+
+static int make_folder(hadal_session *s, const char *dir) {
+    if (mkdir(dir, 0777) == 0 || errno == EEXIST) return 0;
+    char message[512];
+    snprintf(message, sizeof message, "the folder %s cannot be made: %s", dir, strerror(errno));
+    return hadal_fail(s, "io", message, NULL);
+}
+
+int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {
+    long long chunk;
+    if (!option_number(s, line, OPTION_CHUNK, 512, 1, 1 << 20, &chunk)) return 1;
+    *out = (hadal_pipeline){
+        .struct_size = sizeof *out,
+        .stop_after = option_get(line, OPTION_STOP_AFTER),
+        .dump_dir = option_get(line, OPTION_DUMP_IR),
+        .verify_each = option_given(line, OPTION_VERIFY),
+        .check = option_given(line, OPTION_CHECK),
+        .weights_dtype = option_get(line, OPTION_WEIGHTS_DTYPE),
+        .chunk = chunk,
+        .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
+    };
+    return out->dump_dir ? make_folder(s, out->dump_dir) : 0;
+}
+
+int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p) {
+    report_step("running passes");
+    const int failed = hadal_run_passes(s, p);
+    if (option_given(line, OPTION_REMARKS)) report_remarks(s);
+    return failed;
+}

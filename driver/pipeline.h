@@ -1,0 +1,13 @@
+/* From options to a pipeline: what compile, run, opt and inspect share. */
+#ifndef DRIVER_PIPELINE_H
+#define DRIVER_PIPELINE_H
+
+#include "driver/options.h"
+
+/* Loads SPEC, and gives it the weights of --weights (or of the folder). 0 on success. */
+int load_model(hadal_session *s, const command_line *line, const char *name);
+int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out);
+/* Runs it, then prints remarks if they are asked for (also after a failure). */
+int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p);
+
+#endif

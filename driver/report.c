@@ -1,0 +1,64 @@
+/* The one place that prints what happened. */
+#include "driver/report.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static bool show_progress;
+
+static void progress(void *context, const char *what, uint64_t done, uint64_t total) {
+    (void)context;
+    if (!show_progress) return;
+    if (total)
+        fprintf(stderr, "\r\033[K%s %3u%%", what, (unsigned)(done * 100 / total));
+    else
+        fprintf(stderr, "\r\033[K%s", what);
+    fflush(stderr);
+}
+
+void report_start(hadal_session *s, const command_line *line) {
+    show_progress = isatty(STDERR_FILENO) && !option_given(line, OPTION_QUIET);
+    if (show_progress) hadal_progress(s, progress, NULL);
+}
+
+void report_step(const char *what) {
+    progress(NULL, what, 0, 0);
+}
+
+void report_end(void) {
+    if (show_progress) fputs("\r\033[K", stderr);
+}
+
+static bool want_colour(const command_line *line) {
+    const char *when = option_get(line, OPTION_COLOUR);
+    if (when && strcmp(when, "always") == 0) return true;
+    if (when && strcmp(when, "never") == 0) return false;
+    return isatty(STDERR_FILENO);
+}
+
+int report_diagnostics(hadal_session *s, const command_line *line) {
+    report_end();
+    const int colour = want_colour(line);
+    const bool quiet = option_given(line, OPTION_QUIET);
+    for (size_t i = 0; i < hadal_diagnostics(s); i++)
+        if (!quiet || hadal_diagnostic_at(s, i).severity == 0)
+            fputs(hadal_diagnostic_text(s, i, colour), stderr);
+    return hadal_exit_code(s);
+}
+
+void report_pass_time(void *context, const hadal_pass_event *event) {
+    (void)context;
+    report_end();
+    fprintf(stderr, "%2d %-26s %9.3f ms%s\n", event->index, event->pass, event->seconds * 1e3,
+            event->changed ? "" : "  (unchanged)");
+}
+
+void report_remarks(hadal_session *s) {
+    report_end();
+    for (size_t i = 0; i < hadal_remarks(s); i++) {
+        const hadal_remark r = hadal_remark_at(s, i);
+        if (r.file) fprintf(stderr, "%s:%u:%u: ", r.file, r.line, r.column);
+        fprintf(stderr, "%s: %s: %s%s%s\n", r.pass, r.taken ? "taken" : "refused", r.op ? r.op : "",
+                r.op ? ": " : "", r.text);
+    }
+}

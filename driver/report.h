@@ -1,0 +1,16 @@
+/* Everything the command prints about its work: diagnostics, progress, times, remarks. */
+#ifndef DRIVER_REPORT_H
+#define DRIVER_REPORT_H
+
+#include "driver/options.h"
+
+void report_start(hadal_session *s,
+                  const command_line *line); /* progress, if stderr is a terminal */
+void report_step(const char *what);          /* a new step of long work */
+void report_end(void);
+/* Prints all diagnostics of the session to stderr; the exit code they ask for. */
+int report_diagnostics(hadal_session *s, const command_line *line);
+void report_pass_time(void *context, const hadal_pass_event *event);
+void report_remarks(hadal_session *s);
+
+#endif

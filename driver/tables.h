@@ -1,0 +1,26 @@
+/* The option table, shared by parsing and by what is printed from it. */
+#ifndef DRIVER_TABLES_H
+#define DRIVER_TABLES_H
+
+#include "driver/options.h"
+
+enum { LONG_OPTION = 256 }; /* getopt's value of long option 0 */
+
+/* command bits under the names that options.def uses */
+enum command_bits {
+#define C(id, name, arguments, least, most, run, brief, text) id = 1u << COMMAND_##id,
+#include "driver/commands.def"
+#undef C
+    ALL = (1u << COMMAND_COUNT) - 1
+};
+
+typedef struct option_info {
+    const char *name;
+    char letter;
+    const char *argument;
+    unsigned commands;
+    const char *help;
+} option_info;
+extern const option_info option_table[OPTION_COUNT];
+
+#endif

@@ -1,0 +1,47 @@
+#!/bin/sh
+# One golden case through `hadal run`, as a user would start it.
+#
+#   run.sh HADAL TENSOR_COMPARE CASE_FOLDER LEVEL WORK_FOLDER
+#
+# LEVEL: interpret (the float64 evaluator), or a CPU level of the compiled code.
+# Tolerances, e = max |got - expected| / max |expected|:
+#   evaluator 1e-6   float64 throughout; the expected values are stored as float32 (6e-8)
+#   compiled  1e-4   a plain float32 evaluation stays below 3e-5, an error in the maths moves logits by 2e-4 and more
+#   split     1e-5   prefill and decode of the same code differ in the order of sums only
+# Exit code 77: this machine cannot run the level.
+set -eu
+hadal=$1 compare=$2 case=$3 level=$4 work=$5
+name=$(basename "$case")
+expected=$case/expected.safetensors
+mkdir -p "$work"
+out=$work/$name-$level
+
+case $level in
+    interpret) flags=--interpret limit=1e-6 ;;
+    avx512) flags="--cpu-level $level" limit=1e-4
+        grep -q avx512vl /proc/cpuinfo || exit 77 ;;
+    avx2) flags="--cpu-level $level" limit=1e-4
+        grep -q avx2 /proc/cpuinfo || exit 77 ;;
+    *) flags="--cpu-level $level" limit=1e-4 ;;
+esac
+
+check() {
+    echo "$name $level: $1"
+    shift
+    "$compare" "$@"
+}
+
+tokens=$expected:tokens
+"$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --trace-depth "$out.depth" $flags --threads 2
+check "logits, one call" "$out.npy" "$expected:logits" $limit
+
+first=$("$compare" --print "$expected:split" | cut -d' ' -f1)
+"$hadal" run "$case" --tokens "$tokens" --logits "$out-split.npy" --split "$first" $flags
+check "logits, $first tokens and then one by one" "$out-split.npy" "$expected:logits" $limit
+check "split against one call" "$out-split.npy" "$out.npy" 1e-5
+
+mix=0
+while "$compare" --print "$expected:depth_weights.$mix" >/dev/null 2>&1; do
+    check "depth_weights.$mix" "$out.depth:depth_weights.$mix" "$expected:depth_weights.$mix" $limit
+    mix=$((mix + 1))
+done

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Installs into a fresh folder and uses it from there: pkg-config, find_package, the command.
+#
+#   install.sh BUILD_FOLDER EXAMPLES_FOLDER WORK_FOLDER
+set -eu
+build=$1 examples=$2 work=$3
+rm -rf "$work"
+mkdir -p "$work/project"
+prefix=$work/prefix
+cmake --install "$build" --prefix "$prefix" >"$work/log"
+
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name hadal.pc)")
+export PKG_CONFIG_PATH
+cat >"$work/version.c" <<'C'
+#include <hadal/hadal.h>
+#include <stdio.h>
+int main(void) {
+    hadal_session *s = hadal_open();
+    puts(hadal_version());
+    hadal_close(s);
+    return s ? 0 : 1;
+}
+C
+flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs hadal)
+lib=$(dirname "$(find "$prefix" -name 'libhadalc.so')")
+${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE} -I"$prefix/include" "$work/version.c" -o "$work/version" $flags -L"$lib" -lhadalc -Wl,-rpath,"$lib"
+"$work/version"
+
+cat >"$work/project/CMakeLists.txt" <<'C'
+cmake_minimum_required(VERSION 3.25)
+project(user C)
+find_package(hadal REQUIRED)
+hadal_add_model(gate ${EXAMPLES}/plain-function/swiglu_gate.hir)
+add_executable(call ${EXAMPLES}/plain-function/call.c)
+target_link_libraries(call gate m)
+C
+cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" -DEXAMPLES="$examples" >>"$work/log"
+cmake --build "$work/project/build" >>"$work/log"
+"$work/project/build/call"
+"$prefix/bin/hadal" compile "$examples/jargon/jargon.hadal" -o "$work/jargon" # finds the installed std library
+test -s "$prefix/share/man/man1/hadal.1"

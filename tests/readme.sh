@@ -1,0 +1,21 @@
+#!/bin/sh
+# The README, followed to the letter: its spec is examples/tiny/tiny.hadal, its commands work, its C
+# program compiles and runs.
+#
+#   readme.sh SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
+set -eu
+source=$1 build=$2 work=$3
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+ln -s "$source/examples" examples
+PATH=$build/bin:$PATH
+
+awk '/^use "layers"/ { on = 1 } /^```/ { on = 0 } on' "$source/README.md" | cmp - examples/tiny/tiny.hadal
+# the indented hadal commands after the spec
+grep '^    hadal [a-z-]* examples/tiny' "$source/README.md" >commands
+[ "$(wc -l <commands)" -ge 3 ]
+sh -eux ./commands
+awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source/README.md" >main.c
+${CC:-cc} -Wall -Wextra -Werror main.c -o main $(grep '^    cc main.c' "$source/README.md" | sed 's/.*main.c//; s/\$PWD/./') -Wl,-rpath,"$PWD/out"
+./main

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Names every package Hadal needs on Debian 12, with the reason, and installs what is missing.
+#
+#   tools/deps.sh            what building and running needs
+#   tools/deps.sh --tests    that, and what the tests need
+#   tools/deps.sh --list     prints the names and does nothing
+set -eu
+
+build="
+gcc              the compiler of this project, and the linker driver of generated libraries (any cc will do)
+libc6-dev        headers of the C library
+cmake            build description
+make             the build tool behind it
+pkg-config       finds the libraries below
+llvm-19-dev      code generation (the compiler only; nothing of it is in generated libraries)
+libjansson-dev   JSON with duplicate-key detection, in the importer and the safetensors reader
+libxxhash-dev    XXH3 digests that tie a library to its weights (header-only)
+"
+tests="
+libcriterion-dev unit tests
+llvm-19-tools    FileCheck and lit
+python3          runs lit
+g++              generated headers are compiled as C++ too
+binutils         nm and readelf, for the allow-list of symbols
+"
+
+names() { printf '%s\n' "$1" | awk 'NF { print $1 }'; }
+
+wanted=$(names "$build")
+case "${1:-}" in
+    --tests | --list) wanted="$wanted $(names "$tests")" ;;
+    "") ;;
+    *) echo "usage: tools/deps.sh [--tests|--list]" >&2; exit 2 ;;
+esac
+if [ "${1:-}" = --list ]; then
+    printf '%s\n' $wanted
+    exit 0
+fi
+
+missing=
+for package in $wanted; do
+    state=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+    [ "$state" = "install ok installed" ] || missing="$missing $package"
+done
+if [ -z "$missing" ]; then
+    echo "deps: all packages are there"
+    exit 0
+fi
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "deps: need root or sudo to install:$missing" >&2; exit 1; }
+    as_root="sudo -n"
+    # a password may be asked for where someone can type it
+    [ -t 0 ] && as_root=sudo
+fi
+echo "deps: installing$missing"
+$as_root apt-get update -qq
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
