@@ -170,9 +170,9 @@ static const parse_case cases[] = {
      4, 10, "kernel.row cannot stand in a kernel's body", NULL},
     {K F "  %1 = " ROW " : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n", 6, 1,
      "expected an op or the body's '}', but the text ends here", NULL},
-    {K F "  %1 = kernel.row {name = \"r\", rows = \"al\", split_one = \"none\", split_many = "
+    {K F "  %1 = kernel.row {name = \"r\", rows = \"lsat\", split_one = \"none\", split_many = "
          "\"rows\"} : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n  }\n  %3 = neg %1\n}\n",
-     3, 8, "'rows' is \"al\"; it is one of \"all\", \"last\"", "did you mean"},
+     3, 8, "'rows' is \"lsat\"; it is one of \"all\", \"last\"", "did you mean"},
     /* places: what would let generated code write where it must not */
     {K "arena 15 per token\n" F "  %1 = " ROW
        " : f32[T, 4] in arena[0] {\n    %2 = neg %x\n    yield %2\n  }\n}\n",
