@@ -11,6 +11,7 @@ typedef struct hcg_options {
                             (targets.def), or an LLVM CPU name: one body */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
     int threads;         /* for parallel emission; 0: as many as CPUs */
+    int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,

@@ -16,6 +16,7 @@ hir_eval *hir_eval_new(hd_arena *a, const hir_module *m, hir_weight_source sourc
     *e = (hir_eval){.arena = a, .m = m, .source = source, .context = context};
     e->weights = hd_new_array(a, double *, m->weights.n);
     e->states = hd_new_array(a, eval_state, m->states.n);
+    eval_find_lives(e);
     return e;
 }
 
@@ -58,12 +59,11 @@ static bool too_large(eval_call *c, hd_loc loc, const char *what, hir_type t) {
     return false;
 }
 
-/* Sets y->type and y->n from a type of the module and takes y->n from the call's budget. */
+/* Sets y->type and y->n from a type of the module. */
 static bool shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, hir_array *y) {
     y->type = concrete(c, t);
-    if (!count_elements(y->type, &y->n) || y->n > HIR_EVAL_MAX_ELEMENTS - c->elements)
+    if (!count_elements(y->type, &y->n) || y->n > HIR_EVAL_MAX_ELEMENTS)
         return too_large(c, loc, what, y->type);
-    c->elements += y->n;
     return true;
 }
 
@@ -98,10 +98,12 @@ static bool grow_states(eval_call *c) {
     for (size_t s = 0; s < c->m->states.n; s++) {
         const hir_state *info = &c->m->states.at[s];
         eval_state *state = &c->e->states[s];
+        const char *what = hd_printf(c->scratch, "state $%s", info->name);
         hir_array whole;
-        if (!shape_array(c, info->loc, hd_printf(c->scratch, "state $%s", info->name), info->type,
-                         &whole))
-            return false;
+        if (!shape_array(c, info->loc, what, info->type, &whole)) return false;
+        if (whole.n > HIR_EVAL_MAX_ELEMENTS - c->elements)
+            return too_large(c, info->loc, what, whole.type);
+        c->elements += whole.n;
         state->row = whole.n / c->C;
         if (c->C > state->cap) {
             int64_t cap = c->C > 2 * state->cap ? c->C : 2 * state->cap;
@@ -177,8 +179,20 @@ static bool read_operand(eval_call *c, const hir_op *op, hir_ref ref, hir_array 
     return false;
 }
 
+/* Gives the result of an op its name, type and, unless the op makes a view, memory. */
+static bool make_room(eval_call *c, const hir_op *op, hir_array *y) {
+    const hir_value *value = hir_value_at(c->m, op->results[0]);
+    const char *name = hir_info(op->code)->name;
+    y->name = value->name;
+    if (!shape_array(c, op->loc, name, value->type, y)) return false;
+    if (makes_view(op->code)) return true;
+    y->at = eval_take(c, y->n);
+    return y->at || too_large(c, op->loc, name, y->type);
+}
+
 static bool run_op(eval_call *c, hir_id id) {
     const hir_op *op = hir_op_at(c->m, id);
+    uint32_t step = c->step++;
     hir_array *operands = hd_new_array(c->scratch, hir_array, op->n_args);
     const hir_array **x = hd_new_array(c->scratch, const hir_array *, op->n_args);
     for (uint32_t i = 0; i < op->n_args; i++) {
@@ -190,22 +204,14 @@ static bool run_op(eval_call *c, hir_id id) {
     bool region = hir_has_trait(op->code, HIR_REGION);
     hir_array *y = NULL;
     if (op->n_results && !region) {
-        const hir_value *value = hir_value_at(c->m, op->results[0]);
         y = &c->values[op->results[0]];
-        y->name = value->name;
-        const char *what = hd_printf(c->scratch, "the result of %s", hir_info(op->code)->name);
-        if (makes_view(op->code)) {
-            y->type = concrete(c, value->type);
-            y->n = x[0]->n;
-        } else {
-            if (!shape_array(c, op->loc, what, value->type, y)) return false;
-            y->at = hd_new_array(c->scratch, double, (size_t)y->n);
-        }
+        if (!make_room(c, op, y)) return false;
     }
     if (!rules[op->code](c, op, x, y)) return false;
     if (c->observe)
         for (uint32_t i = 0; i < op->n_results; i++)
             c->observe(c->observe_context, c->m, id, op->results[i], &c->values[op->results[i]]);
+    eval_give_dead(c, op, step);
     return true;
 }
 
@@ -247,10 +253,9 @@ bool eval_output(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
     (void)y;
     const char *name = hir_attr_string(op, HIR_A_NAME, "");
     hir_array result = *x[0];
-    if (result.n > HIR_EVAL_MAX_ELEMENTS - c->elements)
+    result.at = eval_take(c, result.n);
+    if (!result.at)
         return too_large(c, op->loc, hd_printf(c->scratch, "output '%s'", name), result.type);
-    c->elements += result.n;
-    result.at = hd_new_array(c->scratch, double, (size_t)result.n);
     memcpy(result.at, x[0]->at, (size_t)result.n * sizeof *result.at);
     if (op->code == HIR_TRACE_OP) {
         result.name = trace_name(c, name);

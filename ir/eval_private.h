@@ -21,12 +21,20 @@ struct hir_eval {
     double **weights; /* NULL: not read yet */
     eval_state *states;
     int64_t length; /* positions all states hold */
+    hir_id
+        *memory; /* by value: the value in whose memory it lies, HIR_NONE if in none of the call */
+    uint32_t *last; /* by such value: number of the op that reads its memory last */
 };
 
 typedef struct eval_count { /* traces seen of one name */
     const char *name;
     int64_t n;
 } eval_count;
+
+typedef struct eval_pool { /* memory for n elements that can be taken again */
+    int64_t n;
+    HD_VEC(double *) free;
+} eval_pool;
 
 typedef struct eval_call {
     hir_eval *e;
@@ -38,6 +46,8 @@ typedef struct eval_call {
     hir_array *values; /* by value; `at` NULL: not computed yet */
     hir_results *out;
     HD_VEC(eval_count) traces;
+    HD_VEC(eval_pool) pools;
+    uint32_t step; /* number of the next op */
     hir_observer observe;
     void *observe_context;
 } eval_call;
@@ -53,6 +63,13 @@ eval_rule eval_reshape, eval_transpose, eval_broadcast, eval_stack, eval_concat,
 eval_rule eval_linear, eval_gather, eval_rope_table, eval_rope, eval_cache_append,
     eval_attention;                             /* eval_model.c */
 eval_rule eval_output, eval_kernel, eval_yield; /* eval.c */
+
+/* eval_memory.c */
+void eval_find_lives(hir_eval *e);
+/* Zeroed room for n elements; NULL: beyond HIR_EVAL_MAX_ELEMENTS. */
+double *eval_take(eval_call *c, int64_t n);
+/* Gives back what op number `step` was the last to read. */
+void eval_give_dead(eval_call *c, const hir_op *op, uint32_t step);
 
 /* sum of a[i] b[i]. Eight partial sums, so that the additions do not wait for each other. */
 double eval_dot(const double *a, const double *b, int64_t n);
