@@ -1,0 +1,337 @@
+/* Attention kernels against double loops: MHA, GQA and MQA, head dims that are no multiple of a
+ * vector, tokens before the call, long caches, extreme scores, both bodies, at every CPU level of
+ * this machine, whole and cut into pieces. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "tests/unit/emit_harness.h"
+
+typedef struct shape {
+    int64_t t, past, heads, groups, n, m;
+    bool reshaped; /* q arrives as [T, H * n] and leaves as [T, H * m] */
+} shape;
+
+typedef struct problem {
+    bench b;
+    shape s;
+    uint64_t seed;
+    hir_id kernel;
+    double scale;
+    float *q, *k, *v; /* k and v hold rows past + t and some of NaN behind */
+} problem;
+
+enum { BEHIND = 3 };
+
+static hir_ref state(problem *p, const char *name, int64_t groups, int64_t n) {
+    hir_type type = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_C, groups, n});
+    uint32_t index = hir_add_state(p->b.m, name, type, HD_NOWHERE);
+    hir_id v = hir_add_input(p->b.m, name, type); /* stands for the result of cache_append */
+    hir_value_at(p->b.m, v)->place = HIR_PLACE_STATE;
+    hir_value_at(p->b.m, v)->offset = index;
+    return hir_value_ref(v);
+}
+
+static float *cache(problem *p, int64_t row) {
+    int64_t c = p->s.past + p->s.t;
+    float *x = random_floats(&p->seed, (size_t)((c + BEHIND) * row));
+    for (int64_t i = c * row; i < (c + BEHIND) * row; i++)
+        x[i] = NAN;
+    return x;
+}
+
+static void build_body(problem *p, hir_ref q, hir_ref k, hir_ref v) {
+    const shape *s = &p->s;
+    hir_builder body = hir_in_body(p->b.m, &p->b.diags, p->kernel);
+    hir_attr heads = hir_ints(HIR_A_SHAPE, (int64_t[]){HIR_T, s->heads, s->n}, 3);
+    hir_attr flat = hir_ints(HIR_A_SHAPE, (int64_t[]){HIR_T, s->heads * s->m}, 2);
+    hir_attr scale = hir_float(HIR_A_SCALE, p->scale);
+    if (s->reshaped) q = hir_emit(&body, HIR_RESHAPE_OP, &q, 1, &heads, 1);
+    hir_ref o = hir_emit(&body, HIR_ATTENTION_OP, (hir_ref[]){q, k, v}, 3, &scale, 1);
+    if (s->reshaped) o = hir_emit(&body, HIR_RESHAPE_OP, &o, 1, &flat, 1);
+    hir_build(&body, HIR_YIELD_OP, &o, 1, NULL, 0);
+}
+
+static void build(problem *p, shape s, uint64_t seed) {
+    *p = (problem){.b = bench_new(), .s = s, .seed = seed * 2654435761u + 1};
+    bench_start(&p->b);
+    p->scale = 1.5 / sqrt((double)s.n);
+    int64_t wide[] = {HIR_T, s.heads, s.n}, flat[] = {HIR_T, s.heads * s.n};
+    hir_type tq = s.reshaped ? hir_make_type(HIR_F32, 2, flat) : hir_make_type(HIR_F32, 3, wide);
+    hir_ref q = hir_value_ref(hir_add_input(p->b.m, "q", tq));
+    hir_ref k = state(p, "k", s.groups, s.n), v = state(p, "v", s.groups, s.m);
+    hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
+                        hir_string(HIR_A_SPLIT_ONE, "cols"), hir_string(HIR_A_SPLIT_MANY, "cyclic"),
+                        hir_int(HIR_A_GRAIN, 16)};
+    int64_t out[] = {HIR_T, s.heads, s.m}, out_flat[] = {HIR_T, s.heads * s.m};
+    hir_type to = s.reshaped ? hir_make_type(HIR_F32, 2, out_flat) : hir_make_type(HIR_F32, 3, out);
+    hir_builder top = hir_at_end(p->b.m, &p->b.diags);
+    p->kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &to, 1);
+    build_body(p, q, k, v);
+    cr_assert(!hd_diags_failed(&p->b.diags), "%s", bench_errors(&p->b));
+    p->q = random_floats(&p->seed, (size_t)(s.t * s.heads * s.n));
+    p->k = cache(p, s.groups * s.n);
+    p->v = cache(p, s.groups * s.m);
+}
+
+static void discard(problem *p) {
+    free(p->q), free(p->k), free(p->v);
+    bench_free(&p->b);
+}
+
+/* ---- expected ----------------------------------------------------------------------------------
+ */
+
+/* o[m] of one token and head; the scores in double, as the rule of the op says */
+static void expect(const problem *p, int64_t t, int64_t h, double *o) {
+    const shape *s = &p->s;
+    int64_t keys = s->past + t + 1, g = h / (s->heads / s->groups);
+    double *score = malloc((size_t)keys * sizeof *score), most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < keys; i++) {
+        score[i] = 0;
+        for (int64_t j = 0; j < s->n; j++)
+            score[i] +=
+                (double)p->q[(t * s->heads + h) * s->n + j] * p->k[(i * s->groups + g) * s->n + j];
+        score[i] *= p->scale;
+        most = fmax(most, score[i]);
+    }
+    for (int64_t j = 0; j < s->m; j++)
+        o[j] = 0;
+    for (int64_t i = 0; i < keys; i++) {
+        double e = exp(score[i] - most);
+        sum += e;
+        for (int64_t j = 0; j < s->m; j++)
+            o[j] += e * p->v[(i * s->groups + g) * s->m + j];
+    }
+    for (int64_t j = 0; j < s->m; j++)
+        o[j] /= sum;
+    free(score);
+}
+
+/* ---- running -----------------------------------------------------------------------------------
+ */
+
+static const float untouched = -12345.0f;
+enum { GUARD = 64 };
+
+static size_t result_size(const problem *p) {
+    return (size_t)(p->s.t * p->s.heads * p->s.m);
+}
+
+static float *new_result(const problem *p) {
+    size_t n = result_size(p) + GUARD;
+    float *o = aligned(n * 4);
+    for (size_t i = 0; i < n; i++)
+        o[i] = untouched;
+    return o;
+}
+
+static void call(const problem *p, const compiled *c, float *o, int64_t r0, int64_t r1, int64_t c0,
+                 int64_t c1) {
+    void *args[] = {p->q, p->k, p->v, o};
+    cr_assert_eq(c->k.operands.n, 4);
+    int64_t length = p->s.past + p->s.t;
+    hrt_frame frame = {.T = p->s.t, .C = length, .cap = length + BEHIND};
+    frame.scratch = aligned(c->scratch);
+    memset(frame.scratch, 0xff, c->scratch);
+    c->call(&frame, args, r0, r1, c0, c1);
+    free(frame.scratch);
+}
+
+static void compare(const problem *p, const float *o, double tolerance, const char *what) {
+    const shape *s = &p->s;
+    double *e = malloc((size_t)s->m * sizeof *e);
+    for (int64_t t = 0; t < s->t; t++)
+        for (int64_t h = 0; h < s->heads; h++) {
+            expect(p, t, h, e);
+            for (int64_t j = 0; j < s->m; j++) {
+                double got = o[(t * s->heads + h) * s->m + j];
+                cr_assert(fabs(got - e[j]) <= tolerance,
+                          "%s: [%ld, %ld, %ld] is %.9g, not %.9g "
+                          "(T=%ld past=%ld H=%ld G=%ld n=%ld m=%ld)",
+                          what, t, h, j, got, e[j], s->t, s->past, s->heads, s->groups, s->n, s->m);
+            }
+        }
+    for (size_t i = 0; i < GUARD; i++)
+        cr_assert(o[result_size(p) + i] == untouched, "%s: wrote behind the result", what);
+    free(e);
+}
+
+static void run_pieces(problem *p, const compiled *c, float *o) {
+    for (int64_t r0 = 0, r1; r0 < p->s.t; r0 = r1) {
+        r1 = r0 + 1 + random_below(&p->seed, p->s.t - r0);
+        for (int64_t c0 = 0, c1; c0 < p->s.groups; c0 = c1) {
+            c1 = c0 + 1 + random_below(&p->seed, p->s.groups - c0);
+            call(p, c, o, r0, r1, c0, c1);
+        }
+    }
+}
+
+static void compile(problem *p, const hcg_level *level, bool one, compiled *c) {
+    *c = (compiled){0};
+    bool ok = compile_kernel(&p->b, HCG_SEQUENCE, p->kernel, one, level, c);
+    cr_assert(ok, "%s: %s", level->name, bench_errors(&p->b));
+    cr_assert_eq(hcg_columns(p->b.m, p->kernel), p->s.groups);
+}
+
+static void check(problem *p, const hcg_level *level, bool one) {
+    compiled c;
+    compile(p, level, one, &c);
+    char what[64];
+    snprintf(what, sizeof what, "%s %s", level->name, one ? "one" : "many");
+    float *whole = new_result(p), *pieces = new_result(p);
+    call(p, &c, whole, 0, p->s.t, 0, p->s.groups);
+    compare(p, whole, 5e-6, what);
+    run_pieces(p, &c, pieces);
+    compare(p, pieces, 5e-6, what);
+    free(whole), free(pieces);
+    compiled_free(&c);
+}
+
+static shape random_shape(uint64_t *s) {
+    static const int64_t groups[] = {1, 2, 3, 1, 4}, shared[] = {1, 2, 3, 7, 1};
+    int64_t i = random_below(s, 5), g = groups[i], h = g * shared[random_below(s, 5)];
+    shape out = {.t = 1 + random_below(s, 40), .heads = h, .groups = g};
+    out.past = random_below(s, 3) ? random_below(s, 300) : 0;
+    out.n = 1 + random_below(s, 70), out.m = 1 + random_below(s, 150);
+    if (random_below(s, 2)) out.n = out.m = 32;
+    out.reshaped = random_below(s, 2);
+    return out;
+}
+
+static void check_level(const char *name) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(levels[i].name, name) != 0) continue;
+        if (!level_runs(&levels[i])) cr_skip_test("this CPU has no %s", name);
+        uint64_t s = 12345;
+        for (int round = 0; round < 24; round++) {
+            problem p;
+            build(&p, random_shape(&s), random_bits(&s));
+            check(&p, &levels[i], false);
+            check(&p, &levels[i], true);
+            discard(&p);
+        }
+        return;
+    }
+    cr_assert_fail("no level %s", name);
+}
+
+Test(emit_sequence, avx512) {
+    check_level("avx512");
+}
+
+Test(emit_sequence, avx2) {
+    check_level("avx2");
+}
+
+Test(emit_sequence, baseline) {
+    check_level("baseline");
+}
+
+static void each_level(shape s, void (*spoil)(problem *p), double tolerance) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < 2 * n; i++) {
+        if (!level_runs(&levels[i / 2])) continue;
+        problem p;
+        compiled c;
+        build(&p, s, 7);
+        if (spoil) spoil(&p);
+        compile(&p, &levels[i / 2], i % 2, &c);
+        float *o = new_result(&p);
+        call(&p, &c, o, 0, s.t, 0, s.groups);
+        compare(&p, o, tolerance, levels[i / 2].name);
+        free(o);
+        compiled_free(&c);
+        discard(&p);
+    }
+}
+
+Test(emit_sequence, long_cache) {
+    each_level((shape){.t = 3, .past = 5000, .heads = 4, .groups = 2, .n = 64, .m = 64}, NULL,
+               5e-6);
+}
+
+Test(emit_sequence, many_heads_a_group) {
+    each_level((shape){.t = 5, .past = 140, .heads = 96, .groups = 1, .n = 16, .m = 24}, NULL,
+               5e-6);
+}
+
+/* scores of some 1e5: e^x of either sign of them overflows, their differences do not matter */
+static void large_scores(problem *p) {
+    for (int64_t i = 0; i < p->s.t * p->s.heads * p->s.n; i++)
+        p->q[i] *= 1e5f;
+}
+
+Test(emit_sequence, large_scores) {
+    /* the scores' own rounding is 1e-2: what is near the maximum is what the loops must agree on */
+    each_level((shape){.t = 9, .past = 200, .heads = 4, .groups = 2, .n = 32, .m = 16},
+               large_scores, 5e-2);
+}
+
+/* Products beyond FLT_MAX of both signs: the double loops know the true order, the kernels must
+ * only stay finite. */
+Test(emit_sequence, overflowing_scores) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    shape s = {.t = 17, .past = 150, .heads = 2, .groups = 1, .n = 20, .m = 20};
+    for (size_t i = 0; i < 6 * n; i++) {
+        if (!level_runs(&levels[i / 6])) continue;
+        problem p;
+        compiled c;
+        build(&p, s, 3);
+        for (int64_t j = 0; j < s.t * s.heads * s.n; j++)
+            p.q[j] = i % 3 == 0 ? 3e38f : i % 3 == 1 ? -3e38f : p.q[j] * 3e38f;
+        for (int64_t j = 0; j < (s.t + s.past) * s.n; j++)
+            p.k[j] = i % 3 == 2 && j % s.n ? 0 : 3e38f; /* third case: one product, no inf - inf */
+        compile(&p, &levels[i / 6], i / 3 % 2, &c);
+        float *o = new_result(&p);
+        call(&p, &c, o, 0, s.t, 0, s.groups);
+        for (size_t j = 0; j < result_size(&p); j++)
+            cr_assert(isfinite(o[j]) && fabsf(o[j]) <= 1.0001f, "%s, case %zu: %g",
+                      levels[i / 6].name, i % 6, o[j]);
+        free(o);
+        compiled_free(&c);
+        discard(&p);
+    }
+}
+
+/* A token does not see the tokens after it, whatever they hold. */
+Test(emit_sequence, causal) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    shape s = {.t = 30, .past = 115, .heads = 4, .groups = 2, .n = 24, .m = 24};
+    for (size_t i = 0; i < 2 * n; i++) {
+        if (!level_runs(&levels[i / 2])) continue;
+        problem p;
+        compiled c;
+        build(&p, s, 4);
+        compile(&p, &levels[i / 2], i % 2, &c);
+        float *before = new_result(&p), *after = new_result(&p);
+        call(&p, &c, before, 0, s.t, 0, s.groups);
+        int64_t from = s.past + 12;
+        for (int64_t j = from * s.groups * s.n; j < (s.past + s.t) * s.groups * s.n; j++)
+            p.k[j] = 1e20f, p.v[j] = -1e20f;
+        call(&p, &c, after, 0, s.t, 0, s.groups);
+        cr_assert_eq(memcmp(before, after, (size_t)(12 * s.heads * s.m) * 4), 0, "%s",
+                     levels[i / 2].name);
+        cr_assert_neq(memcmp(before, after, result_size(&p) * 4), 0);
+        free(before), free(after);
+        compiled_free(&c);
+        discard(&p);
+    }
+}
+
+Test(emit_sequence, refused) {
+    const hcg_level *levels;
+    hcg_levels(&levels);
+    problem p;
+    compiled c;
+    build(&p, (shape){.t = 2, .heads = 2, .groups = 1, .n = 8, .m = 8}, 1);
+    for (size_t i = 0; i < p.b.m->inputs.n; i++)
+        hir_value_at(p.b.m, p.b.m->inputs.at[i])->place = HIR_PLACE_INPUT;
+    cr_assert_not(compile_kernel(&p.b, HCG_SEQUENCE, p.kernel, false, &levels[0], &c));
+    cr_assert_eq(hd_diags_first(&p.b.diags), HD_E_INTERNAL);
+    discard(&p);
+}
