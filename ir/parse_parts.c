@@ -296,13 +296,21 @@ static bool is_number(const hir_token *t) {
     return !t->quoted && t->text[strspn(t->text, "0123456789")] == '\0';
 }
 
+/* What a name is looked up by: %007 is value number 7. */
+static const char *key_of(const hir_token *t) {
+    const char *key = t->text;
+    while (is_number(t) && key[0] == '0' && key[1])
+        key++;
+    return key;
+}
+
 static hir_names *table_of(hir_parser *p, const hir_token *t) {
     return is_number(t) ? &p->numbers : &p->values;
 }
 
 void hir_define(hir_parser *p, const hir_token *name, hir_id value) {
     hir_symbol symbol = {value, p->kernel, name->loc.line};
-    uint32_t *old = hir_names_add(table_of(p, name), name->text, (uint32_t)p->symbols.n);
+    uint32_t *old = hir_names_add(table_of(p, name), key_of(name), (uint32_t)p->symbols.n);
     if (old && p->symbols.at[*old].line) {
         if (value != HIR_NONE)
             hir_parse_error(p, HD_E_NAME, name->loc,
@@ -329,13 +337,13 @@ static const char *name_hint(hir_parser *p, const hir_names *table) {
 
 static bool parse_value(hir_parser *p, hir_ref *out, bool *broken) {
     hir_names *table = table_of(p, &p->t);
-    uint32_t *found = hir_names_find(table, p->t.text);
+    uint32_t *found = hir_names_find(table, key_of(&p->t));
     if (!found) {
         hir_symbol unknown = {HIR_NONE, HIR_NONE, 0}; /* said once */
         if (!p->inputs_unclear)
             hir_parse_error(p, HD_E_NAME, p->t.loc, name_hint(p, table),
                             "%%%s is not defined before its use", p->t.text);
-        hir_names_add(table, p->t.text, (uint32_t)p->symbols.n);
+        hir_names_add(table, key_of(&p->t), (uint32_t)p->symbols.n);
         hd_push(p->arena, &p->symbols, unknown);
         *broken = true;
         return true;
