@@ -17,7 +17,8 @@ Test(eval_compare, streams_are_pinned) {
     r = hir_random_stream(0, "");
     cr_assert_eq(hir_random_next(&r), 0x1e28178eedbf0f30u);
     r = hir_random_stream(42, "model.norm.weight");
-    cr_assert_float_eq(hir_random_normal(&r), -0.8950303059751269, 1e-15);
+    double normal = hir_random_normal(&r);
+    cr_assert_float_eq(normal, -0.8950303059751269, 1e-15);
     cr_assert_eq(hir_random_below(&r, 1000), 127);
 }
 
@@ -241,8 +242,8 @@ Test(eval_compare, infinities_and_nan_count) {
 
 Test(eval_compare, what_cannot_be_evaluated_is_no_agreement) {
     hir_module *m = graph("", "%x: f32[T, 1, 1]",
-                          "  %y = broadcast %x {shape = [T, 2000000000, 2000000000]} : "
-                          "f32[T, 2000000000, 2000000000]\n"
+                          "  %y = broadcast %x {shape = [T, 2000000, 40000]} : "
+                          "f32[T, 2000000, 40000]\n"
                           "  output %y {name = \"y\"}");
     cr_assert_not(same(m, m));
     cr_assert_eq(hd_diags_first(&diags), HD_E_LIMIT);
