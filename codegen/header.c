@@ -327,15 +327,22 @@ static const char *output_list(const hcg_program *p, hd_arena *a) {
     return text.at;
 }
 
-/* A parameter name no other has: in_x, out_y; letters that C lacks become underscores. */
-static const char *parameter(hd_arena *a, const char *prefix, const hcg_port *list, size_t i) {
-    char *name = hd_printf(a, "%s_%s", prefix, list[i].name);
-    for (char *c = name; *c; c++)
+/* A value's name with underscores for what an identifier cannot hold. */
+static const char *identifier(hd_arena *a, const char *prefix, const char *name) {
+    char *copy = hd_printf(a, "%s_%s", prefix, name);
+    for (char *c = copy; *c; c++)
         if (!isalnum((unsigned char)*c)) *c = '_';
-    for (size_t k = 0; k < i; k++)
-        if (strcmp(parameter(a, prefix, list, k), name) == 0)
-            return hd_printf(a, "%s_%zu", name, i);
-    return name;
+    return copy;
+}
+
+/* in_x, out_y; in_0, in_1 where that would name two alike. */
+static const char *parameter(hd_arena *a, const char *prefix, const hcg_port *list, size_t n,
+                             size_t i) {
+    for (size_t j = 0; j < n; j++)
+        for (size_t k = 0; k < j; k++)
+            if (strcmp(identifier(a, "", list[j].name), identifier(a, "", list[k].name)) == 0)
+                return hd_printf(a, "%s_%zu", prefix, i);
+    return identifier(a, prefix, list[i].name);
 }
 
 static const char *element_type(const hcg_port *port) {
@@ -343,9 +350,11 @@ static const char *element_type(const hcg_port *port) {
 }
 
 /* One array of a plain function: in its signature, its comment, and the example. */
-static void add_port(const hcg_program *p, const hcg_port *list, size_t i, bool input,
-                     hd_text *params, hd_text *comment, hd_text *buffers, hd_text *arguments) {
-    const char *name = parameter(p->arena, input ? "in" : "out", list, i);
+static void add_port(const hcg_program *p, size_t i, bool input, hd_text *params, hd_text *comment,
+                     hd_text *buffers, hd_text *arguments) {
+    const hcg_port *list = input ? p->inputs.at : p->outputs.at;
+    size_t n = input ? p->inputs.n : p->outputs.n;
+    const char *name = parameter(p->arena, input ? "in" : "out", list, n, i);
     const char *type = element_type(&list[i]);
     uint64_t elements = list[i].row_bytes / 4 * (hir_type_has_t(list[i].type) ? 8 : 1);
     hd_text_f(params, "%s%s%s *%s", params->n ? ", " : "", input ? "const " : "", type, name);
@@ -374,9 +383,9 @@ static void set_call_marks(const hcg_program *p, marks *m) {
         hd_text_add(&comment, " *   tokens   T below, at least 1\n");
     }
     for (size_t i = 0; i < p->inputs.n; i++)
-        add_port(p, p->inputs.at, i, true, &params, &comment, &buffers, &arguments);
+        add_port(p, i, true, &params, &comment, &buffers, &arguments);
     for (size_t i = 0; i < p->outputs.n; i++)
-        add_port(p, p->outputs.at, i, false, &params, &comment, &buffers, &arguments);
+        add_port(p, i, false, &params, &comment, &buffers, &arguments);
     hd_text_add(&params, ",\n    void *work, size_t work_size");
     set(m, "work_params", has_tokens ? "int64_t tokens" : "void");
     set(m, "work_comment",

@@ -138,11 +138,13 @@ static LLVMTypeRef kernel_type(LLVMContextRef cx) {
     return LLVMFunctionType(LLVMVoidTypeInContext(cx), params, 6, false);
 }
 
-/* NAME_kernel_level. A CPU's name may hold a dash, a symbol for C may not; nobody spells these. */
+/* NAME_kernel_level, with underscores for the dashes in names of CPUs. */
 static LLVMValueRef declare_kernel(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
                                    const hcg_body *body, const hcg_kernel *k) {
     LLVMContextRef cx = LLVMGetModuleContext(mod);
-    const char *name = hd_printf(a, "%s_%s_%s", p->m->name, k->name, body->level.name);
+    char *name = hd_printf(a, "%s_%s_%s", p->m->name, k->name, body->level.name);
+    for (char *c = name; *c; c++)
+        if (*c == '-') *c = '_';
     LLVMValueRef fn = LLVMAddFunction(mod, name, kernel_type(cx));
     LLVMSetVisibility(fn, LLVMHiddenVisibility);
     return fn;
