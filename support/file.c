@@ -99,14 +99,9 @@ static ssize_t read_fully(int fd, char *to, size_t n) {
     return (ssize_t)done;
 }
 
-static char *text_error(hd_diags *d, const char *path, const char *text, size_t n, size_t limit) {
-    if (n > limit) {
-        hd_err(d, HD_E_LIMIT, HD_NOWHERE, "'%s' is larger than the %zu bytes allowed here", path,
-               limit);
-    } else {
-        size_t at = (size_t)((const char *)memchr(text, 0, n) - text);
-        hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not a text file: byte %zu is NUL", path, at);
-    }
+static char *too_large(hd_diags *d, const char *path, size_t limit) {
+    hd_err(d, HD_E_LIMIT, HD_NOWHERE, "'%s' is larger than the %zu bytes allowed here", path,
+           limit);
     return NULL;
 }
 
@@ -116,7 +111,7 @@ char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, siz
     if (!f) return NULL;
     if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > limit) {
         close_descriptor(f);
-        return text_error(d, path, NULL, SIZE_MAX, limit);
+        return too_large(d, path, limit);
     }
     /* A pipe has no size, and a file may grow: read until the end, one byte beyond the limit. */
     size_t room = S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : OUTPUT_BUFFER, used = 0;
@@ -137,7 +132,13 @@ char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, siz
     }
     close_descriptor(f);
     text[used] = '\0';
-    if (used > limit || memchr(text, 0, used)) return text_error(d, path, text, used, limit);
+    if (used > limit) return too_large(d, path, limit);
+    const char *nul = memchr(text, 0, used);
+    if (nul) {
+        hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not a text file: byte %zu is NUL", path,
+               (size_t)(nul - text));
+        return NULL;
+    }
     if (n) *n = used;
     return text;
 }
