@@ -1,5 +1,5 @@
 /* Passes and output: hadal_run_passes, hadal_emit, the texts of the IR. */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/session.h"

@@ -11,6 +11,7 @@ typedef struct hcg_options {
                             (targets.def), or an LLVM CPU name: one body */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
     int threads;         /* for parallel emission; 0: as many as CPUs */
+    int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,
@@ -29,8 +30,15 @@ bool hcg_link(hcg_program *p, hd_diags *d, const char *object, const char *cc, c
 /* Checks names, shapes and dtypes (all faults listed at once), converts, lays out, writes. */
 bool hcg_pack(hcg_program *p, hd_diags *d, const hd_tensors *weights, const char *path);
 /* The check alone: every weight of the module is there with its shape and a float dtype, and every
- * tensor of the file is used. `unused_ok`: names listed in module option "unused_weights" are
- * accepted. */
+ * tensor of the file is a weight of the module. Weights marked `unused` may be absent. */
 bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights);
+/* Bytes that a weight takes in its layout; 0 if they do not fit 63 bits. */
+uint64_t hcg_packed_bytes(const hir_weight *w);
+/* A hir_weight_source (ir/eval.h) over a checkpoint; `context`: const hd_tensors *. */
+bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
+/* A checkpoint of seeded random weights for the module, unused ones included. The same arguments
+ * give the same bytes on every machine. */
+bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor_dtype dtype,
+                      const char *path);
 
 #endif

@@ -24,6 +24,15 @@ typedef struct hcg_kernel {
     uint32_t line;     /* of the op in the kernel IR text, 0: unknown */
 } hcg_kernel;
 
+/* An input or output of the program. */
+typedef struct hcg_port {
+    const char *name;
+    hir_type type;
+    uint64_t row_bytes; /* of one token; whole size if there is no T */
+} hcg_port;
+
+#define HCG_UNREAD UINT64_MAX /* offset of a weight that no kernel reads: not in the file */
+
 struct hcg_program {
     hd_arena *arena;
     const hir_module *m;
@@ -31,13 +40,21 @@ struct hcg_program {
     HD_VEC(hcg_kernel) kernels;
     HD_VEC(hrt_step) steps;
     HD_VEC(hrt_operand) operands;
-    HD_VEC(uint64_t) weight_offsets; /* per module weight */
+    HD_VEC(uint64_t) weight_offsets; /* per module weight, HCG_UNREAD or a multiple of 64 */
+    HD_VEC(hcg_port) inputs;
+    HD_VEC(hcg_port) outputs;
     uint64_t weights_bytes;
     uint64_t scratch_bytes; /* filled while kernels are emitted: the largest any asks for */
     uint8_t digest[16];
     bool is_model; /* one i32[T] input and state or not: NAME_forward; else NAME_call */
     int64_t vocab;
+    int64_t chunk;
+    const uint32_t *op_lines; /* per op, its line in the kernel IR text (ir_file), 0: unknown; NULL
+                                 without line tables */
 };
+
+/* Bytes that a weight takes in the file, in its layout; false when that overflows. */
+bool hcg_weight_bytes(const hir_weight *w, uint64_t *bytes);
 
 /* Columns of a kernel (hrt_step.cols), fixed by its kind: contraction ceil(max N / 16) panels;
  * attention: key/value heads G; row program: 1. */

@@ -80,8 +80,9 @@ typedef struct hrt_level { /* one CPU level, best first */
 /* CPU features a level may need: C(ENUM, bit, "LLVM name") */
 #define HRT_CPU_FEATURES(C)                                                                        \
     C(SSE3, 0, "sse3")                                                                             \
-    C(SSSE3, 1, "ssse3") C(SSE41, 2, "sse4.1") C(SSE42, 3, "sse4.2") C(POPCNT, 4, "popcnt")        \
-        C(CX16, 5, "cx16") C(SAHF, 6, "sahf") C(AVX, 7, "avx") C(AVX2, 8, "avx2") C(BMI, 9, "bmi") \
+    C(SSSE3, 1, "ssse3")                                                                           \
+    C(SSE41, 2, "sse4.1") C(SSE42, 3, "sse4.2") C(POPCNT, 4, "popcnt") C(CX16, 5, "cx16")          \
+        C(SAHF, 6, "sahf") C(AVX, 7, "avx") C(AVX2, 8, "avx2") C(BMI, 9, "bmi")                    \
             C(BMI2, 10, "bmi2") C(F16C, 11, "f16c") C(FMA, 12, "fma") C(LZCNT, 13, "lzcnt")        \
                 C(MOVBE, 14, "movbe") C(AVX512F, 15, "avx512f") C(AVX512BW, 16, "avx512bw")        \
                     C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq")                        \
@@ -149,9 +150,9 @@ void hrt_weights_close(hrt_weights *w);
 size_t hrt_session_size(const hrt_model *m, int64_t max_tokens); /* 0: out of range */
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out);
-int hrt_session_set_threads(
-    hrt_session *s,
-    int threads); /* 1 .. 256; initially the OpenMP default, at most the CPUs allowed */
+/* 1 .. HRT_MAX_THREADS; initially the OpenMP default, at most the CPUs allowed. session_size makes
+ * room for max(16, processors) threads; more need more memory (HRT_SIZE says how much). */
+int hrt_session_set_threads(hrt_session *s, int threads);
 int hrt_session_set_cpu(hrt_session *s, const char *level); /* NULL: the best this CPU has */
 int64_t hrt_session_length(const hrt_session *s);
 int hrt_session_rewind(hrt_session *s, int64_t length);

@@ -51,7 +51,14 @@ typedef struct hd_diags {
         const char *text;
     })
     sources;
+    /* Long work tells how far it is; `total` 0: unknown. NULL: nobody listens. */
+    void (*progress)(void *context, const char *what, uint64_t done, uint64_t total);
+    void *progress_context;
 } hd_diags;
+
+static inline void hd_progress(const hd_diags *d, const char *what, uint64_t done, uint64_t total) {
+    if (d->progress) d->progress(d->progress_context, what, done, total);
+}
 
 void hd_diags_init(hd_diags *d, hd_arena *a);
 

@@ -24,6 +24,8 @@ typedef struct hd_output hd_output;
 hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path);
 bool hd_output_write(hd_output *o, const void *data,
                      size_t n); /* sticky failure, reported at commit */
+/* Writes over bytes that were written before; the same sticky failure. */
+bool hd_output_rewrite(hd_output *o, uint64_t offset, const void *data, size_t n);
 bool hd_output_commit(hd_output *o);
 void hd_output_discard(hd_output *o);
 int hd_output_fd(hd_output *o);

@@ -10,7 +10,8 @@
 /* dtypes of the formats; T(enum, safetensors name, bits, npy descr or NULL) */
 #define HD_TENSOR_DTYPES(T)                                                                        \
     T(BOOL, "BOOL", 8, "|b1")                                                                      \
-    T(U8, "U8", 8, "|u1") T(I8, "I8", 8, "|i1") T(I16, "I16", 16, "<i2") T(U16, "U16", 16, "<u2")  \
+    T(U8, "U8", 8, "|u1")                                                                          \
+    T(I8, "I8", 8, "|i1") T(I16, "I16", 16, "<i2") T(U16, "U16", 16, "<u2")                        \
         T(I32, "I32", 32, "<i4") T(U32, "U32", 32, "<u4") T(I64, "I64", 64, "<i8")                 \
             T(U64, "U64", 64, "<u8") T(F16, "F16", 16, "<f2") T(BF16, "BF16", 16, NULL)            \
                 T(F32, "F32", 32, "<f4") T(F64, "F64", 64, "<f8") T(F8_E4M3, "F8_E4M3", 8, NULL)   \
@@ -46,6 +47,15 @@ const hd_tensor *hd_tensors_find(const hd_tensors *t, const char *name); /* NULL
 /* Tensors in the order given, 64-byte aligned data. */
 bool hd_safetensors_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *list,
                           size_t n);
+/* The header alone, for data that follows piece by piece in the order of the list (`data` is not
+ * read). False and a diagnostic if the list cannot stand in a file: a name twice, a size too large.
+ */
+bool hd_safetensors_write_header(hd_output *o, hd_diags *d, const hd_tensor *list, size_t n);
+
+/* Sets elements and bytes from shape and dtype; false when they do not fit, or a dim is negative.
+ */
+bool hd_tensor_measure(hd_tensor *t);
+void hd_tensor_print_type(hd_text *out, const hd_tensor *t); /* F32 [4, 32] */
 
 bool hd_npy_read(hd_arena *a, hd_diags *d, const char *path, hd_tensor *out);
 bool hd_npy_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *t);
@@ -59,6 +69,8 @@ void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
 
 /* Round to nearest even; NaN stays NaN. */
 uint16_t hd_bf16_from_f32(float x);
+uint16_t hd_bf16_from_f64(double x); /* rounded once, not by way of f32 */
+uint16_t hd_f16_from_f64(double x);
 float hd_bf16_to_f32(uint16_t x);
 float hd_f16_to_f32(uint16_t x);
 

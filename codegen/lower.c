@@ -1,0 +1,461 @@
+/* hcg_lower: kernel IR to hcg_program.
+ *
+ * Walks the kernels once. Each becomes a step: its kernel function, shared with every kernel of the
+ * same body; where its operands lie; how it is cut among threads. Weights that some kernel reads
+ * get offsets in the order of the table. No LLVM here: the result is plain data. */
+#include <ctype.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "codegen/program_key.h"
+
+enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
+
+typedef struct shared_kernel { /* functions of one body: indices into program.kernels */
+    const char *key;
+    size_t key_bytes;
+    uint32_t one, many;
+} shared_kernel;
+
+typedef struct lowering {
+    hd_arena *a;
+    hd_diags *d;
+    const hir_module *m;
+    hcg_program *p;
+    hcg_keys *keys;
+    HD_VEC(shared_kernel) shared;
+    HD_VEC(uint32_t) buckets; /* open addressing: index into shared plus 1 */
+    HD_VEC(const char *) names;
+} lowering;
+
+/* ---- small facts ------------------------------------------------------------------------------
+ */
+static bool is_kernel(const hir_op *op) {
+    return hir_has_trait(op->code, HIR_REGION);
+}
+
+static bool has_c(hir_type t) {
+    return t.rank > 0 && t.dim[0] == HIR_C;
+}
+
+static bool is_tokens(hir_type t) {
+    return t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
+}
+
+/* Bytes of one token's row; of everything where there is no T. */
+static bool row_bytes(hir_type t, uint64_t *bytes) {
+    int64_t elements = hir_type_row_elements(t);
+    return elements >= 0 &&
+           !hd_mul_overflow((uint64_t)elements, (uint64_t)hir_dtype_bytes(t.dtype), bytes);
+}
+
+bool hcg_weight_bytes(const hir_weight *w, uint64_t *bytes) {
+    hir_type t = w->type;
+    if (w->layout == HIR_LAYOUT_PANEL && t.rank == 2)
+        t.dim[0] = (t.dim[0] + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
+    return row_bytes(t, bytes);
+}
+
+static bool refuse(lowering *l, hd_error code, hd_loc loc, const char *message, const char *hint) {
+    hd_err(l->d, code, loc, "%s", message)->hint = hint;
+    return false;
+}
+
+static hcg_kind kind_of(hir_opcode code) {
+    if (code == HIR_KERNEL_CONTRACT_OP) return HCG_CONTRACT;
+    return code == HIR_KERNEL_SEQUENCE_OP ? HCG_SEQUENCE : HCG_ROW;
+}
+
+/* ---- the program's face: inputs, outputs, name -------------------------------------------------
+ */
+static bool check_name(lowering *l) {
+    const char *name = l->m->name;
+    bool ok = name && (isalpha((unsigned char)*name) || *name == '_');
+    for (const char *c = ok ? name : ""; *c; c++)
+        ok = ok && (isalnum((unsigned char)*c) || *c == '_');
+    if (!ok) {
+        hd_err(l->d, HD_E_NAME, HD_NOWHERE, "the name \"%s\" is no C identifier", name ? name : "")
+            ->cause = "it is the prefix of every symbol of the generated library";
+        return false;
+    }
+    if (strcmp(name, "hrt") != 0 && strncmp(name, "hrt_", 4) != 0) return true;
+    return refuse(l, HD_E_NAME, HD_NOWHERE,
+                  "a model cannot be called hrt: the runtime's symbols are", "choose another name");
+}
+
+static bool add_port(lowering *l, bool input, const char *name, hir_type type, hd_loc loc) {
+    hcg_port port = {.name = name, .type = type};
+    if (has_c(type) || !row_bytes(type, &port.row_bytes)) {
+        hd_text text;
+        hd_text_init(&text, l->a);
+        hir_print_type(&text, type);
+        hd_err(l->d, HD_E_UNSUPPORTED, loc, "%s \"%s\" is %s", input ? "input" : "output", name,
+               text.at)
+            ->cause = has_c(type) ? "what has the length of the cache cannot be handed over"
+                                  : "its size does not fit";
+        return false;
+    }
+    if (input)
+        hd_push(l->a, &l->p->inputs, port);
+    else
+        hd_push(l->a, &l->p->outputs, port);
+    return true;
+}
+
+static bool add_inputs(lowering *l) {
+    const hir_module *m = l->m;
+    for (size_t i = 0; i < m->inputs.n; i++) {
+        const hir_value *v = hir_value_at(m, m->inputs.at[i]);
+        const char *name = v->name ? v->name : hd_printf(l->a, "x%zu", i);
+        if (!add_port(l, true, name, v->type, HD_NOWHERE)) return false;
+    }
+    l->p->is_model = m->inputs.n == 1 && is_tokens(l->p->inputs.at[0].type);
+    if (l->p->is_model || m->states.n == 0) return true;
+    return refuse(l, HD_E_UNSUPPORTED, m->states.at[0].loc,
+                  "a program with state must have one input, i32[T] tokens",
+                  "without state it could be any plain function");
+}
+
+/* Output 0 of a model holds the last rows of a call, so it must come from a kernel of last rows;
+ * every other output holds all rows. */
+static bool check_output_rows(lowering *l, const hir_op *out, hir_id maker) {
+    size_t i = l->p->outputs.n - 1;
+    const hir_op *kernel = hir_op_at(l->m, maker);
+    bool last = strcmp(hir_attr_string(kernel, HIR_A_ROWS, "all"), "last") == 0;
+    if (!l->p->is_model) return true;
+    if (i == 0 && (!last || !hir_type_has_t(l->p->outputs.at[0].type)))
+        return refuse(l, HD_E_UNSUPPORTED, out->loc,
+                      "the first output of a model must be f32[T, ...] from a kernel of rows "
+                      "\"last\"",
+                      "the schedule pass arranges that");
+    if (i > 0 && last && hir_type_has_t(l->p->outputs.at[i].type))
+        return refuse(l, HD_E_UNSUPPORTED, out->loc,
+                      "only the first output of a model may come from a kernel of rows \"last\"",
+                      "give its kernel rows = \"all\"");
+    return true;
+}
+
+static bool add_output(lowering *l, const hir_op *op) {
+    hir_ref r = op->args[0];
+    size_t i = l->p->outputs.n;
+    const hir_value *v = r.kind == HIR_REF_VALUE ? hir_value_at(l->m, r.index) : NULL;
+    if (!v || v->place != HIR_PLACE_OUTPUT || v->offset != i || v->op == HIR_NONE)
+        return refuse(l, HD_E_TYPE, op->loc, "an output must be a kernel's result in output[n]",
+                      "the plan-memory pass gives every output its place");
+    if (v->type.dtype != HIR_F32) return refuse(l, HD_E_TYPE, op->loc, "outputs are f32", NULL);
+    return add_port(l, false, hir_attr_string(op, HIR_A_NAME, "y"), v->type, op->loc) &&
+           check_output_rows(l, op, v->op);
+}
+
+static bool add_outputs(lowering *l) {
+    HIR_EACH(l->m, id, l->m->first) {
+        const hir_op *op = hir_op_at(l->m, id);
+        if (op->code == HIR_OUTPUT_OP && !add_output(l, op)) return false;
+    }
+    if (l->p->outputs.n > 0) return true;
+    return refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE, "the program has no output", NULL);
+}
+
+/* ---- weights -----------------------------------------------------------------------------------
+ */
+static void mark_read(lowering *l, const hir_op *kernel) {
+    HIR_EACH(l->m, id, kernel->body_first) {
+        const hir_op *op = hir_op_at(l->m, id);
+        for (uint32_t i = 0; i < op->n_args; i++)
+            if (op->args[i].kind == HIR_REF_WEIGHT) l->p->weight_offsets.at[op->args[i].index] = 0;
+    }
+}
+
+static bool place_weights(lowering *l) {
+    hcg_program *p = l->p;
+    for (size_t i = 0; i < l->m->weights.n; i++)
+        hd_push(l->a, &p->weight_offsets, HCG_UNREAD);
+    HIR_EACH(l->m, id, l->m->first) {
+        if (is_kernel(hir_op_at(l->m, id))) mark_read(l, hir_op_at(l->m, id));
+    }
+    for (size_t i = 0; i < l->m->weights.n; i++) {
+        const hir_weight *w = &l->m->weights.at[i];
+        uint64_t bytes, end;
+        if (p->weight_offsets.at[i] == HCG_UNREAD) continue;
+        p->weight_offsets.at[i] = p->weights_bytes;
+        if (!hcg_weight_bytes(w, &bytes) || hd_add_overflow(p->weights_bytes, bytes, &end) ||
+            end > INT64_MAX - HRT_WEIGHTS_DATA - HRT_ALIGN) {
+            hd_err(l->d, HD_E_LIMIT, w->loc, "the weights up to @%s take more than 2^63 bytes",
+                   w->name);
+            return false;
+        }
+        p->weights_bytes = (end + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+    }
+    return true;
+}
+
+/* Of all that decides where in the file a kernel looks for what. */
+static void make_digest(lowering *l) {
+    hd_text table;
+    hd_text_init(&table, l->a);
+    hd_text_f(&table, "hadal weights %u\n", HRT_VERSION);
+    for (size_t i = 0; i < l->m->weights.n; i++) {
+        const hir_weight *w = &l->m->weights.at[i];
+        if (l->p->weight_offsets.at[i] == HCG_UNREAD) continue;
+        hd_text_quoted(&table, w->name);
+        hd_text_add(&table, " ");
+        hir_print_type(&table, w->type);
+        hd_text_f(&table, " %d %llu\n", w->layout, (unsigned long long)l->p->weight_offsets.at[i]);
+    }
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(table.at, table.n));
+    memcpy(l->p->digest, canonical.digest, sizeof l->p->digest);
+}
+
+/* ---- kernels: one function for all equal bodies -------------------------------------------------
+ */
+static void grow_buckets(lowering *l) {
+    size_t n = l->buckets.n ? 2 * l->buckets.n : 64;
+    l->buckets.at = hd_new_array(l->a, uint32_t, n);
+    l->buckets.n = n;
+    for (size_t i = 0; i < l->shared.n; i++) {
+        size_t at = XXH3_64bits(l->shared.at[i].key, l->shared.at[i].key_bytes) & (n - 1);
+        while (l->buckets.at[at])
+            at = (at + 1) & (n - 1);
+        l->buckets.at[at] = (uint32_t)i + 1;
+    }
+}
+
+/* Bucket that holds the key, or the empty one where it belongs. */
+static uint32_t *find_bucket(lowering *l, const hd_text *key) {
+    if (2 * (l->shared.n + 1) > l->buckets.n) grow_buckets(l);
+    size_t mask = l->buckets.n - 1, at = XXH3_64bits(key->at, key->n) & mask;
+    for (;; at = (at + 1) & mask) {
+        uint32_t *bucket = &l->buckets.at[at];
+        if (!*bucket) return bucket;
+        const shared_kernel *s = &l->shared.at[*bucket - 1];
+        if (s->key_bytes == key->n && memcmp(s->key, key->at, key->n) == 0) return bucket;
+    }
+}
+
+/* A symbol that no other kernel has, from a name that may hold anything. */
+static const char *symbol_name(lowering *l, const char *name) {
+    char *base = hd_strdup(l->a, *name ? name : "kernel");
+    for (char *c = base; *c; c++)
+        if (!isalnum((unsigned char)*c)) *c = '_';
+    const char *symbol = base;
+    for (unsigned count = 2;; count++) {
+        size_t i = 0;
+        while (i < l->names.n && strcmp(l->names.at[i], symbol) != 0)
+            i++;
+        if (i == l->names.n) break;
+        symbol = hd_printf(l->a, "%s_%u", base, count);
+    }
+    hd_push(l->a, &l->names, symbol);
+    return symbol;
+}
+
+static uint32_t add_function(lowering *l, hir_id id, const hcg_operands *operands,
+                             const char *symbol, bool one) {
+    hcg_kernel k = {
+        .kind = kind_of(hir_op_at(l->m, id)->code),
+        .name = symbol,
+        .op = id,
+        .one = one,
+        .n_inputs = operands->n_inputs,
+        .line = l->p->op_lines ? l->p->op_lines[id] : 0,
+    };
+    for (size_t i = 0; i < operands->list.n; i++)
+        hd_push(l->a, &k.operands, operands->list.at[i]);
+    hd_push(l->a, &l->p->kernels, k);
+    return (uint32_t)l->p->kernels.n - 1;
+}
+
+/* The functions for a kernel's body, made at its first occurrence. */
+static const shared_kernel *share_kernel(lowering *l, hir_id id, const hcg_operands *operands,
+                                         const hd_text *key) {
+    uint32_t *bucket = find_bucket(l, key);
+    if (*bucket) return &l->shared.at[*bucket - 1];
+    const hir_op *op = hir_op_at(l->m, id);
+    const char *symbol = symbol_name(l, hir_attr_string(op, HIR_A_NAME, "kernel"));
+    shared_kernel s = {.key = key->at, .key_bytes = key->n};
+    if (kind_of(op->code) == HCG_ROW) {
+        s.one = s.many = add_function(l, id, operands, symbol, false);
+    } else {
+        s.one = add_function(l, id, operands, hd_printf(l->a, "%s_one", symbol), true);
+        s.many = add_function(l, id, operands, hd_printf(l->a, "%s_many", symbol), false);
+    }
+    hd_push(l->a, &l->shared, s);
+    *bucket = (uint32_t)l->shared.n;
+    return &l->shared.at[l->shared.n - 1];
+}
+
+/* ---- steps -------------------------------------------------------------------------------------
+ */
+static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) {
+    const hir_value *v = hir_value_at(l->m, id);
+    static const uint32_t bases[] = {
+        [HIR_PLACE_ARENA] = HRT_ARENA, [HIR_PLACE_FIXED] = HRT_FIXED,
+        [HIR_PLACE_INPUT] = HRT_INPUT, [HIR_PLACE_OUTPUT] = HRT_OUTPUT,
+        [HIR_PLACE_STATE] = HRT_STATE,
+    };
+    if (v->op == HIR_NONE) { /* an input, whether or not it is written so */
+        size_t i = 0;
+        while (i < l->m->inputs.n && l->m->inputs.at[i] != id)
+            i++;
+        *out = (hrt_operand){HRT_INPUT, (uint32_t)i, 0};
+        return true;
+    }
+    if (v->place == HIR_PLACE_NONE)
+        return refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
+                      "the plan-memory pass gives every such value its place");
+    bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED;
+    *out = (hrt_operand){bases[v->place], area ? 0 : (uint32_t)v->offset, area ? v->offset : 0};
+    return true;
+}
+
+static bool add_operand(lowering *l, hd_loc loc, hir_ref r) {
+    hrt_operand o = {0};
+    switch ((hir_ref_kind)r.kind) {
+    case HIR_REF_WEIGHT: o = (hrt_operand){HRT_WEIGHT, 0, l->p->weight_offsets.at[r.index]}; break;
+    case HIR_REF_STATE: o = (hrt_operand){HRT_STATE, r.index, 0}; break;
+    case HIR_REF_VALUE:
+        if (!value_operand(l, loc, r.index, &o)) return false;
+        break;
+    case HIR_REF_NONE: break;
+    }
+    hd_push(l->a, &l->p->operands, o);
+    return true;
+}
+
+static bool read_split(lowering *l, const hir_op *op, hir_attr_id attr, uint32_t *out) {
+    static const char *const names[] = {
+        [HRT_SPLIT_NONE] = "none",
+        [HRT_SPLIT_ROWS] = "rows",
+        [HRT_SPLIT_CYCLIC] = "cyclic",
+        [HRT_SPLIT_COLS] = "cols",
+    };
+    const char *text = hir_attr_string(op, attr, "none");
+    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *out = i;
+            return true;
+        }
+    hd_err(l->d, HD_E_VALUE, op->loc, "%s is \"%s\"", hir_attr_name(attr), text)->hint =
+        "none, rows, cyclic or cols";
+    return false;
+}
+
+static bool read_rows(lowering *l, const hir_op *op, uint32_t *last) {
+    const char *text = hir_attr_string(op, HIR_A_ROWS, "all");
+    *last = strcmp(text, "last") == 0;
+    if (*last || strcmp(text, "all") == 0) return true;
+    hd_err(l->d, HD_E_VALUE, op->loc, "rows is \"%s\"", text)->hint = "all or last";
+    return false;
+}
+
+/* Row programs whose results are the same for every token run once, on one thread. */
+static bool is_token_free(const lowering *l, const hir_op *op) {
+    if (op->code != HIR_KERNEL_ROW_OP) return false;
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        hir_type t = hir_value_at(l->m, op->results[i])->type;
+        if (hir_type_has_t(t) || has_c(t)) return false;
+    }
+    return true;
+}
+
+static bool add_step(lowering *l, hir_id id) {
+    const hir_op *op = hir_op_at(l->m, id);
+    hcg_operands operands;
+    hd_text key;
+    hd_text_init(&key, l->a);
+    hcg_kernel_key(l->keys, id, &operands, &key);
+    const shared_kernel *s = share_kernel(l, id, &operands, &key);
+    hrt_step step = {
+        .kernel_one = s->one,
+        .kernel_many = s->many,
+        .first_operand = (uint32_t)l->p->operands.n,
+        .n_operands = (uint32_t)operands.list.n,
+        .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
+        .cols = hcg_columns(l->m, id),
+        .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[s->many].name),
+    };
+    if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
+        hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
+        return refuse(l, HD_E_VALUE, op->loc, "grain is not positive", NULL);
+    if (!read_split(l, op, HIR_A_SPLIT_ONE, &step.split_one) ||
+        !read_split(l, op, HIR_A_SPLIT_MANY, &step.split_many) ||
+        !read_rows(l, op, &step.last_rows))
+        return false;
+    if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
+    for (size_t i = 0; i < operands.list.n; i++)
+        if (!add_operand(l, op->loc, operands.list.at[i])) return false;
+    hd_push(l->a, &l->p->steps, step);
+    return true;
+}
+
+/* ---- token ids ---------------------------------------------------------------------------------
+ */
+/* Ids must lie in every table they are looked up in. */
+static void find_vocab(lowering *l, const hir_op *kernel) {
+    HIR_EACH(l->m, id, kernel->body_first) {
+        if (hir_op_at(l->m, id)->code != HIR_GATHER_OP) continue;
+        int64_t rows = hir_arg_type(l->m, id, 0).dim[0];
+        if (rows > 0 && (l->p->vocab == 0 || rows < l->p->vocab)) l->p->vocab = rows;
+    }
+}
+
+static bool add_steps(lowering *l) {
+    HIR_EACH(l->m, id, l->m->first) {
+        const hir_op *op = hir_op_at(l->m, id);
+        if (op->code == HIR_OUTPUT_OP) continue;
+        if (!is_kernel(op)) {
+            hd_err(l->d, HD_E_TYPE, op->loc, "%s stands outside of a kernel",
+                   hir_info(op->code)->name)
+                ->hint = "the fuse pass puts every op into a kernel";
+            return false;
+        }
+        find_vocab(l, op);
+        if (!add_step(l, id)) return false;
+    }
+    return true;
+}
+
+/* ---- lines -------------------------------------------------------------------------------------
+ */
+/* Line of each op in the printed module: one op a line, kernels with a line more for the brace. */
+static const uint32_t *find_lines(lowering *l) {
+    hd_text text;
+    hd_text_init(&text, l->a);
+    hir_print(l->m, (hir_print_options){0}, &text);
+    uint32_t *lines = hd_new_array(l->a, uint32_t, l->m->ops.n), line = 1;
+    const char *body = strstr(text.at, "\nfunc(");
+    if (!body) return lines;
+    for (const char *c = text.at; c <= body; c++)
+        line += *c == '\n';
+    HIR_EACH(l->m, id, l->m->first) {
+        lines[id] = ++line;
+        if (!is_kernel(hir_op_at(l->m, id))) continue;
+        HIR_EACH(l->m, inner, hir_op_at(l->m, id)->body_first) {
+            lines[inner] = ++line;
+        }
+        line++;
+    }
+    return lines;
+}
+
+hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o) {
+    lowering l = {.a = a, .d = d, .m = m, .p = hd_new(a, hcg_program)};
+    if (m->stage != HIR_STAGE_KERNEL) {
+        refuse(&l, HD_E_TYPE, HD_NOWHERE, "code can only be made from kernel IR",
+               "run the whole pipeline first");
+        return NULL;
+    }
+    if (!check_name(&l) || !hir_verify(m, d)) return NULL;
+    l.p->arena = a;
+    l.p->m = m;
+    if (o) l.p->options = *o;
+    l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
+    if (o && o->ir_file) l.p->op_lines = find_lines(&l);
+    l.keys = hcg_keys_new(a, m);
+    if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
+    make_digest(&l);
+    return l.p;
+}

@@ -1,0 +1,189 @@
+/* The packer: a checkpoint to a .weights file in the layout of the kernels (docs/formats.md).
+ *
+ *     hrt_weights_header | zeros to 4096 | each weight at its offset, zeros between
+ *
+ * The file is made front to back from the mapped checkpoint, a few KiB at a time, so that packing
+ * takes no memory to speak of, however large the model; the digest of the content is put into the
+ * header at the end. The same checkpoint and program give the same bytes.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "codegen/convert.h"
+#include "codegen/program.h"
+
+enum {
+    BLOCK = 2048,             /* elements converted at a time */
+    PROGRESS_STEP = 64 << 20, /* bytes between two reports */
+};
+
+static bool is_panel(const hir_weight *w) {
+    return w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2;
+}
+
+uint64_t hcg_packed_bytes(const hir_weight *w) {
+    uint64_t bytes = hir_dtype_bytes(w->type.dtype);
+    for (uint32_t i = 0; i < w->type.rank; i++) {
+        uint64_t dim = (uint64_t)w->type.dim[i];
+        if (i == 0 && is_panel(w)) dim = (dim + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
+        if (hd_mul_overflow(bytes, dim, &bytes)) return 0;
+    }
+    return bytes <= INT64_MAX ? bytes : 0;
+}
+
+typedef struct packer {
+    hd_diags *d;
+    hd_output *out;
+    XXH3_state_t *hash; /* of the data so far */
+    uint64_t at, total; /* bytes of the data */
+    uint64_t reported;
+    uint8_t from[BLOCK * 4], to[HIR_PANEL * BLOCK * 4];
+} packer;
+
+static void free_hash(void *what) {
+    XXH3_freeState(what);
+}
+
+static void put(packer *p, const void *data, size_t n) {
+    hd_output_write(p->out, data, n);
+    XXH3_128bits_update(p->hash, data, n);
+    p->at += n;
+    if (p->at - p->reported < PROGRESS_STEP && p->at != p->total) return;
+    p->reported = p->at;
+    hd_progress(p->d, "packing", p->at, p->total);
+}
+
+static void put_zeros_to(packer *p, uint64_t offset) {
+    memset(p->to, 0, sizeof p->to);
+    while (p->at < offset) {
+        uint64_t n = offset - p->at;
+        put(p, p->to, n < sizeof p->to ? (size_t)n : sizeof p->to);
+    }
+}
+
+static void put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
+    for (uint64_t i = 0; i < t->elements; i += BLOCK) {
+        uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
+        hcg_convert(t, i, n, dtype, p->to);
+        put(p, p->to, (size_t)n * hir_dtype_bytes(dtype));
+    }
+}
+
+/* Column `row` of a panel block: to[k * 16 + row] = from[k]. */
+static void scatter(packer *p, uint64_t row, uint64_t n, size_t bytes) {
+    if (bytes == 4) {
+        uint32_t *to = (uint32_t *)p->to, *from = (uint32_t *)p->from;
+        for (uint64_t k = 0; k < n; k++)
+            to[k * HIR_PANEL + row] = from[k];
+    } else {
+        uint16_t *to = (uint16_t *)p->to, *from = (uint16_t *)p->from;
+        for (uint64_t k = 0; k < n; k++)
+            to[k * HIR_PANEL + row] = from[k];
+    }
+}
+
+/* [N, K] as panels of 16 rows, each [K][16]: element (n, k) at ((n / 16) K + k) 16 + n % 16. */
+static void put_panels(packer *p, const hd_tensor *t, hir_dtype dtype) {
+    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
+    size_t bytes = hir_dtype_bytes(dtype);
+    for (uint64_t first = 0; first < N; first += HIR_PANEL) {
+        uint64_t rows = N - first < HIR_PANEL ? N - first : HIR_PANEL;
+        for (uint64_t k = 0; k < K; k += BLOCK) {
+            uint64_t n = K - k < BLOCK ? K - k : BLOCK;
+            if (rows < HIR_PANEL) memset(p->to, 0, sizeof p->to);
+            for (uint64_t row = 0; row < rows; row++) {
+                hcg_convert(t, (first + row) * K + k, n, dtype, p->from);
+                scatter(p, row, n, bytes);
+            }
+            put(p, p->to, (size_t)n * HIR_PANEL * bytes);
+        }
+    }
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+typedef struct slot {
+    uint64_t offset;
+    const hir_weight *w;
+} slot;
+
+static int by_offset(const void *x, const void *y) {
+    const slot *a = x, *b = y;
+    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
+    return strcmp(a->w->name, b->w->name);
+}
+
+/* The weights in the order of the file; false if the program's offsets contradict their sizes. */
+static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
+    uint64_t end = 0;
+    *n = 0;
+    for (size_t i = 0; i < p->m->weights.n; i++)
+        if (!p->m->weights.at[i].unused)
+            slots[(*n)++] = (slot){p->weight_offsets.at[i], &p->m->weights.at[i]};
+    if (*n) qsort(slots, *n, sizeof *slots, by_offset);
+    for (size_t i = 0; i < *n; i++) {
+        uint64_t bytes = hcg_packed_bytes(slots[i].w);
+        if (slots[i].offset < end || bytes == 0 || hd_add_overflow(slots[i].offset, bytes, &end)) {
+            hd_err(d, HD_E_INTERNAL, HD_NOWHERE, "the place of weight '%s' overlaps another",
+                   slots[i].w->name);
+            return false;
+        }
+    }
+    if (end <= p->weights_bytes) return true;
+    hd_err(d, HD_E_INTERNAL, HD_NOWHERE, "the weights take %llu bytes, %llu were planned",
+           (unsigned long long)end, (unsigned long long)p->weights_bytes);
+    return false;
+}
+
+static hrt_weights_header make_header(const hcg_program *p) {
+    hrt_weights_header h = {
+        .version = HRT_VERSION, .data_offset = HRT_WEIGHTS_DATA, .data_bytes = p->weights_bytes};
+    memcpy(h.magic, HRT_WEIGHTS_MAGIC, sizeof h.magic);
+    memcpy(h.digest, p->digest, sizeof h.digest);
+    return h;
+}
+
+static void put_weights(packer *p, const slot *slots, size_t n, const hd_tensors *weights) {
+    for (size_t i = 0; i < n; i++) {
+        const hir_weight *w = slots[i].w;
+        const hd_tensor *t = hd_tensors_find(weights, w->name);
+        put_zeros_to(p, slots[i].offset);
+        if (is_panel(w))
+            put_panels(p, t, w->type.dtype);
+        else
+            put_rows(p, t, w->type.dtype);
+    }
+    put_zeros_to(p, p->total);
+}
+
+bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
+    hd_arena *a = program->arena;
+    size_t n;
+    slot *slots = hd_new_array(a, slot, program->m->weights.n + 1);
+    if (!hcg_check_weights(program->m, d, weights) || !plan(program, d, slots, &n)) return false;
+
+    packer *p = hd_new(a, packer);
+    p->d = d;
+    p->total = program->weights_bytes;
+    p->hash = XXH3_createState();
+    if (!p->hash) {
+        hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+        return false;
+    }
+    hd_arena_defer(a, free_hash, p->hash);
+    XXH3_128bits_reset(p->hash);
+    p->out = hd_output_open(a, d, path);
+    if (!p->out) return false;
+
+    hrt_weights_header header = make_header(program);
+    memcpy(p->to, &header, sizeof header);
+    hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
+    put_weights(p, slots, n, weights);
+
+    XXH128_canonical_t content;
+    XXH128_canonicalFromHash(&content, XXH3_128bits_digest(p->hash));
+    memcpy(header.content, content.digest, sizeof header.content);
+    hd_output_rewrite(p->out, 0, &header, sizeof header);
+    return hd_output_commit(p->out);
+}

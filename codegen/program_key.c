@@ -1,0 +1,145 @@
+/* Canonical form of a kernel's body, for sharing code between layers.
+ *
+ * The key holds everything that an emitter may look at: the kernel's attributes except its name;
+ * the body's ops with attributes, types and operands, where a value of the body is its number in
+ * the body and an outer value, weight or state its argument number; then kind, type and layout of
+ * each argument. Two kernels that differ only in which tensors they touch have equal keys. */
+#include <string.h>
+
+#include "codegen/program_key.h"
+
+hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m) {
+    hcg_keys *k = hd_new(a, hcg_keys);
+    k->arena = a;
+    k->m = m;
+    size_t sizes[2] = {m->weights.n, m->states.n};
+    k->owner = hd_new_array(a, hir_id, m->values.n + 1);
+    k->local = hd_new_array(a, uint32_t, m->values.n + 1);
+    memset(k->owner, 0xff, (m->values.n + 1) * sizeof *k->owner);
+    for (int i = 0; i < 2; i++) {
+        k->seen_by[i] = hd_new_array(a, hir_id, sizes[i] + 1);
+        k->number[i] = hd_new_array(a, uint32_t, sizes[i] + 1);
+        memset(k->seen_by[i], 0xff, (sizes[i] + 1) * sizeof(hir_id));
+    }
+    return k;
+}
+
+static void add_u64(hd_text *key, uint64_t v) {
+    hd_text_add_n(key, (const char *)&v, sizeof v);
+}
+
+static void add_string(hd_text *key, const char *s) {
+    size_t n = s ? strlen(s) : 0;
+    add_u64(key, n);
+    if (n) hd_text_add_n(key, s, n);
+}
+
+static void add_type(hd_text *key, hir_type t) {
+    add_u64(key, (uint64_t)t.dtype << 32 | t.rank);
+    for (uint32_t i = 0; i < t.rank; i++)
+        add_u64(key, (uint64_t)t.dim[i]);
+}
+
+static void add_attr(hd_text *key, const hir_attr *a) {
+    add_u64(key, a->id);
+    switch (hir_attr_kind_of(a->id)) {
+    case HIR_ATTR_INT: add_u64(key, (uint64_t)a->i); break;
+    case HIR_ATTR_FLOAT: {
+        uint64_t bits;
+        memcpy(&bits, &a->f, sizeof bits);
+        add_u64(key, bits);
+        break;
+    }
+    case HIR_ATTR_STRING: add_string(key, a->s); break;
+    case HIR_ATTR_INTS:
+        add_u64(key, a->n);
+        for (uint32_t i = 0; i < a->n; i++)
+            add_u64(key, (uint64_t)a->ints[i]);
+        break;
+    }
+}
+
+static void add_attrs(hd_text *key, const hir_op *op, bool with_name) {
+    for (uint32_t i = 0; i < op->n_attrs; i++)
+        if (with_name || op->attrs[i].id != HIR_A_NAME) add_attr(key, &op->attrs[i]);
+    add_u64(key, UINT64_MAX);
+}
+
+/* The argument number of something from outside the body; a new one at first sight. */
+static uint32_t argument(hcg_keys *k, hir_id kernel, hcg_operands *operands, hir_ref r) {
+    bool is_value = r.kind == HIR_REF_VALUE;
+    int table = r.kind == HIR_REF_STATE;
+    hir_id *seen = is_value ? &k->owner[r.index] : &k->seen_by[table][r.index];
+    uint32_t *number = is_value ? &k->local[r.index] : &k->number[table][r.index];
+    if (*seen != kernel) {
+        *seen = kernel;
+        *number = (uint32_t)operands->list.n;
+        hd_push(k->arena, &operands->list, r);
+    }
+    return *number;
+}
+
+enum { REF_NONE, REF_LOCAL, REF_ARGUMENT };
+
+static void add_ref(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key, hir_ref r) {
+    if (r.kind == HIR_REF_NONE) {
+        add_u64(key, REF_NONE);
+        return;
+    }
+    if (r.kind == HIR_REF_VALUE) {
+        hir_id def = hir_value_at(k->m, r.index)->op;
+        if (def != HIR_NONE && hir_op_at(k->m, def)->parent == kernel) {
+            add_u64(key, REF_LOCAL | (uint64_t)k->local[r.index] << 8);
+            return;
+        }
+    }
+    add_u64(key, REF_ARGUMENT | (uint64_t)argument(k, kernel, operands, r) << 8);
+}
+
+static void add_argument_type(hcg_keys *k, hd_text *key, hir_ref r) {
+    add_u64(key, r.kind);
+    add_type(key, hir_ref_type(k->m, r));
+    if (r.kind == HIR_REF_WEIGHT) add_u64(key, k->m->weights.at[r.index].layout);
+}
+
+/* Results behind the operands read; one that is a state is the state's own argument. */
+static void add_results(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key) {
+    const hir_op *op = hir_op_at(k->m, kernel);
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        const hir_value *v = hir_value_at(k->m, op->results[i]);
+        bool state = v->place == HIR_PLACE_STATE;
+        add_u64(key, state);
+        if (state) {
+            hir_ref r = hir_state_ref((uint32_t)v->offset);
+            bool known = v->offset < k->m->states.n;
+            add_u64(key, known ? argument(k, kernel, operands, r) : UINT64_MAX);
+        } else {
+            hd_push(k->arena, &operands->list, hir_value_ref(op->results[i]));
+        }
+        add_type(key, v->type);
+    }
+}
+
+void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key) {
+    const hir_op *op = hir_op_at(k->m, kernel);
+    *operands = (hcg_operands){0};
+    add_u64(key, op->code);
+    add_attrs(key, op, false);
+    uint32_t values = 0;
+    HIR_EACH(k->m, id, op->body_first) {
+        const hir_op *b = hir_op_at(k->m, id);
+        add_u64(key, b->code);
+        add_attrs(key, b, true);
+        add_u64(key, b->n_args);
+        for (uint32_t i = 0; i < b->n_args; i++)
+            add_ref(k, kernel, operands, key, b->args[i]);
+        for (uint32_t i = 0; i < b->n_results; i++) {
+            k->local[b->results[i]] = values++;
+            add_type(key, hir_value_at(k->m, b->results[i])->type);
+        }
+    }
+    operands->n_inputs = (uint32_t)operands->list.n;
+    for (size_t i = 0; i < operands->list.n; i++)
+        add_argument_type(k, key, operands->list.at[i]);
+    add_results(k, kernel, operands, key);
+}

@@ -1,0 +1,165 @@
+/* A checkpoint against a module: is every weight there, with its shape, in a dtype that can be
+ * converted, and nothing else? And the weights as numbers, for the evaluator. */
+#include "codegen/codegen.h"
+
+#include <string.h>
+
+#include "codegen/convert.h"
+
+enum {
+    MAX_HINTS = 20,        /* names for which a similar one is looked for */
+    MAX_CANDIDATES = 5000, /* names looked through */
+    ALL_FAULTS = 1 << 20,  /* a checkpoint's faults are all listed, however many */
+};
+
+static bool dtype_fits(hd_tensor_dtype have, hir_dtype want) {
+    if (want == HIR_I32) return have == HD_T_I32;
+    return have == HD_T_F32 || have == HD_T_BF16 || have == HD_T_F16 || have == HD_T_F64;
+}
+
+static bool shape_fits(const hd_tensor *t, hir_type type) {
+    if (t->rank != type.rank) return false;
+    for (uint32_t i = 0; i < type.rank; i++)
+        if (t->shape[i] != type.dim[i]) return false;
+    return true;
+}
+
+static const char *shape_text(hd_arena *a, hir_type type) {
+    hd_text t;
+    hd_text_init(&t, a);
+    hd_text_add(&t, "[");
+    for (uint32_t i = 0; i < type.rank; i++)
+        hd_text_f(&t, "%s%lld", i ? ", " : "", (long long)type.dim[i]);
+    hd_text_add(&t, "]");
+    return t.at;
+}
+
+static const char *tensor_text(hd_arena *a, const hd_tensor *t) {
+    hd_text text;
+    hd_text_init(&text, a);
+    hd_tensor_print_type(&text, t);
+    return text.at;
+}
+
+/* A tensor that is there: shape and dtype. */
+static bool check_tensor(const hir_weight *w, const hd_tensor *t, hd_diags *d) {
+    if (!shape_fits(t, w->type)) {
+        hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
+                            "weight '%s' is %s in the checkpoint, %s in "
+                            "the model",
+                            w->name, tensor_text(d->arena, t), shape_text(d->arena, w->type));
+        if (t->rank == 2 && w->type.rank == 2 && t->shape[0] == w->type.dim[1] &&
+            t->shape[1] == w->type.dim[0])
+            g->hint = "it may be stored transposed; a linear weight is [out, in]";
+        return false;
+    }
+    if (dtype_fits(t->dtype, w->type.dtype)) return true;
+    hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
+                        "weight '%s' has the dtype %s, which cannot be "
+                        "converted to %s",
+                        w->name, hd_tensor_dtype_name(t->dtype), hir_dtype_name(w->type.dtype));
+    g->cause = "weights are read from F32, BF16, F16 and F64";
+    return false;
+}
+
+typedef HD_VEC(const char *) name_list;
+
+/* "did you mean", among the names that were left over on the other side. */
+static void hint_nearest(hd_diag *g, const char *name, const name_list *names, size_t given,
+                         hd_diags *d) {
+    if (given >= MAX_HINTS || names->n > MAX_CANDIDATES) return;
+    const char *near = hd_nearest(name, names->at, names->n);
+    if (near) g->hint = hd_printf(d->arena, "did you mean '%s'?", near);
+}
+
+static void report_missing(const hir_module *m, const name_list *missing, const name_list *extra,
+                           hd_diags *d) {
+    for (size_t i = 0; i < missing->n; i++) {
+        const hir_weight *w = &m->weights.at[hir_find_weight(m, missing->at[i])];
+        hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
+                            "weight '%s' %s is missing from the "
+                            "checkpoint",
+                            w->name, shape_text(d->arena, w->type));
+        hint_nearest(g, w->name, extra, i, d);
+    }
+}
+
+static void report_extra(const hd_tensors *weights, const name_list *missing,
+                         const name_list *extra, hd_diags *d) {
+    for (size_t i = 0; i < extra->n; i++) {
+        const hd_tensor *t = hd_tensors_find(weights, extra->at[i]);
+        hd_text name;
+        hd_text_init(&name, d->arena);
+        hd_text_quoted(&name, t->name); /* a name from a file may hold anything */
+        hd_diag *g = hd_err(d, HD_E_WEIGHTS, (hd_loc){.file = t->file},
+                            "tensor %s %s of the checkpoint is no weight of the model", name.at,
+                            tensor_text(d->arena, t));
+        hint_nearest(g, t->name, missing, i, d);
+    }
+}
+
+bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    size_t errors = d->errors, limit = d->limit;
+    name_list missing = {0}, extra = {0};
+    d->limit = ALL_FAULTS;
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        const hd_tensor *t = hd_tensors_find(weights, w->name);
+        if (t)
+            check_tensor(w, t, d);
+        else if (!w->unused)
+            hd_push(d->arena, &missing, w->name);
+    }
+    for (size_t i = 0; i < weights->list.n; i++) {
+        const char *name = weights->list.at[i].name;
+        if (hir_find_weight(m, name) == HIR_NONE) hd_push(d->arena, &extra, name);
+    }
+    report_missing(m, &missing, &extra, d);
+    report_extra(weights, &missing, &extra, d);
+    d->limit = limit;
+    return d->errors == errors;
+}
+
+/* ---- as numbers ---------------------------------------------------------------------------- */
+
+static void convert_to_bf16(const hd_tensor *t, uint64_t first, uint64_t n, uint16_t *out) {
+    float block[256]; /* f32 holds all narrower floats exactly, so the rounding is still one */
+    if (t->dtype == HD_T_F64) {
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = hd_bf16_from_f64(hd_tensor_get(t, first + i));
+        return;
+    }
+    for (uint64_t i = 0; i < n; i += 256) {
+        uint64_t some = n - i < 256 ? n - i : 256;
+        hd_tensor_to_f32(t, first + i, some, block);
+        for (uint64_t j = 0; j < some; j++)
+            out[i + j] = hd_bf16_from_f32(block[j]);
+    }
+}
+
+void hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
+    if (to == HIR_F32)
+        hd_tensor_to_f32(t, first, n, out);
+    else if (to == HIR_BF16)
+        convert_to_bf16(t, first, n, out);
+    else
+        memcpy(out, t->data + first * 4, (size_t)n * 4);
+}
+
+bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
+    const hir_weight *weight = &m->weights.at[w];
+    const hd_tensor *t = hd_tensors_find(context, weight->name);
+    if (!t) {
+        hd_err(d, HD_E_WEIGHTS, weight->loc, "weight '%s' is missing from the checkpoint",
+               weight->name);
+        return false;
+    }
+    if (!check_tensor(weight, t, d)) return false;
+    for (uint64_t i = 0; i < t->elements; i++) {
+        double x = hd_tensor_get(t, i);
+        if (weight->type.dtype == HIR_F32) x = (float)x;
+        if (weight->type.dtype == HIR_BF16) x = hd_bf16_to_f32(hd_bf16_from_f64(x));
+        out[i] = x;
+    }
+    return true;
+}

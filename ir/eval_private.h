@@ -1,0 +1,91 @@
+/* What the files of the evaluator share. One rule of ops.def is one function eval_<rule>; the
+ * driver in eval.c hands it its operands and a place for its result, so that a rule is nothing but
+ * its formula.
+ */
+#ifndef HIR_EVAL_PRIVATE_H
+#define HIR_EVAL_PRIVATE_H
+
+#include "ir/eval.h"
+
+typedef struct eval_state { /* one state table over time: rows 0 .. length-1 are valid */
+    double *at;
+    int64_t row; /* elements of one position */
+    int64_t cap; /* positions there is room for */
+} eval_state;
+
+struct hir_eval {
+    hd_arena *arena;
+    const hir_module *m;
+    hir_weight_source source;
+    void *context;
+    double **weights; /* NULL: not read yet */
+    eval_state *states;
+    int64_t length; /* positions all states hold */
+    hir_id
+        *memory; /* by value: the value in whose memory it lies, HIR_NONE if in none of the call */
+    uint32_t *last; /* by such value: number of the op that reads its memory last */
+};
+
+typedef struct eval_count { /* traces seen of one name */
+    const char *name;
+    int64_t n;
+} eval_count;
+
+typedef struct eval_pool { /* memory for n elements that can be taken again */
+    int64_t n;
+    HD_VEC(double *) free;
+} eval_pool;
+
+typedef struct eval_call {
+    hir_eval *e;
+    const hir_module *m;
+    hd_arena *scratch;
+    hd_diags *d;
+    int64_t T, C;      /* tokens of this call; cache length after it */
+    int64_t elements;  /* taken from HIR_EVAL_MAX_ELEMENTS so far */
+    hir_array *values; /* by value; `at` NULL: not computed yet */
+    hir_results *out;
+    HD_VEC(eval_count) traces;
+    HD_VEC(eval_pool) pools;
+    uint32_t step; /* number of the next op */
+    hir_observer observe;
+    void *observe_context;
+} eval_call;
+
+/* x[i] is operand i (NULL: a none ref); y the result with its type set and, unless the rule makes a
+ * view, zeroed room for it (NULL: the op has no result). False: a diagnostic was added. */
+typedef bool eval_rule(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y);
+
+eval_rule eval_const, eval_unary, eval_binary, eval_reduce, eval_rmsnorm, eval_layernorm,
+    eval_softmax; /* eval_math.c */
+eval_rule eval_reshape, eval_transpose, eval_broadcast, eval_stack, eval_concat,
+    eval_slice; /* eval_move.c */
+eval_rule eval_linear, eval_gather, eval_rope_table, eval_rope, eval_cache_append,
+    eval_attention;                             /* eval_model.c */
+eval_rule eval_output, eval_kernel, eval_yield; /* eval.c */
+
+/* eval_memory.c */
+void eval_find_lives(hir_eval *e);
+/* Zeroed room for n elements; NULL: beyond HIR_EVAL_MAX_ELEMENTS. */
+double *eval_take(eval_call *c, int64_t n);
+/* Gives back what op number `step` was the last to read. */
+void eval_give_dead(eval_call *c, const hir_op *op, uint32_t step);
+
+/* sum of a[i] b[i]. Eight partial sums, so that the additions do not wait for each other. */
+double eval_dot(const double *a, const double *b, int64_t n);
+
+/* Elements per step along each dim of `x`, row-major. */
+void eval_strides(hir_type x, int64_t stride[HIR_MAX_RANK]);
+/* The same for reading `x` under the shape of `y`: dims aligned at the right, 0 where x stretches.
+ */
+void eval_stretched_strides(hir_type x, hir_type y, int64_t stride[HIR_MAX_RANK]);
+/* y[i, j, ...] = x[i stride[0] + j stride[1] + ...] */
+void eval_copy_strided(const double *x, const int64_t *stride, hir_array *y);
+
+/* A shape cut at an axis: [outer, n, inner]. */
+typedef struct eval_cut {
+    int64_t outer, n, inner;
+} eval_cut;
+eval_cut eval_cut_at(hir_type t, int64_t axis);
+
+#endif

@@ -1,0 +1,364 @@
+/* Legality of a whole module, in time proportional to its ops.
+ *
+ * What one op demands of its operands is in the rules (ir/infer*.c). Here: the tables, the order of
+ * definitions, the structure of bodies, what may happen once only, and that places lie inside the
+ * areas they name. Whether a kernel's body is one that code generation can emit is not asked.
+ */
+#include "ir/verify.h"
+
+#include "ir/names.h"
+
+/* Of a value while the walk goes on: CLAIMED is the result of an op that is being looked at. */
+typedef enum visibility { UNDEFINED, CLAIMED, DEFINED, OUT_OF_SCOPE } visibility;
+
+typedef struct verifier {
+    const hir_module *m;
+    hd_diags *d;
+    const hir_text_locs *text; /* where it was parsed from, or NULL */
+    unsigned char *visible;
+    bool *appended;             /* states that an op has written */
+    hir_names outputs, names;   /* of outputs; of named values */
+    HD_VEC(hir_ref) out_values; /* operand of each output op, in order */
+    size_t visited;
+    bool ok;
+} verifier;
+
+static hd_loc loc_of(const verifier *v, hir_id op) {
+    return v->text ? v->text->ops[op] : hir_op_at(v->m, op)->loc;
+}
+
+#define REFUSE(v, code, loc, ...) (hd_err((v)->d, (code), (loc), __VA_ARGS__), (v)->ok = false)
+
+static const char *type_text(verifier *v, hir_type t) {
+    hd_text text;
+    hd_text_init(&text, v->d->arena);
+    hir_print_type(&text, t);
+    return text.at;
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+static bool is_identifier(const char *s) {
+    if (!s || !*s || (*s >= '0' && *s <= '9')) return false;
+    for (; *s; s++)
+        if (!(*s >= 'a' && *s <= 'z') && !(*s >= 'A' && *s <= 'Z') && !(*s >= '0' && *s <= '9') &&
+            *s != '_')
+            return false;
+    return true;
+}
+
+/* Dims from `first` on are integers in range, and a row's bytes can be counted. */
+static bool dims_fit(hir_type t, uint32_t first) {
+    int64_t elements = hir_type_row_elements(t), bytes;
+    for (uint32_t i = first; i < t.rank; i++)
+        if (t.dim[i] < 1 || t.dim[i] > HIR_MAX_DIM) return false;
+    return t.rank <= HIR_MAX_RANK && elements >= 0 &&
+           !hd_mul_overflow(elements, (int64_t)sizeof(double), &bytes);
+}
+
+static void verify_weights(verifier *v) {
+    hir_names seen;
+    hir_names_init(&seen, v->d->arena);
+    for (size_t i = 0; i < v->m->weights.n; i++) {
+        const hir_weight *w = &v->m->weights.at[i];
+        hd_loc loc = v->text ? v->text->weights[i] : w->loc;
+        if (hir_names_add(&seen, w->name, 0))
+            REFUSE(v, HD_E_NAME, loc, "there are two weights @%s", w->name);
+        if (w->type.dtype == HIR_I32)
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32 or bf16", w->name);
+        if (!dims_fit(w->type, 0))
+            REFUSE(v, HD_E_TYPE, w->loc,
+                   "weight @%s has type %s; its dims must be positive integers", w->name,
+                   type_text(v, w->type));
+        if (w->layout == HIR_LAYOUT_PANEL && w->type.rank != 2)
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
+                   type_text(v, w->type));
+    }
+}
+
+static void verify_states(verifier *v) {
+    hir_names seen;
+    hir_names_init(&seen, v->d->arena);
+    for (size_t i = 0; i < v->m->states.n; i++) {
+        const hir_state *s = &v->m->states.at[i];
+        hd_loc loc = v->text ? v->text->states[i] : s->loc;
+        if (hir_names_add(&seen, s->name, 0))
+            REFUSE(v, HD_E_NAME, loc, "there are two states $%s", s->name);
+        if (s->type.dtype != HIR_F32 || s->type.rank == 0 || s->type.dim[0] != HIR_C ||
+            !dims_fit(s->type, 1))
+            REFUSE(v, HD_E_TYPE, loc, "state $%s is %s; a state is f32[C, ...]", s->name,
+                   type_text(v, s->type));
+    }
+}
+
+static void verify_value_name(verifier *v, hir_id value, hd_loc loc) {
+    const char *name = hir_value_at(v->m, value)->name;
+    if (name && hir_names_add(&v->names, name, value))
+        REFUSE(v, HD_E_NAME, loc, "there are two values %%%s", name);
+}
+
+static void verify_inputs(verifier *v) {
+    for (size_t i = 0; i < v->m->inputs.n; i++) {
+        hir_id id = v->m->inputs.at[i];
+        hd_loc loc = v->text ? v->text->inputs[i] : HD_NOWHERE;
+        if (id >= v->m->values.n || hir_value_at(v->m, id)->op != HIR_NONE ||
+            v->visible[id] != UNDEFINED) {
+            REFUSE(v, HD_E_INTERNAL, loc, "input %zu is no value of its own", i);
+            continue;
+        }
+        const hir_value *value = hir_value_at(v->m, id);
+        const char *name = value->name ? value->name : "?";
+        hir_type t = value->type;
+        v->visible[id] = DEFINED;
+        verify_value_name(v, id, loc);
+        bool ids = t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
+        if (!ids && (t.dtype != HIR_F32 || !dims_fit(t, hir_type_has_t(t) ? 1 : 0)))
+            REFUSE(v, HD_E_TYPE, loc, "input %%%s is %s; an input is f32 or i32[T]", name,
+                   type_text(v, t));
+        if (value->place != HIR_PLACE_NONE &&
+            (value->place != HIR_PLACE_INPUT || value->offset != i))
+            REFUSE(v, HD_E_TYPE, loc, "input %%%s has the place of something else", name);
+    }
+}
+
+static void verify_tables(verifier *v) {
+    if (!is_identifier(v->m->name))
+        REFUSE(v, HD_E_NAME, v->text ? v->text->module : HD_NOWHERE,
+               "the module's name '%s' is no C identifier", v->m->name);
+    verify_weights(v);
+    verify_states(v);
+    verify_inputs(v);
+}
+
+/* ---- places -------------------------------------------------------------------------------- */
+static bool area_holds(uint64_t area, uint64_t offset, hir_type t) {
+    int64_t elements = hir_type_row_elements(t), bytes;
+    uint64_t end;
+    return elements >= 0 && !hd_mul_overflow(elements, (int64_t)hir_dtype_bytes(t.dtype), &bytes) &&
+           !hd_add_overflow(offset, (uint64_t)bytes, &end) && end <= area && offset % 4 == 0;
+}
+
+static bool place_fits(const verifier *v, hir_id id) {
+    const hir_value *value = hir_value_at(v->m, id);
+    hir_type t = value->type;
+    bool has_c = t.rank && t.dim[0] == HIR_C;
+    switch (value->place) {
+    case HIR_PLACE_NONE: return true;
+    case HIR_PLACE_ARENA:
+        return hir_type_has_t(t) && area_holds(v->m->arena_per_token, value->offset, t);
+    case HIR_PLACE_FIXED:
+        return !hir_type_has_t(t) && !has_c && area_holds(v->m->fixed_bytes, value->offset, t);
+    case HIR_PLACE_OUTPUT:
+        return value->offset < v->out_values.n &&
+               hir_ref_equal(v->out_values.at[value->offset], hir_value_ref(id));
+    case HIR_PLACE_STATE:
+        return value->offset < v->m->states.n &&
+               hir_type_equal(t, v->m->states.at[value->offset].type);
+    case HIR_PLACE_INPUT: return false;
+    }
+    return false;
+}
+
+static void verify_places(verifier *v, hir_id id, const hir_op *op) {
+    bool kernel = hir_has_trait(op->code, HIR_REGION);
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        const hir_value *value = hir_value_at(v->m, op->results[i]);
+        if (value->place != HIR_PLACE_NONE && !kernel)
+            REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s: only results of kernels have places",
+                   hir_info(op->code)->name);
+        else if (!place_fits(v, op->results[i]))
+            REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s: result %u does not fit its place",
+                   hir_info(op->code)->name, i);
+    }
+}
+
+/* ---- ops ----------------------------------------------------------------------------------- */
+static bool args_visible(verifier *v, hir_id id, const hir_op *op) {
+    for (uint32_t i = 0; i < op->n_args; i++) {
+        hir_ref r = op->args[i];
+        if (r.kind == HIR_REF_WEIGHT && r.index < v->m->weights.n &&
+            v->m->weights.at[r.index].unused)
+            REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s: weight @%s is declared unused",
+                   hir_info(op->code)->name, v->m->weights.at[r.index].name);
+        if (r.kind != HIR_REF_VALUE) continue;
+        if (r.index >= v->m->values.n || v->visible[r.index] != DEFINED) {
+            bool inner = r.index < v->m->values.n && v->visible[r.index] == OUT_OF_SCOPE;
+            REFUSE(v, HD_E_NAME, loc_of(v, id), "%s: operand %u is a value that is %s",
+                   hir_info(op->code)->name, i,
+                   inner ? "inside another kernel's body" : "not defined before it");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Results belong to this op alone. */
+static bool results_sound(verifier *v, hir_id id, const hir_op *op) {
+    bool ok = hir_has_trait(op->code, HIR_REGION) ? op->n_results > 0
+                                                  : op->n_results == hir_result_count(op->code);
+    for (uint32_t i = 0; ok && i < op->n_results; i++) {
+        hir_id r = op->results[i];
+        ok = r < v->m->values.n && hir_value_at(v->m, r)->op == id && v->visible[r] == UNDEFINED;
+        if (ok) v->visible[r] = CLAIMED;
+    }
+    if (!ok)
+        REFUSE(v, HD_E_INTERNAL, loc_of(v, id), "%s: its results are not its own",
+               hir_info(op->code)->name);
+    return ok;
+}
+
+static void define_results(verifier *v, hir_id id, const hir_op *op) {
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        v->visible[op->results[i]] = DEFINED;
+        verify_value_name(v, op->results[i], loc_of(v, id));
+    }
+}
+
+static bool stage_fits(verifier *v, hir_id id, const hir_op *op) {
+    hir_stage stage = hir_info(op->code)->stage;
+    bool top = op->parent == HIR_NONE;
+    const char *name = hir_info(op->code)->name;
+    if (stage > v->m->stage) {
+        REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s belongs to a later stage than this module's", name);
+        return false;
+    }
+    bool only_top = hir_has_trait(op->code, HIR_REGION) || op->code == HIR_OUTPUT_OP ||
+                    op->code == HIR_TRACE_OP;
+    if (only_top && !top)
+        REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s cannot stand in a kernel's body", name);
+    else if (op->code == HIR_YIELD_OP && top)
+        REFUSE(v, HD_E_TYPE, loc_of(v, id), "yield stands at the end of a kernel's body only");
+    else
+        return true;
+    return false;
+}
+
+/* Things that may happen once in a program. */
+static void verify_once(verifier *v, hir_id id, const hir_op *op) {
+    if (op->code == HIR_OUTPUT_OP) {
+        const char *name = hir_attr_string(op, HIR_A_NAME, "");
+        if (hir_names_add(&v->outputs, name, id))
+            REFUSE(v, HD_E_NAME, loc_of(v, id), "there are two outputs \"%s\"", name);
+    }
+    if (op->code == HIR_CACHE_APPEND_OP) {
+        uint32_t state = op->args[1].index;
+        if (v->appended[state])
+            REFUSE(v, HD_E_TYPE, loc_of(v, id), "cache_append: state $%s is written twice",
+                   v->m->states.at[state].name);
+        v->appended[state] = true;
+    }
+}
+
+/* One op without its body; true if the rest of it can be looked at. */
+static bool verify_op(verifier *v, hir_id id) {
+    const hir_op *op = hir_op_at(v->m, id);
+    hir_op here = *op;
+    hir_type type;
+    if (!results_sound(v, id, op) || !stage_fits(v, id, op)) return false;
+    if (op->body_first != HIR_NONE && !hir_has_trait(op->code, HIR_REGION)) {
+        REFUSE(v, HD_E_INTERNAL, loc_of(v, id), "%s has a body", hir_info(op->code)->name);
+        return false;
+    }
+    here.loc = loc_of(v, id);
+    if (!args_visible(v, id, op)) return true;
+    if (!hir_infer(v->m, &here, v->d, &type)) {
+        v->ok = false;
+        return true;
+    }
+    if (!hir_has_trait(op->code, HIR_REGION) && op->n_results == 1 &&
+        !hir_type_equal(type, hir_value_at(v->m, op->results[0])->type))
+        REFUSE(v, HD_E_TYPE, here.loc, "%s: the result is %s, but its operands give %s",
+               hir_info(op->code)->name, type_text(v, hir_value_at(v->m, op->results[0])->type),
+               type_text(v, type));
+    verify_once(v, id, op);
+    verify_places(v, id, op);
+    return true;
+}
+
+/* ---- lists --------------------------------------------------------------------------------- */
+/* The op is linked where the walk met it; a loop in the links ends the walk. */
+static bool linked(verifier *v, hir_id id, hir_id parent, hir_id prev) {
+    const hir_op *op = id < v->m->ops.n ? hir_op_at(v->m, id) : NULL;
+    if (op && !op->erased && op->parent == parent && op->prev == prev &&
+        v->visited++ < v->m->ops.n && (unsigned)op->code < HIR_OPCODE_COUNT)
+        return true;
+    REFUSE(v, HD_E_INTERNAL, HD_NOWHERE, "the op list is broken at op %u", id);
+    return false;
+}
+
+static void verify_yield(verifier *v, hir_id kernel, hir_id last) {
+    const hir_op *k = hir_op_at(v->m, kernel), *y = last == HIR_NONE ? NULL : hir_op_at(v->m, last);
+    const char *name = hir_info(k->code)->name;
+    if (!y || y->code != HIR_YIELD_OP) {
+        REFUSE(v, HD_E_TYPE, loc_of(v, kernel), "%s: the body does not end with yield", name);
+        return;
+    }
+    if (y->n_args != k->n_results) {
+        REFUSE(v, HD_E_TYPE, loc_of(v, last), "yield has %u values for %u results of its kernel",
+               y->n_args, k->n_results);
+        return;
+    }
+    for (uint32_t i = 0; i < y->n_args; i++) {
+        hir_type result = hir_value_at(v->m, k->results[i])->type;
+        if (y->args[i].kind == HIR_REF_VALUE && y->args[i].index < v->m->values.n &&
+            !hir_type_equal(hir_ref_type(v->m, y->args[i]), result))
+            REFUSE(v, HD_E_TYPE, loc_of(v, last), "yield: value %u is %s, but the result is %s", i,
+                   type_text(v, hir_ref_type(v->m, y->args[i])), type_text(v, result));
+    }
+}
+
+static void verify_body(verifier *v, hir_id kernel) {
+    hir_id prev = HIR_NONE;
+    for (hir_id id = hir_op_at(v->m, kernel)->body_first; id != HIR_NONE;
+         prev = id, id = hir_op_at(v->m, id)->next) {
+        if (!linked(v, id, kernel, prev)) return;
+        const hir_op *op = hir_op_at(v->m, id);
+        if (op->code == HIR_YIELD_OP && op->next != HIR_NONE)
+            REFUSE(v, HD_E_TYPE, loc_of(v, id), "yield is not the last op of the body");
+        if (verify_op(v, id)) define_results(v, id, op);
+    }
+    verify_yield(v, kernel, prev);
+    HIR_EACH(v->m, id, hir_op_at(v->m, kernel)->body_first) {
+        const hir_op *op = hir_op_at(v->m, id);
+        for (uint32_t i = 0; i < op->n_results; i++)
+            if (op->results[i] < v->m->values.n) v->visible[op->results[i]] = OUT_OF_SCOPE;
+    }
+}
+
+static void verify_ops(verifier *v) {
+    hir_id prev = HIR_NONE;
+    for (hir_id id = v->m->first; id != HIR_NONE; prev = id, id = hir_op_at(v->m, id)->next) {
+        if (!linked(v, id, HIR_NONE, prev)) return;
+        if (!verify_op(v, id)) continue;
+        if (hir_has_trait(hir_op_at(v->m, id)->code, HIR_REGION)) verify_body(v, id);
+        define_results(v, id, hir_op_at(v->m, id));
+    }
+    if (prev != v->m->last)
+        REFUSE(v, HD_E_INTERNAL, HD_NOWHERE, "the op list does not end at its last op");
+}
+
+/* Output operands, which places refer to before the walk reaches them. */
+static void collect_outputs(verifier *v) {
+    size_t steps = 0;
+    for (hir_id id = v->m->first; id < v->m->ops.n && steps++ < v->m->ops.n;
+         id = hir_op_at(v->m, id)->next) {
+        const hir_op *op = hir_op_at(v->m, id);
+        if (op->code == HIR_OUTPUT_OP && op->n_args == 1)
+            hd_push(v->d->arena, &v->out_values, op->args[0]);
+    }
+}
+
+bool hir_verify_at(const hir_module *m, hd_diags *d, const hir_text_locs *text) {
+    verifier v = {.m = m, .d = d, .text = text, .ok = true};
+    v.visible = hd_new_array(d->arena, unsigned char, m->values.n);
+    v.appended = hd_new_array(d->arena, bool, m->states.n);
+    hir_names_init(&v.outputs, d->arena);
+    hir_names_init(&v.names, d->arena);
+    collect_outputs(&v);
+    verify_tables(&v);
+    verify_ops(&v);
+    return v.ok;
+}
+
+bool hir_verify(const hir_module *m, hd_diags *d) {
+    return hir_verify_at(m, d, NULL);
+}

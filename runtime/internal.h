@@ -1,0 +1,75 @@
+/* Shared by the runtime's files; not part of the contract with generated code. */
+#ifndef HRT_INTERNAL_H
+#define HRT_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "runtime/hadal_rt.h"
+
+struct hrt_weights {
+    const hrt_model *model;
+    const uint8_t *data;
+    void *map; /* NULL: the memory is the caller's */
+    size_t map_bytes;
+};
+
+/* Where things lie in the caller's memory: offsets from its start, each a multiple of HRT_ALIGN.
+ * In this order:
+ *   head     the session struct (none for plain calls) and the tables of pointers
+ *   states   one after the other, `cap` rows each
+ *   arena    values of one chunk
+ *   fixed    values without T
+ *   sinks    one per output after the first: where it goes when the caller does not want it
+ *   workers  per thread: the argument array of a kernel call, then the kernel's scratch */
+typedef struct hrt_layout {
+    size_t tables, states, arena, fixed, sinks, workers;
+    size_t args_bytes, worker_bytes; /* worker_bytes 4096-aligned: no line is shared */
+    size_t total;
+    int64_t chunk; /* tokens that the arena holds */
+} hrt_layout;
+
+/* False: a size does not fit. */
+bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, bool sinks,
+                 hrt_layout *out);
+
+/* The same as pointers, once memory is there. */
+typedef struct hrt_memory {
+    char **states; /* [n_states] */
+    char **sinks;  /* [n_outputs], NULL without sinks; entry 0 is not used */
+    char *arena, *fixed, *workers;
+    size_t args_bytes, worker_bytes;
+    int64_t cap, chunk;
+} hrt_memory;
+void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memory, bool sinks,
+               hrt_memory *out);
+
+/* One call of a program: n tokens from position `position` on. */
+typedef struct hrt_job {
+    const hrt_model *model;
+    const hrt_level *level;
+    const hrt_memory *memory;
+    const uint8_t *weights;
+    const void *const *ins;
+    void *const *outs;
+    int64_t n, rows, position;
+} hrt_job;
+void hrt_run(const hrt_job *job, int threads);
+
+struct hrt_session {
+    atomic_flag busy;
+    int threads, thread_room; /* to use; that memory is there for */
+    const hrt_model *model;
+    const hrt_level *level;
+    const uint8_t *weights;
+    int64_t length;
+    hrt_memory memory;
+    char message[200];
+};
+
+/* The best level that this CPU has, or the one named; NULL: there is none. */
+const hrt_level *hrt_pick_level(const hrt_model *m, const char *name);
+int hrt_default_threads(void);
+bool hrt_weights_fit(const hrt_model *m, const hrt_weights *w);
+
+#endif

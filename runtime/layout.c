@@ -1,0 +1,92 @@
+/* How a call's memory is cut: sizes with checked arithmetic, then pointers. */
+#include <string.h>
+
+#include "runtime/internal.h"
+
+enum { PAGE = 4096 };
+
+/* Adds `n * size` bytes, rounded up to `align`, at *end; *at says where. False on overflow. */
+static bool place(size_t *end, uint64_t n, uint64_t size, size_t align, size_t *at) {
+    uint64_t bytes, stop;
+    *at = *end;
+    if (__builtin_mul_overflow(n, size, &bytes)) return false;
+    if (__builtin_add_overflow((uint64_t)*end, bytes, &stop)) return false;
+    if (__builtin_add_overflow(stop, (uint64_t)(align - 1), &stop)) return false;
+    stop -= stop % align;
+    if (stop > PTRDIFF_MAX) return false;
+    *end = (size_t)stop;
+    return true;
+}
+
+/* Bytes of an output for one chunk. */
+static uint64_t chunk_rows(const hrt_tensor_info *t, int64_t chunk) {
+    return t->has_t ? (uint64_t)chunk : 1;
+}
+
+/* Room for the arguments of the step that has most. */
+static size_t args_bytes(const hrt_model *m) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < m->n_steps; i++)
+        if (m->steps[i].n_operands > most) most = m->steps[i].n_operands;
+    size_t bytes = (size_t)most * sizeof(void *);
+    return (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+}
+
+bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, bool sinks,
+                 hrt_layout *out) {
+    hrt_layout l = {0};
+    if (cap < 1 || m->chunk < 1 || m->version != HRT_VERSION) return false;
+    l.chunk = cap < m->chunk ? cap : m->chunk;
+    size_t end = 0, at;
+    uint64_t pointers = (uint64_t)m->n_states + (sinks ? m->n_outputs : 0);
+    if (!place(&end, 1, head, HRT_ALIGN, &at)) return false;
+    if (!place(&end, pointers, sizeof(char *), HRT_ALIGN, &l.tables)) return false;
+    l.states = end;
+    for (uint32_t i = 0; i < m->n_states; i++)
+        if (!place(&end, (uint64_t)cap, m->states[i].row_bytes, HRT_ALIGN, &at)) return false;
+    if (!place(&end, (uint64_t)l.chunk, m->arena_per_token, HRT_ALIGN, &l.arena)) return false;
+    if (!place(&end, 1, m->fixed_bytes, HRT_ALIGN, &l.fixed)) return false;
+    l.sinks = end;
+    for (uint32_t i = 1; sinks && i < m->n_outputs; i++) {
+        const hrt_tensor_info *t = &m->outputs[i];
+        if (!place(&end, chunk_rows(t, l.chunk), t->row_bytes, HRT_ALIGN, &at)) return false;
+    }
+    l.args_bytes = args_bytes(m);
+    if (!place(&l.worker_bytes, 1, l.args_bytes, HRT_ALIGN, &at)) return false;
+    if (!place(&l.worker_bytes, 1, m->scratch_bytes, PAGE, &at)) return false;
+    if (!place(&end, threads, l.worker_bytes, HRT_ALIGN, &l.workers)) return false;
+    l.total = end;
+    *out = l;
+    return true;
+}
+
+static size_t aligned(uint64_t bytes) {
+    return (size_t)((bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN);
+}
+
+void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memory, bool sinks,
+               hrt_memory *out) {
+    char *base = memory, *at = base + l->states;
+    *out = (hrt_memory){
+        .states = (char **)(void *)(base + l->tables),
+        .arena = base + l->arena,
+        .fixed = base + l->fixed,
+        .workers = base + l->workers,
+        .args_bytes = l->args_bytes,
+        .worker_bytes = l->worker_bytes,
+        .cap = cap,
+        .chunk = l->chunk,
+    };
+    for (uint32_t i = 0; i < m->n_states; i++) {
+        out->states[i] = at;
+        at += aligned((uint64_t)cap * m->states[i].row_bytes);
+    }
+    if (!sinks) return;
+    out->sinks = out->states + m->n_states;
+    at = base + l->sinks;
+    for (uint32_t i = 0; i < m->n_outputs; i++) {
+        const hrt_tensor_info *t = &m->outputs[i];
+        out->sinks[i] = at;
+        if (i > 0) at += aligned(chunk_rows(t, l->chunk) * t->row_bytes);
+    }
+}

@@ -1,0 +1,347 @@
+/* Files: whole text, read-only maps, and outputs that appear only when they are complete.
+ *
+ * An output is written to a temporary in the folder of its target and renamed over it at commit, so
+ * that a reader sees all of it or nothing. What stood under the name before is removed when the
+ * output is opened: a build that fails later leaves no old artefact that looks fresh. A target that
+ * is no regular file (a pipe, /dev/stdout) is written directly.
+ */
+#include "support/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    OUTPUT_BUFFER = 1 << 16,
+    MAX_TEMPORARIES = 10000, /* names tried before giving up */
+};
+
+static hd_diag *io_error(hd_diags *d, const char *doing, const char *path, int error) {
+    return hd_err(d, HD_E_IO, HD_NOWHERE, "cannot %s '%s': %s", doing, path,
+                  strerrordesc_np(error));
+}
+
+/* ---- paths --------------------------------------------------------------------------------- */
+
+bool hd_is_directory(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool hd_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+char *hd_path_join(hd_arena *a, const char *dir, const char *name) {
+    size_t n = strlen(dir);
+    if (n == 0 || name[0] == '/') return hd_strdup(a, name);
+    return hd_printf(a, "%s%s%s", dir, dir[n - 1] == '/' ? "" : "/", name);
+}
+
+const char *hd_path_base(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+char *hd_path_dir(hd_arena *a, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return hd_strdup(a, ".");
+    return slash == path ? hd_strdup(a, "/") : hd_strndup(a, path, (size_t)(slash - path));
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* A descriptor that the arena closes if nobody has done so before. */
+typedef struct descriptor {
+    int fd;
+} descriptor;
+
+static void close_descriptor(void *what) {
+    descriptor *f = what;
+    if (f->fd >= 0) close(f->fd);
+    f->fd = -1;
+}
+
+/* Opens a file for reading and says what it is; NULL and a diagnostic on failure. */
+static descriptor *open_to_read(hd_arena *a, hd_diags *d, const char *path, struct stat *st) {
+    descriptor *f = hd_new(a, descriptor);
+    f->fd = -1;
+    hd_arena_defer(a, close_descriptor, f);
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (f->fd < 0 || fstat(f->fd, st) != 0) {
+        io_error(d, "open", path, errno);
+    } else if (S_ISDIR(st->st_mode)) {
+        io_error(d, "read", path, EISDIR);
+    } else {
+        return f;
+    }
+    close_descriptor(f);
+    return NULL;
+}
+
+/* Bytes read, at most n, fewer only at the end of the file; -1 on error. */
+static ssize_t read_fully(int fd, char *to, size_t n) {
+    size_t done = 0;
+    while (done < n) {
+        ssize_t got = read(fd, to + done, n - done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -1;
+        if (got == 0) break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+static char *too_large(hd_diags *d, const char *path, size_t limit) {
+    hd_err(d, HD_E_LIMIT, HD_NOWHERE, "'%s' is larger than the %zu bytes allowed here", path,
+           limit);
+    return NULL;
+}
+
+char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, size_t *n) {
+    struct stat st;
+    descriptor *f = open_to_read(a, d, path, &st);
+    if (!f) return NULL;
+    if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > limit) {
+        close_descriptor(f);
+        return too_large(d, path, limit);
+    }
+    /* A pipe has no size, and a file may grow: read until the end, one byte beyond the limit. */
+    size_t room = S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : OUTPUT_BUFFER, used = 0;
+    char *text = hd_alloc(a, room + 1, 1);
+    for (;;) {
+        ssize_t got = read_fully(f->fd, text + used, room - used);
+        if (got < 0) {
+            io_error(d, "read", path, errno);
+            close_descriptor(f);
+            return NULL;
+        }
+        used += (size_t)got;
+        if (used < room || used > limit) break;
+        char *larger = hd_alloc(a, 2 * room + 1, 1);
+        memcpy(larger, text, used);
+        text = larger;
+        room *= 2;
+    }
+    close_descriptor(f);
+    text[used] = '\0';
+    if (used > limit) return too_large(d, path, limit);
+    const char *nul = memchr(text, 0, used);
+    if (nul) {
+        hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not a text file: byte %zu is NUL", path,
+               (size_t)(nul - text));
+        return NULL;
+    }
+    if (n) *n = used;
+    return text;
+}
+
+typedef struct mapping {
+    void *at;
+    size_t n;
+} mapping;
+
+static void unmap(void *what) {
+    mapping *m = what;
+    if (m->n) munmap(m->at, m->n);
+}
+
+bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out) {
+    struct stat st;
+    mapping *m = hd_new(a, mapping);
+    hd_arena_defer(a, unmap, m);
+    descriptor *f = open_to_read(a, d, path, &st);
+    if (!f) return false;
+    bool ok = S_ISREG(st.st_mode);
+    if (!ok) {
+        hd_err(d, HD_E_IO, HD_NOWHERE, "cannot map '%s': it is not a regular file", path);
+    } else if (st.st_size > 0) {
+        void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, f->fd, 0);
+        ok = at != MAP_FAILED;
+        if (ok)
+            *m = (mapping){at, (size_t)st.st_size};
+        else
+            io_error(d, "map", path, errno);
+    }
+    close_descriptor(f);
+    *out = (hd_bytes){m->n ? m->at : (const void *)"", m->n};
+    return ok;
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+struct hd_output {
+    hd_arena *arena;
+    hd_diags *diags;
+    const char *path;   /* as the caller named it, for messages */
+    const char *target; /* what the temporary becomes; links in `path` are followed */
+    char *temporary;    /* NULL: written directly */
+    int fd;             /* -1 once committed or discarded */
+    int error;          /* errno of the first failure */
+    size_t held;        /* bytes waiting in the buffer */
+    uint8_t buffer[OUTPUT_BUFFER];
+};
+
+static void discard_deferred(void *what) {
+    hd_output_discard(what);
+}
+
+/* The file that a path stands for: the end of its links, so that a linked output stays linked and
+ * /dev/stdout is not replaced. */
+static const char *follow_links(hd_arena *a, const char *path) {
+    struct stat st;
+    char real[PATH_MAX];
+    if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode) || !realpath(path, real)) return path;
+    return hd_strdup(a, real);
+}
+
+static bool create_temporary(hd_output *o) {
+    char *dir = hd_path_dir(o->arena, o->target);
+    for (int i = 0; i < MAX_TEMPORARIES; i++) {
+        char *name = hd_path_join(o->arena, dir,
+                                  hd_printf(o->arena, ".hadal-%ld-%d.tmp", (long)getpid(), i));
+        o->fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (o->fd >= 0) {
+            o->temporary = name;
+            return true;
+        }
+        if (errno != EEXIST) return false;
+    }
+    return false;
+}
+
+hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
+    hd_output *o = hd_new(a, hd_output);
+    o->arena = a;
+    o->diags = d;
+    o->path = hd_strdup(a, path);
+    o->fd = -1;
+    hd_arena_defer(a, discard_deferred, o);
+    o->target = follow_links(a, o->path);
+
+    struct stat st;
+    if (stat(o->target, &st) == 0 && !S_ISREG(st.st_mode)) {
+        if (S_ISDIR(st.st_mode)) return io_error(d, "write", path, EISDIR), NULL;
+        o->fd = open(o->target, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        if (o->fd < 0) return io_error(d, "open", path, errno), NULL;
+        return o;
+    }
+    if (unlink(o->target) != 0 && errno != ENOENT) {
+        io_error(d, "replace", path, errno);
+        return NULL;
+    }
+    if (!create_temporary(o)) {
+        int error = errno;
+        hd_diag *g = io_error(d, "write", path, error);
+        if (error == ENOENT) g->hint = "the folder does not exist; create it first";
+        return NULL;
+    }
+    return o;
+}
+
+static bool write_fully(hd_output *o, const uint8_t *data, size_t n) {
+    while (n > 0) {
+        ssize_t put = write(o->fd, data, n);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            o->error = put < 0 ? errno : EIO;
+            return false;
+        }
+        data += put;
+        n -= (size_t)put;
+    }
+    return true;
+}
+
+static bool flush(hd_output *o) {
+    size_t n = o->held;
+    o->held = 0;
+    return o->error == 0 && write_fully(o, o->buffer, n);
+}
+
+bool hd_output_write(hd_output *o, const void *data, size_t n) {
+    if (o->error != 0) return false;
+    if (n > OUTPUT_BUFFER - o->held && !flush(o)) return false;
+    if (n >= OUTPUT_BUFFER) return write_fully(o, data, n);
+    if (n > 0) memcpy(o->buffer + o->held, data, n);
+    o->held += n;
+    return true;
+}
+
+bool hd_output_rewrite(hd_output *o, uint64_t offset, const void *data, size_t n) {
+    if (!flush(o)) return false;
+    const uint8_t *at = data;
+    while (n > 0) {
+        ssize_t put = pwrite(o->fd, at, n, (off_t)offset);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            o->error = put < 0 ? errno : EIO;
+            return false;
+        }
+        at += put;
+        offset += (uint64_t)put;
+        n -= (size_t)put;
+    }
+    return true;
+}
+
+/* Brings the temporary to the disk. Another program (the linker) may have put a new file under its
+ * name: it is opened again, so that the file that will be renamed is the one that is synchronised.
+ */
+static int sync_temporary(const hd_output *o) {
+    int fd = open(o->temporary, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : errno;
+    close(fd);
+    return error;
+}
+
+bool hd_output_commit(hd_output *o) {
+    flush(o);
+    if (o->error == 0 && o->temporary) o->error = sync_temporary(o);
+    if (o->error == 0) {
+        int fd = o->fd;
+        o->fd = -1;
+        if (close(fd) != 0) o->error = errno; /* network file systems report a full disk here */
+    }
+    if (o->error == 0 && o->temporary && rename(o->temporary, o->target) != 0) o->error = errno;
+    if (o->error != 0) {
+        io_error(o->diags, "write", o->path, o->error);
+        hd_output_discard(o);
+        return false;
+    }
+    o->temporary = NULL;
+    return true;
+}
+
+void hd_output_discard(hd_output *o) {
+    if (o->fd >= 0) close(o->fd);
+    o->fd = -1;
+    if (o->temporary) unlink(o->temporary);
+    o->temporary = NULL;
+    o->held = 0;
+    if (o->error == 0) o->error = EBADF; /* later writes fail */
+}
+
+int hd_output_fd(hd_output *o) {
+    flush(o);
+    return o->fd;
+}
+
+const char *hd_output_temporary(hd_output *o) {
+    return o->temporary ? o->temporary : o->target;
+}
+
+bool hd_write_file(hd_arena *a, hd_diags *d, const char *path, const void *data, size_t n) {
+    hd_output *o = hd_output_open(a, d, path);
+    if (!o) return false;
+    hd_output_write(o, data, n);
+    return hd_output_commit(o);
+}

@@ -1,0 +1,185 @@
+/* Tensors in memory as the file formats hold them: sizes, look-up by name, and conversion of their
+ * elements. Every widening is exact; every narrowing rounds once, to nearest even. */
+#include "support/tensorfile.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    unsigned bits;
+} dtypes[] = {
+#define T(id, name, bits, npy) {name, bits},
+    HD_TENSOR_DTYPES(T)
+#undef T
+};
+
+const char *hd_tensor_dtype_name(hd_tensor_dtype t) {
+    return dtypes[t].name;
+}
+
+unsigned hd_tensor_dtype_bits(hd_tensor_dtype t) {
+    return dtypes[t].bits;
+}
+
+bool hd_tensor_measure(hd_tensor *t) {
+    uint64_t elements = 1;
+    bool zero = false, overflow = false;
+    for (uint32_t i = 0; i < t->rank; i++) {
+        if (t->shape[i] < 0) return false;
+        zero |= t->shape[i] == 0;
+        overflow |= hd_mul_overflow(elements, (uint64_t)t->shape[i], &elements);
+    }
+    if (zero) elements = 0;
+    t->elements = elements;
+    if ((overflow && !zero) || elements > INT64_MAX / 8) return false;
+    t->bytes = elements * (dtypes[t->dtype].bits / 8);
+    return true;
+}
+
+void hd_tensor_print_type(hd_text *out, const hd_tensor *t) {
+    hd_text_f(out, "%s [", dtypes[t->dtype].name);
+    for (uint32_t i = 0; i < t->rank; i++)
+        hd_text_f(out, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+    hd_text_add(out, "]");
+}
+
+const hd_tensor *hd_tensors_find(const hd_tensors *t, const char *name) {
+    size_t low = 0, high = t->list.n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = strcmp(name, t->list.at[mid].name);
+        if (order == 0) return &t->list.at[mid];
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return NULL;
+}
+
+/* ---- 16-bit floats ------------------------------------------------------------------------- */
+
+static uint32_t bits_of(float x) {
+    uint32_t b;
+    memcpy(&b, &x, sizeof b);
+    return b;
+}
+
+static float float_of(uint32_t b) {
+    float x;
+    memcpy(&x, &b, sizeof x);
+    return x;
+}
+
+/* The upper half of a float, rounded: adding 0x7fff plus the lowest kept bit carries into that bit
+ * exactly when the lower half is above one half, or is one half and the kept part is odd. */
+uint16_t hd_bf16_from_f32(float x) {
+    uint32_t b = bits_of(x);
+    if (isnan(x)) return (uint16_t)(b >> 16 | 0x40);
+    return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
+}
+
+/* A float that keeps for a later rounding what this one drops (round to odd): the nearest float
+ * towards zero, its last bit set if anything was cut off. */
+static float odd_float(double x) {
+    float f = (float)x;
+    if (isnan(x) || (double)f == x) return f;
+    uint32_t b = bits_of(f);
+    if (fabs((double)f) > fabs(x)) b--; /* magnitude bits count up with the magnitude */
+    return float_of(b | 1);
+}
+
+uint16_t hd_bf16_from_f64(double x) {
+    return hd_bf16_from_f32(odd_float(x));
+}
+
+float hd_bf16_to_f32(uint16_t x) {
+    return float_of((uint32_t)x << 16);
+}
+
+float hd_f16_to_f32(uint16_t x) {
+    uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 1023;
+    if (exponent == 31) return float_of(sign | 0x7f800000 | fraction << 13);
+    if (exponent != 0) return float_of(sign | (exponent + 112) << 23 | fraction << 13);
+    float f = (float)fraction * 0x1p-24f; /* subnormal: exact */
+    return sign ? -f : f;
+}
+
+uint16_t hd_f16_from_f64(double x) {
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    if (isnan(x)) return sign | 0x7e00;
+    double a = fabs(x);
+    if (a == 0) return sign;
+    if (a >= 65520) return sign | 0x7c00;
+    int exponent;
+    frexp(a, &exponent); /* a = m 2^exponent, m in [1/2, 1) */
+    if (exponent < -13) exponent = -13;
+    /* In units of the last place; scaling by a power of two is exact, nearbyint rounds to even. */
+    uint32_t units = (uint32_t)nearbyint(ldexp(a, 11 - exponent));
+    return (uint16_t)(sign + ((uint32_t)(exponent + 13) << 10) + units);
+}
+
+/* ---- elements ------------------------------------------------------------------------------ */
+
+#define LOAD(type, at, i)                                                                          \
+    ({                                                                                             \
+        type loaded_;                                                                              \
+        memcpy(&loaded_, (at) + (i) * sizeof(type), sizeof loaded_);                               \
+        loaded_;                                                                                   \
+    })
+
+bool hd_tensor_is_number(const hd_tensor *t) {
+    const int64_t limit = INT64_C(1) << 53;
+    if (t->dtype == HD_T_F8_E4M3 || t->dtype == HD_T_F8_E5M2) return false;
+    if (t->dtype != HD_T_I64 && t->dtype != HD_T_U64) return true;
+    for (uint64_t i = 0; i < t->elements; i++) {
+        int64_t v = LOAD(int64_t, t->data, i);
+        if (v > limit || v < (t->dtype == HD_T_I64 ? -limit : 0)) return false;
+    }
+    return true;
+}
+
+double hd_tensor_get(const hd_tensor *t, uint64_t i) {
+    const uint8_t *at = t->data;
+    switch (t->dtype) {
+    case HD_T_BOOL: return at[i] != 0;
+    case HD_T_U8: return at[i];
+    case HD_T_I8: return (int8_t)at[i];
+    case HD_T_I16: return LOAD(int16_t, at, i);
+    case HD_T_U16: return LOAD(uint16_t, at, i);
+    case HD_T_I32: return LOAD(int32_t, at, i);
+    case HD_T_U32: return LOAD(uint32_t, at, i);
+    case HD_T_I64: return (double)LOAD(int64_t, at, i);
+    case HD_T_U64: return (double)LOAD(uint64_t, at, i);
+    case HD_T_F16: return hd_f16_to_f32(LOAD(uint16_t, at, i));
+    case HD_T_BF16: return hd_bf16_to_f32(LOAD(uint16_t, at, i));
+    case HD_T_F32: return LOAD(float, at, i);
+    case HD_T_F64: return LOAD(double, at, i);
+    case HD_T_F8_E4M3:
+    case HD_T_F8_E5M2:
+    case HD_T_COUNT: break;
+    }
+    return NAN;
+}
+
+void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out) {
+    const uint8_t *at = t->data;
+    switch (t->dtype) {
+    case HD_T_F32:
+        if (n) memcpy(out, at + first * 4, n * 4);
+        break;
+    case HD_T_BF16:
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = hd_bf16_to_f32(LOAD(uint16_t, at, first + i));
+        break;
+    case HD_T_F16:
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = hd_f16_to_f32(LOAD(uint16_t, at, first + i));
+        break;
+    default:
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = (float)hd_tensor_get(t, first + i);
+    }
+}

@@ -1,0 +1,235 @@
+/* Files: atomic outputs, maps, size limits, and what happens when the file system says no. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/file.h"
+
+static hd_arena *a;
+static hd_diags d;
+static char dir[] = "/tmp/hadal-file-XXXXXX";
+
+static void setup(void) {
+    a = hd_arena_new();
+    hd_diags_init(&d, a);
+    strcpy(dir + sizeof dir - 7, "XXXXXX");
+    cr_assert(mkdtemp(dir));
+}
+
+static void teardown(void) {
+    hd_arena_free(a);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(file, .init = setup, .fini = teardown);
+
+static char *at(const char *name) {
+    return hd_path_join(a, dir, name);
+}
+
+static int files_in_dir(void) {
+    int n = 0;
+    FILE *p = popen(hd_printf(a, "ls -A %s | wc -l", dir), "r");
+    cr_assert_eq(fscanf(p, "%d", &n), 1);
+    pclose(p);
+    return n;
+}
+
+static void expect_error(hd_error code, const char *part) {
+    cr_assert_gt(d.errors, 0, "no error, expected: %s", part);
+    cr_expect_eq(d.list.at[0].code, code);
+    cr_expect(strstr(d.list.at[0].message, part), "'%s' is not in: %s", part, d.list.at[0].message);
+}
+
+Test(file, an_output_appears_only_when_committed) {
+    hd_output *o = hd_output_open(a, &d, at("x"));
+    cr_assert(o);
+    cr_expect(hd_output_write(o, "hello", 5));
+    cr_expect_not(hd_exists(at("x")));
+    cr_expect(hd_output_commit(o));
+    size_t n;
+    cr_expect_str_eq(hd_read_text(a, &d, at("x"), 100, &n), "hello");
+    cr_expect_eq(n, 5);
+    cr_expect_eq(files_in_dir(), 1);
+    struct stat st;
+    mode_t mask = umask(0);
+    umask(mask);
+    stat(at("x"), &st);
+    cr_expect_eq(st.st_mode & 0777, 0666 & ~mask);
+}
+
+Test(file, the_old_file_is_gone_at_open_and_after_a_failure) {
+    hd_write_file(a, &d, at("x"), "old", 3);
+    hd_output *o = hd_output_open(a, &d, at("x"));
+    cr_expect_not(hd_exists(at("x")));
+    hd_output_write(o, "half", 4);
+    hd_output_discard(o);
+    cr_expect_eq(files_in_dir(), 0);
+    cr_expect_not(hd_output_write(o, "more", 4));
+}
+
+Test(file, dropping_the_arena_deletes_the_temporary) {
+    hd_arena *other = hd_arena_new();
+    hd_diags e;
+    hd_diags_init(&e, other);
+    cr_expect(hd_output_open(other, &e, at("x")));
+    cr_expect_eq(files_in_dir(), 1);
+    hd_arena_free(other);
+    cr_expect_eq(files_in_dir(), 0);
+}
+
+Test(file, large_and_small_writes_keep_their_order) {
+    enum { N = 300000 };
+    char *big = malloc(N), *expected = malloc(2 * N + 20);
+    memset(big, 'b', N);
+    hd_output *o = hd_output_open(a, &d, at("x"));
+    size_t n = 0;
+    const size_t sizes[] = {3, N, 0, 5, 70000, 65536, 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        memset(big, 'a' + (int)i, N);
+        cr_expect(hd_output_write(o, big, sizes[i]));
+        memset(expected + n, 'a' + (int)i, sizes[i]);
+        n += sizes[i];
+    }
+    cr_expect(hd_output_rewrite(o, 1, "XY", 2));
+    memcpy(expected + 1, "XY", 2);
+    cr_expect(hd_output_commit(o));
+    hd_bytes got;
+    cr_assert(hd_map_file(a, &d, at("x"), &got));
+    cr_assert_eq(got.n, n);
+    cr_expect_eq(memcmp(got.at, expected, n), 0);
+    free(big);
+    free(expected);
+}
+
+Test(file, another_program_may_replace_the_temporary) {
+    hd_output *o = hd_output_open(a, &d, at("x"));
+    const char *name = hd_output_temporary(o);
+    unlink(name);
+    FILE *f = fopen(name, "w");
+    fputs("linked", f);
+    fclose(f);
+    cr_expect(hd_output_commit(o));
+    cr_expect_str_eq(hd_read_text(a, &d, at("x"), 100, NULL), "linked");
+}
+
+Test(file, a_temporary_that_vanished_fails_the_commit) {
+    hd_output *o = hd_output_open(a, &d, at("x"));
+    unlink(hd_output_temporary(o));
+    cr_expect_not(hd_output_commit(o));
+    expect_error(HD_E_IO, "cannot write");
+    cr_expect_eq(files_in_dir(), 0);
+}
+
+Test(file, a_linked_output_stays_linked) {
+    hd_write_file(a, &d, at("real"), "old", 3);
+    cr_assert_eq(symlink("real", at("link")), 0);
+    cr_expect(hd_write_file(a, &d, at("link"), "new", 3));
+    struct stat st;
+    lstat(at("link"), &st);
+    cr_expect(S_ISLNK(st.st_mode));
+    cr_expect_str_eq(hd_read_text(a, &d, at("real"), 10, NULL), "new");
+}
+
+Test(file, full_disk) {
+    char bytes[100] = {0};
+    cr_expect_not(hd_write_file(a, &d, "/dev/full", bytes, sizeof bytes));
+    expect_error(HD_E_IO, "No space left on device");
+    cr_expect(hd_exists("/dev/full"), "a device must not be removed");
+}
+
+Test(file, full_disk_is_sticky_and_reported_once) {
+    hd_output *o = hd_output_open(a, &d, "/dev/full");
+    char *big = calloc(1, 200000);
+    cr_expect_not(hd_output_write(o, big, 200000));
+    cr_expect_not(hd_output_write(o, "x", 1));
+    cr_expect_eq(d.errors, 0);
+    cr_expect_not(hd_output_commit(o));
+    cr_expect_eq(d.errors, 1);
+    free(big);
+}
+
+Test(file, outputs_that_cannot_be_opened) {
+    cr_expect_null(hd_output_open(a, &d, dir));
+    expect_error(HD_E_IO, "Is a directory");
+    hd_diags_init(&d, a);
+    cr_expect_null(hd_output_open(a, &d, at("none/x")));
+    expect_error(HD_E_IO, "No such file");
+    cr_expect_not_null(d.list.at[0].hint);
+    hd_diags_init(&d, a);
+    hd_write_file(a, &d, at("file"), "", 0);
+    cr_expect_null(hd_output_open(a, &d, at("file/x")));
+    expect_error(HD_E_IO, "Not a directory");
+    hd_diags_init(&d, a);
+    cr_expect_null(hd_output_open(a, &d, "/proc/x")); /* not writable even for root */
+    expect_error(HD_E_IO, "/proc/x");
+}
+
+Test(file, an_unwritable_folder) {
+    if (geteuid() == 0) cr_skip_test("root may write everywhere");
+    chmod(dir, 0500);
+    cr_expect_null(hd_output_open(a, &d, at("x")));
+    expect_error(HD_E_IO, "Permission denied");
+    chmod(dir, 0700);
+}
+
+Test(file, text_limits) {
+    hd_write_file(a, &d, at("x"), "12345", 5);
+    cr_expect_str_eq(hd_read_text(a, &d, at("x"), 5, NULL), "12345");
+    cr_expect_null(hd_read_text(a, &d, at("x"), 4, NULL));
+    expect_error(HD_E_LIMIT, "larger than the 4 bytes");
+}
+
+Test(file, text_that_cannot_be_read) {
+    cr_expect_null(hd_read_text(a, &d, at("none"), 5, NULL));
+    expect_error(HD_E_IO, "No such file");
+    hd_diags_init(&d, a);
+    cr_expect_null(hd_read_text(a, &d, dir, 5, NULL));
+    expect_error(HD_E_IO, "Is a directory");
+    hd_diags_init(&d, a);
+    hd_write_file(a, &d, at("nul"), "a\0b", 3);
+    cr_expect_null(hd_read_text(a, &d, at("nul"), 5, NULL));
+    expect_error(HD_E_FORMAT, "byte 1 is NUL");
+}
+
+Test(file, text_from_a_pipe) {
+    int ends[2];
+    cr_assert_eq(pipe(ends), 0);
+    char *big = malloc(60000);
+    memset(big, 'x', 60000);
+    cr_assert_eq(write(ends[1], big, 60000), 60000);
+    close(ends[1]);
+    size_t n;
+    cr_expect_not_null(hd_read_text(a, &d, hd_printf(a, "/proc/self/fd/%d", ends[0]), 1 << 20, &n));
+    cr_expect_eq(n, 60000);
+    close(ends[0]);
+    free(big);
+}
+
+Test(file, maps) {
+    hd_bytes b;
+    hd_write_file(a, &d, at("x"), "", 0);
+    cr_expect(hd_map_file(a, &d, at("x"), &b));
+    cr_expect_eq(b.n, 0);
+    cr_expect_not(hd_map_file(a, &d, dir, &b));
+    cr_expect_not(hd_map_file(a, &d, "/dev/zero", &b));
+    cr_expect_eq(d.errors, 2);
+}
+
+Test(file, paths) {
+    cr_expect_str_eq(hd_path_join(a, "a", "b"), "a/b");
+    cr_expect_str_eq(hd_path_join(a, "a/", "b"), "a/b");
+    cr_expect_str_eq(hd_path_join(a, "a", "/b"), "/b");
+    cr_expect_str_eq(hd_path_join(a, "", "b"), "b");
+    cr_expect_str_eq(hd_path_base("a/b/c.x"), "c.x");
+    cr_expect_str_eq(hd_path_base("c.x"), "c.x");
+    cr_expect_str_eq(hd_path_dir(a, "a/b/c"), "a/b");
+    cr_expect_str_eq(hd_path_dir(a, "c"), ".");
+    cr_expect_str_eq(hd_path_dir(a, "/c"), "/");
+}

@@ -1,0 +1,688 @@
+/* The runtime on a program made by hand: kernels in C, tables as codegen/describe.c would write
+ * them. What is tested is what generated code relies on: every row and column is done exactly once
+ * however many threads share it, chunks join without a seam, and no bad call changes anything. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <math.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xmmintrin.h>
+
+#include "runtime/hadal_rt.h"
+
+/* ---- the program --------------------------------------------------------------------------------
+ *   a[t]    = weight * token[t]                            rows
+ *   k[p]    = a[t] at position p                           rows, into the state
+ *   s[t]    = sum of k over positions <= that of t         cyclic
+ *   c[t, j] = s[t] + j, j < 5                              cols
+ *   f       = 10                                           none, without T
+ *   out[t]  = {sum_j c[t, j] + f, position}                rows, only the last asked for
+ *   all[t]  = s[t]                                         rows, a trace
+ */
+enum { VOCAB = 50, CHUNK = 8, COLS = 5, GRAIN = 3 };
+
+static void k_embed(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                    int64_t c1) {
+    (void)f, (void)c0, (void)c1;
+    const int32_t *ids = args[0];
+    const float *weight = args[1];
+    float *a = args[2];
+    for (int64_t t = r0; t < r1; t++)
+        a[t] = weight[1] * (float)ids[t];
+}
+
+static void k_append(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                     int64_t c1) {
+    (void)c0, (void)c1;
+    const float *a = args[0];
+    float *state = args[1];
+    for (int64_t t = r0; t < r1; t++)
+        state[f->C - f->T + t] = a[t];
+}
+
+static void k_sum(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                  int64_t c1) {
+    (void)c0, (void)c1;
+    const float *state = args[0];
+    float *s = args[1];
+    for (int64_t t = r0; t < r1; t++) {
+        s[t] = 0;
+        for (int64_t p = 0; p <= f->C - f->T + t; p++)
+            s[t] += state[p];
+    }
+}
+
+static void k_cols(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                   int64_t c1) {
+    const float *s = args[0];
+    float *c = args[1], *mine = f->scratch;
+    for (int64_t t = r0; t < r1; t++)
+        for (int64_t j = c0; j < c1; j++) {
+            mine[j] = s[t] + (float)j;
+            c[t * COLS + j] = mine[j];
+        }
+}
+
+static void k_fixed(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                    int64_t c1) {
+    (void)f, (void)r0, (void)r1, (void)c0, (void)c1;
+    ((float *)args[0])[0] = 10;
+}
+
+static void k_out(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                  int64_t c1) {
+    (void)c0, (void)c1;
+    const float *c = args[0], *fixed = args[1];
+    float *out = args[2];
+    for (int64_t t = r0; t < r1; t++) {
+        out[2 * t] = fixed[0];
+        for (int j = 0; j < COLS; j++)
+            out[2 * t] += c[t * COLS + j];
+        out[2 * t + 1] = (float)(f->C - f->T + t);
+    }
+}
+
+static void k_copy(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                   int64_t c1) {
+    (void)f, (void)c0, (void)c1;
+    for (int64_t t = r0; t < r1; t++)
+        ((float *)args[1])[t] = ((const float *)args[0])[t];
+}
+
+/* a pause inside a call, for the test of concurrent misuse */
+static atomic_int entered, go_on;
+static void k_pause(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                    int64_t c1) {
+    k_copy(f, args, r0, r1, c0, c1);
+    atomic_store(&entered, 1);
+    while (!atomic_load(&go_on)) {
+    }
+}
+
+static hrt_kernel *const kernels[] = {k_embed, k_append, k_sum, k_cols, k_fixed, k_out, k_copy};
+static hrt_kernel *const pausing[] = {k_embed, k_append, k_sum, k_cols, k_fixed, k_out, k_pause};
+static const hrt_level levels[] = {
+    {"impossible", UINT64_C(1) << 63, kernels},
+    {"plain", 0, kernels},
+};
+static const hrt_level pausing_levels[] = {{"plain", 0, pausing}};
+
+#define ARENA(offset)                                                                              \
+    { HRT_ARENA, 0, offset }
+static const hrt_operand operands[] = {
+    {HRT_INPUT, 0, 0},  {HRT_WEIGHT, 0, 64},
+    ARENA(0),                              /* 0 embed */
+    ARENA(0),           {HRT_STATE, 1, 0}, /* 3 append */
+    {HRT_STATE, 1, 0},  ARENA(4),          /* 5 sum */
+    ARENA(4),           ARENA(8),          /* 7 cols */
+    {HRT_FIXED, 0, 64},                    /* 9 fixed */
+    ARENA(8),           {HRT_FIXED, 0, 64},
+    {HRT_OUTPUT, 0, 0},                     /* 10 out */
+    ARENA(4),           {HRT_OUTPUT, 1, 0}, /* 13 copy */
+};
+#define STEP(k, first, n, one, many, last, columns)                                                \
+    { k, k, first, n, HRT_SPLIT_##one, HRT_SPLIT_##many, GRAIN, last, columns, #k }
+static const hrt_step steps[] = {
+    STEP(0, 0, 3, NONE, ROWS, 0, 1),    STEP(1, 3, 2, NONE, ROWS, 0, 1),
+    STEP(4, 9, 1, NONE, NONE, 0, 1),    STEP(2, 5, 2, COLS, CYCLIC, 0, 1),
+    STEP(3, 7, 2, COLS, COLS, 0, COLS), STEP(5, 10, 3, ROWS, ROWS, 1, 1),
+    STEP(6, 13, 2, NONE, ROWS, 0, 1),
+};
+static const hrt_state_info states[] = {{"unused", 12}, {"k", 4}};
+static const hrt_tensor_info inputs[] = {{"tokens", "i32[T]", 4, 0, 1}};
+static const hrt_tensor_info outputs[] = {{"logits", "f32[T, 2]", 8, 0, 1},
+                                          {"all", "f32[T]", 4, 0, 1}};
+static const hrt_tensor_info weight_infos[] = {{"w", "f32[2]", 8, 64, 0}};
+
+#define MODEL(level_table, count)                                                                  \
+    {                                                                                              \
+        .version = HRT_VERSION, .name = "toy", .digest = {1, 2, 3}, .vocab = VOCAB,                \
+        .chunk = CHUNK, .arena_per_token = 4 * (2 + COLS), .fixed_bytes = 128,                     \
+        .scratch_bytes = 4 * COLS, .weights_bytes = 128, .n_steps = 7, .n_operands = 15,           \
+        .n_levels = count, .n_states = 2, .n_inputs = 1, .n_outputs = 2, .n_weights = 1,           \
+        .n_kernels = 7, .steps = steps, .operands = operands, .levels = level_table,               \
+        .states = states, .inputs = inputs, .outputs = outputs, .weights = weight_infos,           \
+        .options = "{}", .ops = ""                                                                 \
+    }
+static const hrt_model model = MODEL(levels, 2);
+static const hrt_model pausing_model = MODEL(pausing_levels, 1);
+
+/* ---- helpers --------------------------------------------------------------------------------- */
+typedef struct weights_file {
+    _Alignas(64) unsigned char at[HRT_WEIGHTS_DATA + 128];
+} weights_file;
+
+static void fill_weights(weights_file *f) {
+    memset(f, 0, sizeof *f);
+    hrt_weights_header h = {.magic = HRT_WEIGHTS_MAGIC,
+                            .version = HRT_VERSION,
+                            .digest = {1, 2, 3},
+                            .data_offset = HRT_WEIGHTS_DATA,
+                            .data_bytes = 128};
+    memcpy(h.magic, HRT_WEIGHTS_MAGIC, 8);
+    memcpy(f->at, &h, sizeof h);
+    float two[2] = {0, 2};
+    memcpy(f->at + HRT_WEIGHTS_DATA + 64, two, sizeof two);
+}
+
+static weights_file file_bytes;
+
+static hrt_weights *toy_weights(const hrt_model *m) {
+    hrt_weights *w = NULL;
+    fill_weights(&file_bytes);
+    cr_assert_eq(hrt_weights_from_memory(m, &file_bytes, sizeof file_bytes, &w), HRT_OK);
+    return w;
+}
+
+/* Filled with 0xff (NaNs): nothing may count on zeros. */
+static hrt_session *open_session(const hrt_model *m, const hrt_weights *w, int64_t max_tokens) {
+    size_t size = hrt_session_size(m, max_tokens);
+    cr_assert_gt(size, 0);
+    size += 20 * 4096; /* room for threads beyond the usual number */
+    void *mem = aligned_alloc(64, size);
+    memset(mem, 0xff, size);
+    hrt_session *s = NULL;
+    cr_assert_eq(hrt_session_init(m, mem, size, w, max_tokens, &s), HRT_OK);
+    cr_assert_eq((void *)s, mem, "the session stands at the start of its memory");
+    return s;
+}
+
+static float prefix_sum(const int32_t *ids, int64_t last) {
+    float sum = 0;
+    for (int64_t i = 0; i <= last; i++)
+        sum += 2 * (float)ids[i];
+    return sum;
+}
+
+static void expect_rows(const int32_t *ids, int64_t end, int64_t rows, const float *out) {
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t p = end - rows + r;
+        cr_assert_float_eq(out[2 * r], COLS * prefix_sum(ids, p) + 10 + 10, 1e-3,
+                           "row %ld of %ld: %g", (long)r, (long)rows, out[2 * r]);
+        cr_assert_eq(out[2 * r + 1], (float)p);
+    }
+}
+
+enum { N = 40 };
+static void fill_ids(int32_t *ids) {
+    for (int i = 0; i < N; i++)
+        ids[i] = (i * 7 + 3) % VOCAB;
+}
+
+/* ---- shares: every row and column once --------------------------------------------------------
+ */
+enum { MAX_ROWS = 64, MAX_COLS = 24 };
+static atomic_int hits[MAX_ROWS][MAX_COLS];
+static void k_count(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                    int64_t c1) {
+    (void)f, (void)args;
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t c = c0; c < c1; c++)
+            atomic_fetch_add(&hits[r][c], 1);
+}
+
+Test(runtime, every_share_of_every_split_is_done_once) {
+    static hrt_kernel *const counters[] = {k_count};
+    static const hrt_level level[] = {{"plain", 0, counters}};
+    int64_t sizes[] = {1, 2, 5, 16, 17, 31, 64};
+    for (int split = HRT_SPLIT_NONE; split <= HRT_SPLIT_COLS; split++)
+        for (int threads = 1; threads <= 17; threads++)
+            for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+                for (int64_t cols = 1; cols <= MAX_COLS; cols += 11) {
+                    hrt_step step = {.split_one = (uint32_t)split,
+                                     .split_many = (uint32_t)split,
+                                     .grain = GRAIN,
+                                     .last_rows = 1,
+                                     .cols = cols};
+                    hrt_model m = {.version = HRT_VERSION,
+                                   .chunk = 100,
+                                   .n_steps = 1,
+                                   .n_levels = 1,
+                                   .steps = &step,
+                                   .levels = level};
+                    hrt_session *s = open_session(&m, NULL, MAX_ROWS);
+                    int64_t n = sizes[k], rows = (n + 1) / 2;
+                    int32_t ids[MAX_ROWS] = {0};
+                    float *outs[1] = {NULL};
+                    memset(hits, 0, sizeof hits);
+                    cr_assert_eq(hrt_session_set_threads(s, threads), HRT_OK);
+                    cr_assert_eq(hrt_forward(s, ids, n, outs, rows), HRT_OK);
+                    for (int64_t r = 0; r < MAX_ROWS; r++)
+                        for (int64_t c = 0; c < MAX_COLS; c++)
+                            cr_assert_eq(hits[r][c], r >= n - rows && r < n && c < cols,
+                                         "split %d, %d threads, row %ld of %ld, column %ld", split,
+                                         threads, (long)r, (long)n, (long)c);
+                    free(s);
+                }
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+Test(runtime, chunks_rows_and_threads_give_one_answer) {
+    hrt_weights *w = toy_weights(&model);
+    int32_t ids[N];
+    fill_ids(ids);
+    for (int threads = 1; threads <= 17; threads += 3)
+        for (int64_t n = 1; n <= N; n++)
+            for (int64_t rows = 0; rows <= n; rows += 1 + n / 5) {
+                hrt_session *s = open_session(&model, w, N);
+                float out[2 * N + 2], all[N + 1], *outs[2] = {out, all};
+                out[2 * rows] = all[n] = -7;
+                cr_assert_eq(hrt_session_set_threads(s, threads), HRT_OK);
+                cr_assert_eq(hrt_forward(s, ids, n, outs, rows), HRT_OK);
+                cr_assert_eq(hrt_session_length(s), n);
+                expect_rows(ids, n, rows, out);
+                for (int64_t t = 0; t < n; t++)
+                    cr_assert_float_eq(all[t], prefix_sum(ids, t), 1e-3);
+                cr_assert(out[2 * rows] == -7 && all[n] == -7, "written past the end");
+                free(s);
+            }
+    hrt_weights_close(w);
+}
+
+Test(runtime, split_calls_and_rewind) {
+    hrt_weights *w = toy_weights(&model);
+    int32_t ids[N];
+    fill_ids(ids);
+    hrt_session *s = open_session(&model, w, N);
+    float out[2 * N], *outs[2] = {out, NULL};
+    for (int round = 0; round < 3; round++) {
+        int64_t at = hrt_session_length(s), sizes[] = {11, 1, 1, 9, 8, 1};
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes && at + sizes[k] <= N; k++) {
+            cr_assert_eq(hrt_forward(s, ids + at, sizes[k], outs, sizes[k]), HRT_OK);
+            at += sizes[k];
+            expect_rows(ids, at, sizes[k], out);
+        }
+        cr_assert_eq(hrt_session_rewind(s, 5 * round), HRT_OK);
+        cr_assert_eq(hrt_session_length(s), 5 * round);
+    }
+    free(s);
+    hrt_weights_close(w);
+}
+
+Test(runtime, unwanted_outputs_may_be_null) {
+    hrt_weights *w = toy_weights(&model);
+    int32_t ids[N];
+    fill_ids(ids);
+    hrt_session *s = open_session(&model, w, N);
+    float out[4], *none[2] = {NULL, NULL}, *outs[2] = {out, NULL};
+    cr_assert_eq(hrt_forward(s, ids, 20, none, 0), HRT_OK);
+    cr_assert_eq(hrt_forward(s, ids + 20, 20, outs, 2), HRT_OK);
+    expect_rows(ids, N, 2, out);
+    free(s);
+    hrt_weights_close(w);
+}
+
+Test(runtime, floating_point_settings_come_back) {
+    hrt_weights *w = toy_weights(&model);
+    int32_t ids[N];
+    fill_ids(ids);
+    hrt_session *s = open_session(&model, w, N);
+    float out[2], *outs[2] = {out, NULL};
+    unsigned before = _mm_getcsr();
+    _mm_setcsr((before & ~0x3fu) | 0x6000u); /* rounds towards zero */
+    unsigned mine = _mm_getcsr();
+    cr_assert_eq(hrt_forward(s, ids, 9, outs, 1), HRT_OK);
+    cr_assert_eq(_mm_getcsr(), mine);
+    _mm_setcsr(before);
+    free(s);
+    hrt_weights_close(w);
+}
+
+Test(runtime, works_inside_a_parallel_region_of_the_caller) {
+    hrt_weights *w = toy_weights(&model);
+    int32_t ids[N];
+    fill_ids(ids);
+    int good = 0;
+#pragma omp parallel num_threads(3) reduction(+ : good)
+    {
+        size_t size = hrt_session_size(&model, N);
+        void *mem = aligned_alloc(64, size);
+        hrt_session *s;
+        float out[2] = {0}, *outs[2] = {out, NULL};
+        good += hrt_session_init(&model, mem, size, w, N, &s) == HRT_OK &&
+                hrt_session_set_threads(s, 4) == HRT_OK &&
+                hrt_forward(s, ids, N, outs, 1) == HRT_OK && out[1] == N - 1;
+        free(mem);
+    }
+    cr_assert_eq(good, 3);
+    hrt_weights_close(w);
+}
+
+/* ---- misuse ---------------------------------------------------------------------------------- */
+Test(runtime, bad_calls_change_nothing) {
+    hrt_weights *w = toy_weights(&model);
+    int32_t ids[N];
+    fill_ids(ids);
+    hrt_session *s = open_session(&model, w, 20);
+    float out[2 * N], *outs[2] = {out, NULL}, *none[2] = {NULL, NULL};
+    for (int i = 0; i < 2 * N; i++)
+        out[i] = -7;
+    cr_assert_str_eq(hrt_session_message(s), "");
+    cr_assert_eq(hrt_forward(NULL, ids, 1, outs, 1), HRT_ARGUMENT);
+    cr_assert_eq(hrt_forward(s, NULL, 1, outs, 1), HRT_ARGUMENT);
+    cr_assert_eq(hrt_forward(s, ids, 0, outs, 0), HRT_ARGUMENT);
+    cr_assert_eq(hrt_forward(s, ids, -4, outs, 0), HRT_ARGUMENT);
+    cr_assert_eq(hrt_forward(s, ids, 4, outs, -1), HRT_ARGUMENT);
+    cr_assert_eq(hrt_forward(s, ids, 4, outs, 5), HRT_ARGUMENT);
+    cr_assert_eq(hrt_forward(s, ids, 4, NULL, 0), HRT_ARGUMENT);
+    cr_assert_eq(hrt_forward(s, ids, 4, none, 1), HRT_ARGUMENT);
+    cr_assert(strlen(hrt_session_message(s)) > 0);
+    cr_assert_eq(hrt_forward(s, ids, 21, outs, 1), HRT_FULL);
+    cr_assert_eq(hrt_forward(s, ids, INT64_MAX, outs, 1), HRT_FULL);
+    ids[6] = VOCAB;
+    cr_assert_eq(hrt_forward(s, ids, 9, outs, 1), HRT_TOKEN);
+    cr_assert_str_eq(hrt_session_message(s), "token 6 is 50: ids are 0 .. 49 (vocabulary of 50)");
+    ids[6] = -1;
+    cr_assert_eq(hrt_forward(s, ids, 9, outs, 1), HRT_TOKEN);
+    ids[6] = VOCAB - 1;
+    for (int i = 0; i < 2 * N; i++)
+        cr_assert_eq(out[i], -7);
+    cr_assert_eq(hrt_session_length(s), 0);
+
+    cr_assert_eq(hrt_forward(s, ids, 20, outs, 1), HRT_OK);
+    cr_assert_str_eq(hrt_session_message(s), "");
+    cr_assert_eq(hrt_forward(s, ids, 1, outs, 1), HRT_FULL);
+    cr_assert_str_eq(hrt_session_message(s),
+                     "1 tokens more than the session holds: 20 of 20 are taken");
+    cr_assert_eq(hrt_session_rewind(s, 21), HRT_LENGTH);
+    cr_assert_eq(hrt_session_rewind(s, -1), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_length(s), 20);
+    free(s);
+    hrt_weights_close(w);
+}
+
+Test(runtime, settings) {
+    hrt_weights *w = toy_weights(&model);
+    hrt_session *s = open_session(&model, w, 4);
+    cr_assert_str_eq(hrt_session_cpu(s), "plain", "a level that this CPU lacks was chosen");
+    cr_assert_eq(hrt_session_set_cpu(s, "plain"), HRT_OK);
+    cr_assert_eq(hrt_session_set_cpu(s, "impossible"), HRT_CPU);
+    cr_assert_str_eq(hrt_session_message(s), "this CPU cannot run level \"impossible\"");
+    cr_assert_eq(hrt_session_set_cpu(s, "avx9"), HRT_CPU);
+    cr_assert_str_eq(hrt_session_message(s),
+                     "there is no level \"avx9\" in this library, which has: impossible, plain");
+    cr_assert_eq(hrt_session_set_cpu(s, NULL), HRT_OK);
+    cr_assert_eq(hrt_session_set_threads(s, 0), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_set_threads(s, HRT_MAX_THREADS + 1), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_set_threads(s, 36), HRT_OK);
+    cr_assert_eq(hrt_session_set_threads(s, HRT_MAX_THREADS), HRT_SIZE);
+    cr_assert_not_null(strstr(hrt_session_message(s), "4096 bytes beyond session_size"));
+    cr_assert_eq(hrt_session_set_threads(NULL, 1), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_set_cpu(NULL, NULL), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_rewind(NULL, 0), HRT_ARGUMENT);
+    free(s);
+    hrt_weights_close(w);
+}
+
+Test(runtime, session_memory_is_checked) {
+    hrt_weights *w = toy_weights(&model);
+    size_t size = hrt_session_size(&model, 10);
+    char *mem = aligned_alloc(64, size + 64);
+    hrt_session *s = (hrt_session *)1;
+    cr_assert_eq(hrt_session_init(&model, mem, size - 1, w, 10, &s), HRT_SIZE);
+    cr_assert_null(s);
+    cr_assert_eq(hrt_session_init(&model, mem, size, w, 11, &s), HRT_SIZE);
+    cr_assert_eq(hrt_session_init(&model, mem + 32, size, w, 10, &s), HRT_ALIGNMENT);
+    cr_assert_eq(hrt_session_init(&model, NULL, size, w, 10, &s), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_init(&model, mem, size, NULL, 10, &s), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_init(&model, mem, size, w, 0, &s), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_init(&model, mem, size, w, 10, NULL), HRT_ARGUMENT);
+    hrt_model other = model;
+    other.digest[0] ^= 1;
+    cr_assert_eq(hrt_session_init(&other, mem, size, w, 10, &s), HRT_DIGEST);
+    other = model;
+    other.levels = levels;
+    other.n_levels = 1;
+    cr_assert_eq(hrt_session_init(&other, mem, size, w, 10, &s), HRT_CPU);
+    cr_assert_eq(hrt_session_init(&model, mem, size, w, 10, &s), HRT_OK);
+    free(mem);
+    hrt_weights_close(w);
+}
+
+Test(runtime, sizes_that_do_not_fit_are_refused) {
+    cr_assert_eq(hrt_session_size(&model, 0), 0);
+    cr_assert_eq(hrt_session_size(&model, -1), 0);
+    cr_assert_eq(hrt_session_size(&model, INT64_MAX), 0);
+    cr_assert_eq(hrt_session_size(&model, INT64_MAX / 16 + 1), 0);
+    cr_assert_eq(hrt_session_size(NULL, 1), 0);
+    hrt_model other = model;
+    other.version++;
+    cr_assert_eq(hrt_session_size(&other, 1), 0);
+    cr_assert_gt(hrt_session_size(&model, INT32_MAX), 16u * INT32_MAX);
+    cr_assert_leq(hrt_session_size(&model, 10), hrt_session_size(&model, 11));
+}
+
+/* ---- concurrency ----------------------------------------------------------------------------- */
+typedef struct task {
+    hrt_session *s;
+    const int32_t *ids;
+    float out[2];
+    int rc;
+} task;
+
+static void *forward_all(void *p) {
+    task *t = p;
+    float *outs[2] = {t->out, NULL};
+    for (int64_t i = 0; i < N && t->rc == HRT_OK; i++)
+        t->rc = hrt_forward(t->s, t->ids + i, 1, outs, 1);
+    return NULL;
+}
+
+Test(runtime, sessions_on_several_threads_share_weights) {
+    hrt_weights *w = toy_weights(&model);
+    int32_t ids[N];
+    fill_ids(ids);
+    task tasks[4] = {0};
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        tasks[i].s = open_session(&model, w, N);
+        tasks[i].ids = ids;
+        hrt_session_set_threads(tasks[i].s, 1 + i % 2);
+        pthread_create(&threads[i], NULL, forward_all, &tasks[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        cr_assert_eq(tasks[i].rc, HRT_OK);
+        expect_rows(ids, N, 1, tasks[i].out);
+        free(tasks[i].s);
+    }
+    hrt_weights_close(w);
+}
+
+static void *forward_once(void *p) {
+    task *t = p;
+    float *outs[2] = {t->out, NULL};
+    t->rc = hrt_forward(t->s, t->ids, 1, outs, 1);
+    return NULL;
+}
+
+Test(runtime, a_session_in_use_says_so) {
+    hrt_weights *w = toy_weights(&pausing_model);
+    int32_t ids[N];
+    fill_ids(ids);
+    task t = {.s = open_session(&pausing_model, w, N), .ids = ids};
+    float out[2], *outs[2] = {out, NULL};
+    hrt_session_set_threads(t.s, 1);
+    pthread_t thread;
+    pthread_create(&thread, NULL, forward_once, &t);
+    while (!atomic_load(&entered)) {
+    }
+    cr_assert_eq(hrt_forward(t.s, ids, 1, outs, 1), HRT_BUSY);
+    cr_assert_eq(hrt_session_rewind(t.s, 0), HRT_BUSY);
+    cr_assert_eq(hrt_session_set_threads(t.s, 2), HRT_BUSY);
+    cr_assert_eq(hrt_session_set_cpu(t.s, NULL), HRT_BUSY);
+    atomic_store(&go_on, 1);
+    pthread_join(thread, NULL);
+    cr_assert_eq(t.rc, HRT_OK);
+    cr_assert_eq(hrt_session_length(t.s), 1);
+    cr_assert_eq(hrt_forward(t.s, ids + 1, 1, outs, 1), HRT_OK);
+    expect_rows(ids, 2, 1, out);
+    free(t.s);
+    hrt_weights_close(w);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+static int open_bytes(const void *bytes, size_t n, hrt_weights **w) {
+    char path[] = "/tmp/hrt_weights_XXXXXX";
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, bytes, n), (ssize_t)n);
+    close(fd);
+    int rc = hrt_weights_open(&model, path, w);
+    unlink(path);
+    return rc;
+}
+
+Test(runtime, weights_from_a_file) {
+    weights_file f;
+    fill_weights(&f);
+    hrt_weights *w = NULL;
+    cr_assert_eq(open_bytes(&f, sizeof f, &w), HRT_OK);
+    hrt_session *s = open_session(&model, w, 4);
+    int32_t id = 3;
+    float out[2], *outs[2] = {out, NULL};
+    cr_assert_eq(hrt_forward(s, &id, 1, outs, 1), HRT_OK);
+    expect_rows(&id, 1, 1, out);
+    free(s);
+    hrt_weights_close(w);
+    hrt_weights_close(NULL);
+}
+
+Test(runtime, files_that_are_no_weights_are_refused) {
+    weights_file good, f;
+    fill_weights(&good);
+    hrt_weights *w = (hrt_weights *)1;
+    cr_assert_eq(hrt_weights_open(&model, "/nonexistent/x.weights", &w), HRT_OPEN);
+    cr_assert_null(w);
+    cr_assert_eq(hrt_weights_open(&model, "/tmp", &w), HRT_OPEN);
+    cr_assert_eq(hrt_weights_open(&model, "/dev/null", &w), HRT_OPEN);
+    cr_assert_eq(hrt_weights_open(&model, NULL, &w), HRT_ARGUMENT);
+    cr_assert_eq(hrt_weights_open(&model, "/tmp", NULL), HRT_ARGUMENT);
+    cr_assert_eq(open_bytes("", 0, &w), HRT_FORMAT);
+    cr_assert_eq(open_bytes(&good, 100, &w), HRT_FORMAT);
+    cr_assert_eq(open_bytes(&good, sizeof good - 1, &w), HRT_FORMAT);
+    const struct {
+        size_t at;
+        int rc;
+    } faults[] = {
+        {offsetof(hrt_weights_header, magic), HRT_FORMAT},
+        {offsetof(hrt_weights_header, version), HRT_FORMAT},
+        {offsetof(hrt_weights_header, digest) + 15, HRT_DIGEST},
+        {offsetof(hrt_weights_header, data_offset), HRT_FORMAT},
+        {offsetof(hrt_weights_header, data_bytes) + 7, HRT_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        f = good;
+        f.at[faults[i].at] ^= 0x80;
+        cr_assert_eq(open_bytes(&f, sizeof f, &w), faults[i].rc, "fault %zu", i);
+        cr_assert_null(w);
+        cr_assert_eq(hrt_weights_from_memory(&model, &f, sizeof f, &w), faults[i].rc);
+    }
+    cr_assert_eq(hrt_weights_from_memory(&model, good.at + 4, sizeof good - 4, &w), HRT_ALIGNMENT);
+    cr_assert_eq(hrt_weights_from_memory(&model, NULL, 0, &w), HRT_ARGUMENT);
+}
+
+/* ---- plain functions --------------------------------------------------------------------------
+ */
+/* y[t] = x[t] + table[ids[t]] + position */
+static void k_function(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                       int64_t c1) {
+    (void)c0, (void)c1;
+    const float *x = args[0], *table = args[2];
+    const int32_t *ids = args[1];
+    float *y = args[3];
+    for (int64_t t = r0; t < r1; t++) {
+        ((float *)f->scratch)[0] = (float)(f->C - f->T + t);
+        y[t] = x[t] + table[ids[t]] + ((float *)f->scratch)[0];
+    }
+}
+
+Test(runtime, plain_function) {
+    static hrt_kernel *const kernel[] = {k_function};
+    static const hrt_level level[] = {{"plain", 0, kernel}};
+    static const hrt_operand args[] = {
+        {HRT_INPUT, 0, 0}, {HRT_INPUT, 1, 0}, {HRT_WEIGHT, 0, 64}, {HRT_OUTPUT, 0, 0}};
+    static const hrt_step step[] = {STEP(0, 0, 4, NONE, ROWS, 0, 1)};
+    static const hrt_tensor_info result[] = {{"y", "f32[T]", 4, 0, 1}};
+    static const hrt_tensor_info ins[] = {{"x", "f32[T]", 4, 0, 1}, {"ids", "i32[T]", 4, 0, 1}};
+    hrt_model m = model;
+    m.vocab = 2;
+    m.n_steps = 1;
+    m.steps = step;
+    m.operands = args;
+    m.levels = level;
+    m.n_levels = 1;
+    m.n_inputs = 2;
+    m.inputs = ins;
+    m.n_states = 0;
+    m.n_outputs = 1;
+    m.outputs = result;
+    hrt_weights *w = toy_weights(&m);
+    float x[N], y[N];
+    int32_t ids[N];
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(100 * i), ids[i] = i % 2;
+    const void *in[2] = {x, ids};
+    void *out[1] = {y};
+    size_t size = hrt_work_size(&m, N);
+    char *work = aligned_alloc(64, size + 64);
+    for (int64_t n = 1; n <= N; n++) {
+        memset(y, 0xff, sizeof y);
+        cr_assert_eq(hrt_call(&m, w, n, in, out, work, size), HRT_OK);
+        for (int64_t t = 0; t < n; t++)
+            cr_assert_eq(y[t], (float)(100 * t + 2 * (t % 2) + t));
+        cr_assert(n == N || isnan(y[n]));
+    }
+    cr_assert_eq(hrt_call(&m, NULL, N, in, out, work, size), HRT_ARGUMENT);
+    cr_assert_eq(hrt_call(&m, w, 0, in, out, work, size), HRT_ARGUMENT);
+    cr_assert_eq(hrt_call(&m, w, N, in, out, work, 64), HRT_SIZE);
+    cr_assert_eq(hrt_call(&m, w, N, in, out, work + 4, size), HRT_ALIGNMENT);
+    cr_assert_eq(hrt_call(&m, w, N, in, out, NULL, size), HRT_ARGUMENT);
+    ids[3] = 2;
+    cr_assert_eq(hrt_call(&m, w, N, in, out, work, size), HRT_TOKEN);
+    out[0] = NULL;
+    cr_assert_eq(hrt_call(&m, w, N, in, out, work, size), HRT_ARGUMENT);
+    cr_assert_eq(hrt_work_size(&m, 0), 0);
+    free(work);
+    hrt_weights_close(w);
+}
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+Test(runtime, texts_and_pinned_codes) {
+    cr_assert_eq(HRT_OK, 0);
+    cr_assert_eq(HRT_TOKEN, 2);
+    cr_assert_eq(HRT_BUSY, 12);
+    for (int i = 0; i <= 12; i++)
+        cr_assert_str_neq(hrt_strerror(i), "unknown error code");
+    cr_assert_str_eq(hrt_strerror(13), "unknown error code");
+    cr_assert_str_eq(hrt_strerror(-1), "unknown error code");
+}
+
+Test(runtime, cpu_features_agree_with_the_compiler) {
+#if defined(__x86_64__)
+    uint64_t have = hrt_cpu_features();
+#define SAME(id, name)                                                                             \
+    cr_assert_eq((have & HRT_CPU_##id) != 0, __builtin_cpu_supports(name) != 0, name)
+    SAME(SSE3, "sse3");
+    SAME(SSSE3, "ssse3");
+    SAME(SSE41, "sse4.1");
+    SAME(SSE42, "sse4.2");
+    SAME(POPCNT, "popcnt");
+    SAME(AVX, "avx");
+    SAME(AVX2, "avx2");
+    SAME(BMI, "bmi");
+    SAME(BMI2, "bmi2");
+    SAME(FMA, "fma");
+    SAME(AVX512F, "avx512f");
+    SAME(AVX512BW, "avx512bw");
+    SAME(AVX512CD, "avx512cd");
+    SAME(AVX512DQ, "avx512dq");
+    SAME(AVX512VL, "avx512vl");
+    SAME(AVX512VNNI, "avx512vnni");
+#endif
+}
