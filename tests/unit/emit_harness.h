@@ -79,7 +79,8 @@ static inline hcg_kernel kernel_of(bench *b, hcg_kind kind, hir_id op, bool one)
         add_operand(b, &k, hir_op_at(b->m, id)->args[i]);
     k.n_inputs = (uint32_t)k.operands.n;
     for (uint32_t i = 0; i < hir_op_at(b->m, op)->n_results; i++)
-        hd_push(b->arena, &k.operands, hir_value_ref(hir_op_at(b->m, op)->results[i]));
+        if (hir_value_at(b->m, hir_op_at(b->m, op)->results[i])->place != HIR_PLACE_STATE)
+            hd_push(b->arena, &k.operands, hir_value_ref(hir_op_at(b->m, op)->results[i]));
     return k;
 }
 
@@ -152,8 +153,9 @@ static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
     hcg_emit e = emit_for(b, &p, level);
     out->k = kernel_of(b, kind, op, one);
     enter_function(&e);
-    bool ok =
-        kind == HCG_SEQUENCE ? hcg_emit_sequence(&e, &out->k) : hcg_emit_contract(&e, &out->k);
+    bool ok = kind == HCG_SEQUENCE ? hcg_emit_sequence(&e, &out->k)
+              : kind == HCG_ROW    ? hcg_emit_row(&e, &out->k)
+                                   : hcg_emit_contract(&e, &out->k);
     if (ok) LLVMBuildRetVoid(e.b);
     char *message = NULL;
     const char *dump = getenv("EMIT_DUMP");
