@@ -173,7 +173,7 @@ bool hir_parse_place(hir_parser *p, hir_place *place, uint64_t *offset) {
 
 static bool parse_u32(hir_parser *p, uint32_t *out) {
     hd_loc at = p->t.loc;
-    uint64_t n;
+    uint64_t n = 0;
     if (!hir_parse_u64(p, &n)) return false;
     if (n > UINT32_MAX) return hir_parse_error(p, HD_E_VALUE, at, NULL, "the number is too large");
     *out = (uint32_t)n;
