@@ -324,6 +324,44 @@ Test(emit_row, nan_and_infinity) {
     }
 }
 
+/* ---- other machines ----------------------------------------------------------------------------
+ */
+
+/* Every function of the table at levels that this machine need not have: no call remains. */
+Test(emit_row, no_calls_at_any_level) {
+    static const char *const functions[] = {"exp",      "log",  "tanh",  "sigmoid",
+                                            "silu",     "gelu", "sqrt",  "gelu_tanh",
+                                            "softplus", "erf",  "rsqrt", "recip"};
+    char text[8192];
+    size_t at = 0;
+    at += (size_t)snprintf(
+        text + at, sizeof text - at,
+        "hir 1 kernel @t\narena 400 per token\nfixed 400\n"
+        "weight @e : bf16[19, 21]\n"
+        "func(%%ids: i32[T] in input[0]) {\n"
+        "  %%out = " KERNEL("row0") " : f32[T, 21] in output[0] {\n"
+                                    "    %%t = rope_table {length = 18, theta = 100} : f32[T, 18]\n"
+                                    "    %%u = reduce_max %%t {axis = 1} : f32[T]\n"
+                                    "    %%u1 = reshape %%u {shape = [T, 1]} : f32[T, 1]\n"
+                                    "    %%x = gather @e, %%ids : f32[T, 21]\n    %%f0 = mul %%x, "
+                                    "%%u1 : f32[T, 21]\n");
+    int n = sizeof functions / sizeof functions[0];
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "    %%f%d = %s %%f%d : f32[T, 21]\n",
+                               i + 1, functions[i], i);
+    snprintf(text + at, sizeof text - at,
+             "    yield %%f%d\n  }\n  output %%out {name = \"y\"}\n}\n", n);
+    const hcg_level *levels;
+    for (size_t l = 0, count = hcg_levels(&levels); l < count; l++) {
+        bench *b = open_text(text);
+        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
+        cr_assert(assembly, "%s", bench_errors(b));
+        const char *call = foreign_call(b, assembly);
+        cr_assert(!call, "%s calls %s", levels[l].name, call);
+        close_text(b);
+    }
+}
+
 /* ---- refusals ----------------------------------------------------------------------------------
  */
 
