@@ -5,36 +5,16 @@
  *     gains (rank 1, not bias) 1 + 0.1 normal
  *     all else                 0.1 normal
  *
- * An element is a function of the seed, the weight's name and its index alone, made with integer
- * arithmetic and one correctly rounded square root: every machine writes the same bytes.
+ * Each weight has a stream of its own, given by the seed and its name, made with integer arithmetic
+ * and one correctly rounded square root: every machine writes the same bytes.
  */
 #include <math.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "codegen/codegen.h"
+#include "ir/random.h"
 
 enum { BLOCK = 8192 };
-
-/* splitmix64: a good 64-bit hash of a counter. */
-static uint64_t mix(uint64_t x) {
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-static uint64_t sum_of_quarters(uint64_t x) {
-    return (x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) + (x >> 48);
-}
-
-/* The sum of twelve uniform numbers has variance 1 and is close to normal (within +-6). */
-static double normal(uint64_t key, uint64_t i) {
-    uint64_t sum = 0;
-    for (uint64_t j = 0; j < 3; j++)
-        sum += sum_of_quarters(mix(key + 3 * i + j));
-    return ((double)sum + 6) / 65536 - 6; /* + 6: each of the twelve stands for its middle */
-}
 
 static bool ends_with(const char *s, const char *end) {
     size_t n = strlen(s), m = strlen(end);
@@ -66,13 +46,13 @@ static void store(uint8_t *out, uint64_t i, double x, hd_tensor_dtype dtype) {
 
 static void put_weight(hd_output *o, const hir_weight *w, const hd_tensor *t, uint64_t seed,
                        uint8_t *block) {
-    uint64_t key = mix(XXH3_64bits_withSeed(w->name, strlen(w->name), seed));
+    hir_random r = hir_random_stream(seed, w->name);
     distribution q = distribution_of(w);
     unsigned bytes = hd_tensor_dtype_bits(t->dtype) / 8;
     for (uint64_t i = 0; i < t->elements; i += BLOCK) {
         uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
         for (uint64_t j = 0; j < n; j++)
-            store(block, j, q.mean + q.deviation * normal(key, i + j), t->dtype);
+            store(block, j, q.mean + q.deviation * hir_random_normal(&r), t->dtype);
         if (!hd_output_write(o, block, (size_t)n * bytes)) return;
     }
 }

@@ -138,9 +138,12 @@ static void convert_to_bf16(const hd_tensor *t, uint64_t first, uint64_t n, uint
 }
 
 void hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
-    if (to == HIR_F32) hd_tensor_to_f32(t, first, n, out);
-    else if (to == HIR_BF16) convert_to_bf16(t, first, n, out);
-    else memcpy(out, t->data + first * 4, (size_t)n * 4);
+    if (to == HIR_F32)
+        hd_tensor_to_f32(t, first, n, out);
+    else if (to == HIR_BF16)
+        convert_to_bf16(t, first, n, out);
+    else
+        memcpy(out, t->data + first * 4, (size_t)n * 4);
 }
 
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {

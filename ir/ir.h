@@ -296,7 +296,7 @@ void hir_replace_uses(hir_module *m, hir_id value, hir_ref with); /* in every op
 typedef struct hir_uses {
     uint32_t *count; /* [values] */
     uint32_t *first; /* [values] index into `user`, count[v] entries */
-    hir_id *user;    /* ops, in program order */
+    hir_id *user;    /* ops, in program order; an op that uses a value twice stands there twice */
 } hir_uses;
 hir_uses hir_compute_uses(const hir_module *m, hd_arena *scratch);
 
@@ -306,6 +306,9 @@ bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out
 /* The whole module: definitions before uses, types, attributes, stage, kernels, states, buffers.
  * O(ops). */
 bool hir_verify(const hir_module *m, hd_diags *d);
+/* Whether the kernels of a verified module are ones that code generation can emit: what may stand
+ * in each kind, rows, threads, and (once places are decided) that nothing alive overlaps. */
+bool hir_verify_kernels(const hir_module *m, hd_diags *d);
 
 /* ---- text ---------------------------------------------------------------------------------- */
 typedef struct hir_print_options {

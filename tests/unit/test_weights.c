@@ -1,0 +1,347 @@
+/* Weights: a checkpoint against a module, packing in every layout and dtype, random checkpoints. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "codegen/program.h"
+
+static hd_arena *a;
+static hd_diags d;
+static char dir[] = "/tmp/hadal-weights-XXXXXX";
+
+static void setup(void) {
+    a = hd_arena_new();
+    hd_diags_init(&d, a);
+    strcpy(dir + sizeof dir - 7, "XXXXXX");
+    cr_assert(mkdtemp(dir));
+}
+
+static void teardown(void) {
+    hd_arena_free(a);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(weights, .init = setup, .fini = teardown);
+
+static char *at(const char *name) {
+    return hd_path_join(a, dir, name);
+}
+
+static uint32_t add(hir_module *m, const char *name, hir_dtype dtype, hir_layout layout, uint32_t n,
+                    const int64_t *dims) {
+    uint32_t w = hir_add_weight(m, name, hir_make_type(dtype, n, dims), HD_NOWHERE);
+    m->weights.at[w].layout = layout;
+    return w;
+}
+#define DIMS(...)                                                                                  \
+    (sizeof((int64_t[]){__VA_ARGS__}) / 8), (const int64_t[]) {                                    \
+        __VA_ARGS__                                                                                \
+    }
+
+/* Values that f16, bf16 and f32 all hold exactly. */
+static float value_at(uint64_t i) {
+    return (float)((int)(i * 37 % 255) - 127) / 16;
+}
+
+static void add_tensor(hd_tensors *t, const char *name, hd_tensor_dtype dtype, uint32_t rank,
+                       const int64_t *shape) {
+    hd_tensor x = {.name = name, .dtype = dtype, .rank = rank, .file = "x.safetensors"};
+    memcpy(x.shape, shape, rank * 8);
+    cr_assert(hd_tensor_measure(&x));
+    uint8_t *data = hd_alloc(a, x.bytes + 8, 1);
+    for (uint64_t i = 0; i < x.elements; i++) {
+        float f = value_at(i);
+        double f64 = f;
+        uint16_t half = dtype == HD_T_F16 ? hd_f16_from_f64(f) : hd_bf16_from_f32(f);
+        if (dtype == HD_T_F32)
+            memcpy(data + 4 * i, &f, 4);
+        else if (dtype == HD_T_F64)
+            memcpy(data + 8 * i, &f64, 8);
+        else if (x.bytes == 2 * x.elements)
+            memcpy(data + 2 * i, &half, 2);
+    }
+    x.data = data;
+    size_t to = t->list.n;
+    hd_push(a, &t->list, x);
+    for (; to > 0 && strcmp(t->list.at[to - 1].name, name) > 0; to--)
+        t->list.at[to] = t->list.at[to - 1];
+    t->list.at[to] = x;
+}
+
+static const hd_diag *find_error(const char *part) {
+    for (size_t i = 0; i < d.list.n; i++)
+        if (strstr(d.list.at[i].message, part)) return &d.list.at[i];
+    return NULL;
+}
+
+/* ---- checking ------------------------------------------------------------------------------ */
+
+Test(weights, a_good_checkpoint_passes) {
+    hir_module *m = hir_module_new(a, "m");
+    hd_tensors t = {0};
+    static const hd_tensor_dtype dtypes[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
+    for (int i = 0; i < 4; i++) {
+        char *name = hd_printf(a, "w%d", i);
+        add(m, name, HIR_F32, HIR_LAYOUT_ROWS, DIMS(3, 4));
+        add_tensor(&t, name, dtypes[i], DIMS(3, 4));
+    }
+    uint32_t w = add(m, "unused", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
+    m->weights.at[w].unused = true;
+    cr_expect(hcg_check_weights(m, &d, &t), "an unused weight may be absent");
+    add_tensor(&t, "unused", HD_T_F32, DIMS(5));
+    cr_expect(hcg_check_weights(m, &d, &t), "or there");
+    cr_expect_eq(d.list.n, 0);
+}
+
+Test(weights, every_fault_is_listed_at_once) {
+    hir_module *m = hir_module_new(a, "m");
+    hd_tensors t = {0};
+    add(m, "layer.0.q_proj.weight", HIR_F32, HIR_LAYOUT_ROWS, DIMS(3, 4));
+    add(m, "gone", HIR_F32, HIR_LAYOUT_ROWS, DIMS(7));
+    add(m, "shape", HIR_F32, HIR_LAYOUT_ROWS, DIMS(3, 4));
+    add(m, "rank", HIR_F32, HIR_LAYOUT_ROWS, DIMS(4));
+    add(m, "dtype", HIR_F32, HIR_LAYOUT_ROWS, DIMS(4));
+    uint32_t w = add(m, "unused", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
+    m->weights.at[w].unused = true;
+    add_tensor(&t, "layer.0.qproj.weight", HD_T_F32, DIMS(3, 4));
+    add_tensor(&t, "shape", HD_T_F32, DIMS(4, 3));
+    add_tensor(&t, "rank", HD_T_F32, DIMS(1, 4));
+    add_tensor(&t, "dtype", HD_T_I8, DIMS(4));
+    add_tensor(&t, "unused", HD_T_F32, DIMS(6));
+    add_tensor(&t, "\x1b[31m", HD_T_F32, DIMS(6));
+    cr_expect_not(hcg_check_weights(m, &d, &t));
+    cr_expect_eq(d.errors, 8);
+    const hd_diag *g = find_error("'layer.0.q_proj.weight' [3, 4] is missing");
+    cr_assert(g && g->hint);
+    cr_expect_str_eq(g->hint, "did you mean 'layer.0.qproj.weight'?");
+    g = find_error("\"layer.0.qproj.weight\" F32 [3, 4] of the checkpoint is no weight");
+    cr_assert(g && g->hint);
+    g = find_error("'shape' is F32 [4, 3] in the checkpoint, [3, 4] in the model");
+    cr_assert(g && g->hint && strstr(g->hint, "transposed"));
+    cr_expect(find_error("'gone' [7] is missing"));
+    cr_expect(find_error("'rank' is F32 [1, 4]"));
+    cr_expect(find_error("'dtype' has the dtype I8"));
+    cr_expect(find_error("'unused' is F32 [6]"));
+    cr_expect(find_error("\"\\x1b[31m\""));
+    for (size_t i = 0; i < d.list.n; i++)
+        cr_expect_eq(d.list.at[i].code, HD_E_WEIGHTS);
+}
+
+Test(weights, a_hundred_faults_are_a_hundred_messages) {
+    hir_module *m = hir_module_new(a, "m");
+    hd_tensors t = {0};
+    for (int i = 0; i < 100; i++)
+        add(m, hd_printf(a, "w%d", i), HIR_F32, HIR_LAYOUT_ROWS, DIMS(7));
+    cr_expect_not(hcg_check_weights(m, &d, &t));
+    cr_expect_eq(d.list.n, 100);
+}
+
+Test(weights, the_evaluators_source_rounds_to_storage) {
+    hir_module *m = hir_module_new(a, "m");
+    hd_tensors t = {0};
+    double out[2];
+    uint32_t f32 = add(m, "f32", HIR_F32, HIR_LAYOUT_ROWS, DIMS(2));
+    uint32_t bf16 = add(m, "bf16", HIR_BF16, HIR_LAYOUT_ROWS, DIMS(2));
+    uint32_t gone = add(m, "gone", HIR_F32, HIR_LAYOUT_ROWS, DIMS(2));
+    add_tensor(&t, "f32", HD_T_F64, DIMS(2));
+    add_tensor(&t, "bf16", HD_T_F64, DIMS(2));
+    static const double values[2] = {1 + 0x1p-24 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40};
+    for (size_t i = 0; i < t.list.n; i++)
+        t.list.at[i].data = (const uint8_t *)values;
+    cr_expect(hcg_weight_source(&t, m, f32, out, &d));
+    cr_expect_eq(out[0], 1 + 0x1p-23);
+    cr_expect(hcg_weight_source(&t, m, bf16, out, &d));
+    cr_expect_eq(out[1], 1 + 0x1p-7);
+    cr_expect_not(hcg_weight_source(&t, m, gone, out, &d));
+    cr_expect(find_error("missing"));
+}
+
+/* ---- packing ------------------------------------------------------------------------------- */
+
+static hcg_program *program_of(hir_module *m) {
+    hcg_program *p = hd_new(a, hcg_program);
+    p->arena = a;
+    p->m = m;
+    memset(p->digest, 0xd1, sizeof p->digest);
+    for (size_t i = 0; i < m->weights.n; i++) {
+        hd_push(a, &p->weight_offsets, p->weights_bytes);
+        if (!m->weights.at[i].unused)
+            p->weights_bytes += (hcg_packed_bytes(&m->weights.at[i]) + 63) / 64 * 64;
+    }
+    return p;
+}
+
+static hir_module *mixed_module(hd_tensors *t) {
+    hir_module *m = hir_module_new(a, "m");
+    static const hd_tensor_dtype dtypes[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
+    for (int i = 0; i < 16; i++) {
+        char *name = hd_printf(a, "w%x", i);
+        /* odd numbers of rows; more columns than one block of the packer */
+        int64_t dims[] = {i % 3 ? 19 : 32, i == 7 ? 5000 : 21};
+        add(m, name, i & 4 ? HIR_BF16 : HIR_F32, i & 8 ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS, 2,
+            dims);
+        add_tensor(t, name, dtypes[i & 3], 2, dims);
+    }
+    add(m, "gain", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
+    add_tensor(t, "gain", HD_T_F32, DIMS(5));
+    uint32_t w = add(m, "unused", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
+    m->weights.at[w].unused = true;
+    return m;
+}
+
+static float element(const uint8_t *base, const hir_weight *w, int64_t n, int64_t k) {
+    int64_t N = w->type.dim[0], K = w->type.rank > 1 ? w->type.dim[1] : 1;
+    cr_assert(n < (N + 15) / 16 * 16);
+    int64_t i = w->layout == HIR_LAYOUT_PANEL ? ((n / 16) * K + k) * 16 + n % 16 : n * K + k;
+    uint16_t half;
+    float x;
+    if (w->type.dtype == HIR_BF16) {
+        memcpy(&half, base + 2 * i, 2);
+        return hd_bf16_to_f32(half);
+    }
+    memcpy(&x, base + 4 * i, 4);
+    return x;
+}
+
+static void check_weight(const uint8_t *base, const hir_weight *w) {
+    int64_t N = w->type.dim[0], K = w->type.rank > 1 ? w->type.dim[1] : 1;
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t k = 0; k < K; k++)
+            cr_assert_eq(element(base, w, n, k), value_at((uint64_t)(n * K + k)), "%s [%ld, %ld]",
+                         w->name, (long)n, (long)k);
+    for (int64_t n = N; w->layout == HIR_LAYOUT_PANEL && n % 16; n++)
+        for (int64_t k = 0; k < K; k++)
+            cr_assert_eq(element(base, w, n, k), 0, "rows beyond N are zero");
+}
+
+Test(weights, packed_file) {
+    hd_tensors t = {0};
+    hir_module *m = mixed_module(&t);
+    hcg_program *p = program_of(m);
+    hd_bytes file;
+    cr_assert(hcg_pack(p, &d, &t, at("m.weights")));
+    cr_assert(hd_map_file(a, &d, at("m.weights"), &file));
+    hrt_weights_header h;
+    memcpy(&h, file.at, sizeof h);
+    cr_expect_eq(memcmp(h.magic, HRT_WEIGHTS_MAGIC, 8), 0);
+    cr_expect_eq(h.version, HRT_VERSION);
+    cr_expect_eq(h.data_offset, 4096);
+    cr_expect_eq(h.data_bytes, p->weights_bytes);
+    cr_expect_eq(file.n, 4096 + p->weights_bytes);
+    cr_expect_eq(memcmp(h.digest, p->digest, 16), 0);
+    XXH128_canonical_t content;
+    XXH128_canonicalFromHash(&content, XXH3_128bits(file.at + 4096, p->weights_bytes));
+    cr_expect_eq(memcmp(h.content, content.digest, 16), 0);
+    for (size_t i = sizeof h; i < 4096; i++)
+        cr_assert_eq(file.at[i], 0);
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (!m->weights.at[i].unused)
+            check_weight(file.at + 4096 + p->weight_offsets.at[i], &m->weights.at[i]);
+}
+
+Test(weights, packing_is_deterministic) {
+    hd_tensors t = {0};
+    hcg_program *p = program_of(mixed_module(&t));
+    hd_bytes x, y;
+    cr_assert(hcg_pack(p, &d, &t, at("x")) && hcg_pack(p, &d, &t, at("y")));
+    cr_assert(hd_map_file(a, &d, at("x"), &x) && hd_map_file(a, &d, at("y"), &y));
+    cr_assert_eq(x.n, y.n);
+    cr_expect_eq(memcmp(x.at, y.at, x.n), 0);
+}
+
+Test(weights, packing_that_fails_leaves_nothing) {
+    hd_tensors t = {0};
+    hir_module *m = mixed_module(&t);
+    hcg_program *p = program_of(m);
+    cr_expect_not(hcg_pack(p, &d, &t, "/dev/full"));
+    cr_expect(find_error("No space left"));
+    cr_expect_not(hcg_pack(p, &d, &t, at("none/x")));
+    p->weight_offsets.at[1] = 0;
+    cr_expect_not(hcg_pack(p, &d, &t, at("x")), "overlapping places");
+    add(m, "more", HIR_F32, HIR_LAYOUT_ROWS, DIMS(2));
+    cr_expect_not(hcg_pack(program_of(m), &d, &t, at("x")), "a missing weight");
+    cr_expect_not(hd_exists(at("x")));
+    cr_expect_eq(d.errors, 4);
+}
+
+Test(weights, packed_sizes) {
+    int64_t dims[] = {17, 10};
+    hir_weight w = {.type = hir_make_type(HIR_BF16, 2, dims)};
+    cr_expect_eq(hcg_packed_bytes(&w), 340);
+    w.layout = HIR_LAYOUT_PANEL;
+    cr_expect_eq(hcg_packed_bytes(&w), 640);
+    int64_t huge[] = {INT32_MAX, INT32_MAX, INT32_MAX};
+    w.type = hir_make_type(HIR_F32, 3, huge);
+    cr_expect_eq(hcg_packed_bytes(&w), 0);
+}
+
+static uint64_t reported, of;
+static void note_progress(void *context, const char *what, uint64_t done, uint64_t total) {
+    (void)context;
+    (void)what;
+    reported = done;
+    of = total;
+}
+
+Test(weights, packing_tells_how_far_it_is) {
+    hd_tensors t = {0};
+    hcg_program *p = program_of(mixed_module(&t));
+    d.progress = note_progress;
+    cr_expect(hcg_pack(p, &d, &t, at("x")));
+    cr_expect(reported == p->weights_bytes && of == reported);
+}
+
+/* ---- random checkpoints -------------------------------------------------------------------- */
+
+Test(weights, random_checkpoints_fit_their_module) {
+    hd_tensors unneeded = {0}, t;
+    hir_module *m = mixed_module(&unneeded);
+    add(m, "big", HIR_F32, HIR_LAYOUT_ROWS, DIMS(100, 400));
+    add(m, "x.bias", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1000));
+    add(m, "x.weight", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1000));
+    static const hd_tensor_dtype dtypes[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
+    for (int i = 0; i < 4; i++) {
+        cr_assert(hcg_init_weights(m, &d, 7, dtypes[i], at("x.safetensors")));
+        cr_assert(hd_safetensors_open(a, &d, at("x.safetensors"), &t));
+        cr_expect(hcg_check_weights(m, &d, &t));
+        cr_expect(hd_tensors_find(&t, "unused"), "unused weights are there too");
+        cr_expect_eq(t.list.at[0].dtype, dtypes[i]);
+    }
+    static const struct {
+        const char *name;
+        double mean, deviation;
+    } expected[] = {{"big", 0, 1 / 20.0}, {"x.bias", 0, 0.1}, {"x.weight", 1, 0.1}};
+    for (int i = 0; i < 3; i++) {
+        const hd_tensor *x = hd_tensors_find(&t, expected[i].name);
+        double sum = 0, squares = 0, n = (double)x->elements;
+        for (uint64_t j = 0; j < x->elements; j++) {
+            double v = hd_tensor_get(x, j) - expected[i].mean;
+            sum += v;
+            squares += v * v;
+        }
+        cr_expect_lt(fabs(sum / n), 0.15 * expected[i].deviation);
+        cr_expect_lt(fabs(sqrt(squares / n) / expected[i].deviation - 1), 0.1);
+    }
+}
+
+Test(weights, seeds_decide_random_checkpoints) {
+    hd_tensors unneeded = {0};
+    hir_module *m = mixed_module(&unneeded);
+    hd_bytes file[3];
+    for (uint64_t i = 0; i < 3; i++) {
+        char *path = at(hd_printf(a, "%d.safetensors", (int)i));
+        cr_assert(hcg_init_weights(m, &d, i / 2, HD_T_F32, path));
+        cr_assert(hd_map_file(a, &d, path, &file[i]));
+    }
+    cr_expect_eq(memcmp(file[0].at, file[1].at, file[0].n), 0);
+    cr_expect_neq(memcmp(file[0].at, file[2].at, file[0].n), 0);
+    cr_expect_not(hcg_init_weights(m, &d, 1, HD_T_I8, at("x")));
+    cr_expect_not(hcg_init_weights(m, &d, 1, HD_T_F32, "/dev/full"));
+    cr_expect_eq(d.errors, 2);
+}
