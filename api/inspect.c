@@ -112,7 +112,7 @@ static void print_bytes(hd_text *out, uint64_t bytes) {
 }
 
 static void print_label(hd_text *out, const char *label) {
-    hd_text_f(out, "  %-14s", label);
+    hd_text_f(out, "  %-16s", label);
 }
 
 static void print_signature(const hir_module *m, hd_text *out) {

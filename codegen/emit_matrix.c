@@ -10,7 +10,8 @@
 enum {
     K_BLOCK = 512,
     MOST_CHAINS = 16,
-    PREFETCH_BYTES = 2048, /* ahead of the loads of the matrix-vector kernel */
+    GEMV_AHEAD = 2048,    /* bytes that panels are prefetched ahead of their use */
+    GEMM_AHEAD = 48 * 16, /* elements of each panel: a memory latency of micro-kernel steps */
 };
 
 static const hcg_tile tiles[] = {
@@ -49,7 +50,7 @@ static LLVMTypeRef element_of(hcg_emit *e, hir_dtype dtype) {
     return dtype == HIR_BF16 ? e->i16 : e->f32;
 }
 
-static void prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
     LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
                            LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, 3, false),
                            LLVMConstInt(e->i32, 1, false)};
@@ -102,13 +103,16 @@ static void start_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
 
 /* acc[r][:] += a[k][r] b[k][:] for one k = index + offset. `slab` is the height a is packed to. */
 static void step_tile(hcg_emit *e, const micro *t, unsigned slab, LLVMValueRef index,
-                      unsigned offset, LLVMValueRef *acc) {
+                      unsigned offset, bool prefetched, LLVMValueRef *acc) {
     unsigned width = t->panels * t->per_panel;
     LLVMValueRef b[32];
     LLVMValueRef a = hcg_at(e, e->f32, t->a, multiply(e, index, slab));
     for (unsigned p = 0; p < t->panels; p++) {
         LLVMTypeRef elem = element_of(e, t->dtype);
         LLVMValueRef row = hcg_at(e, elem, t->panel[p], multiply(e, index, HIR_PANEL));
+        int64_t bytes = (int64_t)hir_dtype_bytes(t->dtype);
+        if (prefetched && offset * HIR_PANEL * bytes % 64 == 0)
+            hcg_prefetch(e, row, (offset * HIR_PANEL + GEMM_AHEAD) * bytes);
         for (unsigned v = 0; v < t->per_panel; v++) {
             int64_t at = (int64_t)offset * HIR_PANEL + v * e->level->lanes;
             b[p * t->per_panel + v] =
@@ -133,7 +137,7 @@ static LLVMValueRef run_tile(hcg_emit *e, const micro *t, LLVMValueRef from, uns
     for (unsigned i = 0; i < n; i++)
         acc[i] = l.carried[i];
     for (unsigned u = 0; u < unroll; u++)
-        step_tile(e, t, tile->rows, l.index, u, acc);
+        step_tile(e, t, tile->rows, l.index, u, unroll > 1, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < n; i++)
         acc[i] = l.carried[i];
@@ -263,7 +267,7 @@ static void gemv_steps(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRe
         LLVMValueRef row = hcg_at(e, elem, bk, hcg_i64(e, (int64_t)u * HIR_PANEL));
         LLVMValueRef at = hcg_at(e, e->f32, xk, hcg_i64(e, u));
         LLVMValueRef xs = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
-        if (u % line == 0 && steps > 1) prefetch(e, row, PREFETCH_BYTES);
+        if (u % line == 0 && steps > 1) hcg_prefetch(e, row, GEMV_AHEAD);
         for (unsigned v = 0; v < per_panel; v++) {
             LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, v * e->level->lanes));
             LLVMValueRef *sum = &acc[u * per_panel + v];

@@ -14,7 +14,7 @@ static bool is_letter(char c) {
 }
 
 hir_lexer hir_lexer_on(hd_arena *a, hd_diags *d, const char *file, const char *text) {
-    return (hir_lexer){a, d, file, text, text, 1};
+    return (hir_lexer){a, d, file, text, text, 1, false};
 }
 
 static hd_loc loc_from(const hir_lexer *lx, const char *start) {
@@ -34,7 +34,7 @@ static hir_token text_token(hir_lexer *lx, hir_token_kind kind, const char *star
 
 static hir_token bad(hir_lexer *lx, const char *start, const char *message, const char *hint) {
     hir_token t = token(lx, HIR_TOK_BAD, start, "");
-    hd_err(lx->d, HD_E_SYNTAX, t.loc, "%s", message)->hint = hint;
+    if (!lx->quiet) hd_err(lx->d, HD_E_SYNTAX, t.loc, "%s", message)->hint = hint;
     return t;
 }
 

@@ -31,6 +31,7 @@ typedef struct hir_lexer {
     const char *file;
     const char *p, *line_start;
     uint32_t line;
+    bool quiet; /* skipping: tokens that are wrong are nobody's concern */
 } hir_lexer;
 
 hir_lexer hir_lexer_on(hd_arena *a, hd_diags *d, const char *file, const char *text);

@@ -91,9 +91,7 @@ int main(int argc, char **argv) {
     if (code) return fail(s.weights, code);
 
     const size_t size = jargon_session_size(room);
-    void *memory =
-        size ? aligned_alloc(JARGON_ALIGN, (size + JARGON_ALIGN - 1) / JARGON_ALIGN * JARGON_ALIGN)
-             : NULL;
+    void *memory = size ? aligned_alloc(JARGON_ALIGN, size) : NULL;
     int32_t *prompt = malloc((size_t)n * sizeof *prompt);
     if (!memory || !prompt) return fail("memory for the session", JARGON_MEMORY);
     jargon_session *session;

@@ -18,8 +18,7 @@ int main(void) {
             g[t][i] = (float)(t + 1) * (float)(i % 7 - 3) / 4;
         }
     const size_t size = gate_work_size(ROWS);
-    void *work =
-        size ? aligned_alloc(GATE_ALIGN, (size + GATE_ALIGN - 1) / GATE_ALIGN * GATE_ALIGN) : NULL;
+    void *work = size ? aligned_alloc(GATE_ALIGN, size) : NULL;
     const int code = gate_call(ROWS, &x[0][0], &g[0][0], &y[0][0], work, size);
     free(work);
     if (code) {

@@ -22,8 +22,7 @@ typedef struct job {
 
 static void *run(void *argument) {
     job *j = argument;
-    const size_t size =
-        (jargon_session_size(TOKENS) + JARGON_ALIGN - 1) / JARGON_ALIGN * JARGON_ALIGN;
+    const size_t size = jargon_session_size(TOKENS);
     void *memory = aligned_alloc(JARGON_ALIGN, size);
     jargon_session *session;
     j->code =

@@ -15,7 +15,7 @@
         model##_session *s;                                                                        \
         float logits[MODEL##_VOCAB];                                                               \
         const int32_t tokens[] = {1, 2, 3};                                                        \
-        const size_t size = (model##_session_size(8) + 63) / 64 * 64;                              \
+        const size_t size = model##_session_size(8);                                               \
         void *memory = aligned_alloc(MODEL##_ALIGN, size);                                         \
         int code = model##_weights_open(path, &w);                                                 \
         if (!code) code = model##_session_init(memory, size, w, 8, &s);                            \

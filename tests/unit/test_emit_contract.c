@@ -400,6 +400,35 @@ Test(emit_contract, columns) {
     discard(&p);
 }
 
+/* Levels of other machines: the code is generated, and calls nothing that is not there. */
+Test(emit_contract, every_architecture) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n * N_FORMS; i++) {
+        problem p;
+        build(&p, forms[i % N_FORMS], 2, 37, 21, i % 2 ? HIR_BF16 : HIR_F32, i);
+        for (int one = 0; one < 2; one++) {
+            const char *text =
+                assemble_kernel(&p.b, HCG_CONTRACT, p.kernel, one, &levels[i / N_FORMS]);
+            cr_assert(text, "%s", bench_errors(&p.b));
+            const char *call = foreign_call(&p.b, text);
+            cr_assert(!call, "%s form %zu calls %s", levels[i / N_FORMS].name, i % N_FORMS, call);
+        }
+        discard(&p);
+    }
+}
+
+/* The check above sees a call when there is one. */
+Test(emit_contract, foreign_call_is_seen) {
+    hcg_level claims_fma = {"baseline", "x86_64", "x86-64", 4, true, ""};
+    problem p;
+    build(&p, form_plain, 2, 37, 21, HIR_F32, 1);
+    const char *text = assemble_kernel(&p.b, HCG_CONTRACT, p.kernel, false, &claims_fma);
+    const char *call = foreign_call(&p.b, text);
+    cr_assert(call && !strncmp(call, "fmaf", 4));
+    discard(&p);
+}
+
 /* A body that no pass may leave is refused with a diagnostic, not emitted. */
 static void form_illegal(problem *p, hir_ref x, int64_t n) {
     hir_ref y = linear(p, x, n, false);

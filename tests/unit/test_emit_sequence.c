@@ -167,7 +167,6 @@ static void run_pieces(problem *p, const compiled *c, float *o) {
 }
 
 static void compile(problem *p, const hcg_level *level, bool one, compiled *c) {
-    *c = (compiled){0};
     bool ok = compile_kernel(&p->b, HCG_SEQUENCE, p->kernel, one, level, c);
     cr_assert(ok, "%s: %s", level->name, bench_errors(&p->b));
     cr_assert_eq(hcg_columns(p->b.m, p->kernel), p->s.groups);
@@ -319,6 +318,23 @@ Test(emit_sequence, causal) {
         cr_assert_neq(memcmp(before, after, result_size(&p) * 4), 0);
         free(before), free(after);
         compiled_free(&c);
+        discard(&p);
+    }
+}
+
+/* Levels of other machines: the code is generated, and calls nothing that is not there. */
+Test(emit_sequence, every_architecture) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        problem p;
+        build(&p, (shape){.t = 2, .past = 3, .heads = 6, .groups = 2, .n = 24, .m = 37}, 1);
+        for (int one = 0; one < 2; one++) {
+            const char *text = assemble_kernel(&p.b, HCG_SEQUENCE, p.kernel, one, &levels[i]);
+            cr_assert(text, "%s", bench_errors(&p.b));
+            const char *call = foreign_call(&p.b, text);
+            cr_assert(!call, "%s calls %s", levels[i].name, call);
+        }
         discard(&p);
     }
 }

@@ -1,0 +1,177 @@
+/* Row programs between body and loops (private to emit_row*.c).
+ *
+ *   emit_row_index.c   affine index maps: every view is one, none is a copy
+ *   emit_row_graph.c   body ops become nodes; reshape, slice, transpose, broadcast vanish into maps
+ *   emit_row_plan.c    what is kept where, and which nodes share one loop nest
+ *   emit_row_value.c   a node at an index: loads, arithmetic, reductions inside a loop
+ *   emit_row_loops.c   loop nests with vectors along the last dim, and the loop over tokens
+ *
+ * All shapes here are shapes of one token's row: without T, and without dims of size 1.
+ */
+#ifndef HCG_EMIT_ROW_H
+#define HCG_EMIT_ROW_H
+
+#include "codegen/emit.h"
+
+/* ---- index maps ------------------------------------------------------------------------------ */
+/* Variables: 0 .. HIR_MAX_RANK-1 run over dims, ROW_INNER over a reduction inside a loop. */
+enum { ROW_INNER = HIR_MAX_RANK, ROW_VARS = HIR_MAX_RANK + 1 };
+
+typedef struct row_index { /* constant + sum of by[v] * variable v */
+    int64_t constant, by[ROW_VARS];
+} row_index;
+
+typedef struct row_shape {
+    uint32_t rank;
+    int64_t dim[HIR_MAX_RANK];
+} row_shape;
+
+row_index row_var(unsigned v);
+row_index row_fixed(int64_t c);
+bool row_index_equal(const row_index *a, const row_index *b);
+row_index row_scaled_sum(row_index a, int64_t scale, const row_index *b); /* a + scale b */
+row_index row_substitute(const row_index *f, const row_index *g);         /* f(g[0], g[1], ...) */
+int64_t row_elements(const row_shape *s);
+bool row_shape_equal(const row_shape *a, const row_shape *b);
+row_index row_major(const row_shape *s); /* element number of (v0, v1, ...) */
+/* `old` dims as functions of the dims `new` of a reshape. False where one dim of `old` would be a
+ * quotient or remainder. */
+bool row_split(const row_shape *old, const row_shape *new, row_index *out);
+/* f, affine over the dims `old`, as a function of the dims `new` of a reshape; false when it is not
+ * affine there. */
+bool row_reshape(const row_index *f, const row_shape *old, const row_shape *new, row_index *out);
+
+/* Row shape of a type; place[i] is the row dim of type dim i, or -1 (T, or size 1). */
+row_shape row_squeeze(hir_type type, int *place);
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+typedef enum row_where {
+    ROW_SCRATCH, /* a piece of the thread's scratch */
+    ROW_ARG,     /* a kernel argument, at this token's row if it has T */
+    ROW_STATE,   /* the row of a state that this token's position has */
+    ROW_GATHER,  /* the row of a table that this token's id names */
+} row_where;
+
+typedef struct row_buffer {
+    row_where where;
+    hir_ref ref; /* argument; gather: the table */
+    hir_ref ids; /* gather */
+    hir_dtype dtype;
+    bool has_t;
+    int64_t elements; /* of one row */
+    int64_t step;     /* elements from one to the next: 1, or HIR_PANEL in a panel table */
+    bool used;        /* anything reads or writes it */
+} row_buffer;
+
+/* ---- nodes ------------------------------------------------------------------------------------
+ */
+typedef enum row_kind {
+    ROW_CONST,
+    ROW_MEMORY, /* elements of a buffer, seen as one dim */
+    ROW_MULTI,  /* rows side by side along dim `axis`, each where it is: stack without a copy */
+    ROW_COPY,
+    ROW_MAP,    /* an elementwise op */
+    ROW_ROTATE, /* args a, c, b, s: a c + sign b s */
+    ROW_TRIG,   /* cos or sin of position times frequency */
+    ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER */
+} row_kind;
+
+#define ROW_NO_BUFFER UINT32_MAX
+#define ROW_NO_NEST   UINT32_MAX
+
+typedef struct row_ref { /* node at an index: one map per dim of the node, over the reader's dims */
+    uint32_t node;
+    row_index at[HIR_MAX_RANK];
+} row_ref;
+
+typedef struct row_entry { /* of ROW_MULTI */
+    uint32_t node;         /* ROW_MEMORY or a stored node */
+    int64_t offset;        /* into its buffer */
+} row_entry;
+
+typedef struct row_node {
+    row_kind kind;
+    const hir_op *op; /* for its code, attributes and location */
+    row_shape shape;
+    bool token_free;
+    uint32_t n_args;
+    row_ref *args;
+    double value;         /* const; rotate: the sign */
+    bool is_sine;         /* trig */
+    uint32_t sibling;     /* trig: cos of this sin, sin of this cos */
+    uint32_t frequencies; /* trig: number of the table in row_graph.tables */
+    int64_t extent;       /* reduce: size of the reduced dim */
+    bool last;            /* reduce: that dim comes after all others, vectors run along it */
+    uint32_t axis;        /* multi */
+    row_index within;     /* multi: element of an entry, over the node's dims without `axis` */
+    uint32_t n_entries;
+    row_entry *entries;
+    uint32_t n_producers; /* memory: nodes that fill the buffer */
+    uint32_t *producers;
+    uint32_t fills; /* the memory node that this one is a producer of, or HIR_NONE */
+    /* storage: element (v0, v1, ...) is at buffer[to(v0, v1, ...)] */
+    uint32_t buffer;
+    row_index to;
+    /* plan */
+    uint32_t uses, depth;
+    bool wide_use; /* read once for several elements of the reader */
+    bool costly;   /* holds more than additions and multiplications */
+    bool root;     /* computed in a nest of its own or with others, not where it is read */
+    uint32_t nest, limit, reader;
+    bool far_read; /* read elsewhere than at the same index of the same nest */
+    /* emission */
+    LLVMValueRef scalar; /* the value of a root of one element */
+} row_node;
+
+typedef struct row_table { /* of frequencies in f64 */
+    const double *at;
+    int64_t n, padded;
+    LLVMValueRef global;
+} row_table;
+
+typedef struct row_nest {
+    row_shape domain;
+    HD_VEC(uint32_t) roots; /* later ones first */
+    uint32_t reductions;
+} row_nest;
+
+typedef struct row_nests {
+    HD_VEC(row_nest) list; /* the one that runs last comes first */
+} row_nests;
+
+typedef struct row_view { /* a value of the body */
+    hir_type type;
+    row_shape shape;
+    row_ref ref; /* over the dims of `shape` */
+} row_view;
+
+typedef struct row_graph {
+    hd_arena *arena;
+    hd_diags *diags;
+    const hir_module *m;
+    const hcg_kernel *k;
+    HD_VEC(row_node) nodes;
+    HD_VEC(row_buffer) buffers;
+    HD_VEC(row_table) tables;
+    row_view **views;  /* per value of the module; outer ones are made when first read */
+    uint32_t *weights; /* per weight of the module: its node, or HIR_NONE */
+    row_nests once, per_token;
+    bool has_t; /* the kernel runs over tokens */
+} row_graph;
+
+static inline row_node *row_at(const row_graph *g, uint32_t node) {
+    return &g->nodes.at[node];
+}
+
+/* Body to nodes; every yielded value gets a producer that stores into the result. */
+bool row_build(row_graph *g);
+/* A buffer for a node's own elements, in row-major order, if it has none yet. */
+void row_store(row_graph *g, uint32_t node);
+/* Roots, nests and their order. */
+void row_plan(row_graph *g);
+/* The loops a root wants: its dims, or its dims and the reduced one. */
+row_shape row_domain(const row_node *n);
+void row_emit_loops(hcg_emit *e, row_graph *g);
+
+#endif

@@ -1,0 +1,350 @@
+/* Loop nests of a row program. Vectors run along the last dim of a nest's domain: first several
+ * side by side, then one at a time, then what is left of one. All sizes are known, so every tail
+ * has a constant mask. Around the nests stands the loop over tokens. */
+#include "codegen/emit_math.h"
+#include "codegen/emit_row_run.h"
+
+enum { MOST_ACCUMULATORS = HCG_CARRY / ROW_COPIES };
+
+/* ---- one nest ----------------------------------------------------------------------------------
+ */
+
+typedef struct lane_loop { /* state of the innermost loop of a nest */
+    row_run *r;
+    const row_nest *nest;
+    uint32_t n; /* reductions along the lanes */
+    uint32_t reduction[MOST_ACCUMULATORS];
+    row_index loops[ROW_VARS];                        /* of a reduction: its dims, then the lanes */
+    LLVMValueRef acc[MOST_ACCUMULATORS * ROW_COPIES]; /* copies of one reduction together */
+} lane_loop;
+
+static bool along_lanes(const row_node *n) {
+    return n->kind == ROW_REDUCE && n->last;
+}
+
+/* Loop variables as a reduction along the lanes sees them. */
+static void reduction_loops(const row_nest *nest, row_index *loops) {
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        loops[v] = row_loops()[v];
+    if (nest->domain.rank) loops[ROW_INNER] = row_var(nest->domain.rank - 1);
+}
+
+/* One turn: `copies` vectors at the current index of every root of the nest, in order. */
+static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
+    row_run *r = l->r;
+    row_scope scope = row_scope_begin(r);
+    r->copies = copies;
+    uint32_t reduction = 0;
+    for (size_t i = l->nest->roots.n; i-- > 0;) {
+        uint32_t root = l->nest->roots.at[i];
+        const row_node *n = row_at(r->g, root);
+        if (along_lanes(n)) {
+            row_accumulate(r, n, l->loops, true, &acc[reduction++ * ROW_COPIES]);
+            continue;
+        }
+        row_pack p = row_compute(r, root);
+        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, row_loops(), &p);
+    }
+    row_scope_end(r, scope);
+}
+
+/* Whole vectors from element `from` on, `copies` side by side, `turns` times. */
+static void whole_vectors(lane_loop *l, int64_t from, int64_t turns, unsigned copies) {
+    row_run *r = l->r;
+    hcg_emit *e = r->e;
+    int64_t step = (int64_t)copies * e->level->lanes;
+    LLVMValueRef *var = &r->var[r->lane_var], live[HCG_CARRY];
+    if (turns == 0) return;
+    if (turns == 1) {
+        *var = hcg_i64(e, from);
+        turn(l, copies, l->acc);
+        return;
+    }
+    for (uint32_t i = 0; i < l->n * copies; i++)
+        live[i] = l->acc[i / copies * ROW_COPIES + i % copies];
+    hcg_loop loop = hcg_loop_begin(e, hcg_i64(e, from), hcg_i64(e, from + turns * step),
+                                   hcg_i64(e, step), "k", l->n * copies, live);
+    for (uint32_t i = 0; i < l->n * copies; i++)
+        l->acc[i / copies * ROW_COPIES + i % copies] = loop.carried[i];
+    *var = loop.index;
+    turn(l, copies, l->acc);
+    for (uint32_t i = 0; i < l->n * copies; i++)
+        live[i] = l->acc[i / copies * ROW_COPIES + i % copies];
+    hcg_loop_end(e, &loop, live);
+    for (uint32_t i = 0; i < l->n * copies; i++)
+        l->acc[i / copies * ROW_COPIES + i % copies] = loop.carried[i];
+}
+
+/* Accumulators of one reduction become one. */
+static void join_copies(lane_loop *l, unsigned copies) {
+    for (uint32_t i = 0; i < l->n; i++) {
+        LLVMValueRef *acc = &l->acc[i * ROW_COPIES];
+        const row_node *n = row_at(l->r->g, l->reduction[i]);
+        for (unsigned half = copies / 2; half; half /= 2)
+            for (unsigned u = 0; u < half; u++)
+                acc[u] = row_combine(l->r, n, acc[u], acc[u + half]);
+    }
+}
+
+/* The lanes of each accumulator become the result. */
+static void finish_reductions(lane_loop *l) {
+    row_run *r = l->r;
+    for (uint32_t i = 0; i < l->n; i++) {
+        row_node *n = row_at(r->g, l->reduction[i]);
+        LLVMValueRef v = l->acc[i * ROW_COPIES];
+        bool max = n->op->code == HIR_REDUCE_MAX_OP;
+        v = max ? hcg_max_lanes(r->e, v) : hcg_sum_lanes(r->e, v);
+        row_pack p = {.uniform = true, .v = {row_finish(r, n, v)}};
+        if (n->shape.rank == 0) n->scalar = p.v[0];
+        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, row_loops(), &p);
+    }
+}
+
+/* How many vectors to hold at once: several hide the latency of sums and share what a reduction
+ * inside the loop reads; functions of many instructions fill the machine alone. */
+static unsigned vectors_at_once(const row_graph *g, const row_nest *nest, int64_t vectors) {
+    unsigned copies = nest->roots.n > 8 ? 1 : nest->roots.n > 3 ? 2 : ROW_COPIES;
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = row_at(g, nest->roots.at[i]);
+        if (n->costly && n->kind != ROW_REDUCE) copies = 1;
+    }
+    while (copies > 1 && vectors < copies)
+        copies /= 2;
+    return copies;
+}
+
+static void lanes(row_run *r, const row_nest *nest) {
+    hcg_emit *e = r->e;
+    lane_loop l = {.r = r, .nest = nest};
+    reduction_loops(nest, l.loops);
+    row_scope scope = row_scope_begin(r);
+    for (size_t i = nest->roots.n; i-- > 0;) {
+        const row_node *n = row_at(r->g, nest->roots.at[i]);
+        bool along = along_lanes(n);
+        if (along) l.reduction[l.n++] = nest->roots.at[i];
+        for (uint32_t a = 0; a < n->n_args; a++)
+            row_hoist(r, &n->args[a], along ? l.loops : row_loops());
+    }
+    int64_t size = nest->domain.dim[r->lane_var], width = e->level->lanes;
+    int64_t vectors = size / width;
+    unsigned copies = vectors_at_once(r->g, nest, vectors);
+    for (uint32_t i = 0; i < l.n * ROW_COPIES; i++)
+        l.acc[i] = row_start(r, row_at(r->g, l.reduction[i / ROW_COPIES]));
+    int64_t turns = vectors / copies, done = turns * copies;
+    whole_vectors(&l, 0, turns, copies);
+    if (turns > 0) join_copies(&l, copies);
+    if (copies > 1) whole_vectors(&l, done * width, vectors - done, 1);
+    if (size % width) {
+        r->tail = hcg_i64(e, size % width);
+        r->var[r->lane_var] = hcg_i64(e, vectors * width);
+        turn(&l, 1, l.acc);
+        r->tail = NULL;
+    }
+    r->var[r->lane_var] = NULL;
+    row_scope_end(r, scope);
+    finish_reductions(&l);
+}
+
+/* Dims before the last one, as loops of one element each. */
+static void outer(row_run *r, const row_nest *nest, uint32_t dim) {
+    if (dim + 1 >= nest->domain.rank) {
+        lanes(r, nest);
+        return;
+    }
+    hcg_emit *e = r->e;
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, nest->domain.dim[dim]), hcg_i64(e, 1),
+                                "d", 0, NULL);
+    r->var[dim] = l.index;
+    outer(r, nest, dim + 1);
+    r->var[dim] = NULL;
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Roots of one element: straight code; the values stay in registers for the rest of the token. */
+static void single(row_run *r, const row_nest *nest) {
+    for (size_t i = nest->roots.n; i-- > 0;) {
+        row_node *n = row_at(r->g, nest->roots.at[i]);
+        row_pack p = row_compute(r, nest->roots.at[i]);
+        n->scalar = p.v[0];
+        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, row_loops(), &p);
+    }
+}
+
+static void emit_nest(row_run *r, const row_nest *nest) {
+    row_scope scope = row_scope_begin(r);
+    r->lane_var = (int)nest->domain.rank - 1;
+    r->copies = 1;
+    r->tail = NULL;
+    if (nest->domain.rank)
+        outer(r, nest, 0);
+    else
+        single(r, nest);
+    row_scope_end(r, scope);
+}
+
+static void emit_nests(row_run *r, const row_nests *nests) {
+    for (size_t i = nests->list.n; i-- > 0;)
+        emit_nest(r, &nests->list.at[i]);
+}
+
+/* ---- where things are --------------------------------------------------------------------------
+ */
+
+static int64_t row_bytes(const row_buffer *b) {
+    return b->elements * (int64_t)hir_dtype_bytes(b->dtype);
+}
+
+static void find_bases(row_run *r) {
+    hcg_emit *e = r->e;
+    for (size_t i = 0; i < r->g->buffers.n; i++) {
+        const row_buffer *b = &r->g->buffers.at[i];
+        if (!b->used) continue;
+        if (b->where == ROW_SCRATCH)
+            r->base[i] = hcg_scratch(e, (uint64_t)row_bytes(b));
+        else
+            r->base[i] = hcg_arg(e, r->g->k, b->ref);
+        r->pointer[i] = r->base[i];
+    }
+}
+
+/* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. */
+static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef table) {
+    hcg_emit *e = r->e;
+    LLVMValueRef ids = hcg_arg(e, r->g->k, b->ids);
+    LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, ids, r->token), "id");
+    LLVMSetAlignment(id, 4);
+    id = LLVMBuildSExt(e->b, id, e->i64, "");
+    LLVMValueRef row = id, within = hcg_i64(e, 0);
+    int64_t row_elements = b->elements;
+    if (b->step == HIR_PANEL) {
+        row = LLVMBuildLShr(e->b, id, hcg_i64(e, 4), "");
+        within = LLVMBuildAnd(e->b, id, hcg_i64(e, HIR_PANEL - 1), "");
+        row_elements *= HIR_PANEL;
+    }
+    LLVMValueRef first = LLVMBuildMul(e->b, row, hcg_i64(e, row_elements), "");
+    first = LLVMBuildAdd(e->b, first, within, "");
+    return hcg_at(e, b->dtype == HIR_BF16 ? e->i16 : e->f32, table, first);
+}
+
+/* Token t of the chunk stands at position C - T + t. */
+static LLVMValueRef token_position(row_run *r) {
+    hcg_emit *e = r->e;
+    LLVMValueRef first = LLVMBuildSub(e->b, hcg_frame_c(e), hcg_frame_t(e), "");
+    return LLVMBuildAdd(e->b, first, r->token, "position");
+}
+
+static void find_rows(row_run *r) {
+    hcg_emit *e = r->e;
+    for (size_t i = 0; i < r->g->buffers.n; i++) {
+        const row_buffer *b = &r->g->buffers.at[i];
+        if (!b->used || !b->has_t) continue;
+        if (b->where == ROW_GATHER) {
+            r->pointer[i] = gathered_row(r, b, r->base[i]);
+            continue;
+        }
+        LLVMValueRef row = b->where == ROW_STATE ? token_position(r) : r->token;
+        row = LLVMBuildMul(e->b, row, hcg_i64(e, row_bytes(b)), "");
+        r->pointer[i] = hcg_at(e, e->i8, r->base[i], row);
+    }
+}
+
+/* ---- tables of row pointers
+ * ---------------------------------------------------------------------- */
+
+/* Bytes that rows of a ROW_MULTI advance by from token to token: most are values with T of one
+ * size. Entries that advance otherwise are written anew for each token. 0: none has T. */
+static int64_t stride_of(const row_run *r, const row_node *n) {
+    for (uint32_t j = 0; j < n->n_entries; j++) {
+        const row_buffer *b = &r->g->buffers.at[row_at(r->g, n->entries[j].node)->buffer];
+        if (b->where == ROW_ARG && b->has_t) return row_bytes(b);
+    }
+    return 0;
+}
+
+static bool advances_by(const row_buffer *b, int64_t stride) {
+    if (b->has_t) return b->where == ROW_ARG && row_bytes(b) == stride;
+    return stride == 0;
+}
+
+/* Entries whose pointer at token 0 tells all the others (`fixed`), or those that it does not. */
+static void fill_table(row_run *r, uint32_t node, bool fixed) {
+    hcg_emit *e = r->e;
+    const row_node *n = row_at(r->g, node);
+    int64_t stride = stride_of(r, n);
+    for (uint32_t j = 0; j < n->n_entries; j++) {
+        uint32_t buffer = row_at(r->g, n->entries[j].node)->buffer;
+        const row_buffer *b = &r->g->buffers.at[buffer];
+        if (advances_by(b, stride) != fixed) continue;
+        LLVMValueRef p = fixed ? r->base[buffer] : r->pointer[buffer];
+        p = hcg_at(e, e->f32, p, hcg_i64(e, n->entries[j].offset));
+        if (!fixed && r->shift[node]) {
+            LLVMValueRef back = LLVMBuildNeg(e->b, r->shift[node], "");
+            p = LLVMBuildGEP2(e->b, e->i8, p, &back, 1, "");
+        }
+        LLVMBuildStore(e->b, p, hcg_at(e, e->ptr, r->rows[node], hcg_i64(e, j)));
+    }
+}
+
+static void make_tables(row_run *r) {
+    for (uint32_t i = 0; i < r->g->nodes.n; i++) {
+        const row_node *n = row_at(r->g, i);
+        if (n->kind != ROW_MULTI || n->uses == 0) continue;
+        r->rows[i] = hcg_scratch(r->e, (uint64_t)n->n_entries * sizeof(void *));
+        fill_table(r, i, true);
+    }
+}
+
+static void advance_tables(row_run *r) {
+    hcg_emit *e = r->e;
+    for (uint32_t i = 0; i < r->g->nodes.n; i++) {
+        if (!r->rows[i]) continue;
+        int64_t stride = stride_of(r, row_at(r->g, i));
+        if (stride) r->shift[i] = LLVMBuildMul(e->b, r->token, hcg_i64(e, stride), "");
+        fill_table(r, i, false);
+    }
+}
+
+/* Frequencies of rope_table as constants of the module. */
+static void make_frequencies(row_run *r) {
+    hcg_emit *e = r->e;
+    for (size_t i = 0; i < r->g->tables.n; i++) {
+        row_table *t = &r->g->tables.at[i];
+        LLVMValueRef *f = hd_new_array(e->arena, LLVMValueRef, (size_t)t->padded);
+        for (int64_t j = 0; j < t->padded; j++)
+            f[j] = LLVMConstReal(e->f64, t->at[j]);
+        LLVMTypeRef type = LLVMArrayType2(e->f64, (uint64_t)t->padded);
+        t->global = LLVMAddGlobal(e->mod, type, "frequencies");
+        LLVMSetInitializer(t->global, LLVMConstArray2(e->f64, f, (uint64_t)t->padded));
+        LLVMSetGlobalConstant(t->global, true);
+        LLVMSetLinkage(t->global, LLVMPrivateLinkage);
+        LLVMSetUnnamedAddress(t->global, LLVMGlobalUnnamedAddr);
+        LLVMSetAlignment(t->global, 64);
+    }
+}
+
+/* ---- the program
+ * --------------------------------------------------------------------------------- */
+
+static void each_token(row_run *r) {
+    hcg_emit *e = r->e;
+    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "t", 0, NULL);
+    r->token = l.index;
+    if (r->g->tables.n) r->position = LLVMBuildSIToFP(e->b, token_position(r), e->f64, "position");
+    find_rows(r);
+    advance_tables(r);
+    emit_nests(r, &r->g->per_token);
+    hcg_loop_end(e, &l, NULL);
+}
+
+void row_emit_loops(hcg_emit *e, row_graph *g) {
+    row_run r = {.e = e, .g = g};
+    r.base = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
+    r.pointer = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
+    r.rows = hd_new_array(e->arena, LLVMValueRef, g->nodes.n + 1);
+    r.shift = hd_new_array(e->arena, LLVMValueRef, g->nodes.n + 1);
+    find_bases(&r);
+    make_tables(&r);
+    make_frequencies(&r);
+    emit_nests(&r, &g->once);
+    if (g->has_t) each_token(&r);
+}

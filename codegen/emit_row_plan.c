@@ -1,0 +1,225 @@
+/* What a row program keeps, and which nodes share a loop nest.
+ *
+ * A node is a *root* when it is computed on its own account; every other node is computed where it
+ * is read, in registers. Roots: reductions, what fills a buffer, what is read more than once, and
+ * what would be computed again for several elements of its reader.
+ *
+ * Roots with the same domain share a nest when none needs more of another than the element at hand.
+ * Nests are made from the last to the first: a root goes into the latest nest that is early enough
+ * for its readers. A root read only in its own nest, at its own index, needs no memory.
+ */
+#include "codegen/emit_row.h"
+
+enum {
+    DEEPEST = 24,        /* ops computed where they are read, one inside the other */
+    MOST_REDUCTIONS = 8, /* along the vectors of one nest: each holds accumulators */
+    MOST_ROOTS = 32,     /* of one nest */
+};
+
+row_shape row_domain(const row_node *n) {
+    row_shape s = n->shape;
+    if (n->kind == ROW_REDUCE && n->last) s.dim[s.rank++] = n->extent;
+    return s;
+}
+
+/* ---- roots -------------------------------------------------------------------------------------
+ */
+
+static bool is_arithmetic(const row_node *n) {
+    return n->kind == ROW_MAP || n->kind == ROW_ROTATE || n->kind == ROW_TRIG ||
+           n->kind == ROW_COPY;
+}
+
+static bool is_costly(const row_node *n) {
+    if (n->kind == ROW_TRIG || n->kind == ROW_REDUCE) return true;
+    if (n->kind != ROW_MAP) return false;
+    switch (n->op->code) {
+    case HIR_NEG_OP:
+    case HIR_ABS_OP:
+    case HIR_RELU_OP:
+    case HIR_ADD_OP:
+    case HIR_SUB_OP:
+    case HIR_MUL_OP:
+    case HIR_MAX_OP:
+    case HIR_MIN_OP: return false;
+    default: return true;
+    }
+}
+
+static void count_uses(row_graph *g) {
+    for (uint32_t i = 0; i < g->nodes.n; i++) {
+        const row_node *n = row_at(g, i);
+        row_shape domain = n->shape;
+        int64_t elements = row_elements(&domain) * (n->kind == ROW_REDUCE ? n->extent : 1);
+        for (uint32_t a = 0; a < n->n_args; a++) {
+            row_node *x = row_at(g, n->args[a].node);
+            x->uses++;
+            x->wide_use |= row_elements(&x->shape) < elements;
+        }
+        for (uint32_t j = 0; j < n->n_entries; j++)
+            row_at(g, n->entries[j].node)->uses++;
+    }
+}
+
+/* Nodes come after what they read, so one sweep sees operands first. */
+static void choose_roots(row_graph *g) {
+    for (uint32_t i = 0; i < g->nodes.n; i++) {
+        row_node *n = row_at(g, i);
+        n->root = n->kind == ROW_REDUCE || (is_arithmetic(n) && n->buffer != ROW_NO_BUFFER);
+        n->costly = is_costly(n);
+        for (uint32_t a = 0; a < n->n_args; a++) {
+            row_node *x = row_at(g, n->args[a].node);
+            bool worth_once = x->token_free && !n->token_free && x->costly;
+            if (is_arithmetic(x) && worth_once) x->root = true;
+            if (x->root) continue;
+            n->costly |= x->costly;
+            if (x->depth >= n->depth) n->depth = x->depth + 1;
+        }
+        bool again = n->uses > 1 || n->wide_use || n->depth > DEEPEST;
+        if (is_arithmetic(n) && again) n->root = true;
+        if (n->root) n->depth = 0;
+    }
+}
+
+/* ---- nests -------------------------------------------------------------------------------------
+ */
+
+typedef struct reading { /* of roots by one root that has just been given its nest */
+    row_graph *g;
+    row_nests *nests;
+    uint32_t nest;
+} reading;
+
+static bool is_identity(const row_index *at, uint32_t rank) {
+    for (uint32_t d = 0; d < rank; d++) {
+        row_index self = row_var(d);
+        if (!row_index_equal(&at[d], &self)) return false;
+    }
+    return true;
+}
+
+/* Root `p` is read at `at` (over the loops of the reader's nest; NULL: at unknown elements). */
+static void note_read(const reading *r, uint32_t p, const row_index *at) {
+    row_node *n = row_at(r->g, p);
+    row_shape domain = row_domain(n);
+    if (n->token_free && r->nests != &r->g->once) { /* it has run before the first token */
+        n->far_read = true;
+        n->reader = r->nest;
+        return;
+    }
+    const row_nest *nest = &r->nests->list.at[r->nest];
+    bool near = at && !(n->kind == ROW_REDUCE && n->last) &&
+                row_shape_equal(&domain, &nest->domain) && is_identity(at, domain.rank);
+    uint32_t limit = near ? r->nest : r->nest + 1;
+    if (n->limit < limit) n->limit = limit;
+    if (!near || (n->reader != ROW_NO_NEST && n->reader != r->nest)) n->far_read = true;
+    n->reader = r->nest;
+}
+
+/* Calls note_read for every root that `ref`, at an index over `loops`, leads to. */
+static void follow(const reading *r, const row_ref *ref, const row_index *loops) {
+    const row_node *n = row_at(r->g, ref->node);
+    row_index at[ROW_VARS] = {0};
+    for (uint32_t d = 0; d < n->shape.rank; d++)
+        at[d] = row_substitute(&ref->at[d], loops);
+    if (n->root) {
+        note_read(r, ref->node, at);
+        return;
+    }
+    for (uint32_t j = 0; j < n->n_producers; j++)
+        note_read(r, n->producers[j], NULL);
+    for (uint32_t j = 0; j < n->n_entries; j++) {
+        const row_node *entry = row_at(r->g, n->entries[j].node);
+        if (entry->root) note_read(r, n->entries[j].node, NULL);
+        for (uint32_t i = 0; i < entry->n_producers; i++)
+            note_read(r, entry->producers[i], NULL);
+    }
+    for (uint32_t a = 0; a < n->n_args; a++)
+        follow(r, &n->args[a], at);
+}
+
+static bool has_room(const row_nest *nest, const row_node *n) {
+    bool along = n->kind == ROW_REDUCE && n->last;
+    return nest->roots.n < MOST_ROOTS && (!along || nest->reductions < MOST_REDUCTIONS);
+}
+
+static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
+    row_shape domain = row_domain(n);
+    for (uint32_t i = n->limit; i < nests->list.n; i++)
+        if (row_shape_equal(&nests->list.at[i].domain, &domain) && has_room(&nests->list.at[i], n))
+            return i;
+    row_nest fresh = {.domain = domain};
+    hd_push(g->arena, &nests->list, fresh);
+    return (uint32_t)(nests->list.n - 1);
+}
+
+static void place(row_graph *g, uint32_t id) {
+    row_node *n = row_at(g, id);
+    row_nests *nests = n->token_free ? &g->once : &g->per_token;
+    n->nest = find_nest(g, nests, n);
+    row_nest *nest = &nests->list.at[n->nest];
+    hd_push(g->arena, &nest->roots, id);
+    nest->reductions += n->kind == ROW_REDUCE && n->last;
+    row_index loops[ROW_VARS] = {0};
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        loops[v] = row_var(v);
+    if (n->kind == ROW_REDUCE && n->last) loops[ROW_INNER] = row_var(n->shape.rank);
+    reading r = {g, nests, n->nest};
+    for (uint32_t a = 0; a < n->n_args; a++)
+        follow(&r, &n->args[a], loops);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+/* A root that is read in another nest, or before it is complete, needs memory, unless it is one
+ * number, which stays in a register. */
+static void choose_memory(row_graph *g, uint32_t id) {
+    row_node *n = row_at(g, id);
+    bool near = !n->far_read && n->reader == n->nest;
+    if (!near && n->reader != ROW_NO_NEST && n->shape.rank > 0) row_store(g, id);
+}
+
+static void mark_used(row_graph *g) {
+    for (uint32_t i = 0; i < g->nodes.n; i++) {
+        const row_node *n = row_at(g, i);
+        bool read = n->kind == ROW_MEMORY && n->uses > 0;
+        if (n->buffer != ROW_NO_BUFFER && (read || n->root)) g->buffers.at[n->buffer].used = true;
+    }
+}
+
+/* Nobody reads it, or the buffer that it fills, and it writes nothing visible. */
+static bool is_dead(const row_graph *g, const row_node *n) {
+    bool writes = n->buffer != ROW_NO_BUFFER && g->buffers.at[n->buffer].where != ROW_SCRATCH;
+    bool read = n->uses > 0 || (n->fills != HIR_NONE && g->nodes.at[n->fills].uses > 0);
+    return !writes && !read;
+}
+
+/* Reads by dead nodes do not count. Every reader of a buffer comes after what fills it. */
+static void drop_dead(row_graph *g) {
+    for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;) {
+        const row_node *n = row_at(g, i);
+        if (!is_dead(g, n)) continue;
+        for (uint32_t a = 0; a < n->n_args; a++)
+            row_at(g, n->args[a].node)->uses--;
+        for (uint32_t j = 0; j < n->n_entries; j++)
+            row_at(g, n->entries[j].node)->uses--;
+    }
+}
+
+void row_plan(row_graph *g) {
+    count_uses(g);
+    drop_dead(g);
+    choose_roots(g);
+    for (uint32_t i = 0; i < g->nodes.n; i++) {
+        row_node *n = row_at(g, i);
+        n->reader = ROW_NO_NEST;
+        n->root &= !is_dead(g, n);
+    }
+    for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
+        if (row_at(g, i)->root) {
+            place(g, i);
+            choose_memory(g, i);
+        }
+    mark_used(g);
+}

@@ -1,0 +1,72 @@
+/* Emission of a planned row program (private to emit_row_value.c and emit_row_loops.c). */
+#ifndef HCG_EMIT_ROW_RUN_H
+#define HCG_EMIT_ROW_RUN_H
+
+#include "codegen/emit_row.h"
+
+enum { ROW_COPIES = 4 }; /* vectors side by side that one turn of a loop works on */
+
+/* A value at the lanes of the current loop: one scalar that is the same for all, or a vector for
+ * each copy. */
+typedef struct row_pack {
+    bool uniform;
+    LLVMValueRef v[ROW_COPIES];
+} row_pack;
+
+typedef struct row_memo { /* what is known in the current scope */
+    uint32_t node;
+    row_index at[HIR_MAX_RANK];
+    row_pack pack;
+} row_memo;
+
+typedef struct row_known { /* the same for things found by another value: splats, row pointers */
+    uint32_t node;
+    row_index index;
+    LLVMValueRef from, value;
+} row_known;
+
+typedef struct row_run {
+    hcg_emit *e;
+    row_graph *g;
+    LLVMValueRef token;    /* NULL outside the loop over tokens */
+    LLVMValueRef position; /* of the token, as f64 */
+    LLVMValueRef *base;    /* per buffer: as the argument says */
+    LLVMValueRef *pointer; /* per buffer: at this token's row */
+    LLVMValueRef *rows;    /* per node: table of row pointers of a ROW_MULTI */
+    LLVMValueRef *shift;   /* per node: bytes to add to them for this token */
+    /* of the nest being emitted */
+    int lane_var;      /* vectors run along it; -1: scalars */
+    unsigned copies;   /* vectors at once */
+    LLVMValueRef tail; /* valid lanes, NULL: all */
+    LLVMValueRef
+        var[ROW_VARS]; /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+    HD_VEC(row_memo) memo;
+    HD_VEC(row_known) splats, pointers;
+} row_run;
+
+/* Scopes: what was found inside a loop is forgotten behind it. */
+typedef struct row_scope {
+    size_t memo, splats, pointers;
+} row_scope;
+row_scope row_scope_begin(const row_run *r);
+void row_scope_end(row_run *r, row_scope s);
+
+void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack);
+/* The node that `ref` leads to, at an index over the loops. */
+row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops);
+/* Computes a root other than a reduction along the lanes, at the loops' index. */
+row_pack row_compute(row_run *r, uint32_t node);
+/* Everything in what `ref` reads that is known before the loops that are still to come. */
+void row_hoist(row_run *r, const row_ref *ref, const row_index *loops);
+/* acc[copy] with one more element of the reduction; `lanes`: lanes past the tail change nothing. */
+void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
+                    LLVMValueRef *acc);
+LLVMValueRef row_start(row_run *r, const row_node *n); /* what an accumulator starts from */
+LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_vector);
+/* Writes a root's value to its buffer. */
+void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
+/* loops[v] = variable v */
+const row_index *row_loops(void);
+
+#endif

@@ -1,0 +1,455 @@
+/* The value of a node at an index: what is remembered, loaded from memory, or computed from
+ * operands on the spot. Values that are the same for all lanes stay scalars until they meet a
+ * vector. */
+#include <math.h>
+
+#include "codegen/emit_math.h"
+#include "codegen/emit_row_run.h"
+
+const row_index *row_loops(void) {
+    static const row_index loops[ROW_VARS] = {
+        {0, {1}},
+        {0, {0, 1}},
+        {0, {0, 0, 1}},
+        {0, {0, 0, 0, 1}},
+        {0, {0, 0, 0, 0, 1}},
+        {0, {0, 0, 0, 0, 0, 1}},
+        {0, {0, 0, 0, 0, 0, 0, 1}},
+    };
+    _Static_assert(ROW_VARS == 7, "one line a variable");
+    return loops;
+}
+
+/* ---- scopes ------------------------------------------------------------------------------------
+ */
+
+row_scope row_scope_begin(const row_run *r) {
+    return (row_scope){r->memo.n, r->splats.n, r->pointers.n};
+}
+
+void row_scope_end(row_run *r, row_scope s) {
+    r->memo.n = s.memo;
+    r->splats.n = s.splats;
+    r->pointers.n = s.pointers;
+}
+
+void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack) {
+    row_memo m = {.node = node, .pack = pack};
+    for (uint32_t d = 0; d < row_at(r->g, node)->shape.rank; d++)
+        m.at[d] = at[d];
+    hd_push(r->g->arena, &r->memo, m);
+}
+
+static bool recall(const row_run *r, uint32_t node, const row_index *at, row_pack *pack) {
+    uint32_t rank = row_at(r->g, node)->shape.rank;
+    for (size_t i = r->memo.n; i-- > 0;) {
+        const row_memo *m = &r->memo.at[i];
+        if (m->node != node) continue;
+        bool same = true;
+        for (uint32_t d = 0; same && d < rank; d++)
+            same = row_index_equal(&m->at[d], &at[d]);
+        if (same) {
+            *pack = m->pack;
+            return true;
+        }
+    }
+    return false;
+}
+
+static LLVMValueRef splat(row_run *r, LLVMValueRef scalar) {
+    for (size_t i = r->splats.n; i-- > 0;)
+        if (r->splats.at[i].from == scalar) return r->splats.at[i].value;
+    row_known k = {.from = scalar, .value = hcg_splat_value(r->e, scalar)};
+    hd_push(r->g->arena, &r->splats, k);
+    return k.value;
+}
+
+/* Copy `u` of a pack as a vector. */
+static LLVMValueRef copy_of(row_run *r, const row_pack *p, unsigned u) {
+    return p->uniform ? splat(r, p->v[0]) : p->v[u];
+}
+
+static row_pack uniform(LLVMValueRef scalar) {
+    return (row_pack){.uniform = true, .v = {scalar}};
+}
+
+/* ---- addresses ---------------------------------------------------------------------------------
+ */
+
+static int64_t lane_stride(const row_run *r, const row_index *at) {
+    return r->lane_var < 0 ? 0 : at->by[r->lane_var];
+}
+
+static bool depends(const row_index *at, uint32_t rank, int var) {
+    bool does = false;
+    for (uint32_t d = 0; var >= 0 && d < rank; d++)
+        does |= at[d].by[var] != 0;
+    return does;
+}
+
+/* The number that `at` is for lane `lane` (counted on through the copies). */
+static LLVMValueRef number(row_run *r, const row_index *at, int64_t lane) {
+    hcg_emit *e = r->e;
+    LLVMValueRef sum = hcg_i64(e, at->constant + lane * lane_stride(r, at));
+    for (unsigned v = 0; v < ROW_VARS; v++) {
+        if (!at->by[v]) continue;
+        LLVMValueRef term = r->var[v];
+        if (at->by[v] != 1) term = LLVMBuildMul(e->b, term, hcg_i64(e, at->by[v]), "");
+        sum = LLVMBuildAdd(e->b, term, sum, "");
+    }
+    return sum;
+}
+
+static row_index scaled(const row_index *at, int64_t by) {
+    return row_scaled_sum(row_fixed(0), by, at);
+}
+
+/* The row of a ROW_MULTI that entry `at` names, for one lane. */
+static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, int64_t lane) {
+    bool same = lane_stride(r, at) == 0;
+    for (size_t i = r->pointers.n; same && i-- > 0;)
+        if (r->pointers.at[i].node == node && row_index_equal(&r->pointers.at[i].index, at))
+            return r->pointers.at[i].value;
+    hcg_emit *e = r->e;
+    LLVMValueRef slot = hcg_at(e, e->ptr, r->rows[node], number(r, at, lane));
+    LLVMValueRef p = LLVMBuildLoad2(e->b, e->ptr, slot, "row");
+    if (r->shift[node]) p = LLVMBuildGEP2(e->b, e->i8, p, &r->shift[node], 1, "");
+    if (same) {
+        row_known k = {.node = node, .index = *at, .value = p};
+        hd_push(r->g->arena, &r->pointers, k);
+    }
+    return p;
+}
+
+/* Where a node's elements are: a base for one lane and the element numbers from it. */
+static LLVMValueRef base_of(row_run *r, uint32_t node, const row_index *at, int64_t lane,
+                            row_index *element) {
+    const row_node *n = row_at(r->g, node);
+    if (n->kind == ROW_MULTI) {
+        *element = row_substitute(&n->within, at);
+        return row_pointer(r, node, &at[n->axis], lane);
+    }
+    row_index i = row_substitute(&n->to, at);
+    *element = scaled(&i, r->g->buffers.at[n->buffer].step);
+    return r->pointer[n->buffer];
+}
+
+static LLVMTypeRef element_type(const row_run *r, hir_dtype dtype) {
+    return dtype == HIR_BF16 ? r->e->i16 : r->e->f32;
+}
+
+static LLVMValueRef address(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
+                            int64_t lane) {
+    row_index element;
+    LLVMValueRef base = base_of(r, node, at, lane, &element);
+    return hcg_at(r->e, element_type(r, dtype), base, number(r, &element, lane));
+}
+
+static int64_t valid_lanes(const row_run *r) {
+    return r->tail ? LLVMConstIntGetSExtValue(r->tail) : r->e->level->lanes;
+}
+
+/* ---- loads and stores --------------------------------------------------------------------------
+ */
+
+static LLVMValueRef gather_lanes(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
+                                 int64_t first) {
+    hcg_emit *e = r->e;
+    LLVMValueRef v = LLVMConstNull(e->vec);
+    for (int64_t l = 0; l < valid_lanes(r); l++) {
+        LLVMValueRef x = hcg_load_scalar(e, dtype, address(r, node, dtype, at, first + l));
+        v = LLVMBuildInsertElement(e->b, v, x, LLVMConstInt(e->i32, (unsigned)l, false), "");
+    }
+    return v;
+}
+
+static row_pack load(row_run *r, uint32_t node, const row_index *at) {
+    const row_node *n = row_at(r->g, node);
+    bool multi = n->kind == ROW_MULTI;
+    hir_dtype dtype = multi ? HIR_F32 : r->g->buffers.at[n->buffer].dtype;
+    if (!depends(at, n->shape.rank, r->lane_var))
+        return uniform(hcg_load_scalar(r->e, dtype, address(r, node, dtype, at, 0)));
+    row_index element = row_substitute(multi ? &n->within : &n->to, at);
+    int64_t step = multi ? 1 : r->g->buffers.at[n->buffer].step;
+    bool scattered = multi && lane_stride(r, &at[n->axis]) != 0;
+    bool in_line = !scattered && lane_stride(r, &element) * step == 1;
+    row_pack p = {0};
+    for (unsigned u = 0; u < r->copies; u++) {
+        int64_t first = (int64_t)u * r->e->level->lanes;
+        p.v[u] = in_line ? hcg_load(r->e, dtype, address(r, node, dtype, at, first), r->tail)
+                         : gather_lanes(r, node, dtype, at, first);
+    }
+    return p;
+}
+
+void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack) {
+    hcg_emit *e = r->e;
+    uint32_t node = (uint32_t)(n - r->g->nodes.at);
+    row_index element = row_substitute(&n->to, at);
+    if (r->lane_var < 0 || lane_stride(r, &element) == 0) {
+        LLVMValueRef p = address(r, node, HIR_F32, at, 0);
+        LLVMSetAlignment(LLVMBuildStore(e->b, pack->v[0], p), 4);
+        return;
+    }
+    for (unsigned u = 0; u < r->copies; u++) {
+        int64_t first = (int64_t)u * e->level->lanes;
+        LLVMValueRef v = copy_of(r, pack, u);
+        if (lane_stride(r, &element) == 1) {
+            hcg_store(e, address(r, node, HIR_F32, at, first), v, r->tail);
+            continue;
+        }
+        for (int64_t l = 0; l < valid_lanes(r); l++) {
+            LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)l, false);
+            LLVMValueRef x = LLVMBuildExtractElement(e->b, v, lane, "");
+            LLVMValueRef p = address(r, node, HIR_F32, at, first + l);
+            LLVMSetAlignment(LLVMBuildStore(e->b, x, p), 4);
+        }
+    }
+}
+
+/* ---- arithmetic --------------------------------------------------------------------------------
+ */
+
+static unsigned width(const row_run *r, bool all_uniform) {
+    return all_uniform ? 1 : r->copies;
+}
+
+static LLVMValueRef part(row_run *r, const row_pack *p, bool all_uniform, unsigned u) {
+    return all_uniform ? p->v[0] : copy_of(r, p, u);
+}
+
+static row_pack fused(row_run *r, const row_pack *a, const row_pack *b, const row_pack *c) {
+    row_pack y = {.uniform = a->uniform && b->uniform && c->uniform};
+    for (unsigned u = 0; u < width(r, y.uniform); u++)
+        y.v[u] = hcg_fma(r->e, part(r, a, y.uniform, u), part(r, b, y.uniform, u),
+                         part(r, c, y.uniform, u));
+    return y;
+}
+
+/* Node `ref` reads, and its index. */
+static const row_node *target(const row_run *r, const row_ref *ref, const row_index *loops,
+                              row_index *at) {
+    const row_node *n = row_at(r->g, ref->node);
+    for (uint32_t d = 0; d < n->shape.rank; d++)
+        at[d] = row_substitute(&ref->at[d], loops);
+    return n;
+}
+
+/* If `ref` reads a product that is computed on the spot: its factors, for a fused add. */
+static bool product(row_run *r, const row_ref *ref, const row_index *loops, row_pack *a,
+                    row_pack *b) {
+    row_index at[ROW_VARS] = {0};
+    row_pack known;
+    const row_node *n = target(r, ref, loops, at);
+    if (n->root || n->kind != ROW_MAP || n->op->code != HIR_MUL_OP) return false;
+    if (recall(r, ref->node, at, &known)) return false;
+    *a = row_read(r, &n->args[0], at);
+    *b = row_read(r, &n->args[1], at);
+    return true;
+}
+
+static row_pack map(row_run *r, const row_node *n, const row_index *at) {
+    row_pack a, b, x, y = {0};
+    if (n->op->code == HIR_ADD_OP)
+        for (uint32_t i = 0; i < 2; i++)
+            if (product(r, &n->args[i], at, &a, &b)) {
+                x = row_read(r, &n->args[1 - i], at);
+                return fused(r, &a, &b, &x);
+            }
+    x = row_read(r, &n->args[0], at);
+    bool all = x.uniform;
+    if (n->n_args > 1) {
+        y = row_read(r, &n->args[1], at);
+        all &= y.uniform;
+    }
+    row_pack z = {.uniform = all};
+    for (unsigned u = 0; u < width(r, all); u++)
+        z.v[u] = hcg_elementwise(r->e, n->op, part(r, &x, all, u),
+                                 n->n_args > 1 ? part(r, &y, all, u) : NULL);
+    return z;
+}
+
+/* a c + sign b s */
+static row_pack rotate(row_run *r, const row_node *n, const row_index *at) {
+    row_pack in[4], z = {.uniform = true};
+    for (unsigned i = 0; i < 4; i++) {
+        in[i] = row_read(r, &n->args[i], at);
+        z.uniform &= in[i].uniform;
+    }
+    for (unsigned u = 0; u < width(r, z.uniform); u++) {
+        LLVMValueRef b = part(r, &in[2], z.uniform, u);
+        if (n->value < 0) b = LLVMBuildFNeg(r->e->b, b, "");
+        LLVMValueRef bs = LLVMBuildFMul(r->e->b, b, part(r, &in[3], z.uniform, u), "");
+        z.v[u] = hcg_fma(r->e, part(r, &in[0], z.uniform, u), part(r, &in[1], z.uniform, u), bs);
+    }
+    return z;
+}
+
+/* cos and sin of position times frequency, in f64 until the end: position times frequency may be
+ * a million turns away from what is left of it. The sibling is remembered. */
+static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
+    hcg_emit *e = r->e;
+    const row_node *n = row_at(r->g, node);
+    const row_table *table = &r->g->tables.at[n->frequencies];
+    row_pack pair[2] = {{.uniform = !depends(at, n->shape.rank, r->lane_var)}};
+    pair[1].uniform = pair[0].uniform;
+    LLVMTypeRef type = pair[0].uniform ? e->f64 : LLVMVectorType(e->f64, e->level->lanes);
+    LLVMTypeRef narrow = pair[0].uniform ? e->f32 : e->vec;
+    LLVMValueRef p = r->position;
+    if (!pair[0].uniform) {
+        LLVMValueRef zero = LLVMConstNull(LLVMVectorType(e->i32, e->level->lanes));
+        p = LLVMBuildInsertElement(e->b, LLVMGetPoison(type), p, LLVMConstInt(e->i32, 0, false),
+                                   "");
+        p = LLVMBuildShuffleVector(e->b, p, LLVMGetPoison(type), zero, "");
+    }
+    for (unsigned u = 0; u < width(r, pair[0].uniform); u++) {
+        int64_t first = (int64_t)u * e->level->lanes;
+        LLVMValueRef j = n->shape.rank ? number(r, &at[0], first) : hcg_i64(e, 0);
+        LLVMValueRef f = LLVMBuildLoad2(e->b, type, hcg_at(e, e->f64, table->global, j), "");
+        LLVMSetAlignment(f, 8);
+        LLVMValueRef sine, cosine;
+        hcg_sincos(e, LLVMBuildFMul(e->b, f, p, ""), &sine, &cosine);
+        pair[0].v[u] = LLVMBuildFPTrunc(e->b, cosine, narrow, "");
+        pair[1].v[u] = LLVMBuildFPTrunc(e->b, sine, narrow, "");
+    }
+    row_remember(r, n->sibling, at, pair[!n->is_sine]);
+    return pair[n->is_sine];
+}
+
+/* ---- reductions --------------------------------------------------------------------------------
+ */
+
+LLVMValueRef row_start(row_run *r, const row_node *n) {
+    double value = n->op->code == HIR_REDUCE_MAX_OP ? -INFINITY : 0;
+    return hcg_real_like(r->lane_var < 0 ? r->e->f32 : r->e->vec, value);
+}
+
+LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValueRef b) {
+    if (n->op->code == HIR_REDUCE_MAX_OP) return hcg_max(r->e, a, b);
+    return LLVMBuildFAdd(r->e->b, a, b, "");
+}
+
+LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef v) {
+    if (n->op->code != HIR_REDUCE_MEAN_OP) return v;
+    LLVMValueRef share = hcg_real_like(LLVMTypeOf(v), 1.0 / (double)n->extent);
+    return LLVMBuildFMul(r->e->b, v, share, "");
+}
+
+static LLVMValueRef keep_past_tail(row_run *r, LLVMValueRef next, LLVMValueRef before) {
+    hcg_emit *e = r->e;
+    LLVMValueRef mask[64];
+    for (unsigned l = 0; l < e->level->lanes; l++)
+        mask[l] = LLVMConstInt(e->i1, l < valid_lanes(r), false);
+    return LLVMBuildSelect(e->b, LLVMConstVector(mask, e->level->lanes), next, before, "");
+}
+
+void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
+                    LLVMValueRef *acc) {
+    row_pack a, b;
+    bool scalar = r->lane_var < 0, sum = n->op->code != HIR_REDUCE_MAX_OP;
+    bool fuse = sum && product(r, &n->args[0], loops, &a, &b);
+    if (!fuse) a = row_read(r, &n->args[0], loops);
+    for (unsigned u = 0; u < width(r, scalar); u++) {
+        LLVMValueRef next = part(r, &a, scalar, u);
+        if (fuse)
+            next = hcg_fma(r->e, next, part(r, &b, scalar, u), acc[u]);
+        else
+            next = row_combine(r, n, acc[u], next);
+        acc[u] = lanes && r->tail ? keep_past_tail(r, next, acc[u]) : next;
+    }
+}
+
+/* A reduction across the lanes' dim: the accumulators are the lanes. */
+static row_pack reduce(row_run *r, const row_node *n) {
+    enum { UNROLLED = 4 };
+    hcg_emit *e = r->e;
+    const row_index *loops = row_loops();
+    row_pack acc = {0};
+    for (unsigned u = 0; u < r->copies; u++)
+        acc.v[u] = row_start(r, n);
+    row_hoist(r, &n->args[0], loops);
+    if (n->extent <= UNROLLED) {
+        for (int64_t i = 0; i < n->extent; i++) {
+            row_scope s = row_scope_begin(r);
+            r->var[ROW_INNER] = hcg_i64(e, i);
+            row_accumulate(r, n, loops, false, acc.v);
+            row_scope_end(r, s);
+        }
+    } else {
+        hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, n->extent), hcg_i64(e, 1), "i",
+                                    r->copies, acc.v);
+        row_scope s = row_scope_begin(r);
+        r->var[ROW_INNER] = l.index;
+        for (unsigned u = 0; u < r->copies; u++)
+            acc.v[u] = l.carried[u];
+        row_accumulate(r, n, loops, false, acc.v);
+        hcg_loop_end(e, &l, acc.v);
+        row_scope_end(r, s);
+        for (unsigned u = 0; u < r->copies; u++)
+            acc.v[u] = l.carried[u];
+    }
+    r->var[ROW_INNER] = NULL;
+    for (unsigned u = 0; u < r->copies; u++)
+        acc.v[u] = row_finish(r, n, acc.v[u]);
+    return acc;
+}
+
+/* ---- reading -----------------------------------------------------------------------------------
+ */
+
+static row_pack compute(row_run *r, uint32_t node, const row_index *at) {
+    const row_node *n = row_at(r->g, node);
+    switch (n->kind) {
+    case ROW_CONST: return uniform(LLVMConstReal(r->e->f32, n->value));
+    case ROW_COPY: return row_read(r, &n->args[0], at);
+    case ROW_MAP: return map(r, n, at);
+    case ROW_ROTATE: return rotate(r, n, at);
+    case ROW_TRIG: return trig(r, node, at);
+    case ROW_REDUCE: return reduce(r, n);
+    case ROW_MEMORY:
+    case ROW_MULTI: break;
+    }
+    return load(r, node, at);
+}
+
+row_pack row_compute(row_run *r, uint32_t node) {
+    row_pack p;
+    if (recall(r, node, row_loops(), &p)) return p; /* a sibling has done it */
+    p = compute(r, node, row_loops());
+    row_remember(r, node, row_loops(), p);
+    return p;
+}
+
+row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops) {
+    row_index at[ROW_VARS] = {0};
+    row_pack p;
+    const row_node *n = target(r, ref, loops, at);
+    if (recall(r, ref->node, at, &p)) return p;
+    if (n->root && n->scalar) return uniform(n->scalar);
+    p = n->root ? load(r, ref->node, at) : compute(r, ref->node, at);
+    row_remember(r, ref->node, at, p);
+    return p;
+}
+
+/* Does any of `at` change with a variable whose loop is still to come? */
+static bool is_open(const row_run *r, const row_index *at, uint32_t n) {
+    bool open = false;
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        open |= !r->var[v] && depends(at, n, (int)v);
+    return open;
+}
+
+void row_hoist(row_run *r, const row_ref *ref, const row_index *loops) {
+    row_index at[ROW_VARS] = {0};
+    const row_node *n = target(r, ref, loops, at);
+    if (!is_open(r, at, n->shape.rank)) {
+        row_pack p = row_read(r, ref, loops);
+        if (p.uniform && r->lane_var >= 0) splat(r, p.v[0]);
+        return;
+    }
+    bool multi = n->kind == ROW_MULTI;
+    if (multi && !is_open(r, &at[n->axis], 1) && lane_stride(r, &at[n->axis]) == 0)
+        row_pointer(r, ref->node, &at[n->axis], 0);
+    for (uint32_t a = 0; !n->root && a < n->n_args; a++)
+        row_hoist(r, &n->args[a], at);
+}

@@ -1,0 +1,72 @@
+/* Shared by the files that make libraries: target.c, module.c, describe.c, object.c, header.c. */
+#ifndef HCG_LIBRARY_H
+#define HCG_LIBRARY_H
+
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+#include "codegen/emit.h"
+
+/* ---- target.c ----------------------------------------------------------------------------------
+ */
+/* One body of all kernels. What its code may use, and what is asked for before it is chosen, are
+ * the same set by construction. */
+typedef struct hcg_body {
+    hcg_level level;   /* name, vector width, LLVM CPU that the features start from */
+    const char *tune;  /* LLVM CPU to schedule for */
+    const char *extra; /* "+avx512vnni,...": features beyond those of level.cpu, "" */
+    uint64_t features; /* HRT_CPU_* that the machine must have */
+} hcg_body;
+
+typedef struct hcg_target {
+    const char *triple, *arch;
+    HD_VEC(hcg_body) bodies; /* best first */
+} hcg_target;
+
+/* Refuses triples and CPUs that cannot be compiled for, with the nearest names. */
+bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
+
+/* ---- describe.c --------------------------------------------------------------------------------
+ */
+/* Adds the constant hrt_model, hadal_info and the public functions to a module that holds (or
+ * declares) all kernels: functions[body * kernels + kernel]. */
+void hcg_describe(hcg_program *p, const hcg_target *t, LLVMModuleRef mod, LLVMBuilderRef b,
+                  LLVMValueRef *functions);
+/* "options" of the model: what it was compiled with, as JSON. */
+const char *hcg_options_json(hcg_program *p, const hcg_target *t);
+/* Whether functions for weights exist: models always have them. */
+static inline bool hcg_has_weights(const hcg_program *p) {
+    return p->is_model || p->weights_bytes > 0;
+}
+/* Whether a plain function takes a number of tokens. */
+bool hcg_has_tokens(const hcg_program *p);
+
+/* ---- module.c ----------------------------------------------------------------------------------
+ */
+/* LLVM's objects, freed with the arena at the latest (an arena may end by longjmp). */
+typedef struct hcg_llvm {
+    LLVMContextRef cx;
+    LLVMModuleRef mod;
+    LLVMTargetMachineRef tm;
+    LLVMBuilderRef b;
+    hd_diags *diags;
+} hcg_llvm;
+hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char *name);
+void hcg_llvm_free(hcg_llvm *l);
+
+/* All kernels of one body into l->mod; functions gets p->kernels.n values, *scratch the bytes that
+ * the hungriest kernel asks for. */
+bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *body,
+                   LLVMValueRef *functions, uint64_t *scratch);
+/* Declarations of the same functions, for a module that only refers to them. */
+void hcg_declare_body(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_body *body,
+                      LLVMValueRef *functions);
+/* Runs LLVM's verifier, then the code generator. kind: LLVMObjectFile or LLVMAssemblyFile. */
+bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out);
+bool hcg_verify_module(hcg_llvm *l);
+
+/* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
+ * next. Does nothing without them. */
+void hcg_at_op(hcg_emit *e, hir_id op);
+
+#endif

@@ -1,0 +1,291 @@
+/* One LLVM module: context, target machine, the kernels of a body, line tables, code generation.
+ *
+ * LLVM may not end the process whatever the input. Modules are verified before code is generated;
+ * errors that LLVM reports through a context become diagnostics; CPU names and features are checked
+ * before LLVM sees them. What is left are defects inside LLVM ("cannot select"): its fatal handler
+ * is replaced, for threads that are inside hcg_generate, by a jump back out. LLVM's state is
+ * unknown then, so the context is abandoned, not freed. */
+#include <llvm-c/Analysis.h>
+#include <llvm-c/DebugInfo.h>
+#include <llvm-c/ErrorHandling.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/library.h"
+#include "support/file.h"
+
+/* ---- LLVM's objects ----------------------------------------------------------------------------
+ */
+static void on_diagnostic(LLVMDiagnosticInfoRef info, void *context) {
+    hcg_llvm *l = context;
+    if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
+    char *text = LLVMGetDiagInfoDescription(info);
+    hd_diag *e = hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "LLVM refused the generated code");
+    e->cause = hd_strdup(l->diags->arena, text);
+    LLVMDisposeMessage(text);
+}
+
+void hcg_llvm_free(hcg_llvm *l) {
+    if (l->b) LLVMDisposeBuilder(l->b);
+    if (l->tm) LLVMDisposeTargetMachine(l->tm);
+    if (l->mod) LLVMDisposeModule(l->mod);
+    if (l->cx) LLVMContextDispose(l->cx);
+    *l = (hcg_llvm){0};
+}
+
+static void free_llvm(void *l) {
+    hcg_llvm_free(l);
+}
+
+static LLVMTargetMachineRef make_machine(const hcg_target *t) {
+    LLVMTargetRef target;
+    char *error = NULL;
+    if (LLVMGetTargetFromTriple(t->triple, &target, &error) != 0) {
+        LLVMDisposeMessage(error);
+        return NULL;
+    }
+    LLVMTargetMachineOptionsRef o = LLVMCreateTargetMachineOptions();
+    LLVMTargetMachineOptionsSetCPU(o, strcmp(t->arch, "x86_64") == 0 ? "x86-64" : "generic");
+    LLVMTargetMachineOptionsSetCodeGenOptLevel(o, LLVMCodeGenLevelDefault);
+    LLVMTargetMachineOptionsSetRelocMode(o, LLVMRelocPIC);
+    LLVMTargetMachineRef tm = LLVMCreateTargetMachineWithOptions(target, t->triple, o);
+    LLVMDisposeTargetMachineOptions(o);
+    return tm;
+}
+
+static void add_flag(hcg_llvm *l, const char *name, unsigned value) {
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(l->cx);
+    LLVMAddModuleFlag(l->mod, LLVMModuleFlagBehaviorWarning, name, strlen(name),
+                      LLVMValueAsMetadata(LLVMConstInt(i32, value, false)));
+}
+
+hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char *name) {
+    hcg_llvm *l = hd_new(a, hcg_llvm);
+    hd_arena_defer(a, free_llvm, l);
+    l->diags = d;
+    l->cx = LLVMContextCreate();
+    LLVMContextSetDiagnosticHandler(l->cx, on_diagnostic, l);
+    l->mod = LLVMModuleCreateWithNameInContext(name, l->cx);
+    LLVMSetSourceFileName(l->mod, name, strlen(name));
+    LLVMSetTarget(l->mod, t->triple);
+    l->b = LLVMCreateBuilderInContext(l->cx);
+    l->tm = make_machine(t);
+    if (!l->tm) {
+        hd_err(d, HD_E_TARGET, HD_NOWHERE, "LLVM has no target \"%s\"", t->triple);
+        return NULL;
+    }
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(l->tm);
+    LLVMSetModuleDataLayout(l->mod, layout);
+    LLVMDisposeTargetData(layout);
+    add_flag(l, "PIC Level", 2);
+    return l;
+}
+
+/* ---- line tables -------------------------------------------------------------------------------
+ */
+typedef struct lines {
+    LLVMDIBuilderRef b; /* NULL: none are wanted */
+    LLVMMetadataRef file, type;
+} lines;
+
+static lines begin_lines(const hcg_program *p, hcg_llvm *l) {
+    lines s = {0};
+    if (!p->options.ir_file) return s;
+    add_flag(l, "Debug Info Version", LLVMDebugMetadataVersion());
+    add_flag(l, "Dwarf Version", 5);
+    /* The file's name alone: where it lies must not change the library's bytes. */
+    const char *name = hd_path_base(p->options.ir_file), *producer = "hadal " HADAL_VERSION;
+    s.b = LLVMCreateDIBuilder(l->mod);
+    s.file = LLVMDIBuilderCreateFile(s.b, name, strlen(name), ".", 1);
+    LLVMDIBuilderCreateCompileUnit(s.b, LLVMDWARFSourceLanguageC11, s.file, producer,
+                                   strlen(producer), true, "", 0, 0, "", 0,
+                                   LLVMDWARFEmissionLineTablesOnly, 0, false, false, "", 0, "", 0);
+    s.type = LLVMDIBuilderCreateSubroutineType(s.b, s.file, NULL, 0, LLVMDIFlagZero);
+    return s;
+}
+
+static void end_lines(lines *s) {
+    if (!s->b) return;
+    LLVMDIBuilderFinalize(s->b);
+    LLVMDisposeDIBuilder(s->b);
+    s->b = NULL;
+}
+
+static LLVMMetadataRef function_scope(const lines *s, LLVMValueRef fn, unsigned line) {
+    size_t n;
+    const char *name = LLVMGetValueName2(fn, &n);
+    LLVMMetadataRef scope =
+        LLVMDIBuilderCreateFunction(s->b, s->file, name, n, name, n, s->file, line, s->type, true,
+                                    true, line, LLVMDIFlagZero, true);
+    LLVMSetSubprogram(fn, scope);
+    return scope;
+}
+
+void hcg_at_op(hcg_emit *e, hir_id op) {
+    if (!e->di_scope || !e->p->op_lines) return;
+    LLVMMetadataRef at =
+        LLVMDIBuilderCreateDebugLocation(e->cx, e->p->op_lines[op], 3, e->di_scope, NULL);
+    LLVMSetCurrentDebugLocation2(e->b, at);
+}
+
+/* ---- kernels -----------------------------------------------------------------------------------
+ */
+static LLVMTypeRef kernel_type(LLVMContextRef cx) {
+    LLVMTypeRef ptr = LLVMPointerTypeInContext(cx, 0), i64 = LLVMInt64TypeInContext(cx);
+    LLVMTypeRef params[] = {ptr, ptr, i64, i64, i64, i64};
+    return LLVMFunctionType(LLVMVoidTypeInContext(cx), params, 6, false);
+}
+
+/* NAME_kernel_level, with underscores for the dashes in names of CPUs. */
+static LLVMValueRef declare_kernel(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
+                                   const hcg_body *body, const hcg_kernel *k) {
+    LLVMContextRef cx = LLVMGetModuleContext(mod);
+    char *name = hd_printf(a, "%s_%s_%s", p->m->name, k->name, body->level.name);
+    for (char *c = name; *c; c++)
+        if (*c == '-') *c = '_';
+    LLVMValueRef fn = LLVMAddFunction(mod, name, kernel_type(cx));
+    LLVMSetVisibility(fn, LLVMHiddenVisibility);
+    return fn;
+}
+
+void hcg_declare_body(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_body *body,
+                      LLVMValueRef *functions) {
+    for (size_t i = 0; i < p->kernels.n; i++)
+        functions[i] = declare_kernel(p, a, mod, body, &p->kernels.at[i]);
+}
+
+static void add_enum(LLVMContextRef cx, LLVMValueRef fn, LLVMAttributeIndex at, const char *name,
+                     uint64_t value) {
+    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+    LLVMAddAttributeAtIndex(fn, at, LLVMCreateEnumAttribute(cx, kind, value));
+}
+
+/* The features of the body are those of the function: nothing else says what may be used. Vectors
+ * of the level's width must be legal, whatever width the CPU's tuning prefers for loops. */
+static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_body *body) {
+    LLVMAddTargetDependentFunctionAttr(fn, "target-cpu", body->level.cpu);
+    LLVMAddTargetDependentFunctionAttr(fn, "tune-cpu", body->tune);
+    if (*body->extra) LLVMAddTargetDependentFunctionAttr(fn, "target-features", body->extra);
+    if (body->level.lanes == 16) {
+        LLVMAddTargetDependentFunctionAttr(fn, "prefer-vector-width", "512");
+        LLVMAddTargetDependentFunctionAttr(fn, "min-legal-vector-width", "512");
+    }
+    add_enum(cx, fn, LLVMAttributeFunctionIndex, "nounwind", 0);
+    add_enum(cx, fn, LLVMAttributeFunctionIndex, "uwtable", 2); /* gdb and perf can walk out */
+    for (LLVMAttributeIndex i = 1; i <= 2; i++) { /* frame and args: never written, never aliased */
+        add_enum(cx, fn, i, "noalias", 0);
+        add_enum(cx, fn, i, "readonly", 0);
+    }
+}
+
+static void set_types(hcg_emit *e) {
+    e->i1 = LLVMInt1TypeInContext(e->cx);
+    e->i8 = LLVMInt8TypeInContext(e->cx);
+    e->i16 = LLVMInt16TypeInContext(e->cx);
+    e->i32 = LLVMInt32TypeInContext(e->cx);
+    e->i64 = LLVMInt64TypeInContext(e->cx);
+    e->f32 = LLVMFloatTypeInContext(e->cx);
+    e->f64 = LLVMDoubleTypeInContext(e->cx);
+    e->ptr = LLVMPointerTypeInContext(e->cx, 0);
+    e->vec = LLVMVectorType(e->f32, e->level->lanes);
+}
+
+static void set_function(hcg_emit *e, LLVMValueRef fn) {
+    static const char *const names[] = {"frame", "args", "r0", "r1", "c0", "c1"};
+    LLVMValueRef *const slots[] = {&e->frame, &e->args, &e->r0, &e->r1, &e->c0, &e->c1};
+    e->fn = fn;
+    for (unsigned i = 0; i < 6; i++) {
+        *slots[i] = LLVMGetParam(fn, i);
+        LLVMSetValueName2(*slots[i], names[i], strlen(names[i]));
+    }
+    LLVMPositionBuilderAtEnd(e->b, LLVMAppendBasicBlockInContext(e->cx, fn, "entry"));
+}
+
+static bool emit_kernel(hcg_emit *e, const hcg_kernel *k) {
+    switch (k->kind) {
+    case HCG_ROW: return hcg_emit_row(e, k);
+    case HCG_CONTRACT: return hcg_emit_contract(e, k);
+    case HCG_SEQUENCE: return hcg_emit_sequence(e, k);
+    }
+    return false;
+}
+
+bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *body,
+                   LLVMValueRef *functions, uint64_t *scratch) {
+    hcg_emit e = {.p = p,
+                  .level = &body->level,
+                  .arena = a,
+                  .diags = l->diags,
+                  .cx = l->cx,
+                  .mod = l->mod,
+                  .b = l->b};
+    set_types(&e);
+    lines s = begin_lines(p, l);
+    bool ok = true;
+    *scratch = 0;
+    for (size_t i = 0; ok && i < p->kernels.n; i++) {
+        const hcg_kernel *k = &p->kernels.at[i];
+        functions[i] = declare_kernel(p, a, l->mod, body, k);
+        add_attributes(l->cx, functions[i], body);
+        set_function(&e, functions[i]);
+        e.di_scope = s.b ? function_scope(&s, functions[i], k->line) : NULL;
+        hcg_at_op(&e, k->op);
+        e.scratch = 0;
+        ok = emit_kernel(&e, k);
+        LLVMBuildRetVoid(l->b);
+        LLVMSetCurrentDebugLocation2(l->b, NULL);
+        if (e.scratch > *scratch) *scratch = e.scratch;
+    }
+    end_lines(&s);
+    return ok && !hd_diags_failed(l->diags);
+}
+
+/* ---- code generation ---------------------------------------------------------------------------
+ */
+static _Thread_local jmp_buf *fatal_exit;
+static _Thread_local char fatal_reason[300];
+
+static void on_fatal(const char *reason) {
+    if (!fatal_exit) return; /* not ours: LLVM goes on to what it would have done */
+    snprintf(fatal_reason, sizeof fatal_reason, "%s", reason);
+    longjmp(*fatal_exit, 1);
+}
+
+static void install_fatal_handler(void) {
+    LLVMInstallFatalErrorHandler(on_fatal);
+}
+
+bool hcg_verify_module(hcg_llvm *l) {
+    char *text = NULL;
+    bool bad = LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &text) != 0;
+    if (bad)
+        hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "the generated LLVM IR is illegal")->cause =
+            hd_strdup(l->diags->arena, text);
+    LLVMDisposeMessage(text);
+    return !bad;
+}
+
+bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_fatal_handler);
+    if (!hcg_verify_module(l)) return false;
+    char *text = NULL;
+    jmp_buf here;
+    fatal_exit = &here;
+    if (setjmp(here)) {
+        fatal_exit = NULL;
+        l->cx = NULL, l->mod = NULL, l->tm = NULL, l->b = NULL;
+        hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "LLVM gave up on the generated code")->cause =
+            hd_strdup(l->diags->arena, fatal_reason);
+        return false;
+    }
+    bool bad = LLVMTargetMachineEmitToMemoryBuffer(l->tm, l->mod, kind, &text, out) != 0;
+    fatal_exit = NULL;
+    if (!bad) return true;
+    hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "LLVM made no code")->cause =
+        hd_strdup(l->diags->arena, text ? text : "");
+    LLVMDisposeMessage(text);
+    return false;
+}

@@ -1,0 +1,341 @@
+/* Names and calls: variables, functions, objects and their methods. */
+#include <string.h>
+
+#include "frontend/value.h"
+
+/* ---- names --------------------------------------------------------------------------------- */
+hfe_value *hfe_new_locals(hfe_elab *e, const hfe_def *def) {
+    return hd_new_array(e->arena, hfe_value, def->n_locals); /* zero is HFE_UNSET */
+}
+
+static hfe_value *find_local(const hfe_def *def, hfe_value *locals, const char *name) {
+    for (size_t i = 0; i < def->n_locals; i++) {
+        if (def->locals[i].name == name) {
+            return &locals[i];
+        }
+    }
+    return NULL;
+}
+
+hfe_value *hfe_variable(hfe_elab *e, const char *name) {
+    hfe_frame *f = e->frame;
+    hfe_value *v = find_local(f->def, f->locals, name);
+    if (v == NULL && f->self != NULL) {
+        v = find_local(f->self->def, f->self->fields, name);
+    }
+    return v;
+}
+
+static hfe_value function_value(hfe_elab *e, hfe_function f) {
+    hfe_function *kept = hd_new(e->arena, hfe_function);
+    *kept = f;
+    return (hfe_value){.type = HFE_FUNCTION, .function = kept};
+}
+
+static hfe_value method_value(hfe_elab *e, hfe_object *self, const char *name) {
+    for (size_t i = 0; i < self->def->methods.n; i++) {
+        const hfe_def *method = self->def->methods.at[i];
+        if (method->name == name) {
+            return function_value(e, (hfe_function){.def = method, .self = self, .name = name});
+        }
+    }
+    return hfe_none();
+}
+
+static hfe_value builtin_value(hfe_elab *e, const char *name) {
+    hir_opcode op;
+    const hfe_builtin *builtin = hfe_find_builtin(name);
+    if (builtin != NULL) {
+        return function_value(e, (hfe_function){.builtin = builtin, .name = name});
+    }
+    if (hfe_find_op(name, &op)) {
+        return function_value(e, (hfe_function){.is_op = true, .op = op, .name = name});
+    }
+    if (strcmp(name, "T") == 0 || strcmp(name, "C") == 0) {
+        return hfe_dim(name[0] == 'T' ? HIR_T : HIR_C);
+    }
+    return hfe_poison(); /* resolve.c has said that the name is unknown */
+}
+
+static hfe_value unset_variable(hfe_elab *e, const hfe_expr *x) {
+    const hfe_def *def = hfe_find_def(e->frame->def->file, x->name);
+    const char *cause = "no statement that was run before this one sets it";
+    if (def != NULL && def->kind != HFE_D_CONSTANT) {
+        cause = "it is a variable here, because this function sets it, and hides the function";
+    }
+    return hfe_fail(e, HD_E_NAME, x->loc, cause, NULL, "'%s' has no value yet", x->name);
+}
+
+hfe_value hfe_lookup(hfe_elab *e, const hfe_expr *x) {
+    if (x->kind == HFE_X_OP_NAME) {
+        hir_opcode op;
+        return hfe_find_op(x->name, &op)
+                   ? function_value(e, (hfe_function){.is_op = true, .op = op, .name = x->name})
+                   : hfe_poison();
+    }
+    const hfe_value *v = hfe_variable(e, x->name);
+    if (v != NULL) {
+        return hfe_is(*v, HFE_UNSET) ? unset_variable(e, x) : *v;
+    }
+    if (e->frame->self != NULL) {
+        hfe_value method = method_value(e, e->frame->self, x->name);
+        if (!hfe_is(method, HFE_NONE)) {
+            return method;
+        }
+    }
+    const hfe_def *def = hfe_find_def(e->frame->def->file, x->name);
+    if (def != NULL && def->kind == HFE_D_CONSTANT) {
+        return hfe_constant(e, def, x->loc);
+    }
+    if (def != NULL && def->kind != HFE_D_MODEL) {
+        return function_value(e, (hfe_function){.def = def, .name = def->name});
+    }
+    return builtin_value(e, x->name);
+}
+
+/* Computed when first asked for, in a frame of its own. */
+hfe_value hfe_constant(hfe_elab *e, const hfe_def *def, hd_loc loc) {
+    for (size_t i = 0; i < e->constants.n; i++) {
+        const hfe_known_constant *c = &e->constants.at[i];
+        if (c->def == def) {
+            return c->busy ? hfe_fail(e, HD_E_NAME, loc, NULL, NULL,
+                                      "the constant '%s' is defined by itself", def->name)
+                           : c->value;
+        }
+    }
+    size_t slot = e->constants.n;
+    hfe_known_constant fresh = {def, hfe_poison(), true};
+    hd_push(e->arena, &e->constants, fresh);
+    hfe_frame frame = {.def = def, .locals = hfe_new_locals(e, def), .call = loc, .up = e->frame};
+    bool in_model = e->in_model;
+    e->frame = &frame;
+    e->in_model = false; /* no tensors: when it is computed must not matter */
+    hfe_value v = hfe_eval(e, def->value);
+    e->in_model = in_model;
+    e->frame = frame.up;
+    e->constants.at[slot].value = v;
+    e->constants.at[slot].busy = false;
+    return v;
+}
+
+/* ---- arguments ----------------------------------------------------------------------------- */
+static void show_default(const hfe_expr *x, hd_text *out) {
+    switch (x->kind) {
+    case HFE_X_NONE: hd_text_add(out, "none"); break;
+    case HFE_X_BOOL: hd_text_add(out, x->boolean ? "true" : "false"); break;
+    case HFE_X_INT: hd_text_f(out, "%lld", (long long)x->integer); break;
+    case HFE_X_FLOAT: hd_text_double(out, x->number); break;
+    case HFE_X_NAME: hd_text_add(out, x->name); break;
+    case HFE_X_STRING:
+        if (x->string.pieces.n == 1 && x->string.pieces.at[0].value == NULL) {
+            hd_text_quoted(out, x->string.pieces.at[0].text);
+            break;
+        }
+        /* fall through */
+    default: hd_text_add(out, "..."); break;
+    }
+}
+
+/* name(a, b = 1) */
+static const char *signature_of(hfe_elab *e, const hfe_def *def) {
+    hd_text out;
+    hd_text_init(&out, e->arena);
+    hd_text_f(&out, "it is %s(", def->name);
+    for (size_t i = 0; i < def->params.n; i++) {
+        const hfe_param *param = &def->params.at[i];
+        hd_text_f(&out, "%s%s", i > 0 ? ", " : "", param->name);
+        if (param->otherwise != NULL) {
+            hd_text_add(&out, " = ");
+            show_default(param->otherwise, &out);
+        }
+    }
+    hd_text_add(&out, ")");
+    return out.at;
+}
+
+static bool refuse_argument(hfe_elab *e, const hfe_def *def, const hfe_passed *arg) {
+    hfe_candidates names = {0};
+    for (size_t i = 0; i < def->params.n; i++) {
+        hd_push(e->arena, &names.list, def->params.at[i].name);
+    }
+    hfe_fail(e, HD_E_NAME, arg->loc, signature_of(e, def), hfe_did_you_mean(e, arg->name, &names),
+             "'%s' has no parameter '%s'", def->name, arg->name);
+    return false;
+}
+
+/* Arguments to the first locals of the definition: its parameters. */
+static bool bind_given(hfe_elab *e, const hfe_def *def, const hfe_call *call, hfe_value *locals) {
+    size_t position = 0;
+    for (size_t i = 0; i < call->args.n; i++) {
+        const hfe_passed *arg = &call->args.at[i];
+        size_t k = position;
+        if (arg->name != NULL) {
+            for (k = 0; k < def->params.n && def->params.at[k].name != arg->name; k++) {
+            }
+            if (k == def->params.n) {
+                return refuse_argument(e, def, arg);
+            }
+        } else if (position++ >= def->params.n) {
+            hfe_fail(e, HD_E_TYPE, arg->loc, signature_of(e, def), NULL,
+                     "too many arguments for '%s'", def->name);
+            return false;
+        }
+        if (!hfe_is(locals[k], HFE_UNSET)) {
+            hfe_fail(e, HD_E_TYPE, arg->loc, signature_of(e, def), NULL,
+                     "'%s' is given twice to '%s'", def->params.at[k].name, def->name);
+            return false;
+        }
+        locals[k] = arg->value;
+    }
+    return true;
+}
+
+/* Parameters without default must be given; the check runs before anything is evaluated. */
+static bool all_given(hfe_elab *e, const hfe_def *def, const hfe_call *call,
+                      const hfe_value *locals) {
+    for (size_t i = 0; i < def->params.n; i++) {
+        if (hfe_is(locals[i], HFE_UNSET) && def->params.at[i].otherwise == NULL) {
+            hfe_fail(e, HD_E_TYPE, call->loc, signature_of(e, def), NULL,
+                     "'%s' needs its argument '%s'", def->name, def->params.at[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void fill_defaults(hfe_elab *e, const hfe_def *def, hfe_value *locals) {
+    for (size_t i = 0; i < def->params.n; i++) {
+        if (hfe_is(locals[i], HFE_UNSET)) {
+            locals[i] = hfe_eval(e, def->params.at[i].otherwise);
+        }
+    }
+}
+
+/* ---- calls --------------------------------------------------------------------------------- */
+static hfe_value run_body(hfe_elab *e, const hfe_def *def, hfe_object *self, const hfe_call *call,
+                          hfe_value *locals) {
+    hfe_frame frame = {.def = def,
+                       .locals = locals,
+                       .self = self,
+                       .call = call->loc,
+                       .up = e->frame,
+                       .result = hfe_none()};
+    e->frame = &frame;
+    e->calls++;
+    fill_defaults(e, def, locals);
+    hfe_run_block(e, &def->body);
+    e->calls--;
+    e->frame = frame.up;
+    if (e->raised || e->stop) {
+        e->raised = false;
+        if (self != NULL) {
+            self->broken = true;
+        }
+        return hfe_poison();
+    }
+    return frame.result;
+}
+
+static hfe_value call_def(hfe_elab *e, const hfe_function *f, const hfe_call *call) {
+    const hfe_def *def = f->def;
+    if (e->calls >= HFE_MAX_CALLS) {
+        return hfe_halt(e, call->loc, "a recursion without end?", "more than %d calls are open",
+                        HFE_MAX_CALLS);
+    }
+    if (f->self != NULL && f->self->broken) {
+        return hfe_poison();
+    }
+    hfe_value *locals = hfe_new_locals(e, def);
+    if (!bind_given(e, def, call, locals) || !all_given(e, def, call, locals)) {
+        if (f->self != NULL) {
+            f->self->broken = true;
+        }
+        return hfe_poison();
+    }
+    if (def->kind == HFE_D_FN) {
+        return run_body(e, def, f->self, call, locals);
+    }
+    hfe_object *object = hd_new(e->arena, hfe_object);
+    object->def = def;
+    object->fields = locals;
+    hfe_value made = run_body(e, def, object, call, locals);
+    return hfe_is(made, HFE_POISON) ? made : (hfe_value){.type = HFE_OBJECT, .object = object};
+}
+
+static hfe_value call_builtin(hfe_elab *e, const hfe_builtin *b, const hfe_call *call) {
+    for (size_t i = 0; i < call->args.n; i++) {
+        if (call->args.at[i].name != NULL) {
+            return hfe_fail(e, HD_E_NAME, call->args.at[i].loc,
+                            hd_printf(e->arena, "it is %s", b->signature), NULL,
+                            "'%s' has no named arguments", b->name);
+        }
+    }
+    if (call->args.n < b->least || call->args.n > b->most) {
+        return hfe_fail(e, HD_E_TYPE, call->loc, hd_printf(e->arena, "it is %s", b->signature),
+                        NULL, "too %s arguments for '%s'", call->args.n < b->least ? "few" : "many",
+                        b->name);
+    }
+    return call->poisoned ? hfe_poison() : b->run(e, call);
+}
+
+hfe_value hfe_eval_call(hfe_elab *e, const hfe_expr *x) {
+    hfe_value callee = hfe_eval(e, x->call.callee);
+    hfe_call call = {.loc = x->loc};
+    for (size_t i = 0; i < x->call.args.n; i++) {
+        const hfe_arg *arg = &x->call.args.at[i];
+        hfe_passed passed = {arg->name, arg->name != NULL ? arg->name_loc : arg->value->loc,
+                             hfe_eval(e, arg->value)};
+        call.poisoned |= hfe_is(passed.value, HFE_POISON);
+        hd_push(e->arena, &call.args, passed);
+    }
+    if (hfe_is(callee, HFE_POISON)) {
+        return callee;
+    }
+    if (!hfe_is(callee, HFE_FUNCTION)) {
+        return hfe_fail(e, HD_E_TYPE, x->call.callee->loc, NULL, NULL, "%s cannot be called",
+                        hfe_type_with_article(callee.type));
+    }
+    const hfe_function *f = callee.function;
+    call.name = f->name;
+    if (f->builtin != NULL) {
+        return call_builtin(e, f->builtin, &call);
+    }
+    return f->is_op ? hfe_call_op(e, f->op, &call) : call_def(e, f, &call);
+}
+
+/* ---- fields -------------------------------------------------------------------------------- */
+hfe_value hfe_eval_field(hfe_elab *e, const hfe_expr *x) {
+    hfe_value base = hfe_eval(e, x->field.base);
+    if (hfe_is(base, HFE_POISON)) {
+        return base;
+    }
+    if (!hfe_is(base, HFE_OBJECT)) {
+        return hfe_fail(e, HD_E_TYPE, x->field.name_loc, NULL,
+                        hfe_is(base, HFE_TENSOR) ? "dims of tensors: dim(x, i), shape(x)" : NULL,
+                        "%s has no members", hfe_type_with_article(base.type));
+    }
+    hfe_object *object = base.object;
+    if (object->broken) {
+        return hfe_poison();
+    }
+    const hfe_value *field = find_local(object->def, object->fields, x->field.name);
+    if (field != NULL) {
+        return hfe_is(*field, HFE_UNSET) ? hfe_fail(e, HD_E_NAME, x->field.name_loc, NULL, NULL,
+                                                    "field '%s' has no value yet", x->field.name)
+                                         : *field;
+    }
+    hfe_value method = method_value(e, object, x->field.name);
+    if (!hfe_is(method, HFE_NONE)) {
+        return method;
+    }
+    hfe_candidates members = {0};
+    for (size_t i = 0; i < object->def->n_locals; i++) {
+        hd_push(e->arena, &members.list, object->def->locals[i].name);
+    }
+    for (size_t i = 0; i < object->def->methods.n; i++) {
+        hd_push(e->arena, &members.list, object->def->methods.at[i]->name);
+    }
+    return hfe_fail(e, HD_E_NAME, x->field.name_loc, NULL,
+                    hfe_did_you_mean(e, x->field.name, &members), "'%s' has no member '%s'",
+                    object->def->name, x->field.name);
+}

@@ -1,0 +1,423 @@
+/* Names, before anything runs: which variables a definition has, names that mean nothing, names
+ * that mean two things, and variables that are set and never read.
+ *
+ * Variables belong to the whole function, so one walk over its statements finds them. What a
+ * method sets is a field if its object has one of that name, else a variable of its own. */
+#include <string.h>
+
+#include "frontend/value.h"
+#include "ir/signature.h"
+
+typedef struct resolver {
+    hfe_program *p;
+    hfe_file *file;
+    hfe_def *def;
+    HD_VEC(hfe_target) locals;
+    HD_VEC(const char *) read;     /* names that some expression uses */
+    HD_VEC(const char *) reported; /* unknown names, once per definition */
+} resolver;
+
+/* ---- which variables there are ------------------------------------------------------------- */
+static bool has_local(const hfe_def *def, const char *name) {
+    for (size_t i = 0; i < def->n_locals; i++) {
+        if (def->locals[i].name == name) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_local(resolver *r, const char *name, hd_loc loc) {
+    if (name == NULL || (r->def->object != NULL && has_local(r->def->object, name))) {
+        return;
+    }
+    for (size_t i = 0; i < r->locals.n; i++) {
+        if (r->locals.at[i].name == name) {
+            return;
+        }
+    }
+    hfe_target target = {name, loc};
+    hd_push(r->p->arena, &r->locals, target);
+}
+
+static void collect_expr(resolver *r, const hfe_expr *x);
+
+static void collect_exprs(resolver *r, const hfe_exprs *list) {
+    for (size_t i = 0; i < list->list.n; i++) {
+        collect_expr(r, list->list.at[i]);
+    }
+}
+
+/* Every child of an expression, once. */
+static void each_child(resolver *r, const hfe_expr *x,
+                       void (*visit)(resolver *, const hfe_expr *)) {
+    switch (x->kind) {
+    case HFE_X_STRING:
+        for (size_t i = 0; i < x->string.pieces.n; i++) {
+            visit(r, x->string.pieces.at[i].value);
+        }
+        break;
+    case HFE_X_LIST:
+        for (size_t i = 0; i < x->list.list.n; i++) {
+            visit(r, x->list.list.at[i]);
+        }
+        break;
+    case HFE_X_COMPREHENSION:
+        visit(r, x->each.over);
+        visit(r, x->each.condition);
+        visit(r, x->each.value);
+        break;
+    case HFE_X_NEG:
+    case HFE_X_NOT: visit(r, x->operand); break;
+    case HFE_X_BINARY:
+        visit(r, x->binary.left);
+        visit(r, x->binary.right);
+        break;
+    case HFE_X_IF:
+        visit(r, x->choice.condition);
+        visit(r, x->choice.yes);
+        visit(r, x->choice.no);
+        break;
+    case HFE_X_CALL:
+        visit(r, x->call.callee);
+        for (size_t i = 0; i < x->call.args.n; i++) {
+            visit(r, x->call.args.at[i].value);
+        }
+        break;
+    case HFE_X_INDEX:
+        visit(r, x->index.base);
+        visit(r, x->index.index);
+        break;
+    case HFE_X_SLICE:
+        visit(r, x->slice.base);
+        visit(r, x->slice.from);
+        visit(r, x->slice.to);
+        break;
+    case HFE_X_FIELD: visit(r, x->field.base); break;
+    default: break;
+    }
+}
+
+static void collect_expr(resolver *r, const hfe_expr *x) {
+    if (x == NULL) {
+        return;
+    }
+    if (x->kind == HFE_X_COMPREHENSION) {
+        add_local(r, x->each.index_name, x->loc);
+        add_local(r, x->each.name, x->loc);
+    }
+    each_child(r, x, collect_expr);
+}
+
+static void collect_block(resolver *r, const hfe_block *b) {
+    for (size_t i = 0; i < b->list.n; i++) {
+        const hfe_stmt *s = b->list.at[i];
+        for (size_t k = 0; k < s->targets.n; k++) {
+            add_local(r, s->targets.at[k].name, s->targets.at[k].loc);
+        }
+        collect_expr(r, s->index);
+        collect_expr(r, s->name);
+        collect_expr(r, s->value);
+        collect_block(r, &s->body);
+        collect_block(r, &s->otherwise);
+    }
+}
+
+static void collect_locals(resolver *r, hfe_def *def) {
+    r->def = def;
+    r->locals.at = NULL; /* the definition keeps the list */
+    r->locals.n = r->locals.cap = 0;
+    for (size_t i = 0; i < def->params.n; i++) {
+        hfe_target target = {def->params.at[i].name, def->params.at[i].loc};
+        hd_push(r->p->arena, &r->locals, target);
+        collect_expr(r, def->params.at[i].otherwise);
+    }
+    for (size_t i = 0; i < def->inputs.n; i++) {
+        add_local(r, def->inputs.at[i].name, def->inputs.at[i].loc);
+        collect_exprs(r, &def->inputs.at[i].dims);
+    }
+    if (def->kind == HFE_D_MODEL && !def->has_inputs) {
+        add_local(r, hfe_intern(r->p, "tokens", 6), def->loc);
+    }
+    collect_expr(r, def->value);
+    collect_block(r, &def->body);
+    def->locals = r->locals.at;
+    def->n_locals = r->locals.n;
+}
+
+/* ---- what names mean ----------------------------------------------------------------------- */
+static hfe_def *find_method(const hfe_def *object, const char *name) {
+    for (size_t i = 0; object != NULL && i < object->methods.n; i++) {
+        if (object->methods.at[i]->name == name) {
+            return object->methods.at[i];
+        }
+    }
+    return NULL;
+}
+
+static const hfe_def *object_of(const hfe_def *def) {
+    return def->kind == HFE_D_OBJECT ? def : def->object;
+}
+
+static bool is_known(const resolver *r, const char *name) {
+    hir_opcode code;
+    const hfe_def *object = object_of(r->def);
+    const hfe_def *def = hfe_find_def(r->file, name);
+    return has_local(r->def, name) || (object != NULL && has_local(object, name)) ||
+           find_method(object, name) != NULL || (def != NULL && def->kind != HFE_D_MODEL) ||
+           hfe_find_builtin(name) != NULL || hfe_find_op(name, &code) || strcmp(name, "T") == 0 ||
+           strcmp(name, "C") == 0;
+}
+
+static void add_candidate(hfe_program *p, hfe_candidates *out, const char *name) {
+    hd_push(p->arena, &out->list, name);
+}
+
+static void add_locals(hfe_program *p, const hfe_def *def, hfe_candidates *out) {
+    for (size_t i = 0; i < def->n_locals; i++) {
+        add_candidate(p, out, def->locals[i].name);
+    }
+    for (size_t i = 0; i < def->methods.n; i++) {
+        add_candidate(p, out, def->methods.at[i]->name);
+    }
+}
+
+static void add_defs(hfe_program *p, const hfe_file *file, hfe_candidates *out) {
+    for (size_t i = 0; file != NULL && i < file->defs.n; i++) {
+        if (file->defs.at[i]->kind != HFE_D_MODEL) {
+            add_candidate(p, out, file->defs.at[i]->name);
+        }
+    }
+}
+
+void hfe_visible_names(hfe_program *p, const hfe_file *file, const hfe_def *def,
+                       hfe_candidates *out) {
+    if (def != NULL) {
+        add_locals(p, def, out);
+    }
+    if (def != NULL && def->object != NULL) {
+        add_locals(p, def->object, out);
+    }
+    add_defs(p, file, out);
+    for (size_t i = 0; i < file->uses.n; i++) {
+        add_defs(p, file->uses.at[i].file, out);
+    }
+    for (size_t i = 0; hfe_builtin_names[i] != NULL; i++) {
+        add_candidate(p, out, hfe_builtin_names[i]);
+    }
+    for (int code = 0; code < HIR_OPCODE_COUNT; code++) {
+        hir_opcode found;
+        if (hfe_find_op(hir_info((hir_opcode)code)->name, &found)) {
+            add_candidate(p, out, hir_info((hir_opcode)code)->name);
+        }
+    }
+}
+
+static bool first_time(resolver *r, const char *name) {
+    for (size_t i = 0; i < r->reported.n; i++) {
+        if (r->reported.at[i] == name) {
+            return false;
+        }
+    }
+    hd_push(r->p->arena, &r->reported, name);
+    return true;
+}
+
+/* The library page that defines a name, for the commonest slip of all. */
+static const char *page_of(const char *name) {
+    static const char *const pages[][2] = {
+        {"embed", "layers"},
+        {"attention", "layers"},
+        {"swiglu", "layers"},
+        {"gelu_mlp", "layers"},
+        {"head", "layers"},
+        {"tied_head", "layers"},
+        {"linear_scaling", "layers"},
+        {"llama3_scaling", "layers"},
+        {"standard", "residual/standard"},
+        {"attnres_full", "residual/attnres"},
+        {"attnres_block", "residual/attnres"},
+    };
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        if (strcmp(name, pages[i][0]) == 0) {
+            return pages[i][1];
+        }
+    }
+    return NULL;
+}
+
+static void refuse_name(resolver *r, const hfe_expr *x, const char *name) {
+    hfe_candidates candidates = {0};
+    hfe_visible_names(r->p, r->file, r->def, &candidates);
+    hd_diag *d = hd_err(r->p->diags, HD_E_NAME, x->loc, "unknown name '%s'", name);
+    const char *page = page_of(name);
+    const char *near = hd_nearest(name, candidates.list.at, candidates.list.n);
+    if (page != NULL) {
+        d->hint = hd_printf(r->p->arena, "it is in the library: use \"%s\"", page);
+    } else if (near != NULL) {
+        d->hint = hd_printf(r->p->arena, "did you mean '%s'?", near);
+    }
+}
+
+static void check_op_name(resolver *r, const hfe_expr *x) {
+    hir_opcode code;
+    if (hfe_find_op(x->name, &code)) {
+        return;
+    }
+    hfe_candidates ops = {0};
+    for (int i = 0; i < HIR_OPCODE_COUNT; i++) {
+        const char *name = hir_info((hir_opcode)i)->name;
+        if (hfe_find_op(name, &code)) {
+            add_candidate(r->p, &ops, name);
+        }
+    }
+    hd_diag *d = hd_err(r->p->diags, HD_E_NAME, x->loc, "there is no op '%s'", x->name);
+    const char *near = hd_nearest(x->name, ops.list.at, ops.list.n);
+    d->hint = near != NULL ? hd_printf(r->p->arena, "did you mean 'op.%s'?", near)
+                           : "'hadal ops' lists them";
+}
+
+static void check_expr(resolver *r, const hfe_expr *x) {
+    if (x == NULL) {
+        return;
+    }
+    if (x->kind == HFE_X_NAME) {
+        hd_push(r->p->arena, &r->read, x->name);
+        if (!is_known(r, x->name) && first_time(r, x->name)) {
+            refuse_name(r, x, x->name);
+        }
+    } else if (x->kind == HFE_X_OP_NAME) {
+        check_op_name(r, x);
+    }
+    each_child(r, x, check_expr);
+}
+
+static void check_block(resolver *r, const hfe_block *b) {
+    for (size_t i = 0; i < b->list.n; i++) {
+        const hfe_stmt *s = b->list.at[i];
+        if (s->kind == HFE_S_ASSIGN_INDEX) { /* it needs the list that was there */
+            hd_push(r->p->arena, &r->read, s->targets.at[0].name);
+        }
+        if (s->kind == HFE_S_FOR || s->kind == HFE_S_OUTPUT) { /* no need to read these */
+            for (size_t k = 0; k < s->targets.n; k++) {
+                hd_push(r->p->arena, &r->read, s->targets.at[k].name);
+            }
+        }
+        check_expr(r, s->index);
+        check_expr(r, s->name);
+        check_expr(r, s->value);
+        check_block(r, &s->body);
+        check_block(r, &s->otherwise);
+    }
+}
+
+/* ---- set and never read -------------------------------------------------------------------- */
+static bool is_read(const resolver *r, const char *name) {
+    for (size_t i = 0; i < r->read.n; i++) {
+        if (r->read.at[i] == name) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A typing error on the left of `=` makes a new variable: this is how it shows. */
+static void warn_unread(resolver *r) {
+    const hfe_def *def = r->def;
+    if (def->kind == HFE_D_OBJECT) { /* fields are read from outside */
+        return;
+    }
+    size_t given = def->params.n + (def->kind != HFE_D_MODEL ? 0
+                                    : def->has_inputs        ? def->inputs.n
+                                                             : 1 /* tokens */);
+    for (size_t i = given; i < def->n_locals; i++) {
+        const hfe_target *t = &def->locals[i];
+        if (is_read(r, t->name) || t->name[0] == '_') {
+            continue;
+        }
+        hfe_candidates others = {0};
+        for (size_t k = 0; k < def->n_locals; k++) {
+            if (k != i) {
+                add_candidate(r->p, &others, def->locals[k].name);
+            }
+        }
+        if (def->object != NULL) {
+            add_locals(r->p, def->object, &others);
+        }
+        hd_diag *d = hd_warn(r->p->diags, HD_E_NAME, t->loc, "'%s' is set and never read", t->name);
+        const char *near = hd_nearest(t->name, others.list.at, others.list.n);
+        d->hint = near != NULL ? hd_printf(r->p->arena, "did you mean '%s'?", near)
+                               : "a name that starts with '_' may stay unread";
+    }
+}
+
+/* ---- definitions --------------------------------------------------------------------------- */
+static void check_def(resolver *r, hfe_def *def) {
+    r->def = def;
+    r->read.n = r->reported.n = 0;
+    for (size_t i = 0; i < def->params.n; i++) {
+        check_expr(r, def->params.at[i].otherwise);
+    }
+    for (size_t i = 0; i < def->inputs.n; i++) {
+        for (size_t k = 0; k < def->inputs.at[i].dims.list.n; k++) {
+            check_expr(r, def->inputs.at[i].dims.list.at[k]);
+        }
+    }
+    check_expr(r, def->value);
+    check_block(r, &def->body);
+    if (!hd_diags_failed(r->p->diags)) {
+        warn_unread(r);
+    }
+    for (size_t i = 0; i < def->methods.n; i++) {
+        check_def(r, def->methods.at[i]);
+    }
+}
+
+static void check_methods(resolver *r, const hfe_def *def) {
+    for (size_t i = 0; i < def->methods.n; i++) {
+        const hfe_def *method = def->methods.at[i];
+        const hfe_def *first = find_method(def, method->name);
+        bool field = has_local(def, method->name);
+        if (first != method || field) {
+            hd_diag *d = hd_err(r->p->diags, HD_E_NAME, method->loc, "'%s' has two members '%s'",
+                                def->name, method->name);
+            d->cause = field
+                           ? "one is a field, the other a method"
+                           : hd_printf(r->p->arena, "the first stands in line %u", first->loc.line);
+        }
+    }
+}
+
+/* The same name from two used files, unless the file has its own. */
+static void check_clashes(resolver *r) {
+    const hfe_file *f = r->file;
+    for (size_t i = 0; i < f->uses.n; i++) {
+        const hfe_use *use = &f->uses.at[i];
+        for (size_t k = 0; use->file != NULL && k < use->file->defs.n; k++) {
+            const hfe_def *def = use->file->defs.at[k];
+            const hfe_def *meant = hfe_find_def(f, def->name);
+            if (def->kind != HFE_D_MODEL && meant->file != f && meant != def) {
+                hd_diag *d = hd_err(r->p->diags, HD_E_NAME, use->loc,
+                                    "'%s' is defined in two of the used files", def->name);
+                d->cause =
+                    hd_printf(r->p->arena, "in %s and in %s", meant->file->path, use->file->path);
+            }
+        }
+    }
+}
+
+void hfe_resolve(hfe_program *p, hfe_file *file) {
+    resolver r = {.p = p, .file = file};
+    check_clashes(&r);
+    for (size_t i = 0; i < file->defs.n; i++) {
+        hfe_def *def = file->defs.at[i];
+        collect_locals(&r, def);
+        for (size_t k = 0; k < def->methods.n; k++) {
+            collect_locals(&r, def->methods.at[k]);
+        }
+        check_methods(&r, def);
+    }
+    for (size_t i = 0; i < file->defs.n; i++) {
+        check_def(&r, file->defs.at[i]);
+    }
+}

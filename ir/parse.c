@@ -1,0 +1,289 @@
+/* The text form, read: header, tables, function, line by line. docs/ir.md describes it. */
+#include <string.h>
+
+#include "ir/parser.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+
+enum { DEFAULT_ERROR_LIMIT = 20 };
+
+/* ---- lines --------------------------------------------------------------------------------- */
+static void skip_empty_lines(hir_parser *p) {
+    while (p->t.kind == HIR_TOK_LINE)
+        hir_advance(p);
+}
+
+static bool end_line(hir_parser *p) {
+    if (p->t.kind != HIR_TOK_LINE && p->t.kind != HIR_TOK_END)
+        return hir_expected(p, "the end of the line");
+    skip_empty_lines(p);
+    return true;
+}
+
+/* Goes to the next line without a word about the rest of this one; true if it ends with `{`. */
+static bool skip_line(hir_parser *p) {
+    bool opens = p->last_punct == '{' && p->last.line == p->t.loc.line;
+    p->lx.quiet = true;
+    while (p->t.kind != HIR_TOK_LINE && p->t.kind != HIR_TOK_END) {
+        opens = hir_at_punct(p, '{');
+        hir_advance(p);
+    }
+    p->lx.quiet = false;
+    skip_empty_lines(p);
+    return opens;
+}
+
+/* Goes behind the `}` line that closes a body whose op failed. */
+static void skip_body(hir_parser *p) {
+    size_t depth = 1;
+    while (depth && p->t.kind != HIR_TOK_END) {
+        depth -= hir_at_punct(p, '}');
+        depth += skip_line(p);
+    }
+}
+
+/* ---- header -------------------------------------------------------------------------------- */
+static bool parse_stage(hir_parser *p) {
+    const char *names[3];
+    if (p->t.kind != HIR_TOK_WORD) return hir_expected(p, "a stage (graph, depth or kernel)");
+    for (int i = HIR_STAGE_GRAPH; i <= HIR_STAGE_KERNEL; i++) {
+        names[i] = hir_stage_name((hir_stage)i);
+        if (hir_at_word(p, names[i])) {
+            p->m->stage = (hir_stage)i;
+            hir_advance(p);
+            return true;
+        }
+    }
+    return hir_parse_error(p, HD_E_NAME, p->t.loc, hir_nearest_hint(p, p->t.text, names, 3),
+                           "there is no stage '%s'", p->t.text);
+}
+
+static bool parse_header(hir_parser *p) {
+    int64_t version;
+    skip_empty_lines(p);
+    if (p->t.kind == HIR_TOK_BAD) return false;
+    if (!hir_at_word(p, "hir"))
+        return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, "it begins like: hir 1 graph @name",
+                               "this is no .hir text");
+    hir_advance(p);
+    if (p->t.kind != HIR_TOK_NUMBER) return hir_expected(p, "the version of the text form");
+    if (!hir_parse_i64(p->t.text, &version) || version != HIR_TEXT_VERSION)
+        return hir_parse_error(p, HD_E_UNSUPPORTED, p->t.loc, NULL,
+                               "version '%s' of the text form is not known; this is version %d",
+                               p->t.text, HIR_TEXT_VERSION);
+    hir_advance(p);
+    if (!parse_stage(p)) return false;
+    if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "the module's name (@name)");
+    p->m->name = p->t.text;
+    p->module_loc = p->t.loc;
+    hir_advance(p);
+    return end_line(p);
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+static bool parse_option(hir_parser *p) {
+    const char *key = p->t.text;
+    if (p->t.kind != HIR_TOK_WORD && p->t.kind != HIR_TOK_STRING)
+        return hir_expected(p, "the option's name");
+    for (size_t i = 0; i < p->m->options.n; i++)
+        if (strcmp(p->m->options.at[i].key, key) == 0)
+            return hir_parse_error(p, HD_E_NAME, p->t.loc, NULL, "option '%s' is given twice", key);
+    hir_advance(p);
+    if (!hir_expect(p, '=')) return false;
+    if (p->t.kind != HIR_TOK_STRING) return hir_expected(p, "the option's value in quotes");
+    hir_set_option(p->m, key, p->t.text);
+    hir_advance(p);
+    return true;
+}
+
+/* `arena 1536 per token` and `fixed 64`: at the kernel stage only, once. */
+static bool parse_area(hir_parser *p, bool arena) {
+    bool *given = arena ? &p->arena_given : &p->fixed_given;
+    if (p->m->stage != HIR_STAGE_KERNEL)
+        return hir_parse_error(p, HD_E_TYPE, p->last, NULL, "only kernel IR has %s",
+                               arena ? "an arena" : "a fixed area");
+    if (*given)
+        return hir_parse_error(p, HD_E_NAME, p->last, NULL, "'%s' is given twice",
+                               arena ? "arena" : "fixed");
+    *given = true;
+    if (!hir_parse_u64(p, arena ? &p->m->arena_per_token : &p->m->fixed_bytes)) return false;
+    if (!arena) return true;
+    if (!hir_at_word(p, "per")) return hir_expected(p, "'per token'");
+    hir_advance(p);
+    if (!hir_at_word(p, "token")) return hir_expected(p, "'token'");
+    hir_advance(p);
+    return true;
+}
+
+/* Words behind a weight's type. */
+static bool parse_weight_words(hir_parser *p, hir_weight *w) {
+    if (hir_at_word(p, "panel")) {
+        w->layout = HIR_LAYOUT_PANEL;
+        hir_advance(p);
+    }
+    if (hir_at_word(p, "unused")) {
+        w->unused = true;
+        hir_advance(p);
+    }
+    return hir_parse_loc(p, &w->loc);
+}
+
+/* The name of a table entry as a token; a second definition is reported. Entries that fail later
+ * on are known as broken. */
+static bool declare(hir_parser *p, hir_names *table, hir_token *name) {
+    *name = p->t;
+    if (hir_names_add(table, name->text, HIR_NONE))
+        return hir_parse_error(p, HD_E_NAME, name->loc, NULL, "'%s' is declared twice", name->text);
+    hir_advance(p);
+    return hir_expect(p, ':');
+}
+
+static bool parse_weight(hir_parser *p) {
+    hir_token name;
+    hir_weight w = {0};
+    if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "the weight's name (@name)");
+    if (!declare(p, &p->weights, &name) || !hir_parse_type(p, &w.type) ||
+        !parse_weight_words(p, &w))
+        return false;
+    uint32_t i = hir_add_weight(p->m, name.text, w.type, w.loc);
+    p->m->weights.at[i].layout = w.layout;
+    p->m->weights.at[i].unused = w.unused;
+    hd_push(p->arena, &p->weight_locs, name.loc);
+    *hir_names_find(&p->weights, name.text) = i;
+    return true;
+}
+
+static bool parse_state(hir_parser *p) {
+    hir_token name;
+    hir_type type;
+    hd_loc loc;
+    if (p->t.kind != HIR_TOK_STATE) return hir_expected(p, "the state's name ($name)");
+    if (!declare(p, &p->states, &name) || !hir_parse_type(p, &type) || !hir_parse_loc(p, &loc))
+        return false;
+    uint32_t i = hir_add_state(p->m, name.text, type, loc);
+    hd_push(p->arena, &p->state_locs, name.loc);
+    *hir_names_find(&p->states, name.text) = i;
+    return true;
+}
+
+/* ---- function ------------------------------------------------------------------------------ */
+static bool parse_input(hir_parser *p) {
+    hir_token name = p->t;
+    hir_type type;
+    hir_place place;
+    uint64_t offset;
+    if (name.kind != HIR_TOK_VALUE) return hir_expected(p, "an input (%name: type)");
+    hir_advance(p);
+    if (!hir_expect(p, ':') || !hir_parse_type(p, &type) || !hir_parse_place(p, &place, &offset))
+        return false;
+    hir_id v = hir_add_input(p->m, NULL, type);
+    hir_value_at(p->m, v)->place = place;
+    hir_value_at(p->m, v)->offset = offset;
+    hd_push(p->arena, &p->input_locs, name.loc);
+    hir_define(p, &name, v);
+    return true;
+}
+
+static bool parse_signature(hir_parser *p) {
+    if (!hir_expect(p, '(')) return false;
+    for (bool first = true; !hir_accept(p, ')'); first = false)
+        if ((!first && !hir_expect(p, ',')) || !parse_input(p)) return false;
+    return hir_expect(p, '{') && end_line(p);
+}
+
+/* Ops up to the `}` of the function, those of bodies among them. */
+static void parse_body(hir_parser *p) {
+    while (!hir_too_many_errors(p)) {
+        if (p->t.kind == HIR_TOK_END) {
+            if (!p->inputs_unclear)
+                hir_expected(p, p->kernel == HIR_NONE ? "an op or '}'" : "an op or the body's '}'");
+            return;
+        }
+        if (hir_accept(p, '}')) {
+            if (!end_line(p)) skip_line(p);
+            if (p->kernel == HIR_NONE) return;
+            p->kernel = HIR_NONE;
+        } else if (!hir_parse_op(p) || !end_line(p)) {
+            bool opens = skip_line(p);
+            if (opens && p->may_open) skip_body(p);
+        }
+    }
+}
+
+static bool parse_function(hir_parser *p) {
+    if (!parse_signature(p)) {
+        p->inputs_unclear = true;
+        skip_line(p);
+    }
+    parse_body(p);
+    if (!hir_too_many_errors(p) && p->t.kind != HIR_TOK_END)
+        hir_expected(p, "nothing behind the function");
+    return true;
+}
+
+/* ---- module -------------------------------------------------------------------------------- */
+static bool parse_declaration(hir_parser *p, const char *keyword) {
+    if (strcmp(keyword, "option") == 0) return parse_option(p);
+    if (strcmp(keyword, "weight") == 0) return parse_weight(p);
+    if (strcmp(keyword, "state") == 0) return parse_state(p);
+    return parse_area(p, strcmp(keyword, "arena") == 0);
+}
+
+static bool keyword_known(hir_parser *p) {
+    static const char *const keywords[] = {"option", "arena", "fixed", "weight", "state", "func"};
+    if (p->t.kind != HIR_TOK_WORD)
+        return hir_expected(p, "a declaration (weight, state, option, func)");
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        if (hir_at_word(p, keywords[i])) return true;
+    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 6),
+                           "there is no declaration '%s'", p->t.text);
+}
+
+static void parse_module(hir_parser *p) {
+    if (!parse_header(p)) return;
+    while (!hir_too_many_errors(p)) {
+        if (p->t.kind == HIR_TOK_END) {
+            hir_parse_error(p, HD_E_SYNTAX, p->t.loc, NULL, "the module has no function");
+            return;
+        }
+        if (!keyword_known(p)) {
+            skip_line(p);
+            continue;
+        }
+        const char *keyword = p->t.text;
+        hir_advance(p);
+        if (strcmp(keyword, "func") == 0) {
+            parse_function(p);
+            return;
+        }
+        if (!parse_declaration(p, keyword) || !end_line(p)) skip_line(p);
+    }
+}
+
+static void register_source(hd_diags *d, const char *file, const char *text) {
+    for (size_t i = 0; i < d->sources.n; i++)
+        if (d->sources.at[i].text == text) return;
+    hd_diags_source(d, file, text);
+}
+
+hir_module *hir_parse(hd_arena *a, hd_diags *d, const char *file, const char *text) {
+    hir_parser *p = hd_new(a, hir_parser);
+    p->arena = a;
+    p->d = d;
+    p->lx = hir_lexer_on(a, d, hd_strdup(a, file), text);
+    p->m = hir_module_new(a, "");
+    p->first_error = d->errors;
+    p->error_limit = d->limit ? d->limit : DEFAULT_ERROR_LIMIT;
+    p->kernel = HIR_NONE;
+    hir_names_init(&p->values, a);
+    hir_names_init(&p->numbers, a);
+    hir_names_init(&p->weights, a);
+    hir_names_init(&p->states, a);
+    register_source(d, p->lx.file, text);
+    hir_advance(p);
+    parse_module(p);
+    if (d->errors > p->first_error) return NULL;
+    hir_text_locs locs = {p->op_locs.at, p->input_locs.at, p->weight_locs.at, p->state_locs.at,
+                          p->module_loc};
+    return hir_verify_at(p->m, d, &locs) ? p->m : NULL;
+}

@@ -1,0 +1,169 @@
+/* For tests of row programs: a module whose kernels are all kernel.row, run through compiled code
+ * and through the evaluator, every result of every kernel compared. */
+#ifndef ROW_HARNESS_H
+#define ROW_HARNESS_H
+
+#include <math.h>
+
+#include "ir/eval.h"
+#include "tests/unit/emit_harness.h"
+
+enum { ROWS_CAPACITY = 64 };
+
+typedef struct rows {
+    bench *b;
+    const hcg_level *level;
+    uint64_t seed;
+    compiled *kernels; /* per op */
+    bool *present;
+    void **values, **weights, **states; /* memory of each */
+    hir_eval *eval;
+    int64_t length;
+    double worst;
+} rows;
+
+/* Storage of weight `w` as the packer lays it out. */
+static inline void *pack_weight(rows *r, uint32_t w) {
+    const hir_weight *weight = &r->b->m->weights.at[w];
+    int64_t n = hir_type_row_elements(weight->type);
+    double *x = hd_new_array(r->b->arena, double, (size_t)n);
+    hir_random_weights(&r->seed, r->b->m, w, x, &r->b->diags);
+    float *f = aligned((size_t)n * 4 + 64);
+    for (int64_t i = 0; i < n; i++)
+        f[i] = (float)x[i];
+    if (weight->layout == HIR_LAYOUT_PANEL)
+        return pack_panels(f, weight->type.dim[0], weight->type.dim[1], weight->type.dtype);
+    if (weight->type.dtype != HIR_BF16) return f;
+    uint16_t *half = aligned((size_t)n * 2 + 64);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &f[i], 4);
+        half[i] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+    }
+    return half;
+}
+
+static inline size_t value_bytes(hir_type t) {
+    int64_t rows = t.rank && t.dim[0] < 0 ? ROWS_CAPACITY : 1;
+    return (size_t)(rows * hir_type_row_elements(t)) * 4;
+}
+
+/* Guard bytes behind every buffer must survive. */
+enum { GUARD = 64 };
+static inline void *guarded(size_t bytes) {
+    char *p = aligned(bytes + GUARD);
+    memset(p, 0x5a, bytes + GUARD);
+    return p;
+}
+static inline bool guard_ok(const void *p, size_t bytes) {
+    for (int i = 0; i < GUARD; i++)
+        if (((const char *)p)[bytes + (size_t)i] != 0x5a) return false;
+    return true;
+}
+
+static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t seed) {
+    *r = (rows){.b = b, .level = level, .seed = seed};
+    hir_module *m = b->m;
+    r->kernels = hd_new_array(b->arena, compiled, m->ops.n + 1);
+    r->present = hd_new_array(b->arena, bool, m->ops.n + 1);
+    r->values = hd_new_array(b->arena, void *, m->values.n + 1);
+    r->weights = hd_new_array(b->arena, void *, m->weights.n + 1);
+    r->states = hd_new_array(b->arena, void *, m->states.n + 1);
+    for (uint32_t w = 0; w < m->weights.n; w++)
+        r->weights[w] = pack_weight(r, w);
+    for (uint32_t s = 0; s < m->states.n; s++)
+        r->states[s] = guarded(value_bytes(m->states.at[s].type));
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code != HIR_KERNEL_ROW_OP) continue;
+        for (uint32_t i = 0; i < o->n_results; i++) {
+            hir_value *v = hir_value_at(m, o->results[i]);
+            bool state = v->place == HIR_PLACE_STATE;
+            r->values[o->results[i]] = state ? r->states[v->offset] : guarded(value_bytes(v->type));
+        }
+        if (!compile_kernel(b, HCG_ROW, op, false, level, &r->kernels[op])) return false;
+        r->present[op] = true;
+    }
+    r->eval = hir_eval_new(b->arena, m, hir_random_weights, &r->seed);
+    return true;
+}
+
+static inline void rows_close(rows *r) {
+    hir_module *m = r->b->m;
+    for (uint32_t i = 0; i < m->ops.n; i++)
+        if (r->present[i]) compiled_free(&r->kernels[i]);
+    for (uint32_t i = 0; i < m->values.n; i++)
+        if (hir_value_at(m, i)->place != HIR_PLACE_STATE) free(r->values[i]);
+    for (uint32_t i = 0; i < m->weights.n; i++)
+        free(r->weights[i]);
+    for (uint32_t i = 0; i < m->states.n; i++)
+        free(r->states[i]);
+}
+
+static inline void *memory_of(rows *r, hir_ref ref) {
+    if (ref.kind == HIR_REF_WEIGHT) return r->weights[ref.index];
+    if (ref.kind == HIR_REF_STATE) return r->states[ref.index];
+    return r->values[ref.index];
+}
+
+/* Compiled results against the evaluator's, in the order in which values are made. */
+static inline void rows_observe(void *context, const hir_module *m, hir_id op, hir_id value,
+                                const hir_array *a) {
+    rows *r = context;
+    if (hir_op_at(m, op)->code != HIR_KERNEL_ROW_OP) return;
+    const float *got = r->values[value];
+    double most = 0, error = 0;
+    for (int64_t i = 0; i < a->n; i++) {
+        double want = a->at[i], d = fabs(want - got[i]);
+        if (isnan(want) && isnan(got[i])) d = 0;
+        if (isinf(want) && want == got[i]) d = 0;
+        if (isfinite(want)) most = fmax(most, fabs(want));
+        if (isnan(d)) d = INFINITY;
+        error = fmax(error, d);
+    }
+    double relative = error / fmax(most, 1e-3);
+    if (relative > r->worst) r->worst = relative;
+    if (!guard_ok(got, value_bytes(hir_value_at(m, value)->type))) r->worst = INFINITY;
+}
+
+/* One call of all kernels over `tokens` rows, cut at `cut` as threads would; gives the worst error
+ * over all results, relative to the largest element of each. INFINITY: something was wrong. */
+static inline double rows_call(rows *r, int64_t tokens, int64_t cut, const double *const *inputs) {
+    hir_module *m = r->b->m;
+    hrt_frame frame = {.T = tokens, .C = r->length + tokens, .cap = ROWS_CAPACITY};
+    for (size_t i = 0; i < m->inputs.n; i++) {
+        hir_type t = hir_value_at(m, m->inputs.at[i])->type;
+        int64_t n = hir_type_row_elements(t) * (hir_type_has_t(t) ? tokens : 1);
+        free(r->values[m->inputs.at[i]]);
+        float *x = r->values[m->inputs.at[i]] = aligned((size_t)n * 4 + 4);
+        for (int64_t j = 0; j < n; j++) {
+            int32_t id = (int32_t)inputs[i][j];
+            if (t.dtype == HIR_I32)
+                memcpy(&x[j], &id, 4);
+            else
+                x[j] = (float)inputs[i][j];
+        }
+    }
+    HIR_EACH(m, op, m->first) {
+        if (!r->present[op]) continue;
+        compiled *c = &r->kernels[op];
+        void *args[256];
+        for (size_t i = 0; i < c->k.operands.n; i++)
+            args[i] = memory_of(r, c->k.operands.at[i]);
+        char *scratch = guarded(c->scratch);
+        frame.scratch = scratch;
+        if (cut > 0) c->call(&frame, args, 0, cut, 0, 1);
+        c->call(&frame, args, cut, tokens, 0, 1);
+        if (!guard_ok(scratch, c->scratch)) r->worst = INFINITY;
+        free(scratch);
+    }
+    hir_results out;
+    hd_arena *temporary = hd_arena_new();
+    bool ok =
+        hir_eval_call(r->eval, temporary, &r->b->diags, tokens, inputs, &out, rows_observe, r);
+    hd_arena_free(temporary);
+    r->length += tokens;
+    return ok ? r->worst : INFINITY;
+}
+
+#endif
