@@ -17,25 +17,57 @@ bool hfe_is_folder_model(const char *path) {
            hd_exists(config);
 }
 
-/* Words of the language that cannot name a model (docs/language.md). */
-static bool is_reserved(const char *name) {
-    static const char *const words[] = {"and", "at", "else",   "false",  "fn",   "for",
-                                        "if",  "in", "model",  "none",   "not",  "object",
-                                        "op",  "or", "output", "return", "true", "use"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(name, words[i]) == 0) return true;
+/* Names that the model cannot have: words of the language (docs/language.md), and what the spec
+ * itself calls. */
+static bool is_taken(const char *name) {
+    static const char *const names[] = {"and",
+                                        "at",
+                                        "else",
+                                        "false",
+                                        "fn",
+                                        "for",
+                                        "if",
+                                        "in",
+                                        "model",
+                                        "none",
+                                        "not",
+                                        "object",
+                                        "op",
+                                        "or",
+                                        "output",
+                                        "return",
+                                        "true",
+                                        "use",
+                                        "standard",
+                                        "attention",
+                                        "embed",
+                                        "attnres_block",
+                                        "attnres_full",
+                                        "rmsnorm",
+                                        "swiglu",
+                                        "gated_mlp",
+                                        "linear",
+                                        "head",
+                                        "tied_head",
+                                        "gelu",
+                                        "gelu_tanh",
+                                        "relu",
+                                        "dim",
+                                        "linear_scaling",
+                                        "llama3_scaling"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
     return false;
 }
 
 /* The folder's name as a C identifier. */
 static const char *name_of(hd_arena *a, const char *folder) {
     char real[PATH_MAX];
-    const char *base = hd_path_base(realpath(folder, real) ? real : folder);
-    char *name = hd_printf(a, "m_%s", base);
+    char *name = hd_strdup(a, hd_path_base(realpath(folder, real) ? real : folder));
     for (char *p = name; *p; p++)
         if (!isalnum((unsigned char)*p) || (unsigned char)*p > 127) *p = '_';
-    bool starts_well = isalpha((unsigned char)name[2]);
-    return starts_well && !is_reserved(name + 2) ? name + 2 : name;
+    if (!isalpha((unsigned char)name[0])) return hd_printf(a, "m_%s", name);
+    return is_taken(name) ? hd_printf(a, "%s_model", name) : name;
 }
 
 char *hfe_import(hd_arena *a, hd_diags *d, const char *folder) {

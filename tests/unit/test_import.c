@@ -205,7 +205,9 @@ Test(import, names_of_models) {
     static const char *const names[][2] = {{"good_Name2", "model good_Name2("},
                                            {"Qwen3-0.6B", "model Qwen3_0_6B("},
                                            {"7b", "model m_7b("},
-                                           {"model", "model m_model("},
+                                           {"model", "model model_model("},
+                                           {"standard", "model standard_model("},
+
                                            {"\xc3\xa9t\xc3\xa9", "model m___t__("}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *folder = hd_path_join(a, dir, names[i][0]);
