@@ -367,7 +367,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
     row_pack acc = {0};
     for (unsigned u = 0; u < r->copies; u++)
         acc.v[u] = row_start(r, n);
-    row_hoist(r, &n->args[0], loops, ROW_INNER);
+    row_hoist(r, &n->args[0], loops);
     if (n->extent <= UNROLLED) {
         for (int64_t i = 0; i < n->extent; i++) {
             row_scope s = row_scope_begin(r);
@@ -388,6 +388,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
         for (unsigned u = 0; u < r->copies; u++)
             acc.v[u] = l.carried[u];
     }
+    r->var[ROW_INNER] = NULL;
     for (unsigned u = 0; u < r->copies; u++)
         acc.v[u] = row_finish(r, n, acc.v[u]);
     return acc;
@@ -430,16 +431,25 @@ row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops) {
     return p;
 }
 
-void row_hoist(row_run *r, const row_ref *ref, const row_index *loops, unsigned var) {
+/* Does any of `at` change with a variable whose loop is still to come? */
+static bool is_open(const row_run *r, const row_index *at, uint32_t n) {
+    bool open = false;
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        open |= !r->var[v] && depends(at, n, (int)v);
+    return open;
+}
+
+void row_hoist(row_run *r, const row_ref *ref, const row_index *loops) {
     row_index at[ROW_VARS] = {0};
     const row_node *n = target(r, ref, loops, at);
-    if (!depends(at, n->shape.rank, (int)var)) {
+    if (!is_open(r, at, n->shape.rank)) {
         row_pack p = row_read(r, ref, loops);
         if (p.uniform && r->lane_var >= 0) splat(r, p.v[0]);
         return;
     }
-    if (n->kind == ROW_MULTI && at[n->axis].by[var] == 0 && lane_stride(r, &at[n->axis]) == 0)
+    bool multi = n->kind == ROW_MULTI;
+    if (multi && !is_open(r, &at[n->axis], 1) && lane_stride(r, &at[n->axis]) == 0)
         row_pointer(r, ref->node, &at[n->axis], 0);
     for (uint32_t a = 0; !n->root && a < n->n_args; a++)
-        row_hoist(r, &n->args[a], at, var);
+        row_hoist(r, &n->args[a], at);
 }

@@ -306,6 +306,9 @@ bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out
 /* The whole module: definitions before uses, types, attributes, stage, kernels, states, buffers.
  * O(ops). */
 bool hir_verify(const hir_module *m, hd_diags *d);
+/* Whether the kernels of a verified module are ones that code generation can emit: what may stand
+ * in each kind, rows, threads, and (once places are decided) that nothing alive overlaps. */
+bool hir_verify_kernels(const hir_module *m, hd_diags *d);
 
 /* ---- text ---------------------------------------------------------------------------------- */
 typedef struct hir_print_options {

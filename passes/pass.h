@@ -38,9 +38,10 @@ typedef struct hir_pass_context {
     hir_module *m;
     hd_diags *diags;
     const hir_pass_options *options;
-    hd_arena *scratch; /* freed after the pass */
-    hir_remarks *remarks;
-    bool changed; /* the pass sets it */
+    hd_arena *scratch;    /* freed after the pass */
+    hir_remarks *remarks; /* NULL: nobody asks */
+    const char *pass;     /* name of the running pass, for remarks */
+    bool changed;         /* the pass sets it */
 } hir_pass_context;
 
 void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *format, ...)
@@ -78,6 +79,10 @@ typedef struct hir_run {
     hir_pass_id stop_after;
     bool verify, check;
     hir_hooks hooks;
+    /* Passes of the caller's own, run behind the listed ones at any stage (tests, experiments); the
+     * hooks see them as HIR_PASS_COUNT. */
+    const hir_pass_info *extra;
+    size_t n_extra;
 } hir_run;
 bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *options,
                     hir_remarks *remarks, hd_diags *d);

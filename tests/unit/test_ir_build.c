@@ -1,7 +1,6 @@
 /* Builder, tables, attributes, and changes to op lists. */
 #include "ir_fixture.h"
 
-
 static hir_module *m;
 static hir_builder b;
 static hir_ref x;

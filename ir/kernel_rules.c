@@ -1,0 +1,435 @@
+/* The contract between the passes, which make kernel IR, and code generation, which emits it.
+ *
+ * hir_verify asks whether a module means something; this asks whether its kernels are ones that can
+ * be emitted, in time proportional to the ops (and, for memory, to the values alive at once). It
+ * runs after the pipeline and before code generation, so that a kernel written or edited by hand is
+ * refused with its place, and not by something odd further down.
+ *
+ *   top level   kernels and outputs
+ *   contract    [reshape of an outer value -> x] linear+ (const | elementwise)* reshape* yield
+ *   sequence    [reshape of an outer value -> q] attention reshape* yield
+ *   row         primitives only; all results have T (or C: state), or none has
+ *   rows        "last" kernels write no state; only "last" kernels and output 0 of a model read
+ *               their results
+ *   memory      results lie in their areas; what is alive at the same time does not overlap
+ */
+#include <string.h>
+
+#include "ir/ir.h"
+
+typedef struct rules {
+    const hir_module *m;
+    hd_diags *d;
+    hir_id kernel; /* being looked at */
+    bool model;    /* one i32[T] input: NAME_forward */
+    bool ok;
+} rules;
+
+static bool refuse(rules *r, hir_id op, const char *what, const char *hint) {
+    const hir_op *o = hir_op_at(r->m, op);
+    hd_loc loc = o->loc;
+    if (!loc.file && o->parent != HIR_NONE) loc = hir_op_at(r->m, o->parent)->loc;
+    const char *kernel =
+        r->kernel == HIR_NONE ? "" : hir_attr_string(hir_op_at(r->m, r->kernel), HIR_A_NAME, "");
+    hd_diag *e = r->kernel == HIR_NONE
+                     ? hd_err(r->d, HD_E_TYPE, loc, "%s: %s", hir_info(o->code)->name, what)
+                     : hd_err(r->d, HD_E_TYPE, loc, "kernel '%s', %s: %s", kernel,
+                              hir_info(o->code)->name, what);
+    hd_text text;
+    hd_text_init(&text, r->d->arena);
+    if (!hir_has_trait(o->code, HIR_REGION)) {
+        hir_print_op(r->m, op, &text);
+        e->cause = text.at;
+    }
+    e->hint = hint;
+    r->ok = false;
+    return false;
+}
+
+static bool require(rules *r, hir_id op, bool holds, const char *what) {
+    return holds || refuse(r, op, what, NULL);
+}
+
+/* ---- facts --------------------------------------------------------------------------------- */
+static bool has_c(hir_type t) {
+    return t.rank > 0 && t.dim[0] == HIR_C;
+}
+
+static hir_id def_of(const rules *r, hir_ref x) {
+    return x.kind == HIR_REF_VALUE ? hir_value_at(r->m, x.index)->op : HIR_NONE;
+}
+
+static bool is_inner(const rules *r, hir_ref x) {
+    hir_id def = def_of(r, x);
+    return def != HIR_NONE && hir_op_at(r->m, def)->parent == r->kernel;
+}
+
+static bool is_a(const rules *r, hir_ref x, hir_opcode code) {
+    hir_id def = def_of(r, x);
+    return def != HIR_NONE && hir_op_at(r->m, def)->code == code;
+}
+
+static bool is_last(const rules *r, hir_id kernel) {
+    return !strcmp(hir_attr_string(hir_op_at(r->m, kernel), HIR_A_ROWS, ""), "last");
+}
+
+static bool runs_once(const rules *r, hir_id kernel) {
+    const hir_op *k = hir_op_at(r->m, kernel);
+    for (uint32_t i = 0; i < k->n_results; i++) {
+        hir_type t = hir_value_at(r->m, k->results[i])->type;
+        if (hir_type_has_t(t) || has_c(t)) return false;
+    }
+    return true;
+}
+
+/* ---- weights ------------------------------------------------------------------------------- */
+/* Panels are read by linear in contractions and by gather; everything else reads f32 rows. */
+static void check_weights(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_WEIGHT) continue;
+        const hir_weight *w = &r->m->weights.at[o->args[i].index];
+        if (o->code == HIR_GATHER_OP && i == 0) continue;
+        if (o->code == HIR_LINEAR_OP && i == 1)
+            require(r, op, w->layout == HIR_LAYOUT_PANEL, "the matrix is not stored in panels");
+        else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
+            refuse(r, op, "elements of a weight are read that is not stored as f32 rows",
+                   "the layout pass decides how weights are stored");
+    }
+}
+
+/* ---- contractions -------------------------------------------------------------------------- */
+typedef enum part { HEAD, LINEARS, EPILOGUE, TAIL } part;
+
+static bool is_tile(hir_type t) {
+    return t.dtype == HIR_F32 && t.rank == 2 && t.dim[0] == HIR_T;
+}
+
+static void check_linear(rules *r, hir_id op, hir_ref *x) {
+    const hir_op *o = hir_op_at(r->m, op);
+    hir_type t = hir_ref_type(r->m, o->args[0]);
+    require(r, op, o->args[0].kind == HIR_REF_VALUE && is_tile(t), "x is not f32[T, K]");
+    require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
+            "x is made in the kernel itself");
+    require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrix is no weight");
+    require(r, op, o->args[2].kind != HIR_REF_VALUE, "the bias is no weight");
+    require(r, op, x->kind == HIR_REF_NONE || hir_ref_equal(*x, o->args[0]),
+            "the linear ops of a kernel have one x");
+    *x = o->args[0];
+}
+
+static bool is_number(hir_type t) {
+    return t.rank == 0 || (t.rank == 1 && t.dim[0] == 1);
+}
+
+static void check_epilogue(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    hir_type tile = hir_value_at(r->m, o->results[0])->type;
+    if (!require(r, op, is_tile(tile), "an epilogue makes f32[T, N]")) return;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_ref x = o->args[i];
+        hir_type t = hir_ref_type(r->m, x);
+        bool fits = is_tile(t) && t.dim[1] == tile.dim[1];
+        bool column = is_number(t) || (t.rank == 1 && t.dim[0] == tile.dim[1] && !is_inner(r, x));
+        require(r, op, fits || column, "an operand is no [T, N], [N] or number");
+        require(r, op, !is_inner(r, x) || !is_a(r, x, HIR_RESHAPE_OP),
+                "an operand is reshaped in the kernel");
+    }
+}
+
+/* Which part of a contraction's body an op belongs to; TAIL + 1: none. */
+static part part_of(const rules *r, const hir_op *o) {
+    if (o->code == HIR_LINEAR_OP) return LINEARS;
+    if (o->code == HIR_CONST_OP || hir_has_trait(o->code, HIR_ELEMENTWISE)) return EPILOGUE;
+    if (o->code == HIR_YIELD_OP) return TAIL;
+    if (o->code == HIR_RESHAPE_OP) return is_inner(r, o->args[0]) ? TAIL : HEAD;
+    return (part)(TAIL + 1);
+}
+
+static void check_contract(rules *r) {
+    part now = HEAD;
+    hir_ref x = {HIR_REF_NONE, 0};
+    uint32_t heads = 0;
+    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        part p = part_of(r, o);
+        if (!require(r, op, p <= TAIL, "it cannot stand in a contraction")) continue;
+        require(r, op, p >= now,
+                "the order in a contraction is: a reshape that gives x, linear "
+                "ops, elementwise ops, reshapes, yield");
+        now = p;
+        if (p == HEAD) require(r, op, heads++ == 0, "only x is reshaped in front");
+        if (o->code == HIR_LINEAR_OP) check_linear(r, op, &x);
+        if (o->code == HIR_CONST_OP)
+            require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
+                    "a constant in an epilogue is one number");
+        if (hir_has_trait(o->code, HIR_ELEMENTWISE)) check_epilogue(r, op);
+        check_weights(r, op);
+    }
+    require(r, r->kernel, x.kind != HIR_REF_NONE, "a contraction has a linear op");
+}
+
+/* ---- sequences ----------------------------------------------------------------------------- */
+static void check_attention(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
+            "q is made in the kernel itself");
+    for (uint32_t i = 1; i < 3; i++) {
+        hir_id def = def_of(r, o->args[i]);
+        bool outer = def != HIR_NONE && !is_inner(r, o->args[i]);
+        require(r, op, outer && has_c(hir_ref_type(r->m, o->args[i])),
+                "k and v are state, written by kernels before");
+    }
+}
+
+static void check_sequence(rules *r) {
+    part now = HEAD;
+    uint32_t heads = 0, attentions = 0;
+    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        part p = o->code == HIR_ATTENTION_OP ? LINEARS : part_of(r, o);
+        bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
+        if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
+        require(r, op, p >= now,
+                "the order in a sequence kernel is: a reshape of q, attention, reshapes, yield");
+        now = p;
+        if (p == HEAD) require(r, op, heads++ == 0, "only q is reshaped in front");
+        if (o->code != HIR_ATTENTION_OP) continue;
+        require(r, op, attentions++ == 0, "a sequence kernel has one attention");
+        check_attention(r, op);
+    }
+    require(r, r->kernel, attentions > 0, "a sequence kernel has an attention");
+}
+
+/* ---- row programs -------------------------------------------------------------------------- */
+static bool is_primitive(hir_opcode code) {
+    if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
+    return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
+           code == HIR_ROPE_OP || code == HIR_CACHE_APPEND_OP || code == HIR_YIELD_OP;
+}
+
+/* A value of cache length comes from cache_append and is yielded, nothing else. */
+static void check_cache_use(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE || !has_c(hir_ref_type(r->m, o->args[i]))) continue;
+        require(r, op, o->code == HIR_YIELD_OP && is_a(r, o->args[i], HIR_CACHE_APPEND_OP),
+                "a value of cache length goes from cache_append to yield only");
+    }
+}
+
+static void check_row(rules *r) {
+    const hir_op *k = hir_op_at(r->m, r->kernel);
+    bool once = runs_once(r, r->kernel);
+    for (uint32_t i = 0; i < k->n_results; i++) {
+        hir_type t = hir_value_at(r->m, k->results[i])->type;
+        require(r, r->kernel, (hir_type_has_t(t) || has_c(t)) == !once,
+                "results with and without T stand in kernels of their own");
+    }
+    HIR_EACH(r->m, op, k->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        if (!is_primitive(o->code)) {
+            bool composite = hir_has_trait(o->code, HIR_COMPOSITE) || o->code == HIR_LINEAR_OP;
+            refuse(r, op, "it cannot stand in a row program",
+                   composite ? "the expand pass takes it apart" : NULL);
+            continue;
+        }
+        bool with_t = o->n_results && hir_type_has_t(hir_value_at(r->m, o->results[0])->type);
+        require(r, op, !once || !with_t, "a kernel that runs once makes a value with T");
+        check_cache_use(r, op);
+        check_weights(r, op);
+    }
+}
+
+/* ---- yields -------------------------------------------------------------------------------- */
+/* What leaves a kernel is made in it: code generation stores results, it does not copy. */
+static void check_yield(rules *r) {
+    hir_id yield = hir_op_at(r->m, r->kernel)->body_last;
+    const hir_op *y = hir_op_at(r->m, yield);
+    for (uint32_t i = 0; i < y->n_args; i++) {
+        require(r, yield, is_inner(r, y->args[i]),
+                "it yields a value that is not made in the kernel");
+        bool number = is_inner(r, y->args[i]) && is_a(r, y->args[i], HIR_CONST_OP) &&
+                      hir_op_at(r->m, r->kernel)->code != HIR_KERNEL_ROW_OP;
+        require(r, yield, !number, "it yields a constant");
+    }
+}
+
+/* ---- rows and threads ---------------------------------------------------------------------- */
+static bool one_of(const char *s, const char *const *list) {
+    for (; *list; list++)
+        if (!strcmp(s, *list)) return true;
+    return false;
+}
+
+static void check_split(rules *r, hir_attr_id attr) {
+    static const char *const row[] = {"none", "rows", NULL},
+                             *const contract[] = {"none", "cols", NULL},
+                             *const sequence[] = {"none", "cols", "cyclic", "rows", NULL};
+    const hir_op *k = hir_op_at(r->m, r->kernel);
+    const char *const *may = k->code == HIR_KERNEL_ROW_OP        ? row
+                             : k->code == HIR_KERNEL_CONTRACT_OP ? contract
+                                                                 : sequence;
+    const char *value = hir_attr_string(k, attr, "none");
+    require(r, r->kernel, one_of(value, may),
+            "this kind of kernel cannot be split among threads so");
+    require(r, r->kernel, !runs_once(r, r->kernel) || !strcmp(value, "none"),
+            "a kernel without T runs on one thread");
+}
+
+static void check_rows(rules *r) {
+    static const char *const may[] = {"all", "last", NULL};
+    const hir_op *k = hir_op_at(r->m, r->kernel);
+    require(r, r->kernel, one_of(hir_attr_string(k, HIR_A_ROWS, ""), may),
+            "rows is \"all\" or \"last\"");
+    if (!is_last(r, r->kernel)) return;
+    require(r, r->kernel, r->model, "only kernels of a model may do the last rows alone");
+    require(r, r->kernel, !runs_once(r, r->kernel), "a kernel without T has no last rows");
+    HIR_EACH(r->m, op, k->body_first)
+    require(r, op, hir_op_at(r->m, op)->code != HIR_CACHE_APPEND_OP,
+            "state is written for all rows, not for the last alone");
+}
+
+/* What a kernel of all rows reads was made for all rows. */
+static void check_reads_rows(rules *r) {
+    if (is_last(r, r->kernel)) return;
+    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_id def = def_of(r, o->args[i]);
+            if (def == HIR_NONE || is_inner(r, o->args[i])) continue;
+            require(r, op, !is_last(r, def), "it reads rows that only exist for the last tokens");
+        }
+    }
+}
+
+static void check_output(rules *r, hir_id op, size_t number) {
+    hir_id def = def_of(r, hir_op_at(r->m, op)->args[0]);
+    r->kernel = HIR_NONE;
+    if (!require(r, op, def != HIR_NONE, "an output is the result of a kernel")) return;
+    if (!r->model) return;
+    if (number == 0)
+        require(r, op, is_last(r, def),
+                "the first output of a model comes from a kernel with rows = \"last\"");
+    else
+        require(r, op, !is_last(r, def),
+                "outputs behind the first have all rows: their kernels have rows = \"all\"");
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+typedef struct span { /* of a value in the arena or the fixed area */
+    hir_id value;
+    uint64_t from, to;
+    uint32_t dies; /* number of the last kernel that reads it */
+    bool fixed;
+} span;
+
+typedef struct memory {
+    rules *r;
+    uint32_t *last_read;
+    HD_VEC(span) alive;
+} memory;
+
+static void check_overlap(memory *m, hir_id value, uint32_t now) {
+    const hir_value *v = hir_value_at(m->r->m, value);
+    bool fixed = v->place == HIR_PLACE_FIXED;
+    if (!fixed && v->place != HIR_PLACE_ARENA) return;
+    uint64_t bytes = (uint64_t)hir_type_row_elements(v->type) * hir_dtype_bytes(v->type.dtype);
+    span s = {value, v->offset, v->offset + bytes, m->last_read[value], fixed};
+    if (s.dies < now) s.dies = now;
+    for (size_t i = 0; i < m->alive.n; i++) {
+        const span *o = &m->alive.at[i];
+        if (o->fixed == fixed && o->from < s.to && s.from < o->to)
+            refuse(m->r, m->r->kernel, "a result lies where another value is that is still read",
+                   "plan-memory gives values that are alive together different places");
+    }
+    hd_push(m->r->d->arena, &m->alive, s);
+}
+
+static void drop_dead(memory *m, uint32_t now) {
+    size_t kept = 0;
+    for (size_t i = 0; i < m->alive.n; i++)
+        if (m->alive.at[i].dies >= now) m->alive.at[kept++] = m->alive.at[i];
+    m->alive.n = kept;
+}
+
+static void note_last_reads(memory *m) {
+    const hir_module *mod = m->r->m;
+    uint32_t number = 0;
+    HIR_EACH(mod, kernel, mod->first) {
+        HIR_EACH(mod, op, hir_op_at(mod, kernel)->body_first) {
+            const hir_op *o = hir_op_at(mod, op);
+            for (uint32_t i = 0; i < o->n_args; i++)
+                if (o->args[i].kind == HIR_REF_VALUE) m->last_read[o->args[i].index] = number;
+        }
+        number++;
+    }
+}
+
+static void check_places(rules *r) {
+    memory m = {.r = r, .last_read = hd_new_array(r->d->arena, uint32_t, r->m->values.n)};
+    uint32_t number = 0;
+    note_last_reads(&m);
+    HIR_EACH(r->m, kernel, r->m->first) {
+        const hir_op *k = hir_op_at(r->m, kernel);
+        r->kernel = hir_has_trait(k->code, HIR_REGION) ? kernel : HIR_NONE;
+        drop_dead(&m, number);
+        for (uint32_t i = 0; i < k->n_results; i++) {
+            hir_place place = hir_value_at(r->m, k->results[i])->place;
+            require(r, kernel, place != HIR_PLACE_NONE, "a result has no place");
+            check_overlap(&m, k->results[i], number);
+        }
+        number++;
+    }
+}
+
+static bool is_planned(const hir_module *m) {
+    HIR_EACH(m, op, m->first)
+    for (uint32_t i = 0; i < hir_op_at(m, op)->n_results; i++)
+        if (hir_value_at(m, hir_op_at(m, op)->results[i])->place != HIR_PLACE_NONE) return true;
+    return false;
+}
+
+/* ---- the module ---------------------------------------------------------------------------- */
+static void check_kernel(rules *r, hir_id kernel) {
+    const hir_op *k = hir_op_at(r->m, kernel);
+    r->kernel = kernel;
+    switch ((int)k->code) {
+    case HIR_KERNEL_ROW_OP: check_row(r); break;
+    case HIR_KERNEL_CONTRACT_OP: check_contract(r); break;
+    default: check_sequence(r); break;
+    }
+    check_yield(r);
+    check_rows(r);
+    check_reads_rows(r);
+    check_split(r, HIR_A_SPLIT_ONE);
+    check_split(r, HIR_A_SPLIT_MANY);
+}
+
+static bool is_model(const hir_module *m) {
+    if (m->inputs.n != 1) return false;
+    hir_type t = hir_value_at(m, m->inputs.at[0])->type;
+    return t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
+}
+
+bool hir_verify_kernels(const hir_module *m, hd_diags *d) {
+    rules r = {.m = m, .d = d, .kernel = HIR_NONE, .model = is_model(m), .ok = true};
+    size_t outputs = 0;
+    if (m->stage != HIR_STAGE_KERNEL) {
+        hd_err(d, HD_E_TYPE, HD_NOWHERE, "the module is not at the kernel stage")->hint =
+            "run the default pipeline";
+        return false;
+    }
+    HIR_EACH(m, op, m->first) {
+        hir_opcode code = hir_op_at(m, op)->code;
+        r.kernel = HIR_NONE;
+        if (code == HIR_OUTPUT_OP)
+            check_output(&r, op, outputs++);
+        else if (hir_has_trait(code, HIR_REGION))
+            check_kernel(&r, op);
+        else
+            refuse(&r, op, "it stands outside of a kernel", "the fuse pass puts ops into kernels");
+    }
+    if (is_planned(m)) check_places(&r);
+    return r.ok;
+}

@@ -1,0 +1,131 @@
+/* expand: composites in row programs become primitives.
+ *
+ * Needs    kernels.
+ * Does     in every kernel.row, with 1/sqrt, reductions and elementwise ops only:
+ *            rmsnorm    y = x * rsqrt(mean(x^2) + eps) * gain
+ *            layernorm  c = x - mean x; y = c * rsqrt(mean(c^2) + eps) * gain + bias
+ *            softmax    e = exp(x - max x); y = e * (1 / sum e)
+ *            linear     y = sum over k of x[.., 1, k] * w[n, k] (+ bias)
+ *          A reduction drops its axis; a reshape puts it back as a 1 for the broadcast.
+ * Leaves   all other kernels, where no composite can stand.
+ *
+ * Numbers. softmax subtracts the maximum first: exponents are at most 0, the sum is at least 1 and
+ * never overflows; -inf logits give exact zeros beside a finite one. Norms add eps under the root,
+ * as the definition does: x = 0 gives 0, and a norm below sqrt(eps) is no special case. The
+ * variance of layernorm is taken from the differences and not as mean(x^2) - mean(x)^2, which
+ * cancels when the mean is large.
+ */
+#include "passes/util.h"
+
+typedef struct expander {
+    hir_pass_context *c;
+    hir_module *m;
+    hir_builder b;
+    pass_forward forward;
+} expander;
+
+static bool is_given(hir_ref r) {
+    return r.kind != HIR_REF_NONE;
+}
+
+/* Reduction over the axis, with a 1 in its place. */
+static hir_ref reduce_keep(expander *e, hir_opcode code, hir_ref x, uint32_t axis) {
+    hir_type t = pass_keep_one(hir_ref_type(e->m, x), axis);
+    hir_ref r = pass_reduce(&e->b, code, x, axis);
+    t.dtype = HIR_F32;
+    return is_given(r) ? pass_reshape(&e->b, r, t) : r;
+}
+
+/* rsqrt(mean(x^2) + eps) over the last axis, as a 1 in its place */
+static hir_ref inverse_rms(expander *e, hir_ref x, double eps) {
+    hir_builder *b = &e->b;
+    hir_ref squares = hir_emit2(b, HIR_MUL_OP, x, x);
+    if (!is_given(squares)) return squares;
+    uint32_t last = hir_ref_type(e->m, x).rank - 1;
+    hir_type keep = pass_keep_one(hir_ref_type(e->m, squares), last);
+    hir_ref mean = pass_reduce(b, HIR_REDUCE_MEAN_OP, squares, last);
+    if (!is_given(mean)) return mean;
+    mean = hir_emit2(b, HIR_ADD_OP, mean, hir_emit_const(b, eps));
+    mean = hir_emit1(b, HIR_RSQRT_OP, mean);
+    return is_given(mean) ? pass_reshape(b, mean, keep) : mean;
+}
+
+static hir_ref times(expander *e, hir_ref x, hir_ref gain) {
+    return is_given(gain) ? hir_emit2(&e->b, HIR_MUL_OP, x, gain) : x;
+}
+
+static double eps_of(const expander *e, hir_id op) {
+    return hir_attr_float(hir_op_at(e->m, op), HIR_A_EPS, 0);
+}
+
+static hir_ref rmsnorm(expander *e, hir_id op) {
+    hir_ref x = pass_arg(e->m, op, 0);
+    hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, x, inverse_rms(e, x, eps_of(e, op)));
+    return times(e, y, pass_arg(e->m, op, 1));
+}
+
+static hir_ref layernorm(expander *e, hir_id op) {
+    hir_ref x = pass_arg(e->m, op, 0), bias = pass_arg(e->m, op, 2);
+    uint32_t last = hir_ref_type(e->m, x).rank - 1;
+    hir_ref centred = hir_emit2(&e->b, HIR_SUB_OP, x, reduce_keep(e, HIR_REDUCE_MEAN_OP, x, last));
+    if (!is_given(centred)) return centred;
+    hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, centred, inverse_rms(e, centred, eps_of(e, op)));
+    y = times(e, y, pass_arg(e->m, op, 1));
+    return is_given(bias) ? hir_emit2(&e->b, HIR_ADD_OP, y, bias) : y;
+}
+
+static hir_ref softmax(expander *e, hir_id op) {
+    hir_ref x = pass_arg(e->m, op, 0);
+    uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(e->m, op), HIR_A_AXIS, 0);
+    hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, x, reduce_keep(e, HIR_REDUCE_MAX_OP, x, axis));
+    hir_ref power = hir_emit1(&e->b, HIR_EXP_OP, below);
+    if (!is_given(power)) return power;
+    hir_type keep = pass_keep_one(hir_ref_type(e->m, power), axis);
+    hir_ref sum = pass_reduce(&e->b, HIR_REDUCE_SUM_OP, power, axis);
+    if (!is_given(sum)) return sum;
+    hir_ref factor = hir_emit1(&e->b, HIR_RECIP_OP, sum);
+    return hir_emit2(&e->b, HIR_MUL_OP, power, pass_reshape(&e->b, factor, keep));
+}
+
+static hir_ref linear(expander *e, hir_id op) {
+    return pass_linear_as_rows(&e->b, pass_arg(e->m, op, 0), pass_arg(e->m, op, 1),
+                               pass_arg(e->m, op, 2));
+}
+
+/* The expansion of an op; none if it is a primitive. */
+static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
+    switch ((int)code) {
+    case HIR_RMSNORM_OP: return rmsnorm;
+    case HIR_LAYERNORM_OP: return layernorm;
+    case HIR_SOFTMAX_OP: return softmax;
+    case HIR_LINEAR_OP: return linear;
+    default: return NULL;
+    }
+}
+
+static bool expand_body(expander *e, hir_id kernel) {
+    HIR_EACH(e->m, op, hir_op_at(e->m, kernel)->body_first) {
+        pass_forward_args(&e->forward, e->m, op);
+        hir_ref (*make)(expander *, hir_id) = expansion(hir_op_at(e->m, op)->code);
+        if (!make) continue;
+        e->b = hir_before(e->m, e->c->diags, op);
+        hir_ref y = make(e, op);
+        if (!is_given(y)) return false;
+        hir_id result = hir_result(e->m, op);
+        if (y.kind == HIR_REF_VALUE && hir_value_at(e->m, result)->name) { /* keeps its name */
+            hir_value_at(e->m, y.index)->name = hir_value_at(e->m, result)->name;
+            hir_value_at(e->m, result)->name = NULL;
+        }
+        pass_forward_op(&e->forward, e->m, op, y);
+        e->c->changed = true;
+    }
+    return true;
+}
+
+bool pass_expand(hir_pass_context *c) {
+    expander e = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
+    HIR_EACH(e.m, op, e.m->first)
+    if (hir_op_at(e.m, op)->code == HIR_KERNEL_ROW_OP && !expand_body(&e, op)) return false;
+    pass_forward_finish(&e.forward, e.m);
+    return true;
+}

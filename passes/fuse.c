@@ -1,0 +1,496 @@
+/* fuse: the ops of the graph are grouped into kernels.
+ *
+ * Needs    a graph whose linear ops are either [T, K] times a weight or row operations
+ *          (split-small-contractions), every attention reading what cache_append made.
+ * Does     makes kernel IR: row programs, contractions with epilogues, sequence kernels, by the
+ *          rules that hir_verify_kernels states (ir/kernel_rules.c). As few kernels as the
+ *          dependencies allow, and nothing stored that only one row program reads.
+ * Leaves   composites: expand takes them apart once it is known which are in row programs.
+ *
+ * Grouping. Think of the program as phases: phase P is one row program, followed by contractions
+ * and sequence kernels that need nothing but it and each other in order of creation. So
+ *
+ *     row op            phase = max over operands of (made by a row op: its phase;
+ *                                                     made by a contraction: its phase + 1)
+ *     linear, attention phase = that of its operands, behind everything made so far in the phase
+ *     elementwise op    on the [T, N] result of a contraction, all other operands older: its
+ *                       epilogue
+ *
+ * and every dependency points forward in the order (phase; row program, then contractions by
+ * number). linear ops of one x join one kernel, unless the program has gone on so far in between
+ * that early results would only lie about: then they go one phase before where they are.
+ *
+ * Each op is now as early as can be, which stores values that a later row program could make
+ * itself. A walk backwards moves a row op (or the last op of an epilogue) into the row program that
+ * holds all its users, if that moves no more bytes per token than it saves. Values with users in
+ * several kernels stay, so that equal layers stay equal.
+ */
+#include "passes/fuse.h"
+
+enum {
+    CHEAP_ELEMENTS = 256,      /* any op on values of this size may be done once per token */
+    CHEAP_ELEMENTWISE = 65536, /* and one elementwise op or move of this size */
+};
+
+/* ---- reading the graph --------------------------------------------------------------------- */
+hir_ref fuse_base(const fuse *f, hir_ref r) {
+    for (hir_id op; (op = pass_def_if(f->m, r, HIR_RESHAPE_OP)) != HIR_NONE;) {
+        if (f->node[op].kind != FUSE_COPIED && f->node[op].kind != FUSE_NONE) break; /* a copy */
+        r = pass_arg(f->m, op, 0);
+    }
+    return r;
+}
+
+fuse_node *fuse_node_of(const fuse *f, hir_ref r) {
+    hir_id op = pass_def(f->m, r);
+    return op == HIR_NONE ? NULL : &f->node[op];
+}
+
+/* Place of a value in the order of kernels; 0: it is there before all of them. */
+static uint64_t position(const fuse *f, hir_ref base) {
+    const fuse_node *n = fuse_node_of(f, base);
+    if (!n || n->kind == FUSE_COPIED || !hir_type_has_t(hir_ref_type(f->m, base))) return 0;
+    uint64_t in_phase = n->kind == FUSE_ROW ? 1 : (uint64_t)n->group + 2;
+    return (uint64_t)(n->phase + 1) << 32 | in_phase;
+}
+
+/* First phase whose row program can read a value. */
+static uint32_t phase_for_rows(const fuse *f, hir_ref r) {
+    const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
+    if (!n) return 0;
+    if (n->kind == FUSE_ROW) return n->phase;
+    return n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE ? n->phase + 1 : 0;
+}
+
+/* First phase whose contractions can. */
+static uint32_t phase_for_contractions(const fuse *f, hir_ref r) {
+    const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
+    bool made = n && (n->kind == FUSE_ROW || n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE);
+    return made ? n->phase : 0;
+}
+
+static bool refuse(fuse *f, hir_id op, const char *what, const char *hint) {
+    hd_diag *e =
+        hd_err(f->c->diags, HD_E_UNSUPPORTED, hir_op_at(f->m, op)->loc, "%s cannot be compiled: %s",
+               hir_info(hir_op_at(f->m, op)->code)->name, what);
+    e->cause = pass_op_text(f->m, op, f->c->diags->arena);
+    e->hint = hint;
+    return false;
+}
+
+/* Values of length C are state: only attention reads them. */
+static bool check_state_use(fuse *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_ref r = o->args[i];
+        if (r.kind != HIR_REF_VALUE || !pass_type_has_c(hir_ref_type(f->m, r))) continue;
+        bool reads_state = o->code == HIR_ATTENTION_OP && i > 0 &&
+                           pass_def_if(f->m, r, HIR_CACHE_APPEND_OP) != HIR_NONE;
+        if (!reads_state)
+            return refuse(f, op, "a value of cache length goes from cache_append to attention only",
+                          "reshape or transform keys and values before cache_append");
+    }
+    if (o->code != HIR_ATTENTION_OP) return true;
+    for (uint32_t i = 1; i < 3; i++)
+        if (pass_def_if(f->m, o->args[i], HIR_CACHE_APPEND_OP) == HIR_NONE)
+            return refuse(f, op, "its keys and values must come from cache_append", NULL);
+    return true;
+}
+
+/* ---- groups -------------------------------------------------------------------------------- */
+static uint32_t new_group(fuse *f, fuse_kind kind, uint32_t phase) {
+    fuse_group g = {.kind = kind, .phase = phase, .same_x = HIR_NONE};
+    hd_push(f->c->scratch, &f->groups, g);
+    return (uint32_t)f->groups.n - 1;
+}
+
+static void place(fuse *f, hir_id op, fuse_kind kind, uint32_t phase, uint32_t group) {
+    fuse_node *n = &f->node[op];
+    n->kind = kind;
+    n->phase = phase;
+    n->group = group;
+}
+
+static void place_row(fuse *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    uint32_t phase = 0;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        uint32_t p = phase_for_rows(f, o->args[i]);
+        if (p > phase) phase = p;
+    }
+    if (phase > f->front) f->front = phase;
+    place(f, op, FUSE_ROW, phase, HIR_NONE);
+}
+
+static bool is_contraction(const fuse *f, const hir_op *o) {
+    hir_type x = hir_ref_type(f->m, o->args[0]);
+    return o->args[1].kind == HIR_REF_WEIGHT && x.rank == 2 && x.dim[0] == HIR_T &&
+           (o->n_args < 3 || o->args[2].kind != HIR_REF_VALUE);
+}
+
+/* The phase of a linear is not more than one before the row programs that the text has come to. */
+static uint32_t contraction_phase(const fuse *f, hir_ref x) {
+    uint32_t phase = phase_for_contractions(f, x);
+    return f->front > phase + 1 ? f->front - 1 : phase;
+}
+
+/* Same value under the same shape; the reshapes may be different ops. */
+static bool same_view(const fuse *f, hir_ref a, hir_ref b) {
+    return hir_ref_equal(fuse_base(f, a), fuse_base(f, b)) &&
+           hir_type_equal(hir_ref_type(f->m, a), hir_ref_type(f->m, b));
+}
+
+static void place_linear(fuse *f, hir_id op) {
+    hir_ref x = pass_arg(f->m, op, 0);
+    uint32_t base = fuse_base(f, x).index, phase = contraction_phase(f, x);
+    for (uint32_t g = f->last_with_x[base]; g != HIR_NONE; g = f->groups.at[g].same_x) {
+        const fuse_group *group = &f->groups.at[g];
+        if (group->phase < phase || !same_view(f, group->x, x)) continue;
+        place(f, op, FUSE_CONTRACT, group->phase, g);
+        hir_remark_add(f->c, true, op, "joins the contraction of the same x");
+        return;
+    }
+    uint32_t g = new_group(f, FUSE_CONTRACT, phase);
+    f->groups.at[g].x = x;
+    f->groups.at[g].same_x = f->last_with_x[base];
+    f->last_with_x[base] = g;
+    place(f, op, FUSE_CONTRACT, phase, g);
+}
+
+static void place_attention(fuse *f, hir_id op) {
+    uint32_t phase = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t p = phase_for_contractions(f, pass_arg(f->m, op, i));
+        if (p > phase) phase = p;
+    }
+    place(f, op, FUSE_SEQUENCE, phase, new_group(f, FUSE_SEQUENCE, phase));
+}
+
+/* ---- epilogues ----------------------------------------------------------------------------- */
+/* An operand without T that an epilogue can read: a number, a vector of the columns. */
+static bool is_column_operand(const fuse *f, hir_ref r, hir_type tile) {
+    hir_type t = hir_ref_type(f->m, r);
+    double value;
+    bool fits = pass_is_scalar(t) || (t.rank == 1 && t.dim[0] == tile.dim[1]);
+    if (!fits) return false;
+    if (pass_const(f->m, r, &value)) return t.rank == 0;
+    return r.kind == HIR_REF_WEIGHT || pass_def(f->m, r) == HIR_NONE;
+}
+
+/* Why the op is no epilogue of the group that made its newest operand; NULL: it is, *group. */
+static const char *epilogue(const fuse *f, hir_id op, uint32_t *group) {
+    const hir_op *o = hir_op_at(f->m, op);
+    hir_type tile = pass_result_type(f->m, op);
+    uint64_t newest = 0;
+    hir_ref last = hir_no_ref();
+    if (!hir_has_trait(o->code, HIR_ELEMENTWISE)) return "not elementwise";
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_ref base = fuse_base(f, o->args[i]);
+        if (position(f, base) <= newest) continue;
+        newest = position(f, base);
+        last = o->args[i];
+    }
+    const fuse_node *n = fuse_node_of(f, last);
+    if (!n || n->kind != FUSE_CONTRACT) return "its newest operand is not made by a contraction";
+    *group = n->group;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_ref r = o->args[i], base = fuse_base(f, r);
+        if (!hir_type_has_t(hir_ref_type(f->m, r))) {
+            if (!is_column_operand(f, r, tile))
+                return "an operand is no tile, column vector or number";
+            continue;
+        }
+        if (!hir_type_equal(hir_ref_type(f->m, r), tile)) return "an operand has another shape";
+        const fuse_node *made = fuse_node_of(f, base);
+        bool view = !hir_ref_equal(base, r);
+        if ((view && !made) || (made && made->kind == FUSE_COPIED))
+            return "an operand is a constant tile or a view of what no kernel makes";
+        if (view && made->kind == FUSE_CONTRACT && made->group == *group)
+            return "an operand is reshaped in between";
+    }
+    return NULL;
+}
+
+static void place_elementwise(fuse *f, hir_id op) {
+    uint32_t group = HIR_NONE;
+    const char *why_not = epilogue(f, op, &group);
+    if (!why_not) {
+        place(f, op, FUSE_CONTRACT, f->groups.at[group].phase, group);
+        return;
+    }
+    if (group != HIR_NONE) hir_remark_add(f->c, false, op, "no epilogue: %s", why_not);
+    place_row(f, op);
+}
+
+/* ---- first walk: as early as can be -------------------------------------------------------- */
+/* A view of an input, weight or constant that an output gives away has to be written by somebody.
+ */
+static bool is_free_view(const fuse *f, hir_id op) {
+    if (!f->given_out[hir_result(f->m, op)]) return true;
+    const fuse_node *n = fuse_node_of(f, fuse_base(f, pass_arg(f->m, op, 0)));
+    return n && (n->kind == FUSE_ROW || n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE ||
+                 n->kind == FUSE_FIXED);
+}
+
+static bool place_op(fuse *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    if (!check_state_use(f, op)) return false;
+    if (o->code == HIR_OUTPUT_OP) {
+        place(f, op, FUSE_OUTPUT, 0, HIR_NONE);
+        return true;
+    }
+    if (o->code == HIR_TRACE_OP) return refuse(f, op, "traces are not lowered", "run lower-traces");
+    hir_type t = pass_result_type(f->m, op);
+    bool given_out = f->given_out[hir_result(f->m, op)];
+    if (o->code == HIR_CONST_OP && !given_out)
+        place(f, op, FUSE_COPIED, 0, HIR_NONE);
+    else if (o->code == HIR_RESHAPE_OP && is_free_view(f, op))
+        place(f, op, FUSE_COPIED, 0, HIR_NONE);
+    else if (o->code == HIR_ATTENTION_OP)
+        place_attention(f, op);
+    else if (o->code == HIR_LINEAR_OP && is_contraction(f, o))
+        place_linear(f, op);
+    else if (!hir_type_has_t(t) && !pass_type_has_c(t))
+        place(f, op, FUSE_FIXED, 0, HIR_NONE);
+    else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
+        place_elementwise(f, op);
+    else
+        place_row(f, op);
+    return true;
+}
+
+/* ---- second walk: users -------------------------------------------------------------------- */
+/* Users of each value, reshapes looked through; an op that names a value twice is there twice. */
+static void find_uses(fuse *f) {
+    size_t n = f->m->values.n;
+    hir_uses *u = &f->uses;
+    u->count = hd_new_array(f->c->scratch, uint32_t, n);
+    u->first = hd_new_array(f->c->scratch, uint32_t, n);
+    uint32_t *filled = hd_new_array(f->c->scratch, uint32_t, n), total = 0;
+    for (int round = 0; round < 2; round++) {
+        for (size_t k = 0; k < f->program.n; k++) {
+            hir_id op = f->program.at[k];
+            const hir_op *o = hir_op_at(f->m, op);
+            if (f->node[op].kind == FUSE_COPIED && o->code == HIR_RESHAPE_OP) continue;
+            for (uint32_t i = 0; i < o->n_args; i++) {
+                hir_ref base = fuse_base(f, o->args[i]);
+                if (base.kind != HIR_REF_VALUE) continue;
+                if (round == 0)
+                    u->count[base.index]++;
+                else
+                    u->user[u->first[base.index] + filled[base.index]++] = op;
+            }
+        }
+        if (round == 1) return;
+        for (size_t v = 0; v < n; v++) {
+            u->first[v] = total;
+            total += u->count[v];
+        }
+        u->user = hd_new_array(f->c->scratch, hir_id, total);
+    }
+}
+
+/* Ops that nobody reads and that have no effect are left out. */
+static void drop_dead(fuse *f) {
+    bool *live = hd_new_array(f->c->scratch, bool, f->m->values.n);
+    for (size_t k = f->program.n; k-- > 0;) {
+        hir_id op = f->program.at[k];
+        const hir_op *o = hir_op_at(f->m, op);
+        bool wanted = hir_has_trait(o->code, HIR_EFFECT);
+        for (uint32_t i = 0; i < o->n_results; i++)
+            wanted |= live[o->results[i]];
+        if (!wanted) f->node[op].kind = FUSE_NONE;
+        for (uint32_t i = 0; wanted && i < o->n_args; i++)
+            if (o->args[i].kind == HIR_REF_VALUE) live[o->args[i].index] = true;
+    }
+}
+
+/* ---- third walk: sinking ------------------------------------------------------------------- */
+/* A name for the kernel an op is in. */
+static uint64_t kernel_of(const fuse_node *n) {
+    if (n->kind == FUSE_ROW) return (uint64_t)n->phase << 1;
+    return (uint64_t)n->group << 1 | 1;
+}
+
+/* Some live user of the value other than `op` is (is not) in the kernel. */
+static bool used_in(const fuse *f, uint32_t value, uint64_t kernel, hir_id op, bool in) {
+    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
+        hir_id user = f->uses.user[f->uses.first[value] + i];
+        const fuse_node *n = &f->node[user];
+        if (user == op || n->kind == FUSE_NONE) continue;
+        if (n->kind == FUSE_OUTPUT ? !in : (kernel_of(n) == kernel) == in) return true;
+    }
+    return false;
+}
+
+/* The phase of the one row program that holds all users; HIR_NONE: there is no such. */
+static uint32_t phase_of_users(const fuse *f, uint32_t value) {
+    uint32_t phase = HIR_NONE;
+    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
+        const fuse_node *n = &f->node[f->uses.user[f->uses.first[value] + i]];
+        if (n->kind == FUSE_NONE) continue;
+        if (n->kind != FUSE_ROW || (phase != HIR_NONE && phase != n->phase)) return HIR_NONE;
+        phase = n->phase;
+    }
+    return phase;
+}
+
+static int64_t row_size(const fuse *f, hir_ref r) {
+    int64_t n = pass_elements(hir_ref_type(f->m, r));
+    return n > INT32_MAX ? INT32_MAX : n; /* sums of a few stay in range */
+}
+
+/* What reading the operand in kernel `to` instead of `from` costs, in elements per token. */
+static int64_t cost_of_operand(const fuse *f, hir_id op, hir_ref base, uint64_t from, uint64_t to) {
+    const fuse_node *made = fuse_node_of(f, base);
+    int64_t size = row_size(f, base), cost = 0;
+    bool made_here = made && made->kind != FUSE_FIXED && kernel_of(made) == from;
+    if (!made_here && !used_in(f, base.index, from, op, true)) cost -= size; /* not read here */
+    if (!used_in(f, base.index, to, op, true)) cost += size;                 /* but there */
+    if (made_here && !used_in(f, base.index, from, op, false)) cost += size; /* and stored */
+    return cost;
+}
+
+static bool may_sink(const fuse *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    const fuse_node *n = &f->node[op];
+    if (hir_has_trait(o->code, HIR_EFFECT)) return false;
+    return n->kind == FUSE_ROW || (n->kind == FUSE_CONTRACT && o->code != HIR_LINEAR_OP);
+}
+
+static bool repeats_operand(const fuse *f, const hir_op *o, uint32_t i) {
+    for (uint32_t k = 0; k < i; k++)
+        if (hir_ref_equal(fuse_base(f, o->args[k]), fuse_base(f, o->args[i]))) return true;
+    return false;
+}
+
+static void sink(fuse *f, hir_id op) {
+    fuse_node *n = &f->node[op];
+    if (!may_sink(f, op)) return;
+    const hir_op *o = hir_op_at(f->m, op);
+    uint32_t phase = phase_of_users(f, o->results[0]);
+    if (phase == HIR_NONE || phase <= n->phase) return;
+    uint64_t from = kernel_of(n), to = (uint64_t)phase << 1;
+    int64_t saved = 2 * row_size(f, hir_value_ref(o->results[0])), cost = 0; /* a write, a read */
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_ref base = fuse_base(f, o->args[i]);
+        if (base.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(f->m, base))) continue;
+        if (fuse_node_of(f, base) && fuse_node_of(f, base)->kind == FUSE_COPIED) continue;
+        if (!repeats_operand(f, o, i)) cost += cost_of_operand(f, op, base, from, to);
+    }
+    bool from_rows = n->kind == FUSE_ROW;
+    if (from_rows ? cost > saved : cost >= saved) return;
+    hir_remark_add(f->c, true, op,
+                   "moves to the row program of its users: %lld elements instead of "
+                   "%lld per token",
+                   (long long)cost, (long long)saved);
+    place(f, op, FUSE_ROW, phase, HIR_NONE);
+}
+
+/* ---- fourth walk: values without T --------------------------------------------------------- */
+/* Cheap enough to be made again for each token: no kernel, no barrier. */
+static bool is_cheap(const fuse *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    int64_t largest = pass_elements(pass_result_type(f->m, op));
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        int64_t n = pass_elements(hir_ref_type(f->m, o->args[i]));
+        if (n > largest) largest = n;
+    }
+    bool simple = hir_has_trait(o->code, HIR_ELEMENTWISE | HIR_MOVE);
+    return largest <= (simple ? CHEAP_ELEMENTWISE : CHEAP_ELEMENTS);
+}
+
+/* Cheap ones are copied to where they are used; the rest runs just before its first user. */
+static void place_fixed(fuse *f, hir_id op) {
+    fuse_node *n = &f->node[op];
+    if (n->kind != FUSE_FIXED) return;
+    uint32_t v = hir_result(f->m, op), phase = HIR_NONE;
+    bool needs_place = !is_cheap(f, op);
+    for (uint32_t i = 0; i < f->uses.count[v]; i++) {
+        const fuse_node *user = &f->node[f->uses.user[f->uses.first[v] + i]];
+        if (user->kind == FUSE_OUTPUT) needs_place = true;
+        if (user->kind == FUSE_OUTPUT || user->kind == FUSE_NONE) continue;
+        if (user->kind == FUSE_CONTRACT) needs_place = true;
+        if (user->phase < phase) phase = user->phase;
+    }
+    n->phase = phase == HIR_NONE ? 0 : phase;
+    if (!needs_place)
+        n->kind = FUSE_COPIED;
+    else
+        hir_remark_add(f->c, true, op, "is the same for every token: made once per call");
+}
+
+/* ---- groups of rows, order of kernels ------------------------------------------------------ */
+static uint32_t row_group(fuse *f, uint32_t *of_phase, fuse_kind kind, uint32_t phase) {
+    if (of_phase[phase] == HIR_NONE) of_phase[phase] = new_group(f, kind, phase);
+    return of_phase[phase];
+}
+
+static uint32_t *no_groups(fuse *f, uint32_t n) {
+    uint32_t *at = hd_new_array(f->c->scratch, uint32_t, n);
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = HIR_NONE;
+    return at;
+}
+
+static void fill_groups(fuse *f) {
+    uint32_t phases = f->front + 1, contractions = (uint32_t)f->groups.n;
+    uint32_t *rows = no_groups(f, phases), *fixed = no_groups(f, phases);
+    for (int linear = 1; linear >= 0; linear--) /* linear ops stand first in a contraction */
+        for (size_t k = 0; k < f->program.n; k++) {
+            hir_id op = f->program.at[k];
+            fuse_node *n = &f->node[op];
+            if ((hir_op_at(f->m, op)->code == HIR_LINEAR_OP && n->kind == FUSE_CONTRACT) != linear)
+                continue;
+            if (n->kind == FUSE_ROW) n->group = row_group(f, rows, FUSE_ROW, n->phase);
+            if (n->kind == FUSE_FIXED) n->group = row_group(f, fixed, FUSE_FIXED, n->phase);
+            if (n->kind >= FUSE_FIXED && n->kind <= FUSE_SEQUENCE)
+                hd_push(f->c->scratch, &f->groups.at[n->group].ops, op);
+        }
+    /* contraction and sequence groups are numbered by creation; sort them by phase (counting) */
+    uint32_t *first = hd_new_array(f->c->scratch, uint32_t, phases + 2);
+    uint32_t *sorted = hd_new_array(f->c->scratch, uint32_t, contractions);
+    for (uint32_t g = 0; g < contractions; g++)
+        first[f->groups.at[g].phase + 1]++;
+    for (uint32_t p = 0; p < phases; p++)
+        first[p + 1] += first[p];
+    for (uint32_t g = 0; g < contractions; g++)
+        sorted[first[f->groups.at[g].phase]++] = g;
+    for (uint32_t p = 0, k = 0; p < phases; p++) {
+        if (fixed[p] != HIR_NONE) hd_push(f->c->scratch, &f->kernels, fixed[p]);
+        if (rows[p] != HIR_NONE) hd_push(f->c->scratch, &f->kernels, rows[p]);
+        for (; k < contractions && f->groups.at[sorted[k]].phase == p; k++)
+            if (f->groups.at[sorted[k]].ops.n) hd_push(f->c->scratch, &f->kernels, sorted[k]);
+    }
+}
+
+/* ---- the pass ------------------------------------------------------------------------------ */
+static fuse new_fuse(hir_pass_context *c) {
+    fuse f = {.c = c, .m = c->m, .n_ops = c->m->ops.n};
+    f.node = hd_new_array(c->scratch, fuse_node, c->m->ops.n);
+    f.given_out = hd_new_array(c->scratch, bool, c->m->values.n);
+    f.last_with_x = no_groups(&f, (uint32_t)c->m->values.n);
+    HIR_EACH(c->m, op, c->m->first) {
+        f.node[op].order = (uint32_t)f.program.n;
+        hd_push(c->scratch, &f.program, op);
+        hir_ref x = pass_arg(c->m, op, 0);
+        if (hir_op_at(c->m, op)->code == HIR_OUTPUT_OP && x.kind == HIR_REF_VALUE)
+            f.given_out[x.index] = true;
+    }
+    return f;
+}
+
+bool pass_fuse(hir_pass_context *c) {
+    fuse f = new_fuse(c);
+    for (size_t k = 0; k < f.program.n; k++)
+        if (!place_op(&f, f.program.at[k])) return false;
+    drop_dead(&f);
+    find_uses(&f);
+    for (size_t k = f.program.n; k-- > 0;)
+        sink(&f, f.program.at[k]);
+    for (size_t k = f.program.n; k-- > 0;)
+        place_fixed(&f, f.program.at[k]);
+    fill_groups(&f);
+    c->changed = true;
+    return fuse_build(&f);
+}

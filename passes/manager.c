@@ -1,0 +1,213 @@
+/* The pass manager: the table of passes, and the one loop that runs them.
+ *
+ * It checks that a pass may run at the module's stage, gives it a scratch arena, measures it, and
+ * asks the verifier, the evaluator and the caller's hooks about the result. Whatever goes wrong is
+ * told with the name of the pass.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "ir/eval.h"
+#include "passes/pass.h"
+
+/* Two float64 evaluations of one model differ by rounding only: a pass may reorder sums and factors
+ * (1e-16 per op, amplified by some 1e3 over deep models), while a wrong rewrite shows at 1e-6 and
+ * above even where it drops a single eps. */
+static const double check_tolerance = 1e-9;
+enum { CHECK_SEED = 20 };
+
+/* ---- the table ----------------------------------------------------------------------------- */
+#define P(id, name, fn, stage_in, stage_out, doc) bool fn(hir_pass_context *c);
+#include "passes/passes.def"
+#undef P
+
+static const hir_pass_info table[] = {
+#define P(id, name, fn, stage_in, stage_out, doc)                                                  \
+    {name, fn, HIR_STAGE_##stage_in, HIR_STAGE_##stage_out, doc},
+#include "passes/passes.def"
+#undef P
+    {"(extra)", NULL, HIR_STAGE_KERNEL, HIR_STAGE_KERNEL, "a pass given by the caller"},
+};
+
+const hir_pass_info *hir_pass(hir_pass_id id) {
+    return &table[id < HIR_PASS_COUNT ? id : HIR_PASS_COUNT];
+}
+
+bool hir_pass_by_name(const char *name, hir_pass_id *out) {
+    for (int i = 0; i < HIR_PASS_COUNT; i++)
+        if (!strcmp(table[i].name, name)) {
+            *out = (hir_pass_id)i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- remarks ------------------------------------------------------------------------------- */
+void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *format, ...) {
+    if (!c->remarks) return;
+    va_list args;
+    va_start(args, format);
+    hir_remark r = {.taken = taken, .op = op, .op_name = "module"};
+    r.text = hd_vprintf(c->remarks->arena, format, args);
+    va_end(args);
+    r.pass = c->pass;
+    if (op != HIR_NONE) {
+        r.op_name = hir_info(hir_op_at(c->m, op)->code)->name;
+        r.loc = hir_op_at(c->m, op)->loc;
+    }
+    hd_push(c->remarks->arena, &c->remarks->list, r);
+}
+
+/* ---- one pass ------------------------------------------------------------------------------ */
+typedef struct step { /* one place in the run */
+    int index;
+    hir_pass_id id;
+    const hir_pass_info *info;
+} step;
+
+static const char *stage_name(hir_stage s) {
+    static const char *const names[] = {"graph", "depth", "kernel"};
+    return names[s];
+}
+
+static bool stage_fits(const hir_module *m, const step *s, hd_diags *d) {
+    if (!s->info->run) return false;
+    if (m->stage > s->info->stage_in) {
+        hd_err(d, HD_E_VALUE, HD_NOWHERE, "pass '%s' cannot run: the module is at the %s stage",
+               s->info->name, stage_name(m->stage))
+            ->cause =
+            hd_printf(d->arena, "it works on the %s stage", stage_name(s->info->stage_in));
+        return false;
+    }
+    if (s->info->stage_in == HIR_STAGE_KERNEL && m->stage != HIR_STAGE_KERNEL &&
+        s->id != HIR_PASS_COUNT) {
+        hd_diag *e = hd_err(d, HD_E_VALUE, HD_NOWHERE, "pass '%s' cannot run: there are no kernels",
+                            s->info->name);
+        e->cause = hd_printf(d->arena, "the module is at the %s stage", stage_name(m->stage));
+        e->hint = "run fuse first";
+        return false;
+    }
+    return true;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Puts the pass's name in front of every message that came after `from`. */
+static void blame(hd_diags *d, size_t from, const step *s) {
+    for (size_t i = from; i < d->list.n; i++)
+        if (d->list.at[i].severity == HD_ERROR)
+            d->list.at[i].message =
+                hd_printf(d->arena, "pass '%s': %s", s->info->name, d->list.at[i].message);
+}
+
+/* A pass that breaks the module is a defect of the pass, whatever rule it broke. */
+static bool verify_after(const hir_module *m, const step *s, hd_diags *d) {
+    size_t from = d->list.n;
+    if (hir_verify(m, d)) return true;
+    for (size_t i = from; i < d->list.n; i++)
+        d->list.at[i].code = HD_E_PASS;
+    hd_err(d, HD_E_PASS, HD_NOWHERE, "the module is not legal any more");
+    blame(d, from, s);
+    return false;
+}
+
+/* Behind the last pass kernels are what code generation takes; that costs little, so always. */
+static bool verify_kernels_after(const hir_module *m, const step *s, hd_diags *d) {
+    size_t from = d->list.n;
+    if (hir_verify_kernels(m, d)) return true;
+    blame(d, from, s);
+    return false;
+}
+
+static bool check_after(const hir_module *before, const hir_module *after, const step *s,
+                        hd_diags *d) {
+    size_t from = d->list.n;
+    if (hir_same_answer(before, after, check_tolerance, CHECK_SEED, d)) return true;
+    blame(d, from, s);
+    return false;
+}
+
+static const hir_pass_options default_options = {
+    .keep_traces = false, .matrix_dtype = HIR_F32, .chunk = 512};
+
+/* The pass itself; false: it failed and has said why. */
+static bool run_pass(hir_pass_context *c, const step *s, double *seconds) {
+    size_t from = c->diags->list.n, errors = c->diags->errors;
+    c->pass = s->info->name;
+    double start = now();
+    bool ok = s->info->run(c);
+    *seconds = now() - start;
+    blame(c->diags, from, s);
+    if (ok && c->diags->errors == errors) {
+        if (c->changed && c->m->stage < s->info->stage_out && s->id != HIR_PASS_COUNT)
+            c->m->stage = s->info->stage_out;
+        return true;
+    }
+    if (c->diags->errors == errors)
+        hd_err(c->diags, HD_E_INTERNAL, HD_NOWHERE, "pass '%s' failed without a reason",
+               s->info->name);
+    return false;
+}
+
+static bool run_step(const step *s, hir_pass_context *c, const hir_run *run) {
+    const hir_hooks *h = &run->hooks;
+    if (!stage_fits(c->m, s, c->diags)) return false;
+    if (h->before) h->before(h->context, s->index, s->id, c->m);
+    const hir_module *before = run->check ? hir_module_clone(c->m, c->scratch) : NULL;
+    double seconds;
+    if (!run_pass(c, s, &seconds)) return false;
+    if (run->verify && !verify_after(c->m, s, c->diags)) return false;
+    if (s->id == HIR_PASS_PLAN_MEMORY && !verify_kernels_after(c->m, s, c->diags)) return false;
+    if (before && c->changed && !check_after(before, c->m, s, c->diags)) return false;
+    return !h->after || h->after(h->context, s->index, s->id, c->m, c->changed, seconds, c->diags);
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+static void free_scratch(void *slot) {
+    hd_arena_free(*(hd_arena **)slot);
+    *(hd_arena **)slot = NULL;
+}
+
+/* When scratch runs out of memory, control goes where the module's own arena would send it: its
+ * guard is found by borrowing it for a moment. */
+static bool run_in_scratch(const step *s, hir_module *m, const hir_run *run,
+                           const hir_pass_options *options, hir_remarks *remarks, hd_diags *d,
+                           hd_arena **slot) {
+    *slot = hd_arena_new();
+    if (!*slot) {
+        hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+        return false;
+    }
+    jmp_buf *outer = hd_arena_guard(m->arena, NULL);
+    hd_arena_guard(m->arena, outer);
+    hd_arena_guard(*slot, outer);
+    hir_pass_context c = {
+        .m = m,
+        .diags = d,
+        .options = options ? options : &default_options,
+        .scratch = *slot,
+        .remarks = remarks,
+    };
+    bool ok = run_step(s, &c, run);
+    free_scratch(slot);
+    return ok;
+}
+
+bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *options,
+                    hir_remarks *remarks, hd_diags *d) {
+    hd_arena **slot = hd_new(m->arena, hd_arena *);
+    hd_arena_defer(m->arena, free_scratch, slot); /* frees what an exhausted pass leaves behind */
+    size_t n = run->n_passes + run->n_extra;
+    for (size_t i = 0; i < n; i++) {
+        bool extra = i >= run->n_passes;
+        step s = {.index = (int)i, .id = extra ? HIR_PASS_COUNT : run->passes[i]};
+        s.info = extra ? &run->extra[i - run->n_passes] : hir_pass(s.id);
+        if (!run_in_scratch(&s, m, run, options, remarks, d, slot)) return false;
+        if (!extra && s.id == run->stop_after) break;
+    }
+    return true;
+}

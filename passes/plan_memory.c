@@ -1,0 +1,265 @@
+/* plan-memory: a place for every value that leaves a kernel.
+ *
+ * Needs    kernels in the order in which they run; outputs that only name results of kernels, each
+ *          once (schedule sees to it).
+ * Does     inputs, outputs and state lie where the caller or the session has them. Other results
+ *          with T share one arena: offsets are bytes per token, multiples of 64, so that offset * T
+ *          is aligned for every T. Results without T share the fixed area in the same way. A value
+ *          is alive from the kernel that makes it to the last that reads it, both included: what a
+ *          kernel reads and what it writes never overlap, and values whose lives do not meet share
+ *          bytes.
+ * Leaves   the kernels.
+ *
+ * Placing rectangles (life x size) in least height is NP-hard; models are kind: three greedy orders
+ * (by birth, by size, by life times size), each with first fit and with best fit, are tried and the
+ * lowest plan is kept. The remark compares it with the lower bound, the most bytes alive at once.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/util.h"
+
+enum { ALIGNMENT = 64 };
+
+typedef struct buffer {
+    hir_id value;
+    uint32_t born, dies; /* kernels by number, both included */
+    uint64_t size, offset;
+} buffer;
+
+typedef HD_VEC(buffer) buffer_list;
+
+typedef struct planner {
+    hir_pass_context *c;
+    hir_module *m;
+    uint32_t n_kernels;
+    uint32_t *last_read; /* by value: number of the last kernel that reads it */
+    buffer_list arena, fixed;
+} planner;
+
+/* ---- places that are given ----------------------------------------------------------------- */
+static void set_place(planner *p, hir_id value, hir_place place, uint64_t offset) {
+    hir_value *v = hir_value_at(p->m, value);
+    p->c->changed |= v->place != place || v->offset != offset;
+    v->place = place;
+    v->offset = offset;
+}
+
+static bool place_outputs(planner *p) {
+    uint64_t number = 0;
+    HIR_EACH(p->m, op, p->m->first) {
+        if (hir_op_at(p->m, op)->code != HIR_OUTPUT_OP) continue;
+        hir_ref x = pass_arg(p->m, op, 0);
+        hir_value *v = x.kind == HIR_REF_VALUE ? hir_value_at(p->m, x.index) : NULL;
+        if (!v || v->op == HIR_NONE || v->place != HIR_PLACE_NONE) {
+            hd_err(p->c->diags, HD_E_PASS, hir_op_at(p->m, op)->loc,
+                   "output '%s' is not the result of a kernel of its own",
+                   hir_attr_string(hir_op_at(p->m, op), HIR_A_NAME, ""))
+                ->hint = "run schedule first";
+            return false;
+        }
+        set_place(p, x.index, HIR_PLACE_OUTPUT, number++);
+    }
+    return true;
+}
+
+/* The state that result i of a kernel is: what a cache_append that is yielded writes. */
+static bool place_state(planner *p, hir_id kernel, uint32_t i) {
+    const hir_op *k = hir_op_at(p->m, kernel);
+    hir_ref x = hir_no_ref();
+    if (k->body_last != HIR_NONE) x = pass_arg(p->m, k->body_last, i);
+    hir_id append = pass_def_if(p->m, x, HIR_CACHE_APPEND_OP);
+    if (append == HIR_NONE) {
+        hd_err(p->c->diags, HD_E_UNSUPPORTED, k->loc,
+               "a result of cache length that is not made by cache_append has no place");
+        return false;
+    }
+    set_place(p, k->results[i], HIR_PLACE_STATE, pass_arg(p->m, append, 1).index);
+    return true;
+}
+
+/* ---- buffers ------------------------------------------------------------------------------- */
+static bool buffer_size(planner *p, hir_id value, uint64_t *size) {
+    hir_value *v = hir_value_at(p->m, value);
+    int64_t n = hir_type_row_elements(v->type);
+    uint64_t bytes;
+    bool fits = n >= 0 && !hd_mul_overflow((uint64_t)n, hir_dtype_bytes(v->type.dtype), &bytes) &&
+                bytes <= UINT64_MAX / 2;
+    if (!fits) {
+        hd_err(p->c->diags, HD_E_LIMIT, hir_op_at(p->m, v->op)->loc,
+               "value %s is too large for memory",
+               pass_value_name(p->m, value, p->c->diags->arena));
+        return false;
+    }
+    *size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return true;
+}
+
+static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number) {
+    hir_id value = hir_op_at(p->m, kernel)->results[i];
+    const hir_value *v = hir_value_at(p->m, value);
+    if (pass_type_has_c(v->type)) return place_state(p, kernel, i);
+    if (v->place == HIR_PLACE_OUTPUT) return true;
+    buffer b = {.value = value, .born = number, .dies = p->last_read[value]};
+    if (b.dies < number) b.dies = number; /* nobody reads it: alive while it is written */
+    if (!buffer_size(p, value, &b.size)) return false;
+    buffer_list *list = hir_type_has_t(v->type) ? &p->arena : &p->fixed;
+    hd_push(p->c->scratch, list, b);
+    return true;
+}
+
+static void find_last_reads(planner *p) {
+    p->last_read = hd_new_array(p->c->scratch, uint32_t, p->m->values.n);
+    HIR_EACH(p->m, kernel, p->m->first) {
+        if (hir_op_at(p->m, kernel)->code == HIR_OUTPUT_OP) continue;
+        HIR_EACH(p->m, op, hir_op_at(p->m, kernel)->body_first) {
+            const hir_op *o = hir_op_at(p->m, op);
+            for (uint32_t i = 0; i < o->n_args; i++)
+                if (o->args[i].kind == HIR_REF_VALUE) p->last_read[o->args[i].index] = p->n_kernels;
+        }
+        p->n_kernels++;
+    }
+}
+
+static bool place_results(planner *p) {
+    uint32_t number = 0;
+    HIR_EACH(p->m, kernel, p->m->first) {
+        if (hir_op_at(p->m, kernel)->code == HIR_OUTPUT_OP) continue;
+        for (uint32_t i = 0; i < hir_op_at(p->m, kernel)->n_results; i++)
+            if (!place_result(p, kernel, i, number)) return false;
+        number++;
+    }
+    return true;
+}
+
+/* ---- fitting ------------------------------------------------------------------------------- */
+static bool meet(const buffer *a, const buffer *b) {
+    return a->born <= b->dies && b->born <= a->dies;
+}
+
+/* Lowest offset, or that of the tightest gap, where b meets none of the placed ones, which are
+ * sorted by offset. */
+static uint64_t find_offset(const buffer_list *placed, const buffer *b, bool best_fit) {
+    uint64_t end = 0, found = UINT64_MAX, tightest = UINT64_MAX;
+    for (size_t i = 0; i < placed->n; i++) {
+        const buffer *o = &placed->at[i];
+        if (!meet(o, b)) continue;
+        if (o->offset >= end && o->offset - end >= b->size) {
+            if (!best_fit) return end;
+            if (o->offset - end < tightest) {
+                tightest = o->offset - end;
+                found = end;
+            }
+        }
+        if (o->offset + o->size > end) end = o->offset + o->size;
+    }
+    return found != UINT64_MAX ? found : end;
+}
+
+static void insert_placed(hd_arena *a, buffer_list *placed, buffer b) {
+    hd_push(a, placed, b);
+    size_t at = placed->n - 1;
+    while (at > 0 && placed->at[at - 1].offset > b.offset)
+        at--;
+    memmove(&placed->at[at + 1], &placed->at[at], (placed->n - 1 - at) * sizeof b);
+    placed->at[at] = b;
+}
+
+/* Places the buffers in their order; returns the height. */
+static uint64_t fit(hd_arena *a, buffer *list, size_t n, bool best_fit) {
+    buffer_list placed = {0};
+    uint64_t peak = 0;
+    for (size_t i = 0; i < n; i++) {
+        list[i].offset = find_offset(&placed, &list[i], best_fit);
+        uint64_t end = list[i].offset + list[i].size;
+        if (end > peak) peak = end;
+        insert_placed(a, &placed, list[i]);
+    }
+    return peak;
+}
+
+static int compare(uint64_t a, uint64_t b) {
+    return (a > b) - (a < b);
+}
+
+static int by_birth(const void *x, const void *y) {
+    const buffer *a = x, *b = y;
+    int c = compare(a->born, b->born);
+    if (!c) c = compare(b->dies, a->dies);
+    return c ? c : compare(a->value, b->value);
+}
+
+static int by_size(const void *x, const void *y) {
+    const buffer *a = x, *b = y;
+    int c = compare(b->size, a->size);
+    return c ? c : by_birth(x, y);
+}
+
+static int by_area(const void *x, const void *y) {
+    const buffer *a = x, *b = y;
+    double p = (double)a->size * (a->dies - a->born + 1),
+           q = (double)b->size * (b->dies - b->born + 1);
+    return p > q ? -1 : p < q ? 1 : by_birth(x, y);
+}
+
+/* Most bytes alive at one kernel: no plan is lower. */
+static uint64_t lower_bound(const planner *p, const buffer_list *list) {
+    uint64_t *change = hd_new_array(p->c->scratch, uint64_t, (size_t)p->n_kernels + 1);
+    uint64_t now = 0, most = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        change[list->at[i].born] += list->at[i].size;
+        change[list->at[i].dies + 1] -= list->at[i].size; /* wraps and unwraps */
+    }
+    for (uint32_t k = 0; k < p->n_kernels; k++) {
+        now += change[k];
+        if (now > most) most = now;
+    }
+    return most;
+}
+
+/* Tries every greedy order until one meets the bound; the buffers get the offsets of the best. */
+static uint64_t plan(planner *p, buffer_list *list, uint64_t bound) {
+    int (*const orders[])(const void *, const void *) = {by_birth, by_size, by_area};
+    uint64_t best = UINT64_MAX;
+    if (!list->n) return 0;
+    buffer *trial = hd_new_array(p->c->scratch, buffer, list->n);
+    memcpy(trial, list->at, list->n * sizeof *trial);
+    for (int i = 0; i < 6 && best > bound; i++) {
+        qsort(trial, list->n, sizeof *trial, orders[i / 2]);
+        uint64_t peak = fit(p->c->scratch, trial, list->n, i % 2 == 0);
+        if (peak >= best) continue;
+        best = peak;
+        memcpy(list->at, trial, list->n * sizeof *trial);
+    }
+    return best;
+}
+
+static uint64_t plan_area(planner *p, buffer_list *list, hir_place place, const char *what) {
+    uint64_t bound = lower_bound(p, list), peak = plan(p, list, bound), sum = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        sum += list->at[i].size;
+        set_place(p, list->at[i].value, place, list->at[i].offset);
+    }
+    if (list->n)
+        hir_remark_add(
+            p->c, true, HIR_NONE,
+            "%s: %zu buffers in %llu bytes (most alive at once %llu, without sharing %llu)", what,
+            list->n, (unsigned long long)peak, (unsigned long long)bound, (unsigned long long)sum);
+    return peak;
+}
+
+bool pass_plan_memory(hir_pass_context *c) {
+    planner p = {.c = c, .m = c->m};
+    for (size_t v = 0; v < c->m->values.n; v++) /* from scratch: a plan may be there already */
+        c->m->values.at[v].place = HIR_PLACE_NONE;
+    for (size_t i = 0; i < c->m->inputs.n; i++)
+        set_place(&p, c->m->inputs.at[i], HIR_PLACE_INPUT, i);
+    find_last_reads(&p);
+    if (!place_outputs(&p) || !place_results(&p)) return false;
+    uint64_t arena = plan_area(&p, &p.arena, HIR_PLACE_ARENA, "arena per token");
+    uint64_t fixed = plan_area(&p, &p.fixed, HIR_PLACE_FIXED, "fixed area");
+    c->changed |= arena != c->m->arena_per_token || fixed != c->m->fixed_bytes;
+    c->m->arena_per_token = arena;
+    c->m->fixed_bytes = fixed;
+    return true;
+}

@@ -1,0 +1,131 @@
+/* split-small-contractions: linear ops that a contraction kernel is wrong for become row
+ * operations.
+ *
+ * Needs    a graph.
+ * Does     A contraction kernel multiplies rows x [T, K] with the packed panels of a weight [N, K].
+ *          linear ops that are not of this form, or whose N fills less than half a panel, are
+ *          written as mul and reduce_sum (and add), which fuse with what stands around them: a
+ *          stack of n sources [T, n, d] times a pseudo-query [1, d] gives [T, n, 1] inside of the
+ *          row program that mixes them. In order of appearance:
+ *            - a bias that is no weight becomes an add of its own;
+ *            - N <= 8, a matrix that is no weight, an x without T, or a weight that is also read
+ *              element by element (its rows must stay rows): row operations;
+ *            - x [T, .., K] with a large weight: one linear per slice x[:, s], stacked again, as
+ *              long as there are at most 64; small weights and longer ones: row operations.
+ * Leaves   linear ops on [T, K] with a weight of more than 8 rows: the contraction kernels.
+ */
+#include "passes/util.h"
+
+enum {
+    FEW_COLUMNS = 8,          /* half a panel */
+    SMALL_WEIGHT = 128 * 128, /* elements: below, the product of a row fits the nearest cache */
+    MOST_SLICES = 64,
+};
+
+typedef struct splitter {
+    hir_pass_context *c;
+    hir_module *m;
+    bool *by_element; /* weights that an op other than linear and gather reads */
+    pass_forward forward;
+} splitter;
+
+/* ---- what is wrong with it ----------------------------------------------------------------- */
+/* Why it should be row operations; NULL: it should not. */
+static const char *reason_for_rows(const splitter *s, hir_ref x, hir_ref w) {
+    hir_type xt = hir_ref_type(s->m, x), wt = hir_ref_type(s->m, w);
+    if (w.kind != HIR_REF_WEIGHT) return "its matrix is no weight";
+    if (!hir_type_has_t(xt)) return "its x is the same for every token";
+    if (wt.dim[0] <= FEW_COLUMNS) return "it has few outputs";
+    if (s->by_element[w.index]) return "its weight is also read element by element";
+    if (xt.rank == 2) return NULL;
+    int64_t slices = pass_elements(xt) / wt.dim[1];
+    if (pass_elements(wt) <= SMALL_WEIGHT)
+        return "its x has more than two dims and its weight is small";
+    return slices > MOST_SLICES ? "its x has too many slices" : NULL;
+}
+
+/* A gather reads a table's rows as they are; a linear that stays reads panels; all else reads
+ * single elements, row operations that were a linear too. */
+static void find_elementwise_reads(splitter *s) {
+    HIR_EACH(s->m, op, s->m->first) {
+        const hir_op *o = hir_op_at(s->m, op);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            if (o->args[i].kind != HIR_REF_WEIGHT) continue;
+            bool gathered = o->code == HIR_GATHER_OP && i == 0;
+            bool contracted =
+                o->code == HIR_LINEAR_OP && i == 1 && !reason_for_rows(s, o->args[0], o->args[1]);
+            if (!gathered && !contracted) s->by_element[o->args[i].index] = true;
+        }
+    }
+}
+
+/* ---- the two rewrites ---------------------------------------------------------------------- */
+/* x as [T, S, K]; for each s the linear of x[:, s]; their stack [T, S, N] in the old shape. */
+static hir_ref linear_of_slices(splitter *s, hir_builder *b, hir_ref x, hir_ref w) {
+    hir_type xt = hir_ref_type(s->m, x), wt = hir_ref_type(s->m, w);
+    int64_t k = wt.dim[1], n = wt.dim[0], slices = pass_elements(xt) / k;
+    hir_type row = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, k});
+    hir_ref flat = pass_reshape(b, x, hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, slices, k}));
+    hir_ref parts[MOST_SLICES];
+    for (int64_t i = 0; i < slices; i++) {
+        hir_attr at[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, i), hir_int(HIR_A_LENGTH, 1)};
+        hir_ref slice = hir_emit(b, HIR_SLICE_OP, &flat, 1, at, 3);
+        if (slice.kind == HIR_REF_NONE) return slice;
+        slice = pass_reshape(b, slice, row);
+        parts[i] = hir_emit(b, HIR_LINEAR_OP, (hir_ref[]){slice, w, hir_no_ref()}, 3, NULL, 0);
+    }
+    hir_attr axis = hir_int(HIR_A_AXIS, 1);
+    hir_ref y = hir_emit(b, HIR_STACK_OP, parts, (uint32_t)slices, &axis, 1);
+    if (y.kind == HIR_REF_NONE) return y;
+    xt.dim[xt.rank - 1] = n;
+    return pass_reshape(b, y, xt);
+}
+
+static bool replace(splitter *s, hir_id op, hir_ref y) {
+    if (y.kind == HIR_REF_NONE) return false;
+    pass_forward_op(&s->forward, s->m, op, y);
+    s->c->changed = true;
+    return true;
+}
+
+static hir_ref with_bias(hir_builder *b, hir_ref y, hir_ref bias) {
+    if (y.kind == HIR_REF_NONE || bias.kind == HIR_REF_NONE) return y;
+    return hir_emit2(b, HIR_ADD_OP, y, bias);
+}
+
+static bool split(splitter *s, hir_id op) {
+    hir_ref x = pass_arg(s->m, op, 0), w = pass_arg(s->m, op, 1), bias = pass_arg(s->m, op, 2);
+    hir_builder b = hir_before(s->m, s->c->diags, op);
+    const char *reason = reason_for_rows(s, x, w);
+    if (reason) {
+        hir_remark_add(s->c, true, op, "row operations instead of a contraction: %s", reason);
+        return replace(s, op, pass_linear_as_rows(&b, x, w, bias));
+    }
+    if (hir_ref_type(s->m, x).rank > 2) {
+        hir_remark_add(s->c, true, op, "one contraction per slice of x, which has %u dims",
+                       hir_ref_type(s->m, x).rank);
+        return replace(s, op, with_bias(&b, linear_of_slices(s, &b, x, w), bias));
+    }
+    if (bias.kind == HIR_REF_VALUE) {
+        hir_remark_add(s->c, true, op, "the bias is no weight: an add of its own");
+        hir_ref y = hir_emit(&b, HIR_LINEAR_OP, (hir_ref[]){x, w, hir_no_ref()}, 3, NULL, 0);
+        return replace(s, op, with_bias(&b, y, bias));
+    }
+    return true;
+}
+
+bool pass_split_small(hir_pass_context *c) {
+    splitter s = {
+        .c = c,
+        .m = c->m,
+        .by_element = hd_new_array(c->scratch, bool, c->m->weights.n),
+        .forward = {.arena = c->scratch},
+    };
+    find_elementwise_reads(&s);
+    HIR_EACH(s.m, op, s.m->first) {
+        pass_forward_args(&s.forward, s.m, op);
+        if (hir_op_at(s.m, op)->code == HIR_LINEAR_OP && !split(&s, op)) return false;
+    }
+    pass_forward_finish(&s.forward, s.m);
+    return true;
+}
