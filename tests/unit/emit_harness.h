@@ -160,10 +160,11 @@ static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     out->scratch = e->scratch;
     char *message = NULL;
     const char *dump = getenv("EMIT_DUMP");
-    if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), &message);
-    if (!LLVMVerifyModule(e->mod, LLVMReturnStatusAction, &message)) return true;
-    hd_err(&b->diags, HD_E_INTERNAL, HD_NOWHERE, "%s", message);
-    return false;
+    if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), NULL);
+    bool broken = LLVMVerifyModule(e->mod, LLVMReturnStatusAction, &message);
+    if (broken) hd_err(&b->diags, HD_E_INTERNAL, HD_NOWHERE, "%s", message);
+    LLVMDisposeMessage(message);
+    return !broken;
 }
 
 static inline LLVMMemoryBufferRef generate(bench *b, hcg_emit *e, LLVMCodeGenFileType type) {
