@@ -153,9 +153,10 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
  * in files of that prefix. */
 static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     enter_function(e);
-    if (out->k.kind == HCG_SEQUENCE ? !hcg_emit_sequence(e, &out->k)
-                                    : !hcg_emit_contract(e, &out->k))
-        return false;
+    bool ok = out->k.kind == HCG_SEQUENCE ? hcg_emit_sequence(e, &out->k)
+              : out->k.kind == HCG_ROW    ? hcg_emit_row(e, &out->k)
+                                          : hcg_emit_contract(e, &out->k);
+    if (!ok) return false;
     LLVMBuildRetVoid(e->b);
     out->scratch = e->scratch;
     char *message = NULL;
