@@ -101,7 +101,7 @@ static void measure(const bound *b, const hcg_level *level, int row) {
     cr_assert(t.m, "%s", bench_errors(&t));
     compiled c;
     cr_assert(compile_kernel(&t, HCG_ROW, t.m->first, false, level, &c), "%s", bench_errors(&t));
-    float *x = aligned(SAMPLES * 4), *y = aligned(SAMPLES * 4);
+    float *x = guarded(SAMPLES * 4), *y = guarded(SAMPLES * 4);
     for (int i = 0; i < SAMPLES; i++)
         x[i] = sample(b, i);
     char scratch[4096] __attribute__((aligned(64)));
@@ -120,7 +120,7 @@ static void measure(const bound *b, const hcg_level *level, int row) {
     cr_assert(worst <= 1, "%s at %s: %s(%.9g) = %.9g, expected %.9g: %g times the bound", b->op,
               level->name, row > 1 ? "vector" : "scalar", (double)at, (double)gave,
               b->exact((double)at), worst);
-    free(x), free(y);
+    guarded_free(x), guarded_free(y);
     compiled_free(&c);
     bench_free(&t);
 }
