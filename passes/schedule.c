@@ -304,14 +304,10 @@ static void order_kernels(scheduler *s) {
                    "another order of kernels: %llu bytes per token alive "
                    "instead of %llu",
                    (unsigned long long)after, (unsigned long long)before);
-    hir_id first_output = HIR_NONE;
-    for (hir_id op = s->m->last; op != HIR_NONE && is_output(s->m, op);
-         op = hir_op_at(s->m, op)->prev)
-        first_output = op;
     hir_id *moved = hd_new_array(s->c->scratch, hir_id, d.n);
     for (uint32_t k = 0; k < d.n; k++) {
         moved[k] = s->kernels.at[to[k]];
-        hir_move_before(s->m, moved[k], HIR_NONE, first_output);
+        hir_move_before(s->m, moved[k], HIR_NONE, s->output0); /* the first of them */
     }
     memcpy(s->kernels.at, moved, d.n * sizeof *moved);
     s->c->changed = true;
