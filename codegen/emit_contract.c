@@ -8,6 +8,7 @@
  * scratch and through the same epilogue.
  */
 #include "codegen/contract.h"
+#include "codegen/library.h"
 #include "codegen/matrix.h"
 
 enum {
@@ -57,6 +58,7 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
     LLVMValueRef k = hcg_i64(e, p->c->k);
     for (size_t i = 0; i < g->linears.n; i++) {
         const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
+        hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
         LLVMValueRef w = panel_at(e, p->k, p->c, l, panel);
         if (p->k->one) {
             hcg_call_gemv(e, l->dtype, p->x, k, w, panels, p->sums[i]);

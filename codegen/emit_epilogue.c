@@ -6,6 +6,7 @@
  * The last panel of N % 16 columns has code of its own, in which every tail is known.
  */
 #include "codegen/contract.h"
+#include "codegen/library.h"
 
 #include <string.h>
 
@@ -101,6 +102,7 @@ static void emit_vector(epilogue *p, LLVMValueRef at) {
     }
     for (size_t i = 0; i < g->ops.n; i++) {
         const hir_op *op = hir_op_at(e->p->m, g->ops.at[i]);
+        hcg_at_op(e, g->ops.at[i]);
         LLVMValueRef x = operand(p, op->args[0]);
         LLVMValueRef y = op->n_args > 1 ? operand(p, op->args[1]) : NULL;
         set_known(p, hir_value_ref(op->results[0]), hcg_elementwise(e, op, x, y));

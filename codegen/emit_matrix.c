@@ -50,7 +50,7 @@ static LLVMTypeRef element_of(hcg_emit *e, hir_dtype dtype) {
     return dtype == HIR_BF16 ? e->i16 : e->f32;
 }
 
-static void prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
     LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
                            LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, 3, false),
                            LLVMConstInt(e->i32, 1, false)};
@@ -112,7 +112,7 @@ static void step_tile(hcg_emit *e, const micro *t, unsigned slab, LLVMValueRef i
         LLVMValueRef row = hcg_at(e, elem, t->panel[p], multiply(e, index, HIR_PANEL));
         int64_t bytes = (int64_t)hir_dtype_bytes(t->dtype);
         if (prefetched && offset * HIR_PANEL * bytes % 64 == 0)
-            prefetch(e, row, (offset * HIR_PANEL + GEMM_AHEAD) * bytes);
+            hcg_prefetch(e, row, (offset * HIR_PANEL + GEMM_AHEAD) * bytes);
         for (unsigned v = 0; v < t->per_panel; v++) {
             int64_t at = (int64_t)offset * HIR_PANEL + v * e->level->lanes;
             b[p * t->per_panel + v] =
@@ -267,7 +267,7 @@ static void gemv_steps(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRe
         LLVMValueRef row = hcg_at(e, elem, bk, hcg_i64(e, (int64_t)u * HIR_PANEL));
         LLVMValueRef at = hcg_at(e, e->f32, xk, hcg_i64(e, u));
         LLVMValueRef xs = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
-        if (u % line == 0 && steps > 1) prefetch(e, row, GEMV_AHEAD);
+        if (u % line == 0 && steps > 1) hcg_prefetch(e, row, GEMV_AHEAD);
         for (unsigned v = 0; v < per_panel; v++) {
             LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, v * e->level->lanes));
             LLVMValueRef *sum = &acc[u * per_panel + v];

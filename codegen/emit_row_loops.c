@@ -123,7 +123,7 @@ static void lanes(row_run *r, const row_nest *nest) {
         bool along = along_lanes(n);
         if (along) l.reduction[l.n++] = nest->roots.at[i];
         for (uint32_t a = 0; a < n->n_args; a++)
-            row_hoist(r, &n->args[a], along ? l.loops : row_loops(), (unsigned)r->lane_var);
+            row_hoist(r, &n->args[a], along ? l.loops : row_loops());
     }
     int64_t size = nest->domain.dim[r->lane_var], width = e->level->lanes;
     int64_t vectors = size / width;
@@ -156,6 +156,7 @@ static void outer(row_run *r, const row_nest *nest, uint32_t dim) {
                                 "d", 0, NULL);
     r->var[dim] = l.index;
     outer(r, nest, dim + 1);
+    r->var[dim] = NULL;
     hcg_loop_end(e, &l, NULL);
 }
 

@@ -35,10 +35,11 @@ typedef struct row_run {
     LLVMValueRef *rows;    /* per node: table of row pointers of a ROW_MULTI */
     LLVMValueRef *shift;   /* per node: bytes to add to them for this token */
     /* of the nest being emitted */
-    int lane_var;               /* vectors run along it; -1: scalars */
-    unsigned copies;            /* vectors at once */
-    LLVMValueRef tail;          /* valid lanes, NULL: all */
-    LLVMValueRef var[ROW_VARS]; /* of lanes: where lane 0 of copy 0 stands */
+    int lane_var;      /* vectors run along it; -1: scalars */
+    unsigned copies;   /* vectors at once */
+    LLVMValueRef tail; /* valid lanes, NULL: all */
+    LLVMValueRef
+        var[ROW_VARS]; /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
     HD_VEC(row_memo) memo;
     HD_VEC(row_known) splats, pointers;
 } row_run;
@@ -55,8 +56,8 @@ void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack)
 row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops);
 /* Computes a root other than a reduction along the lanes, at the loops' index. */
 row_pack row_compute(row_run *r, uint32_t node);
-/* Everything in what `ref` reads that does not depend on variable `var`, before its loop. */
-void row_hoist(row_run *r, const row_ref *ref, const row_index *loops, unsigned var);
+/* Everything in what `ref` reads that is known before the loops that are still to come. */
+void row_hoist(row_run *r, const row_ref *ref, const row_index *loops);
 /* acc[copy] with one more element of the reduction; `lanes`: lanes past the tail change nothing. */
 void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
                     LLVMValueRef *acc);

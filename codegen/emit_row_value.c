@@ -5,6 +5,7 @@
 
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
+#include "codegen/library.h"
 
 const row_index *row_loops(void) {
     static const row_index loops[ROW_VARS] = {
@@ -149,6 +150,11 @@ static int64_t valid_lanes(const row_run *r) {
     return r->tail ? LLVMConstIntGetSExtValue(r->tail) : r->e->level->lanes;
 }
 
+/* Instructions built next belong to the op that made the node. */
+static void at_op(row_run *r, const row_node *n) {
+    hcg_at_op(r->e, (hir_id)(n->op - r->g->m->ops.at));
+}
+
 /* ---- loads and stores --------------------------------------------------------------------------
  */
 
@@ -166,6 +172,7 @@ static LLVMValueRef gather_lanes(row_run *r, uint32_t node, hir_dtype dtype, con
 static row_pack load(row_run *r, uint32_t node, const row_index *at) {
     const row_node *n = row_at(r->g, node);
     bool multi = n->kind == ROW_MULTI;
+    at_op(r, n);
     hir_dtype dtype = multi ? HIR_F32 : r->g->buffers.at[n->buffer].dtype;
     if (!depends(at, n->shape.rank, r->lane_var))
         return uniform(hcg_load_scalar(r->e, dtype, address(r, node, dtype, at, 0)));
@@ -254,6 +261,7 @@ static row_pack map(row_run *r, const row_node *n, const row_index *at) {
         for (uint32_t i = 0; i < 2; i++)
             if (product(r, &n->args[i], at, &a, &b)) {
                 x = row_read(r, &n->args[1 - i], at);
+                at_op(r, n);
                 return fused(r, &a, &b, &x);
             }
     x = row_read(r, &n->args[0], at);
@@ -263,6 +271,7 @@ static row_pack map(row_run *r, const row_node *n, const row_index *at) {
         all &= y.uniform;
     }
     row_pack z = {.uniform = all};
+    at_op(r, n);
     for (unsigned u = 0; u < width(r, all); u++)
         z.v[u] = hcg_elementwise(r->e, n->op, part(r, &x, all, u),
                                  n->n_args > 1 ? part(r, &y, all, u) : NULL);
@@ -276,6 +285,7 @@ static row_pack rotate(row_run *r, const row_node *n, const row_index *at) {
         in[i] = row_read(r, &n->args[i], at);
         z.uniform &= in[i].uniform;
     }
+    at_op(r, n);
     for (unsigned u = 0; u < width(r, z.uniform); u++) {
         LLVMValueRef b = part(r, &in[2], z.uniform, u);
         if (n->value < 0) b = LLVMBuildFNeg(r->e->b, b, "");
@@ -291,6 +301,7 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
     const row_table *table = &r->g->tables.at[n->frequencies];
+    at_op(r, n);
     row_pack pair[2] = {{.uniform = !depends(at, n->shape.rank, r->lane_var)}};
     pair[1].uniform = pair[0].uniform;
     LLVMTypeRef type = pair[0].uniform ? e->f64 : LLVMVectorType(e->f64, e->level->lanes);
@@ -349,6 +360,7 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
     bool scalar = r->lane_var < 0, sum = n->op->code != HIR_REDUCE_MAX_OP;
     bool fuse = sum && product(r, &n->args[0], loops, &a, &b);
     if (!fuse) a = row_read(r, &n->args[0], loops);
+    at_op(r, n);
     for (unsigned u = 0; u < width(r, scalar); u++) {
         LLVMValueRef next = part(r, &a, scalar, u);
         if (fuse)
@@ -367,7 +379,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
     row_pack acc = {0};
     for (unsigned u = 0; u < r->copies; u++)
         acc.v[u] = row_start(r, n);
-    row_hoist(r, &n->args[0], loops, ROW_INNER);
+    row_hoist(r, &n->args[0], loops);
     if (n->extent <= UNROLLED) {
         for (int64_t i = 0; i < n->extent; i++) {
             row_scope s = row_scope_begin(r);
@@ -388,6 +400,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
         for (unsigned u = 0; u < r->copies; u++)
             acc.v[u] = l.carried[u];
     }
+    r->var[ROW_INNER] = NULL;
     for (unsigned u = 0; u < r->copies; u++)
         acc.v[u] = row_finish(r, n, acc.v[u]);
     return acc;
@@ -430,16 +443,25 @@ row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops) {
     return p;
 }
 
-void row_hoist(row_run *r, const row_ref *ref, const row_index *loops, unsigned var) {
+/* Does any of `at` change with a variable whose loop is still to come? */
+static bool is_open(const row_run *r, const row_index *at, uint32_t n) {
+    bool open = false;
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        open |= !r->var[v] && depends(at, n, (int)v);
+    return open;
+}
+
+void row_hoist(row_run *r, const row_ref *ref, const row_index *loops) {
     row_index at[ROW_VARS] = {0};
     const row_node *n = target(r, ref, loops, at);
-    if (!depends(at, n->shape.rank, (int)var)) {
+    if (!is_open(r, at, n->shape.rank)) {
         row_pack p = row_read(r, ref, loops);
         if (p.uniform && r->lane_var >= 0) splat(r, p.v[0]);
         return;
     }
-    if (n->kind == ROW_MULTI && at[n->axis].by[var] == 0 && lane_stride(r, &at[n->axis]) == 0)
+    bool multi = n->kind == ROW_MULTI;
+    if (multi && !is_open(r, &at[n->axis], 1) && lane_stride(r, &at[n->axis]) == 0)
         row_pointer(r, ref->node, &at[n->axis], 0);
     for (uint32_t a = 0; !n->root && a < n->n_args; a++)
-        row_hoist(r, &n->args[a], at, var);
+        row_hoist(r, &n->args[a], at);
 }

@@ -7,6 +7,7 @@
  */
 #include "codegen/attention.h"
 #include "codegen/contraction.h"
+#include "codegen/library.h"
 
 static bool refuse(hcg_emit *e, hir_id op, const char *what) {
     hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, op)->loc,
@@ -49,6 +50,7 @@ bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k) {
     a.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
     if (e->diags->errors != errors) return false;
     a.past = LLVMBuildNSWSub(e->b, hcg_frame_c(e), hcg_frame_t(e), "past");
+    hcg_at_op(e, id);
     if (k->one)
         hcg_attention_one(e, &a);
     else

@@ -18,7 +18,9 @@ static void copy_attributes(LLVMValueRef from, LLVMValueRef to) {
 bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
                       hcg_shared *s) {
     memset(s, 0, sizeof *s);
-    const char *symbol = hd_printf(e->arena, "%s_%s_%s", e->p->m->name, e->level->name, name);
+    char *symbol = hd_printf(e->arena, "%s_%s_%s", e->p->m->name, name, e->level->name);
+    for (char *c = symbol; *c; c++) /* names of CPUs have dashes */
+        if (*c == '-') *c = '_';
     s->fn = LLVMGetNamedFunction(e->mod, symbol);
     if (s->fn) return false;
     LLVMTypeRef type =

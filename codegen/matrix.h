@@ -45,6 +45,9 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
 void hcg_call_gemv(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef k, LLVMValueRef b,
                    LLVMValueRef panels, LLVMValueRef out);
 
+/* Asks for the cache line `bytes` after p; beyond the end of memory it does nothing. */
+void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
+
 /* ---- internal functions shared by the kernels of a module --------------------------------------
  */
 enum { HCG_SHARED_PARAMS = 10 };

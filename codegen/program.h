@@ -56,8 +56,9 @@ struct hcg_program {
 /* Bytes that a weight takes in the file, in its layout; false when that overflows. */
 bool hcg_weight_bytes(const hir_weight *w, uint64_t *bytes);
 
-/* Columns of a kernel (hrt_step.cols), fixed by its kind: contraction ceil(max N / 16) panels;
- * attention: key/value heads G; row program: 1. */
+/* Columns of a kernel (hrt_step.cols), fixed by its kind: contraction: panels of 16 outputs, shared
+ * by linears that meet in the epilogue and one after the other for those that do not
+ * (contraction.h); attention: key/value heads G; row program: 1. */
 int64_t hcg_columns(const hir_module *m, hir_id kernel_op);
 
 #endif

@@ -195,7 +195,8 @@ static bool parse_signature(hir_parser *p) {
 static void parse_body(hir_parser *p) {
     while (!hir_too_many_errors(p)) {
         if (p->t.kind == HIR_TOK_END) {
-            hir_expected(p, p->kernel == HIR_NONE ? "an op or '}'" : "an op or the body's '}'");
+            if (!p->inputs_unclear)
+                hir_expected(p, p->kernel == HIR_NONE ? "an op or '}'" : "an op or the body's '}'");
             return;
         }
         if (hir_accept(p, '}')) {

@@ -66,9 +66,10 @@ static void verify_weights(verifier *v) {
         if (w->type.dtype == HIR_I32)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32 or bf16", w->name);
         if (!dims_fit(w->type, 0))
-            REFUSE(v, HD_E_TYPE, w->loc,
-                   "weight @%s has type %s; its dims must be positive integers", w->name,
-                   type_text(v, w->type));
+            REFUSE(
+                v, HD_E_TYPE, loc,
+                "weight @%s is %s; its dims must be positive integers whose product can be counted",
+                w->name, type_text(v, w->type));
         if (w->layout == HIR_LAYOUT_PANEL && w->type.rank != 2)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
                    type_text(v, w->type));
@@ -308,15 +309,18 @@ static void verify_yield(verifier *v, hir_id kernel, hir_id last) {
 
 static void verify_body(verifier *v, hir_id kernel) {
     hir_id prev = HIR_NONE;
+    bool misplaced = false;
     for (hir_id id = hir_op_at(v->m, kernel)->body_first; id != HIR_NONE;
          prev = id, id = hir_op_at(v->m, id)->next) {
         if (!linked(v, id, kernel, prev)) return;
         const hir_op *op = hir_op_at(v->m, id);
-        if (op->code == HIR_YIELD_OP && op->next != HIR_NONE)
+        if (op->code == HIR_YIELD_OP && op->next != HIR_NONE) {
+            misplaced = true;
             REFUSE(v, HD_E_TYPE, loc_of(v, id), "yield is not the last op of the body");
+        }
         if (verify_op(v, id)) define_results(v, id, op);
     }
-    verify_yield(v, kernel, prev);
+    if (!misplaced) verify_yield(v, kernel, prev);
     HIR_EACH(v->m, id, hir_op_at(v->m, kernel)->body_first) {
         const hir_op *op = hir_op_at(v->m, id);
         for (uint32_t i = 0; i < op->n_results; i++)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "codegen/emit.h"
 
@@ -108,16 +109,19 @@ static inline void add_attribute(LLVMContextRef cx, LLVMValueRef fn, const char 
     LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
 }
 
-static inline LLVMTargetMachineRef machine_for(const hcg_level *level) {
-    LLVMInitializeX86TargetInfo();
-    LLVMInitializeX86Target();
-    LLVMInitializeX86TargetMC();
-    LLVMInitializeX86AsmPrinter();
+static inline LLVMTargetMachineRef machine_for(const hcg_level *level, LLVMModuleRef mod) {
+    bool x86 = strcmp(level->arch, "x86_64") == 0;
+    const char *triple = x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu";
+    LLVMInitializeX86TargetInfo(), LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeX86Target(), LLVMInitializeAArch64Target();
+    LLVMInitializeX86TargetMC(), LLVMInitializeAArch64TargetMC();
+    LLVMInitializeX86AsmPrinter(), LLVMInitializeAArch64AsmPrinter();
     LLVMTargetRef target;
     char *message = NULL;
-    if (LLVMGetTargetFromTriple("x86_64-unknown-linux-gnu", &target, &message)) exit(1);
-    return LLVMCreateTargetMachine(target, "x86_64-unknown-linux-gnu", level->cpu, "",
-                                   LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
+    if (LLVMGetTargetFromTriple(triple, &target, &message)) exit(1);
+    LLVMSetTarget(mod, triple);
+    return LLVMCreateTargetMachine(target, triple, level->cpu, "", LLVMCodeGenLevelDefault,
+                                   LLVMRelocPIC, LLVMCodeModelDefault);
 }
 
 static inline void enter_function(hcg_emit *e) {
@@ -145,50 +149,95 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
     return e;
 }
 
-/* Emits, verifies and loads. With the environment variable EMIT_DUMP, the LLVM IR and the object
- * are left in files of that prefix. */
+/* Emits and verifies. With the environment variable EMIT_DUMP, the LLVM IR and the object are left
+ * in files of that prefix. */
+static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
+    enter_function(e);
+    bool ok = out->k.kind == HCG_SEQUENCE ? hcg_emit_sequence(e, &out->k)
+              : out->k.kind == HCG_ROW    ? hcg_emit_row(e, &out->k)
+                                          : hcg_emit_contract(e, &out->k);
+    if (!ok) return false;
+    LLVMBuildRetVoid(e->b);
+    out->scratch = e->scratch;
+    char *message = NULL;
+    const char *dump = getenv("EMIT_DUMP");
+    if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), NULL);
+    bool broken = LLVMVerifyModule(e->mod, LLVMReturnStatusAction, &message);
+    if (broken) hd_err(&b->diags, HD_E_INTERNAL, HD_NOWHERE, "%s", message);
+    LLVMDisposeMessage(message);
+    return !broken;
+}
+
+static inline LLVMMemoryBufferRef generate(bench *b, hcg_emit *e, LLVMCodeGenFileType type) {
+    LLVMTargetMachineRef machine = machine_for(e->level, e->mod);
+    LLVMMemoryBufferRef code;
+    char *message = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(machine, e->mod, type, &message, &code)) exit(1);
+    LLVMDisposeTargetMachine(machine);
+    const char *dump = getenv("EMIT_DUMP");
+    FILE *f = dump ? fopen(hd_printf(b->arena, "%s.o", dump), "wb") : NULL;
+    if (f) {
+        fwrite(LLVMGetBufferStart(code), 1, LLVMGetBufferSize(code), f);
+        fclose(f);
+    }
+    return code;
+}
+
+static inline void load(hcg_emit *e, bench *b, compiled *out) {
+    LLVMMemoryBufferRef object = generate(b, e, LLVMObjectFile);
+    out->code_bytes = LLVMGetBufferSize(object);
+    harness_check(LLVMOrcCreateLLJIT(&out->jit, NULL));
+    LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(out->jit);
+    harness_check(LLVMOrcLLJITAddObjectFile(out->jit, lib, object));
+    LLVMOrcExecutorAddress at; /* fails if the code calls anything outside: the JIT knows nothing */
+    harness_check(LLVMOrcLLJITLookup(out->jit, &at, "kernel"));
+    out->call = (hrt_kernel *)(uintptr_t)at;
+}
+
+static inline void free_emit(hcg_emit *e) {
+    LLVMDisposeBuilder(e->b);
+    LLVMDisposeModule(e->mod);
+    LLVMContextDispose(e->cx);
+}
+
 static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
     hcg_program p = {.arena = b->arena, .m = b->m};
     hcg_emit e = emit_for(b, &p, level);
-    out->k = kernel_of(b, kind, op, one);
-    enter_function(&e);
-    bool ok = kind == HCG_SEQUENCE ? hcg_emit_sequence(&e, &out->k)
-              : kind == HCG_ROW    ? hcg_emit_row(&e, &out->k)
-                                   : hcg_emit_contract(&e, &out->k);
-    if (ok) LLVMBuildRetVoid(e.b);
-    char *message = NULL;
-    const char *dump = getenv("EMIT_DUMP");
-    if (ok && dump) LLVMPrintModuleToFile(e.mod, hd_printf(b->arena, "%s.ll", dump), &message);
-    if (ok && LLVMVerifyModule(e.mod, LLVMReturnStatusAction, &message)) {
-        hd_err(&b->diags, HD_E_INTERNAL, HD_NOWHERE, "%s", message);
-        ok = false;
-    }
-    if (ok) {
-        LLVMTargetMachineRef machine = machine_for(level);
-        LLVMSetTarget(e.mod, "x86_64-unknown-linux-gnu");
-        LLVMMemoryBufferRef object;
-        if (LLVMTargetMachineEmitToMemoryBuffer(machine, e.mod, LLVMObjectFile, &message, &object))
-            exit(1);
-        if (dump) {
-            FILE *f = fopen(hd_printf(b->arena, "%s.o", dump), "wb");
-            fwrite(LLVMGetBufferStart(object), 1, LLVMGetBufferSize(object), f);
-            fclose(f);
-        }
-        out->code_bytes = LLVMGetBufferSize(object);
-        harness_check(LLVMOrcCreateLLJIT(&out->jit, NULL));
-        LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(out->jit);
-        harness_check(LLVMOrcLLJITAddObjectFile(out->jit, lib, object));
-        LLVMOrcExecutorAddress at;
-        harness_check(LLVMOrcLLJITLookup(out->jit, &at, "kernel"));
-        out->call = (hrt_kernel *)(uintptr_t)at;
-        out->scratch = e.scratch;
-        LLVMDisposeTargetMachine(machine);
-    }
-    LLVMDisposeBuilder(e.b);
-    LLVMDisposeModule(e.mod);
-    LLVMContextDispose(e.cx);
+    *out = (compiled){.k = kernel_of(b, kind, op, one)};
+    bool ok = emit_kernel_module(b, &e, out);
+    if (ok) load(&e, b, out);
+    free_emit(&e);
     return ok;
+}
+
+/* Assembly of a level that need not be this machine's; NULL on failure. */
+static inline const char *assemble_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
+                                          const hcg_level *level) {
+    hcg_program p = {.arena = b->arena, .m = b->m};
+    hcg_emit e = emit_for(b, &p, level);
+    compiled c = {.k = kernel_of(b, kind, op, one)};
+    const char *text = NULL;
+    if (emit_kernel_module(b, &e, &c)) {
+        LLVMMemoryBufferRef code = generate(b, &e, LLVMAssemblyFile);
+        text = hd_strndup(b->arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
+        LLVMDisposeMemoryBuffer(code);
+    }
+    free_emit(&e);
+    return text;
+}
+
+/* The first call in it that is not to a function of the module ("test_..."), or NULL. */
+static inline const char *foreign_call(bench *b, const char *assembly) {
+    static const char *const calls[] = {"\tbl\t", "\tcallq\t", "\tjmp\tf"};
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+        for (const char *at = assembly; (at = strstr(at, calls[i])); at++) {
+            const char *name = at + strlen(calls[i]);
+            if (*name == '"') name++;
+            if (i == 2 || (strncmp(name, "test_", 5) != 0 && strncmp(name, ".Ltest_", 7) != 0))
+                return hd_strndup(b->arena, name, strcspn(name, "\n"));
+        }
+    return NULL;
 }
 
 static inline void compiled_free(compiled *c) {
@@ -212,14 +261,27 @@ static inline float random_float(uint64_t *state) { /* [-1, 1) */
     return (float)((double)(random_bits(state) >> 11) / (double)(1ull << 52) - 1.0);
 }
 
-static inline void *aligned(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    if (!p) exit(1);
-    return p;
+/* Memory whose last byte lies before a page that may not be touched: a kernel that reads or writes
+ * behind its operand ends the test. Aligned as far as `bytes` allows. */
+enum { PAGE = 4096 };
+static inline void *guarded(size_t bytes) {
+    size_t pages = (bytes + PAGE - 1) / PAGE, total = (pages + 2) * PAGE;
+    char *base = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED || mprotect(base + (pages + 1) * PAGE, PAGE, PROT_NONE)) exit(1);
+    memcpy(base, &total, sizeof total);
+    return base + (pages + 1) * PAGE - bytes;
+}
+
+static inline void guarded_free(void *p) {
+    if (!p) return;
+    char *base = (char *)(((uintptr_t)p / PAGE - 1) * PAGE);
+    size_t total;
+    memcpy(&total, base, sizeof total);
+    munmap(base, total);
 }
 
 static inline float *random_floats(uint64_t *state, size_t n) {
-    float *x = aligned(n * 4);
+    float *x = guarded(n * 4);
     for (size_t i = 0; i < n; i++)
         x[i] = random_float(state);
     return x;
@@ -229,7 +291,7 @@ static inline float *random_floats(uint64_t *state, size_t n) {
 static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype) {
     int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
     size_t size = dtype == HIR_BF16 ? 2 : 4;
-    char *out = aligned((size_t)(panels * k * HIR_PANEL) * size);
+    char *out = guarded((size_t)(panels * k * HIR_PANEL) * size);
     for (int64_t p = 0; p < panels * HIR_PANEL; p++)
         for (int64_t i = 0; i < k; i++) {
             int64_t at = (p / HIR_PANEL * k + i) * HIR_PANEL + p % HIR_PANEL;

@@ -1,0 +1,264 @@
+/* Every type rule, accepting and refusing: one op, its result type or the message. */
+#include "ir_fixture.h"
+
+TestSuite(ir_rules, .init = ir_open, .fini = ir_close);
+
+/* What the ops below find: %x %y have tokens, %s %v have none, %k is a cache. */
+static const char preamble[] = "hir 1 graph @rules\n"
+                               "weight @w : f32[4, 8]\n"
+                               "weight @half : bf16[4, 8]\n"
+                               "weight @n8 : f32[8]\n"
+                               "weight @n4 : f32[4]\n"
+                               "weight @one : f32[1]\n"
+                               "weight @big : f32[2147483647]\n"
+                               "weight @six : f32[1, 1, 1, 1, 1, 2]\n"
+                               "state $c : f32[C, 2, 4]\n"
+                               "state $d : f32[C, 2, 3]\n"
+                               "state $e : f32[C, 3, 4]\n"
+                               "state $f : f32[C, 8]\n"
+                               "func(%ids: i32[T], %x: f32[T, 8], %y: f32[T, 2, 4], %t: f32[T], "
+                               "%s: f32[], %v: f32[3, 8], %odd: f32[T, 2, 3], %q: f32[T, 4, 4], "
+                               "%z: f32[T, 3, 4]) {\n"
+                               "  %k = cache_append %y, $c\n"
+                               "  %k3 = cache_append %odd, $d\n"
+                               "  %e = cache_append %z, $e\n";
+
+typedef struct rule_case {
+    const char *op, *expected; /* the type, or a part of the message */
+} rule_case;
+
+static const rule_case accepted[] = {
+    {"const {value = 1, shape = []}", "f32[]"},
+    {"const {value = 1, shape = [T, 3]}", "f32[T, 3]"},
+    {"neg %x", "f32[T, 8]"},
+    {"neg @half", "f32[4, 8]"},
+    {"neg %s", "f32[]"},
+    {"add %x, %x", "f32[T, 8]"},
+    {"add %x, %s", "f32[T, 8]"},
+    {"add @n8, %x", "f32[T, 8]"},
+    {"add @one, %t", "f32[T]"},
+    {"add %y, @n4", "f32[T, 2, 4]"},
+    {"add @half, @n8", "f32[4, 8]"},
+    {"add %v, %v", "f32[3, 8]"},
+    {"add @one, @one", "f32[1]"},
+    {"reduce_sum %x {axis = 1}", "f32[T]"},
+    {"reduce_mean %y {axis = 1}", "f32[T, 4]"},
+    {"reduce_max %v {axis = 0}", "f32[8]"},
+    {"reduce_max @n8 {axis = 0}", "f32[]"},
+    {"rmsnorm %x {eps = 0}", "f32[T, 8]"},
+    {"rmsnorm %y, @n4 {eps = 1e-5}", "f32[T, 2, 4]"},
+    {"rmsnorm %v, @n8 {eps = 1e-5}", "f32[3, 8]"},
+    {"layernorm %x, @n8 {eps = 1e-5}", "f32[T, 8]"},
+    {"layernorm %x, @n8, @n8 {eps = 1e-5}", "f32[T, 8]"},
+    {"softmax %y {axis = 1}", "f32[T, 2, 4]"},
+    {"softmax @n8 {axis = 0}", "f32[8]"},
+    {"reshape %x {shape = [T, 2, 4]}", "f32[T, 2, 4]"},
+    {"reshape %t {shape = [T]}", "f32[T]"},
+    {"reshape %t {shape = [T, 1]}", "f32[T, 1]"},
+    {"reshape %v {shape = [24]}", "f32[24]"},
+    {"reshape %s {shape = [1, 1]}", "f32[1, 1]"},
+    {"reshape @half {shape = [32]}", "f32[32]"},
+    {"transpose %y {perm = [0, 2, 1]}", "f32[T, 4, 2]"},
+    {"transpose %v {perm = [1, 0]}", "f32[8, 3]"},
+    {"transpose %s {perm = []}", "f32[]"},
+    {"broadcast %s {shape = [T, 2]}", "f32[T, 2]"},
+    {"broadcast @n8 {shape = [T, 3, 8]}", "f32[T, 3, 8]"},
+    {"broadcast @one {shape = [T]}", "f32[T]"},
+    {"broadcast %x {shape = [T, 8]}", "f32[T, 8]"},
+    {"stack %x, %x {axis = 1}", "f32[T, 2, 8]"},
+    {"stack %x, %x, %x {axis = 2}", "f32[T, 8, 3]"},
+    {"stack %s, %s {axis = 0}", "f32[2]"},
+    {"stack %t {axis = 1}", "f32[T, 1]"},
+    {"concat %x, %x {axis = 1}", "f32[T, 16]"},
+    {"concat %y, %odd {axis = 2}", "f32[T, 2, 7]"},
+    {"concat @n8, @n4 {axis = 0}", "f32[12]"},
+    {"slice %x {axis = 1, start = 0, length = 8}", "f32[T, 8]"},
+    {"slice %x {axis = 1, start = 7, length = 1}", "f32[T, 1]"},
+    {"linear %x, @w", "f32[T, 4]"},
+    {"linear %x, @half, @n4", "f32[T, 4]"},
+    {"linear %v, @w, _", "f32[3, 4]"},
+    {"linear @n8, @w", "f32[4]"},
+    {"linear %x, %v", "f32[T, 3]"},
+    {"gather @half, %ids", "f32[T, 8]"},
+    {"gather %v, %ids", "f32[T, 8]"},
+    {"rope_table {length = 4, theta = 10000}", "f32[T, 4]"},
+    {"rope_table {length = 4, theta = 10000, scaling = \"linear\", factor = 2}", "f32[T, 4]"},
+    {"rope %y, %q4", "f32[T, 2, 4]"},
+    {"attention %q, %k, %k {scale = 0.5}", "f32[T, 4, 4]"},
+    {"attention %y, %k, %k3 {scale = -1}", "f32[T, 2, 3]"},
+};
+
+static const rule_case refused[] = {
+    /* in general */
+    {"neg", "neg: has 0 operands, but takes (x)"},
+    {"neg %x, %x", "neg: has 2 operands, but takes (x)"},
+    {"neg _", "neg: operand x is missing"},
+    {"const %x {value = 1, shape = []}", "const: takes no operands, but has 1"},
+    {"stack {axis = 0}", "stack: has 0 operands, but takes (xs*)"},
+    {"stack %x, _ {axis = 1}", "stack: operand xs[1] is missing"},
+    {"neg $f", "neg: operand x is a state ($); only cache_append takes one"},
+    {"add %x, %ids", "add: operand b is i32[T]"},
+    {"add %k, %k", "add: operand a is f32[C, 2, 4], a cache"},
+    {"reduce_sum %x", "reduce_sum: attribute 'axis' is missing"},
+    {"neg %x {axis = 1}", "neg has no attribute 'axis'"},
+    /* elementwise */
+    {"add %x, %t", "add: f32[T, 8] and f32[T] do not broadcast"},
+    {"add %y, %x", "add: f32[T, 2, 4] and f32[T, 8] do not broadcast"},
+    {"add %x, @n4", "add: f32[T, 8] and f32[4] do not broadcast"},
+    {"add %x, %v", "add: f32[T, 8] and f32[3, 8] do not broadcast"},
+    {"add %t, @n8", "add: f32[T] and f32[8] do not broadcast"},
+    {"mul %t, @six", "mul: f32[T] and f32[1, 1, 1, 1, 1, 2] do not broadcast"},
+    /* constants and shapes */
+    {"const {value = 1, shape = [0]}", "const: dim 0 of 'shape' is 0; dims are from 1"},
+    {"const {value = 1, shape = [2, T]}", "const: T can only be the first dim of 'shape'"},
+    {"const {value = 1, shape = [2147483648]}", "const: dim 0 of 'shape' is 2147483648"},
+    {"const {value = 1, shape = [2147483647, 2147483647, 2147483647]}",
+     "has more elements than can be counted"},
+    {"const {value = 1, shape = [2147483647, 2147483647]}",
+     "has more elements than can be counted"},
+    {"const {value = 1, shape = [1, 1, 1, 1, 1, 1, 1]}", "more than 6 entries"},
+    /* reductions and norms */
+    {"reduce_sum %x {axis = 0}", "reduce_sum: axis 0 of f32[T, 8] is the token dim"},
+    {"reduce_sum %x {axis = 2}", "reduce_sum: axis 2 is outside 0 .. 1"},
+    {"reduce_sum %x {axis = -1}", "reduce_sum: axis -1 is outside 0 .. 1"},
+    {"reduce_sum %s {axis = 0}", "reduce_sum: axis 0 is outside 0 .. -1"},
+    {"softmax %t {axis = 0}", "softmax: axis 0 of f32[T] is the token dim"},
+    {"softmax %x {axis = 9223372036854775807}", "softmax: axis 9223372036854775807 is outside"},
+    {"rmsnorm %x {eps = -1e-6}", "rmsnorm: 'eps' is negative"},
+    {"rmsnorm %x {eps = inf}", "rmsnorm: 'eps' is inf; it must be finite"},
+    {"rmsnorm %x {eps = nan}", "rmsnorm: 'eps' is nan; it must be finite"},
+    {"rmsnorm %x, @n4 {eps = 0}", "rmsnorm: operand gain must be [8], not f32[4]"},
+    {"rmsnorm %x, @w {eps = 0}", "rmsnorm: operand gain must be [8], not f32[4, 8]"},
+    {"rmsnorm %t {eps = 0}", "rmsnorm: operand x, f32[T], has no last axis besides tokens"},
+    {"rmsnorm %s {eps = 0}", "rmsnorm: operand x, f32[], has no last axis"},
+    {"layernorm %x, _, @n4 {eps = 0}", "layernorm: operand bias must be [8], not f32[4]"},
+    /* moving */
+    {"reshape %x {shape = [8]}", "reshape: f32[T, 8] has tokens, so 'shape' must begin with T"},
+    {"reshape %v {shape = [T, 24]}", "reshape: f32[3, 8] has no tokens, so 'shape' cannot have T"},
+    {"reshape %x {shape = [T, 9]}", "reshape: f32[T, 8] does not have the elements of f32[T, 9]"},
+    {"reshape %x {shape = [T, 0]}", "reshape: dim 1 of 'shape' is 0"},
+    {"reshape %k {shape = [2, 4]}", "reshape: operand x is f32[C, 2, 4], a cache"},
+    {"transpose %y {perm = [1, 0, 2]}", "transpose: the token dim stays in front"},
+    {"transpose %y {perm = [0, 1]}", "transpose: 'perm' has 2 entries for f32[T, 2, 4]"},
+    {"transpose %y {perm = [0, 1, 1]}", "transpose: 'perm' must hold each of 0 .. 2 once"},
+    {"transpose %y {perm = [0, 1, 64]}", "transpose: 'perm' must hold each of 0 .. 2 once"},
+    {"transpose %y {perm = [T, 1, 2]}", "transpose: 'perm' must hold each of 0 .. 2 once"},
+    {"broadcast %x {shape = [8]}", "broadcast: f32[T, 8] does not stretch to f32[8]"},
+    {"broadcast %x {shape = [3, 8]}", "broadcast: f32[T, 8] does not stretch to f32[3, 8]"},
+    {"broadcast @n8 {shape = [T, 1]}", "broadcast: f32[8] does not stretch to f32[T, 1]"},
+    {"broadcast @one {shape = []}", "broadcast: f32[1] does not stretch to f32[]"},
+    {"stack %x, %y {axis = 1}", "stack: operand xs[1] is f32[T, 2, 4], operand xs[0] is f32[T, 8]"},
+    {"stack %x, %x {axis = 0}", "stack: axis 0 of f32[T, 8] is the token dim"},
+    {"stack %x, %x {axis = 3}", "stack: axis 3 is outside 0 .. 2"},
+    {"stack @six {axis = 0}", "stack: the result would have 7 dims; 6 is the most"},
+    {"concat %x, %v {axis = 1}",
+     "concat: operand xs[1] is f32[3, 8], which differs from f32[T, 8]"},
+    {"concat %x, %y {axis = 1}", "concat: operand xs[1] is f32[T, 2, 4], which differs"},
+    {"concat %x, %x {axis = 0}", "concat: axis 0 of f32[T, 8] is the token dim"},
+    {"concat @big, @one {axis = 0}", "concat: dim 0 of the result, 2147483648, is over 2147483647"},
+    {"slice %x {axis = 1, start = 8, length = 1}",
+     "slice: start 8 and length 1 lie outside axis 1"},
+    {"slice %x {axis = 1, start = 0, length = 9}", "slice: start 0 and length 9 lie outside"},
+    {"slice %x {axis = 1, start = 0, length = 0}", "slice: start 0 and length 0 lie outside"},
+    {"slice %x {axis = 1, start = -1, length = 2}", "slice: start -1 and length 2 lie outside"},
+    {"slice %x {axis = 1, start = 1, length = 9223372036854775807}", "lie outside axis 1"},
+    {"slice %x {axis = 0, start = 0, length = 1}", "slice: axis 0 of f32[T, 8] is the token dim"},
+    /* contractions */
+    {"linear %y, @w", "linear: x is f32[T, 2, 4], so w must be [N, 4], not f32[4, 8]"},
+    {"linear %x, @n8", "linear: operand w must be [N, K], not f32[8]"},
+    {"linear %t, @w", "linear: operand x, f32[T], has no last axis besides tokens"},
+    {"linear %x, %x", "linear: operand w must be the same for every token, not f32[T, 8]"},
+    {"linear %x, @w, @n8", "linear: operand bias must be [4], not f32[8]"},
+    {"linear %ids, @w", "linear: operand x is i32[T]"},
+    /* tokens and positions */
+    {"gather @w, %x", "gather: operand ids must be i32[T], not f32[T, 8]"},
+    {"gather @n8, %ids", "gather: operand table must be [rows, n], not f32[8]"},
+    {"gather %x, %ids", "gather: operand table must be the same for every token"},
+    {"gather @w, @w", "gather: operand ids must be a value (%), not a weight (@)"},
+    {"rope_table {length = 3, theta = 1}", "rope_table: 'length' is 3; it must be even"},
+    {"rope_table {length = 0, theta = 1}", "rope_table: 'length' is 0; it must be even"},
+    {"rope_table {length = 4, theta = 0}", "rope_table: 'theta' is 0; it must be finite and more"},
+    {"rope_table {length = 4, theta = 1, factor = 2}",
+     "rope_table: attribute 'factor' means nothing without a scaling"},
+    {"rope_table {length = 4, theta = 1, scaling = \"linear\"}",
+     "rope_table: scaling \"linear\" needs the attribute 'factor'"},
+    {"rope_table {length = 4, theta = 1, scaling = \"linear\", factor = -2}", "'factor' is -2"},
+    {"rope_table {length = 4, theta = 1, scaling = \"linear\", factor = 2, low_freq_factor = 1}",
+     "'low_freq_factor' means nothing with scaling \"linear\""},
+    {"rope_table {length = 4, theta = 1, scaling = \"yarn\", factor = 2}",
+     "rope_table: scaling \"yarn\" is not known"},
+    {"rope_table {length = 4, theta = 1, scaling = \"llama3\", factor = 2}",
+     "scaling \"llama3\" needs the attribute 'low_freq_factor'"},
+    {"rope_table {length = 4, theta = 1, scaling = \"llama3\", factor = 2, low_freq_factor = 4, "
+     "high_freq_factor = 4, original_positions = 8}",
+     "'low_freq_factor' must be less than 'high_freq_factor'"},
+    {"rope_table {length = 4, theta = 1, scaling = \"llama3\", factor = 2, low_freq_factor = 1, "
+     "high_freq_factor = 4, original_positions = 0}",
+     "'original_positions' must be more than 0"},
+    {"rope %x, %q4", "rope: operand x must be [T, H, n], not f32[T, 8]"},
+    {"rope %odd, %q4", "rope: operand x must be [T, H, n] with even n, not f32[T, 2, 3]"},
+    {"rope %y, %x", "rope: operand table must be [T, 4], not f32[T, 8]"},
+    {"rope %y, @w", "rope: operand table must be [T, 4], not f32[4, 8]"},
+    /* state */
+    {"cache_append %y, $d",
+     "x is f32[T, 2, 4], so the state must be f32[C, 2, 4], not f32[C, 2, 3]"},
+    {"cache_append %x, $f", "cache_append: operand x must be [T, G, n], not f32[T, 8]"},
+    {"cache_append %y, %y", "cache_append: operand state must be a state ($)"},
+    {"cache_append @six, $c", "cache_append: operand x must be a value (%), not a weight (@)"},
+    {"attention %y, %y, %k {scale = 1}",
+     "attention: operand k must be [C, G, n], not f32[T, 2, 4]"},
+    {"attention %y, $c, %k {scale = 1}", "attention: operand k must be a value (%), not a state"},
+    {"attention %odd, %k, %k {scale = 1}", "the head sizes differ"},
+    {"attention %z, %k, %k {scale = 1}", "attention: 2 key/value heads do not divide 3 heads"},
+    {"attention %q, %k, %e {scale = 1}", "the head counts differ"},
+    {"attention %q, %k, %k {scale = inf}", "attention: 'scale' is inf; it must be finite"},
+};
+
+static hir_module *with_op(const char *op) {
+    return parse(hd_printf(arena,
+                           "%s  %%q4 = reduce_sum %%q {axis = 1}\n  %%result = %s\n"
+                           "  output %%x {name = \"x\"}\n}\n",
+                           preamble, op));
+}
+
+Test(ir_rules, accepted) {
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+        hir_module *m = with_op(accepted[i].op);
+        cr_assert_not_null(m, "%s", said());
+        hd_text t;
+        hd_text_init(&t, arena);
+        hir_print_type(&t, hir_value_at(m, (hir_id)m->values.n - 1)->type);
+        cr_assert_str_eq(t.at, accepted[i].expected, "%s gives %s", accepted[i].op, t.at);
+    }
+}
+
+Test(ir_rules, refused) {
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        cr_assert_null(with_op(refused[i].op), "%s", refused[i].op);
+        cr_assert_eq(diags.errors, 1, "%s\n%s", refused[i].op, said());
+        cr_assert_not_null(strstr(diags.list.at[0].message, refused[i].expected),
+                           "%s\nexpected: %s\n%s", refused[i].op, refused[i].expected, said());
+        cr_assert_eq(diags.list.at[0].loc.line, 18, "%s", said());
+    }
+}
+
+Test(ir_rules, what_leaves) {
+    static const rule_case cases[] = {
+        {"output @w {name = \"y\"}", "operand x must be a value (%), not a weight (@)"},
+        {"output %ids {name = \"y\"}", "operand x is i32[T]"},
+        {"output %k {name = \"y\"}", "operand x is f32[C, 2, 4], a cache"},
+        {"output %x {name = \"\"}", "'name' is empty"},
+        {"output %x", "attribute 'name' is missing"},
+        {"trace $f {name = \"y\"}", "operand x must be a value (%), not a state ($)"},
+        {"%r = output %x {name = \"y\"}", "output has 0 results, but 1 is named"},
+        {"neg %x", "neg has 1 result, but 0 are named"},
+        {"yield %x", "yield stands at the end of a kernel's body only"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool kernel = strncmp(cases[i].op, "yield", 5) == 0;
+        const char *text = hd_printf(arena, "%s  %s\n}\n", preamble, cases[i].op);
+        if (kernel) text = hd_printf(arena, "hir 1 kernel%s", text + strlen("hir 1 graph"));
+        cr_assert_null(parse(text), "%s", cases[i].op);
+        cr_assert_not_null(strstr(diags.list.at[0].message, cases[i].expected), "%s", said());
+    }
+}
