@@ -105,13 +105,6 @@ static bool insert_copy(scheduler *s, hir_id output, const char *why) {
     hir_module *m = s->m;
     hir_ref x = pass_arg(m, output, 0);
     hir_type t = hir_ref_type(m, x);
-    if (t.dtype != HIR_F32 && x.kind == HIR_REF_VALUE) {
-        hd_err(s->c->diags, HD_E_UNSUPPORTED, hir_op_at(m, output)->loc,
-               "output '%s' gives away token ids",
-               hir_attr_string(hir_op_at(m, output), HIR_A_NAME, ""))
-            ->hint = "outputs are f32 values";
-        return false;
-    }
     t.dtype = HIR_F32;
     hir_builder b = hir_before(m, s->c->diags, output);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "row"), hir_string(HIR_A_ROWS, "all"),

@@ -262,6 +262,7 @@ static void expect_refused(const char *text, hd_error code, const char *part) {
 
 static char *repeat(const char *before, const char *piece, size_t n, const char *after) {
     char *text = malloc(strlen(before) + n * strlen(piece) + strlen(after) + 1), *at = text;
+    cr_assert(text);
     at += sprintf(at, "%s", before);
     for (size_t i = 0; i < n; i++)
         at += sprintf(at, "%s", piece);
