@@ -26,7 +26,10 @@ static void find_folders(hadal_session *s) {
     char *real = realpath(self, NULL);
     const char *dir = hd_path_dir(s->arena, real ? real : self);
     free(real);
-    s->data_dir = hd_path_join(s->arena, dir, HADAL_DATA_FROM_LIB);
+    const char *data = hd_path_join(s->arena, dir, HADAL_DATA_FROM_LIB);
+    char *real_data = realpath(data, NULL);
+    s->data_dir = hd_strdup(s->arena, real_data ? real_data : data);
+    free(real_data);
     s->lib_dir = dir;
     if (!hd_exists(hd_path_join(s->arena, dir, "libhadalrt.a")))
         s->lib_dir = hd_path_join(s->arena, dir, "../lib");
@@ -189,8 +192,7 @@ static hir_module *load_spec(hadal_session *s, const char *path, const char *nam
     return hfe_load_spec_text(s->arena, &s->diags, label, text, &options);
 }
 
-int hadal_load(hadal_session *s, const char *spec, const char *name) {
-    API_ENTER(s);
+static bool load(hadal_session *s, const char *spec, const char *name) {
     s->spec = hd_strdup(s->arena, spec);
     s->pipeline_done = false;
     s->program = NULL;
@@ -198,11 +200,15 @@ int hadal_load(hadal_session *s, const char *spec, const char *name) {
     const bool is_text = has_suffix(spec, ".hir");
     if (!is_text && !name) name = name_from_path(s, spec);
     s->graph = is_text ? load_hir(s, spec) : load_spec(s, spec, name);
-    if (s->graph) {
-        if (name) s->graph->name = hd_strdup(s->arena, name);
-        s->m = hir_module_clone(s->graph, s->arena);
-    }
-    API_LEAVE(s, s->graph != NULL);
+    if (!s->graph) return false;
+    if (name) s->graph->name = hd_strdup(s->arena, name);
+    s->m = hir_module_clone(s->graph, s->arena);
+    return true;
+}
+
+int hadal_load(hadal_session *s, const char *spec, const char *name) {
+    API_ENTER(s);
+    API_LEAVE(s, load(s, spec, name));
 }
 
 int hadal_weights(hadal_session *s, const char *path) {

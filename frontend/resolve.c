@@ -223,34 +223,11 @@ static bool first_time(resolver *r, const char *name) {
     return true;
 }
 
-/* The library page that defines a name, for the commonest slip of all. */
-static const char *page_of(const char *name) {
-    static const char *const pages[][2] = {
-        {"embed", "layers"},
-        {"attention", "layers"},
-        {"swiglu", "layers"},
-        {"gelu_mlp", "layers"},
-        {"head", "layers"},
-        {"tied_head", "layers"},
-        {"linear_scaling", "layers"},
-        {"llama3_scaling", "layers"},
-        {"standard", "residual/standard"},
-        {"attnres_full", "residual/attnres"},
-        {"attnres_block", "residual/attnres"},
-    };
-    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
-        if (strcmp(name, pages[i][0]) == 0) {
-            return pages[i][1];
-        }
-    }
-    return NULL;
-}
-
 static void refuse_name(resolver *r, const hfe_expr *x, const char *name) {
     hfe_candidates candidates = {0};
     hfe_visible_names(r->p, r->file, r->def, &candidates);
     hd_diag *d = hd_err(r->p->diags, HD_E_NAME, x->loc, "unknown name '%s'", name);
-    const char *page = page_of(name);
+    const char *page = hfe_library_page(r->p, name);
     const char *near = hd_nearest(name, candidates.list.at, candidates.list.n);
     if (page != NULL) {
         d->hint = hd_printf(r->p->arena, "it is in the library: use \"%s\"", page);
@@ -322,7 +299,7 @@ static bool is_read(const resolver *r, const char *name) {
 }
 
 /* A typing error on the left of `=` makes a new variable: this is how it shows. */
-static void warn_unread(resolver *r) {
+static void note_unread(resolver *r) {
     const hfe_def *def = r->def;
     if (def->kind == HFE_D_OBJECT) { /* fields are read from outside */
         return;
@@ -344,10 +321,10 @@ static void warn_unread(resolver *r) {
         if (def->object != NULL) {
             add_locals(r->p, def->object, &others);
         }
-        hd_diag *d = hd_warn(r->p->diags, HD_E_NAME, t->loc, "'%s' is set and never read", t->name);
         const char *near = hd_nearest(t->name, others.list.at, others.list.n);
-        d->hint = near != NULL ? hd_printf(r->p->arena, "did you mean '%s'?", near)
-                               : "a name that starts with '_' may stay unread";
+        hfe_unread unread = {*t, near != NULL ? hd_printf(r->p->arena, "did you mean '%s'?", near)
+                                              : "a name that starts with '_' may stay unread"};
+        hd_push(r->p->arena, &r->p->unread, unread);
     }
 }
 
@@ -365,9 +342,7 @@ static void check_def(resolver *r, hfe_def *def) {
     }
     check_expr(r, def->value);
     check_block(r, &def->body);
-    if (!hd_diags_failed(r->p->diags)) {
-        warn_unread(r);
-    }
+    note_unread(r);
     for (size_t i = 0; i < def->methods.n; i++) {
         check_def(r, def->methods.at[i]);
     }

@@ -86,15 +86,8 @@ static void set_attrs(hd_arena *a, hir_op *op, const hir_attr *attrs, uint32_t n
             op->attrs[at] = op->attrs[at - 1];
         op->attrs[at] = attrs[i];
     }
-    for (uint32_t i = 0; i < n; i++) {
-        hir_attr *attr = &op->attrs[i];
-        if (attr->s) attr->s = hd_strdup(a, attr->s);
-        if (attr->ints) {
-            int64_t *ints = hd_new_array(a, int64_t, attr->n);
-            memcpy(ints, attr->ints, attr->n * sizeof *ints);
-            attr->ints = ints;
-        }
-    }
+    for (uint32_t i = 0; i < n; i++)
+        op->attrs[i] = hir_copy_attr(a, op->attrs[i]);
 }
 
 /* An operand that is missing because the op that should give it was refused: nothing new to say. */

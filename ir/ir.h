@@ -296,7 +296,7 @@ void hir_replace_uses(hir_module *m, hir_id value, hir_ref with); /* in every op
 typedef struct hir_uses {
     uint32_t *count; /* [values] */
     uint32_t *first; /* [values] index into `user`, count[v] entries */
-    hir_id *user;    /* ops, in program order */
+    hir_id *user;    /* ops, in program order; an op that uses a value twice stands there twice */
 } hir_uses;
 hir_uses hir_compute_uses(const hir_module *m, hd_arena *scratch);
 

@@ -1,7 +1,7 @@
 /* Types, the module's tables, attributes, and copies of whole modules. */
 #include <string.h>
 
-#include "ir/ir.h"
+#include "ir/signature.h"
 
 /* ---- types --------------------------------------------------------------------------------- */
 hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims) {
@@ -114,7 +114,7 @@ const char *hir_attr_string(const hir_op *op, hir_attr_id id, const char *missin
     return a ? a->s : missing;
 }
 
-static hir_attr copy_attr(hd_arena *a, hir_attr attr) {
+hir_attr hir_copy_attr(hd_arena *a, hir_attr attr) {
     if (attr.s) attr.s = hd_strdup(a, attr.s);
     if (attr.ints) {
         int64_t *ints = hd_new_array(a, int64_t, attr.n);
@@ -126,7 +126,7 @@ static hir_attr copy_attr(hd_arena *a, hir_attr attr) {
 
 void hir_set_attr(hir_module *m, hir_id id, hir_attr attr) {
     hir_op *op = hir_op_at(m, id);
-    attr = copy_attr(m->arena, attr);
+    attr = hir_copy_attr(m->arena, attr);
     uint32_t at = 0;
     while (at < op->n_attrs && op->attrs[at].id < attr.id)
         at++;
@@ -179,7 +179,7 @@ static void copy_op(hd_arena *a, loc_copier *locs, hir_op *op) {
     op->results = copy_array(a, op->results, op->n_results, sizeof *op->results);
     op->attrs = copy_array(a, op->attrs, op->n_attrs, sizeof *op->attrs);
     for (uint32_t i = 0; i < op->n_attrs; i++)
-        op->attrs[i] = copy_attr(a, op->attrs[i]);
+        op->attrs[i] = hir_copy_attr(a, op->attrs[i]);
     op->loc = copy_loc(locs, op->loc);
 }
 

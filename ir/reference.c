@@ -83,7 +83,7 @@ static void print_plain(hd_text *out, hir_opcode code, bool details) {
     print_attrs(out, code, "    ");
 }
 
-/* `|` would end a cell, and the formulas are full of characters that markdown reads. */
+/* The formula stands in a code block: it is full of characters that markdown reads. */
 static void print_markdown(hd_text *out, hir_opcode code) {
     hd_text_f(out, "\n### `%s`\n\n", hir_info(code)->name);
     hd_text_add(out, "    ");

@@ -136,7 +136,7 @@ char *hd_strdup(hd_arena *a, const char *s) {
 char *hd_vprintf(hd_arena *a, const char *format, va_list args) {
     va_list again;
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format ? format : "", args);
+    int length = vsnprintf(NULL, 0, format ? format : "(null)", args);
     if (length < 0) {
         va_end(again);
         exhausted(a);

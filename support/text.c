@@ -44,7 +44,7 @@ void hd_text_f(hd_text *t, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format ? format : "", args);
+    int n = vsnprintf(NULL, 0, format ? format : "(null)", args);
     if (n >= 0) {
         vsnprintf(reserve(t, (size_t)n), (size_t)n + 1, format, again);
         t->n += (size_t)n;
