@@ -7,20 +7,6 @@
 #include "codegen/emit_row_run.h"
 #include "codegen/library.h"
 
-const row_index *row_loops(void) {
-    static const row_index loops[ROW_VARS] = {
-        {0, {1}},
-        {0, {0, 1}},
-        {0, {0, 0, 1}},
-        {0, {0, 0, 0, 1}},
-        {0, {0, 0, 0, 0, 1}},
-        {0, {0, 0, 0, 0, 0, 1}},
-        {0, {0, 0, 0, 0, 0, 0, 1}},
-    };
-    _Static_assert(ROW_VARS == 7, "one line a variable");
-    return loops;
-}
-
 /* ---- scopes ------------------------------------------------------------------------------------
  */
 
@@ -375,16 +361,15 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
 static row_pack reduce(row_run *r, const row_node *n) {
     enum { UNROLLED = 4 };
     hcg_emit *e = r->e;
-    const row_index *loops = row_loops();
     row_pack acc = {0};
     for (unsigned u = 0; u < r->copies; u++)
         acc.v[u] = row_start(r, n);
-    row_hoist(r, &n->args[0], loops);
+    row_hoist(r, &n->args[0], r->loops);
     if (n->extent <= UNROLLED) {
         for (int64_t i = 0; i < n->extent; i++) {
             row_scope s = row_scope_begin(r);
             r->var[ROW_INNER] = hcg_i64(e, i);
-            row_accumulate(r, n, loops, false, acc.v);
+            row_accumulate(r, n, r->loops, false, acc.v);
             row_scope_end(r, s);
         }
     } else {
@@ -394,7 +379,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
         r->var[ROW_INNER] = l.index;
         for (unsigned u = 0; u < r->copies; u++)
             acc.v[u] = l.carried[u];
-        row_accumulate(r, n, loops, false, acc.v);
+        row_accumulate(r, n, r->loops, false, acc.v);
         hcg_loop_end(e, &l, acc.v);
         row_scope_end(r, s);
         for (unsigned u = 0; u < r->copies; u++)
@@ -426,9 +411,9 @@ static row_pack compute(row_run *r, uint32_t node, const row_index *at) {
 
 row_pack row_compute(row_run *r, uint32_t node) {
     row_pack p;
-    if (recall(r, node, row_loops(), &p)) return p; /* a sibling has done it */
-    p = compute(r, node, row_loops());
-    row_remember(r, node, row_loops(), p);
+    if (recall(r, node, r->loops, &p)) return p; /* a sibling has done it */
+    p = compute(r, node, r->loops);
+    row_remember(r, node, r->loops, p);
     return p;
 }
 
