@@ -195,28 +195,35 @@ typedef struct hfe_names { /* the interned names */
     size_t n, cap;
 } hfe_names;
 
+typedef struct hfe_unread { /* a variable that is set and never read */
+    hfe_target target;
+    const char *hint;
+} hfe_unread;
+
 typedef struct hfe_program {
     hd_arena *arena;
     hd_diags *diags;
     const hfe_options *options;
+    size_t errors; /* there were before this program */
     hfe_names names;
-    HD_VEC(hfe_file *) files; /* the spec first */
+    HD_VEC(hfe_file *) files;  /* the spec first */
+    HD_VEC(hfe_unread) unread; /* said only when all else is well */
 } hfe_program;
 
 const char *hfe_intern(hfe_program *p, const char *s, size_t n);
 
 enum {
-    HFE_MAX_NESTING = 200,         /* of the text: brackets, blocks, operators */
-    HFE_MAX_FILE = 1 << 20,        /* bytes */
-    HFE_MAX_FILES = 1000,          /* that use each other */
-    HFE_MAX_CALLS = 200,           /* depth */
-    HFE_MAX_OPS = 1 << 20,         /* made by one spec */
-    HFE_MAX_OPERANDS = 1 << 24,    /* of these ops, all together */
-    HFE_MAX_STATEMENTS = 10000000, /* run */
-    HFE_MAX_LIST = 1 << 20,        /* elements */
-    HFE_MAX_ELEMENTS = 1 << 23,    /* of all lists made */
-    HFE_MAX_STRING = 1 << 16,      /* bytes */
-    HFE_MAX_STRINGS = 256 << 20,   /* bytes of all strings made */
+    HFE_MAX_NESTING = 200,        /* of the text: brackets, blocks, operators */
+    HFE_MAX_FILE = 1 << 20,       /* bytes */
+    HFE_MAX_FILES = 1000,         /* that use each other */
+    HFE_MAX_CALLS = 200,          /* depth */
+    HFE_MAX_OPS = 1 << 20,        /* made by one spec */
+    HFE_MAX_OPERANDS = 1 << 24,   /* of these ops, all together */
+    HFE_MAX_STATEMENTS = 1 << 22, /* run */
+    HFE_MAX_LIST = 1 << 20,       /* elements */
+    HFE_MAX_ELEMENTS = 1 << 23,   /* of all lists made */
+    HFE_MAX_STRING = 1 << 16,     /* bytes */
+    HFE_MAX_STRINGS = 256 << 20,  /* bytes of all strings made */
 };
 
 /* The file with everything it uses, parsed. NULL and diagnostics on error. */

@@ -5,12 +5,12 @@
 #include "frontend/value.h"
 
 static hfe_value arg(const hfe_call *call, size_t i) {
-    return i < call->args.n ? call->args.at[i].value : hfe_none();
+    return i < call->n_args ? call->args[i].value : hfe_none();
 }
 
 /* An argument of the wrong type. */
 static hfe_value refuse(hfe_elab *e, const hfe_call *call, size_t i, const char *want) {
-    return hfe_fail(e, HD_E_TYPE, call->args.at[i].loc, NULL, NULL, "'%s' takes %s, not %s",
+    return hfe_fail(e, HD_E_TYPE, call->args[i].loc, NULL, NULL, "'%s' takes %s, not %s",
                     call->name, want, hfe_type_with_article(arg(call, i).type));
 }
 

@@ -4,8 +4,38 @@
 #include "frontend/value.h"
 
 /* ---- names --------------------------------------------------------------------------------- */
-hfe_value *hfe_new_locals(hfe_elab *e, const hfe_def *def) {
-    return hd_new_array(e->arena, hfe_value, def->n_locals); /* zero is HFE_UNSET */
+static hfe_locals_chunk *new_chunk(hfe_elab *e, hfe_locals_chunk *before, size_t least) {
+    hfe_locals_chunk *c = hd_new(e->arena, hfe_locals_chunk);
+    c->cap = least > 1024 ? least : 1024;
+    c->at = hd_new_array(e->arena, hfe_value, c->cap);
+    c->before = before;
+    if (before != NULL) {
+        before->after = c;
+    }
+    return c;
+}
+
+hfe_value *hfe_take_locals(hfe_elab *e, const hfe_def *def) {
+    hfe_locals_chunk *c = e->locals;
+    if (c == NULL || c->cap - c->n < def->n_locals) {
+        bool next = c != NULL && c->after != NULL && c->after->cap >= def->n_locals;
+        c = next ? c->after : new_chunk(e, c, def->n_locals);
+        c->n = 0;
+        e->locals = c;
+    }
+    hfe_value *locals = c->at + c->n;
+    for (size_t i = 0; i < def->n_locals; i++) {
+        locals[i] = (hfe_value){.type = HFE_UNSET};
+    }
+    c->n += def->n_locals;
+    return locals;
+}
+
+void hfe_give_locals(hfe_elab *e, const hfe_def *def) {
+    e->locals->n -= def->n_locals;
+    if (e->locals->n == 0 && e->locals->before != NULL) {
+        e->locals = e->locals->before;
+    }
 }
 
 static hfe_value *find_local(const hfe_def *def, hfe_value *locals, const char *name) {
@@ -32,29 +62,37 @@ static hfe_value function_value(hfe_elab *e, hfe_function f) {
     return (hfe_value){.type = HFE_FUNCTION, .function = kept};
 }
 
-static hfe_value method_value(hfe_elab *e, hfe_object *self, const char *name) {
-    for (size_t i = 0; i < self->def->methods.n; i++) {
+static bool find_method(hfe_object *self, const char *name, hfe_function *out) {
+    for (size_t i = 0; self != NULL && i < self->def->methods.n; i++) {
         const hfe_def *method = self->def->methods.at[i];
         if (method->name == name) {
-            return function_value(e, (hfe_function){.def = method, .self = self, .name = name});
+            *out = (hfe_function){.def = method, .self = self, .name = name};
+            return true;
         }
     }
-    return hfe_none();
+    return false;
 }
 
-static hfe_value builtin_value(hfe_elab *e, const char *name) {
-    hir_opcode op;
-    const hfe_builtin *builtin = hfe_find_builtin(name);
-    if (builtin != NULL) {
-        return function_value(e, (hfe_function){.builtin = builtin, .name = name});
+/* The function that a name means here, as FUNCTION without a value; none if it means something
+ * else. */
+static hfe_value find_function(hfe_elab *e, const char *name, hfe_function *out) {
+    hfe_value found = {.type = HFE_FUNCTION};
+    if (hfe_variable(e, name) != NULL) {
+        return hfe_none();
     }
-    if (hfe_find_op(name, &op)) {
-        return function_value(e, (hfe_function){.is_op = true, .op = op, .name = name});
+    if (find_method(e->frame->self, name, out)) {
+        return found;
     }
-    if (strcmp(name, "T") == 0 || strcmp(name, "C") == 0) {
-        return hfe_dim(name[0] == 'T' ? HIR_T : HIR_C);
+    const hfe_def *def = hfe_find_def(e->frame->def->file, name);
+    if (def != NULL && def->kind != HFE_D_MODEL) {
+        *out = (hfe_function){.def = def, .name = name};
+        return def->kind == HFE_D_CONSTANT ? hfe_none() : found;
     }
-    return hfe_poison(); /* resolve.c has said that the name is unknown */
+    *out = (hfe_function){.builtin = hfe_find_builtin(name), .name = name};
+    if (out->builtin == NULL) {
+        out->is_op = hfe_find_op(name, &out->op);
+    }
+    return out->builtin != NULL || out->is_op ? found : hfe_none();
 }
 
 static hfe_value unset_variable(hfe_elab *e, const hfe_expr *x) {
@@ -77,20 +115,18 @@ hfe_value hfe_lookup(hfe_elab *e, const hfe_expr *x) {
     if (v != NULL) {
         return hfe_is(*v, HFE_UNSET) ? unset_variable(e, x) : *v;
     }
-    if (e->frame->self != NULL) {
-        hfe_value method = method_value(e, e->frame->self, x->name);
-        if (!hfe_is(method, HFE_NONE)) {
-            return method;
-        }
+    hfe_function f;
+    if (hfe_is(find_function(e, x->name, &f), HFE_FUNCTION)) {
+        return function_value(e, f);
     }
     const hfe_def *def = hfe_find_def(e->frame->def->file, x->name);
     if (def != NULL && def->kind == HFE_D_CONSTANT) {
         return hfe_constant(e, def, x->loc);
     }
-    if (def != NULL && def->kind != HFE_D_MODEL) {
-        return function_value(e, (hfe_function){.def = def, .name = def->name});
+    if (strcmp(x->name, "T") == 0 || strcmp(x->name, "C") == 0) {
+        return hfe_dim(x->name[0] == 'T' ? HIR_T : HIR_C);
     }
-    return builtin_value(e, x->name);
+    return hfe_poison(); /* resolve.c has said that the name is unknown */
 }
 
 /* Computed when first asked for, in a frame of its own. */
@@ -106,13 +142,14 @@ hfe_value hfe_constant(hfe_elab *e, const hfe_def *def, hd_loc loc) {
     size_t slot = e->constants.n;
     hfe_known_constant fresh = {def, hfe_poison(), true};
     hd_push(e->arena, &e->constants, fresh);
-    hfe_frame frame = {.def = def, .locals = hfe_new_locals(e, def), .call = loc, .up = e->frame};
+    hfe_frame frame = {.def = def, .locals = hfe_take_locals(e, def), .call = loc, .up = e->frame};
     bool in_model = e->in_model;
     e->frame = &frame;
     e->in_model = false; /* no tensors: when it is computed must not matter */
     hfe_value v = hfe_eval(e, def->value);
     e->in_model = in_model;
     e->frame = frame.up;
+    hfe_give_locals(e, def);
     e->constants.at[slot].value = v;
     e->constants.at[slot].busy = false;
     return v;
@@ -166,8 +203,8 @@ static bool refuse_argument(hfe_elab *e, const hfe_def *def, const hfe_passed *a
 /* Arguments to the first locals of the definition: its parameters. */
 static bool bind_given(hfe_elab *e, const hfe_def *def, const hfe_call *call, hfe_value *locals) {
     size_t position = 0;
-    for (size_t i = 0; i < call->args.n; i++) {
-        const hfe_passed *arg = &call->args.at[i];
+    for (size_t i = 0; i < call->n_args; i++) {
+        const hfe_passed *arg = &call->args[i];
         size_t k = position;
         if (arg->name != NULL) {
             for (k = 0; k < def->params.n && def->params.at[k].name != arg->name; k++) {
@@ -236,6 +273,15 @@ static hfe_value run_body(hfe_elab *e, const hfe_def *def, hfe_object *self, con
     return frame.result;
 }
 
+static hfe_value make_object(hfe_elab *e, const hfe_def *def, const hfe_call *call,
+                             hfe_value *fields) {
+    hfe_object *object = hd_new(e->arena, hfe_object);
+    object->def = def;
+    object->fields = fields;
+    hfe_value made = run_body(e, def, object, call, fields);
+    return hfe_is(made, HFE_POISON) ? made : (hfe_value){.type = HFE_OBJECT, .object = object};
+}
+
 static hfe_value call_def(hfe_elab *e, const hfe_function *f, const hfe_call *call) {
     const hfe_def *def = f->def;
     if (e->calls >= HFE_MAX_CALLS) {
@@ -245,62 +291,78 @@ static hfe_value call_def(hfe_elab *e, const hfe_function *f, const hfe_call *ca
     if (f->self != NULL && f->self->broken) {
         return hfe_poison();
     }
-    hfe_value *locals = hfe_new_locals(e, def);
+    bool is_object = def->kind == HFE_D_OBJECT;
+    hfe_value *locals =
+        is_object ? hd_new_array(e->arena, hfe_value, def->n_locals) : hfe_take_locals(e, def);
+    hfe_value result = hfe_poison();
     if (!bind_given(e, def, call, locals) || !all_given(e, def, call, locals)) {
         if (f->self != NULL) {
             f->self->broken = true;
         }
-        return hfe_poison();
+    } else if (is_object) {
+        result = make_object(e, def, call, locals);
+    } else {
+        result = run_body(e, def, f->self, call, locals);
     }
-    if (def->kind == HFE_D_FN) {
-        return run_body(e, def, f->self, call, locals);
+    if (!is_object) {
+        hfe_give_locals(e, def);
     }
-    hfe_object *object = hd_new(e->arena, hfe_object);
-    object->def = def;
-    object->fields = locals;
-    hfe_value made = run_body(e, def, object, call, locals);
-    return hfe_is(made, HFE_POISON) ? made : (hfe_value){.type = HFE_OBJECT, .object = object};
+    return result;
 }
 
 static hfe_value call_builtin(hfe_elab *e, const hfe_builtin *b, const hfe_call *call) {
-    for (size_t i = 0; i < call->args.n; i++) {
-        if (call->args.at[i].name != NULL) {
-            return hfe_fail(e, HD_E_NAME, call->args.at[i].loc,
+    for (size_t i = 0; i < call->n_args; i++) {
+        if (call->args[i].name != NULL) {
+            return hfe_fail(e, HD_E_NAME, call->args[i].loc,
                             hd_printf(e->arena, "it is %s", b->signature), NULL,
                             "'%s' has no named arguments", b->name);
         }
     }
-    if (call->args.n < b->least || call->args.n > b->most) {
+    if (call->n_args < b->least || call->n_args > b->most) {
         return hfe_fail(e, HD_E_TYPE, call->loc, hd_printf(e->arena, "it is %s", b->signature),
-                        NULL, "too %s arguments for '%s'", call->args.n < b->least ? "few" : "many",
+                        NULL, "too %s arguments for '%s'", call->n_args < b->least ? "few" : "many",
                         b->name);
     }
     return call->poisoned ? hfe_poison() : b->run(e, call);
 }
 
+/* Most calls name a function: no value is made of it. */
+static hfe_value eval_callee(hfe_elab *e, const hfe_expr *x, hfe_function *out) {
+    hfe_value v = x->kind == HFE_X_NAME ? find_function(e, x->name, out) : hfe_none();
+    if (hfe_is(v, HFE_FUNCTION)) {
+        return v;
+    }
+    v = hfe_eval(e, x);
+    if (hfe_is(v, HFE_FUNCTION)) {
+        *out = *v.function;
+    } else if (!hfe_is(v, HFE_POISON)) {
+        v = hfe_fail(e, HD_E_TYPE, x->loc, NULL, NULL, "%s cannot be called",
+                     hfe_type_with_article(v.type));
+    }
+    return v;
+}
+
 hfe_value hfe_eval_call(hfe_elab *e, const hfe_expr *x) {
-    hfe_value callee = hfe_eval(e, x->call.callee);
-    hfe_call call = {.loc = x->loc};
-    for (size_t i = 0; i < x->call.args.n; i++) {
+    enum { FEW = 8 };
+    hfe_passed few[FEW];
+    hfe_function f = {0};
+    size_t n = x->call.args.n;
+    hfe_value callee = eval_callee(e, x->call.callee, &f);
+    hfe_call call = {.loc = x->loc, .n_args = n, .name = f.name};
+    call.args = n <= FEW ? few : hd_new_array(e->arena, hfe_passed, n);
+    for (size_t i = 0; i < n; i++) {
         const hfe_arg *arg = &x->call.args.at[i];
-        hfe_passed passed = {arg->name, arg->name != NULL ? arg->name_loc : arg->value->loc,
-                             hfe_eval(e, arg->value)};
-        call.poisoned |= hfe_is(passed.value, HFE_POISON);
-        hd_push(e->arena, &call.args, passed);
+        call.args[i] = (hfe_passed){arg->name, arg->name != NULL ? arg->name_loc : arg->value->loc,
+                                    arg->value->loc, hfe_eval(e, arg->value)};
+        call.poisoned |= hfe_is(call.args[i].value, HFE_POISON);
     }
     if (hfe_is(callee, HFE_POISON)) {
         return callee;
     }
-    if (!hfe_is(callee, HFE_FUNCTION)) {
-        return hfe_fail(e, HD_E_TYPE, x->call.callee->loc, NULL, NULL, "%s cannot be called",
-                        hfe_type_with_article(callee.type));
+    if (f.builtin != NULL) {
+        return call_builtin(e, f.builtin, &call);
     }
-    const hfe_function *f = callee.function;
-    call.name = f->name;
-    if (f->builtin != NULL) {
-        return call_builtin(e, f->builtin, &call);
-    }
-    return f->is_op ? hfe_call_op(e, f->op, &call) : call_def(e, f, &call);
+    return f.is_op ? hfe_call_op(e, f.op, &call) : call_def(e, &f, &call);
 }
 
 /* ---- fields -------------------------------------------------------------------------------- */
@@ -324,9 +386,9 @@ hfe_value hfe_eval_field(hfe_elab *e, const hfe_expr *x) {
                                                     "field '%s' has no value yet", x->field.name)
                                          : *field;
     }
-    hfe_value method = method_value(e, object, x->field.name);
-    if (!hfe_is(method, HFE_NONE)) {
-        return method;
+    hfe_function method;
+    if (find_method(object, x->field.name, &method)) {
+        return function_value(e, method);
     }
     hfe_candidates members = {0};
     for (size_t i = 0; i < object->def->n_locals; i++) {

@@ -150,6 +150,9 @@ static bool fold(hfe_elab *e, hir_opcode code, const hfe_call *call, const hfe_v
 static const char *shown(hfe_elab *e, hfe_value v) {
     hd_text text;
     hd_text_init(&text, e->arena);
+    if (hfe_is(v, HFE_STRING)) {
+        return "a string";
+    }
     return hfe_show(v, &text) && text.n < 200 ? text.at : hfe_type_with_article(v.type);
 }
 
@@ -286,15 +289,15 @@ static bool slot_by_name(hfe_elab *e, const hfe_call *call, const hfe_passed *ar
 
 static bool bind(hfe_elab *e, const hfe_call *call, op_call *c) {
     uint32_t position = 0, slots = c->s->n_operands + c->s->n_attrs;
-    for (size_t i = 0; i < call->args.n; i++) {
-        const hfe_passed *arg = &call->args.at[i];
+    for (size_t i = 0; i < call->n_args; i++) {
+        const hfe_passed *arg = &call->args[i];
         uint32_t slot = position;
         if (arg->name != NULL) {
             if (!slot_by_name(e, call, arg, c->s, &slot)) {
                 return false;
             }
         } else if (position++ >= slots) {
-            const char *hint = hfe_is(arg->value, HFE_STRING) || call->args.n > slots
+            const char *hint = hfe_is(arg->value, HFE_STRING) || call->n_args > slots
                                    ? "the library has layers of that name: use \"layers\""
                                    : NULL;
             static const char *const layers[] = {"linear", "rmsnorm", "layernorm", "attention"};
@@ -312,7 +315,7 @@ static bool bind(hfe_elab *e, const hfe_call *call, op_call *c) {
             return false;
         }
         c->value[slot] = arg->value;
-        c->loc[slot] = arg->name != NULL ? call->loc : arg->loc;
+        c->loc[slot] = arg->value_loc;
     }
     return true;
 }

@@ -99,8 +99,44 @@ static void set_element(hfe_elab *e, const hfe_stmt *s) {
 }
 
 /* ---- control ------------------------------------------------------------------------------- */
+/* One pass through the body. */
+static hfe_flow run_step(hfe_elab *e, const hfe_stmt *s, size_t i, hfe_value item) {
+    if (++e->statements > HFE_MAX_STATEMENTS) { /* also when the body is empty */
+        hfe_halt(e, s->loc, hd_printf(e->arena, "%d statements were run", HFE_MAX_STATEMENTS),
+                 "this program runs too long");
+        return HFE_RETURN;
+    }
+    hfe_set_loop(e, s->targets.n == 2 ? s->targets.at[0].name : NULL,
+                 s->targets.at[s->targets.n - 1].name, i, item);
+    return hfe_run_block(e, &s->body);
+}
+
+static bool is_range(const hfe_expr *x) {
+    return x->kind == HFE_X_BINARY && x->binary.op == HFE_RANGE;
+}
+
+/* for i in a..b, without the list */
+static hfe_flow run_count(hfe_elab *e, const hfe_stmt *s, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) {
+        if (run_step(e, s, (size_t)((uint64_t)i - (uint64_t)from), hfe_int(i)) == HFE_RETURN) {
+            return HFE_RETURN;
+        }
+    }
+    return HFE_GO_ON;
+}
+
 static hfe_flow run_for(hfe_elab *e, const hfe_stmt *s) {
-    hfe_value over = hfe_eval(e, s->value);
+    hfe_value over;
+    if (is_range(s->value)) {
+        hfe_value from = hfe_eval(e, s->value->binary.left);
+        hfe_value to = hfe_eval(e, s->value->binary.right);
+        if (hfe_is(from, HFE_INT) && hfe_is(to, HFE_INT)) {
+            return run_count(e, s, from.integer, to.integer);
+        }
+        over = hfe_binary_value(e, s->value->loc, HFE_RANGE, from, to); /* says what is wrong */
+    } else {
+        over = hfe_eval(e, s->value);
+    }
     if (!hfe_is(over, HFE_LIST)) {
         if (!hfe_is(over, HFE_POISON)) {
             hfe_fail(e, HD_E_TYPE, s->value->loc, NULL,
@@ -110,15 +146,8 @@ static hfe_flow run_for(hfe_elab *e, const hfe_stmt *s) {
         poison_stmt(e, s);
         return HFE_GO_ON;
     }
-    const char *index_name = s->targets.n == 2 ? s->targets.at[0].name : NULL;
-    const char *name = s->targets.at[s->targets.n - 1].name;
     for (size_t i = 0; i < over.list->n; i++) {
-        if (++e->statements > HFE_MAX_STATEMENTS) { /* also when the body is empty */
-            hfe_halt(e, s->loc, hd_printf(e->arena, "%d statements were run", HFE_MAX_STATEMENTS),
-                     "this program runs too long");
-        }
-        hfe_set_loop(e, index_name, name, i, hfe_item(over.list, i));
-        if (e->stop || hfe_run_block(e, &s->body) == HFE_RETURN) {
+        if (run_step(e, s, i, hfe_item(over.list, i)) == HFE_RETURN) {
             return HFE_RETURN;
         }
     }
@@ -195,6 +224,12 @@ static void run_output(hfe_elab *e, const hfe_stmt *s) {
     if (!hfe_is(v, HFE_TENSOR)) {
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "an output is a tensor, not %s",
                  hfe_type_with_article(v.type));
+        return;
+    }
+    if (v.tensor.kind != HIR_REF_VALUE) {
+        hfe_fail(e, HD_E_TYPE, s->value->loc,
+                 "an output is computed, a weight or a state is stored",
+                 "reshape(w, shape(w)) makes a value of a weight", "this is not an output");
         return;
     }
     if (!is_output_name(name.string) || output_exists(e->m, name.string)) {

@@ -6,10 +6,13 @@
 #include "frontend/value.h"
 
 /* ---- errors -------------------------------------------------------------------------------- */
+static bool same_place(hd_loc a, hd_loc b) {
+    return a.file == b.file && a.line == b.line && a.column == b.column;
+}
+
 static bool reported_before(hfe_elab *e, hd_loc loc) {
     for (size_t i = 0; i < e->reported.n; i++) {
-        const hd_loc *r = &e->reported.at[i];
-        if (r->file == loc.file && r->line == loc.line && r->column == loc.column) {
+        if (same_place(e->reported.at[i], loc)) {
             return true;
         }
     }
@@ -17,20 +20,22 @@ static bool reported_before(hfe_elab *e, hd_loc loc) {
     return false;
 }
 
-/* Where the functions were called in which it happened, innermost first. */
+/* Where the functions were called in which it happened, innermost first; a recursion once. */
 static void note_calls(hfe_elab *e) {
     enum { SHOWN = 6 };
     int shown = 0, hidden = 0;
+    hd_loc last = HD_NOWHERE;
     for (const hfe_frame *f = e->frame; f != NULL; f = f->up) {
         if (f->call.file == NULL) {
             continue;
         }
-        if (shown < SHOWN) {
+        if (shown < SHOWN && !same_place(f->call, last)) {
             hd_note(e->diags, f->call, "in '%s', called from here", f->def->name);
             shown++;
         } else {
             hidden++;
         }
+        last = f->call;
     }
     if (hidden > 0) {
         hd_note(e->diags, HD_NOWHERE, "and %d more calls", hidden);
@@ -160,14 +165,14 @@ static bool has_output(const hir_module *m) {
 }
 
 static void run_model(hfe_elab *e, const hfe_def *model) {
-    hfe_frame frame = {.def = model, .locals = hfe_new_locals(e, model)};
+    hfe_frame frame = {.def = model, .locals = hfe_take_locals(e, model)};
     e->frame = &frame;
     hfe_set_params(e, model);
     e->in_model = true;
     add_inputs(e, model);
     hfe_run_block(e, &model->body);
     e->in_model = false;
-    if (!hd_diags_failed(e->diags) && !has_output(e->m)) {
+    if (e->diags->errors == e->p->errors && !has_output(e->m)) {
         hfe_fail(e, HD_E_TYPE, model->loc, "nothing that it computes leaves it",
                  "write: output logits = ...", "the model '%s' has no output", model->name);
     }
@@ -186,28 +191,82 @@ static hir_module *elaborate(hfe_program *p, hfe_file *spec, const hfe_def *mode
     e.m = hir_module_new(p->arena, hd_strdup(p->arena, name));
     e.b = hir_at_end(e.m, &e.trial);
     run_model(&e, model);
-    return hd_diags_failed(p->diags) || !hir_verify(e.m, p->diags) ? NULL : e.m;
+    return p->diags->errors > p->errors || !hir_verify(e.m, p->diags) ? NULL : e.m;
+}
+
+/* A slip on the left of `=` makes a new variable: this is how it shows. */
+static void warn_unread(hfe_program *p) {
+    for (size_t i = 0; i < p->unread.n; i++) {
+        const hfe_unread *u = &p->unread.at[i];
+        hd_warn(p->diags, HD_E_NAME, u->target.loc, "'%s' is set and never read", u->target.name)
+            ->hint = u->hint;
+    }
+}
+
+/* ---- order of errors ----------------------------------------------------------------------- */
+/* The spec's before those of the files it uses, each file's from top to bottom. */
+static bool comes_before(const hfe_program *p, const hd_diag *a, const hd_diag *b) {
+    size_t file_a = 0, file_b = 0;
+    for (size_t i = 0; i < p->files.n; i++) {
+        file_a = p->files.at[i]->path == a->loc.file ? i + 1 : file_a;
+        file_b = p->files.at[i]->path == b->loc.file ? i + 1 : file_b;
+    }
+    if (file_a != file_b) {
+        return file_a < file_b;
+    }
+    return a->loc.line != b->loc.line ? a->loc.line < b->loc.line : a->loc.column < b->loc.column;
+}
+
+/* Insertion sort; an error moves with the notes behind it. */
+static void sort_diags(const hfe_program *p, size_t from) {
+    __typeof__(p->diags->list) *list = &p->diags->list;
+    __typeof__(*list) sorted = {0};
+    for (size_t i = from, n; i < list->n; i += n) {
+        for (n = 1; i + n < list->n && list->at[i + n].severity == HD_NOTE; n++) {
+        }
+        size_t at = sorted.n;
+        for (size_t k = 0; k < sorted.n && at == sorted.n; k++) {
+            bool heads = sorted.at[k].severity != HD_NOTE;
+            at = heads && comes_before(p, &list->at[i], &sorted.at[k]) ? k : at;
+        }
+        for (size_t k = 0; k < n; k++) {
+            hd_push(p->arena, &sorted, list->at[i + k]);
+        }
+        memmove(&sorted.at[at + n], &sorted.at[at], (sorted.n - n - at) * sizeof *sorted.at);
+        memcpy(&sorted.at[at], &list->at[i], n * sizeof *sorted.at);
+    }
+    if (sorted.n > 0) {
+        memcpy(&list->at[from], sorted.at, sorted.n * sizeof *sorted.at);
+    }
 }
 
 /* ---- entry points -------------------------------------------------------------------------- */
-static hir_module *load(hd_arena *a, hd_diags *d, const char *path, const char *text,
-                        const hfe_options *options) {
-    static const hfe_options defaults = {0};
-    size_t errors = d->errors;
-    hfe_program p = {.arena = a, .diags = d, .options = options != NULL ? options : &defaults};
-    hfe_file *spec = hfe_read_program(&p, path, text);
+static hir_module *load_program(hfe_program *p, const char *path, const char *text) {
+    hfe_file *spec = hfe_read_program(p, path, text);
     if (spec == NULL) {
         return NULL;
     }
-    for (size_t i = 0; i < p.files.n; i++) {
-        hfe_resolve(&p, p.files.at[i]);
+    for (size_t i = 0; i < p->files.n; i++) {
+        hfe_resolve(p, p->files.at[i]);
     }
-    hfe_def *model = find_model(&p, spec);
-    if (model == NULL) {
+    hfe_def *model = find_model(p, spec);
+    hir_module *m = model != NULL ? elaborate(p, spec, model) : NULL;
+    if (p->diags->errors > p->errors) {
         return NULL;
     }
-    hir_module *m = elaborate(&p, spec, model);
-    return d->errors == errors ? m : NULL;
+    warn_unread(p);
+    return m;
+}
+
+static hir_module *load(hd_arena *a, hd_diags *d, const char *path, const char *text,
+                        const hfe_options *options) {
+    static const hfe_options defaults = {0};
+    size_t listed = d->list.n;
+    hfe_program p = {.arena = a, .diags = d, .errors = d->errors};
+    p.options = options != NULL ? options : &defaults;
+    hir_module *m = load_program(&p, path, text);
+    sort_diags(&p, listed);
+    return m;
 }
 
 hir_module *hfe_load_spec(hd_arena *a, hd_diags *d, const char *path, const hfe_options *options) {

@@ -223,7 +223,8 @@ static void lex_other(lexer *l) {
             return;
         }
     }
-    l->at++;
+    const char *close = *from == '\'' ? strpbrk(from + 1, "'\n") : NULL;
+    l->at = close != NULL && *close == '\'' && close < l->end ? close + 1 : l->at + 1;
     while (l->at < l->end && (*l->at & 0xc0) == 0x80) { /* the rest of a UTF-8 sequence */
         l->at++;
     }

@@ -89,9 +89,10 @@ static void add_expression(hfe_parser *ps, hfe_expr *e, hd_loc loc, const char *
     hfe_parser inner = *ps;
     inner.at = tokens.list.at;
     inner.last = NULL;
+    inner.in_string = true;
     hfe_piece piece = {.value = hfe_parse_expr(&inner)};
     if (!hfe_at(&inner, HFE_T_END) && !hfe_at(&inner, HFE_T_LINE)) {
-        hfe_trouble(&inner, inner.at->loc, "expected '}' here");
+        hfe_expected(&inner, "'}'");
     }
     ps->failed |= inner.failed || ps->p->diags->errors > errors;
     ps->too_deep |= inner.too_deep;

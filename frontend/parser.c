@@ -52,14 +52,22 @@ hd_diag *hfe_expected(hfe_parser *ps, const char *what) {
         ps->panic = ps->failed = true;
         return NULL;
     }
+    if (ps->in_string && hfe_at(ps, HFE_T_END)) {
+        return hfe_trouble(ps, ps->at->loc, "expected %s before '}'", what);
+    }
     bool name = hfe_at(ps, HFE_T_NAME);
     bool next_line = ps->last != NULL && ps->at->loc.line != ps->last->loc.line;
     if (hfe_at(ps, HFE_T_LINE) || (next_line && hfe_at(ps, HFE_T_END))) {
         return hfe_trouble(ps, behind(ps), "expected %s before %s", what,
                            hfe_token_name(ps->at->kind));
     }
-    return hfe_trouble(ps, ps->at->loc, name ? "expected %s, found '%s'" : "expected %s, found %s",
-                       what, name ? ps->at->name : hfe_token_name(ps->at->kind));
+    hd_diag *d =
+        hfe_trouble(ps, ps->at->loc, name ? "expected %s, found '%s'" : "expected %s, found %s",
+                    what, name ? ps->at->name : hfe_token_name(ps->at->kind));
+    if (d != NULL) {
+        d->hint = name ? hfe_foreign_word(ps->at->name) : NULL;
+    }
+    return d;
 }
 
 const hfe_token *hfe_expect(hfe_parser *ps, hfe_token_kind kind, const char *what) {
@@ -69,11 +77,17 @@ const hfe_token *hfe_expect(hfe_parser *ps, hfe_token_kind kind, const char *wha
     hd_diag *d = hfe_expected(
         ps, hd_printf(ps->p->arena, "%s %s %s", hfe_token_name(kind),
                       kind == HFE_T_NAME || kind == HFE_T_STRING ? "after" : "for", what));
-    if (d != NULL && kind == HFE_T_NAME && ps->at->name != NULL) {
+    if (d != NULL && kind == HFE_T_NAME && ps->at->name != NULL && !hfe_at(ps, HFE_T_NAME)) {
         d->hint = hd_printf(ps->p->arena, "'%s' is a word of the language, take another name",
                             ps->at->name);
     }
     return NULL;
+}
+
+/* A definition, at the start of a line, in the middle of a block: the block was not closed. */
+static bool at_definition(const hfe_parser *ps) {
+    return ps->at->loc.column == 1 && (hfe_at(ps, HFE_K_FN) || hfe_at(ps, HFE_K_OBJECT) ||
+                                       hfe_at(ps, HFE_K_MODEL) || hfe_at(ps, HFE_K_USE));
 }
 
 bool hfe_close(hfe_parser *ps, hfe_token_kind kind, hd_loc open) {
@@ -82,6 +96,19 @@ bool hfe_close(hfe_parser *ps, hfe_token_kind kind, hd_loc open) {
     }
     if (hfe_at(ps, HFE_T_BAD)) {
         ps->panic = ps->failed = true;
+        return false;
+    }
+    if (ps->unclosed == ps->at) { /* the inner blocks have said so */
+        ps->panic = ps->failed = true;
+        return false;
+    }
+    if (kind == HFE_P_RBRACE && at_definition(ps)) {
+        ps->unclosed = ps->at;
+        hd_diag *d = hfe_trouble(ps, open, "this '{' is not closed");
+        if (d != NULL) {
+            d->cause = hd_printf(ps->p->arena, "%s follows in line %u",
+                                 hfe_token_name(ps->at->kind), ps->at->loc.line);
+        }
         return false;
     }
     bool same_line = ps->last == NULL || ps->at->loc.line == ps->last->loc.line;
@@ -125,7 +152,8 @@ hd_loc hfe_span(const hfe_parser *ps, hd_loc from) {
 static void recover(hfe_parser *ps) {
     int open = 0;
     while (!hfe_at(ps, HFE_T_END)) {
-        if (open == 0 && (hfe_at(ps, HFE_T_LINE) || hfe_at(ps, HFE_P_RBRACE))) {
+        if ((open == 0 && (hfe_at(ps, HFE_T_LINE) || hfe_at(ps, HFE_P_RBRACE))) ||
+            at_definition(ps)) {
             break;
         }
         open += hfe_at(ps, HFE_P_LBRACE) - hfe_at(ps, HFE_P_RBRACE);
@@ -265,7 +293,7 @@ static bool add_left_side(hfe_parser *ps, hfe_stmt *s, const hfe_expr *e) {
 }
 
 /* Words of other languages, at the start of a line. */
-static const char *foreign_word(const char *word) {
+const char *hfe_foreign_word(const char *word) {
     static const struct {
         const char *word, *hint;
     } words[] = {
@@ -291,11 +319,11 @@ static const char *foreign_word(const char *word) {
 
 static hfe_stmt *parse_simple(hfe_parser *ps) {
     const hfe_token *first = ps->at;
-    if (first->kind == HFE_T_NAME && foreign_word(first->name) != NULL &&
+    if (first->kind == HFE_T_NAME && hfe_foreign_word(first->name) != NULL &&
         (ps->at[1].kind == HFE_T_NAME || ps->at[1].kind == HFE_T_STRING)) {
         hd_diag *d = hfe_trouble(ps, first->loc, "'%s' is not a word of the language", first->name);
         if (d != NULL) {
-            d->hint = foreign_word(first->name);
+            d->hint = hfe_foreign_word(first->name);
         }
         return NULL;
     }
@@ -355,7 +383,7 @@ void hfe_parse_block(hfe_parser *ps, hfe_block *out) {
         return;
     }
     hfe_skip_lines(ps);
-    while (!hfe_at(ps, HFE_P_RBRACE) && !hfe_at(ps, HFE_T_END)) {
+    while (!hfe_at(ps, HFE_P_RBRACE) && !hfe_at(ps, HFE_T_END) && !at_definition(ps)) {
         hfe_stmt *s = parse_statement(ps);
         end_statement(ps);
         if (s != NULL) {
@@ -500,7 +528,8 @@ static void parse_members(hfe_parser *ps, hfe_def *def) {
         return;
     }
     hfe_skip_lines(ps);
-    while (!hfe_at(ps, HFE_P_RBRACE) && !hfe_at(ps, HFE_T_END)) {
+    while (!hfe_at(ps, HFE_P_RBRACE) && !hfe_at(ps, HFE_T_END) &&
+           (hfe_at(ps, HFE_K_FN) || !at_definition(ps))) {
         if (hfe_at(ps, HFE_K_FN)) {
             hfe_def *method = parse_fn(ps);
             if (method != NULL) {
@@ -566,7 +595,7 @@ static hfe_def *parse_constant(hfe_parser *ps) {
     if (name->kind != HFE_T_NAME || ps->at[1].kind != HFE_P_ASSIGN) {
         hd_diag *d = hfe_expected(ps, "a definition");
         if (d != NULL) {
-            const char *foreign = foreign_word(name->name);
+            const char *foreign = hfe_foreign_word(name->name);
             d->hint =
                 foreign != NULL ? foreign : "a file holds use, fn, object, model and NAME = value";
         }

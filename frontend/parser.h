@@ -12,7 +12,9 @@ typedef struct hfe_parser {
     uint32_t depth;        /* of nesting */
     bool panic;            /* an error was reported, tokens are being skipped */
     bool failed, too_deep;
-    const hfe_def *in; /* the definition whose body is read */
+    const hfe_token *unclosed; /* a definition that stands where a block should have ended */
+    bool in_string;            /* the tokens are those of an expression in a string */
+    const hfe_def *in;         /* the definition whose body is read */
 } hfe_parser;
 
 static inline bool hfe_at(const hfe_parser *ps, hfe_token_kind kind) {
@@ -32,6 +34,8 @@ hd_diag *hfe_trouble(hfe_parser *ps, hd_loc loc, const char *format, ...)
 hd_diag *hfe_expected(hfe_parser *ps, const char *what);
 bool hfe_enter(hfe_parser *ps); /* one level deeper; false, reported, at the limit */
 void hfe_leave(hfe_parser *ps);
+/* What to write instead of a word of other languages; NULL for other words. */
+const char *hfe_foreign_word(const char *word);
 /* From the start of `from` to the end of the last token read. */
 hd_loc hfe_span(const hfe_parser *ps, hd_loc from);
 

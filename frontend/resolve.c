@@ -322,7 +322,7 @@ static bool is_read(const resolver *r, const char *name) {
 }
 
 /* A typing error on the left of `=` makes a new variable: this is how it shows. */
-static void warn_unread(resolver *r) {
+static void note_unread(resolver *r) {
     const hfe_def *def = r->def;
     if (def->kind == HFE_D_OBJECT) { /* fields are read from outside */
         return;
@@ -344,10 +344,10 @@ static void warn_unread(resolver *r) {
         if (def->object != NULL) {
             add_locals(r->p, def->object, &others);
         }
-        hd_diag *d = hd_warn(r->p->diags, HD_E_NAME, t->loc, "'%s' is set and never read", t->name);
         const char *near = hd_nearest(t->name, others.list.at, others.list.n);
-        d->hint = near != NULL ? hd_printf(r->p->arena, "did you mean '%s'?", near)
-                               : "a name that starts with '_' may stay unread";
+        hfe_unread unread = {*t, near != NULL ? hd_printf(r->p->arena, "did you mean '%s'?", near)
+                                              : "a name that starts with '_' may stay unread"};
+        hd_push(r->p->arena, &r->p->unread, unread);
     }
 }
 
@@ -365,9 +365,7 @@ static void check_def(resolver *r, hfe_def *def) {
     }
     check_expr(r, def->value);
     check_block(r, &def->body);
-    if (!hd_diags_failed(r->p->diags)) {
-        warn_unread(r);
-    }
+    note_unread(r);
     for (size_t i = 0; i < def->methods.n; i++) {
         check_def(r, def->methods.at[i]);
     }

@@ -60,6 +60,13 @@ static bool identify(const char *path, uint64_t *device, uint64_t *inode) {
 
 static hfe_file *read_file(hfe_program *p, const char *path, const char *text, hd_loc from);
 
+/* Is this a file, and another one than the file that asks? A page may so be built on the library's
+ * page of the same name. */
+static bool is_another_file(const hfe_file *file, const char *path) {
+    uint64_t device, inode;
+    return identify(path, &device, &inode) && !(inode == file->inode && device == file->device);
+}
+
 /* The first of the places where `use` looks that has such a file; NULL if none has. */
 static const char *find_used(hfe_program *p, const hfe_file *file, const char *name) {
     size_t n = strlen(name);
@@ -67,17 +74,16 @@ static const char *find_used(hfe_program *p, const hfe_file *file, const char *n
         name = hd_printf(p->arena, "%s.hadal", name);
     }
     const hfe_options *o = p->options;
-    uint64_t device, inode;
     const char *slash = strrchr(file->path, '/');
     const char *beside =
         slash == NULL ? name : hd_path_join(p->arena, hd_path_dir(p->arena, file->path), name);
-    if (identify(beside, &device, &inode)) {
+    if (is_another_file(file, beside)) {
         return beside;
     }
     for (size_t i = 0; i <= o->n_include_dirs; i++) {
         const char *dir = i < o->n_include_dirs ? o->include_dirs[i] : o->std_dir;
         const char *path = dir != NULL ? hd_path_join(p->arena, dir, name) : NULL;
-        if (path != NULL && identify(path, &device, &inode)) {
+        if (path != NULL && is_another_file(file, path)) {
             return path;
         }
     }

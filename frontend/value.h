@@ -128,14 +128,16 @@ typedef struct hfe_frame { /* one call of a function */
 
 typedef struct hfe_passed {
     const char *name; /* NULL: positional */
-    hd_loc loc;
+    hd_loc loc;       /* of the name, or of the value */
+    hd_loc value_loc;
     hfe_value value;
 } hfe_passed;
 
 struct hfe_call { /* arguments, evaluated, on their way to a function */
     hd_loc loc;
     const char *name; /* of what is called */
-    HD_VEC(hfe_passed) args;
+    hfe_passed *args;
+    size_t n_args;
     bool poisoned; /* some argument is */
 };
 
@@ -144,6 +146,13 @@ typedef struct hfe_declared { /* a weight or state of the module */
     hir_ref ref;
     hd_loc loc;
 } hfe_declared;
+
+/* Locals of open calls: taken and given back like a stack, in chunks that stay where they are. */
+typedef struct hfe_locals_chunk {
+    struct hfe_locals_chunk *before, *after;
+    hfe_value *at;
+    size_t n, cap;
+} hfe_locals_chunk;
 
 typedef struct hfe_known_constant {
     const hfe_def *def;
@@ -172,6 +181,7 @@ struct hfe_elab {
         size_t n, cap;
     } declared;
     HD_VEC(hd_loc) reported; /* places that have had their error */
+    hfe_locals_chunk *locals;
     HD_VEC(hfe_known_constant) constants;
 };
 
@@ -206,7 +216,9 @@ hfe_value hfe_eval_field(hfe_elab *e, const hfe_expr *x);
 hfe_value hfe_lookup(hfe_elab *e, const hfe_expr *x);
 hfe_value *hfe_variable(hfe_elab *e, const char *name); /* a local or a field, or NULL */
 hfe_value hfe_constant(hfe_elab *e, const hfe_def *def, hd_loc loc);
-hfe_value *hfe_new_locals(hfe_elab *e, const hfe_def *def); /* all unset */
+/* Room for the locals of a call, all unset; given back in the opposite order. */
+hfe_value *hfe_take_locals(hfe_elab *e, const hfe_def *def);
+void hfe_give_locals(hfe_elab *e, const hfe_def *def);
 
 /* elab_stmt.c */
 typedef enum hfe_flow { HFE_GO_ON, HFE_RETURN } hfe_flow;

@@ -1,0 +1,135 @@
+/* JSON with places. The library that parses does not say where a value stood, so the text is
+ * scanned again for the one field that a diagnostic is about; it is known to be legal by then. */
+#include "frontend/import_json.h"
+
+#include <string.h>
+
+#include "support/file.h"
+
+enum {
+    MAX_CONFIG = 16 << 20, /* bytes of a config file */
+    MAX_SHOWN = 60,        /* bytes of a value in a message */
+};
+
+static void drop(void *what) {
+    hfe_json *j = what;
+    json_decref(j->root);
+    j->root = NULL;
+}
+
+hfe_json *hfe_json_open(hd_arena *a, hd_diags *d, const char *path) {
+    json_error_t error;
+    size_t n;
+    hfe_json *j = hd_new(a, hfe_json);
+    *j = (hfe_json){.arena = a, .diags = d, .file = hd_strdup(a, path)};
+    hd_arena_defer(a, drop, j);
+    j->text = hd_read_text(a, d, path, MAX_CONFIG, &n);
+    if (!j->text) return NULL;
+    hd_diags_source(d, j->file, j->text);
+    j->root = json_loadb(j->text, n, JSON_REJECT_DUPLICATES, &error);
+    if (!j->root) {
+        hd_loc at = {j->file, (uint32_t)error.line, (uint32_t)error.column, 0};
+        hd_err(d, HD_E_SYNTAX, at, "the file is not legal JSON: %s", error.text);
+        return NULL;
+    }
+    if (json_is_object(j->root)) return j;
+    hd_err(d, HD_E_CONFIG, (hd_loc){j->file, 1, 1, 0}, "the config is not a JSON object");
+    return NULL;
+}
+
+json_t *hfe_json_get(const hfe_json *j, hfe_field f) {
+    json_t *object = f.object ? json_object_get(j->root, f.object) : j->root;
+    return json_object_get(object, f.name);
+}
+
+const char *hfe_json_path(const hfe_json *j, hfe_field f) {
+    hd_text t; /* names in a file may hold anything: escape them */
+    hd_text_init(&t, j->arena);
+    hd_text_quoted(&t, f.name);
+    const char *name = hd_strndup(j->arena, t.at + 1, t.n - 2);
+    return f.object ? hd_printf(j->arena, "%s.%s", f.object, name) : name;
+}
+
+/* ---- places -------------------------------------------------------------------------------- */
+
+static const char *skip_space(const char *p) {
+    return p + strspn(p, " \t\r\n");
+}
+
+/* p at the opening quote; the place behind the closing one. */
+static const char *skip_string(const char *p) {
+    for (p++; *p && *p != '"'; p++)
+        if (*p == '\\' && p[1]) p++;
+    return *p ? p + 1 : p;
+}
+
+static const char *skip_value(const char *p) {
+    size_t depth = 0;
+    do {
+        if (*p == '"') {
+            p = skip_string(p);
+            continue;
+        }
+        if (*p == '{' || *p == '[')
+            depth++;
+        else if (*p == '}' || *p == ']')
+            depth--;
+        else if (depth == 0)
+            return p + strcspn(p, ",]} \t\r\n");
+        p++;
+    } while (depth > 0 && *p);
+    return p;
+}
+
+/* The member `name` of the object that begins at p: places of key and value, NULL if it cannot be
+ * found (a key written with escapes). */
+static const char *find_member(const char *p, const char *name, const char **value) {
+    size_t n = strlen(name);
+    if (*p != '{') return NULL;
+    for (p = skip_space(p + 1); *p == '"'; p = skip_space(p)) {
+        const char *key = p;
+        p = skip_space(skip_string(p));
+        if (*p != ':') return NULL;
+        *value = p = skip_space(p + 1);
+        if (strncmp(key + 1, name, n) == 0 && key[n + 1] == '"') return key;
+        p = skip_space(skip_value(p));
+        if (*p == ',') p++;
+    }
+    return NULL;
+}
+
+static hd_loc place(const hfe_json *j, const char *from, const char *to) {
+    hd_loc loc = {j->file, 1, 1, 0};
+    for (const char *p = j->text; p < from; p++) {
+        loc.column++;
+        if (*p == '\n') loc.line++, loc.column = 1;
+    }
+    const char *line_end = from + strcspn(from, "\n");
+    loc.end_column = loc.column + (uint32_t)((to < line_end ? to : line_end) - from);
+    return loc;
+}
+
+static hd_loc locate(const hfe_json *j, hfe_field f, bool want_value) {
+    const char *at = skip_space(j->text), *value, *key;
+    if (f.object && (!find_member(at, f.object, &value) || *(at = value) != '{'))
+        return (hd_loc){.file = j->file};
+    key = find_member(at, f.name, &value);
+    if (!key) return (hd_loc){.file = j->file};
+    return want_value ? place(j, value, skip_value(value)) : place(j, key, skip_string(key));
+}
+
+hd_loc hfe_json_key(const hfe_json *j, hfe_field f) {
+    return locate(j, f, false);
+}
+
+hd_loc hfe_json_value(const hfe_json *j, hfe_field f) {
+    return locate(j, f, true);
+}
+
+const char *hfe_json_show(const hfe_json *j, const json_t *value) {
+    char *text = hd_alloc(j->arena, MAX_SHOWN + 4, 1);
+    size_t flags = JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6);
+    size_t n = json_dumpb(value, text, MAX_SHOWN, flags);
+    if (n > MAX_SHOWN) strcpy(text + MAX_SHOWN, "...");
+    return text;
+}

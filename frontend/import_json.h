@@ -1,0 +1,30 @@
+/* A JSON file whose values know their places in the text. */
+#ifndef HFE_IMPORT_JSON_H
+#define HFE_IMPORT_JSON_H
+
+#include <jansson.h>
+
+#include "support/diag.h"
+
+typedef struct hfe_json {
+    hd_arena *arena;
+    hd_diags *diags;
+    const char *file, *text;
+    json_t *root; /* an object; freed with the arena */
+} hfe_json;
+
+/* Reads and parses; NULL and a diagnostic if the file is no JSON object. Keys stand once. */
+hfe_json *hfe_json_open(hd_arena *a, hd_diags *d, const char *path);
+
+/* A field: of the root, or (`object` not NULL) of the object that the root's field `object` is. */
+typedef struct hfe_field {
+    const char *object, *name;
+} hfe_field;
+
+json_t *hfe_json_get(const hfe_json *j, hfe_field f);              /* NULL if absent */
+const char *hfe_json_path(const hfe_json *j, hfe_field f);         /* for messages: a or a.b */
+hd_loc hfe_json_key(const hfe_json *j, hfe_field f);               /* place of its name */
+hd_loc hfe_json_value(const hfe_json *j, hfe_field f);             /* place of its value */
+const char *hfe_json_show(const hfe_json *j, const json_t *value); /* short, for messages */
+
+#endif
