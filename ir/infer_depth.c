@@ -93,6 +93,10 @@ bool hir_rule_depth_attend(hir_check *c, hir_type *y) {
         return false;
     if (!hir_has_arg(c, QUERY) && !hir_has_arg(c, BIAS))
         return hir_refuse(c, HD_E_TYPE, NULL, "without a query there must be a bias");
+    if (!hir_has_arg(c, QUERY) && h > 1)
+        return hir_refuse(c, HD_E_TYPE, NULL, "heads are those of a query, and there is none");
+    if (hir_has_arg(c, LSE) && hir_has_arg(c, QUERY) != hir_type_has_t(hir_arg(c, LSE)))
+        return hir_refuse(c, HD_E_TYPE, NULL, "lse has T if there is a query, and only then");
     if (hir_has_arg(c, INVERSE) && hir_find_attr(c->op, HIR_A_EPS))
         return hir_refuse(c, HD_E_TYPE, NULL, "either 'inverse' or 'eps' norms the keys, not both");
     if (hir_has_arg(c, LSE) != (softmax && hir_has_arg(c, PARTIAL)))

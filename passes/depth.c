@@ -24,3 +24,27 @@ hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i) {
     t.rank--;
     return pass_reshape(b, x, t);
 }
+
+static bool same_attr(const hir_op *a, const hir_op *b, hir_attr_id id) {
+    const hir_attr *x = hir_find_attr(a, id), *y = hir_find_attr(b, id);
+    return !x == !y && (!x || (x->i == y->i && x->f == y->f));
+}
+
+bool depth_same_kind(const hir_module *m, hir_id a, hir_id b) {
+    const hir_op *x = hir_op_at(m, a), *y = hir_op_at(m, b);
+    return depth_is_softmax(m, a) == depth_is_softmax(m, b) &&
+           depth_is_given(x->args[ATTEND_QUERY]) == depth_is_given(y->args[ATTEND_QUERY]) &&
+           same_attr(x, y, HIR_A_EPS) && same_attr(x, y, HIR_A_SCALE) &&
+           same_attr(x, y, HIR_A_HEADS) &&
+           hir_type_equal(pass_result_type(m, a), pass_result_type(m, b));
+}
+
+uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]) {
+    static const hir_attr_id ids[] = {HIR_A_SCALE, HIR_A_HEADS};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        const hir_attr *a = hir_find_attr(hir_op_at(m, attend), ids[i]);
+        if (a) out[n++] = *a;
+    }
+    return n;
+}

@@ -19,6 +19,10 @@ static inline hir_ref depth_source(const hir_module *m, hir_id attend, uint32_t 
 bool depth_is_softmax(const hir_module *m, hir_id attend);
 /* A query that each token makes for itself cannot be known before the token is there. */
 bool depth_query_has_t(const hir_module *m, hir_id attend);
+/* Apart from query, bias and sources they are the same: one phase 1 can serve both. */
+bool depth_same_kind(const hir_module *m, hir_id a, hir_id b);
+/* scale and heads, as far as the attend has them; how many that is. */
+uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]);
 /* x[.., i] along `axis`, which goes; x itself under another shape if there is but one. */
 hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i);
 
@@ -60,5 +64,9 @@ typedef struct depth_score {
 depth_score depth_read_score(const hir_module *m, depth_view v, hir_ref x, int64_t d);
 /* The same up to the bias. */
 bool depth_same_score(const depth_score *a, const depth_score *b);
+
+/* ---- row operations ------------------------------------------------------------------------ */
+/* depth.scores, depth.mix or depth.merge as primitives, built at b; none ref on failure. */
+hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op);
 
 #endif

@@ -34,7 +34,7 @@ typedef struct recogniser {
     hir_pass_context *c;
     hir_module *m;
     hir_uses uses;
-    bool *inner; /* ops that are part of a chain of adds that has been looked at */
+    size_t n_values; /* that uses knows */
     pass_forward forward;
 } recogniser;
 
@@ -146,10 +146,9 @@ static void read_sum(recogniser *r, hir_id op, candidate *c) {
         hir_ref x = pass_arg(r->m, op, i);
         hir_id add = pass_def_if(r->m, x, HIR_ADD_OP);
         term t;
-        if (add != HIR_NONE && r->uses.count[x.index] == 1) {
-            r->inner[add] = true;
+        if (add != HIR_NONE && r->uses.count[x.index] == 1)
             read_sum(r, add, c);
-        } else if (read_term(r->m, (depth_view){x, -1, 0}, &t))
+        else if (read_term(r->m, (depth_view){x, -1, 0}, &t))
             hd_push(r->c->scratch, &c->terms, t);
         else
             hd_push(r->c->scratch, &c->rest, x);
@@ -345,12 +344,19 @@ static bool is_candidate(const recogniser *r, hir_id op, const candidate *c) {
     return true;
 }
 
+/* An add that is read by one other add alone is a part of that sum. */
+static bool is_inner(const recogniser *r, hir_id op) {
+    hir_id v = hir_result(r->m, op);
+    return v < r->n_values && r->uses.count[v] == 1 &&
+           hir_op_at(r->m, r->uses.user[r->uses.first[v]])->code == HIR_ADD_OP;
+}
+
 static bool visit(recogniser *r, hir_id op) {
     candidate c = {0};
     hir_opcode code = hir_op_at(r->m, op)->code;
     if (code == HIR_REDUCE_SUM_OP) {
         if (!read_reduction(r, op, &c)) return true;
-    } else if (code == HIR_ADD_OP && !r->inner[op])
+    } else if (code == HIR_ADD_OP && !is_inner(r, op))
         read_sum(r, op, &c);
     else
         return true;
@@ -367,11 +373,9 @@ static bool visit(recogniser *r, hir_id op) {
 bool pass_recognise_depth(hir_pass_context *c) {
     recogniser r = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
     r.uses = hir_compute_uses(c->m, c->scratch);
-    r.inner = hd_new_array(c->scratch, bool, c->m->ops.n);
-    for (hir_id op = c->m->last, prev; op != HIR_NONE; op = prev) { /* sums before their parts */
-        prev = hir_op_at(c->m, op)->prev;
-        if (!visit(&r, op)) return false;
-    }
+    r.n_values = c->m->values.n;
+    HIR_EACH(r.m, op, r.m->first)
+    if (!visit(&r, op)) return false;
     pass_forward_finish(&r.forward, r.m);
     return true;
 }
