@@ -26,7 +26,10 @@ static void find_folders(hadal_session *s) {
     char *real = realpath(self, NULL);
     const char *dir = hd_path_dir(s->arena, real ? real : self);
     free(real);
-    s->data_dir = hd_path_join(s->arena, dir, HADAL_DATA_FROM_LIB);
+    const char *data = hd_path_join(s->arena, dir, HADAL_DATA_FROM_LIB);
+    char *real_data = realpath(data, NULL);
+    s->data_dir = hd_strdup(s->arena, real_data ? real_data : data);
+    free(real_data);
     s->lib_dir = dir;
     if (!hd_exists(hd_path_join(s->arena, dir, "libhadalrt.a")))
         s->lib_dir = hd_path_join(s->arena, dir, "../lib");

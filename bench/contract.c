@@ -92,7 +92,8 @@ static hir_id build(bench *b, shape s) {
 /* Seconds per call, best of several; weights advance through `area` bytes from call to call. */
 static double time_kernel(const compiled *c, shape s, int64_t columns, char *area,
                           size_t area_bytes, size_t weight_bytes, float *x, float *out) {
-    hrt_frame frame = {.T = s.t, .C = s.t, .cap = s.t, .scratch = aligned(c->scratch)};
+    hrt_frame frame = {
+        .T = s.t, .C = s.t, .cap = s.t, .scratch = guarded((c->scratch + 63) / 64 * 64)};
     size_t calls = area_bytes / weight_bytes, linears = s.gated ? 2 : 1;
     if (calls > 64) calls = 64;
     double best = 1e9;
@@ -106,7 +107,7 @@ static double time_kernel(const compiled *c, shape s, int64_t columns, char *are
         double t = (now() - start) / (double)(calls / linears);
         if (t < best) best = t;
     }
-    free(frame.scratch);
+    guarded_free(frame.scratch);
     return best;
 }
 
@@ -122,7 +123,7 @@ static void run(const hcg_level *level, shape s, char *area, size_t area_bytes) 
     }
     double took = now() - start;
     uint64_t seed = 1;
-    float *x = random_floats(&seed, (size_t)(s.t * s.k)), *out = aligned((size_t)(s.t * s.n) * 4);
+    float *x = random_floats(&seed, (size_t)(s.t * s.k)), *out = guarded((size_t)(s.t * s.n) * 4);
     int64_t panels = (s.n + HIR_PANEL - 1) / HIR_PANEL;
     size_t weight_bytes = (size_t)(panels * HIR_PANEL * s.k) * hir_dtype_bytes(s.dtype);
     double peak = s.t > 1 ? peak_of(level) : 0;
@@ -133,7 +134,7 @@ static void run(const hcg_level *level, shape s, char *area, size_t area_bytes) 
     if (s.t > 1) printf("%7.1f GFLOP/s  %.2f of peak", work / t * 1e-9, work / t / peak);
     printf(" %6.1f GB/s  compile %.0f ms, %zu bytes\n",
            (double)weight_bytes * (1 + s.gated) / t * 1e-9, took * 1e3, c.code_bytes);
-    free(x), free(out);
+    guarded_free(x), guarded_free(out);
     compiled_free(&c);
     bench_free(&b);
 }
@@ -141,7 +142,7 @@ static void run(const hcg_level *level, shape s, char *area, size_t area_bytes) 
 int main(int argc, char **argv) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels), area_bytes = 256u << 20;
-    float *area = aligned(area_bytes);
+    float *area = guarded(area_bytes);
     for (size_t i = 0; i < area_bytes / 4; i++)
         area[i] = 0.01f;
     printf("read: %.1f GB/s\n", read_speed(area, area_bytes / 4) * 1e-9);
@@ -163,6 +164,6 @@ int main(int argc, char **argv) {
         for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)
             run(&levels[i], table[j], (char *)area, area_bytes);
     }
-    free(area);
+    guarded_free(area);
     return 0;
 }

@@ -46,7 +46,7 @@ static hir_id build(bench *b, shape s) {
 /* One call for each `grain` rows, as the runtime deals them out. */
 static double time_kernel(const compiled *c, shape s, int64_t grain, void *const *args) {
     hrt_frame frame = {.T = s.t, .C = s.t + s.past, .cap = s.t + s.past};
-    frame.scratch = aligned(c->scratch);
+    frame.scratch = guarded((c->scratch + 63) / 64 * 64);
     double best = 1e9;
     for (int round = 0; round < 5; round++) {
         double start = now();
@@ -55,7 +55,7 @@ static double time_kernel(const compiled *c, shape s, int64_t grain, void *const
         double t = now() - start;
         if (t < best) best = t;
     }
-    free(frame.scratch);
+    guarded_free(frame.scratch);
     return best;
 }
 
@@ -72,7 +72,7 @@ static void run(const hcg_level *level, shape s, int64_t grain, double rate) {
     int64_t length = s.t + s.past;
     size_t queries = (size_t)(s.t * s.heads * s.n), keys = (size_t)(length * s.groups * s.n);
     float *q = random_floats(&seed, queries), *k = random_floats(&seed, keys);
-    float *v = random_floats(&seed, keys), *o = aligned(queries * 4);
+    float *v = random_floats(&seed, keys), *o = guarded(queries * 4);
     double t = time_kernel(&c, s, grain, (void *[]){q, k, v, o});
     double pairs = (double)s.t * (double)s.past + 0.5 * (double)s.t * (double)(s.t + 1);
     double work = 4.0 * pairs * (double)(s.heads * s.n);
@@ -81,7 +81,7 @@ static void run(const hcg_level *level, shape s, int64_t grain, double rate) {
     if (s.t > 1 && rate > 0) printf(" %.2f of gemm", work / t * 1e-9 / rate);
     if (s.t == 1) printf(" %6.1f GB/s", (double)keys * 8 / t * 1e-9);
     printf("  %zu bytes\n", c.code_bytes);
-    free(q), free(k), free(v), free(o);
+    guarded_free(q), guarded_free(k), guarded_free(v), guarded_free(o);
     compiled_free(&c);
     bench_free(&b);
 }

@@ -8,7 +8,7 @@
 #include "codegen/matrix.h"
 
 enum {
-    K_BLOCK = 512,
+    K_BLOCK = 256,
     MOST_CHAINS = 16,
     GEMV_AHEAD = 2048,    /* bytes that panels are prefetched ahead of their use */
     GEMM_AHEAD = 48 * 16, /* elements of each panel: a memory latency of micro-kernel steps */
@@ -78,25 +78,28 @@ static LLVMValueRef tile_place(hcg_emit *e, const micro *t, unsigned row, unsign
     return hcg_at(e, e->f32, t->c, add(e, at, hcg_i64(e, v * e->level->lanes)));
 }
 
-/* acc = accumulate ? c : 0 */
-static void start_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
+/* acc = accumulate ? c + acc : acc. Adding at the end keeps the sums of k blocks apart: rounding
+ * grows with the length of a block, not of k. */
+static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     unsigned width = t->panels * t->per_panel;
-    LLVMBasicBlockRef entry = LLVMGetInsertBlock(e->b);
-    LLVMBasicBlockRef read = LLVMAppendBasicBlockInContext(e->cx, e->fn, "read");
-    LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(e->cx, e->fn, "start");
+    LLVMValueRef sum[HCG_CARRY];
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+    LLVMBasicBlockRef add_to = LLVMAppendBasicBlockInContext(e->cx, e->fn, "add_to");
+    LLVMBasicBlockRef finish = LLVMAppendBasicBlockInContext(e->cx, e->fn, "finish");
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntNE, t->accumulate, hcg_i64(e, 0), "");
-    LLVMBuildCondBr(e->b, more, read, start);
-    LLVMPositionBuilderAtEnd(e->b, read);
+    LLVMBuildCondBr(e->b, more, add_to, finish);
+    LLVMPositionBuilderAtEnd(e->b, add_to);
     for (unsigned r = 0; r < t->rows; r++)
-        for (unsigned v = 0; v < width; v++)
-            acc[r * width + v] = hcg_load(e, HIR_F32, tile_place(e, t, r, v), NULL);
-    LLVMBuildBr(e->b, start);
-    LLVMPositionBuilderAtEnd(e->b, start);
+        for (unsigned v = 0; v < width; v++) {
+            LLVMValueRef c = hcg_load(e, HIR_F32, tile_place(e, t, r, v), NULL);
+            sum[r * width + v] = LLVMBuildFAdd(e->b, c, acc[r * width + v], "");
+        }
+    LLVMBuildBr(e->b, finish);
+    LLVMPositionBuilderAtEnd(e->b, finish);
     for (unsigned i = 0; i < accumulators(t); i++) {
-        LLVMValueRef phi = LLVMBuildPhi(e->b, e->vec, "acc");
-        LLVMValueRef from[] = {LLVMConstNull(e->vec), acc[i]};
-        LLVMBasicBlockRef blocks[] = {entry, read};
-        LLVMAddIncoming(phi, from, blocks, 2);
+        LLVMValueRef phi = LLVMBuildPhi(e->b, e->vec, "");
+        LLVMAddIncoming(phi, (LLVMValueRef[]){acc[i], sum[i]}, (LLVMBasicBlockRef[]){here, add_to},
+                        2);
         acc[i] = phi;
     }
 }
@@ -158,9 +161,11 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned rows, uns
     for (unsigned p = 0; p < panels; p++)
         t.panel[p] = hcg_at(e, element_of(e, dtype), t.b, multiply(e, t.panel_stride, p));
     LLVMValueRef acc[HCG_CARRY];
-    start_tile(e, &t, acc);
+    for (unsigned i = 0; i < accumulators(&t); i++)
+        acc[i] = LLVMConstNull(e->vec);
     LLVMValueRef k = run_tile(e, &t, hcg_i64(e, 0), hcg_tile_of(e->level)->unroll, acc);
     run_tile(e, &t, k, 1, acc);
+    finish_tile(e, &t, acc);
     unsigned width = panels * t.per_panel;
     for (unsigned r = 0; r < rows; r++)
         for (unsigned v = 0; v < width; v++)

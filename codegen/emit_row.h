@@ -61,7 +61,8 @@ typedef struct row_buffer {
     bool has_t;
     int64_t elements; /* of one row */
     int64_t step;     /* elements from one to the next: 1, or HIR_PANEL in a panel table */
-    bool used;        /* anything reads or writes it */
+    bool used;        /* anything reads or writes it ... */
+    bool direct;      /* ... other than through a table of row pointers */
 } row_buffer;
 
 /* ---- nodes ------------------------------------------------------------------------------------
@@ -115,9 +116,10 @@ typedef struct row_node {
     row_index to;
     /* plan */
     uint32_t uses, depth;
-    bool wide_use; /* read once for several elements of the reader */
-    bool costly;   /* holds more than additions and multiplications */
-    bool root;     /* computed in a nest of its own or with others, not where it is read */
+    uint32_t direct; /* reads that are not by way of a ROW_MULTI */
+    bool wide_use;   /* read once for several elements of the reader */
+    bool costly;     /* holds more than additions and multiplications */
+    bool root;       /* computed in a nest of its own or with others, not where it is read */
     uint32_t nest, limit, reader;
     bool far_read; /* read elsewhere than at the same index of the same nest */
     /* emission */
@@ -132,7 +134,8 @@ typedef struct row_table { /* of frequencies in f64 */
 
 typedef struct row_nest {
     row_shape domain;
-    HD_VEC(uint32_t) roots; /* later ones first */
+    row_index loops[ROW_VARS]; /* dims of its roots as functions of the loops */
+    HD_VEC(uint32_t) roots;    /* later ones first */
     uint32_t reductions;
 } row_nest;
 

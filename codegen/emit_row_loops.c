@@ -25,7 +25,7 @@ static bool along_lanes(const row_node *n) {
 /* Loop variables as a reduction along the lanes sees them. */
 static void reduction_loops(const row_nest *nest, row_index *loops) {
     for (unsigned v = 0; v < ROW_VARS; v++)
-        loops[v] = row_loops()[v];
+        loops[v] = nest->loops[v];
     if (nest->domain.rank) loops[ROW_INNER] = row_var(nest->domain.rank - 1);
 }
 
@@ -43,7 +43,7 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
             continue;
         }
         row_pack p = row_compute(r, root);
-        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, row_loops(), &p);
+        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
     }
     row_scope_end(r, scope);
 }
@@ -75,14 +75,14 @@ static void whole_vectors(lane_loop *l, int64_t from, int64_t turns, unsigned co
         l->acc[i / copies * ROW_COPIES + i % copies] = loop.carried[i];
 }
 
-/* Accumulators of one reduction become one. */
+/* Accumulators of one reduction become one, the upper half added to the lower. */
 static void join_copies(lane_loop *l, unsigned copies) {
     for (uint32_t i = 0; i < l->n; i++) {
         LLVMValueRef *acc = &l->acc[i * ROW_COPIES];
         const row_node *n = row_at(l->r->g, l->reduction[i]);
-        for (unsigned half = copies / 2; half; half /= 2)
-            for (unsigned u = 0; u < half; u++)
-                acc[u] = row_combine(l->r, n, acc[u], acc[u + half]);
+        for (unsigned left = copies; left > 1; left = (left + 1) / 2)
+            for (unsigned u = 0; u < left / 2; u++)
+                acc[u] = row_combine(l->r, n, acc[u], acc[u + (left + 1) / 2]);
     }
 }
 
@@ -96,21 +96,21 @@ static void finish_reductions(lane_loop *l) {
         v = max ? hcg_max_lanes(r->e, v) : hcg_sum_lanes(r->e, v);
         row_pack p = {.uniform = true, .v = {row_finish(r, n, v)}};
         if (n->shape.rank == 0) n->scalar = p.v[0];
-        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, row_loops(), &p);
+        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
     }
 }
 
 /* How many vectors to hold at once: several hide the latency of sums and share what a reduction
- * inside the loop reads; functions of many instructions fill the machine alone. */
+ * inside the loop reads; functions of many instructions fill the machine alone. If that leaves a
+ * rest, perhaps a few less do not. */
 static unsigned vectors_at_once(const row_graph *g, const row_nest *nest, int64_t vectors) {
-    unsigned copies = nest->roots.n > 8 ? 1 : nest->roots.n > 3 ? 2 : ROW_COPIES;
-    for (size_t i = 0; i < nest->roots.n; i++) {
-        const row_node *n = row_at(g, nest->roots.at[i]);
-        if (n->costly && n->kind != ROW_REDUCE) copies = 1;
-    }
-    while (copies > 1 && vectors < copies)
-        copies /= 2;
-    return copies;
+    unsigned most = nest->roots.n > 8 ? 1 : nest->roots.n > 3 ? 2 : ROW_COPIES;
+    for (size_t i = 0; i < nest->roots.n; i++)
+        if (row_at(g, nest->roots.at[i])->costly) most = 1;
+    if (vectors < most) return vectors > 0 ? (unsigned)vectors : 1;
+    for (unsigned copies = most; copies > 1; copies--)
+        if (vectors % copies == 0) return copies;
+    return most;
 }
 
 static void lanes(row_run *r, const row_nest *nest) {
@@ -123,7 +123,7 @@ static void lanes(row_run *r, const row_nest *nest) {
         bool along = along_lanes(n);
         if (along) l.reduction[l.n++] = nest->roots.at[i];
         for (uint32_t a = 0; a < n->n_args; a++)
-            row_hoist(r, &n->args[a], along ? l.loops : row_loops());
+            row_hoist(r, &n->args[a], along ? l.loops : r->loops);
     }
     int64_t size = nest->domain.dim[r->lane_var], width = e->level->lanes;
     int64_t vectors = size / width;
@@ -166,12 +166,13 @@ static void single(row_run *r, const row_nest *nest) {
         row_node *n = row_at(r->g, nest->roots.at[i]);
         row_pack p = row_compute(r, nest->roots.at[i]);
         n->scalar = p.v[0];
-        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, row_loops(), &p);
+        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
     }
 }
 
 static void emit_nest(row_run *r, const row_nest *nest) {
     row_scope scope = row_scope_begin(r);
+    r->loops = nest->loops;
     r->lane_var = (int)nest->domain.rank - 1;
     r->copies = 1;
     r->tail = NULL;
@@ -233,19 +234,20 @@ static LLVMValueRef token_position(row_run *r) {
     return LLVMBuildAdd(e->b, first, r->token, "position");
 }
 
-static void find_rows(row_run *r) {
+/* Where this token's row of a buffer is. */
+static LLVMValueRef find_row(row_run *r, size_t buffer) {
     hcg_emit *e = r->e;
-    for (size_t i = 0; i < r->g->buffers.n; i++) {
-        const row_buffer *b = &r->g->buffers.at[i];
-        if (!b->used || !b->has_t) continue;
-        if (b->where == ROW_GATHER) {
-            r->pointer[i] = gathered_row(r, b, r->base[i]);
-            continue;
-        }
-        LLVMValueRef row = b->where == ROW_STATE ? token_position(r) : r->token;
-        row = LLVMBuildMul(e->b, row, hcg_i64(e, row_bytes(b)), "");
-        r->pointer[i] = hcg_at(e, e->i8, r->base[i], row);
-    }
+    const row_buffer *b = &r->g->buffers.at[buffer];
+    if (!b->has_t) return r->base[buffer];
+    if (b->where == ROW_GATHER) return gathered_row(r, b, r->base[buffer]);
+    LLVMValueRef row = b->where == ROW_STATE ? token_position(r) : r->token;
+    row = LLVMBuildMul(e->b, row, hcg_i64(e, row_bytes(b)), "");
+    return hcg_at(e, e->i8, r->base[buffer], row);
+}
+
+static void find_rows(row_run *r) {
+    for (size_t i = 0; i < r->g->buffers.n; i++)
+        if (r->g->buffers.at[i].direct) r->pointer[i] = find_row(r, i);
 }
 
 /* ---- tables of row pointers
@@ -275,7 +277,7 @@ static void fill_table(row_run *r, uint32_t node, bool fixed) {
         uint32_t buffer = row_at(r->g, n->entries[j].node)->buffer;
         const row_buffer *b = &r->g->buffers.at[buffer];
         if (advances_by(b, stride) != fixed) continue;
-        LLVMValueRef p = fixed ? r->base[buffer] : r->pointer[buffer];
+        LLVMValueRef p = fixed ? r->base[buffer] : find_row(r, buffer);
         p = hcg_at(e, e->f32, p, hcg_i64(e, n->entries[j].offset));
         if (!fixed && r->shift[node]) {
             LLVMValueRef back = LLVMBuildNeg(e->b, r->shift[node], "");

@@ -31,7 +31,7 @@ static bool is_arithmetic(const row_node *n) {
 }
 
 static bool is_costly(const row_node *n) {
-    if (n->kind == ROW_TRIG || n->kind == ROW_REDUCE) return true;
+    if (n->kind == ROW_TRIG) return true;
     if (n->kind != ROW_MAP) return false;
     switch (n->op->code) {
     case HIR_NEG_OP:
@@ -54,6 +54,7 @@ static void count_uses(row_graph *g) {
         for (uint32_t a = 0; a < n->n_args; a++) {
             row_node *x = row_at(g, n->args[a].node);
             x->uses++;
+            x->direct++;
             x->wide_use |= row_elements(&x->shape) < elements;
         }
         for (uint32_t j = 0; j < n->n_entries; j++)
@@ -149,6 +150,8 @@ static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
         if (row_shape_equal(&nests->list.at[i].domain, &domain) && has_room(&nests->list.at[i], n))
             return i;
     row_nest fresh = {.domain = domain};
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        fresh.loops[v] = row_var(v);
     hd_push(g->arena, &nests->list, fresh);
     return (uint32_t)(nests->list.n - 1);
 }
@@ -169,6 +172,81 @@ static void place(row_graph *g, uint32_t id) {
         follow(&r, &n->args[a], loops);
 }
 
+/* ---- fewer loops --------------------------------------------------------------------------------
+ */
+
+typedef struct merge { /* of loop `outer` with the dim `inner`, which has `size` elements by now */
+    const row_graph *g;
+    const row_nests *nests;
+    uint32_t nest;
+    uint32_t outer, inner;
+    int64_t size;
+} merge;
+
+static bool steps_on(const merge *m, const row_index *element) {
+    return element->by[m->outer] == element->by[m->inner] * m->size;
+}
+
+/* Do the elements that `ref` leads to lie as if the two loops were one? */
+static bool reads_on(const merge *m, const row_ref *ref, const row_index *loops) {
+    const row_node *n = &m->g->nodes.at[ref->node];
+    row_index at[ROW_VARS] = {0};
+    for (uint32_t d = 0; d < n->shape.rank; d++)
+        at[d] = row_substitute(&ref->at[d], loops);
+    if (n->root) {
+        bool own =
+            n->nest == m->nest && (n->token_free ? &m->g->once : &m->g->per_token) == m->nests;
+        row_index element = row_substitute(&n->to, at);
+        return own || steps_on(m, &element);
+    }
+    if (n->kind == ROW_MEMORY) {
+        row_index element = row_substitute(&n->to, at);
+        return steps_on(m, &element);
+    }
+    if (n->kind == ROW_MULTI) {
+        row_index within = row_substitute(&n->within, at);
+        return at[n->axis].by[m->outer] == 0 && at[n->axis].by[m->inner] == 0 &&
+               steps_on(m, &within);
+    }
+    bool all = n->kind != ROW_TRIG;
+    for (uint32_t a = 0; all && a < n->n_args; a++)
+        all = reads_on(m, &n->args[a], at);
+    return all;
+}
+
+static bool can_merge(const merge *m, const row_nest *nest) {
+    row_index loops[ROW_VARS];
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        loops[v] = row_var(v);
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = &m->g->nodes.at[nest->roots.at[i]];
+        bool stored = n->buffer != ROW_NO_BUFFER;
+        if ((n->kind == ROW_REDUCE && n->last) || n->kind == ROW_TRIG) return false;
+        if (stored && !steps_on(m, &n->to)) return false;
+        for (uint32_t a = 0; a < n->n_args; a++)
+            if (!reads_on(m, &n->args[a], loops)) return false;
+    }
+    return true;
+}
+
+/* Two loops over elements that follow each other in all memory they touch become one: vectors do
+ * not stop at the ends of short rows. */
+static void merge_loops(const row_graph *g, row_nests *nests) {
+    for (uint32_t i = 0; i < nests->list.n; i++) {
+        row_nest *nest = &nests->list.at[i];
+        row_shape *d = &nest->domain;
+        uint32_t inner = d->rank - 1;
+        while (d->rank > 1) {
+            merge m = {g, nests, i, d->rank - 2, inner, d->dim[d->rank - 1]};
+            if (!can_merge(&m, nest)) break;
+            d->dim[d->rank - 2] *= d->dim[d->rank - 1];
+            d->rank--;
+            nest->loops[m.outer] = row_fixed(0);
+            nest->loops[inner] = row_var(m.outer);
+        }
+    }
+}
+
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
@@ -184,7 +262,9 @@ static void mark_used(row_graph *g) {
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         const row_node *n = row_at(g, i);
         bool read = n->kind == ROW_MEMORY && n->uses > 0;
-        if (n->buffer != ROW_NO_BUFFER && (read || n->root)) g->buffers.at[n->buffer].used = true;
+        if (n->buffer == ROW_NO_BUFFER || (!read && !n->root)) continue;
+        g->buffers.at[n->buffer].used = true;
+        g->buffers.at[n->buffer].direct |= n->root || n->direct > 0;
     }
 }
 
@@ -221,5 +301,7 @@ void row_plan(row_graph *g) {
             place(g, i);
             choose_memory(g, i);
         }
+    merge_loops(g, &g->once);
+    merge_loops(g, &g->per_token);
     mark_used(g);
 }

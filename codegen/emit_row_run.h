@@ -35,9 +35,10 @@ typedef struct row_run {
     LLVMValueRef *rows;    /* per node: table of row pointers of a ROW_MULTI */
     LLVMValueRef *shift;   /* per node: bytes to add to them for this token */
     /* of the nest being emitted */
-    int lane_var;      /* vectors run along it; -1: scalars */
-    unsigned copies;   /* vectors at once */
-    LLVMValueRef tail; /* valid lanes, NULL: all */
+    const row_index *loops; /* dims of its roots, over `var` */
+    int lane_var;           /* vectors run along it; -1: scalars */
+    unsigned copies;        /* vectors at once */
+    LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
         var[ROW_VARS]; /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
     HD_VEC(row_memo) memo;
@@ -66,7 +67,5 @@ LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValu
 LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_vector);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
-/* loops[v] = variable v */
-const row_index *row_loops(void);
 
 #endif

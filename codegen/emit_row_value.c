@@ -5,20 +5,7 @@
 
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
-
-const row_index *row_loops(void) {
-    static const row_index loops[ROW_VARS] = {
-        {0, {1}},
-        {0, {0, 1}},
-        {0, {0, 0, 1}},
-        {0, {0, 0, 0, 1}},
-        {0, {0, 0, 0, 0, 1}},
-        {0, {0, 0, 0, 0, 0, 1}},
-        {0, {0, 0, 0, 0, 0, 0, 1}},
-    };
-    _Static_assert(ROW_VARS == 7, "one line a variable");
-    return loops;
-}
+#include "codegen/library.h"
 
 /* ---- scopes ------------------------------------------------------------------------------------
  */
@@ -149,6 +136,11 @@ static int64_t valid_lanes(const row_run *r) {
     return r->tail ? LLVMConstIntGetSExtValue(r->tail) : r->e->level->lanes;
 }
 
+/* Instructions built next belong to the op that made the node. */
+static void at_op(row_run *r, const row_node *n) {
+    hcg_at_op(r->e, (hir_id)(n->op - r->g->m->ops.at));
+}
+
 /* ---- loads and stores --------------------------------------------------------------------------
  */
 
@@ -166,6 +158,7 @@ static LLVMValueRef gather_lanes(row_run *r, uint32_t node, hir_dtype dtype, con
 static row_pack load(row_run *r, uint32_t node, const row_index *at) {
     const row_node *n = row_at(r->g, node);
     bool multi = n->kind == ROW_MULTI;
+    at_op(r, n);
     hir_dtype dtype = multi ? HIR_F32 : r->g->buffers.at[n->buffer].dtype;
     if (!depends(at, n->shape.rank, r->lane_var))
         return uniform(hcg_load_scalar(r->e, dtype, address(r, node, dtype, at, 0)));
@@ -254,6 +247,7 @@ static row_pack map(row_run *r, const row_node *n, const row_index *at) {
         for (uint32_t i = 0; i < 2; i++)
             if (product(r, &n->args[i], at, &a, &b)) {
                 x = row_read(r, &n->args[1 - i], at);
+                at_op(r, n);
                 return fused(r, &a, &b, &x);
             }
     x = row_read(r, &n->args[0], at);
@@ -263,6 +257,7 @@ static row_pack map(row_run *r, const row_node *n, const row_index *at) {
         all &= y.uniform;
     }
     row_pack z = {.uniform = all};
+    at_op(r, n);
     for (unsigned u = 0; u < width(r, all); u++)
         z.v[u] = hcg_elementwise(r->e, n->op, part(r, &x, all, u),
                                  n->n_args > 1 ? part(r, &y, all, u) : NULL);
@@ -276,6 +271,7 @@ static row_pack rotate(row_run *r, const row_node *n, const row_index *at) {
         in[i] = row_read(r, &n->args[i], at);
         z.uniform &= in[i].uniform;
     }
+    at_op(r, n);
     for (unsigned u = 0; u < width(r, z.uniform); u++) {
         LLVMValueRef b = part(r, &in[2], z.uniform, u);
         if (n->value < 0) b = LLVMBuildFNeg(r->e->b, b, "");
@@ -291,6 +287,7 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
     const row_table *table = &r->g->tables.at[n->frequencies];
+    at_op(r, n);
     row_pack pair[2] = {{.uniform = !depends(at, n->shape.rank, r->lane_var)}};
     pair[1].uniform = pair[0].uniform;
     LLVMTypeRef type = pair[0].uniform ? e->f64 : LLVMVectorType(e->f64, e->level->lanes);
@@ -349,6 +346,7 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
     bool scalar = r->lane_var < 0, sum = n->op->code != HIR_REDUCE_MAX_OP;
     bool fuse = sum && product(r, &n->args[0], loops, &a, &b);
     if (!fuse) a = row_read(r, &n->args[0], loops);
+    at_op(r, n);
     for (unsigned u = 0; u < width(r, scalar); u++) {
         LLVMValueRef next = part(r, &a, scalar, u);
         if (fuse)
@@ -363,16 +361,15 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
 static row_pack reduce(row_run *r, const row_node *n) {
     enum { UNROLLED = 4 };
     hcg_emit *e = r->e;
-    const row_index *loops = row_loops();
     row_pack acc = {0};
     for (unsigned u = 0; u < r->copies; u++)
         acc.v[u] = row_start(r, n);
-    row_hoist(r, &n->args[0], loops);
+    row_hoist(r, &n->args[0], r->loops);
     if (n->extent <= UNROLLED) {
         for (int64_t i = 0; i < n->extent; i++) {
             row_scope s = row_scope_begin(r);
             r->var[ROW_INNER] = hcg_i64(e, i);
-            row_accumulate(r, n, loops, false, acc.v);
+            row_accumulate(r, n, r->loops, false, acc.v);
             row_scope_end(r, s);
         }
     } else {
@@ -382,7 +379,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
         r->var[ROW_INNER] = l.index;
         for (unsigned u = 0; u < r->copies; u++)
             acc.v[u] = l.carried[u];
-        row_accumulate(r, n, loops, false, acc.v);
+        row_accumulate(r, n, r->loops, false, acc.v);
         hcg_loop_end(e, &l, acc.v);
         row_scope_end(r, s);
         for (unsigned u = 0; u < r->copies; u++)
@@ -414,9 +411,9 @@ static row_pack compute(row_run *r, uint32_t node, const row_index *at) {
 
 row_pack row_compute(row_run *r, uint32_t node) {
     row_pack p;
-    if (recall(r, node, row_loops(), &p)) return p; /* a sibling has done it */
-    p = compute(r, node, row_loops());
-    row_remember(r, node, row_loops(), p);
+    if (recall(r, node, r->loops, &p)) return p; /* a sibling has done it */
+    p = compute(r, node, r->loops);
+    row_remember(r, node, r->loops, p);
     return p;
 }
 

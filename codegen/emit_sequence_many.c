@@ -69,24 +69,36 @@ static void pack_queries(hcg_emit *e, const tile *t) {
     hcg_pack_rows(e, hcg_tile_of(e->level)->rows, t->q, width, t->queries, width, t->packed);
 }
 
+/* to[0 .. 16) = from[0 .. count), then zeros */
+static void copy_panel_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t count) {
+    int64_t lanes = e->level->lanes;
+    for (int64_t j = 0; j < HIR_PANEL; j += lanes) {
+        LLVMValueRef x = hcg_splat(e, 0), at = hcg_i64(e, j);
+        if (j < count)
+            x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, at),
+                         count - j < lanes ? hcg_i64(e, count - j) : NULL);
+        hcg_store(e, hcg_at(e, e->f32, to, at), x, NULL);
+    }
+}
+
 /* values[panel][s][16] = v[first + s][group][panel * 16 ..], zeros beyond m */
 static void pack_values(hcg_emit *e, const tile *t, LLVMValueRef first, LLVMValueRef count) {
     const hcg_attention *a = t->a;
     LLVMValueRef at = plus(e, mul_const(e, first, a->groups), t->group);
     LLVMValueRef from = hcg_at(e, e->f32, a->v, mul_const(e, at, a->m));
-    LLVMValueRef panel_size = mul_const(e, count, HIR_PANEL);
+    LLVMValueRef whole = hcg_i64(e, a->m / HIR_PANEL);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), count, hcg_i64(e, 1), "value", 0, NULL);
     LLVMValueRef row = hcg_at(e, e->f32, from, mul_const(e, l.index, a->groups * a->m));
     LLVMValueRef to = hcg_at(e, e->f32, t->values, mul_const(e, l.index, HIR_PANEL));
-    int64_t lanes = e->level->lanes, end = t->value_panels * HIR_PANEL;
-    for (int64_t j = 0; j < end; j += lanes) {
-        LLVMValueRef panel = mul_const(e, panel_size, j / HIR_PANEL);
-        LLVMValueRef x = hcg_splat(e, 0);
-        if (j < a->m)
-            x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, row, hcg_i64(e, j)),
-                         a->m - j < lanes ? hcg_i64(e, a->m - j) : NULL);
-        LLVMValueRef place = plus(e, panel, hcg_i64(e, j % HIR_PANEL));
-        hcg_store(e, hcg_at(e, e->f32, to, place), x, NULL);
+    hcg_loop p = hcg_loop_begin(e, hcg_i64(e, 0), whole, hcg_i64(e, 1), "panel", 0, NULL);
+    LLVMValueRef panel = LLVMBuildNSWMul(e->b, p.index, mul_const(e, count, HIR_PANEL), "");
+    copy_panel_row(e, hcg_at(e, e->f32, row, mul_const(e, p.index, HIR_PANEL)),
+                   hcg_at(e, e->f32, to, panel), HIR_PANEL);
+    hcg_loop_end(e, &p, NULL);
+    if (a->m % HIR_PANEL) {
+        panel = LLVMBuildNSWMul(e->b, whole, mul_const(e, count, HIR_PANEL), "");
+        copy_panel_row(e, hcg_at(e, e->f32, row, mul_const(e, whole, HIR_PANEL)),
+                       hcg_at(e, e->f32, to, panel), a->m % HIR_PANEL);
     }
     hcg_loop_end(e, &l, NULL);
 }

@@ -138,13 +138,25 @@ static void emit_values(hcg_emit *e, const query *c) {
                    left % lanes ? hcg_i64(e, left % lanes) : NULL);
 }
 
+static void prefetch_lines(hcg_emit *e, LLVMValueRef p, int64_t n) {
+    for (int64_t j = 0; j < n; j += LINE)
+        hcg_prefetch(e, p, j * 4);
+}
+
 /* Asks for the block after this one: rows of n floats, `stride` apart. */
 static void prefetch_block(hcg_emit *e, LLVMValueRef rows, int64_t n, int64_t stride) {
+    enum { CHUNK = 16 * LINE };
+    int64_t whole = n / CHUNK * CHUNK;
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, BLOCK), hcg_i64(e, 2 * BLOCK), hcg_i64(e, 1), "ahead",
                                 0, NULL);
     LLVMValueRef row = hcg_at(e, e->f32, rows, mul_const(e, l.index, stride));
-    for (int64_t j = 0; j < n; j += LINE)
-        hcg_prefetch(e, row, j * 4);
+    if (whole) {
+        hcg_loop chunk = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, CHUNK),
+                                        "chunk", 0, NULL);
+        prefetch_lines(e, hcg_at(e, e->f32, row, chunk.index), CHUNK);
+        hcg_loop_end(e, &chunk, NULL);
+    }
+    prefetch_lines(e, hcg_at(e, e->f32, row, hcg_i64(e, whole)), n - whole);
     hcg_loop_end(e, &l, NULL);
 }
 

@@ -42,7 +42,8 @@ typedef struct packer {
 } packer;
 
 static void free_hash(void *what) {
-    XXH3_freeState(what);
+    packer *p = what;
+    XXH3_freeState(p->hash);
 }
 
 static void put(packer *p, const void *data, size_t n) {
@@ -166,12 +167,12 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
     packer *p = hd_new(a, packer);
     p->d = d;
     p->total = program->weights_bytes;
+    hd_arena_defer(a, free_hash, p);
     p->hash = XXH3_createState();
     if (!p->hash) {
         hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
         return false;
     }
-    hd_arena_defer(a, free_hash, p->hash);
     XXH3_128bits_reset(p->hash);
     p->out = hd_output_open(a, d, path);
     if (!p->out) return false;

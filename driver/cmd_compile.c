@@ -143,7 +143,7 @@ static hadal_target make_target(const command_line *line, const char *ir_file) {
 
 static int compile(hadal_session *s, const command_line *line, plan *p) {
     hadal_pipeline pipeline;
-    if (make_pipeline(s, line, &pipeline)) return 1;
+    if (make_pipeline(s, line, &pipeline) || make_folders(s, p->dir)) return 1;
     if (load_model(s, line, p->name)) return 1;
     const bool weights = hadal_weights_path(s) != NULL;
     if (weights && !option_given(line, OPTION_EMIT)) p->wanted[EMIT_WEIGHTS] = true;

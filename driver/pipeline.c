@@ -14,11 +14,23 @@ int load_model(hadal_session *s, const command_line *line, const char *name) {
     return weights ? hadal_weights(s, weights) : 0;
 }
 
-static int make_folder(hadal_session *s, const char *dir) {
-    if (mkdir(dir, 0777) == 0 || errno == EEXIST) return 0;
-    char message[512];
-    snprintf(message, sizeof message, "the folder %s cannot be made: %s", dir, strerror(errno));
-    return hadal_fail(s, "io", message, NULL);
+int make_folders(hadal_session *s, const char *dir) {
+    char path[4096], message[4400];
+    if (strlen(dir) >= sizeof path) return hadal_fail(s, "usage", "a path is too long", NULL);
+    strcpy(path, dir);
+    /* every prefix that ends before a slash, then the whole */
+    for (char *c = path;; c++) {
+        if (*c && (*c != '/' || c == path)) continue;
+        const char kept = *c;
+        *c = 0;
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+            snprintf(message, sizeof message, "the folder %s cannot be made: %s", path,
+                     strerror(errno));
+            return hadal_fail(s, "io", message, NULL);
+        }
+        if (!kept) return 0;
+        *c = kept;
+    }
 }
 
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {
@@ -34,7 +46,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .chunk = chunk,
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
     };
-    return out->dump_dir ? make_folder(s, out->dump_dir) : 0;
+    return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
 }
 
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p) {

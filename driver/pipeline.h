@@ -6,6 +6,8 @@
 
 /* Loads SPEC, and gives it the weights of --weights (or of the folder). 0 on success. */
 int load_model(hadal_session *s, const command_line *line, const char *name);
+/* A folder and those it lies in, as far as they are missing. */
+int make_folders(hadal_session *s, const char *dir);
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out);
 /* Runs it, then prints remarks if they are asked for (also after a failure). */
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p);

@@ -206,7 +206,9 @@ typedef struct hfe_program {
     const hfe_options *options;
     size_t errors; /* there were before this program */
     hfe_names names;
-    HD_VEC(hfe_file *) files;  /* the spec first */
+    HD_VEC(hfe_file *) files;   /* the spec first */
+    HD_VEC(const char *) pages; /* of the library, once asked for */
+    bool pages_known;
     HD_VEC(hfe_unread) unread; /* said only when all else is well */
 } hfe_program;
 
@@ -240,5 +242,8 @@ typedef struct hfe_candidates {
 } hfe_candidates;
 void hfe_visible_names(hfe_program *p, const hfe_file *file, const hfe_def *def,
                        hfe_candidates *out);
+/* The pages of the library, as `use` names them; and the one that defines a name, or NULL. */
+void hfe_library_pages(hfe_program *p, hfe_candidates *out);
+const char *hfe_library_page(hfe_program *p, const char *name);
 
 #endif

@@ -45,14 +45,14 @@ static bool emit_constant(hfe_elab *e, hd_loc loc, double number, hir_ref *out) 
     return hfe_is(v, HFE_TENSOR);
 }
 
-/* A string where a tensor should be: most likely the library's layer was meant. */
-static const char *operand_hint(hfe_elab *e, hfe_value v, const char *what) {
-    bool layer = hfe_is(v, HFE_STRING);
-    return layer ? hd_printf(e->arena,
-                             "%s takes weights, not their names; layers with names are in "
-                             "the library: use \"layers\"",
-                             what)
-                 : NULL;
+/* The library has a layer of the op's name, and it was probably meant: layers take names of
+ * weights, and more arguments. NULL if there is none. */
+static const char *layer_hint(hfe_elab *e, const char *op) {
+    const char *page = hfe_library_page(e->p, op);
+    return page != NULL
+               ? hd_printf(e->arena, "this is the op; the layer '%s' is in the library: use \"%s\"",
+                           op, page)
+               : NULL;
 }
 
 bool hfe_operand(hfe_elab *e, hd_loc loc, hfe_value v, const char *what, hir_ref *out) {
@@ -64,8 +64,8 @@ bool hfe_operand(hfe_elab *e, hd_loc loc, hfe_value v, const char *what, hir_ref
         return emit_constant(e, loc, hfe_as_number(v), out);
     }
     if (!hfe_is(v, HFE_POISON)) {
-        hfe_fail(e, HD_E_TYPE, loc, NULL, operand_hint(e, v, "an op"),
-                 "%s must be a tensor, not %s", what, hfe_type_with_article(v.type));
+        hfe_fail(e, HD_E_TYPE, loc, NULL, NULL, "%s must be a tensor, not %s", what,
+                 hfe_type_with_article(v.type));
     }
     return false;
 }
@@ -297,16 +297,8 @@ static bool bind(hfe_elab *e, const hfe_call *call, op_call *c) {
                 return false;
             }
         } else if (position++ >= slots) {
-            const char *hint = hfe_is(arg->value, HFE_STRING) || call->n_args > slots
-                                   ? "the library has layers of that name: use \"layers\""
-                                   : NULL;
-            static const char *const layers[] = {"linear", "rmsnorm", "layernorm", "attention"};
-            bool layer = false;
-            for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
-                layer |= strcmp(layers[k], call->name) == 0;
-            }
-            hfe_fail(e, HD_E_TYPE, arg->loc, op_signature(e, c->s, call->name), layer ? hint : NULL,
-                     "too many arguments for the op '%s'", call->name);
+            hfe_fail(e, HD_E_TYPE, arg->loc, op_signature(e, c->s, call->name),
+                     layer_hint(e, call->name), "too many arguments for the op '%s'", call->name);
             return false;
         }
         if (!hfe_is(c->value[slot], HFE_UNSET)) {
@@ -324,54 +316,72 @@ static bool is_left_out(hfe_value v) {
     return hfe_is(v, HFE_UNSET) || hfe_is(v, HFE_NONE);
 }
 
-/* Operands in order; the last one may be a list that stands for many. */
-static bool gather_operands(hfe_elab *e, const hfe_call *call, const op_call *c, hir_ref **out,
-                            uint32_t *n) {
-    HD_VEC(hir_ref) refs = {0};
-    for (uint32_t i = 0; i < c->s->n_operands; i++) {
-        const hir_operand_spec *spec = &c->s->operands[i];
-        const char *what = hd_printf(e->arena, "%s: operand %s", call->name, spec->name);
-        hfe_value v = c->value[i];
-        if (is_left_out(v)) {
-            if (!spec->optional) {
-                hfe_fail(e, HD_E_TYPE, call->loc, op_signature(e, c->s, call->name), NULL,
-                         "the op '%s' needs its operand '%s'", call->name, spec->name);
-                return false;
-            }
-            hd_push(e->arena, &refs, hir_no_ref());
-            continue;
-        }
-        hfe_value one[] = {v};
-        bool list = spec->rest && hfe_is(v, HFE_LIST);
-        if (spec->rest && !list) {
-            hfe_fail(e, HD_E_TYPE, c->loc[i], NULL, NULL, "%s must be a list of tensors, not %s",
-                     what, hfe_type_with_article(v.type));
+typedef struct operands {
+    HD_VEC(hir_ref) list;
+} operands;
+
+static bool add_operand(hfe_elab *e, const hfe_call *call, hd_loc loc, hfe_value v,
+                        const char *name, operands *out) {
+    hir_ref ref;
+    if (hfe_is(v, HFE_STRING)) {
+        hfe_fail(e, HD_E_TYPE, loc, NULL, layer_hint(e, call->name),
+                 "%s: operand %s must be a tensor, not a string", call->name, name);
+        return false;
+    }
+    if (!hfe_operand(e, loc, v, hd_printf(e->arena, "%s: operand %s", call->name, name), &ref)) {
+        return false;
+    }
+    hd_push(e->arena, &out->list, ref);
+    return true;
+}
+
+/* The operand that stands for many is a list. */
+static bool add_rest(hfe_elab *e, const hfe_call *call, hd_loc loc, hfe_value v, const char *name,
+                     operands *out) {
+    if (!hfe_is(v, HFE_LIST)) {
+        hfe_fail(e, HD_E_TYPE, loc, NULL, NULL, "%s: operand %s must be a list of tensors, not %s",
+                 call->name, name, hfe_type_with_article(v.type));
+        return false;
+    }
+    for (size_t k = 0; k < v.list->n; k++) {
+        if (!add_operand(e, call, loc, hfe_item(v.list, k), name, out)) {
             return false;
         }
-        for (size_t k = 0; k < (list ? v.list->n : 1); k++) {
-            hir_ref ref;
-            if (!hfe_operand(e, c->loc[i], list ? hfe_item(v.list, k) : one[0], what, &ref)) {
-                return false;
-            }
-            hd_push(e->arena, &refs, ref);
+    }
+    return true;
+}
+
+static bool gather_operands(hfe_elab *e, const hfe_call *call, const op_call *c, operands *out) {
+    for (uint32_t i = 0; i < c->s->n_operands; i++) {
+        const hir_operand_spec *spec = &c->s->operands[i];
+        bool fine = true;
+        if (!is_left_out(c->value[i])) {
+            fine = spec->rest ? add_rest(e, call, c->loc[i], c->value[i], spec->name, out)
+                              : add_operand(e, call, c->loc[i], c->value[i], spec->name, out);
+        } else if (spec->optional) {
+            hd_push(e->arena, &out->list, hir_no_ref());
+        } else {
+            hfe_fail(e, HD_E_TYPE, call->loc, op_signature(e, c->s, call->name), NULL,
+                     "the op '%s' needs its operand '%s'", call->name, spec->name);
+            fine = false;
+        }
+        if (!fine) {
+            return false;
         }
     }
-    *out = refs.at;
-    *n = (uint32_t)refs.n;
     return true;
 }
 
 /* A negative axis counts from the end: of the first operand, of the result for `stack`. */
-static void normalise_axis(hfe_elab *e, hir_opcode code, const hir_ref *args, uint32_t n_args,
-                           hir_attr *attr) {
-    if (attr->id == HIR_A_AXIS && attr->i < 0 && n_args > 0) {
-        int64_t rank = hir_ref_type(e->m, args[0]).rank + (code == HIR_STACK_OP);
+static void normalise_axis(hfe_elab *e, hir_opcode code, const operands *args, hir_attr *attr) {
+    if (attr->id == HIR_A_AXIS && attr->i < 0 && args->list.n > 0) {
+        int64_t rank = hir_ref_type(e->m, args->list.at[0]).rank + (code == HIR_STACK_OP);
         attr->i = attr->i >= -rank ? attr->i + rank : attr->i;
     }
 }
 
 static bool gather_attributes(hfe_elab *e, hir_opcode code, const hfe_call *call, const op_call *c,
-                              const hir_ref *args, uint32_t n_args, hir_attr *attrs, uint32_t *n) {
+                              const operands *args, hir_attr *attrs, uint32_t *n) {
     for (uint32_t i = 0; i < c->s->n_attrs; i++) {
         const hir_attr_spec *spec = &c->s->attrs[i];
         uint32_t slot = c->s->n_operands + i;
@@ -387,7 +397,7 @@ static bool gather_attributes(hfe_elab *e, hir_opcode code, const hfe_call *call
         if (!make_attribute(e, c->loc[slot], spec->id, c->value[slot], &attrs[*n])) {
             return false;
         }
-        normalise_axis(e, code, args, n_args, &attrs[(*n)++]);
+        normalise_axis(e, code, args, &attrs[(*n)++]);
     }
     return true;
 }
@@ -396,18 +406,18 @@ hfe_value hfe_call_op(hfe_elab *e, hir_opcode code, const hfe_call *call) {
     hir_signature s = hir_signature_of(code);
     op_call c = {.s = &s};
     hfe_value folded;
-    hir_ref *args = NULL;
+    operands args = {0};
     hir_attr attrs[HIR_MAX_OP_ATTRS];
-    uint32_t n_args = 0, n_attrs = 0;
+    uint32_t n_attrs = 0;
     if (!bind(e, call, &c) || call->poisoned) {
         return hfe_poison();
     }
     if (fold(e, code, call, c.value, s.n_operands, &folded)) {
         return folded;
     }
-    if (!gather_operands(e, call, &c, &args, &n_args) ||
-        !gather_attributes(e, code, call, &c, args, n_args, attrs, &n_attrs)) {
+    if (!gather_operands(e, call, &c, &args) ||
+        !gather_attributes(e, code, call, &c, &args, attrs, &n_attrs)) {
         return hfe_poison();
     }
-    return hfe_emit(e, call->loc, code, args, n_args, attrs, n_attrs);
+    return hfe_emit(e, call->loc, code, args.list.at, (uint32_t)args.list.n, attrs, n_attrs);
 }

@@ -223,34 +223,11 @@ static bool first_time(resolver *r, const char *name) {
     return true;
 }
 
-/* The library page that defines a name, for the commonest slip of all. */
-static const char *page_of(const char *name) {
-    static const char *const pages[][2] = {
-        {"embed", "layers"},
-        {"attention", "layers"},
-        {"swiglu", "layers"},
-        {"gelu_mlp", "layers"},
-        {"head", "layers"},
-        {"tied_head", "layers"},
-        {"linear_scaling", "layers"},
-        {"llama3_scaling", "layers"},
-        {"standard", "residual/standard"},
-        {"attnres_full", "residual/attnres"},
-        {"attnres_block", "residual/attnres"},
-    };
-    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
-        if (strcmp(name, pages[i][0]) == 0) {
-            return pages[i][1];
-        }
-    }
-    return NULL;
-}
-
 static void refuse_name(resolver *r, const hfe_expr *x, const char *name) {
     hfe_candidates candidates = {0};
     hfe_visible_names(r->p, r->file, r->def, &candidates);
     hd_diag *d = hd_err(r->p->diags, HD_E_NAME, x->loc, "unknown name '%s'", name);
-    const char *page = page_of(name);
+    const char *page = hfe_library_page(r->p, name);
     const char *near = hd_nearest(name, candidates.list.at, candidates.list.n);
     if (page != NULL) {
         d->hint = hd_printf(r->p->arena, "it is in the library: use \"%s\"", page);

@@ -96,8 +96,9 @@ static void refuse_use(hfe_program *p, const hfe_use *use) {
                    ? hd_printf(p->arena, "looked beside this file, in the include folders, in %s",
                                p->options->std_dir)
                    : "looked beside this file and in the include folders";
-    static const char *const pages[] = {"layers", "residual/standard", "residual/attnres"};
-    const char *near = hd_nearest(use->path, pages, sizeof pages / sizeof *pages);
+    hfe_candidates pages = {0};
+    hfe_library_pages(p, &pages);
+    const char *near = hd_nearest(use->path, pages.list.at, pages.list.n);
     if (near != NULL) {
         d->hint = hd_printf(p->arena, "did you mean '%s'?", near);
     }

@@ -28,9 +28,10 @@ typedef enum outcome { NOTHING, AGAIN, REPLACED } outcome;
 
 static outcome visit(canon *c, hir_id op);
 
-/* op's result is `with` from now on. */
+/* op's result is `with` from now on. A weight cannot stand for a value: an output or a write to
+ * state takes values only. */
 static outcome replace(canon *c, hir_id op, hir_ref with) {
-    if (with.kind == HIR_REF_NONE) return NOTHING; /* refused by the builder: keep the op */
+    if (with.kind != HIR_REF_VALUE) return NOTHING; /* none: refused by the builder */
     pass_forward_op(&c->forward, c->m, op, with);
     c->c->changed = true;
     return REPLACED;

@@ -1,7 +1,7 @@
 /* fuse: the ops of the graph are grouped into kernels.
  *
  * Needs    a graph whose linear ops are either [T, K] times a weight or row operations
- *          (split-small-contractions), every attention reading what cache_append made.
+ *          (split-small-contractions), no traces.
  * Does     makes kernel IR: row programs, contractions with epilogues, sequence kernels, by the
  *          rules that hir_verify_kernels states (ir/kernel_rules.c). As few kernels as the
  *          dependencies allow, and nothing stored that only one row program reads.
@@ -67,34 +67,6 @@ static uint32_t phase_for_contractions(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     bool made = n && (n->kind == FUSE_ROW || n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE);
     return made ? n->phase : 0;
-}
-
-static bool refuse(fuse *f, hir_id op, const char *what, const char *hint) {
-    hd_diag *e =
-        hd_err(f->c->diags, HD_E_UNSUPPORTED, hir_op_at(f->m, op)->loc, "%s cannot be compiled: %s",
-               hir_info(hir_op_at(f->m, op)->code)->name, what);
-    e->cause = pass_op_text(f->m, op, f->c->diags->arena);
-    e->hint = hint;
-    return false;
-}
-
-/* Values of length C are state: only attention reads them. */
-static bool check_state_use(fuse *f, hir_id op) {
-    const hir_op *o = hir_op_at(f->m, op);
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        hir_ref r = o->args[i];
-        if (r.kind != HIR_REF_VALUE || !pass_type_has_c(hir_ref_type(f->m, r))) continue;
-        bool reads_state = o->code == HIR_ATTENTION_OP && i > 0 &&
-                           pass_def_if(f->m, r, HIR_CACHE_APPEND_OP) != HIR_NONE;
-        if (!reads_state)
-            return refuse(f, op, "a value of cache length goes from cache_append to attention only",
-                          "reshape or transform keys and values before cache_append");
-    }
-    if (o->code != HIR_ATTENTION_OP) return true;
-    for (uint32_t i = 1; i < 3; i++)
-        if (pass_def_if(f->m, o->args[i], HIR_CACHE_APPEND_OP) == HIR_NONE)
-            return refuse(f, op, "its keys and values must come from cache_append", NULL);
-    return true;
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
@@ -234,12 +206,15 @@ static bool is_free_view(const fuse *f, hir_id op) {
 
 static bool place_op(fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
-    if (!check_state_use(f, op)) return false;
     if (o->code == HIR_OUTPUT_OP) {
         place(f, op, FUSE_OUTPUT, 0, HIR_NONE);
         return true;
     }
-    if (o->code == HIR_TRACE_OP) return refuse(f, op, "traces are not lowered", "run lower-traces");
+    if (o->code == HIR_TRACE_OP) {
+        hd_err(f->c->diags, HD_E_UNSUPPORTED, o->loc, "a trace cannot stand in a kernel")->hint =
+            "run lower-traces before";
+        return false;
+    }
     hir_type t = pass_result_type(f->m, op);
     bool given_out = f->given_out[hir_result(f->m, op)];
     if (o->code == HIR_CONST_OP && !given_out)

@@ -105,13 +105,6 @@ static bool insert_copy(scheduler *s, hir_id output, const char *why) {
     hir_module *m = s->m;
     hir_ref x = pass_arg(m, output, 0);
     hir_type t = hir_ref_type(m, x);
-    if (t.dtype != HIR_F32 && x.kind == HIR_REF_VALUE) {
-        hd_err(s->c->diags, HD_E_UNSUPPORTED, hir_op_at(m, output)->loc,
-               "output '%s' gives away token ids",
-               hir_attr_string(hir_op_at(m, output), HIR_A_NAME, ""))
-            ->hint = "outputs are f32 values";
-        return false;
-    }
     t.dtype = HIR_F32;
     hir_builder b = hir_before(m, s->c->diags, output);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "row"), hir_string(HIR_A_ROWS, "all"),
@@ -304,14 +297,10 @@ static void order_kernels(scheduler *s) {
                    "another order of kernels: %llu bytes per token alive "
                    "instead of %llu",
                    (unsigned long long)after, (unsigned long long)before);
-    hir_id first_output = HIR_NONE;
-    for (hir_id op = s->m->last; op != HIR_NONE && is_output(s->m, op);
-         op = hir_op_at(s->m, op)->prev)
-        first_output = op;
     hir_id *moved = hd_new_array(s->c->scratch, hir_id, d.n);
     for (uint32_t k = 0; k < d.n; k++) {
         moved[k] = s->kernels.at[to[k]];
-        hir_move_before(s->m, moved[k], HIR_NONE, first_output);
+        hir_move_before(s->m, moved[k], HIR_NONE, s->output0); /* the first of them */
     }
     memcpy(s->kernels.at, moved, d.n * sizeof *moved);
     s->c->changed = true;

@@ -59,13 +59,28 @@ static const char *source_line(const hd_diags *d, hd_loc loc) {
     return text ? hd_strndup(d->arena, text, strcspn(text, "\r\n")) : NULL;
 }
 
+/* The same error at the same place: a loop of a spec that runs over it again, say. */
+static bool said_before(const hd_diags *d, const hd_diag *diag) {
+    for (size_t i = 0; diag->loc.file && i < d->list.n; i++) {
+        const hd_diag *other = &d->list.at[i];
+        if (other->severity == HD_ERROR && other->loc.file && other->loc.line == diag->loc.line &&
+            other->loc.column == diag->loc.column && strcmp(other->message, diag->message) == 0 &&
+            strcmp(other->loc.file, diag->loc.file) == 0)
+            return true;
+    }
+    return false;
+}
+
 static hd_diag *add(hd_diags *d, hd_severity severity, hd_error code, hd_loc loc,
                     const char *format, va_list args) {
     hd_diag diag = {.severity = severity, .code = code, .loc = loc};
     size_t limit = d->limit ? d->limit : DEFAULT_LIMIT;
     bool keep = severity != HD_ERROR || d->errors < limit;
-    if (severity == HD_ERROR) d->errors++;
     diag.message = hd_vprintf(d->arena, format, args);
+    if (severity == HD_ERROR) {
+        if (said_before(d, &diag)) keep = false;
+        d->errors++;
+    }
     if (!keep) { /* counted only; the caller still gets something to fill */
         hd_diag *spare = hd_new(d->arena, hd_diag);
         *spare = diag;

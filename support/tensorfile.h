@@ -8,14 +8,24 @@
 #define HD_TENSOR_MAX_RANK 8
 
 /* dtypes of the formats; T(enum, safetensors name, bits, npy descr or NULL) */
-#define HD_TENSOR_DTYPES(T)                                                                        \
-    T(BOOL, "BOOL", 8, "|b1")                                                                      \
-    T(U8, "U8", 8, "|u1")                                                                          \
-    T(I8, "I8", 8, "|i1") T(I16, "I16", 16, "<i2") T(U16, "U16", 16, "<u2")                        \
-        T(I32, "I32", 32, "<i4") T(U32, "U32", 32, "<u4") T(I64, "I64", 64, "<i8")                 \
-            T(U64, "U64", 64, "<u8") T(F16, "F16", 16, "<f2") T(BF16, "BF16", 16, NULL)            \
-                T(F32, "F32", 32, "<f4") T(F64, "F64", 64, "<f8") T(F8_E4M3, "F8_E4M3", 8, NULL)   \
-                    T(F8_E5M2, "F8_E5M2", 8, NULL)
+/* clang-format off */
+#define HD_TENSOR_DTYPES(T)          \
+    T(BOOL, "BOOL", 8, "|b1")        \
+    T(U8, "U8", 8, "|u1")            \
+    T(I8, "I8", 8, "|i1")            \
+    T(I16, "I16", 16, "<i2")         \
+    T(U16, "U16", 16, "<u2")         \
+    T(I32, "I32", 32, "<i4")         \
+    T(U32, "U32", 32, "<u4")         \
+    T(I64, "I64", 64, "<i8")         \
+    T(U64, "U64", 64, "<u8")         \
+    T(F16, "F16", 16, "<f2")         \
+    T(BF16, "BF16", 16, NULL)        \
+    T(F32, "F32", 32, "<f4")         \
+    T(F64, "F64", 64, "<f8")         \
+    T(F8_E4M3, "F8_E4M3", 8, NULL)   \
+    T(F8_E5M2, "F8_E5M2", 8, NULL)
+/* clang-format on */
 typedef enum hd_tensor_dtype {
 #define T(id, name, bits, npy) HD_T_##id,
     HD_TENSOR_DTYPES(T)

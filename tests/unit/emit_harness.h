@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "codegen/emit.h"
 
@@ -152,17 +153,19 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
  * in files of that prefix. */
 static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     enter_function(e);
-    if (out->k.kind == HCG_SEQUENCE ? !hcg_emit_sequence(e, &out->k)
-                                    : !hcg_emit_contract(e, &out->k))
-        return false;
+    bool ok = out->k.kind == HCG_SEQUENCE ? hcg_emit_sequence(e, &out->k)
+              : out->k.kind == HCG_ROW    ? hcg_emit_row(e, &out->k)
+                                          : hcg_emit_contract(e, &out->k);
+    if (!ok) return false;
     LLVMBuildRetVoid(e->b);
     out->scratch = e->scratch;
     char *message = NULL;
     const char *dump = getenv("EMIT_DUMP");
-    if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), &message);
-    if (!LLVMVerifyModule(e->mod, LLVMReturnStatusAction, &message)) return true;
-    hd_err(&b->diags, HD_E_INTERNAL, HD_NOWHERE, "%s", message);
-    return false;
+    if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), NULL);
+    bool broken = LLVMVerifyModule(e->mod, LLVMReturnStatusAction, &message);
+    if (broken) hd_err(&b->diags, HD_E_INTERNAL, HD_NOWHERE, "%s", message);
+    LLVMDisposeMessage(message);
+    return !broken;
 }
 
 static inline LLVMMemoryBufferRef generate(bench *b, hcg_emit *e, LLVMCodeGenFileType type) {
@@ -258,14 +261,27 @@ static inline float random_float(uint64_t *state) { /* [-1, 1) */
     return (float)((double)(random_bits(state) >> 11) / (double)(1ull << 52) - 1.0);
 }
 
-static inline void *aligned(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    if (!p) exit(1);
-    return p;
+/* Memory whose last byte lies before a page that may not be touched: a kernel that reads or writes
+ * behind its operand ends the test. Aligned as far as `bytes` allows. */
+enum { PAGE = 4096 };
+static inline void *guarded(size_t bytes) {
+    size_t pages = (bytes + PAGE - 1) / PAGE, total = (pages + 2) * PAGE;
+    char *base = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED || mprotect(base + (pages + 1) * PAGE, PAGE, PROT_NONE)) exit(1);
+    memcpy(base, &total, sizeof total);
+    return base + (pages + 1) * PAGE - bytes;
+}
+
+static inline void guarded_free(void *p) {
+    if (!p) return;
+    char *base = (char *)(((uintptr_t)p / PAGE - 1) * PAGE);
+    size_t total;
+    memcpy(&total, base, sizeof total);
+    munmap(base, total);
 }
 
 static inline float *random_floats(uint64_t *state, size_t n) {
-    float *x = aligned(n * 4);
+    float *x = guarded(n * 4);
     for (size_t i = 0; i < n; i++)
         x[i] = random_float(state);
     return x;
@@ -275,7 +291,7 @@ static inline float *random_floats(uint64_t *state, size_t n) {
 static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype) {
     int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
     size_t size = dtype == HIR_BF16 ? 2 : 4;
-    char *out = aligned((size_t)(panels * k * HIR_PANEL) * size);
+    char *out = guarded((size_t)(panels * k * HIR_PANEL) * size);
     for (int64_t p = 0; p < panels * HIR_PANEL; p++)
         for (int64_t i = 0; i < k; i++) {
             int64_t at = (p / HIR_PANEL * k + i) * HIR_PANEL + p % HIR_PANEL;

@@ -49,8 +49,10 @@ static inline const char *heads_shape(writer *w, int h, int n) {
 }
 
 static inline const char *weight(writer *w, const char *name, int n, int k) {
-    if (k) hd_text_f(&w->head, "weight @%s : f32[%d, %d]\n", name, n, k);
-    else hd_text_f(&w->head, "weight @%s : f32[%d]\n", name, n);
+    if (k)
+        hd_text_f(&w->head, "weight @%s : f32[%d, %d]\n", name, n, k);
+    else
+        hd_text_f(&w->head, "weight @%s : f32[%d]\n", name, n);
     return name;
 }
 
@@ -61,7 +63,9 @@ static inline const char *named(writer *w, int layer, const char *what) {
 static inline int linear_(writer *w, int x, const char *name, int n, int k, bool bias) {
     const char *b = "_";
     weight(w, name, n, k);
-    if (bias) b = hd_printf(w->head.arena, "@%s", weight(w, hd_printf(w->head.arena, "%s.bias", name), n, 0));
+    if (bias)
+        b = hd_printf(w->head.arena, "@%s",
+                      weight(w, hd_printf(w->head.arena, "%s.bias", name), n, 0));
     return EMIT(w, shape1(w, n), "linear %%v%d, @%s, %s", x, name, b);
 }
 
@@ -80,8 +84,8 @@ static inline int rotated_(writer *w, int x, int table, int heads, const char *n
 
 static inline int append_(writer *w, int x, const char *name, int g) {
     hd_text_f(&w->head, "state $%s : f32[C, %d, %d]\n", name, g, w->d->head_dim);
-    return EMIT(w, hd_printf(w->head.arena, "f32[C, %d, %d]", g, w->d->head_dim), "cache_append %%v%d, $%s",
-                x, name);
+    return EMIT(w, hd_printf(w->head.arena, "f32[C, %d, %d]", g, w->d->head_dim),
+                "cache_append %%v%d, $%s", x, name);
 }
 
 static inline int attention_(writer *w, int x, int l) {
@@ -145,8 +149,10 @@ static inline int read_(writer *w, int l, const char *what, bool boundary) {
 }
 
 static inline void write_(writer *w, int y) {
-    if (w->live < 0) w->live = y;
-    else w->live = EMIT(w, shape1(w, w->d->hidden), "add %%v%d, %%v%d", w->live, y);
+    if (w->live < 0)
+        w->live = y;
+    else
+        w->live = EMIT(w, shape1(w, w->d->hidden), "add %%v%d, %%v%d", w->live, y);
 }
 
 static inline const char *decoder_text(hd_arena *a, const decoder *d) {

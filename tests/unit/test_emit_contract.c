@@ -171,8 +171,8 @@ static void build(problem *p, form *f, int64_t t, int64_t n, int64_t k, hir_dtyp
 
 static void discard(problem *p) {
     for (size_t i = 0; i < p->bound.n; i++) {
-        if (p->bound.at[i].stored != p->bound.at[i].values) free(p->bound.at[i].stored);
-        free(p->bound.at[i].values);
+        if (p->bound.at[i].stored != p->bound.at[i].values) guarded_free(p->bound.at[i].stored);
+        guarded_free(p->bound.at[i].values);
     }
     bench_free(&p->b);
 }
@@ -246,7 +246,7 @@ static outputs new_outputs(const problem *p) {
     for (uint32_t i = 0; i < p->n_yields; i++) {
         o.n[i] = hir_type_row_elements(p->types[i]);
         size_t size = (size_t)(p->t * o.n[i] + GUARD);
-        o.at[i] = aligned(size * 4);
+        o.at[i] = guarded(size * 4);
         for (size_t j = 0; j < size; j++)
             o.at[i][j] = untouched;
     }
@@ -255,7 +255,7 @@ static outputs new_outputs(const problem *p) {
 
 static void free_outputs(outputs *o) {
     for (int i = 0; i < 4; i++)
-        free(o->at[i]);
+        guarded_free(o->at[i]);
 }
 
 static void call(const problem *p, const compiled *c, outputs *o, int64_t r0, int64_t r1,
@@ -266,10 +266,11 @@ static void call(const problem *p, const compiled *c, outputs *o, int64_t r0, in
         args[i] = find_bound(p, c->k.operands.at[i])->stored;
     for (size_t i = c->k.n_inputs; i < n; i++)
         args[i] = o->at[i - c->k.n_inputs];
-    hrt_frame frame = {.T = p->t, .C = p->t, .cap = p->t, .scratch = aligned(c->scratch)};
+    hrt_frame frame = {
+        .T = p->t, .C = p->t, .cap = p->t, .scratch = guarded((c->scratch + 63) / 64 * 64)};
     memset(frame.scratch, 0xff, c->scratch); /* NaN: scratch must not be read before written */
     c->call(&frame, args, r0, r1, c0, c1);
-    free(frame.scratch);
+    guarded_free(frame.scratch);
 }
 
 static void compare(const problem *p, const outputs *o, const char *what) {

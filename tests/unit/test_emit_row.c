@@ -149,3 +149,252 @@ Test(emit_row, depth_mix) {
         if (widths[i] > 1) depth_mix(1 + i % 4, (int)widths[i]);
     depth_mix(30, 96);
 }
+
+/* ---- positions, caches, tables -----------------------------------------------------------------
+ */
+
+/* k of a decoder: norm per head, rope, cache; v straight to the cache. */
+Test(emit_row, rope_and_cache) {
+    static const int shapes[][2] = {{1, 2}, {3, 8}, {2, 32}, {1, 40}, {5, 64}, {2, 48}, {1, 66}};
+    char text[4096];
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        int h = shapes[i][0], n = shapes[i][1];
+        check(print(
+            text, sizeof text,
+            "hir 1 kernel @t\narena 4096 per token\nfixed 0\n"
+            "weight @g : f32[%d]\n"
+            "state $k : f32[C, %d, %d]\nstate $v : f32[C, %d, %d]\n"
+            "func(%%x: f32[T, %d] in input[0]) {\n"
+            "  %%tab = " KERNEL(
+                "row0") " : f32[T, %d] in arena[0] {\n"
+                        "    %%t0 = rope_table {length = %d, theta = 10000} : f32[T, %d]\n"
+                        "    yield %%t0\n  }\n"
+                        "  %%kc, %%vc, %%q = " KERNEL(
+                            "row1") " : f32[C, %d, %d] in state[0], f32[C, %d, %d] in state[1], "
+                                    "f32[T, %d, %d] in output[0] {\n"
+                                    "    %%x3 = reshape %%x {shape = [T, %d, %d]} : f32[T, %d, "
+                                    "%d]\n"
+                                    "    %%sq = mul %%x3, %%x3 : f32[T, %d, %d]\n"
+                                    "    %%ms = reduce_mean %%sq {axis = 2} : f32[T, %d]\n"
+                                    "    %%eps = const {value = 1e-06, shape = []} : f32[]\n"
+                                    "    %%me = add %%ms, %%eps : f32[T, %d]\n"
+                                    "    %%rs = rsqrt %%me : f32[T, %d]\n"
+                                    "    %%r1 = reshape %%rs {shape = [T, %d, 1]} : f32[T, %d, 1]\n"
+                                    "    %%xn = mul %%x3, %%r1 : f32[T, %d, %d]\n"
+                                    "    %%xg = mul %%xn, @g : f32[T, %d, %d]\n"
+                                    "    %%ro = rope %%xg, %%tab : f32[T, %d, %d]\n"
+                                    "    %%kk = cache_append %%ro, $k : f32[C, %d, %d]\n"
+                                    "    %%vv = cache_append %%x3, $v : f32[C, %d, %d]\n"
+                                    "    yield %%kk, %%vv, %%ro\n  }\n"
+                                    "  output %%q {name = \"q\"}\n}\n",
+            n, h, n, h, n, h * n, n, n, n, h, n, h, n, h, n, h, n, h, n, h, n, h, h, h, h, h, h, n,
+            h, n, h, n, h, n, h, n));
+    }
+}
+
+Test(emit_row, rope_in_one_kernel) {
+    static const char *const scalings[] = {
+        "", ", scaling = \"linear\", factor = 4",
+        ", scaling = \"llama3\", factor = 8, low_freq_factor = 1, high_freq_factor = 4, "
+        "original_positions = 64"};
+    char text[4096];
+    for (int i = 0; i < 3; i++)
+        check(print(text, sizeof text,
+                    "hir 1 kernel @t\narena 4096 per token\nfixed 0\n"
+                    "func(%%x: f32[T, 3, 24] in input[0]) {\n"
+                    "  %%q = " KERNEL(
+                        "row1") " : f32[T, 72] in output[0] {\n"
+                                "    %%t = rope_table {length = 24, theta = 100%s} : f32[T, 24]\n"
+                                "    %%r = rope %%x, %%t : f32[T, 3, 24]\n"
+                                "    %%f = reshape %%r {shape = [T, 72]} : f32[T, 72]\n"
+                                "    yield %%f\n  }\n"
+                                "  output %%q {name = \"q\"}\n}\n",
+                    scalings[i]));
+}
+
+/* The embedding: rows and panels, f32 and bf16, as the first source of a mix. */
+Test(emit_row, gather) {
+    static const char *const layouts[] = {"f32[19, 40]", "bf16[19, 40]", "f32[19, 40] panel",
+                                          "bf16[19, 40] panel"};
+    char text[4096];
+    for (int i = 0; i < 4; i++)
+        check(print(text, sizeof text,
+                    "hir 1 kernel @t\narena 4096 per token\nfixed 0\n"
+                    "weight @e : %s\nweight @w : f32[40]\n"
+                    "func(%%ids: i32[T] in input[0], %%y: f32[T, 40] in input[1]) {\n"
+                    "  %%x, %%s, %%z = " KERNEL(
+                        "row0") " : f32[T, 40] in arena[0], f32[T, 3] in output[0], f32[T, 40] in "
+                                "arena[160] {\n"
+                                "    %%0 = gather @e, %%ids : f32[T, 40]\n"
+                                "    %%w2 = broadcast @w {shape = [T, 40]} : f32[T, 40]\n"
+                                "    %%1 = stack %%0, %%y, %%w2 {axis = 1} : f32[T, 3, 40]\n"
+                                "    %%2 = reduce_sum %%1 {axis = 2} : f32[T, 3]\n"
+                                "    %%3 = reduce_max %%1 {axis = 1} : f32[T, 40]\n"
+                                "    yield %%0, %%2, %%3\n  }\n"
+                                "  output %%s {name = \"s\"}\n}\n",
+                    layouts[i]));
+}
+
+/* A kernel without T runs once; what it makes is read by one with T. */
+Test(emit_row, token_free) {
+    check("hir 1 kernel @t\narena 400 per token\nfixed 400\n"
+          "weight @a : f32[20]\nweight @b : bf16[20, 20]\n"
+          "func(%x: f32[T, 20] in input[0]) {\n"
+          "  %f = " KERNEL(
+              "row0") " : f32[20] in fixed[0] {\n"
+                      "    %0 = mul @b, @a : f32[20, 20]\n"
+                      "    %1 = reduce_sum %0 {axis = 0} : f32[20]\n"
+                      "    %2 = sigmoid %1 : f32[20]\n    yield %2\n  }\n"
+                      "  %y = " KERNEL(
+                          "row1") " : f32[T, 20] in output[0] {\n"
+                                  "    %3 = exp @a : f32[20]\n    %4 = mul %3, %f : f32[20]\n"
+                                  "    %5 = mul %x, %4 : f32[T, 20]\n    yield %5\n  }\n"
+                                  "  output %y {name = \"y\"}\n}\n");
+}
+
+/* The same value yielded twice, an input yielded, a view yielded. */
+Test(emit_row, yields_of_every_sort) {
+    check("hir 1 kernel @t\narena 400 per token\nfixed 400\n"
+          "func(%x: f32[T, 20] in input[0]) {\n"
+          "  %a, %b, %c, %d, %e = " KERNEL(
+              "row0") " : f32[T, 20] in output[0], f32[T, 4, 5] in arena[0], f32[T, 20] in "
+                      "arena[80], "
+                      "f32[T, 5, 4] in arena[160], f32[T, 7] in arena[240] {\n"
+                      "    %1 = silu %x : f32[T, 20]\n"
+                      "    %2 = reshape %1 {shape = [T, 4, 5]} : f32[T, 4, 5]\n"
+                      "    %3 = transpose %2 {perm = [0, 2, 1]} : f32[T, 5, 4]\n"
+                      "    %4 = slice %x {axis = 1, start = 3, length = 7} : f32[T, 7]\n"
+                      "    yield %1, %2, %x, %3, %4\n  }\n"
+                      "  output %a {name = \"a\"}\n}\n");
+}
+
+/* Sinkhorn-like steps on small matrices, a sum over a middle axis. */
+Test(emit_row, small_matrices) {
+    check(
+        "hir 1 kernel @t\narena 400 per token\nfixed 400\n"
+        "func(%m: f32[T, 4, 4] in input[0], %x: f32[T, 4, 20] in input[1]) {\n"
+        "  %y = " KERNEL("row0") " : f32[T, 4, 20] in output[0] {\n"
+                                 "    %0 = sigmoid %m : f32[T, 4, 4]\n"
+                                 "    %1 = reduce_sum %0 {axis = 2} : f32[T, 4]\n"
+                                 "    %2 = reshape %1 {shape = [T, 4, 1]} : f32[T, 4, 1]\n"
+                                 "    %3 = div %0, %2 : f32[T, 4, 4]\n"
+                                 "    %4 = reduce_sum %3 {axis = 1} : f32[T, 4]\n"
+                                 "    %5 = reshape %4 {shape = [T, 1, 4]} : f32[T, 1, 4]\n"
+                                 "    %6 = div %3, %5 : f32[T, 4, 4]\n"
+                                 "    %7 = reshape %6 {shape = [T, 4, 4, 1]} : f32[T, 4, 4, 1]\n"
+                                 "    %8 = reshape %x {shape = [T, 1, 4, 20]} : f32[T, 1, 4, 20]\n"
+                                 "    %9 = mul %7, %8 : f32[T, 4, 4, 20]\n"
+                                 "    %10 = reduce_sum %9 {axis = 2} : f32[T, 4, 20]\n"
+                                 "    yield %10\n  }\n"
+                                 "  output %y {name = \"y\"}\n}\n");
+}
+
+/* NaN and infinities come out where the evaluator has them. */
+Test(emit_row, nan_and_infinity) {
+    const hcg_level *levels;
+    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
+        if (!level_runs(&levels[l])) continue;
+        bench *b = open_text("hir 1 kernel @t\narena 400 per token\nfixed 400\n"
+                             "func(%x: f32[T, 20] in input[0], %y: f32[T, 20] in input[1]) {\n"
+                             "  %a, %b, %c, %d = " KERNEL(
+                                 "row0") " : f32[T, 20] in output[0], f32[T, 20] in arena[0], "
+                                         "f32[T] in arena[80], f32[T, 20] in arena[84] {\n"
+                                         "    %1 = max %x, %y : f32[T, 20]\n"
+                                         "    %2 = min %x, %y : f32[T, 20]\n"
+                                         "    %3 = reduce_max %x {axis = 1} : f32[T]\n"
+                                         "    %4 = exp %x : f32[T, 20]\n"
+                                         "    yield %1, %2, %3, %4\n  }\n"
+                                         "  output %a {name = \"a\"}\n}\n");
+        rows r;
+        cr_assert(rows_open(&r, b, &levels[l], 1), "%s", bench_errors(b));
+        double x[40], y[40];
+        for (int i = 0; i < 40; i++)
+            x[i] = i * 0.1, y[i] = 2 - i * 0.1;
+        x[3] = NAN, y[5] = NAN, x[9] = -INFINITY, x[24] = INFINITY, y[30] = -INFINITY;
+        rows_call(&r, 2, 0, (const double *const[]){x, y});
+        const float *max = r.values[b->m->ops.n ? hir_op_at(b->m, b->m->first)->results[0] : 0];
+        const float *min = r.values[hir_op_at(b->m, b->m->first)->results[1]];
+        const float *most = r.values[hir_op_at(b->m, b->m->first)->results[2]];
+        const float *e = r.values[hir_op_at(b->m, b->m->first)->results[3]];
+        cr_assert(isnan(max[3]) && isnan(min[3]) && isnan(max[5]) && isnan(min[5]));
+        cr_assert(isnan(most[0]) && most[1] == INFINITY, "%g %g", (double)most[0], (double)most[1]);
+        cr_assert(isnan(e[3]) && e[9] == 0 && e[24] == INFINITY && min[30] == -INFINITY);
+        rows_close(&r);
+        close_text(b);
+    }
+}
+
+/* ---- other machines ----------------------------------------------------------------------------
+ */
+
+/* Every function of the table at levels that this machine need not have: no call remains. */
+Test(emit_row, no_calls_at_any_level) {
+    static const char *const functions[] = {"exp",      "log",  "tanh",  "sigmoid",
+                                            "silu",     "gelu", "sqrt",  "gelu_tanh",
+                                            "softplus", "erf",  "rsqrt", "recip"};
+    char text[8192];
+    size_t at = 0;
+    at += (size_t)snprintf(
+        text + at, sizeof text - at,
+        "hir 1 kernel @t\narena 400 per token\nfixed 400\n"
+        "weight @e : bf16[19, 21]\n"
+        "func(%%ids: i32[T] in input[0]) {\n"
+        "  %%out = " KERNEL("row0") " : f32[T, 21] in output[0] {\n"
+                                    "    %%t = rope_table {length = 18, theta = 100} : f32[T, 18]\n"
+                                    "    %%u = reduce_max %%t {axis = 1} : f32[T]\n"
+                                    "    %%u1 = reshape %%u {shape = [T, 1]} : f32[T, 1]\n"
+                                    "    %%x = gather @e, %%ids : f32[T, 21]\n    %%f0 = mul %%x, "
+                                    "%%u1 : f32[T, 21]\n");
+    int n = sizeof functions / sizeof functions[0];
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "    %%f%d = %s %%f%d : f32[T, 21]\n",
+                               i + 1, functions[i], i);
+    snprintf(text + at, sizeof text - at,
+             "    yield %%f%d\n  }\n  output %%out {name = \"y\"}\n}\n", n);
+    const hcg_level *levels;
+    for (size_t l = 0, count = hcg_levels(&levels); l < count; l++) {
+        bench *b = open_text(text);
+        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
+        cr_assert(assembly, "%s", bench_errors(b));
+        const char *call = foreign_call(b, assembly);
+        cr_assert(!call, "%s calls %s", levels[l].name, call);
+        close_text(b);
+    }
+}
+
+/* ---- refusals ----------------------------------------------------------------------------------
+ */
+
+static void refuse(const char *tables, const char *body, const char *words) {
+    bench *b = malloc(sizeof *b);
+    *b = bench_new();
+    bench_start(b);
+    char text[2048];
+    b->m = hir_parse(
+        b->arena, &b->diags, "test.hir",
+        print(text, sizeof text,
+              "hir 1 kernel @t\narena 400 per token\nfixed 400\n%s"
+              "func(%%x: f32[T, 20] in input[0]) {\n"
+              "  %%a = " KERNEL("row0") " : f32[T, 20] in output[0] {\n%s"
+                                        "    yield %%y\n  }\n  output %%a {name = \"a\"}\n}\n",
+              tables, body));
+    cr_assert(b->m, "%s", bench_errors(b));
+    const hcg_level *levels;
+    hcg_levels(&levels);
+    compiled c;
+    cr_assert(!compile_kernel(b, HCG_ROW, b->m->first, false, &levels[2], &c), "not refused: %s",
+              body);
+    cr_assert_eq(hd_diags_first(&b->diags), HD_E_UNSUPPORTED);
+    cr_assert(strstr(bench_errors(b), words), "%s", bench_errors(b));
+    close_text(b);
+}
+
+Test(emit_row, what_does_not_belong_is_refused) {
+    refuse("", "    %y = softmax %x {axis = 1} : f32[T, 20]\n", "softmax in a row program");
+    refuse("", "    %y = rmsnorm %x, _ {eps = 1e-06} : f32[T, 20]\n", "rmsnorm in a row program");
+    refuse("weight @w : f32[20, 20]\n", "    %y = linear %x, @w, _ : f32[T, 20]\n",
+           "linear in a row program");
+    refuse("weight @w : f32[20, 20] panel\n",
+           "    %s = reduce_sum @w {axis = 0} : f32[20]\n    %y = mul %x, %s : f32[T, 20]\n",
+           "this one is packed");
+}

@@ -74,7 +74,7 @@ static void build(problem *p, shape s, uint64_t seed) {
 }
 
 static void discard(problem *p) {
-    free(p->q), free(p->k), free(p->v);
+    guarded_free(p->q), guarded_free(p->k), guarded_free(p->v);
     bench_free(&p->b);
 }
 
@@ -119,7 +119,7 @@ static size_t result_size(const problem *p) {
 
 static float *new_result(const problem *p) {
     size_t n = result_size(p) + GUARD;
-    float *o = aligned(n * 4);
+    float *o = guarded(n * 4);
     for (size_t i = 0; i < n; i++)
         o[i] = untouched;
     return o;
@@ -131,10 +131,10 @@ static void call(const problem *p, const compiled *c, float *o, int64_t r0, int6
     cr_assert_eq(c->k.operands.n, 4);
     int64_t length = p->s.past + p->s.t;
     hrt_frame frame = {.T = p->s.t, .C = length, .cap = length + BEHIND};
-    frame.scratch = aligned(c->scratch);
+    frame.scratch = guarded((c->scratch + 63) / 64 * 64);
     memset(frame.scratch, 0xff, c->scratch);
     c->call(&frame, args, r0, r1, c0, c1);
-    free(frame.scratch);
+    guarded_free(frame.scratch);
 }
 
 static void compare(const problem *p, const float *o, double tolerance, const char *what) {
@@ -182,7 +182,7 @@ static void check(problem *p, const hcg_level *level, bool one) {
     compare(p, whole, 5e-6, what);
     run_pieces(p, &c, pieces);
     compare(p, pieces, 5e-6, what);
-    free(whole), free(pieces);
+    guarded_free(whole), guarded_free(pieces);
     compiled_free(&c);
 }
 
@@ -241,7 +241,7 @@ static void each_level(shape s, void (*spoil)(problem *p), double tolerance) {
         float *o = new_result(&p);
         call(&p, &c, o, 0, s.t, 0, s.groups);
         compare(&p, o, tolerance, levels[i / 2].name);
-        free(o);
+        guarded_free(o);
         compiled_free(&c);
         discard(&p);
     }
@@ -290,7 +290,7 @@ Test(emit_sequence, overflowing_scores) {
         for (size_t j = 0; j < result_size(&p); j++)
             cr_assert(isfinite(o[j]) && fabsf(o[j]) <= 1.0001f, "%s, case %zu: %g",
                       levels[i / 6].name, i % 6, o[j]);
-        free(o);
+        guarded_free(o);
         compiled_free(&c);
         discard(&p);
     }
@@ -316,7 +316,7 @@ Test(emit_sequence, causal) {
         cr_assert_eq(memcmp(before, after, (size_t)(12 * s.heads * s.m) * 4), 0, "%s",
                      levels[i / 2].name);
         cr_assert_neq(memcmp(before, after, result_size(&p) * 4), 0);
-        free(before), free(after);
+        guarded_free(before), guarded_free(after);
         compiled_free(&c);
         discard(&p);
     }

@@ -250,6 +250,44 @@ Test(frontend, files_that_cannot_be_read) {
     hd_arena_free(f.a);
 }
 
+Test(frontend, a_page_may_build_on_the_library_page_of_its_name) {
+    fixture f;
+    set_up(&f);
+    char dir[] = "/tmp/hadal-use-XXXXXX", path[500];
+    cr_assert(mkdtemp(dir));
+    write_text(dir, "m.hadal", "use \"layers\"\nmodel m() { output y = twice(const(1.0, [4])) }");
+    write_text(dir, "layers.hadal",
+               "use \"layers\"\nfn twice(x) { return linear(linear(x, \"a\", 4), \"b\", 4) }");
+    snprintf(path, sizeof path, "%s/m.hadal", dir);
+    cr_expect(hfe_load_spec(f.a, &f.d, path, &f.options), "%s", rendered(&f));
+    hd_arena_free(f.a);
+}
+
+/* Memory may run out anywhere: control comes back to the guard, and the arena can be freed. */
+static bool load_with_failing_allocation(size_t n) {
+    fixture f;
+    jmp_buf here;
+    set_up(&f);
+    hd_arena_guard(f.a, &here);
+    bool failed = setjmp(here) != 0;
+    if (!failed) {
+        hd_arena_fail_after(f.a, n);
+        load_text(&f, "use \"layers\"\nmodel m() {\n"
+                      "x = attention(embed(\"e\", 16, 8), 2)\n"
+                      "output y = swigluu(x, \"{1}\") }");
+    }
+    hd_arena_free(f.a);
+    return failed;
+}
+
+Test(frontend, memory_runs_out) {
+    size_t n = 1;
+    while (load_with_failing_allocation(n)) {
+        n += 1 + n / 50;
+    }
+    cr_expect_gt(n, 500);
+}
+
 /* ---- limits -------------------------------------------------------------------------------- */
 static void expect_refused(const char *text, hd_error code, const char *part) {
     fixture f;
@@ -262,6 +300,7 @@ static void expect_refused(const char *text, hd_error code, const char *part) {
 
 static char *repeat(const char *before, const char *piece, size_t n, const char *after) {
     char *text = malloc(strlen(before) + n * strlen(piece) + strlen(after) + 1), *at = text;
+    cr_assert(text);
     at += sprintf(at, "%s", before);
     for (size_t i = 0; i < n; i++)
         at += sprintf(at, "%s", piece);
@@ -330,6 +369,14 @@ Test(frontend, text_that_is_not_a_program) {
     expect_refused("model m() { x = \"\\", HD_E_SYNTAX, "no end");
     expect_refused("model m() { x = \"{", HD_E_SYNTAX, "no end");
     expect_refused("use", HD_E_SYNTAX, "expected a string");
+}
+
+Test(frontend, deep_expressions_in_deep_calls) {
+    char *sums = repeat("fn f(x) { return ", "(1 + ", 90, "f(x)"),
+         *text = repeat(sums, ")", 90, " }\nmodel m() { f(1) }");
+    expect_refused(text, HD_E_LIMIT, "the evaluation nests too deeply");
+    free(sums);
+    free(text);
 }
 
 /* Every prefix of a program, and the program with every byte changed, end with an answer. */

@@ -137,6 +137,15 @@ Test(import_golden, attnres_block_odd) {
 Test(import_golden, attnres_full) {
     check_case("attnres-full");
 }
+Test(import_golden, qwen2_with_biases_and_a_tied_head) {
+    check_case("qwen2");
+}
+Test(import_golden, llama3_scaling_in_shards) {
+    check_case("llama3-sharded");
+}
+Test(import_golden, llama_with_gelu_and_linear_scaling) {
+    check_case("llama-gelu-linear");
+}
 
 /* ---- what transformers wrote --------------------------------------------------------------- */
 

@@ -262,3 +262,18 @@ Test(support, error_codes_are_described) {
         cr_assert_eq(hd_error_exit_code(e) == 0, e == HD_E_OK);
     }
 }
+
+Test(diag, the_same_error_at_the_same_place_is_said_once) {
+    hd_arena *a = hd_arena_new();
+    hd_diags d;
+    hd_diags_init(&d, a);
+    const hd_loc here = {.file = "m.hadal", .line = 3, .column = 5};
+    for (int i = 0; i < 4; i++)
+        hd_err(&d, HD_E_TYPE, here, "wrong")->hint = "a hint";
+    hd_err(&d, HD_E_TYPE, here, "otherwise wrong");
+    hd_err(&d, HD_E_TYPE, HD_NOWHERE, "wrong");
+    hd_err(&d, HD_E_TYPE, HD_NOWHERE, "wrong");
+    cr_assert_eq(d.list.n, 4);
+    cr_assert_eq(d.errors, 7);
+    hd_arena_free(a);
+}

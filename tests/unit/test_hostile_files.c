@@ -1,0 +1,288 @@
+/* Files that nobody foresaw: thousands of seeded mutations of good ones, none of which may do more
+ * than add diagnostics; and memory that runs out at every single allocation, which must leave
+ * neither files nor descriptors behind. Meant to be run under the sanitizers as well. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "codegen/program.h"
+#include "frontend/import.h"
+#include "ir/random.h"
+
+static char dir[] = "/tmp/hadal-hostile-XXXXXX";
+
+static void setup(void) {
+    strcpy(dir + sizeof dir - 7, "XXXXXX");
+    cr_assert(mkdtemp(dir));
+}
+
+static void teardown(void) {
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(hostile, .init = setup, .fini = teardown, .timeout = 120);
+
+static int entries(const char *path) {
+    int n = 0;
+    DIR *d = opendir(path);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* ---- mutations ----------------------------------------------------------------------------- */
+
+/* Pieces that steer towards the odd corners of the formats. */
+static const char *const pieces[] = {
+    "\"",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "-1",
+    "0",
+    "1e9",
+    "99999999999999999999",
+    "null",
+    "true",
+    "0.5",
+    "\\u0000",
+    "\\",
+    "\n",
+    "\xff",
+    "4294967296",
+    "\"F32\"",
+    "\"type\": ",
+    "\"a\"",
+    "9223372036854775807",
+    "()",
+    "'",
+};
+
+static size_t mutate(hir_random *r, char *text, size_t n, size_t room) {
+    uint64_t changes = 1 + hir_random_below(r, 3);
+    for (uint64_t i = 0; i < changes && n > 1; i++) {
+        size_t at = (size_t)hir_random_below(r, n);
+        const char *piece = pieces[hir_random_below(r, sizeof pieces / sizeof *pieces)];
+        size_t k = strlen(piece), cut = (size_t)hir_random_below(r, 12);
+        switch (hir_random_below(r, 5)) {
+        case 0: text[at] = (char)hir_random_next(r); break;
+        case 1: text[at] ^= (char)(1 << hir_random_below(r, 8)); break;
+        case 2: n = at; break; /* truncate */
+        case 3:                /* insert a piece */
+            if (n + k > room) break;
+            memmove(text + at + k, text + at, n - at);
+            memcpy(text + at, piece, k);
+            n += k;
+            break;
+        default: /* cut some bytes */
+            if (cut > n - at) cut = n - at;
+            memmove(text + at, text + at + cut, n - at - cut);
+            n -= cut;
+        }
+    }
+    return n;
+}
+
+typedef bool reader(hd_arena *a, hd_diags *d, const char *path);
+
+static bool read_safetensors(hd_arena *a, hd_diags *d, const char *path) {
+    hd_tensors t;
+    if (!hd_safetensors_open(a, d, path, &t)) return false;
+    volatile uint8_t sum = 0;
+    for (size_t i = 0; i < t.list.n; i++) /* all of the data that it promised is there */
+        for (uint64_t j = 0; j < t.list.at[i].bytes; j++)
+            sum = (uint8_t)(sum + t.list.at[i].data[j]);
+    return true;
+}
+
+static bool read_npy(hd_arena *a, hd_diags *d, const char *path) {
+    hd_tensor t;
+    if (!hd_npy_read(a, d, path, &t)) return false;
+    volatile double sum = 0;
+    for (uint64_t j = 0; j < t.elements; j++)
+        sum = sum + hd_tensor_get(&t, j);
+    return true;
+}
+
+static bool read_config(hd_arena *a, hd_diags *d, const char *path) {
+    return hfe_import(a, d, hd_path_dir(a, path)) != NULL;
+}
+
+/* Reads `rounds` mutations of a file; each is either taken or refused with a diagnostic. */
+static void try_mutations(reader *read, const char *name, const char *good, size_t n, int rounds) {
+    hir_random r = hir_random_stream(1, name);
+    size_t room = n + 256;
+    char *text = malloc(room);
+    int taken = 0;
+    for (int i = 0; i <= rounds; i++) {
+        hd_arena *a = hd_arena_new();
+        hd_diags d;
+        hd_diags_init(&d, a);
+        memcpy(text, good, n);
+        size_t size = i ? mutate(&r, text, n, room) : n;
+        const char *path = hd_path_join(a, dir, name);
+        FILE *f = fopen(path, "wb");
+        cr_assert(f && fwrite(text, 1, size, f) == size);
+        fclose(f);
+        bool ok = read(a, &d, path);
+        cr_assert(i || ok, "the file is good before it is changed");
+        cr_assert(ok == (d.errors == 0), "round %d", i);
+        for (size_t k = 0; k < d.list.n; k++) {
+            hd_text shown;
+            hd_text_init(&shown, a);
+            hd_diag_render(&d.list.at[k], false, &shown);
+        }
+        taken += ok;
+        hd_arena_free(a);
+    }
+    cr_expect_lt(taken, rounds, "some mutations are refused");
+    free(text);
+}
+
+static char *slurp(const char *path, size_t *n) {
+    FILE *f = fopen(path, "rb");
+    cr_assert(f);
+    char *text = malloc(1 << 20);
+    *n = fread(text, 1, 1 << 20, f);
+    fclose(f);
+    return text;
+}
+
+Test(hostile, mutated_safetensors) {
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},"
+        "\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+        "\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]},"
+        "\"c\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[32,33]}}   ";
+    char file[8 + sizeof header - 1 + 33] = {(char)(sizeof header - 1)};
+    memcpy(file + 8, header, sizeof header - 1);
+    try_mutations(read_safetensors, "x.safetensors", file, sizeof file, 1500);
+}
+
+Test(hostile, mutated_index) {
+    hd_arena *a = hd_arena_new();
+    hd_diags d;
+    hd_diags_init(&d, a);
+    float x = 1;
+    for (int i = 1; i <= 2; i++) {
+        hd_tensor t = {.name = i == 1 ? "a" : "b", .dtype = HD_T_F32, .data = (uint8_t *)&x};
+        const char *path = hd_path_join(a, dir, hd_printf(a, "%d.safetensors", i));
+        cr_assert(hd_safetensors_write(a, &d, path, &t, 1));
+    }
+    static const char index[] =
+        "{\"metadata\": {\"total_size\": 8},\n \"weight_map\": {\"a\": \"1.safetensors\",\n"
+        "  \"b\": \"2.safetensors\"}}\n";
+    try_mutations(read_safetensors, "model.safetensors.index.json", index, sizeof index - 1, 800);
+    hd_arena_free(a);
+}
+
+Test(hostile, mutated_npy) {
+    static const char header[] = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n";
+    char file[10 + sizeof header - 1 + 24] = "\x93NUMPY\1\0";
+    file[8] = (char)(sizeof header - 1);
+    memcpy(file + 10, header, sizeof header - 1);
+    try_mutations(read_npy, "x.npy", file, sizeof file, 1500);
+}
+
+Test(hostile, mutated_configs) {
+    static const char *const configs[] = {"transformers-4/llama3", "transformers-5/qwen3",
+                                          "../golden/attnres-block"};
+    for (int i = 0; i < 3; i++) {
+        char path[512];
+        size_t n;
+        snprintf(path, sizeof path, "%s/import/%s/config.json", TEST_DATA, configs[i]);
+        char *text = slurp(path, &n);
+        try_mutations(read_config, "config.json", text, n, 500);
+        free(text);
+    }
+}
+
+/* ---- memory that runs out ------------------------------------------------------------------ */
+
+typedef bool job(hd_arena *a, hd_diags *d);
+
+/* True if the job was done although allocation n was to fail: it needs fewer than n. */
+static bool done_in_spite_of(size_t n, job *work, hd_arena *a) {
+    jmp_buf here;
+    hd_arena_guard(a, &here);
+    if (setjmp(here)) return false;
+    hd_diags *d = hd_new(a, hd_diags);
+    hd_diags_init(d, a);
+    hd_arena_fail_after(a, n);
+    bool ok = work(a, d);
+    cr_expect(ok || d->errors > 0);
+    return ok;
+}
+
+/* Runs `work` with allocation n failing, for n = 1, 2, .. until it gets through. */
+static void fail_every_allocation(job *work) {
+    int descriptors = entries("/proc/self/fd");
+    bool done = false;
+    size_t n = 1;
+    for (; !done && n < 100000; n++) {
+        hd_arena *a = hd_arena_new();
+        done = done_in_spite_of(n, work, a);
+        hd_arena_free(a);
+        cr_assert_eq(entries("/proc/self/fd"), descriptors, "allocation %zu", n);
+        /* ".", "..", and the output if it was written */
+        cr_assert_leq(entries(dir), done ? 3 : 2, "allocation %zu", n);
+    }
+    cr_expect(done);
+    cr_expect_gt(n, 3);
+}
+
+static bool import_one(hd_arena *a, hd_diags *d) {
+    return hfe_import(a, d, TEST_DATA "/golden/attnres-block") != NULL;
+}
+
+static bool open_sharded(hd_arena *a, hd_diags *d) {
+    hd_tensors t;
+    return hd_safetensors_open(a, d, TEST_DATA "/golden/llama3-sharded", &t);
+}
+
+static bool write_one(hd_arena *a, hd_diags *d) {
+    static const float x[3] = {1, 2, 3};
+    hd_tensor t = {.name = "x", .dtype = HD_T_F32, .rank = 1, .shape = {3}};
+    t.data = (const uint8_t *)x;
+    return hd_safetensors_write(a, d, hd_path_join(a, dir, "x.safetensors"), &t, 1);
+}
+
+static bool pack_one(hd_arena *a, hd_diags *d) {
+    static const float x[6] = {1, 2, 3, 4, 5, 6};
+    int64_t dims[] = {2, 3};
+    hd_tensor t = {.name = "x", .dtype = HD_T_F32, .rank = 2, .shape = {2, 3}};
+    t.data = (const uint8_t *)x;
+    hd_tensor_measure(&t);
+    hir_module *m = hir_module_new(a, "m");
+    hir_add_weight(m, "x", hir_make_type(HIR_F32, 2, dims), HD_NOWHERE);
+    hcg_program *p = hd_new(a, hcg_program);
+    p->arena = a;
+    p->m = m;
+    p->weights_bytes = 64;
+    hd_push(a, &p->weight_offsets, 0);
+    hd_tensors weights = {0};
+    hd_push(a, &weights.list, t);
+    return hcg_pack(p, d, &weights, hd_path_join(a, dir, "x.weights"));
+}
+
+Test(hostile, out_of_memory_while_importing) {
+    fail_every_allocation(import_one);
+}
+Test(hostile, out_of_memory_while_opening) {
+    fail_every_allocation(open_sharded);
+}
+Test(hostile, out_of_memory_while_writing) {
+    fail_every_allocation(write_one);
+}
+Test(hostile, out_of_memory_while_packing) {
+    fail_every_allocation(pack_one);
+}

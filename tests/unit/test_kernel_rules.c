@@ -1,0 +1,261 @@
+/* hir_verify_kernels: kernels written by hand, one rule broken at a time. */
+#include <criterion/criterion.h>
+
+#include "tests/unit/pass_models.h"
+
+static const char head[] = "weight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n"
+                           "weight @w2 : f32[16, 16] panel\nweight @rows : f32[16, 16]\n"
+                           "weight @g : f32[16]\n\nstate $k : f32[C, 2, 8]\n\n";
+
+#define ROW      "{name = \"r\", rows = \"all\", split_one = \"none\", split_many = \"rows\"}"
+#define ROW_LAST "{name = \"r\", rows = \"last\", split_one = \"none\", split_many = \"rows\"}"
+#define ONCE     "{name = \"r\", rows = \"all\", split_one = \"none\", split_many = \"none\"}"
+#define CONTRACT "{name = \"c\", rows = \"all\", split_one = \"cols\", split_many = \"cols\"}"
+#define SEQUENCE                                                                                   \
+    "{name = \"s\", rows = \"all\", split_one = \"cols\", split_many = \"cyclic\", grain = 16}"
+
+/* NULL: accepted; else what the message must hold. */
+static void expect_in(const char *start, const char *body, const char *message) {
+    hd_arena *a = hd_arena_new();
+    bench b = new_bench(hd_printf(a, "hir 1 kernel @f\n\n%s%s%s}\n", head, start, body));
+    cr_assert(b.m, "%s", body);
+    bool ok = hir_verify_kernels(b.m, &b.diags);
+    if (!message) {
+        cr_expect(ok, "%s\n%s", body, errors_of(&b));
+    } else {
+        cr_expect_not(ok, "%s", body);
+        cr_expect(strstr(errors_of(&b), message), "%s\n%s", body, errors_of(&b));
+    }
+    hd_arena_free(b.arena);
+    hd_arena_free(a);
+}
+
+static void expect(const char *body, const char *message) {
+    expect_in("func(%x: f32[T, 16], %y: f32[T, 16]) {\n", body, message);
+}
+
+static void expect_model(const char *body, const char *message) {
+    expect_in("func(%t: i32[T]) {\n", body, message);
+}
+
+#define OUT "  output %o {name = \"o\"}\n"
+
+/* ---- top level ------------------------------------------------------------------------------- */
+Test(kernel_rules, ops_stand_in_kernels) {
+    expect("  %o = neg %x : f32[T, 16]\n" OUT, "outside of a kernel");
+}
+
+Test(kernel_rules, stage) {
+    bench b = new_bench("hir 1 graph @f\n\nfunc(%x: f32[T, 8]) {\n  output %x {name = \"o\"}\n}\n");
+    cr_expect_not(hir_verify_kernels(b.m, &b.diags));
+    hd_arena_free(b.arena);
+}
+
+Test(kernel_rules, an_output_is_a_result) {
+    expect("  output %x {name = \"o\"}\n", "result of a kernel");
+}
+
+/* ---- contractions ---------------------------------------------------------------------------- */
+Test(kernel_rules, contraction_accepted) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 2, 8] {\n"
+           "    %a = linear %x, @w, @g : f32[T, 16]\n"
+           "    %b = linear %x, @w2, _ : f32[T, 16]\n"
+           "    %2 = const {shape = [], value = 2} : f32[]\n"
+           "    %3 = mul %a, %2 : f32[T, 16]\n"
+           "    %4 = silu %b : f32[T, 16]\n"
+           "    %5 = mul %3, %4 : f32[T, 16]\n"
+           "    %6 = add %5, %y : f32[T, 16]\n"
+           "    %7 = mul %6, @g : f32[T, 16]\n"
+           "    %8 = reshape %7 {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+           "    yield %8\n  }\n" OUT,
+           NULL);
+}
+
+Test(kernel_rules, contraction_has_one_x) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = linear %x, @w, _ : f32[T, 16]\n"
+           "    %b = linear %y, @w2, _ : f32[T, 16]\n"
+           "    %c = add %a, %b : f32[T, 16]\n"
+           "    yield %c\n  }\n" OUT,
+           "one x");
+}
+
+Test(kernel_rules, contraction_has_a_linear) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = neg %x : f32[T, 16]\n    yield %a\n  }\n" OUT,
+           "has a linear op");
+}
+
+Test(kernel_rules, contraction_order) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = neg %x : f32[T, 16]\n"
+           "    %b = linear %x, @w, _ : f32[T, 16]\n"
+           "    %c = add %a, %b : f32[T, 16]\n"
+           "    yield %c\n  }\n" OUT,
+           "the order in a contraction");
+}
+
+Test(kernel_rules, contraction_prologue) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = linear %x, @w, _ : f32[T, 16]\n"
+           "    %b = linear %a, @w2, _ : f32[T, 16]\n"
+           "    yield %b\n  }\n" OUT,
+           "made in the kernel itself");
+}
+
+Test(kernel_rules, contraction_holds_no_norm) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = linear %x, @w, _ : f32[T, 16]\n"
+           "    %b = rmsnorm %a, @g {eps = 1e-06} : f32[T, 16]\n"
+           "    yield %b\n  }\n" OUT,
+           "cannot stand in a contraction");
+}
+
+Test(kernel_rules, contraction_panels) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = linear %x, @rows, _ : f32[T, 16]\n    yield %a\n  }\n" OUT,
+           "not stored in panels");
+}
+
+Test(kernel_rules, epilogue_operands) {
+    expect("  %r = kernel.row " ROW " : f32[T, 1] {\n"
+           "    %a = reduce_sum %y {axis = 1} : f32[T]\n"
+           "    %b = reshape %a {shape = [T, 1]} : f32[T, 1]\n    yield %b\n  }\n"
+           "  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %c = linear %x, @w, _ : f32[T, 16]\n"
+           "    %d = mul %c, %r : f32[T, 16]\n    yield %d\n  }\n" OUT,
+           "no [T, N], [N] or number");
+}
+
+/* ---- sequences ------------------------------------------------------------------------------- */
+#define APPEND                                                                                     \
+    "  %q, %c = kernel.row " ROW " : f32[T, 16], f32[C, 2, 8] {\n"                                 \
+    "    %q0 = neg %x : f32[T, 16]\n"                                                              \
+    "    %k0 = reshape %y {shape = [T, 2, 8]} : f32[T, 2, 8]\n"                                    \
+    "    %k1 = cache_append %k0, $k : f32[C, 2, 8]\n"                                              \
+    "    yield %q0, %k1\n  }\n"
+
+Test(kernel_rules, sequence_accepted) {
+    expect(APPEND "  %o = kernel.sequence " SEQUENCE " : f32[T, 16] {\n"
+                  "    %a = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+                  "    %b = attention %a, %c, %c {scale = 1} : f32[T, 2, 8]\n"
+                  "    %d = reshape %b {shape = [T, 16]} : f32[T, 16]\n"
+                  "    yield %d\n  }\n" OUT,
+           NULL);
+}
+
+Test(kernel_rules, sequence_holds_attention_only) {
+    expect(APPEND "  %o = kernel.sequence " SEQUENCE " : f32[T, 2, 8] {\n"
+                  "    %a = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+                  "    %b = attention %a, %c, %c {scale = 1} : f32[T, 2, 8]\n"
+                  "    %d = neg %b : f32[T, 2, 8]\n"
+                  "    yield %d\n  }\n" OUT,
+           "cannot stand in a sequence kernel");
+}
+
+/* ---- row programs ---------------------------------------------------------------------------- */
+Test(kernel_rules, rows_hold_primitives) {
+    expect("  %o = kernel.row " ROW " : f32[T, 16] {\n"
+           "    %a = rmsnorm %x, @g {eps = 1e-06} : f32[T, 16]\n    yield %a\n  }\n" OUT,
+           "the expand pass takes it apart");
+}
+
+Test(kernel_rules, rows_read_f32_rows) {
+    expect("  %o = kernel.row " ROW " : f32[T, 16, 16] {\n"
+           "    %a = reshape %x {shape = [T, 1, 16]} : f32[T, 1, 16]\n"
+           "    %b = mul %a, @w : f32[T, 16, 16]\n    yield %b\n  }\n" OUT,
+           "not stored as f32 rows");
+}
+
+Test(kernel_rules, gather_reads_panels_too) {
+    expect_model("  %o = kernel.row " ROW_LAST " : f32[T, 16] {\n"
+                 "    %a = gather @w, %t : f32[T, 16]\n    yield %a\n  }\n" OUT,
+                 NULL);
+}
+
+Test(kernel_rules, tokens_or_not) {
+    expect("  %o, %p = kernel.row " ROW " : f32[T, 16], f32[16] {\n"
+           "    %a = neg %x : f32[T, 16]\n"
+           "    %b = neg @g : f32[16]\n    yield %a, %b\n  }\n" OUT,
+           "kernels of their own");
+}
+
+Test(kernel_rules, what_runs_once_has_one_thread) {
+    expect("  %o = kernel.row " ROW " : f32[16] {\n"
+           "    %b = neg @g : f32[16]\n    yield %b\n  }\n" OUT,
+           "runs on one thread");
+    expect("  %o = kernel.row " ONCE " : f32[16] {\n"
+           "    %b = neg @g : f32[16]\n    yield %b\n  }\n" OUT,
+           NULL);
+}
+
+Test(kernel_rules, yields_are_made_in_the_kernel) {
+    expect("  %o = kernel.row " ROW " : f32[T, 16] {\n    yield %x\n  }\n" OUT,
+           "not made in the kernel");
+}
+
+/* ---- rows and threads ------------------------------------------------------------------------ */
+Test(kernel_rules, splits) {
+    expect("  %o = kernel.row {name = \"r\", rows = \"all\", split_one = \"none\", split_many = "
+           "\"cols\"} : f32[T, 16] {\n    %a = neg %x : f32[T, 16]\n    yield %a\n  }\n" OUT,
+           "cannot be split");
+}
+
+Test(kernel_rules, last_rows_are_for_models) {
+    expect("  %o = kernel.row " ROW_LAST " : f32[T, 16] {\n"
+           "    %a = neg %x : f32[T, 16]\n    yield %a\n  }\n" OUT,
+           "only kernels of a model");
+}
+
+Test(kernel_rules, logits_are_last_rows) {
+    expect_model("  %o = kernel.row " ROW " : f32[T, 16] {\n"
+                 "    %a = gather @e, %t : f32[T, 16]\n    yield %a\n  }\n" OUT,
+                 "the first output of a model");
+}
+
+Test(kernel_rules, last_rows_do_not_feed_all_rows) {
+    expect_model("  %a = kernel.row " ROW_LAST " : f32[T, 16] {\n"
+                 "    %0 = gather @e, %t : f32[T, 16]\n    yield %0\n  }\n"
+                 "  %b = kernel.row " ROW " : f32[T, 16] {\n"
+                 "    %1 = neg %a : f32[T, 16]\n    yield %1\n  }\n"
+                 "  %o = kernel.row " ROW_LAST " : f32[T, 16] {\n"
+                 "    %2 = neg %b : f32[T, 16]\n    yield %2\n  }\n" OUT,
+                 "only exist for the last tokens");
+}
+
+Test(kernel_rules, state_is_written_for_all_rows) {
+    expect_model("  %o, %c = kernel.row " ROW_LAST " : f32[T, 16], f32[C, 2, 8] {\n"
+                 "    %0 = gather @e, %t : f32[T, 16]\n"
+                 "    %1 = reshape %0 {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+                 "    %2 = cache_append %1, $k : f32[C, 2, 8]\n"
+                 "    yield %0, %2\n  }\n" OUT,
+                 "state is written for all rows");
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+static void expect_plan(const char *a, const char *b, const char *message) {
+    char text[1024] = "hir 1 kernel @f\n\narena 128 per token\nfixed 0\n\n"
+                      "func(%x: f32[T, 16] in input[0]) {\n";
+    const char *parts[] = {"  %a = kernel.row " ROW " : f32[T, 16]",
+                           a,
+                           " {\n    %0 = neg %x : f32[T, 16]\n    yield %0\n  }\n",
+                           "  %b = kernel.row " ROW " : f32[T, 16]",
+                           b,
+                           " {\n    %1 = neg %a : f32[T, 16]\n    yield %1\n  }\n",
+                           "  %o = kernel.row " ROW " : f32[T, 16] in output[0] {\n",
+                           "    %2 = neg %b : f32[T, 16]\n    yield %2\n  }\n" OUT "}\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        strcat(text, parts[i]);
+    bench t = new_bench(text);
+    cr_assert(t.m);
+    bool ok = hir_verify_kernels(t.m, &t.diags);
+    cr_expect_eq(ok, !message, "%s", errors_of(&t));
+    if (message) cr_expect(strstr(errors_of(&t), message), "%s", errors_of(&t));
+    hd_arena_free(t.arena);
+}
+
+Test(kernel_rules, memory) {
+    expect_plan(" in arena[0]", " in arena[64]", NULL);
+    expect_plan(" in arena[0]", " in arena[60]", "still read");
+    expect_plan(" in arena[0]", "", "has no place");
+}
