@@ -97,6 +97,11 @@ static int usage_error(const command_line *line, const char *text) {
     return EXIT_USAGE;
 }
 
+static int argument_kind(const option_info *o) {
+    if (!o->argument) return no_argument;
+    return o->argument[0] == '[' ? optional_argument : required_argument;
+}
+
 /* getopt's two descriptions of the options that a command takes. */
 static void describe(command_id command, struct option *list, char *letters) {
     size_t n = 0;
@@ -104,11 +109,11 @@ static void describe(command_id command, struct option *list, char *letters) {
     for (int i = 0; i < OPTION_COUNT; i++) {
         const option_info *o = &option_table[i];
         if (!(o->commands & (1u << command))) continue;
-        list[n++] = (struct option){o->name, o->argument ? required_argument : no_argument, NULL,
-                                    LONG_OPTION + i};
+        list[n++] = (struct option){o->name, argument_kind(o), NULL, LONG_OPTION + i};
         if (!o->letter) continue;
         *letters++ = o->letter;
-        if (o->argument) *letters++ = ':';
+        for (int colons = argument_kind(o); colons > 0; colons--)
+            *letters++ = ':';
     }
     list[n] = (struct option){0};
     *letters = 0;
@@ -135,7 +140,7 @@ int parse_command_line(int argc, char **argv, command_line *line) {
     }
 
     struct option list[OPTION_COUNT + 1];
-    char letters[2 * OPTION_COUNT + 2];
+    char letters[3 * OPTION_COUNT + 2];
     describe(line->command, list, letters);
     optind = 1;
     int got;

@@ -1,0 +1,192 @@
+/* The ledger for people: what is moved, beside the closed forms; then by phase, block, kernel. */
+#include <string.h>
+
+#include "api/ledger.h"
+
+const char *ledger_op_name(const hir_module *m, hir_id op) {
+    const hir_op *o = hir_op_at(m, op);
+    return hir_attr_string(o, HIR_A_NAME, hir_info(o->code)->name);
+}
+
+enum { LABEL = 34 };
+
+/* 8.4375 as "8.44", 0 as "-". */
+static void print_units(hd_text *out, double units) {
+    if (units == 0)
+        hd_text_f(out, " %9s", "-");
+    else
+        hd_text_f(out, " %9.3f", units);
+}
+
+static void print_row(hd_text *out, const char *label, double read, double written) {
+    hd_text_f(out, "  %-*s", LABEL, label);
+    print_units(out, read);
+    print_units(out, written);
+    print_units(out, read + written);
+}
+
+static void print_traffic(hd_text *out, const hir_ledger *l, const char *label, hir_traffic t) {
+    print_row(out, label, hir_ledger_units(l, t.read), hir_ledger_units(l, t.written));
+    hd_text_f(out, " %12llu\n", (unsigned long long)(t.read + t.written));
+}
+
+static void print_head(hd_text *out, const char *title) {
+    hd_text_f(out, "\n%-*s %9s %9s %9s %12s\n", LABEL + 2, title, "read", "written", "total",
+              "bytes");
+}
+
+/* ---- the comparison -------------------------------------------------------------------------- */
+
+static void print_paper(const ledger_report *r, hd_text *out) {
+    const hir_paper_form *forms;
+    size_t n = hir_paper_forms(&forms);
+    const hir_paper_parameters p = r->parameters;
+    hd_text_f(out, "  closed forms of the paper at L = %.0f, N = %.0f, S = %.0f, m = %.0f\n",
+              p.sublayers, p.blocks, p.per_block, p.streams);
+    for (size_t i = 0; i < n; i++) {
+        const char *label = hd_printf(out->arena, "  %s: %s", forms[i].name, forms[i].formula);
+        print_row(out, label, forms[i].read(p), forms[i].write(p));
+        if (forms[i].elements) hd_text_f(out, "  + %.0f numbers", forms[i].elements(p));
+        hd_text_add(out, "\n");
+    }
+}
+
+static void print_comparison(const ledger_report *r, hd_text *out) {
+    print_head(out, "in all");
+    print_traffic(out, &r->graph, "ops one at a time", r->graph.total);
+    if (r->has_naive) print_traffic(out, &r->naive, "kernels, no depth passes", r->naive.total);
+    if (r->has_kernels) print_traffic(out, &r->compiled, "kernels, as compiled", r->compiled.total);
+    hd_text_add(out, "  what the paper counts: without layer inputs and the output's mix\n");
+    if (r->has_naive) print_traffic(out, &r->naive, "  kernels, no depth passes", r->naive.paper);
+    if (r->has_kernels)
+        print_traffic(out, &r->compiled, "  kernels, as compiled", r->compiled.paper);
+    print_paper(r, out);
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+static void print_sources(const ledger_report *r, hd_text *out) {
+    const hir_flow_reads reads = hir_flow_count_reads(&r->graph.flow);
+    if (!reads.mixes) return;
+    hd_text_f(out,
+              "\nreads of sources by the %u mixes of a token\n"
+              "  %-*s %9llu\n"
+              "  %-*s %9llu = %llu of finished blocks + %llu live + %llu by the output\n",
+              reads.mixes, LABEL, "naive: each reads its own", (unsigned long long)reads.naive,
+              LABEL, "two phases: finished ones once",
+              (unsigned long long)(reads.bank + reads.live + reads.output),
+              (unsigned long long)reads.bank, (unsigned long long)reads.live,
+              (unsigned long long)reads.output);
+}
+
+/* ---- details --------------------------------------------------------------------------------- */
+
+static bool is_zero(hir_traffic t) {
+    return t.read == 0 && t.written == 0;
+}
+
+static void print_phases(const hir_ledger *l, hd_text *out) {
+    print_head(out, "by phase");
+    for (int p = 0; p < HIR_PHASE_COUNT; p++) {
+        if (is_zero(l->phase[p])) continue;
+        bool own = p == HIR_PHASE_OWN;
+        const char *name = hir_phase_name((hir_phase)p);
+        print_traffic(out, l, own ? hd_printf(out->arena, "(%s)", name) : name, l->phase[p]);
+    }
+}
+
+/* Bytes in units of d, not divided among sublayers. */
+static double rows(const hir_ledger *l, uint64_t bytes) {
+    return l->unit ? (double)bytes / (double)l->unit : 0;
+}
+
+static void print_blocks(const hir_ledger *l, hd_text *out) {
+    if (l->flow.blocks < 2) return;
+    hir_traffic *of = hd_new_array(out->arena, hir_traffic, l->flow.blocks + 1);
+    for (size_t i = 0; i < l->accesses.n; i++) {
+        const hir_access *a = &l->accesses.at[i];
+        if (a->phase == HIR_PHASE_OWN || a->block > l->flow.blocks) continue;
+        hir_traffic *t = a->phase == HIR_PHASE_OUTPUT ? &of[0] : &of[a->block];
+        *(a->write ? &t->written : &t->read) += a->bytes;
+    }
+    print_head(out, "by block, in d per token");
+    for (uint32_t b = 1; b <= l->flow.blocks + 1; b++) {
+        bool last = b > l->flow.blocks;
+        hir_traffic t = of[last ? 0 : b];
+        const char *label = last ? "output" : hd_printf(out->arena, "block %u", b);
+        print_row(out, label, rows(l, t.read), rows(l, t.written));
+        hd_text_f(out, " %12llu\n", (unsigned long long)(t.read + t.written));
+    }
+}
+
+/* One line per kernel: "read 3: 2 mix 1.0 d f32 ...": accesses of one phase and kind together. */
+static void print_kernel(const hir_ledger *l, const hir_module *m, size_t from, size_t to,
+                         hd_text *out) {
+    hir_traffic t = {0};
+    for (size_t i = from; i < to; i++) {
+        const hir_access *a = &l->accesses.at[i];
+        if (a->phase != HIR_PHASE_OWN) *(a->write ? &t.written : &t.read) += a->bytes;
+    }
+    if (is_zero(t)) return;
+    print_row(out, ledger_op_name(m, l->accesses.at[from].op), rows(l, t.read), rows(l, t.written));
+    hd_text_add(out, "  ");
+    for (size_t i = from; i < to;) {
+        const hir_access *a = &l->accesses.at[i];
+        size_t end = i;
+        uint64_t bytes = 0;
+        for (; end < to && l->accesses.at[end].phase == a->phase &&
+               l->accesses.at[end].kind == a->kind && l->accesses.at[end].write == a->write &&
+               l->accesses.at[end].dtype == a->dtype;
+             end++)
+            bytes += l->accesses.at[end].bytes;
+        hd_text_f(out, "%s%s %zu %s %s (%s)", i > from ? "; " : "", a->write ? "writes" : "reads",
+                  end - i, hir_flow_kind_name(a->kind), hir_dtype_name(a->dtype),
+                  hir_phase_name(a->phase));
+        i = end;
+    }
+    hd_text_add(out, "\n");
+}
+
+static void print_kernels(const ledger_report *r, hd_text *out) {
+    const hir_ledger *l = &r->compiled;
+    hd_text_f(out, "\n%-*s %9s %9s %9s\n", LABEL + 2, "by kernel, in d per token", "read",
+              "written", "total");
+    for (size_t i = 0; i < l->accesses.n;) {
+        size_t end = i;
+        while (end < l->accesses.n && l->accesses.at[end].op == l->accesses.at[i].op)
+            end++;
+        print_kernel(l, r->compiled_module, i, end, out);
+        i = end;
+    }
+}
+
+static void print_steps(const ledger_report *r, hd_text *out) {
+    if (!r->steps.n) return;
+    hd_text_f(out, "\n%-*s %9s %9s %9s %12s\n", LABEL + 2, "after each pass that changed something",
+              "read", "written", "total", "bytes");
+    print_traffic(out, &r->graph, "(as loaded)", r->graph.total);
+    for (size_t i = 0; i < r->steps.n; i++)
+        print_traffic(out, &r->graph, r->steps.at[i].pass, r->steps.at[i].total);
+}
+
+void ledger_print_text(const ledger_report *r, hd_text *out) {
+    const hir_ledger *l = &r->graph;
+    if (!l->flow.width || !l->sublayers) {
+        hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", r->name);
+        return;
+    }
+    hd_text_f(out,
+              "ledger of %s: d = %llu, %u sublayers in %u block%s of at most %u\n"
+              "residual mechanism alone, per token per sublayer, in units of d (a row of f32)\n",
+              r->name, (unsigned long long)l->flow.width, l->sublayers, l->flow.blocks,
+              l->flow.blocks == 1 ? "" : "s", l->flow.longest_block);
+    print_comparison(r, out);
+    print_sources(r, out);
+    print_steps(r, out);
+    if (!r->has_kernels) return;
+    print_phases(&r->compiled, out);
+    hd_text_f(out, "  weights read by the mechanism, once per call: %llu bytes\n",
+              (unsigned long long)r->compiled.fixed_bytes);
+    print_blocks(&r->compiled, out);
+    print_kernels(r, out);
+}
