@@ -56,7 +56,10 @@ static void print_comparison(const ledger_report *r, hd_text *out) {
     print_traffic(out, &r->graph, "ops one at a time", r->graph.total);
     if (r->has_naive) print_traffic(out, &r->naive, "kernels, no depth passes", r->naive.total);
     if (r->has_kernels) print_traffic(out, &r->compiled, "kernels, as compiled", r->compiled.total);
-    hd_text_add(out, "  what the paper counts: without layer inputs and the output's mix\n");
+    hd_text_add(out,
+                "  counted as the paper does: sums as often as they are written, no norms, layer\n"
+                "  inputs and output\n");
+    print_traffic(out, &r->graph, "  ops one at a time", r->graph.paper);
     if (r->has_naive) print_traffic(out, &r->naive, "  kernels, no depth passes", r->naive.paper);
     if (r->has_kernels)
         print_traffic(out, &r->compiled, "  kernels, as compiled", r->compiled.paper);
@@ -89,9 +92,9 @@ static void print_phases(const hir_ledger *l, hd_text *out) {
     print_head(out, "by phase");
     for (int p = 0; p < HIR_PHASE_COUNT; p++) {
         if (is_zero(l->phase[p])) continue;
-        bool own = p == HIR_PHASE_OWN;
         const char *name = hir_phase_name((hir_phase)p);
-        print_traffic(out, l, own ? hd_printf(out->arena, "(%s)", name) : name, l->phase[p]);
+        bool charged = hir_phase_is_charged((hir_phase)p);
+        print_traffic(out, l, charged ? name : hd_printf(out->arena, "(%s)", name), l->phase[p]);
     }
 }
 
@@ -105,7 +108,7 @@ static void print_blocks(const hir_ledger *l, hd_text *out) {
     hir_traffic *of = hd_new_array(out->arena, hir_traffic, l->flow.blocks + 1);
     for (size_t i = 0; i < l->accesses.n; i++) {
         const hir_access *a = &l->accesses.at[i];
-        if (a->phase == HIR_PHASE_OWN || a->block > l->flow.blocks) continue;
+        if (!hir_phase_is_charged(a->phase) || a->block > l->flow.blocks) continue;
         hir_traffic *t = a->phase == HIR_PHASE_OUTPUT ? &of[0] : &of[a->block];
         *(a->write ? &t->written : &t->read) += a->bytes;
     }
@@ -119,44 +122,72 @@ static void print_blocks(const hir_ledger *l, hd_text *out) {
     }
 }
 
-/* One line per kernel: "read 3: 2 mix 1.0 d f32 ...": accesses of one phase and kind together. */
-static void print_kernel(const hir_ledger *l, const hir_module *m, size_t from, size_t to,
-                         hd_text *out) {
-    hir_traffic t = {0};
-    for (size_t i = from; i < to; i++) {
-        const hir_access *a = &l->accesses.at[i];
-        if (a->phase != HIR_PHASE_OWN) *(a->write ? &t.written : &t.read) += a->bytes;
-    }
-    if (is_zero(t)) return;
-    print_row(out, ledger_op_name(m, l->accesses.at[from].op), rows(l, t.read), rows(l, t.written));
-    hd_text_add(out, "  ");
+/* Accesses of one kernel, those of a phase and kind together. */
+static const char *describe(const hir_ledger *l, size_t from, size_t to, hd_arena *a) {
+    hd_text text;
+    hd_text_init(&text, a);
     for (size_t i = from; i < to;) {
-        const hir_access *a = &l->accesses.at[i];
+        const hir_access *x = &l->accesses.at[i];
         size_t end = i;
-        uint64_t bytes = 0;
-        for (; end < to && l->accesses.at[end].phase == a->phase &&
-               l->accesses.at[end].kind == a->kind && l->accesses.at[end].write == a->write &&
-               l->accesses.at[end].dtype == a->dtype;
-             end++)
-            bytes += l->accesses.at[end].bytes;
-        hd_text_f(out, "%s%s %zu %s %s (%s)", i > from ? "; " : "", a->write ? "writes" : "reads",
-                  end - i, hir_flow_kind_name(a->kind), hir_dtype_name(a->dtype),
-                  hir_phase_name(a->phase));
+        for (; end < to; end++) {
+            const hir_access *y = &l->accesses.at[end];
+            if (y->phase != x->phase || y->kind != x->kind || y->write != x->write ||
+                y->dtype != x->dtype)
+                break;
+        }
+        hd_text_f(&text, "%s%s %zu %s %s (%s)", i > from ? ", " : "", x->write ? "writes" : "reads",
+                  end - i, hir_flow_kind_name(x->kind), hir_dtype_name(x->dtype),
+                  hir_phase_name(x->phase));
         i = end;
     }
-    hd_text_add(out, "\n");
+    return text.at;
+}
+
+typedef struct kernel_line { /* kernels of one name that do the same */
+    const char *name, *what;
+    uint32_t times;
+    hir_traffic each;
+} kernel_line;
+typedef HD_VEC(kernel_line) kernel_lines;
+
+static void add_kernel(const ledger_report *r, size_t from, size_t to, hd_arena *a,
+                       kernel_lines *lines) {
+    const hir_ledger *l = &r->compiled;
+    kernel_line new = {.times = 1, .what = describe(l, from, to, a)};
+    new.name = ledger_op_name(r->compiled_module, l->accesses.at[from].op);
+    for (size_t i = from; i < to; i++) {
+        const hir_access *x = &l->accesses.at[i];
+        if (!hir_phase_is_charged(x->phase)) continue;
+        *(x->write ? &new.each.written : &new.each.read) += x->bytes;
+    }
+    for (size_t i = 0; i < lines->n; i++) {
+        kernel_line *old = &lines->at[i];
+        if (strcmp(old->name, new.name) || strcmp(old->what, new.what)) continue;
+        if (old->each.read != new.each.read || old->each.written != new.each.written) continue;
+        old->times++;
+        return;
+    }
+    hd_push(a, lines, new);
 }
 
 static void print_kernels(const ledger_report *r, hd_text *out) {
     const hir_ledger *l = &r->compiled;
-    hd_text_f(out, "\n%-*s %9s %9s %9s\n", LABEL + 2, "by kernel, in d per token", "read",
-              "written", "total");
+    kernel_lines lines = {0};
     for (size_t i = 0; i < l->accesses.n;) {
         size_t end = i;
         while (end < l->accesses.n && l->accesses.at[end].op == l->accesses.at[i].op)
             end++;
-        print_kernel(l, r->compiled_module, i, end, out);
+        add_kernel(r, i, end, out->arena, &lines);
         i = end;
+    }
+    hd_text_f(out, "\n%-*s %9s %9s %9s\n", LABEL + 2, "by kernel, in d per token", "read",
+              "written", "total");
+    for (size_t i = 0; i < lines.n; i++) {
+        const kernel_line *k = &lines.at[i];
+        const char *label =
+            k->times > 1 ? hd_printf(out->arena, "%s, %u times", k->name, k->times) : k->name;
+        print_row(out, label, rows(l, k->each.read), rows(l, k->each.written));
+        hd_text_f(out, "  %s\n", k->what);
     }
 }
 

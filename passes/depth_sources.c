@@ -43,6 +43,13 @@ static hir_id sliced_operand(const flow_finder *f, const hir_op *slice) {
     return same && start < stack->n_args ? flow_operand(f, stack, (uint32_t)start) : HIR_NONE;
 }
 
+/* The query of a mix is as wide as the stream and no source. */
+static bool is_mixed(const flow_finder *f, const hir_op *o, uint32_t i) {
+    if (o->code == HIR_DEPTH_ATTEND_OP && i == 0) return false;
+    hir_id x = flow_operand(f, o, i);
+    return x != HIR_NONE && flow_row(f, x) >= f->out->width;
+}
+
 static void step(walker *w, hir_id v) {
     flow_finder *f = w->f;
     if (flow_is_stream(f->out->kind[v])) {
@@ -57,10 +64,8 @@ static void step(walker *w, hir_id v) {
     const hir_op *o = hir_op_at(f->out->m, op);
     if (hir_flow_is_border(f->out->m, o)) return;
     hir_id only = o->code == HIR_SLICE_OP ? sliced_operand(f, o) : HIR_NONE;
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        hir_id x = only != HIR_NONE ? only : flow_operand(f, o, i);
-        if (x != HIR_NONE && flow_row(f, x) >= f->out->width) push(w, x);
-    }
+    for (uint32_t i = 0; i < o->n_args; i++)
+        if (is_mixed(f, o, i)) push(w, only != HIR_NONE ? only : flow_operand(f, o, i));
 }
 
 static void find_sources(walker *w, hir_id input) {

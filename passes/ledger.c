@@ -13,9 +13,9 @@
 
 static const struct {
     const char *name, *meaning;
-    bool charged;
+    bool charged, paper;
 } phases[HIR_PHASE_COUNT] = {
-#define L(id, name, charged, meaning) {name, meaning, charged},
+#define L(id, name, charged, paper, meaning) {name, meaning, charged, paper},
 #include "passes/ledger_phases.def"
 #undef L
 };
@@ -28,12 +28,17 @@ const char *hir_phase_meaning(hir_phase p) {
     return phases[p].meaning;
 }
 
+bool hir_phase_is_charged(hir_phase p) {
+    return phases[p].charged;
+}
+
 enum reach { /* what a value of a body flows into */
              INTO_SUM = 1,
              INTO_INPUT = 2,
              INTO_OUTPUT = 4,
              INTO_PARTIAL = 8,
              INTO_NUMBERS = 16,
+             INTO_NORM = 32, /* a layer input of one source */
 };
 
 typedef struct outer_read { /* of one value by one kernel */
@@ -51,7 +56,7 @@ typedef struct clerk {
     uint8_t *reach;    /* by value of a body */
     uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
     HD_VEC(outer_read) reads;
-    bool *weight_seen, *is_bank; /* by weight; by value */
+    bool *weight_seen; /* by weight */
 } clerk;
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
@@ -78,7 +83,10 @@ static unsigned reach_of_result(const clerk *c, hir_id v) {
     hir_flow_kind kind = kind_of(c, v);
     const hir_flow_input *input = input_of(c, v);
     unsigned reach = 0;
-    if (input) reach = input->sublayer == HIR_FLOW_RESULT ? INTO_OUTPUT : INTO_INPUT;
+    if (input && input->sublayer == HIR_FLOW_RESULT)
+        reach = INTO_OUTPUT;
+    else if (input)
+        reach = input->sources.n > 1 ? INTO_INPUT : INTO_NORM;
     if (is_stream(kind)) return reach | INTO_SUM;
     if (kind == HIR_FLOW_NUMBERS) return INTO_NUMBERS;
     return reach ? reach : kind == HIR_FLOW_MIX ? INTO_PARTIAL : 0;
@@ -87,7 +95,8 @@ static unsigned reach_of_result(const clerk *c, hir_id v) {
 static hir_phase phase_of_write(const clerk *c, hir_id v) {
     const hir_flow_input *input = input_of(c, v);
     hir_flow_kind kind = kind_of(c, v);
-    if (is_stream(kind)) return c->is_bank[origin(c, v)] ? HIR_PHASE_BANK : HIR_PHASE_ACCUMULATE;
+    if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
+    if (is_stream(kind)) return HIR_PHASE_ACCUMULATE;
     if (!input) return HIR_PHASE_PHASE_1;
     return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
 }
@@ -99,6 +108,7 @@ static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges)
     if (!is_stream(kind)) return HIR_PHASE_PHASE_2;
     if (r->reach & INTO_SUM) return HIR_PHASE_ACCUMULATE;
     if (r->reach & (INTO_PARTIAL | INTO_NUMBERS)) return HIR_PHASE_PHASE_1;
+    if (!(r->reach & INTO_INPUT)) return HIR_PHASE_NORM;
     return merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
 }
 
@@ -125,10 +135,8 @@ static void enter(clerk *c, hir_access a) {
     hd_push(c->arena, &l->accesses, a);
     hir_traffic *t = &l->phase[a.phase];
     add(a.write ? &t->written : &t->read, a.bytes);
-    if (!phases[a.phase].charged) return;
-    add(a.write ? &l->total.written : &l->total.read, a.bytes);
-    if (a.phase == HIR_PHASE_OUTPUT || a.phase == HIR_PHASE_LAYER_INPUT) return;
-    add(a.write ? &l->paper.written : &l->paper.read, a.bytes);
+    if (phases[a.phase].charged) add(a.write ? &l->total.written : &l->total.read, a.bytes);
+    if (phases[a.phase].paper) add(a.write ? &l->paper.written : &l->paper.read, a.bytes);
 }
 
 /* Weights that ops of the mechanism read: once per call, as all tokens share them. */
@@ -158,12 +166,19 @@ static uint32_t block_of(const clerk *c, uint32_t sublayer) {
     return f->blocks;
 }
 
+static hir_phase phase_of_depth_op(hir_opcode code) {
+    bool phase_1 = code == HIR_DEPTH_SCORES_OP || code == HIR_DEPTH_MIX_OP;
+    return phase_1                      ? HIR_PHASE_PHASE_1
+           : code == HIR_DEPTH_MERGE_OP ? HIR_PHASE_PHASE_2
+                                        : HIR_PHASE_MIX;
+}
+
 static hir_phase phase_of_op(const clerk *c, const hir_op *o) {
     hir_flow_kind kind = kind_of(c, o->results[0]);
-    if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_BANK;
+    if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
     if (is_stream(kind)) return HIR_PHASE_ACCUMULATE;
     const hir_flow_input *input = input_of(c, o->results[0]);
-    if (!input) return HIR_PHASE_MIX;
+    if (!input) return phase_of_depth_op(o->code);
     return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
 }
 
@@ -302,7 +317,7 @@ static void charge_writes(clerk *c, hir_access a) {
             if (kind == HIR_FLOW_NONE || (kind != HIR_FLOW_OUTPUT) != sums) continue;
             a.phase = phase_of_write(c, a.value);
             if (own && is_stream(kind)) {
-                a.phase = HIR_PHASE_OWN;
+                a.phase = kind == HIR_FLOW_OUTPUT ? HIR_PHASE_OWN : HIR_PHASE_OWN_SUM;
                 own--;
             }
             a.bytes = row_bytes(c, a.value, row_elements(c, a.value));
@@ -373,16 +388,6 @@ static void charge_kernels(clerk *c) {
 
 /* ---- the ledger ------------------------------------------------------------------------------ */
 
-/* The embedding, and what two inputs or more read as finished. */
-static void find_bank(clerk *c) {
-    const hir_flow *f = &c->l->flow;
-    for (size_t i = 0; i < f->inputs.n; i++)
-        for (uint32_t k = 0; k < f->inputs.at[i].shared; k++)
-            c->is_bank[f->inputs.at[i].sources.at[k].value] = true;
-    for (size_t v = 0; v < c->m->values.n; v++)
-        if (f->kind[v] == HIR_FLOW_EMBEDDING) c->is_bank[v] = true;
-}
-
 void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
     *out = (hir_ledger){0};
     hir_flow_find(m, a, &out->flow);
@@ -397,9 +402,7 @@ void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
         .reach = hd_new_array(a, uint8_t, m->values.n),
         .read_at = hd_new_array(a, uint32_t, m->values.n),
         .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
-        .is_bank = hd_new_array(a, bool, m->values.n),
     };
-    find_bank(&c);
     if (m->stage == HIR_STAGE_KERNEL)
         charge_kernels(&c);
     else

@@ -4,8 +4,9 @@
  * kernels, and what it leaves, each once per token. Before that each op is charged with its
  * operands and its result, as if it ran alone. Views are free, and so is what is the same for every
  * token (pseudo-queries, gains): that is counted apart, per call. The sublayers' own traffic is no
- * part of it: layer inputs as contractions read them, and the one write with which a sublayer
- * leaves its output (if the contraction adds to a sum in its epilogue, the write of the sum).
+ * part of it: layer inputs as contractions read them, and the one write with which a sublayer, or
+ * the embedding, leaves its output (if the contraction adds to a sum in its epilogue, the write of
+ * the sum).
  *
  * The unit is d: a row of the stream in f32.
  */
@@ -15,13 +16,14 @@
 #include "passes/depth_flow.h"
 
 typedef enum hir_phase {
-#define L(id, name, charged, meaning) HIR_PHASE_##id,
+#define L(id, name, charged, paper, meaning) HIR_PHASE_##id,
 #include "passes/ledger_phases.def"
 #undef L
     HIR_PHASE_COUNT
 } hir_phase;
 const char *hir_phase_name(hir_phase p);
 const char *hir_phase_meaning(hir_phase p);
+bool hir_phase_is_charged(hir_phase p);
 
 typedef struct hir_access {
     hir_id op;    /* kernel, or op before there are kernels */
