@@ -34,21 +34,18 @@ typedef struct recorder {
     ledger_report *report;
 } recorder;
 
-/* Blocks of Full AttnRes are a schedule, which form-blocks chooses: their number, and the members
- * of the largest. */
-static void note_schedule(const hir_module *m, hd_arena *a, hir_paper_parameters *p) {
-    HD_VEC(uint32_t) members = {0};
-    bool known = false;
+/* Blocks of Full AttnRes are a schedule, which form-blocks chooses: N of them, of S = L / N. */
+static void note_schedule(const hir_module *m, hir_paper_parameters *p) {
+    int64_t last = -1;
+    double blocks = 0;
     HIR_EACH(m, op, m->first) {
         int64_t block = hir_attr_int(hir_op_at(m, op), HIR_A_BLOCK, -1);
-        if (block < 0 || block >= (int64_t)m->ops.n) continue;
-        while ((int64_t)members.n <= block)
-            hd_push(a, &members, 0);
-        uint32_t n = ++members.at[block];
-        if (n == 1) p->blocks = known ? p->blocks + 1 : 1;
-        if (!known || n > p->per_block) p->per_block = n;
-        known = true;
+        blocks += block >= 0 && block != last;
+        if (block >= 0) last = block;
     }
+    if (!blocks) return;
+    p->blocks = blocks;
+    p->per_block = p->sublayers / blocks;
 }
 
 static bool record(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
@@ -59,8 +56,8 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
     hir_ledger l;
     hir_ledger_find(m, r->s->arena, &l);
     const hir_flow *flow = &r->report->graph.flow;
-    if (flow->longest_block < 2 && id == HIR_PASS_FORM_BLOCKS)
-        note_schedule(m, r->s->arena, &r->report->parameters);
+    if (flow->longest_block == 1 && id == HIR_PASS_FORM_BLOCKS)
+        note_schedule(m, &r->report->parameters);
     ledger_step step = {hir_pass(id)->name, m->stage, l.total};
     hd_push(r->s->arena, &r->report->steps, step);
     return true;

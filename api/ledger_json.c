@@ -84,7 +84,7 @@ static void print_paper(const ledger_report *r, hd_text *out) {
     size_t n = hir_paper_forms(&forms);
     const hir_paper_parameters p = r->parameters;
     hd_text_f(out,
-              ",\n  \"paper\": {\"L\": %.0f, \"N\": %.0f, \"S\": %.0f, \"m\": %.0f, \"forms\": {",
+              ",\n  \"paper\": {\"L\": %.0f, \"N\": %.0f, \"S\": %.9g, \"m\": %.0f, \"forms\": {",
               p.sublayers, p.blocks, p.per_block, p.streams);
     for (size_t i = 0; i < n; i++) {
         hd_text_add(out, i ? ",\n    " : "\n    ");

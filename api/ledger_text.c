@@ -8,7 +8,7 @@ const char *ledger_op_name(const hir_module *m, hir_id op) {
     return hir_attr_string(o, HIR_A_NAME, hir_info(o->code)->name);
 }
 
-enum { LABEL = 34 };
+enum { LABEL = 38 };
 
 /* 8.4375 as "8.44", 0 as "-". */
 static void print_units(hd_text *out, double units) {
@@ -41,9 +41,11 @@ static void print_paper(const ledger_report *r, hd_text *out) {
     const hir_paper_form *forms;
     size_t n = hir_paper_forms(&forms);
     const hir_paper_parameters p = r->parameters;
-    hd_text_f(out, "  closed forms of the paper at L = %.0f, N = %.0f, S = %.0f, m = %.0f\n",
+    hd_text_f(out, "  closed forms of the paper at L = %.0f, N = %.0f, S = %.3g, m = %.0f\n",
               p.sublayers, p.blocks, p.per_block, p.streams);
+    const bool mixes = hir_flow_count_reads(&r->graph.flow).mixes > 0;
     for (size_t i = 0; i < n; i++) {
+        if (forms[i].needs_mixes && !mixes) continue;
         const char *label = hd_printf(out->arena, "  %s: %s", forms[i].name, forms[i].formula);
         print_row(out, label, forms[i].read(p), forms[i].write(p));
         if (forms[i].elements) hd_text_f(out, "  + %.0f numbers", forms[i].elements(p));
@@ -122,23 +124,26 @@ static void print_blocks(const hir_ledger *l, hd_text *out) {
     }
 }
 
+static bool alike(const hir_access *x, const hir_access *y) {
+    return x->phase == y->phase && x->kind == y->kind && x->write == y->write &&
+           x->dtype == y->dtype;
+}
+
 /* Accesses of one kernel, those of a phase and kind together. */
 static const char *describe(const hir_ledger *l, size_t from, size_t to, hd_arena *a) {
+    const hir_access *all = l->accesses.at;
     hd_text text;
     hd_text_init(&text, a);
-    for (size_t i = from; i < to;) {
-        const hir_access *x = &l->accesses.at[i];
-        size_t end = i;
-        for (; end < to; end++) {
-            const hir_access *y = &l->accesses.at[end];
-            if (y->phase != x->phase || y->kind != x->kind || y->write != x->write ||
-                y->dtype != x->dtype)
-                break;
-        }
-        hd_text_f(&text, "%s%s %zu %s %s (%s)", i > from ? ", " : "", x->write ? "writes" : "reads",
-                  end - i, hir_flow_kind_name(x->kind), hir_dtype_name(x->dtype),
-                  hir_phase_name(x->phase));
-        i = end;
+    for (size_t i = from; i < to; i++) {
+        size_t n = 0, earlier = from;
+        while (earlier < i && !alike(&all[earlier], &all[i]))
+            earlier++;
+        if (earlier < i) continue;
+        for (size_t k = i; k < to; k++)
+            n += alike(&all[k], &all[i]);
+        hd_text_f(&text, "%s%s %zu %s %s (%s)", i > from ? ", " : "",
+                  all[i].write ? "writes" : "reads", n, hir_flow_kind_name(all[i].kind),
+                  hir_dtype_name(all[i].dtype), hir_phase_name(all[i].phase));
     }
     return text.at;
 }

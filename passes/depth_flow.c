@@ -159,20 +159,33 @@ static void count_uses(flow_finder *f) {
 /* Operands of every token: how many there are, and whether all belong to the stream. */
 typedef struct operands {
     uint32_t n;
-    bool stream, private_outputs; /* outputs that nothing else reads */
+    bool numbers, stream, private_outputs; /* outputs that nothing else reads */
     hir_id first;
 } operands;
 
 static operands operands_of(const flow_finder *f, const hir_op *o) {
-    operands x = {.stream = true, .private_outputs = true, .first = HIR_NONE};
+    operands x = {.numbers = true, .stream = true, .private_outputs = true, .first = HIR_NONE};
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_id v = flow_operand(f, o, i);
         if (v == HIR_NONE) continue;
         if (x.n++ == 0) x.first = v;
+        x.numbers &= f->out->kind[v] == HIR_FLOW_NUMBERS;
         x.stream &= flow_is_stream(f->out->kind[v]);
         x.private_outputs &= f->out->kind[v] == HIR_FLOW_OUTPUT && f->uses[v] == 1;
     }
     return x;
+}
+
+/* Narrower than the stream, or made of what is: with many sources their scores are wide too. */
+static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
+    uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
+    if (row < width || (x->n && x->numbers)) return true;
+    if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
+    if (o->code == HIR_LINEAR_OP) return !is_border(f, o);
+    if (!hir_has_trait(o->code, HIR_REDUCE)) return false;
+    hir_type t = hir_ref_type(f->out->m, o->args[0]);
+    int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0);
+    return row % width != 0 || (axis < t.rank && (uint64_t)t.dim[axis] == width);
 }
 
 static void set_kind(flow_finder *f, const hir_op *o) {
@@ -184,12 +197,12 @@ static void set_kind(flow_finder *f, const hir_op *o) {
         *kind = HIR_FLOW_EMBEDDING;
         return;
     }
-    *kind = flow_row(f, v) < f->out->width ? HIR_FLOW_NUMBERS : HIR_FLOW_MIX;
+    operands x = operands_of(f, o);
+    *kind = are_numbers(f, o, &x) ? HIR_FLOW_NUMBERS : HIR_FLOW_MIX;
     if (is_border(f, o)) {
         if (*kind == HIR_FLOW_MIX) *kind = HIR_FLOW_OUTPUT;
         return;
     }
-    operands x = operands_of(f, o);
     if (!x.n || !x.stream || flow_row(f, v) != flow_row(f, x.first)) return;
     bool adds = o->code == HIR_ADD_OP || o->code == HIR_SUB_OP;
     bool scales = o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP || adds;

@@ -47,7 +47,7 @@ static hir_id sliced_operand(const flow_finder *f, const hir_op *slice) {
 static bool is_mixed(const flow_finder *f, const hir_op *o, uint32_t i) {
     if (o->code == HIR_DEPTH_ATTEND_OP && i == 0) return false;
     hir_id x = flow_operand(f, o, i);
-    return x != HIR_NONE && flow_row(f, x) >= f->out->width;
+    return x != HIR_NONE && f->out->kind[x] != HIR_FLOW_NUMBERS;
 }
 
 static void step(walker *w, hir_id v) {
@@ -160,7 +160,7 @@ static void find_outputs(flow_finder *f, walker *w, bool *reached) {
 static void add_input(flow_finder *f, hir_id v, hd_loc loc) {
     hir_flow *out = f->out;
     if (v == HIR_NONE || !f->member[v] || out->input[v] != HIR_NONE) return;
-    if (flow_row(f, v) < out->width) return;
+    if (out->kind[v] == HIR_FLOW_NUMBERS) return;
     out->input[v] = (uint32_t)out->inputs.n;
     hir_flow_input input = {.value = v, .sublayer = HIR_NONE, .loc = loc};
     hd_push(f->arena, &out->inputs, input);

@@ -104,12 +104,14 @@ static hir_phase phase_of_write(const clerk *c, hir_id v) {
 /* `merges`: a partial mix flows into what this flows into. */
 static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges) {
     hir_flow_kind kind = kind_of(c, r->value);
-    if (!(r->reach & ~(unsigned)INTO_OUTPUT) && r->reach) return HIR_PHASE_OUTPUT;
-    if (!is_stream(kind)) return HIR_PHASE_PHASE_2;
+    const hir_phase mixed = merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
+    if (r->reach == INTO_OUTPUT) return HIR_PHASE_OUTPUT;
+    if (kind == HIR_FLOW_MIX) return HIR_PHASE_PHASE_2;
     if (r->reach & INTO_SUM) return HIR_PHASE_ACCUMULATE;
-    if (r->reach & (INTO_PARTIAL | INTO_NUMBERS)) return HIR_PHASE_PHASE_1;
-    if (!(r->reach & INTO_INPUT)) return HIR_PHASE_NORM;
-    return merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
+    if (r->reach & INTO_PARTIAL) return HIR_PHASE_PHASE_1;
+    if (r->reach & INTO_INPUT) return mixed;
+    if (r->reach & INTO_NORM) return HIR_PHASE_NORM;
+    return HIR_PHASE_PHASE_1; /* statistics alone */
 }
 
 /* ---- entries --------------------------------------------------------------------------------- */
@@ -205,19 +207,36 @@ static void charge_op(clerk *c, hir_id op, uint32_t sublayer) {
     note_weights(c, o);
 }
 
+/* Ops whose results somebody needs: passes leave others about. */
+static bool *live_ops(const clerk *c) {
+    const hir_flow *f = &c->l->flow;
+    bool *live = hd_new_array(c->arena, bool, f->program.n + 1);
+    bool *needed = hd_new_array(c->arena, bool, c->m->values.n);
+    for (size_t k = f->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
+        live[k] = hir_has_trait(o->code, HIR_EFFECT) || (o->n_results && needed[o->results[0]]);
+        for (uint32_t i = 0; live[k] && i < o->n_args; i++)
+            if (o->args[i].kind == HIR_REF_VALUE) needed[origin(c, o->args[i].index)] = true;
+    }
+    return live;
+}
+
 /* The sublayer that an op is for: of the next input in the program. */
 static void charge_ops(clerk *c) {
     const hir_flow *f = &c->l->flow;
     uint32_t sublayer = HIR_FLOW_RESULT;
-    uint32_t *of_op = hd_new_array(c->arena, uint32_t, f->program.n);
+    uint32_t *of_op = hd_new_array(c->arena, uint32_t, f->program.n + 1);
     for (size_t k = f->program.n; k-- > 0;) {
         const hir_op *o = hir_op_at(c->m, f->program.at[k]);
         const hir_flow_input *input = o->n_results ? input_of(c, o->results[0]) : NULL;
         if (input) sublayer = input->sublayer;
         of_op[k] = sublayer;
     }
-    for (size_t k = 0; k < f->program.n; k++)
-        if (belongs(c, hir_op_at(c->m, f->program.at[k]))) charge_op(c, f->program.at[k], of_op[k]);
+    const bool *live = live_ops(c);
+    for (size_t k = 0; k < f->program.n; k++) {
+        hir_id op = f->program.at[k];
+        if (live[k] && belongs(c, hir_op_at(c->m, op))) charge_op(c, op, of_op[k]);
+    }
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */

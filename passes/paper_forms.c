@@ -38,11 +38,18 @@ static double block_read(P p) {
     return p.blocks / p.per_block + 3;
 }
 
+/* The same with the sources that there are: n in block n, which is (N + 1)/2 on average. */
+static double growing_read(P p) {
+    return (p.blocks + 1) / (2 * p.per_block) + 3;
+}
+
 static const hir_paper_form forms[] = {
-    {"standard", "standard residual", "3", standard_read, standard_write, NULL},
-    {"mhc", "mHC", "8m + 2", mhc_read, mhc_write, mhc_elements},
-    {"full", "AttnRes Full, two phases", "S + N", full_read, two_writes, NULL},
-    {"block", "AttnRes Block, two phases", "N/S + 5", block_read, two_writes, NULL},
+    {"standard", "standard residual", "3", standard_read, standard_write, NULL, false},
+    {"mhc", "mHC", "8m + 2", mhc_read, mhc_write, mhc_elements, false},
+    {"full", "AttnRes Full, two phases", "S + N", full_read, two_writes, NULL, true},
+    {"block", "AttnRes Block, two phases", "N/S + 5", block_read, two_writes, NULL, true},
+    {"block_exact", "Block n with n sources", "(N + 1)/2S + 5", growing_read, two_writes,
+     NULL, true},
 };
 
 size_t hir_paper_forms(const hir_paper_form **out) {
