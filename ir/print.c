@@ -135,8 +135,21 @@ static void print_op_head(const printer *p, const hir_op *op) {
     print_loc(p, op->loc);
 }
 
+static bool wanted(const printer *p, const hir_op *op) {
+    return !p->options.want || p->options.want(p->options.context, op);
+}
+
+static bool wanted_inside(const printer *p, const hir_op *op) {
+    HIR_EACH(p->m, inner, op->body_first) {
+        if (wanted(p, hir_op_at(p->m, inner))) return true;
+    }
+    return false;
+}
+
 static void print_op(const printer *p, hir_id id) {
     const hir_op *op = hir_op_at(p->m, id);
+    const bool whole = wanted(p, op);
+    if (!whole && !wanted_inside(p, op)) return;
     hd_text_add(p->out, "  ");
     print_op_head(p, op);
     if (!hir_has_trait(op->code, HIR_REGION)) {
@@ -145,6 +158,7 @@ static void print_op(const printer *p, hir_id id) {
     }
     hd_text_add(p->out, " {\n");
     HIR_EACH(p->m, inner, op->body_first) {
+        if (!whole && !wanted(p, hir_op_at(p->m, inner))) continue;
         hd_text_add(p->out, "    ");
         print_op_head(p, hir_op_at(p->m, inner));
         hd_text_add(p->out, "\n");
@@ -221,8 +235,10 @@ static void print_tables(const printer *p) {
 
 void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
     printer p = {m, out, options, number_values(m, out->arena)};
-    print_header(&p);
-    print_tables(&p);
+    if (!options.want) {
+        print_header(&p);
+        print_tables(&p);
+    }
     hd_text_add(out, "func(");
     for (size_t i = 0; i < m->inputs.n; i++) {
         const hir_value *v = hir_value_at(m, m->inputs.at[i]);
@@ -240,6 +256,6 @@ void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
 }
 
 void hir_print_op(const hir_module *m, hir_id op, hd_text *out) {
-    printer p = {m, out, {false}, number_values(m, out->arena)};
+    printer p = {m, out, {0}, number_values(m, out->arena)};
     print_op_head(&p, hir_op_at(m, op));
 }

@@ -94,6 +94,10 @@ typedef struct hadal_pipeline {
     int64_t chunk;                                               /* 0: 512 */
     void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
     void *context;
+    /* POSIX extended regular expressions over the names of passes and of ops: what dumps and
+     * remarks are kept of. NULL: all. With filter_ops dumps are extracts, which cannot be read
+     * back. */
+    const char *filter_passes, *filter_ops;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
