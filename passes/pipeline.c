@@ -7,8 +7,11 @@ static const hir_pass_id default_pipeline[] = {
     HIR_PASS_FOLD_CONSTANTS,
     HIR_PASS_CSE,
     HIR_PASS_DCE,
-    /* The depth passes stand here: recognise-depth-attention, form-blocks, batch-queries,
-     * split-merge. They take the graph to the depth stage. */
+    HIR_PASS_RECOGNISE_DEPTH,
+    HIR_PASS_FORM_BLOCKS,
+    HIR_PASS_BATCH_QUERIES,
+    HIR_PASS_SPLIT_MERGE,
+    HIR_PASS_DCE,
     HIR_PASS_SPLIT_SMALL,
     HIR_PASS_FUSE,
     HIR_PASS_EXPAND,
