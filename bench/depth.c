@@ -79,15 +79,16 @@ typedef struct arena {
     float *x, *y;
     void *work;
     size_t work_size;
+    int threads;
 } arena;
 
 static double once(const program *p, int64_t tokens, const arena *a, int times) {
-    const double start = now();
+    const double start = now(a->threads);
     for (int i = 0; i < times; i++) {
         const int code = p->call(p->weights, tokens, a->x, a->y, a->work, a->work_size);
         if (code) fail("%s: %s", p->name, p->strerror(code));
     }
-    return (now() - start) / times;
+    return (now(a->threads) - start) / times;
 }
 
 /* Largest difference of two answers as a share of the largest value. */
@@ -118,7 +119,7 @@ static void compare(program *const *p, shape s, const arena *a) {
 }
 
 static arena make_arena(program *const *p, int64_t tokens, shape s) {
-    arena a = {0};
+    arena a = {.threads = 1};
     for (int i = 0; i < SYSTEMS; i++)
         if (p[i] && p[i]->work_size(tokens) > a.work_size) a.work_size = p[i]->work_size(tokens);
     a.work_size = (a.work_size + 63) / 64 * 64;
@@ -165,15 +166,17 @@ static void report(program *const *p, shape s, int64_t tokens, const machine *m,
 }
 
 static void measure(const options *o, program *const *p, shape s, int64_t tokens, machine *m,
-                    const arena *a) {
+                    arena *a) {
     static samples times[SYSTEMS], own[SYSTEMS], ratio[SYSTEMS];
     memset(times, 0, sizeof times), memset(own, 0, sizeof own), memset(ratio, 0, sizeof ratio);
-    machine_forget(m);
-    omp_set_num_threads(machine_threads(m));
+    static rounds r;
+    a->threads = machine_threads(m);
+    omp_set_num_threads(a->threads);
     double first[SYSTEMS] = {0};
     for (int i = 0; i < SYSTEMS; i++)
         if (p[i]) once(p[i], tokens, a, 1), first[i] = once(p[i], tokens, a, 1);
-    for (int64_t round = 0; round < o->rounds; round++) {
+    rounds_begin(&r, m, (size_t)o->rounds);
+    while (rounds_next(&r)) {
         double t[SYSTEMS] = {0};
         for (int i = 0; i < SYSTEMS; i++) {
             const double enough = 0.01; /* seconds a run takes at least */
@@ -183,12 +186,13 @@ static void measure(const options *o, program *const *p, shape s, int64_t tokens
         for (int i = 1; i < SYSTEMS; i++)
             if (p[i]) sample(&own[i], t[i] - t[NONE]);
         for (int i = 1; i < SYSTEMS; i++)
-            if (p[i] && t[NAIVE] > t[NONE])
-                sample(&ratio[i], (t[i] - t[NONE]) / (t[NAIVE] - t[NONE]));
-        machine_sample(m);
+            if (p[i]) sample(&ratio[i], (t[i] - t[NONE]) / (t[NAIVE] - t[NONE]));
     }
+    for (int i = 0; i < SYSTEMS; i++)
+        rounds_keep(&r, &times[i]), rounds_keep(&r, &own[i]), rounds_keep(&r, &ratio[i]);
     report(p, s, tokens, m, &times, &own, &ratio);
     machine_print(m);
+    fflush(stdout);
 }
 
 static void run(const options *o, shape s) {

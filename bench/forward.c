@@ -27,6 +27,7 @@ typedef struct subject {
     void *memory, *session;
     int64_t held; /* tokens that its caches have been filled with */
     float *logits;
+    int threads;
 } subject;
 
 static int64_t most_tokens(const options *o) {
@@ -74,12 +75,12 @@ static int32_t token(const subject *s, int64_t i) {
 static void forward(subject *s, int64_t from, int64_t n) {
     int32_t tokens[CHUNK];
     for (int64_t done = 0; done < n;) {
-        const int64_t now = n - done < CHUNK ? n - done : CHUNK;
-        for (int64_t i = 0; i < now; i++)
+        const int64_t part = n - done < CHUNK ? n - done : CHUNK;
+        for (int64_t i = 0; i < part; i++)
             tokens[i] = token(s, from + done + i);
-        const int64_t rows = done + now == n;
-        check(s, s->p->forward(s->session, tokens, now, s->logits, rows));
-        done += now;
+        const int64_t rows = done + part == n;
+        check(s, s->p->forward(s->session, tokens, part, s->logits, rows));
+        done += part;
     }
 }
 
@@ -95,12 +96,12 @@ static void fill(subject *s, int64_t length) {
 
 /* Seconds for n tokens behind `past`; the caches are as before. */
 static double once(subject *s, int64_t past, int64_t n, int times) {
-    const double start = now();
+    const double start = now(s->threads);
     for (int i = 0; i < times; i++) {
         forward(s, past, n);
         check(s, s->p->rewind(s->session, past));
     }
-    return (now() - start) / times;
+    return (now(s->threads) - start) / times;
 }
 
 typedef struct job {
@@ -137,23 +138,27 @@ static void report(const subject *s, job j, const samples *times, const machine 
 static void measure(const options *o, subject *s, int n, job j, machine *m) {
     static samples times[2], ratio;
     memset(times, 0, sizeof times), memset(&ratio, 0, sizeof ratio);
-    machine_forget(m);
+    static rounds r;
     int each = 1;
     for (int i = 0; i < n; i++) {
-        check(&s[i], s[i].p->set_threads(s[i].session, machine_threads(m)));
+        s[i].threads = machine_threads(m);
+        check(&s[i], s[i].p->set_threads(s[i].session, s[i].threads));
         fill(&s[i], j.past);
         const double first = once(&s[i], j.past, j.tokens, 1), enough = 0.05;
         if (first < enough && enough / first > each) each = 1 + (int)(enough / first);
     }
-    for (int64_t round = 0; round < o->rounds; round++) {
+    rounds_begin(&r, m, (size_t)o->rounds);
+    while (rounds_next(&r)) {
         double t[2] = {0};
         for (int k = 0; k < n; k++) {
-            const int i = round % 2 ? n - 1 - k : k;
+            const int i = r.n % 2 ? n - 1 - k : k;
             sample(&times[i], t[i] = once(&s[i], j.past, j.tokens, each));
         }
         if (n == 2) sample(&ratio, t[1] / t[0]);
-        machine_sample(m);
     }
+    rounds_keep(&r, &ratio);
+    for (int i = 0; i < n; i++)
+        rounds_keep(&r, &times[i]);
     for (int i = 0; i < n; i++)
         report(&s[i], j, &times[i], m);
     if (n == 2)

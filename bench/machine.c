@@ -168,17 +168,26 @@ static double rate(machine *m, limit l) {
         if (bytes && bytes < LEAST_BYTES) pass(m, area, limits[l].kind, bytes); /* into the cache */
 #pragma omp barrier
 #pragma omp master
-        start = now();
+        start = now(m->threads);
 #pragma omp barrier
         for (size_t i = 0; i < passes; i++)
             done += pass(m, area, limits[l].kind, bytes);
     }
-    return done / (now() - start);
+    return done / (now(m->threads) - start);
 }
 
 void machine_sample(machine *m) {
     for (int l = 0; l < LIMIT_COUNT; l++)
         sample(&m->at[l], rate(m, (limit)l));
+}
+
+double machine_pulse(machine *m) {
+    return rate(m, LIMIT_FMA);
+}
+
+void machine_keep(machine *m, const bool *kept, size_t all) {
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        keep_samples(&m->at[l], kept, all);
 }
 
 void machine_forget(machine *m) {
@@ -198,11 +207,52 @@ const char *machine_limit_name(limit l) {
     return limits[l].name;
 }
 
+/* ---- rounds ------------------------------------------------------------------------------------
+ */
+
+void rounds_begin(rounds *r, machine *m, size_t wanted) {
+    memset(r, 0, sizeof *r);
+    r->m = m;
+    r->wanted = wanted;
+    machine_forget(m);
+    machine_pulse(m); /* wakes the threads */
+    r->pulse[0] = machine_pulse(m);
+}
+
+static void choose(rounds *r) {
+    double best = 0;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->pulse[i] > best) best = r->pulse[i];
+    r->n_kept = 0;
+    for (size_t i = 0; i < r->n; i++)
+        r->n_kept += r->kept[i] = r->pulse[i] >= 0.85 * best;
+}
+
+bool rounds_next(rounds *r) {
+    const size_t most = 6 * r->wanted < SAMPLES - 1 ? 6 * r->wanted : SAMPLES - 1;
+    if (r->n > 0) {
+        const double after = machine_pulse(r->m);
+        if (after < r->pulse[r->n - 1]) r->pulse[r->n - 1] = after;
+        machine_sample(r->m);
+        choose(r);
+        if (r->n_kept >= r->wanted || r->n >= most) {
+            machine_keep(r->m, r->kept, r->n);
+            return false;
+        }
+    }
+    r->pulse[r->n++] = machine_pulse(r->m);
+    return true;
+}
+
+void rounds_keep(const rounds *r, samples *s) {
+    keep_samples(s, r->kept, r->n);
+}
+
 /* ---- text -------------------------------------------------------------------------------------
  */
 
 void machine_print(const machine *m) {
-    printf("limits of the machine, %d thread%s, median of %zu runs among those below:\n ",
+    printf("limits of the machine, %d thread%s, median of %zu runs among those above:\n ",
            m->threads, m->threads == 1 ? "" : "s", m->at[0].n);
     for (int l = 0; l < LIMIT_COUNT; l++)
         printf(" %s %.0f %s (+-%.0f %%)%s", limits[l].name, machine_limit(m, (limit)l) * 1e-9,

@@ -35,9 +35,12 @@ typedef struct machine machine;
 machine *machine_open(int threads);
 void machine_close(machine *m);
 int machine_threads(const machine *m);
-/* One short run of every limit, about 50 ms. */
+/* One short run of every limit, about 50 ms. Once a round, at its end. */
 void machine_sample(machine *m);
+/* The multiply-add rate at this moment, in 2 ms: how much of the machine we have. */
+double machine_pulse(machine *m);
 void machine_forget(machine *m);
+void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_samples */
 /* Median since the last machine_forget: bytes/s, read and written counted, without the reads that
  * a cache makes before it writes; FMA: FLOP/s, an addition and a multiplication each one. */
 double machine_limit(const machine *m, limit l);
@@ -47,5 +50,24 @@ const char *machine_limit_name(limit l);
 void machine_print(const machine *m);
 /* Date, CPU and threads, as one line to stdout. */
 void machine_print_host(void);
+
+/* Rounds of measurements. Several threads on a busy machine wait for each other's turns on the
+ * CPUs, and tell nothing: rounds with a pulse below 0.85 of the best one do not count. Goes on
+ * until enough rounds count, or six times as many have been tried.
+ *
+ *   for (rounds r = rounds_begin(m, 9); rounds_next(&r);) { sample(&a, ...); ... }
+ *   rounds_keep(&r, &a); ...
+ */
+typedef struct rounds {
+    machine *m;
+    size_t wanted, n;
+    double pulse[SAMPLES]; /* the lower one of before and after */
+    bool kept[SAMPLES];
+    size_t n_kept;
+} rounds;
+
+void rounds_begin(rounds *r, machine *m, size_t wanted);
+bool rounds_next(rounds *r);                   /* false: done; samples the limits in between */
+void rounds_keep(const rounds *r, samples *s); /* one sample a round, in order */
 
 #endif

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-double now(void) {
+double now(int threads) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -33,4 +33,11 @@ double quantile(const samples *s, double q) {
 double spread(const samples *s) {
     const double middle = median(s);
     return middle > 0 ? (quantile(s, 0.75) - quantile(s, 0.25)) / (2 * middle) : 0;
+}
+
+void keep_samples(samples *s, const bool *kept, size_t all) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n && i < all; i++)
+        if (kept[i]) s->at[n++] = s->at[i];
+    s->n = n;
 }
