@@ -208,8 +208,23 @@ static bool emit_kernel(hcg_emit *e, const hcg_kernel *k) {
     return false;
 }
 
-bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *body,
-                   LLVMValueRef *functions, uint64_t *scratch) {
+/* One function from its declaration to its end. */
+static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_body *body, const hcg_kernel *k,
+                          LLVMValueRef fn) {
+    add_attributes(l->cx, fn, body);
+    set_function(e, fn);
+    e->di_scope = function_scope(l, fn, k->line);
+    hcg_at_op(e, k->op);
+    e->scratch = 0;
+    bool ok = emit_kernel(e, k);
+    LLVMBuildRetVoid(l->b);
+    LLVMSetCurrentDebugLocation2(l->b, NULL);
+    return ok;
+}
+
+bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
+                    LLVMValueRef *functions, uint64_t *scratch) {
+    const hcg_body *body = piece->body;
     hcg_emit e = {.p = p,
                   .level = &body->level,
                   .arena = a,
@@ -219,22 +234,15 @@ bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *bod
                   .b = l->b};
     set_types(&e);
     begin_lines(p, l);
-    bool ok = true;
     *scratch = 0;
-    for (size_t i = 0; ok && i < p->kernels.n; i++) {
-        const hcg_kernel *k = &p->kernels.at[i];
-        functions[i] = declare_kernel(p, a, l->mod, body, k);
-        add_attributes(l->cx, functions[i], body);
-        set_function(&e, functions[i]);
-        e.di_scope = function_scope(l, functions[i], k->line);
-        hcg_at_op(&e, k->op);
-        e.scratch = 0;
-        ok = emit_kernel(&e, k);
-        LLVMBuildRetVoid(l->b);
-        LLVMSetCurrentDebugLocation2(l->b, NULL);
+    for (size_t i = 0; i < piece->n; i++) {
+        uint32_t index = piece->kernels[i];
+        const hcg_kernel *k = &p->kernels.at[index];
+        functions[index] = declare_kernel(p, a, l->mod, body, k);
+        if (!emit_function(&e, l, body, k, functions[index])) return false;
         if (e.scratch > *scratch) *scratch = e.scratch;
     }
-    return ok && !hd_diags_failed(l->diags);
+    return !hd_diags_failed(l->diags);
 }
 
 /* ---- code generation ---------------------------------------------------------------------------
