@@ -55,7 +55,9 @@ static LLVMTargetMachineRef make_machine(const hcg_target *t) {
     return tm;
 }
 
+/* Once: the bodies of all CPU levels stand in one module, and each begins its own line table. */
 static void add_flag(hcg_llvm *l, const char *name, unsigned value) {
+    if (LLVMGetModuleFlag(l->mod, name, strlen(name))) return;
     LLVMTypeRef i32 = LLVMInt32TypeInContext(l->cx);
     LLVMAddModuleFlag(l->mod, LLVMModuleFlagBehaviorWarning, name, strlen(name),
                       LLVMValueAsMetadata(LLVMConstInt(i32, value, false)));
@@ -88,14 +90,14 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
 static void begin_lines(const hcg_program *p, hcg_llvm *l) {
     if (!p->options.ir_file || l->lines) return;
     add_flag(l, "Debug Info Version", LLVMDebugMetadataVersion());
-    add_flag(l, "Dwarf Version", 5);
+    add_flag(l, "Dwarf Version", 4); /* from 5 on LLVM adds an index that gdb 13 cannot read */
     /* The file's name alone: where it lies must not change the library's bytes. */
     const char *name = hd_path_base(p->options.ir_file), *producer = "hadal " HADAL_VERSION;
     l->lines = LLVMCreateDIBuilder(l->mod);
     l->ir_file = LLVMDIBuilderCreateFile(l->lines, name, strlen(name), ".", 1);
     LLVMDIBuilderCreateCompileUnit(l->lines, LLVMDWARFSourceLanguageC11, l->ir_file, producer,
-                                   strlen(producer), true, "", 0, 0, "", 0,
-                                   LLVMDWARFEmissionLineTablesOnly, 0, false, false, "", 0, "", 0);
+                                   strlen(producer), true, "", 0, 0, "", 0, LLVMDWARFEmissionFull,
+                                   0, false, false, "", 0, "", 0);
 }
 
 static void end_lines(hcg_llvm *l) {
