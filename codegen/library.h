@@ -72,9 +72,10 @@ bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *p
 /* Declarations of all kernels of a body, for a module that only refers to them. */
 void hcg_declare_body(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_body *body,
                       LLVMValueRef *functions);
-/* Runs LLVM's verifier, then the code generator. kind: LLVMObjectFile or LLVMAssemblyFile. */
+/* Completes the line tables, runs LLVM's verifier and the few passes that pay. */
+bool hcg_finish_module(hcg_llvm *l);
+/* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. */
 bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out);
-bool hcg_verify_module(hcg_llvm *l);
 
 /* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
  * next. Does nothing without them. */

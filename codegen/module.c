@@ -6,7 +6,9 @@
  * is replaced, for threads that are inside hcg_generate, by a jump back out. LLVM's state is
  * unknown then, so the context is abandoned, not freed. */
 #include <llvm-c/Analysis.h>
+#include <llvm-c/Error.h>
 #include <llvm-c/ErrorHandling.h>
+#include <llvm-c/Transforms/PassBuilder.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -262,7 +264,17 @@ static void install_fatal_handler(void) {
     LLVMInstallFatalErrorHandler(on_fatal);
 }
 
-bool hcg_verify_module(hcg_llvm *l) {
+/* Kernels are emitted in the form in which they shall run, so no optimiser is asked. Common
+ * subexpressions (addresses, mostly) pay for themselves: there is a twentieth less code, made in a
+ * twentieth less time. More passes cost more than they give. */
+static void simplify(hcg_llvm *l) {
+    LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+    LLVMErrorRef error = LLVMRunPasses(l->mod, "function(early-cse)", l->tm, o);
+    if (error) LLVMConsumeError(error); /* the module is as it was */
+    LLVMDisposePassBuilderOptions(o);
+}
+
+bool hcg_finish_module(hcg_llvm *l) {
     char *text = NULL;
     end_lines(l);
     bool bad = LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &text) != 0;
@@ -270,13 +282,14 @@ bool hcg_verify_module(hcg_llvm *l) {
         hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "the generated LLVM IR is illegal")->cause =
             hd_strdup(l->diags->arena, text);
     LLVMDisposeMessage(text);
+    if (!bad) simplify(l);
     return !bad;
 }
 
 bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fatal_handler);
-    if (!hcg_verify_module(l)) return false;
+    if (!hcg_finish_module(l)) return false;
     char *text = NULL;
     jmp_buf here;
     fatal_exit = &here;

@@ -57,7 +57,7 @@ bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
     hcg_llvm *l = build_library(p, d, &t);
     if (!l) return false;
-    bool ok = hcg_verify_module(l);
+    bool ok = hcg_finish_module(l);
     char *text = ok ? LLVMPrintModuleToString(l->mod) : NULL;
     hcg_llvm_free(l);
     if (!ok) return false;
