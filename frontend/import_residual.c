@@ -197,6 +197,15 @@ static void check_ddl(hfe_json *j, const hfe_config *c) {
                         (long long)channels);
 }
 
+/* n streams have n! permutations, and as many outputs of a contraction. */
+static void check_mhc_lite(hfe_json *j, const hfe_config *c) {
+    enum { MOST = 6 };
+    if (number(c, "num_streams") > MOST)
+        hfe_field_error(j, (hfe_field){OBJECT, "num_streams"},
+                        "more than %d streams cannot be honoured by this version", MOST)
+            ->cause = "the mixing matrix is a sum over all permutations of the streams";
+}
+
 static void check_depth_attention(hfe_json *j, const hfe_config *c) {
     hfe_field f = {OBJECT, "k_norm_after_rope"};
     if (number(c, f.name) && c->family != QWEN3)
@@ -207,6 +216,7 @@ static void check_together(hfe_json *j, hfe_config *c) {
     switch (c->residual.type) {
     case HFE_ATTNRES: check_attnres(j, c); return;
     case HFE_DDL: check_ddl(j, c); break;
+    case HFE_MHC_LITE: check_mhc_lite(j, c); break;
     case HFE_DEPTH_ATTENTION: check_depth_attention(j, c); break;
     default: break;
     }

@@ -38,7 +38,7 @@ static bool o_bias(const hfe_config *c) {
 
 /* ---- calls that may need more than a line --------------------------------------------------- */
 
-enum { WIDTH = 100 };
+enum { WIDTH = 120 };
 
 typedef struct call {
     hd_text *out;
