@@ -3,6 +3,7 @@
 #define HCG_LIBRARY_H
 
 #include <llvm-c/Core.h>
+#include <llvm-c/DebugInfo.h>
 #include <llvm-c/TargetMachine.h>
 
 #include "codegen/emit.h"
@@ -49,6 +50,8 @@ typedef struct hcg_llvm {
     LLVMModuleRef mod;
     LLVMTargetMachineRef tm;
     LLVMBuilderRef b;
+    LLVMDIBuilderRef lines; /* NULL: no line tables, or they are complete */
+    LLVMMetadataRef ir_file;
     hd_diags *diags;
 } hcg_llvm;
 hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char *name);

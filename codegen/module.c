@@ -6,7 +6,6 @@
  * is replaced, for threads that are inside hcg_generate, by a jump back out. LLVM's state is
  * unknown then, so the context is abandoned, not freed. */
 #include <llvm-c/Analysis.h>
-#include <llvm-c/DebugInfo.h>
 #include <llvm-c/ErrorHandling.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -28,6 +27,7 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *context) {
 }
 
 void hcg_llvm_free(hcg_llvm *l) {
+    if (l->lines) LLVMDisposeDIBuilder(l->lines);
     if (l->b) LLVMDisposeBuilder(l->b);
     if (l->tm) LLVMDisposeTargetMachine(l->tm);
     if (l->mod) LLVMDisposeModule(l->mod);
@@ -55,7 +55,9 @@ static LLVMTargetMachineRef make_machine(const hcg_target *t) {
     return tm;
 }
 
+/* Once: the bodies of all CPU levels stand in one module, and each begins its own line table. */
 static void add_flag(hcg_llvm *l, const char *name, unsigned value) {
+    if (LLVMGetModuleFlag(l->mod, name, strlen(name))) return;
     LLVMTypeRef i32 = LLVMInt32TypeInContext(l->cx);
     LLVMAddModuleFlag(l->mod, LLVMModuleFlagBehaviorWarning, name, strlen(name),
                       LLVMValueAsMetadata(LLVMConstInt(i32, value, false)));
@@ -85,39 +87,35 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
 
 /* ---- line tables -------------------------------------------------------------------------------
  */
-typedef struct lines {
-    LLVMDIBuilderRef b; /* NULL: none are wanted */
-    LLVMMetadataRef file, type;
-} lines;
-
-static lines begin_lines(const hcg_program *p, hcg_llvm *l) {
-    lines s = {0};
-    if (!p->options.ir_file) return s;
+static void begin_lines(const hcg_program *p, hcg_llvm *l) {
+    if (!p->options.ir_file || l->lines) return;
     add_flag(l, "Debug Info Version", LLVMDebugMetadataVersion());
-    add_flag(l, "Dwarf Version", 5);
+    add_flag(l, "Dwarf Version", 4); /* from 5 on LLVM adds an index that gdb 13 cannot read */
     /* The file's name alone: where it lies must not change the library's bytes. */
     const char *name = hd_path_base(p->options.ir_file), *producer = "hadal " HADAL_VERSION;
-    s.b = LLVMCreateDIBuilder(l->mod);
-    s.file = LLVMDIBuilderCreateFile(s.b, name, strlen(name), ".", 1);
-    LLVMDIBuilderCreateCompileUnit(s.b, LLVMDWARFSourceLanguageC11, s.file, producer,
-                                   strlen(producer), true, "", 0, 0, "", 0,
-                                   LLVMDWARFEmissionLineTablesOnly, 0, false, false, "", 0, "", 0);
-    s.type = LLVMDIBuilderCreateSubroutineType(s.b, s.file, NULL, 0, LLVMDIFlagZero);
-    return s;
+    l->lines = LLVMCreateDIBuilder(l->mod);
+    l->ir_file = LLVMDIBuilderCreateFile(l->lines, name, strlen(name), ".", 1);
+    LLVMDIBuilderCreateCompileUnit(l->lines, LLVMDWARFSourceLanguageC11, l->ir_file, producer,
+                                   strlen(producer), true, "", 0, 0, "", 0, LLVMDWARFEmissionFull,
+                                   0, false, false, "", 0, "", 0);
 }
 
-static void end_lines(lines *s) {
-    if (!s->b) return;
-    LLVMDIBuilderFinalize(s->b);
-    LLVMDisposeDIBuilder(s->b);
-    s->b = NULL;
+static void end_lines(hcg_llvm *l) {
+    if (!l->lines) return;
+    LLVMDIBuilderFinalize(l->lines);
+    LLVMDisposeDIBuilder(l->lines);
+    l->lines = NULL;
 }
 
-static LLVMMetadataRef function_scope(const lines *s, LLVMValueRef fn, unsigned line) {
+static LLVMMetadataRef function_scope(const hcg_llvm *l, LLVMValueRef fn, unsigned line) {
+    LLVMDIBuilderRef b = l->lines;
+    if (!b) return NULL;
     size_t n;
     const char *name = LLVMGetValueName2(fn, &n);
+    LLVMMetadataRef type =
+        LLVMDIBuilderCreateSubroutineType(b, l->ir_file, NULL, 0, LLVMDIFlagZero);
     LLVMMetadataRef scope =
-        LLVMDIBuilderCreateFunction(s->b, s->file, name, n, name, n, s->file, line, s->type, true,
+        LLVMDIBuilderCreateFunction(b, l->ir_file, name, n, name, n, l->ir_file, line, type, true,
                                     true, line, LLVMDIFlagZero, true);
     LLVMSetSubprogram(fn, scope);
     return scope;
@@ -222,7 +220,7 @@ bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *bod
                   .mod = l->mod,
                   .b = l->b};
     set_types(&e);
-    lines s = begin_lines(p, l);
+    begin_lines(p, l);
     bool ok = true;
     *scratch = 0;
     for (size_t i = 0; ok && i < p->kernels.n; i++) {
@@ -230,7 +228,7 @@ bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *bod
         functions[i] = declare_kernel(p, a, l->mod, body, k);
         add_attributes(l->cx, functions[i], body);
         set_function(&e, functions[i]);
-        e.di_scope = s.b ? function_scope(&s, functions[i], k->line) : NULL;
+        e.di_scope = function_scope(l, functions[i], k->line);
         hcg_at_op(&e, k->op);
         e.scratch = 0;
         ok = emit_kernel(&e, k);
@@ -238,7 +236,6 @@ bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *bod
         LLVMSetCurrentDebugLocation2(l->b, NULL);
         if (e.scratch > *scratch) *scratch = e.scratch;
     }
-    end_lines(&s);
     return ok && !hd_diags_failed(l->diags);
 }
 
@@ -259,6 +256,7 @@ static void install_fatal_handler(void) {
 
 bool hcg_verify_module(hcg_llvm *l) {
     char *text = NULL;
+    end_lines(l);
     bool bad = LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &text) != 0;
     if (bad)
         hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "the generated LLVM IR is illegal")->cause =

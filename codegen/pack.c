@@ -120,7 +120,7 @@ static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
     uint64_t end = 0;
     *n = 0;
     for (size_t i = 0; i < p->m->weights.n; i++)
-        if (!p->m->weights.at[i].unused)
+        if (!p->m->weights.at[i].unused && p->weight_offsets.at[i] != HCG_UNREAD)
             slots[(*n)++] = (slot){p->weight_offsets.at[i], &p->m->weights.at[i]};
     if (*n) qsort(slots, *n, sizeof *slots, by_offset);
     for (size_t i = 0; i < *n; i++) {

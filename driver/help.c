@@ -39,15 +39,9 @@ static void print_folded(FILE *out, const char *text, int indent) {
 
 static void print_option(FILE *out, const option_info *o) {
     char head[80];
-    const bool optional = o->argument && o->argument[0] == '[';
     snprintf(head, sizeof head, "%c%c%s --%s%s%s", o->letter ? '-' : ' ',
              o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
-             !o->argument ? ""
-             : optional   ? "[="
-                          : " ",
-             !o->argument ? ""
-             : optional   ? o->argument + 1
-                          : o->argument);
+             o->argument && !argument_is_optional(o) ? " " : "", o->argument ? o->argument : "");
     fprintf(out, "  %s\n", head);
     print_folded(out, o->help, 10);
 }
@@ -94,9 +88,8 @@ static void print_man_option(FILE *out, const option_info *o) {
     print_troff(out, o->name);
     fprintf(out, "\\fR");
     if (o->argument) {
-        const bool optional = o->argument[0] == '[';
-        fprintf(out, optional ? "[=\\fI" : " \\fI");
-        print_troff(out, optional ? o->argument + 1 : o->argument);
+        fprintf(out, argument_is_optional(o) ? "\\fI" : " \\fI");
+        print_troff(out, o->argument);
         fprintf(out, "\\fR");
     }
     fputc('\n', out);
