@@ -40,6 +40,10 @@ static void count_weights(const hir_module *m, hir_facts *f) {
             f->unused++;
             continue;
         }
+        if (hir_is_made(w)) {
+            f->weight_bytes = capped_add(f->weight_bytes, stored_bytes(w));
+            continue;
+        }
         f->tensors++;
         f->parameters = capped_add(f->parameters, row_elements(w->type));
         f->weight_bytes = capped_add(f->weight_bytes, stored_bytes(w));
