@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/ledger.h"
 #include "api/session.h"
 
 #define API_FAILED 1
@@ -12,6 +13,7 @@
 typedef struct pass_hooks {
     hadal_session *s;
     const hadal_pipeline *p;
+    ledger_watch *ledger; /* NULL: nobody asks */
 } pass_hooks;
 
 /* dump_dir/07-fuse.hir; a pass that changed nothing leaves a file that says so in one line. */
@@ -34,6 +36,8 @@ static bool after_pass(void *context, int index, hir_pass_id id, const hir_modul
     const char *name = hir_pass(id)->name;
     if (hooks->p->event)
         hooks->p->event(hooks->p->context, &(hadal_pass_event){index + 1, name, changed, seconds});
+    if (hooks->ledger && changed)
+        ledger_watch_pass(hooks->ledger, m, name, hooks->s->arena, &hooks->s->remarks);
     return !hooks->p->dump_dir || dump(hooks->s, hooks->p->dump_dir, index + 1, name, m, changed);
 }
 
@@ -98,7 +102,9 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (p->stop_after && !pass_named(s, p->stop_after, &stop)) return false;
     if (p->dump_dir && !dump(s, p->dump_dir, 0, "input", s->m, true)) return false;
 
-    pass_hooks hooks = {s, p};
+    ledger_watch ledger;
+    if (p->ledger) ledger_watch_start(&ledger, s->m, s->arena);
+    pass_hooks hooks = {s, p, p->ledger ? &ledger : NULL};
     const hir_run run = {
         .passes = passes.at,
         .n_passes = passes.n,

@@ -47,6 +47,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .weights_dtype = option_get(line, OPTION_WEIGHTS_DTYPE),
         .chunk = chunk,
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
+        .ledger = option_given(line, OPTION_REMARKS),
     };
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
 }

@@ -94,6 +94,7 @@ typedef struct hadal_pipeline {
     int64_t chunk;                                               /* 0: 512 */
     void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
     void *context;
+    int ledger; /* a remark after each pass that changed what the residual mechanism moves */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
