@@ -7,21 +7,18 @@ enum { PAPER_STREAMS = 4 }; /* m of Table 1, for models that have no streams of 
 
 /* ---- the module without the depth passes ----------------------------------------------------- */
 
-typedef struct pass_list {
-    hir_pass_id at[HIR_PASS_COUNT];
-    size_t n;
-} pass_list;
+typedef HD_VEC(hir_pass_id) pass_list;
 
 /* The default pipeline, with or without the passes that lead to the depth stage. */
-static pass_list pipeline(bool depth) {
-    pass_list list = {.n = 0};
+static pass_list pipeline(hd_arena *a, bool depth) {
+    pass_list list = {0};
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
-        if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) list.at[list.n++] = *id;
+        if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) hd_push(a, &list, *id);
     return list;
 }
 
 static bool run(hadal_session *s, hir_module *m, bool depth, hir_hooks hooks) {
-    pass_list list = pipeline(depth);
+    pass_list list = pipeline(s->arena, depth);
     hir_run r = {
         .passes = list.at, .n_passes = list.n, .stop_after = HIR_PASS_COUNT, .hooks = hooks};
     return hir_run_passes(m, &r, &s->pass_options, NULL, &s->diags);
