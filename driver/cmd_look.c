@@ -1,4 +1,4 @@
-/* hadal opt, inspect, ops, passes: looking inside. */
+/* hadal opt, inspect, diff, ops, passes: looking inside. */
 #include <string.h>
 
 #include "driver/commands.h"
@@ -28,6 +28,12 @@ int cmd_inspect(hadal_session *s, const command_line *line) {
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
     return deliver(s, line, hadal_inspect(s, option_given(line, OPTION_JSON)));
+}
+
+int cmd_diff(hadal_session *s, const command_line *line) {
+    int differences;
+    const char *text = hadal_diff(s, line->positional[0], line->positional[1], &differences);
+    return !text || deliver(s, line, text) || differences;
 }
 
 int cmd_ops(hadal_session *s, const command_line *line) {
