@@ -184,6 +184,7 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
         .triple = t && t->triple ? hd_strdup(s->arena, t->triple) : NULL,
         .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
+        .chunk = s->pass_options.chunk,
     };
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
     s->target_key = key;

@@ -160,6 +160,12 @@ HADAL_API const char *hadal_diff(hadal_session *s, const char *a, const char *b,
 /* parameters, FLOPs per token, bytes of weights and state, op counts, memory plan; as text or JSON.
  */
 HADAL_API const char *hadal_inspect(hadal_session *s, int json);
+/* Memory traffic of the residual mechanism: as loaded, without the depth passes, and as the module
+ * stands; beside the closed forms of the Attention Residuals paper. As text or JSON. NULL: there is
+ * no module, or the passes failed. */
+HADAL_API const char *hadal_ledger_text(hadal_session *s, int json);
+/* Which sublayer reads which sources, the blocks, and the kernels that do it. NULL: no module. */
+HADAL_API const char *hadal_depth_map_text(hadal_session *s);
 HADAL_API const char *hadal_ops_text(hadal_session *s, const char *only,
                                      int markdown); /* NULL: no such op */
 HADAL_API const char *hadal_passes_text(hadal_session *s);
