@@ -1,6 +1,7 @@
 """line_tables.py LIBRARY.so KERNEL.hir LEVELS: holds the line tables against the kernel IR.
 
-There must be one table for each CPU level, and each must name, for every kind of op that does work
+A body is compiled in pieces with a table each, those of a CPU level one after the other. The tables
+of each level together must name, for every kind of op that does work
 in every kernel that has code, a line on which such an op stands. A kernel whose body equals that of
 an earlier one shares its code, so only the lines of the first are asked for."""
 import re
@@ -13,7 +14,7 @@ text = subprocess.run(["readelf", "--debug-dump=decodedline", library], check=Tr
 name = ir.split("/")[-1]
 tables = []
 for line in text.splitlines():
-    if re.fullmatch(r"(CU: )?" + re.escape(name) + ":", line):  # a unit: the body of one level
+    if re.fullmatch(r"(CU: )?" + re.escape(name) + ":", line):  # a unit: a piece of a level's body
         tables.append(set())
     row = re.match(re.escape(name) + r" +(\d+) +0x", line)
     if row and tables and row[1] != "0":
@@ -27,7 +28,9 @@ for i, l in enumerate(lines, 1):
     if i > func and m:
         op_of[i] = m[1]
 
-assert len(tables) == levels, f"{len(tables)} line tables, {levels} levels"
+assert tables and len(tables) % levels == 0, f"{len(tables)} line tables, {levels} levels"
+pieces = len(tables) // levels
+tables = [set().union(*tables[i * pieces:(i + 1) * pieces]) for i in range(levels)]
 for table in tables:
     strangers = table - op_of.keys()
     assert not strangers, f"lines on which no op stands: {sorted(strangers)}"
