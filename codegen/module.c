@@ -57,9 +57,7 @@ static LLVMTargetMachineRef make_machine(const hcg_target *t) {
     return tm;
 }
 
-/* Once: the bodies of all CPU levels stand in one module, and each begins its own line table. */
 static void add_flag(hcg_llvm *l, const char *name, unsigned value) {
-    if (LLVMGetModuleFlag(l->mod, name, strlen(name))) return;
     LLVMTypeRef i32 = LLVMInt32TypeInContext(l->cx);
     LLVMAddModuleFlag(l->mod, LLVMModuleFlagBehaviorWarning, name, strlen(name),
                       LLVMValueAsMetadata(LLVMConstInt(i32, value, false)));

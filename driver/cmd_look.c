@@ -23,11 +23,29 @@ int cmd_opt(hadal_session *s, const command_line *line) {
     return deliver(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
 }
 
+/* The report that an option asks for; NULL: it is wrong, or cannot be made. */
+static const char *inspection(hadal_session *s, const command_line *line) {
+    const bool json = option_given(line, OPTION_JSON);
+    const char *ledger = option_get(line, OPTION_LEDGER);
+    if (ledger && *ledger && strcmp(ledger, "json") != 0) {
+        hadal_fail(s, "usage", "--ledger prints text, or JSON with --ledger=json", NULL);
+        return NULL;
+    }
+    if (ledger && option_given(line, OPTION_DEPTH_MAP)) {
+        hadal_fail(s, "usage", "--ledger and --depth-map are two reports", "ask for one of them");
+        return NULL;
+    }
+    if (ledger) return hadal_ledger_text(s, json || *ledger);
+    if (option_given(line, OPTION_DEPTH_MAP)) return hadal_depth_map_text(s);
+    return hadal_inspect(s, json);
+}
+
 int cmd_inspect(hadal_session *s, const command_line *line) {
     hadal_pipeline pipeline;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
-    return deliver(s, line, hadal_inspect(s, option_given(line, OPTION_JSON)));
+    const char *text = inspection(s, line);
+    return text ? deliver(s, line, text) : 1;
 }
 
 int cmd_ops(hadal_session *s, const command_line *line) {

@@ -135,8 +135,21 @@ static void print_op_head(const printer *p, const hir_op *op) {
     print_loc(p, op->loc);
 }
 
+static bool wanted(const printer *p, const hir_op *op) {
+    return !p->options.want || p->options.want(p->options.context, op);
+}
+
+static bool wanted_inside(const printer *p, const hir_op *op) {
+    HIR_EACH(p->m, inner, op->body_first) {
+        if (wanted(p, hir_op_at(p->m, inner))) return true;
+    }
+    return false;
+}
+
 static void print_op(const printer *p, hir_id id) {
     const hir_op *op = hir_op_at(p->m, id);
+    const bool whole = wanted(p, op);
+    if (!whole && !wanted_inside(p, op)) return;
     hd_text_add(p->out, "  ");
     print_op_head(p, op);
     if (!hir_has_trait(op->code, HIR_REGION)) {
@@ -145,6 +158,7 @@ static void print_op(const printer *p, hir_id id) {
     }
     hd_text_add(p->out, " {\n");
     HIR_EACH(p->m, inner, op->body_first) {
+        if (!whole && !wanted(p, hir_op_at(p->m, inner))) continue;
         hd_text_add(p->out, "    ");
         print_op_head(p, hir_op_at(p->m, inner));
         hd_text_add(p->out, "\n");
@@ -195,6 +209,15 @@ static void print_header(const printer *p) {
                   (unsigned long long)m->arena_per_token, (unsigned long long)m->fixed_bytes);
 }
 
+/* = @a * @b, @c * @d */
+static void print_made(const printer *p, const hir_weight *w) {
+    for (uint32_t r = 0; r < w->n_rows; r++)
+        for (uint32_t k = 0; k < w->rows[r].n; k++) {
+            hd_text_add(p->out, k ? " * " : r ? ", " : " = ");
+            print_name(p->out, '@', w->rows[r].factor[k]);
+        }
+}
+
 static void print_tables(const printer *p) {
     const hir_module *m = p->m;
     for (size_t i = 0; i < m->weights.n; i++) {
@@ -205,6 +228,7 @@ static void print_tables(const printer *p) {
         hir_print_type(p->out, w->type);
         hd_text_add(p->out, w->layout == HIR_LAYOUT_PANEL ? " panel" : "");
         hd_text_add(p->out, w->unused ? " unused" : "");
+        print_made(p, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
     }
@@ -221,8 +245,10 @@ static void print_tables(const printer *p) {
 
 void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
     printer p = {m, out, options, number_values(m, out->arena)};
-    print_header(&p);
-    print_tables(&p);
+    if (!options.want) {
+        print_header(&p);
+        print_tables(&p);
+    }
     hd_text_add(out, "func(");
     for (size_t i = 0; i < m->inputs.n; i++) {
         const hir_value *v = hir_value_at(m, m->inputs.at[i]);
@@ -240,6 +266,6 @@ void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
 }
 
 void hir_print_op(const hir_module *m, hir_id op, hd_text *out) {
-    printer p = {m, out, {false}, number_values(m, out->arena)};
+    printer p = {m, out, {0}, number_values(m, out->arena)};
     print_op_head(&p, hir_op_at(m, op));
 }

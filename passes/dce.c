@@ -53,8 +53,14 @@ static void sweep_ops(sweep *s) {
 /* ---- the tables ---------------------------------------------------------------------------- */
 static void mark_weights(sweep *s) {
     for (size_t i = 0; i < s->m->weights.n; i++) {
+        const hir_weight *w = &s->m->weights.at[i];
+        for (uint32_t r = 0; r < w->n_rows; r++)
+            for (uint32_t k = 0; k < w->rows[r].n; k++)
+                s->weight_read[hir_find_weight(s->m, w->rows[r].factor[k])] = true;
+    }
+    for (size_t i = 0; i < s->m->weights.n; i++) {
         hir_weight *w = &s->m->weights.at[i];
-        if (s->weight_read[i] || w->unused) continue;
+        if (s->weight_read[i] || w->unused || hir_is_made(w)) continue;
         w->unused = true;
         s->c->changed = true;
         hir_remark_add(s->c, true, HIR_NONE, "weight '%s' is read by no op: unused", w->name);

@@ -306,7 +306,9 @@ static hir_ref build_attend(recogniser *r, hir_builder *b, const candidate *c,
 }
 
 static void remark_taken(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {
-    bool softmax = c->logits.kind != HIR_REF_NONE;
+    bool softmax = c->logits.kind != HIR_REF_NONE, biased = false;
+    for (size_t i = 0; i < c->terms.n; i++)
+        biased |= s[i].n_biases > 0;
     const char *heads = c->terms.at->heads == 1 ? ""
                                                 : hd_printf(r->c->scratch, ", %lld heads",
                                                             (long long)c->terms.at->heads);
@@ -315,7 +317,7 @@ static void remark_taken(recogniser *r, hir_id op, const candidate *c, const dep
                    !s->is_product ? " of logits"
                    : s->has_norm  ? ", key norm"
                                   : ", no key norm",
-                   s->is_product && s->n_biases ? ", bias" : "", heads);
+                   s->is_product && biased ? ", bias" : "", heads);
 }
 
 static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {

@@ -7,9 +7,9 @@
 
 static const depth_style plain = {.norm = NORM_GAIN, .d = 12, .sublayers = 9, .block = 3};
 
-static const hir_pass_id depth_passes[] = {HIR_PASS_CSE,         HIR_PASS_RECOGNISE_DEPTH,
-                                           HIR_PASS_FORM_BLOCKS, HIR_PASS_BATCH_QUERIES,
-                                           HIR_PASS_SPLIT_MERGE, HIR_PASS_DCE};
+static const hir_pass_id depth_passes[] = {
+    HIR_PASS_CSE,         HIR_PASS_RECOGNISE_DEPTH, HIR_PASS_FORM_BLOCKS, HIR_PASS_BATCH_QUERIES,
+    HIR_PASS_SPLIT_MERGE, HIR_PASS_FOLD_WEIGHTS,    HIR_PASS_DCE};
 
 static size_t count(const hir_module *m, hir_opcode code) {
     size_t n = 0;
@@ -61,7 +61,7 @@ static bench taken(depth_style s, bool all_passes) {
     cr_assert_eq(count(b.m, HIR_DEPTH_ATTEND_OP), mixes, "%s: %zu of %d mixes found: %s", text,
                  count(b.m, HIR_DEPTH_ATTEND_OP), mixes,
                  b.remarks.list.n ? b.remarks.list.at[0].text : "no remark");
-    cr_assert(run_list(&b, depth_passes + 2, 4, true, NULL), "%s\n%s", text, errors_of(&b));
+    cr_assert(run_list(&b, depth_passes + 2, 5, true, NULL), "%s\n%s", text, errors_of(&b));
     cr_assert_eq(count(b.m, HIR_DEPTH_ATTEND_OP), 0);
     static const hir_pass_id rest[] = {HIR_PASS_SPLIT_SMALL, HIR_PASS_FUSE,
                                        HIR_PASS_EXPAND,      HIR_PASS_LAYOUT,
