@@ -6,7 +6,9 @@
  * is replaced, for threads that are inside hcg_generate, by a jump back out. LLVM's state is
  * unknown then, so the context is abandoned, not freed. */
 #include <llvm-c/Analysis.h>
+#include <llvm-c/Error.h>
 #include <llvm-c/ErrorHandling.h>
+#include <llvm-c/Transforms/PassBuilder.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -55,9 +57,7 @@ static LLVMTargetMachineRef make_machine(const hcg_target *t) {
     return tm;
 }
 
-/* Once: the bodies of all CPU levels stand in one module, and each begins its own line table. */
 static void add_flag(hcg_llvm *l, const char *name, unsigned value) {
-    if (LLVMGetModuleFlag(l->mod, name, strlen(name))) return;
     LLVMTypeRef i32 = LLVMInt32TypeInContext(l->cx);
     LLVMAddModuleFlag(l->mod, LLVMModuleFlagBehaviorWarning, name, strlen(name),
                       LLVMValueAsMetadata(LLVMConstInt(i32, value, false)));
@@ -210,8 +210,23 @@ static bool emit_kernel(hcg_emit *e, const hcg_kernel *k) {
     return false;
 }
 
-bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *body,
-                   LLVMValueRef *functions, uint64_t *scratch) {
+/* One function from its declaration to its end. */
+static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_body *body, const hcg_kernel *k,
+                          LLVMValueRef fn) {
+    add_attributes(l->cx, fn, body);
+    set_function(e, fn);
+    e->di_scope = function_scope(l, fn, k->line);
+    hcg_at_op(e, k->op);
+    e->scratch = 0;
+    bool ok = emit_kernel(e, k);
+    LLVMBuildRetVoid(l->b);
+    LLVMSetCurrentDebugLocation2(l->b, NULL);
+    return ok;
+}
+
+bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
+                    LLVMValueRef *functions, uint64_t *scratch) {
+    const hcg_body *body = piece->body;
     hcg_emit e = {.p = p,
                   .level = &body->level,
                   .arena = a,
@@ -221,22 +236,15 @@ bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *bod
                   .b = l->b};
     set_types(&e);
     begin_lines(p, l);
-    bool ok = true;
     *scratch = 0;
-    for (size_t i = 0; ok && i < p->kernels.n; i++) {
-        const hcg_kernel *k = &p->kernels.at[i];
-        functions[i] = declare_kernel(p, a, l->mod, body, k);
-        add_attributes(l->cx, functions[i], body);
-        set_function(&e, functions[i]);
-        e.di_scope = function_scope(l, functions[i], k->line);
-        hcg_at_op(&e, k->op);
-        e.scratch = 0;
-        ok = emit_kernel(&e, k);
-        LLVMBuildRetVoid(l->b);
-        LLVMSetCurrentDebugLocation2(l->b, NULL);
+    for (size_t i = 0; i < piece->n; i++) {
+        uint32_t index = piece->kernels[i];
+        const hcg_kernel *k = &p->kernels.at[index];
+        functions[index] = declare_kernel(p, a, l->mod, body, k);
+        if (!emit_function(&e, l, body, k, functions[index])) return false;
         if (e.scratch > *scratch) *scratch = e.scratch;
     }
-    return ok && !hd_diags_failed(l->diags);
+    return !hd_diags_failed(l->diags);
 }
 
 /* ---- code generation ---------------------------------------------------------------------------
@@ -254,7 +262,17 @@ static void install_fatal_handler(void) {
     LLVMInstallFatalErrorHandler(on_fatal);
 }
 
-bool hcg_verify_module(hcg_llvm *l) {
+/* Kernels are emitted in the form in which they shall run, so no optimiser is asked. Common
+ * subexpressions (addresses, mostly) pay for themselves: there is a twentieth less code, made in a
+ * twentieth less time. More passes cost more than they give. */
+static void simplify(hcg_llvm *l) {
+    LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+    LLVMErrorRef error = LLVMRunPasses(l->mod, "function(early-cse)", l->tm, o);
+    if (error) LLVMConsumeError(error); /* the module is as it was */
+    LLVMDisposePassBuilderOptions(o);
+}
+
+bool hcg_finish_module(hcg_llvm *l) {
     char *text = NULL;
     end_lines(l);
     bool bad = LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &text) != 0;
@@ -262,13 +280,14 @@ bool hcg_verify_module(hcg_llvm *l) {
         hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "the generated LLVM IR is illegal")->cause =
             hd_strdup(l->diags->arena, text);
     LLVMDisposeMessage(text);
+    if (!bad) simplify(l);
     return !bad;
 }
 
 bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fatal_handler);
-    if (!hcg_verify_module(l)) return false;
+    if (!hcg_finish_module(l)) return false;
     char *text = NULL;
     jmp_buf here;
     fatal_exit = &here;

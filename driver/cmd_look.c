@@ -1,4 +1,4 @@
-/* hadal opt, inspect, ops, passes: looking inside. */
+/* hadal opt, inspect, diff, ops, passes: looking inside. */
 #include <string.h>
 
 #include "driver/commands.h"
@@ -44,6 +44,12 @@ int cmd_inspect(hadal_session *s, const command_line *line) {
     if (run_pipeline(s, line, &pipeline)) return 1;
     const char *text = inspection(s, line);
     return text ? deliver(s, line, text) : 1;
+}
+
+int cmd_diff(hadal_session *s, const command_line *line) {
+    int differences;
+    const char *text = hadal_diff(s, line->positional[0], line->positional[1], &differences);
+    return !text || deliver(s, line, text) || differences;
 }
 
 int cmd_ops(hadal_session *s, const command_line *line) {

@@ -46,6 +46,8 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .check = option_given(line, OPTION_CHECK),
         .weights_dtype = option_get(line, OPTION_WEIGHTS_DTYPE),
         .chunk = chunk,
+        .filter_passes = option_get(line, OPTION_FILTER_PASSES),
+        .filter_ops = option_get(line, OPTION_FILTER_OPS),
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
         .ledger = option_given(line, OPTION_REMARKS),
     };

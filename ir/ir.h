@@ -329,6 +329,10 @@ bool hir_verify_kernels(const hir_module *m, hd_diags *d);
 /* ---- text ---------------------------------------------------------------------------------- */
 typedef struct hir_print_options {
     bool locations; /* ` loc "file":line:column` behind ops that have one */
+    /* An extract for reading: only the ops that `want` takes, and the kernels that they stand in; a
+     * kernel that it takes with its whole body. NULL: the whole module. */
+    bool (*want)(const void *context, const hir_op *op);
+    const void *context;
 } hir_print_options;
 void hir_print(const hir_module *m, hir_print_options options, hd_text *out);
 void hir_print_op(const hir_module *m, hir_id op, hd_text *out); /* one line, for messages */

@@ -103,8 +103,16 @@ static hir_ref logsumexp(expander *e, hir_id op) {
     return hir_emit2(&e->b, HIR_ADD_OP, max, hir_emit1(&e->b, HIR_LOG_OP, sum));
 }
 
+/* A mix passes on what its sources hold, however large: with x scaled down by a power of two, which
+ * costs no digit, squares do not overflow before |x| is 3e26. What underflows is far below eps. */
 static hir_ref depth_inverse_rms(expander *e, hir_id op) {
-    return inverse_rms(e, pass_arg(e->m, op, 0), eps_of(e, op));
+    const double scale = 0x1p-24, safe_eps = 1e-12;
+    hir_ref x = pass_arg(e->m, op, 0);
+    double eps = eps_of(e, op);
+    if (eps < safe_eps) return inverse_rms(e, x, eps);
+    x = hir_emit2(&e->b, HIR_MUL_OP, x, hir_emit_const(&e->b, scale));
+    hir_ref r = inverse_rms(e, x, eps * scale * scale);
+    return is_given(r) ? hir_emit2(&e->b, HIR_MUL_OP, r, hir_emit_const(&e->b, scale)) : r;
 }
 
 static hir_ref depth_op(expander *e, hir_id op) {
