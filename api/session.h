@@ -29,6 +29,8 @@ struct hadal_session {
     hcg_program *program; /* lowered from m for `target_key` */
     const char *target_key;
 
+    struct hir_reducer *reducer; /* hadal_reduce_*; NULL: not begun */
+
     const char *weights_path;
     bool weights_open;
     hd_tensors weights;
