@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/ledger.h"
 #include "api/session.h"
 
 #define API_FAILED 1
@@ -12,19 +13,45 @@
 typedef struct pass_hooks {
     hadal_session *s;
     const hadal_pipeline *p;
+    const api_filter *passes, *ops;
+    ledger_watch *ledger; /* NULL: nobody asks */
 } pass_hooks;
 
+static bool want_op(const void *filter, const hir_op *op) {
+    return api_filter_takes(filter, hir_info(op->code)->name);
+}
+
 /* dump_dir/07-fuse.hir; a pass that changed nothing leaves a file that says so in one line. */
-static bool dump(hadal_session *s, const char *dir, int index, const char *pass,
-                 const hir_module *m, bool changed) {
+static bool dump(const pass_hooks *h, int index, const char *pass, const hir_module *m,
+                 bool changed) {
+    hadal_session *s = h->s;
+    if (!h->p->dump_dir || !api_filter_takes(h->passes, pass)) return true;
+    hir_print_options options = {.locations = true};
     hd_text text;
     hd_text_init(&text, s->arena);
+    if (h->ops->text) {
+        options.want = want_op;
+        options.context = h->ops;
+        hd_text_f(&text, "; the ops that match \"%s\"\n", h->ops->text);
+    }
     if (changed)
-        hir_print(m, (hir_print_options){.locations = true}, &text);
+        hir_print(m, options, &text);
     else
         hd_text_f(&text, "; %s (unchanged)\n", pass);
     const char *name = hd_printf(s->arena, "%02d-%s.hir", index, pass);
-    return hd_write_file(s->arena, &s->diags, hd_path_join(s->arena, dir, name), text.at, text.n);
+    return hd_write_file(s->arena, &s->diags, hd_path_join(s->arena, h->p->dump_dir, name), text.at,
+                         text.n);
+}
+
+/* Keeps the remarks that the filters take. */
+static void filter_remarks(const pass_hooks *h) {
+    hir_remarks *r = &h->s->remarks;
+    size_t kept = 0;
+    for (size_t i = 0; i < r->list.n; i++)
+        if (api_filter_takes(h->passes, r->list.at[i].pass) &&
+            api_filter_takes(h->ops, r->list.at[i].op_name))
+            r->list.at[kept++] = r->list.at[i];
+    r->list.n = kept;
 }
 
 static bool after_pass(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
@@ -34,7 +61,9 @@ static bool after_pass(void *context, int index, hir_pass_id id, const hir_modul
     const char *name = hir_pass(id)->name;
     if (hooks->p->event)
         hooks->p->event(hooks->p->context, &(hadal_pass_event){index + 1, name, changed, seconds});
-    return !hooks->p->dump_dir || dump(hooks->s, hooks->p->dump_dir, index + 1, name, m, changed);
+    if (hooks->ledger && changed)
+        ledger_watch_pass(hooks->ledger, m, name, hooks->s->arena, &hooks->s->remarks);
+    return dump(hooks, index + 1, name, m, changed);
 }
 
 static bool pass_named(hadal_session *s, const char *name, hir_pass_id *out) {
@@ -96,9 +125,15 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     }
     hir_pass_id stop = HIR_PASS_COUNT;
     if (p->stop_after && !pass_named(s, p->stop_after, &stop)) return false;
-    if (p->dump_dir && !dump(s, p->dump_dir, 0, "input", s->m, true)) return false;
+    pass_hooks hooks = {s, p, api_filter_new(s, "passes", p->filter_passes),
+                        api_filter_new(s, "ops", p->filter_ops), NULL};
+    if (!hooks.passes || !hooks.ops || !dump(&hooks, 0, "input", s->m, true)) return false;
 
-    pass_hooks hooks = {s, p};
+    ledger_watch ledger;
+    if (p->ledger) {
+        ledger_watch_start(&ledger, s->m, s->arena);
+        hooks.ledger = &ledger;
+    }
     const hir_run run = {
         .passes = passes.at,
         .n_passes = passes.n,
@@ -107,7 +142,9 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         .check = p->check != 0,
         .hooks = {.context = &hooks, .after = after_pass},
     };
-    if (!hir_run_passes(s->m, &run, &s->pass_options, &s->remarks, &s->diags)) return false;
+    const bool ok = hir_run_passes(s->m, &run, &s->pass_options, &s->remarks, &s->diags);
+    filter_remarks(&hooks);
+    if (!ok) return false;
     s->pipeline_done = !p->passes && !p->stop_after;
     return true;
 }
@@ -156,6 +193,7 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
         .triple = t && t->triple ? hd_strdup(s->arena, t->triple) : NULL,
         .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
+        .chunk = s->pass_options.chunk,
     };
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
     s->target_key = key;

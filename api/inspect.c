@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "api/json.h"
 #include "ir/text.h"
 
 /* ---- collecting ------------------------------------------------------------------------------ */
@@ -37,6 +38,10 @@ static void count_weights(const hir_module *m, hir_facts *f) {
         const hir_weight *w = &m->weights.at[i];
         if (w->unused) {
             f->unused++;
+            continue;
+        }
+        if (hir_is_made(w)) {
+            f->weight_bytes = capped_add(f->weight_bytes, stored_bytes(w));
             continue;
         }
         f->tensors++;
@@ -206,30 +211,12 @@ static void inspect_as_text(const hir_module *graph, const hir_module *now, hd_t
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void json_string(hd_text *out, const char *s) {
-    hd_text_add(out, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            hd_text_f(out, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20)
-            hd_text_f(out, "\\u%04x", (unsigned)*s);
-        else
-            hd_text_add_n(out, s, 1);
-    }
-    hd_text_add(out, "\"");
-}
-
-static void json_key(hd_text *out, const char *key) {
-    json_string(out, key);
-    hd_text_add(out, ": ");
-}
-
 static void json_typed_name(hd_text *out, const char *name, hir_type type) {
     hd_text type_text;
     hd_text_init(&type_text, out->arena);
     hir_print_type(&type_text, type);
     hd_text_add(out, "{\"name\": ");
-    json_string(out, name);
+    api_json_string(out, name);
     hd_text_f(out, ", \"type\": \"%s\"}", type_text.at);
 }
 
@@ -256,8 +243,8 @@ static void json_options(const hir_module *m, hd_text *out) {
     hd_text_add(out, "  \"options\": {");
     for (size_t i = 0; i < m->options.n; i++) {
         hd_text_add(out, i ? ", " : "");
-        json_key(out, m->options.at[i].key);
-        json_string(out, m->options.at[i].value);
+        api_json_key(out, m->options.at[i].key);
+        api_json_string(out, m->options.at[i].value);
     }
     hd_text_add(out, "},\n");
 }
@@ -304,8 +291,8 @@ static void inspect_as_json(const hir_module *graph, const hir_module *now, hd_t
     hir_collect_facts(graph, &as_loaded);
     hir_collect_facts(now, &as_now);
     hd_text_add(out, "{\n  ");
-    json_key(out, "name");
-    json_string(out, graph->name);
+    api_json_key(out, "name");
+    api_json_string(out, graph->name);
     hd_text_add(out, ",\n");
     json_options(graph, out);
     json_signature(graph, out);

@@ -2,6 +2,8 @@
 #ifndef API_SESSION_H
 #define API_SESSION_H
 
+#include <regex.h>
+
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "hadal/hadal.h"
@@ -52,8 +54,20 @@ struct hadal_session {
         return api_ok_ ? 0 : 1;                                                                    \
     } while (0)
 
+/* The module of a .hadal spec, IR text or a folder; NULL and a diagnostic on failure. */
+hir_module *api_read_model(hadal_session *s, const char *spec, const char *name);
 bool api_need_module(hadal_session *s);
 bool api_need_kernels(hadal_session *s);
+/* A regular expression that names are held against; all pass where none was given. */
+typedef struct api_filter {
+    regex_t regex;
+    const char *text; /* NULL: none */
+} api_filter;
+/* NULL, and a diagnostic, if `text` is no POSIX extended regular expression. Freed with the arena.
+ */
+const api_filter *api_filter_new(hadal_session *s, const char *what, const char *text);
+bool api_filter_takes(const api_filter *f, const char *name);
+
 /* Opens the weights given, or those of the folder. False: none, or bad (diagnostic). */
 bool api_need_weights(hadal_session *s);
 

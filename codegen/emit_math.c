@@ -10,8 +10,7 @@
 
 #define N_OF(array) (sizeof(array) / sizeof(array)[0])
 
-/* ---- short names for what is written often -----------------------------------------------------
- */
+/* ---- short names for what is written often --------------------------------------------------- */
 
 static LLVMValueRef real(LLVMValueRef like, double value) {
     return hcg_real_like(LLVMTypeOf(like), value);
@@ -65,8 +64,7 @@ static LLVMValueRef with_sign(hcg_emit *e, LLVMValueRef magnitude, LLVMValueRef 
     return LLVMBuildBitCast(e->b, both, LLVMTypeOf(of), "");
 }
 
-/* ---- exponential and logarithm -----------------------------------------------------------------
- */
+/* ---- exponential and logarithm --------------------------------------------------------------- */
 
 /* 2^k for integers k in [-126, 127]. */
 static LLVMValueRef power_of_two(hcg_emit *e, LLVMValueRef k, LLVMTypeRef type) {
@@ -139,8 +137,7 @@ LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x) {
     return pick(e, positive, pick(e, finite, y, infinity), below);
 }
 
-/* ---- functions of the exponential ---------------------------------------------------------------
- */
+/* ---- functions of the exponential ------------------------------------------------------------ */
 
 static LLVMValueRef exp_of_minus(hcg_emit *e, LLVMValueRef x) {
     return hcg_exp(e, LLVMBuildFNeg(e->b, x, ""));
@@ -178,8 +175,7 @@ LLVMValueRef hcg_softplus(hcg_emit *e, LLVMValueRef x) {
     return add(e, pick(e, less(e, x, zero), zero, x), y); /* NaN: through x and z */
 }
 
-/* ---- the error function -------------------------------------------------------------------------
- */
+/* ---- the error function ---------------------------------------------------------------------- */
 
 /* erfc a = e^-a^2 t Q(t), t = 1 / (1 + a/2), for a >= 0. The relative error grows with a^2 (that of
  * rounding a^2): at most 2e-7 + 1e-7 a^2. */
@@ -220,8 +216,7 @@ LLVMValueRef hcg_gelu_tanh(hcg_emit *e, LLVMValueRef x) {
     return quotient(e, x, d);
 }
 
-/* ---- sine and cosine in f64 ---------------------------------------------------------------------
- */
+/* ---- sine and cosine in f64 ------------------------------------------------------------------ */
 
 /* angle = q pi/2 + r, |r| <= pi/4; pi/2 in three parts, of which the first two have 24 bits, so
  * that their products with q < 2^29 are exact. sin r = r + r^3 S(r^2), cos r = 1 - r^2/2 + r^4
@@ -260,8 +255,7 @@ void hcg_sincos(hcg_emit *e, LLVMValueRef angle, LLVMValueRef *sine, LLVMValueRe
     *cosine = LLVMBuildBitCast(e->b, LLVMBuildXor(e->b, cos_bits, c_sign, ""), type, "");
 }
 
-/* ---- the op table -------------------------------------------------------------------------------
- */
+/* ---- the op table ---------------------------------------------------------------------------- */
 
 static LLVMValueRef relu(hcg_emit *e, LLVMValueRef x) {
     LLVMValueRef zero = real(x, 0);

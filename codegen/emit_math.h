@@ -27,8 +27,7 @@ LLVMValueRef hcg_sqrt(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_max(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef hcg_min(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 
-/* ---- functions --------------------------------------------------------------------------------
- */
+/* ---- functions ------------------------------------------------------------------------------- */
 /* hcg_exp is in emit.h */
 LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x);

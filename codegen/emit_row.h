@@ -1,7 +1,10 @@
 /* Row programs between body and loops (private to emit_row*.c).
  *
  *   emit_row_index.c   affine index maps: every view is one, none is a copy
- *   emit_row_graph.c   body ops become nodes; reshape, slice, transpose, broadcast vanish into maps
+ *   emit_row_graph.c   body ops become nodes; what is yielded gets its place
+ *   emit_row_node.c    nodes, buffers, views
+ *   emit_row_move.c    reshape, slice, transpose, broadcast vanish into maps, stacks into pointers
+ *   emit_row_position.c  gather, rope_table, rope
  *   emit_row_plan.c    what is kept where, and which nodes share one loop nest
  *   emit_row_value.c   a node at an index: loads, arithmetic, reductions inside a loop
  *   emit_row_loops.c   loop nests with vectors along the last dim, and the loop over tokens
@@ -44,8 +47,7 @@ bool row_reshape(const row_index *f, const row_shape *old, const row_shape *new,
 /* Row shape of a type; place[i] is the row dim of type dim i, or -1 (T, or size 1). */
 row_shape row_squeeze(hir_type type, int *place);
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 typedef enum row_where {
     ROW_SCRATCH, /* a piece of the thread's scratch */
     ROW_ARG,     /* a kernel argument, at this token's row if it has T */
@@ -65,8 +67,7 @@ typedef struct row_buffer {
     bool direct;      /* ... other than through a table of row pointers */
 } row_buffer;
 
-/* ---- nodes ------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 typedef enum row_kind {
     ROW_CONST,
     ROW_MEMORY, /* elements of a buffer, seen as one dim */

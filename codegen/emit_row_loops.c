@@ -6,8 +6,7 @@
 
 enum { MOST_ACCUMULATORS = HCG_CARRY / ROW_COPIES };
 
-/* ---- one nest ----------------------------------------------------------------------------------
- */
+/* ---- one nest -------------------------------------------------------------------------------- */
 
 typedef struct lane_loop { /* state of the innermost loop of a nest */
     row_run *r;
@@ -188,8 +187,7 @@ static void emit_nests(row_run *r, const row_nests *nests) {
         emit_nest(r, &nests->list.at[i]);
 }
 
-/* ---- where things are --------------------------------------------------------------------------
- */
+/* ---- where things are ------------------------------------------------------------------------ */
 
 static int64_t row_bytes(const row_buffer *b) {
     return b->elements * (int64_t)hir_dtype_bytes(b->dtype);

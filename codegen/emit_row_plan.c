@@ -22,8 +22,7 @@ row_shape row_domain(const row_node *n) {
     return s;
 }
 
-/* ---- roots -------------------------------------------------------------------------------------
- */
+/* ---- roots ----------------------------------------------------------------------------------- */
 
 static bool is_arithmetic(const row_node *n) {
     return n->kind == ROW_MAP || n->kind == ROW_ROTATE || n->kind == ROW_TRIG ||
@@ -82,8 +81,7 @@ static void choose_roots(row_graph *g) {
     }
 }
 
-/* ---- nests -------------------------------------------------------------------------------------
- */
+/* ---- nests ----------------------------------------------------------------------------------- */
 
 typedef struct reading { /* of roots by one root that has just been given its nest */
     row_graph *g;
@@ -172,8 +170,7 @@ static void place(row_graph *g, uint32_t id) {
         follow(&r, &n->args[a], loops);
 }
 
-/* ---- fewer loops --------------------------------------------------------------------------------
- */
+/* ---- fewer loops ----------------------------------------------------------------------------- */
 
 typedef struct merge { /* of loop `outer` with the dim `inner`, which has `size` elements by now */
     const row_graph *g;
@@ -247,8 +244,7 @@ static void merge_loops(const row_graph *g, row_nests *nests) {
     }
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* A root that is read in another nest, or before it is complete, needs memory, unless it is one
  * number, which stays in a register. */

@@ -7,8 +7,7 @@
 #include "codegen/emit_row_run.h"
 #include "codegen/library.h"
 
-/* ---- scopes ------------------------------------------------------------------------------------
- */
+/* ---- scopes ---------------------------------------------------------------------------------- */
 
 row_scope row_scope_begin(const row_run *r) {
     return (row_scope){r->memo.n, r->splats.n, r->pointers.n};
@@ -60,8 +59,7 @@ static row_pack uniform(LLVMValueRef scalar) {
     return (row_pack){.uniform = true, .v = {scalar}};
 }
 
-/* ---- addresses ---------------------------------------------------------------------------------
- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static int64_t lane_stride(const row_run *r, const row_index *at) {
     return r->lane_var < 0 ? 0 : at->by[r->lane_var];
@@ -141,8 +139,7 @@ static void at_op(row_run *r, const row_node *n) {
     hcg_at_op(r->e, (hir_id)(n->op - r->g->m->ops.at));
 }
 
-/* ---- loads and stores --------------------------------------------------------------------------
- */
+/* ---- loads and stores ------------------------------------------------------------------------ */
 
 static LLVMValueRef gather_lanes(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
                                  int64_t first) {
@@ -200,8 +197,7 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
     }
 }
 
-/* ---- arithmetic --------------------------------------------------------------------------------
- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static unsigned width(const row_run *r, bool all_uniform) {
     return all_uniform ? 1 : r->copies;
@@ -313,8 +309,7 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     return pair[n->is_sine];
 }
 
-/* ---- reductions --------------------------------------------------------------------------------
- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 
 LLVMValueRef row_start(row_run *r, const row_node *n) {
     double value = n->op->code == HIR_REDUCE_MAX_OP ? -INFINITY : 0;
@@ -391,8 +386,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
     return acc;
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static row_pack compute(row_run *r, uint32_t node, const row_index *at) {
     const row_node *n = row_at(r->g, node);

@@ -67,8 +67,12 @@ bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor
                hd_tensor_dtype_name(dtype));
         return false;
     }
-    for (size_t i = 0; i < m->weights.n; i++) {
-        const hir_weight *w = &m->weights.at[i];
+    const hir_weight **weights = hd_new_array(a, const hir_weight *, m->weights.n + 1);
+    size_t count = 0;
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (!hir_is_made(&m->weights.at[i])) weights[count++] = &m->weights.at[i];
+    for (size_t i = 0; i < count; i++) {
+        const hir_weight *w = weights[i];
         list[i] = (hd_tensor){.name = w->name, .dtype = dtype, .rank = w->type.rank};
         memcpy(list[i].shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
         if (hd_tensor_measure(&list[i])) total += list[i].bytes; /* else the header says so */
@@ -76,14 +80,14 @@ bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor
     hd_output *o = hd_output_open(a, d, path);
     if (!o) return false;
     size_t errors = d->errors;
-    hd_safetensors_write_header(o, d, list, m->weights.n);
+    hd_safetensors_write_header(o, d, list, count);
     if (d->errors != errors) {
         hd_output_discard(o);
         return false;
     }
     uint8_t *block = hd_alloc(a, BLOCK, 8);
-    for (size_t i = 0; i < m->weights.n; i++) {
-        put_weight(o, &m->weights.at[i], &list[i], seed, block);
+    for (size_t i = 0; i < count; i++) {
+        put_weight(o, weights[i], &list[i], seed, block);
         done += list[i].bytes;
         hd_progress(d, "writing weights", done, total);
     }

@@ -3,6 +3,7 @@
 #define HCG_LIBRARY_H
 
 #include <llvm-c/Core.h>
+#include <llvm-c/DebugInfo.h>
 #include <llvm-c/TargetMachine.h>
 
 #include "codegen/emit.h"
@@ -49,21 +50,32 @@ typedef struct hcg_llvm {
     LLVMModuleRef mod;
     LLVMTargetMachineRef tm;
     LLVMBuilderRef b;
+    LLVMDIBuilderRef lines; /* NULL: no line tables, or they are complete */
+    LLVMMetadataRef ir_file;
     hd_diags *diags;
 } hcg_llvm;
 hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char *name);
 void hcg_llvm_free(hcg_llvm *l);
 
-/* All kernels of one body into l->mod; functions gets p->kernels.n values, *scratch the bytes that
- * the hungriest kernel asks for. */
-bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *body,
-                   LLVMValueRef *functions, uint64_t *scratch);
-/* Declarations of the same functions, for a module that only refers to them. */
+/* Some kernels of one body. */
+typedef struct hcg_piece {
+    const hcg_body *body;
+    const uint32_t *kernels; /* indices into program.kernels */
+    size_t n;
+} hcg_piece;
+
+/* The piece into l->mod; functions[kernel] becomes the function of each, *scratch the bytes that
+ * the hungriest asks for. Reads the program only: pieces may be emitted at once, with an arena
+ * each. */
+bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
+                    LLVMValueRef *functions, uint64_t *scratch);
+/* Declarations of all kernels of a body, for a module that only refers to them. */
 void hcg_declare_body(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_body *body,
                       LLVMValueRef *functions);
-/* Runs LLVM's verifier, then the code generator. kind: LLVMObjectFile or LLVMAssemblyFile. */
+/* Completes the line tables, runs LLVM's verifier and the few passes that pay. */
+bool hcg_finish_module(hcg_llvm *l);
+/* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. */
 bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out);
-bool hcg_verify_module(hcg_llvm *l);
 
 /* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
  * next. Does nothing without them. */

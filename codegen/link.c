@@ -70,8 +70,6 @@ static void make_command(command *c, const char *cc, const char *object, const c
     add(c, "-Wl,--no-undefined");
     add(c, "-Wl,-z,noexecstack");
     add(c, "-Wl,-z,relro,-z,now");
-    /* dlclose must not unload the OpenMP runtime under the threads of its pool. */
-    add(c, "-Wl,-z,nodelete");
     add(c, "-Wl,--build-id=none");
     add(c, "-Wl,--exclude-libs,ALL");
     add(c, "-Wl,--as-needed");

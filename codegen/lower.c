@@ -202,6 +202,11 @@ static void make_digest(lowering *l) {
         hd_text_quoted(&table, w->name);
         hd_text_add(&table, " ");
         hir_print_type(&table, w->type);
+        for (uint32_t r = 0; r < w->n_rows; r++)
+            for (uint32_t k = 0; k < w->rows[r].n; k++) {
+                hd_text_add(&table, k ? " * " : r ? ", " : " = ");
+                hd_text_quoted(&table, w->rows[r].factor[k]);
+            }
         hd_text_f(&table, " %d %llu\n", w->layout, (unsigned long long)l->p->weight_offsets.at[i]);
     }
     XXH128_canonical_t canonical;

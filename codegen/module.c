@@ -6,8 +6,9 @@
  * is replaced, for threads that are inside hcg_generate, by a jump back out. LLVM's state is
  * unknown then, so the context is abandoned, not freed. */
 #include <llvm-c/Analysis.h>
-#include <llvm-c/DebugInfo.h>
+#include <llvm-c/Error.h>
 #include <llvm-c/ErrorHandling.h>
+#include <llvm-c/Transforms/PassBuilder.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *context) {
 }
 
 void hcg_llvm_free(hcg_llvm *l) {
+    if (l->lines) LLVMDisposeDIBuilder(l->lines);
     if (l->b) LLVMDisposeBuilder(l->b);
     if (l->tm) LLVMDisposeTargetMachine(l->tm);
     if (l->mod) LLVMDisposeModule(l->mod);
@@ -85,39 +87,35 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
 
 /* ---- line tables -------------------------------------------------------------------------------
  */
-typedef struct lines {
-    LLVMDIBuilderRef b; /* NULL: none are wanted */
-    LLVMMetadataRef file, type;
-} lines;
-
-static lines begin_lines(const hcg_program *p, hcg_llvm *l) {
-    lines s = {0};
-    if (!p->options.ir_file) return s;
+static void begin_lines(const hcg_program *p, hcg_llvm *l) {
+    if (!p->options.ir_file || l->lines) return;
     add_flag(l, "Debug Info Version", LLVMDebugMetadataVersion());
-    add_flag(l, "Dwarf Version", 5);
+    add_flag(l, "Dwarf Version", 4); /* from 5 on LLVM adds an index that gdb 13 cannot read */
     /* The file's name alone: where it lies must not change the library's bytes. */
     const char *name = hd_path_base(p->options.ir_file), *producer = "hadal " HADAL_VERSION;
-    s.b = LLVMCreateDIBuilder(l->mod);
-    s.file = LLVMDIBuilderCreateFile(s.b, name, strlen(name), ".", 1);
-    LLVMDIBuilderCreateCompileUnit(s.b, LLVMDWARFSourceLanguageC11, s.file, producer,
-                                   strlen(producer), true, "", 0, 0, "", 0,
-                                   LLVMDWARFEmissionLineTablesOnly, 0, false, false, "", 0, "", 0);
-    s.type = LLVMDIBuilderCreateSubroutineType(s.b, s.file, NULL, 0, LLVMDIFlagZero);
-    return s;
+    l->lines = LLVMCreateDIBuilder(l->mod);
+    l->ir_file = LLVMDIBuilderCreateFile(l->lines, name, strlen(name), ".", 1);
+    LLVMDIBuilderCreateCompileUnit(l->lines, LLVMDWARFSourceLanguageC11, l->ir_file, producer,
+                                   strlen(producer), true, "", 0, 0, "", 0, LLVMDWARFEmissionFull,
+                                   0, false, false, "", 0, "", 0);
 }
 
-static void end_lines(lines *s) {
-    if (!s->b) return;
-    LLVMDIBuilderFinalize(s->b);
-    LLVMDisposeDIBuilder(s->b);
-    s->b = NULL;
+static void end_lines(hcg_llvm *l) {
+    if (!l->lines) return;
+    LLVMDIBuilderFinalize(l->lines);
+    LLVMDisposeDIBuilder(l->lines);
+    l->lines = NULL;
 }
 
-static LLVMMetadataRef function_scope(const lines *s, LLVMValueRef fn, unsigned line) {
+static LLVMMetadataRef function_scope(const hcg_llvm *l, LLVMValueRef fn, unsigned line) {
+    LLVMDIBuilderRef b = l->lines;
+    if (!b) return NULL;
     size_t n;
     const char *name = LLVMGetValueName2(fn, &n);
+    LLVMMetadataRef type =
+        LLVMDIBuilderCreateSubroutineType(b, l->ir_file, NULL, 0, LLVMDIFlagZero);
     LLVMMetadataRef scope =
-        LLVMDIBuilderCreateFunction(s->b, s->file, name, n, name, n, s->file, line, s->type, true,
+        LLVMDIBuilderCreateFunction(b, l->ir_file, name, n, name, n, l->ir_file, line, type, true,
                                     true, line, LLVMDIFlagZero, true);
     LLVMSetSubprogram(fn, scope);
     return scope;
@@ -212,8 +210,23 @@ static bool emit_kernel(hcg_emit *e, const hcg_kernel *k) {
     return false;
 }
 
-bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *body,
-                   LLVMValueRef *functions, uint64_t *scratch) {
+/* One function from its declaration to its end. */
+static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_body *body, const hcg_kernel *k,
+                          LLVMValueRef fn) {
+    add_attributes(l->cx, fn, body);
+    set_function(e, fn);
+    e->di_scope = function_scope(l, fn, k->line);
+    hcg_at_op(e, k->op);
+    e->scratch = 0;
+    bool ok = emit_kernel(e, k);
+    LLVMBuildRetVoid(l->b);
+    LLVMSetCurrentDebugLocation2(l->b, NULL);
+    return ok;
+}
+
+bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
+                    LLVMValueRef *functions, uint64_t *scratch) {
+    const hcg_body *body = piece->body;
     hcg_emit e = {.p = p,
                   .level = &body->level,
                   .arena = a,
@@ -222,24 +235,16 @@ bool hcg_emit_body(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_body *bod
                   .mod = l->mod,
                   .b = l->b};
     set_types(&e);
-    lines s = begin_lines(p, l);
-    bool ok = true;
+    begin_lines(p, l);
     *scratch = 0;
-    for (size_t i = 0; ok && i < p->kernels.n; i++) {
-        const hcg_kernel *k = &p->kernels.at[i];
-        functions[i] = declare_kernel(p, a, l->mod, body, k);
-        add_attributes(l->cx, functions[i], body);
-        set_function(&e, functions[i]);
-        e.di_scope = s.b ? function_scope(&s, functions[i], k->line) : NULL;
-        hcg_at_op(&e, k->op);
-        e.scratch = 0;
-        ok = emit_kernel(&e, k);
-        LLVMBuildRetVoid(l->b);
-        LLVMSetCurrentDebugLocation2(l->b, NULL);
+    for (size_t i = 0; i < piece->n; i++) {
+        uint32_t index = piece->kernels[i];
+        const hcg_kernel *k = &p->kernels.at[index];
+        functions[index] = declare_kernel(p, a, l->mod, body, k);
+        if (!emit_function(&e, l, body, k, functions[index])) return false;
         if (e.scratch > *scratch) *scratch = e.scratch;
     }
-    end_lines(&s);
-    return ok && !hd_diags_failed(l->diags);
+    return !hd_diags_failed(l->diags);
 }
 
 /* ---- code generation ---------------------------------------------------------------------------
@@ -257,20 +262,32 @@ static void install_fatal_handler(void) {
     LLVMInstallFatalErrorHandler(on_fatal);
 }
 
-bool hcg_verify_module(hcg_llvm *l) {
+/* Kernels are emitted in the form in which they shall run, so no optimiser is asked. Common
+ * subexpressions (addresses, mostly) pay for themselves: there is a twentieth less code, made in a
+ * twentieth less time. More passes cost more than they give. */
+static void simplify(hcg_llvm *l) {
+    LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+    LLVMErrorRef error = LLVMRunPasses(l->mod, "function(early-cse)", l->tm, o);
+    if (error) LLVMConsumeError(error); /* the module is as it was */
+    LLVMDisposePassBuilderOptions(o);
+}
+
+bool hcg_finish_module(hcg_llvm *l) {
     char *text = NULL;
+    end_lines(l);
     bool bad = LLVMVerifyModule(l->mod, LLVMReturnStatusAction, &text) != 0;
     if (bad)
         hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "the generated LLVM IR is illegal")->cause =
             hd_strdup(l->diags->arena, text);
     LLVMDisposeMessage(text);
+    if (!bad) simplify(l);
     return !bad;
 }
 
 bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fatal_handler);
-    if (!hcg_verify_module(l)) return false;
+    if (!hcg_finish_module(l)) return false;
     char *text = NULL;
     jmp_buf here;
     fatal_exit = &here;

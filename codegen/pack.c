@@ -120,7 +120,7 @@ static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
     uint64_t end = 0;
     *n = 0;
     for (size_t i = 0; i < p->m->weights.n; i++)
-        if (!p->m->weights.at[i].unused)
+        if (!p->m->weights.at[i].unused && p->weight_offsets.at[i] != HCG_UNREAD)
             slots[(*n)++] = (slot){p->weight_offsets.at[i], &p->m->weights.at[i]};
     if (*n) qsort(slots, *n, sizeof *slots, by_offset);
     for (size_t i = 0; i < *n; i++) {
@@ -145,10 +145,33 @@ static hrt_weights_header make_header(const hcg_program *p) {
     return h;
 }
 
+/* A weight that is made of others, as a tensor of f32: products in f64, rounded once. */
+static const hd_tensor *make_tensor(hd_arena *a, const hir_weight *w, const hd_tensors *weights) {
+    hd_tensor *made = hd_new(a, hd_tensor);
+    *made = (hd_tensor){.name = w->name, .dtype = HD_T_F32, .rank = w->type.rank};
+    memcpy(made->shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
+    made->elements = (uint64_t)hir_type_row_elements(w->type);
+    made->bytes = made->elements * sizeof(float);
+    uint64_t row = made->elements / w->n_rows;
+    float *out = hd_new_array(a, float, made->elements);
+    for (uint64_t i = 0; i < made->elements; i++) {
+        const hir_made_row *r = &w->rows[i / row];
+        double x = 1;
+        for (uint32_t k = 0; k < r->n; k++) {
+            const hd_tensor *f = hd_tensors_find(weights, r->factor[k]);
+            x *= (float)hd_tensor_get(f, f->elements == 1 ? 0 : i % row);
+        }
+        out[i] = (float)x;
+    }
+    made->data = (const uint8_t *)out;
+    return made;
+}
+
 static void put_weights(packer *p, const slot *slots, size_t n, const hd_tensors *weights) {
     for (size_t i = 0; i < n; i++) {
         const hir_weight *w = slots[i].w;
-        const hd_tensor *t = hd_tensors_find(weights, w->name);
+        const hd_tensor *t = hir_is_made(w) ? make_tensor(p->d->arena, w, weights)
+                                            : hd_tensors_find(weights, w->name);
         put_zeros_to(p, slots[i].offset);
         if (is_panel(w))
             put_panels(p, t, w->type.dtype);

@@ -105,6 +105,7 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         const hd_tensor *t = hd_tensors_find(weights, w->name);
+        if (hir_is_made(w)) continue;
         if (t)
             check_tensor(w, t, d);
         else if (!w->unused)
@@ -112,7 +113,8 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     }
     for (size_t i = 0; i < weights->list.n; i++) {
         const char *name = weights->list.at[i].name;
-        if (hir_find_weight(m, name) == HIR_NONE) hd_push(d->arena, &extra, name);
+        uint32_t w = hir_find_weight(m, name);
+        if (w == HIR_NONE || hir_is_made(&m->weights.at[w])) hd_push(d->arena, &extra, name);
     }
     report_missing(m, &missing, &extra, d);
     report_extra(weights, &missing, &extra, d);

@@ -1,4 +1,4 @@
-/* hadal opt, inspect, ops, passes: looking inside. */
+/* hadal opt, inspect, diff, ops, passes: looking inside. */
 #include <string.h>
 
 #include "driver/commands.h"
@@ -23,11 +23,33 @@ int cmd_opt(hadal_session *s, const command_line *line) {
     return deliver(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
 }
 
+/* The report that an option asks for; NULL: it is wrong, or cannot be made. */
+static const char *inspection(hadal_session *s, const command_line *line) {
+    const bool ledger = option_given(line, OPTION_LEDGER);
+    bool json = false;
+    if (!option_json(s, line, OPTION_LEDGER, &json)) return NULL;
+    json |= option_given(line, OPTION_JSON);
+    if (ledger && option_given(line, OPTION_DEPTH_MAP)) {
+        hadal_fail(s, "usage", "--ledger and --depth-map are two reports", "ask for one of them");
+        return NULL;
+    }
+    if (ledger) return hadal_ledger_text(s, json);
+    if (option_given(line, OPTION_DEPTH_MAP)) return hadal_depth_map_text(s);
+    return hadal_inspect(s, json);
+}
+
 int cmd_inspect(hadal_session *s, const command_line *line) {
     hadal_pipeline pipeline;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
-    return deliver(s, line, hadal_inspect(s, option_given(line, OPTION_JSON)));
+    const char *text = inspection(s, line);
+    return text ? deliver(s, line, text) : 1;
+}
+
+int cmd_diff(hadal_session *s, const command_line *line) {
+    int differences;
+    const char *text = hadal_diff(s, line->positional[0], line->positional[1], &differences);
+    return !text || deliver(s, line, text) || differences;
 }
 
 int cmd_ops(hadal_session *s, const command_line *line) {

@@ -40,8 +40,8 @@ static void print_folded(FILE *out, const char *text, int indent) {
 static void print_option(FILE *out, const option_info *o) {
     char head[80];
     snprintf(head, sizeof head, "%c%c%s --%s%s%s", o->letter ? '-' : ' ',
-             o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name, o->argument ? " " : "",
-             o->argument ? o->argument : "");
+             o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
+             o->argument && !argument_is_optional(o) ? " " : "", o->argument ? o->argument : "");
     fprintf(out, "  %s\n", head);
     print_folded(out, o->help, 10);
 }
@@ -88,7 +88,7 @@ static void print_man_option(FILE *out, const option_info *o) {
     print_troff(out, o->name);
     fprintf(out, "\\fR");
     if (o->argument) {
-        fprintf(out, " \\fI");
+        fprintf(out, argument_is_optional(o) ? "\\fI" : " \\fI");
         print_troff(out, o->argument);
         fprintf(out, "\\fR");
     }

@@ -57,6 +57,17 @@ bool option_number(hadal_session *s, const command_line *line, option_id id, lon
     return false;
 }
 
+bool option_json(hadal_session *s, const command_line *line, option_id id, bool *json) {
+    const char *text = option_get(line, id);
+    *json = text && strcmp(text, "json") == 0;
+    if (!text || !*text || *json) return true;
+    char message[256];
+    snprintf(message, sizeof message, "--%s is printed as text or as json, not as \"%s\"",
+             option_table[id].name, text);
+    hadal_fail(s, "usage", message, NULL);
+    return false;
+}
+
 /* Number of single-character edits between two words, for "did you mean". */
 static size_t distance(const char *a, const char *b) {
     size_t row[64];
@@ -104,11 +115,14 @@ static void describe(command_id command, struct option *list, char *letters) {
     for (int i = 0; i < OPTION_COUNT; i++) {
         const option_info *o = &option_table[i];
         if (!(o->commands & (1u << command))) continue;
-        list[n++] = (struct option){o->name, o->argument ? required_argument : no_argument, NULL,
-                                    LONG_OPTION + i};
+        const int argument = argument_is_optional(o) ? optional_argument
+                             : o->argument           ? required_argument
+                                                     : no_argument;
+        list[n++] = (struct option){o->name, argument, NULL, LONG_OPTION + i};
         if (!o->letter) continue;
         *letters++ = o->letter;
         if (o->argument) *letters++ = ':';
+        if (argument == optional_argument) *letters++ = ':';
     }
     list[n] = (struct option){0};
     *letters = 0;
@@ -135,7 +149,7 @@ int parse_command_line(int argc, char **argv, command_line *line) {
     }
 
     struct option list[OPTION_COUNT + 1];
-    char letters[2 * OPTION_COUNT + 2];
+    char letters[3 * OPTION_COUNT + 2];
     describe(line->command, list, letters);
     optind = 1;
     int got;

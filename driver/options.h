@@ -56,6 +56,10 @@ static inline bool option_given(const command_line *line, option_id id) {
 bool option_number(hadal_session *s, const command_line *line, option_id id, long long missing,
                    long long least, long long most, long long *out);
 
+/* What an option with the argument "[=json]" asks for; false and an error in `s` if it is neither
+ * text nor json. */
+bool option_json(hadal_session *s, const command_line *line, option_id id, bool *json);
+
 /* Fills `line` from argv (argv[1] is the command). 0, or an exit code with the error printed. */
 int parse_command_line(int argc, char **argv, command_line *line);
 void free_command_line(command_line *line);

@@ -36,6 +36,8 @@ int make_folders(hadal_session *s, const char *dir) {
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {
     long long chunk;
     if (!option_number(s, line, OPTION_CHUNK, 512, 1, 1 << 20, &chunk)) return 1;
+    bool json;
+    if (!option_json(s, line, OPTION_REMARKS, &json)) return 1;
     *out = (hadal_pipeline){
         .struct_size = sizeof *out,
         .stop_after = option_get(line, OPTION_STOP_AFTER),
@@ -44,7 +46,10 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .check = option_given(line, OPTION_CHECK),
         .weights_dtype = option_get(line, OPTION_WEIGHTS_DTYPE),
         .chunk = chunk,
+        .filter_passes = option_get(line, OPTION_FILTER_PASSES),
+        .filter_ops = option_get(line, OPTION_FILTER_OPS),
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
+        .ledger = option_given(line, OPTION_REMARKS),
     };
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
 }
@@ -52,6 +57,8 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p) {
     report_step("running passes");
     const int failed = hadal_run_passes(s, p);
-    if (option_given(line, OPTION_REMARKS)) report_remarks(s);
+    bool json = false;
+    if (option_given(line, OPTION_REMARKS) && option_json(s, line, OPTION_REMARKS, &json))
+        report_remarks(s, json);
     return failed;
 }

@@ -53,12 +53,52 @@ void report_pass_time(void *context, const hadal_pass_event *event) {
             event->changed ? "" : "  (unchanged)");
 }
 
-void report_remarks(hadal_session *s) {
+/* A JSON string. Bytes above 0x7f pass as they are: specs are UTF-8. */
+static void print_json_string(FILE *out, const char *text) {
+    fputc('"', out);
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}
+
+static void print_remark_json(const hadal_remark *r) {
+    fputs("{\"pass\": ", stderr);
+    print_json_string(stderr, r->pass);
+    fprintf(stderr, ", \"taken\": %s", r->taken ? "true" : "false");
+    if (r->op) {
+        fputs(", \"op\": ", stderr);
+        print_json_string(stderr, r->op);
+    }
+    if (r->file) {
+        fputs(", \"file\": ", stderr);
+        print_json_string(stderr, r->file);
+        fprintf(stderr, ", \"line\": %u, \"column\": %u", r->line, r->column);
+    }
+    fputs(", \"text\": ", stderr);
+    print_json_string(stderr, r->text);
+    fputs("}\n", stderr);
+}
+
+static void print_remark(const hadal_remark *r) {
+    if (r->file) fprintf(stderr, "%s:%u:%u: ", r->file, r->line, r->column);
+    fprintf(stderr, "%s: %s: %s%s%s\n", r->pass, r->taken ? "taken" : "refused", r->op ? r->op : "",
+            r->op ? ": " : "", r->text);
+}
+
+void report_remarks(hadal_session *s, bool json) {
     report_end();
     for (size_t i = 0; i < hadal_remarks(s); i++) {
         const hadal_remark r = hadal_remark_at(s, i);
-        if (r.file) fprintf(stderr, "%s:%u:%u: ", r.file, r.line, r.column);
-        fprintf(stderr, "%s: %s: %s%s%s\n", r.pass, r.taken ? "taken" : "refused", r.op ? r.op : "",
-                r.op ? ": " : "", r.text);
+        if (json)
+            print_remark_json(&r);
+        else
+            print_remark(&r);
     }
 }

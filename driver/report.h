@@ -11,6 +11,6 @@ void report_end(void);
 /* Prints all diagnostics of the session to stderr; the exit code they ask for. */
 int report_diagnostics(hadal_session *s, const command_line *line);
 void report_pass_time(void *context, const hadal_pass_event *event);
-void report_remarks(hadal_session *s);
+void report_remarks(hadal_session *s, bool json); /* json: one object a line */
 
 #endif

@@ -17,10 +17,14 @@ enum command_bits {
 typedef struct option_info {
     const char *name;
     char letter;
-    const char *argument;
+    const char *argument; /* NULL: none; "[=WORD]": may be left out */
     unsigned commands;
     const char *help;
 } option_info;
 extern const option_info option_table[OPTION_COUNT];
+
+static inline bool argument_is_optional(const option_info *o) {
+    return o->argument && *o->argument == '[';
+}
 
 #endif

@@ -69,6 +69,23 @@ static bool shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, 
 
 /* ---- weights and state ----------------------------------------------------------------------- */
 
+static bool weight_array(eval_call *c, uint32_t w, hir_array *out);
+
+/* n elements: row after row the product of its factors */
+static bool make_weight(eval_call *c, const hir_weight *w, int64_t n, double *at) {
+    int64_t row = n / w->n_rows;
+    for (int64_t i = 0; i < n; i++)
+        at[i] = 1;
+    for (uint32_t r = 0; r < w->n_rows; r++, at += row)
+        for (uint32_t k = 0; k < w->rows[r].n; k++) {
+            hir_array f;
+            if (!weight_array(c, hir_find_weight(c->m, w->rows[r].factor[k]), &f)) return false;
+            for (int64_t i = 0; i < row; i++)
+                at[i] *= f.at[f.n == 1 ? 0 : i];
+        }
+    return true;
+}
+
 static bool weight_array(eval_call *c, uint32_t w, hir_array *out) {
     hir_eval *e = c->e;
     const hir_weight *weight = &c->m->weights.at[w];
@@ -78,7 +95,9 @@ static bool weight_array(eval_call *c, uint32_t w, hir_array *out) {
                          weight->type);
     if (!e->weights[w]) {
         double *at = hd_new_array(e->arena, double, (size_t)out->n);
-        if (!e->source(e->context, c->m, w, at, c->d)) return false;
+        if (hir_is_made(weight) ? !make_weight(c, weight, out->n, at)
+                                : !e->source(e->context, c->m, w, at, c->d))
+            return false;
         e->weights[w] = at;
     }
     out->at = e->weights[w];

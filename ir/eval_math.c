@@ -124,13 +124,24 @@ static double reduce_one(hir_opcode code, const double *x, int64_t n, int64_t st
     return code == HIR_REDUCE_MEAN_OP ? y / (double)n : y;
 }
 
+/* max + ln sum e^(x - max) */
+static double logsumexp(const double *x, int64_t n, int64_t stride) {
+    double max = reduce_one(HIR_REDUCE_MAX_OP, x, n, stride), sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(x[i * stride] - max);
+    return max + log(sum);
+}
+
 bool eval_reduce(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)c;
     eval_cut cut = eval_cut_at(x[0]->type, hir_attr_int(op, HIR_A_AXIS, 0));
     for (int64_t o = 0; o < cut.outer; o++)
-        for (int64_t i = 0; i < cut.inner; i++)
-            y->at[o * cut.inner + i] =
-                reduce_one(op->code, x[0]->at + o * cut.n * cut.inner + i, cut.n, cut.inner);
+        for (int64_t i = 0; i < cut.inner; i++) {
+            const double *from = x[0]->at + o * cut.n * cut.inner + i;
+            y->at[o * cut.inner + i] = op->code == HIR_LOGSUMEXP_OP
+                                           ? logsumexp(from, cut.n, cut.inner)
+                                           : reduce_one(op->code, from, cut.n, cut.inner);
+        }
     return true;
 }
 

@@ -83,12 +83,22 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
 typedef enum hir_layout { HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL } hir_layout;
 enum { HIR_PANEL = 16 };
 
+/* A weight may be made of others when weights are packed: row after row the product, element by
+ * element, of weights that have the elements of a row, or one (printed as `= @a * @b, @c * @d`).
+ * The checkpoint holds those, not what is made of them. */
+typedef struct hir_made_row {
+    uint32_t n;
+    const char **factor; /* names of weights that are not made themselves */
+} hir_made_row;
+
 typedef struct hir_weight {
-    const char *name; /* as in the checkpoint */
+    const char *name; /* as in the checkpoint; a made weight: any other */
     hir_type type;    /* integer dims only; dtype is the storage dtype */
     hir_layout layout;
     bool unused; /* the checkpoint may hold it, no op reads it: checked, never packed (printed as
                     `unused`) */
+    uint32_t n_rows; /* of `rows`; 0: in the checkpoint */
+    const hir_made_row *rows;
     hd_loc loc;
 } hir_weight;
 
@@ -252,6 +262,12 @@ void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces 
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);
+static inline bool hir_is_made(const hir_weight *w) {
+    return w->n_rows > 0;
+}
+/* A weight made of others; the rows are copied. */
+uint32_t hir_add_made_weight(hir_module *m, const char *name, hir_type type,
+                             const hir_made_row *rows, uint32_t n_rows, hd_loc loc);
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
 uint32_t hir_add_state(hir_module *m, const char *name, hir_type type, hd_loc loc);
 uint32_t hir_find_state(const hir_module *m, const char *name);
@@ -313,6 +329,10 @@ bool hir_verify_kernels(const hir_module *m, hd_diags *d);
 /* ---- text ---------------------------------------------------------------------------------- */
 typedef struct hir_print_options {
     bool locations; /* ` loc "file":line:column` behind ops that have one */
+    /* An extract for reading: only the ops that `want` takes, and the kernels that they stand in; a
+     * kernel that it takes with its whole body. NULL: the whole module. */
+    bool (*want)(const void *context, const hir_op *op);
+    const void *context;
 } hir_print_options;
 void hir_print(const hir_module *m, hir_print_options options, hd_text *out);
 void hir_print_op(const hir_module *m, hir_id op, hd_text *out); /* one line, for messages */

@@ -115,6 +115,24 @@ static bool parse_area(hir_parser *p, bool arena) {
     return true;
 }
 
+/* @a * @b, @c * @d: the rows of a weight that is made of others. */
+static bool parse_made(hir_parser *p, hir_weight *w) {
+    HD_VEC(hir_made_row) rows = {0};
+    do {
+        HD_VEC(const char *) factors = {0};
+        do {
+            hir_advance(p);
+            if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "a weight (@name)");
+            hd_push(p->arena, &factors, p->t.text);
+            hir_advance(p);
+        } while (hir_at_punct(p, '*'));
+        hd_push(p->arena, &rows, ((hir_made_row){(uint32_t)factors.n, factors.at}));
+    } while (hir_at_punct(p, ','));
+    w->rows = rows.at;
+    w->n_rows = (uint32_t)rows.n;
+    return true;
+}
+
 /* Words behind a weight's type. */
 static bool parse_weight_words(hir_parser *p, hir_weight *w) {
     if (hir_at_word(p, "panel")) {
@@ -125,6 +143,7 @@ static bool parse_weight_words(hir_parser *p, hir_weight *w) {
         w->unused = true;
         hir_advance(p);
     }
+    if (hir_at_punct(p, '=') && !parse_made(p, w)) return false;
     return hir_parse_loc(p, &w->loc);
 }
 
@@ -145,7 +164,7 @@ static bool parse_weight(hir_parser *p) {
     if (!declare(p, &p->weights, &name) || !hir_parse_type(p, &w.type) ||
         !parse_weight_words(p, &w))
         return false;
-    uint32_t i = hir_add_weight(p->m, name.text, w.type, w.loc);
+    uint32_t i = hir_add_made_weight(p->m, name.text, w.type, w.rows, w.n_rows, w.loc);
     p->m->weights.at[i].layout = w.layout;
     p->m->weights.at[i].unused = w.unused;
     hd_push(p->arena, &p->weight_locs, name.loc);

@@ -19,7 +19,7 @@ typedef struct printer {
     const hir_module *m;
     hd_text *out;
     hir_print_options options;
-    uint32_t *number; /* of each unnamed value, in order of definition */
+    const uint32_t *number; /* of each unnamed value, in order of definition */
 } printer;
 
 /* ---- pieces -------------------------------------------------------------------------------- */
@@ -77,9 +77,9 @@ static void print_loc(const printer *p, hd_loc loc) {
     hd_text_f(p->out, ":%u:%u", loc.line, loc.column);
 }
 
-static void print_place(const printer *p, const hir_value *v) {
+void hir_print_place(hd_text *out, const hir_value *v) {
     if (v->place != HIR_PLACE_NONE)
-        hd_text_f(p->out, " in %s[%llu]", place_names[v->place], (unsigned long long)v->offset);
+        hd_text_f(out, " in %s[%llu]", place_names[v->place], (unsigned long long)v->offset);
 }
 
 static void print_value(const printer *p, hir_id v) {
@@ -99,8 +99,7 @@ static void print_ref(const printer *p, hir_ref r) {
     }
 }
 
-static void print_attr(hd_text *out, const hir_attr *a) {
-    hd_text_f(out, "%s = ", hir_attr_name(a->id));
+void hir_print_attr(hd_text *out, const hir_attr *a) {
     switch (hir_attr_kind_of(a->id)) {
     case HIR_ATTR_INT: hd_text_f(out, "%lld", (long long)a->i); break;
     case HIR_ATTR_FLOAT: hd_text_double(out, a->f); break;
@@ -123,20 +122,34 @@ static void print_op_head(const printer *p, const hir_op *op) {
     }
     for (uint32_t i = 0; i < op->n_attrs; i++) {
         hd_text_add(p->out, i ? ", " : " {");
-        print_attr(p->out, &op->attrs[i]);
+        hd_text_f(p->out, "%s = ", hir_attr_name(op->attrs[i].id));
+        hir_print_attr(p->out, &op->attrs[i]);
     }
     hd_text_add(p->out, op->n_attrs ? "}" : "");
     for (uint32_t i = 0; i < op->n_results; i++) {
         const hir_value *v = hir_value_at(p->m, op->results[i]);
         hd_text_add(p->out, i ? ", " : " : ");
         hir_print_type(p->out, v->type);
-        print_place(p, v);
+        hir_print_place(p->out, v);
     }
     print_loc(p, op->loc);
 }
 
+static bool wanted(const printer *p, const hir_op *op) {
+    return !p->options.want || p->options.want(p->options.context, op);
+}
+
+static bool wanted_inside(const printer *p, const hir_op *op) {
+    HIR_EACH(p->m, inner, op->body_first) {
+        if (wanted(p, hir_op_at(p->m, inner))) return true;
+    }
+    return false;
+}
+
 static void print_op(const printer *p, hir_id id) {
     const hir_op *op = hir_op_at(p->m, id);
+    const bool whole = wanted(p, op);
+    if (!whole && !wanted_inside(p, op)) return;
     hd_text_add(p->out, "  ");
     print_op_head(p, op);
     if (!hir_has_trait(op->code, HIR_REGION)) {
@@ -145,6 +158,7 @@ static void print_op(const printer *p, hir_id id) {
     }
     hd_text_add(p->out, " {\n");
     HIR_EACH(p->m, inner, op->body_first) {
+        if (!whole && !wanted(p, hir_op_at(p->m, inner))) continue;
         hd_text_add(p->out, "    ");
         print_op_head(p, hir_op_at(p->m, inner));
         hd_text_add(p->out, "\n");
@@ -160,7 +174,7 @@ static uint32_t number_results(const hir_module *m, const hir_op *op, uint32_t *
 }
 
 /* Inputs, then results in program order, a kernel's before those of its body. */
-static uint32_t *number_values(const hir_module *m, hd_arena *a) {
+uint32_t *hir_number_values(const hir_module *m, hd_arena *a) {
     uint32_t *number = hd_new_array(a, uint32_t, m->values.n), next = 0;
     for (size_t i = 0; i < m->inputs.n; i++)
         if (!hir_value_at(m, m->inputs.at[i])->name) number[m->inputs.at[i]] = next++;
@@ -195,6 +209,15 @@ static void print_header(const printer *p) {
                   (unsigned long long)m->arena_per_token, (unsigned long long)m->fixed_bytes);
 }
 
+/* = @a * @b, @c * @d */
+static void print_made(const printer *p, const hir_weight *w) {
+    for (uint32_t r = 0; r < w->n_rows; r++)
+        for (uint32_t k = 0; k < w->rows[r].n; k++) {
+            hd_text_add(p->out, k ? " * " : r ? ", " : " = ");
+            print_name(p->out, '@', w->rows[r].factor[k]);
+        }
+}
+
 static void print_tables(const printer *p) {
     const hir_module *m = p->m;
     for (size_t i = 0; i < m->weights.n; i++) {
@@ -205,6 +228,7 @@ static void print_tables(const printer *p) {
         hir_print_type(p->out, w->type);
         hd_text_add(p->out, w->layout == HIR_LAYOUT_PANEL ? " panel" : "");
         hd_text_add(p->out, w->unused ? " unused" : "");
+        print_made(p, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
     }
@@ -220,9 +244,11 @@ static void print_tables(const printer *p) {
 }
 
 void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
-    printer p = {m, out, options, number_values(m, out->arena)};
-    print_header(&p);
-    print_tables(&p);
+    printer p = {m, out, options, hir_number_values(m, out->arena)};
+    if (!options.want) {
+        print_header(&p);
+        print_tables(&p);
+    }
     hd_text_add(out, "func(");
     for (size_t i = 0; i < m->inputs.n; i++) {
         const hir_value *v = hir_value_at(m, m->inputs.at[i]);
@@ -230,7 +256,7 @@ void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
         print_value(&p, m->inputs.at[i]);
         hd_text_add(out, ": ");
         hir_print_type(out, v->type);
-        print_place(&p, v);
+        hir_print_place(out, v);
     }
     hd_text_add(out, ") {\n");
     HIR_EACH(m, op, m->first) {
@@ -239,7 +265,16 @@ void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
     hd_text_add(out, "}\n");
 }
 
-void hir_print_op(const hir_module *m, hir_id op, hd_text *out) {
-    printer p = {m, out, {false}, number_values(m, out->arena)};
+void hir_print_numbered(const hir_module *m, hir_id op, const uint32_t *numbers, hd_text *out) {
+    printer p = {m, out, {0}, numbers};
     print_op_head(&p, hir_op_at(m, op));
+}
+
+void hir_print_op(const hir_module *m, hir_id op, hd_text *out) {
+    hir_print_numbered(m, op, hir_number_values(m, out->arena), out);
+}
+
+void hir_print_ref(const hir_module *m, hir_ref r, const uint32_t *numbers, hd_text *out) {
+    printer p = {m, out, {0}, numbers};
+    print_ref(&p, r);
 }

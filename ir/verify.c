@@ -55,13 +55,46 @@ static bool dims_fit(hir_type t, uint32_t first) {
            !hd_mul_overflow(elements, (int64_t)sizeof(double), &bytes);
 }
 
+/* A made weight has as many rows as its first dim says, a vector one; its factors are weights of
+ * the checkpoint. */
+static void verify_made(verifier *v, size_t i, const hir_names *names) {
+    const hir_weight *w = &v->m->weights.at[i];
+    hd_loc loc = v->text ? v->text->weights[i] : w->loc;
+    uint32_t rank = w->type.rank;
+    bool fits = w->n_rows == 1 ? rank == 1 || (rank == 2 && w->type.dim[0] == 1)
+                               : rank == 2 && w->type.dim[0] == w->n_rows;
+    if (!fits || w->unused) {
+        REFUSE(v, HD_E_TYPE, loc,
+               w->unused ? "weight @%s is made of others, but unused"
+                         : "weight @%s is made of other rows than its type has",
+               w->name);
+        return;
+    }
+    for (uint32_t r = 0; r < w->n_rows; r++)
+        for (uint32_t k = 0; k < w->rows[r].n; k++) {
+            const char *name = w->rows[r].factor[k];
+            const uint32_t *at = hir_names_find(names, name);
+            const hir_weight *f = at ? &v->m->weights.at[*at] : NULL;
+            int64_t n = f ? hir_type_row_elements(f->type) : 0;
+            if (!f)
+                REFUSE(v, HD_E_NAME, loc, "weight @%s is made of @%s, which is no weight", w->name,
+                       name);
+            else if (hir_is_made(f) || f->unused)
+                REFUSE(v, HD_E_TYPE, loc, "weight @%s is made of @%s, which is %s", w->name, name,
+                       f->unused ? "unused" : "made itself");
+            else if (n != 1 && n != w->type.dim[rank - 1])
+                REFUSE(v, HD_E_TYPE, loc, "weight @%s: a row of %lld elements is made of @%s, %s",
+                       w->name, (long long)w->type.dim[rank - 1], name, type_text(v, f->type));
+        }
+}
+
 static void verify_weights(verifier *v) {
     hir_names seen;
     hir_names_init(&seen, v->d->arena);
     for (size_t i = 0; i < v->m->weights.n; i++) {
         const hir_weight *w = &v->m->weights.at[i];
         hd_loc loc = v->text ? v->text->weights[i] : w->loc;
-        if (hir_names_add(&seen, w->name, 0))
+        if (hir_names_add(&seen, w->name, (uint32_t)i))
             REFUSE(v, HD_E_NAME, loc, "there are two weights @%s", w->name);
         if (w->type.dtype == HIR_I32)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32 or bf16", w->name);
@@ -74,6 +107,8 @@ static void verify_weights(verifier *v) {
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
                    type_text(v, w->type));
     }
+    for (size_t i = 0; i < v->m->weights.n; i++)
+        if (hir_is_made(&v->m->weights.at[i])) verify_made(v, i, &seen);
 }
 
 static void verify_states(verifier *v) {

@@ -2,9 +2,9 @@
  *
  * Needs    a graph.
  * Does     Ops without effect whose results no live op reads are erased, in one walk backwards.
- *          Then the tables: states no op names go. A weight whose last reader went with a dead op
- *          is kept and marked `unused`, because the checkpoint will hold it all the same; a weight
- *          that nothing ever read goes, unless it was marked `unused` already.
+ *          Then the tables: states that no op names go, weights that no op reads are marked
+ *          `unused`. They stay because the checkpoint may hold them all the same: what was declared
+ *          is no surprise in a file.
  * Leaves   outputs, traces, writes to state and what they need; inputs, which are the caller's.
  */
 #include "passes/util.h"
@@ -12,14 +12,13 @@
 typedef struct sweep {
     hir_pass_context *c;
     hir_module *m;
-    bool *read_before, *read_after; /* weights, by index */
-    bool *state_read;
+    bool *weight_read, *state_read; /* by index */
 } sweep;
 
-static void note_reads(const hir_op *o, bool *weights, bool *states) {
+static void note_reads(sweep *s, const hir_op *o) {
     for (uint32_t i = 0; i < o->n_args; i++) {
-        if (o->args[i].kind == HIR_REF_WEIGHT) weights[o->args[i].index] = true;
-        if (o->args[i].kind == HIR_REF_STATE && states) states[o->args[i].index] = true;
+        if (o->args[i].kind == HIR_REF_WEIGHT) s->weight_read[o->args[i].index] = true;
+        if (o->args[i].kind == HIR_REF_STATE) s->state_read[o->args[i].index] = true;
     }
 }
 
@@ -37,11 +36,10 @@ static void sweep_ops(sweep *s) {
     for (hir_id op = m->last, prev; op != HIR_NONE; op = prev) {
         const hir_op *o = hir_op_at(m, op);
         prev = o->prev;
-        note_reads(o, s->read_before, NULL);
         if (is_live(o, live)) {
             for (uint32_t i = 0; i < o->n_args; i++)
                 if (o->args[i].kind == HIR_REF_VALUE) live[o->args[i].index] = true;
-            note_reads(o, s->read_after, s->state_read);
+            note_reads(s, o);
             continue;
         }
         hir_erase(m, op);
@@ -53,35 +51,29 @@ static void sweep_ops(sweep *s) {
 }
 
 /* ---- the tables ---------------------------------------------------------------------------- */
-/* Packs a table; map[i]: new index of item i. */
-static void renumber(hir_module *m, hir_ref_kind kind, const uint32_t *map) {
-    for (size_t op = 0; op < m->ops.n; op++) {
-        hir_op *o = &m->ops.at[op];
-        for (uint32_t i = 0; !o->erased && i < o->n_args; i++)
-            if (o->args[i].kind == kind) o->args[i].index = map[o->args[i].index] & 0x3fffffff;
+static void mark_weights(sweep *s) {
+    for (size_t i = 0; i < s->m->weights.n; i++) {
+        const hir_weight *w = &s->m->weights.at[i];
+        for (uint32_t r = 0; r < w->n_rows; r++)
+            for (uint32_t k = 0; k < w->rows[r].n; k++)
+                s->weight_read[hir_find_weight(s->m, w->rows[r].factor[k])] = true;
+    }
+    for (size_t i = 0; i < s->m->weights.n; i++) {
+        hir_weight *w = &s->m->weights.at[i];
+        if (s->weight_read[i] || w->unused || hir_is_made(w)) continue;
+        w->unused = true;
+        s->c->changed = true;
+        hir_remark_add(s->c, true, HIR_NONE, "weight '%s' is read by no op: unused", w->name);
     }
 }
 
-static void sweep_weights(sweep *s) {
-    hir_module *m = s->m;
-    uint32_t *map = hd_new_array(s->c->scratch, uint32_t, m->weights.n), kept = 0;
-    for (uint32_t i = 0; i < m->weights.n; i++) {
-        hir_weight w = m->weights.at[i];
-        if (s->read_before[i] && !s->read_after[i]) {
-            w.unused = true;
-            s->c->changed = true;
-            hir_remark_add(s->c, true, HIR_NONE, "weight '%s' is not read any more: unused",
-                           w.name);
-        }
-        map[i] = kept;
-        if (s->read_after[i] || w.unused) m->weights.at[kept++] = w;
+/* map[i]: new index of state i. */
+static void renumber_states(hir_module *m, const uint32_t *map) {
+    for (size_t op = 0; op < m->ops.n; op++) {
+        hir_op *o = &m->ops.at[op];
+        for (uint32_t i = 0; !o->erased && i < o->n_args; i++)
+            if (o->args[i].kind == HIR_REF_STATE) o->args[i] = hir_state_ref(map[o->args[i].index]);
     }
-    if (kept == m->weights.n) return;
-    hir_remark_add(s->c, true, HIR_NONE, "%zu weights that no op names are gone",
-                   m->weights.n - kept);
-    m->weights.n = kept;
-    renumber(m, HIR_REF_WEIGHT, map);
-    s->c->changed = true;
 }
 
 static void sweep_states(sweep *s) {
@@ -95,7 +87,7 @@ static void sweep_states(sweep *s) {
     hir_remark_add(s->c, true, HIR_NONE, "%zu states that no op names are gone",
                    m->states.n - kept);
     m->states.n = kept;
-    renumber(m, HIR_REF_STATE, map);
+    renumber_states(m, map);
     s->c->changed = true;
 }
 
@@ -103,12 +95,11 @@ bool pass_dce(hir_pass_context *c) {
     sweep s = {
         .c = c,
         .m = c->m,
-        .read_before = hd_new_array(c->scratch, bool, c->m->weights.n),
-        .read_after = hd_new_array(c->scratch, bool, c->m->weights.n),
+        .weight_read = hd_new_array(c->scratch, bool, c->m->weights.n),
         .state_read = hd_new_array(c->scratch, bool, c->m->states.n),
     };
     sweep_ops(&s);
-    sweep_weights(&s);
+    mark_weights(&s);
     sweep_states(&s);
     return true;
 }

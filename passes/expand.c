@@ -5,7 +5,9 @@
  *            rmsnorm    y = x * rsqrt(mean(x^2) + eps) * gain
  *            layernorm  c = x - mean x; y = c * rsqrt(mean(c^2) + eps) * gain + bias
  *            softmax    e = exp(x - max x); y = e * (1 / sum e)
+ *            logsumexp  max x + log(sum exp(x - max x))
  *            linear     y = sum over k of x[.., 1, k] * w[n, k] (+ bias)
+ *            depth.*    see expand_depth.c
  *          A reduction drops its axis; a reshape puts it back as a 1 for the broadcast.
  * Leaves   all other kernels, where no composite can stand.
  *
@@ -15,7 +17,7 @@
  * variance of layernorm is taken from the differences and not as mean(x^2) - mean(x)^2, which
  * cancels when the mean is large.
  */
-#include "passes/util.h"
+#include "passes/depth.h"
 
 typedef struct expander {
     hir_pass_context *c;
@@ -87,6 +89,36 @@ static hir_ref softmax(expander *e, hir_id op) {
     return hir_emit2(&e->b, HIR_MUL_OP, power, pass_reshape(&e->b, factor, keep));
 }
 
+/* max x + ln sum e^(x - max x) */
+static hir_ref logsumexp(expander *e, hir_id op) {
+    hir_ref x = pass_arg(e->m, op, 0);
+    uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(e->m, op), HIR_A_AXIS, 0);
+    hir_ref max = pass_reduce(&e->b, HIR_REDUCE_MAX_OP, x, axis);
+    if (!is_given(max)) return max;
+    hir_type keep = pass_keep_one(hir_ref_type(e->m, x), axis);
+    hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, x, pass_reshape(&e->b, max, keep));
+    hir_ref power = hir_emit1(&e->b, HIR_EXP_OP, below);
+    if (!is_given(power)) return power;
+    hir_ref sum = pass_reduce(&e->b, HIR_REDUCE_SUM_OP, power, axis);
+    return hir_emit2(&e->b, HIR_ADD_OP, max, hir_emit1(&e->b, HIR_LOG_OP, sum));
+}
+
+/* A mix passes on what its sources hold, however large: with x scaled down by a power of two, which
+ * costs no digit, squares do not overflow before |x| is 3e26. What underflows is far below eps. */
+static hir_ref depth_inverse_rms(expander *e, hir_id op) {
+    const double scale = 0x1p-24, safe_eps = 1e-12;
+    hir_ref x = pass_arg(e->m, op, 0);
+    double eps = eps_of(e, op);
+    if (eps < safe_eps) return inverse_rms(e, x, eps);
+    x = hir_emit2(&e->b, HIR_MUL_OP, x, hir_emit_const(&e->b, scale));
+    hir_ref r = inverse_rms(e, x, eps * scale * scale);
+    return is_given(r) ? hir_emit2(&e->b, HIR_MUL_OP, r, hir_emit_const(&e->b, scale)) : r;
+}
+
+static hir_ref depth_op(expander *e, hir_id op) {
+    return depth_expand(&e->b, e->c->scratch, op);
+}
+
 static hir_ref linear(expander *e, hir_id op) {
     return pass_linear_as_rows(&e->b, pass_arg(e->m, op, 0), pass_arg(e->m, op, 1),
                                pass_arg(e->m, op, 2));
@@ -99,6 +131,11 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     case HIR_LAYERNORM_OP: return layernorm;
     case HIR_SOFTMAX_OP: return softmax;
     case HIR_LINEAR_OP: return linear;
+    case HIR_LOGSUMEXP_OP: return logsumexp;
+    case HIR_DEPTH_INVERSE_RMS_OP: return depth_inverse_rms;
+    case HIR_DEPTH_SCORES_OP:
+    case HIR_DEPTH_MIX_OP:
+    case HIR_DEPTH_MERGE_OP: return depth_op;
     default: return NULL;
     }
 }

@@ -4,7 +4,9 @@
  * share depends on the thread's number alone, so that a result never depends on timing. With one
  * thread no OpenMP construct is met at all. A region may get fewer threads than asked for (nested
  * regions, limits of the host): the shares are cut for the threads that came. */
+#include <dlfcn.h>
 #include <omp.h>
+#include <string.h>
 
 #include "runtime/internal.h"
 
@@ -178,6 +180,18 @@ static void run_worker(const hrt_job *j, int index, int count) {
         run_chunk(&w, j, start, left < mem->chunk ? left : mem->chunk);
     }
     fp_leave(old);
+}
+
+/* OpenMP's worker threads outlive the region. When this code is in a library that is unloaded, and
+ * nobody else uses OpenMP, its runtime would be unmapped under their feet; so it stays loaded. */
+__attribute__((constructor)) static void keep_openmp_loaded(void) {
+    Dl_info where;
+    int (*function)(void) = omp_get_max_threads;
+    void *address;
+    memcpy(&address, &function, sizeof address);
+    if (!dladdr(address, &where) || !where.dli_fname) return;
+    void *handle = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    if (handle) dlclose(handle);
 }
 
 void hrt_run(const hrt_job *job, int threads) {

@@ -34,7 +34,7 @@ hadal_add_model(gate ${EXAMPLES}/plain-function/swiglu_gate.hir)
 add_executable(call ${EXAMPLES}/plain-function/call.c)
 target_link_libraries(call gate m)
 C
-cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" -DEXAMPLES="$examples" >>"$work/log"
+cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" ${SANITIZE:+-DCMAKE_C_FLAGS=-fsanitize=$SANITIZE} -DEXAMPLES="$examples" >>"$work/log"
 cmake --build "$work/project/build" >>"$work/log"
 "$work/project/build/call"
 "$prefix/bin/hadal" compile "$examples/jargon/jargon.hadal" -o "$work/jargon" # finds the installed std library

@@ -17,5 +17,5 @@ grep '^    hadal [a-z-]* examples/tiny' "$source/README.md" >commands
 [ "$(wc -l <commands)" -ge 3 ]
 sh -eux ./commands
 awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source/README.md" >main.c
-${CC:-cc} -Wall -Wextra -Werror main.c -o main $(grep '^    cc main.c' "$source/README.md" | sed 's/.*main.c//; s/\$PWD/./') -Wl,-rpath,"$PWD/out"
+${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE} -Wall -Wextra -Werror main.c -o main $(grep '^    cc main.c' "$source/README.md" | sed 's/.*main.c//; s/\$PWD/./') -Wl,-rpath,"$PWD/out"
 ./main

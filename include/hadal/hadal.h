@@ -94,6 +94,11 @@ typedef struct hadal_pipeline {
     int64_t chunk;                                               /* 0: 512 */
     void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
     void *context;
+    /* POSIX extended regular expressions over the names of passes and of ops: what dumps and
+     * remarks are kept of. NULL: all. With filter_ops dumps are extracts, which cannot be read
+     * back. */
+    const char *filter_passes, *filter_ops;
+    int ledger; /* a remark after each pass that changed what the residual mechanism moves */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -149,9 +154,19 @@ HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int3
 
 /* ---- facts --------------------------------------------------------------------------------------
  */
+/* What one must do to the module of spec `a` to get that of spec `b`, by op, not by line; the last
+ * line counts. *differences: whether there is any. NULL on failure. What is loaded stays as it is.
+ */
+HADAL_API const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *differences);
 /* parameters, FLOPs per token, bytes of weights and state, op counts, memory plan; as text or JSON.
  */
 HADAL_API const char *hadal_inspect(hadal_session *s, int json);
+/* Memory traffic of the residual mechanism: as loaded, without the depth passes, and as the module
+ * stands; beside the closed forms of the Attention Residuals paper. As text or JSON. NULL: there is
+ * no module, or the passes failed. */
+HADAL_API const char *hadal_ledger_text(hadal_session *s, int json);
+/* Which sublayer reads which sources, the blocks, and the kernels that do it. NULL: no module. */
+HADAL_API const char *hadal_depth_map_text(hadal_session *s);
 HADAL_API const char *hadal_ops_text(hadal_session *s, const char *only,
                                      int markdown); /* NULL: no such op */
 HADAL_API const char *hadal_passes_text(hadal_session *s);

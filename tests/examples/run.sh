@@ -4,7 +4,8 @@
 #   run.sh HADAL EXAMPLES_FOLDER EXAMPLE WORK_FOLDER
 set -eu
 hadal=$1 examples=$2 example=$3 out=$4/$3
-cc=${CC:-cc}
+# what is linked with a sanitized library must be sanitized too
+cc="${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE}"
 mkdir -p "$out"
 link="-I$out -L$out -Wl,-rpath,$out -lm -pthread"
 jargon="$examples/jargon/jargon.hadal --weights $examples/jargon/model.safetensors"

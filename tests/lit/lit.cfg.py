@@ -1,5 +1,7 @@
 # lit: one test per file; RUN lines start the command as a user would.
 import os
+import shutil
+import sys
 
 import lit.formats
 
@@ -17,3 +19,6 @@ for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "CC", "HADAL_BUILD
 config.substitutions.append(("FileCheck", "FileCheck-19"))
 config.substitutions.append(("%examples", os.path.join(config.test_source_root, "..", "..", "examples")))
 config.substitutions.append(("%golden", os.path.join(config.test_source_root, "..", "golden")))
+config.substitutions.append(("%python", sys.executable))
+if shutil.which("gdb"):
+    config.available_features.add("gdb")

@@ -150,8 +150,7 @@ Test(emit_row, depth_mix) {
     depth_mix(30, 96);
 }
 
-/* ---- positions, caches, tables -----------------------------------------------------------------
- */
+/* ---- positions, caches, tables --------------------------------------------------------------- */
 
 /* k of a decoder: norm per head, rope, cache; v straight to the cache. */
 Test(emit_row, rope_and_cache) {
@@ -195,8 +194,8 @@ Test(emit_row, rope_and_cache) {
 Test(emit_row, rope_in_one_kernel) {
     static const char *const scalings[] = {
         "", ", scaling = \"linear\", factor = 4",
-        ", scaling = \"llama3\", factor = 8, low_freq_factor = 1, high_freq_factor = 4, "
-        "original_positions = 64"};
+        (", scaling = \"llama3\", factor = 8, low_freq_factor = 1, high_freq_factor = 4, "
+         "original_positions = 64")};
     char text[4096];
     for (int i = 0; i < 3; i++)
         check(print(text, sizeof text,
@@ -324,8 +323,25 @@ Test(emit_row, nan_and_infinity) {
     }
 }
 
-/* ---- other machines ----------------------------------------------------------------------------
- */
+/* A chain longer than a stack of calls should be, each value read twice and kept small. */
+Test(emit_row, long_chain) {
+    enum { LENGTH = 3000 };
+    size_t room = 1 << 20, at = 0;
+    char *text = malloc(room);
+    at += (size_t)snprintf(text, room,
+                           "hir 1 kernel @t\narena 400 per token\nfixed 400\n"
+                           "func(%%v0: f32[T, 20] in input[0]) {\n"
+                           "  %%out = " KERNEL("row0") " : f32[T, 20] in output[0] {\n");
+    for (int i = 0; i < LENGTH; i++)
+        at += (size_t)snprintf(text + at, room - at, "    %%v%d = %s %%v%d, %%v%d : f32[T, 20]\n",
+                               i + 1, i % 2 ? "max" : "sub", i, i % 3 ? i : i / 2);
+    snprintf(text + at, room - at, "    yield %%v%d\n  }\n  output %%out {name = \"y\"}\n}\n",
+             LENGTH);
+    check(text);
+    free(text);
+}
+
+/* ---- other machines -------------------------------------------------------------------------- */
 
 /* Every function of the table at levels that this machine need not have: no call remains. */
 Test(emit_row, no_calls_at_any_level) {
@@ -362,8 +378,7 @@ Test(emit_row, no_calls_at_any_level) {
     }
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refuse(const char *tables, const char *body, const char *words) {
     bench *b = malloc(sizeof *b);

@@ -305,7 +305,7 @@ static int parse_with(hd_arena *a, const char *text, size_t fail_after) {
     hd_diags_init(&d, a);
     hir_module *m = hir_parse(a, &d, "f", text);
     hd_text_init(&t, a);
-    if (m) hir_print(hir_module_clone(m, a), (hir_print_options){true}, &t);
+    if (m) hir_print(hir_module_clone(m, a), (hir_print_options){.locations = true}, &t);
     for (size_t i = 0; i < d.list.n; i++)
         hd_diag_render(&d.list.at[i], false, &t);
     return 0;
@@ -437,10 +437,10 @@ Test(ir_parse, mutated_texts_do_no_harm) {
                 parsed++;
                 hd_text_init(&first, a);
                 hd_text_init(&second, a);
-                hir_print(m, (hir_print_options){true}, &first);
+                hir_print(m, (hir_print_options){.locations = true}, &first);
                 m = hir_parse(a, &d, "f", first.at);
                 cr_assert_not_null(m, "%s", first.at);
-                hir_print(m, (hir_print_options){true}, &second);
+                hir_print(m, (hir_print_options){.locations = true}, &second);
                 cr_assert_str_eq(first.at, second.at);
             }
             hd_arena_free(a);

@@ -117,6 +117,26 @@ static const char *const texts[] = {
     "  }\n"
     "  output %10 {name = \"y\"}\n"
     "}\n",
+    "hir 1 depth @d\n"
+    "\n"
+    "func(%a: f32[T, 8], %b: f32[T, 8], %q: f32[1, 8], %bias: f32[2]) {\n"
+    "  %0 = depth.inverse_rms %a {eps = 1e-06} : f32[T, 1]\n"
+    "  %1 = depth.inverse_rms %b {eps = 1e-06} : f32[T, 1]\n"
+    "  %2 = concat %0, %1 {axis = 1} : f32[T, 2]\n"
+    "  %3 = depth.scores %q, _, %2, %a, %b : f32[T, 2, 1]\n"
+    "  %4 = logsumexp %3 {axis = 1} : f32[T, 1]\n"
+    "  %5 = reshape %3 {shape = [T, 2]} : f32[T, 2]\n"
+    "  %6 = softmax %5 {axis = 1} : f32[T, 2]\n"
+    "  %7 = depth.mix %6, %a, %b : f32[T, 8]\n"
+    "  %8 = depth.scores %q, _, %1, %b : f32[T, 1, 1]\n"
+    "  %9 = reshape %8 {shape = [T, 1]} : f32[T, 1]\n"
+    "  %10 = depth.merge %7, %4, %b, %9 : f32[T, 8]\n"
+    "  %11 = reshape %q {shape = [8]} : f32[8]\n"
+    "  %12 = depth.attend %11, %bias, _, _, _, %a, %b {eps = 1e-06, normalization = \"softmax\"} : "
+    "f32[T, 8]\n"
+    "  output %10 {name = \"y\"}\n"
+    "  output %12 {name = \"z\"}\n"
+    "}\n",
 };
 
 static void comes_back(const char *text, bool locations) {

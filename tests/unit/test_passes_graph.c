@@ -334,7 +334,8 @@ Test(dce, ops_and_tables) {
     cr_assert(run_list(&b, &pass, 1, true, NULL), "%s", errors_of(&b));
     cr_expect_str_eq(text_of(&b),
                      "hir 1 graph @f\n\n"
-                     "weight @dead : f32[8] unused\nweight @live : f32[8]\n"
+                     "weight @never : f32[8] unused\nweight @dead : f32[8] unused\n"
+                     "weight @live : f32[8]\n"
                      "weight @spare : f32[8] unused\n\n"
                      "state $kept : f32[C, 2, 4]\n\n"
                      "func(%x: f32[T, 8]) {\n"

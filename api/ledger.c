@@ -1,0 +1,148 @@
+/* hadal_ledger_text and hadal_depth_map_text: the stages of a module laid side by side. */
+#include "api/ledger.h"
+
+#include "api/session.h"
+
+enum { PAPER_STREAMS = 4 }; /* m of Table 1, for models that have no streams of their own */
+
+/* ---- the module without the depth passes ----------------------------------------------------- */
+
+typedef HD_VEC(hir_pass_id) pass_list;
+
+/* The default pipeline, with or without the passes that lead to the depth stage. */
+static pass_list pipeline(hd_arena *a, bool depth) {
+    pass_list list = {0};
+    for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
+        if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) hd_push(a, &list, *id);
+    return list;
+}
+
+static bool run(hadal_session *s, hir_module *m, bool depth, hir_hooks hooks) {
+    pass_list list = pipeline(s->arena, depth);
+    hir_run r = {
+        .passes = list.at, .n_passes = list.n, .stop_after = HIR_PASS_COUNT, .hooks = hooks};
+    return hir_run_passes(m, &r, &s->pass_options, NULL, &s->diags);
+}
+
+/* ---- after each pass ------------------------------------------------------------------------- */
+
+typedef struct recorder {
+    hadal_session *s;
+    ledger_report *report;
+} recorder;
+
+/* Blocks of Full AttnRes are a schedule, which form-blocks chooses: N of them, of S = L / N. */
+static void note_schedule(const hir_module *m, hir_paper_parameters *p) {
+    int64_t last = -1;
+    double blocks = 0;
+    HIR_EACH(m, op, m->first) {
+        int64_t block = hir_attr_int(hir_op_at(m, op), HIR_A_BLOCK, -1);
+        blocks += block >= 0 && block != last;
+        if (block >= 0) last = block;
+    }
+    if (!blocks) return;
+    p->blocks = blocks;
+    p->per_block = p->sublayers / blocks;
+}
+
+static bool record(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
+                   double seconds, hd_diags *d) {
+    (void)index, (void)seconds, (void)d;
+    recorder *r = context;
+    if (!changed) return true;
+    hir_ledger l;
+    hir_ledger_find(m, r->s->arena, &l);
+    const hir_flow *flow = &r->report->graph.flow;
+    if (flow->longest_block == 1 && id == HIR_PASS_FORM_BLOCKS)
+        note_schedule(m, &r->report->parameters);
+    ledger_step step = {hir_pass(id)->name, m->stage, l.total};
+    hd_push(r->s->arena, &r->report->steps, step);
+    return true;
+}
+
+void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a) {
+    hir_ledger l;
+    hir_ledger_find(m, a, &l);
+    *w = (ledger_watch){m->stage, l.total};
+}
+
+void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
+                       hir_remarks *remarks) {
+    hir_ledger l;
+    hir_ledger_find(m, a, &l);
+    const ledger_watch old = *w;
+    *w = (ledger_watch){m->stage, l.total};
+    if (old.total.read == l.total.read && old.total.written == l.total.written) return;
+    const bool kernels = old.stage != m->stage && m->stage == HIR_STAGE_KERNEL;
+    const char *text = hd_printf(
+        a, "ledger: %.3f d instead of %.3f d per token per sublayer%s (%.3f read, %.3f written)",
+        hir_ledger_units(&l, l.total.read + l.total.written),
+        hir_ledger_units(&l, old.total.read + old.total.written),
+        kernels ? ", counted by kernels now" : "", hir_ledger_units(&l, l.total.read),
+        hir_ledger_units(&l, l.total.written));
+    hir_remark r = {.pass = pass, .taken = true, .op = HIR_NONE, .text = text};
+    hd_push(remarks->arena, &remarks->list, r);
+}
+
+/* ---- the report ------------------------------------------------------------------------------ */
+
+static hir_paper_parameters parameters_of(const hir_ledger *l) {
+    const hir_flow *f = &l->flow;
+    hir_paper_parameters p = {.sublayers = l->sublayers, .streams = PAPER_STREAMS};
+    p.blocks = f->blocks ? f->blocks : 1;
+    p.per_block = f->longest_block ? f->longest_block : 1;
+    return p;
+}
+
+static bool make_report(hadal_session *s, ledger_report *r) {
+    *r = (ledger_report){.name = s->graph->name, .compiled_module = s->m ? s->m : s->graph};
+    hir_ledger_find(s->graph, s->arena, &r->graph);
+    r->parameters = parameters_of(&r->graph);
+    if (!r->graph.sublayers) return true;
+    recorder steps = {s, r};
+    hir_module *again = hir_module_clone(s->graph, s->arena);
+    if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
+    hir_module *naive = hir_module_clone(s->graph, s->arena);
+    if (!run(s, naive, false, (hir_hooks){0})) return false;
+    hir_ledger_find(naive, s->arena, &r->naive);
+    r->has_naive = true;
+    r->has_kernels = r->compiled_module->stage == HIR_STAGE_KERNEL;
+    if (r->has_kernels) hir_ledger_find(r->compiled_module, s->arena, &r->compiled);
+    return true;
+}
+
+/* ---- the functions --------------------------------------------------------------------------- */
+
+#define API_FAILED NULL
+
+const char *hadal_ledger_text(hadal_session *s, int json) {
+    API_ENTER(s);
+    (void)api_errors_;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    ledger_report report;
+    const bool ok = api_need_module(s) && make_report(s, &report);
+    if (ok && json)
+        ledger_print_json(&report, &text);
+    else if (ok)
+        ledger_print_text(&report, &text);
+    hd_arena_guard(s->arena, api_outer_);
+    return ok ? text.at : NULL;
+}
+
+const char *hadal_depth_map_text(hadal_session *s) {
+    API_ENTER(s);
+    (void)api_errors_;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    const bool ok = api_need_module(s);
+    if (ok) {
+        const hir_module *now = s->m ? s->m : s->graph;
+        hir_ledger graph, compiled;
+        hir_ledger_find(s->graph, s->arena, &graph);
+        hir_ledger_find(now, s->arena, &compiled);
+        depth_map_print(now, &graph, now->stage == HIR_STAGE_KERNEL ? &compiled : NULL, &text);
+    }
+    hd_arena_guard(s->arena, api_outer_);
+    return ok ? text.at : NULL;
+}

@@ -1,0 +1,46 @@
+/* The ledger and the depth map as text and as JSON. */
+#ifndef API_LEDGER_H
+#define API_LEDGER_H
+
+#include "passes/ledger.h"
+#include "passes/paper_forms.h"
+#include "passes/pass.h"
+
+typedef struct ledger_step { /* after a pass that changed something */
+    const char *pass;
+    hir_stage stage;
+    hir_traffic total;
+} ledger_step;
+
+/* One module at several stages of its way. */
+typedef struct ledger_report {
+    const char *name;
+    hir_ledger graph;    /* as loaded: ops one at a time */
+    hir_ledger naive;    /* kernels without the depth passes */
+    hir_ledger compiled; /* as it stands */
+    const hir_module *compiled_module;
+    bool has_naive, has_kernels;
+    HD_VEC(ledger_step) steps;
+    hir_paper_parameters parameters;
+} ledger_report;
+
+void ledger_print_text(const ledger_report *r, hd_text *out);
+void ledger_print_json(const ledger_report *r, hd_text *out);
+
+/* `compiled` NULL, or of a module that is no kernel IR: without the kernels' part. */
+void depth_map_print(const hir_module *m, const hir_ledger *graph, const hir_ledger *compiled,
+                     hd_text *out);
+
+/* The ledger before and after the passes of a run, told in remarks. */
+typedef struct ledger_watch {
+    hir_stage stage;
+    hir_traffic total;
+} ledger_watch;
+void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a);
+void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
+                       hir_remarks *remarks);
+
+/* Name of an op for people: a kernel's, or that of the op. */
+const char *ledger_op_name(const hir_module *m, hir_id op);
+
+#endif

@@ -1,0 +1,157 @@
+#include "bench/program.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hadal/hadal.h"
+
+void fail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    exit(1);
+}
+
+/* ---- loading ----------------------------------------------------------------------------------
+ */
+
+/* The start of hadal_info, as every generated header has it; fields are only ever added. */
+typedef struct info {
+    size_t struct_size;
+    const char *version, *name, *digest, *options, *ops;
+    size_t weights_size;
+} info;
+
+static void *symbol(const program *p, const char *suffix, bool needed) {
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", p->name, suffix);
+    void *at = dlsym(p->library, full);
+    if (!at && needed) fail("%s: no symbol %s", p->name, full);
+    return at;
+}
+
+static char *joined(hd_arena *a, const char *dir, const char *prefix, const char *name,
+                    const char *suffix) {
+    return hd_printf(a, "%s/%s%s%s", dir, prefix, name, suffix);
+}
+
+static const hir_module *load_kernels(hd_arena *a, const char *path) {
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    fseek(f, 0, SEEK_END);
+    const long size = ftell(f);
+    char *text = size >= 0 ? malloc((size_t)size + 1) : NULL;
+    rewind(f);
+    if (!text || fread(text, 1, (size_t)size, f) != (size_t)size) fail("%s cannot be read", path);
+    text[size] = 0;
+    fclose(f);
+    hd_diags *diags = hd_new(a, hd_diags);
+    hd_diags_init(diags, a);
+    const hir_module *m = hir_parse(a, diags, path, text);
+    free(text);
+    if (!m) fail("%s is no kernel IR", path);
+    return m;
+}
+
+/* Function pointers and data pointers have one form where there is dlsym. */
+#define BIND(p, field, suffix, needed) *(void **)&(p)->field = symbol(p, suffix, needed)
+
+program *program_load(const char *path) {
+    program *p = calloc(1, sizeof *p);
+    if (!p || !(p->arena = hd_arena_new())) fail("out of memory");
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? hd_printf(p->arena, "%.*s", (int)(slash - path), path) : ".";
+    p->name = hd_strdup(p->arena, slash ? slash + 1 : path);
+    const char *library = joined(p->arena, dir, "lib", p->name, ".so");
+    if (!(p->library = dlopen(library, RTLD_NOW | RTLD_LOCAL))) fail("%s", dlerror());
+    const info *(*get_info)(void);
+    *(void **)&get_info = symbol(p, "_info", true);
+    p->weights_size = get_info()->weights_size;
+    BIND(p, strerror, "_strerror", true);
+    BIND(p, call, "_call", false);
+    BIND(p, work_size, "_work_size", p->call != NULL);
+    BIND(p, forward, "_forward", p->call == NULL);
+    BIND(p, session_size, "_session_size", p->call == NULL);
+    BIND(p, session_init, "_session_init", p->call == NULL);
+    BIND(p, set_threads, "_session_set_threads", p->call == NULL);
+    BIND(p, rewind, "_session_rewind", p->call == NULL);
+    if (p->weights_size) {
+        int (*open)(const char *path, void **out);
+        *(void **)&open = symbol(p, "_weights_open", true);
+        const char *weights = joined(p->arena, dir, "", p->name, ".weights");
+        const int code = open(weights, &p->weights);
+        if (code) fail("%s: %s", weights, p->strerror(code));
+    }
+    p->kernels = load_kernels(p->arena, joined(p->arena, dir, "", p->name, ".kernel.hir"));
+    for (size_t i = 0; p->kernels && i < p->kernels->weights.n; i++) {
+        const hir_weight *w = &p->kernels->weights.at[i];
+        if (strcmp(w->name, "model.embed_tokens.weight") == 0) p->vocab = w->type.dim[0];
+    }
+    return p;
+}
+
+void program_close(program *p) {
+    if (!p) return;
+    void (*close_weights)(void *weights);
+    *(void **)&close_weights = symbol(p, "_weights_close", p->weights != NULL);
+    if (p->weights) close_weights(p->weights);
+    dlclose(p->library);
+    hd_arena_free(p->arena);
+    free(p);
+}
+
+/* ---- compiling --------------------------------------------------------------------------------
+ */
+
+static void check(hadal_session *s, int failed, const char *what) {
+    if (!failed) return;
+    for (size_t i = 0; i < hadal_diagnostics(s); i++)
+        fputs(hadal_diagnostic_text(s, i, 0), stderr);
+    fail("%s failed", what);
+}
+
+static void define_all(hadal_session *s, const char *defines) {
+    char *copy = strdup(defines), *rest = copy;
+    for (char *d = strtok_r(copy, ",", &rest); d; d = strtok_r(NULL, ",", &rest)) {
+        char *equals = strchr(d, '=');
+        if (!equals) fail("\"%s\" is not name=value", d);
+        *equals = 0;
+        check(s, hadal_define(s, d, equals + 1), d);
+    }
+    free(copy);
+}
+
+program *program_compile(const char *spec, const char *name, const char *defines,
+                         const char *passes) {
+    char dir[] = "/tmp/hadal-bench-XXXXXX";
+    if (!mkdtemp(dir)) fail("no folder in /tmp can be made");
+    hd_arena *a = hd_arena_new();
+    hadal_session *s = hadal_open();
+    if (!a || !s) fail("out of memory");
+    const char *random = joined(a, dir, "", name, ".safetensors");
+    const char *files[] = {joined(a, dir, "lib", name, ".so"), joined(a, dir, "", name, ".weights"),
+                           joined(a, dir, "", name, ".kernel.hir"), random};
+    define_all(s, defines);
+    check(s, hadal_load(s, spec, name), "reading the spec");
+    check(s, hadal_init_weights(s, 1, "f32", random), "making weights");
+    check(s, hadal_weights(s, random), "reading weights");
+    const hadal_pipeline p = {.struct_size = sizeof p, .passes = passes};
+    const hadal_target t = {.struct_size = sizeof t, .cpu = "native"};
+    check(s, hadal_run_passes(s, &p), "the pipeline");
+    check(s, hadal_emit(s, &t, "so", files[0]), "emitting the library");
+    check(s, hadal_emit(s, &t, "weights", files[1]), "packing weights");
+    check(s, hadal_emit(s, NULL, "ir", files[2]), "printing kernels");
+    hadal_close(s);
+    program *out = program_load(joined(a, dir, "", name, ""));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        unlink(files[i]);
+    rmdir(dir);
+    hd_arena_free(a);
+    return out;
+}

@@ -1,0 +1,43 @@
+#include "bench/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double now(int threads) {
+    struct timespec t;
+    clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void sample(samples *s, double value) {
+    if (s->n < SAMPLES) s->at[s->n++] = value;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double quantile(const samples *s, double q) {
+    if (s->n == 0) return 0;
+    double sorted[SAMPLES];
+    memcpy(sorted, s->at, s->n * sizeof *sorted);
+    qsort(sorted, s->n, sizeof *sorted, ascending);
+    const double at = q * (double)(s->n - 1);
+    const size_t below = (size_t)floor(at), above = below + 1 < s->n ? below + 1 : below;
+    return sorted[below] + (at - (double)below) * (sorted[above] - sorted[below]);
+}
+
+double spread(const samples *s) {
+    const double middle = median(s);
+    return middle > 0 ? (quantile(s, 0.75) - quantile(s, 0.25)) / (2 * middle) : 0;
+}
+
+void keep_samples(samples *s, const bool *kept, size_t all) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n && i < all; i++)
+        if (kept[i]) s->at[n++] = s->at[i];
+    s->n = n;
+}

@@ -1,0 +1,133 @@
+/* Evaluator rules of attention over depth: each is its formula in ir/ops.def, token by token. */
+#include <math.h>
+#include <string.h>
+
+#include "ir/eval_private.h"
+
+/* Row t of an array whose first dim may be T; the array itself where it has no T. */
+static const double *row_of(const eval_call *c, const hir_array *a, uint32_t rank_with_t,
+                            int64_t t) {
+    return a->type.rank == rank_with_t ? a->at + t * (a->n / c->T) : a->at;
+}
+
+static double inverse_rms(const double *x, int64_t d, double eps) {
+    return 1 / sqrt(eval_dot(x, x, d) / (double)d + eps);
+}
+
+static double score(const double *q, const double *x, int64_t d, int64_t h, double factor) {
+    return q ? factor * eval_dot(q + h * d, x + h * d, d) : 0;
+}
+
+/* ---- attend -------------------------------------------------------------------------------- */
+enum { QUERY, BIAS, INVERSE, PARTIAL, LSE, SOURCES };
+
+typedef struct mixing {
+    const hir_op *op;
+    const hir_array *const *x;
+    uint32_t n;
+    int64_t d, heads, group; /* channels, heads, channels of a head */
+    bool softmax;
+} mixing;
+
+/* Scores of one head of one token. */
+static void attend_scores(eval_call *c, const mixing *m, int64_t t, int64_t h, double *s) {
+    double scale = hir_attr_float(m->op, HIR_A_SCALE, 1), eps = hir_attr_float(m->op, HIR_A_EPS, 0);
+    const double *q = m->x[QUERY] ? row_of(c, m->x[QUERY], 2, t) : NULL;
+    for (uint32_t i = 0; i < m->n; i++) {
+        const double *x = m->x[SOURCES + i]->at + t * m->d;
+        double r = 1;
+        if (m->x[INVERSE]) r = m->x[INVERSE]->at[t * m->n + i];
+        if (hir_find_attr(m->op, HIR_A_EPS)) r = inverse_rms(x, m->d, eps);
+        s[i] = score(q, x, m->group, h, scale * r) + (m->x[BIAS] ? m->x[BIAS]->at[i] : 0);
+    }
+}
+
+/* s becomes the weights of the sources; the weight of the partial mix is returned. */
+static double weights_of(const mixing *m, const double *lse, double *s) {
+    if (!m->softmax) {
+        for (uint32_t i = 0; i < m->n; i++)
+            s[i] = 1 / (1 + exp(-s[i]));
+        return 1;
+    }
+    double max = lse ? *lse : -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < m->n; i++)
+        if (s[i] > max || isnan(s[i])) max = s[i];
+    for (uint32_t i = 0; i < m->n; i++)
+        sum += s[i] = exp(s[i] - max);
+    double partial = lse ? exp(*lse - max) : 0;
+    sum += partial;
+    for (uint32_t i = 0; i < m->n; i++)
+        s[i] /= sum;
+    return partial / sum;
+}
+
+bool eval_depth_attend(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    mixing m = {.op = op, .x = x, .n = op->n_args - SOURCES, .d = y->type.dim[1]};
+    m.heads = hir_attr_int(op, HIR_A_HEADS, 1);
+    m.group = m.d / m.heads;
+    m.softmax = !strcmp(hir_attr_string(op, HIR_A_NORMALIZATION, ""), "softmax");
+    double *s = hd_new_array(c->scratch, double, m.n);
+    for (int64_t t = 0; t < c->T; t++)
+        for (int64_t h = 0; h < m.heads; h++) {
+            attend_scores(c, &m, t, h, s);
+            double partial = weights_of(&m, x[LSE] ? row_of(c, x[LSE], 2, t) + h : NULL, s);
+            for (int64_t k = t * m.d + h * m.group; k < t * m.d + (h + 1) * m.group; k++) {
+                y->at[k] = x[PARTIAL] ? partial * x[PARTIAL]->at[k] : 0;
+                for (uint32_t i = 0; i < m.n; i++)
+                    y->at[k] += s[i] * x[SOURCES + i]->at[k];
+            }
+        }
+    return true;
+}
+
+/* ---- its parts ----------------------------------------------------------------------------- */
+bool eval_depth_inverse_rms(eval_call *c, const hir_op *op, const hir_array *const *x,
+                            hir_array *y) {
+    int64_t d = x[0]->type.dim[1];
+    for (int64_t t = 0; t < c->T; t++)
+        y->at[t] = inverse_rms(x[0]->at + t * d, d, hir_attr_float(op, HIR_A_EPS, 0));
+    return true;
+}
+
+bool eval_depth_scores(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    enum { QUERIES, SCORE_BIAS, SCORE_INVERSE, FIRST };
+    int64_t n = op->n_args - FIRST, heads = hir_attr_int(op, HIR_A_HEADS, 1), at = 0;
+    int64_t d = x[FIRST]->type.dim[1], queries = y->type.dim[2];
+    bool with_t = hir_type_has_t(hir_ref_type(c->m, op->args[QUERIES]));
+    for (int64_t t = 0; t < c->T; t++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t s = 0; s < queries; s++)
+                for (int64_t h = 0; h < heads; h++) {
+                    const double *q = x[QUERIES]->at + (with_t ? t : s) * d;
+                    double factor = hir_attr_float(op, HIR_A_SCALE, 1);
+                    if (x[SCORE_INVERSE]) factor *= x[SCORE_INVERSE]->at[t * n + i];
+                    y->at[at] = score(q, x[FIRST + i]->at + t * d, d / heads, h, factor);
+                    if (x[SCORE_BIAS]) y->at[at] += x[SCORE_BIAS]->at[i * queries + s];
+                    at++;
+                }
+    return true;
+}
+
+bool eval_depth_mix(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    int64_t n = op->n_args - 1, heads = hir_attr_int(op, HIR_A_HEADS, 1), d = y->type.dim[1];
+    for (int64_t t = 0; t < c->T; t++) {
+        const double *w = row_of(c, x[0], heads > 1 ? 3 : 2, t);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t k = 0; k < d; k++)
+                y->at[t * d + k] += w[i * heads + k / (d / heads)] * x[1 + i]->at[t * d + k];
+    }
+    return true;
+}
+
+bool eval_depth_merge(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    enum { PARTIAL_MIX, MIX_LSE, LIVE, SCORE };
+    int64_t heads = hir_attr_int(op, HIR_A_HEADS, 1), d = y->type.dim[1];
+    for (int64_t t = 0; t < c->T; t++)
+        for (int64_t k = 0; k < d; k++) {
+            int64_t h = k / (d / heads);
+            double difference = row_of(c, x[SCORE], 2, t)[h] - row_of(c, x[MIX_LSE], 2, t)[h];
+            double o = x[PARTIAL_MIX]->at[t * d + k], live = x[LIVE]->at[t * d + k];
+            y->at[t * d + k] = o + (live - o) / (1 + exp(-difference));
+        }
+    return true;
+}

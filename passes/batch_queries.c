@@ -1,0 +1,282 @@
+/* batch-queries: the mixes of a block become one phase 1 and what is left of each.
+ *
+ * Needs    depth.attend with `block` and `shared` (form-blocks); others pass through.
+ * Does     before the first member of a block with the shared sources x_1 .. x_s and the queries of
+ *          its members as rows of one table Q [S, d]:
+ *              scores  = Q . x_i, all at once                   [T, s, S]
+ *              weights = softmax or sigmoid over the sources
+ *              lse     = ln sum_i e^score                       [T, S], softmax only
+ *              o_k     = sum_i weights[i, k] x_i                for each member k
+ *          and member k becomes an attend over its own sources that takes (o_k, lse_k) as a partial
+ *          mix, or o_k itself if it has no others. Logits that no query makes are softmaxed as they
+ *          are, the same for every token.
+ *          The inverse RMS of a source is computed once, whoever reads it: every attend with a key
+ *          norm takes it as operand `inverse`.
+ * Leaves   phase 2 in its general form: split-merge.
+ */
+#include "passes/depth.h"
+
+typedef struct known_norm { /* inverse RMS of a value */
+    hir_ref r;
+    double eps;
+} known_norm;
+
+typedef struct batcher {
+    hir_pass_context *c;
+    hir_module *m;
+    uint32_t *place; /* by op that was there before: its place in the program */
+    size_t n_ops, n_values;
+    known_norm *norms; /* by value */
+    pass_forward forward;
+} batcher;
+
+typedef struct block {
+    HD_VEC(hir_id) members;
+    uint32_t shared;
+} block;
+
+static hir_ref concat(hir_builder *b, const hir_ref *parts, uint32_t n, int64_t axis) {
+    hir_attr at = hir_int(HIR_A_AXIS, axis);
+    return n == 1 ? parts[0] : hir_emit(b, HIR_CONCAT_OP, parts, n, &at, 1);
+}
+
+/* ---- inverse RMS --------------------------------------------------------------------------- */
+static hir_ref inverse_rms(batcher *t, hir_builder *b, hir_ref x, double eps) {
+    known_norm *known = &t->norms[x.index];
+    if (depth_is_given(known->r) && known->eps == eps) return known->r;
+    hir_attr attr = hir_float(HIR_A_EPS, eps);
+    *known = (known_norm){hir_emit(b, HIR_DEPTH_INVERSE_RMS_OP, &x, 1, &attr, 1), eps};
+    return known->r;
+}
+
+/* [T, n] for sources first .. first+n-1 of the attend; none if the keys are not normed. */
+static hir_ref inverses(batcher *t, hir_builder *b, hir_id attend, uint32_t first, uint32_t n) {
+    const hir_attr *eps = hir_find_attr(hir_op_at(t->m, attend), HIR_A_EPS);
+    if (!eps) return hir_no_ref();
+    double value = eps->f;
+    hir_ref *r = hd_new_array(t->c->scratch, hir_ref, n);
+    for (uint32_t i = 0; i < n; i++)
+        r[i] = inverse_rms(t, b, depth_source(t->m, attend, first + i), value);
+    return concat(b, r, n, 1);
+}
+
+/* ---- queries to the front ------------------------------------------------------------------- */
+/* Moves the ops that make a value without T to before `anchor`. */
+static void hoist(batcher *t, hir_ref r, hir_id anchor) {
+    hir_id op = pass_def(t->m, r);
+    if (op == HIR_NONE || op >= t->n_ops || t->place[op] < t->place[anchor]) return;
+    for (uint32_t i = 0; i < hir_op_at(t->m, op)->n_args; i++)
+        hoist(t, pass_arg(t->m, op, i), anchor);
+    hir_move_before(t->m, op, HIR_NONE, anchor);
+    t->place[op] = 0;
+}
+
+/* ---- phase 1 -------------------------------------------------------------------------------- */
+typedef struct phase1 {
+    hir_ref weights, lse; /* [T, s, S(, H)] and [T, S(, H)], or without T */
+    uint32_t axis;        /* of the sources in weights */
+} phase1;
+
+static hir_ref stack(hir_builder *b, const hir_ref *x, uint32_t n, int64_t axis) {
+    hir_attr at = hir_int(HIR_A_AXIS, axis);
+    return hir_emit(b, HIR_STACK_OP, x, n, &at, 1);
+}
+
+static hir_ref query_table(batcher *t, hir_builder *b, const block *k) {
+    hir_ref *q = hd_new_array(t->c->scratch, hir_ref, k->members.n);
+    for (size_t i = 0; i < k->members.n; i++) {
+        q[i] = pass_arg(t->m, k->members.at[i], ATTEND_QUERY);
+        hoist(t, q[i], k->members.at[0]);
+    }
+    return stack(b, q, (uint32_t)k->members.n, 0);
+}
+
+static hir_ref slice_of_bias(hir_builder *b, hir_ref bias, uint32_t start, uint32_t n) {
+    hir_attr at[] = {hir_int(HIR_A_AXIS, 0), hir_int(HIR_A_START, start), hir_int(HIR_A_LENGTH, n)};
+    if (!depth_is_given(bias) || hir_ref_type(b->m, bias).dim[0] == n) return bias;
+    return hir_emit(b, HIR_SLICE_OP, &bias, 1, at, 3);
+}
+
+/* The biases of the shared sources, a column for each member: [s, S]; none if nobody has any. */
+static hir_ref bias_table(batcher *t, hir_builder *b, const block *k) {
+    hir_attr zero[] = {hir_ints(HIR_A_SHAPE, (int64_t[]){k->shared}, 1), hir_float(HIR_A_VALUE, 0)};
+    hir_ref *columns = hd_new_array(t->c->scratch, hir_ref, k->members.n);
+    bool any = false;
+    for (size_t i = 0; i < k->members.n; i++) {
+        hir_ref bias = pass_arg(t->m, k->members.at[i], ATTEND_BIAS);
+        any |= depth_is_given(bias);
+        hoist(t, bias, k->members.at[0]);
+        columns[i] = slice_of_bias(b, bias, 0, k->shared);
+    }
+    for (size_t i = 0; any && i < k->members.n; i++)
+        if (!depth_is_given(columns[i])) columns[i] = hir_emit(b, HIR_CONST_OP, NULL, 0, zero, 2);
+    return any ? stack(b, columns, (uint32_t)k->members.n, 1) : hir_no_ref();
+}
+
+static hir_ref block_scores(batcher *t, hir_builder *b, const block *k) {
+    hir_id first = k->members.at[0];
+    hir_ref *args = hd_new_array(t->c->scratch, hir_ref, 3 + k->shared);
+    hir_ref bias = bias_table(t, b, k);
+    if (!depth_is_given(pass_arg(t->m, first, ATTEND_QUERY))) return bias;
+    args[0] = query_table(t, b, k);
+    args[1] = bias;
+    args[2] = inverses(t, b, first, 0, k->shared);
+    for (uint32_t i = 0; i < k->shared; i++)
+        args[3 + i] = depth_source(t->m, first, i);
+    hir_attr attrs[2];
+    uint32_t n = depth_copy_attrs(t->m, first, attrs);
+    return hir_emit(b, HIR_DEPTH_SCORES_OP, args, 3 + k->shared, attrs, n);
+}
+
+static bool build_phase1(batcher *t, hir_builder *b, const block *k, phase1 *p) {
+    hir_ref scores = block_scores(t, b, k);
+    if (!depth_is_given(scores)) return false;
+    p->axis = hir_type_has_t(hir_ref_type(t->m, scores));
+    hir_attr axis = hir_int(HIR_A_AXIS, p->axis);
+    p->lse = hir_no_ref();
+    if (!depth_is_softmax(t->m, k->members.at[0])) {
+        p->weights = hir_emit1(b, HIR_SIGMOID_OP, scores);
+        return depth_is_given(p->weights);
+    }
+    p->weights = hir_emit(b, HIR_SOFTMAX_OP, &scores, 1, &axis, 1);
+    p->lse = hir_emit(b, HIR_LOGSUMEXP_OP, &scores, 1, &axis, 1);
+    return depth_is_given(p->weights) && depth_is_given(p->lse);
+}
+
+/* o_k */
+static hir_ref build_mix(batcher *t, hir_builder *b, const block *k, const phase1 *p, uint32_t i) {
+    hir_id first = k->members.at[0];
+    int64_t heads = hir_attr_int(hir_op_at(t->m, first), HIR_A_HEADS, 1);
+    hir_attr attr = hir_int(HIR_A_HEADS, heads);
+    hir_ref *args = hd_new_array(t->c->scratch, hir_ref, 1 + k->shared);
+    args[0] = depth_element(b, p->weights, p->axis + 1, i);
+    for (uint32_t j = 0; j < k->shared; j++)
+        args[1 + j] = depth_source(t->m, first, j);
+    return hir_emit(b, HIR_DEPTH_MIX_OP, args, 1 + k->shared, &attr, heads > 1);
+}
+
+/* ---- what is left of a member ---------------------------------------------------------------- */
+/* lse_k as [T, H], or [H] without tokens */
+static hir_ref build_lse(batcher *t, hir_builder *b, hir_id member, const phase1 *p, uint32_t i) {
+    if (!depth_is_given(p->lse)) return p->lse;
+    int64_t heads = hir_attr_int(hir_op_at(t->m, member), HIR_A_HEADS, 1);
+    hir_ref lse = depth_element(b, p->lse, p->axis, i);
+    if (!depth_is_given(lse)) return lse;
+    hir_type with_t = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, heads});
+    hir_type without = hir_make_type(HIR_F32, 1, &heads);
+    return pass_reshape(b, lse, p->axis ? with_t : without);
+}
+
+static hir_ref build_rest(batcher *t, hir_id member, uint32_t shared, hir_ref o, hir_ref lse) {
+    hir_builder b = hir_before(t->m, t->c->diags, member);
+    uint32_t n = depth_sources(t->m, member) - shared;
+    hir_ref *args = hd_new_array(t->c->scratch, hir_ref, ATTEND_SOURCES + n);
+    args[ATTEND_QUERY] = pass_arg(t->m, member, ATTEND_QUERY);
+    args[ATTEND_BIAS] = slice_of_bias(&b, pass_arg(t->m, member, ATTEND_BIAS), shared, n);
+    args[ATTEND_INVERSE] = inverses(t, &b, member, shared, n);
+    args[ATTEND_PARTIAL] = o;
+    args[ATTEND_LSE] = lse;
+    for (uint32_t i = 0; i < n; i++)
+        args[ATTEND_SOURCES + i] = depth_source(t->m, member, shared + i);
+    bool softmax = depth_is_softmax(t->m, member);
+    hir_attr attrs[3] = {hir_string(HIR_A_NORMALIZATION, softmax ? "softmax" : "sigmoid")};
+    uint32_t n_attrs = 1 + depth_copy_attrs(t->m, member, attrs + 1);
+    return hir_emit(&b, HIR_DEPTH_ATTEND_OP, args, ATTEND_SOURCES + n, attrs, n_attrs);
+}
+
+static bool split_block(batcher *t, const block *k) {
+    hir_id first = k->members.at[0];
+    hir_builder b = hir_before(t->m, t->c->diags, first);
+    phase1 p;
+    if (!build_phase1(t, &b, k, &p)) return false;
+    for (uint32_t i = 0; i < k->members.n; i++) {
+        hir_id member = k->members.at[i];
+        b.loc = hir_op_at(t->m, member)->loc;
+        hir_ref o = build_mix(t, &b, k, &p, i), lse = build_lse(t, &b, member, &p, i);
+        if (!depth_is_given(o)) return false;
+        if (depth_sources(t->m, member) > k->shared) o = build_rest(t, member, k->shared, o, lse);
+        if (!depth_is_given(o)) return false;
+        pass_forward_op(&t->forward, t->m, member, o);
+    }
+    hir_remark_add(t->c, true, first, "%zu queries against %u sources in one phase 1", k->members.n,
+                   k->shared);
+    return true;
+}
+
+/* ---- the pass ------------------------------------------------------------------------------- */
+/* An attend outside of blocks: its norms are shared all the same. */
+static bool norm_alone(batcher *t, hir_id op) {
+    if (!hir_find_attr(hir_op_at(t->m, op), HIR_A_EPS)) return true;
+    hir_ref partial = pass_arg(t->m, op, ATTEND_PARTIAL), lse = pass_arg(t->m, op, ATTEND_LSE);
+    hir_ref y = build_rest(t, op, 0, partial, lse);
+    if (!depth_is_given(y)) return false;
+    pass_forward_op(&t->forward, t->m, op, y);
+    t->c->changed = true;
+    return true;
+}
+
+/* Blocks may come from a file that somebody has edited. */
+static const char *block_fault(const batcher *t, const block *k) {
+    const hir_op *first = hir_op_at(t->m, k->members.at[0]);
+    for (size_t i = 0; i < k->members.n; i++) {
+        hir_id op = k->members.at[i];
+        const hir_op *o = hir_op_at(t->m, op);
+        if (!depth_same_kind(t->m, k->members.at[0], op)) return "its members differ in kind";
+        if (depth_is_given(o->args[ATTEND_QUERY]) && depth_query_has_t(t->m, op))
+            return "a query depends on the token";
+        if (depth_is_given(o->args[ATTEND_PARTIAL]) || depth_is_given(o->args[ATTEND_INVERSE]))
+            return "a member is in two phases already";
+        if (hir_attr_int(o, HIR_A_SHARED, 0) != k->shared)
+            return "its members do not share the same number of sources";
+        for (uint32_t j = 0; j < k->shared; j++)
+            if (!hir_ref_equal(o->args[ATTEND_SOURCES + j], first->args[ATTEND_SOURCES + j]))
+                return "its members do not share the sources that they begin with";
+    }
+    return NULL;
+}
+
+static bool check_block(const batcher *t, const block *k) {
+    const char *fault = block_fault(t, k);
+    if (!fault) return true;
+    hir_id first = k->members.at[0];
+    hd_diag *e = hd_err(t->c->diags, HD_E_VALUE, hir_op_at(t->m, first)->loc,
+                        "block %lld of depth.attend is no block: %s",
+                        (long long)hir_attr_int(hir_op_at(t->m, first), HIR_A_BLOCK, 0), fault);
+    e->cause = pass_op_text(t->m, first, t->c->diags->arena);
+    e->hint = "form-blocks makes blocks";
+    return false;
+}
+
+static batcher new_batcher(hir_pass_context *c) {
+    batcher t = {.c = c, .m = c->m, .n_ops = c->m->ops.n, .n_values = c->m->values.n};
+    uint32_t at = 1;
+    t.place = hd_new_array(c->scratch, uint32_t, t.n_ops);
+    t.norms = hd_new_array(c->scratch, known_norm, t.n_values);
+    t.forward = (pass_forward){.arena = c->scratch};
+    HIR_EACH(t.m, op, t.m->first) t.place[op] = at++;
+    return t;
+}
+
+bool pass_batch_queries(hir_pass_context *c) {
+    batcher t = new_batcher(c);
+    HD_VEC(hir_id) attends = {0};
+    HIR_EACH(t.m, op, t.m->first)
+    if (hir_op_at(t.m, op)->code == HIR_DEPTH_ATTEND_OP) hd_push(c->scratch, &attends, op);
+    for (size_t i = 0; i < attends.n;) {
+        hir_id first = attends.at[i];
+        int64_t number = hir_attr_int(hir_op_at(t.m, first), HIR_A_BLOCK, -1);
+        if (number < 0) {
+            if (!norm_alone(&t, first)) return false;
+            i++;
+            continue;
+        }
+        block k = {.shared = (uint32_t)hir_attr_int(hir_op_at(t.m, first), HIR_A_SHARED, 1)};
+        while (i < attends.n &&
+               hir_attr_int(hir_op_at(t.m, attends.at[i]), HIR_A_BLOCK, -1) == number)
+            hd_push(c->scratch, &k.members, attends.at[i++]);
+        if (!check_block(&t, &k) || !split_block(&t, &k)) return false;
+        c->changed = true;
+    }
+    pass_forward_finish(&t.forward, t.m);
+    return true;
+}

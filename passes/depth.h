@@ -1,0 +1,72 @@
+/* What the depth passes share: reading the naive pattern, and the operands of depth.attend. */
+#ifndef HIR_PASSES_DEPTH_H
+#define HIR_PASSES_DEPTH_H
+
+#include "passes/util.h"
+
+/* ---- depth.attend -------------------------------------------------------------------------- */
+enum { ATTEND_QUERY, ATTEND_BIAS, ATTEND_INVERSE, ATTEND_PARTIAL, ATTEND_LSE, ATTEND_SOURCES };
+
+static inline bool depth_is_given(hir_ref r) {
+    return r.kind != HIR_REF_NONE;
+}
+static inline uint32_t depth_sources(const hir_module *m, hir_id attend) {
+    return hir_op_at(m, attend)->n_args - ATTEND_SOURCES;
+}
+static inline hir_ref depth_source(const hir_module *m, hir_id attend, uint32_t i) {
+    return hir_op_at(m, attend)->args[ATTEND_SOURCES + i];
+}
+bool depth_is_softmax(const hir_module *m, hir_id attend);
+/* A query that each token makes for itself cannot be known before the token is there. */
+bool depth_query_has_t(const hir_module *m, hir_id attend);
+/* Apart from query, bias and sources they are the same: one phase 1 can serve both. */
+bool depth_same_kind(const hir_module *m, hir_id a, hir_id b);
+/* scale and heads, as far as the attend has them; how many that is. */
+uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]);
+/* x[.., i] along `axis`, which goes; x itself under another shape if there is but one. */
+hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i);
+
+/* ---- views --------------------------------------------------------------------------------- */
+/* What belongs to one source: element i of dim `axis` of a value; all of it if axis < 0. */
+typedef struct depth_view {
+    hir_ref v;
+    int axis;
+    uint32_t i;
+} depth_view;
+
+/* Through ops that move elements without changing their order, as far as they go. */
+depth_view depth_through(const hir_module *m, depth_view v);
+/* Operand `arg` of an elementwise op, which broadcasts. */
+depth_view depth_operand(const hir_module *m, depth_view v, uint32_t arg);
+/* The only operand of a reduction over another axis than the view's. */
+bool depth_reduced(const hir_module *m, depth_view v, depth_view *x);
+/* Elements for each token (and source). */
+int64_t depth_view_elements(const hir_module *m, depth_view v);
+bool depth_view_has_t(const hir_module *m, depth_view v);
+
+/* ---- scores -------------------------------------------------------------------------------- */
+enum { DEPTH_FACTORS = 6, DEPTH_BIASES = 4 };
+
+/* s = scale (factor[0] factor[1] .. x) / sqrt(mean(x^2) + eps) + bias[0] + ..: of one source x */
+typedef struct depth_score {
+    depth_view factor[DEPTH_FACTORS]; /* vectors [d], one of them with T perhaps, and numbers */
+    uint32_t n_factors;
+    double scale, eps;
+    bool is_product, has_norm;
+    int64_t group; /* channels that are summed: d, or those of a head */
+    depth_view bias[DEPTH_BIASES];
+    double sign[DEPTH_BIASES];
+    uint32_t n_biases;
+    const char *why; /* it is no score; NULL: it is */
+} depth_score;
+
+/* The score `v` of source x [T, d]. */
+depth_score depth_read_score(const hir_module *m, depth_view v, hir_ref x, int64_t d);
+/* The same up to the bias. */
+bool depth_same_score(const depth_score *a, const depth_score *b);
+
+/* ---- row operations ------------------------------------------------------------------------ */
+/* depth.scores, depth.mix or depth.merge as primitives, built at b; none ref on failure. */
+hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op);
+
+#endif

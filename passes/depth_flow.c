@@ -1,0 +1,261 @@
+/* Which values belong to the residual mechanism, and of what kind they are.
+ *
+ *   member    the embedding; what an op that works token by token makes of a member; what such an
+ *             op reads beside a member, back to the contraction that made it.
+ *   kind      sums of embedding and outputs (scaled or not) are sums, all else that is as wide as
+ *             the stream is a mix, and what is narrower are numbers.
+ *
+ * The sources of inputs and the blocks that they form: depth_sources.c.
+ */
+#include "passes/depth_flow_private.h"
+#include "passes/util.h"
+
+enum { FEW_COLUMNS = 8 }; /* a linear of so few outputs is a row operation: split_small.c */
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+static void list_ops(flow_finder *f, hir_id first) {
+    const hir_module *m = f->out->m;
+    HIR_EACH(m, op, first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (hir_has_trait(o->code, HIR_REGION)) {
+            list_ops(f, o->body_first);
+            const hir_op *yield = o->body_last == HIR_NONE ? NULL : hir_op_at(m, o->body_last);
+            for (uint32_t i = 0; yield && i < o->n_results && i < yield->n_args; i++)
+                if (yield->args[i].kind == HIR_REF_VALUE)
+                    f->out->origin[o->results[i]] = f->out->origin[yield->args[i].index];
+            continue;
+        }
+        if (o->code == HIR_YIELD_OP) continue;
+        if (o->code == HIR_RESHAPE_OP && o->args[0].kind == HIR_REF_VALUE) {
+            f->out->origin[o->results[0]] = f->out->origin[o->args[0].index];
+            continue;
+        }
+        hd_push(f->arena, &f->out->program, op);
+    }
+}
+
+hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
+    hir_ref r = o->args[i];
+    if (r.kind != HIR_REF_VALUE) return HIR_NONE;
+    hir_type t = hir_value_at(f->out->m, r.index)->type;
+    if (!hir_type_has_t(t) || t.dtype == HIR_I32) return HIR_NONE;
+    return f->out->origin[r.index];
+}
+
+uint64_t flow_row(const flow_finder *f, hir_id v) {
+    int64_t n = pass_elements(hir_value_at(f->out->m, v)->type);
+    return (uint64_t)n;
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+bool hir_flow_is_border(const hir_module *m, const hir_op *o) {
+    switch (o->code) {
+    case HIR_ATTENTION_OP:
+    case HIR_CACHE_APPEND_OP: return true;
+    case HIR_LINEAR_OP: {
+        hir_ref w = o->args[1];
+        return w.kind == HIR_REF_WEIGHT && hir_ref_type(m, w).dim[0] > FEW_COLUMNS;
+    }
+    default: return !hir_has_trait(o->code, HIR_LOCAL);
+    }
+}
+
+static bool is_border(const flow_finder *f, const hir_op *o) {
+    return hir_flow_is_border(f->out->m, o);
+}
+
+static bool is_effect(const hir_op *o) {
+    return hir_has_trait(o->code, HIR_EFFECT) || o->n_results == 0;
+}
+
+/* A value that a member is computed with: everything down to the sublayer's last contraction. */
+static void claim(flow_finder *f, hir_id v) {
+    const hir_module *m = f->out->m;
+    f->pending.n = 0;
+    hd_push(f->arena, &f->pending, v);
+    while (f->pending.n) {
+        v = f->pending.at[--f->pending.n];
+        if (f->member[v]) continue;
+        f->member[v] = f->grown = true;
+        hir_id op = hir_value_at(m, v)->op;
+        if (op == HIR_NONE || is_border(f, hir_op_at(m, op))) continue;
+        const hir_op *o = hir_op_at(m, op);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_id x = flow_operand(f, o, i);
+            if (x != HIR_NONE) hd_push(f->arena, &f->pending, x);
+        }
+    }
+}
+
+static void grow_at(flow_finder *f, const hir_op *o) {
+    if (is_effect(o) || is_border(f, o)) return;
+    bool any = f->member[o->results[0]];
+    for (uint32_t i = 0; i < o->n_args && !any; i++) {
+        hir_id x = flow_operand(f, o, i);
+        any = x != HIR_NONE && f->member[x];
+    }
+    if (!any) return;
+    if (!f->member[o->results[0]]) f->member[o->results[0]] = f->grown = true;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_id x = flow_operand(f, o, i);
+        if (x != HIR_NONE) claim(f, x);
+    }
+}
+
+/* The embedding; a plain function has inputs instead. */
+static void seed(flow_finder *f) {
+    const hir_module *m = f->out->m;
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        if (o->code != HIR_GATHER_OP) continue;
+        f->member[o->results[0]] = true;
+        if (!f->out->width) f->out->width = flow_row(f, o->results[0]);
+    }
+    if (f->out->width) return;
+    for (size_t i = 0; i < m->inputs.n; i++) {
+        hir_id v = m->inputs.at[i];
+        hir_type t = hir_value_at(m, v)->type;
+        if (!hir_type_has_t(t) || t.dtype == HIR_I32 || t.rank < 2) continue;
+        f->member[v] = true;
+        if (flow_row(f, v) > f->out->width) f->out->width = flow_row(f, v);
+    }
+}
+
+static void find_members(flow_finder *f) {
+    seed(f);
+    do {
+        f->grown = false;
+        for (size_t k = 0; k < f->out->program.n; k++)
+            grow_at(f, hir_op_at(f->out->m, f->out->program.at[k]));
+    } while (f->grown);
+}
+
+/* ---- kinds ----------------------------------------------------------------------------------- */
+
+const char *hir_flow_kind_name(hir_flow_kind k) {
+    static const char *const names[] = {
+        [HIR_FLOW_NONE] = "none",     [HIR_FLOW_EMBEDDING] = "embedding",
+        [HIR_FLOW_OUTPUT] = "output", [HIR_FLOW_SUM] = "sum",
+        [HIR_FLOW_MIX] = "mix",       [HIR_FLOW_NUMBERS] = "numbers",
+    };
+    return names[k];
+}
+
+bool flow_is_stream(hir_flow_kind k) {
+    return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
+}
+
+/* Users of each origin, views looked through. */
+static void count_uses(flow_finder *f) {
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+        for (uint32_t i = 0; i < o->n_args; i++)
+            if (o->args[i].kind == HIR_REF_VALUE) f->uses[f->out->origin[o->args[i].index]]++;
+    }
+}
+
+/* Operands of every token: how many there are, and whether all belong to the stream. */
+typedef struct operands {
+    uint32_t n;
+    bool numbers, stream, private_outputs; /* outputs that nothing else reads */
+    hir_id first;
+} operands;
+
+static operands operands_of(const flow_finder *f, const hir_op *o) {
+    operands x = {.numbers = true, .stream = true, .private_outputs = true, .first = HIR_NONE};
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_id v = flow_operand(f, o, i);
+        if (v == HIR_NONE) continue;
+        if (x.n++ == 0) x.first = v;
+        x.numbers &= f->out->kind[v] == HIR_FLOW_NUMBERS;
+        x.stream &= flow_is_stream(f->out->kind[v]);
+        x.private_outputs &= f->out->kind[v] == HIR_FLOW_OUTPUT && f->uses[v] == 1;
+    }
+    return x;
+}
+
+/* Narrower than the stream, or made of what is: with many sources their scores are wide too. */
+static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
+    uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
+    if (row < width || (x->n && x->numbers)) return true;
+    if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
+    if (o->code == HIR_LINEAR_OP) return !is_border(f, o);
+    if (!hir_has_trait(o->code, HIR_REDUCE)) return false;
+    hir_type t = hir_ref_type(f->out->m, o->args[0]);
+    int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0);
+    return row % width != 0 || (axis < t.rank && (uint64_t)t.dim[axis] == width);
+}
+
+static void set_kind(flow_finder *f, const hir_op *o) {
+    hir_id v = o->results[0];
+    if (!f->member[v] || !hir_type_has_t(hir_value_at(f->out->m, v)->type)) return;
+    hir_flow_kind *kind = &f->out->kind[v];
+    f->root[v] = v;
+    if (o->code == HIR_GATHER_OP) {
+        *kind = HIR_FLOW_EMBEDDING;
+        return;
+    }
+    operands x = operands_of(f, o);
+    *kind = are_numbers(f, o, &x) ? HIR_FLOW_NUMBERS : HIR_FLOW_MIX;
+    if (is_border(f, o)) {
+        if (*kind == HIR_FLOW_MIX) *kind = HIR_FLOW_OUTPUT;
+        return;
+    }
+    if (!x.n || !x.stream || flow_row(f, v) != flow_row(f, x.first)) return;
+    bool adds = o->code == HIR_ADD_OP || o->code == HIR_SUB_OP;
+    bool scales = o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP || adds;
+    if (x.n == 1 && scales) { /* by what is the same for every token: another form of the same */
+        *kind = f->out->kind[x.first];
+        f->root[v] = f->root[x.first];
+    } else if (adds) {
+        *kind = x.private_outputs ? HIR_FLOW_OUTPUT : HIR_FLOW_SUM;
+        for (uint32_t i = 0; x.private_outputs && i < o->n_args; i++)
+            f->into[f->root[flow_operand(f, o, i)]] = v; /* parts of one output: shared experts */
+    }
+}
+
+static void find_kinds(flow_finder *f) {
+    const hir_module *m = f->out->m;
+    for (size_t i = 0; i < m->inputs.n; i++) {
+        hir_id v = m->inputs.at[i];
+        if (!f->member[v]) continue;
+        f->root[v] = v;
+        f->out->kind[v] = flow_row(f, v) < f->out->width ? HIR_FLOW_NUMBERS : HIR_FLOW_EMBEDDING;
+    }
+    count_uses(f);
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        if (!is_effect(o)) set_kind(f, o);
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static hir_id *ids(hd_arena *a, size_t n, bool self) {
+    hir_id *at = hd_new_array(a, hir_id, n);
+    for (size_t i = 0; i < n; i++)
+        at[i] = self ? (hir_id)i : HIR_NONE;
+    return at;
+}
+
+void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
+    const size_t n = m->values.n;
+    *out = (hir_flow){.m = m, .origin = ids(a, n, true), .input = ids(a, n, false)};
+    out->kind = hd_new_array(a, hir_flow_kind, n);
+    flow_finder f = {
+        .out = out,
+        .arena = a,
+        .member = hd_new_array(a, bool, n),
+        .uses = hd_new_array(a, uint32_t, n),
+        .root = ids(a, n, false),
+        .into = ids(a, n, false),
+    };
+    list_ops(&f, m->first);
+    find_members(&f);
+    if (!out->width) return;
+    find_kinds(&f);
+    flow_find_inputs(&f);
+    flow_find_blocks(&f);
+}

@@ -1,0 +1,199 @@
+/* Attention over depth as row operations.
+ *
+ * Up to FEW sources are taken one by one, so that code generation can put their dot products side
+ * by side in one loop over the channels, which reads each query once for all of them, and their
+ * weighted sum in another, which needs no intermediate. More are stacked: a loop over sources is
+ * compact however many there are.
+ *
+ *     scores   [T, n, S(, H)]: s_i = sum_c x_i[c] q_s[c], times scale and inverse RMS, plus bias
+ *     mix      sum_i w_i x_i
+ *     merge    partial + sigmoid(score - lse) (live - partial)
+ */
+#include "passes/depth.h"
+
+enum { FEW = 8 };
+
+typedef struct maker {
+    hir_builder *b;
+    hir_module *m;
+    hd_arena *scratch;
+    hir_id op;
+    uint32_t first, n; /* operands that are sources */
+    int64_t d, heads;
+} maker;
+
+static hir_type type_of(uint32_t rank, const int64_t *dims) {
+    return hir_make_type(HIR_F32, rank, dims);
+}
+
+static hir_ref source(const maker *k, uint32_t i) {
+    return pass_arg(k->m, k->op, k->first + i);
+}
+
+/* Sources side by side: [T, n, d] */
+static hir_ref stacked(maker *k) {
+    hir_ref *x = hd_new_array(k->scratch, hir_ref, k->n);
+    for (uint32_t i = 0; i < k->n; i++)
+        x[i] = source(k, i);
+    hir_attr axis = hir_int(HIR_A_AXIS, 1);
+    return hir_emit(k->b, HIR_STACK_OP, x, k->n, &axis, 1);
+}
+
+/* ---- scores -------------------------------------------------------------------------------- */
+typedef struct queries {
+    hir_ref q;     /* [S, d], [T, d] or [d]; with heads the channels in two dims */
+    int64_t n;     /* S */
+    bool one_each; /* a query for each token */
+} queries;
+
+static queries get_queries(maker *k) {
+    hir_ref q = pass_arg(k->m, k->op, 0);
+    hir_type t = hir_ref_type(k->m, q);
+    queries y = {.one_each = hir_type_has_t(t)};
+    y.n = y.one_each ? 1 : t.dim[0];
+    int64_t group = k->d / k->heads, dims[] = {t.dim[0], k->heads, group};
+    uint32_t skip = !y.one_each && y.n == 1; /* one query: a vector */
+    if (k->heads == 1) {
+        dims[1] = k->d;
+        y.q = pass_reshape(k->b, q, type_of(2 - skip, dims + skip));
+    } else
+        y.q = pass_reshape(k->b, q, type_of(3 - skip, dims + skip));
+    return y;
+}
+
+/* x [T(, n), d] against all queries: [T(, n)(, S)(, H)] */
+static hir_ref dots(maker *k, hir_ref x, const queries *q, bool many_sources) {
+    int64_t dims[HIR_MAX_RANK] = {HIR_T};
+    uint32_t rank = 1;
+    hir_ref table = q->q;
+    if (many_sources) dims[rank++] = k->n;
+    if (q->n > 1) dims[rank++] = 1;
+    if (k->heads > 1) dims[rank++] = k->heads;
+    dims[rank++] = k->d / k->heads;
+    if (q->one_each && many_sources) { /* [T, 1, ..] */
+        hir_type t = pass_with_one(hir_ref_type(k->m, table), 1);
+        table = pass_reshape(k->b, table, t);
+    }
+    hir_ref product =
+        hir_emit2(k->b, HIR_MUL_OP, pass_reshape(k->b, x, type_of(rank, dims)), table);
+    return depth_is_given(product) ? pass_reduce(k->b, HIR_REDUCE_SUM_OP, product, rank - 1)
+                                   : product;
+}
+
+/* [T, n, S(, H)] without norm, scale and bias */
+static hir_ref products(maker *k, const queries *q) {
+    hir_type y = pass_result_type(k->m, k->op);
+    if (k->n > FEW || k->n == 1) {
+        hir_ref s = dots(k, k->n == 1 ? source(k, 0) : stacked(k), q, k->n > 1);
+        return depth_is_given(s) ? pass_reshape(k->b, s, y) : s;
+    }
+    hir_ref s[FEW];
+    hir_type one = y;
+    one.dim[1] = 1;
+    for (uint32_t i = 0; i < k->n; i++) {
+        s[i] = dots(k, source(k, i), q, false);
+        if (!depth_is_given(s[i])) return s[i];
+        s[i] = pass_reshape(k->b, s[i], one);
+    }
+    hir_attr axis = hir_int(HIR_A_AXIS, 1);
+    return hir_emit(k->b, HIR_CONCAT_OP, s, k->n, &axis, 1);
+}
+
+/* [T, n] or [n, S] with ones for the other dims of the scores */
+static hir_ref aligned(maker *k, hir_ref x, bool has_t) {
+    hir_type y = pass_result_type(k->m, k->op), t = hir_ref_type(k->m, x);
+    int64_t dims[] = {HIR_T, t.dim[has_t], has_t ? 1 : t.dim[1], 1};
+    uint32_t skip = !has_t;
+    return pass_reshape(k->b, x, type_of(y.rank - skip, dims + skip));
+}
+
+static hir_ref scores(maker *k) {
+    hir_ref bias = pass_arg(k->m, k->op, 1), inverse = pass_arg(k->m, k->op, 2);
+    double scale = hir_attr_float(hir_op_at(k->m, k->op), HIR_A_SCALE, 1);
+    queries q = get_queries(k);
+    hir_ref y = depth_is_given(q.q) ? products(k, &q) : q.q;
+    if (depth_is_given(y) && depth_is_given(inverse))
+        y = hir_emit2(k->b, HIR_MUL_OP, y, aligned(k, inverse, true));
+    if (depth_is_given(y) && scale != 1)
+        y = hir_emit2(k->b, HIR_MUL_OP, y, hir_emit_const(k->b, scale));
+    if (depth_is_given(y) && depth_is_given(bias))
+        y = hir_emit2(k->b, HIR_ADD_OP, y, aligned(k, bias, false));
+    return y;
+}
+
+/* ---- mix ----------------------------------------------------------------------------------- */
+/* [T, d], or its channels by head */
+static hir_type by_head(const maker *k) {
+    int64_t dims[] = {HIR_T, k->heads, k->d / k->heads}, row[] = {HIR_T, k->d};
+    return k->heads > 1 ? type_of(3, dims) : type_of(2, row);
+}
+
+/* Weight i against the channels: [T, 1], [T, H, 1], without T [1] or [H, 1]. */
+static hir_ref weight(maker *k, hir_ref w, uint32_t i) {
+    uint32_t has_t = hir_type_has_t(hir_ref_type(k->m, w));
+    w = depth_element(k->b, w, has_t, i);
+    if (!depth_is_given(w)) return w;
+    hir_type t = hir_ref_type(k->m, w);
+    return pass_reshape(k->b, w, pass_with_one(t, t.rank));
+}
+
+static hir_ref mix_few(maker *k, hir_ref w) {
+    hir_ref sum = hir_no_ref();
+    for (uint32_t i = 0; i < k->n; i++) {
+        hir_ref wi = weight(k, w, i);
+        if (!depth_is_given(wi)) return wi;
+        hir_ref x = pass_reshape(k->b, source(k, i), by_head(k));
+        hir_ref y = hir_emit2(k->b, HIR_MUL_OP, x, wi);
+        sum = i == 0 ? y : hir_emit2(k->b, HIR_ADD_OP, sum, y);
+        if (!depth_is_given(sum)) return sum;
+    }
+    return sum;
+}
+
+static hir_ref mix_many(maker *k, hir_ref w) {
+    hir_type t = hir_ref_type(k->m, w);
+    hir_ref x = stacked(k);
+    if (!depth_is_given(x)) return x;
+    hir_type rows = pass_with_one(by_head(k), 1);
+    rows.dim[1] = k->n;
+    x = pass_reshape(k->b, x, rows);
+    x = hir_emit2(k->b, HIR_MUL_OP, x, pass_reshape(k->b, w, pass_with_one(t, t.rank)));
+    return depth_is_given(x) ? pass_reduce(k->b, HIR_REDUCE_SUM_OP, x, 1) : x;
+}
+
+static hir_ref mix(maker *k) {
+    hir_ref w = pass_arg(k->m, k->op, 0);
+    hir_ref y = k->n > FEW ? mix_many(k, w) : mix_few(k, w);
+    return depth_is_given(y) ? pass_reshape(k->b, y, pass_result_type(k->m, k->op)) : y;
+}
+
+/* ---- merge --------------------------------------------------------------------------------- */
+static hir_ref merge(maker *k) {
+    hir_ref difference =
+        hir_emit2(k->b, HIR_SUB_OP, pass_arg(k->m, k->op, 3), pass_arg(k->m, k->op, 1));
+    hir_ref share = hir_emit1(k->b, HIR_SIGMOID_OP, difference);
+    if (!depth_is_given(share)) return share;
+    hir_type t = hir_ref_type(k->m, share);
+    if (k->heads > 1) share = pass_reshape(k->b, share, pass_with_one(t, t.rank));
+    hir_ref partial = pass_reshape(k->b, pass_arg(k->m, k->op, 0), by_head(k));
+    hir_ref live = pass_reshape(k->b, pass_arg(k->m, k->op, 2), by_head(k));
+    hir_ref step = hir_emit2(k->b, HIR_MUL_OP, hir_emit2(k->b, HIR_SUB_OP, live, partial), share);
+    hir_ref y = hir_emit2(k->b, HIR_ADD_OP, partial, step);
+    return depth_is_given(y) ? pass_reshape(k->b, y, pass_result_type(k->m, k->op)) : y;
+}
+
+hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op) {
+    hir_module *m = b->m;
+    const hir_op *o = hir_op_at(m, op);
+    maker k = {.b = b, .m = m, .scratch = scratch, .op = op};
+    k.heads = hir_attr_int(o, HIR_A_HEADS, 1);
+    k.first = o->code == HIR_DEPTH_SCORES_OP ? 3 : o->code == HIR_DEPTH_MIX_OP ? 1 : 0;
+    k.n = o->n_args - k.first;
+    k.d = hir_ref_type(m, o->args[k.first]).dim[1];
+    switch ((int)o->code) {
+    case HIR_DEPTH_SCORES_OP: return scores(&k);
+    case HIR_DEPTH_MIX_OP: return mix(&k);
+    case HIR_DEPTH_MERGE_OP: return merge(&k);
+    default: return hir_no_ref();
+    }
+}

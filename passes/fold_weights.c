@@ -1,0 +1,179 @@
+/* fold-weights: what can be made of weights alone is made when weights are packed.
+ *
+ * Needs    a graph.
+ * Does     Products of weight vectors (mul, with reshapes in between) and stacks of such vectors
+ *          along axis 0 become made weights: tables whose rows the packer computes from the
+ *          checkpoint, so that no kernel computes them. A pseudo-query times the gain of its key
+ *          norm is one vector to read instead of two; the queries of a block are one table.
+ *          Largest first: a stack of products is one weight. Equal ones are one.
+ * Leaves   everything that has tokens or other ops in it; weights as they are; the ops whose
+ *          results nobody reads any more: dce.
+ */
+#include <string.h>
+
+#include "passes/util.h"
+
+enum { MOST_FACTORS = 8 };
+
+typedef struct product { /* of weights with the elements of one row, or one */
+    uint32_t n;
+    uint32_t factor[MOST_FACTORS];
+} product;
+
+typedef struct folder {
+    hir_pass_context *c;
+    hir_module *m;
+    product *of;     /* by value: the product it is; n == 0: none */
+    bool *wanted;    /* by value: an op that cannot be folded reads it */
+    bool *given_out; /* by value: an output, which takes no weight */
+    size_t n_values;
+    pass_forward forward;
+} folder;
+
+/* ---- products ------------------------------------------------------------------------------- */
+static int64_t elements(const folder *f, hir_ref r) {
+    hir_type t = hir_ref_type(f->m, r);
+    return hir_type_has_t(t) ? 0 : pass_elements(t);
+}
+
+/* A weight of the checkpoint, or a product that is known already. */
+static bool product_of(const folder *f, hir_ref r, product *out) {
+    if (r.kind == HIR_REF_WEIGHT && !hir_is_made(&f->m->weights.at[r.index])) {
+        *out = (product){1, {r.index}};
+        return true;
+    }
+    if (r.kind != HIR_REF_VALUE || r.index >= f->n_values) return false;
+    *out = f->of[r.index];
+    return out->n > 0;
+}
+
+static void read_mul(folder *f, hir_id op) {
+    hir_ref a = pass_arg(f->m, op, 0), b = pass_arg(f->m, op, 1);
+    product p, q;
+    int64_t n = elements(f, hir_value_ref(hir_result(f->m, op)));
+    bool vectors = (elements(f, a) == n || elements(f, a) == 1) &&
+                   (elements(f, b) == n || elements(f, b) == 1);
+    if (!vectors || !product_of(f, a, &p) || !product_of(f, b, &q)) return;
+    if (p.n + q.n > MOST_FACTORS) return;
+    memcpy(p.factor + p.n, q.factor, q.n * sizeof *q.factor);
+    p.n += q.n;
+    f->of[hir_result(f->m, op)] = p;
+}
+
+static void read_op(folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    if (o->n_results != 1 || f->given_out[o->results[0]]) return;
+    if (o->code == HIR_MUL_OP && !hir_type_has_t(pass_result_type(f->m, op))) read_mul(f, op);
+    if (o->code == HIR_RESHAPE_OP) {
+        product p;
+        if (product_of(f, o->args[0], &p)) f->of[o->results[0]] = p;
+    }
+}
+
+/* ---- which are wanted ----------------------------------------------------------------------- */
+static bool is_vector(hir_type t) {
+    return t.rank == 1 && t.dim[0] > 1;
+}
+
+static bool is_row(hir_type t) {
+    return is_vector(t) || (t.rank == 2 && t.dim[0] == 1 && t.dim[1] > 1);
+}
+
+/* A stack of products of vectors along a new first axis. */
+static bool is_table(const folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    if (o->code != HIR_STACK_OP || hir_attr_int(o, HIR_A_AXIS, 0) != 0) return false;
+    product p;
+    for (uint32_t i = 0; i < o->n_args; i++)
+        if (!is_vector(hir_ref_type(f->m, o->args[i])) || !product_of(f, o->args[i], &p))
+            return false;
+    return true;
+}
+
+static bool is_product(const folder *f, hir_id op) {
+    return hir_op_at(f->m, op)->n_results == 1 && f->of[hir_result(f->m, op)].n > 1;
+}
+
+static void note_reads(folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    if (is_table(f, op) || is_product(f, op)) return; /* made with what it reads */
+    for (uint32_t i = 0; i < o->n_args; i++)
+        if (o->args[i].kind == HIR_REF_VALUE) f->wanted[o->args[i].index] = true;
+}
+
+/* ---- made weights ---------------------------------------------------------------------------- */
+static bool same_rows(const hir_weight *w, const hir_made_row *rows, uint32_t n) {
+    if (w->n_rows != n) return false;
+    for (uint32_t r = 0; r < n; r++) {
+        if (w->rows[r].n != rows[r].n) return false;
+        for (uint32_t k = 0; k < rows[r].n; k++)
+            if (strcmp(w->rows[r].factor[k], rows[r].factor[k])) return false;
+    }
+    return true;
+}
+
+static const char *free_name(const folder *f, const char *base, const char *what) {
+    const char *name = hd_printf(f->c->scratch, "%s.%s", base, what);
+    for (int i = 2; hir_find_weight(f->m, name) != HIR_NONE; i++)
+        name = hd_printf(f->c->scratch, "%s.%s%d", base, what, i);
+    return name;
+}
+
+static hir_made_row row_of(const folder *f, const product *p) {
+    hir_made_row row = {p->n, hd_new_array(f->c->scratch, const char *, p->n)};
+    for (uint32_t k = 0; k < p->n; k++)
+        row.factor[k] = f->m->weights.at[p->factor[k]].name;
+    return row;
+}
+
+static uint32_t made_weight(folder *f, hir_id op, const hir_made_row *rows, uint32_t n) {
+    hir_type t = pass_result_type(f->m, op);
+    for (size_t i = 0; i < f->m->weights.n; i++)
+        if (hir_type_equal(f->m->weights.at[i].type, t) && same_rows(&f->m->weights.at[i], rows, n))
+            return (uint32_t)i;
+    const char *name = free_name(f, rows[0].factor[0], n > 1 ? "rows" : "folded");
+    return hir_add_made_weight(f->m, name, t, rows, n, hir_op_at(f->m, op)->loc);
+}
+
+static void replace(folder *f, hir_id op, const hir_made_row *rows, uint32_t n) {
+    uint32_t w = made_weight(f, op, rows, n);
+    hir_remark_add(f->c, true, op, "made when weights are packed: @%s", f->m->weights.at[w].name);
+    pass_forward_op(&f->forward, f->m, op, hir_weight_ref(w));
+    f->c->changed = true;
+}
+
+static void fold(folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    if (is_table(f, op) && o->n_args > 1 && !f->given_out[o->results[0]]) {
+        uint32_t n = o->n_args;
+        hir_made_row *rows = hd_new_array(f->c->scratch, hir_made_row, n);
+        for (uint32_t i = 0; i < n; i++) {
+            product p = {0};
+            product_of(f, o->args[i], &p);
+            rows[i] = row_of(f, &p);
+        }
+        replace(f, op, rows, n);
+    } else if (is_product(f, op) && f->wanted[o->results[0]] &&
+               is_row(pass_result_type(f->m, op))) {
+        hir_made_row row = row_of(f, &f->of[o->results[0]]);
+        replace(f, op, &row, 1);
+    }
+}
+
+bool pass_fold_weights(hir_pass_context *c) {
+    folder f = {.c = c, .m = c->m, .n_values = c->m->values.n, .forward = {.arena = c->scratch}};
+    f.of = hd_new_array(c->scratch, product, f.n_values);
+    f.wanted = hd_new_array(c->scratch, bool, f.n_values);
+    f.given_out = hd_new_array(c->scratch, bool, f.n_values);
+    HIR_EACH(f.m, op, f.m->first) {
+        hir_opcode code = hir_op_at(f.m, op)->code;
+        hir_ref x = pass_arg(f.m, op, 0);
+        if ((code == HIR_OUTPUT_OP || code == HIR_TRACE_OP) && x.kind == HIR_REF_VALUE)
+            f.given_out[x.index] = true;
+    }
+    HIR_EACH(f.m, op, f.m->first) read_op(&f, op);
+    HIR_EACH(f.m, op, f.m->first) note_reads(&f, op);
+    HIR_EACH(f.m, op, f.m->first) fold(&f, op);
+    pass_forward_finish(&f.forward, f.m);
+    return true;
+}

@@ -1,0 +1,221 @@
+/* form-blocks: runs of depth.attend that share sources become blocks.
+ *
+ * Needs    depth.attend (recognise-depth-attention).
+ * Does     cuts the attends of the program, in order, into runs whose members share sources that
+ *          are complete before the first of them. The members of a run get the attributes `block`
+ *          (its number) and `shared`, and their sources are put in order: those `shared` sources
+ *          first, then the member's own. A run of one stays as it is: it is mixed alone.
+ * Leaves   the attends themselves: batch-queries takes blocks apart.
+ *
+ * Nothing is assumed about how the model came by its sources. Block AttnRes of any size, a short
+ * last block, Full AttnRes, where every output is a source and blocks are only a schedule, and
+ * sliding windows, where the shared sources are what the windows have in common, are one problem:
+ * cut a sequence so that the traffic is least. Traffic is counted in rows of d per token:
+ *
+ *     alone      n reads                  for each member of n sources
+ *     two phases s reads                  for all members: the s shared sources, once
+ *                + n - s reads            for each member
+ *                + 1 write, 1 read        of the phase-1 result, for each member but the first, in
+ *                                         whose row program phase 1 runs
+ *
+ * so that a run of m members with s shared sources saves (m - 1)(s - 2) rows: one or two sources
+ * are mixed again rather than remembered. The best cuts are found by dynamic programming.
+ */
+#include "passes/depth.h"
+
+enum { MOST_MEMBERS = 32 }; /* of a block: its queries and results stay in reach of a core */
+
+typedef struct member {
+    hir_id op;
+    uint32_t n; /* sources */
+    bool may;   /* stand in a block */
+} member;
+
+typedef struct former {
+    hir_pass_context *c;
+    hir_module *m;
+    HD_VEC(member) all;
+    uint32_t *stamp; /* by value: last member that was seen to read it */
+    uint32_t now;
+} former;
+
+/* ---- cost ---------------------------------------------------------------------------------- */
+static int64_t rows_alone(const former *f, uint32_t first, uint32_t n) {
+    int64_t rows = 0;
+    for (uint32_t i = first; i < first + n; i++)
+        rows += f->all.at[i].n;
+    return rows;
+}
+
+/* Rows that a block of n members with s shared sources saves. */
+static int64_t rows_saved(uint32_t n, size_t s) {
+    return ((int64_t)n - 1) * ((int64_t)s - 2);
+}
+
+/* ---- which attends go together -------------------------------------------------------------- */
+/* One phase 1 can serve both. */
+static bool alike(const former *f, const member *a, const member *b) {
+    return a->may && b->may && depth_same_kind(f->m, a->op, b->op);
+}
+
+static bool read_twice(former *f, const member *a) {
+    f->now++;
+    for (uint32_t i = 0; i < a->n; i++) {
+        uint32_t v = depth_source(f->m, a->op, i).index;
+        if (f->stamp[v] == f->now) return true;
+        f->stamp[v] = f->now;
+    }
+    return false;
+}
+
+/* Keeps of `shared` what the member reads too. */
+static size_t intersect(former *f, hir_ref *shared, size_t n, const member *a) {
+    size_t kept = 0;
+    f->now++;
+    for (uint32_t i = 0; i < a->n; i++)
+        f->stamp[depth_source(f->m, a->op, i).index] = f->now;
+    for (size_t i = 0; i < n; i++)
+        if (f->stamp[shared[i].index] == f->now) shared[kept++] = shared[i];
+    return kept;
+}
+
+/* The sources of the first member are complete before it, as it reads them. */
+static size_t sources_of(const former *f, const member *a, hir_ref *out) {
+    for (uint32_t i = 0; i < a->n; i++)
+        out[i] = depth_source(f->m, a->op, i);
+    return a->n;
+}
+
+/* ---- the best cuts -------------------------------------------------------------------------- */
+typedef struct cut { /* the members from here on */
+    int64_t saved;
+    uint32_t n; /* members of the run that begins here */
+} cut;
+
+static cut *best_cuts(former *f, uint32_t most_sources) {
+    uint32_t n = (uint32_t)f->all.n;
+    cut *best = hd_new_array(f->c->scratch, cut, n + 1);
+    hir_ref *shared = hd_new_array(f->c->scratch, hir_ref, most_sources);
+    for (uint32_t i = n; i-- > 0;) {
+        const member *first = &f->all.at[i];
+        size_t s = sources_of(f, first, shared);
+        best[i] = (cut){best[i + 1].saved, 1};
+        for (uint32_t j = i + 1; j < n && j - i < MOST_MEMBERS; j++) {
+            if (!alike(f, first, &f->all.at[j])) break;
+            s = intersect(f, shared, s, &f->all.at[j]);
+            if (s <= 2) break; /* it can only shrink */
+            int64_t saved = rows_saved(j - i + 1, s) + best[j + 1].saved;
+            if (saved > best[i].saved) best[i] = (cut){saved, j - i + 1};
+        }
+    }
+    return best;
+}
+
+/* ---- marking -------------------------------------------------------------------------------- */
+/* bias in the new order of the sources; order[i]: old place of source i */
+static hir_ref permuted(former *f, hir_builder *b, hir_ref bias, const uint32_t *order,
+                        uint32_t n) {
+    hir_ref *parts = hd_new_array(f->c->scratch, hir_ref, n);
+    hir_type one = hir_make_type(HIR_F32, 1, (int64_t[]){1});
+    for (uint32_t i = 0; i < n; i++) {
+        parts[i] = depth_element(b, bias, 0, order[i]);
+        if (parts[i].kind == HIR_REF_NONE) return parts[i];
+        parts[i] = pass_reshape(b, parts[i], one);
+    }
+    hir_attr axis = hir_int(HIR_A_AXIS, 0);
+    return hir_emit(b, HIR_CONCAT_OP, parts, n, &axis, 1);
+}
+
+/* Shared sources first, all in the order of the block's first member. */
+static bool order_sources(former *f, const member *a, const hir_ref *shared, uint32_t s) {
+    uint32_t *order = hd_new_array(f->c->scratch, uint32_t, a->n), k = s;
+    bool moved = false;
+    for (uint32_t i = 0; i < a->n; i++) {
+        hir_ref x = depth_source(f->m, a->op, i);
+        uint32_t j = 0;
+        while (j < s && !hir_ref_equal(shared[j], x))
+            j++;
+        uint32_t to = j < s ? j : k++;
+        order[to] = i;
+        moved |= to != i;
+    }
+    if (!moved) return true;
+    hir_builder b = hir_before(f->m, f->c->diags, a->op);
+    hir_ref bias = pass_arg(f->m, a->op, ATTEND_BIAS);
+    if (depth_is_given(bias)) {
+        bias = permuted(f, &b, bias, order, a->n);
+        if (!depth_is_given(bias)) return false;
+        hir_op_at(f->m, a->op)->args[ATTEND_BIAS] = bias;
+    }
+    hir_ref *old = hd_new_array(f->c->scratch, hir_ref, a->n);
+    sources_of(f, a, old);
+    for (uint32_t i = 0; i < a->n; i++)
+        hir_op_at(f->m, a->op)->args[ATTEND_SOURCES + i] = old[order[i]];
+    return true;
+}
+
+static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, hir_ref *shared) {
+    size_t s = sources_of(f, &f->all.at[first], shared);
+    for (uint32_t i = first + 1; i < first + n; i++)
+        s = intersect(f, shared, s, &f->all.at[i]);
+    for (uint32_t i = first; i < first + n; i++) {
+        const member *a = &f->all.at[i];
+        if (!order_sources(f, a, shared, (uint32_t)s)) return false;
+        hir_set_attr(f->m, a->op, hir_int(HIR_A_BLOCK, number));
+        hir_set_attr(f->m, a->op, hir_int(HIR_A_SHARED, (int64_t)s));
+    }
+    int64_t alone = rows_alone(f, first, n);
+    hir_remark_add(f->c, true, f->all.at[first].op,
+                   "block %u: %u mixes share %zu sources: %lld d per token in two phases, %lld d "
+                   "if each is mixed alone",
+                   number, n, s, (long long)(alone - rows_saved(n, s)), (long long)alone);
+    f->c->changed = true;
+    return true;
+}
+
+static void remark_alone(former *f, const member *a) {
+    if (!a->may) return;
+    hir_remark_add(f->c, false, a->op,
+                   "mixed alone, %u sources: with its neighbours it shares too few for results of "
+                   "a first phase to be worth a write and a read",
+                   a->n);
+}
+
+/* ---- the pass ------------------------------------------------------------------------------- */
+static bool may_share(former *f, const member *a) {
+    const hir_op *o = hir_op_at(f->m, a->op);
+    if (depth_is_given(o->args[ATTEND_QUERY]) && depth_query_has_t(f->m, a->op)) {
+        hir_remark_add(f->c, false, a->op,
+                       "in no block: its query depends on the token, so that its scores cannot "
+                       "be made ahead of it");
+        return false;
+    }
+    if (read_twice(f, a)) {
+        hir_remark_add(f->c, false, a->op, "in no block: it reads a source twice");
+        return false;
+    }
+    return !depth_is_given(o->args[ATTEND_PARTIAL]) && !depth_is_given(o->args[ATTEND_INVERSE]) &&
+           !hir_find_attr(o, HIR_A_BLOCK);
+}
+
+bool pass_form_blocks(hir_pass_context *c) {
+    former f = {.c = c, .m = c->m};
+    uint32_t most = 0, blocks = 0;
+    f.stamp = hd_new_array(c->scratch, uint32_t, c->m->values.n);
+    HIR_EACH(f.m, op, f.m->first) {
+        if (hir_op_at(f.m, op)->code != HIR_DEPTH_ATTEND_OP) continue;
+        member a = {.op = op, .n = depth_sources(f.m, op)};
+        a.may = may_share(&f, &a);
+        if (a.n > most) most = a.n;
+        hd_push(c->scratch, &f.all, a);
+    }
+    cut *best = best_cuts(&f, most);
+    hir_ref *shared = hd_new_array(c->scratch, hir_ref, most);
+    for (uint32_t i = 0; i < f.all.n; i += best[i].n) {
+        if (best[i].n == 1)
+            remark_alone(&f, &f.all.at[i]);
+        else if (!mark_block(&f, i, best[i].n, blocks++, shared))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,434 @@
+/* From the data flow to accesses: which kernel (or op) reads and writes what of the mechanism, and
+ * what for.
+ *
+ * What a read is for follows from what it ends in. Going backwards through a kernel's body, every
+ * value gets the set of results that it flows into: sums (only along additions), layer inputs,
+ * partial mixes, numbers, the program's output. A source that flows into a partial mix is read for
+ * phase 1, one that flows into a layer input in which a partial mix is merged is the live source of
+ * phase 2, and so on: `phase_of_read`.
+ */
+#include "passes/ledger.h"
+
+#include "passes/util.h"
+
+static const struct {
+    const char *name, *meaning;
+    bool charged, paper;
+} phases[HIR_PHASE_COUNT] = {
+#define L(id, name, charged, paper, meaning) {name, meaning, charged, paper},
+#include "passes/ledger_phases.def"
+#undef L
+};
+
+const char *hir_phase_name(hir_phase p) {
+    return phases[p].name;
+}
+
+const char *hir_phase_meaning(hir_phase p) {
+    return phases[p].meaning;
+}
+
+bool hir_phase_is_charged(hir_phase p) {
+    return phases[p].charged;
+}
+
+enum reach { /* what a value of a body flows into */
+             INTO_SUM = 1,
+             INTO_INPUT = 2,
+             INTO_OUTPUT = 4,
+             INTO_PARTIAL = 8,
+             INTO_NUMBERS = 16,
+             INTO_NORM = 32, /* a layer input of one source */
+};
+
+typedef struct outer_read { /* of one value by one kernel */
+    hir_id value;
+    unsigned reach;
+    bool whole;
+    uint64_t sliced; /* elements, of distinct slices */
+    HD_VEC(const hir_op *) slices;
+} outer_read;
+
+typedef struct clerk {
+    hir_ledger *l;
+    const hir_module *m;
+    hd_arena *arena;
+    uint8_t *reach;    /* by value of a body */
+    uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
+    HD_VEC(outer_read) reads;
+    bool *weight_seen; /* by weight */
+} clerk;
+
+/* ---- kinds of values ------------------------------------------------------------------------- */
+
+static hir_id origin(const clerk *c, hir_id v) {
+    return c->l->flow.origin[v];
+}
+
+static hir_flow_kind kind_of(const clerk *c, hir_id v) {
+    return c->l->flow.kind[origin(c, v)];
+}
+
+static const hir_flow_input *input_of(const clerk *c, hir_id v) {
+    uint32_t i = c->l->flow.input[origin(c, v)];
+    return i == HIR_NONE ? NULL : &c->l->flow.inputs.at[i];
+}
+
+static bool is_stream(hir_flow_kind k) {
+    return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
+}
+
+/* What something flows into that flows into this value, when the value is left behind. */
+static unsigned reach_of_result(const clerk *c, hir_id v) {
+    hir_flow_kind kind = kind_of(c, v);
+    const hir_flow_input *input = input_of(c, v);
+    unsigned reach = 0;
+    if (input && input->sublayer == HIR_FLOW_RESULT)
+        reach = INTO_OUTPUT;
+    else if (input)
+        reach = input->sources.n > 1 ? INTO_INPUT : INTO_NORM;
+    if (is_stream(kind)) return reach | INTO_SUM;
+    if (kind == HIR_FLOW_NUMBERS) return INTO_NUMBERS;
+    return reach ? reach : kind == HIR_FLOW_MIX ? INTO_PARTIAL : 0;
+}
+
+static hir_phase phase_of_write(const clerk *c, hir_id v) {
+    const hir_flow_input *input = input_of(c, v);
+    hir_flow_kind kind = kind_of(c, v);
+    if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
+    if (is_stream(kind)) return HIR_PHASE_ACCUMULATE;
+    if (!input) return HIR_PHASE_PHASE_1;
+    return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
+}
+
+/* `merges`: a partial mix flows into what this flows into. */
+static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges) {
+    hir_flow_kind kind = kind_of(c, r->value);
+    const hir_phase mixed = merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
+    if (r->reach == INTO_OUTPUT) return HIR_PHASE_OUTPUT;
+    if (kind == HIR_FLOW_MIX) return HIR_PHASE_PHASE_2;
+    if (r->reach & INTO_SUM) return HIR_PHASE_ACCUMULATE;
+    if (r->reach & INTO_PARTIAL) return HIR_PHASE_PHASE_1;
+    if (r->reach & INTO_INPUT) return mixed;
+    if (r->reach & INTO_NORM) return HIR_PHASE_NORM;
+    return HIR_PHASE_PHASE_1; /* statistics alone */
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+static uint64_t row_bytes(const clerk *c, hir_id v, uint64_t elements) {
+    uint64_t bytes;
+    size_t size = hir_dtype_bytes(hir_value_at(c->m, v)->type.dtype);
+    return hd_mul_overflow(elements, size, &bytes) ? UINT64_MAX : bytes;
+}
+
+static uint64_t row_elements(const clerk *c, hir_id v) {
+    return (uint64_t)pass_elements(hir_value_at(c->m, v)->type);
+}
+
+static void add(uint64_t *sum, uint64_t n) {
+    if (hd_add_overflow(*sum, n, sum)) *sum = UINT64_MAX;
+}
+
+static void enter(clerk *c, hir_access a) {
+    hir_ledger *l = c->l;
+    a.kind = kind_of(c, a.value);
+    a.dtype = hir_value_at(c->m, a.value)->type.dtype;
+    hd_push(c->arena, &l->accesses, a);
+    hir_traffic *t = &l->phase[a.phase];
+    add(a.write ? &t->written : &t->read, a.bytes);
+    if (phases[a.phase].charged) add(a.write ? &l->total.written : &l->total.read, a.bytes);
+    if (phases[a.phase].paper) add(a.write ? &l->paper.written : &l->paper.read, a.bytes);
+}
+
+/* Weights that ops of the mechanism read: once per call, as all tokens share them. */
+static void note_weights(clerk *c, const hir_op *o) {
+    if (o->code == HIR_GATHER_OP) return;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_WEIGHT || c->weight_seen[o->args[i].index]) continue;
+        const hir_weight *w = &c->m->weights.at[o->args[i].index];
+        c->weight_seen[o->args[i].index] = true;
+        uint64_t bytes, n = (uint64_t)pass_elements(w->type);
+        if (hd_mul_overflow(n, hir_dtype_bytes(w->type.dtype), &bytes)) bytes = UINT64_MAX;
+        add(&c->l->fixed_bytes, bytes);
+    }
+}
+
+static bool belongs(const clerk *c, const hir_op *o) {
+    return o->n_results == 1 && o->code != HIR_RESHAPE_OP &&
+           kind_of(c, o->results[0]) != HIR_FLOW_NONE && !hir_flow_is_border(c->m, o);
+}
+
+/* ---- ops one at a time ----------------------------------------------------------------------- */
+
+static uint32_t block_of(const clerk *c, uint32_t sublayer) {
+    const hir_flow *f = &c->l->flow;
+    for (size_t i = 0; i < f->inputs.n; i++)
+        if (f->inputs.at[i].sublayer >= sublayer) return f->inputs.at[i].block;
+    return f->blocks;
+}
+
+static hir_phase phase_of_depth_op(hir_opcode code) {
+    bool phase_1 = code == HIR_DEPTH_SCORES_OP || code == HIR_DEPTH_MIX_OP;
+    return phase_1                      ? HIR_PHASE_PHASE_1
+           : code == HIR_DEPTH_MERGE_OP ? HIR_PHASE_PHASE_2
+                                        : HIR_PHASE_MIX;
+}
+
+static hir_phase phase_of_op(const clerk *c, const hir_op *o) {
+    hir_flow_kind kind = kind_of(c, o->results[0]);
+    if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
+    if (is_stream(kind)) return HIR_PHASE_ACCUMULATE;
+    const hir_flow_input *input = input_of(c, o->results[0]);
+    if (!input) return phase_of_depth_op(o->code);
+    return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
+}
+
+static void charge_op(clerk *c, hir_id op, uint32_t sublayer) {
+    const hir_op *o = hir_op_at(c->m, op);
+    hir_access a = {.op = op, .phase = phase_of_op(c, o), .sublayer = sublayer};
+    a.block = block_of(c, sublayer);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE) continue;
+        hir_id v = o->args[i].index;
+        bool again = kind_of(c, v) == HIR_FLOW_NONE;
+        for (uint32_t k = 0; k < i; k++)
+            again |= o->args[k].kind == HIR_REF_VALUE && o->args[k].index == v;
+        if (again) continue;
+        hir_id read = o->code == HIR_SLICE_OP ? o->results[0] : v;
+        a.value = v;
+        a.bytes = row_bytes(c, v, row_elements(c, read));
+        enter(c, a);
+    }
+    a.write = true;
+    a.value = o->results[0];
+    a.bytes = row_bytes(c, a.value, row_elements(c, a.value));
+    enter(c, a);
+    note_weights(c, o);
+}
+
+/* Ops whose results somebody needs: passes leave others about. */
+static bool *live_ops(const clerk *c) {
+    const hir_flow *f = &c->l->flow;
+    bool *live = hd_new_array(c->arena, bool, f->program.n + 1);
+    bool *needed = hd_new_array(c->arena, bool, c->m->values.n);
+    for (size_t k = f->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
+        live[k] = hir_has_trait(o->code, HIR_EFFECT) || (o->n_results && needed[o->results[0]]);
+        for (uint32_t i = 0; live[k] && i < o->n_args; i++)
+            if (o->args[i].kind == HIR_REF_VALUE) needed[origin(c, o->args[i].index)] = true;
+    }
+    return live;
+}
+
+/* The sublayer that an op is for: of the next input in the program. */
+static void charge_ops(clerk *c) {
+    const hir_flow *f = &c->l->flow;
+    uint32_t sublayer = HIR_FLOW_RESULT;
+    uint32_t *of_op = hd_new_array(c->arena, uint32_t, f->program.n + 1);
+    for (size_t k = f->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
+        const hir_flow_input *input = o->n_results ? input_of(c, o->results[0]) : NULL;
+        if (input) sublayer = input->sublayer;
+        of_op[k] = sublayer;
+    }
+    const bool *live = live_ops(c);
+    for (size_t k = 0; k < f->program.n; k++) {
+        hir_id op = f->program.at[k];
+        if (live[k] && belongs(c, hir_op_at(c->m, op))) charge_op(c, op, of_op[k]);
+    }
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* The value of the outside that an operand is, through reshapes in the body; HIR_NONE: it is made
+ * in the body. */
+static hir_id outer_value(const clerk *c, hir_id kernel, hir_id v) {
+    for (;;) {
+        hir_id op = hir_value_at(c->m, v)->op;
+        if (op == HIR_NONE || hir_op_at(c->m, op)->parent != kernel) return v;
+        const hir_op *o = hir_op_at(c->m, op);
+        if (o->code != HIR_RESHAPE_OP || o->args[0].kind != HIR_REF_VALUE) return HIR_NONE;
+        v = o->args[0].index;
+    }
+}
+
+static bool same_slice(const hir_op *a, const hir_op *b) {
+    return hir_attr_int(a, HIR_A_AXIS, 0) == hir_attr_int(b, HIR_A_AXIS, 0) &&
+           hir_attr_int(a, HIR_A_START, 0) == hir_attr_int(b, HIR_A_START, 0) &&
+           hir_attr_int(a, HIR_A_LENGTH, 0) == hir_attr_int(b, HIR_A_LENGTH, 0);
+}
+
+static void note_slice(clerk *c, outer_read *r, const hir_op *o) {
+    for (size_t i = 0; i < r->slices.n; i++)
+        if (same_slice(r->slices.at[i], o)) return;
+    hd_push(c->arena, &r->slices, o);
+    add(&r->sliced, row_elements(c, o->results[0]));
+}
+
+static outer_read *read_of(clerk *c, hir_id v) {
+    if (!c->read_at[v]) {
+        hd_push(c->arena, &c->reads, (outer_read){.value = v});
+        c->read_at[v] = (uint32_t)c->reads.n;
+    }
+    return &c->reads.at[c->read_at[v] - 1];
+}
+
+/* The reach of what an op makes, handed to its operands. */
+static void spread(clerk *c, hir_id kernel, const hir_op *o) {
+    hir_id y = o->results[0];
+    bool view = o->code == HIR_RESHAPE_OP;
+    if (!view && !belongs(c, o)) return;
+    unsigned reach = c->reach[y];
+    if (!reach) return;
+    if (!is_stream(kind_of(c, y))) reach &= ~(unsigned)INTO_SUM;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE) continue;
+        hir_id v = o->args[i].index;
+        if (kind_of(c, v) == HIR_FLOW_NONE) continue;
+        c->reach[v] |= (uint8_t)reach;
+        hir_id outer = view ? HIR_NONE : outer_value(c, kernel, v);
+        if (outer == HIR_NONE) continue;
+        outer_read *r = read_of(c, outer);
+        r->reach |= reach;
+        if (o->code == HIR_SLICE_OP)
+            note_slice(c, r, o);
+        else
+            r->whole = true;
+    }
+    if (!view) note_weights(c, o);
+}
+
+/* A kernel that copies a value: its yield names it, or a view of it. */
+static void spread_yield(clerk *c, hir_id kernel, const hir_op *k, const hir_op *yield) {
+    for (uint32_t i = 0; i < yield->n_args; i++) {
+        if (yield->args[i].kind != HIR_REF_VALUE) continue;
+        hir_id v = yield->args[i].index;
+        if (kind_of(c, k->results[i]) == HIR_FLOW_NONE) continue;
+        unsigned reach = reach_of_result(c, k->results[i]);
+        c->reach[v] |= (uint8_t)reach;
+        hir_id outer = outer_value(c, kernel, v);
+        if (outer == HIR_NONE) continue;
+        outer_read *r = read_of(c, outer);
+        r->reach |= reach;
+        r->whole = true;
+    }
+}
+
+/* Outputs that the contractions of a kernel make: as many of its writes are the sublayers' own. */
+static uint32_t own_writes(const clerk *c, const hir_op *kernel) {
+    uint32_t n = 0;
+    HIR_EACH(c->m, op, kernel->body_first) {
+        const hir_op *o = hir_op_at(c->m, op);
+        n += o->code == HIR_LINEAR_OP && kind_of(c, o->results[0]) == HIR_FLOW_OUTPUT;
+    }
+    return n;
+}
+
+static void charge_writes(clerk *c, hir_access a) {
+    const hir_op *kernel = hir_op_at(c->m, a.op);
+    uint32_t own = own_writes(c, kernel);
+    a.write = true;
+    for (int sums = 0; sums < 2; sums++) /* plain outputs first */
+        for (uint32_t i = 0; i < kernel->n_results; i++) {
+            a.value = kernel->results[i];
+            hir_flow_kind kind = kind_of(c, a.value);
+            if (kind == HIR_FLOW_NONE || (kind != HIR_FLOW_OUTPUT) != sums) continue;
+            a.phase = phase_of_write(c, a.value);
+            if (own && is_stream(kind)) {
+                a.phase = kind == HIR_FLOW_OUTPUT ? HIR_PHASE_OWN : HIR_PHASE_OWN_SUM;
+                own--;
+            }
+            a.bytes = row_bytes(c, a.value, row_elements(c, a.value));
+            enter(c, a);
+        }
+}
+
+static void charge_reads(clerk *c, hir_access a) {
+    bool merges = false;
+    for (size_t i = 0; i < c->reads.n; i++)
+        merges |= kind_of(c, c->reads.at[i].value) == HIR_FLOW_MIX;
+    for (size_t i = c->reads.n; i-- > 0;) { /* found from the last op to the first */
+        const outer_read *r = &c->reads.at[i];
+        uint64_t all = row_elements(c, r->value);
+        a.value = r->value;
+        a.phase = phase_of_read(c, r, merges);
+        a.bytes = row_bytes(c, r->value, r->whole || r->sliced > all ? all : r->sliced);
+        enter(c, a);
+        c->read_at[r->value] = 0;
+    }
+    c->reads.n = 0;
+}
+
+/* The sublayer that a kernel works for: of the first input that it makes, or whose output it makes;
+ * else unknown (0). */
+static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
+    uint32_t least = HIR_NONE;
+    for (uint32_t i = 0; i < kernel->n_results; i++) {
+        const hir_flow_input *input = input_of(c, kernel->results[i]);
+        if (input && input->sublayer < least) least = input->sublayer;
+    }
+    if (least != HIR_NONE) return least;
+    HIR_EACH(c->m, op, kernel->body_first) {
+        const hir_op *o = hir_op_at(c->m, op);
+        if (o->code != HIR_LINEAR_OP) continue;
+        for (size_t k = 0; k < c->l->flow.outputs.n; k++)
+            if (c->l->flow.outputs.at[k] == o->results[0]) return (uint32_t)k + 1;
+    }
+    return 0;
+}
+
+static void charge_kernel(clerk *c, hir_id op, uint32_t sublayer) {
+    const hir_op *kernel = hir_op_at(c->m, op);
+    hir_id last = kernel->body_last;
+    if (last == HIR_NONE) return;
+    const hir_op *yield = hir_op_at(c->m, last);
+    if (yield->code == HIR_YIELD_OP) spread_yield(c, op, kernel, yield);
+    for (hir_id at = last; at != HIR_NONE; at = hir_op_at(c->m, at)->prev)
+        if (hir_op_at(c->m, at)->n_results == 1) spread(c, op, hir_op_at(c->m, at));
+    hir_access a = {.op = op, .sublayer = sublayer, .block = block_of(c, sublayer)};
+    charge_reads(c, a);
+    charge_writes(c, a);
+}
+
+static void charge_kernels(clerk *c) {
+    HD_VEC(hir_id) kernels = {0};
+    HIR_EACH(c->m, op, c->m->first)
+    if (hir_has_trait(hir_op_at(c->m, op)->code, HIR_REGION)) hd_push(c->arena, &kernels, op);
+    uint32_t *of = hd_new_array(c->arena, uint32_t, kernels.n + 1), next = HIR_FLOW_RESULT;
+    for (size_t k = kernels.n; k-- > 0;) {
+        uint32_t own = sublayer_of(c, hir_op_at(c->m, kernels.at[k]));
+        if (own) next = own;
+        of[k] = next;
+    }
+    for (size_t k = 0; k < kernels.n; k++)
+        charge_kernel(c, kernels.at[k], of[k]);
+}
+
+/* ---- the ledger ------------------------------------------------------------------------------ */
+
+void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
+    *out = (hir_ledger){0};
+    hir_flow_find(m, a, &out->flow);
+    out->sublayers = (uint32_t)out->flow.outputs.n;
+    if (hd_mul_overflow(out->flow.width, hir_dtype_bytes(HIR_F32), &out->unit))
+        out->unit = UINT64_MAX;
+    if (!out->flow.width) return;
+    clerk c = {
+        .l = out,
+        .m = m,
+        .arena = a,
+        .reach = hd_new_array(a, uint8_t, m->values.n),
+        .read_at = hd_new_array(a, uint32_t, m->values.n),
+        .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
+    };
+    if (m->stage == HIR_STAGE_KERNEL)
+        charge_kernels(&c);
+    else
+        charge_ops(&c);
+}
+
+double hir_ledger_units(const hir_ledger *l, uint64_t bytes) {
+    uint32_t n = l->sublayers ? l->sublayers : 1;
+    return l->unit ? (double)bytes / (double)l->unit / n : 0;
+}

@@ -1,0 +1,29 @@
+/* The closed forms of the Attention Residuals paper (arXiv 2603.15031, Table 1): memory traffic of
+ * the residual mechanism per token per sublayer, for the ledger to stand beside. The paper charges
+ * every block with all N sources, and for Full AttnRes counts the keys and the values of a source
+ * apart, though they are one; it leaves out the layer inputs and the output's mix. One row is not
+ * in the table: Block AttnRes charged with the sources that a block really has.
+ */
+#ifndef HIR_PASSES_PAPER_FORMS_H
+#define HIR_PASSES_PAPER_FORMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct hir_paper_parameters {
+    double sublayers, blocks, per_block, streams; /* L, N, S, m */
+} hir_paper_parameters;
+
+typedef struct hir_paper_form {
+    const char *key, *name;
+    const char *formula; /* of the total; in units of d */
+    /* units of d, and what does not grow with d, in elements */
+    double (*read)(hir_paper_parameters p);
+    double (*write)(hir_paper_parameters p);
+    double (*elements)(hir_paper_parameters p); /* NULL: none */
+    bool needs_mixes;                           /* N and S are those of attention over depth */
+} hir_paper_form;
+
+size_t hir_paper_forms(const hir_paper_form **out);
+
+#endif

@@ -1,0 +1,383 @@
+/* recognise-depth-attention: the naive pattern becomes depth.attend.
+ *
+ * Needs    a graph.
+ * Does     finds sums of sources with weights from a softmax or sigmoid over their scores, in
+ *          whatever way they are written:
+ *            - the sum as reduce_sum over a stack, or as adds of products in any association,
+ *              alone or with other terms;
+ *            - softmax as the op, or as e^s / sum e^s;
+ *            - scores as read by depth_score.c: with or without key norm, gain, scale, bias, per
+ *              head; or none at all, only logits.
+ *          The query of depth.attend is the product of all vectors that meet the keys: the gain of
+ *          the key norm folds into the pseudo-query, q . (x r g) = (q g) . x r.
+ * Leaves   what does not fit, with a remark that says why, and the old ops: dce takes them away.
+ */
+#include "passes/depth.h"
+
+/* One summand: weight times source. */
+typedef struct term {
+    depth_view weight; /* result of the softmax or sigmoid */
+    hir_ref source;    /* [T, d] under any shape */
+    int64_t heads, d;
+    bool normed; /* no source but a norm of a stack */
+} term;
+
+typedef struct candidate {
+    HD_VEC(term) terms;
+    HD_VEC(hir_ref) rest; /* summands of other kinds */
+    hir_ref logits;       /* softmax: its x; none: sigmoid */
+    int axis;             /* of the sources in logits */
+    const char *why;
+} candidate;
+
+typedef struct recogniser {
+    hir_pass_context *c;
+    hir_module *m;
+    hir_uses uses;
+    size_t n_values; /* that uses knows */
+    pass_forward forward;
+} recogniser;
+
+static hir_opcode code_of(const hir_module *m, hir_ref r) {
+    hir_id op = pass_def(m, r);
+    return op == HIR_NONE ? HIR_OPCODE_COUNT : hir_op_at(m, op)->code;
+}
+
+/* ---- softmax, also written out -------------------------------------------------------------- */
+/* v is reduce_sum of e over the axis, with views in between. */
+static bool is_sum_of(const hir_module *m, depth_view v, hir_ref e, int axis) {
+    v = depth_through(m, v);
+    hir_id op = pass_def_if(m, v.v, HIR_REDUCE_SUM_OP);
+    return op != HIR_NONE && v.axis < 0 && hir_attr_int(hir_op_at(m, op), HIR_A_AXIS, 0) == axis &&
+           hir_ref_equal(pass_arg(m, op, 0), e);
+}
+
+/* x of e^(x - max x) or e^x */
+static bool exponent(const hir_module *m, hir_ref e, int axis, hir_ref *x) {
+    hir_id exp = pass_def_if(m, e, HIR_EXP_OP);
+    if (exp == HIR_NONE) return false;
+    *x = pass_arg(m, exp, 0);
+    hir_id sub = pass_def_if(m, *x, HIR_SUB_OP);
+    if (sub == HIR_NONE) return true;
+    depth_view max = depth_through(m, (depth_view){pass_arg(m, sub, 1), -1, 0});
+    hir_id reduce = pass_def_if(m, max.v, HIR_REDUCE_MAX_OP);
+    if (reduce != HIR_NONE && hir_ref_equal(pass_arg(m, reduce, 0), pass_arg(m, sub, 0)) &&
+        hir_attr_int(hir_op_at(m, reduce), HIR_A_AXIS, 0) == axis)
+        *x = pass_arg(m, sub, 0);
+    return true;
+}
+
+/* The logits of a softmax over the view's axis. */
+static bool softmax_of(const hir_module *m, depth_view w, hir_ref *logits) {
+    hir_id op = pass_def(m, w.v);
+    if (op == HIR_NONE || w.axis < 0) return false;
+    const hir_op *o = hir_op_at(m, op);
+    if (o->code == HIR_SOFTMAX_OP) {
+        *logits = o->args[0];
+        return hir_attr_int(o, HIR_A_AXIS, 0) == w.axis;
+    }
+    if (o->code != HIR_DIV_OP && o->code != HIR_MUL_OP) return false;
+    for (uint32_t i = 0; i < (o->code == HIR_MUL_OP ? 2u : 1u); i++) {
+        depth_view sum = depth_through(m, depth_operand(m, w, 1 - i));
+        if (o->code == HIR_MUL_OP) {
+            if (code_of(m, sum.v) != HIR_RECIP_OP) continue;
+            sum = depth_operand(m, sum, 0);
+        }
+        if (is_sum_of(m, sum, o->args[i], w.axis) && exponent(m, o->args[i], w.axis, logits))
+            return hir_ref_type(m, *logits).rank == hir_ref_type(m, w.v).rank;
+    }
+    return false;
+}
+
+/* ---- summands ------------------------------------------------------------------------------ */
+static bool is_weight(const hir_module *m, depth_view w) {
+    hir_ref logits;
+    return code_of(m, w.v) == HIR_SIGMOID_OP || softmax_of(m, w, &logits);
+}
+
+/* A weight for each token and head: [.., H, 1] against [.., H, d/H], or one number. */
+static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, term *t) {
+    hir_id op = pass_def(m, product.v);
+    hir_type w = hir_ref_type(m, pass_arg(m, op, side)),
+             x = hir_ref_type(m, pass_arg(m, op, 1 - side));
+    t->heads = depth_view_elements(m, t->weight);
+    if (t->heads == 1) return true;
+    if (w.rank < 2 || x.rank < 2 || w.dim[w.rank - 1] != 1) return false;
+    return w.dim[w.rank - 2] == t->heads && x.dim[x.rank - 2] == t->heads;
+}
+
+/* weight * source, seen from the product. */
+static bool read_term(const hir_module *m, depth_view product, term *t) {
+    if (code_of(m, product.v) != HIR_MUL_OP) return false;
+    for (uint32_t side = 0; side < 2; side++) {
+        t->weight = depth_through(m, depth_operand(m, product, side));
+        if (!is_weight(m, t->weight)) continue;
+        depth_view x = depth_through(m, depth_operand(m, product, 1 - side));
+        if (!depth_view_has_t(m, x)) return false;
+        if (!weight_fits(m, product, side, t)) continue;
+        t->source = x.axis < 0 ? x.v : hir_no_ref();
+        t->d = depth_view_elements(m, x);
+        t->normed = x.axis >= 0 && code_of(m, x.v) == HIR_RMSNORM_OP;
+        return t->d % t->heads == 0;
+    }
+    return false;
+}
+
+/* sum over `axis` of a product of stacks */
+static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
+    hir_ref product = pass_arg(r->m, op, 0);
+    int axis = (int)hir_attr_int(hir_op_at(r->m, op), HIR_A_AXIS, 0);
+    int64_t n = hir_ref_type(r->m, product).dim[axis];
+    product = depth_through(r->m, (depth_view){product, -1, 0}).v; /* no reshape in between */
+    if (!hir_ref_equal(product, pass_arg(r->m, op, 0))) return false;
+    term t;
+    if (n < 2 || n > UINT32_MAX || !read_term(r->m, (depth_view){product, axis, 0}, &t))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!read_term(r->m, (depth_view){product, axis, i}, &t)) return false;
+        hd_push(r->c->scratch, &c->terms, t);
+    }
+    return true;
+}
+
+/* The leaves of a tree of adds whose inner sums nobody else reads. */
+static void read_sum(recogniser *r, hir_id op, candidate *c) {
+    for (uint32_t i = 0; i < 2; i++) {
+        hir_ref x = pass_arg(r->m, op, i);
+        hir_id add = pass_def_if(r->m, x, HIR_ADD_OP);
+        term t;
+        if (add != HIR_NONE && r->uses.count[x.index] == 1)
+            read_sum(r, add, c);
+        else if (read_term(r->m, (depth_view){x, -1, 0}, &t))
+            hd_push(r->c->scratch, &c->terms, t);
+        else
+            hd_push(r->c->scratch, &c->rest, x);
+    }
+}
+
+/* ---- is it attention over depth? ------------------------------------------------------------ */
+static bool no(candidate *c, const char *why) {
+    c->why = why;
+    return false;
+}
+
+static bool check_sources(candidate *c) {
+    for (size_t i = 0; i < c->terms.n; i++) {
+        const term *t = &c->terms.at[i];
+        if (t->normed) return no(c, "the values are normed; sources are mixed as they are");
+        if (t->source.kind == HIR_REF_NONE) return no(c, "the values are no stack of sources");
+        if (t->d != c->terms.at[0].d || t->heads != c->terms.at[0].heads)
+            return no(c, "the sources have different sizes");
+    }
+    return true;
+}
+
+/* Weights from one softmax over all sources, each weight used once. */
+static bool check_softmax(recogniser *r, candidate *c) {
+    hir_ref of = c->terms.at[0].weight.v;
+    hir_type t = hir_ref_type(r->m, of);
+    int axis = c->terms.at[0].weight.axis;
+    if (t.dim[axis] != (int64_t)c->terms.n)
+        return no(c, "the softmax is over other things than the sources");
+    bool *seen = hd_new_array(r->c->scratch, bool, c->terms.n);
+    for (size_t i = 0; i < c->terms.n; i++) {
+        const depth_view *w = &c->terms.at[i].weight;
+        if (!hir_ref_equal(w->v, of) || w->axis != axis)
+            return no(c, "the weights come from different softmaxes");
+        if (seen[w->i]) return no(c, "a weight is used twice");
+        seen[w->i] = true;
+    }
+    softmax_of(r->m, c->terms.at[0].weight, &c->logits);
+    c->axis = axis;
+    return true;
+}
+
+static bool check_weights(recogniser *r, candidate *c) {
+    size_t sigmoids = 0;
+    for (size_t i = 0; i < c->terms.n; i++)
+        sigmoids += code_of(r->m, c->terms.at[i].weight.v) == HIR_SIGMOID_OP;
+    if (sigmoids == 0) return check_softmax(r, c);
+    return sigmoids == c->terms.n || no(c, "some weights come from a softmax, some from a sigmoid");
+}
+
+/* Source i in the order of the weights stands at terms[i]. */
+static void sort_terms(recogniser *r, candidate *c) {
+    term *sorted = hd_new_array(r->c->scratch, term, c->terms.n);
+    for (size_t i = 0; i < c->terms.n; i++)
+        sorted[c->terms.at[i].weight.i] = c->terms.at[i];
+    c->terms.at = sorted;
+}
+
+static depth_view score_view(const recogniser *r, const candidate *c, const term *t) {
+    if (c->logits.kind != HIR_REF_NONE) return (depth_view){c->logits, c->axis, t->weight.i};
+    return depth_operand(r->m, t->weight, 0);
+}
+
+static bool read_scores(recogniser *r, candidate *c, depth_score *s) {
+    const term *t = c->terms.at;
+    for (size_t i = 0; i < c->terms.n; i++) {
+        s[i] = depth_read_score(r->m, score_view(r, c, &t[i]), t[i].source, t[i].d);
+        if (s[i].why) return no(c, s[i].why);
+        if (!depth_same_score(&s[i], &s[0]))
+            return no(c, "a factor of the keys differs between the sources");
+        if (s[i].is_product && s[i].group * t[i].heads != t[i].d)
+            return no(c, "scores and weights have different heads");
+    }
+    return true;
+}
+
+/* ---- building ------------------------------------------------------------------------------ */
+/* All factors in one vector: [d], or [T, d] if one of them depends on the token. */
+static hir_ref build_query(recogniser *r, hir_builder *b, const depth_score *s, int64_t d) {
+    hir_ref q = hir_no_ref();
+    for (uint32_t i = 0; i < s->n_factors; i++) {
+        depth_view v = s->factor[i];
+        hir_ref f = v.axis < 0 ? v.v : depth_element(b, v.v, (uint32_t)v.axis, v.i);
+        bool has_t = hir_type_has_t(hir_ref_type(r->m, f));
+        int64_t n = pass_elements(hir_ref_type(r->m, f));
+        hir_type t = has_t ? hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, n})
+                           : hir_make_type(HIR_F32, 1, (int64_t[]){n});
+        f = pass_reshape(b, f, t);
+        q = i == 0 ? f : hir_emit2(b, HIR_MUL_OP, q, f);
+    }
+    hir_type t = hir_ref_type(r->m, q);
+    if (t.dim[t.rank - 1] == d) return q;
+    t.dim[t.rank - 1] = d; /* numbers only */
+    hir_attr shape = hir_ints(HIR_A_SHAPE, t.dim, t.rank);
+    return hir_emit(b, HIR_BROADCAST_OP, &q, 1, &shape, 1);
+}
+
+/* The bias of one source as [1]. */
+static hir_ref bias_element(hir_builder *b, const depth_score *s) {
+    static const int64_t one[] = {1};
+    hir_attr zero[] = {hir_ints(HIR_A_SHAPE, one, 1), hir_float(HIR_A_VALUE, 0)};
+    hir_ref sum = hir_no_ref();
+    for (uint32_t k = 0; k < s->n_biases; k++) {
+        depth_view v = s->bias[k];
+        hir_ref x = v.axis < 0 ? v.v : depth_element(b, v.v, (uint32_t)v.axis, v.i);
+        x = pass_reshape(b, x, hir_make_type(HIR_F32, 1, one));
+        if (s->sign[k] < 0) x = hir_emit1(b, HIR_NEG_OP, x);
+        sum = k == 0 ? x : hir_emit2(b, HIR_ADD_OP, sum, x);
+    }
+    return s->n_biases ? sum : hir_emit(b, HIR_CONST_OP, NULL, 0, zero, 2);
+}
+
+/* All sources have one bias, and together they are a vector that is there already. */
+static bool is_one_vector(const recogniser *r, const depth_score *s, size_t n) {
+    const depth_view *first = &s[0].bias[0];
+    for (size_t i = 0; i < n; i++)
+        if (s[i].n_biases != 1 || s[i].sign[0] < 0 || !hir_ref_equal(s[i].bias[0].v, first->v) ||
+            s[i].bias[0].axis != first->axis || s[i].bias[0].i != i || first->axis < 0)
+            return false;
+    return pass_elements(hir_ref_type(r->m, first->v)) == (int64_t)n;
+}
+
+static hir_ref build_bias(recogniser *r, hir_builder *b, const depth_score *s, size_t n) {
+    size_t biases = 0;
+    for (size_t i = 0; i < n; i++)
+        biases += s[i].n_biases;
+    if (!biases) return hir_no_ref();
+    hir_type vector = hir_make_type(HIR_F32, 1, (int64_t[]){(int64_t)n});
+    if (is_one_vector(r, s, n)) return pass_reshape(b, s[0].bias[0].v, vector);
+    hir_ref *elements = hd_new_array(r->c->scratch, hir_ref, n);
+    for (size_t i = 0; i < n; i++)
+        elements[i] = bias_element(b, &s[i]);
+    hir_attr axis = hir_int(HIR_A_AXIS, 0);
+    return hir_emit(b, HIR_CONCAT_OP, elements, (uint32_t)n, &axis, 1);
+}
+
+static hir_ref build_attend(recogniser *r, hir_builder *b, const candidate *c,
+                            const depth_score *s) {
+    const term *first = c->terms.at;
+    hir_attr attrs[4];
+    uint32_t n_attrs = 0, n = (uint32_t)c->terms.n;
+    bool softmax = c->logits.kind != HIR_REF_NONE;
+    attrs[n_attrs++] = hir_string(HIR_A_NORMALIZATION, softmax ? "softmax" : "sigmoid");
+    if (s->has_norm) attrs[n_attrs++] = hir_float(HIR_A_EPS, s->eps);
+    if (s->scale != 1) attrs[n_attrs++] = hir_float(HIR_A_SCALE, s->scale);
+    if (first->heads > 1) attrs[n_attrs++] = hir_int(HIR_A_HEADS, first->heads);
+    hir_ref *args = hd_new_array(r->c->scratch, hir_ref, ATTEND_SOURCES + n);
+    args[ATTEND_QUERY] = s->n_factors ? build_query(r, b, s, first->d) : hir_no_ref();
+    args[ATTEND_BIAS] = build_bias(r, b, s, n);
+    hir_type row = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, first->d});
+    for (uint32_t i = 0; i < n; i++)
+        args[ATTEND_SOURCES + i] = pass_reshape(b, c->terms.at[i].source, row);
+    return hir_emit(b, HIR_DEPTH_ATTEND_OP, args, ATTEND_SOURCES + n, attrs, n_attrs);
+}
+
+static void remark_taken(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {
+    bool softmax = c->logits.kind != HIR_REF_NONE, biased = false;
+    for (size_t i = 0; i < c->terms.n; i++)
+        biased |= s[i].n_biases > 0;
+    const char *heads = c->terms.at->heads == 1 ? ""
+                                                : hd_printf(r->c->scratch, ", %lld heads",
+                                                            (long long)c->terms.at->heads);
+    hir_remark_add(r->c, true, op, "attention over %zu sources: %s%s%s%s", c->terms.n,
+                   softmax ? "softmax" : "sigmoid",
+                   !s->is_product ? " of logits"
+                   : s->has_norm  ? ", key norm"
+                                  : ", no key norm",
+                   s->is_product && biased ? ", bias" : "", heads);
+}
+
+static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {
+    hir_builder b = hir_before(r->m, r->c->diags, op);
+    hir_type result = pass_result_type(r->m, op);
+    hir_ref y = build_attend(r, &b, c, s);
+    if (y.kind == HIR_REF_NONE) return false;
+    y = pass_reshape(&b, y, result);
+    for (size_t i = 0; i < c->rest.n; i++)
+        y = hir_emit2(&b, HIR_ADD_OP, y, c->rest.at[i]);
+    if (y.kind == HIR_REF_NONE) return false;
+    remark_taken(r, op, c, s);
+    pass_forward_op(&r->forward, r->m, op, y);
+    r->c->changed = true;
+    return true;
+}
+
+/* ---- the pass ------------------------------------------------------------------------------ */
+/* More than one source, and other summands only of the shape of the mix. */
+static bool is_candidate(const recogniser *r, hir_id op, const candidate *c) {
+    hir_type y = pass_result_type(r->m, op);
+    if (c->terms.n < 2) return false;
+    if (pass_elements(y) != c->terms.at[0].d || !hir_type_has_t(y)) return false;
+    for (size_t i = 0; i < c->rest.n; i++)
+        if (!hir_type_equal(hir_ref_type(r->m, c->rest.at[i]), y)) return false;
+    return true;
+}
+
+/* An add that is read by one other add alone is a part of that sum. */
+static bool is_inner(const recogniser *r, hir_id op) {
+    hir_id v = hir_result(r->m, op);
+    return v < r->n_values && r->uses.count[v] == 1 &&
+           hir_op_at(r->m, r->uses.user[r->uses.first[v]])->code == HIR_ADD_OP;
+}
+
+static bool visit(recogniser *r, hir_id op) {
+    candidate c = {0};
+    hir_opcode code = hir_op_at(r->m, op)->code;
+    if (code == HIR_REDUCE_SUM_OP) {
+        if (!read_reduction(r, op, &c)) return true;
+    } else if (code == HIR_ADD_OP && !is_inner(r, op))
+        read_sum(r, op, &c);
+    else
+        return true;
+    if (!is_candidate(r, op, &c)) return true;
+    depth_score *s = hd_new_array(r->c->scratch, depth_score, c.terms.n);
+    bool taken = check_weights(r, &c) && check_sources(&c);
+    if (taken && c.logits.kind != HIR_REF_NONE) sort_terms(r, &c);
+    if (taken && read_scores(r, &c, s)) return replace(r, op, &c, s);
+    hir_remark_add(r->c, false, op, "a weighted sum of %zu values, but no attention over depth: %s",
+                   c.terms.n, c.why);
+    return true;
+}
+
+bool pass_recognise_depth(hir_pass_context *c) {
+    recogniser r = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
+    r.uses = hir_compute_uses(c->m, c->scratch);
+    r.n_values = c->m->values.n;
+    HIR_EACH(r.m, op, r.m->first)
+    if (!visit(&r, op)) return false;
+    pass_forward_finish(&r.forward, r.m);
+    return true;
+}

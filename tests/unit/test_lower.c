@@ -1,0 +1,302 @@
+/* hcg_lower: kernel IR to steps, shared kernels, operands, weight offsets and the digest. */
+#include <criterion/criterion.h>
+
+#include "toy_model.h"
+
+static hd_arena *arena;
+static hd_diags diags;
+
+static void open_arena(void) {
+    arena = hd_arena_new();
+    hd_diags_init(&diags, arena);
+}
+static void close_arena(void) {
+    hd_arena_free(arena);
+}
+TestSuite(lower, .init = open_arena, .fini = close_arena);
+
+static hcg_program *lower_with(const char *text, const hcg_options *o) {
+    hir_module *m = hir_parse(arena, &diags, "test.hir", text);
+    if (!m) cr_assert_fail("%s\n%s", diags.list.at[0].message, text);
+    return hcg_lower(arena, &diags, m, o);
+}
+
+static hcg_program *lower(const char *text) {
+    hcg_program *p = lower_with(text, NULL);
+    if (!p) cr_assert_fail("%s", diags.list.at[0].message);
+    return p;
+}
+
+static const hcg_kernel *kernel_named(const hcg_program *p, const char *name) {
+    for (size_t i = 0; i < p->kernels.n; i++)
+        if (!strcmp(p->kernels.at[i].name, name)) return &p->kernels.at[i];
+    return NULL;
+}
+
+/* A plain function: one row kernel with this body. */
+static const char *function(const char *tables, const char *inputs, const char *type,
+                            const char *body) {
+    return hd_printf(arena,
+                     "hir 1 kernel @f\n\narena 0 per token\nfixed 0\n\n%s\nfunc(%s) {\n"
+                     "  %%y = kernel.row {name = \"k\", rows = \"all\", split_one = \"none\", "
+                     "split_many = \"rows\"} : %s in output[0] {\n%s  }\n"
+                     "  output %%y {name = \"y\"}\n}\n",
+                     tables, inputs, type, body);
+}
+
+/* ---- what is made ------------------------------------------------------------------------------
+ */
+Test(lower, equal_bodies_share_a_kernel) {
+    hcg_program *p = lower(toy_model(arena, "toy", 5, 40));
+    /* gain, embed, append; qkv, attention, out, head with two bodies each */
+    cr_assert_eq(p->kernels.n, 3 + 2 * 4);
+    cr_assert_eq(p->steps.n, 2 + 5 * 4 + 1);
+    for (int l = 1; l < 5; l++)
+        for (int k = 0; k < 4; k++) {
+            const hrt_step *a = &p->steps.at[2 + k], *b = &p->steps.at[2 + 4 * l + k];
+            cr_assert_eq(a->kernel_one, b->kernel_one);
+            cr_assert_eq(a->kernel_many, b->kernel_many);
+            cr_assert_eq(a->n_operands, b->n_operands);
+            cr_assert_str_neq(a->name, b->name);
+        }
+    cr_assert_str_eq(p->kernels.at[p->steps.at[2].kernel_one].name, "qkv0_one");
+    cr_assert(p->kernels.at[p->steps.at[2].kernel_one].one);
+    cr_assert_not(p->kernels.at[p->steps.at[2].kernel_many].one);
+    cr_assert_eq(p->steps.at[0].kernel_one, p->steps.at[0].kernel_many,
+                 "row programs have one body");
+}
+
+Test(lower, size_does_not_grow_with_depth) {
+    size_t n = lower(toy_model(arena, "toy", 1, 40))->kernels.n;
+    cr_assert_eq(lower(toy_model(arena, "toy", 64, 40))->kernels.n, n);
+}
+
+/* Two kernels, the second with one thing changed, in a module that holds both. */
+static size_t kernels_of_pair(const char *first, const char *second) {
+    const char *text = hd_printf(
+        arena,
+        "hir 1 kernel @f\n\narena 1024 per token\nfixed 0\n\n"
+        "weight @a : f32[8]\nweight @b : f32[8]\nweight @h : bf16[8]\n"
+        "\nfunc(%%x: f32[T, 8], %%z: f32[T, 8]) {\n"
+        "  %%u = kernel.row {name = \"one\", rows = \"all\", split_one = \"none\", split_many = "
+        "\"rows\"} : f32[T, 8] in arena[0] {\n%s  }\n"
+        "  %%y = kernel.row {name = \"two\", rows = \"all\", split_one = \"none\", split_many = "
+        "\"rows\"} : f32[T, 8] in output[0] {\n%s  }\n"
+        "  output %%y {name = \"y\"}\n}\n",
+        first, second);
+    return lower(text)->kernels.n;
+}
+
+Test(lower, what_makes_kernels_differ) {
+    const char *first = "    %p = mul %x, @a : f32[T, 8]\n    yield %p\n";
+    cr_assert_eq(kernels_of_pair(first, "    %q = mul %u, @b : f32[T, 8]\n    yield %q\n"), 1);
+    cr_assert_eq(kernels_of_pair(first, "    %q = mul @b, %u : f32[T, 8]\n    yield %q\n"), 2);
+    cr_assert_eq(kernels_of_pair(first, "    %q = add %u, @b : f32[T, 8]\n    yield %q\n"), 2);
+    cr_assert_eq(kernels_of_pair(first, "    %q = mul %u, @h : f32[T, 8]\n    yield %q\n"), 2);
+    cr_assert_eq(kernels_of_pair(first, "    %q = mul %u, %z : f32[T, 8]\n    yield %q\n"), 2);
+    /* one operand twice is another pattern than two operands */
+    cr_assert_eq(kernels_of_pair("    %p = mul %x, %z : f32[T, 8]\n    yield %p\n",
+                                 "    %q = mul %u, %x : f32[T, 8]\n    yield %q\n"),
+                 1);
+    cr_assert_eq(kernels_of_pair("    %p = mul %x, %z : f32[T, 8]\n    yield %p\n",
+                                 "    %q = mul %u, %u : f32[T, 8]\n    yield %q\n"),
+                 2);
+    cr_assert_eq(kernels_of_pair("    %c = const {shape = [], value = 2} : f32[]\n"
+                                 "    %p = mul %x, %c : f32[T, 8]\n    yield %p\n",
+                                 "    %d = const {shape = [], value = 2.5} : f32[]\n"
+                                 "    %q = mul %u, %d : f32[T, 8]\n    yield %q\n"),
+                 2);
+}
+
+static void expect_operand(const hcg_program *p, const hrt_step *s, uint32_t i, hrt_base base,
+                           uint32_t index, uint64_t offset) {
+    const hrt_operand *o = &p->operands.at[s->first_operand + i];
+    cr_assert_lt(i, s->n_operands);
+    cr_assert(o->base == base && o->index == index && o->offset == offset,
+              "%s operand %u is base %u index %u offset %lu", s->name, i, o->base, o->index,
+              (unsigned long)o->offset);
+}
+
+Test(lower, operands_stand_in_order) {
+    hcg_program *p = lower(toy_model(arena, "toy", 2, 40));
+    const hir_module *m = p->m;
+#define OFFSET(name) p->weight_offsets.at[hir_find_weight(m, name)]
+    const hrt_step *embed = &p->steps.at[1], *qkv = &p->steps.at[6], *append = &p->steps.at[7];
+    const hrt_step *attention = &p->steps.at[8], *head = &p->steps.at[10];
+    expect_operand(p, embed, 0, HRT_WEIGHT, 0, OFFSET("embed"));
+    expect_operand(p, embed, 1, HRT_INPUT, 0, 0);
+    expect_operand(p, embed, 2, HRT_FIXED, 0, 0);
+    expect_operand(p, embed, 3, HRT_ARENA, 0, 0);
+    cr_assert_eq(embed->n_operands, 4);
+    expect_operand(p, qkv, 0, HRT_ARENA, 0, 1024);
+    expect_operand(p, qkv, 1, HRT_WEIGHT, 0, OFFSET("l1.q"));
+    expect_operand(p, qkv, 4, HRT_WEIGHT, 0, OFFSET("l1.vb"));
+    expect_operand(p, qkv, 5, HRT_ARENA, 0, 256);
+    cr_assert_eq(qkv->n_operands, 8);
+    cr_assert_eq(kernel_named(p, "qkv0_one")->n_inputs, 5);
+    /* x, state, x, state: the results are the states */
+    expect_operand(p, append, 0, HRT_ARENA, 0, 512);
+    expect_operand(p, append, 1, HRT_STATE, 3, 0);
+    expect_operand(p, append, 3, HRT_STATE, 4, 0);
+    cr_assert_eq(append->n_operands, 4);
+    expect_operand(p, attention, 1, HRT_STATE, 3, 0);
+    expect_operand(p, attention, 2, HRT_STATE, 4, 0);
+    expect_operand(p, head, 2, HRT_OUTPUT, 0, 0);
+}
+
+Test(lower, steps_carry_the_schedule) {
+    hcg_program *p = lower(toy_model(arena, "toy", 1, 40));
+    const hrt_step *gain = &p->steps.at[0], *embed = &p->steps.at[1], *qkv = &p->steps.at[2];
+    const hrt_step *attention = &p->steps.at[4], *head = &p->steps.at[6];
+    cr_assert(embed->split_one == HRT_SPLIT_NONE && embed->split_many == HRT_SPLIT_ROWS);
+    cr_assert(gain->split_many == HRT_SPLIT_NONE, "what has no T is done by one thread");
+    cr_assert(qkv->split_one == HRT_SPLIT_COLS && qkv->split_many == HRT_SPLIT_COLS);
+    cr_assert(attention->split_many == HRT_SPLIT_CYCLIC && attention->grain == 4);
+    cr_assert(head->last_rows == 1 && qkv->last_rows == 0);
+    cr_assert_eq(embed->cols, 1);
+    cr_assert_eq(attention->cols, 1);
+    cr_assert_eq(head->cols, 3, "40 columns are three panels");
+}
+
+Test(lower, facts_of_the_program) {
+    hcg_options o = {.chunk = 33};
+    hcg_program *p = lower_with(toy_model(arena, "toy", 1, 40), &o);
+    cr_assert(p->is_model);
+    cr_assert_eq(p->vocab, 40);
+    cr_assert_eq(p->chunk, 33);
+    cr_assert_eq(p->inputs.n, 1);
+    cr_assert_str_eq(p->inputs.at[0].name, "tokens");
+    cr_assert_str_eq(p->outputs.at[0].name, "logits");
+    cr_assert_eq(p->outputs.at[0].row_bytes, 160);
+    p = lower(
+        function("", "%x: f32[T, 8]", "f32[T, 8]", "    %a = neg %x : f32[T, 8]\n    yield %a\n"));
+    cr_assert_not(p->is_model);
+    cr_assert_eq(p->vocab, 0);
+    cr_assert_eq(p->weights_bytes, 0);
+    cr_assert_eq(p->chunk, 512);
+}
+
+Test(lower, weights_lie_aligned_and_in_order) {
+    hcg_program *p = lower(toy_model(arena, "toy", 2, 40));
+    const hir_module *m = p->m;
+    uint64_t end = 0;
+    for (size_t i = 0; i < m->weights.n; i++) {
+        uint64_t offset = p->weight_offsets.at[i], bytes;
+        if (!strcmp(m->weights.at[i].name, "spare")) {
+            cr_assert_eq(offset, HCG_UNREAD);
+            continue;
+        }
+        cr_assert_eq(offset % HRT_ALIGN, 0);
+        cr_assert(offset >= end && offset < end + HRT_ALIGN);
+        cr_assert(hcg_weight_bytes(&m->weights.at[i], &bytes));
+        end = offset + bytes;
+    }
+    cr_assert(p->weights_bytes >= end && p->weights_bytes < end + HRT_ALIGN);
+    uint64_t bytes;
+    cr_assert(hcg_weight_bytes(&m->weights.at[0], &bytes));
+    cr_assert_eq(bytes, 48 * 64 * 4, "panels are padded to 16 rows");
+}
+
+static bool same_digest(const char *a, const char *b) {
+    return !memcmp(lower(a)->digest, lower(b)->digest, 16);
+}
+
+Test(lower, digest_covers_the_table_of_weights) {
+    const char *body = "    %a = mul %x, @w : f32[T, 8]\n    yield %a\n";
+    const char *plain = function("weight @w : f32[8]\n", "%x: f32[T, 8]", "f32[T, 8]", body);
+    const char *sums = "    %a = add %x, @w : f32[T, 8]\n    yield %a\n";
+    cr_assert(same_digest(plain, plain));
+    cr_assert(
+        same_digest(plain, function("weight @w : f32[8]\n", "%x: f32[T, 8]", "f32[T, 8]", sums)),
+        "what is computed with the weights does not matter");
+    cr_assert(same_digest(plain, function("weight @w : f32[8]\nweight @v : f32[8] unused\n",
+                                          "%x: f32[T, 8]", "f32[T, 8]", body)));
+    cr_assert_not(
+        same_digest(plain, function("weight @w : bf16[8]\n", "%x: f32[T, 8]", "f32[T, 8]", body)));
+    cr_assert_not(
+        same_digest(plain, function("weight @w : f32[1]\n", "%x: f32[T, 8]", "f32[T, 8]", body)));
+    cr_assert_not(same_digest(plain, function("weight @v : f32[8]\n", "%x: f32[T, 8]", "f32[T, 8]",
+                                              "    %a = mul %x, @v : f32[T, 8]\n    yield %a\n")));
+    cr_assert_not(same_digest(toy_model(arena, "toy", 1, 40), toy_model(arena, "toy", 1, 41)));
+    cr_assert(same_digest(toy_model(arena, "toy", 1, 40), toy_model(arena, "other", 1, 40)));
+}
+
+Test(lower, lines_are_those_of_the_printed_module) {
+    hcg_options o = {.ir_file = "toy.kernel.hir"};
+    hcg_program *p = lower_with(toy_model(arena, "toy", 3, 40), &o);
+    hd_text text;
+    hd_text_init(&text, arena);
+    hir_print(p->m, (hir_print_options){0}, &text);
+    HIR_EACH(p->m, id, p->m->first) {
+        const char *line = text.at;
+        for (uint32_t n = 1; n < p->op_lines[id]; n++)
+            line = strchr(line, '\n') + 1;
+        const char *name = hir_attr_string(hir_op_at(p->m, id), HIR_A_NAME, "?");
+        const char *found = strstr(line, hd_printf(arena, "name = \"%s\"", name));
+        cr_assert(found && found < strchr(line, '\n'), "line %u is not that of %s", p->op_lines[id],
+                  name);
+    }
+    cr_assert_eq(kernel_named(p, "head_many")->line, p->op_lines[kernel_named(p, "head_many")->op]);
+}
+
+Test(lower, kernel_names_become_symbols) {
+    const char *text = "hir 1 kernel @f\n\narena 1024 per token\nfixed 0\n\n"
+                       "func(%x: f32[T, 8]) {\n"
+                       "  %u = kernel.row {name = \"a b\", rows = \"all\", split_one = \"none\", "
+                       "split_many = \"rows\"} : f32[T, 8] in arena[0] {\n"
+                       "    %p = neg %x : f32[T, 8]\n    yield %p\n  }\n"
+                       "  %y = kernel.row {name = \"a-b\", rows = \"all\", split_one = \"none\", "
+                       "split_many = \"rows\"} : f32[T, 8] in output[0] {\n"
+                       "    %q = abs %u : f32[T, 8]\n    yield %q\n  }\n"
+                       "  output %y {name = \"y\"}\n}\n";
+    hcg_program *p = lower(text);
+    cr_assert_str_eq(p->kernels.at[0].name, "a_b");
+    cr_assert_str_eq(p->kernels.at[1].name, "a_b_2");
+}
+
+/* ---- what is refused ----------------------------------------------------------------------------
+ */
+static void refused(const char *text, hd_error code, const char *part) {
+    diags.list.n = 0;
+    diags.errors = 0;
+    hir_module *m = hir_parse(arena, &diags, "test.hir", text);
+    if (!m) cr_assert_fail("%s\n%s", diags.list.at[0].message, text);
+    cr_assert_null(hcg_lower(arena, &diags, m, NULL), "accepted: %s", part);
+    cr_assert_eq(hd_diags_first(&diags), code, "%s", diags.list.at[0].message);
+    cr_assert_not_null(strstr(diags.list.at[0].message, part), "\"%s\" is not in \"%s\"", part,
+                       diags.list.at[0].message);
+}
+
+static const char *edited(const char *text, const char *what, const char *with) {
+    const char *at = strstr(text, what);
+    cr_assert_not_null(at, "%s", what);
+    return hd_printf(arena, "%.*s%s%s", (int)(at - text), text, with, at + strlen(what));
+}
+
+Test(lower, refuses_what_is_no_kernel_ir) {
+    refused("hir 1 graph @g\n\nfunc(%x: f32[T, 8]) {\n  %a = neg %x : f32[T, 8]\n"
+            "  output %a {name = \"y\"}\n}\n",
+            HD_E_TYPE, "kernel IR");
+    refused("hir 1 kernel @g\n\narena 0 per token\nfixed 0\n\nfunc(%x: f32[T, 8]) {\n"
+            "  %a = neg %x : f32[T, 8]\n  output %a {name = \"y\"}\n}\n",
+            HD_E_TYPE, "output[n]");
+    const char *toy = toy_model(arena, "toy", 1, 40);
+    refused(edited(toy, " in arena[1024]", ""), HD_E_TYPE, "no place");
+    refused(edited(toy, " in output[0]", " in arena[0]"), HD_E_TYPE, "output[n]");
+}
+
+Test(lower, refuses_names_that_cannot_be_prefixes) {
+    refused(toy_model(arena, "hrt", 1, 40), HD_E_NAME, "hrt");
+    refused(toy_model(arena, "hrt_session", 1, 40), HD_E_NAME, "hrt");
+    lower(toy_model(arena, "hrtx", 1, 40));
+}
+
+Test(lower, refuses_models_that_forward_cannot_serve) {
+    const char *toy = toy_model(arena, "toy", 1, 40);
+    refused(edited(toy, "rows = \"last\"", "rows = \"all\""), HD_E_UNSUPPORTED, "first output");
+    refused(
+        edited(toy, "%tokens: i32[T] in input[0]", "%tokens: i32[T] in input[0], %x: f32[T, 2]"),
+        HD_E_UNSUPPORTED, "one input");
+    refused("hir 1 kernel @g\n\narena 0 per token\nfixed 0\n\nfunc(%x: f32[T, 8]) {\n}\n",
+            HD_E_UNSUPPORTED, "no output");
+}

@@ -1,0 +1,591 @@
+/* From kernel IR to libraries that run: emitted, linked, loaded and compared with the evaluator,
+ * for every CPU level of this machine; and what a library looks like from outside. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ir/eval.h"
+#include "support/tensorfile.h"
+#include "toy_model.h"
+
+#define RUNTIME HADAL_BUILD "/lib/libhadalrt.a"
+enum { VOCAB = 40, LAYERS = 2, TOKENS = 21 };
+
+static hd_arena *arena;
+static hd_diags diags;
+static char folder[] = "/tmp/hadal_object_XXXXXX";
+
+static void open_all(void) {
+    arena = hd_arena_new();
+    hd_diags_init(&diags, arena);
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static void close_all(void) {
+    hd_arena_free(arena);
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (system(command)) cr_log_warn("%s is left", folder);
+}
+TestSuite(object, .init = open_all, .fini = close_all, .timeout = 300);
+
+static const char *in_folder(const char *name) {
+    return hd_path_join(arena, folder, name);
+}
+
+static const char *first_error(void) {
+    if (!diags.list.n) return "no diagnostic";
+    const hd_diag *d = &diags.list.at[0];
+    return hd_printf(arena, "%s (%s)", d->message, d->cause ? d->cause : "");
+}
+
+static hcg_program *lower(const char *text, const hcg_options *o) {
+    hir_module *m = hir_parse(arena, &diags, "test.hir", text);
+    hcg_program *p = m ? hcg_lower(arena, &diags, m, o) : NULL;
+    if (!p) cr_assert_fail("%s", first_error());
+    return p;
+}
+
+static const char *build_library(hcg_program *p, const char *name) {
+    const char *object = in_folder(hd_printf(arena, "%s.o", name));
+    const char *so = in_folder(hd_printf(arena, "lib%s.so", name));
+    cr_assert(hcg_emit_object(p, &diags, object), "%s", first_error());
+    cr_assert(hcg_link(p, &diags, object, NULL, RUNTIME, so), "%s", first_error());
+    return so;
+}
+
+static bool shell(const char *command) {
+    return system(command) == 0;
+}
+
+/* Programs that load a library of a sanitized build need the sanitizer as well. */
+#if defined(__SANITIZE_ADDRESS__)
+#define CC "${CC:-cc} -fsanitize=address,undefined"
+#elif defined(__SANITIZE_THREAD__)
+#define CC "${CC:-cc} -fsanitize=thread"
+#else
+#define CC "${CC:-cc}"
+#endif
+
+static const char *read_bytes(const char *path, size_t *n) {
+    hd_bytes bytes;
+    cr_assert(hd_map_file(arena, &diags, path, &bytes), "%s", path);
+    *n = bytes.n;
+    return (const char *)bytes.at;
+}
+
+static bool same_files(const char *a, const char *b) {
+    size_t n, m;
+    const char *x = read_bytes(a, &n), *y = read_bytes(b, &m);
+    return n == m && memcmp(x, y, n) == 0;
+}
+
+/* Seeded random weights of the module as a packed file. */
+static const char *pack_random(hcg_program *p, const char *name, uint64_t seed) {
+    const hir_module *m = p->m;
+    hd_tensors list = {0};
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        int64_t n = hir_type_row_elements(w->type);
+        double *values = hd_new_array(arena, double, (size_t)n);
+        float *data = hd_new_array(arena, float, (size_t)n);
+        cr_assert(hir_random_weights(&seed, m, (uint32_t)i, values, &diags));
+        for (int64_t k = 0; k < n; k++)
+            data[k] = (float)values[k];
+        hd_tensor t = {.name = w->name,
+                       .dtype = HD_T_F32,
+                       .rank = w->type.rank,
+                       .data = (const uint8_t *)data,
+                       .bytes = (uint64_t)n * 4,
+                       .elements = (uint64_t)n,
+                       .file = "random"};
+        memcpy(t.shape, w->type.dim, w->type.rank * sizeof *t.shape);
+        size_t at = list.list.n;
+        hd_push(arena, &list.list, t);
+        for (; at > 0 && strcmp(list.list.at[at - 1].name, w->name) > 0; at--)
+            list.list.at[at] = list.list.at[at - 1];
+        list.list.at[at] = t;
+    }
+    const char *path = in_folder(hd_printf(arena, "%s.weights", name));
+    cr_assert(hcg_pack(p, &diags, &list, path), "%s", first_error());
+    return path;
+}
+
+/* ---- a loaded model ----------------------------------------------------------------------------
+ */
+typedef struct model {
+    void *handle, *weights, *session, *memory;
+    int (*weights_open)(const char *, void **);
+    void (*weights_close)(void *);
+    size_t (*session_size)(int64_t);
+    int (*session_init)(void *, size_t, const void *, int64_t, void **);
+    int (*session_set_threads)(void *, int);
+    int (*session_set_cpu)(void *, const char *);
+    const char *(*session_cpu)(const void *);
+    const char *(*session_message)(const void *);
+    int64_t (*session_length)(const void *);
+    int (*session_rewind)(void *, int64_t);
+    int (*forward)(void *, const int32_t *, int64_t, float *, int64_t);
+    const char *(*strerror)(int);
+} model;
+
+static void *symbol(void *handle, const char *name, const char *function) {
+    void *p = dlsym(handle, hd_printf(arena, "%s_%s", name, function));
+    if (!p) cr_assert_fail("%s_%s is not there", name, function);
+    return p;
+}
+
+static model load(const char *so, const char *name, const char *weights, int64_t max_tokens) {
+    model l = {.handle = dlopen(so, RTLD_NOW | RTLD_LOCAL)};
+    if (!l.handle) cr_assert_fail("%s", dlerror());
+#define F(function)                                                                                \
+    memcpy(&l.function, &(void *){symbol(l.handle, name, #function)}, sizeof(void *))
+    F(weights_open), F(weights_close), F(session_size), F(session_init), F(session_set_threads);
+    F(session_set_cpu), F(session_cpu), F(session_message), F(session_length), F(session_rewind);
+    F(forward), F(strerror);
+#undef F
+    cr_assert_eq(l.weights_open(weights, &l.weights), 0);
+    size_t size = l.session_size(max_tokens);
+    cr_assert(size > 0 && size % 64 == 0);
+    l.memory = aligned_alloc(64, size);
+    memset(l.memory, 0xff, size);
+    cr_assert_eq(l.session_init(l.memory, size, l.weights, max_tokens, &l.session), 0);
+    return l;
+}
+
+static void unload(model *l) {
+    l->weights_close(l->weights);
+    free(l->memory);
+    dlclose(l->handle);
+}
+
+static void fill_ids(int32_t *ids) {
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (i * 11 + 5) % VOCAB;
+}
+
+/* All rows of logits by the reference evaluator. */
+static const double *reference(const hir_module *m, uint64_t seed, const int32_t *ids) {
+    hir_eval *e = hir_eval_new(arena, m, hir_random_weights, &seed);
+    double *tokens = hd_new_array(arena, double, TOKENS);
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = ids[i];
+    hir_results results = {0};
+    cr_assert(e && hir_eval_call(e, arena, &diags, TOKENS, (const double *const[]){tokens},
+                                 &results, NULL, NULL),
+              "%s", first_error());
+    return results.outputs.at[0].at;
+}
+
+static double worst_error(const double *expected, const float *got, int64_t n) {
+    double most = 0, worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(expected[i]));
+        double e = fabs(expected[i] - got[i]);
+        worst = isnan(e) ? INFINITY : fmax(worst, e);
+    }
+    return worst / most;
+}
+
+/* ---- answers ------------------------------------------------------------------------------------
+ */
+Test(object, every_level_agrees_with_the_evaluator) {
+    hcg_options o = {.chunk = 8};
+    hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
+    const char *so = build_library(p, "toy"), *weights = pack_random(p, "toy", 7);
+    int32_t ids[TOKENS];
+    fill_ids(ids);
+    const double *expected = reference(p->m, 7, ids);
+    const char *const levels[] = {NULL, "avx512", "avx2", "baseline"};
+    const int64_t splits[][4] = {{21}, {20, 1}, {3, 10, 8}, {1, 1, 17, 2}};
+    for (size_t level = 0; level < 4; level++)
+        for (size_t split = 0; split < 4; split++)
+            for (int threads = 1; threads <= 4; threads += 3) {
+                model l = load(so, "toy", weights, TOKENS);
+                float got[TOKENS * VOCAB];
+                if (l.session_set_cpu(l.session, levels[level]) != 0) {
+                    cr_log_warn("%s", l.session_message(l.session));
+                    unload(&l);
+                    continue;
+                }
+                if (levels[level]) cr_assert_str_eq(l.session_cpu(l.session), levels[level]);
+                cr_assert_eq(l.session_set_threads(l.session, threads), 0);
+                int64_t at = 0;
+                for (int i = 0; i < 4 && at < TOKENS; i++) {
+                    int64_t n = splits[split][i];
+                    cr_assert_eq(l.forward(l.session, ids + at, n, got + at * VOCAB, n), 0);
+                    at += n;
+                }
+                double e = worst_error(expected, got, TOKENS * VOCAB);
+                cr_assert_lt(e, 1e-5, "level %s, split %zu, %d threads: error %g",
+                             l.session_cpu(l.session), split, threads, e);
+                unload(&l);
+            }
+}
+
+Test(object, last_rows_and_rewind) {
+    hcg_options o = {.chunk = 8, .cpu = "native"};
+    hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
+    model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 7), TOKENS);
+    int32_t ids[TOKENS];
+    fill_ids(ids);
+    const double *expected = reference(p->m, 7, ids);
+    float got[TOKENS * VOCAB + 1];
+    for (int64_t rows = 0; rows <= TOKENS; rows++) {
+        got[rows * VOCAB] = -7;
+        cr_assert_eq(l.session_rewind(l.session, 0), 0);
+        cr_assert_eq(l.forward(l.session, ids, TOKENS, rows ? got : NULL, rows), 0);
+        cr_assert(rows == 0 ||
+                  worst_error(expected + (TOKENS - rows) * VOCAB, got, rows * VOCAB) < 1e-5);
+        cr_assert(rows == 0 || got[rows * VOCAB] == -7, "written past the last row");
+    }
+    cr_assert_eq(l.session_rewind(l.session, 13), 0);
+    cr_assert_eq(l.forward(l.session, ids + 13, TOKENS - 13, got, TOKENS - 13), 0);
+    cr_assert_lt(worst_error(expected + 13 * VOCAB, got, (TOKENS - 13) * VOCAB), 1e-5);
+    cr_assert_eq(l.forward(l.session, ids, 1, got, 1), HRT_FULL);
+    int32_t bad[] = {1, VOCAB};
+    cr_assert_eq(l.session_rewind(l.session, 0), 0);
+    cr_assert_eq(l.forward(l.session, bad, 2, got, 1), HRT_TOKEN);
+    cr_assert_not_null(strstr(l.session_message(l.session), "token 1 is 40"));
+    cr_assert_eq(l.session_length(l.session), 0);
+    unload(&l);
+}
+
+/* OpenMP's threads outlive the library that started them; a new build is not mistaken for the old.
+ */
+Test(object, libraries_can_be_unloaded) {
+    hcg_options o = {.cpu = "baseline"};
+    const char *so = in_folder("libtoy.so");
+    int32_t ids[TOKENS];
+    fill_ids(ids);
+    for (int layers = 1; layers <= 2; layers++) {
+        hcg_program *p = lower(toy_model(arena, "toy", layers, VOCAB), &o);
+        const char *weights = pack_random(p, "toy", 7);
+        cr_assert_str_eq(build_library(p, "toy"), so);
+        model l = load(so, "toy", weights, TOKENS);
+        float got[TOKENS * VOCAB];
+        cr_assert_eq(l.session_set_threads(l.session, 4), 0);
+        cr_assert_eq(l.forward(l.session, ids, TOKENS, got, TOKENS), 0);
+        cr_assert_lt(worst_error(reference(p->m, 7, ids), got, TOKENS * VOCAB), 1e-5);
+        unload(&l);
+        cr_assert_null(dlopen(so, RTLD_NOW | RTLD_NOLOAD), "the library is still there");
+        usleep(50000);
+    }
+}
+
+/* Which thread computes a value does not change how it is computed. */
+Test(object, any_number_of_threads_gives_the_same_bits) {
+    hcg_options o = {.chunk = 16};
+    hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
+    model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 7), TOKENS);
+    int32_t ids[TOKENS];
+    fill_ids(ids);
+    float first[TOKENS * VOCAB], got[TOKENS * VOCAB];
+    for (int threads = 1; threads <= 9; threads++) {
+        cr_assert_eq(l.session_rewind(l.session, 0), 0);
+        cr_assert_eq(l.session_set_threads(l.session, threads), 0);
+        cr_assert_eq(l.forward(l.session, ids, TOKENS, got, TOKENS), 0);
+        if (threads == 1) memcpy(first, got, sizeof first);
+        cr_assert_eq(memcmp(first, got, sizeof first), 0, "%d threads", threads);
+    }
+    unload(&l);
+}
+
+Test(object, two_models_in_one_process) {
+    hcg_options o = {.cpu = "baseline"};
+    hcg_program *p = lower(toy_model(arena, "one", 1, VOCAB), &o);
+    hcg_program *q = lower(toy_model(arena, "two", 2, VOCAB), &o);
+    const char *pw = pack_random(p, "one", 1), *qw = pack_random(q, "two", 2);
+    model a = load(build_library(p, "one"), "one", pw, TOKENS);
+    model b = load(build_library(q, "two"), "two", qw, TOKENS);
+    int32_t ids[TOKENS];
+    fill_ids(ids);
+    float got[TOKENS * VOCAB];
+    for (int i = 0; i < TOKENS; i++) {
+        cr_assert_eq(a.forward(a.session, ids + i, 1, got, 1), 0);
+        cr_assert_eq(b.forward(b.session, ids + i, 1, got, 1), 0);
+    }
+    cr_assert_lt(worst_error(reference(q->m, 2, ids) + (TOKENS - 1) * VOCAB, got, VOCAB), 1e-5);
+    void *w;
+    cr_assert_eq(a.weights_open(qw, &w), HRT_DIGEST, "weights of another model");
+    cr_assert_null(w);
+    unload(&a);
+    unload(&b);
+}
+
+/* ---- plain functions
+ * ----------------------------------------------------------------------------- */
+static const char gate[] =
+    "hir 1 kernel @gate\n\narena 0 per token\nfixed 0\n\n"
+    "weight @scale : f32[8]\n\n"
+    "func(%\"a b\": f32[T, 8], %g: f32[8]) {\n"
+    "  %y = kernel.row {name = \"gate\", rows = \"all\", split_one = \"none\", split_many = "
+    "\"rows\"} : f32[T, 8] in output[0] {\n"
+    "    %s = sigmoid %g : f32[8]\n"
+    "    %m = mul %\"a b\", %s : f32[T, 8]\n"
+    "    %n = mul %m, @scale : f32[T, 8]\n"
+    "    yield %n\n  }\n"
+    "  output %y {name = \"y\"}\n}\n";
+
+Test(object, plain_function_with_weights) {
+    hcg_program *p = lower(gate, NULL);
+    const char *so = build_library(p, "gate"), *path = pack_random(p, "gate", 3);
+    void *handle = dlopen(so, RTLD_NOW);
+    if (!handle) cr_assert_fail("%s", dlerror());
+    int (*open)(const char *, void **);
+    int (*call)(const void *, int64_t, const float *, const float *, float *, void *, size_t);
+    size_t (*work_size)(int64_t);
+    void (*close)(void *);
+    memcpy(&open, &(void *){symbol(handle, "gate", "weights_open")}, sizeof open);
+    memcpy(&close, &(void *){symbol(handle, "gate", "weights_close")}, sizeof close);
+    memcpy(&call, &(void *){symbol(handle, "gate", "call")}, sizeof call);
+    memcpy(&work_size, &(void *){symbol(handle, "gate", "work_size")}, sizeof work_size);
+    cr_assert_null(dlsym(handle, "gate_forward"));
+    void *w;
+    cr_assert_eq(open(path, &w), 0);
+    float x[5][8], g[8], y[5][8];
+    double scale[8];
+    uint64_t seed = 3;
+    cr_assert(hir_random_weights(&seed, p->m, 0, scale, &diags));
+    for (int i = 0; i < 40; i++)
+        x[i / 8][i % 8] = (float)i / 4 - 3;
+    for (int i = 0; i < 8; i++)
+        g[i] = (float)(i - 4);
+    size_t size = work_size(5);
+    void *work = aligned_alloc(64, size);
+    cr_assert_eq(call(w, 5, &x[0][0], g, &y[0][0], work, size), 0);
+    for (int i = 0; i < 40; i++) {
+        double expected = x[i / 8][i % 8] / (1 + exp(-g[i % 8])) * scale[i % 8];
+        cr_assert_float_eq(y[i / 8][i % 8], expected, 1e-5 * fmax(1, fabs(expected)));
+    }
+    cr_assert_eq(call(NULL, 5, &x[0][0], g, &y[0][0], work, size), HRT_ARGUMENT);
+    cr_assert_eq(call(w, 0, &x[0][0], g, &y[0][0], work, size), HRT_ARGUMENT);
+    close(w);
+    free(work);
+    dlclose(handle);
+}
+
+/* ---- what a library looks like from outside
+ * ------------------------------------------------------- */
+Test(object, same_input_same_bytes) {
+    const char *text = toy_model(arena, "toy", LAYERS, VOCAB);
+    hcg_options o = {.ir_file = in_folder("toy.kernel.hir")};
+    const char *a = build_library(lower(text, &o), "toy");
+    cr_assert(shell(hd_printf(arena, "cd %s && mkdir one && mv toy.o libtoy.so one", folder)));
+    hcg_options elsewhere = {.ir_file = "somewhere/else/toy.kernel.hir"};
+    const char *b = build_library(lower(text, &elsewhere), "toy");
+    cr_assert(same_files(in_folder("one/toy.o"), in_folder("toy.o")));
+    cr_assert(same_files(in_folder("one/libtoy.so"), b));
+    (void)a;
+}
+
+Test(object, only_public_functions_are_visible_and_few_are_needed) {
+    build_library(lower(toy_model(arena, "toy", 1, VOCAB), NULL), "toy");
+    cr_assert(shell(hd_printf(
+        arena,
+        "cd %s && nm -D --defined-only libtoy.so | awk '{print $3}' | grep -v '^toy_[a-z_]*$'"
+        " > extra; test ! -s extra",
+        folder)));
+    cr_assert(shell(hd_printf(
+        arena,
+        "cd %s && nm -D --undefined-only libtoy.so | sed 's/.* //; s/@.*//' | grep -vxE "
+        "'open|open64|close|fstat|fstat64|mmap|mmap64|munmap|malloc|free|memcpy|memcmp|memset|"
+        "strcmp|"
+        "strncmp|snprintf|vsnprintf|sysconf|__(v?snprintf|memcpy|memset)_chk|__stack_chk_fail|"
+        "dladdr|dlopen|dlclose|omp_get_[a-z_]*|GOMP_(parallel|barrier)|_ITM_.*|__gmon_start__|__"
+        "cxa_finalize|__[atu]b?san."
+        "*|"
+        "__sanitizer.*|_Unwind_.*|__errno_location' > needed; test ! -s needed || { cat needed; "
+        "false; }",
+        folder)));
+}
+
+Test(object, headers_compile_as_c_and_as_cxx) {
+    const char *const texts[] = {toy_model(arena, "toy", 1, VOCAB), gate};
+    const char *const names[] = {"toy", "gate"};
+    for (int i = 0; i < 2; i++) {
+        hcg_program *p = lower(texts[i], NULL);
+        const char *name = names[i];
+        build_library(p, name);
+        cr_assert(hcg_emit_header(p, &diags, in_folder(hd_printf(arena, "%s.h", name))));
+        pack_random(p, name, 1);
+        /* the example in the head comment: between the first line and the cc line */
+        cr_assert(shell(hd_printf(
+            arena,
+            "cd %s && awk '/#include <stdio.h>/ { on = 1 } / cc main.c/ { exit } on' %s.h | sed "
+            "'s/^ \\*//' > main.c && " CC " -std=c11 -Wall -Wextra -Werror main.c -o main_%s "
+            "-L. "
+            "-l%s -Wl,-rpath,$PWD && ./main_%s > out_%s",
+            folder, name, name, name, name, name)));
+        cr_assert(shell(hd_printf(
+            arena,
+            "cd %s && echo '#include \"%s.h\"' > t.c && " CC " -std=c99 -pedantic -Wall -Wextra "
+            "-Werror -c t.c -o t.o && if command -v g++ >/dev/null; then g++ -x c++ -std=c++11 "
+            "-pedantic -Wall -Wextra -Werror -c t.c -o t.o; fi",
+            folder, name)));
+    }
+    /* both headers in one file: hadal_info is one type */
+    cr_assert(
+        shell(hd_printf(arena,
+                        "cd %s && printf '#include \"toy.h\"\\n#include \"gate.h\"\\n"
+                        "const hadal_info *f(int x) { return x ? toy_info() : gate_info(); }' "
+                        "> both.c && " CC " -Wall -Wextra -Werror -c both.c -o both.o",
+                        folder)));
+}
+
+typedef struct info {
+    size_t struct_size;
+    const char *version, *name, *digest, *options, *ops;
+    size_t weights_size, max_chunk, n_levels;
+    const char *const *levels;
+    size_t n_inputs;
+    const char *const (*inputs)[2];
+    size_t n_outputs;
+    const char *const (*outputs)[2];
+} info;
+
+Test(object, the_library_tells_what_it_is) {
+    hcg_options o = {.chunk = 99};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    void *handle = dlopen(build_library(p, "toy"), RTLD_NOW);
+    const info *(*get)(void);
+    memcpy(&get, &(void *){symbol(handle, "toy", "info")}, sizeof get);
+    const info *i = get();
+    cr_assert_eq(i->struct_size, sizeof *i);
+    cr_assert_str_eq(i->name, "toy");
+    cr_assert_eq(strlen(i->digest), 32);
+    cr_assert_eq(i->max_chunk, 99);
+    cr_assert_eq(i->weights_size, p->weights_bytes + 4096);
+    cr_assert_eq(i->n_levels, 3);
+    cr_assert_str_eq(i->levels[0], "avx512");
+    cr_assert_str_eq(i->inputs[0][0], "tokens");
+    cr_assert_str_eq(i->outputs[0][1], "f32[T, 40]");
+    cr_assert_not_null(strstr(i->ops, "append0 row: reshape cache_append reshape cache_append\n"));
+    cr_assert_not_null(strstr(i->options, "\"chunk\": 99, \"parameters\": {\"layers\": \"1\"}}"));
+    dlclose(handle);
+}
+
+Test(object, line_tables_point_into_the_kernel_ir) {
+    hcg_options o = {.ir_file = "dir/toy.kernel.hir", .cpu = "avx2"};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    build_library(p, "toy");
+    uint32_t line = 0;
+    for (size_t i = 0; i < p->kernels.n; i++)
+        if (!strcmp(p->kernels.at[i].name, "attention0_one")) line = p->kernels.at[i].line;
+    cr_assert_gt(line, 0);
+    cr_assert(shell(hd_printf(arena,
+                              "cd %s && objdump --dwarf=decodedline libtoy.so | grep -qE "
+                              "'toy.kernel.hir +%u '",
+                              folder, line)));
+}
+
+Test(object, assembly_and_llvm_text) {
+    hcg_options o = {0};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    cr_assert(hcg_emit_asm(p, &diags, in_folder("toy.s")), "%s", first_error());
+    cr_assert(hcg_emit_llvm(p, &diags, in_folder("toy.ll")), "%s", first_error());
+    cr_assert(shell(hd_printf(
+        arena, "cd %s && " CC " -c toy.s -o s.o && nm s.o | grep -q ' T toy_forward'", folder)));
+    cr_assert(shell(hd_printf(
+        arena, "cd %s && grep -q 'define hidden void @toy_head_many_avx512' toy.ll", folder)));
+    cr_assert(shell(hd_printf(
+                  arena, "cd %s && objdump -d s.o --disassemble=toy_head_many_avx512 | grep -q zmm",
+                  folder)),
+              "the widest registers are not used");
+    cr_assert(shell(hd_printf(
+                  arena,
+                  "cd %s && objdump -d s.o --disassemble=toy_head_many_baseline > b; ! grep -qE "
+                  "'%%[yz]mm|\\sv[a-z]' b",
+                  folder)),
+              "baseline code uses more than SSE2");
+}
+
+/* ---- targets
+ * ------------------------------------------------------------------------------------- */
+Test(object, one_body_for_one_cpu) {
+    const struct {
+        const char *cpu, *level;
+    } cases[] = {{"native", NULL}, {"avx2", "avx2"}, {"haswell", "haswell"}, {"sandybridge", NULL}};
+    for (size_t i = 0; i < 4; i++) {
+        hcg_options o = {.cpu = cases[i].cpu};
+        hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+        void *handle = dlopen(build_library(p, hd_printf(arena, "toy%zu", i)), RTLD_NOW);
+        const info *(*get)(void);
+        memcpy(&get, &(void *){symbol(handle, "toy", "info")}, sizeof get);
+        cr_assert_eq(get()->n_levels, 1);
+        if (cases[i].level) cr_assert_str_eq(get()->levels[0], cases[i].level);
+        dlclose(handle);
+    }
+}
+
+Test(object, cross_object_for_aarch64) {
+    hcg_options o = {.triple = "aarch64-linux-gnu"};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    cr_assert(hcg_emit_object(p, &diags, in_folder("toy.o")), "%s", first_error());
+    size_t n;
+    const char *elf = read_bytes(in_folder("toy.o"), &n);
+    cr_assert(n > 64 && !memcmp(elf, "\177ELF", 4) && elf[18] == (char)183, "an AArch64 object");
+}
+
+static void refused_target(const char *triple, const char *cpu, const char *message,
+                           const char *hint) {
+    hcg_options o = {.triple = triple, .cpu = cpu};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    diags.list.n = 0;
+    diags.errors = 0;
+    const char *path = in_folder("refused.o");
+    cr_assert_not(hcg_emit_object(p, &diags, path));
+    cr_assert_eq(hd_diags_first(&diags), HD_E_TARGET);
+    cr_assert_not_null(strstr(diags.list.at[0].message, message), "%s", diags.list.at[0].message);
+    cr_assert(diags.list.at[0].hint && strstr(diags.list.at[0].hint, hint), "%s",
+              diags.list.at[0].hint);
+    cr_assert_not(hd_exists(path));
+}
+
+Test(object, targets_that_are_refused) {
+    refused_target(NULL, "haswel", "no x86_64 CPU \"haswel\"", "\"haswell\"");
+    refused_target(NULL, "avx513", "no x86_64 CPU", "\"avx512\"");
+    refused_target(NULL, "pdp11", "no x86_64 CPU", "native, avx512, avx2, baseline");
+    refused_target("aarch64-linux-gnu", "haswell", "no aarch64 CPU", "neon");
+    refused_target("aarch64-linux-gnu", "native", "not a CPU", "name the CPU");
+    refused_target("vax-dec-ultrix", NULL, "vax-dec-ultrix", "x86_64-linux-gnu");
+    refused_target("x86_64-apple-darwin", NULL, "darwin", "x86_64-linux-gnu");
+    refused_target("", NULL, "no code can be made", "x86_64-linux-gnu");
+}
+
+/* ---- linking
+ * ------------------------------------------------------------------------------------- */
+Test(object, links_that_fail_leave_nothing) {
+    hcg_options o = {.cpu = "baseline"};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    const char *object = in_folder("toy.o"), *so = in_folder("libtoy.so");
+    cr_assert(hcg_emit_object(p, &diags, object), "%s", first_error());
+    const struct {
+        const char *object, *cc, *runtime;
+        hd_error code;
+        const char *part;
+    } cases[] = {
+        {object, "no-such-compiler", RUNTIME, HD_E_TOOL, "no-such-compiler"},
+        {object, "false", RUNTIME, HD_E_TOOL, "exit code 1"},
+        {object, " ", RUNTIME, HD_E_TOOL, "linker"},
+        {object, NULL, "/nonexistent/libhadalrt.a", HD_E_IO, "/nonexistent/libhadalrt.a"},
+        {"/nonexistent/toy.o", NULL, RUNTIME, HD_E_TOOL, "failed"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cr_assert(hd_write_file(arena, &diags, so, "old", 3));
+        diags.list.n = 0;
+        diags.errors = 0;
+        cr_assert_not(hcg_link(p, &diags, cases[i].object, cases[i].cc, cases[i].runtime, so));
+        cr_assert_eq(hd_diags_first(&diags), cases[i].code, "case %zu", i);
+        cr_assert_not_null(strstr(diags.list.at[0].message, cases[i].part), "%s",
+                           diags.list.at[0].message);
+        cr_assert_not(cases[i].code == HD_E_TOOL && hd_exists(so),
+                      "an old library is left, case %zu", i);
+    }
+    cr_assert_not_null(strstr(diags.list.at[0].cause, "toy.o"), "what the linker said");
+    cr_assert_not_null(strstr(diags.list.at[0].hint, "--emit=obj"));
+}
