@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/ledger.h"
 #include "api/session.h"
 
 #define API_FAILED 1
@@ -13,6 +14,7 @@ typedef struct pass_hooks {
     hadal_session *s;
     const hadal_pipeline *p;
     const api_filter *passes, *ops;
+    ledger_watch *ledger; /* NULL: nobody asks */
 } pass_hooks;
 
 static bool want_op(const void *filter, const hir_op *op) {
@@ -59,6 +61,8 @@ static bool after_pass(void *context, int index, hir_pass_id id, const hir_modul
     const char *name = hir_pass(id)->name;
     if (hooks->p->event)
         hooks->p->event(hooks->p->context, &(hadal_pass_event){index + 1, name, changed, seconds});
+    if (hooks->ledger && changed)
+        ledger_watch_pass(hooks->ledger, m, name, hooks->s->arena, &hooks->s->remarks);
     return dump(hooks, index + 1, name, m, changed);
 }
 
@@ -122,9 +126,14 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     hir_pass_id stop = HIR_PASS_COUNT;
     if (p->stop_after && !pass_named(s, p->stop_after, &stop)) return false;
     pass_hooks hooks = {s, p, api_filter_new(s, "passes", p->filter_passes),
-                        api_filter_new(s, "ops", p->filter_ops)};
+                        api_filter_new(s, "ops", p->filter_ops), NULL};
     if (!hooks.passes || !hooks.ops || !dump(&hooks, 0, "input", s->m, true)) return false;
 
+    ledger_watch ledger;
+    if (p->ledger) {
+        ledger_watch_start(&ledger, s->m, s->arena);
+        hooks.ledger = &ledger;
+    }
     const hir_run run = {
         .passes = passes.at,
         .n_passes = passes.n,

@@ -3,6 +3,7 @@
 
 #include "api/inspect.h"
 #include "api/session.h"
+#include "ir/diff.h"
 
 #define API_FAILED ""
 
@@ -49,4 +50,37 @@ const char *hadal_ops_text(hadal_session *s, const char *only, int markdown) {
         return NULL;
     }
     TEXT_LEAVE(s);
+}
+
+static void count_line(hd_text *out, const hir_diff_counts *c) {
+    if (!hir_diff_any(c)) {
+        hd_text_add(out, "no differences\n");
+        return;
+    }
+    hd_text_f(out, "%zu added, %zu removed, %zu changed, %zu moved, %zu the same\n", c->added,
+              c->removed, c->changed, c->moved, c->same);
+}
+
+static bool is_ir_text(const char *path) {
+    const size_t n = strlen(path);
+    return n >= 4 && strcmp(path + n - 4, ".hir") == 0;
+}
+
+const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *differences) {
+    TEXT_ENTER(s);
+    *differences = 0;
+    const char *weights = s->weights_path;
+    const hir_module *ma = api_read_model(s, a, NULL);
+    hir_module *mb = api_read_model(s, b, NULL);
+    s->weights_path = weights; /* a folder would have brought its own */
+    const bool ok = ma && mb;
+    if (ok) {
+        /* Specs are named after their files, which says nothing about them. */
+        if (!is_ir_text(a) || !is_ir_text(b)) mb->name = ma->name;
+        const hir_diff_counts counts = hir_diff(ma, mb, &text);
+        count_line(&text, &counts);
+        *differences = hir_diff_any(&counts);
+    }
+    hd_arena_guard(s->arena, api_outer_);
+    return ok ? text.at : NULL;
 }

@@ -7,21 +7,18 @@ enum { PAPER_STREAMS = 4 }; /* m of Table 1, for models that have no streams of 
 
 /* ---- the module without the depth passes ----------------------------------------------------- */
 
-typedef struct pass_list {
-    hir_pass_id at[HIR_PASS_COUNT];
-    size_t n;
-} pass_list;
+typedef HD_VEC(hir_pass_id) pass_list;
 
 /* The default pipeline, with or without the passes that lead to the depth stage. */
-static pass_list pipeline(bool depth) {
-    pass_list list = {.n = 0};
+static pass_list pipeline(hd_arena *a, bool depth) {
+    pass_list list = {0};
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
-        if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) list.at[list.n++] = *id;
+        if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) hd_push(a, &list, *id);
     return list;
 }
 
 static bool run(hadal_session *s, hir_module *m, bool depth, hir_hooks hooks) {
-    pass_list list = pipeline(depth);
+    pass_list list = pipeline(s->arena, depth);
     hir_run r = {
         .passes = list.at, .n_passes = list.n, .stop_after = HIR_PASS_COUNT, .hooks = hooks};
     return hir_run_passes(m, &r, &s->pass_options, NULL, &s->diags);
@@ -61,6 +58,30 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
     ledger_step step = {hir_pass(id)->name, m->stage, l.total};
     hd_push(r->s->arena, &r->report->steps, step);
     return true;
+}
+
+void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a) {
+    hir_ledger l;
+    hir_ledger_find(m, a, &l);
+    *w = (ledger_watch){m->stage, l.total};
+}
+
+void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
+                       hir_remarks *remarks) {
+    hir_ledger l;
+    hir_ledger_find(m, a, &l);
+    const ledger_watch old = *w;
+    *w = (ledger_watch){m->stage, l.total};
+    if (old.total.read == l.total.read && old.total.written == l.total.written) return;
+    const bool kernels = old.stage != m->stage && m->stage == HIR_STAGE_KERNEL;
+    const char *text = hd_printf(
+        a, "ledger: %.3f d instead of %.3f d per token per sublayer%s (%.3f read, %.3f written)",
+        hir_ledger_units(&l, l.total.read + l.total.written),
+        hir_ledger_units(&l, old.total.read + old.total.written),
+        kernels ? ", counted by kernels now" : "", hir_ledger_units(&l, l.total.read),
+        hir_ledger_units(&l, l.total.written));
+    hir_remark r = {.pass = pass, .taken = true, .op = HIR_NONE, .text = text};
+    hd_push(remarks->arena, &remarks->list, r);
 }
 
 /* ---- the report ------------------------------------------------------------------------------ */

@@ -4,6 +4,7 @@
 
 #include "passes/ledger.h"
 #include "passes/paper_forms.h"
+#include "passes/pass.h"
 
 typedef struct ledger_step { /* after a pass that changed something */
     const char *pass;
@@ -29,6 +30,15 @@ void ledger_print_json(const ledger_report *r, hd_text *out);
 /* `compiled` NULL, or of a module that is no kernel IR: without the kernels' part. */
 void depth_map_print(const hir_module *m, const hir_ledger *graph, const hir_ledger *compiled,
                      hd_text *out);
+
+/* The ledger before and after the passes of a run, told in remarks. */
+typedef struct ledger_watch {
+    hir_stage stage;
+    hir_traffic total;
+} ledger_watch;
+void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a);
+void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
+                       hir_remarks *remarks);
 
 /* Name of an op for people: a kernel's, or that of the op. */
 const char *ledger_op_name(const hir_module *m, hir_id op);

@@ -192,16 +192,21 @@ static hir_module *load_spec(hadal_session *s, const char *path, const char *nam
     return hfe_load_spec_text(s->arena, &s->diags, label, text, &options);
 }
 
+hir_module *api_read_model(hadal_session *s, const char *spec, const char *name) {
+    const bool is_text = has_suffix(spec, ".hir");
+    if (!is_text && !name) name = name_from_path(s, spec);
+    hir_module *m = is_text ? load_hir(s, spec) : load_spec(s, spec, name);
+    if (m && name) m->name = hd_strdup(s->arena, name);
+    return m;
+}
+
 static bool load(hadal_session *s, const char *spec, const char *name) {
     s->spec = hd_strdup(s->arena, spec);
     s->pipeline_done = false;
     s->program = NULL;
     s->m = s->graph = NULL;
-    const bool is_text = has_suffix(spec, ".hir");
-    if (!is_text && !name) name = name_from_path(s, spec);
-    s->graph = is_text ? load_hir(s, spec) : load_spec(s, spec, name);
+    s->graph = api_read_model(s, spec, name);
     if (!s->graph) return false;
-    if (name) s->graph->name = hd_strdup(s->arena, name);
     s->m = hir_module_clone(s->graph, s->arena);
     return true;
 }

@@ -54,6 +54,8 @@ struct hadal_session {
         return api_ok_ ? 0 : 1;                                                                    \
     } while (0)
 
+/* The module of a .hadal spec, IR text or a folder; NULL and a diagnostic on failure. */
+hir_module *api_read_model(hadal_session *s, const char *spec, const char *name);
 bool api_need_module(hadal_session *s);
 bool api_need_kernels(hadal_session *s);
 /* A regular expression that names are held against; all pass where none was given. */

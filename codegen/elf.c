@@ -9,6 +9,8 @@
 
 #include "codegen/elf.h"
 
+enum { MOST_ALIGNED = 4096 };
+
 typedef struct part {
     const uint8_t *at;
     size_t bytes;
@@ -70,6 +72,8 @@ static bool read_sections(merger *m, part *p) {
         const Elf64_Shdr *s = &p->sections[i];
         if (s->sh_type != SHT_NOBITS && !within(p, s->sh_offset, s->sh_size))
             return broken(m, "a section");
+        if (s->sh_addralign & (s->sh_addralign - 1) || s->sh_addralign > MOST_ALIGNED)
+            return broken(m, "a section's alignment");
         if (s->sh_type == SHT_GROUP || s->sh_type == SHT_SYMTAB_SHNDX || s->sh_type == SHT_REL)
             return broken(m, "a section of an unknown kind");
         if (s->sh_type == SHT_SYMTAB) p->symtab = i;
@@ -94,8 +98,9 @@ static bool read_symbols(merger *m, part *p) {
 
 /* A name in one of the part's string tables; NULL if it does not end inside. */
 static const char *string(const part *p, uint32_t section, uint64_t offset) {
+    if (section >= p->head.e_shnum) return NULL;
     const Elf64_Shdr *s = &p->sections[section];
-    if (section == 0 || section >= p->head.e_shnum || offset >= s->sh_size) return NULL;
+    if (s->sh_type != SHT_STRTAB || offset >= s->sh_size) return NULL;
     const char *text = (const char *)p->at + s->sh_offset + offset;
     return memchr(text, '\0', s->sh_size - offset) ? text : NULL;
 }

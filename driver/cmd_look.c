@@ -1,4 +1,4 @@
-/* hadal opt, inspect, ops, passes: looking inside. */
+/* hadal opt, inspect, diff, ops, passes: looking inside. */
 #include <string.h>
 
 #include "driver/commands.h"
@@ -25,17 +25,15 @@ int cmd_opt(hadal_session *s, const command_line *line) {
 
 /* The report that an option asks for; NULL: it is wrong, or cannot be made. */
 static const char *inspection(hadal_session *s, const command_line *line) {
-    const bool json = option_given(line, OPTION_JSON);
-    const char *ledger = option_get(line, OPTION_LEDGER);
-    if (ledger && *ledger && strcmp(ledger, "json") != 0) {
-        hadal_fail(s, "usage", "--ledger prints text, or JSON with --ledger=json", NULL);
-        return NULL;
-    }
+    const bool ledger = option_given(line, OPTION_LEDGER);
+    bool json = false;
+    if (!option_json(s, line, OPTION_LEDGER, &json)) return NULL;
+    json |= option_given(line, OPTION_JSON);
     if (ledger && option_given(line, OPTION_DEPTH_MAP)) {
         hadal_fail(s, "usage", "--ledger and --depth-map are two reports", "ask for one of them");
         return NULL;
     }
-    if (ledger) return hadal_ledger_text(s, json || *ledger);
+    if (ledger) return hadal_ledger_text(s, json);
     if (option_given(line, OPTION_DEPTH_MAP)) return hadal_depth_map_text(s);
     return hadal_inspect(s, json);
 }
@@ -46,6 +44,12 @@ int cmd_inspect(hadal_session *s, const command_line *line) {
     if (run_pipeline(s, line, &pipeline)) return 1;
     const char *text = inspection(s, line);
     return text ? deliver(s, line, text) : 1;
+}
+
+int cmd_diff(hadal_session *s, const command_line *line) {
+    int differences;
+    const char *text = hadal_diff(s, line->positional[0], line->positional[1], &differences);
+    return !text || deliver(s, line, text) || differences;
 }
 
 int cmd_ops(hadal_session *s, const command_line *line) {

@@ -49,6 +49,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .filter_passes = option_get(line, OPTION_FILTER_PASSES),
         .filter_ops = option_get(line, OPTION_FILTER_OPS),
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
+        .ledger = option_given(line, OPTION_REMARKS),
     };
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
 }

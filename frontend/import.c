@@ -38,10 +38,8 @@ static bool is_taken(const char *name) {
                                         "return",
                                         "true",
                                         "use",
-                                        "standard",
                                         "attention",
                                         "embed",
-                                        "attnres_block",
                                         "attnres_full",
                                         "rmsnorm",
                                         "swiglu",
@@ -57,6 +55,8 @@ static bool is_taken(const char *name) {
                                         "llama3_scaling"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) return true;
+    for (size_t i = 0; i < HFE_N_RESIDUALS; i++)
+        if (strcmp(name, hfe_systems[i].function) == 0) return true;
     return false;
 }
 

@@ -3,6 +3,7 @@
 #define HFE_IMPORT_CONFIG_H
 
 #include "frontend/import_json.h"
+#include "frontend/import_residual.h"
 
 typedef enum hfe_family { LLAMA = 1, QWEN2 = 2, QWEN3 = 4, ALL = 7 } hfe_family;
 typedef enum hfe_rope { HFE_ROPE_DEFAULT, HFE_ROPE_LINEAR, HFE_ROPE_LLAMA3 } hfe_rope;
@@ -21,8 +22,9 @@ typedef struct hfe_config {
     double factor, low_freq_factor, high_freq_factor;
     int64_t original_positions;
 
-    /* Block AttnRes, size in layers or in sublayers, whichever the config named; both 0: standard
-     * residual stream. */
+    /* The residual system, and where it is Attention Residuals the size of a block, in layers or in
+     * sublayers, whichever the config named. */
+    hfe_residual residual;
     int64_t block_layers, block_sublayers;
     bool none; /* for fields that are read by rules of their own */
 } hfe_config;
@@ -46,5 +48,7 @@ void hfe_unknown_field(hfe_json *j, hfe_field f, const char *const *known, size_
 void hfe_read_rope(hfe_json *j, hfe_config *c);
 /* attn_res_block_size and residual (import_residual.c). */
 void hfe_read_residual(hfe_json *j, hfe_config *c);
+/* Appends a float of the language: it has a point or an exponent. */
+void hfe_add_float(hd_text *out, double x);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct printer {
     const hir_module *m;
     hd_text *out;
     hir_print_options options;
-    uint32_t *number; /* of each unnamed value, in order of definition */
+    const uint32_t *number; /* of each unnamed value, in order of definition */
 } printer;
 
 /* ---- pieces -------------------------------------------------------------------------------- */
@@ -77,9 +77,9 @@ static void print_loc(const printer *p, hd_loc loc) {
     hd_text_f(p->out, ":%u:%u", loc.line, loc.column);
 }
 
-static void print_place(const printer *p, const hir_value *v) {
+void hir_print_place(hd_text *out, const hir_value *v) {
     if (v->place != HIR_PLACE_NONE)
-        hd_text_f(p->out, " in %s[%llu]", place_names[v->place], (unsigned long long)v->offset);
+        hd_text_f(out, " in %s[%llu]", place_names[v->place], (unsigned long long)v->offset);
 }
 
 static void print_value(const printer *p, hir_id v) {
@@ -99,8 +99,7 @@ static void print_ref(const printer *p, hir_ref r) {
     }
 }
 
-static void print_attr(hd_text *out, const hir_attr *a) {
-    hd_text_f(out, "%s = ", hir_attr_name(a->id));
+void hir_print_attr(hd_text *out, const hir_attr *a) {
     switch (hir_attr_kind_of(a->id)) {
     case HIR_ATTR_INT: hd_text_f(out, "%lld", (long long)a->i); break;
     case HIR_ATTR_FLOAT: hd_text_double(out, a->f); break;
@@ -123,14 +122,15 @@ static void print_op_head(const printer *p, const hir_op *op) {
     }
     for (uint32_t i = 0; i < op->n_attrs; i++) {
         hd_text_add(p->out, i ? ", " : " {");
-        print_attr(p->out, &op->attrs[i]);
+        hd_text_f(p->out, "%s = ", hir_attr_name(op->attrs[i].id));
+        hir_print_attr(p->out, &op->attrs[i]);
     }
     hd_text_add(p->out, op->n_attrs ? "}" : "");
     for (uint32_t i = 0; i < op->n_results; i++) {
         const hir_value *v = hir_value_at(p->m, op->results[i]);
         hd_text_add(p->out, i ? ", " : " : ");
         hir_print_type(p->out, v->type);
-        print_place(p, v);
+        hir_print_place(p->out, v);
     }
     print_loc(p, op->loc);
 }
@@ -174,7 +174,7 @@ static uint32_t number_results(const hir_module *m, const hir_op *op, uint32_t *
 }
 
 /* Inputs, then results in program order, a kernel's before those of its body. */
-static uint32_t *number_values(const hir_module *m, hd_arena *a) {
+uint32_t *hir_number_values(const hir_module *m, hd_arena *a) {
     uint32_t *number = hd_new_array(a, uint32_t, m->values.n), next = 0;
     for (size_t i = 0; i < m->inputs.n; i++)
         if (!hir_value_at(m, m->inputs.at[i])->name) number[m->inputs.at[i]] = next++;
@@ -244,7 +244,7 @@ static void print_tables(const printer *p) {
 }
 
 void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
-    printer p = {m, out, options, number_values(m, out->arena)};
+    printer p = {m, out, options, hir_number_values(m, out->arena)};
     if (!options.want) {
         print_header(&p);
         print_tables(&p);
@@ -256,7 +256,7 @@ void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
         print_value(&p, m->inputs.at[i]);
         hd_text_add(out, ": ");
         hir_print_type(out, v->type);
-        print_place(&p, v);
+        hir_print_place(out, v);
     }
     hd_text_add(out, ") {\n");
     HIR_EACH(m, op, m->first) {
@@ -265,7 +265,16 @@ void hir_print(const hir_module *m, hir_print_options options, hd_text *out) {
     hd_text_add(out, "}\n");
 }
 
-void hir_print_op(const hir_module *m, hir_id op, hd_text *out) {
-    printer p = {m, out, {0}, number_values(m, out->arena)};
+void hir_print_numbered(const hir_module *m, hir_id op, const uint32_t *numbers, hd_text *out) {
+    printer p = {m, out, {0}, numbers};
     print_op_head(&p, hir_op_at(m, op));
+}
+
+void hir_print_op(const hir_module *m, hir_id op, hd_text *out) {
+    hir_print_numbered(m, op, hir_number_values(m, out->arena), out);
+}
+
+void hir_print_ref(const hir_module *m, hir_ref r, const uint32_t *numbers, hd_text *out) {
+    printer p = {m, out, {0}, numbers};
+    print_ref(&p, r);
 }

@@ -98,6 +98,7 @@ typedef struct hadal_pipeline {
      * remarks are kept of. NULL: all. With filter_ops dumps are extracts, which cannot be read
      * back. */
     const char *filter_passes, *filter_ops;
+    int ledger; /* a remark after each pass that changed what the residual mechanism moves */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -153,6 +154,10 @@ HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int3
 
 /* ---- facts --------------------------------------------------------------------------------------
  */
+/* What one must do to the module of spec `a` to get that of spec `b`, by op, not by line; the last
+ * line counts. *differences: whether there is any. NULL on failure. What is loaded stays as it is.
+ */
+HADAL_API const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *differences);
 /* parameters, FLOPs per token, bytes of weights and state, op counts, memory plan; as text or JSON.
  */
 HADAL_API const char *hadal_inspect(hadal_session *s, int json);

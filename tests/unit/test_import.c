@@ -92,7 +92,7 @@ Test(import, llama_with_everything) {
     char *t = hfe_import(a, &d, saved(4, "llama3"));
     expect_has(t, "    theta = 500000.0,\n    factor = 8.0,\n    low_freq_factor = 1.0,\n"
                   "    high_freq_factor = 4.0,\n    original_positions = 128,\n");
-    expect_has(t, "rope_scaling: scaling,\n                qkv_bias: true, o_bias: true)");
+    expect_has(t, "rope_scaling: scaling, qkv_bias: true,\n                o_bias: true)");
     expect_has(t, "swiglu(x, ff, bias: true)");
     expect_has(t, "tied_head(h, vocab)");
     t = hfe_import(a, &d, saved(4, "llama-linear"));
@@ -108,7 +108,7 @@ Test(import, qwen) {
     expect_has(t, "head_dim = 16");
     expect_has(t, "theta: theta, qk_norm: true, eps: eps)\n");
     t = hfe_import(a, &d, saved(5, "qwen3-bias"));
-    expect_has(t, "qk_norm: true, eps: eps, qkv_bias: true, o_bias: true)");
+    expect_has(t, "qk_norm: true, eps: eps, qkv_bias: true,\n                o_bias: true)");
 }
 
 #define BASE(family)                                                                               \
@@ -187,6 +187,63 @@ Test(import, activations) {
     "{\"type\": \"attnres\", \"block_size_sublayers\": " size ", \"normalization\": \"softmax\","  \
     " \"key_norm\": true, \"window\": null, \"num_heads\": 1, \"query\": \"learned\"}"
 
+Test(import, ablations_of_attention_residuals) {
+    char *t = import_with("qwen3", "residual",
+                          "{\"type\": \"attnres\", \"block_size_sublayers\": 1, \"window\": 3,"
+                          " \"normalization\": \"sigmoid\"}");
+    expect_has(t, "    normalization = \"sigmoid\",\n    window = 3,\n) {");
+    expect_has(t,
+               "vocab, hidden), normalization: normalization, window: window,\n        eps: eps)");
+    t = import_with("qwen3", "residual",
+                    "{\"type\": \"attnres\", \"block_size_sublayers\": 3, \"num_heads\": 6}");
+    expect_has(t, "    depth_heads = 6,\n) {");
+    expect_has(t, "block_sublayers: block_sublayers, heads: depth_heads,");
+    t = import_with("qwen3", "residual",
+                    "{\"type\": \"attnres\", \"block_size_sublayers\": 1, \"query\": \"none\","
+                    " \"key_norm\": false}");
+    expect_has(t, "    key_norm = false,\n    query = \"none\",\n) {");
+}
+
+/* The residual object, a line of the spec that it gives, and what the pages need around it. */
+Test(import, residual_systems) {
+    static const char *const cases[][2] = {
+        {"{\"type\": \"rezero\"}", "    x = r.read(\"residual\")\n"},
+        {"{\"type\": \"layerscale\"}", "r = layerscale(embed("},
+        {"{\"type\": \"highway\"}",
+         "rmsnorm(r.read(\"mlp_residual\"), \"post_attention_layernorm\""},
+        {"{\"type\": \"deepnorm\", \"alpha\": 2}", "    alpha = 2.0,\n"},
+        {"{\"type\": \"keel\", \"alpha\": -0.5}", "hidden), alpha: alpha, eps: eps)"},
+        {"{\"type\": \"siamesenorm\", \"depth_scale\": true, \"input_norm\": false}",
+         "    depth_scale = true,\n    input_norm = false,\n"},
+        {"{\"type\": \"laurel-lr\", \"rank\": 3}", "            r.write(y, x)\n"},
+        {"{\"type\": \"value-residual\", \"lambda_first\": 0, \"lambda_own\": 1}",
+         "    values = value_residual(first: first, own: own)\n"},
+        {"{\"type\": \"elmo\"}", "r.result(\"model.residual\")"},
+        {"{\"type\": \"denseformer\", \"dilation\": 3, \"period\": 2}", "    dilation = 3,\n"},
+        {"{\"type\": \"muddformer\", \"expand_last\": false, \"round64\": true}",
+         "            q, k, v = r.read_ways(\"input_layernorm\")\n"},
+        {"{\"type\": \"hyper-connections\", \"num_streams\": 2}", "streams: streams, eps: eps)"},
+        {"{\"type\": \"mhc\", \"num_streams\": 3, \"sinkhorn_iters\": 20, \"hc_eps\": 0, "
+         "\"post_mult\": 1}",
+         "    sinkhorn_iters = 20,\n    hc_eps = 0.0,\n    post_mult = 1.0,\n"},
+        {"{\"type\": \"mhc-lite\", \"num_streams\": 3}", "use \"residual/mhc-lite\"\n"},
+        {"{\"type\": \"ddl\", \"value_channels\": 1, \"k_eps\": 1e-5, \"v_sigmoid_scale\": 4}",
+         "            r.write(swiglu(x, ff), x)\n"},
+        {"{\"type\": \"ddl\", \"value_channels\": 3, \"conv_kernel\": 2, \"k_eps\": 1e-5, "
+         "\"v_sigmoid_scale\": 4}",
+         "    conv_kernel = 2,\n"},
+        {"{\"type\": \"depth-attention\", \"stride\": 2, \"recent_window\": 0}",
+         "values = depth_attention(layers, stride: stride, recent_window: recent_window)\n"
+         "    for l in 0..layers {"},
+        {"{\"type\": \"depth-attention\", \"stride\": 2, \"recent_window\": 0, \"loops\": 3, "
+         "\"k_norm_after_rope\": true}",
+         "    for turn in 0..loops {\n        for l in 0..layers {\n            at \"model"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_has(import_with("qwen3", "residual", cases[i][0]), cases[i][1]);
+    expect_has(import_with("qwen3", "residual", cases[17][0]), "eps: eps, k_norm_last: true,\n");
+}
+
 Test(import, attention_residuals) {
     char *t = import_with("qwen3", "attn_res_block_size", "2");
     expect_has(t, "use \"residual/attnres\"");
@@ -222,6 +279,75 @@ Test(import, names_of_models) {
 }
 
 /* ---- refused ------------------------------------------------------------------------------- */
+
+Test(import, refused_parameters_of_residual_systems) {
+    static const struct {
+        const char *type, *fields, *error;
+    } cases[] = {
+        {"attnres", "\"block_size_sublayers\": 1, \"normalization\": \"soft\"",
+         "residual.normalization: \"soft\" cannot be honoured"},
+        {"attnres", "\"block_size_sublayers\": 1, \"normalization\": null", "normalization: null"},
+        {"attnres", "\"block_size_sublayers\": 1, \"key_norm\": 1", "must be true or false"},
+        {"attnres", "\"block_size_sublayers\": 2, \"window\": 3",
+         "needs a block_size_sublayers of 1"},
+        {"attnres", "\"block_size_sublayers\": 1, \"window\": 0", "residual.window: must be"},
+        {"attnres", "\"block_size_sublayers\": 1, \"num_heads\": 0", "residual.num_heads: must be"},
+        {"attnres", "\"block_size_sublayers\": 1, \"num_heads\": 5",
+         "5 does not divide the hidden"},
+        {"attnres", "\"block_size_sublayers\": 1, \"num_heads\": 2, \"query\": \"input\"",
+         "several heads need a learned query"},
+        {"attnres", "\"block_size_sublayers\": 1, \"query\": \"none\", \"key_norm\": true",
+         "key_norm must be false"},
+        {"attnres", "\"block_size_sublayers\": 1, \"query\": \"none\"", "key_norm must be false"},
+        {"attnres", "\"block_size_sublayers\": 1, \"query\": \"no\"", "query: \"no\" cannot be"},
+        {"rezero", "\"alpha\": 1", "unknown field 'residual.alpha'"},
+        {"deepnorm", "\"beta\": 1", "the field 'alpha' is missing"},
+        {"deepnorm", "\"alpha\": \"2\"", "residual.alpha: must be a finite number"},
+        {"keel", "\"alpha\": null", "residual.alpha: must be a finite number"},
+        {"siamesenorm", "\"depth_scale\": true", "the field 'input_norm' is missing"},
+        {"siamesenorm", "\"depth_scale\": 0, \"input_norm\": true", "must be true or false, not 0"},
+        {"laurel-lr", "\"rank\": 0", "residual.rank: must be a whole number from 1"},
+        {"value-residual", "\"lambda_first\": 1", "the field 'lambda_own' is missing"},
+        {"denseformer", "\"dilation\": 0, \"period\": 1", "residual.dilation: must be"},
+        {"denseformer", "\"dilation\": 1, \"period\": 0", "residual.period: must be"},
+        {"muddformer", "\"expand_last\": true", "the field 'round64' is missing"},
+        {"hyper-connections", "\"num_streams\": 0", "residual.num_streams: must be"},
+        {"hyper-connections", "\"num_streams\": 2.5", "not 2.5"},
+        {"hyper-connections", "\"num_stream\": 2", "unknown field 'residual.num_stream'"},
+        {"mhc", "\"num_streams\": 2, \"sinkhorn_iters\": 0, \"hc_eps\": 0, \"post_mult\": 1",
+         "residual.sinkhorn_iters: must be"},
+        {"mhc", "\"num_streams\": 2, \"sinkhorn_iters\": 1, \"hc_eps\": -1, \"post_mult\": 1",
+         "residual.hc_eps: must be a finite number, 0 or above"},
+        {"mhc-lite", "\"num_streams\": -4", "residual.num_streams: must be"},
+        {"mhc-lite", "\"num_streams\": 7", "more than 6 streams"},
+        {"ddl", "\"value_channels\": 0, \"k_eps\": 1, \"v_sigmoid_scale\": 1",
+         "value_channels: must"},
+        {"ddl", "\"value_channels\": 2, \"k_eps\": 1, \"v_sigmoid_scale\": 1",
+         "the field 'conv_kernel' is missing"},
+        {"ddl", "\"value_channels\": 2, \"conv_kernel\": 3, \"k_eps\": 1, \"v_sigmoid_scale\": 1",
+         "3 is more than the 2 value channels"},
+        {"ddl", "\"value_channels\": 1, \"conv_kernel\": 1, \"k_eps\": 1, \"v_sigmoid_scale\": 1",
+         "a single value channel has no convolution"},
+        {"depth-attention", "\"stride\": 0, \"recent_window\": 0", "residual.stride: must be"},
+        {"depth-attention", "\"stride\": 1, \"recent_window\": -1",
+         "residual.recent_window: must be a whole number from 0"},
+        {"depth-attention", "\"stride\": 1, \"recent_window\": 0, \"loops\": 0", "loops: must be"},
+        {"depth-attention", "\"stride\": 1, \"recent_window\": 0, \"k_norm_after_rope\": true",
+         "keys have no norm in this family"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&d, a);
+        const char *value = hd_printf(a, "{\"type\": \"%s\", %s}", cases[i].type, cases[i].fields);
+        cr_expect_null(import_with("llama", "residual", value), "%s", value);
+        const hd_diag *g = find_error(cases[i].error);
+        cr_expect(g, "no '%s' in: %s", cases[i].error, messages());
+        cr_expect(!g || (g->code == HD_E_CONFIG && g->loc.line > 0));
+    }
+    hd_diags_init(&d, a);
+    cr_expect_null(import_text(
+        BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": {\"type\": \"elmo\"}}"));
+    cr_expect(find_error("contradicts the residual type elmo"));
+}
 
 Test(import, refused_values_are_named) {
     static const struct {
@@ -298,28 +424,14 @@ Test(import, refused_values_are_named) {
         {"llama", "attn_res_block_size", "1.5", "attn_res_block_size: must be a whole number"},
         {"llama", "residual", "\"attnres\"", "residual: must be an object"},
         {"llama", "residual", "{}", "residual: the field 'type' is missing"},
-        {"llama", "residual.type", "\"hyper-connections\"",
-         "residual.type: \"hyper-connections\" cannot be honoured by this version"},
+        {"llama", "residual.type", "\"anarchy\"",
+         "residual.type: \"anarchy\" cannot be honoured by this version"},
+        {"llama", "residual.type", "7", "residual.type: 7 cannot be honoured by this version"},
         {"llama", "residual.type", "\"attnres\"", "'block_size_sublayers' is missing"},
         {"llama", "residual", "{\"type\": \"standard\", \"alpha\": 2}",
          "unknown field 'residual.alpha'"},
         {"llama", "residual", "{\"type\": \"attnres\", \"block_size_sublayers\": 0}",
          "residual.block_size_sublayers: must be a whole number"},
-        {"llama", "residual",
-         "{\"type\": \"attnres\", \"block_size_sublayers\": 2, "
-         "\"normalization\": \"sigmoid\"}",
-         "residual.normalization: \"sigmoid\" cannot be honoured by this version"},
-        {"llama", "residual",
-         "{\"type\": \"attnres\", \"block_size_sublayers\": 2, \"key_norm\": false}",
-         "residual.key_norm: false cannot be honoured"},
-        {"llama", "residual", "{\"type\": \"attnres\", \"block_size_sublayers\": 1, \"window\": 3}",
-         "residual.window: 3 cannot be honoured"},
-        {"llama", "residual",
-         "{\"type\": \"attnres\", \"block_size_sublayers\": 2, \"num_heads\": 4}",
-         "residual.num_heads: 4 cannot be honoured"},
-        {"llama", "residual",
-         "{\"type\": \"attnres\", \"block_size_sublayers\": 2, \"query\": \"input\"}",
-         "residual.query: \"input\" cannot be honoured"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hd_diags_init(&d, a);

@@ -381,7 +381,7 @@ Test(ledger, reads_of_kimi_k3) {
 }
 
 Test(ledger, block_attnres_at_the_sizes_of_table_1) {
-    json_t *j = ledger_json(SPECS "depth.hadal", NULL, NULL, true);
+    json_t *j = ledger_json(SPECS "paper.hadal", NULL, NULL, true);
     cr_assert_eq(number(j, "paper", "L", NULL), 128);
     cr_assert_eq(number(j, "paper", "N", NULL), 8);
     cr_assert_eq(number(j, "paper", "S", NULL), 16);
@@ -399,7 +399,7 @@ Test(ledger, block_attnres_at_the_sizes_of_table_1) {
 }
 
 Test(ledger, standard_residual_at_the_sizes_of_table_1) {
-    json_t *j = ledger_json(SPECS "depth.hadal", "system", "standard", true);
+    json_t *j = ledger_json(SPECS "paper.hadal", "system", "standard", true);
     cr_assert_eq(number(j, "sublayers", NULL, NULL), 128);
     cr_assert_eq(number(j, "ops", "as_the_paper_counts", "total"), 3);
     cr_assert_eq(number(j, "sources", "mixes", NULL), 0);
@@ -407,7 +407,7 @@ Test(ledger, standard_residual_at_the_sizes_of_table_1) {
 }
 
 Test(ledger, full_attnres_is_less_than_the_paper_says) {
-    json_t *j = ledger_json(SPECS "depth.hadal", "system", "full", true);
+    json_t *j = ledger_json(SPECS "paper.hadal", "system", "full", true);
     cr_assert_eq(number(j, "sources", "mixes", NULL), 128);
     cr_assert_eq(number(j, "sources", "naive", NULL), 129 * 130 / 2 - 1);
     json_t *forms = json_object_get(json_object_get(j, "paper"), "forms");
@@ -419,7 +419,7 @@ Test(ledger, full_attnres_is_less_than_the_paper_says) {
 }
 
 Test(ledger, without_passes_there_are_no_kernels_as_compiled) {
-    json_t *j = ledger_json(SPECS "depth.hadal", "sublayers", "6", false);
+    json_t *j = ledger_json(SPECS "paper.hadal", "sublayers", "6", false);
     cr_assert_null(json_object_get(j, "kernels"));
     cr_assert(json_object_get(j, "naive_kernels"));
     json_decref(j);

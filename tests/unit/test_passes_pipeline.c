@@ -272,20 +272,21 @@ Test(manager, out_of_memory_anywhere) {
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
-/* Best of three, because the machine may be busy; the bounds are ten times what it takes. */
+/* Best of three, in time of this process, because the machine may be busy; the bounds are far above
+ * what it takes: they are there for an algorithm that grows with the square of the depth. */
 static double best_ms(decoder d) {
     double best = 1e9;
     for (int i = 0; i < 3; i++) {
         hd_arena *a = hd_arena_new();
         bench b = new_bench(decoder_text(a, &d));
         struct timespec from, to;
-        clock_gettime(CLOCK_MONOTONIC, &from);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
         size_t n = 0;
         while (hir_pipeline()[n] != HIR_PASS_COUNT)
             n++;
         hir_run run = {.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT};
         cr_assert(hir_run_passes(b.m, &run, NULL, NULL, &b.diags), "%s", errors_of(&b));
-        clock_gettime(CLOCK_MONOTONIC, &to);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
         double ms =
             1e3 * (double)(to.tv_sec - from.tv_sec) + 1e-6 * (double)(to.tv_nsec - from.tv_nsec);
         if (ms < best) best = ms;
@@ -304,10 +305,10 @@ enum { SLOWER = 1 };
 Test(pipeline, time_of_deep_models) {
     decoder d = small_decoder;
     d.layers = 48;
-    cr_expect_lt(best_ms(d), 50 * SLOWER);
+    cr_expect_lt(best_ms(d), 200 * SLOWER);
     d.layers = 93;
     d.block = 12;
-    cr_expect_lt(best_ms(d), 100 * SLOWER);
+    cr_expect_lt(best_ms(d), 400 * SLOWER);
     d.block = 1; /* Full AttnRes: sources grow with depth */
-    cr_expect_lt(best_ms(d), 100 * SLOWER);
+    cr_expect_lt(best_ms(d), 400 * SLOWER);
 }
