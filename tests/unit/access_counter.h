@@ -155,7 +155,8 @@ static inline bool counted_compile(counted *c, hcg_program *p, hd_arena *a, hd_d
     if (!l) return false;
     size_t n = p->kernels.n;
     LLVMValueRef *functions = hd_new_array(a, LLVMValueRef, n + 1);
-    if (!hcg_emit_body(p, l, a, &t.bodies.at[0], functions, &c->scratch)) return false;
+    hcg_piece all = {&t.bodies.at[0], NULL, n};
+    if (!hcg_emit_piece(p, l, a, &all, functions, &c->scratch)) return false;
     const char **names = hd_new_array(a, const char *, n + 1);
     for (size_t i = 0; i < n; i++) {
         size_t length;
