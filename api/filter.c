@@ -25,5 +25,5 @@ const api_filter *api_filter_new(hadal_session *s, const char *what, const char 
 }
 
 bool api_filter_takes(const api_filter *f, const char *name) {
-    return !f->text || regexec(&f->regex, name, 0, NULL, 0) == 0;
+    return !f->text || (name && regexec(&f->regex, name, 0, NULL, 0) == 0);
 }

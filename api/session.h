@@ -29,6 +29,8 @@ struct hadal_session {
     hcg_program *program; /* lowered from m for `target_key` */
     const char *target_key;
 
+    struct hir_reducer *reducer; /* hadal_reduce_*; NULL: not begun */
+
     const char *weights_path;
     bool weights_open;
     hd_tensors weights;
@@ -66,7 +68,7 @@ typedef struct api_filter {
 /* NULL, and a diagnostic, if `text` is no POSIX extended regular expression. Freed with the arena.
  */
 const api_filter *api_filter_new(hadal_session *s, const char *what, const char *text);
-bool api_filter_takes(const api_filter *f, const char *name);
+bool api_filter_takes(const api_filter *f, const char *name); /* NULL: no name, taken by none */
 
 /* Opens the weights given, or those of the folder. False: none, or bad (diagnostic). */
 bool api_need_weights(hadal_session *s);

@@ -156,16 +156,15 @@ static void diff_heads(differ *d) {
 typedef struct table_row { /* a weight, a state or an input */
     const char *name;
     hir_type type;
-    const char *more;
+    const hir_weight *weight; /* NULL: a state or an input */
 } table_row;
 static table_row weight_row(const hir_module *m, size_t i) {
-    static const char *const words[2][2] = {{"rows", "rows, unused"}, {"panel", "panel, unused"}};
     const hir_weight *w = &m->weights.at[i];
-    return (table_row){w->name, w->type, words[w->layout == HIR_LAYOUT_PANEL][w->unused]};
+    return (table_row){w->name, w->type, w};
 }
 
 static table_row state_row(const hir_module *m, size_t i) {
-    return (table_row){m->states.at[i].name, m->states.at[i].type, ""};
+    return (table_row){m->states.at[i].name, m->states.at[i].type, NULL};
 }
 
 static void table_line(differ *d, char sign, const char *kind, const table_row *row) {
@@ -175,11 +174,26 @@ static void table_line(differ *d, char sign, const char *kind, const table_row *
     hd_text_add(d->out, "\n");
 }
 
+static const char *made_text(differ *d, const hir_weight *w) {
+    hd_text text;
+    hd_text_init(&text, d->out->arena);
+    hir_print_made(&text, w);
+    return text.at ? text.at + 3 : "none"; /* without " = " */
+}
+
+static void diff_weight(changes *c, const hir_weight *x, const hir_weight *y) {
+    static const char *const layouts[] = {"rows", "panel"}, *const used[] = {"read", "unused"};
+    changed_text(c, "layout", layouts[x->layout == HIR_LAYOUT_PANEL],
+                 layouts[y->layout == HIR_LAYOUT_PANEL]);
+    changed_text(c, "use", used[x->unused], used[y->unused]);
+    changed_text(c, "made of", made_text(c->d, x), made_text(c->d, y));
+}
+
 static void diff_row(differ *d, const char *kind, const table_row *x, const table_row *y) {
     const char *title = hd_printf(d->out->arena, "%s%s", kind, x->name);
     changes c = {.d = d, .title = title_text, .what = title};
     changed_type(&c, "type", x->type, y->type);
-    changed_text(&c, "layout", x->more, y->more);
+    if (x->weight && y->weight) diff_weight(&c, x->weight, y->weight);
     finish(&c);
 }
 
@@ -216,7 +230,7 @@ static void diff_table(differ *d, const char *kind, table_row (*row)(const hir_m
 
 static table_row input_row(const hir_module *m, size_t i) {
     const hir_value *v = hir_value_at(m, m->inputs.at[i]);
-    return (table_row){v->name ? v->name : "", v->type, ""};
+    return (table_row){v->name ? v->name : "", v->type, NULL};
 }
 
 /* Inputs are one and the same when they stand at one position. */

@@ -210,11 +210,11 @@ static void print_header(const printer *p) {
 }
 
 /* = @a * @b, @c * @d */
-static void print_made(const printer *p, const hir_weight *w) {
+void hir_print_made(hd_text *out, const hir_weight *w) {
     for (uint32_t r = 0; r < w->n_rows; r++)
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
-            hd_text_add(p->out, k ? " * " : r ? ", " : " = ");
-            print_name(p->out, '@', w->rows[r].factor[k]);
+            hd_text_add(out, k ? " * " : r ? ", " : " = ");
+            print_name(out, '@', w->rows[r].factor[k]);
         }
 }
 
@@ -228,7 +228,7 @@ static void print_tables(const printer *p) {
         hir_print_type(p->out, w->type);
         hd_text_add(p->out, w->layout == HIR_LAYOUT_PANEL ? " panel" : "");
         hd_text_add(p->out, w->unused ? " unused" : "");
-        print_made(p, w);
+        hir_print_made(p->out, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
     }

@@ -113,6 +113,15 @@ typedef struct hadal_remark {
 HADAL_API size_t hadal_remarks(const hadal_session *s);
 HADAL_API hadal_remark hadal_remark_at(const hadal_session *s, size_t i);
 
+/* ---- shrinking what fails -----------------------------------------------------------------------
+ */
+/* Proposals for ever smaller modules, from the loaded one on (after passes: from what they made).
+ * The caller tries each and says whether it still fails. Texts live until the next call. */
+HADAL_API int hadal_reduce_begin(hadal_session *s);
+HADAL_API const char *hadal_reduce_next(hadal_session *s); /* NULL: there is none left */
+HADAL_API void hadal_reduce_answer(hadal_session *s, int still_fails);
+HADAL_API const char *hadal_reduce_best(hadal_session *s, size_t *ops); /* so far, and its ops */
+
 /* ---- output -------------------------------------------------------------------------------------
  */
 /* Text of the module as it stands; `locations`: with places. */

@@ -169,6 +169,16 @@ Test(diff, tables) {
     expect_text(text, "+ input %z : f32[T]\n");
 }
 
+Test(diff, made_weights) {
+#define MADE(how)                                                                                  \
+    "hir 1 graph @m\n\nweight @a : f32[8]\nweight @b : f32[8]\nweight @m : f32[2, 8]" how          \
+    "\n\nfunc(%x: f32[T, 8]) {\n  %y = linear %x, @m : f32[T, 2]\n"                                \
+    "  output %y {name = \"o\"}\n}\n"
+    const char *text = diff(MADE(" = @a, @b"), MADE(" = @b, @a"));
+    expect_counts(0, 0, 1, 0, text);
+    expect_text(text, "~ weight @m\n    made of: @a, @b -> @b, @a\n");
+}
+
 /* ---- kernels -----------------------------------------------------------------------------------
  */
 #define KERNEL_HEAD                                                                                \

@@ -1,24 +1,31 @@
-"""line_tables.py LIBRARY.so KERNEL.hir LEVELS: holds the line tables against the kernel IR.
+"""line_tables.py LIBRARY.so KERNEL.hir LEVEL..: holds the line tables against the kernel IR.
 
-A body is compiled in pieces with a table each, those of a CPU level one after the other. The tables
-of each level together must name, for every kind of op that does work
-in every kernel that has code, a line on which such an op stands. A kernel whose body equals that of
-an earlier one shares its code, so only the lines of the first are asked for."""
+The body of each CPU level must have, for the kinds of op that do most of the work, lines on which such
+ops stand; and no line may be one on which no op stands. Kernels whose bodies are equal share their
+code, so not every line of the IR has some."""
+import bisect
 import re
 import subprocess
 import sys
 
-library, ir, levels = sys.argv[1], sys.argv[2], int(sys.argv[3])
-text = subprocess.run(["readelf", "--debug-dump=decodedline", library], check=True, capture_output=True,
-                      text=True).stdout
+library, ir, levels = sys.argv[1], sys.argv[2], sys.argv[3:]
 name = ir.split("/")[-1]
-tables = []
-for line in text.splitlines():
-    if re.fullmatch(r"(CU: )?" + re.escape(name) + ":", line):  # a unit: a piece of a level's body
-        tables.append(set())
-    row = re.match(re.escape(name) + r" +(\d+) +0x", line)
-    if row and tables and row[1] != "0":
-        tables[-1].add(int(row[1]))
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+symbols = [line.split() for line in output("nm", "-n", library).splitlines()]
+symbols = [(int(s[0], 16), s[2]) for s in symbols if len(s) == 3]
+addresses = [s[0] for s in symbols]
+
+tables = {level: set() for level in levels}
+for line in output("readelf", "--debug-dump=decodedline", library).splitlines():
+    row = re.match(re.escape(name) + r" +(\d+) +(0x[0-9a-f]+)", line)
+    if row and row[1] != "0":
+        function = symbols[bisect.bisect_right(addresses, int(row[2], 16)) - 1][1]
+        tables[function.split("_")[-1]].add(int(row[1]))
 
 lines = open(ir).read().splitlines()
 func = next(i for i, l in enumerate(lines, 1) if l.startswith("func("))
@@ -28,16 +35,12 @@ for i, l in enumerate(lines, 1):
     if i > func and m:
         op_of[i] = m[1]
 
-assert tables and len(tables) % levels == 0, f"{len(tables)} line tables, {levels} levels"
-pieces = len(tables) // levels
-tables = [set().union(*tables[i * pieces:(i + 1) * pieces]) for i in range(levels)]
-for table in tables:
+for level, table in tables.items():
     strangers = table - op_of.keys()
     assert not strangers, f"lines on which no op stands: {sorted(strangers)}"
     ops = {op_of[i] for i in table}
-    assert {"gather", "linear", "attention", "exp"} <= ops, f"ops with lines: {sorted(ops)}"
+    assert {"gather", "linear", "attention", "reduce_sum"} <= ops, f"{level}: ops with lines: {sorted(ops)}"
 # The same ops have code at every level.
 for op in ("gather", "linear", "attention"):
-    where = [{i for i in t if op_of[i] == op} for t in tables]
+    where = [{i for i in t if op_of[i] == op} for t in tables.values()]
     assert all(w == where[0] for w in where), f"{op}: {where}"
-print("lines of", len(tables), "levels")

@@ -1,0 +1,164 @@
+/* hadal reduce: tries proposals on a command, and keeps those on which it fails as before. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/child.h"
+#include "driver/commands.h"
+#include "driver/report.h"
+
+typedef struct hunt {
+    hadal_session *s;
+    char dir[4096], candidate[4200], errors[4200]; /* temporary files */
+    char output[4200];
+    char **argv;
+    const char *match; /* NULL: any text */
+    int code;          /* what failing means */
+    long long runs, max_runs, timeout;
+} hunt;
+
+/* ---- one run -----------------------------------------------------------------------------------
+ */
+/* Whether a file holds a text, also where pieces of it meet. */
+static bool file_holds(const char *path, const char *text) {
+    FILE *f = fopen(path, "rb");
+    if (!f) return false;
+    size_t size = 0, n = 0;
+    char *all = NULL;
+    for (;;) {
+        if (n + 1 >= size) {
+            char *more = realloc(all, size = 2 * size + 65536);
+            if (!more) break;
+            all = more;
+        }
+        const size_t got = fread(all + n, 1, size - n - 1, f);
+        if (got == 0) break;
+        n += got;
+    }
+    fclose(f);
+    const bool found = all && memmem(all, n, text, strlen(text));
+    free(all);
+    return found;
+}
+
+static int failed_to_start(hunt *h) {
+    char message[4300];
+    snprintf(message, sizeof message, "%.4000s cannot be started: %s", h->argv[0], strerror(errno));
+    return hadal_fail(h->s, "tool", message, NULL);
+}
+
+/* Runs the command on a text. 0: *code is its exit code. */
+static int run_on(hunt *h, const char *text, int *code) {
+    if (hadal_write_text(h->s, h->candidate, text)) return 1;
+    h->runs++;
+    *code = run_child(h->argv, h->errors, h->timeout);
+    return *code == CHILD_NOT_STARTED ? failed_to_start(h) : 0;
+}
+
+static bool is_failure(const hunt *h, int code) {
+    return code == h->code && (!h->match || file_holds(h->errors, h->match));
+}
+
+/* ---- setting up --------------------------------------------------------------------------------
+ */
+/* The command with the candidate's name in it. */
+static int make_arguments(hunt *h, const command_line *line) {
+    const size_t n = line->n_positional - 1;
+    bool named = false;
+    h->argv = calloc(n + 2, sizeof *h->argv);
+    if (!h->argv) return hadal_fail(h->s, "memory", "out of memory", NULL);
+    for (size_t i = 0; i < n; i++) {
+        const char *arg = line->positional[i + 1];
+        const bool here = strcmp(arg, "@@") == 0;
+        h->argv[i] = here ? h->candidate : (char *)arg;
+        named = named || here;
+    }
+    if (!named) h->argv[n] = h->candidate;
+    return 0;
+}
+
+static int make_files(hunt *h, const command_line *line) {
+    const char *output = option_get(line, OPTION_OUTPUT), *input = line->positional[0];
+    const char *tmp = getenv("TMPDIR");
+    const size_t n = strlen(input), stem = n > 4 && !strcmp(input + n - 4, ".hir") ? n - 4 : n;
+    const char *name = output ? output : input;
+    if (strlen(name) > 4000) return hadal_fail(h->s, "usage", "a path is too long", NULL);
+    if (output)
+        snprintf(h->output, sizeof h->output, "%s", output);
+    else
+        snprintf(h->output, sizeof h->output, "%.*s.reduced.hir", (int)stem, input);
+    snprintf(h->dir, sizeof h->dir, "%.4000s/hadal-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(h->dir)) {
+        char message[4300];
+        snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", h->dir,
+                 strerror(errno));
+        h->dir[0] = 0;
+        return hadal_fail(h->s, "io", message, "TMPDIR says where");
+    }
+    snprintf(h->candidate, sizeof h->candidate, "%s/candidate.hir", h->dir);
+    snprintf(h->errors, sizeof h->errors, "%s/stderr", h->dir);
+    return 0;
+}
+
+static void remove_files(hunt *h) {
+    if (h->dir[0]) {
+        remove(h->candidate);
+        remove(h->errors);
+        rmdir(h->dir);
+    }
+    free(h->argv);
+}
+
+/* What the command does with the file as it is: the failure to keep. */
+static int find_failure(hunt *h, size_t *ops) {
+    const char *text = hadal_reduce_best(h->s, ops);
+    char message[512];
+    if (!text || run_on(h, text, &h->code)) return 1;
+    if (h->code == CHILD_TIMED_OUT) {
+        snprintf(message, sizeof message, "the command takes longer than %lld seconds", h->timeout);
+        return hadal_fail(h->s, "usage", message, "--timeout sets how long it may take");
+    }
+    if (h->code == 0)
+        return hadal_fail(h->s, "usage", "the command does not fail: there is nothing to reduce",
+                          "a command that looks for something must fail when it is there");
+    if (is_failure(h, h->code)) return 0;
+    snprintf(message, sizeof message,
+             "the command fails with exit code %d but does not say the text of --match", h->code);
+    return hadal_fail(h->s, "usage", message, NULL);
+}
+
+/* ---- the hunt ----------------------------------------------------------------------------------
+ */
+static int reduce(hunt *h) {
+    size_t ops, left;
+    if (hadal_reduce_begin(h->s) || find_failure(h, &ops)) return 1;
+    if (hadal_write_text(h->s, h->output, hadal_reduce_best(h->s, &left))) return 1;
+    const char *text;
+    while (h->runs < h->max_runs && (text = hadal_reduce_next(h->s))) {
+        int code;
+        if (run_on(h, text, &code)) return 1;
+        const bool fails = is_failure(h, code);
+        hadal_reduce_answer(h->s, fails);
+        if (!fails) continue;
+        const char *best = hadal_reduce_best(h->s, &left);
+        if (!best || hadal_write_text(h->s, h->output, best)) return 1;
+        char step[128];
+        snprintf(step, sizeof step, "%lld runs, %zu of %zu ops left", h->runs, left, ops);
+        report_step(step);
+    }
+    report_end();
+    printf("%s: %zu ops of %zu, after %lld runs%s\n", h->output, left, ops, h->runs,
+           h->runs >= h->max_runs ? " (--max-runs)" : "");
+    return 0;
+}
+
+int cmd_reduce(hadal_session *s, const command_line *line) {
+    hunt h = {.s = s, .match = option_get(line, OPTION_MATCH)};
+    if (!option_number(s, line, OPTION_MAX_RUNS, 2000, 1, 1LL << 40, &h.max_runs)) return 1;
+    if (!option_number(s, line, OPTION_TIMEOUT, 60, 1, 1 << 20, &h.timeout)) return 1;
+    if (hadal_load(s, line->positional[0], NULL)) return 1;
+    const int failed = make_files(&h, line) || make_arguments(&h, line) || reduce(&h);
+    remove_files(&h);
+    return failed;
+}
