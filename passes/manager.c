@@ -70,6 +70,22 @@ static const char *stage_name(hir_stage s) {
     return names[s];
 }
 
+/* Passes over kernels take it for granted that every op is in one. IR edited by hand need not be
+ * so.
+ */
+static bool all_in_kernels(const hir_module *m, const step *s, hd_diags *d) {
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (hir_has_trait(o->code, HIR_REGION) || o->code == HIR_OUTPUT_OP) continue;
+        hd_err(d, HD_E_TYPE, hir_place_of(m, op),
+               "pass '%s' cannot run: %s stands outside of a kernel", s->info->name,
+               hir_info(o->code)->name)
+            ->hint = "at the kernel stage every op but output is in a kernel";
+        return false;
+    }
+    return true;
+}
+
 static bool stage_fits(const hir_module *m, const step *s, hd_diags *d) {
     if (!s->info->run) return false;
     if (m->stage > s->info->stage_in) {
@@ -87,6 +103,8 @@ static bool stage_fits(const hir_module *m, const step *s, hd_diags *d) {
         e->hint = "run fuse first";
         return false;
     }
+    if (s->info->stage_in == HIR_STAGE_KERNEL && s->id != HIR_PASS_COUNT)
+        return all_in_kernels(m, s, d);
     return true;
 }
 
