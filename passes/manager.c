@@ -220,10 +220,12 @@ bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *o
     hd_arena **slot = hd_new(m->arena, hd_arena *);
     hd_arena_defer(m->arena, free_scratch, slot); /* frees what an exhausted pass leaves behind */
     size_t n = run->n_passes + run->n_extra;
+    size_t at = run->extra_at ? run->extra_at : run->n_passes;
     for (size_t i = 0; i < n; i++) {
-        bool extra = i >= run->n_passes;
-        step s = {.index = (int)i, .id = extra ? HIR_PASS_COUNT : run->passes[i]};
-        s.info = extra ? &run->extra[i - run->n_passes] : hir_pass(s.id);
+        bool extra = i >= at && i - at < run->n_extra;
+        size_t listed = i < at ? i : i - run->n_extra;
+        step s = {.index = (int)i, .id = extra ? HIR_PASS_COUNT : run->passes[listed]};
+        s.info = extra ? &run->extra[i - at] : hir_pass(s.id);
         if (!run_in_scratch(&s, m, run, options, remarks, d, slot)) return false;
         if (!extra && s.id == run->stop_after) break;
     }
