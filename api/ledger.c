@@ -102,10 +102,12 @@ static bool make_report(hadal_session *s, ledger_report *r) {
     recorder steps = {s, r};
     hir_module *again = hir_module_clone(s->graph, s->arena);
     if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
-    hir_module *naive = hir_module_clone(s->graph, s->arena);
-    if (!run(s, naive, false, (hir_hooks){0})) return false;
-    hir_ledger_find(naive, s->arena, &r->naive);
-    r->has_naive = true;
+    if (s->graph->stage == HIR_STAGE_GRAPH) { /* depth passes have not left their marks yet */
+        hir_module *naive = hir_module_clone(s->graph, s->arena);
+        if (!run(s, naive, false, (hir_hooks){0})) return false;
+        hir_ledger_find(naive, s->arena, &r->naive);
+        r->has_naive = true;
+    }
     r->has_kernels = r->compiled_module->stage == HIR_STAGE_KERNEL;
     if (r->has_kernels) hir_ledger_find(r->compiled_module, s->arena, &r->compiled);
     return true;

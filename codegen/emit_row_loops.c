@@ -4,28 +4,35 @@
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
 
-enum { MOST_ACCUMULATORS = HCG_CARRY / ROW_COPIES };
+enum { MOST_SUMS = 16, MOST_JAM = 4 };
 
 /* ---- one nest -------------------------------------------------------------------------------- */
 
 typedef struct lane_loop { /* state of the innermost loop of a nest */
     row_run *r;
     const row_nest *nest;
-    uint32_t n; /* reductions along the lanes */
-    uint32_t reduction[MOST_ACCUMULATORS];
-    row_index loops[ROW_VARS];                        /* of a reduction: its dims, then the lanes */
-    LLVMValueRef acc[MOST_ACCUMULATORS * ROW_COPIES]; /* copies of one reduction together */
+    uint32_t n, jam; /* reductions along the lanes, each for `jam` neighbours in the loop around */
+    uint32_t reduction[MOST_SUMS];
+    row_index own[MOST_JAM][ROW_VARS];        /* loops of the roots, per neighbour */
+    row_index loops[MOST_JAM][ROW_VARS];      /* of a reduction: its dims, then the lanes */
+    LLVMValueRef acc[MOST_SUMS * ROW_COPIES]; /* copies of one sum together */
 } lane_loop;
 
 static bool along_lanes(const row_node *n) {
     return n->kind == ROW_REDUCE && n->last;
 }
 
-/* Loop variables as a reduction along the lanes sees them. */
-static void reduction_loops(const row_nest *nest, row_index *loops) {
+/* Loop variables as neighbour `j` in the loop around the lanes sees them, and as a reduction along
+ * the lanes does. */
+static void set_loops(lane_loop *l, uint32_t j) {
+    const row_nest *nest = l->nest;
+    row_index next[ROW_VARS];
     for (unsigned v = 0; v < ROW_VARS; v++)
-        loops[v] = nest->loops[v];
-    if (nest->domain.rank) loops[ROW_INNER] = row_var(nest->domain.rank - 1);
+        next[v] = row_var(v);
+    if (j > 0) next[nest->domain.rank - 2].constant = j;
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        l->own[j][v] = l->loops[j][v] = row_substitute(&nest->loops[v], next);
+    l->loops[j][ROW_INNER] = row_var(nest->domain.rank - 1);
 }
 
 /* One turn: `copies` vectors at the current index of every root of the nest, in order. */
@@ -33,12 +40,13 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
     row_run *r = l->r;
     row_scope scope = row_scope_begin(r);
     r->copies = copies;
-    uint32_t reduction = 0;
+    uint32_t sum = 0;
     for (size_t i = l->nest->roots.n; i-- > 0;) {
         uint32_t root = l->nest->roots.at[i];
         const row_node *n = row_at(r->g, root);
         if (along_lanes(n)) {
-            row_accumulate(r, n, l->loops, true, &acc[reduction++ * ROW_COPIES]);
+            for (uint32_t j = 0; j < l->jam; j++)
+                row_accumulate(r, n, l->loops[j], true, &acc[sum++ * ROW_COPIES]);
             continue;
         }
         row_pack p = row_compute(r, root);
@@ -59,26 +67,26 @@ static void whole_vectors(lane_loop *l, int64_t from, int64_t turns, unsigned co
         turn(l, copies, l->acc);
         return;
     }
-    for (uint32_t i = 0; i < l->n * copies; i++)
+    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
         live[i] = l->acc[i / copies * ROW_COPIES + i % copies];
     hcg_loop loop = hcg_loop_begin(e, hcg_i64(e, from), hcg_i64(e, from + turns * step),
-                                   hcg_i64(e, step), "k", l->n * copies, live);
-    for (uint32_t i = 0; i < l->n * copies; i++)
+                                   hcg_i64(e, step), "k", l->n * l->jam * copies, live);
+    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
         l->acc[i / copies * ROW_COPIES + i % copies] = loop.carried[i];
     *var = loop.index;
     turn(l, copies, l->acc);
-    for (uint32_t i = 0; i < l->n * copies; i++)
+    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
         live[i] = l->acc[i / copies * ROW_COPIES + i % copies];
     hcg_loop_end(e, &loop, live);
-    for (uint32_t i = 0; i < l->n * copies; i++)
+    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
         l->acc[i / copies * ROW_COPIES + i % copies] = loop.carried[i];
 }
 
 /* Accumulators of one reduction become one, the upper half added to the lower. */
 static void join_copies(lane_loop *l, unsigned copies) {
-    for (uint32_t i = 0; i < l->n; i++) {
+    for (uint32_t i = 0; i < l->n * l->jam; i++) {
         LLVMValueRef *acc = &l->acc[i * ROW_COPIES];
-        const row_node *n = row_at(l->r->g, l->reduction[i]);
+        const row_node *n = row_at(l->r->g, l->reduction[i / l->jam]);
         for (unsigned left = copies; left > 1; left = (left + 1) / 2)
             for (unsigned u = 0; u < left / 2; u++)
                 acc[u] = row_combine(l->r, n, acc[u], acc[u + (left + 1) / 2]);
@@ -88,14 +96,14 @@ static void join_copies(lane_loop *l, unsigned copies) {
 /* The lanes of each accumulator become the result. */
 static void finish_reductions(lane_loop *l) {
     row_run *r = l->r;
-    for (uint32_t i = 0; i < l->n; i++) {
-        row_node *n = row_at(r->g, l->reduction[i]);
+    for (uint32_t i = 0; i < l->n * l->jam; i++) {
+        row_node *n = row_at(r->g, l->reduction[i / l->jam]);
         LLVMValueRef v = l->acc[i * ROW_COPIES];
         bool max = n->op->code == HIR_REDUCE_MAX_OP;
         v = max ? hcg_max_lanes(r->e, v) : hcg_sum_lanes(r->e, v);
         row_pack p = {.uniform = true, .v = {row_finish(r, n, v)}};
         if (n->shape.rank == 0) n->scalar = p.v[0];
-        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
+        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, l->own[i % l->jam], &p);
     }
 }
 
@@ -112,23 +120,41 @@ static unsigned vectors_at_once(const row_graph *g, const row_nest *nest, int64_
     return most;
 }
 
-static void lanes(row_run *r, const row_nest *nest) {
+/* How many neighbours in the loop around the lanes go together, so that what they all read is
+ * loaded once: where there is nothing but sums, as many as leave half of the registers to operands.
+ */
+static uint32_t neighbours(const row_run *r, const row_nest *nest) {
+    uint32_t sums = r->e->level->lanes == 8 || !r->e->level->fma ? MOST_SUMS / 2 : MOST_SUMS;
+    if (nest->domain.rank < 2) return 1;
+    for (size_t i = 0; i < nest->roots.n; i++)
+        if (!along_lanes(row_at(r->g, nest->roots.at[i]))) return 1;
+    uint32_t jam = MOST_JAM;
+    while (jam > 1 && (jam * nest->roots.n > sums || jam > nest->domain.dim[nest->domain.rank - 2]))
+        jam /= 2;
+    return jam;
+}
+
+static void lanes(row_run *r, const row_nest *nest, uint32_t jam) {
     hcg_emit *e = r->e;
-    lane_loop l = {.r = r, .nest = nest};
-    reduction_loops(nest, l.loops);
+    lane_loop l = {.r = r, .nest = nest, .jam = jam};
+    for (uint32_t j = 0; j < jam; j++)
+        set_loops(&l, j);
     row_scope scope = row_scope_begin(r);
     for (size_t i = nest->roots.n; i-- > 0;) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
         bool along = along_lanes(n);
         if (along) l.reduction[l.n++] = nest->roots.at[i];
-        for (uint32_t a = 0; a < n->n_args; a++)
-            row_hoist(r, &n->args[a], along ? l.loops : r->loops);
+        for (uint32_t j = 0; j < jam; j++)
+            for (uint32_t a = 0; a < n->n_args; a++)
+                row_hoist(r, &n->args[a], along ? l.loops[j] : r->loops);
     }
     int64_t size = nest->domain.dim[r->lane_var], width = e->level->lanes;
     int64_t vectors = size / width;
     unsigned copies = vectors_at_once(r->g, nest, vectors);
-    for (uint32_t i = 0; i < l.n * ROW_COPIES; i++)
-        l.acc[i] = row_start(r, row_at(r->g, l.reduction[i / ROW_COPIES]));
+    while (jam > 1 && copies > 1 && jam * l.n * copies > MOST_SUMS)
+        copies /= 2;
+    for (uint32_t i = 0; i < l.n * jam * ROW_COPIES; i++)
+        l.acc[i] = row_start(r, row_at(r->g, l.reduction[i / ROW_COPIES / jam]));
     int64_t turns = vectors / copies, done = turns * copies;
     whole_vectors(&l, 0, turns, copies);
     if (turns > 0) join_copies(&l, copies);
@@ -144,19 +170,31 @@ static void lanes(row_run *r, const row_nest *nest) {
     finish_reductions(&l);
 }
 
-/* Dims before the last one, as loops of one element each. */
-static void outer(row_run *r, const row_nest *nest, uint32_t dim) {
-    if (dim + 1 >= nest->domain.rank) {
-        lanes(r, nest);
-        return;
-    }
+static void outer(row_run *r, const row_nest *nest, uint32_t dim, uint32_t jam);
+
+/* Elements from .. to of a dim before the last, `step` at once. */
+static void outer_part(row_run *r, const row_nest *nest, uint32_t dim, int64_t from, int64_t to,
+                       uint32_t step) {
     hcg_emit *e = r->e;
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, nest->domain.dim[dim]), hcg_i64(e, 1),
-                                "d", 0, NULL);
+    if (from == to) return;
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, from), hcg_i64(e, to), hcg_i64(e, step), "d", 0, NULL);
     r->var[dim] = l.index;
-    outer(r, nest, dim + 1);
+    outer(r, nest, dim + 1, step);
     r->var[dim] = NULL;
     hcg_loop_end(e, &l, NULL);
+}
+
+/* Dims before the last one as loops, the innermost of them by neighbours. */
+static void outer(row_run *r, const row_nest *nest, uint32_t dim, uint32_t jam) {
+    if (dim + 1 >= nest->domain.rank) {
+        lanes(r, nest, jam);
+        return;
+    }
+    uint32_t step = dim + 2 == nest->domain.rank ? neighbours(r, nest) : 1;
+    int64_t size = nest->domain.dim[dim], whole = size - size % step;
+    outer_part(r, nest, dim, 0, whole, step);
+    outer_part(r, nest, dim, whole, size, 1);
 }
 
 /* Roots of one element: straight code; the values stay in registers for the rest of the token. */
@@ -176,7 +214,7 @@ static void emit_nest(row_run *r, const row_nest *nest) {
     r->copies = 1;
     r->tail = NULL;
     if (nest->domain.rank)
-        outer(r, nest, 0);
+        outer(r, nest, 0, 1);
     else
         single(r, nest);
     row_scope_end(r, scope);

@@ -60,7 +60,7 @@ void hcg_llvm_free(hcg_llvm *l);
 /* Some kernels of one body. */
 typedef struct hcg_piece {
     const hcg_body *body;
-    const uint32_t *kernels; /* indices into program.kernels */
+    const uint32_t *kernels; /* indices into program.kernels; NULL: 0 .. n - 1 */
     size_t n;
 } hcg_piece;
 

@@ -238,7 +238,7 @@ bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *p
     begin_lines(p, l);
     *scratch = 0;
     for (size_t i = 0; i < piece->n; i++) {
-        uint32_t index = piece->kernels[i];
+        size_t index = piece->kernels ? piece->kernels[i] : i;
         const hcg_kernel *k = &p->kernels.at[index];
         functions[index] = declare_kernel(p, a, l->mod, body, k);
         if (!emit_function(&e, l, body, k, functions[index])) return false;

@@ -21,12 +21,9 @@ static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t)
     if (!l) return NULL;
     size_t n = p->kernels.n;
     LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, t->bodies.n * n + 1);
-    uint32_t *all = hd_new_array(p->arena, uint32_t, n + 1);
-    for (size_t k = 0; k < n; k++)
-        all[k] = (uint32_t)k;
     p->scratch_bytes = 0;
     for (size_t i = 0; i < t->bodies.n; i++) {
-        hcg_piece piece = {&t->bodies.at[i], all, n};
+        hcg_piece piece = {&t->bodies.at[i], NULL, n};
         uint64_t scratch;
         if (!hcg_emit_piece(p, l, p->arena, &piece, functions + i * n, &scratch)) {
             hcg_llvm_free(l);

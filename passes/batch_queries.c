@@ -14,6 +14,8 @@
  *          norm takes it as operand `inverse`.
  * Leaves   phase 2 in its general form: split-merge.
  */
+#include <stdlib.h>
+
 #include "passes/depth.h"
 
 typedef struct known_norm { /* inverse RMS of a value */
@@ -29,6 +31,11 @@ typedef struct batcher {
     known_norm *norms; /* by value */
     pass_forward forward;
 } batcher;
+
+typedef struct hoisted {
+    hir_id op;
+    uint32_t place; /* it had */
+} hoisted;
 
 typedef struct block {
     HD_VEC(hir_id) members;
@@ -61,14 +68,28 @@ static hir_ref inverses(batcher *t, hir_builder *b, hir_id attend, uint32_t firs
 }
 
 /* ---- queries to the front ------------------------------------------------------------------- */
-/* Moves the ops that make a value without T to before `anchor`. */
+static int by_place(const void *x, const void *y) {
+    const hoisted *a = x, *b = y;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+/* Moves the ops that make a value without T to before `anchor`, in their order. */
 static void hoist(batcher *t, hir_ref r, hir_id anchor) {
-    hir_id op = pass_def(t->m, r);
-    if (op == HIR_NONE || op >= t->n_ops || t->place[op] < t->place[anchor]) return;
-    for (uint32_t i = 0; i < hir_op_at(t->m, op)->n_args; i++)
-        hoist(t, pass_arg(t->m, op, i), anchor);
-    hir_move_before(t->m, op, HIR_NONE, anchor);
-    t->place[op] = 0;
+    HD_VEC(hoisted) ops = {0};
+    HD_VEC(hir_ref) open = {0};
+    uint32_t limit = t->place[anchor];
+    hd_push(t->c->scratch, &open, r);
+    while (open.n) {
+        hir_id op = pass_def(t->m, open.at[--open.n]);
+        if (op == HIR_NONE || op >= t->n_ops || t->place[op] < limit) continue;
+        hd_push(t->c->scratch, &ops, ((hoisted){op, t->place[op]}));
+        t->place[op] = 0;
+        for (uint32_t i = 0; i < hir_op_at(t->m, op)->n_args; i++)
+            hd_push(t->c->scratch, &open, pass_arg(t->m, op, i));
+    }
+    if (ops.n) qsort(ops.at, ops.n, sizeof *ops.at, by_place);
+    for (size_t i = 0; i < ops.n; i++)
+        hir_move_before(t->m, ops.at[i].op, HIR_NONE, anchor);
 }
 
 /* ---- phase 1 -------------------------------------------------------------------------------- */

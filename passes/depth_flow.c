@@ -1,7 +1,7 @@
 /* Which values belong to the residual mechanism, and of what kind they are.
  *
  *   member    the embedding; what an op that works token by token makes of a member; what such an
- *             op reads beside a member, back to the contraction that made it.
+ *             op reads beside a member, which is a sublayer's output.
  *   kind      sums of embedding and outputs (scaled or not) are sums, all else that is as wide as
  *             the stream is a mix, and what is narrower are numbers.
  *
@@ -70,36 +70,89 @@ static bool is_effect(const hir_op *o) {
     return hir_has_trait(o->code, HIR_EFFECT) || o->n_results == 0;
 }
 
-/* A value that a member is computed with: everything down to the sublayer's last contraction. */
-static void claim(flow_finder *f, hir_id v) {
+/* Operand i of an op of a sublayer, if its elements come from the sublayer and not from the
+ * position of a token alone. */
+static hir_id inner_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
+    hir_id x = flow_operand(f, o, i);
+    if (x == HIR_NONE || f->member[x]) return HIR_NONE;
+    hir_id op = hir_value_at(f->out->m, x)->op;
+    bool made = op == HIR_NONE || !hir_has_trait(hir_op_at(f->out->m, op)->code, HIR_PURE_CONST);
+    return made ? x : HIR_NONE;
+}
+
+/* Everything that an output is made of, down to the sublayer's last contractions, is inside the
+ * sublayer. What two outputs are made of is where the sublayer ends: an output itself. */
+static void look_inside(flow_finder *f, hir_id output) {
     const hir_module *m = f->out->m;
+    const hir_id before = f->into[output];
     f->pending.n = 0;
-    hd_push(f->arena, &f->pending, v);
+    hd_push(f->arena, &f->pending, output);
     while (f->pending.n) {
-        v = f->pending.at[--f->pending.n];
-        if (f->member[v]) continue;
-        f->member[v] = f->grown = true;
-        hir_id op = hir_value_at(m, v)->op;
+        hir_id op = hir_value_at(m, f->pending.at[--f->pending.n])->op;
         if (op == HIR_NONE || is_border(f, hir_op_at(m, op))) continue;
         const hir_op *o = hir_op_at(m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {
-            hir_id x = flow_operand(f, o, i);
-            if (x != HIR_NONE) hd_push(f->arena, &f->pending, x);
+            hir_id x = inner_operand(f, o, i);
+            if (x == HIR_NONE || f->into[x] == output) continue;
+            if (f->into[x] != HIR_NONE && f->into[x] != before) {
+                hd_push(f->arena, &f->outputs, x);
+                continue;
+            }
+            f->into[x] = output;
+            hd_push(f->arena, &f->pending, x);
         }
     }
 }
 
-static void grow_at(flow_finder *f, const hir_op *o) {
-    if (is_effect(o) || is_border(f, o)) return;
-    bool any = f->member[o->results[0]];
-    for (uint32_t i = 0; i < o->n_args && !any; i++) {
-        hir_id x = flow_operand(f, o, i);
-        any = x != HIR_NONE && f->member[x];
+/* Multiplied by what is the same for every token. */
+static bool is_scaling(const flow_finder *f, const hir_op *o) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n_args; i++)
+        n += flow_operand(f, o, i) != HIR_NONE;
+    return n == 1 && (o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP);
+}
+
+/* What a value is a scaled form of. */
+static hir_id unscaled(const flow_finder *f, hir_id v) {
+    for (;;) {
+        hir_id op = hir_value_at(f->out->m, v)->op, x = HIR_NONE;
+        const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(f->out->m, op);
+        if (!o || !is_scaling(f, o)) return v;
+        for (uint32_t i = 0; i < o->n_args && x == HIR_NONE; i++)
+            x = flow_operand(f, o, i);
+        if (flow_row(f, x) != flow_row(f, v)) return v;
+        v = x;
     }
-    if (!any) return;
-    if (!f->member[o->results[0]]) f->member[o->results[0]] = f->grown = true;
+}
+
+/* A value that no member makes and that meets the stream: a sublayer's output. If it is scaled, the
+ * scale is the mechanism's. */
+static void claim(flow_finder *f, hir_id output) {
+    output = unscaled(f, output);
+    f->outputs.n = 0;
+    hd_push(f->arena, &f->outputs, output);
+    while (f->outputs.n) {
+        hir_id v = f->outputs.at[--f->outputs.n];
+        if (f->member[v]) continue;
+        f->member[v] = f->grown = true;
+        look_inside(f, v);
+        f->into[v] = HIR_NONE;
+    }
+}
+
+static bool reads_member(const flow_finder *f, const hir_op *o) {
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_id x = flow_operand(f, o, i);
+        if (x != HIR_NONE && f->member[x]) return true;
+    }
+    return false;
+}
+
+static void grow_at(flow_finder *f, const hir_op *o) {
+    if (is_effect(o) || is_border(f, o) || !reads_member(f, o)) return;
+    if (!f->member[o->results[0]]) f->member[o->results[0]] = f->grown = true;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_id x = inner_operand(f, o, i);
         if (x != HIR_NONE) claim(f, x);
     }
 }
@@ -147,31 +200,22 @@ bool flow_is_stream(hir_flow_kind k) {
     return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
 }
 
-/* Users of each origin, views looked through. */
-static void count_uses(flow_finder *f) {
-    for (size_t k = 0; k < f->out->program.n; k++) {
-        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
-        for (uint32_t i = 0; i < o->n_args; i++)
-            if (o->args[i].kind == HIR_REF_VALUE) f->uses[f->out->origin[o->args[i].index]]++;
-    }
-}
-
-/* Operands of every token: how many there are, and whether all belong to the stream. */
+/* Operands of every token. */
 typedef struct operands {
     uint32_t n;
-    bool numbers, stream, private_outputs; /* outputs that nothing else reads */
+    bool numbers, stream, scaled; /* all of them are */
     hir_id first;
 } operands;
 
 static operands operands_of(const flow_finder *f, const hir_op *o) {
-    operands x = {.numbers = true, .stream = true, .private_outputs = true, .first = HIR_NONE};
+    operands x = {.numbers = true, .stream = true, .scaled = true, .first = HIR_NONE};
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_id v = flow_operand(f, o, i);
         if (v == HIR_NONE) continue;
         if (x.n++ == 0) x.first = v;
         x.numbers &= f->out->kind[v] == HIR_FLOW_NUMBERS;
         x.stream &= flow_is_stream(f->out->kind[v]);
-        x.private_outputs &= f->out->kind[v] == HIR_FLOW_OUTPUT && f->uses[v] == 1;
+        x.scaled &= f->root[v] != v;
     }
     return x;
 }
@@ -190,7 +234,8 @@ static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x
 
 static void set_kind(flow_finder *f, const hir_op *o) {
     hir_id v = o->results[0];
-    if (!f->member[v] || !hir_type_has_t(hir_value_at(f->out->m, v)->type)) return;
+    bool inside = !f->member[v] && f->into[v] != HIR_NONE;
+    if ((!f->member[v] && !inside) || !hir_type_has_t(hir_value_at(f->out->m, v)->type)) return;
     hir_flow_kind *kind = &f->out->kind[v];
     f->root[v] = v;
     if (o->code == HIR_GATHER_OP) {
@@ -199,7 +244,8 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     }
     operands x = operands_of(f, o);
     *kind = are_numbers(f, o, &x) ? HIR_FLOW_NUMBERS : HIR_FLOW_MIX;
-    if (is_border(f, o)) {
+    if (inside || is_border(f, o) || !reads_member(f, o)) {
+        f->out->inside[v] = true;
         if (*kind == HIR_FLOW_MIX) *kind = HIR_FLOW_OUTPUT;
         return;
     }
@@ -209,10 +255,8 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     if (x.n == 1 && scales) { /* by what is the same for every token: another form of the same */
         *kind = f->out->kind[x.first];
         f->root[v] = f->root[x.first];
-    } else if (adds) {
-        *kind = x.private_outputs ? HIR_FLOW_OUTPUT : HIR_FLOW_SUM;
-        for (uint32_t i = 0; x.private_outputs && i < o->n_args; i++)
-            f->into[f->root[flow_operand(f, o, i)]] = v; /* parts of one output: shared experts */
+    } else if (adds && !x.scaled) { /* if each has a weight it is a mix */
+        *kind = HIR_FLOW_SUM;
     }
 }
 
@@ -224,7 +268,6 @@ static void find_kinds(flow_finder *f) {
         f->root[v] = v;
         f->out->kind[v] = flow_row(f, v) < f->out->width ? HIR_FLOW_NUMBERS : HIR_FLOW_EMBEDDING;
     }
-    count_uses(f);
     for (size_t k = 0; k < f->out->program.n; k++) {
         const hir_op *o = hir_op_at(m, f->out->program.at[k]);
         if (!is_effect(o)) set_kind(f, o);
@@ -244,11 +287,11 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
     const size_t n = m->values.n;
     *out = (hir_flow){.m = m, .origin = ids(a, n, true), .input = ids(a, n, false)};
     out->kind = hd_new_array(a, hir_flow_kind, n);
+    out->inside = hd_new_array(a, bool, n);
     flow_finder f = {
         .out = out,
         .arena = a,
         .member = hd_new_array(a, bool, n),
-        .uses = hd_new_array(a, uint32_t, n),
         .root = ids(a, n, false),
         .into = ids(a, n, false),
     };

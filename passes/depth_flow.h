@@ -7,7 +7,7 @@
  *
  * A sublayer is what lies between contractions (linear with a large weight), attention and caches.
  * All that is computed token by token from the embedding without crossing one belongs to the
- * mechanism; so does what is computed on a sublayer's output before it meets the stream.
+ * mechanism, and what meets it from the other side is an output.
  */
 #ifndef HIR_PASSES_DEPTH_FLOW_H
 #define HIR_PASSES_DEPTH_FLOW_H
@@ -47,6 +47,7 @@ typedef struct hir_flow {
     uint64_t width;      /* elements of a row of the stream; 0: there is no stream */
     hir_id *origin;      /* by value: the value whose elements it holds, through views and yields */
     hir_flow_kind *kind; /* by value */
+    bool *inside;        /* by value: made by a sublayer: its output, or what that is made of */
     uint32_t *input;     /* by value: index into inputs, HIR_NONE */
     HD_VEC(hir_id) program; /* ops but kernels, in order; bodies inline */
     HD_VEC(hir_id) outputs; /* values, by sublayer - 1 */

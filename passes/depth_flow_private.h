@@ -7,13 +7,12 @@
 typedef struct flow_finder {
     hir_flow *out;
     hd_arena *arena;
-    bool grown; /* a member was found in this round */
-    HD_VEC(hir_id) pending;
+    bool grown;                      /* a member was found in this round */
+    HD_VEC(hir_id) pending, outputs; /* stacks of claim */
     /* by value (origins) */
     bool *member;
-    uint32_t *uses;
     hir_id *root; /* of a member: what it is a scaled form of, or itself */
-    hir_id *into; /* of an output: the output that it is a part of, or HIR_NONE */
+    hir_id *into; /* the output that a sublayer makes of it, or HIR_NONE */
 } flow_finder;
 
 /* Origin of operand i if it is a float value with T, else HIR_NONE. */

@@ -6,10 +6,15 @@
  * written out, before the dot product or behind it, the scale anywhere. The reading goes from the
  * score down to x and collects what it meets; what it does not understand is told as a reason.
  */
+#include <math.h>
+
 #include "passes/depth.h"
+
+enum { MOST_STEPS = 1000 }; /* of one reading: values may be shared, so that trees have no bound */
 
 typedef struct reader {
     const hir_module *m;
+    uint32_t steps;
     hir_ref x; /* the source */
     int64_t d;
     depth_score *s;
@@ -19,6 +24,10 @@ typedef struct reader {
 static bool no(reader *r, const char *why) {
     if (!r->s->why) r->s->why = why;
     return false;
+}
+
+static bool goes_on(reader *r) {
+    return r->steps++ < MOST_STEPS || no(r, "the scores are too large to be read");
 }
 
 static hir_opcode code_of(const reader *r, depth_view v) {
@@ -162,6 +171,7 @@ static bool read_keys(reader *r, depth_view v) {
     double eps, c;
     v = depth_through(r->m, v);
     if (is_source(r, v)) return true;
+    if (!goes_on(r)) return false;
     switch ((int)code_of(r, v)) {
     case HIR_RMSNORM_OP: return read_key_norm(r, v);
     case HIR_MUL_OP: return read_key_product(r, v);
@@ -254,6 +264,7 @@ static bool read_biased(reader *r, depth_view v, bool minus) {
 static bool read_dot(reader *r, depth_view v) {
     v = depth_through(r->m, v);
     if (!depth_view_has_t(r->m, v)) return add_bias(r, v, 1); /* static logits */
+    if (!goes_on(r)) return false;
     r->s->is_product = true;
     switch ((int)code_of(r, v)) {
     case HIR_ADD_OP: return read_biased(r, v, false);
@@ -270,11 +281,13 @@ static bool read_dot(reader *r, depth_view v) {
 
 depth_score depth_read_score(const hir_module *m, depth_view v, hir_ref x, int64_t d) {
     depth_score s = {.scale = 1, .group = d};
-    reader r = {m, x, d, &s};
+    reader r = {.m = m, .x = x, .d = d, .s = &s};
     if (!read_dot(&r, v))
         no(&r, "the scores are not of the sources that are mixed");
     else if (s.is_product && !s.n_factors)
         no(&r, "there is no query");
+    else if (!isfinite(s.scale) || !isfinite(s.eps))
+        no(&r, "the scale or eps is not finite");
     else
         s.why = NULL; /* what was tried in vain on the way */
     return s;

@@ -191,11 +191,9 @@ static void assign_sublayers(flow_finder *f, const uint32_t *number) {
         if (o->n_results) {
             hir_id v = o->results[0];
             bool border = hir_flow_is_border(out->m, o);
-            if (f->member[v] && !border) continue;
-            hir_id whole = v;
-            for (; f->into[whole] != HIR_NONE; whole = f->root[f->into[whole]]) {
-            }
-            to = f->member[v] && number[whole] ? number[whole] : leads[v];
+            if (f->member[v] && !border && !out->inside[v]) continue;
+            hir_id whole = f->member[v] || f->into[v] == HIR_NONE ? v : f->into[v];
+            to = number[whole] ? number[whole] : leads[v];
         }
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;

@@ -235,7 +235,9 @@ static void charge_ops(clerk *c) {
     const bool *live = live_ops(c);
     for (size_t k = 0; k < f->program.n; k++) {
         hir_id op = f->program.at[k];
-        if (live[k] && belongs(c, hir_op_at(c->m, op))) charge_op(c, op, of_op[k]);
+        const hir_op *o = hir_op_at(c->m, op);
+        if (!live[k] || !belongs(c, o) || f->inside[o->results[0]]) continue;
+        charge_op(c, op, of_op[k]);
     }
 }
 
@@ -278,7 +280,8 @@ static outer_read *read_of(clerk *c, hir_id v) {
 static void spread(clerk *c, hir_id kernel, const hir_op *o) {
     hir_id y = o->results[0];
     bool view = o->code == HIR_RESHAPE_OP;
-    if (!view && !belongs(c, o)) return;
+    bool rows = hir_op_at(c->m, kernel)->code == HIR_KERNEL_ROW_OP;
+    if (!view && (!belongs(c, o) || (!rows && c->l->flow.inside[origin(c, y)]))) return;
     unsigned reach = c->reach[y];
     if (!reach) return;
     if (!is_stream(kind_of(c, y))) reach &= ~(unsigned)INTO_SUM;

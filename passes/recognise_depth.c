@@ -14,6 +14,8 @@
  */
 #include "passes/depth.h"
 
+enum { DEEPEST_SUM = 1000 };
+
 /* One summand: weight times source. */
 typedef struct term {
     depth_view weight; /* result of the softmax or sigmoid */
@@ -140,14 +142,14 @@ static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
     return true;
 }
 
-/* The leaves of a tree of adds whose inner sums nobody else reads. */
-static void read_sum(recogniser *r, hir_id op, candidate *c) {
+/* The leaves of a tree of adds whose inner sums nobody else reads, down to some depth. */
+static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth) {
     for (uint32_t i = 0; i < 2; i++) {
         hir_ref x = pass_arg(r->m, op, i);
         hir_id add = pass_def_if(r->m, x, HIR_ADD_OP);
         term t;
-        if (add != HIR_NONE && r->uses.count[x.index] == 1)
-            read_sum(r, add, c);
+        if (add != HIR_NONE && r->uses.count[x.index] == 1 && depth < DEEPEST_SUM)
+            read_sum(r, add, c, depth + 1);
         else if (read_term(r->m, (depth_view){x, -1, 0}, &t))
             hd_push(r->c->scratch, &c->terms, t);
         else
@@ -359,7 +361,7 @@ static bool visit(recogniser *r, hir_id op) {
     if (code == HIR_REDUCE_SUM_OP) {
         if (!read_reduction(r, op, &c)) return true;
     } else if (code == HIR_ADD_OP && !is_inner(r, op))
-        read_sum(r, op, &c);
+        read_sum(r, op, &c, 0);
     else
         return true;
     if (!is_candidate(r, op, &c)) return true;

@@ -35,7 +35,7 @@ static cpu_leaves read_leaves(void) {
     return l;
 }
 
-uint64_t hrt_cpu_features(void) {
+static uint64_t find_features(void) {
     cpu_leaves l = read_leaves();
     uint64_t saved = (l.c1 >> 27 & 1) ? saved_registers() : 0;
     bool avx = (saved & XCR0_AVX) == XCR0_AVX, avx512 = (saved & XCR0_AVX512) == XCR0_AVX512;
@@ -62,10 +62,23 @@ uint64_t hrt_cpu_features(void) {
     return features;
 }
 #else
-uint64_t hrt_cpu_features(void) {
+static uint64_t find_features(void) {
     return 0; /* aarch64: vectors are part of the base architecture, nothing is asked for */
 }
 #endif
+
+/* Asked once, when the library is loaded: under a hypervisor every cpuid is a trap of microseconds,
+ * and plain functions choose their level in every call. */
+static uint64_t features_at_load;
+static bool asked;
+__attribute__((constructor)) static void ask_at_load(void) {
+    features_at_load = find_features();
+    asked = true;
+}
+
+uint64_t hrt_cpu_features(void) {
+    return asked ? features_at_load : find_features();
+}
 
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name) {
     uint64_t have = hrt_cpu_features();

@@ -8,6 +8,8 @@
 #   evaluator 1e-6   float64 throughout; the expected values are stored as float32 (6e-8)
 #   compiled  1e-4   a plain float32 evaluation stays below 3e-5, an error in the maths moves logits by 2e-4 and more
 #   split     1e-5   prefill and decode of the same code differ in the order of sums only
+# Every level is run with a prefill and single tokens; the evaluator and the best level of the machine in one call as
+# well, with depth weights (a call costs a compilation, and the split run has both kinds of code in it).
 # Exit code 77: this machine cannot run the level.
 set -eu
 hadal=$1 compare=$2 case=$3 level=$4 work=$5
@@ -32,12 +34,16 @@ check() {
 }
 
 tokens=$expected:tokens
-"$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --trace-depth "$out.depth" $flags --threads 2
-check "logits, one call" "$out.npy" "$expected:logits" $limit
-
 first=$("$compare" --print "$expected:split" | cut -d' ' -f1)
 "$hadal" run "$case" --tokens "$tokens" --logits "$out-split.npy" --split "$first" $flags
 check "logits, $first tokens and then one by one" "$out-split.npy" "$expected:logits" $limit
+
+best=avx512
+grep -q avx512vl /proc/cpuinfo || best=avx2
+[ "$level" = interpret ] || [ "$level" = $best ] || exit 0
+
+"$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --trace-depth "$out.depth" $flags --threads 2
+check "logits, one call" "$out.npy" "$expected:logits" $limit
 check "split against one call" "$out-split.npy" "$out.npy" 1e-5
 
 mix=0

@@ -58,8 +58,8 @@ static bench taken(depth_style s, bool all_passes) {
     bench b = built(s, &mixes);
     const char *text = style_text(b.arena, &s);
     cr_assert(run_list(&b, depth_passes, 2, true, NULL), "%s\n%s", text, errors_of(&b));
-    cr_assert_eq(count(b.m, HIR_DEPTH_ATTEND_OP), mixes, "%s: %zu of %d mixes found: %s", text,
-                 count(b.m, HIR_DEPTH_ATTEND_OP), mixes,
+    cr_assert_eq(count(b.m, HIR_DEPTH_ATTEND_OP), (size_t)mixes, "%s: %zu of %d mixes found: %s",
+                 text, count(b.m, HIR_DEPTH_ATTEND_OP), mixes,
                  b.remarks.list.n ? b.remarks.list.at[0].text : "no remark");
     cr_assert(run_list(&b, depth_passes + 2, 5, true, NULL), "%s\n%s", text, errors_of(&b));
     cr_assert_eq(count(b.m, HIR_DEPTH_ATTEND_OP), 0);

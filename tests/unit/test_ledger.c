@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "hadal/hadal.h"
+#include "ir/random.h"
 #include "passes/ledger.h"
 #include "passes/paper_forms.h"
-#include "passes/pass.h"
+#include "tests/unit/depth_models.h"
 
 #define SPECS TEST_DATA "/../bench/specs/"
 
@@ -430,6 +431,7 @@ Test(ledger, without_passes_there_are_no_kernels_as_compiled) {
 
 typedef struct stage_watch {
     const hir_flow *graph;
+    const char *what;
     int passes;
 } stage_watch;
 
@@ -446,24 +448,22 @@ static const char *flow_text(const hir_flow *f) {
 
 static bool compare_stage(void *context, int index, hir_pass_id id, const hir_module *m,
                           bool changed, double seconds, hd_diags *d) {
-    (void)index, (void)changed, (void)seconds, (void)d;
+    (void)changed, (void)seconds, (void)d;
     stage_watch *w = context;
     hir_flow f;
     hir_flow_find(m, arena, &f);
     w->passes++;
-    cr_assert_str_eq(flow_text(&f), flow_text(w->graph), "after %s", hir_pass(id)->name);
+    cr_assert_str_eq(flow_text(&f), flow_text(w->graph), "%s after pass %d, %s:\n%snot\n%s",
+                     w->what, index, hir_pass(id)->name, flow_text(&f), flow_text(w->graph));
     return true;
 }
 
-static void check_every_stage(const char *spec) {
-    hadal_session *s = open_session();
-    cr_assert_eq(hadal_load(s, spec, NULL), 0, "%s", spec);
-    hir_module *m = parse(hd_strdup(arena, hadal_ir_text(s, 0)));
-    hadal_close(s);
+/* Runs the pipeline over m and compares after each pass. */
+static void check_every_stage(hir_module *m, const char *what) {
     hir_flow graph;
     hir_flow_find(hir_module_clone(m, arena), arena, &graph);
-    cr_assert_gt(graph.outputs.n, 0, "%s", spec);
-    stage_watch watch = {&graph, 0};
+    cr_assert_gt(graph.outputs.n, 0, "%s", what);
+    stage_watch watch = {&graph, what, 0};
     size_t n = 0;
     while (hir_pipeline()[n] != HIR_PASS_COUNT)
         n++;
@@ -471,8 +471,16 @@ static void check_every_stage(const char *spec) {
                    .n_passes = n,
                    .stop_after = HIR_PASS_COUNT,
                    .hooks = {.context = &watch, .after = compare_stage}};
-    cr_assert(hir_run_passes(m, &run, NULL, NULL, &diags), "%s", spec);
+    cr_assert(hir_run_passes(m, &run, NULL, NULL, &diags), "%s", what);
     cr_assert_eq(watch.passes, (int)n);
+}
+
+static void check_spec(const char *spec) {
+    hadal_session *s = open_session();
+    cr_assert_eq(hadal_load(s, spec, NULL), 0, "%s", spec);
+    hir_module *m = parse(hd_strdup(arena, hadal_ir_text(s, 0)));
+    hadal_close(s);
+    check_every_stage(m, spec);
 }
 
 Test(ledger, passes_do_not_change_who_reads_what) {
@@ -486,7 +494,57 @@ Test(ledger, passes_do_not_change_who_reads_what) {
         TEST_DATA "/../examples/large/attnres-1.5b.hadal",
     };
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
-        check_every_stage(specs[i]);
+        check_spec(specs[i]);
+}
+
+/* Every way to write attention over depth: the sources of sublayer k of blocks of S are known. */
+static void check_style(depth_style style) {
+    const char *what = hd_printf(
+        arena, "norm %d sum %d bias %d query %d sigmoid %d heads %d one_by_one %d S %d of %d",
+        style.norm, style.sum, style.bias, style.query, style.sigmoid, style.heads,
+        style.one_by_one, style.block, style.sublayers);
+    depth_writer w = depth_model(arena, &diags, style);
+    hir_flow f;
+    hir_flow_find(w.m, arena, &f);
+    cr_assert_eq(f.outputs.n, (size_t)style.sublayers, "%s: %zu outputs", what, f.outputs.n);
+    cr_assert_eq(f.inputs.n, (size_t)style.sublayers + 1, "%s", what);
+    uint64_t reads = 0;
+    for (int k = 0; k <= style.sublayers; k++) {
+        const hir_flow_input *x = &f.inputs.at[k];
+        const int finished = k / style.block,
+                  all = k == 0 ? 1 : finished + 1 + (k % style.block > 0);
+        const int n = k == 0 ? 1 : k % style.block ? all : finished + 1;
+        cr_assert_eq(x->sources.n, (size_t)n, "%s, sublayer %d: %s", what, k + 1, source_text(x));
+        reads += n > 1 ? (uint64_t)n : 0;
+    }
+    cr_assert_eq(hir_flow_count_reads(&f).naive, reads, "%s", what);
+    check_every_stage(w.m, what);
+}
+
+Test(ledger, any_way_of_writing_it) {
+    hir_random r = hir_random_stream(5, "ledger styles");
+    for (int i = 0; i < 120; i++) {
+        depth_style s = {
+            .sigmoid = hir_random_below(&r, 4) == 0,
+            .gain_in_query = hir_random_below(&r, 2),
+            .dot_written = hir_random_below(&r, 2),
+            .one_by_one = hir_random_below(&r, 2),
+            .softmax_written = hir_random_below(&r, 3) == 0,
+            .weights_first = hir_random_below(&r, 2),
+            .norm = (depth_norm)hir_random_below(&r, NORM_KINDS),
+            .sum = (depth_sum)hir_random_below(&r, SUM_KINDS),
+            .bias = (depth_bias)hir_random_below(&r, BIAS_KINDS),
+            .query = hir_random_below(&r, 3) ? QUERY_WEIGHT
+                                             : (depth_query)hir_random_below(&r, QUERY_KINDS),
+            .scale = hir_random_below(&r, 2) ? 0.25 : 0,
+            .heads = hir_random_below(&r, 3) ? 1 : 3,
+            .d = 24,
+            .sublayers = 3 + (int)hir_random_below(&r, 8),
+            .block = 1 + (int)hir_random_below(&r, 4),
+        };
+        if (s.query == QUERY_NONE) s.heads = 1;
+        check_style(s);
+    }
 }
 
 Test(ledger, text_is_given_for_every_model) {

@@ -13,6 +13,7 @@
 #include "passes/ledger.h"
 #include "passes/pass.h"
 #include "tests/unit/access_counter.h"
+#include "tests/unit/depth_models.h"
 
 enum { TOKENS = 5 };
 
@@ -64,8 +65,7 @@ static uint64_t touched(const bool *bytes, size_t n) {
 typedef struct machine {
     const hir_module *m;
     hcg_program *p;
-    char *arena, *fixed, *weights, **states, **outputs;
-    int32_t tokens[TOKENS];
+    char *arena, *fixed, *weights, **states, **inputs, **outputs;
 } machine;
 
 static char *memory(size_t bytes) {
@@ -97,8 +97,15 @@ static void make_memory(machine *x) {
     x->outputs = hd_new_array(arena, char *, x->p->outputs.n + 1);
     for (size_t i = 0; i < x->p->outputs.n; i++)
         x->outputs[i] = memory(x->p->outputs.at[i].row_bytes * TOKENS);
-    for (int t = 0; t < TOKENS; t++)
-        x->tokens[t] = 3 * t + 1;
+    x->inputs = hd_new_array(arena, char *, x->m->inputs.n + 1);
+    for (size_t i = 0; i < x->m->inputs.n; i++) {
+        hir_type t = hir_value_at(x->m, x->m->inputs.at[i])->type;
+        x->inputs[i] = memory(row_bytes(t) * TOKENS);
+        int32_t *ids = (int32_t *)(void *)x->inputs[i];
+        if (t.dtype != HIR_I32) fill(x->inputs[i], row_bytes(t) * TOKENS);
+        for (int k = 0; t.dtype == HIR_I32 && k < TOKENS; k++)
+            ids[k] = 3 * k + 1;
+    }
 }
 
 static void *operand_at(machine *x, hrt_operand o) {
@@ -107,7 +114,7 @@ static void *operand_at(machine *x, hrt_operand o) {
     case HRT_FIXED: return x->fixed + o.offset;
     case HRT_WEIGHT: return x->weights + o.offset;
     case HRT_STATE: return x->states[o.index];
-    case HRT_INPUT: return x->tokens;
+    case HRT_INPUT: return x->inputs[o.index];
     case HRT_OUTPUT: return x->outputs[o.index];
     }
     return NULL;
@@ -116,6 +123,7 @@ static void *operand_at(machine *x, hrt_operand o) {
 static const char *value_at(const machine *x, hir_id v) {
     const hir_value *value = hir_value_at(x->m, v);
     if (value->place == HIR_PLACE_ARENA) return x->arena + value->offset * TOKENS;
+    if (value->place == HIR_PLACE_INPUT) return x->inputs[value->offset];
     if (value->place == HIR_PLACE_OUTPUT) return x->outputs[value->offset];
     return NULL;
 }
@@ -149,7 +157,7 @@ static watch watch_kernel(machine *x, const hir_ledger *l, hir_id op) {
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
             hir_id made = hir_value_at(x->m, o->args[i].index)->op;
-            if (made != HIR_NONE && hir_op_at(x->m, made)->parent != op)
+            if (made == HIR_NONE || hir_op_at(x->m, made)->parent != op)
                 watch_value(x, l, &w, o->args[i].index);
         }
     }
@@ -202,24 +210,27 @@ static void check_kernel(const machine *x, const hir_ledger *l, hir_id op, const
  * --------------------------------------------------------------------------------
  */
 
-static hir_module *compile(const char *spec, bool depth) {
+static hir_module *load(const char *spec) {
     hadal_session *s = hadal_open();
     cr_assert_eq(hadal_include_path(s, HADAL_SOURCE "/frontend/std"), 0);
     cr_assert_eq(hadal_load(s, spec, NULL), 0, "%s", spec);
     hir_module *m = hir_parse(arena, &diags, spec, hd_strdup(arena, hadal_ir_text(s, 0)));
     hadal_close(s);
     cr_assert(m);
+    return m;
+}
+
+static void compile(hir_module *m, bool depth) {
     hir_pass_id passes[HIR_PASS_COUNT * 2];
     size_t n = 0;
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) passes[n++] = *id;
     hir_run run = {.passes = passes, .n_passes = n, .stop_after = HIR_PASS_COUNT};
     cr_assert(hir_run_passes(m, &run, NULL, NULL, &diags));
-    return m;
 }
 
-static void check_model(const char *spec, bool depth, const char *cpu) {
-    hir_module *m = compile(spec, depth);
+static void check_module(hir_module *m, const char *what, bool depth, const char *cpu) {
+    compile(m, depth);
     hir_ledger l;
     hir_ledger_find(m, arena, &l);
     hcg_options options = {.cpu = cpu};
@@ -248,9 +259,13 @@ static void check_model(const char *spec, bool depth, const char *cpu) {
     cr_expect_eq(all.stores, all.written, "each byte is stored once");
     if (getenv("LEDGER_COUNTS"))
         printf("%s, %s: %llu bytes read, loaded %.2f times; %llu written, stored %.2f times\n",
-               spec, depth ? "compiled" : "naive", (unsigned long long)all.read,
+               what, depth ? "compiled" : "naive", (unsigned long long)all.read,
                (double)all.loads / (double)all.read, (unsigned long long)all.written,
                (double)all.stores / (double)all.written);
+}
+
+static void check_model(const char *spec, bool depth, const char *cpu) {
+    check_module(load(spec), spec, depth, cpu);
 }
 
 Test(ledger_counts, block_attnres_in_two_phases) {
@@ -276,4 +291,20 @@ Test(ledger_counts, standard_residual) {
 Test(ledger_counts, widest_vectors_of_this_machine) {
     check_model(TEST_DATA "/golden/attnres-block", true, "native");
     check_model(TEST_DATA "/../examples/tiny/tiny.hadal", true, "native");
+}
+
+/* Heads, windows, sigmoid, static logits, queries of the input, sums in any order. */
+Test(ledger_counts, other_ways_of_mixing) {
+    static const depth_style styles[] = {
+        {.norm = NORM_GAIN, .heads = 3, .d = 48, .sublayers = 9, .block = 3},
+        {.norm = NORM_GAIN, .d = 48, .sublayers = 9, .block = 1, .window = 3},
+        {.sigmoid = true, .norm = NORM_OP, .d = 48, .sublayers = 7, .block = 2},
+        {.query = QUERY_NONE, .sum = SUM_LEFT, .d = 48, .sublayers = 6, .block = 2},
+        {.query = QUERY_INPUT, .norm = NORM_WRITTEN, .d = 48, .sublayers = 6, .block = 3},
+        {.bias = BIAS_VECTOR, .one_by_one = true, .d = 48, .sublayers = 12, .block = 4},
+    };
+    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++)
+        for (int depth = 0; depth < 2; depth++)
+            check_module(depth_model(arena, &diags, styles[i]).m, hd_printf(arena, "style %zu", i),
+                         depth, "baseline");
 }
