@@ -80,6 +80,22 @@ bool eval_depth_attend(eval_call *c, const hir_op *op, const hir_array *const *x
     return true;
 }
 
+bool eval_depth_weights(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    mixing m = {.op = op, .x = x, .n = op->n_args - SOURCES, .d = x[SOURCES]->type.dim[1]};
+    m.heads = hir_attr_int(op, HIR_A_HEADS, 1);
+    m.group = m.d / m.heads;
+    m.softmax = !strcmp(hir_attr_string(op, HIR_A_NORMALIZATION, ""), "softmax");
+    double *s = hd_new_array(c->scratch, double, m.n);
+    for (int64_t t = 0; t < c->T; t++)
+        for (int64_t h = 0; h < m.heads; h++) {
+            attend_scores(c, &m, t, h, s);
+            weights_of(&m, x[LSE] ? row_of(c, x[LSE], 2, t) + h : NULL, s);
+            for (uint32_t i = 0; i < m.n; i++)
+                y->at[(t * m.n + i) * m.heads + h] = s[i];
+        }
+    return true;
+}
+
 /* ---- its parts ----------------------------------------------------------------------------- */
 bool eval_depth_inverse_rms(eval_call *c, const hir_op *op, const hir_array *const *x,
                             hir_array *y) {

@@ -80,8 +80,9 @@ static bool block_fits(hir_check *c, uint32_t n) {
                       (long long)shared->i, n);
 }
 
-bool hir_rule_depth_attend(hir_check *c, hir_type *y) {
-    enum { QUERY, BIAS, INVERSE, PARTIAL, LSE, SOURCES };
+enum { QUERY, BIAS, INVERSE, PARTIAL, LSE, SOURCES };
+
+static bool attend_fits(hir_check *c, mixing *out, bool *is_softmax) {
     mixing x;
     bool softmax;
     if (!hir_all_plain(c) || !sources_fit(c, SOURCES, c->op->n_args - SOURCES, &x)) return false;
@@ -99,10 +100,29 @@ bool hir_rule_depth_attend(hir_check *c, hir_type *y) {
         return hir_refuse(c, HD_E_TYPE, NULL, "lse has T if there is a query, and only then");
     if (hir_has_arg(c, INVERSE) && hir_find_attr(c->op, HIR_A_EPS))
         return hir_refuse(c, HD_E_TYPE, NULL, "either 'inverse' or 'eps' norms the keys, not both");
-    if (hir_has_arg(c, LSE) != (softmax && hir_has_arg(c, PARTIAL)))
-        return hir_refuse(c, HD_E_TYPE, NULL, "lse goes with partial under softmax, and only then");
-    *y = x.row;
+    *out = x;
+    *is_softmax = softmax;
     return true;
+}
+
+bool hir_rule_depth_attend(hir_check *c, hir_type *y) {
+    mixing x;
+    bool softmax;
+    if (!attend_fits(c, &x, &softmax)) return false;
+    *y = x.row;
+    return hir_has_arg(c, LSE) == (softmax && hir_has_arg(c, PARTIAL)) ||
+           hir_refuse(c, HD_E_TYPE, NULL, "lse goes with partial under softmax, and only then");
+}
+
+bool hir_rule_depth_weights(hir_check *c, hir_type *y) {
+    mixing x;
+    bool softmax;
+    if (!attend_fits(c, &x, &softmax)) return false;
+    *y = hir_make_type(HIR_F32, x.heads > 1 ? 3 : 2, (int64_t[]){HIR_T, x.n, x.heads});
+    if (hir_has_arg(c, LSE) && !softmax)
+        return hir_refuse(c, HD_E_TYPE, NULL, "lse goes with softmax");
+    return !hir_has_arg(c, PARTIAL) ||
+           hir_refuse(c, HD_E_TYPE, NULL, "operand partial is for depth.attend");
 }
 
 /* ---- its parts ----------------------------------------------------------------------------- */

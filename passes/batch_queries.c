@@ -12,15 +12,19 @@
  *          are, the same for every token.
  *          The inverse RMS of a source is computed once, whoever reads it: every attend with a key
  *          norm takes it as operand `inverse`.
+ *          depth.weights of a member, for traces, are put together from both phases.
  * Leaves   phase 2 in its general form: split-merge.
  */
 #include <stdlib.h>
 
 #include "passes/depth.h"
 
+typedef HD_VEC(hir_id) id_list;
+
 typedef struct known_norm { /* inverse RMS of a value */
     hir_ref r;
     double eps;
+    uint32_t place; /* of the op that it stands before */
 } known_norm;
 
 typedef struct batcher {
@@ -29,6 +33,7 @@ typedef struct batcher {
     uint32_t *place; /* by op that was there before: its place in the program */
     size_t n_ops, n_values;
     known_norm *norms; /* by value */
+    id_list shown;     /* depth.weights */
     pass_forward forward;
 } batcher;
 
@@ -38,8 +43,9 @@ typedef struct hoisted {
 } hoisted;
 
 typedef struct block {
-    HD_VEC(hir_id) members;
+    id_list members;
     uint32_t shared;
+    hir_id anchor; /* phase 1 stands before it */
 } block;
 
 static hir_ref concat(hir_builder *b, const hir_ref *parts, uint32_t n, int64_t axis) {
@@ -50,9 +56,10 @@ static hir_ref concat(hir_builder *b, const hir_ref *parts, uint32_t n, int64_t 
 /* ---- inverse RMS --------------------------------------------------------------------------- */
 static hir_ref inverse_rms(batcher *t, hir_builder *b, hir_ref x, double eps) {
     known_norm *known = &t->norms[x.index];
-    if (depth_is_given(known->r) && known->eps == eps) return known->r;
+    uint32_t place = t->place[b->before];
+    if (depth_is_given(known->r) && known->eps == eps && known->place <= place) return known->r;
     hir_attr attr = hir_float(HIR_A_EPS, eps);
-    *known = (known_norm){hir_emit(b, HIR_DEPTH_INVERSE_RMS_OP, &x, 1, &attr, 1), eps};
+    *known = (known_norm){hir_emit(b, HIR_DEPTH_INVERSE_RMS_OP, &x, 1, &attr, 1), eps, place};
     return known->r;
 }
 
@@ -107,7 +114,7 @@ static hir_ref query_table(batcher *t, hir_builder *b, const block *k) {
     hir_ref *q = hd_new_array(t->c->scratch, hir_ref, k->members.n);
     for (size_t i = 0; i < k->members.n; i++) {
         q[i] = pass_arg(t->m, k->members.at[i], ATTEND_QUERY);
-        hoist(t, q[i], k->members.at[0]);
+        hoist(t, q[i], k->anchor);
     }
     return stack(b, q, (uint32_t)k->members.n, 0);
 }
@@ -126,7 +133,7 @@ static hir_ref bias_table(batcher *t, hir_builder *b, const block *k) {
     for (size_t i = 0; i < k->members.n; i++) {
         hir_ref bias = pass_arg(t->m, k->members.at[i], ATTEND_BIAS);
         any |= depth_is_given(bias);
-        hoist(t, bias, k->members.at[0]);
+        hoist(t, bias, k->anchor);
         columns[i] = slice_of_bias(b, bias, 0, k->shared);
     }
     for (size_t i = 0; any && i < k->members.n; i++)
@@ -188,13 +195,13 @@ static hir_ref build_lse(batcher *t, hir_builder *b, hir_id member, const phase1
     return pass_reshape(b, lse, p->axis ? with_t : without);
 }
 
-static hir_ref build_rest(batcher *t, hir_id member, uint32_t shared, hir_ref o, hir_ref lse) {
-    hir_builder b = hir_before(t->m, t->c->diags, member);
+static hir_ref build_rest(batcher *t, hir_builder *b, hir_opcode code, hir_id member,
+                          uint32_t shared, hir_ref o, hir_ref lse) {
     uint32_t n = depth_sources(t->m, member) - shared;
     hir_ref *args = hd_new_array(t->c->scratch, hir_ref, ATTEND_SOURCES + n);
     args[ATTEND_QUERY] = pass_arg(t->m, member, ATTEND_QUERY);
-    args[ATTEND_BIAS] = slice_of_bias(&b, pass_arg(t->m, member, ATTEND_BIAS), shared, n);
-    args[ATTEND_INVERSE] = inverses(t, &b, member, shared, n);
+    args[ATTEND_BIAS] = slice_of_bias(b, pass_arg(t->m, member, ATTEND_BIAS), shared, n);
+    args[ATTEND_INVERSE] = inverses(t, b, member, shared, n);
     args[ATTEND_PARTIAL] = o;
     args[ATTEND_LSE] = lse;
     for (uint32_t i = 0; i < n; i++)
@@ -202,20 +209,93 @@ static hir_ref build_rest(batcher *t, hir_id member, uint32_t shared, hir_ref o,
     bool softmax = depth_is_softmax(t->m, member);
     hir_attr attrs[3] = {hir_string(HIR_A_NORMALIZATION, softmax ? "softmax" : "sigmoid")};
     uint32_t n_attrs = 1 + depth_copy_attrs(t->m, member, attrs + 1);
-    return hir_emit(&b, HIR_DEPTH_ATTEND_OP, args, ATTEND_SOURCES + n, attrs, n_attrs);
+    return hir_emit(b, code, args, ATTEND_SOURCES + n, attrs, n_attrs);
 }
 
-static bool split_block(batcher *t, const block *k) {
+/* ---- weights that are shown ------------------------------------------------------------------ */
+/* The depth.weights of an attend: the same query on the same sources. HIR_NONE: there is none. */
+static hir_id weights_of(const batcher *t, hir_id attend) {
+    for (size_t i = 0; i < t->shown.n; i++) {
+        hir_id op = t->shown.at[i];
+        if (hir_op_at(t->m, op)->erased || !depth_same_query(t->m, op, attend)) continue;
+        if (depth_sources(t->m, op) == depth_sources(t->m, attend)) return op;
+    }
+    return HIR_NONE;
+}
+
+/* 1 - sum_i y_i: what the sources of phase 2 leave to phase 1; [T, 1(, H)] for y [T, n(, H)] */
+static hir_ref rest_of(hir_builder *b, hir_ref y) {
+    hir_type t = pass_keep_one(hir_ref_type(b->m, y), 1);
+    hir_ref sum = pass_reduce(b, HIR_REDUCE_SUM_OP, y, 1);
+    if (!depth_is_given(sum)) return sum;
+    return hir_emit2(b, HIR_SUB_OP, hir_emit_const(b, 1), pass_reshape(b, sum, t));
+}
+
+/* Weights in the order of the attend's sources to that of `shown`. */
+static hir_ref in_order_of(batcher *t, hir_builder *b, hir_ref a, hir_id attend, hir_id shown) {
+    uint32_t n = depth_sources(t->m, attend);
+    hir_ref *parts = hd_new_array(t->c->scratch, hir_ref, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = 0;
+        while (j < n && !hir_ref_equal(depth_source(t->m, attend, j), depth_source(t->m, shown, i)))
+            j++;
+        hir_attr at[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, j < n ? j : i),
+                         hir_int(HIR_A_LENGTH, 1)};
+        parts[i] = hir_emit(b, HIR_SLICE_OP, &a, 1, at, 3);
+        if (!depth_is_given(parts[i])) return parts[i];
+    }
+    return concat(b, parts, n, 1);
+}
+
+/* From phase 1, and for a member with sources of its own from phase 2. */
+static hir_ref both_phases(batcher *t, hir_builder *b, hir_id member, const block *k,
+                           const phase1 *p, uint32_t i) {
+    hir_ref one = depth_element(b, p->weights, p->axis + 1, i);
+    if (!depth_is_given(one) || depth_sources(t->m, member) == k->shared) return one;
+    hir_ref lse = build_lse(t, b, member, p, i);
+    hir_ref two = build_rest(t, b, HIR_DEPTH_WEIGHTS_OP, member, k->shared, hir_no_ref(), lse);
+    if (!depth_is_given(two)) return two;
+    if (depth_is_given(lse)) one = hir_emit2(b, HIR_MUL_OP, one, rest_of(b, two));
+    return depth_is_given(one) ? concat(b, (hir_ref[]){one, two}, 2, 1) : one;
+}
+
+static bool show_weights(batcher *t, hir_id member, const block *k, const phase1 *p, uint32_t i) {
+    hir_id shown = weights_of(t, member);
+    if (shown == HIR_NONE) return true;
+    hir_builder b = hir_before(t->m, t->c->diags, shown);
+    hir_ref a = both_phases(t, &b, member, k, p, i);
+    if (depth_is_given(a)) a = in_order_of(t, &b, a, member, shown);
+    if (!depth_is_given(a)) return false;
+    pass_forward_op(&t->forward, t->m, shown, a);
+    return true;
+}
+
+/* The first op that needs phase 1: a member, or its weights. All of them read the shared sources.
+ */
+static hir_id first_reader(const batcher *t, const block *k) {
     hir_id first = k->members.at[0];
-    hir_builder b = hir_before(t->m, t->c->diags, first);
+    for (size_t i = 0; i < k->members.n; i++) {
+        hir_id shown = weights_of(t, k->members.at[i]);
+        if (shown != HIR_NONE && t->place[shown] < t->place[first]) first = shown;
+    }
+    return first;
+}
+
+static bool split_block(batcher *t, block *k) {
+    hir_id first = k->members.at[0];
+    k->anchor = first_reader(t, k);
+    hir_builder b = hir_before(t->m, t->c->diags, k->anchor);
     phase1 p;
     if (!build_phase1(t, &b, k, &p)) return false;
     for (uint32_t i = 0; i < k->members.n; i++) {
         hir_id member = k->members.at[i];
         b.loc = hir_op_at(t->m, member)->loc;
+        if (!show_weights(t, member, k, &p, i)) return false;
         hir_ref o = build_mix(t, &b, k, &p, i), lse = build_lse(t, &b, member, &p, i);
         if (!depth_is_given(o)) return false;
-        if (depth_sources(t->m, member) > k->shared) o = build_rest(t, member, k->shared, o, lse);
+        hir_builder own = hir_before(t->m, t->c->diags, member);
+        if (depth_sources(t->m, member) > k->shared)
+            o = build_rest(t, &own, HIR_DEPTH_ATTEND_OP, member, k->shared, o, lse);
         if (!depth_is_given(o)) return false;
         pass_forward_op(&t->forward, t->m, member, o);
     }
@@ -229,11 +309,18 @@ static bool split_block(batcher *t, const block *k) {
 static bool norm_alone(batcher *t, hir_id op) {
     if (!hir_find_attr(hir_op_at(t->m, op), HIR_A_EPS)) return true;
     hir_ref partial = pass_arg(t->m, op, ATTEND_PARTIAL), lse = pass_arg(t->m, op, ATTEND_LSE);
-    hir_ref y = build_rest(t, op, 0, partial, lse);
+    hir_builder b = hir_before(t->m, t->c->diags, op);
+    hir_ref y = build_rest(t, &b, hir_op_at(t->m, op)->code, op, 0, partial, lse);
     if (!depth_is_given(y)) return false;
     pass_forward_op(&t->forward, t->m, op, y);
     t->c->changed = true;
     return true;
+}
+
+/* The weights that are shown stand before the mix; what they need of norms, the mix finds. */
+static bool mix_alone(batcher *t, hir_id op) {
+    hir_id shown = weights_of(t, op);
+    return (shown == HIR_NONE || norm_alone(t, shown)) && norm_alone(t, op);
 }
 
 /* Blocks may come from a file that somebody has edited. */
@@ -280,14 +367,17 @@ static batcher new_batcher(hir_pass_context *c) {
 
 bool pass_batch_queries(hir_pass_context *c) {
     batcher t = new_batcher(c);
-    HD_VEC(hir_id) attends = {0};
-    HIR_EACH(t.m, op, t.m->first)
-    if (hir_op_at(t.m, op)->code == HIR_DEPTH_ATTEND_OP) hd_push(c->scratch, &attends, op);
+    id_list attends = {0};
+    HIR_EACH(t.m, op, t.m->first) {
+        hir_opcode code = hir_op_at(t.m, op)->code;
+        if (code == HIR_DEPTH_ATTEND_OP) hd_push(c->scratch, &attends, op);
+        if (code == HIR_DEPTH_WEIGHTS_OP) hd_push(c->scratch, &t.shown, op);
+    }
     for (size_t i = 0; i < attends.n;) {
         hir_id first = attends.at[i];
         int64_t number = hir_attr_int(hir_op_at(t.m, first), HIR_A_BLOCK, -1);
         if (number < 0) {
-            if (!norm_alone(&t, first)) return false;
+            if (!mix_alone(&t, first)) return false;
             i++;
             continue;
         }

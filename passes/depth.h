@@ -21,6 +21,12 @@ bool depth_is_softmax(const hir_module *m, hir_id attend);
 bool depth_query_has_t(const hir_module *m, hir_id attend);
 /* Apart from query, bias and sources they are the same: one phase 1 can serve both. */
 bool depth_same_kind(const hir_module *m, hir_id a, hir_id b);
+/* Both have the same query and the same bias. */
+static inline bool depth_same_query(const hir_module *m, hir_id a, hir_id b) {
+    const hir_op *x = hir_op_at(m, a), *y = hir_op_at(m, b);
+    return hir_ref_equal(x->args[ATTEND_QUERY], y->args[ATTEND_QUERY]) &&
+           hir_ref_equal(x->args[ATTEND_BIAS], y->args[ATTEND_BIAS]);
+}
 /* scale and heads, as far as the attend has them; how many that is. */
 uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]);
 /* x[.., i] along `axis`, which goes; x itself under another shape if there is but one. */

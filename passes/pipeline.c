@@ -11,6 +11,7 @@ static const hir_pass_id default_pipeline[] = {
     HIR_PASS_FORM_BLOCKS,
     HIR_PASS_BATCH_QUERIES,
     HIR_PASS_SPLIT_MERGE,
+    HIR_PASS_CSE, /* scores that a mix and its traced weights have in common */
     HIR_PASS_FOLD_WEIGHTS,
     HIR_PASS_DCE,
     HIR_PASS_SPLIT_SMALL,

@@ -288,23 +288,82 @@ static hir_ref build_bias(recogniser *r, hir_builder *b, const depth_score *s, s
     return hir_emit(b, HIR_CONCAT_OP, elements, (uint32_t)n, &axis, 1);
 }
 
-static hir_ref build_attend(recogniser *r, hir_builder *b, const candidate *c,
-                            const depth_score *s) {
-    const term *first = c->terms.at;
+/* depth.attend, or depth.weights of the same operands. */
+typedef struct attend {
+    hir_ref *args;
+    uint32_t n_args, n_attrs;
     hir_attr attrs[4];
-    uint32_t n_attrs = 0, n = (uint32_t)c->terms.n;
+} attend;
+
+static attend operands(recogniser *r, hir_builder *b, const candidate *c, const depth_score *s) {
+    const term *first = c->terms.at;
+    uint32_t n = (uint32_t)c->terms.n;
     bool softmax = c->logits.kind != HIR_REF_NONE;
-    attrs[n_attrs++] = hir_string(HIR_A_NORMALIZATION, softmax ? "softmax" : "sigmoid");
-    if (s->has_norm) attrs[n_attrs++] = hir_float(HIR_A_EPS, s->eps);
-    if (s->scale != 1) attrs[n_attrs++] = hir_float(HIR_A_SCALE, s->scale);
-    if (first->heads > 1) attrs[n_attrs++] = hir_int(HIR_A_HEADS, first->heads);
-    hir_ref *args = hd_new_array(r->c->scratch, hir_ref, ATTEND_SOURCES + n);
-    args[ATTEND_QUERY] = s->n_factors ? build_query(r, b, s, first->d) : hir_no_ref();
-    args[ATTEND_BIAS] = build_bias(r, b, s, n);
+    attend a = {.n_args = ATTEND_SOURCES + n};
+    a.attrs[a.n_attrs++] = hir_string(HIR_A_NORMALIZATION, softmax ? "softmax" : "sigmoid");
+    if (s->has_norm) a.attrs[a.n_attrs++] = hir_float(HIR_A_EPS, s->eps);
+    if (s->scale != 1) a.attrs[a.n_attrs++] = hir_float(HIR_A_SCALE, s->scale);
+    if (first->heads > 1) a.attrs[a.n_attrs++] = hir_int(HIR_A_HEADS, first->heads);
+    a.args = hd_new_array(r->c->scratch, hir_ref, a.n_args);
+    a.args[ATTEND_QUERY] = s->n_factors ? build_query(r, b, s, first->d) : hir_no_ref();
+    a.args[ATTEND_BIAS] = build_bias(r, b, s, n);
     hir_type row = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, first->d});
     for (uint32_t i = 0; i < n; i++)
-        args[ATTEND_SOURCES + i] = pass_reshape(b, c->terms.at[i].source, row);
-    return hir_emit(b, HIR_DEPTH_ATTEND_OP, args, ATTEND_SOURCES + n, attrs, n_attrs);
+        a.args[ATTEND_SOURCES + i] = pass_reshape(b, c->terms.at[i].source, row);
+    return a;
+}
+
+static hir_ref build(hir_builder *b, hir_opcode code, const attend *a) {
+    return hir_emit(b, code, a->args, a->n_args, a->attrs, a->n_attrs);
+}
+
+/* ---- weights that are looked at ------------------------------------------------------------- */
+static bool is_shown(const recogniser *r, hir_id value, int depth) {
+    for (uint32_t i = 0; value < r->n_values && i < r->uses.count[value]; i++) {
+        const hir_op *user = hir_op_at(r->m, r->uses.user[r->uses.first[value] + i]);
+        if (user->code == HIR_OUTPUT_OP || user->code == HIR_TRACE_OP) return true;
+        if (user->code == HIR_RESHAPE_OP && depth > 0 && is_shown(r, user->results[0], depth - 1))
+            return true;
+    }
+    return false;
+}
+
+/* One value holds all weights, source i at i of its axis. */
+static bool weights_in_order(const candidate *c) {
+    const depth_view *first = &c->terms.at[0].weight;
+    for (size_t i = 0; i < c->terms.n; i++) {
+        const depth_view *w = &c->terms.at[i].weight;
+        if (!hir_ref_equal(w->v, first->v) || w->axis != first->axis || w->axis < 0 || w->i != i)
+            return false;
+    }
+    return true;
+}
+
+/* [T, n, H] in the order of dims of t, whose dim `axis` is that of the sources. */
+static hir_ref arranged(hir_builder *b, hir_ref y, hir_type t, int axis) {
+    hir_attr perm = hir_ints(HIR_A_PERM, (int64_t[]){0, 2, 1}, 3);
+    bool heads_first = false;
+    for (int i = 1; i < axis; i++)
+        heads_first |= t.dim[i] != 1;
+    if (heads_first) y = hir_emit(b, HIR_TRANSPOSE_OP, &y, 1, &perm, 1);
+    return y.kind == HIR_REF_NONE ? y : pass_reshape(b, y, t);
+}
+
+/* Weights that an output or trace shows are shown as the mix has them, not computed beside it. */
+static bool shows_weights(const recogniser *r, const candidate *c, const depth_score *s) {
+    depth_view w = c->terms.at[0].weight;
+    return s->is_product && weights_in_order(c) && is_shown(r, w.v.index, 2) &&
+           hir_ref_type(r->m, w.v).dim[w.axis] == (int64_t)c->terms.n;
+}
+
+static bool replace_weights(recogniser *r, hir_builder *b, const candidate *c, const attend *a) {
+    depth_view w = c->terms.at[0].weight;
+    hir_ref y = build(b, HIR_DEPTH_WEIGHTS_OP, a);
+    if (y.kind == HIR_REF_NONE) return false;
+    y = arranged(b, y, hir_ref_type(r->m, w.v), w.axis);
+    if (y.kind == HIR_REF_NONE) return false;
+    pass_forward_op(&r->forward, r->m, pass_def(r->m, w.v), y);
+    return true;
 }
 
 static void remark_taken(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {
@@ -325,7 +384,12 @@ static void remark_taken(recogniser *r, hir_id op, const candidate *c, const dep
 static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {
     hir_builder b = hir_before(r->m, r->c->diags, op);
     hir_type result = pass_result_type(r->m, op);
-    hir_ref y = build_attend(r, &b, c, s);
+    bool shown = shows_weights(r, c, s);
+    hir_id weights = shown ? pass_def(r->m, c->terms.at[0].weight.v) : op;
+    hir_builder earlier = hir_before(r->m, r->c->diags, weights);
+    attend a = operands(r, &earlier, c, s);
+    if (shown && !replace_weights(r, &earlier, c, &a)) return false;
+    hir_ref y = build(&b, HIR_DEPTH_ATTEND_OP, &a);
     if (y.kind == HIR_REF_NONE) return false;
     y = pass_reshape(&b, y, result);
     for (size_t i = 0; i < c->rest.n; i++)

@@ -7,6 +7,7 @@
  *          With more sources: softmax over (l, s_1, ..), mix of (o, x_1, ..). Under sigmoid weights
  *          phases simply add up: h = o + sum_i sigmoid(s_i) x_i. Without a partial mix: softmax or
  *          sigmoid, and mix.
+ *          depth.weights, for traces, likewise.
  * Leaves   no depth.attend.
  *
  * Numbers. The merge is a step from o towards x by a weight between 0 and 1, so that it is exact
@@ -122,16 +123,29 @@ static hir_ref split(splitter *s) {
     return s->n == 1 ? merge(s, x) : mix_with_partial(s, x);
 }
 
+/* depth.weights: without the weight of what lse is of */
+static hir_ref weights(splitter *s) {
+    hir_ref lse = arg(s, ATTEND_LSE), x = scores(s);
+    if (!depth_is_given(x)) return x;
+    if (!depth_is_softmax(s->m, s->op)) return hir_emit1(&s->b, HIR_SIGMOID_OP, x);
+    if (!depth_is_given(lse)) return softmax(s, x);
+    hir_ref all[] = {pass_reshape(&s->b, lse, scores_type(s, true, 1)), x};
+    hir_ref y = softmax(s, concat(s, all, 2, 1));
+    hir_attr at[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, 1), hir_int(HIR_A_LENGTH, s->n)};
+    return depth_is_given(y) ? hir_emit(&s->b, HIR_SLICE_OP, &y, 1, at, 3) : y;
+}
+
 bool pass_split_merge(hir_pass_context *c) {
     splitter s = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
     HIR_EACH(s.m, op, s.m->first) {
         pass_forward_args(&s.forward, s.m, op);
-        if (hir_op_at(s.m, op)->code != HIR_DEPTH_ATTEND_OP) continue;
+        hir_opcode code = hir_op_at(s.m, op)->code;
+        if (code != HIR_DEPTH_ATTEND_OP && code != HIR_DEPTH_WEIGHTS_OP) continue;
         s.op = op;
         s.n = depth_sources(s.m, op);
         s.heads = hir_attr_int(hir_op_at(s.m, op), HIR_A_HEADS, 1);
         s.b = hir_before(s.m, c->diags, op);
-        hir_ref y = split(&s);
+        hir_ref y = code == HIR_DEPTH_ATTEND_OP ? split(&s) : weights(&s);
         if (!depth_is_given(y)) return false;
         pass_forward_op(&s.forward, s.m, op, y);
         c->changed = true;

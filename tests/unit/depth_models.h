@@ -20,6 +20,7 @@ typedef enum depth_query { QUERY_WEIGHT, QUERY_INPUT, QUERY_NONE, QUERY_KINDS } 
 
 typedef struct depth_style {
     bool sigmoid, gain_in_query, dot_written, one_by_one, softmax_written, weights_first;
+    bool show; /* the weights are outputs */
     depth_norm norm;
     depth_sum sum;
     depth_bias bias;
@@ -223,7 +224,6 @@ static inline hir_ref dw_query(depth_writer *w, const hir_ref *x, int n, const c
 
 static inline hir_ref dw_mix(depth_writer *w, const hir_ref *x, int n, const char *name) {
     const depth_style *s = &w->s;
-    int64_t h = s->heads > 1 ? s->heads : 1;
     hir_ref a, gain = hir_no_ref();
     if (n == 1) return x[0];
     w->mixes++;
@@ -242,9 +242,12 @@ static inline hir_ref dw_mix(depth_writer *w, const hir_ref *x, int n, const cha
             a = dw_scores(w, dw_join(w, HIR_STACK_OP, x, n, 1), q, gain);
         a = dw_biased(w, a, n, name);
     }
-    (void)h;
     int axis = s->query != QUERY_NONE;
     a = s->sigmoid ? hir_emit1(&w->b, HIR_SIGMOID_OP, a) : dw_softmax(w, a, axis);
+    if (s->show) {
+        hir_attr shown = hir_string(HIR_A_NAME, hd_printf(w->arena, "weights.%s", name));
+        hir_emit(&w->b, HIR_OUTPUT_OP, &a, 1, &shown, 1);
+    }
     return dw_weighted(w, a, x, n);
 }
 

@@ -35,10 +35,11 @@ static const char *style_text(hd_arena *a, const depth_style *s) {
                      "{.sigmoid = %d, .gain_in_query = %d, .dot_written = %d, .one_by_one = %d, "
                      ".softmax_written = %d, .weights_first = %d, .norm = %d, .sum = %d, .bias = "
                      "%d, .query = %d, .scale = %g, .scale_before = %d, .heads = %d, .d = %d, "
-                     ".sublayers = %d, .block = %d, .window = %d}",
+                     ".sublayers = %d, .block = %d, .window = %d, .show = %d}",
                      s->sigmoid, s->gain_in_query, s->dot_written, s->one_by_one,
                      s->softmax_written, s->weights_first, s->norm, s->sum, s->bias, s->query,
-                     s->scale, s->scale_before, s->heads, s->d, s->sublayers, s->block, s->window);
+                     s->scale, s->scale_before, s->heads, s->d, s->sublayers, s->block, s->window,
+                     s->show);
 }
 
 static bench built(depth_style s, int *mixes) {
@@ -161,6 +162,7 @@ Test(depth_passes, any_combination) {
             .scale = hir_random_below(&r, 2) ? 0.25 : 0,
             .scale_before = hir_random_below(&r, 2),
             .heads = hir_random_below(&r, 3) ? 1 : 3,
+            .show = hir_random_below(&r, 3) == 0,
             .d = 12,
             .sublayers = 3 + (int)hir_random_below(&r, 8),
             .block = 1 + (int)hir_random_below(&r, 4),
@@ -169,6 +171,28 @@ Test(depth_passes, any_combination) {
         if (s.query == QUERY_NONE) s.heads = 1;
         bench b = taken(s, i % 8 == 0);
         hd_arena_free(b.arena);
+    }
+}
+
+/* Weights that are looked at come from the two phases, not from scores made beside them. */
+Test(depth_passes, weights_are_shown_as_the_mix_has_them) {
+    for (int i = 0; i < 8; i++) {
+        depth_style s = plain;
+        s.show = true;
+        s.sigmoid = i & 1;
+        s.heads = i & 2 ? 3 : 1;
+        s.window = i & 4 ? 4 : 0;
+        s.block = i & 4 ? 1 : 3;
+        s.bias = i == 5 || i == 6 ? BIAS_VECTOR : BIAS_NONE;
+        int mixes;
+        bench b = built(s, &mixes);
+        cr_assert(run_list(&b, depth_passes, 2, true, NULL), "%s", errors_of(&b));
+        cr_assert_eq(count(b.m, HIR_DEPTH_WEIGHTS_OP), (size_t)mixes);
+        cr_assert(run_list(&b, depth_passes + 2, 5, true, NULL), "%s", errors_of(&b));
+        cr_assert_eq(count(b.m, HIR_DEPTH_WEIGHTS_OP), 0);
+        cr_assert_eq(count(b.m, HIR_RMSNORM_OP), (size_t)s.sublayers, "keys are normed beside");
+        hd_arena_free(b.arena);
+        take(s);
     }
 }
 

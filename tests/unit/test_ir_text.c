@@ -134,8 +134,10 @@ static const char *const texts[] = {
     "  %11 = reshape %q {shape = [8]} : f32[8]\n"
     "  %12 = depth.attend %11, %bias, _, _, _, %a, %b {eps = 1e-06, normalization = \"softmax\"} : "
     "f32[T, 8]\n"
+    "  %13 = depth.weights %11, _, _, _, _, %a, %b {normalization = \"sigmoid\"} : f32[T, 2]\n"
     "  output %10 {name = \"y\"}\n"
     "  output %12 {name = \"z\"}\n"
+    "  output %13 {name = \"w\"}\n"
     "}\n",
 };
 
