@@ -58,6 +58,10 @@ bool hcg_weight_bytes(const hir_weight *w, uint64_t *bytes) {
     return row_bytes(t, bytes);
 }
 
+static hd_loc loc_of(const lowering *l, const hir_op *op) {
+    return hir_place_of(l->m, (hir_id)(op - l->m->ops.at));
+}
+
 static bool refuse(lowering *l, hd_error code, hd_loc loc, const char *message, const char *hint) {
     hd_err(l->d, code, loc, "%s", message)->hint = hint;
     return false;
@@ -126,12 +130,12 @@ static bool check_output_rows(lowering *l, const hir_op *out, hir_id maker) {
     bool last = strcmp(hir_attr_string(kernel, HIR_A_ROWS, "all"), "last") == 0;
     if (!l->p->is_model) return true;
     if (i == 0 && (!last || !hir_type_has_t(l->p->outputs.at[0].type)))
-        return refuse(l, HD_E_UNSUPPORTED, out->loc,
+        return refuse(l, HD_E_UNSUPPORTED, loc_of(l, out),
                       "the first output of a model must be f32[T, ...] from a kernel of rows "
                       "\"last\"",
                       "the schedule pass arranges that");
     if (i > 0 && last && hir_type_has_t(l->p->outputs.at[i].type))
-        return refuse(l, HD_E_UNSUPPORTED, out->loc,
+        return refuse(l, HD_E_UNSUPPORTED, loc_of(l, out),
                       "only the first output of a model may come from a kernel of rows \"last\"",
                       "give its kernel rows = \"all\"");
     return true;
@@ -142,10 +146,12 @@ static bool add_output(lowering *l, const hir_op *op) {
     size_t i = l->p->outputs.n;
     const hir_value *v = r.kind == HIR_REF_VALUE ? hir_value_at(l->m, r.index) : NULL;
     if (!v || v->place != HIR_PLACE_OUTPUT || v->offset != i || v->op == HIR_NONE)
-        return refuse(l, HD_E_TYPE, op->loc, "an output must be a kernel's result in output[n]",
+        return refuse(l, HD_E_TYPE, loc_of(l, op),
+                      "an output must be a kernel's result in output[n]",
                       "the plan-memory pass gives every output its place");
-    if (v->type.dtype != HIR_F32) return refuse(l, HD_E_TYPE, op->loc, "outputs are f32", NULL);
-    return add_port(l, false, hir_attr_string(op, HIR_A_NAME, "y"), v->type, op->loc) &&
+    if (v->type.dtype != HIR_F32)
+        return refuse(l, HD_E_TYPE, loc_of(l, op), "outputs are f32", NULL);
+    return add_port(l, false, hir_attr_string(op, HIR_A_NAME, "y"), v->type, loc_of(l, op)) &&
            check_output_rows(l, op, v->op);
 }
 
@@ -343,7 +349,7 @@ static bool read_split(lowering *l, const hir_op *op, hir_attr_id attr, uint32_t
             *out = i;
             return true;
         }
-    hd_err(l->d, HD_E_VALUE, op->loc, "%s is \"%s\"", hir_attr_name(attr), text)->hint =
+    hd_err(l->d, HD_E_VALUE, loc_of(l, op), "%s is \"%s\"", hir_attr_name(attr), text)->hint =
         "none, rows, cyclic or cols";
     return false;
 }
@@ -352,7 +358,7 @@ static bool read_rows(lowering *l, const hir_op *op, uint32_t *last) {
     const char *text = hir_attr_string(op, HIR_A_ROWS, "all");
     *last = strcmp(text, "last") == 0;
     if (*last || strcmp(text, "all") == 0) return true;
-    hd_err(l->d, HD_E_VALUE, op->loc, "rows is \"%s\"", text)->hint = "all or last";
+    hd_err(l->d, HD_E_VALUE, loc_of(l, op), "rows is \"%s\"", text)->hint = "all or last";
     return false;
 }
 
@@ -384,14 +390,14 @@ static bool add_step(lowering *l, hir_id id) {
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
-        return refuse(l, HD_E_VALUE, op->loc, "grain is not positive", NULL);
+        return refuse(l, HD_E_VALUE, loc_of(l, op), "grain is not positive", NULL);
     if (!read_split(l, op, HIR_A_SPLIT_ONE, &step.split_one) ||
         !read_split(l, op, HIR_A_SPLIT_MANY, &step.split_many) ||
         !read_rows(l, op, &step.last_rows))
         return false;
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
     for (size_t i = 0; i < operands.list.n; i++)
-        if (!add_operand(l, op->loc, operands.list.at[i])) return false;
+        if (!add_operand(l, loc_of(l, op), operands.list.at[i])) return false;
     hd_push(l->a, &l->p->steps, step);
     return true;
 }
@@ -412,7 +418,7 @@ static bool add_steps(lowering *l) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP) continue;
         if (!is_kernel(op)) {
-            hd_err(l->d, HD_E_TYPE, op->loc, "%s stands outside of a kernel",
+            hd_err(l->d, HD_E_TYPE, loc_of(l, op), "%s stands outside of a kernel",
                    hir_info(op->code)->name)
                 ->hint = "the fuse pass puts every op into a kernel";
             return false;
@@ -453,7 +459,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
                "run the whole pipeline first");
         return NULL;
     }
-    if (!check_name(&l) || !hir_verify(m, d)) return NULL;
+    if (!check_name(&l) || !hir_verify(m, d) || !hir_verify_kernels(m, d)) return NULL;
     l.p->arena = a;
     l.p->m = m;
     if (o) l.p->options = *o;

@@ -217,6 +217,9 @@ typedef struct hir_module {
     hir_id first, last; /* top-level op list */
     /* set by plan-memory, printed as `arena 1536 per token` / `fixed 64` when stage is kernel */
     uint64_t arena_per_token, fixed_bytes;
+    /* where ops stand in the text that the module was read from, by op; for messages only */
+    const hd_loc *text_locs;
+    uint32_t n_text_locs;
 } hir_module;
 
 hir_module *hir_module_new(hd_arena *a, const char *name);
@@ -240,6 +243,9 @@ static inline hir_id hir_result(const hir_module *m, hir_id op) {
 #define HIR_EACH(m, op, from)                                                                      \
     for (hir_id op = (from), op##_next;                                                            \
          op != HIR_NONE && (op##_next = hir_op_at((m), op)->next, true); op = op##_next)
+
+/* The place to show for an op: in the text it was read from, else in the spec. */
+hd_loc hir_place_of(const hir_module *m, hir_id op);
 
 /* attributes: `missing` is returned when the op has none of that id */
 const hir_attr *hir_find_attr(const hir_op *op, hir_attr_id id);

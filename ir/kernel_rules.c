@@ -27,8 +27,7 @@ typedef struct rules {
 
 static bool refuse(rules *r, hir_id op, const char *what, const char *hint) {
     const hir_op *o = hir_op_at(r->m, op);
-    hd_loc loc = o->loc;
-    if (!loc.file && o->parent != HIR_NONE) loc = hir_op_at(r->m, o->parent)->loc;
+    const hd_loc loc = hir_place_of(r->m, op);
     const char *kernel =
         r->kernel == HIR_NONE ? "" : hir_attr_string(hir_op_at(r->m, r->kernel), HIR_A_NAME, "");
     hd_diag *e = r->kernel == HIR_NONE

@@ -110,6 +110,13 @@ void hir_set_option(hir_module *m, const char *key, const char *value) {
     hd_push(m->arena, &m->options, option);
 }
 
+hd_loc hir_place_of(const hir_module *m, hir_id op) {
+    const hir_op *o = hir_op_at(m, op);
+    if (op < m->n_text_locs && m->text_locs[op].file) return m->text_locs[op];
+    if (!o->loc.file && o->parent != HIR_NONE) return hir_place_of(m, o->parent);
+    return o->loc;
+}
+
 /* ---- attributes ---------------------------------------------------------------------------- */
 const hir_attr *hir_find_attr(const hir_op *op, hir_attr_id id) {
     for (uint32_t i = 0; i < op->n_attrs; i++)
@@ -231,5 +238,10 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
         if (c->values.at[i].name) c->values.at[i].name = hd_strdup(a, c->values.at[i].name);
     for (size_t i = 0; i < c->ops.n; i++)
         copy_op(a, &locs, &c->ops.at[i]);
+    hd_loc *text = hd_new_array(a, hd_loc, m->n_text_locs);
+    for (uint32_t i = 0; i < m->n_text_locs; i++)
+        text[i] = copy_loc(&locs, m->text_locs[i]);
+    c->text_locs = text;
+    c->n_text_locs = m->n_text_locs;
     return c;
 }

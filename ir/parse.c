@@ -304,5 +304,7 @@ hir_module *hir_parse(hd_arena *a, hd_diags *d, const char *file, const char *te
     if (d->errors > p->first_error) return NULL;
     hir_text_locs locs = {p->op_locs.at, p->input_locs.at, p->weight_locs.at, p->state_locs.at,
                           p->module_loc};
+    p->m->text_locs = p->op_locs.at;
+    p->m->n_text_locs = (uint32_t)p->op_locs.n;
     return hir_verify_at(p->m, d, &locs) ? p->m : NULL;
 }

@@ -70,6 +70,22 @@ static const char *stage_name(hir_stage s) {
     return names[s];
 }
 
+/* Passes over kernels take it for granted that every op is in one. IR edited by hand need not be
+ * so.
+ */
+static bool all_in_kernels(const hir_module *m, const step *s, hd_diags *d) {
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (hir_has_trait(o->code, HIR_REGION) || o->code == HIR_OUTPUT_OP) continue;
+        hd_err(d, HD_E_TYPE, hir_place_of(m, op),
+               "pass '%s' cannot run: %s stands outside of a kernel", s->info->name,
+               hir_info(o->code)->name)
+            ->hint = "at the kernel stage every op but output is in a kernel";
+        return false;
+    }
+    return true;
+}
+
 static bool stage_fits(const hir_module *m, const step *s, hd_diags *d) {
     if (!s->info->run) return false;
     if (m->stage > s->info->stage_in) {
@@ -87,6 +103,8 @@ static bool stage_fits(const hir_module *m, const step *s, hd_diags *d) {
         e->hint = "run fuse first";
         return false;
     }
+    if (s->info->stage_in == HIR_STAGE_KERNEL && s->id != HIR_PASS_COUNT)
+        return all_in_kernels(m, s, d);
     return true;
 }
 
@@ -202,10 +220,12 @@ bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *o
     hd_arena **slot = hd_new(m->arena, hd_arena *);
     hd_arena_defer(m->arena, free_scratch, slot); /* frees what an exhausted pass leaves behind */
     size_t n = run->n_passes + run->n_extra;
+    size_t at = run->extra_at ? run->extra_at : run->n_passes;
     for (size_t i = 0; i < n; i++) {
-        bool extra = i >= run->n_passes;
-        step s = {.index = (int)i, .id = extra ? HIR_PASS_COUNT : run->passes[i]};
-        s.info = extra ? &run->extra[i - run->n_passes] : hir_pass(s.id);
+        bool extra = i >= at && i - at < run->n_extra;
+        size_t listed = i < at ? i : i - run->n_extra;
+        step s = {.index = (int)i, .id = extra ? HIR_PASS_COUNT : run->passes[listed]};
+        s.info = extra ? &run->extra[i - at] : hir_pass(s.id);
         if (!run_in_scratch(&s, m, run, options, remarks, d, slot)) return false;
         if (!extra && s.id == run->stop_after) break;
     }

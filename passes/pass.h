@@ -79,10 +79,10 @@ typedef struct hir_run {
     hir_pass_id stop_after;
     bool verify, check;
     hir_hooks hooks;
-    /* Passes of the caller's own, run behind the listed ones at any stage (tests, experiments); the
-     * hooks see them as HIR_PASS_COUNT. */
+    /* Passes of the caller's own, run at any stage behind the first `extra_at` of the listed ones
+     * (0: behind all; tests, experiments); the hooks see them as HIR_PASS_COUNT. */
     const hir_pass_info *extra;
-    size_t n_extra;
+    size_t n_extra, extra_at;
 } hir_run;
 bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *options,
                     hir_remarks *remarks, hd_diags *d);

@@ -211,6 +211,104 @@ Test(check_passes, names_a_wrong_op) {
     hd_arena_free(b.arena);
 }
 
+/* ---- a wrong rewrite in the middle of the pipeline ---------------------------------------------
+ */
+static size_t behind(hir_pass_id id) {
+    size_t n = 0;
+    while (hir_pipeline()[n] != id)
+        n++;
+    return n + 1;
+}
+
+static int last_seen; /* index of the last pass that came through */
+
+static bool see(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
+                double seconds, hd_diags *d) {
+    (void)context, (void)id, (void)m, (void)changed, (void)seconds, (void)d;
+    last_seen = index;
+    return true;
+}
+
+/* The default pipeline over a model with attention over depth, with passes of ours behind `id`. */
+static bool run_with(bench *b, hir_pass_id id, const hir_pass_info *extra, size_t n_extra) {
+    size_t n = 0;
+    while (hir_pipeline()[n] != HIR_PASS_COUNT)
+        n++;
+    const hir_run run = {.passes = hir_pipeline(),
+                         .n_passes = n,
+                         .stop_after = HIR_PASS_COUNT,
+                         .check = true,
+                         .hooks = {.after = see},
+                         .extra = extra,
+                         .n_extra = n_extra,
+                         .extra_at = behind(id)};
+    decoder d = small_decoder;
+    d.block = 1;
+    hd_arena *a = hd_arena_new();
+    *b = new_bench(decoder_text(a, &d));
+    hd_arena_free(a);
+    last_seen = -1;
+    return hir_run_passes(b->m, &run, NULL, &b->remarks, &b->diags);
+}
+
+/* Mixes over depth without the last source. */
+static bool wrong_mix(hir_pass_context *c) {
+    hir_op *op = hir_op_at(c->m, first_of(c->m, HIR_DEPTH_ATTEND_OP));
+    op->args[op->n_args - 1] = op->args[op->n_args - 2];
+    c->changed = true;
+    return true;
+}
+
+/* Attends a little more sharply, inside of a kernel. */
+static bool wrong_scale(hir_pass_context *c) {
+    hir_id op = first_of(c->m, HIR_ATTENTION_OP);
+    double scale = hir_attr_float(hir_op_at(c->m, op), HIR_A_SCALE, 1);
+    hir_set_attr(c->m, op, hir_float(HIR_A_SCALE, scale * 1.01));
+    c->changed = true;
+    return true;
+}
+
+static bool right(hir_pass_context *c) {
+    c->changed = true;
+    return true;
+}
+
+static void expect_blamed(hir_pass_id id, hir_pass_fn fn, const char *op) {
+    const hir_pass_info extra[] = {{"right", right, HIR_STAGE_KERNEL, HIR_STAGE_KERNEL, ""},
+                                   {"bad", fn, HIR_STAGE_KERNEL, HIR_STAGE_KERNEL, ""},
+                                   {"worse", fn, HIR_STAGE_KERNEL, HIR_STAGE_KERNEL, ""}};
+    bench b;
+    cr_expect_not(run_with(&b, id, extra, 3));
+    const char *said = errors_of(&b);
+    cr_expect_eq(hd_diags_first(&b.diags), HD_E_PASS);
+    cr_expect(strstr(said, "pass 'bad': output 'logits' differs"), "%s", said);
+    cr_expect(!strstr(said, "'worse'"), "%s", said);
+    cr_expect(strstr(said, "the earliest value that is not as before"), "%s", said);
+    const char *note = strstr(said, "the earliest value");
+    cr_expect(note && strstr(note, op), "%s", said);
+    cr_expect_eq(last_seen, (int)behind(id), "pass %d came through", last_seen); /* `right` */
+    hd_arena_free(b.arena);
+}
+
+Test(check_passes, a_wrong_mix_behind_recognition) {
+    expect_blamed(HIR_PASS_RECOGNISE_DEPTH, wrong_mix, "= depth.attend");
+}
+
+Test(check_passes, a_wrong_scale_behind_fusing) {
+    expect_blamed(HIR_PASS_FUSE, wrong_scale, "= attention");
+}
+
+Test(check_passes, a_wrong_scale_behind_everything) {
+    expect_blamed(HIR_PASS_PLAN_MEMORY, wrong_scale, "= attention");
+}
+
+Test(check_passes, a_right_pass_in_the_middle) {
+    const hir_pass_info extra = {"right", right, HIR_STAGE_KERNEL, HIR_STAGE_KERNEL, ""};
+    bench b;
+    cr_expect(run_with(&b, HIR_PASS_EXPAND, &extra, 1), "%s", errors_of(&b));
+    hd_arena_free(b.arena);
+}
+
 Test(check_passes, verifier_names_a_broken_module) {
     bench b = run_wrong(wrong_order, true, false);
     cr_expect_eq(hd_diags_first(&b.diags), HD_E_PASS);

@@ -82,7 +82,7 @@ static inline const char *toy_model(hd_arena *a, const char *name, int layers, i
         toy_numbered(&t, toy_states, l);
     hd_text_add(&t, "\nfunc(%tokens: i32[T] in input[0]) {\n"
                     "  %g = kernel.row {name = \"gain\", rows = \"all\", split_one = \"none\", "
-                    "split_many = \"rows\"} : f32[64] in fixed[0] {\n"
+                    "split_many = \"none\"} : f32[64] in fixed[0] {\n"
                     "    %gs = sigmoid @gain : f32[64]\n"
                     "    yield %gs\n"
                     "  }\n"
