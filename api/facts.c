@@ -4,6 +4,7 @@
 #include "api/inspect.h"
 #include "api/session.h"
 #include "ir/diff.h"
+#include "ir/text.h"
 
 #define API_FAILED ""
 
@@ -20,6 +21,11 @@ const char *hadal_inspect(hadal_session *s, int json) {
     TEXT_ENTER(s);
     if (s->graph) hir_inspect_text(s->graph, s->m, json != 0, &text);
     TEXT_LEAVE(s);
+}
+
+const char *hadal_stage(const hadal_session *s) {
+    const hir_module *m = s->m ? s->m : s->graph;
+    return m ? hir_stage_name(m->stage) : NULL;
 }
 
 const char *hadal_plan_text(hadal_session *s) {

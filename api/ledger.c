@@ -94,20 +94,26 @@ static hir_paper_parameters parameters_of(const hir_ledger *l) {
     return p;
 }
 
+/* The module as loaded on its way through the passes, and without those of depth. */
+static bool run_again(hadal_session *s, ledger_report *r) {
+    recorder steps = {s, r};
+    hir_module *again = hir_module_clone(s->graph, s->arena);
+    if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
+    if (s->graph->stage != HIR_STAGE_GRAPH) return true; /* depth passes have left their marks */
+    hir_module *naive = hir_module_clone(s->graph, s->arena);
+    if (!run(s, naive, false, (hir_hooks){0})) return false;
+    hir_ledger_find(naive, s->arena, &r->naive);
+    r->has_naive = true;
+    return true;
+}
+
 static bool make_report(hadal_session *s, ledger_report *r) {
     *r = (ledger_report){.name = s->graph->name, .compiled_module = s->m ? s->m : s->graph};
     hir_ledger_find(s->graph, s->arena, &r->graph);
     r->parameters = parameters_of(&r->graph);
     if (!r->graph.sublayers) return true;
-    recorder steps = {s, r};
-    hir_module *again = hir_module_clone(s->graph, s->arena);
-    if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
-    if (s->graph->stage == HIR_STAGE_GRAPH) { /* depth passes have not left their marks yet */
-        hir_module *naive = hir_module_clone(s->graph, s->arena);
-        if (!run(s, naive, false, (hir_hooks){0})) return false;
-        hir_ledger_find(naive, s->arena, &r->naive);
-        r->has_naive = true;
-    }
+    r->has_ops = s->graph->stage != HIR_STAGE_KERNEL;
+    if (r->has_ops && !run_again(s, r)) return false;
     r->has_kernels = r->compiled_module->stage == HIR_STAGE_KERNEL;
     if (r->has_kernels) hir_ledger_find(r->compiled_module, s->arena, &r->compiled);
     return true;

@@ -15,11 +15,11 @@ typedef struct ledger_step { /* after a pass that changed something */
 /* One module at several stages of its way. */
 typedef struct ledger_report {
     const char *name;
-    hir_ledger graph;    /* as loaded: ops one at a time */
+    hir_ledger graph;    /* as loaded: ops one at a time, unless it was kernel IR already */
     hir_ledger naive;    /* kernels without the depth passes */
     hir_ledger compiled; /* as it stands */
     const hir_module *compiled_module;
-    bool has_naive, has_kernels;
+    bool has_ops, has_naive, has_kernels;
     HD_VEC(ledger_step) steps;
     hir_paper_parameters parameters;
 } ledger_report;

@@ -122,7 +122,7 @@ void ledger_print_json(const ledger_report *r, hd_text *out) {
               l->flow.blocks, l->flow.longest_block);
     print_sources(r, out);
     print_paper(r, out);
-    print_ledger(out, "ops", l, NULL);
+    if (r->has_ops) print_ledger(out, "ops", l, NULL);
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);
     if (r->has_kernels) print_ledger(out, "kernels", &r->compiled, r->compiled_module);
     hd_text_add(out, ",\n  \"passes\": [");

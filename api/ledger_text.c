@@ -55,13 +55,13 @@ static void print_paper(const ledger_report *r, hd_text *out) {
 
 static void print_comparison(const ledger_report *r, hd_text *out) {
     print_head(out, "in all");
-    print_traffic(out, &r->graph, "ops one at a time", r->graph.total);
+    if (r->has_ops) print_traffic(out, &r->graph, "ops one at a time", r->graph.total);
     if (r->has_naive) print_traffic(out, &r->naive, "kernels, no depth passes", r->naive.total);
     if (r->has_kernels) print_traffic(out, &r->compiled, "kernels, as compiled", r->compiled.total);
     hd_text_add(out,
                 "  counted as the paper does: sums as often as they are written, no norms, layer\n"
                 "  inputs and output\n");
-    print_traffic(out, &r->graph, "  ops one at a time", r->graph.paper);
+    if (r->has_ops) print_traffic(out, &r->graph, "  ops one at a time", r->graph.paper);
     if (r->has_naive) print_traffic(out, &r->naive, "  kernels, no depth passes", r->naive.paper);
     if (r->has_kernels)
         print_traffic(out, &r->compiled, "  kernels, as compiled", r->compiled.paper);

@@ -41,6 +41,7 @@ static const char *inspection(hadal_session *s, const command_line *line) {
 int cmd_inspect(hadal_session *s, const command_line *line) {
     hadal_pipeline pipeline;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
+    if (strcmp(hadal_stage(s), "kernel") == 0) pipeline.passes = ""; /* there is nothing to do */
     if (run_pipeline(s, line, &pipeline)) return 1;
     const char *text = inspection(s, line);
     return text ? deliver(s, line, text) : 1;

@@ -48,7 +48,7 @@ typedef struct hfe_parameter {
     const char *argument; /* of the system's function, "": it takes none */
 } hfe_parameter;
 
-/* The table has more than this only if a system has more parameters. */
+/* At least the parameters of any one type; a test counts them. */
 enum { HFE_MAX_PARAMETERS = 8 };
 
 extern const hfe_system hfe_systems[HFE_N_RESIDUALS];

@@ -22,14 +22,15 @@
  *
  * Each op is now as early as can be, which stores values that a later row program could make
  * itself. A walk backwards moves a row op (or the last op of an epilogue) into the row program that
- * holds all its users, if that moves no more bytes per token than it saves. Values with users in
- * several kernels stay, so that equal layers stay equal.
+ * holds all its users, if that moves no more bytes per token than it saves; what was made for it
+ * alone follows. Values with users in several kernels stay, so that equal layers stay equal.
  */
 #include "passes/fuse.h"
 
 enum {
     CHEAP_ELEMENTS = 256,      /* any op on values of this size may be done once per token */
     CHEAP_ELEMENTWISE = 65536, /* and one elementwise op or move of this size */
+    FOLLOWERS = 4,             /* ops in a row that follow one that moves */
 };
 
 /* ---- reading the graph --------------------------------------------------------------------- */
@@ -315,17 +316,6 @@ static int64_t row_size(const fuse *f, hir_ref r) {
     return n > INT32_MAX ? INT32_MAX : n; /* sums of a few stay in range */
 }
 
-/* What reading the operand in kernel `to` instead of `from` costs, in elements per token. */
-static int64_t cost_of_operand(const fuse *f, hir_id op, hir_ref base, uint64_t from, uint64_t to) {
-    const fuse_node *made = fuse_node_of(f, base);
-    int64_t size = row_size(f, base), cost = 0;
-    bool made_here = made && made->kind != FUSE_FIXED && kernel_of(made) == from;
-    if (!made_here && !used_in(f, base.index, from, op, true)) cost -= size; /* not read here */
-    if (!used_in(f, base.index, to, op, true)) cost += size;                 /* but there */
-    if (made_here && !used_in(f, base.index, from, op, false)) cost += size; /* and stored */
-    return cost;
-}
-
 static bool may_sink(const fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const fuse_node *n = &f->node[op];
@@ -339,6 +329,43 @@ static bool repeats_operand(const fuse *f, const hir_op *o, uint32_t i) {
     return false;
 }
 
+static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_t to, int deep);
+
+/* Nothing but `op` reads what row op `made` makes: where op goes, it can follow. */
+static bool can_follow(const fuse *f, hir_id made, hir_ref base, hir_id op, uint64_t from) {
+    return f->node[made].kind == FUSE_ROW && may_sink(f, made) &&
+           !used_in(f, base.index, from, op, true) && !used_in(f, base.index, from, op, false);
+}
+
+/* What reading the operand in kernel `to` instead of `from` costs, in elements per token. If it is
+ * made here for this reader alone (the products of a sum, say), it follows where that is cheaper.
+ */
+static int64_t cost_of_operand(const fuse *f, hir_id op, hir_ref base, uint64_t from, uint64_t to,
+                               int deep) {
+    const fuse_node *made = fuse_node_of(f, base);
+    int64_t size = row_size(f, base), cost = 0;
+    bool made_here = made && made->kind != FUSE_FIXED && kernel_of(made) == from;
+    if (!made_here && !used_in(f, base.index, from, op, true)) cost -= size; /* not read here */
+    if (!used_in(f, base.index, to, op, true)) cost += size;                 /* but there */
+    if (made_here && !used_in(f, base.index, from, op, false)) cost += size; /* and stored */
+    hir_id maker = pass_def(f->m, base);
+    if (!made_here || deep == 0 || !can_follow(f, maker, base, op, from)) return cost;
+    int64_t together = cost_of_operands(f, maker, from, to, deep - 1);
+    return together < cost ? together : cost;
+}
+
+static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_t to, int deep) {
+    const hir_op *o = hir_op_at(f->m, op);
+    int64_t cost = 0;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_ref base = fuse_base(f, o->args[i]);
+        if (base.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(f->m, base))) continue;
+        if (fuse_node_of(f, base) && fuse_node_of(f, base)->kind == FUSE_COPIED) continue;
+        if (!repeats_operand(f, o, i)) cost += cost_of_operand(f, op, base, from, to, deep);
+    }
+    return cost;
+}
+
 static void sink(fuse *f, hir_id op) {
     fuse_node *n = &f->node[op];
     if (!may_sink(f, op)) return;
@@ -346,13 +373,8 @@ static void sink(fuse *f, hir_id op) {
     uint32_t phase = phase_of_users(f, o->results[0]);
     if (phase == HIR_NONE || phase <= n->phase) return;
     uint64_t from = kernel_of(n), to = (uint64_t)phase << 1;
-    int64_t saved = 2 * row_size(f, hir_value_ref(o->results[0])), cost = 0; /* a write, a read */
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        hir_ref base = fuse_base(f, o->args[i]);
-        if (base.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(f->m, base))) continue;
-        if (fuse_node_of(f, base) && fuse_node_of(f, base)->kind == FUSE_COPIED) continue;
-        if (!repeats_operand(f, o, i)) cost += cost_of_operand(f, op, base, from, to);
-    }
+    int64_t saved = 2 * row_size(f, hir_value_ref(o->results[0])); /* a write, a read */
+    int64_t cost = cost_of_operands(f, op, from, to, FOLLOWERS);
     bool from_rows = n->kind == FUSE_ROW;
     if (from_rows ? cost > saved : cost >= saved) return;
     hir_remark_add(f->c, true, op,

@@ -48,8 +48,8 @@ static const hir_paper_form forms[] = {
     {"mhc", "mHC", "8m + 2", mhc_read, mhc_write, mhc_elements, false},
     {"full", "AttnRes Full, two phases", "S + N", full_read, two_writes, NULL, true},
     {"block", "AttnRes Block, two phases", "N/S + 5", block_read, two_writes, NULL, true},
-    {"block_exact", "Block n with n sources", "(N + 1)/2S + 5", growing_read, two_writes,
-     NULL, true},
+    {"block_exact", "Block n with n sources", "(N + 1)/2S + 5", growing_read, two_writes, NULL,
+     true},
 };
 
 size_t hir_paper_forms(const hir_paper_form **out) {

@@ -78,16 +78,16 @@ typedef struct hrt_level { /* one CPU level, best first */
 } hrt_level;
 
 /* CPU features a level may need: C(ENUM, bit, "LLVM name") */
-#define HRT_CPU_FEATURES(C)                                                                        \
-    C(SSE3, 0, "sse3")                                                                             \
-    C(SSSE3, 1, "ssse3")                                                                           \
-    C(SSE41, 2, "sse4.1") C(SSE42, 3, "sse4.2") C(POPCNT, 4, "popcnt") C(CX16, 5, "cx16")          \
-        C(SAHF, 6, "sahf") C(AVX, 7, "avx") C(AVX2, 8, "avx2") C(BMI, 9, "bmi")                    \
-            C(BMI2, 10, "bmi2") C(F16C, 11, "f16c") C(FMA, 12, "fma") C(LZCNT, 13, "lzcnt")        \
-                C(MOVBE, 14, "movbe") C(AVX512F, 15, "avx512f") C(AVX512BW, 16, "avx512bw")        \
-                    C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq")                        \
-                        C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni")                \
-                            C(AVX512BF16, 21, "avx512bf16")
+/* clang-format off */
+#define HRT_CPU_FEATURES(C) \
+    C(SSE3, 0, "sse3") C(SSSE3, 1, "ssse3") C(SSE41, 2, "sse4.1") C(SSE42, 3, "sse4.2") \
+    C(POPCNT, 4, "popcnt") C(CX16, 5, "cx16") C(SAHF, 6, "sahf") C(AVX, 7, "avx") \
+    C(AVX2, 8, "avx2") C(BMI, 9, "bmi") C(BMI2, 10, "bmi2") C(F16C, 11, "f16c") \
+    C(FMA, 12, "fma") C(LZCNT, 13, "lzcnt") C(MOVBE, 14, "movbe") C(AVX512F, 15, "avx512f") \
+    C(AVX512BW, 16, "avx512bw") C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq") \
+    C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni") \
+    C(AVX512BF16, 21, "avx512bf16")
+/* clang-format on */
 enum {
 #define C(id, bit, name) HRT_CPU_##id = 1 << bit,
     HRT_CPU_FEATURES(C)

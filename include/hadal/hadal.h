@@ -67,6 +67,8 @@ HADAL_API int hadal_load(hadal_session *s, const char *spec, const char *name);
  */
 HADAL_API int hadal_weights(hadal_session *s, const char *path);
 HADAL_API const char *hadal_weights_path(const hadal_session *s); /* NULL: none given */
+/* Stage of the module as it stands: "graph", "depth" or "kernel". NULL: there is none. */
+HADAL_API const char *hadal_stage(const hadal_session *s);
 /* Readable spec text from a Hugging Face style folder, to a file. */
 HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out_path);
 /* Seeded random weights for the loaded module: "f32" or "bf16". */

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Builds and runs the examples exactly as their heads and README say.
 #
-#   run.sh HADAL EXAMPLES_FOLDER EXAMPLE WORK_FOLDER
+#   run.sh HADAL EXAMPLES_FOLDER EXAMPLE WORK_FOLDER TENSOR_COMPARE
 set -eu
-hadal=$1 examples=$2 example=$3 out=$4/$3
+hadal=$1 examples=$2 example=$3 out=$4/$3 compare=$5
 # what is linked with a sanitized library must be sanitized too
 cc="${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE}"
 mkdir -p "$out"
@@ -44,5 +44,24 @@ case $example in
         "$hadal" compile "$examples/plain-function/swiglu_gate.hir" -o "$out/gate"
         $cc -O2 "$examples/plain-function/call.c" -o "$out/call" $link -lgate
         "$out/call"
+        ;;
+    own-residual)
+        # what docs/residual-systems.md says: its page, its spec, its commands
+        own=$examples/own-residual guide=$examples/../docs/residual-systems.md
+        block() { awk -v n="$1" '/^```/ { if (!on) i++; on = !on; next } on && i == n' "$guide"; }
+        block 1 >"$out/idea.txt" && sed -n '/^use/,$p' "$own/echo.hadal" | cmp - "$out/idea.txt"
+        block 2 >"$out/spec.txt" && sed -n '/^use/,$p' "$own/model.hadal" | cmp - "$out/spec.txt"
+        "$hadal" init-weights "$own/model.hadal" -o "$out/echoes.safetensors"
+        model="$own/model.hadal --weights $out/echoes.safetensors"
+        "$hadal" run $model --tokens 1,2,3,4,5,6 --interpret --logits "$out/reference.npy"
+        "$hadal" run $model --tokens 1,2,3,4,5,6 --logits "$out/compiled.npy" --split 3
+        "$compare" "$out/compiled.npy" "$out/reference.npy" 1e-5
+        "$hadal" inspect "$own/model.hadal" --ledger | tee "$out/ledger.txt"
+        tr -s ' ' <"$out/ledger.txt" | grep -Fq "$(grep 'kernels, as compiled' "$guide" | tr -s ' ')"
+        "$hadal" inspect "$own/model.hadal" --depth-map | grep 'mlp.down_proj'
+        "$hadal" opt "$own/model.hadal" --passes=default | grep -q kernel.row
+        "$hadal" compile $model -o "$out/echoes"
+        $cc -O2 "$own/call.c" -o "$out/call" $link -lechoes
+        "$out/call" "$out/echoes.weights"
         ;;
 esac

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/import.h"
+#include "frontend/import_residual.h"
 #include "support/file.h"
 
 static hd_arena *a;
@@ -256,6 +257,14 @@ Test(import, attention_residuals) {
     expect_has(import_with("qwen3", "residual", ATTNRES("1")), "r = attnres_full(embed(");
     t = import_text(BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": " ATTNRES("4") "}");
     expect_has(t, "block_layers = 2");
+}
+
+Test(import, parameters_of_residual_systems_have_room) {
+    for (int i = 0; i < HFE_N_RESIDUALS; i++) {
+        size_t n;
+        hfe_parameters_of((hfe_residual_type)i, &n);
+        cr_expect_leq(n, HFE_MAX_PARAMETERS, "%s", hfe_systems[i].type);
+    }
 }
 
 Test(import, names_of_models) {
