@@ -213,14 +213,32 @@ static hir_ref build_rest(batcher *t, hir_builder *b, hir_opcode code, hir_id me
 }
 
 /* ---- weights that are shown ------------------------------------------------------------------ */
-/* The depth.weights of an attend: the same query on the same sources. HIR_NONE: there is none. */
-static hir_id weights_of(const batcher *t, hir_id attend) {
-    for (size_t i = 0; i < t->shown.n; i++) {
-        hir_id op = t->shown.at[i];
-        if (hir_op_at(t->m, op)->erased || !depth_same_query(t->m, op, attend)) continue;
-        if (depth_sources(t->m, op) == depth_sources(t->m, attend)) return op;
+static bool reads(const batcher *t, hir_id op, hir_ref x) {
+    for (uint32_t i = 0; i < depth_sources(t->m, op); i++)
+        if (hir_ref_equal(depth_source(t->m, op, i), x)) return true;
+    return false;
+}
+
+static bool same_sources(const batcher *t, hir_id a, hir_id b) {
+    uint32_t n = depth_sources(t->m, a);
+    if (n != depth_sources(t->m, b)) return false;
+    bool in_order = depth_is_given(pass_arg(t->m, a, ATTEND_BIAS)); /* a bias is by source */
+    for (uint32_t i = 0; i < n; i++) {
+        hir_ref x = depth_source(t->m, a, i);
+        if (in_order ? !hir_ref_equal(depth_source(t->m, b, i), x) : !reads(t, b, x)) return false;
     }
-    return HIR_NONE;
+    return true;
+}
+
+/* The depth.weights of an attend, not taken yet: the same query on the same sources. */
+static hir_id *weights_of(const batcher *t, hir_id attend) {
+    for (size_t i = 0; i < t->shown.n; i++) {
+        hir_id *op = &t->shown.at[i];
+        if (*op != HIR_NONE && depth_same_query(t->m, *op, attend) &&
+            depth_same_kind(t->m, *op, attend) && same_sources(t, *op, attend))
+            return op;
+    }
+    return NULL;
 }
 
 /* 1 - sum_i y_i: what the sources of phase 2 leave to phase 1; [T, 1(, H)] for y [T, n(, H)] */
@@ -260,8 +278,9 @@ static hir_ref both_phases(batcher *t, hir_builder *b, hir_id member, const bloc
 }
 
 static bool show_weights(batcher *t, hir_id member, const block *k, const phase1 *p, uint32_t i) {
-    hir_id shown = weights_of(t, member);
+    hir_id *taken = weights_of(t, member), shown = taken ? *taken : HIR_NONE;
     if (shown == HIR_NONE) return true;
+    *taken = HIR_NONE;
     hir_builder b = hir_before(t->m, t->c->diags, shown);
     hir_ref a = both_phases(t, &b, member, k, p, i);
     if (depth_is_given(a)) a = in_order_of(t, &b, a, member, shown);
@@ -275,8 +294,8 @@ static bool show_weights(batcher *t, hir_id member, const block *k, const phase1
 static hir_id first_reader(const batcher *t, const block *k) {
     hir_id first = k->members.at[0];
     for (size_t i = 0; i < k->members.n; i++) {
-        hir_id shown = weights_of(t, k->members.at[i]);
-        if (shown != HIR_NONE && t->place[shown] < t->place[first]) first = shown;
+        const hir_id *shown = weights_of(t, k->members.at[i]);
+        if (shown && t->place[*shown] < t->place[first]) first = *shown;
     }
     return first;
 }
@@ -319,7 +338,8 @@ static bool norm_alone(batcher *t, hir_id op) {
 
 /* The weights that are shown stand before the mix; what they need of norms, the mix finds. */
 static bool mix_alone(batcher *t, hir_id op) {
-    hir_id shown = weights_of(t, op);
+    hir_id *taken = weights_of(t, op), shown = taken ? *taken : HIR_NONE;
+    if (taken) *taken = HIR_NONE;
     return (shown == HIR_NONE || norm_alone(t, shown)) && norm_alone(t, op);
 }
 

@@ -36,7 +36,8 @@ bool depth_same_kind(const hir_module *m, hir_id a, hir_id b) {
            depth_is_given(x->args[ATTEND_QUERY]) == depth_is_given(y->args[ATTEND_QUERY]) &&
            same_attr(x, y, HIR_A_EPS) && same_attr(x, y, HIR_A_SCALE) &&
            same_attr(x, y, HIR_A_HEADS) &&
-           hir_type_equal(pass_result_type(m, a), pass_result_type(m, b));
+           hir_type_equal(hir_ref_type(m, depth_source(m, a, 0)),
+                          hir_ref_type(m, depth_source(m, b, 0)));
 }
 
 uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]) {

@@ -352,7 +352,8 @@ static hir_ref arranged(hir_builder *b, hir_ref y, hir_type t, int axis) {
 /* Weights that an output or trace shows are shown as the mix has them, not computed beside it. */
 static bool shows_weights(const recogniser *r, const candidate *c, const depth_score *s) {
     depth_view w = c->terms.at[0].weight;
-    return s->is_product && weights_in_order(c) && is_shown(r, w.v.index, 2) &&
+    bool replaced = !hir_ref_equal(pass_forward_get(&r->forward, w.v), w.v);
+    return s->is_product && !replaced && weights_in_order(c) && is_shown(r, w.v.index, 2) &&
            hir_ref_type(r->m, w.v).dim[w.axis] == (int64_t)c->terms.n;
 }
 
