@@ -58,8 +58,8 @@ typedef bool eval_rule(eval_call *c, const hir_op *op, const hir_array *const *x
 
 eval_rule eval_const, eval_unary, eval_binary, eval_reduce, eval_rmsnorm, eval_layernorm,
     eval_softmax; /* eval_math.c */
-eval_rule eval_depth_attend, eval_depth_weights, eval_depth_inverse_rms, eval_depth_scores, eval_depth_mix,
-    eval_depth_merge; /* eval_depth.c */
+eval_rule eval_depth_attend, eval_depth_weights, eval_depth_inverse_rms, eval_depth_scores,
+    eval_depth_mix, eval_depth_merge; /* eval_depth.c */
 eval_rule eval_reshape, eval_transpose, eval_broadcast, eval_stack, eval_concat,
     eval_slice; /* eval_move.c */
 eval_rule eval_linear, eval_gather, eval_rope_table, eval_rope, eval_cache_append,

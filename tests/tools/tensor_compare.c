@@ -15,8 +15,10 @@ static bool open_tensor(hd_arena *a, hd_diags *d, const char *name, hd_tensor *o
     if (!hd_safetensors_open(a, d, hd_strndup(a, name, (size_t)(colon - name)), &file))
         return false;
     const hd_tensor *t = hd_tensors_find(&file, colon + 1);
-    if (t) *out = *t;
-    else fprintf(stderr, "%s: no such tensor\n", name);
+    if (t)
+        *out = *t;
+    else
+        fprintf(stderr, "%s: no such tensor\n", name);
     return t != NULL;
 }
 
