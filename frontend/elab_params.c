@@ -27,8 +27,7 @@ static bool read_float(const char *s, double *out) {
     char *end;
     errno = 0;
     *out = strtod(s, &end);
-    return *s != '\0' && *end == '\0' && errno == 0 && *s != '\0' &&
-           strspn(s, "+-.0123456789eE") == strlen(s);
+    return *s != '\0' && *end == '\0' && errno == 0 && strspn(s, "+-.0123456789eE") == strlen(s);
 }
 
 static bool read_bool(const char *s, bool *out) {

@@ -106,8 +106,8 @@ static bool attend_fits(hir_check *c, mixing *out, bool *is_softmax) {
 }
 
 bool hir_rule_depth_attend(hir_check *c, hir_type *y) {
-    mixing x;
-    bool softmax;
+    mixing x = {0};
+    bool softmax = false;
     if (!attend_fits(c, &x, &softmax)) return false;
     *y = x.row;
     return hir_has_arg(c, LSE) == (softmax && hir_has_arg(c, PARTIAL)) ||
@@ -115,8 +115,8 @@ bool hir_rule_depth_attend(hir_check *c, hir_type *y) {
 }
 
 bool hir_rule_depth_weights(hir_check *c, hir_type *y) {
-    mixing x;
-    bool softmax;
+    mixing x = {0};
+    bool softmax = false;
     if (!attend_fits(c, &x, &softmax)) return false;
     *y = hir_make_type(HIR_F32, x.heads > 1 ? 3 : 2, (int64_t[]){HIR_T, x.n, x.heads});
     if (hir_has_arg(c, LSE) && !softmax)

@@ -68,7 +68,7 @@ static bool is_sum_of_squares(const reader *r, depth_view v, double *factor) {
 }
 
 static bool is_mean_square(const reader *r, depth_view v) {
-    double factor, c;
+    double factor = 0, c = 0;
     bool is = is_sum_of_squares(r, v, &factor);
     if (!is && code_of(r, v) == HIR_MUL_OP)
         for (uint32_t i = 0; i < 2 && !is; i++) {
