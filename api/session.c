@@ -227,6 +227,18 @@ const char *hadal_weights_path(const hadal_session *s) {
     return s->weights_path;
 }
 
+#undef API_FAILED
+#define API_FAILED NULL
+const char *hadal_import_text(hadal_session *s, const char *folder) {
+    API_ENTER(s);
+    (void)api_errors_;
+    const char *text = hfe_import(s->arena, &s->diags, folder);
+    hd_arena_guard(s->arena, api_outer_);
+    return text;
+}
+#undef API_FAILED
+#define API_FAILED 1
+
 int hadal_import(hadal_session *s, const char *folder, const char *out_path) {
     API_ENTER(s);
     const char *text = hfe_import(s->arena, &s->diags, folder);

@@ -1,4 +1,6 @@
 /* hadal pack, init-weights, import: making files. */
+#include <string.h>
+
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
@@ -29,5 +31,9 @@ int cmd_init_weights(hadal_session *s, const command_line *line) {
 
 int cmd_import(hadal_session *s, const command_line *line) {
     const char *path = need_output(s, line, "for example -o model.hadal");
-    return path ? hadal_import(s, line->positional[0], path) : 1;
+    if (!path) return 1;
+    if (strcmp(path, "-") != 0) return hadal_import(s, line->positional[0], path);
+    const char *text = hadal_import_text(s, line->positional[0]);
+    if (text) fputs(text, stdout);
+    return text ? 0 : 1;
 }

@@ -70,6 +70,7 @@ HADAL_API const char *hadal_weights_path(const hadal_session *s); /* NULL: none 
 /* Stage of the module as it stands: "graph", "depth" or "kernel". NULL: there is none. */
 HADAL_API const char *hadal_stage(const hadal_session *s);
 /* Readable spec text from a Hugging Face style folder, to a file. */
+HADAL_API const char *hadal_import_text(hadal_session *s, const char *folder); /* NULL: failed */
 HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out_path);
 /* Seeded random weights for the loaded module: "f32" or "bf16". */
 /* Compares the weights given with the loaded module: names, shapes, dtypes; all faults at once. */
