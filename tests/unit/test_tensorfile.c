@@ -10,29 +10,10 @@
 
 #include "support/tensorfile.h"
 
-static hd_arena *a;
-static hd_diags d;
-static char dir[] = "/tmp/hadal-tensor-XXXXXX";
-
-static void setup(void) {
-    a = hd_arena_new();
-    hd_diags_init(&d, a);
-    strcpy(dir + sizeof dir - 7, "XXXXXX");
-    cr_assert(mkdtemp(dir));
-}
-
-static void teardown(void) {
-    hd_arena_free(a);
-    char command[64];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    cr_assert_eq(system(command), 0);
-}
+#define FOLDER "/tmp/hadal-tensor-XXXXXX"
+#include "tests/unit/folder_fixture.h"
 
 TestSuite(tensorfile, .init = setup, .fini = teardown);
-
-static char *at(const char *name) {
-    return hd_path_join(a, dir, name);
-}
 
 static char *put(const char *name, const void *data, size_t n) {
     char *path = at(name);

@@ -9,29 +9,10 @@
 
 #include "codegen/program.h"
 
-static hd_arena *a;
-static hd_diags d;
-static char dir[] = "/tmp/hadal-weights-XXXXXX";
-
-static void setup(void) {
-    a = hd_arena_new();
-    hd_diags_init(&d, a);
-    strcpy(dir + sizeof dir - 7, "XXXXXX");
-    cr_assert(mkdtemp(dir));
-}
-
-static void teardown(void) {
-    hd_arena_free(a);
-    char command[64];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    cr_assert_eq(system(command), 0);
-}
+#define FOLDER "/tmp/hadal-weights-XXXXXX"
+#include "tests/unit/folder_fixture.h"
 
 TestSuite(weights, .init = setup, .fini = teardown);
-
-static char *at(const char *name) {
-    return hd_path_join(a, dir, name);
-}
 
 static uint32_t add(hir_module *m, const char *name, hir_dtype dtype, hir_layout layout, uint32_t n,
                     const int64_t *dims) {
