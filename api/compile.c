@@ -145,7 +145,6 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     const bool ok = hir_run_passes(s->m, &run, &s->pass_options, &s->remarks, &s->diags);
     filter_remarks(&hooks);
     if (!ok) return false;
-    s->pipeline_done = !p->passes && !p->stop_after;
     return true;
 }
 

@@ -56,13 +56,8 @@ static bool tokens_from_tensor(hadal_session *s, const char *name, const hd_tens
     return true;
 }
 
-static bool ends_with(const char *s, const char *suffix) {
-    const size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
 static bool read_tokens(hadal_session *s, const char *text, token_list *out) {
-    if (ends_with(text, ".npy")) {
+    if (api_has_suffix(text, ".npy")) {
         hd_tensor t;
         return hd_npy_read(s->arena, &s->diags, text, &t) && tokens_from_tensor(s, text, &t, out);
     }

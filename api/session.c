@@ -138,7 +138,7 @@ int hadal_include_path(hadal_session *s, const char *dir) {
     API_LEAVE(s, true);
 }
 
-static bool has_suffix(const char *s, const char *suffix) {
+bool api_has_suffix(const char *s, const char *suffix) {
     const size_t n = strlen(s), k = strlen(suffix);
     return n >= k && strcmp(s + n - k, suffix) == 0;
 }
@@ -193,7 +193,7 @@ static hir_module *load_spec(hadal_session *s, const char *path, const char *nam
 }
 
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name) {
-    const bool is_text = has_suffix(spec, ".hir");
+    const bool is_text = api_has_suffix(spec, ".hir");
     if (!is_text && !name) name = name_from_path(s, spec);
     hir_module *m = is_text ? load_hir(s, spec) : load_spec(s, spec, name);
     if (m && name) m->name = hd_strdup(s->arena, name);
@@ -202,7 +202,6 @@ hir_module *api_read_model(hadal_session *s, const char *spec, const char *name)
 
 static bool load(hadal_session *s, const char *spec, const char *name) {
     s->spec = hd_strdup(s->arena, spec);
-    s->pipeline_done = false;
     s->program = NULL;
     s->m = s->graph = NULL;
     s->graph = api_read_model(s, spec, name);

@@ -25,7 +25,6 @@ struct hadal_session {
     hir_module *m;     /* what passes work on: a clone of graph */
     hir_pass_options pass_options;
     hir_remarks remarks;
-    bool pipeline_done;
     hcg_program *program; /* lowered from m for `target_key` */
     const char *target_key;
 
@@ -58,6 +57,7 @@ struct hadal_session {
 
 /* The module of a .hadal spec, IR text or a folder; NULL and a diagnostic on failure. */
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name);
+bool api_has_suffix(const char *s, const char *suffix);
 bool api_need_module(hadal_session *s);
 bool api_need_kernels(hadal_session *s);
 /* A regular expression that names are held against; all pass where none was given. */
