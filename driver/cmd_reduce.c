@@ -6,6 +6,7 @@
 
 #include "driver/child.h"
 #include "driver/commands.h"
+#include "driver/pipeline.h"
 #include "driver/report.h"
 
 typedef struct hunt {
@@ -80,7 +81,6 @@ static int make_arguments(hunt *h, const command_line *line) {
 
 static int make_files(hunt *h, const command_line *line) {
     const char *output = option_get(line, OPTION_OUTPUT), *input = line->positional[0];
-    const char *tmp = getenv("TMPDIR");
     const size_t n = strlen(input), stem = n > 4 && !strcmp(input + n - 4, ".hir") ? n - 4 : n;
     const char *name = output ? output : input;
     if (strlen(name) > 4000) return hadal_fail(h->s, "usage", "a path is too long", NULL);
@@ -88,14 +88,7 @@ static int make_files(hunt *h, const command_line *line) {
         snprintf(h->output, sizeof h->output, "%s", output);
     else
         snprintf(h->output, sizeof h->output, "%.*s.reduced.hir", (int)stem, input);
-    snprintf(h->dir, sizeof h->dir, "%.4000s/hadal-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(h->dir)) {
-        char message[4300];
-        snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", h->dir,
-                 strerror(errno));
-        h->dir[0] = 0;
-        return hadal_fail(h->s, "io", message, "TMPDIR says where");
-    }
+    if (make_temporary_folder(h->s, h->dir, sizeof h->dir)) return 1;
     snprintf(h->candidate, sizeof h->candidate, "%s/candidate.hir", h->dir);
     snprintf(h->errors, sizeof h->errors, "%s/stderr", h->dir);
     return 0;

@@ -13,15 +13,7 @@ typedef struct workplace { /* a temporary folder for the compiled model */
 } workplace;
 
 static int make_workplace(hadal_session *s, workplace *w) {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(w->dir, sizeof w->dir, "%s/hadal-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(w->dir)) {
-        char message[4300];
-        snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", w->dir,
-                 strerror(errno));
-        w->dir[0] = 0;
-        return hadal_fail(s, "io", message, "TMPDIR says where");
-    }
+    if (make_temporary_folder(s, w->dir, sizeof w->dir)) return 1;
     snprintf(w->library, sizeof w->library, "%s/libmodel.so", w->dir);
     snprintf(w->weights, sizeof w->weights, "%s/model.weights", w->dir);
     return 0;

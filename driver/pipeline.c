@@ -2,6 +2,7 @@
 #include "driver/pipeline.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -31,6 +32,17 @@ int make_folders(hadal_session *s, const char *dir) {
         if (!kept) return 0;
         *c = kept;
     }
+}
+
+int make_temporary_folder(hadal_session *s, char *dir, size_t size) {
+    const char *tmp = getenv("TMPDIR");
+    char message[4400];
+    snprintf(dir, size, "%.4000s/hadal-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (mkdtemp(dir)) return 0;
+    snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", dir,
+             strerror(errno));
+    dir[0] = 0;
+    return hadal_fail(s, "io", message, "TMPDIR says where");
 }
 
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {

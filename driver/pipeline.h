@@ -8,6 +8,8 @@
 int load_model(hadal_session *s, const command_line *line, const char *name);
 /* A folder and those it lies in, as far as they are missing. */
 int make_folders(hadal_session *s, const char *dir);
+/* A new folder below TMPDIR or /tmp; `dir` becomes its path, "" on failure. */
+int make_temporary_folder(hadal_session *s, char *dir, size_t size);
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out);
 /* Runs it, then prints remarks if they are asked for (also after a failure). */
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p);
