@@ -1,7 +1,7 @@
 /* Speed of contraction kernels on one thread, alone: GEMM as a fraction of the FMA peak of an
  * adjacent loop, GEMV in GB/s of weights beside a plain read of the same memory.
  *
- *     contract [LEVEL] [T] [K] [N] [f32|bf16]
+ *     contract [LEVEL] [T] [K] [N] [f32|bf16|f16]
  *
  * Without arguments: a table of usual shapes for every level of this machine, with the time LLVM
  * took for the kernel. Weights of T = 1 are 256 MB, so that they come from memory.
@@ -156,7 +156,10 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < n; i++) {
         if (!level_runs(&levels[i]) || (argc > 1 && strcmp(argv[1], levels[i].name) != 0)) continue;
         if (argc > 4) {
-            hir_dtype d = argc > 5 && !strcmp(argv[5], "bf16") ? HIR_BF16 : HIR_F32;
+            hir_dtype d = HIR_F32;
+            for (int t = 0; argc > 5 && t < HIR_DTYPE_COUNT; t++)
+                if (t != HIR_I32 && !strcmp(argv[5], hir_dtype_name((hir_dtype)t)))
+                    d = (hir_dtype)t;
             run(&levels[i], (shape){atol(argv[2]), atol(argv[3]), atol(argv[4]), d, 0},
                 (char *)area, area_bytes);
             continue;
