@@ -123,6 +123,7 @@ typedef struct row_node {
     bool root;       /* computed in a nest of its own or with others, not where it is read */
     uint32_t nest, limit, reader;
     bool far_read; /* read elsewhere than at the same index of the same nest */
+    bool chained;  /* reads other roots at its own index: not before they are there */
     /* emission */
     LLVMValueRef scalar; /* the value of a root of one element */
 } row_node;

@@ -209,6 +209,7 @@ static void single(row_run *r, const row_nest *nest) {
 
 static void emit_nest(row_run *r, const row_nest *nest) {
     row_scope scope = row_scope_begin(r);
+    r->nest = nest;
     r->loops = nest->loops;
     r->lane_var = (int)nest->domain.rank - 1;
     r->copies = 1;

@@ -35,6 +35,7 @@ typedef struct row_run {
     LLVMValueRef *rows;    /* per node: table of row pointers of a ROW_MULTI */
     LLVMValueRef *shift;   /* per node: bytes to add to them for this token */
     /* of the nest being emitted */
+    const row_nest *nest;
     const row_index *loops; /* dims of its roots, over `var` */
     int lane_var;           /* vectors run along it; -1: scalars */
     unsigned copies;        /* vectors at once */
