@@ -186,7 +186,8 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
         int64_t first = (int64_t)u * e->level->lanes;
         LLVMValueRef v = copy_of(r, pack, u);
         if (lane_stride(r, &element) == 1) {
-            hcg_store(e, address(r, node, HIR_F32, at, first), v, r->tail);
+            LLVMValueRef p = address(r, node, HIR_F32, at, first);
+            if (!row_stream_store(r, n, p, v)) hcg_store(e, p, v, r->tail);
             continue;
         }
         for (int64_t l = 0; l < valid_lanes(r); l++) {
