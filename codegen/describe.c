@@ -79,8 +79,8 @@ static LLVMValueRef steps(const writer *w) {
         const hrt_step *s = &w->p->steps.at[i];
         rows[i] = RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
                          u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
-                         u32(w, s->grain), u32(w, s->last_rows), u64(w, (uint64_t)s->cols),
-                         string(w, s->name));
+                         u32(w, s->grain), u32(w, s->last_rows), u32(w, s->tile_steps),
+                         u32(w, s->tile_rows), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }

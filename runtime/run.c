@@ -147,6 +147,31 @@ static uint32_t next_step(const hrt_model *m, uint32_t i, span last) {
     return i;
 }
 
+static void find_args(worker *w, const hrt_job *j, const hrt_step *step, int64_t start) {
+    const hrt_operand *o = &j->model->operands[step->first_operand];
+    for (uint32_t k = 0; k < step->n_operands; k++)
+        w->args[k] = operand_base(j, o[k], start, w->frame.T);
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+/* Going by tiles cuts rows where contractions otherwise cut columns. It pays when each thread gets
+ * a whole tile: with fewer rows, every thread would read all weights for a few rows. */
+static bool goes_by_tiles(const worker *w, const hrt_step *step) {
+    return step->tile_steps > 1 && w->frame.T >= (int64_t)step->tile_rows * w->count;
+}
+
+static void run_tiles(worker *w, const hrt_job *j, const hrt_step *step, int64_t start) {
+    span mine = share((span){0, w->frame.T}, w->index, w->count);
+    for (int64_t r = mine.from; r < mine.to; r += step->tile_rows) {
+        span tile = {r, mine.to - r < step->tile_rows ? mine.to : r + step->tile_rows};
+        for (uint32_t i = 0; i < step->tile_steps; i++) {
+            find_args(w, j, &step[i], start);
+            call_kernel(w, j->level->kernels[step[i].kernel_many], tile, (span){0, step[i].cols});
+            hrt_watch_work(&w->watch, (uint32_t)(step - j->model->steps) + i);
+        }
+    }
+}
+
 static void run_chunk(worker *w, const hrt_job *j, int64_t start, int64_t tokens) {
     const hrt_model *m = j->model;
     span all = {0, tokens}, last = wanted_rows(j, start, tokens);
@@ -155,14 +180,18 @@ static void run_chunk(worker *w, const hrt_job *j, int64_t start, int64_t tokens
     hrt_watch_start(&w->watch);
     for (uint32_t i = next_step(m, 0, last), next; i < m->n_steps; i = next) {
         const hrt_step *step = &m->steps[i];
-        next = next_step(m, i + 1, last);
-        bool alone = step_split(step, tokens) == HRT_SPLIT_NONE;
-        if (!alone || w->index == 0) {
-            for (uint32_t k = 0; k < step->n_operands; k++)
-                w->args[k] = operand_base(j, m->operands[step->first_operand + k], start, tokens);
-            run_step(w, j, step, step->last_rows ? last : all);
+        bool tiles = goes_by_tiles(w, step);
+        next = next_step(m, i + (tiles ? step->tile_steps : 1), last);
+        bool alone = !tiles && step_split(step, tokens) == HRT_SPLIT_NONE;
+        if (tiles) {
+            run_tiles(w, j, step, start);
+        } else {
+            if (!alone || w->index == 0) {
+                find_args(w, j, step, start);
+                run_step(w, j, step, step->last_rows ? last : all);
+            }
+            hrt_watch_work(&w->watch, i);
         }
-        hrt_watch_work(&w->watch, i);
         /* Between two steps that thread 0 does alone there is nobody to wait for. */
         bool alone_next =
             next < m->n_steps && step_split(&m->steps[next], tokens) == HRT_SPLIT_NONE;
