@@ -32,6 +32,10 @@ bool hir_phase_is_charged(hir_phase p) {
     return phases[p].charged;
 }
 
+bool hir_phase_is_in_paper(hir_phase p) {
+    return phases[p].paper;
+}
+
 enum reach { /* what a value of a body flows into */
              INTO_SUM = 1,
              INTO_INPUT = 2,

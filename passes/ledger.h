@@ -24,6 +24,7 @@ typedef enum hir_phase {
 const char *hir_phase_name(hir_phase p);
 const char *hir_phase_meaning(hir_phase p);
 bool hir_phase_is_charged(hir_phase p);
+bool hir_phase_is_in_paper(hir_phase p); /* Table 1 counts it */
 
 typedef struct hir_access {
     hir_id op;    /* kernel, or op before there are kernels */
@@ -56,6 +57,14 @@ typedef struct hir_ledger {
 } hir_ledger;
 
 void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out);
+
+/* Before there are kernels: what the paper's Table 1 charges when a multiplication and the sum over
+ * its products are one operation (ledger_products.c). */
+typedef struct hir_products {
+    hir_traffic rows;    /* of the stream */
+    hir_traffic numbers; /* what does not grow with d */
+} hir_products;
+hir_products hir_ledger_products(const hir_ledger *l, const hir_module *m, hd_arena *a);
 
 /* bytes as units of d per sublayer */
 double hir_ledger_units(const hir_ledger *l, uint64_t bytes);
