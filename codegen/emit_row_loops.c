@@ -295,7 +295,7 @@ static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef t
     }
     LLVMValueRef first = LLVMBuildMul(e->b, row, hcg_i64(e, row_elements), "");
     first = LLVMBuildAdd(e->b, first, within, "");
-    return hcg_at(e, b->dtype == HIR_BF16 ? e->i16 : e->f32, table, first);
+    return hcg_at(e, hcg_element(e, b->dtype), table, first);
 }
 
 /* Token t of the chunk stands at position C - T + t. */

@@ -120,15 +120,11 @@ static LLVMValueRef base_of(row_run *r, uint32_t node, const row_index *at, int6
     return r->pointer[n->buffer];
 }
 
-static LLVMTypeRef element_type(const row_run *r, hir_dtype dtype) {
-    return dtype == HIR_BF16 ? r->e->i16 : r->e->f32;
-}
-
 static LLVMValueRef address(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
                             int64_t lane) {
     row_index element;
     LLVMValueRef base = base_of(r, node, at, lane, &element);
-    return hcg_at(r->e, element_type(r, dtype), base, number(r, &element, lane));
+    return hcg_at(r->e, hcg_element(r->e, dtype), base, number(r, &element, lane));
 }
 
 static int64_t valid_lanes(const row_run *r) {
