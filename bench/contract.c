@@ -2,9 +2,9 @@
  * multiply-add peak and of its roof, which is the lower one of that peak and of what the memory can
  * deliver of the weights; GEMV as a fraction of the read limit.
  *
- *     contract [LEVEL|all [THREADS [T K N [f32|bf16]]]]
+ *     contract [LEVEL|all [THREADS [T K N [DTYPE]]]]
  *
- * Without a shape: a table of usual shapes, with the time LLVM took for the kernel. Weights advance
+ * Without a shape: a table of usual shapes. DTYPE is how weights are stored. Weights advance
  * through 256 MB from call to call, so that they come from memory as they do in a model. Limits are
  * measured in every round beside the kernel; figures are medians of rounds.
  */
@@ -198,7 +198,10 @@ int main(int argc, char **argv) {
         bool asked = argc < 2 || !strcmp(argv[1], "all") || !strcmp(argv[1], levels[i].name);
         if (!level_runs(&levels[i]) || !asked) continue;
         if (argc > 5) {
-            hir_dtype d = argc > 6 && !strcmp(argv[6], "bf16") ? HIR_BF16 : HIR_F32;
+            hir_dtype d = HIR_F32;
+            for (int t = 0; argc > 6 && t < HIR_DTYPE_COUNT; t++)
+                if (t != HIR_I32 && !strcmp(argv[6], hir_dtype_name((hir_dtype)t)))
+                    d = (hir_dtype)t;
             run(&levels[i], (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0}, threads,
                 (char *)area);
             continue;

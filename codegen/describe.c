@@ -143,16 +143,18 @@ static LLVMValueRef weights(const writer *w, size_t *count) {
     return table(w, "weights", rows, *count);
 }
 
+static const char *const kind_names[] = {
+    [HCG_ROW] = "row", [HCG_CONTRACT] = "contract", [HCG_SEQUENCE] = "sequence"};
+
 /* One line a kernel: name, kind, ops. */
 static const char *kernel_list(const writer *w) {
-    static const char *const kinds[] = {"row", "contract", "sequence"};
     const hir_module *m = w->p->m;
     hd_text text;
     hd_text_init(&text, w->p->arena);
     hd_text_add(&text, "");
     for (size_t i = 0; i < w->p->kernels.n; i++) {
         const hcg_kernel *k = &w->p->kernels.at[i];
-        hd_text_f(&text, "%s %s:", k->name, kinds[k->kind]);
+        hd_text_f(&text, "%s %s:", k->name, kind_names[k->kind]);
         HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
             if (hir_op_at(m, id)->code != HIR_YIELD_OP)
                 hd_text_f(&text, " %s", hir_info(hir_op_at(m, id)->code)->name);
@@ -227,6 +229,21 @@ static LLVMValueRef info_tensors(const writer *w, const char *name, const hcg_po
     return table(w, name, rows, n);
 }
 
+static LLVMValueRef info_steps(const writer *w) {
+    const hcg_program *p = w->p;
+    LLVMValueRef *rows = rows_for(w, p->steps.n);
+    for (size_t i = 0; i < p->steps.n; i++) {
+        const hrt_step *s = &p->steps.at[i];
+        const hcg_step_work *k = &p->work.at[i];
+        rows[i] =
+            RECORD(w, string(w, s->name), string(w, kind_names[p->kernels.at[s->kernel_many].kind]),
+                   string(w, k->scope), u64(w, k->line), u64(w, s->last_rows), u64(w, k->row_flops),
+                   u64(w, k->pair_flops), u64(w, k->pass_bytes), u64(w, k->row_bytes),
+                   u64(w, k->position_bytes));
+    }
+    return table(w, "info.steps", rows, p->steps.n);
+}
+
 static void write_info(writer *w) {
     hcg_program *p = w->p;
     char hex[33];
@@ -241,7 +258,7 @@ static void write_info(writer *w) {
         names[i] = string(w, w->t->bodies.at[i].level.name);
     LLVMValueRef inputs = info_tensors(w, "info.inputs", p->inputs.at, p->inputs.n);
     LLVMValueRef outputs = info_tensors(w, "info.outputs", p->outputs.at, p->outputs.n);
-    enum { FIELDS = 14, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
+    enum { FIELDS = 17, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
     LLVMValueRef fields[FIELDS] = {
         u64(w, STRUCT_SIZE),
         string(w, HADAL_VERSION),
@@ -257,6 +274,9 @@ static void write_info(writer *w) {
         inputs,
         u64(w, p->outputs.n),
         outputs,
+        u64(w, (uint64_t)p->vocab),
+        u64(w, p->steps.n),
+        info_steps(w),
     };
     w->info = global(w, "info", record(w, fields, FIELDS));
 }
@@ -365,6 +385,7 @@ static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_rewind", "session_rewind", "ipl");
     forward_to_runtime(w, "session_message", "session_message", "pp");
     forward_to_runtime(w, "session_cpu", "session_cpu", "pp");
+    forward_to_runtime(w, "session_profile", "session_profile", "ippl");
     write_forward(w);
 }
 

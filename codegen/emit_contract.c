@@ -40,7 +40,7 @@ static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef n, int64_t most) {
 static LLVMValueRef panel_at(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c,
                              const hcg_linear *l, LLVMValueRef panel) {
     LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, c->k * HIR_PANEL), "");
-    return hcg_at(e, l->dtype == HIR_BF16 ? e->i16 : e->f32, hcg_arg(e, k, l->w), at);
+    return hcg_at(e, hcg_element(e, l->dtype), hcg_arg(e, k, l->w), at);
 }
 
 typedef struct body {

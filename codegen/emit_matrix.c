@@ -46,10 +46,6 @@ static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
 }
 
-static LLVMTypeRef element_of(hcg_emit *e, hir_dtype dtype) {
-    return dtype == HIR_BF16 ? e->i16 : e->f32;
-}
-
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
     LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
                            LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, 3, false),
@@ -111,7 +107,7 @@ static void step_tile(hcg_emit *e, const micro *t, unsigned slab, LLVMValueRef i
     LLVMValueRef b[32];
     LLVMValueRef a = hcg_at(e, e->f32, t->a, multiply(e, index, slab));
     for (unsigned p = 0; p < t->panels; p++) {
-        LLVMTypeRef elem = element_of(e, t->dtype);
+        LLVMTypeRef elem = hcg_element(e, t->dtype);
         LLVMValueRef row = hcg_at(e, elem, t->panel[p], multiply(e, index, HIR_PANEL));
         int64_t bytes = (int64_t)hir_dtype_bytes(t->dtype);
         if (prefetched && offset * HIR_PANEL * bytes % 64 == 0)
@@ -159,7 +155,7 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned rows, uns
     t.a = s.param[0], t.b = s.param[1], t.panel_stride = s.param[2], t.k = s.param[3];
     t.c = s.param[4], t.ldc = s.param[5], t.accumulate = s.param[6];
     for (unsigned p = 0; p < panels; p++)
-        t.panel[p] = hcg_at(e, element_of(e, dtype), t.b, multiply(e, t.panel_stride, p));
+        t.panel[p] = hcg_at(e, hcg_element(e, dtype), t.b, multiply(e, t.panel_stride, p));
     LLVMValueRef acc[HCG_CARRY];
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
@@ -233,7 +229,7 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
         smaller(e, hcg_i64(e, tile->panels), LLVMBuildNSWSub(e->b, panels, lp.index, ""));
     LLVMValueRef bk =
         add(e, LLVMBuildNSWMul(e->b, lp.index, panel_stride, ""), multiply(e, lk.index, HIR_PANEL));
-    LLVMValueRef bt = hcg_at(e, element_of(e, dtype), b, bk);
+    LLVMValueRef bt = hcg_at(e, hcg_element(e, dtype), b, bk);
     hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, tile->rows), "row", 0, NULL);
     LLVMValueRef high = LLVMBuildNSWSub(e->b, rows, lr.index, "");
     LLVMValueRef ak =
@@ -264,7 +260,7 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
 static void gemv_steps(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef b,
                        LLVMValueRef index, unsigned steps, LLVMValueRef *acc) {
     unsigned per_panel = HIR_PANEL / e->level->lanes;
-    LLVMTypeRef elem = element_of(e, dtype);
+    LLVMTypeRef elem = hcg_element(e, dtype);
     LLVMValueRef xk = hcg_at(e, e->f32, x, index);
     LLVMValueRef bk = hcg_at(e, elem, b, multiply(e, index, HIR_PANEL));
     unsigned line = 64 / (unsigned)hir_dtype_bytes(dtype) / HIR_PANEL; /* steps per cache line */
@@ -320,7 +316,7 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef x = s.param[0], k = s.param[1], b = s.param[2], panels = s.param[3];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "panel", 0, NULL);
     LLVMValueRef at = LLVMBuildNSWMul(e->b, l.index, multiply(e, k, HIR_PANEL), "");
-    gemv_panel(e, dtype, x, k, hcg_at(e, element_of(e, dtype), b, at),
+    gemv_panel(e, dtype, x, k, hcg_at(e, hcg_element(e, dtype), b, at),
                hcg_at(e, e->f32, s.param[4], multiply(e, l.index, HIR_PANEL)));
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);

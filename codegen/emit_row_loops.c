@@ -52,6 +52,7 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
         row_pack p = row_compute(r, root);
         if (n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
     }
+    row_stream_flush(r);
     row_scope_end(r, scope);
 }
 
@@ -209,10 +210,12 @@ static void single(row_run *r, const row_nest *nest) {
 
 static void emit_nest(row_run *r, const row_nest *nest) {
     row_scope scope = row_scope_begin(r);
+    r->nest = nest;
     r->loops = nest->loops;
     r->lane_var = (int)nest->domain.rank - 1;
     r->copies = 1;
     r->tail = NULL;
+    row_stream_begin(r, nest);
     if (nest->domain.rank)
         outer(r, nest, 0, 1);
     else
@@ -260,7 +263,7 @@ static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef t
     }
     LLVMValueRef first = LLVMBuildMul(e->b, row, hcg_i64(e, row_elements), "");
     first = LLVMBuildAdd(e->b, first, within, "");
-    return hcg_at(e, b->dtype == HIR_BF16 ? e->i16 : e->f32, table, first);
+    return hcg_at(e, hcg_element(e, b->dtype), table, first);
 }
 
 /* Token t of the chunk stands at position C - T + t. */
@@ -385,4 +388,5 @@ void row_emit_loops(hcg_emit *e, row_graph *g) {
     make_frequencies(&r);
     emit_nests(&r, &g->once);
     if (g->has_t) each_token(&r);
+    row_stream_end(&r);
 }

@@ -230,6 +230,29 @@ static const char info_part[] =
     "    const char *type; /* \"f32[T, 256]\"; T: one row per token */\n"
     "} hadal_info_tensor;\n"
     "\n"
+    "/* One call of a kernel. A call of the model of T tokens (at most max_chunk) that ends with "
+    "C\n"
+    " * positions in the caches does n rows of each step: T, or the rows of logits asked for "
+    "where\n"
+    " * last_rows is 1. FLOPs: n * row_flops, and pair_flops for each row and position it looks "
+    "at.\n"
+    " * Bytes: pass_bytes + n * row_bytes + C * position_bytes, each read and each write once. */\n"
+    "typedef struct hadal_info_step {\n"
+    "    const char *name;    /* of the kernel; those that share their code share it */\n"
+    "    const char *kind;    /* \"row\", \"contract\", \"sequence\" */\n"
+    "    const char *scope;   /* what its weights and caches are parts of: \"model.layers.3\" */\n"
+    "    uint64_t line;       /* of the kernel in the kernel IR text (--emit=kernel) */\n"
+    "    uint64_t last_rows;\n"
+    "    uint64_t row_flops, pair_flops;\n"
+    "    uint64_t pass_bytes, row_bytes, position_bytes;\n"
+    "} hadal_info_step;\n"
+    "\n"
+    "typedef struct hadal_profile_step {\n"
+    "    uint64_t calls;   /* times the step ran */\n"
+    "    uint64_t work_ns; /* the calling thread's own share of it */\n"
+    "    uint64_t wait_ns; /* until the other threads were done with theirs */\n"
+    "} hadal_profile_step;\n"
+    "\n"
     "typedef struct hadal_info {\n"
     "    size_t struct_size;  /* of the library's struct; fields are only ever added at the end "
     "*/\n"
@@ -246,15 +269,26 @@ static const char info_part[] =
     "    const hadal_info_tensor *inputs;\n"
     "    size_t n_outputs;\n"
     "    const hadal_info_tensor *outputs;\n"
+    "    size_t vocab;        /* token ids are 0 .. vocab - 1; 0: any */\n"
+    "    size_t n_steps;\n"
+    "    const hadal_info_step *steps;\n"
     "} hadal_info;\n"
     "#endif\n"
     "/* Constant, lives as long as the library. */\n"
     "const hadal_info *@name@_info(void);\n"
-    "\n"
-    "#ifdef __cplusplus\n"
-    "}\n"
-    "#endif\n"
-    "#endif\n";
+    "\n";
+
+static const char profile_function[] =
+    "/* Measures: from now on every forward adds to steps[0 .. n), one entry per step of\n"
+    " * @name@_info, n = n_steps. The memory is the caller's, is not cleared here, and must last\n"
+    " * until NULL, 0 turns profiling off; then it costs nothing. */\n"
+    "int @name@_session_profile(@name@_session *session, hadal_profile_step *steps, size_t n);\n"
+    "\n";
+
+static const char epilogue[] = "#ifdef __cplusplus\n"
+                               "}\n"
+                               "#endif\n"
+                               "#endif\n";
 
 /* ---- pieces ------------------------------------------------------------------------------------
  */
@@ -426,5 +460,7 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     if (hcg_has_weights(p)) fill(&text, &m, weights_functions);
     fill(&text, &m, p->is_model ? session_functions : call_functions);
     fill(&text, &m, info_part);
+    if (p->is_model) fill(&text, &m, profile_function);
+    fill(&text, &m, epilogue);
     return hd_write_file(p->arena, d, path, text.at, text.n);
 }

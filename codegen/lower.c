@@ -271,7 +271,7 @@ static uint32_t add_function(lowering *l, hir_id id, const hcg_operands *operand
         .op = id,
         .one = one,
         .n_inputs = operands->n_inputs,
-        .line = l->p->op_lines ? l->p->op_lines[id] : 0,
+        .line = l->p->op_lines[id],
     };
     for (size_t i = 0; i < operands->list.n; i++)
         hd_push(l->a, &k.operands, operands->list.at[i]);
@@ -399,6 +399,9 @@ static bool add_step(lowering *l, hir_id id) {
     for (size_t i = 0; i < operands.list.n; i++)
         if (!add_operand(l, loc_of(l, op), operands.list.at[i])) return false;
     hd_push(l->a, &l->p->steps, step);
+    hcg_step_work work = hcg_count_work(l->a, l->m, id);
+    work.line = l->p->op_lines[id];
+    hd_push(l->a, &l->p->work, work);
     return true;
 }
 
@@ -464,7 +467,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->m = m;
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
-    if (o && o->ir_file) l.p->op_lines = find_lines(&l);
+    l.p->op_lines = find_lines(&l);
     l.keys = hcg_keys_new(a, m);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);

@@ -6,7 +6,7 @@
  *   gemm   C = A B, A packed in slabs of hcg_tile.rows, B in panels [K][16]
  *   gemv   y = x B for one row, B in panels
  *
- * Pointers are to f32 except panels of bf16; counts and strides are i64 in elements.
+ * Pointers are to f32 except panels, which are of any storage dtype; counts and strides are i64 in elements.
  */
 #ifndef HCG_MATRIX_H
 #define HCG_MATRIX_H

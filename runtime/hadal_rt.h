@@ -159,6 +159,18 @@ int hrt_session_rewind(hrt_session *s, int64_t length);
 const char *hrt_session_message(const hrt_session *s); /* details of the last error, "" if none */
 const char *hrt_session_cpu(const hrt_session *s);
 
+/* A profile: what one step took so far, in nanoseconds of the thread that called. Both together are
+ * the time that passed; where no barrier follows a step its wait is 0. */
+typedef struct hrt_profile_step {
+    uint64_t calls;   /* times it ran: once a chunk */
+    uint64_t work_ns; /* that thread's own share of the step */
+    uint64_t wait_ns; /* until the other threads were done with theirs */
+} hrt_profile_step;
+/* From now on every forward adds to steps[0 .. n), one entry per step of the model; n must be
+ * n_steps (HRT_ARGUMENT). The memory is the caller's, is not cleared here, and must last until
+ * another call with NULL, 0 turns profiling off: then it costs nothing. */
+int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n);
+
 /* outs[0]: last `rows` rows of output 0, outs[1..]: all rows of the other outputs (traces), NULL:
  * not wanted... they are computed into nothing only if every step allows; generated wrappers pass
  * all. */

@@ -53,6 +53,7 @@ typedef struct hrt_job {
     const void *const *ins;
     void *const *outs;
     int64_t n, rows, position;
+    hrt_profile_step *profile; /* per step; NULL: not wanted */
 } hrt_job;
 void hrt_run(const hrt_job *job, int threads);
 
@@ -64,6 +65,7 @@ struct hrt_session {
     const uint8_t *weights;
     int64_t length;
     hrt_memory memory;
+    hrt_profile_step *profile; /* NULL: off */
     char message[200];
 };
 

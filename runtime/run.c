@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/internal.h"
+#include "runtime/profile.h"
 
 /* ---- floating-point environment -------------------------------------------------------------- */
 /* Kernels run in the default environment (round to nearest, nothing traps), with denormals as zero:
@@ -95,6 +96,7 @@ typedef struct worker {
     int index, count;
     hrt_frame frame;
     void **args;
+    hrt_stopwatch watch;
 } worker;
 
 /* Share `index` of `count` nearly equal contiguous shares. */
@@ -150,6 +152,7 @@ static void run_chunk(worker *w, const hrt_job *j, int64_t start, int64_t tokens
     span all = {0, tokens}, last = wanted_rows(j, start, tokens);
     w->frame.T = tokens;
     w->frame.C = j->position + start + tokens;
+    hrt_watch_start(&w->watch);
     for (uint32_t i = next_step(m, 0, last), next; i < m->n_steps; i = next) {
         const hrt_step *step = &m->steps[i];
         next = next_step(m, i + 1, last);
@@ -159,11 +162,13 @@ static void run_chunk(worker *w, const hrt_job *j, int64_t start, int64_t tokens
                 w->args[k] = operand_base(j, m->operands[step->first_operand + k], start, tokens);
             run_step(w, j, step, step->last_rows ? last : all);
         }
+        hrt_watch_work(&w->watch, i);
         /* Between two steps that thread 0 does alone there is nobody to wait for. */
         bool alone_next =
             next < m->n_steps && step_split(&m->steps[next], tokens) == HRT_SPLIT_NONE;
         if (w->count > 1 && !(alone && alone_next)) {
 #pragma omp barrier
+            hrt_watch_wait(&w->watch, i);
         }
     }
 }
@@ -174,6 +179,7 @@ static void run_worker(const hrt_job *j, int index, int count) {
     worker w = {.index = index, .count = count, .args = (void **)(void *)own};
     w.frame.cap = mem->cap;
     w.frame.scratch = own + mem->args_bytes;
+    w.watch.steps = index == 0 ? j->profile : NULL;
     fp_mode old = fp_enter();
     for (int64_t start = 0; start < j->n; start += mem->chunk) {
         int64_t left = j->n - start;

@@ -125,6 +125,18 @@ int hrt_session_set_cpu(hrt_session *s, const char *name) {
     return leave(s, HRT_OK);
 }
 
+int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n) {
+    if (!s) return HRT_ARGUMENT;
+    if (!enter(s)) return HRT_BUSY;
+    const size_t wanted = steps ? s->model->n_steps : 0;
+    if (n != wanted)
+        return leave(s,
+                     fail(s, HRT_ARGUMENT, "a profile of %zu steps: the model has %" PRIu32 "%s", n,
+                          s->model->n_steps, steps ? "" : ", and there is no memory for any"));
+    s->profile = steps;
+    return leave(s, HRT_OK);
+}
+
 int64_t hrt_session_length(const hrt_session *s) {
     return s ? s->length : 0;
 }
@@ -193,6 +205,7 @@ int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *
             .n = n,
             .rows = rows,
             .position = s->length,
+            .profile = s->profile,
         },
         s->threads);
     s->length += n;

@@ -304,6 +304,60 @@ Test(runtime, split_calls_and_rewind) {
     hrt_weights_close(w);
 }
 
+/* ---- profiles ---------------------------------------------------------------------------------
+ */
+Test(runtime, a_profile_counts_each_step_once_a_chunk) {
+    hrt_weights *w = toy_weights(&model);
+    int32_t ids[N];
+    fill_ids(ids);
+    for (int threads = 1; threads <= 4; threads++) {
+        hrt_session *s = open_session(&model, w, N);
+        hrt_profile_step p[7] = {{0}};
+        float out[2 * N], *outs[2] = {out, NULL};
+        cr_assert_eq(hrt_session_set_threads(s, threads), HRT_OK);
+        cr_assert_eq(hrt_session_profile(s, p, 7), HRT_OK);
+        cr_assert_eq(hrt_forward(s, ids, 20, outs, 20), HRT_OK); /* chunks of 8, 8, 4 */
+        uint64_t waited = 0, worked = 0;
+        for (int i = 0; i < 7; i++) {
+            cr_assert_eq(p[i].calls, 3, "step %d: %d calls", i, (int)p[i].calls);
+            waited += p[i].wait_ns, worked += p[i].work_ns;
+        }
+        cr_assert_gt(worked, 0);
+        if (threads == 1) cr_assert_eq(waited, 0);
+        expect_rows(ids, 20, 20, out);
+        /* no rows asked for: the step that makes them does not run */
+        cr_assert_eq(hrt_forward(s, ids + 20, 1, outs, 0), HRT_OK);
+        for (int i = 0; i < 7; i++)
+            cr_assert_eq(p[i].calls, steps[i].last_rows ? 3 : 4);
+        cr_assert_eq(hrt_session_profile(s, NULL, 0), HRT_OK);
+        cr_assert_eq(hrt_forward(s, ids + 21, 8, outs, 8), HRT_OK);
+        for (int i = 0; i < 7; i++)
+            cr_assert_eq(p[i].calls, steps[i].last_rows ? 3 : 4, "it is off");
+        free(s);
+    }
+    hrt_weights_close(w);
+}
+
+Test(runtime, a_profile_of_the_wrong_size_is_refused) {
+    hrt_weights *w = toy_weights(&model);
+    hrt_session *s = open_session(&model, w, N);
+    hrt_profile_step p[8] = {{0}};
+    cr_assert_eq(hrt_session_profile(NULL, p, 7), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_profile(s, p, 8), HRT_ARGUMENT);
+    cr_assert(strstr(hrt_session_message(s), "a profile of 8 steps: the model has 7"));
+    cr_assert_eq(hrt_session_profile(s, p, 0), HRT_ARGUMENT);
+    cr_assert_eq(hrt_session_profile(s, NULL, 7), HRT_ARGUMENT);
+    cr_assert(strstr(hrt_session_message(s), "there is no memory"));
+    int32_t ids[N];
+    fill_ids(ids);
+    float out[2], *outs[2] = {out, NULL};
+    cr_assert_eq(hrt_forward(s, ids, 3, outs, 1), HRT_OK);
+    for (int i = 0; i < 8; i++)
+        cr_assert_eq(p[i].calls, 0, "a refused profile is off");
+    free(s);
+    hrt_weights_close(w);
+}
+
 Test(runtime, unwanted_outputs_may_be_null) {
     hrt_weights *w = toy_weights(&model);
     int32_t ids[N];
