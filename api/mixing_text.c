@@ -87,9 +87,9 @@ void mixing_draw(const mixing *x, hd_text *out) {
             cells[r * n + i] = is_below(x, r, i) ? x->mean[r * n + i] : NAN;
     }
     static const char *const kinds[] = {
-        [MIXING_NUMBER] = "numbers",
+        [MIXING_NUMBER] = "exact numbers",
         [MIXING_CHANNELS] = "means over channels",
-        [MIXING_MAP] = "parts along the source",
+        [MIXING_MAP] = "the parts that arrive as themselves",
     };
     const char *notes[] = {
         hd_printf(out->arena, "how much of each output a sublayer reads, mean of %lld tokens; %s",

@@ -47,6 +47,7 @@ static void print_colour(hd_text *out, double x) {
 typedef struct scale {
     double least, most; /* least < 0: two-sided, -most .. most */
     double step;        /* between ticks */
+    bool root;          /* colours by square root: a few cells are much larger than the others */
 } scale;
 
 /* The next of 1, 2, 5, 10, 20 .. times a power of ten. */
@@ -57,7 +58,7 @@ static double round_up(double x) {
 }
 
 static scale find_scale(const svg_map *map) {
-    double largest = 0;
+    double largest = 0, sum = 0, cells = 0;
     bool negative = false;
     for (size_t p = 0; p < map->n_panels; p++) {
         const svg_panel *panel = &map->panels[p];
@@ -66,23 +67,35 @@ static scale find_scale(const svg_map *map) {
             if (!isfinite(x)) continue;
             largest = fmax(largest, fabs(x));
             negative |= x < -1e-12;
+            sum += fabs(x);
+            cells++;
         }
     }
     if (largest <= 0) largest = 1;
     const double step = round_up(largest / 5 / (1 + 1e-9));
     const double most = step * ceil(largest / step - 1e-9);
-    return (scale){negative ? -most : 0, most, negative ? 2 * step : step};
+    return (scale){negative ? -most : 0, most, negative ? 2 * step : step,
+                   sum / (cells > 0 ? cells : 1) < largest / 12};
 }
 
-/* Which of the STEPS colours, and the value that it stands for between -1 and 1. */
+/* Where a value stands between the ends of the scale, 0 to 1; and the shade at such a place. */
+static double place_of(const scale *s, double x) {
+    const double part = s->root ? copysign(sqrt(fabs(x) / s->most), x) : x / s->most;
+    return s->least < 0 ? (part + 1) / 2 : part;
+}
+
+static double shade_at(const scale *s, double place) {
+    return s->least < 0 ? 2 * place - 1 : place;
+}
+
+/* Which of the STEPS colours a value has, and the shade of one. */
 static int step_of(const scale *s, double x) {
-    const double at = (x - s->least) / (s->most - s->least) * STEPS;
+    const double at = place_of(s, x) * STEPS;
     return at < 0 ? 0 : at >= STEPS ? STEPS - 1 : (int)at;
 }
 
-static double middle_of(const scale *s, int step) {
-    const double value = s->least + (step + 0.5) / STEPS * (s->most - s->least);
-    return value / s->most;
+static double shade_of(const scale *s, int step) {
+    return shade_at(s, (step + 0.5) / STEPS);
 }
 
 /* ---- where things stand ---------------------------------------------------------------------- */
@@ -153,7 +166,7 @@ static layout lay_out(const svg_map *map) {
     l.plot_h = (int)rows * l.cell_h;
     l.bar_x = l.left + (int)columns * l.cell_w + ((int)map->n_panels - 1) * l.gap + 30;
     l.bar_h = at_least(at_most(l.plot_h, 260), 110);
-    l.width = at_least(l.bar_x + BAR + 62, widest_line(map) + 2 * MARGIN);
+    l.width = at_least(l.bar_x + BAR + 100, widest_line(map) + 2 * MARGIN);
     l.height = l.top + at_least(l.plot_h + l.label_h + 30, l.bar_h + 30) + MARGIN / 2;
     return l;
 }
@@ -215,7 +228,7 @@ static void print_cells(const svg_panel *p, const layout *l, const scale *s, int
             if (!isfinite(p->at[i]) || step_of(s, p->at[i]) != step) continue;
             if (!any) {
                 hd_text_add(out, "<path fill=\"");
-                print_colour(out, middle_of(s, step));
+                print_colour(out, shade_of(s, step));
                 hd_text_add(out, "\" d=\"");
             }
             any = true;
@@ -236,7 +249,7 @@ static void print_values(const svg_panel *p, const layout *l, const scale *s, in
         char text[32];
         snprintf(text, sizeof text, fabs(value) >= 9.995 ? "%.1f" : "%.2f", value);
         if (strcmp(text, "-0.00") == 0) memcpy(text, "0.00", sizeof "0.00");
-        const bool dark = fabs(middle_of(s, step_of(s, value))) > 0.5;
+        const bool dark = fabs(shade_of(s, step_of(s, value))) > 0.5;
         print_line(out, x + ((double)(i % p->columns) + 0.5) * l->cell_w,
                    l->top + ((double)(i / p->columns) + 0.5) * l->cell_h + 3.5,
                    dark ? " class=\"v w\"" : " class=\"v\"", text);
@@ -275,7 +288,7 @@ static void print_bar(const svg_map *map, const layout *l, const scale *s, hd_te
     const int parts = 2 * (STOPS - 1);
     for (int i = 0; i <= parts; i++) {
         hd_text_f(out, "<stop offset=\"%g\" stop-color=\"", (double)i / parts);
-        print_colour(out, (s->least + (double)i / parts * (s->most - s->least)) / s->most);
+        print_colour(out, shade_at(s, (double)i / parts));
         hd_text_add(out, "\"/>\n");
     }
     hd_text_f(out,
@@ -287,12 +300,14 @@ static void print_bar(const svg_map *map, const layout *l, const scale *s, hd_te
     const int ticks = (int)lround((s->most - s->least) / s->step);
     for (int i = 0; i <= ticks; i++) {
         const double value = s->least + i * s->step;
-        const double y = l->top + l->bar_h * (1 - (double)i / ticks);
+        const double y = l->top + l->bar_h * (1 - place_of(s, value));
         hd_text_f(out, "<path class=\"f\" d=\"M%d %.1fh4\"/>\n", l->bar_x + BAR, y);
         print_line(out, l->bar_x + BAR + 7, y + 4, " class=\"l\"",
                    hd_printf(out->arena, "%g", fabs(value) < 1e-12 ? 0 : value));
     }
-    print_line(out, l->bar_x, l->top - 9, " class=\"a\"", map->scale_name);
+    print_line(out, l->bar_x, l->top - 9, " class=\"a\"",
+               s->root ? hd_printf(out->arena, "%s, root scale", map->scale_name)
+                       : map->scale_name);
 }
 
 /* ---- the picture ----------------------------------------------------------------------------- */
