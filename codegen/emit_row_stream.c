@@ -7,18 +7,18 @@
  * to its end, and a branch there stores one way or the other.
  *
  * Measured (docs/benchmarks.md): from 32 MB on a mix and its readers gain a sixth, below 16 MB they
- * lose as much.
+ * lose as much, and so does a kernel that reads again what it has stored.
  */
 #include <string.h>
 
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
 
-enum { LINE = 64, FROM_BYTES = 24 << 20, MOST_STREAMED = 64 };
+enum { LINE = 64, FROM_BYTES = 16 << 20, MOST_STREAMED = 64 };
 
-/* Whole lines of rows that begin on a line: `step` elements at a time leave no part of one open. */
+/* Whole lines of rows that begin on a line, which the kernel itself does not read. */
 static bool can_stream(const row_run *r, const row_node *n) {
-    if (n->buffer == ROW_NO_BUFFER) return false;
+    if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
     const row_buffer *b = &r->g->buffers.at[n->buffer];
     bool aligned = n->to.constant * 4 % LINE == 0 && b->elements * 4 % LINE == 0;
     for (int v = 0; v < ROW_VARS; v++)

@@ -102,6 +102,7 @@ typedef struct hadal_pipeline {
      * back. */
     const char *filter_passes, *filter_ops;
     int ledger; /* a remark after each pass that changed what the residual mechanism moves */
+    int tile_tokens; /* let runs of kernels between attentions go a tile of tokens at a time */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
