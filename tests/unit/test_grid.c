@@ -44,7 +44,7 @@ Test(grid, rows_where_columns_are_few) {
     expect(512, 1, 2, 2, 1);  /* 16 outputs */
     expect(512, 3, 2, 2, 1);  /* 2 + 1 columns would be a third slower */
     expect(512, 4, 16, 8, 2); /* a low-rank projection */
-    expect(512, 64, 48, 3, 16);
+    expect(512, 64, 48, 6, 8);
 }
 
 Test(grid, threads_without_work_stay_out) {
