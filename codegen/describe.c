@@ -77,10 +77,11 @@ static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
         const hrt_step *s = &w->p->steps.at[i];
-        rows[i] = RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
-                         u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
-                         u32(w, s->grain), u32(w, s->last_rows), u64(w, (uint64_t)s->cols),
-                         string(w, s->name));
+        rows[i] =
+            RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
+                   u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
+                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row), u32(w, s->tile_steps),
+                   u32(w, s->tile_rows), u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -89,7 +90,8 @@ static LLVMValueRef operands(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->operands.n);
     for (size_t i = 0; i < w->p->operands.n; i++) {
         const hrt_operand *o = &w->p->operands.at[i];
-        rows[i] = RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset));
+        rows[i] =
+            RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset), u64(w, o->row_bytes));
     }
     return table(w, "operands", rows, w->p->operands.n);
 }
@@ -143,16 +145,18 @@ static LLVMValueRef weights(const writer *w, size_t *count) {
     return table(w, "weights", rows, *count);
 }
 
+static const char *const kind_names[] = {
+    [HCG_ROW] = "row", [HCG_CONTRACT] = "contract", [HCG_SEQUENCE] = "sequence"};
+
 /* One line a kernel: name, kind, ops. */
 static const char *kernel_list(const writer *w) {
-    static const char *const kinds[] = {"row", "contract", "sequence"};
     const hir_module *m = w->p->m;
     hd_text text;
     hd_text_init(&text, w->p->arena);
     hd_text_add(&text, "");
     for (size_t i = 0; i < w->p->kernels.n; i++) {
         const hcg_kernel *k = &w->p->kernels.at[i];
-        hd_text_f(&text, "%s %s:", k->name, kinds[k->kind]);
+        hd_text_f(&text, "%s %s:", k->name, kind_names[k->kind]);
         HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
             if (hir_op_at(m, id)->code != HIR_YIELD_OP)
                 hd_text_f(&text, " %s", hir_info(hir_op_at(m, id)->code)->name);
@@ -227,6 +231,21 @@ static LLVMValueRef info_tensors(const writer *w, const char *name, const hcg_po
     return table(w, name, rows, n);
 }
 
+static LLVMValueRef info_steps(const writer *w) {
+    const hcg_program *p = w->p;
+    LLVMValueRef *rows = rows_for(w, p->steps.n);
+    for (size_t i = 0; i < p->steps.n; i++) {
+        const hrt_step *s = &p->steps.at[i];
+        const hcg_step_work *k = &p->work.at[i];
+        rows[i] =
+            RECORD(w, string(w, s->name), string(w, kind_names[p->kernels.at[s->kernel_many].kind]),
+                   string(w, k->scope), u64(w, k->line), u64(w, s->last_rows), u64(w, k->row_flops),
+                   u64(w, k->pair_flops), u64(w, k->pass_bytes), u64(w, k->row_bytes),
+                   u64(w, k->position_bytes));
+    }
+    return table(w, "info.steps", rows, p->steps.n);
+}
+
 static void write_info(writer *w) {
     hcg_program *p = w->p;
     char hex[33];
@@ -241,7 +260,7 @@ static void write_info(writer *w) {
         names[i] = string(w, w->t->bodies.at[i].level.name);
     LLVMValueRef inputs = info_tensors(w, "info.inputs", p->inputs.at, p->inputs.n);
     LLVMValueRef outputs = info_tensors(w, "info.outputs", p->outputs.at, p->outputs.n);
-    enum { FIELDS = 14, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
+    enum { FIELDS = 17, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
     LLVMValueRef fields[FIELDS] = {
         u64(w, STRUCT_SIZE),
         string(w, HADAL_VERSION),
@@ -257,6 +276,9 @@ static void write_info(writer *w) {
         inputs,
         u64(w, p->outputs.n),
         outputs,
+        u64(w, (uint64_t)p->vocab),
+        u64(w, p->steps.n),
+        info_steps(w),
     };
     w->info = global(w, "info", record(w, fields, FIELDS));
 }
@@ -356,6 +378,18 @@ static void write_forward(const writer *w) {
     if (w->p->outputs.n > 1) forward_to_runtime(w, "forward_outputs", "forward", "ipplpl");
 }
 
+/* int forward_batch(sessions, tokens, count, logits): the other outputs are not wanted. */
+static void write_forward_batch(const writer *w) {
+    LLVMTypeRef params[] = {w->ptr, w->ptr, w->i64, w->ptr};
+    LLVMValueRef fn = begin(w, "forward_batch", w->i32, params, 4);
+    LLVMValueRef outs = pointer_array(w, w->p->outputs.n);
+    store_pointer(w, outs, 0, LLVMGetParam(fn, 3));
+    LLVMValueRef args[] = {LLVMGetParam(fn, 0), LLVMGetParam(fn, 1), LLVMGetParam(fn, 2), outs};
+    end(w, w->i32, call_runtime(w, "forward_batch", w->i32, args, 4));
+    if (w->p->outputs.n > 1)
+        forward_to_runtime(w, "forward_batch_outputs", "forward_batch", "ipplp");
+}
+
 static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_size", "session_size", "lml");
     forward_to_runtime(w, "session_init", "session_init", "implplp");
@@ -365,7 +399,9 @@ static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_rewind", "session_rewind", "ipl");
     forward_to_runtime(w, "session_message", "session_message", "pp");
     forward_to_runtime(w, "session_cpu", "session_cpu", "pp");
+    forward_to_runtime(w, "session_profile", "session_profile", "ippl");
     write_forward(w);
+    write_forward_batch(w);
 }
 
 bool hcg_has_tokens(const hcg_program *p) {

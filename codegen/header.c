@@ -174,16 +174,31 @@ static const char session_functions[] =
     "    float *logits, int64_t rows);\n"
     "@forward_outputs@"
     "\n"
+    "/* One token more for each of count sessions, tokens[i] for sessions[i]; the weights are\n"
+    " * read once for all. Row i of the logits (@NAME@_LOGITS floats) is what @name@_forward "
+    "would\n"
+    " * have given for sessions[i] alone, up to rounding: sums are taken in another order. NULL:\n"
+    " * not wanted. Any count from 1 on. The sessions are different ones on one weights object,\n"
+    " * of any length and size. The first lends the call its threads, its CPU level and its work\n"
+    " * memory, which holds min(max_tokens, @NAME@_MAX_CHUNK) rows: more take further passes.\n"
+    " * After an error no session has changed; session_message of the first tells the details:\n"
+    " *   @NAME@_TOKEN, @NAME@_FULL, @NAME@_BUSY as above; the call has all sessions in use\n"
+    " *   @NAME@_TWICE   a session stands twice in the batch\n"
+    " *   @NAME@_MIXED   the sessions are not all on the same weights object */\n"
+    "int @name@_forward_batch(@name@_session *const *sessions, const int32_t *tokens,\n"
+    "    int64_t count, float *logits);\n"
+    "@batch_outputs@"
+    "\n"
     "/* Tokens that the session holds. */\n"
     "int64_t @name@_session_length(const @name@_session *session);\n"
     "\n"
     "/* Forgets all but the first `length` tokens. @NAME@_LENGTH if there are fewer. */\n"
     "int @name@_session_rewind(@name@_session *session, int64_t length);\n"
     "\n"
-    "/* Threads to use from the next call on. At first: what OpenMP would use (OMP_NUM_THREADS),\n"
-    " * at most the CPUs this process may run on. With 1, no OpenMP thread is ever started.\n"
-    " * session_size makes room for max(16, processors) threads, larger memory for more, up to\n"
-    " * @NAME@_MAX_THREADS. Results do not depend on the number. */\n"
+    "/* Threads to use from the next call on, 1 .. @NAME@_MAX_THREADS. At first: what OpenMP\n"
+    " * would use (OMP_NUM_THREADS). No more run than there are CPUs that this process may use\n"
+    " * now: they would only wait for each other. With 1, no OpenMP thread is ever started.\n"
+    " * Results do not depend on the number. */\n"
     "int @name@_session_set_threads(@name@_session *session, int threads);\n"
     "\n"
     "/* Chooses a CPU level by name (@levels@) instead of the best one; NULL: the best. */\n"
@@ -205,6 +220,13 @@ static const char outputs_function[] =
     " */\n"
     "int @name@_forward_outputs(@name@_session *session, const int32_t *tokens, int64_t n,\n"
     "    float *const *outs, int64_t rows);\n";
+
+static const char batch_outputs_function[] =
+    "\n"
+    "/* The same with every output, row i of each that of sessions[i] (outputs without T: once);\n"
+    " * outs[i] is NULL where output i is not wanted. */\n"
+    "int @name@_forward_batch_outputs(@name@_session *const *sessions, const int32_t *tokens,\n"
+    "    int64_t count, float *const *outs);\n";
 
 static const char call_functions[] =
     "/* ---- the function --------------------------------------------------------------------- "
@@ -230,6 +252,29 @@ static const char info_part[] =
     "    const char *type; /* \"f32[T, 256]\"; T: one row per token */\n"
     "} hadal_info_tensor;\n"
     "\n"
+    "/* One call of a kernel. A call of the model of T tokens (at most max_chunk) that ends with "
+    "C\n"
+    " * positions in the caches does n rows of each step: T, or the rows of logits asked for "
+    "where\n"
+    " * last_rows is 1. FLOPs: n * row_flops, and pair_flops for each row and position it looks "
+    "at.\n"
+    " * Bytes: pass_bytes + n * row_bytes + C * position_bytes, each read and each write once. */\n"
+    "typedef struct hadal_info_step {\n"
+    "    const char *name;    /* of the kernel; those that share their code share it */\n"
+    "    const char *kind;    /* \"row\", \"contract\", \"sequence\" */\n"
+    "    const char *scope;   /* what its weights and caches are parts of: \"model.layers.3\" */\n"
+    "    uint64_t line;       /* of the kernel in the kernel IR text (--emit=kernel) */\n"
+    "    uint64_t last_rows;\n"
+    "    uint64_t row_flops, pair_flops;\n"
+    "    uint64_t pass_bytes, row_bytes, position_bytes;\n"
+    "} hadal_info_step;\n"
+    "\n"
+    "typedef struct hadal_profile_step {\n"
+    "    uint64_t calls;   /* times the step ran */\n"
+    "    uint64_t work_ns; /* the calling thread's own share of it */\n"
+    "    uint64_t wait_ns; /* until the other threads were done with theirs */\n"
+    "} hadal_profile_step;\n"
+    "\n"
     "typedef struct hadal_info {\n"
     "    size_t struct_size;  /* of the library's struct; fields are only ever added at the end "
     "*/\n"
@@ -246,15 +291,26 @@ static const char info_part[] =
     "    const hadal_info_tensor *inputs;\n"
     "    size_t n_outputs;\n"
     "    const hadal_info_tensor *outputs;\n"
+    "    size_t vocab;        /* token ids are 0 .. vocab - 1; 0: any */\n"
+    "    size_t n_steps;\n"
+    "    const hadal_info_step *steps;\n"
     "} hadal_info;\n"
     "#endif\n"
     "/* Constant, lives as long as the library. */\n"
     "const hadal_info *@name@_info(void);\n"
-    "\n"
-    "#ifdef __cplusplus\n"
-    "}\n"
-    "#endif\n"
-    "#endif\n";
+    "\n";
+
+static const char profile_function[] =
+    "/* Measures: from now on every forward adds to steps[0 .. n), one entry per step of\n"
+    " * @name@_info, n = n_steps. The memory is the caller's, is not cleared here, and must last\n"
+    " * until NULL, 0 turns profiling off; then it costs nothing. */\n"
+    "int @name@_session_profile(@name@_session *session, hadal_profile_step *steps, size_t n);\n"
+    "\n";
+
+static const char epilogue[] = "#ifdef __cplusplus\n"
+                               "}\n"
+                               "#endif\n"
+                               "#endif\n";
 
 /* ---- pieces ------------------------------------------------------------------------------------
  */
@@ -417,6 +473,7 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "codes", result_codes(&m));
     set(&m, "macros", macros(p, &m));
     set(&m, "output_list", output_list(p, p->arena));
+    set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");
     if (!p->is_model) set_call_marks(p, &m);
     hd_text text;
@@ -426,5 +483,7 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     if (hcg_has_weights(p)) fill(&text, &m, weights_functions);
     fill(&text, &m, p->is_model ? session_functions : call_functions);
     fill(&text, &m, info_part);
+    if (p->is_model) fill(&text, &m, profile_function);
+    fill(&text, &m, epilogue);
     return hd_write_file(p->arena, d, path, text.at, text.n);
 }

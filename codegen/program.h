@@ -24,6 +24,19 @@ typedef struct hcg_kernel {
     uint32_t line;     /* of the op in the kernel IR text, 0: unknown */
 } hcg_kernel;
 
+/* What a step has to do: counted from the kernel's body (step_work.c). For a pass of T tokens that
+ * ends with C positions in the caches, over n rows (T, or those asked for where a step does the
+ * last rows only):
+ *   FLOPs  n row_flops + pair_flops for each row and position that it looks at
+ *   bytes  pass_bytes + n row_bytes + C position_bytes */
+typedef struct hcg_step_work {
+    uint64_t row_flops, pair_flops;
+    uint64_t pass_bytes, row_bytes, position_bytes;
+    const char *scope; /* what its weights and caches are parts of: "model.layers.3", "" */
+    uint32_t line;     /* of the kernel in the kernel IR text */
+} hcg_step_work;
+hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel); /* line: 0 */
+
 /* An input or output of the program. */
 typedef struct hcg_port {
     const char *name;
@@ -39,6 +52,7 @@ struct hcg_program {
     hcg_options options;
     HD_VEC(hcg_kernel) kernels;
     HD_VEC(hrt_step) steps;
+    HD_VEC(hcg_step_work) work; /* of each step */
     HD_VEC(hrt_operand) operands;
     HD_VEC(uint64_t) weight_offsets; /* per module weight, HCG_UNREAD or a multiple of 64 */
     HD_VEC(hcg_port) inputs;
@@ -49,8 +63,7 @@ struct hcg_program {
     bool is_model; /* one i32[T] input and state or not: NAME_forward; else NAME_call */
     int64_t vocab;
     int64_t chunk;
-    const uint32_t *op_lines; /* per op, its line in the kernel IR text (ir_file), 0: unknown; NULL
-                                 without line tables */
+    const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */
 };
 
 /* Bytes that a weight takes in the file, in its layout; false when that overflows. */

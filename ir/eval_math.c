@@ -95,8 +95,8 @@ bool eval_unary(eval_call *c, const hir_op *op, const hir_array *const *x, hir_a
     return true;
 }
 
-/* To the nearest number of a narrower type, once, and to even between two. f32 is what the evaluator
- * computes in f64. */
+/* To the nearest number of a narrower type, once, and to even between two. f32 is what the
+ * evaluator computes in f64. */
 static double rounded_to(hir_dtype dtype, double x) {
     switch ((int)dtype) {
     case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));

@@ -35,7 +35,8 @@ bool hir_rule_convert(hir_check *c, hir_type *y) {
             y->dtype = stored[i];
             return true;
         }
-    return hir_refuse(c, HD_E_VALUE, "values are stored as f32, bf16 or f16", "'dtype' is \"%s\"", name);
+    return hir_refuse(c, HD_E_VALUE, "values are stored as f32, bf16 or f16", "'dtype' is \"%s\"",
+                      name);
 }
 
 /* ---- reductions and norms ------------------------------------------------------------------ */

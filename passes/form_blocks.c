@@ -99,8 +99,8 @@ static size_t sources_of(const former *f, const member *a, hir_ref *out) {
 
 /* ---- the best cuts -------------------------------------------------------------------------- */
 typedef struct cut { /* the members from here on */
-    int64_t saved;  /* bytes per token */
-    uint32_t n; /* members of the run that begins here */
+    int64_t saved;   /* bytes per token */
+    uint32_t n;      /* members of the run that begins here */
 } cut;
 
 static cut *best_cuts(former *f, uint32_t most_sources) {

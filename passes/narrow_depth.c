@@ -87,7 +87,8 @@ static void remark(const narrower *n) {
         hir_remark_add(n->c, true, HIR_NONE, "%u results of phase 1 are stored as %s", n->results,
                        hir_dtype_name(o->phase1_dtype));
     if (o->bank_dtype != HIR_F32 && !n->banked)
-        hir_remark_add(n->c, false, HIR_NONE, "no source is read by two mixes: none is stored as %s",
+        hir_remark_add(n->c, false, HIR_NONE,
+                       "no source is read by two mixes: none is stored as %s",
                        hir_dtype_name(o->bank_dtype));
     if (o->phase1_dtype != HIR_F32 && !n->results)
         hir_remark_add(n->c, false, HIR_NONE,

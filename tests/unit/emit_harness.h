@@ -202,7 +202,7 @@ static inline void free_emit(hcg_emit *e) {
 
 static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
-    hcg_program p = {.arena = b->arena, .m = b->m};
+    hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
     hcg_emit e = emit_for(b, &p, level);
     *out = (compiled){.k = kernel_of(b, kind, op, one)};
     bool ok = emit_kernel_module(b, &e, out);
@@ -214,7 +214,7 @@ static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
 /* Assembly of a level that need not be this machine's; NULL on failure. */
 static inline const char *assemble_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
                                           const hcg_level *level) {
-    hcg_program p = {.arena = b->arena, .m = b->m};
+    hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
     hcg_emit e = emit_for(b, &p, level);
     compiled c = {.k = kernel_of(b, kind, op, one)};
     const char *text = NULL;

@@ -87,8 +87,12 @@ Test(eval_ops, every_unary_op) {
 }
 
 static hir_array converted(const char *type, int64_t n, const double *x) {
-    return one_op(hd_printf(arena, "convert %%x {dtype = \"%s\"} : %s[T]", type, type), n,
-                  "%x: f32[T]", INPUTS(x));
+    const char *text = hd_printf(arena,
+                                 "hir 1 depth @t\n\nfunc(%%x: f32[T]) {\n"
+                                 "  %%y = convert %%x {dtype = \"%s\"} : %s[T]\n"
+                                 "  output %%y {name = \"y\"}\n}\n",
+                                 type, type);
+    return run_one(parse(text), n, INPUTS(x));
 }
 
 /* Nearest, to even between two: 1 + 2^-8 lies between 1 and 1 + 2^-7, 1 + 3 2^-8 between that and

@@ -220,17 +220,19 @@ static hir_module *load(const char *spec) {
     return m;
 }
 
-static void compile(hir_module *m, bool depth) {
+static void compile(hir_module *m, bool depth, hir_dtype storage) {
     hir_pass_id passes[HIR_PASS_COUNT * 2];
     size_t n = 0;
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) passes[n++] = *id;
     hir_run run = {.passes = passes, .n_passes = n, .stop_after = HIR_PASS_COUNT};
-    cr_assert(hir_run_passes(m, &run, NULL, NULL, &diags));
+    const hir_pass_options options = {.bank_dtype = storage, .phase1_dtype = storage, .chunk = 512};
+    cr_assert(hir_run_passes(m, &run, &options, NULL, &diags));
 }
 
-static void check_module(hir_module *m, const char *what, bool depth, const char *cpu) {
-    compile(m, depth);
+static void check_stored(hir_module *m, const char *what, bool depth, const char *cpu,
+                         hir_dtype storage) {
+    compile(m, depth, storage);
     hir_ledger l;
     hir_ledger_find(m, arena, &l);
     hcg_options options = {.cpu = cpu};
@@ -264,6 +266,10 @@ static void check_module(hir_module *m, const char *what, bool depth, const char
                (double)all.stores / (double)all.written);
 }
 
+static void check_module(hir_module *m, const char *what, bool depth, const char *cpu) {
+    check_stored(m, what, depth, cpu, HIR_F32);
+}
+
 static void check_model(const char *spec, bool depth, const char *cpu) {
     check_module(load(spec), spec, depth, cpu);
 }
@@ -291,6 +297,15 @@ Test(ledger_counts, standard_residual) {
 Test(ledger_counts, widest_vectors_of_this_machine) {
     check_model(TEST_DATA "/golden/attnres-block", true, "native");
     check_model(TEST_DATA "/../examples/tiny/tiny.hadal", true, "native");
+}
+
+/* Two bytes where bf16 is stored: in a block's phase 1, in sources, in a contraction's epilogue. */
+Test(ledger_counts, sources_and_results_in_bf16) {
+    static const char *const specs[] = {"attnres-block", "attnres-block-odd", "attnres-full",
+                                        "attnres-inputquery"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        check_stored(load(hd_printf(arena, TEST_DATA "/golden/%s", specs[i])), specs[i], true,
+                     i % 2 ? "baseline" : "native", HIR_BF16);
 }
 
 /* Heads, windows, sigmoid, static logits, queries of the input, sums in any order. */

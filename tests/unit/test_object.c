@@ -395,8 +395,9 @@ Test(object, only_public_functions_are_visible_and_few_are_needed) {
         "cd %s && nm -D --undefined-only libtoy.so | sed 's/.* //; s/@.*//' | grep -vxE "
         "'open|open64|close|fstat|fstat64|mmap|mmap64|munmap|malloc|free|memcpy|memcmp|memset|"
         "strcmp|"
-        "strncmp|snprintf|vsnprintf|sysconf|__(v?snprintf|memcpy|memset)_chk|__stack_chk_fail|"
-        "dladdr|dlopen|dlclose|omp_get_[a-z_]*|GOMP_(parallel|barrier)|_ITM_.*|__gmon_start__|__"
+        "strncmp|snprintf|vsnprintf|sysconf|clock_gettime|__(v?snprintf|memcpy|memset)_chk|__stack_"
+        "chk_fail|"
+        "dladdr|dlopen|dlclose|omp_get_[a-z_]*|GOMP_parallel|syscall|_ITM_.*|__gmon_start__|__"
         "cxa_finalize|__[atu]b?san."
         "*|"
         "__sanitizer.*|_Unwind_.*|__errno_location' > needed; test ! -s needed || { cat needed; "
@@ -446,6 +447,11 @@ typedef struct info {
     const char *const (*inputs)[2];
     size_t n_outputs;
     const char *const (*outputs)[2];
+    size_t vocab, n_steps;
+    const struct info_step {
+        const char *name, *kind, *scope;
+        uint64_t line, last_rows, row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
+    } * steps;
 } info;
 
 Test(object, the_library_tells_what_it_is) {
@@ -466,6 +472,21 @@ Test(object, the_library_tells_what_it_is) {
     cr_assert_str_eq(i->outputs[0][1], "f32[T, 40]");
     cr_assert_not_null(strstr(i->ops, "append0 row: reshape cache_append reshape cache_append\n"));
     cr_assert_not_null(strstr(i->options, "\"chunk\": 99, \"parameters\": {\"layers\": \"1\"}}"));
+    cr_assert_eq(i->vocab, VOCAB);
+    cr_assert_eq(i->n_steps, p->steps.n);
+    for (size_t k = 0; k < i->n_steps; k++) {
+        const hcg_step_work *w = &p->work.at[k];
+        cr_assert_str_eq(i->steps[k].name, p->steps.at[k].name);
+        cr_assert_str_eq(i->steps[k].scope, w->scope);
+        cr_assert_eq(i->steps[k].line, w->line);
+        cr_assert_eq(i->steps[k].last_rows, p->steps.at[k].last_rows);
+        cr_assert_eq(i->steps[k].row_flops, w->row_flops);
+        cr_assert_eq(i->steps[k].pair_flops, w->pair_flops);
+        cr_assert_eq(i->steps[k].pass_bytes, w->pass_bytes);
+        cr_assert_eq(i->steps[k].row_bytes, w->row_bytes);
+        cr_assert_eq(i->steps[k].position_bytes, w->position_bytes);
+    }
+    cr_assert_str_eq(i->steps[2].kind, "contract");
     dlclose(handle);
 }
 

@@ -1,0 +1,192 @@
+/* What a kernel has to do, counted from its body alone.
+ *
+ * FLOPs are those of contractions and attention, a multiplication and an addition each one; row
+ * programs have none that count beside their memory traffic. Bytes are the traffic that no schedule
+ * can avoid: what a body reads of others, each row once, and what it leaves. Weights and everything
+ * else without T are read once a pass, caches once a pass from end to end. What a kernel reads
+ * twice because it does not fit a cache is not in here; it shows as a lower rate. */
+#include <string.h>
+
+#include "codegen/program.h"
+
+typedef struct outer_read { /* of one operand of the kernel */
+    hir_ref ref;
+    bool whole;
+    uint64_t elements; /* of one row, in distinct slices */
+    HD_VEC(const hir_op *) slices;
+} outer_read;
+
+typedef struct counter {
+    hd_arena *arena;
+    const hir_module *m;
+    hir_id kernel;
+    HD_VEC(outer_read) reads;
+} counter;
+
+static uint64_t row_elements(hir_type t) {
+    int64_t n = hir_type_row_elements(t);
+    return n < 0 ? 0 : (uint64_t)n;
+}
+
+static uint64_t row_bytes(hir_type t) {
+    return row_elements(t) * hir_dtype_bytes(t.dtype);
+}
+
+static bool has_c(hir_type t) {
+    return t.rank > 0 && t.dim[0] == HIR_C;
+}
+
+/* ---- reads -------------------------------------------------------------------------------------
+ */
+static bool is_outer(const counter *c, hir_ref r) {
+    if (r.kind == HIR_REF_WEIGHT) return true;
+    if (r.kind != HIR_REF_VALUE) return false;
+    hir_id op = hir_value_at(c->m, r.index)->op;
+    return op == HIR_NONE || hir_op_at(c->m, op)->parent != c->kernel;
+}
+
+static outer_read *read_of(counter *c, hir_ref r) {
+    for (size_t i = 0; i < c->reads.n; i++)
+        if (hir_ref_equal(c->reads.at[i].ref, r)) return &c->reads.at[i];
+    hd_push(c->arena, &c->reads, (outer_read){.ref = r});
+    return &c->reads.at[c->reads.n - 1];
+}
+
+static bool same_slice(const hir_op *a, const hir_op *b) {
+    return hir_attr_int(a, HIR_A_AXIS, 0) == hir_attr_int(b, HIR_A_AXIS, 0) &&
+           hir_attr_int(a, HIR_A_START, 0) == hir_attr_int(b, HIR_A_START, 0) &&
+           hir_attr_int(a, HIR_A_LENGTH, 0) == hir_attr_int(b, HIR_A_LENGTH, 0);
+}
+
+static void add_slice(counter *c, outer_read *r, const hir_op *slice) {
+    for (size_t i = 0; i < r->slices.n; i++)
+        if (same_slice(r->slices.at[i], slice)) return;
+    hd_push(c->arena, &r->slices, slice);
+    r->elements += row_elements(hir_value_at(c->m, slice->results[0])->type);
+}
+
+static void add_reads(counter *c, const hir_op *o) {
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (!is_outer(c, o->args[i])) continue;
+        outer_read *r = read_of(c, o->args[i]);
+        if (o->code == HIR_SLICE_OP)
+            add_slice(c, r, o);
+        else
+            r->whole = true;
+    }
+}
+
+/* A table that only gathers read costs a row per token; other weights are read as they lie. */
+static bool is_only_gathered(const counter *c, hir_ref weight) {
+    HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
+        const hir_op *o = hir_op_at(c->m, id);
+        for (uint32_t i = 0; i < o->n_args; i++)
+            if (hir_ref_equal(o->args[i], weight) && !(o->code == HIR_GATHER_OP && i == 0))
+                return false;
+    }
+    return true;
+}
+
+static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
+    const hir_weight *weight = &c->m->weights.at[r.index];
+    const bool panels = weight->layout == HIR_LAYOUT_PANEL; /* filled up to whole ones */
+    uint64_t bytes = 0, rows = weight->type.rank > 0 ? (uint64_t)weight->type.dim[0] : 1;
+    hcg_weight_bytes(weight, &bytes);
+    if (panels) rows = (rows + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
+    if (is_only_gathered(c, r))
+        w->row_bytes += bytes / rows;
+    else
+        w->pass_bytes += bytes;
+}
+
+static void charge_read(const counter *c, const outer_read *r, hcg_step_work *w) {
+    if (r->ref.kind == HIR_REF_WEIGHT) {
+        charge_weight(c, r->ref, w);
+        return;
+    }
+    const hir_type t = hir_ref_type(c->m, r->ref);
+    const uint64_t whole = row_elements(t);
+    const uint64_t elements = r->whole || r->elements > whole ? whole : r->elements;
+    const uint64_t bytes = elements * hir_dtype_bytes(t.dtype);
+    if (has_c(t))
+        w->position_bytes += bytes;
+    else if (hir_type_has_t(t))
+        w->row_bytes += bytes;
+    else
+        w->pass_bytes += bytes;
+}
+
+/* A result in a cache is written for the tokens of the call only. */
+static void charge_result(hir_type t, hcg_step_work *w) {
+    if (has_c(t) || hir_type_has_t(t))
+        w->row_bytes += row_bytes(t);
+    else
+        w->pass_bytes += row_bytes(t);
+}
+
+/* ---- arithmetic --------------------------------------------------------------------------------
+ */
+static void add_flops(const counter *c, hir_id id, hcg_step_work *w) {
+    const hir_op *o = hir_op_at(c->m, id);
+    if (o->code == HIR_LINEAR_OP) { /* x has row_elements / K rows per token */
+        hir_type x = hir_arg_type(c->m, id, 0), weight = hir_arg_type(c->m, id, 1);
+        if (hir_type_has_t(x)) w->row_flops += 2 * (uint64_t)weight.dim[0] * row_elements(x);
+    } else if (o->code == HIR_ATTENTION_OP) { /* heads of n for keys, of m for values */
+        hir_type q = hir_arg_type(c->m, id, 0), v = hir_arg_type(c->m, id, 2);
+        w->pair_flops += 2 * (uint64_t)q.dim[1] * (uint64_t)(q.dim[2] + v.dim[2]);
+    }
+}
+
+/* ---- scope -------------------------------------------------------------------------------------
+ */
+/* Where two dotted names part: the length of the components they share. */
+static size_t shared_components(const char *a, size_t n, const char *b) {
+    size_t end = 0, i = 0;
+    for (; i < n && a[i] == b[i] && b[i]; i++)
+        if (a[i] == '.') end = i;
+    if (i == n && (b[i] == '.' || !b[i])) end = n;
+    return end;
+}
+
+static const char *name_of(const hir_module *m, hir_ref r) {
+    if (r.kind == HIR_REF_WEIGHT) return m->weights.at[r.index].name;
+    if (r.kind == HIR_REF_STATE) return m->states.at[r.index].name;
+    if (r.kind != HIR_REF_VALUE) return NULL;
+    const hir_value *v = hir_value_at(m, r.index);
+    return v->place == HIR_PLACE_STATE ? m->states.at[v->offset].name : NULL;
+}
+
+/* What the names of a body's weights and caches have in common, without the last component. */
+static const char *find_scope(const counter *c) {
+    const char *scope = NULL;
+    size_t n = 0;
+    HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
+        const hir_op *o = hir_op_at(c->m, id);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const char *name = name_of(c->m, o->args[i]);
+            if (!name) continue;
+            const char *last = strrchr(name, '.');
+            if (scope)
+                n = shared_components(scope, n, name);
+            else
+                scope = name, n = last ? (size_t)(last - name) : 0;
+        }
+    }
+    return scope ? hd_strndup(c->arena, scope, n) : "";
+}
+
+hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel) {
+    counter c = {.arena = a, .m = m, .kernel = kernel};
+    hcg_step_work w = {.scope = find_scope(&c)};
+    const hir_op *k = hir_op_at(m, kernel);
+    HIR_EACH(m, id, k->body_first) {
+        if (hir_op_at(m, id)->code == HIR_YIELD_OP) continue;
+        add_reads(&c, hir_op_at(m, id));
+        add_flops(&c, id, &w);
+    }
+    for (size_t i = 0; i < c.reads.n; i++)
+        charge_read(&c, &c.reads.at[i], &w);
+    for (uint32_t i = 0; i < k->n_results; i++)
+        charge_result(hir_value_at(m, k->results[i])->type, &w);
+    return w;
+}

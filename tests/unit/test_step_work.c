@@ -1,0 +1,134 @@
+/* What a step has to do, held against numbers worked out by hand from the shapes of the toy model:
+ * d = 64, 2 heads of 32 on one key/value head of 32, a vocabulary of 40. */
+#include <criterion/criterion.h>
+
+#include "toy_model.h"
+
+static hd_arena *arena;
+static hd_diags diags;
+
+static void open_arena(void) {
+    arena = hd_arena_new();
+    hd_diags_init(&diags, arena);
+}
+static void close_arena(void) {
+    hd_arena_free(arena);
+}
+TestSuite(step_work, .init = open_arena, .fini = close_arena);
+
+static hcg_program *lower(const char *text) {
+    hir_module *m = hir_parse(arena, &diags, "test.hir", text);
+    hcg_program *p = m ? hcg_lower(arena, &diags, m, NULL) : NULL;
+    if (!p) cr_assert_fail("%s\n%s", diags.list.at[0].message, text);
+    return p;
+}
+
+static const hcg_step_work *work_of(const hcg_program *p, const char *step) {
+    for (size_t i = 0; i < p->steps.n; i++)
+        if (!strcmp(p->steps.at[i].name, step)) return &p->work.at[i];
+    cr_assert_fail("there is no step %s", step);
+    return NULL;
+}
+
+static void expect(const hcg_program *p, const char *step, const char *scope, hcg_step_work want) {
+    const hcg_step_work *w = work_of(p, step);
+    cr_assert_str_eq(w->scope, scope, "%s: scope \"%s\"", step, w->scope);
+#define SAME(field)                                                                                \
+    cr_assert_eq(w->field, want.field, "%s: " #field " %llu", step, (unsigned long long)w->field)
+    SAME(row_flops);
+    SAME(pair_flops);
+    SAME(pass_bytes);
+    SAME(row_bytes);
+    SAME(position_bytes);
+#undef SAME
+}
+
+Test(step_work, the_toy_model_by_hand) {
+    hcg_program *p = lower(toy_model(arena, "toy", 2, 40));
+    /* sigmoid of a weight, without tokens: both 64 floats once a pass */
+    expect(p, "gain", "", (hcg_step_work){.pass_bytes = 2 * 256});
+    /* a row of the table, the id, the row written; the gain once a pass */
+    expect(p, "embed", "", (hcg_step_work){.pass_bytes = 256, .row_bytes = 256 + 4 + 256});
+    /* 64 to 64 + 32 + 32, with a bias of 32 */
+    expect(p, "qkv1", "l1",
+           (hcg_step_work){.row_flops = 2 * 64 * 128,
+                           .pass_bytes = 4 * (64 * 128 + 32),
+                           .row_bytes = 4 * (64 + 128)});
+    expect(p, "append1", "l1", (hcg_step_work){.row_bytes = 2 * 4 * (32 + 32)});
+    /* 2 heads: a dot product of 32 and a sum of 32, each for one position */
+    expect(p, "attention1", "l1",
+           (hcg_step_work){.pair_flops = 2 * 2 * (32 + 32),
+                           .row_bytes = 4 * (64 + 64),
+                           .position_bytes = 2 * 4 * 32});
+    /* bf16 weights; the output is added to h */
+    expect(p, "out1", "l1",
+           (hcg_step_work){.row_flops = 2 * 64 * 64,
+                           .pass_bytes = 2 * 64 * 64,
+                           .row_bytes = 4 * (64 + 64 + 64)});
+    expect(p, "head", "",
+           (hcg_step_work){
+               .row_flops = 2 * 64 * 40, .pass_bytes = 4 * 48 * 64, .row_bytes = 4 * (64 + 40)});
+}
+
+Test(step_work, lines_are_those_of_the_printed_module) {
+    hcg_program *p = lower(toy_model(arena, "toy", 2, 40));
+    hd_text text;
+    hd_text_init(&text, arena);
+    hir_print(p->m, (hir_print_options){0}, &text);
+    for (size_t i = 0; i < p->steps.n; i++) {
+        const char *line = text.at;
+        for (uint32_t n = 1; n < p->work.at[i].line; n++)
+            line = strchr(line, '\n') + 1;
+        const char *name = hd_printf(arena, "{name = \"%s\"", p->steps.at[i].name);
+        const char *end = strchr(line, '\n'), *at = strstr(line, name);
+        cr_assert(at && at < end, "%s is not in line %u", name, p->work.at[i].line);
+    }
+}
+
+/* A plain function: one row kernel of x [T, 8] with this body. */
+static hcg_step_work of_body(const char *tables, const char *body) {
+    hcg_program *p = lower(
+        hd_printf(arena,
+                  "hir 1 kernel @f\n\narena 0 per token\nfixed 0\n\n%s\nfunc(%%x: f32[T, 8] in "
+                  "input[0]) {\n  %%y = kernel.row {name = \"k\", rows = \"all\", split_one = "
+                  "\"none\", split_many = \"rows\"} : f32[T, 4] in output[0] {\n%s  }\n"
+                  "  output %%y {name = \"y\"}\n}\n",
+                  tables, body));
+    return p->work.at[0];
+}
+
+Test(step_work, equal_slices_are_read_once) {
+    hcg_step_work w =
+        of_body("", "    %a = slice %x {axis = 1, start = 0, length = 4} : f32[T, 4]\n"
+                    "    %b = slice %x {axis = 1, start = 0, length = 4} : f32[T, 4]\n"
+                    "    %c = add %a, %b : f32[T, 4]\n    yield %c\n");
+    cr_assert_eq(w.row_bytes, 4 * (4 + 4));
+    /* distinct ones that overlap: never more than there is */
+    w = of_body("", "    %a = slice %x {axis = 1, start = 0, length = 4} : f32[T, 4]\n"
+                    "    %b = slice %x {axis = 1, start = 2, length = 4} : f32[T, 4]\n"
+                    "    %d = slice %x {axis = 1, start = 4, length = 4} : f32[T, 4]\n"
+                    "    %c = add %a, %b : f32[T, 4]\n"
+                    "    %e = add %c, %d : f32[T, 4]\n    yield %e\n");
+    cr_assert_eq(w.row_bytes, 4 * (8 + 4));
+}
+
+Test(step_work, scopes_are_whole_components) {
+    const char *body = "    %%a = slice %%x {axis = 1, start = 0, length = 4} : f32[T, 4]\n"
+                       "    %%b = mul %%a, @%s : f32[T, 4]\n"
+                       "    %%c = mul %%b, @%s : f32[T, 4]\n    yield %%c\n";
+    static const char *const cases[][3] = {
+        {"m.layers.1.gain", "m.layers.1.bias", "m.layers.1"},
+        {"m.layers.1.gain", "m.layers.11.gain", "m.layers"},
+        {"m.layers.1.a.gain", "m.layers.1.b.gain", "m.layers.1"},
+        {"m.layers.1.a.gain", "m.layers.1", "m.layers"},
+        {"a", "b", ""},
+        {"m.a", "n.a", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *a = cases[i][0], *b = cases[i][1];
+        hcg_step_work w =
+            of_body(hd_printf(arena, "weight @%s : f32[4]\nweight @%s : f32[4]\n", a, b),
+                    hd_printf(arena, body, a, b));
+        cr_assert_str_eq(w.scope, cases[i][2], "%s and %s: \"%s\"", a, b, w.scope);
+    }
+}
