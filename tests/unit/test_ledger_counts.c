@@ -230,8 +230,9 @@ static void compile(hir_module *m, bool depth, hir_dtype storage) {
     cr_assert(hir_run_passes(m, &run, &options, NULL, &diags));
 }
 
-static void check_stored(hir_module *m, const char *what, bool depth, const char *cpu,
-                         hir_dtype storage) {
+/* Bytes that were read and written. */
+static uint64_t check_stored(hir_module *m, const char *what, bool depth, const char *cpu,
+                             hir_dtype storage) {
     compile(m, depth, storage);
     hir_ledger l;
     hir_ledger_find(m, arena, &l);
@@ -264,10 +265,11 @@ static void check_stored(hir_module *m, const char *what, bool depth, const char
                what, depth ? "compiled" : "naive", (unsigned long long)all.read,
                (double)all.loads / (double)all.read, (unsigned long long)all.written,
                (double)all.stores / (double)all.written);
+    return all.read + all.written;
 }
 
-static void check_module(hir_module *m, const char *what, bool depth, const char *cpu) {
-    check_stored(m, what, depth, cpu, HIR_F32);
+static uint64_t check_module(hir_module *m, const char *what, bool depth, const char *cpu) {
+    return check_stored(m, what, depth, cpu, HIR_F32);
 }
 
 static void check_model(const char *spec, bool depth, const char *cpu) {
@@ -318,8 +320,12 @@ Test(ledger_counts, other_ways_of_mixing) {
         {.query = QUERY_INPUT, .norm = NORM_WRITTEN, .d = 48, .sublayers = 6, .block = 3},
         {.bias = BIAS_VECTOR, .one_by_one = true, .d = 48, .sublayers = 12, .block = 4},
     };
-    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++)
+    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
+        uint64_t bytes[2];
         for (int depth = 0; depth < 2; depth++)
-            check_module(depth_model(arena, &diags, styles[i]).m, hd_printf(arena, "style %zu", i),
-                         depth, "baseline");
+            bytes[depth] = check_module(depth_model(arena, &diags, styles[i]).m,
+                                        hd_printf(arena, "style %zu", i), depth, "baseline");
+        cr_expect_leq(bytes[1], bytes[0], "style %zu: %llu bytes, naive %llu", i,
+                      (unsigned long long)bytes[1], (unsigned long long)bytes[0]);
+    }
 }
