@@ -31,7 +31,9 @@ typedef struct hir_pass_options {
     bool keep_traces;       /* `trace` ops become outputs that the generated code fills */
     hir_dtype matrix_dtype; /* storage of weights of rank >= 2 that linear and gather read (HIR_F32
                                or narrower) */
-    int64_t chunk; /* most tokens of one pass through the kernels; longer calls are cut (512) */
+    hir_dtype bank_dtype;   /* storage of sources that several mixes read, */
+    hir_dtype phase1_dtype; /* and of the results of phase 1 (HIR_F32 or HIR_BF16) */
+    int64_t chunk;    /* most tokens of one pass through the kernels; longer calls are cut (512) */
     bool tile_tokens; /* tile-tokens may form groups (false) */
 } hir_pass_options;
 

@@ -101,8 +101,11 @@ typedef struct hadal_pipeline {
      * remarks are kept of. NULL: all. With filter_ops dumps are extracts, which cannot be read
      * back. */
     const char *filter_passes, *filter_ops;
-    int ledger; /* a remark after each pass that changed what the residual mechanism moves */
+    int ledger;      /* a remark after each pass that changed what the residual mechanism moves */
     int tile_tokens; /* let runs of kernels between attentions go a tile of tokens at a time */
+    /* "f32" (NULL) or "bf16": storage of sources that several mixes over depth read (finished
+     * blocks, the embedding), and of the results of their phase 1 */
+    const char *bank_dtype, *phase1_dtype;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
