@@ -23,14 +23,9 @@ static uint64_t row_elements(hir_type t) {
     return n < 0 ? UINT64_MAX : (uint64_t)n;
 }
 
-/* Bytes of a weight as stored; a panel holds HIR_PANEL rows, the last one filled up with zeros. */
 static uint64_t stored_bytes(const hir_weight *w) {
-    uint64_t elements = row_elements(w->type);
-    if (w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2) {
-        uint64_t panels = ((uint64_t)w->type.dim[0] + HIR_PANEL - 1) / HIR_PANEL;
-        elements = capped_mul(panels * HIR_PANEL, (uint64_t)w->type.dim[1]);
-    }
-    return capped_mul(elements, hir_dtype_bytes(w->type.dtype));
+    uint64_t bytes;
+    return hir_weight_bytes(w, &bytes) ? bytes : UINT64_MAX;
 }
 
 static void count_weights(const hir_module *m, hir_facts *f) {

@@ -137,7 +137,7 @@ static LLVMValueRef weights(const writer *w, size_t *count) {
     for (size_t i = 0; i < m->weights.n; i++) {
         uint64_t bytes = 0, offset = w->p->weight_offsets.at[i];
         if (offset == HCG_UNREAD) continue;
-        hcg_weight_bytes(&m->weights.at[i], &bytes);
+        hir_weight_bytes(&m->weights.at[i], &bytes);
         rows[(*count)++] = tensor(w, m->weights.at[i].name, m->weights.at[i].type, bytes, offset);
     }
     return table(w, "weights", rows, *count);

@@ -51,13 +51,6 @@ static bool row_bytes(hir_type t, uint64_t *bytes) {
            !hd_mul_overflow((uint64_t)elements, (uint64_t)hir_dtype_bytes(t.dtype), bytes);
 }
 
-bool hcg_weight_bytes(const hir_weight *w, uint64_t *bytes) {
-    hir_type t = w->type;
-    if (w->layout == HIR_LAYOUT_PANEL && t.rank == 2)
-        t.dim[0] = (t.dim[0] + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
-    return row_bytes(t, bytes);
-}
-
 static hd_loc loc_of(const lowering *l, const hir_op *op) {
     return hir_place_of(l->m, (hir_id)(op - l->m->ops.at));
 }
@@ -186,7 +179,7 @@ static bool place_weights(lowering *l) {
         uint64_t bytes, end;
         if (p->weight_offsets.at[i] == HCG_UNREAD) continue;
         p->weight_offsets.at[i] = p->weights_bytes;
-        if (!hcg_weight_bytes(w, &bytes) || hd_add_overflow(p->weights_bytes, bytes, &end) ||
+        if (!hir_weight_bytes(w, &bytes) || hd_add_overflow(p->weights_bytes, bytes, &end) ||
             end > INT64_MAX - HRT_WEIGHTS_DATA - HRT_ALIGN) {
             hd_err(l->d, HD_E_LIMIT, w->loc, "the weights up to @%s take more than 2^63 bytes",
                    w->name);

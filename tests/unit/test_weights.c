@@ -158,8 +158,9 @@ static hcg_program *program_of(hir_module *m) {
     memset(p->digest, 0xd1, sizeof p->digest);
     for (size_t i = 0; i < m->weights.n; i++) {
         hd_push(a, &p->weight_offsets, p->weights_bytes);
-        if (!m->weights.at[i].unused)
-            p->weights_bytes += (hcg_packed_bytes(&m->weights.at[i]) + 63) / 64 * 64;
+        uint64_t bytes;
+        cr_assert(hir_weight_bytes(&m->weights.at[i], &bytes));
+        if (!m->weights.at[i].unused) p->weights_bytes += (bytes + 63) / 64 * 64;
     }
     return p;
 }
@@ -261,14 +262,23 @@ Test(weights, packing_that_fails_leaves_nothing) {
 }
 
 Test(weights, packed_sizes) {
-    int64_t dims[] = {17, 10};
-    hir_weight w = {.type = hir_make_type(HIR_BF16, 2, dims)};
-    cr_expect_eq(hcg_packed_bytes(&w), 340);
-    w.layout = HIR_LAYOUT_PANEL;
-    cr_expect_eq(hcg_packed_bytes(&w), 640);
+    static const struct {
+        hir_dtype dtype;
+        hir_layout layout;
+        uint64_t bytes;
+    } sizes[] = {{HIR_BF16, HIR_LAYOUT_ROWS, 1190},   {HIR_BF16, HIR_LAYOUT_PANEL, 2240},
+                 {HIR_F16, HIR_LAYOUT_PANEL, 2240},   {HIR_F32, HIR_LAYOUT_PANEL, 4480},
+                 {HIR_Q8, HIR_LAYOUT_PANEL, 4 * 544}, {HIR_Q4, HIR_LAYOUT_PANEL, 4 * 320}};
+    int64_t dims[] = {17, 35};
+    uint64_t bytes;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        hir_weight w = {.type = hir_make_type(sizes[i].dtype, 2, dims), .layout = sizes[i].layout};
+        cr_expect(hir_weight_bytes(&w, &bytes));
+        cr_expect_eq(bytes, sizes[i].bytes, "%s: %lu", hir_dtype_name(sizes[i].dtype), bytes);
+    }
     int64_t huge[] = {INT32_MAX, INT32_MAX, INT32_MAX};
-    w.type = hir_make_type(HIR_F32, 3, huge);
-    cr_expect_eq(hcg_packed_bytes(&w), 0);
+    hir_weight w = {.type = hir_make_type(HIR_F32, 3, huge)};
+    cr_expect_not(hir_weight_bytes(&w, &bytes));
 }
 
 static uint64_t reported, of;
