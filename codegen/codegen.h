@@ -11,6 +11,8 @@ typedef struct hcg_options {
                             (targets.def), or an LLVM CPU name: one body */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
     int threads;         /* for parallel emission; 0: as many as CPUs */
+    bool byte_dots;         /* set by hcg_lower: kernels take x as bytes where the CPU can */
+    bool float_activations; /* x of quantised weights stays f32 where bytes would be faster */
     int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
 } hcg_options;
 

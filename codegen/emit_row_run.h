@@ -36,6 +36,7 @@ typedef struct row_run {
     LLVMValueRef position; /* of the token, as f64 */
     LLVMValueRef *base;    /* per buffer: as the argument says */
     LLVMValueRef *pointer; /* per buffer: at this token's row */
+    LLVMValueRef *gathered; /* per buffer: the token's row of a table, once it was looked for */
     LLVMValueRef *rows;    /* per node: table of row pointers of a ROW_MULTI */
     LLVMValueRef *shift;   /* per node: bytes to add to them for this token */
     /* of the nest being emitted */

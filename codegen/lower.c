@@ -190,6 +190,12 @@ static bool place_weights(lowering *l) {
     return true;
 }
 
+static bool has_quantised(const hir_module *m) {
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (hir_is_quantised(m->weights.at[i].type.dtype)) return true;
+    return false;
+}
+
 /* Of all that decides where in the file a kernel looks for what. */
 static void make_digest(lowering *l) {
     hd_text table;
@@ -461,6 +467,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
     l.p->op_lines = find_lines(&l);
+    l.p->options.byte_dots = !l.p->options.float_activations && has_quantised(m);
     l.keys = hcg_keys_new(a, m);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);

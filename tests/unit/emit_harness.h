@@ -53,6 +53,7 @@ static inline bool level_runs(const hcg_level *l) {
     if (!strcmp(l->name, "avx512"))
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    if (!strcmp(l->name, "avx512vnni")) return __builtin_cpu_supports("avx512vnni");
     if (!strcmp(l->name, "avx2"))
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return true;
