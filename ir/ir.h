@@ -176,6 +176,7 @@ enum hir_trait {
     HIR_PURE_CONST = 32,
     HIR_REGION = 64,
     HIR_COMPOSITE = 128,
+    HIR_POSITION = 256,
 };
 
 typedef struct hir_op_info {

@@ -17,7 +17,7 @@ static const struct {
     {HIR_ELEMENTWISE, "elementwise"},      {HIR_REDUCE, "reduction"},
     {HIR_MOVE, "moves elements"},          {HIR_LOCAL, "token-local"},
     {HIR_EFFECT, "kept even when unused"}, {HIR_REGION, "holds a body"},
-    {HIR_COMPOSITE, "has an expansion"},
+    {HIR_COMPOSITE, "has an expansion"},   {HIR_POSITION, "looks at the position"},
 };
 
 /* `rmsnorm x, gain? {eps}` */
