@@ -181,12 +181,20 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
     if (!api_need_kernels(s)) return false;
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
-    const char *key = hd_printf(s->arena, "%s|%s|%s", triple, cpu, ir_file);
+    const char *activations = t && t->activations ? t->activations : "int8";
+    const bool floats = strcmp(activations, "f32") == 0;
+    if (!floats && strcmp(activations, "int8") != 0) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "activations cannot be \"%s\"", activations)
+            ->hint = "int8 or f32";
+        return false;
+    }
+    const char *key = hd_printf(s->arena, "%s|%s|%s|%d", triple, cpu, ir_file, floats);
     if (s->program && strcmp(key, s->target_key) == 0) return true;
     const hcg_options options = {
         .triple = t && t->triple ? hd_strdup(s->arena, t->triple) : NULL,
         .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
+        .float_activations = floats,
         .chunk = s->pass_options.chunk,
     };
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
@@ -263,8 +271,8 @@ static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, con
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(dtype ? dtype : "f32", kinds[i].name) == 0)
             return hcg_init_weights(s->graph, &s->diags, seed, kinds[i].dtype, path);
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a checkpoint cannot be made in \"%s\"", dtype)->hint =
-        "f32, bf16 or f16; weights are put into groups (q8, q4) when they are packed";
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a checkpoint cannot be made in \"%s\"", dtype)
+        ->hint = "f32, bf16 or f16; weights are put into groups (q8, q4) when they are packed";
     return false;
 }
 

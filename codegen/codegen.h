@@ -6,14 +6,14 @@
 #include "support/tensorfile.h"
 
 typedef struct hcg_options {
-    const char *triple;  /* NULL: this machine's x86-64 */
-    const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
-                            (targets.def), or an LLVM CPU name: one body */
-    const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
-    int threads;         /* for parallel emission; 0: as many as CPUs */
+    const char *triple;     /* NULL: this machine's x86-64 */
+    const char *cpu;        /* NULL: one body per level of the triple; "native", a level's name
+                               (targets.def), or an LLVM CPU name: one body */
+    const char *ir_file;    /* kernel IR text the line tables point into, NULL: no debug info */
+    int threads;            /* for parallel emission; 0: as many as CPUs */
     bool byte_dots;         /* set by hcg_lower: kernels take x as bytes where the CPU can */
     bool float_activations; /* x of quantised weights stays f32 where bytes would be faster */
-    int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
+    int64_t chunk;          /* most tokens of one pass through the kernels; 0: 512 */
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,

@@ -190,7 +190,8 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
         hd_text_add(&text, i ? ", " : "");
         json_string(&text, t->bodies.at[i].level.name);
     }
-    hd_text_f(&text, "], \"chunk\": %lld, \"parameters\": {", (long long)p->chunk);
+    hd_text_f(&text, "], \"chunk\": %lld, \"activations\": \"%s\", \"parameters\": {",
+              (long long)p->chunk, p->options.byte_dots ? "int8" : "f32");
     for (size_t i = 0; i < p->m->options.n; i++) {
         hd_text_add(&text, i ? ", " : "");
         json_string(&text, p->m->options.at[i].key);

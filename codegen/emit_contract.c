@@ -71,8 +71,7 @@ static bool has_quantised(const hcg_contraction *c) {
 
 /* Each block of rows is prepared once for all panels. */
 static void take_rows(body *p) {
-    if (has_quantised(p->c))
-        hcg_quant_take(p->e, &p->quant, p->x, hcg_i64(p->e, p->c->k), p->rows);
+    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, hcg_i64(p->e, p->c->k), p->rows);
 }
 
 /* The panels that gemm meets after those of linear i: those of the next linear, or the next ones

@@ -89,8 +89,9 @@ static hcg_shared take_function(hcg_emit *e) {
     LLVMValueRef x = s.param[0], k = s.param[1];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), k, hcg_i64(e, HIR_GROUP), "group", 0, NULL);
     LLVMValueRef group = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, HIR_GROUP), "");
-    LLVMValueRef out = hcg_at(
-        e, e->i8, s.param[2], LLVMBuildNSWMul(e->b, group, hcg_i64(e, PACKED_ROW), "")), sum = NULL;
+    LLVMValueRef out = hcg_at(e, e->i8, s.param[2],
+                              LLVMBuildNSWMul(e->b, group, hcg_i64(e, PACKED_ROW), "")),
+                 sum = NULL;
     for (unsigned i = 0; i < HIR_GROUP; i += lanes) {
         LLVMValueRef at = LLVMBuildNSWAdd(e->b, l.index, hcg_i64(e, i), "");
         LLVMValueRef left = LLVMBuildNSWSub(e->b, k, at, "");
@@ -134,22 +135,20 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef groups = s.param[1], acc[4], bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype));
     LLVMValueRef panel_bytes = LLVMBuildNSWMul(e->b, groups, bytes, "");
     hcg_loop lp = hcg_loop_begin(e, hcg_i64(e, 0), s.param[3], hcg_i64(e, 1), "panel", 0, NULL);
-    LLVMValueRef b =
-        hcg_at(e, e->i8, s.param[2], LLVMBuildNSWMul(e->b, lp.index, panel_bytes, ""));
+    LLVMValueRef b = hcg_at(e, e->i8, s.param[2], LLVMBuildNSWMul(e->b, lp.index, panel_bytes, ""));
     for (unsigned v = 0; v < vectors(e); v++)
         acc[v] = LLVMConstNull(e->vec);
-    hcg_loop lg =
-        hcg_loop_begin(e, hcg_i64(e, 0), groups, hcg_i64(e, 1), "group", vectors(e), acc);
+    hcg_loop lg = hcg_loop_begin(e, hcg_i64(e, 0), groups, hcg_i64(e, 1), "group", vectors(e), acc);
     LLVMValueRef group = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, lg.index, bytes, ""));
-    LLVMValueRef x = hcg_at(e, e->i8, s.param[0],
-                            LLVMBuildNSWMul(e->b, lg.index, hcg_i64(e, PACKED_ROW), ""));
+    LLVMValueRef x =
+        hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, lg.index, hcg_i64(e, PACKED_ROW), ""));
     for (unsigned v = 0; v < vectors(e); v++)
         acc[v] = lg.carried[v];
     hcg_quant_fetch(e, dtype, group);
     gemv_group(e, dtype, x, group, acc);
     hcg_loop_end(e, &lg, acc);
-    LLVMValueRef out = hcg_at(e, e->f32, s.param[4],
-                              LLVMBuildNSWMul(e->b, lp.index, hcg_i64(e, HIR_PANEL), ""));
+    LLVMValueRef out =
+        hcg_at(e, e->f32, s.param[4], LLVMBuildNSWMul(e->b, lp.index, hcg_i64(e, HIR_PANEL), ""));
     for (unsigned v = 0; v < vectors(e); v++)
         hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), lg.carried[v], NULL);
     hcg_loop_end(e, &lp, NULL);

@@ -7,8 +7,8 @@
  *
  *               x ~ t p,   t = max |x| / 127,   p in -127 .. 127, to nearest
  *
- *           and a group's part of a sum is   s t sum q p  +  m t sum p,   its sums of integers exact.
- *           The error of x is at most t / 2 an element; a group that holds a NaN gives NaN.
+ *           and a group's part of a sum is   s t sum q p  +  m t sum p,   its sums of integers
+ * exact. The error of x is at most t / 2 an element; a group that holds a NaN gives NaN.
  *
  * Packed x, group after group along K, rows of a slab side by side (`width` of them):
  *

@@ -72,7 +72,8 @@ static LLVMValueRef largest(hcg_emit *e, const LLVMValueRef *x, unsigned n) {
     return hcg_max_lanes(e, most);
 }
 
-/* One group of one row: x of n elements (more than a group: whole) to `out`, the place of its row. */
+/* One group of one row: x of n elements (more than a group: whole) to `out`, the place of its row.
+ */
 static void take_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
                        LLVMValueRef out) {
     unsigned lanes = e->level->lanes, parts = HIR_GROUP / lanes;
@@ -149,8 +150,8 @@ void hcg_int8_take(hcg_emit *e, const hcg_quant_x *q) {
  */
 typedef struct tile {
     hir_dtype dtype;
-    unsigned width, rows, panels; /* of the slab; of this variant */
-    unsigned chains;              /* sums of integers for each row and panel */
+    unsigned width, rows, panels;  /* of the slab; of this variant */
+    unsigned chains;               /* sums of integers for each row and panel */
     LLVMValueRef x, group[PANELS]; /* at this group */
     LLVMValueRef ints[ROWS * PANELS * CHAINS], floats[ROWS * PANELS];
 } tile;
@@ -162,8 +163,8 @@ static LLVMValueRef of_row(hcg_emit *e, const tile *t, unsigned table, unsigned 
     LLVMValueRef v = LLVMBuildLoad2(e->b, type, bytes_at(e, t->x, at), "");
     LLVMSetAlignment(v, 4);
     LLVMTypeRef wide = LLVMVectorType(type, e->level->lanes);
-    LLVMValueRef one = LLVMBuildInsertElement(e->b, LLVMGetPoison(wide), v,
-                                              LLVMConstInt(e->i32, 0, false), "");
+    LLVMValueRef one =
+        LLVMBuildInsertElement(e->b, LLVMGetPoison(wide), v, LLVMConstInt(e->i32, 0, false), "");
     LLVMTypeRef mask = LLVMVectorType(e->i32, e->level->lanes);
     return LLVMBuildShuffleVector(e->b, one, LLVMGetPoison(wide), LLVMConstNull(mask), "");
 }
@@ -239,8 +240,7 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned width, un
         t.floats[i] = LLVMConstNull(e->vec);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[3], hcg_i64(e, 1), "group", n, t.floats);
     t.x = hcg_at(e, e->i8, s.param[0], scaled(e, l.index, hcg_int8_group_bytes(width)));
-    LLVMValueRef group =
-        hcg_at(e, e->i8, s.param[1], scaled(e, l.index, hcg_group_bytes(dtype)));
+    LLVMValueRef group = hcg_at(e, e->i8, s.param[1], scaled(e, l.index, hcg_group_bytes(dtype)));
     for (unsigned p = 0; p < panels; p++) {
         t.group[p] = hcg_at(e, e->i8, group, scaled(e, s.param[2], p));
         hcg_quant_fetch(e, dtype, t.group[p]);

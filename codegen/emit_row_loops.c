@@ -248,8 +248,8 @@ static void find_bases(row_run *r) {
     }
 }
 
-/* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. A row
- * of a table in groups is widened into scratch, once a token. */
+/* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. A
+ * row of a table in groups is widened into scratch, once a token. */
 static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef table) {
     hcg_emit *e = r->e;
     LLVMValueRef ids = hcg_arg(e, r->g->k, b->ids);

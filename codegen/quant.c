@@ -46,7 +46,8 @@ typedef struct trial {
 } trial;
 
 static float sum(const float part[LANES]) {
-    return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+    return ((part[0] + part[4]) + (part[2] + part[6])) +
+           ((part[1] + part[5]) + (part[3] + part[7]));
 }
 
 static void try_line(const float *x, float s, float m, trial *t) {
@@ -106,7 +107,8 @@ static bool quantise_q4(const float *x, hcg_group *g) {
     return true;
 }
 
-/* ---- groups ----------------------------------------------------------------------------------- */
+/* ---- groups -----------------------------------------------------------------------------------
+ */
 
 bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out) {
     for (int i = 0; i < HIR_GROUP; i++)

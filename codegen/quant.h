@@ -19,7 +19,8 @@
  * out one by one:
  *
  *     q8   byte (n, i) of block j: q + 128 of k = 4 j + i
- *     q4   byte (n, i) of block j: q of k = 8 j + i in the low half, of 8 j + 4 + i in the high half
+ *     q4   byte (n, i) of block j: q of k = 8 j + i in the low half, of 8 j + 4 + i in the high
+ * half
  */
 #ifndef HCG_QUANT_H
 #define HCG_QUANT_H

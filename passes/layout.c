@@ -77,7 +77,8 @@ static bool is_read(const reads *r) {
 /* The dtype for a weight: of the last rule that matches and can be followed, else of matrices. */
 static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *r,
                               outcome *outcomes) {
-    hir_dtype dtype = can_store(w, r, c->options->matrix_dtype) ? c->options->matrix_dtype : HIR_F32;
+    hir_dtype dtype =
+        can_store(w, r, c->options->matrix_dtype) ? c->options->matrix_dtype : HIR_F32;
     for (size_t i = 0; i < c->options->n_weight_rules; i++) {
         const hir_weight_rule *rule = &c->options->weight_rules[i];
         if (!hir_rule_matches(rule, w->name)) continue;
@@ -111,10 +112,11 @@ static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const o
                                    "%zu of %zu weights that match \"%s\" stay as they are, '%s' "
                                    "among them",
                                    o->left, o->matched, rule->pattern, o->example->name);
-    e->cause = hd_printf(c->diags->arena,
-                         "%s is for matrices that linear or gather read; row programs read elements "
-                         "in f32",
-                         dtype);
+    e->cause =
+        hd_printf(c->diags->arena,
+                  "%s is for matrices that linear or gather read; row programs read elements "
+                  "in f32",
+                  dtype);
     return !refused;
 }
 

@@ -20,8 +20,8 @@ typedef struct hir_weight_types {
  * with different dtypes, and what is neither. */
 bool hir_parse_weight_types(hd_arena *a, hd_diags *d, const char *text, hir_weight_types *out);
 
-/* Whether the pattern means this weight: it matches the whole name, or the name without ".weight" at
- * its end. */
+/* Whether the pattern means this weight: it matches the whole name, or the name without ".weight"
+ * at its end. */
 bool hir_rule_matches(const hir_weight_rule *r, const char *name);
 
 #endif

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "codegen/program.h"
+#include "codegen/quant.h"
 
 #define FOLDER "/tmp/hadal-weights-XXXXXX"
 #include "tests/unit/folder_fixture.h"
@@ -147,6 +148,62 @@ Test(weights, the_evaluators_source_rounds_to_storage) {
     cr_expect_eq(out[2], 1 + 0x1p-10);
     cr_expect_not(hcg_weight_source(&t, m, gone, out, &d));
     cr_expect(find_error("missing"));
+}
+
+/* ---- weights in groups -------------------------------------------------------------------------
+ */
+/* What the file holds of a matrix in groups is what the evaluator is given. */
+Test(weights, groups_in_the_file_are_the_evaluators) {
+    for (int dtype = HIR_Q8; dtype <= HIR_Q4; dtype++)
+        for (int form = 0; form < 4; form++) {
+            static const int64_t shapes[][2] = {{16, 32}, {35, 70}, {1, 1}, {17, 2100}};
+            const int64_t *dims = shapes[form];
+            hir_module *m = hir_module_new(a, "m");
+            hd_tensors t = {0};
+            uint32_t w = add(m, "w", (hir_dtype)dtype, HIR_LAYOUT_PANEL, 2, dims);
+            add_tensor(&t, "w", form % 2 ? HD_T_F32 : HD_T_BF16, 2, dims);
+            hcg_program *p = hd_new(a, hcg_program);
+            p->arena = a, p->m = m;
+            hd_push(a, &p->weight_offsets, 0);
+            cr_assert(hir_weight_bytes(&m->weights.at[w], &p->weights_bytes));
+            double *out = hd_new_array(a, double, (size_t)(dims[0] * dims[1]));
+            hd_bytes file;
+            cr_assert(hcg_pack(p, &d, &t, at("g.weights")));
+            cr_assert(hd_map_file(a, &d, at("g.weights"), &file));
+            cr_assert(hcg_weight_source(&t, m, w, out, &d));
+            uint64_t groups = (uint64_t)(dims[1] + 31) / 32,
+                     size = hcg_group_bytes((hir_dtype)dtype);
+            for (int64_t n = 0; n < dims[0]; n++)
+                for (int64_t k = 0; k < dims[1]; k++) {
+                    hcg_group g;
+                    uint64_t at = ((uint64_t)n / 16 * groups + (uint64_t)k / 32) * size;
+                    hcg_get_group((hir_dtype)dtype, file.at + 4096 + at, (unsigned)n % 16, &g);
+                    double x = hcg_group_at((hir_dtype)dtype, &g, (unsigned)k % 32);
+                    cr_assert_eq(x, out[n * dims[1] + k], "[%ld, %ld]", (long)n, (long)k);
+                    /* a step is at most 127 / 16 / 15 wide, and f16 rounds by 2^-11 */
+                    cr_assert(fabs(x - (double)value_at((uint64_t)(n * dims[1] + k))) < 0.55);
+                }
+        }
+}
+
+Test(weights, numbers_that_fit_no_group_are_refused) {
+    hir_module *m = hir_module_new(a, "m");
+    hd_tensors t = {0};
+    uint32_t w = add(m, "w", HIR_Q4, HIR_LAYOUT_PANEL, DIMS(3, 40));
+    add_tensor(&t, "w", HD_T_F32, DIMS(3, 40));
+    float nan = NAN;
+    memcpy((uint8_t *)(uintptr_t)t.list.at[0].data + 4 * 77, &nan, 4);
+    hcg_program *p = hd_new(a, hcg_program);
+    p->arena = a, p->m = m;
+    hd_push(a, &p->weight_offsets, 0);
+    cr_assert(hir_weight_bytes(&m->weights.at[w], &p->weights_bytes));
+    double out[120];
+    cr_expect_not(hcg_pack(p, &d, &t, at("nan.weights")));
+    cr_expect_not(hd_exists(at("nan.weights")));
+    cr_expect_not(hcg_weight_source(&t, m, w, out, &d));
+    cr_expect_eq(d.errors, 2);
+    const hd_diag *g = find_error("weight 'w' cannot be stored as q4");
+    cr_assert(g && g->cause && g->hint);
 }
 
 /* ---- packing ------------------------------------------------------------------------------- */
