@@ -96,22 +96,23 @@ static void default_passes(hadal_session *s, pass_list *out) {
 }
 
 static bool set_dtype(hadal_session *s, const char *name) {
-    if (!name || strcmp(name, "f32") == 0) {
-        s->pass_options.matrix_dtype = HIR_F32;
-        return true;
-    }
-    if (strcmp(name, "bf16") == 0) {
-        s->pass_options.matrix_dtype = HIR_BF16;
-        return true;
-    }
+    static const hir_dtype storage[] = {HIR_F32, HIR_BF16, HIR_F16};
+    s->pass_options.matrix_dtype = HIR_F32;
+    if (!name) return true;
+    for (size_t i = 0; i < sizeof storage / sizeof *storage; i++)
+        if (strcmp(name, hir_dtype_name(storage[i])) == 0) {
+            s->pass_options.matrix_dtype = storage[i];
+            return true;
+        }
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "weights cannot be stored as \"%s\"", name)->hint =
-        "f32 or bf16";
+        "f32, bf16 or f16";
     return false;
 }
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !set_dtype(s, p->weights_dtype)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
+    s->pass_options.tile_tokens = p->tile_tokens != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
     s->program = NULL;
@@ -262,7 +263,8 @@ int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype, const
     API_ENTER(s);
     bool ok = api_need_module(s) && set_dtype(s, dtype);
     if (ok) {
-        const hd_tensor_dtype t = s->pass_options.matrix_dtype == HIR_BF16 ? HD_T_BF16 : HD_T_F32;
+        const hir_dtype of = s->pass_options.matrix_dtype;
+        const hd_tensor_dtype t = of == HIR_BF16 ? HD_T_BF16 : of == HIR_F16 ? HD_T_F16 : HD_T_F32;
         ok = hcg_init_weights(s->graph, &s->diags, seed, t, out_path);
     }
     API_LEAVE(s, ok);

@@ -1,20 +1,19 @@
-/* Speed of contraction kernels on one thread, alone: GEMM as a fraction of the FMA peak of an
- * adjacent loop, GEMV in GB/s of weights beside a plain read of the same memory.
+/* Speed of contraction kernels alone, on any number of threads: GEMM as a fraction of the
+ * multiply-add peak and of its roof, which is the lower one of that peak and of what the memory can
+ * deliver of the weights; GEMV as a fraction of the read limit.
  *
- *     contract [LEVEL] [T] [K] [N] [f32|bf16]
+ *     contract [LEVEL|all [THREADS [T K N [DTYPE]]]]
  *
- * Without arguments: a table of usual shapes for every level of this machine, with the time LLVM
- * took for the kernel. Weights of T = 1 are 256 MB, so that they come from memory.
+ * Without a shape: a table of usual shapes. DTYPE is how weights are stored. Weights advance
+ * through 256 MB from call to call, so that they come from memory as they do in a model. Limits are
+ * measured in every round beside the kernel; figures are medians of rounds.
  */
-#include <time.h>
+#include <omp.h>
 
+#include "api/stats.h"
 #include "tests/unit/emit_harness.h"
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+enum { ROUNDS = 9, AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
 
 /* ---- limits ------------------------------------------------------------------------------------
  */
@@ -25,38 +24,40 @@ static double now(void) {
 #define FMA256(i) "vfmadd231ps %%ymm0, %%ymm1, %%ymm" #i "\n\t"
 #define MULADD(i)                                                                                  \
     "movaps %%xmm0, %%xmm14\n\tmulps %%xmm1, %%xmm14\n\taddps %%xmm14, %%xmm" #i "\n\t"
-#define PEAK(name, step, width)                                                                    \
-    static double name(void) {                                                                     \
-        int64_t n = 20000000;                                                                      \
-        double start = now();                                                                      \
+#define PEAK(name, step)                                                                           \
+    static void name(int64_t turns) {                                                              \
         __asm__ volatile("1:\n\t" CHAINS(step) "dec %0\n\tjnz 1b\n\t"                              \
-                         : "+r"(n)::"xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",        \
+                         : "+r"(turns)::"xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",    \
                            "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",    \
                            "cc");                                                                  \
-        return 20000000.0 * 12 * width * 2 / (now() - start);                                      \
     }
-PEAK(peak_avx512, FMA512, 16)
-PEAK(peak_avx2, FMA256, 8)
-PEAK(peak_baseline, MULADD, 4)
+PEAK(peak_avx512, FMA512)
+PEAK(peak_avx2, FMA256)
+PEAK(peak_baseline, MULADD)
 
-static double peak_of(const hcg_level *l) {
-    return l->lanes == 16 ? peak_avx512() : l->lanes == 8 ? peak_avx2() : peak_baseline();
+static double peak_of(const hcg_level *l, int threads) { /* FLOP/s */
+    enum { TURNS = 400000 };
+    double start = now(threads);
+#pragma omp parallel num_threads(threads)
+    l->lanes == 16 ? peak_avx512(TURNS) : l->lanes == 8 ? peak_avx2(TURNS) : peak_baseline(TURNS);
+    return 2.0 * 12 * TURNS * l->lanes * threads / (now(threads) - start);
 }
 
 typedef float wide __attribute__((vector_size(32)));
-__attribute__((target("avx2"), noinline)) static double read_speed(const float *x, size_t n) {
-    double best = 0;
-    for (int round = 0; round < 3; round++) {
-        wide s[8] = {{0}};
-        double start = now();
-        for (size_t i = 0; i + 64 <= n; i += 64)
-            for (int j = 0; j < 8; j++)
-                s[j] += *(const wide *)(x + i + j * 8);
-        __asm__ volatile("" ::"x"(s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7]));
-        double speed = (double)n * 4 / (now() - start);
-        if (speed > best) best = speed;
-    }
-    return best;
+__attribute__((target("avx2"), noinline)) static void read_all(const float *x, size_t n) {
+    wide s[8] = {{0}};
+    for (size_t i = 0; i + 64 <= n; i += 64)
+        for (int j = 0; j < 8; j++)
+            s[j] += *(const wide *)(x + i + j * 8);
+    __asm__ volatile("" ::"x"(s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7]));
+}
+
+static double read_speed(const float *x, size_t n, int threads) { /* bytes/s */
+    double start = now(threads);
+    size_t each = n / (size_t)threads;
+#pragma omp parallel num_threads(threads)
+    read_all(x + each * (size_t)omp_get_thread_num(), each);
+    return (double)n * 4 / (now(threads) - start);
 }
 
 /* ---- one kernel --------------------------------------------------------------------------------
@@ -89,80 +90,124 @@ static hir_id build(bench *b, shape s) {
     return kernel;
 }
 
-/* Seconds per call, best of several; weights advance through `area` bytes from call to call. */
-static double time_kernel(const compiled *c, shape s, int64_t columns, char *area,
-                          size_t area_bytes, size_t weight_bytes, float *x, float *out) {
-    hrt_frame frame = {
-        .T = s.t, .C = s.t, .cap = s.t, .scratch = guarded((c->scratch + 63) / 64 * 64)};
-    size_t calls = area_bytes / weight_bytes, linears = s.gated ? 2 : 1;
-    if (calls > 64) calls = 64;
-    double best = 1e9;
-    for (int round = 0; round < 5; round++) {
-        double start = now();
-        for (size_t i = 0; i + linears <= calls; i += linears) {
-            void *args[] = {x, area + i * weight_bytes, area + (i + 1) * weight_bytes, out};
-            if (!s.gated) args[2] = out;
-            c->call(&frame, args, 0, s.t, 0, columns);
-        }
-        double t = (now() - start) / (double)(calls / linears);
-        if (t < best) best = t;
+typedef struct job {
+    const compiled *c;
+    shape s;
+    int threads;
+    int64_t columns; /* panels */
+    size_t weight_bytes;
+    char *area;
+    float *x, *out;
+    void *scratch[MOST_THREADS];
+} job;
+
+/* This thread's share of calls, one after the other, columns split as the runtime does. */
+static void calls_of_thread(const job *j, size_t calls) {
+    int64_t me = omp_get_thread_num(), n = omp_get_num_threads();
+    int64_t from = j->columns * me / n, to = j->columns * (me + 1) / n;
+    size_t linears = j->s.gated ? 2 : 1;
+    hrt_frame frame = {.T = j->s.t, .C = j->s.t, .cap = j->s.t, .scratch = j->scratch[me]};
+    for (size_t i = 0; i + linears <= calls * linears; i += linears) {
+        void *args[] = {j->x, j->area + i * j->weight_bytes, j->area + (i + 1) * j->weight_bytes,
+                        j->out};
+        if (!j->s.gated) args[2] = j->out;
+        if (from < to) j->c->call(&frame, args, 0, j->s.t, from, to);
+#pragma omp barrier
     }
-    guarded_free(frame.scratch);
-    return best;
 }
 
-static void run(const hcg_level *level, shape s, char *area, size_t area_bytes) {
+/* Seconds per call. */
+static double time_calls(const job *j) {
+    size_t linears = j->s.gated ? 2 : 1, calls = AREA_BYTES / j->weight_bytes / linears;
+    double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * (double)linears;
+    size_t enough = (size_t)(6e9 * j->threads / work) + 1; /* 30 ms and more */
+    if (calls > enough) calls = enough;
+    double start = now(j->threads);
+#pragma omp parallel num_threads(j->threads)
+    calls_of_thread(j, calls);
+    return (now(j->threads) - start) / (double)calls;
+}
+
+static void report(const job *j, const hcg_level *level) {
+    static samples time, of_peak, of_read, of_roof;
+    time.n = of_peak.n = of_read.n = of_roof.n = 0;
+    double linears = j->s.gated ? 2 : 1;
+    double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * linears;
+    double bytes = (double)j->weight_bytes * linears;
+    for (int round = 0; round < ROUNDS; round++) {
+        double peak = peak_of(level, j->threads);
+        double read = read_speed((float *)(void *)j->area, AREA_BYTES / 4, j->threads);
+        double t = time_calls(j), least = bytes / read > work / peak ? bytes / read : work / peak;
+        sample(&time, t);
+        sample(&of_peak, work / t / peak);
+        sample(&of_read, bytes / t / read);
+        sample(&of_roof, least / t);
+    }
+    printf("%-8s %-4s T=%-4ld K=%-5ld N=%-5ld %s %dt %7.1f GFLOP/s %.2f of peak %6.1f GB/s %.2f of "
+           "read  %.2f of roof (+-%.0f %%)\n",
+           level->name, hir_dtype_name(j->s.dtype), j->s.t, j->s.k, j->s.n,
+           j->s.gated ? "gated" : "plain", j->threads, work / median(&time) * 1e-9,
+           median(&of_peak), bytes / median(&time) * 1e-9, median(&of_read), median(&of_roof),
+           100 * spread(&of_roof));
+}
+
+static void run(const hcg_level *level, shape s, int threads, char *area) {
     bench b = bench_new();
     bench_start(&b);
     hir_id kernel = build(&b, s);
     compiled c;
-    double start = now();
     if (!compile_kernel(&b, HCG_CONTRACT, kernel, s.t == 1, level, &c)) {
         fprintf(stderr, "%s\n", bench_errors(&b));
         exit(1);
     }
-    double took = now() - start;
     uint64_t seed = 1;
-    float *x = random_floats(&seed, (size_t)(s.t * s.k)), *out = guarded((size_t)(s.t * s.n) * 4);
     int64_t panels = (s.n + HIR_PANEL - 1) / HIR_PANEL;
-    size_t weight_bytes = (size_t)(panels * HIR_PANEL * s.k) * hir_dtype_bytes(s.dtype);
-    double peak = s.t > 1 ? peak_of(level) : 0;
-    double t = time_kernel(&c, s, panels, area, area_bytes, weight_bytes, x, out);
-    double work = 2.0 * (double)(s.t * s.k * s.n) * (1 + s.gated);
-    printf("%-8s %-4s T=%-4ld K=%-5ld N=%-5ld %s ", level->name, hir_dtype_name(s.dtype), s.t, s.k,
-           s.n, s.gated ? "gated" : "plain");
-    if (s.t > 1) printf("%7.1f GFLOP/s  %.2f of peak", work / t * 1e-9, work / t / peak);
-    printf(" %6.1f GB/s  compile %.0f ms, %zu bytes\n",
-           (double)weight_bytes * (1 + s.gated) / t * 1e-9, took * 1e3, c.code_bytes);
-    guarded_free(x), guarded_free(out);
+    job j = {.c = &c, .s = s, .threads = threads, .columns = panels, .area = area};
+    j.weight_bytes = (size_t)(panels * HIR_PANEL * s.k) * hir_dtype_bytes(s.dtype);
+    j.x = random_floats(&seed, (size_t)(s.t * s.k));
+    j.out = guarded((size_t)(s.t * s.n) * 4);
+    for (int i = 0; i < threads; i++)
+        j.scratch[i] = guarded((c.scratch + PAGE - 1) / PAGE * PAGE);
+    report(&j, level);
+    for (int i = 0; i < threads; i++)
+        guarded_free(j.scratch[i]);
+    guarded_free(j.x), guarded_free(j.out);
     compiled_free(&c);
     bench_free(&b);
 }
 
+static const shape table[] = {
+    {512, 1024, 1024, HIR_F32, 0},  {512, 1024, 3072, HIR_F32, 1}, {512, 3072, 1024, HIR_F32, 0},
+    {512, 1024, 3072, HIR_BF16, 1}, {128, 1024, 3072, HIR_F32, 0}, {16, 1024, 3072, HIR_F32, 0},
+    {16, 3072, 1024, HIR_F32, 0},   {16, 1024, 3072, HIR_BF16, 0}, {4, 1024, 3072, HIR_F32, 0},
+    {4, 1024, 3072, HIR_BF16, 0},   {1, 1024, 3072, HIR_F32, 0},   {1, 1024, 3072, HIR_BF16, 1},
+};
+
 int main(int argc, char **argv) {
     const hcg_level *levels;
-    size_t n = hcg_levels(&levels), area_bytes = 256u << 20;
-    float *area = guarded(area_bytes);
-    for (size_t i = 0; i < area_bytes / 4; i++)
+    size_t n = hcg_levels(&levels);
+    int threads = argc > 2 ? atoi(argv[2]) : 1;
+    if (threads < 1 || threads > MOST_THREADS) {
+        fprintf(stderr, "1 to %d threads\n", MOST_THREADS);
+        return 2;
+    }
+    float *area = guarded(AREA_BYTES);
+    for (size_t i = 0; i < AREA_BYTES / 4; i++)
         area[i] = 0.01f;
-    printf("read: %.1f GB/s\n", read_speed(area, area_bytes / 4) * 1e-9);
-    static const shape table[] = {
-        {512, 1024, 1024, HIR_F32, 0}, {512, 1024, 3072, HIR_F32, 1},
-        {512, 3072, 1024, HIR_F32, 0}, {512, 4096, 1536, HIR_BF16, 0},
-        {128, 1024, 3072, HIR_F32, 0}, {16, 1024, 3072, HIR_F32, 0},
-        {4, 1024, 3072, HIR_F32, 0},   {1, 1024, 3072, HIR_F32, 0},
-        {1, 1024, 3072, HIR_BF16, 1},  {1, 4096, 1024, HIR_F32, 0},
-    };
     for (size_t i = 0; i < n; i++) {
-        if (!level_runs(&levels[i]) || (argc > 1 && strcmp(argv[1], levels[i].name) != 0)) continue;
-        if (argc > 4) {
-            hir_dtype d = argc > 5 && !strcmp(argv[5], "bf16") ? HIR_BF16 : HIR_F32;
-            run(&levels[i], (shape){atol(argv[2]), atol(argv[3]), atol(argv[4]), d, 0},
-                (char *)area, area_bytes);
+        bool asked = argc < 2 || !strcmp(argv[1], "all") || !strcmp(argv[1], levels[i].name);
+        if (!level_runs(&levels[i]) || !asked) continue;
+        if (argc > 5) {
+            hir_dtype d = HIR_F32;
+            for (int t = 0; argc > 6 && t < HIR_DTYPE_COUNT; t++)
+                if (t != HIR_I32 && !strcmp(argv[6], hir_dtype_name((hir_dtype)t)))
+                    d = (hir_dtype)t;
+            run(&levels[i], (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0}, threads,
+                (char *)area);
             continue;
         }
         for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)
-            run(&levels[i], table[j], (char *)area, area_bytes);
+            run(&levels[i], table[j], threads, (char *)area);
     }
     guarded_free(area);
     return 0;

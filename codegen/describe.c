@@ -77,10 +77,11 @@ static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
         const hrt_step *s = &w->p->steps.at[i];
-        rows[i] = RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
-                         u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
-                         u32(w, s->grain), u32(w, s->last_rows), u64(w, (uint64_t)s->cols),
-                         string(w, s->name));
+        rows[i] =
+            RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
+                   u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
+                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row), u32(w, s->tile_steps),
+                   u32(w, s->tile_rows), u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -89,7 +90,8 @@ static LLVMValueRef operands(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->operands.n);
     for (size_t i = 0; i < w->p->operands.n; i++) {
         const hrt_operand *o = &w->p->operands.at[i];
-        rows[i] = RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset));
+        rows[i] =
+            RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset), u64(w, o->row_bytes));
     }
     return table(w, "operands", rows, w->p->operands.n);
 }
@@ -376,6 +378,18 @@ static void write_forward(const writer *w) {
     if (w->p->outputs.n > 1) forward_to_runtime(w, "forward_outputs", "forward", "ipplpl");
 }
 
+/* int forward_batch(sessions, tokens, count, logits): the other outputs are not wanted. */
+static void write_forward_batch(const writer *w) {
+    LLVMTypeRef params[] = {w->ptr, w->ptr, w->i64, w->ptr};
+    LLVMValueRef fn = begin(w, "forward_batch", w->i32, params, 4);
+    LLVMValueRef outs = pointer_array(w, w->p->outputs.n);
+    store_pointer(w, outs, 0, LLVMGetParam(fn, 3));
+    LLVMValueRef args[] = {LLVMGetParam(fn, 0), LLVMGetParam(fn, 1), LLVMGetParam(fn, 2), outs};
+    end(w, w->i32, call_runtime(w, "forward_batch", w->i32, args, 4));
+    if (w->p->outputs.n > 1)
+        forward_to_runtime(w, "forward_batch_outputs", "forward_batch", "ipplp");
+}
+
 static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_size", "session_size", "lml");
     forward_to_runtime(w, "session_init", "session_init", "implplp");
@@ -387,6 +401,7 @@ static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_cpu", "session_cpu", "pp");
     forward_to_runtime(w, "session_profile", "session_profile", "ippl");
     write_forward(w);
+    write_forward_batch(w);
 }
 
 bool hcg_has_tokens(const hcg_program *p) {

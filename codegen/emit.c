@@ -261,42 +261,40 @@ static LLVMValueRef load_lanes(hcg_emit *e, LLVMTypeRef elem, unsigned bytes, LL
     return hcg_intrinsic(e, "llvm.masked.load", overloads, 2, args, 4);
 }
 
-/* bf16 is the upper half of f32: exact, no instruction of its own needed. */
-static LLVMValueRef widen_bf16(hcg_emit *e, LLVMValueRef bits) {
-    LLVMTypeRef wide = hcg_like(LLVMTypeOf(bits), e->i32);
-    LLVMValueRef up = LLVMBuildZExt(e->b, bits, wide, "");
-    up = LLVMBuildShl(e->b, up, hcg_int_like(wide, 16), "");
-    return LLVMBuildBitCast(e->b, up, hcg_like(wide, e->f32), "");
-}
-
 LLVMValueRef hcg_load(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef n) {
-    if (dtype == HIR_BF16) return widen_bf16(e, load_lanes(e, e->i16, 2, p, n));
-    return load_lanes(e, e->f32, 4, p, n);
+    unsigned bytes = (unsigned)hir_dtype_bytes(dtype);
+    return hcg_widen(e, dtype, load_lanes(e, hcg_element(e, dtype), bytes, p, n));
 }
 
 LLVMValueRef hcg_load_scalar(hcg_emit *e, hir_dtype dtype, LLVMValueRef p) {
-    bool narrow = dtype == HIR_BF16;
-    LLVMValueRef v = LLVMBuildLoad2(e->b, narrow ? e->i16 : e->f32, p, "");
-    LLVMSetAlignment(v, narrow ? 2 : 4);
-    return narrow ? widen_bf16(e, v) : v;
+    LLVMValueRef v = LLVMBuildLoad2(e->b, hcg_element(e, dtype), p, "");
+    LLVMSetAlignment(v, (unsigned)hir_dtype_bytes(dtype));
+    return hcg_widen(e, dtype, v);
 }
 
-void hcg_store(hcg_emit *e, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n) {
-    if (is_all_lanes(e, n) || !hcg_lanes(LLVMTypeOf(v))) {
-        LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
+void hcg_store_as(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n) {
+    LLVMTypeRef elem = hcg_element(e, dtype);
+    unsigned bytes = (unsigned)hir_dtype_bytes(dtype);
+    v = hcg_narrow(e, dtype, v);
+    if (!hcg_lanes(LLVMTypeOf(v)) || is_all_lanes(e, n)) {
+        LLVMSetAlignment(LLVMBuildStore(e->b, v, p), bytes);
         return;
     }
-    if (!has_masked(e, 4) && LLVMIsAConstantInt(n)) {
+    if (!has_masked(e, bytes) && LLVMIsAConstantInt(n)) {
         for (int64_t i = 0; i < LLVMConstIntGetSExtValue(n); i++) {
             LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false);
             LLVMValueRef x = LLVMBuildExtractElement(e->b, v, lane, "");
-            LLVMSetAlignment(LLVMBuildStore(e->b, x, hcg_at(e, e->f32, p, hcg_i64(e, i))), 4);
+            LLVMSetAlignment(LLVMBuildStore(e->b, x, hcg_at(e, elem, p, hcg_i64(e, i))), bytes);
         }
         return;
     }
-    LLVMTypeRef overloads[] = {e->vec, e->ptr};
-    LLVMValueRef args[] = {v, p, LLVMConstInt(e->i32, 4, false), tail_mask(e, n)};
+    LLVMTypeRef overloads[] = {LLVMTypeOf(v), e->ptr};
+    LLVMValueRef args[] = {v, p, LLVMConstInt(e->i32, bytes, false), tail_mask(e, n)};
     hcg_intrinsic(e, "llvm.masked.store", overloads, 2, args, 4);
+}
+
+void hcg_store(hcg_emit *e, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n) {
+    hcg_store_as(e, HIR_F32, p, v, n);
 }
 
 LLVMValueRef hcg_sum_lanes(hcg_emit *e, LLVMValueRef v) {

@@ -71,6 +71,17 @@ hcg_loop hcg_loop_begin(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMVal
                         const char *name, unsigned n, const LLVMValueRef *init);
 void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next);
 
+/* ---- 16-bit floats (emit_half.c) ----------------------------------------------------------------
+ */
+/* How elements of this dtype stand in memory: float, or i16 for the 16-bit floats. */
+LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype);
+/* f32 of stored elements, and back; exact, and rounded once to nearest even (NaN stays NaN, what is
+ * beyond the largest number becomes infinite). Scalars and vectors of any length. */
+LLVMValueRef hcg_widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef stored);
+LLVMValueRef hcg_narrow(hcg_emit *e, hir_dtype dtype, LLVMValueRef x);
+/* Whether the CPU feature `name` (as in runtime/hadal_rt.h) is the level's. */
+bool hcg_has_feature(const hcg_level *level, const char *name);
+
 /* ---- vectors -----------------------------------------------------------------------------------
  */
 LLVMValueRef hcg_splat(hcg_emit *e, double value);
@@ -79,6 +90,8 @@ LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar);
  * Unaligned. */
 LLVMValueRef hcg_load(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef n);
 void hcg_store(hcg_emit *e, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n);
+/* The same to elements of `dtype`, rounded. */
+void hcg_store_as(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n);
 LLVMValueRef hcg_load_scalar(hcg_emit *e, hir_dtype dtype, LLVMValueRef p);
 /* a*b + c, fused where the level has it. Works on vectors and scalars. */
 LLVMValueRef hcg_fma(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);

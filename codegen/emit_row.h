@@ -7,6 +7,7 @@
  *   emit_row_position.c  gather, rope_table, rope
  *   emit_row_plan.c    what is kept where, and which nodes share one loop nest
  *   emit_row_value.c   a node at an index: loads, arithmetic, reductions inside a loop
+ *   emit_row_stream.c  stores past the caches, where a kernel leaves more than they hold
  *   emit_row_loops.c   loop nests with vectors along the last dim, and the loop over tokens
  *
  * All shapes here are shapes of one token's row: without T, and without dims of size 1.
@@ -123,6 +124,7 @@ typedef struct row_node {
     bool root;       /* computed in a nest of its own or with others, not where it is read */
     uint32_t nest, limit, reader;
     bool far_read; /* read elsewhere than at the same index of the same nest */
+    bool chained;  /* reads other roots at its own index: not before they are there */
     /* emission */
     LLVMValueRef scalar; /* the value of a root of one element */
 } row_node;

@@ -134,6 +134,30 @@ static bool locate(row_graph *g, row_ref ref, row_entry *entry, row_index *at) {
     return b->dtype == HIR_F32 && b->step == 1;
 }
 
+static bool same_entries(const row_node *a, const row_node *b) {
+    if (a->kind != ROW_MULTI || a->n_entries != b->n_entries || a->axis != b->axis) return false;
+    for (uint32_t j = 0; j < a->n_entries; j++)
+        if (a->entries[j].node != b->entries[j].node ||
+            a->entries[j].offset != b->entries[j].offset)
+            return false;
+    return row_shape_equal(&a->shape, &b->shape) && row_index_equal(&a->within, &b->within);
+}
+
+/* The node of a stack: one that is there already, if it stacks the same rows. Mixes of many queries
+ * over one set of sources share a table of pointers so, and the loads behind it. */
+static uint32_t add_multi(row_graph *g, const hir_op *op, const row_node *m) {
+    for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
+        if (same_entries(row_at(g, i), m)) return i;
+    uint32_t node = row_add_node(g, ROW_MULTI, op, m->shape, 0);
+    row_node *n = row_at(g, node);
+    n->axis = m->axis;
+    n->within = m->within;
+    n->entries = m->entries;
+    n->n_entries = m->n_entries;
+    n->token_free = m->token_free;
+    return node;
+}
+
 /* Rows side by side without moving them: possible when the same map finds the elements of each. */
 static bool point_to_pieces(row_graph *g, const hir_op *op, const piece *pieces, uint32_t axis,
                             bool stacked, hir_type type, row_view *out) {
@@ -162,14 +186,11 @@ static bool point_to_pieces(row_graph *g, const hir_op *op, const piece *pieces,
             token_free &= row_at(g, entries[n].node)->token_free;
         }
     }
-    uint32_t node = row_add_node(g, ROW_MULTI, op, shape, 0);
-    row_node *m = row_at(g, node);
-    m->axis = along;
-    m->within = within;
-    m->entries = entries;
-    m->n_entries = (uint32_t)n;
-    m->token_free = token_free;
-    *out = row_view_node(g, node, type);
+    row_node m = {.kind = ROW_MULTI, .shape = shape, .axis = along, .within = within};
+    m.entries = entries;
+    m.n_entries = (uint32_t)n;
+    m.token_free = token_free;
+    *out = row_view_node(g, add_multi(g, op, &m), type);
     return true;
 }
 

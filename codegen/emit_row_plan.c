@@ -86,7 +86,7 @@ static void choose_roots(row_graph *g) {
 typedef struct reading { /* of roots by one root that has just been given its nest */
     row_graph *g;
     row_nests *nests;
-    uint32_t nest;
+    uint32_t root, nest;
 } reading;
 
 static bool is_identity(const row_index *at, uint32_t rank) {
@@ -110,6 +110,7 @@ static void note_read(const reading *r, uint32_t p, const row_index *at) {
     bool near = at && !(n->kind == ROW_REDUCE && n->last) &&
                 row_shape_equal(&domain, &nest->domain) && is_identity(at, domain.rank);
     uint32_t limit = near ? r->nest : r->nest + 1;
+    row_at(r->g, r->root)->chained |= near;
     if (n->limit < limit) n->limit = limit;
     if (!near || (n->reader != ROW_NO_NEST && n->reader != r->nest)) n->far_read = true;
     n->reader = r->nest;
@@ -165,7 +166,7 @@ static void place(row_graph *g, uint32_t id) {
     for (unsigned v = 0; v < ROW_VARS; v++)
         loops[v] = row_var(v);
     if (n->kind == ROW_REDUCE && n->last) loops[ROW_INNER] = row_var(n->shape.rank);
-    reading r = {g, nests, n->nest};
+    reading r = {g, nests, id, n->nest};
     for (uint32_t a = 0; a < n->n_args; a++)
         follow(&r, &n->args[a], loops);
 }

@@ -1,4 +1,4 @@
-/* Emission of a planned row program (private to emit_row_value.c and emit_row_loops.c). */
+/* Emission of a planned row program (private to emit_row_value.c, _stream.c and _loops.c). */
 #ifndef HCG_EMIT_ROW_RUN_H
 #define HCG_EMIT_ROW_RUN_H
 
@@ -25,6 +25,10 @@ typedef struct row_known { /* the same for things found by another value: splats
     LLVMValueRef from, value;
 } row_known;
 
+typedef struct row_store_later { /* a vector that a turn stores at its end */
+    LLVMValueRef to, value;
+} row_store_later;
+
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
@@ -35,12 +39,16 @@ typedef struct row_run {
     LLVMValueRef *rows;    /* per node: table of row pointers of a ROW_MULTI */
     LLVMValueRef *shift;   /* per node: bytes to add to them for this token */
     /* of the nest being emitted */
+    const row_nest *nest;
     const row_index *loops; /* dims of its roots, over `var` */
     int lane_var;           /* vectors run along it; -1: scalars */
     unsigned copies;        /* vectors at once */
     LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
-        var[ROW_VARS]; /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+        var[ROW_VARS];    /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+    LLVMValueRef streams; /* i1: stores of this nest go past the caches; NULL: they never do */
+    int64_t nest_streams, most_streamed; /* bytes for a token: of this nest, of any nest so far */
+    HD_VEC(row_store_later) later;
     HD_VEC(row_memo) memo;
     HD_VEC(row_known) splats, pointers;
 } row_run;
@@ -67,5 +75,13 @@ LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValu
 LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_vector);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
+
+/* ---- emit_row_stream.c ----------------------------------------------------------------------- */
+/* Decides for a nest, where its loops begin; `loops`, `lane_var` and `token` are set. */
+void row_stream_begin(row_run *r, const row_nest *nest);
+/* Takes a store of whole vectors at the lanes of node `n`; false: it is to be made as usual. */
+bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, LLVMValueRef v);
+void row_stream_flush(row_run *r); /* at the end of a turn: the stores that were taken */
+void row_stream_end(row_run *r);   /* at the end of the kernel */
 
 #endif

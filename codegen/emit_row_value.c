@@ -2,6 +2,7 @@
  * operands on the spot. Values that are the same for all lanes stay scalars until they meet a
  * vector. */
 #include <math.h>
+#include <string.h>
 
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
@@ -119,15 +120,11 @@ static LLVMValueRef base_of(row_run *r, uint32_t node, const row_index *at, int6
     return r->pointer[n->buffer];
 }
 
-static LLVMTypeRef element_type(const row_run *r, hir_dtype dtype) {
-    return dtype == HIR_BF16 ? r->e->i16 : r->e->f32;
-}
-
 static LLVMValueRef address(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
                             int64_t lane) {
     row_index element;
     LLVMValueRef base = base_of(r, node, at, lane, &element);
-    return hcg_at(r->e, element_type(r, dtype), base, number(r, &element, lane));
+    return hcg_at(r->e, hcg_element(r->e, dtype), base, number(r, &element, lane));
 }
 
 static int64_t valid_lanes(const row_run *r) {
@@ -185,7 +182,8 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
         int64_t first = (int64_t)u * e->level->lanes;
         LLVMValueRef v = copy_of(r, pack, u);
         if (lane_stride(r, &element) == 1) {
-            hcg_store(e, address(r, node, HIR_F32, at, first), v, r->tail);
+            LLVMValueRef p = address(r, node, HIR_F32, at, first);
+            if (!row_stream_store(r, n, p, v)) hcg_store(e, p, v, r->tail);
             continue;
         }
         for (int64_t l = 0; l < valid_lanes(r); l++) {
@@ -352,38 +350,79 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
     }
 }
 
-/* A reduction across the lanes' dim: the accumulators are the lanes. */
+/* Reductions across the lanes' dim, the lanes being the accumulators, that run in one loop: what
+ * several of them read is loaded once. */
+typedef struct team {
+    uint32_t n, member[HCG_CARRY];
+    LLVMValueRef acc[HCG_CARRY]; /* copies of one member together */
+} team;
+
+/* Registers for accumulators: what is left of 32 or 16 by operands. */
+static uint32_t most_sums(const row_run *r) {
+    return r->e->level->lanes == 16 ? 24 : 8;
+}
+
+/* `first` and what else of the nest is still to be reduced over as many elements, as far as there
+ * are registers. What waits for other roots of the nest goes alone. */
+static team make_team(row_run *r, const row_node *first) {
+    team t = {.n = 1, .member = {(uint32_t)(first - r->g->nodes.at)}};
+    row_pack known;
+    for (size_t i = r->nest->roots.n; !first->chained && i-- > 0;) {
+        uint32_t id = r->nest->roots.at[i];
+        const row_node *n = row_at(r->g, id);
+        if (n == first || n->kind != ROW_REDUCE || n->last || n->chained) continue;
+        if (n->extent != first->extent || recall(r, id, r->loops, &known)) continue;
+        if ((t.n + 1) * r->copies > most_sums(r)) break;
+        t.member[t.n++] = id;
+    }
+    for (uint32_t m = 0; m < t.n; m++)
+        for (unsigned u = 0; u < r->copies; u++)
+            t.acc[m * r->copies + u] = row_start(r, row_at(r->g, t.member[m]));
+    return t;
+}
+
+/* Element `inner` of every member. */
+static void accumulate_team(row_run *r, team *t, row_index inner) {
+    row_index loops[ROW_VARS];
+    memcpy(loops, r->loops, sizeof loops);
+    loops[ROW_INNER] = inner;
+    for (uint32_t m = 0; m < t->n; m++)
+        row_accumulate(r, row_at(r->g, t->member[m]), loops, false, &t->acc[m * r->copies]);
+}
+
 static row_pack reduce(row_run *r, const row_node *n) {
     enum { UNROLLED = 4 };
     hcg_emit *e = r->e;
-    row_pack acc = {0};
-    for (unsigned u = 0; u < r->copies; u++)
-        acc.v[u] = row_start(r, n);
-    row_hoist(r, &n->args[0], r->loops);
+    team t = make_team(r, n);
+    for (uint32_t m = 0; m < t.n; m++)
+        row_hoist(r, &row_at(r->g, t.member[m])->args[0], r->loops);
     if (n->extent <= UNROLLED) {
-        for (int64_t i = 0; i < n->extent; i++) {
-            row_scope s = row_scope_begin(r);
-            r->var[ROW_INNER] = hcg_i64(e, i);
-            row_accumulate(r, n, r->loops, false, acc.v);
-            row_scope_end(r, s);
-        }
+        for (int64_t i = 0; i < n->extent; i++) /* what is read stays known to others */
+            accumulate_team(r, &t, row_fixed(i));
     } else {
         hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, n->extent), hcg_i64(e, 1), "i",
-                                    r->copies, acc.v);
+                                    t.n * r->copies, t.acc);
         row_scope s = row_scope_begin(r);
         r->var[ROW_INNER] = l.index;
-        for (unsigned u = 0; u < r->copies; u++)
-            acc.v[u] = l.carried[u];
-        row_accumulate(r, n, r->loops, false, acc.v);
-        hcg_loop_end(e, &l, acc.v);
+        memcpy(t.acc, l.carried, sizeof t.acc);
+        accumulate_team(r, &t, row_var(ROW_INNER));
+        hcg_loop_end(e, &l, t.acc);
+        memcpy(t.acc, l.carried, sizeof t.acc);
         row_scope_end(r, s);
-        for (unsigned u = 0; u < r->copies; u++)
-            acc.v[u] = l.carried[u];
+        r->var[ROW_INNER] = NULL;
     }
-    r->var[ROW_INNER] = NULL;
-    for (unsigned u = 0; u < r->copies; u++)
-        acc.v[u] = row_finish(r, n, acc.v[u]);
-    return acc;
+    row_pack of_first = {0};
+    for (uint32_t m = t.n; m-- > 0;) {
+        const row_node *member = row_at(r->g, t.member[m]);
+        row_pack p = {0};
+        for (unsigned u = 0; u < r->copies; u++)
+            p.v[u] = row_finish(r, member, t.acc[m * r->copies + u]);
+        if (m == 0)
+            of_first = p;
+        else
+            row_remember(r, t.member[m], r->loops, p);
+    }
+    return of_first;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

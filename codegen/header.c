@@ -174,16 +174,31 @@ static const char session_functions[] =
     "    float *logits, int64_t rows);\n"
     "@forward_outputs@"
     "\n"
+    "/* One token more for each of count sessions, tokens[i] for sessions[i]; the weights are\n"
+    " * read once for all. Row i of the logits (@NAME@_LOGITS floats) is what @name@_forward "
+    "would\n"
+    " * have given for sessions[i] alone, up to rounding: sums are taken in another order. NULL:\n"
+    " * not wanted. Any count from 1 on. The sessions are different ones on one weights object,\n"
+    " * of any length and size. The first lends the call its threads, its CPU level and its work\n"
+    " * memory, which holds min(max_tokens, @NAME@_MAX_CHUNK) rows: more take further passes.\n"
+    " * After an error no session has changed; session_message of the first tells the details:\n"
+    " *   @NAME@_TOKEN, @NAME@_FULL, @NAME@_BUSY as above; the call has all sessions in use\n"
+    " *   @NAME@_TWICE   a session stands twice in the batch\n"
+    " *   @NAME@_MIXED   the sessions are not all on the same weights object */\n"
+    "int @name@_forward_batch(@name@_session *const *sessions, const int32_t *tokens,\n"
+    "    int64_t count, float *logits);\n"
+    "@batch_outputs@"
+    "\n"
     "/* Tokens that the session holds. */\n"
     "int64_t @name@_session_length(const @name@_session *session);\n"
     "\n"
     "/* Forgets all but the first `length` tokens. @NAME@_LENGTH if there are fewer. */\n"
     "int @name@_session_rewind(@name@_session *session, int64_t length);\n"
     "\n"
-    "/* Threads to use from the next call on. At first: what OpenMP would use (OMP_NUM_THREADS),\n"
-    " * at most the CPUs this process may run on. With 1, no OpenMP thread is ever started.\n"
-    " * session_size makes room for max(16, processors) threads, larger memory for more, up to\n"
-    " * @NAME@_MAX_THREADS. Results do not depend on the number. */\n"
+    "/* Threads to use from the next call on, 1 .. @NAME@_MAX_THREADS. At first: what OpenMP\n"
+    " * would use (OMP_NUM_THREADS). No more run than there are CPUs that this process may use\n"
+    " * now: they would only wait for each other. With 1, no OpenMP thread is ever started.\n"
+    " * Results do not depend on the number. */\n"
     "int @name@_session_set_threads(@name@_session *session, int threads);\n"
     "\n"
     "/* Chooses a CPU level by name (@levels@) instead of the best one; NULL: the best. */\n"
@@ -205,6 +220,13 @@ static const char outputs_function[] =
     " */\n"
     "int @name@_forward_outputs(@name@_session *session, const int32_t *tokens, int64_t n,\n"
     "    float *const *outs, int64_t rows);\n";
+
+static const char batch_outputs_function[] =
+    "\n"
+    "/* The same with every output, row i of each that of sessions[i] (outputs without T: once);\n"
+    " * outs[i] is NULL where output i is not wanted. */\n"
+    "int @name@_forward_batch_outputs(@name@_session *const *sessions, const int32_t *tokens,\n"
+    "    int64_t count, float *const *outs);\n";
 
 static const char call_functions[] =
     "/* ---- the function --------------------------------------------------------------------- "
@@ -451,6 +473,7 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "codes", result_codes(&m));
     set(&m, "macros", macros(p, &m));
     set(&m, "output_list", output_list(p, p->arena));
+    set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");
     if (!p->is_model) set_call_marks(p, &m);
     hd_text text;

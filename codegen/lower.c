@@ -300,6 +300,12 @@ static const shared_kernel *share_kernel(lowering *l, hir_id id, const hcg_opera
 
 /* ---- steps -------------------------------------------------------------------------------------
  */
+/* From one token's row to the next. */
+static uint64_t bytes_between_rows(hir_type t) {
+    uint64_t bytes;
+    return hir_type_has_t(t) && row_bytes(t, &bytes) ? bytes : 0; /* plan-memory: it fits */
+}
+
 static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) {
     const hir_value *v = hir_value_at(l->m, id);
     static const uint32_t bases[] = {
@@ -311,22 +317,25 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         size_t i = 0;
         while (i < l->m->inputs.n && l->m->inputs.at[i] != id)
             i++;
-        *out = (hrt_operand){HRT_INPUT, (uint32_t)i, 0};
+        *out = (hrt_operand){HRT_INPUT, (uint32_t)i, 0, bytes_between_rows(v->type)};
         return true;
     }
     if (v->place == HIR_PLACE_NONE)
         return refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                       "the plan-memory pass gives every such value its place");
     bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED;
-    *out = (hrt_operand){bases[v->place], area ? 0 : (uint32_t)v->offset, area ? v->offset : 0};
+    *out = (hrt_operand){bases[v->place], area ? 0 : (uint32_t)v->offset, area ? v->offset : 0,
+                         bytes_between_rows(v->type)};
     return true;
 }
 
 static bool add_operand(lowering *l, hd_loc loc, hir_ref r) {
     hrt_operand o = {0};
     switch ((hir_ref_kind)r.kind) {
-    case HIR_REF_WEIGHT: o = (hrt_operand){HRT_WEIGHT, 0, l->p->weight_offsets.at[r.index]}; break;
-    case HIR_REF_STATE: o = (hrt_operand){HRT_STATE, r.index, 0}; break;
+    case HIR_REF_WEIGHT:
+        o = (hrt_operand){HRT_WEIGHT, 0, l->p->weight_offsets.at[r.index], 0};
+        break;
+    case HIR_REF_STATE: o = (hrt_operand){HRT_STATE, r.index, 0, 0}; break;
     case HIR_REF_VALUE:
         if (!value_operand(l, loc, r.index, &o)) return false;
         break;
@@ -372,6 +381,12 @@ static bool is_token_free(const lowering *l, const hir_op *op) {
     return true;
 }
 
+static bool looks_at_position(const lowering *l, const hir_op *kernel) {
+    HIR_EACH(l->m, id, kernel->body_first)
+    if (hir_has_trait(hir_op_at(l->m, id)->code, HIR_POSITION)) return true;
+    return false;
+}
+
 static bool add_step(lowering *l, hir_id id) {
     const hir_op *op = hir_op_at(l->m, id);
     hcg_operands operands;
@@ -385,6 +400,7 @@ static bool add_step(lowering *l, hir_id id) {
         .first_operand = (uint32_t)l->p->operands.n,
         .n_operands = (uint32_t)operands.list.n,
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
+        .by_row = looks_at_position(l, op),
         .cols = hcg_columns(l->m, id),
         .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[s->many].name),
     };
@@ -417,6 +433,8 @@ static void find_vocab(lowering *l, const hir_op *kernel) {
 }
 
 static bool add_steps(lowering *l) {
+    int64_t group = -1; /* of the step before; its first step: */
+    size_t first = 0;
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP) continue;
@@ -428,6 +446,11 @@ static bool add_steps(lowering *l) {
         }
         find_vocab(l, op);
         if (!add_step(l, id)) return false;
+        if (hir_tile_group(op) != group) first = l->p->steps.n - 1;
+        group = hir_tile_group(op);
+        if (group < 0) continue;
+        l->p->steps.at[first].tile_steps++;
+        l->p->steps.at[first].tile_rows = (uint32_t)hir_attr_int(op, HIR_A_TILE_ROWS, 0);
     }
     return true;
 }

@@ -124,28 +124,28 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
 
 /* ---- as numbers ---------------------------------------------------------------------------- */
 
-static void convert_to_bf16(const hd_tensor *t, uint64_t first, uint64_t n, uint16_t *out) {
-    float block[256]; /* f32 holds all narrower floats exactly, so the rounding is still one */
-    if (t->dtype == HD_T_F64) {
-        for (uint64_t i = 0; i < n; i++)
-            out[i] = hd_bf16_from_f64(hd_tensor_get(t, first + i));
-        return;
-    }
-    for (uint64_t i = 0; i < n; i += 256) {
-        uint64_t some = n - i < 256 ? n - i : 256;
-        hd_tensor_to_f32(t, first + i, some, block);
-        for (uint64_t j = 0; j < some; j++)
-            out[i + j] = hd_bf16_from_f32(block[j]);
-    }
+static uint16_t narrow(double x, hir_dtype to) {
+    return to == HIR_BF16 ? hd_bf16_from_f64(x) : hd_f16_from_f64(x);
 }
 
 void hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
-    if (to == HIR_F32)
+    uint16_t *half = out;
+    float block[256]; /* f32 holds all narrower floats exactly, so the rounding is still one */
+    if (to == HIR_F32) {
         hd_tensor_to_f32(t, first, n, out);
-    else if (to == HIR_BF16)
-        convert_to_bf16(t, first, n, out);
-    else
+    } else if (to == HIR_I32) {
         memcpy(out, t->data + first * 4, (size_t)n * 4);
+    } else if (to == HIR_BF16 && t->dtype != HD_T_F64) {
+        for (uint64_t i = 0; i < n; i += 256) {
+            uint64_t some = n - i < 256 ? n - i : 256;
+            hd_tensor_to_f32(t, first + i, some, block);
+            for (uint64_t j = 0; j < some; j++)
+                half[i + j] = hd_bf16_from_f32(block[j]);
+        }
+    } else {
+        for (uint64_t i = 0; i < n; i++)
+            half[i] = narrow(hd_tensor_get(t, first + i), to);
+    }
 }
 
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
@@ -161,6 +161,7 @@ bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *o
         double x = hd_tensor_get(t, i);
         if (weight->type.dtype == HIR_F32) x = (float)x;
         if (weight->type.dtype == HIR_BF16) x = hd_bf16_to_f32(hd_bf16_from_f64(x));
+        if (weight->type.dtype == HIR_F16) x = hd_f16_to_f32(hd_f16_from_f64(x));
         out[i] = x;
     }
     return true;

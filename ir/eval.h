@@ -19,7 +19,7 @@ typedef bool (*hir_weight_source)(void *context, const hir_module *m, uint32_t w
                                   hd_diags *d);
 /* Seeded random weights of sensible size: normal / sqrt(fan in) for matrices, 1 + 0.1 normal for
  * vectors and scalars. The seed and the weight's name decide: the same at every stage and for every
- * pass. All values are exact in bf16, so that narrowing the storage changes nothing.
+ * pass. All values are exact in bf16 and in f16, so that narrowing the storage changes nothing.
  * `context`: const uint64_t *seed. */
 bool hir_random_weights(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
 

@@ -12,6 +12,7 @@ enum {
     PURE_CONST = HIR_PURE_CONST,
     REGION = HIR_REGION,
     COMPOSITE = HIR_COMPOSITE,
+    POSITION = HIR_POSITION,
 };
 
 static const hir_op_info op_table[] = {

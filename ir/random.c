@@ -63,10 +63,11 @@ uint64_t hir_random_below(hir_random *r, uint64_t n) {
     return (uint64_t)((unsigned __int128)hir_random_next(r) * n >> 64);
 }
 
-/* Every value is one of bf16, whatever the weight's storage dtype: a pass that narrows the storage
- * of a weight then changes no answer. */
-static double as_bf16(double x) {
-    return (double)hd_bf16_to_f32(hd_bf16_from_f32((float)x));
+/* Every value is one of bf16 and of f16, whatever the weight's storage dtype: a pass that narrows
+ * the storage of a weight then changes no answer. (Rounding a bf16 to f16 drops nothing but bits
+ * below 2^-24, which leaves a bf16.) */
+static double as_half(double x) {
+    return (double)hd_f16_to_f32(hd_f16_from_f64(hd_bf16_to_f32(hd_bf16_from_f32((float)x))));
 }
 
 bool hir_random_weights(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
@@ -79,6 +80,6 @@ bool hir_random_weights(void *context, const hir_module *m, uint32_t w, double *
     double mean = matrix ? 0 : 1;
     double spread = matrix ? 1 / sqrt((double)type.dim[type.rank - 1]) : 0.1;
     for (int64_t i = 0; i < n; i++)
-        out[i] = as_bf16(mean + spread * hir_random_normal(&r));
+        out[i] = as_half(mean + spread * hir_random_normal(&r));
     return true;
 }

@@ -97,7 +97,7 @@ static void verify_weights(verifier *v) {
         if (hir_names_add(&seen, w->name, (uint32_t)i))
             REFUSE(v, HD_E_NAME, loc, "there are two weights @%s", w->name);
         if (w->type.dtype == HIR_I32)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32 or bf16", w->name);
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32, bf16 or f16", w->name);
         if (!dims_fit(w->type, 0))
             REFUSE(
                 v, HD_E_TYPE, loc,

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HRT_VERSION     1u
+#define HRT_VERSION     2u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -52,6 +52,8 @@ typedef enum hrt_base {
 typedef struct hrt_operand {
     uint32_t base, index;
     uint64_t offset;
+    uint64_t
+        row_bytes; /* from one token's row to the next; 0: the same for every token, or state */
 } hrt_operand;
 
 typedef enum hrt_split {
@@ -67,6 +69,12 @@ typedef struct hrt_step {
     uint32_t split_one, split_many;     /* hrt_split */
     uint32_t grain;
     uint32_t last_rows; /* 1: only the rows asked for at the end (R of T) */
+    uint32_t by_row;    /* 1: looks at the position or at state: rows of a batch go one by one */
+    /* This step and the next tile_steps - 1 may go together: each thread takes contiguous shares of
+     * the rows, and all columns, through all of them, tile_rows rows at a time. 0: not so, or
+     * inside such a run. */
+    uint32_t tile_steps, tile_rows;
+    uint32_t reserved;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
 } hrt_step;
@@ -150,8 +158,8 @@ void hrt_weights_close(hrt_weights *w);
 size_t hrt_session_size(const hrt_model *m, int64_t max_tokens); /* 0: out of range */
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out);
-/* 1 .. HRT_MAX_THREADS; initially the OpenMP default, at most the CPUs allowed. session_size makes
- * room for max(16, processors) threads; more need more memory (HRT_SIZE says how much). */
+/* 1 .. HRT_MAX_THREADS; initially the OpenMP default. No more run than there are CPUs that the
+ * process may use now: they would wait for each other. */
 int hrt_session_set_threads(hrt_session *s, int threads);
 int hrt_session_set_cpu(hrt_session *s, const char *level); /* NULL: the best this CPU has */
 int64_t hrt_session_length(const hrt_session *s);
@@ -175,6 +183,13 @@ int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n);
  * not wanted... they are computed into nothing only if every step allows; generated wrappers pass
  * all. */
 int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs, int64_t rows);
+
+/* One token more for each of `count` sessions of one model on one weights object, each once, as
+ * hrt_forward would do one after the other; row i of every output with T is that of session i, an
+ * output is NULL if it is not wanted. Threads, CPU level, work memory and profile are those of the
+ * first session, which also has the message of an error; then no session is changed. */
+int hrt_forward_batch(hrt_session *const *sessions, const int32_t *tokens, int64_t count,
+                      float *const *outs);
 
 /* A program without tokens and state, called as a plain function: inputs and outputs in order. */
 size_t hrt_work_size(const hrt_model *m, int64_t T);

@@ -53,13 +53,15 @@ typedef struct hrt_job {
     const void *const *ins;
     void *const *outs;
     int64_t n, rows, position;
+    hrt_session *const *batch; /* [n] whose tokens the rows are; NULL: all are of one */
     hrt_profile_step *profile; /* per step; NULL: not wanted */
 } hrt_job;
 void hrt_run(const hrt_job *job, int threads);
 
 struct hrt_session {
     atomic_flag busy;
-    int threads, thread_room; /* to use; that memory is there for */
+    int threads;          /* asked for */
+    int processors, room; /* most that run: CPUs allowed; threads that memory is there for */
     const hrt_model *model;
     const hrt_level *level;
     const uint8_t *weights;
@@ -71,7 +73,17 @@ struct hrt_session {
 
 /* The best level that this CPU has, or the one named; NULL: there is none. */
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name);
-int hrt_default_threads(void);
+int hrt_processors(void);      /* that this process may use, 1 .. HRT_MAX_THREADS */
+int hrt_default_threads(void); /* what OpenMP would take, at most hrt_processors() */
+
+/* ---- one caller at a time (session.c) ---- */
+bool hrt_enter(hrt_session *s);          /* false: somebody is in a call */
+int hrt_leave(hrt_session *s, int code); /* code */
+__attribute__((format(printf, 3, 4))) int hrt_fail(hrt_session *s, int code, const char *format,
+                                                   ...); /* code; the text is the message */
+/* Whether the model has that id; the message is written to `teller` otherwise, i is its index. */
+int hrt_check_token(hrt_session *teller, const hrt_model *m, int64_t i, int32_t id);
+int hrt_workers(const hrt_session *s); /* threads of its next call */
 bool hrt_weights_fit(const hrt_model *m, const hrt_weights *w);
 
 #endif

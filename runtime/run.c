@@ -1,62 +1,38 @@
 /* The step interpreter: one parallel region per call, a barrier between steps.
  *
  * Every thread walks the same list of chunks and steps and takes its share of each step; which
- * share depends on the thread's number alone, so that a result never depends on timing. With one
- * thread no OpenMP construct is met at all. A region may get fewer threads than asked for (nested
- * regions, limits of the host): the shares are cut for the threads that came. */
+ * share depends on the thread's number alone, so that a result never depends on timing, and a
+ * thread meets the same panels of weights in every call. With one thread no OpenMP construct is
+ * met at all. A region may get fewer threads than asked for (nested regions, limits of the host):
+ * the shares are cut for the threads that came.
+ *
+ * In a batch the rows are tokens of different sessions. Steps that are the same for all of them
+ * run over all rows, so that weights are read once; those that look at the position or at state
+ * (hrt_step.by_row) run row by row, each with its session's length and state. */
 #include <dlfcn.h>
 #include <omp.h>
 #include <string.h>
 
+#include "runtime/barrier.h"
+#include "runtime/fp_mode.h"
 #include "runtime/internal.h"
 #include "runtime/profile.h"
-
-/* ---- floating-point environment -------------------------------------------------------------- */
-/* Kernels run in the default environment (round to nearest, nothing traps), with denormals as zero:
- * a denormal operand costs a hundred cycles. The caller's settings come back afterwards. */
-#if defined(__x86_64__)
-typedef unsigned fp_mode;
-enum { MXCSR_KERNEL = 0x1f80 | 0x8040 }; /* all masked; FTZ and DAZ */
-static fp_mode fp_enter(void) {
-    fp_mode old = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(MXCSR_KERNEL);
-    return old;
-}
-static void fp_leave(fp_mode old) {
-    __builtin_ia32_ldmxcsr(old);
-}
-#elif defined(__aarch64__)
-typedef uint64_t fp_mode;
-static fp_mode fp_enter(void) {
-    fp_mode old, kernel = 1u << 24; /* FZ */
-    __asm__ volatile("mrs %0, fpcr" : "=r"(old));
-    __asm__ volatile("msr fpcr, %0" : : "r"(kernel));
-    return old;
-}
-static void fp_leave(fp_mode old) {
-    __asm__ volatile("msr fpcr, %0" : : "r"(old));
-}
-#else
-typedef int fp_mode;
-static fp_mode fp_enter(void) {
-    return 0;
-}
-static void fp_leave(fp_mode old) {
-    (void)old;
-}
-#endif
 
 /* ---- operands -------------------------------------------------------------------------------- */
 typedef struct span {
     int64_t from, to;
 } span;
 
-/* Rows of the chunk that starts at token `start` which are among the last `rows` of the call. */
-static span wanted_rows(const hrt_job *j, int64_t start, int64_t tokens) {
-    int64_t first = j->n - j->rows - start;
+typedef struct place { /* of a chunk in the call */
+    int64_t start, tokens;
+} place;
+
+/* Rows of the chunk which are among the last `rows` of the call. */
+static span wanted_rows(const hrt_job *j, const place *at) {
+    int64_t first = j->n - j->rows - at->start;
     if (first < 0) first = 0;
-    if (first > tokens) first = tokens;
-    return (span){first, tokens};
+    if (first > at->tokens) first = at->tokens;
+    return (span){first, at->tokens};
 }
 
 /* p + rows * row_bytes, where the sum may lie outside of the object until a row is added: output 0
@@ -78,15 +54,15 @@ static void *output_base(const hrt_job *j, uint32_t i, int64_t start) {
     return offset_rows(j->outs[i], start - first, t->row_bytes);
 }
 
-static void *operand_base(const hrt_job *j, hrt_operand o, int64_t start, int64_t tokens) {
+static void *operand_base(const hrt_job *j, hrt_operand o, const place *at) {
     const hrt_memory *mem = j->memory;
     switch ((hrt_base)o.base) {
-    case HRT_ARENA: return mem->arena + o.offset * (uint64_t)tokens;
+    case HRT_ARENA: return mem->arena + o.offset * (uint64_t)at->tokens;
     case HRT_FIXED: return mem->fixed + o.offset;
     case HRT_WEIGHT: return (void *)(uintptr_t)(j->weights + o.offset);
     case HRT_STATE: return mem->states[o.index];
-    case HRT_INPUT: return input_base(j, o.index, start);
-    case HRT_OUTPUT: return output_base(j, o.index, start);
+    case HRT_INPUT: return input_base(j, o.index, at->start);
+    case HRT_OUTPUT: return output_base(j, o.index, at->start);
     }
     return NULL;
 }
@@ -96,6 +72,7 @@ typedef struct worker {
     int index, count;
     hrt_frame frame;
     void **args;
+    hrt_patience patience;
     hrt_stopwatch watch;
 } worker;
 
@@ -125,7 +102,8 @@ static hrt_split step_split(const hrt_step *step, int64_t tokens) {
     return (hrt_split)(tokens == 1 ? step->split_one : step->split_many);
 }
 
-static void run_step(const worker *w, const hrt_job *j, const hrt_step *step, span rows) {
+/* All rows at once. */
+static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, span rows) {
     int64_t tokens = w->frame.T;
     hrt_kernel *kernel = j->level->kernels[tokens == 1 ? step->kernel_one : step->kernel_many];
     span cols = {0, step->cols};
@@ -139,7 +117,45 @@ static void run_step(const worker *w, const hrt_job *j, const hrt_step *step, sp
     }
 }
 
+/* ---- row by row ------------------------------------------------------------------------------ */
+/* The operands of one row of a batch: those of the step, at that row, with its session's state. */
+static void place_row(worker *w, const hrt_job *j, const hrt_step *step, const place *at,
+                      int64_t row) {
+    const hrt_session *s = j->batch[at->start + row];
+    for (uint32_t k = 0; k < step->n_operands; k++) {
+        const hrt_operand o = j->model->operands[step->first_operand + k];
+        w->args[k] = o.base == HRT_STATE ? s->memory.states[o.index]
+                                         : offset_rows(operand_base(j, o, at), row, o.row_bytes);
+    }
+    w->frame.C = s->length + 1;
+    w->frame.cap = s->memory.cap;
+}
+
+/* Each row is one token, cut like one; which thread gets which piece changes from row to row, so
+ * that all are busy also where a row is a single piece. */
+static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, const place *at,
+                         span rows) {
+    const hrt_frame whole = w->frame;
+    hrt_kernel *kernel = j->level->kernels[step->kernel_one];
+    bool cut = step->split_one == HRT_SPLIT_COLS;
+    w->frame.T = 1;
+    for (int64_t row = rows.from; row < rows.to; row++) {
+        int turn = (int)((w->index + row) % w->count);
+        span cols = {0, step->cols};
+        if (cut) cols = share(cols, turn, w->count);
+        if ((!cut && turn != 0) || cols.from == cols.to) continue;
+        place_row(w, j, step, at, row);
+        call_kernel(w, kernel, (span){0, 1}, cols);
+    }
+    w->frame = whole;
+}
+
 /* ---- the walk -------------------------------------------------------------------------------- */
+/* Thread 0 does the step while the others have nothing to do. */
+static bool is_alone(const hrt_job *j, const hrt_step *step, const place *at) {
+    return step_split(step, at->tokens) == HRT_SPLIT_NONE && !(j->batch && step->by_row);
+}
+
 /* The next step from `i` on that has rows to do; n_steps: none. */
 static uint32_t next_step(const hrt_model *m, uint32_t i, span last) {
     while (i < m->n_steps && m->steps[i].last_rows && last.from == last.to)
@@ -147,45 +163,103 @@ static uint32_t next_step(const hrt_model *m, uint32_t i, span last) {
     return i;
 }
 
-static void run_chunk(worker *w, const hrt_job *j, int64_t start, int64_t tokens) {
+/* The operands of a step at the first row of the chunk. */
+static void find_args(worker *w, const hrt_job *j, const hrt_step *step, const place *at) {
+    for (uint32_t k = 0; k < step->n_operands; k++)
+        w->args[k] = operand_base(j, j->model->operands[step->first_operand + k], at);
+}
+
+/* This thread's share of a step. */
+static void run_step(worker *w, const hrt_job *j, const hrt_step *step, const place *at,
+                     span rows) {
+    if (j->batch && step->by_row) {
+        run_each_row(w, j, step, at, rows);
+        return;
+    }
+    if (is_alone(j, step, at) && w->index != 0) return;
+    find_args(w, j, step, at);
+    run_rows(w, j, step, rows);
+}
+
+/* Going by tiles cuts rows where contractions otherwise cut columns. It pays when each thread gets
+ * a whole tile: with fewer rows, every thread would read all weights for a few rows. */
+static bool goes_by_tiles(const worker *w, const hrt_job *j, const hrt_step *step) {
+    return step->tile_steps > 1 && !j->batch && w->frame.T >= (int64_t)step->tile_rows * w->count;
+}
+
+static void run_tiles(worker *w, const hrt_job *j, const hrt_step *step, const place *at) {
+    span mine = share((span){0, w->frame.T}, w->index, w->count);
+    for (int64_t r = mine.from; r < mine.to; r += step->tile_rows) {
+        span tile = {r, mine.to - r < step->tile_rows ? mine.to : r + step->tile_rows};
+        for (uint32_t i = 0; i < step->tile_steps; i++) {
+            find_args(w, j, &step[i], at);
+            call_kernel(w, j->level->kernels[step[i].kernel_many], tile, (span){0, step[i].cols});
+            hrt_watch_work(&w->watch, (uint32_t)(step - j->model->steps) + i);
+        }
+    }
+}
+
+static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
     const hrt_model *m = j->model;
-    span all = {0, tokens}, last = wanted_rows(j, start, tokens);
-    w->frame.T = tokens;
-    w->frame.C = j->position + start + tokens;
+    span all = {0, at->tokens}, last = wanted_rows(j, at);
+    w->frame.T = at->tokens;
+    w->frame.C = j->position + at->start + at->tokens;
     hrt_watch_start(&w->watch);
     for (uint32_t i = next_step(m, 0, last), next; i < m->n_steps; i = next) {
         const hrt_step *step = &m->steps[i];
-        next = next_step(m, i + 1, last);
-        bool alone = step_split(step, tokens) == HRT_SPLIT_NONE;
-        if (!alone || w->index == 0) {
-            for (uint32_t k = 0; k < step->n_operands; k++)
-                w->args[k] = operand_base(j, m->operands[step->first_operand + k], start, tokens);
-            run_step(w, j, step, step->last_rows ? last : all);
+        bool tiles = goes_by_tiles(w, j, step);
+        next = next_step(m, i + (tiles ? step->tile_steps : 1), last);
+        if (tiles) {
+            run_tiles(w, j, step, at);
+        } else {
+            run_step(w, j, step, at, step->last_rows ? last : all);
+            hrt_watch_work(&w->watch, i);
         }
-        hrt_watch_work(&w->watch, i);
         /* Between two steps that thread 0 does alone there is nobody to wait for. */
-        bool alone_next =
-            next < m->n_steps && step_split(&m->steps[next], tokens) == HRT_SPLIT_NONE;
-        if (w->count > 1 && !(alone && alone_next)) {
-#pragma omp barrier
+        bool nobody = !tiles && is_alone(j, step, at) && next < m->n_steps &&
+                      is_alone(j, &m->steps[next], at);
+        if (w->count > 1 && !nobody) {
+            hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience);
             hrt_watch_wait(&w->watch, i);
         }
     }
 }
 
-static void run_worker(const hrt_job *j, int index, int count) {
+/* ---- the region ------------------------------------------------------------------------------ */
+/* What the threads of a call share. Beginning and end of a region order what they write; `begun`
+ * and `left` say the same in C's own terms, which ThreadSanitizer follows. */
+typedef struct crew {
+    const hrt_job *job;
+    atomic_int begun, left;
+    hrt_barrier barrier;
+} crew;
+
+static void run_worker(crew *c, int index, int count) {
+    const hrt_job *j = c->job;
     const hrt_memory *mem = j->memory;
     char *own = mem->workers + mem->worker_bytes * (size_t)index;
     worker w = {.index = index, .count = count, .args = (void **)(void *)own};
     w.frame.cap = mem->cap;
     w.frame.scratch = own + mem->args_bytes;
+    w.patience.spin = HRT_SPIN_MOST;
     w.watch.steps = index == 0 ? j->profile : NULL;
-    fp_mode old = fp_enter();
+    hrt_fp_mode old = hrt_fp_enter();
     for (int64_t start = 0; start < j->n; start += mem->chunk) {
         int64_t left = j->n - start;
-        run_chunk(&w, j, start, left < mem->chunk ? left : mem->chunk);
+        run_chunk(&w, j, &c->barrier, &(place){start, left < mem->chunk ? left : mem->chunk});
     }
-    fp_leave(old);
+    hrt_fp_leave(old);
+}
+
+__attribute__((noinline)) static void join_crew(crew *c, int index, int count) {
+    (void)atomic_load_explicit(&c->begun, memory_order_acquire);
+    run_worker(c, index, count);
+    atomic_fetch_add_explicit(&c->left, 1, memory_order_release);
+}
+
+__attribute__((no_sanitize("thread"))) static void run_region(crew *c, int threads) {
+#pragma omp parallel num_threads(threads)
+    join_crew(c, omp_get_thread_num(), omp_get_num_threads());
 }
 
 /* OpenMP's worker threads outlive the region. When this code is in a library that is unloaded, and
@@ -201,17 +275,24 @@ __attribute__((constructor)) static void keep_openmp_loaded(void) {
 }
 
 void hrt_run(const hrt_job *job, int threads) {
+    crew c = {.job = job};
     if (threads <= 1) {
-        run_worker(job, 0, 1);
+        run_worker(&c, 0, 1);
         return;
     }
-#pragma omp parallel num_threads(threads)
-    run_worker(job, omp_get_thread_num(), omp_get_num_threads());
+    atomic_store_explicit(&c.begun, 1, memory_order_release);
+    run_region(&c, threads);
+    (void)atomic_load_explicit(&c.left, memory_order_acquire);
+}
+
+int hrt_processors(void) {
+    int allowed = omp_get_num_procs();
+    if (allowed > HRT_MAX_THREADS) allowed = HRT_MAX_THREADS;
+    return allowed < 1 ? 1 : allowed;
 }
 
 int hrt_default_threads(void) {
-    int wanted = omp_get_max_threads(), allowed = omp_get_num_procs();
-    if (wanted > allowed) wanted = allowed;
-    if (wanted > HRT_MAX_THREADS) wanted = HRT_MAX_THREADS;
+    int wanted = omp_get_max_threads(), most = hrt_processors();
+    if (wanted > most) wanted = most;
     return wanted < 1 ? 1 : wanted;
 }

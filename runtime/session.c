@@ -11,14 +11,11 @@
 
 #include "runtime/internal.h"
 
-/* Threads that session_size makes room for. Scratch memory is the larger part of a small session,
- * so it is not laid out for HRT_MAX_THREADS; memory beyond session_size makes room for more. The
- * number of configured processors, unlike that of allowed ones, cannot change between size and
- * init. */
+/* Threads that session_size makes room for: no more ever run than the machine has processors. The
+ * number of configured ones, unlike that of allowed ones, cannot change between size and init. */
 static size_t usual_threads(void) {
-    enum { FEWEST = 16 };
     long processors = sysconf(_SC_NPROCESSORS_CONF);
-    if (processors < FEWEST) return FEWEST;
+    if (processors < 1) return 1;
     return processors > HRT_MAX_THREADS ? HRT_MAX_THREADS : (size_t)processors;
 }
 
@@ -54,31 +51,30 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
     *s = (hrt_session){
         .busy = ATOMIC_FLAG_INIT,
         .threads = hrt_default_threads(),
-        .thread_room = thread_room(&l, size),
+        .processors = hrt_processors(),
+        .room = thread_room(&l, size),
         .model = m,
         .level = level,
         .weights = w ? w->data : NULL,
     };
-    if (s->threads > s->thread_room) s->threads = s->thread_room;
     hrt_carve(m, max_tokens, &l, mem, true, &s->memory);
     *out = s;
     return HRT_OK;
 }
 
 /* ---- one caller at a time -------------------------------------------------------------------- */
-static bool enter(hrt_session *s) {
+bool hrt_enter(hrt_session *s) {
     if (atomic_flag_test_and_set_explicit(&s->busy, memory_order_acquire)) return false;
     s->message[0] = '\0';
     return true;
 }
 
-static int leave(hrt_session *s, int code) {
+int hrt_leave(hrt_session *s, int code) {
     atomic_flag_clear_explicit(&s->busy, memory_order_release);
     return code;
 }
 
-__attribute__((format(printf, 3, 4))) static int fail(hrt_session *s, int code, const char *format,
-                                                      ...) {
+int hrt_fail(hrt_session *s, int code, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(s->message, sizeof s->message, format, args);
@@ -89,17 +85,20 @@ __attribute__((format(printf, 3, 4))) static int fail(hrt_session *s, int code, 
 /* ---- settings -------------------------------------------------------------------------------- */
 int hrt_session_set_threads(hrt_session *s, int threads) {
     if (!s) return HRT_ARGUMENT;
-    if (!enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return HRT_BUSY;
     if (threads < 1 || threads > HRT_MAX_THREADS)
-        return leave(s,
-                     fail(s, HRT_ARGUMENT, "%d threads: not in 1 .. %d", threads, HRT_MAX_THREADS));
-    if (threads > s->thread_room)
-        return leave(s, fail(s, HRT_SIZE,
-                             "%d threads: the session's memory has room for %d; each more takes "
-                             "%zu bytes beyond session_size",
-                             threads, s->thread_room, s->memory.worker_bytes));
+        return hrt_leave(
+            s, hrt_fail(s, HRT_ARGUMENT, "%d threads: not in 1 .. %d", threads, HRT_MAX_THREADS));
     s->threads = threads;
-    return leave(s, HRT_OK);
+    s->processors = hrt_processors();
+    return hrt_leave(s, HRT_OK);
+}
+
+/* More threads than CPUs would take turns at every barrier. They are not started: the shares are
+ * cut for those that run, and results do not depend on their number. */
+int hrt_workers(const hrt_session *s) {
+    int most = s->processors < s->room ? s->processors : s->room;
+    return s->threads < most ? s->threads : most;
 }
 
 static int no_level(hrt_session *s, const char *name) {
@@ -107,34 +106,34 @@ static int no_level(hrt_session *s, const char *name) {
     size_t n = 0;
     for (uint32_t i = 0; i < s->model->n_levels && n < sizeof names; i++) {
         if (strcmp(name, s->model->levels[i].name) == 0)
-            return fail(s, HRT_CPU, "this CPU cannot run level \"%.40s\"", name);
+            return hrt_fail(s, HRT_CPU, "this CPU cannot run level \"%.40s\"", name);
         int k =
             snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", s->model->levels[i].name);
         n += k < 0 ? 0 : (size_t)k;
     }
-    return fail(s, HRT_CPU, "there is no level \"%.40s\" in this library, which has: %s", name,
-                names);
+    return hrt_fail(s, HRT_CPU, "there is no level \"%.40s\" in this library, which has: %s", name,
+                    names);
 }
 
 int hrt_session_set_cpu(hrt_session *s, const char *name) {
     if (!s) return HRT_ARGUMENT;
-    if (!enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return HRT_BUSY;
     const hrt_level *level = hrt_pick_level(s->model, name);
-    if (!level) return leave(s, no_level(s, name ? name : ""));
+    if (!level) return hrt_leave(s, no_level(s, name ? name : ""));
     s->level = level;
-    return leave(s, HRT_OK);
+    return hrt_leave(s, HRT_OK);
 }
 
 int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n) {
     if (!s) return HRT_ARGUMENT;
-    if (!enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return HRT_BUSY;
     const size_t wanted = steps ? s->model->n_steps : 0;
     if (n != wanted)
-        return leave(s,
-                     fail(s, HRT_ARGUMENT, "a profile of %zu steps: the model has %" PRIu32 "%s", n,
-                          s->model->n_steps, steps ? "" : ", and there is no memory for any"));
+        return hrt_leave(
+            s, hrt_fail(s, HRT_ARGUMENT, "a profile of %zu steps: the model has %" PRIu32 "%s", n,
+                        s->model->n_steps, steps ? "" : ", and there is no memory for any"));
     s->profile = steps;
-    return leave(s, HRT_OK);
+    return hrt_leave(s, HRT_OK);
 }
 
 int64_t hrt_session_length(const hrt_session *s) {
@@ -143,15 +142,16 @@ int64_t hrt_session_length(const hrt_session *s) {
 
 int hrt_session_rewind(hrt_session *s, int64_t length) {
     if (!s) return HRT_ARGUMENT;
-    if (!enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return HRT_BUSY;
     if (length < 0)
-        return leave(s, fail(s, HRT_ARGUMENT, "a length of %" PRId64 " tokens", length));
+        return hrt_leave(s, hrt_fail(s, HRT_ARGUMENT, "a length of %" PRId64 " tokens", length));
     if (length > s->length)
-        return leave(s, fail(s, HRT_LENGTH,
-                             "cannot rewind to %" PRId64 " tokens: the session holds %" PRId64,
-                             length, s->length));
+        return hrt_leave(s,
+                         hrt_fail(s, HRT_LENGTH,
+                                  "cannot rewind to %" PRId64 " tokens: the session holds %" PRId64,
+                                  length, s->length));
     s->length = length;
-    return leave(s, HRT_OK);
+    return hrt_leave(s, HRT_OK);
 }
 
 const char *hrt_session_message(const hrt_session *s) {
@@ -163,36 +163,42 @@ const char *hrt_session_cpu(const hrt_session *s) {
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
+int hrt_check_token(hrt_session *teller, const hrt_model *m, int64_t i, int32_t id) {
+    if (m->vocab == 0 || (id >= 0 && id < m->vocab)) return HRT_OK;
+    return hrt_fail(teller, HRT_TOKEN,
+                    "token %" PRId64 " is %" PRId32 ": ids are 0 .. %" PRId64
+                    " (vocabulary of %" PRId64 ")",
+                    i, id, m->vocab - 1, m->vocab);
+}
+
 static int check_call(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs,
                       int64_t rows) {
     const hrt_model *m = s->model;
-    if (n < 1) return fail(s, HRT_ARGUMENT, "%" PRId64 " tokens: at least one is needed", n);
-    if (!tokens) return fail(s, HRT_ARGUMENT, "the tokens are a null pointer");
+    if (n < 1) return hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " tokens: at least one is needed", n);
+    if (!tokens) return hrt_fail(s, HRT_ARGUMENT, "the tokens are a null pointer");
     if (rows < 0 || rows > n)
-        return fail(s, HRT_ARGUMENT, "%" PRId64 " rows asked for of %" PRId64 " tokens", rows, n);
+        return hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " rows asked for of %" PRId64 " tokens", rows,
+                        n);
     if (!outs || (rows > 0 && m->n_outputs > 0 && !outs[0]))
-        return fail(s, HRT_ARGUMENT, "the output for %" PRId64 " rows is a null pointer", rows);
+        return hrt_fail(s, HRT_ARGUMENT, "the output for %" PRId64 " rows is a null pointer", rows);
     int64_t room = s->memory.cap - s->length;
     if (n > room)
-        return fail(s, HRT_FULL,
-                    "%" PRId64 " tokens more than the session holds: %" PRId64 " of %" PRId64
-                    " are taken",
-                    n - room, s->length, s->memory.cap);
-    for (int64_t i = 0; m->vocab > 0 && i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= m->vocab)
-            return fail(s, HRT_TOKEN,
-                        "token %" PRId64 " is %" PRId32 ": ids are 0 .. %" PRId64
-                        " (vocabulary of %" PRId64 ")",
-                        i, tokens[i], m->vocab - 1, m->vocab);
-    return HRT_OK;
+        return hrt_fail(s, HRT_FULL,
+                        "%" PRId64 " tokens more than the session holds: %" PRId64 " of %" PRId64
+                        " are taken",
+                        n - room, s->length, s->memory.cap);
+    int rc = HRT_OK;
+    for (int64_t i = 0; i < n && rc == HRT_OK; i++)
+        rc = hrt_check_token(s, m, i, tokens[i]);
+    return rc;
 }
 
 int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs,
                 int64_t rows) {
     if (!s) return HRT_ARGUMENT;
-    if (!enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return HRT_BUSY;
     int rc = check_call(s, tokens, n, outs, rows);
-    if (rc != HRT_OK) return leave(s, rc);
+    if (rc != HRT_OK) return hrt_leave(s, rc);
     const void *ins[1] = {tokens};
     hrt_run(
         &(hrt_job){
@@ -207,7 +213,7 @@ int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *
             .position = s->length,
             .profile = s->profile,
         },
-        s->threads);
+        hrt_workers(s));
     s->length += n;
-    return leave(s, HRT_OK);
+    return hrt_leave(s, HRT_OK);
 }

@@ -72,7 +72,7 @@ HADAL_API const char *hadal_stage(const hadal_session *s);
 /* Readable spec text from a Hugging Face style folder, to a file. */
 HADAL_API const char *hadal_import_text(hadal_session *s, const char *folder); /* NULL: failed */
 HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out_path);
-/* Seeded random weights for the loaded module: "f32" or "bf16". */
+/* Seeded random weights for the loaded module: "f32", "bf16" or "f16". */
 /* Compares the weights given with the loaded module: names, shapes, dtypes; all faults at once. */
 HADAL_API int hadal_check_weights(hadal_session *s);
 HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
@@ -93,7 +93,7 @@ typedef struct hadal_pipeline {
     const char *dump_dir;   /* NULL: no dumps; numbered .hir file per pass */
     int verify_each, check; /* verifier after each pass; compare answers after each pass */
     int keep_traces;
-    const char *weights_dtype;                                   /* "f32", "bf16" */
+    const char *weights_dtype;                                   /* "f32", "bf16", "f16" */
     int64_t chunk;                                               /* 0: 512 */
     void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
     void *context;
@@ -102,6 +102,7 @@ typedef struct hadal_pipeline {
      * back. */
     const char *filter_passes, *filter_ops;
     int ledger; /* a remark after each pass that changed what the residual mechanism moves */
+    int tile_tokens; /* let runs of kernels between attentions go a tile of tokens at a time */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 

@@ -30,6 +30,16 @@ case $example in
         $cc -O2 "$examples/threads/sessions.c" -o "$out/sessions" $link -ljargon
         "$out/sessions" "$out/jargon.weights" 4
         ;;
+    batch)
+        "$hadal" compile $jargon -o "$out/jargon"
+        $cc -O2 "$examples/batch/complete.c" -o "$out/complete" $link -ljargon
+        $cc -O2 "$examples/jargon/generate.c" -o "$out/generate" $link -ljargon
+        # lines of different length: the batch shrinks
+        "$out/complete" "$out/jargon.weights" 100 'hacker: n. ' 'See also' 'The word cruft is said to be' | tee "$out/batch.txt"
+        for prompt in 'hacker: n. ' 'See also' 'The word cruft is said to be'; do
+            "$out/generate" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 100 --temperature 0 | head -1
+        done | cmp "$out/batch.txt" -
+        ;;
     two-models)
         for size in small:2:40 large:4:64; do
             name=${size%%:*} rest=${size#*:}

@@ -202,7 +202,7 @@ static inline void free_emit(hcg_emit *e) {
 
 static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
-    hcg_program p = {.arena = b->arena, .m = b->m};
+    hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
     hcg_emit e = emit_for(b, &p, level);
     *out = (compiled){.k = kernel_of(b, kind, op, one)};
     bool ok = emit_kernel_module(b, &e, out);
@@ -214,7 +214,7 @@ static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
 /* Assembly of a level that need not be this machine's; NULL on failure. */
 static inline const char *assemble_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
                                           const hcg_level *level) {
-    hcg_program p = {.arena = b->arena, .m = b->m};
+    hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
     hcg_emit e = emit_for(b, &p, level);
     compiled c = {.k = kernel_of(b, kind, op, one)};
     const char *text = NULL;
@@ -290,21 +290,20 @@ static inline float *random_floats(uint64_t *state, size_t n) {
 /* The panel layout of ir.h; w keeps the values as stored. */
 static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype) {
     int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
-    size_t size = dtype == HIR_BF16 ? 2 : 4;
+    size_t size = hir_dtype_bytes(dtype);
     char *out = guarded((size_t)(panels * k * HIR_PANEL) * size);
     for (int64_t p = 0; p < panels * HIR_PANEL; p++)
         for (int64_t i = 0; i < k; i++) {
             int64_t at = (p / HIR_PANEL * k + i) * HIR_PANEL + p % HIR_PANEL;
-            uint32_t bits = 0;
-            if (p < n) memcpy(&bits, &w[p * k + i], 4);
-            if (dtype == HIR_BF16) {
-                uint16_t half = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-                memcpy(out + at * 2, &half, 2);
-                bits = (uint32_t)half << 16;
-                if (p < n) memcpy(&w[p * k + i], &bits, 4);
-            } else {
-                memcpy(out + at * 4, &bits, 4);
+            float x = p < n ? w[p * k + i] : 0;
+            if (dtype == HIR_F32) {
+                memcpy(out + at * 4, &x, 4);
+                continue;
             }
+            bool bf16 = dtype == HIR_BF16;
+            uint16_t half = bf16 ? hd_bf16_from_f32(x) : hd_f16_from_f64((double)x);
+            memcpy(out + at * 2, &half, 2);
+            if (p < n) w[p * k + i] = bf16 ? hd_bf16_to_f32(half) : hd_f16_to_f32(half);
         }
     return out;
 }

@@ -33,13 +33,10 @@ static inline void *pack_weight(rows *r, uint32_t w) {
         f[i] = (float)x[i];
     if (weight->layout == HIR_LAYOUT_PANEL)
         return pack_panels(f, weight->type.dim[0], weight->type.dim[1], weight->type.dtype);
-    if (weight->type.dtype != HIR_BF16) return f;
+    if (weight->type.dtype == HIR_F32) return f;
     uint16_t *half = guarded((size_t)n * 2);
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &f[i], 4);
-        half[i] = (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-    }
+    for (int64_t i = 0; i < n; i++)
+        half[i] = weight->type.dtype == HIR_BF16 ? hd_bf16_from_f32(f[i]) : hd_f16_from_f64(x[i]);
     return half;
 }
 

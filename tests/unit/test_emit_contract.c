@@ -326,7 +326,8 @@ static void check_form(unsigned f, const hcg_level *level, uint64_t seed) {
         random_bits(&s);
     int64_t t = 1 + random_below(&s, 40), n = 1 + random_below(&s, 200),
             k = 1 + random_below(&s, 200);
-    hir_dtype dtype = random_below(&s, 2) ? HIR_BF16 : HIR_F32;
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16};
+    hir_dtype dtype = dtypes[random_below(&s, 3)];
     if (seed % 4 == 0) n = (n + 15) / 16 * 16;
     problem p;
     build(&p, forms[f], t, n, k, dtype, s);
@@ -407,7 +408,7 @@ Test(emit_contract, every_architecture) {
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n * N_FORMS; i++) {
         problem p;
-        build(&p, forms[i % N_FORMS], 2, 37, 21, i % 2 ? HIR_BF16 : HIR_F32, i);
+        build(&p, forms[i % N_FORMS], 2, 37, 21, i % 2 ? HIR_F16 : HIR_F32, i);
         for (int one = 0; one < 2; one++) {
             const char *text =
                 assemble_kernel(&p.b, HCG_CONTRACT, p.kernel, one, &levels[i / N_FORMS]);

@@ -211,12 +211,13 @@ Test(emit_row, rope_in_one_kernel) {
                     scalings[i]));
 }
 
-/* The embedding: rows and panels, f32 and bf16, as the first source of a mix. */
+/* The embedding: rows and panels, f32, bf16 and f16, as the first source of a mix. */
 Test(emit_row, gather) {
-    static const char *const layouts[] = {"f32[19, 40]", "bf16[19, 40]", "f32[19, 40] panel",
-                                          "bf16[19, 40] panel"};
+    static const char *const layouts[] = {"f32[19, 40]",       "bf16[19, 40]",
+                                          "f32[19, 40] panel", "bf16[19, 40] panel",
+                                          "f16[19, 40]",       "f16[19, 40] panel"};
     char text[4096];
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         check(print(text, sizeof text,
                     "hir 1 kernel @t\narena 4096 per token\nfixed 0\n"
                     "weight @e : %s\nweight @w : f32[40]\n"
@@ -286,6 +287,58 @@ Test(emit_row, small_matrices) {
                                  "    %10 = reduce_sum %9 {axis = 2} : f32[T, 4, 20]\n"
                                  "    yield %10\n  }\n"
                                  "  output %y {name = \"y\"}\n}\n");
+}
+
+/* Rows as many and as long as phase 1 leaves them: 26 of 16 KB for a token, 24 MB from 60 tokens
+ * on. There the stores go past the caches, unless the rows do not begin on a line. */
+Test(emit_row, stores_past_the_caches) {
+    enum { ROWS = 17, D = 4096, FEW = 60, MANY = 62 };
+    static char text[16384];
+    size_t at = 0;
+#define ADD(...) at += (size_t)snprintf(text + at, sizeof text - at, __VA_ARGS__)
+    ADD("hir 1 kernel @t\narena %d per token\nfixed 0\n", ROWS * D * 4);
+    ADD("func(%%x: f32[T, %d] in input[0]) {\n  ", D);
+    for (int i = 0; i < ROWS; i++)
+        ADD("%s%%r%d", i ? ", " : "", i);
+    ADD(" = " KERNEL("row0") " : ");
+    for (int i = 0; i < ROWS; i++)
+        ADD("%sf32[T, %d] in arena[%d]", i ? ", " : "", D, i * D * 4);
+    ADD(" {\n");
+    for (int i = 0; i < ROWS; i++)
+        ADD("    %%c%d = const {shape = [], value = %d} : f32[]\n"
+            "    %%y%d = mul %%x, %%c%d : f32[T, %d]\n",
+            i, i + 1, i, i, D);
+    ADD("    yield ");
+    for (int i = 0; i < ROWS; i++)
+        ADD("%s%%y%d", i ? ", " : "", i);
+    ADD("\n  }\n  output %%r%d {name = \"y\"}\n}\n", ROWS - 1);
+#undef ADD
+    const hcg_level *levels;
+    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
+        if (!level_runs(&levels[l])) continue;
+        bench *b = open_text(text);
+        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
+        cr_assert(assembly, "%s", bench_errors(b));
+        bool streams = strstr(assembly, "movntps") != NULL;
+        cr_assert_eq(streams, strstr(assembly, "sfence") != NULL);
+        cr_assert_eq(streams, levels[l].lanes == 16, "%s", levels[l].name);
+        rows r;
+        uint64_t seed = 3 + l;
+        cr_assert(rows_open(&r, b, &levels[l], seed), "%s", bench_errors(b));
+        double e = rows_call(&r, FEW, 20, random_inputs(b, FEW, 2, &seed));
+        cr_assert(e < tolerance, "%s: few rows: error %g", levels[l].name, e);
+        e = rows_call(&r, MANY, 20, random_inputs(b, MANY, 2, &seed));
+        cr_assert(e < tolerance, "%s: many rows: error %g", levels[l].name, e);
+        const hir_op *kernel = hir_op_at(b->m, b->m->first);
+        for (uint32_t i = 0; i < ROWS; i++) /* there is room: not all 64 rows are used */
+            r.values[kernel->results[i]] = (float *)r.values[kernel->results[i]] + 1;
+        e = rows_call(&r, MANY, 20, random_inputs(b, MANY, 2, &seed));
+        cr_assert(e < tolerance, "%s: not on a line: error %g", levels[l].name, e);
+        for (uint32_t i = 0; i < ROWS; i++)
+            r.values[kernel->results[i]] = (float *)r.values[kernel->results[i]] - 1;
+        rows_close(&r);
+        close_text(b);
+    }
 }
 
 /* NaN and infinities come out where the evaluator has them. */

@@ -238,7 +238,7 @@ static void make_outside(maker *k) {
         hir_type t = hir_make_type(HIR_F32, rank, dims);
         if (hir_type_row_elements(t) <= MOST_ELEMENTS)
             keep(k, hir_value_ref(hir_add_input(k->b->m, hd_printf(k->b->arena, "x%d", i), t)));
-        t = hir_make_type(below(k, 3) ? HIR_F32 : HIR_BF16, rank, dims + 1);
+        t = hir_make_type(below(k, 3) ? HIR_F32 : below(k, 2) ? HIR_BF16 : HIR_F16, rank, dims + 1);
         uint32_t w = hir_add_weight(k->b->m, hd_printf(k->b->arena, "w%d", i), t, HD_NOWHERE);
         if (below(k, 2) && hir_type_row_elements(t) <= MOST_ELEMENTS) keep(k, hir_weight_ref(w));
     }

@@ -126,19 +126,25 @@ Test(weights, a_hundred_faults_are_a_hundred_messages) {
 Test(weights, the_evaluators_source_rounds_to_storage) {
     hir_module *m = hir_module_new(a, "m");
     hd_tensors t = {0};
-    double out[2];
+    double out[3];
     uint32_t f32 = add(m, "f32", HIR_F32, HIR_LAYOUT_ROWS, DIMS(2));
     uint32_t bf16 = add(m, "bf16", HIR_BF16, HIR_LAYOUT_ROWS, DIMS(2));
+    uint32_t f16 = add(m, "f16", HIR_F16, HIR_LAYOUT_ROWS, DIMS(3));
     uint32_t gone = add(m, "gone", HIR_F32, HIR_LAYOUT_ROWS, DIMS(2));
     add_tensor(&t, "f32", HD_T_F64, DIMS(2));
     add_tensor(&t, "bf16", HD_T_F64, DIMS(2));
-    static const double values[2] = {1 + 0x1p-24 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40};
+    add_tensor(&t, "f16", HD_T_F64, DIMS(3));
+    static const double values[3] = {1 + 0x1p-24 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40,
+                                     1 + 0x1p-11 + 0x1p-40};
     for (size_t i = 0; i < t.list.n; i++)
         t.list.at[i].data = (const uint8_t *)values;
     cr_expect(hcg_weight_source(&t, m, f32, out, &d));
     cr_expect_eq(out[0], 1 + 0x1p-23);
     cr_expect(hcg_weight_source(&t, m, bf16, out, &d));
     cr_expect_eq(out[1], 1 + 0x1p-7);
+    cr_expect(hcg_weight_source(&t, m, f16, out, &d));
+    cr_expect_eq(out[0], 1);
+    cr_expect_eq(out[2], 1 + 0x1p-10);
     cr_expect_not(hcg_weight_source(&t, m, gone, out, &d));
     cr_expect(find_error("missing"));
 }
@@ -165,8 +171,11 @@ static hir_module *mixed_module(hd_tensors *t) {
         char *name = hd_printf(a, "w%x", i);
         /* odd numbers of rows; more columns than one block of the packer */
         int64_t dims[] = {i % 3 ? 19 : 32, i == 7 ? 5000 : 21};
-        add(m, name, i & 4 ? HIR_BF16 : HIR_F32, i & 8 ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS, 2,
-            dims);
+        add(m, name,
+            i % 8 == 7 ? HIR_F16
+            : i & 4    ? HIR_BF16
+                       : HIR_F32,
+            i & 8 ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS, 2, dims);
         add_tensor(t, name, dtypes[i & 3], 2, dims);
     }
     add(m, "gain", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
@@ -182,9 +191,9 @@ static float element(const uint8_t *base, const hir_weight *w, int64_t n, int64_
     int64_t i = w->layout == HIR_LAYOUT_PANEL ? ((n / 16) * K + k) * 16 + n % 16 : n * K + k;
     uint16_t half;
     float x;
-    if (w->type.dtype == HIR_BF16) {
+    if (w->type.dtype != HIR_F32) {
         memcpy(&half, base + 2 * i, 2);
-        return hd_bf16_to_f32(half);
+        return w->type.dtype == HIR_BF16 ? hd_bf16_to_f32(half) : hd_f16_to_f32(half);
     }
     memcpy(&x, base + 4 * i, 4);
     return x;

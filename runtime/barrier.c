@@ -1,0 +1,90 @@
+/* The barrier between steps (barrier.h): arrivals counted, openings numbered. */
+#include "runtime/barrier.h"
+
+#include <time.h>
+
+#if defined(__linux__)
+#include <limits.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#else
+#include <sched.h>
+#endif
+
+static uint64_t nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void rest(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" : : : "memory");
+#endif
+}
+
+static unsigned openings(const hrt_barrier *b) {
+    return atomic_load_explicit(&b->opened, memory_order_acquire);
+}
+
+/* False: time is up. The clock is read only now and then: it takes as long as several looks. */
+static int spin(const hrt_barrier *b, unsigned before, uint64_t limit) {
+    enum { LOOKS = 64 };
+    uint64_t start = 0;
+    for (;;) {
+        for (int i = 0; i < LOOKS; i++) {
+            if (openings(b) != before) return 1;
+            rest();
+        }
+        uint64_t now = nanoseconds();
+        if (!start) start = now;
+        if (now - start >= limit) return 0;
+    }
+}
+
+/* A waker that does not see the sleeper counted has opened before: then the kernel finds that
+ * `opened` is no longer what the sleeper read, and does not let it sleep. */
+#if defined(__linux__)
+_Static_assert(sizeof(atomic_uint) == 4, "the kernel looks at 32 bits");
+
+static void sleep_until_opened(hrt_barrier *b, unsigned before) {
+    atomic_fetch_add(&b->sleepers, 1);
+    while (openings(b) == before)
+        syscall(SYS_futex, &b->opened, FUTEX_WAIT_PRIVATE, before, NULL, NULL, 0);
+    atomic_fetch_sub(&b->sleepers, 1);
+}
+
+static void wake_sleepers(hrt_barrier *b) {
+    if (atomic_load(&b->sleepers))
+        syscall(SYS_futex, &b->opened, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+#else
+static void sleep_until_opened(hrt_barrier *b, unsigned before) {
+    while (openings(b) == before)
+        sched_yield();
+}
+
+static void wake_sleepers(hrt_barrier *b) {
+    (void)b;
+}
+#endif
+
+void hrt_barrier_wait(hrt_barrier *b, unsigned threads, hrt_patience *p) {
+    unsigned before = openings(b);
+    if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) + 1 == threads) {
+        atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
+        atomic_fetch_add(&b->opened, 1);
+        wake_sleepers(b);
+        return;
+    }
+    if (spin(b, before, p->spin)) {
+        if (p->spin < HRT_SPIN_MOST) p->spin *= 2;
+    } else {
+        sleep_until_opened(b, before);
+        if (p->spin > HRT_SPIN_LEAST) p->spin /= 2;
+    }
+}

@@ -1,0 +1,24 @@
+#!/bin/sh
+# The runtime under ThreadSanitizer.
+#
+#   run.sh HADAL SOURCE_FOLDER WORK_FOLDER
+#
+# 1 The runtime's unit tests: kernels in C, so that every access of a kernel is seen, with up to 17 threads in a
+#   region. The sanitizer does not know OpenMP's own synchronisation, and needs not to: what orders the threads of a call
+#   are atomics of the runtime (runtime/run.c: crew).
+# 2 A compiled model: sessions in threads of their own on one weights object.
+set -eu
+hadal=$1 source=$2 out=$3
+mkdir -p "$out"
+tsan="${CC:-cc} -std=gnu17 -g -O1 -fsanitize=thread -fopenmp -D_GNU_SOURCE -I$source -I$out"
+export TSAN_OPTIONS="halt_on_error=1 $(printf %s "${TSAN_OPTIONS:-}")"
+for test in test_threads test_batch; do
+    $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
+    "$out/$test"
+done
+
+"$hadal" compile "$source/examples/jargon/jargon.hadal" --weights "$source/examples/jargon/model.safetensors" \
+    --emit=obj,header,weights -o "$out/jargon"
+$tsan "$source/runtime/"*.c \
+    "$source/examples/threads/sessions.c" "$out/jargon.o" -o "$out/sessions" -pthread
+"$out/sessions" "$out/jargon.weights" 8
