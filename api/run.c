@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/library.h"
+#include "api/profile.h"
 #include "codegen/program.h"
 #include "ir/eval.h"
 
@@ -231,23 +231,58 @@ static bool start_session(api_library *l, const hadal_run_options *o, int64_t n)
            api_library_ok(l, l->session_set_cpu(l->session, o->cpu_level), o->cpu_level);
 }
 
+typedef struct caller {
+    api_library *l;
+    api_profile *profile; /* NULL: not wanted */
+    int64_t past;         /* tokens that the session holds */
+} caller;
+
 static bool call_library(void *context, const int32_t *tokens, int64_t n, outputs *out) {
-    api_library *l = context;
+    caller *c = context;
+    api_library *l = c->l;
     float **at = hd_new_array(l->s->arena, float *, out->n);
     for (size_t i = 0; i < out->n; i++) {
         at[i] = out->at[i].at + out->at[i].filled * out->at[i].row;
         out->at[i].filled += n;
     }
+    if (c->profile && !api_profile_start(c->profile, l, n)) return false;
     const int code = l->forward_outputs ? l->forward_outputs(l->session, tokens, n, at, n)
                                         : l->forward(l->session, tokens, n, at[0], n);
+    if (c->profile) api_profile_end(c->profile, n, c->past);
+    c->past += n;
     return api_library_ok(l, code, "forward");
+}
+
+/* From an empty session on; results of an earlier run are overwritten by the same. */
+static bool run_once(caller *c, const hadal_run_options *o, const int32_t *tokens, int64_t n,
+                     outputs *out) {
+    for (size_t i = 0; i < out->n; i++)
+        out->at[i].filled = 0;
+    c->past = 0;
+    return api_library_ok(c->l, c->l->session_rewind(c->l->session, 0), "rewind") &&
+           in_calls(o->split, tokens, n, out, call_library, c);
+}
+
+/* The first run touches memory for the first time, so it is not profiled. */
+static bool run_profiled(api_library *l, const hadal_run_options *o, const int32_t *tokens,
+                         int64_t n, outputs *out) {
+    caller c = {.l = l};
+    bool ok = run_once(&c, o, tokens, n, out);
+    c.profile = l->s->profile = api_profile_new(l->s->arena, l, o->threads);
+    for (int i = 0; ok && i < o->profile; i++)
+        ok = run_once(&c, o, tokens, n, out);
+    return ok;
 }
 
 static bool run_compiled(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                          int64_t n, outputs *out) {
     api_library l;
     if (!api_library_open(&l, s, o->library, s->m->name)) return false;
-    const bool ok = start_session(&l, o, n) && in_calls(o->split, tokens, n, out, call_library, &l);
+    bool ok = start_session(&l, o, n);
+    if (ok && o->profile > 0)
+        ok = run_profiled(&l, o, tokens, n, out);
+    else if (ok)
+        ok = run_once(&(caller){.l = &l}, o, tokens, n, out);
     api_library_close(&l);
     return ok;
 }
@@ -274,4 +309,19 @@ int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *token
               const char *logits_path, const char *trace_path) {
     API_ENTER(s);
     API_LEAVE(s, run(s, o, tokens, n, logits_path, trace_path));
+}
+
+#undef API_FAILED
+#define API_FAILED NULL
+const char *hadal_profile_text(hadal_session *s, const char *form) {
+    static const char *const forms[] = {
+        [PROFILE_TEXT] = "text", [PROFILE_JSON] = "json", [PROFILE_FOLDED] = "folded"};
+    API_ENTER(s);
+    (void)api_errors_;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    for (size_t i = 0; s->profile && i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(form, forms[i]) == 0) api_profile_print(s->profile, (profile_form)i, &text);
+    hd_arena_guard(s->arena, api_outer_);
+    return text.at;
 }

@@ -101,7 +101,7 @@ typedef struct hadal_pipeline {
      * remarks are kept of. NULL: all. With filter_ops dumps are extracts, which cannot be read
      * back. */
     const char *filter_passes, *filter_ops;
-    int ledger; /* a remark after each pass that changed what the residual mechanism moves */
+    int ledger;      /* a remark after each pass that changed what the residual mechanism moves */
     int tile_tokens; /* let runs of kernels between attentions go a tile of tokens at a time */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
@@ -156,6 +156,7 @@ typedef struct hadal_run_options {
     const char *packed;    /* its .weights */
     const char *cpu_level; /* NULL: best */
     int threads;           /* 0: default */
+    int profile; /* runs to profile, after one to warm up; 0: none. Compiled models only */
 } hadal_run_options;
 /* Token ids from "1,2,3", FILE.npy or FILE.safetensors:tensor. *tokens belongs to the session. */
 HADAL_API int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens,
@@ -164,6 +165,10 @@ HADAL_API int hadal_read_tokens(hadal_session *s, const char *text, const int32_
  * (NULL: none). */
 HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                         int64_t n, const char *logits_path, const char *trace_path);
+
+/* What the steps took in the last hadal_run that was profiled. form: "text", "json", or "folded"
+ * (stacks for flame graphs). NULL: there is no profile, or no such form. */
+HADAL_API const char *hadal_profile_text(hadal_session *s, const char *form);
 
 /* ---- benchmarks ---------------------------------------------------------------------------------
  */
