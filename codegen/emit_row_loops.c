@@ -62,7 +62,6 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
         }
     }
     r->loops = l->nest->loops;
-    row_stream_flush(r);
     row_scope_end(r, scope);
 }
 
@@ -119,12 +118,14 @@ static void finish_reductions(lane_loop *l) {
 }
 
 /* How many vectors to hold at once: several hide the latency of sums and share what a reduction
- * inside the loop reads; functions of many instructions fill the machine alone. If that leaves a
- * rest, perhaps a few less do not. */
-static unsigned vectors_at_once(const row_graph *g, const row_nest *nest, uint32_t jam,
+ * inside the loop reads, or a factor that is the same for all; functions of many instructions fill
+ * the machine alone. If that leaves a rest, perhaps a few less do not. */
+static unsigned vectors_at_once(const row_run *r, const row_nest *nest, uint32_t jam, uint32_t sums,
                                 int64_t vectors) {
+    const row_graph *g = r->g;
     size_t values = nest->roots.n * jam;
-    unsigned most = values > 8 ? 1 : values > 3 ? 2 : ROW_COPIES;
+    bool many_registers = r->e->level->lanes == 16 && sums == 0;
+    unsigned most = values > 8 && !many_registers ? 1 : values > 3 ? 2 : ROW_COPIES;
     for (size_t i = 0; i < nest->roots.n; i++)
         if (row_at(g, nest->roots.at[i])->costly) most = 1;
     if (vectors < most) return vectors > 0 ? (unsigned)vectors : 1;
@@ -175,7 +176,7 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     int64_t size = nest->domain.dim[r->lane_var], width = e->level->lanes;
     int64_t vectors = size / width;
     bool sums_only = l.n == nest->roots.n;
-    unsigned copies = vectors_at_once(r->g, nest, sums_only ? 1 : jam, vectors);
+    unsigned copies = vectors_at_once(r, nest, sums_only ? 1 : jam, l.n, vectors);
     while (jam > 1 && copies > 1 && jam * l.n * copies > MOST_SUMS)
         copies /= 2;
     for (uint32_t i = 0; i < l.n * jam * ROW_COPIES; i++)
@@ -240,6 +241,29 @@ static void single(row_run *r, const row_nest *nest) {
     }
 }
 
+/* The loops of a nest; twice, with a choice between them, if the stores may go past the caches. */
+static void loops_of(row_run *r, const row_nest *nest) {
+    hcg_emit *e = r->e;
+    LLVMValueRef when = row_stream_when(r, nest);
+    if (!when) {
+        outer(r, nest, 0, neighbours(r, nest));
+        return;
+    }
+    LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(e->cx, e->fn, "past");
+    LLVMBasicBlockRef through = LLVMAppendBasicBlockInContext(e->cx, e->fn, "through");
+    LLVMBasicBlockRef stored = LLVMAppendBasicBlockInContext(e->cx, e->fn, "stored");
+    LLVMBuildCondBr(e->b, when, past, through);
+    for (int form = 0; form < 2; form++) {
+        row_scope scope = row_scope_begin(r);
+        LLVMPositionBuilderAtEnd(e->b, form ? through : past);
+        r->streaming = form == 0;
+        outer(r, nest, 0, neighbours(r, nest));
+        LLVMBuildBr(e->b, stored);
+        row_scope_end(r, scope);
+    }
+    LLVMPositionBuilderAtEnd(e->b, stored);
+}
+
 static void emit_nest(row_run *r, const row_nest *nest) {
     row_scope scope = row_scope_begin(r);
     r->nest = nest;
@@ -247,9 +271,8 @@ static void emit_nest(row_run *r, const row_nest *nest) {
     r->lane_var = (int)nest->domain.rank - 1;
     r->copies = 1;
     r->tail = NULL;
-    row_stream_begin(r, nest);
     if (nest->domain.rank)
-        outer(r, nest, 0, neighbours(r, nest));
+        loops_of(r, nest);
     else
         single(r, nest);
     row_scope_end(r, scope);

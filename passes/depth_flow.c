@@ -220,6 +220,17 @@ static operands operands_of(const flow_finder *f, const hir_op *o) {
     return x;
 }
 
+/* A sum over the axis that has the width of the stream. With as many sources as channels two axes
+ * have it; that of the channels is the last. */
+static bool takes_width(const flow_finder *f, const hir_op *o) {
+    hir_type t = hir_ref_type(f->out->m, o->args[0]);
+    uint32_t axis = (uint32_t)hir_attr_int(o, HIR_A_AXIS, 0);
+    if (axis >= t.rank || (uint64_t)t.dim[axis] != f->out->width) return false;
+    for (uint32_t i = axis + 1; i < t.rank; i++)
+        if (t.dim[i] == t.dim[axis]) return false;
+    return true;
+}
+
 /* Narrower than the stream, or made of what is: with many sources their scores are wide too. */
 static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
     uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
@@ -227,9 +238,7 @@ static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x
     if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
     if (o->code == HIR_LINEAR_OP) return !is_border(f, o);
     if (!hir_has_trait(o->code, HIR_REDUCE)) return false;
-    hir_type t = hir_ref_type(f->out->m, o->args[0]);
-    int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0);
-    return row % width != 0 || (axis < t.rank && (uint64_t)t.dim[axis] == width);
+    return row % width != 0 || takes_width(f, o);
 }
 
 /* An operand of a use that leaves a gate a gate: multiplied with something else as wide as the

@@ -452,6 +452,18 @@ Test(ledger, products_of_a_plain_residual) {
     json_decref(j);
 }
 
+/* The mix before sublayer 63 has 64 sources of 64 channels. */
+Test(ledger, as_many_sources_as_channels) {
+    hadal_session *s = open_session();
+    cr_assert_eq(hadal_define(s, "hidden", "64"), 0);
+    cr_assert_eq(hadal_define(s, "system", "full"), 0);
+    cr_assert_eq(hadal_load(s, SPECS "paper.hadal", NULL), 0);
+    hir_ledger l = ledger_of(hd_strdup(arena, hadal_ir_text(s, 0)));
+    cr_assert_eq(l.sublayers, 128);
+    cr_assert_eq(hir_flow_count_reads(&l.flow).naive, 129 * 130 / 2 - 1);
+    hadal_close(s);
+}
+
 Test(ledger, full_attnres_is_less_than_the_paper_says) {
     json_t *j = ledger_json(SPECS "paper.hadal", "system", "full", true);
     cr_assert_eq(number(j, "sources", "mixes", NULL), 128);

@@ -121,7 +121,7 @@ Test(runtime, tiles_do_every_row_and_column_once_in_order) {
                              .tile_steps = i ? 0 : LINE,
                              .tile_rows = TILE,
                              .cols = i == 1 ? COLUMNS : 1};
-    hrt_model m = {.version = HRT_VERSION, .chunk = 24, .n_steps = LINE, .n_levels = 1};
+    hrt_model m = {.version = HRT_VERSION, .chunk = MAX_ROWS, .n_steps = LINE, .n_levels = 1};
     m.steps = step, m.levels = level;
     for (int threads = 1; threads <= 6; threads++)
         for (int64_t n = 1; n <= MAX_ROWS; n += 3) {
@@ -133,7 +133,7 @@ Test(runtime, tiles_do_every_row_and_column_once_in_order) {
                                      "%d threads, kernel %d, row %ld of %ld, column %ld", threads,
                                      k, (long)r, (long)n, (long)c);
             cr_assert_eq(out_of_order, 0, "%d threads, %ld rows", threads, (long)n);
-            if (n == 24 && threads <= 4) cr_assert_eq(longest, TILE);
+            if (n == 40) cr_assert_eq(longest, TILE);
         }
 }
 
