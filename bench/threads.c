@@ -2,7 +2,7 @@
  *
  *     bench_threads [--threads LIST] [--tokens LIST] [--rounds N] MODEL...
  *
- * MODEL is DIR/NAME as for bench_forward; no kernel IR is needed. Prints for each model how long
+ * MODEL is DIR/NAME as given to `hadal compile -o`; no kernel IR is needed. Prints for each model how long
  * opening the weights and making a session took and how much memory the process holds that is not
  * the file's; then, for each number of tokens T, the median time of a call at each number of
  * threads, and its ratio to the first model and number in the same round (quartiles). */
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "bench/program.h"
-#include "bench/stats.h"
+#include "api/stats.h"
 
 enum { MOST = 16, MODELS = 4, ROOM = 512 };
 
