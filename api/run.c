@@ -217,7 +217,9 @@ static bool run_interpreted(hadal_session *s, int64_t split, const int32_t *toke
     hir_module *m = hir_module_clone(s->graph, s->arena);
     for (size_t i = 0; i < m->weights.n; i++) {
         const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
-        if (packed != HIR_NONE) m->weights.at[i].type.dtype = s->m->weights.at[packed].type.dtype;
+        if (packed == HIR_NONE) continue;
+        m->weights.at[i].type.dtype = s->m->weights.at[packed].type.dtype;
+        m->weights.at[i].layout = s->m->weights.at[packed].layout;
     }
     interpreter in = {s, hir_eval_new(s->arena, m, hcg_weight_source, &s->weights)};
     return in.eval && in_calls(split, tokens, n, out, call_interpreter, &in);

@@ -32,6 +32,7 @@ static int build(hadal_session *s, const command_line *line, const workplace *w)
         .struct_size = sizeof target,
         .cc = option_get(line, OPTION_LINKER),
         .cpu = option_get(line, OPTION_CPU_LEVEL),
+        .activations = option_get(line, OPTION_ACTIVATIONS),
     };
     report_step("compiling");
     if (hadal_emit(s, &target, "so", w->library)) return 1;

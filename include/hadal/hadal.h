@@ -93,8 +93,9 @@ typedef struct hadal_pipeline {
     const char *dump_dir;   /* NULL: no dumps; numbered .hir file per pass */
     int verify_each, check; /* verifier after each pass; compare answers after each pass */
     int keep_traces;
-    const char *weights_dtype;                                   /* "f32", "bf16", "f16" */
-    int64_t chunk;                                               /* 0: 512 */
+    const char *weights_dtype; /* "f32", "bf16", "f16", "q8", "q4", and of
+weights by name: "q4,lm_head=q8,*embed*=f16" */
+    int64_t chunk;             /* 0: 512 */
     void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
     void *context;
     /* POSIX extended regular expressions over the names of passes and of ops: what dumps and
@@ -135,11 +136,13 @@ HADAL_API const char *hadal_plan_text(hadal_session *s); /* memory plan, after t
 
 typedef struct hadal_target {
     size_t struct_size;
-    const char *triple;  /* NULL: x86-64 Linux */
-    const char *cpu;     /* NULL: every level; "native", a level, or an LLVM CPU */
-    const char *cc;      /* linker driver; NULL: $CC or cc */
-    const char *runtime; /* libhadalrt.a; NULL: the installed one */
-    const char *ir_file; /* line tables point here; NULL: no debug info */
+    const char *triple;      /* NULL: x86-64 Linux */
+    const char *cpu;         /* NULL: every level; "native", a level, or an LLVM CPU */
+    const char *cc;          /* linker driver; NULL: $CC or cc */
+    const char *runtime;     /* libhadalrt.a; NULL: the installed one */
+    const char *ir_file;     /* line tables point here; NULL: no debug info */
+    const char *activations; /* "int8" or NULL: rounded to bytes for q8 and q4 weights where that is
+                                faster; "f32": never */
 } hadal_target;
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */
