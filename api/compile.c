@@ -107,6 +107,7 @@ static bool set_weight_types(hadal_session *s, const char *text) {
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
+    s->pass_options.tile_tokens = p->tile_tokens != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
     s->program = NULL;

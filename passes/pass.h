@@ -35,6 +35,7 @@ typedef struct hir_pass_options {
     const hir_weight_rule *weight_rules; /* of names; later ones count */
     size_t n_weight_rules;
     int64_t chunk; /* most tokens of one pass through the kernels; longer calls are cut (512) */
+    bool tile_tokens; /* tile-tokens may form groups (false) */
 } hir_pass_options;
 
 typedef struct hir_pass_context {
