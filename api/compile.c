@@ -90,7 +90,9 @@ static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
     return true;
 }
 
+/* Kernel IR is behind the pipeline: a dump that somebody has edited is compiled as it stands. */
 static void default_passes(hadal_session *s, pass_list *out) {
+    if (s->graph->stage == HIR_STAGE_KERNEL) return;
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         hd_push(s->arena, out, *id);
 }
@@ -104,8 +106,26 @@ static bool set_weight_types(hadal_session *s, const char *text) {
     return true;
 }
 
+/* How values of the residual mechanism are stored; NULL: f32. */
+static bool depth_dtype(hadal_session *s, const char *what, const char *name, hir_dtype *out) {
+    *out = HIR_F32;
+    if (!name || strcmp(name, hir_dtype_name(HIR_F32)) == 0) return true;
+    *out = HIR_BF16;
+    if (strcmp(name, hir_dtype_name(HIR_BF16)) == 0) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s cannot be stored as \"%s\"", what, name)->hint =
+        "f32 or bf16";
+    return false;
+}
+
+static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
+    hir_pass_options *o = &s->pass_options;
+    return depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
+           depth_dtype(s, "results of phase 1", p->phase1_dtype, &o->phase1_dtype);
+}
+
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
-    if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype)) return false;
+    if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p))
+        return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.tile_tokens = p->tile_tokens != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
@@ -146,7 +166,9 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
 
 int hadal_run_passes(hadal_session *s, const hadal_pipeline *p) {
     API_ENTER(s);
-    API_LEAVE(s, run_passes(s, p));
+    hadal_pipeline all = {0}; /* what an older caller does not know is 0 */
+    memcpy(&all, p, p->struct_size < sizeof all ? p->struct_size : sizeof all);
+    API_LEAVE(s, run_passes(s, &all));
 }
 
 size_t hadal_remarks(const hadal_session *s) {

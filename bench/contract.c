@@ -10,7 +10,7 @@
  */
 #include <omp.h>
 
-#include "bench/stats.h"
+#include "api/stats.h"
 #include "codegen/emit_quant.h"
 #include "tests/unit/emit_harness.h"
 

@@ -382,7 +382,7 @@ static void fill_table(row_run *r, uint32_t node, bool fixed) {
         const row_buffer *b = &r->g->buffers.at[buffer];
         if (advances_by(b, stride) != fixed) continue;
         LLVMValueRef p = fixed ? r->base[buffer] : find_row(r, buffer);
-        p = hcg_at(e, e->f32, p, hcg_i64(e, n->entries[j].offset));
+        p = hcg_at(e, hcg_element(e, n->dtype), p, hcg_i64(e, n->entries[j].offset));
         if (!fixed && r->shift[node]) {
             LLVMValueRef back = LLVMBuildNeg(e->b, r->shift[node], "");
             p = LLVMBuildGEP2(e->b, e->i8, p, &back, 1, "");

@@ -34,7 +34,9 @@ typedef struct hir_pass_options {
                                rule says otherwise */
     const hir_weight_rule *weight_rules; /* of names; later ones count */
     size_t n_weight_rules;
-    int64_t chunk; /* most tokens of one pass through the kernels; longer calls are cut (512) */
+    hir_dtype bank_dtype;   /* storage of sources that several mixes read, */
+    hir_dtype phase1_dtype; /* and of the results of phase 1 (HIR_F32 or HIR_BF16) */
+    int64_t chunk;    /* most tokens of one pass through the kernels; longer calls are cut (512) */
     bool tile_tokens; /* tile-tokens may form groups (false) */
 } hir_pass_options;
 

@@ -60,7 +60,7 @@ typedef enum hrt_split {
     HRT_SPLIT_NONE,   /* one thread does all */
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
     HRT_SPLIT_CYCLIC, /* chunks of `grain` rows dealt in turn: for causal attention */
-    HRT_SPLIT_COLS,   /* contiguous shares of columns */
+    HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
 } hrt_split;
 
 typedef struct hrt_step {
