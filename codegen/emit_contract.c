@@ -61,6 +61,7 @@ typedef struct body {
     LLVMValueRef x;     /* of `row` */
     LLVMValueRef row, rows;
     hcg_quant_x quant; /* x for weights in groups */
+    LLVMValueRef wide; /* scratch for `step` panels as f32, where some linear's are widened ahead */
 } body;
 
 static bool has_quantised(const hcg_contraction *c) {
@@ -72,6 +73,23 @@ static bool has_quantised(const hcg_contraction *c) {
 /* Each block of rows is prepared once for all panels. */
 static void take_rows(body *p) {
     if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, hcg_i64(p->e, p->c->k), p->rows);
+}
+
+/* Half floats without an instruction for them take some 20: once per block of rows, not per slab.
+ */
+static bool widens_ahead(const hcg_emit *e, const hcg_linear *l) {
+    return l->dtype == HIR_F16 && !hcg_has_f16(e->level);
+}
+
+/* The panels from w on as f32, in scratch. */
+static LLVMValueRef widen_panels(body *p, hir_dtype dtype, LLVMValueRef w, LLVMValueRef panels) {
+    hcg_emit *e = p->e;
+    LLVMValueRef n = LLVMBuildNSWMul(e->b, panels, hcg_i64(e, p->c->k * HIR_PANEL), "");
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "widen", 0, NULL);
+    LLVMValueRef v = hcg_load(e, dtype, hcg_at(e, hcg_element(e, dtype), w, l.index), NULL);
+    hcg_store(e, hcg_at(e, e->f32, p->wide, l.index), v, NULL);
+    hcg_loop_end(e, &l, NULL);
+    return p->wide;
 }
 
 /* The panels that gemm meets after those of linear i: those of the next linear, or the next ones
@@ -99,6 +117,10 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
             hcg_call_gemv(e, l->dtype, p->x, k, w, panels, p->sums[i]);
         } else {
             hcg_gemm gemm = {.dtype = l->dtype, .x = p->x, .ldx = k, .rows = p->rows, .k = k};
+            if (widens_ahead(e, l)) {
+                w = widen_panels(p, l->dtype, w, panels);
+                gemm.dtype = HIR_F32;
+            }
             gemm.b = w, gemm.panels = panels, gemm.c = p->sums[i];
             gemm.ldc = hcg_i64(e, p->step * HIR_PANEL);
             gemm.next = following(p, g, i, panel, panels);
@@ -140,6 +162,9 @@ static bool emit_many(body *p) {
     bool ok = true;
     p->step = hcg_tile_of(e->level)->panels;
     make_sums(p, (uint64_t)block);
+    for (size_t i = 0; i < p->c->linears.n && !p->wide; i++)
+        if (widens_ahead(e, &p->c->linears.at[i]))
+            p->wide = hcg_scratch(e, (uint64_t)(p->step * k * HIR_PANEL) * 4);
     LLVMValueRef x = hcg_arg(e, p->k, p->c->x), kv = hcg_i64(e, k);
     LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
     LLVMValueRef each = even_block(e, all, block);

@@ -20,7 +20,7 @@ bool hcg_has_feature(const hcg_level *level, const char *name) {
     return false;
 }
 
-static bool has_f16(const hcg_level *level) {
+bool hcg_has_f16(const hcg_level *level) {
     return strcmp(level->arch, "aarch64") == 0 || hcg_has_feature(level, "f16c");
 }
 
@@ -127,7 +127,7 @@ LLVMValueRef hcg_widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef stored) {
     LLVMTypeRef type = LLVMTypeOf(stored);
     if (dtype == HIR_BF16) return widen_bf16(e, stored);
     if (dtype != HIR_F16) return stored;
-    if (!has_f16(e->level)) return widen_by_bits(e, stored);
+    if (!hcg_has_f16(e->level)) return widen_by_bits(e, stored);
     LLVMTypeRef half = hcg_like(type, LLVMHalfTypeInContext(e->cx));
     stored = LLVMBuildBitCast(e->b, stored, half, "");
     return LLVMBuildFPExt(e->b, stored, hcg_like(type, e->f32), "");
@@ -137,7 +137,7 @@ LLVMValueRef hcg_narrow(hcg_emit *e, hir_dtype dtype, LLVMValueRef x) {
     LLVMTypeRef type = LLVMTypeOf(x);
     if (dtype == HIR_BF16) return narrow_bf16(e, x);
     if (dtype != HIR_F16) return x;
-    if (!has_f16(e->level)) return narrow_by_bits(e, x);
+    if (!hcg_has_f16(e->level)) return narrow_by_bits(e, x);
     LLVMTypeRef half = hcg_like(type, LLVMHalfTypeInContext(e->cx));
     return LLVMBuildBitCast(e->b, LLVMBuildFPTrunc(e->b, x, half, ""), hcg_like(type, e->i16), "");
 }
