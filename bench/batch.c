@@ -2,9 +2,9 @@
  *
  *     bench_batch [--batch LIST] [--past N] [--threads LIST] [--rounds N] MODEL
  *
- * MODEL is DIR/NAME as given to `hadal compile -o`. Each session holds N tokens. A round measures every size of batch,
- * one after the other, and the machine's limits; a speed-up is the ratio to the first size in the
- * same round. Weights are read once a step, caches once a session. */
+ * MODEL is DIR/NAME as given to `hadal compile -o`. Each session holds N tokens. A round measures
+ * every size of batch, one after the other, and the machine's limits; a speed-up is the ratio to
+ * the first size in the same round. Weights are read once a step, caches once a session. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,17 +2,17 @@
  *
  *     bench_threads [--threads LIST] [--tokens LIST] [--rounds N] MODEL...
  *
- * MODEL is DIR/NAME as given to `hadal compile -o`; no kernel IR is needed. Prints for each model how long
- * opening the weights and making a session took and how much memory the process holds that is not
- * the file's; then, for each number of tokens T, the median time of a call at each number of
+ * MODEL is DIR/NAME as given to `hadal compile -o`; no kernel IR is needed. Prints for each model
+ * how long opening the weights and making a session took and how much memory the process holds that
+ * is not the file's; then, for each number of tokens T, the median time of a call at each number of
  * threads, and its ratio to the first model and number in the same round (quartiles). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/program.h"
 #include "api/stats.h"
+#include "bench/program.h"
 
 enum { MOST = 16, MODELS = 4, ROOM = 512 };
 
