@@ -153,7 +153,7 @@ static row_pack load(row_run *r, uint32_t node, const row_index *at) {
     const row_node *n = row_at(r->g, node);
     bool multi = n->kind == ROW_MULTI;
     at_op(r, n);
-    hir_dtype dtype = multi ? HIR_F32 : r->g->buffers.at[n->buffer].dtype;
+    hir_dtype dtype = multi ? n->dtype : r->g->buffers.at[n->buffer].dtype;
     if (!depends(at, n->shape.rank, r->lane_var))
         return uniform(hcg_load_scalar(r->e, dtype, address(r, node, dtype, at, 0)));
     row_index element = row_substitute(multi ? &n->within : &n->to, at);
@@ -173,24 +173,23 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
     hcg_emit *e = r->e;
     uint32_t node = (uint32_t)(n - r->g->nodes.at);
     row_index element = row_substitute(&n->to, at);
+    hir_dtype dtype = r->g->buffers.at[n->buffer].dtype;
     if (r->lane_var < 0 || lane_stride(r, &element) == 0) {
-        LLVMValueRef p = address(r, node, HIR_F32, at, 0);
-        LLVMSetAlignment(LLVMBuildStore(e->b, pack->v[0], p), 4);
+        hcg_store_as(e, dtype, address(r, node, dtype, at, 0), pack->v[0], NULL);
         return;
     }
     for (unsigned u = 0; u < r->copies; u++) {
         int64_t first = (int64_t)u * e->level->lanes;
         LLVMValueRef v = copy_of(r, pack, u);
         if (lane_stride(r, &element) == 1) {
-            LLVMValueRef p = address(r, node, HIR_F32, at, first);
-            if (!row_stream_store(r, n, p, v)) hcg_store(e, p, v, r->tail);
+            LLVMValueRef p = address(r, node, dtype, at, first);
+            if (!row_stream_store(r, n, p, v)) hcg_store_as(e, dtype, p, v, r->tail);
             continue;
         }
         for (int64_t l = 0; l < valid_lanes(r); l++) {
             LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)l, false);
             LLVMValueRef x = LLVMBuildExtractElement(e->b, v, lane, "");
-            LLVMValueRef p = address(r, node, HIR_F32, at, first + l);
-            LLVMSetAlignment(LLVMBuildStore(e->b, x, p), 4);
+            hcg_store_as(e, dtype, address(r, node, dtype, at, first + l), x, NULL);
         }
     }
 }
