@@ -60,11 +60,23 @@ typedef struct body {
     LLVMValueRef *sums; /* scratch, as many as the largest group has linears */
     LLVMValueRef x;     /* of `row` */
     LLVMValueRef row, rows;
-    LLVMValueRef wide; /* scratch for `step` panels as f32, where some linear's are widened ahead */
     hcg_quant_x quant; /* x for weights in groups */
+    LLVMValueRef wide; /* scratch for `step` panels as f32, where some linear's are widened ahead */
 } body;
 
-/* f16 is some 20 instructions where it is not one: once per block of rows, not per slab. */
+static bool has_quantised(const hcg_contraction *c) {
+    for (size_t i = 0; i < c->linears.n; i++)
+        if (hir_is_quantised(c->linears.at[i].dtype)) return true;
+    return false;
+}
+
+/* Each block of rows is prepared once for all panels. */
+static void take_rows(body *p) {
+    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, hcg_i64(p->e, p->c->k), p->rows);
+}
+
+/* Half floats without an instruction for them take some 20: once per block of rows, not per slab.
+ */
 static bool widens_ahead(const hcg_emit *e, const hcg_linear *l) {
     return l->dtype == HIR_F16 && !hcg_has_f16(e->level);
 }
@@ -78,17 +90,6 @@ static LLVMValueRef widen_panels(body *p, hir_dtype dtype, LLVMValueRef w, LLVMV
     hcg_store(e, hcg_at(e, e->f32, p->wide, l.index), v, NULL);
     hcg_loop_end(e, &l, NULL);
     return p->wide;
-}
-
-static bool has_quantised(const hcg_contraction *c) {
-    for (size_t i = 0; i < c->linears.n; i++)
-        if (hir_is_quantised(c->linears.at[i].dtype)) return true;
-    return false;
-}
-
-/* Each block of rows is prepared once for all panels. */
-static void take_rows(body *p) {
-    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, hcg_i64(p->e, p->c->k), p->rows);
 }
 
 /* The panels that gemm meets after those of linear i: those of the next linear, or the next ones

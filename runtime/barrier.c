@@ -27,12 +27,12 @@ static void rest(void) {
 #endif
 }
 
-static unsigned openings(const hrt_barrier *b) {
+static unsigned openings(hrt_barrier *b) {
     return atomic_load_explicit(&b->opened, memory_order_acquire);
 }
 
 /* False: time is up. The clock is read only now and then: it takes as long as several looks. */
-static int spin(const hrt_barrier *b, unsigned before, uint64_t limit) {
+static int spin(hrt_barrier *b, unsigned before, uint64_t limit) {
     enum { LOOKS = 64 };
     uint64_t start = 0;
     for (;;) {

@@ -5,8 +5,9 @@
 #
 # Tolerances, e = max |got - expected| / max |expected|, against the evaluator with the same stored weights:
 #   activations in f32     1e-4  as for f32 weights (run.sh)
-#   activations in int8    0.4   rows of x are rounded to bytes (2^-8 of the largest of 32 neighbours). These models are
-#                                of random weights, with sharp softmaxes, and forget nothing: 0.25 was measured at most
+#   activations in int8    0.6   rows of x are rounded to bytes (2^-8 of the largest of 32 neighbours). These models are
+#                                of random weights, with sharp softmaxes, and forget nothing: 0.37 was measured at most;
+#                                logits that have nothing in common are 1 apart
 # The text of a trained model moves far less: tests/weights/jargon_loss.py. What kernels make of rounded rows is checked
 # to 1e-5 in tests/unit/test_emit_contract.c. The last number of a line is the distance to the case's own logits: what
 # storage in this type does to it, for reading (docs/weight-types.md).
@@ -29,6 +30,6 @@ for type in bf16 f16 q8 q4; do
     echo "$name $type: storage $(distance "$out.want.npy" "$expected:logits" 10)"
     case $type in q8 | q4)
         run --activations int8 --logits "$out.int8.npy"
-        echo "$name $type: int8 $(distance "$out.int8.npy" "$out.want.npy" 0.4)" ;;
+        echo "$name $type: int8 $(distance "$out.int8.npy" "$out.want.npy" 0.6)" ;;
     esac
 done

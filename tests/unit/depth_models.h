@@ -2,6 +2,7 @@
 #ifndef TEST_DEPTH_MODELS_H
 #define TEST_DEPTH_MODELS_H
 
+#include "ir/random.h"
 #include "tests/unit/pass_models.h"
 
 typedef enum depth_norm {
@@ -30,6 +31,31 @@ typedef struct depth_style {
     int heads;         /* 0: one */
     int d, sublayers, block, window;
 } depth_style;
+
+/* Any way of writing it; nothing shown, no window. */
+static inline depth_style depth_random_style(hir_random *r, int d) {
+    depth_style s = {
+        .sigmoid = hir_random_below(r, 4) == 0,
+        .gain_in_query = hir_random_below(r, 2),
+        .dot_written = hir_random_below(r, 2),
+        .one_by_one = hir_random_below(r, 2),
+        .softmax_written = hir_random_below(r, 3) == 0,
+        .weights_first = hir_random_below(r, 2),
+        .norm = (depth_norm)hir_random_below(r, NORM_KINDS),
+        .sum = (depth_sum)hir_random_below(r, SUM_KINDS),
+        .bias = (depth_bias)hir_random_below(r, BIAS_KINDS),
+        .query =
+            hir_random_below(r, 4) ? QUERY_WEIGHT : (depth_query)hir_random_below(r, QUERY_KINDS),
+        .scale = hir_random_below(r, 2) ? 0.25 : 0,
+        .scale_before = hir_random_below(r, 2),
+        .heads = hir_random_below(r, 3) ? 1 : 3,
+        .d = d,
+        .sublayers = 3 + (int)hir_random_below(r, 8),
+        .block = 1 + (int)hir_random_below(r, 4),
+    };
+    if (s.query == QUERY_NONE) s.heads = 1;
+    return s;
+}
 
 typedef struct depth_writer {
     hir_builder b;

@@ -147,28 +147,9 @@ Test(depth_passes, static_logits) {
 Test(depth_passes, any_combination) {
     hir_random r = hir_random_stream(3, "styles");
     for (int i = 0; i < 400; i++) {
-        depth_style s = {
-            .sigmoid = hir_random_below(&r, 4) == 0,
-            .gain_in_query = hir_random_below(&r, 2),
-            .dot_written = hir_random_below(&r, 2),
-            .one_by_one = hir_random_below(&r, 2),
-            .softmax_written = hir_random_below(&r, 3) == 0,
-            .weights_first = hir_random_below(&r, 2),
-            .norm = (depth_norm)hir_random_below(&r, NORM_KINDS),
-            .sum = (depth_sum)hir_random_below(&r, SUM_KINDS),
-            .bias = (depth_bias)hir_random_below(&r, BIAS_KINDS),
-            .query = hir_random_below(&r, 5) ? QUERY_WEIGHT
-                                             : (depth_query)hir_random_below(&r, QUERY_KINDS),
-            .scale = hir_random_below(&r, 2) ? 0.25 : 0,
-            .scale_before = hir_random_below(&r, 2),
-            .heads = hir_random_below(&r, 3) ? 1 : 3,
-            .show = hir_random_below(&r, 3) == 0,
-            .d = 12,
-            .sublayers = 3 + (int)hir_random_below(&r, 8),
-            .block = 1 + (int)hir_random_below(&r, 4),
-        };
+        depth_style s = depth_random_style(&r, 12);
+        s.show = hir_random_below(&r, 3) == 0;
         if (s.block == 1 && hir_random_below(&r, 2)) s.window = 2 + (int)hir_random_below(&r, 3);
-        if (s.query == QUERY_NONE) s.heads = 1;
         bench b = taken(s, i % 8 == 0);
         hd_arena_free(b.arena);
     }

@@ -618,28 +618,8 @@ static void check_style(depth_style style) {
 
 Test(ledger, any_way_of_writing_it) {
     hir_random r = hir_random_stream(5, "ledger styles");
-    for (int i = 0; i < 120; i++) {
-        depth_style s = {
-            .sigmoid = hir_random_below(&r, 4) == 0,
-            .gain_in_query = hir_random_below(&r, 2),
-            .dot_written = hir_random_below(&r, 2),
-            .one_by_one = hir_random_below(&r, 2),
-            .softmax_written = hir_random_below(&r, 3) == 0,
-            .weights_first = hir_random_below(&r, 2),
-            .norm = (depth_norm)hir_random_below(&r, NORM_KINDS),
-            .sum = (depth_sum)hir_random_below(&r, SUM_KINDS),
-            .bias = (depth_bias)hir_random_below(&r, BIAS_KINDS),
-            .query = hir_random_below(&r, 3) ? QUERY_WEIGHT
-                                             : (depth_query)hir_random_below(&r, QUERY_KINDS),
-            .scale = hir_random_below(&r, 2) ? 0.25 : 0,
-            .heads = hir_random_below(&r, 3) ? 1 : 3,
-            .d = 24,
-            .sublayers = 3 + (int)hir_random_below(&r, 8),
-            .block = 1 + (int)hir_random_below(&r, 4),
-        };
-        if (s.query == QUERY_NONE) s.heads = 1;
-        check_style(s);
-    }
+    for (int i = 0; i < 120; i++)
+        check_style(depth_random_style(&r, 24));
 }
 
 Test(ledger, text_is_given_for_every_model) {
