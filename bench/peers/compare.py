@@ -123,19 +123,16 @@ class Onnx:
             raise Missing(f"no {kind} here")
         self.np, self.label = np, f"ONNX Runtime {ort.__version__}, products alone"
         helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
-        nodes, names, self.keep = [], [], []
+        nodes, weights = [], []
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "1")
         rng = np.random.default_rng(1)
 
         def product(x, y, k, n):
-            name = f"w{len(names)}"
+            name = f"w{len(weights)}"
             w = np.tile((0.02 * rng.standard_normal((64, n))).astype(np.float32), (k // 64, 1))
-            value = ort.OrtValue.ortvalue_from_numpy(w)
-            self.keep.append((w, value))
-            options.add_initializer(name, value)
-            names.append((name, w.shape))
+            weights.append(onnx.numpy_helper.from_array(w, name))
             nodes.append(helper.make_node("MatMul", [x, name], [y]))
 
         def part(x, y, end, layer):
@@ -155,14 +152,10 @@ class Onnx:
         constants = {"zero": 0, "axis": 1, "heads": HEADS * HEAD, "ff": FF, "last": -1,
                      "far": 1 << 30, "first": 0}
         tensors = [helper.make_tensor(n, onnx.TensorProto.INT64, [1], [v]) for n, v in constants.items()]
-        for name, shape in names:  # placeholders; the values are given with the session
-            t = onnx.TensorProto(name=name, data_type=FLOAT, dims=shape,
-                                 data_location=onnx.TensorProto.EXTERNAL)
-            t.external_data.add(key="location", value="given")
-            tensors.append(t)
         graph = helper.make_graph(nodes, "products",
                                   [helper.make_tensor_value_info("x", FLOAT, ["T", D])],
-                                  [helper.make_tensor_value_info("y", FLOAT, [1, VOCAB])], tensors)
+                                  [helper.make_tensor_value_info("y", FLOAT, [1, VOCAB])],
+                                  tensors + weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         model.ir_version = 9
         self.session = ort.InferenceSession(model.SerializeToString(), options,
