@@ -95,25 +95,31 @@ static void default_passes(hadal_session *s, pass_list *out) {
         hd_push(s->arena, out, *id);
 }
 
-static bool set_dtype(hadal_session *s, const char *name) {
+/* The type called `name`; NULL: f32. `what` is stored so. */
+static bool storage_type(hadal_session *s, const char *what, const char *name, hir_dtype *out) {
     static const hir_dtype storage[] = {HIR_F32, HIR_BF16, HIR_F16};
-    s->pass_options.matrix_dtype = HIR_F32;
+    *out = HIR_F32;
     if (!name) return true;
     for (size_t i = 0; i < sizeof storage / sizeof *storage; i++)
         if (strcmp(name, hir_dtype_name(storage[i])) == 0) {
-            s->pass_options.matrix_dtype = storage[i];
+            *out = storage[i];
             return true;
         }
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "weights cannot be stored as \"%s\"", name)->hint =
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s cannot be stored as \"%s\"", what, name)->hint =
         "f32, bf16 or f16";
     return false;
 }
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
-    if (!api_need_module(s) || !set_dtype(s, p->weights_dtype)) return false;
+    if (!api_need_module(s) ||
+        !storage_type(s, "weights", p->weights_dtype, &s->pass_options.matrix_dtype) ||
+        !storage_type(s, "keys and values", p->cache_dtype, &s->cache_dtype))
+        return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
+    s->recast_cache = p->cache_dtype != NULL;
+    if (s->recast_cache) hir_set_cache_dtype(s->m, s->cache_dtype);
     s->program = NULL;
     s->remarks.list.n = 0;
 
@@ -260,7 +266,8 @@ int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const 
 
 int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype, const char *out_path) {
     API_ENTER(s);
-    bool ok = api_need_module(s) && set_dtype(s, dtype);
+    bool ok =
+        api_need_module(s) && storage_type(s, "weights", dtype, &s->pass_options.matrix_dtype);
     if (ok) {
         const hir_dtype of = s->pass_options.matrix_dtype;
         const hd_tensor_dtype t = of == HIR_BF16 ? HD_T_BF16 : of == HIR_F16 ? HD_T_F16 : HD_T_F32;

@@ -34,6 +34,7 @@ typedef struct row_run {
     row_graph *g;
     LLVMValueRef token;    /* NULL outside the loop over tokens */
     LLVMValueRef position; /* of the token, as f64 */
+    LLVMValueRef cap;      /* positions of a state */
     LLVMValueRef *base;    /* per buffer: as the argument says */
     LLVMValueRef *pointer; /* per buffer: at this token's row */
     LLVMValueRef *rows;    /* per node: table of row pointers of a ROW_MULTI */

@@ -57,6 +57,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .verify_each = option_given(line, OPTION_VERIFY),
         .check = option_given(line, OPTION_CHECK),
         .weights_dtype = option_get(line, OPTION_WEIGHTS_DTYPE),
+        .cache_dtype = option_get(line, OPTION_CACHE_DTYPE),
         .chunk = chunk,
         .filter_passes = option_get(line, OPTION_FILTER_PASSES),
         .filter_ops = option_get(line, OPTION_FILTER_OPS),

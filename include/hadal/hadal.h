@@ -101,6 +101,8 @@ typedef struct hadal_pipeline {
      * remarks are kept of. NULL: all. With filter_ops dumps are extracts, which cannot be read
      * back. */
     const char *filter_passes, *filter_ops;
+    const char *cache_dtype; /* of keys and values: "f32", "bf16", "f16"; NULL: as the module says,
+                              * which is f32 where it does not */
     int ledger; /* a remark after each pass that changed what the residual mechanism moves */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);

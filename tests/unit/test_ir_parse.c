@@ -285,7 +285,7 @@ static const char sample[] =
     "    %8 = add %7, %0 : f32[T, 4]\n"
     "    yield %4, %6, %8\n"
     "  }\n"
-    "  %9 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_one = \"cols\", "
+    "  %9 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_one = \"keys\", "
     "split_many = \"cyclic\"} : f32[T, 2, 4] in output[0] {\n"
     "    %10 = reshape %1 {shape = [T, 2, 4]} : f32[T, 2, 4]\n"
     "    %11 = attention %10, %2, %2 {scale = 0.5} : f32[T, 2, 4]\n"
