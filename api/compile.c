@@ -116,6 +116,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         !storage_type(s, "keys and values", p->cache_dtype, &s->cache_dtype))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
+    s->pass_options.tile_tokens = p->tile_tokens != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
     s->recast_cache = p->cache_dtype != NULL;

@@ -107,13 +107,17 @@ static void print_scaled(hd_text *out, double x, const char *unit) {
     hd_text_f(out, "%.*f %s%s", decimals, x, prefixes[i], unit);
 }
 
-static void print_bytes(hd_text *out, uint64_t bytes) {
+const char *inspect_bytes(hd_arena *a, uint64_t bytes) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     double x = (double)bytes;
     int i = 0;
     for (; x >= 1023.5 && i < 4; i++)
         x /= 1024;
-    hd_text_f(out, "%.*f %s", i == 0 || x >= 100 ? 0 : 2, x, units[i]);
+    return hd_printf(a, "%.*f %s", i == 0 || x >= 100 ? 0 : 2, x, units[i]);
+}
+
+static void print_bytes(hd_text *out, uint64_t bytes) {
+    hd_text_add(out, inspect_bytes(out->arena, bytes));
 }
 
 static void print_label(hd_text *out, const char *label) {

@@ -39,6 +39,8 @@ void hir_collect_plan(const hir_module *m, hd_arena *a, hir_plan *out);
  * have run); storage and the plan are read off it. `json`: one object, else text for people. */
 void hir_inspect_text(const hir_module *graph, const hir_module *now, bool json, hd_text *out);
 
+const char *inspect_bytes(hd_arena *a, uint64_t bytes); /* "1.50 MiB" */
+
 /* Table of all that kernels leave behind: place, size, life, and what it is laid over. */
 void hir_plan_text(const hir_module *m, hd_text *out);
 

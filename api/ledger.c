@@ -115,7 +115,12 @@ static bool make_report(hadal_session *s, ledger_report *r) {
     r->has_ops = s->graph->stage != HIR_STAGE_KERNEL;
     if (r->has_ops && !run_again(s, r)) return false;
     r->has_kernels = r->compiled_module->stage == HIR_STAGE_KERNEL;
-    if (r->has_kernels) hir_ledger_find(r->compiled_module, s->arena, &r->compiled);
+    if (r->has_ops) r->products = hir_ledger_products(&r->graph, s->graph, s->arena);
+    if (!r->has_kernels) return true;
+    hir_ledger_find(r->compiled_module, s->arena, &r->compiled);
+    if (!r->compiled_module->arena_per_token) return true; /* not planned */
+    r->memory = hd_new(s->arena, ledger_memory);
+    ledger_count_memory(r, s->pass_options.chunk, s->arena, r->memory);
     return true;
 }
 

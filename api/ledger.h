@@ -21,8 +21,22 @@ typedef struct ledger_report {
     const hir_module *compiled_module;
     bool has_ops, has_naive, has_kernels;
     HD_VEC(ledger_step) steps;
+    hir_products products; /* of `graph` */
     hir_paper_parameters parameters;
+    struct ledger_memory *memory; /* NULL: there is no memory plan */
 } ledger_report;
+
+/* Bytes of a session for `tokens` tokens, `chunk` of them at a time. */
+typedef struct ledger_memory {
+    uint64_t tokens, chunk;
+    uint64_t state, mechanism_state; /* per token; what no attention reads as keys or values */
+    uint64_t arena, mechanism_arena; /* per token of a chunk; the mechanism's at its fullest */
+    uint64_t fixed;
+    uint64_t session; /* in all; the library adds tables and scratch of threads to it */
+} ledger_memory;
+void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, ledger_memory *out);
+void ledger_print_memory(const ledger_memory *x, hd_text *out);
+void ledger_print_memory_json(const ledger_memory *x, hd_text *out);
 
 void ledger_print_text(const ledger_report *r, hd_text *out);
 void ledger_print_json(const ledger_report *r, hd_text *out);

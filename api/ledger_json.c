@@ -79,6 +79,14 @@ static void print_ledger(hd_text *out, const char *key, const hir_ledger *l, con
     hd_text_add(out, "}");
 }
 
+static void print_products(hd_text *out, const ledger_report *r) {
+    hd_text_add(out, ",\n  \"products_whole\": {\"rows\": ");
+    print_traffic(out, &r->graph, r->products.rows);
+    hd_text_add(out, ", \"numbers\": ");
+    print_traffic(out, &r->graph, r->products.numbers);
+    hd_text_add(out, "}");
+}
+
 static void print_paper(const ledger_report *r, hd_text *out) {
     const hir_paper_form *forms;
     size_t n = hir_paper_forms(&forms);
@@ -123,8 +131,10 @@ void ledger_print_json(const ledger_report *r, hd_text *out) {
     print_sources(r, out);
     print_paper(r, out);
     if (r->has_ops) print_ledger(out, "ops", l, NULL);
+    if (r->has_ops) print_products(out, r);
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);
     if (r->has_kernels) print_ledger(out, "kernels", &r->compiled, r->compiled_module);
+    if (r->memory) ledger_print_memory_json(r->memory, out);
     hd_text_add(out, ",\n  \"passes\": [");
     for (size_t i = 0; i < r->steps.n; i++) {
         hd_text_add(out, i ? ",\n    {" : "\n    {");

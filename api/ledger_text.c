@@ -53,15 +53,32 @@ static void print_paper(const ledger_report *r, hd_text *out) {
     }
 }
 
+/* Rows alone, and numbers as the closed forms have them. */
+static void print_products(const ledger_report *r, hd_text *out) {
+    const hir_traffic rows = r->products.rows, numbers = r->products.numbers;
+    const double each = (double)(numbers.read + numbers.written) /
+                        (double)hir_dtype_bytes(HIR_F32) / r->graph.sublayers;
+    print_row(out, "  ops, products whole", hir_ledger_units(&r->graph, rows.read),
+              hir_ledger_units(&r->graph, rows.written));
+    hd_text_f(out, " %12llu  + %.0f numbers\n", (unsigned long long)(rows.read + rows.written),
+              each);
+}
+
 static void print_comparison(const ledger_report *r, hd_text *out) {
     print_head(out, "in all");
     if (r->has_ops) print_traffic(out, &r->graph, "ops one at a time", r->graph.total);
     if (r->has_naive) print_traffic(out, &r->naive, "kernels, no depth passes", r->naive.total);
     if (r->has_kernels) print_traffic(out, &r->compiled, "kernels, as compiled", r->compiled.total);
+    if (r->has_kernels && r->compiled.local) {
+        hir_traffic memory = r->compiled.total;
+        memory.read -= r->compiled.local;
+        print_traffic(out, &r->compiled, "  without reads within a tile", memory);
+    }
     hd_text_add(out,
                 "  counted as the paper does: sums as often as they are written, no norms, layer\n"
                 "  inputs and output\n");
     if (r->has_ops) print_traffic(out, &r->graph, "  ops one at a time", r->graph.paper);
+    if (r->has_ops) print_products(r, out);
     if (r->has_naive) print_traffic(out, &r->naive, "  kernels, no depth passes", r->naive.paper);
     if (r->has_kernels)
         print_traffic(out, &r->compiled, "  kernels, as compiled", r->compiled.paper);
@@ -223,6 +240,7 @@ void ledger_print_text(const ledger_report *r, hd_text *out) {
     print_phases(&r->compiled, out);
     hd_text_f(out, "  weights read by the mechanism, once per call: %llu bytes\n",
               (unsigned long long)r->compiled.fixed_bytes);
+    if (r->memory) ledger_print_memory(r->memory, out);
     print_blocks(&r->compiled, out);
     print_kernels(r, out);
 }

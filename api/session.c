@@ -143,18 +143,20 @@ bool api_has_suffix(const char *s, const char *suffix) {
     return n >= k && strcmp(s + n - k, suffix) == 0;
 }
 
-/* The module's name from the path: the last component without its ending, made a C identifier. */
+static bool is_letter_or_digit(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* The module's name from the path: its last component, without .hadal, made a C identifier.
+ * "models/llama-1.5b.hadal" is llama_1_5b. */
 static const char *name_from_path(hadal_session *s, const char *path) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;
-    const char *base = hd_path_base(hd_strndup(s->arena, path, n));
-    char *name = hd_strdup(s->arena, base);
-    char *dot = strchr(name, '.');
-    if (dot && dot != name) *dot = 0;
+    char *name = hd_strdup(s->arena, hd_path_base(hd_strndup(s->arena, path, n)));
+    if (api_has_suffix(name, ".hadal")) name[strlen(name) - strlen(".hadal")] = 0;
     for (char *c = name; *c; c++)
-        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9')))
-            *c = '_';
+        if (!is_letter_or_digit(*c)) *c = '_';
     const bool starts_well = *name && !(*name >= '0' && *name <= '9');
     return starts_well ? name : hd_printf(s->arena, "m%s", name);
 }

@@ -2,9 +2,9 @@
  * multiply-add peak and of its roof, which is the lower one of that peak and of what the memory can
  * deliver of the weights; GEMV as a fraction of the read limit.
  *
- *     contract [LEVEL|all [THREADS [T K N [f32|bf16|f16]]]]
+ *     contract [LEVEL|all [THREADS [T K N [DTYPE]]]]
  *
- * Without a shape: a table of usual shapes, with the time LLVM took for the kernel. Weights advance
+ * Without a shape: a table of usual shapes. DTYPE is how weights are stored. Weights advance
  * through 256 MB from call to call, so that they come from memory as they do in a model. Limits are
  * measured in every round beside the kernel; figures are medians of rounds.
  */

@@ -80,6 +80,7 @@ program *program_load(const char *path) {
     BIND(p, session_size, "_session_size", p->call == NULL);
     BIND(p, session_init, "_session_init", p->call == NULL);
     BIND(p, set_threads, "_session_set_threads", p->call == NULL);
+    BIND(p, forward_batch, "_forward_batch", false);
     BIND(p, rewind, "_session_rewind", p->call == NULL);
     if (p->weights_size) {
         int (*open)(const char *path, void **out);

@@ -21,6 +21,7 @@ typedef struct program {
     int (*set_threads)(void *session, int threads);
     int (*rewind)(void *session, int64_t length);
     int (*forward)(void *session, const int32_t *tokens, int64_t n, float *logits, int64_t rows);
+    int (*forward_batch)(void *const *sessions, const int32_t *tokens, int64_t n, float *logits);
     /* plain functions of one tensor, with weights; NULL for models of tokens */
     size_t (*work_size)(int64_t tokens);
     int (*call)(const void *w, int64_t tokens, const float *x, float *y, void *work, size_t size);

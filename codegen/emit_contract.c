@@ -1,8 +1,8 @@
 /* kernel.contract: y = epilogue(x W^T) for columns [c0, c1) of rows [r0, r1).
  *
- * T > 1 (many): a block of rows of x is packed into slabs, sized to stay in the second level cache;
- * then, panel group by panel group, gemm leaves a block of sums in scratch and the epilogue stores
- * it. Every thread packs for itself: no thread waits for another inside a kernel.
+ * T > 1 (many): a block of rows of x stays in the second level cache while panels pass; panel group
+ * by panel group, gemm leaves a block of sums in scratch and the epilogue stores it. x is read
+ * where it lies: no thread packs what another one packs too.
  *
  * T = 1 (one): a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
  * scratch and through the same epilogue.
@@ -12,16 +12,15 @@
 #include "codegen/matrix.h"
 
 enum {
-    PACKED_BYTES = 512 << 10, /* of x per row block: half of a second level cache of 1 MiB */
-    MOST_ROWS = 128,          /* per row block: beyond, the sums of a tile leave the first level */
-    FEWEST_SLABS = 4,         /* of a row block when K is long */
-    ONE_PANELS = 16,          /* between epilogues of the T = 1 body */
+    BLOCK_BYTES = 768 << 10, /* of x per row block: most of a second level cache of 1 MiB */
+    MOST_ROWS = 128,         /* per row block: beyond, the sums of a tile leave the first level */
+    FEWEST_ROWS = 32,        /* per row block when K is long: panels are read once for each */
+    ONE_PANELS = 16,         /* between epilogues of the T = 1 body */
 };
 
-static int64_t row_block(const hcg_tile *t, int64_t k) {
-    int64_t rows = PACKED_BYTES / 4 / k / t->rows * t->rows;
-    int64_t most = MOST_ROWS / t->rows * t->rows, fewest = (int64_t)FEWEST_SLABS * t->rows;
-    return rows > most ? most : rows < fewest ? fewest : rows;
+static int64_t row_block(int64_t k) {
+    int64_t rows = BLOCK_BYTES / 4 / k;
+    return rows > MOST_ROWS ? MOST_ROWS : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
 }
 
 static LLVMValueRef clamp_panels(hcg_emit *e, LLVMValueRef column, const hcg_column_group *g) {
@@ -31,9 +30,17 @@ static LLVMValueRef clamp_panels(hcg_emit *e, LLVMValueRef column, const hcg_col
     return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, p, high, ""), p, high, "");
 }
 
-static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef n, int64_t most) {
-    LLVMValueRef m = hcg_i64(e, most);
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, n, m, ""), n, m, "");
+static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
+}
+
+/* n rows in as few blocks of at most `most` as it takes, of one size but for the last: a last block
+ * of a few rows would read all panels for little. n > 0. */
+static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
+    LLVMValueRef over = LLVMBuildNSWAdd(e->b, n, hcg_i64(e, most - 1), "");
+    LLVMValueRef blocks = LLVMBuildUDiv(e->b, over, hcg_i64(e, most), "blocks");
+    over = LLVMBuildNSWAdd(e->b, n, LLVMBuildNSWSub(e->b, blocks, hcg_i64(e, 1), ""), "");
+    return LLVMBuildUDiv(e->b, over, blocks, "each");
 }
 
 /* First panel at or after `panel` of a linear's weights. */
@@ -49,9 +56,18 @@ typedef struct body {
     const hcg_contraction *c;
     int64_t step;       /* panels per block of sums */
     LLVMValueRef *sums; /* scratch, as many as the largest group has linears */
-    LLVMValueRef x;     /* T = 1: the row. T > 1: packed */
+    LLVMValueRef x;     /* of `row` */
     LLVMValueRef row, rows;
 } body;
+
+/* The panels that gemm meets after those of linear i: those of the next linear, or the next ones
+ * of the first. */
+static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
+                              LLVMValueRef panels) {
+    bool more = i + 1 < g->linears.n;
+    if (!more) panel = LLVMBuildNSWAdd(p->e->b, panel, panels, "");
+    return panel_at(p->e, p->k, p->c, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
+}
 
 static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels) {
     hcg_emit *e = p->e;
@@ -63,9 +79,10 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
         if (p->k->one) {
             hcg_call_gemv(e, l->dtype, p->x, k, w, panels, p->sums[i]);
         } else {
-            hcg_gemm gemm = {.dtype = l->dtype, .a = p->x, .rows = p->rows, .k = k};
+            hcg_gemm gemm = {.dtype = l->dtype, .x = p->x, .ldx = k, .rows = p->rows, .k = k};
             gemm.b = w, gemm.panels = panels, gemm.c = p->sums[i];
             gemm.ldc = hcg_i64(e, p->step * HIR_PANEL);
+            gemm.next = following(p, g, i, panel, panels);
             hcg_call_gemm(e, &gemm);
         }
     }
@@ -75,7 +92,7 @@ static bool emit_group(body *p, const hcg_column_group *g) {
     hcg_emit *e = p->e;
     LLVMValueRef from = clamp_panels(e, e->c0, g), to = clamp_panels(e, e->c1, g);
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, p->step), "panels", 0, NULL);
-    LLVMValueRef n = at_most(e, LLVMBuildNSWSub(e->b, to, l.index, ""), p->step);
+    LLVMValueRef n = smaller(e, LLVMBuildNSWSub(e->b, to, l.index, ""), hcg_i64(e, p->step));
     emit_sums(p, g, l.index, n);
     hcg_block block = {.plan = p->c, .group = g, .row = p->row, .rows = p->rows};
     block.panel = l.index, block.panels = n, block.sums = p->sums;
@@ -96,18 +113,17 @@ static void make_sums(body *p, uint64_t rows) {
 
 static bool emit_many(body *p) {
     hcg_emit *e = p->e;
-    const hcg_tile *tile = hcg_tile_of(e->level);
-    int64_t k = p->c->k, block = row_block(tile, k);
+    int64_t k = p->c->k, block = row_block(k);
     bool ok = true;
-    p->step = tile->panels;
+    p->step = hcg_tile_of(e->level)->panels;
     make_sums(p, (uint64_t)block);
-    p->x = hcg_scratch(e, (uint64_t)block * (uint64_t)k * 4);
     LLVMValueRef x = hcg_arg(e, p->k, p->c->x), kv = hcg_i64(e, k);
-    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, block), "rows", 0, NULL);
-    p->row = l.index;
-    p->rows = at_most(e, LLVMBuildNSWSub(e->b, e->r1, l.index, ""), block);
-    LLVMValueRef first = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, kv, ""));
-    hcg_pack_rows(e, tile->rows, first, kv, p->rows, kv, p->x);
+    LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
+    LLVMValueRef each = even_block(e, all, block);
+    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, each, "rows", 0, NULL);
+    LLVMValueRef left = LLVMBuildNSWSub(e->b, e->r1, l.index, "");
+    p->row = l.index, p->rows = smaller(e, left, each);
+    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, kv, ""));
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
     hcg_loop_end(e, &l, NULL);

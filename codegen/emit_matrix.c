@@ -1,17 +1,21 @@
 /* The matrix kernels of a level (matrix.h): micro-kernels on register tiles, the loops that run
  * them over a block, and the matrix-vector kernel.
  *
- * gemm keeps k blocks of K_BLOCK steps: a tile's panels (K_BLOCK * panels * 64 bytes) then stay in
- * the second level cache while all rows pass, and a slab of x in the first.
+ * gemm walks blocks of B, at most K_BLOCK steps of one group of panels, and runs all rows over one
+ * before it goes to the next: the block (K_BLOCK * panels * 64 bytes) stays in the first level
+ * cache beside the rows in use. B comes from memory once per call, and while the rows of one block
+ * are computed the next one is fetched, each slab of rows asking for its share of it: loads from
+ * memory are spread evenly over the arithmetic, however few rows there are. (Prefetching a fixed
+ * distance ahead instead, the first slab waits for all of the block and the others for nothing.)
  */
 #include "codegen/emit_math.h"
 #include "codegen/matrix.h"
 
 enum {
-    K_BLOCK = 256,
+    K_BLOCK = 128,
     MOST_CHAINS = 16,
-    GEMV_AHEAD = 2048,    /* bytes that panels are prefetched ahead of their use */
-    GEMM_AHEAD = 48 * 16, /* elements of each panel: a memory latency of micro-kernel steps */
+    MOST_ROWS = 16,    /* of a tile */
+    GEMV_AHEAD = 2048, /* bytes that panels are prefetched ahead of their use */
 };
 
 static const hcg_tile tiles[] = {
@@ -30,10 +34,6 @@ const hcg_tile *hcg_tile_of(const hcg_level *level) {
     return best;
 }
 
-uint64_t hcg_slab_rows(const hcg_tile *t, uint64_t rows) {
-    return (rows + t->rows - 1) / t->rows * t->rows;
-}
-
 static LLVMValueRef multiply(hcg_emit *e, LLVMValueRef a, uint64_t n) {
     return LLVMBuildNSWMul(e->b, a, hcg_i64(e, (int64_t)n), "");
 }
@@ -42,8 +42,20 @@ static LLVMValueRef add(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildNSWAdd(e->b, a, b, "");
 }
 
+static LLVMValueRef times(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildNSWMul(e->b, a, b, "");
+}
+
+static LLVMValueRef minus(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildNSWSub(e->b, a, b, "");
+}
+
 static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
+}
+
+static LLVMValueRef divide_up(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildUDiv(e->b, add(e, a, minus(e, b, hcg_i64(e, 1))), b, "");
 }
 
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
@@ -56,12 +68,15 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
 /* ---- micro-kernel ------------------------------------------------------------------------------
  */
 
+enum { TILE_PARAMS = 10 };
 typedef struct micro {
     hir_dtype dtype;
     unsigned rows, panels; /* of this variant, at most those of the level's tile */
     unsigned per_panel;    /* vectors */
-    LLVMValueRef a, b, panel_stride, k, c, ldc, accumulate;
-    LLVMValueRef panel[8]; /* first element of each panel */
+    LLVMValueRef panel_stride, k, c, ldc, accumulate;
+    LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step */
+    LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
+    LLVMValueRef panel[8];       /* and of each panel */
 } micro;
 
 static unsigned accumulators(const micro *t) {
@@ -100,18 +115,16 @@ static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     }
 }
 
-/* acc[r][:] += a[k][r] b[k][:] for one k = index + offset. `slab` is the height a is packed to. */
-static void step_tile(hcg_emit *e, const micro *t, unsigned slab, LLVMValueRef index,
-                      unsigned offset, bool prefetched, LLVMValueRef *acc) {
-    unsigned width = t->panels * t->per_panel;
-    LLVMValueRef b[32];
-    LLVMValueRef a = hcg_at(e, e->f32, t->a, multiply(e, index, slab));
+/* acc[r][:] += x[r][k] b[k][:] for one k = index + offset. */
+static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
+                      LLVMValueRef *acc) {
+    unsigned width = t->panels * t->per_panel, bytes = (unsigned)hir_dtype_bytes(t->dtype);
+    LLVMTypeRef elem = hcg_element(e, t->dtype);
+    LLVMValueRef b[32], fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
     for (unsigned p = 0; p < t->panels; p++) {
-        LLVMTypeRef elem = hcg_element(e, t->dtype);
         LLVMValueRef row = hcg_at(e, elem, t->panel[p], multiply(e, index, HIR_PANEL));
-        int64_t bytes = (int64_t)hir_dtype_bytes(t->dtype);
-        if (prefetched && offset * HIR_PANEL * bytes % 64 == 0)
-            hcg_prefetch(e, row, (offset * HIR_PANEL + GEMM_AHEAD) * bytes);
+        hcg_prefetch(e, hcg_at(e, elem, fetch, multiply(e, t->panel_stride, p)),
+                     (int64_t)offset * HIR_PANEL * bytes);
         for (unsigned v = 0; v < t->per_panel; v++) {
             int64_t at = (int64_t)offset * HIR_PANEL + v * e->level->lanes;
             b[p * t->per_panel + v] =
@@ -119,7 +132,8 @@ static void step_tile(hcg_emit *e, const micro *t, unsigned slab, LLVMValueRef i
         }
     }
     for (unsigned r = 0; r < t->rows; r++) {
-        LLVMValueRef at = hcg_at(e, e->f32, a, hcg_i64(e, (int64_t)offset * slab + r));
+        LLVMValueRef at =
+            hcg_at(e, e->f32, hcg_at(e, e->f32, t->row[r], index), hcg_i64(e, offset));
         LLVMValueRef x = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
         for (unsigned v = 0; v < width; v++)
             acc[r * width + v] = hcg_fma(e, x, b[v], acc[r * width + v]);
@@ -129,37 +143,49 @@ static void step_tile(hcg_emit *e, const micro *t, unsigned slab, LLVMValueRef i
 /* k from `from` in steps of `unroll` while that many are left; gives the k it got to. */
 static LLVMValueRef run_tile(hcg_emit *e, const micro *t, LLVMValueRef from, unsigned unroll,
                              LLVMValueRef *acc) {
-    const hcg_tile *tile = hcg_tile_of(e->level);
     unsigned n = accumulators(t);
     LLVMValueRef to = add(e, t->k, hcg_i64(e, 1 - (int64_t)unroll));
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, unroll), "k", n, acc);
     for (unsigned i = 0; i < n; i++)
         acc[i] = l.carried[i];
     for (unsigned u = 0; u < unroll; u++)
-        step_tile(e, t, tile->rows, l.index, u, unroll > 1, acc);
+        step_tile(e, t, l.index, u, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < n; i++)
         acc[i] = l.carried[i];
     return l.index;
 }
 
-/* tile(a, b, panel_stride, k, c, ldc, accumulate): c[rows][panels * 16] (+)= a[k][rows] b[k][..] */
+/* p itself, without saying so: that rows lie one distance apart makes LLVM's loop strength
+ * reduction keep multiples of the distance, and there are not enough registers for them. */
+static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
+    return hcg_intrinsic(e, "llvm.launder.invariant.group", &e->ptr, 1, &p, 1);
+}
+
+/* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
+ * c[rows][panels * 16] (+)= x[rows][k] b[k][..] */
 static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned rows, unsigned panels) {
-    LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64, e->i64};
+    LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64,
+                                       e->ptr, e->i64, e->i64, e->ptr, e->i64};
     char *name =
         hd_printf(e->arena, "tile_%s_%ux%u", hir_dtype_name(dtype), rows, panels * HIR_PANEL);
     hcg_shared s;
-    if (!hcg_shared_begin(e, name, params, 7, &s)) return s;
+    if (!hcg_shared_begin(e, name, params, TILE_PARAMS, &s)) return s;
+    const hcg_tile *tile = hcg_tile_of(e->level);
     micro t = {.dtype = dtype, .rows = rows, .panels = panels};
     t.per_panel = HIR_PANEL / e->level->lanes;
-    t.a = s.param[0], t.b = s.param[1], t.panel_stride = s.param[2], t.k = s.param[3];
-    t.c = s.param[4], t.ldc = s.param[5], t.accumulate = s.param[6];
+    t.panel_stride = s.param[3], t.k = s.param[4];
+    t.c = s.param[5], t.ldc = s.param[6], t.accumulate = s.param[7];
+    t.next = s.param[8], t.pace = s.param[9];
+    for (unsigned r = 0; r < rows; r++)
+        t.row[r] = opaque(e, hcg_at(e, e->f32, s.param[0], multiply(e, s.param[1], r)));
     for (unsigned p = 0; p < panels; p++)
-        t.panel[p] = hcg_at(e, hcg_element(e, dtype), t.b, multiply(e, t.panel_stride, p));
-    LLVMValueRef acc[HCG_CARRY];
+        t.panel[p] = hcg_at(e, hcg_element(e, dtype), s.param[2], multiply(e, t.panel_stride, p));
+    LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
-    LLVMValueRef k = run_tile(e, &t, hcg_i64(e, 0), hcg_tile_of(e->level)->unroll, acc);
+    bool full = rows == tile->rows && panels == tile->panels;
+    if (full && tile->unroll > 1) k = run_tile(e, &t, k, tile->unroll, acc);
     run_tile(e, &t, k, 1, acc);
     finish_tile(e, &t, acc);
     unsigned width = panels * t.per_panel;
@@ -173,84 +199,140 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned rows, uns
 /* ---- block -------------------------------------------------------------------------------------
  */
 
-/* Heights of the micro-kernels: the tile's rows halved down to 1. A block's last rows take the
- * smallest that holds them: running a few rows too many is cheaper than reading b once more. */
-static unsigned heights(const hcg_tile *t, unsigned out[8]) {
-    unsigned n = 0;
-    for (unsigned h = t->rows; n < 8; h = (h + 1) / 2) {
-        out[n++] = h;
-        if (h == 1) break;
-    }
-    return n;
-}
-
 /* Calls the micro-kernel for `rows` <= tile rows and `panels` <= tile panels, both only known at
  * run time. */
 static void dispatch_tile(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueRef panels,
-                          const LLVMValueRef args[7]) {
+                          const LLVMValueRef args[TILE_PARAMS]) {
     const hcg_tile *tile = hcg_tile_of(e->level);
-    unsigned height[8], n = heights(tile, height);
-    LLVMValueRef chosen = hcg_i64(e, height[0]);
-    for (unsigned i = 1; i < n; i++) {
-        LLVMValueRef holds = LLVMBuildICmp(e->b, LLVMIntSLE, rows, hcg_i64(e, height[i]), "");
-        chosen = LLVMBuildSelect(e->b, holds, hcg_i64(e, height[i]), chosen, "");
-    }
-    LLVMValueRef key = add(e, multiply(e, chosen, tile->panels + 1), panels);
+    LLVMValueRef key = add(e, multiply(e, rows, tile->panels + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
-    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, n * tile->panels);
-    for (unsigned i = 0; i < n; i++)
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, tile->rows * tile->panels);
+    for (unsigned h = 1; h <= tile->rows; h++)
         for (unsigned w = 1; w <= tile->panels; w++) {
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
-            LLVMAddCase(choice, hcg_i64(e, height[i] * (tile->panels + 1) + w), block);
+            LLVMAddCase(choice, hcg_i64(e, h * (tile->panels + 1) + w), block);
             LLVMPositionBuilderAtEnd(e->b, block);
-            hcg_shared f = tile_function(e, dtype, height[i], w);
-            hcg_shared_call(e, &f, args, 7);
+            hcg_shared f = tile_function(e, dtype, h, w);
+            hcg_shared_call(e, &f, args, TILE_PARAMS);
             LLVMBuildBr(e->b, done);
         }
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-/* gemm(a, rows, k, b, panels, c, ldc, accumulate) */
+/* n things in parts of at most `most`, as equal as can be: part i holds each + (i < more) of them
+ * and begins at i * each + min(i, more). 17 rows on tiles of 8 are 6 + 6 + 5: a part of one row
+ * would load as much of b as one of eight. */
+typedef struct parts {
+    LLVMValueRef count, each, more;
+} parts;
+
+static parts divide(hcg_emit *e, LLVMValueRef n, int64_t most) {
+    parts p = {.count = divide_up(e, n, hcg_i64(e, most))};
+    p.each = LLVMBuildUDiv(e->b, n, p.count, "each");
+    p.more = minus(e, n, times(e, p.each, p.count));
+    return p;
+}
+
+static LLVMValueRef part_start(hcg_emit *e, const parts *p, LLVMValueRef i) {
+    return add(e, times(e, i, p->each), smaller(e, i, p->more));
+}
+
+static LLVMValueRef part_size(hcg_emit *e, const parts *p, LLVMValueRef i) {
+    LLVMValueRef one_more = LLVMBuildICmp(e->b, LLVMIntSLT, i, p->more, "");
+    return add(e, p->each, LLVMBuildZExt(e->b, one_more, e->i64, ""));
+}
+
+typedef struct block { /* of b, and what is fetched while it is in use */
+    hir_dtype dtype;
+    LLVMValueRef from, k;       /* steps of k: the first, and how many */
+    LLVMValueRef panel, panels; /* the same of panels */
+    LLVMValueRef b, next, accumulate;
+} block;
+
+enum {
+    GEMM_X,
+    GEMM_LDX,
+    GEMM_ROWS,
+    GEMM_K,
+    GEMM_B,
+    GEMM_PANELS,
+    GEMM_C,
+    GEMM_LDC,
+    GEMM_ADD,
+    GEMM_NEXT,
+    GEMM_PARAMS
+};
+
+/* All rows over one block of b. */
+static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, const block *b) {
+    int64_t line = HIR_PANEL * (int64_t)hir_dtype_bytes(b->dtype); /* of a panel, per step */
+    LLVMValueRef pace = divide_up(e, hcg_i64(e, line), slabs->count);
+    LLVMValueRef share = times(e, b->k, pace), k = g[GEMM_K];
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
+    LLVMValueRef row = part_start(e, slabs, l.index), rows = part_size(e, slabs, l.index);
+    LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), b->from);
+    LLVMValueRef c = add(e, times(e, row, g[GEMM_LDC]), multiply(e, b->panel, HIR_PANEL));
+    LLVMValueRef args[TILE_PARAMS] = {
+        hcg_at(e, e->f32, g[GEMM_X], x),
+        g[GEMM_LDX],
+        b->b,
+        multiply(e, k, HIR_PANEL),
+        b->k,
+        hcg_at(e, e->f32, g[GEMM_C], c),
+        g[GEMM_LDC],
+        b->accumulate,
+        hcg_at(e, e->i8, b->next, times(e, l.index, share)),
+        pace,
+    };
+    dispatch_tile(e, b->dtype, rows, b->panels, args);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next) */
 static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
     const hcg_tile *tile = hcg_tile_of(e->level);
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr, e->i64, e->ptr, e->i64, e->i64};
+    LLVMTypeRef elem = hcg_element(e, dtype), params[GEMM_PARAMS];
     hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", hir_dtype_name(dtype)), params, 8, &s))
+    for (int i = 0; i < GEMM_PARAMS; i++)
+        params[i] = i == GEMM_X || i == GEMM_B || i == GEMM_C || i == GEMM_NEXT ? e->ptr : e->i64;
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", hir_dtype_name(dtype)), params,
+                          GEMM_PARAMS, &s))
         return s;
-    LLVMValueRef a = s.param[0], rows = s.param[1], k = s.param[2], b = s.param[3];
-    LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], accumulate = s.param[7];
-    LLVMValueRef panel_stride = multiply(e, k, HIR_PANEL), zero = hcg_i64(e, 0);
-    hcg_loop lk = hcg_loop_begin(e, zero, k, hcg_i64(e, K_BLOCK), "k_block", 0, NULL);
-    LLVMValueRef kn = smaller(e, hcg_i64(e, K_BLOCK), LLVMBuildNSWSub(e->b, k, lk.index, "k_left"));
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, "");
-    LLVMValueRef add_to = LLVMBuildSelect(e->b, first, accumulate, hcg_i64(e, 1), "");
-    hcg_loop lp = hcg_loop_begin(e, zero, panels, hcg_i64(e, tile->panels), "panel", 0, NULL);
-    LLVMValueRef wide =
-        smaller(e, hcg_i64(e, tile->panels), LLVMBuildNSWSub(e->b, panels, lp.index, ""));
-    LLVMValueRef bk =
-        add(e, LLVMBuildNSWMul(e->b, lp.index, panel_stride, ""), multiply(e, lk.index, HIR_PANEL));
-    LLVMValueRef bt = hcg_at(e, hcg_element(e, dtype), b, bk);
-    hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, tile->rows), "row", 0, NULL);
-    LLVMValueRef high = LLVMBuildNSWSub(e->b, rows, lr.index, "");
-    LLVMValueRef ak =
-        add(e, LLVMBuildNSWMul(e->b, lr.index, k, ""), multiply(e, lk.index, tile->rows));
-    LLVMValueRef ct =
-        add(e, LLVMBuildNSWMul(e->b, lr.index, ldc, ""), multiply(e, lp.index, HIR_PANEL));
-    LLVMValueRef args[] = {hcg_at(e, e->f32, a, ak), bt,  panel_stride, kn,
-                           hcg_at(e, e->f32, c, ct), ldc, add_to};
-    dispatch_tile(e, dtype, high, wide, args);
-    hcg_loop_end(e, &lr, NULL);
-    hcg_loop_end(e, &lp, NULL);
+    const LLVMValueRef *g = s.param;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, tile->panels);
+    LLVMValueRef panel_stride = multiply(e, g[GEMM_K], HIR_PANEL);
+    parts slabs = divide(e, g[GEMM_ROWS], tile->rows), steps = divide(e, g[GEMM_K], K_BLOCK);
+    block b = {.dtype = dtype};
+    hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
+    b.panel = lp.index, b.panels = smaller(e, wide, minus(e, g[GEMM_PANELS], lp.index));
+    LLVMValueRef first = hcg_at(e, elem, g[GEMM_B], times(e, lp.index, panel_stride));
+    LLVMValueRef end = add(e, lp.index, wide);
+    LLVMValueRef following =
+        LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, end, g[GEMM_PANELS], ""),
+                        hcg_at(e, elem, g[GEMM_B], times(e, end, panel_stride)), g[GEMM_NEXT], "");
+    hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
+    b.from = part_start(e, &steps, lk.index), b.k = part_size(e, &steps, lk.index);
+    b.b = hcg_at(e, elem, first, multiply(e, b.from, HIR_PANEL));
+    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntEQ, add(e, lk.index, one), steps.count, "");
+    b.next = LLVMBuildSelect(e->b, last, following,
+                             hcg_at(e, elem, b.b, multiply(e, b.k, HIR_PANEL)), "");
+    b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
+                                   g[GEMM_ADD], one, "");
+    emit_block(e, g, &slabs, &b);
     hcg_loop_end(e, &lk, NULL);
+    hcg_loop_end(e, &lp, NULL);
     hcg_shared_end(e, &s);
     return s;
 }
 
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     hcg_shared f = gemm_function(e, g->dtype);
-    LLVMValueRef args[] = {g->a,      g->rows, g->k,   g->b,
-                           g->panels, g->c,    g->ldc, hcg_i64(e, g->accumulate)};
-    hcg_shared_call(e, &f, args, 8);
+    LLVMValueRef panel_stride = multiply(e, g->k, HIR_PANEL), next = g->next;
+    if (!next) next = hcg_at(e, hcg_element(e, g->dtype), g->b, times(e, g->panels, panel_stride));
+    LLVMValueRef args[GEMM_PARAMS] = {
+        g->x, g->ldx, g->rows, g->k, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
+        next};
+    hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
 
 /* ---- matrix times vector -----------------------------------------------------------------------

@@ -4,14 +4,20 @@
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
 
-enum { MOST_SUMS = 16, MOST_JAM = 4 };
+enum { MOST_SUMS = 16, MOST_JAM = 16 };
 
 /* ---- one nest -------------------------------------------------------------------------------- */
+
+/* Neighbours in the two loops around the innermost that go together. */
+typedef struct row_jam {
+    uint32_t outer, inner;
+} row_jam;
 
 typedef struct lane_loop { /* state of the innermost loop of a nest */
     row_run *r;
     const row_nest *nest;
-    uint32_t n, jam; /* reductions along the lanes, each for `jam` neighbours in the loop around */
+    uint32_t jam; /* neighbours that go together */
+    uint32_t n;   /* reductions along the lanes, each for all neighbours */
     uint32_t reduction[MOST_SUMS];
     row_index own[MOST_JAM][ROW_VARS];        /* loops of the roots, per neighbour */
     row_index loops[MOST_JAM][ROW_VARS];      /* of a reduction: its dims, then the lanes */
@@ -22,20 +28,21 @@ static bool along_lanes(const row_node *n) {
     return n->kind == ROW_REDUCE && n->last;
 }
 
-/* Loop variables as neighbour `j` in the loop around the lanes sees them, and as a reduction along
- * the lanes does. */
-static void set_loops(lane_loop *l, uint32_t j) {
+/* Loop variables as neighbour `j` sees them, and as a reduction of it along the lanes does. */
+static void set_loops(lane_loop *l, uint32_t j, row_jam jam) {
     const row_nest *nest = l->nest;
     row_index next[ROW_VARS];
     for (unsigned v = 0; v < ROW_VARS; v++)
         next[v] = row_var(v);
-    if (j > 0) next[nest->domain.rank - 2].constant = j;
+    if (jam.inner > 1) next[nest->domain.rank - 2].constant = j % jam.inner;
+    if (jam.outer > 1) next[nest->domain.rank - 3].constant = j / jam.inner;
     for (unsigned v = 0; v < ROW_VARS; v++)
         l->own[j][v] = l->loops[j][v] = row_substitute(&nest->loops[v], next);
     l->loops[j][ROW_INNER] = row_var(nest->domain.rank - 1);
 }
 
-/* One turn: `copies` vectors at the current index of every root of the nest, in order. */
+/* One turn: `copies` vectors at the current index of every root of the nest, in order, for all
+ * neighbours: what they all read is loaded once. */
 static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
     row_run *r = l->r;
     row_scope scope = row_scope_begin(r);
@@ -44,15 +51,17 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
     for (size_t i = l->nest->roots.n; i-- > 0;) {
         uint32_t root = l->nest->roots.at[i];
         const row_node *n = row_at(r->g, root);
-        if (along_lanes(n)) {
-            for (uint32_t j = 0; j < l->jam; j++)
+        for (uint32_t j = 0; j < l->jam; j++) {
+            if (along_lanes(n)) {
                 row_accumulate(r, n, l->loops[j], true, &acc[sum++ * ROW_COPIES]);
-            continue;
+                continue;
+            }
+            r->loops = l->own[j];
+            row_pack p = row_compute(r, root);
+            if (n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
         }
-        row_pack p = row_compute(r, root);
-        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
     }
-    row_stream_flush(r);
+    r->loops = l->nest->loops;
     row_scope_end(r, scope);
 }
 
@@ -109,10 +118,14 @@ static void finish_reductions(lane_loop *l) {
 }
 
 /* How many vectors to hold at once: several hide the latency of sums and share what a reduction
- * inside the loop reads; functions of many instructions fill the machine alone. If that leaves a
- * rest, perhaps a few less do not. */
-static unsigned vectors_at_once(const row_graph *g, const row_nest *nest, int64_t vectors) {
-    unsigned most = nest->roots.n > 8 ? 1 : nest->roots.n > 3 ? 2 : ROW_COPIES;
+ * inside the loop reads, or a factor that is the same for all; functions of many instructions fill
+ * the machine alone. If that leaves a rest, perhaps a few less do not. */
+static unsigned vectors_at_once(const row_run *r, const row_nest *nest, uint32_t jam, uint32_t sums,
+                                int64_t vectors) {
+    const row_graph *g = r->g;
+    size_t values = nest->roots.n * jam;
+    bool many_registers = r->e->level->lanes == 16 && sums == 0;
+    unsigned most = values > 8 && !many_registers ? 1 : values > 3 ? 2 : ROW_COPIES;
     for (size_t i = 0; i < nest->roots.n; i++)
         if (row_at(g, nest->roots.at[i])->costly) most = 1;
     if (vectors < most) return vectors > 0 ? (unsigned)vectors : 1;
@@ -121,25 +134,36 @@ static unsigned vectors_at_once(const row_graph *g, const row_nest *nest, int64_
     return most;
 }
 
-/* How many neighbours in the loop around the lanes go together, so that what they all read is
- * loaded once: where there is nothing but sums, as many as leave half of the registers to operands.
+/* How many neighbours go together. Where there is nothing but sums, as many as leave half of the
+ * registers to operands: m sources meet n queries with m + n loads. Else all of a few, such as the
+ * streams that a small matrix mixes: each is made of the same rows, which memory then gives once.
  */
-static uint32_t neighbours(const row_run *r, const row_nest *nest) {
-    uint32_t sums = r->e->level->lanes == 8 || !r->e->level->fma ? MOST_SUMS / 2 : MOST_SUMS;
-    if (nest->domain.rank < 2) return 1;
-    for (size_t i = 0; i < nest->roots.n; i++)
-        if (!along_lanes(row_at(r->g, nest->roots.at[i]))) return 1;
-    uint32_t jam = MOST_JAM;
-    while (jam > 1 && (jam * nest->roots.n > sums || jam > nest->domain.dim[nest->domain.rank - 2]))
-        jam /= 2;
+static row_jam neighbours(const row_run *r, const row_nest *nest) {
+    enum { JAM_OF_SUMS = 4, JAM_OF_ALL = 8 };
+    uint32_t most = r->e->level->lanes == 8 || !r->e->level->fma ? MOST_SUMS / 2 : MOST_SUMS;
+    uint32_t sums = 0, roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
+    row_jam jam = {1, 1};
+    if (rank < 2) return jam;
+    int64_t inner = nest->domain.dim[rank - 2], outer = rank > 2 ? nest->domain.dim[rank - 3] : 1;
+    for (size_t i = 0; i < roots; i++)
+        sums += along_lanes(row_at(r->g, nest->roots.at[i]));
+    if (sums < roots) {
+        if (inner <= JAM_OF_ALL && inner * roots <= most) jam.inner = (uint32_t)inner;
+        return jam;
+    }
+    for (jam.inner = JAM_OF_SUMS; jam.inner > 1; jam.inner /= 2)
+        if (jam.inner * roots <= most && jam.inner <= inner) break;
+    for (jam.outer = JAM_OF_SUMS; jam.outer > 1; jam.outer /= 2)
+        if (jam.outer * jam.inner * roots <= most && jam.outer <= outer) break;
     return jam;
 }
 
-static void lanes(row_run *r, const row_nest *nest, uint32_t jam) {
+static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     hcg_emit *e = r->e;
+    uint32_t jam = around.outer * around.inner;
     lane_loop l = {.r = r, .nest = nest, .jam = jam};
     for (uint32_t j = 0; j < jam; j++)
-        set_loops(&l, j);
+        set_loops(&l, j, around);
     row_scope scope = row_scope_begin(r);
     for (size_t i = nest->roots.n; i-- > 0;) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
@@ -147,11 +171,12 @@ static void lanes(row_run *r, const row_nest *nest, uint32_t jam) {
         if (along) l.reduction[l.n++] = nest->roots.at[i];
         for (uint32_t j = 0; j < jam; j++)
             for (uint32_t a = 0; a < n->n_args; a++)
-                row_hoist(r, &n->args[a], along ? l.loops[j] : r->loops);
+                row_hoist(r, &n->args[a], along ? l.loops[j] : l.own[j]);
     }
     int64_t size = nest->domain.dim[r->lane_var], width = e->level->lanes;
     int64_t vectors = size / width;
-    unsigned copies = vectors_at_once(r->g, nest, vectors);
+    bool sums_only = l.n == nest->roots.n;
+    unsigned copies = vectors_at_once(r, nest, sums_only ? 1 : jam, l.n, vectors);
     while (jam > 1 && copies > 1 && jam * l.n * copies > MOST_SUMS)
         copies /= 2;
     for (uint32_t i = 0; i < l.n * jam * ROW_COPIES; i++)
@@ -171,31 +196,39 @@ static void lanes(row_run *r, const row_nest *nest, uint32_t jam) {
     finish_reductions(&l);
 }
 
-static void outer(row_run *r, const row_nest *nest, uint32_t dim, uint32_t jam);
+static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam);
 
 /* Elements from .. to of a dim before the last, `step` at once. */
 static void outer_part(row_run *r, const row_nest *nest, uint32_t dim, int64_t from, int64_t to,
-                       uint32_t step) {
+                       uint32_t step, row_jam jam) {
     hcg_emit *e = r->e;
     if (from == to) return;
+    if (from + step == to) {
+        r->var[dim] = hcg_i64(e, from);
+        outer(r, nest, dim + 1, jam);
+        r->var[dim] = NULL;
+        return;
+    }
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, from), hcg_i64(e, to), hcg_i64(e, step), "d", 0, NULL);
     r->var[dim] = l.index;
-    outer(r, nest, dim + 1, step);
+    outer(r, nest, dim + 1, jam);
     r->var[dim] = NULL;
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Dims before the last one as loops, the innermost of them by neighbours. */
-static void outer(row_run *r, const row_nest *nest, uint32_t dim, uint32_t jam) {
-    if (dim + 1 >= nest->domain.rank) {
+/* Dims before the last one as loops, the two innermost of them by neighbours. */
+static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
+    uint32_t rank = nest->domain.rank;
+    if (dim + 1 >= rank) {
         lanes(r, nest, jam);
         return;
     }
-    uint32_t step = dim + 2 == nest->domain.rank ? neighbours(r, nest) : 1;
+    uint32_t step = dim + 2 == rank ? jam.inner : dim + 3 == rank ? jam.outer : 1;
     int64_t size = nest->domain.dim[dim], whole = size - size % step;
-    outer_part(r, nest, dim, 0, whole, step);
-    outer_part(r, nest, dim, whole, size, 1);
+    row_jam rest = {dim + 3 == rank ? 1 : jam.outer, dim + 2 == rank ? 1 : jam.inner};
+    outer_part(r, nest, dim, 0, whole, step, jam);
+    outer_part(r, nest, dim, whole, size, 1, rest);
 }
 
 /* Roots of one element: straight code; the values stay in registers for the rest of the token. */
@@ -208,6 +241,29 @@ static void single(row_run *r, const row_nest *nest) {
     }
 }
 
+/* The loops of a nest; twice, with a choice between them, if the stores may go past the caches. */
+static void loops_of(row_run *r, const row_nest *nest) {
+    hcg_emit *e = r->e;
+    LLVMValueRef when = row_stream_when(r, nest);
+    if (!when) {
+        outer(r, nest, 0, neighbours(r, nest));
+        return;
+    }
+    LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(e->cx, e->fn, "past");
+    LLVMBasicBlockRef through = LLVMAppendBasicBlockInContext(e->cx, e->fn, "through");
+    LLVMBasicBlockRef stored = LLVMAppendBasicBlockInContext(e->cx, e->fn, "stored");
+    LLVMBuildCondBr(e->b, when, past, through);
+    for (int form = 0; form < 2; form++) {
+        row_scope scope = row_scope_begin(r);
+        LLVMPositionBuilderAtEnd(e->b, form ? through : past);
+        r->streaming = form == 0;
+        outer(r, nest, 0, neighbours(r, nest));
+        LLVMBuildBr(e->b, stored);
+        row_scope_end(r, scope);
+    }
+    LLVMPositionBuilderAtEnd(e->b, stored);
+}
+
 static void emit_nest(row_run *r, const row_nest *nest) {
     row_scope scope = row_scope_begin(r);
     r->nest = nest;
@@ -215,9 +271,8 @@ static void emit_nest(row_run *r, const row_nest *nest) {
     r->lane_var = (int)nest->domain.rank - 1;
     r->copies = 1;
     r->tail = NULL;
-    row_stream_begin(r, nest);
     if (nest->domain.rank)
-        outer(r, nest, 0, 1);
+        loops_of(r, nest);
     else
         single(r, nest);
     row_scope_end(r, scope);

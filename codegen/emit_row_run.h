@@ -25,10 +25,6 @@ typedef struct row_known { /* the same for things found by another value: splats
     LLVMValueRef from, value;
 } row_known;
 
-typedef struct row_store_later { /* a vector that a turn stores at its end */
-    LLVMValueRef to, value;
-} row_store_later;
-
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
@@ -46,10 +42,10 @@ typedef struct row_run {
     unsigned copies;        /* vectors at once */
     LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
-        var[ROW_VARS];    /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
-    LLVMValueRef streams; /* i1: stores of this nest go past the caches; NULL: they never do */
-    int64_t nest_streams, most_streamed; /* bytes for a token: of this nest, of any nest so far */
-    HD_VEC(row_store_later) later;
+        var[ROW_VARS];     /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+    bool streaming;        /* this form of the nest stores past the caches */
+    bool has_streamed;     /* any form of any nest does */
+    int64_t most_streamed; /* bytes for a token, of the nest that streams most */
     HD_VEC(row_memo) memo;
     HD_VEC(row_known) splats, pointers;
 } row_run;
@@ -78,11 +74,10 @@ LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_ve
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
 
 /* ---- emit_row_stream.c ----------------------------------------------------------------------- */
-/* Decides for a nest, where its loops begin; `loops`, `lane_var` and `token` are set. */
-void row_stream_begin(row_run *r, const row_nest *nest);
-/* Takes a store of whole vectors at the lanes of node `n`; false: it is to be made as usual. */
+/* i1: shall the stores of this nest go past the caches? NULL: never. */
+LLVMValueRef row_stream_when(row_run *r, const row_nest *nest);
+/* Stores whole vectors at the lanes of node `n` so; false: it is to be done as usual. */
 bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, LLVMValueRef v);
-void row_stream_flush(row_run *r); /* at the end of a turn: the stores that were taken */
-void row_stream_end(row_run *r);   /* at the end of the kernel */
+void row_stream_end(row_run *r); /* at the end of the kernel */
 
 #endif

@@ -7,18 +7,18 @@
  * to its end, and a branch there stores one way or the other.
  *
  * Measured (docs/benchmarks.md): from 32 MB on a mix and its readers gain a sixth, below 16 MB they
- * lose as much.
+ * lose as much, and so does a kernel that reads again what it has stored.
  */
 #include <string.h>
 
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
 
-enum { LINE = 64, FROM_BYTES = 24 << 20, MOST_STREAMED = 64 };
+enum { LINE = 64, FROM_BYTES = 16 << 20 };
 
-/* Whole lines of rows that begin on a line: `step` elements at a time leave no part of one open. */
+/* Whole lines of rows that begin on a line, which the kernel itself does not read. */
 static bool can_stream(const row_run *r, const row_node *n) {
-    if (n->buffer == ROW_NO_BUFFER) return false;
+    if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
     const row_buffer *b = &r->g->buffers.at[n->buffer];
     bool aligned = n->to.constant * 4 % LINE == 0 && b->elements * 4 % LINE == 0;
     for (int v = 0; v < ROW_VARS; v++)
@@ -31,19 +31,23 @@ static LLVMValueRef at_least(hcg_emit *e, LLVMValueRef tokens, int64_t row_bytes
     return LLVMBuildICmp(e->b, LLVMIntSGE, tokens, least, "");
 }
 
-void row_stream_begin(row_run *r, const row_nest *nest) {
-    hcg_emit *e = r->e;
+/* Bytes of a token's rows that the nest may stream; 0 if that is never enough. */
+static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
     int64_t bytes = 0;
-    LLVMValueRef where = hcg_i64(e, 0);
-    r->streams = NULL;
-    r->later.n = 0;
-    if (!r->token || strcmp(e->level->arch, "x86_64") != 0) return;
+    if (!r->token || strcmp(r->e->level->arch, "x86_64") != 0) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (!can_stream(r, n)) continue;
-        bytes += row_elements(&n->shape) * 4;
+        if (n->kind == ROW_REDUCE && n->last) return 0; /* its result would have two makers */
+        if (can_stream(r, n)) bytes += row_elements(&n->shape) * 4;
     }
-    if (bytes == 0 || bytes * e->p->chunk < FROM_BYTES) return;
+    return bytes * r->e->p->chunk < FROM_BYTES ? 0 : bytes;
+}
+
+LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
+    hcg_emit *e = r->e;
+    int64_t bytes = streamed_bytes(r, nest);
+    LLVMValueRef where = hcg_i64(e, 0);
+    if (bytes == 0) return NULL;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
         if (!can_stream(r, n)) continue;
@@ -52,52 +56,27 @@ void row_stream_begin(row_run *r, const row_nest *nest) {
     }
     LLVMValueRef off = LLVMBuildAnd(e->b, where, hcg_i64(e, LINE - 1), "");
     LLVMValueRef aligned = LLVMBuildICmp(e->b, LLVMIntEQ, off, hcg_i64(e, 0), "");
-    LLVMValueRef many = at_least(e, hcg_frame_t(e), bytes);
-    r->streams = LLVMBuildAnd(e->b, aligned, many, "streams");
-    r->nest_streams = bytes;
+    if (bytes > r->most_streamed) r->most_streamed = bytes;
+    return LLVMBuildAnd(e->b, aligned, at_least(e, hcg_frame_t(e), bytes), "streams");
 }
 
 bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, LLVMValueRef v) {
-    bool whole_lines = (int64_t)r->copies * r->e->level->lanes * 4 % LINE == 0;
-    if (!r->streams || r->tail || !whole_lines || !can_stream(r, n)) return false;
-    hd_push(r->g->arena, &r->later, ((row_store_later){p, v}));
-    if (r->nest_streams > r->most_streamed) r->most_streamed = r->nest_streams;
+    hcg_emit *e = r->e;
+    bool whole_lines = (int64_t)r->copies * e->level->lanes * 4 % LINE == 0;
+    if (!r->streaming || r->tail || !whole_lines || !can_stream(r, n)) return false;
+    LLVMValueRef s = LLVMBuildStore(e->b, v, p);
+    LLVMSetAlignment(s, e->level->lanes * 4);
+    LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->i32, 1, false));
+    LLVMValueRef node = LLVMMetadataAsValue(e->cx, LLVMMDNodeInContext2(e->cx, &one, 1));
+    LLVMSetMetadata(s, LLVMGetMDKindIDInContext(e->cx, "nontemporal", 11), node);
+    r->has_streamed = true;
     return true;
-}
-
-static void store_all(row_run *r, bool streamed) {
-    hcg_emit *e = r->e;
-    for (size_t i = 0; i < r->later.n; i++) {
-        LLVMValueRef s = LLVMBuildStore(e->b, r->later.at[i].value, r->later.at[i].to);
-        LLVMSetAlignment(s, streamed ? e->level->lanes * 4 : 4);
-        if (!streamed) continue;
-        LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->i32, 1, false));
-        LLVMValueRef node = LLVMMetadataAsValue(e->cx, LLVMMDNodeInContext2(e->cx, &one, 1));
-        LLVMSetMetadata(s, LLVMGetMDKindIDInContext(e->cx, "nontemporal", 11), node);
-    }
-}
-
-void row_stream_flush(row_run *r) {
-    hcg_emit *e = r->e;
-    if (r->later.n == 0) return;
-    LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(e->cx, e->fn, "past");
-    LLVMBasicBlockRef through = LLVMAppendBasicBlockInContext(e->cx, e->fn, "through");
-    LLVMBasicBlockRef stored = LLVMAppendBasicBlockInContext(e->cx, e->fn, "stored");
-    LLVMBuildCondBr(e->b, r->streams, past, through);
-    LLVMPositionBuilderAtEnd(e->b, past);
-    store_all(r, true);
-    LLVMBuildBr(e->b, stored);
-    LLVMPositionBuilderAtEnd(e->b, through);
-    store_all(r, false);
-    LLVMBuildBr(e->b, stored);
-    LLVMPositionBuilderAtEnd(e->b, stored);
-    r->later.n = 0;
 }
 
 /* Such stores become visible in any order: others may read only behind a fence. */
 void row_stream_end(row_run *r) {
     hcg_emit *e = r->e;
-    if (!r->most_streamed) return;
+    if (!r->has_streamed) return;
     LLVMBasicBlockRef fence = LLVMAppendBasicBlockInContext(e->cx, e->fn, "fence");
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "fenced");
     LLVMBuildCondBr(e->b, at_least(e, hcg_frame_t(e), r->most_streamed), fence, done);

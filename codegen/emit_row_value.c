@@ -413,12 +413,13 @@ static team make_team(row_run *r, const row_node *first) {
     return t;
 }
 
-/* Element r->var[ROW_INNER] of every member. */
-static void accumulate_team(row_run *r, team *t) {
-    row_scope s = row_scope_begin(r);
+/* Element `inner` of every member. */
+static void accumulate_team(row_run *r, team *t, row_index inner) {
+    row_index loops[ROW_VARS];
+    memcpy(loops, r->loops, sizeof loops);
+    loops[ROW_INNER] = inner;
     for (uint32_t m = 0; m < t->n; m++)
-        row_accumulate(r, row_at(r->g, t->member[m]), r->loops, false, &t->acc[m * r->copies]);
-    row_scope_end(r, s);
+        row_accumulate(r, row_at(r->g, t->member[m]), loops, false, &t->acc[m * r->copies]);
 }
 
 static row_pack reduce(row_run *r, const row_node *n) {
@@ -428,20 +429,20 @@ static row_pack reduce(row_run *r, const row_node *n) {
     for (uint32_t m = 0; m < t.n; m++)
         row_hoist(r, &row_at(r->g, t.member[m])->args[0], r->loops);
     if (n->extent <= UNROLLED) {
-        for (int64_t i = 0; i < n->extent; i++) {
-            r->var[ROW_INNER] = hcg_i64(e, i);
-            accumulate_team(r, &t);
-        }
+        for (int64_t i = 0; i < n->extent; i++) /* what is read stays known to others */
+            accumulate_team(r, &t, row_fixed(i));
     } else {
         hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, n->extent), hcg_i64(e, 1), "i",
                                     t.n * r->copies, t.acc);
+        row_scope s = row_scope_begin(r);
         r->var[ROW_INNER] = l.index;
         memcpy(t.acc, l.carried, sizeof t.acc);
-        accumulate_team(r, &t);
+        accumulate_team(r, &t, row_var(ROW_INNER));
         hcg_loop_end(e, &l, t.acc);
         memcpy(t.acc, l.carried, sizeof t.acc);
+        row_scope_end(r, s);
+        r->var[ROW_INNER] = NULL;
     }
-    r->var[ROW_INNER] = NULL;
     row_pack of_first = {0};
     for (uint32_t m = t.n; m-- > 0;) {
         const row_node *member = row_at(r->g, t.member[m]);

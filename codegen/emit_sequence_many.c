@@ -1,8 +1,8 @@
 /* Attention of several tokens (T > 1): a tile of queries (tokens times the query heads that share
  * keys) meets a tile of keys, as two matrix products on the micro-kernels of contractions.
  *
- *     S = Q K^T    Q packed once per tile of queries, keys packed to panels [n][16 keys]
- *     O += P V     P = softmax step of S, packed; values packed to panels [keys][16]
+ *     S = Q K^T    Q scaled once per tile of queries, keys packed to panels [n][16 keys]
+ *     O += P V     P = softmax step of S; values packed to panels [keys][16]
  *
  * Query j of a tile is token j / (H/G), head j % (H/G). The causal limit differs from token to
  * token: softmax gives the scores beyond it no weight.
@@ -14,12 +14,12 @@ enum { QUERIES = HCG_QUERIES /* per tile, unless a group has more heads */ };
 
 typedef struct tile {
     const hcg_attention *a;
-    int64_t tokens;                                                   /* most per tile */
-    int64_t value_panels;                                             /* of 16 floats in m */
-    LLVMValueRef q, packed, wide, keys, values, scores, p, states, o; /* scratch */
-    LLVMValueRef group, row;    /* key/value head, first token */
-    LLVMValueRef rows, queries; /* tokens and queries in the tile */
-    LLVMValueRef seen;          /* keys that the last token sees */
+    int64_t tokens;                                        /* most per tile */
+    int64_t value_panels;                                  /* of 16 floats in m */
+    LLVMValueRef q, wide, keys, values, scores, states, o; /* scratch */
+    LLVMValueRef group, row;                               /* key/value head, first token */
+    LLVMValueRef rows, queries;                            /* tokens and queries in the tile */
+    LLVMValueRef seen;                                     /* keys that the last token sees */
 } tile;
 
 static LLVMValueRef mul_const(hcg_emit *e, LLVMValueRef x, int64_t n) {
@@ -46,8 +46,8 @@ static void copy_scaled(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMVal
     hcg_store(e, to, LLVMBuildFMul(e->b, x, hcg_splat(e, scale), ""), n);
 }
 
-/* scale * q of the tile, packed: the query heads of a group stand side by side in a token's row. */
-static void pack_queries(hcg_emit *e, const tile *t) {
+/* scale * q of the tile: the query heads of a group stand side by side in a token's row. */
+static void scale_queries(hcg_emit *e, const tile *t) {
     const hcg_attention *a = t->a;
     int64_t lanes = e->level->lanes, n = a->per_group * a->n, whole = n / lanes * lanes;
     hcg_loop rows = hcg_loop_begin(e, hcg_i64(e, 0), t->rows, hcg_i64(e, 1), "query_row", 0, NULL);
@@ -65,8 +65,6 @@ static void pack_queries(hcg_emit *e, const tile *t) {
         copy_scaled(e, hcg_at(e, e->f32, from, rest), hcg_at(e, e->f32, to, rest),
                     hcg_i64(e, n - whole), a->scale);
     hcg_loop_end(e, &rows, NULL);
-    LLVMValueRef width = hcg_i64(e, a->n);
-    hcg_pack_rows(e, hcg_tile_of(e->level)->rows, t->q, width, t->queries, width, t->packed);
 }
 
 /* to[0 .. 16) = from[0 .. count), then zeros */
@@ -172,18 +170,21 @@ static void softmax_queries(hcg_emit *e, const tile *t, LLVMValueRef first, LLVM
 
 static void emit_keys(hcg_emit *e, const tile *t, LLVMValueRef first) {
     const hcg_attention *a = t->a;
-    unsigned slab = hcg_tile_of(e->level)->rows;
     LLVMValueRef n = hcg_i64(e, a->n), ld = hcg_i64(e, HCG_LD_SCORES);
     LLVMValueRef count = at_most(e, LLVMBuildNSWSub(e->b, t->seen, first, ""), HCG_KEYS);
     pack_keys(e, t, first, count);
-    hcg_gemm qk = {.dtype = HIR_F32, .a = t->packed, .rows = t->queries, .k = n, .b = t->keys};
+    hcg_gemm qk = {.dtype = HIR_F32, .x = t->q, .ldx = n, .rows = t->queries, .k = n, .b = t->keys};
     qk.panels = LLVMBuildLShr(e->b, round_up(e, count, HIR_PANEL), hcg_i64(e, 4), "");
     qk.c = t->scores, qk.ldc = ld;
     hcg_call_gemm(e, &qk);
     softmax_queries(e, t, first, count);
     pack_values(e, t, first, count);
-    hcg_pack_rows(e, slab, t->scores, ld, t->queries, count, t->p);
-    hcg_gemm pv = {.dtype = HIR_F32, .a = t->p, .rows = t->queries, .k = count, .b = t->values};
+    hcg_gemm pv = {.dtype = HIR_F32,
+                   .x = t->scores,
+                   .ldx = ld,
+                   .rows = t->queries,
+                   .k = count,
+                   .b = t->values};
     pv.panels = hcg_i64(e, t->value_panels);
     pv.c = t->o, pv.ldc = hcg_i64(e, t->value_panels * HIR_PANEL), pv.accumulate = true;
     hcg_call_gemm(e, &pv);
@@ -195,7 +196,7 @@ static void emit_tile(hcg_emit *e, const tile *t) {
     each_query start = each_query_begin(e, t);
     hcg_softmax_start(e, start.state, start.o, hcg_i64(e, t->value_panels * HIR_PANEL));
     each_query_end(e, &start);
-    pack_queries(e, t);
+    scale_queries(e, t);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->seen, hcg_i64(e, HCG_KEYS), "keys", 0, NULL);
     emit_keys(e, t, l.index);
     hcg_loop_end(e, &l, NULL);
@@ -214,17 +215,14 @@ static LLVMValueRef floats(hcg_emit *e, uint64_t n) {
 static void make_scratch(hcg_emit *e, tile *t) {
     const hcg_attention *a = t->a;
     uint64_t queries = (uint64_t)(t->tokens * a->per_group), n = (uint64_t)a->n;
-    uint64_t padded = hcg_slab_rows(hcg_tile_of(e->level), queries);
     uint64_t width = (uint64_t)t->value_panels * HIR_PANEL;
     t->q = floats(e, queries * n);
-    t->packed = floats(e, padded * n);
     if (a->k.dtype != HIR_F32) t->wide = floats(e, HCG_KEYS * n);
     t->keys = floats(e, HCG_KEYS * n);
     t->values = floats(e, HCG_KEYS * width);
-    t->scores = floats(e, padded * HCG_LD_SCORES);
-    t->p = floats(e, padded * HCG_KEYS);
+    t->scores = floats(e, queries * HCG_LD_SCORES);
     t->states = floats(e, queries * 2);
-    t->o = floats(e, padded * width);
+    t->o = floats(e, queries * width);
 }
 
 void hcg_attention_many(hcg_emit *e, const hcg_attention *a) {

@@ -1,12 +1,14 @@
 /* Matrix kernels that every contraction and attention of a level shares: emitted once per module,
  * on first use, as internal functions that kernels call. Everything about speed on one CPU level
- * (register tiles, unrolling, prefetch) is behind these three calls and in tiles.def.
+ * (register tiles, unrolling, prefetch) is behind these calls and in tiles.def.
  *
- *   pack   rows of x  ->  slabs [K][width]: element (r, k) at ((r / width) K + k) width + r % width
- *   gemm   C = A B, A packed in slabs of hcg_tile.rows, B in panels [K][16]
+ *   gemm   C = X B, X row-major in place, B in panels [K][16]
  *   gemv   y = x B for one row, B in panels
+ *   pack   rows of x  ->  panels [K][width]: element (r, k) at ((r / width) K + k) width + r %
+ * width
  *
- * Pointers are to f32 except panels, which are of any storage dtype; counts and strides are i64 in elements.
+ * Pointers are to f32 except panels, which are of any storage dtype; counts and strides are i64 in
+ * elements.
  */
 #ifndef HCG_MATRIX_H
 #define HCG_MATRIX_H
@@ -21,23 +23,22 @@ typedef struct hcg_tile {
 } hcg_tile;
 const hcg_tile *hcg_tile_of(const hcg_level *level);
 
-/* Rows are padded to whole slabs: A takes hcg_slab_rows(rows) * k floats, and C is written up to
- * that row. */
-uint64_t hcg_slab_rows(const hcg_tile *t, uint64_t rows);
-
 /* out[slabs][k][width] of x[rows][k] with rows `ldx` apart, rows > 0. Rows missing in the last slab
  * repeat the last row. */
 void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx, LLVMValueRef rows,
                    LLVMValueRef k, LLVMValueRef out);
 
+/* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
 typedef struct hcg_gemm {
-    hir_dtype dtype; /* of b */
-    LLVMValueRef a;  /* packed: slabs of hcg_tile.rows */
+    hir_dtype dtype;     /* of b */
+    LLVMValueRef x, ldx; /* x[rows][k], rows ldx apart */
     LLVMValueRef rows, k;
     LLVMValueRef b;      /* the first panel; they are k * 16 elements apart */
     LLVMValueRef panels; /* how many */
     LLVMValueRef c, ldc; /* c[r][panel * 16 + j] */
     bool accumulate;     /* add to c instead of setting it */
+    LLVMValueRef next;   /* panels of the call that follows, of the same k: they are fetched
+                            meanwhile.   NULL: those behind b's */
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
 

@@ -23,27 +23,62 @@ int cmd_opt(hadal_session *s, const command_line *line) {
     return deliver(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
 }
 
+/* The reports that replace the facts of a model. */
+static const option_id reports[] = {OPTION_LEDGER, OPTION_DEPTH_MAP, OPTION_MIXING_MATRIX,
+                                    OPTION_HEATMAP};
+enum { REPORTS = sizeof reports / sizeof *reports };
+
+/* At most one of them, and what it needs; *on_tokens: it looks at a model with weights at work. */
+static bool check_report(hadal_session *s, const command_line *line, bool *on_tokens) {
+    const char *first = NULL;
+    *on_tokens = option_given(line, OPTION_MIXING_MATRIX) || option_given(line, OPTION_HEATMAP);
+    for (int i = 0; i < REPORTS; i++) {
+        if (!option_given(line, reports[i])) continue;
+        const char *name = option_name(reports[i]);
+        if (first) {
+            char message[128];
+            snprintf(message, sizeof message, "--%s and --%s are two reports", first, name);
+            hadal_fail(s, "usage", message, "ask for one of them");
+            return false;
+        }
+        first = name;
+    }
+    if (*on_tokens && !option_given(line, OPTION_TOKENS)) {
+        char message[128];
+        snprintf(message, sizeof message, "--%s needs tokens", first);
+        hadal_fail(s, "usage", message, "--tokens 1,2,3, FILE.npy or FILE.safetensors:TENSOR");
+        return false;
+    }
+    return true;
+}
+
+static const char *look_at_tokens(hadal_session *s, const command_line *line) {
+    const int32_t *tokens;
+    int64_t n;
+    if (hadal_read_tokens(s, option_get(line, OPTION_TOKENS), &tokens, &n)) return NULL;
+    const char *heatmap = option_get(line, OPTION_HEATMAP);
+    return heatmap ? hadal_heatmap(s, tokens, n, heatmap)
+                   : hadal_mixing_matrix(s, tokens, n, option_get(line, OPTION_MIXING_MATRIX));
+}
+
 /* The report that an option asks for; NULL: it is wrong, or cannot be made. */
 static const char *inspection(hadal_session *s, const command_line *line) {
-    const bool ledger = option_given(line, OPTION_LEDGER);
     bool json = false;
     if (!option_json(s, line, OPTION_LEDGER, &json)) return NULL;
     json |= option_given(line, OPTION_JSON);
-    if (ledger && option_given(line, OPTION_DEPTH_MAP)) {
-        hadal_fail(s, "usage", "--ledger and --depth-map are two reports", "ask for one of them");
-        return NULL;
-    }
-    if (ledger) return hadal_ledger_text(s, json);
+    if (option_given(line, OPTION_LEDGER)) return hadal_ledger_text(s, json);
     if (option_given(line, OPTION_DEPTH_MAP)) return hadal_depth_map_text(s);
     return hadal_inspect(s, json);
 }
 
 int cmd_inspect(hadal_session *s, const command_line *line) {
     hadal_pipeline pipeline;
+    bool on_tokens;
+    if (!check_report(s, line, &on_tokens)) return 1;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
     if (strcmp(hadal_stage(s), "kernel") == 0) pipeline.passes = ""; /* there is nothing to do */
-    if (run_pipeline(s, line, &pipeline)) return 1;
-    const char *text = inspection(s, line);
+    if (!on_tokens && run_pipeline(s, line, &pipeline)) return 1;
+    const char *text = on_tokens ? look_at_tokens(s, line) : inspection(s, line);
     return text ? deliver(s, line, text) : 1;
 }
 

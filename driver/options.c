@@ -35,6 +35,10 @@ bool command_named(const char *name, command_id *out) {
     return false;
 }
 
+const char *option_name(option_id id) {
+    return option_table[id].name;
+}
+
 const char *option_get(const command_line *line, option_id id) {
     for (size_t i = line->n_options; i-- > 0;)
         if (line->options[i].id == id) return line->options[i].value;

@@ -47,6 +47,7 @@ typedef struct command_info {
 } command_info;
 const command_info *command_at(command_id id);
 
+const char *option_name(option_id id); /* without the dashes */
 /* The last value of an option ("" for flags), or NULL if it was not given. */
 const char *option_get(const command_line *line, option_id id);
 static inline bool option_given(const command_line *line, option_id id) {

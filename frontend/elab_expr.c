@@ -274,9 +274,19 @@ static hfe_value compare(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hf
     }
 }
 
+bool hfe_range_is_legal(hfe_elab *e, hd_loc loc, int64_t from, int64_t to) {
+    if (to >= from) return true;
+    hfe_fail(e, HD_E_VALUE, loc, NULL, "a..a is an empty range",
+             "the range %lld..%lld ends before it begins", (long long)from, (long long)to);
+    return false;
+}
+
 static hfe_value make_range(hfe_elab *e, hd_loc loc, hfe_value a, hfe_value b) {
     if (!hfe_is(a, HFE_INT) || !hfe_is(b, HFE_INT)) {
         return refuse_operands(e, loc, HFE_RANGE, a, b);
+    }
+    if (!hfe_range_is_legal(e, loc, a.integer, b.integer)) {
+        return hfe_poison();
     }
     int64_t n;
     if (__builtin_sub_overflow(b.integer, a.integer, &n) || n > HFE_MAX_LIST) {
@@ -284,7 +294,6 @@ static hfe_value make_range(hfe_elab *e, hd_loc loc, hfe_value a, hfe_value b) {
                         hd_printf(e->arena, "a list may have %d elements", HFE_MAX_LIST), NULL,
                         "%lld..%lld is too long", (long long)a.integer, (long long)b.integer);
     }
-    n = n > 0 ? n : 0;
     hfe_value *items = hd_new_array(e->arena, hfe_value, (size_t)n);
     for (int64_t i = 0; i < n; i++) {
         items[i] = hfe_int(a.integer + i);

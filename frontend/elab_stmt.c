@@ -131,6 +131,10 @@ static hfe_flow run_for(hfe_elab *e, const hfe_stmt *s) {
         hfe_value from = hfe_eval(e, s->value->binary.left);
         hfe_value to = hfe_eval(e, s->value->binary.right);
         if (hfe_is(from, HFE_INT) && hfe_is(to, HFE_INT)) {
+            if (!hfe_range_is_legal(e, s->value->loc, from.integer, to.integer)) {
+                poison_stmt(e, s);
+                return HFE_GO_ON;
+            }
             return run_count(e, s, from.integer, to.integer);
         }
         over = hfe_binary_value(e, s->value->loc, HFE_RANGE, from, to); /* says what is wrong */

@@ -204,6 +204,8 @@ bool hfe_show(hfe_value v, hd_text *out);
 
 /* elab_expr.c */
 hfe_value hfe_eval(hfe_elab *e, const hfe_expr *x);
+/* Whether from..to counts upwards; else an error. */
+bool hfe_range_is_legal(hfe_elab *e, hd_loc loc, int64_t from, int64_t to);
 hfe_value hfe_binary_value(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hfe_value b);
 /* Counts one more frame of the C stack; false, reported, when that is too many. */
 bool hfe_enter_eval(hfe_elab *e, hd_loc loc);

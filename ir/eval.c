@@ -69,8 +69,6 @@ static bool shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, 
 
 /* ---- weights and state ----------------------------------------------------------------------- */
 
-static bool weight_array(eval_call *c, uint32_t w, hir_array *out);
-
 /* n elements: row after row the product of its factors */
 static bool make_weight(eval_call *c, const hir_weight *w, int64_t n, double *at) {
     int64_t row = n / w->n_rows;
@@ -79,14 +77,15 @@ static bool make_weight(eval_call *c, const hir_weight *w, int64_t n, double *at
     for (uint32_t r = 0; r < w->n_rows; r++, at += row)
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hir_array f;
-            if (!weight_array(c, hir_find_weight(c->m, w->rows[r].factor[k]), &f)) return false;
+            if (!eval_weight_array(c, hir_find_weight(c->m, w->rows[r].factor[k]), &f))
+                return false;
             for (int64_t i = 0; i < row; i++)
                 at[i] *= f.at[f.n == 1 ? 0 : i];
         }
     return true;
 }
 
-static bool weight_array(eval_call *c, uint32_t w, hir_array *out) {
+bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out) {
     hir_eval *e = c->e;
     const hir_weight *weight = &c->m->weights.at[w];
     *out = (hir_array){.name = weight->name, .type = weight->type};
@@ -178,6 +177,10 @@ static eval_rule *const rules[HIR_OPCODE_COUNT] = {
 #undef OP
 };
 
+eval_rule *eval_rule_of(hir_opcode code) {
+    return rules[code];
+}
+
 /* Ops whose result is an operand's memory under another type. */
 static bool makes_view(hir_opcode code) {
     return code == HIR_RESHAPE_OP || code == HIR_CACHE_APPEND_OP;
@@ -185,7 +188,7 @@ static bool makes_view(hir_opcode code) {
 
 static bool read_operand(eval_call *c, const hir_op *op, hir_ref ref, hir_array *out) {
     switch ((hir_ref_kind)ref.kind) {
-    case HIR_REF_WEIGHT: return weight_array(c, ref.index, out);
+    case HIR_REF_WEIGHT: return eval_weight_array(c, ref.index, out);
     case HIR_REF_STATE: return state_array(c, ref.index, out);
     case HIR_REF_VALUE:
         *out = c->values[ref.index];

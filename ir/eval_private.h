@@ -66,6 +66,10 @@ eval_rule eval_linear, eval_gather, eval_rope_table, eval_rope, eval_cache_appen
     eval_attention;                             /* eval_model.c */
 eval_rule eval_output, eval_kernel, eval_yield; /* eval.c */
 
+eval_rule *eval_rule_of(hir_opcode code);
+/* A weight with all its elements, read when it is first asked for. */
+bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out);
+
 /* eval_memory.c */
 void eval_find_lives(hir_eval *e);
 /* Zeroed room for n elements; NULL: beyond HIR_EVAL_MAX_ELEMENTS. */

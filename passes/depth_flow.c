@@ -220,6 +220,17 @@ static operands operands_of(const flow_finder *f, const hir_op *o) {
     return x;
 }
 
+/* A sum over the axis that has the width of the stream. With as many sources as channels two axes
+ * have it; that of the channels is the last. */
+static bool takes_width(const flow_finder *f, const hir_op *o) {
+    hir_type t = hir_ref_type(f->out->m, o->args[0]);
+    uint32_t axis = (uint32_t)hir_attr_int(o, HIR_A_AXIS, 0);
+    if (axis >= t.rank || (uint64_t)t.dim[axis] != f->out->width) return false;
+    for (uint32_t i = axis + 1; i < t.rank; i++)
+        if (t.dim[i] == t.dim[axis]) return false;
+    return true;
+}
+
 /* Narrower than the stream, or made of what is: with many sources their scores are wide too. */
 static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
     uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
@@ -227,9 +238,43 @@ static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x
     if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
     if (o->code == HIR_LINEAR_OP) return !is_border(f, o);
     if (!hir_has_trait(o->code, HIR_REDUCE)) return false;
-    hir_type t = hir_ref_type(f->out->m, o->args[0]);
-    int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0);
-    return row % width != 0 || (axis < t.rank && (uint64_t)t.dim[axis] == width);
+    return row % width != 0 || takes_width(f, o);
+}
+
+/* An operand of a use that leaves a gate a gate: multiplied with something else as wide as the
+ * stream (`wide`), or changed by what is the same for every token, as in 1 - g. */
+static bool is_gate_use(const flow_finder *f, const hir_op *o, hir_id v, bool *wide) {
+    hir_id a = o->n_args == 2 ? flow_operand(f, o, 0) : HIR_NONE;
+    hir_id b = o->n_args == 2 ? flow_operand(f, o, 1) : HIR_NONE;
+    if (o->n_args != 2 || !hir_has_trait(o->code, HIR_ELEMENTWISE) || a == b) return false;
+    hir_id other = a == v ? b : a;
+    *wide = other != HIR_NONE;
+    return !*wide || (o->code == HIR_MUL_OP && flow_row(f, other) >= f->out->width);
+}
+
+/* Values that something as wide as the stream is multiplied with, and that nothing else is made of.
+ */
+static void find_factors(flow_finder *f) {
+    bool *other_use = hd_new_array(f->arena, bool, f->out->m->values.n);
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_id v = flow_operand(f, o, i);
+            if (v == HIR_NONE) continue;
+            bool wide = false;
+            other_use[v] |= !is_gate_use(f, o, v, &wide);
+            f->factor[v] |= wide;
+        }
+    }
+    for (size_t v = 0; v < f->out->m->values.n; v++)
+        f->factor[v] &= !other_use[v];
+}
+
+/* A gate of every channel: between bounds, and the stream is multiplied with it. It is as wide as a
+ * sublayer's output, and none. */
+static bool is_gate(const flow_finder *f, const hir_op *o) {
+    bool bounded = o->code == HIR_SIGMOID_OP || o->code == HIR_TANH_OP || o->code == HIR_SOFTMAX_OP;
+    return bounded && f->member[o->results[0]] && f->factor[o->results[0]];
 }
 
 static void set_kind(flow_finder *f, const hir_op *o) {
@@ -246,7 +291,7 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     *kind = are_numbers(f, o, &x) ? HIR_FLOW_NUMBERS : HIR_FLOW_MIX;
     if (inside || is_border(f, o) || !reads_member(f, o)) {
         f->out->inside[v] = true;
-        if (*kind == HIR_FLOW_MIX) *kind = HIR_FLOW_OUTPUT;
+        if (*kind == HIR_FLOW_MIX) *kind = is_gate(f, o) ? HIR_FLOW_NUMBERS : HIR_FLOW_OUTPUT;
         return;
     }
     if (!x.n || !x.stream || flow_row(f, v) != flow_row(f, x.first)) return;
@@ -294,10 +339,12 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
         .member = hd_new_array(a, bool, n),
         .root = ids(a, n, false),
         .into = ids(a, n, false),
+        .factor = hd_new_array(a, bool, n),
     };
     list_ops(&f, m->first);
     find_members(&f);
     if (!out->width) return;
+    find_factors(&f);
     find_kinds(&f);
     flow_find_inputs(&f);
     flow_find_blocks(&f);

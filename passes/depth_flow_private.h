@@ -13,6 +13,7 @@ typedef struct flow_finder {
     bool *member;
     hir_id *root; /* of a member: what it is a scaled form of, or itself */
     hir_id *into; /* the output that a sublayer makes of it, or HIR_NONE */
+    bool *factor; /* something as wide as the stream is multiplied with it, no other use */
 } flow_finder;
 
 /* Origin of operand i if it is a float value with T, else HIR_NONE. */

@@ -17,6 +17,8 @@
  * variance of layernorm is taken from the differences and not as mean(x^2) - mean(x)^2, which
  * cancels when the mean is large.
  */
+#include <math.h>
+
 #include "passes/depth.h"
 
 typedef struct expander {
@@ -39,17 +41,42 @@ static hir_ref reduce_keep(expander *e, hir_opcode code, hir_ref x, uint32_t axi
 }
 
 /* rsqrt(mean(x^2) + eps) over the last axis, as a 1 in its place */
-static hir_ref inverse_rms(expander *e, hir_ref x, double eps) {
+static hir_ref plain_inverse_rms(expander *e, hir_ref x, hir_ref eps) {
     hir_builder *b = &e->b;
     hir_ref squares = hir_emit2(b, HIR_MUL_OP, x, x);
     if (!is_given(squares)) return squares;
     uint32_t last = hir_ref_type(e->m, x).rank - 1;
-    hir_type keep = pass_keep_one(hir_ref_type(e->m, squares), last);
-    hir_ref mean = pass_reduce(b, HIR_REDUCE_MEAN_OP, squares, last);
-    if (!is_given(mean)) return mean;
-    mean = hir_emit2(b, HIR_ADD_OP, mean, hir_emit_const(b, eps));
-    mean = hir_emit1(b, HIR_RSQRT_OP, mean);
-    return is_given(mean) ? pass_reshape(b, mean, keep) : mean;
+    hir_ref mean = reduce_keep(e, HIR_REDUCE_MEAN_OP, squares, last);
+    if (is_given(mean)) mean = hir_emit2(b, HIR_ADD_OP, mean, eps);
+    return is_given(mean) ? hir_emit1(b, HIR_RSQRT_OP, mean) : mean;
+}
+
+/* The same of x s and eps s^2, times s. */
+static hir_ref scaled_inverse_rms(expander *e, hir_ref x, hir_ref s, hir_ref scaled_eps) {
+    hir_ref y = is_given(s) ? hir_emit2(&e->b, HIR_MUL_OP, x, s) : s;
+    hir_ref r = is_given(y) ? plain_inverse_rms(e, y, scaled_eps) : y;
+    return is_given(r) ? hir_emit2(&e->b, HIR_MUL_OP, r, s) : r;
+}
+
+/* Whatever the size of x: a stream passes on what it holds. With x scaled down by a power of two,
+ * which costs no digit, squares do not overflow before |x| sqrt(d) is 1e26, and what underflows is
+ * far below eps. Where eps is so small that it could be seen, x is divided by its largest element,
+ * or by sqrt(eps) if that is larger. */
+static hir_ref inverse_rms(expander *e, hir_ref x, double eps) {
+    const double scale = 0x1p-24, least_eps = 1e-12, least = 0x1p-100;
+    hir_builder *b = &e->b;
+    if (eps >= least_eps)
+        return scaled_inverse_rms(e, x, hir_emit_const(b, scale),
+                                  hir_emit_const(b, eps * scale * scale));
+    hir_ref size = hir_emit1(b, HIR_ABS_OP, x);
+    if (!is_given(size)) return size;
+    size = reduce_keep(e, HIR_REDUCE_MAX_OP, size, hir_ref_type(e->m, x).rank - 1);
+    if (!is_given(size)) return size;
+    size = hir_emit2(b, HIR_MAX_OP, size, hir_emit_const(b, fmax(sqrt(eps), least)));
+    hir_ref s = hir_emit1(b, HIR_RECIP_OP, size);
+    hir_ref root = hir_emit2(b, HIR_MUL_OP, s, hir_emit_const(b, sqrt(eps)));
+    return is_given(root) ? scaled_inverse_rms(e, x, s, hir_emit2(b, HIR_MUL_OP, root, root))
+                          : root;
 }
 
 static hir_ref times(expander *e, hir_ref x, hir_ref gain) {
@@ -103,16 +130,8 @@ static hir_ref logsumexp(expander *e, hir_id op) {
     return hir_emit2(&e->b, HIR_ADD_OP, max, hir_emit1(&e->b, HIR_LOG_OP, sum));
 }
 
-/* A mix passes on what its sources hold, however large: with x scaled down by a power of two, which
- * costs no digit, squares do not overflow before |x| is 3e26. What underflows is far below eps. */
 static hir_ref depth_inverse_rms(expander *e, hir_id op) {
-    const double scale = 0x1p-24, safe_eps = 1e-12;
-    hir_ref x = pass_arg(e->m, op, 0);
-    double eps = eps_of(e, op);
-    if (eps < safe_eps) return inverse_rms(e, x, eps);
-    x = hir_emit2(&e->b, HIR_MUL_OP, x, hir_emit_const(&e->b, scale));
-    hir_ref r = inverse_rms(e, x, eps * scale * scale);
-    return is_given(r) ? hir_emit2(&e->b, HIR_MUL_OP, r, hir_emit_const(&e->b, scale)) : r;
+    return inverse_rms(e, pass_arg(e->m, op, 0), eps_of(e, op));
 }
 
 static hir_ref depth_op(expander *e, hir_id op) {

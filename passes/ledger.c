@@ -32,6 +32,10 @@ bool hir_phase_is_charged(hir_phase p) {
     return phases[p].charged;
 }
 
+bool hir_phase_is_in_paper(hir_phase p) {
+    return phases[p].paper;
+}
+
 enum reach { /* what a value of a body flows into */
              INTO_SUM = 1,
              INTO_INPUT = 2,
@@ -138,6 +142,7 @@ static void enter(clerk *c, hir_access a) {
     hir_traffic *t = &l->phase[a.phase];
     add(a.write ? &t->written : &t->read, a.bytes);
     if (phases[a.phase].charged) add(a.write ? &l->total.written : &l->total.read, a.bytes);
+    if (phases[a.phase].charged && a.local) add(&l->local, a.bytes);
     if (phases[a.phase].paper) add(a.write ? &l->paper.written : &l->paper.read, a.bytes);
 }
 
@@ -332,6 +337,7 @@ static void charge_writes(clerk *c, hir_access a) {
     const hir_op *kernel = hir_op_at(c->m, a.op);
     uint32_t own = own_writes(c, kernel);
     a.write = true;
+    a.local = false;
     for (int sums = 0; sums < 2; sums++) /* plain outputs first */
         for (uint32_t i = 0; i < kernel->n_results; i++) {
             a.value = kernel->results[i];
@@ -347,6 +353,13 @@ static void charge_writes(clerk *c, hir_access a) {
         }
 }
 
+/* Has a kernel of the reader's tile group made the value? */
+static bool is_local(const clerk *c, hir_id reader, hir_id value) {
+    int64_t group = hir_tile_group(hir_op_at(c->m, reader));
+    hir_id maker = hir_value_at(c->m, value)->op;
+    return group >= 0 && maker != HIR_NONE && hir_tile_group(hir_op_at(c->m, maker)) == group;
+}
+
 static void charge_reads(clerk *c, hir_access a) {
     bool merges = false;
     for (size_t i = 0; i < c->reads.n; i++)
@@ -355,6 +368,7 @@ static void charge_reads(clerk *c, hir_access a) {
         const outer_read *r = &c->reads.at[i];
         uint64_t all = row_elements(c, r->value);
         a.value = r->value;
+        a.local = is_local(c, a.op, r->value);
         a.phase = phase_of_read(c, r, merges);
         a.bytes = row_bytes(c, r->value, r->whole || r->sliced > all ? all : r->sliced);
         enter(c, a);

@@ -24,11 +24,14 @@ typedef enum hir_phase {
 const char *hir_phase_name(hir_phase p);
 const char *hir_phase_meaning(hir_phase p);
 bool hir_phase_is_charged(hir_phase p);
+bool hir_phase_is_in_paper(hir_phase p); /* Table 1 counts it */
 
 typedef struct hir_access {
     hir_id op;    /* kernel, or op before there are kernels */
     hir_id value; /* as the op names it */
     bool write;
+    bool local; /* a read of what a kernel of the same tile group has written: it stays in the second
+                   level cache when the group goes tile by tile */
     hir_phase phase;
     hir_flow_kind kind;
     hir_dtype dtype;
@@ -48,11 +51,20 @@ typedef struct hir_ledger {
     HD_VEC(hir_access) accesses;
     hir_traffic phase[HIR_PHASE_COUNT];
     hir_traffic total; /* all that is charged */
+    uint64_t local;    /* bytes of its reads that are local */
     hir_traffic paper; /* what the paper's Table 1 charges: without layer inputs and the output */
     uint64_t fixed_bytes; /* weights that the mechanism reads once per call */
 } hir_ledger;
 
 void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out);
+
+/* Before there are kernels: what the paper's Table 1 charges when a multiplication and the sum over
+ * its products are one operation (ledger_products.c). */
+typedef struct hir_products {
+    hir_traffic rows;    /* of the stream */
+    hir_traffic numbers; /* what does not grow with d */
+} hir_products;
+hir_products hir_ledger_products(const hir_ledger *l, const hir_module *m, hd_arena *a);
 
 /* bytes as units of d per sublayer */
 double hir_ledger_units(const hir_ledger *l, uint64_t bytes);

@@ -32,6 +32,7 @@ typedef struct hir_pass_options {
     hir_dtype matrix_dtype; /* storage of weights of rank >= 2 that linear and gather read (HIR_F32
                                or narrower) */
     int64_t chunk; /* most tokens of one pass through the kernels; longer calls are cut (512) */
+    bool tile_tokens; /* tile-tokens may form groups (false) */
 } hir_pass_options;
 
 typedef struct hir_pass_context {

@@ -5,9 +5,9 @@
  * Does     inputs, outputs and state lie where the caller or the session has them. Other results
  *          with T share one arena: offsets are bytes per token, multiples of 64, so that offset * T
  *          is aligned for every T. Results without T share the fixed area in the same way. A value
- *          is alive from the kernel that makes it to the last that reads it, both included: what a
- *          kernel reads and what it writes never overlap, and values whose lives do not meet share
- *          bytes.
+ *          is alive from the kernel that makes it to the last that reads it, both included (to the
+ *          end of its group where kernels go tile by tile): what a kernel reads and what it writes
+ *          never overlap, and values whose lives do not meet share bytes.
  * Leaves   the kernels.
  *
  * Placing rectangles (life x size) in least height is NP-hard; models are kind: three greedy orders
@@ -33,7 +33,9 @@ typedef struct planner {
     hir_pass_context *c;
     hir_module *m;
     uint32_t n_kernels;
-    uint32_t *last_read; /* by value: number of the last kernel that reads it */
+    uint32_t *last_read; /* by value: number of the last kernel that reads it, or of the last of
+                            its group */
+    uint32_t *group_end; /* by number of a kernel */
     buffer_list arena, fixed;
 } planner;
 
@@ -101,7 +103,7 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
     if (pass_type_has_c(v->type)) return place_state(p, kernel, i);
     if (v->place == HIR_PLACE_OUTPUT) return true;
     buffer b = {.value = value, .born = number, .dies = p->last_read[value]};
-    if (b.dies < number) b.dies = number; /* nobody reads it: alive while it is written */
+    if (b.dies < p->group_end[number]) b.dies = p->group_end[number]; /* also if nobody reads it */
     if (!buffer_size(p, value, &b.size)) return false;
     buffer_list *list = hir_type_has_t(v->type) ? &p->arena : &p->fixed;
     hd_push(p->c->scratch, list, b);
@@ -110,12 +112,14 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
 
 static void find_last_reads(planner *p) {
     p->last_read = hd_new_array(p->c->scratch, uint32_t, p->m->values.n);
+    p->group_end = hir_group_ends(p->m, p->c->scratch);
     HIR_EACH(p->m, kernel, p->m->first) {
         if (hir_op_at(p->m, kernel)->code == HIR_OUTPUT_OP) continue;
         HIR_EACH(p->m, op, hir_op_at(p->m, kernel)->body_first) {
             const hir_op *o = hir_op_at(p->m, op);
             for (uint32_t i = 0; i < o->n_args; i++)
-                if (o->args[i].kind == HIR_REF_VALUE) p->last_read[o->args[i].index] = p->n_kernels;
+                if (o->args[i].kind == HIR_REF_VALUE)
+                    p->last_read[o->args[i].index] = p->group_end[p->n_kernels];
         }
         p->n_kernels++;
     }

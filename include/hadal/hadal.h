@@ -104,6 +104,7 @@ typedef struct hadal_pipeline {
     const char *cache_dtype; /* of keys and values: "f32", "bf16", "f16"; NULL: as the module says,
                               * which is f32 where it does not */
     int ledger; /* a remark after each pass that changed what the residual mechanism moves */
+    int tile_tokens; /* let runs of kernels between attentions go a tile of tokens at a time */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -181,6 +182,16 @@ HADAL_API const char *hadal_inspect(hadal_session *s, int json);
 HADAL_API const char *hadal_ledger_text(hadal_session *s, int json);
 /* Which sublayer reads which sources, the blocks, and the kernels that do it. NULL: no module. */
 HADAL_API const char *hadal_depth_map_text(hadal_session *s);
+/* What each sublayer reads of the output of each earlier one on these tokens, float64, from the
+ * graph as loaded and the weights given: h_l = sum_i M(l, i) v_i, checked against the values
+ * themselves. To a .npy file [n, rows, sources], or an .svg file (mean over tokens); the text tells
+ * what was found. NULL: failed. */
+HADAL_API const char *hadal_mixing_matrix(hadal_session *s, const int32_t *tokens, int64_t n,
+                                          const char *path);
+/* The weights of the model's depth mixes, mean over tokens: to a .npy file [mixes, columns] (NaN:
+ * no such source), or an .svg file. NULL: failed, or there are no mixes. */
+HADAL_API const char *hadal_heatmap(hadal_session *s, const int32_t *tokens, int64_t n,
+                                    const char *path);
 HADAL_API const char *hadal_ops_text(hadal_session *s, const char *only,
                                      int markdown); /* NULL: no such op */
 HADAL_API const char *hadal_passes_text(hadal_session *s);

@@ -292,7 +292,7 @@ Test(emit_row, small_matrices) {
 /* Rows as many and as long as phase 1 leaves them: 26 of 16 KB for a token, 24 MB from 60 tokens
  * on. There the stores go past the caches, unless the rows do not begin on a line. */
 Test(emit_row, stores_past_the_caches) {
-    enum { ROWS = 26, D = 4096, FEW = 59, MANY = 62 };
+    enum { ROWS = 17, D = 4096, FEW = 60, MANY = 62 };
     static char text[16384];
     size_t at = 0;
 #define ADD(...) at += (size_t)snprintf(text + at, sizeof text - at, __VA_ARGS__)

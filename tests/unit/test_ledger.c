@@ -150,6 +150,25 @@ Test(ledger, parts_of_one_output_are_one_sublayer) {
     cr_assert_str_eq(source_text(&l.flow.inputs.at[2]), "e-2");
 }
 
+/* h <- (1 - g) h + g y, g = sigmoid(W h): as wide as an output, and none. */
+Test(ledger, a_gate_of_every_channel_is_no_sublayer) {
+#define GATED(to, h, y, w)                                                                         \
+    "  %l" to " = linear " h ", " w ", _ : f32[T, 16]\n"                                           \
+    "  %g" to " = sigmoid %l" to " : f32[T, 16]\n"                                                 \
+    "  %i" to " = sub %one, %g" to " : f32[T, 16]\n"                                               \
+    "  %c" to " = mul %i" to ", " h " : f32[T, 16]\n"                                              \
+    "  %t" to " = mul %g" to ", " y " : f32[T, 16]\n"                                              \
+    "  %h" to " = add %c" to ", %t" to " : f32[T, 16]\n"
+    hir_ledger l =
+        ledger_of(HEAD() "  %one = const {shape = [], value = 1} : f32[]\n" NORM("1", "%e") SUB("1")
+                      GATED("1", "%e", "%y1", "@f3") NORM("2", "%h1") SUB("2")
+                          GATED("2", "%h1", "%y2", "@f3") END("%h2"));
+    cr_assert_eq(l.sublayers, 2);
+    cr_assert_eq(l.flow.inputs.n, 3, "the gates' contractions are no sublayers");
+    cr_assert_str_eq(source_text(&l.flow.inputs.at[1]), "e 1");
+    cr_assert_str_eq(source_text(&l.flow.inputs.at[2]), "e 1 2");
+}
+
 Test(ledger, scores_as_wide_as_the_stream_are_numbers) {
     hd_text t;
     hd_text_init(&t, arena);
@@ -407,6 +426,44 @@ Test(ledger, standard_residual_at_the_sizes_of_table_1) {
     json_decref(j);
 }
 
+/* 34 d of the rows, from the graph of mHC as it is written, at the paper's L = 128 and m = 4. What
+ * is left beside them is the start, where the embedding is copied (5 d once), and numbers: the
+ * paper counts the matrices that mix the streams, and here every op of Sinkhorn's iteration counts.
+ */
+Test(ledger, mhc_at_the_sizes_of_table_1) {
+    json_t *j = ledger_json(SPECS "paper.hadal", "system", "mhc", true);
+    json_t *forms = json_object_get(json_object_get(j, "paper"), "forms");
+    cr_assert_eq(number(forms, "mhc", "total", NULL), 34);
+    json_t *products = json_object_get(j, "products_whole");
+    cr_assert_float_eq(number(products, "rows", "read", NULL), 21, 0.15);
+    cr_assert_float_eq(number(products, "rows", "written", NULL), 13, 0.1);
+    cr_assert_gt(number(products, "rows", "total", NULL), 34);
+    cr_assert_gt(number(products, "numbers", "total", NULL), 48.0 / 1024);
+    cr_assert_lt(number(j, "kernels", "total", "total"), 14.5);
+    json_decref(j);
+}
+
+/* A plain sum has no products, and counts as it did. */
+Test(ledger, products_of_a_plain_residual) {
+    json_t *j = ledger_json(SPECS "paper.hadal", "system", "standard", true);
+    json_t *products = json_object_get(j, "products_whole");
+    cr_assert_eq(number(products, "rows", "total", NULL), 3);
+    cr_assert_eq(number(products, "numbers", "total", NULL), 0);
+    json_decref(j);
+}
+
+/* The mix before sublayer 63 has 64 sources of 64 channels. */
+Test(ledger, as_many_sources_as_channels) {
+    hadal_session *s = open_session();
+    cr_assert_eq(hadal_define(s, "hidden", "64"), 0);
+    cr_assert_eq(hadal_define(s, "system", "full"), 0);
+    cr_assert_eq(hadal_load(s, SPECS "paper.hadal", NULL), 0);
+    hir_ledger l = ledger_of(hd_strdup(arena, hadal_ir_text(s, 0)));
+    cr_assert_eq(l.sublayers, 128);
+    cr_assert_eq(hir_flow_count_reads(&l.flow).naive, 129 * 130 / 2 - 1);
+    hadal_close(s);
+}
+
 Test(ledger, full_attnres_is_less_than_the_paper_says) {
     json_t *j = ledger_json(SPECS "paper.hadal", "system", "full", true);
     cr_assert_eq(number(j, "sources", "mixes", NULL), 128);
@@ -417,6 +474,43 @@ Test(ledger, full_attnres_is_less_than_the_paper_says) {
     cr_assert_lt(number(j, "kernels", "total", "total"),
                  number(j, "naive_kernels", "total", "total"));
     json_decref(j);
+}
+
+/* Depth-Attention keeps its mixed values in the place of the plain ones: as many bytes of state as
+ * a standard residual with the same heads, and none of it the mechanism's. Its arena is larger. */
+Test(ledger, depth_attention_keeps_no_state_of_its_own) {
+    json_t *j = ledger_json(TEST_DATA "/golden/depth-attention", NULL, NULL, true);
+    json_t *m = json_object_get(j, "memory");
+    const double layers = 5, kv_heads = 2, head_dim = 12; /* of its config.json */
+    cr_assert_eq(number(m, "state_bytes_per_token", NULL, NULL),
+                 layers * 2 * kv_heads * head_dim * 4);
+    cr_assert_eq(number(m, "mechanism_state_bytes_per_token", NULL, NULL), 0);
+    cr_assert_eq(number(m, "tokens", NULL, NULL), 131072);
+    cr_assert_eq(number(m, "chunk", NULL, NULL), 512);
+    cr_assert_eq(number(m, "session_bytes", NULL, NULL),
+                 131072 * number(m, "state_bytes_per_token", NULL, NULL) +
+                     512 * number(m, "arena_bytes_per_token", NULL, NULL) +
+                     number(m, "fixed_bytes", NULL, NULL));
+    json_decref(j);
+}
+
+/* Rows of the mechanism are part of the arena: a plain residual has its stream and what a sublayer
+ * reads there, mHC its four streams twice. */
+Test(ledger, rows_of_the_mechanism_in_the_arena) {
+    double rows[2];
+    static const char *const systems[] = {"standard", "mhc"};
+    for (int i = 0; i < 2; i++) {
+        json_t *j = ledger_json(SPECS "paper.hadal", "system", systems[i], true);
+        json_t *m = json_object_get(j, "memory");
+        rows[i] = number(m, "mechanism_arena_bytes_per_token", NULL, NULL) / 4096;
+        cr_assert_leq(number(m, "mechanism_arena_bytes_per_token", NULL, NULL),
+                      number(m, "arena_bytes_per_token", NULL, NULL));
+        json_decref(j);
+    }
+    cr_assert_geq(rows[0], 2, "the stream and what a sublayer reads: %g", rows[0]);
+    cr_assert_leq(rows[0], 3, "%g", rows[0]);
+    cr_assert_geq(rows[1], 8, "the streams before and behind a sublayer: %g", rows[1]);
+    cr_assert_leq(rows[1], 10, "%g", rows[1]);
 }
 
 Test(ledger, without_passes_there_are_no_kernels_as_compiled) {
@@ -490,6 +584,7 @@ Test(ledger, passes_do_not_change_who_reads_what) {
         TEST_DATA "/golden/attnres-block",
         TEST_DATA "/golden/attnres-block-odd",
         TEST_DATA "/golden/attnres-full",
+        TEST_DATA "/golden/highway",
         TEST_DATA "/../examples/tiny/tiny.hadal",
         TEST_DATA "/../examples/large/attnres-1.5b.hadal",
     };

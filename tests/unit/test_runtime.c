@@ -138,6 +138,67 @@ Test(runtime, every_range_of_keys_is_done_once) {
         }
 }
 
+/* Three kernels in a row, each of which asks whether the one before has done its rows. */
+enum { LINE = 3 };
+static atomic_int done[LINE][MAX_ROWS][MAX_COLS], out_of_order, longest;
+
+static void pass_row(int kernel, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+    if (r1 - r0 > atomic_load(&longest)) atomic_store(&longest, (int)(r1 - r0));
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t c = c0; c < c1; c++) {
+            if (kernel && !atomic_load(&done[kernel - 1][r][0])) atomic_store(&out_of_order, 1);
+            atomic_fetch_add(&done[kernel][r][c], 1);
+        }
+}
+#define LINE_KERNEL(i)                                                                             \
+    static void k_line##i(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1,           \
+                          int64_t c0, int64_t c1) {                                                \
+        (void)f, (void)args;                                                                       \
+        pass_row(i, r0, r1, c0, c1);                                                               \
+    }
+LINE_KERNEL(0)
+LINE_KERNEL(1)
+LINE_KERNEL(2)
+
+static void run_line(const hrt_model *m, int64_t n, int threads) {
+    hrt_session *s = open_session(m, NULL, MAX_ROWS);
+    int32_t ids[MAX_ROWS] = {0};
+    float *outs[1] = {NULL};
+    memset(done, 0, sizeof done);
+    atomic_store(&longest, 0);
+    cr_assert_eq(hrt_session_set_threads(s, threads), HRT_OK);
+    cr_assert_eq(hrt_forward(s, ids, n, outs, 1), HRT_OK);
+    free(s);
+}
+
+Test(runtime, tiles_do_every_row_and_column_once_in_order) {
+    static hrt_kernel *const line[] = {k_line0, k_line1, k_line2};
+    static const hrt_level level[] = {{"plain", 0, line}};
+    enum { TILE = 5, COLUMNS = 7 };
+    hrt_step step[LINE];
+    for (uint32_t i = 0; i < LINE; i++)
+        step[i] = (hrt_step){.kernel_one = i,
+                             .kernel_many = i,
+                             .split_many = i == 1 ? HRT_SPLIT_COLS : HRT_SPLIT_ROWS,
+                             .tile_steps = i ? 0 : LINE,
+                             .tile_rows = TILE,
+                             .cols = i == 1 ? COLUMNS : 1};
+    hrt_model m = {.version = HRT_VERSION, .chunk = MAX_ROWS, .n_steps = LINE, .n_levels = 1};
+    m.steps = step, m.levels = level;
+    for (int threads = 1; threads <= 6; threads++)
+        for (int64_t n = 1; n <= MAX_ROWS; n += 3) {
+            run_line(&m, n, threads);
+            for (int k = 0; k < LINE; k++)
+                for (int64_t r = 0; r < MAX_ROWS; r++)
+                    for (int64_t c = 0; c < MAX_COLS; c++)
+                        cr_assert_eq(done[k][r][c], r < n && c < (k == 1 ? COLUMNS : 1),
+                                     "%d threads, kernel %d, row %ld of %ld, column %ld", threads,
+                                     k, (long)r, (long)n, (long)c);
+            cr_assert_eq(out_of_order, 0, "%d threads, %ld rows", threads, (long)n);
+            if (n == 40) cr_assert_eq(longest, TILE);
+        }
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 Test(runtime, chunks_rows_and_threads_give_one_answer) {
     hrt_weights *w = toy_weights(&model);

@@ -1,0 +1,107 @@
+/* What a session of a long prompt holds: states for all its tokens, the arena for one chunk; and
+ * what of both belongs to the residual mechanism, with the arena of a program that takes all
+ * tokens at once beside it (the paper's prefill memory, N T d).
+ */
+#include "api/inspect.h"
+#include "api/ledger.h"
+
+static uint64_t add(uint64_t a, uint64_t b) {
+    uint64_t sum;
+    return hd_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static uint64_t times(uint64_t a, uint64_t b) {
+    uint64_t product;
+    return hd_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+/* By state: attention reads it as its keys or its values. */
+static bool *states_of_attention(const hir_ledger *l, const hir_module *m, hd_arena *a) {
+    bool *of_attention = hd_new_array(a, bool, m->states.n + 1);
+    for (size_t k = 0; k < l->flow.program.n; k++) {
+        const hir_op *o = hir_op_at(m, l->flow.program.at[k]);
+        for (uint32_t i = 1; o->code == HIR_ATTENTION_OP && i < 3; i++) {
+            if (o->args[i].kind == HIR_REF_STATE) of_attention[o->args[i].index] = true;
+            if (o->args[i].kind != HIR_REF_VALUE) continue;
+            hir_id made = hir_value_at(m, l->flow.origin[o->args[i].index])->op;
+            const hir_op *append = made == HIR_NONE ? NULL : hir_op_at(m, made);
+            if (append && append->code == HIR_CACHE_APPEND_OP)
+                of_attention[append->args[1].index] = true;
+        }
+    }
+    return of_attention;
+}
+
+static void count_states(const hir_ledger *l, const hir_module *m, hd_arena *a,
+                         ledger_memory *out) {
+    const bool *of_attention = states_of_attention(l, m, a);
+    for (size_t i = 0; i < m->states.n; i++) {
+        const hir_state *s = &m->states.at[i];
+        int64_t n = hir_type_row_elements(s->type);
+        uint64_t bytes = n < 0 ? UINT64_MAX : times((uint64_t)n, hir_dtype_bytes(s->type.dtype));
+        out->state = add(out->state, bytes);
+        if (!of_attention[i]) out->mechanism_state = add(out->mechanism_state, bytes);
+    }
+}
+
+/* The most that lies in the arena of the mechanism at one time. */
+static uint64_t most_alive(const hir_ledger *l, const hir_module *m, hd_arena *a) {
+    hir_plan plan;
+    hir_collect_plan(m, a, &plan);
+    uint64_t *alive = hd_new_array(a, uint64_t, (size_t)plan.kernels + 1), most = 0;
+    for (size_t i = 0; i < plan.rows.n; i++) {
+        const hir_plan_row *row = &plan.rows.at[i];
+        const bool ours = l->flow.kind[l->flow.origin[row->value]] != HIR_FLOW_NONE;
+        if (!ours || hir_value_at(m, row->value)->place != HIR_PLACE_ARENA) continue;
+        for (uint32_t k = row->first; k <= row->last; k++)
+            alive[k] = add(alive[k], row->bytes);
+    }
+    for (uint32_t k = 0; k < plan.kernels; k++)
+        if (alive[k] > most) most = alive[k];
+    return most;
+}
+
+void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, ledger_memory *out) {
+    const hir_module *m = r->compiled_module;
+    *out = (ledger_memory){.tokens = 128 * 1024, .chunk = (uint64_t)chunk};
+    if (out->chunk > out->tokens) out->chunk = out->tokens;
+    count_states(&r->compiled, m, a, out);
+    out->arena = m->arena_per_token;
+    out->mechanism_arena = most_alive(&r->compiled, m, a);
+    out->fixed = m->fixed_bytes;
+    out->session = add(times(out->state, out->tokens), times(out->arena, out->chunk));
+    out->session = add(out->session, out->fixed);
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
+
+static void print_line(hd_text *out, const char *label, uint64_t per_token, uint64_t tokens) {
+    const uint64_t bytes = times(per_token, tokens);
+    hd_text_f(out, "  %-40s %12llu %10llu %14llu   %s\n", label, (unsigned long long)per_token,
+              (unsigned long long)tokens, (unsigned long long)bytes,
+              inspect_bytes(out->arena, bytes));
+}
+
+void ledger_print_memory(const ledger_memory *x, hd_text *out) {
+    hd_text_f(out, "\n%-42s %12s %10s %14s\n", "memory of a session of 128K tokens", "per token",
+              "tokens", "bytes");
+    print_line(out, "states, kept for all tokens", x->state, x->tokens);
+    print_line(out, "  of the residual mechanism", x->mechanism_state, x->tokens);
+    print_line(out, "arena, for a chunk", x->arena, x->chunk);
+    print_line(out, "  of the residual mechanism, at most", x->mechanism_arena, x->chunk);
+    print_line(out, "fixed", x->fixed, 1);
+    print_line(out, "in all", x->session, 1);
+    print_line(out, "the mechanism's rows, all tokens at once", x->mechanism_arena, x->tokens);
+}
+
+void ledger_print_memory_json(const ledger_memory *x, hd_text *out) {
+    hd_text_f(out,
+              ",\n  \"memory\": {\"tokens\": %llu, \"chunk\": %llu, "
+              "\"state_bytes_per_token\": %llu, \"mechanism_state_bytes_per_token\": %llu,\n"
+              "   \"arena_bytes_per_token\": %llu, \"mechanism_arena_bytes_per_token\": %llu, "
+              "\"fixed_bytes\": %llu, \"session_bytes\": %llu}",
+              (unsigned long long)x->tokens, (unsigned long long)x->chunk,
+              (unsigned long long)x->state, (unsigned long long)x->mechanism_state,
+              (unsigned long long)x->arena, (unsigned long long)x->mechanism_arena,
+              (unsigned long long)x->fixed, (unsigned long long)x->session);
+}

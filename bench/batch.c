@@ -1,0 +1,185 @@
+/* Batched decoding: tokens per second of one model at several sizes of batch.
+ *
+ *     bench_batch [--batch LIST] [--past N] [--threads LIST] [--rounds N] MODEL
+ *
+ * MODEL as for bench_forward. Each session holds N tokens. A round measures every size of batch,
+ * one after the other, and the machine's limits; a speed-up is the ratio to the first size in the
+ * same round. Weights are read once a step, caches once a session. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/machine.h"
+#include "bench/program.h"
+
+enum { MOST = 16, CHUNK = 512 };
+
+typedef struct list {
+    int64_t at[MOST];
+    size_t n;
+} list;
+
+typedef struct options {
+    list batch, threads, past, rounds; /* the last two: one number */
+    const char *model;
+} options;
+
+typedef struct fleet { /* sessions of one model */
+    program *p;
+    void **sessions;
+    int32_t *tokens;
+    float *logits;
+    int64_t n, past;
+} fleet;
+
+static void check(const fleet *f, int code) {
+    if (code) fail("%s: %s", f->p->name, f->p->strerror(code));
+}
+
+static void *memory(size_t size) {
+    void *p = size ? aligned_alloc(64, (size + 63) / 64 * 64) : NULL;
+    if (!p) fail("out of memory");
+    return p;
+}
+
+static void fill(fleet *f, void *session) {
+    int32_t tokens[CHUNK];
+    for (int64_t done = 0; done < f->past;) {
+        const int64_t part = f->past - done < CHUNK ? f->past - done : CHUNK;
+        for (int64_t i = 0; i < part; i++)
+            tokens[i] = (int32_t)(((done + i) * 7919 + 11) % f->p->vocab);
+        check(f, f->p->forward(session, tokens, part, NULL, 0));
+        done += part;
+    }
+}
+
+static fleet open_fleet(const options *o) {
+    fleet f = {.p = program_load(o->model), .past = o->past.at[0]};
+    if (!f.p->forward_batch || !f.p->kernels || f.p->vocab < 1)
+        fail("%s is no model of tokens with its kernel IR beside it", o->model);
+    for (size_t i = 0; i < o->batch.n; i++)
+        if (o->batch.at[i] > f.n) f.n = o->batch.at[i];
+    const int64_t room = f.past + 1 > f.n ? f.past + 1 : f.n; /* one pass for the largest batch */
+    const size_t size = f.p->session_size(room);
+    f.sessions = memory((size_t)f.n * sizeof *f.sessions);
+    f.tokens = memory((size_t)f.n * sizeof *f.tokens);
+    f.logits = memory((size_t)(f.n * f.p->vocab) * sizeof *f.logits);
+    for (int64_t i = 0; i < f.n; i++) {
+        check(&f, f.p->session_init(memory(size), size, f.p->weights, room, &f.sessions[i]));
+        fill(&f, f.sessions[i]);
+        f.tokens[i] = (int32_t)((i * 31 + 7) % f.p->vocab);
+    }
+    return f;
+}
+
+static void close_fleet(fleet *f) {
+    for (int64_t i = 0; i < f->n; i++)
+        free(f->sessions[i]); /* a session stands at the start of its memory */
+    free(f->sessions), free(f->tokens), free(f->logits);
+    program_close(f->p);
+}
+
+/* Seconds of one step of the first `n` sessions. */
+static double step(const fleet *f, int64_t n, int threads, int times) {
+    const double start = now(threads);
+    for (int i = 0; i < times; i++) {
+        check(f, f->p->forward_batch(f->sessions, f->tokens, n, f->logits));
+        for (int64_t k = 0; k < n; k++)
+            check(f, f->p->rewind(f->sessions[k], f->past));
+    }
+    return (now(threads) - start) / times;
+}
+
+static void report(const fleet *f, int64_t n, const samples *times, const samples *gain,
+                   const machine *m) {
+    const work w = count_work(f->p->kernels, 1, f->past, 1);
+    const double t = median(times);
+    double caches = 0;
+    for (size_t i = 0; i < f->p->kernels->states.n; i++)
+        caches +=
+            4 * (double)hir_type_row_elements(f->p->kernels->states.at[i].type) * (double)f->past;
+    const double bytes = w.matrix_bytes + (double)n * (w.contract_bytes + caches);
+    printf("%-12s %d %5ld %5ld %9.2f ms +-%2.0f %% %9.1f tok/s  x %5.2f %8.1f GFLOP/s %5.2f %7.1f "
+           "GB/s %5.2f\n",
+           f->p->name, machine_threads(m), (long)f->past, (long)n, t * 1e3, 100 * spread(times),
+           (double)n / t, median(gain), (double)n * w.flops / t * 1e-9,
+           (double)n * w.flops / t / machine_limit(m, LIMIT_FMA), bytes / t * 1e-9,
+           bytes / t / machine_limit(m, LIMIT_READ));
+}
+
+static void measure(const options *o, const fleet *f, machine *m) {
+    static samples times[MOST], gain[MOST];
+    static rounds r;
+    const int threads = machine_threads(m);
+    int each[MOST];
+    memset(times, 0, sizeof times), memset(gain, 0, sizeof gain);
+    check(f, f->p->set_threads(f->sessions[0], threads));
+    for (size_t i = 0; i < o->batch.n; i++) {
+        const double first = step(f, o->batch.at[i], threads, 1), enough = 0.05;
+        each[i] = first < enough ? 1 + (int)(enough / first) : 1;
+    }
+    rounds_begin(&r, m, (size_t)o->rounds.at[0]);
+    while (rounds_next(&r)) {
+        double rate[MOST];
+        for (size_t i = 0; i < o->batch.n; i++) {
+            const double t = step(f, o->batch.at[i], threads, each[i]);
+            rate[i] = (double)o->batch.at[i] / t;
+            sample(&times[i], t);
+            sample(&gain[i], rate[i] / rate[0]);
+        }
+    }
+    for (size_t i = 0; i < o->batch.n; i++) {
+        rounds_keep(&r, &times[i]), rounds_keep(&r, &gain[i]);
+        report(f, o->batch.at[i], &times[i], &gain[i], m);
+    }
+    machine_print(m);
+    fflush(stdout);
+}
+
+static list numbers(const char *text, int64_t least) {
+    list l = {0};
+    while (*text && l.n < MOST) {
+        char *end;
+        l.at[l.n] = strtol(text, &end, 10);
+        if (end == text || l.at[l.n++] < least || (*end && *end != ','))
+            fail("\"%s\" is not a list of numbers", text);
+        text = *end ? end + 1 : end;
+    }
+    if (l.n == 0) fail("an empty list");
+    return l;
+}
+
+int main(int argc, char **argv) {
+    options o = {.batch = numbers("1,2,4,8,16,32", 1),
+                 .threads = numbers("1,2", 1),
+                 .past = numbers("0", 0),
+                 .rounds = numbers("5", 1)};
+    for (int i = 1; i < argc; i++) {
+        const bool last = i + 1 == argc;
+        if (!last && strcmp(argv[i], "--batch") == 0)
+            o.batch = numbers(argv[++i], 1);
+        else if (!last && strcmp(argv[i], "--threads") == 0)
+            o.threads = numbers(argv[++i], 1);
+        else if (!last && strcmp(argv[i], "--past") == 0)
+            o.past = numbers(argv[++i], 0);
+        else if (!last && strcmp(argv[i], "--rounds") == 0)
+            o.rounds = numbers(argv[++i], 1);
+        else
+            o.model = argv[i];
+    }
+    if (!o.model || strncmp(o.model, "--", 2) == 0)
+        fail("usage: bench_batch [--batch LIST] [--past N] [--threads LIST] [--rounds N] MODEL");
+    machine_print_host();
+    fleet f = open_fleet(&o);
+    printf("model       th  past batch      time               speed      x batch of %ld    "
+           "arithmetic  share   weights and caches, share of read\n",
+           (long)o.batch.at[0]);
+    for (size_t t = 0; t < o.threads.n; t++) {
+        machine *m = machine_open((int)o.threads.at[t]);
+        if (!m) fail("out of memory");
+        measure(&o, &f, m);
+        machine_close(m);
+    }
+    close_fleet(&f);
+    return 0;
+}

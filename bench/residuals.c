@@ -1,0 +1,289 @@
+/* What each residual system of the library costs, alone, and how long it takes to compile.
+ *
+ *     bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] [--threads LIST] [--layers
+ * N]
+ *                     [--rounds N] [--spec FILE] [--compile yes|no|only]
+ *
+ * bench/specs/residuals.hadal under every system, and under none: the time of the mechanism is that
+ * of a system less that of none in the same round. Its bytes are the ledger's, from the kernels'
+ * own access sets. Each round ends with the limits of the machine.
+ *
+ * Compile times are those of 48 layers with attention and SwiGLU: from the spec to the object.
+ */
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/machine.h"
+#include "bench/program.h"
+#include "hadal/hadal.h"
+#include "passes/ledger.h"
+
+enum { MOST = 32, NAMES = 512, STAND_IN = 16 /* of the spec */ };
+
+static const char all_systems[] =
+    "standard,rezero,layerscale,highway,deepnorm,keel,siamesenorm,elmo,denseformer,laurel-lr,"
+    "muddformer,hyper-static,hyper-dynamic,mhc,mhc-lite,ddl,ddl-4,attnres,attnres-full,"
+    "attnres-sigmoid,attnres-heads,attnres-static,attnres-window,value-residual,depth-attention";
+
+typedef struct options {
+    const char *spec;
+    char names[NAMES]; /* of systems, one string after the other */
+    const char *system[MOST];
+    size_t n_systems;
+    int64_t hidden[MOST], tokens[MOST], threads[MOST];
+    size_t n_hidden, n_tokens, n_threads;
+    int64_t layers, rounds;
+    bool run, compile;
+} options;
+
+/* ---- subjects ----------------------------------------------------------------------------------
+ */
+
+typedef struct subject {
+    program *p;
+    void *memory, *session;
+    float *out;
+    double bytes; /* of the mechanism, for a token; 0: the ledger sees none */
+    int threads;
+} subject;
+
+static void check(const subject *s, int code) {
+    if (code) fail("%s: %s", s->p->name, s->p->strerror(code));
+}
+
+static int64_t largest(const int64_t *list, size_t n) {
+    int64_t most = 1;
+    for (size_t i = 0; i < n; i++)
+        if (list[i] > most) most = list[i];
+    return most;
+}
+
+static subject open_subject(const options *o, const char *system, int64_t hidden) {
+    char defines[256];
+    snprintf(defines, sizeof defines, "system=%s,hidden=%ld,layers=%ld", system, (long)hidden,
+             (long)o->layers);
+    subject s = {.p = program_compile(o->spec, "residuals", defines, NULL)};
+    const int64_t tokens = largest(o->tokens, o->n_tokens);
+    const size_t size = (s.p->session_size(tokens) + 63) / 64 * 64;
+    s.memory = aligned_alloc(64, size);
+    s.out = malloc((size_t)(tokens * STAND_IN) * sizeof *s.out);
+    if (!s.memory || !s.out) fail("out of memory");
+    check(&s, s.p->session_init(s.memory, size, s.p->weights, tokens, &s.session));
+    hir_ledger l;
+    hir_ledger_find(s.p->kernels, s.p->arena, &l);
+    s.bytes = (double)l.total.read + (double)l.total.written;
+    return s;
+}
+
+static void close_subject(subject *s) {
+    free(s->memory), free(s->out);
+    program_close(s->p);
+}
+
+static double once(subject *s, int64_t tokens, int times) {
+    static int32_t ids[4096];
+    for (int64_t i = 0; i < tokens; i++)
+        ids[i] = (int32_t)((i * 7919 + 11) % s->p->vocab);
+    const double start = now(s->threads);
+    for (int i = 0; i < times; i++) {
+        check(s, s->p->forward(s->session, ids, tokens, s->out, tokens));
+        check(s, s->p->rewind(s->session, 0));
+    }
+    return (now(s->threads) - start) / times;
+}
+
+/* ---- the mechanism -----------------------------------------------------------------------------
+ */
+
+static bool mixes_values(const char *system) {
+    return strcmp(system, "value-residual") == 0 || strcmp(system, "depth-attention") == 0;
+}
+
+/* One line: a system against its stand-ins alone, in turn. */
+static void measure(const options *o, const char *system, subject *s, subject *none, int64_t hidden,
+                    int64_t tokens, machine *m) {
+    static samples own, total, share;
+    memset(&own, 0, sizeof own), memset(&total, 0, sizeof total), memset(&share, 0, sizeof share);
+    static rounds r;
+    s->threads = none->threads = machine_threads(m);
+    check(s, s->p->set_threads(s->session, s->threads));
+    check(none, none->p->set_threads(none->session, s->threads));
+    once(none, tokens, 1), once(s, tokens, 1);
+    const double first = once(s, tokens, 1), enough = 0.01; /* seconds a run takes at least */
+    const int times = first > enough ? 1 : 1 + (int)(enough / first);
+    rounds_begin(&r, m, (size_t)o->rounds);
+    while (rounds_next(&r)) {
+        const double before = once(none, tokens, times), t = once(s, tokens, times);
+        const double after = once(none, tokens, times);
+        sample(&total, t), sample(&own, t - (before + after) / 2);
+        sample(&share, (t - (before + after) / 2) / t);
+    }
+    rounds_keep(&r, &own), rounds_keep(&r, &total), rounds_keep(&r, &share);
+    const double sublayers = (double)(2 * o->layers * tokens), t = median(&own);
+    printf("%-16s %5ld %4ld %d %8.0f %8.0f", system, (long)hidden, (long)tokens, machine_threads(m),
+           median(&total) / sublayers * 1e9, t / sublayers * 1e9);
+    if (s->bytes > 0) { /* its weights once a call, the rest for each token */
+        const double weights = (double)s->p->weights_size - (double)none->p->weights_size;
+        const double rows = s->bytes * (double)tokens, bytes = rows + weights,
+                     row = 4.0 * (double)hidden;
+        printf("  %6.2f %7.2f %8.1f GB/s %5.2f %6.2f", rows / sublayers / row,
+               weights / (double)(2 * o->layers) / row, bytes / t * 1e-9,
+               bytes / t / machine_limit(m, LIMIT_TRIAD),
+               t / bytes * machine_limit(m, LIMIT_TRIAD));
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void run(const options *o, int64_t hidden) {
+    subject none = open_subject(o, "none", hidden), plain = {0};
+    for (size_t k = 0; k < o->n_systems && !plain.p; k++)
+        if (mixes_values(o->system[k])) plain = open_subject(o, "no-values", hidden);
+    for (size_t th = 0; th < o->n_threads; th++) {
+        machine *m = machine_open((int)o->threads[th]);
+        if (!m) fail("out of memory");
+        printf(
+            "system               d    T th ns total   ns own    bytes          own  share  times "
+            "its bytes at the triad limit\n");
+        for (size_t k = 0; k < o->n_systems; k++) {
+            subject s = open_subject(o, o->system[k], hidden);
+            subject *base = mixes_values(o->system[k]) ? &plain : &none;
+            for (size_t i = 0; i < o->n_tokens; i++)
+                measure(o, o->system[k], &s, base, hidden, o->tokens[i], m);
+            close_subject(&s);
+        }
+        machine_print(m);
+        machine_close(m);
+    }
+    close_subject(&none);
+    if (plain.p) close_subject(&plain);
+}
+
+/* ---- compile times -----------------------------------------------------------------------------
+ */
+
+static double clock_at(clockid_t which) {
+    struct timespec t;
+    clock_gettime(which, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void must(hadal_session *s, int failed, const char *what) {
+    if (!failed) return;
+    for (size_t i = 0; i < hadal_diagnostics(s); i++)
+        fputs(hadal_diagnostic_text(s, i, 0), stderr);
+    fail("%s failed", what);
+}
+
+/* Spec to object, for one CPU or all levels: seconds on the wall and of all CPUs. */
+static void compile_once(const options *o, const char *system, const char *cpu, const char *path,
+                         double *wall, double *work) {
+    const double from = clock_at(CLOCK_MONOTONIC), busy = clock_at(CLOCK_PROCESS_CPUTIME_ID);
+    hadal_session *s = hadal_open();
+    if (!s) fail("out of memory");
+    must(s, hadal_define(s, "system", system), "a definition");
+    must(s, hadal_define(s, "work", "model"), "a definition");
+    must(s, hadal_define(s, "layers", "48"), "a definition");
+    must(s, hadal_load(s, o->spec, "residuals"), "reading the spec");
+    const hadal_pipeline p = {.struct_size = sizeof p};
+    must(s, hadal_run_passes(s, &p), "the pipeline");
+    const hadal_target t = {.struct_size = sizeof t, .cpu = cpu};
+    must(s, hadal_emit(s, &t, "obj", path), "emitting the object");
+    hadal_close(s);
+    *wall = clock_at(CLOCK_MONOTONIC) - from;
+    *work = clock_at(CLOCK_PROCESS_CPUTIME_ID) - busy;
+}
+
+static void compile_all(const options *o) {
+    static const char *const cpus[] = {"native", NULL};
+    char path[] = "/tmp/hadal-bench-XXXXXX";
+    const int file = mkstemp(path);
+    if (file < 0) fail("no file in /tmp can be made");
+    close(file);
+    printf("48 layers, spec to object, s   native: wall   CPU   all levels: wall   CPU\n");
+    for (size_t k = 0; k < o->n_systems; k++) {
+        printf("%-16s", o->system[k]);
+        for (int c = 0; c < 2; c++) {
+            static samples wall, work;
+            wall.n = work.n = 0;
+            for (int i = 0; i < 3; i++) {
+                double w, b;
+                compile_once(o, o->system[k], cpus[c], path, &w, &b);
+                sample(&wall, w), sample(&work, b);
+            }
+            printf("%*.2f %5.2f", c ? 18 : 27, median(&wall), median(&work));
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    unlink(path);
+}
+
+/* ---- arguments ---------------------------------------------------------------------------------
+ */
+
+static size_t numbers(const char *text, int64_t *out, size_t most) {
+    size_t n = 0;
+    while (*text && n < most) {
+        char *end;
+        out[n] = strtol(text, &end, 10);
+        if (end == text || out[n++] < 1 || (*end && *end != ','))
+            fail("\"%s\" is not a list of numbers", text);
+        text = *end ? end + 1 : end;
+    }
+    return n;
+}
+
+static void choose_systems(options *o, const char *list) {
+    snprintf(o->names, sizeof o->names, "%s", list);
+    o->n_systems = 0;
+    char *rest = o->names;
+    for (char *s = strtok_r(o->names, ",", &rest); s && o->n_systems < MOST;
+         s = strtok_r(NULL, ",", &rest))
+        o->system[o->n_systems++] = s;
+}
+
+int main(int argc, char **argv) {
+    static options o = {.spec = BENCH_SPECS "/residuals.hadal",
+                        .hidden = {1024, 2048},
+                        .n_hidden = 2,
+                        .tokens = {1, 512},
+                        .n_tokens = 2,
+                        .threads = {1},
+                        .n_threads = 1,
+                        .layers = 16,
+                        .rounds = 5,
+                        .run = true,
+                        .compile = true};
+    choose_systems(&o, all_systems);
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "", *option = argv[i];
+        if (strcmp(option, "--systems") == 0)
+            choose_systems(&o, value);
+        else if (strcmp(option, "--hidden") == 0)
+            o.n_hidden = numbers(value, o.hidden, MOST);
+        else if (strcmp(option, "--tokens") == 0)
+            o.n_tokens = numbers(value, o.tokens, MOST);
+        else if (strcmp(option, "--threads") == 0)
+            o.n_threads = numbers(value, o.threads, MOST);
+        else if (strcmp(option, "--spec") == 0 && *value)
+            o.spec = value;
+        else if (strcmp(option, "--compile") == 0)
+            o.run = strcmp(value, "only") != 0, o.compile = strcmp(value, "no") != 0;
+        else if ((strcmp(option, "--layers") != 0 || numbers(value, &o.layers, 1) != 1) &&
+                 (strcmp(option, "--rounds") != 0 || numbers(value, &o.rounds, 1) != 1))
+            fail("usage: bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] "
+                 "[--threads LIST] [--layers N] [--rounds N] [--spec FILE] "
+                 "[--compile yes|no|only]");
+    }
+    if (largest(o.tokens, o.n_tokens) > 4096) fail("at most 4096 tokens");
+    machine_print_host();
+    for (size_t i = 0; o.run && i < o.n_hidden; i++)
+        run(&o, o.hidden[i]);
+    if (o.compile) compile_all(&o);
+    return 0;
+}

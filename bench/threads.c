@@ -1,0 +1,150 @@
+/* What threads cost: one model with more and more of them, and what starting costs.
+ *
+ *     bench_threads [--threads LIST] [--tokens LIST] [--rounds N] MODEL...
+ *
+ * MODEL is DIR/NAME as for bench_forward; no kernel IR is needed. Prints for each model how long
+ * opening the weights and making a session took and how much memory the process holds that is not
+ * the file's; then, for each number of tokens T, the median time of a call at each number of
+ * threads, and its ratio to the first model and number in the same round (quartiles). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/program.h"
+#include "bench/stats.h"
+
+enum { MOST = 16, MODELS = 4, ROOM = 512 };
+
+typedef struct list {
+    int64_t at[MOST];
+    size_t n;
+} list;
+
+typedef struct subject {
+    program *p;
+    void *session;
+    float *logits;
+} subject;
+
+static list numbers(const char *text, int64_t most) {
+    list l = {0};
+    while (*text && l.n < MOST) {
+        char *end;
+        l.at[l.n] = strtol(text, &end, 10);
+        if (end == text || l.at[l.n] < 1 || l.at[l.n++] > most || (*end && *end != ','))
+            fail("\"%s\" is not a list of numbers from 1 to %ld", text, (long)most);
+        text = *end ? end + 1 : end;
+    }
+    if (l.n == 0) fail("an empty list");
+    return l;
+}
+
+static void check(const subject *s, int code) {
+    if (code) fail("%s: %s", s->p->name, s->p->strerror(code));
+}
+
+/* Megabytes of the process that are not pages of files: RssAnon. */
+static double own_memory(void) {
+    char line[200];
+    double kilobytes = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %lf", &kilobytes) == 1) break;
+    if (f) fclose(f);
+    return kilobytes / 1024;
+}
+
+static void forward(const subject *s, int64_t n) {
+    int32_t tokens[ROOM];
+    for (int64_t i = 0; i < n; i++)
+        tokens[i] = (int32_t)(i * 31 % 50);
+    check(s, s->p->forward(s->session, tokens, n, s->logits, 1));
+    check(s, s->p->rewind(s->session, 0));
+}
+
+static subject open_subject(const char *path) {
+    subject s = {0};
+    const double before = now(2);
+    s.p = program_load(path);
+    if (!s.p->forward) fail("%s is no model of tokens", path);
+    const size_t size = s.p->session_size(ROOM);
+    void *memory = aligned_alloc(64, size);
+    if (!memory) fail("out of memory");
+    check(&s, s.p->session_init(memory, size, s.p->weights, ROOM, &s.session));
+    const double after = now(2);
+    s.logits = malloc((size_t)1 << 22);
+    if (!s.logits) fail("out of memory");
+    const double own = own_memory();
+    forward(&s, 1);
+    const double one = own_memory();
+    forward(&s, ROOM);
+    printf("%-12s library, weights and session in %.2f ms; weights %.1f MB; session of %d tokens "
+           "%.1f MB, of which touched by one token %.1f MB, by %d tokens %.1f MB\n",
+           s.p->name, (after - before) * 1e3, (double)s.p->weights_size / (1 << 20), ROOM,
+           (double)size / (1 << 20), one - own, ROOM, own_memory() - own);
+    return s;
+}
+
+static double once(const subject *s, int64_t threads, int64_t tokens, int times) {
+    check(s, s->p->set_threads(s->session, (int)threads));
+    forward(s, tokens); /* wakes the threads */
+    const double start = now(2);
+    for (int i = 0; i < times; i++)
+        forward(s, tokens);
+    return (now(2) - start) / times;
+}
+
+static void measure(const subject *s, size_t n, const list *threads, int64_t tokens,
+                    int64_t rounds) {
+    static samples times[MODELS][MOST], ratio[MODELS][MOST];
+    memset(times, 0, sizeof times), memset(ratio, 0, sizeof ratio);
+    const double first = once(&s[0], threads->at[0], tokens, 1);
+    const int each = first < 0.02 ? 1 + (int)(0.02 / first) : 1;
+    for (int64_t r = 0; r < rounds; r++) {
+        double base = 0;
+        for (size_t k = 0; k < threads->n; k++)
+            for (size_t i = 0; i < n; i++) {
+                const double t = once(&s[i], threads->at[k], tokens, each);
+                if (i == 0 && k == 0) base = t;
+                sample(&times[i][k], t);
+                sample(&ratio[i][k], t / base);
+            }
+    }
+    for (size_t k = 0; k < threads->n; k++)
+        for (size_t i = 0; i < n; i++)
+            printf("%-12s T %4ld  threads %3ld  %10.3f ms  %.3f (%.3f .. %.3f)\n", s[i].p->name,
+                   (long)tokens, (long)threads->at[k], median(&times[i][k]) * 1e3,
+                   median(&ratio[i][k]), quantile(&ratio[i][k], 0.25),
+                   quantile(&ratio[i][k], 0.75));
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    list threads = numbers("2,1,4,16,64,256", 256), tokens = numbers("1,128", ROOM);
+    list rounds = numbers("5", SAMPLES);
+    subject s[MODELS];
+    size_t n = 0;
+    for (int i = 1; i < argc; i++) {
+        const bool last = i + 1 == argc;
+        if (!last && strcmp(argv[i], "--threads") == 0)
+            threads = numbers(argv[++i], 256);
+        else if (!last && strcmp(argv[i], "--tokens") == 0)
+            tokens = numbers(argv[++i], ROOM);
+        else if (!last && strcmp(argv[i], "--rounds") == 0)
+            rounds = numbers(argv[++i], SAMPLES);
+        else if (n < MODELS && strncmp(argv[i], "--", 2) != 0)
+            s[n++] = open_subject(argv[i]);
+        else
+            n = MODELS + 1;
+    }
+    if (n == 0 || n > MODELS)
+        fail("usage: bench_threads [--threads LIST] [--tokens LIST] [--rounds N] MODEL...");
+    for (size_t i = 0; i < tokens.n; i++)
+        measure(s, n, &threads, tokens.at[i], rounds.at[0]);
+    for (size_t i = 0; i < n; i++) {
+        free(s[i].session); /* stands at the start of its memory */
+        free(s[i].logits);
+        program_close(s[i].p);
+    }
+    return 0;
+}

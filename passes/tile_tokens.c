@@ -1,0 +1,236 @@
+/* tile-tokens: runs of kernels that go tile by tile instead of one after the other.
+ *
+ * Between two attentions everything is local to a token. A run of row programs and contractions may
+ * therefore be done for a few tokens from front to end, then for the next few: what one kernel
+ * leaves, the next finds in the second level cache, and threads need not wait for each other
+ * between kernels.
+ *
+ * Needs    kernels in their final order, with threads and rows (schedule); weights with their
+ *          layout.
+ * Does     cuts the list of kernels into groups so that the most bytes per token are read where the
+ *          same group has just written them:
+ *              tile_group  number of the group; its kernels stand one after the other
+ *              tile_rows   tokens per tile
+ *          The runtime takes the kernels of a group together when every thread gets a whole tile.
+ * Leaves   sequences, kernels that run once or for the last rows only, and runs whose weights are
+ *          too many: every tile reads all weights of its group again. That is free while they stay
+ *          in the cache that the threads share, or when the arithmetic of a tile,
+ *
+ *              2 tile_rows multiplications and additions per weight,
+ *
+ *          takes longer than memory takes to bring the weight.
+ *
+ * It is off unless options->tile_tokens asks for it: docs/decisions/tiles-of-tokens.md has the
+ * figures.
+ *
+ * The rows that a group keeps between its kernels, alive at once, times tile_rows are to fill half
+ * of the second level cache; the other half is for panels and what streams by.
+ */
+#include <string.h>
+
+#include "passes/util.h"
+
+enum {
+    LOCAL_BYTES = 512 << 10,  /* of the second level cache of one core */
+    WEIGHT_BYTES = 8 << 20,   /* of the shared cache: what one thread gets of it on shared hosts */
+    HIDDEN_FLOPS = 48,        /* per byte of weights: 5 GB/s beside 250 GFLOP/s of one core */
+    ROW_STEP = 48,            /* tiles of whole slabs, for slabs of 2, 6, 8 and 12 rows */
+    MOST_ROWS = 4 * ROW_STEP, /* more would gain nothing: panels are read often enough */
+    MOST_KERNELS = 32,        /* of a group; bounds the search */
+};
+
+typedef struct panels {
+    uint64_t elements, bytes;
+} panels;
+
+typedef struct node {
+    hir_id op;
+    bool may; /* stand in a group */
+    panels weights;
+    HD_VEC(uint32_t) readers; /* parallel lists: a kernel .. */
+    HD_VEC(uint32_t) read;    /* .. and the result of this one that it reads */
+} node;
+
+typedef struct run { /* kernels [first, end) as one group */
+    uint32_t first, end;
+    uint64_t gain; /* bytes per token that are read where they were just written */
+    int64_t rows;
+    panels weights;
+} run;
+
+typedef struct tiler {
+    hir_pass_context *c;
+    hir_module *m;
+    HD_VEC(node) nodes;
+    uint32_t *number; /* by op */
+} tiler;
+
+/* ---- what kernels are ---------------------------------------------------------------------- */
+static uint64_t row_bytes(hir_type t) {
+    int64_t n = pass_elements(t);
+    if (n > INT32_MAX) n = INT32_MAX; /* of no use in any tile */
+    return (uint64_t)n * hir_dtype_bytes(t.dtype);
+}
+
+static bool may_tile(const hir_module *m, hir_id op) {
+    const hir_op *k = hir_op_at(m, op);
+    const char *many = hir_attr_string(k, HIR_A_SPLIT_MANY, "none");
+    return k->code != HIR_KERNEL_SEQUENCE_OP && strcmp(many, "none") != 0 &&
+           !strcmp(hir_attr_string(k, HIR_A_ROWS, "all"), "all");
+}
+
+static panels panels_of(const hir_module *m, hir_id op) {
+    panels sum = {0, 0};
+    HIR_EACH(m, inner, hir_op_at(m, op)->body_first) {
+        if (hir_op_at(m, inner)->code != HIR_LINEAR_OP) continue;
+        hir_ref w = pass_arg(m, inner, 1);
+        if (w.kind != HIR_REF_WEIGHT) continue;
+        hir_type t = m->weights.at[w.index].type;
+        sum.bytes += row_bytes(t);
+        sum.elements += row_bytes(t) / hir_dtype_bytes(t.dtype);
+    }
+    return sum;
+}
+
+/* The kernel that makes a value; UINT32_MAX: none does. */
+static uint32_t maker(const tiler *t, hir_ref x) {
+    if (x.kind != HIR_REF_VALUE) return UINT32_MAX;
+    hir_id op = hir_value_at(t->m, x.index)->op;
+    return op == HIR_NONE || hir_op_at(t->m, op)->parent != HIR_NONE ? UINT32_MAX : t->number[op];
+}
+
+static void note_read(tiler *t, uint32_t reader, hir_ref x) {
+    uint32_t from = maker(t, x);
+    if (from == UINT32_MAX || !hir_type_has_t(hir_value_at(t->m, x.index)->type)) return;
+    node *n = &t->nodes.at[from];
+    for (size_t i = n->readers.n; i > 0 && n->readers.at[i - 1] == reader; i--)
+        if (n->read.at[i - 1] == x.index) return;
+    hd_push(t->c->scratch, &n->readers, reader);
+    hd_push(t->c->scratch, &n->read, x.index);
+}
+
+static void find_nodes(tiler *t) {
+    t->number = hd_new_array(t->c->scratch, uint32_t, t->m->ops.n);
+    HIR_EACH(t->m, op, t->m->first) {
+        if (hir_op_at(t->m, op)->code == HIR_OUTPUT_OP) continue;
+        t->number[op] = (uint32_t)t->nodes.n;
+        node n = {.op = op, .may = may_tile(t->m, op), .weights = panels_of(t->m, op)};
+        hd_push(t->c->scratch, &t->nodes, n);
+    }
+    for (uint32_t k = 0; k < t->nodes.n; k++)
+        HIR_EACH(t->m, inner, hir_op_at(t->m, t->nodes.at[k].op)->body_first) {
+            const hir_op *o = hir_op_at(t->m, inner);
+            for (uint32_t i = 0; i < o->n_args; i++)
+                note_read(t, k, o->args[i]);
+        }
+}
+
+/* ---- what a group is worth ----------------------------------------------------------------- */
+/* Adds to `alive` the bytes of a row of kernel k's result `value` for the kernels that find it
+ * there. */
+static uint64_t add_crossing(const tiler *t, const node *n, uint32_t k, uint32_t value,
+                             uint32_t first, uint32_t end, uint64_t *alive) {
+    uint32_t reads = 0, last = k;
+    for (size_t i = 0; i < n->readers.n; i++) {
+        if (n->read.at[i] != value || n->readers.at[i] >= end) continue;
+        reads++;
+        if (n->readers.at[i] > last) last = n->readers.at[i];
+    }
+    uint64_t bytes = row_bytes(hir_value_at(t->m, value)->type);
+    for (uint32_t at = k; reads && at <= last; at++)
+        alive[at - first] += bytes;
+    return reads * bytes;
+}
+
+/* Fills in what the run gains, and its tile; false: its rows do not fit, or its weights cost. A
+ * longer run has more of both. */
+static bool judge(const tiler *t, run *r) {
+    uint64_t alive[MOST_KERNELS] = {0}, most = 1;
+    r->gain = 0;
+    for (uint32_t k = r->first; k < r->end; k++) {
+        const node *n = &t->nodes.at[k];
+        const hir_op *op = hir_op_at(t->m, n->op);
+        for (uint32_t i = 0; i < op->n_results; i++)
+            r->gain += add_crossing(t, n, k, op->results[i], r->first, r->end, alive);
+    }
+    for (uint32_t k = r->first; k < r->end; k++)
+        if (alive[k - r->first] > most) most = alive[k - r->first];
+    r->rows = (int64_t)(LOCAL_BYTES / most) / ROW_STEP * ROW_STEP;
+    if (r->rows > MOST_ROWS) r->rows = MOST_ROWS;
+    uint64_t flops = 2 * (uint64_t)r->rows * r->weights.elements;
+    return r->rows > 0 &&
+           (r->weights.bytes <= WEIGHT_BYTES || flops >= HIDDEN_FLOPS * r->weights.bytes);
+}
+
+/* The groups of greatest gain in sum: best[n] for the first n kernels is the best of those where
+ * kernel n - 1 stands alone, and those where it ends a group. */
+static run *find_groups(const tiler *t) {
+    hd_arena *a = t->c->scratch;
+    uint32_t n = (uint32_t)t->nodes.n;
+    uint64_t *best = hd_new_array(a, uint64_t, (size_t)n + 1);
+    run *ending = hd_new_array(a, run, (size_t)n + 1);
+    for (uint32_t end = 1; end <= n; end++) {
+        best[end] = best[end - 1];
+        ending[end] = (run){.first = end - 1, .end = end, .weights = t->nodes.at[end - 1].weights};
+        run r = {.end = end};
+        for (uint32_t first = end; first-- > 0 && end - first <= MOST_KERNELS;) {
+            const node *n = &t->nodes.at[first];
+            r.first = first;
+            r.weights.bytes += n->weights.bytes;
+            r.weights.elements += n->weights.elements;
+            if (!n->may || !judge(t, &r)) break;
+            if (best[first] + r.gain <= best[end]) continue;
+            best[end] = best[first] + r.gain;
+            ending[end] = r;
+        }
+    }
+    return ending;
+}
+
+/* ---- the pass ------------------------------------------------------------------------------ */
+static void mark(tiler *t, const run *r, int64_t group) {
+    for (uint32_t k = r->first; k < r->end; k++) {
+        hir_set_attr(t->m, t->nodes.at[k].op, hir_int(HIR_A_TILE_GROUP, group));
+        hir_set_attr(t->m, t->nodes.at[k].op, hir_int(HIR_A_TILE_ROWS, r->rows));
+    }
+    t->c->changed = true;
+    hir_remark_add(t->c, true, t->nodes.at[r->first].op,
+                   "%u kernels go together, %lld tokens at a time: %llu bytes per token are read "
+                   "where they were just written; %llu bytes of weights are read for each tile",
+                   r->end - r->first, (long long)r->rows, (unsigned long long)r->gain,
+                   (unsigned long long)r->weights.bytes);
+}
+
+static void explain(const tiler *t, const run *r) {
+    const node *n = &t->nodes.at[r->first];
+    if (!n->may || n->weights.bytes <= WEIGHT_BYTES) return;
+    hir_remark_add(t->c, false, n->op,
+                   "goes for all tokens at once: what it reads and leaves is not worth reading its "
+                   "%llu bytes of weights again for each tile",
+                   (unsigned long long)n->weights.bytes);
+}
+
+static bool clear(hir_module *m, hir_id op) {
+    hir_remove_attr(m, op, HIR_A_TILE_ROWS);
+    return hir_remove_attr(m, op, HIR_A_TILE_GROUP);
+}
+
+bool pass_tile_tokens(hir_pass_context *c) {
+    if (!c->options->tile_tokens) return true;
+    tiler t = {.c = c, .m = c->m};
+    find_nodes(&t);
+    for (size_t k = 0; k < t.nodes.n; k++)
+        c->changed |= clear(c->m, t.nodes.at[k].op);
+    const run *ending = find_groups(&t);
+    HD_VEC(run) groups = {0};
+    for (uint32_t end = (uint32_t)t.nodes.n; end > 0; end = ending[end].first)
+        hd_push(c->scratch, &groups, ending[end]);
+    int64_t number = 0;
+    for (size_t i = groups.n; i-- > 0;) {
+        if (groups.at[i].gain > 0)
+            mark(&t, &groups.at[i], number++);
+        else
+            explain(&t, &groups.at[i]);
+    }
+    return true;
+}
