@@ -90,13 +90,15 @@ static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
     return true;
 }
 
+/* Kernel IR is behind the pipeline: a dump that somebody has edited is compiled as it stands. */
 static void default_passes(hadal_session *s, pass_list *out) {
+    if (s->graph->stage == HIR_STAGE_KERNEL) return;
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         hd_push(s->arena, out, *id);
 }
 
-/* The type called `name`; NULL: f32. `what` is stored so. */
-static bool storage_type(hadal_session *s, const char *what, const char *name, hir_dtype *out) {
+/* The type of keys and values called `name`; NULL: f32. */
+static bool cache_dtype(hadal_session *s, const char *name, hir_dtype *out) {
     static const hir_dtype storage[] = {HIR_F32, HIR_BF16, HIR_F16};
     *out = HIR_F32;
     if (!name) return true;
@@ -105,15 +107,40 @@ static bool storage_type(hadal_session *s, const char *what, const char *name, h
             *out = storage[i];
             return true;
         }
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s cannot be stored as \"%s\"", what, name)->hint =
-        "f32, bf16 or f16";
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "keys and values cannot be stored as \"%s\"", name)
+        ->hint = "f32, bf16 or f16";
     return false;
 }
 
+static bool set_weight_types(hadal_session *s, const char *text) {
+    hir_weight_types types;
+    if (!hir_parse_weight_types(s->arena, &s->diags, text, &types)) return false;
+    s->pass_options.matrix_dtype = types.matrices;
+    s->pass_options.weight_rules = types.rules.at;
+    s->pass_options.n_weight_rules = types.rules.n;
+    return true;
+}
+
+/* How values of the residual mechanism are stored; NULL: f32. */
+static bool depth_dtype(hadal_session *s, const char *what, const char *name, hir_dtype *out) {
+    *out = HIR_F32;
+    if (!name || strcmp(name, hir_dtype_name(HIR_F32)) == 0) return true;
+    *out = HIR_BF16;
+    if (strcmp(name, hir_dtype_name(HIR_BF16)) == 0) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s cannot be stored as \"%s\"", what, name)->hint =
+        "f32 or bf16";
+    return false;
+}
+
+static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
+    hir_pass_options *o = &s->pass_options;
+    return depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
+           depth_dtype(s, "results of phase 1", p->phase1_dtype, &o->phase1_dtype);
+}
+
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
-    if (!api_need_module(s) ||
-        !storage_type(s, "weights", p->weights_dtype, &s->pass_options.matrix_dtype) ||
-        !storage_type(s, "keys and values", p->cache_dtype, &s->cache_dtype))
+    if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p) ||
+        !cache_dtype(s, p->cache_dtype, &s->cache_dtype))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.tile_tokens = p->tile_tokens != 0;
@@ -157,7 +184,9 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
 
 int hadal_run_passes(hadal_session *s, const hadal_pipeline *p) {
     API_ENTER(s);
-    API_LEAVE(s, run_passes(s, p));
+    hadal_pipeline all = {0}; /* what an older caller does not know is 0 */
+    memcpy(&all, p, p->struct_size < sizeof all ? p->struct_size : sizeof all);
+    API_LEAVE(s, run_passes(s, &all));
 }
 
 size_t hadal_remarks(const hadal_session *s) {
@@ -193,12 +222,20 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
     if (!api_need_kernels(s)) return false;
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
-    const char *key = hd_printf(s->arena, "%s|%s|%s", triple, cpu, ir_file);
+    const char *activations = t && t->activations ? t->activations : "int8";
+    const bool floats = strcmp(activations, "f32") == 0;
+    if (!floats && strcmp(activations, "int8") != 0) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "activations cannot be \"%s\"", activations)
+            ->hint = "int8 or f32";
+        return false;
+    }
+    const char *key = hd_printf(s->arena, "%s|%s|%s|%d", triple, cpu, ir_file, floats);
     if (s->program && strcmp(key, s->target_key) == 0) return true;
     const hcg_options options = {
         .triple = t && t->triple ? hd_strdup(s->arena, t->triple) : NULL,
         .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
+        .float_activations = floats,
         .chunk = s->pass_options.chunk,
     };
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
@@ -265,16 +302,24 @@ int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const 
     API_LEAVE(s, emit(s, t, kind, path));
 }
 
+/* A checkpoint holds one of the dtypes that others write too; NULL: f32. */
+static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, const char *path) {
+    static const struct {
+        const char *name;
+        hd_tensor_dtype dtype;
+    } kinds[] = {{"f32", HD_T_F32}, {"bf16", HD_T_BF16}, {"f16", HD_T_F16}};
+    if (!api_need_module(s)) return false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(dtype ? dtype : "f32", kinds[i].name) == 0)
+            return hcg_init_weights(s->graph, &s->diags, seed, kinds[i].dtype, path);
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a checkpoint cannot be made in \"%s\"", dtype)
+        ->hint = "f32, bf16 or f16; weights are put into groups (q8, q4) when they are packed";
+    return false;
+}
+
 int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype, const char *out_path) {
     API_ENTER(s);
-    bool ok =
-        api_need_module(s) && storage_type(s, "weights", dtype, &s->pass_options.matrix_dtype);
-    if (ok) {
-        const hir_dtype of = s->pass_options.matrix_dtype;
-        const hd_tensor_dtype t = of == HIR_BF16 ? HD_T_BF16 : of == HIR_F16 ? HD_T_F16 : HD_T_F32;
-        ok = hcg_init_weights(s->graph, &s->diags, seed, t, out_path);
-    }
-    API_LEAVE(s, ok);
+    API_LEAVE(s, init_weights(s, seed, dtype, out_path));
 }
 
 int hadal_write_text(hadal_session *s, const char *path, const char *text) {

@@ -23,14 +23,9 @@ static uint64_t row_elements(hir_type t) {
     return n < 0 ? UINT64_MAX : (uint64_t)n;
 }
 
-/* Bytes of a weight as stored; a panel holds HIR_PANEL rows, the last one filled up with zeros. */
 static uint64_t stored_bytes(const hir_weight *w) {
-    uint64_t elements = row_elements(w->type);
-    if (w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2) {
-        uint64_t panels = ((uint64_t)w->type.dim[0] + HIR_PANEL - 1) / HIR_PANEL;
-        elements = capped_mul(panels * HIR_PANEL, (uint64_t)w->type.dim[1]);
-    }
-    return capped_mul(elements, hir_dtype_bytes(w->type.dtype));
+    uint64_t bytes;
+    return hir_weight_bytes(w, &bytes) ? bytes : UINT64_MAX;
 }
 
 static void count_weights(const hir_module *m, hir_facts *f) {
@@ -40,13 +35,12 @@ static void count_weights(const hir_module *m, hir_facts *f) {
             f->unused++;
             continue;
         }
-        if (hir_is_made(w)) {
-            f->weight_bytes = capped_add(f->weight_bytes, stored_bytes(w));
-            continue;
-        }
+        uint64_t bytes = stored_bytes(w), *of_dtype = &f->dtype_bytes[w->type.dtype];
+        f->weight_bytes = capped_add(f->weight_bytes, bytes);
+        *of_dtype = capped_add(*of_dtype, bytes);
+        if (hir_is_made(w)) continue;
         f->tensors++;
         f->parameters = capped_add(f->parameters, row_elements(w->type));
-        f->weight_bytes = capped_add(f->weight_bytes, stored_bytes(w));
     }
 }
 
@@ -151,7 +145,14 @@ static void print_size(const hir_facts *graph, const hir_facts *now, hd_text *ou
     hd_text_add(out, "\n");
     print_label(out, "weights");
     print_bytes(out, now->weight_bytes);
-    hd_text_f(out, " (%llu)\n", (unsigned long long)now->weight_bytes);
+    hd_text_f(out, " (%llu)", (unsigned long long)now->weight_bytes);
+    for (int t = 0, n = 0; t < HIR_DTYPE_COUNT; t++) {
+        if (!now->dtype_bytes[t]) continue;
+        hd_text_add(out, n++ ? ", " : ": ");
+        print_bytes(out, now->dtype_bytes[t]);
+        hd_text_f(out, " in %s", hir_dtype_name((hir_dtype)t));
+    }
+    hd_text_add(out, "\n");
     print_label(out, "state");
     print_bytes(out, now->state_bytes);
     hd_text_f(out, " per position (%llu)\n", (unsigned long long)now->state_bytes);
@@ -302,11 +303,17 @@ static void inspect_as_json(const hir_module *graph, const hir_module *now, hd_t
     json_signature(graph, out);
     hd_text_f(out,
               "  \"parameters\": %llu,\n"
-              "  \"weights\": {\"tensors\": %u, \"unused\": %u, \"bytes\": %llu},\n"
-              "  \"state\": {\"tensors\": %zu, \"bytes_per_position\": %llu},\n",
+              "  \"weights\": {\"tensors\": %u, \"unused\": %u, \"bytes\": %llu",
               (unsigned long long)as_loaded.parameters, as_loaded.tensors, as_loaded.unused,
-              (unsigned long long)as_now.weight_bytes, now->states.n,
-              (unsigned long long)as_now.state_bytes);
+              (unsigned long long)as_now.weight_bytes);
+    for (int t = 0; t < HIR_DTYPE_COUNT; t++)
+        if (as_now.dtype_bytes[t])
+            hd_text_f(out, ", \"%s\": %llu", hir_dtype_name((hir_dtype)t),
+                      (unsigned long long)as_now.dtype_bytes[t]);
+    hd_text_f(out,
+              "},\n"
+              "  \"state\": {\"tensors\": %zu, \"bytes_per_position\": %llu},\n",
+              now->states.n, (unsigned long long)as_now.state_bytes);
     json_work(&as_loaded, out);
     hd_text_add(out, "  \"stages\": [");
     json_ops(graph, &as_loaded, out);

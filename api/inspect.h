@@ -5,15 +5,16 @@
 #include "ir/ir.h"
 
 typedef struct hir_facts {
-    uint64_t parameters;            /* elements of the weights that ops read */
-    uint32_t tensors;               /* such weights */
-    uint32_t unused;                /* weights that a checkpoint may hold and no op reads */
-    uint64_t weight_bytes;          /* as stored: dtype, and panels filled up to whole ones */
-    uint64_t state_bytes;           /* per position, all states */
-    double linear_flops;            /* per token: 2 N K for each row of each linear */
-    double attention_flops;         /* per token and position it looks at: 2 H (n + m) */
-    uint32_t ops[HIR_OPCODE_COUNT]; /* those in kernel bodies counted too */
-    uint32_t total_ops;             /* without the kernels themselves */
+    uint64_t parameters;   /* elements of the weights that ops read */
+    uint32_t tensors;      /* such weights */
+    uint32_t unused;       /* weights that a checkpoint may hold and no op reads */
+    uint64_t weight_bytes; /* as stored: dtype, and panels filled up to whole ones */
+    uint64_t dtype_bytes[HIR_DTYPE_COUNT]; /* the same for each type of storage */
+    uint64_t state_bytes;                  /* per position, all states */
+    double linear_flops;                   /* per token: 2 N K for each row of each linear */
+    double attention_flops;                /* per token and position it looks at: 2 H (n + m) */
+    uint32_t ops[HIR_OPCODE_COUNT];        /* those in kernel bodies counted too */
+    uint32_t total_ops;                    /* without the kernels themselves */
 } hir_facts;
 void hir_collect_facts(const hir_module *m, hir_facts *out);
 

@@ -1,11 +1,10 @@
 /* Running a model: through the reference evaluator, or through a compiled library opened with
- * dlopen. */
-#include <dlfcn.h>
+ * dlopen (library.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/session.h"
+#include "api/profile.h"
 #include "codegen/program.h"
 #include "ir/eval.h"
 
@@ -218,109 +217,76 @@ static bool run_interpreted(hadal_session *s, int64_t split, const int32_t *toke
     if (s->recast_cache) hir_set_cache_dtype(m, s->cache_dtype);
     for (size_t i = 0; i < m->weights.n; i++) {
         const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
-        if (packed != HIR_NONE) m->weights.at[i].type.dtype = s->m->weights.at[packed].type.dtype;
+        if (packed == HIR_NONE) continue;
+        m->weights.at[i].type.dtype = s->m->weights.at[packed].type.dtype;
+        m->weights.at[i].layout = s->m->weights.at[packed].layout;
     }
     interpreter in = {s, hir_eval_new(s->arena, m, hcg_weight_source, &s->weights)};
     return in.eval && in_calls(split, tokens, n, out, call_interpreter, &in);
 }
 
-/* The functions of a generated library that a run needs, under the model's prefix. */
-#define LIBRARY_FUNCTIONS(F)                                                                       \
-    F(weights_open, int, (const char *path, void **out))                                           \
-    F(weights_close, void, (void *w))                                                              \
-    F(session_size, size_t, (int64_t max_tokens))                                                  \
-    F(session_init, int, (void *mem, size_t size, const void *w, int64_t max, void **out))         \
-    F(session_set_threads, int, (void *s, int threads))                                            \
-    F(session_set_cpu, int, (void *s, const char *level))                                          \
-    F(session_message, const char *, (const void *s))                                              \
-    F(strerror, const char *, (int code))
-
-typedef struct library {
-    hadal_session *s;
-    void *handle, *weights, *session, *memory;
-    int (*forward)(void *s, const int32_t *tokens, int64_t n, float *logits, int64_t rows);
-    int (*forward_outputs)(void *s, const int32_t *tokens, int64_t n, float *const *outs,
-                           int64_t rows);
-#define F(name, result, arguments) result(*name) arguments;
-    LIBRARY_FUNCTIONS(F)
-#undef F
-} library;
-
-static void close_library(void *context) {
-    library *l = context;
-    free(l->memory);
-    if (l->weights) l->weights_close(l->weights);
-    if (l->handle) dlclose(l->handle);
-}
-
-/* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
-static bool find_symbol(library *l, const char *model, const char *name, void *slot) {
-    void *address = dlsym(l->handle, hd_printf(l->s->arena, "%s_%s", model, name));
-    memcpy(slot, &address, sizeof address);
-    if (address) return true;
-    hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "the library has no function %s_%s", model,
-           name);
-    return false;
-}
-
-static bool open_library(library *l, const char *path, const char *model, bool traces) {
-    l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!l->handle) {
-        hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s cannot be loaded: %s", path, dlerror());
-        return false;
-    }
-#define F(name, result, arguments)                                                                 \
-    if (!find_symbol(l, model, #name, &l->name)) return false;
-    LIBRARY_FUNCTIONS(F)
-#undef F
-    return traces ? find_symbol(l, model, "forward_outputs", &l->forward_outputs)
-                  : find_symbol(l, model, "forward", &l->forward);
-}
-
-static bool library_ok(library *l, int code, const char *what) {
-    if (code == 0) return true;
-    const char *detail = l->session ? l->session_message(l->session) : "";
-    hd_diag *e = hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: %s", what, l->strerror(code));
-    if (detail && *detail) e->cause = hd_strdup(l->s->arena, detail);
-    return false;
-}
-
-static bool start_session(library *l, const hadal_run_options *o, int64_t n) {
-    if (!library_ok(l, l->weights_open(o->packed, &l->weights), o->packed)) return false;
-    const size_t size = l->session_size(n);
-    l->memory = size ? aligned_alloc(64, (size + 63) & ~(size_t)63) : NULL;
-    if (!l->memory) {
-        hd_err(&l->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a session of %lld tokens",
-               (long long)n);
-        return false;
-    }
-    if (!library_ok(l, l->session_init(l->memory, size, l->weights, n, &l->session), "session"))
-        return false;
-    if (o->threads && !library_ok(l, l->session_set_threads(l->session, o->threads), "threads"))
+/* Threads and CPU level as asked for. */
+static bool start_session(api_library *l, const hadal_run_options *o, int64_t n) {
+    if (!api_library_weights(l, o->packed) || !api_library_session(l, n)) return false;
+    if (o->threads && !api_library_ok(l, l->session_set_threads(l->session, o->threads), "threads"))
         return false;
     return !o->cpu_level ||
-           library_ok(l, l->session_set_cpu(l->session, o->cpu_level), o->cpu_level);
+           api_library_ok(l, l->session_set_cpu(l->session, o->cpu_level), o->cpu_level);
 }
 
+typedef struct caller {
+    api_library *l;
+    api_profile *profile; /* NULL: not wanted */
+    int64_t past;         /* tokens that the session holds */
+} caller;
+
 static bool call_library(void *context, const int32_t *tokens, int64_t n, outputs *out) {
-    library *l = context;
+    caller *c = context;
+    api_library *l = c->l;
     float **at = hd_new_array(l->s->arena, float *, out->n);
     for (size_t i = 0; i < out->n; i++) {
         at[i] = out->at[i].at + out->at[i].filled * out->at[i].row;
         out->at[i].filled += n;
     }
+    if (c->profile && !api_profile_start(c->profile, l, n)) return false;
     const int code = l->forward_outputs ? l->forward_outputs(l->session, tokens, n, at, n)
                                         : l->forward(l->session, tokens, n, at[0], n);
-    return library_ok(l, code, "forward");
+    if (c->profile) api_profile_end(c->profile, n, c->past);
+    c->past += n;
+    return api_library_ok(l, code, "forward");
+}
+
+/* From an empty session on; results of an earlier run are overwritten by the same. */
+static bool run_once(caller *c, const hadal_run_options *o, const int32_t *tokens, int64_t n,
+                     outputs *out) {
+    for (size_t i = 0; i < out->n; i++)
+        out->at[i].filled = 0;
+    c->past = 0;
+    return api_library_ok(c->l, c->l->session_rewind(c->l->session, 0), "rewind") &&
+           in_calls(o->split, tokens, n, out, call_library, c);
+}
+
+/* The first run touches memory for the first time, so it is not profiled. */
+static bool run_profiled(api_library *l, const hadal_run_options *o, const int32_t *tokens,
+                         int64_t n, outputs *out) {
+    caller c = {.l = l};
+    bool ok = run_once(&c, o, tokens, n, out);
+    c.profile = l->s->profile = api_profile_new(l->s->arena, l, o->threads);
+    for (int i = 0; ok && i < o->profile; i++)
+        ok = run_once(&c, o, tokens, n, out);
+    return ok;
 }
 
 static bool run_compiled(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                          int64_t n, outputs *out) {
-    library *l = hd_new(s->arena, library);
-    l->s = s;
-    const bool ok = open_library(l, o->library, s->m->name, out->n > 1) && start_session(l, o, n) &&
-                    in_calls(o->split, tokens, n, out, call_library, l);
-    close_library(l);
+    api_library l;
+    if (!api_library_open(&l, s, o->library, s->m->name)) return false;
+    bool ok = start_session(&l, o, n);
+    if (ok && o->profile > 0)
+        ok = run_profiled(&l, o, tokens, n, out);
+    else if (ok)
+        ok = run_once(&(caller){.l = &l}, o, tokens, n, out);
+    api_library_close(&l);
     return ok;
 }
 
@@ -346,4 +312,19 @@ int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *token
               const char *logits_path, const char *trace_path) {
     API_ENTER(s);
     API_LEAVE(s, run(s, o, tokens, n, logits_path, trace_path));
+}
+
+#undef API_FAILED
+#define API_FAILED NULL
+const char *hadal_profile_text(hadal_session *s, const char *form) {
+    static const char *const forms[] = {
+        [PROFILE_TEXT] = "text", [PROFILE_JSON] = "json", [PROFILE_FOLDED] = "folded"};
+    API_ENTER(s);
+    (void)api_errors_;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    for (size_t i = 0; s->profile && i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(form, forms[i]) == 0) api_profile_print(s->profile, (profile_form)i, &text);
+    hd_arena_guard(s->arena, api_outer_);
+    return text.at;
 }

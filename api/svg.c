@@ -166,7 +166,7 @@ static layout lay_out(const svg_map *map) {
     l.plot_h = (int)rows * l.cell_h;
     l.bar_x = l.left + (int)columns * l.cell_w + ((int)map->n_panels - 1) * l.gap + 30;
     l.bar_h = at_least(at_most(l.plot_h, 260), 110);
-    l.width = at_least(l.bar_x + BAR + 100, widest_line(map) + 2 * MARGIN);
+    l.width = at_least(l.bar_x + BAR + 116, widest_line(map) + 2 * MARGIN);
     l.height = l.top + at_least(l.plot_h + l.label_h + 30, l.bar_h + 30) + MARGIN / 2;
     return l;
 }

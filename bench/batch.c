@@ -2,7 +2,7 @@
  *
  *     bench_batch [--batch LIST] [--past N] [--threads LIST] [--rounds N] MODEL
  *
- * MODEL as for bench_forward. Each session holds N tokens. A round measures every size of batch,
+ * MODEL is DIR/NAME as given to `hadal compile -o`. Each session holds N tokens. A round measures every size of batch,
  * one after the other, and the machine's limits; a speed-up is the ratio to the first size in the
  * same round. Weights are read once a step, caches once a session. */
 #include <stdio.h>

@@ -10,7 +10,8 @@
  */
 #include <omp.h>
 
-#include "bench/stats.h"
+#include "api/stats.h"
+#include "codegen/emit_quant.h"
 #include "tests/unit/emit_harness.h"
 
 enum { ROUNDS = 9, AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
@@ -163,7 +164,7 @@ static void run(const hcg_level *level, shape s, int threads, char *area) {
     uint64_t seed = 1;
     int64_t panels = (s.n + HIR_PANEL - 1) / HIR_PANEL;
     job j = {.c = &c, .s = s, .threads = threads, .columns = panels, .area = area};
-    j.weight_bytes = (size_t)(panels * HIR_PANEL * s.k) * hir_dtype_bytes(s.dtype);
+    j.weight_bytes = (size_t)(panels * hcg_panel_bytes(s.dtype, s.k));
     j.x = random_floats(&seed, (size_t)(s.t * s.k));
     j.out = guarded((size_t)(s.t * s.n) * 4);
     for (int i = 0; i < threads; i++)

@@ -1,73 +1,11 @@
-/* What the machine can do at this moment: bandwidths and multiply-add rate, measured in short runs
- * between those of the thing that is being benchmarked. On a shared host the limits move by a
- * factor of two within seconds; a share of a limit only means something if both were measured side
- * by side.
- *
- *   machine *m = machine_open(2);
- *   for (...) { machine_sample(m); measure(); }
- *   machine_limit(m, LIMIT_READ)
- */
+/* The limits of the machine (api/machine.h), printed. */
 #ifndef BENCH_MACHINE_H
 #define BENCH_MACHINE_H
 
-#include "bench/stats.h"
+#include "api/machine.h"
 
-/* L(ENUM, "name", loop, bytes per thread) */
-#define MACHINE_LIMITS(L)                                                                          \
-    L(READ, "memory read", STREAM_READ, 64 << 20)                                                  \
-    L(COPY, "memory copy", STREAM_COPY, 64 << 20)                                                  \
-    L(TRIAD, "memory triad", STREAM_TRIAD, 96 << 20)                                               \
-    L(L3, "4 MB read", STREAM_READ, 4 << 20)                                                       \
-    L(L2, "512 KB read", STREAM_READ, 512 << 10)                                                   \
-    L(L1, "16 KB read", STREAM_READ, 16 << 10)                                                     \
-    L(FMA, "f32 multiply-add", STREAM_FMA, 0)
-
-typedef enum limit {
-#define L(id, name, kind, bytes) LIMIT_##id,
-    MACHINE_LIMITS(L)
-#undef L
-        LIMIT_COUNT
-} limit;
-
-typedef struct machine machine;
-
-/* `threads` OpenMP threads, each with memory of its own. NULL: no memory. */
-machine *machine_open(int threads);
-void machine_close(machine *m);
-int machine_threads(const machine *m);
-/* One short run of every limit, about 50 ms. Once a round, at its end. */
-void machine_sample(machine *m);
-/* The multiply-add rate at this moment, in 2 ms: how much of the machine we have. */
-double machine_pulse(machine *m);
-void machine_forget(machine *m);
-void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_samples */
-/* Median since the last machine_forget: bytes/s, read and written counted, without the reads that
- * a cache makes before it writes; FMA: FLOP/s, an addition and a multiplication each one. */
-double machine_limit(const machine *m, limit l);
-double machine_spread(const machine *m, limit l);
-const char *machine_limit_name(limit l);
-/* Limits as lines of text, to stdout. */
+/* To stdout: the limits as lines of text; date, CPU and load as one line. */
 void machine_print(const machine *m);
-/* Date, CPU and threads, as one line to stdout. */
 void machine_print_host(void);
-
-/* Rounds of measurements. Several threads on a busy machine wait for each other's turns on the
- * CPUs, and tell nothing: rounds with a pulse below 0.85 of the best one do not count. Goes on
- * until enough rounds count, or six times as many have been tried.
- *
- *   for (rounds r = rounds_begin(m, 9); rounds_next(&r);) { sample(&a, ...); ... }
- *   rounds_keep(&r, &a); ...
- */
-typedef struct rounds {
-    machine *m;
-    size_t wanted, n;
-    double pulse[SAMPLES]; /* the lower one of before and after */
-    bool kept[SAMPLES];
-    size_t n_kept;
-} rounds;
-
-void rounds_begin(rounds *r, machine *m, size_t wanted);
-bool rounds_next(rounds *r);                   /* false: done; samples the limits in between */
-void rounds_keep(const rounds *r, samples *s); /* one sample a round, in order */
 
 #endif

@@ -75,7 +75,9 @@ static void count_contract(const hir_module *m, hir_id kernel, double rows, work
         const hir_type t = hir_ref_type(m, o->args[1]);
         const double elements = (double)(t.dim[0] * t.dim[1]);
         w->flops += 2 * elements * rows;
-        w->matrix_bytes += elements * (double)hir_dtype_bytes(t.dtype);
+        uint64_t bytes;
+        if (hir_weight_bytes(&m->weights.at[o->args[1].index], &bytes))
+            w->matrix_bytes += (double)bytes;
     }
     w->contracts++;
     w->contract_bytes += bytes_of_kernel(m, kernel) * rows;

@@ -6,12 +6,14 @@
 #include "support/tensorfile.h"
 
 typedef struct hcg_options {
-    const char *triple;  /* NULL: this machine's x86-64 */
-    const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
-                            (targets.def), or an LLVM CPU name: one body */
-    const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
-    int threads;         /* for parallel emission; 0: as many as CPUs */
-    int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
+    const char *triple;     /* NULL: this machine's x86-64 */
+    const char *cpu;        /* NULL: one body per level of the triple; "native", a level's name
+                               (targets.def), or an LLVM CPU name: one body */
+    const char *ir_file;    /* kernel IR text the line tables point into, NULL: no debug info */
+    int threads;            /* for parallel emission; 0: as many as CPUs */
+    bool byte_dots;         /* set by hcg_lower: kernels take x as bytes where the CPU can */
+    bool float_activations; /* x of quantised weights stays f32 where bytes would be faster */
+    int64_t chunk;          /* most tokens of one pass through the kernels; 0: 512 */
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,
@@ -32,8 +34,6 @@ bool hcg_pack(hcg_program *p, hd_diags *d, const hd_tensors *weights, const char
 /* The check alone: every weight of the module is there with its shape and a float dtype, and every
  * tensor of the file is a weight of the module. Weights marked `unused` may be absent. */
 bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights);
-/* Bytes that a weight takes in its layout; 0 if they do not fit 63 bits. */
-uint64_t hcg_packed_bytes(const hir_weight *w);
 /* A hir_weight_source (ir/eval.h) over a checkpoint; `context`: const hd_tensors *. */
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
 /* A checkpoint of seeded random weights for the module, unused ones included. The same arguments

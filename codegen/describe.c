@@ -139,7 +139,7 @@ static LLVMValueRef weights(const writer *w, size_t *count) {
     for (size_t i = 0; i < m->weights.n; i++) {
         uint64_t bytes = 0, offset = w->p->weight_offsets.at[i];
         if (offset == HCG_UNREAD) continue;
-        hcg_weight_bytes(&m->weights.at[i], &bytes);
+        hir_weight_bytes(&m->weights.at[i], &bytes);
         rows[(*count)++] = tensor(w, m->weights.at[i].name, m->weights.at[i].type, bytes, offset);
     }
     return table(w, "weights", rows, *count);
@@ -191,7 +191,8 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
         hd_text_add(&text, i ? ", " : "");
         json_string(&text, t->bodies.at[i].level.name);
     }
-    hd_text_f(&text, "], \"chunk\": %lld", (long long)p->chunk);
+    hd_text_f(&text, "], \"chunk\": %lld, \"activations\": \"%s\"", (long long)p->chunk,
+              p->options.byte_dots ? "int8" : "f32");
     if (p->m->states.n)
         hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(p->m->states.at[0].type.dtype));
     hd_text_add(&text, ", \"parameters\": {");

@@ -14,7 +14,7 @@
 typedef struct hcg_level {
     const char *name, *arch, *cpu;
     unsigned lanes;
-    bool fma;
+    bool fma, dots;
     const char *features; /* checked at run time */
 } hcg_level;
 size_t hcg_levels(const hcg_level **out); /* targets.def */

@@ -8,6 +8,7 @@
  * scratch and through the same epilogue.
  */
 #include "codegen/contract.h"
+#include "codegen/emit_quant.h"
 #include "codegen/library.h"
 #include "codegen/matrix.h"
 
@@ -46,8 +47,9 @@ static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
 /* First panel at or after `panel` of a linear's weights. */
 static LLVMValueRef panel_at(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c,
                              const hcg_linear *l, LLVMValueRef panel) {
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, c->k * HIR_PANEL), "");
-    return hcg_at(e, hcg_element(e, l->dtype), hcg_arg(e, k, l->w), at);
+    LLVMValueRef bytes = hcg_i64(e, hcg_panel_bytes(l->dtype, c->k));
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, bytes, "");
+    return hcg_at(e, e->i8, hcg_arg(e, k, l->w), at);
 }
 
 typedef struct body {
@@ -58,7 +60,19 @@ typedef struct body {
     LLVMValueRef *sums; /* scratch, as many as the largest group has linears */
     LLVMValueRef x;     /* of `row` */
     LLVMValueRef row, rows;
+    hcg_quant_x quant; /* x for weights in groups */
 } body;
+
+static bool has_quantised(const hcg_contraction *c) {
+    for (size_t i = 0; i < c->linears.n; i++)
+        if (hir_is_quantised(c->linears.at[i].dtype)) return true;
+    return false;
+}
+
+/* Each block of rows is prepared once for all panels. */
+static void take_rows(body *p) {
+    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, hcg_i64(p->e, p->c->k), p->rows);
+}
 
 /* The panels that gemm meets after those of linear i: those of the next linear, or the next ones
  * of the first. */
@@ -76,7 +90,12 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
         const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
         hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
         LLVMValueRef w = panel_at(e, p->k, p->c, l, panel);
-        if (p->k->one) {
+        if (hir_is_quantised(l->dtype) && p->k->one) {
+            hcg_quant_gemv(e, &p->quant, l->dtype, w, panels, p->sums[i]);
+        } else if (hir_is_quantised(l->dtype)) {
+            hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, p->sums[i],
+                           hcg_i64(e, p->step * HIR_PANEL));
+        } else if (p->k->one) {
             hcg_call_gemv(e, l->dtype, p->x, k, w, panels, p->sums[i]);
         } else {
             hcg_gemm gemm = {.dtype = l->dtype, .x = p->x, .ldx = k, .rows = p->rows, .k = k};
@@ -104,6 +123,10 @@ static bool emit_group(body *p, const hcg_column_group *g) {
 
 static void make_sums(body *p, uint64_t rows) {
     size_t most = 0;
+    if (has_quantised(p->c)) {
+        p->quant = hcg_quant_room(p->e, p->c->k, rows, p->step);
+        rows = hcg_quant_rows(p->e, rows);
+    }
     for (size_t i = 0; i < p->c->groups.n; i++)
         if (p->c->groups.at[i].linears.n > most) most = p->c->groups.at[i].linears.n;
     p->sums = hd_new_array(p->e->arena, LLVMValueRef, most);
@@ -124,6 +147,7 @@ static bool emit_many(body *p) {
     LLVMValueRef left = LLVMBuildNSWSub(e->b, e->r1, l.index, "");
     p->row = l.index, p->rows = smaller(e, left, each);
     p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, kv, ""));
+    take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
     hcg_loop_end(e, &l, NULL);
@@ -139,6 +163,7 @@ static bool emit_one(body *p) {
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "row", 0, NULL);
     p->row = l.index, p->rows = hcg_i64(e, 1);
     p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, p->c->k), ""));
+    take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
     hcg_loop_end(e, &l, NULL);

@@ -110,9 +110,10 @@ static void emit_vector(epilogue *p, LLVMValueRef at) {
     LLVMValueRef place = LLVMBuildNSWMul(e->b, p->row, hcg_i64(e, g->n), "");
     place = LLVMBuildNSWAdd(e->b, place, p->column, "");
     for (size_t i = 0; i < g->yields.n; i++) {
+        const hir_dtype dtype = hir_value_at(e->p->m, g->yields.at[i].result)->type.dtype;
         LLVMValueRef base = hcg_arg(e, p->k, hir_value_ref(g->yields.at[i].result));
-        hcg_store(e, hcg_at(e, e->f32, base, place),
-                  find_known(p, hir_value_ref(g->yields.at[i].value)), p->valid);
+        hcg_store_as(e, dtype, hcg_at(e, hcg_element(e, dtype), base, place),
+                     find_known(p, hir_value_ref(g->yields.at[i].value)), p->valid);
     }
 }
 

@@ -262,6 +262,12 @@ static LLVMValueRef relu(hcg_emit *e, LLVMValueRef x) {
     return pick(e, less(e, x, zero), zero, x);
 }
 
+/* What is left of x in a narrower type, as f32. */
+static LLVMValueRef rounded_to(hcg_emit *e, const hir_op *op, LLVMValueRef x) {
+    const hir_dtype dtype = hir_value_at(e->p->m, op->results[0])->type.dtype;
+    return dtype == HIR_F32 ? x : hcg_widen(e, dtype, hcg_narrow(e, dtype, x));
+}
+
 LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVMValueRef y) {
     switch (op->code) {
     case HIR_NEG_OP: return LLVMBuildFNeg(e->b, x, "");
@@ -285,6 +291,7 @@ LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVM
     case HIR_DIV_OP: return quotient(e, x, y);
     case HIR_MAX_OP: return hcg_max(e, x, y);
     case HIR_MIN_OP: return hcg_min(e, x, y);
+    case HIR_CONVERT_OP: return rounded_to(e, op, x);
     default:
         hd_err(e->diags, HD_E_UNSUPPORTED, op->loc, "%s is not an elementwise op",
                hir_info(op->code)->name);

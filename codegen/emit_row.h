@@ -108,6 +108,7 @@ typedef struct row_node {
     int64_t extent;       /* reduce: size of the reduced dim */
     bool last;            /* reduce: that dim comes after all others, vectors run along it */
     uint32_t axis;        /* multi */
+    hir_dtype dtype;      /* multi: of all its rows in memory */
     row_index within;     /* multi: element of an entry, over the node's dims without `axis` */
     uint32_t n_entries;
     row_entry *entries;

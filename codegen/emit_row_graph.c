@@ -108,7 +108,7 @@ static bool yield(row_graph *g, const hir_op *op) {
         deliver(g, op, &v,
                 (row_buffer){.where = ROW_ARG,
                              .ref = result,
-                             .dtype = HIR_F32,
+                             .dtype = value->type.dtype,
                              .has_t = has_t,
                              .elements = row_elements(&v.shape),
                              .step = 1});
@@ -120,7 +120,8 @@ static bool yield(row_graph *g, const hir_op *op) {
 
 /* A type without T in it, for shapes of rows. T counts as a dim of size 1. */
 static bool row_type(row_graph *g, const hir_op *op, hir_type *type) {
-    if (type->dtype != HIR_F32) return row_unsupported(g, op, "its result is not f32");
+    if (type->dtype != HIR_F32 && op->code != HIR_CONVERT_OP)
+        return row_unsupported(g, op, "its result is not f32");
     for (uint32_t i = 0; i < type->rank; i++)
         if (type->dim[i] == HIR_C)
             return row_unsupported(g, op, "its result is as long as the cache");

@@ -2,6 +2,7 @@
  * side by side, then one at a time, then what is left of one. All sizes are known, so every tail
  * has a constant mask. Around the nests stands the loop over tokens. */
 #include "codegen/emit_math.h"
+#include "codegen/emit_quant.h"
 #include "codegen/emit_row_run.h"
 
 enum { MOST_SUMS = 16, MOST_JAM = 16 };
@@ -303,13 +304,20 @@ static void find_bases(row_run *r) {
     }
 }
 
-/* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. */
+/* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. A
+ * row of a table in groups is widened into scratch, once a token. */
 static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef table) {
     hcg_emit *e = r->e;
     LLVMValueRef ids = hcg_arg(e, r->g->k, b->ids);
     LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, ids, r->token), "id");
     LLVMSetAlignment(id, 4);
     id = LLVMBuildSExt(e->b, id, e->i64, "");
+    const hir_dtype stored = r->g->m->weights.at[b->ref.index].type.dtype;
+    if (hir_is_quantised(stored)) {
+        LLVMValueRef row = hcg_scratch(e, (uint64_t)row_bytes(b));
+        hcg_quant_row(e, stored, table, id, b->elements, row);
+        return row;
+    }
     LLVMValueRef row = id, within = hcg_i64(e, 0);
     int64_t row_elements = b->elements;
     if (b->step == HIR_PANEL) {
@@ -334,7 +342,9 @@ static LLVMValueRef find_row(row_run *r, size_t buffer) {
     hcg_emit *e = r->e;
     const row_buffer *b = &r->g->buffers.at[buffer];
     if (!b->has_t) return r->base[buffer];
-    if (b->where == ROW_GATHER) return gathered_row(r, b, r->base[buffer]);
+    if (b->where == ROW_GATHER && !r->gathered[buffer])
+        r->gathered[buffer] = gathered_row(r, b, r->base[buffer]);
+    if (b->where == ROW_GATHER) return r->gathered[buffer];
     bool state = b->where == ROW_STATE;
     int64_t bytes = state ? b->head * (int64_t)hir_dtype_bytes(b->dtype) : row_bytes(b);
     LLVMValueRef row = state ? token_position(r) : r->token;
@@ -375,7 +385,7 @@ static void fill_table(row_run *r, uint32_t node, bool fixed) {
         const row_buffer *b = &r->g->buffers.at[buffer];
         if (advances_by(b, stride) != fixed) continue;
         LLVMValueRef p = fixed ? r->base[buffer] : find_row(r, buffer);
-        p = hcg_at(e, e->f32, p, hcg_i64(e, n->entries[j].offset));
+        p = hcg_at(e, hcg_element(e, n->dtype), p, hcg_i64(e, n->entries[j].offset));
         if (!fixed && r->shift[node]) {
             LLVMValueRef back = LLVMBuildNeg(e->b, r->shift[node], "");
             p = LLVMBuildGEP2(e->b, e->i8, p, &back, 1, "");
@@ -439,6 +449,7 @@ void row_emit_loops(hcg_emit *e, row_graph *g) {
     row_run r = {.e = e, .g = g};
     r.base = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
     r.pointer = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
+    r.gathered = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
     r.rows = hd_new_array(e->arena, LLVMValueRef, g->nodes.n + 1);
     r.shift = hd_new_array(e->arena, LLVMValueRef, g->nodes.n + 1);
     find_bases(&r);

@@ -131,7 +131,7 @@ static bool locate(row_graph *g, row_ref ref, row_entry *entry, row_index *at) {
     entry->offset = at->constant;
     at->constant = 0;
     const row_buffer *b = &g->buffers.at[row_at(g, ref.node)->buffer];
-    return b->dtype == HIR_F32 && b->step == 1;
+    return b->step == 1;
 }
 
 static bool same_entries(const row_node *a, const row_node *b) {
@@ -152,6 +152,7 @@ static uint32_t add_multi(row_graph *g, const hir_op *op, const row_node *m) {
     row_node *n = row_at(g, node);
     n->axis = m->axis;
     n->within = m->within;
+    n->dtype = m->dtype;
     n->entries = m->entries;
     n->n_entries = m->n_entries;
     n->token_free = m->token_free;
@@ -168,6 +169,7 @@ static bool point_to_pieces(row_graph *g, const hir_op *op, const piece *pieces,
     row_index within = {0};
     int64_t n = 0;
     bool token_free = true;
+    hir_dtype dtype = HIR_F32;
     for (uint32_t j = 0; j < op->n_args; j++) {
         const row_view *x = &pieces[j].view;
         row_squeeze(x->type, from);
@@ -181,12 +183,15 @@ static bool point_to_pieces(row_graph *g, const hir_op *op, const piece *pieces,
                     map[from[d]] = row_var((unsigned)place[stacked && d >= axis ? d + 1 : d]);
             }
             if (!locate(g, row_through(g, &x->ref, map), &entries[n], &at)) return false;
+            hir_dtype own = g->buffers.at[row_at(g, entries[n].node)->buffer].dtype;
             if (n == 0) within = at;
-            if (!row_index_equal(&within, &at)) return false;
+            if (n == 0) dtype = own;
+            if (!row_index_equal(&within, &at) || own != dtype) return false;
             token_free &= row_at(g, entries[n].node)->token_free;
         }
     }
     row_node m = {.kind = ROW_MULTI, .shape = shape, .axis = along, .within = within};
+    m.dtype = dtype;
     m.entries = entries;
     m.n_entries = (uint32_t)n;
     m.token_free = token_free;

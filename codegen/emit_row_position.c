@@ -101,11 +101,12 @@ bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     if (ids.kind != HIR_REF_VALUE || hir_value_at(g->m, ids.index)->op != HIR_NONE)
         return row_unsupported(g, op, "the ids are not an input");
     const hir_weight *w = &g->m->weights.at[table.index];
-    bool panel = w->layout == HIR_LAYOUT_PANEL;
+    bool quantised = hir_is_quantised(w->type.dtype); /* a row of it is made f32 when it is found */
+    bool panel = w->layout == HIR_LAYOUT_PANEL && !quantised;
     row_buffer b = {.where = ROW_GATHER,
                     .ref = table,
                     .ids = ids,
-                    .dtype = w->type.dtype,
+                    .dtype = quantised ? HIR_F32 : w->type.dtype,
                     .has_t = true,
                     .elements = hir_type_row_elements(type),
                     .step = panel ? HIR_PANEL : 1};

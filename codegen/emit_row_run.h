@@ -28,13 +28,14 @@ typedef struct row_known { /* the same for things found by another value: splats
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
-    LLVMValueRef token;    /* NULL outside the loop over tokens */
-    LLVMValueRef position; /* of the token, as f64 */
-    LLVMValueRef cap;      /* positions of a state */
-    LLVMValueRef *base;    /* per buffer: as the argument says */
-    LLVMValueRef *pointer; /* per buffer: at this token's row */
-    LLVMValueRef *rows;    /* per node: table of row pointers of a ROW_MULTI */
-    LLVMValueRef *shift;   /* per node: bytes to add to them for this token */
+    LLVMValueRef token;     /* NULL outside the loop over tokens */
+    LLVMValueRef position;  /* of the token, as f64 */
+    LLVMValueRef cap;       /* positions of a state */
+    LLVMValueRef *base;     /* per buffer: as the argument says */
+    LLVMValueRef *pointer;  /* per buffer: at this token's row */
+    LLVMValueRef *gathered; /* per buffer: the token's row of a table, once it was looked for */
+    LLVMValueRef *rows;     /* per node: table of row pointers of a ROW_MULTI */
+    LLVMValueRef *shift;    /* per node: bytes to add to them for this token */
     /* of the nest being emitted */
     const row_nest *nest;
     const row_index *loops; /* dims of its roots, over `var` */

@@ -182,7 +182,7 @@ static row_pack load(row_run *r, uint32_t node, const row_index *at) {
     const row_node *n = row_at(r->g, node);
     bool multi = n->kind == ROW_MULTI;
     at_op(r, n);
-    hir_dtype dtype = multi ? HIR_F32 : r->g->buffers.at[n->buffer].dtype;
+    hir_dtype dtype = multi ? n->dtype : r->g->buffers.at[n->buffer].dtype;
     if (!depends(at, n->shape.rank, r->lane_var))
         return uniform(hcg_load_scalar(r->e, dtype, address(r, node, dtype, at, 0)));
     row_index element = row_substitute(multi ? &n->within : &n->to, at);

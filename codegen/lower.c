@@ -52,13 +52,6 @@ static bool row_bytes(hir_type t, uint64_t *bytes) {
            !hd_mul_overflow((uint64_t)elements, (uint64_t)hir_dtype_bytes(t.dtype), bytes);
 }
 
-bool hcg_weight_bytes(const hir_weight *w, uint64_t *bytes) {
-    hir_type t = w->type;
-    if (w->layout == HIR_LAYOUT_PANEL && t.rank == 2)
-        t.dim[0] = (t.dim[0] + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
-    return row_bytes(t, bytes);
-}
-
 static hd_loc loc_of(const lowering *l, const hir_op *op) {
     return hir_place_of(l->m, (hir_id)(op - l->m->ops.at));
 }
@@ -187,7 +180,7 @@ static bool place_weights(lowering *l) {
         uint64_t bytes, end;
         if (p->weight_offsets.at[i] == HCG_UNREAD) continue;
         p->weight_offsets.at[i] = p->weights_bytes;
-        if (!hcg_weight_bytes(w, &bytes) || hd_add_overflow(p->weights_bytes, bytes, &end) ||
+        if (!hir_weight_bytes(w, &bytes) || hd_add_overflow(p->weights_bytes, bytes, &end) ||
             end > INT64_MAX - HRT_WEIGHTS_DATA - HRT_ALIGN) {
             hd_err(l->d, HD_E_LIMIT, w->loc, "the weights up to @%s take more than 2^63 bytes",
                    w->name);
@@ -196,6 +189,12 @@ static bool place_weights(lowering *l) {
         p->weights_bytes = (end + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
     }
     return true;
+}
+
+static bool has_quantised(const hir_module *m) {
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (hir_is_quantised(m->weights.at[i].type.dtype)) return true;
+    return false;
 }
 
 /* Of all that decides where in the file a kernel looks for what. */
@@ -498,6 +497,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
     l.p->op_lines = find_lines(&l);
+    l.p->options.byte_dots = !l.p->options.float_activations && has_quantised(m);
     l.keys = hcg_keys_new(a, m);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);

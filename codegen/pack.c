@@ -12,6 +12,7 @@
 
 #include "codegen/convert.h"
 #include "codegen/program.h"
+#include "codegen/quant.h"
 
 enum {
     BLOCK = 2048,             /* elements converted at a time */
@@ -22,16 +23,6 @@ static bool is_panel(const hir_weight *w) {
     return w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2;
 }
 
-uint64_t hcg_packed_bytes(const hir_weight *w) {
-    uint64_t bytes = hir_dtype_bytes(w->type.dtype);
-    for (uint32_t i = 0; i < w->type.rank; i++) {
-        uint64_t dim = (uint64_t)w->type.dim[i];
-        if (i == 0 && is_panel(w)) dim = (dim + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
-        if (hd_mul_overflow(bytes, dim, &bytes)) return 0;
-    }
-    return bytes <= INT64_MAX ? bytes : 0;
-}
-
 typedef struct packer {
     hd_diags *d;
     hd_output *out;
@@ -39,6 +30,9 @@ typedef struct packer {
     uint64_t at, total; /* bytes of the data */
     uint64_t reported;
     uint8_t from[BLOCK * 4], to[HIR_PANEL * BLOCK * 4];
+    float *row; /* for weights in groups: a row, its groups, and a panel */
+    hcg_group *groups;
+    uint8_t *panel;
 } packer;
 
 static void free_hash(void *what) {
@@ -102,12 +96,42 @@ static void put_panels(packer *p, const hd_tensor *t, hir_dtype dtype) {
     }
 }
 
-/* ---- the file ------------------------------------------------------------------------------ */
-
 typedef struct slot {
     uint64_t offset;
     const hir_weight *w;
 } slot;
+
+/* The same in groups (quant.h), row by row: bytes of a group's panel are put one on the other. */
+static bool put_groups(packer *p, const hir_weight *w, const hd_tensor *t) {
+    hir_dtype dtype = w->type.dtype;
+    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
+    uint64_t groups = (K + HIR_GROUP - 1) / HIR_GROUP, size = hcg_group_bytes(dtype);
+    for (uint64_t n = 0; n < N; n++) {
+        if (n % HIR_PANEL == 0) memset(p->panel, 0, groups * size);
+        hd_tensor_to_f32(t, n * K, K, p->row);
+        if (!hcg_quantise_row(dtype, p->row, K, p->groups)) return hcg_refuse_values(p->d, w);
+        for (uint64_t i = 0; i < groups; i++)
+            hcg_put_group(dtype, &p->groups[i], n % HIR_PANEL, p->panel + i * size);
+        if (n % HIR_PANEL == HIR_PANEL - 1 || n + 1 == N) put(p, p->panel, groups * size);
+    }
+    return true;
+}
+
+/* Room for the longest row that is stored in groups. */
+static void make_room(packer *p, hd_arena *a, const slot *slots, size_t n) {
+    uint64_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        const hir_weight *w = slots[i].w;
+        if (hir_is_quantised(w->type.dtype) && (uint64_t)w->type.dim[1] > most)
+            most = (uint64_t)w->type.dim[1];
+    }
+    uint64_t groups = (most + HIR_GROUP - 1) / HIR_GROUP;
+    p->row = hd_new_array(a, float, most + 1);
+    p->groups = hd_new_array(a, hcg_group, groups + 1);
+    p->panel = hd_alloc(a, groups + 1, HCG_Q8_GROUP);
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
 
 static int by_offset(const void *x, const void *y) {
     const slot *a = x, *b = y;
@@ -124,8 +148,9 @@ static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
             slots[(*n)++] = (slot){p->weight_offsets.at[i], &p->m->weights.at[i]};
     if (*n) qsort(slots, *n, sizeof *slots, by_offset);
     for (size_t i = 0; i < *n; i++) {
-        uint64_t bytes = hcg_packed_bytes(slots[i].w);
-        if (slots[i].offset < end || bytes == 0 || hd_add_overflow(slots[i].offset, bytes, &end)) {
+        uint64_t bytes;
+        if (slots[i].offset < end || !hir_weight_bytes(slots[i].w, &bytes) ||
+            hd_add_overflow(slots[i].offset, bytes, &end)) {
             hd_err(d, HD_E_INTERNAL, HD_NOWHERE, "the place of weight '%s' overlaps another",
                    slots[i].w->name);
             return false;
@@ -167,18 +192,22 @@ static const hd_tensor *make_tensor(hd_arena *a, const hir_weight *w, const hd_t
     return made;
 }
 
-static void put_weights(packer *p, const slot *slots, size_t n, const hd_tensors *weights) {
+static bool put_weights(packer *p, const slot *slots, size_t n, const hd_tensors *weights) {
     for (size_t i = 0; i < n; i++) {
         const hir_weight *w = slots[i].w;
         const hd_tensor *t = hir_is_made(w) ? make_tensor(p->d->arena, w, weights)
                                             : hd_tensors_find(weights, w->name);
         put_zeros_to(p, slots[i].offset);
-        if (is_panel(w))
+        if (hir_is_quantised(w->type.dtype)) {
+            if (!put_groups(p, w, t)) return false;
+        } else if (is_panel(w)) {
             put_panels(p, t, w->type.dtype);
-        else
+        } else {
             put_rows(p, t, w->type.dtype);
+        }
     }
     put_zeros_to(p, p->total);
+    return true;
 }
 
 bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
@@ -203,7 +232,11 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
     hrt_weights_header header = make_header(program);
     memcpy(p->to, &header, sizeof header);
     hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
-    put_weights(p, slots, n, weights);
+    make_room(p, a, slots, n);
+    if (!put_weights(p, slots, n, weights)) {
+        hd_output_discard(p->out);
+        return false;
+    }
 
     XXH128_canonical_t content;
     XXH128_canonicalFromHash(&content, XXH3_128bits_digest(p->hash));

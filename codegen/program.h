@@ -67,9 +67,6 @@ struct hcg_program {
     const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */
 };
 
-/* Bytes that a weight takes in the file, in its layout; false when that overflows. */
-bool hcg_weight_bytes(const hir_weight *w, uint64_t *bytes);
-
 /* Columns of a kernel (hrt_step.cols), fixed by its kind: contraction: panels of 16 outputs, shared
  * by linears that meet in the epilogue and one after the other for those that do not
  * (contraction.h); attention: key/value heads G; row program: 1. */

@@ -91,7 +91,7 @@ static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
     const hir_weight *weight = &c->m->weights.at[r.index];
     const bool panels = weight->layout == HIR_LAYOUT_PANEL; /* filled up to whole ones */
     uint64_t bytes = 0, rows = weight->type.rank > 0 ? (uint64_t)weight->type.dim[0] : 1;
-    hcg_weight_bytes(weight, &bytes);
+    hir_weight_bytes(weight, &bytes);
     if (panels) rows = (rows + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
     if (is_only_gathered(c, r))
         w->row_bytes += bytes / rows;

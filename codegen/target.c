@@ -56,6 +56,17 @@ static const char *feature_list(hd_arena *a, uint64_t set) {
     return text.at;
 }
 
+/* As in targets.def. */
+static const char *words(hd_arena *a, uint64_t set) {
+    hd_text text;
+    hd_text_init(&text, a);
+    hd_text_add(&text, "");
+    for (size_t i = 0; i < N_FEATURES; i++)
+        if (set & feature_names[i].bit)
+            hd_text_f(&text, "%s%s", text.n ? " " : "", feature_names[i].name);
+    return text.at;
+}
+
 /* ---- triples -----------------------------------------------------------------------------------
  */
 static void initialise_llvm(void) {
@@ -116,6 +127,7 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
                          .extra = feature_list(a, features & ~base),
                          .features = features};
         body.level.name = name;
+        body.level.features = words(a, features);
         hd_push(a, &t->bodies, body);
         return;
     }
@@ -165,12 +177,12 @@ static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_ta
     return false;
 }
 
-static bool find_bodies(const char *cpu_name, hd_arena *a, hd_diags *d, hcg_target *t) {
+static bool find_bodies(const char *cpu_name, bool dots, hd_arena *a, hd_diags *d, hcg_target *t) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
-            (!cpu_name || strcmp(cpu_name, levels[i].name) == 0))
+            (cpu_name ? strcmp(cpu_name, levels[i].name) == 0 : dots || !levels[i].dots))
             add_level(a, t, &levels[i]);
     if (t->bodies.n > 0) return true;
     if (strcmp(cpu_name, "native") == 0) return add_native(a, d, t);
@@ -184,5 +196,5 @@ static bool find_bodies(const char *cpu_name, hd_arena *a, hd_diags *d, hcg_targ
 
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
     *out = (hcg_target){0};
-    return find_triple(o, a, d, out) && find_bodies(o->cpu, a, d, out);
+    return find_triple(o, a, d, out) && find_bodies(o->cpu, o->byte_dots, a, d, out);
 }

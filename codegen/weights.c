@@ -2,9 +2,11 @@
  * converted, and nothing else? And the weights as numbers, for the evaluator. */
 #include "codegen/codegen.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "codegen/convert.h"
+#include "codegen/quant.h"
 
 enum {
     MAX_HINTS = 20,        /* names for which a similar one is looked for */
@@ -148,6 +150,35 @@ void hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, v
     }
 }
 
+bool hcg_refuse_values(hd_diags *d, const hir_weight *w) {
+    hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' cannot be stored as %s", w->name,
+                        hir_dtype_name(w->type.dtype));
+    g->cause = "it holds a number that is not finite, or too large for a scale in f16";
+    g->hint = hd_printf(d->arena, "store it wider: --weights-dtype '...,%s=f32'", w->name);
+    return false;
+}
+
+/* What is left of a matrix when it is stored in groups. */
+static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *out, hd_diags *d) {
+    uint64_t K = (uint64_t)t->shape[1], groups = (K + HIR_GROUP - 1) / HIR_GROUP;
+    float *row = malloc(K * sizeof *row);
+    hcg_group *g = malloc(groups * sizeof *g);
+    bool ok = row && g;
+    if (!ok) hd_err(d, HD_E_MEMORY, w->loc, "no memory for a row of weight '%s'", w->name);
+    for (uint64_t first = 0; ok && first < t->elements; first += K) {
+        hd_tensor_to_f32(t, first, K, row);
+        if (!hcg_quantise_row(w->type.dtype, row, K, g)) {
+            ok = hcg_refuse_values(d, w);
+            break;
+        }
+        for (uint64_t k = 0; k < K; k++)
+            out[first + k] = hcg_group_at(w->type.dtype, &g[k / HIR_GROUP], k % HIR_GROUP);
+    }
+    free(row);
+    free(g);
+    return ok;
+}
+
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
     const hir_weight *weight = &m->weights.at[w];
     const hd_tensor *t = hd_tensors_find(context, weight->name);
@@ -157,6 +188,7 @@ bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *o
         return false;
     }
     if (!check_tensor(weight, t, d)) return false;
+    if (hir_is_quantised(weight->type.dtype)) return quantised_source(weight, t, out, d);
     for (uint64_t i = 0; i < t->elements; i++) {
         double x = hd_tensor_get(t, i);
         if (weight->type.dtype == HIR_F32) x = (float)x;

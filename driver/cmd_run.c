@@ -32,6 +32,7 @@ static int build(hadal_session *s, const command_line *line, const workplace *w)
         .struct_size = sizeof target,
         .cc = option_get(line, OPTION_LINKER),
         .cpu = option_get(line, OPTION_CPU_LEVEL),
+        .activations = option_get(line, OPTION_ACTIVATIONS),
     };
     report_step("compiling");
     if (hadal_emit(s, &target, "so", w->library)) return 1;
@@ -40,16 +41,35 @@ static int build(hadal_session *s, const command_line *line, const workplace *w)
 }
 
 static int options_of(hadal_session *s, const command_line *line, hadal_run_options *o) {
-    long long split, threads;
+    long long split, threads, rounds;
     if (!option_number(s, line, OPTION_SPLIT, 0, 1, 1LL << 40, &split)) return 1;
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads)) return 1;
+    if (!option_number(s, line, OPTION_ROUNDS, 1, 1, 1000, &rounds)) return 1;
+    const bool profile = option_given(line, OPTION_PROFILE);
+    if (profile && option_given(line, OPTION_INTERPRET))
+        return hadal_fail(s, "usage", "--profile measures compiled code", "leave out --interpret");
+    if (!profile && option_given(line, OPTION_ROUNDS))
+        return hadal_fail(s, "usage", "--rounds is for --profile", NULL);
     *o = (hadal_run_options){
         .struct_size = sizeof *o,
         .split = split,
         .interpret = option_given(line, OPTION_INTERPRET),
         .cpu_level = option_get(line, OPTION_CPU_LEVEL),
         .threads = (int)threads,
+        .profile = profile ? (int)rounds : 0,
     };
+    return 0;
+}
+
+/* To the file of --profile, whose suffix says how; else to stderr. */
+static int deliver_profile(hadal_session *s, const command_line *line) {
+    const char *path = option_get(line, OPTION_PROFILE), *dot = strrchr(path, '.');
+    const bool json = dot && strcmp(dot, ".json") == 0, folded = dot && !strcmp(dot, ".folded");
+    const char *text = hadal_profile_text(s, json ? "json" : folded ? "folded" : "text");
+    if (!text) return hadal_fail(s, "internal", "there is no profile", NULL);
+    if (*path) return hadal_write_text(s, path, text);
+    report_end();
+    fputs(text, stderr);
     return 0;
 }
 
@@ -62,7 +82,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
     hadal_run_options options;
     hadal_pipeline pipeline;
     if (!text) return hadal_fail(s, "usage", "--tokens is missing", "for example --tokens 1,2,3");
-    if (!logits && !trace)
+    if (!logits && !trace && !option_given(line, OPTION_PROFILE))
         return hadal_fail(s, "usage", "--logits OUT.npy is missing",
                           "the result must go somewhere");
     if (options_of(s, line, &options) || make_pipeline(s, line, &pipeline)) return 1;
@@ -76,7 +96,8 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
         options.packed = w->weights;
     }
     report_step(options.interpret ? "evaluating" : "running");
-    return hadal_run(s, &options, tokens, n, logits, trace);
+    if (hadal_run(s, &options, tokens, n, logits, trace)) return 1;
+    return options.profile ? deliver_profile(s, line) : 0;
 }
 
 int cmd_run(hadal_session *s, const command_line *line) {

@@ -2,28 +2,11 @@
 #include <string.h>
 
 #include "driver/commands.h"
+#include "driver/pipeline.h"
 #include "driver/report.h"
 
 static bool is_flag(const char *arg, const char *a, const char *b) {
     return strcmp(arg, a) == 0 || strcmp(arg, b) == 0;
-}
-
-/* Defines and include folders belong to the session before anything is loaded. */
-static int apply_definitions(hadal_session *s, const command_line *line) {
-    for (size_t i = 0; i < line->n_options; i++) {
-        const option_value *o = &line->options[i];
-        if (o->id == OPTION_INCLUDE && hadal_include_path(s, o->value)) return 1;
-        if (o->id != OPTION_DEFINE) continue;
-        char name[128];
-        const char *equals = strchr(o->value, '=');
-        const size_t n = equals ? (size_t)(equals - o->value) : 0;
-        if (n == 0 || n >= sizeof name)
-            return hadal_fail(s, "usage", "-D takes NAME=VALUE", "for example -D layers=24");
-        memcpy(name, o->value, n);
-        name[n] = 0;
-        if (hadal_define(s, name, equals + 1)) return 1;
-    }
-    return 0;
 }
 
 static int run_command(const command_line *line) {
@@ -33,7 +16,8 @@ static int run_command(const command_line *line) {
         return 3;
     }
     report_start(s, line);
-    const int failed = apply_definitions(s, line) ? 1 : command_at(line->command)->run(s, line);
+    const int failed =
+        apply_definitions(s, line, OPTION_DEFINE) ? 1 : command_at(line->command)->run(s, line);
     const int code = report_diagnostics(s, line);
     hadal_close(s);
     if (fflush(stdout) || ferror(stdout)) {

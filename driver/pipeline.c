@@ -8,6 +8,26 @@
 
 #include "driver/report.h"
 
+int apply_definitions(hadal_session *s, const command_line *line, option_id defines) {
+    for (size_t i = 0; i < line->n_options; i++) {
+        const option_value *o = &line->options[i];
+        if (o->id == OPTION_INCLUDE && hadal_include_path(s, o->value)) return 1;
+        if (o->id != defines) continue;
+        char name[128];
+        const char *equals = strchr(o->value, '=');
+        const size_t n = equals ? (size_t)(equals - o->value) : 0;
+        if (n == 0 || n >= sizeof name)
+            return hadal_fail(s, "usage",
+                              defines == OPTION_DEFINE ? "-D takes NAME=VALUE"
+                                                       : "--against-define takes NAME=VALUE",
+                              "for example -D layers=24");
+        memcpy(name, o->value, n);
+        name[n] = 0;
+        if (hadal_define(s, name, equals + 1)) return 1;
+    }
+    return 0;
+}
+
 int load_model(hadal_session *s, const command_line *line, const char *name) {
     report_step("reading the model");
     if (hadal_load(s, line->positional[0], name)) return 1;
@@ -59,6 +79,8 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .weights_dtype = option_get(line, OPTION_WEIGHTS_DTYPE),
         .cache_dtype = option_get(line, OPTION_CACHE_DTYPE),
         .chunk = chunk,
+        .bank_dtype = option_get(line, OPTION_BANK_DTYPE),
+        .phase1_dtype = option_get(line, OPTION_PHASE1_DTYPE),
         .filter_passes = option_get(line, OPTION_FILTER_PASSES),
         .filter_ops = option_get(line, OPTION_FILTER_OPS),
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,

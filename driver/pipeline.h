@@ -4,6 +4,9 @@
 
 #include "driver/options.h"
 
+/* Defines (-D, or those of another option like it) and include folders; before anything is loaded.
+ */
+int apply_definitions(hadal_session *s, const command_line *line, option_id defines);
 /* Loads SPEC, and gives it the weights of --weights (or of the folder). 0 on success. */
 int load_model(hadal_session *s, const command_line *line, const char *name);
 /* A folder and those it lies in, as far as they are missing. */

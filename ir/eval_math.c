@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "ir/eval_private.h"
+#include "support/tensorfile.h"
 
 #define SQRT_HALF       0.70710678118654752440 /* 1 / sqrt 2 */
 #define SQRT_TWO_BY_PI  0.79788456080286535588 /* sqrt(2 / pi) */
@@ -91,6 +92,23 @@ bool eval_unary(eval_call *c, const hir_op *op, const hir_array *const *x, hir_a
     if (!f) return no_rule(c, op);
     for (int64_t i = 0; i < y->n; i++)
         y->at[i] = f(x[0]->at[i]);
+    return true;
+}
+
+/* To the nearest number of a narrower type, once, and to even between two. f32 is what the
+ * evaluator computes in f64. */
+static double rounded_to(hir_dtype dtype, double x) {
+    switch ((int)dtype) {
+    case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));
+    case HIR_F16: return hd_f16_to_f32(hd_f16_from_f64(x));
+    default: return x;
+    }
+}
+
+bool eval_convert(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    (void)c, (void)op;
+    for (int64_t i = 0; i < y->n; i++)
+        y->at[i] = rounded_to(y->type.dtype, x[0]->at[i]);
     return true;
 }
 

@@ -1,4 +1,6 @@
 /* Type rules of constants, elementwise ops, reductions, norms, and ops that move elements. */
+#include <string.h>
+
 #include "ir/rules.h"
 
 /* ---- constants and elementwise ops --------------------------------------------------------- */
@@ -22,6 +24,19 @@ bool hir_rule_binary(hir_check *c, hir_type *y) {
     return hir_refuse(c, HD_E_TYPE,
                       "dims are aligned at the right and 1 stretches; T meets only T, in front",
                       "%s and %s do not broadcast", hir_type_text(c, a), hir_type_text(c, b));
+}
+
+bool hir_rule_convert(hir_check *c, hir_type *y) {
+    static const hir_dtype stored[] = {HIR_F32, HIR_BF16, HIR_F16};
+    const char *name = hir_attr_string(c->op, HIR_A_DTYPE, "");
+    if (!hir_rule_unary(c, y)) return false;
+    for (size_t i = 0; i < sizeof stored / sizeof *stored; i++)
+        if (!strcmp(name, hir_dtype_name(stored[i]))) {
+            y->dtype = stored[i];
+            return true;
+        }
+    return hir_refuse(c, HD_E_VALUE, "values are stored as f32, bf16 or f16", "'dtype' is \"%s\"",
+                      name);
 }
 
 /* ---- reductions and norms ------------------------------------------------------------------ */

@@ -126,6 +126,7 @@ static bool is_number(hir_type t) {
 static void check_epilogue(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     hir_type tile = hir_value_at(r->m, o->results[0])->type;
+    if (o->code == HIR_CONVERT_OP) tile.dtype = HIR_F32; /* as it is computed */
     if (!require(r, op, is_tile(tile), "an epilogue makes f32[T, N]")) return;
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_ref x = o->args[i];
@@ -175,6 +176,7 @@ static void check_attention(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
             "q is made in the kernel itself");
+    require(r, op, hir_ref_type(r->m, o->args[0]).dtype == HIR_F32, "q is not f32");
     for (uint32_t i = 1; i < 3; i++) {
         hir_id def = def_of(r, o->args[i]);
         bool outer = def != HIR_NONE && !is_inner(r, o->args[i]);

@@ -33,9 +33,9 @@ static const struct {
 
 static const struct {
     const char *name;
-    size_t bytes;
+    size_t bytes, elements;
 } dtype_table[] = {
-#define D(id, name, bytes) {name, bytes},
+#define D(id, name, bytes, elements) {name, bytes, elements},
 #include "ir/dtypes.def"
 #undef D
 };
@@ -71,7 +71,27 @@ bool hir_attr_by_name(const char *name, hir_attr_id *out) {
 }
 
 size_t hir_dtype_bytes(hir_dtype t) {
-    return dtype_table[t].bytes;
+    return dtype_table[t].elements == 1 ? dtype_table[t].bytes : 0;
+}
+
+bool hir_is_quantised(hir_dtype t) {
+    return dtype_table[t].elements > 1;
+}
+
+static uint64_t rounded_up(int64_t n, uint64_t to) {
+    return ((uint64_t)n + to - 1) / to * to;
+}
+
+bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes) {
+    uint64_t elements = 1, group = dtype_table[w->type.dtype].elements;
+    bool panel = w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2;
+    for (uint32_t i = 0; i < w->type.rank; i++) {
+        bool last = i + 1 == w->type.rank;
+        uint64_t dim = rounded_up(w->type.dim[i], panel && i == 0 ? HIR_PANEL : last ? group : 1);
+        if (hd_mul_overflow(elements, dim, &elements)) return false;
+    }
+    return !hd_mul_overflow(elements / group, dtype_table[w->type.dtype].bytes, bytes) &&
+           *bytes <= INT64_MAX;
 }
 
 const char *hir_dtype_name(hir_dtype t) {

@@ -106,7 +106,7 @@ static void print_introduction(hd_text *out) {
                      "`?` marks what may be left out (an operand that is left out is written `_`), "
                      "`..` one or more\noperands. Axes count from 0 and include the token dim T, "
                      "which is always dim 0 and is never reduced,\nmoved or sliced. Arithmetic is "
-                     "f32 (in the reference evaluator f64); operands stored as bf16 or f16 are widened.\n"
+                     "f32 (in the reference evaluator f64); operands stored narrower are widened.\n"
                      "How ops are written down is in [ir.md](ir.md).\n");
 }
 

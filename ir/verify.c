@@ -97,7 +97,8 @@ static void verify_weights(verifier *v) {
         if (hir_names_add(&seen, w->name, (uint32_t)i))
             REFUSE(v, HD_E_NAME, loc, "there are two weights @%s", w->name);
         if (w->type.dtype == HIR_I32)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32, bf16 or f16", w->name);
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32, bf16, f16, q8 or q4",
+                   w->name);
         if (!dims_fit(w->type, 0))
             REFUSE(
                 v, HD_E_TYPE, loc,
@@ -106,6 +107,9 @@ static void verify_weights(verifier *v) {
         if (w->layout == HIR_LAYOUT_PANEL && w->type.rank != 2)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
                    type_text(v, w->type));
+        if (hir_is_quantised(w->type.dtype) && w->layout != HIR_LAYOUT_PANEL)
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; q8 and q4 are stored in panels only",
+                   w->name, type_text(v, w->type));
     }
     for (size_t i = 0; i < v->m->weights.n; i++)
         if (hir_is_made(&v->m->weights.at[i])) verify_made(v, i, &seen);

@@ -11,7 +11,7 @@
  *          mix, or o_k itself if it has no others. Logits that no query makes are softmaxed as they
  *          are, the same for every token.
  *          The inverse RMS of a source is computed once, whoever reads it: every attend with a key
- *          norm takes it as operand `inverse`.
+ *          norm takes it as operand `inverse`, but for those whose query depends on the token.
  *          depth.weights of a member, for traces, are put together from both phases.
  * Leaves   phase 2 in its general form: split-merge.
  */
@@ -324,9 +324,13 @@ static bool split_block(batcher *t, block *k) {
 }
 
 /* ---- the pass ------------------------------------------------------------------------------- */
-/* An attend outside of blocks: its norms are shared all the same. */
+/* An attend outside of blocks: its norms are shared all the same, but not where no mix of the model
+ * will ever stand in a block: there each reads all of its sources and has their norms on the way.
+ */
 static bool norm_alone(batcher *t, hir_id op) {
     if (!hir_find_attr(hir_op_at(t->m, op), HIR_A_EPS)) return true;
+    hir_ref query = pass_arg(t->m, op, ATTEND_QUERY);
+    if (depth_is_given(query) && depth_query_has_t(t->m, op)) return true;
     hir_ref partial = pass_arg(t->m, op, ATTEND_PARTIAL), lse = pass_arg(t->m, op, ATTEND_LSE);
     hir_builder b = hir_before(t->m, t->c->diags, op);
     hir_ref y = build_rest(t, &b, hir_op_at(t->m, op)->code, op, 0, partial, lse);

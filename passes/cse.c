@@ -4,7 +4,9 @@
  * Does     Of ops with the same code, operands (either order where the op commutes) and attributes
  *          the first stays and the others' results are replaced by its result. One walk with a hash
  *          table; operands are replaced before an op is looked up, so that equal trees fold.
- * Leaves   ops with effects: outputs, traces, writes to state. What reads state names the written
+ * Leaves   ops with effects: outputs, traces, writes to state. depth.inverse_rms: batch-queries has
+ *          shared those that are worth a write and reads; a mix that reads its sources whole gets
+ *          their norms on the way. What reads state names the written
  *          state as a value, so equal reads are equal.
  */
 #include <string.h>
@@ -110,6 +112,7 @@ bool pass_cse(hir_pass_context *c) {
         pass_forward_args(&forward, m, op);
         const hir_op *o = hir_op_at(m, op);
         if (hir_has_trait(o->code, HIR_EFFECT | HIR_REGION) || o->n_results != 1) continue;
+        if (o->code == HIR_DEPTH_INVERSE_RMS_OP) continue;
         hir_id first = look_up(&t, op);
         if (first == op) continue;
         hir_value *kept = hir_value_at(m, hir_result(m, first));

@@ -40,6 +40,22 @@ bool depth_same_kind(const hir_module *m, hir_id a, hir_id b) {
                           hir_ref_type(m, depth_source(m, b, 0)));
 }
 
+/* The inverse norm of a source is made once, by the first who reads it, and read by others. */
+depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_options *o) {
+    const hir_op *op = hir_op_at(m, attend);
+    const int64_t d = hir_ref_type(m, depth_source(m, attend, 0)).dim[1];
+    const int64_t number = (int64_t)hir_dtype_bytes(HIR_F32);
+    const int64_t norm = hir_find_attr(op, HIR_A_EPS) ? number : 0;
+    const int64_t heads = hir_attr_int(op, HIR_A_HEADS, 1);
+    const bool by_token = depth_is_given(op->args[ATTEND_QUERY]);
+    const int64_t lse = depth_is_softmax(m, attend) && by_token ? heads * number : 0;
+    return (depth_cost){
+        .live = d * number,
+        .banked = d * (int64_t)hir_dtype_bytes(o->bank_dtype) + norm,
+        .result = 2 * (d * (int64_t)hir_dtype_bytes(o->phase1_dtype) + lse),
+    };
+}
+
 uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]) {
     static const hir_attr_id ids[] = {HIR_A_SCALE, HIR_A_HEADS};
     uint32_t n = 0;

@@ -32,6 +32,22 @@ uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]);
 /* x[.., i] along `axis`, which goes; x itself under another shape if there is but one. */
 hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i);
 
+/* ---- cost ---------------------------------------------------------------------------------- */
+/* Bytes per token that mixes move, as the ledger will charge them once there are kernels: the one
+ * cost by which the depth passes decide. All mixes of a group are of one kind. */
+typedef struct depth_cost {
+    int64_t live;   /* read a source that nobody else reads, */
+    int64_t banked; /* one that several mixes read, with its inverse norm, */
+    int64_t result; /* write a result of phase 1 with its log-sum-exp, and read it */
+} depth_cost;
+
+depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_options *o);
+/* What one phase 1 for `members` mixes with `shared` sources saves over mixing each alone. The
+ * first member uses its result where it is made. */
+static inline int64_t depth_saved(const depth_cost *c, int64_t members, int64_t shared) {
+    return (members - 1) * (shared * c->banked - c->result);
+}
+
 /* ---- views --------------------------------------------------------------------------------- */
 /* What belongs to one source: element i of dim `axis` of a value; all of it if axis < 0. */
 typedef struct depth_view {

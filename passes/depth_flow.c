@@ -27,7 +27,8 @@ static void list_ops(flow_finder *f, hir_id first) {
             continue;
         }
         if (o->code == HIR_YIELD_OP) continue;
-        if (o->code == HIR_RESHAPE_OP && o->args[0].kind == HIR_REF_VALUE) {
+        bool same = o->code == HIR_RESHAPE_OP || o->code == HIR_CONVERT_OP;
+        if (same && o->args[0].kind == HIR_REF_VALUE) {
             f->out->origin[o->results[0]] = f->out->origin[o->args[0].index];
             continue;
         }

@@ -2,7 +2,7 @@
  *
  * Needs    kernels.
  * Does     in every kernel.row, with 1/sqrt, reductions and elementwise ops only:
- *            rmsnorm    y = x * rsqrt(mean(x^2) + eps) * gain
+ *            rmsnorm    y = x * rsqrt(mean(x^2) + eps) * gain, with x scaled where it is squared
  *            layernorm  c = x - mean x; y = c * rsqrt(mean(c^2) + eps) * gain + bias
  *            softmax    e = exp(x - max x); y = e * (1 / sum e)
  *            logsumexp  max x + log(sum exp(x - max x))

@@ -67,7 +67,7 @@ static double value_of(const folder *f, hir_id op) {
         if (i && o->code == HIR_CONCAT_OP && v != x[0]) return NAN;
         if (i && o->code == HIR_STACK_OP && v != x[0]) return NAN;
     }
-    if (!o->n_args) return NAN;
+    if (!o->n_args || o->code == HIR_CONVERT_OP) return NAN; /* constants are f32 */
     if (hir_has_trait(o->code, HIR_ELEMENTWISE))
         return o->n_args == 1 ? unary_value(o->code, x[0]) : binary_value(o->code, x[0], x[1]);
     if (hir_has_trait(o->code, HIR_REDUCE)) return reduced_value(f, op, x[0]);

@@ -10,16 +10,18 @@
  * Nothing is assumed about how the model came by its sources. Block AttnRes of any size, a short
  * last block, Full AttnRes, where every output is a source and blocks are only a schedule, and
  * sliding windows, where the shared sources are what the windows have in common, are one problem:
- * cut a sequence so that the traffic is least. Traffic is counted in rows of d per token:
+ * cut a sequence so that the traffic is least. Traffic is what the ledger will charge (depth_cost),
+ * in bytes of the types in which sources and results are stored:
  *
- *     alone      n reads                  for each member of n sources
- *     two phases s reads                  for all members: the s shared sources, once
- *                + n - s reads            for each member
+ *     alone      its sources              for each member
+ *     two phases the shared sources       once for all members
+ *                + its own sources        for each member
  *                + 1 write, 1 read        of the phase-1 result, for each member but the first, in
  *                                         whose row program phase 1 runs
  *
- * so that a run of m members with s shared sources saves (m - 1)(s - 2) rows: one or two sources
- * are mixed again rather than remembered. The best cuts are found by dynamic programming.
+ * so that a run of m members with s shared sources saves (m - 1)(s banked - result) bytes: with all
+ * in f32 one or two sources are mixed again rather than remembered. The best cuts are found by
+ * dynamic programming.
  */
 #include "passes/depth.h"
 
@@ -29,27 +31,36 @@ typedef struct member {
     hir_id op;
     uint32_t n; /* sources */
     bool may;   /* stand in a block */
+    depth_cost cost;
 } member;
 
 typedef struct former {
     hir_pass_context *c;
     hir_module *m;
     HD_VEC(member) all;
-    uint32_t *stamp; /* by value: last member that was seen to read it */
+    uint32_t *readers; /* by value: members that read it */
+    uint32_t *stamp;   /* by value: last member that was seen to read it */
     uint32_t now;
 } former;
 
 /* ---- cost ---------------------------------------------------------------------------------- */
-static int64_t rows_alone(const former *f, uint32_t first, uint32_t n) {
-    int64_t rows = 0;
-    for (uint32_t i = first; i < first + n; i++)
-        rows += f->all.at[i].n;
-    return rows;
+static void count_readers(former *f) {
+    for (size_t k = 0; k < f->all.n; k++)
+        for (uint32_t i = 0; i < f->all.at[k].n; i++)
+            f->readers[depth_source(f->m, f->all.at[k].op, i).index]++;
 }
 
-/* Rows that a block of n members with s shared sources saves. */
-static int64_t rows_saved(uint32_t n, size_t s) {
-    return ((int64_t)n - 1) * ((int64_t)s - 2);
+/* What members first .. first + n - 1 move if each is mixed alone. */
+static int64_t bytes_alone(const former *f, uint32_t first, uint32_t n) {
+    int64_t bytes = 0;
+    for (uint32_t k = first; k < first + n; k++) {
+        const member *a = &f->all.at[k];
+        for (uint32_t i = 0; i < a->n; i++) {
+            uint32_t readers = f->readers[depth_source(f->m, a->op, i).index];
+            bytes += readers > 1 ? a->cost.banked : a->cost.live;
+        }
+    }
+    return bytes;
 }
 
 /* ---- which attends go together -------------------------------------------------------------- */
@@ -88,8 +99,8 @@ static size_t sources_of(const former *f, const member *a, hir_ref *out) {
 
 /* ---- the best cuts -------------------------------------------------------------------------- */
 typedef struct cut { /* the members from here on */
-    int64_t saved;
-    uint32_t n; /* members of the run that begins here */
+    int64_t saved;   /* bytes per token */
+    uint32_t n;      /* members of the run that begins here */
 } cut;
 
 static cut *best_cuts(former *f, uint32_t most_sources) {
@@ -103,8 +114,9 @@ static cut *best_cuts(former *f, uint32_t most_sources) {
         for (uint32_t j = i + 1; j < n && j - i < MOST_MEMBERS; j++) {
             if (!alike(f, first, &f->all.at[j])) break;
             s = intersect(f, shared, s, &f->all.at[j]);
-            if (s <= 2) break; /* it can only shrink */
-            int64_t saved = rows_saved(j - i + 1, s) + best[j + 1].saved;
+            int64_t here = depth_saved(&first->cost, j - i + 1, (int64_t)s);
+            if (here <= 0) break; /* s can only shrink */
+            int64_t saved = here + best[j + 1].saved;
             if (saved > best[i].saved) best[i] = (cut){saved, j - i + 1};
         }
     }
@@ -154,6 +166,22 @@ static bool order_sources(former *f, const member *a, const hir_ref *shared, uin
     return true;
 }
 
+/* Members by pairs, as the two sublayers of a layer: the smallest groups that share anything. */
+static int64_t saved_in_pairs(const former *f, uint32_t first, uint32_t n, int64_t s) {
+    return n / 2 * depth_saved(&f->all.at[first].cost, 2, s);
+}
+
+static void remark_block(former *f, uint32_t first, uint32_t n, uint32_t number, int64_t s) {
+    const depth_cost *cost = &f->all.at[first].cost;
+    const double unit = (double)cost->live;
+    const int64_t alone = bytes_alone(f, first, n);
+    hir_remark_add(f->c, true, f->all.at[first].op,
+                   "block %u: %u mixes share %lld sources: %.4g d per token in two phases, %.4g d "
+                   "if a phase 1 serves two of them, %.4g d if each is mixed alone",
+                   number, n, (long long)s, (double)(alone - depth_saved(cost, n, s)) / unit,
+                   (double)(alone - saved_in_pairs(f, first, n, s)) / unit, (double)alone / unit);
+}
+
 static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, hir_ref *shared) {
     size_t s = sources_of(f, &f->all.at[first], shared);
     for (uint32_t i = first + 1; i < first + n; i++)
@@ -164,11 +192,7 @@ static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, h
         hir_set_attr(f->m, a->op, hir_int(HIR_A_BLOCK, number));
         hir_set_attr(f->m, a->op, hir_int(HIR_A_SHARED, (int64_t)s));
     }
-    int64_t alone = rows_alone(f, first, n);
-    hir_remark_add(f->c, true, f->all.at[first].op,
-                   "block %u: %u mixes share %zu sources: %lld d per token in two phases, %lld d "
-                   "if each is mixed alone",
-                   number, n, s, (long long)(alone - rows_saved(n, s)), (long long)alone);
+    remark_block(f, first, n, number, (int64_t)s);
     f->c->changed = true;
     return true;
 }
@@ -206,9 +230,12 @@ bool pass_form_blocks(hir_pass_context *c) {
         if (hir_op_at(f.m, op)->code != HIR_DEPTH_ATTEND_OP) continue;
         member a = {.op = op, .n = depth_sources(f.m, op)};
         a.may = may_share(&f, &a);
+        a.cost = depth_cost_of(f.m, op, c->options);
         if (a.n > most) most = a.n;
         hd_push(c->scratch, &f.all, a);
     }
+    f.readers = hd_new_array(c->scratch, uint32_t, c->m->values.n);
+    count_readers(&f);
     cut *best = best_cuts(&f, most);
     hir_ref *shared = hd_new_array(c->scratch, hir_ref, most);
     for (uint32_t i = 0; i < f.all.n; i += best[i].n) {

@@ -154,6 +154,7 @@ static bool is_column_operand(const fuse *f, hir_ref r, hir_type tile) {
 static const char *epilogue(const fuse *f, hir_id op, uint32_t *group) {
     const hir_op *o = hir_op_at(f->m, op);
     hir_type tile = pass_result_type(f->m, op);
+    tile.dtype = HIR_F32; /* as it is computed, and as operands must be */
     uint64_t newest = 0;
     hir_ref last = hir_no_ref();
     if (!hir_has_trait(o->code, HIR_ELEMENTWISE)) return "not elementwise";
@@ -311,9 +312,12 @@ static uint32_t phase_of_users(const fuse *f, uint32_t value) {
     return phase;
 }
 
+/* Bytes of a row. */
 static int64_t row_size(const fuse *f, hir_ref r) {
-    int64_t n = pass_elements(hir_ref_type(f->m, r));
-    return n > INT32_MAX ? INT32_MAX : n; /* sums of a few stay in range */
+    hir_type t = hir_ref_type(f->m, r);
+    int64_t n = pass_elements(t);
+    if (n > INT32_MAX) n = INT32_MAX; /* sums of a few stay in range */
+    return n * (int64_t)hir_dtype_bytes(t.dtype);
 }
 
 static bool may_sink(const fuse *f, hir_id op) {
@@ -337,7 +341,7 @@ static bool can_follow(const fuse *f, hir_id made, hir_ref base, hir_id op, uint
            !used_in(f, base.index, from, op, true) && !used_in(f, base.index, from, op, false);
 }
 
-/* What reading the operand in kernel `to` instead of `from` costs, in elements per token. If it is
+/* What reading the operand in kernel `to` instead of `from` costs, in bytes per token. If it is
  * made here for this reader alone (the products of a sum, say), it follows where that is cheaper.
  */
 static int64_t cost_of_operand(const fuse *f, hir_id op, hir_ref base, uint64_t from, uint64_t to,
@@ -378,7 +382,7 @@ static void sink(fuse *f, hir_id op) {
     bool from_rows = n->kind == FUSE_ROW;
     if (from_rows ? cost > saved : cost >= saved) return;
     hir_remark_add(f->c, true, op,
-                   "moves to the row program of its users: %lld elements instead of "
+                   "moves to the row program of its users: %lld bytes instead of "
                    "%lld per token",
                    (long long)cost, (long long)saved);
     place(f, op, FUSE_ROW, phase, HIR_NONE);

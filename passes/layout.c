@@ -1,9 +1,10 @@
 /* layout: how each weight is stored.
  *
  * Needs    kernels.
- * Does     decides layout and storage dtype of every weight by who reads it:
- *            linear in a contraction kernel   panels, options->matrix_dtype
- *            gather only                      rows, options->matrix_dtype
+ * Does     decides layout and storage dtype of every weight by who reads it, and by what the caller
+ *          asked for (options->matrix_dtype, options->weight_rules):
+ *            linear in a contraction kernel   panels
+ *            gather only                      rows; q8 and q4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
  *                                             tables that row programs read element by element
@@ -54,12 +55,76 @@ static bool conflict(hir_pass_context *c, const hir_weight *w, const reads *r) {
     return false;
 }
 
-static bool decide(hir_pass_context *c, hir_weight *w, const reads *r) {
+/* ---- what was asked for ------------------------------------------------------------------------
+ */
+/* What came of a rule: weights that match, those of them that cannot be stored so, and one. */
+typedef struct outcome {
+    size_t matched, left;
+    const hir_weight *example;
+} outcome;
+
+/* Matrices take any dtype, but that groups and panels are of rows: rank 2. */
+static bool can_store(const hir_weight *w, const reads *r, hir_dtype dtype) {
+    bool matrix = w->type.rank >= 2 && r->by_element == HIR_NONE &&
+                  (r->contracted != HIR_NONE || r->gathered != HIR_NONE);
+    return dtype == HIR_F32 || (matrix && (w->type.rank == 2 || !hir_is_quantised(dtype)));
+}
+
+static bool is_read(const reads *r) {
+    return r->contracted != HIR_NONE || r->gathered != HIR_NONE || r->by_element != HIR_NONE;
+}
+
+/* The dtype for a weight: of the last rule that matches and can be followed, else of matrices. */
+static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *r,
+                              outcome *outcomes) {
+    hir_dtype dtype =
+        can_store(w, r, c->options->matrix_dtype) ? c->options->matrix_dtype : HIR_F32;
+    for (size_t i = 0; i < c->options->n_weight_rules; i++) {
+        const hir_weight_rule *rule = &c->options->weight_rules[i];
+        if (!hir_rule_matches(rule, w->name)) continue;
+        outcomes[i].matched++;
+        if (can_store(w, r, rule->dtype)) {
+            dtype = rule->dtype;
+        } else if (is_read(r)) {
+            outcomes[i].left++;
+            outcomes[i].example = w;
+        }
+    }
+    return dtype;
+}
+
+/* A rule for one weight by its name is followed or refused; one with wildcards may take in others
+ * beside those it is meant for. */
+static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const outcome *o) {
+    const char *dtype = hir_dtype_name(rule->dtype);
+    if (!o->matched) {
+        hd_warn(c->diags, HD_E_WEIGHTS, HD_NOWHERE, "no weight matches \"%s\", which is to be %s",
+                rule->pattern, dtype)
+            ->hint = "a pattern is for the whole name, with or without \".weight\" at its end; * "
+                     "stands for any characters";
+        return true;
+    }
+    bool refused = o->left == o->matched;
+    if (!o->left) return true;
+    hd_diag *e = refused ? hd_err(c->diags, HD_E_WEIGHTS, o->example->loc,
+                                  "weight '%s' cannot be stored as %s", o->example->name, dtype)
+                         : hd_warn(c->diags, HD_E_WEIGHTS, o->example->loc,
+                                   "%zu of %zu weights that match \"%s\" stay as they are, '%s' "
+                                   "among them",
+                                   o->left, o->matched, rule->pattern, o->example->name);
+    e->cause =
+        hd_printf(c->diags->arena,
+                  "%s is for matrices that linear or gather read; row programs read elements "
+                  "in f32",
+                  dtype);
+    return !refused;
+}
+
+static bool decide(hir_pass_context *c, hir_weight *w, const reads *r, hir_dtype dtype) {
     bool contracted = r->contracted != HIR_NONE, by_element = r->by_element != HIR_NONE;
     if (contracted && by_element) return conflict(c, w, r);
-    bool matrix = w->type.rank >= 2 && !by_element && (contracted || r->gathered != HIR_NONE);
-    hir_layout layout = contracted ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS;
-    hir_dtype dtype = matrix ? c->options->matrix_dtype : HIR_F32;
+    bool panels = contracted || hir_is_quantised(dtype);
+    hir_layout layout = panels ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS;
     if (by_element && r->gathered != HIR_NONE)
         hir_remark_add(c, false, r->by_element, "weight '%s' stays f32: its elements are read",
                        w->name);
@@ -73,11 +138,13 @@ static bool decide(hir_pass_context *c, hir_weight *w, const reads *r) {
 
 bool pass_layout(hir_pass_context *c) {
     reads *all = find_reads(c);
+    outcome *outcomes = hd_new_array(c->scratch, outcome, c->options->n_weight_rules + 1);
     for (size_t w = 0; w < c->m->weights.n; w++) {
-        const reads *r = &all[w];
-        bool read =
-            r->contracted != HIR_NONE || r->gathered != HIR_NONE || r->by_element != HIR_NONE;
-        if (read && !decide(c, &c->m->weights.at[w], r)) return false;
+        hir_dtype dtype = choose_dtype(c, &c->m->weights.at[w], &all[w], outcomes);
+        if (is_read(&all[w]) && !decide(c, &c->m->weights.at[w], &all[w], dtype)) return false;
     }
-    return true;
+    bool ok = true;
+    for (size_t i = 0; i < c->options->n_weight_rules; i++)
+        ok &= judge_rule(c, &c->options->weight_rules[i], &outcomes[i]);
+    return ok;
 }

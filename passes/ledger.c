@@ -153,8 +153,8 @@ static void note_weights(clerk *c, const hir_op *o) {
         if (o->args[i].kind != HIR_REF_WEIGHT || c->weight_seen[o->args[i].index]) continue;
         const hir_weight *w = &c->m->weights.at[o->args[i].index];
         c->weight_seen[o->args[i].index] = true;
-        uint64_t bytes, n = (uint64_t)pass_elements(w->type);
-        if (hd_mul_overflow(n, hir_dtype_bytes(w->type.dtype), &bytes)) bytes = UINT64_MAX;
+        uint64_t bytes;
+        if (!hir_weight_bytes(w, &bytes)) bytes = UINT64_MAX;
         add(&c->l->fixed_bytes, bytes);
     }
 }

@@ -5,6 +5,7 @@
 #define HIR_PASS_H
 
 #include "ir/ir.h"
+#include "passes/weight_types.h"
 
 typedef enum hir_pass_id {
 #define P(id, name, fn, stage_in, stage_out, doc) HIR_PASS_##id,
@@ -29,9 +30,13 @@ typedef struct hir_remarks {
 
 typedef struct hir_pass_options {
     bool keep_traces;       /* `trace` ops become outputs that the generated code fills */
-    hir_dtype matrix_dtype; /* storage of weights of rank >= 2 that linear and gather read (HIR_F32
-                               or narrower) */
-    int64_t chunk; /* most tokens of one pass through the kernels; longer calls are cut (512) */
+    hir_dtype matrix_dtype; /* storage of weights of rank >= 2 that linear and gather read, where no
+                               rule says otherwise */
+    const hir_weight_rule *weight_rules; /* of names; later ones count */
+    size_t n_weight_rules;
+    hir_dtype bank_dtype;   /* storage of sources that several mixes read, */
+    hir_dtype phase1_dtype; /* and of the results of phase 1 (HIR_F32 or HIR_BF16) */
+    int64_t chunk;    /* most tokens of one pass through the kernels; longer calls are cut (512) */
     bool tile_tokens; /* tile-tokens may form groups (false) */
 } hir_pass_options;
 

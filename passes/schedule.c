@@ -129,6 +129,7 @@ static const char *reason_to_copy(const scheduler *s, hir_id output, const bool 
     if (x.kind != HIR_REF_VALUE) return "it is a weight";
     hir_id kernel = maker(s->m, x.index);
     if (kernel == HIR_NONE) return "it is an input";
+    if (hir_value_at(s->m, x.index)->type.dtype != HIR_F32) return "outputs are f32";
     if (given_out[x.index]) return "the value is given out twice";
     if (s->model && output == s->output0 && !last[kernel] && !runs_once(s->m, kernel))
         return "its value is needed for more rows than are asked for";

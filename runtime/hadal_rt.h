@@ -63,7 +63,7 @@ typedef enum hrt_split {
     HRT_SPLIT_NONE,   /* one thread does all */
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
     HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column dealt in turn: for causal attention */
-    HRT_SPLIT_COLS,   /* contiguous shares of columns */
+    HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
     HRT_SPLIT_KEYS,   /* T = 1: contiguous shares of cols * R columns, where R ranges of HRT_KEYS
                        * positions cover the cache: column g * R + r is range r of head g. The ranges
                        * do not depend on the threads, so neither do results */

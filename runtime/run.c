@@ -15,6 +15,7 @@
 
 #include "runtime/barrier.h"
 #include "runtime/fp_mode.h"
+#include "runtime/grid.h"
 #include "runtime/internal.h"
 #include "runtime/profile.h"
 
@@ -105,6 +106,15 @@ static span key_columns(const worker *w, int64_t cols) {
     return (span){0, cols * ((w->frame.C + HRT_KEYS - 1) / HRT_KEYS)};
 }
 
+/* A cell of a grid: threads side by side in it share rows and have columns of their own. */
+static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols) {
+    if (rows.from == rows.to) return;
+    hrt_grid grid = hrt_cut(rows.to - rows.from, cols.to - cols.from, w->count);
+    if (w->index >= grid.rows * grid.cols) return;
+    call_kernel(w, kernel, share(rows, w->index / grid.cols, grid.rows),
+                share(cols, w->index % grid.cols, grid.cols));
+}
+
 static hrt_split step_split(const hrt_step *step, int64_t tokens) {
     return (hrt_split)(tokens == 1 ? step->split_one : step->split_many);
 }
@@ -120,7 +130,7 @@ static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, sp
         break;
     case HRT_SPLIT_ROWS: call_kernel(w, kernel, share(rows, w->index, w->count), cols); break;
     case HRT_SPLIT_CYCLIC: call_cyclic(w, kernel, rows, step->cols, step->grain); break;
-    case HRT_SPLIT_COLS: call_kernel(w, kernel, rows, share(cols, w->index, w->count)); break;
+    case HRT_SPLIT_COLS: call_cell(w, kernel, rows, cols); break;
     case HRT_SPLIT_KEYS:
         cols = key_columns(w, step->cols);
         call_kernel(w, kernel, rows, share(cols, w->index, w->count));

@@ -93,8 +93,9 @@ typedef struct hadal_pipeline {
     const char *dump_dir;   /* NULL: no dumps; numbered .hir file per pass */
     int verify_each, check; /* verifier after each pass; compare answers after each pass */
     int keep_traces;
-    const char *weights_dtype;                                   /* "f32", "bf16", "f16" */
-    int64_t chunk;                                               /* 0: 512 */
+    const char *weights_dtype; /* "f32", "bf16", "f16", "q8", "q4", and of
+weights by name: "q4,lm_head=q8,*embed*=f16" */
+    int64_t chunk;             /* 0: 512 */
     void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
     void *context;
     /* POSIX extended regular expressions over the names of passes and of ops: what dumps and
@@ -103,8 +104,11 @@ typedef struct hadal_pipeline {
     const char *filter_passes, *filter_ops;
     const char *cache_dtype; /* of keys and values: "f32", "bf16", "f16"; NULL: as the module says,
                               * which is f32 where it does not */
-    int ledger; /* a remark after each pass that changed what the residual mechanism moves */
+    int ledger;      /* a remark after each pass that changed what the residual mechanism moves */
     int tile_tokens; /* let runs of kernels between attentions go a tile of tokens at a time */
+    /* "f32" (NULL) or "bf16": storage of sources that several mixes over depth read (finished
+     * blocks, the embedding), and of the results of their phase 1 */
+    const char *bank_dtype, *phase1_dtype;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -134,11 +138,13 @@ HADAL_API const char *hadal_plan_text(hadal_session *s); /* memory plan, after t
 
 typedef struct hadal_target {
     size_t struct_size;
-    const char *triple;  /* NULL: x86-64 Linux */
-    const char *cpu;     /* NULL: every level; "native", a level, or an LLVM CPU */
-    const char *cc;      /* linker driver; NULL: $CC or cc */
-    const char *runtime; /* libhadalrt.a; NULL: the installed one */
-    const char *ir_file; /* line tables point here; NULL: no debug info */
+    const char *triple;      /* NULL: x86-64 Linux */
+    const char *cpu;         /* NULL: every level; "native", a level, or an LLVM CPU */
+    const char *cc;          /* linker driver; NULL: $CC or cc */
+    const char *runtime;     /* libhadalrt.a; NULL: the installed one */
+    const char *ir_file;     /* line tables point here; NULL: no debug info */
+    const char *activations; /* "int8" or NULL: rounded to bytes for q8 and q4 weights where that is
+                                faster; "f32": never */
 } hadal_target;
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */
@@ -158,6 +164,7 @@ typedef struct hadal_run_options {
     const char *packed;    /* its .weights */
     const char *cpu_level; /* NULL: best */
     int threads;           /* 0: default */
+    int profile; /* runs to profile, after one to warm up; 0: none. Compiled models only */
 } hadal_run_options;
 /* Token ids from "1,2,3", FILE.npy or FILE.safetensors:tensor. *tokens belongs to the session. */
 HADAL_API int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens,
@@ -166,6 +173,36 @@ HADAL_API int hadal_read_tokens(hadal_session *s, const char *text, const int32_
  * (NULL: none). */
 HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                         int64_t n, const char *logits_path, const char *trace_path);
+
+/* What the steps took in the last hadal_run that was profiled. form: "text", "json", or "folded"
+ * (stacks for flame graphs). NULL: there is no profile, or no such form. */
+HADAL_API const char *hadal_profile_text(hadal_session *s, const char *form);
+
+/* ---- benchmarks ---------------------------------------------------------------------------------
+ */
+typedef struct hadal_bench_options {
+    size_t struct_size;
+    const int64_t *prefill; /* tokens of a call on an empty session; each at least 1 */
+    size_t n_prefill;
+    const int64_t *decode; /* cache lengths before a call of one token; each at least 0 */
+    size_t n_decode;
+    const int *threads;
+    size_t n_threads;
+    int rounds; /* measurements that must count, per configuration */
+    void (*print)(void *context, const char *text); /* lines of the table; NULL: not wanted */
+    void *context;
+} hadal_bench_options;
+typedef struct hadal_bench_model {
+    const char *library, *weights; /* DIR/libNAME.so, the packed weights */
+    const char *label, *types;     /* for the table: the model, how its weights are stored */
+} hadal_bench_model;
+/* Measures compiled models, beside the limits of the machine at the same moment. Begin once, run
+ * as often as wanted: one model, or two whose runs alternate, so that the ratio of their times is
+ * that of neighbours. */
+HADAL_API int hadal_bench_begin(hadal_session *s, const hadal_bench_options *o);
+HADAL_API int hadal_bench_run(hadal_session *s, const hadal_bench_model *models, size_t n);
+/* All that was measured so far (docs/benchmarks.md has the schema). */
+HADAL_API const char *hadal_bench_json(hadal_session *s);
 
 /* ---- facts --------------------------------------------------------------------------------------
  */

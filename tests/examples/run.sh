@@ -69,6 +69,11 @@ case $example in
         "$hadal" inspect "$own/model.hadal" --ledger | tee "$out/ledger.txt"
         tr -s ' ' <"$out/ledger.txt" | grep -Fq "$(grep 'kernels, as compiled' "$guide" | tr -s ' ')"
         "$hadal" inspect "$own/model.hadal" --depth-map | grep 'mlp.down_proj'
+        "$hadal" inspect $model --tokens 1,2,3,4,5,6 --mixing-matrix "$out/echoes.svg" >"$out/matrix.txt"
+        grep -F 'semiseparable rank' "$out/matrix.txt" | tr -s ' ' >"$out/rank.txt"
+        tr -s ' ' <"$guide" | grep -Fq "$(cat "$out/rank.txt")"
+        "$hadal" inspect "$examples/jargon/jargon.hadal" --weights "$examples/jargon/model.safetensors" \
+            --tokens 104,97,99,107 --heatmap "$out/weights.svg"
         "$hadal" opt "$own/model.hadal" --passes=default | grep -q kernel.row
         "$hadal" compile $model -o "$out/echoes"
         $cc -O2 "$own/call.c" -o "$out/call" $link -lechoes

@@ -15,11 +15,14 @@
 #include <sys/mman.h>
 
 #include "codegen/emit.h"
+#include "codegen/quant.h"
+#include "support/tensorfile.h"
 
 typedef struct bench {
     hd_arena *arena;
     hd_diags diags;
     hir_module *m;
+    bool float_activations; /* as hcg_options says */
 } bench;
 
 static inline bench bench_new(void) {
@@ -53,6 +56,7 @@ static inline bool level_runs(const hcg_level *l) {
     if (!strcmp(l->name, "avx512"))
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    if (!strcmp(l->name, "avx512vnni")) return __builtin_cpu_supports("avx512vnni");
     if (!strcmp(l->name, "avx2"))
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return true;
@@ -203,6 +207,7 @@ static inline void free_emit(hcg_emit *e) {
 static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
+    p.options.float_activations = b->float_activations;
     hcg_emit e = emit_for(b, &p, level);
     *out = (compiled){.k = kernel_of(b, kind, op, one)};
     bool ok = emit_kernel_module(b, &e, out);
@@ -287,8 +292,27 @@ static inline float *random_floats(uint64_t *state, size_t n) {
     return x;
 }
 
+/* Panels of groups (quant.h); w keeps the values as stored, rounded to f32. */
+static inline void *pack_groups(float *w, int64_t n, int64_t k, hir_dtype dtype) {
+    size_t panels = (size_t)(n + HIR_PANEL - 1) / HIR_PANEL, size = hcg_group_bytes(dtype);
+    size_t groups = (size_t)(k + HIR_GROUP - 1) / HIR_GROUP;
+    uint8_t *out = guarded(panels * groups * size);
+    hcg_group *g = calloc(groups, sizeof *g);
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t *panel = out + (size_t)(i / HIR_PANEL) * groups * size;
+        if (!hcg_quantise_row(dtype, w + i * k, (uint64_t)k, g)) exit(1);
+        for (size_t j = 0; j < groups; j++)
+            hcg_put_group(dtype, &g[j], (unsigned)(i % HIR_PANEL), panel + j * size);
+        for (int64_t j = 0; j < k; j++)
+            w[i * k + j] = (float)hcg_group_at(dtype, &g[j / HIR_GROUP], (unsigned)(j % HIR_GROUP));
+    }
+    free(g);
+    return out;
+}
+
 /* The panel layout of ir.h; w keeps the values as stored. */
 static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype) {
+    if (hir_is_quantised(dtype)) return pack_groups(w, n, k, dtype);
     int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
     size_t size = hir_dtype_bytes(dtype);
     char *out = guarded((size_t)(panels * k * HIR_PANEL) * size);

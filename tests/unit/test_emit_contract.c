@@ -22,6 +22,7 @@ typedef struct problem {
     hir_builder body;
     int64_t t, k;
     hir_dtype dtype;
+    bool bytes; /* weights in groups are multiplied with x in bytes (emit_quant.h) */
     HD_VEC(bound) bound;
     hir_ref yields[4];
     hir_type types[4];
@@ -205,12 +206,25 @@ static double apply(hir_opcode code, double x, double y) {
 
 static double expect(const problem *p, hir_ref r, int64_t row, int64_t column);
 
+/* x[at] as kernels of bytes take it: a row's group of k elements rounded to a scale of its own. */
+static double as_bytes(const float *row, int64_t k, int64_t at) {
+    float most = 0;
+    for (int64_t i = at / HIR_GROUP * HIR_GROUP; i < k && i / HIR_GROUP == at / HIR_GROUP; i++)
+        most = fmaxf(most, fabsf(row[i]));
+    if (most < 1e-30f) return 0;
+    return (double)(most * (float)(1.0 / 127)) * (double)rintf(row[at] * (127 / most));
+}
+
 static double expect_linear(const problem *p, const hir_op *op, int64_t row, int64_t column) {
     const float *x = find_bound(p, hcg_through_reshapes(p->b.m, op->args[0]))->values;
     const float *w = find_bound(p, op->args[1])->values;
     double sum = op->args[2].kind == HIR_REF_NONE ? 0 : expect(p, op->args[2], row, column);
-    for (int64_t i = 0; i < p->k; i++)
-        sum += (double)x[row * p->k + i] * w[column * p->k + i];
+    hir_dtype dtype = p->b.m->weights.at[op->args[1].index].type.dtype;
+    for (int64_t i = 0; i < p->k; i++) {
+        bool bytes = p->bytes && hir_is_quantised(dtype);
+        double xi = bytes ? as_bytes(x + row * p->k, p->k, i) : (double)x[row * p->k + i];
+        sum += xi * (double)w[column * p->k + i];
+    }
     return sum;
 }
 
@@ -309,6 +323,7 @@ static void run_pieces(problem *p, const compiled *c, outputs *o) {
 
 static void check(problem *p, const hcg_level *level, bool one, const char *what) {
     compiled c = {0};
+    p->bytes = !p->b.float_activations && hcg_has_feature(level, "avx512vnni");
     bool ok = compile_kernel(&p->b, HCG_CONTRACT, p->kernel, one, level, &c);
     cr_assert(ok, "%s: %s", what, bench_errors(&p->b));
     outputs whole = new_outputs(p), pieces = new_outputs(p);
@@ -368,6 +383,81 @@ Test(emit_contract, baseline) {
     check_level("baseline");
 }
 
+/* ---- weights in groups -------------------------------------------------------------------------
+ */
+/* q, k and v of different dtypes: x is there as floats and as bytes. */
+static void form_mixed(problem *p, hir_ref x, int64_t n) {
+    static const hir_dtype dtypes[] = {HIR_Q4, HIR_F32, HIR_Q8, HIR_BF16};
+    for (int i = 0; i < 4; i++) {
+        p->dtype = dtypes[i];
+        yield(p, linear(p, x, n, i == 2));
+    }
+}
+
+static form *const group_forms[] = {form_plain, form_gated, form_mixed, form_qkv};
+
+/* Any shape, with edges more often than chance has them: K of one, of less than a group, of whole
+ * groups; N of one and of whole panels; all heights of tiles. */
+static void check_groups(const hcg_level *level, uint64_t seed) {
+    static const int64_t ks[] = {1, 3, 31, 32, 33, 64, 96}, ns[] = {1, 15, 16, 17, 32, 48};
+    uint64_t s = seed * 104729 + 1;
+    for (int i = 0; i < 8; i++)
+        random_bits(&s);
+    int64_t k = seed % 2 ? ks[random_below(&s, 7)] : 1 + random_below(&s, 300);
+    int64_t n = seed % 3 ? 1 + random_below(&s, 100) : ns[random_below(&s, 6)];
+    int64_t t = 1 + random_below(&s, seed % 5 ? 20 : 200);
+    hir_dtype dtype = seed % 2 ? HIR_Q4 : HIR_Q8;
+    bool floats = hcg_has_feature(level, "avx512vnni") && random_below(&s, 3) == 0;
+    for (int one = 0; one < 2; one++) {
+        problem p;
+        char what[96];
+        snprintf(what, sizeof what, "%s seed %lu %s%s", level->name, seed, one ? "one" : "many",
+                 floats ? " floats" : "");
+        build(&p, group_forms[seed % 4], one ? 1 : t, n, k, seed % 8 > 3 ? dtype : HIR_Q8, s);
+        p.b.float_activations = floats;
+        check(&p, level, one, what);
+        discard(&p);
+    }
+}
+
+Test(emit_contract, groups) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        for (uint64_t seed = 0; seed < 24 && level_runs(&levels[i]); seed++)
+            check_groups(&levels[i], seed);
+}
+
+/* x that bytes can only hold with care: zeros, tiny and large numbers, one large among small ones;
+ * a NaN makes the sums of its row NaN and of no other. */
+Test(emit_contract, groups_of_strange_x) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < 2 * n; i++) {
+        if (!level_runs(&levels[i / 2])) continue;
+        problem p;
+        build(&p, form_plain, 7, 20, 70, i % 2 ? HIR_Q4 : HIR_Q8, i + 1);
+        float *x = p.bound.at[0].values;
+        memset(x, 0, 70 * 4);
+        for (int k = 0; k < 70; k++) {
+            x[70 + k] *= 1e-33f, x[140 + k] *= 1e30f, x[210 + k] *= k == 3 ? 1 : 1e-4f;
+            x[280 + k] = 1e-38f;
+        }
+        check(&p, &levels[i / 2], false, levels[i / 2].name);
+        x[350 + 40] = NAN;
+        compiled c = {0};
+        cr_assert(compile_kernel(&p.b, HCG_CONTRACT, p.kernel, false, &levels[i / 2], &c));
+        outputs o = new_outputs(&p);
+        call(&p, &c, &o, 0, 7, 0, hcg_columns(p.b.m, p.kernel));
+        for (int j = 0; j < 7 * 20; j++)
+            cr_assert_eq(isnan(o.at[0][j]) != 0, j / 20 == 5, "%s: [%d, %d] is %g",
+                         levels[i / 2].name, j / 20, j % 20, (double)o.at[0][j]);
+        free_outputs(&o);
+        compiled_free(&c);
+        discard(&p);
+    }
+}
+
 /* K and T over the sizes of blocks: several k blocks and row blocks with remainders. */
 Test(emit_contract, blocks) {
     const hcg_level *levels;
@@ -379,6 +469,9 @@ Test(emit_contract, blocks) {
         check(&p, &levels[i], false, levels[i].name);
         discard(&p);
         build(&p, form_bias, 301, 19, 67, HIR_F32, 6);
+        check(&p, &levels[i], false, levels[i].name);
+        discard(&p);
+        build(&p, form_gated, 137, 37, 1000, HIR_Q4, 7);
         check(&p, &levels[i], false, levels[i].name);
         discard(&p);
     }
@@ -404,11 +497,12 @@ Test(emit_contract, columns) {
 
 /* Levels of other machines: the code is generated, and calls nothing that is not there. */
 Test(emit_contract, every_architecture) {
+    static const hir_dtype every[] = {HIR_F32, HIR_Q8, HIR_F16, HIR_Q4};
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n * N_FORMS; i++) {
         problem p;
-        build(&p, forms[i % N_FORMS], 2, 37, 21, i % 2 ? HIR_F16 : HIR_F32, i);
+        build(&p, forms[i % N_FORMS], 2, 37, 21, every[i % 4], i);
         for (int one = 0; one < 2; one++) {
             const char *text =
                 assemble_kernel(&p.b, HCG_CONTRACT, p.kernel, one, &levels[i / N_FORMS]);
@@ -422,7 +516,7 @@ Test(emit_contract, every_architecture) {
 
 /* The check above sees a call when there is one. */
 Test(emit_contract, foreign_call_is_seen) {
-    hcg_level claims_fma = {"baseline", "x86_64", "x86-64", 4, true, ""};
+    hcg_level claims_fma = {"baseline", "x86_64", "x86-64", 4, true, false, ""};
     problem p;
     build(&p, form_plain, 2, 37, 21, HIR_F32, 1);
     const char *text = assemble_kernel(&p.b, HCG_CONTRACT, p.kernel, false, &claims_fma);

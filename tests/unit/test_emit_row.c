@@ -211,13 +211,14 @@ Test(emit_row, rope_in_one_kernel) {
                     scalings[i]));
 }
 
-/* The embedding: rows and panels, f32, bf16 and f16, as the first source of a mix. */
+/* The embedding: rows and panels, of every type, as the first source of a mix. */
 Test(emit_row, gather) {
     static const char *const layouts[] = {"f32[19, 40]",       "bf16[19, 40]",
                                           "f32[19, 40] panel", "bf16[19, 40] panel",
-                                          "f16[19, 40]",       "f16[19, 40] panel"};
+                                          "f16[19, 40]",       "f16[19, 40] panel",
+                                          "q8[19, 40] panel",  "q4[19, 40] panel"};
     char text[4096];
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 8; i++)
         check(print(text, sizeof text,
                     "hir 1 kernel @t\narena 4096 per token\nfixed 0\n"
                     "weight @e : %s\nweight @w : f32[40]\n"

@@ -187,12 +187,12 @@ Test(lower, weights_lie_aligned_and_in_order) {
         }
         cr_assert_eq(offset % HRT_ALIGN, 0);
         cr_assert(offset >= end && offset < end + HRT_ALIGN);
-        cr_assert(hcg_weight_bytes(&m->weights.at[i], &bytes));
+        cr_assert(hir_weight_bytes(&m->weights.at[i], &bytes));
         end = offset + bytes;
     }
     cr_assert(p->weights_bytes >= end && p->weights_bytes < end + HRT_ALIGN);
     uint64_t bytes;
-    cr_assert(hcg_weight_bytes(&m->weights.at[0], &bytes));
+    cr_assert(hir_weight_bytes(&m->weights.at[0], &bytes));
     cr_assert_eq(bytes, 48 * 64 * 4, "panels are padded to 16 rows");
 }
 

@@ -471,8 +471,9 @@ Test(object, the_library_tells_what_it_is) {
     cr_assert_str_eq(i->inputs[0][0], "tokens");
     cr_assert_str_eq(i->outputs[0][1], "f32[T, 40]");
     cr_assert_not_null(strstr(i->ops, "append0 row: reshape cache_append reshape cache_append\n"));
-    cr_assert_not_null(strstr(i->options, "\"chunk\": 99, \"cache\": \"f32\", "
-                                          "\"parameters\": {\"layers\": \"1\"}}"));
+    cr_assert_not_null(strstr(i->options,
+                              "\"chunk\": 99, \"activations\": \"f32\", \"cache\": \"f32\", "
+                              "\"parameters\": {\"layers\": \"1\"}}"));
     cr_assert_eq(i->vocab, VOCAB);
     cr_assert_eq(i->n_steps, p->steps.n);
     for (size_t k = 0; k < i->n_steps; k++) {
@@ -571,7 +572,7 @@ static void refused_target(const char *triple, const char *cpu, const char *mess
 Test(object, targets_that_are_refused) {
     refused_target(NULL, "haswel", "no x86_64 CPU \"haswel\"", "\"haswell\"");
     refused_target(NULL, "avx513", "no x86_64 CPU", "\"avx512\"");
-    refused_target(NULL, "pdp11", "no x86_64 CPU", "native, avx512, avx2, baseline");
+    refused_target(NULL, "pdp11", "no x86_64 CPU", "native, avx512vnni, avx512, avx2, baseline");
     refused_target("aarch64-linux-gnu", "haswell", "no aarch64 CPU", "neon");
     refused_target("aarch64-linux-gnu", "native", "not a CPU", "name the CPU");
     refused_target("vax-dec-ultrix", NULL, "vax-dec-ultrix", "x86_64-linux-gnu");

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "codegen/program.h"
+#include "codegen/quant.h"
 
 #define FOLDER "/tmp/hadal-weights-XXXXXX"
 #include "tests/unit/folder_fixture.h"
@@ -149,6 +150,62 @@ Test(weights, the_evaluators_source_rounds_to_storage) {
     cr_expect(find_error("missing"));
 }
 
+/* ---- weights in groups -------------------------------------------------------------------------
+ */
+/* What the file holds of a matrix in groups is what the evaluator is given. */
+Test(weights, groups_in_the_file_are_the_evaluators) {
+    for (int dtype = HIR_Q8; dtype <= HIR_Q4; dtype++)
+        for (int form = 0; form < 4; form++) {
+            static const int64_t shapes[][2] = {{16, 32}, {35, 70}, {1, 1}, {17, 2100}};
+            const int64_t *dims = shapes[form];
+            hir_module *m = hir_module_new(a, "m");
+            hd_tensors t = {0};
+            uint32_t w = add(m, "w", (hir_dtype)dtype, HIR_LAYOUT_PANEL, 2, dims);
+            add_tensor(&t, "w", form % 2 ? HD_T_F32 : HD_T_BF16, 2, dims);
+            hcg_program *p = hd_new(a, hcg_program);
+            p->arena = a, p->m = m;
+            hd_push(a, &p->weight_offsets, 0);
+            cr_assert(hir_weight_bytes(&m->weights.at[w], &p->weights_bytes));
+            double *out = hd_new_array(a, double, (size_t)(dims[0] * dims[1]));
+            hd_bytes file;
+            cr_assert(hcg_pack(p, &d, &t, at("g.weights")));
+            cr_assert(hd_map_file(a, &d, at("g.weights"), &file));
+            cr_assert(hcg_weight_source(&t, m, w, out, &d));
+            uint64_t groups = (uint64_t)(dims[1] + 31) / 32,
+                     size = hcg_group_bytes((hir_dtype)dtype);
+            for (int64_t n = 0; n < dims[0]; n++)
+                for (int64_t k = 0; k < dims[1]; k++) {
+                    hcg_group g;
+                    uint64_t at = ((uint64_t)n / 16 * groups + (uint64_t)k / 32) * size;
+                    hcg_get_group((hir_dtype)dtype, file.at + 4096 + at, (unsigned)n % 16, &g);
+                    double x = hcg_group_at((hir_dtype)dtype, &g, (unsigned)k % 32);
+                    cr_assert_eq(x, out[n * dims[1] + k], "[%ld, %ld]", (long)n, (long)k);
+                    /* a step is at most 127 / 16 / 15 wide, and f16 rounds by 2^-11 */
+                    cr_assert(fabs(x - (double)value_at((uint64_t)(n * dims[1] + k))) < 0.55);
+                }
+        }
+}
+
+Test(weights, numbers_that_fit_no_group_are_refused) {
+    hir_module *m = hir_module_new(a, "m");
+    hd_tensors t = {0};
+    uint32_t w = add(m, "w", HIR_Q4, HIR_LAYOUT_PANEL, DIMS(3, 40));
+    add_tensor(&t, "w", HD_T_F32, DIMS(3, 40));
+    float nan = NAN;
+    memcpy((uint8_t *)(uintptr_t)t.list.at[0].data + 4 * 77, &nan, 4);
+    hcg_program *p = hd_new(a, hcg_program);
+    p->arena = a, p->m = m;
+    hd_push(a, &p->weight_offsets, 0);
+    cr_assert(hir_weight_bytes(&m->weights.at[w], &p->weights_bytes));
+    double out[120];
+    cr_expect_not(hcg_pack(p, &d, &t, at("nan.weights")));
+    cr_expect_not(hd_exists(at("nan.weights")));
+    cr_expect_not(hcg_weight_source(&t, m, w, out, &d));
+    cr_expect_eq(d.errors, 2);
+    const hd_diag *g = find_error("weight 'w' cannot be stored as q4");
+    cr_assert(g && g->cause && g->hint);
+}
+
 /* ---- packing ------------------------------------------------------------------------------- */
 
 static hcg_program *program_of(hir_module *m) {
@@ -158,8 +215,9 @@ static hcg_program *program_of(hir_module *m) {
     memset(p->digest, 0xd1, sizeof p->digest);
     for (size_t i = 0; i < m->weights.n; i++) {
         hd_push(a, &p->weight_offsets, p->weights_bytes);
-        if (!m->weights.at[i].unused)
-            p->weights_bytes += (hcg_packed_bytes(&m->weights.at[i]) + 63) / 64 * 64;
+        uint64_t bytes;
+        cr_assert(hir_weight_bytes(&m->weights.at[i], &bytes));
+        if (!m->weights.at[i].unused) p->weights_bytes += (bytes + 63) / 64 * 64;
     }
     return p;
 }
@@ -261,14 +319,23 @@ Test(weights, packing_that_fails_leaves_nothing) {
 }
 
 Test(weights, packed_sizes) {
-    int64_t dims[] = {17, 10};
-    hir_weight w = {.type = hir_make_type(HIR_BF16, 2, dims)};
-    cr_expect_eq(hcg_packed_bytes(&w), 340);
-    w.layout = HIR_LAYOUT_PANEL;
-    cr_expect_eq(hcg_packed_bytes(&w), 640);
+    static const struct {
+        hir_dtype dtype;
+        hir_layout layout;
+        uint64_t bytes;
+    } sizes[] = {{HIR_BF16, HIR_LAYOUT_ROWS, 1190},   {HIR_BF16, HIR_LAYOUT_PANEL, 2240},
+                 {HIR_F16, HIR_LAYOUT_PANEL, 2240},   {HIR_F32, HIR_LAYOUT_PANEL, 4480},
+                 {HIR_Q8, HIR_LAYOUT_PANEL, 4 * 544}, {HIR_Q4, HIR_LAYOUT_PANEL, 4 * 320}};
+    int64_t dims[] = {17, 35};
+    uint64_t bytes;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        hir_weight w = {.type = hir_make_type(sizes[i].dtype, 2, dims), .layout = sizes[i].layout};
+        cr_expect(hir_weight_bytes(&w, &bytes));
+        cr_expect_eq(bytes, sizes[i].bytes, "%s: %lu", hir_dtype_name(sizes[i].dtype), bytes);
+    }
     int64_t huge[] = {INT32_MAX, INT32_MAX, INT32_MAX};
-    w.type = hir_make_type(HIR_F32, 3, huge);
-    cr_expect_eq(hcg_packed_bytes(&w), 0);
+    hir_weight w = {.type = hir_make_type(HIR_F32, 3, huge)};
+    cr_expect_not(hir_weight_bytes(&w, &bytes));
 }
 
 static uint64_t reported, of;

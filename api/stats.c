@@ -1,4 +1,4 @@
-#include "bench/stats.h"
+#include "api/stats.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Time and order statistics of benchmarks. */
-#ifndef BENCH_STATS_H
-#define BENCH_STATS_H
+#ifndef API_STATS_H
+#define API_STATS_H
 
 #include <stdbool.h>
 #include <stddef.h>

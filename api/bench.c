@@ -1,0 +1,409 @@
+/* hadal bench: compiled models of tokens, as a share of what the machine can do at the same time.
+ *
+ * Prefill is a call of T tokens on an empty session, decode a call of one token behind caches that
+ * hold a prefix; only the last row of logits is asked for. Every configuration is run in rounds,
+ * with the limits of the machine between them (machine.h). With two models each round runs both,
+ * now one first, now the other, and the ratio is that of neighbours.
+ *
+ * Memory: what the process grew by, resident, while this model was opened, its caches were filled
+ * and its first call ran: pages of the library, of the weights and of the session that were touched
+ * so far, and stacks of threads started meanwhile. Configurations come in ascending order on one
+ * session, so each figure is the peak up to there; nothing is ever given back. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/bench.h"
+#include "api/library.h"
+
+#define API_FAILED 1
+
+enum { MODELS = 2, OPENINGS = 7 };
+
+typedef struct subject {
+    api_library lib;
+    const hadal_bench_model *model;
+    const char *name; /* of the module */
+    int64_t held;     /* tokens that its caches have been filled with */
+    uint64_t resident;
+    float *logits;
+    int32_t *tokens;
+} subject;
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+static uint64_t read_kilobytes(const char *file, const char *field) {
+    char line[256];
+    unsigned long long value = 0;
+    FILE *f = fopen(file, "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, field, strlen(field)) == 0) sscanf(line + strlen(field), "%llu", &value);
+    if (f) fclose(f);
+    return value * 1024;
+}
+
+/* Exact, unlike the counters of /proc/self/status, which threads update in batches. */
+static uint64_t resident_now(void) {
+    return read_kilobytes("/proc/self/smaps_rollup", "Rss:");
+}
+
+uint64_t bench_peak_resident(void) {
+    return read_kilobytes("/proc/self/status", "VmHWM:");
+}
+
+/* What the process grew by since `before` belongs to this model. */
+static void charge(subject *s, uint64_t before) {
+    const uint64_t after = resident_now();
+    if (after > before) s->resident += after - before;
+}
+
+/* ---- subjects ----------------------------------------------------------------------------------
+ */
+
+/* The model behind DIR/libNAME.so. */
+static const char *model_name(hadal_session *s, const char *path) {
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    const size_t n = strlen(file);
+    if (strncmp(file, "lib", 3) == 0 && api_has_suffix(file, ".so"))
+        return hd_strndup(s->arena, file + 3, n - 6);
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s is not named lib<name>.so", path)->hint =
+        "the name is the prefix of the library's functions";
+    return NULL;
+}
+
+static bool open_session(subject *s, int64_t max_tokens) {
+    return api_library_weights(&s->lib, s->model->weights) &&
+           api_library_session(&s->lib, max_tokens);
+}
+
+/* Median times of opening the weights and making a session; both end closed. */
+static bool measure_load(subject *s, int64_t max_tokens, bench_load *out) {
+    samples open = {0}, init = {0};
+    *out = (bench_load){.model = s->model->label,
+                        .types = s->model->types,
+                        .weights_bytes = s->lib.info->weights_size,
+                        .session_tokens = max_tokens};
+    for (int i = 0; i < OPENINGS; i++) {
+        const double start = now(2);
+        if (!api_library_weights(&s->lib, s->model->weights)) return false;
+        const double opened = now(2);
+        const bool ok = api_library_session(&s->lib, max_tokens);
+        sample(&open, opened - start);
+        sample(&init, now(2) - opened);
+        out->session_bytes = s->lib.memory_bytes;
+        api_library_end_session(&s->lib);
+        if (!ok) return false;
+    }
+    out->open_seconds = median(&open);
+    out->init_seconds = median(&init);
+    return true;
+}
+
+static int32_t token(const subject *s, int64_t i) {
+    const int64_t vocab = (int64_t)s->lib.info->vocab;
+    return (int32_t)((i * 7919 + 11) % (vocab > 0 ? vocab : 1));
+}
+
+static bool ok(subject *s, int code) {
+    return api_library_ok(&s->lib, code, s->model->label);
+}
+
+/* n tokens from position `from` on; the logits of the last one. */
+static bool forward(subject *s, int64_t from, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        s->tokens[i] = token(s, from + i);
+    return ok(s, s->lib.forward(s->lib.session, s->tokens, n, s->logits, 1));
+}
+
+/* Caches of `length` tokens; what they hold of earlier fillings stays. */
+static bool fill(subject *s, int64_t length) {
+    if (length > s->held) {
+        if (!ok(s, s->lib.session_rewind(s->lib.session, s->held))) return false;
+        if (!forward(s, s->held, length - s->held)) return false;
+        s->held = length;
+    }
+    return ok(s, s->lib.session_rewind(s->lib.session, length));
+}
+
+/* ---- one configuration -------------------------------------------------------------------------
+ */
+
+typedef struct job {
+    int64_t past, tokens;
+    bool decode;
+} job;
+
+/* Seconds for the job, mean of `times`; the session is as before. Negative: it failed. */
+static double once(subject *s, job j, int threads, int times) {
+    const double start = now(threads);
+    for (int i = 0; i < times; i++)
+        if (!forward(s, j.past, j.tokens) || !ok(s, s->lib.session_rewind(s->lib.session, j.past)))
+            return -1;
+    return (now(threads) - start) / times;
+}
+
+/* Fills caches and warms up; the number of runs a sample should take. 0: failed. */
+static int prepare(const bench_state *b, subject *s, job j, int threads) {
+    const double enough = 0.05;
+    const uint64_t before = resident_now();
+    int most = threads;
+    for (size_t i = 0; i < b->n_threads; i++)
+        if (b->threads[i] > most) most = b->threads[i];
+    if (!ok(s, s->lib.session_set_threads(s->lib.session, most)) || !fill(s, j.past) ||
+        !ok(s, s->lib.session_set_threads(s->lib.session, threads)) || once(s, j, threads, 1) < 0)
+        return 0;
+    charge(s, before);
+    const double first = once(s, j, threads, 1);
+    if (first < 0) return 0;
+    return first < enough && first > 0 ? 1 + (int)(enough / first) : 1;
+}
+
+static bench_row row_of(const bench_state *b, const subject *s, job j, const samples *times,
+                        const rounds *r) {
+    const api_work w = api_call_work(s->lib.info, j.tokens, j.past, 1);
+    return (bench_row){
+        .model = s->model->label,
+        .types = s->model->types,
+        .decode = j.decode,
+        .past = j.past,
+        .tokens = j.tokens,
+        .threads = machine_threads(b->m),
+        .rounds = times->n,
+        .tried = r->n,
+        .seconds = median(times),
+        .spread = spread(times),
+        .flops = w.flops,
+        .bytes = w.bytes,
+        .fma = machine_limit(b->m, LIMIT_FMA),
+        .fma_spread = machine_spread(b->m, LIMIT_FMA),
+        .read = machine_limit(b->m, LIMIT_READ),
+        .read_spread = machine_spread(b->m, LIMIT_READ),
+        .resident = s->resident,
+    };
+}
+
+typedef struct timing { /* of the models of a run, in one configuration */
+    rounds r;
+    samples times[MODELS], ratio;
+} timing;
+
+static bool run_rounds(bench_state *b, subject *s, size_t n, job j, int each, timing *t) {
+    rounds_begin(&t->r, b->m, b->rounds);
+    while (rounds_next(&t->r)) {
+        double at[MODELS] = {0};
+        for (size_t k = 0; k < n; k++) {
+            const size_t i = t->r.n % 2 ? n - 1 - k : k;
+            at[i] = once(&s[i], j, machine_threads(b->m), each);
+            if (at[i] < 0) return false;
+            sample(&t->times[i], at[i]);
+        }
+        if (n == 2) sample(&t->ratio, at[0] / at[1]);
+    }
+    return true;
+}
+
+static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
+    timing *t = hd_new(b->arena, timing);
+    machine_use(b->m, threads);
+    int each = 1;
+    for (size_t i = 0; i < n; i++) {
+        const int wanted = prepare(b, &s[i], j, threads);
+        if (!wanted) return false;
+        if (wanted > each) each = wanted;
+    }
+    if (!run_rounds(b, s, n, j, each, t)) return false;
+    rounds_keep(&t->r, &t->ratio);
+    bench_row rows[MODELS];
+    for (size_t i = 0; i < n; i++) {
+        rounds_keep(&t->r, &t->times[i]);
+        rows[i] = row_of(b, &s[i], j, &t->times[i], &t->r);
+    }
+    if (n == 2) {
+        rows[0].paired = true;
+        rows[0].ratio = median(&t->ratio);
+        rows[0].ratio_low = quantile(&t->ratio, 0.25);
+        rows[0].ratio_high = quantile(&t->ratio, 0.75);
+    }
+    for (size_t i = 0; i < n; i++)
+        hd_push(b->arena, &b->rows, rows[i]);
+    bench_print_rows(b, rows, n);
+    return true;
+}
+
+/* ---- a run -------------------------------------------------------------------------------------
+ */
+
+static int64_t largest(const int64_t *list, size_t n) {
+    int64_t most = 0;
+    for (size_t i = 0; i < n; i++)
+        if (list[i] > most) most = list[i];
+    return most;
+}
+
+/* All configurations of one kind on a fresh session of each model. */
+static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
+    const int64_t *list = decode ? b->decode : b->prefill;
+    const size_t count = decode ? b->n_decode : b->n_prefill;
+    if (count == 0) return true;
+    const int64_t room = largest(list, count) + decode;
+    bool good = true;
+    for (size_t i = 0; i < n && good; i++) {
+        const uint64_t before = resident_now();
+        good = open_session(&s[i], room);
+        s[i].held = 0;
+        charge(&s[i], before);
+    }
+    for (size_t k = 0; k < count && good; k++)
+        for (size_t t = 0; t < b->n_threads && good; t++) {
+            const job j = {decode ? list[k] : 0, decode ? 1 : list[k], decode};
+            good = measure(b, s, n, j, b->threads[t]);
+        }
+    return good;
+}
+
+static bool open_subject(bench_state *b, hadal_session *session, const hadal_bench_model *model,
+                         int64_t room, subject *s) {
+    *s = (subject){.model = model, .name = model_name(session, model->library)};
+    const uint64_t before = resident_now();
+    if (!s->name || !api_library_open(&s->lib, session, model->library, s->name)) return false;
+    charge(s, before);
+    uint64_t row = 0;
+    const char *type = s->lib.info->outputs[0][1]; /* f32[T, 32000] */
+    for (const char *c = strchr(type, ','); c; c = strchr(c + 1, ','))
+        row = (row ? row : 1) * strtoull(c + 1, NULL, 10);
+    s->logits = hd_alloc(b->arena, row ? row : 1, sizeof *s->logits);
+    s->tokens = hd_alloc(b->arena, (size_t)room, sizeof *s->tokens);
+    return true;
+}
+
+static bool run(hadal_session *session, bench_state *b, const hadal_bench_model *models, size_t n) {
+    subject s[MODELS] = {0};
+    bench_load loads[MODELS];
+    const int64_t decode = largest(b->decode, b->n_decode) + 1,
+                  prefill = largest(b->prefill, b->n_prefill);
+    const int64_t room = decode > prefill ? decode : prefill;
+    uint64_t library[MODELS] = {0};
+    bool good = true;
+    for (size_t i = 0; i < n && good; i++) {
+        good = open_subject(b, session, &models[i], room, &s[i]) &&
+               measure_load(&s[i], room, &loads[i]);
+        library[i] = s[i].resident;
+    }
+    if (good) {
+        for (size_t i = 0; i < n; i++)
+            hd_push(b->arena, &b->loads, loads[i]);
+        bench_print_models(b, loads, n);
+    }
+    for (int decoding = 0; decoding <= 1 && good; decoding++) {
+        good = measure_kind(b, s, n, decoding);
+        for (size_t i = 0; i < n; i++) {
+            api_library_end_session(&s[i].lib);
+            s[i].resident = library[i];
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        api_library_close(&s[i].lib);
+    return good;
+}
+
+/* ---- public ------------------------------------------------------------------------------------
+ */
+
+static int ascending(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static const int64_t *sorted(hd_arena *a, const int64_t *list, size_t n) {
+    int64_t *copy = hd_new_array(a, int64_t, n + 1);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = list[i];
+    qsort(copy, n, sizeof *copy, ascending);
+    return copy;
+}
+
+static void close_machine(void *m) {
+    machine_close(m);
+}
+
+static bool in_range(hadal_session *s, const char *what, long long n, long long least,
+                     long long most) {
+    if (n >= least && n <= most) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s of %lld: from %lld to %lld can be measured", what,
+           n, least, most);
+    return false;
+}
+
+static bool check_options(hadal_session *s, const hadal_bench_options *o) {
+    enum { TOKENS = 1 << 24, THREADS = 256, ROUNDS = 80 };
+    for (size_t i = 0; i < o->n_prefill; i++)
+        if (!in_range(s, "a prefill", o->prefill[i], 1, TOKENS)) return false;
+    for (size_t i = 0; i < o->n_decode; i++)
+        if (!in_range(s, "a cache length", o->decode[i], 0, TOKENS)) return false;
+    for (size_t i = 0; i < o->n_threads; i++)
+        if (!in_range(s, "a thread count", o->threads[i], 1, THREADS)) return false;
+    if (!in_range(s, "a number of rounds", o->rounds, 1, ROUNDS)) return false;
+    if (o->n_threads > 0 && o->n_prefill + o->n_decode > 0) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is nothing to measure")->hint =
+        "at least one thread count, and one prefill or one cache length";
+    return false;
+}
+
+static bool begin(hadal_session *s, const hadal_bench_options *o) {
+    if (!check_options(s, o)) return false;
+    int threads = 1;
+    for (size_t i = 0; i < o->n_threads; i++)
+        if (o->threads[i] > threads) threads = o->threads[i];
+    bench_state *b = hd_new(s->arena, bench_state);
+    b->m = machine_open(threads);
+    if (!b->m) {
+        hd_err(&s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory to measure the machine with");
+        return false;
+    }
+    hd_arena_defer(s->arena, close_machine, b->m);
+    int *list = hd_new_array(s->arena, int, o->n_threads);
+    memcpy(list, o->threads, o->n_threads * sizeof *list);
+    hd_text host;
+    hd_text_init(&host, s->arena);
+    machine_describe_host(&host);
+    b->arena = s->arena;
+    b->prefill = sorted(s->arena, o->prefill, o->n_prefill);
+    b->decode = sorted(s->arena, o->decode, o->n_decode);
+    b->threads = list;
+    b->n_prefill = o->n_prefill, b->n_decode = o->n_decode, b->n_threads = o->n_threads;
+    b->rounds = (size_t)o->rounds;
+    b->print = o->print, b->context = o->context;
+    b->host = host.at;
+    s->bench = b;
+    if (b->print) b->print(b->context, b->host);
+    return true;
+}
+
+static bool need_bench(hadal_session *s, size_t models) {
+    if (s->bench && models >= 1 && models <= MODELS) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "one model, or two, after hadal_bench_begin");
+    return false;
+}
+
+int hadal_bench_begin(hadal_session *s, const hadal_bench_options *o) {
+    API_ENTER(s);
+    API_LEAVE(s, begin(s, o));
+}
+
+int hadal_bench_run(hadal_session *s, const hadal_bench_model *models, size_t n) {
+    API_ENTER(s);
+    API_LEAVE(s, need_bench(s, n) && run(s, s->bench, models, n));
+}
+
+#undef API_FAILED
+#define API_FAILED ""
+const char *hadal_bench_json(hadal_session *s) {
+    API_ENTER(s);
+    (void)api_errors_;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    if (s->bench) bench_json(s->bench, &text);
+    hd_arena_guard(s->arena, api_outer_);
+    return text.at ? text.at : "";
+}

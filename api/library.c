@@ -1,0 +1,130 @@
+#include "api/library.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+/* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
+static bool find_symbol(const api_library *l, const char *model, const char *name, void *slot) {
+    void *address = dlsym(l->handle, hd_printf(l->s->arena, "%s_%s", model, name));
+    memcpy(slot, &address, sizeof address);
+    return address != NULL;
+}
+
+static bool need_symbol(const api_library *l, const char *model, const char *name, void *slot) {
+    if (find_symbol(l, model, name, slot)) return true;
+    hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s has no function %s_%s", l->path, model, name)
+        ->hint = "models of tokens can be run; the library must be of this version of hadal, and "
+                 "its file named after the model: lib<name>.so";
+    return false;
+}
+
+static bool find_functions(api_library *l, const char *model) {
+    const api_info *(*info)(void);
+    if (!need_symbol(l, model, "info", &info)) return false;
+    l->info = info();
+    if (l->info->struct_size < sizeof *l->info) {
+        hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s is of Hadal %s, this is %s", l->path,
+               l->info->version, hadal_version())
+            ->hint = "compile the model again";
+        return false;
+    }
+#define F(name, result, arguments)                                                                 \
+    if (!need_symbol(l, model, #name, &l->name)) return false;
+    API_LIBRARY_FUNCTIONS(F)
+#undef F
+    find_symbol(l, model, "forward_outputs", &l->forward_outputs);
+    return true;
+}
+
+bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model) {
+    *l = (api_library){.s = s, .path = path};
+    l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!l->handle) {
+        hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s cannot be loaded: %s", path, dlerror());
+        return false;
+    }
+    if (find_functions(l, model)) return true;
+    api_library_close(l);
+    return false;
+}
+
+bool api_library_weights(api_library *l, const char *path) {
+    return api_library_ok(l, l->weights_open(path, &l->weights), path);
+}
+
+bool api_library_session(api_library *l, int64_t max_tokens) {
+    l->memory_bytes = l->session_size(max_tokens);
+    void *memory = MAP_FAILED;
+    if (l->memory_bytes > 0)
+        memory = mmap(NULL, l->memory_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        hd_err(&l->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a session of %lld tokens",
+               (long long)max_tokens);
+        return false;
+    }
+    l->memory = memory;
+    return api_library_ok(
+        l, l->session_init(memory, l->memory_bytes, l->weights, max_tokens, &l->session),
+        "session");
+}
+
+void api_library_end_session(api_library *l) {
+    if (l->memory) munmap(l->memory, l->memory_bytes);
+    if (l->weights) l->weights_close(l->weights);
+    l->memory = l->session = l->weights = NULL;
+}
+
+void api_library_close(api_library *l) {
+    api_library_end_session(l);
+    if (l->handle) dlclose(l->handle);
+    l->handle = NULL;
+}
+
+bool api_library_ok(api_library *l, int code, const char *what) {
+    if (code == 0) return true;
+    const char *detail = l->session ? l->session_message(l->session) : "";
+    hd_diag *e = hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: %s", what, l->strerror(code));
+    if (detail && *detail) e->cause = hd_strdup(l->s->arena, detail);
+    return false;
+}
+
+/* ---- work --------------------------------------------------------------------------------------
+ */
+
+/* Row t of T looks at past + t + 1 positions. */
+static double pairs(int64_t T, int64_t past, int64_t rows) {
+    const double n = (double)rows;
+    return n * (double)(past + T) - n * (n - 1) / 2;
+}
+
+api_work api_step_work(const api_step *k, int64_t T, int64_t past, int64_t asked) {
+    const int64_t rows = k->last_rows ? asked : T;
+    if (rows == 0) return (api_work){0};
+    return (api_work){
+        .flops = (double)k->row_flops * (double)rows + (double)k->pair_flops * pairs(T, past, rows),
+        .bytes = (double)k->pass_bytes + (double)k->row_bytes * (double)rows +
+                 (double)k->position_bytes * (double)(past + T),
+    };
+}
+
+api_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t asked) {
+    api_work sum = {0};
+    const int64_t chunk = (int64_t)info->max_chunk;
+    for (int64_t done = 0, part; done < n; done += part) {
+        part = n - done < chunk ? n - done : chunk;
+        /* the last `asked` rows of the call, as far as they lie in this pass */
+        int64_t rows = asked - (n - done - part);
+        if (rows < 0) rows = 0;
+        if (rows > part) rows = part;
+        for (size_t i = 0; i < info->n_steps; i++) {
+            const api_work w = api_step_work(&info->steps[i], part, past + done, rows);
+            sum.flops += w.flops, sum.bytes += w.bytes;
+        }
+    }
+    return sum;
+}

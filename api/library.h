@@ -1,0 +1,78 @@
+/* A compiled model, opened with dlopen: its functions, the facts it tells of itself, and a session
+ * in memory of its own. What fails is a diagnostic in the compiler's session. */
+#ifndef API_LIBRARY_H
+#define API_LIBRARY_H
+
+#include "api/session.h"
+
+/* hadal_info of every generated header (codegen/header.c), as far as this compiler knows it. */
+typedef struct api_step {
+    const char *name, *kind, *scope;
+    uint64_t line, last_rows;
+    uint64_t row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
+} api_step;
+typedef struct api_info {
+    size_t struct_size;
+    const char *version, *name, *digest, *options, *ops;
+    size_t weights_size, max_chunk, n_levels;
+    const char *const *levels;
+    size_t n_inputs;
+    const char *const (*inputs)[2]; /* name, type */
+    size_t n_outputs;
+    const char *const (*outputs)[2];
+    size_t vocab, n_steps;
+    const api_step *steps;
+} api_info;
+typedef struct api_profile_step { /* hadal_profile_step */
+    uint64_t calls, work_ns, wait_ns;
+} api_profile_step;
+
+/* What a call has to do. */
+typedef struct api_work {
+    double flops, bytes;
+} api_work;
+/* One step in one pass of T tokens behind `past` others, the last `asked` rows of logits wanted. */
+api_work api_step_work(const api_step *k, int64_t T, int64_t past, int64_t asked);
+/* A whole call of n tokens, pass by pass. */
+api_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked);
+
+/* The functions of a generated library, under the model's prefix. */
+#define API_LIBRARY_FUNCTIONS(F)                                                                   \
+    F(weights_open, int, (const char *path, void **out))                                           \
+    F(weights_close, void, (void *w))                                                              \
+    F(session_size, size_t, (int64_t max_tokens))                                                  \
+    F(session_init, int, (void *mem, size_t size, const void *w, int64_t max, void **out))         \
+    F(session_set_threads, int, (void *s, int threads))                                            \
+    F(session_set_cpu, int, (void *s, const char *level))                                          \
+    F(session_rewind, int, (void *s, int64_t length))                                              \
+    F(session_cpu, const char *, (const void *s))                                                  \
+    F(session_message, const char *, (const void *s))                                              \
+    F(session_profile, int, (void *s, api_profile_step *steps, size_t n))                          \
+    F(forward, int, (void *s, const int32_t *tokens, int64_t n, float *logits, int64_t rows))      \
+    F(strerror, const char *, (int code))
+
+typedef struct api_library {
+    hadal_session *s;
+    const char *path;
+    const api_info *info;
+    void *handle, *weights, *session, *memory;
+    size_t memory_bytes;
+    int (*forward_outputs)(void *s, const int32_t *tokens, int64_t n, float *const *outs,
+                           int64_t rows); /* NULL: it has one output */
+#define F(name, result, arguments) result(*name) arguments;
+    API_LIBRARY_FUNCTIONS(F)
+#undef F
+} api_library;
+
+/* The library at `path` of a model called `model`. */
+bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model);
+bool api_library_weights(api_library *l, const char *path); /* opens them */
+/* A session of up to max_tokens tokens in fresh memory, which is only touched where it is used. */
+bool api_library_session(api_library *l, int64_t max_tokens);
+/* Gives back session, weights, library: what there is of them. */
+void api_library_end_session(api_library *l);
+void api_library_close(api_library *l);
+/* False and a diagnostic if `code` is an error of the library. */
+bool api_library_ok(api_library *l, int code, const char *what);
+
+#endif

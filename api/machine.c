@@ -1,0 +1,293 @@
+#include "api/machine.h"
+
+#include <omp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA };
+enum { AREA = 96 << 20, FMA_TURNS = 400000, FMA_CHAINS = 12 };
+
+static const struct {
+    const char *name;
+    int kind;
+    size_t bytes;
+} limits[] = {
+#define L(id, name, kind, bytes) {name, kind, bytes},
+    MACHINE_LIMITS(L)
+#undef L
+};
+
+/* ---- loops in the widest vectors there are ------------------------------------------------------
+ */
+
+#define LOOPS(suffix, width, attributes)                                                           \
+    typedef float v##suffix __attribute__((vector_size(width)));                                   \
+    attributes static void read_##suffix(const float *x, size_t n) {                               \
+        const v##suffix *v = (const v##suffix *)x;                                                 \
+        v##suffix a = {0}, b = {0}, c = {0}, d = {0}, f = {0}, g = {0}, h = {0}, k = {0};          \
+        for (size_t i = 0; i + 8 <= n * sizeof(float) / width; i += 8) {                           \
+            a += v[i], b += v[i + 1], c += v[i + 2], d += v[i + 3];                                \
+            f += v[i + 4], g += v[i + 5], h += v[i + 6], k += v[i + 7];                            \
+        }                                                                                          \
+        a += b + c + d + f + g + h + k;                                                            \
+        volatile float sink = a[0];                                                                \
+        (void)sink;                                                                                \
+    }                                                                                              \
+    attributes static void triad_##suffix(float *y, const float *x, const float *z, size_t n) {    \
+        v##suffix *to = (v##suffix *)y;                                                            \
+        const v##suffix *from = (const v##suffix *)x, *add = (const v##suffix *)z;                 \
+        for (size_t i = 0; i < n * sizeof(float) / width; i++)                                     \
+            to[i] = from[i] + 3.0f * add[i];                                                       \
+    }                                                                                              \
+    attributes static void copy_##suffix(float *y, const float *x, size_t n) {                     \
+        v##suffix *to = (v##suffix *)y;                                                            \
+        const v##suffix *from = (const v##suffix *)x;                                              \
+        for (size_t i = 0; i < n * sizeof(float) / width; i++)                                     \
+            to[i] = -from[i];                                                                      \
+    }
+
+LOOPS(narrow, 16, )
+#if defined(__x86_64__)
+LOOPS(avx2, 32, __attribute__((target("avx2,fma"))))
+LOOPS(avx512, 64, __attribute__((target("avx512f"))))
+
+/* Twelve independent chains, written out: compilers keep such an array on the stack. */
+#define CHAINS(f) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13)
+#define FMA512(i) "vfmadd231ps %%zmm0, %%zmm1, %%zmm" #i "\n\t"
+#define FMA256(i) "vfmadd231ps %%ymm0, %%ymm1, %%ymm" #i "\n\t"
+#define MULADD(i)                                                                                  \
+    "movaps %%xmm0, %%xmm14\n\tmulps %%xmm1, %%xmm14\n\taddps %%xmm14, %%xmm" #i "\n\t"
+#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n\t"
+#define PEAK(name, step)                                                                           \
+    static void name(int64_t n) {                                                                  \
+        __asm__ volatile(ZERO(0) ZERO(1) CHAINS(ZERO) "1:\n\t" CHAINS(step) "dec %0\n\tjnz 1b\n\t" \
+                         : "+r"(n)::"xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",        \
+                           "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",    \
+                           "cc");                                                                  \
+    }
+PEAK(peak_avx512, FMA512)
+PEAK(peak_avx2, FMA256)
+PEAK(peak_narrow, MULADD)
+#else
+static void peak_narrow(int64_t n) {
+    vnarrow a[FMA_CHAINS] = {{0}}, x = {1e-9f, 1e-9f, 1e-9f, 1e-9f};
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < FMA_CHAINS; j++)
+            a[j] = a[j] * x + x;
+    for (int j = 0; j < FMA_CHAINS; j++)
+        __asm__ volatile("" ::"w"(a[j]));
+}
+#endif
+
+static const struct loops {
+    int lanes;
+    void (*read)(const float *x, size_t n);
+    void (*copy)(float *y, const float *x, size_t n);
+    void (*triad)(float *y, const float *x, const float *z, size_t n);
+    void (*peak)(int64_t turns);
+} all_loops[] = {
+#if defined(__x86_64__)
+    {16, read_avx512, copy_avx512, triad_avx512, peak_avx512},
+    {8, read_avx2, copy_avx2, triad_avx2, peak_avx2},
+#endif
+    {4, read_narrow, copy_narrow, triad_narrow, peak_narrow},
+};
+
+static const struct loops *widest(void) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) return &all_loops[0];
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &all_loops[1];
+    return &all_loops[2];
+#else
+    return &all_loops[0];
+#endif
+}
+
+/* ---- samples ----------------------------------------------------------------------------------
+ */
+
+struct machine {
+    int threads, room; /* in use; that have memory */
+    const struct loops *loops;
+    float *area[256];
+    samples at[LIMIT_COUNT];
+};
+
+machine *machine_open(int threads) {
+    machine *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->room = m->threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
+    m->loops = widest();
+    for (int t = 0; t < m->threads; t++)
+        if (!(m->area[t] = aligned_alloc(64, AREA))) {
+            machine_close(m);
+            return NULL;
+        }
+        /* first touched by the thread that will use it; no number that slows arithmetic down */
+#pragma omp parallel num_threads(m->threads)
+    for (size_t i = 0; i < AREA / sizeof(float); i++)
+        m->area[omp_get_thread_num()][i] = 0.01f;
+    return m;
+}
+
+void machine_close(machine *m) {
+    for (int t = 0; m && t < m->room; t++)
+        free(m->area[t]);
+    free(m);
+}
+
+void machine_use(machine *m, int threads) {
+    m->threads = threads < 1 ? 1 : threads > m->room ? m->room : threads;
+    machine_forget(m);
+}
+
+int machine_threads(const machine *m) {
+    return m->threads;
+}
+
+/* One pass over `bytes` of one thread's memory; what was read and written. */
+static double pass(const machine *m, float *area, int kind, size_t bytes) {
+    const size_t n = bytes / sizeof(float);
+    switch (kind) {
+    case STREAM_READ: m->loops->read(area, n); return (double)bytes;
+    case STREAM_COPY: m->loops->copy(area, area + n / 2, n / 2); return (double)bytes;
+    case STREAM_TRIAD:
+        m->loops->triad(area, area + n / 3, area + n / 3 * 2, n / 3);
+        return (double)bytes;
+    default: m->loops->peak(FMA_TURNS); return 2.0 * FMA_TURNS * FMA_CHAINS * m->loops->lanes;
+    }
+}
+
+static double rate(machine *m, limit l) {
+    enum { LEAST_BYTES = 64 << 20 };
+    const size_t bytes = limits[l].bytes;
+    const size_t passes = bytes == 0 ? 1 : bytes >= LEAST_BYTES ? 1 : LEAST_BYTES / bytes;
+    double done = 0, start = 0;
+#pragma omp parallel num_threads(m->threads) reduction(+ : done)
+    {
+        float *area = m->area[omp_get_thread_num()];
+        if (bytes && bytes < LEAST_BYTES) pass(m, area, limits[l].kind, bytes); /* into the cache */
+#pragma omp barrier
+#pragma omp master
+        start = now(m->threads);
+#pragma omp barrier
+        for (size_t i = 0; i < passes; i++)
+            done += pass(m, area, limits[l].kind, bytes);
+    }
+    return done / (now(m->threads) - start);
+}
+
+void machine_sample(machine *m) {
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        sample(&m->at[l], rate(m, (limit)l));
+}
+
+double machine_pulse(machine *m) {
+    return rate(m, LIMIT_FMA);
+}
+
+void machine_keep(machine *m, const bool *kept, size_t all) {
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        keep_samples(&m->at[l], kept, all);
+}
+
+void machine_forget(machine *m) {
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        m->at[l].n = 0;
+}
+
+double machine_limit(const machine *m, limit l) {
+    return median(&m->at[l]);
+}
+
+double machine_spread(const machine *m, limit l) {
+    return spread(&m->at[l]);
+}
+
+const char *machine_limit_name(limit l) {
+    return limits[l].name;
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------
+ */
+
+void rounds_begin(rounds *r, machine *m, size_t wanted) {
+    memset(r, 0, sizeof *r);
+    r->m = m;
+    r->wanted = wanted;
+    machine_forget(m);
+    machine_pulse(m); /* wakes the threads */
+    machine_sample(m);
+}
+
+static void choose(rounds *r) {
+    double best = 0;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->pulse[i] > best) best = r->pulse[i];
+    r->n_kept = 0;
+    for (size_t i = 0; i < r->n; i++)
+        r->n_kept += r->kept[i] = r->pulse[i] >= 0.85 * best;
+}
+
+/* Sample i of the limits was taken after round i - 1 and before round i: it counts if one does. */
+static void keep_limits(rounds *r) {
+    bool kept[SAMPLES] = {false};
+    for (size_t i = 0; i < r->n; i++)
+        if (r->kept[i]) kept[i] = kept[i + 1] = true;
+    machine_keep(r->m, kept, r->n + 1);
+}
+
+bool rounds_next(rounds *r) {
+    const size_t most = 6 * r->wanted < SAMPLES - 1 ? 6 * r->wanted : SAMPLES - 1;
+    if (r->n > 0) {
+        const double after = machine_pulse(r->m);
+        if (after < r->pulse[r->n - 1]) r->pulse[r->n - 1] = after;
+        machine_sample(r->m);
+        choose(r);
+        if (r->n_kept >= r->wanted || r->n >= most) {
+            keep_limits(r);
+            return false;
+        }
+    }
+    r->pulse[r->n++] = machine_pulse(r->m);
+    return true;
+}
+
+void rounds_keep(const rounds *r, samples *s) {
+    keep_samples(s, r->kept, r->n);
+}
+
+/* ---- text -------------------------------------------------------------------------------------
+ */
+
+void machine_describe(const machine *m, hd_text *out) {
+    hd_text_f(out, "limits of the machine, %d thread%s, median of %zu runs among those above:\n ",
+              m->threads, m->threads == 1 ? "" : "s", m->at[0].n);
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        hd_text_f(out, " %s %.0f %s (+-%.0f %%)%s", limits[l].name,
+                  machine_limit(m, (limit)l) * 1e-9, l == LIMIT_FMA ? "GFLOP/s" : "GB/s",
+                  100 * machine_spread(m, (limit)l), l + 1 < LIMIT_COUNT ? "," : "\n");
+}
+
+void machine_describe_host(hd_text *out) {
+    char line[256], cpu[256] = "unknown CPU", date[32];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        snprintf(cpu, sizeof cpu, "%s", colon + 2);
+        cpu[strcspn(cpu, "\n")] = 0;
+        break;
+    }
+    if (f) fclose(f);
+    const time_t t = time(NULL);
+    strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&t));
+    double load[1] = {0};
+    if (getloadavg(load, 1) != 1) load[0] = 0;
+    hd_text_f(out, "%s, %s, %ld CPUs, load %.1f\n", date, cpu, sysconf(_SC_NPROCESSORS_ONLN),
+              load[0]);
+}

@@ -1,0 +1,58 @@
+/* Weights in groups: q8 and q4.
+ *
+ * HIR_GROUP neighbours along K of one row share what turns small integers into numbers:
+ *
+ *     q8   w = s q         q in -127 .. 127, s in f16                       8.5 bits a weight
+ *     q4   w = s q + m     q in 0 .. 15, s and m in f16                     5 bits a weight
+ *
+ * s and m are taken as stored, and w is exact: that is what a quantised weight means, for the
+ * evaluator and for the kernels.
+ *
+ * In a panel of HIR_PANEL rows, group after group along K; elements beyond K repeat those before
+ * and are for nobody to read; rows beyond N are 0:
+ *
+ *     q8   544 bytes: s[16] in f16, then 8 blocks of 64 bytes
+ *     q4   320 bytes: s[16] and m[16] in f16, then 4 blocks of 64 bytes
+ *
+ * A block is 4 bytes for each of the 16 rows, so that four neighbours along K stand in the 32-bit
+ * lane of their row, as dot products of bytes want them; shifts and masks of whole lanes take them
+ * out one by one:
+ *
+ *     q8   byte (n, i) of block j: q + 128 of k = 4 j + i
+ *     q4   byte (n, i) of block j: q of k = 8 j + i in the low half, of 8 j + 4 + i in the high
+ * half
+ */
+#ifndef HCG_QUANT_H
+#define HCG_QUANT_H
+
+#include "ir/ir.h"
+
+enum {
+    HCG_Q8_GROUP = 544, /* bytes of a group of a panel */
+    HCG_Q4_GROUP = 320,
+    HCG_Q8_FIRST = 32, /* where its integers begin */
+    HCG_Q4_FIRST = 64,
+};
+
+typedef struct hcg_group { /* of one row */
+    uint16_t scale, least; /* s and m in f16; q8: m is 0 */
+    uint8_t q[HIR_GROUP];  /* as in the file: q8 with 128 added */
+} hcg_group;
+
+/* The group of x, rounded to nearest: q8 with s = max |x| / 127; q4 with the s and m of
+ * least squared error among those tried: the range of x and nine tenths of it, each improved twice
+ * by the line of least squares through its q. The same x gives the same group.
+ * False if there is none: a number that is not finite, or too large for f16. */
+bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out);
+/* The groups of a row of k elements, ceil(k / HIR_GROUP) of them. */
+bool hcg_quantise_row(hir_dtype dtype, const float *x, uint64_t k, hcg_group *out);
+/* Element k of a group; exact. */
+double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k);
+
+uint64_t hcg_group_bytes(hir_dtype dtype); /* of a panel */
+/* Puts the group of row `row` of a panel into its place there. The panel's group is all zero bytes
+ * at first, which is what rows that are not there hold. */
+void hcg_put_group(hir_dtype dtype, const hcg_group *g, unsigned row, uint8_t *out);
+void hcg_get_group(hir_dtype dtype, const uint8_t *panel_group, unsigned row, hcg_group *out);
+
+#endif

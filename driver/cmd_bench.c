@@ -1,0 +1,269 @@
+/* hadal bench: which models, compiled how, measured where. The measuring is the library's. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "driver/commands.h"
+#include "driver/pipeline.h"
+#include "driver/report.h"
+
+enum { MOST = 16, MODELS = 2, PATH_SIZE = 4400 };
+
+/* ---- lists -------------------------------------------------------------------------------------
+ */
+
+typedef struct number_list {
+    int64_t at[MOST];
+    size_t n;
+} number_list;
+
+static int bad_list(hadal_session *s, const char *option, const char *text) {
+    char message[512];
+    snprintf(message, sizeof message,
+             "--%s takes at most %d whole numbers separated by commas, "
+             "not \"%.200s\"",
+             option, MOST, text);
+    return hadal_fail(s, "usage", message, NULL);
+}
+
+static int parse_numbers(hadal_session *s, const command_line *line, option_id id,
+                         const char *option, const char *missing, number_list *out) {
+    const char *given = option_get(line, id), *text = given ? given : missing;
+    out->n = 0;
+    for (const char *at = text; *at;) {
+        char *end;
+        const long long v = strtoll(at, &end, 10);
+        const bool last = *end == 0;
+        if (end == at || (!last && *end != ',') || v < 0 || v > 1LL << 40 || out->n == MOST)
+            return bad_list(s, option, text);
+        out->at[out->n++] = v;
+        at = end + !last;
+        if (!last && !*at) return bad_list(s, option, text);
+    }
+    return 0;
+}
+
+typedef struct type_list {
+    char at[MOST][256];
+    size_t n;
+} type_list;
+
+/* Items are separated by commas; one with "=" speaks of some tensors only and belongs to the item
+ * before it: f32,q4,lm_head=q8 are two, f32 and q4,lm_head=q8. */
+static int parse_types(hadal_session *s, const command_line *line, type_list *out) {
+    for (size_t i = 0; i < line->n_options; i++) {
+        if (line->options[i].id != OPTION_WEIGHTS_DTYPE) continue;
+        bool first = true;
+        for (const char *at = line->options[i].value; *at || first; first = false) {
+            const size_t n = strcspn(at, ",");
+            const bool detail = !first && memchr(at, '=', n);
+            if (!detail && out->n < MOST) out->at[out->n++][0] = 0;
+            char *item = out->at[out->n - 1];
+            const size_t have = strlen(item);
+            if (n == 0 || have + n + 2 > sizeof *out->at || (!detail && have))
+                return hadal_fail(s, "usage", "--weights-dtype is no list of at most 16 types",
+                                  "for example --weights-dtype f32,bf16");
+            snprintf(item + have, sizeof *out->at - have, "%s%.*s", have ? "," : "", (int)n, at);
+            at += n;
+            if (*at == ',' && !*++at)
+                return hadal_fail(s, "usage", "--weights-dtype ends in a comma", NULL);
+        }
+    }
+    return 0;
+}
+
+/* ---- models ------------------------------------------------------------------------------------
+ */
+
+typedef struct model {
+    const char *spec;
+    bool compiled;     /* a library, not a spec */
+    option_id defines; /* besides -D; OPTION_DEFINE: none */
+    char library[PATH_SIZE], weights[PATH_SIZE], random[PATH_SIZE], label[256];
+} model;
+
+static bool is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+/* DIR/NAME or DIR/libNAME.so of a compiled model; false: it is none. */
+static bool find_compiled(model *m) {
+    const char *slash = strrchr(m->spec, '/'), *file = slash ? slash + 1 : m->spec;
+    const int dir = slash ? (int)(slash - m->spec) : 1;
+    const char *folder = slash ? m->spec : ".";
+    char name[256];
+    if (strncmp(file, "lib", 3) == 0 && ends_with(file, ".so"))
+        snprintf(name, sizeof name, "%.*s", (int)strlen(file) - 6, file + 3);
+    else
+        snprintf(name, sizeof name, "%s", file);
+    snprintf(m->library, sizeof m->library, "%.*s/lib%s.so", dir, folder, name);
+    snprintf(m->weights, sizeof m->weights, "%.*s/%s.weights", dir, folder, name);
+    snprintf(m->label, sizeof m->label, "%s", name);
+    return is_file(m->library);
+}
+
+/* The spec's name and what was defined for it. */
+static void label_spec(const command_line *line, model *m) {
+    const char *slash = strrchr(m->spec, '/'), *file = slash ? slash + 1 : m->spec;
+    size_t n = (size_t)snprintf(m->label, sizeof m->label, "%.*s", (int)strcspn(file, "."), file);
+    for (size_t i = 0; i < line->n_options && n < sizeof m->label; i++)
+        if (line->options[i].id == OPTION_DEFINE || line->options[i].id == m->defines)
+            n += (size_t)snprintf(m->label + n, sizeof m->label - n, " %s", line->options[i].value);
+}
+
+static int find_model(hadal_session *s, const command_line *line, const char *dir, model *m) {
+    m->compiled = find_compiled(m);
+    if (m->compiled) {
+        if (option_given(line, OPTION_WEIGHTS_DTYPE) || option_given(line, OPTION_WEIGHTS))
+            return hadal_fail(s, "usage", "a compiled model has its weights already",
+                              "--weights and --weights-dtype are for a SPEC");
+        return 0;
+    }
+    if (ends_with(m->spec, ".so")) {
+        char message[PATH_SIZE + 64];
+        snprintf(message, sizeof message, "there is no library %s", m->spec);
+        return hadal_fail(s, "io", message, NULL);
+    }
+    const bool second = m->defines != OPTION_DEFINE;
+    label_spec(line, m);
+    snprintf(m->library, sizeof m->library, "%s/libbench%d.so", dir, second);
+    snprintf(m->weights, sizeof m->weights, "%s/bench%d.weights", dir, second);
+    snprintf(m->random, sizeof m->random, "%s/bench%d.safetensors", dir, second);
+    return 0;
+}
+
+/* Weights of --weights, of the folder, or random ones, which are made once. */
+static int give_weights(hadal_session *s, const command_line *line, const model *m) {
+    const char *given = m->defines == OPTION_DEFINE ? option_get(line, OPTION_WEIGHTS) : NULL;
+    if (given) return hadal_weights(s, given) || hadal_check_weights(s);
+    if (hadal_weights_path(s)) return hadal_check_weights(s);
+    report_step("making random weights");
+    if (!is_file(m->random) && hadal_init_weights(s, 1, "f32", m->random)) return 1;
+    return hadal_weights(s, m->random);
+}
+
+static int compile(hadal_session *s, const command_line *line, const model *m, const char *types) {
+    hadal_pipeline pipeline;
+    const char *level = option_get(line, OPTION_CPU_LEVEL);
+    const hadal_target target = {
+        .struct_size = sizeof target,
+        .cc = option_get(line, OPTION_LINKER),
+        .cpu = level ? level : "native",
+    };
+    if (apply_definitions(s, line, OPTION_DEFINE)) return 1;
+    if (m->defines != OPTION_DEFINE && apply_definitions(s, line, m->defines)) return 1;
+    if (make_pipeline(s, line, &pipeline)) return 1;
+    pipeline.weights_dtype = types;
+    report_step("reading the model");
+    if (hadal_load(s, m->spec, m->defines == OPTION_DEFINE ? "bench0" : "bench1")) return 1;
+    if (give_weights(s, line, m) || run_pipeline(s, line, &pipeline)) return 1;
+    report_step("compiling");
+    if (hadal_emit(s, &target, "so", m->library)) return 1;
+    report_step("packing weights");
+    return hadal_emit(s, &target, "weights", m->weights);
+}
+
+/* In a session of its own, which is gone before anything is measured. An exit code. */
+static int build(const command_line *line, const model *m, const char *types) {
+    if (m->compiled) return 0;
+    hadal_session *s = hadal_open();
+    if (!s) return 3;
+    const int failed = compile(s, line, m, types), code = report_diagnostics(s, line);
+    hadal_close(s);
+    return code ? code : failed;
+}
+
+/* ---- measuring ---------------------------------------------------------------------------------
+ */
+
+static void print_text(void *context, const char *text) {
+    (void)context;
+    report_end();
+    fputs(text, stdout);
+    fflush(stdout);
+}
+
+static int begin(hadal_session *s, const command_line *line) {
+    number_list prefill, decode, threads;
+    int counts[MOST];
+    long long rounds;
+    if (parse_numbers(s, line, OPTION_PREFILL, "prefill", "1,16,128,512", &prefill) ||
+        parse_numbers(s, line, OPTION_DECODE, "decode", "0,512,4096", &decode) ||
+        parse_numbers(s, line, OPTION_THREADS, "threads", "1,2", &threads))
+        return 1;
+    if (!option_number(s, line, OPTION_ROUNDS, 5, 1, 80, &rounds)) return 1;
+    for (size_t i = 0; i < threads.n; i++)
+        counts[i] = threads.at[i] > 1 << 20 ? 1 << 20 : (int)threads.at[i];
+    const hadal_bench_options o = {
+        .struct_size = sizeof o,
+        .prefill = prefill.at,
+        .n_prefill = prefill.n,
+        .decode = decode.at,
+        .n_decode = decode.n,
+        .threads = counts,
+        .n_threads = threads.n,
+        .rounds = (int)rounds,
+        .print = option_given(line, OPTION_JSON) ? NULL : print_text,
+    };
+    return hadal_bench_begin(s, &o);
+}
+
+/* All models with their weights stored one way; of specs, since a library has its way. */
+static int measure(hadal_session *s, const command_line *line, const model *m, size_t n,
+                   const char *types) {
+    hadal_bench_model list[MODELS];
+    for (size_t i = 0; i < n; i++) {
+        const int code = build(line, &m[i], types);
+        if (code) return code;
+        list[i] = (hadal_bench_model){m[i].library, m[i].weights, m[i].label,
+                                      m[i].compiled ? "-"
+                                      : types       ? types
+                                                    : "f32"};
+    }
+    report_step("measuring");
+    return hadal_bench_run(s, list, n);
+}
+
+static void choose_models(const command_line *line, model *m, size_t *n) {
+    m[0] = (model){.spec = line->positional[0], .defines = OPTION_DEFINE};
+    const char *against = option_get(line, OPTION_AGAINST);
+    *n = against || option_given(line, OPTION_AGAINST_DEFINE) ? 2 : 1;
+    m[1] = (model){.spec = against ? against : m[0].spec, .defines = OPTION_AGAINST_DEFINE};
+}
+
+static int bench(hadal_session *s, const command_line *line, const char *dir, model *m) {
+    size_t n;
+    static type_list types;
+    choose_models(line, m, &n);
+    if (parse_types(s, line, &types)) return 1;
+    for (size_t i = 0; i < n; i++)
+        if (find_model(s, line, dir, &m[i])) return 1;
+    if (begin(s, line)) return 1;
+    int code = 0;
+    for (size_t i = 0; !code && i < (types.n ? types.n : 1); i++)
+        code = measure(s, line, m, n, types.n ? types.at[i] : NULL);
+    if (!code && option_given(line, OPTION_JSON)) print_text(NULL, hadal_bench_json(s));
+    return code;
+}
+
+int cmd_bench(hadal_session *s, const command_line *line) {
+    char dir[4096];
+    static model m[MODELS];
+    if (make_temporary_folder(s, dir, sizeof dir)) return 1;
+    const int failed = bench(s, line, dir, m);
+    for (int i = 0; i < MODELS; i++) {
+        if (m[i].compiled || !m[i].random[0]) continue;
+        remove(m[i].library);
+        remove(m[i].weights);
+        remove(m[i].random);
+    }
+    rmdir(dir);
+    return failed;
+}

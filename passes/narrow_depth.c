@@ -1,0 +1,112 @@
+/* narrow-depth: what lies between the kernels of the residual mechanism, stored narrower.
+ *
+ * Needs    phase 1 and what is left of each mix (batch-queries). Off unless the options ask for it.
+ * Does     puts a `convert` behind values that are written once and read from memory later:
+ *            bank      a source that two mixes or more read: the embedding, finished blocks,
+ *                      outputs under Full AttnRes. All mixes read the rounded one, so that phase 1
+ *                      and phase 2 speak of the same source; sums go on in f32.
+ *            phase 1   a result of phase 1 that waits for its member. Its log-sum-exp stays f32.
+ * Leaves   arithmetic: what is read is widened first. The layer inputs, live sums, scores and
+ *          statistics. The one pass that changes answers: by the rounding of what it converts, 2^-9
+ *          of each element at most.
+ */
+#include "passes/depth.h"
+
+typedef struct narrower {
+    hir_pass_context *c;
+    hir_module *m;
+    uint32_t *readers; /* by value: mixes that read it as a source */
+    hir_ref *stored;   /* by value: what they read instead; none */
+    uint32_t banked, results;
+} narrower;
+
+/* Operands that are sources: from the first on; all of the rest. */
+static uint32_t first_source(hir_opcode code) {
+    switch ((int)code) {
+    case HIR_DEPTH_ATTEND_OP:
+    case HIR_DEPTH_WEIGHTS_OP: return ATTEND_SOURCES;
+    case HIR_DEPTH_SCORES_OP: return 3;
+    case HIR_DEPTH_MIX_OP: return 1;
+    case HIR_DEPTH_INVERSE_RMS_OP: return 0;
+    default: return HIR_NONE;
+    }
+}
+
+static void count_readers(narrower *n) {
+    HIR_EACH(n->m, op, n->m->first) {
+        const hir_op *o = hir_op_at(n->m, op);
+        bool mixes = o->code == HIR_DEPTH_ATTEND_OP || o->code == HIR_DEPTH_MIX_OP;
+        for (uint32_t i = mixes ? first_source(o->code) : o->n_args; i < o->n_args; i++)
+            n->readers[o->args[i].index]++;
+    }
+}
+
+/* x rounded, made right behind it; x itself if it is that narrow already. */
+static hir_ref narrowed(narrower *n, hir_ref x, hir_dtype dtype, uint32_t *count) {
+    if (dtype == HIR_F32 || hir_ref_type(n->m, x).dtype != HIR_F32) return x;
+    hir_ref *y = &n->stored[x.index];
+    if (depth_is_given(*y)) return *y;
+    hir_id made = pass_def(n->m, x);
+    hir_id behind = made == HIR_NONE ? n->m->first : hir_op_at(n->m, made)->next;
+    hir_builder b = hir_before(n->m, n->c->diags, behind);
+    if (made != HIR_NONE) b.loc = hir_op_at(n->m, made)->loc;
+    hir_attr attr = hir_string(HIR_A_DTYPE, hir_dtype_name(dtype));
+    *y = hir_emit(&b, HIR_CONVERT_OP, &x, 1, &attr, 1);
+    (*count)++;
+    n->c->changed = true;
+    return *y;
+}
+
+static bool narrow_sources(narrower *n, hir_id op) {
+    for (uint32_t i = first_source(hir_op_at(n->m, op)->code); i < hir_op_at(n->m, op)->n_args;
+         i++) {
+        hir_ref x = pass_arg(n->m, op, i);
+        if (n->readers[x.index] < 2) continue;
+        hir_ref y = narrowed(n, x, n->c->options->bank_dtype, &n->banked);
+        if (!depth_is_given(y)) return false;
+        hir_op_at(n->m, op)->args[i] = y;
+    }
+    return true;
+}
+
+static bool narrow_result(narrower *n, hir_id op) {
+    hir_ref o = pass_arg(n->m, op, ATTEND_PARTIAL);
+    if (!depth_is_given(o)) return true;
+    hir_ref y = narrowed(n, o, n->c->options->phase1_dtype, &n->results);
+    if (!depth_is_given(y)) return false;
+    hir_op_at(n->m, op)->args[ATTEND_PARTIAL] = y;
+    return true;
+}
+
+static void remark(const narrower *n) {
+    const hir_pass_options *o = n->c->options;
+    if (n->banked)
+        hir_remark_add(n->c, true, HIR_NONE, "%u sources that several mixes read are stored as %s",
+                       n->banked, hir_dtype_name(o->bank_dtype));
+    if (n->results)
+        hir_remark_add(n->c, true, HIR_NONE, "%u results of phase 1 are stored as %s", n->results,
+                       hir_dtype_name(o->phase1_dtype));
+    if (o->bank_dtype != HIR_F32 && !n->banked)
+        hir_remark_add(n->c, false, HIR_NONE,
+                       "no source is read by two mixes: none is stored as %s",
+                       hir_dtype_name(o->bank_dtype));
+    if (o->phase1_dtype != HIR_F32 && !n->results)
+        hir_remark_add(n->c, false, HIR_NONE,
+                       "there is no phase 1 whose results wait: none is stored as %s",
+                       hir_dtype_name(o->phase1_dtype));
+}
+
+bool pass_narrow_depth(hir_pass_context *c) {
+    if (c->options->bank_dtype == HIR_F32 && c->options->phase1_dtype == HIR_F32) return true;
+    const size_t values = c->m->values.n;
+    narrower n = {.c = c, .m = c->m, .readers = hd_new_array(c->scratch, uint32_t, values)};
+    n.stored = hd_new_array(c->scratch, hir_ref, values);
+    count_readers(&n);
+    HIR_EACH(n.m, op, n.m->first) {
+        hir_opcode code = hir_op_at(n.m, op)->code;
+        if (first_source(code) != HIR_NONE && !narrow_sources(&n, op)) return false;
+        if (code == HIR_DEPTH_ATTEND_OP && !narrow_result(&n, op)) return false;
+    }
+    remark(&n);
+    return true;
+}

@@ -1,0 +1,34 @@
+/* The grid that lets the slowest thread finish first.
+ *
+ * For each step along k, a cell of r rows and c columns costs
+ *
+ *     r c           multiply-adds of 16 outputs
+ *     64 c + 4 r    bytes of weights and of activations to bring to the core
+ *
+ * and the cores measured bring 8 bytes in the time of one such multiply-add. Where columns go
+ * round, cutting columns alone is cheapest: each weight is read by one thread. Rows are cut where
+ * that would leave threads without work or with unequal shares (few outputs, many threads), and
+ * then it is the weights, read once for each part of the rows, that decide how far. */
+#include "runtime/grid.h"
+
+static int64_t divide_up(int64_t n, int64_t by) {
+    return (n + by - 1) / by;
+}
+
+static double cost(int64_t rows, int64_t cols) {
+    const double r = (double)rows, c = (double)cols;
+    return r * c + (64 * c + 4 * r) / 8;
+}
+
+hrt_grid hrt_cut(int64_t rows, int64_t cols, int threads) {
+    hrt_grid best = {1, 1};
+    double least = 0;
+    for (int64_t r = 1; r <= threads && r <= rows; r++) {
+        int64_t c = threads / r < cols ? threads / r : cols;
+        double slowest = cost(divide_up(rows, r), divide_up(cols, c));
+        if (r > 1 && slowest >= least) continue;
+        least = slowest;
+        best = (hrt_grid){(int)r, (int)c};
+    }
+    return best;
+}

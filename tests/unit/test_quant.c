@@ -1,0 +1,177 @@
+/* Weights in groups (codegen/quant.h): how near they stay, where they lie, what is refused. Values
+ * of every size by theories. */
+#include <criterion/criterion.h>
+#include <criterion/theories.h>
+#include <math.h>
+#include <string.h>
+
+#include "codegen/quant.h"
+#include "ir/random.h"
+#include "support/tensorfile.h"
+
+static void draw(uint64_t seed, double mean, double deviation, float x[HIR_GROUP]) {
+    hir_random r = hir_random_stream(seed, "group");
+    for (int i = 0; i < HIR_GROUP; i++)
+        x[i] = (float)(mean + deviation * hir_random_normal(&r));
+}
+
+static double largest(const float *x) {
+    double most = 0;
+    for (int i = 0; i < HIR_GROUP; i++)
+        most = fmax(most, fabs((double)x[i]));
+    return most;
+}
+
+static double squares(hir_dtype dtype, const hcg_group *g, const float *x) {
+    double sum = 0;
+    for (unsigned i = 0; i < HIR_GROUP; i++)
+        sum += pow(hcg_group_at(dtype, g, i) - (double)x[i], 2);
+    return sum;
+}
+
+TheoryDataPoints(quant, q8_is_near) = {
+    DataPoints(int, 1, 2, 3, 4, 5, 6, 7),
+    DataPoints(double, 0, 0.1, -3),
+    DataPoints(double, 1e-5, 0.02, 1, 1000),
+};
+
+/* Half a step; where f16 rounds the step down, the largest is cut by up to 2^-11 of it; a step that
+ * is a denormal of f16 has an error of up to 2^-25, 127 times. */
+Theory((int seed, double mean, double deviation), quant, q8_is_near) {
+    float x[HIR_GROUP];
+    hcg_group g;
+    draw((uint64_t)seed, mean, deviation, x);
+    cr_assert(hcg_quantise(HIR_Q8, x, &g));
+    double most = largest(x), bound = most / 127 * 0.501 + most * 0x1p-11 + 127 * 0x1p-25;
+    for (unsigned i = 0; i < HIR_GROUP; i++)
+        cr_assert_leq(fabs(hcg_group_at(HIR_Q8, &g, i) - (double)x[i]), bound);
+}
+
+TheoryDataPoints(quant, q4_is_no_worse_than_its_range) = {
+    DataPoints(int, 1, 2, 3, 4, 5, 6, 7),
+    DataPoints(double, 0, 0.1, -3),
+    DataPoints(double, 1e-3, 0.02, 1, 1000),
+};
+
+/* The group of the range of x, rounded as the file rounds it, is among those tried. */
+Theory((int seed, double mean, double deviation), quant, q4_is_no_worse_than_its_range) {
+    float x[HIR_GROUP], least = INFINITY, most = -INFINITY;
+    hcg_group g, plain;
+    draw((uint64_t)seed, mean, deviation, x);
+    cr_assert(hcg_quantise(HIR_Q4, x, &g));
+    for (int i = 0; i < HIR_GROUP; i++)
+        least = fminf(least, x[i]), most = fmaxf(most, x[i]);
+    plain.scale = hd_f16_from_f64((double)((most - least) / 15));
+    plain.least = hd_f16_from_f64((double)least);
+    double s = (double)hd_f16_to_f32(plain.scale), m = (double)hd_f16_to_f32(plain.least);
+    for (int i = 0; i < HIR_GROUP; i++)
+        plain.q[i] = s > 0 ? (uint8_t)fmin(15, fmax(0, nearbyint(((double)x[i] - m) / s))) : 0;
+    /* the search works in f32 */
+    cr_assert_leq(squares(HIR_Q4, &g, x), squares(HIR_Q4, &plain, x) * (1 + 1e-5));
+}
+
+/* Root mean square of the error over that of the weights, normal ones: 0.0053 and 0.0717 measured.
+ */
+Test(quant, error_of_normal_weights) {
+    static const double bounds[] = {[HIR_Q8] = 0.0056, [HIR_Q4] = 0.073};
+    for (int d = HIR_Q8; d <= HIR_Q4; d++) {
+        double error = 0, all = 0;
+        for (uint64_t seed = 0; seed < 4000; seed++) {
+            float x[HIR_GROUP];
+            hcg_group g;
+            draw(seed, 0, 0.03, x);
+            cr_assert(hcg_quantise((hir_dtype)d, x, &g));
+            error += squares((hir_dtype)d, &g, x);
+            for (int i = 0; i < HIR_GROUP; i++)
+                all += (double)x[i] * (double)x[i];
+        }
+        cr_expect_leq(sqrt(error / all), bounds[d], "%s: %g", hir_dtype_name((hir_dtype)d),
+                      sqrt(error / all));
+    }
+}
+
+Test(quant, groups_of_one_number) {
+    static const float values[] = {0, -0.0f, 1, -2.5f, 1024};
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+        float x[HIR_GROUP];
+        hcg_group g;
+        for (int i = 0; i < HIR_GROUP; i++)
+            x[i] = values[v];
+        cr_assert(hcg_quantise(HIR_Q4, x, &g));
+        for (unsigned i = 0; i < HIR_GROUP; i++)
+            cr_assert_eq(hcg_group_at(HIR_Q4, &g, i), (double)values[v]);
+        cr_assert(hcg_quantise(HIR_Q8, x, &g));
+        for (unsigned i = 0; i < HIR_GROUP; i++)
+            cr_assert(fabs(hcg_group_at(HIR_Q8, &g, i) - (double)values[v]) <=
+                      fabs((double)values[v]) * 0x1p-11);
+    }
+}
+
+Test(quant, numbers_that_do_not_fit_are_refused) {
+    static const struct {
+        float value;
+        bool q8, q4;
+    } cases[] = {{NAN, false, false},   {INFINITY, false, false}, {-INFINITY, false, false},
+                 {1e30f, false, false}, {9e6f, false, false},     {8e6f, true, true},
+                 {-8e6f, true, false},  {65000, true, true},      {-65000, true, true}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        float x[HIR_GROUP] = {[7] = cases[c].value};
+        hcg_group g;
+        bool q4_range = cases[c].value <= 65504 * 15.0f; /* its step must be an f16 too */
+        cr_expect_eq(hcg_quantise(HIR_Q8, x, &g), cases[c].q8, "%g", (double)cases[c].value);
+        cr_expect_eq(hcg_quantise(HIR_Q4, x, &g), cases[c].q4 && q4_range, "%g",
+                     (double)cases[c].value);
+    }
+}
+
+/* A row whose end is no whole group: what is beyond is nobody's, and does not spoil what is not. */
+Test(quant, rows_of_any_length) {
+    static const float five[] = {0.5f, -0.25f, 0.75f, 0.5f, -1};
+    hcg_group g[3];
+    for (int d = HIR_Q8; d <= HIR_Q4; d++) {
+        float x[65];
+        for (int i = 0; i < 65; i++)
+            x[i] = 10 + five[i % 5]; /* far from 0, which would widen the range */
+        for (uint64_t k = 1; k <= 65; k++) {
+            cr_assert(hcg_quantise_row((hir_dtype)d, x, k, g));
+            for (uint64_t i = 0; i < k; i++) {
+                double w = hcg_group_at((hir_dtype)d, &g[i / HIR_GROUP], i % HIR_GROUP);
+                cr_assert(fabs(w - (double)x[i]) < 0.08, "%lu of %lu: %g", i, k, w);
+            }
+        }
+    }
+}
+
+/* ---- places ------------------------------------------------------------------------------------
+ */
+/* By the words of quant.h, not by the code of quant.c. */
+static unsigned stored(hir_dtype dtype, const uint8_t *group, unsigned n, unsigned k) {
+    if (dtype == HIR_Q8) return group[32 + k / 4 * 64 + n * 4 + k % 4];
+    unsigned byte = group[64 + k / 8 * 64 + n * 4 + k % 4];
+    return k % 8 < 4 ? byte & 15 : byte >> 4;
+}
+
+Test(quant, places_in_a_panel) {
+    cr_expect_eq(hcg_group_bytes(HIR_Q8), 32 + 16 * 32);
+    cr_expect_eq(hcg_group_bytes(HIR_Q4), 64 + 16 * 32 / 2);
+    for (int d = HIR_Q8; d <= HIR_Q4; d++) {
+        hir_dtype dtype = (hir_dtype)d;
+        uint8_t panel[HCG_Q8_GROUP + 1] = {[HCG_Q8_GROUP] = 77};
+        panel[hcg_group_bytes(dtype)] = 77;
+        hcg_group g[HIR_PANEL], back;
+        for (unsigned n = 0; n < HIR_PANEL; n++) {
+            float x[HIR_GROUP];
+            draw(n + 9, 0.01, 0.1, x);
+            cr_assert(hcg_quantise(dtype, x, &g[n]));
+            hcg_put_group(dtype, &g[n], n, panel);
+        }
+        cr_expect_eq(panel[hcg_group_bytes(dtype)], 77);
+        for (unsigned n = 0; n < HIR_PANEL; n++) {
+            hcg_get_group(dtype, panel, n, &back);
+            cr_expect_eq(memcmp(&back, &g[n], sizeof back), 0);
+            cr_expect_eq(memcmp(panel + 2 * n, &g[n].scale, 2), 0);
+            for (unsigned k = 0; k < HIR_GROUP; k++)
+                cr_assert_eq(stored(dtype, panel, n, k), g[n].q[k]);
+        }
+    }
+}
