@@ -97,6 +97,21 @@ static void default_passes(hadal_session *s, pass_list *out) {
         hd_push(s->arena, out, *id);
 }
 
+/* The type of keys and values called `name`; NULL: f32. */
+static bool cache_dtype(hadal_session *s, const char *name, hir_dtype *out) {
+    static const hir_dtype storage[] = {HIR_F32, HIR_BF16, HIR_F16};
+    *out = HIR_F32;
+    if (!name) return true;
+    for (size_t i = 0; i < sizeof storage / sizeof *storage; i++)
+        if (strcmp(name, hir_dtype_name(storage[i])) == 0) {
+            *out = storage[i];
+            return true;
+        }
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "keys and values cannot be stored as \"%s\"", name)
+        ->hint = "f32, bf16 or f16";
+    return false;
+}
+
 static bool set_weight_types(hadal_session *s, const char *text) {
     hir_weight_types types;
     if (!hir_parse_weight_types(s->arena, &s->diags, text, &types)) return false;
@@ -124,12 +139,15 @@ static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
 }
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
-    if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p))
+    if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p) ||
+        !cache_dtype(s, p->cache_dtype, &s->cache_dtype))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.tile_tokens = p->tile_tokens != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
+    s->recast_cache = p->cache_dtype != NULL;
+    if (s->recast_cache) hir_set_cache_dtype(s->m, s->cache_dtype);
     s->program = NULL;
     s->remarks.list.n = 0;
 

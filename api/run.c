@@ -212,8 +212,9 @@ static bool run_interpreted(hadal_session *s, int64_t split, const int32_t *toke
                             outputs *out) {
     if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
     /* What is evaluated is the graph as loaded, no pass has touched it; the passes only say how the
-     * weights are rounded. */
+     * weights are rounded, and the options of the run how the cache is. */
     hir_module *m = hir_module_clone(s->graph, s->arena);
+    if (s->recast_cache) hir_set_cache_dtype(m, s->cache_dtype);
     for (size_t i = 0; i < m->weights.n; i++) {
         const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
         if (packed == HIR_NONE) continue;

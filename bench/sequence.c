@@ -1,25 +1,43 @@
-/* Speed of attention kernels on one thread, alone: for T > 1 as a fraction of what the two matrix
- * products cost at the rate of a large GEMM (give it in GFLOP/s as the second argument), for T = 1
- * in GB/s of keys and values.
+/* Attention kernels alone: for T = 1 the rate at which keys and values are read, beside a plain
+ * read of memory; for T > 1 the rate of multiply-adds, beside the machine's. Limits are measured in
+ * the same rounds, work is shared among threads as the runtime does it. Each call reads the next of
+ * several caches, together too large for any cache of the CPU.
  *
- *     sequence [LEVEL] [GFLOP/s]
+ *     sequence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS]
  */
-#include <time.h>
+#include <omp.h>
 
+#include "bench/machine.h"
+#include "codegen/attention.h"
 #include "tests/unit/emit_harness.h"
 
 typedef struct shape {
-    int64_t t, past, heads, groups, n;
+    int64_t t, past, heads, groups, n, grain;
 } shape;
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static const shape shapes[] = {
+    {1, 511, 16, 8, 128, 1},    {1, 4095, 16, 8, 128, 1},   {1, 4095, 16, 16, 64, 1},
+    {1, 4095, 32, 4, 128, 1},   {1, 16383, 8, 1, 128, 1},   {512, 0, 16, 8, 128, 64},
+    {512, 0, 16, 16, 64, 128},  {512, 512, 16, 8, 128, 64}, {512, 4096, 16, 8, 128, 64},
+    {16, 4096, 16, 8, 128, 64}, {4, 4096, 16, 1, 128, 8},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64 };
 
-static hir_ref state(bench *b, const char *name, shape s) {
-    hir_type type = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_C, s.groups, s.n});
+typedef struct problem {
+    shape s;
+    bench b;
+    compiled c;
+    int64_t caches;     /* pairs of keys and values */
+    size_t cache_bytes; /* of keys, and of values */
+    char *keys, *values, *shared;
+    float *q, *o;
+    char *scratch[MOST_THREADS];
+    samples seconds;
+} problem;
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+static hir_ref state(bench *b, const char *name, shape s, hir_dtype dtype) {
+    hir_type type = hir_make_type(dtype, 3, (int64_t[]){HIR_C, s.groups, s.n});
     uint32_t index = hir_add_state(b->m, name, type, HD_NOWHERE);
     hir_id v = hir_add_input(b->m, name, type);
     hir_value_at(b->m, v)->place = HIR_PLACE_STATE;
@@ -27,14 +45,14 @@ static hir_ref state(bench *b, const char *name, shape s) {
     return hir_value_ref(v);
 }
 
-static hir_id build(bench *b, shape s) {
+static hir_id build(bench *b, shape s, hir_dtype dtype) {
     hir_builder top = hir_at_end(b->m, &b->diags);
     hir_type type = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, s.n});
-    hir_ref args[] = {hir_value_ref(hir_add_input(b->m, "q", type)), state(b, "k", s),
-                      state(b, "v", s)};
+    hir_ref args[] = {hir_value_ref(hir_add_input(b->m, "q", type)), state(b, "k", s, dtype),
+                      state(b, "v", s, dtype)};
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "cols"), hir_string(HIR_A_SPLIT_MANY, "cyclic"),
-                        hir_int(HIR_A_GRAIN, 16)};
+                        hir_string(HIR_A_SPLIT_ONE, "keys"), hir_string(HIR_A_SPLIT_MANY, "cyclic"),
+                        hir_int(HIR_A_GRAIN, s.grain)};
     hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &type, 1);
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
     hir_attr scale = hir_float(HIR_A_SCALE, 0.1);
@@ -43,62 +61,133 @@ static hir_id build(bench *b, shape s) {
     return kernel;
 }
 
-/* One call for each `grain` rows, as the runtime deals them out. */
-static double time_kernel(const compiled *c, shape s, int64_t grain, void *const *args) {
-    hrt_frame frame = {.T = s.t, .C = s.t + s.past, .cap = s.t + s.past};
-    frame.scratch = guarded((c->scratch + 63) / 64 * 64);
-    double best = 1e9;
-    for (int round = 0; round < 5; round++) {
-        double start = now();
-        for (int64_t r = 0; r < s.t; r += grain)
-            c->call(&frame, args, r, r + grain < s.t ? r + grain : s.t, 0, s.groups);
-        double t = now() - start;
-        if (t < best) best = t;
+/* Small positive numbers: bits of any of the types with the exponent fixed. */
+static char *new_cache(size_t bytes, hir_dtype dtype) {
+    char *x = aligned_alloc(64, bytes);
+    if (!x) exit(1);
+    uint64_t seed = 1;
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t bits = random_bits(&seed);
+        uint64_t keep = dtype == HIR_F32   ? 0x007fffff007fffffull
+                        : dtype == HIR_F16 ? 0x03ff03ff03ff03ffull
+                                           : 0x007f007f007f007full;
+        uint64_t one = dtype == HIR_F32   ? 0x3d8000003d800000ull
+                       : dtype == HIR_F16 ? 0x2c002c002c002c00ull
+                                          : 0x3d803d803d803d80ull;
+        bits = (bits & keep) | one;
+        memcpy(x + i, &bits, 8);
     }
-    guarded_free(frame.scratch);
-    return best;
+    return x;
 }
 
-static void run(const hcg_level *level, shape s, int64_t grain, double rate) {
-    bench b = bench_new();
-    bench_start(&b);
-    hir_id kernel = build(&b, s);
-    compiled c;
-    if (!compile_kernel(&b, HCG_SEQUENCE, kernel, s.t == 1, level, &c)) {
-        fprintf(stderr, "%s\n", bench_errors(&b));
+static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype dtype) {
+    enum { COLD = 192 << 20, MOST_CACHES = 32 };
+    *p = (problem){.s = s, .b = bench_new()};
+    bench_start(&p->b);
+    hir_id kernel = build(&p->b, s, dtype);
+    if (!compile_kernel(&p->b, HCG_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
+        fprintf(stderr, "%s\n", bench_errors(&p->b));
         exit(1);
     }
-    uint64_t seed = 1;
     int64_t length = s.t + s.past;
-    size_t queries = (size_t)(s.t * s.heads * s.n), keys = (size_t)(length * s.groups * s.n);
-    float *q = random_floats(&seed, queries), *k = random_floats(&seed, keys);
-    float *v = random_floats(&seed, keys), *o = guarded(queries * 4);
-    double t = time_kernel(&c, s, grain, (void *[]){q, k, v, o});
-    double pairs = (double)s.t * (double)s.past + 0.5 * (double)s.t * (double)(s.t + 1);
-    double work = 4.0 * pairs * (double)(s.heads * s.n);
-    printf("%-8s T=%-4ld C=%-5ld H=%-2ld G=%-2ld n=%-3ld grain %-3ld %9.1f us %7.1f GFLOP/s",
-           level->name, s.t, length, s.heads, s.groups, s.n, grain, t * 1e6, work / t * 1e-9);
-    if (s.t > 1 && rate > 0) printf(" %.2f of gemm", work / t * 1e-9 / rate);
-    if (s.t == 1) printf(" %6.1f GB/s", (double)keys * 8 / t * 1e-9);
-    printf("  %zu bytes\n", c.code_bytes);
-    guarded_free(q), guarded_free(k), guarded_free(v), guarded_free(o);
-    compiled_free(&c);
-    bench_free(&b);
+    p->cache_bytes = (size_t)(length * s.groups * s.n) * hir_dtype_bytes(dtype);
+    p->caches = s.t > 1 ? 1 : COLD / (int64_t)(2 * p->cache_bytes) + 1;
+    if (p->caches > MOST_CACHES) p->caches = MOST_CACHES;
+    p->keys = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
+    p->values = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
+    uint64_t counters, range, seed = 1;
+    hcg_attention_shared(p->b.m, kernel, &counters, &range);
+    size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
+    p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
+    memset(p->shared, 0, shared);
+    p->q = random_floats(&seed, (size_t)(s.t * s.heads * s.n));
+    p->o = guarded((size_t)(s.t * s.heads * s.n) * 4);
+    for (int i = 0; i < MOST_THREADS; i++)
+        p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
+}
+
+static void close_problem(problem *p) {
+    free(p->keys), free(p->values), free(p->shared);
+    guarded_free(p->q), guarded_free(p->o);
+    for (int i = 0; i < MOST_THREADS; i++)
+        free(p->scratch[i]);
+    compiled_free(&p->c);
+    bench_free(&p->b);
+}
+
+/* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
+static void call_share(const problem *p, int64_t cache, int index, int count) {
+    const shape *s = &p->s;
+    hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
+    frame.scratch = p->scratch[index], frame.shared = p->shared;
+    void *args[] = {p->q, p->keys + cache * (int64_t)p->cache_bytes,
+                    p->values + cache * (int64_t)p->cache_bytes, p->o};
+    if (s->t == 1) {
+        int64_t cols = s->groups * ((frame.C + HRT_KEYS - 1) / HRT_KEYS);
+        int64_t from = cols * index / count, to = cols * (index + 1) / count;
+        if (from < to) p->c.call(&frame, args, 0, 1, from, to);
+        return;
+    }
+    int64_t chunks = (s->t + s->grain - 1) / s->grain;
+    for (int64_t i = index; i < chunks * s->groups; i += count) {
+        int64_t r = i / s->groups * s->grain, to = r + s->grain < s->t ? r + s->grain : s->t;
+        p->c.call(&frame, args, r, to, i % s->groups, i % s->groups + 1);
+    }
+}
+
+static void time_round(problem *p, int threads) {
+    double start = now(threads);
+#pragma omp parallel num_threads(threads)
+    for (int64_t i = 0; i < p->caches; i++) {
+        call_share(p, i, omp_get_thread_num(), omp_get_num_threads());
+#pragma omp barrier
+    }
+    sample(&p->seconds, (now(threads) - start) / (double)p->caches);
+}
+
+static void print_problem(const problem *p, const machine *m) {
+    const shape *s = &p->s;
+    double t = median(&p->seconds),
+           pairs = (double)s->t * ((double)s->past + 0.5 * (double)(s->t + 1));
+    double flops = 4.0 * pairs * (double)(s->heads * s->n) / t,
+           bytes = 2.0 * (double)p->cache_bytes / t;
+    printf("T=%-4ld C=%-5ld H=%-2ld G=%-2ld n=%-3ld grain %-3ld %9.1f us", s->t, s->past + s->t,
+           s->heads, s->groups, s->n, s->grain, t * 1e6);
+    if (s->t == 1)
+        printf(" %7.1f GB/s %5.2f of read\n", bytes * 1e-9, bytes / machine_limit(m, LIMIT_READ));
+    else
+        printf(" %7.1f GFLOP/s %5.2f of multiply-add\n", flops * 1e-9,
+               flops / machine_limit(m, LIMIT_FMA));
 }
 
 int main(int argc, char **argv) {
-    const hcg_level *levels;
+    static problem problems[SHAPES];
+    const hcg_level *levels, *level = NULL;
     size_t n = hcg_levels(&levels);
-    double rate = argc > 2 ? atof(argv[2]) : 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!level_runs(&levels[i]) || (argc > 1 && strcmp(argv[1], levels[i].name) != 0)) continue;
-        run(&levels[i], (shape){512, 0, 16, 4, 128}, 16, rate);
-        run(&levels[i], (shape){512, 0, 16, 16, 64}, 16, rate);
-        run(&levels[i], (shape){512, 0, 16, 16, 64}, 64, rate);
-        run(&levels[i], (shape){512, 3584, 16, 4, 128}, 16, rate);
-        run(&levels[i], (shape){1, 511, 16, 4, 128}, 1, rate);
-        run(&levels[i], (shape){1, 16383, 16, 4, 128}, 1, rate);
-        run(&levels[i], (shape){1, 16383, 16, 16, 64}, 1, rate);
+    for (size_t i = 0; i < n && !level; i++)
+        if (level_runs(&levels[i]) &&
+            (argc < 2 || !strcmp(argv[1], "best") || !strcmp(argv[1], levels[i].name)))
+            level = &levels[i];
+    int threads = argc > 2 ? atoi(argv[2]) : 1;
+    hir_dtype dtype = argc <= 3 || !strcmp(argv[3], "f32") ? HIR_F32
+                      : !strcmp(argv[3], "bf16")           ? HIR_BF16
+                                                           : HIR_F16;
+    if (!level || threads < 1 || threads > MOST_THREADS) return 2;
+    machine *m = machine_open(threads);
+    machine_print_host();
+    printf("%s, %d threads, %s cache\n", level->name, threads, hir_dtype_name(dtype));
+    for (int i = 0; i < SHAPES; i++)
+        open_problem(&problems[i], shapes[i], level, dtype);
+    rounds r;
+    for (rounds_begin(&r, m, argc > 4 ? (size_t)atoi(argv[4]) : 9); rounds_next(&r);)
+        for (int i = 0; i < SHAPES; i++)
+            time_round(&problems[i], threads);
+    for (int i = 0; i < SHAPES; i++) {
+        rounds_keep(&r, &problems[i].seconds);
+        print_problem(&problems[i], m);
+        close_problem(&problems[i]);
     }
+    machine_print(m);
+    machine_close(m);
     return 0;
 }

@@ -14,24 +14,54 @@
 
 #include "codegen/emit.h"
 
+/* Keys or values: a state, [G][cap][width]. A head's rows follow each other in memory, so that
+ * whoever walks over positions reads a stream. */
+typedef struct hcg_cache {
+    LLVMValueRef base;
+    hir_dtype dtype;
+    int64_t width;
+} hcg_cache;
+
 typedef struct hcg_attention {
-    LLVMValueRef q, k, v, out; /* base pointers */
-    int64_t heads, groups;     /* query heads H; key and value heads G */
-    int64_t per_group;         /* H / G */
-    int64_t n, m;              /* head dims of q and k; of v and out */
+    LLVMValueRef q, out; /* base pointers, [T][H][n] and [T][H][m] */
+    hcg_cache k, v;
+    int64_t heads, groups; /* query heads H; key and value heads G */
+    int64_t per_group;     /* H / G */
+    int64_t n, m;          /* head dims of q and k; of v and out */
     double scale;
+    LLVMValueRef cap;  /* positions that a head has room for */
     LLVMValueRef past; /* C - T: token t sees keys 0 .. past + t */
 } hcg_attention;
 
+/* Row of position `at` of head `group`. */
+LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache *c,
+                           LLVMValueRef group, LLVMValueRef at);
+
 /* Scores, probabilities and outputs of a tile in scratch are f32. */
 enum {
-    HCG_KEYS = 128, /* per tile */
-    HCG_SLACK = 16, /* floats after a row of scores that softmax may write */
+    HCG_KEYS = 128,    /* per tile */
+    HCG_QUERIES = 128, /* per tile: tokens times query heads of a group; the grain of schedule.c
+                        * makes chunks of as many */
+    HCG_SLACK = 16,    /* floats after a row of scores that softmax may write */
     HCG_LD_SCORES = HCG_KEYS + HCG_SLACK,
+    HCG_COUNTER_BYTES = 64, /* apart: each key/value head has its own */
 };
 
-void hcg_attention_one(hcg_emit *e, const hcg_attention *a);  /* key and value heads stream by */
-void hcg_attention_many(hcg_emit *e, const hcg_attention *a); /* tiles of queries, as two gemms */
+/* What a query head leaves of a range of keys in frame->shared: O, then M and S in lines of their
+ * own, in floats. */
+static inline int64_t hcg_partial_floats(int64_t m) {
+    return (m + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL + HIR_PANEL;
+}
+
+/* One token. Columns are ranges of HRT_KEYS keys of key/value heads (HRT_SPLIT_KEYS). Each leaves
+ * its M, S and O in frame->shared, and whoever does a head's last range merges them in their order:
+ * the result is the same for any number of threads. */
+void hcg_attention_one(hcg_emit *e, const hcg_attention *a);
+/* Tiles of queries, as two gemms. Columns are key/value heads. */
+void hcg_attention_many(hcg_emit *e, const hcg_attention *a);
+
+/* What a kernel.sequence needs of hrt_frame.shared: bytes of counters, and bytes per range. */
+void hcg_attention_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
 
 /* One step of online softmax for one query. `scores`: `valid` of them, the rest up to `n` (rounded
  * up to whole vectors) are not seen; they become p. `state` is M, S; O of `width` floats (whole
@@ -40,6 +70,9 @@ typedef struct hcg_softmax {
     LLVMValueRef scores, valid, n, state, o, width;
 } hcg_softmax;
 void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s);
+/* `state` and `o` of a query become those of its keys and of the other's together. */
+void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef other_state,
+                       LLVMValueRef other_o, LLVMValueRef width);
 void hcg_softmax_start(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef width);
 /* out[0 .. m) = O / S */
 void hcg_softmax_end(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, int64_t m, LLVMValueRef out);

@@ -191,8 +191,11 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
         hd_text_add(&text, i ? ", " : "");
         json_string(&text, t->bodies.at[i].level.name);
     }
-    hd_text_f(&text, "], \"chunk\": %lld, \"activations\": \"%s\", \"parameters\": {",
-              (long long)p->chunk, p->options.byte_dots ? "int8" : "f32");
+    hd_text_f(&text, "], \"chunk\": %lld, \"activations\": \"%s\"", (long long)p->chunk,
+              p->options.byte_dots ? "int8" : "f32");
+    if (p->m->states.n)
+        hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(p->m->states.at[0].type.dtype));
+    hd_text_add(&text, ", \"parameters\": {");
     for (size_t i = 0; i < p->m->options.n; i++) {
         hd_text_add(&text, i ? ", " : "");
         json_string(&text, p->m->options.at[i].key);
@@ -215,10 +218,11 @@ static void write_model(writer *w, LLVMValueRef *functions) {
         w, u32(w, HRT_VERSION), u32(w, 0), string(w, p->m->name),
         LLVMConstArray2(w->i8, digest, 16), u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk),
         u64(w, p->m->arena_per_token), u64(w, p->m->fixed_bytes), u64(w, p->scratch_bytes),
-        u64(w, p->weights_bytes), u32(w, p->steps.n), u32(w, p->operands.n), u32(w, w->t->bodies.n),
-        u32(w, p->m->states.n), u32(w, p->inputs.n), u32(w, p->outputs.n), u32(w, n_weights),
-        u32(w, p->kernels.n), steps(w), operands(w), levels(w, functions), states(w), inputs,
-        outputs, weight_table, string(w, hcg_options_json(p, w->t)), string(w, kernel_list(w)));
+        u64(w, p->counter_bytes), u64(w, p->range_bytes), u64(w, p->weights_bytes),
+        u32(w, p->steps.n), u32(w, p->operands.n), u32(w, w->t->bodies.n), u32(w, p->m->states.n),
+        u32(w, p->inputs.n), u32(w, p->outputs.n), u32(w, n_weights), u32(w, p->kernels.n),
+        steps(w), operands(w), levels(w, functions), states(w), inputs, outputs, weight_table,
+        string(w, hcg_options_json(p, w->t)), string(w, kernel_list(w)));
     w->model = global(w, "model", model);
 }
 

@@ -152,6 +152,10 @@ LLVMValueRef hcg_frame_cap(hcg_emit *e) {
     return load_at_entry(e, e->i64, e->frame, offsetof(hrt_frame, cap), "cap");
 }
 
+LLVMValueRef hcg_frame_shared(hcg_emit *e) {
+    return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, shared), "shared");
+}
+
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {
     uint64_t at = (e->scratch + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
     e->scratch = at + bytes;

@@ -46,6 +46,7 @@ LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k,
 LLVMValueRef hcg_frame_t(hcg_emit *e); /* loads frame->T; likewise C, cap, scratch */
 LLVMValueRef hcg_frame_c(hcg_emit *e);
 LLVMValueRef hcg_frame_cap(hcg_emit *e);
+LLVMValueRef hcg_frame_shared(hcg_emit *e);
 LLVMValueRef hcg_scratch(hcg_emit *e,
                          uint64_t bytes); /* a fresh 64-byte aligned piece of frame->scratch */
 

@@ -52,7 +52,7 @@ row_shape row_squeeze(hir_type type, int *place);
 typedef enum row_where {
     ROW_SCRATCH, /* a piece of the thread's scratch */
     ROW_ARG,     /* a kernel argument, at this token's row if it has T */
-    ROW_STATE,   /* the row of a state that this token's position has */
+    ROW_STATE,   /* the rows of a state, one in each head, that this token's position has */
     ROW_GATHER,  /* the row of a table that this token's id names */
 } row_where;
 
@@ -64,6 +64,7 @@ typedef struct row_buffer {
     bool has_t;
     int64_t elements; /* of one row */
     int64_t step;     /* elements from one to the next: 1, or HIR_PANEL in a panel table */
+    int64_t head;     /* state: elements of one head; heads are cap positions apart */
     bool used;        /* anything reads or writes it ... */
     bool direct;      /* ... other than through a table of row pointers */
 } row_buffer;

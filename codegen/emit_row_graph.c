@@ -75,17 +75,22 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
     row_at(g, copy)->token_free = !to.has_t;
 }
 
+/* A copy of its own, always: in a state the heads of a row lie apart and may be rounded, so that
+ * nothing else could read it there. */
 static bool cache_append(row_graph *g, const hir_op *op) {
     row_view x;
     if (op->args[1].kind != HIR_REF_STATE) return row_unsupported(g, op, "it appends to a state");
     if (!row_view_of(g, op, op->args[0], &x)) return false;
-    deliver(g, op, &x,
-            (row_buffer){.where = ROW_STATE,
-                         .ref = op->args[1],
-                         .dtype = HIR_F32,
-                         .has_t = true,
-                         .elements = row_elements(&x.shape),
-                         .step = 1});
+    hir_type state = hir_ref_type(g->m, op->args[1]);
+    uint32_t copy = row_add_copy(g, op, x.shape, x.ref);
+    row_at(g, copy)->buffer = row_add_buffer(g, (row_buffer){.where = ROW_STATE,
+                                                             .ref = op->args[1],
+                                                             .dtype = state.dtype,
+                                                             .has_t = true,
+                                                             .elements = row_elements(&x.shape),
+                                                             .head = state.dim[2]});
+    row_at(g, copy)->to = row_major(&x.shape);
+    row_at(g, copy)->token_free = false;
     return true;
 }
 

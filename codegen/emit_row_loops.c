@@ -300,6 +300,7 @@ static void find_bases(row_run *r) {
         else
             r->base[i] = hcg_arg(e, r->g->k, b->ref);
         r->pointer[i] = r->base[i];
+        if (b->where == ROW_STATE) r->cap = hcg_frame_cap(e);
     }
 }
 
@@ -344,8 +345,10 @@ static LLVMValueRef find_row(row_run *r, size_t buffer) {
     if (b->where == ROW_GATHER && !r->gathered[buffer])
         r->gathered[buffer] = gathered_row(r, b, r->base[buffer]);
     if (b->where == ROW_GATHER) return r->gathered[buffer];
-    LLVMValueRef row = b->where == ROW_STATE ? token_position(r) : r->token;
-    row = LLVMBuildMul(e->b, row, hcg_i64(e, row_bytes(b)), "");
+    bool state = b->where == ROW_STATE;
+    int64_t bytes = state ? b->head * (int64_t)hir_dtype_bytes(b->dtype) : row_bytes(b);
+    LLVMValueRef row = state ? token_position(r) : r->token;
+    row = LLVMBuildMul(e->b, row, hcg_i64(e, bytes), "");
     return hcg_at(e, e->i8, r->base[buffer], row);
 }
 

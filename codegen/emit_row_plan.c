@@ -221,6 +221,8 @@ static bool can_merge(const merge *m, const row_nest *nest) {
         bool stored = n->buffer != ROW_NO_BUFFER;
         if ((n->kind == ROW_REDUCE && n->last) || n->kind == ROW_TRIG) return false;
         if (stored && !steps_on(m, &n->to)) return false;
+        if (stored && m->g->buffers.at[n->buffer].where == ROW_STATE)
+            return false; /* heads apart */
         for (uint32_t a = 0; a < n->n_args; a++)
             if (!reads_on(m, &n->args[a], loops)) return false;
     }

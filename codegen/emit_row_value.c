@@ -107,6 +107,33 @@ static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, 
     return p;
 }
 
+/* Element `to` of a state's row is element `within` of its head number `head`: what a dim that
+ * counts heads is multiplied by is divisible by their size. */
+static row_index split_head(const row_buffer *b, const row_index *to, row_index *within) {
+    row_index head = row_fixed(0);
+    *within = *to;
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        if (to->by[v] % b->head == 0) {
+            head.by[v] = to->by[v] / b->head;
+            within->by[v] = 0;
+        }
+    return head;
+}
+
+/* This token's row of one head: states are [heads][cap][head]. */
+static LLVMValueRef head_pointer(row_run *r, const row_node *n, const row_index *at, int64_t lane,
+                                 row_index *element) {
+    hcg_emit *e = r->e;
+    const row_buffer *b = &r->g->buffers.at[n->buffer];
+    row_index within, head = split_head(b, &n->to, &within);
+    head = row_substitute(&head, at);
+    *element = row_substitute(&within, at);
+    LLVMValueRef heads = LLVMBuildMul(e->b, number(r, &head, lane), r->cap, "");
+    int64_t bytes = b->head * (int64_t)hir_dtype_bytes(b->dtype);
+    LLVMValueRef offset = LLVMBuildMul(e->b, heads, hcg_i64(e, bytes), "");
+    return hcg_at(e, e->i8, r->pointer[n->buffer], offset);
+}
+
 /* Where a node's elements are: a base for one lane and the element numbers from it. */
 static LLVMValueRef base_of(row_run *r, uint32_t node, const row_index *at, int64_t lane,
                             row_index *element) {
@@ -115,6 +142,8 @@ static LLVMValueRef base_of(row_run *r, uint32_t node, const row_index *at, int6
         *element = row_substitute(&n->within, at);
         return row_pointer(r, node, &at[n->axis], lane);
     }
+    if (r->g->buffers.at[n->buffer].where == ROW_STATE)
+        return head_pointer(r, n, at, lane, element);
     row_index i = row_substitute(&n->to, at);
     *element = scaled(&i, r->g->buffers.at[n->buffer].step);
     return r->pointer[n->buffer];
@@ -172,24 +201,28 @@ static row_pack load(row_run *r, uint32_t node, const row_index *at) {
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack) {
     hcg_emit *e = r->e;
     uint32_t node = (uint32_t)(n - r->g->nodes.at);
-    row_index element = row_substitute(&n->to, at);
-    hir_dtype dtype = r->g->buffers.at[n->buffer].dtype;
+    const row_buffer *b = &r->g->buffers.at[n->buffer];
+    row_index element = row_substitute(&n->to, at), within = element;
+    if (b->where == ROW_STATE) {
+        split_head(b, &n->to, &within);
+        within = row_substitute(&within, at);
+    }
     if (r->lane_var < 0 || lane_stride(r, &element) == 0) {
-        hcg_store_as(e, dtype, address(r, node, dtype, at, 0), pack->v[0], NULL);
+        hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, 0), pack->v[0], NULL);
         return;
     }
     for (unsigned u = 0; u < r->copies; u++) {
         int64_t first = (int64_t)u * e->level->lanes;
         LLVMValueRef v = copy_of(r, pack, u);
-        if (lane_stride(r, &element) == 1) {
-            LLVMValueRef p = address(r, node, dtype, at, first);
-            if (!row_stream_store(r, n, p, v)) hcg_store_as(e, dtype, p, v, r->tail);
+        if (lane_stride(r, &within) == 1) {
+            LLVMValueRef p = address(r, node, b->dtype, at, first);
+            if (!row_stream_store(r, n, p, v)) hcg_store_as(e, b->dtype, p, v, r->tail);
             continue;
         }
         for (int64_t l = 0; l < valid_lanes(r); l++) {
             LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)l, false);
             LLVMValueRef x = LLVMBuildExtractElement(e->b, v, lane, "");
-            hcg_store_as(e, dtype, address(r, node, dtype, at, first + l), x, NULL);
+            hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, first + l), x, NULL);
         }
     }
 }

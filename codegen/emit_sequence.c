@@ -1,9 +1,10 @@
-/* kernel.sequence: the op that looks along the sequence. Columns are key/value heads [c0, c1), rows
- * are tokens [r0, r1); keys and values come from the cache, position s of a state at s * G * n.
+/* kernel.sequence: the op that looks along the sequence. Rows are tokens [r0, r1), columns [c0, c1)
+ * key/value heads or, for one token, ranges of their keys (attention.h). Keys and values come from
+ * the cache, where a head's positions follow each other: position s of head g at (g cap + s) n.
  *
  *     q[T, H, n]  k[C, G, n]  v[C, G, m]  ->  o[T, H, m],  head h reads group h / (H / G)
  *
- * Nothing of size T x C exists: both bodies go over the keys in tiles (attention.h).
+ * Nothing of size T x C exists: both bodies go over the keys in tiles.
  */
 #include "codegen/attention.h"
 #include "codegen/contraction.h"
@@ -31,6 +32,19 @@ static bool is_state(const hir_module *m, hir_ref r) {
            (r.kind == HIR_REF_VALUE && hir_value_at(m, r.index)->place == HIR_PLACE_STATE);
 }
 
+LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache *c,
+                           LLVMValueRef group, LLVMValueRef at) {
+    LLVMValueRef row = LLVMBuildNSWMul(e->b, group, a->cap, "");
+    row = LLVMBuildNSWAdd(e->b, row, at, "");
+    row = LLVMBuildNSWMul(e->b, row, hcg_i64(e, c->width), "");
+    return hcg_at(e, hcg_element(e, c->dtype), c->base, row);
+}
+
+static hcg_cache cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
+    hir_type t = hir_ref_type(e->p->m, r);
+    return (hcg_cache){.base = hcg_arg(e, k, r), .dtype = t.dtype, .width = t.dim[2]};
+}
+
 bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k) {
     const hir_module *m = e->p->m;
     hir_id id = find_attention(m, k->op);
@@ -45,10 +59,11 @@ bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k) {
     a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
     size_t errors = e->diags->errors;
     a.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
-    a.k = hcg_arg(e, k, op->args[1]);
-    a.v = hcg_arg(e, k, op->args[2]);
+    a.k = cache_of(e, k, op->args[1]);
+    a.v = cache_of(e, k, op->args[2]);
     a.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
     if (e->diags->errors != errors) return false;
+    a.cap = hcg_frame_cap(e);
     a.past = LLVMBuildNSWSub(e->b, hcg_frame_c(e), hcg_frame_t(e), "past");
     hcg_at_op(e, id);
     if (k->one)
@@ -56,4 +71,13 @@ bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k) {
     else
         hcg_attention_many(e, &a);
     return true;
+}
+
+void hcg_attention_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
+    hir_id id = find_attention(m, kernel);
+    *counters = *range = 0;
+    if (id == HIR_NONE) return;
+    hir_type q = hir_arg_type(m, id, 0), v = hir_arg_type(m, id, 2);
+    *counters = (uint64_t)v.dim[1] * HCG_COUNTER_BYTES;
+    *range = (uint64_t)q.dim[1] * (uint64_t)hcg_partial_floats(v.dim[2]) * 4;
 }

@@ -10,16 +10,16 @@
 #include "codegen/attention.h"
 #include "codegen/matrix.h"
 
-enum { QUERIES = 64 /* per tile, unless a group has more heads */ };
+enum { QUERIES = HCG_QUERIES /* per tile, unless a group has more heads */ };
 
 typedef struct tile {
     const hcg_attention *a;
-    int64_t tokens;                                  /* most per tile */
-    int64_t value_panels;                            /* of 16 floats in m */
-    LLVMValueRef q, keys, values, scores, states, o; /* scratch */
-    LLVMValueRef group, row;                         /* key/value head, first token */
-    LLVMValueRef rows, queries;                      /* tokens and queries in the tile */
-    LLVMValueRef seen;                               /* keys that the last token sees */
+    int64_t tokens;                                        /* most per tile */
+    int64_t value_panels;                                  /* of 16 floats in m */
+    LLVMValueRef q, wide, keys, values, scores, states, o; /* scratch */
+    LLVMValueRef group, row;                               /* key/value head, first token */
+    LLVMValueRef rows, queries;                            /* tokens and queries in the tile */
+    LLVMValueRef seen;                                     /* keys that the last token sees */
 } tile;
 
 static LLVMValueRef mul_const(hcg_emit *e, LLVMValueRef x, int64_t n) {
@@ -68,12 +68,13 @@ static void scale_queries(hcg_emit *e, const tile *t) {
 }
 
 /* to[0 .. 16) = from[0 .. count), then zeros */
-static void copy_panel_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t count) {
+static void copy_panel_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef from, LLVMValueRef to,
+                           int64_t count) {
     int64_t lanes = e->level->lanes;
     for (int64_t j = 0; j < HIR_PANEL; j += lanes) {
         LLVMValueRef x = hcg_splat(e, 0), at = hcg_i64(e, j);
         if (j < count)
-            x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, at),
+            x = hcg_load(e, dtype, hcg_at(e, hcg_element(e, dtype), from, at),
                          count - j < lanes ? hcg_i64(e, count - j) : NULL);
         hcg_store(e, hcg_at(e, e->f32, to, at), x, NULL);
     }
@@ -82,23 +83,50 @@ static void copy_panel_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int6
 /* values[panel][s][16] = v[first + s][group][panel * 16 ..], zeros beyond m */
 static void pack_values(hcg_emit *e, const tile *t, LLVMValueRef first, LLVMValueRef count) {
     const hcg_attention *a = t->a;
-    LLVMValueRef at = plus(e, mul_const(e, first, a->groups), t->group);
-    LLVMValueRef from = hcg_at(e, e->f32, a->v, mul_const(e, at, a->m));
+    LLVMValueRef from = hcg_cache_row(e, a, &a->v, t->group, first);
     LLVMValueRef whole = hcg_i64(e, a->m / HIR_PANEL);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), count, hcg_i64(e, 1), "value", 0, NULL);
-    LLVMValueRef row = hcg_at(e, e->f32, from, mul_const(e, l.index, a->groups * a->m));
+    LLVMTypeRef elem = hcg_element(e, a->v.dtype);
+    LLVMValueRef row = hcg_at(e, elem, from, mul_const(e, l.index, a->m));
     LLVMValueRef to = hcg_at(e, e->f32, t->values, mul_const(e, l.index, HIR_PANEL));
     hcg_loop p = hcg_loop_begin(e, hcg_i64(e, 0), whole, hcg_i64(e, 1), "panel", 0, NULL);
     LLVMValueRef panel = LLVMBuildNSWMul(e->b, p.index, mul_const(e, count, HIR_PANEL), "");
-    copy_panel_row(e, hcg_at(e, e->f32, row, mul_const(e, p.index, HIR_PANEL)),
+    copy_panel_row(e, a->v.dtype, hcg_at(e, elem, row, mul_const(e, p.index, HIR_PANEL)),
                    hcg_at(e, e->f32, to, panel), HIR_PANEL);
     hcg_loop_end(e, &p, NULL);
     if (a->m % HIR_PANEL) {
         panel = LLVMBuildNSWMul(e->b, whole, mul_const(e, count, HIR_PANEL), "");
-        copy_panel_row(e, hcg_at(e, e->f32, row, mul_const(e, whole, HIR_PANEL)),
+        copy_panel_row(e, a->v.dtype, hcg_at(e, elem, row, mul_const(e, whole, HIR_PANEL)),
                        hcg_at(e, e->f32, to, panel), a->m % HIR_PANEL);
     }
     hcg_loop_end(e, &l, NULL);
+}
+
+/* to[0 .. n) = from[0 .. n), as f32 */
+static void widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef from, LLVMValueRef to,
+                  LLVMValueRef n) {
+    LLVMTypeRef elem = hcg_element(e, dtype);
+    LLVMValueRef lanes = hcg_i64(e, e->level->lanes);
+    LLVMValueRef end = plus(e, n, hcg_i64(e, 1 - (int64_t)e->level->lanes));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), end, lanes, "widen", 0, NULL);
+    LLVMValueRef x = hcg_load(e, dtype, hcg_at(e, elem, from, l.index), NULL);
+    hcg_store(e, hcg_at(e, e->f32, to, l.index), x, NULL);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, l.index, n, hcg_i64(e, 1), "rest", 0, NULL);
+    x = hcg_load_scalar(e, dtype, hcg_at(e, elem, from, rest.index));
+    hcg_store(e, hcg_at(e, e->f32, to, rest.index), x, NULL);
+    hcg_loop_end(e, &rest, NULL);
+}
+
+/* keys[panel][n][16] = k[first + panel * 16 ..][group] */
+static void pack_keys(hcg_emit *e, const tile *t, LLVMValueRef first, LLVMValueRef count) {
+    const hcg_attention *a = t->a;
+    LLVMValueRef rows = hcg_cache_row(e, a, &a->k, t->group, first), n = hcg_i64(e, a->n);
+    if (a->k.dtype != HIR_F32) {
+        widen(e, a->k.dtype, rows, t->wide, mul_const(e, count, a->n));
+        rows = t->wide;
+    }
+    hcg_pack_rows(e, HIR_PANEL, rows, n, count, n, t->keys);
 }
 
 typedef struct each_query { /* a loop over tokens, and in it one over heads */
@@ -144,9 +172,7 @@ static void emit_keys(hcg_emit *e, const tile *t, LLVMValueRef first) {
     const hcg_attention *a = t->a;
     LLVMValueRef n = hcg_i64(e, a->n), ld = hcg_i64(e, HCG_LD_SCORES);
     LLVMValueRef count = at_most(e, LLVMBuildNSWSub(e->b, t->seen, first, ""), HCG_KEYS);
-    LLVMValueRef at = plus(e, mul_const(e, first, a->groups), t->group);
-    hcg_pack_rows(e, HIR_PANEL, hcg_at(e, e->f32, a->k, mul_const(e, at, a->n)),
-                  hcg_i64(e, a->groups * a->n), count, n, t->keys);
+    pack_keys(e, t, first, count);
     hcg_gemm qk = {.dtype = HIR_F32, .x = t->q, .ldx = n, .rows = t->queries, .k = n, .b = t->keys};
     qk.panels = LLVMBuildLShr(e->b, round_up(e, count, HIR_PANEL), hcg_i64(e, 4), "");
     qk.c = t->scores, qk.ldc = ld;
@@ -191,6 +217,7 @@ static void make_scratch(hcg_emit *e, tile *t) {
     uint64_t queries = (uint64_t)(t->tokens * a->per_group), n = (uint64_t)a->n;
     uint64_t width = (uint64_t)t->value_panels * HIR_PANEL;
     t->q = floats(e, queries * n);
+    if (a->k.dtype != HIR_F32) t->wide = floats(e, HCG_KEYS * n);
     t->keys = floats(e, HCG_KEYS * n);
     t->values = floats(e, HCG_KEYS * width);
     t->scores = floats(e, queries * HCG_LD_SCORES);

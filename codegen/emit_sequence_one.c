@@ -1,30 +1,32 @@
-/* Attention of one token (T = 1): the keys and values of a head are read once from memory. Within a
- * tile of positions, key and value head by head, they pass in blocks of 16 that stay in the first
- * level cache while the query heads that share them take turns: first all scores of the tile, then
- * the softmax step, then the values.
+/* Attention of one token (T = 1): keys and values stream by once, at the rate of memory.
  *
- * Scores of as many keys as a vector has lanes are made at once: one accumulator per key, then a
- * tree of shuffles and adds that leaves key i's sum in lane i.
+ * Work is cut into ranges of HRT_KEYS keys of a key/value head, for all query heads that share it.
+ * In a range, tile by tile: the scores of the tile's keys, the softmax step, the values. A head's
+ * keys are one stream of memory and its values another; whoever reads asks for what comes later in
+ * the same stream, so that memory is not idle while there is arithmetic, nor where a tile begins.
+ *
+ * Scores: a block of keys meets a few query heads, one accumulator per pair, then a tree of
+ * shuffles and adds leaves each pair's sum in a lane of its own.
  */
 #include "codegen/attention.h"
 #include "codegen/matrix.h"
 
 enum {
-    M_VECTORS = 8, /* of an output row held in registers while a block's values pass */
-    LINE = 16,     /* floats of a cache line */
-    BLOCK = 16,    /* keys between turns of the heads; the next block is prefetched meanwhile: a
-                    * head's rows lie too far apart for the hardware to see the stream */
+    TILE = HCG_KEYS, /* keys between softmax steps; divides HRT_KEYS */
+    CHUNK = 32,      /* floats of a key that one turn of the dot product takes */
+    LINE = 64,       /* bytes */
+    AHEAD = 8192,    /* bytes */
+    MOST_LANES = 64,
 };
 
-/* One query head and a block of the keys it looks at. */
-typedef struct query {
+/* A tile of keys and the query heads that look at it. */
+typedef struct tile {
     const hcg_attention *a;
-    LLVMValueRef number;  /* of the (token, head) pair: its row of q and of out */
-    LLVMValueRef q, rows; /* the query; row 0 of the block's keys or values */
-    LLVMValueRef count;   /* rows in the block */
-    LLVMValueRef scores;  /* of the block */
-    LLVMValueRef state, o;
-} query;
+    LLVMValueRef q, scores;    /* of the first of the heads: [per_group][n], [..][HCG_LD_SCORES] */
+    LLVMValueRef partial;      /* likewise: O and state, hcg_partial_floats apart */
+    LLVMValueRef keys, values; /* rows of the tile's first position */
+    LLVMValueRef count;
+} tile;
 
 static LLVMValueRef mul_const(hcg_emit *e, LLVMValueRef x, int64_t n) {
     return LLVMBuildNSWMul(e->b, x, hcg_i64(e, n), "");
@@ -34,9 +36,41 @@ static LLVMValueRef plus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
     return LLVMBuildNSWAdd(e->b, x, y, "");
 }
 
+static LLVMValueRef minus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
+    return LLVMBuildNSWSub(e->b, x, y, "");
+}
+
+static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, x, y, ""), x, y, "");
+}
+
+static LLVMValueRef larger(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, x, y, ""), x, y, "");
+}
+
+/* Element `at` of a row is about to be read: asks for the line AHEAD of it. */
+static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
+    int64_t line = LINE / (int64_t)hir_dtype_bytes(c->dtype);
+    if (at % line == 0) hcg_prefetch(e, place, AHEAD);
+}
+
+/* f(first head, how many) for the heads of the group, `most` at once, the last ones fewer. */
+typedef void each_heads(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with);
+static void by_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
+    int64_t whole = t->a->per_group / most * most, rest = t->a->per_group - whole;
+    if (whole) {
+        hcg_loop l =
+            hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, most), "heads", 0, NULL);
+        f(e, t, l.index, most, with);
+        hcg_loop_end(e, &l, NULL);
+    }
+    if (rest) f(e, t, hcg_i64(e, whole), (unsigned)rest, with);
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
 /* [a0+a1, a2+a3, .. b0+b1, b2+b3, ..] */
 static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    LLVMValueRef even[64], odd[64];
+    LLVMValueRef even[MOST_LANES], odd[MOST_LANES];
     unsigned lanes = e->level->lanes;
     for (unsigned i = 0; i < lanes; i++) {
         even[i] = LLVMConstInt(e->i32, 2 * i, false);
@@ -47,216 +81,290 @@ static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildFAdd(e->b, x, y, "");
 }
 
-/* Lane i: the sum of v[i]'s lanes. v is used up. */
-static LLVMValueRef sum_each(hcg_emit *e, LLVMValueRef *v) {
-    for (unsigned n = e->level->lanes; n > 1; n /= 2)
-        for (unsigned i = 0; i < n / 2; i++)
+/* Lane i: the sum of v[i]'s lanes, 0 from `n` on. v, of e->level->lanes vectors, is used up. */
+static LLVMValueRef sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
+    for (unsigned i = n; i < e->level->lanes; i++)
+        v[i] = LLVMConstNull(e->vec);
+    for (unsigned left = e->level->lanes; left > 1; left /= 2)
+        for (unsigned i = 0; i < left / 2; i++)
             v[i] = add_pairs(e, v[2 * i], v[2 * i + 1]);
     return v[0];
 }
 
-/* acc[i] += q[at ..] keys[i][at ..] for `keys` keys in a row, `valid` lanes */
-static void dot_step(hcg_emit *e, const query *c, LLVMValueRef key, unsigned keys, LLVMValueRef at,
-                     LLVMValueRef valid, LLVMValueRef *acc) {
-    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, c->q, at), valid);
-    LLVMValueRef row = hcg_at(e, e->f32, key, at);
-    for (unsigned i = 0; i < keys; i++) {
-        LLVMValueRef place = hcg_at(e, e->f32, row, hcg_i64(e, i * c->a->groups * c->a->n));
-        acc[i] = hcg_fma(e, x, hcg_load(e, HIR_F32, place, valid), acc[i]);
+static LLVMValueRef some_lanes(hcg_emit *e, LLVMValueRef v, unsigned from, unsigned n) {
+    LLVMValueRef mask[MOST_LANES];
+    for (unsigned i = 0; i < n; i++)
+        mask[i] = LLVMConstInt(e->i32, from + i, false);
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(e->vec), LLVMConstVector(mask, n), "");
+}
+
+typedef struct block {  /* of keys in a row */
+    LLVMValueRef first; /* number in the tile */
+    unsigned keys;
+} block;
+
+/* Query heads and keys of a block: as many pairs as a vector has lanes. */
+static unsigned score_heads(const hcg_emit *e, const hcg_attention *a) {
+    unsigned most = e->level->lanes >= 16 ? 4 : 2;
+    while (most > a->per_group)
+        most /= 2;
+    return most;
+}
+
+/* acc[head * keys + key] += q[head][at ..] k[key][at ..], `valid` lanes; `step`: at, less whole
+ * chunks */
+static void dot_step(hcg_emit *e, const tile *t, const block *b, LLVMValueRef q, LLVMValueRef row,
+                     unsigned heads, LLVMValueRef at, int64_t step, LLVMValueRef valid,
+                     LLVMValueRef *acc) {
+    const hcg_cache *k = &t->a->k;
+    LLVMTypeRef elem = hcg_element(e, k->dtype);
+    LLVMValueRef x[4];
+    for (unsigned h = 0; h < heads; h++) {
+        LLVMValueRef place = hcg_at(e, e->f32, hcg_at(e, e->f32, q, at), hcg_i64(e, h * k->width));
+        x[h] = hcg_load(e, HIR_F32, place, valid);
+    }
+    row = hcg_at(e, elem, row, at);
+    for (unsigned i = 0; i < b->keys; i++) {
+        LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * k->width));
+        LLVMValueRef key = hcg_load(e, k->dtype, place, valid);
+        if (!valid) prefetch_after(e, k, place, step);
+        for (unsigned h = 0; h < heads; h++)
+            acc[h * b->keys + i] = hcg_fma(e, x[h], key, acc[h * b->keys + i]);
     }
 }
 
-/* acc[i] = lane-wise products of the query with `keys` keys from key number s on, summed over n */
-static void dot_keys(hcg_emit *e, const query *c, LLVMValueRef s, unsigned keys,
-                     LLVMValueRef *acc) {
-    int64_t lanes = e->level->lanes, n = c->a->n, stride = c->a->groups * n;
-    LLVMValueRef key = hcg_at(e, e->f32, c->rows, mul_const(e, s, stride));
-    for (unsigned i = 0; i < keys; i++)
+/* acc[head * keys + key] = lane-wise products, summed over n */
+static void dot_products(hcg_emit *e, const tile *t, const block *b, LLVMValueRef head,
+                         unsigned heads, LLVMValueRef *acc) {
+    int64_t lanes = e->level->lanes, n = t->a->n, whole = n / CHUNK * CHUNK;
+    unsigned pairs = heads * b->keys;
+    LLVMValueRef q = hcg_at(e, e->f32, t->q, mul_const(e, head, n));
+    LLVMValueRef row = hcg_at(e, hcg_element(e, t->a->k.dtype), t->keys, mul_const(e, b->first, n));
+    for (unsigned i = 0; i < pairs; i++)
         acc[i] = LLVMConstNull(e->vec);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, n / LINE * LINE), hcg_i64(e, LINE),
-                                "dot", keys, acc);
-    for (unsigned i = 0; i < keys; i++)
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, CHUNK), "dot", pairs, acc);
+    for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
-    for (int64_t j = 0; j < LINE; j += lanes)
-        dot_step(e, c, key, keys, plus(e, l.index, hcg_i64(e, j)), NULL, acc);
+    for (int64_t j = 0; j < CHUNK; j += lanes)
+        dot_step(e, t, b, q, row, heads, plus(e, l.index, hcg_i64(e, j)), j, NULL, acc);
     hcg_loop_end(e, &l, acc);
-    for (unsigned i = 0; i < keys; i++)
+    for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
-    for (int64_t j = n / LINE * LINE; j < n; j += lanes)
-        dot_step(e, c, key, keys, hcg_i64(e, j), n - j < lanes ? hcg_i64(e, n - j) : NULL, acc);
+    for (int64_t j = whole; j < n; j += lanes)
+        dot_step(e, t, b, q, row, heads, hcg_i64(e, j), j, n - j < lanes ? hcg_i64(e, n - j) : NULL,
+                 acc);
 }
 
-/* scores[s] = scale q . k_s for the block's keys: vectors of them, then the rest one by one. */
-static void emit_scores(hcg_emit *e, const query *c) {
-    unsigned lanes = e->level->lanes;
-    LLVMValueRef acc[64], to = plus(e, c->count, hcg_i64(e, 1 - (int64_t)lanes));
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, lanes), "keys", 0, NULL);
-    dot_keys(e, c, l.index, lanes, acc);
-    LLVMValueRef v = LLVMBuildFMul(e->b, sum_each(e, acc), hcg_splat(e, c->a->scale), "");
-    hcg_store(e, hcg_at(e, e->f32, c->scores, l.index), v, NULL);
+static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with) {
+    const block *b = with;
+    LLVMValueRef acc[MOST_LANES], scale = hcg_splat(e, t->a->scale);
+    dot_products(e, t, b, head, heads, acc);
+    LLVMValueRef to = hcg_at(e, e->f32, t->scores, mul_const(e, head, HCG_LD_SCORES));
+    to = hcg_at(e, e->f32, to, b->first);
+    LLVMValueRef sums = LLVMBuildFMul(e->b, sum_each(e, acc, heads * b->keys), scale, "");
+    for (unsigned h = 0; h < heads; h++)
+        hcg_store(e, hcg_at(e, e->f32, to, hcg_i64(e, h * HCG_LD_SCORES)),
+                  some_lanes(e, sums, h * b->keys, b->keys), NULL);
+}
+
+/* scores[head][s] = scale q . k_s of the tile */
+static void emit_scores(hcg_emit *e, const tile *t) {
+    unsigned most = score_heads(e, t->a), keys = e->level->lanes / most;
+    LLVMValueRef to = plus(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
+    block b = {l.index, keys};
+    by_heads(e, t, most, score_some, &b);
     hcg_loop_end(e, &l, NULL);
-    hcg_loop rest = hcg_loop_begin(e, l.index, c->count, hcg_i64(e, 1), "key", 0, NULL);
-    dot_keys(e, c, rest.index, 1, acc);
-    LLVMValueRef one =
-        LLVMBuildFMul(e->b, hcg_sum_lanes(e, acc[0]), LLVMConstReal(e->f32, c->a->scale), "");
-    hcg_store(e, hcg_at(e, e->f32, c->scores, rest.index), one, NULL);
+    hcg_loop rest = hcg_loop_begin(e, l.index, t->count, hcg_i64(e, 1), "key", 0, NULL);
+    b = (block){rest.index, 1};
+    by_heads(e, t, most, score_some, &b);
     hcg_loop_end(e, &rest, NULL);
 }
 
-/* o[at + i lanes] += sum_s p_s v_s[at + i lanes] for `n` vectors, the last with `valid` lanes */
-static void add_values(hcg_emit *e, const query *c, LLVMValueRef at, unsigned n,
-                       LLVMValueRef valid) {
-    LLVMValueRef acc[M_VECTORS], o = hcg_at(e, e->f32, c->o, at);
-    LLVMValueRef v = hcg_at(e, e->f32, c->rows, at);
-    for (unsigned i = 0; i < n; i++)
-        acc[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, o, hcg_i64(e, i * e->level->lanes)), NULL);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->count, hcg_i64(e, 1), "value", n, acc);
-    LLVMValueRef p = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, c->scores, l.index));
-    LLVMValueRef row = hcg_at(e, e->f32, v, mul_const(e, l.index, c->a->groups * c->a->m));
-    p = hcg_splat_value(e, p);
-    for (unsigned i = 0; i < n; i++) {
-        LLVMValueRef place = hcg_at(e, e->f32, row, hcg_i64(e, i * e->level->lanes));
-        LLVMValueRef x = hcg_load(e, HIR_F32, place, i + 1 == n ? valid : NULL);
-        acc[i] = hcg_fma(e, p, x, l.carried[i]);
+/* ---- values ---------------------------------------------------------------------------------- */
+typedef struct columns { /* of the values: `n` vectors from `at` on, the last with `valid` lanes */
+    LLVMValueRef at, valid;
+    unsigned n;
+} columns;
+
+static LLVMValueRef output_place(hcg_emit *e, const tile *t, const columns *c, LLVMValueRef head,
+                                 unsigned h, unsigned i) {
+    int64_t ld = hcg_partial_floats(t->a->m);
+    LLVMValueRef o = hcg_at(e, e->f32, t->partial, mul_const(e, head, ld));
+    o = hcg_at(e, e->f32, o, c->at);
+    return hcg_at(e, e->f32, o, hcg_i64(e, h * ld + i * e->level->lanes));
+}
+
+/* o[head][columns] += sum over the tile's keys of p[head][s] v_s[columns] */
+static void add_values(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with) {
+    const columns *c = with;
+    const hcg_cache *v = &t->a->v;
+    LLVMTypeRef elem = hcg_element(e, v->dtype);
+    LLVMValueRef acc[HCG_CARRY], p[4];
+    for (unsigned i = 0; i < heads * c->n; i++)
+        acc[i] = hcg_load(e, HIR_F32, output_place(e, t, c, head, i / c->n, i % c->n), NULL);
+    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, mul_const(e, head, HCG_LD_SCORES));
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, 1), "value", heads * c->n, acc);
+    LLVMValueRef row = hcg_at(e, elem, t->values, mul_const(e, l.index, v->width));
+    row = hcg_at(e, elem, row, c->at);
+    for (unsigned h = 0; h < heads; h++) {
+        LLVMValueRef at = hcg_at(e, e->f32, scores, hcg_i64(e, h * HCG_LD_SCORES));
+        p[h] = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, at, l.index)));
+    }
+    for (unsigned i = 0; i < c->n; i++) {
+        LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * e->level->lanes));
+        LLVMValueRef x = hcg_load(e, v->dtype, place, i + 1 == c->n ? c->valid : NULL);
+        prefetch_after(e, v, place, i * e->level->lanes);
+        for (unsigned h = 0; h < heads; h++)
+            acc[h * c->n + i] = hcg_fma(e, p[h], x, l.carried[h * c->n + i]);
     }
     hcg_loop_end(e, &l, acc);
-    for (unsigned i = 0; i < n; i++)
-        hcg_store(e, hcg_at(e, e->f32, o, hcg_i64(e, i * e->level->lanes)), l.carried[i], NULL);
+    for (unsigned i = 0; i < heads * c->n; i++)
+        hcg_store(e, output_place(e, t, c, head, i / c->n, i % c->n), l.carried[i], NULL);
 }
 
-static void emit_values(hcg_emit *e, const query *c) {
-    int64_t lanes = e->level->lanes, chunk = lanes * M_VECTORS;
-    int64_t whole = c->a->m / chunk * chunk, left = c->a->m - whole;
+/* O += P V of the tile */
+static void emit_values(hcg_emit *e, const tile *t) {
+    enum { HEADS = 2 };
+    int64_t lanes = e->level->lanes, m = t->a->m;
+    unsigned vectors = lanes >= 16 ? 8 : 4;
+    int64_t piece = lanes * vectors, whole = m / piece * piece, left = m - whole;
+    columns c = {.n = vectors};
     if (whole) {
         hcg_loop l =
-            hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, chunk), "m", 0, NULL);
-        add_values(e, c, l.index, M_VECTORS, NULL);
+            hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, piece), "m", 0, NULL);
+        c.at = l.index;
+        by_heads(e, t, HEADS, add_values, &c);
         hcg_loop_end(e, &l, NULL);
     }
-    if (left)
-        add_values(e, c, hcg_i64(e, whole), (unsigned)((left + lanes - 1) / lanes),
-                   left % lanes ? hcg_i64(e, left % lanes) : NULL);
+    if (!left) return;
+    c.at = hcg_i64(e, whole);
+    c.n = (unsigned)((left + lanes - 1) / lanes);
+    c.valid = left % lanes ? hcg_i64(e, left % lanes) : NULL;
+    by_heads(e, t, HEADS, add_values, &c);
 }
 
-static void prefetch_lines(hcg_emit *e, LLVMValueRef p, int64_t n) {
-    for (int64_t j = 0; j < n; j += LINE)
-        hcg_prefetch(e, p, j * 4);
+/* ---- a range of keys ------------------------------------------------------------------------- */
+typedef struct partial { /* what a query head leaves of a range */
+    LLVMValueRef o, state;
+} partial;
+
+static partial partial_of(hcg_emit *e, const hcg_attention *a, LLVMValueRef first,
+                          LLVMValueRef head) {
+    int64_t ld = hcg_partial_floats(a->m);
+    LLVMValueRef o = hcg_at(e, e->f32, first, mul_const(e, head, ld));
+    return (partial){o, hcg_at(e, e->f32, o, hcg_i64(e, ld - HIR_PANEL))};
 }
 
-/* Asks for the block after this one: rows of n floats, `stride` apart. */
-static void prefetch_block(hcg_emit *e, LLVMValueRef rows, int64_t n, int64_t stride) {
-    enum { CHUNK = 16 * LINE };
-    int64_t whole = n / CHUNK * CHUNK;
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, BLOCK), hcg_i64(e, 2 * BLOCK), hcg_i64(e, 1), "ahead",
-                                0, NULL);
-    LLVMValueRef row = hcg_at(e, e->f32, rows, mul_const(e, l.index, stride));
-    if (whole) {
-        hcg_loop chunk = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, CHUNK),
-                                        "chunk", 0, NULL);
-        prefetch_lines(e, hcg_at(e, e->f32, row, chunk.index), CHUNK);
-        hcg_loop_end(e, &chunk, NULL);
-    }
-    prefetch_lines(e, hcg_at(e, e->f32, row, hcg_i64(e, whole)), n - whole);
-    hcg_loop_end(e, &l, NULL);
+static hcg_loop each_head(hcg_emit *e, const hcg_attention *a) {
+    return hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, a->per_group), hcg_i64(e, 1), "head", 0,
+                          NULL);
 }
 
-typedef struct turns { /* the query heads that share a key and value head */
-    const hcg_attention *a;
-    LLVMValueRef scores, states, o; /* scratch: scores of these heads, the rest of all heads */
-    int64_t ld;                     /* of o: m rounded up to whole vectors */
-    LLVMValueRef row, head;         /* the token, the first of the heads */
-} turns;
-
-static hcg_loop each_head_begin(hcg_emit *e, const turns *h, query *c) {
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, h->a->per_group), hcg_i64(e, 1),
-                                "head", 0, NULL);
-    LLVMValueRef head = plus(e, h->head, l.index);
-    c->a = h->a;
-    c->number = plus(e, mul_const(e, h->row, h->a->heads), head);
-    c->q = hcg_at(e, e->f32, h->a->q, mul_const(e, c->number, h->a->n));
-    c->scores = hcg_at(e, e->f32, h->scores, mul_const(e, l.index, HCG_LD_SCORES));
-    c->state = hcg_at(e, e->f32, h->states, mul_const(e, head, 2));
-    c->o = hcg_at(e, e->f32, h->o, mul_const(e, head, h->ld));
-    return l;
-}
-
-/* All heads on all blocks of the tile's `count` rows, of keys or of values. */
-static void emit_blocks(hcg_emit *e, const turns *h, LLVMValueRef rows, LLVMValueRef count,
-                        int64_t n, void (*emit)(hcg_emit *e, const query *c)) {
-    int64_t stride = h->a->groups * n;
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), count, hcg_i64(e, BLOCK), "block", 0, NULL);
-    query c = {0};
-    LLVMValueRef left = LLVMBuildNSWSub(e->b, count, l.index, ""), most = hcg_i64(e, BLOCK);
-    LLVMValueRef here = hcg_at(e, e->f32, rows, mul_const(e, l.index, stride));
-    prefetch_block(e, here, n, stride);
-    hcg_loop head = each_head_begin(e, h, &c);
-    c.rows = here;
-    c.count =
-        LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, left, most, ""), left, most, "");
-    c.scores = hcg_at(e, e->f32, c.scores, l.index);
-    emit(e, &c);
-    hcg_loop_end(e, &head, NULL);
-    hcg_loop_end(e, &l, NULL);
-}
-
-/* `count` keys and values whose first row of the cache is number `place` (position G + g). */
-static void emit_tile(hcg_emit *e, const turns *h, LLVMValueRef place, LLVMValueRef count) {
-    const hcg_attention *a = h->a;
+static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
     int64_t lanes = e->level->lanes;
-    query c = {0};
-    emit_blocks(e, h, hcg_at(e, e->f32, a->k, mul_const(e, place, a->n)), count, a->n, emit_scores);
-    hcg_loop head = each_head_begin(e, h, &c);
-    hcg_softmax s = {.scores = c.scores, .valid = count, .state = c.state, .o = c.o};
-    s.n = LLVMBuildAnd(e->b, plus(e, count, hcg_i64(e, lanes - 1)), hcg_i64(e, -lanes), "");
-    s.width = hcg_i64(e, h->ld);
+    return hcg_i64(e, (a->m + lanes - 1) / lanes * lanes);
+}
+
+static void emit_softmax(hcg_emit *e, const tile *t) {
+    int64_t lanes = e->level->lanes;
+    hcg_loop l = each_head(e, t->a);
+    partial p = partial_of(e, t->a, t->partial, l.index);
+    hcg_softmax s = {.valid = t->count, .state = p.state, .o = p.o};
+    s.scores = hcg_at(e, e->f32, t->scores, mul_const(e, l.index, HCG_LD_SCORES));
+    s.n = LLVMBuildAnd(e->b, plus(e, t->count, hcg_i64(e, lanes - 1)), hcg_i64(e, -lanes), "");
+    s.width = output_width(e, t->a);
     hcg_softmax_tile(e, &s);
-    hcg_loop_end(e, &head, NULL);
-    emit_blocks(e, h, hcg_at(e, e->f32, a->v, mul_const(e, place, a->m)), count, a->m, emit_values);
-}
-
-static hcg_loop each_group_begin(hcg_emit *e, turns *h) {
-    hcg_loop l = hcg_loop_begin(e, e->c0, e->c1, hcg_i64(e, 1), "group", 0, NULL);
-    h->head = mul_const(e, l.index, h->a->per_group);
-    return l;
-}
-
-/* One token. Tiles of positions are the outer loop: a page of the cache is visited once. */
-static void emit_row(hcg_emit *e, turns *h) {
-    const hcg_attention *a = h->a;
-    query c = {0};
-    hcg_loop group = each_group_begin(e, h);
-    hcg_loop start = each_head_begin(e, h, &c);
-    hcg_softmax_start(e, c.state, c.o, hcg_i64(e, h->ld));
-    hcg_loop_end(e, &start, NULL);
-    hcg_loop_end(e, &group, NULL);
-
-    LLVMValueRef seen = plus(e, plus(e, a->past, h->row), hcg_i64(e, 1));
-    LLVMValueRef most = hcg_i64(e, HCG_KEYS);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), seen, most, "tile", 0, NULL);
-    LLVMValueRef left = LLVMBuildNSWSub(e->b, seen, l.index, "");
-    LLVMValueRef count =
-        LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, left, most, ""), left, most, "");
-    group = each_group_begin(e, h);
-    emit_tile(e, h, plus(e, mul_const(e, l.index, a->groups), group.index), count);
-    hcg_loop_end(e, &group, NULL);
     hcg_loop_end(e, &l, NULL);
-
-    group = each_group_begin(e, h);
-    hcg_loop end = each_head_begin(e, h, &c);
-    hcg_softmax_end(e, c.state, c.o, a->m, hcg_at(e, e->f32, a->out, mul_const(e, c.number, a->m)));
-    hcg_loop_end(e, &end, NULL);
-    hcg_loop_end(e, &group, NULL);
 }
 
+/* Keys from .. to of a head. */
+static void emit_range(hcg_emit *e, tile *t, LLVMValueRef group, LLVMValueRef from,
+                       LLVMValueRef to) {
+    const hcg_attention *a = t->a;
+    hcg_loop start = each_head(e, a);
+    partial p = partial_of(e, a, t->partial, start.index);
+    hcg_softmax_start(e, p.state, p.o, output_width(e, a));
+    hcg_loop_end(e, &start, NULL);
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
+    t->count = smaller(e, minus(e, to, l.index), hcg_i64(e, TILE));
+    t->keys = hcg_cache_row(e, a, &a->k, group, l.index);
+    t->values = hcg_cache_row(e, a, &a->v, group, l.index);
+    emit_scores(e, t);
+    emit_softmax(e, t);
+    emit_values(e, t);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* ---- ranges of a head ------------------------------------------------------------------------ */
+typedef struct head { /* a key/value head: its ranges, and where they leave what */
+    LLVMValueRef group, ranges;
+    LLVMValueRef partials; /* [range][query head] */
+} head;
+
+static LLVMValueRef range_at(hcg_emit *e, const hcg_attention *a, const head *h,
+                             LLVMValueRef range) {
+    return hcg_at(e, e->f32, h->partials,
+                  mul_const(e, range, a->per_group * hcg_partial_floats(a->m)));
+}
+
+/* o = the ranges merged from first to last */
+static void emit_merge(hcg_emit *e, const hcg_attention *a, const head *h) {
+    hcg_loop l = each_head(e, a);
+    partial all = partial_of(e, a, h->partials, l.index);
+    hcg_loop r = hcg_loop_begin(e, hcg_i64(e, 1), h->ranges, hcg_i64(e, 1), "range", 0, NULL);
+    partial p = partial_of(e, a, range_at(e, a, h, r.index), l.index);
+    hcg_softmax_merge(e, all.state, all.o, p.state, p.o, output_width(e, a));
+    hcg_loop_end(e, &r, NULL);
+    LLVMValueRef number = plus(e, mul_const(e, h->group, a->per_group), l.index);
+    hcg_softmax_end(e, all.state, all.o, a->m,
+                    hcg_at(e, e->f32, a->out, mul_const(e, number, a->m)));
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Counts `done` ranges of the head. Whoever finds them complete merges them: all that was written
+ * before the others counted is visible then. */
+static void emit_arrival(hcg_emit *e, const hcg_attention *a, const head *h, LLVMValueRef done) {
+    LLVMValueRef counter =
+        hcg_at(e, e->i8, hcg_frame_shared(e), mul_const(e, h->group, HCG_COUNTER_BYTES));
+    LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
+                                             LLVMAtomicOrderingAcquireRelease, false);
+    LLVMBasicBlockRef last = LLVMAppendBasicBlockInContext(e->cx, e->fn, "last");
+    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived");
+    LLVMValueRef complete =
+        LLVMBuildICmp(e->b, LLVMIntEQ, plus(e, before, done), h->ranges, "complete");
+    LLVMBuildCondBr(e->b, complete, last, after);
+    LLVMPositionBuilderAtEnd(e->b, last);
+    LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
+    emit_merge(e, a, h);
+    LLVMBuildBr(e->b, after);
+    LLVMPositionBuilderAtEnd(e->b, after);
+}
+
+/* Columns c0 .. c1 - 1: column g R + r is range r of head g, R ranges cover the cache. */
 void hcg_attention_one(hcg_emit *e, const hcg_attention *a) {
-    int64_t lanes = e->level->lanes;
-    uint64_t heads = (uint64_t)a->heads;
-    turns h = {.a = a, .ld = (a->m + lanes - 1) / lanes * lanes};
-    h.scores = hcg_scratch(e, (uint64_t)a->per_group * HCG_LD_SCORES * 4);
-    h.states = hcg_scratch(e, heads * 8);
-    h.o = hcg_scratch(e, heads * (uint64_t)h.ld * 4);
-    hcg_loop rows = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "row", 0, NULL);
-    h.row = rows.index;
-    emit_row(e, &h);
-    hcg_loop_end(e, &rows, NULL);
+    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = plus(e, a->past, one);
+    tile t = {.a = a, .scores = hcg_scratch(e, (uint64_t)a->per_group * HCG_LD_SCORES * 4)};
+    head h = {.ranges = LLVMBuildUDiv(e->b, plus(e, length, hcg_i64(e, HRT_KEYS - 1)), keys, "")};
+    LLVMValueRef partials =
+        hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, a->groups * HCG_COUNTER_BYTES));
+    LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, h.ranges, "");
+    LLVMValueRef end = LLVMBuildUDiv(e->b, plus(e, e->c1, minus(e, h.ranges, one)), h.ranges, "");
+    hcg_loop l = hcg_loop_begin(e, first, end, one, "group", 0, NULL);
+    LLVMValueRef column = LLVMBuildNSWMul(e->b, l.index, h.ranges, "");
+    h.group = l.index;
+    h.partials =
+        hcg_at(e, e->f32, partials, mul_const(e, column, a->per_group * hcg_partial_floats(a->m)));
+    t.q = hcg_at(e, e->f32, a->q, mul_const(e, l.index, a->per_group * a->n));
+    LLVMValueRef from = larger(e, minus(e, e->c0, column), hcg_i64(e, 0));
+    LLVMValueRef to = smaller(e, minus(e, e->c1, column), h.ranges);
+    hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
+    LLVMValueRef start = LLVMBuildNSWMul(e->b, r.index, keys, "");
+    t.partial = range_at(e, a, &h, r.index);
+    emit_range(e, &t, l.index, start, smaller(e, plus(e, start, keys), length));
+    hcg_loop_end(e, &r, NULL);
+    emit_arrival(e, a, &h, minus(e, to, from));
+    hcg_loop_end(e, &l, NULL);
 }

@@ -77,6 +77,30 @@ void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s) {
     hcg_shared_call(e, &f, args, 6);
 }
 
+/* M' = max(M, N)   S' = S e^(M - M') + R e^(N - M'), likewise O: a range that saw nothing has S = 0
+ * and the least M, which adds nothing. */
+void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef other_state,
+                       LLVMValueRef other_o, LLVMValueRef width) {
+    LLVMValueRef old = hcg_load_scalar(e, HIR_F32, state_at(e, state, 0));
+    LLVMValueRef other = hcg_load_scalar(e, HIR_F32, state_at(e, other_state, 0));
+    LLVMValueRef maximum = hcg_max(e, old, other);
+    LLVMValueRef a = hcg_exp(e, LLVMBuildFSub(e->b, old, maximum, ""));
+    LLVMValueRef b = hcg_exp(e, LLVMBuildFSub(e->b, other, maximum, ""));
+    LLVMValueRef s = hcg_load_scalar(e, HIR_F32, state_at(e, state, 1));
+    LLVMValueRef r = hcg_load_scalar(e, HIR_F32, state_at(e, other_state, 1));
+    s = LLVMBuildFMul(e->b, s, a, "");
+    hcg_store(e, state_at(e, state, 0), maximum, NULL);
+    hcg_store(e, state_at(e, state, 1), hcg_fma(e, r, b, s), NULL);
+    a = hcg_splat_value(e, a), b = hcg_splat_value(e, b);
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), width, hcg_i64(e, e->level->lanes), "merge", 0, NULL);
+    LLVMValueRef at = hcg_at(e, e->f32, o, l.index);
+    LLVMValueRef x = LLVMBuildFMul(e->b, hcg_load(e, HIR_F32, at, NULL), a, "");
+    LLVMValueRef y = hcg_load(e, HIR_F32, hcg_at(e, e->f32, other_o, l.index), NULL);
+    hcg_store(e, at, hcg_fma(e, y, b, x), NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
 void hcg_softmax_start(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef width) {
     hcg_store(e, state_at(e, state, 0), LLVMConstReal(e->f32, -FLT_MAX), NULL);
     hcg_store(e, state_at(e, state, 1), LLVMConstReal(e->f32, 0), NULL);

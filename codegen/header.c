@@ -336,6 +336,15 @@ static void add_macro(hd_text *out, const char *name, uint64_t value, const char
               comment);
 }
 
+static uint64_t cache_bytes(const hir_module *m) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < m->states.n; i++) {
+        hir_type t = m->states.at[i].type;
+        sum += (uint64_t)hir_type_row_elements(t) * hir_dtype_bytes(t.dtype);
+    }
+    return sum;
+}
+
 static const char *macros(const hcg_program *p, const marks *m) {
     hd_text text;
     hd_text_init(&text, m->arena);
@@ -345,6 +354,8 @@ static const char *macros(const hcg_program *p, const marks *m) {
         add_macro(&text, "LOGITS", logits, "floats per row of logits");
         add_macro(&text, "OUTPUTS", p->outputs.n, "outputs of forward, the logits included");
         add_macro(&text, "MAX_THREADS", HRT_MAX_THREADS, "of a session");
+        add_macro(&text, "CACHE_BYTES", cache_bytes(p->m),
+                  "of keys and values that a session keeps of each token");
     }
     add_macro(&text, "ALIGN", HRT_ALIGN, "of memory handed over, in bytes");
     add_macro(&text, "MAX_CHUNK", (uint64_t)p->chunk, "longer calls are cut into pieces of this");

@@ -9,6 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "codegen/attention.h"
 #include "codegen/program_key.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
@@ -346,10 +347,8 @@ static bool add_operand(lowering *l, hd_loc loc, hir_ref r) {
 
 static bool read_split(lowering *l, const hir_op *op, hir_attr_id attr, uint32_t *out) {
     static const char *const names[] = {
-        [HRT_SPLIT_NONE] = "none",
-        [HRT_SPLIT_ROWS] = "rows",
-        [HRT_SPLIT_CYCLIC] = "cyclic",
-        [HRT_SPLIT_COLS] = "cols",
+        [HRT_SPLIT_NONE] = "none", [HRT_SPLIT_ROWS] = "rows", [HRT_SPLIT_CYCLIC] = "cyclic",
+        [HRT_SPLIT_COLS] = "cols", [HRT_SPLIT_KEYS] = "keys",
     };
     const char *text = hir_attr_string(op, attr, "none");
     for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -358,7 +357,7 @@ static bool read_split(lowering *l, const hir_op *op, hir_attr_id attr, uint32_t
             return true;
         }
     hd_err(l->d, HD_E_VALUE, loc_of(l, op), "%s is \"%s\"", hir_attr_name(attr), text)->hint =
-        "none, rows, cyclic or cols";
+        "none, rows, cyclic, cols or keys";
     return false;
 }
 
@@ -378,6 +377,13 @@ static bool is_token_free(const lowering *l, const hir_op *op) {
         if (hir_type_has_t(t) || has_c(t)) return false;
     }
     return true;
+}
+
+static void ask_for_shared(lowering *l, hir_id sequence) {
+    uint64_t counters, range;
+    hcg_attention_shared(l->m, sequence, &counters, &range);
+    if (counters > l->p->counter_bytes) l->p->counter_bytes = counters;
+    if (range > l->p->range_bytes) l->p->range_bytes = range;
 }
 
 static bool looks_at_position(const lowering *l, const hir_op *kernel) {
@@ -410,6 +416,7 @@ static bool add_step(lowering *l, hir_id id) {
         !read_split(l, op, HIR_A_SPLIT_MANY, &step.split_many) ||
         !read_rows(l, op, &step.last_rows))
         return false;
+    if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
     for (size_t i = 0; i < operands.list.n; i++)
         if (!add_operand(l, loc_of(l, op), operands.list.at[i])) return false;

@@ -59,6 +59,7 @@ struct hcg_program {
     HD_VEC(hcg_port) outputs;
     uint64_t weights_bytes;
     uint64_t scratch_bytes; /* filled while kernels are emitted: the largest any asks for */
+    uint64_t counter_bytes, range_bytes; /* of hrt_frame.shared: the largest any asks for */
     uint8_t digest[16];
     bool is_model; /* one i32[T] input and state or not: NAME_forward; else NAME_call */
     int64_t vocab;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/eval_private.h"
+#include "support/tensorfile.h"
 
 double eval_dot(const double *a, const double *b, int64_t n) {
     double sum[8] = {0};
@@ -99,10 +100,20 @@ bool eval_rope(eval_call *c, const hir_op *op, const hir_array *const *x, hir_ar
 
 /* ---- state over time ------------------------------------------------------------------------- */
 
+/* x as a cache of `dtype` holds it. */
+static double as_stored(hir_dtype dtype, double x) {
+    switch (dtype) {
+    case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));
+    case HIR_F16: return hd_f16_to_f32(hd_f16_from_f64(x));
+    default: return x;
+    }
+}
+
 bool eval_cache_append(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
-    (void)op;
-    int64_t row = x[0]->n / c->T;
-    memcpy(x[1]->at + (c->C - c->T) * row, x[0]->at, (size_t)x[0]->n * sizeof *x[0]->at);
+    hir_dtype dtype = hir_ref_type(c->m, op->args[1]).dtype;
+    double *to = x[1]->at + (c->C - c->T) * (x[0]->n / c->T);
+    for (int64_t i = 0; i < x[0]->n; i++)
+        to[i] = as_stored(dtype, x[0]->at[i]);
     y->at = x[1]->at;
     y->n = x[1]->n;
     return true;

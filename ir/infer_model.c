@@ -118,7 +118,7 @@ bool hir_rule_cache_append(hir_check *c, hir_type *y) {
     *y = hir_arg(c, 1);
     like = x;
     like.dim[0] = HIR_C;
-    like.dtype = HIR_F32;
+    like.dtype = y->dtype; /* x is rounded to the state's type */
     return hir_type_equal(like, *y) ||
            hir_refuse(c, HD_E_TYPE, NULL, "x is %s, so the state must be %s, not %s",
                       hir_type_text(c, x), hir_type_text(c, like), hir_type_text(c, *y));
@@ -192,10 +192,10 @@ static bool one_of(hir_check *c, hir_attr_id id, const char *const *words, size_
 
 bool hir_rule_kernel(hir_check *c, hir_type *y) {
     static const char *const rows[] = {"all", "last"};
-    static const char *const splits[] = {"none", "rows", "cyclic", "cols"};
+    static const char *const splits[] = {"none", "rows", "cyclic", "cols", "keys"};
     (void)y;
-    return one_of(c, HIR_A_ROWS, rows, 2) && one_of(c, HIR_A_SPLIT_ONE, splits, 4) &&
-           one_of(c, HIR_A_SPLIT_MANY, splits, 4) &&
+    return one_of(c, HIR_A_ROWS, rows, 2) && one_of(c, HIR_A_SPLIT_ONE, splits, 5) &&
+           one_of(c, HIR_A_SPLIT_MANY, splits, 5) &&
            (hir_attr_int(c->op, HIR_A_GRAIN, 1) > 0 ||
             hir_refuse(c, HD_E_VALUE, NULL, "'grain' must be more than 0")) &&
            (hir_attr_int(c->op, HIR_A_TILE_GROUP, 0) >= 0 ||

@@ -268,11 +268,13 @@ static bool one_of(const char *s, const char *const *list) {
 static void check_split(rules *r, hir_attr_id attr) {
     static const char *const row[] = {"none", "rows", NULL},
                              *const contract[] = {"none", "cols", NULL},
-                             *const sequence[] = {"none", "cols", "cyclic", "rows", NULL};
+                             *const sequence_one[] = {"keys", NULL},
+                             *const sequence_many[] = {"none", "cols", "cyclic", "rows", NULL};
     const hir_op *k = hir_op_at(r->m, r->kernel);
     const char *const *may = k->code == HIR_KERNEL_ROW_OP        ? row
                              : k->code == HIR_KERNEL_CONTRACT_OP ? contract
-                                                                 : sequence;
+                             : attr == HIR_A_SPLIT_ONE           ? sequence_one
+                                                                 : sequence_many;
     const char *value = hir_attr_string(k, attr, "none");
     require(r, r->kernel, one_of(value, may),
             "this kind of kernel cannot be split among threads so");

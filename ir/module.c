@@ -54,6 +54,15 @@ uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc l
     return (uint32_t)(m->weights.n - 1);
 }
 
+void hir_set_cache_dtype(hir_module *m, hir_dtype dtype) {
+    for (size_t i = 0; i < m->states.n; i++)
+        m->states.at[i].type.dtype = dtype;
+    for (size_t i = 0; i < m->values.n; i++) {
+        hir_type *t = &m->values.at[i].type;
+        if (t->rank && t->dim[0] == HIR_C) t->dtype = dtype;
+    }
+}
+
 static const hir_made_row *copy_rows(hd_arena *a, const hir_made_row *rows, uint32_t n) {
     hir_made_row *copy = hd_new_array(a, hir_made_row, n);
     for (uint32_t r = 0; r < n; r++) {

@@ -123,10 +123,10 @@ static void verify_states(verifier *v) {
         hd_loc loc = v->text ? v->text->states[i] : s->loc;
         if (hir_names_add(&seen, s->name, 0))
             REFUSE(v, HD_E_NAME, loc, "there are two states $%s", s->name);
-        if (s->type.dtype != HIR_F32 || s->type.rank == 0 || s->type.dim[0] != HIR_C ||
+        if (s->type.dtype == HIR_I32 || s->type.rank == 0 || s->type.dim[0] != HIR_C ||
             !dims_fit(s->type, 1))
-            REFUSE(v, HD_E_TYPE, loc, "state $%s is %s; a state is f32[C, ...]", s->name,
-                   type_text(v, s->type));
+            REFUSE(v, HD_E_TYPE, loc, "state $%s is %s; a state is f32, bf16 or f16 [C, ...]",
+                   s->name, type_text(v, s->type));
     }
 }
 

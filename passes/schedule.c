@@ -10,8 +10,8 @@
  *                      read, and which write no state: they run for the rows asked for. Attention
  *                      may be one: a row of its result needs that row of q, and the cache.
  *          4 threads   split_one (T = 1), split_many (T > 1): row programs none, rows; contractions
- *                      cols, cols; sequences cols, cyclic in chunks of 16 rows; what runs once:
- *                      none
+ *                      cols, cols; sequences keys, cyclic in chunks of as many rows as make 128
+ *                      queries of a key/value head; what runs once: none
  *          5 names     row0, row1, contract0 ...: the number counts different bodies, equal ones
  *                      share a name
  * Leaves   bodies.
@@ -20,7 +20,7 @@
 
 #include "passes/util.h"
 
-enum { CYCLIC_GRAIN = 16 };
+enum { QUERIES = 128 /* of a tile of attention: emit_sequence_many.c */ };
 
 typedef struct scheduler {
     hir_pass_context *c;
@@ -424,15 +424,26 @@ static void name_kernels(scheduler *s) {
 }
 
 /* ---- the pass ------------------------------------------------------------------------------ */
+/* Tokens whose queries of one key/value head fill a tile. */
+static int64_t rows_of_tile(const hir_module *m, hir_id kernel) {
+    int64_t rows = QUERIES;
+    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
+        if (hir_op_at(m, op)->code != HIR_ATTENTION_OP) continue;
+        rows = QUERIES / (hir_arg_type(m, op, 0).dim[1] / hir_arg_type(m, op, 1).dim[1]);
+    }
+    return rows > 0 ? rows : 1;
+}
+
 static void set_splits(scheduler *s, hir_id op) {
     const hir_op *o = hir_op_at(s->m, op);
     const char *one = "none", *many = "rows";
     if (o->code == HIR_KERNEL_CONTRACT_OP) one = many = "cols";
     if (o->code == HIR_KERNEL_SEQUENCE_OP) {
-        one = "cols";
+        one = "keys";
         many = "cyclic";
-        if (hir_attr_int(o, HIR_A_GRAIN, 0) != CYCLIC_GRAIN)
-            hir_set_attr(s->m, op, hir_int(HIR_A_GRAIN, CYCLIC_GRAIN));
+        int64_t grain = rows_of_tile(s->m, op);
+        if (hir_attr_int(o, HIR_A_GRAIN, 0) != grain)
+            hir_set_attr(s->m, op, hir_int(HIR_A_GRAIN, grain));
     }
     if (runs_once(s->m, op)) one = many = "none";
     set_string(s, op, HIR_A_SPLIT_ONE, one);

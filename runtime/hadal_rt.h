@@ -14,10 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HRT_VERSION     2u
+#define HRT_VERSION     3u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
+#define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
 
 enum hrt_result {
 #define R(id, value, text) HRT_##id = value,
@@ -29,14 +30,16 @@ enum hrt_result {
 typedef struct hrt_frame {
     int64_t T;     /* tokens in this chunk */
     int64_t C;     /* cache length after this chunk: token t stands at position C - T + t */
-    int64_t cap;   /* rows that each state holds */
+    int64_t cap;   /* positions that each state holds */
     void *scratch; /* this thread's, scratch_bytes of the model, 64-byte aligned */
+    void *shared;  /* one for all threads: what they leave for each other in a kernel, 64-byte
+                    * aligned; counters first, which are 0 between kernels */
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel kind says
- * (contraction: a group of panels; attention: a key/value head; row program: there is one). `args`:
- * base pointers of the operands, in the order of the step; a base points at row 0 (token 0 of the
- * chunk) also when r0 > 0. */
+ * (contraction: a group of panels; attention: a key/value head, or a range of its keys; row
+ * program: there is one). `args`: base pointers of the operands, in the order of the step; a base
+ * points at row 0 (token 0 of the chunk) also when r0 > 0. */
 typedef void hrt_kernel(const hrt_frame *frame, void *const *args, int64_t r0, int64_t r1,
                         int64_t c0, int64_t c1);
 
@@ -44,7 +47,7 @@ typedef enum hrt_base {
     HRT_ARENA,  /* arena + offset * T */
     HRT_FIXED,  /* fixed area + offset */
     HRT_WEIGHT, /* weights file data + offset */
-    HRT_STATE,  /* state number `index` */
+    HRT_STATE,  /* state number `index`: heads one after the other, each of cap positions */
     HRT_INPUT,  /* input number `index`, advanced to the first token of the chunk (inputs with T) */
     HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
 } hrt_base;
@@ -59,8 +62,11 @@ typedef struct hrt_operand {
 typedef enum hrt_split {
     HRT_SPLIT_NONE,   /* one thread does all */
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
-    HRT_SPLIT_CYCLIC, /* chunks of `grain` rows dealt in turn: for causal attention */
+    HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column dealt in turn: for causal attention */
     HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
+    HRT_SPLIT_KEYS,   /* T = 1: contiguous shares of cols * R columns, where R ranges of HRT_KEYS
+                       * positions cover the cache: column g * R + r is range r of head g. The ranges
+                       * do not depend on the threads, so neither do results */
 } hrt_split;
 
 typedef struct hrt_step {
@@ -122,6 +128,8 @@ typedef struct hrt_model {
     int64_t vocab;      /* ids must be in [0, vocab); 0: no token input */
     int64_t chunk;      /* most tokens per pass through the steps */
     uint64_t arena_per_token, fixed_bytes, scratch_bytes;
+    uint64_t counter_bytes, range_bytes; /* of hrt_frame.shared: at its start; for each HRT_KEYS
+                                          * positions of a session */
     uint64_t weights_bytes; /* size of the data of the weights file; 0: the model has none */
     uint32_t n_steps, n_operands, n_levels, n_states, n_inputs, n_outputs, n_weights, n_kernels;
     const hrt_step *steps;

@@ -17,13 +17,14 @@ struct hrt_weights {
 /* Where things lie in the caller's memory: offsets from its start, each a multiple of HRT_ALIGN.
  * In this order:
  *   head     the session struct (none for plain calls) and the tables of pointers
- *   states   one after the other, `cap` rows each
+ *   states   one after the other, `cap` positions each
  *   arena    values of one chunk
  *   fixed    values without T
  *   sinks    one per output after the first: where it goes when the caller does not want it
+ *   shared   what threads leave for each other in a kernel; its counters are zero between kernels
  *   workers  per thread: the argument array of a kernel call, then the kernel's scratch */
 typedef struct hrt_layout {
-    size_t tables, states, arena, fixed, sinks, workers;
+    size_t tables, states, arena, fixed, sinks, shared, workers;
     size_t args_bytes, worker_bytes; /* worker_bytes 4096-aligned: no line is shared */
     size_t total;
     int64_t chunk; /* tokens that the arena holds */
@@ -37,10 +38,11 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
 typedef struct hrt_memory {
     char **states; /* [n_states] */
     char **sinks;  /* [n_outputs], NULL without sinks; entry 0 is not used */
-    char *arena, *fixed, *workers;
+    char *arena, *fixed, *shared, *workers;
     size_t args_bytes, worker_bytes;
     int64_t cap, chunk;
 } hrt_memory;
+/* Zeros the counters. */
 void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memory, bool sinks,
                hrt_memory *out);
 

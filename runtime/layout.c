@@ -51,6 +51,9 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
         const hrt_tensor_info *t = &m->outputs[i];
         if (!place(&end, chunk_rows(t, l.chunk), t->row_bytes, HRT_ALIGN, &at)) return false;
     }
+    uint64_t ranges = ((uint64_t)cap + HRT_KEYS - 1) / HRT_KEYS;
+    if (!place(&end, 1, m->counter_bytes, HRT_ALIGN, &l.shared)) return false;
+    if (!place(&end, ranges, m->range_bytes, HRT_ALIGN, &at)) return false;
     l.args_bytes = args_bytes(m);
     if (!place(&l.worker_bytes, 1, l.args_bytes, HRT_ALIGN, &at)) return false;
     if (!place(&l.worker_bytes, 1, m->scratch_bytes, PAGE, &at)) return false;
@@ -71,12 +74,14 @@ void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memor
         .states = (char **)(void *)(base + l->tables),
         .arena = base + l->arena,
         .fixed = base + l->fixed,
+        .shared = base + l->shared,
         .workers = base + l->workers,
         .args_bytes = l->args_bytes,
         .worker_bytes = l->worker_bytes,
         .cap = cap,
         .chunk = l->chunk,
     };
+    memset(out->shared, 0, (size_t)m->counter_bytes);
     for (uint32_t i = 0; i < m->n_states; i++) {
         out->states[i] = at;
         at += aligned((uint64_t)cap * m->states[i].row_bytes);

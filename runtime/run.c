@@ -89,14 +89,21 @@ static void call_kernel(const worker *w, hrt_kernel *kernel, span rows, span col
         kernel(&w->frame, w->args, rows.from, rows.to, cols.from, cols.to);
 }
 
-/* Chunks of `grain` rows dealt in turn: row t of causal attention costs t, so contiguous shares
- * would leave the last thread with most of the work. */
-static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, span cols, int64_t grain) {
+/* Chunks of `grain` rows of one column dealt in turn: row t of causal attention costs t, so
+ * contiguous shares would leave the last thread with most of the work. */
+static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t cols,
+                        int64_t grain) {
     if (grain < 1) grain = 1;
-    for (int64_t r = rows.from + grain * w->index; r < rows.to; r += grain * w->count) {
-        int64_t left = rows.to - r;
-        call_kernel(w, kernel, (span){r, r + (left < grain ? left : grain)}, cols);
+    int64_t chunks = (rows.to - rows.from + grain - 1) / grain;
+    for (int64_t i = w->index; i < chunks * cols; i += w->count) {
+        int64_t r = rows.from + i / cols * grain, left = rows.to - r, c = i % cols;
+        call_kernel(w, kernel, (span){r, r + (left < grain ? left : grain)}, (span){c, c + 1});
     }
+}
+
+/* Columns of a step whose columns are cut into ranges of the cache. */
+static span key_columns(const worker *w, int64_t cols) {
+    return (span){0, cols * ((w->frame.C + HRT_KEYS - 1) / HRT_KEYS)};
 }
 
 /* A cell of a grid: threads side by side in it share rows and have columns of their own. */
@@ -122,8 +129,12 @@ static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, sp
         if (w->index == 0) call_kernel(w, kernel, rows, cols);
         break;
     case HRT_SPLIT_ROWS: call_kernel(w, kernel, share(rows, w->index, w->count), cols); break;
-    case HRT_SPLIT_CYCLIC: call_cyclic(w, kernel, rows, cols, step->grain); break;
+    case HRT_SPLIT_CYCLIC: call_cyclic(w, kernel, rows, step->cols, step->grain); break;
     case HRT_SPLIT_COLS: call_cell(w, kernel, rows, cols); break;
+    case HRT_SPLIT_KEYS:
+        cols = key_columns(w, step->cols);
+        call_kernel(w, kernel, rows, share(cols, w->index, w->count));
+        break;
     }
 }
 
@@ -139,6 +150,7 @@ static void place_row(worker *w, const hrt_job *j, const hrt_step *step, const p
     }
     w->frame.C = s->length + 1;
     w->frame.cap = s->memory.cap;
+    w->frame.shared = s->memory.shared;
 }
 
 /* Each row is one token, cut like one; which thread gets which piece changes from row to row, so
@@ -147,15 +159,14 @@ static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, cons
                          span rows) {
     const hrt_frame whole = w->frame;
     hrt_kernel *kernel = j->level->kernels[step->kernel_one];
-    bool cut = step->split_one == HRT_SPLIT_COLS;
+    bool keys = step->split_one == HRT_SPLIT_KEYS, cut = keys || step->split_one == HRT_SPLIT_COLS;
     w->frame.T = 1;
     for (int64_t row = rows.from; row < rows.to; row++) {
         int turn = (int)((w->index + row) % w->count);
-        span cols = {0, step->cols};
-        if (cut) cols = share(cols, turn, w->count);
-        if ((!cut && turn != 0) || cols.from == cols.to) continue;
+        if (!cut && turn != 0) continue;
         place_row(w, j, step, at, row);
-        call_kernel(w, kernel, (span){0, 1}, cols);
+        span cols = keys ? key_columns(w, step->cols) : (span){0, step->cols};
+        call_kernel(w, kernel, (span){0, 1}, cut ? share(cols, turn, w->count) : cols);
     }
     w->frame = whole;
 }
@@ -251,6 +262,7 @@ static void run_worker(crew *c, int index, int count) {
     worker w = {.index = index, .count = count, .args = (void **)(void *)own};
     w.frame.cap = mem->cap;
     w.frame.scratch = own + mem->args_bytes;
+    w.frame.shared = mem->shared;
     w.patience.spin = HRT_SPIN_MOST;
     w.watch.steps = index == 0 ? j->profile : NULL;
     hrt_fp_mode old = hrt_fp_enter();

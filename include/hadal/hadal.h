@@ -102,6 +102,8 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
      * remarks are kept of. NULL: all. With filter_ops dumps are extracts, which cannot be read
      * back. */
     const char *filter_passes, *filter_ops;
+    const char *cache_dtype; /* of keys and values: "f32", "bf16", "f16"; NULL: as the module says,
+                              * which is f32 where it does not */
     int ledger;      /* a remark after each pass that changed what the residual mechanism moves */
     int tile_tokens; /* let runs of kernels between attentions go a tile of tokens at a time */
     /* "f32" (NULL) or "bf16": storage of sources that several mixes over depth read (finished

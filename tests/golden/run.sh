@@ -8,6 +8,9 @@
 #   evaluator 1e-6   float64 throughout; the expected values are stored as float32 (6e-8)
 #   compiled  1e-4   a plain float32 evaluation stays below 3e-5, an error in the maths moves logits by 2e-4 and more
 #   split     1e-5   prefill and decode of the same code differ in the order of sums only
+#   caches of bf16, f16, best level: against the evaluator with the same cache 1e-2, 2e-3 (where an element is so close
+#             to the middle of two that float32 rounds it the other way; seen 2e-3, 6e-4, without such an element 1e-6),
+#             against the expected logits 0.1, 0.03 (what the rounding itself does to these random models; seen 0.06, 0.015)
 # Every level is run with a prefill and single tokens; the evaluator and the best level of the machine in one call as
 # well, with depth weights (a call costs a compilation, and the split run has both kinds of code in it).
 # Exit code 77: this machine cannot run the level.
@@ -45,6 +48,15 @@ grep -q avx512vl /proc/cpuinfo || best=avx2
 "$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --trace-depth "$out.depth" $flags --threads 2
 check "logits, one call" "$out.npy" "$expected:logits" $limit
 check "split against one call" "$out-split.npy" "$out.npy" 1e-5
+
+[ "$level" = interpret ] || for cache in "bf16 1e-2 0.1" "f16 2e-3 0.03"; do
+    # shellcheck disable=SC2086 # three words
+    set -- $cache
+    "$hadal" run "$case" --tokens "$tokens" --logits "$out-$1.npy" --split "$first" $flags --cache-dtype "$1" --threads 2
+    "$hadal" run "$case" --tokens "$tokens" --logits "$out-$1-exact.npy" --split "$first" --interpret --cache-dtype "$1"
+    check "logits, cache of $1" "$out-$1.npy" "$out-$1-exact.npy" "$2"
+    check "cache of $1 against f32" "$out-$1.npy" "$expected:logits" "$3"
+done
 
 mix=0
 while "$compare" --print "$expected:depth_weights.$mix" >/dev/null 2>&1; do

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "ir/eval.h"
+#include "support/tensorfile.h"
 #include "tests/unit/emit_harness.h"
 
 enum { ROWS_CAPACITY = 64 };
@@ -107,17 +108,31 @@ static inline void *memory_of(rows *r, hir_ref ref) {
     return r->values[ref.index];
 }
 
+/* Element i of a compiled value in the evaluator's order. A state is [G][capacity][n] where the
+ * evaluator has [C][G][n]. */
+static inline double compiled_element(const rows *r, hir_id value, int64_t i) {
+    const hir_value *v = hir_value_at(r->b->m, value);
+    if (v->place == HIR_PLACE_STATE) {
+        int64_t groups = v->type.dim[1], n = v->type.dim[2], row = i / n;
+        i = (row % groups * ROWS_CAPACITY + row / groups) * n + i % n;
+    }
+    const void *at = r->values[value];
+    uint16_t half = v->type.dtype == HIR_F32 ? 0 : ((const uint16_t *)at)[i];
+    if (v->type.dtype == HIR_BF16) return hd_bf16_to_f32(half);
+    if (v->type.dtype == HIR_F16) return hd_f16_to_f32(half);
+    return ((const float *)at)[i];
+}
+
 /* Compiled results against the evaluator's, in the order in which values are made. */
 static inline void rows_observe(void *context, const hir_module *m, hir_id op, hir_id value,
                                 const hir_array *a) {
     rows *r = context;
     if (hir_op_at(m, op)->code != HIR_KERNEL_ROW_OP) return;
-    const float *got = r->values[value];
     double most = 0, error = 0;
     for (int64_t i = 0; i < a->n; i++) {
-        double want = a->at[i], d = fabs(want - got[i]);
-        if (isnan(want) && isnan(got[i])) d = 0;
-        if (isinf(want) && want == got[i]) d = 0;
+        double want = a->at[i], got = compiled_element(r, value, i), d = fabs(want - got);
+        if (isnan(want) && isnan(got)) d = 0;
+        if (isinf(want) && want == got) d = 0;
         if (isfinite(want)) most = fmax(most, fabs(want));
         if (isnan(d)) d = INFINITY;
         error = fmax(error, d);

@@ -1,14 +1,18 @@
 /* Attention kernels against double loops: MHA, GQA and MQA, head dims that are no multiple of a
  * vector, tokens before the call, long caches, extreme scores, both bodies, at every CPU level of
- * this machine, whole and cut into pieces. */
+ * this machine, whole and cut into pieces. The body for one token is called once for each row, as
+ * if the others came in calls of their own. */
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "codegen/attention.h"
+#include "support/tensorfile.h"
 #include "tests/unit/emit_harness.h"
 
 typedef struct shape {
     int64_t t, past, heads, groups, n, m;
-    bool reshaped; /* q arrives as [T, H * n] and leaves as [T, H * m] */
+    bool reshaped;   /* q arrives as [T, H * n] and leaves as [T, H * m] */
+    hir_dtype dtype; /* of the cache */
 } shape;
 
 typedef struct problem {
@@ -17,13 +21,14 @@ typedef struct problem {
     uint64_t seed;
     hir_id kernel;
     double scale;
-    float *q, *k, *v; /* k and v hold rows past + t and some of NaN behind */
+    float *q, *k, *v; /* k and v are [G][cap][..]: NaN behind the past + t positions of each head */
+    void *stored_k, *stored_v; /* the same in the type of the cache, which holds them exactly */
 } problem;
 
 enum { BEHIND = 3 };
 
 static hir_ref state(problem *p, const char *name, int64_t groups, int64_t n) {
-    hir_type type = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_C, groups, n});
+    hir_type type = hir_make_type(p->s.dtype, 3, (int64_t[]){HIR_C, groups, n});
     uint32_t index = hir_add_state(p->b.m, name, type, HD_NOWHERE);
     hir_id v = hir_add_input(p->b.m, name, type); /* stands for the result of cache_append */
     hir_value_at(p->b.m, v)->place = HIR_PLACE_STATE;
@@ -31,12 +36,40 @@ static hir_ref state(problem *p, const char *name, int64_t groups, int64_t n) {
     return hir_value_ref(v);
 }
 
-static float *cache(problem *p, int64_t row) {
-    int64_t c = p->s.past + p->s.t;
-    float *x = random_floats(&p->seed, (size_t)((c + BEHIND) * row));
-    for (int64_t i = c * row; i < (c + BEHIND) * row; i++)
-        x[i] = NAN;
+static int64_t capacity(const problem *p) {
+    return p->s.past + p->s.t + BEHIND;
+}
+
+static float *cache(problem *p, int64_t width) {
+    int64_t cap = capacity(p), used = cap - BEHIND;
+    float *x = random_floats(&p->seed, (size_t)(p->s.groups * cap * width));
+    for (int64_t i = 0; i < p->s.groups * cap * width; i++)
+        if (i / width % cap >= used) x[i] = NAN;
     return x;
+}
+
+/* x in the type of the cache; x becomes what that holds. */
+static void *stored(const problem *p, float *x, int64_t width) {
+    size_t n = (size_t)(p->s.groups * capacity(p) * width), bytes = hir_dtype_bytes(p->s.dtype);
+    char *to = guarded(n * bytes);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half = p->s.dtype == HIR_BF16 ? hd_bf16_from_f32(x[i]) : hd_f16_from_f64(x[i]);
+        if (p->s.dtype == HIR_BF16) x[i] = hd_bf16_to_f32(half);
+        if (p->s.dtype == HIR_F16) x[i] = hd_f16_to_f32(half);
+        memcpy(to + i * bytes, p->s.dtype == HIR_F32 ? (void *)&x[i] : (void *)&half, bytes);
+    }
+    return to;
+}
+
+static void store_cache(problem *p) {
+    guarded_free(p->stored_k), guarded_free(p->stored_v);
+    p->stored_k = stored(p, p->k, p->s.n);
+    p->stored_v = stored(p, p->v, p->s.m);
+}
+
+/* Position `at` of head g. */
+static float *row(const problem *p, float *x, int64_t width, int64_t g, int64_t at) {
+    return x + (g * capacity(p) + at) * width;
 }
 
 static void build_body(problem *p, hir_ref q, hir_ref k, hir_ref v) {
@@ -60,7 +93,7 @@ static void build(problem *p, shape s, uint64_t seed) {
     hir_ref q = hir_value_ref(hir_add_input(p->b.m, "q", tq));
     hir_ref k = state(p, "k", s.groups, s.n), v = state(p, "v", s.groups, s.m);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "cols"), hir_string(HIR_A_SPLIT_MANY, "cyclic"),
+                        hir_string(HIR_A_SPLIT_ONE, "keys"), hir_string(HIR_A_SPLIT_MANY, "cyclic"),
                         hir_int(HIR_A_GRAIN, 16)};
     int64_t out[] = {HIR_T, s.heads, s.m}, out_flat[] = {HIR_T, s.heads * s.m};
     hir_type to = s.reshaped ? hir_make_type(HIR_F32, 2, out_flat) : hir_make_type(HIR_F32, 3, out);
@@ -69,12 +102,14 @@ static void build(problem *p, shape s, uint64_t seed) {
     build_body(p, q, k, v);
     cr_assert(!hd_diags_failed(&p->b.diags), "%s", bench_errors(&p->b));
     p->q = random_floats(&p->seed, (size_t)(s.t * s.heads * s.n));
-    p->k = cache(p, s.groups * s.n);
-    p->v = cache(p, s.groups * s.m);
+    p->k = cache(p, s.n);
+    p->v = cache(p, s.m);
+    store_cache(p);
 }
 
 static void discard(problem *p) {
     guarded_free(p->q), guarded_free(p->k), guarded_free(p->v);
+    guarded_free(p->stored_k), guarded_free(p->stored_v);
     bench_free(&p->b);
 }
 
@@ -89,8 +124,7 @@ static void expect(const problem *p, int64_t t, int64_t h, double *o) {
     for (int64_t i = 0; i < keys; i++) {
         score[i] = 0;
         for (int64_t j = 0; j < s->n; j++)
-            score[i] +=
-                (double)p->q[(t * s->heads + h) * s->n + j] * p->k[(i * s->groups + g) * s->n + j];
+            score[i] += (double)p->q[(t * s->heads + h) * s->n + j] * row(p, p->k, s->n, g, i)[j];
         score[i] *= p->scale;
         most = fmax(most, score[i]);
     }
@@ -100,7 +134,7 @@ static void expect(const problem *p, int64_t t, int64_t h, double *o) {
         double e = exp(score[i] - most);
         sum += e;
         for (int64_t j = 0; j < s->m; j++)
-            o[j] += e * p->v[(i * s->groups + g) * s->m + j];
+            o[j] += e * row(p, p->v, s->m, g, i)[j];
     }
     for (int64_t j = 0; j < s->m; j++)
         o[j] /= sum;
@@ -125,16 +159,68 @@ static float *new_result(const problem *p) {
     return o;
 }
 
-static void call(const problem *p, const compiled *c, float *o, int64_t r0, int64_t r1, int64_t c0,
-                 int64_t c1) {
-    void *args[] = {p->q, p->k, p->v, o};
+/* What threads share: counters of zero, then garbage; all counters are zero again behind it. */
+typedef struct shared {
+    uint64_t counters, bytes;
+    char *at;
+} shared;
+
+static shared new_shared(const problem *p) {
+    shared s;
+    uint64_t range, ranges = (uint64_t)(capacity(p) + HRT_KEYS - 1) / HRT_KEYS;
+    hcg_attention_shared(p->b.m, p->kernel, &s.counters, &range);
+    s.bytes = s.counters + ranges * range;
+    s.at = guarded(s.bytes);
+    memset(s.at, 0xff, s.bytes);
+    memset(s.at, 0, s.counters);
+    return s;
+}
+
+static void free_shared(const shared *s) {
+    for (uint64_t i = 0; i < s->counters; i++)
+        cr_assert_eq(s->at[i], 0, "a counter is left");
+    guarded_free(s->at);
+}
+
+static void call_frame(const compiled *c, hrt_frame frame, void *const *args, int64_t r0,
+                       int64_t r1, int64_t c0, int64_t c1) {
     cr_assert_eq(c->k.operands.n, 4);
-    int64_t length = p->s.past + p->s.t;
-    hrt_frame frame = {.T = p->s.t, .C = length, .cap = length + BEHIND};
     frame.scratch = guarded((c->scratch + 63) / 64 * 64);
     memset(frame.scratch, 0xff, c->scratch);
     c->call(&frame, args, r0, r1, c0, c1);
     guarded_free(frame.scratch);
+}
+
+/* Row `t` by the body for one token, its columns cut at random if `cut`, in random order. */
+static void call_one(problem *p, const compiled *c, float *o, int64_t t, bool cut) {
+    const shape *s = &p->s;
+    hrt_frame frame = {.T = 1, .C = s->past + t + 1, .cap = capacity(p)};
+    void *args[] = {p->q + t * s->heads * s->n, p->stored_k, p->stored_v, o + t * s->heads * s->m};
+    shared shared = new_shared(p);
+    frame.shared = shared.at;
+    int64_t cols = s->groups * ((frame.C + HRT_KEYS - 1) / HRT_KEYS);
+    int64_t at = cut ? random_below(&p->seed, cols + 1) : 0, mid = at;
+    while (mid < cols) { /* the later columns first */
+        int64_t to = cut ? mid + 1 + random_below(&p->seed, cols - mid) : cols;
+        call_frame(c, frame, args, 0, 1, mid, to);
+        mid = to;
+    }
+    if (at > 0) call_frame(c, frame, args, 0, 1, 0, at);
+    free_shared(&shared);
+}
+
+static void call(problem *p, const compiled *c, float *o, int64_t r0, int64_t r1, int64_t c0,
+                 int64_t c1) {
+    int64_t length = p->s.past + p->s.t;
+    hrt_frame frame = {.T = p->s.t, .C = length, .cap = capacity(p)};
+    call_frame(c, frame, (void *[]){p->q, p->stored_k, p->stored_v, o}, r0, r1, c0, c1);
+}
+
+/* All rows and heads. */
+static void call_all(problem *p, const compiled *c, float *o) {
+    if (!c->k.one) call(p, c, o, 0, p->s.t, 0, p->s.groups);
+    for (int64_t t = 0; c->k.one && t < p->s.t; t++)
+        call_one(p, c, o, t, false);
 }
 
 static void compare(const problem *p, const float *o, double tolerance, const char *what) {
@@ -157,6 +243,9 @@ static void compare(const problem *p, const float *o, double tolerance, const ch
 }
 
 static void run_pieces(problem *p, const compiled *c, float *o) {
+    for (int64_t t = 0; c->k.one && t < p->s.t; t++)
+        call_one(p, c, o, t, true);
+    if (c->k.one) return;
     for (int64_t r0 = 0, r1; r0 < p->s.t; r0 = r1) {
         r1 = r0 + 1 + random_below(&p->seed, p->s.t - r0);
         for (int64_t c0 = 0, c1; c0 < p->s.groups; c0 = c1) {
@@ -178,10 +267,13 @@ static void check(problem *p, const hcg_level *level, bool one) {
     char what[64];
     snprintf(what, sizeof what, "%s %s", level->name, one ? "one" : "many");
     float *whole = new_result(p), *pieces = new_result(p);
-    call(p, &c, whole, 0, p->s.t, 0, p->s.groups);
+    call_all(p, &c, whole);
     compare(p, whole, 5e-6, what);
     run_pieces(p, &c, pieces);
     compare(p, pieces, 5e-6, what);
+    if (one)
+        cr_assert_eq(memcmp(whole, pieces, result_size(p) * 4), 0, "%s: pieces give other bits",
+                     what);
     guarded_free(whole), guarded_free(pieces);
     compiled_free(&c);
 }
@@ -190,10 +282,11 @@ static shape random_shape(uint64_t *s) {
     static const int64_t groups[] = {1, 2, 3, 1, 4}, shared[] = {1, 2, 3, 7, 1};
     int64_t i = random_below(s, 5), g = groups[i], h = g * shared[random_below(s, 5)];
     shape out = {.t = 1 + random_below(s, 40), .heads = h, .groups = g};
-    out.past = random_below(s, 3) ? random_below(s, 300) : 0;
+    out.past = random_below(s, 3) ? random_below(s, 700) : 0;
     out.n = 1 + random_below(s, 70), out.m = 1 + random_below(s, 150);
     if (random_below(s, 2)) out.n = out.m = 32;
     out.reshaped = random_below(s, 2);
+    out.dtype = (hir_dtype[]){HIR_F32, HIR_BF16, HIR_F16}[random_below(s, 3)];
     return out;
 }
 
@@ -239,7 +332,7 @@ static void each_level(shape s, void (*spoil)(problem *p), double tolerance) {
         if (spoil) spoil(&p);
         compile(&p, &levels[i / 2], i % 2, &c);
         float *o = new_result(&p);
-        call(&p, &c, o, 0, s.t, 0, s.groups);
+        call_all(&p, &c, o);
         compare(&p, o, tolerance, levels[i / 2].name);
         guarded_free(o);
         compiled_free(&c);
@@ -282,11 +375,12 @@ Test(emit_sequence, overflowing_scores) {
         build(&p, s, 3);
         for (int64_t j = 0; j < s.t * s.heads * s.n; j++)
             p.q[j] = i % 3 == 0 ? 3e38f : i % 3 == 1 ? -3e38f : p.q[j] * 3e38f;
-        for (int64_t j = 0; j < (s.t + s.past) * s.n; j++)
+        for (int64_t j = 0; j < (s.t + s.past) * s.n; j++) /* one head: its rows come first */
             p.k[j] = i % 3 == 2 && j % s.n ? 0 : 3e38f; /* third case: one product, no inf - inf */
+        store_cache(&p);
         compile(&p, &levels[i / 6], i / 3 % 2, &c);
         float *o = new_result(&p);
-        call(&p, &c, o, 0, s.t, 0, s.groups);
+        call_all(&p, &c, o);
         for (size_t j = 0; j < result_size(&p); j++)
             cr_assert(isfinite(o[j]) && fabsf(o[j]) <= 1.0001f, "%s, case %zu: %g",
                       levels[i / 6].name, i % 6, o[j]);
@@ -308,11 +402,13 @@ Test(emit_sequence, causal) {
         build(&p, s, 4);
         compile(&p, &levels[i / 2], i % 2, &c);
         float *before = new_result(&p), *after = new_result(&p);
-        call(&p, &c, before, 0, s.t, 0, s.groups);
+        call_all(&p, &c, before);
         int64_t from = s.past + 12;
-        for (int64_t j = from * s.groups * s.n; j < (s.past + s.t) * s.groups * s.n; j++)
-            p.k[j] = 1e20f, p.v[j] = -1e20f;
-        call(&p, &c, after, 0, s.t, 0, s.groups);
+        for (int64_t g = 0; g < s.groups; g++)
+            for (int64_t j = from * s.n; j < (s.past + s.t) * s.n; j++)
+                row(&p, p.k, s.n, g, 0)[j] = 1e20f, row(&p, p.v, s.n, g, 0)[j] = -1e20f;
+        store_cache(&p);
+        call_all(&p, &c, after);
         cr_assert_eq(memcmp(before, after, (size_t)(12 * s.heads * s.m) * 4), 0, "%s",
                      levels[i / 2].name);
         cr_assert_neq(memcmp(before, after, result_size(&p) * 4), 0);

@@ -281,7 +281,7 @@ static const char model_kernels[] =
     "    %vc = cache_append %v1, $v : f32[C, 1, 4]\n"
     "    yield %qr, %kc, %vc\n"
     "  }\n"
-    "  %a = kernel.sequence {name = \"sequence0\", rows = \"all\", split_one = \"cols\", "
+    "  %a = kernel.sequence {name = \"sequence0\", rows = \"all\", split_one = \"keys\", "
     "split_many = \"cyclic\", grain = 16} : "
     "f32[T, 8] in arena[64] {\n"
     "    %a0 = attention %q2, %k3, %v3 {scale = 0.5} : f32[T, 2, 4]\n"

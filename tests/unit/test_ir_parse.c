@@ -65,8 +65,8 @@ static const parse_case cases[] = {
     {G "weight @w : f32[2] loc 3\nfunc() {\n}\n", 2, 24, "expected a file name in quotes", NULL},
     {G "weight @w : f32[2] loc \"f\":5000000000:1\nfunc() {\n}\n", 2, 28, "the number is too large",
      NULL},
-    {G "state $s : f32[T, 2]\nfunc() {\n}\n", 2, 7, "a state is f32[C, ...]", NULL},
-    {G "state $s : bf16[C, 2]\nfunc() {\n}\n", 2, 7, "a state is f32[C, ...]", NULL},
+    {G "state $s : f32[T, 2]\nfunc() {\n}\n", 2, 7, "a state is f32, bf16 or f16 [C, ...]", NULL},
+    {G "state $s : i32[C, 2]\nfunc() {\n}\n", 2, 7, "a state is f32, bf16 or f16 [C, ...]", NULL},
     /* signature */
     {G "func(%x: f32[T, 4]\n", 2, 19, "expected ',', but the line ends here", NULL},
     {G "func(%x: bf16[T, 4]) {\n}\n", 2, 6, "an input is f32 or i32[T]", NULL},
@@ -285,7 +285,7 @@ static const char sample[] =
     "    %8 = add %7, %0 : f32[T, 4]\n"
     "    yield %4, %6, %8\n"
     "  }\n"
-    "  %9 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_one = \"cols\", "
+    "  %9 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_one = \"keys\", "
     "split_many = \"cyclic\"} : f32[T, 2, 4] in output[0] {\n"
     "    %10 = reshape %1 {shape = [T, 2, 4]} : f32[T, 2, 4]\n"
     "    %11 = attention %10, %2, %2 {scale = 0.5} : f32[T, 2, 4]\n"

@@ -104,7 +104,7 @@ static const char *const texts[] = {
     "    %9 = add %8, %0 : f32[T, 4]\n"
     "    yield %5, %7, %9\n"
     "  }\n"
-    "  %10 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_one = \"cols\", "
+    "  %10 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_one = \"keys\", "
     "split_many = \"cyclic\"} : f32[T, 2, 4] in output[0] {\n"
     "    %11 = reshape %2 {shape = [T, 2, 4]} : f32[T, 2, 4]\n"
     "    %12 = attention %11, %3, %3 {scale = 1} : f32[T, 2, 4]\n"

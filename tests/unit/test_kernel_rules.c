@@ -12,7 +12,7 @@ static const char head[] = "weight @e : f32[40, 16]\nweight @w : f32[16, 16] pan
 #define ONCE     "{name = \"r\", rows = \"all\", split_one = \"none\", split_many = \"none\"}"
 #define CONTRACT "{name = \"c\", rows = \"all\", split_one = \"cols\", split_many = \"cols\"}"
 #define SEQUENCE                                                                                   \
-    "{name = \"s\", rows = \"all\", split_one = \"cols\", split_many = \"cyclic\", grain = 16}"
+    "{name = \"s\", rows = \"all\", split_one = \"keys\", split_many = \"cyclic\", grain = 16}"
 
 /* NULL: accepted; else what the message must hold. */
 static void expect_in(const char *start, const char *body, const char *message) {

@@ -171,7 +171,7 @@ static void run_step(machine *x, const counted *c, const hrt_step *step) {
     void **args = hd_new_array(arena, void *, step->n_operands + 1);
     for (uint32_t i = 0; i < step->n_operands; i++)
         args[i] = operand_at(x, x->p->operands.at[step->first_operand + i]);
-    hrt_frame frame = {TOKENS, TOKENS, TOKENS, memory(c->scratch)};
+    hrt_frame frame = {.T = TOKENS, .C = TOKENS, .cap = TOKENS, .scratch = memory(c->scratch)};
     c->kernels[step->kernel_many](&frame, args, 0, TOKENS, 0, step->cols);
 }
 

@@ -76,6 +76,68 @@ Test(runtime, every_share_of_every_split_is_done_once) {
                 }
 }
 
+/* Column g R + r for each head g and each of the R ranges that cover the cache, whatever the number
+ * of threads; the counters that threads share are zero, and the memory behind them is there. */
+enum { KEY_HEADS = 3, KEY_RANGES = 3, COUNTERS = 192, RANGE_BYTES = 320 };
+static atomic_int key_hits[KEY_HEADS * KEY_RANGES];
+static void k_keys(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                   int64_t c1) {
+    (void)args;
+    if (f->T != 1 || r0 != 0 || r1 != 1 || (uintptr_t)f->shared % HRT_ALIGN) return;
+    const char *shared = f->shared;
+    for (int i = 0; i < COUNTERS; i++)
+        if (shared[i]) return;
+    for (int64_t c = c0; c < c1 && c < KEY_HEADS * KEY_RANGES; c++)
+        atomic_fetch_add(&key_hits[c], 1);
+}
+
+static void k_nothing(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                      int64_t c1) {
+    (void)f, (void)args, (void)r0, (void)r1, (void)c0, (void)c1;
+}
+
+Test(runtime, every_range_of_keys_is_done_once) {
+    static hrt_kernel *const functions[] = {k_keys, k_nothing};
+    static const hrt_level level[] = {{"plain", 0, functions}};
+    static const hrt_step step = {.kernel_many = 1,
+                                  .split_one = HRT_SPLIT_KEYS,
+                                  .split_many = HRT_SPLIT_CYCLIC,
+                                  .grain = 4,
+                                  .cols = KEY_HEADS};
+    static const hrt_model m = {.version = HRT_VERSION,
+                                .chunk = 512,
+                                .counter_bytes = COUNTERS,
+                                .range_bytes = RANGE_BYTES,
+                                .n_steps = 1,
+                                .n_levels = 1,
+                                .steps = &step,
+                                .levels = level};
+    hrt_model plain = m;
+    plain.counter_bytes = plain.range_bytes = 0;
+    for (int64_t cap = 1; cap <= 3 * HRT_KEYS; cap += HRT_KEYS - 1) {
+        size_t ranges = (size_t)(cap + HRT_KEYS - 1) / HRT_KEYS;
+        cr_assert_eq(hrt_session_size(&m, cap),
+                     hrt_session_size(&plain, cap) + COUNTERS + ranges * RANGE_BYTES);
+    }
+    static const int64_t lengths[] = {0, 1, HRT_KEYS - 1, HRT_KEYS, 2 * HRT_KEYS, 3 * HRT_KEYS - 1};
+    for (int threads = 1; threads <= 17; threads++)
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            hrt_session *s = open_session(&m, NULL, 3 * HRT_KEYS);
+            static const int32_t ids[3 * HRT_KEYS];
+            float *outs[1] = {NULL};
+            cr_assert_eq(hrt_session_set_threads(s, threads), HRT_OK);
+            if (lengths[i] > 0) cr_assert_eq(hrt_forward(s, ids, lengths[i], outs, 0), HRT_OK);
+            for (int c = 0; c < KEY_HEADS * KEY_RANGES; c++)
+                atomic_store(&key_hits[c], 0);
+            cr_assert_eq(hrt_forward(s, ids, 1, outs, 0), HRT_OK);
+            int64_t cols = KEY_HEADS * (lengths[i] / HRT_KEYS + 1);
+            for (int c = 0; c < KEY_HEADS * KEY_RANGES; c++)
+                cr_assert_eq(key_hits[c], c < cols, "%d threads, length %ld, column %d", threads,
+                             (long)lengths[i], c);
+            free(s);
+        }
+}
+
 /* Three kernels in a row, each of which asks whether the one before has done its rows. */
 enum { LINE = 3 };
 static atomic_int done[LINE][MAX_ROWS][MAX_COLS], out_of_order, longest;

@@ -44,7 +44,7 @@ static const char toy_layer[] =
     "    %va# = cache_append %vr#, $l#.v : f32[C, 1, 32]\n"
     "    yield %ka#, %va#\n"
     "  }\n"
-    "  %o# = kernel.sequence {name = \"attention#\", rows = \"all\", split_one = \"cols\", "
+    "  %o# = kernel.sequence {name = \"attention#\", rows = \"all\", split_one = \"keys\", "
     "split_many = \"cyclic\", grain = 4} : f32[T, 64] in arena[768] {\n"
     "    %qr# = reshape %q# {shape = [T, 2, 32]} : f32[T, 2, 32]\n"
     "    %ao# = attention %qr#, %kc#, %vc# {scale = 0.25} : f32[T, 2, 32]\n"
