@@ -115,6 +115,7 @@ static bool cache_dtype(hadal_session *s, const char *name, hir_dtype *out) {
 static bool set_weight_types(hadal_session *s, const char *text) {
     hir_weight_types types;
     if (!hir_parse_weight_types(s->arena, &s->diags, text, &types)) return false;
+    s->weight_types = text ? hd_strdup(s->arena, text) : NULL;
     s->pass_options.matrix_dtype = types.matrices;
     s->pass_options.weight_rules = types.rules.at;
     s->pass_options.n_weight_rules = types.rules.n;
@@ -237,6 +238,10 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
         .float_activations = floats,
         .chunk = s->pass_options.chunk,
+        .weight_types = s->weight_types,
+        .bank_dtype = s->pass_options.bank_dtype,
+        .phase1_dtype = s->pass_options.phase1_dtype,
+        .tile_tokens = s->pass_options.tile_tokens,
     };
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
     s->target_key = key;

@@ -24,7 +24,8 @@ struct hadal_session {
     hir_module *graph; /* as loaded; never changed */
     hir_module *m;     /* what passes work on: a clone of graph */
     hir_pass_options pass_options;
-    bool recast_cache; /* the last run of passes had an option for the type of caches: */
+    const char *weight_types; /* as the pipeline was given them; NULL: f32 */
+    bool recast_cache;        /* the last run of passes had an option for the type of caches: */
     hir_dtype cache_dtype;
     hir_remarks remarks;
     hcg_program *program; /* lowered from m for `target_key` */

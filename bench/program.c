@@ -129,7 +129,7 @@ static void define_all(hadal_session *s, const char *defines) {
 }
 
 program *program_compile(const char *spec, const char *name, const char *defines,
-                         const char *passes) {
+                         const hadal_pipeline *pipeline) {
     char dir[] = "/tmp/hadal-bench-XXXXXX";
     if (!mkdtemp(dir)) fail("no folder in /tmp can be made");
     hd_arena *a = hd_arena_new();
@@ -142,9 +142,9 @@ program *program_compile(const char *spec, const char *name, const char *defines
     check(s, hadal_load(s, spec, name), "reading the spec");
     check(s, hadal_init_weights(s, 1, "f32", random), "making weights");
     check(s, hadal_weights(s, random), "reading weights");
-    const hadal_pipeline p = {.struct_size = sizeof p, .passes = passes};
+    const hadal_pipeline usual = {.struct_size = sizeof usual};
     const hadal_target t = {.struct_size = sizeof t, .cpu = "native"};
-    check(s, hadal_run_passes(s, &p), "the pipeline");
+    check(s, hadal_run_passes(s, pipeline ? pipeline : &usual), "the pipeline");
     check(s, hadal_emit(s, &t, "so", files[0]), "emitting the library");
     check(s, hadal_emit(s, &t, "weights", files[1]), "packing weights");
     check(s, hadal_emit(s, NULL, "ir", files[2]), "printing kernels");

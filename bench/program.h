@@ -5,6 +5,7 @@
 #define BENCH_PROGRAM_H
 
 #include "bench/work.h"
+#include "hadal/hadal.h"
 
 /* Of a generated header; the structs are the same for every model. */
 typedef struct program {
@@ -33,9 +34,9 @@ program *program_load(const char *path);
 void program_close(program *p);
 
 /* Compiles a spec in a folder of its own, which goes afterwards, with random weights, and loads it.
- * `defines`: "name=value,name=value"; `passes`: a list, or NULL for the whole pipeline. */
+ * `defines`: "name=value,name=value"; `pipeline`: NULL for the default one. */
 program *program_compile(const char *spec, const char *name, const char *defines,
-                         const char *passes);
+                         const hadal_pipeline *pipeline);
 
 void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 

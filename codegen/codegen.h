@@ -14,6 +14,10 @@ typedef struct hcg_options {
     bool byte_dots;         /* set by hcg_lower: kernels take x as bytes where the CPU can */
     bool float_activations; /* x of quantised weights stays f32 where bytes would be faster */
     int64_t chunk;          /* most tokens of one pass through the kernels; 0: 512 */
+    /* What passes were asked to do, for the library to tell: */
+    const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
+    hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
+    bool tile_tokens;
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,

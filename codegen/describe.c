@@ -191,8 +191,12 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
         hd_text_add(&text, i ? ", " : "");
         json_string(&text, t->bodies.at[i].level.name);
     }
-    hd_text_f(&text, "], \"chunk\": %lld, \"activations\": \"%s\"", (long long)p->chunk,
-              p->options.byte_dots ? "int8" : "f32");
+    hd_text_f(&text, "], \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
+    json_string(&text, p->options.weight_types ? p->options.weight_types : "f32");
+    hd_text_f(&text, ", \"activations\": \"%s\"", p->options.byte_dots ? "int8" : "f32");
+    hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"tile_tokens\": %s",
+              hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
+              p->options.tile_tokens ? "true" : "false");
     if (p->m->states.n)
         hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(p->m->states.at[0].type.dtype));
     hd_text_add(&text, ", \"parameters\": {");

@@ -85,9 +85,11 @@ static panels panels_of(const hir_module *m, hir_id op) {
         if (hir_op_at(m, inner)->code != HIR_LINEAR_OP) continue;
         hir_ref w = pass_arg(m, inner, 1);
         if (w.kind != HIR_REF_WEIGHT) continue;
-        hir_type t = m->weights.at[w.index].type;
-        sum.bytes += row_bytes(t);
-        sum.elements += row_bytes(t) / hir_dtype_bytes(t.dtype);
+        const hir_weight *matrix = &m->weights.at[w.index];
+        uint64_t bytes;
+        if (!hir_weight_bytes(matrix, &bytes)) bytes = 1ull << 50; /* too many for any tile */
+        sum.bytes += bytes;
+        sum.elements += (uint64_t)pass_elements(matrix->type);
     }
     return sum;
 }

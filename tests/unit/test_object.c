@@ -472,7 +472,9 @@ Test(object, the_library_tells_what_it_is) {
     cr_assert_str_eq(i->outputs[0][1], "f32[T, 40]");
     cr_assert_not_null(strstr(i->ops, "append0 row: reshape cache_append reshape cache_append\n"));
     cr_assert_not_null(strstr(i->options,
-                              "\"chunk\": 99, \"activations\": \"f32\", \"cache\": \"f32\", "
+                              "\"chunk\": 99, \"weights\": \"f32\", \"activations\": \"f32\", "
+                              "\"bank\": \"f32\", \"phase1\": \"f32\", "
+                              "\"tile_tokens\": false, \"cache\": \"f32\", "
                               "\"parameters\": {\"layers\": \"1\"}}"));
     cr_assert_eq(i->vocab, VOCAB);
     cr_assert_eq(i->n_steps, p->steps.n);
