@@ -5,8 +5,8 @@
  * bench/specs/depth.hadal under five systems: "none" (the stand-ins of the sublayers by
  * themselves), the standard residual, Block AttnRes with the depth passes left out (every mix reads
  * every source), as the passes schedule it, and so with results of phase 1 in bf16. Each round runs
- * all five after each other, and then the limits of the machine; the time of the mechanism is that of a system less
- * that of "none", taken in each round, and its bytes likewise.
+ * all five after each other, and then the limits of the machine; the time of the mechanism is that
+ * of a system less that of "none", taken in each round, and its bytes likewise.
  */
 #include <omp.h>
 #include <stdio.h>

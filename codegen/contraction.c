@@ -69,8 +69,7 @@ static bool plan_linear(planner *p, hir_id id) {
     const hir_weight *w = &p->m->weights.at[op->args[1].index];
     if (w->layout != HIR_LAYOUT_PANEL || w->type.rank != 2)
         return refuse(p, id, "a matrix that is not in panels");
-    if (w->type.dtype == HIR_I32)
-        return refuse(p, id, "a matrix of a dtype that has no loads");
+    if (w->type.dtype == HIR_I32) return refuse(p, id, "a matrix of a dtype that has no loads");
     if (!is_matrix(type, -1) || !is_matrix(hir_ref_type(p->m, op->args[0]), -1))
         return refuse(p, id, "a linear op that is not [T, K] to [T, N]");
     if (p->out->linears.n > 0 && !hir_ref_equal(x, p->out->x))

@@ -56,8 +56,8 @@ typedef struct eval_call {
  * view, zeroed room for it (NULL: the op has no result). False: a diagnostic was added. */
 typedef bool eval_rule(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y);
 
-eval_rule eval_const, eval_convert, eval_unary, eval_binary, eval_reduce, eval_rmsnorm, eval_layernorm,
-    eval_softmax; /* eval_math.c */
+eval_rule eval_const, eval_convert, eval_unary, eval_binary, eval_reduce, eval_rmsnorm,
+    eval_layernorm, eval_softmax; /* eval_math.c */
 eval_rule eval_depth_attend, eval_depth_weights, eval_depth_inverse_rms, eval_depth_scores,
     eval_depth_mix, eval_depth_merge; /* eval_depth.c */
 eval_rule eval_reshape, eval_transpose, eval_broadcast, eval_stack, eval_concat,

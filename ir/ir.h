@@ -228,8 +228,8 @@ typedef struct hir_module {
 } hir_module;
 
 hir_module *hir_module_new(hd_arena *a, const char *name);
-/* Every cache stores its elements as `dtype` from now on: states and the values of cache length that
- * are made of them. */
+/* Every cache stores its elements as `dtype` from now on: states and the values of cache length
+ * that are made of them. */
 void hir_set_cache_dtype(hir_module *m, hir_dtype dtype);
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
 

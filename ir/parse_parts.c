@@ -110,7 +110,8 @@ static bool parse_dtype(hir_parser *p, hir_dtype *out) {
             return true;
         }
     }
-    return hir_parse_error(p, HD_E_NAME, p->t.loc, "the element types are f32, bf16, f16, q8, q4 and i32",
+    return hir_parse_error(p, HD_E_NAME, p->t.loc,
+                           "the element types are f32, bf16, f16, q8, q4 and i32",
                            "there is no element type '%s'", p->t.text);
 }
 

@@ -45,7 +45,8 @@ typedef struct hir_flow_input {
 typedef struct hir_flow {
     const hir_module *m;
     uint64_t width;      /* elements of a row of the stream; 0: there is no stream */
-    hir_id *origin;      /* by value: the value whose elements it holds, through views, yields and conversions */
+    hir_id *origin;      /* by value: the value whose elements it holds, through views, yields and
+                            conversions */
     hir_flow_kind *kind; /* by value */
     bool *inside;        /* by value: made by a sublayer: its output, or what that is made of */
     uint32_t *input;     /* by value: index into inputs, HIR_NONE */
