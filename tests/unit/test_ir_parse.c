@@ -1,7 +1,7 @@
 /* What the parser refuses, where and how often it says so; exhaustion; mutated texts. */
 #include "ir_fixture.h"
 
-TestSuite(ir_parse, .init = ir_open, .fini = ir_close, .timeout = 120);
+TestSuite(ir_parse, .init = open_arena, .fini = close_arena, .timeout = 120);
 
 #define G   "hir 1 graph @m\n"
 #define K   "hir 1 kernel @m\n"
