@@ -44,25 +44,28 @@ static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
     return LLVMBuildUDiv(e->b, over, blocks, "each");
 }
 
-/* First panel at or after `panel` of a linear's weights. */
-static LLVMValueRef panel_at(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c,
-                             const hcg_linear *l, LLVMValueRef panel) {
-    LLVMValueRef bytes = hcg_i64(e, hcg_panel_bytes(l->dtype, c->k));
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, bytes, "");
-    return hcg_at(e, e->i8, hcg_arg(e, k, l->w), at);
-}
-
 typedef struct body {
     hcg_emit *e;
     const hcg_kernel *k;
     const hcg_contraction *c;
     int64_t step;       /* panels per block of sums */
     LLVMValueRef *sums; /* scratch, as many as the largest group has linears */
+    LLVMValueRef kv;    /* K */
     LLVMValueRef x;     /* of `row` */
     LLVMValueRef row, rows;
     hcg_quant_x quant; /* x for weights in groups */
     LLVMValueRef wide; /* scratch for `step` panels as f32, where some linear's are widened ahead */
 } body;
+
+/* First panel at or after `panel` of a linear's weights. */
+static LLVMValueRef panel_at(const body *p, const hcg_linear *l, LLVMValueRef panel) {
+    hcg_emit *e = p->e;
+    LLVMValueRef bytes = hcg_i64(e, hcg_panel_bytes(l->dtype, p->c->k));
+    if (!LLVMIsConstant(p->kv))
+        bytes = LLVMBuildNSWMul(e->b, p->kv, hcg_i64(e, hcg_panel_bytes(l->dtype, 1)), "");
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, bytes, "");
+    return hcg_at(e, e->i8, hcg_arg(e, p->k, l->w), at);
+}
 
 static bool has_quantised(const hcg_contraction *c) {
     for (size_t i = 0; i < c->linears.n; i++)
@@ -72,7 +75,7 @@ static bool has_quantised(const hcg_contraction *c) {
 
 /* Each block of rows is prepared once for all panels. */
 static void take_rows(body *p) {
-    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, hcg_i64(p->e, p->c->k), p->rows);
+    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, p->kv, p->rows);
 }
 
 /* Half floats without an instruction for them take some 20: once per block of rows, not per slab.
@@ -84,7 +87,8 @@ static bool widens_ahead(const hcg_emit *e, const hcg_linear *l) {
 /* The panels from w on as f32, in scratch. */
 static LLVMValueRef widen_panels(body *p, hir_dtype dtype, LLVMValueRef w, LLVMValueRef panels) {
     hcg_emit *e = p->e;
-    LLVMValueRef n = LLVMBuildNSWMul(e->b, panels, hcg_i64(e, p->c->k * HIR_PANEL), "");
+    LLVMValueRef n = LLVMBuildNSWMul(e->b, p->kv, hcg_i64(e, HIR_PANEL), "");
+    n = LLVMBuildNSWMul(e->b, panels, n, "");
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "widen", 0, NULL);
     LLVMValueRef v = hcg_load(e, dtype, hcg_at(e, hcg_element(e, dtype), w, l.index), NULL);
     hcg_store(e, hcg_at(e, e->f32, p->wide, l.index), v, NULL);
@@ -98,16 +102,16 @@ static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVM
                               LLVMValueRef panels) {
     bool more = i + 1 < g->linears.n;
     if (!more) panel = LLVMBuildNSWAdd(p->e->b, panel, panels, "");
-    return panel_at(p->e, p->k, p->c, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
+    return panel_at(p, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
 }
 
 static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels) {
     hcg_emit *e = p->e;
-    LLVMValueRef k = hcg_i64(e, p->c->k);
+    LLVMValueRef k = p->kv;
     for (size_t i = 0; i < g->linears.n; i++) {
         const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
         hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
-        LLVMValueRef w = panel_at(e, p->k, p->c, l, panel);
+        LLVMValueRef w = panel_at(p, l, panel);
         if (hir_is_quantised(l->dtype) && p->k->one) {
             hcg_quant_gemv(e, &p->quant, l->dtype, w, panels, p->sums[i]);
         } else if (hir_is_quantised(l->dtype)) {
@@ -131,13 +135,15 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
 
 static bool emit_group(body *p, const hcg_column_group *g) {
     hcg_emit *e = p->e;
-    LLVMValueRef from = clamp_panels(e, e->c0, g), to = clamp_panels(e, e->c1, g);
+    LLVMValueRef from = e->c0, to = e->c1; /* of sizes known in the call only: one group */
+    if (!p->k->n_sizes) from = clamp_panels(e, from, g), to = clamp_panels(e, to, g);
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, p->step), "panels", 0, NULL);
     LLVMValueRef n = smaller(e, LLVMBuildNSWSub(e->b, to, l.index, ""), hcg_i64(e, p->step));
     emit_sums(p, g, l.index, n);
     hcg_block block = {.plan = p->c, .group = g, .row = p->row, .rows = p->rows};
     block.panel = l.index, block.panels = n, block.sums = p->sums;
     block.ld = hcg_i64(e, p->step * HIR_PANEL);
+    block.n = p->k->n_sizes ? hcg_size_arg(e, p->k, HCG_N) : hcg_i64(e, g->n);
     bool ok = hcg_emit_epilogue(e, p->k, &block);
     hcg_loop_end(e, &l, NULL);
     return ok;
@@ -156,22 +162,27 @@ static void make_sums(body *p, uint64_t rows) {
         p->sums[i] = hcg_scratch(p->e, rows * (uint64_t)p->step * HIR_PANEL * 4);
 }
 
+/* Of all kernels that share the function. */
+static int64_t longest_k(const body *p) {
+    return p->k->n_sizes ? p->k->size[HCG_K].most : p->c->k;
+}
+
 static bool emit_many(body *p) {
     hcg_emit *e = p->e;
-    int64_t k = p->c->k, block = row_block(k);
+    int64_t k = longest_k(p), block = row_block(k);
     bool ok = true;
     p->step = hcg_tile_of(e->level)->panels;
     make_sums(p, (uint64_t)block);
     for (size_t i = 0; i < p->c->linears.n && !p->wide; i++)
         if (widens_ahead(e, &p->c->linears.at[i]))
             p->wide = hcg_scratch(e, (uint64_t)(p->step * k * HIR_PANEL) * 4);
-    LLVMValueRef x = hcg_arg(e, p->k, p->c->x), kv = hcg_i64(e, k);
+    LLVMValueRef x = hcg_arg(e, p->k, p->c->x);
     LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
     LLVMValueRef each = even_block(e, all, block);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, each, "rows", 0, NULL);
     LLVMValueRef left = LLVMBuildNSWSub(e->b, e->r1, l.index, "");
     p->row = l.index, p->rows = smaller(e, left, each);
-    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, kv, ""));
+    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, p->kv, ""));
     take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
@@ -187,7 +198,7 @@ static bool emit_one(body *p) {
     LLVMValueRef x = hcg_arg(e, p->k, p->c->x);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "row", 0, NULL);
     p->row = l.index, p->rows = hcg_i64(e, 1);
-    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, p->c->k), ""));
+    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, p->kv, ""));
     take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
@@ -199,5 +210,6 @@ bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
     hcg_contraction c;
     if (!hcg_plan_contraction(e->arena, e->diags, e->p->m, k->op, &c)) return false;
     body p = {.e = e, .k = k, .c = &c};
+    p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, c.k);
     return k->one ? emit_one(&p) : emit_many(&p);
 }

@@ -14,21 +14,12 @@
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
 
-typedef struct shared_kernel { /* functions of one body: indices into program.kernels */
-    const char *key;
-    size_t key_bytes;
-    uint32_t one, many;
-} shared_kernel;
-
 typedef struct lowering {
     hd_arena *a;
     hd_diags *d;
     const hir_module *m;
     hcg_program *p;
-    hcg_keys *keys;
-    HD_VEC(shared_kernel) shared;
-    HD_VEC(uint32_t) buckets; /* open addressing: index into shared plus 1 */
-    HD_VEC(const char *) names;
+    const hcg_use *uses; /* per op */
 } lowering;
 
 /* ---- small facts ------------------------------------------------------------------------------
@@ -59,11 +50,6 @@ static hd_loc loc_of(const lowering *l, const hir_op *op) {
 static bool refuse(lowering *l, hd_error code, hd_loc loc, const char *message, const char *hint) {
     hd_err(l->d, code, loc, "%s", message)->hint = hint;
     return false;
-}
-
-static hcg_kind kind_of(hir_opcode code) {
-    if (code == HIR_KERNEL_CONTRACT_OP) return HCG_CONTRACT;
-    return code == HIR_KERNEL_SEQUENCE_OP ? HCG_SEQUENCE : HCG_ROW;
 }
 
 /* ---- the program's face: inputs, outputs, name -------------------------------------------------
@@ -220,84 +206,6 @@ static void make_digest(lowering *l) {
     memcpy(l->p->digest, canonical.digest, sizeof l->p->digest);
 }
 
-/* ---- kernels: one function for all equal bodies -------------------------------------------------
- */
-static void grow_buckets(lowering *l) {
-    size_t n = l->buckets.n ? 2 * l->buckets.n : 64;
-    l->buckets.at = hd_new_array(l->a, uint32_t, n);
-    l->buckets.n = n;
-    for (size_t i = 0; i < l->shared.n; i++) {
-        size_t at = XXH3_64bits(l->shared.at[i].key, l->shared.at[i].key_bytes) & (n - 1);
-        while (l->buckets.at[at])
-            at = (at + 1) & (n - 1);
-        l->buckets.at[at] = (uint32_t)i + 1;
-    }
-}
-
-/* Bucket that holds the key, or the empty one where it belongs. */
-static uint32_t *find_bucket(lowering *l, const hd_text *key) {
-    if (2 * (l->shared.n + 1) > l->buckets.n) grow_buckets(l);
-    size_t mask = l->buckets.n - 1, at = XXH3_64bits(key->at, key->n) & mask;
-    for (;; at = (at + 1) & mask) {
-        uint32_t *bucket = &l->buckets.at[at];
-        if (!*bucket) return bucket;
-        const shared_kernel *s = &l->shared.at[*bucket - 1];
-        if (s->key_bytes == key->n && memcmp(s->key, key->at, key->n) == 0) return bucket;
-    }
-}
-
-/* A symbol that no other kernel has, from a name that may hold anything. */
-static const char *symbol_name(lowering *l, const char *name) {
-    char *base = hd_strdup(l->a, *name ? name : "kernel");
-    for (char *c = base; *c; c++)
-        if (!isalnum((unsigned char)*c)) *c = '_';
-    const char *symbol = base;
-    for (unsigned count = 2;; count++) {
-        size_t i = 0;
-        while (i < l->names.n && strcmp(l->names.at[i], symbol) != 0)
-            i++;
-        if (i == l->names.n) break;
-        symbol = hd_printf(l->a, "%s_%u", base, count);
-    }
-    hd_push(l->a, &l->names, symbol);
-    return symbol;
-}
-
-static uint32_t add_function(lowering *l, hir_id id, const hcg_operands *operands,
-                             const char *symbol, bool one) {
-    hcg_kernel k = {
-        .kind = kind_of(hir_op_at(l->m, id)->code),
-        .name = symbol,
-        .op = id,
-        .one = one,
-        .n_inputs = operands->n_inputs,
-        .line = l->p->op_lines[id],
-    };
-    for (size_t i = 0; i < operands->list.n; i++)
-        hd_push(l->a, &k.operands, operands->list.at[i]);
-    hd_push(l->a, &l->p->kernels, k);
-    return (uint32_t)l->p->kernels.n - 1;
-}
-
-/* The functions for a kernel's body, made at its first occurrence. */
-static const shared_kernel *share_kernel(lowering *l, hir_id id, const hcg_operands *operands,
-                                         const hd_text *key) {
-    uint32_t *bucket = find_bucket(l, key);
-    if (*bucket) return &l->shared.at[*bucket - 1];
-    const hir_op *op = hir_op_at(l->m, id);
-    const char *symbol = symbol_name(l, hir_attr_string(op, HIR_A_NAME, "kernel"));
-    shared_kernel s = {.key = key->at, .key_bytes = key->n};
-    if (kind_of(op->code) == HCG_ROW) {
-        s.one = s.many = add_function(l, id, operands, symbol, false);
-    } else {
-        s.one = add_function(l, id, operands, hd_printf(l->a, "%s_one", symbol), true);
-        s.many = add_function(l, id, operands, hd_printf(l->a, "%s_many", symbol), false);
-    }
-    hd_push(l->a, &l->shared, s);
-    *bucket = (uint32_t)l->shared.n;
-    return &l->shared.at[l->shared.n - 1];
-}
-
 /* ---- steps -------------------------------------------------------------------------------------
  */
 /* From one token's row to the next. */
@@ -394,20 +302,17 @@ static bool looks_at_position(const lowering *l, const hir_op *kernel) {
 
 static bool add_step(lowering *l, hir_id id) {
     const hir_op *op = hir_op_at(l->m, id);
-    hcg_operands operands;
-    hd_text key;
-    hd_text_init(&key, l->a);
-    hcg_kernel_key(l->keys, id, &operands, &key);
-    const shared_kernel *s = share_kernel(l, id, &operands, &key);
+    const hcg_use *use = &l->uses[id];
+    const uint32_t n_sizes = l->p->kernels.at[use->many].n_sizes;
     hrt_step step = {
-        .kernel_one = s->one,
-        .kernel_many = s->many,
+        .kernel_one = use->one,
+        .kernel_many = use->many,
         .first_operand = (uint32_t)l->p->operands.n,
-        .n_operands = (uint32_t)operands.list.n,
+        .n_operands = (uint32_t)use->operands.list.n + n_sizes,
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = looks_at_position(l, op),
         .cols = hcg_columns(l->m, id),
-        .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[s->many].name),
+        .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[use->many].name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
@@ -418,8 +323,10 @@ static bool add_step(lowering *l, hir_id id) {
         return false;
     if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
-    for (size_t i = 0; i < operands.list.n; i++)
-        if (!add_operand(l, loc_of(l, op), operands.list.at[i])) return false;
+    for (size_t i = 0; i < use->operands.list.n; i++)
+        if (!add_operand(l, loc_of(l, op), use->operands.list.at[i])) return false;
+    for (uint32_t i = 0; i < n_sizes; i++)
+        hd_push(l->a, &l->p->operands, ((hrt_operand){HRT_NUMBER, 0, (uint64_t)use->size[i], 0}));
     hd_push(l->a, &l->p->steps, step);
     hcg_step_work work = hcg_count_work(l->a, l->m, id);
     work.line = l->p->op_lines[id];
@@ -498,7 +405,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
     l.p->op_lines = find_lines(&l);
     l.p->options.byte_dots = !l.p->options.float_activations && has_quantised(m);
-    l.keys = hcg_keys_new(a, m);
+    l.uses = hcg_share_kernels(l.p);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);
     return l.p;

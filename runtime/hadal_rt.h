@@ -50,6 +50,7 @@ typedef enum hrt_base {
     HRT_STATE,  /* state number `index`: heads one after the other, each of cap positions */
     HRT_INPUT,  /* input number `index`, advanced to the first token of the chunk (inputs with T) */
     HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
+    HRT_NUMBER, /* no address: the argument is the number `offset` */
 } hrt_base;
 
 typedef struct hrt_operand {

@@ -64,6 +64,7 @@ static void *operand_base(const hrt_job *j, hrt_operand o, const place *at) {
     case HRT_STATE: return mem->states[o.index];
     case HRT_INPUT: return input_base(j, o.index, at->start);
     case HRT_OUTPUT: return output_base(j, o.index, at->start);
+    case HRT_NUMBER: return (void *)(uintptr_t)o.offset;
     }
     return NULL;
 }
