@@ -114,7 +114,8 @@ static void finish_reductions(lane_loop *l) {
         v = max ? hcg_max_lanes(r->e, v) : hcg_sum_lanes(r->e, v);
         row_pack p = {.uniform = true, .v = {row_finish(r, n, v)}};
         if (n->shape.rank == 0) n->scalar = p.v[0];
-        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, l->own[i % l->jam], &p);
+        if (n->buffer != ROW_NO_BUFFER && !row_when(n))
+            row_write(r, n, l->own[i % l->jam], &p);
     }
 }
 
@@ -272,10 +273,12 @@ static void emit_nest(row_run *r, const row_nest *nest) {
     r->lane_var = (int)nest->domain.rank - 1;
     r->copies = 1;
     r->tail = NULL;
+    row_branch branch = row_when_begin(r);
     if (nest->domain.rank)
         loops_of(r, nest);
     else
         single(r, nest);
+    row_when_end(r, &branch);
     row_scope_end(r, scope);
 }
 
