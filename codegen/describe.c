@@ -91,7 +91,8 @@ static LLVMValueRef operands(const writer *w) {
     for (size_t i = 0; i < w->p->operands.n; i++) {
         const hrt_operand *o = &w->p->operands.at[i];
         rows[i] =
-            RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset), u64(w, o->row_bytes));
+            RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset), u64(w, o->row_bytes),
+                   u32(w, o->first_col), u32(w, o->cols), u64(w, o->col_bytes));
     }
     return table(w, "operands", rows, w->p->operands.n);
 }

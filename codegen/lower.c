@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "codegen/attention.h"
+#include "codegen/contraction.h"
 #include "codegen/program_key.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
@@ -225,25 +226,42 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         size_t i = 0;
         while (i < l->m->inputs.n && l->m->inputs.at[i] != id)
             i++;
-        *out = (hrt_operand){HRT_INPUT, (uint32_t)i, 0, bytes_between_rows(v->type)};
+        *out = (hrt_operand){
+            .base = HRT_INPUT, .index = (uint32_t)i, .row_bytes = bytes_between_rows(v->type)};
         return true;
     }
     if (v->place == HIR_PLACE_NONE)
         return refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                       "the plan-memory pass gives every such value its place");
     bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED;
-    *out = (hrt_operand){bases[v->place], area ? 0 : (uint32_t)v->offset, area ? v->offset : 0,
-                         bytes_between_rows(v->type)};
+    *out = (hrt_operand){.base = bases[v->place],
+                         .index = area ? 0 : (uint32_t)v->offset,
+                         .offset = area ? v->offset : 0,
+                         .row_bytes = bytes_between_rows(v->type)};
     return true;
 }
 
-static bool add_operand(lowering *l, hd_loc loc, hir_ref r) {
+/* Which columns of the kernel the panels of a weight are (contraction.h). */
+static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
+    const hir_weight *w = &l->m->weights.at[r.index];
+    uint64_t bytes;
+    for (size_t i = 0; i < c->linears.n; i++) {
+        const hcg_column_group *g = &c->groups.at[c->linears.at[i].group];
+        if (!hir_ref_equal(c->linears.at[i].w, r) || !hir_weight_bytes(w, &bytes)) continue;
+        o->first_col = (uint32_t)g->first_column;
+        o->cols = (uint32_t)g->panels;
+        o->col_bytes = bytes / (uint64_t)g->panels;
+    }
+}
+
+static bool add_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c) {
     hrt_operand o = {0};
     switch ((hir_ref_kind)r.kind) {
     case HIR_REF_WEIGHT:
-        o = (hrt_operand){HRT_WEIGHT, 0, l->p->weight_offsets.at[r.index], 0};
+        o = (hrt_operand){.base = HRT_WEIGHT, .offset = l->p->weight_offsets.at[r.index]};
+        find_columns(l, c, r, &o);
         break;
-    case HIR_REF_STATE: o = (hrt_operand){HRT_STATE, r.index, 0, 0}; break;
+    case HIR_REF_STATE: o = (hrt_operand){.base = HRT_STATE, .index = r.index}; break;
     case HIR_REF_VALUE:
         if (!value_operand(l, loc, r.index, &o)) return false;
         break;
@@ -323,10 +341,14 @@ static bool add_step(lowering *l, hir_id id) {
         return false;
     if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
+    hcg_contraction c = {0};
+    if (op->code == HIR_KERNEL_CONTRACT_OP && !hcg_plan_contraction(l->a, l->d, l->m, id, &c))
+        return false;
     for (size_t i = 0; i < use->operands.list.n; i++)
-        if (!add_operand(l, loc_of(l, op), use->operands.list.at[i])) return false;
+        if (!add_operand(l, loc_of(l, op), use->operands.list.at[i], &c)) return false;
     for (uint32_t i = 0; i < n_sizes; i++)
-        hd_push(l->a, &l->p->operands, ((hrt_operand){HRT_NUMBER, 0, (uint64_t)use->size[i], 0}));
+        hd_push(l->a, &l->p->operands,
+                ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
     hd_push(l->a, &l->p->steps, step);
     hcg_step_work work = hcg_count_work(l->a, l->m, id);
     work.line = l->p->op_lines[id];

@@ -13,6 +13,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "runtime/ahead.h"
 #include "runtime/barrier.h"
 #include "runtime/fp_mode.h"
 #include "runtime/grid.h"
@@ -75,6 +76,7 @@ typedef struct worker {
     hrt_frame frame;
     void **args;
     hrt_patience patience;
+    hrt_ahead ahead;
     hrt_stopwatch watch;
 } worker;
 
@@ -221,6 +223,16 @@ static void run_tiles(worker *w, const hrt_job *j, const hrt_step *step, const p
     }
 }
 
+/* Aims at this thread's part of the next step, from `i` on, that is cut by columns. */
+static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, uint32_t i) {
+    const hrt_model *m = j->model;
+    while (i < m->n_steps && step_split(&m->steps[i], at->tokens) != HRT_SPLIT_COLS)
+        i = next_step(m, i + 1, last);
+    if (i >= m->n_steps || at->tokens > 1) return;
+    span mine = share((span){0, m->steps[i].cols}, w->index, w->count);
+    hrt_ahead_aim(&w->ahead, m, j->weights, i, mine.from, mine.to);
+}
+
 static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
     const hrt_model *m = j->model;
     span all = {0, at->tokens}, last = wanted_rows(j, at);
@@ -241,7 +253,8 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
         bool nobody = !tiles && is_alone(j, step, at) && next < m->n_steps &&
                       is_alone(j, &m->steps[next], at);
         if (w->count > 1 && !nobody) {
-            hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience);
+            look_ahead(w, j, at, last, next);
+            hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience, &w->ahead);
             hrt_watch_wait(&w->watch, i);
         }
     }
@@ -265,6 +278,7 @@ static void run_worker(crew *c, int index, int count) {
     w.frame.scratch = own + mem->args_bytes;
     w.frame.shared = mem->shared;
     w.patience.spin = HRT_SPIN_MOST;
+    w.ahead.step = UINT32_MAX;
     w.watch.steps = index == 0 ? j->profile : NULL;
     hrt_fp_mode old = hrt_fp_enter();
     for (int64_t start = 0; start < j->n; start += mem->chunk) {

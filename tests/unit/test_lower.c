@@ -134,6 +134,30 @@ Test(lower, operands_stand_in_order) {
     expect_operand(p, head, 2, HRT_OUTPUT, 0, 0);
 }
 
+/* Together the panels of a matrix are all of it; q and k, v have columns one after the other. */
+Test(lower, matrices_say_which_columns_they_are) {
+    hcg_program *p = lower(toy_model(arena, "toy", 1, 40));
+    const hrt_step *qkv = &p->steps.at[2];
+    int64_t end = 0;
+    uint32_t matrices = 0;
+    for (uint32_t i = 0; i < qkv->n_operands; i++) {
+        const hrt_operand *o = &p->operands.at[qkv->first_operand + i];
+        if (o->col_bytes == 0) continue;
+        uint64_t bytes = 0;
+        for (size_t k = 0; k < p->m->weights.n; k++)
+            if (p->weight_offsets.at[k] == o->offset)
+                hir_weight_bytes(&p->m->weights.at[k], &bytes);
+        cr_assert_eq(o->base, HRT_WEIGHT);
+        cr_assert_eq(o->cols * o->col_bytes, bytes);
+        cr_assert_eq(o->first_col, end);
+        end = o->first_col + o->cols;
+        matrices++;
+    }
+    cr_assert_eq(matrices, 3);
+    cr_assert_eq(end, qkv->cols);
+    cr_assert_eq(p->operands.at[p->steps.at[1].first_operand].col_bytes, 0, "a table of rows");
+}
+
 Test(lower, steps_carry_the_schedule) {
     hcg_program *p = lower(toy_model(arena, "toy", 1, 40));
     const hrt_step *gain = &p->steps.at[0], *embed = &p->steps.at[1], *qkv = &p->steps.at[2];
