@@ -194,7 +194,8 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     }
     hd_text_f(&text, "], \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
     json_string(&text, p->options.weight_types ? p->options.weight_types : "f32");
-    hd_text_f(&text, ", \"activations\": \"%s\"", p->options.byte_dots ? "int8" : "f32");
+    static const char *const rounded[] = {"f32", "int8", "bf16", "int8,bf16"}; /* by HCG_DOTS */
+    hd_text_f(&text, ", \"activations\": \"%s\"", rounded[p->options.dots & HCG_DOTS]);
     hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
               p->options.norm_of_rows ? "row" : "dots");

@@ -14,7 +14,8 @@
 typedef struct hcg_level {
     const char *name, *arch, *cpu;
     unsigned lanes;
-    bool fma, dots;
+    bool fma;
+    unsigned dots;        /* of HCG_DOTS */
     const char *features; /* checked at run time */
 } hcg_level;
 size_t hcg_levels(const hcg_level **out); /* targets.def */

@@ -8,6 +8,7 @@
  * scratch and through the same epilogue.
  */
 #include "codegen/contract.h"
+#include "codegen/emit_pairs.h"
 #include "codegen/emit_quant.h"
 #include "codegen/library.h"
 #include "codegen/matrix.h"
@@ -54,6 +55,7 @@ typedef struct body {
     LLVMValueRef x;     /* of `row` */
     LLVMValueRef row, rows;
     hcg_quant_x quant; /* x for weights in groups */
+    hcg_pair_x pairs;  /* and for those in pairs */
     LLVMValueRef wide; /* scratch for `step` panels as f32, where some linear's are widened ahead */
 } body;
 
@@ -73,9 +75,16 @@ static bool has_quantised(const hcg_contraction *c) {
     return false;
 }
 
+static bool has_pairs(const hcg_contraction *c) {
+    for (size_t i = 0; i < c->linears.n; i++)
+        if (c->linears.at[i].dtype == HIR_BF16) return true;
+    return false;
+}
+
 /* Each block of rows is prepared once for all panels. */
 static void take_rows(body *p) {
     if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, p->kv, p->rows);
+    if (has_pairs(p->c)) hcg_pair_take(p->e, &p->pairs, p->x, p->rows);
 }
 
 /* Half floats without an instruction for them take some 20: once per block of rows, not per slab.
@@ -107,9 +116,11 @@ static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVM
 
 static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels) {
     hcg_emit *e = p->e;
-    LLVMValueRef k = p->kv;
+    const hcg_pair_x plain = {.x = p->x, .ld = p->kv};
     for (size_t i = 0; i < g->linears.n; i++) {
         const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
+        const hcg_pair_x *x = l->dtype == HIR_BF16 ? &p->pairs : &plain;
+        LLVMValueRef k = x == &plain ? p->kv : hcg_i64(e, x->even);
         hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
         LLVMValueRef w = panel_at(p, l, panel);
         if (hir_is_quantised(l->dtype) && p->k->one) {
@@ -118,9 +129,10 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
             hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, p->sums[i],
                            hcg_i64(e, p->step * HIR_PANEL));
         } else if (p->k->one) {
-            hcg_call_gemv(e, l->dtype, p->x, k, w, panels, p->sums[i]);
+            hcg_call_gemv(e, l->dtype, x->dtype, x->x, k, w, panels, p->sums[i]);
         } else {
-            hcg_gemm gemm = {.dtype = l->dtype, .x = p->x, .ldx = k, .rows = p->rows, .k = k};
+            hcg_gemm gemm = {.dtype = l->dtype, .x_dtype = x->dtype, .x = x->x, .ldx = x->ld};
+            gemm.rows = p->rows, gemm.k = k;
             if (widens_ahead(e, l)) {
                 w = widen_panels(p, l->dtype, w, panels);
                 gemm.dtype = HIR_F32;
@@ -151,10 +163,12 @@ static bool emit_group(body *p, const hcg_column_group *g) {
 
 static void make_sums(body *p, uint64_t rows) {
     size_t most = 0;
+    const uint64_t room = rows;
     if (has_quantised(p->c)) {
         p->quant = hcg_quant_room(p->e, p->c->k, rows, p->step);
         rows = hcg_quant_rows(p->e, rows);
     }
+    if (has_pairs(p->c)) p->pairs = hcg_pair_room(p->e, p->c->k, room);
     for (size_t i = 0; i < p->c->groups.n; i++)
         if (p->c->groups.at[i].linears.n > most) most = p->c->groups.at[i].linears.n;
     p->sums = hd_new_array(p->e->arena, LLVMValueRef, most);

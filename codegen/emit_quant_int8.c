@@ -24,7 +24,7 @@ static const unsigned heights[] = {6, 4, 2, 1}; /* of tiles, for last rows */
 enum { HEIGHTS = sizeof heights / sizeof *heights };
 
 bool hcg_quant_int8(const hcg_emit *e) {
-    return !e->p->options.float_activations && e->level->lanes == HIR_PANEL &&
+    return !(e->p->options.exact & HCG_DOTS_INT8) && e->level->lanes == HIR_PANEL &&
            hcg_has_feature(e->level, "avx512vnni");
 }
 

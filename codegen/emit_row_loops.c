@@ -2,6 +2,7 @@
  * side by side, then one at a time, then what is left of one. All sizes are known, so every tail
  * has a constant mask. Around the nests stands the loop over tokens. */
 #include "codegen/emit_math.h"
+#include "codegen/emit_pairs.h"
 #include "codegen/emit_quant.h"
 #include "codegen/emit_row_run.h"
 
@@ -308,17 +309,21 @@ static void find_bases(row_run *r) {
 }
 
 /* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. A
- * row of a table in groups is widened into scratch, once a token. */
+ * row of a table in groups or pairs is widened into scratch, once a token. */
 static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef table) {
     hcg_emit *e = r->e;
     LLVMValueRef ids = hcg_arg(e, r->g->k, b->ids);
     LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, ids, r->token), "id");
     LLVMSetAlignment(id, 4);
     id = LLVMBuildSExt(e->b, id, e->i64, "");
-    const hir_dtype stored = r->g->m->weights.at[b->ref.index].type.dtype;
-    if (hir_is_quantised(stored)) {
+    const hir_weight *w = &r->g->m->weights.at[b->ref.index];
+    const hir_dtype stored = w->type.dtype;
+    if (w->layout == HIR_LAYOUT_PANEL && hir_panel_depth(stored) > 1) {
         LLVMValueRef row = hcg_scratch(e, (uint64_t)row_bytes(b));
-        hcg_quant_row(e, stored, table, id, b->elements, row);
+        if (hir_is_quantised(stored))
+            hcg_quant_row(e, stored, table, id, b->elements, row);
+        else
+            hcg_pair_row(e, table, id, b->elements, row);
         return row;
     }
     LLVMValueRef row = id, within = hcg_i64(e, 0);

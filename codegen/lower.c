@@ -178,10 +178,15 @@ static bool place_weights(lowering *l) {
     return true;
 }
 
-static bool has_quantised(const hir_module *m) {
-    for (size_t i = 0; i < m->weights.n; i++)
-        if (hir_is_quantised(m->weights.at[i].type.dtype)) return true;
-    return false;
+/* The dot products that linears of these weights have use for. */
+static unsigned dots_of(const hir_module *m) {
+    unsigned dots = 0;
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        if (hir_is_quantised(w->type.dtype)) dots |= HCG_DOTS_INT8;
+        if (w->type.dtype == HIR_BF16 && w->layout == HIR_LAYOUT_PANEL) dots |= HCG_DOTS_BF16;
+    }
+    return dots;
 }
 
 /* Of all that decides where in the file a kernel looks for what. */
@@ -426,7 +431,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
     l.p->op_lines = find_lines(&l);
-    l.p->options.byte_dots = !l.p->options.float_activations && has_quantised(m);
+    l.p->options.dots = dots_of(m) & ~l.p->options.exact;
     l.uses = hcg_share_kernels(l.p);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);

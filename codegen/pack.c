@@ -65,9 +65,15 @@ static void put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
     }
 }
 
-/* Column `row` of a panel block: to[k * 16 + row] = from[k]. */
-static void scatter(packer *p, uint64_t row, uint64_t n, size_t bytes) {
-    if (bytes == 4) {
+/* Column `row` of a panel block: to[k * 16 + row] = from[k]; in pairs: to[k / 2 * 32 + row * 2 + k
+ * % 2].
+ */
+static void scatter(packer *p, uint64_t row, uint64_t n, hir_dtype dtype) {
+    if (hir_panel_depth(dtype) == 2) {
+        uint16_t *to = (uint16_t *)p->to, *from = (uint16_t *)p->from;
+        for (uint64_t k = 0; k < n; k++)
+            to[k / 2 * 2 * HIR_PANEL + row * 2 + k % 2] = from[k];
+    } else if (hir_dtype_bytes(dtype) == 4) {
         uint32_t *to = (uint32_t *)p->to, *from = (uint32_t *)p->from;
         for (uint64_t k = 0; k < n; k++)
             to[k * HIR_PANEL + row] = from[k];
@@ -78,20 +84,21 @@ static void scatter(packer *p, uint64_t row, uint64_t n, size_t bytes) {
     }
 }
 
-/* [N, K] as panels of 16 rows, each [K][16]: element (n, k) at ((n / 16) K + k) 16 + n % 16. */
+/* [N, K] as panels of 16 rows, as hir_layout in ir.h has them. */
 static void put_panels(packer *p, const hd_tensor *t, hir_dtype dtype) {
     uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
-    size_t bytes = hir_dtype_bytes(dtype);
+    size_t bytes = hir_dtype_bytes(dtype), depth = hir_panel_depth(dtype);
     for (uint64_t first = 0; first < N; first += HIR_PANEL) {
         uint64_t rows = N - first < HIR_PANEL ? N - first : HIR_PANEL;
         for (uint64_t k = 0; k < K; k += BLOCK) {
             uint64_t n = K - k < BLOCK ? K - k : BLOCK;
-            if (rows < HIR_PANEL) memset(p->to, 0, sizeof p->to);
+            uint64_t filled = (n + depth - 1) / depth * depth;
+            if (rows < HIR_PANEL || filled > n) memset(p->to, 0, sizeof p->to);
             for (uint64_t row = 0; row < rows; row++) {
                 hcg_convert(t, (first + row) * K + k, n, dtype, p->from);
-                scatter(p, row, n, bytes);
+                scatter(p, row, n, dtype);
             }
-            put(p, p->to, (size_t)n * HIR_PANEL * bytes);
+            put(p, p->to, (size_t)filled * HIR_PANEL * bytes);
         }
     }
 }

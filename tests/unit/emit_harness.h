@@ -22,7 +22,7 @@ typedef struct bench {
     hd_arena *arena;
     hd_diags diags;
     hir_module *m;
-    bool float_activations; /* as hcg_options says */
+    unsigned exact; /* as hcg_options says */
 } bench;
 
 static inline bench bench_new(void) {
@@ -56,6 +56,7 @@ static inline bool level_runs(const hcg_level *l) {
     if (!strcmp(l->name, "avx512"))
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    if (!strcmp(l->name, "avx512bf16")) return __builtin_cpu_supports("avx512bf16");
     if (!strcmp(l->name, "avx512vnni")) return __builtin_cpu_supports("avx512vnni");
     if (!strcmp(l->name, "avx2"))
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -207,7 +208,7 @@ static inline void free_emit(hcg_emit *e) {
 static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
-    p.options.float_activations = b->float_activations;
+    p.options.exact = b->exact;
     hcg_emit e = emit_for(b, &p, level);
     *out = (compiled){.k = kernel_of(b, kind, op, one)};
     bool ok = emit_kernel_module(b, &e, out);
@@ -315,10 +316,14 @@ static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype)
     if (hir_is_quantised(dtype)) return pack_groups(w, n, k, dtype);
     int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
     size_t size = hir_dtype_bytes(dtype);
-    char *out = guarded((size_t)(panels * k * HIR_PANEL) * size);
+    int64_t depth = hir_panel_depth(dtype), lines = (k + depth - 1) / depth;
+    size_t bytes = (size_t)(panels * lines * depth * HIR_PANEL) * size;
+    char *out = guarded(bytes);
+    memset(out, 0, bytes);
     for (int64_t p = 0; p < panels * HIR_PANEL; p++)
         for (int64_t i = 0; i < k; i++) {
-            int64_t at = (p / HIR_PANEL * k + i) * HIR_PANEL + p % HIR_PANEL;
+            int64_t line = p / HIR_PANEL * lines + i / depth;
+            int64_t at = (line * HIR_PANEL + p % HIR_PANEL) * depth + i % depth;
             float x = p < n ? w[p * k + i] : 0;
             if (dtype == HIR_F32) {
                 memcpy(out + at * 4, &x, 4);

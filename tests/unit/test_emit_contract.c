@@ -23,6 +23,7 @@ typedef struct problem {
     int64_t t, k;
     hir_dtype dtype;
     bool bytes; /* weights in groups are multiplied with x in bytes (emit_quant.h) */
+    bool pairs; /* and those in bf16 with x in bf16 (emit_pairs.h) */
     HD_VEC(bound) bound;
     hir_ref yields[4];
     hir_type types[4];
@@ -221,8 +222,9 @@ static double expect_linear(const problem *p, const hir_op *op, int64_t row, int
     double sum = op->args[2].kind == HIR_REF_NONE ? 0 : expect(p, op->args[2], row, column);
     hir_dtype dtype = p->b.m->weights.at[op->args[1].index].type.dtype;
     for (int64_t i = 0; i < p->k; i++) {
-        bool bytes = p->bytes && hir_is_quantised(dtype);
-        double xi = bytes ? as_bytes(x + row * p->k, p->k, i) : (double)x[row * p->k + i];
+        double xi = (double)x[row * p->k + i];
+        if (p->bytes && hir_is_quantised(dtype)) xi = as_bytes(x + row * p->k, p->k, i);
+        if (p->pairs && dtype == HIR_BF16) xi = (double)hd_bf16_to_f32(hd_bf16_from_f32((float)xi));
         sum += xi * (double)w[column * p->k + i];
     }
     return sum;
@@ -323,7 +325,8 @@ static void run_pieces(problem *p, const compiled *c, outputs *o) {
 
 static void check(problem *p, const hcg_level *level, bool one, const char *what) {
     compiled c = {0};
-    p->bytes = !p->b.float_activations && hcg_has_feature(level, "avx512vnni");
+    p->bytes = !(p->b.exact & HCG_DOTS_INT8) && hcg_has_feature(level, "avx512vnni");
+    p->pairs = !(p->b.exact & HCG_DOTS_BF16) && hcg_has_feature(level, "avx512bf16");
     bool ok = compile_kernel(&p->b, HCG_CONTRACT, p->kernel, one, level, &c);
     cr_assert(ok, "%s: %s", what, bench_errors(&p->b));
     outputs whole = new_outputs(p), pieces = new_outputs(p);
@@ -414,7 +417,7 @@ static void check_groups(const hcg_level *level, uint64_t seed) {
         snprintf(what, sizeof what, "%s seed %lu %s%s", level->name, seed, one ? "one" : "many",
                  floats ? " floats" : "");
         build(&p, group_forms[seed % 4], one ? 1 : t, n, k, seed % 8 > 3 ? dtype : HIR_Q8, s);
-        p.b.float_activations = floats;
+        p.b.exact = floats ? HCG_DOTS : 0;
         check(&p, level, one, what);
         discard(&p);
     }
