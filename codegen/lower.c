@@ -386,7 +386,9 @@ static void ask_for_shared(lowering *l, hir_id sequence) {
     if (range > l->p->range_bytes) l->p->range_bytes = range;
 }
 
+/* Contractions find the states of a batch themselves (hrt_frame.owners): they read weights once. */
 static bool looks_at_position(const lowering *l, const hir_op *kernel) {
+    if (kernel->code == HIR_KERNEL_CONTRACT_OP) return false;
     HIR_EACH(l->m, id, kernel->body_first)
     if (hir_has_trait(hir_op_at(l->m, id)->code, HIR_POSITION)) return true;
     return false;
