@@ -29,9 +29,12 @@ typedef struct row_known { /* the same for things found by another value: splats
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
-    LLVMValueRef token;     /* NULL outside the loop over tokens */
-    LLVMValueRef position;  /* of the token, as f64 */
-    LLVMValueRef cap;       /* positions of a state */
+    LLVMValueRef token;    /* NULL outside the loop over tokens */
+    LLVMValueRef position; /* of the token, as f64 */
+    LLVMValueRef head;     /* of a part that goes head by head */
+    bool has_state;
+    LLVMValueRef slot, cap; /* of states: this token's position, and positions of a head */
+    LLVMValueRef *state;    /* per buffer: the state of this token's session */
     LLVMValueRef *base;     /* per buffer: as the argument says */
     LLVMValueRef *pointer;  /* per buffer: at this token's row */
     LLVMValueRef *gathered; /* per buffer: the token's row of a table, once it was looked for */

@@ -254,8 +254,8 @@ static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_o
         const hcg_column_group *g = &c->groups.at[c->linears.at[i].group];
         if (!hir_ref_equal(c->linears.at[i].w, r) || !hir_weight_bytes(w, &bytes)) continue;
         o->first_col = (uint32_t)g->first_column;
-        o->cols = (uint32_t)g->panels;
-        o->col_bytes = bytes / (uint64_t)g->panels;
+        o->cols = (uint32_t)((g->panels + c->width - 1) / c->width);
+        o->col_bytes = bytes / (uint64_t)g->panels * (uint64_t)c->width;
     }
 }
 
@@ -317,7 +317,9 @@ static void ask_for_shared(lowering *l, hir_id sequence) {
     if (range > l->p->range_bytes) l->p->range_bytes = range;
 }
 
+/* Contractions find the states of a batch themselves (hrt_frame.owners): they read weights once. */
 static bool looks_at_position(const lowering *l, const hir_op *kernel) {
+    if (kernel->code == HIR_KERNEL_CONTRACT_OP) return false;
     HIR_EACH(l->m, id, kernel->body_first)
     if (hir_has_trait(hir_op_at(l->m, id)->code, HIR_POSITION)) return true;
     return false;

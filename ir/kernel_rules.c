@@ -6,7 +6,8 @@
  * refused with its place, and not by something odd further down.
  *
  *   top level   kernels and outputs
- *   contract    [reshape of an outer value -> x] linear+ (const | elementwise)* reshape* yield
+ *   contract    [reshape of an outer value -> x] linear+ (const | elementwise | row op)* yield
+ *               an elementwise op takes whole [T, N], a row op one head at a time (ir/heads.c)
  *   sequence    [reshape of an outer value -> q] attention reshape* yield
  *   row         primitives only; all results have T (or C: state), or none has
  *   rows        "last" kernels write no state; only "last" kernels and output 0 of a model read
@@ -99,6 +100,17 @@ static void check_weights(rules *r, hir_id op) {
     }
 }
 
+/* ---- caches -------------------------------------------------------------------------------- */
+/* A value of cache length comes from cache_append and is yielded, nothing else. */
+static void check_cache_use(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE || !has_c(hir_ref_type(r->m, o->args[i]))) continue;
+        require(r, op, o->code == HIR_YIELD_OP && is_a(r, o->args[i], HIR_CACHE_APPEND_OP),
+                "a value of cache length goes from cache_append to yield only");
+    }
+}
+
 /* ---- contractions -------------------------------------------------------------------------- */
 typedef enum part { HEAD, LINEARS, EPILOGUE, TAIL } part;
 
@@ -139,6 +151,12 @@ static void check_epilogue(rules *r, hir_id op) {
     }
 }
 
+/* A row op that rides head by head; views, which stand anywhere, are none. */
+static bool rides(const hir_riders *riders, const hir_op *o) {
+    if (o->n_results != 1 || o->code == HIR_LINEAR_OP || o->code == HIR_RESHAPE_OP) return false;
+    return hir_find_rider(riders, hir_value_ref(o->results[0])) != NULL;
+}
+
 /* Which part of a contraction's body an op belongs to; TAIL + 1: none. */
 static part part_of(const rules *r, const hir_op *o) {
     if (o->code == HIR_LINEAR_OP) return LINEARS;
@@ -152,20 +170,28 @@ static void check_contract(rules *r) {
     part now = HEAD;
     hir_ref x = {HIR_REF_NONE, 0};
     uint32_t heads = 0;
+    hir_riders riders;
+    if (!hir_find_riders(r->m, r->d->arena, r->kernel, &riders))
+        refuse(r, riders.refused, riders.why, NULL);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
-        part p = part_of(r, o);
+        part p = rides(&riders, o) ? EPILOGUE : part_of(r, o);
         if (!require(r, op, p <= TAIL, "it cannot stand in a contraction")) continue;
+        if (p == TAIL && o->code == HIR_RESHAPE_OP) p = EPILOGUE;
         require(r, op, p >= now,
                 "the order in a contraction is: a reshape that gives x, linear "
-                "ops, elementwise ops, reshapes, yield");
+                "ops, what rides with them, yield");
         now = p;
         if (p == HEAD) require(r, op, heads++ == 0, "only x is reshaped in front");
         if (o->code == HIR_LINEAR_OP) check_linear(r, op, &x);
         if (o->code == HIR_CONST_OP)
             require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
                     "a constant in an epilogue is one number");
-        if (hir_has_trait(o->code, HIR_ELEMENTWISE)) check_epilogue(r, op);
+        if (rides(&riders, o))
+            check_cache_use(r, op);
+        else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
+            check_epilogue(r, op);
+        if (o->code == HIR_YIELD_OP) check_cache_use(r, op);
         check_weights(r, op);
     }
     require(r, r->kernel, x.kind != HIR_REF_NONE, "a contraction has a linear op");
@@ -209,16 +235,6 @@ static bool is_primitive(hir_opcode code) {
     if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
     return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
            code == HIR_ROPE_OP || code == HIR_CACHE_APPEND_OP || code == HIR_YIELD_OP;
-}
-
-/* A value of cache length comes from cache_append and is yielded, nothing else. */
-static void check_cache_use(rules *r, hir_id op) {
-    const hir_op *o = hir_op_at(r->m, op);
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        if (o->args[i].kind != HIR_REF_VALUE || !has_c(hir_ref_type(r->m, o->args[i]))) continue;
-        require(r, op, o->code == HIR_YIELD_OP && is_a(r, o->args[i], HIR_CACHE_APPEND_OP),
-                "a value of cache length goes from cache_append to yield only");
-    }
 }
 
 static void check_row(rules *r) {

@@ -26,6 +26,12 @@ enum hrt_result {
 #undef R
 };
 
+/* The session that a row of a batch belongs to. */
+typedef struct hrt_owner {
+    int64_t length, cap; /* the row's position, and positions that each of its states holds */
+    char *const *states;
+} hrt_owner;
+
 /* What every kernel sees of a call (of one chunk of it). */
 typedef struct hrt_frame {
     int64_t T;     /* tokens in this chunk */
@@ -34,6 +40,8 @@ typedef struct hrt_frame {
     void *scratch; /* this thread's, scratch_bytes of the model, 64-byte aligned */
     void *shared;  /* one for all threads: what they leave for each other in a kernel, 64-byte
                     * aligned; counters first, which are 0 between kernels */
+    const hrt_owner *const *owners; /* of the chunk's rows in a batch, where the argument of a state
+                                     * is its number; NULL: all are of this call */
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel kind says

@@ -43,8 +43,8 @@ Test(pipeline, a_mix_is_one_row_program) {
     size_t rows = 0;
     HIR_EACH(b.m, op, b.m->first)
     rows += hir_op_at(b.m, op)->code == HIR_KERNEL_ROW_OP;
-    /* embedding; per layer q and k, two mixes (the first of all is the embedding); the last mix */
-    cr_expect_eq(rows, 1 + 4 * 3 - 1 + 1, "%zu\n%s", rows, text_of(&b));
+    /* embedding; per layer two mixes (the first of all is the embedding); the last mix */
+    cr_expect_eq(rows, 1 + 4 * 2 - 1 + 1, "%zu\n%s", rows, text_of(&b));
     hd_arena_free(b.arena);
     hd_arena_free(a);
 }
