@@ -132,8 +132,8 @@ static void call_share(const problem *p, int64_t cache, int index, int count) {
     }
     int64_t chunks = (s->t + s->grain - 1) / s->grain;
     for (int64_t i = index; i < chunks * s->groups; i += count) {
-        int64_t r = i / s->groups * s->grain, to = r + s->grain < s->t ? r + s->grain : s->t;
-        p->c.call(&frame, args, r, to, i % s->groups, i % s->groups + 1);
+        int64_t c = i / chunks, k = i % chunks, r = (c % 2 ? chunks - 1 - k : k) * s->grain;
+        p->c.call(&frame, args, r, r + s->grain < s->t ? r + s->grain : s->t, c, c + 1);
     }
 }
 

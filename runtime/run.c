@@ -91,14 +91,17 @@ static void call_kernel(const worker *w, hrt_kernel *kernel, span rows, span col
         kernel(&w->frame, w->args, rows.from, rows.to, cols.from, cols.to);
 }
 
-/* Chunks of `grain` rows of one column dealt in turn: row t of causal attention costs t, so
- * contiguous shares would leave the last thread with most of the work. */
+/* Chunks of `grain` rows dealt in turn: row t of causal attention costs t, so contiguous shares
+ * would leave the last thread with most of the work. Column after column, since a column is a head
+ * whose keys and values stay in cache, and every other one backwards: who got the shorter ones of a
+ * column's chunks gets the longer ones of the next. */
 static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t cols,
                         int64_t grain) {
     if (grain < 1) grain = 1;
     int64_t chunks = (rows.to - rows.from + grain - 1) / grain;
     for (int64_t i = w->index; i < chunks * cols; i += w->count) {
-        int64_t r = rows.from + i / cols * grain, left = rows.to - r, c = i % cols;
+        int64_t c = i / chunks, k = i % chunks, back = chunks - 1 - k;
+        int64_t r = rows.from + (c % 2 ? back : k) * grain, left = rows.to - r;
         call_kernel(w, kernel, (span){r, r + (left < grain ? left : grain)}, (span){c, c + 1});
     }
 }
