@@ -18,7 +18,7 @@ enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
 typedef struct shared_kernel { /* functions of one body: indices into program.kernels */
     const char *key;
     size_t key_bytes;
-    uint32_t one, many;
+    uint32_t one, few, many;
 } shared_kernel;
 
 typedef struct lowering {
@@ -265,12 +265,13 @@ static const char *symbol_name(lowering *l, const char *name) {
 }
 
 static uint32_t add_function(lowering *l, hir_id id, const hcg_operands *operands,
-                             const char *symbol, bool one) {
+                             const char *symbol, bool one, bool few) {
     hcg_kernel k = {
         .kind = kind_of(hir_op_at(l->m, id)->code),
         .name = symbol,
         .op = id,
         .one = one,
+        .few = few,
         .n_inputs = operands->n_inputs,
         .line = l->p->op_lines[id],
     };
@@ -289,11 +290,14 @@ static const shared_kernel *share_kernel(lowering *l, hir_id id, const hcg_opera
     const char *symbol = symbol_name(l, hir_attr_string(op, HIR_A_NAME, "kernel"));
     shared_kernel s = {.key = key->at, .key_bytes = key->n};
     if (kind_of(op->code) == HCG_ROW) {
-        s.one = s.many = add_function(l, id, operands, symbol, false);
+        s.one = s.few = s.many = add_function(l, id, operands, symbol, false, false);
     } else {
-        s.one = add_function(l, id, operands, hd_printf(l->a, "%s_one", symbol), true);
-        s.many = add_function(l, id, operands, hd_printf(l->a, "%s_many", symbol), false);
+        const char *many = hd_printf(l->a, "%s_many", symbol);
+        s.one = add_function(l, id, operands, hd_printf(l->a, "%s_one", symbol), true, false);
+        s.few = s.many = add_function(l, id, operands, many, false, false);
     }
+    if (kind_of(op->code) == HCG_SEQUENCE)
+        s.few = add_function(l, id, operands, hd_printf(l->a, "%s_few", symbol), false, true);
     hd_push(l->a, &l->shared, s);
     *bucket = (uint32_t)l->shared.n;
     return &l->shared.at[l->shared.n - 1];
@@ -420,6 +424,7 @@ static bool add_step(lowering *l, hir_id id) {
     hrt_step step = {
         .kernel_one = s->one,
         .kernel_many = s->many,
+        .kernel_few = s->few,
         .first_operand = (uint32_t)l->p->operands.n,
         .n_operands = (uint32_t)operands.list.n,
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
@@ -435,6 +440,7 @@ static bool add_step(lowering *l, hir_id id) {
         !read_rows(l, op, &step.last_rows))
         return false;
     if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
+    if (s->few != s->many && step.split_one == HRT_SPLIT_KEYS) step.few = HRT_FEW;
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
     hcg_contraction c = {0};
     if (op->code == HIR_KERNEL_CONTRACT_OP && !hcg_plan_contraction(l->a, l->d, l->m, id, &c))

@@ -121,13 +121,19 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
 }
 
 static hrt_split step_split(const hrt_step *step, int64_t tokens) {
-    return (hrt_split)(tokens == 1 ? step->split_one : step->split_many);
+    return (hrt_split)(tokens == 1 || tokens <= step->few ? step->split_one : step->split_many);
+}
+
+static hrt_kernel *step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
+    return j->level->kernels[tokens == 1           ? step->kernel_one
+                             : tokens <= step->few ? step->kernel_few
+                                                   : step->kernel_many];
 }
 
 /* All rows at once. */
 static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, span rows) {
     int64_t tokens = w->frame.T;
-    hrt_kernel *kernel = j->level->kernels[tokens == 1 ? step->kernel_one : step->kernel_many];
+    hrt_kernel *kernel = step_kernel(j, step, tokens);
     span cols = {0, step->cols};
     switch (step_split(step, tokens)) {
     case HRT_SPLIT_NONE:
