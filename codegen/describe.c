@@ -77,11 +77,11 @@ static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
         const hrt_step *s = &w->p->steps.at[i];
-        rows[i] =
-            RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
-                   u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
-                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row), u32(w, s->tile_steps),
-                   u32(w, s->tile_rows), u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
+        rows[i] = RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
+                         u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
+                         u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row),
+                         u32(w, s->tile_steps), u32(w, s->tile_rows), u32(w, s->kernel_few),
+                         u32(w, s->few), u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }

@@ -332,6 +332,7 @@ static bool add_step(lowering *l, hir_id id) {
     hrt_step step = {
         .kernel_one = use->one,
         .kernel_many = use->many,
+        .kernel_few = use->few,
         .first_operand = (uint32_t)l->p->operands.n,
         .n_operands = (uint32_t)use->operands.list.n + n_sizes,
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
@@ -347,6 +348,7 @@ static bool add_step(lowering *l, hir_id id) {
         !read_rows(l, op, &step.last_rows))
         return false;
     if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
+    if (use->few != use->many && step.split_one == HRT_SPLIT_KEYS) step.few = HRT_FEW;
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
     hcg_contraction c = {0};
     if (op->code == HIR_KERNEL_CONTRACT_OP && !hcg_plan_contraction(l->a, l->d, l->m, id, &c))

@@ -18,6 +18,7 @@
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
+#define HRT_FEW         8   /* tokens that attention takes as it takes one */
 #define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
 
 enum hrt_result {
@@ -77,9 +78,9 @@ typedef enum hrt_split {
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
     HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column dealt in turn: for causal attention */
     HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
-    HRT_SPLIT_KEYS,   /* T = 1: contiguous shares of cols * R columns, where R ranges of HRT_KEYS
-                       * positions cover the cache: column g * R + r is range r of head g. The ranges
-                       * do not depend on the threads, so neither do results */
+    HRT_SPLIT_KEYS,   /* T = 1, or few: contiguous shares of cols * R columns, where R ranges of
+                       * HRT_KEYS   positions cover the cache: column g * R + r is range r of head g.
+                       * The ranges   do not depend on the threads, so neither do results */
 } hrt_split;
 
 typedef struct hrt_step {
@@ -93,6 +94,7 @@ typedef struct hrt_step {
      * the rows, and all columns, through all of them, tile_rows rows at a time. 0: not so, or
      * inside such a run. */
     uint32_t tile_steps, tile_rows;
+    uint32_t kernel_few, few; /* for 2 .. few tokens, cut like one; few is 0 where there is none */
     uint32_t reserved;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */

@@ -92,14 +92,17 @@ static void call_kernel(const worker *w, hrt_kernel *kernel, span rows, span col
         kernel(&w->frame, w->args, rows.from, rows.to, cols.from, cols.to);
 }
 
-/* Chunks of `grain` rows of one column dealt in turn: row t of causal attention costs t, so
- * contiguous shares would leave the last thread with most of the work. */
+/* Chunks of `grain` rows dealt in turn: row t of causal attention costs t, so contiguous shares
+ * would leave the last thread with most of the work. Column after column, since a column is a head
+ * whose keys and values stay in cache, and every other one backwards: who got the shorter ones of a
+ * column's chunks gets the longer ones of the next. */
 static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t cols,
                         int64_t grain) {
     if (grain < 1) grain = 1;
     int64_t chunks = (rows.to - rows.from + grain - 1) / grain;
     for (int64_t i = w->index; i < chunks * cols; i += w->count) {
-        int64_t r = rows.from + i / cols * grain, left = rows.to - r, c = i % cols;
+        int64_t c = i / chunks, k = i % chunks, back = chunks - 1 - k;
+        int64_t r = rows.from + (c % 2 ? back : k) * grain, left = rows.to - r;
         call_kernel(w, kernel, (span){r, r + (left < grain ? left : grain)}, (span){c, c + 1});
     }
 }
@@ -119,13 +122,19 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
 }
 
 static hrt_split step_split(const hrt_step *step, int64_t tokens) {
-    return (hrt_split)(tokens == 1 ? step->split_one : step->split_many);
+    return (hrt_split)(tokens == 1 || tokens <= step->few ? step->split_one : step->split_many);
+}
+
+static hrt_kernel *step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
+    return j->level->kernels[tokens == 1           ? step->kernel_one
+                             : tokens <= step->few ? step->kernel_few
+                                                   : step->kernel_many];
 }
 
 /* All rows at once. */
 static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, span rows) {
     int64_t tokens = w->frame.T;
-    hrt_kernel *kernel = j->level->kernels[tokens == 1 ? step->kernel_one : step->kernel_many];
+    hrt_kernel *kernel = step_kernel(j, step, tokens);
     span cols = {0, step->cols};
     switch (step_split(step, tokens)) {
     case HRT_SPLIT_NONE:

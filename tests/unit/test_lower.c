@@ -39,8 +39,8 @@ static const char *function(const char *tables, const char *inputs, const char *
  */
 Test(lower, equal_bodies_share_a_kernel) {
     hcg_program *p = lower(toy_model(arena, "toy", 5, 40));
-    /* gain, embed, append; qkv, attention, out, head with two bodies each */
-    cr_assert_eq(p->kernels.n, 3 + 2 * 4);
+    /* gain, embed, append; qkv, attention, out, head with two bodies each, attention with a third */
+    cr_assert_eq(p->kernels.n, 3 + 2 * 4 + 1);
     cr_assert_eq(p->steps.n, 2 + 5 * 4 + 1);
     for (int l = 1; l < 5; l++)
         for (int k = 0; k < 4; k++) {
@@ -53,6 +53,10 @@ Test(lower, equal_bodies_share_a_kernel) {
     cr_assert_str_eq(p->kernels.at[p->steps.at[2].kernel_one].name, "qkv0_one");
     cr_assert(p->kernels.at[p->steps.at[2].kernel_one].one);
     cr_assert_not(p->kernels.at[p->steps.at[2].kernel_many].one);
+    const hrt_step *attention = &p->steps.at[4];
+    cr_assert_eq(attention->few, HRT_FEW);
+    cr_assert(p->kernels.at[attention->kernel_few].few);
+    cr_assert_eq(p->steps.at[2].few, 0, "contractions take 2 .. as many");
     cr_assert_eq(p->steps.at[0].kernel_one, p->steps.at[0].kernel_many,
                  "row programs have one body");
 }
