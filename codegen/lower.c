@@ -401,11 +401,14 @@ static bool add_steps(lowering *l) {
 
 /* ---- lines -------------------------------------------------------------------------------------
  */
-/* Line of each op in the printed module: one op a line, kernels with a line more for the brace. */
+/* Line of each op in the printed module: what stands before the body, then one op a line, kernels
+ * with a line more for the brace. */
 static const uint32_t *find_lines(lowering *l) {
     hd_text text;
     hd_text_init(&text, l->a);
-    hir_print(l->m, (hir_print_options){0}, &text);
+    hir_module head = *l->m;
+    head.first = head.last = HIR_NONE;
+    hir_print(&head, (hir_print_options){0}, &text);
     uint32_t *lines = hd_new_array(l->a, uint32_t, l->m->ops.n), line = 1;
     const char *body = strstr(text.at, "\nfunc(");
     if (!body) return lines;
