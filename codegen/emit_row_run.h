@@ -63,6 +63,10 @@ void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack)
 row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops);
 /* Computes a root other than a reduction along the lanes, at the loops' index. */
 row_pack row_compute(row_run *r, uint32_t node);
+/* Computes what is added up on the way to `n` roots, innermost sums first and each for all roots
+ * before the next, and remembers it: x0 meets all of its weights, then x1, and so on, instead of
+ * waiting in registers from root to root. */
+void row_sum_together(row_run *r, const uint32_t *roots, size_t n);
 /* Everything in what `ref` reads that is known before the loops that are still to come. */
 void row_hoist(row_run *r, const row_ref *ref, const row_index *loops);
 /* acc[copy] with one more element of the reduction; `lanes`: lanes past the tail change nothing. */
@@ -77,8 +81,8 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
 /* ---- emit_row_stream.c ----------------------------------------------------------------------- */
 /* i1: shall the stores of this nest go past the caches? NULL: never. */
 LLVMValueRef row_stream_when(row_run *r, const row_nest *nest);
-/* Stores whole vectors at the lanes of node `n` so; false: it is to be done as usual. */
-bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, LLVMValueRef v);
+/* Stores the vectors of all copies so, from `p` on; false: it is to be done as usual. */
+bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v);
 void row_stream_end(row_run *r); /* at the end of the kernel */
 
 #endif
