@@ -25,6 +25,14 @@ typedef struct row_known { /* the same for things found by another value: splats
     LLVMValueRef from, value;
 } row_known;
 
+/* Sums along long rows, a piece of the rows for all sums before the next piece. */
+typedef struct row_piece {
+    LLVMValueRef kept; /* [elements of the domain without its last dim][sums][lanes], in scratch */
+    LLVMValueRef from; /* first element of the piece */
+    int64_t length;    /* 0: all that is left, and then the sums are finished */
+    int64_t done;      /* elements of earlier pieces, if length is 0 */
+} row_piece;
+
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
@@ -43,10 +51,11 @@ typedef struct row_run {
     unsigned copies;        /* vectors at once */
     LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
-        var[ROW_VARS];     /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
-    bool streaming;        /* this form of the nest stores past the caches */
-    bool has_streamed;     /* any form of any nest does */
-    int64_t most_streamed; /* bytes for a token, of the nest that streams most */
+        var[ROW_VARS];      /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+    const row_piece *piece; /* NULL: loops along the lanes run over whole rows */
+    bool streaming;         /* this form of the nest stores past the caches */
+    bool has_streamed;      /* any form of any nest does */
+    int64_t most_streamed;  /* bytes for a token, of the nest that streams most */
     HD_VEC(row_memo) memo;
     HD_VEC(row_known) splats, pointers;
 } row_run;

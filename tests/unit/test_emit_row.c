@@ -331,7 +331,44 @@ static const char *mixes(hd_arena *a, int results, int sources, int d, const cha
     cr_assert(at < WIDE_TEXT);
     return text;
 }
+/* Sums over d elements of each of `sources` rows times each of `queries`, and the largest. */
+static const char *dots(hd_arena *a, int sources, int queries, int d) {
+    char *text = hd_new_array(a, char, WIDE_TEXT);
+    size_t at = 0;
+    ADD("hir 1 kernel @t\narena %d per token\nfixed 0\n", 64 * 4 * (sources + 1));
+    ADD("func(%%q: f32[T, %d, %d] in input[0]", queries, d);
+    for (int s = 0; s < sources; s++)
+        ADD(", %%x%d: f32[T, 1, %d] in input[%d]", s, d, s + 1);
+    ADD(") {\n  ");
+    for (int s = 0; s <= sources; s++)
+        ADD("%s%%r%d", s ? ", " : "", s);
+    ADD(" = " KERNEL("row0") " : ");
+    for (int s = 0; s <= sources; s++)
+        ADD("%sf32[T, %d] in arena[%d]", s ? ", " : "", queries, 64 * 4 * s);
+    ADD(" {\n    %%most = reduce_max %%q {axis = 2} : f32[T, %d]\n", queries);
+    for (int s = 0; s < sources; s++)
+        ADD("    %%m%d = mul %%q, %%x%d : f32[T, %d, %d]\n"
+            "    %%s%d = reduce_sum %%m%d {axis = 2} : f32[T, %d]\n",
+            s, s, queries, d, s, s, queries);
+    ADD("    yield %%most");
+    for (int s = 0; s < sources; s++)
+        ADD(", %%s%d", s);
+    ADD("\n  }\n  output %%r0 {name = \"y\"}\n}\n");
+    cr_assert(at < WIDE_TEXT);
+    return text;
+}
 #undef ADD
+
+/* Rows that the first level cache does not hold meet each other piece by piece: 7 sums and a
+ * largest element in two pieces and none left over, in one and a rest of vectors and lanes; two of
+ * each, where an odd one out takes three vectors at once. */
+Test(emit_row, sums_in_pieces) {
+    hd_arena *a = hd_arena_new();
+    check(dots(a, 7, 9, 2048));
+    check(dots(a, 7, 17, 1100));
+    check(dots(a, 2, 9, 2736));
+    hd_arena_free(a);
+}
 
 /* More results than registers: some at a time, a piece of them all before the next. One piece, two
  * and a rest, a rest of vectors and of lanes; an odd one out at the end. */
