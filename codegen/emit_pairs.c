@@ -2,6 +2,7 @@
  * themselves are in emit_matrix.c: those of other weights, but for one step of a tile. */
 #include "codegen/emit_pairs.h"
 
+#include "codegen/emit_math.h"
 #include "codegen/matrix.h"
 
 bool hcg_pair_dots(const hcg_emit *e) {
@@ -9,8 +10,12 @@ bool hcg_pair_dots(const hcg_emit *e) {
            hcg_has_feature(e->level, "avx512bf16");
 }
 
-static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
+/* Where x is rounded to bf16 there is an instruction for it: numbers below 2^-126 become zeros,
+ * which is what the products make of them. */
+static void store_whole(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v) {
+    if (dtype == HIR_BF16)
+        v = hcg_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", NULL, 0, &v, 1);
+    LLVMSetAlignment(LLVMBuildStore(e->b, v, p), (unsigned)hir_dtype_bytes(dtype));
 }
 
 /* take(x, rows, k, out): out[r][0 .. even), zeros beyond k */
@@ -25,12 +30,17 @@ static hcg_shared take_function(hcg_emit *e, hir_dtype dtype) {
     hcg_loop rows = hcg_loop_begin(e, zero, s.param[1], one, "row", 0, NULL);
     LLVMValueRef x = hcg_at(e, e->f32, s.param[0], LLVMBuildNSWMul(e->b, rows.index, k, ""));
     LLVMValueRef out = hcg_at(e, elem, s.param[3], LLVMBuildNSWMul(e->b, rows.index, even, ""));
-    hcg_loop l = hcg_loop_begin(e, zero, even, lanes, "k", 0, NULL);
-    LLVMValueRef in = smaller(e, LLVMBuildNSWSub(e->b, k, l.index, ""), lanes);
-    LLVMValueRef to = smaller(e, LLVMBuildNSWSub(e->b, even, l.index, ""), lanes);
-    LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, l.index), in);
-    hcg_store_as(e, dtype, hcg_at(e, elem, out, l.index), v, to);
+    LLVMValueRef whole = LLVMBuildNSWSub(e->b, k, hcg_i64(e, (int64_t)e->level->lanes - 1), "");
+    hcg_loop l = hcg_loop_begin(e, zero, whole, lanes, "k", 0, NULL);
+    LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, l.index), NULL);
+    store_whole(e, dtype, hcg_at(e, elem, out, l.index), v);
     hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, l.index, even, lanes, "k_rest", 0, NULL); /* once or never */
+    LLVMValueRef in = LLVMBuildNSWSub(e->b, k, rest.index, "");
+    v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, rest.index), in);
+    hcg_store_as(e, dtype, hcg_at(e, elem, out, rest.index), v,
+                 LLVMBuildNSWSub(e->b, even, rest.index, ""));
+    hcg_loop_end(e, &rest, NULL);
     hcg_loop_end(e, &rows, NULL);
     hcg_shared_end(e, &s);
     return s;

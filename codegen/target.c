@@ -99,10 +99,11 @@ static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targ
 /* ---- bodies ------------------------------------------------------------------------------------
  */
 static void add_level(hd_arena *a, hcg_target *t, const hcg_level *level) {
+    uint64_t features = parse_features(level->features);
     hcg_body body = {.level = *level,
                      .tune = level->cpu,
-                     .extra = "",
-                     .features = parse_features(level->features)};
+                     .told = feature_list(a, features, ",", "+"),
+                     .features = features};
     hd_push(a, &t->bodies, body);
 }
 
@@ -115,7 +116,7 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
         if (strcmp(levels[i].arch, t->arch) != 0 || (base & ~features) != 0) continue;
         hcg_body body = {.level = levels[i],
                          .tune = name,
-                         .extra = feature_list(a, features & ~base, ",", "+"),
+                         .told = feature_list(a, features, ",", "+"),
                          .features = features};
         body.level.name = name;
         body.level.features = feature_list(a, features, " ", "");

@@ -51,17 +51,18 @@ static inline const char *bench_errors(bench *b) {
     return t.at;
 }
 
-/* The levels that this machine can run. */
+/* The levels that this machine can run, as LLVM sees it. */
 static inline bool level_runs(const hcg_level *l) {
-    if (strcmp(l->arch, "x86_64") != 0) return false;
-    if (!strcmp(l->name, "avx512"))
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-    if (!strcmp(l->name, "avx512bf16")) return __builtin_cpu_supports("avx512bf16");
-    if (!strcmp(l->name, "avx512vnni")) return __builtin_cpu_supports("avx512vnni");
-    if (!strcmp(l->name, "avx2"))
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    return true;
+    char name[32], *have = LLVMGetHostCPUFeatures();
+    bool runs = strcmp(l->arch, "x86_64") == 0;
+    for (const char *at = l->features; runs && *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        snprintf(name, sizeof name, "+%.*s,", (int)n, at);
+        runs = strstr(have, name) != NULL;
+        at += n;
+    }
+    LLVMDisposeMessage(have);
+    return runs;
 }
 
 /* ---- operands in the order of hcg_kernel.operands ----------------------------------------------
@@ -135,6 +136,8 @@ static inline void enter_function(hcg_emit *e) {
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->cx), params, 6, false);
     e->fn = LLVMAddFunction(e->mod, "kernel", type);
     add_attribute(e->cx, e->fn, "target-cpu", e->level->cpu);
+    if (hcg_has_feature(e->level, "avxvnni")) /* which that CPU lacks */
+        add_attribute(e->cx, e->fn, "target-features", "+avxvnni");
     if (e->level->lanes == 16) add_attribute(e->cx, e->fn, "prefer-vector-width", "512");
     e->frame = LLVMGetParam(e->fn, 0), e->args = LLVMGetParam(e->fn, 1);
     e->r0 = LLVMGetParam(e->fn, 2), e->r1 = LLVMGetParam(e->fn, 3);

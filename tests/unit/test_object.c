@@ -544,7 +544,7 @@ Test(object, targets_that_are_refused) {
     refused_target(NULL, "haswel", "no x86_64 CPU \"haswel\"", "\"haswell\"");
     refused_target(NULL, "avx513", "no x86_64 CPU", "\"avx512\"");
     refused_target(NULL, "pdp11", "no x86_64 CPU",
-                   "native, avx512bf16, avx512vnni, avx512, avx2, baseline");
+                   "native, avx512bf16, avx512vnni, avx512, avxvnni, avx2, baseline");
     refused_target("aarch64-linux-gnu", "haswell", "no aarch64 CPU", "neon");
     refused_target("aarch64-linux-gnu", "native", "not a CPU", "name the CPU");
     refused_target("vax-dec-ultrix", NULL, "vax-dec-ultrix", "x86_64-linux-gnu");
