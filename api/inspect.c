@@ -8,16 +8,6 @@
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 
-/* Sums and products that stop at the largest number: dims come from files. */
-static uint64_t capped_add(uint64_t a, uint64_t b) {
-    uint64_t sum;
-    return hd_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-static uint64_t capped_mul(uint64_t a, uint64_t b) {
-    uint64_t product;
-    return hd_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
 static uint64_t row_elements(hir_type t) {
     int64_t n = hir_type_row_elements(t);
     return n < 0 ? UINT64_MAX : (uint64_t)n;
@@ -36,11 +26,11 @@ static void count_weights(const hir_module *m, hir_facts *f) {
             continue;
         }
         uint64_t bytes = stored_bytes(w), *of_dtype = &f->dtype_bytes[w->type.dtype];
-        f->weight_bytes = capped_add(f->weight_bytes, bytes);
-        *of_dtype = capped_add(*of_dtype, bytes);
+        f->weight_bytes = hd_capped_add(f->weight_bytes, bytes);
+        *of_dtype = hd_capped_add(*of_dtype, bytes);
         if (hir_is_made(w)) continue;
         f->tensors++;
-        f->parameters = capped_add(f->parameters, row_elements(w->type));
+        f->parameters = hd_capped_add(f->parameters, row_elements(w->type));
     }
 }
 
@@ -71,8 +61,8 @@ void hir_collect_facts(const hir_module *m, hir_facts *out) {
     count_weights(m, out);
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
-        uint64_t bytes = capped_mul(row_elements(s->type), hir_dtype_bytes(s->type.dtype));
-        out->state_bytes = capped_add(out->state_bytes, bytes);
+        uint64_t bytes = hd_capped_mul(row_elements(s->type), hir_dtype_bytes(s->type.dtype));
+        out->state_bytes = hd_capped_add(out->state_bytes, bytes);
     }
     count_ops(m, m->first, out);
 }

@@ -5,16 +5,6 @@
 #include "api/inspect.h"
 #include "api/ledger.h"
 
-static uint64_t add(uint64_t a, uint64_t b) {
-    uint64_t sum;
-    return hd_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
-static uint64_t times(uint64_t a, uint64_t b) {
-    uint64_t product;
-    return hd_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
 /* By state: attention reads it as its keys or its values. */
 static bool *states_of_attention(const hir_ledger *l, const hir_module *m, hd_arena *a) {
     bool *of_attention = hd_new_array(a, bool, m->states.n + 1);
@@ -38,9 +28,10 @@ static void count_states(const hir_ledger *l, const hir_module *m, hd_arena *a,
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
         int64_t n = hir_type_row_elements(s->type);
-        uint64_t bytes = n < 0 ? UINT64_MAX : times((uint64_t)n, hir_dtype_bytes(s->type.dtype));
-        out->state = add(out->state, bytes);
-        if (!of_attention[i]) out->mechanism_state = add(out->mechanism_state, bytes);
+        uint64_t bytes =
+            n < 0 ? UINT64_MAX : hd_capped_mul((uint64_t)n, hir_dtype_bytes(s->type.dtype));
+        out->state = hd_capped_add(out->state, bytes);
+        if (!of_attention[i]) out->mechanism_state = hd_capped_add(out->mechanism_state, bytes);
     }
 }
 
@@ -54,7 +45,7 @@ static uint64_t most_alive(const hir_ledger *l, const hir_module *m, hd_arena *a
         const bool ours = l->flow.kind[l->flow.origin[row->value]] != HIR_FLOW_NONE;
         if (!ours || hir_value_at(m, row->value)->place != HIR_PLACE_ARENA) continue;
         for (uint32_t k = row->first; k <= row->last; k++)
-            alive[k] = add(alive[k], row->bytes);
+            alive[k] = hd_capped_add(alive[k], row->bytes);
     }
     for (uint32_t k = 0; k < plan.kernels; k++)
         if (alive[k] > most) most = alive[k];
@@ -69,14 +60,15 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
     out->arena = m->arena_per_token;
     out->mechanism_arena = most_alive(&r->compiled, m, a);
     out->fixed = m->fixed_bytes;
-    out->session = add(times(out->state, out->tokens), times(out->arena, out->chunk));
-    out->session = add(out->session, out->fixed);
+    out->session = hd_capped_add(hd_capped_mul(out->state, out->tokens),
+                                 hd_capped_mul(out->arena, out->chunk));
+    out->session = hd_capped_add(out->session, out->fixed);
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_line(hd_text *out, const char *label, uint64_t per_token, uint64_t tokens) {
-    const uint64_t bytes = times(per_token, tokens);
+    const uint64_t bytes = hd_capped_mul(per_token, tokens);
     hd_text_f(out, "  %-40s %12llu %10llu %14llu   %s\n", label, (unsigned long long)per_token,
               (unsigned long long)tokens, (unsigned long long)bytes,
               inspect_bytes(out->arena, bytes));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/library.h"
 #include "hadal/hadal.h"
 
 void fail(const char *format, ...) {
@@ -20,13 +21,6 @@ void fail(const char *format, ...) {
 
 /* ---- loading ----------------------------------------------------------------------------------
  */
-
-/* The start of hadal_info, as every generated header has it; fields are only ever added. */
-typedef struct info {
-    size_t struct_size;
-    const char *version, *name, *digest, *options, *ops;
-    size_t weights_size;
-} info;
 
 static void *symbol(const program *p, const char *suffix, bool needed) {
     char full[256];
@@ -70,7 +64,7 @@ program *program_load(const char *path) {
     p->name = hd_strdup(p->arena, slash ? slash + 1 : path);
     const char *library = joined(p->arena, dir, "lib", p->name, ".so");
     if (!(p->library = dlopen(library, RTLD_NOW | RTLD_LOCAL))) fail("%s", dlerror());
-    const info *(*get_info)(void);
+    const api_info *(*get_info)(void);
     *(void **)&get_info = symbol(p, "_info", true);
     p->weights_size = get_info()->weights_size;
     BIND(p, strerror, "_strerror", true);

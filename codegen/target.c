@@ -46,24 +46,15 @@ static uint64_t parse_features(const char *text) {
     return set;
 }
 
-static const char *feature_list(hd_arena *a, uint64_t set) {
+/* In targets.def's way: " " between, "" before each. In LLVM's: "," and "+". */
+static const char *feature_list(hd_arena *a, uint64_t set, const char *between,
+                                const char *before) {
     hd_text text;
     hd_text_init(&text, a);
     hd_text_add(&text, "");
     for (size_t i = 0; i < N_FEATURES; i++)
         if (set & feature_names[i].bit)
-            hd_text_f(&text, "%s+%s", text.n ? "," : "", feature_names[i].name);
-    return text.at;
-}
-
-/* As in targets.def. */
-static const char *words(hd_arena *a, uint64_t set) {
-    hd_text text;
-    hd_text_init(&text, a);
-    hd_text_add(&text, "");
-    for (size_t i = 0; i < N_FEATURES; i++)
-        if (set & feature_names[i].bit)
-            hd_text_f(&text, "%s%s", text.n ? " " : "", feature_names[i].name);
+            hd_text_f(&text, "%s%s%s", text.n ? between : "", before, feature_names[i].name);
     return text.at;
 }
 
@@ -124,10 +115,10 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
         if (strcmp(levels[i].arch, t->arch) != 0 || (base & ~features) != 0) continue;
         hcg_body body = {.level = levels[i],
                          .tune = name,
-                         .extra = feature_list(a, features & ~base),
+                         .extra = feature_list(a, features & ~base, ",", "+"),
                          .features = features};
         body.level.name = name;
-        body.level.features = words(a, features);
+        body.level.features = feature_list(a, features, " ", "");
         hd_push(a, &t->bodies, body);
         return;
     }

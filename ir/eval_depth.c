@@ -61,11 +61,16 @@ static double weights_of(const mixing *m, const double *lse, double *s) {
     return partial / sum;
 }
 
-bool eval_depth_attend(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
-    mixing m = {.op = op, .x = x, .n = op->n_args - SOURCES, .d = y->type.dim[1]};
+static mixing mixing_of(const hir_op *op, const hir_array *const *x) {
+    mixing m = {.op = op, .x = x, .n = op->n_args - SOURCES, .d = x[SOURCES]->type.dim[1]};
     m.heads = hir_attr_int(op, HIR_A_HEADS, 1);
     m.group = m.d / m.heads;
     m.softmax = !strcmp(hir_attr_string(op, HIR_A_NORMALIZATION, ""), "softmax");
+    return m;
+}
+
+bool eval_depth_attend(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    const mixing m = mixing_of(op, x);
     double *s = hd_new_array(c->scratch, double, m.n);
     for (int64_t t = 0; t < c->T; t++)
         for (int64_t h = 0; h < m.heads; h++) {
@@ -81,10 +86,7 @@ bool eval_depth_attend(eval_call *c, const hir_op *op, const hir_array *const *x
 }
 
 bool eval_depth_weights(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
-    mixing m = {.op = op, .x = x, .n = op->n_args - SOURCES, .d = x[SOURCES]->type.dim[1]};
-    m.heads = hir_attr_int(op, HIR_A_HEADS, 1);
-    m.group = m.d / m.heads;
-    m.softmax = !strcmp(hir_attr_string(op, HIR_A_NORMALIZATION, ""), "softmax");
+    const mixing m = mixing_of(op, x);
     double *s = hd_new_array(c->scratch, double, m.n);
     for (int64_t t = 0; t < c->T; t++)
         for (int64_t h = 0; h < m.heads; h++) {

@@ -58,12 +58,24 @@ static bool parse_stage(hir_parser *p) {
                            "there is no stage '%s'", p->t.text);
 }
 
+/* Two kinds of dumps are for reading only: of a pass that changed nothing, and of some ops. */
+static const char *hint_without_header(const hir_parser *p) {
+    if (p->t.kind == HIR_TOK_END)
+        return "it begins like: hir 1 graph @name; the dump of a pass that changed nothing is "
+               "empty: "
+               "take the one before";
+    if (hir_at_word(p, "func"))
+        return "it begins like: hir 1 graph @name; a dump with --filter-ops has no header: make it "
+               "without";
+    return "it begins like: hir 1 graph @name";
+}
+
 static bool parse_header(hir_parser *p) {
     int64_t version;
     skip_empty_lines(p);
     if (p->t.kind == HIR_TOK_BAD) return false;
     if (!hir_at_word(p, "hir"))
-        return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, "it begins like: hir 1 graph @name",
+        return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hint_without_header(p),
                                "this is no .hir text");
     hir_advance(p);
     if (p->t.kind != HIR_TOK_NUMBER) return hir_expected(p, "the version of the text form");

@@ -46,6 +46,16 @@ void hd_arena_fail_after(hd_arena *a, size_t n);
 #define hd_mul_overflow(x, y, out) __builtin_mul_overflow((x), (y), (out))
 #define hd_add_overflow(x, y, out) __builtin_add_overflow((x), (y), (out))
 
+/* Sums and products that stop at the largest number, for sizes that come from files. */
+static inline uint64_t hd_capped_add(uint64_t a, uint64_t b) {
+    uint64_t sum;
+    return hd_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+static inline uint64_t hd_capped_mul(uint64_t a, uint64_t b) {
+    uint64_t product;
+    return hd_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
 /* Growing array in an arena: HD_VEC(int) v = {0}; hd_push(arena, &v, 3); v.at[0], v.n */
 #define HD_VEC(type)                                                                               \
     struct {                                                                                       \

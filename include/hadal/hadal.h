@@ -72,9 +72,9 @@ HADAL_API const char *hadal_stage(const hadal_session *s);
 /* Readable spec text from a Hugging Face style folder, to a file. */
 HADAL_API const char *hadal_import_text(hadal_session *s, const char *folder); /* NULL: failed */
 HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out_path);
-/* Seeded random weights for the loaded module: "f32", "bf16" or "f16". */
 /* Compares the weights given with the loaded module: names, shapes, dtypes; all faults at once. */
 HADAL_API int hadal_check_weights(hadal_session *s);
+/* Seeded random weights for the loaded module: "f32", "bf16" or "f16". */
 HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
                                  const char *out_path);
 

@@ -9,27 +9,25 @@
 #include <string.h>
 
 #include "support/file.h"
+#include "tests/unit/arena_fixture.h"
 
-static hd_arena *a;
-static hd_diags d;
-static char dir[] = FOLDER;
+static char folder[] = FOLDER;
 
-static void setup(void) {
-    a = hd_arena_new();
-    hd_diags_init(&d, a);
-    strcpy(dir + sizeof dir - 7, "XXXXXX");
-    cr_assert(mkdtemp(dir));
+static void open_folder(void) {
+    open_arena();
+    strcpy(folder + sizeof folder - 7, "XXXXXX");
+    cr_assert(mkdtemp(folder));
 }
 
-static void teardown(void) {
-    hd_arena_free(a);
+static void close_folder(void) {
     char command[64];
-    snprintf(command, sizeof command, "rm -r %s", dir);
+    snprintf(command, sizeof command, "rm -r %s", folder);
     cr_assert_eq(system(command), 0);
+    close_arena();
 }
 
-static char *at(const char *name) {
-    return hd_path_join(a, dir, name);
+static inline char *in_folder(const char *name) {
+    return hd_path_join(arena, folder, name);
 }
 
 #endif

@@ -8,18 +8,7 @@
 
 #include "ir/signature.h"
 #include "ir/verify.h"
-
-static hd_arena *arena;
-static hd_diags diags;
-
-static inline void ir_open(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-}
-
-static inline void ir_close(void) {
-    hd_arena_free(arena);
-}
+#include "tests/unit/arena_fixture.h"
 
 static inline hir_module *parse(const char *text) {
     hd_diags_init(&diags, arena);
@@ -30,16 +19,6 @@ static inline const char *print(const hir_module *m, bool locations) {
     hd_text t;
     hd_text_init(&t, arena);
     hir_print(m, (hir_print_options){.locations = locations}, &t);
-    return t.at;
-}
-
-/* All diagnostics as text, for messages of failed assertions and for searching. */
-static inline const char *said(void) {
-    hd_text t;
-    hd_text_init(&t, arena);
-    hd_text_add(&t, "");
-    for (size_t i = 0; i < diags.list.n; i++)
-        hd_diag_render(&diags.list.at[i], false, &t);
     return t.at;
 }
 

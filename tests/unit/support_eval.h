@@ -8,31 +8,11 @@
 #include <string.h>
 
 #include "ir/eval.h"
-
-static hd_arena *arena;
-static hd_diags diags;
-
-static inline void eval_open(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-}
-static inline void eval_close(void) {
-    hd_arena_free(arena);
-}
-
-/* All diagnostics so far as one text. */
-static inline const char *diags_text(void) {
-    hd_text text;
-    hd_text_init(&text, arena);
-    hd_text_add(&text, "");
-    for (size_t i = 0; i < diags.list.n; i++)
-        hd_diag_render(&diags.list.at[i], false, &text);
-    return text.at;
-}
+#include "tests/unit/arena_fixture.h"
 
 static inline hir_module *parse(const char *text) {
     hir_module *m = hir_parse(arena, &diags, "test.hir", text);
-    if (!m) cr_assert_fail("%s\n%s", diags_text(), text);
+    if (!m) cr_assert_fail("%s\n%s", said(), text);
     return m;
 }
 
@@ -68,7 +48,7 @@ static inline bool given_weights(void *context, const hir_module *m, uint32_t w,
 static inline hir_results call(hir_eval *e, int64_t tokens, const double *const *inputs) {
     hir_results out;
     if (!hir_eval_call(e, arena, &diags, tokens, inputs, &out, NULL, NULL))
-        cr_assert_fail("%s", diags_text());
+        cr_assert_fail("%s", said());
     return out;
 }
 #define INPUTS(...)  ((const double *const[]){__VA_ARGS__})

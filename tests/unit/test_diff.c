@@ -3,7 +3,7 @@
 
 #include "ir/diff.h"
 
-TestSuite(diff, .init = ir_open, .fini = ir_close);
+TestSuite(diff, .init = open_arena, .fini = close_arena);
 
 static hir_diff_counts counts;
 

@@ -7,27 +7,10 @@
 
 #include "codegen/elf.h"
 
-static hd_arena *arena;
-static hd_diags diags;
-static char folder[] = "/tmp/hadal_elf_XXXXXX";
+#define FOLDER "/tmp/hadal-elf-XXXXXX"
+#include "tests/unit/folder_fixture.h"
 
-static void open_all(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-    cr_assert_not_null(mkdtemp(folder));
-}
-
-static void close_all(void) {
-    char command[60];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command)) cr_log_warn("%s is left", folder);
-    hd_arena_free(arena);
-}
-TestSuite(elf, .init = open_all, .fini = close_all);
-
-static const char *in_folder(const char *name) {
-    return hd_path_join(arena, folder, name);
-}
+TestSuite(elf, .init = open_folder, .fini = close_folder);
 
 static hd_bytes object(const char *name, const char *source) {
     const char *c = in_folder(hd_printf(arena, "%s.c", name));

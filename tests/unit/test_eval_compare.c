@@ -3,7 +3,7 @@
 #include "support/tensorfile.h"
 #include "support_eval.h"
 
-TestSuite(eval_compare, .init = eval_open, .fini = eval_close);
+TestSuite(eval_compare, .init = open_arena, .fini = close_arena);
 
 /* ---- random numbers -------------------------------------------------------------------------- */
 
@@ -112,12 +112,12 @@ static bool same(const hir_module *a, const hir_module *b) {
     return hir_same_answer(a, b, 1e-9, 3, &diags);
 }
 static void expect_text(const char *part) {
-    cr_assert_not_null(strstr(diags_text(), part), "'%s' is not in:\n%s", part, diags_text());
+    cr_assert_not_null(strstr(said(), part), "'%s' is not in:\n%s", part, said());
 }
 
 Test(eval_compare, a_module_is_the_same_as_itself_in_other_words) {
     hir_module *m = original();
-    cr_assert(same(m, hir_module_clone(m, arena)), "%s", diags_text());
+    cr_assert(same(m, hir_module_clone(m, arena)), "%s", said());
     cr_assert_eq(diags.list.n, 0);
     hir_module *spelled = with_norm("  %s2 = mul %f, %f : f32[T, 8]\n"
                                     "  %m = reduce_mean %s2 {axis = 1} : f32[T]\n"
@@ -126,11 +126,11 @@ Test(eval_compare, a_module_is_the_same_as_itself_in_other_words) {
                                     "  %i = rsqrt %me : f32[T]\n"
                                     "  %i1 = reshape %i {shape = [T, 1]} : f32[T, 1]\n"
                                     "  %n = mul %f, %i1 : f32[T, 8]\n");
-    cr_assert(same(m, spelled), "%s", diags_text());
-    cr_assert(same(spelled, m), "%s", diags_text());
+    cr_assert(same(m, spelled), "%s", said());
+    cr_assert(same(spelled, m), "%s", said());
     spelled->weights.at[hir_find_weight(spelled, "w")].type.dtype = HIR_BF16;
     spelled->weights.at[hir_find_weight(spelled, "embed")].type.dtype = HIR_BF16;
-    cr_assert(same(m, spelled), "narrower storage changes nothing: %s", diags_text());
+    cr_assert(same(m, spelled), "narrower storage changes nothing: %s", said());
 }
 
 Test(eval_compare, a_small_change_is_seen_and_named) {
@@ -184,19 +184,19 @@ Test(eval_compare, what_only_shows_in_later_calls_is_seen) {
         cr_assert_eq(x.call, cases[i].call, "case %d: %d", i, x.call);
         cr_assert_eq(x.tokens, cases[i].tokens);
     }
-    cr_assert(same(never, late(0.085)), "nine tokens in all: %s", diags_text());
+    cr_assert(same(never, late(0.085)), "nine tokens in all: %s", said());
 }
 
 Test(eval_compare, traces_may_be_dropped_but_not_changed) {
     hir_module *m = original(), *dropped = hir_module_clone(m, arena);
     HIR_EACH(dropped, op, dropped->first)
     if (hir_op_at(dropped, op)->code == HIR_TRACE_OP) hir_erase(dropped, op);
-    cr_assert(same(m, dropped), "%s", diags_text());
+    cr_assert(same(m, dropped), "%s", said());
 
     hir_module *kept = graph(TABLES, "%ids: i32[T]",
                              HEAD "  %n = rmsnorm %f, _ {eps = 0.1} : f32[T, 8]\n" TAIL
                                   "\n  output %f {name = \"mix.0\"}");
-    cr_assert(same(m, kept), "a trace may become an output: %s", diags_text());
+    cr_assert(same(m, kept), "a trace may become an output: %s", said());
     hir_module *other = graph(TABLES, "%ids: i32[T]",
                               HEAD "  %n = rmsnorm %f, _ {eps = 0.1} : f32[T, 8]\n" TAIL
                                    "\n  output %n {name = \"mix.0\"}");
@@ -236,7 +236,7 @@ Test(eval_compare, infinities_and_nan_count) {
                           "  %y = sub %x, %x : f32[T, 4]\n"
                           "  %z = add %y, %y : f32[T, 4]\n"
                           "  output %z {name = \"y\"}");
-    cr_assert(same(a, a), "NaN in both: %s", diags_text());
+    cr_assert(same(a, a), "NaN in both: %s", said());
     cr_assert_not(same(a, b), "NaN before");
     cr_assert_not(same(b, a), "NaN after");
     hir_module *c = graph("", "%x: f32[T, 4]",

@@ -4,7 +4,7 @@
 
 #include "support_eval.h"
 
-TestSuite(eval_model, .init = eval_open, .fini = eval_close);
+TestSuite(eval_model, .init = open_arena, .fini = close_arena);
 
 /* ---- rope ------------------------------------------------------------------------------------ */
 
@@ -116,7 +116,7 @@ enum { TOKENS = 11 };
 static double q[TOKENS * H * N], k[TOKENS * G * N], v[TOKENS * G * M], o[TOKENS * H * M];
 
 static void attention_open(void) {
-    eval_open();
+    open_arena();
     for (int i = 0; i < TOKENS * H * N; i++)
         q[i] = 2 * sin(1.3 * i);
     for (int i = 0; i < TOKENS * G * N; i++)
@@ -125,7 +125,7 @@ static void attention_open(void) {
         v[i] = sin(0.4 * i * i);
     plain_attention(q, k, v, TOKENS, o);
 }
-TestSuite(eval_attention, .init = attention_open, .fini = eval_close);
+TestSuite(eval_attention, .init = attention_open, .fini = close_arena);
 
 /* Feeds tokens from .. to-1 in one call and compares with the expectation. */
 static hir_results feed(hir_eval *e, int from, int to, double tolerance) {
@@ -413,9 +413,9 @@ static void refuse(hir_eval *e, int64_t tokens, const double *const *inputs, hd_
     hir_results out;
     hd_diags_init(&diags, arena);
     cr_assert_not(hir_eval_call(e, arena, &diags, tokens, inputs, &out, NULL, NULL), "%s", part);
-    cr_assert_eq(diags.list.n, 1, "one error, not %zu: %s", diags.list.n, diags_text());
-    cr_assert_eq(diags.list.at[0].code, code, "%s", diags_text());
-    cr_assert_not_null(strstr(diags_text(), part), "'%s' is not in: %s", part, diags_text());
+    cr_assert_eq(diags.list.n, 1, "one error, not %zu: %s", diags.list.n, said());
+    cr_assert_eq(diags.list.at[0].code, code, "%s", said());
+    cr_assert_not_null(strstr(said(), part), "'%s' is not in: %s", part, said());
 }
 
 Test(eval_model, bad_calls_are_refused) {

@@ -2,7 +2,7 @@
  * hand, or with Python's math module in another form of the same formula). */
 #include "support_eval.h"
 
-TestSuite(eval_ops, .init = eval_open, .fini = eval_close);
+TestSuite(eval_ops, .init = open_arena, .fini = close_arena);
 
 /* ---- constants and elementwise --------------------------------------------------------------- */
 

@@ -12,43 +12,44 @@
 #define FOLDER "/tmp/hadal-file-XXXXXX"
 #include "tests/unit/folder_fixture.h"
 
-TestSuite(file, .init = setup, .fini = teardown);
+TestSuite(file, .init = open_folder, .fini = close_folder);
 
 static int files_in_dir(void) {
     int n = 0;
-    FILE *p = popen(hd_printf(a, "ls -A %s | wc -l", dir), "r");
+    FILE *p = popen(hd_printf(arena, "ls -A %s | wc -l", folder), "r");
     cr_assert_eq(fscanf(p, "%d", &n), 1);
     pclose(p);
     return n;
 }
 
 static void expect_error(hd_error code, const char *part) {
-    cr_assert_gt(d.errors, 0, "no error, expected: %s", part);
-    cr_expect_eq(d.list.at[0].code, code);
-    cr_expect(strstr(d.list.at[0].message, part), "'%s' is not in: %s", part, d.list.at[0].message);
+    cr_assert_gt(diags.errors, 0, "no error, expected: %s", part);
+    cr_expect_eq(diags.list.at[0].code, code);
+    cr_expect(strstr(diags.list.at[0].message, part), "'%s' is not in: %s", part,
+              diags.list.at[0].message);
 }
 
 Test(file, an_output_appears_only_when_committed) {
-    hd_output *o = hd_output_open(a, &d, at("x"));
+    hd_output *o = hd_output_open(arena, &diags, in_folder("x"));
     cr_assert(o);
     cr_expect(hd_output_write(o, "hello", 5));
-    cr_expect_not(hd_exists(at("x")));
+    cr_expect_not(hd_exists(in_folder("x")));
     cr_expect(hd_output_commit(o));
     size_t n;
-    cr_expect_str_eq(hd_read_text(a, &d, at("x"), 100, &n), "hello");
+    cr_expect_str_eq(hd_read_text(arena, &diags, in_folder("x"), 100, &n), "hello");
     cr_expect_eq(n, 5);
     cr_expect_eq(files_in_dir(), 1);
     struct stat st;
     mode_t mask = umask(0);
     umask(mask);
-    stat(at("x"), &st);
+    stat(in_folder("x"), &st);
     cr_expect_eq(st.st_mode & 0777, 0666 & ~mask);
 }
 
 Test(file, the_old_file_is_gone_at_open_and_after_a_failure) {
-    hd_write_file(a, &d, at("x"), "old", 3);
-    hd_output *o = hd_output_open(a, &d, at("x"));
-    cr_expect_not(hd_exists(at("x")));
+    hd_write_file(arena, &diags, in_folder("x"), "old", 3);
+    hd_output *o = hd_output_open(arena, &diags, in_folder("x"));
+    cr_expect_not(hd_exists(in_folder("x")));
     hd_output_write(o, "half", 4);
     hd_output_discard(o);
     cr_expect_eq(files_in_dir(), 0);
@@ -59,7 +60,7 @@ Test(file, dropping_the_arena_deletes_the_temporary) {
     hd_arena *other = hd_arena_new();
     hd_diags e;
     hd_diags_init(&e, other);
-    cr_expect(hd_output_open(other, &e, at("x")));
+    cr_expect(hd_output_open(other, &e, in_folder("x")));
     cr_expect_eq(files_in_dir(), 1);
     hd_arena_free(other);
     cr_expect_eq(files_in_dir(), 0);
@@ -69,7 +70,7 @@ Test(file, large_and_small_writes_keep_their_order) {
     enum { N = 300000 };
     char *big = malloc(N), *expected = malloc(2 * N + 20);
     memset(big, 'b', N);
-    hd_output *o = hd_output_open(a, &d, at("x"));
+    hd_output *o = hd_output_open(arena, &diags, in_folder("x"));
     size_t n = 0;
     const size_t sizes[] = {3, N, 0, 5, 70000, 65536, 1};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -82,7 +83,7 @@ Test(file, large_and_small_writes_keep_their_order) {
     memcpy(expected + 1, "XY", 2);
     cr_expect(hd_output_commit(o));
     hd_bytes got;
-    cr_assert(hd_map_file(a, &d, at("x"), &got));
+    cr_assert(hd_map_file(arena, &diags, in_folder("x"), &got));
     cr_assert_eq(got.n, n);
     cr_expect_eq(memcmp(got.at, expected, n), 0);
     free(big);
@@ -90,18 +91,18 @@ Test(file, large_and_small_writes_keep_their_order) {
 }
 
 Test(file, another_program_may_replace_the_temporary) {
-    hd_output *o = hd_output_open(a, &d, at("x"));
+    hd_output *o = hd_output_open(arena, &diags, in_folder("x"));
     const char *name = hd_output_temporary(o);
     unlink(name);
     FILE *f = fopen(name, "w");
     fputs("linked", f);
     fclose(f);
     cr_expect(hd_output_commit(o));
-    cr_expect_str_eq(hd_read_text(a, &d, at("x"), 100, NULL), "linked");
+    cr_expect_str_eq(hd_read_text(arena, &diags, in_folder("x"), 100, NULL), "linked");
 }
 
 Test(file, a_temporary_that_vanished_fails_the_commit) {
-    hd_output *o = hd_output_open(a, &d, at("x"));
+    hd_output *o = hd_output_open(arena, &diags, in_folder("x"));
     unlink(hd_output_temporary(o));
     cr_expect_not(hd_output_commit(o));
     expect_error(HD_E_IO, "cannot write");
@@ -109,73 +110,73 @@ Test(file, a_temporary_that_vanished_fails_the_commit) {
 }
 
 Test(file, a_linked_output_stays_linked) {
-    hd_write_file(a, &d, at("real"), "old", 3);
-    cr_assert_eq(symlink("real", at("link")), 0);
-    cr_expect(hd_write_file(a, &d, at("link"), "new", 3));
+    hd_write_file(arena, &diags, in_folder("real"), "old", 3);
+    cr_assert_eq(symlink("real", in_folder("link")), 0);
+    cr_expect(hd_write_file(arena, &diags, in_folder("link"), "new", 3));
     struct stat st;
-    lstat(at("link"), &st);
+    lstat(in_folder("link"), &st);
     cr_expect(S_ISLNK(st.st_mode));
-    cr_expect_str_eq(hd_read_text(a, &d, at("real"), 10, NULL), "new");
+    cr_expect_str_eq(hd_read_text(arena, &diags, in_folder("real"), 10, NULL), "new");
 }
 
 Test(file, full_disk) {
     char bytes[100] = {0};
-    cr_expect_not(hd_write_file(a, &d, "/dev/full", bytes, sizeof bytes));
+    cr_expect_not(hd_write_file(arena, &diags, "/dev/full", bytes, sizeof bytes));
     expect_error(HD_E_IO, "No space left on device");
     cr_expect(hd_exists("/dev/full"), "a device must not be removed");
 }
 
 Test(file, full_disk_is_sticky_and_reported_once) {
-    hd_output *o = hd_output_open(a, &d, "/dev/full");
+    hd_output *o = hd_output_open(arena, &diags, "/dev/full");
     char *big = calloc(1, 200000);
     cr_expect_not(hd_output_write(o, big, 200000));
     cr_expect_not(hd_output_write(o, "x", 1));
-    cr_expect_eq(d.errors, 0);
+    cr_expect_eq(diags.errors, 0);
     cr_expect_not(hd_output_commit(o));
-    cr_expect_eq(d.errors, 1);
+    cr_expect_eq(diags.errors, 1);
     free(big);
 }
 
 Test(file, outputs_that_cannot_be_opened) {
-    cr_expect_null(hd_output_open(a, &d, dir));
+    cr_expect_null(hd_output_open(arena, &diags, folder));
     expect_error(HD_E_IO, "Is a directory");
-    hd_diags_init(&d, a);
-    cr_expect_null(hd_output_open(a, &d, at("none/x")));
+    hd_diags_init(&diags, arena);
+    cr_expect_null(hd_output_open(arena, &diags, in_folder("none/x")));
     expect_error(HD_E_IO, "No such file");
-    cr_expect_not_null(d.list.at[0].hint);
-    hd_diags_init(&d, a);
-    hd_write_file(a, &d, at("file"), "", 0);
-    cr_expect_null(hd_output_open(a, &d, at("file/x")));
+    cr_expect_not_null(diags.list.at[0].hint);
+    hd_diags_init(&diags, arena);
+    hd_write_file(arena, &diags, in_folder("file"), "", 0);
+    cr_expect_null(hd_output_open(arena, &diags, in_folder("file/x")));
     expect_error(HD_E_IO, "Not a directory");
-    hd_diags_init(&d, a);
-    cr_expect_null(hd_output_open(a, &d, "/proc/x")); /* not writable even for root */
+    hd_diags_init(&diags, arena);
+    cr_expect_null(hd_output_open(arena, &diags, "/proc/x")); /* not writable even for root */
     expect_error(HD_E_IO, "/proc/x");
 }
 
 Test(file, an_unwritable_folder) {
     if (geteuid() == 0) cr_skip_test("root may write everywhere");
-    chmod(dir, 0500);
-    cr_expect_null(hd_output_open(a, &d, at("x")));
+    chmod(folder, 0500);
+    cr_expect_null(hd_output_open(arena, &diags, in_folder("x")));
     expect_error(HD_E_IO, "Permission denied");
-    chmod(dir, 0700);
+    chmod(folder, 0700);
 }
 
 Test(file, text_limits) {
-    hd_write_file(a, &d, at("x"), "12345", 5);
-    cr_expect_str_eq(hd_read_text(a, &d, at("x"), 5, NULL), "12345");
-    cr_expect_null(hd_read_text(a, &d, at("x"), 4, NULL));
+    hd_write_file(arena, &diags, in_folder("x"), "12345", 5);
+    cr_expect_str_eq(hd_read_text(arena, &diags, in_folder("x"), 5, NULL), "12345");
+    cr_expect_null(hd_read_text(arena, &diags, in_folder("x"), 4, NULL));
     expect_error(HD_E_LIMIT, "larger than the 4 bytes");
 }
 
 Test(file, text_that_cannot_be_read) {
-    cr_expect_null(hd_read_text(a, &d, at("none"), 5, NULL));
+    cr_expect_null(hd_read_text(arena, &diags, in_folder("none"), 5, NULL));
     expect_error(HD_E_IO, "No such file");
-    hd_diags_init(&d, a);
-    cr_expect_null(hd_read_text(a, &d, dir, 5, NULL));
+    hd_diags_init(&diags, arena);
+    cr_expect_null(hd_read_text(arena, &diags, folder, 5, NULL));
     expect_error(HD_E_IO, "Is a directory");
-    hd_diags_init(&d, a);
-    hd_write_file(a, &d, at("nul"), "a\0b", 3);
-    cr_expect_null(hd_read_text(a, &d, at("nul"), 5, NULL));
+    hd_diags_init(&diags, arena);
+    hd_write_file(arena, &diags, in_folder("nul"), "a\0b", 3);
+    cr_expect_null(hd_read_text(arena, &diags, in_folder("nul"), 5, NULL));
     expect_error(HD_E_FORMAT, "byte 1 is NUL");
 }
 
@@ -187,7 +188,8 @@ Test(file, text_from_a_pipe) {
     cr_assert_eq(write(ends[1], big, 60000), 60000);
     close(ends[1]);
     size_t n;
-    cr_expect_not_null(hd_read_text(a, &d, hd_printf(a, "/proc/self/fd/%d", ends[0]), 1 << 20, &n));
+    cr_expect_not_null(
+        hd_read_text(arena, &diags, hd_printf(arena, "/proc/self/fd/%d", ends[0]), 1 << 20, &n));
     cr_expect_eq(n, 60000);
     close(ends[0]);
     free(big);
@@ -195,22 +197,22 @@ Test(file, text_from_a_pipe) {
 
 Test(file, maps) {
     hd_bytes b;
-    hd_write_file(a, &d, at("x"), "", 0);
-    cr_expect(hd_map_file(a, &d, at("x"), &b));
+    hd_write_file(arena, &diags, in_folder("x"), "", 0);
+    cr_expect(hd_map_file(arena, &diags, in_folder("x"), &b));
     cr_expect_eq(b.n, 0);
-    cr_expect_not(hd_map_file(a, &d, dir, &b));
-    cr_expect_not(hd_map_file(a, &d, "/dev/zero", &b));
-    cr_expect_eq(d.errors, 2);
+    cr_expect_not(hd_map_file(arena, &diags, folder, &b));
+    cr_expect_not(hd_map_file(arena, &diags, "/dev/zero", &b));
+    cr_expect_eq(diags.errors, 2);
 }
 
 Test(file, paths) {
-    cr_expect_str_eq(hd_path_join(a, "a", "b"), "a/b");
-    cr_expect_str_eq(hd_path_join(a, "a/", "b"), "a/b");
-    cr_expect_str_eq(hd_path_join(a, "a", "/b"), "/b");
-    cr_expect_str_eq(hd_path_join(a, "", "b"), "b");
+    cr_expect_str_eq(hd_path_join(arena, "a", "b"), "a/b");
+    cr_expect_str_eq(hd_path_join(arena, "a/", "b"), "a/b");
+    cr_expect_str_eq(hd_path_join(arena, "a", "/b"), "/b");
+    cr_expect_str_eq(hd_path_join(arena, "", "b"), "b");
     cr_expect_str_eq(hd_path_base("a/b/c.x"), "c.x");
     cr_expect_str_eq(hd_path_base("c.x"), "c.x");
-    cr_expect_str_eq(hd_path_dir(a, "a/b/c"), "a/b");
-    cr_expect_str_eq(hd_path_dir(a, "c"), ".");
-    cr_expect_str_eq(hd_path_dir(a, "/c"), "/");
+    cr_expect_str_eq(hd_path_dir(arena, "a/b/c"), "a/b");
+    cr_expect_str_eq(hd_path_dir(arena, "c"), ".");
+    cr_expect_str_eq(hd_path_dir(arena, "/c"), "/");
 }

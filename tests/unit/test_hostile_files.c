@@ -12,20 +12,10 @@
 #include "frontend/import.h"
 #include "ir/random.h"
 
-static char dir[] = "/tmp/hadal-hostile-XXXXXX";
+#define FOLDER "/tmp/hadal-hostile-XXXXXX"
+#include "tests/unit/folder_fixture.h"
 
-static void setup(void) {
-    strcpy(dir + sizeof dir - 7, "XXXXXX");
-    cr_assert(mkdtemp(dir));
-}
-
-static void teardown(void) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    cr_assert_eq(system(command), 0);
-}
-
-TestSuite(hostile, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(hostile, .init = open_folder, .fini = close_folder, .timeout = 120);
 
 static int entries(const char *path) {
     int n = 0;
@@ -129,7 +119,7 @@ static void try_mutations(reader *read, const char *name, const char *good, size
         hd_diags_init(&d, a);
         memcpy(text, good, n);
         size_t size = i ? mutate(&r, text, n, room) : n;
-        const char *path = hd_path_join(a, dir, name);
+        const char *path = hd_path_join(a, folder, name);
         FILE *f = fopen(path, "wb");
         cr_assert(f && fwrite(text, 1, size, f) == size);
         fclose(f);
@@ -175,7 +165,7 @@ Test(hostile, mutated_index) {
     float x = 1;
     for (int i = 1; i <= 2; i++) {
         hd_tensor t = {.name = i == 1 ? "a" : "b", .dtype = HD_T_F32, .data = (uint8_t *)&x};
-        const char *path = hd_path_join(a, dir, hd_printf(a, "%d.safetensors", i));
+        const char *path = hd_path_join(a, folder, hd_printf(a, "%d.safetensors", i));
         cr_assert(hd_safetensors_write(a, &d, path, &t, 1));
     }
     static const char index[] =
@@ -234,7 +224,7 @@ static void fail_every_allocation(job *work) {
         hd_arena_free(a);
         cr_assert_eq(entries("/proc/self/fd"), descriptors, "allocation %zu", n);
         /* ".", "..", and the output if it was written */
-        cr_assert_leq(entries(dir), done ? 3 : 2, "allocation %zu", n);
+        cr_assert_leq(entries(folder), done ? 3 : 2, "allocation %zu", n);
     }
     cr_expect(done);
     cr_expect_gt(n, 3);
@@ -253,7 +243,7 @@ static bool write_one(hd_arena *a, hd_diags *d) {
     static const float x[3] = {1, 2, 3};
     hd_tensor t = {.name = "x", .dtype = HD_T_F32, .rank = 1, .shape = {3}};
     t.data = (const uint8_t *)x;
-    return hd_safetensors_write(a, d, hd_path_join(a, dir, "x.safetensors"), &t, 1);
+    return hd_safetensors_write(a, d, hd_path_join(a, folder, "x.safetensors"), &t, 1);
 }
 
 static bool pack_one(hd_arena *a, hd_diags *d) {
@@ -271,7 +261,7 @@ static bool pack_one(hd_arena *a, hd_diags *d) {
     hd_push(a, &p->weight_offsets, 0);
     hd_tensors weights = {0};
     hd_push(a, &weights.list, t);
-    return hcg_pack(p, d, &weights, hd_path_join(a, dir, "x.weights"));
+    return hcg_pack(p, d, &weights, hd_path_join(a, folder, "x.weights"));
 }
 
 Test(hostile, out_of_memory_while_importing) {

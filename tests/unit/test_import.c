@@ -10,53 +10,28 @@
 
 #include "frontend/import.h"
 #include "frontend/import_residual.h"
-#include "support/file.h"
+#define FOLDER "/tmp/hadal-import-XXXXXX"
+#include "tests/unit/folder_fixture.h"
 
-static hd_arena *a;
-static hd_diags d;
-static char dir[] = "/tmp/hadal-import-XXXXXX";
-
-static void setup(void) {
-    a = hd_arena_new();
-    hd_diags_init(&d, a);
-    strcpy(dir + sizeof dir - 7, "XXXXXX");
-    cr_assert(mkdtemp(dir));
-}
-
-static void teardown(void) {
-    hd_arena_free(a);
-    char command[64];
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    cr_assert_eq(system(command), 0);
-}
-
-TestSuite(import, .init = setup, .fini = teardown);
+TestSuite(import, .init = open_folder, .fini = close_folder);
 
 static char *saved(int version, const char *name) {
-    return hd_printf(a, "%s/import/transformers-%d/%s", TEST_DATA, version, name);
+    return hd_printf(arena, "%s/import/transformers-%d/%s", TEST_DATA, version, name);
 }
 
 static char *import_text(const char *json) {
-    cr_assert(hd_write_file(a, &d, hd_path_join(a, dir, "config.json"), json, strlen(json)));
-    return hfe_import(a, &d, dir);
-}
-
-static const char *messages(void) {
-    hd_text t;
-    hd_text_init(&t, a);
-    for (size_t i = 0; i < d.list.n; i++)
-        hd_diag_render(&d.list.at[i], false, &t);
-    return t.at ? t.at : "(none)";
+    cr_assert(hd_write_file(arena, &diags, in_folder("config.json"), json, strlen(json)));
+    return hfe_import(arena, &diags, folder);
 }
 
 static const hd_diag *find_error(const char *part) {
-    for (size_t i = 0; i < d.list.n; i++)
-        if (strstr(d.list.at[i].message, part)) return &d.list.at[i];
+    for (size_t i = 0; i < diags.list.n; i++)
+        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
     return NULL;
 }
 
 static void expect_has(const char *text, const char *part) {
-    cr_assert(text, "%s", messages());
+    cr_assert(text, "%s", said());
     cr_expect(strstr(text, part), "'%s' is not in:\n%s", part, text);
 }
 
@@ -68,16 +43,16 @@ enum { N_FAMILIES = sizeof families / sizeof *families };
 
 Test(import, both_versions_of_transformers_say_the_same) {
     for (int i = 0; i < N_FAMILIES; i++) {
-        char *before = hfe_import(a, &d, saved(4, families[i]));
-        char *now = hfe_import(a, &d, saved(5, families[i]));
-        cr_assert(before && now, "%s: %s", families[i], messages());
+        char *before = hfe_import(arena, &diags, saved(4, families[i]));
+        char *now = hfe_import(arena, &diags, saved(5, families[i]));
+        cr_assert(before && now, "%s: %s", families[i], said());
         cr_expect_str_eq(before, now);
     }
-    cr_expect_eq(d.list.n, 0);
+    cr_expect_eq(diags.list.n, 0);
 }
 
 Test(import, llama) {
-    char *t = hfe_import(a, &d, saved(5, "llama"));
+    char *t = hfe_import(arena, &diags, saved(5, "llama"));
     expect_has(t, "model llama(\n    layers = 4,\n    hidden = 48,\n    heads = 4,\n"
                   "    kv_heads = 2,\n    head_dim = 12,\n    ff = 80,\n    vocab = 96,\n"
                   "    eps = 1e-06,\n    theta = 10000.0,\n) {\n");
@@ -85,30 +60,30 @@ Test(import, llama) {
     expect_has(t, "attention(x, heads, kv_heads, head_dim, theta: theta)\n");
     expect_has(t, "r.write(swiglu(x, ff))");
     expect_has(t, "output logits = head(h, vocab)");
-    t = hfe_import(a, &d, saved(4, "llama-default"));
+    t = hfe_import(arena, &diags, saved(4, "llama-default"));
     expect_has(t, "kv_heads = 4,");
 }
 
 Test(import, llama_with_everything) {
-    char *t = hfe_import(a, &d, saved(4, "llama3"));
+    char *t = hfe_import(arena, &diags, saved(4, "llama3"));
     expect_has(t, "    theta = 500000.0,\n    factor = 8.0,\n    low_freq_factor = 1.0,\n"
                   "    high_freq_factor = 4.0,\n    original_positions = 128,\n");
     expect_has(t, "rope_scaling: scaling, qkv_bias: true,\n                o_bias: true)");
     expect_has(t, "swiglu(x, ff, bias: true)");
     expect_has(t, "tied_head(h, vocab)");
-    t = hfe_import(a, &d, saved(4, "llama-linear"));
+    t = hfe_import(arena, &diags, saved(4, "llama-linear"));
     expect_has(t, "scaling = linear_scaling(factor)");
     expect_has(t, "factor = 2.0");
 }
 
 Test(import, qwen) {
-    char *t = hfe_import(a, &d, saved(4, "qwen2"));
+    char *t = hfe_import(arena, &diags, saved(4, "qwen2"));
     expect_has(t, "theta: theta, qkv_bias: true)\n"); /* q, k, v always; o never */
     expect_has(t, "theta = 1000000.0");
-    t = hfe_import(a, &d, saved(5, "qwen3"));
+    t = hfe_import(arena, &diags, saved(5, "qwen3"));
     expect_has(t, "head_dim = 16");
     expect_has(t, "theta: theta, qk_norm: true, eps: eps)\n");
-    t = hfe_import(a, &d, saved(5, "qwen3-bias"));
+    t = hfe_import(arena, &diags, saved(5, "qwen3-bias"));
     expect_has(t, "qk_norm: true, eps: eps, qkv_bias: true,\n                o_bias: true)");
 }
 
@@ -120,18 +95,18 @@ Test(import, qwen) {
 /* A small legal config with one field set; the path is FIELD or OBJECT.FIELD. */
 static char *import_with(const char *family, const char *path, const char *value) {
     json_error_t error;
-    json_t *root = json_loads(hd_printf(a, BASE("%s") "}", family), 0, &error);
+    json_t *root = json_loads(hd_printf(arena, BASE("%s") "}", family), 0, &error);
     json_t *v = json_loads(value, JSON_DECODE_ANY, &error), *object = root;
     cr_assert(root && v, "%s", value);
     const char *dot = strchr(path, '.');
     if (dot) {
-        char *name = hd_strndup(a, path, (size_t)(dot - path));
+        char *name = hd_strndup(arena, path, (size_t)(dot - path));
         object = json_object();
         json_object_set_new(root, name, object);
         path = dot + 1;
     }
     json_object_set_new(object, path, v);
-    char *text = json_dumps(root, JSON_INDENT(2)), *kept = hd_strdup(a, text);
+    char *text = json_dumps(root, JSON_INDENT(2)), *kept = hd_strdup(arena, text);
     free(text);
     json_decref(root);
     return import_text(kept);
@@ -169,12 +144,12 @@ Test(import, fields_that_change_nothing) {
     const char *plain[3] = {NULL};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int f = !strcmp(cases[i][0], "llama") ? 0 : !strcmp(cases[i][0], "qwen2") ? 1 : 2;
-        if (!plain[f]) plain[f] = import_text(hd_printf(a, BASE("%s") "}", cases[i][0]));
+        if (!plain[f]) plain[f] = import_text(hd_printf(arena, BASE("%s") "}", cases[i][0]));
         char *t = import_with(cases[i][0], cases[i][1], cases[i][2]);
-        cr_assert(t && plain[f], "%s: %s", cases[i][1], messages());
+        cr_assert(t && plain[f], "%s: %s", cases[i][1], said());
         cr_expect_str_eq(t, plain[f], "%s", cases[i][1]);
     }
-    cr_expect_eq(d.list.n, 0, "%s", messages());
+    cr_expect_eq(diags.list.n, 0, "%s", said());
 }
 
 Test(import, activations) {
@@ -276,14 +251,14 @@ Test(import, names_of_models) {
 
                                            {"\xc3\xa9t\xc3\xa9", "model m___t__("}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *folder = hd_path_join(a, dir, names[i][0]);
-        mkdir(folder, 0700);
+        char *model = in_folder(names[i][0]);
+        mkdir(model, 0700);
         const char *json = BASE("llama") "}";
-        hd_write_file(a, &d, hd_path_join(a, folder, "config.json"), json, strlen(json));
-        expect_has(hfe_import(a, &d, folder), names[i][1]);
-        cr_expect(hfe_is_folder_model(folder));
+        hd_write_file(arena, &diags, hd_path_join(arena, model, "config.json"), json, strlen(json));
+        expect_has(hfe_import(arena, &diags, model), names[i][1]);
+        cr_expect(hfe_is_folder_model(model));
     }
-    cr_expect_not(hfe_is_folder_model(dir));
+    cr_expect_not(hfe_is_folder_model(folder));
     cr_expect_not(hfe_is_folder_model(TEST_DATA "/import/transformers-4/llama/config.json"));
 }
 
@@ -345,14 +320,15 @@ Test(import, refused_parameters_of_residual_systems) {
          "keys have no norm in this family"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&d, a);
-        const char *value = hd_printf(a, "{\"type\": \"%s\", %s}", cases[i].type, cases[i].fields);
+        hd_diags_init(&diags, arena);
+        const char *value =
+            hd_printf(arena, "{\"type\": \"%s\", %s}", cases[i].type, cases[i].fields);
         cr_expect_null(import_with("llama", "residual", value), "%s", value);
         const hd_diag *g = find_error(cases[i].error);
-        cr_expect(g, "no '%s' in: %s", cases[i].error, messages());
+        cr_expect(g, "no '%s' in: %s", cases[i].error, said());
         cr_expect(!g || (g->code == HD_E_CONFIG && g->loc.line > 0));
     }
-    hd_diags_init(&d, a);
+    hd_diags_init(&diags, arena);
     cr_expect_null(import_text(
         BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": {\"type\": \"elmo\"}}"));
     cr_expect(find_error("contradicts the residual type elmo"));
@@ -443,13 +419,13 @@ Test(import, refused_values_are_named) {
          "residual.block_size_sublayers: must be a whole number"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&d, a);
+        hd_diags_init(&diags, arena);
         cr_expect_null(import_with(cases[i].family, cases[i].path, cases[i].value), "%s = %s",
                        cases[i].path, cases[i].value);
         const hd_diag *g = find_error(cases[i].error);
-        cr_expect(g, "no '%s' in: %s", cases[i].error, messages());
+        cr_expect(g, "no '%s' in: %s", cases[i].error, said());
         cr_expect(!g || g->code == HD_E_CONFIG);
-        cr_expect_eq(d.errors, 1, "cascade: %s", messages());
+        cr_expect_eq(diags.errors, 1, "cascade: %s", said());
     }
 }
 
@@ -459,7 +435,7 @@ Test(import, llama3_scaling_needs_all_its_fields) {
     cr_expect(find_error("rope_scaling: the field 'low_freq_factor' is missing"));
     cr_expect(find_error("rope_scaling: the field 'high_freq_factor' is missing"));
     cr_expect(find_error("rope_scaling: the field 'original_max_position_embeddings' is missing"));
-    cr_expect_eq(d.errors, 3);
+    cr_expect_eq(diags.errors, 3);
 }
 
 Test(import, contradictions) {
@@ -479,7 +455,7 @@ Test(import, contradictions) {
     cr_expect_null(import_text(BASE("qwen2") ", \"use_sliding_window\": true, \"sliding_window\": "
                                              "16, \"max_window_layers\": 2}"));
     cr_expect(find_error("use_sliding_window: true cannot be honoured"));
-    cr_expect_null(hfe_import(a, &d, saved(4, "qwen2-sliding")));
+    cr_expect_null(hfe_import(arena, &diags, saved(4, "qwen2-sliding")));
     cr_expect(find_error("\"sliding_attention\" of layer 2 cannot be honoured"));
 }
 
@@ -489,8 +465,8 @@ Test(import, missing_fields_are_all_listed) {
         "model_type",        "vocab_size",          "hidden_size", "intermediate_size",
         "num_hidden_layers", "num_attention_heads", "rms_norm_eps"};
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
-        cr_expect(find_error(hd_printf(a, "the field '%s' is missing", required[i])));
-    cr_expect_eq(d.errors, sizeof required / sizeof *required, "%s", messages());
+        cr_expect(find_error(hd_printf(arena, "the field '%s' is missing", required[i])));
+    cr_expect_eq(diags.errors, sizeof required / sizeof *required, "%s", said());
 }
 
 Test(import, all_faults_with_their_places) {
@@ -507,7 +483,7 @@ Test(import, all_faults_with_their_places) {
                                "               \"block_size_sublayers\": 4,\n"
                                "               \"key_nrom\": true}\n"
                                "}\n"));
-    cr_expect_eq(d.errors, 3);
+    cr_expect_eq(diags.errors, 3);
     const hd_diag *g = find_error("unknown field 'vocab_sise'");
     cr_assert(g && g->hint);
     cr_expect_str_eq(g->hint, "did you mean 'vocab_size'?");
@@ -523,19 +499,19 @@ Test(import, all_faults_with_their_places) {
 
 Test(import, thirty_faults_are_thirty_messages) {
     hd_text t;
-    hd_text_init(&t, a);
+    hd_text_init(&t, arena);
     hd_text_add(&t, BASE("llama"));
     for (int i = 0; i < 30; i++)
         hd_text_f(&t, ", \"zz%d\": 1", i);
     hd_text_add(&t, "}");
     cr_expect_null(import_text(t.at));
-    cr_expect_eq(d.list.n, 30);
+    cr_expect_eq(diags.list.n, 30);
 }
 
 Test(import, other_families_bring_one_error) {
     cr_expect_null(import_text(BASE("llamma") ", \"num_experts\": 8, \"q_lora_rank\": 3}"));
-    cr_expect_eq(d.errors, 1, "%s", messages());
-    cr_expect_str_eq(d.list.at[0].hint, "did you mean 'llama'?");
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    cr_expect_str_eq(diags.list.at[0].hint, "did you mean 'llama'?");
 }
 
 Test(import, files_that_are_no_config) {
@@ -552,21 +528,21 @@ Test(import, files_that_are_no_config) {
         {BASE("llama") ", \"\\u001b[31m\": 1}", "unknown field '\\x1b[31m'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&d, a);
+        hd_diags_init(&diags, arena);
         cr_expect_null(import_text(cases[i].text));
-        cr_expect(find_error(cases[i].error), "%s", messages());
+        cr_expect(find_error(cases[i].error), "%s", said());
     }
-    char *deep = hd_alloc(a, 100001, 1);
+    char *deep = hd_alloc(arena, 100001, 1);
     memset(deep, '[', 100000);
-    hd_diags_init(&d, a);
+    hd_diags_init(&diags, arena);
     cr_expect_null(import_text(deep));
-    cr_expect(find_error("depth"), "%s", messages());
-    hd_diags_init(&d, a);
-    unlink(hd_path_join(a, dir, "config.json"));
-    cr_expect_null(hfe_import(a, &d, dir));
+    cr_expect(find_error("depth"), "%s", said());
+    hd_diags_init(&diags, arena);
+    unlink(in_folder("config.json"));
+    cr_expect_null(hfe_import(arena, &diags, folder));
     cr_expect(find_error("holds no config.json"));
-    cr_expect_null(hfe_import(a, &d, "/nonexistent"));
-    cr_expect_eq(d.errors, 2);
+    cr_expect_null(hfe_import(arena, &diags, "/nonexistent"));
+    cr_expect_eq(diags.errors, 2);
 }
 
 /* ---- documentation ------------------------------------------------------------------------- */
@@ -577,7 +553,7 @@ Test(import, every_field_is_documented) {
 #include "frontend/import_fields.def"
 #undef F
     };
-    const char *doc = hd_read_text(a, &d, TEST_DATA "/../docs/importing.md", 1 << 20, NULL);
+    const char *doc = hd_read_text(arena, &diags, TEST_DATA "/../docs/importing.md", 1 << 20, NULL);
     cr_assert(doc);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         cr_expect(strstr(doc, names[i]), "%s is not in docs/importing.md", names[i]);

@@ -15,37 +15,19 @@
 #include "frontend/frontend.h"
 #include "frontend/import.h"
 #include "ir/eval.h"
+#include "tests/unit/arena_fixture.h"
 
 #define TOLERANCE 1e-6
 
-static hd_arena *a;
-static hd_diags d;
-
-static void setup(void) {
-    a = hd_arena_new();
-    hd_diags_init(&d, a);
-}
-
-static void teardown(void) {
-    hd_arena_free(a);
-}
-
-TestSuite(import_golden, .init = setup, .fini = teardown, .timeout = 120);
-
-static const char *messages(void) {
-    hd_text t;
-    hd_text_init(&t, a);
-    for (size_t i = 0; i < d.list.n; i++)
-        hd_diag_render(&d.list.at[i], false, &t);
-    return t.at ? t.at : "(none)";
-}
+TestSuite(import_golden, .init = open_arena, .fini = close_arena, .timeout = 120);
 
 static hir_module *elaborate(const char *folder) {
     const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
-    const char *text = hfe_import(a, &d, folder);
-    cr_assert(text, "%s", messages());
-    hir_module *m = hfe_load_spec_text(a, &d, hd_printf(a, "%s.hadal", folder), text, &options);
-    cr_assert(m, "%s\n%s", messages(), text);
+    const char *text = hfe_import(arena, &diags, folder);
+    cr_assert(text, "%s", said());
+    hir_module *m =
+        hfe_load_spec_text(arena, &diags, hd_printf(arena, "%s.hadal", folder), text, &options);
+    cr_assert(m, "%s\n%s", said(), text);
     return m;
 }
 
@@ -64,16 +46,16 @@ static const hd_tensor *expected(const golden *g, const char *name) {
 
 static golden open_case(const char *name) {
     golden g = {0};
-    const char *folder = hd_printf(a, "%s/golden/%s", TEST_DATA, name);
+    const char *folder = hd_printf(arena, "%s/golden/%s", TEST_DATA, name);
     g.m = elaborate(folder);
-    cr_assert(hd_safetensors_open(a, &d, folder, &g.weights), "%s", messages());
-    cr_assert(hcg_check_weights(g.m, &d, &g.weights), "%s", messages());
-    cr_assert(
-        hd_safetensors_open(a, &d, hd_path_join(a, folder, "expected.safetensors"), &g.expected));
+    cr_assert(hd_safetensors_open(arena, &diags, folder, &g.weights), "%s", said());
+    cr_assert(hcg_check_weights(g.m, &diags, &g.weights), "%s", said());
+    cr_assert(hd_safetensors_open(
+        arena, &diags, hd_path_join(arena, folder, "expected.safetensors"), &g.expected));
     const hd_tensor *tokens = expected(&g, "tokens");
     g.T = tokens->shape[0];
     g.split = (int64_t)hd_tensor_get(expected(&g, "split"), 0);
-    g.tokens = hd_new_array(a, double, (size_t)g.T);
+    g.tokens = hd_new_array(arena, double, (size_t)g.T);
     for (int64_t i = 0; i < g.T; i++)
         g.tokens[i] = hd_tensor_get(tokens, (uint64_t)i);
     return g;
@@ -97,7 +79,7 @@ static double error_of(const hir_array *got, const hd_tensor *want, int64_t firs
 static void check_call(hir_eval *eval, const golden *g, int64_t first, int64_t n) {
     hir_results r = {0};
     const double *tokens = g->tokens + first;
-    cr_assert(hir_eval_call(eval, a, &d, n, &tokens, &r, NULL, NULL), "%s", messages());
+    cr_assert(hir_eval_call(eval, arena, &diags, n, &tokens, &r, NULL, NULL), "%s", said());
     cr_assert_eq(r.outputs.n, 1);
     double e = error_of(&r.outputs.at[0], expected(g, "logits"), first);
     cr_expect(e <= TOLERANCE, "logits of tokens %ld..: e = %g", (long)first, e);
@@ -107,13 +89,13 @@ static void check_call(hir_eval *eval, const golden *g, int64_t first, int64_t n
         e = error_of(&r.traces.at[i], want, first);
         cr_expect(e <= TOLERANCE, "%s of tokens %ld..: e = %g", want->name, (long)first, e);
     }
-    const char *next = hd_printf(a, "depth_weights.%zu", r.traces.n);
+    const char *next = hd_printf(arena, "depth_weights.%zu", r.traces.n);
     cr_expect_null(expected(g, next), "%s is missing", next);
 }
 
 static void check_case(const char *name) {
     golden g = open_case(name);
-    hir_eval *eval = hir_eval_new(a, g.m, hcg_weight_source, &g.weights);
+    hir_eval *eval = hir_eval_new(arena, g.m, hcg_weight_source, &g.weights);
     check_call(eval, &g, 0, g.T);
     hir_eval_rewind(eval, 0);
     check_call(eval, &g, 0, g.split);
@@ -206,19 +188,19 @@ Test(import_golden, generated_specs_elaborate) {
         "\"attn_res_block_size\": 3",
         "\"residual\": {\"type\": \"attnres\", \"block_size_sublayers\": 100}",
     };
-    char dir[] = "/tmp/hadal-golden-XXXXXX";
-    cr_assert(mkdtemp(dir));
-    const char *path = hd_path_join(a, dir, "config.json");
+    char folder[] = "/tmp/hadal-golden-XXXXXX";
+    cr_assert(mkdtemp(folder));
+    const char *path = hd_path_join(arena, folder, "config.json");
     for (size_t i = 0; i < sizeof extras / sizeof *extras; i++) {
-        const char *json = hd_printf(a,
+        const char *json = hd_printf(arena,
                                      "{\"model_type\": \"llama\", \"vocab_size\": 9, "
                                      "\"hidden_size\": 8, \"intermediate_size\": 5, "
                                      "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
                                      "\"rms_norm_eps\": 1, %s}",
                                      extras[i]);
-        cr_assert(hd_write_file(a, &d, path, json, strlen(json)));
-        elaborate(dir);
+        cr_assert(hd_write_file(arena, &diags, path, json, strlen(json)));
+        elaborate(folder);
     }
     unlink(path);
-    rmdir(dir);
+    rmdir(folder);
 }

@@ -4,16 +4,8 @@
 #include <string.h>
 
 #include "api/inspect.h"
+#include "tests/unit/arena_fixture.h"
 
-static hd_arena *arena;
-static hd_diags diags;
-static void open_arena(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-}
-static void close_arena(void) {
-    hd_arena_free(arena);
-}
 TestSuite(inspect, .init = open_arena, .fini = close_arena);
 
 static const char graph_text[] =

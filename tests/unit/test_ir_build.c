@@ -6,12 +6,12 @@ static hir_builder b;
 static hir_ref x;
 
 static void start(void) {
-    ir_open();
+    open_arena();
     m = hir_module_new(arena, "built");
     x = hir_value_ref(hir_add_input(m, "x", hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, 8})));
     b = hir_at_end(m, &diags);
 }
-TestSuite(building, .init = start, .fini = ir_close);
+TestSuite(building, .init = start, .fini = close_arena);
 
 static const char *body(void) { /* the function's text */
     return strstr(print(m, false), "{\n") + 2;

@@ -1,7 +1,7 @@
 /* What the parser refuses, where and how often it says so; exhaustion; mutated texts. */
 #include "ir_fixture.h"
 
-TestSuite(ir_parse, .init = ir_open, .fini = ir_close, .timeout = 120);
+TestSuite(ir_parse, .init = open_arena, .fini = close_arena, .timeout = 120);
 
 #define G   "hir 1 graph @m\n"
 #define K   "hir 1 kernel @m\n"
@@ -18,6 +18,9 @@ typedef struct parse_case {
 static const parse_case cases[] = {
     /* header */
     {"", 1, 1, "this is no .hir text", "hir 1 graph @name"},
+    {"; fuse (unchanged)\n", 2, 1, "this is no .hir text", "take the one before"},
+    {"; the ops that match \"x\"\nfunc() {\n}\n", 2, 1, "this is no .hir text",
+     "--filter-ops has no header"},
     {"model x {", 1, 1, "this is no .hir text", NULL},
     {"\n\n# comment", 3, 1, "this character has no meaning here", NULL},
     {"hir graph @m\n", 1, 5, "expected the version of the text form, found 'graph'", NULL},

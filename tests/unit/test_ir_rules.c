@@ -1,7 +1,7 @@
 /* Every type rule, accepting and refusing: one op, its result type or the message. */
 #include "ir_fixture.h"
 
-TestSuite(ir_rules, .init = ir_open, .fini = ir_close);
+TestSuite(ir_rules, .init = open_arena, .fini = close_arena);
 
 /* What the ops below find: %x %y have tokens, %s %v have none, %k is a cache. */
 static const char preamble[] = "hir 1 graph @rules\n"

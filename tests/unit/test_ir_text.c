@@ -1,7 +1,7 @@
 /* The text form: print(parse(x)) is x, for every stage. */
 #include "ir_fixture.h"
 
-TestSuite(ir_text, .init = ir_open, .fini = ir_close);
+TestSuite(ir_text, .init = open_arena, .fini = close_arena);
 
 static const char *const texts[] = {
     "hir 1 graph @empty\n\nfunc() {\n}\n",

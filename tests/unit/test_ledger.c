@@ -8,19 +8,11 @@
 #include "ir/random.h"
 #include "passes/ledger.h"
 #include "passes/paper_forms.h"
+#include "tests/unit/arena_fixture.h"
 #include "tests/unit/depth_models.h"
 
 #define SPECS TEST_DATA "/../bench/specs/"
 
-static hd_arena *arena;
-static hd_diags diags;
-static void open_arena(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-}
-static void close_arena(void) {
-    hd_arena_free(arena);
-}
 TestSuite(ledger, .init = open_arena, .fini = close_arena);
 
 static hir_module *parse(const char *text) {

@@ -13,19 +13,11 @@
 #include "passes/ledger.h"
 #include "passes/pass.h"
 #include "tests/unit/access_counter.h"
+#include "tests/unit/arena_fixture.h"
 #include "tests/unit/depth_models.h"
 
 enum { TOKENS = 5 };
 
-static hd_arena *arena;
-static hd_diags diags;
-static void open_arena(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-}
-static void close_arena(void) {
-    hd_arena_free(arena);
-}
 TestSuite(ledger_counts, .init = open_arena, .fini = close_arena);
 
 /* ---- what was touched ---------------------------------------------------------------------------

@@ -1,18 +1,9 @@
 /* hcg_lower: kernel IR to steps, shared kernels, operands, weight offsets and the digest. */
 #include <criterion/criterion.h>
 
+#include "tests/unit/arena_fixture.h"
 #include "toy_model.h"
 
-static hd_arena *arena;
-static hd_diags diags;
-
-static void open_arena(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-}
-static void close_arena(void) {
-    hd_arena_free(arena);
-}
 TestSuite(lower, .init = open_arena, .fini = close_arena);
 
 static hcg_program *lower_with(const char *text, const hcg_options *o) {

@@ -8,34 +8,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/library.h"
 #include "ir/eval.h"
 #include "support/tensorfile.h"
 #include "toy_model.h"
 
+#define FOLDER "/tmp/hadal-object-XXXXXX"
+#include "tests/unit/folder_fixture.h"
+
 #define RUNTIME HADAL_BUILD "/lib/libhadalrt.a"
 enum { VOCAB = 40, LAYERS = 2, TOKENS = 21 };
 
-static hd_arena *arena;
-static hd_diags diags;
-static char folder[] = "/tmp/hadal_object_XXXXXX";
-
-static void open_all(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-    cr_assert_not_null(mkdtemp(folder));
-}
-
-static void close_all(void) {
-    hd_arena_free(arena);
-    char command[100];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command)) cr_log_warn("%s is left", folder);
-}
-TestSuite(object, .init = open_all, .fini = close_all, .timeout = 300);
-
-static const char *in_folder(const char *name) {
-    return hd_path_join(arena, folder, name);
-}
+TestSuite(object, .init = open_folder, .fini = close_folder, .timeout = 300);
 
 static const char *first_error(void) {
     if (!diags.list.n) return "no diagnostic";
@@ -438,29 +422,13 @@ Test(object, headers_compile_as_c_and_as_cxx) {
                         folder)));
 }
 
-typedef struct info {
-    size_t struct_size;
-    const char *version, *name, *digest, *options, *ops;
-    size_t weights_size, max_chunk, n_levels;
-    const char *const *levels;
-    size_t n_inputs;
-    const char *const (*inputs)[2];
-    size_t n_outputs;
-    const char *const (*outputs)[2];
-    size_t vocab, n_steps;
-    const struct info_step {
-        const char *name, *kind, *scope;
-        uint64_t line, last_rows, row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
-    } * steps;
-} info;
-
 Test(object, the_library_tells_what_it_is) {
     hcg_options o = {.chunk = 99};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
     void *handle = dlopen(build_library(p, "toy"), RTLD_NOW);
-    const info *(*get)(void);
+    const api_info *(*get)(void);
     memcpy(&get, &(void *){symbol(handle, "toy", "info")}, sizeof get);
-    const info *i = get();
+    const api_info *i = get();
     cr_assert_eq(i->struct_size, sizeof *i);
     cr_assert_str_eq(i->name, "toy");
     cr_assert_eq(strlen(i->digest), 32);
@@ -539,7 +507,7 @@ Test(object, one_body_for_one_cpu) {
         hcg_options o = {.cpu = cases[i].cpu};
         hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
         void *handle = dlopen(build_library(p, hd_printf(arena, "toy%zu", i)), RTLD_NOW);
-        const info *(*get)(void);
+        const api_info *(*get)(void);
         memcpy(&get, &(void *){symbol(handle, "toy", "info")}, sizeof get);
         cr_assert_eq(get()->n_levels, 1);
         if (cases[i].level) cr_assert_str_eq(get()->levels[0], cases[i].level);

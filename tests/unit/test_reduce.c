@@ -3,7 +3,7 @@
 
 #include "ir/reduce.h"
 
-TestSuite(reduce, .init = ir_open, .fini = ir_close, .timeout = 60);
+TestSuite(reduce, .init = open_arena, .fini = close_arena, .timeout = 60);
 
 typedef bool property(const hir_module *m);
 

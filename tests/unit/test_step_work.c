@@ -2,18 +2,9 @@
  * d = 64, 2 heads of 32 on one key/value head of 32, a vocabulary of 40. */
 #include <criterion/criterion.h>
 
+#include "tests/unit/arena_fixture.h"
 #include "toy_model.h"
 
-static hd_arena *arena;
-static hd_diags diags;
-
-static void open_arena(void) {
-    arena = hd_arena_new();
-    hd_diags_init(&diags, arena);
-}
-static void close_arena(void) {
-    hd_arena_free(arena);
-}
 TestSuite(step_work, .init = open_arena, .fini = close_arena);
 
 static hcg_program *lower(const char *text) {

@@ -4,15 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "support/diag.h"
+#include "tests/unit/arena_fixture.h"
 
-static hd_arena *arena;
-static void open_arena(void) {
-    arena = hd_arena_new();
-}
-static void close_arena(void) {
-    hd_arena_free(arena);
-}
 TestSuite(support, .init = open_arena, .fini = close_arena);
 
 static const char *double_text(double value) {

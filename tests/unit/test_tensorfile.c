@@ -13,18 +13,18 @@
 #define FOLDER "/tmp/hadal-tensor-XXXXXX"
 #include "tests/unit/folder_fixture.h"
 
-TestSuite(tensorfile, .init = setup, .fini = teardown);
+TestSuite(tensorfile, .init = open_folder, .fini = close_folder);
 
 static char *put(const char *name, const void *data, size_t n) {
-    char *path = at(name);
-    cr_assert(hd_write_file(a, &d, path, data, n));
+    char *path = in_folder(name);
+    cr_assert(hd_write_file(arena, &diags, path, data, n));
     return path;
 }
 
 /* A safetensors file of this header and `zeros` bytes of data. */
 static char *put_tensors(const char *name, const char *header, size_t zeros) {
     size_t n = strlen(header);
-    char *file = hd_alloc(a, 8 + n + zeros, 1);
+    char *file = hd_alloc(arena, 8 + n + zeros, 1);
     for (int i = 0; i < 8; i++)
         file[i] = (char)((uint64_t)n >> (8 * i));
     memcpy(file + 8, header, n);
@@ -32,16 +32,17 @@ static char *put_tensors(const char *name, const char *header, size_t zeros) {
 }
 
 static bool some_error_has(const char *part) {
-    for (size_t i = 0; i < d.list.n; i++)
-        if (d.list.at[i].severity == HD_ERROR && strstr(d.list.at[i].message, part)) return true;
+    for (size_t i = 0; i < diags.list.n; i++)
+        if (diags.list.at[i].severity == HD_ERROR && strstr(diags.list.at[i].message, part))
+            return true;
     return false;
 }
 
 static void expect_refused(const char *path, const char *part) {
     hd_tensors t;
-    cr_expect_not(hd_safetensors_open(a, &d, path, &t), "accepted, expected: %s", part);
+    cr_expect_not(hd_safetensors_open(arena, &diags, path, &t), "accepted, expected: %s", part);
     cr_expect(some_error_has(part), "no error has '%s'; the first is: %s", part,
-              d.list.n ? d.list.at[0].message : "(none)");
+              diags.list.n ? diags.list.at[0].message : "(none)");
 }
 
 /* ---- conversions --------------------------------------------------------------------------- */
@@ -141,9 +142,9 @@ Test(tensorfile, safetensors_round_trip) {
         {.name = "empty", .dtype = HD_T_F32, .rank = 2, .shape = {0, 3}},
         {.name = "y", .dtype = HD_T_BF16, .rank = 1, .shape = {2}, .data = (uint8_t *)y},
     };
-    cr_assert(hd_safetensors_write(a, &d, at("t.safetensors"), list, 4));
+    cr_assert(hd_safetensors_write(arena, &diags, in_folder("t.safetensors"), list, 4));
     hd_tensors t;
-    cr_assert(hd_safetensors_open(a, &d, at("t.safetensors"), &t));
+    cr_assert(hd_safetensors_open(arena, &diags, in_folder("t.safetensors"), &t));
     cr_assert_eq(t.list.n, 4);
     const hd_tensor *got = hd_tensors_find(&t, "x");
     cr_assert(got && got->rank == 2 && got->shape[1] == 3 && got->bytes == 24);
@@ -160,38 +161,38 @@ Test(tensorfile, safetensors_round_trip) {
 
 Test(tensorfile, safetensors_good_forms) {
     hd_tensors t;
-    cr_expect(hd_safetensors_open(a, &d, put_tensors("e.safetensors", "{}   ", 0), &t));
+    cr_expect(hd_safetensors_open(arena, &diags, put_tensors("e.safetensors", "{}   ", 0), &t));
     cr_expect_eq(t.list.n, 0);
     char *path = put_tensors("m.safetensors",
                              "{\"b\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[4,12]},"
                              "\"__metadata__\":{\"format\":\"pt\"},"
                              "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}} ",
                              12);
-    cr_expect(hd_safetensors_open(a, &d, path, &t));
+    cr_expect(hd_safetensors_open(arena, &diags, path, &t));
     cr_expect_eq(t.list.n, 2);
     cr_expect_str_eq(t.list.at[0].name, "a");
-    cr_expect_eq(d.errors, 0);
+    cr_expect_eq(diags.errors, 0);
 }
 
 Test(tensorfile, safetensors_writer_refuses_bad_lists) {
     hd_tensor twice[] = {{.name = "a", .dtype = HD_T_U8, .rank = 1, .shape = {0}},
                          {.name = "a", .dtype = HD_T_U8, .rank = 1, .shape = {0}}};
-    cr_expect_not(hd_safetensors_write(a, &d, at("x.safetensors"), twice, 2));
+    cr_expect_not(hd_safetensors_write(arena, &diags, in_folder("x.safetensors"), twice, 2));
     cr_expect(some_error_has("twice"));
     hd_tensor huge = {.name = "a", .dtype = HD_T_F32, .rank = 2, .shape = {INT64_MAX, 9}};
-    cr_expect_not(hd_safetensors_write(a, &d, at("x.safetensors"), &huge, 1));
+    cr_expect_not(hd_safetensors_write(arena, &diags, in_folder("x.safetensors"), &huge, 1));
     hd_tensor meta = {.name = "__metadata__", .dtype = HD_T_U8, .rank = 1, .shape = {0}};
-    cr_expect_not(hd_safetensors_write(a, &d, at("x.safetensors"), &meta, 1));
-    cr_expect_not(hd_exists(at("x.safetensors")));
+    cr_expect_not(hd_safetensors_write(arena, &diags, in_folder("x.safetensors"), &meta, 1));
+    cr_expect_not(hd_exists(in_folder("x.safetensors")));
 }
 
 Test(tensorfile, safetensors_writer_reports_a_full_disk) {
     float x = 1;
     hd_tensor t = {.name = "a", .dtype = HD_T_F32, .data = (uint8_t *)&x};
-    cr_expect_not(hd_safetensors_write(a, &d, "/dev/full", &t, 1));
+    cr_expect_not(hd_safetensors_write(arena, &diags, "/dev/full", &t, 1));
     cr_expect(some_error_has("No space left"));
-    cr_expect_not(hd_npy_write(a, &d, "/dev/full", &t));
-    cr_expect_eq(d.errors, 2);
+    cr_expect_not(hd_npy_write(arena, &diags, "/dev/full", &t));
+    cr_expect_eq(diags.errors, 2);
 }
 
 /* ---- safetensors: attacks ------------------------------------------------------------------ */
@@ -255,7 +256,7 @@ static const attack attacks[] = {
 
 Test(tensorfile, safetensors_attacks_are_named) {
     for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++) {
-        hd_diags_init(&d, a);
+        hd_diags_init(&diags, arena);
         expect_refused(put_tensors("x.safetensors", attacks[i].header, attacks[i].zeros),
                        attacks[i].error);
     }
@@ -263,7 +264,7 @@ Test(tensorfile, safetensors_attacks_are_named) {
 
 Test(tensorfile, safetensors_deep_json) {
     enum { N = 100000 };
-    char *deep = hd_alloc(a, N + 16, 1);
+    char *deep = hd_alloc(arena, N + 16, 1);
     strcpy(deep, "{\"a\":");
     memset(deep + 5, '[', N);
     expect_refused(put_tensors("x.safetensors", deep, 0), "maximum parsing depth");
@@ -274,7 +275,7 @@ Test(tensorfile, safetensors_header_lengths) {
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         uint8_t file[10] = {0, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
         memcpy(file, &lengths[i], 8);
-        hd_diags_init(&d, a);
+        hd_diags_init(&diags, arena);
         expect_refused(put("x.safetensors", file, 10), "the header length");
     }
     expect_refused(put("x.safetensors", "1234567", 7), "too short");
@@ -291,7 +292,7 @@ Test(tensorfile, safetensors_faults_are_all_listed) {
     cr_expect(some_error_has("takes 8 bytes"));
     cr_expect(some_error_has("a gap of 4"));
     cr_expect(some_error_has("8 trailing bytes"));
-    cr_expect_eq(d.errors, 5);
+    cr_expect_eq(diags.errors, 5);
 }
 
 Test(tensorfile, a_bad_range_brings_no_talk_of_gaps) {
@@ -299,7 +300,7 @@ Test(tensorfile, a_bad_range_brings_no_talk_of_gaps) {
                                "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-1,4]}}",
                                4),
                    "negative offset");
-    cr_expect_eq(d.errors, 1);
+    cr_expect_eq(diags.errors, 1);
 }
 
 /* ---- sharded ------------------------------------------------------------------------------- */
@@ -322,13 +323,13 @@ Test(tensorfile, sharded_folder) {
     put_index("{\"metadata\":{\"total_size\":8},\"weight_map\":"
               "{\"b\":\"2.safetensors\",\"a\":\"1.safetensors\"}}");
     hd_tensors t;
-    cr_assert(hd_safetensors_open(a, &d, dir, &t));
+    cr_assert(hd_safetensors_open(arena, &diags, folder, &t));
     cr_expect_eq(t.list.n, 2);
-    cr_expect_eq(d.list.n, 0);
+    cr_expect_eq(diags.list.n, 0);
     cr_expect(strstr(hd_tensors_find(&t, "b")->file, "2.safetensors"));
-    cr_expect(hd_safetensors_open(a, &d, at(INDEX), &t));
+    cr_expect(hd_safetensors_open(arena, &diags, in_folder(INDEX), &t));
     put_tensors("model.safetensors", ONE, 4);
-    cr_assert(hd_safetensors_open(a, &d, dir, &t));
+    cr_assert(hd_safetensors_open(arena, &diags, folder, &t));
     cr_expect_eq(t.list.n, 1, "a single file goes before the index");
 }
 
@@ -337,9 +338,9 @@ Test(tensorfile, a_wrong_total_size_is_a_warning) {
     put_index("{\"metadata\":{\"total_size\":9},\"weight_map\":"
               "{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}");
     hd_tensors t;
-    cr_expect(hd_safetensors_open(a, &d, dir, &t));
-    cr_expect_eq(d.list.n, 1);
-    cr_expect_eq(d.list.at[0].severity, HD_WARNING);
+    cr_expect(hd_safetensors_open(arena, &diags, folder, &t));
+    cr_expect_eq(diags.list.n, 1);
+    cr_expect_eq(diags.list.at[0].severity, HD_WARNING);
 }
 
 Test(tensorfile, sharded_attacks_are_named) {
@@ -370,9 +371,9 @@ Test(tensorfile, sharded_attacks_are_named) {
     put_shards();
     put_tensors("bad.safetensors", TWO, 3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&d, a);
+        hd_diags_init(&diags, arena);
         put_index(cases[i].index);
-        expect_refused(dir, cases[i].error);
+        expect_refused(folder, cases[i].error);
     }
 }
 
@@ -380,29 +381,29 @@ Test(tensorfile, a_tensor_in_two_shards) {
     put_tensors("1.safetensors", ONE, 4);
     put_tensors("2.safetensors", "{" F4("a", 0, 4) "," F4("b", 4, 8) "}", 8);
     put_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}");
-    expect_refused(dir, "tensor \"a\" is in \"2.safetensors\"");
+    expect_refused(folder, "tensor \"a\" is in \"2.safetensors\"");
 }
 
 Test(tensorfile, folders_without_one_clear_file) {
-    expect_refused(dir, "holds no .safetensors file");
+    expect_refused(folder, "holds no .safetensors file");
     put("pytorch_model.bin", "x", 1);
-    hd_diags_init(&d, a);
-    expect_refused(dir, "holds no .safetensors file");
-    cr_expect(strstr(d.list.at[0].hint, "pickled"));
+    hd_diags_init(&diags, arena);
+    expect_refused(folder, "holds no .safetensors file");
+    cr_expect(strstr(diags.list.at[0].hint, "pickled"));
     put_tensors("1.safetensors", ONE, 4);
     hd_tensors t;
-    cr_expect(hd_safetensors_open(a, &d, dir, &t));
+    cr_expect(hd_safetensors_open(arena, &diags, folder, &t));
     put_tensors("2.safetensors", TWO, 4);
-    hd_diags_init(&d, a);
-    expect_refused(dir, "holds 2 .safetensors files and no index");
-    expect_refused(at("none"), "No such file");
+    hd_diags_init(&diags, arena);
+    expect_refused(folder, "holds 2 .safetensors files and no index");
+    expect_refused(in_folder("none"), "No such file");
 }
 
 /* ---- npy ----------------------------------------------------------------------------------- */
 
 static char *put_npy(int version, const char *header, size_t zeros) {
     size_t n = strlen(header), start = version == 1 ? 10 : 12;
-    char *file = hd_alloc(a, start + n + zeros, 1);
+    char *file = hd_alloc(arena, start + n + zeros, 1);
     memcpy(file, "\x93NUMPY", 6);
     file[6] = (char)version;
     for (size_t i = 8; i < start; i++)
@@ -416,15 +417,15 @@ Test(tensorfile, npy_round_trip) {
     for (uint32_t rank = 0; rank <= 2; rank++) {
         hd_tensor t = {.dtype = HD_T_F32, .rank = rank, .shape = {rank == 1 ? 6 : 2, 3}}, got;
         t.data = (uint8_t *)x;
-        cr_assert(hd_npy_write(a, &d, at("t.npy"), &t));
-        cr_assert(hd_npy_read(a, &d, at("t.npy"), &got));
+        cr_assert(hd_npy_write(arena, &diags, in_folder("t.npy"), &t));
+        cr_assert(hd_npy_read(arena, &diags, in_folder("t.npy"), &got));
         cr_expect(got.rank == rank && got.dtype == HD_T_F32);
         cr_expect(rank == 0 || (got.shape[0] == t.shape[0] && got.elements == 6));
         cr_expect_eq(hd_tensor_get(&got, got.elements - 1), rank ? 6 : 1);
         cr_expect_eq(((uintptr_t)got.data & 63), 0);
     }
     hd_tensor bf16 = {.dtype = HD_T_BF16, .rank = 1, .shape = {1}, .data = (uint8_t *)x};
-    cr_expect_not(hd_npy_write(a, &d, at("b.npy"), &bf16));
+    cr_expect_not(hd_npy_write(arena, &diags, in_folder("b.npy"), &bf16));
 }
 
 Test(tensorfile, npy_good_forms) {
@@ -436,26 +437,27 @@ Test(tensorfile, npy_good_forms) {
     hd_tensor t;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         for (int version = 1; version <= 3; version++)
-            cr_expect(hd_npy_read(a, &d, put_npy(version, headers[i], 24), &t), "%s", headers[i]);
-    cr_expect(
-        hd_npy_read(a, &d, put_npy(1, "{'descr':'<f8','fortran_order':False,'shape':()}", 8), &t));
+            cr_expect(hd_npy_read(arena, &diags, put_npy(version, headers[i], 24), &t), "%s",
+                      headers[i]);
+    cr_expect(hd_npy_read(arena, &diags,
+                          put_npy(1, "{'descr':'<f8','fortran_order':False,'shape':()}", 8), &t));
     cr_expect(hd_npy_read(
-        a, &d, put_npy(1, "{'descr':'<f8','fortran_order':False,'shape':(0,5)}", 0), &t));
-    cr_expect_eq(d.errors, 0);
+        arena, &diags, put_npy(1, "{'descr':'<f8','fortran_order':False,'shape':(0,5)}", 0), &t));
+    cr_expect_eq(diags.errors, 0);
 }
 
 Test(tensorfile, npy_fortran_order) {
     static const char header[] = "{'descr':'|u1','fortran_order':True,'shape':(2,3,2),}";
-    char *path = put_npy(1, header, 12), *text = hd_alloc(a, 10 + sizeof header + 12, 1);
+    char *path = put_npy(1, header, 12), *text = hd_alloc(arena, 10 + sizeof header + 12, 1);
     hd_bytes file;
-    cr_assert(hd_map_file(a, &d, path, &file));
+    cr_assert(hd_map_file(arena, &diags, path, &file));
     memcpy(text, file.at, file.n);
     for (int i = 0; i < 12; i++)
         text[file.n - 12 + (size_t)i] = (char)i;
     size_t n = file.n;
     path = put("y.npy", text, n);
     hd_tensor t;
-    cr_assert(hd_npy_read(a, &d, path, &t));
+    cr_assert(hd_npy_read(arena, &diags, path, &t));
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 3; j++)
             for (int k = 0; k < 2; k++)
@@ -496,19 +498,20 @@ Test(tensorfile, npy_attacks_are_named) {
     };
     hd_tensor t;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&d, a);
-        cr_expect_not(hd_npy_read(a, &d, put_npy(1, cases[i].header, cases[i].zeros), &t));
+        hd_diags_init(&diags, arena);
+        cr_expect_not(hd_npy_read(arena, &diags, put_npy(1, cases[i].header, cases[i].zeros), &t));
         cr_expect(some_error_has(cases[i].error), "no '%s' in: %s", cases[i].error,
-                  d.list.n ? d.list.at[0].message : "(none)");
+                  diags.list.n ? diags.list.at[0].message : "(none)");
     }
-    hd_diags_init(&d, a);
-    cr_expect_not(hd_npy_read(a, &d, put_npy(4, "{}", 0), &t));
+    hd_diags_init(&diags, arena);
+    cr_expect_not(hd_npy_read(arena, &diags, put_npy(4, "{}", 0), &t));
     cr_expect(some_error_has("version 4.0"));
-    cr_expect_not(hd_npy_read(a, &d, put("x.npy", "\x93NUMPY\2\0\xff\xff\xff\xff", 12), &t));
+    cr_expect_not(
+        hd_npy_read(arena, &diags, put("x.npy", "\x93NUMPY\2\0\xff\xff\xff\xff", 12), &t));
     cr_expect(some_error_has("header length"));
-    cr_expect_not(hd_npy_read(a, &d, put("x.npy", "PK\3\4", 4), &t));
+    cr_expect_not(hd_npy_read(arena, &diags, put("x.npy", "PK\3\4", 4), &t));
     cr_expect(some_error_has("does not begin"));
-    cr_expect_not(hd_npy_read(a, &d, put("x.npy", "\x93NUMPY\1\0", 8), &t));
-    cr_expect_not(hd_npy_read(a, &d, at("none.npy"), &t));
-    cr_expect_eq(d.errors, 5);
+    cr_expect_not(hd_npy_read(arena, &diags, put("x.npy", "\x93NUMPY\1\0", 8), &t));
+    cr_expect_not(hd_npy_read(arena, &diags, in_folder("none.npy"), &t));
+    cr_expect_eq(diags.errors, 5);
 }

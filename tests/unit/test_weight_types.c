@@ -4,37 +4,26 @@
 #include <string.h>
 
 #include "passes/pass.h"
+#include "tests/unit/arena_fixture.h"
 
-static hd_arena *a;
-static hd_diags d;
-
-static void setup(void) {
-    a = hd_arena_new();
-    hd_diags_init(&d, a);
-}
-
-static void teardown(void) {
-    hd_arena_free(a);
-}
-
-TestSuite(weight_types, .init = setup, .fini = teardown);
+TestSuite(weight_types, .init = open_arena, .fini = close_arena);
 
 Test(weight_types, texts) {
     hir_weight_types t;
-    cr_assert(hir_parse_weight_types(a, &d, NULL, &t));
+    cr_assert(hir_parse_weight_types(arena, &diags, NULL, &t));
     cr_expect(t.matrices == HIR_F32 && t.rules.n == 0);
-    cr_assert(hir_parse_weight_types(a, &d, "q4,lm_head=q8,*norm*=f32", &t));
+    cr_assert(hir_parse_weight_types(arena, &diags, "q4,lm_head=q8,*norm*=f32", &t));
     cr_expect(t.matrices == HIR_Q4 && t.rules.n == 2);
     cr_expect_str_eq(t.rules.at[0].pattern, "lm_head");
     cr_expect_eq(t.rules.at[0].dtype, HIR_Q8);
     cr_expect_str_eq(t.rules.at[1].pattern, "*norm*");
-    cr_assert(hir_parse_weight_types(a, &d, "*=bf16", &t));
+    cr_assert(hir_parse_weight_types(arena, &diags, "*=bf16", &t));
     cr_expect(t.matrices == HIR_F32 && t.rules.n == 1);
-    cr_assert(hir_parse_weight_types(a, &d, "x=q4,f16,x=q4", &t), "the same twice");
+    cr_assert(hir_parse_weight_types(arena, &diags, "x=q4,f16,x=q4", &t), "the same twice");
     cr_expect_eq(t.matrices, HIR_F16);
-    cr_assert(hir_parse_weight_types(a, &d, "a=b=q8", &t), "the last = counts");
+    cr_assert(hir_parse_weight_types(arena, &diags, "a=b=q8", &t), "the last = counts");
     cr_expect_str_eq(t.rules.at[0].pattern, "a=b");
-    cr_expect_eq(d.errors, 0);
+    cr_expect_eq(diags.errors, 0);
 }
 
 Test(weight_types, refused_texts) {
@@ -55,12 +44,12 @@ Test(weight_types, refused_texts) {
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         hir_weight_types t;
-        size_t before = d.list.n;
-        cr_expect_not(hir_parse_weight_types(a, &d, texts[i][0], &t), "%s", texts[i][0]);
-        cr_assert_eq(d.list.n, before + 1);
-        cr_expect(strstr(d.list.at[before].message, texts[i][1]), "%s: %s", texts[i][0],
-                  d.list.at[before].message);
-        cr_expect_eq(d.list.at[before].code, HD_E_USAGE);
+        size_t before = diags.list.n;
+        cr_expect_not(hir_parse_weight_types(arena, &diags, texts[i][0], &t), "%s", texts[i][0]);
+        cr_assert_eq(diags.list.n, before + 1);
+        cr_expect(strstr(diags.list.at[before].message, texts[i][1]), "%s: %s", texts[i][0],
+                  diags.list.at[before].message);
+        cr_expect_eq(diags.list.at[before].code, HD_E_USAGE);
     }
 }
 
@@ -112,9 +101,9 @@ static const char source[] = "hir 1 graph @m\n"
 
 static hir_module *laid_out(const char *types) {
     hir_weight_types t;
-    hir_module *m = hir_parse(a, &d, "t.hir", source);
-    cr_assert(m, "%s", d.list.n ? d.list.at[0].message : "");
-    cr_assert(hir_parse_weight_types(a, &d, types, &t));
+    hir_module *m = hir_parse(arena, &diags, "t.hir", source);
+    cr_assert(m, "%s", diags.list.n ? diags.list.at[0].message : "");
+    cr_assert(hir_parse_weight_types(arena, &diags, types, &t));
     hir_pass_options options = {.matrix_dtype = t.matrices, .chunk = 512};
     options.weight_rules = t.rules.at, options.n_weight_rules = t.rules.n;
     size_t n = 0;
@@ -122,7 +111,7 @@ static hir_module *laid_out(const char *types) {
         n++;
     hir_run run = {.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT};
     run.verify = run.check = true;
-    return hir_run_passes(m, &run, &options, NULL, &d) ? m : NULL;
+    return hir_run_passes(m, &run, &options, NULL, &diags) ? m : NULL;
 }
 
 static hir_dtype type_of(const hir_module *m, const char *name) {
@@ -142,31 +131,32 @@ Test(weight_types, layout_follows) {
     m = laid_out("*.weight=bf16,*w?=q4,up=q8");
     cr_assert(m);
     cr_expect_eq(type_of(m, "up.weight"), HIR_Q8, "later rules count");
-    cr_expect_eq(d.errors, 0);
+    cr_expect_eq(diags.errors, 0);
 }
 
 Test(weight_types, layout_warns_and_refuses) {
     cr_assert(laid_out("q8,lm_haed=q4"));
-    cr_assert_eq(d.list.n, 1);
-    cr_expect_eq(d.list.at[0].severity, HD_WARNING);
-    cr_expect(strstr(d.list.at[0].message, "no weight matches \"lm_haed\""));
+    cr_assert_eq(diags.list.n, 1);
+    cr_expect_eq(diags.list.at[0].severity, HD_WARNING);
+    cr_expect(strstr(diags.list.at[0].message, "no weight matches \"lm_haed\""));
     cr_assert(laid_out("*o*=q4"), "norm and down");
-    cr_assert_eq(d.list.n, 2);
-    cr_expect_eq(d.list.at[1].severity, HD_WARNING);
-    cr_expect(strstr(d.list.at[1].message, "1 of 2"), "%s", d.list.at[1].message);
+    cr_assert_eq(diags.list.n, 2);
+    cr_expect_eq(diags.list.at[1].severity, HD_WARNING);
+    cr_expect(strstr(diags.list.at[1].message, "1 of 2"), "%s", diags.list.at[1].message);
     cr_assert_not(laid_out("norm=q4"));
-    cr_expect(strstr(d.list.at[2].message, "'norm.weight' cannot be stored as q4"));
+    cr_expect(strstr(diags.list.at[2].message, "'norm.weight' cannot be stored as q4"));
     cr_assert_not(laid_out("*norm*=bf16"));
     cr_assert(laid_out("*norm*=f32"));
-    cr_expect_eq(d.errors, 2);
+    cr_expect_eq(diags.errors, 2);
 }
 
 /* Text of what only panels can hold, as rows. */
 Test(weight_types, groups_are_panels) {
-    cr_assert_not(hir_parse(a, &d, "t.hir", "hir 1 graph @m\nweight @w : q8[2, 3]\nfunc() {\n}\n"));
-    cr_expect(strstr(d.list.at[0].message, "stored in panels only"));
     cr_assert_not(
-        hir_parse(a, &d, "t.hir", "hir 1 graph @m\nweight @w : q4[2] panel\nfunc() {\n}\n"));
-    cr_assert(
-        hir_parse(a, &d, "t.hir", "hir 1 graph @m\nweight @w : q4[2, 3] panel\nfunc() {\n}\n"));
+        hir_parse(arena, &diags, "t.hir", "hir 1 graph @m\nweight @w : q8[2, 3]\nfunc() {\n}\n"));
+    cr_expect(strstr(diags.list.at[0].message, "stored in panels only"));
+    cr_assert_not(hir_parse(arena, &diags, "t.hir",
+                            "hir 1 graph @m\nweight @w : q4[2] panel\nfunc() {\n}\n"));
+    cr_assert(hir_parse(arena, &diags, "t.hir",
+                        "hir 1 graph @m\nweight @w : q4[2, 3] panel\nfunc() {\n}\n"));
 }

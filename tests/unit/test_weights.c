@@ -13,7 +13,7 @@
 #define FOLDER "/tmp/hadal-weights-XXXXXX"
 #include "tests/unit/folder_fixture.h"
 
-TestSuite(weights, .init = setup, .fini = teardown);
+TestSuite(weights, .init = open_folder, .fini = close_folder);
 
 static uint32_t add(hir_module *m, const char *name, hir_dtype dtype, hir_layout layout, uint32_t n,
                     const int64_t *dims) {
@@ -36,7 +36,7 @@ static void add_tensor(hd_tensors *t, const char *name, hd_tensor_dtype dtype, u
     hd_tensor x = {.name = name, .dtype = dtype, .rank = rank, .file = "x.safetensors"};
     memcpy(x.shape, shape, rank * 8);
     cr_assert(hd_tensor_measure(&x));
-    uint8_t *data = hd_alloc(a, x.bytes + 8, 1);
+    uint8_t *data = hd_alloc(arena, x.bytes + 8, 1);
     for (uint64_t i = 0; i < x.elements; i++) {
         float f = value_at(i);
         double f64 = f;
@@ -50,39 +50,39 @@ static void add_tensor(hd_tensors *t, const char *name, hd_tensor_dtype dtype, u
     }
     x.data = data;
     size_t to = t->list.n;
-    hd_push(a, &t->list, x);
+    hd_push(arena, &t->list, x);
     for (; to > 0 && strcmp(t->list.at[to - 1].name, name) > 0; to--)
         t->list.at[to] = t->list.at[to - 1];
     t->list.at[to] = x;
 }
 
 static const hd_diag *find_error(const char *part) {
-    for (size_t i = 0; i < d.list.n; i++)
-        if (strstr(d.list.at[i].message, part)) return &d.list.at[i];
+    for (size_t i = 0; i < diags.list.n; i++)
+        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
     return NULL;
 }
 
 /* ---- checking ------------------------------------------------------------------------------ */
 
 Test(weights, a_good_checkpoint_passes) {
-    hir_module *m = hir_module_new(a, "m");
+    hir_module *m = hir_module_new(arena, "m");
     hd_tensors t = {0};
     static const hd_tensor_dtype dtypes[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
     for (int i = 0; i < 4; i++) {
-        char *name = hd_printf(a, "w%d", i);
+        char *name = hd_printf(arena, "w%d", i);
         add(m, name, HIR_F32, HIR_LAYOUT_ROWS, DIMS(3, 4));
         add_tensor(&t, name, dtypes[i], DIMS(3, 4));
     }
     uint32_t w = add(m, "unused", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
     m->weights.at[w].unused = true;
-    cr_expect(hcg_check_weights(m, &d, &t), "an unused weight may be absent");
+    cr_expect(hcg_check_weights(m, &diags, &t), "an unused weight may be absent");
     add_tensor(&t, "unused", HD_T_F32, DIMS(5));
-    cr_expect(hcg_check_weights(m, &d, &t), "or there");
-    cr_expect_eq(d.list.n, 0);
+    cr_expect(hcg_check_weights(m, &diags, &t), "or there");
+    cr_expect_eq(diags.list.n, 0);
 }
 
 Test(weights, every_fault_is_listed_at_once) {
-    hir_module *m = hir_module_new(a, "m");
+    hir_module *m = hir_module_new(arena, "m");
     hd_tensors t = {0};
     add(m, "layer.0.q_proj.weight", HIR_F32, HIR_LAYOUT_ROWS, DIMS(3, 4));
     add(m, "gone", HIR_F32, HIR_LAYOUT_ROWS, DIMS(7));
@@ -97,8 +97,8 @@ Test(weights, every_fault_is_listed_at_once) {
     add_tensor(&t, "dtype", HD_T_I8, DIMS(4));
     add_tensor(&t, "unused", HD_T_F32, DIMS(6));
     add_tensor(&t, "\x1b[31m", HD_T_F32, DIMS(6));
-    cr_expect_not(hcg_check_weights(m, &d, &t));
-    cr_expect_eq(d.errors, 8);
+    cr_expect_not(hcg_check_weights(m, &diags, &t));
+    cr_expect_eq(diags.errors, 8);
     const hd_diag *g = find_error("'layer.0.q_proj.weight' [3, 4] is missing");
     cr_assert(g && g->hint);
     cr_expect_str_eq(g->hint, "did you mean 'layer.0.qproj.weight'?");
@@ -111,21 +111,21 @@ Test(weights, every_fault_is_listed_at_once) {
     cr_expect(find_error("'dtype' has the dtype I8"));
     cr_expect(find_error("'unused' is F32 [6]"));
     cr_expect(find_error("\"\\x1b[31m\""));
-    for (size_t i = 0; i < d.list.n; i++)
-        cr_expect_eq(d.list.at[i].code, HD_E_WEIGHTS);
+    for (size_t i = 0; i < diags.list.n; i++)
+        cr_expect_eq(diags.list.at[i].code, HD_E_WEIGHTS);
 }
 
 Test(weights, a_hundred_faults_are_a_hundred_messages) {
-    hir_module *m = hir_module_new(a, "m");
+    hir_module *m = hir_module_new(arena, "m");
     hd_tensors t = {0};
     for (int i = 0; i < 100; i++)
-        add(m, hd_printf(a, "w%d", i), HIR_F32, HIR_LAYOUT_ROWS, DIMS(7));
-    cr_expect_not(hcg_check_weights(m, &d, &t));
-    cr_expect_eq(d.list.n, 100);
+        add(m, hd_printf(arena, "w%d", i), HIR_F32, HIR_LAYOUT_ROWS, DIMS(7));
+    cr_expect_not(hcg_check_weights(m, &diags, &t));
+    cr_expect_eq(diags.list.n, 100);
 }
 
 Test(weights, the_evaluators_source_rounds_to_storage) {
-    hir_module *m = hir_module_new(a, "m");
+    hir_module *m = hir_module_new(arena, "m");
     hd_tensors t = {0};
     double out[3];
     uint32_t f32 = add(m, "f32", HIR_F32, HIR_LAYOUT_ROWS, DIMS(2));
@@ -139,14 +139,14 @@ Test(weights, the_evaluators_source_rounds_to_storage) {
                                      1 + 0x1p-11 + 0x1p-40};
     for (size_t i = 0; i < t.list.n; i++)
         t.list.at[i].data = (const uint8_t *)values;
-    cr_expect(hcg_weight_source(&t, m, f32, out, &d));
+    cr_expect(hcg_weight_source(&t, m, f32, out, &diags));
     cr_expect_eq(out[0], 1 + 0x1p-23);
-    cr_expect(hcg_weight_source(&t, m, bf16, out, &d));
+    cr_expect(hcg_weight_source(&t, m, bf16, out, &diags));
     cr_expect_eq(out[1], 1 + 0x1p-7);
-    cr_expect(hcg_weight_source(&t, m, f16, out, &d));
+    cr_expect(hcg_weight_source(&t, m, f16, out, &diags));
     cr_expect_eq(out[0], 1);
     cr_expect_eq(out[2], 1 + 0x1p-10);
-    cr_expect_not(hcg_weight_source(&t, m, gone, out, &d));
+    cr_expect_not(hcg_weight_source(&t, m, gone, out, &diags));
     cr_expect(find_error("missing"));
 }
 
@@ -158,19 +158,19 @@ Test(weights, groups_in_the_file_are_the_evaluators) {
         for (int form = 0; form < 4; form++) {
             static const int64_t shapes[][2] = {{16, 32}, {35, 70}, {1, 1}, {17, 2100}};
             const int64_t *dims = shapes[form];
-            hir_module *m = hir_module_new(a, "m");
+            hir_module *m = hir_module_new(arena, "m");
             hd_tensors t = {0};
             uint32_t w = add(m, "w", (hir_dtype)dtype, HIR_LAYOUT_PANEL, 2, dims);
             add_tensor(&t, "w", form % 2 ? HD_T_F32 : HD_T_BF16, 2, dims);
-            hcg_program *p = hd_new(a, hcg_program);
-            p->arena = a, p->m = m;
-            hd_push(a, &p->weight_offsets, 0);
+            hcg_program *p = hd_new(arena, hcg_program);
+            p->arena = arena, p->m = m;
+            hd_push(arena, &p->weight_offsets, 0);
             cr_assert(hir_weight_bytes(&m->weights.at[w], &p->weights_bytes));
-            double *out = hd_new_array(a, double, (size_t)(dims[0] * dims[1]));
+            double *out = hd_new_array(arena, double, (size_t)(dims[0] * dims[1]));
             hd_bytes file;
-            cr_assert(hcg_pack(p, &d, &t, at("g.weights")));
-            cr_assert(hd_map_file(a, &d, at("g.weights"), &file));
-            cr_assert(hcg_weight_source(&t, m, w, out, &d));
+            cr_assert(hcg_pack(p, &diags, &t, in_folder("g.weights")));
+            cr_assert(hd_map_file(arena, &diags, in_folder("g.weights"), &file));
+            cr_assert(hcg_weight_source(&t, m, w, out, &diags));
             uint64_t groups = (uint64_t)(dims[1] + 31) / 32,
                      size = hcg_group_bytes((hir_dtype)dtype);
             for (int64_t n = 0; n < dims[0]; n++)
@@ -187,21 +187,21 @@ Test(weights, groups_in_the_file_are_the_evaluators) {
 }
 
 Test(weights, numbers_that_fit_no_group_are_refused) {
-    hir_module *m = hir_module_new(a, "m");
+    hir_module *m = hir_module_new(arena, "m");
     hd_tensors t = {0};
     uint32_t w = add(m, "w", HIR_Q4, HIR_LAYOUT_PANEL, DIMS(3, 40));
     add_tensor(&t, "w", HD_T_F32, DIMS(3, 40));
     float nan = NAN;
     memcpy((uint8_t *)(uintptr_t)t.list.at[0].data + 4 * 77, &nan, 4);
-    hcg_program *p = hd_new(a, hcg_program);
-    p->arena = a, p->m = m;
-    hd_push(a, &p->weight_offsets, 0);
+    hcg_program *p = hd_new(arena, hcg_program);
+    p->arena = arena, p->m = m;
+    hd_push(arena, &p->weight_offsets, 0);
     cr_assert(hir_weight_bytes(&m->weights.at[w], &p->weights_bytes));
     double out[120];
-    cr_expect_not(hcg_pack(p, &d, &t, at("nan.weights")));
-    cr_expect_not(hd_exists(at("nan.weights")));
-    cr_expect_not(hcg_weight_source(&t, m, w, out, &d));
-    cr_expect_eq(d.errors, 2);
+    cr_expect_not(hcg_pack(p, &diags, &t, in_folder("nan.weights")));
+    cr_expect_not(hd_exists(in_folder("nan.weights")));
+    cr_expect_not(hcg_weight_source(&t, m, w, out, &diags));
+    cr_expect_eq(diags.errors, 2);
     const hd_diag *g = find_error("weight 'w' cannot be stored as q4");
     cr_assert(g && g->cause && g->hint);
 }
@@ -209,12 +209,12 @@ Test(weights, numbers_that_fit_no_group_are_refused) {
 /* ---- packing ------------------------------------------------------------------------------- */
 
 static hcg_program *program_of(hir_module *m) {
-    hcg_program *p = hd_new(a, hcg_program);
-    p->arena = a;
+    hcg_program *p = hd_new(arena, hcg_program);
+    p->arena = arena;
     p->m = m;
     memset(p->digest, 0xd1, sizeof p->digest);
     for (size_t i = 0; i < m->weights.n; i++) {
-        hd_push(a, &p->weight_offsets, p->weights_bytes);
+        hd_push(arena, &p->weight_offsets, p->weights_bytes);
         uint64_t bytes;
         cr_assert(hir_weight_bytes(&m->weights.at[i], &bytes));
         if (!m->weights.at[i].unused) p->weights_bytes += (bytes + 63) / 64 * 64;
@@ -223,10 +223,10 @@ static hcg_program *program_of(hir_module *m) {
 }
 
 static hir_module *mixed_module(hd_tensors *t) {
-    hir_module *m = hir_module_new(a, "m");
+    hir_module *m = hir_module_new(arena, "m");
     static const hd_tensor_dtype dtypes[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
     for (int i = 0; i < 16; i++) {
-        char *name = hd_printf(a, "w%x", i);
+        char *name = hd_printf(arena, "w%x", i);
         /* odd numbers of rows; more columns than one block of the packer */
         int64_t dims[] = {i % 3 ? 19 : 32, i == 7 ? 5000 : 21};
         add(m, name,
@@ -273,8 +273,8 @@ Test(weights, packed_file) {
     hir_module *m = mixed_module(&t);
     hcg_program *p = program_of(m);
     hd_bytes file;
-    cr_assert(hcg_pack(p, &d, &t, at("m.weights")));
-    cr_assert(hd_map_file(a, &d, at("m.weights"), &file));
+    cr_assert(hcg_pack(p, &diags, &t, in_folder("m.weights")));
+    cr_assert(hd_map_file(arena, &diags, in_folder("m.weights"), &file));
     hrt_weights_header h;
     memcpy(&h, file.at, sizeof h);
     cr_expect_eq(memcmp(h.magic, HRT_WEIGHTS_MAGIC, 8), 0);
@@ -297,8 +297,9 @@ Test(weights, packing_is_deterministic) {
     hd_tensors t = {0};
     hcg_program *p = program_of(mixed_module(&t));
     hd_bytes x, y;
-    cr_assert(hcg_pack(p, &d, &t, at("x")) && hcg_pack(p, &d, &t, at("y")));
-    cr_assert(hd_map_file(a, &d, at("x"), &x) && hd_map_file(a, &d, at("y"), &y));
+    cr_assert(hcg_pack(p, &diags, &t, in_folder("x")) && hcg_pack(p, &diags, &t, in_folder("y")));
+    cr_assert(hd_map_file(arena, &diags, in_folder("x"), &x) &&
+              hd_map_file(arena, &diags, in_folder("y"), &y));
     cr_assert_eq(x.n, y.n);
     cr_expect_eq(memcmp(x.at, y.at, x.n), 0);
 }
@@ -307,15 +308,15 @@ Test(weights, packing_that_fails_leaves_nothing) {
     hd_tensors t = {0};
     hir_module *m = mixed_module(&t);
     hcg_program *p = program_of(m);
-    cr_expect_not(hcg_pack(p, &d, &t, "/dev/full"));
+    cr_expect_not(hcg_pack(p, &diags, &t, "/dev/full"));
     cr_expect(find_error("No space left"));
-    cr_expect_not(hcg_pack(p, &d, &t, at("none/x")));
+    cr_expect_not(hcg_pack(p, &diags, &t, in_folder("none/x")));
     p->weight_offsets.at[1] = 0;
-    cr_expect_not(hcg_pack(p, &d, &t, at("x")), "overlapping places");
+    cr_expect_not(hcg_pack(p, &diags, &t, in_folder("x")), "overlapping places");
     add(m, "more", HIR_F32, HIR_LAYOUT_ROWS, DIMS(2));
-    cr_expect_not(hcg_pack(program_of(m), &d, &t, at("x")), "a missing weight");
-    cr_expect_not(hd_exists(at("x")));
-    cr_expect_eq(d.errors, 4);
+    cr_expect_not(hcg_pack(program_of(m), &diags, &t, in_folder("x")), "a missing weight");
+    cr_expect_not(hd_exists(in_folder("x")));
+    cr_expect_eq(diags.errors, 4);
 }
 
 Test(weights, packed_sizes) {
@@ -349,8 +350,8 @@ static void note_progress(void *context, const char *what, uint64_t done, uint64
 Test(weights, packing_tells_how_far_it_is) {
     hd_tensors t = {0};
     hcg_program *p = program_of(mixed_module(&t));
-    d.progress = note_progress;
-    cr_expect(hcg_pack(p, &d, &t, at("x")));
+    diags.progress = note_progress;
+    cr_expect(hcg_pack(p, &diags, &t, in_folder("x")));
     cr_expect(reported == p->weights_bytes && of == reported);
 }
 
@@ -364,9 +365,9 @@ Test(weights, random_checkpoints_fit_their_module) {
     add(m, "x.weight", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1000));
     static const hd_tensor_dtype dtypes[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
     for (int i = 0; i < 4; i++) {
-        cr_assert(hcg_init_weights(m, &d, 7, dtypes[i], at("x.safetensors")));
-        cr_assert(hd_safetensors_open(a, &d, at("x.safetensors"), &t));
-        cr_expect(hcg_check_weights(m, &d, &t));
+        cr_assert(hcg_init_weights(m, &diags, 7, dtypes[i], in_folder("x.safetensors")));
+        cr_assert(hd_safetensors_open(arena, &diags, in_folder("x.safetensors"), &t));
+        cr_expect(hcg_check_weights(m, &diags, &t));
         cr_expect(hd_tensors_find(&t, "unused"), "unused weights are there too");
         cr_expect_eq(t.list.at[0].dtype, dtypes[i]);
     }
@@ -392,13 +393,13 @@ Test(weights, seeds_decide_random_checkpoints) {
     hir_module *m = mixed_module(&unneeded);
     hd_bytes file[3];
     for (uint64_t i = 0; i < 3; i++) {
-        char *path = at(hd_printf(a, "%d.safetensors", (int)i));
-        cr_assert(hcg_init_weights(m, &d, i / 2, HD_T_F32, path));
-        cr_assert(hd_map_file(a, &d, path, &file[i]));
+        char *path = in_folder(hd_printf(arena, "%d.safetensors", (int)i));
+        cr_assert(hcg_init_weights(m, &diags, i / 2, HD_T_F32, path));
+        cr_assert(hd_map_file(arena, &diags, path, &file[i]));
     }
     cr_expect_eq(memcmp(file[0].at, file[1].at, file[0].n), 0);
     cr_expect_neq(memcmp(file[0].at, file[2].at, file[0].n), 0);
-    cr_expect_not(hcg_init_weights(m, &d, 1, HD_T_I8, at("x")));
-    cr_expect_not(hcg_init_weights(m, &d, 1, HD_T_F32, "/dev/full"));
-    cr_expect_eq(d.errors, 2);
+    cr_expect_not(hcg_init_weights(m, &diags, 1, HD_T_I8, in_folder("x")));
+    cr_expect_not(hcg_init_weights(m, &diags, 1, HD_T_F32, "/dev/full"));
+    cr_expect_eq(diags.errors, 2);
 }

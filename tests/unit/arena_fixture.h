@@ -1,0 +1,30 @@
+/* A fixture for tests that need memory and a place for diagnostics, and nothing else:
+ * TestSuite(x, .init = open_arena, .fini = close_arena). */
+#ifndef ARENA_FIXTURE_H
+#define ARENA_FIXTURE_H
+
+#include "support/diag.h"
+
+static hd_arena *arena;
+static hd_diags diags;
+
+static inline void open_arena(void) {
+    arena = hd_arena_new();
+    hd_diags_init(&diags, arena);
+}
+
+static inline void close_arena(void) {
+    hd_arena_free(arena);
+}
+
+/* All diagnostics as text, for messages of failed assertions and for searching. */
+static inline const char *said(void) {
+    hd_text t;
+    hd_text_init(&t, arena);
+    hd_text_add(&t, "");
+    for (size_t i = 0; i < diags.list.n; i++)
+        hd_diag_render(&diags.list.at[i], false, &t);
+    return t.at;
+}
+
+#endif
