@@ -17,6 +17,7 @@ typedef struct planner {
     HD_VEC(uint32_t) parent; /* union-find over linears: which of them meet in an epilogue */
     HD_VEC(dependence) values;
     hir_riders riders;
+    hir_id first_linear;
 } planner;
 
 hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r) {
@@ -126,10 +127,28 @@ static bool is_rider(const planner *p, const hir_op *o) {
            hir_find_rider(&p->riders, hir_value_ref(o->results[0])) != NULL;
 }
 
+static bool is_inner(const planner *p, hir_ref r) {
+    hir_id op = r.kind == HIR_REF_VALUE ? hir_value_at(p->m, r.index)->op : HIR_NONE;
+    return op != HIR_NONE && hir_op_at(p->m, op)->parent == p->kernel;
+}
+
+/* Ops in front of the first linear op, if they do more than to view x. */
+static void plan_prologue(planner *p) {
+    hir_id op = hir_op_at(p->m, p->kernel)->body_first;
+    for (; op != HIR_NONE && hir_op_at(p->m, op)->code != HIR_LINEAR_OP;
+         op = hir_op_at(p->m, op)->next)
+        hd_push(p->arena, &p->out->prologue, op);
+    p->first_linear = op;
+    if (op == HIR_NONE) return;
+    hir_ref x = hcg_through_reshapes(p->m, hir_op_at(p->m, op)->args[0]);
+    if (!is_inner(p, x)) p->out->prologue.n = 0;
+}
+
 static bool plan_body(planner *p) {
     if (!hir_find_riders(p->m, p->arena, p->kernel, &p->riders))
         return refuse(p, p->riders.refused, p->riders.why);
-    HIR_EACH(p->m, id, hir_op_at(p->m, p->kernel)->body_first) {
+    plan_prologue(p);
+    for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         hir_opcode code = hir_op_at(p->m, id)->code;
         if (code == HIR_RESHAPE_OP || code == HIR_CONST_OP || code == HIR_YIELD_OP) continue;
         if (is_rider(p, hir_op_at(p->m, id))) continue;
@@ -197,7 +216,7 @@ static bool fits(const planner *p, hir_ref r, int64_t n) {
 }
 
 static bool assign_ops(planner *p) {
-    HIR_EACH(p->m, id, hir_op_at(p->m, p->kernel)->body_first) {
+    for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         const hir_op *op = hir_op_at(p->m, id);
         if (!hir_has_trait(op->code, HIR_ELEMENTWISE) || is_rider(p, op)) continue;
         uint32_t linear = linear_of(p, hir_value_ref(op->results[0]));
@@ -216,7 +235,7 @@ static bool assign_ops(planner *p) {
 
 /* Riders, and constants that any of them may read. */
 static void assign_riders(planner *p) {
-    HIR_EACH(p->m, id, hir_op_at(p->m, p->kernel)->body_first) {
+    for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         const hir_op *op = hir_op_at(p->m, id);
         for (size_t i = 0; i < p->out->groups.n; i++) {
             hcg_column_group *g = &p->out->groups.at[i];

@@ -38,6 +38,7 @@ typedef struct hcg_column_group {
 typedef struct hcg_contraction {
     hir_ref x; /* [T, K] row-major under some shape */
     int64_t k;
+    HD_VEC(hir_id) prologue; /* ops that make x; none: x comes from outside */
     HD_VEC(hcg_linear) linears;
     HD_VEC(hcg_column_group) groups;
     int64_t columns, width; /* of a column: panels */

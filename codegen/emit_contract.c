@@ -10,6 +10,7 @@
 #include "codegen/contract.h"
 #include "codegen/emit_pairs.h"
 #include "codegen/emit_quant.h"
+#include "codegen/emit_row_part.h"
 #include "codegen/library.h"
 #include "codegen/matrix.h"
 
@@ -58,11 +59,12 @@ typedef struct body {
     hcg_emit *e;
     const hcg_kernel *k;
     const hcg_contraction *c;
-    int64_t step;       /* panels that are computed together */
-    int64_t ld;         /* of the sums of a group: panels between its epilogues */
-    LLVMValueRef *sums; /* scratch, as many as the largest group has linears */
-    LLVMValueRef kv;    /* K */
-    LLVMValueRef x;     /* of `row` */
+    int64_t step;        /* panels that are computed together */
+    int64_t ld;          /* of the sums of a group: panels between its epilogues */
+    LLVMValueRef *sums;  /* scratch, as many as the largest group has linears */
+    LLVMValueRef kv;     /* K */
+    LLVMValueRef x;      /* of `row` */
+    LLVMValueRef made_x; /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
     hcg_quant_x quant; /* x for weights in groups */
     hcg_pair_x pairs;  /* and for those in pairs */
@@ -91,10 +93,29 @@ static bool has_pairs(const hcg_contraction *c) {
     return false;
 }
 
+/* x of the block: where it lies, or made here by the prologue. */
+static bool find_x(body *p) {
+    hcg_emit *e = p->e;
+    const hcg_contraction *c = p->c;
+    if (!c->prologue.n) {
+        LLVMValueRef x = hcg_arg(e, p->k, c->x);
+        p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, p->row, p->kv, ""));
+        return true;
+    }
+    hcg_row_part part = {.ops = c->prologue.at, .n_ops = c->prologue.n};
+    part.given.value = HIR_NONE;
+    part.left = (hcg_row_block){c->x.index, p->made_x, p->kv};
+    part.row = p->row, part.rows = p->rows;
+    p->x = p->made_x;
+    return hcg_emit_row_part(e, p->k, &part);
+}
+
 /* Each block of rows is prepared once for all panels. */
-static void take_rows(body *p) {
+static bool take_rows(body *p) {
+    if (!find_x(p)) return false;
     if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, p->kv, p->rows);
     if (has_pairs(p->c)) hcg_pair_take(p->e, &p->pairs, p->x, p->rows);
+    return true;
 }
 
 /* Half floats without an instruction for them take some 20: once per block of rows, not per slab.
@@ -205,6 +226,7 @@ static void make_sums(body *p, uint64_t rows) {
     size_t most = 0;
     const uint64_t room = rows;
     int64_t panels = p->step;
+    if (p->c->prologue.n) p->made_x = hcg_scratch(p->e, rows * (uint64_t)p->c->k * 4);
     if (has_quantised(p->c)) {
         p->quant = hcg_quant_room(p->e, p->c->k, rows, p->step);
         rows = hcg_quant_rows(p->e, rows);
@@ -234,14 +256,12 @@ static bool emit_many(body *p) {
     for (size_t i = 0; i < p->c->linears.n && !p->wide; i++)
         if (widens_ahead(e, &p->c->linears.at[i]))
             p->wide = hcg_scratch(e, (uint64_t)(p->step * k * HIR_PANEL) * 4);
-    LLVMValueRef x = hcg_arg(e, p->k, p->c->x);
     LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
     LLVMValueRef each = even_block(e, all, block);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, each, "rows", 0, NULL);
     LLVMValueRef left = LLVMBuildNSWSub(e->b, e->r1, l.index, "");
     p->row = l.index, p->rows = smaller(e, left, each);
-    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, p->kv, ""));
-    take_rows(p);
+    ok = take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
     hcg_loop_end(e, &l, NULL);
@@ -253,11 +273,9 @@ static bool emit_one(body *p) {
     bool ok = true;
     p->step = ONE_PANELS;
     make_sums(p, 1);
-    LLVMValueRef x = hcg_arg(e, p->k, p->c->x);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "row", 0, NULL);
     p->row = l.index, p->rows = hcg_i64(e, 1);
-    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, p->kv, ""));
-    take_rows(p);
+    ok = take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
     hcg_loop_end(e, &l, NULL);

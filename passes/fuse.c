@@ -26,12 +26,17 @@
  * itself. A walk backwards moves a row op (or the last op of an epilogue) into the row program that
  * holds all its users, if that moves no more bytes per token than it saves; what was made for it
  * alone follows. Values with users in several kernels stay, so that equal layers stay equal.
+ *
+ * At last, a row program that makes nothing but the x of one contraction becomes its prologue: it
+ * is done for a block of rows just before they are multiplied, by every thread that has columns of
+ * them. One kernel less, and x neither written nor read; so only where it reads few rows itself.
  */
 #include "passes/fuse.h"
 
 enum {
     CHEAP_ELEMENTS = 256,      /* any op on values of this size may be done once per token */
     CHEAP_ELEMENTWISE = 65536, /* and one elementwise op or move of this size */
+    MOST_PROLOGUE = 2,         /* whole rows that are read for a row of x */
     FOLLOWERS = 4,             /* ops in a row that follow one that moves */
 };
 
@@ -577,6 +582,103 @@ static void fill_groups(fuse *f) {
     }
 }
 
+/* ---- prologues ----------------------------------------------------------------------------- */
+/* The one contraction that reads the value, as its x and nothing else; HIR_NONE. */
+static uint32_t only_contraction(const fuse *f, uint32_t value, uint32_t group) {
+    uint32_t reader = HIR_NONE;
+    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
+        hir_id user = f->uses.user[f->uses.first[value] + i];
+        const fuse_node *n = &f->node[user];
+        if (n->kind == FUSE_NONE || (n->kind == FUSE_ROW && n->group == group)) continue;
+        bool linear = hir_op_at(f->m, user)->code == HIR_LINEAR_OP && n->kind == FUSE_CONTRACT;
+        if (!linear || (reader != HIR_NONE && reader != n->group)) return HIR_NONE;
+        reader = n->group;
+    }
+    return reader;
+}
+
+/* Does anybody outside of the row program read the value? */
+static bool leaves(const fuse *f, uint32_t value, uint32_t group) {
+    bool outside = false;
+    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
+        const fuse_node *n = &f->node[f->uses.user[f->uses.first[value] + i]];
+        outside |= n->kind != FUSE_NONE && (n->kind != FUSE_ROW || n->group != group);
+    }
+    return outside;
+}
+
+static bool may_repeat(const hir_op *o) {
+    return !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION) && o->code != HIR_LINEAR_OP;
+}
+
+/* Bytes of a token's rows that a row program reads of others. */
+static int64_t bytes_read(const fuse *f, uint32_t group) {
+    const fuse_group *g = &f->groups.at[group];
+    bool *seen = hd_new_array(f->c->scratch, bool, f->m->values.n);
+    int64_t bytes = 0;
+    for (size_t k = 0; k < g->ops.n; k++) {
+        const hir_op *o = hir_op_at(f->m, g->ops.at[k]);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_ref base = fuse_base(f, o->args[i]);
+            const fuse_node *made = fuse_node_of(f, base);
+            if (base.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(f->m, base))) continue;
+            if ((made && made->group == group) || seen[base.index]) continue;
+            seen[base.index] = true;
+            bytes += row_size(f, base);
+        }
+    }
+    return bytes;
+}
+
+/* Why a row program is not the prologue of a contraction; NULL: it is, of *contraction. */
+static const char *prologue(const fuse *f, uint32_t group, uint32_t *contraction) {
+    const fuse_group *g = &f->groups.at[group];
+    int64_t made = 0;
+    *contraction = HIR_NONE;
+    for (size_t k = 0; k < g->ops.n; k++) {
+        const hir_op *o = hir_op_at(f->m, g->ops.at[k]);
+        uint32_t y = o->results[0];
+        if (!may_repeat(o)) return "it may be done once only";
+        if (!leaves(f, y, group)) continue;
+        if (made) return "it makes more than the x of a contraction";
+        made = row_size(f, hir_value_ref(y));
+        *contraction = only_contraction(f, y, group);
+        if (*contraction == HIR_NONE) return "others than one contraction read what it makes";
+    }
+    if (bytes_read(f, group) / made > MOST_PROLOGUE)
+        return "every thread would read more than what it makes";
+    return NULL;
+}
+
+/* A row program that makes nothing but the x of one contraction is done where x is read. */
+static void place_prologues(fuse *f) {
+    size_t kept = 0;
+    for (size_t k = 0; k < f->kernels.n; k++) {
+        uint32_t group = f->kernels.at[k], contraction;
+        f->kernels.at[kept++] = group;
+        if (f->groups.at[group].kind != FUSE_ROW) continue;
+        const char *why_not = prologue(f, group, &contraction);
+        hir_id first = f->groups.at[group].ops.at[0];
+        if (why_not && contraction != HIR_NONE)
+            hir_remark_add(f->c, false, first, "no prologue of the contraction: %s", why_not);
+        if (why_not) continue;
+        hir_remark_add(f->c, true, first, "is done where the contraction reads it");
+        kept--;
+        fuse_group *g = &f->groups.at[contraction];
+        HD_VEC(hir_id) ops = {0};
+        for (size_t i = 0; i < f->groups.at[group].ops.n; i++) {
+            hd_push(f->c->scratch, &ops, f->groups.at[group].ops.at[i]);
+            f->node[ops.at[i]].group = contraction;
+        }
+        for (size_t i = 0; i < g->ops.n; i++)
+            hd_push(f->c->scratch, &ops, g->ops.at[i]);
+        g->ops.n = 0;
+        for (size_t i = 0; i < ops.n; i++)
+            hd_push(f->c->scratch, &g->ops, ops.at[i]);
+    }
+    f->kernels.n = kept;
+}
+
 /* ---- the pass ------------------------------------------------------------------------------ */
 static fuse new_fuse(hir_pass_context *c) {
     fuse f = {.c = c, .m = c->m, .n_ops = c->m->ops.n};
@@ -604,6 +706,7 @@ bool pass_fuse(hir_pass_context *c) {
     for (size_t k = f.program.n; k-- > 0;)
         place_fixed(&f, f.program.at[k]);
     fill_groups(&f);
+    place_prologues(&f);
     c->changed = true;
     return fuse_build(&f);
 }

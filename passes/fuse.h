@@ -31,7 +31,7 @@ typedef struct fuse_group { /* becomes a kernel */
     uint32_t phase;
     uint32_t same_x;    /* contraction: an older group that reads the same value, HIR_NONE */
     hir_ref x;          /* contraction: the shared operand */
-    HD_VEC(hir_id) ops; /* in program order; linear ops first */
+    HD_VEC(hir_id) ops; /* in program order; of a contraction: what makes x, linear ops, the rest */
 } fuse_group;
 
 typedef struct fuse {
