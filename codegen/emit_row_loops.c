@@ -179,15 +179,20 @@ static bool reads_own_nest(const row_run *r, const row_node *of, const row_node 
     return false;
 }
 
-/* Results that go together where a nest has many: as many as leave the registers room for one row
- * and a weight. 0: all of them. */
+/* Results that go together where a nest has many. 0: all of them. */
 static uint32_t results_together(const row_run *r, const row_nest *nest) {
+    enum { TOGETHER = 4 };
     if (nest->roots.n <= MANY_RESULTS || r->streaming) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
         bool plain = n->kind == ROW_MAP || n->kind == ROW_COPY;
         if (!plain || n->costly || (n->chained && reads_own_nest(r, n, n))) return 0;
     }
+    return TOGETHER;
+}
+
+/* Vectors of each: that leaves half of 32 registers, or of 16, to rows and weights. */
+static unsigned copies_together(const row_run *r) {
     return r->e->level->lanes == 16 ? 4 : 2;
 }
 
@@ -196,7 +201,7 @@ static void groups(lane_loop *l, LLVMValueRef from, int64_t turns, uint32_t toge
     const size_t n = l->nest->roots.n;
     for (l->last = n; l->last > 0; l->last = l->first) {
         l->first = l->last > together ? l->last - together : 0;
-        whole_vectors(l, from, turns, ROW_COPIES);
+        whole_vectors(l, from, turns, copies_together(l->r));
     }
     l->first = 0, l->last = n;
 }
@@ -204,7 +209,8 @@ static void groups(lane_loop *l, LLVMValueRef from, int64_t turns, uint32_t toge
 /* Piece by piece, in each the groups one after the other. Gives the vectors done. */
 static int64_t pieces(lane_loop *l, int64_t vectors, uint32_t together) {
     hcg_emit *e = l->r->e;
-    const int64_t step = (int64_t)ROW_COPIES * e->level->lanes, turns = vectors / ROW_COPIES;
+    const unsigned copies = copies_together(l->r);
+    const int64_t step = (int64_t)copies * e->level->lanes, turns = vectors / copies;
     const int64_t each = PIECE / step, whole = turns / each * each;
     if (whole > each) {
         hcg_loop piece = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole * step),
@@ -215,7 +221,7 @@ static int64_t pieces(lane_loop *l, int64_t vectors, uint32_t together) {
         groups(l, hcg_i64(e, 0), whole, together);
     }
     if (turns > whole) groups(l, hcg_i64(e, whole * step), turns - whole, together);
-    return turns * ROW_COPIES;
+    return turns * copies;
 }
 
 /* ---- sums in pieces -------------------------------------------------------------------------- */
