@@ -41,7 +41,7 @@ static void free_llvm(void *l) {
     hcg_llvm_free(l);
 }
 
-static LLVMTargetMachineRef make_machine(const hcg_target *t) {
+static LLVMTargetMachineRef make_machine(const hcg_target *t, LLVMCodeGenOptLevel level) {
     LLVMTargetRef target;
     char *error = NULL;
     if (LLVMGetTargetFromTriple(t->triple, &target, &error) != 0) {
@@ -50,7 +50,7 @@ static LLVMTargetMachineRef make_machine(const hcg_target *t) {
     }
     LLVMTargetMachineOptionsRef o = LLVMCreateTargetMachineOptions();
     LLVMTargetMachineOptionsSetCPU(o, strcmp(t->arch, "x86_64") == 0 ? "x86-64" : "generic");
-    LLVMTargetMachineOptionsSetCodeGenOptLevel(o, LLVMCodeGenLevelDefault);
+    LLVMTargetMachineOptionsSetCodeGenOptLevel(o, level);
     LLVMTargetMachineOptionsSetRelocMode(o, LLVMRelocPIC);
     LLVMTargetMachineRef tm = LLVMCreateTargetMachineWithOptions(target, t->triple, o);
     LLVMDisposeTargetMachineOptions(o);
@@ -63,7 +63,8 @@ static void add_flag(hcg_llvm *l, const char *name, unsigned value) {
                       LLVMValueAsMetadata(LLVMConstInt(i32, value, false)));
 }
 
-hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char *name) {
+hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char *name,
+                       LLVMCodeGenOptLevel level) {
     hcg_llvm *l = hd_new(a, hcg_llvm);
     hd_arena_defer(a, free_llvm, l);
     l->diags = d;
@@ -73,7 +74,7 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
     LLVMSetSourceFileName(l->mod, name, strlen(name));
     LLVMSetTarget(l->mod, t->triple);
     l->b = LLVMCreateBuilderInContext(l->cx);
-    l->tm = make_machine(t);
+    l->tm = make_machine(t, level);
     if (!l->tm) {
         hd_err(d, HD_E_TARGET, HD_NOWHERE, "LLVM has no target \"%s\"", t->triple);
         return NULL;

@@ -15,7 +15,7 @@
 /* ---- one module for all -------------------------------------------------------------------------
  */
 static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t) {
-    hcg_llvm *l = hcg_llvm_new(p->arena, d, t, p->m->name);
+    hcg_llvm *l = hcg_llvm_new(p->arena, d, t, p->m->name, LLVMCodeGenLevelDefault);
     if (!l) return NULL;
     size_t n = p->kernels.n;
     LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, t->bodies.n * n + 1);
@@ -63,7 +63,8 @@ bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
 
 /* ---- pieces -------------------------------------------------------------------------------------
  */
-enum { ROWS_PER_PIECE = 12 };
+enum { PIECE_KERNELS = 12, PIECE_OPS = 150 };
+enum { ROWS = 3, CLASSES };
 
 typedef struct job {
     hcg_piece piece;
@@ -84,31 +85,45 @@ static void add_job(work *w, const hcg_body *body, uint32_t *kernels, size_t n) 
     if (n > 0) hd_push(w->p->arena, &w->jobs, ((job){.piece = {body, kernels, n}}));
 }
 
-/* Contractions and sequences stay together: they share functions. Row programs stand alone, and
- * there may be many of them. */
+static size_t body_ops(const hir_module *m, hir_id kernel) {
+    size_t n = 0;
+    HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) n++;
+    return n;
+}
+
+/* Contractions share the functions of their tiles, those for one token other ones than those for
+ * many; sequences have a share in both. Row programs stand alone, there may be many of them, and
+ * some are long. */
+static unsigned class_of(const hcg_kernel *k) {
+    return k->kind == HCG_CONTRACT ? k->one : k->kind == HCG_SEQUENCE ? 2 : ROWS;
+}
+
 static void cut(work *w) {
     hcg_program *p = w->p;
-    size_t n = p->kernels.n, n_shared = 0, n_rows = 0;
-    uint32_t *shared = hd_new_array(p->arena, uint32_t, n + 1);
-    uint32_t *rows = hd_new_array(p->arena, uint32_t, n + 1);
-    for (size_t i = 0; i < n; i++) {
-        if (p->kernels.at[i].kind == HCG_ROW)
-            rows[n_rows++] = (uint32_t)i;
-        else
-            shared[n_shared++] = (uint32_t)i;
+    uint32_t *of[CLASSES];
+    size_t n[CLASSES] = {0};
+    for (unsigned c = 0; c < CLASSES; c++)
+        of[c] = hd_new_array(p->arena, uint32_t, p->kernels.n + 1);
+    for (size_t i = 0; i < p->kernels.n; i++) {
+        const unsigned c = class_of(&p->kernels.at[i]);
+        of[c][n[c]++] = (uint32_t)i;
     }
     for (size_t b = 0; b < w->t->bodies.n; b++) {
-        add_job(w, &w->t->bodies.at[b], shared, n_shared);
-        for (size_t i = 0; i < n_rows; i += ROWS_PER_PIECE) {
-            size_t left = n_rows - i;
-            add_job(w, &w->t->bodies.at[b], rows + i,
-                    left < ROWS_PER_PIECE ? left : ROWS_PER_PIECE);
+        for (unsigned c = 0; c < ROWS; c++)
+            add_job(w, &w->t->bodies.at[b], of[c], n[c]);
+        for (size_t from = 0, to = 0; from < n[ROWS]; from = to) {
+            size_t ops = 0;
+            while (to < n[ROWS] && (to == from || ops < PIECE_OPS) && to - from < PIECE_KERNELS)
+                ops += body_ops(p->m, p->kernels.at[of[ROWS][to++]].op);
+            add_job(w, &w->t->bodies.at[b], of[ROWS] + from, to - from);
         }
     }
 }
 
 static bool compile_piece(work *w, job *j) {
-    hcg_llvm *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name);
+    const hcg_kind kind = w->p->kernels.at[j->piece.kernels[0]].kind;
+    hcg_llvm *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name,
+                               kind == HCG_ROW ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault);
     if (!l) return false;
     LLVMValueRef *functions = hd_new_array(j->arena, LLVMValueRef, w->p->kernels.n + 1);
     bool ok = hcg_emit_piece(w->p, l, j->arena, &j->piece, functions, &j->scratch) &&
@@ -166,7 +181,7 @@ static bool report(const work *w, hd_diags *d) {
 static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
     hcg_program *p = w->p;
     size_t n = p->kernels.n;
-    hcg_llvm *l = hcg_llvm_new(p->arena, d, w->t, p->m->name);
+    hcg_llvm *l = hcg_llvm_new(p->arena, d, w->t, p->m->name, LLVMCodeGenLevelLess);
     if (!l) return false;
     LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, w->t->bodies.n * n + 1);
     for (size_t i = 0; i < w->t->bodies.n; i++)

@@ -151,7 +151,7 @@ static inline bool counted_compile(counted *c, hcg_program *p, hd_arena *a, hd_d
     *c = (counted){.p = p};
     hcg_target t;
     if (!hcg_find_target(&p->options, a, d, &t)) return false;
-    hcg_llvm *l = hcg_llvm_new(a, d, &t, "counted");
+    hcg_llvm *l = hcg_llvm_new(a, d, &t, "counted", LLVMCodeGenLevelDefault);
     if (!l) return false;
     size_t n = p->kernels.n;
     LLVMValueRef *functions = hd_new_array(a, LLVMValueRef, n + 1);

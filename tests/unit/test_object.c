@@ -316,6 +316,81 @@ static const char gate[] =
     "    yield %n\n  }\n"
     "  output %y {name = \"y\"}\n}\n";
 
+/* Contractions one after the other that differ in N and K alone, more than get functions of their
+ * own; in each the last panel has four of its 16 columns. */
+static const int64_t widths[] = {24, 20, 36, 52, 68, 84, 100, 116};
+enum { CHAIN = sizeof widths / sizeof *widths - 1 };
+
+static const char *chain_text(void) {
+    hd_text t;
+    int64_t at[CHAIN + 1] = {0};
+    hd_text_init(&t, arena);
+    for (int i = 1; i <= CHAIN; i++)
+        at[i] = at[i - 1] + 4 * widths[i - 1] / 64 * 64 + 64;
+    hd_text_f(&t, "hir 1 kernel @chain\n\narena %ld per token\nfixed 0\n\n", at[CHAIN] + 512);
+    for (int i = 1; i <= CHAIN; i++)
+        hd_text_f(&t, "weight @w%d : f32[%ld, %ld] panel\nweight @b%d : f32[%ld]\n", i, widths[i],
+                  widths[i - 1], i, widths[i]);
+    hd_text_add(&t, "\nfunc(%v0: f32[T, 24]) {\n");
+    for (int i = 1; i <= CHAIN; i++) {
+        const char *place = i == CHAIN ? "output[0]" : hd_printf(arena, "arena[%ld]", at[i]);
+        hd_text_f(
+            &t,
+            "  %%v%d = kernel.contract {name = \"c%d\", rows = \"all\", split_one = \"cols\", "
+            "split_many = \"cols\"} : f32[T, %ld] in %s {\n"
+            "    %%l%d = linear %%v%d, @w%d, @b%d : f32[T, %ld]\n"
+            "    %%g%d = silu %%l%d : f32[T, %ld]\n    yield %%g%d\n  }\n",
+            i, i, widths[i], place, i, i - 1, i, i, widths[i], i, i, widths[i], i);
+    }
+    hd_text_f(&t, "  output %%v%d {name = \"y\"}\n}\n", CHAIN);
+    return t.at;
+}
+
+static void check_chain(const char *cpu) {
+    enum { MOST = 40 };
+    hcg_options o = {.cpu = cpu};
+    hcg_program *p = lower(chain_text(), &o);
+    cr_assert_eq(p->kernels.n, 2, "one function for one token and one for many");
+    const char *so = build_library(p, "chain"), *path = pack_random(p, "chain", 3);
+    void *handle = dlopen(so, RTLD_NOW), *weights;
+    if (!handle) cr_assert_fail("%s", dlerror());
+    int (*open)(const char *, void **);
+    int (*call)(const void *, int64_t, const float *, float *, void *, size_t);
+    size_t (*work_size)(int64_t);
+    void (*close)(void *);
+    memcpy(&open, &(void *){symbol(handle, "chain", "weights_open")}, sizeof open);
+    memcpy(&close, &(void *){symbol(handle, "chain", "weights_close")}, sizeof close);
+    memcpy(&call, &(void *){symbol(handle, "chain", "call")}, sizeof call);
+    memcpy(&work_size, &(void *){symbol(handle, "chain", "work_size")}, sizeof work_size);
+    cr_assert_eq(open(path, &weights), 0);
+    static float x[MOST * 24], y[MOST * 116];
+    static double exact[MOST * 24];
+    for (int i = 0; i < MOST * 24; i++)
+        exact[i] = x[i] = (float)((i * 37 % 101) - 50) / 25;
+    const int64_t tokens[] = {1, 2, 7, MOST};
+    for (int i = 0; i < 4; i++) {
+        uint64_t seed = 3;
+        hir_results results = {0};
+        hir_eval *e = hir_eval_new(arena, p->m, hir_random_weights, &seed);
+        cr_assert(hir_eval_call(e, arena, &diags, tokens[i], (const double *const[]){exact},
+                                &results, NULL, NULL));
+        size_t size = work_size(tokens[i]);
+        void *work = aligned_alloc(64, size);
+        cr_assert_eq(call(weights, tokens[i], x, y, work, size), 0);
+        double error = worst_error(results.outputs.at[0].at, y, tokens[i] * widths[CHAIN]);
+        cr_expect_lt(error, 1e-5, "%s, %ld tokens: error %g", cpu, tokens[i], error);
+        free(work);
+    }
+    close(weights);
+    dlclose(handle);
+}
+
+Test(object, contractions_of_many_sizes_share_functions) {
+    check_chain("native");
+    check_chain("baseline");
+    if (__builtin_cpu_supports("avx2")) check_chain("avx2");
+}
+
 Test(object, plain_function_with_weights) {
     hcg_program *p = lower(gate, NULL);
     const char *so = build_library(p, "gate"), *path = pack_random(p, "gate", 3);
