@@ -204,6 +204,10 @@ bool hir_rule_kernel(hir_check *c, hir_type *y) {
             hir_refuse(c, HD_E_VALUE, NULL, "'tile_rows' must be more than 0")) &&
            (!hir_find_attr(c->op, HIR_A_TILE_GROUP) == !hir_find_attr(c->op, HIR_A_TILE_ROWS) ||
             hir_refuse(c, HD_E_VALUE, NULL, "'tile_group' and 'tile_rows' come together")) &&
+           (hir_attr_int(c->op, HIR_A_TILE_KEEPS, 1) == 1 ||
+            hir_refuse(c, HD_E_VALUE, NULL, "'tile_keeps' is 1, or not there")) &&
+           (!hir_find_attr(c->op, HIR_A_TILE_KEEPS) || hir_find_attr(c->op, HIR_A_TILE_GROUP) ||
+            hir_refuse(c, HD_E_VALUE, NULL, "'tile_keeps' goes with 'tile_group'")) &&
            (*hir_attr_string(c->op, HIR_A_NAME, "") ||
             hir_refuse(c, HD_E_VALUE, NULL, "'name' is empty"));
 }

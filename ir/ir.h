@@ -257,8 +257,9 @@ static inline hir_id hir_result(const hir_module *m, hir_id op) {
 
 /* ---- tiles ----
  * Kernels that stand one after the other with the same tile_group run together, tile_rows tokens at
- * a time (passes/tile_tokens.c). Threads are then in different kernels at once, so what any kernel
- * of a group reads or makes is alive until the end of the group. */
+ * a time (passes/tile_tokens.c); with tile_keeps what several of them read and none makes stays in
+ * the cache from one to the next, too. Threads are then in different kernels at once, so what any
+ * kernel of a group reads or makes is alive until the end of the group. */
 int64_t hir_tile_group(const hir_op *kernel); /* -1: in none */
 /* By number of the kernel in the text: number of the last kernel of its group; its own if it is in
  * none. */

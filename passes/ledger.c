@@ -62,6 +62,8 @@ typedef struct clerk {
     HD_VEC(outer_read) reads;
     bool *weight_seen; /* by weight */
     bool in_front;     /* of the linear ops of a contraction */
+    /* by value: 1 + the tile group of the last kernel that read it and keeps it */
+    int64_t *kept_by;
 } clerk;
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
@@ -355,11 +357,15 @@ static void charge_writes(clerk *c, hir_access a) {
         }
 }
 
-/* Has a kernel of the reader's tile group made the value? */
-static bool is_local(const clerk *c, hir_id reader, hir_id value) {
-    int64_t group = hir_tile_group(hir_op_at(c->m, reader));
+/* Has a kernel of the reader's tile group made the value, or read it before and kept it? */
+static bool is_local(clerk *c, hir_id reader, hir_id value) {
+    const hir_op *kernel = hir_op_at(c->m, reader);
+    int64_t group = hir_tile_group(kernel);
     hir_id maker = hir_value_at(c->m, value)->op;
-    return group >= 0 && maker != HIR_NONE && hir_tile_group(hir_op_at(c->m, maker)) == group;
+    if (group < 0) return false;
+    bool kept = c->kept_by[value] == group + 1;
+    if (hir_find_attr(kernel, HIR_A_TILE_KEEPS)) c->kept_by[value] = group + 1;
+    return kept || (maker != HIR_NONE && hir_tile_group(hir_op_at(c->m, maker)) == group);
 }
 
 static void charge_reads(clerk *c, hir_access a) {
@@ -460,6 +466,7 @@ void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
         .reach = hd_new_array(a, uint8_t, m->values.n),
         .read_at = hd_new_array(a, uint32_t, m->values.n),
         .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
+        .kept_by = hd_new_array(a, int64_t, m->values.n),
     };
     if (m->stage == HIR_STAGE_KERNEL)
         charge_kernels(&c);

@@ -11,6 +11,8 @@
  *          same group has just written them:
  *              tile_group  number of the group; its kernels stand one after the other
  *              tile_rows   tokens per tile
+ *              tile_keeps  1: what several kernels of the group read, and none of it made, stays in
+ *                          the cache as well; where there is room
  *          The runtime takes the kernels of a group together when every thread gets a whole tile.
  * Leaves   sequences, kernels that run once or for the last rows only, and runs whose weights are
  *          too many: every tile reads all weights of its group again. That is free while they stay
@@ -28,16 +30,10 @@
  */
 #include <string.h>
 
+#include "passes/tiles.h"
 #include "passes/util.h"
 
-enum {
-    LOCAL_BYTES = 512 << 10,  /* of the second level cache of one core */
-    WEIGHT_BYTES = 8 << 20,   /* of the shared cache: what one thread gets of it on shared hosts */
-    HIDDEN_FLOPS = 48,        /* per byte of weights: 5 GB/s beside 250 GFLOP/s of one core */
-    ROW_STEP = 48,            /* tiles of whole slabs, for slabs of 2, 6, 8 and 12 rows */
-    MOST_ROWS = 4 * ROW_STEP, /* more would gain nothing: panels are read often enough */
-    MOST_KERNELS = 32,        /* of a group; bounds the search */
-};
+enum { MOST_KERNELS = 32 }; /* of a group; bounds the search */
 
 typedef struct panels {
     uint64_t elements, bytes;
@@ -49,11 +45,13 @@ typedef struct node {
     panels weights;
     HD_VEC(uint32_t) readers; /* parallel lists: a kernel .. */
     HD_VEC(uint32_t) read;    /* .. and the result of this one that it reads */
+    HD_VEC(hir_id) reads;     /* values with T of kernels before this one, each once */
 } node;
 
 typedef struct run { /* kernels [first, end) as one group */
     uint32_t first, end;
-    uint64_t gain; /* bytes per token that are read where they were just written */
+    uint64_t gain;  /* bytes per token that are read where they were just written, */
+    uint64_t again; /* and where they were just read; 0: such are not kept */
     int64_t rows;
     panels weights;
 } run;
@@ -109,6 +107,7 @@ static void note_read(tiler *t, uint32_t reader, hir_ref x) {
         if (n->read.at[i - 1] == x.index) return;
     hd_push(t->c->scratch, &n->readers, reader);
     hd_push(t->c->scratch, &n->read, x.index);
+    hd_push(t->c->scratch, &t->nodes.at[reader].reads, x.index);
 }
 
 static void find_nodes(tiler *t) {
@@ -144,24 +143,62 @@ static uint64_t add_crossing(const tiler *t, const node *n, uint32_t k, uint32_t
     return reads * bytes;
 }
 
+static uint64_t most_of(const run *r, const uint64_t *alive) {
+    uint64_t most = 1;
+    for (uint32_t k = r->first; k < r->end; k++)
+        if (alive[k - r->first] > most) most = alive[k - r->first];
+    return most;
+}
+
+/* Bytes of what kernel k reads first of all in the run, was made before it, and others read too:
+ * they find it there if it is kept until the last of them. */
+static uint64_t add_read_again(const tiler *t, const run *r, uint32_t k, uint64_t *alive) {
+    const node *n = &t->nodes.at[k];
+    uint64_t again = 0;
+    for (size_t i = 0; i < n->reads.n; i++) {
+        const node *maker_node = &t->nodes.at[maker(t, hir_value_ref(n->reads.at[i]))];
+        if (t->number[maker_node->op] >= r->first) continue;
+        uint32_t reads = 0, first = UINT32_MAX, last = 0;
+        for (size_t j = 0; j < maker_node->readers.n; j++) {
+            uint32_t reader = maker_node->readers.at[j];
+            if (maker_node->read.at[j] != n->reads.at[i] || reader < r->first || reader >= r->end)
+                continue;
+            reads++;
+            if (reader < first) first = reader;
+            if (reader > last) last = reader;
+        }
+        if (first != k || reads < 2) continue;
+        uint64_t bytes = row_bytes(hir_value_at(t->m, n->reads.at[i])->type);
+        again += (reads - 1) * bytes;
+        for (uint32_t at = k; at <= last; at++)
+            alive[at - r->first] += bytes;
+    }
+    return again;
+}
+
+static bool may_be_tile(const run *r) {
+    return r->rows > 0 && tile_hides(r->rows, r->weights.elements, r->weights.bytes);
+}
+
 /* Fills in what the run gains, and its tile; false: its rows do not fit, or its weights cost. A
- * longer run has more of both. */
+ * longer run has more of both. What is read twice is kept too if there is room. */
 static bool judge(const tiler *t, run *r) {
-    uint64_t alive[MOST_KERNELS] = {0}, most = 1;
-    r->gain = 0;
+    uint64_t alive[MOST_KERNELS] = {0};
+    r->gain = r->again = 0;
     for (uint32_t k = r->first; k < r->end; k++) {
         const node *n = &t->nodes.at[k];
         const hir_op *op = hir_op_at(t->m, n->op);
         for (uint32_t i = 0; i < op->n_results; i++)
             r->gain += add_crossing(t, n, k, op->results[i], r->first, r->end, alive);
     }
+    r->rows = tile_rows(most_of(r, alive));
+    if (!may_be_tile(r)) return false;
+    run kept = *r;
     for (uint32_t k = r->first; k < r->end; k++)
-        if (alive[k - r->first] > most) most = alive[k - r->first];
-    r->rows = (int64_t)(LOCAL_BYTES / most) / ROW_STEP * ROW_STEP;
-    if (r->rows > MOST_ROWS) r->rows = MOST_ROWS;
-    uint64_t flops = 2 * (uint64_t)r->rows * r->weights.elements;
-    return r->rows > 0 &&
-           (r->weights.bytes <= WEIGHT_BYTES || flops >= HIDDEN_FLOPS * r->weights.bytes);
+        kept.again += add_read_again(t, r, k, alive);
+    kept.rows = tile_rows(most_of(r, alive));
+    if (kept.again && may_be_tile(&kept)) *r = kept;
+    return true;
 }
 
 /* The groups of greatest gain in sum: best[n] for the first n kernels is the best of those where
@@ -181,8 +218,8 @@ static run *find_groups(const tiler *t) {
             r.weights.bytes += n->weights.bytes;
             r.weights.elements += n->weights.elements;
             if (!n->may || !judge(t, &r)) break;
-            if (best[first] + r.gain <= best[end]) continue;
-            best[end] = best[first] + r.gain;
+            if (best[first] + r.gain + r.again <= best[end]) continue;
+            best[end] = best[first] + r.gain + r.again;
             ending[end] = r;
         }
     }
@@ -194,18 +231,22 @@ static void mark(tiler *t, const run *r, int64_t group) {
     for (uint32_t k = r->first; k < r->end; k++) {
         hir_set_attr(t->m, t->nodes.at[k].op, hir_int(HIR_A_TILE_GROUP, group));
         hir_set_attr(t->m, t->nodes.at[k].op, hir_int(HIR_A_TILE_ROWS, r->rows));
+        if (r->again) hir_set_attr(t->m, t->nodes.at[k].op, hir_int(HIR_A_TILE_KEEPS, 1));
     }
     t->c->changed = true;
+    const char *again = r->again ? hd_printf(t->c->scratch, ", %llu where they were just read",
+                                             (unsigned long long)r->again)
+                                 : "";
     hir_remark_add(t->c, true, t->nodes.at[r->first].op,
                    "%u kernels go together, %lld tokens at a time: %llu bytes per token are read "
-                   "where they were just written; %llu bytes of weights are read for each tile",
-                   r->end - r->first, (long long)r->rows, (unsigned long long)r->gain,
+                   "where they were just written%s; %llu bytes of weights are read for each tile",
+                   r->end - r->first, (long long)r->rows, (unsigned long long)r->gain, again,
                    (unsigned long long)r->weights.bytes);
 }
 
 static void explain(const tiler *t, const run *r) {
     const node *n = &t->nodes.at[r->first];
-    if (!n->may || n->weights.bytes <= WEIGHT_BYTES) return;
+    if (!n->may || n->weights.bytes <= TILE_WEIGHT_BYTES) return;
     hir_remark_add(t->c, false, n->op,
                    "goes for all tokens at once: what it reads and leaves is not worth reading its "
                    "%llu bytes of weights again for each tile",
@@ -214,6 +255,7 @@ static void explain(const tiler *t, const run *r) {
 
 static bool clear(hir_module *m, hir_id op) {
     hir_remove_attr(m, op, HIR_A_TILE_ROWS);
+    hir_remove_attr(m, op, HIR_A_TILE_KEEPS);
     return hir_remove_attr(m, op, HIR_A_TILE_GROUP);
 }
 
@@ -229,7 +271,7 @@ bool pass_tile_tokens(hir_pass_context *c) {
         hd_push(c->scratch, &groups, ending[end]);
     int64_t number = 0;
     for (size_t i = groups.n; i-- > 0;) {
-        if (groups.at[i].gain > 0)
+        if (groups.at[i].gain + groups.at[i].again > 0)
             mark(&t, &groups.at[i], number++);
         else
             explain(&t, &groups.at[i]);
