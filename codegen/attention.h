@@ -39,7 +39,7 @@ LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache 
 
 /* Scores, probabilities and outputs of a tile in scratch are f32. */
 enum {
-    HCG_KEYS = 256,    /* most per tile */
+    HCG_KEYS = 240,    /* most per tile: whole register tiles of 3 panels */
     HCG_QUERIES = 128, /* per tile: tokens times query heads of a group; the grain of schedule.c
                         * makes chunks of as many */
     HCG_SLACK = 16,    /* floats after a row of scores that softmax may write */

@@ -5,12 +5,16 @@
  *     O += P V     P = softmax step of S; values packed to panels [keys][16]
  *
  * Query j of a tile is token j / (H/G), head j % (H/G). The causal limit differs from token to
- * token: softmax gives the scores beyond it no weight.
+ * token: softmax gives the scores beyond it no weight. While it works memory would rest: so it asks
+ * for the values of this tile and the keys of the next.
  */
 #include "codegen/attention.h"
 #include "codegen/matrix.h"
 
-enum { QUERIES = HCG_QUERIES /* per tile, unless a group has more heads */ };
+enum {
+    QUERIES = HCG_QUERIES, /* per tile, unless a group has more heads */
+    LINE = 64,             /* bytes */
+};
 
 typedef struct tile {
     const hcg_attention *a;
@@ -150,11 +154,25 @@ static void each_query_end(hcg_emit *e, each_query *q) {
     hcg_loop_end(e, &q->rows, NULL);
 }
 
+/* Query `number` asks for its part of a tile of keys or values, of QUERIES parts. */
+static void fetch_part(hcg_emit *e, const hcg_cache *c, LLVMValueRef tile, LLVMValueRef number) {
+    int64_t bytes = HCG_KEYS * c->width * (int64_t)hir_dtype_bytes(c->dtype);
+    int64_t part = (bytes + QUERIES * LINE - 1) / (QUERIES * LINE) * LINE;
+    LLVMValueRef at = hcg_at(e, e->i8, tile, mul_const(e, number, part));
+    for (int64_t i = 0; i < part; i += LINE)
+        hcg_prefetch(e, at, i);
+}
+
 /* Softmax step of every query on `count` keys from `first` on. */
 static void softmax_queries(hcg_emit *e, const tile *t, LLVMValueRef first, LLVMValueRef count) {
     LLVMValueRef zero = hcg_i64(e, 0);
     LLVMValueRef before = LLVMBuildNSWSub(e->b, plus(e, t->a->past, t->row), first, "");
+    const hcg_attention *a = t->a;
+    LLVMValueRef values = hcg_cache_row(e, a, &a->v, t->group, first);
+    LLVMValueRef keys = hcg_cache_row(e, a, &a->k, t->group, plus(e, first, hcg_i64(e, HCG_KEYS)));
     each_query q = each_query_begin(e, t);
+    fetch_part(e, &a->v, values, q.number);
+    fetch_part(e, &a->k, keys, q.number);
     LLVMValueRef valid = plus(e, plus(e, before, q.rows.index), hcg_i64(e, 1));
     valid =
         LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, valid, count, ""), valid, count, "");
