@@ -2,6 +2,7 @@
  * side by side, then one at a time, then what is left of one. All sizes are known, so every tail
  * has a constant mask. Around the nests stands the loop over tokens. */
 #include "codegen/emit_math.h"
+#include "codegen/emit_pairs.h"
 #include "codegen/emit_quant.h"
 #include "codegen/emit_row_run.h"
 
@@ -123,7 +124,7 @@ static void finish_reductions(lane_loop *l) {
         v = max ? hcg_max_lanes(r->e, v) : hcg_sum_lanes(r->e, v);
         row_pack p = {.uniform = true, .v = {row_finish(r, n, v)}};
         if (n->shape.rank == 0) n->scalar = p.v[0];
-        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, l->own[i % l->jam], &p);
+        if (n->buffer != ROW_NO_BUFFER && !row_when(n)) row_write(r, n, l->own[i % l->jam], &p);
     }
 }
 
@@ -428,10 +429,12 @@ static void emit_nest(row_run *r, const row_nest *nest) {
     r->lane_var = (int)nest->domain.rank - 1;
     r->copies = 1;
     r->tail = NULL;
+    row_branch branch = row_when_begin(r);
     if (nest->domain.rank)
         loops_of(r, nest);
     else
         single(r, nest);
+    row_when_end(r, &branch);
     row_scope_end(r, scope);
 }
 
@@ -453,25 +456,31 @@ static void find_bases(row_run *r) {
         if (!b->used) continue;
         if (b->where == ROW_SCRATCH)
             r->base[i] = hcg_scratch(e, (uint64_t)row_bytes(b));
+        else if (b->where == ROW_BLOCK)
+            r->base[i] = b->block;
         else
             r->base[i] = hcg_arg(e, r->g->k, b->ref);
         r->pointer[i] = r->base[i];
-        if (b->where == ROW_STATE) r->cap = hcg_frame_cap(e);
+        r->has_state |= b->where == ROW_STATE;
     }
 }
 
 /* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. A
- * row of a table in groups is widened into scratch, once a token. */
+ * row of a table in groups or pairs is widened into scratch, once a token. */
 static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef table) {
     hcg_emit *e = r->e;
     LLVMValueRef ids = hcg_arg(e, r->g->k, b->ids);
     LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, ids, r->token), "id");
     LLVMSetAlignment(id, 4);
     id = LLVMBuildSExt(e->b, id, e->i64, "");
-    const hir_dtype stored = r->g->m->weights.at[b->ref.index].type.dtype;
-    if (hir_is_quantised(stored)) {
+    const hir_weight *w = &r->g->m->weights.at[b->ref.index];
+    const hir_dtype stored = w->type.dtype;
+    if (w->layout == HIR_LAYOUT_PANEL && hir_panel_depth(stored) > 1) {
         LLVMValueRef row = hcg_scratch(e, (uint64_t)row_bytes(b));
-        hcg_quant_row(e, stored, table, id, b->elements, row);
+        if (hir_is_quantised(stored))
+            hcg_quant_row(e, stored, table, id, b->elements, row);
+        else
+            hcg_pair_row(e, table, id, b->elements, row);
         return row;
     }
     LLVMValueRef row = id, within = hcg_i64(e, 0);
@@ -493,7 +502,78 @@ static LLVMValueRef token_position(row_run *r) {
     return LLVMBuildAdd(e->b, first, r->token, "position");
 }
 
-/* Where this token's row of a buffer is. */
+static LLVMValueRef load_owner(hcg_emit *e, LLVMTypeRef type, LLVMValueRef owner, size_t offset) {
+    LLVMValueRef v =
+        LLVMBuildLoad2(e->b, type, hcg_at(e, e->i8, owner, hcg_i64(e, (int64_t)offset)), "");
+    LLVMSetAlignment(v, 8);
+    return v;
+}
+
+/* Where this token's rows of states are: those of the call, or of the session that the row of a
+ * batch belongs to, where the argument is a state's number. Row programs meet no batch: they run
+ * row by row, as if each were a call. */
+static void find_states(row_run *r) {
+    hcg_emit *e = r->e;
+    size_t n = r->g->buffers.n;
+    r->slot = token_position(r);
+    r->cap = hcg_frame_cap(e);
+    for (size_t i = 0; i < n; i++)
+        r->state[i] = r->base[i];
+    if (!r->g->part) return;
+    LLVMValueRef owners = hcg_frame_owners(e), call[2] = {r->slot, r->cap};
+    LLVMBasicBlockRef alone = LLVMGetInsertBlock(e->b);
+    LLVMBasicBlockRef batch = LLVMAppendBasicBlockInContext(e->cx, e->fn, "batch");
+    LLVMBasicBlockRef found = LLVMAppendBasicBlockInContext(e->cx, e->fn, "states");
+    LLVMBuildCondBr(e->b, LLVMBuildIsNull(e->b, owners, ""), found, batch);
+    LLVMPositionBuilderAtEnd(e->b, batch);
+    LLVMValueRef owner = load_owner(e, e->ptr, hcg_at(e, e->ptr, owners, r->token), 0);
+    LLVMValueRef own[2] = {load_owner(e, e->i64, owner, offsetof(hrt_owner, length)),
+                           load_owner(e, e->i64, owner, offsetof(hrt_owner, cap))};
+    LLVMValueRef states = load_owner(e, e->ptr, owner, offsetof(hrt_owner, states));
+    for (size_t i = 0; i < n; i++) {
+        if (r->g->buffers.at[i].where != ROW_STATE) continue;
+        LLVMValueRef number = LLVMBuildPtrToInt(e->b, r->base[i], e->i64, "");
+        r->state[i] = load_owner(e, e->ptr, hcg_at(e, e->ptr, states, number), 0);
+    }
+    LLVMBuildBr(e->b, found);
+    LLVMPositionBuilderAtEnd(e->b, found);
+    LLVMBasicBlockRef from[] = {alone, batch};
+    r->slot = hcg_phi(e, call[0], own[0], from);
+    r->cap = hcg_phi(e, call[1], own[1], from);
+    for (size_t i = 0; i < n; i++)
+        if (r->g->buffers.at[i].where == ROW_STATE)
+            r->state[i] = hcg_phi(e, r->base[i], r->state[i], from);
+}
+
+/* base + which * bytes */
+static LLVMValueRef bytes_on(hcg_emit *e, LLVMValueRef base, LLVMValueRef which, int64_t bytes) {
+    return hcg_at(e, e->i8, base, LLVMBuildMul(e->b, which, hcg_i64(e, bytes), ""));
+}
+
+/* This token's row of a state, in the first head that is made: heads are cap positions apart. */
+static LLVMValueRef find_state_row(row_run *r, size_t buffer) {
+    hcg_emit *e = r->e;
+    const row_buffer *b = &r->g->buffers.at[buffer];
+    int64_t bytes = b->head * (int64_t)hir_dtype_bytes(b->dtype);
+    LLVMValueRef row = r->slot;
+    if (b->by_head) row = LLVMBuildAdd(e->b, row, LLVMBuildMul(e->b, r->head, r->cap, ""), "");
+    return bytes_on(e, r->state[buffer], row, bytes);
+}
+
+static LLVMValueRef find_block_row(row_run *r, const row_buffer *b) {
+    hcg_emit *e = r->e;
+    const hcg_row_part *p = r->g->part;
+    LLVMValueRef row = LLVMBuildSub(e->b, r->token, p->row, "");
+    LLVMValueRef at = LLVMBuildMul(e->b, row, b->ld, "");
+    if (p->heads) {
+        LLVMValueRef head = LLVMBuildSub(e->b, r->head, p->head, "");
+        head = LLVMBuildMul(e->b, head, hcg_i64(e, b->elements), "");
+        at = LLVMBuildAdd(e->b, at, head, "");
+    }
+    return hcg_at(e, e->f32, b->block, at);
+}
+
+/* Where this token's row of a buffer is, or this head's share of it. */
 static LLVMValueRef find_row(row_run *r, size_t buffer) {
     hcg_emit *e = r->e;
     const row_buffer *b = &r->g->buffers.at[buffer];
@@ -501,11 +581,11 @@ static LLVMValueRef find_row(row_run *r, size_t buffer) {
     if (b->where == ROW_GATHER && !r->gathered[buffer])
         r->gathered[buffer] = gathered_row(r, b, r->base[buffer]);
     if (b->where == ROW_GATHER) return r->gathered[buffer];
-    bool state = b->where == ROW_STATE;
-    int64_t bytes = state ? b->head * (int64_t)hir_dtype_bytes(b->dtype) : row_bytes(b);
-    LLVMValueRef row = state ? token_position(r) : r->token;
-    row = LLVMBuildMul(e->b, row, hcg_i64(e, bytes), "");
-    return hcg_at(e, e->i8, r->base[buffer], row);
+    if (b->where == ROW_STATE) return find_state_row(r, buffer);
+    if (b->where == ROW_BLOCK) return find_block_row(r, b);
+    int64_t heads = b->by_head ? r->g->part->heads : 1;
+    LLVMValueRef p = bytes_on(e, r->base[buffer], r->token, row_bytes(b) * heads);
+    return b->by_head ? bytes_on(e, p, r->head, row_bytes(b)) : p;
 }
 
 static void find_rows(row_run *r) {
@@ -521,13 +601,13 @@ static void find_rows(row_run *r) {
 static int64_t stride_of(const row_run *r, const row_node *n) {
     for (uint32_t j = 0; j < n->n_entries; j++) {
         const row_buffer *b = &r->g->buffers.at[row_at(r->g, n->entries[j].node)->buffer];
-        if (b->where == ROW_ARG && b->has_t) return row_bytes(b);
+        if (b->where == ROW_ARG && b->has_t && !b->by_head) return row_bytes(b);
     }
     return 0;
 }
 
 static bool advances_by(const row_buffer *b, int64_t stride) {
-    if (b->has_t) return b->where == ROW_ARG && row_bytes(b) == stride;
+    if (b->has_t) return b->where == ROW_ARG && !b->by_head && row_bytes(b) == stride;
     return stride == 0;
 }
 
@@ -590,14 +670,35 @@ static void make_frequencies(row_run *r) {
 /* ---- the program
  * --------------------------------------------------------------------------------- */
 
-static void each_token(row_run *r) {
-    hcg_emit *e = r->e;
-    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "t", 0, NULL);
-    r->token = l.index;
-    if (r->g->tables.n) r->position = LLVMBuildSIToFP(e->b, token_position(r), e->f64, "position");
+/* All of one token, or of one head of it. */
+static void one_row(row_run *r) {
     find_rows(r);
     advance_tables(r);
     emit_nests(r, &r->g->per_token);
+}
+
+static void each_head(row_run *r) {
+    hcg_emit *e = r->e;
+    const hcg_row_part *p = r->g->part;
+    hcg_loop l = hcg_loop_begin(e, p->head, p->end, hcg_i64(e, 1), "head", 0, NULL);
+    r->head = l.index;
+    one_row(r);
+    hcg_loop_end(e, &l, NULL);
+}
+
+static void each_token(row_run *r) {
+    hcg_emit *e = r->e;
+    const hcg_row_part *p = r->g->part;
+    LLVMValueRef from = p ? p->row : e->r0;
+    LLVMValueRef to = p ? LLVMBuildAdd(e->b, p->row, p->rows, "") : e->r1;
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, 1), "t", 0, NULL);
+    r->token = l.index;
+    if (r->g->tables.n) r->position = LLVMBuildSIToFP(e->b, token_position(r), e->f64, "position");
+    if (r->has_state) find_states(r);
+    if (p && p->heads)
+        each_head(r);
+    else
+        one_row(r);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -606,6 +707,7 @@ void row_emit_loops(hcg_emit *e, row_graph *g) {
     r.base = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
     r.pointer = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
     r.gathered = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
+    r.state = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
     r.rows = hd_new_array(e->arena, LLVMValueRef, g->nodes.n + 1);
     r.shift = hd_new_array(e->arena, LLVMValueRef, g->nodes.n + 1);
     find_bases(&r);

@@ -1,4 +1,5 @@
-/* Emission of a planned row program (private to emit_row_value.c, _stream.c and _loops.c). */
+/* Emission of a planned row program (private to emit_row_value.c, _stream.c, _when.c and _loops.c).
+ */
 #ifndef HCG_EMIT_ROW_RUN_H
 #define HCG_EMIT_ROW_RUN_H
 
@@ -36,9 +37,12 @@ typedef struct row_piece {
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
-    LLVMValueRef token;     /* NULL outside the loop over tokens */
-    LLVMValueRef position;  /* of the token, as f64 */
-    LLVMValueRef cap;       /* positions of a state */
+    LLVMValueRef token;    /* NULL outside the loop over tokens */
+    LLVMValueRef position; /* of the token, as f64 */
+    LLVMValueRef head;     /* of a part that goes head by head */
+    bool has_state;
+    LLVMValueRef slot, cap; /* of states: this token's position, and positions of a head */
+    LLVMValueRef *state;    /* per buffer: the state of this token's session */
     LLVMValueRef *base;     /* per buffer: as the argument says */
     LLVMValueRef *pointer;  /* per buffer: at this token's row */
     LLVMValueRef *gathered; /* per buffer: the token's row of a table, once it was looked for */
@@ -86,6 +90,15 @@ LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValu
 LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_vector);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
+
+/* ---- emit_row_when.c ------------------------------------------------------------------------- */
+typedef struct row_branch {       /* around a nest that runs for some tokens */
+    LLVMBasicBlockRef from, past; /* NULL: it runs for all */
+    row_scope scope;
+} row_branch;
+row_branch row_when_begin(row_run *r);
+/* Behind it its sums are numbers again, 0 for tokens that it was left out for. */
+void row_when_end(row_run *r, const row_branch *b);
 
 /* ---- emit_row_stream.c ----------------------------------------------------------------------- */
 /* i1: shall the stores of this nest go past the caches? NULL: never. */

@@ -458,6 +458,44 @@ Test(emit_row, nan_and_infinity) {
     }
 }
 
+/* Sums that one number decides about: left out for some tokens, for all, or for none; what they sum
+ * is made for them alone, or is read by others too; by one number of several; of few elements; a
+ * number of all tokens. */
+Test(emit_row, sums_for_some_tokens) {
+    char text[4096];
+    for (int i = 0; i < N_WIDTHS; i++) {
+        int d = (int)widths[i];
+        check(
+            print(text, sizeof text,
+                  "hir 1 kernel @t\narena %d per token\nfixed 64\n"
+                  "func(%%x: f32[T, %d] in input[0], %%c: f32[T, 3] in input[1], %%g: f32[1] in "
+                  "input[2]) {\n"
+                  "  %%a, %%b, %%e, %%k, %%o = " KERNEL(
+                      "row0") " : f32[T] in arena[0], f32[T] in arena[4], f32[T] "
+                              "in arena[8], f32[T, %d] in arena[12], f32[T, 1] in output[0] {\n"
+                              "    %%c0 = slice %%c {axis = 1, start = 0, length = 1} : f32[T, 1]\n"
+                              "    %%c1 = slice %%c {axis = 1, start = 1, length = 1} : f32[T, 1]\n"
+                              "    %%h = tanh %%x : f32[T, %d]\n"
+                              "    %%own = add %%x, %%x : f32[T, %d]\n"
+                              "    %%square = mul %%own, %%own : f32[T, %d]\n"
+                              "    %%w0 = when %%c0, %%square : f32[T, %d]\n"
+                              "    %%s0 = reduce_mean %%w0 {axis = 1} : f32[T]\n"
+                              "    %%w1 = when %%c0, %%h : f32[T, %d]\n"
+                              "    %%s1 = reduce_sum %%w1 {axis = 1} : f32[T]\n"
+                              "    %%w2 = when %%c1, %%h : f32[T, %d]\n"
+                              "    %%s2 = reduce_sum %%w2 {axis = 1} : f32[T]\n"
+                              "    %%w3 = when %%g, %%h : f32[T, %d]\n"
+                              "    %%s3 = reduce_sum %%w3 {axis = 1} : f32[T]\n"
+                              "    %%s4 = reshape %%s3 {shape = [T, 1]} : f32[T, 1]\n"
+                              "    %%w5 = when %%s4, %%w2 : f32[T, %d]\n"
+                              "    %%s5 = reduce_sum %%w5 {axis = 1} : f32[T]\n"
+                              "    %%s6 = reshape %%s5 {shape = [T, 1]} : f32[T, 1]\n"
+                              "    yield %%s0, %%s1, %%s2, %%h, %%s6\n  }\n"
+                              "  output %%o {name = \"o\"}\n}\n",
+                  16 + 4 * d, d, d, d, d, d, d, d, d, d, d));
+    }
+}
+
 /* A chain longer than a stack of calls should be, each value read twice and kept small. */
 Test(emit_row, long_chain) {
     enum { LENGTH = 3000 };

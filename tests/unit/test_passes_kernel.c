@@ -165,9 +165,9 @@ Test(schedule, rows_and_threads_of_a_model) {
                                : o->code == HIR_KERNEL_CONTRACT_OP ? "cols"
                                                                    : "cyclic");
     }
-    /* of the last layer: attention, o, norm, gate and up, down; then the final norm and the head */
-    cr_expect_eq(last, 7);
-    cr_expect_eq(n, 1 + 3 * 8 + 1, "%zu", n); /* the first norm stands with the embedding */
+    /* of the last layer: attention, o, norm with gate and up, down; the final norm with the head */
+    cr_expect_eq(last, 5);
+    cr_expect_eq(n, 1 + 3 * 5 + 1, "%zu", n); /* the first norm stands with the embedding */
     hd_arena_free(b.arena);
     hd_arena_free(a);
 }
@@ -195,7 +195,7 @@ Test(schedule, equal_layers_have_equal_names) {
         hd_arena_free(a);
     }
     cr_expect_eq(different[0], different[1]);
-    cr_expect_eq(kernels[1] - kernels[0], 8 * 8);
+    cr_expect_eq(kernels[1] - kernels[0], 8 * 5);
 }
 
 Test(schedule, copies_for_outputs) {
