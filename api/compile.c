@@ -133,9 +133,20 @@ static bool depth_dtype(hadal_session *s, const char *what, const char *name, hi
     return false;
 }
 
+/* What the norm behind a merge is taken from; NULL: from dot products. */
+static bool merge_norm(hadal_session *s, const char *name, bool *rows) {
+    *rows = name && strcmp(name, "row") == 0;
+    if (!name || *rows || strcmp(name, "dots") == 0) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "the norm of a merge cannot be taken from \"%s\"",
+           name)
+        ->hint = "dots or row";
+    return false;
+}
+
 static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
     hir_pass_options *o = &s->pass_options;
-    return depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
+    return merge_norm(s, p->merge_norm, &o->norm_of_rows) &&
+           depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
            depth_dtype(s, "results of phase 1", p->phase1_dtype, &o->phase1_dtype);
 }
 
@@ -261,6 +272,7 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
         .bank_dtype = s->pass_options.bank_dtype,
         .phase1_dtype = s->pass_options.phase1_dtype,
         .tile_tokens = s->pass_options.tile_tokens,
+        .norm_of_rows = s->pass_options.norm_of_rows,
     };
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
     s->target_key = key;

@@ -24,7 +24,7 @@ typedef struct hcg_options {
     /* What passes were asked to do, for the library to tell: */
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
-    bool tile_tokens;
+    bool tile_tokens, norm_of_rows;
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,

@@ -264,6 +264,34 @@ int64_t hir_tile_group(const hir_op *kernel); /* -1: in none */
  * none. */
 uint32_t *hir_group_ends(const hir_module *m, hd_arena *a);
 
+/* ---- heads ----
+ * A row [T, heads, ..] is heads one after the other; [T, heads n] is the same memory. Ops that work
+ * head by head can ride with the contraction that makes the heads (passes/fuse.c). */
+bool hir_is_by_heads(hir_type t, int64_t heads); /* [T, heads, x, ..] */
+/* Why head i of the op's result needs more than head i of its operands; NULL: it does not.
+ * inner[i]: operand i is made of heads; all others are the same for every head. */
+const char *hir_why_not_by_heads(const hir_module *m, hir_id op, int64_t heads, const bool *inner);
+/* Panels that whole heads of n columns fill: lcm(n, HIR_PANEL) / HIR_PANEL. A thread does so many
+ * together, and no more than HIR_HEAD_PANELS. */
+enum { HIR_HEAD_PANELS = 16 };
+int64_t hir_head_panels(int64_t n);
+
+typedef struct hir_rider {
+    hir_id value;  /* of a contraction's body, */
+    hir_id root;   /* made of what this linear op makes, */
+    int64_t heads; /* head by head; 0: the row as it is */
+} hir_rider;
+typedef struct hir_riders {
+    HD_VEC(hir_rider) values; /* what linear ops make, views of it, and what rides with them */
+    HD_VEC(hir_rider) roots;  /* linear ops that something rides with; no values */
+    hir_id refused;           /* an op that is no epilogue, and why */
+    const char *why;
+} hir_riders;
+/* What rides with the linear ops of a kernel.contract; false: `refused` cannot stand there. */
+bool hir_find_riders(const hir_module *m, hd_arena *a, hir_id kernel, hir_riders *out);
+const hir_rider *hir_find_rider(const hir_riders *r, hir_ref value); /* NULL: it is none */
+int64_t hir_riding_heads(const hir_riders *r, hir_id linear);        /* 0: nothing rides */
+
 /* The place to show for an op: in the text it was read from, else in the spec. */
 hd_loc hir_place_of(const hir_module *m, hir_id op);
 

@@ -109,6 +109,9 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     /* "f32" (NULL) or "bf16": storage of sources that several mixes over depth read (finished
      * blocks, the embedding), and of the results of their phase 1 */
     const char *bank_dtype, *phase1_dtype;
+    /* The norm behind a merge of phase 2: "dots" (NULL), from dot products of its two parts, and of
+     * the row that it makes where they cancel; "row": always of that row */
+    const char *merge_norm;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 

@@ -23,6 +23,7 @@ typedef struct bench {
     hd_diags diags;
     hir_module *m;
     unsigned exact; /* as hcg_options says */
+    bool few;               /* attention: the body for a few tokens, not for one or many */
 } bench;
 
 static inline bench bench_new(void) {
@@ -80,7 +81,7 @@ static inline void add_operand(bench *b, hcg_kernel *k, hir_ref r) {
 }
 
 static inline hcg_kernel kernel_of(bench *b, hcg_kind kind, hir_id op, bool one) {
-    hcg_kernel k = {.kind = kind, .name = "kernel", .op = op, .one = one};
+    hcg_kernel k = {.kind = kind, .name = "kernel", .op = op, .one = one, .few = b->few};
     HIR_EACH(b->m, id, hir_op_at(b->m, op)->body_first)
     for (uint32_t i = 0; i < hir_op_at(b->m, id)->n_args; i++)
         add_operand(b, &k, hir_op_at(b->m, id)->args[i]);

@@ -442,7 +442,7 @@ Test(object, the_library_tells_what_it_is) {
     cr_assert_not_null(strstr(i->ops, "append0 row: reshape cache_append reshape cache_append\n"));
     cr_assert_not_null(strstr(i->options,
                               "\"chunk\": 99, \"weights\": \"f32\", \"activations\": \"bf16\", "
-                              "\"bank\": \"f32\", \"phase1\": \"f32\", "
+                              "\"bank\": \"f32\", \"phase1\": \"f32\", \"merge_norm\": \"dots\", "
                               "\"tile_tokens\": false, \"cache\": \"f32\", "
                               "\"parameters\": {\"layers\": \"1\"}}"));
     cr_assert_eq(i->vocab, VOCAB);
