@@ -194,10 +194,12 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     }
     hd_text_f(&text, "], \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
     json_string(&text, p->options.weight_types ? p->options.weight_types : "f32");
-    hd_text_f(&text, ", \"activations\": \"%s\"", p->options.byte_dots ? "int8" : "f32");
-    hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"tile_tokens\": %s",
+    static const char *const rounded[] = {"f32", "int8", "bf16", "int8,bf16"}; /* by HCG_DOTS */
+    hd_text_f(&text, ", \"activations\": \"%s\"", rounded[p->options.dots & HCG_DOTS]);
+    hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
-              p->options.tile_tokens ? "true" : "false");
+              p->options.norm_of_rows ? "row" : "dots");
+    hd_text_f(&text, ", \"tile_tokens\": %s", p->options.tile_tokens ? "true" : "false");
     if (p->m->states.n)
         hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(p->m->states.at[0].type.dtype));
     hd_text_add(&text, ", \"parameters\": {");

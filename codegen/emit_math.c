@@ -307,6 +307,7 @@ LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVM
     case HIR_DIV_OP: return quotient(e, x, y);
     case HIR_MAX_OP: return hcg_max(e, x, y);
     case HIR_MIN_OP: return hcg_min(e, x, y);
+    case HIR_WHEN_OP: return pick(e, less(e, real(x, 0), x), y, real(y, 0));
     case HIR_CONVERT_OP: return rounded_to(e, op, x);
     default:
         hd_err(e->diags, HD_E_UNSUPPORTED, op->loc, "%s is not an elementwise op",

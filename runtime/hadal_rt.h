@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HRT_VERSION     3u
+#define HRT_VERSION     4u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -27,6 +27,12 @@ enum hrt_result {
 #undef R
 };
 
+/* The session that a row of a batch belongs to. */
+typedef struct hrt_owner {
+    int64_t length, cap; /* the row's position, and positions that each of its states holds */
+    char *const *states;
+} hrt_owner;
+
 /* What every kernel sees of a call (of one chunk of it). */
 typedef struct hrt_frame {
     int64_t T;     /* tokens in this chunk */
@@ -35,6 +41,8 @@ typedef struct hrt_frame {
     void *scratch; /* this thread's, scratch_bytes of the model, 64-byte aligned */
     void *shared;  /* one for all threads: what they leave for each other in a kernel, 64-byte
                     * aligned; counters first, which are 0 between kernels */
+    const hrt_owner *const *owners; /* of the chunk's rows in a batch, where the argument of a state
+                                     * is its number; NULL: all are of this call */
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel kind says
@@ -51,6 +59,7 @@ typedef enum hrt_base {
     HRT_STATE,  /* state number `index`: heads one after the other, each of cap positions */
     HRT_INPUT,  /* input number `index`, advanced to the first token of the chunk (inputs with T) */
     HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
+    HRT_NUMBER, /* no address: the argument is the number `offset` */
 } hrt_base;
 
 typedef struct hrt_operand {
@@ -106,7 +115,7 @@ typedef struct hrt_level { /* one CPU level, best first */
     C(FMA, 12, "fma") C(LZCNT, 13, "lzcnt") C(MOVBE, 14, "movbe") C(AVX512F, 15, "avx512f") \
     C(AVX512BW, 16, "avx512bw") C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq") \
     C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni") \
-    C(AVX512BF16, 21, "avx512bf16")
+    C(AVX512BF16, 21, "avx512bf16") C(AVXVNNI, 22, "avxvnni")
 /* clang-format on */
 enum {
 #define C(id, bit, name) HRT_CPU_##id = 1 << bit,

@@ -62,9 +62,10 @@ static void *operand_base(const hrt_job *j, hrt_operand o, const place *at) {
     case HRT_ARENA: return mem->arena + o.offset * (uint64_t)at->tokens;
     case HRT_FIXED: return mem->fixed + o.offset;
     case HRT_WEIGHT: return (void *)(uintptr_t)(j->weights + o.offset);
-    case HRT_STATE: return mem->states[o.index];
+    case HRT_STATE: return j->batch ? (void *)(uintptr_t)o.index : mem->states[o.index];
     case HRT_INPUT: return input_base(j, o.index, at->start);
     case HRT_OUTPUT: return output_base(j, o.index, at->start);
+    case HRT_NUMBER: return (void *)(uintptr_t)o.offset;
     }
     return NULL;
 }
@@ -246,6 +247,7 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
     span all = {0, at->tokens}, last = wanted_rows(j, at);
     w->frame.T = at->tokens;
     w->frame.C = j->position + at->start + at->tokens;
+    w->frame.owners = j->batch ? (const hrt_owner *const *)(j->batch + at->start) : NULL;
     hrt_watch_start(&w->watch);
     for (uint32_t i = next_step(m, 0, last), next; i < m->n_steps; i = next) {
         const hrt_step *step = &m->steps[i];

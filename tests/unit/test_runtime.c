@@ -678,5 +678,6 @@ Test(runtime, cpu_features_agree_with_the_compiler) {
     SAME(AVX512DQ, "avx512dq");
     SAME(AVX512VL, "avx512vl");
     SAME(AVX512VNNI, "avx512vnni");
+    SAME(AVX512BF16, "avx512bf16");
 #endif
 }
