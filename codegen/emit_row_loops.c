@@ -114,8 +114,7 @@ static void finish_reductions(lane_loop *l) {
         v = max ? hcg_max_lanes(r->e, v) : hcg_sum_lanes(r->e, v);
         row_pack p = {.uniform = true, .v = {row_finish(r, n, v)}};
         if (n->shape.rank == 0) n->scalar = p.v[0];
-        if (n->buffer != ROW_NO_BUFFER && !row_when(n))
-            row_write(r, n, l->own[i % l->jam], &p);
+        if (n->buffer != ROW_NO_BUFFER && !row_when(n)) row_write(r, n, l->own[i % l->jam], &p);
     }
 }
 
