@@ -140,6 +140,11 @@ LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k, hir_ref outer) {
     return load_at_entry(e, e->ptr, e->args, i * sizeof(void *), "arg");
 }
 
+LLVMValueRef hcg_size_arg(hcg_emit *e, const hcg_kernel *k, uint32_t i) {
+    if (k->size[i].least == k->size[i].most) return hcg_i64(e, k->size[i].most);
+    return load_at_entry(e, e->i64, e->args, (k->operands.n + i) * sizeof(void *), "size");
+}
+
 LLVMValueRef hcg_frame_t(hcg_emit *e) {
     return load_at_entry(e, e->i64, e->frame, offsetof(hrt_frame, T), "T");
 }
@@ -154,6 +159,10 @@ LLVMValueRef hcg_frame_cap(hcg_emit *e) {
 
 LLVMValueRef hcg_frame_shared(hcg_emit *e) {
     return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, shared), "shared");
+}
+
+LLVMValueRef hcg_frame_owners(hcg_emit *e) {
+    return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, owners), "owners");
 }
 
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {
@@ -195,6 +204,12 @@ void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next) {
     LLVMBuildBr(e->b, l->head);
     LLVMMoveBasicBlockAfter(l->exit, latch); /* blocks stand in program order */
     LLVMPositionBuilderAtEnd(e->b, l->exit);
+}
+
+LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]) {
+    LLVMValueRef phi = LLVMBuildPhi(e->b, LLVMTypeOf(a), "");
+    LLVMAddIncoming(phi, (LLVMValueRef[]){a, b}, from, 2);
+    return phi;
 }
 
 /* ---- vectors --------------------------------------------------------------------------------- */

@@ -40,7 +40,8 @@ static bool is_costly(const row_node *n) {
     case HIR_SUB_OP:
     case HIR_MUL_OP:
     case HIR_MAX_OP:
-    case HIR_MIN_OP: return false;
+    case HIR_MIN_OP:
+    case HIR_CONVERT_OP: return false;
     default: return true;
     }
 }

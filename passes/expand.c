@@ -1,7 +1,7 @@
-/* expand: composites in row programs become primitives.
+/* expand: composites in row programs, and in what rides with contractions, become primitives.
  *
  * Needs    kernels.
- * Does     in every kernel.row, with 1/sqrt, reductions and elementwise ops only:
+ * Does     in kernels, with 1/sqrt, reductions and elementwise ops only:
  *            rmsnorm    y = x * rsqrt(mean(x^2) + eps) * gain, with x scaled where it is squared;
  *                       of a blend of two rows: see expand_blend.c
  *            layernorm  c = x - mean x; y = c * rsqrt(mean(c^2) + eps) * gain + bias
@@ -10,7 +10,7 @@
  *            linear     y = sum over k of x[.., 1, k] * w[n, k] (+ bias)
  *            depth.*    see expand_depth.c
  *          A reduction drops its axis; a reshape puts it back as a 1 for the broadcast.
- * Leaves   all other kernels, where no composite can stand.
+ * Leaves   linear ops of contractions; sequences, where no composite can stand.
  *
  * Numbers. softmax subtracts the maximum first: exponents are at most 0, the sum is at least 1 and
  * never overflows; -inf logits give exact zeros beside a finite one. Norms add eps under the root,
@@ -177,10 +177,12 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
 
 static bool expand_body(expander *e, hir_id kernel) {
     e->squares.n = 0;
+    bool contract = hir_op_at(e->m, kernel)->code == HIR_KERNEL_CONTRACT_OP;
     HIR_EACH(e->m, op, hir_op_at(e->m, kernel)->body_first) {
         pass_forward_args(&e->forward, e->m, op);
-        hir_ref (*make)(expander *, hir_id) = expansion(hir_op_at(e->m, op)->code);
-        if (!make) continue;
+        hir_opcode code = hir_op_at(e->m, op)->code;
+        hir_ref (*make)(expander *, hir_id) = expansion(code);
+        if (!make || (contract && code == HIR_LINEAR_OP)) continue;
         e->b = hir_before(e->m, e->c->diags, op);
         hir_ref y = make(e, op);
         if (!is_given(y)) return false;
@@ -198,7 +200,7 @@ static bool expand_body(expander *e, hir_id kernel) {
 bool pass_expand(hir_pass_context *c) {
     expander e = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
     HIR_EACH(e.m, op, e.m->first)
-    if (hir_op_at(e.m, op)->code == HIR_KERNEL_ROW_OP && !expand_body(&e, op)) return false;
+    if (hir_has_trait(hir_op_at(e.m, op)->code, HIR_REGION) && !expand_body(&e, op)) return false;
     pass_forward_finish(&e.forward, e.m);
     return true;
 }
