@@ -79,9 +79,8 @@ static double (*const unary[HIR_OPCODE_COUNT])(double) = {
 };
 
 static double (*const binary[HIR_OPCODE_COUNT])(double, double) = {
-    [HIR_ADD_OP] = add,      [HIR_SUB_OP] = sub,    [HIR_MUL_OP] = mul,
-    [HIR_DIV_OP] = quotient, [HIR_MAX_OP] = larger, [HIR_MIN_OP] = smaller,
-    [HIR_WHEN_OP] = when,
+    [HIR_ADD_OP] = add,    [HIR_SUB_OP] = sub,     [HIR_MUL_OP] = mul,   [HIR_DIV_OP] = quotient,
+    [HIR_MAX_OP] = larger, [HIR_MIN_OP] = smaller, [HIR_WHEN_OP] = when,
 };
 
 /* An op of the table that stands in neither list: the table has grown and the evaluator has not. */

@@ -62,8 +62,8 @@ typedef struct clerk {
     HD_VEC(outer_read) reads;
     bool *weight_seen; /* by weight */
     bool in_front;     /* of the linear ops of a contraction */
-    /* by value: 1 + the tile group of the last kernel that read it and keeps it */
-    int64_t *kept_by;
+    /* by value: 1 + the first kernel that reads it of a tile group that keeps it */
+    hir_id *kept_by;
 } clerk;
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
@@ -363,8 +363,10 @@ static bool is_local(clerk *c, hir_id reader, hir_id value) {
     int64_t group = hir_tile_group(kernel);
     hir_id maker = hir_value_at(c->m, value)->op;
     if (group < 0) return false;
-    bool kept = c->kept_by[value] == group + 1;
-    if (hir_find_attr(kernel, HIR_A_TILE_KEEPS)) c->kept_by[value] = group + 1;
+    hir_id by = c->kept_by[value] ? c->kept_by[value] - 1 : HIR_NONE;
+    bool here = by != HIR_NONE && hir_tile_group(hir_op_at(c->m, by)) == group;
+    bool kept = here && by != reader;
+    if (!here && hir_find_attr(kernel, HIR_A_TILE_KEEPS)) c->kept_by[value] = reader + 1;
     return kept || (maker != HIR_NONE && hir_tile_group(hir_op_at(c->m, maker)) == group);
 }
 
@@ -466,7 +468,7 @@ void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
         .reach = hd_new_array(a, uint8_t, m->values.n),
         .read_at = hd_new_array(a, uint32_t, m->values.n),
         .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
-        .kept_by = hd_new_array(a, int64_t, m->values.n),
+        .kept_by = hd_new_array(a, hir_id, m->values.n),
     };
     if (m->stage == HIR_STAGE_KERNEL)
         charge_kernels(&c);
