@@ -47,12 +47,25 @@ static void note_write(const hir_ledger *l, const hir_access *a, const schedule 
     s->plans[sublayer == HIR_FLOW_RESULT ? 0 : sublayer].kernel = a->op;
 }
 
-static void note_read(const hir_access *a, const schedule *s) {
+/* An input that is not written is made in the contraction that reads it. */
+static void note_prologues(const hir_ledger *l, const schedule *s) {
+    for (size_t i = 0; i < l->flow.inputs.n; i++) {
+        const hir_flow_input *x = &l->flow.inputs.at[i];
+        plan *p = &s->plans[x->sublayer == HIR_FLOW_RESULT ? 0 : x->sublayer];
+        hir_id op = hir_value_at(l->flow.m, x->value)->op;
+        if (p->kernel == HIR_NONE && op != HIR_NONE) p->kernel = hir_op_at(l->flow.m, op)->parent;
+    }
+}
+
+static void note_read(const hir_ledger *l, const hir_access *a, const schedule *s) {
     bool source = a->kind != HIR_FLOW_MIX && a->kind != HIR_FLOW_NUMBERS;
     batch *b = &s->batches[a->block];
     if (source && a->phase == HIR_PHASE_PHASE_1 && a->op == b->kernel) b->sources++;
     plan *p = plan_of(s, a);
     if (a->op != p->kernel) return;
+    if (a->phase == HIR_PHASE_ACCUMULATE &&
+        hir_op_at(l->flow.m, a->op)->code == HIR_KERNEL_CONTRACT_OP)
+        return; /* behind the arithmetic */
     if (a->kind == HIR_FLOW_MIX) p->partial++;
     if (source && a->phase == HIR_PHASE_PHASE_1) p->phase_1++;
     if (source && a->phase != HIR_PHASE_PHASE_1) p->direct++;
@@ -67,8 +80,9 @@ static schedule find_schedule(const hir_ledger *l, hd_arena *a) {
         s.batches[i].kernel = HIR_NONE;
     for (size_t i = 0; i < l->accesses.n; i++)
         if (l->accesses.at[i].write) note_write(l, &l->accesses.at[i], &s);
+    note_prologues(l, &s);
     for (size_t i = 0; i < l->accesses.n; i++)
-        if (!l->accesses.at[i].write) note_read(&l->accesses.at[i], &s);
+        if (!l->accesses.at[i].write) note_read(l, &l->accesses.at[i], &s);
     return s;
 }
 

@@ -16,7 +16,8 @@ typedef struct hcg_block {
     LLVMValueRef n; /* output features of the group; n % 16 is that of group->n */
 } hcg_block;
 
-/* bias, the elementwise ops of the group, and the stores of what it yields. */
+/* bias, the ops of the group, and the stores of what it yields. A block of a group with heads holds
+ * whole ones: it begins at a multiple of group.unit panels. */
 bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
 
 #endif

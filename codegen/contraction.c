@@ -16,6 +16,8 @@ typedef struct planner {
     hcg_contraction *out;
     HD_VEC(uint32_t) parent; /* union-find over linears: which of them meet in an epilogue */
     HD_VEC(dependence) values;
+    hir_riders riders;
+    hir_id first_linear;
 } planner;
 
 hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r) {
@@ -120,16 +122,42 @@ static void join_with_users(planner *p) {
     }
 }
 
+static bool is_rider(const planner *p, const hir_op *o) {
+    return o->n_results == 1 && o->code != HIR_LINEAR_OP &&
+           hir_find_rider(&p->riders, hir_value_ref(o->results[0])) != NULL;
+}
+
+static bool is_inner(const planner *p, hir_ref r) {
+    hir_id op = r.kind == HIR_REF_VALUE ? hir_value_at(p->m, r.index)->op : HIR_NONE;
+    return op != HIR_NONE && hir_op_at(p->m, op)->parent == p->kernel;
+}
+
+/* Ops in front of the first linear op, if they do more than to view x. */
+static void plan_prologue(planner *p) {
+    hir_id op = hir_op_at(p->m, p->kernel)->body_first;
+    for (; op != HIR_NONE && hir_op_at(p->m, op)->code != HIR_LINEAR_OP;
+         op = hir_op_at(p->m, op)->next)
+        hd_push(p->arena, &p->out->prologue, op);
+    p->first_linear = op;
+    if (op == HIR_NONE) return;
+    hir_ref x = hcg_through_reshapes(p->m, hir_op_at(p->m, op)->args[0]);
+    if (!is_inner(p, x)) p->out->prologue.n = 0;
+}
+
 static bool plan_body(planner *p) {
-    HIR_EACH(p->m, id, hir_op_at(p->m, p->kernel)->body_first) {
+    if (!hir_find_riders(p->m, p->arena, p->kernel, &p->riders))
+        return refuse(p, p->riders.refused, p->riders.why);
+    plan_prologue(p);
+    for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         hir_opcode code = hir_op_at(p->m, id)->code;
         if (code == HIR_RESHAPE_OP || code == HIR_CONST_OP || code == HIR_YIELD_OP) continue;
+        if (is_rider(p, hir_op_at(p->m, id))) continue;
         if (code == HIR_LINEAR_OP) {
             if (!plan_linear(p, id)) return false;
         } else if (hir_has_trait(code, HIR_ELEMENTWISE)) {
             if (!plan_elementwise(p, id)) return false;
         } else {
-            return refuse(p, id, "an op that is neither linear nor elementwise");
+            return refuse(p, id, "an op that rides with no linear op");
         }
     }
     if (!p->out->linears.n) return refuse(p, p->kernel, "no linear op");
@@ -137,28 +165,45 @@ static bool plan_body(planner *p) {
     return true;
 }
 
-/* A group for each root, in order of its first linear; columns numbered on the way. */
-static bool number_groups(planner *p) {
+/* A group for each root, in order of its first linear. */
+static bool make_groups(planner *p) {
     hcg_contraction *c = p->out;
     uint32_t *group_of = hd_new_array(p->arena, uint32_t, c->linears.n);
     for (size_t i = 0; i < c->linears.n; i++)
         group_of[i] = HIR_NONE;
     for (uint32_t i = 0; i < c->linears.n; i++) {
-        int64_t n = hir_value_at(p->m, c->linears.at[i].value)->type.dim[1];
+        const hir_value *y = hir_value_at(p->m, c->linears.at[i].value);
+        int64_t n = y->type.dim[1], heads = hir_riding_heads(&p->riders, y->op);
         uint32_t root = find_root(p, i);
         if (group_of[root] == HIR_NONE) {
             group_of[root] = (uint32_t)c->groups.n;
             int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
+            int64_t unit = heads ? hir_head_panels(n / heads) : 1;
             hd_push(p->arena, &c->groups,
-                    ((hcg_column_group){.n = n, .first_column = c->columns, .panels = panels}));
-            c->columns += panels;
+                    ((hcg_column_group){.n = n, .panels = panels, .heads = heads, .unit = unit}));
         }
         hcg_column_group *g = &c->groups.at[group_of[root]];
         if (g->n != n) return refuse(p, p->kernel, "linear ops of different width that meet");
+        if (g->heads && g->linears.n)
+            return refuse(p, p->kernel, "linear ops with riders that meet");
         c->linears.at[i].group = group_of[root];
         hd_push(p->arena, &g->linears, i);
     }
     return true;
+}
+
+/* What divides both; all units are at most HIR_HEAD_PANELS. */
+static int64_t divisor(int64_t a, int64_t b) {
+    return b ? divisor(b, a % b) : a;
+}
+
+static void number_columns(hcg_contraction *c) {
+    for (size_t i = 0; i < c->groups.n; i++)
+        c->width = divisor(c->groups.at[i].unit, c->width);
+    for (size_t i = 0; i < c->groups.n; i++) {
+        c->groups.at[i].first_column = c->columns;
+        c->columns += (c->groups.at[i].panels + c->width - 1) / c->width;
+    }
 }
 
 /* Operands of an epilogue op: values of the same kernel, or outer ones that broadcast to [T, N]. */
@@ -171,9 +216,9 @@ static bool fits(const planner *p, hir_ref r, int64_t n) {
 }
 
 static bool assign_ops(planner *p) {
-    HIR_EACH(p->m, id, hir_op_at(p->m, p->kernel)->body_first) {
+    for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         const hir_op *op = hir_op_at(p->m, id);
-        if (!hir_has_trait(op->code, HIR_ELEMENTWISE)) continue;
+        if (!hir_has_trait(op->code, HIR_ELEMENTWISE) || is_rider(p, op)) continue;
         uint32_t linear = linear_of(p, hir_value_ref(op->results[0]));
         if (linear == HIR_NONE)
             return refuse(p, id, "an epilogue value that depends on no linear op");
@@ -188,6 +233,31 @@ static bool assign_ops(planner *p) {
     return true;
 }
 
+/* Riders, and constants that any of them may read. */
+static void assign_riders(planner *p) {
+    for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
+        const hir_op *op = hir_op_at(p->m, id);
+        for (size_t i = 0; i < p->out->groups.n; i++) {
+            hcg_column_group *g = &p->out->groups.at[i];
+            const hcg_linear *l = &p->out->linears.at[g->linears.at[0]];
+            const hir_id root = hir_value_at(p->m, l->value)->op;
+            if (!g->heads) continue;
+            if (op->code == HIR_CONST_OP ||
+                (is_rider(p, op) &&
+                 hir_find_rider(&p->riders, hir_value_ref(op->results[0]))->root == root))
+                hd_push(p->arena, &g->ops, id);
+        }
+    }
+}
+
+/* The group that makes a value which leaves the kernel; NULL: none does. */
+static hcg_column_group *maker_of(const planner *p, hir_ref r) {
+    const hir_rider *rider = hir_find_rider(&p->riders, r);
+    uint32_t linear = linear_of(p, r);
+    if (rider) linear = linear_of(p, hir_value_ref(hir_op_at(p->m, rider->root)->results[0]));
+    return linear == HIR_NONE ? NULL : &p->out->groups.at[p->out->linears.at[linear].group];
+}
+
 static bool assign_yields(planner *p) {
     const hir_op *kernel = hir_op_at(p->m, p->kernel);
     const hir_op *yield = kernel->body_last == HIR_NONE ? NULL : hir_op_at(p->m, kernel->body_last);
@@ -195,11 +265,10 @@ static bool assign_yields(planner *p) {
         return refuse(p, p->kernel, "no yield of its results");
     for (uint32_t i = 0; i < yield->n_args; i++) {
         hir_ref r = hcg_through_reshapes(p->m, yield->args[i]);
-        uint32_t linear = linear_of(p, r);
-        if (linear == HIR_NONE)
-            return refuse(p, p->kernel, "it yields a value that depends on no linear op");
-        hd_push(p->arena, &p->out->groups.at[p->out->linears.at[linear].group].yields,
-                ((hcg_yield){r.index, kernel->results[i]}));
+        hcg_column_group *g = maker_of(p, r);
+        if (!g) return refuse(p, p->kernel, "it yields a value that depends on no linear op");
+        if (hir_value_at(p->m, kernel->results[i])->place == HIR_PLACE_STATE) continue;
+        hd_push(p->arena, &g->yields, ((hcg_yield){r.index, kernel->results[i]}));
     }
     return true;
 }
@@ -208,7 +277,10 @@ bool hcg_plan_contraction(hd_arena *a, hd_diags *d, const hir_module *m, hir_id 
                           hcg_contraction *out) {
     memset(out, 0, sizeof *out);
     planner p = {.arena = a, .diags = d, .m = m, .kernel = kernel_op, .out = out};
-    return plan_body(&p) && number_groups(&p) && assign_ops(&p) && assign_yields(&p);
+    if (!plan_body(&p) || !make_groups(&p) || !assign_ops(&p)) return false;
+    assign_riders(&p);
+    number_columns(out);
+    return assign_yields(&p);
 }
 
 static int64_t attention_heads(const hir_module *m, hir_id kernel_op) {

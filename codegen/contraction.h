@@ -1,11 +1,12 @@
 /* What a kernel.contract computes, read off its body before any LLVM is touched: plain data.
  *
  * The linears of a body fall into groups: those that meet in the epilogue (gate and up of a gated
- * MLP) share their columns; those that do not (q, k and v) have columns of their own. A column of
- * the kernel is one panel of HIR_PANEL output features of one group; groups are numbered one after
- * the other:
+ * MLP) share their columns; those that do not (q, k and v) have columns of their own. A group is
+ * panels of HIR_PANEL output features; where a row program rides with it head by head, panels that
+ * hold whole heads stay together (`unit`). A column of the kernel is as many panels as divide the
+ * units of all groups; groups are numbered one after the other:
  *
- *     group 0: columns [0, P0)    group 1: [P0, P0 + P1)    ...     P = ceil(N / 16)
+ *     group 0: columns [0, C0)    group 1: [C0, C0 + C1)    ...     C = ceil(ceil(N / 16) / width)
  */
 #ifndef HCG_CONTRACTION_H
 #define HCG_CONTRACTION_H
@@ -27,17 +28,20 @@ typedef struct hcg_yield { /* a value of the body that leaves the kernel */
 typedef struct hcg_column_group {
     int64_t n;                    /* output features of each of its linears */
     int64_t first_column, panels; /* its columns of the kernel */
-    HD_VEC(uint32_t) linears;     /* indices into hcg_contraction.linears */
-    HD_VEC(hir_id) ops;           /* elementwise ops of its epilogue, in order */
-    HD_VEC(hcg_yield) yields;
+    int64_t heads;                /* a row program rides with as many; 0: elementwise ops do */
+    int64_t unit;                 /* panels that one thread does together */
+    HD_VEC(uint32_t) linears;     /* indices into hcg_contraction.linears; one if there are heads */
+    HD_VEC(hir_id) ops;           /* of its epilogue, in order */
+    HD_VEC(hcg_yield) yields;     /* states are none: cache_append writes them */
 } hcg_column_group;
 
 typedef struct hcg_contraction {
     hir_ref x; /* [T, K] row-major under some shape */
     int64_t k;
+    HD_VEC(hir_id) prologue; /* ops that make x; none: x comes from outside */
     HD_VEC(hcg_linear) linears;
     HD_VEC(hcg_column_group) groups;
-    int64_t columns;
+    int64_t columns, width; /* of a column: panels */
 } hcg_contraction;
 
 /* False and a diagnostic if the body is not one that passes may leave. */

@@ -161,6 +161,10 @@ LLVMValueRef hcg_frame_shared(hcg_emit *e) {
     return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, shared), "shared");
 }
 
+LLVMValueRef hcg_frame_owners(hcg_emit *e) {
+    return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, owners), "owners");
+}
+
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {
     uint64_t at = (e->scratch + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
     e->scratch = at + bytes;
@@ -200,6 +204,12 @@ void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next) {
     LLVMBuildBr(e->b, l->head);
     LLVMMoveBasicBlockAfter(l->exit, latch); /* blocks stand in program order */
     LLVMPositionBuilderAtEnd(e->b, l->exit);
+}
+
+LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]) {
+    LLVMValueRef phi = LLVMBuildPhi(e->b, LLVMTypeOf(a), "");
+    LLVMAddIncoming(phi, (LLVMValueRef[]){a, b}, from, 2);
+    return phi;
 }
 
 /* ---- vectors --------------------------------------------------------------------------------- */

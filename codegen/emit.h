@@ -14,7 +14,8 @@
 typedef struct hcg_level {
     const char *name, *arch, *cpu;
     unsigned lanes;
-    bool fma, dots;
+    bool fma;
+    unsigned dots;        /* of HCG_DOTS */
     const char *features; /* checked at run time */
 } hcg_level;
 size_t hcg_levels(const hcg_level **out); /* targets.def */
@@ -49,6 +50,7 @@ LLVMValueRef hcg_frame_t(hcg_emit *e); /* loads frame->T; likewise C, cap, scrat
 LLVMValueRef hcg_frame_c(hcg_emit *e);
 LLVMValueRef hcg_frame_cap(hcg_emit *e);
 LLVMValueRef hcg_frame_shared(hcg_emit *e);
+LLVMValueRef hcg_frame_owners(hcg_emit *e);
 LLVMValueRef hcg_scratch(hcg_emit *e,
                          uint64_t bytes); /* a fresh 64-byte aligned piece of frame->scratch */
 
@@ -73,6 +75,8 @@ typedef struct hcg_loop {
 hcg_loop hcg_loop_begin(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,
                         const char *name, unsigned n, const LLVMValueRef *init);
 void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next);
+/* In a block that is reached from two: a from the first, b from the second. */
+LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]);
 
 /* ---- 16-bit floats (emit_half.c) ----------------------------------------------------------------
  */

@@ -8,7 +8,9 @@
  * scratch and through the same epilogue.
  */
 #include "codegen/contract.h"
+#include "codegen/emit_pairs.h"
 #include "codegen/emit_quant.h"
+#include "codegen/emit_row_part.h"
 #include "codegen/library.h"
 #include "codegen/matrix.h"
 
@@ -17,6 +19,7 @@ enum {
     MOST_ROWS = 128,         /* per row block: beyond, the sums of a tile leave the first level */
     FEWEST_ROWS = 32,        /* per row block when K is long: panels are read once for each */
     ONE_PANELS = 16,         /* between epilogues of the T = 1 body */
+    HEAD_PANELS = 24,        /* between epilogues, where whole heads need more than a tile has */
 };
 
 static int64_t row_block(int64_t k) {
@@ -24,9 +27,17 @@ static int64_t row_block(int64_t k) {
     return rows > MOST_ROWS ? MOST_ROWS : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
 }
 
-static LLVMValueRef clamp_panels(hcg_emit *e, LLVMValueRef column, const hcg_column_group *g) {
+/* The first panel of the group at or behind a column that begins a unit. */
+static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValueRef column,
+                                 const hcg_column_group *g) {
     LLVMValueRef p = LLVMBuildNSWSub(e->b, column, hcg_i64(e, g->first_column), "");
     LLVMValueRef low = hcg_i64(e, 0), high = hcg_i64(e, g->panels);
+    if (c->width > 1) p = LLVMBuildNSWMul(e->b, p, hcg_i64(e, c->width), "");
+    if (g->unit > c->width) {
+        LLVMValueRef unit = hcg_i64(e, g->unit);
+        p = LLVMBuildNSWAdd(e->b, p, hcg_i64(e, g->unit - 1), "");
+        p = LLVMBuildNSWSub(e->b, p, LLVMBuildSRem(e->b, p, unit, ""), "");
+    }
     p = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, p, low, ""), p, low, "");
     return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, p, high, ""), p, high, "");
 }
@@ -48,12 +59,15 @@ typedef struct body {
     hcg_emit *e;
     const hcg_kernel *k;
     const hcg_contraction *c;
-    int64_t step;       /* panels per block of sums */
-    LLVMValueRef *sums; /* scratch, as many as the largest group has linears */
-    LLVMValueRef kv;    /* K */
-    LLVMValueRef x;     /* of `row` */
+    int64_t step;        /* panels that are computed together */
+    int64_t ld;          /* of the sums of a group: panels between its epilogues */
+    LLVMValueRef *sums;  /* scratch, as many as the largest group has linears */
+    LLVMValueRef kv;     /* K */
+    LLVMValueRef x;      /* of `row` */
+    LLVMValueRef made_x; /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
     hcg_quant_x quant; /* x for weights in groups */
+    hcg_pair_x pairs;  /* and for those in pairs */
     LLVMValueRef wide; /* scratch for `step` panels as f32, where some linear's are widened ahead */
 } body;
 
@@ -73,9 +87,35 @@ static bool has_quantised(const hcg_contraction *c) {
     return false;
 }
 
+static bool has_pairs(const hcg_contraction *c) {
+    for (size_t i = 0; i < c->linears.n; i++)
+        if (c->linears.at[i].dtype == HIR_BF16) return true;
+    return false;
+}
+
+/* x of the block: where it lies, or made here by the prologue. */
+static bool find_x(body *p) {
+    hcg_emit *e = p->e;
+    const hcg_contraction *c = p->c;
+    if (!c->prologue.n) {
+        LLVMValueRef x = hcg_arg(e, p->k, c->x);
+        p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, p->row, p->kv, ""));
+        return true;
+    }
+    hcg_row_part part = {.ops = c->prologue.at, .n_ops = c->prologue.n};
+    part.given.value = HIR_NONE;
+    part.left = (hcg_row_block){c->x.index, p->made_x, p->kv};
+    part.row = p->row, part.rows = p->rows;
+    p->x = p->made_x;
+    return hcg_emit_row_part(e, p->k, &part);
+}
+
 /* Each block of rows is prepared once for all panels. */
-static void take_rows(body *p) {
+static bool take_rows(body *p) {
+    if (!find_x(p)) return false;
     if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, p->kv, p->rows);
+    if (has_pairs(p->c)) hcg_pair_take(p->e, &p->pairs, p->x, p->rows);
+    return true;
 }
 
 /* Half floats without an instruction for them take some 20: once per block of rows, not per slab.
@@ -105,44 +145,77 @@ static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVM
     return panel_at(p, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
 }
 
-static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels) {
+/* `at`: the column of the sums where they begin. */
+static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels,
+                      LLVMValueRef at) {
     hcg_emit *e = p->e;
-    LLVMValueRef k = p->kv;
+    const hcg_pair_x plain = {.x = p->x, .ld = p->kv};
+    LLVMValueRef ld = hcg_i64(e, p->ld * HIR_PANEL);
     for (size_t i = 0; i < g->linears.n; i++) {
         const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
+        const hcg_pair_x *x = l->dtype == HIR_BF16 ? &p->pairs : &plain;
+        LLVMValueRef k = x == &plain ? p->kv : hcg_i64(e, x->even);
         hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
         LLVMValueRef w = panel_at(p, l, panel);
+        LLVMValueRef sums = hcg_at(e, e->f32, p->sums[i], at);
         if (hir_is_quantised(l->dtype) && p->k->one) {
-            hcg_quant_gemv(e, &p->quant, l->dtype, w, panels, p->sums[i]);
+            hcg_quant_gemv(e, &p->quant, l->dtype, w, panels, sums);
         } else if (hir_is_quantised(l->dtype)) {
-            hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, p->sums[i],
-                           hcg_i64(e, p->step * HIR_PANEL));
+            hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, sums, ld);
         } else if (p->k->one) {
-            hcg_call_gemv(e, l->dtype, p->x, k, w, panels, p->sums[i]);
+            hcg_call_gemv(e, l->dtype, x->dtype, x->x, k, w, panels, sums);
         } else {
-            hcg_gemm gemm = {.dtype = l->dtype, .x = p->x, .ldx = k, .rows = p->rows, .k = k};
+            hcg_gemm gemm = {.dtype = l->dtype, .x_dtype = x->dtype, .x = x->x, .ldx = x->ld};
+            gemm.rows = p->rows, gemm.k = k;
             if (widens_ahead(e, l)) {
                 w = widen_panels(p, l->dtype, w, panels);
                 gemm.dtype = HIR_F32;
             }
-            gemm.b = w, gemm.panels = panels, gemm.c = p->sums[i];
-            gemm.ldc = hcg_i64(e, p->step * HIR_PANEL);
+            gemm.b = w, gemm.panels = panels, gemm.c = sums;
+            gemm.ldc = ld;
             gemm.next = following(p, g, i, panel, panels);
             hcg_call_gemm(e, &gemm);
         }
     }
 }
 
+/* Panels between epilogues: as many as are computed together, or whole heads and, if it can be,
+ * whole tiles. */
+static int64_t panels_between(const body *p, const hcg_column_group *g) {
+    int64_t least = (p->step + g->unit - 1) / g->unit * g->unit;
+    for (int64_t n = least; n <= HEAD_PANELS; n += g->unit)
+        if (n % p->step == 0) return n;
+    return least;
+}
+
+/* The sums of a block, `step` panels at a time. */
+static void emit_block(body *p, const hcg_column_group *g, LLVMValueRef panel,
+                       LLVMValueRef panels) {
+    hcg_emit *e = p->e;
+    LLVMValueRef zero = hcg_i64(e, 0), step = hcg_i64(e, p->step);
+    if (p->ld == p->step) {
+        emit_sums(p, g, panel, panels, zero);
+        return;
+    }
+    hcg_loop l = hcg_loop_begin(e, zero, panels, step, "step", 0, NULL);
+    LLVMValueRef n = smaller(e, LLVMBuildNSWSub(e->b, panels, l.index, ""), step);
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, HIR_PANEL), "");
+    emit_sums(p, g, LLVMBuildNSWAdd(e->b, panel, l.index, ""), n, at);
+    hcg_loop_end(e, &l, NULL);
+}
+
 static bool emit_group(body *p, const hcg_column_group *g) {
     hcg_emit *e = p->e;
+    p->ld = panels_between(p, g);
     LLVMValueRef from = e->c0, to = e->c1; /* of sizes known in the call only: one group */
-    if (!p->k->n_sizes) from = clamp_panels(e, from, g), to = clamp_panels(e, to, g);
-    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, p->step), "panels", 0, NULL);
-    LLVMValueRef n = smaller(e, LLVMBuildNSWSub(e->b, to, l.index, ""), hcg_i64(e, p->step));
-    emit_sums(p, g, l.index, n);
+    if (!p->k->n_sizes) from = clamp_panels(e, p->c, from, g), to = clamp_panels(e, p->c, to, g);
+    LLVMValueRef most = hcg_i64(e, p->ld);
+    hcg_loop l = hcg_loop_begin(e, from, to, most, "panels", 0, NULL);
+    LLVMValueRef n = smaller(e, LLVMBuildNSWSub(e->b, to, l.index, ""), most);
+    emit_block(p, g, l.index, n);
     hcg_block block = {.plan = p->c, .group = g, .row = p->row, .rows = p->rows};
     block.panel = l.index, block.panels = n, block.sums = p->sums;
-    block.ld = hcg_i64(e, p->step * HIR_PANEL);
+    block.ld = hcg_i64(e, p->ld * HIR_PANEL);
     block.n = p->k->n_sizes ? hcg_size_arg(e, p->k, HCG_N) : hcg_i64(e, g->n);
     bool ok = hcg_emit_epilogue(e, p->k, &block);
     hcg_loop_end(e, &l, NULL);
@@ -151,15 +224,22 @@ static bool emit_group(body *p, const hcg_column_group *g) {
 
 static void make_sums(body *p, uint64_t rows) {
     size_t most = 0;
+    const uint64_t room = rows;
+    int64_t panels = p->step;
+    if (p->c->prologue.n) p->made_x = hcg_scratch(p->e, rows * (uint64_t)p->c->k * 4);
     if (has_quantised(p->c)) {
         p->quant = hcg_quant_room(p->e, p->c->k, rows, p->step);
         rows = hcg_quant_rows(p->e, rows);
     }
+    if (has_pairs(p->c)) p->pairs = hcg_pair_room(p->e, p->c->k, room);
     for (size_t i = 0; i < p->c->groups.n; i++)
         if (p->c->groups.at[i].linears.n > most) most = p->c->groups.at[i].linears.n;
+    for (size_t i = 0; i < p->c->groups.n; i++)
+        if (panels_between(p, &p->c->groups.at[i]) > panels)
+            panels = panels_between(p, &p->c->groups.at[i]);
     p->sums = hd_new_array(p->e->arena, LLVMValueRef, most);
     for (size_t i = 0; i < most; i++)
-        p->sums[i] = hcg_scratch(p->e, rows * (uint64_t)p->step * HIR_PANEL * 4);
+        p->sums[i] = hcg_scratch(p->e, rows * (uint64_t)panels * HIR_PANEL * 4);
 }
 
 /* Of all kernels that share the function. */
@@ -176,14 +256,12 @@ static bool emit_many(body *p) {
     for (size_t i = 0; i < p->c->linears.n && !p->wide; i++)
         if (widens_ahead(e, &p->c->linears.at[i]))
             p->wide = hcg_scratch(e, (uint64_t)(p->step * k * HIR_PANEL) * 4);
-    LLVMValueRef x = hcg_arg(e, p->k, p->c->x);
     LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
     LLVMValueRef each = even_block(e, all, block);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, each, "rows", 0, NULL);
     LLVMValueRef left = LLVMBuildNSWSub(e->b, e->r1, l.index, "");
     p->row = l.index, p->rows = smaller(e, left, each);
-    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, p->kv, ""));
-    take_rows(p);
+    ok = take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
     hcg_loop_end(e, &l, NULL);
@@ -195,11 +273,9 @@ static bool emit_one(body *p) {
     bool ok = true;
     p->step = ONE_PANELS;
     make_sums(p, 1);
-    LLVMValueRef x = hcg_arg(e, p->k, p->c->x);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "row", 0, NULL);
     p->row = l.index, p->rows = hcg_i64(e, 1);
-    p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, l.index, p->kv, ""));
-    take_rows(p);
+    ok = take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
     hcg_loop_end(e, &l, NULL);

@@ -4,8 +4,12 @@
  * element, and the ops are emitted once instead of once per register tile.
  *
  * The last panel of N % 16 columns has code of its own, in which every tail is known.
+ *
+ * Where ops need a head at a time (norms of q and k, rope, the write to the cache), they are a row
+ * program on the block, head by head; a bias is added to the block before.
  */
 #include "codegen/contract.h"
+#include "codegen/emit_row_part.h"
 #include "codegen/library.h"
 
 #include <string.h>
@@ -89,10 +93,24 @@ static LLVMValueRef operand(epilogue *p, hir_ref r) {
     return v ? v : load_outer(p, r, hir_ref_type(p->e->p->m, r));
 }
 
+/* Of a group with heads: the sums plus bias, where they are. */
+static void emit_bias(epilogue *p, LLVMValueRef at) {
+    hcg_emit *e = p->e;
+    hir_ref bias = p->b->plan->linears.at[p->b->group->linears.at[0]].bias;
+    LLVMValueRef place = hcg_at(e, e->f32, p->b->sums[0], at);
+    LLVMValueRef v = hcg_load(e, HIR_F32, place, NULL);
+    v = LLVMBuildFAdd(e->b, v, load_outer(p, bias, hir_ref_type(e->p->m, bias)), "");
+    hcg_store(e, place, v, p->valid);
+}
+
 /* Everything for `lanes` columns of one row; `at` is the place of the sums in scratch. */
 static void emit_vector(epilogue *p, LLVMValueRef at) {
     hcg_emit *e = p->e;
     const hcg_column_group *g = p->b->group;
+    if (g->heads) {
+        emit_bias(p, at);
+        return;
+    }
     p->known.n = p->n_constant;
     for (size_t i = 0; i < g->linears.n; i++) {
         const hcg_linear *l = &p->b->plan->linears.at[g->linears.at[i]];
@@ -151,20 +169,58 @@ static void emit_panel_or_edge(epilogue *p, LLVMValueRef at, LLVMValueRef column
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
-    size_t errors = e->diags->errors;
-    epilogue p = {.e = e, .k = k, .b = b};
-    prepare(&p);
+static void emit_columns(epilogue *p) {
+    hcg_emit *e = p->e;
+    const hcg_block *b = p->b;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop rows = hcg_loop_begin(e, zero, b->rows, one, "epilogue_row", 0, NULL);
-    p.row = LLVMBuildNSWAdd(e->b, b->row, rows.index, "");
+    p->row = LLVMBuildNSWAdd(e->b, b->row, rows.index, "");
     hcg_loop panels = hcg_loop_begin(e, zero, b->panels, one, "epilogue_panel", 0, NULL);
     LLVMValueRef offset = LLVMBuildNSWMul(e->b, panels.index, hcg_i64(e, HIR_PANEL), "");
     LLVMValueRef at =
         LLVMBuildNSWAdd(e->b, LLVMBuildNSWMul(e->b, rows.index, b->ld, ""), offset, "");
     LLVMValueRef panel = LLVMBuildNSWAdd(e->b, b->panel, panels.index, "");
-    emit_panel_or_edge(&p, at, LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HIR_PANEL), ""));
+    emit_panel_or_edge(p, at, LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HIR_PANEL), ""));
     hcg_loop_end(e, &panels, NULL);
     hcg_loop_end(e, &rows, NULL);
+}
+
+/* The heads before a panel that begins one; in all columns, all. */
+static LLVMValueRef heads_before(hcg_emit *e, const hcg_column_group *g, LLVMValueRef panel) {
+    LLVMValueRef columns = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HIR_PANEL), "");
+    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSGT, columns, hcg_i64(e, g->n), "");
+    columns = LLVMBuildSelect(e->b, more, hcg_i64(e, g->n), columns, "");
+    return LLVMBuildUDiv(e->b, columns, hcg_i64(e, g->n / g->heads), "heads");
+}
+
+static bool emit_heads(epilogue *p) {
+    hcg_emit *e = p->e;
+    const hcg_block *b = p->b;
+    const hcg_column_group *g = b->group;
+    const hcg_linear *l = &b->plan->linears.at[g->linears.at[0]];
+    if (l->bias.kind != HIR_REF_NONE) emit_columns(p);
+    LLVMValueRef end = LLVMBuildNSWAdd(e->b, b->panel, b->panels, "");
+    hcg_row_part part = {
+        .ops = g->ops.at,
+        .n_ops = g->ops.n,
+        .given = {l->value, b->sums[0], b->ld},
+        .left = {.value = HIR_NONE},
+        .yields = g->yields.at,
+        .n_yields = g->yields.n,
+        .heads = g->heads,
+        .row = b->row,
+        .rows = b->rows,
+        .head = heads_before(e, g, b->panel),
+        .end = heads_before(e, g, end),
+    };
+    return hcg_emit_row_part(e, p->k, &part);
+}
+
+bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
+    size_t errors = e->diags->errors;
+    epilogue p = {.e = e, .k = k, .b = b};
+    if (b->group->heads) return emit_heads(&p);
+    prepare(&p);
+    emit_columns(&p);
     return e->diags->errors == errors;
 }

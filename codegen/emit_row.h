@@ -7,7 +7,9 @@
  *   emit_row_position.c  gather, rope_table, rope
  *   emit_row_plan.c    what is kept where, and which nodes share one loop nest
  *   emit_row_value.c   a node at an index: loads, arithmetic, reductions inside a loop
+ *   emit_row_part.c    some ops of another kernel's body, over rows that lie in its scratch
  *   emit_row_stream.c  stores past the caches, where a kernel leaves more than they hold
+ *   emit_row_when.c    sums that are taken for some tokens only
  *   emit_row_loops.c   loop nests with vectors along the last dim, and the loop over tokens
  *
  * All shapes here are shapes of one token's row: without T, and without dims of size 1.
@@ -15,7 +17,7 @@
 #ifndef HCG_EMIT_ROW_H
 #define HCG_EMIT_ROW_H
 
-#include "codegen/emit.h"
+#include "codegen/emit_row_part.h"
 
 /* ---- index maps ------------------------------------------------------------------------------ */
 /* Variables: 0 .. HIR_MAX_RANK-1 run over dims, ROW_INNER over a reduction inside a loop. */
@@ -54,6 +56,7 @@ typedef enum row_where {
     ROW_ARG,     /* a kernel argument, at this token's row if it has T */
     ROW_STATE,   /* the rows of a state, one in each head, that this token's position has */
     ROW_GATHER,  /* the row of a table that this token's id names */
+    ROW_BLOCK,   /* a row of the block that the kernel around has in scratch */
 } row_where;
 
 typedef struct row_buffer {
@@ -62,11 +65,13 @@ typedef struct row_buffer {
     hir_ref ids; /* gather */
     hir_dtype dtype;
     bool has_t;
-    int64_t elements; /* of one row */
-    int64_t step;     /* elements from one to the next: 1, or HIR_PANEL in a panel table */
-    int64_t head;     /* state: elements of one head; heads are cap positions apart */
-    bool used;        /* anything reads or writes it ... */
-    bool direct;      /* ... other than through a table of row pointers */
+    int64_t elements;       /* of one row */
+    int64_t step;           /* elements from one to the next: 1, or HIR_PANEL in a panel table */
+    int64_t head;           /* state: elements of one head; heads are cap positions apart */
+    bool by_head;           /* it holds one head; a row has as many as the part */
+    LLVMValueRef block, ld; /* block: its row 0, and elements from one row to the next */
+    bool used;              /* anything reads or writes it ... */
+    bool direct;            /* ... other than through a table of row pointers */
 } row_buffer;
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
@@ -78,7 +83,8 @@ typedef enum row_kind {
     ROW_MAP,    /* an elementwise op */
     ROW_ROTATE, /* args a, c, b, s: a c + sign b s */
     ROW_TRIG,   /* cos or sin of position times frequency */
-    ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER */
+    ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
+                   the sum is 0, and nothing is read for it, unless this number is above 0 */
 } row_kind;
 
 #define ROW_NO_BUFFER UINT32_MAX
@@ -142,6 +148,7 @@ typedef struct row_nest {
     row_index loops[ROW_VARS]; /* dims of its roots as functions of the loops */
     HD_VEC(uint32_t) roots;    /* later ones first */
     uint32_t reductions;
+    const row_ref *when; /* it runs for tokens where this number is above 0; NULL: for all */
 } row_nest;
 
 typedef struct row_nests {
@@ -165,21 +172,29 @@ typedef struct row_graph {
     row_view **views;  /* per value of the module; outer ones are made when first read */
     uint32_t *weights; /* per weight of the module: its node, or HIR_NONE */
     row_nests once, per_token;
-    bool has_t; /* the kernel runs over tokens */
+    bool has_t;               /* the kernel runs over tokens */
+    const hcg_row_part *part; /* NULL: the whole body */
 } row_graph;
 
 static inline row_node *row_at(const row_graph *g, uint32_t node) {
     return &g->nodes.at[node];
 }
 
-/* Body to nodes; every yielded value gets a producer that stores into the result. */
+/* Body, or part of one, to nodes; every value that leaves it gets a producer that stores it. */
 bool row_build(row_graph *g);
+/* The type that a value has in the part: of one head, where it is made of heads. */
+hir_type row_type_of(const row_graph *g, hir_ref r);
+bool row_is_by_head(const row_graph *g, hir_ref r);
 /* A buffer for a node's own elements, in row-major order, if it has none yet. */
 void row_store(row_graph *g, uint32_t node);
 /* Roots, nests and their order. */
 void row_plan(row_graph *g);
 /* The loops a root wants: its dims, or its dims and the reduced one. */
 row_shape row_domain(const row_node *n);
+/* The number that decides whether a sum is taken; NULL: it always is. */
+static inline const row_ref *row_when(const row_node *n) {
+    return n->kind == ROW_REDUCE && n->n_args > 1 ? &n->args[1] : NULL;
+}
 void row_emit_loops(hcg_emit *e, row_graph *g);
 
 #endif

@@ -16,9 +16,26 @@ static bool elementwise(row_graph *g, const hir_op *op, hir_type type, row_view 
     return true;
 }
 
+/* The `when` by which one number decides for a whole sum; NULL: there is none (emit_row_when.c). */
+static const hir_op *decider(const row_graph *g, const hir_op *op) {
+    hir_id made =
+        op->args[0].kind == HIR_REF_VALUE ? hir_value_at(g->m, op->args[0].index)->op : HIR_NONE;
+    if (made == HIR_NONE || op->code == HIR_REDUCE_MAX_OP) return NULL;
+    const hir_op *when = hir_op_at(g->m, made);
+    if (when->code != HIR_WHEN_OP || when->parent != g->k->op) return NULL;
+    const hir_type c = hir_ref_type(g->m, when->args[0]), x = hir_ref_type(g->m, op->args[0]);
+    const hir_type sum = hir_value_at(g->m, op->results[0])->type;
+    const bool one = row_squeeze(c, NULL).rank == 0 && row_squeeze(sum, NULL).rank == 0;
+    return one && x.dim[hir_attr_int(op, HIR_A_AXIS, 0)] > 1 ? when : NULL;
+}
+
 static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
-    row_view x;
-    if (!row_view_of(g, op, op->args[0], &x)) return false;
+    row_view x, c;
+    const hir_op *when = decider(g, op);
+    if (!row_view_of(g, op, when ? when->args[1] : op->args[0], &x)) return false;
+    if (when && !row_view_of(g, op, when->args[0], &c)) return false;
+    const hir_type whole = hir_ref_type(g->m, op->args[0]);
+    if (when) x = row_make_view(whole, row_broadcast(g, &x, whole));
     uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
     row_squeeze(x.type, from);
@@ -31,8 +48,9 @@ static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *o
         return true;
     }
     map[from[axis]] = row_var(ROW_INNER);
-    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(type, NULL), 1);
+    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(type, NULL), when ? 2 : 1);
     row_set_arg(g, node, 0, row_through(g, &x.ref, map));
+    if (when) row_set_arg(g, node, 1, c.ref);
     row_at(g, node)->extent = x.type.dim[axis];
     row_at(g, node)->last = (uint32_t)from[axis] + 1 == x.shape.rank;
     *out = row_view_node(g, node, type);
@@ -75,6 +93,16 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
     row_at(g, copy)->token_free = !to.has_t;
 }
 
+static row_buffer block_buffer(const hcg_row_block *b, int64_t elements) {
+    return (row_buffer){.where = ROW_BLOCK,
+                        .dtype = HIR_F32,
+                        .has_t = true,
+                        .elements = elements,
+                        .step = 1,
+                        .block = b->base,
+                        .ld = b->ld};
+}
+
 /* A copy of its own, always: in a state the heads of a row lie apart and may be rounded, so that
  * nothing else could read it there. */
 static bool cache_append(row_graph *g, const hir_op *op) {
@@ -82,15 +110,40 @@ static bool cache_append(row_graph *g, const hir_op *op) {
     if (op->args[1].kind != HIR_REF_STATE) return row_unsupported(g, op, "it appends to a state");
     if (!row_view_of(g, op, op->args[0], &x)) return false;
     hir_type state = hir_ref_type(g->m, op->args[1]);
+    bool by_head = g->part && g->part->heads;
     uint32_t copy = row_add_copy(g, op, x.shape, x.ref);
     row_at(g, copy)->buffer = row_add_buffer(g, (row_buffer){.where = ROW_STATE,
                                                              .ref = op->args[1],
                                                              .dtype = state.dtype,
                                                              .has_t = true,
                                                              .elements = row_elements(&x.shape),
+                                                             .by_head = by_head,
                                                              .head = state.dim[2]});
     row_at(g, copy)->to = row_major(&x.shape);
     row_at(g, copy)->token_free = false;
+    return true;
+}
+
+/* What a part leaves: results of the kernel, and a block in scratch. */
+static bool leave(row_graph *g) {
+    const hcg_row_part *p = g->part;
+    const hir_op *kernel = hir_op_at(g->m, g->k->op);
+    row_view v;
+    for (size_t i = 0; i < p->n_yields; i++) {
+        hir_ref result = hir_value_ref(p->yields[i].result);
+        if (!row_view_of(g, kernel, hir_value_ref(p->yields[i].value), &v)) return false;
+        deliver(g, kernel, &v,
+                (row_buffer){.where = ROW_ARG,
+                             .ref = result,
+                             .dtype = hir_ref_type(g->m, result).dtype,
+                             .has_t = true,
+                             .by_head = p->heads > 0,
+                             .elements = row_elements(&v.shape),
+                             .step = 1});
+    }
+    if (p->left.value == HIR_NONE) return true;
+    if (!row_view_of(g, kernel, hir_value_ref(p->left.value), &v)) return false;
+    deliver(g, kernel, &v, block_buffer(&p->left, row_elements(&v.shape)));
     return true;
 }
 
@@ -158,11 +211,38 @@ static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view 
     return true;
 }
 
+/* Views of what an op makes. */
+static bool build_op(row_graph *g, const hir_op *op) {
+    if (op->code == HIR_CACHE_APPEND_OP) return cache_append(g, op);
+    if (op->n_results != 1) return row_unsupported(g, op, "it does not belong there");
+    hir_type type = row_type_of(g, hir_value_ref(op->results[0]));
+    row_view *v = hd_new(g->arena, row_view);
+    if (!row_type(g, op, &type) || !build_value(g, op, type, v)) return false;
+    g->views[op->results[0]] = v;
+    return true;
+}
+
+static bool build_part(row_graph *g) {
+    const hcg_row_part *p = g->part;
+    g->has_t = true;
+    if (p->given.value != HIR_NONE) {
+        hir_type type = row_type_of(g, hir_value_ref(p->given.value));
+        uint32_t buffer = row_add_buffer(g, block_buffer(&p->given, hir_type_row_elements(type)));
+        row_view *v = hd_new(g->arena, row_view);
+        *v = row_view_buffer(row_add_memory(g, hir_op_at(g->m, g->k->op), buffer, false), type);
+        g->views[p->given.value] = v;
+    }
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (!build_op(g, hir_op_at(g->m, p->ops[i]))) return false;
+    return leave(g);
+}
+
 bool row_build(row_graph *g) {
     const hir_op *kernel = hir_op_at(g->m, g->k->op);
     g->views = hd_new_array(g->arena, row_view *, g->m->values.n);
     g->weights = hd_new_array(g->arena, uint32_t, g->m->weights.n + 1);
     memset(g->weights, 0xff, (g->m->weights.n + 1) * sizeof *g->weights);
+    if (g->part) return build_part(g);
     for (uint32_t i = 0; i < kernel->n_results; i++) {
         hir_type t = hir_value_at(g->m, kernel->results[i])->type;
         g->has_t |= t.rank > 0 && t.dim[0] < 0;
@@ -170,15 +250,7 @@ bool row_build(row_graph *g) {
     HIR_EACH(g->m, id, kernel->body_first) {
         const hir_op *op = hir_op_at(g->m, id);
         if (op->code == HIR_YIELD_OP) return yield(g, op);
-        if (op->code == HIR_CACHE_APPEND_OP) {
-            if (!cache_append(g, op)) return false;
-            continue;
-        }
-        hir_type type = op->n_results ? hir_value_at(g->m, op->results[0])->type : (hir_type){0};
-        if (op->n_results != 1) return row_unsupported(g, op, "it does not belong there");
-        row_view *v = hd_new(g->arena, row_view);
-        if (!row_type(g, op, &type) || !build_value(g, op, type, v)) return false;
-        g->views[op->results[0]] = v;
+        if (!build_op(g, op)) return false;
     }
     return true;
 }

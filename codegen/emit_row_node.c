@@ -115,7 +115,7 @@ row_view row_view_node(row_graph *g, uint32_t node, hir_type type) {
 }
 
 static bool view_outer_value(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out) {
-    hir_type type = hir_ref_type(g->m, ref);
+    hir_type type = row_type_of(g, ref);
     for (uint32_t i = 0; i < type.rank; i++)
         if (type.dim[i] == HIR_C)
             return row_unsupported(g, reader, "it cannot read along the cache");
@@ -125,6 +125,7 @@ static bool view_outer_value(row_graph *g, const hir_op *reader, hir_ref ref, ro
                                                      .ref = ref,
                                                      .dtype = type.dtype,
                                                      .has_t = has_t,
+                                                     .by_head = row_is_by_head(g, ref),
                                                      .elements = hir_type_row_elements(type)});
     *out = row_view_buffer(row_add_memory(g, reader, buffer, !has_t), type);
     return true;

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "codegen/attention.h"
+#include "codegen/contraction.h"
 #include "codegen/program_key.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
@@ -177,10 +178,15 @@ static bool place_weights(lowering *l) {
     return true;
 }
 
-static bool has_quantised(const hir_module *m) {
-    for (size_t i = 0; i < m->weights.n; i++)
-        if (hir_is_quantised(m->weights.at[i].type.dtype)) return true;
-    return false;
+/* The dot products that linears of these weights have use for. */
+static unsigned dots_of(const hir_module *m) {
+    unsigned dots = 0;
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        if (hir_is_quantised(w->type.dtype)) dots |= HCG_DOTS_INT8;
+        if (w->type.dtype == HIR_BF16 && w->layout == HIR_LAYOUT_PANEL) dots |= HCG_DOTS_BF16;
+    }
+    return dots;
 }
 
 /* Of all that decides where in the file a kernel looks for what. */
@@ -225,25 +231,42 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         size_t i = 0;
         while (i < l->m->inputs.n && l->m->inputs.at[i] != id)
             i++;
-        *out = (hrt_operand){HRT_INPUT, (uint32_t)i, 0, bytes_between_rows(v->type)};
+        *out = (hrt_operand){
+            .base = HRT_INPUT, .index = (uint32_t)i, .row_bytes = bytes_between_rows(v->type)};
         return true;
     }
     if (v->place == HIR_PLACE_NONE)
         return refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                       "the plan-memory pass gives every such value its place");
     bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED;
-    *out = (hrt_operand){bases[v->place], area ? 0 : (uint32_t)v->offset, area ? v->offset : 0,
-                         bytes_between_rows(v->type)};
+    *out = (hrt_operand){.base = bases[v->place],
+                         .index = area ? 0 : (uint32_t)v->offset,
+                         .offset = area ? v->offset : 0,
+                         .row_bytes = bytes_between_rows(v->type)};
     return true;
 }
 
-static bool add_operand(lowering *l, hd_loc loc, hir_ref r) {
+/* Which columns of the kernel the panels of a weight are (contraction.h). */
+static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
+    const hir_weight *w = &l->m->weights.at[r.index];
+    uint64_t bytes;
+    for (size_t i = 0; i < c->linears.n; i++) {
+        const hcg_column_group *g = &c->groups.at[c->linears.at[i].group];
+        if (!hir_ref_equal(c->linears.at[i].w, r) || !hir_weight_bytes(w, &bytes)) continue;
+        o->first_col = (uint32_t)g->first_column;
+        o->cols = (uint32_t)((g->panels + c->width - 1) / c->width);
+        o->col_bytes = bytes / (uint64_t)g->panels * (uint64_t)c->width;
+    }
+}
+
+static bool add_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c) {
     hrt_operand o = {0};
     switch ((hir_ref_kind)r.kind) {
     case HIR_REF_WEIGHT:
-        o = (hrt_operand){HRT_WEIGHT, 0, l->p->weight_offsets.at[r.index], 0};
+        o = (hrt_operand){.base = HRT_WEIGHT, .offset = l->p->weight_offsets.at[r.index]};
+        find_columns(l, c, r, &o);
         break;
-    case HIR_REF_STATE: o = (hrt_operand){HRT_STATE, r.index, 0, 0}; break;
+    case HIR_REF_STATE: o = (hrt_operand){.base = HRT_STATE, .index = r.index}; break;
     case HIR_REF_VALUE:
         if (!value_operand(l, loc, r.index, &o)) return false;
         break;
@@ -294,7 +317,9 @@ static void ask_for_shared(lowering *l, hir_id sequence) {
     if (range > l->p->range_bytes) l->p->range_bytes = range;
 }
 
+/* Contractions find the states of a batch themselves (hrt_frame.owners): they read weights once. */
 static bool looks_at_position(const lowering *l, const hir_op *kernel) {
+    if (kernel->code == HIR_KERNEL_CONTRACT_OP) return false;
     HIR_EACH(l->m, id, kernel->body_first)
     if (hir_has_trait(hir_op_at(l->m, id)->code, HIR_POSITION)) return true;
     return false;
@@ -307,6 +332,7 @@ static bool add_step(lowering *l, hir_id id) {
     hrt_step step = {
         .kernel_one = use->one,
         .kernel_many = use->many,
+        .kernel_few = use->few,
         .first_operand = (uint32_t)l->p->operands.n,
         .n_operands = (uint32_t)use->operands.list.n + n_sizes,
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
@@ -322,11 +348,16 @@ static bool add_step(lowering *l, hir_id id) {
         !read_rows(l, op, &step.last_rows))
         return false;
     if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
+    if (use->few != use->many && step.split_one == HRT_SPLIT_KEYS) step.few = HRT_FEW;
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
+    hcg_contraction c = {0};
+    if (op->code == HIR_KERNEL_CONTRACT_OP && !hcg_plan_contraction(l->a, l->d, l->m, id, &c))
+        return false;
     for (size_t i = 0; i < use->operands.list.n; i++)
-        if (!add_operand(l, loc_of(l, op), use->operands.list.at[i])) return false;
+        if (!add_operand(l, loc_of(l, op), use->operands.list.at[i], &c)) return false;
     for (uint32_t i = 0; i < n_sizes; i++)
-        hd_push(l->a, &l->p->operands, ((hrt_operand){HRT_NUMBER, 0, (uint64_t)use->size[i], 0}));
+        hd_push(l->a, &l->p->operands,
+                ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
     hd_push(l->a, &l->p->steps, step);
     hcg_step_work work = hcg_count_work(l->a, l->m, id);
     work.line = l->p->op_lines[id];
@@ -407,7 +438,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
     l.p->op_lines = find_lines(&l);
-    l.p->options.byte_dots = !l.p->options.float_activations && has_quantised(m);
+    l.p->options.dots = dots_of(m) & ~l.p->options.exact;
     l.uses = hcg_share_kernels(l.p);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);

@@ -81,13 +81,20 @@ static void put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
  * threads, and then written in their order. What each thread needs besides is its own. */
 /* Bytes of one panel of [N, K]. */
 static uint64_t panel_bytes(hir_dtype dtype, uint64_t k) {
-    if (!hir_is_quantised(dtype)) return k * HIR_PANEL * hir_dtype_bytes(dtype);
+    const uint64_t depth = hir_panel_depth(dtype), filled = (k + depth - 1) / depth * depth;
+    if (!hir_is_quantised(dtype)) return filled * HIR_PANEL * hir_dtype_bytes(dtype);
     return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(dtype);
 }
 
-/* Column `row` of a part of a panel: to[k * 16 + row] = from[k]. */
-static void scatter(uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n, size_t bytes) {
-    if (bytes == 4) {
+/* Column `row` of a part of a panel: to[k * 16 + row] = from[k]; in pairs:
+ * to[k / 2 * 32 + row * 2 + k % 2]. */
+static void scatter(uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n, hir_dtype dtype) {
+    if (hir_panel_depth(dtype) == 2) {
+        uint16_t *to = (uint16_t *)(void *)out;
+        const uint16_t *from = (const uint16_t *)(const void *)block;
+        for (uint64_t k = 0; k < n; k++)
+            to[k / 2 * 2 * HIR_PANEL + row * 2 + k % 2] = from[k];
+    } else if (hir_dtype_bytes(dtype) == 4) {
         uint32_t *to = (uint32_t *)(void *)out;
         const uint32_t *from = (const uint32_t *)(const void *)block;
         for (uint64_t k = 0; k < n; k++)
@@ -100,18 +107,19 @@ static void scatter(uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n
     }
 }
 
-/* [N, K] as panels of 16 rows, each [K][16]: element (n, k) at ((n / 16) K + k) 16 + n % 16. */
+/* [N, K] as panels of 16 rows, as hir_layout in ir.h has them. */
 static void make_panel(const hd_tensor *t, hir_dtype dtype, uint64_t first, const worker *own,
                        uint8_t *out) {
     uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
     uint64_t rows = N - first < HIR_PANEL ? N - first : HIR_PANEL;
     size_t bytes = hir_dtype_bytes(dtype);
-    if (rows < HIR_PANEL) memset(out, 0, (size_t)panel_bytes(dtype, K));
+    if (rows < HIR_PANEL || K % hir_panel_depth(dtype))
+        memset(out, 0, (size_t)panel_bytes(dtype, K));
     for (uint64_t k = 0; k < K; k += BLOCK) { /* a block of 16 rows stays in the nearest caches */
         uint64_t n = K - k < BLOCK ? K - k : BLOCK;
         for (uint64_t row = 0; row < rows; row++) {
             hcg_convert(t, (first + row) * K + k, n, dtype, own->block);
-            scatter(out + k * HIR_PANEL * bytes, row, own->block, n, bytes);
+            scatter(out + k * HIR_PANEL * bytes, row, own->block, n, dtype);
         }
     }
 }

@@ -23,6 +23,7 @@ typedef struct hcg_kernel {
     const char *name; /* symbol without prefix and level */
     hir_id op;        /* the first kernel op with this body: what is emitted */
     bool one;         /* the T = 1 body (row programs: both are the same function) */
+    bool few;         /* the body for 2 .. HRT_FEW tokens (attention has one) */
     HD_VEC(hir_ref)
     operands;          /* outer refs of `op` in argument order: args[i] of hrt_kernel.
                         * Inputs first (values read, weights, states), in order of first use in the body,

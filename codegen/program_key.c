@@ -169,9 +169,12 @@ static bool has_free_sizes(const hcg_keys *k, hir_id kernel, const hcg_contracti
         for (uint32_t i = op->code == HIR_LINEAR_OP; i < op->n_args; i++)
             if (hir_ref_equal(op->args[i], c->x)) return false;
     }
-    for (size_t i = 0; i < c->linears.n; i++)
-        if (hir_is_quantised(c->linears.at[i].dtype)) return false;
-    return c->groups.n == 1 && c->groups.at[0].n > HIR_PANEL && c->k > 1;
+    for (size_t i = 0; i < c->linears.n; i++) {
+        const hir_dtype dtype = c->linears.at[i].dtype;
+        if (hir_is_quantised(dtype) || dtype == HIR_BF16) return false; /* x is prepared by K */
+    }
+    return c->groups.n == 1 && !c->groups.at[0].heads && !c->prologue.n &&
+           c->groups.at[0].n > HIR_PANEL && c->k > 1;
 }
 
 bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]) {

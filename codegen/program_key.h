@@ -27,13 +27,13 @@ hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m);
 void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key);
 
 /* The same with sizes left out: equal bytes, code that differs in `size` alone. False: this kernel
- * has no such form. A contraction of one group of linears, without reshapes, in float weights: N
- * (but for N % 16, which decides the shape of the last panel) and K. */
+ * has no such form. A contraction of one group of linears, without reshapes, in weights of f32 or
+ * f16: N (but for N % 16, which decides the shape of the last panel) and K. */
 bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]);
 
 /* What a kernel calls. */
 typedef struct hcg_use {
-    uint32_t one, many; /* indices into program.kernels, for T = 1 and T > 1 */
+    uint32_t one, few, many; /* indices into program.kernels, for T = 1, a few and more */
     hcg_operands operands;
     int64_t size[HCG_SIZES]; /* the function's n_sizes, behind the operands */
 } hcg_use;

@@ -69,7 +69,7 @@ typedef struct family { /* forms that differ in sizes */
 
 typedef struct functions {
     bool made;
-    uint32_t one, many; /* indices into program.kernels */
+    uint32_t one, few, many; /* indices into program.kernels */
 } functions;
 
 typedef struct sharing {
@@ -146,13 +146,14 @@ static const char *symbol_name(sharing *s, const char *name) {
 }
 
 static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const char *symbol,
-                             bool one) {
+                             bool one, bool few) {
     const hcg_operands *operands = &s->uses[id].operands;
     hcg_kernel k = {
         .kind = kind_of(hir_op_at(s->m, id)->code),
         .name = symbol,
         .op = id,
         .one = one,
+        .few = few,
         .n_inputs = operands->n_inputs,
         .line = s->p->op_lines[id],
     };
@@ -171,11 +172,13 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     const char *symbol = symbol_name(s, hir_attr_string(op, HIR_A_NAME, "kernel"));
     functions f = {.made = true};
     if (kind_of(op->code) == HCG_ROW) {
-        f.one = f.many = add_function(s, id, sizes, symbol, false);
+        f.one = f.few = f.many = add_function(s, id, sizes, symbol, false, false);
         return f;
     }
-    f.one = add_function(s, id, sizes, hd_printf(s->a, "%s_one", symbol), true);
-    f.many = add_function(s, id, sizes, hd_printf(s->a, "%s_many", symbol), false);
+    f.one = add_function(s, id, sizes, hd_printf(s->a, "%s_one", symbol), true, false);
+    f.few = f.many = add_function(s, id, sizes, hd_printf(s->a, "%s_many", symbol), false, false);
+    if (kind_of(op->code) == HCG_SEQUENCE)
+        f.few = add_function(s, id, sizes, hd_printf(s->a, "%s_few", symbol), false, true);
     return f;
 }
 
@@ -191,6 +194,7 @@ static void use_functions(sharing *s) {
         functions *own = sizes ? &of_family[f->family] : &of_form[s->form_of[id]];
         if (!own->made) *own = make_functions(s, id, sizes);
         s->uses[id].one = own->one;
+        s->uses[id].few = own->few;
         s->uses[id].many = own->many;
         memcpy(s->uses[id].size, f->size, sizeof f->size);
     }

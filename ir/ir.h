@@ -21,7 +21,7 @@ enum {
 
 /* ---- types --------------------------------------------------------------------------------- */
 typedef enum hir_dtype {
-#define D(id, name, bytes, elements) HIR_##id,
+#define D(id, name, bytes, elements, depth) HIR_##id,
 #include "ir/dtypes.def"
 #undef D
     HIR_DTYPE_COUNT
@@ -40,8 +40,9 @@ hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims);
 bool hir_type_equal(hir_type a, hir_type b);
 bool hir_type_has_t(hir_type t);           /* dim 0 is T */
 int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
-size_t hir_dtype_bytes(hir_dtype t); /* of one element; 0 where elements are stored in groups */
-bool hir_is_quantised(hir_dtype t);  /* stored in groups of HIR_GROUP elements */
+size_t hir_dtype_bytes(hir_dtype t);   /* of one element; 0 where elements are stored in groups */
+bool hir_is_quantised(hir_dtype t);    /* stored in groups of HIR_GROUP elements */
+unsigned hir_panel_depth(hir_dtype t); /* neighbours along K that lie together in a panel */
 enum { HIR_GROUP = 32 };
 const char *hir_dtype_name(hir_dtype t);
 void hir_print_type(hd_text *out, hir_type t); /* f32[T, 4, 32] */
@@ -82,6 +83,8 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *   rows    row-major, as in the checkpoint
  *   panel   [N, K] as ceil(N/16) panels of [K][16]: element (n, k) at ((n/16)*K + k)*16 + n%16,
  *           rows beyond N are zero. One layout for every CPU level.
+ *           bf16: panels of [ceil(K/2)][16][2], (n, k) at ((n/16)*ceil(K/2) + k/2)*32 + n%16*2 +
+ *           k%2; what is beyond K is zero.
  *           q8 and q4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the scales of
  *           its 16 rows (codegen/quant.h). There is no other layout of these. */
 typedef enum hir_layout { HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL } hir_layout;
@@ -260,6 +263,34 @@ int64_t hir_tile_group(const hir_op *kernel); /* -1: in none */
 /* By number of the kernel in the text: number of the last kernel of its group; its own if it is in
  * none. */
 uint32_t *hir_group_ends(const hir_module *m, hd_arena *a);
+
+/* ---- heads ----
+ * A row [T, heads, ..] is heads one after the other; [T, heads n] is the same memory. Ops that work
+ * head by head can ride with the contraction that makes the heads (passes/fuse.c). */
+bool hir_is_by_heads(hir_type t, int64_t heads); /* [T, heads, x, ..] */
+/* Why head i of the op's result needs more than head i of its operands; NULL: it does not.
+ * inner[i]: operand i is made of heads; all others are the same for every head. */
+const char *hir_why_not_by_heads(const hir_module *m, hir_id op, int64_t heads, const bool *inner);
+/* Panels that whole heads of n columns fill: lcm(n, HIR_PANEL) / HIR_PANEL. A thread does so many
+ * together, and no more than HIR_HEAD_PANELS. */
+enum { HIR_HEAD_PANELS = 16 };
+int64_t hir_head_panels(int64_t n);
+
+typedef struct hir_rider {
+    hir_id value;  /* of a contraction's body, */
+    hir_id root;   /* made of what this linear op makes, */
+    int64_t heads; /* head by head; 0: the row as it is */
+} hir_rider;
+typedef struct hir_riders {
+    HD_VEC(hir_rider) values; /* what linear ops make, views of it, and what rides with them */
+    HD_VEC(hir_rider) roots;  /* linear ops that something rides with; no values */
+    hir_id refused;           /* an op that is no epilogue, and why */
+    const char *why;
+} hir_riders;
+/* What rides with the linear ops of a kernel.contract; false: `refused` cannot stand there. */
+bool hir_find_riders(const hir_module *m, hd_arena *a, hir_id kernel, hir_riders *out);
+const hir_rider *hir_find_rider(const hir_riders *r, hir_ref value); /* NULL: it is none */
+int64_t hir_riding_heads(const hir_riders *r, hir_id linear);        /* 0: nothing rides */
 
 /* The place to show for an op: in the text it was read from, else in the spec. */
 hd_loc hir_place_of(const hir_module *m, hir_id op);

@@ -6,7 +6,9 @@
  * refused with its place, and not by something odd further down.
  *
  *   top level   kernels and outputs
- *   contract    [reshape of an outer value -> x] linear+ (const | elementwise)* reshape* yield
+ *   contract    (row op -> x)* linear+ (const | elementwise | row op)* yield
+ *               what stands in front of the linear ops makes x, and nothing else
+ *               an elementwise op takes whole [T, N], a row op one head at a time (ir/heads.c)
  *   sequence    [reshape of an outer value -> q] attention reshape* yield
  *   row         primitives only; all results have T (or C: state), or none has
  *   rows        "last" kernels write no state; only "last" kernels and output 0 of a model read
@@ -99,6 +101,24 @@ static void check_weights(rules *r, hir_id op) {
     }
 }
 
+/* ---- row ops -------------------------------------------------------------------------------- */
+static bool is_primitive(hir_opcode code) {
+    if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
+    return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
+           code == HIR_ROPE_OP || code == HIR_CACHE_APPEND_OP || code == HIR_YIELD_OP;
+}
+
+/* ---- caches -------------------------------------------------------------------------------- */
+/* A value of cache length comes from cache_append and is yielded, nothing else. */
+static void check_cache_use(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE || !has_c(hir_ref_type(r->m, o->args[i]))) continue;
+        require(r, op, o->code == HIR_YIELD_OP && is_a(r, o->args[i], HIR_CACHE_APPEND_OP),
+                "a value of cache length goes from cache_append to yield only");
+    }
+}
+
 /* ---- contractions -------------------------------------------------------------------------- */
 typedef enum part { HEAD, LINEARS, EPILOGUE, TAIL } part;
 
@@ -110,8 +130,6 @@ static void check_linear(rules *r, hir_id op, hir_ref *x) {
     const hir_op *o = hir_op_at(r->m, op);
     hir_type t = hir_ref_type(r->m, o->args[0]);
     require(r, op, o->args[0].kind == HIR_REF_VALUE && is_tile(t), "x is not f32[T, K]");
-    require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
-            "x is made in the kernel itself");
     require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrix is no weight");
     require(r, op, o->args[2].kind != HIR_REF_VALUE, "the bias is no weight");
     require(r, op, x->kind == HIR_REF_NONE || hir_ref_equal(*x, o->args[0]),
@@ -139,6 +157,12 @@ static void check_epilogue(rules *r, hir_id op) {
     }
 }
 
+/* A row op that rides head by head; views, which stand anywhere, are none. */
+static bool rides(const hir_riders *riders, const hir_op *o) {
+    if (o->n_results != 1 || o->code == HIR_LINEAR_OP || o->code == HIR_RESHAPE_OP) return false;
+    return hir_find_rider(riders, hir_value_ref(o->results[0])) != NULL;
+}
+
 /* Which part of a contraction's body an op belongs to; TAIL + 1: none. */
 static part part_of(const rules *r, const hir_op *o) {
     if (o->code == HIR_LINEAR_OP) return LINEARS;
@@ -148,24 +172,53 @@ static part part_of(const rules *r, const hir_op *o) {
     return (part)(TAIL + 1);
 }
 
+/* Row ops in front of the linear ops may be done again by every thread. */
+static bool makes_x(const hir_op *o) {
+    return o->n_results == 1 && is_primitive(o->code) &&
+           !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION);
+}
+
+static void check_front(rules *r, hir_id op, const hir_id *front, size_t n) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++)
+        for (size_t k = 0; k < n; k++)
+            require(r, op, o->args[i].kind != HIR_REF_VALUE || o->args[i].index != front[k],
+                    "what is made in front of the linear ops is read by others than them");
+}
+
 static void check_contract(rules *r) {
     part now = HEAD;
     hir_ref x = {HIR_REF_NONE, 0};
-    uint32_t heads = 0;
+    HD_VEC(hir_id) front = {0};
+    hir_riders riders;
+    if (!hir_find_riders(r->m, r->d->arena, r->kernel, &riders))
+        refuse(r, riders.refused, riders.why, NULL);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
-        part p = part_of(r, o);
+        part p = rides(&riders, o) ? EPILOGUE : part_of(r, o);
+        if (now == HEAD && makes_x(o)) {
+            hd_push(r->d->arena, &front, o->results[0]);
+            check_weights(r, op);
+            continue;
+        }
         if (!require(r, op, p <= TAIL, "it cannot stand in a contraction")) continue;
-        require(r, op, p >= now,
-                "the order in a contraction is: a reshape that gives x, linear "
-                "ops, elementwise ops, reshapes, yield");
+        if (p == TAIL && o->code == HIR_RESHAPE_OP) p = EPILOGUE;
+        require(r, op, p >= now && p != HEAD,
+                "the order in a contraction is: what makes x, linear ops, what rides with them, "
+                "yield");
         now = p;
-        if (p == HEAD) require(r, op, heads++ == 0, "only x is reshaped in front");
-        if (o->code == HIR_LINEAR_OP) check_linear(r, op, &x);
+        if (o->code == HIR_LINEAR_OP)
+            check_linear(r, op, &x);
+        else
+            check_front(r, op, front.at, front.n);
         if (o->code == HIR_CONST_OP)
             require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
                     "a constant in an epilogue is one number");
-        if (hir_has_trait(o->code, HIR_ELEMENTWISE)) check_epilogue(r, op);
+        if (rides(&riders, o))
+            check_cache_use(r, op);
+        else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
+            check_epilogue(r, op);
+        if (o->code == HIR_YIELD_OP) check_cache_use(r, op);
         check_weights(r, op);
     }
     require(r, r->kernel, x.kind != HIR_REF_NONE, "a contraction has a linear op");
@@ -205,21 +258,6 @@ static void check_sequence(rules *r) {
 }
 
 /* ---- row programs -------------------------------------------------------------------------- */
-static bool is_primitive(hir_opcode code) {
-    if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
-    return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
-           code == HIR_ROPE_OP || code == HIR_CACHE_APPEND_OP || code == HIR_YIELD_OP;
-}
-
-/* A value of cache length comes from cache_append and is yielded, nothing else. */
-static void check_cache_use(rules *r, hir_id op) {
-    const hir_op *o = hir_op_at(r->m, op);
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        if (o->args[i].kind != HIR_REF_VALUE || !has_c(hir_ref_type(r->m, o->args[i]))) continue;
-        require(r, op, o->code == HIR_YIELD_OP && is_a(r, o->args[i], HIR_CACHE_APPEND_OP),
-                "a value of cache length goes from cache_append to yield only");
-    }
-}
 
 static void check_row(rules *r) {
     const hir_op *k = hir_op_at(r->m, r->kernel);

@@ -15,6 +15,8 @@
  *     linear, attention phase = that of its operands, behind everything made so far in the phase
  *     elementwise op    on the [T, N] result of a contraction, all other operands older: its
  *                       epilogue
+ *     row op            that needs one head of such a result at a time (q/k norm, rope, the write
+ *                       to the cache), all other operands older: its epilogue too
  *
  * and every dependency points forward in the order (phase; row program, then contractions by
  * number). linear ops of one x join one kernel, unless the program has gone on so far in between
@@ -24,12 +26,17 @@
  * itself. A walk backwards moves a row op (or the last op of an epilogue) into the row program that
  * holds all its users, if that moves no more bytes per token than it saves; what was made for it
  * alone follows. Values with users in several kernels stay, so that equal layers stay equal.
+ *
+ * At last, a row program that makes nothing but the x of one contraction becomes its prologue: it
+ * is done for a block of rows just before they are multiplied, by every thread that has columns of
+ * them. One kernel less, and x neither written nor read; so only where it reads few rows itself.
  */
 #include "passes/fuse.h"
 
 enum {
     CHEAP_ELEMENTS = 256,      /* any op on values of this size may be done once per token */
     CHEAP_ELEMENTWISE = 65536, /* and one elementwise op or move of this size */
+    MOST_PROLOGUE = 2,         /* whole rows that are read for a row of x */
     FOLLOWERS = 4,             /* ops in a row that follow one that moves */
 };
 
@@ -82,6 +89,7 @@ static void place(fuse *f, hir_id op, fuse_kind kind, uint32_t phase, uint32_t g
     n->kind = kind;
     n->phase = phase;
     n->group = group;
+    n->root = HIR_NONE;
 }
 
 static void place_row(fuse *f, hir_id op) {
@@ -150,48 +158,157 @@ static bool is_column_operand(const fuse *f, hir_ref r, hir_type tile) {
     return r.kind == HIR_REF_WEIGHT || pass_def(f->m, r) == HIR_NONE;
 }
 
+/* The operand that the last kernel of all makes; none: all are there before. */
+static hir_ref newest_operand(const fuse *f, const hir_op *o) {
+    uint64_t newest = 0;
+    hir_ref last = hir_no_ref();
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        uint64_t at = position(f, fuse_base(f, o->args[i]));
+        if (at <= newest) continue;
+        newest = at;
+        last = o->args[i];
+    }
+    return last;
+}
+
+/* A constant, or a view of what no kernel makes: nothing lies in memory as the operand says. */
+static bool lies_nowhere(const fuse *f, hir_ref r) {
+    const fuse_node *made = fuse_node_of(f, fuse_base(f, r));
+    bool view = !hir_ref_equal(fuse_base(f, r), r);
+    return (view && !made) || (made && made->kind == FUSE_COPIED);
+}
+
+static bool is_in_group(const fuse *f, hir_ref r, uint32_t group) {
+    const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
+    return n && n->kind == FUSE_CONTRACT && n->group == group;
+}
+
+/* Is it made head by head, or has it been taken for heads? */
+static bool is_of_heads(const fuse *f, hir_ref r) {
+    const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
+    return n->root != HIR_NONE || n->heads > 0;
+}
+
 /* Why the op is no epilogue of the group that made its newest operand; NULL: it is, *group. */
 static const char *epilogue(const fuse *f, hir_id op, uint32_t *group) {
     const hir_op *o = hir_op_at(f->m, op);
     hir_type tile = pass_result_type(f->m, op);
     tile.dtype = HIR_F32; /* as it is computed, and as operands must be */
-    uint64_t newest = 0;
-    hir_ref last = hir_no_ref();
     if (!hir_has_trait(o->code, HIR_ELEMENTWISE)) return "not elementwise";
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        hir_ref base = fuse_base(f, o->args[i]);
-        if (position(f, base) <= newest) continue;
-        newest = position(f, base);
-        last = o->args[i];
-    }
-    const fuse_node *n = fuse_node_of(f, last);
+    const fuse_node *n = fuse_node_of(f, newest_operand(f, o));
     if (!n || n->kind != FUSE_CONTRACT) return "its newest operand is not made by a contraction";
     *group = n->group;
     for (uint32_t i = 0; i < o->n_args; i++) {
-        hir_ref r = o->args[i], base = fuse_base(f, r);
+        hir_ref r = o->args[i];
         if (!hir_type_has_t(hir_ref_type(f->m, r))) {
             if (!is_column_operand(f, r, tile))
                 return "an operand is no tile, column vector or number";
             continue;
         }
         if (!hir_type_equal(hir_ref_type(f->m, r), tile)) return "an operand has another shape";
-        const fuse_node *made = fuse_node_of(f, base);
-        bool view = !hir_ref_equal(base, r);
-        if ((view && !made) || (made && made->kind == FUSE_COPIED))
+        if (lies_nowhere(f, r))
             return "an operand is a constant tile or a view of what no kernel makes";
-        if (view && made->kind == FUSE_CONTRACT && made->group == *group)
-            return "an operand is reshaped in between";
+        if (!is_in_group(f, r, *group)) continue;
+        if (!hir_ref_equal(fuse_base(f, r), r)) return "an operand is reshaped in between";
+        if (is_of_heads(f, r)) return "other ops take an operand head by head";
     }
     return NULL;
+}
+
+/* Linear ops whose columns an elementwise epilogue takes: nobody rides with them by heads. */
+static void take_as_tiles(fuse *f, hir_id op, uint32_t group) {
+    const hir_op *o = hir_op_at(f->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++)
+        if (is_in_group(f, o->args[i], group)) fuse_node_of(f, o->args[i])->heads = FUSE_TILE;
+}
+
+/* ---- epilogues by heads -------------------------------------------------------------------- */
+typedef struct rider {
+    uint32_t group;
+    hir_id root;
+    int64_t heads;
+} rider;
+
+/* The linear op and its heads that the operand, made by a contraction, is of. */
+static const char *find_heads(const fuse *f, hir_ref r, rider *out) {
+    const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
+    hir_id made = pass_def(f->m, fuse_base(f, r));
+    hir_type view = hir_ref_type(f->m, r);
+    bool linear = hir_op_at(f->m, made)->code == HIR_LINEAR_OP;
+    *out = (rider){n->group, linear ? made : n->root, 0};
+    if (out->root == HIR_NONE || f->node[out->root].heads == FUSE_TILE)
+        return "its columns are those of an elementwise epilogue";
+    int64_t columns = pass_elements(pass_result_type(f->m, out->root));
+    out->heads = f->node[out->root].heads;
+    if (out->heads == 0 && view.rank >= 3) out->heads = view.dim[1];
+    if (out->heads <= 0 || columns % out->heads != 0) return "it needs the whole row";
+    if (hir_head_panels(columns / out->heads) > HIR_HEAD_PANELS) return "its heads are too wide";
+    return NULL;
+}
+
+/* Can kernel `r->group` read the operand, which it does not make, as it lies? */
+static bool is_outer_operand(const fuse *f, hir_ref r, int64_t heads, bool *inner) {
+    hir_type t = hir_ref_type(f->m, r);
+    double value;
+    *inner = hir_is_by_heads(t, heads);
+    if (hir_type_has_t(t)) return !lies_nowhere(f, r);
+    return r.kind != HIR_REF_VALUE || pass_def(f->m, r) == HIR_NONE || pass_const(f->m, r, &value);
+}
+
+/* Why the op does not ride with the contraction that made its newest operand, head by head; NULL:
+ * it does, *out. */
+static const char *ride(const fuse *f, hir_id op, rider *out) {
+    const hir_op *o = hir_op_at(f->m, op);
+    bool *inner = hd_new_array(f->c->scratch, bool, o->n_args + 1);
+    const char *why_not = find_heads(f, newest_operand(f, o), out);
+    if (why_not) return why_not;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_ref r = o->args[i], base = fuse_base(f, r);
+        if (r.kind == HIR_REF_NONE || r.kind == HIR_REF_STATE) continue;
+        if (!is_in_group(f, r, out->group)) {
+            if (!is_outer_operand(f, r, out->heads, &inner[i]))
+                return "an operand is a constant row or computed from weights";
+            continue;
+        }
+        hir_id made = pass_def(f->m, base);
+        if (made != out->root && f->node[made].root != out->root)
+            return "it meets columns of another linear op";
+        inner[i] = true;
+    }
+    int64_t most = HIR_HEAD_PANELS * HIR_PANEL * out->heads;
+    hir_type y = pass_result_type(f->m, op);
+    if (hir_type_has_t(y) && pass_elements(y) > most) return "its result is wider than a head";
+    return hir_why_not_by_heads(f->m, op, out->heads, inner);
+}
+
+/* The op joins the contraction of its newest operand, if it can. */
+static bool place_rider(fuse *f, hir_id op) {
+    hir_ref last = newest_operand(f, hir_op_at(f->m, op));
+    const fuse_node *n = fuse_node_of(f, fuse_base(f, last));
+    rider r;
+    if (!n || n->kind != FUSE_CONTRACT) return false;
+    const char *why_not = ride(f, op, &r);
+    if (why_not) {
+        if (hir_ref_type(f->m, last).rank >= 3)
+            hir_remark_add(f->c, false, op, "does not ride with the contraction: %s", why_not);
+        return false;
+    }
+    place(f, op, FUSE_CONTRACT, f->groups.at[r.group].phase, r.group);
+    f->node[op].root = r.root;
+    f->node[r.root].heads = r.heads;
+    hir_remark_add(f->c, true, op, "rides with the contraction, head by head");
+    return true;
 }
 
 static void place_elementwise(fuse *f, hir_id op) {
     uint32_t group = HIR_NONE;
     const char *why_not = epilogue(f, op, &group);
     if (!why_not) {
+        take_as_tiles(f, op, group);
         place(f, op, FUSE_CONTRACT, f->groups.at[group].phase, group);
         return;
     }
+    if (place_rider(f, op)) return;
     if (group != HIR_NONE) hir_remark_add(f->c, false, op, "no epilogue: %s", why_not);
     place_row(f, op);
 }
@@ -231,7 +348,7 @@ static bool place_op(fuse *f, hir_id op) {
         place(f, op, FUSE_FIXED, 0, HIR_NONE);
     else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
         place_elementwise(f, op);
-    else
+    else if (!place_rider(f, op))
         place_row(f, op);
     return true;
 }
@@ -465,6 +582,103 @@ static void fill_groups(fuse *f) {
     }
 }
 
+/* ---- prologues ----------------------------------------------------------------------------- */
+/* The one contraction that reads the value, as its x and nothing else; HIR_NONE. */
+static uint32_t only_contraction(const fuse *f, uint32_t value, uint32_t group) {
+    uint32_t reader = HIR_NONE;
+    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
+        hir_id user = f->uses.user[f->uses.first[value] + i];
+        const fuse_node *n = &f->node[user];
+        if (n->kind == FUSE_NONE || (n->kind == FUSE_ROW && n->group == group)) continue;
+        bool linear = hir_op_at(f->m, user)->code == HIR_LINEAR_OP && n->kind == FUSE_CONTRACT;
+        if (!linear || (reader != HIR_NONE && reader != n->group)) return HIR_NONE;
+        reader = n->group;
+    }
+    return reader;
+}
+
+/* Does anybody outside of the row program read the value? */
+static bool leaves(const fuse *f, uint32_t value, uint32_t group) {
+    bool outside = false;
+    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
+        const fuse_node *n = &f->node[f->uses.user[f->uses.first[value] + i]];
+        outside |= n->kind != FUSE_NONE && (n->kind != FUSE_ROW || n->group != group);
+    }
+    return outside;
+}
+
+static bool may_repeat(const hir_op *o) {
+    return !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION) && o->code != HIR_LINEAR_OP;
+}
+
+/* Bytes of a token's rows that a row program reads of others. */
+static int64_t bytes_read(const fuse *f, uint32_t group) {
+    const fuse_group *g = &f->groups.at[group];
+    bool *seen = hd_new_array(f->c->scratch, bool, f->m->values.n);
+    int64_t bytes = 0;
+    for (size_t k = 0; k < g->ops.n; k++) {
+        const hir_op *o = hir_op_at(f->m, g->ops.at[k]);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_ref base = fuse_base(f, o->args[i]);
+            const fuse_node *made = fuse_node_of(f, base);
+            if (base.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(f->m, base))) continue;
+            if ((made && made->group == group) || seen[base.index]) continue;
+            seen[base.index] = true;
+            bytes += row_size(f, base);
+        }
+    }
+    return bytes;
+}
+
+/* Why a row program is not the prologue of a contraction; NULL: it is, of *contraction. */
+static const char *prologue(const fuse *f, uint32_t group, uint32_t *contraction) {
+    const fuse_group *g = &f->groups.at[group];
+    int64_t made = 0;
+    *contraction = HIR_NONE;
+    for (size_t k = 0; k < g->ops.n; k++) {
+        const hir_op *o = hir_op_at(f->m, g->ops.at[k]);
+        uint32_t y = o->results[0];
+        if (!may_repeat(o)) return "it may be done once only";
+        if (!leaves(f, y, group)) continue;
+        if (made) return "it makes more than the x of a contraction";
+        made = row_size(f, hir_value_ref(y));
+        *contraction = only_contraction(f, y, group);
+        if (*contraction == HIR_NONE) return "others than one contraction read what it makes";
+    }
+    if (bytes_read(f, group) / made > MOST_PROLOGUE)
+        return "every thread would read more than what it makes";
+    return NULL;
+}
+
+/* A row program that makes nothing but the x of one contraction is done where x is read. */
+static void place_prologues(fuse *f) {
+    size_t kept = 0;
+    for (size_t k = 0; k < f->kernels.n; k++) {
+        uint32_t group = f->kernels.at[k], contraction;
+        f->kernels.at[kept++] = group;
+        if (f->groups.at[group].kind != FUSE_ROW) continue;
+        const char *why_not = prologue(f, group, &contraction);
+        hir_id first = f->groups.at[group].ops.at[0];
+        if (why_not && contraction != HIR_NONE)
+            hir_remark_add(f->c, false, first, "no prologue of the contraction: %s", why_not);
+        if (why_not) continue;
+        hir_remark_add(f->c, true, first, "is done where the contraction reads it");
+        kept--;
+        fuse_group *g = &f->groups.at[contraction];
+        HD_VEC(hir_id) ops = {0};
+        for (size_t i = 0; i < f->groups.at[group].ops.n; i++) {
+            hd_push(f->c->scratch, &ops, f->groups.at[group].ops.at[i]);
+            f->node[ops.at[i]].group = contraction;
+        }
+        for (size_t i = 0; i < g->ops.n; i++)
+            hd_push(f->c->scratch, &ops, g->ops.at[i]);
+        g->ops.n = 0;
+        for (size_t i = 0; i < ops.n; i++)
+            hd_push(f->c->scratch, &g->ops, ops.at[i]);
+    }
+    f->kernels.n = kept;
+}
+
 /* ---- the pass ------------------------------------------------------------------------------ */
 static fuse new_fuse(hir_pass_context *c) {
     fuse f = {.c = c, .m = c->m, .n_ops = c->m->ops.n};
@@ -492,6 +706,7 @@ bool pass_fuse(hir_pass_context *c) {
     for (size_t k = f.program.n; k-- > 0;)
         place_fixed(&f, f.program.at[k]);
     fill_groups(&f);
+    place_prologues(&f);
     c->changed = true;
     return fuse_build(&f);
 }

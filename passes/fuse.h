@@ -10,16 +10,20 @@ typedef enum fuse_kind {
     FUSE_COPIED, /* const, reshape, and cheap values without T: built where they are used */
     FUSE_FIXED,  /* without T: row program that runs once */
     FUSE_ROW,
-    FUSE_CONTRACT, /* linear, or epilogue of one */
+    FUSE_CONTRACT, /* linear, or what rides with one */
     FUSE_SEQUENCE,
     FUSE_OUTPUT,
 } fuse_kind;
+
+enum { FUSE_TILE = -1 }; /* fuse_node.heads: goes through elementwise ops column by column */
 
 typedef struct fuse_node { /* of an op */
     fuse_kind kind;
     uint32_t order; /* place in the program */
     uint32_t phase; /* see fuse.c */
     uint32_t group; /* index into fuse.groups */
+    hir_id root;    /* rides head by head: the linear op it rides with; else HIR_NONE */
+    int64_t heads;  /* linear: as how many heads others ride with it; 0: none do */
 } fuse_node;
 
 typedef struct fuse_group { /* becomes a kernel */
@@ -27,7 +31,7 @@ typedef struct fuse_group { /* becomes a kernel */
     uint32_t phase;
     uint32_t same_x;    /* contraction: an older group that reads the same value, HIR_NONE */
     hir_ref x;          /* contraction: the shared operand */
-    HD_VEC(hir_id) ops; /* in program order; linear ops first */
+    HD_VEC(hir_id) ops; /* in program order; of a contraction: what makes x, linear ops, the rest */
 } fuse_group;
 
 typedef struct fuse {

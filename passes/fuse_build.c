@@ -67,8 +67,7 @@ static bool note_reads(building *b, hir_id op) {
     return true;
 }
 
-/* A kernel has results: if nobody reads the state that a row program writes, it yields the state.
- */
+/* A kernel has results: if nobody reads the state that it writes, it yields the state. */
 static void keep_effects(building *b, const fuse_group *g) {
     hir_id effect = HIR_NONE;
     for (size_t i = 0; i < g->ops.n; i++) {
@@ -165,8 +164,8 @@ static hir_id new_kernel(building *b, const fuse_group *g) {
 static bool move_in(building *b, hir_id op, hir_id kernel) {
     uint32_t i = 0;
     hir_id first = hir_op_at(b->m, kernel)->body_last; /* linear ops share one x, views and all */
-    if (hir_op_at(b->m, op)->code == HIR_LINEAR_OP && first != HIR_NONE &&
-        b->f->node[op].kind == FUSE_CONTRACT)
+    if (hir_op_at(b->m, op)->code == HIR_LINEAR_OP && b->f->node[op].kind == FUSE_CONTRACT &&
+        first != HIR_NONE && hir_op_at(b->m, first)->code == HIR_LINEAR_OP)
         hir_op_at(b->m, op)->args[i++] = pass_arg(b->m, first, 0);
     for (; i < hir_op_at(b->m, op)->n_args; i++) {
         hir_ref r = pass_arg(b->m, op, i), now = operand(b, r);

@@ -61,6 +61,7 @@ typedef struct clerk {
     uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
     HD_VEC(outer_read) reads;
     bool *weight_seen; /* by weight */
+    bool in_front;     /* of the linear ops of a contraction */
 } clerk;
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
@@ -286,7 +287,8 @@ static void spread(clerk *c, hir_id kernel, const hir_op *o) {
     hir_id y = o->results[0];
     bool view = o->code == HIR_RESHAPE_OP;
     bool rows = hir_op_at(c->m, kernel)->code == HIR_KERNEL_ROW_OP;
-    if (!view && (!belongs(c, o) || (!rows && c->l->flow.inside[origin(c, y)]))) return;
+    bool inside = !rows && !c->in_front && c->l->flow.inside[origin(c, y)];
+    if (!view && (!belongs(c, o) || inside)) return;
     unsigned reach = c->reach[y];
     if (!reach) return;
     if (!is_stream(kind_of(c, y))) reach &= ~(unsigned)INTO_SUM;
@@ -395,16 +397,36 @@ static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
     return 0;
 }
 
+/* A sublayer's input that the contraction makes itself goes into it and nowhere else. */
+static void spread_prologue(clerk *c, const hir_op *kernel) {
+    for (hir_id at = kernel->body_first; at != HIR_NONE; at = hir_op_at(c->m, at)->next) {
+        const hir_op *o = hir_op_at(c->m, at);
+        if (o->code == HIR_LINEAR_OP) return;
+        if (o->code == HIR_RESHAPE_OP || o->n_results != 1 || !input_of(c, o->results[0])) continue;
+        c->reach[o->results[0]] |= (uint8_t)reach_of_result(c, o->results[0]);
+    }
+}
+
 static void charge_kernel(clerk *c, hir_id op, uint32_t sublayer) {
     const hir_op *kernel = hir_op_at(c->m, op);
     hir_id last = kernel->body_last;
     if (last == HIR_NONE) return;
     const hir_op *yield = hir_op_at(c->m, last);
     if (yield->code == HIR_YIELD_OP) spread_yield(c, op, kernel, yield);
-    for (hir_id at = last; at != HIR_NONE; at = hir_op_at(c->m, at)->prev)
-        if (hir_op_at(c->m, at)->n_results == 1) spread(c, op, hir_op_at(c->m, at));
+    if (kernel->code == HIR_KERNEL_CONTRACT_OP) spread_prologue(c, kernel);
     hir_access a = {.op = op, .sublayer = sublayer, .block = block_of(c, sublayer)};
+    c->in_front = false;
+    for (hir_id at = last; at != HIR_NONE; at = hir_op_at(c->m, at)->prev) {
+        const hir_op *o = hir_op_at(c->m, at);
+        if (!c->in_front && o->code != HIR_LINEAR_OP && o->next != HIR_NONE &&
+            hir_op_at(c->m, o->next)->code == HIR_LINEAR_OP) {
+            c->in_front = true; /* what both ends of a contraction read, it reads twice */
+            charge_reads(c, a);
+        }
+        if (o->n_results == 1) spread(c, op, o);
+    }
     charge_reads(c, a);
+    c->in_front = false;
     charge_writes(c, a);
 }
 

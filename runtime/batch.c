@@ -51,6 +51,9 @@ static int run_batch(hrt_session *const *sessions, const int32_t *tokens, int64_
     for (int64_t i = 0; i < count && rc == HRT_OK; i++)
         rc = check_row(first, sessions[i], i, tokens[i]);
     if (rc != HRT_OK) return rc;
+    for (int64_t i = 0; i < count; i++)
+        sessions[i]->owner =
+            (hrt_owner){sessions[i]->length, sessions[i]->memory.cap, sessions[i]->memory.states};
     const void *ins[1] = {tokens};
     hrt_run(
         &(hrt_job){

@@ -14,10 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HRT_VERSION     3u
+#define HRT_VERSION     4u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
+#define HRT_FEW         8   /* tokens that attention takes as it takes one */
 #define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
 
 enum hrt_result {
@@ -25,6 +26,12 @@ enum hrt_result {
 #include "runtime/errors.def"
 #undef R
 };
+
+/* The session that a row of a batch belongs to. */
+typedef struct hrt_owner {
+    int64_t length, cap; /* the row's position, and positions that each of its states holds */
+    char *const *states;
+} hrt_owner;
 
 /* What every kernel sees of a call (of one chunk of it). */
 typedef struct hrt_frame {
@@ -34,6 +41,8 @@ typedef struct hrt_frame {
     void *scratch; /* this thread's, scratch_bytes of the model, 64-byte aligned */
     void *shared;  /* one for all threads: what they leave for each other in a kernel, 64-byte
                     * aligned; counters first, which are 0 between kernels */
+    const hrt_owner *const *owners; /* of the chunk's rows in a batch, where the argument of a state
+                                     * is its number; NULL: all are of this call */
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel kind says
@@ -58,6 +67,10 @@ typedef struct hrt_operand {
     uint64_t offset;
     uint64_t
         row_bytes; /* from one token's row to the next; 0: the same for every token, or state */
+    /* Of a matrix that is cut by columns of the step: column c of [first_col, first_col + cols) is
+     * col_bytes from (c - first_col) * col_bytes on. 0: it is not. */
+    uint32_t first_col, cols;
+    uint64_t col_bytes;
 } hrt_operand;
 
 typedef enum hrt_split {
@@ -65,9 +78,9 @@ typedef enum hrt_split {
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
     HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column dealt in turn: for causal attention */
     HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
-    HRT_SPLIT_KEYS,   /* T = 1: contiguous shares of cols * R columns, where R ranges of HRT_KEYS
-                       * positions cover the cache: column g * R + r is range r of head g. The ranges
-                       * do not depend on the threads, so neither do results */
+    HRT_SPLIT_KEYS,   /* T = 1, or few: contiguous shares of cols * R columns, where R ranges of
+                       * HRT_KEYS   positions cover the cache: column g * R + r is range r of head g.
+                       * The ranges   do not depend on the threads, so neither do results */
 } hrt_split;
 
 typedef struct hrt_step {
@@ -81,6 +94,7 @@ typedef struct hrt_step {
      * the rows, and all columns, through all of them, tile_rows rows at a time. 0: not so, or
      * inside such a run. */
     uint32_t tile_steps, tile_rows;
+    uint32_t kernel_few, few; /* for 2 .. few tokens, cut like one; few is 0 where there is none */
     uint32_t reserved;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
@@ -101,7 +115,7 @@ typedef struct hrt_level { /* one CPU level, best first */
     C(FMA, 12, "fma") C(LZCNT, 13, "lzcnt") C(MOVBE, 14, "movbe") C(AVX512F, 15, "avx512f") \
     C(AVX512BW, 16, "avx512bw") C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq") \
     C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni") \
-    C(AVX512BF16, 21, "avx512bf16")
+    C(AVX512BF16, 21, "avx512bf16") C(AVXVNNI, 22, "avxvnni")
 /* clang-format on */
 enum {
 #define C(id, bit, name) HRT_CPU_##id = 1 << bit,

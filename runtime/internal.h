@@ -61,6 +61,7 @@ typedef struct hrt_job {
 void hrt_run(const hrt_job *job, int threads);
 
 struct hrt_session {
+    hrt_owner owner; /* first: a batch of sessions is one of owners; written by hrt_forward_batch */
     atomic_flag busy;
     int threads;          /* asked for */
     int processors, room; /* most that run: CPUs allowed; threads that memory is there for */

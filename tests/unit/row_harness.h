@@ -1,11 +1,12 @@
-/* For tests of row programs: a module whose kernels are all kernel.row, run through compiled code
- * and through the evaluator, every result of every kernel compared. */
+/* For tests of row programs, alone or in contractions: a module without sequences, run through
+ * compiled code and through the evaluator, every result of every kernel compared. */
 #ifndef ROW_HARNESS_H
 #define ROW_HARNESS_H
 
 #include <math.h>
 
 #include "ir/eval.h"
+#include "runtime/grid.h"
 #include "support/tensorfile.h"
 #include "tests/unit/emit_harness.h"
 
@@ -15,8 +16,9 @@ typedef struct rows {
     bench *b;
     const hcg_level *level;
     uint64_t seed;
-    compiled *kernels; /* per op */
+    compiled *kernels, *ones; /* per op; for one token */
     bool *present;
+    int threads;                        /* that contractions are cut for, 0: one */
     void **values, **weights, **states; /* memory of each */
     hir_eval *eval;
     int64_t length;
@@ -67,6 +69,7 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
     *r = (rows){.b = b, .level = level, .seed = seed};
     hir_module *m = b->m;
     r->kernels = hd_new_array(b->arena, compiled, m->ops.n + 1);
+    r->ones = hd_new_array(b->arena, compiled, m->ops.n + 1);
     r->present = hd_new_array(b->arena, bool, m->ops.n + 1);
     r->values = hd_new_array(b->arena, void *, m->values.n + 1);
     r->weights = hd_new_array(b->arena, void *, m->weights.n + 1);
@@ -77,13 +80,16 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
         r->states[s] = guarded(value_bytes(m->states.at[s].type));
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
-        if (o->code != HIR_KERNEL_ROW_OP) continue;
+        bool contract = o->code == HIR_KERNEL_CONTRACT_OP;
+        if (o->code != HIR_KERNEL_ROW_OP && !contract) continue;
         for (uint32_t i = 0; i < o->n_results; i++) {
             hir_value *v = hir_value_at(m, o->results[i]);
             bool state = v->place == HIR_PLACE_STATE;
             r->values[o->results[i]] = state ? r->states[v->offset] : guarded(value_bytes(v->type));
         }
-        if (!compile_kernel(b, HCG_ROW, op, false, level, &r->kernels[op])) return false;
+        hcg_kind kind = contract ? HCG_CONTRACT : HCG_ROW;
+        if (!compile_kernel(b, kind, op, false, level, &r->kernels[op])) return false;
+        if (contract && !compile_kernel(b, kind, op, true, level, &r->ones[op])) return false;
         r->present[op] = true;
     }
     r->eval = hir_eval_new(b->arena, m, stored_weights, &r->seed);
@@ -94,6 +100,8 @@ static inline void rows_close(rows *r) {
     hir_module *m = r->b->m;
     for (uint32_t i = 0; i < m->ops.n; i++)
         if (r->present[i]) compiled_free(&r->kernels[i]);
+    for (uint32_t i = 0; i < m->ops.n; i++)
+        if (r->present[i] && r->ones[i].call) compiled_free(&r->ones[i]);
     for (uint32_t i = 0; i < m->values.n; i++)
         if (hir_value_at(m, i)->place != HIR_PLACE_STATE) guarded_free(r->values[i]);
     for (uint32_t i = 0; i < m->weights.n; i++)
@@ -127,7 +135,7 @@ static inline double compiled_element(const rows *r, hir_id value, int64_t i) {
 static inline void rows_observe(void *context, const hir_module *m, hir_id op, hir_id value,
                                 const hir_array *a) {
     rows *r = context;
-    if (hir_op_at(m, op)->code != HIR_KERNEL_ROW_OP) return;
+    if (!hir_has_trait(hir_op_at(m, op)->code, HIR_REGION)) return;
     double most = 0, error = 0;
     for (int64_t i = 0; i < a->n; i++) {
         double want = a->at[i], got = compiled_element(r, value, i), d = fabs(want - got);
@@ -139,6 +147,19 @@ static inline void rows_observe(void *context, const hir_module *m, hir_id op, h
     }
     double relative = error / fmax(most, 1e-3);
     if (relative > r->worst) r->worst = relative;
+}
+
+/* A contraction as the runtime shares it among threads, one after the other. */
+static inline void rows_contract(rows *r, hir_id op, const compiled *c, const hrt_frame *frame,
+                                 void *const *args) {
+    int64_t columns = hcg_columns(r->b->m, op);
+    hrt_grid g = hrt_cut(frame->T, columns, r->threads > 0 ? r->threads : 1);
+    for (int64_t i = 0; i < g.rows; i++)
+        for (int64_t j = 0; j < g.cols; j++) {
+            memset(frame->scratch, 0xff, c->scratch); /* NaN: not read before it is written */
+            c->call(frame, args, frame->T * i / g.rows, frame->T * (i + 1) / g.rows,
+                    columns * j / g.cols, columns * (j + 1) / g.cols);
+        }
 }
 
 /* One call of all kernels over `tokens` rows, cut at `cut` as threads would; gives the worst error
@@ -161,14 +182,19 @@ static inline double rows_call(rows *r, int64_t tokens, int64_t cut, const doubl
     }
     HIR_EACH(m, op, m->first) {
         if (!r->present[op]) continue;
-        compiled *c = &r->kernels[op];
+        bool contract = hir_op_at(m, op)->code == HIR_KERNEL_CONTRACT_OP;
+        compiled *c = contract && tokens == 1 ? &r->ones[op] : &r->kernels[op];
         void *args[256];
         for (size_t i = 0; i < c->k.operands.n; i++)
             args[i] = memory_of(r, c->k.operands.at[i]);
         char *scratch = guarded((c->scratch + 63) / 64 * 64);
         frame.scratch = scratch;
-        if (cut > 0) c->call(&frame, args, 0, cut, 0, 1);
-        c->call(&frame, args, cut, tokens, 0, 1);
+        if (contract) {
+            rows_contract(r, op, c, &frame, args);
+        } else {
+            if (cut > 0) c->call(&frame, args, 0, cut, 0, 1);
+            c->call(&frame, args, cut, tokens, 0, 1);
+        }
         guarded_free(scratch);
     }
     hir_results out;

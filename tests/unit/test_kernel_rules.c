@@ -88,10 +88,11 @@ Test(kernel_rules, contraction_has_a_linear) {
 
 Test(kernel_rules, contraction_order) {
     expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
-           "    %a = neg %x : f32[T, 16]\n"
-           "    %b = linear %x, @w, _ : f32[T, 16]\n"
-           "    %c = add %a, %b : f32[T, 16]\n"
-           "    yield %c\n  }\n" OUT,
+           "    %a = linear %x, @w, _ : f32[T, 16]\n"
+           "    %b = neg %a : f32[T, 16]\n"
+           "    %c = linear %x, @w2, _ : f32[T, 16]\n"
+           "    %d = add %b, %c : f32[T, 16]\n"
+           "    yield %d\n  }\n" OUT,
            "the order in a contraction");
 }
 
@@ -100,7 +101,62 @@ Test(kernel_rules, contraction_prologue) {
            "    %a = linear %x, @w, _ : f32[T, 16]\n"
            "    %b = linear %a, @w2, _ : f32[T, 16]\n"
            "    yield %b\n  }\n" OUT,
-           "made in the kernel itself");
+           "the linear ops of a kernel have one x");
+}
+
+/* What is made in front of the linear ops is x, and other threads make it too. */
+Test(kernel_rules, contraction_prologue_is_read_by_linear_ops) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = neg %x : f32[T, 16]\n"
+           "    %b = linear %a, @w, _ : f32[T, 16]\n"
+           "    %c = mul %b, %a : f32[T, 16]\n"
+           "    yield %c\n  }\n" OUT,
+           "read by others than them");
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = neg %x : f32[T, 16]\n"
+           "    %b = linear %a, @w, _ : f32[T, 16]\n"
+           "    yield %a\n  }\n" OUT,
+           "read by others than them");
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
+           "    %a = rope_table {length = 16, theta = 10000} : f32[T, 16]\n"
+           "    %b = linear %a, @w, _ : f32[T, 16]\n"
+           "    yield %b\n  }\n" OUT,
+           "cannot stand in a contraction");
+}
+
+/* What rides with a linear op sees one head of it at a time, and columns are tiles or heads. */
+Test(kernel_rules, contraction_riders) {
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 4] {\n"
+           "    %a = linear %x, @w, _ : f32[T, 16]\n"
+           "    %b = reshape %a {shape = [T, 4, 4]} : f32[T, 4, 4]\n"
+           "    %c = reduce_sum %b {axis = 1} : f32[T, 4]\n"
+           "    yield %c\n  }\n" OUT,
+           "it goes across heads");
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 4] {\n"
+           "    %a = linear %x, @w, _ : f32[T, 16]\n"
+           "    %b = reshape %a {shape = [T, 4, 4]} : f32[T, 4, 4]\n"
+           "    %c = reduce_sum %b {axis = 2} : f32[T, 4]\n"
+           "    %d = neg %a : f32[T, 16]\n"
+           "    %e = reduce_sum %d {axis = 1} : f32[T]\n"
+           "    yield %c\n  }\n" OUT,
+           "head by head");
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 4] {\n"
+           "    %a = linear %x, @w, _ : f32[T, 16]\n"
+           "    %b = linear %x, @w2, _ : f32[T, 16]\n"
+           "    %c = reshape %a {shape = [T, 4, 4]} : f32[T, 4, 4]\n"
+           "    %d = reshape %b {shape = [T, 4, 4]} : f32[T, 4, 4]\n"
+           "    %e = mul %c, %d : f32[T, 4, 4]\n"
+           "    %f = reduce_sum %e {axis = 2} : f32[T, 4]\n"
+           "    yield %f\n  }\n" OUT,
+           "columns of another linear op");
+    expect("  %o = kernel.contract " CONTRACT " : f32[T, 4] {\n"
+           "    %a = linear %x, @w, _ : f32[T, 16]\n"
+           "    %b = reshape %a {shape = [T, 4, 4]} : f32[T, 4, 4]\n"
+           "    %c = reduce_sum %b {axis = 2} : f32[T, 4]\n"
+           "    %d = reshape %a {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+           "    %e = reduce_max %d {axis = 2} : f32[T, 2]\n"
+           "    yield %c\n  }\n" OUT,
+           "other heads");
 }
 
 Test(kernel_rules, contraction_holds_no_norm) {

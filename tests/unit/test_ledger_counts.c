@@ -168,12 +168,18 @@ static void run_step(machine *x, const counted *c, const hrt_step *step) {
     c->kernels[step->kernel_many](&frame, args, 0, TOKENS, 0, step->cols);
 }
 
-static uint64_t charged(const hir_ledger *l, hir_id op, hir_id v, bool write) {
+/* Bytes of an access, and how often: a contraction reads at both of its ends, in front of the
+ * arithmetic and behind it. */
+static uint64_t charged(const hir_ledger *l, hir_id op, hir_id v, bool write, uint64_t *times) {
+    uint64_t bytes = 0;
+    *times = 0;
     for (size_t i = 0; i < l->accesses.n; i++) {
         const hir_access *a = &l->accesses.at[i];
-        if (a->op == op && a->value == v && a->write == write) return a->bytes * TOKENS;
+        if (a->op != op || a->value != v || a->write != write) continue;
+        bytes = a->bytes * TOKENS;
+        ++*times;
     }
-    return 0;
+    return bytes;
 }
 
 typedef struct sums { /* over all kernels, of the mechanism */
@@ -187,14 +193,15 @@ static void check_kernel(const machine *x, const hir_ledger *l, hir_id op, const
     for (size_t i = 0; i < w->values.n; i++) {
         const region *r = &regions.at[i];
         const bool result = i >= w->n_read;
-        const uint64_t ledger = charged(l, op, w->values.at[i], result);
+        uint64_t times;
+        const uint64_t ledger = charged(l, op, w->values.at[i], result, &times);
         const uint64_t real = touched(result ? r->stored : r->loaded, r->bytes);
         /* contractions and attention read layer inputs, which are the sublayers' own */
         if (kernel->code != HIR_KERNEL_ROW_OP && !result && !ledger) continue;
         cr_expect_eq(real, ledger, "%s %s value %u: %llu bytes, and the ledger says %llu", name,
                      result ? "writes" : "reads", w->values.at[i], (unsigned long long)real,
                      (unsigned long long)ledger);
-        *(result ? &all->written : &all->read) += real;
+        *(result ? &all->written : &all->read) += real * times;
         *(result ? &all->stores : &all->loads) += result ? r->store_bytes : r->load_bytes;
     }
 }

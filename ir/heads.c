@@ -1,0 +1,203 @@
+/* Ops that work head by head (ir.h: hir_why_not_by_heads). */
+#include "ir/ir.h"
+
+/* [T, heads, ..]: the heads of a row one after the other. */
+static bool by_heads(hir_type t, int64_t heads) {
+    return t.rank >= 2 && t.dim[0] == HIR_T && t.dim[1] == heads;
+}
+
+/* The same memory as one dim. */
+static bool is_flat(hir_type t, int64_t heads) {
+    return t.rank == 2 && t.dim[0] == HIR_T && t.dim[1] > 0 && t.dim[1] % heads == 0;
+}
+
+bool hir_is_by_heads(hir_type t, int64_t heads) {
+    return t.rank >= 3 && by_heads(t, heads);
+}
+
+/* Does an operand that is no heads stretch over them, so that all see the same of it? */
+static bool is_shared(hir_type t, hir_type result) {
+    int64_t at = (int64_t)t.rank - (int64_t)result.rank + 1; /* the dim that meets the heads */
+    return t.dtype == HIR_F32 && (at < 0 || t.dim[at] == 1);
+}
+
+/* Operands aligned at the right, as elementwise ops have them. */
+static const char *elementwise(const hir_module *m, const hir_op *o, int64_t heads,
+                               const bool *inner) {
+    hir_type y = hir_value_at(m, o->results[0])->type;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_type t = hir_ref_type(m, o->args[i]);
+        if (inner[i] ? t.rank != y.rank || !by_heads(t, heads) : !is_shared(t, y))
+            return "an operand differs between heads";
+    }
+    return NULL;
+}
+
+/* An op along an axis behind the heads. */
+static const char *along_axis(const hir_op *o, const bool *inner) {
+    for (uint32_t i = 0; i < o->n_args; i++)
+        if (!inner[i]) return "an operand has no heads";
+    return hir_attr_int(o, HIR_A_AXIS, 0) >= 2 ? NULL : "it goes across heads";
+}
+
+/* A norm over the last axis, with a gain or bias for all heads. */
+static const char *norm(const hir_module *m, const hir_op *o, int64_t heads, const bool *inner) {
+    hir_type t = hir_ref_type(m, o->args[0]);
+    for (uint32_t i = 1; i < o->n_args; i++)
+        if (inner[i]) return "its gain differs between tokens";
+    return inner[0] && hir_is_by_heads(t, heads) ? NULL : "it goes across heads";
+}
+
+static const char *reshape(const hir_module *m, const hir_op *o, int64_t heads) {
+    hir_type x = hir_ref_type(m, o->args[0]), y = hir_value_at(m, o->results[0])->type;
+    bool fits =
+        (by_heads(x, heads) || is_flat(x, heads)) && (by_heads(y, heads) || is_flat(y, heads));
+    return fits ? NULL : "a reshape cuts through heads";
+}
+
+static const char *transpose(const hir_op *o, const bool *inner) {
+    const hir_attr *perm = hir_find_attr(o, HIR_A_PERM);
+    bool fits = inner[0] && perm && perm->n >= 2 && perm->ints[0] == 0 && perm->ints[1] == 1;
+    return fits ? NULL : "it goes across heads";
+}
+
+static const char *by_code(const hir_module *m, const hir_op *o, int64_t heads, const bool *inner) {
+    switch ((int)o->code) {
+    case HIR_RMSNORM_OP:
+    case HIR_LAYERNORM_OP: return norm(m, o, heads, inner);
+    case HIR_ROPE_OP: return inner[0] && !inner[1] ? NULL : "the table differs between heads";
+    case HIR_CACHE_APPEND_OP: return inner[0] ? NULL : "what it appends has no heads";
+    case HIR_RESHAPE_OP: return inner[0] ? reshape(m, o, heads) : "it has no heads";
+    case HIR_TRANSPOSE_OP: return transpose(o, inner);
+    case HIR_SOFTMAX_OP:
+    case HIR_LOGSUMEXP_OP:
+    case HIR_SLICE_OP:
+    case HIR_CONCAT_OP: return along_axis(o, inner);
+    default: return "it looks at more than one head";
+    }
+}
+
+const char *hir_why_not_by_heads(const hir_module *m, hir_id op, int64_t heads, const bool *inner) {
+    const hir_op *o = hir_op_at(m, op);
+    if (o->n_results != 1 || o->n_args == 0) return "it looks at more than one head";
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_type t = hir_ref_type(m, o->args[i]);
+        bool flat = o->code == HIR_RESHAPE_OP && is_flat(t, heads);
+        if (inner[i] && !by_heads(t, heads) && !flat) return "an operand is no row of heads";
+    }
+    if (hir_has_trait(o->code, HIR_ELEMENTWISE)) return elementwise(m, o, heads, inner);
+    if (hir_has_trait(o->code, HIR_REDUCE)) return along_axis(o, inner);
+    return by_code(m, o, heads, inner);
+}
+
+int64_t hir_head_panels(int64_t n) {
+    int64_t a = n, b = HIR_PANEL;
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return n / a;
+}
+
+/* ---- the epilogue of a contraction --------------------------------------------------------- */
+typedef struct finder {
+    const hir_module *m;
+    hd_arena *arena;
+    hir_id kernel;
+    hir_riders *out;
+} finder;
+
+const hir_rider *hir_find_rider(const hir_riders *r, hir_ref value) {
+    for (size_t i = r->values.n; value.kind == HIR_REF_VALUE && i-- > 0;)
+        if (r->values.at[i].value == value.index) return &r->values.at[i];
+    return NULL;
+}
+
+static void note(finder *f, hir_id value, hir_id root, int64_t heads) {
+    hd_push(f->arena, &f->out->values, ((hir_rider){value, root, heads}));
+}
+
+static bool refuse(finder *f, hir_id op, const char *why) {
+    f->out->refused = op;
+    f->out->why = why;
+    return false;
+}
+
+int64_t hir_riding_heads(const hir_riders *r, hir_id linear) {
+    for (size_t i = 0; i < r->roots.n; i++)
+        if (r->roots.at[i].root == linear) return r->roots.at[i].heads;
+    return 0;
+}
+
+/* A view may be what the first rider reads, or what is yielded. */
+static void note_view(finder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    const hir_rider *x = hir_find_rider(f->out, o->args[0]);
+    hir_type t = hir_value_at(f->m, o->results[0])->type;
+    if (!x) return;
+    int64_t heads = x->heads ? x->heads : t.rank >= 3 ? t.dim[1] : 0;
+    note(f, o->results[0], x->root, heads);
+}
+
+static bool note_root(finder *f, hir_id op, hir_id root, int64_t heads) {
+    int64_t known = hir_riding_heads(f->out, root);
+    int64_t n = hir_value_at(f->m, hir_op_at(f->m, root)->results[0])->type.dim[1];
+    if (known && known != heads)
+        return refuse(f, op, "its columns are cut into other heads before");
+    if (heads <= 0 || n % heads != 0 || hir_head_panels(n / heads) > HIR_HEAD_PANELS)
+        return refuse(f, op, "a head is wider than 256 columns, or 16 panels with its neighbours");
+    if (!known) hd_push(f->arena, &f->out->roots, ((hir_rider){HIR_NONE, root, heads}));
+    return true;
+}
+
+static bool note_op(finder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    bool *inner = hd_new_array(f->arena, bool, o->n_args + 1);
+    const hir_rider *first = NULL;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_rider *x = hir_find_rider(f->out, o->args[i]);
+        if (x && x->heads && !first) first = x;
+    }
+    if (!first) return true; /* a tile, or nothing of a contraction */
+    const hir_rider of = *first;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_rider *x = hir_find_rider(f->out, o->args[i]);
+        inner[i] = x || hir_is_by_heads(hir_ref_type(f->m, o->args[i]), of.heads);
+        if (x && (x->root != of.root || x->heads != of.heads))
+            return refuse(f, op, "it meets columns of another linear op, or other heads");
+    }
+    const char *why = hir_why_not_by_heads(f->m, op, of.heads, inner);
+    if (why) return refuse(f, op, why);
+    note(f, o->results[0], of.root, of.heads);
+    return note_root(f, op, of.root, of.heads);
+}
+
+/* Columns go through elementwise ops, or head by head; never both. */
+static bool check_tiles(finder *f) {
+    HIR_EACH(f->m, op, hir_op_at(f->m, f->kernel)->body_first) {
+        const hir_op *o = hir_op_at(f->m, op);
+        bool rides = o->n_results && hir_find_rider(f->out, hir_value_ref(o->results[0]));
+        for (uint32_t i = 0; !rides && o->code != HIR_YIELD_OP && i < o->n_args; i++) {
+            const hir_rider *x = hir_find_rider(f->out, o->args[i]);
+            if (x && hir_riding_heads(f->out, x->root))
+                return refuse(f, op, "other ops take an operand head by head");
+        }
+    }
+    return true;
+}
+
+bool hir_find_riders(const hir_module *m, hd_arena *a, hir_id kernel, hir_riders *out) {
+    *out = (hir_riders){.refused = HIR_NONE};
+    finder f = {m, a, kernel, out};
+    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code == HIR_LINEAR_OP)
+            note(&f, o->results[0], op, 0);
+        else if (o->code == HIR_RESHAPE_OP)
+            note_view(&f, op);
+        else if (o->code != HIR_YIELD_OP && !note_op(&f, op))
+            return false;
+    }
+    return check_tiles(&f);
+}
