@@ -63,7 +63,10 @@ bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
 
 /* ---- pieces -------------------------------------------------------------------------------------
  */
-enum { PIECE_KERNELS = 12, PIECE_OPS = 150 };
+enum {
+    PIECE_OPS = 250, /* of row programs: a piece costs some ms of its own */
+    ROW_PIECES = 6,  /* more than that, and they get longer instead */
+};
 enum { ROWS = 3, CLASSES };
 
 typedef struct job {
@@ -98,6 +101,20 @@ static unsigned class_of(const hcg_kernel *k) {
     return k->kind == HCG_CONTRACT ? k->one : k->kind == HCG_SEQUENCE ? 2 : ROWS;
 }
 
+static void cut_rows(work *w, const hcg_body *body, uint32_t *rows, size_t n) {
+    const hir_module *m = w->p->m;
+    size_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += body_ops(m, w->p->kernels.at[rows[i]].op);
+    const size_t most = all / ROW_PIECES > PIECE_OPS ? all / ROW_PIECES : PIECE_OPS;
+    for (size_t from = 0, to = 0; from < n; from = to) {
+        size_t ops = 0;
+        while (to < n && ops < most)
+            ops += body_ops(m, w->p->kernels.at[rows[to++]].op);
+        add_job(w, body, rows + from, to - from);
+    }
+}
+
 static void cut(work *w) {
     hcg_program *p = w->p;
     uint32_t *of[CLASSES];
@@ -111,12 +128,7 @@ static void cut(work *w) {
     for (size_t b = 0; b < w->t->bodies.n; b++) {
         for (unsigned c = 0; c < ROWS; c++)
             add_job(w, &w->t->bodies.at[b], of[c], n[c]);
-        for (size_t from = 0, to = 0; from < n[ROWS]; from = to) {
-            size_t ops = 0;
-            while (to < n[ROWS] && (to == from || ops < PIECE_OPS) && to - from < PIECE_KERNELS)
-                ops += body_ops(p->m, p->kernels.at[of[ROWS][to++]].op);
-            add_job(w, &w->t->bodies.at[b], of[ROWS] + from, to - from);
-        }
+        cut_rows(w, &w->t->bodies.at[b], of[ROWS], n[ROWS]);
     }
 }
 

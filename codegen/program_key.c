@@ -163,6 +163,7 @@ void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
  */
 /* Every last dim of the body is N or 1, but for that of x, which only linears read. */
 static bool has_free_sizes(const hcg_keys *k, hir_id kernel, const hcg_contraction *c) {
+    if (c->prologue.n > 0 || c->width != 1) return false; /* made for one K, one N */
     HIR_EACH(k->m, id, hir_op_at(k->m, kernel)->body_first) {
         const hir_op *op = hir_op_at(k->m, id);
         if (op->code == HIR_RESHAPE_OP) return false;
