@@ -177,6 +177,8 @@ static bench_row row_of(const bench_state *b, const subject *s, job j, const sam
         .bytes = w.bytes,
         .fma = machine_limit(b->m, LIMIT_FMA),
         .fma_spread = machine_spread(b->m, LIMIT_FMA),
+        .fma_drift = machine_drift(b->m, LIMIT_FMA),
+        .read_drift = machine_drift(b->m, LIMIT_READ),
         .read = machine_limit(b->m, LIMIT_READ),
         .read_spread = machine_spread(b->m, LIMIT_READ),
         .resident = s->resident,

@@ -22,11 +22,18 @@ typedef struct bench_row { /* one model in one configuration */
     double seconds, spread;
     double flops, bytes;                       /* that a call has to do and to move */
     double fma, fma_spread, read, read_spread; /* limits at the same time: FLOP/s, bytes/s */
+    double fma_drift, read_drift;              /* between their first and second half */
     uint64_t resident; /* growth of the process since before the library was opened; 0: unknown */
     /* of two models in turn, on the first one's row: its time over the other's, by pairs */
     bool paired;
     double ratio, ratio_low, ratio_high; /* median and quartiles */
 } bench_row;
+
+/* A limit that moved by more than this while it was measured says that the machine was busy. */
+#define BENCH_DRIFT 0.15
+static inline bool bench_was_busy(const bench_row *r) {
+    return r->fma_drift > BENCH_DRIFT || r->read_drift > BENCH_DRIFT;
+}
 
 typedef struct bench_state {
     hd_arena *arena;

@@ -69,6 +69,11 @@ void bench_print_rows(bench_state *b, const bench_row *rows, size_t n) {
               "%%); %zu of %zu rounds count\n",
               (int)b->width, "", rows[0].fma * 1e-9, 100 * rows[0].fma_spread, rows[0].read * 1e-9,
               100 * rows[0].read_spread, rows[0].rounds, rows[0].tried);
+    if (bench_was_busy(&rows[0]))
+        hd_text_f(&out,
+                  "%-*s  warning: the machine was busy: from the first to the second half of the "
+                  "rounds multiply-add moved by %.0f %%, read by %.0f %%\n",
+                  (int)b->width, "", 100 * rows[0].fma_drift, 100 * rows[0].read_drift);
     finish(&out, b);
 }
 
@@ -117,6 +122,9 @@ static void json_row(const bench_row *r, hd_text *out) {
     number(out, "fma_limit_spread", r->fma_spread);
     number(out, "read_limit", r->read);
     number(out, "read_limit_spread", r->read_spread);
+    number(out, "fma_limit_drift", r->fma_drift);
+    number(out, "read_limit_drift", r->read_drift);
+    hd_text_f(out, "\"busy\": %s, ", bench_was_busy(r) ? "true" : "false");
     number(out, "fma_fraction", r->flops / r->seconds / r->fma);
     number(out, "read_fraction", r->bytes / r->seconds / r->read);
     number(out, "resident_bytes", (double)r->resident);

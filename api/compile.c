@@ -133,9 +133,20 @@ static bool depth_dtype(hadal_session *s, const char *what, const char *name, hi
     return false;
 }
 
+/* What the norm behind a merge is taken from; NULL: from dot products. */
+static bool merge_norm(hadal_session *s, const char *name, bool *rows) {
+    *rows = name && strcmp(name, "row") == 0;
+    if (!name || *rows || strcmp(name, "dots") == 0) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "the norm of a merge cannot be taken from \"%s\"",
+           name)
+        ->hint = "dots or row";
+    return false;
+}
+
 static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
     hir_pass_options *o = &s->pass_options;
-    return depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
+    return merge_norm(s, p->merge_norm, &o->norm_of_rows) &&
+           depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
            depth_dtype(s, "results of phase 1", p->phase1_dtype, &o->phase1_dtype);
 }
 
@@ -218,30 +229,50 @@ bool api_need_kernels(hadal_session *s) {
     return false;
 }
 
+/* "f32", or a list of what x may be rounded to: the dot products that stay unused. */
+static bool read_activations(hadal_session *s, const char *text, unsigned *exact) {
+    static const struct {
+        const char *name;
+        unsigned dots;
+    } kinds[] = {{"int8", HCG_DOTS_INT8}, {"bf16", HCG_DOTS_BF16}, {"f32", 0}};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    bool alone = !strchr(text, ',');
+    *exact = HCG_DOTS;
+    for (const char *at = text;; at++) {
+        size_t n = strcspn(at, ","), i = 0;
+        while (i < KINDS && !(strlen(kinds[i].name) == n && strncmp(at, kinds[i].name, n) == 0))
+            i++;
+        if (i == KINDS || (!kinds[i].dots && !alone)) {
+            hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "activations cannot be \"%s\"", text)->hint =
+                "int8, bf16, both with a comma between, or f32";
+            return false;
+        }
+        *exact &= ~kinds[i].dots;
+        at += n;
+        if (!*at) return true;
+    }
+}
+
 /* Lowers once per target; packing does not care which. */
 static bool need_program(hadal_session *s, const hadal_target *t) {
     if (!api_need_kernels(s)) return false;
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
-    const char *activations = t && t->activations ? t->activations : "int8";
-    const bool floats = strcmp(activations, "f32") == 0;
-    if (!floats && strcmp(activations, "int8") != 0) {
-        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "activations cannot be \"%s\"", activations)
-            ->hint = "int8 or f32";
-        return false;
-    }
-    const char *key = hd_printf(s->arena, "%s|%s|%s|%d", triple, cpu, ir_file, floats);
+    unsigned exact = 0;
+    if (t && t->activations && !read_activations(s, t->activations, &exact)) return false;
+    const char *key = hd_printf(s->arena, "%s|%s|%s|%u", triple, cpu, ir_file, exact);
     if (s->program && strcmp(key, s->target_key) == 0) return true;
     const hcg_options options = {
         .triple = t && t->triple ? hd_strdup(s->arena, t->triple) : NULL,
         .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
-        .float_activations = floats,
+        .exact = exact,
         .chunk = s->pass_options.chunk,
         .weight_types = s->weight_types,
         .bank_dtype = s->pass_options.bank_dtype,
         .phase1_dtype = s->pass_options.phase1_dtype,
         .tile_tokens = s->pass_options.tile_tokens,
+        .norm_of_rows = s->pass_options.norm_of_rows,
     };
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
     s->target_key = key;

@@ -50,6 +50,7 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
     (void)index, (void)seconds, (void)d;
     recorder *r = context;
     if (!changed) return true;
+    r->report->has_attends |= id == HIR_PASS_RECOGNISE_DEPTH;
     hir_ledger l;
     hir_ledger_find(m, r->s->arena, &l);
     const hir_flow *flow = &r->report->graph.flow;

@@ -20,11 +20,32 @@ typedef struct ledger_report {
     hir_ledger compiled; /* as it stands */
     const hir_module *compiled_module;
     bool has_ops, has_naive, has_kernels;
+    bool has_attends; /* attention over depth has been recognised */
     HD_VEC(ledger_step) steps;
     hir_products products; /* of `graph` */
     hir_paper_parameters parameters;
     struct ledger_memory *memory; /* NULL: there is no memory plan */
 } ledger_report;
+
+/* A row of the paper's Table 1 counted in the IR by the paper's rules, beside what the kernels
+ * move, and why the two differ. Rows of the stream per token. */
+typedef struct ledger_line {
+    const char *what, *why;
+    hir_traffic paper, kernels;
+} ledger_line;
+
+typedef struct ledger_table { /* n = 0: none of the rows is of this model's kind */
+    const hir_paper_form *form;
+    hir_paper_parameters parameters;
+    bool by_line;    /* the kernels' column has lines too; else a sum alone */
+    bool has_inputs; /* layer inputs are among the lines */
+    size_t n;
+    ledger_line line[8];
+    hir_traffic paper, kernels; /* the sums of the lines */
+} ledger_table;
+ledger_table ledger_count_table(const ledger_report *r);
+void ledger_print_table(const ledger_report *r, const ledger_table *t, hd_text *out);
+void ledger_print_table_json(const ledger_report *r, const ledger_table *t, hd_text *out);
 
 /* Bytes of a session for `tokens` tokens, `chunk` of them at a time. */
 typedef struct ledger_memory {

@@ -130,6 +130,8 @@ void ledger_print_json(const ledger_report *r, hd_text *out) {
               l->flow.blocks, l->flow.longest_block);
     print_sources(r, out);
     print_paper(r, out);
+    const ledger_table table = ledger_count_table(r);
+    ledger_print_table_json(r, &table, out);
     if (r->has_ops) print_ledger(out, "ops", l, NULL);
     if (r->has_ops) print_products(out, r);
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);

@@ -234,6 +234,8 @@ void ledger_print_text(const ledger_report *r, hd_text *out) {
               r->name, (unsigned long long)l->flow.width, l->sublayers, l->flow.blocks,
               l->flow.blocks == 1 ? "" : "s", l->flow.longest_block);
     print_comparison(r, out);
+    const ledger_table table = ledger_count_table(r);
+    ledger_print_table(r, &table, out);
     print_sources(r, out);
     print_steps(r, out);
     if (!r->has_kernels) return;

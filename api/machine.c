@@ -8,8 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA };
-enum { AREA = 96 << 20, FMA_TURNS = 400000, FMA_CHAINS = 12 };
+enum { STREAM_MEMORY, STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA };
+enum { AREA = 96 << 20, FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
+enum { AHEAD = 2048 }; /* bytes: as kernels that read weights once fetch them */
 
 static const struct {
     const char *name;
@@ -34,6 +35,22 @@ static const struct {
             f += v[i + 4], g += v[i + 5], h += v[i + 6], k += v[i + 7];                            \
         }                                                                                          \
         a += b + c + d + f + g + h + k;                                                            \
+        volatile float sink = a[0];                                                                \
+        (void)sink;                                                                                \
+    }                                                                                              \
+    /* The same, asking for what comes: a few per cent more than a CPU finds out by itself. */     \
+    attributes static void stream_##suffix(const float *x, size_t n) {                             \
+        const char *p = (const char *)x, *end = (const char *)(x + n);                             \
+        v##suffix a = {0}, b = {0}, c = {0}, d = {0};                                              \
+        for (; p + 256 <= end; p += 256) {                                                         \
+            for (int i = 0; i < 256; i += LINE)                                                    \
+                __builtin_prefetch(p + i + AHEAD);                                                 \
+            for (size_t i = 0; i < 256; i += 4 * width) {                                          \
+                const v##suffix *v = (const v##suffix *)(p + i);                                   \
+                a += v[0], b += v[1], c += v[2], d += v[3];                                        \
+            }                                                                                      \
+        }                                                                                          \
+        a += b + c + d;                                                                            \
         volatile float sink = a[0];                                                                \
         (void)sink;                                                                                \
     }                                                                                              \
@@ -85,16 +102,17 @@ static void peak_narrow(int64_t n) {
 
 static const struct loops {
     int lanes;
+    void (*stream)(const float *x, size_t n);
     void (*read)(const float *x, size_t n);
     void (*copy)(float *y, const float *x, size_t n);
     void (*triad)(float *y, const float *x, const float *z, size_t n);
     void (*peak)(int64_t turns);
 } all_loops[] = {
 #if defined(__x86_64__)
-    {16, read_avx512, copy_avx512, triad_avx512, peak_avx512},
-    {8, read_avx2, copy_avx2, triad_avx2, peak_avx2},
+    {16, stream_avx512, read_avx512, copy_avx512, triad_avx512, peak_avx512},
+    {8, stream_avx2, read_avx2, copy_avx2, triad_avx2, peak_avx2},
 #endif
-    {4, read_narrow, copy_narrow, triad_narrow, peak_narrow},
+    {4, stream_narrow, read_narrow, copy_narrow, triad_narrow, peak_narrow},
 };
 
 static const struct loops *widest(void) {
@@ -153,6 +171,7 @@ int machine_threads(const machine *m) {
 static double pass(const machine *m, float *area, int kind, size_t bytes) {
     const size_t n = bytes / sizeof(float);
     switch (kind) {
+    case STREAM_MEMORY: m->loops->stream(area, n); return (double)bytes;
     case STREAM_READ: m->loops->read(area, n); return (double)bytes;
     case STREAM_COPY: m->loops->copy(area, area + n / 2, n / 2); return (double)bytes;
     case STREAM_TRIAD:
@@ -163,9 +182,10 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
 }
 
 static double rate(machine *m, limit l) {
-    enum { LEAST_BYTES = 64 << 20 };
+    enum { LEAST_BYTES = 64 << 20, MEMORY_PASSES = 4 }; /* the limit that matters most: longer */
     const size_t bytes = limits[l].bytes;
-    const size_t passes = bytes == 0 ? 1 : bytes >= LEAST_BYTES ? 1 : LEAST_BYTES / bytes;
+    size_t passes = bytes == 0 || bytes >= LEAST_BYTES ? 1 : LEAST_BYTES / bytes;
+    if (limits[l].kind == STREAM_MEMORY) passes = MEMORY_PASSES;
     double done = 0, start = 0;
 #pragma omp parallel num_threads(m->threads) reduction(+ : done)
     {
@@ -206,6 +226,10 @@ double machine_limit(const machine *m, limit l) {
 
 double machine_spread(const machine *m, limit l) {
     return spread(&m->at[l]);
+}
+
+double machine_drift(const machine *m, limit l) {
+    return drift(&m->at[l]);
 }
 
 const char *machine_limit_name(limit l) {

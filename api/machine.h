@@ -15,7 +15,7 @@
 
 /* L(ENUM, "name", loop, bytes per thread) */
 #define MACHINE_LIMITS(L)                                                                          \
-    L(READ, "memory read", STREAM_READ, 64 << 20)                                                  \
+    L(READ, "memory read", STREAM_MEMORY, 64 << 20)                                                \
     L(COPY, "memory copy", STREAM_COPY, 64 << 20)                                                  \
     L(TRIAD, "memory triad", STREAM_TRIAD, 96 << 20)                                               \
     L(L3, "4 MB read", STREAM_READ, 4 << 20)                                                       \
@@ -38,7 +38,7 @@ machine *machine_open(int threads);
 void machine_close(machine *m);
 void machine_use(machine *m, int threads); /* 1 to what there is room for; forgets all samples */
 int machine_threads(const machine *m);
-/* One short run of every limit, about 50 ms. Once a round, at its end. */
+/* One short run of every limit, about 60 ms. Once a round, at its end. */
 void machine_sample(machine *m);
 /* The multiply-add rate at this moment, in 2 ms: how much of the machine we have. */
 double machine_pulse(machine *m);
@@ -48,6 +48,7 @@ void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_
  * a cache makes before it writes; FMA: FLOP/s, an addition and a multiplication each one. */
 double machine_limit(const machine *m, limit l);
 double machine_spread(const machine *m, limit l);
+double machine_drift(const machine *m, limit l);
 const char *machine_limit_name(limit l);
 /* Limits as lines of text. */
 void machine_describe(const machine *m, hd_text *out);

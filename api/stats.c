@@ -41,3 +41,12 @@ void keep_samples(samples *s, const bool *kept, size_t all) {
         if (kept[i]) s->at[n++] = s->at[i];
     s->n = n;
 }
+
+double drift(const samples *s) {
+    samples half[2] = {0};
+    for (size_t i = 0; i < s->n; i++)
+        sample(&half[i >= s->n / 2], s->at[i]);
+    const double before = median(&half[0]), after = median(&half[1]);
+    if (half[0].n == 0 || before <= 0 || after <= 0) return 0;
+    return before < after ? after / before - 1 : before / after - 1;
+}

@@ -26,5 +26,8 @@ static inline double median(const samples *s) {
 void keep_samples(samples *s, const bool *kept, size_t all);
 /* Half the distance of the quartiles as a share of the median: how restless the machine was. */
 double spread(const samples *s);
+/* How far the medians of the first and of the second half of the samples are apart: the larger one
+ * over the smaller one, less 1; 0 with fewer than two samples. */
+double drift(const samples *s);
 
 #endif

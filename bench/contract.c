@@ -2,11 +2,12 @@
  * multiply-add peak and of its roof, which is the lower one of that peak and of what the memory can
  * deliver of the weights; GEMV as a fraction of the read limit.
  *
- *     contract [LEVEL|all [THREADS [T K N [DTYPE]]]]
+ *     contract [LEVEL|all [THREADS [T K N [DTYPE [exact]]]]]
  *
- * Without a shape: a table of usual shapes. DTYPE is how weights are stored. Weights advance
- * through 256 MB from call to call, so that they come from memory as they do in a model. Limits are
- * measured in every round beside the kernel; figures are medians of rounds.
+ * Without a shape: a table of usual shapes. DTYPE is how weights are stored; exact: activations
+ * stay f32. Weights advance through 256 MB from call to call, so that they come from memory as they
+ * do in a model. Limits are measured in every round beside the kernel; figures are medians of
+ * rounds.
  */
 #include <omp.h>
 
@@ -152,8 +153,9 @@ static void report(const job *j, const hcg_level *level) {
            100 * spread(&of_roof));
 }
 
-static void run(const hcg_level *level, shape s, int threads, char *area) {
+static void run(const hcg_level *level, shape s, unsigned exact, int threads, char *area) {
     bench b = bench_new();
+    b.exact = exact;
     bench_start(&b);
     hir_id kernel = build(&b, s);
     compiled c;
@@ -203,12 +205,12 @@ int main(int argc, char **argv) {
             for (int t = 0; argc > 6 && t < HIR_DTYPE_COUNT; t++)
                 if (t != HIR_I32 && !strcmp(argv[6], hir_dtype_name((hir_dtype)t)))
                     d = (hir_dtype)t;
-            run(&levels[i], (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0}, threads,
-                (char *)area);
+            run(&levels[i], (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0},
+                argc > 7 && !strcmp(argv[7], "exact") ? HCG_DOTS : 0, threads, (char *)area);
             continue;
         }
         for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)
-            run(&levels[i], table[j], threads, (char *)area);
+            run(&levels[i], table[j], 0, threads, (char *)area);
     }
     guarded_free(area);
     return 0;

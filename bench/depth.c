@@ -2,11 +2,12 @@
  *
  *     bench_depth [--shape S,N,d]... [--tokens LIST] [--threads LIST] [--rounds N] [--spec FILE]
  *
- * bench/specs/depth.hadal under five systems: "none" (the stand-ins of the sublayers by
- * themselves), the standard residual, Block AttnRes with the depth passes left out (every mix reads
- * every source), as the passes schedule it, and so with results of phase 1 in bf16. Each round runs
- * all five after each other, and then the limits of the machine; the time of the mechanism is that
- * of a system less that of "none", taken in each round, and its bytes likewise.
+ * bench/specs/depth.hadal under six systems: "none" (the stand-ins of the sublayers by themselves),
+ * the standard residual, Block AttnRes with the depth passes left out (every mix reads every
+ * source), as the passes schedule it, so with norms of merges taken of their rows, and with results
+ * of phase 1 in bf16. Each round runs all six after each other,
+ * and then the limits of the machine; the time of the mechanism is that of a system less that of
+ * "none", taken in each round, and its bytes likewise.
  */
 #include <omp.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include "bench/program.h"
 #include "passes/pass.h"
 
-enum { SYSTEMS = 5, NONE = 0, STANDARD, NAIVE, PHASES, HALVES };
+enum { SYSTEMS = 6, NONE = 0, STANDARD, NAIVE, PHASES, ROWS, HALVES };
 enum { MOST = 16 };
 
 typedef struct shape {
@@ -29,7 +30,7 @@ static const struct {
     bool depth_passes;
 } systems[SYSTEMS] = {
     {"none", "none", true},         {"standard", "standard", true}, {"naive", "attnres", false},
-    {"two-phase", "attnres", true}, {"bf16", "attnres", true},
+    {"two-phase", "attnres", true}, {"row norm", "attnres", true},  {"bf16", "attnres", true},
 };
 
 typedef struct options {
@@ -69,7 +70,8 @@ static program *compile(const options *o, int system, shape s) {
     if (system >= PHASES && !has) return NULL;
     const hadal_pipeline p = {.struct_size = sizeof p,
                               .passes = system == NAIVE ? passes : NULL,
-                              .phase1_dtype = system == HALVES ? "bf16" : NULL};
+                              .phase1_dtype = system == HALVES ? "bf16" : NULL,
+                              .merge_norm = system == ROWS ? "row" : "dots"};
     return program_compile(o->spec, name, defines, &p);
 }
 
@@ -208,6 +210,7 @@ static void run(const options *o, shape s) {
     printf("S=%ld N=%ld d=%ld: %ld sublayers%s\n", (long)s.block, (long)s.blocks, (long)s.hidden,
            (long)(s.block * s.blocks), p[PHASES] ? "" : " (this compiler has no depth passes)");
     compare(p, PHASES, 1e-4, s, &a);
+    compare(p, ROWS, 1e-4, s, &a);
     compare(p, HALVES, 5e-2, s, &a);
     printf("   S   N     d    T th system     ns total ns own  bytes        own    triad  ratio to "
            "naive (quartiles)\n");

@@ -1,12 +1,14 @@
 /* What each residual system of the library costs, alone, and how long it takes to compile.
  *
- *     bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] [--threads LIST] [--layers
- * N]
- *                     [--rounds N] [--spec FILE] [--compile yes|no|only]
+ *     bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] [--threads LIST]
+ *                     [--layers N] [--rounds N] [--spec FILE] [--compile yes|no|only]
  *
  * bench/specs/residuals.hadal under every system, and under none: the time of the mechanism is that
  * of a system less that of none in the same round. Its bytes are the ledger's, from the kernels'
- * own access sets. Each round ends with the limits of the machine.
+ * own access sets, and its weights; its arithmetic that of its kernels less that of none's. Each
+ * round ends with the limits of the machine, which give the roof: the time of the bytes (rows at
+ * the triad limit, weights at the read limit) or of the arithmetic (at the multiply-add limit),
+ * whichever is longer. No schedule of these kernels is faster where caches do not help.
  *
  * Compile times are those of 48 layers with attention and SwiGLU: from the spec to the object.
  */
@@ -48,6 +50,7 @@ typedef struct subject {
     void *memory, *session;
     float *out;
     double bytes; /* of the mechanism, for a token; 0: the ledger sees none */
+    double flops; /* of all, for a token among others */
     int threads;
 } subject;
 
@@ -76,6 +79,8 @@ static subject open_subject(const options *o, const char *system, int64_t hidden
     hir_ledger l;
     hir_ledger_find(s.p->kernels, s.p->arena, &l);
     s.bytes = (double)l.total.read + (double)l.total.written;
+    const work w = count_work(s.p->kernels, 1, 0, 1);
+    s.flops = w.flops + w.row_flops;
     return s;
 }
 
@@ -103,6 +108,32 @@ static bool mixes_values(const char *system) {
     return strcmp(system, "value-residual") == 0 || strcmp(system, "depth-attention") == 0;
 }
 
+/* What the own time of a system is to be held against. */
+typedef struct roof {
+    double rows, weights; /* bytes of a call */
+    double bytes, flops;  /* seconds that they and the arithmetic take at the limits */
+} roof;
+
+static roof roof_of(const subject *s, const subject *none, int64_t tokens, const machine *m) {
+    roof r = {.rows = s->bytes * (double)tokens};
+    r.weights = (double)s->p->weights_size - (double)none->p->weights_size;
+    r.bytes = r.rows / machine_limit(m, LIMIT_TRIAD) + r.weights / machine_limit(m, LIMIT_READ);
+    r.flops = (s->flops - none->flops) * (double)tokens / machine_limit(m, LIMIT_FMA);
+    return r;
+}
+
+/* Rows of d floats a token and sublayer, and a sublayer; the rate and its share of the triad; the
+ * roof in ns a token and sublayer, what binds, and the share of the roof that `t` is. */
+static void print_roof(const roof *r, double t, int64_t sublayers, int64_t tokens, int64_t hidden,
+                       const machine *m) {
+    const double row = 4.0 * (double)(hidden * sublayers), bytes = r->rows + r->weights;
+    const double most = r->bytes > r->flops ? r->bytes : r->flops;
+    printf("  %6.2f %7.2f %6.1f GB/s %5.2f %8.0f %-5s %5.2f", r->rows / (double)tokens / row,
+           r->weights / row, bytes / t * 1e-9, bytes / t / machine_limit(m, LIMIT_TRIAD),
+           most / (double)(sublayers * tokens) * 1e9, r->bytes > r->flops ? "bytes" : "flops",
+           most / t);
+}
+
 /* One line: a system against its stand-ins alone, in turn. */
 static void measure(const options *o, const char *system, subject *s, subject *none, int64_t hidden,
                     int64_t tokens, machine *m) {
@@ -126,14 +157,9 @@ static void measure(const options *o, const char *system, subject *s, subject *n
     const double sublayers = (double)(2 * o->layers * tokens), t = median(&own);
     printf("%-16s %5ld %4ld %d %8.0f %8.0f", system, (long)hidden, (long)tokens, machine_threads(m),
            median(&total) / sublayers * 1e9, t / sublayers * 1e9);
-    if (s->bytes > 0) { /* its weights once a call, the rest for each token */
-        const double weights = (double)s->p->weights_size - (double)none->p->weights_size;
-        const double rows = s->bytes * (double)tokens, bytes = rows + weights,
-                     row = 4.0 * (double)hidden;
-        printf("  %6.2f %7.2f %8.1f GB/s %5.2f %6.2f", rows / sublayers / row,
-               weights / (double)(2 * o->layers) / row, bytes / t * 1e-9,
-               bytes / t / machine_limit(m, LIMIT_TRIAD),
-               t / bytes * machine_limit(m, LIMIT_TRIAD));
+    if (s->bytes > 0) {
+        const roof limit = roof_of(s, none, tokens, m);
+        print_roof(&limit, t, 2 * o->layers, tokens, hidden, m);
     }
     printf("\n");
     fflush(stdout);
@@ -146,9 +172,8 @@ static void run(const options *o, int64_t hidden) {
     for (size_t th = 0; th < o->n_threads; th++) {
         machine *m = machine_open((int)o->threads[th]);
         if (!m) fail("out of memory");
-        printf(
-            "system               d    T th ns total   ns own    bytes          own  share  times "
-            "its bytes at the triad limit\n");
+        printf("system               d    T th ns total   ns own    rows weights         own share"
+               "  ns roof binds share\n");
         for (size_t k = 0; k < o->n_systems; k++) {
             subject s = open_subject(o, o->system[k], hidden);
             subject *base = mixes_values(o->system[k]) ? &plain : &none;

@@ -16,10 +16,12 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    {1, 511, 16, 8, 128, 1},    {1, 4095, 16, 8, 128, 1},   {1, 4095, 16, 16, 64, 1},
-    {1, 4095, 32, 4, 128, 1},   {1, 16383, 8, 1, 128, 1},   {512, 0, 16, 8, 128, 64},
-    {512, 0, 16, 16, 64, 128},  {512, 512, 16, 8, 128, 64}, {512, 4096, 16, 8, 128, 64},
-    {16, 4096, 16, 8, 128, 64}, {4, 4096, 16, 1, 128, 8},
+    {1, 511, 16, 8, 128, 1},     {1, 4095, 16, 8, 128, 1},   {1, 4095, 16, 16, 64, 1},
+    {1, 4095, 32, 4, 128, 1},    {1, 16383, 8, 1, 128, 1},   {512, 0, 16, 8, 128, 64},
+    {2048, 0, 16, 8, 128, 64},   {512, 0, 16, 16, 64, 128},  {512, 512, 16, 8, 128, 64},
+    {512, 4096, 16, 8, 128, 64}, {16, 4096, 16, 8, 128, 64}, {4, 4096, 16, 1, 128, 8},
+    {2, 4096, 16, 8, 128, 64},   {4, 4096, 16, 8, 128, 64},  {8, 4096, 16, 8, 128, 64},
+    {8, 4096, 16, 1, 128, 8},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64 };
 
@@ -85,6 +87,7 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     *p = (problem){.s = s, .b = bench_new()};
     bench_start(&p->b);
     hir_id kernel = build(&p->b, s, dtype);
+    p->b.few = s.t > 1 && s.t <= HRT_FEW;
     if (!compile_kernel(&p->b, HCG_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
         fprintf(stderr, "%s\n", bench_errors(&p->b));
         exit(1);
@@ -122,16 +125,16 @@ static void call_share(const problem *p, int64_t cache, int index, int count) {
     frame.scratch = p->scratch[index], frame.shared = p->shared;
     void *args[] = {p->q, p->keys + cache * (int64_t)p->cache_bytes,
                     p->values + cache * (int64_t)p->cache_bytes, p->o};
-    if (s->t == 1) {
+    if (s->t <= HRT_FEW) {
         int64_t cols = s->groups * ((frame.C + HRT_KEYS - 1) / HRT_KEYS);
         int64_t from = cols * index / count, to = cols * (index + 1) / count;
-        if (from < to) p->c.call(&frame, args, 0, 1, from, to);
+        if (from < to) p->c.call(&frame, args, 0, s->t, from, to);
         return;
     }
     int64_t chunks = (s->t + s->grain - 1) / s->grain;
     for (int64_t i = index; i < chunks * s->groups; i += count) {
-        int64_t r = i / s->groups * s->grain, to = r + s->grain < s->t ? r + s->grain : s->t;
-        p->c.call(&frame, args, r, to, i % s->groups, i % s->groups + 1);
+        int64_t c = i / chunks, k = i % chunks, r = (c % 2 ? chunks - 1 - k : k) * s->grain;
+        p->c.call(&frame, args, r, r + s->grain < s->t ? r + s->grain : s->t, c, c + 1);
     }
 }
 

@@ -1,4 +1,4 @@
-/* What a compiled program must do, counted from its kernel IR. */
+/* What a compiled program must do, summed over its kernels: codegen/step_work.c counts each. */
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
 
@@ -6,7 +6,9 @@
 
 typedef struct work {
     double flops;        /* of contractions and attention; 2 for a multiplication and an addition */
-    double matrix_bytes; /* weights that contractions read, each kernel once */
+    double row_flops;    /* of row programs: one for each element of an elementwise op, and for each
+                            that a reduction takes in, whatever the instruction takes */
+    double matrix_bytes; /* what contractions read once a pass: their weights */
     double row_bytes;    /* values with T that row programs read and write */
     double contract_bytes; /* the same of contractions, and of attention but for the caches */
     uint32_t rows, contracts, sequences; /* kernels */

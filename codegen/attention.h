@@ -39,7 +39,7 @@ LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache 
 
 /* Scores, probabilities and outputs of a tile in scratch are f32. */
 enum {
-    HCG_KEYS = 128,    /* per tile */
+    HCG_KEYS = 256,    /* most per tile */
     HCG_QUERIES = 128, /* per tile: tokens times query heads of a group; the grain of schedule.c
                         * makes chunks of as many */
     HCG_SLACK = 16,    /* floats after a row of scores that softmax may write */
@@ -53,10 +53,12 @@ static inline int64_t hcg_partial_floats(int64_t m) {
     return (m + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL + HIR_PANEL;
 }
 
-/* One token. Columns are ranges of HRT_KEYS keys of key/value heads (HRT_SPLIT_KEYS). Each leaves
- * its M, S and O in frame->shared, and whoever does a head's last range merges them in their order:
- * the result is the same for any number of threads. */
+/* One token, or up to HRT_FEW (all rows of the call at once). Columns are ranges of HRT_KEYS keys
+ * of key/value heads (HRT_SPLIT_KEYS). Each leaves its M, S and O in frame->shared, and whoever
+ * does a head's last range merges them in their order: the result is the same for any number of
+ * threads. */
 void hcg_attention_one(hcg_emit *e, const hcg_attention *a);
+void hcg_attention_few(hcg_emit *e, const hcg_attention *a);
 /* Tiles of queries, as two gemms. Columns are key/value heads. */
 void hcg_attention_many(hcg_emit *e, const hcg_attention *a);
 

@@ -5,19 +5,26 @@
 #include "ir/ir.h"
 #include "support/tensorfile.h"
 
+/* Dot products in one instruction, for which x is rounded. */
+enum {
+    HCG_DOTS_INT8 = 1, /* of bytes: weights in groups (emit_quant.h) */
+    HCG_DOTS_BF16 = 2, /* of pairs: bf16 weights (emit_pairs.h) */
+    HCG_DOTS = 3,
+};
+
 typedef struct hcg_options {
-    const char *triple;     /* NULL: this machine's x86-64 */
-    const char *cpu;        /* NULL: one body per level of the triple; "native", a level's name
-                               (targets.def), or an LLVM CPU name: one body */
-    const char *ir_file;    /* kernel IR text the line tables point into, NULL: no debug info */
-    int threads;            /* for parallel emission; 0: as many as CPUs */
-    bool byte_dots;         /* set by hcg_lower: kernels take x as bytes where the CPU can */
-    bool float_activations; /* x of quantised weights stays f32 where bytes would be faster */
-    int64_t chunk;          /* most tokens of one pass through the kernels; 0: 512 */
+    const char *triple;  /* NULL: this machine's x86-64 */
+    const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
+                            (targets.def), or an LLVM CPU name: one body */
+    const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
+    int threads;         /* for parallel emission; 0: as many as CPUs */
+    unsigned dots;       /* set by hcg_lower, of HCG_DOTS: what kernels have use for */
+    unsigned exact;      /* of HCG_DOTS: where x stays f32 although these would be faster */
+    int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
     /* What passes were asked to do, for the library to tell: */
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
-    bool tile_tokens;
+    bool tile_tokens, norm_of_rows;
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,

@@ -13,6 +13,7 @@ typedef struct hcg_block {
     LLVMValueRef panel, panels; /* first panel of the group, and how many */
     LLVMValueRef *sums;         /* per linear of the group: f32 [rows][ld], column 0 is `panel` */
     LLVMValueRef ld;
+    LLVMValueRef n; /* output features of the group; n % 16 is that of group->n */
 } hcg_block;
 
 /* bias, the ops of the group, and the stores of what it yields. A block of a group with heads holds

@@ -77,11 +77,11 @@ static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
         const hrt_step *s = &w->p->steps.at[i];
-        rows[i] =
-            RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
-                   u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
-                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row), u32(w, s->tile_steps),
-                   u32(w, s->tile_rows), u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
+        rows[i] = RECORD(w, u32(w, s->kernel_one), u32(w, s->kernel_many), u32(w, s->first_operand),
+                         u32(w, s->n_operands), u32(w, s->split_one), u32(w, s->split_many),
+                         u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row),
+                         u32(w, s->tile_steps), u32(w, s->tile_rows), u32(w, s->kernel_few),
+                         u32(w, s->few), u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -91,7 +91,8 @@ static LLVMValueRef operands(const writer *w) {
     for (size_t i = 0; i < w->p->operands.n; i++) {
         const hrt_operand *o = &w->p->operands.at[i];
         rows[i] =
-            RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset), u64(w, o->row_bytes));
+            RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset), u64(w, o->row_bytes),
+                   u32(w, o->first_col), u32(w, o->cols), u64(w, o->col_bytes));
     }
     return table(w, "operands", rows, w->p->operands.n);
 }
@@ -193,10 +194,12 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     }
     hd_text_f(&text, "], \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
     json_string(&text, p->options.weight_types ? p->options.weight_types : "f32");
-    hd_text_f(&text, ", \"activations\": \"%s\"", p->options.byte_dots ? "int8" : "f32");
-    hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"tile_tokens\": %s",
+    static const char *const rounded[] = {"f32", "int8", "bf16", "int8,bf16"}; /* by HCG_DOTS */
+    hd_text_f(&text, ", \"activations\": \"%s\"", rounded[p->options.dots & HCG_DOTS]);
+    hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
-              p->options.tile_tokens ? "true" : "false");
+              p->options.norm_of_rows ? "row" : "dots");
+    hd_text_f(&text, ", \"tile_tokens\": %s", p->options.tile_tokens ? "true" : "false");
     if (p->m->states.n)
         hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(p->m->states.at[0].type.dtype));
     hd_text_add(&text, ", \"parameters\": {");

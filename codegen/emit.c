@@ -140,6 +140,11 @@ LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k, hir_ref outer) {
     return load_at_entry(e, e->ptr, e->args, i * sizeof(void *), "arg");
 }
 
+LLVMValueRef hcg_size_arg(hcg_emit *e, const hcg_kernel *k, uint32_t i) {
+    if (k->size[i].least == k->size[i].most) return hcg_i64(e, k->size[i].most);
+    return load_at_entry(e, e->i64, e->args, (k->operands.n + i) * sizeof(void *), "size");
+}
+
 LLVMValueRef hcg_frame_t(hcg_emit *e) {
     return load_at_entry(e, e->i64, e->frame, offsetof(hrt_frame, T), "T");
 }

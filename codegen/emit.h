@@ -14,7 +14,8 @@
 typedef struct hcg_level {
     const char *name, *arch, *cpu;
     unsigned lanes;
-    bool fma, dots;
+    bool fma;
+    unsigned dots;        /* of HCG_DOTS */
     const char *features; /* checked at run time */
 } hcg_level;
 size_t hcg_levels(const hcg_level **out); /* targets.def */
@@ -43,6 +44,8 @@ bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k); /* emit_sequence.c */
 /* ---- kernel arguments ----------------------------------------------------------------------- */
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k,
                      hir_ref outer);   /* args[i] for an outer ref or a result value */
+/* Size number `i` of the kernels that share `k`, i64; a constant where it is one for all. */
+LLVMValueRef hcg_size_arg(hcg_emit *e, const hcg_kernel *k, uint32_t i);
 LLVMValueRef hcg_frame_t(hcg_emit *e); /* loads frame->T; likewise C, cap, scratch */
 LLVMValueRef hcg_frame_c(hcg_emit *e);
 LLVMValueRef hcg_frame_cap(hcg_emit *e);

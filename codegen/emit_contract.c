@@ -8,6 +8,7 @@
  * scratch and through the same epilogue.
  */
 #include "codegen/contract.h"
+#include "codegen/emit_pairs.h"
 #include "codegen/emit_quant.h"
 #include "codegen/emit_row_part.h"
 #include "codegen/library.h"
@@ -54,14 +55,6 @@ static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
     return LLVMBuildUDiv(e->b, over, blocks, "each");
 }
 
-/* First panel at or after `panel` of a linear's weights. */
-static LLVMValueRef panel_at(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c,
-                             const hcg_linear *l, LLVMValueRef panel) {
-    LLVMValueRef bytes = hcg_i64(e, hcg_panel_bytes(l->dtype, c->k));
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, bytes, "");
-    return hcg_at(e, e->i8, hcg_arg(e, k, l->w), at);
-}
-
 typedef struct body {
     hcg_emit *e;
     const hcg_kernel *k;
@@ -69,12 +62,24 @@ typedef struct body {
     int64_t step;        /* panels that are computed together */
     int64_t ld;          /* of the sums of a group: panels between its epilogues */
     LLVMValueRef *sums;  /* scratch, as many as the largest group has linears */
+    LLVMValueRef kv;     /* K */
     LLVMValueRef x;      /* of `row` */
     LLVMValueRef made_x; /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
     hcg_quant_x quant; /* x for weights in groups */
+    hcg_pair_x pairs;  /* and for those in pairs */
     LLVMValueRef wide; /* scratch for `step` panels as f32, where some linear's are widened ahead */
 } body;
+
+/* First panel at or after `panel` of a linear's weights. */
+static LLVMValueRef panel_at(const body *p, const hcg_linear *l, LLVMValueRef panel) {
+    hcg_emit *e = p->e;
+    LLVMValueRef bytes = hcg_i64(e, hcg_panel_bytes(l->dtype, p->c->k));
+    if (!LLVMIsConstant(p->kv))
+        bytes = LLVMBuildNSWMul(e->b, p->kv, hcg_i64(e, hcg_panel_bytes(l->dtype, 1)), "");
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, bytes, "");
+    return hcg_at(e, e->i8, hcg_arg(e, p->k, l->w), at);
+}
 
 static bool has_quantised(const hcg_contraction *c) {
     for (size_t i = 0; i < c->linears.n; i++)
@@ -82,19 +87,24 @@ static bool has_quantised(const hcg_contraction *c) {
     return false;
 }
 
+static bool has_pairs(const hcg_contraction *c) {
+    for (size_t i = 0; i < c->linears.n; i++)
+        if (c->linears.at[i].dtype == HIR_BF16) return true;
+    return false;
+}
+
 /* x of the block: where it lies, or made here by the prologue. */
 static bool find_x(body *p) {
     hcg_emit *e = p->e;
     const hcg_contraction *c = p->c;
-    LLVMValueRef k = hcg_i64(e, c->k);
     if (!c->prologue.n) {
         LLVMValueRef x = hcg_arg(e, p->k, c->x);
-        p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, p->row, k, ""));
+        p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, p->row, p->kv, ""));
         return true;
     }
     hcg_row_part part = {.ops = c->prologue.at, .n_ops = c->prologue.n};
     part.given.value = HIR_NONE;
-    part.left = (hcg_row_block){c->x.index, p->made_x, k};
+    part.left = (hcg_row_block){c->x.index, p->made_x, p->kv};
     part.row = p->row, part.rows = p->rows;
     p->x = p->made_x;
     return hcg_emit_row_part(e, p->k, &part);
@@ -103,7 +113,8 @@ static bool find_x(body *p) {
 /* Each block of rows is prepared once for all panels. */
 static bool take_rows(body *p) {
     if (!find_x(p)) return false;
-    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, hcg_i64(p->e, p->c->k), p->rows);
+    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, p->kv, p->rows);
+    if (has_pairs(p->c)) hcg_pair_take(p->e, &p->pairs, p->x, p->rows);
     return true;
 }
 
@@ -116,7 +127,8 @@ static bool widens_ahead(const hcg_emit *e, const hcg_linear *l) {
 /* The panels from w on as f32, in scratch. */
 static LLVMValueRef widen_panels(body *p, hir_dtype dtype, LLVMValueRef w, LLVMValueRef panels) {
     hcg_emit *e = p->e;
-    LLVMValueRef n = LLVMBuildNSWMul(e->b, panels, hcg_i64(e, p->c->k * HIR_PANEL), "");
+    LLVMValueRef n = LLVMBuildNSWMul(e->b, p->kv, hcg_i64(e, HIR_PANEL), "");
+    n = LLVMBuildNSWMul(e->b, panels, n, "");
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "widen", 0, NULL);
     LLVMValueRef v = hcg_load(e, dtype, hcg_at(e, hcg_element(e, dtype), w, l.index), NULL);
     hcg_store(e, hcg_at(e, e->f32, p->wide, l.index), v, NULL);
@@ -130,27 +142,31 @@ static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVM
                               LLVMValueRef panels) {
     bool more = i + 1 < g->linears.n;
     if (!more) panel = LLVMBuildNSWAdd(p->e->b, panel, panels, "");
-    return panel_at(p->e, p->k, p->c, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
+    return panel_at(p, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
 }
 
 /* `at`: the column of the sums where they begin. */
 static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels,
                       LLVMValueRef at) {
     hcg_emit *e = p->e;
-    LLVMValueRef k = hcg_i64(e, p->c->k), ld = hcg_i64(e, p->ld * HIR_PANEL);
+    const hcg_pair_x plain = {.x = p->x, .ld = p->kv};
+    LLVMValueRef ld = hcg_i64(e, p->ld * HIR_PANEL);
     for (size_t i = 0; i < g->linears.n; i++) {
         const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
+        const hcg_pair_x *x = l->dtype == HIR_BF16 ? &p->pairs : &plain;
+        LLVMValueRef k = x == &plain ? p->kv : hcg_i64(e, x->even);
         hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
-        LLVMValueRef w = panel_at(e, p->k, p->c, l, panel);
+        LLVMValueRef w = panel_at(p, l, panel);
         LLVMValueRef sums = hcg_at(e, e->f32, p->sums[i], at);
         if (hir_is_quantised(l->dtype) && p->k->one) {
             hcg_quant_gemv(e, &p->quant, l->dtype, w, panels, sums);
         } else if (hir_is_quantised(l->dtype)) {
             hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, sums, ld);
         } else if (p->k->one) {
-            hcg_call_gemv(e, l->dtype, p->x, k, w, panels, sums);
+            hcg_call_gemv(e, l->dtype, x->dtype, x->x, k, w, panels, sums);
         } else {
-            hcg_gemm gemm = {.dtype = l->dtype, .x = p->x, .ldx = k, .rows = p->rows, .k = k};
+            hcg_gemm gemm = {.dtype = l->dtype, .x_dtype = x->dtype, .x = x->x, .ldx = x->ld};
+            gemm.rows = p->rows, gemm.k = k;
             if (widens_ahead(e, l)) {
                 w = widen_panels(p, l->dtype, w, panels);
                 gemm.dtype = HIR_F32;
@@ -191,7 +207,8 @@ static void emit_block(body *p, const hcg_column_group *g, LLVMValueRef panel,
 static bool emit_group(body *p, const hcg_column_group *g) {
     hcg_emit *e = p->e;
     p->ld = panels_between(p, g);
-    LLVMValueRef from = clamp_panels(e, p->c, e->c0, g), to = clamp_panels(e, p->c, e->c1, g);
+    LLVMValueRef from = e->c0, to = e->c1; /* of sizes known in the call only: one group */
+    if (!p->k->n_sizes) from = clamp_panels(e, p->c, from, g), to = clamp_panels(e, p->c, to, g);
     LLVMValueRef most = hcg_i64(e, p->ld);
     hcg_loop l = hcg_loop_begin(e, from, to, most, "panels", 0, NULL);
     LLVMValueRef n = smaller(e, LLVMBuildNSWSub(e->b, to, l.index, ""), most);
@@ -199,6 +216,7 @@ static bool emit_group(body *p, const hcg_column_group *g) {
     hcg_block block = {.plan = p->c, .group = g, .row = p->row, .rows = p->rows};
     block.panel = l.index, block.panels = n, block.sums = p->sums;
     block.ld = hcg_i64(e, p->ld * HIR_PANEL);
+    block.n = p->k->n_sizes ? hcg_size_arg(e, p->k, HCG_N) : hcg_i64(e, g->n);
     bool ok = hcg_emit_epilogue(e, p->k, &block);
     hcg_loop_end(e, &l, NULL);
     return ok;
@@ -206,12 +224,14 @@ static bool emit_group(body *p, const hcg_column_group *g) {
 
 static void make_sums(body *p, uint64_t rows) {
     size_t most = 0;
+    const uint64_t room = rows;
     int64_t panels = p->step;
     if (p->c->prologue.n) p->made_x = hcg_scratch(p->e, rows * (uint64_t)p->c->k * 4);
     if (has_quantised(p->c)) {
         p->quant = hcg_quant_room(p->e, p->c->k, rows, p->step);
         rows = hcg_quant_rows(p->e, rows);
     }
+    if (has_pairs(p->c)) p->pairs = hcg_pair_room(p->e, p->c->k, room);
     for (size_t i = 0; i < p->c->groups.n; i++)
         if (p->c->groups.at[i].linears.n > most) most = p->c->groups.at[i].linears.n;
     for (size_t i = 0; i < p->c->groups.n; i++)
@@ -222,9 +242,14 @@ static void make_sums(body *p, uint64_t rows) {
         p->sums[i] = hcg_scratch(p->e, rows * (uint64_t)panels * HIR_PANEL * 4);
 }
 
+/* Of all kernels that share the function. */
+static int64_t longest_k(const body *p) {
+    return p->k->n_sizes ? p->k->size[HCG_K].most : p->c->k;
+}
+
 static bool emit_many(body *p) {
     hcg_emit *e = p->e;
-    int64_t k = p->c->k, block = row_block(k);
+    int64_t k = longest_k(p), block = row_block(k);
     bool ok = true;
     p->step = hcg_tile_of(e->level)->panels;
     make_sums(p, (uint64_t)block);
@@ -261,5 +286,6 @@ bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
     hcg_contraction c;
     if (!hcg_plan_contraction(e->arena, e->diags, e->p->m, k->op, &c)) return false;
     body p = {.e = e, .k = k, .c = &c};
+    p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, c.k);
     return k->one ? emit_one(&p) : emit_many(&p);
 }

@@ -80,7 +80,8 @@ static void prepare(epilogue *p) {
 static LLVMValueRef load_outer(epilogue *p, hir_ref r, hir_type type) {
     hcg_emit *e = p->e;
     LLVMValueRef at = hcg_i64(e, 0), base = hcg_arg(e, p->k, hcg_through_reshapes(e->p->m, r));
-    if (varies_by_row(type)) at = LLVMBuildNSWMul(e->b, p->row, hcg_i64(e, type.dim[1]), "");
+    LLVMValueRef width = varies_by_column(type) ? p->b->n : hcg_i64(e, 1);
+    if (varies_by_row(type)) at = LLVMBuildNSWMul(e->b, p->row, width, "");
     if (!varies_by_column(type))
         return hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, base, at)));
     at = LLVMBuildNSWAdd(e->b, at, p->column, "");
@@ -125,7 +126,7 @@ static void emit_vector(epilogue *p, LLVMValueRef at) {
         LLVMValueRef y = op->n_args > 1 ? operand(p, op->args[1]) : NULL;
         set_known(p, hir_value_ref(op->results[0]), hcg_elementwise(e, op, x, y));
     }
-    LLVMValueRef place = LLVMBuildNSWMul(e->b, p->row, hcg_i64(e, g->n), "");
+    LLVMValueRef place = LLVMBuildNSWMul(e->b, p->row, p->b->n, "");
     place = LLVMBuildNSWAdd(e->b, place, p->column, "");
     for (size_t i = 0; i < g->yields.n; i++) {
         const hir_dtype dtype = hir_value_at(e->p->m, g->yields.at[i].result)->type.dtype;
@@ -156,8 +157,8 @@ static void emit_panel_or_edge(epilogue *p, LLVMValueRef at, LLVMValueRef column
     LLVMBasicBlockRef part = LLVMAppendBasicBlockInContext(e->cx, e->fn, "edge");
     LLVMBasicBlockRef full = LLVMAppendBasicBlockInContext(e->cx, e->fn, "panel");
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "stored");
-    LLVMValueRef is_edge =
-        LLVMBuildICmp(e->b, LLVMIntSGT, column, hcg_i64(e, n - HIR_PANEL), "is_edge");
+    LLVMValueRef last = LLVMBuildNSWSub(e->b, p->b->n, hcg_i64(e, HIR_PANEL), "");
+    LLVMValueRef is_edge = LLVMBuildICmp(e->b, LLVMIntSGT, column, last, "is_edge");
     LLVMBuildCondBr(e->b, is_edge, part, full);
     LLVMPositionBuilderAtEnd(e->b, part);
     emit_panel(p, at, column, (unsigned)edge);

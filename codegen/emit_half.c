@@ -112,8 +112,31 @@ static LLVMValueRef widen_bf16(hcg_emit *e, LLVMValueRef stored) {
     return as_float(e, up(e, LLVMBuildZExt(e->b, stored, wide, ""), 16));
 }
 
+/* What x was widened from, NULL if it was not: nothing of it is to be rounded. */
+static LLVMValueRef widened_from(LLVMValueRef x) {
+    LLVMValueRef shift = LLVMIsABitCastInst(x) ? LLVMGetOperand(x, 0) : NULL;
+    if (!shift || !LLVMIsAInstruction(shift) || LLVMGetInstructionOpcode(shift) != LLVMShl)
+        return NULL;
+    LLVMValueRef whole = LLVMGetOperand(shift, 0);
+    if (!LLVMIsAZExtInst(whole) || LLVMGetOperand(shift, 1) != ints(whole, 16)) return NULL;
+    return LLVMGetOperand(whole, 0);
+}
+
+/* Vectors by one instruction, which takes denormals for zero, as kernels may. */
+static bool has_bf16(const hcg_emit *e, LLVMTypeRef type) {
+    return hcg_lanes(type) && hcg_has_feature(e->level, "avx512bf16");
+}
+
 /* 0x7fff plus the last kept bit carries exactly where rounding to even goes up. */
 static LLVMValueRef narrow_bf16(hcg_emit *e, LLVMValueRef x) {
+    LLVMTypeRef type = LLVMTypeOf(x);
+    LLVMValueRef stored = widened_from(x);
+    if (stored && LLVMTypeOf(stored) == hcg_like(type, e->i16)) return stored;
+    if (has_bf16(e, type)) {
+        LLVMTypeRef half = hcg_like(type, LLVMBFloatTypeInContext(e->cx));
+        x = LLVMBuildFPTrunc(e->b, x, half, "");
+        return LLVMBuildBitCast(e->b, x, hcg_like(type, e->i16), "");
+    }
     LLVMValueRef bits = as_bits(e, x), odd = and_with(e, down(e, bits, 16), 1);
     LLVMValueRef rounded = down(e, LLVMBuildAdd(e->b, plus(e, bits, 0x7fff), odd, ""), 16);
     LLVMValueRef quiet = LLVMBuildOr(e->b, down(e, bits, 16), ints(bits, 0x40), "");

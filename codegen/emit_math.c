@@ -74,16 +74,16 @@ static LLVMValueRef power_of_two(hcg_emit *e, LLVMValueRef k, LLVMTypeRef type) 
     return LLVMBuildBitCast(e->b, k, type, "");
 }
 
-/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2, e^r = 1 + r + r^2 P(r).
- * Error at most 2 ulp. exp(-inf) = 0, exp(x > 88.73) = inf.
- * The clamp keeps n in [-151, 131], so 2^n is the product of two powers that are normal numbers. */
-LLVMValueRef hcg_exp(hcg_emit *e, LLVMValueRef x) {
+/* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2, e^r = 1 + r + r^2 P(r). */
+typedef struct power {
+    LLVMValueRef n; /* integers */
+    LLVMValueRef y; /* e^r */
+} power;
+
+static power reduced_exp(hcg_emit *e, LLVMValueRef x) {
     static const double p[] = {0.00139262516, 0.00836323295, 0.0416665524, 0.166665763, 0.5};
     const double log2_e = 1.4426950408889634, ln2_high = 0.6923828125,
                  ln2_low = 0.00076436805994530943; /* n ln2_high is exact */
-    LLVMValueRef low = real(x, -104.5), high = real(x, 90.5);
-    x = pick(e, less(e, x, low), low, x);
-    x = pick(e, less(e, high, x), high, x);
     /* adding 1.5 2^23 rounds to an integer, which then stands in the low bits */
     LLVMValueRef magic = real(x, 12582912.0);
     LLVMValueRef shifted = hcg_fma(e, x, real(x, log2_e), magic);
@@ -91,14 +91,30 @@ LLVMValueRef hcg_exp(hcg_emit *e, LLVMValueRef x) {
     LLVMValueRef r = hcg_fma(e, n, real(x, -ln2_high), x);
     r = hcg_fma(e, n, real(x, -ln2_low), r);
     LLVMValueRef y = hcg_fma(e, mul(e, r, r), polynomial(e, r, p, N_OF(p)), r);
-    y = add(e, y, real(x, 1));
-
     LLVMTypeRef ints = int_type(e, x);
-    LLVMValueRef k = LLVMBuildSub(e->b, bits(e, shifted), hcg_int_like(ints, 0x4b400000), "");
-    LLVMValueRef half = LLVMBuildAShr(e->b, k, hcg_int_like(ints, 1), "");
-    LLVMValueRef rest = LLVMBuildSub(e->b, k, half, "");
-    y = mul(e, y, power_of_two(e, half, LLVMTypeOf(x)));
+    return (power){LLVMBuildSub(e->b, bits(e, shifted), hcg_int_like(ints, 0x4b400000), ""),
+                   add(e, y, real(x, 1))};
+}
+
+/* Error at most 2 ulp. exp(-inf) = 0, exp(x > 88.73) = inf.
+ * The clamp keeps n in [-151, 131], so 2^n is the product of two powers that are normal numbers. */
+LLVMValueRef hcg_exp(hcg_emit *e, LLVMValueRef x) {
+    LLVMValueRef low = real(x, -104.5), high = real(x, 90.5);
+    x = pick(e, less(e, x, low), low, x);
+    x = pick(e, less(e, high, x), high, x);
+    power p = reduced_exp(e, x);
+    LLVMValueRef half = LLVMBuildAShr(e->b, p.n, hcg_int_like(LLVMTypeOf(p.n), 1), "");
+    LLVMValueRef rest = LLVMBuildSub(e->b, p.n, half, "");
+    LLVMValueRef y = mul(e, p.y, power_of_two(e, half, LLVMTypeOf(x)));
     return mul(e, y, power_of_two(e, rest, LLVMTypeOf(x)));
+}
+
+/* Above ln 2^-126 n is in [-126, 0] and 2^n a normal number. */
+LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x) {
+    LLVMValueRef none = less(e, x, real(x, -87.336540));
+    power p = reduced_exp(e, x);
+    LLVMValueRef y = mul(e, p.y, power_of_two(e, p.n, LLVMTypeOf(x)));
+    return pick(e, none, real(x, 0), y);
 }
 
 /* 2 atanh(s) for |s| <= 1/3: 2s + s^3 P(s^2). */
@@ -291,6 +307,7 @@ LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVM
     case HIR_DIV_OP: return quotient(e, x, y);
     case HIR_MAX_OP: return hcg_max(e, x, y);
     case HIR_MIN_OP: return hcg_min(e, x, y);
+    case HIR_WHEN_OP: return pick(e, less(e, real(x, 0), x), y, real(y, 0));
     case HIR_CONVERT_OP: return rounded_to(e, op, x);
     default:
         hd_err(e->diags, HD_E_UNSUPPORTED, op->loc, "%s is not an elementwise op",

@@ -29,6 +29,9 @@ LLVMValueRef hcg_min(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 
 /* ---- functions ------------------------------------------------------------------------------- */
 /* hcg_exp is in emit.h */
+/* e^x for x <= 0, error at most 2 ulp; 0 where e^x is no normal number; NaN for NaN. For x > 0 it
+ * means nothing. Two thirds of the work of hcg_exp. */
+LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_sigmoid(hcg_emit *e, LLVMValueRef x);

@@ -58,6 +58,15 @@ static LLVMValueRef divide_up(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildUDiv(e->b, add(e, a, minus(e, b, hcg_i64(e, 1))), b, "");
 }
 
+static LLVMValueRef bytes_at(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
+    return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
+}
+
+/* Of a panel, per step of k. */
+static unsigned line_bytes(hir_dtype b) {
+    return HIR_PANEL * hir_panel_depth(b) * (unsigned)hir_dtype_bytes(b);
+}
+
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
     LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
                            LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, 3, false),
@@ -65,15 +74,82 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
     hcg_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
 }
 
+/* ---- one step of k ------------------------------------------------------------------------------
+ */
+/* What meets in a step: 16 elements of b for each of `depth` neighbours along k, that many of x. */
+typedef struct kinds {
+    hir_dtype b, x;
+    unsigned depth;
+} kinds;
+
+static kinds kinds_of(hir_dtype b, hir_dtype x) {
+    return (kinds){.b = b, .x = x, .depth = hir_panel_depth(b)};
+}
+
+static const char *kinds_name(hcg_emit *e, const kinds *d) {
+    const char *b = hir_dtype_name(d->b);
+    return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
+}
+
+static bool is_dot(const kinds *d) {
+    return d->x == HIR_BF16;
+}
+
+/* Rounds of multiply-adds that a step takes. */
+static unsigned rounds(const kinds *d) {
+    return is_dot(d) ? 1 : d->depth;
+}
+
+/* &b[step][vector v] */
+static LLVMValueRef step_place(hcg_emit *e, const kinds *d, LLVMValueRef b, LLVMValueRef step,
+                               unsigned v) {
+    LLVMValueRef line = hcg_at(e, hcg_element(e, d->b), b, multiply(e, step, HIR_PANEL * d->depth));
+    return hcg_at(e, hcg_element(e, d->b), line, hcg_i64(e, v * e->level->lanes * d->depth));
+}
+
+/* A vector of b for one round: in pairs, the lower or the upper half of each word, or both. */
+static LLVMValueRef load_b(hcg_emit *e, const kinds *d, LLVMValueRef p, unsigned round) {
+    if (d->depth == 1) return hcg_load(e, d->b, p, NULL);
+    LLVMTypeRef type = LLVMVectorType(e->i32, e->level->lanes);
+    LLVMValueRef words = LLVMBuildLoad2(e->b, type, p, "");
+    LLVMSetAlignment(words, 4);
+    if (is_dot(d)) return words;
+    if (round)
+        words = LLVMBuildAnd(e->b, words, hcg_int_like(type, 0xffff0000), "");
+    else
+        words = LLVMBuildShl(e->b, words, hcg_int_like(type, 16), "");
+    return LLVMBuildBitCast(e->b, words, e->vec, "");
+}
+
+/* The element, or pair, of the row x that meets it, in all lanes. */
+static LLVMValueRef load_x(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef step,
+                           unsigned offset, unsigned round) {
+    LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, multiply(e, step, d->depth));
+    at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * d->depth + round));
+    LLVMValueRef one =
+        is_dot(d) ? LLVMBuildLoad2(e->b, e->f32, at, "") : hcg_load_scalar(e, HIR_F32, at);
+    LLVMSetAlignment(one, 4);
+    return hcg_splat_value(e, one);
+}
+
+static LLVMValueRef multiply_add(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef b,
+                                 LLVMValueRef sum) {
+    if (!is_dot(d)) return hcg_fma(e, x, b, sum);
+    LLVMTypeRef pairs = LLVMVectorType(LLVMBFloatTypeInContext(e->cx), 2 * e->level->lanes);
+    LLVMValueRef args[] = {sum, LLVMBuildBitCast(e->b, b, pairs, ""),
+                           LLVMBuildBitCast(e->b, x, pairs, "")};
+    return hcg_intrinsic(e, "llvm.x86.avx512bf16.dpbf16ps.512", NULL, 0, args, 3);
+}
+
 /* ---- micro-kernel ------------------------------------------------------------------------------
  */
 
 enum { TILE_PARAMS = 10 };
 typedef struct micro {
-    hir_dtype dtype;
+    kinds d;
     unsigned rows, panels; /* of this variant, at most those of the level's tile */
     unsigned per_panel;    /* vectors */
-    LLVMValueRef panel_stride, k, c, ldc, accumulate;
+    LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
     LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step */
     LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
     LLVMValueRef panel[8];       /* and of each panel */
@@ -115,28 +191,25 @@ static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     }
 }
 
-/* acc[r][:] += x[r][k] b[k][:] for one k = index + offset. */
+/* acc[r][:] += x[r][k] b[k][:] for one step k = index + offset. */
 static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
                       LLVMValueRef *acc) {
-    unsigned width = t->panels * t->per_panel, bytes = (unsigned)hir_dtype_bytes(t->dtype);
-    LLVMTypeRef elem = hcg_element(e, t->dtype);
+    unsigned width = t->panels * t->per_panel, line = line_bytes(t->d.b);
     LLVMValueRef b[32], fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
-    for (unsigned p = 0; p < t->panels; p++) {
-        LLVMValueRef row = hcg_at(e, elem, t->panel[p], multiply(e, index, HIR_PANEL));
-        hcg_prefetch(e, hcg_at(e, elem, fetch, multiply(e, t->panel_stride, p)),
-                     (int64_t)offset * HIR_PANEL * bytes);
-        for (unsigned v = 0; v < t->per_panel; v++) {
-            int64_t at = (int64_t)offset * HIR_PANEL + v * e->level->lanes;
-            b[p * t->per_panel + v] =
-                hcg_load(e, t->dtype, hcg_at(e, elem, row, hcg_i64(e, at)), NULL);
+    for (unsigned p = 0; p < t->panels; p++)
+        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), fetch, multiply(e, t->panel_stride, p)),
+                     (int64_t)offset * line);
+    for (unsigned round = 0; round < rounds(&t->d); round++) {
+        for (unsigned v = 0; v < width; v++) {
+            LLVMValueRef p =
+                step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);
+            b[v] = load_b(e, &t->d, bytes_at(e, p, (int64_t)offset * line), round);
         }
-    }
-    for (unsigned r = 0; r < t->rows; r++) {
-        LLVMValueRef at =
-            hcg_at(e, e->f32, hcg_at(e, e->f32, t->row[r], index), hcg_i64(e, offset));
-        LLVMValueRef x = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
-        for (unsigned v = 0; v < width; v++)
-            acc[r * width + v] = hcg_fma(e, x, b[v], acc[r * width + v]);
+        for (unsigned r = 0; r < t->rows; r++) {
+            LLVMValueRef x = load_x(e, &t->d, t->row[r], index, offset, round);
+            for (unsigned v = 0; v < width; v++)
+                acc[r * width + v] = multiply_add(e, &t->d, x, b[v], acc[r * width + v]);
+        }
     }
 }
 
@@ -164,23 +237,23 @@ static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
 
 /* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
  * c[rows][panels * 16] (+)= x[rows][k] b[k][..] */
-static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned rows, unsigned panels) {
+static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned panels) {
     LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64,
                                        e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    char *name =
-        hd_printf(e->arena, "tile_%s_%ux%u", hir_dtype_name(dtype), rows, panels * HIR_PANEL);
+    char *name = hd_printf(e->arena, "tile_%s_%ux%u", kinds_name(e, &d), rows, panels * HIR_PANEL);
     hcg_shared s;
     if (!hcg_shared_begin(e, name, params, TILE_PARAMS, &s)) return s;
     const hcg_tile *tile = hcg_tile_of(e->level);
-    micro t = {.dtype = dtype, .rows = rows, .panels = panels};
+    micro t = {.d = d, .rows = rows, .panels = panels};
     t.per_panel = HIR_PANEL / e->level->lanes;
     t.panel_stride = s.param[3], t.k = s.param[4];
     t.c = s.param[5], t.ldc = s.param[6], t.accumulate = s.param[7];
     t.next = s.param[8], t.pace = s.param[9];
     for (unsigned r = 0; r < rows; r++)
-        t.row[r] = opaque(e, hcg_at(e, e->f32, s.param[0], multiply(e, s.param[1], r)));
+        t.row[r] =
+            opaque(e, hcg_at(e, hcg_element(e, d.x), s.param[0], multiply(e, s.param[1], r)));
     for (unsigned p = 0; p < panels; p++)
-        t.panel[p] = hcg_at(e, hcg_element(e, dtype), s.param[2], multiply(e, t.panel_stride, p));
+        t.panel[p] = hcg_at(e, hcg_element(e, d.b), s.param[2], multiply(e, t.panel_stride, p));
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
@@ -201,7 +274,7 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned rows, uns
 
 /* Calls the micro-kernel for `rows` <= tile rows and `panels` <= tile panels, both only known at
  * run time. */
-static void dispatch_tile(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueRef panels,
+static void dispatch_tile(hcg_emit *e, kinds d, LLVMValueRef rows, LLVMValueRef panels,
                           const LLVMValueRef args[TILE_PARAMS]) {
     const hcg_tile *tile = hcg_tile_of(e->level);
     LLVMValueRef key = add(e, multiply(e, rows, tile->panels + 1), panels);
@@ -212,7 +285,7 @@ static void dispatch_tile(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMV
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, h * (tile->panels + 1) + w), block);
             LLVMPositionBuilderAtEnd(e->b, block);
-            hcg_shared f = tile_function(e, dtype, h, w);
+            hcg_shared f = tile_function(e, d, h, w);
             hcg_shared_call(e, &f, args, TILE_PARAMS);
             LLVMBuildBr(e->b, done);
         }
@@ -243,7 +316,7 @@ static LLVMValueRef part_size(hcg_emit *e, const parts *p, LLVMValueRef i) {
 }
 
 typedef struct block { /* of b, and what is fetched while it is in use */
-    hir_dtype dtype;
+    kinds d;
     LLVMValueRef from, k;       /* steps of k: the first, and how many */
     LLVMValueRef panel, panels; /* the same of panels */
     LLVMValueRef b, next, accumulate;
@@ -253,7 +326,7 @@ enum {
     GEMM_X,
     GEMM_LDX,
     GEMM_ROWS,
-    GEMM_K,
+    GEMM_K, /* steps */
     GEMM_B,
     GEMM_PANELS,
     GEMM_C,
@@ -265,18 +338,18 @@ enum {
 
 /* All rows over one block of b. */
 static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, const block *b) {
-    int64_t line = HIR_PANEL * (int64_t)hir_dtype_bytes(b->dtype); /* of a panel, per step */
-    LLVMValueRef pace = divide_up(e, hcg_i64(e, line), slabs->count);
+    unsigned depth = b->d.depth;
+    LLVMValueRef pace = divide_up(e, hcg_i64(e, line_bytes(b->d.b)), slabs->count);
     LLVMValueRef share = times(e, b->k, pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
     LLVMValueRef row = part_start(e, slabs, l.index), rows = part_size(e, slabs, l.index);
-    LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), b->from);
+    LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), multiply(e, b->from, depth));
     LLVMValueRef c = add(e, times(e, row, g[GEMM_LDC]), multiply(e, b->panel, HIR_PANEL));
     LLVMValueRef args[TILE_PARAMS] = {
-        hcg_at(e, e->f32, g[GEMM_X], x),
+        hcg_at(e, hcg_element(e, b->d.x), g[GEMM_X], x),
         g[GEMM_LDX],
         b->b,
-        multiply(e, k, HIR_PANEL),
+        multiply(e, k, HIR_PANEL * depth),
         b->k,
         hcg_at(e, e->f32, g[GEMM_C], c),
         g[GEMM_LDC],
@@ -284,25 +357,25 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, c
         hcg_at(e, e->i8, b->next, times(e, l.index, share)),
         pace,
     };
-    dispatch_tile(e, b->dtype, rows, b->panels, args);
+    dispatch_tile(e, b->d, rows, b->panels, args);
     hcg_loop_end(e, &l, NULL);
 }
 
 /* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next) */
-static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
+static hcg_shared gemm_function(hcg_emit *e, kinds d) {
     const hcg_tile *tile = hcg_tile_of(e->level);
-    LLVMTypeRef elem = hcg_element(e, dtype), params[GEMM_PARAMS];
+    LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
     hcg_shared s;
     for (int i = 0; i < GEMM_PARAMS; i++)
         params[i] = i == GEMM_X || i == GEMM_B || i == GEMM_C || i == GEMM_NEXT ? e->ptr : e->i64;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", hir_dtype_name(dtype)), params,
-                          GEMM_PARAMS, &s))
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", kinds_name(e, &d)), params, GEMM_PARAMS,
+                          &s))
         return s;
     const LLVMValueRef *g = s.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, tile->panels);
-    LLVMValueRef panel_stride = multiply(e, g[GEMM_K], HIR_PANEL);
+    LLVMValueRef panel_stride = multiply(e, g[GEMM_K], HIR_PANEL * d.depth);
     parts slabs = divide(e, g[GEMM_ROWS], tile->rows), steps = divide(e, g[GEMM_K], K_BLOCK);
-    block b = {.dtype = dtype};
+    block b = {.d = d};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
     b.panel = lp.index, b.panels = smaller(e, wide, minus(e, g[GEMM_PANELS], lp.index));
     LLVMValueRef first = hcg_at(e, elem, g[GEMM_B], times(e, lp.index, panel_stride));
@@ -312,10 +385,10 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
                         hcg_at(e, elem, g[GEMM_B], times(e, end, panel_stride)), g[GEMM_NEXT], "");
     hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     b.from = part_start(e, &steps, lk.index), b.k = part_size(e, &steps, lk.index);
-    b.b = hcg_at(e, elem, first, multiply(e, b.from, HIR_PANEL));
+    b.b = hcg_at(e, elem, first, multiply(e, b.from, HIR_PANEL * d.depth));
     LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntEQ, add(e, lk.index, one), steps.count, "");
     b.next = LLVMBuildSelect(e->b, last, following,
-                             hcg_at(e, elem, b.b, multiply(e, b.k, HIR_PANEL)), "");
+                             hcg_at(e, elem, b.b, multiply(e, b.k, HIR_PANEL * d.depth)), "");
     b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
                                    g[GEMM_ADD], one, "");
     emit_block(e, g, &slabs, &b);
@@ -326,11 +399,13 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
 }
 
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
-    hcg_shared f = gemm_function(e, g->dtype);
+    kinds d = kinds_of(g->dtype, g->x_dtype);
+    hcg_shared f = gemm_function(e, d);
     LLVMValueRef panel_stride = multiply(e, g->k, HIR_PANEL), next = g->next;
+    LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");
     if (!next) next = hcg_at(e, hcg_element(e, g->dtype), g->b, times(e, g->panels, panel_stride));
     LLVMValueRef args[GEMM_PARAMS] = {
-        g->x, g->ldx, g->rows, g->k, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
+        g->x, g->ldx, g->rows, steps, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
         next};
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
@@ -339,28 +414,25 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
  */
 
 /* acc[chain][v] += x[k] b[k][v], chain = offset: `steps` of k, each its own chain of adds. */
-static void gemv_steps(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef b,
+static void gemv_steps(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef b,
                        LLVMValueRef index, unsigned steps, LLVMValueRef *acc) {
-    unsigned per_panel = HIR_PANEL / e->level->lanes;
-    LLVMTypeRef elem = hcg_element(e, dtype);
-    LLVMValueRef xk = hcg_at(e, e->f32, x, index);
-    LLVMValueRef bk = hcg_at(e, elem, b, multiply(e, index, HIR_PANEL));
-    unsigned line = 64 / (unsigned)hir_dtype_bytes(dtype) / HIR_PANEL; /* steps per cache line */
+    unsigned per_panel = HIR_PANEL / e->level->lanes, line = line_bytes(d->b);
+    LLVMValueRef first = step_place(e, d, b, index, 0);
     for (unsigned u = 0; u < steps; u++) {
-        LLVMValueRef row = hcg_at(e, elem, bk, hcg_i64(e, (int64_t)u * HIR_PANEL));
-        LLVMValueRef at = hcg_at(e, e->f32, xk, hcg_i64(e, u));
-        LLVMValueRef xs = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
-        if (u % line == 0 && steps > 1) hcg_prefetch(e, row, GEMV_AHEAD);
-        for (unsigned v = 0; v < per_panel; v++) {
-            LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, v * e->level->lanes));
-            LLVMValueRef *sum = &acc[u * per_panel + v];
-            *sum = hcg_fma(e, xs, hcg_load(e, dtype, place, NULL), *sum);
+        if (u * line % 64 == 0 && steps > 1) hcg_prefetch(e, first, u * line + GEMV_AHEAD);
+        for (unsigned round = 0; round < rounds(d); round++) {
+            LLVMValueRef xs = load_x(e, d, x, index, u, round);
+            for (unsigned v = 0; v < per_panel; v++) {
+                LLVMValueRef place = bytes_at(e, first, u * line + v * (line / per_panel));
+                LLVMValueRef *sum = &acc[u * per_panel + v];
+                *sum = multiply_add(e, d, xs, load_b(e, d, place, round), *sum);
+            }
         }
     }
 }
 
-/* One panel: `steps` values of k at a time, then the rest one by one. */
-static void gemv_panel(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef k, LLVMValueRef b,
+/* One panel: `steps` steps of k at a time, then the rest one by one. */
+static void gemv_panel(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef k, LLVMValueRef b,
                        LLVMValueRef out) {
     unsigned per_panel = HIR_PANEL / e->level->lanes;
     unsigned steps = hcg_tile_of(e->level)->chains / per_panel;
@@ -372,7 +444,7 @@ static void gemv_panel(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRe
         hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, steps), "k", steps * per_panel, acc);
     for (unsigned i = 0; i < steps * per_panel; i++)
         acc[i] = l.carried[i];
-    gemv_steps(e, dtype, x, b, l.index, steps, acc);
+    gemv_steps(e, d, x, b, l.index, steps, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < steps * per_panel; i++)
         acc[i] = l.carried[i];
@@ -382,32 +454,34 @@ static void gemv_panel(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRe
     hcg_loop rest = hcg_loop_begin(e, l.index, k, hcg_i64(e, 1), "k_rest", per_panel, acc);
     for (unsigned i = 0; i < per_panel; i++)
         acc[i] = rest.carried[i];
-    gemv_steps(e, dtype, x, b, rest.index, 1, acc);
+    gemv_steps(e, d, x, b, rest.index, 1, acc);
     hcg_loop_end(e, &rest, acc);
     for (unsigned v = 0; v < per_panel; v++)
         hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), rest.carried[v],
                   NULL);
 }
 
-/* gemv(x, k, b, panels, out) */
-static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
+/* gemv(x, steps of k, b, panels, out) */
+static hcg_shared gemv_function(hcg_emit *e, const kinds *d) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr, e->i64, e->ptr};
     hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemv_%s", hir_dtype_name(dtype)), params, 5, &s))
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemv_%s", kinds_name(e, d)), params, 5, &s))
         return s;
     LLVMValueRef x = s.param[0], k = s.param[1], b = s.param[2], panels = s.param[3];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "panel", 0, NULL);
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, l.index, multiply(e, k, HIR_PANEL), "");
-    gemv_panel(e, dtype, x, k, hcg_at(e, hcg_element(e, dtype), b, at),
+    LLVMValueRef at = times(e, l.index, multiply(e, k, HIR_PANEL * d->depth));
+    gemv_panel(e, d, x, k, hcg_at(e, hcg_element(e, d->b), b, at),
                hcg_at(e, e->f32, s.param[4], multiply(e, l.index, HIR_PANEL)));
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);
     return s;
 }
 
-void hcg_call_gemv(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef k, LLVMValueRef b,
-                   LLVMValueRef panels, LLVMValueRef out) {
-    hcg_shared f = gemv_function(e, dtype);
-    LLVMValueRef args[] = {x, k, b, panels, out};
+void hcg_call_gemv(hcg_emit *e, hir_dtype dtype, hir_dtype x_dtype, LLVMValueRef x, LLVMValueRef k,
+                   LLVMValueRef b, LLVMValueRef panels, LLVMValueRef out) {
+    kinds d = kinds_of(dtype, x_dtype);
+    hcg_shared f = gemv_function(e, &d);
+    LLVMValueRef steps = LLVMBuildUDiv(e->b, k, hcg_i64(e, d.depth), "");
+    LLVMValueRef args[] = {x, steps, b, panels, out};
     hcg_shared_call(e, &f, args, 5);
 }

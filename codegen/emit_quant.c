@@ -259,7 +259,8 @@ void hcg_quant_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef table, LLVMValueRe
 /* ---- either way -------------------------------------------------------------------------------
  */
 int64_t hcg_panel_bytes(hir_dtype dtype, int64_t k) {
-    if (!hir_is_quantised(dtype)) return k * HIR_PANEL * (int64_t)hir_dtype_bytes(dtype);
+    int64_t depth = hir_panel_depth(dtype), along_k = (k + depth - 1) / depth * depth;
+    if (!hir_is_quantised(dtype)) return along_k * HIR_PANEL * (int64_t)hir_dtype_bytes(dtype);
     return (k + HIR_GROUP - 1) / HIR_GROUP * (int64_t)hcg_group_bytes(dtype);
 }
 

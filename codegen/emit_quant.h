@@ -1,6 +1,6 @@
 /* Contractions with weights in groups (quant.h): how x is prepared for them, and the kernels.
  *
- * Two ways, decided by the level and by options.float_activations:
+ * Two ways, decided by the level and by options.exact:
  *
  *   float   integers become f32 in registers. T > 1: panels become f32 in scratch, for gemm.
  *   int8    where the CPU has dot products of bytes: each group of x gets integers of its own,

@@ -1,31 +1,29 @@
 /* Contractions of bytes (emit_quant.h): rows of x rounded group by group, register tiles of dot
- * products of four bytes, and the same with one row.
+ * products of four bytes, and the same with one row. The products are in emit_quant_dot.c.
  *
  * A tile keeps sums of integers for a group, and sums of floats for all groups:
  *
- *     i[r][n] = -128 sum p  (q8)  or 0,   i += q p over the group,   f += s t i  (+ m t sum p)
+ *     i[r][n] = sum q p over the group,   f += s t i  (+ m t sum p)
  *
- * q8 stands in memory with 128 added, as the instruction multiplies unsigned by signed bytes; the
- * start of i takes that away again. Sums of integers are exact: 32 * 255 * 127 < 2^21.
+ * Sums of integers are exact, and those of floats are made in the same order whatever the tile and
+ * the instructions are: every level that takes x as bytes gives the same bits.
  */
 #include "codegen/emit_math.h"
 #include "codegen/emit_quant.h"
+#include "codegen/emit_quant_dot.h"
 #include "codegen/matrix.h"
 #include "codegen/quant.h"
 
 enum {
     WORD = 4,
-    STEPS = HIR_GROUP / WORD, /* of a group */
-    ROWS = 6,                 /* of a tile: ROWS * PANELS sums of either sort fit 32 registers */
+    ROWS = 6, /* of a tile */
     PANELS = 2,
-    CHAINS = 4, /* independent sums that hide the latency of a dot product */
 };
 static const unsigned heights[] = {6, 4, 2, 1}; /* of tiles, for last rows */
 enum { HEIGHTS = sizeof heights / sizeof *heights };
 
 bool hcg_quant_int8(const hcg_emit *e) {
-    return !e->p->options.float_activations && e->level->lanes == HIR_PANEL &&
-           hcg_has_feature(e->level, "avx512vnni");
+    return !(e->p->options.exact & HCG_DOTS_INT8) && hcg_byte_dots(e->level);
 }
 
 unsigned hcg_int8_width(const hcg_emit *e, uint64_t rows) {
@@ -33,7 +31,7 @@ unsigned hcg_int8_width(const hcg_emit *e, uint64_t rows) {
     return rows == 1 ? 1 : ROWS;
 }
 
-/* t, t sum p, -128 sum p; then the bytes */
+/* t, t sum p, -128 sum p (emit_quant_dot.h); then the bytes */
 uint64_t hcg_int8_group_bytes(unsigned width) {
     return width * (3 * 4 + (uint64_t)HIR_GROUP);
 }
@@ -148,80 +146,29 @@ void hcg_int8_take(hcg_emit *e, const hcg_quant_x *q) {
 
 /* ---- a tile ------------------------------------------------------------------------------------
  */
-typedef struct tile {
-    hir_dtype dtype;
-    unsigned width, rows, panels;  /* of the slab; of this variant */
-    unsigned chains;               /* sums of integers for each row and panel */
-    LLVMValueRef x, group[PANELS]; /* at this group */
-    LLVMValueRef ints[ROWS * PANELS * CHAINS], floats[ROWS * PANELS];
-} tile;
-
-/* One of the slab's tables of 4 bytes a row, for all lanes. */
-static LLVMValueRef of_row(hcg_emit *e, const tile *t, unsigned table, unsigned row,
-                           LLVMTypeRef type) {
-    int64_t at = ((int64_t)table * t->width + row) * 4;
-    LLVMValueRef v = LLVMBuildLoad2(e->b, type, bytes_at(e, t->x, at), "");
-    LLVMSetAlignment(v, 4);
-    LLVMTypeRef wide = LLVMVectorType(type, e->level->lanes);
-    LLVMValueRef one =
-        LLVMBuildInsertElement(e->b, LLVMGetPoison(wide), v, LLVMConstInt(e->i32, 0, false), "");
-    LLVMTypeRef mask = LLVMVectorType(e->i32, e->level->lanes);
-    return LLVMBuildShuffleVector(e->b, one, LLVMGetPoison(wide), LLVMConstNull(mask), "");
-}
-
-static LLVMValueRef dot(hcg_emit *e, LLVMValueRef sum, LLVMValueRef q, LLVMValueRef p) {
-    LLVMValueRef args[] = {sum, q, p};
-    return hcg_intrinsic(e, "llvm.x86.avx512.vpdpbusd.512", NULL, 0, args, 3);
-}
-
-/* The four bytes of each row that step `s` multiplies. */
-static LLVMValueRef step_words(hcg_emit *e, const tile *t, unsigned panel, unsigned s) {
-    if (t->dtype == HIR_Q8) return hcg_quant_block(e, t->dtype, t->group[panel], s, 0);
-    LLVMValueRef words = hcg_quant_block(e, t->dtype, t->group[panel], s / 2, 0);
-    LLVMTypeRef type = LLVMTypeOf(words);
-    if (s % 2) words = LLVMBuildLShr(e->b, words, hcg_int_like(type, 4), "");
-    return LLVMBuildAnd(e->b, words, hcg_int_like(type, 0x0f0f0f0f), "");
-}
-
-static void sum_integers(hcg_emit *e, tile *t) {
-    LLVMTypeRef ints = LLVMVectorType(e->i32, e->level->lanes);
-    unsigned n = t->rows * t->panels;
-    for (unsigned i = 0; i < n * t->chains; i++)
-        t->ints[i] = t->dtype == HIR_Q8 && i < n ? of_row(e, t, 2, i / t->panels, e->i32)
-                                                 : LLVMConstNull(ints);
-    for (unsigned s = 0; s < STEPS; s++) {
-        LLVMValueRef q[PANELS];
-        for (unsigned p = 0; p < t->panels; p++)
-            q[p] = step_words(e, t, p, s);
-        for (unsigned r = 0; r < t->rows; r++) {
-            LLVMValueRef x = of_row(e, t, 3 + s, r, e->i32);
-            for (unsigned p = 0; p < t->panels; p++) {
-                LLVMValueRef *sum = &t->ints[s % t->chains * n + r * t->panels + p];
-                *sum = dot(e, *sum, q[p], x);
-            }
-        }
+/* The vectors `first` .. of a tile, as many as go together, along all groups. */
+static void run_vectors(hcg_emit *e, hcg_byte_tile *t, const hcg_shared *s, LLVMValueRef place) {
+    unsigned n = t->rows * t->vectors, per_panel = HIR_PANEL / e->level->lanes;
+    LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
+    for (unsigned i = 0; i < n; i++)
+        t->floats[i] = LLVMConstNull(e->vec);
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), s->param[3], hcg_i64(e, 1), "group", n, t->floats);
+    t->x = hcg_at(e, e->i8, x, scaled(e, l.index, hcg_int8_group_bytes(t->width)));
+    LLVMValueRef group = hcg_at(e, e->i8, b, scaled(e, l.index, hcg_group_bytes(t->dtype)));
+    for (unsigned v = 0; v < t->vectors; v++) {
+        unsigned panel = (t->first + v) / per_panel;
+        t->group[v] = hcg_at(e, e->i8, group, scaled(e, panel_bytes, panel));
+        if ((t->first + v) % per_panel == 0) hcg_quant_fetch(e, t->dtype, t->group[v]);
     }
-    for (unsigned half = t->chains / 2; half; half /= 2)
-        for (unsigned i = 0; i < half * n; i++)
-            t->ints[i] = LLVMBuildAdd(e->b, t->ints[i], t->ints[i + half * n], "");
-}
-
-static void add_to_floats(hcg_emit *e, tile *t) {
-    LLVMValueRef scale[PANELS], least[PANELS];
-    for (unsigned p = 0; p < t->panels; p++) {
-        scale[p] = hcg_quant_scale(e, t->group[p], 0);
-        least[p] = t->dtype == HIR_Q4 ? hcg_quant_least(e, t->group[p], 0) : NULL;
-    }
-    for (unsigned r = 0; r < t->rows; r++) {
-        LLVMValueRef of_x = t->dtype == HIR_Q4 ? of_row(e, t, 1, r, e->f32) : NULL;
-        LLVMValueRef step = of_row(e, t, 0, r, e->f32);
-        for (unsigned p = 0; p < t->panels; p++) {
-            unsigned i = r * t->panels + p;
-            LLVMValueRef y = LLVMBuildSIToFP(e->b, t->ints[i], e->vec, "");
-            y = LLVMBuildFMul(e->b, y, step, "");
-            t->floats[i] = hcg_fma(e, y, scale[p], t->floats[i]);
-            if (of_x) t->floats[i] = hcg_fma(e, of_x, least[p], t->floats[i]);
-        }
+    for (unsigned i = 0; i < n; i++)
+        t->floats[i] = l.carried[i];
+    hcg_byte_group(e, t);
+    hcg_loop_end(e, &l, t->floats);
+    for (unsigned i = 0; i < n; i++) {
+        LLVMValueRef at = scaled(e, s->param[5], i / t->vectors);
+        at = add(e, at, hcg_i64(e, (t->first + i % t->vectors) * e->level->lanes));
+        hcg_store(e, hcg_at(e, e->f32, place, at), l.carried[i], NULL);
     }
 }
 
@@ -233,28 +180,11 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned width, un
                                  panels * HIR_PANEL);
     hcg_shared s;
     if (!hcg_shared_begin(e, name, params, 6, &s)) return s;
-    unsigned n = rows * panels;
-    tile t = {.dtype = dtype, .width = width, .rows = rows, .panels = panels};
-    t.chains = n >= CHAINS ? 1 : CHAINS / n;
-    for (unsigned i = 0; i < n; i++)
-        t.floats[i] = LLVMConstNull(e->vec);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[3], hcg_i64(e, 1), "group", n, t.floats);
-    t.x = hcg_at(e, e->i8, s.param[0], scaled(e, l.index, hcg_int8_group_bytes(width)));
-    LLVMValueRef group = hcg_at(e, e->i8, s.param[1], scaled(e, l.index, hcg_group_bytes(dtype)));
-    for (unsigned p = 0; p < panels; p++) {
-        t.group[p] = hcg_at(e, e->i8, group, scaled(e, s.param[2], p));
-        hcg_quant_fetch(e, dtype, t.group[p]);
-    }
-    for (unsigned i = 0; i < n; i++)
-        t.floats[i] = l.carried[i];
-    sum_integers(e, &t);
-    add_to_floats(e, &t);
-    hcg_loop_end(e, &l, t.floats);
-    for (unsigned i = 0; i < n; i++) {
-        LLVMValueRef at = scaled(e, s.param[5], i / panels);
-        at = add(e, at, hcg_i64(e, (int64_t)(i % panels) * HIR_PANEL));
-        hcg_store(e, hcg_at(e, e->f32, s.param[4], at), l.carried[i], NULL);
-    }
+    unsigned all = panels * HIR_PANEL / e->level->lanes;
+    hcg_byte_tile t = {.dtype = dtype, .width = width, .rows = rows};
+    t.vectors = hcg_byte_vectors(e, dtype, rows, all);
+    for (; t.first < all; t.first += t.vectors)
+        run_vectors(e, &t, &s, s.param[4]);
     hcg_shared_end(e, &s);
     return s;
 }
@@ -273,11 +203,12 @@ static void dispatch(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueR
         LLVMValueRef holds = LLVMBuildICmp(e->b, LLVMIntSLE, rows, hcg_i64(e, heights[i]), "");
         height = LLVMBuildSelect(e->b, holds, hcg_i64(e, heights[i]), height, "");
     }
+    unsigned most = PANELS * e->level->lanes / HIR_PANEL;
     LLVMValueRef key = add(e, scaled(e, height, PANELS + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
-    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HEIGHTS * PANELS);
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HEIGHTS * most);
     for (unsigned i = 0; i < HEIGHTS; i++)
-        for (unsigned p = 1; p <= PANELS; p++) {
+        for (unsigned p = 1; p <= most; p++) {
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, heights[i] * (PANELS + 1) + p), block);
             LLVMPositionBuilderAtEnd(e->b, block);
@@ -288,7 +219,7 @@ static void dispatch(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueR
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-/* gemm(x, rows, groups, b, panels, c, ldc): a pair of panels stays in the second level cache while
+/* gemm(x, rows, groups, b, panels, c, ldc): a panel or two stay in the second level cache while
  * all slabs pass */
 static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr, e->i64, e->ptr, e->i64};
@@ -299,9 +230,9 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
     LLVMValueRef panel_bytes = scaled(e, groups, hcg_group_bytes(dtype));
     LLVMValueRef row_bytes = scaled(e, groups, hcg_int8_group_bytes(1));
-    hcg_loop lp = hcg_loop_begin(e, zero, panels, hcg_i64(e, PANELS), "panel", 0, NULL);
-    LLVMValueRef wide = LLVMBuildNSWSub(e->b, panels, lp.index, "");
-    wide = smaller(e, wide, hcg_i64(e, PANELS));
+    LLVMValueRef most = hcg_i64(e, PANELS * e->level->lanes / HIR_PANEL);
+    hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
+    LLVMValueRef wide = smaller(e, LLVMBuildNSWSub(e->b, panels, lp.index, ""), most);
     LLVMValueRef bp = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, lp.index, panel_bytes, ""));
     hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, ROWS), "row", 0, NULL);
     LLVMValueRef high = LLVMBuildNSWSub(e->b, rows, lr.index, "");

@@ -9,6 +9,7 @@
  *   emit_row_value.c   a node at an index: loads, arithmetic, reductions inside a loop
  *   emit_row_part.c    some ops of another kernel's body, over rows that lie in its scratch
  *   emit_row_stream.c  stores past the caches, where a kernel leaves more than they hold
+ *   emit_row_when.c    sums that are taken for some tokens only
  *   emit_row_loops.c   loop nests with vectors along the last dim, and the loop over tokens
  *
  * All shapes here are shapes of one token's row: without T, and without dims of size 1.
@@ -82,7 +83,8 @@ typedef enum row_kind {
     ROW_MAP,    /* an elementwise op */
     ROW_ROTATE, /* args a, c, b, s: a c + sign b s */
     ROW_TRIG,   /* cos or sin of position times frequency */
-    ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER */
+    ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
+                   the sum is 0, and nothing is read for it, unless this number is above 0 */
 } row_kind;
 
 #define ROW_NO_BUFFER UINT32_MAX
@@ -146,6 +148,7 @@ typedef struct row_nest {
     row_index loops[ROW_VARS]; /* dims of its roots as functions of the loops */
     HD_VEC(uint32_t) roots;    /* later ones first */
     uint32_t reductions;
+    const row_ref *when; /* it runs for tokens where this number is above 0; NULL: for all */
 } row_nest;
 
 typedef struct row_nests {
@@ -188,6 +191,10 @@ void row_store(row_graph *g, uint32_t node);
 void row_plan(row_graph *g);
 /* The loops a root wants: its dims, or its dims and the reduced one. */
 row_shape row_domain(const row_node *n);
+/* The number that decides whether a sum is taken; NULL: it always is. */
+static inline const row_ref *row_when(const row_node *n) {
+    return n->kind == ROW_REDUCE && n->n_args > 1 ? &n->args[1] : NULL;
+}
 void row_emit_loops(hcg_emit *e, row_graph *g);
 
 #endif

@@ -16,9 +16,26 @@ static bool elementwise(row_graph *g, const hir_op *op, hir_type type, row_view 
     return true;
 }
 
+/* The `when` by which one number decides for a whole sum; NULL: there is none (emit_row_when.c). */
+static const hir_op *decider(const row_graph *g, const hir_op *op) {
+    hir_id made =
+        op->args[0].kind == HIR_REF_VALUE ? hir_value_at(g->m, op->args[0].index)->op : HIR_NONE;
+    if (made == HIR_NONE || op->code == HIR_REDUCE_MAX_OP) return NULL;
+    const hir_op *when = hir_op_at(g->m, made);
+    if (when->code != HIR_WHEN_OP || when->parent != g->k->op) return NULL;
+    const hir_type c = hir_ref_type(g->m, when->args[0]), x = hir_ref_type(g->m, op->args[0]);
+    const hir_type sum = hir_value_at(g->m, op->results[0])->type;
+    const bool one = row_squeeze(c, NULL).rank == 0 && row_squeeze(sum, NULL).rank == 0;
+    return one && x.dim[hir_attr_int(op, HIR_A_AXIS, 0)] > 1 ? when : NULL;
+}
+
 static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
-    row_view x;
-    if (!row_view_of(g, op, op->args[0], &x)) return false;
+    row_view x, c;
+    const hir_op *when = decider(g, op);
+    if (!row_view_of(g, op, when ? when->args[1] : op->args[0], &x)) return false;
+    if (when && !row_view_of(g, op, when->args[0], &c)) return false;
+    const hir_type whole = hir_ref_type(g->m, op->args[0]);
+    if (when) x = row_make_view(whole, row_broadcast(g, &x, whole));
     uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
     row_squeeze(x.type, from);
@@ -31,8 +48,9 @@ static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *o
         return true;
     }
     map[from[axis]] = row_var(ROW_INNER);
-    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(type, NULL), 1);
+    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(type, NULL), when ? 2 : 1);
     row_set_arg(g, node, 0, row_through(g, &x.ref, map));
+    if (when) row_set_arg(g, node, 1, c.ref);
     row_at(g, node)->extent = x.type.dim[axis];
     row_at(g, node)->last = (uint32_t)from[axis] + 1 == x.shape.rank;
     *out = row_view_node(g, node, type);

@@ -2,10 +2,15 @@
  * side by side, then one at a time, then what is left of one. All sizes are known, so every tail
  * has a constant mask. Around the nests stands the loop over tokens. */
 #include "codegen/emit_math.h"
+#include "codegen/emit_pairs.h"
 #include "codegen/emit_quant.h"
 #include "codegen/emit_row_run.h"
 
 enum { MOST_SUMS = 16, MOST_JAM = 16 };
+
+/* Many results of the same rows: elements of a piece, which all of them pass before the next; the
+ * rows are read from the first level cache then, and few streams of stores are open at once. */
+enum { PIECE = 512, MANY_RESULTS = 8 };
 
 /* ---- one nest -------------------------------------------------------------------------------- */
 
@@ -17,6 +22,8 @@ typedef struct row_jam {
 typedef struct lane_loop { /* state of the innermost loop of a nest */
     row_run *r;
     const row_nest *nest;
+    size_t first, last; /* roots of the nest that this loop computes: [first, last) */
+    row_jam around;
     uint32_t jam; /* neighbours that go together */
     uint32_t n;   /* reductions along the lanes, each for all neighbours */
     uint32_t reduction[MOST_SUMS];
@@ -49,7 +56,9 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
     row_scope scope = row_scope_begin(r);
     r->copies = copies;
     uint32_t sum = 0;
-    for (size_t i = l->nest->roots.n; i-- > 0;) {
+    if (l->last - l->first < l->nest->roots.n)
+        row_sum_together(r, l->nest->roots.at + l->first, l->last - l->first);
+    for (size_t i = l->last; i-- > l->first;) {
         uint32_t root = l->nest->roots.at[i];
         const row_node *n = row_at(r->g, root);
         for (uint32_t j = 0; j < l->jam; j++) {
@@ -67,21 +76,22 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
 }
 
 /* Whole vectors from element `from` on, `copies` side by side, `turns` times. */
-static void whole_vectors(lane_loop *l, int64_t from, int64_t turns, unsigned copies) {
+static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t turns, unsigned copies) {
     row_run *r = l->r;
     hcg_emit *e = r->e;
     int64_t step = (int64_t)copies * e->level->lanes;
     LLVMValueRef *var = &r->var[r->lane_var], live[HCG_CARRY];
     if (turns == 0) return;
     if (turns == 1) {
-        *var = hcg_i64(e, from);
+        *var = from;
         turn(l, copies, l->acc);
         return;
     }
     for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
         live[i] = l->acc[i / copies * ROW_COPIES + i % copies];
-    hcg_loop loop = hcg_loop_begin(e, hcg_i64(e, from), hcg_i64(e, from + turns * step),
-                                   hcg_i64(e, step), "k", l->n * l->jam * copies, live);
+    LLVMValueRef to = LLVMBuildAdd(e->b, from, hcg_i64(e, turns * step), "");
+    hcg_loop loop =
+        hcg_loop_begin(e, from, to, hcg_i64(e, step), "k", l->n * l->jam * copies, live);
     for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
         l->acc[i / copies * ROW_COPIES + i % copies] = loop.carried[i];
     *var = loop.index;
@@ -114,7 +124,7 @@ static void finish_reductions(lane_loop *l) {
         v = max ? hcg_max_lanes(r->e, v) : hcg_sum_lanes(r->e, v);
         row_pack p = {.uniform = true, .v = {row_finish(r, n, v)}};
         if (n->shape.rank == 0) n->scalar = p.v[0];
-        if (n->buffer != ROW_NO_BUFFER) row_write(r, n, l->own[i % l->jam], &p);
+        if (n->buffer != ROW_NO_BUFFER && !row_when(n)) row_write(r, n, l->own[i % l->jam], &p);
     }
 }
 
@@ -159,10 +169,91 @@ static row_jam neighbours(const row_run *r, const row_nest *nest) {
     return jam;
 }
 
+/* Does root `of` read another root of its nest, by way of `n`? */
+static bool reads_own_nest(const row_run *r, const row_node *of, const row_node *n) {
+    for (uint32_t a = 0; a < n->n_args; a++) {
+        const row_node *x = row_at(r->g, n->args[a].node);
+        bool own = x->root && x->nest == of->nest && x->token_free == of->token_free;
+        if (own || (!x->root && reads_own_nest(r, of, x))) return true;
+    }
+    return false;
+}
+
+/* Results that go together where a nest has many: as many as leave the registers room for one row
+ * and a weight. 0: all of them. */
+static uint32_t results_together(const row_run *r, const row_nest *nest) {
+    if (nest->roots.n <= MANY_RESULTS || r->streaming) return 0;
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = row_at(r->g, nest->roots.at[i]);
+        bool plain = n->kind == ROW_MAP || n->kind == ROW_COPY;
+        if (!plain || n->costly || (n->chained && reads_own_nest(r, n, n))) return 0;
+    }
+    return r->e->level->lanes == 16 ? 4 : 2;
+}
+
+/* Vectors [from, from + turns * copies) of all roots, `together` of them at a time. */
+static void groups(lane_loop *l, LLVMValueRef from, int64_t turns, uint32_t together) {
+    const size_t n = l->nest->roots.n;
+    for (l->last = n; l->last > 0; l->last = l->first) {
+        l->first = l->last > together ? l->last - together : 0;
+        whole_vectors(l, from, turns, ROW_COPIES);
+    }
+    l->first = 0, l->last = n;
+}
+
+/* Piece by piece, in each the groups one after the other. Gives the vectors done. */
+static int64_t pieces(lane_loop *l, int64_t vectors, uint32_t together) {
+    hcg_emit *e = l->r->e;
+    const int64_t step = (int64_t)ROW_COPIES * e->level->lanes, turns = vectors / ROW_COPIES;
+    const int64_t each = PIECE / step, whole = turns / each * each;
+    if (whole > each) {
+        hcg_loop piece = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole * step),
+                                        hcg_i64(e, each * step), "piece", 0, NULL);
+        groups(l, piece.index, each, together);
+        hcg_loop_end(e, &piece, NULL);
+    } else if (whole) {
+        groups(l, hcg_i64(e, 0), whole, together);
+    }
+    if (turns > whole) groups(l, hcg_i64(e, whole * step), turns - whole, together);
+    return turns * ROW_COPIES;
+}
+
+/* ---- sums in pieces -------------------------------------------------------------------------- */
+
+/* Where sum `i` of neighbour `j` waits from piece to piece. */
+static LLVMValueRef kept_at(const lane_loop *l, uint32_t i, uint32_t j) {
+    hcg_emit *e = l->r->e;
+    const uint32_t rank = l->nest->domain.rank;
+    LLVMValueRef row = hcg_i64(e, 0);
+    for (uint32_t d = 0; d + 1 < rank; d++) {
+        int64_t beside = 0;
+        if (d + 2 == rank) beside = j % l->around.inner;
+        if (d + 3 == rank) beside = j / l->around.inner;
+        row = LLVMBuildMul(e->b, row, hcg_i64(e, l->nest->domain.dim[d]), "");
+        row = LLVMBuildAdd(e->b, row, l->r->var[d], "");
+        row = LLVMBuildAdd(e->b, row, hcg_i64(e, beside), "");
+    }
+    row = LLVMBuildMul(e->b, row, hcg_i64(e, l->n), "");
+    row = LLVMBuildAdd(e->b, row, hcg_i64(e, i), "");
+    return hcg_at(e, e->vec, l->r->piece->kept, row);
+}
+
+/* The first copy of each sum goes on from the piece before. */
+static void load_kept(lane_loop *l) {
+    for (uint32_t i = 0; i < l->n * l->jam; i++)
+        l->acc[i * ROW_COPIES] =
+            hcg_load(l->r->e, HIR_F32, kept_at(l, i / l->jam, i % l->jam), NULL);
+}
+
+static void store_kept(lane_loop *l) {
+    for (uint32_t i = 0; i < l->n * l->jam; i++)
+        hcg_store(l->r->e, kept_at(l, i / l->jam, i % l->jam), l->acc[i * ROW_COPIES], NULL);
+}
+
 static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     hcg_emit *e = r->e;
     uint32_t jam = around.outer * around.inner;
-    lane_loop l = {.r = r, .nest = nest, .jam = jam};
+    lane_loop l = {.r = r, .nest = nest, .last = nest->roots.n, .around = around, .jam = jam};
     for (uint32_t j = 0; j < jam; j++)
         set_loops(&l, j, around);
     row_scope scope = row_scope_begin(r);
@@ -180,12 +271,27 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     unsigned copies = vectors_at_once(r, nest, sums_only ? 1 : jam, l.n, vectors);
     while (jam > 1 && copies > 1 && jam * l.n * copies > MOST_SUMS)
         copies /= 2;
+    if (r->piece && copies == 3) copies = 2; /* pieces are powers of two */
     for (uint32_t i = 0; i < l.n * jam * ROW_COPIES; i++)
         l.acc[i] = row_start(r, row_at(r->g, l.reduction[i / ROW_COPIES / jam]));
-    int64_t turns = vectors / copies, done = turns * copies;
-    whole_vectors(&l, 0, turns, copies);
+    if (r->piece) load_kept(&l);
+    int64_t before = r->piece ? r->piece->done / width : 0;
+    int64_t turns = (vectors - before) / copies, done = before + turns * copies;
+    if (r->piece && r->piece->length) {
+        whole_vectors(&l, r->piece->from, r->piece->length / width / copies, copies);
+        join_copies(&l, copies);
+        store_kept(&l);
+        r->var[r->lane_var] = NULL;
+        row_scope_end(r, scope);
+        return;
+    }
+    uint32_t together = jam == 1 ? results_together(r, nest) : 0;
+    if (together)
+        done = pieces(&l, vectors, together);
+    else
+        whole_vectors(&l, hcg_i64(e, before * width), turns, copies);
     if (turns > 0) join_copies(&l, copies);
-    if (copies > 1) whole_vectors(&l, done * width, vectors - done, 1);
+    whole_vectors(&l, hcg_i64(e, done * width), vectors - done, 1);
     if (size % width) {
         r->tail = hcg_i64(e, size % width);
         r->var[r->lane_var] = hcg_i64(e, vectors * width);
@@ -232,6 +338,46 @@ static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
     outer_part(r, nest, dim, whole, size, 1, rest);
 }
 
+/* Elements of a piece, so that as many rows as the nest has sums stay in the first level cache
+ * while they meet all the others (phase 1: the sources, while the queries pass). 0: they do anyway,
+ * or there is little to meet. */
+static int64_t piece_of_sums(const row_run *r, const row_nest *nest) {
+    enum { FIRST_LEVEL = 32 << 10, FEW = 8 };
+    const int64_t size = nest->domain.dim[r->lane_var], rows = (int64_t)nest->roots.n;
+    if (row_elements(&nest->domain) / size < FEW) return 0;
+    for (size_t i = 0; i < nest->roots.n; i++)
+        if (!along_lanes(row_at(r->g, nest->roots.at[i]))) return 0;
+    int64_t piece = PIECE;
+    while (2 * piece * rows * 4 <= FIRST_LEVEL)
+        piece *= 2;
+    return size > piece && size * rows * 4 > FIRST_LEVEL ? piece : 0;
+}
+
+static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
+    hcg_emit *e = r->e;
+    const row_jam jam = neighbours(r, nest);
+    const int64_t size = nest->domain.dim[r->lane_var], whole = size / length * length;
+    const int64_t rows = row_elements(&nest->domain) / size, sums = (int64_t)nest->roots.n;
+    row_piece piece = {.length = length};
+    piece.kept = hcg_scratch(e, (uint64_t)(rows * sums * e->level->lanes * 4));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, rows), hcg_i64(e, 1), "row", 0, NULL);
+    for (int64_t i = 0; i < sums; i++) {
+        LLVMValueRef at = LLVMBuildMul(e->b, l.index, hcg_i64(e, sums), "");
+        at = LLVMBuildAdd(e->b, at, hcg_i64(e, i), "");
+        const row_node *n = row_at(r->g, nest->roots.at[sums - 1 - i]); /* as lanes() counts them */
+        hcg_store(e, hcg_at(e, e->vec, piece.kept, at), row_start(r, n), NULL);
+    }
+    hcg_loop_end(e, &l, NULL);
+    r->piece = &piece;
+    l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, length), "piece", 0, NULL);
+    piece.from = l.index;
+    outer(r, nest, 0, jam);
+    hcg_loop_end(e, &l, NULL);
+    piece.length = 0, piece.done = whole;
+    outer(r, nest, 0, jam);
+    r->piece = NULL;
+}
+
 /* Roots of one element: straight code; the values stay in registers for the rest of the token. */
 static void single(row_run *r, const row_nest *nest) {
     for (size_t i = nest->roots.n; i-- > 0;) {
@@ -246,6 +392,11 @@ static void single(row_run *r, const row_nest *nest) {
 static void loops_of(row_run *r, const row_nest *nest) {
     hcg_emit *e = r->e;
     LLVMValueRef when = row_stream_when(r, nest);
+    int64_t piece = when ? 0 : piece_of_sums(r, nest);
+    if (piece) {
+        sums_in_pieces(r, nest, piece);
+        return;
+    }
     if (!when) {
         outer(r, nest, 0, neighbours(r, nest));
         return;
@@ -272,10 +423,12 @@ static void emit_nest(row_run *r, const row_nest *nest) {
     r->lane_var = (int)nest->domain.rank - 1;
     r->copies = 1;
     r->tail = NULL;
+    row_branch branch = row_when_begin(r);
     if (nest->domain.rank)
         loops_of(r, nest);
     else
         single(r, nest);
+    row_when_end(r, &branch);
     row_scope_end(r, scope);
 }
 
@@ -307,17 +460,21 @@ static void find_bases(row_run *r) {
 }
 
 /* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. A
- * row of a table in groups is widened into scratch, once a token. */
+ * row of a table in groups or pairs is widened into scratch, once a token. */
 static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef table) {
     hcg_emit *e = r->e;
     LLVMValueRef ids = hcg_arg(e, r->g->k, b->ids);
     LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, ids, r->token), "id");
     LLVMSetAlignment(id, 4);
     id = LLVMBuildSExt(e->b, id, e->i64, "");
-    const hir_dtype stored = r->g->m->weights.at[b->ref.index].type.dtype;
-    if (hir_is_quantised(stored)) {
+    const hir_weight *w = &r->g->m->weights.at[b->ref.index];
+    const hir_dtype stored = w->type.dtype;
+    if (w->layout == HIR_LAYOUT_PANEL && hir_panel_depth(stored) > 1) {
         LLVMValueRef row = hcg_scratch(e, (uint64_t)row_bytes(b));
-        hcg_quant_row(e, stored, table, id, b->elements, row);
+        if (hir_is_quantised(stored))
+            hcg_quant_row(e, stored, table, id, b->elements, row);
+        else
+            hcg_pair_row(e, table, id, b->elements, row);
         return row;
     }
     LLVMValueRef row = id, within = hcg_i64(e, 0);

@@ -40,7 +40,8 @@ static bool is_costly(const row_node *n) {
     case HIR_SUB_OP:
     case HIR_MUL_OP:
     case HIR_MAX_OP:
-    case HIR_MIN_OP: return false;
+    case HIR_MIN_OP:
+    case HIR_CONVERT_OP: return false;
     default: return true;
     }
 }
@@ -138,6 +139,19 @@ static void follow(const reading *r, const row_ref *ref, const row_index *loops)
         follow(r, &n->args[a], at);
 }
 
+/* A nest that is left out for some tokens holds the sums that are, and what nobody else reads. */
+static bool same_tokens(const row_graph *g, const row_nest *nest, uint32_t place,
+                        const row_node *n) {
+    const row_ref *when = row_when(n);
+    if (!when && nest->when)
+        return !n->far_read && n->reader == place && n->buffer == ROW_NO_BUFFER;
+    if (!when || !nest->when) return when == nest->when;
+    bool same = when->node == nest->when->node;
+    for (uint32_t d = 0; same && d < g->nodes.at[when->node].shape.rank; d++)
+        same = row_index_equal(&when->at[d], &nest->when->at[d]);
+    return same;
+}
+
 static bool has_room(const row_nest *nest, const row_node *n) {
     bool along = n->kind == ROW_REDUCE && n->last;
     return nest->roots.n < MOST_ROOTS && (!along || nest->reductions < MOST_REDUCTIONS);
@@ -146,9 +160,10 @@ static bool has_room(const row_nest *nest, const row_node *n) {
 static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
     row_shape domain = row_domain(n);
     for (uint32_t i = n->limit; i < nests->list.n; i++)
-        if (row_shape_equal(&nests->list.at[i].domain, &domain) && has_room(&nests->list.at[i], n))
+        if (row_shape_equal(&nests->list.at[i].domain, &domain) &&
+            same_tokens(g, &nests->list.at[i], i, n) && has_room(&nests->list.at[i], n))
             return i;
-    row_nest fresh = {.domain = domain};
+    row_nest fresh = {.domain = domain, .when = row_when(n)};
     for (unsigned v = 0; v < ROW_VARS; v++)
         fresh.loops[v] = row_var(v);
     hd_push(g->arena, &nests->list, fresh);

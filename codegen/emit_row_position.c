@@ -101,12 +101,14 @@ bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     if (ids.kind != HIR_REF_VALUE || hir_value_at(g->m, ids.index)->op != HIR_NONE)
         return row_unsupported(g, op, "the ids are not an input");
     const hir_weight *w = &g->m->weights.at[table.index];
-    bool quantised = hir_is_quantised(w->type.dtype); /* a row of it is made f32 when it is found */
-    bool panel = w->layout == HIR_LAYOUT_PANEL && !quantised;
+    /* rows whose elements do not lie at one distance are made f32 when they are found */
+    bool panel = w->layout == HIR_LAYOUT_PANEL;
+    bool together = panel && hir_panel_depth(w->type.dtype) > 1;
+    panel = panel && !together;
     row_buffer b = {.where = ROW_GATHER,
                     .ref = table,
                     .ids = ids,
-                    .dtype = quantised ? HIR_F32 : w->type.dtype,
+                    .dtype = together ? HIR_F32 : w->type.dtype,
                     .has_t = true,
                     .elements = hir_type_row_elements(type),
                     .step = panel ? HIR_PANEL : 1};

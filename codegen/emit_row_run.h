@@ -1,4 +1,5 @@
-/* Emission of a planned row program (private to emit_row_value.c, _stream.c and _loops.c). */
+/* Emission of a planned row program (private to emit_row_value.c, _stream.c, _when.c and _loops.c).
+ */
 #ifndef HCG_EMIT_ROW_RUN_H
 #define HCG_EMIT_ROW_RUN_H
 
@@ -25,6 +26,14 @@ typedef struct row_known { /* the same for things found by another value: splats
     LLVMValueRef from, value;
 } row_known;
 
+/* Sums along long rows, a piece of the rows for all sums before the next piece. */
+typedef struct row_piece {
+    LLVMValueRef kept; /* [elements of the domain without its last dim][sums][lanes], in scratch */
+    LLVMValueRef from; /* first element of the piece */
+    int64_t length;    /* 0: all that is left, and then the sums are finished */
+    int64_t done;      /* elements of earlier pieces, if length is 0 */
+} row_piece;
+
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
@@ -46,10 +55,11 @@ typedef struct row_run {
     unsigned copies;        /* vectors at once */
     LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
-        var[ROW_VARS];     /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
-    bool streaming;        /* this form of the nest stores past the caches */
-    bool has_streamed;     /* any form of any nest does */
-    int64_t most_streamed; /* bytes for a token, of the nest that streams most */
+        var[ROW_VARS];      /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+    const row_piece *piece; /* NULL: loops along the lanes run over whole rows */
+    bool streaming;         /* this form of the nest stores past the caches */
+    bool has_streamed;      /* any form of any nest does */
+    int64_t most_streamed;  /* bytes for a token, of the nest that streams most */
     HD_VEC(row_memo) memo;
     HD_VEC(row_known) splats, pointers;
 } row_run;
@@ -66,6 +76,10 @@ void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack)
 row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops);
 /* Computes a root other than a reduction along the lanes, at the loops' index. */
 row_pack row_compute(row_run *r, uint32_t node);
+/* Computes what is added up on the way to `n` roots, innermost sums first and each for all roots
+ * before the next, and remembers it: x0 meets all of its weights, then x1, and so on, instead of
+ * waiting in registers from root to root. */
+void row_sum_together(row_run *r, const uint32_t *roots, size_t n);
 /* Everything in what `ref` reads that is known before the loops that are still to come. */
 void row_hoist(row_run *r, const row_ref *ref, const row_index *loops);
 /* acc[copy] with one more element of the reduction; `lanes`: lanes past the tail change nothing. */
@@ -77,11 +91,20 @@ LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_ve
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
 
+/* ---- emit_row_when.c ------------------------------------------------------------------------- */
+typedef struct row_branch {       /* around a nest that runs for some tokens */
+    LLVMBasicBlockRef from, past; /* NULL: it runs for all */
+    row_scope scope;
+} row_branch;
+row_branch row_when_begin(row_run *r);
+/* Behind it its sums are numbers again, 0 for tokens that it was left out for. */
+void row_when_end(row_run *r, const row_branch *b);
+
 /* ---- emit_row_stream.c ----------------------------------------------------------------------- */
 /* i1: shall the stores of this nest go past the caches? NULL: never. */
 LLVMValueRef row_stream_when(row_run *r, const row_nest *nest);
-/* Stores whole vectors at the lanes of node `n` so; false: it is to be done as usual. */
-bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, LLVMValueRef v);
+/* Stores the vectors of all copies so, from `p` on; false: it is to be done as usual. */
+bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v);
 void row_stream_end(row_run *r); /* at the end of the kernel */
 
 #endif

@@ -16,14 +16,20 @@
 
 enum { LINE = 64, FROM_BYTES = 16 << 20 };
 
+/* Bytes of an element of what node `n` is stored to. */
+static int64_t element_bytes(const row_run *r, const row_node *n) {
+    return (int64_t)hir_dtype_bytes(r->g->buffers.at[n->buffer].dtype);
+}
+
 /* Whole lines of rows that begin on a line, which the kernel itself does not read. */
 static bool can_stream(const row_run *r, const row_node *n) {
     if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
     const row_buffer *b = &r->g->buffers.at[n->buffer];
-    bool aligned = n->to.constant * 4 % LINE == 0 && b->elements * 4 % LINE == 0;
+    const int64_t bytes = element_bytes(r, n);
+    bool aligned = n->to.constant * bytes % LINE == 0 && b->elements * bytes % LINE == 0;
     for (int v = 0; v < ROW_VARS; v++)
-        aligned &= v == r->lane_var ? n->to.by[v] == 1 : n->to.by[v] * 4 % LINE == 0;
-    return aligned && b->where == ROW_ARG && b->has_t && b->dtype == HIR_F32;
+        aligned &= v == r->lane_var ? n->to.by[v] == 1 : n->to.by[v] * bytes % LINE == 0;
+    return aligned && b->where == ROW_ARG && b->has_t;
 }
 
 static LLVMValueRef at_least(hcg_emit *e, LLVMValueRef tokens, int64_t row_bytes) {
@@ -38,7 +44,7 @@ static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
         if (n->kind == ROW_REDUCE && n->last) return 0; /* its result would have two makers */
-        if (can_stream(r, n)) bytes += row_elements(&n->shape) * 4;
+        if (can_stream(r, n)) bytes += row_elements(&n->shape) * element_bytes(r, n);
     }
     return bytes * r->e->p->chunk < FROM_BYTES ? 0 : bytes;
 }
@@ -60,16 +66,43 @@ LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
     return LLVMBuildAnd(e->b, aligned, at_least(e, hcg_frame_t(e), bytes), "streams");
 }
 
-bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, LLVMValueRef v) {
+static void store_past(row_run *r, LLVMValueRef p, LLVMValueRef v, int64_t bytes) {
     hcg_emit *e = r->e;
-    bool whole_lines = (int64_t)r->copies * e->level->lanes * 4 % LINE == 0;
-    if (!r->streaming || r->tail || !whole_lines || !can_stream(r, n)) return false;
     LLVMValueRef s = LLVMBuildStore(e->b, v, p);
-    LLVMSetAlignment(s, e->level->lanes * 4);
+    LLVMSetAlignment(s, (unsigned)bytes);
     LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->i32, 1, false));
     LLVMValueRef node = LLVMMetadataAsValue(e->cx, LLVMMDNodeInContext2(e->cx, &one, 1));
     LLVMSetMetadata(s, LLVMGetMDKindIDInContext(e->cx, "nontemporal", 11), node);
     r->has_streamed = true;
+}
+
+/* The lanes of b behind those of a, as f32: LLVM 19 has no such store for vectors of bf16, and
+ * would look through a cast. */
+static LLVMValueRef side_by_side(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    enum { MOST = 64 };
+    LLVMValueRef at[MOST];
+    unsigned n = 2 * hcg_lanes(LLVMTypeOf(a));
+    for (unsigned i = 0; i < n; i++)
+        at[i] = LLVMConstInt(e->i32, i, false);
+    LLVMValueRef joined = LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(at, n), "");
+    LLVMTypeRef type = LLVMVectorType(e->f32, n / 2);
+    joined = LLVMBuildBitCast(e->b, joined, type, "");
+    return hcg_intrinsic(e, "llvm.arithmetic.fence", &type, 1, &joined, 1);
+}
+
+bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v) {
+    hcg_emit *e = r->e;
+    if (!r->streaming || r->tail || !can_stream(r, n)) return false;
+    const hir_dtype dtype = r->g->buffers.at[n->buffer].dtype;
+    const int64_t lanes = e->level->lanes, bytes = element_bytes(r, n);
+    if ((int64_t)r->copies * lanes * bytes % LINE != 0) return false;
+    const unsigned together = dtype == HIR_F32 ? 1 : 2; /* halves fill a vector in pairs */
+    for (unsigned u = 0; u < r->copies; u += together) {
+        LLVMValueRef at = hcg_at(e, hcg_element(e, dtype), p, hcg_i64(e, u * lanes)), x = v[u];
+        if (together == 2)
+            x = side_by_side(e, hcg_narrow(e, dtype, v[u]), hcg_narrow(e, dtype, v[u + 1]));
+        store_past(r, at, x, together * lanes * bytes);
+    }
     return true;
 }
 

@@ -211,12 +211,16 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
         hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, 0), pack->v[0], NULL);
         return;
     }
+    const bool in_line = lane_stride(r, &within) == 1;
+    LLVMValueRef all[ROW_COPIES];
+    for (unsigned u = 0; u < r->copies; u++)
+        all[u] = copy_of(r, pack, u);
+    if (in_line && row_stream_store(r, n, address(r, node, b->dtype, at, 0), all)) return;
     for (unsigned u = 0; u < r->copies; u++) {
         int64_t first = (int64_t)u * e->level->lanes;
-        LLVMValueRef v = copy_of(r, pack, u);
-        if (lane_stride(r, &within) == 1) {
-            LLVMValueRef p = address(r, node, b->dtype, at, first);
-            if (!row_stream_store(r, n, p, v)) hcg_store_as(e, b->dtype, p, v, r->tail);
+        LLVMValueRef v = all[u];
+        if (in_line) {
+            hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, first), v, r->tail);
             continue;
         }
         for (int64_t l = 0; l < valid_lanes(r); l++) {
@@ -491,6 +495,35 @@ row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops) {
     p = n->root ? load(r, ref->node, at) : compute(r, ref->node, at);
     row_remember(r, ref->node, at, p);
     return p;
+}
+
+static bool is_sum(const row_node *n) {
+    return n->kind == ROW_MAP && n->op->code == HIR_ADD_OP;
+}
+
+/* How many sums, one inside the other, node `n` at `at` is computed from; reads those of height
+ * `level`, 1 being innermost. */
+static uint32_t sums_below(row_run *r, const row_node *n, const row_index *at, uint32_t level) {
+    uint32_t highest = 0;
+    for (uint32_t a = 0; a < n->n_args; a++) {
+        row_index below[ROW_VARS] = {0};
+        const row_node *x = target(r, &n->args[a], at, below);
+        bool through = is_sum(x) || x->kind == ROW_COPY;
+        if (x->root || !through) continue;
+        uint32_t height = sums_below(r, x, below, level) + is_sum(x);
+        if (is_sum(x) && height == level) row_read(r, &n->args[a], at);
+        if (height > highest) highest = height;
+    }
+    return highest;
+}
+
+void row_sum_together(row_run *r, const uint32_t *roots, size_t n) {
+    bool more = true;
+    for (uint32_t level = 1; more; level++) {
+        more = false;
+        for (size_t i = n; i-- > 0;)
+            more |= sums_below(r, row_at(r->g, roots[i]), r->loops, level) > level;
+    }
 }
 
 /* Does any of `at` change with a variable whose loop is still to come? */

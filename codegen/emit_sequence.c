@@ -1,6 +1,7 @@
 /* kernel.sequence: the op that looks along the sequence. Rows are tokens [r0, r1), columns [c0, c1)
- * key/value heads or, for one token, ranges of their keys (attention.h). Keys and values come from
- * the cache, where a head's positions follow each other: position s of head g at (g cap + s) n.
+ * key/value heads or, for one or a few tokens, ranges of their keys (attention.h). Keys and values
+ * come from the cache, where a head's positions follow each other: position s of head g at (g cap +
+ * s) n.
  *
  *     q[T, H, n]  k[C, G, n]  v[C, G, m]  ->  o[T, H, m],  head h reads group h / (H / G)
  *
@@ -68,6 +69,8 @@ bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k) {
     hcg_at_op(e, id);
     if (k->one)
         hcg_attention_one(e, &a);
+    else if (k->few)
+        hcg_attention_few(e, &a);
     else
         hcg_attention_many(e, &a);
     return true;
@@ -79,5 +82,5 @@ void hcg_attention_shared(const hir_module *m, hir_id kernel, uint64_t *counters
     if (id == HIR_NONE) return;
     hir_type q = hir_arg_type(m, id, 0), v = hir_arg_type(m, id, 2);
     *counters = (uint64_t)v.dim[1] * HCG_COUNTER_BYTES;
-    *range = (uint64_t)q.dim[1] * (uint64_t)hcg_partial_floats(v.dim[2]) * 4;
+    *range = (uint64_t)q.dim[1] * HRT_FEW * (uint64_t)hcg_partial_floats(v.dim[2]) * 4;
 }

@@ -1,6 +1,9 @@
-/* Attention of one token (T = 1): keys and values stream by once, at the rate of memory.
+/* Attention of one token (T = 1), and of a few (T <= HRT_FEW): keys and values stream by once, at
+ * the rate of memory, and are used as they lie.
  *
  * Work is cut into ranges of HRT_KEYS keys of a key/value head, for all query heads that share it.
+ * With a few tokens these are the heads of all tokens, brought together in scratch: head j belongs
+ * to token j / (H/G), and softmax gives the keys behind its token no weight.
  * In a range, tile by tile: the scores of the tile's keys, the softmax step, the values. A head's
  * keys are one stream of memory and its values another; whoever reads asks for what comes later in
  * the same stream, so that memory is not idle while there is arithmetic, nor where a tile begins.
@@ -12,20 +15,22 @@
 #include "codegen/matrix.h"
 
 enum {
-    TILE = HCG_KEYS, /* keys between softmax steps; divides HRT_KEYS */
-    CHUNK = 32,      /* floats of a key that one turn of the dot product takes */
-    LINE = 64,       /* bytes */
-    AHEAD = 8192,    /* bytes */
+    TILE = 128,   /* keys between softmax steps; divides HRT_KEYS, at most HCG_KEYS */
+    CHUNK = 32,   /* floats of a key that one turn of the dot product takes */
+    LINE = 64,    /* bytes */
+    AHEAD = 8192, /* bytes */
     MOST_LANES = 64,
 };
 
 /* A tile of keys and the query heads that look at it. */
 typedef struct tile {
     const hcg_attention *a;
-    LLVMValueRef q, scores;    /* of the first of the heads: [per_group][n], [..][HCG_LD_SCORES] */
+    LLVMValueRef heads;        /* how many: per_group for each token */
+    bool few;                  /* tokens, not one: heads is not a constant */
+    LLVMValueRef q, scores;    /* of the first of the heads: [heads][n], [..][HCG_LD_SCORES] */
     LLVMValueRef partial;      /* likewise: O and state, hcg_partial_floats apart */
     LLVMValueRef keys, values; /* rows of the tile's first position */
-    LLVMValueRef count;
+    LLVMValueRef first, count; /* its first position, and how many */
 } tile;
 
 static LLVMValueRef mul_const(hcg_emit *e, LLVMValueRef x, int64_t n) {
@@ -54,9 +59,23 @@ static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, 
     if (at % line == 0) hcg_prefetch(e, place, AHEAD);
 }
 
-/* f(first head, how many) for the heads of the group, `most` at once, the last ones fewer. */
+/* f(first head, how many) for all heads, `most` (a power of two) at once, the last ones fewer. */
 typedef void each_heads(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with);
+static void by_few_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
+    LLVMValueRef whole = LLVMBuildAnd(e->b, t->heads, hcg_i64(e, -(int64_t)most), "");
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), whole, hcg_i64(e, most), "heads", 0, NULL);
+    f(e, t, l.index, most, with);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, whole, t->heads, hcg_i64(e, 1), "head", 0, NULL);
+    f(e, t, rest.index, 1, with);
+    hcg_loop_end(e, &rest, NULL);
+}
+
 static void by_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
+    if (t->few) {
+        by_few_heads(e, t, most, f, with);
+        return;
+    }
     int64_t whole = t->a->per_group / most * most, rest = t->a->per_group - whole;
     if (whole) {
         hcg_loop l =
@@ -104,9 +123,9 @@ typedef struct block {  /* of keys in a row */
 } block;
 
 /* Query heads and keys of a block: as many pairs as a vector has lanes. */
-static unsigned score_heads(const hcg_emit *e, const hcg_attention *a) {
+static unsigned score_heads(const hcg_emit *e, const tile *t) {
     unsigned most = e->level->lanes >= 16 ? 4 : 2;
-    while (most > a->per_group)
+    while (most > t->a->per_group && !t->few)
         most /= 2;
     return most;
 }
@@ -170,7 +189,7 @@ static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
 
 /* scores[head][s] = scale q . k_s of the tile */
 static void emit_scores(hcg_emit *e, const tile *t) {
-    unsigned most = score_heads(e, t->a), keys = e->level->lanes / most;
+    unsigned most = score_heads(e, t), keys = e->level->lanes / most;
     LLVMValueRef to = plus(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
     block b = {l.index, keys};
@@ -227,23 +246,23 @@ static void add_values(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
 
 /* O += P V of the tile */
 static void emit_values(hcg_emit *e, const tile *t) {
-    enum { HEADS = 2 };
+    const unsigned heads = t->few && e->level->lanes >= 16 ? 4 : 2;
     int64_t lanes = e->level->lanes, m = t->a->m;
-    unsigned vectors = lanes >= 16 ? 8 : 4;
+    unsigned vectors = (lanes >= 16 ? 16 : 8) / heads;
     int64_t piece = lanes * vectors, whole = m / piece * piece, left = m - whole;
     columns c = {.n = vectors};
     if (whole) {
         hcg_loop l =
             hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, piece), "m", 0, NULL);
         c.at = l.index;
-        by_heads(e, t, HEADS, add_values, &c);
+        by_heads(e, t, heads, add_values, &c);
         hcg_loop_end(e, &l, NULL);
     }
     if (!left) return;
     c.at = hcg_i64(e, whole);
     c.n = (unsigned)((left + lanes - 1) / lanes);
     c.valid = left % lanes ? hcg_i64(e, left % lanes) : NULL;
-    by_heads(e, t, HEADS, add_values, &c);
+    by_heads(e, t, heads, add_values, &c);
 }
 
 /* ---- a range of keys ------------------------------------------------------------------------- */
@@ -258,9 +277,8 @@ static partial partial_of(hcg_emit *e, const hcg_attention *a, LLVMValueRef firs
     return (partial){o, hcg_at(e, e->f32, o, hcg_i64(e, ld - HIR_PANEL))};
 }
 
-static hcg_loop each_head(hcg_emit *e, const hcg_attention *a) {
-    return hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, a->per_group), hcg_i64(e, 1), "head", 0,
-                          NULL);
+static hcg_loop each_head(hcg_emit *e, const tile *t) {
+    return hcg_loop_begin(e, hcg_i64(e, 0), t->heads, hcg_i64(e, 1), "head", 0, NULL);
 }
 
 static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
@@ -268,11 +286,19 @@ static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
     return hcg_i64(e, (a->m + lanes - 1) / lanes * lanes);
 }
 
+/* Keys of the tile that a head's token sees: token t the positions 0 .. past + t. */
+static LLVMValueRef seen_keys(hcg_emit *e, const tile *t, LLVMValueRef head) {
+    if (!t->few) return t->count;
+    LLVMValueRef token = LLVMBuildUDiv(e->b, head, hcg_i64(e, t->a->per_group), "token");
+    LLVMValueRef seen = plus(e, plus(e, t->a->past, token), hcg_i64(e, 1));
+    return larger(e, smaller(e, minus(e, seen, t->first), t->count), hcg_i64(e, 0));
+}
+
 static void emit_softmax(hcg_emit *e, const tile *t) {
     int64_t lanes = e->level->lanes;
-    hcg_loop l = each_head(e, t->a);
+    hcg_loop l = each_head(e, t);
     partial p = partial_of(e, t->a, t->partial, l.index);
-    hcg_softmax s = {.valid = t->count, .state = p.state, .o = p.o};
+    hcg_softmax s = {.valid = seen_keys(e, t, l.index), .state = p.state, .o = p.o};
     s.scores = hcg_at(e, e->f32, t->scores, mul_const(e, l.index, HCG_LD_SCORES));
     s.n = LLVMBuildAnd(e->b, plus(e, t->count, hcg_i64(e, lanes - 1)), hcg_i64(e, -lanes), "");
     s.width = output_width(e, t->a);
@@ -284,11 +310,12 @@ static void emit_softmax(hcg_emit *e, const tile *t) {
 static void emit_range(hcg_emit *e, tile *t, LLVMValueRef group, LLVMValueRef from,
                        LLVMValueRef to) {
     const hcg_attention *a = t->a;
-    hcg_loop start = each_head(e, a);
+    hcg_loop start = each_head(e, t);
     partial p = partial_of(e, a, t->partial, start.index);
     hcg_softmax_start(e, p.state, p.o, output_width(e, a));
     hcg_loop_end(e, &start, NULL);
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
+    t->first = l.index;
     t->count = smaller(e, minus(e, to, l.index), hcg_i64(e, TILE));
     t->keys = hcg_cache_row(e, a, &a->k, group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, group, l.index);
@@ -304,21 +331,35 @@ typedef struct head { /* a key/value head: its ranges, and where they leave what
     LLVMValueRef partials; /* [range][query head] */
 } head;
 
-static LLVMValueRef range_at(hcg_emit *e, const hcg_attention *a, const head *h,
-                             LLVMValueRef range) {
-    return hcg_at(e, e->f32, h->partials,
-                  mul_const(e, range, a->per_group * hcg_partial_floats(a->m)));
+/* Floats that the heads of `ranges` ranges leave. */
+static LLVMValueRef partial_floats(hcg_emit *e, const tile *t, LLVMValueRef ranges) {
+    return mul_const(e, LLVMBuildNSWMul(e->b, ranges, t->heads, ""), hcg_partial_floats(t->a->m));
+}
+
+static LLVMValueRef range_at(hcg_emit *e, const tile *t, const head *h, LLVMValueRef range) {
+    return hcg_at(e, e->f32, h->partials, partial_floats(e, t, range));
+}
+
+/* Of q or out, in heads of all tokens: head j of the group. */
+static LLVMValueRef head_number(hcg_emit *e, const tile *t, const head *h, LLVMValueRef j) {
+    int64_t per_group = t->a->per_group;
+    LLVMValueRef first = mul_const(e, h->group, per_group);
+    if (!t->few) return plus(e, first, j);
+    LLVMValueRef token = LLVMBuildUDiv(e->b, j, hcg_i64(e, per_group), "token");
+    LLVMValueRef within = minus(e, j, mul_const(e, token, per_group));
+    return plus(e, mul_const(e, token, t->a->heads), plus(e, first, within));
 }
 
 /* o = the ranges merged from first to last */
-static void emit_merge(hcg_emit *e, const hcg_attention *a, const head *h) {
-    hcg_loop l = each_head(e, a);
+static void emit_merge(hcg_emit *e, const tile *t, const head *h) {
+    const hcg_attention *a = t->a;
+    hcg_loop l = each_head(e, t);
     partial all = partial_of(e, a, h->partials, l.index);
     hcg_loop r = hcg_loop_begin(e, hcg_i64(e, 1), h->ranges, hcg_i64(e, 1), "range", 0, NULL);
-    partial p = partial_of(e, a, range_at(e, a, h, r.index), l.index);
+    partial p = partial_of(e, a, range_at(e, t, h, r.index), l.index);
     hcg_softmax_merge(e, all.state, all.o, p.state, p.o, output_width(e, a));
     hcg_loop_end(e, &r, NULL);
-    LLVMValueRef number = plus(e, mul_const(e, h->group, a->per_group), l.index);
+    LLVMValueRef number = head_number(e, t, h, l.index);
     hcg_softmax_end(e, all.state, all.o, a->m,
                     hcg_at(e, e->f32, a->out, mul_const(e, number, a->m)));
     hcg_loop_end(e, &l, NULL);
@@ -326,7 +367,7 @@ static void emit_merge(hcg_emit *e, const hcg_attention *a, const head *h) {
 
 /* Counts `done` ranges of the head. Whoever finds them complete merges them: all that was written
  * before the others counted is visible then. */
-static void emit_arrival(hcg_emit *e, const hcg_attention *a, const head *h, LLVMValueRef done) {
+static void emit_arrival(hcg_emit *e, const tile *t, const head *h, LLVMValueRef done) {
     LLVMValueRef counter =
         hcg_at(e, e->i8, hcg_frame_shared(e), mul_const(e, h->group, HCG_COUNTER_BYTES));
     LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
@@ -338,15 +379,31 @@ static void emit_arrival(hcg_emit *e, const hcg_attention *a, const head *h, LLV
     LLVMBuildCondBr(e->b, complete, last, after);
     LLVMPositionBuilderAtEnd(e->b, last);
     LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
-    emit_merge(e, a, h);
+    emit_merge(e, t, h);
     LLVMBuildBr(e->b, after);
     LLVMPositionBuilderAtEnd(e->b, after);
 }
 
+/* The queries of all tokens' heads of a group, one after the other. */
+static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
+    const hcg_attention *a = t->a;
+    int64_t lanes = e->level->lanes;
+    hcg_loop l = each_head(e, t);
+    LLVMValueRef number = head_number(e, t, h, l.index);
+    LLVMValueRef from = hcg_at(e, e->f32, a->q, mul_const(e, number, a->n));
+    LLVMValueRef to = hcg_at(e, e->f32, t->q, mul_const(e, l.index, a->n));
+    for (int64_t i = 0; i < a->n; i += lanes) {
+        LLVMValueRef at = hcg_i64(e, i), left = a->n - i < lanes ? hcg_i64(e, a->n - i) : NULL;
+        LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, at), left);
+        hcg_store(e, hcg_at(e, e->f32, to, at), x, left);
+    }
+    hcg_loop_end(e, &l, NULL);
+}
+
 /* Columns c0 .. c1 - 1: column g R + r is range r of head g, R ranges cover the cache. */
-void hcg_attention_one(hcg_emit *e, const hcg_attention *a) {
-    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = plus(e, a->past, one);
-    tile t = {.a = a, .scores = hcg_scratch(e, (uint64_t)a->per_group * HCG_LD_SCORES * 4)};
+static void emit_columns(hcg_emit *e, tile *t) {
+    const hcg_attention *a = t->a;
+    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = hcg_frame_c(e);
     head h = {.ranges = LLVMBuildUDiv(e->b, plus(e, length, hcg_i64(e, HRT_KEYS - 1)), keys, "")};
     LLVMValueRef partials =
         hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, a->groups * HCG_COUNTER_BYTES));
@@ -355,16 +412,35 @@ void hcg_attention_one(hcg_emit *e, const hcg_attention *a) {
     hcg_loop l = hcg_loop_begin(e, first, end, one, "group", 0, NULL);
     LLVMValueRef column = LLVMBuildNSWMul(e->b, l.index, h.ranges, "");
     h.group = l.index;
-    h.partials =
-        hcg_at(e, e->f32, partials, mul_const(e, column, a->per_group * hcg_partial_floats(a->m)));
-    t.q = hcg_at(e, e->f32, a->q, mul_const(e, l.index, a->per_group * a->n));
+    h.partials = hcg_at(e, e->f32, partials, partial_floats(e, t, column));
+    if (t->few)
+        gather_queries(e, t, &h);
+    else
+        t->q = hcg_at(e, e->f32, a->q, mul_const(e, l.index, a->per_group * a->n));
     LLVMValueRef from = larger(e, minus(e, e->c0, column), hcg_i64(e, 0));
     LLVMValueRef to = smaller(e, minus(e, e->c1, column), h.ranges);
     hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
     LLVMValueRef start = LLVMBuildNSWMul(e->b, r.index, keys, "");
-    t.partial = range_at(e, a, &h, r.index);
-    emit_range(e, &t, l.index, start, smaller(e, plus(e, start, keys), length));
+    t->partial = range_at(e, t, &h, r.index);
+    emit_range(e, t, l.index, start, smaller(e, plus(e, start, keys), length));
     hcg_loop_end(e, &r, NULL);
-    emit_arrival(e, a, &h, minus(e, to, from));
+    emit_arrival(e, t, &h, minus(e, to, from));
     hcg_loop_end(e, &l, NULL);
+}
+
+static LLVMValueRef floats(hcg_emit *e, int64_t n) {
+    return hcg_scratch(e, (uint64_t)n * 4);
+}
+
+void hcg_attention_one(hcg_emit *e, const hcg_attention *a) {
+    tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
+    t.scores = floats(e, a->per_group * HCG_LD_SCORES);
+    emit_columns(e, &t);
+}
+
+void hcg_attention_few(hcg_emit *e, const hcg_attention *a) {
+    tile t = {.a = a, .few = true, .heads = mul_const(e, hcg_frame_t(e), a->per_group)};
+    t.scores = floats(e, HRT_FEW * a->per_group * HCG_LD_SCORES);
+    t.q = floats(e, HRT_FEW * a->per_group * a->n);
+    emit_columns(e, &t);
 }

@@ -32,20 +32,29 @@ static LLVMValueRef exponentiate(hcg_emit *e, const hcg_softmax *s, LLVMValueRef
     LLVMValueRef sum = hcg_splat(e, 0), all = hcg_splat_value(e, maximum);
     hcg_loop l = hcg_loop_begin(e, zero, s->n, lanes, "exp", 1, &sum);
     LLVMValueRef at = hcg_at(e, e->f32, s->scores, l.index);
-    LLVMValueRef p = hcg_exp(e, LLVMBuildFSub(e->b, load_clamped(e, at), all, ""));
+    LLVMValueRef p = hcg_exp_not_positive(e, LLVMBuildFSub(e->b, load_clamped(e, at), all, ""));
     hcg_store(e, at, p, NULL);
     sum = LLVMBuildFAdd(e->b, l.carried[0], p, "");
     hcg_loop_end(e, &l, &sum);
     return hcg_sum_lanes(e, l.carried[0]);
 }
 
+/* After the first few tiles the maximum seldom changes. */
 static void scale_output(hcg_emit *e, const hcg_softmax *s, LLVMValueRef by) {
+    LLVMBasicBlockRef scale = LLVMAppendBasicBlockInContext(e->cx, e->fn, "scale");
+    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->cx, e->fn, "scaled");
+    LLVMValueRef one = LLVMConstReal(e->f32, 1);
+    LLVMValueRef same = LLVMBuildFCmp(e->b, LLVMRealOEQ, by, one, "");
+    LLVMBuildCondBr(e->b, same, after, scale);
+    LLVMPositionBuilderAtEnd(e->b, scale);
     LLVMValueRef all = hcg_splat_value(e, by);
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), s->width, hcg_i64(e, e->level->lanes), "rescale", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->f32, s->o, l.index);
     hcg_store(e, at, LLVMBuildFMul(e->b, hcg_load(e, HIR_F32, at, NULL), all, ""), NULL);
     hcg_loop_end(e, &l, NULL);
+    LLVMBuildBr(e->b, after);
+    LLVMPositionBuilderAtEnd(e->b, after);
 }
 
 static void softmax_body(hcg_emit *e, const hcg_softmax *s) {
@@ -56,7 +65,7 @@ static void softmax_body(hcg_emit *e, const hcg_softmax *s) {
     LLVMValueRef old = hcg_load_scalar(e, HIR_F32, state_at(e, s->state, 0));
     LLVMValueRef maximum = new_maximum(e, s, old);
     LLVMValueRef sum = exponentiate(e, s, maximum);
-    LLVMValueRef a = hcg_exp(e, LLVMBuildFSub(e->b, old, maximum, ""));
+    LLVMValueRef a = hcg_exp_not_positive(e, LLVMBuildFSub(e->b, old, maximum, ""));
     LLVMValueRef before = hcg_load_scalar(e, HIR_F32, state_at(e, s->state, 1));
     hcg_store(e, state_at(e, s->state, 0), maximum, NULL);
     hcg_store(e, state_at(e, s->state, 1), hcg_fma(e, before, a, sum), NULL);
@@ -84,8 +93,8 @@ void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValu
     LLVMValueRef old = hcg_load_scalar(e, HIR_F32, state_at(e, state, 0));
     LLVMValueRef other = hcg_load_scalar(e, HIR_F32, state_at(e, other_state, 0));
     LLVMValueRef maximum = hcg_max(e, old, other);
-    LLVMValueRef a = hcg_exp(e, LLVMBuildFSub(e->b, old, maximum, ""));
-    LLVMValueRef b = hcg_exp(e, LLVMBuildFSub(e->b, other, maximum, ""));
+    LLVMValueRef a = hcg_exp_not_positive(e, LLVMBuildFSub(e->b, old, maximum, ""));
+    LLVMValueRef b = hcg_exp_not_positive(e, LLVMBuildFSub(e->b, other, maximum, ""));
     LLVMValueRef s = hcg_load_scalar(e, HIR_F32, state_at(e, state, 1));
     LLVMValueRef r = hcg_load_scalar(e, HIR_F32, state_at(e, other_state, 1));
     s = LLVMBuildFMul(e->b, s, a, "");

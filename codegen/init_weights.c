@@ -36,12 +36,14 @@ static distribution distribution_of(const hir_weight *w) {
 
 static void store(uint8_t *out, uint64_t i, double x, hd_tensor_dtype dtype) {
     float f32 = (float)x;
-    uint16_t half = dtype == HD_T_BF16 ? hd_bf16_from_f64(x) : hd_f16_from_f64(x);
+    uint16_t half;
     switch (dtype) {
-    case HD_T_F32: memcpy(out + 4 * i, &f32, 4); break;
-    case HD_T_F64: memcpy(out + 8 * i, &x, 8); break;
-    default: memcpy(out + 2 * i, &half, 2);
+    case HD_T_F32: memcpy(out + 4 * i, &f32, 4); return;
+    case HD_T_F64: memcpy(out + 8 * i, &x, 8); return;
+    case HD_T_BF16: half = hd_bf16_from_f64(x); break;
+    default: half = hd_f16_from_f64(x);
     }
+    memcpy(out + 2 * i, &half, 2);
 }
 
 static void put_weight(hd_output *o, const hir_weight *w, const hd_tensor *t, uint64_t seed,

@@ -15,7 +15,7 @@
 typedef struct hcg_body {
     hcg_level level;   /* name, vector width, LLVM CPU that the features start from */
     const char *tune;  /* LLVM CPU to schedule for */
-    const char *extra; /* "+avx512vnni,...": features beyond those of level.cpu, "" */
+    const char *told;  /* "+avx,+avx2,...": its features, as level.cpu need not have them all */
     uint64_t features; /* HRT_CPU_* that the machine must have */
 } hcg_body;
 

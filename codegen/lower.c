@@ -10,25 +10,17 @@
 #include <xxhash.h>
 
 #include "codegen/attention.h"
+#include "codegen/contraction.h"
 #include "codegen/program_key.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
-
-typedef struct shared_kernel { /* functions of one body: indices into program.kernels */
-    const char *key;
-    size_t key_bytes;
-    uint32_t one, many;
-} shared_kernel;
 
 typedef struct lowering {
     hd_arena *a;
     hd_diags *d;
     const hir_module *m;
     hcg_program *p;
-    hcg_keys *keys;
-    HD_VEC(shared_kernel) shared;
-    HD_VEC(uint32_t) buckets; /* open addressing: index into shared plus 1 */
-    HD_VEC(const char *) names;
+    const hcg_use *uses; /* per op */
 } lowering;
 
 /* ---- small facts ------------------------------------------------------------------------------
@@ -59,11 +51,6 @@ static hd_loc loc_of(const lowering *l, const hir_op *op) {
 static bool refuse(lowering *l, hd_error code, hd_loc loc, const char *message, const char *hint) {
     hd_err(l->d, code, loc, "%s", message)->hint = hint;
     return false;
-}
-
-static hcg_kind kind_of(hir_opcode code) {
-    if (code == HIR_KERNEL_CONTRACT_OP) return HCG_CONTRACT;
-    return code == HIR_KERNEL_SEQUENCE_OP ? HCG_SEQUENCE : HCG_ROW;
 }
 
 /* ---- the program's face: inputs, outputs, name -------------------------------------------------
@@ -191,10 +178,15 @@ static bool place_weights(lowering *l) {
     return true;
 }
 
-static bool has_quantised(const hir_module *m) {
-    for (size_t i = 0; i < m->weights.n; i++)
-        if (hir_is_quantised(m->weights.at[i].type.dtype)) return true;
-    return false;
+/* The dot products that linears of these weights have use for. */
+static unsigned dots_of(const hir_module *m) {
+    unsigned dots = 0;
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        if (hir_is_quantised(w->type.dtype)) dots |= HCG_DOTS_INT8;
+        if (w->type.dtype == HIR_BF16 && w->layout == HIR_LAYOUT_PANEL) dots |= HCG_DOTS_BF16;
+    }
+    return dots;
 }
 
 /* Of all that decides where in the file a kernel looks for what. */
@@ -220,84 +212,6 @@ static void make_digest(lowering *l) {
     memcpy(l->p->digest, canonical.digest, sizeof l->p->digest);
 }
 
-/* ---- kernels: one function for all equal bodies -------------------------------------------------
- */
-static void grow_buckets(lowering *l) {
-    size_t n = l->buckets.n ? 2 * l->buckets.n : 64;
-    l->buckets.at = hd_new_array(l->a, uint32_t, n);
-    l->buckets.n = n;
-    for (size_t i = 0; i < l->shared.n; i++) {
-        size_t at = XXH3_64bits(l->shared.at[i].key, l->shared.at[i].key_bytes) & (n - 1);
-        while (l->buckets.at[at])
-            at = (at + 1) & (n - 1);
-        l->buckets.at[at] = (uint32_t)i + 1;
-    }
-}
-
-/* Bucket that holds the key, or the empty one where it belongs. */
-static uint32_t *find_bucket(lowering *l, const hd_text *key) {
-    if (2 * (l->shared.n + 1) > l->buckets.n) grow_buckets(l);
-    size_t mask = l->buckets.n - 1, at = XXH3_64bits(key->at, key->n) & mask;
-    for (;; at = (at + 1) & mask) {
-        uint32_t *bucket = &l->buckets.at[at];
-        if (!*bucket) return bucket;
-        const shared_kernel *s = &l->shared.at[*bucket - 1];
-        if (s->key_bytes == key->n && memcmp(s->key, key->at, key->n) == 0) return bucket;
-    }
-}
-
-/* A symbol that no other kernel has, from a name that may hold anything. */
-static const char *symbol_name(lowering *l, const char *name) {
-    char *base = hd_strdup(l->a, *name ? name : "kernel");
-    for (char *c = base; *c; c++)
-        if (!isalnum((unsigned char)*c)) *c = '_';
-    const char *symbol = base;
-    for (unsigned count = 2;; count++) {
-        size_t i = 0;
-        while (i < l->names.n && strcmp(l->names.at[i], symbol) != 0)
-            i++;
-        if (i == l->names.n) break;
-        symbol = hd_printf(l->a, "%s_%u", base, count);
-    }
-    hd_push(l->a, &l->names, symbol);
-    return symbol;
-}
-
-static uint32_t add_function(lowering *l, hir_id id, const hcg_operands *operands,
-                             const char *symbol, bool one) {
-    hcg_kernel k = {
-        .kind = kind_of(hir_op_at(l->m, id)->code),
-        .name = symbol,
-        .op = id,
-        .one = one,
-        .n_inputs = operands->n_inputs,
-        .line = l->p->op_lines[id],
-    };
-    for (size_t i = 0; i < operands->list.n; i++)
-        hd_push(l->a, &k.operands, operands->list.at[i]);
-    hd_push(l->a, &l->p->kernels, k);
-    return (uint32_t)l->p->kernels.n - 1;
-}
-
-/* The functions for a kernel's body, made at its first occurrence. */
-static const shared_kernel *share_kernel(lowering *l, hir_id id, const hcg_operands *operands,
-                                         const hd_text *key) {
-    uint32_t *bucket = find_bucket(l, key);
-    if (*bucket) return &l->shared.at[*bucket - 1];
-    const hir_op *op = hir_op_at(l->m, id);
-    const char *symbol = symbol_name(l, hir_attr_string(op, HIR_A_NAME, "kernel"));
-    shared_kernel s = {.key = key->at, .key_bytes = key->n};
-    if (kind_of(op->code) == HCG_ROW) {
-        s.one = s.many = add_function(l, id, operands, symbol, false);
-    } else {
-        s.one = add_function(l, id, operands, hd_printf(l->a, "%s_one", symbol), true);
-        s.many = add_function(l, id, operands, hd_printf(l->a, "%s_many", symbol), false);
-    }
-    hd_push(l->a, &l->shared, s);
-    *bucket = (uint32_t)l->shared.n;
-    return &l->shared.at[l->shared.n - 1];
-}
-
 /* ---- steps -------------------------------------------------------------------------------------
  */
 /* From one token's row to the next. */
@@ -317,25 +231,42 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         size_t i = 0;
         while (i < l->m->inputs.n && l->m->inputs.at[i] != id)
             i++;
-        *out = (hrt_operand){HRT_INPUT, (uint32_t)i, 0, bytes_between_rows(v->type)};
+        *out = (hrt_operand){
+            .base = HRT_INPUT, .index = (uint32_t)i, .row_bytes = bytes_between_rows(v->type)};
         return true;
     }
     if (v->place == HIR_PLACE_NONE)
         return refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                       "the plan-memory pass gives every such value its place");
     bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED;
-    *out = (hrt_operand){bases[v->place], area ? 0 : (uint32_t)v->offset, area ? v->offset : 0,
-                         bytes_between_rows(v->type)};
+    *out = (hrt_operand){.base = bases[v->place],
+                         .index = area ? 0 : (uint32_t)v->offset,
+                         .offset = area ? v->offset : 0,
+                         .row_bytes = bytes_between_rows(v->type)};
     return true;
 }
 
-static bool add_operand(lowering *l, hd_loc loc, hir_ref r) {
+/* Which columns of the kernel the panels of a weight are (contraction.h). */
+static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
+    const hir_weight *w = &l->m->weights.at[r.index];
+    uint64_t bytes;
+    for (size_t i = 0; i < c->linears.n; i++) {
+        const hcg_column_group *g = &c->groups.at[c->linears.at[i].group];
+        if (!hir_ref_equal(c->linears.at[i].w, r) || !hir_weight_bytes(w, &bytes)) continue;
+        o->first_col = (uint32_t)g->first_column;
+        o->cols = (uint32_t)((g->panels + c->width - 1) / c->width);
+        o->col_bytes = bytes / (uint64_t)g->panels * (uint64_t)c->width;
+    }
+}
+
+static bool add_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c) {
     hrt_operand o = {0};
     switch ((hir_ref_kind)r.kind) {
     case HIR_REF_WEIGHT:
-        o = (hrt_operand){HRT_WEIGHT, 0, l->p->weight_offsets.at[r.index], 0};
+        o = (hrt_operand){.base = HRT_WEIGHT, .offset = l->p->weight_offsets.at[r.index]};
+        find_columns(l, c, r, &o);
         break;
-    case HIR_REF_STATE: o = (hrt_operand){HRT_STATE, r.index, 0, 0}; break;
+    case HIR_REF_STATE: o = (hrt_operand){.base = HRT_STATE, .index = r.index}; break;
     case HIR_REF_VALUE:
         if (!value_operand(l, loc, r.index, &o)) return false;
         break;
@@ -396,20 +327,18 @@ static bool looks_at_position(const lowering *l, const hir_op *kernel) {
 
 static bool add_step(lowering *l, hir_id id) {
     const hir_op *op = hir_op_at(l->m, id);
-    hcg_operands operands;
-    hd_text key;
-    hd_text_init(&key, l->a);
-    hcg_kernel_key(l->keys, id, &operands, &key);
-    const shared_kernel *s = share_kernel(l, id, &operands, &key);
+    const hcg_use *use = &l->uses[id];
+    const uint32_t n_sizes = l->p->kernels.at[use->many].n_sizes;
     hrt_step step = {
-        .kernel_one = s->one,
-        .kernel_many = s->many,
+        .kernel_one = use->one,
+        .kernel_many = use->many,
+        .kernel_few = use->few,
         .first_operand = (uint32_t)l->p->operands.n,
-        .n_operands = (uint32_t)operands.list.n,
+        .n_operands = (uint32_t)use->operands.list.n + n_sizes,
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = looks_at_position(l, op),
         .cols = hcg_columns(l->m, id),
-        .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[s->many].name),
+        .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[use->many].name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
@@ -419,9 +348,16 @@ static bool add_step(lowering *l, hir_id id) {
         !read_rows(l, op, &step.last_rows))
         return false;
     if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
+    if (use->few != use->many && step.split_one == HRT_SPLIT_KEYS) step.few = HRT_FEW;
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
-    for (size_t i = 0; i < operands.list.n; i++)
-        if (!add_operand(l, loc_of(l, op), operands.list.at[i])) return false;
+    hcg_contraction c = {0};
+    if (op->code == HIR_KERNEL_CONTRACT_OP && !hcg_plan_contraction(l->a, l->d, l->m, id, &c))
+        return false;
+    for (size_t i = 0; i < use->operands.list.n; i++)
+        if (!add_operand(l, loc_of(l, op), use->operands.list.at[i], &c)) return false;
+    for (uint32_t i = 0; i < n_sizes; i++)
+        hd_push(l->a, &l->p->operands,
+                ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
     hd_push(l->a, &l->p->steps, step);
     hcg_step_work work = hcg_count_work(l->a, l->m, id);
     work.line = l->p->op_lines[id];
@@ -465,11 +401,14 @@ static bool add_steps(lowering *l) {
 
 /* ---- lines -------------------------------------------------------------------------------------
  */
-/* Line of each op in the printed module: one op a line, kernels with a line more for the brace. */
+/* Line of each op in the printed module: what stands before the body, then one op a line, kernels
+ * with a line more for the brace. */
 static const uint32_t *find_lines(lowering *l) {
     hd_text text;
     hd_text_init(&text, l->a);
-    hir_print(l->m, (hir_print_options){0}, &text);
+    hir_module head = *l->m;
+    head.first = head.last = HIR_NONE;
+    hir_print(&head, (hir_print_options){0}, &text);
     uint32_t *lines = hd_new_array(l->a, uint32_t, l->m->ops.n), line = 1;
     const char *body = strstr(text.at, "\nfunc(");
     if (!body) return lines;
@@ -499,8 +438,8 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
     l.p->op_lines = find_lines(&l);
-    l.p->options.byte_dots = !l.p->options.float_activations && has_quantised(m);
-    l.keys = hcg_keys_new(a, m);
+    l.p->options.dots = dots_of(m) & ~l.p->options.exact;
+    l.uses = hcg_share_kernels(l.p);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);
     return l.p;

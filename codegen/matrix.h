@@ -2,13 +2,13 @@
  * on first use, as internal functions that kernels call. Everything about speed on one CPU level
  * (register tiles, unrolling, prefetch) is behind these calls and in tiles.def.
  *
- *   gemm   C = X B, X row-major in place, B in panels [K][16]
+ *   gemm   C = X B, X row-major in place, B in panels [K][16], bf16: [K/2][16][2]
  *   gemv   y = x B for one row, B in panels
  *   pack   rows of x  ->  panels [K][width]: element (r, k) at ((r / width) K + k) width + r %
  * width
  *
- * Pointers are to f32 except panels, which are of any storage dtype; counts and strides are i64 in
- * elements.
+ * Pointers are to f32 except panels, which are of any storage dtype, and x against bf16 panels,
+ * which may be bf16; counts and strides are i64 in elements. bf16 panels: k is even (emit_pairs.h).
  */
 #ifndef HCG_MATRIX_H
 #define HCG_MATRIX_H
@@ -31,6 +31,7 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
 /* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
+    hir_dtype x_dtype;   /* of x: f32; b is bf16 and the level has dot products of pairs: bf16 */
     LLVMValueRef x, ldx; /* x[rows][k], rows ldx apart */
     LLVMValueRef rows, k;
     LLVMValueRef b;      /* the first panel; they are k * 16 elements apart */
@@ -42,9 +43,9 @@ typedef struct hcg_gemm {
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
 
-/* out[panels * 16] = x[k] B */
-void hcg_call_gemv(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef k, LLVMValueRef b,
-                   LLVMValueRef panels, LLVMValueRef out);
+/* out[panels * 16] = x[k] B; dtypes as in hcg_gemm */
+void hcg_call_gemv(hcg_emit *e, hir_dtype dtype, hir_dtype x_dtype, LLVMValueRef x, LLVMValueRef k,
+                   LLVMValueRef b, LLVMValueRef panels, LLVMValueRef out);
 
 /* Asks for the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);

@@ -165,7 +165,7 @@ static void add_enum(LLVMContextRef cx, LLVMValueRef fn, LLVMAttributeIndex at, 
 static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_body *body) {
     LLVMAddTargetDependentFunctionAttr(fn, "target-cpu", body->level.cpu);
     LLVMAddTargetDependentFunctionAttr(fn, "tune-cpu", body->tune);
-    if (*body->extra) LLVMAddTargetDependentFunctionAttr(fn, "target-features", body->extra);
+    if (*body->told) LLVMAddTargetDependentFunctionAttr(fn, "target-features", body->told);
     if (body->level.lanes == 16) {
         LLVMAddTargetDependentFunctionAttr(fn, "prefer-vector-width", "512");
         LLVMAddTargetDependentFunctionAttr(fn, "min-legal-vector-width", "512");

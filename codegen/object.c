@@ -4,14 +4,12 @@
  * which every compilation needs, are made in pieces, a context and module each, on as many threads
  * as there are CPUs, and merged (elf.h). How a program is cut into pieces depends on the program
  * alone, so its bytes do not depend on the machine. */
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
+#include <setjmp.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "codegen/elf.h"
 #include "codegen/library.h"
+#include "codegen/workers.h"
 #include "support/file.h"
 
 /* ---- one module for all -------------------------------------------------------------------------
@@ -65,7 +63,7 @@ bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
 
 /* ---- pieces -------------------------------------------------------------------------------------
  */
-enum { ROWS_PER_PIECE = 12, MAX_WORKERS = 32 };
+enum { ROWS_PER_PIECE = 12 };
 
 typedef struct job {
     hcg_piece piece;
@@ -80,7 +78,6 @@ typedef struct work {
     hcg_program *p;
     const hcg_target *t;
     HD_VEC(job) jobs;
-    atomic_size_t next;
 } work;
 
 static void add_job(work *w, const hcg_body *body, uint32_t *kernels, size_t n) {
@@ -121,7 +118,10 @@ static bool compile_piece(work *w, job *j) {
 }
 
 /* Memory that runs out ends the job, not the process: each arena has its guard. */
-static void do_job(work *w, job *j) {
+static void do_job(void *context, size_t worker, size_t item) {
+    work *w = context;
+    job *j = &w->jobs.at[item];
+    (void)worker;
     j->arena = hd_arena_new();
     if (!j->arena) return;
     jmp_buf here;
@@ -129,35 +129,6 @@ static void do_job(work *w, job *j) {
     if (setjmp(here)) return;
     hd_diags_init(&j->diags, j->arena);
     j->done = compile_piece(w, j);
-}
-
-static void *do_jobs(void *argument) {
-    work *w = argument;
-    for (;;) {
-        size_t i = atomic_fetch_add(&w->next, 1);
-        if (i >= w->jobs.n) return NULL;
-        do_job(w, &w->jobs.at[i]);
-    }
-}
-
-static size_t workers_for(const work *w) {
-    cpu_set_t allowed;
-    size_t n = (size_t)w->p->options.threads;
-    if (w->p->options.threads <= 0)
-        n = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (size_t)CPU_COUNT(&allowed) : 1;
-    if (n > w->jobs.n) n = w->jobs.n;
-    return n > MAX_WORKERS ? MAX_WORKERS : n;
-}
-
-/* This thread works as well, so that nothing depends on getting another. */
-static void do_all(work *w) {
-    pthread_t threads[MAX_WORKERS];
-    size_t started = 0, wanted = workers_for(w);
-    while (started + 1 < wanted && pthread_create(&threads[started], NULL, do_jobs, w) == 0)
-        started++;
-    do_jobs(w);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
 }
 
 static void free_jobs(void *what) {
@@ -228,7 +199,7 @@ bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
     w->t = &t;
     hd_arena_defer(p->arena, free_jobs, w);
     cut(w);
-    do_all(w);
+    hcg_each_item(hcg_workers(p->options.threads), w->jobs.n, do_job, w);
     LLVMMemoryBufferRef description = NULL;
     p->scratch_bytes = 0;
     for (size_t i = 0; i < w->jobs.n; i++)

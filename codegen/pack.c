@@ -2,10 +2,11 @@
  *
  *     hrt_weights_header | zeros to 4096 | each weight at its offset, zeros between
  *
- * The file is made front to back from the mapped checkpoint, a few KiB at a time, so that packing
+ * The file is made front to back from the mapped checkpoint, a few MiB at a time, so that packing
  * takes no memory to speak of, however large the model; the digest of the content is put into the
  * header at the end. The same checkpoint and program give the same bytes.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -13,9 +14,11 @@
 #include "codegen/convert.h"
 #include "codegen/program.h"
 #include "codegen/quant.h"
+#include "codegen/workers.h"
 
 enum {
     BLOCK = 2048,             /* elements converted at a time */
+    PANELS_BYTES = 4 << 20,   /* of panels made at once */
     PROGRESS_STEP = 64 << 20, /* bytes between two reports */
 };
 
@@ -23,16 +26,23 @@ static bool is_panel(const hir_weight *w) {
     return w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2;
 }
 
+typedef struct worker { /* what one thread needs to make a panel */
+    float *row;         /* weights in groups: a row, and its groups */
+    hcg_group *groups;
+    uint8_t *block; /* others: converted elements of a row, BLOCK at a time */
+} worker;
+
 typedef struct packer {
     hd_diags *d;
     hd_output *out;
     XXH3_state_t *hash; /* of the data so far */
     uint64_t at, total; /* bytes of the data */
     uint64_t reported;
-    uint8_t from[BLOCK * 4], to[HIR_PANEL * BLOCK * 4];
-    float *row; /* for weights in groups: a row, its groups, and a panel */
-    hcg_group *groups;
-    uint8_t *panel;
+    uint8_t to[BLOCK * 4];
+    uint8_t *panels; /* some of a weight, in their order */
+    uint64_t room;   /* bytes of them */
+    size_t n_workers;
+    worker *workers;
 } packer;
 
 static void free_hash(void *what) {
@@ -65,35 +75,101 @@ static void put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
     }
 }
 
-/* Column `row` of a panel block: to[k * 16 + row] = from[k]. */
-static void scatter(packer *p, uint64_t row, uint64_t n, size_t bytes) {
-    if (bytes == 4) {
-        uint32_t *to = (uint32_t *)p->to, *from = (uint32_t *)p->from;
+/* ---- panels ------------------------------------------------------------------------------------
+ *
+ * Panels do not depend on each other: as many as PANELS_BYTES hold are made at once, by all
+ * threads, and then written in their order. What each thread needs besides is its own. */
+/* Bytes of one panel of [N, K]. */
+static uint64_t panel_bytes(hir_dtype dtype, uint64_t k) {
+    const uint64_t depth = hir_panel_depth(dtype), filled = (k + depth - 1) / depth * depth;
+    if (!hir_is_quantised(dtype)) return filled * HIR_PANEL * hir_dtype_bytes(dtype);
+    return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(dtype);
+}
+
+/* Column `row` of a part of a panel: to[k * 16 + row] = from[k]; in pairs:
+ * to[k / 2 * 32 + row * 2 + k % 2]. */
+static void scatter(uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n, hir_dtype dtype) {
+    if (hir_panel_depth(dtype) == 2) {
+        uint16_t *to = (uint16_t *)(void *)out;
+        const uint16_t *from = (const uint16_t *)(const void *)block;
+        for (uint64_t k = 0; k < n; k++)
+            to[k / 2 * 2 * HIR_PANEL + row * 2 + k % 2] = from[k];
+    } else if (hir_dtype_bytes(dtype) == 4) {
+        uint32_t *to = (uint32_t *)(void *)out;
+        const uint32_t *from = (const uint32_t *)(const void *)block;
         for (uint64_t k = 0; k < n; k++)
             to[k * HIR_PANEL + row] = from[k];
     } else {
-        uint16_t *to = (uint16_t *)p->to, *from = (uint16_t *)p->from;
+        uint16_t *to = (uint16_t *)(void *)out;
+        const uint16_t *from = (const uint16_t *)(const void *)block;
         for (uint64_t k = 0; k < n; k++)
             to[k * HIR_PANEL + row] = from[k];
     }
 }
 
-/* [N, K] as panels of 16 rows, each [K][16]: element (n, k) at ((n / 16) K + k) 16 + n % 16. */
-static void put_panels(packer *p, const hd_tensor *t, hir_dtype dtype) {
+/* [N, K] as panels of 16 rows, as hir_layout in ir.h has them. */
+static void make_panel(const hd_tensor *t, hir_dtype dtype, uint64_t first, const worker *own,
+                       uint8_t *out) {
     uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
+    uint64_t rows = N - first < HIR_PANEL ? N - first : HIR_PANEL;
     size_t bytes = hir_dtype_bytes(dtype);
-    for (uint64_t first = 0; first < N; first += HIR_PANEL) {
-        uint64_t rows = N - first < HIR_PANEL ? N - first : HIR_PANEL;
-        for (uint64_t k = 0; k < K; k += BLOCK) {
-            uint64_t n = K - k < BLOCK ? K - k : BLOCK;
-            if (rows < HIR_PANEL) memset(p->to, 0, sizeof p->to);
-            for (uint64_t row = 0; row < rows; row++) {
-                hcg_convert(t, (first + row) * K + k, n, dtype, p->from);
-                scatter(p, row, n, bytes);
-            }
-            put(p, p->to, (size_t)n * HIR_PANEL * bytes);
+    if (rows < HIR_PANEL || K % hir_panel_depth(dtype))
+        memset(out, 0, (size_t)panel_bytes(dtype, K));
+    for (uint64_t k = 0; k < K; k += BLOCK) { /* a block of 16 rows stays in the nearest caches */
+        uint64_t n = K - k < BLOCK ? K - k : BLOCK;
+        for (uint64_t row = 0; row < rows; row++) {
+            hcg_convert(t, (first + row) * K + k, n, dtype, own->block);
+            scatter(out + k * HIR_PANEL * bytes, row, own->block, n, dtype);
         }
     }
+}
+
+/* The same in groups (quant.h), row by row: bytes of a group's panel are put one on the other.
+ * False: a number that cannot be stored so. */
+static bool make_panel_of_groups(const hd_tensor *t, hir_dtype dtype, uint64_t first,
+                                 const worker *own, uint8_t *out) {
+    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
+    uint64_t groups = (K + HIR_GROUP - 1) / HIR_GROUP, size = hcg_group_bytes(dtype);
+    memset(out, 0, (size_t)(groups * size));
+    for (uint64_t n = first; n < N && n < first + HIR_PANEL; n++) {
+        hd_tensor_to_f32(t, n * K, K, own->row);
+        if (!hcg_quantise_row(dtype, own->row, K, own->groups)) return false;
+        for (uint64_t i = 0; i < groups; i++)
+            hcg_put_group(dtype, &own->groups[i], (unsigned)(n % HIR_PANEL), out + i * size);
+    }
+    return true;
+}
+
+typedef struct batch { /* of panels of one weight */
+    const packer *p;
+    const hd_tensor *t;
+    hir_dtype dtype;
+    uint64_t first, size; /* panel; bytes of each */
+    atomic_bool failed;
+} batch;
+
+static void put_panel(void *context, size_t worker, size_t item) {
+    batch *b = context;
+    uint8_t *out = b->p->panels + item * b->size;
+    const uint64_t row = (b->first + item) * HIR_PANEL;
+    if (!hir_is_quantised(b->dtype))
+        make_panel(b->t, b->dtype, row, &b->p->workers[worker], out);
+    else if (!make_panel_of_groups(b->t, b->dtype, row, &b->p->workers[worker], out))
+        b->failed = true;
+}
+
+static bool put_panels(packer *p, const hir_weight *w, const hd_tensor *t) {
+    const uint64_t N = (uint64_t)t->shape[0], panels = (N + HIR_PANEL - 1) / HIR_PANEL;
+    batch b = {.p = p, .t = t, .dtype = w->type.dtype};
+    b.size = panel_bytes(b.dtype, (uint64_t)t->shape[1]);
+    const uint64_t most = p->room / b.size;
+    for (; b.first < panels; b.first += most) {
+        const uint64_t n = panels - b.first < most ? panels - b.first : most;
+        hcg_each_item(p->n_workers, (size_t)n, put_panel, &b);
+        if (b.failed) return hcg_refuse_values(p->d, w);
+        put(p, p->panels, (size_t)(n * b.size));
+    }
+    return true;
 }
 
 typedef struct slot {
@@ -101,34 +177,25 @@ typedef struct slot {
     const hir_weight *w;
 } slot;
 
-/* The same in groups (quant.h), row by row: bytes of a group's panel are put one on the other. */
-static bool put_groups(packer *p, const hir_weight *w, const hd_tensor *t) {
-    hir_dtype dtype = w->type.dtype;
-    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
-    uint64_t groups = (K + HIR_GROUP - 1) / HIR_GROUP, size = hcg_group_bytes(dtype);
-    for (uint64_t n = 0; n < N; n++) {
-        if (n % HIR_PANEL == 0) memset(p->panel, 0, groups * size);
-        hd_tensor_to_f32(t, n * K, K, p->row);
-        if (!hcg_quantise_row(dtype, p->row, K, p->groups)) return hcg_refuse_values(p->d, w);
-        for (uint64_t i = 0; i < groups; i++)
-            hcg_put_group(dtype, &p->groups[i], n % HIR_PANEL, p->panel + i * size);
-        if (n % HIR_PANEL == HIR_PANEL - 1 || n + 1 == N) put(p, p->panel, groups * size);
-    }
-    return true;
-}
-
-/* Room for the longest row that is stored in groups. */
+/* Room for panels, at least one of the longest rows, and for what a thread needs to make one. */
 static void make_room(packer *p, hd_arena *a, const slot *slots, size_t n) {
-    uint64_t most = 0;
+    uint64_t longest = 0;
     for (size_t i = 0; i < n; i++) {
         const hir_weight *w = slots[i].w;
-        if (hir_is_quantised(w->type.dtype) && (uint64_t)w->type.dim[1] > most)
-            most = (uint64_t)w->type.dim[1];
+        if (!is_panel(w)) continue;
+        const uint64_t k = (uint64_t)w->type.dim[1], bytes = panel_bytes(w->type.dtype, k);
+        if (bytes > p->room) p->room = bytes;
+        if (hir_is_quantised(w->type.dtype) && k > longest) longest = k;
     }
-    uint64_t groups = (most + HIR_GROUP - 1) / HIR_GROUP;
-    p->row = hd_new_array(a, float, most + 1);
-    p->groups = hd_new_array(a, hcg_group, groups + 1);
-    p->panel = hd_alloc(a, groups + 1, HCG_Q8_GROUP);
+    if (p->room < PANELS_BYTES) p->room = PANELS_BYTES;
+    p->panels = hd_alloc(a, p->room / HRT_ALIGN + 1, HRT_ALIGN);
+    p->workers = hd_new_array(a, worker, p->n_workers);
+    for (size_t i = 0; i < p->n_workers; i++) {
+        worker *w = &p->workers[i];
+        w->row = hd_new_array(a, float, longest + 1);
+        w->groups = hd_new_array(a, hcg_group, (longest + HIR_GROUP - 1) / HIR_GROUP + 1);
+        w->block = hd_alloc(a, BLOCK, 4);
+    }
 }
 
 /* ---- the file ------------------------------------------------------------------------------ */
@@ -198,13 +265,10 @@ static bool put_weights(packer *p, const slot *slots, size_t n, const hd_tensors
         const hd_tensor *t = hir_is_made(w) ? make_tensor(p->d->arena, w, weights)
                                             : hd_tensors_find(weights, w->name);
         put_zeros_to(p, slots[i].offset);
-        if (hir_is_quantised(w->type.dtype)) {
-            if (!put_groups(p, w, t)) return false;
-        } else if (is_panel(w)) {
-            put_panels(p, t, w->type.dtype);
-        } else {
+        if (!is_panel(w))
             put_rows(p, t, w->type.dtype);
-        }
+        else if (!put_panels(p, w, t))
+            return false;
     }
     put_zeros_to(p, p->total);
     return true;
@@ -232,6 +296,7 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
     hrt_weights_header header = make_header(program);
     memcpy(p->to, &header, sizeof header);
     hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
+    p->n_workers = hcg_workers(program->options.threads);
     make_room(p, a, slots, n);
     if (!put_weights(p, slots, n, weights)) {
         hd_output_discard(p->out);

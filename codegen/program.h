@@ -8,20 +8,31 @@
 
 typedef enum hcg_kind { HCG_ROW, HCG_CONTRACT, HCG_SEQUENCE } hcg_kind;
 
+/* A size that is not the same in all kernels that share a function: an argument of its own
+ * (HRT_NUMBER). Of a contraction: N, then K. */
+enum { HCG_N, HCG_K, HCG_SIZES };
+typedef struct hcg_size {
+    int64_t least, most; /* among those kernels */
+} hcg_size;
+
 /* One emitted function. Kernels whose bodies are equal up to the identity of their outer operands
- * (same ops, attributes, types, layouts) share one. */
+ * (same ops, attributes, types, layouts) share one; so do contractions that differ in N and K
+ * alone, where there are many (share.c). */
 typedef struct hcg_kernel {
     hcg_kind kind;
     const char *name; /* symbol without prefix and level */
     hir_id op;        /* the first kernel op with this body: what is emitted */
     bool one;         /* the T = 1 body (row programs: both are the same function) */
+    bool few;         /* the body for 2 .. HRT_FEW tokens (attention has one) */
     HD_VEC(hir_ref)
     operands;          /* outer refs of `op` in argument order: args[i] of hrt_kernel.
                         * Inputs first (values read, weights, states), in order of first use in the body,
                         * each once; then the kernel's results in order (results that are state are not
                         * repeated:          cache_append's state operand is the argument). */
     uint32_t n_inputs; /* how many of them are read; the rest are results */
-    uint32_t line;     /* of the op in the kernel IR text, 0: unknown */
+    uint32_t n_sizes;  /* arguments behind the operands; 0: all sizes are those of `op` */
+    hcg_size size[HCG_SIZES];
+    uint32_t line; /* of the op in the kernel IR text, 0: unknown */
 } hcg_kernel;
 
 /* What a step has to do: counted from the kernel's body (step_work.c). For a pass of T tokens that

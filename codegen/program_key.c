@@ -6,7 +6,10 @@
  * each argument. Two kernels that differ only in which tensors they touch have equal keys. */
 #include <string.h>
 
+#include "codegen/contraction.h"
 #include "codegen/program_key.h"
+
+enum { FREE = -100 }; /* no dim is that */
 
 hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m) {
     hcg_keys *k = hd_new(a, hcg_keys);
@@ -66,13 +69,13 @@ static void add_attrs(hd_text *key, const hir_op *op, bool with_name) {
 }
 
 /* The argument number of something from outside the body; a new one at first sight. */
-static uint32_t argument(hcg_keys *k, hir_id kernel, hcg_operands *operands, hir_ref r) {
+static uint32_t argument(hcg_keys *k, hcg_operands *operands, hir_ref r) {
     bool is_value = r.kind == HIR_REF_VALUE;
     int table = r.kind == HIR_REF_STATE;
     hir_id *seen = is_value ? &k->owner[r.index] : &k->seen_by[table][r.index];
     uint32_t *number = is_value ? &k->local[r.index] : &k->number[table][r.index];
-    if (*seen != kernel) {
-        *seen = kernel;
+    if (*seen != k->call) {
+        *seen = k->call;
         *number = (uint32_t)operands->list.n;
         hd_push(k->arena, &operands->list, r);
     }
@@ -93,12 +96,22 @@ static void add_ref(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
             return;
         }
     }
-    add_u64(key, REF_ARGUMENT | (uint64_t)argument(k, kernel, operands, r) << 8);
+    add_u64(key, REF_ARGUMENT | (uint64_t)argument(k, operands, r) << 8);
+}
+
+/* A type in a key without sizes: N and K are -1 there, where they stand in a body that
+ * hcg_family_key takes. */
+static hir_type without_sizes(const hcg_keys *k, hir_ref r, hir_type t) {
+    if (!k->without_sizes || t.rank == 0) return t;
+    bool matrix = r.kind == HIR_REF_WEIGHT && k->m->weights.at[r.index].layout == HIR_LAYOUT_PANEL;
+    if (matrix) t.dim[0] = FREE;
+    if (t.dim[t.rank - 1] != 1) t.dim[t.rank - 1] = FREE;
+    return t;
 }
 
 static void add_argument_type(hcg_keys *k, hd_text *key, hir_ref r) {
     add_u64(key, r.kind);
-    add_type(key, hir_ref_type(k->m, r));
+    add_type(key, without_sizes(k, r, hir_ref_type(k->m, r)));
     if (r.kind == HIR_REF_WEIGHT) add_u64(key, k->m->weights.at[r.index].layout);
 }
 
@@ -112,17 +125,18 @@ static void add_results(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_t
         if (state) {
             hir_ref r = hir_state_ref((uint32_t)v->offset);
             bool known = v->offset < k->m->states.n;
-            add_u64(key, known ? argument(k, kernel, operands, r) : UINT64_MAX);
+            add_u64(key, known ? argument(k, operands, r) : UINT64_MAX);
         } else {
             hd_push(k->arena, &operands->list, hir_value_ref(op->results[i]));
         }
-        add_type(key, v->type);
+        add_type(key, without_sizes(k, hir_value_ref(op->results[i]), v->type));
     }
 }
 
 void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key) {
     const hir_op *op = hir_op_at(k->m, kernel);
     *operands = (hcg_operands){0};
+    k->call++;
     add_u64(key, op->code);
     add_attrs(key, op, false);
     uint32_t values = 0;
@@ -135,11 +149,47 @@ void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
             add_ref(k, kernel, operands, key, b->args[i]);
         for (uint32_t i = 0; i < b->n_results; i++) {
             k->local[b->results[i]] = values++;
-            add_type(key, hir_value_at(k->m, b->results[i])->type);
+            add_type(key, without_sizes(k, hir_value_ref(b->results[i]),
+                                        hir_value_at(k->m, b->results[i])->type));
         }
     }
     operands->n_inputs = (uint32_t)operands->list.n;
     for (size_t i = 0; i < operands->list.n; i++)
         add_argument_type(k, key, operands->list.at[i]);
     add_results(k, kernel, operands, key);
+}
+
+/* ---- contractions of any size ------------------------------------------------------------------
+ */
+/* Every last dim of the body is N or 1, but for that of x, which only linears read. */
+static bool has_free_sizes(const hcg_keys *k, hir_id kernel, const hcg_contraction *c) {
+    HIR_EACH(k->m, id, hir_op_at(k->m, kernel)->body_first) {
+        const hir_op *op = hir_op_at(k->m, id);
+        if (op->code == HIR_RESHAPE_OP) return false;
+        for (uint32_t i = op->code == HIR_LINEAR_OP; i < op->n_args; i++)
+            if (hir_ref_equal(op->args[i], c->x)) return false;
+    }
+    for (size_t i = 0; i < c->linears.n; i++) {
+        const hir_dtype dtype = c->linears.at[i].dtype;
+        if (hir_is_quantised(dtype) || dtype == HIR_BF16) return false; /* x is prepared by K */
+    }
+    return c->groups.n == 1 && !c->groups.at[0].heads && !c->prologue.n &&
+           c->groups.at[0].n > HIR_PANEL && c->k > 1;
+}
+
+bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]) {
+    hcg_contraction c;
+    hcg_operands operands;
+    hd_diags d; /* what is wrong is told when the kernel is emitted */
+    hd_diags_init(&d, k->arena);
+    if (hir_op_at(k->m, kernel)->code != HIR_KERNEL_CONTRACT_OP ||
+        !hcg_plan_contraction(k->arena, &d, k->m, kernel, &c) || !has_free_sizes(k, kernel, &c))
+        return false;
+    k->without_sizes = true;
+    hcg_kernel_key(k, kernel, &operands, key);
+    k->without_sizes = false;
+    size[HCG_N] = c.groups.at[0].n;
+    size[HCG_K] = c.k;
+    add_u64(key, (uint64_t)(size[HCG_N] % HIR_PANEL));
+    return true;
 }

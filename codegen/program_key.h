@@ -13,15 +13,32 @@ typedef struct hcg_operands {
 typedef struct hcg_keys {
     hd_arena *arena;
     const hir_module *m;
-    hir_id *owner;      /* per value: the kernel whose body or arguments it was last seen in */
-    uint32_t *local;    /* ... and its number there */
+    hir_id *owner;      /* per value: the key whose arguments it was last seen in */
+    uint32_t *local;    /* ... and its number there, or in the body */
     hir_id *seen_by[2]; /* the same for weights and for states: argument numbers */
     uint32_t *number[2];
+    hir_id call;        /* number of the key that is being made */
+    bool without_sizes; /* it leaves out N and K */
 } hcg_keys;
 hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m);
 
 /* Finds the operands of a kernel and writes its body in canonical bytes: equal bytes, equal code.
  */
 void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key);
+
+/* The same with sizes left out: equal bytes, code that differs in `size` alone. False: this kernel
+ * has no such form. A contraction of one group of linears, without reshapes, in weights of f32 or
+ * f16: N (but for N % 16, which decides the shape of the last panel) and K. */
+bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]);
+
+/* What a kernel calls. */
+typedef struct hcg_use {
+    uint32_t one, few, many; /* indices into program.kernels, for T = 1, a few and more */
+    hcg_operands operands;
+    int64_t size[HCG_SIZES]; /* the function's n_sizes, behind the operands */
+} hcg_use;
+/* Fills p->kernels with the functions that the module's kernels need; what each calls, by the id of
+ * its op. */
+const hcg_use *hcg_share_kernels(hcg_program *p);
 
 #endif

@@ -99,10 +99,11 @@ static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targ
 /* ---- bodies ------------------------------------------------------------------------------------
  */
 static void add_level(hd_arena *a, hcg_target *t, const hcg_level *level) {
+    uint64_t features = parse_features(level->features);
     hcg_body body = {.level = *level,
                      .tune = level->cpu,
-                     .extra = "",
-                     .features = parse_features(level->features)};
+                     .told = feature_list(a, features, ",", "+"),
+                     .features = features};
     hd_push(a, &t->bodies, body);
 }
 
@@ -115,7 +116,7 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
         if (strcmp(levels[i].arch, t->arch) != 0 || (base & ~features) != 0) continue;
         hcg_body body = {.level = levels[i],
                          .tune = name,
-                         .extra = feature_list(a, features & ~base, ",", "+"),
+                         .told = feature_list(a, features, ",", "+"),
                          .features = features};
         body.level.name = name;
         body.level.features = feature_list(a, features, " ", "");
@@ -168,12 +169,13 @@ static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_ta
     return false;
 }
 
-static bool find_bodies(const char *cpu_name, bool dots, hd_arena *a, hd_diags *d, hcg_target *t) {
+static bool find_bodies(const char *cpu_name, unsigned dots, hd_arena *a, hd_diags *d,
+                        hcg_target *t) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
-            (cpu_name ? strcmp(cpu_name, levels[i].name) == 0 : dots || !levels[i].dots))
+            (cpu_name ? strcmp(cpu_name, levels[i].name) == 0 : (levels[i].dots & ~dots) == 0))
             add_level(a, t, &levels[i]);
     if (t->bodies.n > 0) return true;
     if (strcmp(cpu_name, "native") == 0) return add_native(a, d, t);
@@ -187,5 +189,5 @@ static bool find_bodies(const char *cpu_name, bool dots, hd_arena *a, hd_diags *
 
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
     *out = (hcg_target){0};
-    return find_triple(o, a, d, out) && find_bodies(o->cpu, o->byte_dots, a, d, out);
+    return find_triple(o, a, d, out) && find_bodies(o->cpu, o->dots, a, d, out);
 }

@@ -137,12 +137,13 @@ void hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, v
         hd_tensor_to_f32(t, first, n, out);
     } else if (to == HIR_I32) {
         memcpy(out, t->data + first * 4, (size_t)n * 4);
-    } else if (to == HIR_BF16 && t->dtype != HD_T_F64) {
+    } else if (t->dtype != HD_T_F64) {
         for (uint64_t i = 0; i < n; i += 256) {
             uint64_t some = n - i < 256 ? n - i : 256;
             hd_tensor_to_f32(t, first + i, some, block);
             for (uint64_t j = 0; j < some; j++)
-                half[i + j] = hd_bf16_from_f32(block[j]);
+                half[i + j] =
+                    to == HIR_BF16 ? hd_bf16_from_f32(block[j]) : hd_f16_from_f32(block[j]);
         }
     } else {
         for (uint64_t i = 0; i < n; i++)

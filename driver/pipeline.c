@@ -81,6 +81,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .chunk = chunk,
         .bank_dtype = option_get(line, OPTION_BANK_DTYPE),
         .phase1_dtype = option_get(line, OPTION_PHASE1_DTYPE),
+        .merge_norm = option_get(line, OPTION_MERGE_NORM),
         .filter_passes = option_get(line, OPTION_FILTER_PASSES),
         .filter_ops = option_get(line, OPTION_FILTER_OPS),
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,

@@ -112,6 +112,7 @@ static bool float_result(hir_opcode code, double a, double b, double *y) {
     case HIR_DIV_OP: *y = a / b; return true;
     case HIR_MAX_OP: *y = fmax(a, b); return true;
     case HIR_MIN_OP: *y = fmin(a, b); return true;
+    case HIR_WHEN_OP: *y = a > 0 ? b : 0; return true;
     default: return false;
     }
 }

@@ -63,6 +63,9 @@ static double larger(double a, double b) {
 static double smaller(double a, double b) {
     return a < b || isnan(a) ? a : b;
 }
+static double when(double c, double x) {
+    return c > 0 ? x : 0;
+}
 static double relu(double x) {
     return larger(x, 0);
 }
@@ -78,6 +81,7 @@ static double (*const unary[HIR_OPCODE_COUNT])(double) = {
 static double (*const binary[HIR_OPCODE_COUNT])(double, double) = {
     [HIR_ADD_OP] = add,      [HIR_SUB_OP] = sub,    [HIR_MUL_OP] = mul,
     [HIR_DIV_OP] = quotient, [HIR_MAX_OP] = larger, [HIR_MIN_OP] = smaller,
+    [HIR_WHEN_OP] = when,
 };
 
 /* An op of the table that stands in neither list: the table has grown and the evaluator has not. */

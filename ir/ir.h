@@ -21,7 +21,7 @@ enum {
 
 /* ---- types --------------------------------------------------------------------------------- */
 typedef enum hir_dtype {
-#define D(id, name, bytes, elements) HIR_##id,
+#define D(id, name, bytes, elements, depth) HIR_##id,
 #include "ir/dtypes.def"
 #undef D
     HIR_DTYPE_COUNT
@@ -40,8 +40,9 @@ hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims);
 bool hir_type_equal(hir_type a, hir_type b);
 bool hir_type_has_t(hir_type t);           /* dim 0 is T */
 int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
-size_t hir_dtype_bytes(hir_dtype t); /* of one element; 0 where elements are stored in groups */
-bool hir_is_quantised(hir_dtype t);  /* stored in groups of HIR_GROUP elements */
+size_t hir_dtype_bytes(hir_dtype t);   /* of one element; 0 where elements are stored in groups */
+bool hir_is_quantised(hir_dtype t);    /* stored in groups of HIR_GROUP elements */
+unsigned hir_panel_depth(hir_dtype t); /* neighbours along K that lie together in a panel */
 enum { HIR_GROUP = 32 };
 const char *hir_dtype_name(hir_dtype t);
 void hir_print_type(hd_text *out, hir_type t); /* f32[T, 4, 32] */
@@ -82,6 +83,8 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *   rows    row-major, as in the checkpoint
  *   panel   [N, K] as ceil(N/16) panels of [K][16]: element (n, k) at ((n/16)*K + k)*16 + n%16,
  *           rows beyond N are zero. One layout for every CPU level.
+ *           bf16: panels of [ceil(K/2)][16][2], (n, k) at ((n/16)*ceil(K/2) + k/2)*32 + n%16*2 +
+ *           k%2; what is beyond K is zero.
  *           q8 and q4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the scales of
  *           its 16 rows (codegen/quant.h). There is no other layout of these. */
 typedef enum hir_layout { HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL } hir_layout;

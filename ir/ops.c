@@ -33,9 +33,9 @@ static const struct {
 
 static const struct {
     const char *name;
-    size_t bytes, elements;
+    size_t bytes, elements, depth;
 } dtype_table[] = {
-#define D(id, name, bytes, elements) {name, bytes, elements},
+#define D(id, name, bytes, elements, depth) {name, bytes, elements, depth},
 #include "ir/dtypes.def"
 #undef D
 };
@@ -78,16 +78,21 @@ bool hir_is_quantised(hir_dtype t) {
     return dtype_table[t].elements > 1;
 }
 
+unsigned hir_panel_depth(hir_dtype t) {
+    return (unsigned)dtype_table[t].depth;
+}
+
 static uint64_t rounded_up(int64_t n, uint64_t to) {
     return ((uint64_t)n + to - 1) / to * to;
 }
 
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes) {
-    uint64_t elements = 1, group = dtype_table[w->type.dtype].elements;
+    uint64_t elements = 1, group = dtype_table[w->type.dtype].elements, along_k = group;
     bool panel = w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2;
+    if (panel) along_k = dtype_table[w->type.dtype].depth;
     for (uint32_t i = 0; i < w->type.rank; i++) {
         bool last = i + 1 == w->type.rank;
-        uint64_t dim = rounded_up(w->type.dim[i], panel && i == 0 ? HIR_PANEL : last ? group : 1);
+        uint64_t dim = rounded_up(w->type.dim[i], panel && i == 0 ? HIR_PANEL : last ? along_k : 1);
         if (hd_mul_overflow(elements, dim, &elements)) return false;
     }
     return !hd_mul_overflow(elements / group, dtype_table[w->type.dtype].bytes, bytes) &&

@@ -103,6 +103,7 @@ static void hoist(batcher *t, hir_ref r, hir_id anchor) {
 typedef struct phase1 {
     hir_ref weights, lse; /* [T, s, S(, H)] and [T, S(, H)], or without T */
     uint32_t axis;        /* of the sources in weights */
+    uint32_t shared;      /* how many they are */
 } phase1;
 
 static hir_ref stack(hir_builder *b, const hir_ref *x, uint32_t n, int64_t axis) {
@@ -162,6 +163,7 @@ static bool build_phase1(batcher *t, hir_builder *b, const block *k, phase1 *p) 
     p->axis = hir_type_has_t(hir_ref_type(t->m, scores));
     hir_attr axis = hir_int(HIR_A_AXIS, p->axis);
     p->lse = hir_no_ref();
+    p->shared = k->shared;
     if (!depth_is_softmax(t->m, k->members.at[0])) {
         p->weights = hir_emit1(b, HIR_SIGMOID_OP, scores);
         return depth_is_given(p->weights);
@@ -184,11 +186,21 @@ static hir_ref build_mix(batcher *t, hir_builder *b, const block *k, const phase
 }
 
 /* ---- what is left of a member ---------------------------------------------------------------- */
+/* Without tokens, of the member's own logits: few numbers, made again where they are read, and by
+ * the same code for every member. */
+static hir_ref lse_of_logits(batcher *t, hir_builder *b, hir_id member, uint32_t shared) {
+    hir_ref logits = slice_of_bias(b, pass_arg(t->m, member, ATTEND_BIAS), 0, shared);
+    hir_attr axis = hir_int(HIR_A_AXIS, 0);
+    return depth_is_given(logits) ? hir_emit(b, HIR_LOGSUMEXP_OP, &logits, 1, &axis, 1) : logits;
+}
+
 /* lse_k as [T, H], or [H] without tokens */
 static hir_ref build_lse(batcher *t, hir_builder *b, hir_id member, const phase1 *p, uint32_t i) {
     if (!depth_is_given(p->lse)) return p->lse;
     int64_t heads = hir_attr_int(hir_op_at(t->m, member), HIR_A_HEADS, 1);
-    hir_ref lse = depth_element(b, p->lse, p->axis, i);
+    bool own = !p->axis && depth_is_given(pass_arg(t->m, member, ATTEND_BIAS));
+    hir_ref lse =
+        own ? lse_of_logits(t, b, member, p->shared) : depth_element(b, p->lse, p->axis, i);
     if (!depth_is_given(lse)) return lse;
     hir_type with_t = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, heads});
     hir_type without = hir_make_type(HIR_F32, 1, &heads);

@@ -40,7 +40,8 @@ bool depth_same_kind(const hir_module *m, hir_id a, hir_id b) {
                           hir_ref_type(m, depth_source(m, b, 0)));
 }
 
-/* The inverse norm of a source is made once, by the first who reads it, and read by others. */
+/* The inverse norm of a source is made once, by the first who reads it, written if there are
+ * others, and read by them. */
 depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_options *o) {
     const hir_op *op = hir_op_at(m, attend);
     const int64_t d = hir_ref_type(m, depth_source(m, attend, 0)).dim[1];
@@ -52,6 +53,7 @@ depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_opti
     return (depth_cost){
         .live = d * number,
         .banked = d * (int64_t)hir_dtype_bytes(o->bank_dtype) + norm,
+        .norm = norm,
         .result = 2 * (d * (int64_t)hir_dtype_bytes(o->phase1_dtype) + lse),
     };
 }

@@ -38,14 +38,17 @@ hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i);
 typedef struct depth_cost {
     int64_t live;   /* read a source that nobody else reads, */
     int64_t banked; /* one that several mixes read, with its inverse norm, */
+    int64_t norm;   /* write that norm, once, */
     int64_t result; /* write a result of phase 1 with its log-sum-exp, and read it */
 } depth_cost;
 
 depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_options *o);
 /* What one phase 1 for `members` mixes with `shared` sources saves over mixing each alone. The
- * first member uses its result where it is made. */
-static inline int64_t depth_saved(const depth_cost *c, int64_t members, int64_t shared) {
-    return (members - 1) * (shared * c->banked - c->result);
+ * first member uses its result where it is made. `own` of the sources are read by nobody else:
+ * their norms are not written, for they are read where they are made. */
+static inline int64_t depth_saved(const depth_cost *c, int64_t members, int64_t shared,
+                                  int64_t own) {
+    return (members - 1) * (shared * c->banked - c->result) + own * c->norm;
 }
 
 /* ---- views --------------------------------------------------------------------------------- */

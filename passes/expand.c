@@ -2,7 +2,8 @@
  *
  * Needs    kernels.
  * Does     in kernels, with 1/sqrt, reductions and elementwise ops only:
- *            rmsnorm    y = x * rsqrt(mean(x^2) + eps) * gain, with x scaled where it is squared
+ *            rmsnorm    y = x * rsqrt(mean(x^2) + eps) * gain, with x scaled where it is squared;
+ *                       of a blend of two rows: see expand_blend.c
  *            layernorm  c = x - mean x; y = c * rsqrt(mean(c^2) + eps) * gain + bias
  *            softmax    e = exp(x - max x); y = e * (1 / sum e)
  *            logsumexp  max x + log(sum exp(x - max x))
@@ -19,64 +20,75 @@
  */
 #include <math.h>
 
-#include "passes/depth.h"
-
-typedef struct expander {
-    hir_pass_context *c;
-    hir_module *m;
-    hir_builder b;
-    pass_forward forward;
-} expander;
+#include "passes/expand.h"
 
 static bool is_given(hir_ref r) {
     return r.kind != HIR_REF_NONE;
 }
 
-/* Reduction over the axis, with a 1 in its place. */
-static hir_ref reduce_keep(expander *e, hir_opcode code, hir_ref x, uint32_t axis) {
+hir_ref expand_reduce(expander *e, hir_opcode code, hir_ref x, uint32_t axis) {
     hir_type t = pass_keep_one(hir_ref_type(e->m, x), axis);
     hir_ref r = pass_reduce(&e->b, code, x, axis);
     t.dtype = HIR_F32;
     return is_given(r) ? pass_reshape(&e->b, r, t) : r;
 }
 
-/* rsqrt(mean(x^2) + eps) over the last axis, as a 1 in its place */
-static hir_ref plain_inverse_rms(expander *e, hir_ref x, hir_ref eps) {
-    hir_builder *b = &e->b;
-    hir_ref squares = hir_emit2(b, HIR_MUL_OP, x, x);
-    if (!is_given(squares)) return squares;
-    uint32_t last = hir_ref_type(e->m, x).rank - 1;
-    hir_ref mean = reduce_keep(e, HIR_REDUCE_MEAN_OP, squares, last);
-    if (is_given(mean)) mean = hir_emit2(b, HIR_ADD_OP, mean, eps);
-    return is_given(mean) ? hir_emit1(b, HIR_RSQRT_OP, mean) : mean;
+/* ---- norms --------------------------------------------------------------------------------- */
+hir_ref expand_mean_product(expander *e, hir_ref a, hir_ref b) {
+    hir_ref products = hir_emit2(&e->b, HIR_MUL_OP, a, b);
+    if (!is_given(products)) return products;
+    return expand_reduce(e, HIR_REDUCE_MEAN_OP, products, hir_ref_type(e->m, products).rank - 1);
 }
 
-/* The same of x s and eps s^2, times s. */
-static hir_ref scaled_inverse_rms(expander *e, hir_ref x, hir_ref s, hir_ref scaled_eps) {
-    hir_ref y = is_given(s) ? hir_emit2(&e->b, HIR_MUL_OP, x, s) : s;
-    hir_ref r = is_given(y) ? plain_inverse_rms(e, y, scaled_eps) : y;
+static expand_square *square_of(expander *e, hir_ref x) {
+    for (size_t i = 0; i < e->squares.n; i++)
+        if (hir_ref_equal(e->squares.at[i].x, x)) return &e->squares.at[i];
+    hd_push(e->c->scratch, &e->squares, ((expand_square){.x = x}));
+    return &e->squares.at[e->squares.n - 1];
+}
+
+hir_ref expand_scaled(expander *e, hir_ref x) {
+    expand_square *s = square_of(e, x);
+    if (!is_given(s->scaled))
+        s->scaled = hir_emit2(&e->b, HIR_MUL_OP, x, hir_emit_const(&e->b, expand_scale));
+    return s->scaled;
+}
+
+hir_ref expand_mean_square(expander *e, hir_ref x) {
+    hir_ref scaled = expand_scaled(e, x);
+    expand_square *s = square_of(e, x);
+    if (is_given(scaled) && !is_given(s->mean)) s->mean = expand_mean_product(e, scaled, scaled);
+    return s->mean;
+}
+
+/* rsqrt(mean + eps) times s, where the mean is of what was scaled by s */
+static hir_ref inverse_root(expander *e, hir_ref mean, hir_ref eps, hir_ref s) {
+    if (is_given(mean)) mean = hir_emit2(&e->b, HIR_ADD_OP, mean, eps);
+    hir_ref r = is_given(mean) ? hir_emit1(&e->b, HIR_RSQRT_OP, mean) : mean;
     return is_given(r) ? hir_emit2(&e->b, HIR_MUL_OP, r, s) : r;
 }
 
-/* Whatever the size of x: a stream passes on what it holds. With x scaled down by a power of two,
- * which costs no digit, squares do not overflow before |x| sqrt(d) is 1e26, and what underflows is
- * far below eps. Where eps is so small that it could be seen, x is divided by its largest element,
- * or by sqrt(eps) if that is larger. */
+/* rsqrt(mean(x^2) + eps) over the last axis, as a 1 in its place, whatever the size of x: a stream
+ * passes on what it holds. x is scaled down by expand_scale; where eps is so small that what
+ * underflows then could be seen, x is divided by its largest element, or by sqrt(eps) if that is
+ * larger. */
 static hir_ref inverse_rms(expander *e, hir_ref x, double eps) {
-    const double scale = 0x1p-24, least_eps = 1e-12, least = 0x1p-100;
+    const double s = expand_scale, least = 0x1p-100;
     hir_builder *b = &e->b;
-    if (eps >= least_eps)
-        return scaled_inverse_rms(e, x, hir_emit_const(b, scale),
-                                  hir_emit_const(b, eps * scale * scale));
+    if (eps >= expand_least_eps)
+        return inverse_root(e, expand_mean_square(e, x), hir_emit_const(b, eps * s * s),
+                            hir_emit_const(b, s));
     hir_ref size = hir_emit1(b, HIR_ABS_OP, x);
     if (!is_given(size)) return size;
-    size = reduce_keep(e, HIR_REDUCE_MAX_OP, size, hir_ref_type(e->m, x).rank - 1);
+    size = expand_reduce(e, HIR_REDUCE_MAX_OP, size, hir_ref_type(e->m, x).rank - 1);
     if (!is_given(size)) return size;
     size = hir_emit2(b, HIR_MAX_OP, size, hir_emit_const(b, fmax(sqrt(eps), least)));
-    hir_ref s = hir_emit1(b, HIR_RECIP_OP, size);
-    hir_ref root = hir_emit2(b, HIR_MUL_OP, s, hir_emit_const(b, sqrt(eps)));
-    return is_given(root) ? scaled_inverse_rms(e, x, s, hir_emit2(b, HIR_MUL_OP, root, root))
-                          : root;
+    hir_ref scale = hir_emit1(b, HIR_RECIP_OP, size);
+    hir_ref root = hir_emit2(b, HIR_MUL_OP, scale, hir_emit_const(b, sqrt(eps)));
+    hir_ref y = is_given(root) ? hir_emit2(b, HIR_MUL_OP, x, scale) : root;
+    hir_ref mean = is_given(y) ? expand_mean_product(e, y, y) : y;
+    return is_given(mean) ? inverse_root(e, mean, hir_emit2(b, HIR_MUL_OP, root, root), scale)
+                          : mean;
 }
 
 static hir_ref times(expander *e, hir_ref x, hir_ref gain) {
@@ -89,14 +101,18 @@ static double eps_of(const expander *e, hir_id op) {
 
 static hir_ref rmsnorm(expander *e, hir_id op) {
     hir_ref x = pass_arg(e->m, op, 0);
-    hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, x, inverse_rms(e, x, eps_of(e, op)));
+    size_t errors = e->c->diags->errors;
+    hir_ref r = expand_norm_of_blend(e, op);
+    if (!is_given(r) && e->c->diags->errors == errors) r = inverse_rms(e, x, eps_of(e, op));
+    hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, x, r);
     return times(e, y, pass_arg(e->m, op, 1));
 }
 
 static hir_ref layernorm(expander *e, hir_id op) {
     hir_ref x = pass_arg(e->m, op, 0), bias = pass_arg(e->m, op, 2);
     uint32_t last = hir_ref_type(e->m, x).rank - 1;
-    hir_ref centred = hir_emit2(&e->b, HIR_SUB_OP, x, reduce_keep(e, HIR_REDUCE_MEAN_OP, x, last));
+    hir_ref centred =
+        hir_emit2(&e->b, HIR_SUB_OP, x, expand_reduce(e, HIR_REDUCE_MEAN_OP, x, last));
     if (!is_given(centred)) return centred;
     hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, centred, inverse_rms(e, centred, eps_of(e, op)));
     y = times(e, y, pass_arg(e->m, op, 1));
@@ -106,7 +122,7 @@ static hir_ref layernorm(expander *e, hir_id op) {
 static hir_ref softmax(expander *e, hir_id op) {
     hir_ref x = pass_arg(e->m, op, 0);
     uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(e->m, op), HIR_A_AXIS, 0);
-    hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, x, reduce_keep(e, HIR_REDUCE_MAX_OP, x, axis));
+    hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, x, expand_reduce(e, HIR_REDUCE_MAX_OP, x, axis));
     hir_ref power = hir_emit1(&e->b, HIR_EXP_OP, below);
     if (!is_given(power)) return power;
     hir_type keep = pass_keep_one(hir_ref_type(e->m, power), axis);
@@ -160,6 +176,7 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
 }
 
 static bool expand_body(expander *e, hir_id kernel) {
+    e->squares.n = 0;
     bool contract = hir_op_at(e->m, kernel)->code == HIR_KERNEL_CONTRACT_OP;
     HIR_EACH(e->m, op, hir_op_at(e->m, kernel)->body_first) {
         pass_forward_args(&e->forward, e->m, op);

@@ -46,6 +46,7 @@ static double binary_value(hir_opcode code, double a, double b) {
     case HIR_DIV_OP: return a / b;
     case HIR_MAX_OP: return fmax(a, b);
     case HIR_MIN_OP: return fmin(a, b);
+    case HIR_WHEN_OP: return a > 0 ? b : 0;
     default: return NAN;
     }
 }

@@ -19,8 +19,9 @@
  *                + 1 write, 1 read        of the phase-1 result, for each member but the first, in
  *                                         whose row program phase 1 runs
  *
- * so that a run of m members with s shared sources saves (m - 1)(s banked - result) bytes: with all
- * in f32 one or two sources are mixed again rather than remembered. The best cuts are found by
+ * so that a run of m members with s shared sources saves (m - 1)(s banked - result) bytes, and the
+ * norms that only it reads: with all in f32 one or two sources are mixed again rather than
+ * remembered. The best cuts are found by
  * dynamic programming.
  */
 #include "passes/depth.h"
@@ -97,6 +98,15 @@ static size_t sources_of(const former *f, const member *a, hir_ref *out) {
     return a->n;
 }
 
+/* What n members from `first` on, which share s sources, save by a phase 1 of their own. */
+static int64_t saved_by(const former *f, uint32_t first, uint32_t n, const hir_ref *shared,
+                        size_t s) {
+    int64_t own = 0;
+    for (size_t i = 0; i < s; i++)
+        own += f->readers[shared[i].index] == n;
+    return depth_saved(&f->all.at[first].cost, n, (int64_t)s, own);
+}
+
 /* ---- the best cuts -------------------------------------------------------------------------- */
 typedef struct cut { /* the members from here on */
     int64_t saved;   /* bytes per token */
@@ -114,7 +124,7 @@ static cut *best_cuts(former *f, uint32_t most_sources) {
         for (uint32_t j = i + 1; j < n && j - i < MOST_MEMBERS; j++) {
             if (!alike(f, first, &f->all.at[j])) break;
             s = intersect(f, shared, s, &f->all.at[j]);
-            int64_t here = depth_saved(&first->cost, j - i + 1, (int64_t)s);
+            int64_t here = saved_by(f, i, j - i + 1, shared, s);
             if (here <= 0) break; /* s can only shrink */
             int64_t saved = here + best[j + 1].saved;
             if (saved > best[i].saved) best[i] = (cut){saved, j - i + 1};
@@ -166,20 +176,25 @@ static bool order_sources(former *f, const member *a, const hir_ref *shared, uin
     return true;
 }
 
-/* Members by pairs, as the two sublayers of a layer: the smallest groups that share anything. */
-static int64_t saved_in_pairs(const former *f, uint32_t first, uint32_t n, int64_t s) {
-    return n / 2 * depth_saved(&f->all.at[first].cost, 2, s);
+/* Members by pairs, as the two sublayers of a layer: the smallest groups that share anything. A
+ * last one of an odd number is mixed alone. */
+static int64_t saved_in_pairs(const former *f, uint32_t first, uint32_t n, const hir_ref *shared,
+                              size_t s) {
+    return n == 2 ? saved_by(f, first, n, shared, s)
+                  : n / 2 * depth_saved(&f->all.at[first].cost, 2, (int64_t)s, 0);
 }
 
-static void remark_block(former *f, uint32_t first, uint32_t n, uint32_t number, int64_t s) {
-    const depth_cost *cost = &f->all.at[first].cost;
-    const double unit = (double)cost->live;
-    const int64_t alone = bytes_alone(f, first, n);
-    hir_remark_add(f->c, true, f->all.at[first].op,
-                   "block %u: %u mixes share %lld sources: %.4g d per token in two phases, %.4g d "
-                   "if a phase 1 serves two of them, %.4g d if each is mixed alone",
-                   number, n, (long long)s, (double)(alone - depth_saved(cost, n, s)) / unit,
-                   (double)(alone - saved_in_pairs(f, first, n, s)) / unit, (double)alone / unit);
+static void remark_block(former *f, uint32_t first, uint32_t n, uint32_t number,
+                         const hir_ref *shared, size_t s) {
+    const double unit = (double)f->all.at[first].cost.live;
+    const int64_t alone = bytes_alone(f, first, n), saved = saved_by(f, first, n, shared, s);
+    hir_remark_add(
+        f->c, true, f->all.at[first].op,
+        "block %u: %u mixes share %zu sources: %.4g d per token in two phases, %.4g d if a phase 1 "
+        "serves two of them, %.4g d if each is mixed alone, over which it saves %lld bytes",
+        number, n, s, (double)(alone - saved) / unit,
+        (double)(alone - saved_in_pairs(f, first, n, shared, s)) / unit, (double)alone / unit,
+        (long long)saved);
 }
 
 static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, hir_ref *shared) {
@@ -192,7 +207,7 @@ static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, h
         hir_set_attr(f->m, a->op, hir_int(HIR_A_BLOCK, number));
         hir_set_attr(f->m, a->op, hir_int(HIR_A_SHARED, (int64_t)s));
     }
-    remark_block(f, first, n, number, (int64_t)s);
+    remark_block(f, first, n, number, shared, s);
     f->c->changed = true;
     return true;
 }

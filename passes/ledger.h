@@ -61,7 +61,8 @@ void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out);
 /* Before there are kernels: what the paper's Table 1 charges when a multiplication and the sum over
  * its products are one operation (ledger_products.c). */
 typedef struct hir_products {
-    hir_traffic rows;    /* of the stream */
+    hir_traffic rows;    /* of the stream; */
+    hir_traffic between; /* of these, what lies between two sublayers: from the second's on */
     hir_traffic numbers; /* what does not grow with d */
 } hir_products;
 hir_products hir_ledger_products(const hir_ledger *l, const hir_module *m, hd_arena *a);

@@ -32,6 +32,11 @@ static bool *find_joined(const hir_ledger *l, const hir_module *m, hd_arena *a) 
     return joined;
 }
 
+static void charge(hir_traffic *t, bool write, uint64_t bytes) {
+    uint64_t *sum = write ? &t->written : &t->read;
+    *sum = hd_capped_add(*sum, bytes);
+}
+
 hir_products hir_ledger_products(const hir_ledger *l, const hir_module *m, hd_arena *a) {
     hir_products p = {0};
     if (m->stage == HIR_STAGE_KERNEL) return p;
@@ -39,9 +44,10 @@ hir_products hir_ledger_products(const hir_ledger *l, const hir_module *m, hd_ar
     for (size_t i = 0; i < l->accesses.n; i++) {
         const hir_access *x = &l->accesses.at[i];
         if (!hir_phase_is_in_paper(x->phase) || joined[l->flow.origin[x->value]]) continue;
+        const bool between = x->sublayer > 1 && x->sublayer != HIR_FLOW_RESULT;
         hir_traffic *t = x->kind == HIR_FLOW_NUMBERS ? &p.numbers : &p.rows;
-        uint64_t *sum = x->write ? &t->written : &t->read;
-        if (hd_add_overflow(*sum, x->bytes, sum)) *sum = UINT64_MAX;
+        charge(t, x->write, x->bytes);
+        if (between && t == &p.rows) charge(&p.between, x->write, x->bytes);
     }
     return p;
 }

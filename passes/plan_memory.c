@@ -4,10 +4,11 @@
  *          once (schedule sees to it).
  * Does     inputs, outputs and state lie where the caller or the session has them. Other results
  *          with T share one arena: offsets are bytes per token, multiples of 64, so that offset * T
- *          is aligned for every T. Results without T share the fixed area in the same way. A value
- *          is alive from the kernel that makes it to the last that reads it, both included (to the
- *          end of its group where kernels go tile by tile): what a kernel reads and what it writes
- *          never overlap, and values whose lives do not meet share bytes.
+ *          is aligned for every T; rows of whole pages are kept a line further apart. Results
+ *          without T share the fixed area in the same way. A value is alive from the kernel that
+ *          makes it to the last that reads it, both included (to the end of its group where kernels
+ *          go tile by tile): what a kernel reads and what it writes never overlap, and values whose
+ *          lives do not meet share bytes.
  * Leaves   the kernels.
  *
  * Placing rectangles (life x size) in least height is NP-hard; models are kind: three greedy orders
@@ -19,7 +20,10 @@
 
 #include "passes/util.h"
 
-enum { ALIGNMENT = 64 };
+/* Rows of whole pages are kept a line further apart: elements of the same number, which a mix of
+ * many rows reads and writes together, would otherwise all meet in one set of the first level
+ * cache. */
+enum { ALIGNMENT = 64, PAGE = 4096 };
 
 typedef struct buffer {
     hir_id value;
@@ -94,6 +98,7 @@ static bool buffer_size(planner *p, hir_id value, uint64_t *size) {
         return false;
     }
     *size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (*size > 0 && *size % PAGE == 0) *size += ALIGNMENT;
     return true;
 }
 

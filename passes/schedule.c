@@ -308,62 +308,82 @@ static void order_kernels(scheduler *s) {
 }
 
 /* ---- names --------------------------------------------------------------------------------- */
-/* A kernel's body as text in which outer operands are numbered by first use: equal texts are equal
- * code. */
+/* A kernel's body as numbers, in which outer operands are numbered by first use: equal numbers are
+ * equal code. */
+typedef HD_VEC(uint64_t) number_list;
+
 typedef struct key {
     scheduler *s;
-    hd_text text;
+    number_list numbers;
     HD_VEC(hir_ref) outer;
     uint32_t *local; /* by value: number in the body + 1 */
     HD_VEC(uint32_t) locals;
 } key;
 
+static void key_add(key *k, uint64_t v) {
+    hd_push(k->s->c->scratch, &k->numbers, v);
+}
+
+static void key_type(key *k, hir_type t) {
+    key_add(k, (uint64_t)t.dtype << 32 | t.rank);
+    for (uint32_t i = 0; i < t.rank; i++)
+        key_add(k, (uint64_t)t.dim[i]);
+}
+
+enum { KEY_LOCAL = 8 }; /* beside the kinds of outer operands */
+
 static void key_ref(key *k, hir_ref r) {
     const hir_module *m = k->s->m;
-    if (r.kind == HIR_REF_NONE) {
-        hd_text_add(&k->text, " _");
-        return;
-    }
     if (r.kind == HIR_REF_VALUE && k->local[r.index]) {
-        hd_text_f(&k->text, " %u", k->local[r.index] - 1);
+        key_add(k, (uint64_t)k->local[r.index] << 4 | KEY_LOCAL);
         return;
     }
     size_t i = 0;
-    while (i < k->outer.n && !hir_ref_equal(k->outer.at[i], r))
+    while (r.kind != HIR_REF_NONE && i < k->outer.n && !hir_ref_equal(k->outer.at[i], r))
         i++;
-    hd_text_f(&k->text, " o%zu", i);
-    if (i < k->outer.n) return;
+    key_add(k, i << 4 | r.kind);
+    if (r.kind == HIR_REF_NONE || i < k->outer.n) return;
     hd_push(k->s->c->scratch, &k->outer, r);
-    hd_text_f(&k->text, ":%d", (int)r.kind);
-    hir_print_type(&k->text, hir_ref_type(m, r));
-    if (r.kind == HIR_REF_WEIGHT && m->weights.at[r.index].layout == HIR_LAYOUT_PANEL)
-        hd_text_add(&k->text, "p");
+    key_type(k, hir_ref_type(m, r));
+    key_add(k, r.kind == HIR_REF_WEIGHT && m->weights.at[r.index].layout == HIR_LAYOUT_PANEL);
+}
+
+static void key_string(key *k, const char *s) {
+    size_t n = strlen(s);
+    key_add(k, n);
+    for (size_t i = 0; i < n; i++)
+        key_add(k, (unsigned char)s[i]);
 }
 
 static void key_attr(key *k, const hir_attr *a) {
-    hd_text_f(&k->text, " %s=", hir_attr_name(a->id));
+    uint64_t bits;
+    key_add(k, a->id);
     switch (hir_attr_kind_of(a->id)) {
-    case HIR_ATTR_INT: hd_text_f(&k->text, "%lld", (long long)a->i); break;
-    case HIR_ATTR_FLOAT: hd_text_double(&k->text, a->f); break;
-    case HIR_ATTR_STRING: hd_text_quoted(&k->text, a->s); break;
+    case HIR_ATTR_INT: key_add(k, (uint64_t)a->i); break;
+    case HIR_ATTR_FLOAT:
+        memcpy(&bits, &a->f, sizeof bits);
+        key_add(k, bits);
+        break;
+    case HIR_ATTR_STRING: key_string(k, a->s); break;
     case HIR_ATTR_INTS:
+        key_add(k, a->n);
         for (uint32_t i = 0; i < a->n; i++)
-            hd_text_f(&k->text, ",%lld", (long long)a->ints[i]);
+            key_add(k, (uint64_t)a->ints[i]);
         break;
     }
 }
 
-static const char *key_of(key *k, hir_id kernel) {
+static number_list key_of(key *k, hir_id kernel) {
     const hir_module *m = k->s->m;
     hd_arena *scratch = k->s->c->scratch;
     for (size_t i = 0; i < k->locals.n; i++)
         k->local[k->locals.at[i]] = 0;
     k->locals.n = k->outer.n = 0;
-    hd_text_init(&k->text, scratch);
-    hd_text_f(&k->text, "%d", (int)hir_op_at(m, kernel)->code);
+    k->numbers = (number_list){0};
+    key_add(k, hir_op_at(m, kernel)->code);
     HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
         const hir_op *o = hir_op_at(m, op);
-        hd_text_f(&k->text, ";%d", (int)o->code);
+        key_add(k, (uint64_t)o->code << 32 | o->n_args << 16 | o->n_attrs);
         for (uint32_t i = 0; i < o->n_args; i++)
             key_ref(k, o->args[i]);
         for (uint32_t i = 0; i < o->n_attrs; i++)
@@ -371,22 +391,28 @@ static const char *key_of(key *k, hir_id kernel) {
         for (uint32_t i = 0; i < o->n_results; i++) {
             hd_push(scratch, &k->locals, o->results[i]);
             k->local[o->results[i]] = (uint32_t)k->locals.n;
-            hir_print_type(&k->text, hir_value_at(m, o->results[i])->type);
+            key_type(k, hir_value_at(m, o->results[i])->type);
         }
     }
-    return k->text.at;
+    return k->numbers;
 }
 
 typedef struct named { /* a body seen before */
-    const char *key, *name;
-    hir_opcode code;
+    number_list key;
+    const char *name;
 } named;
 
-static uint64_t hash_text(const char *s) {
+static uint64_t hash_numbers(number_list l) {
     uint64_t h = 0xcbf29ce484222325u;
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    for (size_t i = 0; i < l.n; i++) {
+        h = (h ^ l.at[i]) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
     return h ^ h >> 32;
+}
+
+static bool same_numbers(number_list a, number_list b) {
+    return a.n == b.n && memcmp(a.at, b.at, a.n * sizeof *a.at) == 0;
 }
 
 static void set_string(scheduler *s, hir_id op, hir_attr_id id, const char *value) {
@@ -406,14 +432,13 @@ static void name_kernels(scheduler *s) {
     key k = {.s = s, .local = hd_new_array(a, uint32_t, s->m->values.n)};
     for (size_t i = 0; i < s->kernels.n; i++) {
         hir_id op = s->kernels.at[i];
-        const char *text = key_of(&k, op);
-        size_t at = hash_text(text) & (size - 1);
-        while (table[at].key && strcmp(table[at].key, text) != 0)
+        number_list own = key_of(&k, op);
+        size_t at = hash_numbers(own) & (size - 1);
+        while (table[at].name && !same_numbers(table[at].key, own))
             at = (at + 1) & (size - 1);
-        if (!table[at].key) {
+        if (!table[at].name) {
             uint32_t kind = hir_op_at(s->m, op)->code - HIR_KERNEL_ROW_OP;
-            table[at] = (named){text, hd_printf(a, "%s%u", stems[kind], count[kind]++),
-                                hir_op_at(s->m, op)->code};
+            table[at] = (named){own, hd_printf(a, "%s%u", stems[kind], count[kind]++)};
         }
         set_string(s, op, HIR_A_NAME, table[at].name);
     }

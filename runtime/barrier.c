@@ -31,14 +31,22 @@ static unsigned openings(hrt_barrier *b) {
     return atomic_load_explicit(&b->opened, memory_order_acquire);
 }
 
+/* False: there is nothing to ask for. */
+static bool ask(hrt_ahead *ahead) {
+    const uint8_t *p = ahead ? hrt_ahead_next(ahead) : NULL;
+    for (int i = 0; p && i < HRT_AHEAD_PIECE; i += HRT_LINE)
+        __builtin_prefetch(p + i, 0, 2);
+    return p != NULL;
+}
+
 /* False: time is up. The clock is read only now and then: it takes as long as several looks. */
-static int spin(hrt_barrier *b, unsigned before, uint64_t limit) {
+static int spin(hrt_barrier *b, unsigned before, uint64_t limit, hrt_ahead *ahead) {
     enum { LOOKS = 64 };
     uint64_t start = 0;
     for (;;) {
         for (int i = 0; i < LOOKS; i++) {
             if (openings(b) != before) return 1;
-            rest();
+            if (!ask(ahead)) rest();
         }
         uint64_t now = nanoseconds();
         if (!start) start = now;
@@ -73,7 +81,7 @@ static void wake_sleepers(hrt_barrier *b) {
 }
 #endif
 
-void hrt_barrier_wait(hrt_barrier *b, unsigned threads, hrt_patience *p) {
+void hrt_barrier_wait(hrt_barrier *b, unsigned threads, hrt_patience *p, hrt_ahead *ahead) {
     unsigned before = openings(b);
     if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) + 1 == threads) {
         atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
@@ -81,7 +89,7 @@ void hrt_barrier_wait(hrt_barrier *b, unsigned threads, hrt_patience *p) {
         wake_sleepers(b);
         return;
     }
-    if (spin(b, before, p->spin)) {
+    if (spin(b, before, p->spin, ahead)) {
         if (p->spin < HRT_SPIN_MOST) p->spin *= 2;
     } else {
         sleep_until_opened(b, before);

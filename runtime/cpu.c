@@ -54,7 +54,8 @@ static uint64_t find_features(void) {
         {l.b7, 17, avx512, HRT_CPU_AVX512DQ},   {l.b7, 28, avx512, HRT_CPU_AVX512CD},
         {l.b7, 30, avx512, HRT_CPU_AVX512BW},   {l.b7, 31, avx512, HRT_CPU_AVX512VL},
         {l.c7, 11, avx512, HRT_CPU_AVX512VNNI}, {l.a71, 5, avx512, HRT_CPU_AVX512BF16},
-        {l.c81, 0, true, HRT_CPU_SAHF},         {l.c81, 5, true, HRT_CPU_LZCNT},
+        {l.a71, 4, avx, HRT_CPU_AVXVNNI},       {l.c81, 0, true, HRT_CPU_SAHF},
+        {l.c81, 5, true, HRT_CPU_LZCNT},
     };
     uint64_t features = 0;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)

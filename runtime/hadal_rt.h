@@ -14,10 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HRT_VERSION     3u
+#define HRT_VERSION     4u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
+#define HRT_FEW         8   /* tokens that attention takes as it takes one */
 #define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
 
 enum hrt_result {
@@ -58,6 +59,7 @@ typedef enum hrt_base {
     HRT_STATE,  /* state number `index`: heads one after the other, each of cap positions */
     HRT_INPUT,  /* input number `index`, advanced to the first token of the chunk (inputs with T) */
     HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
+    HRT_NUMBER, /* no address: the argument is the number `offset` */
 } hrt_base;
 
 typedef struct hrt_operand {
@@ -65,6 +67,10 @@ typedef struct hrt_operand {
     uint64_t offset;
     uint64_t
         row_bytes; /* from one token's row to the next; 0: the same for every token, or state */
+    /* Of a matrix that is cut by columns of the step: column c of [first_col, first_col + cols) is
+     * col_bytes from (c - first_col) * col_bytes on. 0: it is not. */
+    uint32_t first_col, cols;
+    uint64_t col_bytes;
 } hrt_operand;
 
 typedef enum hrt_split {
@@ -72,9 +78,9 @@ typedef enum hrt_split {
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
     HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column dealt in turn: for causal attention */
     HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
-    HRT_SPLIT_KEYS,   /* T = 1: contiguous shares of cols * R columns, where R ranges of HRT_KEYS
-                       * positions cover the cache: column g * R + r is range r of head g. The ranges
-                       * do not depend on the threads, so neither do results */
+    HRT_SPLIT_KEYS,   /* T = 1, or few: contiguous shares of cols * R columns, where R ranges of
+                       * HRT_KEYS   positions cover the cache: column g * R + r is range r of head g.
+                       * The ranges   do not depend on the threads, so neither do results */
 } hrt_split;
 
 typedef struct hrt_step {
@@ -88,6 +94,7 @@ typedef struct hrt_step {
      * the rows, and all columns, through all of them, tile_rows rows at a time. 0: not so, or
      * inside such a run. */
     uint32_t tile_steps, tile_rows;
+    uint32_t kernel_few, few; /* for 2 .. few tokens, cut like one; few is 0 where there is none */
     uint32_t reserved;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
@@ -108,7 +115,7 @@ typedef struct hrt_level { /* one CPU level, best first */
     C(FMA, 12, "fma") C(LZCNT, 13, "lzcnt") C(MOVBE, 14, "movbe") C(AVX512F, 15, "avx512f") \
     C(AVX512BW, 16, "avx512bw") C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq") \
     C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni") \
-    C(AVX512BF16, 21, "avx512bf16")
+    C(AVX512BF16, 21, "avx512bf16") C(AVXVNNI, 22, "avxvnni")
 /* clang-format on */
 enum {
 #define C(id, bit, name) HRT_CPU_##id = 1 << bit,

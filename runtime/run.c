@@ -13,6 +13,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "runtime/ahead.h"
 #include "runtime/barrier.h"
 #include "runtime/fp_mode.h"
 #include "runtime/grid.h"
@@ -64,6 +65,7 @@ static void *operand_base(const hrt_job *j, hrt_operand o, const place *at) {
     case HRT_STATE: return j->batch ? (void *)(uintptr_t)o.index : mem->states[o.index];
     case HRT_INPUT: return input_base(j, o.index, at->start);
     case HRT_OUTPUT: return output_base(j, o.index, at->start);
+    case HRT_NUMBER: return (void *)(uintptr_t)o.offset;
     }
     return NULL;
 }
@@ -74,6 +76,7 @@ typedef struct worker {
     hrt_frame frame;
     void **args;
     hrt_patience patience;
+    hrt_ahead ahead;
     hrt_stopwatch watch;
 } worker;
 
@@ -89,14 +92,17 @@ static void call_kernel(const worker *w, hrt_kernel *kernel, span rows, span col
         kernel(&w->frame, w->args, rows.from, rows.to, cols.from, cols.to);
 }
 
-/* Chunks of `grain` rows of one column dealt in turn: row t of causal attention costs t, so
- * contiguous shares would leave the last thread with most of the work. */
+/* Chunks of `grain` rows dealt in turn: row t of causal attention costs t, so contiguous shares
+ * would leave the last thread with most of the work. Column after column, since a column is a head
+ * whose keys and values stay in cache, and every other one backwards: who got the shorter ones of a
+ * column's chunks gets the longer ones of the next. */
 static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t cols,
                         int64_t grain) {
     if (grain < 1) grain = 1;
     int64_t chunks = (rows.to - rows.from + grain - 1) / grain;
     for (int64_t i = w->index; i < chunks * cols; i += w->count) {
-        int64_t r = rows.from + i / cols * grain, left = rows.to - r, c = i % cols;
+        int64_t c = i / chunks, k = i % chunks, back = chunks - 1 - k;
+        int64_t r = rows.from + (c % 2 ? back : k) * grain, left = rows.to - r;
         call_kernel(w, kernel, (span){r, r + (left < grain ? left : grain)}, (span){c, c + 1});
     }
 }
@@ -116,13 +122,19 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
 }
 
 static hrt_split step_split(const hrt_step *step, int64_t tokens) {
-    return (hrt_split)(tokens == 1 ? step->split_one : step->split_many);
+    return (hrt_split)(tokens == 1 || tokens <= step->few ? step->split_one : step->split_many);
+}
+
+static hrt_kernel *step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
+    return j->level->kernels[tokens == 1           ? step->kernel_one
+                             : tokens <= step->few ? step->kernel_few
+                                                   : step->kernel_many];
 }
 
 /* All rows at once. */
 static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, span rows) {
     int64_t tokens = w->frame.T;
-    hrt_kernel *kernel = j->level->kernels[tokens == 1 ? step->kernel_one : step->kernel_many];
+    hrt_kernel *kernel = step_kernel(j, step, tokens);
     span cols = {0, step->cols};
     switch (step_split(step, tokens)) {
     case HRT_SPLIT_NONE:
@@ -220,6 +232,16 @@ static void run_tiles(worker *w, const hrt_job *j, const hrt_step *step, const p
     }
 }
 
+/* Aims at this thread's part of the next step, from `i` on, that is cut by columns. */
+static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, uint32_t i) {
+    const hrt_model *m = j->model;
+    while (i < m->n_steps && step_split(&m->steps[i], at->tokens) != HRT_SPLIT_COLS)
+        i = next_step(m, i + 1, last);
+    if (i >= m->n_steps || at->tokens > 1) return;
+    span mine = share((span){0, m->steps[i].cols}, w->index, w->count);
+    hrt_ahead_aim(&w->ahead, m, j->weights, i, mine.from, mine.to);
+}
+
 static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
     const hrt_model *m = j->model;
     span all = {0, at->tokens}, last = wanted_rows(j, at);
@@ -241,7 +263,8 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
         bool nobody = !tiles && is_alone(j, step, at) && next < m->n_steps &&
                       is_alone(j, &m->steps[next], at);
         if (w->count > 1 && !nobody) {
-            hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience);
+            look_ahead(w, j, at, last, next);
+            hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience, &w->ahead);
             hrt_watch_wait(&w->watch, i);
         }
     }
@@ -265,6 +288,7 @@ static void run_worker(crew *c, int index, int count) {
     w.frame.scratch = own + mem->args_bytes;
     w.frame.shared = mem->shared;
     w.patience.spin = HRT_SPIN_MOST;
+    w.ahead.step = UINT32_MAX;
     w.watch.steps = index == 0 ? j->profile : NULL;
     hrt_fp_mode old = hrt_fp_enter();
     for (int64_t start = 0; start < j->n; start += mem->chunk) {

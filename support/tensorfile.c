@@ -107,18 +107,20 @@ float hd_f16_to_f32(uint16_t x) {
     return sign ? -f : f;
 }
 
+/* Adding half a unit of the last kept bit, less one if that bit is even, carries as rounding to
+ * nearest even does. Below the least normal number a unit is 2^-24, which is that of a float in
+ * [1/2, 1): adding 1/2 rounds there. */
+uint16_t hd_f16_from_f32(float x) {
+    const uint32_t b = bits_of(x), a = b & 0x7fffffff;
+    const uint16_t sign = (uint16_t)(b >> 16 & 0x8000);
+    if (a > 0x7f800000) return sign | 0x7e00;
+    if (a >= 0x477ff000) return sign | 0x7c00; /* 65520: half way beyond the largest */
+    if (a < 0x38800000) return (uint16_t)(sign + (bits_of(float_of(a) + 0.5f) - 0x3f000000));
+    return (uint16_t)(sign + ((a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13));
+}
+
 uint16_t hd_f16_from_f64(double x) {
-    uint16_t sign = signbit(x) ? 0x8000 : 0;
-    if (isnan(x)) return sign | 0x7e00;
-    double a = fabs(x);
-    if (a == 0) return sign;
-    if (a >= 65520) return sign | 0x7c00;
-    int exponent;
-    frexp(a, &exponent); /* a = m 2^exponent, m in [1/2, 1) */
-    if (exponent < -13) exponent = -13;
-    /* In units of the last place; scaling by a power of two is exact, nearbyint rounds to even. */
-    uint32_t units = (uint32_t)nearbyint(ldexp(a, 11 - exponent));
-    return (uint16_t)(sign + ((uint32_t)(exponent + 13) << 10) + units);
+    return hd_f16_from_f32(odd_float(x));
 }
 
 /* ---- elements ------------------------------------------------------------------------------ */

@@ -80,7 +80,8 @@ void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
 /* Round to nearest even; NaN stays NaN. */
 uint16_t hd_bf16_from_f32(float x);
 uint16_t hd_bf16_from_f64(double x); /* rounded once, not by way of f32 */
-uint16_t hd_f16_from_f64(double x);
+uint16_t hd_f16_from_f32(float x);
+uint16_t hd_f16_from_f64(double x); /* likewise */
 float hd_bf16_to_f32(uint16_t x);
 float hd_f16_to_f32(uint16_t x);
 

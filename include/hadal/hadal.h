@@ -109,6 +109,9 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     /* "f32" (NULL) or "bf16": storage of sources that several mixes over depth read (finished
      * blocks, the embedding), and of the results of their phase 1 */
     const char *bank_dtype, *phase1_dtype;
+    /* The norm behind a merge of phase 2: "dots" (NULL), from dot products of its two parts, and of
+     * the row that it makes where they cancel; "row": always of that row */
+    const char *merge_norm;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -143,8 +146,9 @@ typedef struct hadal_target {
     const char *cc;          /* linker driver; NULL: $CC or cc */
     const char *runtime;     /* libhadalrt.a; NULL: the installed one */
     const char *ir_file;     /* line tables point here; NULL: no debug info */
-    const char *activations; /* "int8" or NULL: rounded to bytes for q8 and q4 weights where that is
-                                faster; "f32": never */
+    const char *activations; /* what they may be rounded to where that is faster: "int8" for q8 and
+                                q4 weights, "bf16" for bf16 weights; NULL: "int8,bf16"; "f32":
+                                nothing */
 } hadal_target;
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */

@@ -8,6 +8,8 @@
 #   activations in int8    0.6   rows of x are rounded to bytes (2^-8 of the largest of 32 neighbours). These models are
 #                                of random weights, with sharp softmaxes, and forget nothing: 0.37 was measured at most;
 #                                logits that have nothing in common are 1 apart
+#   activations in bf16    0.15  2^-8 of each number at most; 0.068 was measured at most, about what storing weights in
+#                                bf16 does to these models
 # The text of a trained model moves far less: tests/weights/jargon_loss.py. What kernels make of rounded rows is checked
 # to 1e-5 in tests/unit/test_emit_contract.c. The last number of a line is the distance to the case's own logits: what
 # storage in this type does to it, for reading (docs/weight-types.md).
@@ -31,5 +33,8 @@ for type in bf16 f16 q8 q4; do
     case $type in q8 | q4)
         run --activations int8 --logits "$out.int8.npy"
         echo "$name $type: int8 $(distance "$out.int8.npy" "$out.want.npy" 0.6)" ;;
+    bf16)
+        run --activations bf16 --logits "$out.bf16.npy"
+        echo "$name $type: bf16 $(distance "$out.bf16.npy" "$out.want.npy" 0.15)" ;;
     esac
 done

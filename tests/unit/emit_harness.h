@@ -22,7 +22,8 @@ typedef struct bench {
     hd_arena *arena;
     hd_diags diags;
     hir_module *m;
-    bool float_activations; /* as hcg_options says */
+    unsigned exact; /* as hcg_options says */
+    bool few;               /* attention: the body for a few tokens, not for one or many */
 } bench;
 
 static inline bench bench_new(void) {
@@ -50,16 +51,18 @@ static inline const char *bench_errors(bench *b) {
     return t.at;
 }
 
-/* The levels that this machine can run. */
+/* The levels that this machine can run, as LLVM sees it. */
 static inline bool level_runs(const hcg_level *l) {
-    if (strcmp(l->arch, "x86_64") != 0) return false;
-    if (!strcmp(l->name, "avx512"))
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-    if (!strcmp(l->name, "avx512vnni")) return __builtin_cpu_supports("avx512vnni");
-    if (!strcmp(l->name, "avx2"))
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    return true;
+    char name[32], *have = LLVMGetHostCPUFeatures();
+    bool runs = strcmp(l->arch, "x86_64") == 0;
+    for (const char *at = l->features; runs && *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        snprintf(name, sizeof name, "+%.*s,", (int)n, at);
+        runs = strstr(have, name) != NULL;
+        at += n;
+    }
+    LLVMDisposeMessage(have);
+    return runs;
 }
 
 /* ---- operands in the order of hcg_kernel.operands ----------------------------------------------
@@ -78,7 +81,7 @@ static inline void add_operand(bench *b, hcg_kernel *k, hir_ref r) {
 }
 
 static inline hcg_kernel kernel_of(bench *b, hcg_kind kind, hir_id op, bool one) {
-    hcg_kernel k = {.kind = kind, .name = "kernel", .op = op, .one = one};
+    hcg_kernel k = {.kind = kind, .name = "kernel", .op = op, .one = one, .few = b->few};
     HIR_EACH(b->m, id, hir_op_at(b->m, op)->body_first)
     for (uint32_t i = 0; i < hir_op_at(b->m, id)->n_args; i++)
         add_operand(b, &k, hir_op_at(b->m, id)->args[i]);
@@ -133,6 +136,8 @@ static inline void enter_function(hcg_emit *e) {
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->cx), params, 6, false);
     e->fn = LLVMAddFunction(e->mod, "kernel", type);
     add_attribute(e->cx, e->fn, "target-cpu", e->level->cpu);
+    if (hcg_has_feature(e->level, "avxvnni")) /* which that CPU lacks */
+        add_attribute(e->cx, e->fn, "target-features", "+avxvnni");
     if (e->level->lanes == 16) add_attribute(e->cx, e->fn, "prefer-vector-width", "512");
     e->frame = LLVMGetParam(e->fn, 0), e->args = LLVMGetParam(e->fn, 1);
     e->r0 = LLVMGetParam(e->fn, 2), e->r1 = LLVMGetParam(e->fn, 3);
@@ -207,7 +212,7 @@ static inline void free_emit(hcg_emit *e) {
 static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
-    p.options.float_activations = b->float_activations;
+    p.options.exact = b->exact;
     hcg_emit e = emit_for(b, &p, level);
     *out = (compiled){.k = kernel_of(b, kind, op, one)};
     bool ok = emit_kernel_module(b, &e, out);
@@ -315,10 +320,14 @@ static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype)
     if (hir_is_quantised(dtype)) return pack_groups(w, n, k, dtype);
     int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
     size_t size = hir_dtype_bytes(dtype);
-    char *out = guarded((size_t)(panels * k * HIR_PANEL) * size);
+    int64_t depth = hir_panel_depth(dtype), lines = (k + depth - 1) / depth;
+    size_t bytes = (size_t)(panels * lines * depth * HIR_PANEL) * size;
+    char *out = guarded(bytes);
+    memset(out, 0, bytes);
     for (int64_t p = 0; p < panels * HIR_PANEL; p++)
         for (int64_t i = 0; i < k; i++) {
-            int64_t at = (p / HIR_PANEL * k + i) * HIR_PANEL + p % HIR_PANEL;
+            int64_t line = p / HIR_PANEL * lines + i / depth;
+            int64_t at = (line * HIR_PANEL + p % HIR_PANEL) * depth + i % depth;
             float x = p < n ? w[p * k + i] : 0;
             if (dtype == HIR_F32) {
                 memcpy(out + at * 4, &x, 4);

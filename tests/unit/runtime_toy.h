@@ -96,14 +96,14 @@ static const hrt_level levels[] = {
 
 /* offset in the arena and size of a row, both in bytes per token */
 #define ARENA(offset, row)                                                                         \
-    { HRT_ARENA, 0, offset, row }
+    { HRT_ARENA, 0, offset, row, 0, 0, 0 }
 #define FIXED                                                                                      \
-    { HRT_FIXED, 0, 64, 0 }
+    { HRT_FIXED, 0, 64, 0, 0, 0, 0 }
 #define STATE                                                                                      \
-    { HRT_STATE, 1, 0, 0 }
+    { HRT_STATE, 1, 0, 0, 0, 0, 0 }
 static const hrt_operand operands[] = {
-    {HRT_INPUT, 0, 0, 4},
-    {HRT_WEIGHT, 0, 64, 0},
+    {HRT_INPUT, 0, 0, 4, 0, 0, 0},
+    {HRT_WEIGHT, 0, 64, 0, 0, 0, 0},
     ARENA(0, 4), /* 0 embed */
     ARENA(0, 4),
     STATE, /* 3 append */
@@ -114,12 +114,15 @@ static const hrt_operand operands[] = {
     FIXED,              /* 9 fixed */
     ARENA(8, 4 * COLS),
     FIXED,
-    {HRT_OUTPUT, 0, 0, 8}, /* 10 out */
+    {HRT_OUTPUT, 0, 0, 8, 0, 0, 0}, /* 10 out */
     ARENA(4, 4),
-    {HRT_OUTPUT, 1, 0, 4}, /* 13 copy */
+    {HRT_OUTPUT, 1, 0, 4, 0, 0, 0}, /* 13 copy */
 };
 #define STEP(k, first, n, one, many, last, row, columns)                                           \
-    { k, k, first, n, HRT_SPLIT_##one, HRT_SPLIT_##many, GRAIN, last, row, 0, 0, 0, columns, #k }
+    {                                                                                              \
+        k, k, first, n, HRT_SPLIT_##one, HRT_SPLIT_##many, GRAIN, last, row, 0, 0, 0, 0, 0,        \
+            columns, #k                                                                            \
+    }
 static const hrt_step steps[] = {
     STEP(0, 0, 3, NONE, ROWS, 0, 0, 1),    STEP(1, 3, 2, NONE, ROWS, 0, 1, 1),
     STEP(4, 9, 1, NONE, NONE, 0, 0, 1),    STEP(2, 5, 2, COLS, CYCLIC, 0, 1, 1),

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "codegen/contraction.h"
+#include "codegen/emit_quant_dot.h"
 #include "tests/unit/emit_harness.h"
 
 /* ---- a kernel and its data ---------------------------------------------------------------------
@@ -23,6 +24,7 @@ typedef struct problem {
     int64_t t, k;
     hir_dtype dtype;
     bool bytes; /* weights in groups are multiplied with x in bytes (emit_quant.h) */
+    bool pairs; /* and those in bf16 with x in bf16 (emit_pairs.h) */
     HD_VEC(bound) bound;
     hir_ref yields[4];
     hir_type types[4];
@@ -221,8 +223,9 @@ static double expect_linear(const problem *p, const hir_op *op, int64_t row, int
     double sum = op->args[2].kind == HIR_REF_NONE ? 0 : expect(p, op->args[2], row, column);
     hir_dtype dtype = p->b.m->weights.at[op->args[1].index].type.dtype;
     for (int64_t i = 0; i < p->k; i++) {
-        bool bytes = p->bytes && hir_is_quantised(dtype);
-        double xi = bytes ? as_bytes(x + row * p->k, p->k, i) : (double)x[row * p->k + i];
+        double xi = (double)x[row * p->k + i];
+        if (p->bytes && hir_is_quantised(dtype)) xi = as_bytes(x + row * p->k, p->k, i);
+        if (p->pairs && dtype == HIR_BF16) xi = (double)hd_bf16_to_f32(hd_bf16_from_f32((float)xi));
         sum += xi * (double)w[column * p->k + i];
     }
     return sum;
@@ -287,16 +290,26 @@ static void call(const problem *p, const compiled *c, outputs *o, int64_t r0, in
     guarded_free(frame.scratch);
 }
 
+/* Sums of products are of this size, however small what is left of them is: weights are such. */
+static double row_size(const problem *p, int64_t row) {
+    double size = 1;
+    for (int64_t k = 0; k < p->k; k++)
+        size = fmax(size, fabs((double)p->bound.at[0].values[row * p->k + k]));
+    return size;
+}
+
 static void compare(const problem *p, const outputs *o, const char *what) {
     const double tolerance = 1e-5;
     for (uint32_t i = 0; i < p->n_yields; i++) {
-        for (int64_t r = 0; r < p->t; r++)
+        for (int64_t r = 0; r < p->t; r++) {
+            const double size = row_size(p, r);
             for (int64_t j = 0; j < o->n[i]; j++) {
                 double e = expect(p, p->yields[i], r, j), g = o->at[i][r * o->n[i] + j];
-                cr_assert(fabs(g - e) <= tolerance * (1 + fabs(e)),
+                cr_assert(fabs(g - e) <= tolerance * (size + fabs(e)),
                           "%s: result %u [%ld, %ld] is %.9g, not %.9g (T=%ld N=%ld K=%ld)", what, i,
                           r, j, g, e, p->t, o->n[i], p->k);
             }
+        }
         for (int64_t j = 0; j < GUARD; j++)
             cr_assert(o->at[i][p->t * o->n[i] + j] == untouched, "%s: wrote behind the result",
                       what);
@@ -323,7 +336,8 @@ static void run_pieces(problem *p, const compiled *c, outputs *o) {
 
 static void check(problem *p, const hcg_level *level, bool one, const char *what) {
     compiled c = {0};
-    p->bytes = !p->b.float_activations && hcg_has_feature(level, "avx512vnni");
+    p->bytes = !(p->b.exact & HCG_DOTS_INT8) && hcg_byte_dots(level);
+    p->pairs = !(p->b.exact & HCG_DOTS_BF16) && hcg_has_feature(level, "avx512bf16");
     bool ok = compile_kernel(&p->b, HCG_CONTRACT, p->kernel, one, level, &c);
     cr_assert(ok, "%s: %s", what, bench_errors(&p->b));
     outputs whole = new_outputs(p), pieces = new_outputs(p);
@@ -407,14 +421,14 @@ static void check_groups(const hcg_level *level, uint64_t seed) {
     int64_t n = seed % 3 ? 1 + random_below(&s, 100) : ns[random_below(&s, 6)];
     int64_t t = 1 + random_below(&s, seed % 5 ? 20 : 200);
     hir_dtype dtype = seed % 2 ? HIR_Q4 : HIR_Q8;
-    bool floats = hcg_has_feature(level, "avx512vnni") && random_below(&s, 3) == 0;
+    bool floats = hcg_byte_dots(level) && random_below(&s, 3) == 0;
     for (int one = 0; one < 2; one++) {
         problem p;
         char what[96];
         snprintf(what, sizeof what, "%s seed %lu %s%s", level->name, seed, one ? "one" : "many",
                  floats ? " floats" : "");
         build(&p, group_forms[seed % 4], one ? 1 : t, n, k, seed % 8 > 3 ? dtype : HIR_Q8, s);
-        p.b.float_activations = floats;
+        p.b.exact = floats ? HCG_DOTS : 0;
         check(&p, level, one, what);
         discard(&p);
     }
@@ -454,6 +468,61 @@ Test(emit_contract, groups_of_strange_x) {
                          levels[i / 2].name, j / 20, j % 20, (double)o.at[0][j]);
         free_outputs(&o);
         compiled_free(&c);
+        discard(&p);
+    }
+}
+
+/* Whatever its instructions, a level that takes x as bytes gives the bits that the others give:
+ * sums of integers are exact, those of floats have one order. */
+static void check_same_bits(hir_dtype dtype, int64_t t, int64_t n, int64_t k) {
+    const hcg_level *levels;
+    size_t n_levels = hcg_levels(&levels), compared = 0;
+    problem p;
+    build(&p, form_plain, t, n, k, dtype, (uint64_t)(t * n * k));
+    outputs first = new_outputs(&p);
+    for (size_t i = 0; i < n_levels; i++) {
+        if (!level_runs(&levels[i]) || !hcg_byte_dots(&levels[i])) continue;
+        compiled c = {0};
+        outputs o = new_outputs(&p);
+        cr_assert(compile_kernel(&p.b, HCG_CONTRACT, p.kernel, t == 1, &levels[i], &c));
+        call(&p, &c, compared ? &o : &first, 0, t, 0, hcg_columns(p.b.m, p.kernel));
+        cr_assert(!compared++ || same(&p, &first, &o), "%s: %s [%ld, %ld, %ld] differs",
+                  levels[i].name, hir_dtype_name(dtype), t, n, k);
+        free_outputs(&o);
+        compiled_free(&c);
+    }
+    if (compared < 2) cr_log_warn("this CPU has fewer than two levels that take bytes");
+    free_outputs(&first);
+    discard(&p);
+}
+
+Test(emit_contract, bytes_give_the_same_bits) {
+    for (int q4 = 0; q4 < 2; q4++) {
+        check_same_bits(q4 ? HIR_Q4 : HIR_Q8, 1, 37, 100);
+        check_same_bits(q4 ? HIR_Q4 : HIR_Q8, 23, 37, 100);
+        check_same_bits(q4 ? HIR_Q4 : HIR_Q8, 7, 200, 333);
+    }
+}
+
+/* The largest sums that bytes can make: all x alike, so that every p is 127 or -127, and weights
+ * that take the ends of their range. Nothing saturates on the way. */
+Test(emit_contract, largest_sums_of_bytes) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < 4 * n; i++) {
+        if (!level_runs(&levels[i / 4])) continue;
+        problem p;
+        build(&p, form_plain, 7, 20, 70, i % 2 ? HIR_Q4 : HIR_Q8, i + 1);
+        float *x = p.bound.at[0].values, *w = p.bound.at[1].values;
+        for (int k = 0; k < 7 * 70; k++)
+            x[k] = i & 2 ? -1.5f : 1.5f;
+        for (int k = 0; k < 20 * 70; k++)
+            w[k] = k / 70 % 2 && !(i & 1) ? -2.0f : 2.0f; /* q8: all 127, or all -127 */
+        for (int k = 0; k < 20 * 70 && i & 1; k += 32)
+            w[k] = 0; /* q4: 15, but for a few */
+        guarded_free(p.bound.at[1].stored);
+        p.bound.at[1].stored = pack_panels(w, 20, 70, p.dtype);
+        check(&p, &levels[i / 4], false, levels[i / 4].name);
         discard(&p);
     }
 }

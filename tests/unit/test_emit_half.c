@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #endif
 
+#include "codegen/library.h"
 #include "support/tensorfile.h"
 #include "tests/unit/emit_harness.h"
 
@@ -143,6 +144,20 @@ Test(emit_half, f16) {
 
 Test(emit_half, bf16) {
     check_all(HIR_BF16);
+}
+
+/* Instructions for bf16, which no level has but this machine's CPU may: they take denormals for
+ * zero, as kernels run. */
+Test(emit_half, bf16_of_this_cpu) {
+    hd_arena *a = hd_arena_new();
+    hd_diags d;
+    hd_diags_init(&d, a);
+    hcg_target t;
+    cr_assert(hcg_find_target(&(hcg_options){.cpu = "native"}, a, &d, &t));
+    hcg_level level = t.bodies.at[0].level;
+    level.cpu = t.bodies.at[0].tune; /* with all that it has */
+    if (hcg_has_feature(&level, "avx512bf16")) check_level(&level, HIR_BF16, true);
+    hd_arena_free(a);
 }
 
 /* Without F16C, and on the other architecture: nothing is called. */

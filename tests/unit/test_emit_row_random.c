@@ -101,13 +101,14 @@ static hir_ref partner(maker *k, hir_ref x) {
 }
 
 static void make_binary(maker *k) {
-    static const hir_opcode codes[] = {HIR_ADD_OP, HIR_SUB_OP, HIR_MUL_OP, HIR_MAX_OP, HIR_MIN_OP};
+    static const hir_opcode codes[] = {HIR_ADD_OP, HIR_SUB_OP, HIR_MUL_OP,
+                                       HIR_MAX_OP, HIR_MIN_OP, HIR_WHEN_OP};
     hir_ref x = any(k), y = partner(k, x);
     if (below(k, 6) == 0) {
         hir_ref d = op2(k, HIR_ADD_OP, op1(k, HIR_ABS_OP, squashed(k, y)), number(k, 1));
         keep(k, op2(k, HIR_DIV_OP, x, d));
     } else {
-        keep(k, op2(k, codes[below(k, 5)], x, y));
+        keep(k, op2(k, codes[below(k, 6)], x, y));
     }
 }
 
@@ -120,6 +121,33 @@ static void make_reduction(maker *k) {
     if (t.dim[axis] < 0) return;
     hir_ref y = with(k, codes[below(k, 3)], x, hir_int(HIR_A_AXIS, axis));
     keep(k, below(k, 2) ? y : squashed(k, y));
+}
+
+/* x as one row for each token, or one. */
+static hir_ref as_row(maker *k, hir_ref x) {
+    hir_type t = type_of(k, x);
+    bool has_t = t.rank && t.dim[0] < 0;
+    int64_t d[] = {HIR_T, hir_type_row_elements(t)};
+    return with(k, HIR_RESHAPE_OP, x, hir_ints(HIR_A_SHAPE, d + !has_t, 1 + has_t));
+}
+
+/* Sums that one number decides about, which may be a sum of that kind itself; what is summed is
+ * read by others too, or is not. */
+static void make_decided_sum(maker *k) {
+    hir_ref x = as_row(k, any(k)), c = as_row(k, any(k));
+    hir_type t = type_of(k, x), u = type_of(k, c);
+    if (u.rank > t.rank) return; /* c has T and x has none */
+    c = with(k, HIR_REDUCE_MEAN_OP, c, hir_int(HIR_A_AXIS, u.rank - 1));
+    u.dim[u.rank - 1] = 1;
+    c = with(k, HIR_RESHAPE_OP, c, hir_ints(HIR_A_SHAPE, u.dim, u.rank));
+    for (int64_t i = 1 + below(k, 2); i > 0; i--) {
+        if (below(k, 2)) x = op2(k, HIR_MUL_OP, squashed(k, x), number(k, 0.5));
+        if (below(k, 3) == 0) keep(k, x);
+        hir_ref y = below(k, 2) ? op2(k, HIR_MUL_OP, x, x) : x;
+        y = with(k, below(k, 2) ? HIR_REDUCE_SUM_OP : HIR_REDUCE_MEAN_OP, op2(k, HIR_WHEN_OP, c, y),
+                 hir_int(HIR_A_AXIS, t.rank - 1));
+        keep(k, squashed(k, y));
+    }
 }
 
 /* Two neighbouring dims become one, one becomes two, or a dim of 1 comes or goes. */
@@ -215,7 +243,8 @@ static void make_side_by_side(maker *k) {
 }
 
 static void make_op(maker *k) {
-    switch (below(k, 10)) {
+    switch (below(k, 11)) {
+    case 10: make_decided_sum(k); break;
     case 0: make_unary(k); break;
     case 1:
     case 2: make_binary(k); break;

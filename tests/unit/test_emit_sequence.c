@@ -191,10 +191,11 @@ static void call_frame(const compiled *c, hrt_frame frame, void *const *args, in
     guarded_free(frame.scratch);
 }
 
-/* Row `t` by the body for one token, its columns cut at random if `cut`, in random order. */
-static void call_one(problem *p, const compiled *c, float *o, int64_t t, bool cut) {
+/* Rows t .. t + n - 1 by the body for one token or a few, its columns cut at random if `cut`, in
+ * random order. */
+static void call_some(problem *p, const compiled *c, float *o, int64_t t, int64_t n, bool cut) {
     const shape *s = &p->s;
-    hrt_frame frame = {.T = 1, .C = s->past + t + 1, .cap = capacity(p)};
+    hrt_frame frame = {.T = n, .C = s->past + t + n, .cap = capacity(p)};
     void *args[] = {p->q + t * s->heads * s->n, p->stored_k, p->stored_v, o + t * s->heads * s->m};
     shared shared = new_shared(p);
     frame.shared = shared.at;
@@ -202,10 +203,10 @@ static void call_one(problem *p, const compiled *c, float *o, int64_t t, bool cu
     int64_t at = cut ? random_below(&p->seed, cols + 1) : 0, mid = at;
     while (mid < cols) { /* the later columns first */
         int64_t to = cut ? mid + 1 + random_below(&p->seed, cols - mid) : cols;
-        call_frame(c, frame, args, 0, 1, mid, to);
+        call_frame(c, frame, args, 0, n, mid, to);
         mid = to;
     }
-    if (at > 0) call_frame(c, frame, args, 0, 1, 0, at);
+    if (at > 0) call_frame(c, frame, args, 0, n, 0, at);
     free_shared(&shared);
 }
 
@@ -216,11 +217,21 @@ static void call(problem *p, const compiled *c, float *o, int64_t r0, int64_t r1
     call_frame(c, frame, (void *[]){p->q, p->stored_k, p->stored_v, o}, r0, r1, c0, c1);
 }
 
+/* All rows, as many at once as the body takes or, in pieces, fewer. */
+static void call_by_rows(problem *p, const compiled *c, float *o, bool cut) {
+    for (int64_t t = 0, n; t < p->s.t; t += n) {
+        n = c->k.one ? 1 : cut ? 1 + random_below(&p->seed, HRT_FEW) : HRT_FEW;
+        if (n > p->s.t - t) n = p->s.t - t;
+        call_some(p, c, o, t, n, cut);
+    }
+}
+
 /* All rows and heads. */
 static void call_all(problem *p, const compiled *c, float *o) {
-    if (!c->k.one) call(p, c, o, 0, p->s.t, 0, p->s.groups);
-    for (int64_t t = 0; c->k.one && t < p->s.t; t++)
-        call_one(p, c, o, t, false);
+    if (c->k.one || c->k.few)
+        call_by_rows(p, c, o, false);
+    else
+        call(p, c, o, 0, p->s.t, 0, p->s.groups);
 }
 
 static void compare(const problem *p, const float *o, double tolerance, const char *what) {
@@ -243,9 +254,10 @@ static void compare(const problem *p, const float *o, double tolerance, const ch
 }
 
 static void run_pieces(problem *p, const compiled *c, float *o) {
-    for (int64_t t = 0; c->k.one && t < p->s.t; t++)
-        call_one(p, c, o, t, true);
-    if (c->k.one) return;
+    if (c->k.one || c->k.few) {
+        call_by_rows(p, c, o, true);
+        return;
+    }
     for (int64_t r0 = 0, r1; r0 < p->s.t; r0 = r1) {
         r1 = r0 + 1 + random_below(&p->seed, p->s.t - r0);
         for (int64_t c0 = 0, c1; c0 < p->s.groups; c0 = c1) {
@@ -255,23 +267,27 @@ static void run_pieces(problem *p, const compiled *c, float *o) {
     }
 }
 
-static void compile(problem *p, const hcg_level *level, bool one, compiled *c) {
-    bool ok = compile_kernel(&p->b, HCG_SEQUENCE, p->kernel, one, level, c);
+enum body { MANY, ONE, FEW, BODIES };
+
+static void compile(problem *p, const hcg_level *level, enum body body, compiled *c) {
+    p->b.few = body == FEW;
+    bool ok = compile_kernel(&p->b, HCG_SEQUENCE, p->kernel, body == ONE, level, c);
     cr_assert(ok, "%s: %s", level->name, bench_errors(&p->b));
     cr_assert_eq(hcg_columns(p->b.m, p->kernel), p->s.groups);
 }
 
-static void check(problem *p, const hcg_level *level, bool one) {
+static void check(problem *p, const hcg_level *level, enum body body) {
+    static const char *const names[] = {"many", "one", "few"};
     compiled c;
-    compile(p, level, one, &c);
+    compile(p, level, body, &c);
     char what[64];
-    snprintf(what, sizeof what, "%s %s", level->name, one ? "one" : "many");
+    snprintf(what, sizeof what, "%s %s", level->name, names[body]);
     float *whole = new_result(p), *pieces = new_result(p);
     call_all(p, &c, whole);
     compare(p, whole, 5e-6, what);
     run_pieces(p, &c, pieces);
     compare(p, pieces, 5e-6, what);
-    if (one)
+    if (body == ONE)
         cr_assert_eq(memcmp(whole, pieces, result_size(p) * 4), 0, "%s: pieces give other bits",
                      what);
     guarded_free(whole), guarded_free(pieces);
@@ -300,8 +316,8 @@ static void check_level(const char *name) {
         for (int round = 0; round < 24; round++) {
             problem p;
             build(&p, random_shape(&s), random_bits(&s));
-            check(&p, &levels[i], false);
-            check(&p, &levels[i], true);
+            for (enum body body = MANY; body < BODIES; body++)
+                check(&p, &levels[i], body);
             discard(&p);
         }
         return;
@@ -324,16 +340,17 @@ Test(emit_sequence, baseline) {
 static void each_level(shape s, void (*spoil)(problem *p), double tolerance) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < 2 * n; i++) {
-        if (!level_runs(&levels[i / 2])) continue;
+    for (size_t i = 0; i < BODIES * n; i++) {
+        const hcg_level *level = &levels[i / BODIES];
+        if (!level_runs(level)) continue;
         problem p;
         compiled c;
         build(&p, s, 7);
         if (spoil) spoil(&p);
-        compile(&p, &levels[i / 2], i % 2, &c);
+        compile(&p, level, i % BODIES, &c);
         float *o = new_result(&p);
         call_all(&p, &c, o);
-        compare(&p, o, tolerance, levels[i / 2].name);
+        compare(&p, o, tolerance, level->name);
         guarded_free(o);
         compiled_free(&c);
         discard(&p);
@@ -368,8 +385,9 @@ Test(emit_sequence, overflowing_scores) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     shape s = {.t = 17, .past = 150, .heads = 2, .groups = 1, .n = 20, .m = 20};
-    for (size_t i = 0; i < 6 * n; i++) {
-        if (!level_runs(&levels[i / 6])) continue;
+    for (size_t i = 0; i < 3 * BODIES * n; i++) {
+        const hcg_level *level = &levels[i / (3 * BODIES)];
+        if (!level_runs(level)) continue;
         problem p;
         compiled c;
         build(&p, s, 3);
@@ -378,12 +396,12 @@ Test(emit_sequence, overflowing_scores) {
         for (int64_t j = 0; j < (s.t + s.past) * s.n; j++) /* one head: its rows come first */
             p.k[j] = i % 3 == 2 && j % s.n ? 0 : 3e38f; /* third case: one product, no inf - inf */
         store_cache(&p);
-        compile(&p, &levels[i / 6], i / 3 % 2, &c);
+        compile(&p, level, i / 3 % BODIES, &c);
         float *o = new_result(&p);
         call_all(&p, &c, o);
         for (size_t j = 0; j < result_size(&p); j++)
-            cr_assert(isfinite(o[j]) && fabsf(o[j]) <= 1.0001f, "%s, case %zu: %g",
-                      levels[i / 6].name, i % 6, o[j]);
+            cr_assert(isfinite(o[j]) && fabsf(o[j]) <= 1.0001f, "%s, case %zu: %g", level->name,
+                      i % (3 * BODIES), o[j]);
         guarded_free(o);
         compiled_free(&c);
         discard(&p);
@@ -395,12 +413,13 @@ Test(emit_sequence, causal) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     shape s = {.t = 30, .past = 115, .heads = 4, .groups = 2, .n = 24, .m = 24};
-    for (size_t i = 0; i < 2 * n; i++) {
-        if (!level_runs(&levels[i / 2])) continue;
+    for (size_t i = 0; i < BODIES * n; i++) {
+        const hcg_level *level = &levels[i / BODIES];
+        if (!level_runs(level)) continue;
         problem p;
         compiled c;
         build(&p, s, 4);
-        compile(&p, &levels[i / 2], i % 2, &c);
+        compile(&p, level, i % BODIES, &c);
         float *before = new_result(&p), *after = new_result(&p);
         call_all(&p, &c, before);
         int64_t from = s.past + 12;
@@ -409,8 +428,7 @@ Test(emit_sequence, causal) {
                 row(&p, p.k, s.n, g, 0)[j] = 1e20f, row(&p, p.v, s.n, g, 0)[j] = -1e20f;
         store_cache(&p);
         call_all(&p, &c, after);
-        cr_assert_eq(memcmp(before, after, (size_t)(12 * s.heads * s.m) * 4), 0, "%s",
-                     levels[i / 2].name);
+        cr_assert_eq(memcmp(before, after, (size_t)(12 * s.heads * s.m) * 4), 0, "%s", level->name);
         cr_assert_neq(memcmp(before, after, result_size(&p) * 4), 0);
         guarded_free(before), guarded_free(after);
         compiled_free(&c);

@@ -137,6 +137,17 @@ Test(eval_ops, every_binary_op) {
     cr_assert_eq(seen, 0);
 }
 
+/* Above 0 it is x, whatever else c is; else 0, whatever x is. */
+Test(eval_ops, when) {
+    const double c[] = {1e-300, -1, 0, NAN, INFINITY, -1}, x[] = {3, 3, 3, 3, NAN, NAN};
+    hir_array y = one_op("when %c, %x : f32[T]", 6, "%c: f32[T], %x: f32[T]", INPUTS(c, x));
+    const double want[] = {3, 0, 0, 0, NAN, 0};
+    for (int i = 0; i < 6; i++)
+        cr_assert(y.at[i] == want[i] || (isnan(y.at[i]) && isnan(want[i])), "%d: %g", i, y.at[i]);
+    for (int code = 0; code < HIR_OPCODE_COUNT; code++) /* the only one with such operands */
+        cr_assert(code == HIR_WHEN_OP || strcmp(hir_info(code)->operands, "c x") != 0);
+}
+
 Test(eval_ops, nan_is_never_hidden) {
     const double a[] = {NAN, 1}, b[] = {1, NAN};
     for (int i = 0; i < 2; i++) {

@@ -55,6 +55,7 @@ static const char *const texts[] = {
     "  %22 = div %21, %20 : f32[T, 8]\n"
     "  %23 = max %22, %21 : f32[T, 8]\n"
     "  %24 = min %23, @gain : f32[T, 8]\n"
+    "  %kept = when %24, @gain : f32[T, 8]\n"
     "  %25 = reduce_sum %24 {axis = 1} : f32[T]\n"
     "  %26 = reduce_mean %24 {axis = 1} : f32[T]\n"
     "  %27 = reduce_max %24 {axis = 1} : f32[T]\n"

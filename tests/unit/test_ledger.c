@@ -446,6 +446,40 @@ Test(ledger, products_of_a_plain_residual) {
     json_decref(j);
 }
 
+/* The rows of Table 1 counted in the IR by the paper's rules: at the paper's sizes they are its
+ * closed forms, and the lines of the kernels are what the ledger counts as the paper does. */
+Test(ledger, table_1_line_by_line) {
+    static const struct {
+        const char *system, *row;
+        double rules;
+    } rows[] = {{"block", "block", 5.5}, {"full", "full", 24}, {"standard", "standard", 3}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *j = ledger_json(SPECS "paper.hadal", "system", rows[i].system, true);
+        const json_t *table = json_object_get(j, "table_1"), *line;
+        cr_assert_str_eq(json_string_value(json_object_get(table, "row")), rows[i].row);
+        cr_assert_eq(number(table, "closed_form", NULL, NULL), rows[i].rules);
+        cr_assert_eq(number(table, "rules", "total", NULL), rows[i].rules);
+        double rules = 0, kernels = 0, inputs = 0;
+        size_t k;
+        json_array_foreach(json_object_get(table, "lines"), k, line) {
+            rules += number(line, "rules", "total", NULL);
+            kernels += number(line, "kernels", "total", NULL);
+            if (!strcmp(json_string_value(json_object_get(line, "what")), "merged results written"))
+                inputs = number(line, "kernels", "total", NULL);
+        }
+        cr_assert_float_eq(rules, rows[i].rules, 1e-9);
+        cr_assert_float_eq(kernels, number(table, "kernels", "total", NULL), 1e-9);
+        cr_assert_float_eq(kernels - inputs, number(j, "kernels", "as_the_paper_counts", "total"),
+                           1e-9);
+        json_decref(j);
+    }
+    json_t *j = ledger_json(SPECS "paper.hadal", "system", "mhc", true);
+    const json_t *line = json_array_get(json_object_get(json_object_get(j, "table_1"), "lines"), 0);
+    cr_assert_eq(number(line, "rules", "read", NULL), 21);
+    cr_assert_eq(number(line, "rules", "written", NULL), 13);
+    json_decref(j);
+}
+
 /* The mix before sublayer 63 has 64 sources of 64 channels. */
 Test(ledger, as_many_sources_as_channels) {
     hadal_session *s = open_session();

@@ -108,6 +108,7 @@ static void *operand_at(machine *x, hrt_operand o) {
     case HRT_STATE: return x->states[o.index];
     case HRT_INPUT: return x->inputs[o.index];
     case HRT_OUTPUT: return x->outputs[o.index];
+    case HRT_NUMBER: return (void *)(uintptr_t)o.offset;
     }
     return NULL;
 }

@@ -39,8 +39,8 @@ static const char *function(const char *tables, const char *inputs, const char *
  */
 Test(lower, equal_bodies_share_a_kernel) {
     hcg_program *p = lower(toy_model(arena, "toy", 5, 40));
-    /* gain, embed, append; qkv, attention, out, head with two bodies each */
-    cr_assert_eq(p->kernels.n, 3 + 2 * 4);
+    /* gain, embed, append; qkv, attention, out, head with two bodies each, attention with a third */
+    cr_assert_eq(p->kernels.n, 3 + 2 * 4 + 1);
     cr_assert_eq(p->steps.n, 2 + 5 * 4 + 1);
     for (int l = 1; l < 5; l++)
         for (int k = 0; k < 4; k++) {
@@ -53,6 +53,10 @@ Test(lower, equal_bodies_share_a_kernel) {
     cr_assert_str_eq(p->kernels.at[p->steps.at[2].kernel_one].name, "qkv0_one");
     cr_assert(p->kernels.at[p->steps.at[2].kernel_one].one);
     cr_assert_not(p->kernels.at[p->steps.at[2].kernel_many].one);
+    const hrt_step *attention = &p->steps.at[4];
+    cr_assert_eq(attention->few, HRT_FEW);
+    cr_assert(p->kernels.at[attention->kernel_few].few);
+    cr_assert_eq(p->steps.at[2].few, 0, "contractions take 2 .. as many");
     cr_assert_eq(p->steps.at[0].kernel_one, p->steps.at[0].kernel_many,
                  "row programs have one body");
 }
@@ -132,6 +136,30 @@ Test(lower, operands_stand_in_order) {
     expect_operand(p, attention, 1, HRT_STATE, 3, 0);
     expect_operand(p, attention, 2, HRT_STATE, 4, 0);
     expect_operand(p, head, 2, HRT_OUTPUT, 0, 0);
+}
+
+/* Together the panels of a matrix are all of it; q and k, v have columns one after the other. */
+Test(lower, matrices_say_which_columns_they_are) {
+    hcg_program *p = lower(toy_model(arena, "toy", 1, 40));
+    const hrt_step *qkv = &p->steps.at[2];
+    int64_t end = 0;
+    uint32_t matrices = 0;
+    for (uint32_t i = 0; i < qkv->n_operands; i++) {
+        const hrt_operand *o = &p->operands.at[qkv->first_operand + i];
+        if (o->col_bytes == 0) continue;
+        uint64_t bytes = 0;
+        for (size_t k = 0; k < p->m->weights.n; k++)
+            if (p->weight_offsets.at[k] == o->offset)
+                hir_weight_bytes(&p->m->weights.at[k], &bytes);
+        cr_assert_eq(o->base, HRT_WEIGHT);
+        cr_assert_eq(o->cols * o->col_bytes, bytes);
+        cr_assert_eq(o->first_col, end);
+        end = o->first_col + o->cols;
+        matrices++;
+    }
+    cr_assert_eq(matrices, 3);
+    cr_assert_eq(end, qkv->cols);
+    cr_assert_eq(p->operands.at[p->steps.at[1].first_operand].col_bytes, 0, "a table of rows");
 }
 
 Test(lower, steps_carry_the_schedule) {

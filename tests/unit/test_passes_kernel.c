@@ -292,6 +292,34 @@ Test(plan_memory, fixed_values_share_too) {
     hd_arena_free(b.arena);
 }
 
+/* Elements of the same number do not meet in one set of a cache. */
+Test(plan_memory, rows_of_whole_pages_lie_apart) {
+    bench b = run("hir 1 graph @f\n\nweight @u : f32[64, 1024]\nweight @v : f32[1024, 64]\n\n"
+                  "func(%x: f32[T, 1024]) {\n"
+                  "  %0 = softmax %x {axis = 1} : f32[T, 1024]\n"
+                  "  %1 = linear %0, @u, _ : f32[T, 64]\n"
+                  "  %2 = linear %1, @v, _ : f32[T, 1024]\n"
+                  "  %3 = softmax %2 {axis = 1} : f32[T, 1024]\n"
+                  "  %4 = linear %3, @u, _ : f32[T, 64]\n"
+                  "  %5 = linear %4, @v, _ : f32[T, 1024]\n"
+                  "  %6 = add %0, %3 : f32[T, 1024]\n"
+                  "  %7 = add %5, %6 : f32[T, 1024]\n"
+                  "  %8 = softmax %7 {axis = 1} : f32[T, 1024]\n"
+                  "  output %8 {name = \"o\"}\n}\n",
+                  to_end, 5, NULL);
+    uint64_t rows[64], n = 0;
+    for (size_t i = 0; i < b.m->values.n && n < 64; i++) {
+        const hir_value *v = &b.m->values.at[i];
+        if (v->place == HIR_PLACE_ARENA && hir_type_row_elements(v->type) == 1024)
+            rows[n++] = v->offset;
+    }
+    cr_assert(n > 2, "%llu", (unsigned long long)n);
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j < i; j++)
+            cr_expect(rows[i] == rows[j] || (rows[i] - rows[j]) % 4096 != 0);
+    hd_arena_free(b.arena);
+}
+
 Test(plan_memory, needs_schedule) {
     static const hir_pass_id passes[] = {HIR_PASS_FUSE, HIR_PASS_PLAN_MEMORY};
     bench b = new_bench("hir 1 graph @f\n\nfunc(%x: f32[T, 8]) {\n  output %x {name = \"o\"}\n}\n");

@@ -596,7 +596,10 @@ Test(runtime, plain_function) {
     static hrt_kernel *const kernel[] = {k_function};
     static const hrt_level level[] = {{"plain", 0, kernel}};
     static const hrt_operand args[] = {
-        {HRT_INPUT, 0, 0, 4}, {HRT_INPUT, 1, 0, 4}, {HRT_WEIGHT, 0, 64, 0}, {HRT_OUTPUT, 0, 0, 4}};
+        {.base = HRT_INPUT, .index = 0, .offset = 0, .row_bytes = 4},
+        {.base = HRT_INPUT, .index = 1, .offset = 0, .row_bytes = 4},
+        {.base = HRT_WEIGHT, .index = 0, .offset = 64, .row_bytes = 0},
+        {.base = HRT_OUTPUT, .index = 0, .offset = 0, .row_bytes = 4}};
     static const hrt_step step[] = {STEP(0, 0, 4, NONE, ROWS, 0, 0, 1)};
     static const hrt_tensor_info result[] = {{"y", "f32[T]", 4, 0, 1}};
     static const hrt_tensor_info ins[] = {{"x", "f32[T]", 4, 0, 1}, {"ids", "i32[T]", 4, 0, 1}};
@@ -675,5 +678,6 @@ Test(runtime, cpu_features_agree_with_the_compiler) {
     SAME(AVX512DQ, "avx512dq");
     SAME(AVX512VL, "avx512vl");
     SAME(AVX512VNNI, "avx512vnni");
+    SAME(AVX512BF16, "avx512bf16");
 #endif
 }

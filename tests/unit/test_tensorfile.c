@@ -92,6 +92,38 @@ Test(tensorfile, f16_is_exact_both_ways) {
     cr_expect_eq(hd_f16_from_f64(0x1.8p-24), 2);
 }
 
+/* Bits of f16 by the definition: a multiple of the unit in the last place, rounded to even. */
+static uint16_t f16_by_definition(double x) {
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    double a = fabs(x), unit = 0x1p-24;
+    if (a >= 65520) return sign | 0x7c00;
+    int steps = 0; /* units double with the exponent, 1024 bit patterns further on each time */
+    while (a >= unit * 2048)
+        unit *= 2, steps++;
+    return (uint16_t)(sign + steps * 1024 + (int)nearbyint(a / unit));
+}
+
+Test(tensorfile, f16_is_rounded_once) {
+    uint64_t bits = 1;
+    for (int i = 0; i < 200000; i++) {
+        bits = bits * 6364136223846793005u + 1442695040888963407u;
+        /* exponents from far below the least f16 to beyond the largest */
+        double x = ldexp((double)(int64_t)bits, (int)(bits >> 20 & 63) - 63 - 34);
+        float f = (float)x;
+        cr_assert_eq(hd_f16_from_f64(x), f16_by_definition(x), "%a", x);
+        cr_assert_eq(hd_f16_from_f32(f), f16_by_definition((double)f), "%a", (double)f);
+    }
+    for (uint32_t i = 0; i < 0x7bff; i++) { /* half way, and next to it */
+        double low = hd_f16_to_f32((uint16_t)i),
+               half = (low + hd_f16_to_f32((uint16_t)(i + 1))) / 2;
+        cr_assert_eq(hd_f16_from_f32((float)half), i + (i & 1));
+        cr_assert_eq(hd_f16_from_f64(nextafter(half, 1e9)), i + 1);
+        cr_assert_eq(hd_f16_from_f64(nextafter(-half, 0)), 0x8000 + i);
+    }
+    cr_expect_eq(hd_f16_from_f32(-INFINITY), 0xfc00);
+    cr_expect_eq(hd_f16_from_f32(NAN) & 0x7fff, 0x7e00);
+}
+
 Test(tensorfile, integers_become_numbers_if_they_are_exact) {
     int64_t v[] = {INT64_C(1) << 53, -(INT64_C(1) << 53), 7, (INT64_C(1) << 53) + 1};
     hd_tensor t = {.name = "x", .dtype = HD_T_I64, .rank = 1, .shape = {3}, .data = (uint8_t *)v};

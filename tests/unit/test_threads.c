@@ -35,10 +35,10 @@ static void *attend(void *p) {
     for (int round = 1; round <= ROUNDS; round++) {
         if (round % 50 == (int)g->index) usleep(300);
         m->board[g->index] = round;
-        hrt_barrier_wait(&m->barrier, m->threads, &patience);
+        hrt_barrier_wait(&m->barrier, m->threads, &patience, NULL);
         for (unsigned i = 0; i < m->threads; i++)
             if (m->board[i] != round) atomic_fetch_add(&m->wrong, 1);
-        hrt_barrier_wait(&m->barrier, m->threads, &patience);
+        hrt_barrier_wait(&m->barrier, m->threads, &patience, NULL);
     }
     cr_assert(patience.spin >= 1 && patience.spin < 2 * HRT_SPIN_MOST);
     return NULL;
@@ -64,6 +64,51 @@ Test(threads, counters_have_lines_of_their_own) {
     cr_assert_geq(offsetof(hrt_barrier, opened) - offsetof(hrt_barrier, arrived), HRT_LINE);
     cr_assert_geq(offsetof(hrt_barrier, sleepers) - offsetof(hrt_barrier, opened), HRT_LINE);
     cr_assert_eq(_Alignof(hrt_barrier), HRT_LINE);
+}
+
+/* ---- what comes next --------------------------------------------------------------------------
+ */
+/* Columns 0 .. 2 are panels of two matrices, 3 .. 6 those of a third. */
+static const hrt_operand some_operands[] = {
+    {.base = HRT_ARENA, .row_bytes = 64},
+    {.base = HRT_WEIGHT, .offset = 0, .first_col = 0, .cols = 3, .col_bytes = 640},
+    {.base = HRT_WEIGHT, .offset = 4096, .first_col = 0, .cols = 3, .col_bytes = 512},
+    {.base = HRT_WEIGHT, .offset = 8192},
+    {.base = HRT_WEIGHT, .offset = 65536, .first_col = 3, .cols = 4, .col_bytes = 1 << 20},
+};
+static const hrt_step some_steps[] = {{.first_operand = 0, .n_operands = 5, .cols = 7},
+                                      {.first_operand = 0, .n_operands = 1, .cols = 7}};
+static const hrt_model some_model = {.n_steps = 2, .steps = some_steps, .operands = some_operands};
+
+Test(threads, panels_are_asked_for_in_the_order_of_columns) {
+    static uint8_t weights[1];
+    const size_t expected[] = {1280, 1536, 1792, 4096 + 1024, 4096 + 1280, 65536, 65536 + 256};
+    hrt_ahead a = {.step = UINT32_MAX};
+    hrt_ahead_aim(&a, &some_model, weights, 0, 2, 4);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        cr_assert_eq((uintptr_t)hrt_ahead_next(&a) - (uintptr_t)weights, expected[i], "%zu", i);
+        hrt_ahead_aim(&a, &some_model, weights, 0, 2, 4); /* the same again: goes on */
+    }
+    size_t n = sizeof expected / sizeof *expected;
+    while (hrt_ahead_next(&a))
+        n++;
+    cr_assert_eq(n * HRT_AHEAD_PIECE, HRT_AHEAD_MOST, "bounded, however large the panels are");
+    cr_assert_null(hrt_ahead_next(&a));
+}
+
+Test(threads, nothing_is_asked_for_where_nothing_is_cut) {
+    static uint8_t weights[1];
+    hrt_ahead a = {.step = UINT32_MAX};
+    cr_assert_null(hrt_ahead_next(&a), "no aim");
+    hrt_ahead_aim(&a, &some_model, weights, 1, 0, 7);
+    cr_assert_null(hrt_ahead_next(&a), "no matrices");
+    hrt_ahead_aim(&a, &some_model, weights, 0, 5, 5);
+    cr_assert_null(hrt_ahead_next(&a), "no columns");
+    hrt_ahead_aim(&a, &some_model, weights, 0, 0, 1);
+    size_t n = 0;
+    while (hrt_ahead_next(&a))
+        n++;
+    cr_assert_eq(n, 3 + 2, "a column of two matrices, and then none");
 }
 
 /* ---- how many --------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ F32_BOUND = 1.5
 # (weights, activations, most that the loss may differ from f32's): about twice what was measured
 TYPES = [
     ("f32", "int8", 0.0),
-    ("bf16", "int8", 1e-6),  # the checkpoint is bf16: nothing is lost
+    ("bf16", "f32", 1e-6),  # the checkpoint is bf16: nothing is lost
+    ("bf16", "bf16", 1e-4),
     ("f16", "int8", 1e-5),
     ("q8", "f32", 3e-4),
     ("q8", "int8", 3e-4),

@@ -1,0 +1,135 @@
+/* The RMS of a blend of two rows, from their dot products.
+ *
+ *     h = a + w (b - a)          what attention over depth does in phase 2: a is the result of
+ * phase 1, b the live source, w its weight (depth.merge) mean h^2 = u^2 mean a^2 + 2 u w mean ab +
+ * w^2 mean b^2,       u = 1 - w
+ *
+ * The three means can be taken in the loop over b that makes its score, before w is known, so that
+ * no loop over h is needed before the one that makes h / rms: h is not kept.
+ *
+ * The guard. Let A = u^2 mean a^2 + w^2 mean b^2 and n the number of terms that one lane sums. Each
+ * mean is off by at most g = (n + 2) 2^-24 of the mean of the absolute products, which for ab is at
+ * most sqrt(mean a^2 mean b^2), so that the sum is off by g (A + 2 u w sqrt(..)) <= 2 g A. Where a
+ * and b cancel, that may be all there is. So the sum is used where
+ *
+ *     mean h^2 + eps > A / 4,
+ *
+ * which makes it good to 8 g, and the norm, its root, to 4 g; the sum over h itself is good to g,
+ * its root to g / 2. Everywhere else (a.b is more than three quarters of the way to opposite) the
+ * row form is computed, as it is without all this, in a loop that other tokens leave out (`when`,
+ * which is 0 too where the comparison meets NaN, as it does once a sum has overflowed).
+ *
+ * Sizes. Rows are scaled as for any norm. u and w are multiplied in one at a time: they may be so
+ * small that their squares vanish where the products do not. What underflows is below 2^-126 a
+ * term, and eps is at least 1e-12 2^-48: no smaller eps is taken.
+ */
+#include "passes/expand.h"
+
+typedef struct blend {
+    hir_ref h, a, b, w;
+} blend;
+
+static bool given(hir_ref r) {
+    return depth_is_given(r);
+}
+
+static bool is_row(const hir_module *m, hir_ref x) {
+    hir_type t = hir_ref_type(m, x);
+    return x.kind == HIR_REF_VALUE && t.rank == 2 && hir_type_has_t(t);
+}
+
+/* (b - a) w, either way round. */
+static bool read_step(const hir_module *m, hir_ref step, blend *x) {
+    hir_id mul = pass_def_if(m, step, HIR_MUL_OP);
+    for (uint32_t i = 0; mul != HIR_NONE && i < 2; i++) {
+        hir_id sub = pass_def_if(m, pass_arg(m, mul, i), HIR_SUB_OP);
+        x->w = pass_arg(m, mul, 1 - i);
+        if (sub == HIR_NONE || !hir_ref_equal(pass_arg(m, sub, 1), x->a)) continue;
+        if (pass_elements(hir_ref_type(m, x->w)) != 1) continue;
+        x->b = pass_arg(m, sub, 0);
+        return is_row(m, x->a) && is_row(m, x->b);
+    }
+    return false;
+}
+
+static bool read_blend(const hir_module *m, hir_ref h, blend *x) {
+    hir_id add = pass_def_if(m, h, HIR_ADD_OP);
+    for (uint32_t i = 0; add != HIR_NONE && i < 2; i++) {
+        *x = (blend){.h = h, .a = pass_arg(m, add, i)};
+        if (read_step(m, pass_arg(m, add, 1 - i), x)) return true;
+    }
+    return false;
+}
+
+/* A blend that is stored for others is there to be summed. */
+static bool is_read_by_others(const expander *e, hir_ref h, hir_id norm) {
+    HIR_EACH(e->m, op, hir_op_at(e->m, hir_op_at(e->m, norm)->parent)->body_first) {
+        const hir_op *o = hir_op_at(e->m, op);
+        for (uint32_t i = 0; op != norm && i < o->n_args; i++)
+            if (hir_ref_equal(pass_forward_get(&e->forward, o->args[i]), h)) return true;
+    }
+    return false;
+}
+
+static hir_ref number(expander *e, double value) {
+    return hir_emit_const(&e->b, value);
+}
+
+static hir_ref op2(expander *e, hir_opcode code, hir_ref a, hir_ref b) {
+    return given(a) && given(b) ? hir_emit2(&e->b, code, a, b) : hir_no_ref();
+}
+
+/* f (f mean) */
+static hir_ref twice(expander *e, hir_ref f, hir_ref mean) {
+    return op2(e, HIR_MUL_OP, f, op2(e, HIR_MUL_OP, f, mean));
+}
+
+/* The mean of h^2 as the row form has it, of tokens whose `again` is above 0. The blend is made
+ * once more: the loop that is left out for most tokens cannot leave it to others. */
+static hir_ref mean_of_row(expander *e, const blend *x, hir_ref again) {
+    hir_ref step = op2(e, HIR_MUL_OP, op2(e, HIR_SUB_OP, x->b, x->a), x->w);
+    hir_ref h = op2(e, HIR_ADD_OP, x->a, step);
+    hir_ref scaled = op2(e, HIR_MUL_OP, h, number(e, expand_scale));
+    hir_ref square = op2(e, HIR_WHEN_OP, again, op2(e, HIR_MUL_OP, scaled, scaled));
+    return given(square) ? expand_reduce(e, HIR_REDUCE_MEAN_OP, square, 1) : square;
+}
+
+static hir_ref inverse_rms(expander *e, const blend *x, double eps) {
+    hir_ref a = expand_scaled(e, x->a), b = expand_scaled(e, x->b);
+    hir_ref u = op2(e, HIR_SUB_OP, number(e, 1), x->w);
+    hir_ref aa = twice(e, u, expand_mean_square(e, x->a));
+    hir_ref bb = twice(e, x->w, expand_mean_square(e, x->b));
+    hir_ref ab = op2(e, HIR_MUL_OP, x->w, expand_mean_product(e, a, b));
+    ab = op2(e, HIR_MUL_OP, op2(e, HIR_ADD_OP, u, u), ab);
+    hir_ref parts = op2(e, HIR_ADD_OP, aa, bb), sum = op2(e, HIR_ADD_OP, parts, ab);
+
+    hir_ref least = number(e, eps * expand_scale * expand_scale);
+    hir_ref margin = op2(e, HIR_SUB_OP, op2(e, HIR_ADD_OP, sum, least),
+                         op2(e, HIR_MUL_OP, parts, number(e, 0.25)));
+    hir_ref sound = op2(e, HIR_WHEN_OP, margin, number(e, 1));
+    hir_ref row = mean_of_row(e, x, op2(e, HIR_SUB_OP, number(e, 1), sound));
+    hir_ref mean = op2(e, HIR_ADD_OP, op2(e, HIR_WHEN_OP, sound, sum), row);
+
+    hir_ref root = op2(e, HIR_ADD_OP, mean, least);
+    root = given(root) ? hir_emit1(&e->b, HIR_RSQRT_OP, root) : root;
+    return op2(e, HIR_MUL_OP, root, number(e, expand_scale));
+}
+
+hir_ref expand_norm_of_blend(expander *e, hir_id op) {
+    blend x;
+    const double eps = hir_attr_float(hir_op_at(e->m, op), HIR_A_EPS, 0);
+    if (e->c->options->norm_of_rows || !read_blend(e->m, pass_arg(e->m, op, 0), &x))
+        return hir_no_ref();
+    const char *why = eps < expand_least_eps          ? "eps is below 1e-12"
+                      : is_read_by_others(e, x.h, op) ? "the blend is stored for others"
+                                                      : NULL;
+    if (why) {
+        hir_remark_add(e->c, false, op, "norm of a blend from its row: %s", why);
+        return hir_no_ref();
+    }
+    hir_ref y = inverse_rms(e, &x, eps);
+    if (given(y))
+        hir_remark_add(e->c, true, op,
+                       "norm of a blend from three dot products; where they cancel, from its row");
+    return y;
+}
