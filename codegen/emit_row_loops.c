@@ -394,6 +394,17 @@ static void single(row_run *r, const row_nest *nest) {
     }
 }
 
+/* Sums of one element that both forms of a nest have made: whichever did. */
+static void join_scalars(row_run *r, const row_nest *nest, LLVMValueRef *const made[2],
+                         LLVMBasicBlockRef from[2]) {
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        row_node *n = row_at(r->g, nest->roots.at[i]);
+        if (!made[0][i]) continue;
+        n->scalar = LLVMBuildPhi(r->e->b, r->e->f32, "");
+        LLVMAddIncoming(n->scalar, (LLVMValueRef[]){made[0][i], made[1][i]}, from, 2);
+    }
+}
+
 /* The loops of a nest; twice, with a choice between them, if the stores may go past the caches. */
 static void loops_of(row_run *r, const row_nest *nest) {
     hcg_emit *e = r->e;
@@ -410,16 +421,23 @@ static void loops_of(row_run *r, const row_nest *nest) {
     LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(e->cx, e->fn, "past");
     LLVMBasicBlockRef through = LLVMAppendBasicBlockInContext(e->cx, e->fn, "through");
     LLVMBasicBlockRef stored = LLVMAppendBasicBlockInContext(e->cx, e->fn, "stored");
+    LLVMBasicBlockRef end[2];
+    LLVMValueRef *const made[2] = {hd_new_array(e->arena, LLVMValueRef, nest->roots.n),
+                                   hd_new_array(e->arena, LLVMValueRef, nest->roots.n)};
     LLVMBuildCondBr(e->b, when, past, through);
     for (int form = 0; form < 2; form++) {
         row_scope scope = row_scope_begin(r);
         LLVMPositionBuilderAtEnd(e->b, form ? through : past);
         r->streaming = form == 0;
         outer(r, nest, 0, neighbours(r, nest));
+        for (size_t i = 0; i < nest->roots.n; i++)
+            made[form][i] = row_at(r->g, nest->roots.at[i])->scalar;
+        end[form] = LLVMGetInsertBlock(e->b);
         LLVMBuildBr(e->b, stored);
         row_scope_end(r, scope);
     }
     LLVMPositionBuilderAtEnd(e->b, stored);
+    join_scalars(r, nest, made, end);
 }
 
 static void emit_nest(row_run *r, const row_nest *nest) {

@@ -43,7 +43,6 @@ static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
     if (!r->token || strcmp(r->e->level->arch, "x86_64") != 0) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (n->kind == ROW_REDUCE && n->last) return 0; /* its result would have two makers */
         if (can_stream(r, n)) bytes += row_elements(&n->shape) * element_bytes(r, n);
     }
     return bytes * r->e->p->chunk < FROM_BYTES ? 0 : bytes;

@@ -423,6 +423,52 @@ Test(emit_row, stores_past_the_caches) {
     }
 }
 
+/* A sum along the lanes of a row that goes past the caches scales a row of another nest: both forms
+ * of the first nest make it. 62 tokens of 17 rows of 16 KB are more than 16 MB, 60 are less. */
+Test(emit_row, sums_beside_stores_past_the_caches) {
+    enum { ROWS = 17, D = 4096, FEW = 60, MANY = 62 };
+    static char text[16384];
+    size_t at = 0;
+#define PUT(...) at += (size_t)snprintf(text + at, sizeof text - at, __VA_ARGS__)
+    PUT("hir 1 kernel @t\narena %d per token\nfixed 0\n", (ROWS + 1) * D * 4);
+    PUT("func(%%x: f32[T, %d] in input[0]) {\n  %%z", D);
+    for (int i = 0; i < ROWS; i++)
+        PUT(", %%r%d", i);
+    PUT(" = " KERNEL("row0") " : ");
+    for (int i = 0; i <= ROWS; i++)
+        PUT("%sf32[T, %d] in arena[%d]", i ? ", " : "", D, i * D * 4);
+    PUT(" {\n");
+    for (int i = 0; i < ROWS; i++)
+        PUT("    %%c%d = const {shape = [], value = %d} : f32[]\n"
+            "    %%y%d = mul %%x, %%c%d : f32[T, %d]\n",
+            i, i + 1, i, i, D);
+    PUT("    %%s = reduce_mean %%y1 {axis = 1} : f32[T]\n    %%s1 = reshape %%s {shape = [T, 1]} : "
+        "f32[T, 1]\n    %%scaled = mul %%x, %%s1 : f32[T, %d]\n    yield %%scaled",
+        D);
+    for (int i = 0; i < ROWS; i++)
+        PUT(", %%y%d", i);
+    PUT("\n  }\n  output %%z {name = \"y\"}\n}\n");
+#undef PUT
+    const hcg_level *levels;
+    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
+        if (!level_runs(&levels[l])) continue;
+        bench *b = open_text(text);
+        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
+        cr_assert(assembly, "%s", bench_errors(b));
+        cr_assert_eq(strstr(assembly, "movntps") != NULL, levels[l].lanes == 16, "%s",
+                     levels[l].name);
+        rows r;
+        uint64_t seed = 5 + l;
+        cr_assert(rows_open(&r, b, &levels[l], seed), "%s", bench_errors(b));
+        for (int64_t tokens = FEW; tokens <= MANY; tokens += MANY - FEW) {
+            double e = rows_call(&r, tokens, 20, random_inputs(b, tokens, 2, &seed));
+            cr_assert(e < tolerance, "%s: %ld rows: error %g", levels[l].name, (long)tokens, e);
+        }
+        rows_close(&r);
+        close_text(b);
+    }
+}
+
 /* NaN and infinities come out where the evaluator has them. */
 Test(emit_row, nan_and_infinity) {
     const hcg_level *levels;
