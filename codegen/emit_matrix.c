@@ -400,7 +400,7 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
                              hcg_at(e, elem, b.b, multiply(e, b.k, HIR_PANEL * d.depth)), "");
     b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
                                    g[GEMM_ADD], one, "");
-    if (dtype == HIR_F32) b.next = near_if_one(e, &slabs, &b);
+    if (d.b == HIR_F32) b.next = near_if_one(e, &slabs, &b);
     emit_block(e, g, &slabs, &b);
     hcg_loop_end(e, &lk, NULL);
     hcg_loop_end(e, &lp, NULL);
