@@ -161,11 +161,18 @@ void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
 
 /* ---- contractions of any size ------------------------------------------------------------------
  */
-/* Every last dim of the body is N or 1, but for that of x, which only linears read. */
+static bool is_in_front(const hcg_contraction *c, hir_id op) {
+    for (size_t i = 0; i < c->prologue.n; i++)
+        if (c->prologue.at[i] == op) return true;
+    return false;
+}
+
+/* Every last dim of the body is N or 1, but for that of x, which only linears read, and of what
+ * makes x. */
 static bool has_free_sizes(const hcg_keys *k, hir_id kernel, const hcg_contraction *c) {
-    if (c->prologue.n > 0 || c->width != 1) return false; /* made for one K, one N */
     HIR_EACH(k->m, id, hir_op_at(k->m, kernel)->body_first) {
         const hir_op *op = hir_op_at(k->m, id);
+        if (is_in_front(c, id)) continue;
         if (op->code == HIR_RESHAPE_OP) return false;
         for (uint32_t i = op->code == HIR_LINEAR_OP; i < op->n_args; i++)
             if (hir_ref_equal(op->args[i], c->x)) return false;
@@ -174,8 +181,19 @@ static bool has_free_sizes(const hcg_keys *k, hir_id kernel, const hcg_contracti
         const hir_dtype dtype = c->linears.at[i].dtype;
         if (hir_is_quantised(dtype) || dtype == HIR_BF16) return false; /* x is prepared by K */
     }
-    return c->groups.n == 1 && !c->groups.at[0].heads && !c->prologue.n &&
-           c->groups.at[0].n > HIR_PANEL && c->k > 1;
+    const hcg_column_group *g = &c->groups.at[0];
+    return c->groups.n == 1 && c->width == 1 && !g->heads && g->n > HIR_PANEL && c->k > 1;
+}
+
+/* What makes x is made for its sizes, K among them: they stay in the key. */
+static void add_prologue_sizes(const hcg_keys *k, const hcg_contraction *c, hd_text *key) {
+    for (size_t i = 0; i < c->prologue.n; i++) {
+        const hir_op *op = hir_op_at(k->m, c->prologue.at[i]);
+        for (uint32_t j = 0; j < op->n_args; j++)
+            add_type(key, hir_ref_type(k->m, op->args[j]));
+        for (uint32_t j = 0; j < op->n_results; j++)
+            add_type(key, hir_value_at(k->m, op->results[j])->type);
+    }
 }
 
 bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]) {
@@ -192,5 +210,6 @@ bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_S
     size[HCG_N] = c.groups.at[0].n;
     size[HCG_K] = c.k;
     add_u64(key, (uint64_t)(size[HCG_N] % HIR_PANEL));
+    add_prologue_sizes(k, &c, key);
     return true;
 }
