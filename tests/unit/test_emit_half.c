@@ -124,7 +124,9 @@ static void check_level(const hcg_level *level, hir_dtype dtype, bool flush) {
 #else
     c.call(&frame, (void *[]){stored, wide, x, narrow}, 0, rows, 0, 1);
 #endif
-    expect_values(level->name, dtype, stored, wide, x, narrow, n, flush);
+    /* the instruction for bf16 takes denormals for zero, whatever the mode */
+    bool instruction = dtype == HIR_BF16 && hcg_has_feature(level, "avx512bf16");
+    expect_values(level->name, dtype, stored, wide, x, narrow, n, flush || instruction);
     guarded_free(stored), guarded_free(narrow), guarded_free(wide), guarded_free(x);
     compiled_free(&c);
     bench_free(&b);

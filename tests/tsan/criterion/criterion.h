@@ -31,6 +31,7 @@ static tsan_test *tsan_tests;
         exit(1);                                                                                   \
     } while (0)
 #define cr_assert_eq(a, b, ...)     cr_assert((a) == (b))
+#define cr_assert_null(a, ...)      cr_assert((a) == NULL)
 #define cr_assert_gt(a, b, ...)     cr_assert((a) > (b))
 #define cr_assert_geq(a, b, ...)    cr_assert((a) >= (b))
 #define cr_assert_str_eq(a, b, ...) cr_assert(strcmp(a, b) == 0)
