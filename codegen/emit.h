@@ -43,7 +43,7 @@ bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k); /* emit_sequence.c */
 
 /* ---- kernel arguments ----------------------------------------------------------------------- */
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k,
-                     hir_ref outer);   /* args[i] for an outer ref or a result value */
+                     hir_ref outer); /* args[i] for an outer ref or a result value */
 /* Size number `i` of the kernels that share `k`, i64; a constant where it is one for all. */
 LLVMValueRef hcg_size_arg(hcg_emit *e, const hcg_kernel *k, uint32_t i);
 LLVMValueRef hcg_frame_t(hcg_emit *e); /* loads frame->T; likewise C, cap, scratch */

@@ -67,13 +67,12 @@ static LLVMValueRef step_words(hcg_emit *e, const hcg_byte_tile *t, unsigned vec
  */
 static LLVMValueRef dot(hcg_emit *e, LLVMValueRef sum, LLVMValueRef q, LLVMValueRef p) {
     LLVMValueRef args[] = {sum, q, p};
-    const char *name =
-        is_wide(e) ? "llvm.x86.avx512.vpdpbusd.512" : "llvm.x86.avx512.vpdpbusd.256";
+    const char *name = is_wide(e) ? "llvm.x86.avx512.vpdpbusd.512" : "llvm.x86.avx512.vpdpbusd.256";
     return hcg_intrinsic(e, name, NULL, 0, args, 3);
 }
 
-/* Few sums take turns, so that the latency of one product hides behind others. At most 32 * 255 * 127
- * < 2^21 + 2^19. */
+/* Few sums take turns, so that the latency of one product hides behind others. At most 32 * 255 *
+ * 127 < 2^21 + 2^19. */
 static void sum_vnni(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) {
     unsigned n = t->rows * t->vectors, chains = n >= HCG_BYTE_CHAINS ? 1 : HCG_BYTE_CHAINS / n;
     for (unsigned i = 0; i < n * chains; i++)
@@ -110,8 +109,8 @@ static LLVMValueRef fours(hcg_emit *e, LLVMValueRef halves) {
     return hcg_intrinsic(e, name, NULL, 0, args, 2);
 }
 
-/* q4: u = q in 0 .. 15, |p| <= 128. The 16 products that a lane of 16 bits gathers from a group stay
- * within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. */
+/* q4: u = q in 0 .. 15, |p| <= 128. The 16 products that a lane of 16 bits gathers from a group
+ * stay within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. */
 static void sum_small(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) {
     for (unsigned s = 0; s < STEPS; s++) {
         LLVMValueRef q[HCG_BYTE_VECTORS];
@@ -137,8 +136,9 @@ static LLVMValueRef with_sign(hcg_emit *e, LLVMValueRef p, LLVMValueRef q) {
     return LLVMBuildSelect(e->b, below, LLVMBuildSub(e->b, zero, p, ""), p, "");
 }
 
-/* q8: q p = |q| (p with the sign of q). |q| <= 128 (rows beyond N hold -128) and |p| <= 127, so that two
- * products are at most 2 * 128 * 127 = 32512 < 2^15; u p would reach 2 * 255 * 127 and saturate. */
+/* q8: q p = |q| (p with the sign of q). |q| <= 128 (rows beyond N hold -128) and |p| <= 127, so
+ * that two products are at most 2 * 128 * 127 = 32512 < 2^15; u p would reach 2 * 255 * 127 and
+ * saturate. */
 static void sum_signed(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) {
     LLVMTypeRef type = words_type(e), bytes = LLVMVectorType(e->i8, WORD * e->level->lanes);
     for (unsigned s = 0; s < STEPS; s++) {

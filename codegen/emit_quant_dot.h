@@ -5,8 +5,9 @@
  *   maddubs   vpmaddubsw adds two products to 16 bits and would saturate, vpmaddwd adds pairs of
  *             those to 32 bits. Why it never saturates is said where it is used.
  *
- * A slab of packed x (emit_quant.h) has three tables of 4 bytes a row in front of its words: t in f32,
- * t sum p in f32, and -128 sum p in i32, where the sum of u p starts if u = q + 128 stands for q.
+ * A slab of packed x (emit_quant.h) has three tables of 4 bytes a row in front of its words: t in
+ * f32, t sum p in f32, and -128 sum p in i32, where the sum of u p starts if u = q + 128 stands for
+ * q.
  */
 #ifndef HCG_EMIT_QUANT_DOT_H
 #define HCG_EMIT_QUANT_DOT_H

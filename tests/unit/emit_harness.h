@@ -23,7 +23,7 @@ typedef struct bench {
     hd_diags diags;
     hir_module *m;
     unsigned exact; /* as hcg_options says */
-    bool few;               /* attention: the body for a few tokens, not for one or many */
+    bool few;       /* attention: the body for a few tokens, not for one or many */
 } bench;
 
 static inline bench bench_new(void) {

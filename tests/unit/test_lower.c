@@ -39,7 +39,8 @@ static const char *function(const char *tables, const char *inputs, const char *
  */
 Test(lower, equal_bodies_share_a_kernel) {
     hcg_program *p = lower(toy_model(arena, "toy", 5, 40));
-    /* gain, embed, append; qkv, attention, out, head with two bodies each, attention with a third */
+    /* gain, embed, append; qkv, attention, out, head with two bodies each, attention with a third
+     */
     cr_assert_eq(p->kernels.n, 3 + 2 * 4 + 1);
     cr_assert_eq(p->steps.n, 2 + 5 * 4 + 1);
     for (int l = 1; l < 5; l++)

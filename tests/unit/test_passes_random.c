@@ -53,7 +53,7 @@ static hir_ref grow_unary(grower *g) {
 }
 
 static hir_ref grow_binary(grower *g) {
-    static const hir_opcode codes[] = {HIR_ADD_OP, HIR_ADD_OP, HIR_ADD_OP, HIR_SUB_OP,
+    static const hir_opcode codes[] = {HIR_ADD_OP, HIR_ADD_OP,  HIR_ADD_OP, HIR_SUB_OP,
                                        HIR_MUL_OP, HIR_WHEN_OP, HIR_MAX_OP, HIR_MIN_OP};
     hir_ref a = any(g), b = any(g);
     if (!below(g, 4)) b = hir_emit_const(&g->b, (double)below(g, 3));
