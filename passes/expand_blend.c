@@ -1,8 +1,11 @@
 /* The RMS of a blend of two rows, from their dot products.
  *
- *     h = a + w (b - a)          what attention over depth does in phase 2: a is the result of
- * phase 1, b the live source, w its weight (depth.merge) mean h^2 = u^2 mean a^2 + 2 u w mean ab +
- * w^2 mean b^2,       u = 1 - w
+ *     h = a + w (b - a)
+ *
+ * is what attention over depth does in phase 2: a is the result of phase 1, b the live source, w
+ * its weight (depth.merge). With u = 1 - w
+ *
+ *     mean h^2 = u^2 mean a^2 + 2 u w mean ab + w^2 mean b^2
  *
  * The three means can be taken in the loop over b that makes its score, before w is known, so that
  * no loop over h is needed before the one that makes h / rms: h is not kept.
