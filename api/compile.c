@@ -258,7 +258,7 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
     if (!api_need_kernels(s)) return false;
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
-    unsigned exact = 0;
+    unsigned exact = HCG_DOTS_BF16; /* rounding for bf16 weights is asked for */
     if (t && t->activations && !read_activations(s, t->activations, &exact)) return false;
     const char *key = hd_printf(s->arena, "%s|%s|%s|%u", triple, cpu, ir_file, exact);
     if (s->program && strcmp(key, s->target_key) == 0) return true;

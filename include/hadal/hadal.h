@@ -147,8 +147,8 @@ typedef struct hadal_target {
     const char *runtime;     /* libhadalrt.a; NULL: the installed one */
     const char *ir_file;     /* line tables point here; NULL: no debug info */
     const char *activations; /* what they may be rounded to where that is faster: "int8" for q8 and
-                                q4 weights, "bf16" for bf16 weights; NULL: "int8,bf16"; "f32":
-                                nothing */
+                                q4 weights, "bf16" for bf16 weights, "int8,bf16"; "f32": nothing;
+                                NULL: "int8" */
 } hadal_target;
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */

@@ -35,6 +35,8 @@ for type in bf16 f16 q8 q4; do
         echo "$name $type: int8 $(distance "$out.int8.npy" "$out.want.npy" 0.6)" ;;
     bf16)
         run --activations bf16 --logits "$out.bf16.npy"
-        echo "$name $type: bf16 $(distance "$out.bf16.npy" "$out.want.npy" 0.15)" ;;
+        echo "$name $type: bf16 $(distance "$out.bf16.npy" "$out.want.npy" 0.15)"
+        run --logits "$out.plain.npy" # rounded activations have to be asked for
+        cmp "$out.plain.npy" "$out.f32.npy" ;;
     esac
 done

@@ -80,18 +80,9 @@ static const char kernel_text[] =
                                                                      "\"logits\"}\n"
                                                                      "}\n";
 
-static const char *diagnostics(void) {
-    hd_text out;
-    hd_text_init(&out, arena);
-    hd_text_add(&out, "");
-    for (size_t i = 0; i < diags.list.n; i++)
-        hd_diag_render(&diags.list.at[i], false, &out);
-    return out.at;
-}
-
 static hir_module *parse(const char *text) {
     hir_module *m = hir_parse(arena, &diags, "test.hir", text);
-    cr_assert_not_null(m, "%s", diagnostics());
+    cr_assert_not_null(m, "%s", said());
     return m;
 }
 
