@@ -206,6 +206,14 @@ void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next) {
     LLVMPositionBuilderAtEnd(e->b, l->exit);
 }
 
+LLVMValueRef hcg_smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
+}
+
+LLVMValueRef hcg_larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, a, b, ""), a, b, "");
+}
+
 LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]) {
     LLVMValueRef phi = LLVMBuildPhi(e->b, LLVMTypeOf(a), "");
     LLVMAddIncoming(phi, (LLVMValueRef[]){a, b}, from, 2);

@@ -75,6 +75,9 @@ typedef struct hcg_loop {
 hcg_loop hcg_loop_begin(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,
                         const char *name, unsigned n, const LLVMValueRef *init);
 void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next);
+/* Of two i64. */
+LLVMValueRef hcg_smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef hcg_larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 /* In a block that is reached from two: a from the first, b from the second. */
 LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]);
 

@@ -39,11 +39,7 @@ static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValu
         p = LLVMBuildNSWSub(e->b, p, LLVMBuildSRem(e->b, p, unit, ""), "");
     }
     p = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, p, low, ""), p, low, "");
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, p, high, ""), p, high, "");
-}
-
-static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
+    return hcg_smaller(e, p, high);
 }
 
 /* n rows in as few blocks of at most `most` as it takes, of one size but for the last: a last block
@@ -198,7 +194,7 @@ static void emit_block(body *p, const hcg_column_group *g, LLVMValueRef panel,
         return;
     }
     hcg_loop l = hcg_loop_begin(e, zero, panels, step, "step", 0, NULL);
-    LLVMValueRef n = smaller(e, LLVMBuildNSWSub(e->b, panels, l.index, ""), step);
+    LLVMValueRef n = hcg_smaller(e, LLVMBuildNSWSub(e->b, panels, l.index, ""), step);
     LLVMValueRef at = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, HIR_PANEL), "");
     emit_sums(p, g, LLVMBuildNSWAdd(e->b, panel, l.index, ""), n, at);
     hcg_loop_end(e, &l, NULL);
@@ -211,7 +207,7 @@ static bool emit_group(body *p, const hcg_column_group *g) {
     if (!p->k->n_sizes) from = clamp_panels(e, p->c, from, g), to = clamp_panels(e, p->c, to, g);
     LLVMValueRef most = hcg_i64(e, p->ld);
     hcg_loop l = hcg_loop_begin(e, from, to, most, "panels", 0, NULL);
-    LLVMValueRef n = smaller(e, LLVMBuildNSWSub(e->b, to, l.index, ""), most);
+    LLVMValueRef n = hcg_smaller(e, LLVMBuildNSWSub(e->b, to, l.index, ""), most);
     emit_block(p, g, l.index, n);
     hcg_block block = {.plan = p->c, .group = g, .row = p->row, .rows = p->rows};
     block.panel = l.index, block.panels = n, block.sums = p->sums;
@@ -260,7 +256,7 @@ static bool emit_many(body *p) {
     LLVMValueRef each = even_block(e, all, block);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, each, "rows", 0, NULL);
     LLVMValueRef left = LLVMBuildNSWSub(e->b, e->r1, l.index, "");
-    p->row = l.index, p->rows = smaller(e, left, each);
+    p->row = l.index, p->rows = hcg_smaller(e, left, each);
     ok = take_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);

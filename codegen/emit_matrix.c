@@ -53,10 +53,6 @@ static LLVMValueRef minus(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildNSWSub(e->b, a, b, "");
 }
 
-static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
-}
-
 static LLVMValueRef divide_up(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildUDiv(e->b, add(e, a, minus(e, b, hcg_i64(e, 1))), b, "");
 }
@@ -310,7 +306,7 @@ static parts divide(hcg_emit *e, LLVMValueRef n, int64_t most) {
 }
 
 static LLVMValueRef part_start(hcg_emit *e, const parts *p, LLVMValueRef i) {
-    return add(e, times(e, i, p->each), smaller(e, i, p->more));
+    return add(e, times(e, i, p->each), hcg_smaller(e, i, p->more));
 }
 
 static LLVMValueRef part_size(hcg_emit *e, const parts *p, LLVMValueRef i) {
@@ -386,7 +382,7 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
     parts slabs = divide(e, g[GEMM_ROWS], tile->rows), steps = divide(e, g[GEMM_K], K_BLOCK);
     block b = {.d = d};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
-    b.panel = lp.index, b.panels = smaller(e, wide, minus(e, g[GEMM_PANELS], lp.index));
+    b.panel = lp.index, b.panels = hcg_smaller(e, wide, minus(e, g[GEMM_PANELS], lp.index));
     LLVMValueRef first = hcg_at(e, elem, g[GEMM_B], times(e, lp.index, panel_stride));
     LLVMValueRef end = add(e, lp.index, wide);
     LLVMValueRef following =

@@ -191,10 +191,6 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned width, un
 
 /* ---- blocks ------------------------------------------------------------------------------------
  */
-static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
-}
-
 /* The smallest tile that holds `rows` <= ROWS rows and `panels` <= PANELS panels. */
 static void dispatch(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueRef panels,
                      const LLVMValueRef args[6]) {
@@ -232,7 +228,7 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef row_bytes = scaled(e, groups, hcg_int8_group_bytes(1));
     LLVMValueRef most = hcg_i64(e, PANELS * e->level->lanes / HIR_PANEL);
     hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
-    LLVMValueRef wide = smaller(e, LLVMBuildNSWSub(e->b, panels, lp.index, ""), most);
+    LLVMValueRef wide = hcg_smaller(e, LLVMBuildNSWSub(e->b, panels, lp.index, ""), most);
     LLVMValueRef bp = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, lp.index, panel_bytes, ""));
     hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, ROWS), "row", 0, NULL);
     LLVMValueRef high = LLVMBuildNSWSub(e->b, rows, lr.index, "");

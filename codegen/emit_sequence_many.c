@@ -35,8 +35,7 @@ static LLVMValueRef plus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
 }
 
 static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef n, int64_t most) {
-    LLVMValueRef m = hcg_i64(e, most);
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, n, m, ""), n, m, "");
+    return hcg_smaller(e, n, hcg_i64(e, most));
 }
 
 static LLVMValueRef round_up(hcg_emit *e, LLVMValueRef n, int64_t power_of_two) {
@@ -174,10 +173,7 @@ static void softmax_queries(hcg_emit *e, const tile *t, LLVMValueRef first, LLVM
     fetch_part(e, &a->v, values, q.number);
     fetch_part(e, &a->k, keys, q.number);
     LLVMValueRef valid = plus(e, plus(e, before, q.rows.index), hcg_i64(e, 1));
-    valid =
-        LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, valid, count, ""), valid, count, "");
-    valid = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, valid, zero, ""), valid, zero,
-                            "valid");
+    valid = hcg_larger(e, hcg_smaller(e, valid, count), zero);
     hcg_softmax s = {.valid = valid, .state = q.state, .o = q.o};
     s.scores = hcg_at(e, e->f32, t->scores, mul_const(e, q.number, HCG_LD_SCORES));
     s.n = round_up(e, count, e->level->lanes);

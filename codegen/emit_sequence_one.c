@@ -45,14 +45,6 @@ static LLVMValueRef minus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
     return LLVMBuildNSWSub(e->b, x, y, "");
 }
 
-static LLVMValueRef smaller(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, x, y, ""), x, y, "");
-}
-
-static LLVMValueRef larger(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, x, y, ""), x, y, "");
-}
-
 /* Element `at` of a row is about to be read: asks for the line AHEAD of it. */
 static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
     int64_t line = LINE / (int64_t)hir_dtype_bytes(c->dtype);
@@ -291,7 +283,7 @@ static LLVMValueRef seen_keys(hcg_emit *e, const tile *t, LLVMValueRef head) {
     if (!t->few) return t->count;
     LLVMValueRef token = LLVMBuildUDiv(e->b, head, hcg_i64(e, t->a->per_group), "token");
     LLVMValueRef seen = plus(e, plus(e, t->a->past, token), hcg_i64(e, 1));
-    return larger(e, smaller(e, minus(e, seen, t->first), t->count), hcg_i64(e, 0));
+    return hcg_larger(e, hcg_smaller(e, minus(e, seen, t->first), t->count), hcg_i64(e, 0));
 }
 
 static void emit_softmax(hcg_emit *e, const tile *t) {
@@ -316,7 +308,7 @@ static void emit_range(hcg_emit *e, tile *t, LLVMValueRef group, LLVMValueRef fr
     hcg_loop_end(e, &start, NULL);
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
     t->first = l.index;
-    t->count = smaller(e, minus(e, to, l.index), hcg_i64(e, TILE));
+    t->count = hcg_smaller(e, minus(e, to, l.index), hcg_i64(e, TILE));
     t->keys = hcg_cache_row(e, a, &a->k, group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, group, l.index);
     emit_scores(e, t);
@@ -417,12 +409,12 @@ static void emit_columns(hcg_emit *e, tile *t) {
         gather_queries(e, t, &h);
     else
         t->q = hcg_at(e, e->f32, a->q, mul_const(e, l.index, a->per_group * a->n));
-    LLVMValueRef from = larger(e, minus(e, e->c0, column), hcg_i64(e, 0));
-    LLVMValueRef to = smaller(e, minus(e, e->c1, column), h.ranges);
+    LLVMValueRef from = hcg_larger(e, minus(e, e->c0, column), hcg_i64(e, 0));
+    LLVMValueRef to = hcg_smaller(e, minus(e, e->c1, column), h.ranges);
     hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
     LLVMValueRef start = LLVMBuildNSWMul(e->b, r.index, keys, "");
     t->partial = range_at(e, t, &h, r.index);
-    emit_range(e, t, l.index, start, smaller(e, plus(e, start, keys), length));
+    emit_range(e, t, l.index, start, hcg_smaller(e, plus(e, start, keys), length));
     hcg_loop_end(e, &r, NULL);
     emit_arrival(e, t, &h, minus(e, to, from));
     hcg_loop_end(e, &l, NULL);

@@ -337,7 +337,6 @@ static bool add_step(lowering *l, hir_id id) {
         .n_operands = (uint32_t)use->operands.list.n + n_sizes,
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = looks_at_position(l, op),
-        .cols = hcg_columns(l->m, id),
         .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[use->many].name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
@@ -351,8 +350,9 @@ static bool add_step(lowering *l, hir_id id) {
     if (use->few != use->many && step.split_one == HRT_SPLIT_KEYS) step.few = HRT_FEW;
     if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
     hcg_contraction c = {0};
-    if (op->code == HIR_KERNEL_CONTRACT_OP && !hcg_plan_contraction(l->a, l->d, l->m, id, &c))
-        return false;
+    const bool contract = op->code == HIR_KERNEL_CONTRACT_OP;
+    if (contract && !hcg_plan_contraction(l->a, l->d, l->m, id, &c)) return false;
+    step.cols = contract ? c.columns : hcg_columns(l->m, id);
     for (size_t i = 0; i < use->operands.list.n; i++)
         if (!add_operand(l, loc_of(l, op), use->operands.list.at[i], &c)) return false;
     for (uint32_t i = 0; i < n_sizes; i++)

@@ -79,8 +79,8 @@ typedef enum hrt_split {
     HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column dealt in turn: for causal attention */
     HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
     HRT_SPLIT_KEYS,   /* T = 1, or few: contiguous shares of cols * R columns, where R ranges of
-                       * HRT_KEYS   positions cover the cache: column g * R + r is range r of head g.
-                       * The ranges   do not depend on the threads, so neither do results */
+                       * HRT_KEYS positions cover the cache: column g * R + r is range r of head
+                       * g. The ranges do not depend on the threads, so neither do results */
 } hrt_split;
 
 typedef struct hrt_step {
