@@ -23,7 +23,7 @@ enum {
 };
 
 static bool is_panel(const hir_weight *w) {
-    return w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2;
+    return w->layout != HIR_LAYOUT_ROWS && w->type.rank == 2;
 }
 
 typedef struct worker { /* what one thread needs to make a panel */
@@ -79,47 +79,65 @@ static void put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
  *
  * Panels do not depend on each other: as many as PANELS_BYTES hold are made at once, by all
  * threads, and then written in their order. What each thread needs besides is its own. */
-/* Bytes of one panel of [N, K]. */
-static uint64_t panel_bytes(hir_dtype dtype, uint64_t k) {
-    const uint64_t depth = hir_panel_depth(dtype), filled = (k + depth - 1) / depth * depth;
-    if (!hir_is_quantised(dtype)) return filled * HIR_PANEL * hir_dtype_bytes(dtype);
-    return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(dtype);
+/* How elements of a panel lie: `depth` neighbours along K side by side, `rows` of those. */
+typedef struct form {
+    hir_dtype dtype;
+    uint64_t rows, depth;
+} form;
+
+static form form_of(const hir_weight *w) {
+    form f = {.dtype = w->type.dtype, .rows = (uint64_t)hir_panel_rows(w->layout)};
+    f.depth = w->layout == HIR_LAYOUT_NARROW ? 2 : hir_panel_depth(f.dtype);
+    return f;
 }
 
-/* Column `row` of a part of a panel: to[k * 16 + row] = from[k]; in pairs:
- * to[k / 2 * 32 + row * 2 + k % 2]. */
-static void scatter(uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n, hir_dtype dtype) {
-    if (hir_panel_depth(dtype) == 2) {
-        uint16_t *to = (uint16_t *)(void *)out;
-        const uint16_t *from = (const uint16_t *)(const void *)block;
-        for (uint64_t k = 0; k < n; k++)
-            to[k / 2 * 2 * HIR_PANEL + row * 2 + k % 2] = from[k];
-    } else if (hir_dtype_bytes(dtype) == 4) {
-        uint32_t *to = (uint32_t *)(void *)out;
+/* Bytes of one panel of [N, K]. */
+static uint64_t panel_bytes(const form *f, uint64_t k) {
+    const uint64_t filled = (k + f->depth - 1) / f->depth * f->depth;
+    if (!hir_is_quantised(f->dtype)) return filled * f->rows * hir_dtype_bytes(f->dtype);
+    return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(f->dtype);
+}
+
+/* Row `row` of a part of a panel: to[(k / depth * rows + row) * depth + k % depth] = from[k]. */
+static inline void scatter_words(uint32_t *to, const uint32_t *from, uint64_t n, uint64_t rows,
+                                 uint64_t depth) {
+    for (uint64_t k = 0; k < n; k++)
+        to[k / depth * depth * rows + k % depth] = from[k];
+}
+
+static inline void scatter_halves(uint16_t *to, const uint16_t *from, uint64_t n, uint64_t rows,
+                                  uint64_t depth) {
+    for (uint64_t k = 0; k < n; k++)
+        to[k / depth * depth * rows + k % depth] = from[k];
+}
+
+/* Depths are constants where loops run. */
+static void scatter(const form *f, uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n) {
+    if (hir_dtype_bytes(f->dtype) == 4) {
+        uint32_t *to = (uint32_t *)(void *)out + row * f->depth;
         const uint32_t *from = (const uint32_t *)(const void *)block;
-        for (uint64_t k = 0; k < n; k++)
-            to[k * HIR_PANEL + row] = from[k];
+        f->depth == 2 ? scatter_words(to, from, n, f->rows, 2)
+                      : scatter_words(to, from, n, f->rows, 1);
     } else {
-        uint16_t *to = (uint16_t *)(void *)out;
+        uint16_t *to = (uint16_t *)(void *)out + row * f->depth;
         const uint16_t *from = (const uint16_t *)(const void *)block;
-        for (uint64_t k = 0; k < n; k++)
-            to[k * HIR_PANEL + row] = from[k];
+        f->depth == 2 ? scatter_halves(to, from, n, f->rows, 2)
+                      : scatter_halves(to, from, n, f->rows, 1);
     }
 }
 
-/* [N, K] as panels of 16 rows, as hir_layout in ir.h has them. */
-static void make_panel(const hd_tensor *t, hir_dtype dtype, uint64_t first, const worker *own,
+/* [N, K] as panels, as hir_layout in ir.h has them. */
+static void make_panel(const hd_tensor *t, const form *f, uint64_t first, const worker *own,
                        uint8_t *out) {
     uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
-    uint64_t rows = N - first < HIR_PANEL ? N - first : HIR_PANEL;
-    size_t bytes = hir_dtype_bytes(dtype);
-    if (rows < HIR_PANEL || K % hir_panel_depth(dtype))
-        memset(out, 0, (size_t)panel_bytes(dtype, K));
+    uint64_t rows = N - first < f->rows ? N - first : f->rows;
+    size_t bytes = hir_dtype_bytes(f->dtype);
+    if (rows < f->rows || K % f->depth) memset(out, 0, (size_t)panel_bytes(f, K));
     for (uint64_t k = 0; k < K; k += BLOCK) { /* a block of 16 rows stays in the nearest caches */
         uint64_t n = K - k < BLOCK ? K - k : BLOCK;
         for (uint64_t row = 0; row < rows; row++) {
-            hcg_convert(t, (first + row) * K + k, n, dtype, own->block);
-            scatter(out + k * HIR_PANEL * bytes, row, own->block, n, dtype);
+            hcg_convert(t, (first + row) * K + k, n, f->dtype, own->block);
+            scatter(f, out + k * f->rows * bytes, row, own->block, n);
         }
     }
 }
@@ -143,7 +161,7 @@ static bool make_panel_of_groups(const hd_tensor *t, hir_dtype dtype, uint64_t f
 typedef struct batch { /* of panels of one weight */
     const packer *p;
     const hd_tensor *t;
-    hir_dtype dtype;
+    form form;
     uint64_t first, size; /* panel; bytes of each */
     atomic_bool failed;
 } batch;
@@ -151,17 +169,17 @@ typedef struct batch { /* of panels of one weight */
 static void put_panel(void *context, size_t worker, size_t item) {
     batch *b = context;
     uint8_t *out = b->p->panels + item * b->size;
-    const uint64_t row = (b->first + item) * HIR_PANEL;
-    if (!hir_is_quantised(b->dtype))
-        make_panel(b->t, b->dtype, row, &b->p->workers[worker], out);
-    else if (!make_panel_of_groups(b->t, b->dtype, row, &b->p->workers[worker], out))
+    const uint64_t row = (b->first + item) * b->form.rows;
+    if (!hir_is_quantised(b->form.dtype))
+        make_panel(b->t, &b->form, row, &b->p->workers[worker], out);
+    else if (!make_panel_of_groups(b->t, b->form.dtype, row, &b->p->workers[worker], out))
         b->failed = true;
 }
 
 static bool put_panels(packer *p, const hir_weight *w, const hd_tensor *t) {
-    const uint64_t N = (uint64_t)t->shape[0], panels = (N + HIR_PANEL - 1) / HIR_PANEL;
-    batch b = {.p = p, .t = t, .dtype = w->type.dtype};
-    b.size = panel_bytes(b.dtype, (uint64_t)t->shape[1]);
+    batch b = {.p = p, .t = t, .form = form_of(w)};
+    const uint64_t N = (uint64_t)t->shape[0], panels = (N + b.form.rows - 1) / b.form.rows;
+    b.size = panel_bytes(&b.form, (uint64_t)t->shape[1]);
     const uint64_t most = p->room / b.size;
     for (; b.first < panels; b.first += most) {
         const uint64_t n = panels - b.first < most ? panels - b.first : most;
@@ -183,7 +201,8 @@ static void make_room(packer *p, hd_arena *a, const slot *slots, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const hir_weight *w = slots[i].w;
         if (!is_panel(w)) continue;
-        const uint64_t k = (uint64_t)w->type.dim[1], bytes = panel_bytes(w->type.dtype, k);
+        const form f = form_of(w);
+        const uint64_t k = (uint64_t)w->type.dim[1], bytes = panel_bytes(&f, k);
         if (bytes > p->room) p->room = bytes;
         if (hir_is_quantised(w->type.dtype) && k > longest) longest = k;
     }

@@ -104,12 +104,17 @@ static void verify_weights(verifier *v) {
                 v, HD_E_TYPE, loc,
                 "weight @%s is %s; its dims must be positive integers whose product can be counted",
                 w->name, type_text(v, w->type));
-        if (w->layout == HIR_LAYOUT_PANEL && w->type.rank != 2)
+        if (w->layout != HIR_LAYOUT_ROWS && w->type.rank != 2)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
                    type_text(v, w->type));
         if (hir_is_quantised(w->type.dtype) && w->layout != HIR_LAYOUT_PANEL)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; q8 and q4 are stored in panels only",
                    w->name, type_text(v, w->type));
+        if (w->layout == HIR_LAYOUT_NARROW && w->type.rank == 2 &&
+            (w->type.dtype != HIR_F32 || w->type.dim[1] % 2))
+            REFUSE(v, HD_E_TYPE, loc,
+                   "weight @%s is %s; narrow ones are f32 with rows of even length", w->name,
+                   type_text(v, w->type));
     }
     for (size_t i = 0; i < v->m->weights.n; i++)
         if (hir_is_made(&v->m->weights.at[i])) verify_made(v, i, &seen);

@@ -51,8 +51,9 @@ static inline void *pack_weight(rows *r, uint32_t w) {
     float *f = guarded((size_t)n * 4);
     for (int64_t i = 0; i < n; i++)
         f[i] = (float)x[i];
-    if (weight->layout == HIR_LAYOUT_PANEL)
-        return pack_panels(f, weight->type.dim[0], weight->type.dim[1], weight->type.dtype);
+    if (weight->layout != HIR_LAYOUT_ROWS)
+        return pack_matrix(f, weight->type.dim[0], weight->type.dim[1], weight->type.dtype,
+                           weight->layout);
     if (weight->type.dtype == HIR_F32) return f;
     uint16_t *half = guarded((size_t)n * 2);
     for (int64_t i = 0; i < n; i++)

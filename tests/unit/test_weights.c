@@ -236,6 +236,12 @@ static hir_module *mixed_module(hd_tensors *t) {
             i & 8 ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS, 2, dims);
         add_tensor(t, name, dtypes[i & 3], 2, dims);
     }
+    for (int i = 0; i < 4; i++) { /* one panel of 8 and a part of one; one block and more */
+        char *name = hd_printf(arena, "narrow%d", i);
+        int64_t dims[] = {i & 1 ? 8 : 19, i & 2 ? 5000 : 22};
+        add(m, name, HIR_F32, HIR_LAYOUT_NARROW, 2, dims);
+        add_tensor(t, name, dtypes[i], 2, dims);
+    }
     add(m, "gain", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
     add_tensor(t, "gain", HD_T_F32, DIMS(5));
     uint32_t w = add(m, "unused", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
@@ -251,6 +257,8 @@ static float element(const uint8_t *base, const hir_weight *w, int64_t n, int64_
         i = ((n / 16) * ((K + 1) / 2) + k / 2) * 32 + n % 16 * 2 + k % 2;
     else if (w->layout == HIR_LAYOUT_PANEL)
         i = ((n / 16) * K + k) * 16 + n % 16;
+    else if (w->layout == HIR_LAYOUT_NARROW)
+        i = ((n / 8) * (K / 2) + k / 2) * 16 + n % 8 * 2 + k % 2;
     uint16_t half;
     float x;
     if (w->type.dtype != HIR_F32) {
@@ -267,7 +275,7 @@ static void check_weight(const uint8_t *base, const hir_weight *w) {
         for (int64_t k = 0; k < K; k++)
             cr_assert_eq(element(base, w, n, k), value_at((uint64_t)(n * K + k)), "%s [%ld, %ld]",
                          w->name, (long)n, (long)k);
-    for (int64_t n = N; w->layout == HIR_LAYOUT_PANEL && n % 16; n++)
+    for (int64_t n = N; w->layout != HIR_LAYOUT_ROWS && n % hir_panel_rows(w->layout); n++)
         for (int64_t k = 0; k < K; k++)
             cr_assert_eq(element(base, w, n, k), 0, "rows beyond N are zero");
     for (int64_t n = 0; w->layout == HIR_LAYOUT_PANEL && w->type.dtype == HIR_BF16 && n < N; n++)
@@ -344,6 +352,10 @@ Test(weights, packed_sizes) {
         cr_expect(hir_weight_bytes(&w, &bytes));
         cr_expect_eq(bytes, sizes[i].bytes, "%s: %lu", hir_dtype_name(sizes[i].dtype), bytes);
     }
+    hir_weight narrow = {.type = hir_make_type(HIR_F32, 2, (int64_t[]){17, 36}),
+                         .layout = HIR_LAYOUT_NARROW};
+    cr_expect(hir_weight_bytes(&narrow, &bytes));
+    cr_expect_eq(bytes, 24 * 36 * 4);
     int64_t huge[] = {INT32_MAX, INT32_MAX, INT32_MAX};
     hir_weight w = {.type = hir_make_type(HIR_F32, 3, huge)};
     cr_expect_not(hir_weight_bytes(&w, &bytes));
