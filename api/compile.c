@@ -4,6 +4,7 @@
 
 #include "api/ledger.h"
 #include "api/session.h"
+#include "codegen/program.h"
 
 #define API_FAILED 1
 
@@ -279,6 +280,17 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
     return s->program != NULL;
 }
 
+static void tell_code(void *context, const hcg_code_event *e) {
+    const hadal_target *t = context;
+    t->event(t->context, &(hadal_code_event){.level = e->level,
+                                             .part = e->part,
+                                             .functions = e->functions,
+                                             .instructions = e->instructions,
+                                             .bytes = e->bytes,
+                                             .build = e->build,
+                                             .translate = e->translate});
+}
+
 static bool emit_ir(hadal_session *s, const char *path) {
     hd_text text;
     hd_text_init(&text, s->arena);
@@ -286,8 +298,12 @@ static bool emit_ir(hadal_session *s, const char *path) {
     return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
 }
 
-static bool emit_object(hadal_session *s, const char *path) {
-    return hcg_emit_object(s->program, &s->diags, path);
+static bool emit_object(hadal_session *s, const hadal_target *t, const char *path) {
+    s->program->options.event = t && t->event ? tell_code : NULL;
+    s->program->options.context = (void *)t;
+    const bool ok = hcg_emit_object(s->program, &s->diags, path);
+    s->program->options.event = NULL;
+    return ok;
 }
 
 static bool emit_llvm(hadal_session *s, const char *path) {
@@ -310,7 +326,7 @@ static bool emit_library(hadal_session *s, const hadal_target *t, const char *pa
     const char *object = hd_printf(s->arena, "%s.tmp.o", path);
     const char *runtime =
         t && t->runtime ? t->runtime : hd_path_join(s->arena, s->lib_dir, "libhadalrt.a");
-    const bool ok = hcg_emit_object(s->program, &s->diags, object) &&
+    const bool ok = emit_object(s, t, object) &&
                     hcg_link(s->program, &s->diags, object, t ? t->cc : NULL, runtime, path);
     remove(object);
     return ok;
@@ -321,12 +337,15 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
         const char *kind;
         bool (*write)(hadal_session *s, const char *path);
     } writers[] = {
-        {"obj", emit_object},    {"llvm", emit_llvm},       {"asm", emit_asm},
-        {"header", emit_header}, {"weights", emit_weights},
+        {"llvm", emit_llvm},
+        {"asm", emit_asm},
+        {"header", emit_header},
+        {"weights", emit_weights},
     };
     if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, path);
     if (!need_program(s, t)) return false;
     if (strcmp(kind, "so") == 0) return emit_library(s, t, path);
+    if (strcmp(kind, "obj") == 0) return emit_object(s, t, path);
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
         if (strcmp(kind, writers[i].kind) == 0) return writers[i].write(s, path);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "nothing of kind \"%s\" can be emitted", kind);
@@ -335,7 +354,9 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
 
 int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {
     API_ENTER(s);
-    API_LEAVE(s, emit(s, t, kind, path));
+    hadal_target all = {0}; /* what an older caller does not know is 0 */
+    if (t) memcpy(&all, t, t->struct_size < sizeof all ? t->struct_size : sizeof all);
+    API_LEAVE(s, emit(s, t ? &all : NULL, kind, path));
 }
 
 /* A checkpoint holds one of the dtypes that others write too; NULL: f32. */

@@ -6,6 +6,7 @@
  * alone, so its bytes do not depend on the machine. */
 #include <setjmp.h>
 #include <string.h>
+#include <time.h>
 
 #include "codegen/elf.h"
 #include "codegen/library.h"
@@ -76,6 +77,7 @@ typedef struct job {
     LLVMMemoryBufferRef object;
     uint64_t scratch;
     bool done; /* false: see diags, or memory ran out */
+    hcg_code_event event;
 } job;
 
 typedef struct work {
@@ -132,15 +134,41 @@ static void cut(work *w) {
     }
 }
 
-static bool compile_piece(work *w, job *j) {
+/* Of this thread. */
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void count_code(LLVMModuleRef mod, hcg_code_event *event) {
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
+        event->functions += !LLVMIsDeclaration(f);
+        for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(f); b; b = LLVMGetNextBasicBlock(b))
+            for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i))
+                event->instructions++;
+    }
+}
+
+static bool build_piece(work *w, job *j, hcg_llvm **l) {
     const hcg_kind kind = w->p->kernels.at[j->piece.kernels[0]].kind;
-    hcg_llvm *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name,
-                               kind == HCG_ROW ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault);
-    if (!l) return false;
+    *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name,
+                      kind == HCG_ROW ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault);
+    if (!*l) return false;
     LLVMValueRef *functions = hd_new_array(j->arena, LLVMValueRef, w->p->kernels.n + 1);
-    bool ok = hcg_emit_piece(w->p, l, j->arena, &j->piece, functions, &j->scratch) &&
-              hcg_generate(l, LLVMObjectFile, &j->object);
-    hcg_llvm_free(l);
+    return hcg_emit_piece(w->p, *l, j->arena, &j->piece, functions, &j->scratch);
+}
+
+static bool compile_piece(work *w, job *j) {
+    hcg_llvm *l = NULL;
+    const double start = cpu_seconds();
+    bool ok = build_piece(w, j, &l);
+    const double built = cpu_seconds();
+    if (ok && w->p->options.event) count_code(l->mod, &j->event);
+    ok = ok && hcg_generate(l, LLVMObjectFile, &j->object);
+    if (l) hcg_llvm_free(l);
+    j->event.build = built - start;
+    j->event.translate = cpu_seconds() - built;
     return ok;
 }
 
@@ -218,6 +246,24 @@ static bool merge(const work *w, hd_diags *d, LLVMMemoryBufferRef description, c
            hd_write_file(a, d, path, whole.at, whole.n);
 }
 
+static const char *part_name(const work *w, const job *j) {
+    const hcg_kernel *k = &w->p->kernels.at[j->piece.kernels[0]];
+    if (k->kind == HCG_ROW) return "row programs";
+    if (k->kind == HCG_SEQUENCE) return "attention";
+    return k->one ? "contractions, one token" : "contractions, many tokens";
+}
+
+static void tell(const work *w) {
+    const hcg_options *o = &w->p->options;
+    for (size_t i = 0; o->event && i < w->jobs.n; i++) {
+        job *j = &w->jobs.at[i];
+        j->event.level = j->piece.body->level.name;
+        j->event.part = part_name(w, j);
+        j->event.bytes = LLVMGetBufferSize(j->object);
+        o->event(o->context, &j->event);
+    }
+}
+
 bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
     hcg_target t;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
@@ -231,7 +277,9 @@ bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
     p->scratch_bytes = 0;
     for (size_t i = 0; i < w->jobs.n; i++)
         if (w->jobs.at[i].scratch > p->scratch_bytes) p->scratch_bytes = w->jobs.at[i].scratch;
-    bool ok = report(w, d) && describe(w, d, &description) && merge(w, d, description, path);
+    bool ok = report(w, d);
+    if (ok) tell(w);
+    ok = ok && describe(w, d, &description) && merge(w, d, description, path);
     if (description) LLVMDisposeMemoryBuffer(description);
     free_jobs(w);
     return ok;

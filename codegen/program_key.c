@@ -1,9 +1,10 @@
 /* Canonical form of a kernel's body, for sharing code between layers.
  *
- * The key holds everything that an emitter may look at: the kernel's attributes except its name;
- * the body's ops with attributes, types and operands, where a value of the body is its number in
- * the body and an outer value, weight or state its argument number; then kind, type and layout of
- * each argument. Two kernels that differ only in which tensors they touch have equal keys. */
+ * The key holds everything that an emitter may look at: the body's ops with attributes, types and
+ * operands, where a value of the body is its number in the body and an outer value, weight or state
+ * its argument number; then kind, type and layout of each argument. The kernel's own attributes say
+ * how its step is run (rows, splits, grain, tiles), which is no matter of its code. Two kernels that
+ * differ only in that and in which tensors they touch have equal keys. */
 #include <string.h>
 
 #include "codegen/contraction.h"
@@ -62,9 +63,9 @@ static void add_attr(hd_text *key, const hir_attr *a) {
     }
 }
 
-static void add_attrs(hd_text *key, const hir_op *op, bool with_name) {
+static void add_attrs(hd_text *key, const hir_op *op) {
     for (uint32_t i = 0; i < op->n_attrs; i++)
-        if (with_name || op->attrs[i].id != HIR_A_NAME) add_attr(key, &op->attrs[i]);
+        add_attr(key, &op->attrs[i]);
     add_u64(key, UINT64_MAX);
 }
 
@@ -138,12 +139,11 @@ void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
     *operands = (hcg_operands){0};
     k->call++;
     add_u64(key, op->code);
-    add_attrs(key, op, false);
     uint32_t values = 0;
     HIR_EACH(k->m, id, op->body_first) {
         const hir_op *b = hir_op_at(k->m, id);
         add_u64(key, b->code);
-        add_attrs(key, b, true);
+        add_attrs(key, b);
         add_u64(key, b->n_args);
         for (uint32_t i = 0; i < b->n_args; i++)
             add_ref(k, kernel, operands, key, b->args[i]);

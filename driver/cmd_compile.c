@@ -130,7 +130,7 @@ static int choose_outputs(hadal_session *s, const command_line *line, plan *p) {
     return 0;
 }
 
-static hadal_target make_target(const command_line *line, const char *ir_file) {
+static hadal_target make_target(const command_line *line, const char *ir_file, bool *told) {
     const char *cpu = option_get(line, OPTION_TARGET_CPU);
     return (hadal_target){
         .struct_size = sizeof(hadal_target),
@@ -139,6 +139,8 @@ static hadal_target make_target(const command_line *line, const char *ir_file) {
         .cpu = cpu ? cpu : option_get(line, OPTION_MARCH),
         .cc = option_get(line, OPTION_LINKER),
         .ir_file = option_given(line, OPTION_DEBUG_INFO) ? ir_file : NULL,
+        .event = option_given(line, OPTION_TIME) ? report_code_time : NULL,
+        .context = told,
     };
 }
 
@@ -153,7 +155,8 @@ static int compile(hadal_session *s, const command_line *line, plan *p) {
     if (weights && hadal_check_weights(s)) return 1;
     char ir_file[4600];
     path_of(p, EMIT_KERNEL, ir_file, sizeof ir_file);
-    const hadal_target target = make_target(line, ir_file);
+    bool told = false;
+    const hadal_target target = make_target(line, ir_file, &told);
     if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);

@@ -139,6 +139,13 @@ HADAL_API const char *hadal_reduce_best(hadal_session *s, size_t *ops); /* so fa
 HADAL_API const char *hadal_ir_text(hadal_session *s, int locations);
 HADAL_API const char *hadal_plan_text(hadal_session *s); /* memory plan, after the pipeline */
 
+/* A part of the object: the functions of one kind for one CPU level. */
+typedef struct hadal_code_event {
+    const char *level, *part;       /* "avx512", "row programs" */
+    size_t functions, instructions; /* instructions of LLVM's IR */
+    size_t bytes;
+    double build, translate; /* seconds of CPU: to LLVM's IR, and from there to the object */
+} hadal_code_event;
 typedef struct hadal_target {
     size_t struct_size;
     const char *triple;      /* NULL: x86-64 Linux */
@@ -149,6 +156,8 @@ typedef struct hadal_target {
     const char *activations; /* what they may be rounded to where that is faster: "int8" for q8 and
                                 q4 weights, "bf16" for bf16 weights, "int8,bf16"; "f32": nothing;
                                 NULL: "int8" */
+    void (*event)(void *context, const hadal_code_event *event); /* may be NULL */
+    void *context;
 } hadal_target;
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */
