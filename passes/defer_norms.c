@@ -14,7 +14,7 @@
  *          (W g would be rounded where W was meant to be); an x that only the norm reads, which is
  *          stored normed as well as not. W x must be finite: for rows of up to 1e30 it is.
  */
-#include "passes/util.h"
+#include "passes/depth.h"
 #include "passes/weight_types.h"
 
 enum { LEAST_RATIO = 32 }; /* inputs for each output */
@@ -100,17 +100,13 @@ static bool can_wait(const deferrer *d, hir_id norm) {
 
 /* ---- the rewrite ------------------------------------------------------------------------------
  */
-static bool is_given(hir_ref r) {
-    return r.kind != HIR_REF_NONE;
-}
-
 /* W g for all maps, one after the other. */
 static hir_ref joined_matrix(deferrer *d, hir_builder *b, const reader *maps, hir_ref gain) {
     HD_VEC(hir_ref) parts = {0};
     for (const reader *r = maps; r; r = r->next) {
         hir_ref w = pass_arg(d->m, r->op, 1);
-        if (is_given(gain)) w = hir_emit2(b, HIR_MUL_OP, w, gain);
-        if (!is_given(w)) return w;
+        if (depth_is_given(gain)) w = hir_emit2(b, HIR_MUL_OP, w, gain);
+        if (!depth_is_given(w)) return w;
         hd_push(d->c->scratch, &parts, w);
     }
     const hir_attr axis = hir_int(HIR_A_AXIS, 0);
@@ -125,7 +121,7 @@ static hir_ref part_of(deferrer *d, hir_builder *b, hir_ref y, int64_t at, const
     const hir_attr attrs[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, at),
                               hir_int(HIR_A_LENGTH, n)};
     if (n < hir_ref_type(d->m, y).dim[1]) y = hir_emit(b, HIR_SLICE_OP, &y, 1, attrs, 3);
-    return is_given(y) && is_given(bias) ? hir_emit2(b, HIR_ADD_OP, y, bias) : y;
+    return depth_is_given(y) && depth_is_given(bias) ? hir_emit2(b, HIR_ADD_OP, y, bias) : y;
 }
 
 static bool defer(deferrer *d, hir_id norm) {
@@ -134,22 +130,22 @@ static bool defer(deferrer *d, hir_id norm) {
     hir_builder b = hir_before(d->m, d->c->diags, norm);
     const hir_attr eps = hir_float(HIR_A_EPS, hir_attr_float(hir_op_at(d->m, norm), HIR_A_EPS, 0));
     const hir_ref w = joined_matrix(d, &b, maps, gain);
-    if (!is_given(w)) return false;
+    if (!depth_is_given(w)) return false;
     hir_ref y = hir_emit(&b, HIR_LINEAR_OP, (hir_ref[]){x, w, hir_no_ref()}, 3, NULL, 0);
     const hir_ref factor = hir_emit(&b, HIR_DEPTH_INVERSE_RMS_OP, &x, 1, &eps, 1);
-    if (!is_given(y) || !is_given(factor)) return false;
+    if (!depth_is_given(y) || !depth_is_given(factor)) return false;
     y = hir_emit2(&b, HIR_MUL_OP, y, factor);
     int64_t at = 0;
-    for (const reader *r = maps; r && is_given(y); r = r->next) {
+    for (const reader *r = maps; r && depth_is_given(y); r = r->next) {
         const hir_ref part = part_of(d, &b, y, at, r);
-        if (!is_given(part)) return false;
+        if (!depth_is_given(part)) return false;
         pass_forward_op(&d->forward, d->m, r->op, part);
         at += matrix_of(d, r).dim[0];
     }
     hir_remark_add(d->c, true, norm, "waits until behind the map: %lld numbers to scale, not %lld",
                    (long long)at, (long long)hir_ref_type(d->m, x).dim[1]);
     d->c->changed = true;
-    return is_given(y);
+    return depth_is_given(y);
 }
 
 bool pass_defer_norms(hir_pass_context *c) {
