@@ -141,12 +141,17 @@ static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVM
     return panel_at(p, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
 }
 
+static unsigned all_narrow_panels(const hcg_column_group *g) {
+    const int64_t rows = hir_panel_rows(HIR_LAYOUT_NARROW);
+    return (unsigned)((g->n + rows - 1) / rows);
+}
+
 /* Panels of 8 outputs in as many of 16: two in each, but perhaps one in the group's last. */
 static LLVMValueRef narrow_panels(const body *p, const hcg_column_group *g, LLVMValueRef panel,
                                   LLVMValueRef panels) {
     hcg_emit *e = p->e;
-    const int64_t rows = hir_panel_rows(HIR_LAYOUT_NARROW);
-    LLVMValueRef two = hcg_i64(e, HIR_PANEL / rows), all = hcg_i64(e, (g->n + rows - 1) / rows);
+    LLVMValueRef two = hcg_i64(e, HIR_PANEL / hir_panel_rows(HIR_LAYOUT_NARROW));
+    LLVMValueRef all = hcg_i64(e, all_narrow_panels(g));
     LLVMValueRef left = LLVMBuildNSWSub(e->b, all, LLVMBuildNSWMul(e->b, panel, two, ""), "");
     return hcg_smaller(e, LLVMBuildNSWMul(e->b, panels, two, ""), left);
 }
@@ -170,7 +175,7 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
             hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, sums, ld);
         } else {
             hcg_gemm gemm = {.dtype = l->dtype, .x_dtype = x->dtype, .x = x->x, .ldx = x->ld};
-            gemm.narrow = l->narrow;
+            gemm.narrow = l->narrow ? all_narrow_panels(g) : 0;
             gemm.rows = p->rows, gemm.k = k;
             gemm.b = w, gemm.c = sums, gemm.ldc = ld;
             gemm.panels = l->narrow ? narrow_panels(p, g, panel, panels) : panels;
@@ -259,9 +264,9 @@ static int64_t longest_k(const body *p) {
 /* Is each row of x read once, where it lies, for a narrow matrix that fits one group of panels?
  * Then no block of rows has to stay in a cache. */
 static bool passes_once(const body *p) {
-    const hcg_linear *l = &p->c->linears.at[0];
-    const int64_t most = hir_panel_rows(HIR_LAYOUT_NARROW) * hcg_tile_of(p->e->level)->panels;
-    return p->c->linears.n == 1 && l->narrow && !p->c->prologue.n && p->c->groups.at[0].n <= most;
+    const hcg_column_group *g = &p->c->groups.at[0];
+    return p->c->linears.n == 1 && p->c->linears.at[0].narrow && !p->c->prologue.n &&
+           all_narrow_panels(g) <= hcg_narrow_panels(p->e->level);
 }
 
 static bool emit_many(body *p) {

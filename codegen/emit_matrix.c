@@ -12,9 +12,10 @@
  *
  * A narrow panel has 8 outputs and takes two elements of x at once: a broadcast of both stands
  * where that of one does, and the sums of even and of odd elements are added at the end of a block.
- * 24 outputs then fill the registers that 48 do, and no lane of them with zeros. Such matrices
- * often are one group of panels, so that each row of x passes once, a kilobyte per block, which is
- * too little for hardware to look ahead: each step asks for a line of the next block of x.
+ * 24 outputs then fill the registers that 48 do, and no lane of them with zeros; tiles are as wide
+ * as the matrix, up to 40 outputs, and less high if need be. Such matrices are one group
+ * of panels, so that each row of x passes once, a kilobyte per block, which is too little for
+ * hardware to look ahead: each step asks for a line of the next block of x.
  */
 #include "codegen/emit_math.h"
 #include "codegen/matrix.h"
@@ -25,6 +26,7 @@ enum {
     MOST_CHAINS = 16,
     MOST_ROWS = 16,    /* of a tile */
     NARROW_UNROLL = 8, /* steps that take a line of each row of x */
+    MOST_NARROW = 5,   /* panels of a tile: 40 outputs */
     GEMV_AHEAD = 2048, /* bytes that panels are prefetched ahead of their use */
 };
 
@@ -82,13 +84,29 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
 typedef struct kinds {
     hir_dtype b, x;
     unsigned depth, outputs;
+    unsigned rows, panels; /* of a tile */
     bool narrow;
 } kinds;
 
-static kinds kinds_of(const hcg_gemm *g) {
+unsigned hcg_narrow_panels(const hcg_level *level) {
+    const hcg_tile *tile = hcg_tile_of(level);
+    return tile->panels > 1 ? MOST_NARROW : tile->panels;
+}
+
+/* At most as many sums as the level's tile has; of a narrow matrix, all panels side by side if they
+ * fit. No more rows: each has an address in a register. */
+static void choose_tile(kinds *d, const hcg_level *level, unsigned panels) {
+    const hcg_tile *tile = hcg_tile_of(level);
+    const unsigned most = hcg_narrow_panels(level), sums = tile->rows * tile->panels;
+    d->panels = !d->narrow ? tile->panels : panels < most ? panels : most;
+    d->rows = sums / d->panels < tile->rows ? sums / d->panels : tile->rows;
+}
+
+static kinds kinds_of(const hcg_emit *e, const hcg_gemm *g) {
     kinds d = {.b = g->dtype, .x = g->x_dtype, .narrow = g->narrow};
     d.depth = g->narrow ? 2 : hir_panel_depth(g->dtype);
     d.outputs = (unsigned)hir_panel_rows(g->narrow ? HIR_LAYOUT_NARROW : HIR_LAYOUT_PANEL);
+    choose_tile(&d, e->level, g->narrow);
     return d;
 }
 
@@ -103,7 +121,7 @@ static unsigned line_bytes(const kinds *d) {
 
 static const char *kinds_name(hcg_emit *e, const kinds *d) {
     const char *b = hir_dtype_name(d->b);
-    if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
+    if (d->narrow) return hd_printf(e->arena, "%s_narrow%u", b, d->panels);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
 }
 
@@ -308,7 +326,6 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
     char *name = hd_printf(e->arena, "tile_%s_%ux%u", kinds_name(e, &d), rows, panels * d.outputs);
     hcg_shared s;
     if (!hcg_shared_begin(e, name, params, TILE_PARAMS, &s)) return s;
-    const hcg_tile *tile = hcg_tile_of(e->level);
     micro t = {.d = d, .rows = rows, .panels = panels};
     t.per_panel = HIR_PANEL / e->level->lanes;
     t.panel_stride = s.param[3], t.k = s.param[4];
@@ -322,9 +339,10 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
-    bool full = rows == tile->rows && panels == tile->panels;
-    t.fetch_x = d.narrow && rows + 1 >= tile->rows; /* many rows are cut into slabs so high */
-    const unsigned unroll = t.fetch_x ? NARROW_UNROLL : full ? tile->unroll : 1;
+    bool full = rows == d.rows && panels == d.panels;
+    /* many rows are cut into slabs so high, and panels only for other threads */
+    t.fetch_x = d.narrow && rows + 1 >= d.rows && panels == d.panels;
+    const unsigned unroll = t.fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
     t.fetch_x = false;
     run_tile(e, &t, k, 1, acc);
@@ -340,14 +358,13 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
  * run time. */
 static void dispatch_tile(hcg_emit *e, kinds d, LLVMValueRef rows, LLVMValueRef panels,
                           const LLVMValueRef args[TILE_PARAMS]) {
-    const hcg_tile *tile = hcg_tile_of(e->level);
-    LLVMValueRef key = add(e, multiply(e, rows, tile->panels + 1), panels);
+    LLVMValueRef key = add(e, multiply(e, rows, d.panels + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
-    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, tile->rows * tile->panels);
-    for (unsigned h = 1; h <= tile->rows; h++)
-        for (unsigned w = 1; w <= tile->panels; w++) {
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, d.rows * d.panels);
+    for (unsigned h = 1; h <= d.rows; h++)
+        for (unsigned w = 1; w <= d.panels; w++) {
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
-            LLVMAddCase(choice, hcg_i64(e, h * (tile->panels + 1) + w), block);
+            LLVMAddCase(choice, hcg_i64(e, h * (d.panels + 1) + w), block);
             LLVMPositionBuilderAtEnd(e->b, block);
             hcg_shared f = tile_function(e, d, h, w);
             hcg_shared_call(e, &f, args, TILE_PARAMS);
@@ -432,7 +449,6 @@ static LLVMValueRef near_if_one(hcg_emit *e, const parts *slabs, const block *b)
 
 /* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next) */
 static hcg_shared gemm_function(hcg_emit *e, kinds d) {
-    const hcg_tile *tile = hcg_tile_of(e->level);
     LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
     hcg_shared s;
     for (int i = 0; i < GEMM_PARAMS; i++)
@@ -441,9 +457,9 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
                           &s))
         return s;
     const LLVMValueRef *g = s.param;
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, tile->panels);
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, d.panels);
     LLVMValueRef panel_stride = multiply(e, g[GEMM_K], line(&d));
-    parts slabs = divide(e, g[GEMM_ROWS], tile->rows), steps = divide(e, g[GEMM_K], K_BLOCK);
+    parts slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], K_BLOCK);
     block b = {.d = d};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
     b.panel = lp.index, b.panels = hcg_smaller(e, wide, minus(e, g[GEMM_PANELS], lp.index));
@@ -469,7 +485,7 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
 }
 
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
-    kinds d = kinds_of(g);
+    kinds d = kinds_of(e, g);
     hcg_shared f = gemm_function(e, d);
     LLVMValueRef panel_stride = multiply(e, g->k, d.outputs), next = g->next;
     LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");
@@ -549,7 +565,7 @@ static hcg_shared gemv_function(hcg_emit *e, const kinds *d) {
 }
 
 void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g) {
-    kinds d = kinds_of(g);
+    kinds d = kinds_of(e, g);
     hcg_shared f = gemv_function(e, &d);
     LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");
     LLVMValueRef args[] = {g->x, steps, g->b, g->panels, g->c};

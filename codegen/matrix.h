@@ -34,7 +34,7 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
     hir_dtype x_dtype;   /* of x: f32; b is bf16 and the level has dot products of pairs: bf16 */
-    bool narrow;         /* b is f32, in panels of 8 outputs */
+    unsigned narrow;     /* b is f32, in panels of 8 outputs: at most so many; 0: it is not */
     LLVMValueRef x, ldx; /* x[rows][k], rows ldx apart */
     LLVMValueRef rows, k;
     LLVMValueRef b;      /* the first panel; they are k * 16 elements apart, or k * 8 */
@@ -45,6 +45,8 @@ typedef struct hcg_gemm {
                             meanwhile.   NULL: those behind b's */
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
+/* Narrow panels, at most, for which each row of x is read once. */
+unsigned hcg_narrow_panels(const hcg_level *level);
 
 /* The same for one row, c = x B: of the strides, rows, accumulate and next nothing is read. */
 void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);

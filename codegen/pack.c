@@ -256,41 +256,72 @@ static hrt_weights_header make_header(const hcg_program *p) {
     return h;
 }
 
-/* A weight that is made of others, as a tensor of f32: products in f64, rounded once. */
-static const hd_tensor *make_tensor(hd_arena *a, const hir_weight *w, const hd_tensors *weights) {
+/* ---- weights that are made of others --------------------------------------------------------- */
+typedef struct maker { /* of one weight: a row of a factor, and of the product */
+    const hd_tensors *weights;
+    float *factor;
+    double *product;
+} maker;
+
+/* Row i of a part: the product in f64, rounded once. */
+static void make_row(const maker *k, const hir_made_row *part, uint64_t i, uint64_t n, float *out) {
+    for (uint64_t j = 0; j < n; j++)
+        k->product[j] = 1;
+    for (uint32_t f = 0; f < part->n; f++) {
+        const hd_tensor *t = hd_tensors_find(k->weights, part->factor[f]);
+        const bool one = t->elements == 1;
+        hd_tensor_to_f32(t, one ? 0 : i * n % t->elements, one ? 1 : n, k->factor);
+        for (uint64_t j = 0; j < n; j++)
+            k->product[j] *= (double)k->factor[one ? 0 : j];
+    }
+    for (uint64_t j = 0; j < n; j++)
+        out[j] = (float)k->product[j];
+}
+
+static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_weight *w,
+                                    const hd_tensors *weights) {
     hd_tensor *made = hd_new(a, hd_tensor);
     *made = (hd_tensor){.name = w->name, .dtype = HD_T_F32, .rank = w->type.rank};
     memcpy(made->shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
     made->elements = (uint64_t)hir_type_row_elements(w->type);
     made->bytes = made->elements * sizeof(float);
-    uint64_t row = made->elements / w->n_rows;
+    const uint64_t n = (uint64_t)w->type.dim[w->type.rank - 1];
+    const maker k = {weights, hd_new_array(a, float, n), hd_new_array(a, double, n)};
     float *out = hd_new_array(a, float, made->elements);
-    for (uint64_t i = 0; i < made->elements; i++) {
-        const hir_made_row *r = &w->rows[i / row];
-        double x = 1;
-        for (uint32_t k = 0; k < r->n; k++) {
-            const hd_tensor *f = hd_tensors_find(weights, r->factor[k]);
-            x *= (float)hd_tensor_get(f, f->elements == 1 ? 0 : i % row);
-        }
-        out[i] = (float)x;
-    }
     made->data = (const uint8_t *)out;
+    for (uint32_t r = 0; r < w->n_rows; r++) {
+        const uint64_t rows = (uint64_t)hir_made_rows(m, &w->rows[r], (int64_t)n);
+        for (uint64_t i = 0; i < rows; i++, out += n)
+            make_row(&k, &w->rows[r], i, n, out);
+    }
     return made;
 }
 
-static bool put_weights(packer *p, const slot *slots, size_t n, const hd_tensors *weights) {
-    for (size_t i = 0; i < n; i++) {
-        const hir_weight *w = slots[i].w;
-        const hd_tensor *t = hir_is_made(w) ? make_tensor(p->d->arena, w, weights)
-                                            : hd_tensors_find(weights, w->name);
-        put_zeros_to(p, slots[i].offset);
-        if (!is_panel(w))
-            put_rows(p, t, w->type.dtype);
-        else if (!put_panels(p, w, t))
-            return false;
-    }
-    put_zeros_to(p, p->total);
+static bool put_weight(packer *p, const hir_weight *w, const hd_tensor *t) {
+    if (is_panel(w)) return put_panels(p, w, t);
+    put_rows(p, t, w->type.dtype);
     return true;
+}
+
+static bool put_weights(packer *p, const hir_module *m, const slot *slots, size_t n,
+                        const hd_tensors *weights) {
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        const hir_weight *w = slots[i].w;
+        put_zeros_to(p, slots[i].offset);
+        if (!hir_is_made(w)) {
+            ok = put_weight(p, w, hd_tensors_find(weights, w->name));
+            continue;
+        }
+        hd_arena *a = hd_arena_new(); /* made ones go as soon as they are packed */
+        if (a)
+            ok = put_weight(p, w, make_tensor(a, m, w, weights));
+        else
+            ok = !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+        hd_arena_free(a);
+    }
+    if (ok) put_zeros_to(p, p->total);
+    return ok;
 }
 
 bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
@@ -317,7 +348,7 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
     hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
     p->n_workers = hcg_workers(program->options.threads);
     make_room(p, a, slots, n);
-    if (!put_weights(p, slots, n, weights)) {
+    if (!put_weights(p, program->m, slots, n, weights)) {
         hd_output_discard(p->out);
         return false;
     }

@@ -95,9 +95,10 @@ enum { HIR_LAYOUTS = HIR_LAYOUT_NARROW + 1 };
 const char *hir_layout_name(hir_layout l); /* "rows", "panel", "narrow" */
 enum { HIR_PANEL = 16 };
 
-/* A weight may be made of others when weights are packed: row after row the product, element by
- * element, of weights that have the elements of a row, or one (printed as `= @a * @b, @c * @d`).
- * The checkpoint holds those, not what is made of them. */
+/* A weight may be made of others when weights are packed (printed as `= @a * @b, @c * @d`): one or
+ * some of its rows after the other are the product, element by element, of weights that have the
+ * elements of all these rows, or of one row, or one element. The checkpoint holds those, not what
+ * is made of them. */
 typedef struct hir_made_row {
     uint32_t n;
     const char **factor; /* names of weights that are not made themselves */
@@ -109,7 +110,7 @@ typedef struct hir_weight {
     hir_layout layout;
     bool unused; /* the checkpoint may hold it, no op reads it: checked, never packed (printed as
                     `unused`) */
-    uint32_t n_rows; /* of `rows`; 0: in the checkpoint */
+    uint32_t n_rows; /* of `rows`, its parts; 0: in the checkpoint */
     const hir_made_row *rows;
     hd_loc loc;
 } hir_weight;
@@ -326,6 +327,9 @@ uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc l
 static inline bool hir_is_made(const hir_weight *w) {
     return w->n_rows > 0;
 }
+/* Rows of K elements that a part of a made weight is: as many as its longest factor. Factors that
+ * are no weights count for nothing. */
+int64_t hir_made_rows(const hir_module *m, const hir_made_row *part, int64_t k);
 /* A weight made of others; the rows are copied. */
 uint32_t hir_add_made_weight(hir_module *m, const char *name, hir_type type,
                              const hir_made_row *rows, uint32_t n_rows, hd_loc loc);

@@ -307,6 +307,41 @@ Test(weights, packed_file) {
             check_weight(file.at + 4096 + p->weight_offsets.at[i], &m->weights.at[i]);
 }
 
+/* Rows of two matrices times one vector, and a row times a number, in panels. */
+Test(weights, made_of_matrices) {
+    enum { K = 22 };
+    static const uint32_t from[] = {0, 11, 14}, end[] = {11, 14, 15};
+    hd_tensors t = {0};
+    hir_module *m = hir_module_new(arena, "m");
+    for (int i = 0; i < 2; i++) {
+        add(m, i ? "v" : "w", HIR_F32, HIR_LAYOUT_ROWS, DIMS(i ? 3 : 11, K));
+        add_tensor(&t, i ? "v" : "w", i ? HD_T_BF16 : HD_T_F64, DIMS(i ? 3 : 11, K));
+    }
+    add(m, "g", HIR_F32, HIR_LAYOUT_ROWS, DIMS(K));
+    add_tensor(&t, "g", HD_T_F16, DIMS(K));
+    add(m, "s", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1));
+    add_tensor(&t, "s", HD_T_F32, DIMS(1));
+    const hir_made_row parts[] = {{2, (const char *[]){"w", "g"}},
+                                  {2, (const char *[]){"g", "v"}},
+                                  {2, (const char *[]){"g", "s"}}};
+    int64_t dims[] = {15, K};
+    uint32_t made =
+        hir_add_made_weight(m, "made", hir_make_type(HIR_F32, 2, dims), parts, 3, HD_NOWHERE);
+    m->weights.at[made].layout = HIR_LAYOUT_NARROW;
+    cr_assert(hir_verify(m, &diags));
+    hcg_program *p = program_of(m);
+    hd_bytes file;
+    cr_assert(hcg_pack(p, &diags, &t, in_folder("made.weights")));
+    cr_assert(hd_map_file(arena, &diags, in_folder("made.weights"), &file));
+    const uint8_t *base = file.at + 4096 + p->weight_offsets.at[made];
+    for (uint32_t part = 0; part < 3; part++)
+        for (uint32_t n = from[part]; n < end[part]; n++)
+            for (uint32_t k = 0; k < K; k++) {
+                const float other = part == 2 ? value_at(0) : value_at((n - from[part]) * K + k);
+                cr_assert_eq(element(base, &m->weights.at[made], n, k), value_at(k) * other);
+            }
+}
+
 /* Also from one thread to several. */
 Test(weights, packing_is_deterministic) {
     hd_tensors t = {0};
