@@ -88,20 +88,20 @@ static uint64_t panel_bytes(hir_dtype dtype, uint64_t k) {
 
 /* Column `row` of a part of a panel: to[k * 16 + row] = from[k]; in pairs:
  * to[k / 2 * 32 + row * 2 + k % 2]. */
-static void scatter(uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n, hir_dtype dtype) {
+static void scatter(void *out, uint64_t row, const void *block, uint64_t n, hir_dtype dtype) {
     if (hir_panel_depth(dtype) == 2) {
-        uint16_t *to = (uint16_t *)(void *)out;
-        const uint16_t *from = (const uint16_t *)(const void *)block;
+        uint16_t *to = out;
+        const uint16_t *from = block;
         for (uint64_t k = 0; k < n; k++)
             to[k / 2 * 2 * HIR_PANEL + row * 2 + k % 2] = from[k];
     } else if (hir_dtype_bytes(dtype) == 4) {
-        uint32_t *to = (uint32_t *)(void *)out;
-        const uint32_t *from = (const uint32_t *)(const void *)block;
+        uint32_t *to = out;
+        const uint32_t *from = block;
         for (uint64_t k = 0; k < n; k++)
             to[k * HIR_PANEL + row] = from[k];
     } else {
-        uint16_t *to = (uint16_t *)(void *)out;
-        const uint16_t *from = (const uint16_t *)(const void *)block;
+        uint16_t *to = out;
+        const uint16_t *from = block;
         for (uint64_t k = 0; k < n; k++)
             to[k * HIR_PANEL + row] = from[k];
     }

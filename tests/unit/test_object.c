@@ -430,7 +430,7 @@ Test(object, plain_function_with_weights) {
     void *work = aligned_alloc(64, size);
     cr_assert_eq(call(l.weights, 5, &x[0][0], g, &y[0][0], work, size), 0);
     for (int i = 0; i < 40; i++) {
-        double expected = x[i / 8][i % 8] / (1 + exp(-g[i % 8])) * scale[i % 8];
+        double expected = x[i / 8][i % 8] / (1 + exp(-(double)g[i % 8])) * scale[i % 8];
         cr_assert_float_eq(y[i / 8][i % 8], expected, 1e-5 * fmax(1, fabs(expected)));
     }
     cr_assert_eq(call(NULL, 5, &x[0][0], g, &y[0][0], work, size), HRT_ARGUMENT);
