@@ -406,7 +406,7 @@ static double run_both(both *x, const numbers *in, double *apart) {
 }
 
 /* 4 g + g / 2 of expand_blend.c, for lanes that sum D / 4 terms and then each other. */
-static const double both_forms = 4.5 * (D / 4 + 2 + 2) * 0x1p-24;
+static const double both_forms = 4.5 * (D / 4.0 + 2 + 2) * 0x1p-24;
 
 /* Live sources as opposite to the result of phase 1, which weighs four times as much, as says
  * `against`: 1 leaves nothing but `rest` of them. */
