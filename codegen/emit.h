@@ -20,7 +20,7 @@ typedef struct hcg_level {
 } hcg_level;
 size_t hcg_levels(const hcg_level **out); /* targets.def */
 
-typedef struct hcg_emit { /* emission of all kernels for one level: one LLVM module */
+typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module */
     hcg_program *p;
     const hcg_level *level;
     hd_arena *arena;
@@ -31,6 +31,7 @@ typedef struct hcg_emit { /* emission of all kernels for one level: one LLVM mod
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, vec; /* vec: <lanes x float> */
     LLVMValueRef fn;                                       /* being emitted; its parameters: */
     LLVMValueRef frame, args, r0, r1, c0, c1;
+    bool shared_elsewhere;    /* what kernels share (matrix.h) is declared only */
     uint64_t scratch;         /* bytes of frame->scratch the current kernel uses (hcg_scratch) */
     LLVMMetadataRef di_scope; /* NULL without debug info */
 } hcg_emit;

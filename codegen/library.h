@@ -60,11 +60,17 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
                        LLVMCodeGenOptLevel level);
 void hcg_llvm_free(hcg_llvm *l);
 
-/* Some kernels of one body. */
+/* Some kernels of one body, and what a module holds of them. */
 typedef struct hcg_piece {
     const hcg_body *body;
     const uint32_t *kernels; /* indices into program.kernels; NULL: 0 .. n - 1 */
     size_t n;
+    enum {
+        HCG_WHOLE,
+        HCG_KERNELS, /* not the functions that they share with others (matrix.h) */
+        HCG_SHARED,  /* of these alone the share number `share` of `shares` */
+    } holds;
+    unsigned share, shares;
 } hcg_piece;
 
 /* The piece into l->mod; functions[kernel] becomes the function of each, *scratch the bytes that

@@ -225,6 +225,34 @@ static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_body *body, const 
     return ok;
 }
 
+/* The bodies of functions that other modules hold go in hcg_finish_module. */
+static void leave_out(LLVMValueRef fn) {
+    LLVMSetLinkage(fn, LLVMAvailableExternallyLinkage);
+}
+
+static size_t instructions(LLVMValueRef fn) {
+    size_t n = 0;
+    for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(fn); b; b = LLVMGetNextBasicBlock(b))
+        for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i))
+            n++;
+    return n;
+}
+
+/* Keeps a share of the functions that are no kernels: of about as many instructions as others. */
+static void keep_share(const hcg_piece *piece, LLVMModuleRef mod, const LLVMValueRef *functions) {
+    size_t all = 0, before = 0;
+    for (size_t i = 0; i < piece->n; i++)
+        leave_out(functions[piece->kernels[i]]);
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
+        if (LLVMGetLinkage(f) == LLVMExternalLinkage) all += instructions(f);
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
+        if (LLVMGetLinkage(f) != LLVMExternalLinkage || LLVMIsDeclaration(f)) continue;
+        const size_t own = instructions(f), share = (before + own / 2) * piece->shares / all;
+        before += own;
+        if (share != piece->share) leave_out(f);
+    }
+}
+
 bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
                     LLVMValueRef *functions, uint64_t *scratch) {
     const hcg_body *body = piece->body;
@@ -234,7 +262,8 @@ bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *p
                   .diags = l->diags,
                   .cx = l->cx,
                   .mod = l->mod,
-                  .b = l->b};
+                  .b = l->b,
+                  .shared_elsewhere = piece->holds == HCG_KERNELS};
     set_types(&e);
     begin_lines(p, l);
     *scratch = 0;
@@ -245,6 +274,7 @@ bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *p
         if (!emit_function(&e, l, body, k, functions[index])) return false;
         if (e.scratch > *scratch) *scratch = e.scratch;
     }
+    if (piece->holds == HCG_SHARED) keep_share(piece, l->mod, functions);
     return !hd_diags_failed(l->diags);
 }
 
@@ -268,7 +298,7 @@ static void install_fatal_handler(void) {
  * twentieth less time. More passes cost more than they give. */
 static void simplify(hcg_llvm *l) {
     LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
-    LLVMErrorRef error = LLVMRunPasses(l->mod, "function(early-cse)", l->tm, o);
+    LLVMErrorRef error = LLVMRunPasses(l->mod, "elim-avail-extern,function(early-cse)", l->tm, o);
     if (error) LLVMConsumeError(error); /* the module is as it was */
     LLVMDisposePassBuilderOptions(o);
 }
