@@ -64,6 +64,9 @@ typedef struct hcg_shared {
  * (hcg_emit.shared_elsewhere). The name says all that its code depends on. */
 bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
                       hcg_shared *s);
+/* The same, where the caller knows whether this module holds it. */
+bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
+                         unsigned n, hcg_shared *s);
 void hcg_shared_end(hcg_emit *e, hcg_shared *s); /* adds the return */
 void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n);
 

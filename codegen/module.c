@@ -108,15 +108,15 @@ static void end_lines(hcg_llvm *l) {
     l->lines = NULL;
 }
 
-static LLVMMetadataRef function_scope(const hcg_llvm *l, LLVMValueRef fn, unsigned line) {
-    LLVMDIBuilderRef b = l->lines;
+LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line) {
+    LLVMDIBuilderRef b = e->lines;
     if (!b) return NULL;
     size_t n;
     const char *name = LLVMGetValueName2(fn, &n);
     LLVMMetadataRef type =
-        LLVMDIBuilderCreateSubroutineType(b, l->ir_file, NULL, 0, LLVMDIFlagZero);
+        LLVMDIBuilderCreateSubroutineType(b, e->ir_file, NULL, 0, LLVMDIFlagZero);
     LLVMMetadataRef scope =
-        LLVMDIBuilderCreateFunction(b, l->ir_file, name, n, name, n, l->ir_file, line, type, true,
+        LLVMDIBuilderCreateFunction(b, e->ir_file, name, n, name, n, e->ir_file, line, type, true,
                                     true, line, LLVMDIFlagZero, true);
     LLVMSetSubprogram(fn, scope);
     return scope;
@@ -216,7 +216,7 @@ static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_body *body, const 
                           LLVMValueRef fn) {
     add_attributes(l->cx, fn, body);
     set_function(e, fn);
-    e->di_scope = function_scope(l, fn, k->line);
+    e->di_scope = hcg_function_scope(e, fn, k->line);
     hcg_at_op(e, k->op);
     e->scratch = 0;
     bool ok = emit_kernel(e, k);
@@ -254,7 +254,7 @@ static void keep_share(const hcg_piece *piece, LLVMModuleRef mod, const LLVMValu
 }
 
 bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
-                    LLVMValueRef *functions, uint64_t *scratch) {
+                    LLVMValueRef *functions, hcg_room *room) {
     const hcg_body *body = piece->body;
     hcg_emit e = {.p = p,
                   .level = &body->level,
@@ -263,17 +263,19 @@ bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *p
                   .cx = l->cx,
                   .mod = l->mod,
                   .b = l->b,
-                  .shared_elsewhere = piece->holds == HCG_KERNELS};
+                  .shared_elsewhere = piece->holds == HCG_KERNELS,
+                  .parts_elsewhere = piece->holds == HCG_SHARED};
     set_types(&e);
     begin_lines(p, l);
-    *scratch = 0;
+    e.lines = l->lines, e.ir_file = l->ir_file;
     for (size_t i = 0; i < piece->n; i++) {
         size_t index = piece->kernels ? piece->kernels[i] : i;
         const hcg_kernel *k = &p->kernels.at[index];
         functions[index] = declare_kernel(p, a, l->mod, body, k);
         if (!emit_function(&e, l, body, k, functions[index])) return false;
-        if (e.scratch > *scratch) *scratch = e.scratch;
+        if (e.scratch > room->kernels) room->kernels = e.scratch;
     }
+    if (e.part_scratch > room->parts) room->parts = e.part_scratch;
     if (piece->holds == HCG_SHARED) keep_share(piece, l->mod, functions);
     return !hd_diags_failed(l->diags);
 }

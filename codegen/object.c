@@ -20,16 +20,15 @@ static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t)
     if (!l) return NULL;
     size_t n = p->kernels.n;
     LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, t->bodies.n * n + 1);
-    p->scratch_bytes = 0;
+    hcg_room room = {0};
     for (size_t i = 0; i < t->bodies.n; i++) {
         hcg_piece piece = {.body = &t->bodies.at[i], .n = n};
-        uint64_t scratch;
-        if (!hcg_emit_piece(p, l, p->arena, &piece, functions + i * n, &scratch)) {
+        if (!hcg_emit_piece(p, l, p->arena, &piece, functions + i * n, &room)) {
             hcg_llvm_free(l);
             return NULL;
         }
-        if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
     }
+    p->scratch_bytes = room.kernels + room.parts;
     hcg_describe(p, t, l->mod, l->b, functions);
     return l;
 }
@@ -90,7 +89,7 @@ typedef struct job {
     hd_arena *arena; /* of the thread that does it; freed when the object is written */
     hd_diags diags;
     LLVMMemoryBufferRef object;
-    uint64_t scratch;
+    hcg_room room;
     bool done; /* false: see diags, or memory ran out */
     hcg_code_event event;
 } job;
@@ -182,7 +181,7 @@ static bool build_piece(work *w, job *j, hcg_llvm **l) {
     *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name, classes[j->class].level);
     if (!*l) return false;
     LLVMValueRef *functions = hd_new_array(j->arena, LLVMValueRef, w->p->kernels.n + 1);
-    return hcg_emit_piece(w->p, *l, j->arena, &j->piece, functions, &j->scratch);
+    return hcg_emit_piece(w->p, *l, j->arena, &j->piece, functions, &j->room);
 }
 
 static bool compile_piece(work *w, job *j) {
@@ -283,6 +282,17 @@ static void tell(const work *w) {
     }
 }
 
+/* Pieces see their own functions only: the hungriest kernel may call the hungriest part. */
+static void take_room(const work *w) {
+    hcg_room most = {0};
+    for (size_t i = 0; i < w->jobs.n; i++) {
+        const hcg_room *r = &w->jobs.at[i].room;
+        if (r->kernels > most.kernels) most.kernels = r->kernels;
+        if (r->parts > most.parts) most.parts = r->parts;
+    }
+    w->p->scratch_bytes = most.kernels + most.parts;
+}
+
 bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
     hcg_target t;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
@@ -293,9 +303,7 @@ bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
     cut(w);
     hcg_each_item(hcg_workers(p->options.threads), w->jobs.n, do_job, w);
     LLVMMemoryBufferRef description = NULL;
-    p->scratch_bytes = 0;
-    for (size_t i = 0; i < w->jobs.n; i++)
-        if (w->jobs.at[i].scratch > p->scratch_bytes) p->scratch_bytes = w->jobs.at[i].scratch;
+    take_room(w);
     bool ok = report(w, d);
     if (ok) tell(w);
     ok = ok && describe(w, d, &description) && merge(w, d, description, path);
