@@ -136,7 +136,7 @@ def seconds(system, x, w, times):
 def measure(w, d, tokens, rounds):
     x = torch.rand(tokens, d) * 2 - 1
     times = {s: [] for s in SYSTEMS}
-    first = {s: min(seconds(s, x, w, 1) for _ in range(2)) for s in SYSTEMS}
+    first = {s: seconds(s, x, w, 1) for s in SYSTEMS}  # warms up too
     enough = 0.05  # seconds a run takes at least
     for _ in range(rounds):
         for s in SYSTEMS:

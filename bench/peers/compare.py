@@ -35,8 +35,8 @@ PEERS = ("torch", "onnx", "llama")
 LLAMA_FORMATS = {"f32": ["f32"], "bf16": ["bf16"], "f16": ["f16"], "q8": ["q8_0"],
                  "q4": ["q4_0", "q4_1", "q4_k"]}
 # Root mean square of the difference of logits from Hadal's standard residual over that of its logits:
-# storage of weights and caches rounds differently, a different model is at 1.4.
-SAME = {"f32": 0.01, "f16": 0.05, "bf16": 0.15, "q8": 0.15, "q4": 0.7}
+# storage rounds differently, in q4 by much; models that have nothing to do with each other are at 1.4.
+SAME = {"f32": 0.01, "f16": 0.05, "bf16": 0.15, "q8": 0.15, "q4": 1.1}
 
 
 def fail(text):

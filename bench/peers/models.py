@@ -203,7 +203,7 @@ class Llama:
 
     def file(self, form, weights, folder, threads):
         source, path = (os.path.join(folder, f"qwen3-{x}.gguf") for x in ("f32", form))
-        if not os.path.exists(source):
+        if not os.path.exists(source) and not os.path.exists(path):
             write_gguf(Checkpoint(weights), self.s, source)
         if not os.path.exists(path):
             p = self.l.llama_model_quantize_default_params()
