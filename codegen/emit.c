@@ -130,6 +130,11 @@ static size_t find_operand(const hcg_emit *e, const hcg_kernel *k, hir_ref outer
     return find_operand(e, k, hir_state_ref((uint32_t)v->offset));
 }
 
+/* Bytes from e->args; a part may look in front of them. */
+static uint64_t arg_offset(const hcg_emit *e, size_t operand) {
+    return ((uint64_t)operand - e->first_arg) * sizeof(void *);
+}
+
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k, hir_ref outer) {
     size_t i = find_operand(e, k, outer);
     if (i == k->operands.n) { /* lowering and emission disagree: a defect, told, not a crash */
@@ -137,12 +142,12 @@ LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k, hir_ref outer) {
                "kernel %s reads an operand that is not among its arguments", k->name);
         return LLVMConstNull(e->ptr);
     }
-    return load_at_entry(e, e->ptr, e->args, i * sizeof(void *), "arg");
+    return load_at_entry(e, e->ptr, e->args, arg_offset(e, i), "arg");
 }
 
 LLVMValueRef hcg_size_arg(hcg_emit *e, const hcg_kernel *k, uint32_t i) {
     if (k->size[i].least == k->size[i].most) return hcg_i64(e, k->size[i].most);
-    return load_at_entry(e, e->i64, e->args, (k->operands.n + i) * sizeof(void *), "size");
+    return load_at_entry(e, e->i64, e->args, arg_offset(e, k->operands.n + i), "size");
 }
 
 LLVMValueRef hcg_frame_t(hcg_emit *e) {

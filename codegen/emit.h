@@ -31,6 +31,7 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, vec; /* vec: <lanes x float> */
     LLVMValueRef fn;                                       /* being emitted; its parameters: */
     LLVMValueRef frame, args, r0, r1, c0, c1;
+    uint32_t first_arg;     /* `args` begins with that operand of the kernel */
     bool shared_elsewhere;  /* what kernels share (matrix.h) is declared only, */
     bool parts_elsewhere;   /* or their own parts (contract.h) are */
     uint64_t scratch;       /* bytes of frame->scratch the current kernel uses (hcg_scratch) */

@@ -1,7 +1,8 @@
 /* Parts of contractions that are functions of their own: what makes x (a row program), and what a
  * block of results goes through. A call for each block of rows or panels costs nothing beside their
- * work, and the bodies for one token and for many share them; what makes x is shared by all
- * contractions that make theirs alike (share.c). */
+ * work, and the bodies for one token and for many share them, as do all contractions whose parts
+ * are alike (share.c): one function for the projections of all layers, whatever mix over depth is
+ * in front of them. */
 #include "codegen/contract.h"
 #include "codegen/emit_row_part.h"
 #include "codegen/library.h"
@@ -33,13 +34,13 @@ static void part_end(hcg_emit *e, part *p) {
     if (e->scratch > e->part_scratch) e->part_scratch = e->scratch;
     hcg_shared_end(e, &p->fn);
     e->frame = p->outer.frame, e->args = p->outer.args, e->room = p->outer.room;
-    e->scratch = p->outer.scratch;
+    e->scratch = p->outer.scratch, e->first_arg = p->outer.first_arg;
     e->di_scope = p->outer.di_scope;
 }
 
 static void part_call(hcg_emit *e, const part *p, LLVMValueRef row, LLVMValueRef rows,
                       LLVMValueRef *args, unsigned n) {
-    args[FRAME] = e->frame, args[ARGS] = e->args, args[ROOM] = hcg_scratch(e, 0);
+    args[FRAME] = e->frame, args[ROOM] = hcg_scratch(e, 0);
     args[ROW] = row, args[ROWS] = rows;
     hcg_shared_call(e, &p->fn, args, n);
 }
@@ -48,7 +49,7 @@ bool hcg_make_x(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c, LLVM
                 LLVMValueRef rows, LLVMValueRef x, LLVMValueRef ld) {
     enum { X = OWN, LD, PARAMS };
     LLVMTypeRef params[PARAMS] = {[X] = e->ptr, [LD] = e->i64};
-    LLVMValueRef args[PARAMS] = {[X] = x, [LD] = ld};
+    LLVMValueRef args[PARAMS] = {[ARGS] = e->args, [X] = x, [LD] = ld};
     bool ok = true;
     part f;
     if (part_begin(e, k, k->x_part, k->makes_x, params, PARAMS, &f)) {
@@ -68,16 +69,19 @@ bool hcg_finish_block(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
     enum { PANEL = OWN, PANELS, SUMS, SUM_BYTES, LD, PARAMS };
     LLVMTypeRef params[PARAMS] = {
         [PANEL] = e->i64, [PANELS] = e->i64, [SUMS] = e->ptr, [SUM_BYTES] = e->i64, [LD] = e->i64};
-    LLVMValueRef args[PARAMS] = {[PANEL] = b->panel,
+    LLVMValueRef first = hcg_at(e, e->ptr, e->args, hcg_i64(e, k->first_y));
+    LLVMValueRef args[PARAMS] = {[ARGS] = first,
+                                 [PANEL] = b->panel,
                                  [PANELS] = b->panels,
                                  [SUMS] = b->sums[0],
                                  [SUM_BYTES] = hcg_i64(e, b->sum_bytes),
                                  [LD] = b->ld};
     const char *name =
-        hd_printf(e->arena, "%s_y%zu", k->y_part, (size_t)(b->group - b->plan->groups.at));
+        hd_printf(e->arena, "%s_of%zu", k->y_part, (size_t)(b->group - b->plan->groups.at));
     bool ok = true;
     part f;
     if (part_begin(e, k, name, k->makes_y, params, PARAMS, &f)) {
+        e->first_arg = k->first_y;
         const LLVMValueRef *own = f.fn.param;
         hcg_block inner = {.plan = b->plan, .group = b->group, .row = own[ROW], .rows = own[ROWS]};
         inner.panel = own[PANEL], inner.panels = own[PANELS], inner.ld = own[LD];

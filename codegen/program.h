@@ -29,11 +29,12 @@ typedef struct hcg_kernel {
                * Inputs first (values read, weights, states), in order of first use in the body,
                * each once; then the kernel's results in order (results that are state are not
                * repeated:          cache_append's state operand is the argument). */
-    /* Parts of a contraction that are functions of their own (emit_part.c). What makes x: its name,
-     * NULL if x comes from outside; it is the same for all contractions that make x alike. What
-     * results go through: the name up to the number of the group. Each is written where the kernel
-     * that makes it is, and declared elsewhere. */
+    /* Parts of a contraction that are functions of their own (emit_part.c), shared by all whose
+     * parts are alike. What makes x: its name, NULL if x comes from outside. What results go
+     * through: the name up to the number of the group; its operands begin at number `first_y`. Each
+     * is written where the kernel that makes it is, and declared elsewhere. */
     const char *x_part, *y_part;
+    uint32_t first_y;
     bool makes_x, makes_y;
     uint32_t n_inputs; /* how many of them are read; the rest are results */
     uint32_t n_sizes;  /* arguments behind the operands; 0: all sizes are those of `op` */

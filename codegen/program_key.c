@@ -85,19 +85,30 @@ static uint32_t argument(hcg_keys *k, hcg_operands *operands, hir_ref r) {
 
 enum { REF_NONE, REF_LOCAL, REF_ARGUMENT };
 
+static bool is_local(const hcg_keys *k, hir_id kernel, hir_ref r) {
+    hir_id def = r.kind == HIR_REF_VALUE ? hir_value_at(k->m, r.index)->op : HIR_NONE;
+    return def != HIR_NONE && hir_op_at(k->m, def)->parent == kernel;
+}
+
+/* Numbers from the first value and argument of the part on, modulo 2^32. */
+static void add_number(hd_text *key, uint32_t kind, uint32_t number, uint32_t first) {
+    add_u64(key, kind | (uint64_t)(uint32_t)(number - first) << 8);
+}
+
+static void add_argument_type(hcg_keys *k, hd_text *key, hir_ref r);
+
 static void add_ref(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key, hir_ref r) {
     if (r.kind == HIR_REF_NONE) {
         add_u64(key, REF_NONE);
         return;
     }
-    if (r.kind == HIR_REF_VALUE) {
-        hir_id def = hir_value_at(k->m, r.index)->op;
-        if (def != HIR_NONE && hir_op_at(k->m, def)->parent == kernel) {
-            add_u64(key, REF_LOCAL | (uint64_t)k->local[r.index] << 8);
-            return;
-        }
+    if (is_local(k, kernel, r)) {
+        add_number(key, REF_LOCAL, k->local[r.index], k->first_value);
+        return;
     }
-    add_u64(key, REF_ARGUMENT | (uint64_t)argument(k, operands, r) << 8);
+    const uint32_t number = argument(k, operands, r);
+    add_number(key, REF_ARGUMENT, number, k->first_arg);
+    if (number < k->first_arg) add_argument_type(k, key, r);
 }
 
 /* A type in a key without sizes: N and K are -1 there, where they stand in a body that
@@ -126,7 +137,8 @@ static void add_results(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_t
         if (state) {
             hir_ref r = hir_state_ref((uint32_t)v->offset);
             bool known = v->offset < k->m->states.n;
-            add_u64(key, known ? argument(k, operands, r) : UINT64_MAX);
+            add_number(key, REF_ARGUMENT, known ? argument(k, operands, r) : UINT32_MAX,
+                       k->first_arg);
         } else {
             hd_push(k->arena, &operands->list, hir_value_ref(op->results[i]));
         }
@@ -134,22 +146,19 @@ static void add_results(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_t
     }
 }
 
-/* Ops of the body, `n` of them. */
-static void add_ops(hcg_keys *k, hir_id kernel, size_t n, hcg_operands *operands, hd_text *key) {
-    uint32_t values = 0;
-    HIR_EACH(k->m, id, hir_op_at(k->m, kernel)->body_first) {
-        if (n-- == 0) break;
-        const hir_op *b = hir_op_at(k->m, id);
-        add_u64(key, b->code);
-        add_attrs(key, b);
-        add_u64(key, b->n_args);
-        for (uint32_t i = 0; i < b->n_args; i++)
-            add_ref(k, kernel, operands, key, b->args[i]);
-        for (uint32_t i = 0; i < b->n_results; i++) {
-            k->local[b->results[i]] = values++;
-            add_type(key, without_sizes(k, hir_value_ref(b->results[i]),
-                                        hir_value_at(k->m, b->results[i])->type));
-        }
+/* An op with its operands from number `from` on; its values get the next numbers. */
+static void add_op(hcg_keys *k, hir_id kernel, hir_id id, uint32_t from, uint32_t *values,
+                   hcg_operands *operands, hd_text *key) {
+    const hir_op *b = hir_op_at(k->m, id);
+    add_u64(key, b->code);
+    add_attrs(key, b);
+    add_u64(key, b->n_args);
+    for (uint32_t i = from; i < b->n_args; i++)
+        add_ref(k, kernel, operands, key, b->args[i]);
+    for (uint32_t i = 0; i < b->n_results; i++) {
+        k->local[b->results[i]] = (*values)++;
+        add_type(key, without_sizes(k, hir_value_ref(b->results[i]),
+                                    hir_value_at(k->m, b->results[i])->type));
     }
 }
 
@@ -157,7 +166,9 @@ void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
     *operands = (hcg_operands){0};
     k->call++;
     add_u64(key, hir_op_at(k->m, kernel)->code);
-    add_ops(k, kernel, SIZE_MAX, operands, key);
+    uint32_t values = 0;
+    HIR_EACH(k->m, id, hir_op_at(k->m, kernel)->body_first)
+    add_op(k, kernel, id, 0, &values, operands, key);
     operands->n_inputs = (uint32_t)operands->list.n;
     for (size_t i = 0; i < operands->list.n; i++)
         add_argument_type(k, key, operands->list.at[i]);
@@ -220,20 +231,62 @@ bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_S
     return true;
 }
 
-/* ---- what makes x ------------------------------------------------------------------------------
+/* ---- parts -------------------------------------------------------------------------------------
  */
+static bool plan(const hcg_keys *k, hir_id kernel, hcg_contraction *c) {
+    hd_diags d; /* what is wrong is told when the kernel is emitted */
+    hd_diags_init(&d, k->arena);
+    return hir_op_at(k->m, kernel)->code == HIR_KERNEL_CONTRACT_OP &&
+           hcg_plan_contraction(k->arena, &d, k->m, kernel, c);
+}
+
 bool hcg_prologue_key(hcg_keys *k, hir_id kernel, hd_text *key) {
     hcg_contraction c;
     hcg_operands operands = {0};
-    hd_diags d; /* what is wrong is told when the kernel is emitted */
-    hd_diags_init(&d, k->arena);
-    if (hir_op_at(k->m, kernel)->code != HIR_KERNEL_CONTRACT_OP ||
-        !hcg_plan_contraction(k->arena, &d, k->m, kernel, &c) || !c.prologue.n)
-        return false;
+    uint32_t values = 0;
+    if (!plan(k, kernel, &c) || !c.prologue.n) return false;
     k->call++;
-    add_ops(k, kernel, c.prologue.n, &operands, key);
+    for (size_t i = 0; i < c.prologue.n; i++)
+        add_op(k, kernel, c.prologue.at[i], 0, &values, &operands, key);
     add_u64(key, k->local[c.x.index]);
     for (size_t i = 0; i < operands.list.n; i++)
         add_argument_type(k, key, operands.list.at[i]);
     return true;
+}
+
+/* Whether anything from `from` on reads a value that is made before, other than x. */
+static bool reads_before(const hcg_keys *k, hir_id kernel, hir_id from) {
+    for (hir_id id = from; id != HIR_NONE; id = hir_op_at(k->m, id)->next) {
+        const hir_op *op = hir_op_at(k->m, id);
+        for (uint32_t i = op->code == HIR_LINEAR_OP; i < op->n_args; i++)
+            if (is_local(k, kernel, op->args[i]) && k->local[op->args[i].index] < k->first_value)
+                return true;
+    }
+    return false;
+}
+
+bool hcg_epilogue_key(hcg_keys *k, hir_id kernel, uint32_t *first, hd_text *key) {
+    hcg_contraction c;
+    hcg_operands operands = {0};
+    hd_text before;
+    uint32_t values = 0;
+    hd_text_init(&before, k->arena);
+    if (!plan(k, kernel, &c)) return false;
+    k->call++;
+    hir_id id = hir_op_at(k->m, kernel)->body_first;
+    for (; hir_op_at(k->m, id)->code != HIR_LINEAR_OP; id = hir_op_at(k->m, id)->next)
+        add_op(k, kernel, id, 0, &values, &operands, &before);
+    add_ref(k, kernel, &operands, &before, hir_op_at(k->m, id)->args[0]);
+    k->first_value = values;
+    *first = k->first_arg = (uint32_t)operands.list.n;
+    for (hir_id at = id; at != HIR_NONE; at = hir_op_at(k->m, at)->next) {
+        const bool linear = hir_op_at(k->m, at)->code == HIR_LINEAR_OP; /* their x is one */
+        add_op(k, kernel, at, linear, &values, &operands, key);
+    }
+    for (size_t i = *first; i < operands.list.n; i++)
+        add_argument_type(k, key, operands.list.at[i]);
+    add_results(k, kernel, &operands, key);
+    const bool alone = !reads_before(k, kernel, id);
+    k->first_value = k->first_arg = 0;
+    return alone;
 }

@@ -17,8 +17,9 @@ typedef struct hcg_keys {
     uint32_t *local;    /* ... and its number there, or in the body */
     hir_id *seen_by[2]; /* the same for weights and for states: argument numbers */
     uint32_t *number[2];
-    hir_id call;        /* number of the key that is being made */
-    bool without_sizes; /* it leaves out N and K */
+    hir_id call;                     /* number of the key that is being made */
+    bool without_sizes;              /* it leaves out N and K */
+    uint32_t first_arg, first_value; /* of the part that it is of; 0: of all */
 } hcg_keys;
 hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m);
 
@@ -35,6 +36,9 @@ bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_S
 /* What makes x of a contraction, in the same way: equal bytes, one function. Its operands are the
  * first of the kernel's. False: x comes from outside. */
 bool hcg_prologue_key(hcg_keys *k, hir_id kernel, hd_text *key);
+/* What becomes of x, the linear ops and what follows, with operands numbered from *first on:
+ * whatever makes x reads those before. */
+bool hcg_epilogue_key(hcg_keys *k, hir_id kernel, uint32_t *first, hd_text *key);
 
 /* What a kernel calls. */
 typedef struct hcg_use {

@@ -77,7 +77,7 @@ typedef struct sharing {
     hcg_program *p;
     const hir_module *m;
     hcg_keys *keys;
-    key_table form_keys, family_keys, prologue_keys;
+    key_table form_keys, family_keys, prologue_keys, epilogue_keys;
     HD_VEC(form) forms;
     HD_VEC(family) families;
     HD_VEC(const char *) names;
@@ -167,16 +167,24 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     return (uint32_t)s->p->kernels.n - 1;
 }
 
-/* The parts of a contraction (emit_part.c) are written beside the function for many tokens, what
- * makes x beside the first that makes it so. */
+/* The parts of a contraction (emit_part.c) are written beside the first function for many tokens
+ * that has them so. Where sizes are arguments, what follows the sums is of that function alone. */
 static void name_parts(sharing *s, hir_id id, const functions *f, const char *symbol) {
     hcg_kernel *one = &s->p->kernels.at[f->one], *many = &s->p->kernels.at[f->many];
-    hd_text key = new_text(s);
-    one->y_part = many->y_part = symbol;
+    hd_text x = new_text(s), y = new_text(s);
+    uint32_t first;
+    one->y_part = many->y_part = hd_printf(s->a, "k_%s", symbol);
     many->makes_y = true;
-    if (!hcg_prologue_key(s->keys, id, &key)) return;
+    if (!many->n_sizes && hcg_epilogue_key(s->keys, id, &first, &y)) {
+        const size_t known = s->epilogue_keys.keys.n;
+        const uint32_t number = number_of(&s->epilogue_keys, &y);
+        one->y_part = many->y_part = hd_printf(s->a, "y_%u", number);
+        one->first_y = many->first_y = first;
+        many->makes_y = number == known;
+    }
+    if (!hcg_prologue_key(s->keys, id, &x)) return;
     const size_t known = s->prologue_keys.keys.n;
-    const uint32_t number = number_of(&s->prologue_keys, &key);
+    const uint32_t number = number_of(&s->prologue_keys, &x);
     one->x_part = many->x_part = hd_printf(s->a, "x_%u", number);
     many->makes_x = number == known;
 }
@@ -219,7 +227,8 @@ static void use_functions(sharing *s) {
 const hcg_use *hcg_share_kernels(hcg_program *p) {
     hd_arena *a = p->arena;
     sharing s = {.a = a, .p = p, .m = p->m, .keys = hcg_keys_new(a, p->m)};
-    s.form_keys.arena = s.family_keys.arena = s.prologue_keys.arena = a;
+    s.form_keys.arena = s.family_keys.arena = a;
+    s.prologue_keys.arena = s.epilogue_keys.arena = a;
     s.form_of = hd_new_array(a, uint32_t, p->m->ops.n + 1);
     s.uses = hd_new_array(a, hcg_use, p->m->ops.n + 1);
     HIR_EACH(p->m, id, p->m->first) {

@@ -14,6 +14,7 @@ TestSuite(share, .timeout = 120);
 
 typedef struct counts {
     size_t rows, contractions, sequences;
+    size_t finishes; /* functions for what follows the sums of contractions */
 } counts;
 
 /* Of a model with attention and SwiGLU under one of the library's residual systems. */
@@ -33,6 +34,7 @@ static counts count_functions(const char *system, int layers) {
         n.rows += p->kernels.at[i].kind == HCG_ROW;
         n.contractions += p->kernels.at[i].kind == HCG_CONTRACT;
         n.sequences += p->kernels.at[i].kind == HCG_SEQUENCE;
+        n.finishes += p->kernels.at[i].makes_y;
     }
     hadal_close(s);
     return n;
@@ -48,6 +50,16 @@ Test(share, most_systems_have_the_same_functions_at_any_depth) {
         cr_expect_eq(a.rows, b.rows, "%s: %zu and %zu row programs", systems[i], a.rows, b.rows);
         cr_expect_eq(a.contractions, b.contractions, "%s", systems[i]);
         cr_expect_eq(a.sequences, b.sequences, "%s", systems[i]);
+    }
+}
+
+/* Whatever mix over depth stands in front of a contraction: behind it is the same. */
+Test(share, what_follows_sums_is_the_same_at_any_depth) {
+    static const char *const systems[] = {"standard", "attnres", "attnres-static", "attnres-full"};
+    for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
+        const counts a = count_functions(systems[i], 12), b = count_functions(systems[i], 48);
+        cr_expect_eq(a.finishes, b.finishes, "%s: %zu and %zu", systems[i], a.finishes, b.finishes);
+        cr_expect_lt(a.finishes, a.contractions, "%s", systems[i]);
     }
 }
 
