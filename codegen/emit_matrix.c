@@ -18,7 +18,7 @@ enum {
     SLAB_AHEAD = 2048,
     MOST_CHAINS = 16,
     MOST_ROWS = 16,    /* of a tile */
-    GEMV_AHEAD = 2048, /* bytes that panels are prefetched ahead of their use */
+    GEMV_AHEAD = 4096, /* bytes that panels are prefetched ahead of their use */
 };
 
 static const hcg_tile tiles[] = {
