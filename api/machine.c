@@ -10,7 +10,7 @@
 
 enum { STREAM_MEMORY, STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA };
 enum { AREA = 96 << 20, FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
-enum { AHEAD = 2048 }; /* bytes: as kernels that read weights once fetch them */
+enum { AHEAD = 4096 }; /* bytes: as kernels that read weights once fetch them */
 
 static const struct {
     const char *name;

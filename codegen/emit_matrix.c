@@ -27,7 +27,7 @@ enum {
     MOST_ROWS = 16,    /* of a tile */
     NARROW_UNROLL = 8, /* steps that take a line of each row of x */
     MOST_NARROW = 5,   /* panels of a tile: 40 outputs */
-    GEMV_AHEAD = 2048, /* bytes that panels are prefetched ahead of their use */
+    GEMV_AHEAD = 4096, /* bytes that panels are prefetched ahead of their use */
 };
 
 static const hcg_tile tiles[] = {

@@ -7,7 +7,7 @@
 #include "codegen/quant.h"
 
 enum {
-    AHEAD = 4096,     /* bytes that panels are fetched ahead of their use */
+    AHEAD = 6144,     /* bytes that panels are fetched ahead: what a fast memory owes a thread */
     WORD = 4,         /* elements of a row that lie side by side */
     BLOCK_BYTES = 64, /* of a panel */
 };
