@@ -134,7 +134,7 @@ class Model:
     def run(self, tokens):
         self.caches, self.mixes, logits = {}, [], []
         table = self.w("model.embed_tokens.weight", self.c["vocab_size"], self.d)
-        head = self.w("lm_head.weight", self.c["vocab_size"], self.d)
+        head = table if self.c["tie_word_embeddings"] else self.w("lm_head.weight", self.c["vocab_size"], self.d)
         for self.t, token in enumerate(tokens):
             self.mix_number = 0
             system = SYSTEMS[self.r["type"]](self, table[token])

@@ -171,7 +171,7 @@ def levels(group):
     return [["--cpu-level", level] for level, flag in needs.items() if flag in flags]
 
 
-def check_variation(hadal, folder, config, seed, levels):
+def check_variation(hadal, folder, config, seed, levels, split=4):
     os.makedirs(folder, exist_ok=True)
     reference = Model(config, seed)
     tokens = [(7 * t * t + 3 * t + seed) % config["vocab_size"] for t in range(9)]
@@ -188,7 +188,7 @@ def check_variation(hadal, folder, config, seed, levels):
         for i, mix in enumerate(mixes):
             check(f"depth mix {i}", got[i], flatten(mix), EVALUATOR)
     for level in levels:
-        errors.append(check(f"compiled {level}", run(hadal, folder, tokens, "--split", "4", *level), expected, COMPILED))
+        errors.append(check(f"compiled {level}", run(hadal, folder, tokens, "--split", str(split), *level), expected, COMPILED))
     return errors
 
 
