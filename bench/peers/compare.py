@@ -40,7 +40,7 @@ SAME = {"f32": 0.01, "f16": 0.05, "bf16": 0.15, "q8": 0.15, "q4": 1.1}
 
 
 def fail(text):
-    sys.exit(f"compare: {text}")
+    sys.exit(f"{os.path.basename(sys.argv[0])}: {text}")
 
 
 def run(command):
