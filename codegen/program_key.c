@@ -3,7 +3,8 @@
  * The key holds everything that an emitter may look at: the kernel's attributes except its name;
  * the body's ops with attributes, types and operands, where a value of the body is its number in
  * the body and an outer value, weight or state its argument number; then kind, type and layout of
- * each argument. Two kernels that differ only in which tensors they touch have equal keys. */
+ * each argument, and which of them a result has the place of. Two kernels that differ only in which
+ * tensors they touch have equal keys. */
 #include <string.h>
 
 #include "codegen/contraction.h"
@@ -127,6 +128,9 @@ static void add_results(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_t
             bool known = v->offset < k->m->states.n;
             add_u64(key, known ? argument(k, operands, r) : UINT64_MAX);
         } else {
+            hir_id over = hir_lies_over(k->m, kernel, i);
+            bool none = over == HIR_NONE;
+            add_u64(key, none ? UINT64_MAX : argument(k, operands, hir_value_ref(over)));
             hd_push(k->arena, &operands->list, hir_value_ref(op->results[i]));
         }
         add_type(key, without_sizes(k, hir_value_ref(op->results[i]), v->type));
