@@ -26,6 +26,7 @@ typedef struct hir_plan_row {
     uint64_t bytes;       /* of one token, or of all for a value without T */
     uint32_t first, last; /* kernel that makes it, last kernel that reads it; counted from 0 */
     bool leaves;          /* an output of the program, or state: outlives the call */
+    bool in_place;        /* over a value that its own kernel reads */
     hir_id over; /* the value made last before this one whose bytes it takes over, or HIR_NONE */
 } hir_plan_row;
 typedef struct hir_plan {

@@ -44,7 +44,7 @@ static uint64_t most_alive(const hir_ledger *l, const hir_module *m, hd_arena *a
         const hir_plan_row *row = &plan.rows.at[i];
         const bool ours = l->flow.kind[l->flow.origin[row->value]] != HIR_FLOW_NONE;
         if (!ours || hir_value_at(m, row->value)->place != HIR_PLACE_ARENA) continue;
-        for (uint32_t k = row->first; k <= row->last; k++)
+        for (uint32_t k = row->first + row->in_place; k <= row->last; k++)
             alive[k] = hd_capped_add(alive[k], row->bytes);
     }
     for (uint32_t k = 0; k < plan.kernels; k++)

@@ -1,12 +1,23 @@
 /* kernel.row: all that is local to one token's row, token by token. */
 #include "codegen/emit_row.h"
 
+static bool plan(hcg_emit *e, const hcg_kernel *k, bool apart, row_graph *g) {
+    *g = (row_graph){.arena = e->arena,
+                     .diags = e->diags,
+                     .m = e->p->m,
+                     .k = k,
+                     .lanes = e->level->lanes,
+                     .apart = apart};
+    if (!row_build(g)) return false;
+    row_plan(g);
+    return true;
+}
+
 bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k) {
-    row_graph g = {
-        .arena = e->arena, .diags = e->diags, .m = e->p->m, .k = k, .lanes = e->level->lanes};
+    row_graph g;
     size_t errors = e->diags->errors;
-    if (!row_build(&g)) return false;
-    row_plan(&g);
+    if (!plan(e, k, false, &g)) return false;
+    if (!row_may_lie_over(e->level, &g) && !plan(e, k, true, &g)) return false;
     row_emit_loops(e, &g);
     return e->diags->errors == errors;
 }

@@ -8,6 +8,7 @@
  *   emit_row_plan.c    what is kept where, and which nodes share one loop nest
  *   emit_row_value.c   a node at an index: loads, arithmetic, reductions inside a loop
  *   emit_row_part.c    some ops of another kernel's body, over rows that lie in its scratch
+ *   emit_row_place.c   results that lie over what they replace
  *   emit_row_stream.c  stores past the caches, where a kernel leaves more than they hold
  *   emit_row_small.c   nests of a few elements: whole values in registers, indices as shuffles
  *   emit_row_when.c    sums that are taken for some tokens only
@@ -71,6 +72,8 @@ typedef struct row_buffer {
     int64_t head;           /* state: elements of one head; heads are cap positions apart */
     bool by_head;           /* it holds one head; a row has as many as the part */
     LLVMValueRef block, ld; /* block: its row 0, and elements from one row to the next */
+    bool lies_over;         /* a result: it has the place of the value `over` ... */
+    hir_id over;            /* ... which the kernel reads */
     bool used;              /* anything reads or writes it ... */
     bool direct;            /* ... other than through a table of row pointers */
 } row_buffer;
@@ -132,6 +135,7 @@ typedef struct row_node {
     bool costly;     /* holds more than additions and multiplications */
     bool root;       /* computed in a nest of its own or with others, not where it is read */
     uint32_t nest, limit, reader;
+    bool at_the_end;  /* in nests behind all that have no such roots */
     bool far_read;    /* read elsewhere than at the same index of the same nest */
     bool chained;     /* reads other roots at its own index: not before they are there */
     bool small;       /* its nest is (emit_row_small.c) */
@@ -181,6 +185,8 @@ typedef struct row_graph {
     row_nests once, per_token;
     bool has_t;               /* the kernel runs over tokens */
     unsigned lanes;           /* of the level's vectors */
+    bool apart;               /* what lies over another value is made in scratch, then copied */
+    uint32_t behind;          /* nests of roots that are at the end */
     const hcg_row_part *part; /* NULL: the whole body */
 } row_graph;
 
@@ -205,6 +211,16 @@ row_shape row_domain(const row_node *n);
 static inline const row_ref *row_when(const row_node *n) {
     return n->kind == ROW_REDUCE && n->n_args > 1 ? &n->args[1] : NULL;
 }
+
+/* Neighbours in the two loops around the innermost that go together. */
+typedef struct row_jam {
+    uint32_t outer, inner;
+} row_jam;
+row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nest *nest);
+
+/* May the planned nests write results to where other values lie, as they are? */
+bool row_may_lie_over(const hcg_level *level, const row_graph *g);
+bool row_writes_over(const row_graph *g, const row_nest *nest);
 void row_emit_loops(hcg_emit *e, row_graph *g);
 
 #endif

@@ -65,9 +65,26 @@ static row_view constant(row_graph *g, const hir_op *op, hir_type type) {
 
 /* ---- what leaves the kernel ------------------------------------------------------------------ */
 
+/* Made in scratch and copied from there when all else is done. */
+static void deliver_at_the_end(row_graph *g, const hir_op *op, const row_view *v, row_buffer to) {
+    uint32_t made = row_add_copy(g, op, v->shape, v->ref);
+    row_at(g, made)->token_free = false;
+    row_store(g, made);
+    row_view kept = row_view_node(g, made, v->type);
+    uint32_t copy = row_add_copy(g, op, v->shape, kept.ref);
+    row_at(g, copy)->token_free = false;
+    row_at(g, copy)->at_the_end = true;
+    row_at(g, copy)->buffer = row_add_buffer(g, to);
+    row_at(g, copy)->to = row_major(&v->shape);
+}
+
 /* The elements of `v` shall be in the buffer `to`: where they are computed, if they have no other
  * home yet, else by a copy. */
 static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffer to) {
+    if (to.lies_over && g->apart) {
+        deliver_at_the_end(g, op, v, to);
+        return;
+    }
     row_node *n = row_at(g, v->ref.node);
     bool computed = n->kind != ROW_CONST && n->kind != ROW_MULTI &&
                     (n->kind != ROW_MEMORY || n->n_producers > 0);
@@ -158,13 +175,16 @@ static bool yield(row_graph *g, const hir_op *op) {
         bool has_t = hir_type_has_t(value->type);
         if (!has_t && !row_at(g, v.ref.node)->token_free)
             return row_unsupported(g, op, "a result without T depends on the token");
+        const hir_id over = hir_lies_over(g->m, g->k->op, i);
         deliver(g, op, &v,
                 (row_buffer){.where = ROW_ARG,
                              .ref = result,
                              .dtype = value->type.dtype,
                              .has_t = has_t,
                              .elements = row_elements(&v.shape),
-                             .step = 1});
+                             .step = 1,
+                             .lies_over = over != HIR_NONE,
+                             .over = over});
     }
     return true;
 }

@@ -14,11 +14,6 @@ enum { PIECE = 512, MANY_RESULTS = 8 };
 
 /* ---- one nest -------------------------------------------------------------------------------- */
 
-/* Neighbours in the two loops around the innermost that go together. */
-typedef struct row_jam {
-    uint32_t outer, inner;
-} row_jam;
-
 typedef struct lane_loop { /* state of the innermost loop of a nest */
     row_run *r;
     const row_nest *nest;
@@ -49,6 +44,16 @@ static void set_loops(lane_loop *l, uint32_t j, row_jam jam) {
     l->loops[j][ROW_INNER] = row_var(nest->domain.rank - 1);
 }
 
+/* Stores what a turn has computed; over what it has read, not before all of it is computed. */
+static void write_turn(lane_loop *l, const row_pack *made) {
+    row_run *r = l->r;
+    for (size_t i = l->last; i-- > l->first; made += l->jam)
+        for (uint32_t j = 0; j < l->jam; j++) {
+            const row_node *n = row_at(r->g, l->nest->roots.at[i]);
+            if (!along_lanes(n) && n->buffer != ROW_NO_BUFFER) row_write(r, n, l->own[j], &made[j]);
+        }
+}
+
 /* One turn: `copies` vectors at the current index of every root of the nest, in order, for all
  * neighbours: what they all read is loaded once. */
 static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
@@ -56,6 +61,8 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
     row_scope scope = row_scope_begin(r);
     r->copies = copies;
     uint32_t sum = 0;
+    const bool over = row_writes_over(r->g, l->nest);
+    row_pack *made = over ? hd_new_array(r->g->arena, row_pack, l->nest->roots.n * l->jam) : NULL;
     if (l->last - l->first < l->nest->roots.n)
         row_sum_together(r, l->nest->roots.at + l->first, l->last - l->first);
     for (size_t i = l->last; i-- > l->first;) {
@@ -68,9 +75,13 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
             }
             r->loops = l->own[j];
             row_pack p = row_compute(r, root);
-            if (n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
+            if (over)
+                made[(l->last - 1 - i) * l->jam + j] = p;
+            else if (n->buffer != ROW_NO_BUFFER)
+                row_write(r, n, r->loops, &p);
         }
     }
+    if (over) write_turn(l, made);
     r->loops = l->nest->loops;
     row_scope_end(r, scope);
 }
@@ -149,15 +160,15 @@ static unsigned vectors_at_once(const row_run *r, const row_nest *nest, uint32_t
  * registers to operands: m sources meet n queries with m + n loads. Else all of a few, such as the
  * streams that a small matrix mixes: each is made of the same rows, which memory then gives once.
  */
-static row_jam neighbours(const row_run *r, const row_nest *nest) {
+row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nest *nest) {
     enum { JAM_OF_SUMS = 4, JAM_OF_ALL = 8 };
-    uint32_t most = r->e->level->lanes == 8 || !r->e->level->fma ? MOST_SUMS / 2 : MOST_SUMS;
+    uint32_t most = level->lanes == 8 || !level->fma ? MOST_SUMS / 2 : MOST_SUMS;
     uint32_t sums = 0, roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
     row_jam jam = {1, 1};
     if (rank < 2) return jam;
     int64_t inner = nest->domain.dim[rank - 2], outer = rank > 2 ? nest->domain.dim[rank - 3] : 1;
     for (size_t i = 0; i < roots; i++)
-        sums += along_lanes(row_at(r->g, nest->roots.at[i]));
+        sums += along_lanes(row_at(g, nest->roots.at[i]));
     if (sums < roots) {
         if (inner <= JAM_OF_ALL && inner * roots <= most) jam.inner = (uint32_t)inner;
         return jam;
@@ -182,7 +193,7 @@ static bool reads_own_nest(const row_run *r, const row_node *of, const row_node 
 /* Results that go together where a nest has many. 0: all of them. */
 static uint32_t results_together(const row_run *r, const row_nest *nest) {
     enum { TOGETHER = 4 };
-    if (nest->roots.n <= MANY_RESULTS || r->streaming) return 0;
+    if (nest->roots.n <= MANY_RESULTS || r->streaming || row_writes_over(r->g, nest)) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
         bool plain = n->kind == ROW_MAP || n->kind == ROW_COPY;
@@ -361,7 +372,7 @@ static int64_t piece_of_sums(const row_run *r, const row_nest *nest) {
 
 static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
     hcg_emit *e = r->e;
-    const row_jam jam = neighbours(r, nest);
+    const row_jam jam = row_neighbours(r->e->level, r->g, nest);
     const int64_t size = nest->domain.dim[r->lane_var], whole = size / length * length;
     const int64_t rows = row_elements(&nest->domain) / size, sums = (int64_t)nest->roots.n;
     row_piece piece = {.length = length};
@@ -415,7 +426,7 @@ static void loops_of(row_run *r, const row_nest *nest) {
         return;
     }
     if (!when) {
-        outer(r, nest, 0, neighbours(r, nest));
+        outer(r, nest, 0, row_neighbours(r->e->level, r->g, nest));
         return;
     }
     LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(e->cx, e->fn, "past");
@@ -429,7 +440,7 @@ static void loops_of(row_run *r, const row_nest *nest) {
         row_scope scope = row_scope_begin(r);
         LLVMPositionBuilderAtEnd(e->b, form ? through : past);
         r->streaming = form == 0;
-        outer(r, nest, 0, neighbours(r, nest));
+        outer(r, nest, 0, row_neighbours(r->e->level, r->g, nest));
         for (size_t i = 0; i < nest->roots.n; i++)
             made[form][i] = row_at(r->g, nest->roots.at[i])->scalar;
         end[form] = LLVMGetInsertBlock(e->b);

@@ -173,6 +173,7 @@ static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
 static void place(row_graph *g, uint32_t id) {
     row_node *n = row_at(g, id);
     row_nests *nests = n->token_free ? &g->once : &g->per_token;
+    if (nests == &g->per_token && n->limit < g->behind) n->limit = g->behind;
     n->nest = find_nest(g, nests, n);
     row_nest *nest = &nests->list.at[n->nest];
     hd_push(g->arena, &nest->roots, id);
@@ -311,7 +312,10 @@ void row_plan(row_graph *g) {
         n->root &= !is_dead(g, n);
     }
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
-        if (row_at(g, i)->root) place(g, i);
+        if (row_at(g, i)->root && row_at(g, i)->at_the_end) place(g, i);
+    g->behind = (uint32_t)g->per_token.list.n;
+    for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
+        if (row_at(g, i)->root && !row_at(g, i)->at_the_end) place(g, i);
     row_small_choose(g);
     for (uint32_t i = 0; i < g->nodes.n; i++)
         if (row_at(g, i)->root) choose_memory(g, i);

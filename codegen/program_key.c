@@ -2,9 +2,10 @@
  *
  * The key holds everything that an emitter may look at: the body's ops with attributes, types and
  * operands, where a value of the body is its number in the body and an outer value, weight or state
- * its argument number; then kind, type and layout of each argument. The kernel's own attributes say
- * how its step is run (rows, splits, grain, tiles), which is no matter of its code. Two kernels
- * that differ only in that and in which tensors they touch have equal keys. */
+ * its argument number; then kind, type and layout of each argument, and which of them a result has
+ * the place of. The kernel's own attributes say how its step is run (rows, splits, grain, tiles),
+ * which is no matter of its code. Two kernels that differ only in that and in which tensors they
+ * touch have equal keys. */
 #include <string.h>
 
 #include "codegen/contraction.h"
@@ -140,6 +141,11 @@ static void add_results(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_t
             add_number(key, REF_ARGUMENT, known ? argument(k, operands, r) : UINT32_MAX,
                        k->first_arg);
         } else {
+            hir_id over = hir_lies_over(k->m, kernel, i);
+            bool none = over == HIR_NONE;
+            add_number(key, REF_ARGUMENT,
+                       none ? UINT32_MAX : argument(k, operands, hir_value_ref(over)),
+                       k->first_arg);
             hd_push(k->arena, &operands->list, hir_value_ref(op->results[i]));
         }
         add_type(key, without_sizes(k, hir_value_ref(op->results[i]), v->type));

@@ -271,6 +271,12 @@ int64_t hir_tile_group(const hir_op *kernel); /* -1: in none */
  * none. */
 uint32_t *hir_group_ends(const hir_module *m, hd_arena *a);
 
+/* ---- places ----
+ * A result of a row program may lie exactly where a value lies that the row program is the last to
+ * read: row t of one over row t of the other. The value of which result number `i` of `kernel` has
+ * the place so; HIR_NONE: of none that the kernel reads. */
+hir_id hir_lies_over(const hir_module *m, hir_id kernel, uint32_t i);
+
 /* ---- heads ----
  * A row [T, heads, ..] is heads one after the other; [T, heads n] is the same memory. Ops that work
  * head by head can ride with the contraction that makes the heads (passes/fuse.c). */

@@ -376,16 +376,25 @@ typedef struct memory {
     HD_VEC(span) alive;
 } memory;
 
-static void check_overlap(memory *m, hir_id value, uint32_t now) {
+/* `value`, result `i` of the kernel, may lie over what nobody reads behind the kernel, and which no
+ * other result lies over. */
+static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
+    return of->dies == now && m->group_end[now] == now && of->from < of->to &&
+           hir_lies_over(m->r->m, m->r->kernel, i) == of->value;
+}
+
+static void check_overlap(memory *m, uint32_t i, uint32_t now) {
+    const hir_id value = hir_op_at(m->r->m, m->r->kernel)->results[i];
     const hir_value *v = hir_value_at(m->r->m, value);
     bool fixed = v->place == HIR_PLACE_FIXED;
     if (!fixed && v->place != HIR_PLACE_ARENA) return;
     uint64_t bytes = (uint64_t)hir_type_row_elements(v->type) * hir_dtype_bytes(v->type.dtype);
     span s = {value, v->offset, v->offset + bytes, m->last_read[value], fixed};
     if (s.dies < m->group_end[now]) s.dies = m->group_end[now];
-    for (size_t i = 0; i < m->alive.n; i++) {
-        const span *o = &m->alive.at[i];
-        if (o->fixed == fixed && o->from < s.to && s.from < o->to)
+    for (size_t j = 0; j < m->alive.n; j++) {
+        const span *o = &m->alive.at[j];
+        bool meets = o->fixed == fixed && o->from < s.to && s.from < o->to;
+        if (meets && !takes_place(m, i, o, now))
             refuse(m->r, m->r->kernel, "a result lies where another value is that is still read",
                    "plan-memory gives values that are alive together different places");
     }
@@ -426,7 +435,7 @@ static void check_places(rules *r) {
         for (uint32_t i = 0; i < k->n_results; i++) {
             hir_place place = hir_value_at(r->m, k->results[i])->place;
             require(r, kernel, place != HIR_PLACE_NONE, "a result has no place");
-            check_overlap(&m, k->results[i], number);
+            check_overlap(&m, i, number);
         }
         number++;
     }

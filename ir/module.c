@@ -227,6 +227,28 @@ uint32_t *hir_group_ends(const hir_module *m, hd_arena *a) {
     return ends;
 }
 
+/* ---- places -------------------------------------------------------------------------------- */
+static bool same_rows(const hir_value *a, const hir_value *b) {
+    return hir_type_has_t(a->type) && hir_type_has_t(b->type) && a->type.dtype == b->type.dtype &&
+           hir_type_row_elements(a->type) == hir_type_row_elements(b->type);
+}
+
+hir_id hir_lies_over(const hir_module *m, hir_id kernel, uint32_t i) {
+    const hir_op *k = hir_op_at(m, kernel);
+    const hir_value *v = hir_value_at(m, k->results[i]);
+    if (k->code != HIR_KERNEL_ROW_OP || v->place != HIR_PLACE_ARENA) return HIR_NONE;
+    HIR_EACH(m, op, k->body_first) {
+        const hir_op *o = hir_op_at(m, op);
+        for (uint32_t j = 0; j < o->n_args; j++) {
+            if (o->args[j].kind != HIR_REF_VALUE) continue;
+            const hir_value *x = hir_value_at(m, o->args[j].index);
+            if (x->place == HIR_PLACE_ARENA && x->offset == v->offset && same_rows(v, x))
+                return o->args[j].index;
+        }
+    }
+    return HIR_NONE;
+}
+
 /* ---- copies -------------------------------------------------------------------------------- */
 /* Locations share few file names: each is copied once as long as it comes in runs. */
 typedef struct loc_copier {

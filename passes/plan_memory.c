@@ -7,8 +7,10 @@
  *          is aligned for every T; rows of whole pages are kept a line further apart. Results
  *          without T share the fixed area in the same way. A value is alive from the kernel that
  *          makes it to the last that reads it, both included (to the end of its group where kernels
- *          go tile by tile): what a kernel reads and what it writes never overlap, and values whose
- *          lives do not meet share bytes.
+ *          go tile by tile), and values whose lives do not meet share bytes. A long row that a row
+ *          program is the last to read gives its place to a result of the same size, row for row:
+ *          the streams of a residual system stay where they are from sublayer to sublayer, in half
+ *          of the memory. Else what a kernel reads and what it writes never overlap.
  * Leaves   the kernels.
  *
  * Placing rectangles (life x size) in least height is NP-hard; models are kind: three greedy orders
@@ -25,6 +27,9 @@
  * cache. */
 enum { ALIGNMENT = 64, PAGE = 4096 };
 
+/* Rows that are worth a place over another: a kernel's code is bound by what it overwrites. */
+enum { LONG_ROW = 1024 };
+
 typedef struct buffer {
     hir_id value;
     uint32_t born, dies; /* kernels by number, both included */
@@ -32,6 +37,10 @@ typedef struct buffer {
 } buffer;
 
 typedef HD_VEC(buffer) buffer_list;
+
+typedef struct heir { /* of a place: `value` lies over `first`, the first that had it */
+    hir_id value, first;
+} heir;
 
 typedef struct planner {
     hir_pass_context *c;
@@ -41,6 +50,8 @@ typedef struct planner {
                             its group */
     uint32_t *group_end; /* by number of a kernel */
     buffer_list arena, fixed;
+    HD_VEC(heir) heirs;
+    hir_id *first; /* by value: the first that had its place */
 } planner;
 
 /* ---- places that are given ----------------------------------------------------------------- */
@@ -102,6 +113,29 @@ static bool buffer_size(planner *p, hir_id value, uint64_t *size) {
     return true;
 }
 
+/* What the kernel reads for the last time, and what result `b` of it may lie over; its buffer. */
+static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
+    const hir_op *k = hir_op_at(p->m, kernel);
+    const hir_dtype dtype = hir_value_at(p->m, b->value)->type.dtype;
+    bool can = k->code == HIR_KERNEL_ROW_OP && hir_tile_group(k) < 0 && b->dies > b->born;
+    if (!can || b->size < LONG_ROW) return NULL;
+    HIR_EACH(p->m, op, k->body_first) {
+        const hir_op *o = hir_op_at(p->m, op);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            if (o->args[i].kind != HIR_REF_VALUE) continue;
+            const hir_value *x = hir_value_at(p->m, o->args[i].index);
+            for (size_t j = p->arena.n; j-- > 0;) {
+                buffer *of = &p->arena.at[j];
+                bool its = of->value == p->first[o->args[i].index] && of->dies == b->born;
+                bool same = hir_type_row_elements(x->type) ==
+                            hir_type_row_elements(hir_value_at(p->m, b->value)->type);
+                if (its && same && x->type.dtype == dtype) return of;
+            }
+        }
+    }
+    return NULL;
+}
+
 static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number) {
     hir_id value = hir_op_at(p->m, kernel)->results[i];
     const hir_value *v = hir_value_at(p->m, value);
@@ -111,6 +145,13 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
     if (b.dies < p->group_end[number]) b.dies = p->group_end[number]; /* also if nobody reads it */
     if (!buffer_size(p, value, &b.size)) return false;
     buffer_list *list = hir_type_has_t(v->type) ? &p->arena : &p->fixed;
+    buffer *legacy = list == &p->arena ? find_legacy(p, kernel, &b) : NULL;
+    p->first[value] = legacy ? legacy->value : value;
+    if (legacy) {
+        legacy->dies = b.dies;
+        hd_push(p->c->scratch, &p->heirs, ((heir){value, legacy->value}));
+        return true;
+    }
     hd_push(p->c->scratch, list, b);
     return true;
 }
@@ -132,6 +173,8 @@ static void find_last_reads(planner *p) {
 
 static bool place_results(planner *p) {
     uint32_t number = 0;
+    p->first = hd_new_array(p->c->scratch, hir_id, p->m->values.n + 1);
+    memset(p->first, 0xff, (p->m->values.n + 1) * sizeof *p->first);
     HIR_EACH(p->m, kernel, p->m->first) {
         if (hir_op_at(p->m, kernel)->code == HIR_OUTPUT_OP) continue;
         for (uint32_t i = 0; i < hir_op_at(p->m, kernel)->n_results; i++)
@@ -267,6 +310,12 @@ bool pass_plan_memory(hir_pass_context *c) {
     if (!place_outputs(&p) || !place_results(&p)) return false;
     uint64_t arena = plan_area(&p, &p.arena, HIR_PLACE_ARENA, "arena per token");
     uint64_t fixed = plan_area(&p, &p.fixed, HIR_PLACE_FIXED, "fixed area");
+    for (size_t i = 0; i < p.heirs.n; i++)
+        set_place(&p, p.heirs.at[i].value, HIR_PLACE_ARENA,
+                  hir_value_at(c->m, p.heirs.at[i].first)->offset);
+    if (p.heirs.n)
+        hir_remark_add(c, true, HIR_NONE, "%zu results of row programs lie over what they replace",
+                       p.heirs.n);
     c->changed |= arena != c->m->arena_per_token || fixed != c->m->fixed_bytes;
     c->m->arena_per_token = arena;
     c->m->fixed_bytes = fixed;

@@ -21,6 +21,7 @@ typedef struct rows {
     bool *present;
     int threads;                        /* that contractions are cut for, 0: one */
     void **values, **weights, **states; /* memory of each */
+    bool *replaced;                     /* per value: another lies over it */
     hir_eval *eval;
     int64_t length;
     double worst;
@@ -74,6 +75,7 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
     r->ones = hd_new_array(b->arena, compiled, m->ops.n + 1);
     r->present = hd_new_array(b->arena, bool, m->ops.n + 1);
     r->values = hd_new_array(b->arena, void *, m->values.n + 1);
+    r->replaced = hd_new_array(b->arena, bool, m->values.n + 1);
     r->weights = hd_new_array(b->arena, void *, m->weights.n + 1);
     r->states = hd_new_array(b->arena, void *, m->states.n + 1);
     for (uint32_t w = 0; w < m->weights.n; w++)
@@ -87,6 +89,12 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
         for (uint32_t i = 0; i < o->n_results; i++) {
             hir_value *v = hir_value_at(m, o->results[i]);
             bool state = v->place == HIR_PLACE_STATE;
+            hir_id over = hir_lies_over(m, op, i);
+            if (over != HIR_NONE) {
+                r->values[o->results[i]] = r->values[over];
+                r->replaced[over] = true;
+                continue;
+            }
             r->values[o->results[i]] = state ? r->states[v->offset] : guarded(value_bytes(v->type));
         }
         hcg_kind kind = contract ? HCG_CONTRACT : HCG_ROW;
@@ -105,7 +113,8 @@ static inline void rows_close(rows *r) {
     for (uint32_t i = 0; i < m->ops.n; i++)
         if (r->present[i] && r->ones[i].call) compiled_free(&r->ones[i]);
     for (uint32_t i = 0; i < m->values.n; i++)
-        if (hir_value_at(m, i)->place != HIR_PLACE_STATE) guarded_free(r->values[i]);
+        if (hir_value_at(m, i)->place != HIR_PLACE_STATE && !r->replaced[i])
+            guarded_free(r->values[i]);
     for (uint32_t i = 0; i < m->weights.n; i++)
         guarded_free(r->weights[i]);
     for (uint32_t i = 0; i < m->states.n; i++)
@@ -137,7 +146,7 @@ static inline double compiled_element(const rows *r, hir_id value, int64_t i) {
 static inline void rows_observe(void *context, const hir_module *m, hir_id op, hir_id value,
                                 const hir_array *a) {
     rows *r = context;
-    if (!hir_has_trait(hir_op_at(m, op)->code, HIR_REGION)) return;
+    if (!hir_has_trait(hir_op_at(m, op)->code, HIR_REGION) || r->replaced[value]) return;
     double most = 0, error = 0;
     for (int64_t i = 0; i < a->n; i++) {
         double want = a->at[i], got = compiled_element(r, value, i), d = fabs(want - got);

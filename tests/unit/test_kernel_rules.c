@@ -315,3 +315,54 @@ Test(kernel_rules, memory) {
     expect_plan(" in arena[0]", " in arena[60]", "still read");
     expect_plan(" in arena[0]", "", "has no place");
 }
+
+/* A row program's result where its operand lies. `place` is that of %b; `reader` what the last
+ * kernel reads beside it; `second` another result of the second kernel. */
+static void expect_over(const char *second, const char *place, const char *reader,
+                        const char *message) {
+    char text[2048];
+    snprintf(text, sizeof text,
+             "hir 1 kernel @f\n\narena 256 per token\nfixed 0\n\n"
+             "func(%%x: f32[T, 16] in input[0]) {\n"
+             "  %%a = kernel.row " ROW " : f32[T, 16] in arena[0] {\n"
+             "    %%0 = neg %%x : f32[T, 16]\n    yield %%0\n  }\n"
+             "  %%b, %%c = kernel.row " ROW " : f32[T, 16] in %s, f32[T, 16] in %s {\n"
+             "    %%1 = neg %%a : f32[T, 16]\n    %%2 = abs %%a : f32[T, 16]\n"
+             "    yield %%1, %%2\n  }\n"
+             "  %%o = kernel.row " ROW " : f32[T, 16] in output[0] {\n"
+             "    %%3 = add %%b, %s : f32[T, 16]\n    yield %%3\n  }\n  output %%o {name = \"o\"}\n}\n",
+             place, second, reader);
+    bench t = new_bench(text);
+    cr_assert(t.m, "%s", errors_of(&t));
+    bool ok = hir_verify_kernels(t.m, &t.diags);
+    cr_expect_eq(ok, !message, "%s\n%s", errors_of(&t), text);
+    if (message) cr_expect(strstr(errors_of(&t), message), "%s", errors_of(&t));
+    hd_arena_free(t.arena);
+}
+
+Test(kernel_rules, results_over_operands) {
+    expect_over("arena[64]", "arena[0]", "%c", NULL);
+    expect_over("arena[0]", "arena[128]", "%c", NULL);
+    expect_over("arena[64]", "arena[0]", "%a", "still read");  /* read by a later kernel */
+    expect_over("arena[0]", "arena[0]", "%c", "still read");   /* two over one */
+    expect_over("arena[64]", "arena[32]", "%c", "still read"); /* half of it */
+}
+
+/* Kernels of other kinds cut their columns among threads: none of them overwrites what it reads. */
+Test(kernel_rules, contractions_overwrite_nothing) {
+    bench t =
+        new_bench("hir 1 kernel @f\n\narena 64 per token\nfixed 0\n\n"
+                  "weight @w : f32[16, 16] panel\n\n"
+                  "func(%x: f32[T, 16] in input[0]) {\n"
+                  "  %a = kernel.row " ROW " : f32[T, 16] in arena[0] {\n"
+                  "    %0 = neg %x : f32[T, 16]\n    yield %0\n  }\n"
+                  "  %b = kernel.contract {name = \"c\", rows = \"all\", split_one = \"cols\", "
+                  "split_many = \"cols\"} : f32[T, 16] in arena[0] {\n"
+                  "    %1 = linear %a, @w, _ : f32[T, 16]\n    yield %1\n  }\n"
+                  "  %o = kernel.row " ROW " : f32[T, 16] in output[0] {\n"
+                  "    %2 = neg %b : f32[T, 16]\n    yield %2\n  }\n" OUT "}\n");
+    cr_assert(t.m, "%s", errors_of(&t));
+    cr_expect(!hir_verify_kernels(t.m, &t.diags));
+    cr_expect(strstr(errors_of(&t), "still read"), "%s", errors_of(&t));
+    hd_arena_free(t.arena);
+}

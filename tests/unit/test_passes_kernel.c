@@ -320,6 +320,36 @@ Test(plan_memory, rows_of_whole_pages_lie_apart) {
     hd_arena_free(b.arena);
 }
 
+/* A row stays where it is, if a row program makes it; not in a contraction, in front of which the
+ * second softmax stands where nothing else reads it. */
+Test(plan_memory, long_rows_stay_in_place) {
+    static const char *const last[] = {"%0", "%4"};
+    for (int again = 0; again < 2; again++) {
+        char text[2048];
+        snprintf(text, sizeof text,
+                 "hir 1 graph @f\n\nweight @u : f32[64, 1024]\nweight @v : f32[1024, 64]\n\n"
+                 "func(%%x: f32[T, 1024]) {\n"
+                 "  %%0 = softmax %%x {axis = 1} : f32[T, 1024]\n"
+                 "  %%1 = linear %%0, @u, _ : f32[T, 64]\n"
+                 "  %%2 = linear %%1, @v, _ : f32[T, 1024]\n"
+                 "  %%3 = mul %%2, %%0 : f32[T, 1024]\n"
+                 "  %%4 = softmax %%3 {axis = 1} : f32[T, 1024]\n"
+                 "  %%5 = linear %%4, @u, _ : f32[T, 64]\n"
+                 "  %%6 = linear %%5, @v, _ : f32[T, 1024]\n"
+                 "  %%7 = add %%6, %s : f32[T, 1024]\n"
+                 "  %%8 = softmax %%7 {axis = 1} : f32[T, 1024]\n"
+                 "  output %%8 {name = \"o\"}\n}\n",
+                 last[!again]);
+        bench b = run(text, to_end, 5, NULL);
+        uint32_t over = 0;
+        HIR_EACH(b.m, op, b.m->first)
+        for (uint32_t i = 0; i < hir_op_at(b.m, op)->n_results; i++)
+            over += hir_lies_over(b.m, op, i) != HIR_NONE;
+        cr_expect_eq(over, !again, "%u", over);
+        hd_arena_free(b.arena);
+    }
+}
+
 Test(plan_memory, needs_schedule) {
     static const hir_pass_id passes[] = {HIR_PASS_FUSE, HIR_PASS_PLAN_MEMORY};
     bench b = new_bench("hir 1 graph @f\n\nfunc(%x: f32[T, 8]) {\n  output %x {name = \"o\"}\n}\n");

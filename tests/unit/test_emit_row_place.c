@@ -1,0 +1,136 @@
+/* Row programs whose results lie over what they replace (codegen/emit_row_place.c), against the
+ * evaluator at every CPU level of this machine: what may be overwritten as it is read, and all that
+ * may not.
+ *
+ * Tolerance 1e-5 of a result's largest element: f32 rounding (6e-8) over sums of up to a few
+ * hundred terms. What is read too late would be off by as much as the numbers are large. */
+#include <criterion/criterion.h>
+
+#include "tests/unit/row_harness.h"
+
+static const double tolerance = 1e-5;
+enum { TEXT = 1 << 14 };
+#define ADD(...) at += (size_t)snprintf(text + at, TEXT - at, __VA_ARGS__)
+
+/* Kernel 0 makes %a of n rows of d elements in arena[0], %b of d in arena[BEHIND]; kernel 1 has the
+ * body and results given. %d in them is d, %n is n. */
+#define BEHIND "65536"
+static const char *over(char *text, int n, int d, const char *results, const char *body) {
+    size_t at = 0;
+    ADD("hir 1 kernel @t\narena 1048576 per token\nfixed 0\nweight @w : f32[%d, %d]\n"
+        "func(%%x: f32[T, %d, %d] in input[0], %%z: f32[T, %d] in input[1]) {\n",
+        n, n, n, d, d);
+    ADD("  %%a, %%b = " KERNEL(
+            "row0") " : f32[T, %d, %d] in arena[0], f32[T, %d] in arena[" BEHIND
+                    "] {\n    %%x1 = neg %%x : f32[T, %d, %d]\n    %%z1 = neg %%z : f32[T, %d]\n"
+                    "    yield %%x1, %%z1\n  }\n",
+        n, d, d, n, d, d);
+    const char *parts[] = {results, body};
+    for (int i = 0; i < 2; i++)
+        for (const char *c = parts[i]; *c; c++) {
+            const bool number = *c == '#';
+            if (number) c++;
+            if (number)
+                ADD("%d", *c == 'n' ? n : d);
+            else
+                ADD("%c", *c);
+        }
+    ADD("  %%out = " KERNEL("row2") " : f32[T, %d, %d] in output[0] {\n"
+                                    "    %%o = abs %%r : f32[T, %d, %d]\n    yield %%o\n  }\n"
+                                    "  output %%out {name = \"y\"}\n}\n",
+        n, d, n, d);
+    return text;
+}
+
+static const int widths[] = {3, 40, 130};
+static const int streams[] = {2, 4, 9}; /* 9: more than go together in a turn */
+
+static void check_all(const char *results, const char *body) {
+    char text[TEXT];
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+        for (size_t j = 0; j < sizeof widths / sizeof widths[0]; j++)
+            check_text(over(text, streams[i], widths[j], results, body), tolerance);
+}
+
+#define ROW1(results) "  " results " = " KERNEL("row1")
+
+Test(emit_row_place, elements_of_their_own) {
+    check_all(ROW1("%r") " : f32[T, #n, #d] in arena[0] {\n",
+              "    %s = mul %a, %a : f32[T, #n, #d]\n"
+              "    %q = reduce_sum %s {axis = 2} : f32[T, #n]\n"
+              "    %q1 = reshape %q {shape = [T, #n, 1]} : f32[T, #n, 1]\n"
+              "    %b1 = reshape %b {shape = [T, 1, #d]} : f32[T, 1, #d]\n"
+              "    %v = mul %b1, %q1 : f32[T, #n, #d]\n"
+              "    %y = add %a, %v : f32[T, #n, #d]\n    yield %y\n  }\n");
+}
+
+/* Streams mixed by a matrix. */
+Test(emit_row_place, columns) {
+    check_all(ROW1("%r") " : f32[T, #n, #d] in arena[0] {\n",
+              "    %w1 = reshape @w {shape = [#n, #n, 1]} : f32[#n, #n, 1]\n"
+              "    %a1 = reshape %a {shape = [T, #n, 1, #d]} : f32[T, #n, 1, #d]\n"
+              "    %p = mul %a1, %w1 : f32[T, #n, #n, #d]\n"
+              "    %y = reduce_sum %p {axis = 1} : f32[T, #n, #d]\n    yield %y\n  }\n");
+}
+
+/* What is needed for a result that is made later: a sum of the old rows and of the new. */
+Test(emit_row_place, both_old_and_new) {
+    check_all(ROW1("%r, %t") " : f32[T, #n, #d] in arena[0], f32[T, #d] in arena[" BEHIND "] {\n",
+              "    %b1 = reshape %b {shape = [T, 1, #d]} : f32[T, 1, #d]\n"
+              "    %y = mul %a, %b1 : f32[T, #n, #d]\n"
+              "    %u = reduce_sum %y {axis = 2} : f32[T, #n]\n"
+              "    %u1 = reshape %u {shape = [T, #n, 1]} : f32[T, #n, 1]\n"
+              "    %v = mul %a, %u1 : f32[T, #n, #d]\n"
+              "    %s = reduce_sum %v {axis = 1} : f32[T, #d]\n"
+              "    %t1 = add %s, %b : f32[T, #d]\n    yield %y, %t1\n  }\n");
+}
+
+/* Rows in another order: each is overwritten before it has been read. */
+Test(emit_row_place, rows_change_places) {
+    static const char results[] = ROW1("%r") " : f32[T, #n, #d] in arena[0] {\n";
+    char text[TEXT];
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        const int n = streams[i];
+        char body[TEXT / 2];
+        size_t at = 0;
+        for (int s = 0; s < n; s++)
+            at += (size_t)snprintf(body + at, sizeof body - at,
+                                   "    %%s%d = slice %%a {axis = 1, start = %d, length = 1} : "
+                                   "f32[T, 1, #d]\n",
+                                   s, n - 1 - s);
+        at += (size_t)snprintf(body + at, sizeof body - at, "    %%y = concat ");
+        for (int s = 0; s < n; s++)
+            at += (size_t)snprintf(body + at, sizeof body - at, "%s%%s%d", s ? ", " : "", s);
+        snprintf(body + at, sizeof body - at, " {axis = 1} : f32[T, #n, #d]\n    yield %%y\n  }\n");
+        check_text(over(text, n, 40, results, body), tolerance);
+        check_text(over(text, n, 5, results, body), tolerance);
+    }
+}
+
+/* The element at the other end of a row; a matrix and its transpose. */
+Test(emit_row_place, transposed) {
+    char text[TEXT];
+    static const int sizes[] = {2, 4, 5, 16, 33};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        check_text(over(text, sizes[i], sizes[i], ROW1("%r") " : f32[T, #n, #d] in arena[0] {\n",
+                        "    %t = transpose %a {perm = [0, 2, 1]} : f32[T, #d, #n]\n"
+                        "    yield %t\n  }\n"),
+                   tolerance);
+}
+
+/* Two results, each over what the other is made of. */
+Test(emit_row_place, crosswise) {
+    char text[TEXT];
+    for (size_t j = 0; j < sizeof widths / sizeof widths[0]; j++)
+        check_text(over(text, 1, widths[j],
+                        ROW1("%r, %t") " : f32[T, #n, #d] in arena[0], f32[T, #d] in arena[" BEHIND
+                                       "] {\n",
+                        "    %b1 = reshape %b {shape = [T, 1, #d]} : f32[T, 1, #d]\n"
+                        "    %a1 = reshape %a {shape = [T, #d]} : f32[T, #d]\n"
+                        "    %y = exp %b1 : f32[T, 1, #d]\n"
+                        "    %t1 = exp %a1 : f32[T, #d]\n"
+                        "    %m = reduce_max %t1 {axis = 1} : f32[T]\n"
+                        "    %m1 = reshape %m {shape = [T, 1]} : f32[T, 1]\n"
+                        "    %t2 = sub %t1, %m1 : f32[T, #d]\n    yield %y, %t2\n  }\n"),
+                   tolerance);
+}
