@@ -186,6 +186,84 @@ static void place(row_graph *g, uint32_t id) {
         follow(&r, &n->args[a], loops);
 }
 
+/* ---- rows that are read once less ------------------------------------------------------------- */
+
+/* The rows side by side that root `n` is made of, HIR_NONE: of none. */
+static uint32_t rows_of(const row_graph *g, const row_node *n) {
+    for (uint32_t a = 0; a < n->n_args; a++) {
+        const row_node *x = &g->nodes.at[n->args[a].node];
+        if (x->kind == ROW_MULTI) return n->args[a].node;
+        const uint32_t below = x->root ? HIR_NONE : rows_of(g, x);
+        if (below != HIR_NONE) return below;
+    }
+    return HIR_NONE;
+}
+
+/* Is all that is read on the way to root `n` there before nest number `nest` begins? */
+static bool is_ready(const row_graph *g, const row_node *n, uint32_t nest) {
+    bool all = true;
+    for (uint32_t a = 0; all && a < n->n_args; a++) {
+        const row_node *x = &g->nodes.at[n->args[a].node];
+        all = x->root ? x->token_free || x->nest > nest : is_ready(g, x, nest);
+        for (uint32_t j = 0; all && j < x->n_producers; j++) {
+            const row_node *p = &g->nodes.at[x->producers[j]];
+            all = p->token_free || p->nest > nest;
+        }
+        for (uint32_t j = 0; all && j < x->n_entries; j++) {
+            const row_node *p = &g->nodes.at[x->entries[j].node];
+            all = !p->root && p->n_producers == 0;
+        }
+    }
+    return all;
+}
+
+/* A nest that runs before number `from` and reads the same rows as its root `n`, which nothing in
+ * the kernel reads; ROW_NO_NEST: there is none. */
+static uint32_t earlier_nest(const row_graph *g, const row_nests *nests, uint32_t from,
+                             const row_node *n) {
+    const uint32_t rows = rows_of(g, n);
+    if (n->kind != ROW_REDUCE || n->last || n->reader != ROW_NO_NEST || rows == HIR_NONE)
+        return ROW_NO_NEST;
+    for (uint32_t i = from + 1; i < nests->list.n; i++) {
+        const row_nest *nest = &nests->list.at[i];
+        bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(g, nest, i, n) &&
+                    has_room(nest, n) && is_ready(g, n, i);
+        for (size_t k = 0; same && k < nest->roots.n; k++) {
+            const row_node *other = &g->nodes.at[nest->roots.at[k]];
+            if (other->kind == ROW_REDUCE && !other->last && rows_of(g, other) == rows) return i;
+        }
+    }
+    return ROW_NO_NEST;
+}
+
+/* Roots of a nest: later ones first. */
+static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
+    size_t i = nest->roots.n;
+    hd_push(g->arena, &nest->roots, id);
+    for (; i > 0 && nest->roots.at[i - 1] < id; i--)
+        nest->roots.at[i] = nest->roots.at[i - 1];
+    nest->roots.at[i] = id;
+}
+
+/* Mixes are put into the last nest that is early enough. Where one of them is wanted earlier than
+ * the others (a norm follows it), the others come along: the sources are read once for all. */
+static void mix_together(row_graph *g, row_nests *nests) {
+    for (uint32_t i = 0; i < nests->list.n; i++) {
+        size_t kept = 0;
+        for (size_t k = 0; k < nests->list.at[i].roots.n; k++) {
+            const uint32_t id = nests->list.at[i].roots.at[k];
+            const uint32_t to = earlier_nest(g, nests, i, row_at(g, id));
+            if (to == ROW_NO_NEST) {
+                nests->list.at[i].roots.at[kept++] = id;
+                continue;
+            }
+            row_at(g, id)->nest = to;
+            add_root(g, &nests->list.at[to], id);
+        }
+        nests->list.at[i].roots.n = kept;
+    }
+}
+
 /* ---- fewer loops ----------------------------------------------------------------------------- */
 
 typedef struct merge { /* of loop `outer` with the dim `inner`, which has `size` elements by now */
@@ -315,6 +393,7 @@ void row_plan(row_graph *g) {
             place(g, i);
             choose_memory(g, i);
         }
+    mix_together(g, &g->per_token);
     merge_loops(g, &g->once);
     merge_loops(g, &g->per_token);
     mark_used(g);

@@ -32,12 +32,19 @@ typedef struct row_piece {
     LLVMValueRef from; /* first element of the piece */
     int64_t length;    /* 0: all that is left, and then the sums are finished */
     int64_t done;      /* elements of earlier pieces, if length is 0 */
+    LLVMValueRef next; /* elements to the next piece, of this row or of the next token's; 0: none */
 } row_piece;
+
+/* Neighbours in the two loops around the innermost that go together. */
+typedef struct row_jam {
+    uint32_t outer, inner;
+} row_jam;
 
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
     LLVMValueRef token;    /* NULL outside the loop over tokens */
+    LLVMValueRef more;     /* i64: 1 if a token follows, else 0 */
     LLVMValueRef position; /* of the token, as f64 */
     LLVMValueRef head;     /* of a part that goes head by head */
     bool has_state;
@@ -56,21 +63,24 @@ typedef struct row_run {
     LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
         var[ROW_VARS];      /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+    const row_jam *turns;   /* of a nest of nothing but sums; NULL: of another, nobody asks ahead */
     const row_piece *piece; /* NULL: loops along the lanes run over whole rows */
     bool streaming;         /* this form of the nest stores past the caches */
     bool has_streamed;      /* any form of any nest does */
     int64_t most_streamed;  /* bytes for a token, of the nest that streams most */
     HD_VEC(row_memo) memo;
-    HD_VEC(row_known) splats, pointers;
+    HD_VEC(row_known) splats, pointers, next; /* next: rows that are asked for */
 } row_run;
 
 /* Scopes: what was found inside a loop is forgotten behind it. */
 typedef struct row_scope {
-    size_t memo, splats, pointers;
+    size_t memo, splats, pointers, next;
 } row_scope;
 row_scope row_scope_begin(const row_run *r);
 void row_scope_end(row_run *r, row_scope s);
 
+/* The number that `at` is for lane `lane` (counted on through the copies). */
+LLVMValueRef row_number(row_run *r, const row_index *at, int64_t lane);
 void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack);
 /* The node that `ref` leads to, at an index over the loops. */
 row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops);
@@ -90,6 +100,13 @@ LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValu
 LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_vector);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
+
+/* ---- emit_row_ahead.c ------------------------------------------------------------------------ */
+/* The row of ROW_MULTI `node` that the next turn of the loop around reads where this one reads row
+ * `at`; found before the loop along the lanes. */
+void row_ahead_find(row_run *r, uint32_t node, const row_index *at);
+/* Elements of row `at` are loaded, from number `element` on: asks for those of that other row. */
+void row_ahead_ask(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element);
 
 /* ---- emit_row_when.c ------------------------------------------------------------------------- */
 typedef struct row_branch {       /* around a nest that runs for some tokens */
