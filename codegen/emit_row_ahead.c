@@ -1,12 +1,11 @@
 /* Rows are asked for before they are read.
  *
- * Dot products of n sources and S queries go some sources at a time, each turn along their rows, and
- * stop and start as many streams of reads as there are sources, for every token anew: more than the
- * machine fetches ahead by itself. So each turn asks for the same elements of the rows that the next
- * turn reads, and the last turn for the first rows' next piece, or for those of the next token.
+ * Dot products of n sources and S queries go some sources at a time, each turn along their rows,
+ * and stop and start as many streams of reads as there are sources, for every token anew: more than
+ * the machine fetches ahead by itself. So each turn asks for the same elements of the rows that the
+ * next turn reads, and the last turn for the first rows' next piece, or for those of the next
+ * token.
  */
-#include <string.h>
-
 #include "codegen/emit_row_run.h"
 #include "codegen/matrix.h"
 
@@ -19,7 +18,8 @@ static LLVMValueRef known(const row_run *r, uint32_t node, const row_index *at) 
     return NULL;
 }
 
-/* Rows that a turn takes of those that `at` counts; 0: it is not the loop around that counts them. */
+/* Rows that a turn takes of those that `at` counts; 0: it is not the loop around that counts them.
+ */
 static uint32_t rows_of_turn(const row_run *r, const row_index *at) {
     const uint32_t rank = r->nest->domain.rank;
     row_index rest = *at;
@@ -54,8 +54,7 @@ void row_ahead_find(row_run *r, uint32_t node, const row_index *at) {
     LLVMValueRef past = LLVMBuildICmp(e->b, LLVMIntSGE, i, size, "");
     i = LLVMBuildSelect(e->b, past, LLVMBuildSub(e->b, i, size, ""), i, "next");
     LLVMValueRef on = LLVMBuildSelect(e->b, past, bytes_on(r, n), hcg_i64(e, 0), "");
-    LLVMValueRef p =
-        LLVMBuildLoad2(e->b, e->ptr, hcg_at(e, e->ptr, r->rows[node], i), "next row");
+    LLVMValueRef p = LLVMBuildLoad2(e->b, e->ptr, hcg_at(e, e->ptr, r->rows[node], i), "next row");
     if (r->shift[node]) p = LLVMBuildGEP2(e->b, e->i8, p, &r->shift[node], 1, "");
     p = LLVMBuildGEP2(e->b, e->i8, p, &on, 1, "");
     row_known k = {.node = node, .index = *at, .value = p};

@@ -186,17 +186,45 @@ static void place(row_graph *g, uint32_t id) {
         follow(&r, &n->args[a], loops);
 }
 
-/* ---- rows that are read once less ------------------------------------------------------------- */
+/* ---- rows that are read once less -------------------------------------------------------------
+ */
 
-/* The rows side by side that root `n` is made of, HIR_NONE: of none. */
-static uint32_t rows_of(const row_graph *g, const row_node *n) {
+enum { MOST_ROWS = 16, FIRST_LEVEL = 32 << 10 };
+
+typedef struct row_set { /* rows of tokens: nodes, a ROW_MULTI for rows side by side */
+    uint32_t n, node[MOST_ROWS + 1];
+    int64_t bytes; /* of them all */
+} row_set;
+
+/* The rows from outside that `n` is made of, without those of other roots. */
+static void add_rows(const row_graph *g, const row_node *n, row_set *s) {
     for (uint32_t a = 0; a < n->n_args; a++) {
-        const row_node *x = &g->nodes.at[n->args[a].node];
-        if (x->kind == ROW_MULTI) return n->args[a].node;
-        const uint32_t below = x->root ? HIR_NONE : rows_of(g, x);
-        if (below != HIR_NONE) return below;
+        const uint32_t id = n->args[a].node;
+        const row_node *x = &g->nodes.at[id];
+        const bool row = x->kind == ROW_MEMORY && !x->token_free && x->n_producers == 0;
+        if (row || x->kind == ROW_MULTI) {
+            uint32_t i = 0;
+            while (i < s->n && s->node[i] != id)
+                i++;
+            if (i < s->n || s->n > MOST_ROWS) continue;
+            const hir_dtype dtype = row ? g->buffers.at[x->buffer].dtype : x->dtype;
+            s->bytes += row_elements(&x->shape) * (int64_t)hir_dtype_bytes(dtype);
+            s->node[s->n++] = id;
+        } else if (!x->root) {
+            add_rows(g, x, s);
+        }
     }
-    return HIR_NONE;
+}
+
+/* Are both mixes of the same rows, so many that they leave the first level cache in between? */
+static bool mix_same_rows(const row_graph *g, const row_node *a, const row_node *b) {
+    row_set x = {0}, y = {0};
+    if (b->kind != a->kind || (b->kind == ROW_REDUCE && b->last)) return false;
+    add_rows(g, a, &x), add_rows(g, b, &y);
+    bool same = x.bytes > FIRST_LEVEL && x.n == y.n && x.n <= MOST_ROWS;
+    for (uint32_t i = 0; same && i < x.n; i++)
+        same = x.node[i] == y.node[i]; /* sums of one form take them in one order */
+    return same;
 }
 
 /* Is all that is read on the way to root `n` there before nest number `nest` begins? */
@@ -221,17 +249,14 @@ static bool is_ready(const row_graph *g, const row_node *n, uint32_t nest) {
  * the kernel reads; ROW_NO_NEST: there is none. */
 static uint32_t earlier_nest(const row_graph *g, const row_nests *nests, uint32_t from,
                              const row_node *n) {
-    const uint32_t rows = rows_of(g, n);
-    if (n->kind != ROW_REDUCE || n->last || n->reader != ROW_NO_NEST || rows == HIR_NONE)
-        return ROW_NO_NEST;
+    const bool mix = n->kind == ROW_MAP || (n->kind == ROW_REDUCE && !n->last);
+    if (!mix || n->reader != ROW_NO_NEST) return ROW_NO_NEST;
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
         bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(g, nest, i, n) &&
                     has_room(nest, n) && is_ready(g, n, i);
-        for (size_t k = 0; same && k < nest->roots.n; k++) {
-            const row_node *other = &g->nodes.at[nest->roots.at[k]];
-            if (other->kind == ROW_REDUCE && !other->last && rows_of(g, other) == rows) return i;
-        }
+        for (size_t k = 0; same && k < nest->roots.n; k++)
+            if (mix_same_rows(g, n, &g->nodes.at[nest->roots.at[k]])) return i;
     }
     return ROW_NO_NEST;
 }

@@ -1,4 +1,5 @@
-/* Emission of a planned row program (private to emit_row_value.c, _stream.c, _when.c and _loops.c).
+/* Emission of a planned row program (private to emit_row_value.c, _ahead.c, _stream.c, _when.c and
+ * _loops.c).
  */
 #ifndef HCG_EMIT_ROW_RUN_H
 #define HCG_EMIT_ROW_RUN_H
