@@ -5,11 +5,18 @@
  * the machine fetches ahead by itself. So each turn asks for the same elements of the rows that the
  * next turn reads, and the last turn for the first rows' next piece, or for those of the next
  * token.
+ *
+ * Sums of n rows that nothing has read before go through all of them side by side, some vectors of
+ * each: they ask for what comes DISTANCE further on in the same row, or in that of the next token.
  */
 #include "codegen/emit_row_run.h"
 #include "codegen/matrix.h"
 
 enum { LINE = 64, LEAST = LINE / 2 /* bytes of a row that a turn of the lanes loads */ };
+enum { DISTANCE = 1024 };
+
+/* ---- from turn to turn ------------------------------------------------------------------------
+ */
 
 static LLVMValueRef known(const row_run *r, uint32_t node, const row_index *at) {
     for (size_t i = r->next.n; i-- > 0;)
@@ -61,13 +68,63 @@ void row_ahead_find(row_run *r, uint32_t node, const row_index *at) {
     hd_push(r->g->arena, &r->next, k);
 }
 
-void row_ahead_ask(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element) {
+/* ---- along the rows ---------------------------------------------------------------------------
+ */
+
+static bool reads(const row_graph *g, const row_node *n, uint32_t node) {
+    bool does = false;
+    for (uint32_t a = 0; !does && a < n->n_args; a++) {
+        const row_node *x = &g->nodes.at[n->args[a].node];
+        does = n->args[a].node == node || (!x->root && reads(g, x, node));
+    }
+    return does;
+}
+
+/* The rows side by side that sum `n` is the first to read, HIR_NONE: none. */
+static uint32_t fresh_rows(const row_run *r, const row_node *n) {
+    const row_graph *g = r->g;
+    for (uint32_t id = 0; id < g->nodes.n; id++) {
+        if (g->nodes.at[id].kind != ROW_MULTI || !reads(g, n, id)) continue;
+        bool before = false;
+        for (size_t i = n->nest + 1; !before && i < g->per_token.list.n; i++)
+            for (size_t k = 0; !before && k < g->per_token.list.at[i].roots.n; k++)
+                before = reads(g, &g->nodes.at[g->per_token.list.at[i].roots.at[k]], id);
+        if (!before) return id;
+    }
+    return HIR_NONE;
+}
+
+void row_ahead_along(row_run *r, const row_node *n) {
+    hcg_emit *e = r->e;
+    r->along = NULL;
+    if (!r->more || r->lane_var < 0 || r->tail || n->token_free) return;
+    const uint32_t node = fresh_rows(r, n);
+    if (node == HIR_NONE) return;
+    const row_node *rows = row_at(r->g, node);
+    const int64_t row = r->nest->domain.dim[r->lane_var];
+    const int64_t on = DISTANCE / (int64_t)hir_dtype_bytes(rows->dtype);
+    if (row < 2 * on) return;
+    LLVMValueRef last = hcg_i64(e, row - on);
+    LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, r->var[r->lane_var], last, "");
+    LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, DISTANCE), "");
+    r->along = LLVMBuildSelect(e->b, here, hcg_i64(e, DISTANCE), there, "along");
+    r->along_rows = node;
+}
+
+/* ---- asking -----------------------------------------------------------------------------------
+ */
+
+void row_ahead_ask(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
+                   LLVMValueRef here) {
     hcg_emit *e = r->e;
     const hir_dtype dtype = row_at(r->g, node)->dtype;
     const int64_t bytes = (int64_t)r->copies * e->level->lanes * (int64_t)hir_dtype_bytes(dtype);
-    LLVMValueRef p = r->turns && !r->tail && bytes >= LEAST ? known(r, node, at) : NULL;
-    if (!p) return;
-    p = hcg_at(e, hcg_element(e, dtype), p, element);
-    for (int64_t line = 0; line < bytes; line += LINE)
+    LLVMValueRef p = NULL;
+    if (r->tail || bytes < LEAST) return;
+    if (r->along && r->along_rows == node)
+        p = LLVMBuildGEP2(e->b, e->i8, here, &r->along, 1, "");
+    else if (r->turns && known(r, node, at))
+        p = hcg_at(e, hcg_element(e, dtype), known(r, node, at), element);
+    for (int64_t line = 0; p && line < bytes; line += LINE)
         hcg_prefetch(e, p, line);
 }

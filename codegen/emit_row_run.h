@@ -63,8 +63,10 @@ typedef struct row_run {
     unsigned copies;        /* vectors at once */
     LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
-        var[ROW_VARS];      /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
-    const row_jam *turns;   /* of a nest of nothing but sums; NULL: of another, nobody asks ahead */
+        var[ROW_VARS];    /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+    const row_jam *turns; /* of a nest of nothing but sums; NULL: of another, nobody asks ahead */
+    LLVMValueRef along;   /* bytes further on in `along_rows` to ask for; NULL: nobody asks so */
+    uint32_t along_rows;
     const row_piece *piece; /* NULL: loops along the lanes run over whole rows */
     bool streaming;         /* this form of the nest stores past the caches */
     bool has_streamed;      /* any form of any nest does */
@@ -106,8 +108,12 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
 /* The row of ROW_MULTI `node` that the next turn of the loop around reads where this one reads row
  * `at`; found before the loop along the lanes. */
 void row_ahead_find(row_run *r, uint32_t node, const row_index *at);
-/* Elements of row `at` are loaded, from number `element` on: asks for those of that other row. */
-void row_ahead_ask(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element);
+/* Before the loop over the rows of sum `n` at the current lanes: shall it ask further along them?
+ */
+void row_ahead_along(row_run *r, const row_node *n);
+/* Elements of row `at` are loaded from `here`, number `element` of the row: asks for others. */
+void row_ahead_ask(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
+                   LLVMValueRef here);
 
 /* ---- emit_row_when.c ------------------------------------------------------------------------- */
 typedef struct row_branch {       /* around a nest that runs for some tokens */

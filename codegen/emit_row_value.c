@@ -191,7 +191,9 @@ static row_pack load(row_run *r, uint32_t node, const row_index *at) {
     bool scattered = multi && lane_stride(r, &at[n->axis]) != 0;
     bool in_line = !scattered && lane_stride(r, &element) * step == 1;
     row_pack p = {0};
-    if (multi && in_line) row_ahead_ask(r, node, &at[n->axis], row_number(r, &element, 0));
+    if (multi && in_line)
+        row_ahead_ask(r, node, &at[n->axis], row_number(r, &element, 0),
+                      address(r, node, dtype, at, 0));
     for (unsigned u = 0; u < r->copies; u++) {
         int64_t first = (int64_t)u * r->e->level->lanes;
         p.v[u] = in_line ? hcg_load(r->e, dtype, address(r, node, dtype, at, first), r->tail)
@@ -438,6 +440,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
         for (int64_t i = 0; i < n->extent; i++) /* what is read stays known to others */
             accumulate_team(r, &t, row_fixed(i));
     } else {
+        if (t.n > 1) row_ahead_along(r, n); /* one sum alone has little to do meanwhile */
         hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, n->extent), hcg_i64(e, 1), "i",
                                     t.n * r->copies, t.acc);
         row_scope s = row_scope_begin(r);
@@ -448,6 +451,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
         memcpy(t.acc, l.carried, sizeof t.acc);
         row_scope_end(r, s);
         r->var[ROW_INNER] = NULL;
+        r->along = NULL;
     }
     row_pack of_first = {0};
     for (uint32_t m = t.n; m-- > 0;) {
