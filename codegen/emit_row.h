@@ -9,6 +9,7 @@
  *   emit_row_value.c   a node at an index: loads, arithmetic, reductions inside a loop
  *   emit_row_part.c    some ops of another kernel's body, over rows that lie in its scratch
  *   emit_row_place.c   results that lie over what they replace
+ *   emit_row_ahead.c   sources of the next turn are asked for while those of this one are read
  *   emit_row_stream.c  stores past the caches, where a kernel leaves more than they hold
  *   emit_row_small.c   nests of a few elements: whole values in registers, indices as shuffles
  *   emit_row_when.c    sums that are taken for some tokens only

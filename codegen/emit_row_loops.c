@@ -6,7 +6,7 @@
 #include "codegen/emit_quant.h"
 #include "codegen/emit_row_run.h"
 
-enum { MOST_SUMS = 16, MOST_JAM = 16 };
+enum { MOST_SUMS = 24, MOST_JAM = 24 };
 
 /* Many results of the same rows: elements of a piece, which all of them pass before the next; the
  * rows are read from the first level cache then, and few streams of stores are open at once. */
@@ -125,6 +125,12 @@ static void join_copies(lane_loop *l, unsigned copies) {
     }
 }
 
+static bool is_all_sums(const row_run *r, const row_nest *nest) {
+    for (size_t i = 0; i < nest->roots.n; i++)
+        if (!along_lanes(row_at(r->g, nest->roots.at[i]))) return false;
+    return true;
+}
+
 /* The lanes of each accumulator become the result. */
 static void finish_reductions(lane_loop *l) {
     row_run *r = l->r;
@@ -146,7 +152,7 @@ static unsigned vectors_at_once(const row_run *r, const row_nest *nest, uint32_t
                                 int64_t vectors) {
     const row_graph *g = r->g;
     size_t values = nest->roots.n * jam;
-    bool many_registers = r->e->level->lanes == 16 && sums == 0;
+    bool many_registers = r->e->level->lanes == 16 && sums <= 1;
     unsigned most = values > 8 && !many_registers ? 1 : values > 3 ? 2 : ROW_COPIES;
     for (size_t i = 0; i < nest->roots.n; i++)
         if (row_at(g, nest->roots.at[i])->costly) most = 1;
@@ -156,13 +162,30 @@ static unsigned vectors_at_once(const row_run *r, const row_nest *nest, uint32_t
     return most;
 }
 
-/* How many neighbours go together. Where there is nothing but sums, as many as leave half of the
- * registers to operands: m sources meet n queries with m + n loads. Else all of a few, such as the
- * streams that a small matrix mixes: each is made of the same rows, which memory then gives once.
- */
+/* Accumulators of neighbours and their copies: what is left of 32 or 16 registers by operands. */
+static uint32_t most_sums(const hcg_level *level) {
+    return level->lanes == 8 || !level->fma ? MOST_SUMS / 2 : MOST_SUMS;
+}
+
+/* How many of `size` go together, at most `most` or JAM_OF_SUMS: all; else parts of one size, if
+ * there are such; else as many as fit. */
+static uint32_t share_of(int64_t size, uint32_t most) {
+    enum { JAM_OF_SUMS = 8, LEAST = 3 };
+    uint32_t n = most < JAM_OF_SUMS ? most : JAM_OF_SUMS;
+    if (n == 0) return 1;
+    if (size <= n) return (uint32_t)size;
+    for (uint32_t even = n; even >= LEAST; even--)
+        if (size % even == 0) return even;
+    return n;
+}
+
+/* How many neighbours go together. Where there is nothing but sums: m sources meet n queries with m
+ * + n loads, and if all queries go together a source is read once, so that memory does not rest
+ * while others meet it in a cache. Else all of a few, such as the streams that a small matrix
+ * mixes: each is made of the same rows, which memory then gives once. */
 row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nest *nest) {
-    enum { JAM_OF_SUMS = 4, JAM_OF_ALL = 8 };
-    uint32_t most = level->lanes == 8 || !level->fma ? MOST_SUMS / 2 : MOST_SUMS;
+    enum { STREAMS = 4, JAM_OF_ALL = 8 };
+    const uint32_t most = most_sums(level);
     uint32_t sums = 0, roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
     row_jam jam = {1, 1};
     if (rank < 2) return jam;
@@ -173,9 +196,8 @@ row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nes
         if (inner <= JAM_OF_ALL && inner * roots <= most) jam.inner = (uint32_t)inner;
         return jam;
     }
-    for (jam.inner = JAM_OF_SUMS; jam.inner > 1; jam.inner /= 2)
-        if (jam.inner * roots <= most && jam.inner <= inner) break;
-    for (jam.outer = JAM_OF_SUMS; jam.outer > 1; jam.outer /= 2)
+    jam.inner = share_of(inner, most / roots);
+    for (jam.outer = STREAMS; jam.outer > 1; jam.outer /= 2)
         if (jam.outer * jam.inner * roots <= most && jam.outer <= outer) break;
     return jam;
 }
@@ -274,6 +296,7 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     for (uint32_t j = 0; j < jam; j++)
         set_loops(&l, j, around);
     row_scope scope = row_scope_begin(r);
+    r->turns = is_all_sums(r, nest) ? &around : NULL;
     for (size_t i = nest->roots.n; i-- > 0;) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
         bool along = along_lanes(n);
@@ -284,9 +307,8 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     }
     int64_t size = nest->domain.dim[r->lane_var], width = e->level->lanes;
     int64_t vectors = size / width;
-    bool sums_only = l.n == nest->roots.n;
-    unsigned copies = vectors_at_once(r, nest, sums_only ? 1 : jam, l.n, vectors);
-    while (jam > 1 && copies > 1 && jam * l.n * copies > MOST_SUMS)
+    unsigned copies = vectors_at_once(r, nest, r->turns ? 1 : jam, l.n, vectors);
+    while (jam > 1 && copies > 1 && jam * l.n * copies > most_sums(r->e->level))
         copies /= 2;
     if (r->piece && copies == 3) copies = 2; /* pieces are powers of two */
     for (uint32_t i = 0; i < l.n * jam * ROW_COPIES; i++)
@@ -299,6 +321,7 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
         join_copies(&l, copies);
         store_kept(&l);
         r->var[r->lane_var] = NULL;
+        r->turns = NULL;
         row_scope_end(r, scope);
         return;
     }
@@ -316,6 +339,7 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
         r->tail = NULL;
     }
     r->var[r->lane_var] = NULL;
+    r->turns = NULL;
     row_scope_end(r, scope);
     finish_reductions(&l);
 }
@@ -350,24 +374,36 @@ static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
     }
     uint32_t step = dim + 2 == rank ? jam.inner : dim + 3 == rank ? jam.outer : 1;
     int64_t size = nest->domain.dim[dim], whole = size - size % step;
-    row_jam rest = {dim + 3 == rank ? 1 : jam.outer, dim + 2 == rank ? 1 : jam.inner};
+    const uint32_t left = (uint32_t)(size - whole);
+    const row_jam rest = {dim + 3 == rank ? left : jam.outer, dim + 2 == rank ? left : jam.inner};
     outer_part(r, nest, dim, 0, whole, step, jam);
-    outer_part(r, nest, dim, whole, size, 1, rest);
+    outer_part(r, nest, dim, whole, size, left, rest);
 }
 
 /* Elements of a piece, so that as many rows as the nest has sums stay in the first level cache
  * while they meet all the others (phase 1: the sources, while the queries pass). 0: they do anyway,
  * or there is little to meet. */
 static int64_t piece_of_sums(const row_run *r, const row_nest *nest) {
-    enum { FIRST_LEVEL = 32 << 10, FEW = 8 };
-    const int64_t size = nest->domain.dim[r->lane_var], rows = (int64_t)nest->roots.n;
+    enum { FIRST_LEVEL = 48 << 10, FEW = 8 };
+    const uint32_t rank = nest->domain.rank;
+    const int64_t size = nest->domain.dim[r->lane_var];
+    int64_t rows = (int64_t)nest->roots.n;
     if (row_elements(&nest->domain) / size < FEW) return 0;
-    for (size_t i = 0; i < nest->roots.n; i++)
-        if (!along_lanes(row_at(r->g, nest->roots.at[i]))) return 0;
+    if (rank > 2) rows += nest->domain.dim[rank - 2] + neighbours(r, nest).outer;
+    if (!is_all_sums(r, nest)) return 0;
     int64_t piece = PIECE;
     while (2 * piece * rows * 4 <= FIRST_LEVEL)
         piece *= 2;
     return size > piece && size * rows * 4 > FIRST_LEVEL ? piece : 0;
+}
+
+/* Elements to the next piece: rows of a token lie behind each other. */
+static LLVMValueRef next_piece(row_run *r, LLVMValueRef from, int64_t whole, int64_t length) {
+    hcg_emit *e = r->e;
+    if (!r->more) return NULL;
+    LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, from, hcg_i64(e, whole - length), "");
+    LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, length), "");
+    return LLVMBuildSelect(e->b, here, hcg_i64(e, length), there, "on");
 }
 
 static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
@@ -388,9 +424,10 @@ static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
     r->piece = &piece;
     l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, length), "piece", 0, NULL);
     piece.from = l.index;
+    piece.next = next_piece(r, l.index, whole, length);
     outer(r, nest, 0, jam);
     hcg_loop_end(e, &l, NULL);
-    piece.length = 0, piece.done = whole;
+    piece.length = 0, piece.done = whole, piece.next = NULL;
     outer(r, nest, 0, jam);
     r->piece = NULL;
 }
@@ -473,7 +510,7 @@ static void emit_nest(row_run *r, const row_nest *nest) {
 
 static void emit_nests(row_run *r, const row_nests *nests) {
     for (size_t i = nests->list.n; i-- > 0;)
-        emit_nest(r, &nests->list.at[i]);
+        if (nests->list.at[i].roots.n) emit_nest(r, &nests->list.at[i]);
 }
 
 /* ---- where things are ------------------------------------------------------------------------ */
@@ -726,6 +763,10 @@ static void each_token(row_run *r) {
     LLVMValueRef to = p ? LLVMBuildAdd(e->b, p->row, p->rows, "") : e->r1;
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, 1), "t", 0, NULL);
     r->token = l.index;
+    if (!p) {
+        LLVMValueRef next = LLVMBuildAdd(e->b, l.index, hcg_i64(e, 1), "");
+        r->more = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), e->i64, "");
+    }
     if (r->g->tables.n) r->position = LLVMBuildSIToFP(e->b, token_position(r), e->f64, "position");
     if (r->has_state) find_states(r);
     if (p && p->heads)

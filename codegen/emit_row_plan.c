@@ -187,6 +187,109 @@ static void place(row_graph *g, uint32_t id) {
         follow(&r, &n->args[a], loops);
 }
 
+/* ---- rows that are read once less -------------------------------------------------------------
+ */
+
+enum { MOST_ROWS = 16, FIRST_LEVEL = 32 << 10 };
+
+typedef struct row_set { /* rows of tokens: nodes, a ROW_MULTI for rows side by side */
+    uint32_t n, node[MOST_ROWS + 1];
+    int64_t bytes; /* of them all */
+} row_set;
+
+/* The rows from outside that `n` is made of, without those of other roots. */
+static void add_rows(const row_graph *g, const row_node *n, row_set *s) {
+    for (uint32_t a = 0; a < n->n_args; a++) {
+        const uint32_t id = n->args[a].node;
+        const row_node *x = &g->nodes.at[id];
+        const bool row = x->kind == ROW_MEMORY && !x->token_free && x->n_producers == 0;
+        if (row || x->kind == ROW_MULTI) {
+            uint32_t i = 0;
+            while (i < s->n && s->node[i] != id)
+                i++;
+            if (i < s->n || s->n > MOST_ROWS) continue;
+            const hir_dtype dtype = row ? g->buffers.at[x->buffer].dtype : x->dtype;
+            s->bytes += row_elements(&x->shape) * (int64_t)hir_dtype_bytes(dtype);
+            s->node[s->n++] = id;
+        } else if (!x->root) {
+            add_rows(g, x, s);
+        }
+    }
+}
+
+/* Are both mixes of the same rows, so many that they leave the first level cache in between? */
+static bool mix_same_rows(const row_graph *g, const row_node *a, const row_node *b) {
+    row_set x = {0}, y = {0};
+    if (b->kind != a->kind || (b->kind == ROW_REDUCE && b->last)) return false;
+    add_rows(g, a, &x), add_rows(g, b, &y);
+    bool same = x.bytes > FIRST_LEVEL && x.n == y.n && x.n <= MOST_ROWS;
+    for (uint32_t i = 0; same && i < x.n; i++)
+        same = x.node[i] == y.node[i]; /* sums of one form take them in one order */
+    return same;
+}
+
+/* Is all that is read on the way to root `n` there before nest number `nest` begins? */
+static bool is_ready(const row_graph *g, const row_node *n, uint32_t nest) {
+    bool all = true;
+    for (uint32_t a = 0; all && a < n->n_args; a++) {
+        const row_node *x = &g->nodes.at[n->args[a].node];
+        all = x->root ? x->token_free || x->nest > nest : is_ready(g, x, nest);
+        for (uint32_t j = 0; all && j < x->n_producers; j++) {
+            const row_node *p = &g->nodes.at[x->producers[j]];
+            all = p->token_free || p->nest > nest;
+        }
+        for (uint32_t j = 0; all && j < x->n_entries; j++) {
+            const row_node *p = &g->nodes.at[x->entries[j].node];
+            all = !p->root && p->n_producers == 0;
+        }
+    }
+    return all;
+}
+
+/* A nest that runs before number `from` and reads the same rows as its root `n`, which nothing in
+ * the kernel reads; ROW_NO_NEST: there is none. */
+static uint32_t earlier_nest(const row_graph *g, const row_nests *nests, uint32_t from,
+                             const row_node *n) {
+    const bool mix = n->kind == ROW_MAP || (n->kind == ROW_REDUCE && !n->last);
+    if (!mix || n->at_the_end || n->reader != ROW_NO_NEST) return ROW_NO_NEST;
+    for (uint32_t i = from + 1; i < nests->list.n; i++) {
+        const row_nest *nest = &nests->list.at[i];
+        bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(g, nest, i, n) &&
+                    has_room(nest, n) && is_ready(g, n, i);
+        for (size_t k = 0; same && k < nest->roots.n; k++)
+            if (mix_same_rows(g, n, &g->nodes.at[nest->roots.at[k]])) return i;
+    }
+    return ROW_NO_NEST;
+}
+
+/* Roots of a nest: later ones first. */
+static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
+    size_t i = nest->roots.n;
+    hd_push(g->arena, &nest->roots, id);
+    for (; i > 0 && nest->roots.at[i - 1] < id; i--)
+        nest->roots.at[i] = nest->roots.at[i - 1];
+    nest->roots.at[i] = id;
+}
+
+/* Mixes are put into the last nest that is early enough. Where one of them is wanted earlier than
+ * the others (a norm follows it), the others come along: the sources are read once for all. */
+static void mix_together(row_graph *g, row_nests *nests) {
+    for (uint32_t i = 0; i < nests->list.n; i++) {
+        size_t kept = 0;
+        for (size_t k = 0; k < nests->list.at[i].roots.n; k++) {
+            const uint32_t id = nests->list.at[i].roots.at[k];
+            const uint32_t to = earlier_nest(g, nests, i, row_at(g, id));
+            if (to == ROW_NO_NEST) {
+                nests->list.at[i].roots.at[kept++] = id;
+                continue;
+            }
+            row_at(g, id)->nest = to;
+            add_root(g, &nests->list.at[to], id);
+        }
+        nests->list.at[i].roots.n = kept;
+    }
+}
+
 /* ---- fewer loops ----------------------------------------------------------------------------- */
 
 typedef struct merge { /* of loop `outer` with the dim `inner`, which has `size` elements by now */
@@ -316,6 +419,7 @@ void row_plan(row_graph *g) {
     g->behind = (uint32_t)g->per_token.list.n;
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
         if (row_at(g, i)->root && !row_at(g, i)->at_the_end) place(g, i);
+    mix_together(g, &g->per_token);
     row_small_choose(g);
     for (uint32_t i = 0; i < g->nodes.n; i++)
         if (row_at(g, i)->root) choose_memory(g, i);

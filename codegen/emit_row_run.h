@@ -1,6 +1,5 @@
-/* Emission of a planned row program (private to emit_row_value.c, _small.c, _stream.c, _when.c and
- * _loops.c).
- */
+/* Emission of a planned row program (private to emit_row_value.c, _ahead.c, _small.c, _stream.c,
+ * _when.c and _loops.c). */
 #ifndef HCG_EMIT_ROW_RUN_H
 #define HCG_EMIT_ROW_RUN_H
 
@@ -33,12 +32,19 @@ typedef struct row_piece {
     LLVMValueRef from; /* first element of the piece */
     int64_t length;    /* 0: all that is left, and then the sums are finished */
     int64_t done;      /* elements of earlier pieces, if length is 0 */
+    LLVMValueRef next; /* elements to the next piece, of this row or of the next token's; 0: none */
 } row_piece;
+
+/* Neighbours in the two loops around the innermost that go together. */
+typedef struct row_jam {
+    uint32_t outer, inner;
+} row_jam;
 
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
     LLVMValueRef token;    /* NULL outside the loop over tokens */
+    LLVMValueRef more;     /* i64: 1 if a token follows, else 0 */
     LLVMValueRef position; /* of the token, as f64 */
     LLVMValueRef head;     /* of a part that goes head by head */
     bool has_state;
@@ -56,22 +62,27 @@ typedef struct row_run {
     unsigned copies;        /* vectors at once */
     LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
-        var[ROW_VARS];      /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+        var[ROW_VARS];    /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
+    const row_jam *turns; /* of a nest of nothing but sums; NULL: of another, nobody asks ahead */
+    LLVMValueRef along;   /* bytes further on in `along_rows` to ask for; NULL: nobody asks so */
+    uint32_t along_rows;
     const row_piece *piece; /* NULL: loops along the lanes run over whole rows */
     bool streaming;         /* this form of the nest stores past the caches */
     bool has_streamed;      /* any form of any nest does */
     int64_t most_streamed;  /* bytes for a token, of the nest that streams most */
     HD_VEC(row_memo) memo;
-    HD_VEC(row_known) splats, pointers;
+    HD_VEC(row_known) splats, pointers, next; /* next: rows that are asked for */
 } row_run;
 
 /* Scopes: what was found inside a loop is forgotten behind it. */
 typedef struct row_scope {
-    size_t memo, splats, pointers;
+    size_t memo, splats, pointers, next;
 } row_scope;
 row_scope row_scope_begin(const row_run *r);
 void row_scope_end(row_run *r, row_scope s);
 
+/* The number that `at` is for lane `lane` (counted on through the copies). */
+LLVMValueRef row_number(row_run *r, const row_index *at, int64_t lane);
 void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack);
 /* The node that `ref` leads to, at an index over the loops. */
 row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops);
@@ -96,6 +107,17 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
 
 /* ---- emit_row_small.c ------------------------------------------------------------------------ */
 void row_emit_small(row_run *r, const row_nest *nest);
+
+/* ---- emit_row_ahead.c ------------------------------------------------------------------------ */
+/* The row of ROW_MULTI `node` that the next turn of the loop around reads where this one reads row
+ * `at`; found before the loop along the lanes. */
+void row_ahead_find(row_run *r, uint32_t node, const row_index *at);
+/* Before the loop over the rows of sum `n` at the current lanes: shall it ask further along them?
+ */
+void row_ahead_along(row_run *r, const row_node *n);
+/* Elements of row `at` are loaded from `here`, number `element` of the row: asks for others. */
+void row_ahead_ask(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
+                   LLVMValueRef here);
 
 /* ---- emit_row_when.c ------------------------------------------------------------------------- */
 typedef struct row_branch {       /* around a nest that runs for some tokens */

@@ -11,13 +11,14 @@
 /* ---- scopes ---------------------------------------------------------------------------------- */
 
 row_scope row_scope_begin(const row_run *r) {
-    return (row_scope){r->memo.n, r->splats.n, r->pointers.n};
+    return (row_scope){r->memo.n, r->splats.n, r->pointers.n, r->next.n};
 }
 
 void row_scope_end(row_run *r, row_scope s) {
     r->memo.n = s.memo;
     r->splats.n = s.splats;
     r->pointers.n = s.pointers;
+    r->next.n = s.next;
 }
 
 void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack) {
@@ -74,7 +75,7 @@ static bool depends(const row_index *at, uint32_t rank, int var) {
 }
 
 /* The number that `at` is for lane `lane` (counted on through the copies). */
-static LLVMValueRef number(row_run *r, const row_index *at, int64_t lane) {
+LLVMValueRef row_number(row_run *r, const row_index *at, int64_t lane) {
     hcg_emit *e = r->e;
     LLVMValueRef sum = hcg_i64(e, at->constant + lane * lane_stride(r, at));
     for (unsigned v = 0; v < ROW_VARS; v++) {
@@ -97,7 +98,7 @@ static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, 
         if (r->pointers.at[i].node == node && row_index_equal(&r->pointers.at[i].index, at))
             return r->pointers.at[i].value;
     hcg_emit *e = r->e;
-    LLVMValueRef slot = hcg_at(e, e->ptr, r->rows[node], number(r, at, lane));
+    LLVMValueRef slot = hcg_at(e, e->ptr, r->rows[node], row_number(r, at, lane));
     LLVMValueRef p = LLVMBuildLoad2(e->b, e->ptr, slot, "row");
     if (r->shift[node]) p = LLVMBuildGEP2(e->b, e->i8, p, &r->shift[node], 1, "");
     if (same) {
@@ -128,7 +129,7 @@ static LLVMValueRef head_pointer(row_run *r, const row_node *n, const row_index 
     row_index within, head = split_head(b, &n->to, &within);
     head = row_substitute(&head, at);
     *element = row_substitute(&within, at);
-    LLVMValueRef heads = LLVMBuildMul(e->b, number(r, &head, lane), r->cap, "");
+    LLVMValueRef heads = LLVMBuildMul(e->b, row_number(r, &head, lane), r->cap, "");
     int64_t bytes = b->head * (int64_t)hir_dtype_bytes(b->dtype);
     LLVMValueRef offset = LLVMBuildMul(e->b, heads, hcg_i64(e, bytes), "");
     return hcg_at(e, e->i8, r->pointer[n->buffer], offset);
@@ -153,7 +154,7 @@ static LLVMValueRef address(row_run *r, uint32_t node, hir_dtype dtype, const ro
                             int64_t lane) {
     row_index element;
     LLVMValueRef base = base_of(r, node, at, lane, &element);
-    return hcg_at(r->e, hcg_element(r->e, dtype), base, number(r, &element, lane));
+    return hcg_at(r->e, hcg_element(r->e, dtype), base, row_number(r, &element, lane));
 }
 
 static int64_t valid_lanes(const row_run *r) {
@@ -189,6 +190,9 @@ static row_pack load(row_run *r, uint32_t node, const row_index *at) {
     bool scattered = multi && lane_stride(r, &at[n->axis]) != 0;
     bool in_line = !scattered && lane_stride(r, &element) * step == 1;
     row_pack p = {0};
+    if (multi && in_line)
+        row_ahead_ask(r, node, &at[n->axis], row_number(r, &element, 0),
+                      address(r, node, dtype, at, 0));
     for (unsigned u = 0; u < r->copies; u++) {
         int64_t first = (int64_t)u * r->e->level->lanes;
         p.v[u] = in_line ? hcg_load(r->e, dtype, address(r, node, dtype, at, first), r->tail)
@@ -330,7 +334,7 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     }
     for (unsigned u = 0; u < width(r, pair[0].uniform); u++) {
         int64_t first = (int64_t)u * e->level->lanes;
-        LLVMValueRef j = n->shape.rank ? number(r, &at[0], first) : hcg_i64(e, 0);
+        LLVMValueRef j = n->shape.rank ? row_number(r, &at[0], first) : hcg_i64(e, 0);
         LLVMValueRef f = LLVMBuildLoad2(e->b, type, hcg_at(e, e->f64, table->global, j), "");
         LLVMSetAlignment(f, 8);
         LLVMValueRef sine, cosine;
@@ -435,6 +439,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
         for (int64_t i = 0; i < n->extent; i++) /* what is read stays known to others */
             accumulate_team(r, &t, row_fixed(i));
     } else {
+        if (t.n > 1) row_ahead_along(r, n); /* one sum alone has little to do meanwhile */
         hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, n->extent), hcg_i64(e, 1), "i",
                                     t.n * r->copies, t.acc);
         row_scope s = row_scope_begin(r);
@@ -445,6 +450,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
         memcpy(t.acc, l.carried, sizeof t.acc);
         row_scope_end(r, s);
         r->var[ROW_INNER] = NULL;
+        r->along = NULL;
     }
     row_pack of_first = {0};
     for (uint32_t m = t.n; m-- > 0;) {
@@ -542,8 +548,10 @@ void row_hoist(row_run *r, const row_ref *ref, const row_index *loops) {
         return;
     }
     bool multi = n->kind == ROW_MULTI;
-    if (multi && !is_open(r, &at[n->axis], 1) && lane_stride(r, &at[n->axis]) == 0)
+    if (multi && !is_open(r, &at[n->axis], 1) && lane_stride(r, &at[n->axis]) == 0) {
         row_pointer(r, ref->node, &at[n->axis], 0);
+        row_ahead_find(r, ref->node, &at[n->axis]);
+    }
     for (uint32_t a = 0; !n->root && a < n->n_args; a++)
         row_hoist(r, &n->args[a], at);
 }

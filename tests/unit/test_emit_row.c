@@ -311,6 +311,76 @@ static const char *dots(hd_arena *a, int sources, int queries, int d) {
     cr_assert(at < WIDE_TEXT);
     return text;
 }
+/* Phase 1 of a block: `sources` rows side by side meet `queries`, and are mixed by what comes out,
+ * once for each query; the first mix is normed. */
+static const char *phase_one(hd_arena *a, int sources, int queries, int d) {
+    char *text = hd_new_array(a, char, WIDE_TEXT);
+    const int n = sources;
+    size_t at = 0;
+    ADD("hir 1 kernel @t\narena %d per token\nfixed 0\nweight @w : f32[%d, %d]\nfunc(",
+        queries * d * 4, queries, d);
+    for (int i = 0; i < n; i++)
+        ADD("%s%%x%d: f32[T, %d] in input[%d]", i ? ", " : "", i, d, i);
+    ADD(") {\n  ");
+    for (int i = 0; i < queries; i++)
+        ADD("%s%%y%d", i ? ", " : "", i);
+    ADD(" = " KERNEL("row0") " : ");
+    for (int i = 0; i < queries; i++)
+        ADD("%sf32[T, %d] in arena[%d]", i ? ", " : "", d, i * d * 4);
+    ADD(" {\n    %%v = stack ");
+    for (int i = 0; i < n; i++)
+        ADD("%s%%x%d", i ? ", " : "", i);
+    ADD(" {axis = 1} : f32[T, %d, %d]\n", n, d);
+    ADD("    %%v1 = reshape %%v {shape = [T, %d, 1, %d]} : f32[T, %d, 1, %d]\n", n, d, n, d);
+    ADD("    %%vw = mul %%v1, @w : f32[T, %d, %d, %d]\n", n, queries, d);
+    ADD("    %%s = reduce_sum %%vw {axis = 3} : f32[T, %d, %d]\n", n, queries);
+    for (int i = 0; i < queries; i++)
+        ADD("    %%p%d = slice %%s {axis = 2, start = %d, length = 1} : f32[T, %d, 1]\n"
+            "    %%m%d = mul %%v, %%p%d : f32[T, %d, %d]\n"
+            "    %%r%d = reduce_sum %%m%d {axis = 1} : f32[T, %d]\n",
+            i, i, n, i, i, n, d, i, i, d);
+    ADD("    %%q = mul %%r0, %%r0 : f32[T, %d]\n    %%ms = reduce_mean %%q {axis = 1} : f32[T]\n"
+        "    %%i = rsqrt %%ms : f32[T]\n    %%i1 = reshape %%i {shape = [T, 1]} : f32[T, 1]\n"
+        "    %%z = mul %%r0, %%i1 : f32[T, %d]\n    yield %%z",
+        d, d);
+    for (int i = 1; i < queries; i++)
+        ADD(", %%r%d", i);
+    ADD("\n  }\n  output %%y0 {name = \"y\"}\n}\n");
+    cr_assert(at < WIDE_TEXT);
+    return text;
+}
+/* `mixes` sums of `sources` rows side by side, by weights that are the same for all tokens. */
+static const char *given_mixes(hd_arena *a, int sources, int mixes, int d) {
+    char *text = hd_new_array(a, char, WIDE_TEXT);
+    const int n = sources;
+    size_t at = 0;
+    ADD("hir 1 kernel @t\narena %d per token\nfixed 0\nweight @w : f32[%d, %d]\nfunc(",
+        mixes * d * 4, mixes, n);
+    for (int i = 0; i < n; i++)
+        ADD("%s%%x%d: f32[T, %d] in input[%d]", i ? ", " : "", i, d, i);
+    ADD(") {\n  ");
+    for (int i = 0; i < mixes; i++)
+        ADD("%s%%y%d", i ? ", " : "", i);
+    ADD(" = " KERNEL("row0") " : ");
+    for (int i = 0; i < mixes; i++)
+        ADD("%sf32[T, %d] in arena[%d]", i ? ", " : "", d, i * d * 4);
+    ADD(" {\n    %%v = stack ");
+    for (int i = 0; i < n; i++)
+        ADD("%s%%x%d", i ? ", " : "", i);
+    ADD(" {axis = 1} : f32[T, %d, %d]\n", n, d);
+    for (int i = 0; i < mixes; i++)
+        ADD("    %%s%d = slice @w {axis = 0, start = %d, length = 1} : f32[1, %d]\n"
+            "    %%p%d = reshape %%s%d {shape = [%d, 1]} : f32[%d, 1]\n"
+            "    %%m%d = mul %%v, %%p%d : f32[T, %d, %d]\n"
+            "    %%r%d = reduce_sum %%m%d {axis = 1} : f32[T, %d]\n",
+            i, i, n, i, i, n, n, i, i, n, d, i, i, d);
+    ADD("    yield ");
+    for (int i = 0; i < mixes; i++)
+        ADD("%s%%r%d", i ? ", " : "", i);
+    ADD("\n  }\n  output %%y0 {name = \"y\"}\n}\n");
+    cr_assert(at < WIDE_TEXT);
+    return text;
+}
 #undef ADD
 
 /* Rows that the first level cache does not hold meet each other piece by piece: 7 sums and a
@@ -321,6 +391,55 @@ Test(emit_row, sums_in_pieces) {
     check(dots(a, 7, 9, 2048));
     check(dots(a, 7, 17, 1100));
     check(dots(a, 2, 9, 2736));
+    hd_arena_free(a);
+}
+
+/* As many queries as go together, one more, and a number that has no share; sources that are and
+ * are not a multiple of a turn; rows in whole pieces, with a rest of vectors and lanes, in no
+ * pieces. */
+Test(emit_row, sources_meet_queries) {
+    static const struct {
+        int sources, queries, d;
+    } shapes[] = {{9, 8, 4096}, {4, 9, 2200}, {13, 11, 1100}, {5, 3, 2048}, {24, 2, 48}};
+    hd_arena *a = hd_arena_new();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check(phase_one(a, shapes[i].sources, shapes[i].queries, shapes[i].d));
+    hd_arena_free(a);
+}
+
+/* Rows of whole vectors, with a rest of vectors and of lanes, shorter than twice the distance. */
+Test(emit_row, given_mixes_of_many_rows) {
+    static const int lengths[] = {2048, 1100, 300};
+    hd_arena *a = hd_arena_new();
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        check(given_mixes(a, 9, 1 + (int)i, lengths[i]));
+    hd_arena_free(a);
+}
+
+static bool asks_ahead(const char *text, const hcg_level *level) {
+    bench *b = open_text(text);
+    const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, level);
+    cr_assert(assembly, "%s", bench_errors(b));
+    const bool asks = strstr(assembly, "prefetcht0") != NULL;
+    close_text(b);
+    return asks;
+}
+
+/* Where a turn of the lanes loads half a line or more, as sums of two vectors side by side always
+ * do: while sources meet queries, and while several mixes are made of rows that nobody has read
+ * before. For a single mix, or short rows, it does not pay. */
+Test(emit_row, sources_are_asked_for_ahead) {
+    const hcg_level *levels;
+    hd_arena *a = hd_arena_new();
+    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
+        if (strcmp(levels[l].arch, "x86_64") != 0) continue;
+        const hcg_level *level = &levels[l];
+        const bool wide = level->lanes >= 8;
+        cr_expect_eq(asks_ahead(phase_one(a, 12, 8, 1024), level), wide, "%s", level->name);
+        cr_expect(asks_ahead(given_mixes(a, 9, 4, 1024), level), "%s", level->name);
+        cr_expect_not(asks_ahead(given_mixes(a, 9, 1, 1024), level), "%s", level->name);
+        cr_expect_not(asks_ahead(given_mixes(a, 9, 4, 256), level), "%s", level->name);
+    }
     hd_arena_free(a);
 }
 
