@@ -4,6 +4,7 @@
 
 #include "api/ledger.h"
 #include "api/session.h"
+#include "codegen/program.h"
 
 #define API_FAILED 1
 
@@ -15,6 +16,7 @@ typedef struct pass_hooks {
     const hadal_pipeline *p;
     const api_filter *passes, *ops;
     ledger_watch *ledger; /* NULL: nobody asks */
+    bool depth_failed;    /* depth_path could not be written */
 } pass_hooks;
 
 static bool want_op(const void *filter, const hir_op *op) {
@@ -54,11 +56,28 @@ static void filter_remarks(const pass_hooks *h) {
     r->list.n = kept;
 }
 
+/* depth_path: what the depth passes leave, and the pass that makes kernels takes. */
+static void before_pass(void *context, int index, hir_pass_id id, const hir_module *m) {
+    (void)index;
+    pass_hooks *hooks = context;
+    hadal_session *s = hooks->s;
+    const hir_pass_info *pass = hir_pass(id);
+    if (!hooks->p->depth_path || m->stage == HIR_STAGE_KERNEL ||
+        pass->stage_out != HIR_STAGE_KERNEL)
+        return;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    hir_print(m, (hir_print_options){.locations = true}, &text);
+    hooks->depth_failed =
+        !hd_write_file(s->arena, &s->diags, hooks->p->depth_path, text.at, text.n);
+}
+
 static bool after_pass(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
                        double seconds, hd_diags *d) {
     (void)d;
     const pass_hooks *hooks = context;
     const char *name = hir_pass(id)->name;
+    if (hooks->depth_failed) return false;
     if (hooks->p->event)
         hooks->p->event(hooks->p->context, &(hadal_pass_event){index + 1, name, changed, seconds});
     if (hooks->ledger && changed)
@@ -80,21 +99,26 @@ static bool pass_named(hadal_session *s, const char *name, hir_pass_id *out) {
 
 typedef HD_VEC(hir_pass_id) pass_list;
 
-static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
-    char *copy = hd_strdup(s->arena, list), *rest = copy;
-    for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
-        hir_pass_id id;
-        if (!pass_named(s, name, &id)) return false;
-        hd_push(s->arena, out, id);
-    }
-    return true;
-}
-
 /* Kernel IR is behind the pipeline: a dump that somebody has edited is compiled as it stands. */
 static void default_passes(hadal_session *s, pass_list *out) {
     if (s->graph->stage == HIR_STAGE_KERNEL) return;
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         hd_push(s->arena, out, *id);
+}
+
+/* Names of passes; `default` among them is the whole pipeline. */
+static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
+    char *copy = hd_strdup(s->arena, list), *rest = copy;
+    for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        hir_pass_id id;
+        if (strcmp(name, "default") == 0) {
+            default_passes(s, out);
+            continue;
+        }
+        if (!pass_named(s, name, &id)) return false;
+        hd_push(s->arena, out, id);
+    }
+    return true;
 }
 
 /* The type of keys and values called `name`; NULL: f32. */
@@ -164,15 +188,19 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     s->remarks.list.n = 0;
 
     pass_list passes = {0};
-    if (p->passes) {
-        if (!parse_passes(s, p->passes, &passes)) return false;
-    } else {
-        default_passes(s, &passes);
+    if (!parse_passes(s, p->passes ? p->passes : "default", &passes)) return false;
+    if (p->depth_path && s->m->stage == HIR_STAGE_KERNEL) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "this is kernel IR: its depth IR is gone");
+        return false;
     }
     hir_pass_id stop = HIR_PASS_COUNT;
     if (p->stop_after && !pass_named(s, p->stop_after, &stop)) return false;
-    pass_hooks hooks = {s, p, api_filter_new(s, "passes", p->filter_passes),
-                        api_filter_new(s, "ops", p->filter_ops), NULL};
+    pass_hooks hooks = {s,
+                        p,
+                        api_filter_new(s, "passes", p->filter_passes),
+                        api_filter_new(s, "ops", p->filter_ops),
+                        NULL,
+                        false};
     if (!hooks.passes || !hooks.ops || !dump(&hooks, 0, "input", s->m, true)) return false;
 
     ledger_watch ledger;
@@ -186,7 +214,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         .stop_after = stop,
         .verify = p->verify_each != 0,
         .check = p->check != 0,
-        .hooks = {.context = &hooks, .after = after_pass},
+        .hooks = {.context = &hooks, .before = before_pass, .after = after_pass},
     };
     const bool ok = hir_run_passes(s->m, &run, &s->pass_options, &s->remarks, &s->diags);
     filter_remarks(&hooks);
@@ -279,6 +307,17 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
     return s->program != NULL;
 }
 
+static void tell_code(void *context, const hcg_code_event *e) {
+    const hadal_target *t = context;
+    t->event(t->context, &(hadal_code_event){.level = e->level,
+                                             .part = e->part,
+                                             .functions = e->functions,
+                                             .instructions = e->instructions,
+                                             .bytes = e->bytes,
+                                             .build = e->build,
+                                             .translate = e->translate});
+}
+
 static bool emit_ir(hadal_session *s, const char *path) {
     hd_text text;
     hd_text_init(&text, s->arena);
@@ -286,8 +325,12 @@ static bool emit_ir(hadal_session *s, const char *path) {
     return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
 }
 
-static bool emit_object(hadal_session *s, const char *path) {
-    return hcg_emit_object(s->program, &s->diags, path);
+static bool emit_object(hadal_session *s, const hadal_target *t, const char *path) {
+    s->program->options.event = t && t->event ? tell_code : NULL;
+    s->program->options.context = (void *)t;
+    const bool ok = hcg_emit_object(s->program, &s->diags, path);
+    s->program->options.event = NULL;
+    return ok;
 }
 
 static bool emit_llvm(hadal_session *s, const char *path) {
@@ -310,7 +353,7 @@ static bool emit_library(hadal_session *s, const hadal_target *t, const char *pa
     const char *object = hd_printf(s->arena, "%s.tmp.o", path);
     const char *runtime =
         t && t->runtime ? t->runtime : hd_path_join(s->arena, s->lib_dir, "libhadalrt.a");
-    const bool ok = hcg_emit_object(s->program, &s->diags, object) &&
+    const bool ok = emit_object(s, t, object) &&
                     hcg_link(s->program, &s->diags, object, t ? t->cc : NULL, runtime, path);
     remove(object);
     return ok;
@@ -321,12 +364,15 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
         const char *kind;
         bool (*write)(hadal_session *s, const char *path);
     } writers[] = {
-        {"obj", emit_object},    {"llvm", emit_llvm},       {"asm", emit_asm},
-        {"header", emit_header}, {"weights", emit_weights},
+        {"llvm", emit_llvm},
+        {"asm", emit_asm},
+        {"header", emit_header},
+        {"weights", emit_weights},
     };
     if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, path);
     if (!need_program(s, t)) return false;
     if (strcmp(kind, "so") == 0) return emit_library(s, t, path);
+    if (strcmp(kind, "obj") == 0) return emit_object(s, t, path);
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
         if (strcmp(kind, writers[i].kind) == 0) return writers[i].write(s, path);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "nothing of kind \"%s\" can be emitted", kind);
@@ -335,7 +381,9 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
 
 int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {
     API_ENTER(s);
-    API_LEAVE(s, emit(s, t, kind, path));
+    hadal_target all = {0}; /* what an older caller does not know is 0 */
+    if (t) memcpy(&all, t, t->struct_size < sizeof all ? t->struct_size : sizeof all);
+    API_LEAVE(s, emit(s, t ? &all : NULL, kind, path));
 }
 
 /* A checkpoint holds one of the dtypes that others write too; NULL: f32. */

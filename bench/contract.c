@@ -136,9 +136,10 @@ static void report(const job *j, const hcg_level *level) {
     double linears = j->s.gated ? 2 : 1;
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * linears;
     double bytes = (double)j->weight_bytes * linears;
+    void *area = j->area;
     for (int round = 0; round < ROUNDS; round++) {
         double peak = peak_of(level, j->threads);
-        double read = read_speed((float *)(void *)j->area, AREA_BYTES / 4, j->threads);
+        double read = read_speed(area, AREA_BYTES / 4, j->threads);
         double t = time_calls(j), least = bytes / read > work / peak ? bytes / read : work / peak;
         sample(&time, t);
         sample(&of_peak, work / t / peak);

@@ -12,6 +12,16 @@ enum {
     HCG_DOTS = 3,
 };
 
+/* What a part of code generation was and took. */
+typedef struct hcg_code_event {
+    const char *level;       /* whose body; "": that of no level */
+    const char *part;        /* "row programs" */
+    size_t functions;        /* with those that only other functions call */
+    size_t instructions;     /* of LLVM's IR as it was built */
+    size_t bytes;            /* of the object */
+    double build, translate; /* seconds of CPU: to LLVM's IR, from there to the object */
+} hcg_code_event;
+
 typedef struct hcg_options {
     const char *triple;  /* NULL: this machine's x86-64 */
     const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
@@ -25,6 +35,9 @@ typedef struct hcg_options {
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
     bool tile_tokens, norm_of_rows;
+    /* Hears of all parts of an object in their order, once it is made; NULL: nobody does. */
+    void (*event)(void *context, const hcg_code_event *event);
+    void *context;
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,

@@ -168,7 +168,8 @@ LLVMValueRef hcg_frame_owners(hcg_emit *e) {
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {
     uint64_t at = (e->scratch + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
     e->scratch = at + bytes;
-    LLVMValueRef base = load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, scratch), "scratch");
+    LLVMValueRef base = e->room;
+    if (!base) base = load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, scratch), "scratch");
     return hcg_at(e, e->i8, base, hcg_i64(e, (int64_t)at));
 }
 

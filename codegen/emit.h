@@ -20,7 +20,7 @@ typedef struct hcg_level {
 } hcg_level;
 size_t hcg_levels(const hcg_level **out); /* targets.def */
 
-typedef struct hcg_emit { /* emission of all kernels for one level: one LLVM module */
+typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module */
     hcg_program *p;
     const hcg_level *level;
     hd_arena *arena;
@@ -31,8 +31,13 @@ typedef struct hcg_emit { /* emission of all kernels for one level: one LLVM mod
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, vec; /* vec: <lanes x float> */
     LLVMValueRef fn;                                       /* being emitted; its parameters: */
     LLVMValueRef frame, args, r0, r1, c0, c1;
-    uint64_t scratch;         /* bytes of frame->scratch the current kernel uses (hcg_scratch) */
-    LLVMMetadataRef di_scope; /* NULL without debug info */
+    bool shared_elsewhere;  /* what kernels share (matrix.h) is declared only, */
+    bool parts_elsewhere;   /* or their own parts (contract.h) are */
+    uint64_t scratch;       /* bytes of frame->scratch the current kernel uses (hcg_scratch) */
+    LLVMValueRef room;      /* of a part: where its scratch begins; NULL: it is frame->scratch */
+    uint64_t part_scratch;  /* bytes that the hungriest part uses behind its kernel's own */
+    LLVMDIBuilderRef lines; /* NULL without debug info; then so are: */
+    LLVMMetadataRef ir_file, di_scope;
 } hcg_emit;
 
 /* Kernel kinds. Each starts with the builder in the entry block of e->fn and must leave it in a

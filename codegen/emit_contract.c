@@ -10,7 +10,6 @@
 #include "codegen/contract.h"
 #include "codegen/emit_pairs.h"
 #include "codegen/emit_quant.h"
-#include "codegen/emit_row_part.h"
 #include "codegen/library.h"
 #include "codegen/matrix.h"
 
@@ -58,6 +57,7 @@ typedef struct body {
     int64_t step;        /* panels that are computed together */
     int64_t ld;          /* of the sums of a group: panels between its epilogues */
     LLVMValueRef *sums;  /* scratch, as many as the largest group has linears */
+    int64_t sum_bytes;   /* from one to the next */
     LLVMValueRef kv;     /* K */
     LLVMValueRef x;      /* of `row` */
     LLVMValueRef made_x; /* scratch for x of a block, where a prologue makes it */
@@ -98,12 +98,8 @@ static bool find_x(body *p) {
         p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, p->row, p->kv, ""));
         return true;
     }
-    hcg_row_part part = {.ops = c->prologue.at, .n_ops = c->prologue.n};
-    part.given.value = HIR_NONE;
-    part.left = (hcg_row_block){c->x.index, p->made_x, p->kv};
-    part.row = p->row, part.rows = p->rows;
     p->x = p->made_x;
-    return hcg_emit_row_part(e, p->k, &part);
+    return hcg_make_x(e, p->k, c, p->row, p->rows, p->made_x, p->kv);
 }
 
 /* Each block of rows is prepared once for all panels. */
@@ -230,8 +226,8 @@ static bool emit_group(body *p, const hcg_column_group *g) {
     hcg_block block = {.plan = p->c, .group = g, .row = p->row, .rows = p->rows};
     block.panel = l.index, block.panels = n, block.sums = p->sums;
     block.ld = hcg_i64(e, p->ld * HIR_PANEL);
-    block.n = p->k->n_sizes ? hcg_size_arg(e, p->k, HCG_N) : hcg_i64(e, g->n);
-    bool ok = hcg_emit_epilogue(e, p->k, &block);
+    block.sum_bytes = p->sum_bytes;
+    bool ok = hcg_finish_block(e, p->k, &block);
     hcg_loop_end(e, &l, NULL);
     return ok;
 }
@@ -252,8 +248,9 @@ static void make_sums(body *p, uint64_t rows) {
         if (panels_between(p, &p->c->groups.at[i]) > panels)
             panels = panels_between(p, &p->c->groups.at[i]);
     p->sums = hd_new_array(p->e->arena, LLVMValueRef, most);
+    p->sum_bytes = (int64_t)rows * panels * HIR_PANEL * 4;
     for (size_t i = 0; i < most; i++)
-        p->sums[i] = hcg_scratch(p->e, rows * (uint64_t)panels * HIR_PANEL * 4);
+        p->sums[i] = hcg_scratch(p->e, (uint64_t)p->sum_bytes);
 }
 
 /* Of all kernels that share the function. */

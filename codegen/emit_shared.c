@@ -1,5 +1,6 @@
-/* Internal functions that the kernels of one module share (matrix.h). They compile for the CPU of
- * the kernel that asked first, which is the CPU of all of the module's kernels. */
+/* Functions that the kernels of one body share (matrix.h), hidden in the library: the body may be
+ * made of several modules. They compile for the CPU of the kernel that asked first, which is the
+ * CPU of all of the body's kernels. */
 #include "codegen/matrix.h"
 
 #include <string.h>
@@ -17,16 +18,28 @@ static void copy_attributes(LLVMValueRef from, LLVMValueRef to) {
 
 bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
                       hcg_shared *s) {
-    memset(s, 0, sizeof *s);
-    char *symbol = hd_printf(e->arena, "%s_%s_%s", e->p->m->name, name, e->level->name);
+    return hcg_shared_begin_if(e, !e->shared_elsewhere, name, params, n, s);
+}
+
+static LLVMValueRef declare(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n) {
+    /* with a dot, which names of kernels have not */
+    char *symbol = hd_printf(e->arena, "%s.%s_%s", e->p->m->name, name, e->level->name);
     for (char *c = symbol; *c; c++) /* names of CPUs have dashes */
         if (*c == '-') *c = '_';
-    s->fn = LLVMGetNamedFunction(e->mod, symbol);
-    if (s->fn) return false;
+    LLVMValueRef fn = LLVMGetNamedFunction(e->mod, symbol);
+    if (fn) return fn;
     LLVMTypeRef type =
         LLVMFunctionType(LLVMVoidTypeInContext(e->cx), (LLVMTypeRef *)params, n, false);
-    s->fn = LLVMAddFunction(e->mod, symbol, type);
-    LLVMSetLinkage(s->fn, LLVMInternalLinkage);
+    fn = LLVMAddFunction(e->mod, symbol, type);
+    LLVMSetVisibility(fn, LLVMHiddenVisibility);
+    return fn;
+}
+
+bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
+                         unsigned n, hcg_shared *s) {
+    memset(s, 0, sizeof *s);
+    s->fn = declare(e, name, params, n);
+    if (!here || !LLVMIsDeclaration(s->fn)) return false;
     copy_attributes(e->fn, s->fn);
     for (unsigned i = 0; i < n && i < HCG_SHARED_PARAMS; i++)
         s->param[i] = LLVMGetParam(s->fn, i);

@@ -60,18 +60,28 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
                        LLVMCodeGenOptLevel level);
 void hcg_llvm_free(hcg_llvm *l);
 
-/* Some kernels of one body. */
+/* Some kernels of one body, and what a module holds of them. */
 typedef struct hcg_piece {
     const hcg_body *body;
     const uint32_t *kernels; /* indices into program.kernels; NULL: 0 .. n - 1 */
     size_t n;
+    enum {
+        HCG_WHOLE,
+        HCG_KERNELS, /* and their parts; not what they share with others (matrix.h) */
+        HCG_SHARED,  /* of these alone the share number `share` of `shares` */
+    } holds;
+    unsigned share, shares;
 } hcg_piece;
 
-/* The piece into l->mod; functions[kernel] becomes the function of each, *scratch the bytes that
- * the hungriest asks for. Reads the program only: pieces may be emitted at once, with an arena
- * each. */
+/* Bytes of scratch that the hungriest kernel asks for, and the hungriest part of one behind it. */
+typedef struct hcg_room {
+    uint64_t kernels, parts;
+} hcg_room;
+
+/* The piece into l->mod; functions[kernel] becomes the function of each, *room grows to what they
+ * ask for. Reads the program only: pieces may be emitted at once, with an arena each. */
 bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
-                    LLVMValueRef *functions, uint64_t *scratch);
+                    LLVMValueRef *functions, hcg_room *room);
 /* Declarations of all kernels of a body, for a module that only refers to them. */
 void hcg_declare_body(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_body *body,
                       LLVMValueRef *functions);
@@ -83,5 +93,7 @@ bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *ou
 /* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
  * next. Does nothing without them. */
 void hcg_at_op(hcg_emit *e, hir_id op);
+/* The scope of a function that begins at a line; NULL without line tables. */
+LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line);
 
 #endif

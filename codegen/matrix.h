@@ -54,7 +54,7 @@ void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
 /* Asks for the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
-/* ---- internal functions shared by the kernels of a module --------------------------------------
+/* ---- functions that the kernels of a body share ------------------------------------------------
  */
 enum { HCG_SHARED_PARAMS = 10 };
 typedef struct hcg_shared {
@@ -63,10 +63,14 @@ typedef struct hcg_shared {
     LLVMBasicBlockRef outer_block;
     LLVMMetadataRef outer_loc;
 } hcg_shared;
-/* The internal function `name` of the module: true if it has to be written (the builder is in its
- * entry block until hcg_shared_end), false if it is there already. */
+/* The function `name` of the body: true if it has to be written (the builder is in its entry block
+ * until hcg_shared_end), false if it is there already, or made in another module of the body
+ * (hcg_emit.shared_elsewhere). The name says all that its code depends on. */
 bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
                       hcg_shared *s);
+/* The same, where the caller knows whether this module holds it. */
+bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
+                         unsigned n, hcg_shared *s);
 void hcg_shared_end(hcg_emit *e, hcg_shared *s); /* adds the return */
 void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n);
 

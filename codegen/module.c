@@ -108,15 +108,15 @@ static void end_lines(hcg_llvm *l) {
     l->lines = NULL;
 }
 
-static LLVMMetadataRef function_scope(const hcg_llvm *l, LLVMValueRef fn, unsigned line) {
-    LLVMDIBuilderRef b = l->lines;
+LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line) {
+    LLVMDIBuilderRef b = e->lines;
     if (!b) return NULL;
     size_t n;
     const char *name = LLVMGetValueName2(fn, &n);
     LLVMMetadataRef type =
-        LLVMDIBuilderCreateSubroutineType(b, l->ir_file, NULL, 0, LLVMDIFlagZero);
+        LLVMDIBuilderCreateSubroutineType(b, e->ir_file, NULL, 0, LLVMDIFlagZero);
     LLVMMetadataRef scope =
-        LLVMDIBuilderCreateFunction(b, l->ir_file, name, n, name, n, l->ir_file, line, type, true,
+        LLVMDIBuilderCreateFunction(b, e->ir_file, name, n, name, n, e->ir_file, line, type, true,
                                     true, line, LLVMDIFlagZero, true);
     LLVMSetSubprogram(fn, scope);
     return scope;
@@ -216,7 +216,7 @@ static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_body *body, const 
                           LLVMValueRef fn) {
     add_attributes(l->cx, fn, body);
     set_function(e, fn);
-    e->di_scope = function_scope(l, fn, k->line);
+    e->di_scope = hcg_function_scope(e, fn, k->line);
     hcg_at_op(e, k->op);
     e->scratch = 0;
     bool ok = emit_kernel(e, k);
@@ -225,8 +225,36 @@ static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_body *body, const 
     return ok;
 }
 
+/* The bodies of functions that other modules hold go in hcg_finish_module. */
+static void leave_out(LLVMValueRef fn) {
+    LLVMSetLinkage(fn, LLVMAvailableExternallyLinkage);
+}
+
+static size_t instructions(LLVMValueRef fn) {
+    size_t n = 0;
+    for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(fn); b; b = LLVMGetNextBasicBlock(b))
+        for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i))
+            n++;
+    return n;
+}
+
+/* Keeps a share of the functions that are no kernels: of about as many instructions as others. */
+static void keep_share(const hcg_piece *piece, LLVMModuleRef mod, const LLVMValueRef *functions) {
+    size_t all = 0, before = 0;
+    for (size_t i = 0; i < piece->n; i++)
+        leave_out(functions[piece->kernels[i]]);
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
+        if (LLVMGetLinkage(f) == LLVMExternalLinkage) all += instructions(f);
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
+        if (LLVMGetLinkage(f) != LLVMExternalLinkage || LLVMIsDeclaration(f)) continue;
+        const size_t own = instructions(f), share = (before + own / 2) * piece->shares / all;
+        before += own;
+        if (share != piece->share) leave_out(f);
+    }
+}
+
 bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
-                    LLVMValueRef *functions, uint64_t *scratch) {
+                    LLVMValueRef *functions, hcg_room *room) {
     const hcg_body *body = piece->body;
     hcg_emit e = {.p = p,
                   .level = &body->level,
@@ -234,17 +262,21 @@ bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *p
                   .diags = l->diags,
                   .cx = l->cx,
                   .mod = l->mod,
-                  .b = l->b};
+                  .b = l->b,
+                  .shared_elsewhere = piece->holds == HCG_KERNELS,
+                  .parts_elsewhere = piece->holds == HCG_SHARED};
     set_types(&e);
     begin_lines(p, l);
-    *scratch = 0;
+    e.lines = l->lines, e.ir_file = l->ir_file;
     for (size_t i = 0; i < piece->n; i++) {
         size_t index = piece->kernels ? piece->kernels[i] : i;
         const hcg_kernel *k = &p->kernels.at[index];
         functions[index] = declare_kernel(p, a, l->mod, body, k);
         if (!emit_function(&e, l, body, k, functions[index])) return false;
-        if (e.scratch > *scratch) *scratch = e.scratch;
+        if (e.scratch > room->kernels) room->kernels = e.scratch;
     }
+    if (e.part_scratch > room->parts) room->parts = e.part_scratch;
+    if (piece->holds == HCG_SHARED) keep_share(piece, l->mod, functions);
     return !hd_diags_failed(l->diags);
 }
 
@@ -268,7 +300,7 @@ static void install_fatal_handler(void) {
  * twentieth less time. More passes cost more than they give. */
 static void simplify(hcg_llvm *l) {
     LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
-    LLVMErrorRef error = LLVMRunPasses(l->mod, "function(early-cse)", l->tm, o);
+    LLVMErrorRef error = LLVMRunPasses(l->mod, "elim-avail-extern,function(early-cse)", l->tm, o);
     if (error) LLVMConsumeError(error); /* the module is as it was */
     LLVMDisposePassBuilderOptions(o);
 }

@@ -6,6 +6,7 @@
  * alone, so its bytes do not depend on the machine. */
 #include <setjmp.h>
 #include <string.h>
+#include <time.h>
 
 #include "codegen/elf.h"
 #include "codegen/library.h"
@@ -19,16 +20,15 @@ static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t)
     if (!l) return NULL;
     size_t n = p->kernels.n;
     LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, t->bodies.n * n + 1);
-    p->scratch_bytes = 0;
+    hcg_room room = {0};
     for (size_t i = 0; i < t->bodies.n; i++) {
-        hcg_piece piece = {&t->bodies.at[i], NULL, n};
-        uint64_t scratch;
-        if (!hcg_emit_piece(p, l, p->arena, &piece, functions + i * n, &scratch)) {
+        hcg_piece piece = {.body = &t->bodies.at[i], .n = n};
+        if (!hcg_emit_piece(p, l, p->arena, &piece, functions + i * n, &room)) {
             hcg_llvm_free(l);
             return NULL;
         }
-        if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
     }
+    p->scratch_bytes = room.kernels + room.parts;
     hcg_describe(p, t, l->mod, l->b, functions);
     return l;
 }
@@ -64,18 +64,34 @@ bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
 /* ---- pieces -------------------------------------------------------------------------------------
  */
 enum {
-    PIECE_OPS = 250, /* of row programs: a piece costs some ms of its own */
-    ROW_PIECES = 6,  /* more than that, and they get longer instead */
+    PIECE_OPS = 250, /* of bodies: a piece costs some ms of its own */
+    MOST_PIECES = 6, /* of a class: with more to do they get longer instead */
+    SHARES = 2,      /* pieces for what kernels share */
 };
-enum { ROWS = 3, CLASSES };
+
+/* Those that take longest come first. */
+typedef enum class { SHARED_CODE, ATTENTION, CONTRACT_MANY, CONTRACT_ONE, ROWS, CLASSES } class;
+
+static const struct {
+    const char *name;
+    LLVMCodeGenOptLevel level;
+} classes[CLASSES] = {
+    [SHARED_CODE] = {"tiles and other shared code", LLVMCodeGenLevelDefault},
+    [ATTENTION] = {"attention", LLVMCodeGenLevelDefault},
+    [CONTRACT_MANY] = {"contractions, many tokens", LLVMCodeGenLevelLess},
+    [CONTRACT_ONE] = {"contractions, one token", LLVMCodeGenLevelLess},
+    [ROWS] = {"row programs", LLVMCodeGenLevelLess},
+};
 
 typedef struct job {
+    class class;
     hcg_piece piece;
     hd_arena *arena; /* of the thread that does it; freed when the object is written */
     hd_diags diags;
     LLVMMemoryBufferRef object;
-    uint64_t scratch;
+    hcg_room room;
     bool done; /* false: see diags, or memory ran out */
+    hcg_code_event event;
 } job;
 
 typedef struct work {
@@ -84,8 +100,8 @@ typedef struct work {
     HD_VEC(job) jobs;
 } work;
 
-static void add_job(work *w, const hcg_body *body, uint32_t *kernels, size_t n) {
-    if (n > 0) hd_push(w->p->arena, &w->jobs, ((job){.piece = {body, kernels, n}}));
+static void add_job(work *w, class c, hcg_piece piece) {
+    if (piece.n > 0) hd_push(w->p->arena, &w->jobs, ((job){.class = c, .piece = piece}));
 }
 
 static size_t body_ops(const hir_module *m, hir_id kernel) {
@@ -94,53 +110,90 @@ static size_t body_ops(const hir_module *m, hir_id kernel) {
     return n;
 }
 
-/* Contractions share the functions of their tiles, those for one token other ones than those for
- * many; sequences have a share in both. Row programs stand alone, there may be many of them, and
- * some are long. */
-static unsigned class_of(const hcg_kernel *k) {
-    return k->kind == HCG_CONTRACT ? k->one : k->kind == HCG_SEQUENCE ? 2 : ROWS;
+static class class_of(const hcg_kernel *k) {
+    if (k->kind == HCG_CONTRACT) return k->one ? CONTRACT_ONE : CONTRACT_MANY;
+    return k->kind == HCG_SEQUENCE ? ATTENTION : ROWS;
 }
 
-static void cut_rows(work *w, const hcg_body *body, uint32_t *rows, size_t n) {
+/* Kernels by class. */
+typedef struct list {
+    uint32_t *at;
+    size_t n;
+} list;
+
+static void cut_class(work *w, class c, const hcg_body *body, const list *k) {
     const hir_module *m = w->p->m;
     size_t all = 0;
-    for (size_t i = 0; i < n; i++)
-        all += body_ops(m, w->p->kernels.at[rows[i]].op);
-    const size_t most = all / ROW_PIECES > PIECE_OPS ? all / ROW_PIECES : PIECE_OPS;
-    for (size_t from = 0, to = 0; from < n; from = to) {
+    for (size_t i = 0; i < k->n; i++)
+        all += body_ops(m, w->p->kernels.at[k->at[i]].op);
+    const size_t most = all / MOST_PIECES > PIECE_OPS ? all / MOST_PIECES : PIECE_OPS;
+    for (size_t from = 0, to = 0; from < k->n; from = to) {
         size_t ops = 0;
-        while (to < n && ops < most)
-            ops += body_ops(m, w->p->kernels.at[rows[to++]].op);
-        add_job(w, body, rows + from, to - from);
+        while (to < k->n && ops < most)
+            ops += body_ops(m, w->p->kernels.at[k->at[to++]].op);
+        const hcg_piece piece = {
+            .body = body, .kernels = k->at + from, .n = to - from, .holds = HCG_KERNELS};
+        add_job(w, c, piece);
     }
+}
+
+static list empty_list(hcg_program *p) {
+    return (list){hd_new_array(p->arena, uint32_t, p->kernels.n + 1), 0};
 }
 
 static void cut(work *w) {
     hcg_program *p = w->p;
-    uint32_t *of[CLASSES];
-    size_t n[CLASSES] = {0};
-    for (unsigned c = 0; c < CLASSES; c++)
-        of[c] = hd_new_array(p->arena, uint32_t, p->kernels.n + 1);
+    list of[CLASSES], callers = empty_list(p);
+    for (class c = 0; c < CLASSES; c++)
+        of[c] = empty_list(p);
     for (size_t i = 0; i < p->kernels.n; i++) {
-        const unsigned c = class_of(&p->kernels.at[i]);
-        of[c][n[c]++] = (uint32_t)i;
+        list *k = &of[class_of(&p->kernels.at[i])];
+        k->at[k->n++] = (uint32_t)i;
+        if (k != &of[ROWS]) callers.at[callers.n++] = (uint32_t)i;
     }
-    for (size_t b = 0; b < w->t->bodies.n; b++) {
-        for (unsigned c = 0; c < ROWS; c++)
-            add_job(w, &w->t->bodies.at[b], of[c], n[c]);
-        cut_rows(w, &w->t->bodies.at[b], of[ROWS], n[ROWS]);
+    for (class c = 0; c < CLASSES; c++)
+        for (size_t b = 0; b < w->t->bodies.n; b++) {
+            const hcg_body *body = &w->t->bodies.at[b];
+            for (unsigned i = 0; c == SHARED_CODE && i < SHARES; i++)
+                add_job(w, c, (hcg_piece){body, callers.at, callers.n, HCG_SHARED, i, SHARES});
+            cut_class(w, c, body, &of[c]);
+        }
+}
+
+/* Of this thread. */
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void count_code(LLVMModuleRef mod, hcg_code_event *event) {
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
+        if (LLVMIsDeclaration(f) || LLVMGetLinkage(f) == LLVMAvailableExternallyLinkage) continue;
+        event->functions++;
+        for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(f); b; b = LLVMGetNextBasicBlock(b))
+            for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i))
+                event->instructions++;
     }
 }
 
-static bool compile_piece(work *w, job *j) {
-    const hcg_kind kind = w->p->kernels.at[j->piece.kernels[0]].kind;
-    hcg_llvm *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name,
-                               kind == HCG_ROW ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault);
-    if (!l) return false;
+static bool build_piece(work *w, job *j, hcg_llvm **l) {
+    *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name, classes[j->class].level);
+    if (!*l) return false;
     LLVMValueRef *functions = hd_new_array(j->arena, LLVMValueRef, w->p->kernels.n + 1);
-    bool ok = hcg_emit_piece(w->p, l, j->arena, &j->piece, functions, &j->scratch) &&
-              hcg_generate(l, LLVMObjectFile, &j->object);
-    hcg_llvm_free(l);
+    return hcg_emit_piece(w->p, *l, j->arena, &j->piece, functions, &j->room);
+}
+
+static bool compile_piece(work *w, job *j) {
+    hcg_llvm *l = NULL;
+    const double start = cpu_seconds();
+    bool ok = build_piece(w, j, &l);
+    const double built = cpu_seconds();
+    if (ok && w->p->options.event) count_code(l->mod, &j->event);
+    ok = ok && hcg_generate(l, LLVMObjectFile, &j->object);
+    if (l) hcg_llvm_free(l);
+    j->event.build = built - start;
+    j->event.translate = cpu_seconds() - built;
     return ok;
 }
 
@@ -218,6 +271,28 @@ static bool merge(const work *w, hd_diags *d, LLVMMemoryBufferRef description, c
            hd_write_file(a, d, path, whole.at, whole.n);
 }
 
+static void tell(const work *w) {
+    const hcg_options *o = &w->p->options;
+    for (size_t i = 0; o->event && i < w->jobs.n; i++) {
+        job *j = &w->jobs.at[i];
+        j->event.level = j->piece.body->level.name;
+        j->event.part = classes[j->class].name;
+        j->event.bytes = LLVMGetBufferSize(j->object);
+        o->event(o->context, &j->event);
+    }
+}
+
+/* Pieces see their own functions only: the hungriest kernel may call the hungriest part. */
+static void take_room(const work *w) {
+    hcg_room most = {0};
+    for (size_t i = 0; i < w->jobs.n; i++) {
+        const hcg_room *r = &w->jobs.at[i].room;
+        if (r->kernels > most.kernels) most.kernels = r->kernels;
+        if (r->parts > most.parts) most.parts = r->parts;
+    }
+    w->p->scratch_bytes = most.kernels + most.parts;
+}
+
 bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
     hcg_target t;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
@@ -228,10 +303,10 @@ bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
     cut(w);
     hcg_each_item(hcg_workers(p->options.threads), w->jobs.n, do_job, w);
     LLVMMemoryBufferRef description = NULL;
-    p->scratch_bytes = 0;
-    for (size_t i = 0; i < w->jobs.n; i++)
-        if (w->jobs.at[i].scratch > p->scratch_bytes) p->scratch_bytes = w->jobs.at[i].scratch;
-    bool ok = report(w, d) && describe(w, d, &description) && merge(w, d, description, path);
+    take_room(w);
+    bool ok = report(w, d);
+    if (ok) tell(w);
+    ok = ok && describe(w, d, &description) && merge(w, d, description, path);
     if (description) LLVMDisposeMemoryBuffer(description);
     free_jobs(w);
     return ok;

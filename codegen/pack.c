@@ -112,15 +112,15 @@ static inline void scatter_halves(uint16_t *to, const uint16_t *from, uint64_t n
 }
 
 /* Depths are constants where loops run. */
-static void scatter(const form *f, uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n) {
+static void scatter(const form *f, void *out, uint64_t row, const void *block, uint64_t n) {
     if (hir_dtype_bytes(f->dtype) == 4) {
-        uint32_t *to = (uint32_t *)(void *)out + row * f->depth;
-        const uint32_t *from = (const uint32_t *)(const void *)block;
+        uint32_t *to = (uint32_t *)out + row * f->depth;
+        const uint32_t *from = block;
         f->depth == 2 ? scatter_words(to, from, n, f->rows, 2)
                       : scatter_words(to, from, n, f->rows, 1);
     } else {
-        uint16_t *to = (uint16_t *)(void *)out + row * f->depth;
-        const uint16_t *from = (const uint16_t *)(const void *)block;
+        uint16_t *to = (uint16_t *)out + row * f->depth;
+        const uint16_t *from = block;
         f->depth == 2 ? scatter_halves(to, from, n, f->rows, 2)
                       : scatter_halves(to, from, n, f->rows, 1);
     }

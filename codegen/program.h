@@ -25,10 +25,16 @@ typedef struct hcg_kernel {
     bool one;         /* the T = 1 body (row programs: both are the same function) */
     bool few;         /* the body for 2 .. HRT_FEW tokens (attention has one) */
     HD_VEC(hir_ref)
-    operands;          /* outer refs of `op` in argument order: args[i] of hrt_kernel.
-                        * Inputs first (values read, weights, states), in order of first use in the body,
-                        * each once; then the kernel's results in order (results that are state are not
-                        * repeated:          cache_append's state operand is the argument). */
+    operands; /* outer refs of `op` in argument order: args[i] of hrt_kernel.
+               * Inputs first (values read, weights, states), in order of first use in the body,
+               * each once; then the kernel's results in order (results that are state are not
+               * repeated:          cache_append's state operand is the argument). */
+    /* Parts of a contraction that are functions of their own (emit_part.c). What makes x: its name,
+     * NULL if x comes from outside; it is the same for all contractions that make x alike. What
+     * results go through: the name up to the number of the group. Each is written where the kernel
+     * that makes it is, and declared elsewhere. */
+    const char *x_part, *y_part;
+    bool makes_x, makes_y;
     uint32_t n_inputs; /* how many of them are read; the rest are results */
     uint32_t n_sizes;  /* arguments behind the operands; 0: all sizes are those of `op` */
     hcg_size size[HCG_SIZES];

@@ -1,9 +1,10 @@
 /* Canonical form of a kernel's body, for sharing code between layers.
  *
- * The key holds everything that an emitter may look at: the kernel's attributes except its name;
- * the body's ops with attributes, types and operands, where a value of the body is its number in
- * the body and an outer value, weight or state its argument number; then kind, type and layout of
- * each argument. Two kernels that differ only in which tensors they touch have equal keys. */
+ * The key holds everything that an emitter may look at: the body's ops with attributes, types and
+ * operands, where a value of the body is its number in the body and an outer value, weight or state
+ * its argument number; then kind, type and layout of each argument. The kernel's own attributes say
+ * how its step is run (rows, splits, grain, tiles), which is no matter of its code. Two kernels
+ * that differ only in that and in which tensors they touch have equal keys. */
 #include <string.h>
 
 #include "codegen/contraction.h"
@@ -62,9 +63,9 @@ static void add_attr(hd_text *key, const hir_attr *a) {
     }
 }
 
-static void add_attrs(hd_text *key, const hir_op *op, bool with_name) {
+static void add_attrs(hd_text *key, const hir_op *op) {
     for (uint32_t i = 0; i < op->n_attrs; i++)
-        if (with_name || op->attrs[i].id != HIR_A_NAME) add_attr(key, &op->attrs[i]);
+        add_attr(key, &op->attrs[i]);
     add_u64(key, UINT64_MAX);
 }
 
@@ -133,17 +134,14 @@ static void add_results(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_t
     }
 }
 
-void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key) {
-    const hir_op *op = hir_op_at(k->m, kernel);
-    *operands = (hcg_operands){0};
-    k->call++;
-    add_u64(key, op->code);
-    add_attrs(key, op, false);
+/* Ops of the body, `n` of them. */
+static void add_ops(hcg_keys *k, hir_id kernel, size_t n, hcg_operands *operands, hd_text *key) {
     uint32_t values = 0;
-    HIR_EACH(k->m, id, op->body_first) {
+    HIR_EACH(k->m, id, hir_op_at(k->m, kernel)->body_first) {
+        if (n-- == 0) break;
         const hir_op *b = hir_op_at(k->m, id);
         add_u64(key, b->code);
-        add_attrs(key, b, true);
+        add_attrs(key, b);
         add_u64(key, b->n_args);
         for (uint32_t i = 0; i < b->n_args; i++)
             add_ref(k, kernel, operands, key, b->args[i]);
@@ -153,6 +151,13 @@ void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
                                         hir_value_at(k->m, b->results[i])->type));
         }
     }
+}
+
+void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text *key) {
+    *operands = (hcg_operands){0};
+    k->call++;
+    add_u64(key, hir_op_at(k->m, kernel)->code);
+    add_ops(k, kernel, SIZE_MAX, operands, key);
     operands->n_inputs = (uint32_t)operands->list.n;
     for (size_t i = 0; i < operands->list.n; i++)
         add_argument_type(k, key, operands->list.at[i]);
@@ -212,5 +217,23 @@ bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_S
     size[HCG_K] = c.k;
     add_u64(key, (uint64_t)(size[HCG_N] % HIR_PANEL));
     add_prologue_sizes(k, &c, key);
+    return true;
+}
+
+/* ---- what makes x ------------------------------------------------------------------------------
+ */
+bool hcg_prologue_key(hcg_keys *k, hir_id kernel, hd_text *key) {
+    hcg_contraction c;
+    hcg_operands operands = {0};
+    hd_diags d; /* what is wrong is told when the kernel is emitted */
+    hd_diags_init(&d, k->arena);
+    if (hir_op_at(k->m, kernel)->code != HIR_KERNEL_CONTRACT_OP ||
+        !hcg_plan_contraction(k->arena, &d, k->m, kernel, &c) || !c.prologue.n)
+        return false;
+    k->call++;
+    add_ops(k, kernel, c.prologue.n, &operands, key);
+    add_u64(key, k->local[c.x.index]);
+    for (size_t i = 0; i < operands.list.n; i++)
+        add_argument_type(k, key, operands.list.at[i]);
     return true;
 }

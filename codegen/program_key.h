@@ -32,6 +32,10 @@ void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
  * outside, K. */
 bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]);
 
+/* What makes x of a contraction, in the same way: equal bytes, one function. Its operands are the
+ * first of the kernel's. False: x comes from outside. */
+bool hcg_prologue_key(hcg_keys *k, hir_id kernel, hd_text *key);
+
 /* What a kernel calls. */
 typedef struct hcg_use {
     uint32_t one, few, many; /* indices into program.kernels, for T = 1, a few and more */

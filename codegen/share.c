@@ -77,7 +77,7 @@ typedef struct sharing {
     hcg_program *p;
     const hir_module *m;
     hcg_keys *keys;
-    key_table form_keys, family_keys;
+    key_table form_keys, family_keys, prologue_keys;
     HD_VEC(form) forms;
     HD_VEC(family) families;
     HD_VEC(const char *) names;
@@ -167,6 +167,20 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     return (uint32_t)s->p->kernels.n - 1;
 }
 
+/* The parts of a contraction (emit_part.c) are written beside the function for many tokens, what
+ * makes x beside the first that makes it so. */
+static void name_parts(sharing *s, hir_id id, const functions *f, const char *symbol) {
+    hcg_kernel *one = &s->p->kernels.at[f->one], *many = &s->p->kernels.at[f->many];
+    hd_text key = new_text(s);
+    one->y_part = many->y_part = symbol;
+    many->makes_y = true;
+    if (!hcg_prologue_key(s->keys, id, &key)) return;
+    const size_t known = s->prologue_keys.keys.n;
+    const uint32_t number = number_of(&s->prologue_keys, &key);
+    one->x_part = many->x_part = hd_printf(s->a, "x_%u", number);
+    many->makes_x = number == known;
+}
+
 static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     const hir_op *op = hir_op_at(s->m, id);
     const char *symbol = symbol_name(s, hir_attr_string(op, HIR_A_NAME, "kernel"));
@@ -179,6 +193,8 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     f.few = f.many = add_function(s, id, sizes, hd_printf(s->a, "%s_many", symbol), false, false);
     if (kind_of(op->code) == HCG_SEQUENCE)
         f.few = add_function(s, id, sizes, hd_printf(s->a, "%s_few", symbol), false, true);
+    else
+        name_parts(s, id, &f, symbol);
     return f;
 }
 
@@ -203,7 +219,7 @@ static void use_functions(sharing *s) {
 const hcg_use *hcg_share_kernels(hcg_program *p) {
     hd_arena *a = p->arena;
     sharing s = {.a = a, .p = p, .m = p->m, .keys = hcg_keys_new(a, p->m)};
-    s.form_keys.arena = s.family_keys.arena = a;
+    s.form_keys.arena = s.family_keys.arena = s.prologue_keys.arena = a;
     s.form_of = hd_new_array(a, uint32_t, p->m->ops.n + 1);
     s.uses = hd_new_array(a, hcg_use, p->m->ops.n + 1);
     HIR_EACH(p->m, id, p->m->first) {

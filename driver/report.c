@@ -2,9 +2,12 @@
 #include "driver/report.h"
 
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-static bool show_progress;
+static bool show_progress, show_times;
+static char current[64]; /* step of the work */
+static double step_began;
 
 static void progress(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
@@ -16,12 +19,30 @@ static void progress(void *context, const char *what, uint64_t done, uint64_t to
     fflush(stderr);
 }
 
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void end_step(void) {
+    if (show_times && *current) {
+        report_end();
+        fprintf(stderr, "%-29s %9.3f ms\n", current, (now() - step_began) * 1e3);
+    }
+    *current = 0;
+}
+
 void report_start(hadal_session *s, const command_line *line) {
+    show_times = option_given(line, OPTION_TIME);
     show_progress = isatty(STDERR_FILENO) && !option_given(line, OPTION_QUIET);
     if (show_progress) hadal_progress(s, progress, NULL);
 }
 
 void report_step(const char *what) {
+    end_step();
+    snprintf(current, sizeof current, "%s", what);
+    step_began = now();
     progress(NULL, what, 0, 0);
 }
 
@@ -37,6 +58,7 @@ static bool want_colour(const command_line *line) {
 }
 
 int report_diagnostics(hadal_session *s, const command_line *line) {
+    end_step();
     report_end();
     const int colour = want_colour(line);
     const bool quiet = option_given(line, OPTION_QUIET);
@@ -51,6 +73,17 @@ void report_pass_time(void *context, const hadal_pass_event *event) {
     report_end();
     fprintf(stderr, "%2d %-26s %9.3f ms%s\n", event->index, event->pass, event->seconds * 1e3,
             event->changed ? "" : "  (unchanged)");
+}
+
+void report_code_time(void *context, const hadal_code_event *e) {
+    bool *told = context;
+    report_end();
+    if (!*told)
+        fprintf(stderr, "%-39s functions  instructions   bytes   to IR, ms  to code, ms\n",
+                "code, in CPU time");
+    *told = true;
+    fprintf(stderr, "%-12s %-26s %9zu %13zu %7zu %11.3f %12.3f\n", e->level, e->part, e->functions,
+            e->instructions, e->bytes, e->build * 1e3, e->translate * 1e3);
 }
 
 /* A JSON string. Bytes above 0x7f pass as they are: specs are UTF-8. */

@@ -6,11 +6,12 @@
 
 void report_start(hadal_session *s,
                   const command_line *line); /* progress, if stderr is a terminal */
-void report_step(const char *what);          /* a new step of long work */
+void report_step(const char *what); /* a new step of long work; --time-passes: time of the last */
 void report_end(void);
 /* Prints all diagnostics of the session to stderr; the exit code they ask for. */
 int report_diagnostics(hadal_session *s, const command_line *line);
 void report_pass_time(void *context, const hadal_pass_event *event);
-void report_remarks(hadal_session *s, bool json); /* json: one object a line */
+void report_code_time(void *told, const hadal_code_event *event); /* told: bool, false at first */
+void report_remarks(hadal_session *s, bool json);                 /* json: one object a line */
 
 #endif

@@ -88,7 +88,7 @@ typedef struct hadal_pass_event {
 } hadal_pass_event;
 typedef struct hadal_pipeline {
     size_t struct_size;     /* sizeof(hadal_pipeline) */
-    const char *passes;     /* comma-separated, NULL: the default pipeline */
+    const char *passes;     /* comma-separated; "default" among them, or NULL: the whole pipeline */
     const char *stop_after; /* NULL: run all */
     const char *dump_dir;   /* NULL: no dumps; numbered .hir file per pass */
     int verify_each, check; /* verifier after each pass; compare answers after each pass */
@@ -112,6 +112,7 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     /* The norm behind a merge of phase 2: "dots" (NULL), from dot products of its two parts, and of
      * the row that it makes where they cancel; "row": always of that row */
     const char *merge_norm;
+    const char *depth_path; /* the IR before the pass that makes kernels, as a file; NULL: none */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -139,6 +140,13 @@ HADAL_API const char *hadal_reduce_best(hadal_session *s, size_t *ops); /* so fa
 HADAL_API const char *hadal_ir_text(hadal_session *s, int locations);
 HADAL_API const char *hadal_plan_text(hadal_session *s); /* memory plan, after the pipeline */
 
+/* A part of the object: the functions of one kind for one CPU level. */
+typedef struct hadal_code_event {
+    const char *level, *part;       /* "avx512", "row programs" */
+    size_t functions, instructions; /* instructions of LLVM's IR */
+    size_t bytes;
+    double build, translate; /* seconds of CPU: to LLVM's IR, and from there to the object */
+} hadal_code_event;
 typedef struct hadal_target {
     size_t struct_size;
     const char *triple;      /* NULL: x86-64 Linux */
@@ -149,6 +157,8 @@ typedef struct hadal_target {
     const char *activations; /* what they may be rounded to where that is faster: "int8" for q8 and
                                 q4 weights, "bf16" for bf16 weights, "int8,bf16"; "f32": nothing;
                                 NULL: "int8" */
+    void (*event)(void *context, const hadal_code_event *event); /* may be NULL */
+    void *context;
 } hadal_target;
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */

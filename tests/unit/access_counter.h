@@ -44,7 +44,7 @@ static inline void put_call(instrument *x, LLVMValueRef p, LLVMValueRef bytes, i
 }
 
 static inline LLVMValueRef size_of(const instrument *x, LLVMTypeRef t) {
-    return constant(x, LLVMABISizeOfType(x->layout, t));
+    return constant(x, LLVMStoreSizeOfType(x->layout, t));
 }
 
 /* Bytes that a masked access of a vector of type `t` touches. */
@@ -158,8 +158,10 @@ static inline bool counted_compile(counted *c, hcg_program *p, hd_arena *a, hd_d
     uint32_t *all = hd_new_array(a, uint32_t, n + 1);
     for (size_t i = 0; i < n; i++)
         all[i] = (uint32_t)i;
-    const hcg_piece piece = {&t.bodies.at[0], all, n};
-    if (!hcg_emit_piece(p, l, a, &piece, functions, &c->scratch)) return false;
+    const hcg_piece piece = {.body = &t.bodies.at[0], .kernels = all, .n = n};
+    hcg_room room = {0};
+    if (!hcg_emit_piece(p, l, a, &piece, functions, &room)) return false;
+    c->scratch = room.kernels + room.parts;
     if (!hcg_finish_module(l)) return false; /* LLVM's passes first: what they leave is counted */
     const char **names = hd_new_array(a, const char *, n + 1);
     for (size_t i = 0; i < n; i++) {

@@ -82,6 +82,7 @@ static inline void add_operand(bench *b, hcg_kernel *k, hir_ref r) {
 
 static inline hcg_kernel kernel_of(bench *b, hcg_kind kind, hir_id op, bool one) {
     hcg_kernel k = {.kind = kind, .name = "kernel", .op = op, .one = one, .few = b->few};
+    k.x_part = "x", k.y_part = "kernel", k.makes_x = k.makes_y = true;
     HIR_EACH(b->m, id, hir_op_at(b->m, op)->body_first)
     for (uint32_t i = 0; i < hir_op_at(b->m, id)->n_args; i++)
         add_operand(b, &k, hir_op_at(b->m, id)->args[i]);
@@ -167,7 +168,7 @@ static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
                                           : hcg_emit_contract(e, &out->k);
     if (!ok) return false;
     LLVMBuildRetVoid(e->b);
-    out->scratch = e->scratch;
+    out->scratch = e->scratch + e->part_scratch;
     char *message = NULL;
     const char *dump = getenv("EMIT_DUMP");
     if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), NULL);
@@ -237,14 +238,14 @@ static inline const char *assemble_kernel(bench *b, hcg_kind kind, hir_id op, bo
     return text;
 }
 
-/* The first call in it that is not to a function of the module ("test_..."), or NULL. */
+/* The first call in it that is not to a function of the module ("test...."), or NULL. */
 static inline const char *foreign_call(bench *b, const char *assembly) {
     static const char *const calls[] = {"\tbl\t", "\tcallq\t", "\tjmp\tf"};
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
         for (const char *at = assembly; (at = strstr(at, calls[i])); at++) {
             const char *name = at + strlen(calls[i]);
             if (*name == '"') name++;
-            if (i == 2 || (strncmp(name, "test_", 5) != 0 && strncmp(name, ".Ltest_", 7) != 0))
+            if (i == 2 || (strncmp(name, "test.", 5) != 0 && strncmp(name, ".Ltest.", 7) != 0))
                 return hd_strndup(b->arena, name, strcspn(name, "\n"));
         }
     return NULL;
