@@ -16,6 +16,7 @@ typedef struct pass_hooks {
     const hadal_pipeline *p;
     const api_filter *passes, *ops;
     ledger_watch *ledger; /* NULL: nobody asks */
+    bool depth_failed;    /* depth_path could not be written */
 } pass_hooks;
 
 static bool want_op(const void *filter, const hir_op *op) {
@@ -55,11 +56,28 @@ static void filter_remarks(const pass_hooks *h) {
     r->list.n = kept;
 }
 
+/* depth_path: what the depth passes leave, and the pass that makes kernels takes. */
+static void before_pass(void *context, int index, hir_pass_id id, const hir_module *m) {
+    (void)index;
+    pass_hooks *hooks = context;
+    hadal_session *s = hooks->s;
+    const hir_pass_info *pass = hir_pass(id);
+    if (!hooks->p->depth_path || m->stage == HIR_STAGE_KERNEL ||
+        pass->stage_out != HIR_STAGE_KERNEL)
+        return;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    hir_print(m, (hir_print_options){.locations = true}, &text);
+    hooks->depth_failed =
+        !hd_write_file(s->arena, &s->diags, hooks->p->depth_path, text.at, text.n);
+}
+
 static bool after_pass(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
                        double seconds, hd_diags *d) {
     (void)d;
     const pass_hooks *hooks = context;
     const char *name = hir_pass(id)->name;
+    if (hooks->depth_failed) return false;
     if (hooks->p->event)
         hooks->p->event(hooks->p->context, &(hadal_pass_event){index + 1, name, changed, seconds});
     if (hooks->ledger && changed)
@@ -81,21 +99,26 @@ static bool pass_named(hadal_session *s, const char *name, hir_pass_id *out) {
 
 typedef HD_VEC(hir_pass_id) pass_list;
 
-static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
-    char *copy = hd_strdup(s->arena, list), *rest = copy;
-    for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
-        hir_pass_id id;
-        if (!pass_named(s, name, &id)) return false;
-        hd_push(s->arena, out, id);
-    }
-    return true;
-}
-
 /* Kernel IR is behind the pipeline: a dump that somebody has edited is compiled as it stands. */
 static void default_passes(hadal_session *s, pass_list *out) {
     if (s->graph->stage == HIR_STAGE_KERNEL) return;
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         hd_push(s->arena, out, *id);
+}
+
+/* Names of passes; `default` among them is the whole pipeline. */
+static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
+    char *copy = hd_strdup(s->arena, list), *rest = copy;
+    for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        hir_pass_id id;
+        if (strcmp(name, "default") == 0) {
+            default_passes(s, out);
+            continue;
+        }
+        if (!pass_named(s, name, &id)) return false;
+        hd_push(s->arena, out, id);
+    }
+    return true;
 }
 
 /* The type of keys and values called `name`; NULL: f32. */
@@ -165,15 +188,19 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     s->remarks.list.n = 0;
 
     pass_list passes = {0};
-    if (p->passes) {
-        if (!parse_passes(s, p->passes, &passes)) return false;
-    } else {
-        default_passes(s, &passes);
+    if (!parse_passes(s, p->passes ? p->passes : "default", &passes)) return false;
+    if (p->depth_path && s->m->stage == HIR_STAGE_KERNEL) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "this is kernel IR: its depth IR is gone");
+        return false;
     }
     hir_pass_id stop = HIR_PASS_COUNT;
     if (p->stop_after && !pass_named(s, p->stop_after, &stop)) return false;
-    pass_hooks hooks = {s, p, api_filter_new(s, "passes", p->filter_passes),
-                        api_filter_new(s, "ops", p->filter_ops), NULL};
+    pass_hooks hooks = {s,
+                        p,
+                        api_filter_new(s, "passes", p->filter_passes),
+                        api_filter_new(s, "ops", p->filter_ops),
+                        NULL,
+                        false};
     if (!hooks.passes || !hooks.ops || !dump(&hooks, 0, "input", s->m, true)) return false;
 
     ledger_watch ledger;
@@ -187,7 +214,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         .stop_after = stop,
         .verify = p->verify_each != 0,
         .check = p->check != 0,
-        .hooks = {.context = &hooks, .after = after_pass},
+        .hooks = {.context = &hooks, .before = before_pass, .after = after_pass},
     };
     const bool ok = hir_run_passes(s->m, &run, &s->pass_options, &s->remarks, &s->diags);
     filter_remarks(&hooks);

@@ -86,10 +86,14 @@ static schedule find_schedule(const hir_ledger *l, hd_arena *a) {
     return s;
 }
 
+static const char *plural(uint32_t n, const char *one, const char *more) {
+    return n == 1 ? one : more;
+}
+
 static void print_batch(const hir_module *m, const batch *b, hd_text *out) {
     if (b->kernel == HIR_NONE) return;
-    hd_text_f(out, "  [phase 1 in %s: %u sources, %u mixes]", ledger_op_name(m, b->kernel),
-              b->sources, b->mixes);
+    hd_text_f(out, "  [phase 1 in %s: %u source%s, %u mix%s]", ledger_op_name(m, b->kernel),
+              b->sources, plural(b->sources, "", "s"), b->mixes, plural(b->mixes, "", "es"));
 }
 
 static void print_count(hd_text *out, bool *any, uint32_t n, const char *what) {
@@ -103,7 +107,7 @@ static void print_plan(const hir_module *m, const plan *p, hd_text *out) {
     bool any = false;
     hd_text_f(out, "  [%s: reads ", ledger_op_name(m, p->kernel));
     print_count(out, &any, p->phase_1, "with phase 1");
-    print_count(out, &any, p->partial, "partial mix");
+    print_count(out, &any, p->partial, plural(p->partial, "partial mix", "partial mixes"));
     print_count(out, &any, p->direct, "direct");
     hd_text_f(out, "%s]", any ? "" : "nothing of other kernels");
 }
@@ -161,12 +165,13 @@ void depth_map_print(const hir_module *m, const hir_ledger *graph, const hir_led
     }
     hir_flow_reads reads = hir_flow_count_reads(f);
     hd_text_f(out,
-              "depth map of %s: %zu sublayers in %u block%s of at most %u; %u mixes read %llu "
+              "depth map of %s: %zu sublayers in %u block%s of at most %u; %u %s %llu "
               "sources\n"
               "e is the embedding, 3 the output of sublayer 3, 1-2 a sum of outputs; before | are\n"
               "the sources that the next one reads too, behind it the live one\n",
-              m->name, f->outputs.n, f->blocks, f->blocks == 1 ? "" : "s", f->longest_block,
-              reads.mixes, (unsigned long long)reads.naive);
+              m->name, f->outputs.n, f->blocks, plural(f->blocks, "", "s"), f->longest_block,
+              reads.mixes, plural(reads.mixes, "mix reads", "mixes read"),
+              (unsigned long long)reads.naive);
     const bool planned =
         compiled && compiled->sublayers == graph->sublayers && compiled->flow.blocks == f->blocks;
     schedule plan = {0};

@@ -2,6 +2,7 @@
 #include "api/ledger.h"
 
 #include "api/session.h"
+#include "passes/depth.h"
 
 enum { PAPER_STREAMS = 4 }; /* m of Table 1, for models that have no streams of their own */
 
@@ -32,17 +33,24 @@ typedef struct recorder {
 } recorder;
 
 /* Blocks of Full AttnRes are a schedule, which form-blocks chooses: N of them, of S = L / N. */
-static void note_schedule(const hir_module *m, hir_paper_parameters *p) {
+static void note_schedule(const hir_module *m, ledger_report *r) {
+    ledger_schedule s = {0};
     int64_t last = -1;
-    double blocks = 0;
     HIR_EACH(m, op, m->first) {
-        int64_t block = hir_attr_int(hir_op_at(m, op), HIR_A_BLOCK, -1);
-        blocks += block >= 0 && block != last;
-        if (block >= 0) last = block;
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code != HIR_DEPTH_ATTEND_OP) continue;
+        const int64_t block = hir_attr_int(o, HIR_A_BLOCK, -1),
+                      shared = block < 0 ? 0 : hir_attr_int(o, HIR_A_SHARED, 0);
+        s.single += o->n_args - ATTEND_SOURCES - (uint64_t)shared;
+        if (block < 0 || block == last) continue;
+        s.blocks++;
+        s.shared += (uint64_t)shared;
+        last = block;
     }
-    if (!blocks) return;
-    p->blocks = blocks;
-    p->per_block = p->sublayers / blocks;
+    r->schedule = s;
+    if (!s.blocks) return;
+    r->parameters.blocks = s.blocks;
+    r->parameters.per_block = r->parameters.sublayers / s.blocks;
 }
 
 static bool record(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
@@ -54,8 +62,7 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
     hir_ledger l;
     hir_ledger_find(m, r->s->arena, &l);
     const hir_flow *flow = &r->report->graph.flow;
-    if (flow->longest_block == 1 && id == HIR_PASS_FORM_BLOCKS)
-        note_schedule(m, &r->report->parameters);
+    if (flow->longest_block == 1 && id == HIR_PASS_FORM_BLOCKS) note_schedule(m, r->report);
     ledger_step step = {hir_pass(id)->name, m->stage, l.total};
     hd_push(r->s->arena, &r->report->steps, step);
     return true;

@@ -12,6 +12,13 @@ typedef struct ledger_step { /* after a pass that changed something */
     hir_traffic total;
 } ledger_step;
 
+/* Reads of sources in the blocks that form-blocks has chosen: those that a block shares once, all
+ * others by each mix. */
+typedef struct ledger_schedule {
+    uint32_t blocks;
+    uint64_t shared, single;
+} ledger_schedule;
+
 /* One module at several stages of its way. */
 typedef struct ledger_report {
     const char *name;
@@ -24,6 +31,8 @@ typedef struct ledger_report {
     HD_VEC(ledger_step) steps;
     hir_products products; /* of `graph` */
     hir_paper_parameters parameters;
+    ledger_schedule
+        schedule; /* where blocks are a schedule only (Full AttnRes); blocks 0: not so */
     struct ledger_memory *memory; /* NULL: there is no memory plan */
 } ledger_report;
 

@@ -117,6 +117,10 @@ static void print_sources(const ledger_report *r, hd_text *out) {
               "\"output\": %llu}",
               reads.mixes, (unsigned long long)reads.naive, (unsigned long long)reads.bank,
               (unsigned long long)reads.live, (unsigned long long)reads.output);
+    const ledger_schedule *s = &r->schedule;
+    if (s->blocks)
+        hd_text_f(out, ",\n  \"schedule\": {\"blocks\": %u, \"shared\": %llu, \"single\": %llu}",
+                  s->blocks, (unsigned long long)s->shared, (unsigned long long)s->single);
 }
 
 void ledger_print_json(const ledger_report *r, hd_text *out) {

@@ -186,7 +186,8 @@ static double streams_of(const hir_ledger *l) {
     for (size_t i = 0; i < l->accesses.n; i++)
         if (hir_phase_is_charged(l->accesses.at[i].phase) && l->accesses.at[i].bytes > most)
             most = l->accesses.at[i].bytes;
-    return l->unit ? (double)(most / l->unit) : 0;
+    const uint64_t streams = l->unit ? most / l->unit : 0;
+    return (double)streams;
 }
 
 static hir_traffic less(hir_traffic a, hir_traffic b) {

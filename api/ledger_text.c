@@ -92,9 +92,18 @@ static void print_sources(const ledger_report *r, hd_text *out) {
     if (!reads.mixes) return;
     hd_text_f(out,
               "\nreads of sources by the %u mixes of a token\n"
-              "  %-*s %9llu\n"
-              "  %-*s %9llu = %llu of finished blocks + %llu live + %llu by the output\n",
-              reads.mixes, LABEL, "naive: each reads its own", (unsigned long long)reads.naive,
+              "  %-*s %9llu\n",
+              reads.mixes, LABEL, "naive: each reads its own", (unsigned long long)reads.naive);
+    if (r->has_naive && !r->has_attends) return; /* no attention over depth: no phases */
+    const ledger_schedule *s = &r->schedule;
+    if (s->blocks) {
+        hd_text_f(out, "  %-*s %9llu = %llu, once in each of %u blocks + %llu by single mixes\n",
+                  LABEL, "two phases, as form-blocks cuts",
+                  (unsigned long long)(s->shared + s->single), (unsigned long long)s->shared,
+                  s->blocks, (unsigned long long)s->single);
+        return;
+    }
+    hd_text_f(out, "  %-*s %9llu = %llu of finished blocks + %llu live + %llu by the output\n",
               LABEL, "two phases: finished ones once",
               (unsigned long long)(reads.bank + reads.live + reads.output),
               (unsigned long long)reads.bank, (unsigned long long)reads.live,

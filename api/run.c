@@ -141,6 +141,11 @@ static bool write_results(hadal_session *s, const outputs *out, const char *logi
         if (!hd_npy_write(s->arena, &s->diags, logits_path, &logits)) return false;
     }
     if (!trace_path) return true;
+    if (out->n == 1)
+        hd_warn(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE, "%s traces nothing: %s is empty",
+                s->m->name, trace_path)
+            ->hint = "mixes over depth are traced as depth_weights; --mixing-matrix of inspect "
+                     "looks at any system";
     hd_tensor *traces = hd_new_array(s->arena, hd_tensor, out->n);
     for (size_t i = 1; i < out->n; i++)
         traces[i - 1] = as_tensor(&out->at[i], out->tokens);

@@ -245,13 +245,14 @@ static void print_values(const svg_panel *p, const layout *l, const scale *s, in
     if (l->cell_w < 28 || l->cell_h < 13) return;
     for (size_t i = 0; i < p->rows * p->columns; i++) {
         const double value = p->at[i];
+        const size_t row = i / p->columns, column = i % p->columns;
         if (!isfinite(value)) continue;
         char text[32];
         snprintf(text, sizeof text, fabs(value) >= 9.995 ? "%.1f" : "%.2f", value);
         if (strcmp(text, "-0.00") == 0) memcpy(text, "0.00", sizeof "0.00");
         const bool dark = fabs(shade_of(s, step_of(s, value))) > 0.5;
-        print_line(out, x + ((double)(i % p->columns) + 0.5) * l->cell_w,
-                   l->top + ((double)(i / p->columns) + 0.5) * l->cell_h + 3.5,
+        print_line(out, x + ((double)column + 0.5) * l->cell_w,
+                   l->top + ((double)row + 0.5) * l->cell_h + 3.5,
                    dark ? " class=\"v w\"" : " class=\"v\"", text);
     }
 }

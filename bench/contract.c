@@ -83,7 +83,7 @@ static hir_id build(bench *b, shape s) {
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
     for (int i = 0; i < 1 + s.gated; i++) {
         uint32_t w = hir_add_weight(b->m, i ? "w1" : "w0", wt, HD_NOWHERE);
-        b->m->weights.at[w].layout = HIR_LAYOUT_PANEL;
+        b->m->weights.at[w].layout = hir_fits_narrow(wt) ? HIR_LAYOUT_NARROW : HIR_LAYOUT_PANEL;
         hir_ref args[] = {x, hir_weight_ref(w), hir_no_ref()};
         y[i] = hir_emit(&body, HIR_LINEAR_OP, args, 3, NULL, 0);
     }
@@ -96,7 +96,7 @@ typedef struct job {
     const compiled *c;
     shape s;
     int threads;
-    int64_t columns; /* panels */
+    int64_t columns; /* of the kernel */
     size_t weight_bytes;
     char *area;
     float *x, *out;
@@ -136,9 +136,10 @@ static void report(const job *j, const hcg_level *level) {
     double linears = j->s.gated ? 2 : 1;
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * linears;
     double bytes = (double)j->weight_bytes * linears;
+    void *area = j->area;
     for (int round = 0; round < ROUNDS; round++) {
         double peak = peak_of(level, j->threads);
-        double read = read_speed((float *)(void *)j->area, AREA_BYTES / 4, j->threads);
+        double read = read_speed(area, AREA_BYTES / 4, j->threads);
         double t = time_calls(j), least = bytes / read > work / peak ? bytes / read : work / peak;
         sample(&time, t);
         sample(&of_peak, work / t / peak);
@@ -164,9 +165,10 @@ static void run(const hcg_level *level, shape s, unsigned exact, int threads, ch
         exit(1);
     }
     uint64_t seed = 1;
-    int64_t panels = (s.n + HIR_PANEL - 1) / HIR_PANEL;
-    job j = {.c = &c, .s = s, .threads = threads, .columns = panels, .area = area};
-    j.weight_bytes = (size_t)(panels * hcg_panel_bytes(s.dtype, s.k));
+    uint64_t bytes; /* of one of equal matrices */
+    (void)hir_weight_bytes(&b.m->weights.at[0], &bytes);
+    job j = {.c = &c, .s = s, .threads = threads, .area = area, .weight_bytes = (size_t)bytes};
+    j.columns = hcg_columns(b.m, kernel);
     j.x = random_floats(&seed, (size_t)(s.t * s.k));
     j.out = guarded((size_t)(s.t * s.n) * 4);
     for (int i = 0; i < threads; i++)

@@ -9,6 +9,9 @@
 
 #include "api/library.h"
 #include "hadal/hadal.h"
+#include "support/file.h"
+
+enum { MOST_TEXT = 1 << 28 };
 
 void fail(const char *format, ...) {
     va_list args;
@@ -36,19 +39,12 @@ static char *joined(hd_arena *a, const char *dir, const char *prefix, const char
 }
 
 static const hir_module *load_kernels(hd_arena *a, const char *path) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    fseek(f, 0, SEEK_END);
-    const long size = ftell(f);
-    char *text = size >= 0 ? malloc((size_t)size + 1) : NULL;
-    rewind(f);
-    if (!text || fread(text, 1, (size_t)size, f) != (size_t)size) fail("%s cannot be read", path);
-    text[size] = 0;
-    fclose(f);
     hd_diags *diags = hd_new(a, hd_diags);
     hd_diags_init(diags, a);
+    if (!hd_exists(path)) return NULL;
+    const char *text = hd_read_text(a, diags, path, MOST_TEXT, NULL);
+    if (!text) fail("%s cannot be read", path);
     const hir_module *m = hir_parse(a, diags, path, text);
-    free(text);
     if (!m) fail("%s is no kernel IR", path);
     return m;
 }

@@ -32,7 +32,8 @@ static list numbers(const char *text, int64_t most) {
     while (*text && l.n < MOST) {
         char *end;
         l.at[l.n] = strtol(text, &end, 10);
-        if (end == text || l.at[l.n] < 1 || l.at[l.n++] > most || (*end && *end != ','))
+        l.n++;
+        if (end == text || l.at[l.n - 1] < 1 || l.at[l.n - 1] > most || (*end && *end != ','))
             fail("\"%s\" is not a list of numbers from 1 to %ld", text, (long)most);
         text = *end ? end + 1 : end;
     }

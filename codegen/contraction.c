@@ -69,7 +69,7 @@ static bool plan_linear(planner *p, hir_id id) {
     hir_type type = hir_value_at(p->m, op->results[0])->type;
     if (op->args[1].kind != HIR_REF_WEIGHT) return refuse(p, id, "a matrix that is no weight");
     const hir_weight *w = &p->m->weights.at[op->args[1].index];
-    if (w->layout != HIR_LAYOUT_PANEL || w->type.rank != 2)
+    if (w->layout == HIR_LAYOUT_ROWS || w->type.rank != 2)
         return refuse(p, id, "a matrix that is not in panels");
     if (w->type.dtype == HIR_I32) return refuse(p, id, "a matrix of a dtype that has no loads");
     if (!is_matrix(type, -1) || !is_matrix(hir_ref_type(p->m, op->args[0]), -1))
@@ -83,7 +83,8 @@ static bool plan_linear(planner *p, hir_id id) {
             ((hcg_linear){.value = op->results[0],
                           .w = op->args[1],
                           .bias = op->n_args > 2 ? op->args[2] : hir_no_ref(),
-                          .dtype = w->type.dtype}));
+                          .dtype = w->type.dtype,
+                          .narrow = w->layout == HIR_LAYOUT_NARROW}));
     hd_push(p->arena, &p->parent, index);
     hd_push(p->arena, &p->values, ((dependence){op->results[0], index}));
     return true;

@@ -17,6 +17,7 @@ typedef struct hcg_linear {
     hir_id value;    /* its result, a value of the body */
     hir_ref w, bias; /* panels of [N, K]; f32[N] or none */
     hir_dtype dtype; /* of the panels */
+    bool narrow;     /* they are of 8 outputs: two make a panel of the kernel's columns */
     uint32_t group;
 } hcg_linear;
 

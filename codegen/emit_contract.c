@@ -137,6 +137,21 @@ static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVM
     return panel_at(p, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
 }
 
+static unsigned all_narrow_panels(const hcg_column_group *g) {
+    const int64_t rows = hir_panel_rows(HIR_LAYOUT_NARROW);
+    return (unsigned)((g->n + rows - 1) / rows);
+}
+
+/* Panels of 8 outputs in as many of 16: two in each, but perhaps one in the group's last. */
+static LLVMValueRef narrow_panels(const body *p, const hcg_column_group *g, LLVMValueRef panel,
+                                  LLVMValueRef panels) {
+    hcg_emit *e = p->e;
+    LLVMValueRef two = hcg_i64(e, HIR_PANEL / hir_panel_rows(HIR_LAYOUT_NARROW));
+    LLVMValueRef all = hcg_i64(e, all_narrow_panels(g));
+    LLVMValueRef left = LLVMBuildNSWSub(e->b, all, LLVMBuildNSWMul(e->b, panel, two, ""), "");
+    return hcg_smaller(e, LLVMBuildNSWMul(e->b, panels, two, ""), left);
+}
+
 /* `at`: the column of the sums where they begin. */
 static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels,
                       LLVMValueRef at) {
@@ -154,17 +169,20 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
             hcg_quant_gemv(e, &p->quant, l->dtype, w, panels, sums);
         } else if (hir_is_quantised(l->dtype)) {
             hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, sums, ld);
-        } else if (p->k->one) {
-            hcg_call_gemv(e, l->dtype, x->dtype, x->x, k, w, panels, sums);
         } else {
             hcg_gemm gemm = {.dtype = l->dtype, .x_dtype = x->dtype, .x = x->x, .ldx = x->ld};
+            gemm.narrow = l->narrow ? all_narrow_panels(g) : 0;
             gemm.rows = p->rows, gemm.k = k;
+            gemm.b = w, gemm.c = sums, gemm.ldc = ld;
+            gemm.panels = l->narrow ? narrow_panels(p, g, panel, panels) : panels;
+            if (p->k->one) {
+                hcg_call_gemv(e, &gemm);
+                continue;
+            }
             if (widens_ahead(e, l)) {
-                w = widen_panels(p, l->dtype, w, panels);
+                gemm.b = widen_panels(p, l->dtype, w, panels);
                 gemm.dtype = HIR_F32;
             }
-            gemm.b = w, gemm.panels = panels, gemm.c = sums;
-            gemm.ldc = ld;
             gemm.next = following(p, g, i, panel, panels);
             hcg_call_gemm(e, &gemm);
         }
@@ -240,9 +258,17 @@ static int64_t longest_k(const body *p) {
     return p->k->n_sizes ? p->k->size[HCG_K].most : p->c->k;
 }
 
+/* Is each row of x read once, where it lies, for a narrow matrix that fits one group of panels?
+ * Then no block of rows has to stay in a cache. */
+static bool passes_once(const body *p) {
+    const hcg_column_group *g = &p->c->groups.at[0];
+    return p->c->linears.n == 1 && p->c->linears.at[0].narrow && !p->c->prologue.n &&
+           all_narrow_panels(g) <= hcg_narrow_panels(p->e->level);
+}
+
 static bool emit_many(body *p) {
     hcg_emit *e = p->e;
-    int64_t k = longest_k(p), block = row_block(k);
+    int64_t k = longest_k(p), block = passes_once(p) ? MOST_ROWS : row_block(k);
     bool ok = true;
     p->step = hcg_tile_of(e->level)->panels;
     make_sums(p, (uint64_t)block);

@@ -9,6 +9,13 @@
  * distance ahead instead, the first slab waits for all of the block and the others for nothing.)
  * Where one slab holds all rows there are no others: then it asks, for f32, for what is SLAB_AHEAD
  * bytes on in each panel.
+ *
+ * A narrow panel has 8 outputs and takes two elements of x at once: a broadcast of both stands
+ * where that of one does, and the sums of even and of odd elements are added at the end of a block.
+ * 24 outputs then fill the registers that 48 do, and no lane of them with zeros; tiles are as wide
+ * as the matrix, up to 40 outputs, and less high if need be. Such matrices are one group
+ * of panels, so that each row of x passes once, a kilobyte per block, which is too little for
+ * hardware to look ahead: each step asks for a line of the next block of x.
  */
 #include "codegen/emit_math.h"
 #include "codegen/matrix.h"
@@ -18,6 +25,8 @@ enum {
     SLAB_AHEAD = 2048,
     MOST_CHAINS = 16,
     MOST_ROWS = 16,    /* of a tile */
+    NARROW_UNROLL = 8, /* steps that take a line of each row of x */
+    MOST_NARROW = 5,   /* panels of a tile: 40 outputs */
     GEMV_AHEAD = 2048, /* bytes that panels are prefetched ahead of their use */
 };
 
@@ -61,11 +70,6 @@ static LLVMValueRef bytes_at(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
     return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
 }
 
-/* Of a panel, per step of k. */
-static unsigned line_bytes(hir_dtype b) {
-    return HIR_PANEL * hir_panel_depth(b) * (unsigned)hir_dtype_bytes(b);
-}
-
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
     LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
                            LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, 3, false),
@@ -75,18 +79,49 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
 
 /* ---- one step of k ------------------------------------------------------------------------------
  */
-/* What meets in a step: 16 elements of b for each of `depth` neighbours along k, that many of x. */
+/* What meets in a step: `outputs` elements of b for each of `depth` neighbours along k, that many
+ * of x. */
 typedef struct kinds {
     hir_dtype b, x;
-    unsigned depth;
+    unsigned depth, outputs;
+    unsigned rows, panels; /* of a tile */
+    bool narrow;
 } kinds;
 
-static kinds kinds_of(hir_dtype b, hir_dtype x) {
-    return (kinds){.b = b, .x = x, .depth = hir_panel_depth(b)};
+unsigned hcg_narrow_panels(const hcg_level *level) {
+    const hcg_tile *tile = hcg_tile_of(level);
+    return tile->panels > 1 ? MOST_NARROW : tile->panels;
+}
+
+/* At most as many sums as the level's tile has; of a narrow matrix, all panels side by side if they
+ * fit. No more rows: each has an address in a register. */
+static void choose_tile(kinds *d, const hcg_level *level, unsigned panels) {
+    const hcg_tile *tile = hcg_tile_of(level);
+    const unsigned most = hcg_narrow_panels(level), sums = tile->rows * tile->panels;
+    d->panels = !d->narrow ? tile->panels : panels < most ? panels : most;
+    d->rows = sums / d->panels < tile->rows ? sums / d->panels : tile->rows;
+}
+
+static kinds kinds_of(const hcg_emit *e, const hcg_gemm *g) {
+    kinds d = {.b = g->dtype, .x = g->x_dtype, .narrow = g->narrow};
+    d.depth = g->narrow ? 2 : hir_panel_depth(g->dtype);
+    d.outputs = (unsigned)hir_panel_rows(g->narrow ? HIR_LAYOUT_NARROW : HIR_LAYOUT_PANEL);
+    choose_tile(&d, e->level, g->narrow);
+    return d;
+}
+
+/* Elements of a panel per step of k, and their bytes. */
+static unsigned line(const kinds *d) {
+    return d->outputs * d->depth;
+}
+
+static unsigned line_bytes(const kinds *d) {
+    return line(d) * (unsigned)hir_dtype_bytes(d->b);
 }
 
 static const char *kinds_name(hcg_emit *e, const kinds *d) {
     const char *b = hir_dtype_name(d->b);
+    if (d->narrow) return hd_printf(e->arena, "%s_narrow%u", b, d->panels);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
 }
 
@@ -96,19 +131,20 @@ static bool is_dot(const kinds *d) {
 
 /* Rounds of multiply-adds that a step takes. */
 static unsigned rounds(const kinds *d) {
-    return is_dot(d) ? 1 : d->depth;
+    return is_dot(d) || d->narrow ? 1 : d->depth;
 }
 
 /* &b[step][vector v] */
 static LLVMValueRef step_place(hcg_emit *e, const kinds *d, LLVMValueRef b, LLVMValueRef step,
                                unsigned v) {
-    LLVMValueRef line = hcg_at(e, hcg_element(e, d->b), b, multiply(e, step, HIR_PANEL * d->depth));
-    return hcg_at(e, hcg_element(e, d->b), line, hcg_i64(e, v * e->level->lanes * d->depth));
+    const unsigned per_panel = HIR_PANEL / e->level->lanes;
+    LLVMValueRef at = hcg_at(e, hcg_element(e, d->b), b, multiply(e, step, line(d)));
+    return hcg_at(e, hcg_element(e, d->b), at, hcg_i64(e, v * (line(d) / per_panel)));
 }
 
 /* A vector of b for one round: in pairs, the lower or the upper half of each word, or both. */
 static LLVMValueRef load_b(hcg_emit *e, const kinds *d, LLVMValueRef p, unsigned round) {
-    if (d->depth == 1) return hcg_load(e, d->b, p, NULL);
+    if (d->depth == 1 || d->narrow) return hcg_load(e, d->b, p, NULL);
     LLVMTypeRef type = LLVMVectorType(e->i32, e->level->lanes);
     LLVMValueRef words = LLVMBuildLoad2(e->b, type, p, "");
     LLVMSetAlignment(words, 4);
@@ -120,11 +156,24 @@ static LLVMValueRef load_b(hcg_emit *e, const kinds *d, LLVMValueRef p, unsigned
     return LLVMBuildBitCast(e->b, words, e->vec, "");
 }
 
+/* Two floats in even and in odd lanes. */
+static LLVMValueRef splat_two(hcg_emit *e, LLVMValueRef p) {
+    LLVMTypeRef type = LLVMVectorType(e->f64, e->level->lanes / 2);
+    LLVMTypeRef lanes = LLVMVectorType(e->i32, e->level->lanes / 2);
+    LLVMValueRef both = LLVMBuildLoad2(e->b, e->f64, p, "");
+    LLVMSetAlignment(both, 4);
+    LLVMValueRef none = LLVMGetPoison(type), first = LLVMConstInt(e->i32, 0, false);
+    LLVMValueRef v = LLVMBuildInsertElement(e->b, none, both, first, "");
+    v = LLVMBuildShuffleVector(e->b, v, none, LLVMConstNull(lanes), "");
+    return LLVMBuildBitCast(e->b, v, e->vec, "");
+}
+
 /* The element, or pair, of the row x that meets it, in all lanes. */
 static LLVMValueRef load_x(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef step,
                            unsigned offset, unsigned round) {
     LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, multiply(e, step, d->depth));
     at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * d->depth + round));
+    if (d->narrow) return splat_two(e, at);
     LLVMValueRef one =
         is_dot(d) ? LLVMBuildLoad2(e->b, e->f32, at, "") : hcg_load_scalar(e, HIR_F32, at);
     LLVMSetAlignment(one, 4);
@@ -140,6 +189,22 @@ static LLVMValueRef multiply_add(hcg_emit *e, const kinds *d, LLVMValueRef x, LL
     return hcg_intrinsic(e, "llvm.x86.avx512bf16.dpbf16ps.512", NULL, 0, args, 3);
 }
 
+/* Sums of even and of odd elements, side by side in n vectors, become sums of both in half as many;
+ * that of one vector left over is half a vector. Gives how many there are. */
+static unsigned join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n) {
+    for (unsigned i = 0; i < n; i += 2) {
+        LLVMValueRef v[2], other = acc[i + 1 < n ? i + 1 : i], lane[HIR_PANEL];
+        const unsigned lanes = e->level->lanes / (i + 1 < n ? 1 : 2);
+        for (unsigned odd = 0; odd < 2; odd++) {
+            for (unsigned j = 0; j < lanes; j++)
+                lane[j] = LLVMConstInt(e->i32, 2 * j + odd, false);
+            v[odd] = LLVMBuildShuffleVector(e->b, acc[i], other, LLVMConstVector(lane, lanes), "");
+        }
+        acc[i / 2] = LLVMBuildFAdd(e->b, v[0], v[1], "");
+    }
+    return (n + 1) / 2;
+}
+
 /* ---- micro-kernel ------------------------------------------------------------------------------
  */
 
@@ -148,6 +213,7 @@ typedef struct micro {
     kinds d;
     unsigned rows, panels; /* of this variant, at most those of the level's tile */
     unsigned per_panel;    /* vectors */
+    bool fetch_x;          /* steps ask for the next block of x */
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
     LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step */
     LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
@@ -164,10 +230,15 @@ static LLVMValueRef tile_place(hcg_emit *e, const micro *t, unsigned row, unsign
     return hcg_at(e, e->f32, t->c, add(e, at, hcg_i64(e, v * e->level->lanes)));
 }
 
-/* acc = accumulate ? c + acc : acc. Adding at the end keeps the sums of k blocks apart: rounding
- * grows with the length of a block, not of k. */
-static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
-    unsigned width = t->panels * t->per_panel;
+static LLVMValueRef load_like(hcg_emit *e, LLVMValueRef p, LLVMValueRef v) {
+    LLVMValueRef c = LLVMBuildLoad2(e->b, LLVMTypeOf(v), p, "");
+    LLVMSetAlignment(c, 4);
+    return c;
+}
+
+/* c = accumulate ? c + acc : acc, `width` vectors a row. Adding at the end keeps the sums of k
+ * blocks apart: rounding grows with the length of a block, not of k. */
+static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc, unsigned width) {
     LLVMValueRef sum[HCG_CARRY];
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
     LLVMBasicBlockRef add_to = LLVMAppendBasicBlockInContext(e->cx, e->fn, "add_to");
@@ -177,32 +248,45 @@ static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     LLVMPositionBuilderAtEnd(e->b, add_to);
     for (unsigned r = 0; r < t->rows; r++)
         for (unsigned v = 0; v < width; v++) {
-            LLVMValueRef c = hcg_load(e, HIR_F32, tile_place(e, t, r, v), NULL);
+            LLVMValueRef c = load_like(e, tile_place(e, t, r, v), acc[r * width + v]);
             sum[r * width + v] = LLVMBuildFAdd(e->b, c, acc[r * width + v], "");
         }
     LLVMBuildBr(e->b, finish);
     LLVMPositionBuilderAtEnd(e->b, finish);
-    for (unsigned i = 0; i < accumulators(t); i++) {
-        LLVMValueRef phi = LLVMBuildPhi(e->b, e->vec, "");
-        LLVMAddIncoming(phi, (LLVMValueRef[]){acc[i], sum[i]}, (LLVMBasicBlockRef[]){here, add_to},
-                        2);
-        acc[i] = phi;
+    for (unsigned i = 0; i < t->rows * width; i++)
+        acc[i] = hcg_phi(e, acc[i], sum[i], (LLVMBasicBlockRef[]){here, add_to});
+    for (unsigned r = 0; r < t->rows; r++)
+        for (unsigned v = 0; v < width; v++)
+            hcg_store(e, tile_place(e, t, r, v), acc[r * width + v], NULL);
+}
+
+/* The sums of the tile, row by row; gives how many vectors a row has. */
+static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
+    const unsigned width = t->panels * t->per_panel, joined = (width + 1) / 2;
+    if (!t->d.narrow) return width;
+    for (unsigned r = 0; r < t->rows; r++) {
+        join_sums(e, &acc[r * width], width);
+        for (unsigned v = 0; v < joined; v++)
+            acc[r * joined + v] = acc[r * width + v];
     }
+    return joined;
 }
 
 /* acc[r][:] += x[r][k] b[k][:] for one step k = index + offset. */
 static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
                       LLVMValueRef *acc) {
-    unsigned width = t->panels * t->per_panel, line = line_bytes(t->d.b);
+    unsigned width = t->panels * t->per_panel, bytes = line_bytes(&t->d);
     LLVMValueRef b[32], fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
     for (unsigned p = 0; p < t->panels; p++)
         hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), fetch, multiply(e, t->panel_stride, p)),
-                     (int64_t)offset * line);
+                     (int64_t)offset * bytes);
+    if (t->fetch_x && offset < t->rows) /* one row a step; a turn of NARROW_UNROLL takes all */
+        hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), (int64_t)K_BLOCK * 8);
     for (unsigned round = 0; round < rounds(&t->d); round++) {
         for (unsigned v = 0; v < width; v++) {
             LLVMValueRef p =
                 step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);
-            b[v] = load_b(e, &t->d, bytes_at(e, p, (int64_t)offset * line), round);
+            b[v] = load_b(e, &t->d, bytes_at(e, p, (int64_t)offset * bytes), round);
         }
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = load_x(e, &t->d, t->row[r], index, offset, round);
@@ -235,14 +319,13 @@ static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
 }
 
 /* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
- * c[rows][panels * 16] (+)= x[rows][k] b[k][..] */
+ * c[rows][panels * outputs] (+)= x[rows][k] b[k][..] */
 static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned panels) {
     LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64,
                                        e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    char *name = hd_printf(e->arena, "tile_%s_%ux%u", kinds_name(e, &d), rows, panels * HIR_PANEL);
+    char *name = hd_printf(e->arena, "tile_%s_%ux%u", kinds_name(e, &d), rows, panels * d.outputs);
     hcg_shared s;
     if (!hcg_shared_begin(e, name, params, TILE_PARAMS, &s)) return s;
-    const hcg_tile *tile = hcg_tile_of(e->level);
     micro t = {.d = d, .rows = rows, .panels = panels};
     t.per_panel = HIR_PANEL / e->level->lanes;
     t.panel_stride = s.param[3], t.k = s.param[4];
@@ -256,14 +339,14 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
-    bool full = rows == tile->rows && panels == tile->panels;
-    if (full && tile->unroll > 1) k = run_tile(e, &t, k, tile->unroll, acc);
+    bool full = rows == d.rows && panels == d.panels;
+    /* many rows are cut into slabs so high, and panels only for other threads */
+    t.fetch_x = d.narrow && rows + 1 >= d.rows && panels == d.panels;
+    const unsigned unroll = t.fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
+    if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
+    t.fetch_x = false;
     run_tile(e, &t, k, 1, acc);
-    finish_tile(e, &t, acc);
-    unsigned width = panels * t.per_panel;
-    for (unsigned r = 0; r < rows; r++)
-        for (unsigned v = 0; v < width; v++)
-            hcg_store(e, tile_place(e, &t, r, v), acc[r * width + v], NULL);
+    finish_tile(e, &t, acc, join_tile(e, &t, acc));
     hcg_shared_end(e, &s);
     return s;
 }
@@ -275,14 +358,13 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
  * run time. */
 static void dispatch_tile(hcg_emit *e, kinds d, LLVMValueRef rows, LLVMValueRef panels,
                           const LLVMValueRef args[TILE_PARAMS]) {
-    const hcg_tile *tile = hcg_tile_of(e->level);
-    LLVMValueRef key = add(e, multiply(e, rows, tile->panels + 1), panels);
+    LLVMValueRef key = add(e, multiply(e, rows, d.panels + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
-    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, tile->rows * tile->panels);
-    for (unsigned h = 1; h <= tile->rows; h++)
-        for (unsigned w = 1; w <= tile->panels; w++) {
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, d.rows * d.panels);
+    for (unsigned h = 1; h <= d.rows; h++)
+        for (unsigned w = 1; w <= d.panels; w++) {
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
-            LLVMAddCase(choice, hcg_i64(e, h * (tile->panels + 1) + w), block);
+            LLVMAddCase(choice, hcg_i64(e, h * (d.panels + 1) + w), block);
             LLVMPositionBuilderAtEnd(e->b, block);
             hcg_shared f = tile_function(e, d, h, w);
             hcg_shared_call(e, &f, args, TILE_PARAMS);
@@ -337,18 +419,17 @@ enum {
 
 /* All rows over one block of b. */
 static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, const block *b) {
-    unsigned depth = b->d.depth;
-    LLVMValueRef pace = divide_up(e, hcg_i64(e, line_bytes(b->d.b)), slabs->count);
+    LLVMValueRef pace = divide_up(e, hcg_i64(e, line_bytes(&b->d)), slabs->count);
     LLVMValueRef share = times(e, b->k, pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
     LLVMValueRef row = part_start(e, slabs, l.index), rows = part_size(e, slabs, l.index);
-    LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), multiply(e, b->from, depth));
-    LLVMValueRef c = add(e, times(e, row, g[GEMM_LDC]), multiply(e, b->panel, HIR_PANEL));
+    LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), multiply(e, b->from, b->d.depth));
+    LLVMValueRef c = add(e, times(e, row, g[GEMM_LDC]), multiply(e, b->panel, b->d.outputs));
     LLVMValueRef args[TILE_PARAMS] = {
         hcg_at(e, hcg_element(e, b->d.x), g[GEMM_X], x),
         g[GEMM_LDX],
         b->b,
-        multiply(e, k, HIR_PANEL * depth),
+        multiply(e, k, line(&b->d)),
         b->k,
         hcg_at(e, e->f32, g[GEMM_C], c),
         g[GEMM_LDC],
@@ -368,7 +449,6 @@ static LLVMValueRef near_if_one(hcg_emit *e, const parts *slabs, const block *b)
 
 /* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next) */
 static hcg_shared gemm_function(hcg_emit *e, kinds d) {
-    const hcg_tile *tile = hcg_tile_of(e->level);
     LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
     hcg_shared s;
     for (int i = 0; i < GEMM_PARAMS; i++)
@@ -377,9 +457,9 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
                           &s))
         return s;
     const LLVMValueRef *g = s.param;
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, tile->panels);
-    LLVMValueRef panel_stride = multiply(e, g[GEMM_K], HIR_PANEL * d.depth);
-    parts slabs = divide(e, g[GEMM_ROWS], tile->rows), steps = divide(e, g[GEMM_K], K_BLOCK);
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, d.panels);
+    LLVMValueRef panel_stride = multiply(e, g[GEMM_K], line(&d));
+    parts slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], K_BLOCK);
     block b = {.d = d};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
     b.panel = lp.index, b.panels = hcg_smaller(e, wide, minus(e, g[GEMM_PANELS], lp.index));
@@ -390,10 +470,10 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
                         hcg_at(e, elem, g[GEMM_B], times(e, end, panel_stride)), g[GEMM_NEXT], "");
     hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     b.from = part_start(e, &steps, lk.index), b.k = part_size(e, &steps, lk.index);
-    b.b = hcg_at(e, elem, first, multiply(e, b.from, HIR_PANEL * d.depth));
+    b.b = hcg_at(e, elem, first, multiply(e, b.from, line(&d)));
     LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntEQ, add(e, lk.index, one), steps.count, "");
     b.next = LLVMBuildSelect(e->b, last, following,
-                             hcg_at(e, elem, b.b, multiply(e, b.k, HIR_PANEL * d.depth)), "");
+                             hcg_at(e, elem, b.b, multiply(e, b.k, line(&d))), "");
     b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
                                    g[GEMM_ADD], one, "");
     if (d.b == HIR_F32) b.next = near_if_one(e, &slabs, &b);
@@ -405,9 +485,9 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
 }
 
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
-    kinds d = kinds_of(g->dtype, g->x_dtype);
+    kinds d = kinds_of(e, g);
     hcg_shared f = gemm_function(e, d);
-    LLVMValueRef panel_stride = multiply(e, g->k, HIR_PANEL), next = g->next;
+    LLVMValueRef panel_stride = multiply(e, g->k, d.outputs), next = g->next;
     LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");
     if (!next) next = hcg_at(e, hcg_element(e, g->dtype), g->b, times(e, g->panels, panel_stride));
     LLVMValueRef args[GEMM_PARAMS] = {
@@ -422,14 +502,14 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
 /* acc[chain][v] += x[k] b[k][v], chain = offset: `steps` of k, each its own chain of adds. */
 static void gemv_steps(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef b,
                        LLVMValueRef index, unsigned steps, LLVMValueRef *acc) {
-    unsigned per_panel = HIR_PANEL / e->level->lanes, line = line_bytes(d->b);
+    unsigned per_panel = HIR_PANEL / e->level->lanes, bytes = line_bytes(d);
     LLVMValueRef first = step_place(e, d, b, index, 0);
     for (unsigned u = 0; u < steps; u++) {
-        if (u * line % 64 == 0 && steps > 1) hcg_prefetch(e, first, u * line + GEMV_AHEAD);
+        if (u * bytes % 64 == 0 && steps > 1) hcg_prefetch(e, first, u * bytes + GEMV_AHEAD);
         for (unsigned round = 0; round < rounds(d); round++) {
             LLVMValueRef xs = load_x(e, d, x, index, u, round);
             for (unsigned v = 0; v < per_panel; v++) {
-                LLVMValueRef place = bytes_at(e, first, u * line + v * (line / per_panel));
+                LLVMValueRef place = bytes_at(e, first, u * bytes + v * (bytes / per_panel));
                 LLVMValueRef *sum = &acc[u * per_panel + v];
                 *sum = multiply_add(e, d, xs, load_b(e, d, place, round), *sum);
             }
@@ -462,7 +542,8 @@ static void gemv_panel(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef
         acc[i] = rest.carried[i];
     gemv_steps(e, d, x, b, rest.index, 1, acc);
     hcg_loop_end(e, &rest, acc);
-    for (unsigned v = 0; v < per_panel; v++)
+    const unsigned n = d->narrow ? join_sums(e, rest.carried, per_panel) : per_panel;
+    for (unsigned v = 0; v < n; v++)
         hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), rest.carried[v],
                   NULL);
 }
@@ -475,19 +556,18 @@ static hcg_shared gemv_function(hcg_emit *e, const kinds *d) {
         return s;
     LLVMValueRef x = s.param[0], k = s.param[1], b = s.param[2], panels = s.param[3];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "panel", 0, NULL);
-    LLVMValueRef at = times(e, l.index, multiply(e, k, HIR_PANEL * d->depth));
+    LLVMValueRef at = times(e, l.index, multiply(e, k, line(d)));
     gemv_panel(e, d, x, k, hcg_at(e, hcg_element(e, d->b), b, at),
-               hcg_at(e, e->f32, s.param[4], multiply(e, l.index, HIR_PANEL)));
+               hcg_at(e, e->f32, s.param[4], multiply(e, l.index, d->outputs)));
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);
     return s;
 }
 
-void hcg_call_gemv(hcg_emit *e, hir_dtype dtype, hir_dtype x_dtype, LLVMValueRef x, LLVMValueRef k,
-                   LLVMValueRef b, LLVMValueRef panels, LLVMValueRef out) {
-    kinds d = kinds_of(dtype, x_dtype);
+void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g) {
+    kinds d = kinds_of(e, g);
     hcg_shared f = gemv_function(e, &d);
-    LLVMValueRef steps = LLVMBuildUDiv(e->b, k, hcg_i64(e, d.depth), "");
-    LLVMValueRef args[] = {x, steps, b, panels, out};
+    LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");
+    LLVMValueRef args[] = {g->x, steps, g->b, g->panels, g->c};
     hcg_shared_call(e, &f, args, 5);
 }

@@ -183,7 +183,7 @@ static void add_to_floats(hcg_emit *e, hcg_byte_tile *t, const LLVMValueRef *int
 }
 
 void hcg_byte_group(hcg_emit *e, hcg_byte_tile *t) {
-    LLVMValueRef ints[SUMS * HCG_BYTE_CHAINS];
+    LLVMValueRef ints[SUMS * HCG_BYTE_CHAINS] = {NULL};
     if (has_vnni(e->level))
         sum_vnni(e, t, ints);
     else if (t->dtype == HIR_Q4)

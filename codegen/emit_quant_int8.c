@@ -75,7 +75,7 @@ static LLVMValueRef largest(hcg_emit *e, const LLVMValueRef *x, unsigned n) {
 static void take_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
                        LLVMValueRef out) {
     unsigned lanes = e->level->lanes, parts = HIR_GROUP / lanes;
-    LLVMValueRef v[HIR_GROUP], sum = NULL;
+    LLVMValueRef v[HIR_GROUP] = {NULL}, sum = NULL;
     for (unsigned i = 0; i < parts; i++) {
         LLVMValueRef left = LLVMBuildNSWSub(e->b, n, hcg_i64(e, i * lanes), "");
         v[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, hcg_i64(e, i * lanes)), left);

@@ -9,6 +9,7 @@
  *   emit_row_value.c   a node at an index: loads, arithmetic, reductions inside a loop
  *   emit_row_part.c    some ops of another kernel's body, over rows that lie in its scratch
  *   emit_row_stream.c  stores past the caches, where a kernel leaves more than they hold
+ *   emit_row_small.c   nests of a few elements: whole values in registers, indices as shuffles
  *   emit_row_when.c    sums that are taken for some tokens only
  *   emit_row_loops.c   loop nests with vectors along the last dim, and the loop over tokens
  *
@@ -131,10 +132,15 @@ typedef struct row_node {
     bool costly;     /* holds more than additions and multiplications */
     bool root;       /* computed in a nest of its own or with others, not where it is read */
     uint32_t nest, limit, reader;
-    bool far_read; /* read elsewhere than at the same index of the same nest */
-    bool chained;  /* reads other roots at its own index: not before they are there */
+    bool far_read;    /* read elsewhere than at the same index of the same nest */
+    bool chained;     /* reads other roots at its own index: not before they are there */
+    bool small;       /* its nest is (emit_row_small.c) */
+    bool from_memory; /* read by a nest that is not */
     /* emission */
     LLVMValueRef scalar; /* the value of a root of one element */
+    LLVMValueRef whole;  /* of a root in a small nest: all elements, row-major */
+    LLVMValueRef terms;  /* of such a reduction: [elements][n_terms], still to be combined */
+    uint32_t n_terms;
 } row_node;
 
 typedef struct row_table { /* of frequencies in f64 */
@@ -149,6 +155,7 @@ typedef struct row_nest {
     HD_VEC(uint32_t) roots;    /* later ones first */
     uint32_t reductions;
     const row_ref *when; /* it runs for tokens where this number is above 0; NULL: for all */
+    bool small;          /* its roots are computed whole, in registers */
 } row_nest;
 
 typedef struct row_nests {
@@ -173,6 +180,7 @@ typedef struct row_graph {
     uint32_t *weights; /* per weight of the module: its node, or HIR_NONE */
     row_nests once, per_token;
     bool has_t;               /* the kernel runs over tokens */
+    unsigned lanes;           /* of the level's vectors */
     const hcg_row_part *part; /* NULL: the whole body */
 } row_graph;
 
@@ -189,6 +197,8 @@ bool row_is_by_head(const row_graph *g, hir_ref r);
 void row_store(row_graph *g, uint32_t node);
 /* Roots, nests and their order. */
 void row_plan(row_graph *g);
+/* Which nests are small, and whose roots need memory all the same. */
+void row_small_choose(row_graph *g);
 /* The loops a root wants: its dims, or its dims and the reduced one. */
 row_shape row_domain(const row_node *n);
 /* The number that decides whether a sum is taken; NULL: it always is. */

@@ -441,6 +441,10 @@ static void loops_of(row_run *r, const row_nest *nest) {
 }
 
 static void emit_nest(row_run *r, const row_nest *nest) {
+    if (nest->small) {
+        row_emit_small(r, nest);
+        return;
+    }
     row_scope scope = row_scope_begin(r);
     r->nest = nest;
     r->loops = nest->loops;

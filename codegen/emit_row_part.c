@@ -17,7 +17,12 @@ hir_type row_type_of(const row_graph *g, hir_ref r) {
 }
 
 bool hcg_emit_row_part(hcg_emit *e, const hcg_kernel *k, const hcg_row_part *part) {
-    row_graph g = {.arena = e->arena, .diags = e->diags, .m = e->p->m, .k = k, .part = part};
+    row_graph g = {.arena = e->arena,
+                   .diags = e->diags,
+                   .m = e->p->m,
+                   .k = k,
+                   .part = part,
+                   .lanes = e->level->lanes};
     size_t errors = e->diags->errors;
     if (!row_build(&g)) return false;
     row_plan(&g);

@@ -264,11 +264,11 @@ static void merge_loops(const row_graph *g, row_nests *nests) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A root that is read in another nest, or before it is complete, needs memory, unless it is one
- * number, which stays in a register. */
+/* A root that is read in another nest, or before it is complete, needs memory, unless it stays in a
+ * register: one number, or the value of a small nest that only such nests read. */
 static void choose_memory(row_graph *g, uint32_t id) {
     row_node *n = row_at(g, id);
-    bool near = !n->far_read && n->reader == n->nest;
+    bool near = (!n->far_read && n->reader == n->nest) || (n->small && !n->from_memory);
     if (!near && n->reader != ROW_NO_NEST && n->shape.rank > 0) row_store(g, id);
 }
 
@@ -311,10 +311,10 @@ void row_plan(row_graph *g) {
         n->root &= !is_dead(g, n);
     }
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
-        if (row_at(g, i)->root) {
-            place(g, i);
-            choose_memory(g, i);
-        }
+        if (row_at(g, i)->root) place(g, i);
+    row_small_choose(g);
+    for (uint32_t i = 0; i < g->nodes.n; i++)
+        if (row_at(g, i)->root) choose_memory(g, i);
     merge_loops(g, &g->once);
     merge_loops(g, &g->per_token);
     mark_used(g);

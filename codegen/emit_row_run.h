@@ -1,4 +1,5 @@
-/* Emission of a planned row program (private to emit_row_value.c, _stream.c, _when.c and _loops.c).
+/* Emission of a planned row program (private to emit_row_value.c, _small.c, _stream.c, _when.c and
+ * _loops.c).
  */
 #ifndef HCG_EMIT_ROW_RUN_H
 #define HCG_EMIT_ROW_RUN_H
@@ -88,8 +89,13 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
 LLVMValueRef row_start(row_run *r, const row_node *n); /* what an accumulator starts from */
 LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_vector);
+/* Instructions built next belong to the op that made the node. */
+void row_at_op(row_run *r, const row_node *n);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
+
+/* ---- emit_row_small.c ------------------------------------------------------------------------ */
+void row_emit_small(row_run *r, const row_nest *nest);
 
 /* ---- emit_row_when.c ------------------------------------------------------------------------- */
 typedef struct row_branch {       /* around a nest that runs for some tokens */

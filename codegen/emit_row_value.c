@@ -160,8 +160,7 @@ static int64_t valid_lanes(const row_run *r) {
     return r->tail ? LLVMConstIntGetSExtValue(r->tail) : r->e->level->lanes;
 }
 
-/* Instructions built next belong to the op that made the node. */
-static void at_op(row_run *r, const row_node *n) {
+void row_at_op(row_run *r, const row_node *n) {
     hcg_at_op(r->e, (hir_id)(n->op - r->g->m->ops.at));
 }
 
@@ -181,7 +180,7 @@ static LLVMValueRef gather_lanes(row_run *r, uint32_t node, hir_dtype dtype, con
 static row_pack load(row_run *r, uint32_t node, const row_index *at) {
     const row_node *n = row_at(r->g, node);
     bool multi = n->kind == ROW_MULTI;
-    at_op(r, n);
+    row_at_op(r, n);
     hir_dtype dtype = multi ? n->dtype : r->g->buffers.at[n->buffer].dtype;
     if (!depends(at, n->shape.rank, r->lane_var))
         return uniform(hcg_load_scalar(r->e, dtype, address(r, node, dtype, at, 0)));
@@ -277,7 +276,7 @@ static row_pack map(row_run *r, const row_node *n, const row_index *at) {
         for (uint32_t i = 0; i < 2; i++)
             if (product(r, &n->args[i], at, &a, &b)) {
                 x = row_read(r, &n->args[1 - i], at);
-                at_op(r, n);
+                row_at_op(r, n);
                 return fused(r, &a, &b, &x);
             }
     x = row_read(r, &n->args[0], at);
@@ -287,7 +286,7 @@ static row_pack map(row_run *r, const row_node *n, const row_index *at) {
         all &= y.uniform;
     }
     row_pack z = {.uniform = all};
-    at_op(r, n);
+    row_at_op(r, n);
     for (unsigned u = 0; u < width(r, all); u++)
         z.v[u] = hcg_elementwise(r->e, n->op, part(r, &x, all, u),
                                  n->n_args > 1 ? part(r, &y, all, u) : NULL);
@@ -301,7 +300,7 @@ static row_pack rotate(row_run *r, const row_node *n, const row_index *at) {
         in[i] = row_read(r, &n->args[i], at);
         z.uniform &= in[i].uniform;
     }
-    at_op(r, n);
+    row_at_op(r, n);
     for (unsigned u = 0; u < width(r, z.uniform); u++) {
         LLVMValueRef b = part(r, &in[2], z.uniform, u);
         if (n->value < 0) b = LLVMBuildFNeg(r->e->b, b, "");
@@ -317,7 +316,7 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
     const row_table *table = &r->g->tables.at[n->frequencies];
-    at_op(r, n);
+    row_at_op(r, n);
     row_pack pair[2] = {{.uniform = !depends(at, n->shape.rank, r->lane_var)}};
     pair[1].uniform = pair[0].uniform;
     LLVMTypeRef type = pair[0].uniform ? e->f64 : LLVMVectorType(e->f64, e->level->lanes);
@@ -375,7 +374,7 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
     bool scalar = r->lane_var < 0, sum = n->op->code != HIR_REDUCE_MAX_OP;
     bool fuse = sum && product(r, &n->args[0], loops, &a, &b);
     if (!fuse) a = row_read(r, &n->args[0], loops);
-    at_op(r, n);
+    row_at_op(r, n);
     for (unsigned u = 0; u < width(r, scalar); u++) {
         LLVMValueRef next = part(r, &a, scalar, u);
         if (fuse)

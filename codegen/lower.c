@@ -249,13 +249,15 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
 /* Which columns of the kernel the panels of a weight are (contraction.h). */
 static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
     const hir_weight *w = &l->m->weights.at[r.index];
+    const uint64_t rows = (uint64_t)hir_panel_rows(w->layout);
     uint64_t bytes;
     for (size_t i = 0; i < c->linears.n; i++) {
         const hcg_column_group *g = &c->groups.at[c->linears.at[i].group];
         if (!hir_ref_equal(c->linears.at[i].w, r) || !hir_weight_bytes(w, &bytes)) continue;
+        const uint64_t panels = ((uint64_t)g->n + rows - 1) / rows;
         o->first_col = (uint32_t)g->first_column;
         o->cols = (uint32_t)((g->panels + c->width - 1) / c->width);
-        o->col_bytes = bytes / (uint64_t)g->panels * (uint64_t)c->width;
+        o->col_bytes = bytes / panels * (HIR_PANEL / rows) * (uint64_t)c->width;
     }
 }
 

@@ -2,13 +2,15 @@
  * on first use, as internal functions that kernels call. Everything about speed on one CPU level
  * (register tiles, unrolling, prefetch) is behind these calls and in tiles.def.
  *
- *   gemm   C = X B, X row-major in place, B in panels [K][16], bf16: [K/2][16][2]
+ *   gemm   C = X B, X row-major in place, B in panels [K][16], bf16: [K/2][16][2], narrow:
+ *          [K/2][8][2]
  *   gemv   y = x B for one row, B in panels
  *   pack   rows of x  ->  panels [K][width]: element (r, k) at ((r / width) K + k) width + r %
  * width
  *
  * Pointers are to f32 except panels, which are of any storage dtype, and x against bf16 panels,
- * which may be bf16; counts and strides are i64 in elements. bf16 panels: k is even (emit_pairs.h).
+ * which may be bf16; counts and strides are i64 in elements. bf16 and narrow panels: k is even
+ * (emit_pairs.h).
  */
 #ifndef HCG_MATRIX_H
 #define HCG_MATRIX_H
@@ -32,20 +34,22 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
     hir_dtype x_dtype;   /* of x: f32; b is bf16 and the level has dot products of pairs: bf16 */
+    unsigned narrow;     /* b is f32, in panels of 8 outputs: at most so many; 0: it is not */
     LLVMValueRef x, ldx; /* x[rows][k], rows ldx apart */
     LLVMValueRef rows, k;
-    LLVMValueRef b;      /* the first panel; they are k * 16 elements apart */
+    LLVMValueRef b;      /* the first panel; they are k * 16 elements apart, or k * 8 */
     LLVMValueRef panels; /* how many */
-    LLVMValueRef c, ldc; /* c[r][panel * 16 + j] */
+    LLVMValueRef c, ldc; /* c[r][panel * 16 + j], or panel * 8 */
     bool accumulate;     /* add to c instead of setting it */
     LLVMValueRef next;   /* panels of the call that follows, of the same k: they are fetched
                             meanwhile.   NULL: those behind b's */
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
+/* Narrow panels, at most, for which each row of x is read once. */
+unsigned hcg_narrow_panels(const hcg_level *level);
 
-/* out[panels * 16] = x[k] B; dtypes as in hcg_gemm */
-void hcg_call_gemv(hcg_emit *e, hir_dtype dtype, hir_dtype x_dtype, LLVMValueRef x, LLVMValueRef k,
-                   LLVMValueRef b, LLVMValueRef panels, LLVMValueRef out);
+/* The same for one row, c = x B: of the strides, rows, accumulate and next nothing is read. */
+void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
 
 /* Asks for the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);

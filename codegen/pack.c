@@ -23,7 +23,7 @@ enum {
 };
 
 static bool is_panel(const hir_weight *w) {
-    return w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2;
+    return w->layout != HIR_LAYOUT_ROWS && w->type.rank == 2;
 }
 
 typedef struct worker { /* what one thread needs to make a panel */
@@ -79,47 +79,65 @@ static void put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
  *
  * Panels do not depend on each other: as many as PANELS_BYTES hold are made at once, by all
  * threads, and then written in their order. What each thread needs besides is its own. */
-/* Bytes of one panel of [N, K]. */
-static uint64_t panel_bytes(hir_dtype dtype, uint64_t k) {
-    const uint64_t depth = hir_panel_depth(dtype), filled = (k + depth - 1) / depth * depth;
-    if (!hir_is_quantised(dtype)) return filled * HIR_PANEL * hir_dtype_bytes(dtype);
-    return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(dtype);
+/* How elements of a panel lie: `depth` neighbours along K side by side, `rows` of those. */
+typedef struct form {
+    hir_dtype dtype;
+    uint64_t rows, depth;
+} form;
+
+static form form_of(const hir_weight *w) {
+    form f = {.dtype = w->type.dtype, .rows = (uint64_t)hir_panel_rows(w->layout)};
+    f.depth = w->layout == HIR_LAYOUT_NARROW ? 2 : hir_panel_depth(f.dtype);
+    return f;
 }
 
-/* Column `row` of a part of a panel: to[k * 16 + row] = from[k]; in pairs:
- * to[k / 2 * 32 + row * 2 + k % 2]. */
-static void scatter(uint8_t *out, uint64_t row, const uint8_t *block, uint64_t n, hir_dtype dtype) {
-    if (hir_panel_depth(dtype) == 2) {
-        uint16_t *to = (uint16_t *)(void *)out;
-        const uint16_t *from = (const uint16_t *)(const void *)block;
-        for (uint64_t k = 0; k < n; k++)
-            to[k / 2 * 2 * HIR_PANEL + row * 2 + k % 2] = from[k];
-    } else if (hir_dtype_bytes(dtype) == 4) {
-        uint32_t *to = (uint32_t *)(void *)out;
-        const uint32_t *from = (const uint32_t *)(const void *)block;
-        for (uint64_t k = 0; k < n; k++)
-            to[k * HIR_PANEL + row] = from[k];
+/* Bytes of one panel of [N, K]. */
+static uint64_t panel_bytes(const form *f, uint64_t k) {
+    const uint64_t filled = (k + f->depth - 1) / f->depth * f->depth;
+    if (!hir_is_quantised(f->dtype)) return filled * f->rows * hir_dtype_bytes(f->dtype);
+    return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(f->dtype);
+}
+
+/* Row `row` of a part of a panel: to[(k / depth * rows + row) * depth + k % depth] = from[k]. */
+static inline void scatter_words(uint32_t *to, const uint32_t *from, uint64_t n, uint64_t rows,
+                                 uint64_t depth) {
+    for (uint64_t k = 0; k < n; k++)
+        to[k / depth * depth * rows + k % depth] = from[k];
+}
+
+static inline void scatter_halves(uint16_t *to, const uint16_t *from, uint64_t n, uint64_t rows,
+                                  uint64_t depth) {
+    for (uint64_t k = 0; k < n; k++)
+        to[k / depth * depth * rows + k % depth] = from[k];
+}
+
+/* Depths are constants where loops run. */
+static void scatter(const form *f, void *out, uint64_t row, const void *block, uint64_t n) {
+    if (hir_dtype_bytes(f->dtype) == 4) {
+        uint32_t *to = (uint32_t *)out + row * f->depth;
+        const uint32_t *from = block;
+        f->depth == 2 ? scatter_words(to, from, n, f->rows, 2)
+                      : scatter_words(to, from, n, f->rows, 1);
     } else {
-        uint16_t *to = (uint16_t *)(void *)out;
-        const uint16_t *from = (const uint16_t *)(const void *)block;
-        for (uint64_t k = 0; k < n; k++)
-            to[k * HIR_PANEL + row] = from[k];
+        uint16_t *to = (uint16_t *)out + row * f->depth;
+        const uint16_t *from = block;
+        f->depth == 2 ? scatter_halves(to, from, n, f->rows, 2)
+                      : scatter_halves(to, from, n, f->rows, 1);
     }
 }
 
-/* [N, K] as panels of 16 rows, as hir_layout in ir.h has them. */
-static void make_panel(const hd_tensor *t, hir_dtype dtype, uint64_t first, const worker *own,
+/* [N, K] as panels, as hir_layout in ir.h has them. */
+static void make_panel(const hd_tensor *t, const form *f, uint64_t first, const worker *own,
                        uint8_t *out) {
     uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
-    uint64_t rows = N - first < HIR_PANEL ? N - first : HIR_PANEL;
-    size_t bytes = hir_dtype_bytes(dtype);
-    if (rows < HIR_PANEL || K % hir_panel_depth(dtype))
-        memset(out, 0, (size_t)panel_bytes(dtype, K));
+    uint64_t rows = N - first < f->rows ? N - first : f->rows;
+    size_t bytes = hir_dtype_bytes(f->dtype);
+    if (rows < f->rows || K % f->depth) memset(out, 0, (size_t)panel_bytes(f, K));
     for (uint64_t k = 0; k < K; k += BLOCK) { /* a block of 16 rows stays in the nearest caches */
         uint64_t n = K - k < BLOCK ? K - k : BLOCK;
         for (uint64_t row = 0; row < rows; row++) {
-            hcg_convert(t, (first + row) * K + k, n, dtype, own->block);
-            scatter(out + k * HIR_PANEL * bytes, row, own->block, n, dtype);
+            hcg_convert(t, (first + row) * K + k, n, f->dtype, own->block);
+            scatter(f, out + k * f->rows * bytes, row, own->block, n);
         }
     }
 }
@@ -143,7 +161,7 @@ static bool make_panel_of_groups(const hd_tensor *t, hir_dtype dtype, uint64_t f
 typedef struct batch { /* of panels of one weight */
     const packer *p;
     const hd_tensor *t;
-    hir_dtype dtype;
+    form form;
     uint64_t first, size; /* panel; bytes of each */
     atomic_bool failed;
 } batch;
@@ -151,17 +169,17 @@ typedef struct batch { /* of panels of one weight */
 static void put_panel(void *context, size_t worker, size_t item) {
     batch *b = context;
     uint8_t *out = b->p->panels + item * b->size;
-    const uint64_t row = (b->first + item) * HIR_PANEL;
-    if (!hir_is_quantised(b->dtype))
-        make_panel(b->t, b->dtype, row, &b->p->workers[worker], out);
-    else if (!make_panel_of_groups(b->t, b->dtype, row, &b->p->workers[worker], out))
+    const uint64_t row = (b->first + item) * b->form.rows;
+    if (!hir_is_quantised(b->form.dtype))
+        make_panel(b->t, &b->form, row, &b->p->workers[worker], out);
+    else if (!make_panel_of_groups(b->t, b->form.dtype, row, &b->p->workers[worker], out))
         b->failed = true;
 }
 
 static bool put_panels(packer *p, const hir_weight *w, const hd_tensor *t) {
-    const uint64_t N = (uint64_t)t->shape[0], panels = (N + HIR_PANEL - 1) / HIR_PANEL;
-    batch b = {.p = p, .t = t, .dtype = w->type.dtype};
-    b.size = panel_bytes(b.dtype, (uint64_t)t->shape[1]);
+    batch b = {.p = p, .t = t, .form = form_of(w)};
+    const uint64_t N = (uint64_t)t->shape[0], panels = (N + b.form.rows - 1) / b.form.rows;
+    b.size = panel_bytes(&b.form, (uint64_t)t->shape[1]);
     const uint64_t most = p->room / b.size;
     for (; b.first < panels; b.first += most) {
         const uint64_t n = panels - b.first < most ? panels - b.first : most;
@@ -183,7 +201,8 @@ static void make_room(packer *p, hd_arena *a, const slot *slots, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const hir_weight *w = slots[i].w;
         if (!is_panel(w)) continue;
-        const uint64_t k = (uint64_t)w->type.dim[1], bytes = panel_bytes(w->type.dtype, k);
+        const form f = form_of(w);
+        const uint64_t k = (uint64_t)w->type.dim[1], bytes = panel_bytes(&f, k);
         if (bytes > p->room) p->room = bytes;
         if (hir_is_quantised(w->type.dtype) && k > longest) longest = k;
     }
@@ -237,41 +256,72 @@ static hrt_weights_header make_header(const hcg_program *p) {
     return h;
 }
 
-/* A weight that is made of others, as a tensor of f32: products in f64, rounded once. */
-static const hd_tensor *make_tensor(hd_arena *a, const hir_weight *w, const hd_tensors *weights) {
+/* ---- weights that are made of others --------------------------------------------------------- */
+typedef struct maker { /* of one weight: a row of a factor, and of the product */
+    const hd_tensors *weights;
+    float *factor;
+    double *product;
+} maker;
+
+/* Row i of a part: the product in f64, rounded once. */
+static void make_row(const maker *k, const hir_made_row *part, uint64_t i, uint64_t n, float *out) {
+    for (uint64_t j = 0; j < n; j++)
+        k->product[j] = 1;
+    for (uint32_t f = 0; f < part->n; f++) {
+        const hd_tensor *t = hd_tensors_find(k->weights, part->factor[f]);
+        const bool one = t->elements == 1;
+        hd_tensor_to_f32(t, one ? 0 : i * n % t->elements, one ? 1 : n, k->factor);
+        for (uint64_t j = 0; j < n; j++)
+            k->product[j] *= (double)k->factor[one ? 0 : j];
+    }
+    for (uint64_t j = 0; j < n; j++)
+        out[j] = (float)k->product[j];
+}
+
+static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_weight *w,
+                                    const hd_tensors *weights) {
     hd_tensor *made = hd_new(a, hd_tensor);
     *made = (hd_tensor){.name = w->name, .dtype = HD_T_F32, .rank = w->type.rank};
     memcpy(made->shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
     made->elements = (uint64_t)hir_type_row_elements(w->type);
     made->bytes = made->elements * sizeof(float);
-    uint64_t row = made->elements / w->n_rows;
+    const uint64_t n = (uint64_t)w->type.dim[w->type.rank - 1];
+    const maker k = {weights, hd_new_array(a, float, n), hd_new_array(a, double, n)};
     float *out = hd_new_array(a, float, made->elements);
-    for (uint64_t i = 0; i < made->elements; i++) {
-        const hir_made_row *r = &w->rows[i / row];
-        double x = 1;
-        for (uint32_t k = 0; k < r->n; k++) {
-            const hd_tensor *f = hd_tensors_find(weights, r->factor[k]);
-            x *= (float)hd_tensor_get(f, f->elements == 1 ? 0 : i % row);
-        }
-        out[i] = (float)x;
-    }
     made->data = (const uint8_t *)out;
+    for (uint32_t r = 0; r < w->n_rows; r++) {
+        const uint64_t rows = (uint64_t)hir_made_rows(m, &w->rows[r], (int64_t)n);
+        for (uint64_t i = 0; i < rows; i++, out += n)
+            make_row(&k, &w->rows[r], i, n, out);
+    }
     return made;
 }
 
-static bool put_weights(packer *p, const slot *slots, size_t n, const hd_tensors *weights) {
-    for (size_t i = 0; i < n; i++) {
-        const hir_weight *w = slots[i].w;
-        const hd_tensor *t = hir_is_made(w) ? make_tensor(p->d->arena, w, weights)
-                                            : hd_tensors_find(weights, w->name);
-        put_zeros_to(p, slots[i].offset);
-        if (!is_panel(w))
-            put_rows(p, t, w->type.dtype);
-        else if (!put_panels(p, w, t))
-            return false;
-    }
-    put_zeros_to(p, p->total);
+static bool put_weight(packer *p, const hir_weight *w, const hd_tensor *t) {
+    if (is_panel(w)) return put_panels(p, w, t);
+    put_rows(p, t, w->type.dtype);
     return true;
+}
+
+static bool put_weights(packer *p, const hir_module *m, const slot *slots, size_t n,
+                        const hd_tensors *weights) {
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        const hir_weight *w = slots[i].w;
+        put_zeros_to(p, slots[i].offset);
+        if (!hir_is_made(w)) {
+            ok = put_weight(p, w, hd_tensors_find(weights, w->name));
+            continue;
+        }
+        hd_arena *a = hd_arena_new(); /* made ones go as soon as they are packed */
+        if (a)
+            ok = put_weight(p, w, make_tensor(a, m, w, weights));
+        else
+            ok = !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+        hd_arena_free(a);
+    }
+    if (ok) put_zeros_to(p, p->total);
+    return ok;
 }
 
 bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
@@ -298,7 +348,7 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
     hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
     p->n_workers = hcg_workers(program->options.threads);
     make_room(p, a, slots, n);
-    if (!put_weights(p, slots, n, weights)) {
+    if (!put_weights(p, program->m, slots, n, weights)) {
         hd_output_discard(p->out);
         return false;
     }

@@ -115,7 +115,7 @@ static void add_ref(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
  * hcg_family_key takes. */
 static hir_type without_sizes(const hcg_keys *k, hir_ref r, hir_type t) {
     if (!k->without_sizes || t.rank == 0) return t;
-    bool matrix = r.kind == HIR_REF_WEIGHT && k->m->weights.at[r.index].layout == HIR_LAYOUT_PANEL;
+    bool matrix = r.kind == HIR_REF_WEIGHT && k->m->weights.at[r.index].layout != HIR_LAYOUT_ROWS;
     if (matrix) t.dim[0] = FREE;
     if (t.dim[t.rank - 1] != 1) t.dim[t.rank - 1] = FREE;
     return t;
@@ -196,6 +196,7 @@ static bool has_free_sizes(const hcg_keys *k, hir_id kernel, const hcg_contracti
     for (size_t i = 0; i < c->linears.n; i++) {
         const hir_dtype dtype = c->linears.at[i].dtype;
         if (hir_is_quantised(dtype) || dtype == HIR_BF16) return false; /* x is prepared by K */
+        if (c->linears.at[i].narrow) return false;                      /* N counts panels */
     }
     const hcg_column_group *g = &c->groups.at[0];
     return c->groups.n == 1 && c->width == 1 && !g->heads && g->n > HIR_PANEL && c->k > 1;

@@ -89,10 +89,10 @@ static bool is_only_gathered(const counter *c, hir_ref weight) {
 
 static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
     const hir_weight *weight = &c->m->weights.at[r.index];
-    const bool panels = weight->layout == HIR_LAYOUT_PANEL; /* filled up to whole ones */
     uint64_t bytes = 0, rows = weight->type.rank > 0 ? (uint64_t)weight->type.dim[0] : 1;
     hir_weight_bytes(weight, &bytes);
-    if (panels) rows = (rows + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
+    const uint64_t panel = (uint64_t)hir_panel_rows(weight->layout); /* filled up to whole ones */
+    rows = (rows + panel - 1) / panel * panel;
     if (is_only_gathered(c, r))
         w->row_bytes += bytes / rows;
     else

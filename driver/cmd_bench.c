@@ -66,7 +66,8 @@ static int parse_types(hadal_session *s, const command_line *line, type_list *ou
                                   "for example --weights-dtype f32,bf16");
             snprintf(item + have, sizeof *out->at - have, "%s%.*s", have ? "," : "", (int)n, at);
             at += n;
-            if (*at == ',' && !*++at)
+            if (*at == ',') at++;
+            if (!*at && at[-1] == ',')
                 return hadal_fail(s, "usage", "--weights-dtype ends in a comma", NULL);
         }
     }

@@ -9,6 +9,7 @@
 /* K(ENUM, "name of --emit", "file name around NAME", stage) */
 #define OUTPUT_KINDS(K)                                                                            \
     K(GRAPH, "graph", "", ".graph.hir", BEFORE_PASSES)                                             \
+    K(DEPTH, "depth", "", ".depth.hir", AMONG_PASSES)                                              \
     K(KERNEL, "kernel", "", ".kernel.hir", AFTER_PASSES)                                           \
     K(PLAN, "plan", "", ".plan.txt", AFTER_PASSES)                                                 \
     K(LLVM, "llvm", "", ".ll", AFTER_PASSES)                                                       \
@@ -18,7 +19,7 @@
     K(WEIGHTS, "weights", "", ".weights", AFTER_PASSES)                                            \
     K(SO, "so", "lib", ".so", AFTER_PASSES)
 
-enum stage { BEFORE_PASSES, AFTER_PASSES };
+enum stage { BEFORE_PASSES, AMONG_PASSES, AFTER_PASSES };
 enum {
 #define K(id, name, prefix, suffix, stage) EMIT_##id,
     OUTPUT_KINDS(K)
@@ -72,7 +73,7 @@ static int parse_kinds(hadal_session *s, const char *list, plan *p) {
             snprintf(message, sizeof message, "nothing of kind \"%.*s\" can be emitted", (int)n,
                      list);
             return hadal_fail(s, "usage", message,
-                              "graph, kernel, plan, llvm, asm, obj, so, header, weights");
+                              "graph, depth, kernel, plan, llvm, asm, obj, so, header, weights");
         }
         p->wanted[k] = true;
         list += n + (list[n] == ',');
@@ -153,8 +154,10 @@ static int compile(hadal_session *s, const command_line *line, plan *p) {
     remove_old(p);
     /* Checked against the model as written, before the long work. */
     if (weights && hadal_check_weights(s)) return 1;
-    char ir_file[4600];
+    char ir_file[4600], depth_file[4600];
     path_of(p, EMIT_KERNEL, ir_file, sizeof ir_file);
+    path_of(p, EMIT_DEPTH, depth_file, sizeof depth_file);
+    if (p->wanted[EMIT_DEPTH]) pipeline.depth_path = depth_file;
     bool told = false;
     const hadal_target target = make_target(line, ir_file, &told);
     if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;

@@ -17,8 +17,7 @@ int cmd_opt(hadal_session *s, const command_line *line) {
     hadal_pipeline pipeline;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
     const char *list = option_get(line, OPTION_PASS_LIST);
-    const bool whole = (list && strcmp(list, "default") == 0) || (!list && pipeline.stop_after);
-    pipeline.passes = whole ? NULL : list;
+    pipeline.passes = list;
     if ((list || pipeline.stop_after) && run_pipeline(s, line, &pipeline)) return 1;
     return deliver(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
 }

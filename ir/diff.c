@@ -182,9 +182,8 @@ static const char *made_text(differ *d, const hir_weight *w) {
 }
 
 static void diff_weight(changes *c, const hir_weight *x, const hir_weight *y) {
-    static const char *const layouts[] = {"rows", "panel"}, *const used[] = {"read", "unused"};
-    changed_text(c, "layout", layouts[x->layout == HIR_LAYOUT_PANEL],
-                 layouts[y->layout == HIR_LAYOUT_PANEL]);
+    static const char *const used[] = {"read", "unused"};
+    changed_text(c, "layout", hir_layout_name(x->layout), hir_layout_name(y->layout));
     changed_text(c, "use", used[x->unused], used[y->unused]);
     changed_text(c, "made of", made_text(c->d, x), made_text(c->d, y));
 }

@@ -69,19 +69,22 @@ static bool shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, 
 
 /* ---- weights and state ----------------------------------------------------------------------- */
 
-/* n elements: row after row the product of its factors */
+/* n elements: part after part the product of its factors */
 static bool make_weight(eval_call *c, const hir_weight *w, int64_t n, double *at) {
-    int64_t row = n / w->n_rows;
+    const int64_t row = w->type.dim[w->type.rank - 1];
     for (int64_t i = 0; i < n; i++)
         at[i] = 1;
-    for (uint32_t r = 0; r < w->n_rows; r++, at += row)
+    for (uint32_t r = 0; r < w->n_rows; r++) {
+        const int64_t part = hir_made_rows(c->m, &w->rows[r], row) * row;
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hir_array f;
             if (!eval_weight_array(c, hir_find_weight(c->m, w->rows[r].factor[k]), &f))
                 return false;
-            for (int64_t i = 0; i < row; i++)
-                at[i] *= f.at[f.n == 1 ? 0 : i];
+            for (int64_t i = 0; i < part; i++)
+                at[i] *= f.at[i % f.n];
         }
+        at += part;
+    }
     return true;
 }
 

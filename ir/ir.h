@@ -86,13 +86,19 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *           bf16: panels of [ceil(K/2)][16][2], (n, k) at ((n/16)*ceil(K/2) + k/2)*32 + n%16*2 +
  *           k%2; what is beyond K is zero.
  *           q8 and q4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the scales of
- *           its 16 rows (codegen/quant.h). There is no other layout of these. */
-typedef enum hir_layout { HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL } hir_layout;
+ *           its 16 rows (codegen/quant.h). There is no other layout of these.
+ *   narrow  f32[N, K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
+ *           ((n/8)*(K/2) + k/2)*16 + n%8*2 + k%2, rows beyond N are zero. For few outputs of many
+ *           inputs (hir_fits_narrow). */
+typedef enum hir_layout { HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL, HIR_LAYOUT_NARROW } hir_layout;
+enum { HIR_LAYOUTS = HIR_LAYOUT_NARROW + 1 };
+const char *hir_layout_name(hir_layout l); /* "rows", "panel", "narrow" */
 enum { HIR_PANEL = 16 };
 
-/* A weight may be made of others when weights are packed: row after row the product, element by
- * element, of weights that have the elements of a row, or one (printed as `= @a * @b, @c * @d`).
- * The checkpoint holds those, not what is made of them. */
+/* A weight may be made of others when weights are packed (printed as `= @a * @b, @c * @d`): one or
+ * some of its rows after the other are the product, element by element, of weights that have the
+ * elements of all these rows, or of one row, or one element. The checkpoint holds those, not what
+ * is made of them. */
 typedef struct hir_made_row {
     uint32_t n;
     const char **factor; /* names of weights that are not made themselves */
@@ -104,7 +110,7 @@ typedef struct hir_weight {
     hir_layout layout;
     bool unused; /* the checkpoint may hold it, no op reads it: checked, never packed (printed as
                     `unused`) */
-    uint32_t n_rows; /* of `rows`; 0: in the checkpoint */
+    uint32_t n_rows; /* of `rows`, its parts; 0: in the checkpoint */
     const hir_made_row *rows;
     hd_loc loc;
 } hir_weight;
@@ -321,6 +327,9 @@ uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc l
 static inline bool hir_is_made(const hir_weight *w) {
     return w->n_rows > 0;
 }
+/* Rows of K elements that a part of a made weight is: as many as its longest factor. Factors that
+ * are no weights count for nothing. */
+int64_t hir_made_rows(const hir_module *m, const hir_made_row *part, int64_t k);
 /* A weight made of others; the rows are copied. */
 uint32_t hir_add_made_weight(hir_module *m, const char *name, hir_type type,
                              const hir_made_row *rows, uint32_t n_rows, hd_loc loc);
@@ -328,6 +337,12 @@ uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if 
 /* Bytes that a weight takes as stored, in its layout and filled up to whole panels and groups;
  * false when they cannot be counted. */
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes);
+/* Rows of a matrix that are filled up to a multiple of this: 1, 16, 8. */
+int64_t hir_panel_rows(hir_layout l);
+/* Would a contraction with this matrix rather have it narrow? Panels of 8 rows where those of 16
+ * would be half empty or too few to fill the registers with sums; and long rows, since the sums of
+ * even and of odd elements have to meet in the end. */
+bool hir_fits_narrow(hir_type t);
 uint32_t hir_add_state(hir_module *m, const char *name, hir_type type, hd_loc loc);
 uint32_t hir_find_state(const hir_module *m, const char *name);
 hir_id hir_add_input(hir_module *m, const char *name, hir_type type);

@@ -86,15 +86,18 @@ static bool runs_once(const rules *r, hir_id kernel) {
 }
 
 /* ---- weights ------------------------------------------------------------------------------- */
-/* Panels are read by linear in contractions and by gather; everything else reads f32 rows. */
+/* Panels are read by linear in contractions and, but for narrow ones, by gather; everything else
+ * reads f32 rows. */
 static void check_weights(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
         if (o->args[i].kind != HIR_REF_WEIGHT) continue;
         const hir_weight *w = &r->m->weights.at[o->args[i].index];
-        if (o->code == HIR_GATHER_OP && i == 0) continue;
-        if (o->code == HIR_LINEAR_OP && i == 1)
-            require(r, op, w->layout == HIR_LAYOUT_PANEL, "the matrix is not stored in panels");
+        if (o->code == HIR_GATHER_OP && i == 0)
+            require(r, op, w->layout != HIR_LAYOUT_NARROW,
+                    "the table is stored as a narrow matrix");
+        else if (o->code == HIR_LINEAR_OP && i == 1)
+            require(r, op, w->layout != HIR_LAYOUT_ROWS, "the matrix is not stored in panels");
         else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
             refuse(r, op, "elements of a weight are read that is not stored as f32 rows",
                    "the layout pass decides how weights are stored");

@@ -73,6 +73,16 @@ static const hir_made_row *copy_rows(hd_arena *a, const hir_made_row *rows, uint
     return copy;
 }
 
+int64_t hir_made_rows(const hir_module *m, const hir_made_row *part, int64_t k) {
+    int64_t rows = 1;
+    for (uint32_t i = 0; i < part->n; i++) {
+        const uint32_t at = hir_find_weight(m, part->factor[i]);
+        const int64_t n = at == HIR_NONE ? 0 : hir_type_row_elements(m->weights.at[at].type) / k;
+        if (n > rows) rows = n;
+    }
+    return rows;
+}
+
 uint32_t hir_add_made_weight(hir_module *m, const char *name, hir_type type,
                              const hir_made_row *rows, uint32_t n_rows, hd_loc loc) {
     uint32_t i = hir_add_weight(m, name, type, loc);

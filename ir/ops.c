@@ -88,15 +88,33 @@ static uint64_t rounded_up(int64_t n, uint64_t to) {
 
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes) {
     uint64_t elements = 1, group = dtype_table[w->type.dtype].elements, along_k = group;
-    bool panel = w->layout == HIR_LAYOUT_PANEL && w->type.rank == 2;
+    bool panel = w->layout != HIR_LAYOUT_ROWS && w->type.rank == 2;
+    const uint64_t rows = panel ? (uint64_t)hir_panel_rows(w->layout) : 1;
     if (panel) along_k = dtype_table[w->type.dtype].depth;
     for (uint32_t i = 0; i < w->type.rank; i++) {
         bool last = i + 1 == w->type.rank;
-        uint64_t dim = rounded_up(w->type.dim[i], panel && i == 0 ? HIR_PANEL : last ? along_k : 1);
+        uint64_t dim = rounded_up(w->type.dim[i], panel && i == 0 ? rows : last ? along_k : 1);
         if (hd_mul_overflow(elements, dim, &elements)) return false;
     }
     return !hd_mul_overflow(elements / group, dtype_table[w->type.dtype].bytes, bytes) &&
            *bytes <= INT64_MAX;
+}
+
+const char *hir_layout_name(hir_layout l) {
+    static const char *const names[HIR_LAYOUTS] = {"rows", "panel", "narrow"};
+    return names[l];
+}
+
+int64_t hir_panel_rows(hir_layout l) {
+    static const int64_t rows[HIR_LAYOUTS] = {1, HIR_PANEL, HIR_PANEL / 2};
+    return rows[l];
+}
+
+bool hir_fits_narrow(hir_type t) {
+    enum { FEW = 40, MANY = 72, LONG = 128 };
+    if (t.rank != 2 || t.dtype != HIR_F32 || t.dim[1] < LONG || t.dim[1] % 2) return false;
+    const bool half_empty = (t.dim[0] - 1) % HIR_PANEL < HIR_PANEL / 2;
+    return t.dim[0] <= FEW || (half_empty && t.dim[0] <= MANY);
 }
 
 const char *hir_dtype_name(hir_dtype t) {

@@ -147,10 +147,11 @@ static bool parse_made(hir_parser *p, hir_weight *w) {
 
 /* Words behind a weight's type. */
 static bool parse_weight_words(hir_parser *p, hir_weight *w) {
-    if (hir_at_word(p, "panel")) {
-        w->layout = HIR_LAYOUT_PANEL;
-        hir_advance(p);
-    }
+    for (int l = HIR_LAYOUT_ROWS + 1; l < HIR_LAYOUTS && w->layout == HIR_LAYOUT_ROWS; l++)
+        if (hir_at_word(p, hir_layout_name((hir_layout)l))) {
+            w->layout = (hir_layout)l;
+            hir_advance(p);
+        }
     if (hir_at_word(p, "unused")) {
         w->unused = true;
         hir_advance(p);

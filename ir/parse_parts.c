@@ -327,8 +327,23 @@ void hir_define(hir_parser *p, const hir_token *name, hir_id value) {
         hd_push(p->arena, &p->symbols, symbol);
 }
 
-/* "did you mean" among the names of a table. */
+/* The same name behind another sign: %gain where a weight is called @gain. */
+static const char *other_sign_hint(hir_parser *p, const hir_names *table) {
+    hir_names *const tables[] = {&p->values, &p->weights, &p->states};
+    static const char *const names[] = {"value is %", "weight is @", "state is $"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const uint32_t *found = tables[i] == table ? NULL : hir_names_find(tables[i], p->t.text);
+        if (!found) continue;
+        if ((i == 0 ? p->symbols.at[*found].value : *found) == HIR_NONE) continue;
+        return hd_printf(p->arena, "the %s%s", names[i], p->t.text);
+    }
+    return NULL;
+}
+
+/* The same name of another kind, or "did you mean" among the names of a table. */
 static const char *name_hint(hir_parser *p, const hir_names *table) {
+    const char *other = other_sign_hint(p, table);
+    if (other) return other;
     const char **names = hd_new_array(p->arena, const char *, table->n);
     size_t n = 0;
     for (size_t i = 0; i < table->cap; i++)

@@ -226,7 +226,7 @@ static void print_tables(const printer *p) {
         print_name(p->out, '@', w->name);
         hd_text_add(p->out, " : ");
         hir_print_type(p->out, w->type);
-        hd_text_add(p->out, w->layout == HIR_LAYOUT_PANEL ? " panel" : "");
+        if (w->layout != HIR_LAYOUT_ROWS) hd_text_f(p->out, " %s", hir_layout_name(w->layout));
         hd_text_add(p->out, w->unused ? " unused" : "");
         hir_print_made(p->out, w);
         print_loc(p, w->loc);

@@ -55,37 +55,50 @@ static bool dims_fit(hir_type t, uint32_t first) {
            !hd_mul_overflow(elements, (int64_t)sizeof(double), &bytes);
 }
 
-/* A made weight has as many rows as its first dim says, a vector one; its factors are weights of
- * the checkpoint. */
+/* The factors of rows of a made weight are weights of the checkpoint, with elements for all these
+ * rows, for one, or one element. */
+static bool verify_factors(verifier *v, const hir_weight *w, const hir_made_row *part, hd_loc loc,
+                           const hir_names *names) {
+    const int64_t row = w->type.dim[w->type.rank - 1], rows = hir_made_rows(v->m, part, row);
+    const size_t errors = v->d->errors;
+    for (uint32_t k = 0; k < part->n; k++) {
+        const char *name = part->factor[k];
+        const uint32_t *at = hir_names_find(names, name);
+        const hir_weight *f = at ? &v->m->weights.at[*at] : NULL;
+        int64_t n = f ? hir_type_row_elements(f->type) : 0;
+        if (!f)
+            REFUSE(v, HD_E_NAME, loc, "weight @%s is made of @%s, which is no weight", w->name,
+                   name);
+        else if (hir_is_made(f) || f->unused)
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is made of @%s, which is %s", w->name, name,
+                   f->unused ? "unused" : "made itself");
+        else if (n != 1 && n != row && n != rows * row)
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s: %s of %lld elements is made of @%s, %s", w->name,
+                   rows > 1 ? "a part" : "a row", (long long)(rows * row), name,
+                   type_text(v, f->type));
+    }
+    return v->d->errors == errors;
+}
+
+/* A made weight has as many rows as its first dim says, a vector one. */
 static void verify_made(verifier *v, size_t i, const hir_names *names) {
     const hir_weight *w = &v->m->weights.at[i];
     hd_loc loc = v->text ? v->text->weights[i] : w->loc;
-    uint32_t rank = w->type.rank;
-    bool fits = w->n_rows == 1 ? rank == 1 || (rank == 2 && w->type.dim[0] == 1)
-                               : rank == 2 && w->type.dim[0] == w->n_rows;
-    if (!fits || w->unused) {
-        REFUSE(v, HD_E_TYPE, loc,
-               w->unused ? "weight @%s is made of others, but unused"
-                         : "weight @%s is made of other rows than its type has",
+    const uint32_t rank = w->type.rank;
+    const char *wrong = "weight @%s is made of other rows than its type has";
+    int64_t rows = 0;
+    bool ok = true;
+    if (!dims_fit(w->type, 0)) return; /* told already */
+    if (w->unused || rank < 1 || rank > 2) {
+        REFUSE(v, HD_E_TYPE, loc, w->unused ? "weight @%s is made of others, but unused" : wrong,
                w->name);
         return;
     }
-    for (uint32_t r = 0; r < w->n_rows; r++)
-        for (uint32_t k = 0; k < w->rows[r].n; k++) {
-            const char *name = w->rows[r].factor[k];
-            const uint32_t *at = hir_names_find(names, name);
-            const hir_weight *f = at ? &v->m->weights.at[*at] : NULL;
-            int64_t n = f ? hir_type_row_elements(f->type) : 0;
-            if (!f)
-                REFUSE(v, HD_E_NAME, loc, "weight @%s is made of @%s, which is no weight", w->name,
-                       name);
-            else if (hir_is_made(f) || f->unused)
-                REFUSE(v, HD_E_TYPE, loc, "weight @%s is made of @%s, which is %s", w->name, name,
-                       f->unused ? "unused" : "made itself");
-            else if (n != 1 && n != w->type.dim[rank - 1])
-                REFUSE(v, HD_E_TYPE, loc, "weight @%s: a row of %lld elements is made of @%s, %s",
-                       w->name, (long long)w->type.dim[rank - 1], name, type_text(v, f->type));
-        }
+    for (uint32_t r = 0; r < w->n_rows; r++) {
+        ok &= verify_factors(v, w, &w->rows[r], loc, names);
+        rows += hir_made_rows(v->m, &w->rows[r], w->type.dim[rank - 1]);
+    }
+    if (ok && rows != (rank == 1 ? 1 : w->type.dim[0])) REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
 }
 
 static void verify_weights(verifier *v) {
@@ -104,12 +117,17 @@ static void verify_weights(verifier *v) {
                 v, HD_E_TYPE, loc,
                 "weight @%s is %s; its dims must be positive integers whose product can be counted",
                 w->name, type_text(v, w->type));
-        if (w->layout == HIR_LAYOUT_PANEL && w->type.rank != 2)
+        if (w->layout != HIR_LAYOUT_ROWS && w->type.rank != 2)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
                    type_text(v, w->type));
         if (hir_is_quantised(w->type.dtype) && w->layout != HIR_LAYOUT_PANEL)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; q8 and q4 are stored in panels only",
                    w->name, type_text(v, w->type));
+        if (w->layout == HIR_LAYOUT_NARROW && w->type.rank == 2 &&
+            (w->type.dtype != HIR_F32 || w->type.dim[1] % 2))
+            REFUSE(v, HD_E_TYPE, loc,
+                   "weight @%s is %s; narrow ones are f32 with rows of even length", w->name,
+                   type_text(v, w->type));
     }
     for (size_t i = 0; i < v->m->weights.n; i++)
         if (hir_is_made(&v->m->weights.at[i])) verify_made(v, i, &seen);

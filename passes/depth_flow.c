@@ -10,7 +10,7 @@
 #include "passes/depth_flow_private.h"
 #include "passes/util.h"
 
-enum { FEW_COLUMNS = 8 }; /* a linear of so few outputs is a row operation: split_small.c */
+enum { FEW_COLUMNS = 8 }; /* a linear of so few outputs makes gates, not what a sublayer gives */
 
 /* ---- views ----------------------------------------------------------------------------------- */
 

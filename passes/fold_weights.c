@@ -1,11 +1,12 @@
 /* fold-weights: what can be made of weights alone is made when weights are packed.
  *
  * Needs    a graph.
- * Does     Products of weight vectors (mul, with reshapes in between) and stacks of such vectors
- *          along axis 0 become made weights: tables whose rows the packer computes from the
- *          checkpoint, so that no kernel computes them. A pseudo-query times the gain of its key
- *          norm is one vector to read instead of two; the queries of a block are one table.
- *          Largest first: a stack of products is one weight. Equal ones are one.
+ * Does     Products of weights that are vectors or matrices (mul, with reshapes in between), stacks
+ *          of such vectors and such matrices one after the other (concat), along axis 0, become
+ *          made weights: tables whose rows the packer computes from the checkpoint, so that no
+ *          kernel computes them. A pseudo-query times the gain of its key norm is one vector to
+ *          read instead of two; the queries of a block are one table. Largest first: a stack of
+ *          products is one weight. Equal ones are one.
  * Leaves   everything that has tokens or other ops in it; weights as they are; the ops whose
  *          results nobody reads any more: dce.
  */
@@ -15,9 +16,10 @@
 
 enum { MOST_FACTORS = 8 };
 
-typedef struct product { /* of weights with the elements of one row, or one */
+typedef struct product { /* of weights with all elements, those of one row, or one */
     uint32_t n;
     uint32_t factor[MOST_FACTORS];
+    bool by_row; /* some have those of one row of several */
 } product;
 
 typedef struct folder {
@@ -39,7 +41,7 @@ static int64_t elements(const folder *f, hir_ref r) {
 /* A weight of the checkpoint, or a product that is known already. */
 static bool product_of(const folder *f, hir_ref r, product *out) {
     if (r.kind == HIR_REF_WEIGHT && !hir_is_made(&f->m->weights.at[r.index])) {
-        *out = (product){1, {r.index}};
+        *out = (product){.n = 1, .factor = {r.index}};
         return true;
     }
     if (r.kind != HIR_REF_VALUE || r.index >= f->n_values) return false;
@@ -47,16 +49,28 @@ static bool product_of(const folder *f, hir_ref r, product *out) {
     return out->n > 0;
 }
 
+/* Has r the elements of op's result, of each row of a matrix, or one? */
+static bool spreads(const folder *f, hir_id op, hir_ref r) {
+    const hir_type t = pass_result_type(f->m, op), x = hir_ref_type(f->m, r);
+    const int64_t n = elements(f, r);
+    const bool row = t.rank == 2 && x.rank > 0 && n == t.dim[1] && x.dim[x.rank - 1] == n;
+    return n == pass_elements(t) || n == 1 || row;
+}
+
+static bool is_repeated(const folder *f, hir_id op, hir_ref r) {
+    const int64_t n = elements(f, r);
+    return n > 1 && n < pass_elements(pass_result_type(f->m, op));
+}
+
 static void read_mul(folder *f, hir_id op) {
     hir_ref a = pass_arg(f->m, op, 0), b = pass_arg(f->m, op, 1);
     product p, q;
-    int64_t n = elements(f, hir_value_ref(hir_result(f->m, op)));
-    bool vectors = (elements(f, a) == n || elements(f, a) == 1) &&
-                   (elements(f, b) == n || elements(f, b) == 1);
-    if (!vectors || !product_of(f, a, &p) || !product_of(f, b, &q)) return;
+    if (!spreads(f, op, a) || !spreads(f, op, b)) return;
+    if (!product_of(f, a, &p) || !product_of(f, b, &q)) return;
     if (p.n + q.n > MOST_FACTORS) return;
     memcpy(p.factor + p.n, q.factor, q.n * sizeof *q.factor);
     p.n += q.n;
+    p.by_row |= q.by_row || is_repeated(f, op, a) || is_repeated(f, op, b);
     f->of[hir_result(f->m, op)] = p;
 }
 
@@ -66,7 +80,10 @@ static void read_op(folder *f, hir_id op) {
     if (o->code == HIR_MUL_OP && !hir_type_has_t(pass_result_type(f->m, op))) read_mul(f, op);
     if (o->code == HIR_RESHAPE_OP) {
         product p;
-        if (product_of(f, o->args[0], &p)) f->of[o->results[0]] = p;
+        const hir_type from = hir_ref_type(f->m, o->args[0]), to = pass_result_type(f->m, op);
+        const bool rows = from.rank > 0 && to.rank > 0 &&
+                          from.dim[from.rank - 1] == to.dim[to.rank - 1]; /* stay as they are */
+        if (product_of(f, o->args[0], &p) && (rows || !p.by_row)) f->of[o->results[0]] = p;
     }
 }
 
@@ -75,18 +92,20 @@ static bool is_vector(hir_type t) {
     return t.rank == 1 && t.dim[0] > 1;
 }
 
-static bool is_row(hir_type t) {
-    return is_vector(t) || (t.rank == 2 && t.dim[0] == 1 && t.dim[1] > 1);
+static bool is_matrix(hir_type t) {
+    return t.rank == 2 && t.dim[1] > 1;
 }
 
-/* A stack of products of vectors along a new first axis. */
+/* A stack of products of vectors along a new first axis, or of matrices one after the other. */
 static bool is_table(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
-    if (o->code != HIR_STACK_OP || hir_attr_int(o, HIR_A_AXIS, 0) != 0) return false;
+    const bool stack = o->code == HIR_STACK_OP;
+    if ((!stack && o->code != HIR_CONCAT_OP) || hir_attr_int(o, HIR_A_AXIS, 0) != 0) return false;
     product p;
-    for (uint32_t i = 0; i < o->n_args; i++)
-        if (!is_vector(hir_ref_type(f->m, o->args[i])) || !product_of(f, o->args[i], &p))
-            return false;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_type t = hir_ref_type(f->m, o->args[i]);
+        if (!(stack ? is_vector(t) : is_matrix(t)) || !product_of(f, o->args[i], &p)) return false;
+    }
     return true;
 }
 
@@ -154,7 +173,7 @@ static void fold(folder *f, hir_id op) {
         }
         replace(f, op, rows, n);
     } else if (is_product(f, op) && f->wanted[o->results[0]] &&
-               is_row(pass_result_type(f->m, op))) {
+               (is_vector(pass_result_type(f->m, op)) || is_matrix(pass_result_type(f->m, op)))) {
         hir_made_row row = row_of(f, &f->of[o->results[0]]);
         replace(f, op, &row, 1);
     }

@@ -3,7 +3,7 @@
  * Needs    kernels.
  * Does     decides layout and storage dtype of every weight by who reads it, and by what the caller
  *          asked for (options->matrix_dtype, options->weight_rules):
- *            linear in a contraction kernel   panels
+ *            linear in a contraction kernel   panels; few outputs of many inputs: narrow ones
  *            gather only                      rows; q8 and q4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
@@ -123,12 +123,15 @@ static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const o
 static bool decide(hir_pass_context *c, hir_weight *w, const reads *r, hir_dtype dtype) {
     bool contracted = r->contracted != HIR_NONE, by_element = r->by_element != HIR_NONE;
     if (contracted && by_element) return conflict(c, w, r);
-    bool panels = contracted || hir_is_quantised(dtype);
+    bool gathered = r->gathered != HIR_NONE, panels = contracted || hir_is_quantised(dtype);
     hir_layout layout = panels ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS;
-    if (by_element && r->gathered != HIR_NONE)
+    hir_type stored = w->type;
+    stored.dtype = dtype;
+    if (contracted && !gathered && hir_fits_narrow(stored)) layout = HIR_LAYOUT_NARROW;
+    if (by_element && gathered)
         hir_remark_add(c, false, r->by_element, "weight '%s' stays f32: its elements are read",
                        w->name);
-    if (contracted && r->gathered != HIR_NONE)
+    if (contracted && gathered)
         hir_remark_add(c, true, r->gathered, "weight '%s' is kept once, as panels", w->name);
     c->changed |= w->layout != layout || w->type.dtype != dtype;
     w->layout = layout;

@@ -5,7 +5,8 @@
  *          whatever way they are written:
  *            - the sum as reduce_sum over a stack, or as adds of products in any association,
  *              alone or with other terms;
- *            - softmax as the op, or as e^s / sum e^s;
+ *            - softmax as the op, as e^s / sum e^s, or with the sum of e^s x divided at the end;
+ *            - sigmoid as the op, as 1 / (1 + e^-s), or as e^s / (1 + e^s);
  *            - scores as read by depth_score.c: with or without key norm, gain, scale, bias, per
  *              head; or none at all, only logits.
  *          The query of depth.attend is the product of all vectors that meet the keys: the gain of
@@ -22,6 +23,8 @@ typedef struct term {
     hir_ref source;    /* [T, d] under any shape */
     int64_t heads, d;
     bool normed; /* no source but a norm of a stack */
+    bool sigmoid;
+    depth_view score; /* sigmoid: what it is of */
 } term;
 
 typedef struct candidate {
@@ -38,6 +41,9 @@ typedef struct recogniser {
     hir_uses uses;
     size_t n_values; /* that uses knows */
     pass_forward forward;
+    /* e^s, where the op at hand divides a sum of e^s x by their sum over the axis; else none */
+    hir_ref exps;
+    int exps_axis;
 } recogniser;
 
 static hir_opcode code_of(const hir_module *m, hir_ref r) {
@@ -91,10 +97,61 @@ static bool softmax_of(const hir_module *m, depth_view w, hir_ref *logits) {
     return false;
 }
 
+/* The logits whose softmax the weight is: at once, or when the sum is divided. */
+static bool logits_of(const recogniser *r, depth_view w, hir_ref *logits) {
+    if (r->exps.kind == HIR_REF_NONE) return softmax_of(r->m, w, logits);
+    return hir_ref_equal(w.v, r->exps) && w.axis == r->exps_axis &&
+           exponent(r->m, w.v, w.axis, logits) &&
+           hir_ref_type(r->m, *logits).rank == hir_ref_type(r->m, w.v).rank;
+}
+
+/* ---- sigmoid, also written out -------------------------------------------------------------- */
+static bool is_one(const hir_module *m, depth_view v) {
+    double c;
+    return pass_const(m, v.v, &c) && c == 1;
+}
+
+/* e of 1 + e, where e is an exponential */
+static bool is_one_and_exp(const hir_module *m, depth_view v, depth_view *e) {
+    v = depth_through(m, v);
+    if (code_of(m, v.v) != HIR_ADD_OP) return false;
+    for (uint32_t i = 0; i < 2; i++) {
+        *e = depth_through(m, depth_operand(m, v, i));
+        if (code_of(m, e->v) == HIR_EXP_OP &&
+            is_one(m, depth_through(m, depth_operand(m, v, 1 - i))))
+            return true;
+    }
+    return false;
+}
+
+/* s of sigmoid(s), 1 / (1 + e^-s) or e^s / (1 + e^s) */
+static bool sigmoid_of(const hir_module *m, depth_view w, depth_view *score) {
+    hir_opcode code = code_of(m, w.v);
+    depth_view e;
+    if (code == HIR_SIGMOID_OP) {
+        *score = depth_operand(m, w, 0);
+        return true;
+    }
+    if (code != HIR_RECIP_OP && code != HIR_DIV_OP) return false;
+    if (!is_one_and_exp(m, depth_operand(m, w, code == HIR_DIV_OP), &e)) return false;
+    *score = depth_operand(m, e, 0);
+    if (code == HIR_DIV_OP) {
+        depth_view over = depth_through(m, depth_operand(m, w, 0));
+        if (hir_ref_equal(over.v, e.v) && over.axis == e.axis && over.i == e.i) return true;
+        if (!is_one(m, over)) return false;
+    }
+    depth_view minus = depth_through(m, *score);
+    if (code_of(m, minus.v) != HIR_NEG_OP) return false;
+    *score = depth_operand(m, minus, 0);
+    return true;
+}
+
 /* ---- summands ------------------------------------------------------------------------------ */
-static bool is_weight(const hir_module *m, depth_view w) {
+static bool is_weight(const recogniser *r, depth_view w) {
     hir_ref logits;
-    return code_of(m, w.v) == HIR_SIGMOID_OP || softmax_of(m, w, &logits);
+    depth_view score;
+    return logits_of(r, w, &logits) ||
+           (r->exps.kind == HIR_REF_NONE && sigmoid_of(r->m, w, &score));
 }
 
 /* A weight for each token and head: [.., H, 1] against [.., H, d/H], or one number. */
@@ -109,14 +166,16 @@ static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, 
 }
 
 /* weight * source, seen from the product. */
-static bool read_term(const hir_module *m, depth_view product, term *t) {
+static bool read_term(const recogniser *r, depth_view product, term *t) {
+    const hir_module *m = r->m;
     if (code_of(m, product.v) != HIR_MUL_OP) return false;
     for (uint32_t side = 0; side < 2; side++) {
         t->weight = depth_through(m, depth_operand(m, product, side));
-        if (!is_weight(m, t->weight)) continue;
+        if (!is_weight(r, t->weight)) continue;
         depth_view x = depth_through(m, depth_operand(m, product, 1 - side));
         if (!depth_view_has_t(m, x)) return false;
         if (!weight_fits(m, product, side, t)) continue;
+        t->sigmoid = r->exps.kind == HIR_REF_NONE && sigmoid_of(m, t->weight, &t->score);
         t->source = x.axis < 0 ? x.v : hir_no_ref();
         t->d = depth_view_elements(m, x);
         t->normed = x.axis >= 0 && code_of(m, x.v) == HIR_RMSNORM_OP;
@@ -133,10 +192,9 @@ static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
     product = depth_through(r->m, (depth_view){product, -1, 0}).v; /* no reshape in between */
     if (!hir_ref_equal(product, pass_arg(r->m, op, 0))) return false;
     term t;
-    if (n < 2 || n > UINT32_MAX || !read_term(r->m, (depth_view){product, axis, 0}, &t))
-        return false;
+    if (n < 2 || n > UINT32_MAX || !read_term(r, (depth_view){product, axis, 0}, &t)) return false;
     for (uint32_t i = 0; i < n; i++) {
-        if (!read_term(r->m, (depth_view){product, axis, i}, &t)) return false;
+        if (!read_term(r, (depth_view){product, axis, i}, &t)) return false;
         hd_push(r->c->scratch, &c->terms, t);
     }
     return true;
@@ -150,11 +208,45 @@ static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth) {
         term t;
         if (add != HIR_NONE && r->uses.count[x.index] == 1 && depth < DEEPEST_SUM)
             read_sum(r, add, c, depth + 1);
-        else if (read_term(r->m, (depth_view){x, -1, 0}, &t))
+        else if (read_term(r, (depth_view){x, -1, 0}, &t))
             hd_push(r->c->scratch, &c->terms, t);
         else
             hd_push(r->c->scratch, &c->rest, x);
     }
+}
+
+/* y / sum or y * recip(sum), where the sum is one of exponentials: of which, and the axis. */
+static bool read_divisor(recogniser *r, hir_id op, uint32_t side) {
+    const hir_module *m = r->m;
+    depth_view sum = depth_through(m, (depth_view){pass_arg(m, op, side), -1, 0});
+    if (hir_op_at(m, op)->code == HIR_MUL_OP) {
+        if (code_of(m, sum.v) != HIR_RECIP_OP) return false;
+        sum = depth_through(m, depth_operand(m, sum, 0));
+    }
+    hir_id reduce = pass_def_if(m, sum.v, HIR_REDUCE_SUM_OP);
+    if (reduce == HIR_NONE || sum.axis >= 0) return false;
+    if (code_of(m, pass_arg(m, reduce, 0)) != HIR_EXP_OP) return false;
+    r->exps = pass_arg(m, reduce, 0);
+    r->exps_axis = (int)hir_attr_int(hir_op_at(m, reduce), HIR_A_AXIS, 0);
+    return true;
+}
+
+/* sum(e^s x) / sum(e^s): weights of a softmax that are divided when all is summed */
+static bool read_quotient(recogniser *r, hir_id op, candidate *c) {
+    hir_opcode code = hir_op_at(r->m, op)->code;
+    for (uint32_t i = 0; i < (code == HIR_MUL_OP ? 2u : 1u); i++) {
+        if (!read_divisor(r, op, 1 - i)) continue;
+        hir_ref y = depth_through(r->m, (depth_view){pass_arg(r->m, op, i), -1, 0}).v;
+        hir_id sum = pass_def(r->m, y);
+        if (code_of(r->m, y) == HIR_REDUCE_SUM_OP)
+            (void)read_reduction(r, sum, c);
+        else if (code_of(r->m, y) == HIR_ADD_OP)
+            read_sum(r, sum, c, 0);
+        depth_view quotient = {hir_value_ref(hir_result(r->m, op)), -1, 0};
+        return c->terms.n > 0 && c->rest.n == 0 &&
+               weight_fits(r->m, quotient, 1 - i, &c->terms.at[0]);
+    }
+    return false;
 }
 
 /* ---- is it attention over depth? ------------------------------------------------------------ */
@@ -189,7 +281,7 @@ static bool check_softmax(recogniser *r, candidate *c) {
         if (seen[w->i]) return no(c, "a weight is used twice");
         seen[w->i] = true;
     }
-    softmax_of(r->m, c->terms.at[0].weight, &c->logits);
+    logits_of(r, c->terms.at[0].weight, &c->logits);
     c->axis = axis;
     return true;
 }
@@ -197,7 +289,7 @@ static bool check_softmax(recogniser *r, candidate *c) {
 static bool check_weights(recogniser *r, candidate *c) {
     size_t sigmoids = 0;
     for (size_t i = 0; i < c->terms.n; i++)
-        sigmoids += code_of(r->m, c->terms.at[i].weight.v) == HIR_SIGMOID_OP;
+        sigmoids += c->terms.at[i].sigmoid;
     if (sigmoids == 0) return check_softmax(r, c);
     return sigmoids == c->terms.n || no(c, "some weights come from a softmax, some from a sigmoid");
 }
@@ -210,15 +302,15 @@ static void sort_terms(recogniser *r, candidate *c) {
     c->terms.at = sorted;
 }
 
-static depth_view score_view(const recogniser *r, const candidate *c, const term *t) {
+static depth_view score_view(const candidate *c, const term *t) {
     if (c->logits.kind != HIR_REF_NONE) return (depth_view){c->logits, c->axis, t->weight.i};
-    return depth_operand(r->m, t->weight, 0);
+    return t->score;
 }
 
 static bool read_scores(recogniser *r, candidate *c, depth_score *s) {
     const term *t = c->terms.at;
     for (size_t i = 0; i < c->terms.n; i++) {
-        s[i] = depth_read_score(r->m, score_view(r, c, &t[i]), t[i].source, t[i].d);
+        s[i] = depth_read_score(r->m, score_view(c, &t[i]), t[i].source, t[i].d);
         if (s[i].why) return no(c, s[i].why);
         if (!depth_same_score(&s[i], &s[0]))
             return no(c, "a factor of the keys differs between the sources");
@@ -353,8 +445,8 @@ static hir_ref arranged(hir_builder *b, hir_ref y, hir_type t, int axis) {
 static bool shows_weights(const recogniser *r, const candidate *c, const depth_score *s) {
     depth_view w = c->terms.at[0].weight;
     bool replaced = !hir_ref_equal(pass_forward_get(&r->forward, w.v), w.v);
-    return s->is_product && !replaced && weights_in_order(c) && is_shown(r, w.v.index, 2) &&
-           hir_ref_type(r->m, w.v).dim[w.axis] == (int64_t)c->terms.n;
+    return r->exps.kind == HIR_REF_NONE && s->is_product && !replaced && weights_in_order(c) &&
+           is_shown(r, w.v.index, 2) && hir_ref_type(r->m, w.v).dim[w.axis] == (int64_t)c->terms.n;
 }
 
 static bool replace_weights(recogniser *r, hir_builder *b, const candidate *c, const attend *a) {
@@ -423,11 +515,14 @@ static bool is_inner(const recogniser *r, hir_id op) {
 static bool visit(recogniser *r, hir_id op) {
     candidate c = {0};
     hir_opcode code = hir_op_at(r->m, op)->code;
+    r->exps = hir_no_ref();
     if (code == HIR_REDUCE_SUM_OP) {
         if (!read_reduction(r, op, &c)) return true;
     } else if (code == HIR_ADD_OP && !is_inner(r, op))
         read_sum(r, op, &c, 0);
-    else
+    else if (code == HIR_DIV_OP || code == HIR_MUL_OP) {
+        if (!read_quotient(r, op, &c)) return true;
+    } else
         return true;
     if (!is_candidate(r, op, &c)) return true;
     depth_score *s = hd_new_array(r->c->scratch, depth_score, c.terms.n);

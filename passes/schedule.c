@@ -345,7 +345,7 @@ static void key_ref(key *k, hir_ref r) {
     if (r.kind == HIR_REF_NONE || i < k->outer.n) return;
     hd_push(k->s->c->scratch, &k->outer, r);
     key_type(k, hir_ref_type(m, r));
-    key_add(k, r.kind == HIR_REF_WEIGHT && m->weights.at[r.index].layout == HIR_LAYOUT_PANEL);
+    key_add(k, r.kind == HIR_REF_WEIGHT ? m->weights.at[r.index].layout : HIR_LAYOUT_ROWS);
 }
 
 static void key_string(key *k, const char *s) {

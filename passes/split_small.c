@@ -8,16 +8,20 @@
  *          stack of n sources [T, n, d] times a pseudo-query [1, d] gives [T, n, 1] inside of the
  *          row program that mixes them. In order of appearance:
  *            - a bias that is no weight becomes an add of its own;
- *            - N <= 8, a matrix that is no weight, an x without T, or a weight that is also read
- *              element by element (its rows must stay rows): row operations;
+ *            - N <= 8, unless N > 2 and the matrix is too large to be read for every token, a
+ *              matrix that is no weight, an x without T, or a weight that is also read element by
+ *              element (its rows must stay rows): row operations;
  *            - x [T, .., K] with a large weight: one linear per slice x[:, s], stacked again, as
  *              long as there are at most 64; small weights and longer ones: row operations.
- * Leaves   linear ops on [T, K] with a weight of more than 8 rows: the contraction kernels.
+ * Leaves   linear ops on [T, K] with a weight of more than 8 rows, or a large one of 3 to 8: the
+ *          contraction kernels.
  */
 #include "passes/util.h"
 
 enum {
     FEW_COLUMNS = 8,          /* half a panel */
+    LEAST_COLUMNS = 3,        /* fewer leave most of a narrow panel empty */
+    NEAR_WEIGHT = 8 * 1024,   /* elements: 32 KB stay in the first level cache from row to row */
     SMALL_WEIGHT = 128 * 128, /* elements: below, the product of a row fits the nearest cache */
     MOST_SLICES = 64,
 };
@@ -35,7 +39,8 @@ static const char *reason_for_rows(const splitter *s, hir_ref x, hir_ref w) {
     hir_type xt = hir_ref_type(s->m, x), wt = hir_ref_type(s->m, w);
     if (w.kind != HIR_REF_WEIGHT) return "its matrix is no weight";
     if (!hir_type_has_t(xt)) return "its x is the same for every token";
-    if (wt.dim[0] <= FEW_COLUMNS) return "it has few outputs";
+    const bool near = wt.dim[0] < LEAST_COLUMNS || pass_elements(wt) <= NEAR_WEIGHT;
+    if (wt.dim[0] <= FEW_COLUMNS && (near || xt.rank > 2)) return "it has few outputs";
     if (s->by_element[w.index]) return "its weight is also read element by element";
     if (xt.rank == 2) return NULL;
     int64_t slices = pass_elements(xt) / wt.dim[1];

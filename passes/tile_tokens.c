@@ -212,7 +212,8 @@ static run *find_groups(const tiler *t) {
         best[end] = best[end - 1];
         ending[end] = (run){.first = end - 1, .end = end, .weights = t->nodes.at[end - 1].weights};
         run r = {.end = end};
-        for (uint32_t first = end; first-- > 0 && end - first <= MOST_KERNELS;) {
+        const uint32_t least = end > MOST_KERNELS ? end - MOST_KERNELS : 0;
+        for (uint32_t first = end; first-- > least;) {
             const node *n = &t->nodes.at[first];
             r.first = first;
             r.weights.bytes += n->weights.bytes;

@@ -68,7 +68,7 @@ typedef struct hrt_operand {
     uint64_t
         row_bytes; /* from one token's row to the next; 0: the same for every token, or state */
     /* Of a matrix that is cut by columns of the step: column c of [first_col, first_col + cols) is
-     * col_bytes from (c - first_col) * col_bytes on. 0: it is not. */
+     * col_bytes from (c - first_col) * col_bytes on, the last one perhaps less. 0: it is not. */
     uint32_t first_col, cols;
     uint64_t col_bytes;
 } hrt_operand;

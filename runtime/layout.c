@@ -70,8 +70,9 @@ static size_t aligned(uint64_t bytes) {
 void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memory, bool sinks,
                hrt_memory *out) {
     char *base = memory, *at = base + l->states;
+    void *tables = base + l->tables;
     *out = (hrt_memory){
-        .states = (char **)(void *)(base + l->tables),
+        .states = tables,
         .arena = base + l->arena,
         .fixed = base + l->fixed,
         .shared = base + l->shared,

@@ -283,7 +283,8 @@ static void run_worker(crew *c, int index, int count) {
     const hrt_job *j = c->job;
     const hrt_memory *mem = j->memory;
     char *own = mem->workers + mem->worker_bytes * (size_t)index;
-    worker w = {.index = index, .count = count, .args = (void **)(void *)own};
+    void *args = own;
+    worker w = {.index = index, .count = count, .args = args};
     w.frame.cap = mem->cap;
     w.frame.scratch = own + mem->args_bytes;
     w.frame.shared = mem->shared;

@@ -8,6 +8,6 @@ const char *hrt_strerror(int code) {
         return text;
 #include "runtime/errors.def"
 #undef R
+    default: return "unknown error code";
     }
-    return "unknown error code";
 }

@@ -56,6 +56,16 @@ static bool file_size(int fd, size_t *size) {
     return true;
 }
 
+/* Weights are read from end to end for each token: fewer pages are fewer walks of page tables (4 %
+ * of a token on the machine measured). A hint: where the file system has none nothing happens. */
+static void ask_for_huge_pages(void *map, size_t size) {
+#ifdef MADV_HUGEPAGE
+    (void)madvise(map, size, MADV_HUGEPAGE);
+#else
+    (void)map, (void)size;
+#endif
+}
+
 int hrt_weights_open(const hrt_model *m, const char *path, hrt_weights **out) {
     if (out) *out = NULL;
     if (!m || !path || !out) return HRT_ARGUMENT;
@@ -73,6 +83,7 @@ int hrt_weights_open(const hrt_model *m, const char *path, hrt_weights **out) {
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED) return HRT_OPEN;
+    ask_for_huge_pages(map, size);
     int rc = make_weights(m, map, size, true, out);
     if (rc != HRT_OK) munmap(map, size);
     return rc;

@@ -104,7 +104,10 @@ static unsigned char *new_chunk(hd_arena *a, size_t size) {
 
 void *hd_alloc(hd_arena *a, size_t n, size_t size) {
     size_t bytes, padded;
-    if (a->fail_after && --a->fail_after == 0) exhausted(a);
+    if (a->fail_after) {
+        a->fail_after--;
+        if (a->fail_after == 0) exhausted(a);
+    }
     if (hd_mul_overflow(n, size, &bytes) ||
         hd_add_overflow(bytes, (size_t)(ALIGN - 1 + REDZONE), &padded))
         exhausted(a);

@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 enum {
-    OUTPUT_BUFFER = 1 << 16,
+    FIRST_BUFFER = 1 << 16,
+    OUTPUT_BUFFER = 2 << 20, /* of outputs that do not fit the first one: a huge page */
     MAX_TEMPORARIES = 10000, /* names tried before giving up */
 };
 
@@ -114,7 +115,7 @@ char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, siz
         return too_large(d, path, limit);
     }
     /* A pipe has no size, and a file may grow: read until the end, one byte beyond the limit. */
-    size_t room = S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : OUTPUT_BUFFER, used = 0;
+    size_t room = S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : FIRST_BUFFER, used = 0;
     char *text = hd_alloc(a, room + 1, 1);
     for (;;) {
         ssize_t got = read_fully(f->fd, text + used, room - used);
@@ -185,8 +186,8 @@ struct hd_output {
     char *temporary;    /* NULL: written directly */
     int fd;             /* -1 once committed or discarded */
     int error;          /* errno of the first failure */
-    size_t held;        /* bytes waiting in the buffer */
-    uint8_t buffer[OUTPUT_BUFFER];
+    size_t held, room;  /* bytes waiting in the buffer; that it holds */
+    uint8_t *buffer;
 };
 
 static void discard_deferred(void *what) {
@@ -223,6 +224,8 @@ hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
     o->diags = d;
     o->path = hd_strdup(a, path);
     o->fd = -1;
+    o->room = FIRST_BUFFER;
+    o->buffer = hd_new_array(a, uint8_t, FIRST_BUFFER);
     hd_arena_defer(a, discard_deferred, o);
     o->target = follow_links(a, o->path);
 
@@ -266,13 +269,34 @@ static bool flush(hd_output *o) {
     return o->error == 0 && write_fully(o, o->buffer, n);
 }
 
+/* The buffer is full. */
+static void make_room(hd_output *o) {
+    if (o->room == OUTPUT_BUFFER) {
+        flush(o);
+        return;
+    }
+    uint8_t *larger = hd_new_array(o->arena, uint8_t, OUTPUT_BUFFER);
+    memcpy(larger, o->buffer, o->held);
+    o->buffer = larger, o->room = OUTPUT_BUFFER;
+}
+
+/* Writes end where huge pages do: file systems that can (ext4, XFS) then keep the file in such, and
+ * who maps it reads it faster. */
 bool hd_output_write(hd_output *o, const void *data, size_t n) {
-    if (o->error != 0) return false;
-    if (n > OUTPUT_BUFFER - o->held && !flush(o)) return false;
-    if (n >= OUTPUT_BUFFER) return write_fully(o, data, n);
-    if (n > 0) memcpy(o->buffer + o->held, data, n);
-    o->held += n;
-    return true;
+    const uint8_t *from = data;
+    while (n > 0 && o->error == 0) {
+        size_t part = n < o->room - o->held ? n : o->room - o->held;
+        if (o->held == 0 && n >= OUTPUT_BUFFER) {
+            part = n - n % OUTPUT_BUFFER;
+            write_fully(o, from, part);
+        } else {
+            memcpy(o->buffer + o->held, from, part);
+            o->held += part;
+            if (o->held == o->room) make_room(o);
+        }
+        from += part, n -= part;
+    }
+    return o->error == 0;
 }
 
 bool hd_output_rewrite(hd_output *o, uint64_t offset, const void *data, size_t n) {

@@ -1,32 +1,75 @@
 #!/usr/bin/env python3
-"""Peer of bench_depth: Block AttnRes and the standard residual in eager PyTorch.
+"""Block AttnRes and the standard residual alone in eager PyTorch: the peer of bench_depth.
 
-    attnres_torch.py [--shape S,N,d]... [--tokens 1,16,128,512] [--threads 2] [--rounds 5]
+The stand-in of a sublayer is that of bench/specs/depth.hadal, f(x) = x + 0.001 x_0 w. Systems:
 
-The stand-in of a sublayer is that of bench/specs/depth.hadal, f(x) = x + 0.001 x_0 w, and every mix
-is written as one does it in a training script: stack the sources, RMSNorm, one score per source,
-softmax, weighted sum. Prints ns per token and sublayer like bench_depth: as run, and less the
-stand-ins alone. Needs python3-torch; without it, says so and ends with 0.
+  none      the stand-ins by themselves
+  standard  residual sum and RMSNorm
+  stacked   Block AttnRes as the paper's Figure 2 writes it, and training scripts: stack the sources,
+            RMSNorm of all, one score per source, softmax, weighted sum
+  lean      the same function written for speed: sources lie in one tensor, a block's sum is built
+            where it will stay, nothing of the size of the sources is made; the norm is a factor of
+            the score
+
+Prints ns per token and sublayer like bench_depth: as run, and less the stand-ins of the same round.
+Needs PyTorch 1.10 or later; without it, says so and ends with 0 (with --json: {"missing": reason}).
 """
 import argparse
+import json
 import statistics
 import sys
 import time
 
+EPS = 1e-6
+
 try:
     import torch
 except ImportError:
-    print("attnres_torch: skipped, there is no torch for this python3")
-    sys.exit(0)
-
-EPS = 1e-6
+    torch = None
 
 
-def rmsnorm(x, gain):
+def rmsnorm_of_parts(x, gain):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * gain
 
 
-def mix(sources, query, gain):
+def rmsnorm_fused(x, gain):
+    return torch.nn.functional.rms_norm(x, gain.shape, gain, EPS)
+
+
+# The best that this PyTorch has; the fused one came with 2.4.
+rmsnorm = rmsnorm_fused if torch and hasattr(torch.nn.functional, "rms_norm") else rmsnorm_of_parts
+
+
+class Weights:
+    def __init__(self, block, blocks, d):
+        g = torch.Generator().manual_seed(1)
+        self.block, self.blocks, self.sublayers = block, blocks, block * blocks
+        self.query = 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
+        self.key_gain = 1 + 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
+        self.gain = 1 + 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
+        self.f = torch.randn(self.sublayers, d, generator=g)
+        # constants of mix_lean
+        self.scaled_query = self.query * self.key_gain * d**0.5
+        self.least = torch.tensor((d * EPS) ** 0.5)
+        self.scaled_f = 0.001 * self.f
+
+    def stand_in(self, x, i):
+        return torch.addcmul(x, x[:, :1], self.scaled_f[i])
+
+
+def none(x, w):
+    for i in range(w.sublayers):
+        x = w.stand_in(x, i)
+    return x
+
+
+def standard(x, w):
+    for i in range(w.sublayers):
+        x = x + w.stand_in(rmsnorm(x, w.gain[i]), i)
+    return rmsnorm(x, w.gain[-1])
+
+
+def mix_stacked(sources, query, gain):
     if len(sources) == 1:
         return sources[0]
     v = torch.stack(sources)  # [n, T, d]
@@ -34,82 +77,110 @@ def mix(sources, query, gain):
     return torch.einsum("nt,ntd->td", weights, v)
 
 
-class Weights:
-    def __init__(self, sublayers, d):
-        g = torch.Generator().manual_seed(1)
-        self.query = 0.1 * torch.randn(sublayers + 1, d, generator=g)
-        self.key_gain = torch.ones(sublayers + 1, d)
-        self.gain = torch.ones(sublayers + 1, d)
-        self.f = torch.randn(sublayers, d, generator=g)
-        self.sublayers = sublayers
-
-    def stand_in(self, x, i):
-        return x + x[:, :1] * self.f[i] * 0.001
-
-
-def none(x, w, _block):
-    for i in range(w.sublayers):
-        x = w.stand_in(x, i)
-    return x
-
-
-def standard(x, w, _block):
-    for i in range(w.sublayers):
-        x = x + w.stand_in(rmsnorm(x, w.gain[i]), i)
-    return rmsnorm(x, w.gain[-1])
-
-
-def attnres(x, w, block):
+def stacked(x, w):
     bank, live = [], x
     for i in range(w.sublayers):
-        h = mix(bank + ([] if live is None else [live]), w.query[i], w.key_gain[i])
-        if i % block == 0:
+        h = mix_stacked(bank + ([] if live is None else [live]), w.query[i], w.key_gain[i])
+        if i % w.block == 0:
             bank.append(live)
             live = None
         y = w.stand_in(rmsnorm(h, w.gain[i]), i)
         live = y if live is None else live + y
-    return rmsnorm(mix(bank + [live], w.query[-1], w.key_gain[-1]), w.gain[-1])
+    return rmsnorm(mix_stacked(bank + [live], w.query[-1], w.key_gain[-1]), w.gain[-1])
 
 
-def seconds(system, x, w, block):
+def mix_lean(v, scaled_query, least):
+    """v: [T, n, d]. query . (g v / rms(v)) = (query g sqrt(d)) . v / hypot(|v|, sqrt(d eps))"""
+    if v.shape[1] == 1:
+        return v[:, 0]
+    size = torch.hypot(torch.linalg.vector_norm(v, dim=-1), least)
+    weights = torch.matmul(v, scaled_query).div_(size).softmax(-1)  # [T, n]
+    return torch.bmm(weights.unsqueeze(1), v).squeeze(1)
+
+
+def lean(x, w):
+    v = x.new_empty(x.shape[0], w.blocks + 1, x.shape[1])
+    v[:, 0] = x
+    n = 1  # sources that are there; a block's sum is v[:, n - 1] while it grows
+    for i in range(w.sublayers):
+        h = mix_lean(v[:, :n], w.scaled_query[i], w.least)
+        y = w.stand_in(rmsnorm(h, w.gain[i]), i)
+        if i % w.block == 0:
+            v[:, n] = y
+            n += 1
+        else:
+            v[:, n - 1] += y
+    return rmsnorm(mix_lean(v, w.scaled_query[-1], w.least), w.gain[-1])
+
+
+SYSTEMS = (none, standard, stacked, lean)
+
+
+def check(w, x):
+    """Both ways to write AttnRes give one answer, or the faster one proves nothing."""
+    a, b = stacked(x, w), lean(x, w)
+    off = ((a - b).abs().max() / a.abs().max()).item()
+    if not off < 1e-4:
+        sys.exit(f"attnres_torch: stacked and lean differ by {off:.1e} of the largest value")
+
+
+def seconds(system, x, w, times):
     """One thread: the CPU time it got, as bench_depth does; several: time on the wall."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     start = clock()
-    system(x, w, block)
-    return clock() - start
+    for _ in range(times):
+        system(x, w)
+    return (clock() - start) / times
 
 
-def measure(block, blocks, d, tokens, rounds):
-    w = Weights(block * blocks, d)
+def measure(w, d, tokens, rounds):
     x = torch.rand(tokens, d) * 2 - 1
-    systems = (none, standard, attnres)
-    times = {s: [] for s in systems}
-    for s in systems:
-        seconds(s, x, w, block)
+    times = {s: [] for s in SYSTEMS}
+    first = {s: seconds(s, x, w, 1) for s in SYSTEMS}  # warms up too
+    enough = 0.05  # seconds a run takes at least
     for _ in range(rounds):
-        for s in systems:
-            times[s].append(seconds(s, x, w, block) * 1e9 / (tokens * w.sublayers))
-    base = times[none]
-    for s in systems:
-        own = statistics.median(t - b for t, b in zip(times[s], base))
-        print(f"{block:4d} {blocks:3d} {d:5d} {tokens:4d} {torch.get_num_threads():2d}  torch {s.__name__:10s}"
-              f" {statistics.median(times[s]):10.0f} {own:10.0f}", flush=True)
+        for s in SYSTEMS:
+            t = seconds(s, x, w, 1 + int(enough / first[s]))
+            times[s].append(t * 1e9 / (tokens * w.sublayers))
+    rows = []
+    for s in SYSTEMS:
+        own = [t - b for t, b in zip(times[s], times[none])]
+        rows.append({"block": w.block, "blocks": w.blocks, "hidden": d, "tokens": tokens,
+                     "threads": torch.get_num_threads(), "system": s.__name__,
+                     "total": statistics.median(times[s]), "own": statistics.median(own)})
+    return rows
 
 
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--shape", action="append")
-    p.add_argument("--tokens", default="1,16,128,512")
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--rounds", type=int, default=5)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--shape", action="append", metavar="S,N,d")
+    p.add_argument("--tokens", default="1,16,128,512", metavar="LIST")
+    p.add_argument("--threads", type=int, default=2, metavar="N")
+    p.add_argument("--rounds", type=int, default=5, metavar="N")
+    p.add_argument("--json", action="store_true", help="one object instead of the table")
     a = p.parse_args()
+    if torch is None:
+        reason = "there is no torch for this python3"
+        print(json.dumps({"missing": reason}) if a.json else f"attnres_torch: skipped, {reason}")
+        return
     torch.set_num_threads(a.threads)
-    print("   S   N     d    T th  system             ns total     ns own")
+    version = torch.__version__.split("+")[0]
+    if not a.json:
+        print(f"PyTorch {version}\n   S   N     d    T th  system       ns total     ns own")
+    every = []
     with torch.inference_mode():
         for shape in a.shape or ["16,8,1024", "16,8,2048", "6,9,1024", "6,9,2048"]:
             block, blocks, d = (int(n) for n in shape.split(","))
+            w = Weights(block, blocks, d)
+            check(w, torch.rand(3, d) * 2 - 1)
             for tokens in a.tokens.split(","):
-                measure(block, blocks, d, int(tokens), a.rounds)
+                rows = measure(w, d, int(tokens), a.rounds)
+                every += rows
+                for r in rows if not a.json else []:
+                    print(f"{block:4d} {blocks:3d} {d:5d} {r['tokens']:4d} {r['threads']:2d}  "
+                          f"{r['system']:10s} {r['total']:10.0f} {r['own']:10.0f}", flush=True)
+    if a.json:
+        print(json.dumps({"torch": version, "rows": every}))
 
 
 if __name__ == "__main__":

@@ -1,275 +1,306 @@
 #!/usr/bin/env python3
-"""Compiled models beside peers on the same shape (bench/specs/qwen3.hadal), in one process, in turn.
+"""A model compiled by Hadal beside peers with the same weights, in turn.
 
-    compare.py [--hadal PATH] [--threads 2] [--prefill 512] [--rounds 3] [--peers torch,onnx,llama]
-               [--gguf DIR] NAME=TYPE...
+The model is bench/specs/qwen3.hadal with random weights. Hadal has it with the standard residual
+and with AttnRes, peers with the standard residual. Each model has a process of its own, and all but
+the one whose turn it is are stopped. A round runs all models after each other, forwards and
+backwards in turn (A B C, C B A): one prefill, then single tokens behind it. Figures are medians of
+rounds, ratios those of a round, and each round ends with the limits of the machine (`hadal bench`).
+Logits of everything with the standard residual are compared first. A peer that is not installed,
+or has no such type, is left out, and the reason is printed.
 
-NAME: DIR/NAME as given to `hadal compile -o`, TYPE: how its weights are stored (f32, f16, bf16, q8,
-q4). Each round runs all models of a type after each other, prefill and decode, forwards and
-backwards in turn; figures are medians of the rounds. The limits come from `hadal bench` on the same
-library, right before. A peer that is not installed, or has no such type, says so and is left out.
+  compare.py --hadal build/release/bin/hadal --types f32,bf16
+  compare.py --hadal hadal --types bf16 --compile= --compile='--activations int8,bf16' --json out.json
 """
 import argparse
-import ctypes
 import json
+import math
 import os
+import re
+import shlex
+import shutil
 import statistics
 import subprocess
 import sys
-import time
+import tempfile
 
-LAYERS, D, HEADS, GROUPS, HEAD, FF, VOCAB = 28, 1024, 16, 8, 128, 3072, 32000
-MATRIX = LAYERS * D * (2 * HEADS * HEAD + 2 * GROUPS * HEAD + 3 * FF) + VOCAB * D
-BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q8": 34 / 32, "q4": 18 / 32}  # as peers store them
+import models
+from checkpoint import Missing, Shape
+from worker import Worker
 
-
-class Missing(Exception):
-    pass
-
-
-class Hadal:
-    """A library, through its C interface."""
-
-    def __init__(self, path, threads, room):
-        folder, self.name = os.path.split(path)
-        self.label = self.name
-        self.lib = ctypes.CDLL(os.path.join(folder or ".", f"lib{self.name}.so"))
-        weights, self.session = ctypes.c_void_p(), ctypes.c_void_p()
-        self.check(self.call("weights_open")(f"{path}.weights".encode(), ctypes.byref(weights)))
-        size = self.call("session_size", ctypes.c_size_t)(ctypes.c_int64(room))
-        self.memory = ctypes.create_string_buffer(size + 64)
-        start = (ctypes.addressof(self.memory) + 63) // 64 * 64
-        self.check(self.call("session_init")(ctypes.c_void_p(start), ctypes.c_size_t(size), weights,
-                                             ctypes.c_int64(room), ctypes.byref(self.session)))
-        self.check(self.call("session_set_threads")(self.session, threads))
-        self.logits = (ctypes.c_float * VOCAB)()
-
-    def call(self, name, result=ctypes.c_int):
-        f = getattr(self.lib, f"{self.name}_{name}")
-        f.restype = result
-        return f
-
-    def check(self, code):
-        if code:
-            sys.exit(f"{self.name}: {self.call('strerror', ctypes.c_char_p)(code).decode()}")
-
-    def forward(self, past, n):
-        ids = (ctypes.c_int32 * n)(*[(7919 * i + 11) % VOCAB for i in range(n)])
-        self.check(self.call("session_rewind")(self.session, ctypes.c_int64(past)))
-        self.check(self.call("forward")(self.session, ids, ctypes.c_int64(n), self.logits,
-                                        ctypes.c_int64(1)))
+SPEC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "specs", "qwen3.hadal")
+SYSTEMS = ("attnres", "standard")
+PEERS = ("torch", "onnx", "llama")
+# What llama.cpp has for a type of Hadal's.
+LLAMA_FORMATS = {"f32": ["f32"], "bf16": ["bf16"], "f16": ["f16"], "q8": ["q8_0"],
+                 "q4": ["q4_0", "q4_1", "q4_k"]}
+# Root mean square of the difference of logits from Hadal's standard residual over that of its logits:
+# storage rounds differently, in q4 by much; models that have nothing to do with each other are at 1.4.
+SAME = {"f32": 0.01, "f16": 0.05, "bf16": 0.15, "q8": 0.15, "q4": 1.1}
 
 
-class Torch:
-    """Eager PyTorch: the standard residual, fused attention, q/k/v and gate/up as one product."""
-
-    def __init__(self, kind, threads, room):
-        try:
-            import torch
-        except ImportError:
-            raise Missing("there is no torch for this python3 (pip install torch)")
-        if kind not in ("f32", "bf16", "f16"):
-            raise Missing(f"no {kind} here")
-        self.t, self.label = torch, f"PyTorch {torch.__version__}"
-        torch.set_num_threads(threads)
-        dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[kind]
-        make = lambda *shape: (0.02 * torch.randn(shape)).to(dtype)
-        self.embed = make(VOCAB, D)
-        kv = GROUPS * HEAD
-        self.layers = [(make(HEADS * HEAD + 2 * kv, D), make(D, HEADS * HEAD), make(2 * FF, D),
-                        make(D, FF)) for _ in range(LAYERS)]
-        self.ones, self.head_ones = torch.ones(D, dtype=dtype), torch.ones(HEAD, dtype=dtype)
-        self.k = [torch.zeros(1, GROUPS, room, HEAD, dtype=dtype) for _ in range(LAYERS)]
-        self.v = [torch.zeros(1, GROUPS, room, HEAD, dtype=dtype) for _ in range(LAYERS)]
-        angle = torch.outer(torch.arange(room), 1e6 ** (-torch.arange(0, HEAD, 2) / HEAD))
-        self.cos, self.sin = (torch.cat([f(angle)] * 2, -1).to(dtype) for f in (torch.cos, torch.sin))
-
-    def rope(self, x, past, n):
-        a, b = x.chunk(2, -1)
-        return x * self.cos[past:past + n] + self.t.cat([-b, a], -1) * self.sin[past:past + n]
-
-    def forward(self, past, n):
-        t, F = self.t, self.t.nn.functional
-        with t.inference_mode():
-            x = self.embed[(7919 * t.arange(n) + 11) % VOCAB]
-            for i, (qkv, o, gate_up, down) in enumerate(self.layers):
-                h = F.linear(F.rms_norm(x, (D,), self.ones, 1e-6), qkv).view(1, n, -1, HEAD)
-                q, k, v = h.transpose(1, 2).split([HEADS, GROUPS, GROUPS], 1)
-                q = self.rope(F.rms_norm(q, (HEAD,), self.head_ones, 1e-6), past, n)
-                k = self.rope(F.rms_norm(k, (HEAD,), self.head_ones, 1e-6), past, n)
-                self.k[i][:, :, past:past + n], self.v[i][:, :, past:past + n] = k, v
-                y = F.scaled_dot_product_attention(
-                    q, self.k[i][:, :, :past + n], self.v[i][:, :, :past + n], is_causal=n > 1,
-                    enable_gqa=True)
-                x = x + F.linear(y.transpose(1, 2).reshape(n, HEADS * HEAD), o)
-                g, u = F.linear(F.rms_norm(x, (D,), self.ones, 1e-6), gate_up).chunk(2, -1)
-                x = x + F.linear(F.silu(g) * u, down)
-            return F.linear(F.rms_norm(x[-1:], (D,), self.ones, 1e-6), self.embed)
+def fail(text):
+    sys.exit(f"compare: {text}")
 
 
-class Onnx:
-    """ONNX Runtime: the products of the model alone (q/k/v, output, gate/up, down, head) on one
-    chain, without attention, norms and caches: less work than the model, so a bound that favours
-    the peer."""
-
-    def __init__(self, kind, threads, room):
-        try:
-            import numpy as np
-            import onnx
-            import onnxruntime as ort
-        except ImportError as e:
-            raise Missing(f"{e} (pip install onnx onnxruntime)")
-        if kind != "f32":
-            raise Missing(f"no {kind} here")
-        self.np, self.label = np, f"ONNX Runtime {ort.__version__}, products alone"
-        helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
-        nodes, weights = [], []
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-        rng = np.random.default_rng(1)
-
-        def product(x, y, k, n):
-            name = f"w{len(weights)}"
-            w = np.tile((0.02 * rng.standard_normal((64, n))).astype(np.float32), (k // 64, 1))
-            weights.append(onnx.numpy_helper.from_array(w, name))
-            nodes.append(helper.make_node("MatMul", [x, name], [y]))
-
-        def part(x, y, end, layer):
-            nodes.append(helper.make_node("Slice", [x, "zero", end, "axis"], [y], name=y + str(layer)))
-
-        x = "x"
-        for i in range(LAYERS):
-            product(x, f"h{i}", D, (HEADS + 2 * GROUPS) * HEAD)
-            part(f"h{i}", f"q{i}", "heads", i)
-            product(f"q{i}", f"o{i}", HEADS * HEAD, D)
-            product(f"o{i}", f"m{i}", D, 2 * FF)
-            part(f"m{i}", f"g{i}", "ff", i)
-            product(f"g{i}", f"d{i}", FF, D)
-            x = f"d{i}"
-        nodes.append(helper.make_node("Slice", [x, "last", "far", "first"], ["tail"]))
-        product("tail", "y", D, VOCAB)
-        constants = {"zero": 0, "axis": 1, "heads": HEADS * HEAD, "ff": FF, "last": -1,
-                     "far": 1 << 30, "first": 0}
-        tensors = [helper.make_tensor(n, onnx.TensorProto.INT64, [1], [v]) for n, v in constants.items()]
-        graph = helper.make_graph(nodes, "products",
-                                  [helper.make_tensor_value_info("x", FLOAT, ["T", D])],
-                                  [helper.make_tensor_value_info("y", FLOAT, [1, VOCAB])],
-                                  tensors + weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-        model.ir_version = 9
-        self.session = ort.InferenceSession(model.SerializeToString(), options,
-                                            providers=["CPUExecutionProvider"])
-
-    def forward(self, past, n):
-        self.session.run(None, {"x": self.np.full((n, D), 0.01, self.np.float32)})
-
-
-class Llama:
-    """llama.cpp through llama-cpp-python, on a random GGUF file."""
-
-    def __init__(self, kind, threads, room, folder):
-        try:
-            import llama_cpp
-        except ImportError:
-            raise Missing("there is no llama_cpp for this python3 (pip install llama-cpp-python)")
-        path = os.path.join(folder, f"qwen3-{kind}.gguf")
-        if not os.path.exists(path):
-            try:
-                import random_gguf
-                random_gguf.write(kind, path)
-            except ImportError as e:
-                raise Missing(f"{e} (pip install gguf)")
-        l = self.l = llama_cpp
-        self.label = f"llama-cpp-python {l.__version__}"
-        self.quiet = l.llama_log_callback(lambda level, text, data: None)
-        l.llama_log_set(self.quiet, ctypes.c_void_p(0))
-        l.llama_backend_init()
-        self.model = l.llama_load_model_from_file(path.encode(), l.llama_model_default_params())
-        if not self.model:
-            raise Missing(f"{path} cannot be loaded")
-        p = l.llama_context_default_params()
-        p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = room, 512, 512, threads, threads
-        self.context = l.llama_new_context_with_model(self.model, p)
-        self.batch = l.llama_batch_init(512, 0, 1)
-
-    def forward(self, past, n):
-        l, b = self.l, self.batch
-        l.llama_memory_seq_rm(l.llama_get_memory(self.context), 0, past, -1)
-        b.n_tokens = n
-        for i in range(n):
-            b.token[i], b.pos[i], b.n_seq_id[i] = (7919 * i + 11) % VOCAB, past + i, 1
-            b.seq_id[i][0], b.logits[i] = 0, i == n - 1
-        if l.llama_decode(self.context, b):
-            sys.exit("llama_decode failed")
-
-
-def limits(hadal, path, threads, tokens):
-    out = subprocess.run([hadal, "bench", path, "--json", "--rounds", "2", "--threads", str(threads),
-                          "--prefill", str(tokens), "--decode", "0"], capture_output=True, text=True)
+def run(command):
+    out = subprocess.run(command, capture_output=True, text=True)
     if out.returncode:
-        sys.exit(out.stderr)
-    rows = json.loads(out.stdout)["rows"]
-    row = {r["phase"]: r for r in rows}
-    return row["prefill"], row["decode"]
+        fail(f"{shlex.join(command)}:\n{out.stderr}")
+    return out.stdout
 
 
-def seconds(model, past, n):
-    start = time.perf_counter()
-    model.forward(past, n)
-    return time.perf_counter() - start
+# ---- files -----------------------------------------------------------------------------------------
 
 
-def open_all(kind, paths, a, room):
-    models = [Hadal(p, a.threads, room) for p in paths]
-    for name in a.peers.split(","):
+class Files:
+    """What models are made of, in a folder; made once for each shape, compiled for each hadal."""
+
+    def __init__(self, a):
+        self.a = a
+        self.folder = os.path.join(a.work, ",".join(a.define) or "qwen3")
+        os.makedirs(self.folder, exist_ok=True)
+
+    def defines(self, system):
+        return [x for d in [f"system={system}", *self.a.define] for x in ("-D", d)]
+
+    def weights(self, system="standard"):
+        """Random ones in f32, by system: their models do not have the same tensors."""
+        path = os.path.join(self.folder, f"{system}.safetensors")
+        if not os.path.exists(path):
+            part = os.path.join(self.folder, "part.safetensors")
+            run([self.a.hadal, "init-weights", SPEC, *self.defines(system), "-o", part])
+            os.replace(part, path)
+        return path
+
+    def library(self, system, kind, options):
+        """A library for this machine; again where hadal, the spec or the weights are newer."""
+        name = re.sub(r"\W+", "_", f"{system}_{kind}_{options}").strip("_")
+        path = os.path.join(self.folder, name)
+        made = os.path.join(self.folder, f"lib{name}.so")
+        weights = self.weights(system)
+        sources = (shutil.which(self.a.hadal), weights, SPEC)
+        if not os.path.exists(made) or os.path.getmtime(made) < max(map(os.path.getmtime, sources)):
+            run([self.a.hadal, "compile", SPEC, *self.defines(system), "-w", weights, "--quiet",
+                 "--target-cpu", "native", "--weights-dtype", kind, *shlex.split(options), "-o", path])
+        return path
+
+
+# ---- models ----------------------------------------------------------------------------------------
+
+
+class Entry:
+    """A model of the comparison: its process and its times, one of each kind a round."""
+
+    def __init__(self, name, standard, make, *arguments):
+        self.name, self.standard = name, standard
+        self.worker = Worker(make, *arguments)
+        self.times = {"prefill": [], "decode": []}
+        self.difference = None
+
+
+def candidates(kind, a, files, shape, room):
+    """(name, has the standard residual, class, arguments) of all that might take part; their files
+    that Hadal makes are there when the first one is asked for."""
+    paths = {(s, o): files.library(s, kind, o) for o in a.compile for s in a.systems}
+    for options in a.compile:
+        for system in a.systems:
+            label = f"Hadal, {system}" + (f", {options}" if options else "")
+            yield label, system == "standard", models.Hadal, (paths[system, options], label, shape,
+                                                              a.threads, room)
+    common = (files.weights(), shape, a.threads, room)
+    if "torch" in a.peers:
+        yield "torch", True, models.Torch, (kind, *common)
+    if "onnx" in a.peers:
+        yield "onnx", True, models.Onnx, (kind, *common, files.folder)
+    if "llama" in a.peers:
+        for form in LLAMA_FORMATS[kind]:
+            yield f"llama {form}", True, models.Llama, (form, *common, files.folder)
+
+
+def open_all(entries, kind, a, files, shape, left_out):
+    for name, standard, make, arguments in candidates(kind, a, files, shape, a.prefill + a.decode):
         try:
-            if name == "llama":
-                models.append(Llama(kind, a.threads, room, a.gguf))
-            elif name in ("torch", "onnx"):
-                models.append({"torch": Torch, "onnx": Onnx}[name](kind, a.threads, room))
+            entries.append(Entry(name, standard, make, *arguments))
         except Missing as e:
+            left_out.append({"type": kind, "model": name, "reason": str(e)})
             print(f"{kind}: {name} is left out: {e}", flush=True)
-    return models
 
 
-def compare(kind, paths, a):
-    prefill, decode = limits(a.hadal, paths[0], a.threads, a.prefill)
-    models = open_all(kind, paths, a, a.prefill + 8)
-    times = {m: ([], []) for m in models}
-    for m in models:
-        m.forward(0, a.prefill), m.forward(a.prefill, 1)
-    for r in range(a.rounds):
-        for m in models if r % 2 == 0 else reversed(models):
-            times[m][0].append(seconds(m, 0, a.prefill))
-            times[m][1].append(min(seconds(m, a.prefill, 1) for _ in range(3)))
-    weights = MATRIX * BYTES[kind]
-    for m in models:
-        p, d = (statistics.median(t) for t in times[m])
-        print(f"{kind:5s} {m.label:44s} {a.prefill / p:9.1f} {prefill['flops'] / p / prefill['fma_limit']:7.2f}"
-              f" {1 / d:9.1f} {weights / d / decode['read_limit']:7.2f}", flush=True)
+def compare_logits(kind, entries, a):
+    """Rows after a prefill and after one more token, against those of the first standard model."""
+    rows = {e: e.worker.logits(0, a.prefill) + e.worker.logits(a.prefill, 1) for e in entries}
+    same = [e for e in entries if e.standard]
+    if not same:
+        return
+    wanted = rows[same[0]]
+    square = math.fsum(x * x for x in wanted)
+    for e in same[1:]:
+        off = math.fsum((x - y) ** 2 for x, y in zip(rows[e], wanted))
+        e.difference = math.sqrt(off / square)
+        if not e.difference < SAME[kind]:
+            fail(f"{kind}: {e.name} and {same[0].name} do not compute the same model: logits differ "
+                 f"by {e.difference:.2g} of their size, more than {SAME[kind]}")
+
+
+# ---- rounds ----------------------------------------------------------------------------------------
+
+
+def measure(e, a):
+    if "prefill" in a.phases:
+        e.times["prefill"].append(e.worker.seconds(0, a.prefill)[0])
+    if "decode" in a.phases:
+        seconds = e.worker.seconds(a.prefill, 1, 1 + a.decode)
+        e.times["decode"].append(statistics.median(seconds[1:]))  # the first one wakes threads
+
+
+def limits(a, library):
+    """FLOP/s and bytes/s at this moment, one of each a round."""
+    report = json.loads(run([a.hadal, "bench", library, "--json", "--rounds", "1", "--threads",
+                             str(a.threads), "--prefill", "1", "--decode", ""]))
+    row = report["rows"][0]
+    return row["fma_limit"], row["read_limit"]
+
+
+def quartiles(values):
+    if len(values) < 2:
+        return {"median": values[0], "low": values[0], "high": values[0]}
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": middle, "low": low, "high": high}
+
+
+def row_of(kind, e, first, a, shape, fma, read):
+    row = {"type": kind, "model": e.name, "label": e.worker.label, "weight_bytes": e.worker.weight_bytes,
+           "logits_difference": e.difference}
+    for phase in a.phases:
+        seconds = statistics.median(e.times[phase])
+        n = a.prefill if phase == "prefill" else 1
+        share = (shape.flops(n) / seconds / fma if phase == "prefill"
+                 else e.worker.weight_bytes / seconds / read)
+        ratios = [x / y for x, y in zip(e.times[phase], first.times[phase])]
+        row[phase] = {"seconds": e.times[phase], "tokens_per_second": n / seconds,
+                      "share_of_limit": share, "time_over_first": quartiles(ratios)}
+    return row
+
+
+def print_row(row, a):
+    text = f"{row['type']:5s} {row['label']:48s}"
+    for phase in a.phases:
+        r, q = row[phase], row[phase]["time_over_first"]
+        text += (f" {r['tokens_per_second']:8.1f} {r['share_of_limit']:5.2f} {q['median']:5.2f}"
+                 f" ({q['low']:.2f} .. {q['high']:.2f})")
+    off = row["logits_difference"]
+    print(text + ("" if off is None else f"  {off:.1e}"), flush=True)
+
+
+def compare(kind, a, files, shape, left_out):
+    entries = []
+    try:
+        open_all(entries, kind, a, files, shape, left_out)
+        compare_logits(kind, entries, a)  # also the runs that warm up
+        seen = []
+        for r in range(a.rounds):
+            for e in entries if r % 2 == 0 else reversed(entries):
+                measure(e, a)
+            seen.append(limits(a, files.library(a.systems[0], kind, a.compile[0])))
+        fma, read = (statistics.median(x) for x in zip(*seen))
+        print(f"{kind:5s} limits: multiply-add {fma * 1e-9:.0f} GFLOP/s, read {read * 1e-9:.1f} GB/s "
+              f"({min(x for _, x in seen) * 1e-9:.1f} .. {max(x for _, x in seen) * 1e-9:.1f})")
+        rows = [row_of(kind, e, entries[0], a, shape, fma, read) for e in entries]
+        for row in rows:
+            print_row(row, a)
+        return rows, [{"fma": x, "read": y} for x, y in seen]
+    except Missing as e:
+        fail(f"{kind}: a model that ran before: {e}")
+    finally:
+        for e in entries:
+            e.worker.close()
+
+
+# ---- arguments -------------------------------------------------------------------------------------
+
+
+def listed(text, known, what):
+    items = [x for x in text.split(",") if x]
+    for x in items:
+        if x not in known:
+            fail(f'"{x}" is no {what}: {", ".join(known)}')
+    return items
+
+
+def number(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("from 1")
+    return value
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--hadal", default="hadal", metavar="PATH", help="the compiler (hadal)")
+    p.add_argument("--types", default="f32", metavar="LIST", help="f32, bf16, f16, q8, q4 (f32)")
+    p.add_argument("--systems", default=",".join(SYSTEMS), metavar="LIST", help="of Hadal's models")
+    p.add_argument("--peers", default=",".join(PEERS), metavar="LIST", help='"": none')
+    p.add_argument("--compile", action="append", metavar="OPTIONS",
+                   help="options of hadal compile for Hadal's models; several times: more models")
+    p.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE",
+                   help="another shape, as a parameter of the spec")
+    p.add_argument("--threads", type=number, default=2, metavar="N")
+    p.add_argument("--prefill", type=number, default=512, metavar="N", help="tokens, up to 512 (512)")
+    p.add_argument("--decode", type=number, default=8, metavar="N", help="tokens a round (8)")
+    p.add_argument("--phases", default="prefill,decode", metavar="LIST", help="what is timed")
+    p.add_argument("--rounds", type=number, default=5, metavar="N")
+    p.add_argument("--work", metavar="DIR", help="keep files here for the next run, 13 GB for all "
+                                                 "types (a temporary folder)")
+    p.add_argument("--json", metavar="FILE", help="write all times here")
+    a = p.parse_args()
+    a.types = listed(a.types, list(LLAMA_FORMATS), "type")
+    a.systems = listed(a.systems, SYSTEMS, "system")
+    a.peers = listed(a.peers, PEERS, "peer")
+    a.phases = listed(a.phases, ("prefill", "decode"), "phase")
+    a.compile = a.compile or [""]
+    for name in ("types", "systems", "phases"):
+        if not getattr(a, name):
+            fail(f"--{name} is empty")
+    if a.prefill > 512:
+        fail(f"a prefill of {a.prefill}: up to 512")
+    if not shutil.which(a.hadal):
+        fail(f"there is no {a.hadal}; --hadal PATH names the compiler")
+    return a
+
+
+def shape_of(defines):
+    """Defaults of the spec with -D items, which must be its parameters that Shape has."""
+    values = {}
+    for d in defines:
+        name, _, value = d.partition("=")
+        default = getattr(Shape, name, None) if name in Shape.__dataclass_fields__ else None
+        try:
+            values[name] = type(default)(value)
+        except (TypeError, ValueError):
+            fail(f'-D {d}: NAME=VALUE with a name of {", ".join(Shape.__dataclass_fields__)}')
+    return Shape(**values)
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--hadal", default="hadal")
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--prefill", type=int, default=512)
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--peers", default="torch,onnx,llama")
-    p.add_argument("--gguf", default="/tmp")
-    p.add_argument("models", nargs="+", metavar="NAME=TYPE")
-    a = p.parse_args()
-    kinds = {}
-    for m in a.models:
-        path, _, kind = m.rpartition("=")
-        if kind not in BYTES or not path:
-            sys.exit(f'"{m}" is not NAME=TYPE with a type of {", ".join(BYTES)}')
-        kinds.setdefault(kind, []).append(path)
-    print(f"type  {'model':44s} prefill/s  of fma  decode/s of read  ({a.prefill} tokens, "
-          f"{a.threads} threads; decode behind them, weights alone)")
-    for kind, paths in kinds.items():
-        compare(kind, paths, a)
+    a = arguments()
+    shape = shape_of(a.define)
+    left_out, rows, seen = [], [], {}
+    columns = {"prefill": "prefill/s    fma  time/first ", "decode": "decode/s   read  time/first "}
+    with tempfile.TemporaryDirectory(prefix="hadal-peers-") as folder:
+        a.work = a.work or folder
+        files = Files(a)
+        print(f"{a.prefill} tokens, {a.threads} threads, {a.rounds} rounds; decode behind the prefill; "
+              f"shares of the limits; time over that of the first model (quartiles); logits' difference")
+        print(f"type  {'model':46s} " + "        ".join(columns[x] for x in a.phases), flush=True)
+        for kind in a.types:
+            more, seen[kind] = compare(kind, a, files, shape, left_out)
+            rows += more
+    if a.json:
+        with open(a.json, "w") as f:
+            json.dump({"schema": "hadal-peers-1", "threads": a.threads, "prefill": a.prefill,
+                       "rounds": a.rounds, "define": a.define, "limits": seen, "rows": rows,
+                       "left_out": left_out}, f, indent=1)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ typedef struct hadal_pass_event {
 } hadal_pass_event;
 typedef struct hadal_pipeline {
     size_t struct_size;     /* sizeof(hadal_pipeline) */
-    const char *passes;     /* comma-separated, NULL: the default pipeline */
+    const char *passes;     /* comma-separated; "default" among them, or NULL: the whole pipeline */
     const char *stop_after; /* NULL: run all */
     const char *dump_dir;   /* NULL: no dumps; numbered .hir file per pass */
     int verify_each, check; /* verifier after each pass; compare answers after each pass */
@@ -112,6 +112,7 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     /* The norm behind a merge of phase 2: "dots" (NULL), from dot products of its two parts, and of
      * the row that it makes where they cancel; "row": always of that row */
     const char *merge_norm;
+    const char *depth_path; /* the IR before the pass that makes kernels, as a file; NULL: none */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 

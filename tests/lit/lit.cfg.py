@@ -22,3 +22,5 @@ config.substitutions.append(("%golden", os.path.join(config.test_source_root, ".
 config.substitutions.append(("%python", sys.executable))
 if shutil.which("gdb"):
     config.available_features.add("gdb")
+if os.environ.get("SANITIZE"):
+    config.available_features.add("sanitized")

@@ -44,7 +44,7 @@ static inline void put_call(instrument *x, LLVMValueRef p, LLVMValueRef bytes, i
 }
 
 static inline LLVMValueRef size_of(const instrument *x, LLVMTypeRef t) {
-    return constant(x, LLVMABISizeOfType(x->layout, t));
+    return constant(x, LLVMStoreSizeOfType(x->layout, t));
 }
 
 /* Bytes that a masked access of a vector of type `t` touches. */

@@ -316,19 +316,21 @@ static inline void *pack_groups(float *w, int64_t n, int64_t k, hir_dtype dtype)
     return out;
 }
 
-/* The panel layout of ir.h; w keeps the values as stored. */
-static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype) {
+/* The layouts of ir.h that have panels; w keeps the values as stored. */
+static inline void *pack_matrix(float *w, int64_t n, int64_t k, hir_dtype dtype,
+                                hir_layout layout) {
     if (hir_is_quantised(dtype)) return pack_groups(w, n, k, dtype);
-    int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
+    const bool narrow = layout == HIR_LAYOUT_NARROW;
+    int64_t rows = narrow ? 8 : 16, panels = (n + rows - 1) / rows;
     size_t size = hir_dtype_bytes(dtype);
-    int64_t depth = hir_panel_depth(dtype), lines = (k + depth - 1) / depth;
-    size_t bytes = (size_t)(panels * lines * depth * HIR_PANEL) * size;
+    int64_t depth = narrow ? 2 : hir_panel_depth(dtype), lines = (k + depth - 1) / depth;
+    size_t bytes = (size_t)(panels * lines * depth * rows) * size;
     char *out = guarded(bytes);
     memset(out, 0, bytes);
-    for (int64_t p = 0; p < panels * HIR_PANEL; p++)
+    for (int64_t p = 0; p < panels * rows; p++)
         for (int64_t i = 0; i < k; i++) {
-            int64_t line = p / HIR_PANEL * lines + i / depth;
-            int64_t at = (line * HIR_PANEL + p % HIR_PANEL) * depth + i % depth;
+            int64_t line = p / rows * lines + i / depth;
+            int64_t at = (line * rows + p % rows) * depth + i % depth;
             float x = p < n ? w[p * k + i] : 0;
             if (dtype == HIR_F32) {
                 memcpy(out + at * 4, &x, 4);
@@ -340,6 +342,16 @@ static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype)
             if (p < n) w[p * k + i] = bf16 ? hd_bf16_to_f32(half) : hd_f16_to_f32(half);
         }
     return out;
+}
+
+static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype) {
+    return pack_matrix(w, n, k, dtype, HIR_LAYOUT_PANEL);
+}
+
+/* A layout that this matrix can have, every second time the narrow one. */
+static inline hir_layout random_layout(uint64_t *seed, int64_t k, hir_dtype dtype) {
+    const bool narrow = dtype == HIR_F32 && k % 2 == 0 && random_below(seed, 2);
+    return narrow ? HIR_LAYOUT_NARROW : HIR_LAYOUT_PANEL;
 }
 
 #endif

@@ -45,9 +45,10 @@ static void build(subject *s, hir_dtype dtype) {
     for (int i = 0; i < 2; i++) {
         hir_type type = hir_make_type(dtype, 2, (int64_t[]){s->n[i], s->k});
         uint32_t w = hir_add_weight(m, i ? "w1" : "w0", type, HD_NOWHERE);
-        m->weights.at[w].layout = HIR_LAYOUT_PANEL;
+        const hir_layout layout = random_layout(&s->seed, s->k, dtype);
+        m->weights.at[w].layout = layout;
         s->w[i] = random_floats(&s->seed, (size_t)(s->n[i] * s->k));
-        s->panels[i] = pack_panels(s->w[i], s->n[i], s->k, dtype);
+        s->panels[i] = pack_matrix(s->w[i], s->n[i], s->k, dtype, layout);
         y[i] = hir_emit(&body, HIR_LINEAR_OP, (hir_ref[]){x, hir_weight_ref(w), hir_no_ref()}, 3,
                         NULL, 0);
     }

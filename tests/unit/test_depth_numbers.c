@@ -406,7 +406,7 @@ static double run_both(both *x, const numbers *in, double *apart) {
 }
 
 /* 4 g + g / 2 of expand_blend.c, for lanes that sum D / 4 terms and then each other. */
-static const double both_forms = 4.5 * (D / 4 + 2 + 2) * 0x1p-24;
+static const double both_forms = 4.5 * (D / 4.0 + 2 + 2) * 0x1p-24;
 
 /* Live sources as opposite to the result of phase 1, which weighs four times as much, as says
  * `against`: 1 leaves nothing but `rest` of them. */
@@ -517,9 +517,10 @@ static void run_merge(const hcg_level *l, int d, bool of_rows, const double *con
 
 /* Behind the guard the bits are those of the row form. The second and fourth token cancel, to
  * nothing and to a thousandth; the others do not, and there the bits differ somewhere, or the test
- * would compare the row form with itself. */
+ * would compare the row form with itself. Rows of up to four vectors are summed in another order
+ * where nothing leaves them out. */
 Test(depth_numbers, behind_the_guard_stands_the_row_form) {
-    static const int sizes[] = {24, 40, 64, 300};
+    static const int sizes[] = {65, 72, 100, 300};
     static const double rests[TOKENS] = {2, 0, 1, 1e-3, 0.7};
     enum { MOST = 300 };
     static double o[TOKENS * MOST], x[TOKENS * MOST], l[TOKENS];

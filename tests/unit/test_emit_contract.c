@@ -60,11 +60,12 @@ static hir_ref linear(problem *p, hir_ref x, int64_t n, bool bias) {
     hir_type type = hir_make_type(p->dtype, 2, (int64_t[]){n, p->k});
     uint32_t w =
         hir_add_weight(p->b.m, hd_printf(p->b.arena, "w%zu", p->bound.n), type, HD_NOWHERE);
-    p->b.m->weights.at[w].layout = HIR_LAYOUT_PANEL;
+    const hir_layout layout = random_layout(&p->seed, p->k, p->dtype);
+    p->b.m->weights.at[w].layout = layout;
     float *values = random_floats(&p->seed, (size_t)(n * p->k));
     for (int64_t i = 0; i < n * p->k; i++)
         values[i] *= (float)sqrt(3.0 / (double)p->k); /* sums of size 1 */
-    void *stored = pack_panels(values, n, p->k, p->dtype);
+    void *stored = pack_matrix(values, n, p->k, p->dtype, layout);
     hd_push(p->b.arena, &p->bound, ((bound){hir_weight_ref(w), values, stored}));
     hir_ref b = bias ? vector_weight(p, n) : hir_no_ref();
     return hir_emit(&p->body, HIR_LINEAR_OP, (hir_ref[]){x, hir_weight_ref(w), b}, 3, NULL, 0);

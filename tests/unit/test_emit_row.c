@@ -9,55 +9,9 @@
 
 static const double tolerance = 1e-5;
 
-static bench *open_text(const char *text) {
-    bench *b = malloc(sizeof *b);
-    *b = bench_new();
-    bench_start(b);
-    b->m = hir_parse(b->arena, &b->diags, "test.hir", text);
-    cr_assert(b->m, "%s\n%s", bench_errors(b), text);
-    return b;
-}
-
-static void close_text(bench *b) {
-    bench_free(b);
-    free(b);
-}
-
-static const double *const *random_inputs(bench *b, int64_t tokens, int64_t vocab, uint64_t *seed) {
-    double **all = hd_new_array(b->arena, double *, b->m->inputs.n + 1);
-    for (size_t i = 0; i < b->m->inputs.n; i++) {
-        hir_type t = hir_value_at(b->m, b->m->inputs.at[i])->type;
-        int64_t n = hir_type_row_elements(t) * (hir_type_has_t(t) ? tokens : 1);
-        all[i] = hd_new_array(b->arena, double, (size_t)n);
-        for (int64_t j = 0; j < n; j++)
-            all[i][j] = t.dtype == HIR_I32 ? (double)random_below(seed, vocab)
-                                           : (double)(2 * random_float(seed));
-    }
-    return (const double *const *)all;
-}
-
-/* A prefill, cut in two as by threads, and a token after it, at all levels. */
 static void check(const char *text) {
-    const hcg_level *levels;
-    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l])) continue;
-        bench *b = open_text(text);
-        rows r;
-        uint64_t seed = 7 + l;
-        cr_assert(rows_open(&r, b, &levels[l], seed), "%s", bench_errors(b));
-        bool tokens = b->m->inputs.n > 0 || b->m->states.n > 0;
-        double e = rows_call(&r, 5, tokens ? 2 : 0, random_inputs(b, 5, 19, &seed));
-        cr_assert(e < tolerance, "%s: error %g\n%s\n%s", levels[l].name, e, text, bench_errors(b));
-        e = rows_call(&r, 1, 0, random_inputs(b, 1, 19, &seed));
-        cr_assert(e < tolerance, "%s: error %g at a later token\n%s", levels[l].name, e, text);
-        rows_close(&r);
-        close_text(b);
-    }
+    check_text(text, tolerance);
 }
-
-#define KERNEL(name)                                                                               \
-    "kernel.row {name = \"" name "\", rows = \"all\", split_one = \"none\", split_many = "         \
-    "\"rows\"}"
 
 static char *print(char *to, size_t n, const char *format, ...) {
     va_list args;

@@ -67,12 +67,12 @@ Test(file, dropping_the_arena_deletes_the_temporary) {
 }
 
 Test(file, large_and_small_writes_keep_their_order) {
-    enum { N = 300000 };
-    char *big = malloc(N), *expected = malloc(2 * N + 20);
+    enum { N = 5 << 20, HUGE_PAGE = 2 << 20 };
+    const size_t sizes[] = {3, 70000, 0, N, 5, HUGE_PAGE, 65536, 1};
+    char *big = malloc(N), *expected = malloc(2 * N);
     memset(big, 'b', N);
     hd_output *o = hd_output_open(arena, &diags, in_folder("x"));
     size_t n = 0;
-    const size_t sizes[] = {3, N, 0, 5, 70000, 65536, 1};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         memset(big, 'a' + (int)i, N);
         cr_expect(hd_output_write(o, big, sizes[i]));
@@ -128,8 +128,9 @@ Test(file, full_disk) {
 
 Test(file, full_disk_is_sticky_and_reported_once) {
     hd_output *o = hd_output_open(arena, &diags, "/dev/full");
-    char *big = calloc(1, 200000);
-    cr_expect_not(hd_output_write(o, big, 200000));
+    const size_t n = 3 << 20; /* more than waits in memory */
+    char *big = calloc(1, n);
+    cr_expect_not(hd_output_write(o, big, n));
     cr_expect_not(hd_output_write(o, "x", 1));
     cr_expect_eq(diags.errors, 0);
     cr_expect_not(hd_output_commit(o));

@@ -65,8 +65,8 @@ static char *memory(size_t bytes) {
     return p + (64 - (uintptr_t)p % 64) % 64;
 }
 
-static void fill(char *p, size_t bytes) {
-    float *f = (float *)(void *)p;
+static void fill(void *p, size_t bytes) {
+    float *f = p;
     uint32_t x = 12345;
     for (size_t i = 0; i < bytes / 4; i++) {
         x = x * 1664525 + 1013904223;
@@ -93,7 +93,8 @@ static void make_memory(machine *x) {
     for (size_t i = 0; i < x->m->inputs.n; i++) {
         hir_type t = hir_value_at(x->m, x->m->inputs.at[i])->type;
         x->inputs[i] = memory(row_bytes(t) * TOKENS);
-        int32_t *ids = (int32_t *)(void *)x->inputs[i];
+        void *input = x->inputs[i];
+        int32_t *ids = input;
         if (t.dtype != HIR_I32) fill(x->inputs[i], row_bytes(t) * TOKENS);
         for (int k = 0; t.dtype == HIR_I32 && k < TOKENS; k++)
             ids[k] = 3 * k + 1;

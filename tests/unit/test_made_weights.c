@@ -13,11 +13,15 @@ static const char text[] = "hir 1 graph @made\n"
                            "weight @s : f32[1]\n"
                            "weight @ab : f32[4] = @a * @b\n"
                            "weight @rows : f32[2, 4] = @a * @b * @s, @b\n"
+                           "weight @more : f32[4, 4] = @b, @m * @b * @s\n"
+                           "weight @m : f32[3, 4]\n"
                            "func(%x: f32[T, 4]) {\n"
                            "  %0 = mul %x, @ab : f32[T, 4]\n"
                            "  %1 = reshape @rows {shape = [2, 4]} : f32[2, 4]\n"
                            "  output %0 {name = \"y\"}\n"
                            "  output %1 {name = \"rows\"}\n"
+                           "  %2 = reshape @more {shape = [4, 4]} : f32[4, 4]\n"
+                           "  output %2 {name = \"more\"}\n"
                            "}\n";
 
 static hd_arena *arena;
@@ -44,22 +48,24 @@ static const char *temporary(void) {
 /* As many bits as f32 has, so that nothing is rounded on the way. */
 static void put(hd_tensor *t, const char *name, uint32_t rank, int64_t n, const float *at) {
     *t = (hd_tensor){.name = name, .dtype = HD_T_F32, .rank = rank, .data = (const uint8_t *)at};
-    t->shape[0] = rank == 2 ? 1 : n;
-    if (rank == 2) t->shape[1] = n;
+    t->shape[0] = rank == 2 ? n / 4 : n;
+    if (rank == 2) t->shape[1] = 4;
     cr_assert(hd_tensor_measure(t));
 }
 
 static const float a[] = {1, 2, 3, 4}, b[] = {0.5f, -1, 2, 0.25f}, s[] = {3};
+static const float matrix[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 
 static hd_tensors checkpoint(const char *extra) {
-    hd_tensor list[4];
+    hd_tensor list[5];
     hd_tensors t;
     const char *path = temporary();
     put(&list[0], "a", 2, 4, a);
     put(&list[1], "b", 1, 4, b);
     put(&list[2], "s", 1, 1, s);
-    if (extra) put(&list[3], extra, 1, 4, b);
-    cr_assert(hd_safetensors_write(arena, &diags, path, list, extra ? 4 : 3));
+    put(&list[3], "m", 2, 12, matrix);
+    if (extra) put(&list[4], extra, 1, 4, b);
+    cr_assert(hd_safetensors_write(arena, &diags, path, list, extra ? 5 : 4));
     cr_assert(hd_safetensors_open(arena, &diags, path, &t));
     remove(path);
     return t;
@@ -87,7 +93,10 @@ Test(made_weights, products_row_after_row) {
         cr_assert_eq(y.outputs.at[0].at[i], a[i] * b[i]);
         cr_assert_eq(y.outputs.at[1].at[i], 3 * a[i] * b[i]);
         cr_assert_eq(y.outputs.at[1].at[4 + i], b[i]);
+        cr_assert_eq(y.outputs.at[2].at[i], b[i]);
     }
+    for (int i = 0; i < 12; i++)
+        cr_assert_eq(y.outputs.at[2].at[4 + i], 3 * matrix[i] * b[i % 4]);
     hd_arena_free(arena);
 }
 
@@ -98,7 +107,7 @@ Test(made_weights, a_random_checkpoint_has_none) {
     cr_assert(hcg_init_weights(m, &diags, 1, HD_T_F32, path));
     cr_assert(hd_safetensors_open(arena, &diags, path, &t));
     remove(path);
-    cr_assert_eq(t.list.n, 3);
+    cr_assert_eq(t.list.n, 4);
     cr_assert(hcg_check_weights(m, &diags, &t));
     hd_arena_free(arena);
 }

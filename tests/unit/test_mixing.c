@@ -17,11 +17,13 @@
 Test(mixing, rank_of_known_matrices) {
     double zero[6] = {0}, one[6], identity[16] = {0}, two[12], wide[8] = {1, 0, 0, 1, 0, 1, 1, 0};
     for (int i = 0; i < 6; i++)
-        one[i] = (i / 3 + 1.0) * (i % 3 - 0.5);
+        one[i] = (i < 3 ? 1 : 2) * (i % 3 - 0.5);
     for (int i = 0; i < 4; i++)
         identity[5 * i] = pow(10, -i);
-    for (int i = 0; i < 12; i++)
-        two[i] = (i / 3) * (i % 3 + 1.0) + (i / 3 - 1.0) * (i % 3 - 1.0);
+    for (int i = 0; i < 12; i++) {
+        const int row = i / 3, column = i % 3;
+        two[i] = row * (column + 1.0) + (row - 1.0) * (column - 1.0);
+    }
     cr_expect_eq(mixing_rank_of(zero, 2, 3), 0);
     cr_expect_eq(mixing_rank_of(one, 2, 3), 1);
     cr_expect_eq(mixing_rank_of(identity, 4, 4), 4);

@@ -123,11 +123,19 @@ static void *symbol(void *handle, const char *name, const char *function) {
     return p;
 }
 
+static void *open_library(const char *so) {
+    void *handle = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) cr_assert_fail("%s", dlerror());
+    return handle;
+}
+
+/* l.function = NAME_function of the library l */
+#define BIND(l, name, function)                                                                    \
+    memcpy(&(l).function, &(void *){symbol((l).handle, name, #function)}, sizeof(void *))
+
 static model load(const char *so, const char *name, const char *weights, int64_t max_tokens) {
-    model l = {.handle = dlopen(so, RTLD_NOW | RTLD_LOCAL)};
-    if (!l.handle) cr_assert_fail("%s", dlerror());
-#define F(function)                                                                                \
-    memcpy(&l.function, &(void *){symbol(l.handle, name, #function)}, sizeof(void *))
+    model l = {.handle = open_library(so)};
+#define F(function) BIND(l, name, function)
     F(weights_open), F(weights_close), F(session_size), F(session_init), F(session_set_threads);
     F(session_set_cpu), F(session_cpu), F(session_message), F(session_length), F(session_rewind);
     F(forward), F(strerror);
@@ -346,23 +354,36 @@ static const char *chain_text(void) {
     return t.at;
 }
 
+typedef struct plain { /* a loaded plain function */
+    void *handle, *weights;
+    int (*weights_open)(const char *, void **);
+    void (*weights_close)(void *);
+    size_t (*work_size)(int64_t);
+    void (*call)(void); /* NAME_call, for the caller to give its type */
+} plain;
+
+static plain load_plain(const char *so, const char *name, const char *weights) {
+    plain l = {.handle = open_library(so)};
+    BIND(l, name, weights_open), BIND(l, name, weights_close);
+    BIND(l, name, work_size), BIND(l, name, call);
+    cr_assert_eq(l.weights_open(weights, &l.weights), 0);
+    return l;
+}
+
+static void unload_plain(plain *l) {
+    l->weights_close(l->weights);
+    dlclose(l->handle);
+}
+
 static void check_chain(const char *cpu) {
     enum { MOST = 40 };
     hcg_options o = {.cpu = cpu};
     hcg_program *p = lower(chain_text(), &o);
     cr_assert_eq(p->kernels.n, 2, "one function for one token and one for many");
     const char *so = build_library(p, "chain"), *path = pack_random(p, "chain", 3);
-    void *handle = dlopen(so, RTLD_NOW), *weights;
-    if (!handle) cr_assert_fail("%s", dlerror());
-    int (*open)(const char *, void **);
+    plain l = load_plain(so, "chain", path);
     int (*call)(const void *, int64_t, const float *, float *, void *, size_t);
-    size_t (*work_size)(int64_t);
-    void (*close)(void *);
-    memcpy(&open, &(void *){symbol(handle, "chain", "weights_open")}, sizeof open);
-    memcpy(&close, &(void *){symbol(handle, "chain", "weights_close")}, sizeof close);
-    memcpy(&call, &(void *){symbol(handle, "chain", "call")}, sizeof call);
-    memcpy(&work_size, &(void *){symbol(handle, "chain", "work_size")}, sizeof work_size);
-    cr_assert_eq(open(path, &weights), 0);
+    memcpy(&call, &l.call, sizeof call);
     static float x[MOST * 24], y[MOST * 116];
     static double exact[MOST * 24];
     for (int i = 0; i < MOST * 24; i++)
@@ -374,15 +395,14 @@ static void check_chain(const char *cpu) {
         hir_eval *e = hir_eval_new(arena, p->m, hir_random_weights, &seed);
         cr_assert(hir_eval_call(e, arena, &diags, tokens[i], (const double *const[]){exact},
                                 &results, NULL, NULL));
-        size_t size = work_size(tokens[i]);
+        size_t size = l.work_size(tokens[i]);
         void *work = aligned_alloc(64, size);
-        cr_assert_eq(call(weights, tokens[i], x, y, work, size), 0);
+        cr_assert_eq(call(l.weights, tokens[i], x, y, work, size), 0);
         double error = worst_error(results.outputs.at[0].at, y, tokens[i] * widths[CHAIN]);
         cr_expect_lt(error, 1e-5, "%s, %ld tokens: error %g", cpu, tokens[i], error);
         free(work);
     }
-    close(weights);
-    dlclose(handle);
+    unload_plain(&l);
 }
 
 Test(object, contractions_of_many_sizes_share_functions) {
@@ -394,19 +414,10 @@ Test(object, contractions_of_many_sizes_share_functions) {
 Test(object, plain_function_with_weights) {
     hcg_program *p = lower(gate, NULL);
     const char *so = build_library(p, "gate"), *path = pack_random(p, "gate", 3);
-    void *handle = dlopen(so, RTLD_NOW);
-    if (!handle) cr_assert_fail("%s", dlerror());
-    int (*open)(const char *, void **);
+    plain l = load_plain(so, "gate", path);
     int (*call)(const void *, int64_t, const float *, const float *, float *, void *, size_t);
-    size_t (*work_size)(int64_t);
-    void (*close)(void *);
-    memcpy(&open, &(void *){symbol(handle, "gate", "weights_open")}, sizeof open);
-    memcpy(&close, &(void *){symbol(handle, "gate", "weights_close")}, sizeof close);
-    memcpy(&call, &(void *){symbol(handle, "gate", "call")}, sizeof call);
-    memcpy(&work_size, &(void *){symbol(handle, "gate", "work_size")}, sizeof work_size);
-    cr_assert_null(dlsym(handle, "gate_forward"));
-    void *w;
-    cr_assert_eq(open(path, &w), 0);
+    memcpy(&call, &l.call, sizeof call);
+    cr_assert_null(dlsym(l.handle, "gate_forward"));
     float x[5][8], g[8], y[5][8];
     double scale[8];
     uint64_t seed = 3;
@@ -415,18 +426,17 @@ Test(object, plain_function_with_weights) {
         x[i / 8][i % 8] = (float)i / 4 - 3;
     for (int i = 0; i < 8; i++)
         g[i] = (float)(i - 4);
-    size_t size = work_size(5);
+    size_t size = l.work_size(5);
     void *work = aligned_alloc(64, size);
-    cr_assert_eq(call(w, 5, &x[0][0], g, &y[0][0], work, size), 0);
+    cr_assert_eq(call(l.weights, 5, &x[0][0], g, &y[0][0], work, size), 0);
     for (int i = 0; i < 40; i++) {
-        double expected = x[i / 8][i % 8] / (1 + exp(-g[i % 8])) * scale[i % 8];
+        double expected = x[i / 8][i % 8] / (1 + exp(-(double)g[i % 8])) * scale[i % 8];
         cr_assert_float_eq(y[i / 8][i % 8], expected, 1e-5 * fmax(1, fabs(expected)));
     }
     cr_assert_eq(call(NULL, 5, &x[0][0], g, &y[0][0], work, size), HRT_ARGUMENT);
-    cr_assert_eq(call(w, 0, &x[0][0], g, &y[0][0], work, size), HRT_ARGUMENT);
-    close(w);
+    cr_assert_eq(call(l.weights, 0, &x[0][0], g, &y[0][0], work, size), HRT_ARGUMENT);
     free(work);
-    dlclose(handle);
+    unload_plain(&l);
 }
 
 /* ---- what a library looks like from outside
@@ -453,15 +463,12 @@ Test(object, only_public_functions_are_visible_and_few_are_needed) {
     cr_assert(shell(hd_printf(
         arena,
         "cd %s && nm -D --undefined-only libtoy.so | sed 's/.* //; s/@.*//' | grep -vxE "
-        "'open|open64|close|fstat|fstat64|mmap|mmap64|munmap|malloc|free|memcpy|memcmp|memset|"
-        "strcmp|"
-        "strncmp|snprintf|vsnprintf|sysconf|clock_gettime|__(v?snprintf|memcpy|memset)_chk|__stack_"
-        "chk_fail|"
-        "dladdr|dlopen|dlclose|omp_get_[a-z_]*|GOMP_parallel|syscall|_ITM_.*|__gmon_start__|__"
-        "cxa_finalize|__[atu]b?san."
-        "*|"
-        "__sanitizer.*|_Unwind_.*|__errno_location' > needed; test ! -s needed || { cat needed; "
-        "false; }",
+        "'open|open64|close|fstat|fstat64|mmap|mmap64|munmap|madvise|malloc|free|sysconf|syscall|"
+        "memcpy|memcmp|memset|strcmp|strncmp|snprintf|vsnprintf|clock_gettime|"
+        "__(v?snprintf|memcpy|memset)_chk|__stack_chk_fail|__errno_location|"
+        "dladdr|dlopen|dlclose|omp_get_[a-z_]*|GOMP_parallel|"
+        "_ITM_.*|__gmon_start__|__cxa_finalize|__[atu]b?san.*|__sanitizer.*|_Unwind_.*' > needed; "
+        "test ! -s needed || { cat needed; false; }",
         folder)));
 }
 
@@ -498,13 +505,17 @@ Test(object, headers_compile_as_c_and_as_cxx) {
                         folder)));
 }
 
+static const api_info *info_of(void *toy) {
+    const api_info *(*get)(void);
+    memcpy(&get, &(void *){symbol(toy, "toy", "info")}, sizeof get);
+    return get();
+}
+
 Test(object, the_library_tells_what_it_is) {
     hcg_options o = {.chunk = 99};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
-    void *handle = dlopen(build_library(p, "toy"), RTLD_NOW);
-    const api_info *(*get)(void);
-    memcpy(&get, &(void *){symbol(handle, "toy", "info")}, sizeof get);
-    const api_info *i = get();
+    void *handle = open_library(build_library(p, "toy"));
+    const api_info *i = info_of(handle);
     cr_assert_eq(i->struct_size, sizeof *i);
     cr_assert_str_eq(i->name, "toy");
     cr_assert_eq(strlen(i->digest), 32);
@@ -582,11 +593,10 @@ Test(object, one_body_for_one_cpu) {
     for (size_t i = 0; i < 4; i++) {
         hcg_options o = {.cpu = cases[i].cpu};
         hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
-        void *handle = dlopen(build_library(p, hd_printf(arena, "toy%zu", i)), RTLD_NOW);
-        const api_info *(*get)(void);
-        memcpy(&get, &(void *){symbol(handle, "toy", "info")}, sizeof get);
-        cr_assert_eq(get()->n_levels, 1);
-        if (cases[i].level) cr_assert_str_eq(get()->levels[0], cases[i].level);
+        void *handle = open_library(build_library(p, hd_printf(arena, "toy%zu", i)));
+        const api_info *info = info_of(handle);
+        cr_assert_eq(info->n_levels, 1);
+        if (cases[i].level) cr_assert_str_eq(info->levels[0], cases[i].level);
         dlclose(handle);
     }
 }

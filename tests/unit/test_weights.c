@@ -236,6 +236,12 @@ static hir_module *mixed_module(hd_tensors *t) {
             i & 8 ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS, 2, dims);
         add_tensor(t, name, dtypes[i & 3], 2, dims);
     }
+    for (int i = 0; i < 4; i++) { /* one panel of 8 and a part of one; one block and more */
+        char *name = hd_printf(arena, "narrow%d", i);
+        int64_t dims[] = {i & 1 ? 8 : 19, i & 2 ? 5000 : 22};
+        add(m, name, HIR_F32, HIR_LAYOUT_NARROW, 2, dims);
+        add_tensor(t, name, dtypes[i], 2, dims);
+    }
     add(m, "gain", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
     add_tensor(t, "gain", HD_T_F32, DIMS(5));
     uint32_t w = add(m, "unused", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
@@ -251,6 +257,8 @@ static float element(const uint8_t *base, const hir_weight *w, int64_t n, int64_
         i = ((n / 16) * ((K + 1) / 2) + k / 2) * 32 + n % 16 * 2 + k % 2;
     else if (w->layout == HIR_LAYOUT_PANEL)
         i = ((n / 16) * K + k) * 16 + n % 16;
+    else if (w->layout == HIR_LAYOUT_NARROW)
+        i = ((n / 8) * (K / 2) + k / 2) * 16 + n % 8 * 2 + k % 2;
     uint16_t half;
     float x;
     if (w->type.dtype != HIR_F32) {
@@ -267,7 +275,7 @@ static void check_weight(const uint8_t *base, const hir_weight *w) {
         for (int64_t k = 0; k < K; k++)
             cr_assert_eq(element(base, w, n, k), value_at((uint64_t)(n * K + k)), "%s [%ld, %ld]",
                          w->name, (long)n, (long)k);
-    for (int64_t n = N; w->layout == HIR_LAYOUT_PANEL && n % 16; n++)
+    for (int64_t n = N; w->layout != HIR_LAYOUT_ROWS && n % hir_panel_rows(w->layout); n++)
         for (int64_t k = 0; k < K; k++)
             cr_assert_eq(element(base, w, n, k), 0, "rows beyond N are zero");
     for (int64_t n = 0; w->layout == HIR_LAYOUT_PANEL && w->type.dtype == HIR_BF16 && n < N; n++)
@@ -297,6 +305,41 @@ Test(weights, packed_file) {
     for (size_t i = 0; i < m->weights.n; i++)
         if (!m->weights.at[i].unused)
             check_weight(file.at + 4096 + p->weight_offsets.at[i], &m->weights.at[i]);
+}
+
+/* Rows of two matrices times one vector, and a row times a number, in panels. */
+Test(weights, made_of_matrices) {
+    enum { K = 22 };
+    static const uint32_t from[] = {0, 11, 14}, end[] = {11, 14, 15};
+    hd_tensors t = {0};
+    hir_module *m = hir_module_new(arena, "m");
+    for (int i = 0; i < 2; i++) {
+        add(m, i ? "v" : "w", HIR_F32, HIR_LAYOUT_ROWS, DIMS(i ? 3 : 11, K));
+        add_tensor(&t, i ? "v" : "w", i ? HD_T_BF16 : HD_T_F64, DIMS(i ? 3 : 11, K));
+    }
+    add(m, "g", HIR_F32, HIR_LAYOUT_ROWS, DIMS(K));
+    add_tensor(&t, "g", HD_T_F16, DIMS(K));
+    add(m, "s", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1));
+    add_tensor(&t, "s", HD_T_F32, DIMS(1));
+    const hir_made_row parts[] = {{2, (const char *[]){"w", "g"}},
+                                  {2, (const char *[]){"g", "v"}},
+                                  {2, (const char *[]){"g", "s"}}};
+    int64_t dims[] = {15, K};
+    uint32_t made =
+        hir_add_made_weight(m, "made", hir_make_type(HIR_F32, 2, dims), parts, 3, HD_NOWHERE);
+    m->weights.at[made].layout = HIR_LAYOUT_NARROW;
+    cr_assert(hir_verify(m, &diags));
+    hcg_program *p = program_of(m);
+    hd_bytes file;
+    cr_assert(hcg_pack(p, &diags, &t, in_folder("made.weights")));
+    cr_assert(hd_map_file(arena, &diags, in_folder("made.weights"), &file));
+    const uint8_t *base = file.at + 4096 + p->weight_offsets.at[made];
+    for (uint32_t part = 0; part < 3; part++)
+        for (uint32_t n = from[part]; n < end[part]; n++)
+            for (uint32_t k = 0; k < K; k++) {
+                const float other = part == 2 ? value_at(0) : value_at((n - from[part]) * K + k);
+                cr_assert_eq(element(base, &m->weights.at[made], n, k), value_at(k) * other);
+            }
 }
 
 /* Also from one thread to several. */
@@ -344,6 +387,10 @@ Test(weights, packed_sizes) {
         cr_expect(hir_weight_bytes(&w, &bytes));
         cr_expect_eq(bytes, sizes[i].bytes, "%s: %lu", hir_dtype_name(sizes[i].dtype), bytes);
     }
+    hir_weight narrow = {.type = hir_make_type(HIR_F32, 2, (int64_t[]){17, 36}),
+                         .layout = HIR_LAYOUT_NARROW};
+    cr_expect(hir_weight_bytes(&narrow, &bytes));
+    cr_expect_eq(bytes, 24 * 36 * 4);
     int64_t huge[] = {INT32_MAX, INT32_MAX, INT32_MAX};
     hir_weight w = {.type = hir_make_type(HIR_F32, 3, huge)};
     cr_expect_not(hir_weight_bytes(&w, &bytes));

@@ -1,0 +1,163 @@
+/* defer-norms: a norm in front of maps of few outputs waits until behind them.
+ *
+ * Needs    a graph, also with depth ops; before fold-weights, which makes the weights.
+ * Does     The factor of a norm is the same for all elements of a row, and a linear op may take it
+ *          before or after:
+ *
+ *              W (x r g) = r ((W g) x)      r = 1 / sqrt(mean(x^2) + eps), g the gain
+ *
+ *          Where few outputs are made of many inputs, others read x too, and nobody else reads the
+ *          normed row, it need not be made: N numbers are scaled instead of K, and g is multiplied
+ *          into the weights when they are packed. Maps of the same row become one, of the rows of
+ *          all of them: W = [W1; W2; ..].
+ * Leaves   wide maps; weights that other ops read as they are, or that shall not be stored as f32
+ *          (W g would be rounded where W was meant to be); an x that only the norm reads, which is
+ *          stored normed as well as not. W x must be finite: for rows of up to 1e30 it is.
+ */
+#include "passes/depth.h"
+#include "passes/weight_types.h"
+
+enum { LEAST_RATIO = 32 }; /* inputs for each output */
+
+typedef struct reader { /* a linear of a normed row */
+    hir_id op;
+    struct reader *next;
+} reader;
+
+typedef struct deferrer {
+    hir_pass_context *c;
+    hir_module *m;
+    uint32_t *reads, *weight_reads; /* by value, by weight: operands that it is */
+    reader **maps;                  /* by value: linear ops of it, in their order */
+    pass_forward forward;
+} deferrer;
+
+/* ---- which norms ------------------------------------------------------------------------------
+ */
+static bool is_stored_as_f32(const deferrer *d, const hir_weight *w) {
+    const hir_pass_options *o = d->c->options;
+    if (hir_is_made(w) || w->type.dtype != HIR_F32 || o->matrix_dtype != HIR_F32) return false;
+    for (size_t i = 0; i < o->n_weight_rules; i++)
+        if (hir_rule_matches(&o->weight_rules[i], w->name)) return false;
+    return true;
+}
+
+/* [T, K] times a weight [N, K], with a weight for a bias or none. */
+static bool is_map(const deferrer *d, hir_id op) {
+    const hir_op *o = hir_op_at(d->m, op);
+    if (o->code != HIR_LINEAR_OP || o->args[1].kind != HIR_REF_WEIGHT) return false;
+    const hir_ref bias = pass_arg(d->m, op, 2);
+    const hir_type x = hir_ref_type(d->m, o->args[0]);
+    return x.rank == 2 && x.dim[0] == HIR_T && bias.kind != HIR_REF_VALUE &&
+           is_stored_as_f32(d, &d->m->weights.at[o->args[1].index]);
+}
+
+static void note_reads(deferrer *d, hir_id op) {
+    const hir_op *o = hir_op_at(d->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind == HIR_REF_VALUE) d->reads[o->args[i].index]++;
+        if (o->args[i].kind == HIR_REF_WEIGHT) d->weight_reads[o->args[i].index]++;
+    }
+    if (!is_map(d, op) || o->args[0].kind != HIR_REF_VALUE) return;
+    reader **last = &d->maps[o->args[0].index];
+    while (*last)
+        last = &(*last)->next;
+    *last = hd_new(d->c->scratch, reader);
+    **last = (reader){.op = op};
+}
+
+static hir_type matrix_of(const deferrer *d, const reader *r) {
+    return hir_ref_type(d->m, pass_arg(d->m, r->op, 1));
+}
+
+/* x, or what it is a view of. */
+static bool has_other_readers(const deferrer *d, hir_ref x) {
+    hir_id view = pass_def_if(d->m, x, HIR_RESHAPE_OP);
+    while (view != HIR_NONE && d->reads[x.index] == 1) {
+        x = pass_arg(d->m, view, 0);
+        view = pass_def_if(d->m, x, HIR_RESHAPE_OP);
+    }
+    return x.kind == HIR_REF_VALUE && d->reads[x.index] > 1;
+}
+
+/* All readers are maps, and together a narrow matrix. */
+static bool can_wait(const deferrer *d, hir_id norm) {
+    const hir_id value = hir_result(d->m, norm);
+    const hir_ref gain = pass_arg(d->m, norm, 1);
+    uint32_t n = 0;
+    if (gain.kind == HIR_REF_VALUE || !d->maps[value]) return false;
+    if (hir_arg_type(d->m, norm, 0).dtype != HIR_F32 ||
+        !has_other_readers(d, pass_arg(d->m, norm, 0)))
+        return false;
+    hir_type all = matrix_of(d, d->maps[value]);
+    all.dim[0] = 0;
+    for (const reader *r = d->maps[value]; r; r = r->next, n++) {
+        if (d->weight_reads[pass_arg(d->m, r->op, 1).index] > 1) return false;
+        all.dim[0] += matrix_of(d, r).dim[0];
+    }
+    return n == d->reads[value] && all.dim[1] >= LEAST_RATIO * all.dim[0] && hir_fits_narrow(all);
+}
+
+/* ---- the rewrite ------------------------------------------------------------------------------
+ */
+/* W g for all maps, one after the other. */
+static hir_ref joined_matrix(deferrer *d, hir_builder *b, const reader *maps, hir_ref gain) {
+    HD_VEC(hir_ref) parts = {0};
+    for (const reader *r = maps; r; r = r->next) {
+        hir_ref w = pass_arg(d->m, r->op, 1);
+        if (depth_is_given(gain)) w = hir_emit2(b, HIR_MUL_OP, w, gain);
+        if (!depth_is_given(w)) return w;
+        hd_push(d->c->scratch, &parts, w);
+    }
+    const hir_attr axis = hir_int(HIR_A_AXIS, 0);
+    return parts.n == 1 ? parts.at[0]
+                        : hir_emit(b, HIR_CONCAT_OP, parts.at, (uint32_t)parts.n, &axis, 1);
+}
+
+/* Columns [at, at + n) of y, with the map's own bias. */
+static hir_ref part_of(deferrer *d, hir_builder *b, hir_ref y, int64_t at, const reader *r) {
+    const int64_t n = matrix_of(d, r).dim[0];
+    const hir_ref bias = pass_arg(d->m, r->op, 2);
+    const hir_attr attrs[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, at),
+                              hir_int(HIR_A_LENGTH, n)};
+    if (n < hir_ref_type(d->m, y).dim[1]) y = hir_emit(b, HIR_SLICE_OP, &y, 1, attrs, 3);
+    return depth_is_given(y) && depth_is_given(bias) ? hir_emit2(b, HIR_ADD_OP, y, bias) : y;
+}
+
+static bool defer(deferrer *d, hir_id norm) {
+    const reader *maps = d->maps[hir_result(d->m, norm)];
+    const hir_ref x = pass_arg(d->m, norm, 0), gain = pass_arg(d->m, norm, 1);
+    hir_builder b = hir_before(d->m, d->c->diags, norm);
+    const hir_attr eps = hir_float(HIR_A_EPS, hir_attr_float(hir_op_at(d->m, norm), HIR_A_EPS, 0));
+    const hir_ref w = joined_matrix(d, &b, maps, gain);
+    if (!depth_is_given(w)) return false;
+    hir_ref y = hir_emit(&b, HIR_LINEAR_OP, (hir_ref[]){x, w, hir_no_ref()}, 3, NULL, 0);
+    const hir_ref factor = hir_emit(&b, HIR_DEPTH_INVERSE_RMS_OP, &x, 1, &eps, 1);
+    if (!depth_is_given(y) || !depth_is_given(factor)) return false;
+    y = hir_emit2(&b, HIR_MUL_OP, y, factor);
+    int64_t at = 0;
+    for (const reader *r = maps; r && depth_is_given(y); r = r->next) {
+        const hir_ref part = part_of(d, &b, y, at, r);
+        if (!depth_is_given(part)) return false;
+        pass_forward_op(&d->forward, d->m, r->op, part);
+        at += matrix_of(d, r).dim[0];
+    }
+    hir_remark_add(d->c, true, norm, "waits until behind the map: %lld numbers to scale, not %lld",
+                   (long long)at, (long long)hir_ref_type(d->m, x).dim[1]);
+    d->c->changed = true;
+    return depth_is_given(y);
+}
+
+bool pass_defer_norms(hir_pass_context *c) {
+    deferrer d = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
+    d.reads = hd_new_array(c->scratch, uint32_t, c->m->values.n);
+    d.weight_reads = hd_new_array(c->scratch, uint32_t, c->m->weights.n);
+    d.maps = hd_new_array(c->scratch, reader *, c->m->values.n);
+    HIR_EACH(d.m, op, d.m->first) note_reads(&d, op);
+    HIR_EACH(d.m, op, d.m->first) {
+        if (hir_op_at(d.m, op)->code == HIR_RMSNORM_OP && can_wait(&d, op) && !defer(&d, op))
+            return false;
+    }
+    pass_forward_finish(&d.forward, d.m);
+    return true;
+}
