@@ -389,7 +389,8 @@ static int64_t piece_of_sums(const row_run *r, const row_nest *nest) {
     const int64_t size = nest->domain.dim[r->lane_var];
     int64_t rows = (int64_t)nest->roots.n;
     if (row_elements(&nest->domain) / size < FEW) return 0;
-    if (rank > 2) rows += nest->domain.dim[rank - 2] + neighbours(r, nest).outer;
+    if (rank > 2)
+        rows += nest->domain.dim[rank - 2] + row_neighbours(r->e->level, r->g, nest).outer;
     if (!is_all_sums(r, nest)) return 0;
     int64_t piece = PIECE;
     while (2 * piece * rows * 4 <= FIRST_LEVEL)

@@ -35,11 +35,6 @@ typedef struct row_piece {
     LLVMValueRef next; /* elements to the next piece, of this row or of the next token's; 0: none */
 } row_piece;
 
-/* Neighbours in the two loops around the innermost that go together. */
-typedef struct row_jam {
-    uint32_t outer, inner;
-} row_jam;
-
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;

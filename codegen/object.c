@@ -141,6 +141,16 @@ static list empty_list(hcg_program *p) {
     return (list){hd_new_array(p->arena, uint32_t, p->kernels.n + 1), 0};
 }
 
+/* May it call what kernels share? Of row programs those alone that look up rows of a table, which
+ * may be packed; the others need not be emitted to see what they call. */
+static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
+    if (k->kind != HCG_ROW) return true;
+    HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
+        if (hir_op_at(m, id)->code == HIR_GATHER_OP) return true;
+    }
+    return false;
+}
+
 static void cut(work *w) {
     hcg_program *p = w->p;
     list of[CLASSES], callers = empty_list(p);
@@ -149,7 +159,7 @@ static void cut(work *w) {
     for (size_t i = 0; i < p->kernels.n; i++) {
         list *k = &of[class_of(&p->kernels.at[i])];
         k->at[k->n++] = (uint32_t)i;
-        if (k != &of[ROWS]) callers.at[callers.n++] = (uint32_t)i;
+        if (calls_shared(p->m, &p->kernels.at[i])) callers.at[callers.n++] = (uint32_t)i;
     }
     for (class c = 0; c < CLASSES; c++)
         for (size_t b = 0; b < w->t->bodies.n; b++) {
