@@ -79,7 +79,7 @@ static const struct {
     [SHARED_CODE] = {"tiles and other shared code", LLVMCodeGenLevelDefault},
     [ATTENTION] = {"attention", LLVMCodeGenLevelDefault},
     [CONTRACT_MANY] = {"contractions, many tokens", LLVMCodeGenLevelLess},
-    [CONTRACT_ONE] = {"contractions, one token", LLVMCodeGenLevelLess},
+    [CONTRACT_ONE] = {"contractions, one token", LLVMCodeGenLevelDefault},
     [ROWS] = {"row programs", LLVMCodeGenLevelLess},
 };
 
