@@ -37,8 +37,7 @@ static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValu
         p = LLVMBuildNSWAdd(e->b, p, hcg_i64(e, g->unit - 1), "");
         p = LLVMBuildNSWSub(e->b, p, LLVMBuildSRem(e->b, p, unit, ""), "");
     }
-    p = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, p, low, ""), p, low, "");
-    return hcg_smaller(e, p, high);
+    return hcg_smaller(e, hcg_larger(e, p, low), high);
 }
 
 /* n rows in as few blocks of at most `most` as it takes, of one size but for the last: a last block

@@ -82,6 +82,8 @@ typedef struct hcg_room {
  * ask for. Reads the program only: pieces may be emitted at once, with an arena each. */
 bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
                     LLVMValueRef *functions, hcg_room *room);
+/* How many a function has; 0 for a declaration. */
+size_t hcg_instructions(LLVMValueRef fn);
 /* Declarations of all kernels of a body, for a module that only refers to them. */
 void hcg_declare_body(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_body *body,
                       LLVMValueRef *functions);

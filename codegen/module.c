@@ -230,7 +230,7 @@ static void leave_out(LLVMValueRef fn) {
     LLVMSetLinkage(fn, LLVMAvailableExternallyLinkage);
 }
 
-static size_t instructions(LLVMValueRef fn) {
+size_t hcg_instructions(LLVMValueRef fn) {
     size_t n = 0;
     for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(fn); b; b = LLVMGetNextBasicBlock(b))
         for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i))
@@ -244,10 +244,10 @@ static void keep_share(const hcg_piece *piece, LLVMModuleRef mod, const LLVMValu
     for (size_t i = 0; i < piece->n; i++)
         leave_out(functions[piece->kernels[i]]);
     for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
-        if (LLVMGetLinkage(f) == LLVMExternalLinkage) all += instructions(f);
+        if (LLVMGetLinkage(f) == LLVMExternalLinkage) all += hcg_instructions(f);
     for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
         if (LLVMGetLinkage(f) != LLVMExternalLinkage || LLVMIsDeclaration(f)) continue;
-        const size_t own = instructions(f), share = (before + own / 2) * piece->shares / all;
+        const size_t own = hcg_instructions(f), share = (before + own / 2) * piece->shares / all;
         before += own;
         if (share != piece->share) leave_out(f);
     }

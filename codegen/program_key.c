@@ -219,14 +219,17 @@ static void add_prologue_sizes(const hcg_keys *k, const hcg_contraction *c, hd_t
     }
 }
 
+static bool plan(const hcg_keys *k, hir_id kernel, hcg_contraction *c) {
+    hd_diags d; /* what is wrong is told when the kernel is emitted */
+    hd_diags_init(&d, k->arena);
+    return hir_op_at(k->m, kernel)->code == HIR_KERNEL_CONTRACT_OP &&
+           hcg_plan_contraction(k->arena, &d, k->m, kernel, c);
+}
+
 bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]) {
     hcg_contraction c;
     hcg_operands operands;
-    hd_diags d; /* what is wrong is told when the kernel is emitted */
-    hd_diags_init(&d, k->arena);
-    if (hir_op_at(k->m, kernel)->code != HIR_KERNEL_CONTRACT_OP ||
-        !hcg_plan_contraction(k->arena, &d, k->m, kernel, &c) || !has_free_sizes(k, kernel, &c))
-        return false;
+    if (!plan(k, kernel, &c) || !has_free_sizes(k, kernel, &c)) return false;
     k->without_sizes = true;
     hcg_kernel_key(k, kernel, &operands, key);
     k->without_sizes = false;
@@ -239,13 +242,6 @@ bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_S
 
 /* ---- parts -------------------------------------------------------------------------------------
  */
-static bool plan(const hcg_keys *k, hir_id kernel, hcg_contraction *c) {
-    hd_diags d; /* what is wrong is told when the kernel is emitted */
-    hd_diags_init(&d, k->arena);
-    return hir_op_at(k->m, kernel)->code == HIR_KERNEL_CONTRACT_OP &&
-           hcg_plan_contraction(k->arena, &d, k->m, kernel, c);
-}
-
 bool hcg_prologue_key(hcg_keys *k, hir_id kernel, hd_text *key) {
     hcg_contraction c;
     hcg_operands operands = {0};

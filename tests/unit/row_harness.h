@@ -251,6 +251,19 @@ static inline const double *const *random_inputs(bench *b, int64_t tokens, int64
     return (const double *const *)all;
 }
 
+/* A row program at levels that this machine need not have: no call remains. */
+static inline void check_no_calls(const char *text) {
+    const hcg_level *levels;
+    for (size_t l = 0, count = hcg_levels(&levels); l < count; l++) {
+        bench *b = open_text(text);
+        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
+        cr_assert(assembly, "%s", bench_errors(b));
+        const char *call = foreign_call(b, assembly);
+        cr_assert(!call, "%s calls %s", levels[l].name, call);
+        close_text(b);
+    }
+}
+
 /* A prefill, cut in two as by threads, and a token after it, at all levels. */
 static inline void check_text(const char *text, double tolerance) {
     const hcg_level *levels;

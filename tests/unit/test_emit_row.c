@@ -311,26 +311,34 @@ static const char *dots(hd_arena *a, int sources, int queries, int d) {
     cr_assert(at < WIDE_TEXT);
     return text;
 }
-/* Phase 1 of a block: `sources` rows side by side meet `queries`, and are mixed by what comes out,
- * once for each query; the first mix is normed. */
-static const char *phase_one(hd_arena *a, int sources, int queries, int d) {
-    char *text = hd_new_array(a, char, WIDE_TEXT);
-    const int n = sources;
+
+/* Up to the stack %v of n rows of d; a weight @w of [results, k], results in the arena. Gives the
+ * length of the text. */
+static size_t begin_mixes(char *text, int n, int results, int k, int d) {
     size_t at = 0;
     ADD("hir 1 kernel @t\narena %d per token\nfixed 0\nweight @w : f32[%d, %d]\nfunc(",
-        queries * d * 4, queries, d);
+        results * d * 4, results, k);
     for (int i = 0; i < n; i++)
         ADD("%s%%x%d: f32[T, %d] in input[%d]", i ? ", " : "", i, d, i);
     ADD(") {\n  ");
-    for (int i = 0; i < queries; i++)
+    for (int i = 0; i < results; i++)
         ADD("%s%%y%d", i ? ", " : "", i);
     ADD(" = " KERNEL("row0") " : ");
-    for (int i = 0; i < queries; i++)
+    for (int i = 0; i < results; i++)
         ADD("%sf32[T, %d] in arena[%d]", i ? ", " : "", d, i * d * 4);
     ADD(" {\n    %%v = stack ");
     for (int i = 0; i < n; i++)
         ADD("%s%%x%d", i ? ", " : "", i);
     ADD(" {axis = 1} : f32[T, %d, %d]\n", n, d);
+    return at;
+}
+
+/* Phase 1 of a block: `sources` rows side by side meet `queries`, and are mixed by what comes out,
+ * once for each query; the first mix is normed. */
+static const char *phase_one(hd_arena *a, int sources, int queries, int d) {
+    char *text = hd_new_array(a, char, WIDE_TEXT);
+    const int n = sources;
+    size_t at = begin_mixes(text, n, queries, d, d);
     ADD("    %%v1 = reshape %%v {shape = [T, %d, 1, %d]} : f32[T, %d, 1, %d]\n", n, d, n, d);
     ADD("    %%vw = mul %%v1, @w : f32[T, %d, %d, %d]\n", n, queries, d);
     ADD("    %%s = reduce_sum %%vw {axis = 3} : f32[T, %d, %d]\n", n, queries);
@@ -349,25 +357,12 @@ static const char *phase_one(hd_arena *a, int sources, int queries, int d) {
     cr_assert(at < WIDE_TEXT);
     return text;
 }
+
 /* `mixes` sums of `sources` rows side by side, by weights that are the same for all tokens. */
 static const char *given_mixes(hd_arena *a, int sources, int mixes, int d) {
     char *text = hd_new_array(a, char, WIDE_TEXT);
     const int n = sources;
-    size_t at = 0;
-    ADD("hir 1 kernel @t\narena %d per token\nfixed 0\nweight @w : f32[%d, %d]\nfunc(",
-        mixes * d * 4, mixes, n);
-    for (int i = 0; i < n; i++)
-        ADD("%s%%x%d: f32[T, %d] in input[%d]", i ? ", " : "", i, d, i);
-    ADD(") {\n  ");
-    for (int i = 0; i < mixes; i++)
-        ADD("%s%%y%d", i ? ", " : "", i);
-    ADD(" = " KERNEL("row0") " : ");
-    for (int i = 0; i < mixes; i++)
-        ADD("%sf32[T, %d] in arena[%d]", i ? ", " : "", d, i * d * 4);
-    ADD(" {\n    %%v = stack ");
-    for (int i = 0; i < n; i++)
-        ADD("%s%%x%d", i ? ", " : "", i);
-    ADD(" {axis = 1} : f32[T, %d, %d]\n", n, d);
+    size_t at = begin_mixes(text, n, mixes, n, d);
     for (int i = 0; i < mixes; i++)
         ADD("    %%s%d = slice @w {axis = 0, start = %d, length = 1} : f32[1, %d]\n"
             "    %%p%d = reshape %%s%d {shape = [%d, 1]} : f32[%d, 1]\n"
@@ -659,15 +654,7 @@ Test(emit_row, no_calls_at_any_level) {
                                i + 1, functions[i], i);
     snprintf(text + at, sizeof text - at,
              "    yield %%f%d\n  }\n  output %%out {name = \"y\"}\n}\n", n);
-    const hcg_level *levels;
-    for (size_t l = 0, count = hcg_levels(&levels); l < count; l++) {
-        bench *b = open_text(text);
-        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
-        cr_assert(assembly, "%s", bench_errors(b));
-        const char *call = foreign_call(b, assembly);
-        cr_assert(!call, "%s calls %s", levels[l].name, call);
-        close_text(b);
-    }
+    check_no_calls(text);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
