@@ -164,7 +164,7 @@ static unsigned vectors_at_once(const row_run *r, const row_nest *nest, uint32_t
 
 /* Accumulators of neighbours and their copies: what is left of 32 or 16 registers by operands. */
 static uint32_t most_sums(const hcg_level *level) {
-    return level->lanes == 8 || !level->fma ? MOST_SUMS / 2 : MOST_SUMS;
+    return level->lanes == 8 || !level->fma ? MOST_SUMS / 3 : MOST_SUMS;
 }
 
 /* How many of `size` go together, at most `most` or JAM_OF_SUMS: all; else parts of one size, if
