@@ -22,7 +22,7 @@ typedef struct rows {
     bool *present;
     hcg_program p; /* with bench.shared: its functions, ... */
     compiled *functions;
-    const hcg_use *uses; /* ... and what each op calls */
+    const hcg_use *uses;                /* ... and what each op calls */
     int threads;                        /* that contractions are cut for, 0: one */
     void **values, **weights, **states; /* memory of each */
     bool *replaced;                     /* per value: another lies over it */

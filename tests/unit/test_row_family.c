@@ -300,6 +300,19 @@ Test(row_family, rows_of_as_many_numbers) {
     check_shared(&rows_of_numbers, 1);
 }
 
+/* Halves beyond the end of a row are left alone too. */
+Test(row_family, rows_stored_in_two_bytes) {
+    static const form halves = {
+        .inputs = ", %c#i: f32[T, #n]",
+        .row = "#d",
+        .kernel = "  %h#i = " KERNEL("k#i") " : bf16[T, #n] in arena[#i0000] {\n"
+                                            "    %e#i = neg %c#i : f32[T, #n]\n"
+                                            "    %f#i = convert %e#i {dtype = \"bf16\"} : bf16[T, "
+                                            "#n]\n    yield %f#i\n  }\n",
+    };
+    check_shared(&halves, 1);
+}
+
 /* Sources that are stored as bf16. */
 Test(row_family, sources_stored_in_two_bytes) {
     static const form halves = {
