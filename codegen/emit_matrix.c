@@ -119,10 +119,17 @@ static unsigned line_bytes(const kinds *d) {
     return line(d) * (unsigned)hir_dtype_bytes(d->b);
 }
 
-static const char *kinds_name(hcg_emit *e, const kinds *d) {
+/* Of what meets a panel, whatever stands beside it. */
+static const char *panel_name(hcg_emit *e, const kinds *d) {
     const char *b = hir_dtype_name(d->b);
-    if (d->narrow) return hd_printf(e->arena, "%s_narrow%u", b, d->panels);
+    if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
+}
+
+/* Of narrow matrices those of each number of panels have a gemm of their own. */
+static const char *kinds_name(hcg_emit *e, const kinds *d) {
+    const char *name = panel_name(e, d);
+    return d->narrow ? hd_printf(e->arena, "%s%u", name, d->panels) : name;
 }
 
 static bool is_dot(const kinds *d) {
@@ -318,13 +325,23 @@ static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
     return hcg_intrinsic(e, "llvm.launder.invariant.group", &e->ptr, 1, &p, 1);
 }
 
+/* Matrices of different numbers of narrow panels have tiles in common, but for the largest. */
+static const char *tile_name(hcg_emit *e, const kinds *d, unsigned rows, unsigned panels,
+                             bool ahead) {
+    return hd_printf(e->arena, "tile_%s_%ux%u%s", panel_name(e, d), rows, panels * d->outputs,
+                     ahead ? "_ahead" : "");
+}
+
 /* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
  * c[rows][panels * outputs] (+)= x[rows][k] b[k][..] */
 static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned panels) {
     LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64,
                                        e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    char *name = hd_printf(e->arena, "tile_%s_%ux%u", kinds_name(e, &d), rows, panels * d.outputs);
+    const bool full = rows == d.rows && panels == d.panels;
+    /* many rows are cut into slabs so high, and panels only for other threads */
+    const bool ahead = d.narrow && rows + 1 >= d.rows && panels == d.panels;
     hcg_shared s;
+    const char *name = tile_name(e, &d, rows, panels, ahead);
     if (!hcg_shared_begin(e, name, params, TILE_PARAMS, &s)) return s;
     micro t = {.d = d, .rows = rows, .panels = panels};
     t.per_panel = HIR_PANEL / e->level->lanes;
@@ -339,9 +356,7 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
-    bool full = rows == d.rows && panels == d.panels;
-    /* many rows are cut into slabs so high, and panels only for other threads */
-    t.fetch_x = d.narrow && rows + 1 >= d.rows && panels == d.panels;
+    t.fetch_x = ahead;
     const unsigned unroll = t.fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
     t.fetch_x = false;
@@ -552,7 +567,7 @@ static void gemv_panel(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef
 static hcg_shared gemv_function(hcg_emit *e, const kinds *d) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr, e->i64, e->ptr};
     hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemv_%s", kinds_name(e, d)), params, 5, &s))
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemv_%s", panel_name(e, d)), params, 5, &s))
         return s;
     LLVMValueRef x = s.param[0], k = s.param[1], b = s.param[2], panels = s.param[3];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "panel", 0, NULL);
