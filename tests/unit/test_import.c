@@ -520,6 +520,7 @@ Test(import, files_that_are_no_config) {
     } cases[] = {
         {"", "not legal JSON"},
         {"{", "not legal JSON"},
+        {"{\"model_type\":\"a\\u0000b\"}", "not legal JSON: a string holds the character \\u0000"},
         {"[]", "not a JSON object"},
         {BASE("llama") ", \"vocab_size\": 7}", "duplicate object key"},
         {BASE("llama") ", \"head_dim\": 99999999999999999999}", "too big integer"},
