@@ -86,6 +86,8 @@ typedef struct kinds {
     unsigned depth, outputs;
     unsigned rows, panels; /* of a tile */
     bool narrow;
+    bool strip;     /* c stands in panels as b does (hcg_strip) */
+    int64_t across; /* x[k][r], rows of x so long; 0: x[r][k] */
 } kinds;
 
 unsigned hcg_narrow_panels(const hcg_level *level) {
@@ -121,6 +123,8 @@ static unsigned line_bytes(const kinds *d) {
 
 static const char *kinds_name(hcg_emit *e, const kinds *d) {
     const char *b = hir_dtype_name(d->b);
+    if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);
+    if (d->strip) return "strip";
     if (d->narrow) return hd_printf(e->arena, "%s_narrow%u", b, d->panels);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
 }
@@ -171,8 +175,9 @@ static LLVMValueRef splat_two(hcg_emit *e, LLVMValueRef p) {
 /* The element, or pair, of the row x that meets it, in all lanes. */
 static LLVMValueRef load_x(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef step,
                            unsigned offset, unsigned round) {
-    LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, multiply(e, step, d->depth));
-    at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * d->depth + round));
+    const int64_t stride = d->across ? d->across : d->depth;
+    LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, multiply(e, step, (uint64_t)stride));
+    at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * stride + round));
     if (d->narrow) return splat_two(e, at);
     LLVMValueRef one =
         is_dot(d) ? LLVMBuildLoad2(e->b, e->f32, at, "") : hcg_load_scalar(e, HIR_F32, at);
@@ -215,7 +220,8 @@ typedef struct micro {
     unsigned per_panel;    /* vectors */
     bool fetch_x;          /* steps ask for the next block of x */
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
-    LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step */
+    LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step; of a
+                                    strip: nothing, and the last row that there is */
     LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
     LLVMValueRef panel[8];       /* and of each panel */
 } micro;
@@ -226,6 +232,11 @@ static unsigned accumulators(const micro *t) {
 
 /* &c[row][vector v] */
 static LLVMValueRef tile_place(hcg_emit *e, const micro *t, unsigned row, unsigned v) {
+    if (t->d.strip) {
+        LLVMValueRef panel = hcg_at(e, e->f32, t->c, multiply(e, t->ldc, v / t->per_panel));
+        unsigned within = row * HIR_PANEL + v % t->per_panel * e->level->lanes;
+        return hcg_at(e, e->f32, panel, hcg_i64(e, within));
+    }
     LLVMValueRef at = multiply(e, t->ldc, row);
     return hcg_at(e, e->f32, t->c, add(e, at, hcg_i64(e, v * e->level->lanes)));
 }
@@ -277,7 +288,7 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
                       LLVMValueRef *acc) {
     unsigned width = t->panels * t->per_panel, bytes = line_bytes(&t->d);
     LLVMValueRef b[32], fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
-    for (unsigned p = 0; p < t->panels; p++)
+    for (unsigned p = 0; p < t->panels && !t->d.strip; p++)
         hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), fetch, multiply(e, t->panel_stride, p)),
                      (int64_t)offset * bytes);
     if (t->fetch_x && offset < t->rows) /* one row a step; a turn of NARROW_UNROLL takes all */
@@ -318,6 +329,21 @@ static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
     return hcg_intrinsic(e, "llvm.launder.invariant.group", &e->ptr, 1, &p, 1);
 }
 
+/* First element of row r of x. */
+static LLVMValueRef row_place(hcg_emit *e, const kinds *d, const LLVMValueRef *param, unsigned r) {
+    if (d->across) return hcg_at(e, e->f32, param[0], hcg_i64(e, r));
+    LLVMValueRef number = hcg_i64(e, r);
+    if (d->strip) number = hcg_smaller(e, number, param[9]);
+    return opaque(e, hcg_at(e, hcg_element(e, d->x), param[0], times(e, param[1], number)));
+}
+
+/* Of the long loop. Panels of a wide tile's rest are few calls of a matrix, but all of some strips.
+ */
+static unsigned unroll_of(hcg_emit *e, const micro *t) {
+    bool full = t->rows == t->d.rows && (t->d.strip || t->panels == t->d.panels);
+    return t->fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
+}
+
 /* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
  * c[rows][panels * outputs] (+)= x[rows][k] b[k][..] */
 static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned panels) {
@@ -332,17 +358,15 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
     t.c = s.param[5], t.ldc = s.param[6], t.accumulate = s.param[7];
     t.next = s.param[8], t.pace = s.param[9];
     for (unsigned r = 0; r < rows; r++)
-        t.row[r] =
-            opaque(e, hcg_at(e, hcg_element(e, d.x), s.param[0], multiply(e, s.param[1], r)));
+        t.row[r] = row_place(e, &d, s.param, r);
     for (unsigned p = 0; p < panels; p++)
         t.panel[p] = hcg_at(e, hcg_element(e, d.b), s.param[2], multiply(e, t.panel_stride, p));
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
-    bool full = rows == d.rows && panels == d.panels;
     /* many rows are cut into slabs so high, and panels only for other threads */
     t.fetch_x = d.narrow && rows + 1 >= d.rows && panels == d.panels;
-    const unsigned unroll = t.fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
+    const unsigned unroll = unroll_of(e, &t);
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
     t.fetch_x = false;
     run_tile(e, &t, k, 1, acc);
@@ -354,14 +378,14 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
 /* ---- block -------------------------------------------------------------------------------------
  */
 
-/* Calls the micro-kernel for `rows` <= tile rows and `panels` <= tile panels, both only known at
- * run time. */
-static void dispatch_tile(hcg_emit *e, kinds d, LLVMValueRef rows, LLVMValueRef panels,
-                          const LLVMValueRef args[TILE_PARAMS]) {
+/* Calls the micro-kernel for `rows` (`least` or more, at most those of a tile) and `panels` <= tile
+ * panels, both only known at run time. */
+static void dispatch_tile(hcg_emit *e, kinds d, unsigned least, LLVMValueRef rows,
+                          LLVMValueRef panels, const LLVMValueRef args[TILE_PARAMS]) {
     LLVMValueRef key = add(e, multiply(e, rows, d.panels + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
     LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, d.rows * d.panels);
-    for (unsigned h = 1; h <= d.rows; h++)
+    for (unsigned h = least; h <= d.rows; h++)
         for (unsigned w = 1; w <= d.panels; w++) {
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, h * (d.panels + 1) + w), block);
@@ -437,7 +461,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, c
         hcg_at(e, e->i8, b->next, times(e, l.index, share)),
         pace,
     };
-    dispatch_tile(e, b->d, rows, b->panels, args);
+    dispatch_tile(e, b->d, 1, rows, b->panels, args);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -494,6 +518,87 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
         g->x, g->ldx, g->rows, steps, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
         next};
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
+}
+
+/* ---- strips ------------------------------------------------------------------------------------
+ */
+enum {
+    STRIP_X,
+    STRIP_LDX,
+    STRIP_ROWS,
+    STRIP_K,
+    STRIP_B,
+    STRIP_LDB,
+    STRIP_PANELS,
+    STRIP_C,
+    STRIP_LDC,
+    STRIP_ADD,
+    STRIP_PARAMS
+};
+
+unsigned hcg_strip_panels(const hcg_level *level) {
+    return hcg_tile_of(level)->panels;
+}
+
+/* All rows over the steps k .. k + n - 1: rows of x in whole tiles, which may repeat the last one;
+ * columns of x, of a number that is known, in tiles as equal as can be. */
+static void emit_slabs(hcg_emit *e, const kinds *d, const LLVMValueRef *g, LLVMValueRef k,
+                       LLVMValueRef n, LLVMValueRef accumulate) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, d->rows);
+    parts slabs = {.count = divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
+    unsigned least = d->rows;
+    if (d->across) {
+        slabs = divide(e, hcg_i64(e, d->across), d->rows);
+        least = (unsigned)LLVMConstIntGetSExtValue(slabs.each);
+    }
+    hcg_loop l = hcg_loop_begin(e, zero, slabs.count, one, "slab", 0, NULL);
+    LLVMValueRef row = part_start(e, &slabs, l.index), rows = part_size(e, &slabs, l.index);
+    LLVMValueRef x = d->across ? add(e, multiply(e, k, (uint64_t)d->across), row)
+                               : add(e, times(e, row, g[STRIP_LDX]), k);
+    LLVMValueRef last = minus(e, minus(e, g[STRIP_ROWS], row), one);
+    LLVMValueRef args[TILE_PARAMS] = {
+        hcg_at(e, e->f32, g[STRIP_X], x),
+        g[STRIP_LDX],
+        hcg_at(e, e->f32, g[STRIP_B], multiply(e, k, HIR_PANEL)),
+        g[STRIP_LDB],
+        n,
+        hcg_at(e, e->f32, g[STRIP_C], multiply(e, row, HIR_PANEL)),
+        g[STRIP_LDC],
+        accumulate,
+        g[STRIP_X],
+        last,
+    };
+    dispatch_tile(e, *d, least, rows, g[STRIP_PANELS], args);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* strip(x, ldx, rows, k, b, ldb, panels, c, ldc, accumulate) */
+static hcg_shared strip_function(hcg_emit *e, const kinds *d) {
+    LLVMTypeRef params[STRIP_PARAMS];
+    hcg_shared s;
+    for (int i = 0; i < STRIP_PARAMS; i++)
+        params[i] = i == STRIP_X || i == STRIP_B || i == STRIP_C ? e->ptr : e->i64;
+    const char *name = hd_printf(e->arena, "product_%s", kinds_name(e, d));
+    if (!hcg_shared_begin(e, name, params, STRIP_PARAMS, &s)) return s;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    parts steps = divide(e, s.param[STRIP_K], K_BLOCK);
+    hcg_loop l = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, l.index, zero, "");
+    emit_slabs(e, d, s.param, part_start(e, &steps, l.index), part_size(e, &steps, l.index),
+               LLVMBuildSelect(e->b, first, s.param[STRIP_ADD], one, ""));
+    hcg_loop_end(e, &l, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_call_strip(hcg_emit *e, const hcg_strip *s) {
+    const hcg_tile *tile = hcg_tile_of(e->level);
+    kinds d = {.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
+    d.rows = tile->rows, d.panels = tile->panels, d.strip = true, d.across = s->across;
+    hcg_shared f = strip_function(e, &d);
+    LLVMValueRef args[STRIP_PARAMS] = {s->x,   s->ldx,    s->rows, s->k,   s->b,
+                                       s->ldb, s->panels, s->c,    s->ldc, s->accumulate};
+    hcg_shared_call(e, &f, args, STRIP_PARAMS);
 }
 
 /* ---- matrix times vector -----------------------------------------------------------------------

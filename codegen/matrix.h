@@ -29,6 +29,8 @@ const hcg_tile *hcg_tile_of(const hcg_level *level);
  * repeat the last row. */
 void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx, LLVMValueRef rows,
                    LLVMValueRef k, LLVMValueRef out);
+/* out[16][k] of a panel [k][16], k > 0 */
+void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out);
 
 /* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
 typedef struct hcg_gemm {
@@ -50,6 +52,26 @@ unsigned hcg_narrow_panels(const hcg_level *level);
 
 /* The same for one row, c = x B: of the strides, rows, accumulate and next nothing is read. */
 void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
+
+/* The products of attention. B is a strip, a few panels [..][16] side by side, and so is C: one
+ * product's C is the next one's B.
+ *
+ *   across 0   C[r] (+)= sum_k x[r][k] B[k]    rows ldx apart, of which the last may be repeated: C
+ *                                              has room for HCG_TILE_ROWS more lines
+ *   across m   C[r] (+)= sum_k x[k][r] B[k]    r < m, which is also ldx and rows
+ */
+enum { HCG_TILE_ROWS = 8 };
+typedef struct hcg_strip {
+    int64_t across;
+    LLVMValueRef x, ldx;
+    LLVMValueRef rows, k; /* any counts but 0 */
+    LLVMValueRef panels;  /* at most hcg_strip_panels */
+    LLVMValueRef b, ldb;  /* ldb and ldc floats from panel to panel */
+    LLVMValueRef c, ldc;
+    LLVMValueRef accumulate; /* i64: add to c instead of setting it */
+} hcg_strip;
+void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
+unsigned hcg_strip_panels(const hcg_level *level);
 
 /* Asks for the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
