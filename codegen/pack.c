@@ -230,12 +230,17 @@ static int by_offset(const void *x, const void *y) {
     return strcmp(a->w->name, b->w->name);
 }
 
+/* It is some rows of another weight, which are there with that one. */
+static bool is_held(const hcg_program *p, size_t weight) {
+    return weight < p->weight_holders.n && p->weight_holders.at[weight] != HIR_NONE;
+}
+
 /* The weights in the order of the file; false if the program's offsets contradict their sizes. */
 static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
     uint64_t end = 0;
     *n = 0;
     for (size_t i = 0; i < p->m->weights.n; i++)
-        if (!p->m->weights.at[i].unused && p->weight_offsets.at[i] != HCG_UNREAD)
+        if (!p->m->weights.at[i].unused && p->weight_offsets.at[i] != HCG_UNREAD && !is_held(p, i))
             slots[(*n)++] = (slot){p->weight_offsets.at[i], &p->m->weights.at[i]};
     if (*n) qsort(slots, *n, sizeof *slots, by_offset);
     for (size_t i = 0; i < *n; i++) {
