@@ -30,6 +30,7 @@ typedef struct tile {
     LLVMValueRef panels;            /* of queries, the last filled up with repetitions */
     LLVMValueRef seen;              /* keys that the last token sees */
     LLVMValueRef keys, values;      /* rows of the tile of keys at `first` */
+    LLVMValueRef next_keys, next_values;
     LLVMValueRef first, count;
 } tile;
 
@@ -106,6 +107,12 @@ static LLVMValueRef cache_rows(hcg_emit *e, const tile *t, const hcg_cache *c, L
     return wide;
 }
 
+/* The rows that the next tile of keys will read, while these are in use. */
+static LLVMValueRef next_rows(hcg_emit *e, const hcg_cache *c, LLVMValueRef rows) {
+    if (c->dtype != HIR_F32) return rows; /* widened there: a stream, which hardware follows */
+    return hcg_at(e, e->f32, rows, hcg_i64(e, HCG_KEYS * c->width));
+}
+
 /* Panels `panel` .. of the tile, `n` of them. */
 typedef struct strip {
     LLVMValueRef panel, n;
@@ -152,11 +159,13 @@ static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
     kq.b = hcg_at(e, e->f32, t->q, mul_const(e, s->panel, a->n * HIR_PANEL));
     kq.ldb = hcg_i64(e, a->n * HIR_PANEL);
     kq.c = t->scores, kq.ldc = hcg_i64(e, HCG_STRIP_FLOATS), kq.accumulate = hcg_i64(e, 0);
+    kq.next = t->next_keys;
     hcg_call_strip(e, &kq);
     hcg_softmax_strip_tile(e, &softmax);
     hcg_strip vp = {.across = a->m, .x = t->values, .ldx = m, .rows = m, .k = s->count};
     vp.panels = s->n, vp.b = t->scores, vp.ldb = kq.ldc;
     vp.c = softmax.o, vp.ldc = hcg_i64(e, a->m * HIR_PANEL), vp.accumulate = softmax.later;
+    vp.next = t->next_values;
     hcg_call_strip(e, &vp);
 }
 
@@ -171,6 +180,7 @@ static void emit_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     t->first = first, t->count = at_most(e, minus(e, t->seen, first), HCG_KEYS);
     t->keys = cache_rows(e, t, &a->k, t->wide_k);
     t->values = cache_rows(e, t, &a->v, t->wide_v);
+    t->next_keys = next_rows(e, &a->k, t->keys), t->next_values = next_rows(e, &a->v, t->values);
     hcg_loop l = each_strip(e, t, most);
     strip s = strip_of(e, t, l.index, most);
     /* once, or never where these keys are behind all of the strip's */
