@@ -107,10 +107,10 @@ static LLVMValueRef cache_rows(hcg_emit *e, const tile *t, const hcg_cache *c, L
     return wide;
 }
 
-/* The rows that the next tile of keys will read, while these are in use. */
-static LLVMValueRef next_rows(hcg_emit *e, const hcg_cache *c, LLVMValueRef rows) {
-    if (c->dtype != HIR_F32) return rows; /* widened there: a stream, which hardware follows */
-    return hcg_at(e, e->f32, rows, hcg_i64(e, HCG_KEYS * c->width));
+/* Where the next tile of keys begins. Who asks for as many bytes as the rows of this one take as
+ * f32 asks for those of 16 bits and as many behind them. */
+static LLVMValueRef next_rows(hcg_emit *e, const tile *t, const hcg_cache *c) {
+    return hcg_cache_row(e, t->a, c, t->group, plus(e, t->first, hcg_i64(e, HCG_KEYS)));
 }
 
 /* A loop that runs once or, unless `x` is zero or not as asked, never. */
@@ -213,7 +213,7 @@ static void emit_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     t->first = first, t->count = at_most(e, minus(e, t->seen, first), HCG_KEYS);
     t->keys = cache_rows(e, t, &a->k, t->wide_k);
     t->values = cache_rows(e, t, &a->v, t->wide_v);
-    t->next_keys = next_rows(e, &a->k, t->keys), t->next_values = next_rows(e, &a->v, t->values);
+    t->next_keys = next_rows(e, t, &a->k), t->next_values = next_rows(e, t, &a->v);
     hcg_loop l = each_strip(e, t, most);
     strip s = strip_of(e, t, l.index, most);
     hcg_loop some = once_if(e, LLVMIntNE, s.count, "some"); /* or they are behind all of its own */
