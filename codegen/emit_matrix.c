@@ -221,7 +221,7 @@ typedef struct micro {
     bool fetch_x;          /* steps ask for the next block of x */
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
     LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step; of a
-                                    strip: nothing, and the last row that there is */
+                                    strip: where, and the last row that there is */
     LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
     LLVMValueRef panel[8];       /* and of each panel */
 } micro;
@@ -283,14 +283,28 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     return joined;
 }
 
+/* What step index + offset asks for: of each panel as much as the slabs before and after leave to
+ * it; of the next x of a strip what a step takes: a row's part, or an even part of all rows. */
+static void fetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
+    const unsigned bytes = line_bytes(&t->d);
+    if (t->d.strip) {
+        const int64_t step = 4 * (t->d.across ? t->d.across : (int64_t)t->d.rows);
+        hcg_prefetch(e, hcg_at(e, e->i8, t->next, multiply(e, index, (uint64_t)step)),
+                     offset * step);
+        return;
+    }
+    LLVMValueRef fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
+    for (unsigned p = 0; p < t->panels; p++)
+        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), fetch, multiply(e, t->panel_stride, p)),
+                     (int64_t)offset * bytes);
+}
+
 /* acc[r][:] += x[r][k] b[k][:] for one step k = index + offset. */
 static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
                       LLVMValueRef *acc) {
     unsigned width = t->panels * t->per_panel, bytes = line_bytes(&t->d);
-    LLVMValueRef b[32], fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
-    for (unsigned p = 0; p < t->panels && !t->d.strip; p++)
-        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), fetch, multiply(e, t->panel_stride, p)),
-                     (int64_t)offset * bytes);
+    LLVMValueRef b[32];
+    fetch_ahead(e, t, index, offset);
     if (t->fetch_x && offset < t->rows) /* one row a step; a turn of NARROW_UNROLL takes all */
         hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), (int64_t)K_BLOCK * 8);
     for (unsigned round = 0; round < rounds(&t->d); round++) {
@@ -533,6 +547,7 @@ enum {
     STRIP_C,
     STRIP_LDC,
     STRIP_ADD,
+    STRIP_NEXT,
     STRIP_PARAMS
 };
 
@@ -556,6 +571,8 @@ static void emit_slabs(hcg_emit *e, const kinds *d, const LLVMValueRef *g, LLVMV
     LLVMValueRef x = d->across ? add(e, multiply(e, k, (uint64_t)d->across), row)
                                : add(e, times(e, row, g[STRIP_LDX]), k);
     LLVMValueRef last = minus(e, minus(e, g[STRIP_ROWS], row), one);
+    LLVMValueRef ahead =
+        d->across ? x : add(e, times(e, row, g[STRIP_LDX]), multiply(e, k, d->rows));
     LLVMValueRef args[TILE_PARAMS] = {
         hcg_at(e, e->f32, g[STRIP_X], x),
         g[STRIP_LDX],
@@ -565,19 +582,20 @@ static void emit_slabs(hcg_emit *e, const kinds *d, const LLVMValueRef *g, LLVMV
         hcg_at(e, e->f32, g[STRIP_C], multiply(e, row, HIR_PANEL)),
         g[STRIP_LDC],
         accumulate,
-        g[STRIP_X],
+        hcg_at(e, e->f32, g[STRIP_NEXT], ahead),
         last,
     };
     dispatch_tile(e, *d, least, rows, g[STRIP_PANELS], args);
     hcg_loop_end(e, &l, NULL);
 }
 
-/* strip(x, ldx, rows, k, b, ldb, panels, c, ldc, accumulate) */
+/* product(x, ldx, rows, k, b, ldb, panels, c, ldc, accumulate, next) */
 static hcg_shared strip_function(hcg_emit *e, const kinds *d) {
     LLVMTypeRef params[STRIP_PARAMS];
     hcg_shared s;
     for (int i = 0; i < STRIP_PARAMS; i++)
-        params[i] = i == STRIP_X || i == STRIP_B || i == STRIP_C ? e->ptr : e->i64;
+        params[i] =
+            i == STRIP_X || i == STRIP_B || i == STRIP_C || i == STRIP_NEXT ? e->ptr : e->i64;
     const char *name = hd_printf(e->arena, "product_%s", kinds_name(e, d));
     if (!hcg_shared_begin(e, name, params, STRIP_PARAMS, &s)) return s;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
@@ -596,8 +614,8 @@ void hcg_call_strip(hcg_emit *e, const hcg_strip *s) {
     kinds d = {.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
     d.rows = tile->rows, d.panels = tile->panels, d.strip = true, d.across = s->across;
     hcg_shared f = strip_function(e, &d);
-    LLVMValueRef args[STRIP_PARAMS] = {s->x,   s->ldx,    s->rows, s->k,   s->b,
-                                       s->ldb, s->panels, s->c,    s->ldc, s->accumulate};
+    LLVMValueRef args[STRIP_PARAMS] = {s->x,      s->ldx, s->rows, s->k,          s->b,   s->ldb,
+                                       s->panels, s->c,   s->ldc,  s->accumulate, s->next};
     hcg_shared_call(e, &f, args, STRIP_PARAMS);
 }
 

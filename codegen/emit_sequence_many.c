@@ -30,6 +30,7 @@ typedef struct tile {
     LLVMValueRef panels;            /* of queries, the last filled up with repetitions */
     LLVMValueRef seen;              /* keys that the last token sees */
     LLVMValueRef keys, values;      /* rows of the tile of keys at `first` */
+    LLVMValueRef next_keys, next_values;
     LLVMValueRef first, count;
 } tile;
 
@@ -106,25 +107,44 @@ static LLVMValueRef cache_rows(hcg_emit *e, const tile *t, const hcg_cache *c, L
     return wide;
 }
 
+/* Where the next tile of keys begins. Who asks for as many bytes as the rows of this one take as
+ * f32 asks for those of 16 bits and as many behind them. */
+static LLVMValueRef next_rows(hcg_emit *e, const tile *t, const hcg_cache *c) {
+    return hcg_cache_row(e, t->a, c, t->group, plus(e, t->first, hcg_i64(e, HCG_KEYS)));
+}
+
+/* A loop that runs once or, unless `x` is zero or not as asked, never. */
+static hcg_loop once_if(hcg_emit *e, LLVMIntPredicate is, LLVMValueRef x, const char *name) {
+    LLVMValueRef times = LLVMBuildICmp(e->b, is, x, hcg_i64(e, 0), "");
+    times = LLVMBuildZExt(e->b, times, e->i64, "");
+    return hcg_loop_begin(e, hcg_i64(e, 0), times, hcg_i64(e, 1), name, 0, NULL);
+}
+
+/* Keys of this tile of keys that the token of a query sees. */
+static LLVMValueRef seen_by(hcg_emit *e, const tile *t, LLVMValueRef query) {
+    LLVMValueRef own = minus(e, plus(e, t->a->past, t->row), t->first); /* of the first token */
+    query = hcg_smaller(e, query, minus(e, t->queries, hcg_i64(e, 1)));
+    LLVMValueRef n = plus(e, plus(e, own, over(e, query, t->a->per_group)), hcg_i64(e, 1));
+    return hcg_larger(e, hcg_smaller(e, n, t->count), hcg_i64(e, 0));
+}
+
 /* Panels `panel` .. of the tile, `n` of them. */
 typedef struct strip {
-    LLVMValueRef panel, n;
-    LLVMValueRef count;  /* keys of the tile that its last token sees; some: more than 0 */
-    LLVMValueRef hidden; /* the first that its first token does not */
+    LLVMValueRef panel, n, query; /* its first query */
+    LLVMValueRef count;           /* keys that its last token sees; in emit_strip not 0 */
+    LLVMValueRef hidden;          /* the first that its first token does not */
 } strip;
 
+static LLVMValueRef last_of_panel(hcg_emit *e, LLVMValueRef panel) {
+    return plus(e, mul_const(e, panel, HIR_PANEL), hcg_i64(e, HIR_PANEL - 1));
+}
+
 static strip strip_of(hcg_emit *e, const tile *t, LLVMValueRef panel, int64_t most) {
-    const int64_t per_group = t->a->per_group;
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     strip s = {.panel = panel, .n = at_most(e, minus(e, t->panels, panel), most)};
-    LLVMValueRef own =
-        minus(e, plus(e, t->a->past, t->row), t->first); /* key of the tile's first */
-    LLVMValueRef query = mul_const(e, panel, HIR_PANEL), end = mul_const(e, s.n, HIR_PANEL);
-    LLVMValueRef last = minus(e, hcg_smaller(e, plus(e, query, end), t->queries), one);
-    s.count = plus(e, plus(e, own, over(e, last, per_group)), one);
-    s.count = hcg_larger(e, hcg_smaller(e, s.count, t->count), zero);
-    s.hidden = plus(e, plus(e, own, over(e, query, per_group)), one);
-    s.hidden = hcg_larger(e, s.hidden, zero);
+    s.query = mul_const(e, panel, HIR_PANEL);
+    LLVMValueRef last = minus(e, plus(e, panel, s.n), hcg_i64(e, 1));
+    s.count = seen_by(e, t, last_of_panel(e, last));
+    s.hidden = seen_by(e, t, s.query);
     return s;
 }
 
@@ -137,26 +157,48 @@ static hcg_softmax_strip softmax_of(hcg_emit *e, const tile *t, LLVMValueRef pan
     return s;
 }
 
+/* Scores of the keys from .. to - 1 for the panels from `panel` of the strip on. */
+static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef panel,
+                        LLVMValueRef from, LLVMValueRef to) {
+    const int64_t n = t->a->n, ldb = n * HIR_PANEL;
+    LLVMValueRef k = hcg_i64(e, n), skip = mul_const(e, from, n);
+    hcg_strip kq = {.ldx = k, .k = k, .rows = minus(e, to, from), .panels = minus(e, s->n, panel)};
+    kq.x = hcg_at(e, e->f32, t->keys, skip), kq.next = hcg_at(e, e->f32, t->next_keys, skip);
+    kq.b = hcg_at(e, e->f32, t->q, mul_const(e, plus(e, s->panel, panel), ldb));
+    kq.ldb = hcg_i64(e, ldb), kq.ldc = hcg_i64(e, HCG_STRIP_FLOATS);
+    LLVMValueRef c = plus(e, mul_const(e, panel, HCG_STRIP_FLOATS), mul_const(e, from, HIR_PANEL));
+    kq.c = hcg_at(e, e->f32, t->scores, c), kq.accumulate = hcg_i64(e, 0);
+    hcg_call_strip(e, &kq);
+}
+
+/* All that some query of a panel sees. Most tiles of keys are seen by all panels, which is one
+ * product; of the last keys of a strip each panel sees more than the one before. */
+static void emit_seen_scores(hcg_emit *e, const tile *t, const strip *s) {
+    LLVMValueRef zero = hcg_i64(e, 0), done = zero;
+    hcg_loop l = hcg_loop_begin(e, zero, s->n, hcg_i64(e, 1), "seen", 1, &done);
+    LLVMValueRef to = seen_by(e, t, last_of_panel(e, plus(e, s->panel, l.index)));
+    hcg_loop more = once_if(e, LLVMIntNE, minus(e, to, l.carried[0]), "more");
+    emit_scores(e, t, s, l.index, l.carried[0], to);
+    hcg_loop_end(e, &more, NULL);
+    hcg_loop_end(e, &l, &to);
+}
+
 static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
     const hcg_attention *a = t->a;
-    LLVMValueRef n = hcg_i64(e, a->n), m = hcg_i64(e, a->m);
     hcg_softmax_strip softmax = softmax_of(e, t, s->panel, s->n);
+    LLVMValueRef m = hcg_i64(e, a->m);
     LLVMValueRef later = LLVMBuildICmp(e->b, LLVMIntSGT, t->first, hcg_i64(e, 0), "");
     softmax.later = LLVMBuildZExt(e->b, later, e->i64, "");
     softmax.count = s->count, softmax.hidden = s->hidden;
     /* key k is that of token past + row + q / (H/G) if it is not before (k - own) (H/G) */
     LLVMValueRef own = minus(e, plus(e, a->past, t->row), t->first);
-    softmax.own = plus(e, mul_const(e, own, a->per_group), mul_const(e, s->panel, HIR_PANEL));
-
-    hcg_strip kq = {.x = t->keys, .ldx = n, .rows = s->count, .k = n, .panels = s->n};
-    kq.b = hcg_at(e, e->f32, t->q, mul_const(e, s->panel, a->n * HIR_PANEL));
-    kq.ldb = hcg_i64(e, a->n * HIR_PANEL);
-    kq.c = t->scores, kq.ldc = hcg_i64(e, HCG_STRIP_FLOATS), kq.accumulate = hcg_i64(e, 0);
-    hcg_call_strip(e, &kq);
+    softmax.own = plus(e, mul_const(e, own, a->per_group), s->query);
+    emit_seen_scores(e, t, s);
     hcg_softmax_strip_tile(e, &softmax);
     hcg_strip vp = {.across = a->m, .x = t->values, .ldx = m, .rows = m, .k = s->count};
-    vp.panels = s->n, vp.b = t->scores, vp.ldb = kq.ldc;
+    vp.panels = s->n, vp.b = t->scores, vp.ldb = hcg_i64(e, HCG_STRIP_FLOATS);
     vp.c = softmax.o, vp.ldc = hcg_i64(e, a->m * HIR_PANEL), vp.accumulate = softmax.later;
+    vp.next = t->next_values;
     hcg_call_strip(e, &vp);
 }
 
@@ -171,11 +213,10 @@ static void emit_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     t->first = first, t->count = at_most(e, minus(e, t->seen, first), HCG_KEYS);
     t->keys = cache_rows(e, t, &a->k, t->wide_k);
     t->values = cache_rows(e, t, &a->v, t->wide_v);
+    t->next_keys = next_rows(e, t, &a->k), t->next_values = next_rows(e, t, &a->v);
     hcg_loop l = each_strip(e, t, most);
     strip s = strip_of(e, t, l.index, most);
-    /* once, or never where these keys are behind all of the strip's */
-    hcg_loop some =
-        hcg_loop_begin(e, hcg_i64(e, 0), at_most(e, s.count, 1), hcg_i64(e, 1), "some", 0, NULL);
+    hcg_loop some = once_if(e, LLVMIntNE, s.count, "some"); /* or they are behind all of its own */
     emit_strip(e, t, &s);
     hcg_loop_end(e, &some, NULL);
     hcg_loop_end(e, &l, NULL);

@@ -69,6 +69,7 @@ typedef struct hcg_strip {
     LLVMValueRef b, ldb;  /* ldb and ldc floats from panel to panel */
     LLVMValueRef c, ldc;
     LLVMValueRef accumulate; /* i64: add to c instead of setting it */
+    LLVMValueRef next;       /* what x will be soon, of the same ldx: it is asked for meanwhile */
 } hcg_strip;
 void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
 unsigned hcg_strip_panels(const hcg_level *level);
@@ -78,7 +79,7 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
 /* ---- functions that the kernels of a body share ------------------------------------------------
  */
-enum { HCG_SHARED_PARAMS = 10 };
+enum { HCG_SHARED_PARAMS = 11 };
 typedef struct hcg_shared {
     LLVMValueRef fn, param[HCG_SHARED_PARAMS];
     LLVMValueRef outer_fn; /* what was being emitted */
