@@ -243,8 +243,7 @@ LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar) {
     return splat_to(e, LLVMVectorType(LLVMTypeOf(scalar), e->level->lanes), scalar);
 }
 
-/* Lanes [0, n) are true. */
-static LLVMValueRef tail_mask(hcg_emit *e, LLVMValueRef n) {
+LLVMValueRef hcg_tail_mask(hcg_emit *e, LLVMValueRef n) {
     unsigned lanes = e->level->lanes;
     LLVMValueRef at[64];
     if (LLVMIsAConstantInt(n)) {
@@ -289,7 +288,7 @@ static LLVMValueRef load_lanes(hcg_emit *e, LLVMTypeRef elem, unsigned bytes, LL
         return v;
     }
     LLVMTypeRef overloads[] = {type, e->ptr};
-    LLVMValueRef args[] = {p, LLVMConstInt(e->i32, bytes, false), tail_mask(e, n),
+    LLVMValueRef args[] = {p, LLVMConstInt(e->i32, bytes, false), hcg_tail_mask(e, n),
                            LLVMConstNull(type)};
     return hcg_intrinsic(e, "llvm.masked.load", overloads, 2, args, 4);
 }
@@ -322,7 +321,7 @@ void hcg_store_as(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v, 
         return;
     }
     LLVMTypeRef overloads[] = {LLVMTypeOf(v), e->ptr};
-    LLVMValueRef args[] = {v, p, LLVMConstInt(e->i32, bytes, false), tail_mask(e, n)};
+    LLVMValueRef args[] = {v, p, LLVMConstInt(e->i32, bytes, false), hcg_tail_mask(e, n)};
     hcg_intrinsic(e, "llvm.masked.store", overloads, 2, args, 4);
 }
 

@@ -4,7 +4,8 @@
 static bool plan(hcg_emit *e, const hcg_kernel *k, bool apart, row_graph *g) {
     *g = (row_graph){.arena = e->arena,
                      .diags = e->diags,
-                     .m = e->p->m,
+                     .m = k->any ? k->any : e->p->m,
+                     .whole = e->p->m,
                      .k = k,
                      .lanes = e->level->lanes,
                      .apart = apart};

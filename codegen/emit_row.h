@@ -13,6 +13,7 @@
  *   emit_row_stream.c  stores past the caches, where a kernel leaves more than they hold
  *   emit_row_small.c   nests of a few elements: whole values in registers, indices as shuffles
  *   emit_row_when.c    sums that are taken for some tokens only
+ *   emit_row_size.c    sizes that are arguments
  *   emit_row_loops.c   loop nests with vectors along the last dim, and the loop over tokens
  *
  * All shapes here are shapes of one token's row: without T, and without dims of size 1.
@@ -123,6 +124,7 @@ typedef struct row_node {
     row_index within;     /* multi: element of an entry, over the node's dims without `axis` */
     uint32_t n_entries;
     row_entry *entries;
+    const hcg_run *run; /* multi: its rows are these arguments; there are no entries */
     uint32_t n_producers; /* memory: nodes that fill the buffer */
     uint32_t *producers;
     uint32_t fills; /* the memory node that this one is a producer of, or HIR_NONE */
@@ -176,7 +178,8 @@ typedef struct row_view { /* a value of the body */
 typedef struct row_graph {
     hd_arena *arena;
     hd_diags *diags;
-    const hir_module *m;
+    const hir_module *m;     /* k->any, or the program's, */
+    const hir_module *whole; /* which alone has all operands of k->op */
     const hcg_kernel *k;
     HD_VEC(row_node) nodes;
     HD_VEC(row_buffer) buffers;

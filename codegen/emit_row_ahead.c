@@ -41,11 +41,13 @@ static uint32_t rows_of_turn(const row_run *r, const row_index *at) {
 /* Bytes from a row's elements at hand to those that follow when all rows have had their turn. */
 static LLVMValueRef bytes_on(row_run *r, const row_node *n) {
     hcg_emit *e = r->e;
-    const row_buffer *b = &r->g->buffers.at[row_at(r->g, n->entries[0].node)->buffer];
+    const int64_t elements =
+        n->run ? row_elements(&n->shape) / n->shape.dim[n->axis]
+               : r->g->buffers.at[row_at(r->g, n->entries[0].node)->buffer].elements;
     const int64_t element = (int64_t)hir_dtype_bytes(n->dtype);
     if (r->piece && r->piece->next)
         return LLVMBuildMul(e->b, r->piece->next, hcg_i64(e, element), "");
-    return LLVMBuildMul(e->b, r->more, hcg_i64(e, b->elements * element), "");
+    return LLVMBuildMul(e->b, r->more, row_i64(r, elements * element), "");
 }
 
 void row_ahead_find(row_run *r, uint32_t node, const row_index *at) {
@@ -54,7 +56,7 @@ void row_ahead_find(row_run *r, uint32_t node, const row_index *at) {
     if (!r->turns || !r->more || known(r, node, at)) return;
     const uint32_t step = rows_of_turn(r, at);
     if (step == 0) return;
-    LLVMValueRef size = hcg_i64(e, n->shape.dim[n->axis]);
+    LLVMValueRef size = row_i64(r, n->shape.dim[n->axis]);
     row_index next = *at;
     next.constant += step;
     LLVMValueRef i = row_number(r, &next, 0);
@@ -104,7 +106,7 @@ void row_ahead_along(row_run *r, const row_node *n) {
     const int64_t row = r->nest->domain.dim[r->lane_var];
     const int64_t on = DISTANCE / (int64_t)hir_dtype_bytes(rows->dtype);
     if (row < 2 * on) return;
-    LLVMValueRef last = hcg_i64(e, row - on);
+    LLVMValueRef last = row_i64(r, row - on);
     LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, r->var[r->lane_var], last, "");
     LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, DISTANCE), "");
     r->along = LLVMBuildSelect(e->b, here, hcg_i64(e, DISTANCE), there, "along");

@@ -175,7 +175,7 @@ static bool yield(row_graph *g, const hir_op *op) {
         bool has_t = hir_type_has_t(value->type);
         if (!has_t && !row_at(g, v.ref.node)->token_free)
             return row_unsupported(g, op, "a result without T depends on the token");
-        const hir_id over = hir_lies_over(g->m, g->k->op, i);
+        const hir_id over = hir_lies_over(g->whole, g->k->op, i);
         deliver(g, op, &v,
                 (row_buffer){.where = ROW_ARG,
                              .ref = result,

@@ -123,6 +123,33 @@ static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t turns, unsign
     set_sums(l, copies, loop.carried);
 }
 
+/* One vector at a time along a dim whose size is told: whole ones, then what is left of one. */
+static void told_vectors(lane_loop *l, int64_t size) {
+    row_run *r = l->r;
+    hcg_emit *e = r->e;
+    const uint32_t sums = l->n * l->jam;
+    LLVMValueRef step = hcg_i64(e, e->level->lanes), live[HCG_CARRY], to[2];
+    to[1] = row_i64(r, size);
+    to[0] = LLVMBuildAnd(e->b, to[1], hcg_i64(e, -(int64_t)e->level->lanes), "whole");
+    for (int part = 0; part < 2; part++) { /* the second runs once or not at all */
+        for (uint32_t i = 0; i < sums; i++)
+            live[i] = l->acc[(size_t)i * ROW_COPIES];
+        LLVMValueRef from = part ? to[0] : hcg_i64(e, 0);
+        hcg_loop loop = hcg_loop_begin(e, from, to[part], step, "k", sums, live);
+        for (uint32_t i = 0; i < sums; i++)
+            l->acc[(size_t)i * ROW_COPIES] = loop.carried[i];
+        r->var[r->lane_var] = loop.index;
+        if (part) r->tail = LLVMBuildSub(e->b, to[1], loop.index, "");
+        turn(l, 1, l->acc);
+        r->tail = NULL;
+        for (uint32_t i = 0; i < sums; i++)
+            live[i] = l->acc[(size_t)i * ROW_COPIES];
+        hcg_loop_end(e, &loop, live);
+        for (uint32_t i = 0; i < sums; i++)
+            l->acc[(size_t)i * ROW_COPIES] = loop.carried[i];
+    }
+}
+
 /* Accumulators of one reduction become one, the upper half added to the lower. */
 static void join_copies(lane_loop *l, unsigned copies) {
     for (uint32_t i = 0; i < l->n * l->jam; i++) {
@@ -334,7 +361,7 @@ static LLVMValueRef kept_at(const lane_loop *l, uint32_t i, uint32_t j) {
         int64_t beside = 0;
         if (d + 2 == rank) beside = j % l->around.inner;
         if (d + 3 == rank) beside = j / l->around.inner;
-        row = LLVMBuildMul(e->b, row, hcg_i64(e, l->nest->domain.dim[d]), "");
+        row = LLVMBuildMul(e->b, row, row_i64(l->r, l->nest->domain.dim[d]), "");
         row = LLVMBuildAdd(e->b, row, l->r->var[d], "");
         row = LLVMBuildAdd(e->b, row, hcg_i64(e, beside), "");
     }
@@ -383,6 +410,14 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     for (uint32_t i = 0; i < l.n * jam * ROW_COPIES; i++)
         l.acc[i] = row_start(r, row_at(r->g, l.reduction[i / ROW_COPIES / jam]));
     if (r->piece) load_kept(&l);
+    if (row_is_any(r->g, size)) {
+        told_vectors(&l, size);
+        r->var[r->lane_var] = NULL;
+        r->turns = NULL;
+        row_scope_end(r, scope);
+        finish_reductions(&l);
+        return;
+    }
     int64_t before = r->piece ? r->piece->done / width : 0;
     int64_t turns = (vectors - before) / copies, done = before + turns * copies;
     if (r->piece && r->piece->length) {
@@ -414,6 +449,16 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
 
 static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam);
 
+static void outer_loop(row_run *r, const row_nest *nest, uint32_t dim, LLVMValueRef from,
+                       LLVMValueRef to, uint32_t step, row_jam jam) {
+    hcg_emit *e = r->e;
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, step), "d", 0, NULL);
+    r->var[dim] = l.index;
+    outer(r, nest, dim + 1, jam);
+    r->var[dim] = NULL;
+    hcg_loop_end(e, &l, NULL);
+}
+
 /* Elements from .. to of a dim before the last, `step` at once. */
 static void outer_part(row_run *r, const row_nest *nest, uint32_t dim, int64_t from, int64_t to,
                        uint32_t step, row_jam jam) {
@@ -425,12 +470,20 @@ static void outer_part(row_run *r, const row_nest *nest, uint32_t dim, int64_t f
         r->var[dim] = NULL;
         return;
     }
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, from), hcg_i64(e, to), hcg_i64(e, step), "d", 0, NULL);
-    r->var[dim] = l.index;
-    outer(r, nest, dim + 1, jam);
-    r->var[dim] = NULL;
-    hcg_loop_end(e, &l, NULL);
+    outer_loop(r, nest, dim, hcg_i64(e, from), hcg_i64(e, to), step, jam);
+}
+
+/* All elements of a dim whose size is told: `step` at once, what is left one by one. */
+static void told_outer(row_run *r, const row_nest *nest, uint32_t dim, uint32_t step, row_jam jam,
+                       row_jam rest) {
+    hcg_emit *e = r->e;
+    LLVMValueRef size = row_i64(r, nest->domain.dim[dim]), whole = size;
+    if (step > 1) {
+        LLVMValueRef left = LLVMBuildURem(e->b, size, hcg_i64(e, step), "");
+        whole = LLVMBuildSub(e->b, size, left, "");
+    }
+    outer_loop(r, nest, dim, hcg_i64(e, 0), whole, step, jam);
+    if (step > 1) outer_loop(r, nest, dim, whole, size, 1, rest);
 }
 
 /* Dims before the last one as loops, the two innermost of them by neighbours. */
@@ -442,8 +495,13 @@ static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
     }
     uint32_t step = dim + 2 == rank ? jam.inner : dim + 3 == rank ? jam.outer : 1;
     int64_t size = nest->domain.dim[dim], whole = size - size % step;
-    const uint32_t left = (uint32_t)(size - whole);
+    const bool told = row_is_any(r->g, size);
+    const uint32_t left = told ? 1 : (uint32_t)(size - whole);
     const row_jam rest = {dim + 3 == rank ? left : jam.outer, dim + 2 == rank ? left : jam.inner};
+    if (told) {
+        told_outer(r, nest, dim, step, jam, rest);
+        return;
+    }
     outer_part(r, nest, dim, 0, whole, step, jam);
     outer_part(r, nest, dim, whole, size, left, rest);
 }
@@ -456,7 +514,7 @@ static int64_t piece_of_sums(const row_run *r, const row_nest *nest) {
     const uint32_t rank = nest->domain.rank;
     const int64_t size = nest->domain.dim[r->lane_var];
     int64_t rows = (int64_t)nest->roots.n;
-    if (row_elements(&nest->domain) / size < FEW) return 0;
+    if (row_is_any(r->g, size) || row_elements(&nest->domain) / size < FEW) return 0;
     if (rank > 2)
         rows += nest->domain.dim[rank - 2] + row_neighbours(r->e->level, r->g, nest).outer;
     if (!is_all_sums(r, nest)) return 0;
@@ -481,8 +539,9 @@ static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
     const int64_t size = nest->domain.dim[r->lane_var], whole = size / length * length;
     const int64_t rows = row_elements(&nest->domain) / size, sums = (int64_t)nest->roots.n;
     row_piece piece = {.length = length};
-    piece.kept = hcg_scratch(e, (uint64_t)(rows * sums * e->level->lanes * 4));
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, rows), hcg_i64(e, 1), "row", 0, NULL);
+    piece.kept = row_scratch(r, rows * sums * e->level->lanes * 4);
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), row_i64(r, rows), hcg_i64(e, 1), "row", 0, NULL);
     for (int64_t i = 0; i < sums; i++) {
         LLVMValueRef at = LLVMBuildMul(e->b, l.index, hcg_i64(e, sums), "");
         at = LLVMBuildAdd(e->b, at, hcg_i64(e, i), "");
@@ -594,7 +653,7 @@ static void find_bases(row_run *r) {
         const row_buffer *b = &r->g->buffers.at[i];
         if (!b->used) continue;
         if (b->where == ROW_SCRATCH)
-            r->base[i] = hcg_scratch(e, (uint64_t)row_bytes(b));
+            r->base[i] = row_scratch(r, row_bytes(b));
         else if (b->where == ROW_BLOCK)
             r->base[i] = b->block;
         else
@@ -685,8 +744,9 @@ static void find_states(row_run *r) {
 }
 
 /* base + which * bytes */
-static LLVMValueRef bytes_on(hcg_emit *e, LLVMValueRef base, LLVMValueRef which, int64_t bytes) {
-    return hcg_at(e, e->i8, base, LLVMBuildMul(e->b, which, hcg_i64(e, bytes), ""));
+static LLVMValueRef bytes_on(row_run *r, LLVMValueRef base, LLVMValueRef which, int64_t bytes) {
+    hcg_emit *e = r->e;
+    return hcg_at(e, e->i8, base, LLVMBuildMul(e->b, which, row_i64(r, bytes), ""));
 }
 
 /* This token's row of a state, in the first head that is made: heads are cap positions apart. */
@@ -696,7 +756,7 @@ static LLVMValueRef find_state_row(row_run *r, size_t buffer) {
     int64_t bytes = b->head * (int64_t)hir_dtype_bytes(b->dtype);
     LLVMValueRef row = r->slot;
     if (b->by_head) row = LLVMBuildAdd(e->b, row, LLVMBuildMul(e->b, r->head, r->cap, ""), "");
-    return bytes_on(e, r->state[buffer], row, bytes);
+    return bytes_on(r, r->state[buffer], row, bytes);
 }
 
 static LLVMValueRef find_block_row(row_run *r, const row_buffer *b) {
@@ -714,7 +774,6 @@ static LLVMValueRef find_block_row(row_run *r, const row_buffer *b) {
 
 /* Where this token's row of a buffer is, or this head's share of it. */
 static LLVMValueRef find_row(row_run *r, size_t buffer) {
-    hcg_emit *e = r->e;
     const row_buffer *b = &r->g->buffers.at[buffer];
     if (!b->has_t) return r->base[buffer];
     if (b->where == ROW_GATHER && !r->gathered[buffer])
@@ -723,8 +782,8 @@ static LLVMValueRef find_row(row_run *r, size_t buffer) {
     if (b->where == ROW_STATE) return find_state_row(r, buffer);
     if (b->where == ROW_BLOCK) return find_block_row(r, b);
     int64_t heads = b->by_head ? r->g->part->heads : 1;
-    LLVMValueRef p = bytes_on(e, r->base[buffer], r->token, row_bytes(b) * heads);
-    return b->by_head ? bytes_on(e, p, r->head, row_bytes(b)) : p;
+    LLVMValueRef p = bytes_on(r, r->base[buffer], r->token, row_bytes(b) * heads);
+    return b->by_head ? bytes_on(r, p, r->head, row_bytes(b)) : p;
 }
 
 static void find_rows(row_run *r) {
@@ -738,6 +797,9 @@ static void find_rows(row_run *r) {
 /* Bytes that rows of a ROW_MULTI advance by from token to token: most are values with T of one
  * size. Entries that advance otherwise are written anew for each token. 0: none has T. */
 static int64_t stride_of(const row_run *r, const row_node *n) {
+    if (n->run)
+        return row_elements(&n->shape) / n->shape.dim[n->axis] *
+               (int64_t)hir_dtype_bytes(n->dtype);
     for (uint32_t j = 0; j < n->n_entries; j++) {
         const row_buffer *b = &r->g->buffers.at[row_at(r->g, n->entries[j].node)->buffer];
         if (b->where == ROW_ARG && b->has_t && !b->by_head) return row_bytes(b);
@@ -773,6 +835,10 @@ static void make_tables(row_run *r) {
     for (uint32_t i = 0; i < r->g->nodes.n; i++) {
         const row_node *n = row_at(r->g, i);
         if (n->kind != ROW_MULTI || n->uses == 0) continue;
+        if (n->run) { /* the arguments are such a table */
+            r->rows[i] = hcg_at(r->e, r->e->ptr, r->e->args, row_i64(r, n->run->first));
+            continue;
+        }
         r->rows[i] = hcg_scratch(r->e, (uint64_t)n->n_entries * sizeof(void *));
         fill_table(r, i, true);
     }
@@ -783,7 +849,7 @@ static void advance_tables(row_run *r) {
     for (uint32_t i = 0; i < r->g->nodes.n; i++) {
         if (!r->rows[i]) continue;
         int64_t stride = stride_of(r, row_at(r->g, i));
-        if (stride) r->shift[i] = LLVMBuildMul(e->b, r->token, hcg_i64(e, stride), "");
+        if (stride) r->shift[i] = LLVMBuildMul(e->b, r->token, row_i64(r, stride), "");
         fill_table(r, i, false);
     }
 }

@@ -1,9 +1,9 @@
 /* Ops that only move elements. They leave no node behind where an affine map can say where the
  * elements are, and where rows lie side by side only in name, pointers to them do. */
 #include "codegen/emit_row_build.h"
+#include "codegen/row_family.h"
 
-/* Rows shorter than this are not worth a pointer: a stack of them is copied together. */
-enum { SMALL_ROW = 16, MOST_ENTRIES = 1 << 16 };
+enum { MOST_ENTRIES = 1 << 16 };
 
 /* ---- moving elements ------------------------------------------------------------------------- */
 
@@ -83,10 +83,11 @@ row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type)
 typedef struct piece { /* of a stack or concat: where it begins along the axis, how far it goes */
     row_view view;
     int64_t start, length;
+    bool stacked; /* its view has no such dim */
 } piece;
 
 static row_view copy_pieces(row_graph *g, const hir_op *op, const piece *pieces, uint32_t axis,
-                            bool stacked, hir_type type) {
+                            hir_type type) {
     row_shape shape = row_squeeze(type, NULL);
     int place[HIR_MAX_RANK], from[HIR_MAX_RANK];
     row_squeeze(type, place);
@@ -98,7 +99,7 @@ static row_view copy_pieces(row_graph *g, const hir_op *op, const piece *pieces,
         row_index to = row_fixed(0);
         if (place[axis] >= 0) to.constant = pieces[j].start * whole.by[place[axis]];
         for (uint32_t i = 0; i < x->type.rank; i++) {
-            int there = place[stacked && i >= axis ? i + 1 : i];
+            int there = place[pieces[j].stacked && i >= axis ? i + 1 : i];
             if (from[i] >= 0) to.by[from[i]] = whole.by[there];
         }
         row_add_part(g, memory, row_add_copy(g, op, x->shape, x->ref), to);
@@ -115,6 +116,7 @@ static bool can_store(const row_node *n) {
 static bool locate(row_graph *g, row_ref ref, row_entry *entry, row_index *at) {
     const row_node *n = row_at(g, ref.node);
     if (n->kind == ROW_MULTI) { /* a stack in a stack, one row of it */
+        if (n->run) return false;
         const row_index *which = &ref.at[n->axis];
         row_index fixed = row_fixed(which->constant);
         if (!row_index_equal(&fixed, which)) return false;
@@ -135,7 +137,8 @@ static bool locate(row_graph *g, row_ref ref, row_entry *entry, row_index *at) {
 }
 
 static bool same_entries(const row_node *a, const row_node *b) {
-    if (a->kind != ROW_MULTI || a->n_entries != b->n_entries || a->axis != b->axis) return false;
+    if (a->kind != ROW_MULTI || a->run || a->n_entries != b->n_entries || a->axis != b->axis)
+        return false;
     for (uint32_t j = 0; j < a->n_entries; j++)
         if (a->entries[j].node != b->entries[j].node ||
             a->entries[j].offset != b->entries[j].offset)
@@ -207,14 +210,19 @@ bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type, row_view *o
     for (uint32_t j = 0; j < op->n_args; j++) {
         if (!row_view_of(g, op, op->args[j], &pieces[j].view)) return false;
         pieces[j].start = start;
-        pieces[j].length = stacked ? 1 : pieces[j].view.type.dim[axis];
+        pieces[j].stacked = stacked && pieces[j].view.type.rank < type.rank; /* not a run */
+        pieces[j].length = pieces[j].stacked ? 1 : pieces[j].view.type.dim[axis];
         start += pieces[j].length;
     }
     for (uint32_t i = axis + 1; i < type.rank; i++)
         row *= type.dim[i];
-    if (row >= SMALL_ROW && start > 1 && start <= MOST_ENTRIES &&
+    if (row >= HCG_SMALL_ROW && op->n_args == 1 && !pieces[0].stacked) {
+        *out = pieces[0].view;
+        return true;
+    }
+    if (row >= HCG_SMALL_ROW && start > 1 && start <= MOST_ENTRIES &&
         point_to_pieces(g, op, pieces, axis, stacked, type, out))
         return true;
-    *out = copy_pieces(g, op, pieces, axis, stacked, type);
+    *out = copy_pieces(g, op, pieces, axis, type);
     return true;
 }

@@ -114,8 +114,37 @@ row_view row_view_node(row_graph *g, uint32_t node, hir_type type) {
     return v;
 }
 
+/* Operands of a run as rows side by side. */
+static row_view view_run(row_graph *g, const hir_op *reader, const hcg_run *run, hir_type type) {
+    int place[HIR_MAX_RANK];
+    const row_shape shape = row_squeeze(type, place);
+    const uint32_t node = row_add_node(g, ROW_MULTI, reader, shape, 0);
+    row_node *n = row_at(g, node);
+    n->run = run;
+    n->axis = (uint32_t)place[run->axis];
+    n->dtype = type.dtype;
+    n->token_free = false;
+    row_shape one = shape;
+    one.dim[n->axis] = 1;
+    n->within = row_major(&one);
+    n->within.by[n->axis] = 0;
+    return row_view_node(g, node, type);
+}
+
+static const hcg_run *run_of(const row_graph *g, hir_ref ref) {
+    for (size_t i = 0; i < g->k->runs.n; i++)
+        if (ref.kind == HIR_REF_VALUE && g->k->runs.at[i].value == ref.index)
+            return &g->k->runs.at[i];
+    return NULL;
+}
+
 static bool view_outer_value(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out) {
     hir_type type = row_type_of(g, ref);
+    const hcg_run *run = run_of(g, ref);
+    if (run) {
+        *out = view_run(g, reader, run, type);
+        return true;
+    }
     for (uint32_t i = 0; i < type.rank; i++)
         if (type.dim[i] == HIR_C)
             return row_unsupported(g, reader, "it cannot read along the cache");

@@ -20,6 +20,7 @@ bool hcg_emit_row_part(hcg_emit *e, const hcg_kernel *k, const hcg_row_part *par
     row_graph g = {.arena = e->arena,
                    .diags = e->diags,
                    .m = e->p->m,
+                   .whole = e->p->m,
                    .k = k,
                    .part = part,
                    .lanes = e->level->lanes};

@@ -58,6 +58,10 @@ static bool allows(const overwriting *o, const row_ref *ref, const row_index *lo
         element.constant += n->entries[j].offset;
         if (!o->nest || !may_read(o, &element)) return false;
     }
+    if (n->run && n->run->replaced) { /* whichever of them it is */
+        element = row_substitute(&n->within, at);
+        if (!o->nest || !may_read(o, &element)) return false;
+    }
     for (uint32_t a = 0; !n->root && a < n->n_args; a++)
         if (!allows(o, &n->args[a], at)) return false;
     return true;

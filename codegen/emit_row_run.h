@@ -1,5 +1,5 @@
 /* Emission of a planned row program (private to emit_row_value.c, _ahead.c, _small.c, _stream.c,
- * _when.c and _loops.c). */
+ * _when.c, _size.c and _loops.c). */
 #ifndef HCG_EMIT_ROW_RUN_H
 #define HCG_EMIT_ROW_RUN_H
 
@@ -35,9 +35,16 @@ typedef struct row_piece {
     LLVMValueRef next; /* elements to the next piece, of this row or of the next token's; 0: none */
 } row_piece;
 
+typedef struct row_size { /* a number that depends on N, and what it is */
+    int64_t number;
+    LLVMValueRef value;
+} row_size;
+
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
+    LLVMValueRef n; /* N, where the kernel is told it and it has been asked for */
+    HD_VEC(row_size) sizes;
     LLVMValueRef token;    /* NULL outside the loop over tokens */
     LLVMValueRef more;     /* i64: 1 if a token follows, else 0 */
     LLVMValueRef position; /* of the token, as f64 */
@@ -99,6 +106,13 @@ LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_ve
 void row_at_op(row_run *r, const row_node *n);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
+
+/* ---- emit_row_size.c ------------------------------------------------------------------------- */
+LLVMValueRef row_i64(row_run *r, int64_t number); /* of a shape, stride or offset */
+/* Does it depend on N, and the most that it may be. */
+bool row_is_any(const row_graph *g, int64_t number);
+int64_t row_most(const row_graph *g, int64_t number);
+LLVMValueRef row_scratch(row_run *r, int64_t bytes); /* a fresh piece, as large as it may be */
 
 /* ---- emit_row_small.c ------------------------------------------------------------------------ */
 void row_emit_small(row_run *r, const row_nest *nest);

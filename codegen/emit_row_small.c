@@ -147,18 +147,18 @@ static LLVMValueRef load_lanes(row_run *r, const row_node *n, const lane_map *m)
     hcg_emit *e = r->e;
     LLVMValueRef base = r->pointer[n->buffer];
     if (is_run(m, 0)) {
-        LLVMValueRef p = hcg_at(e, e->f32, base, hcg_i64(e, m->at[0]));
+        LLVMValueRef p = hcg_at(e, e->f32, base, row_i64(r, m->at[0]));
         return spread(r, hcg_load_scalar(e, HIR_F32, p), m->n);
     }
     LLVMValueRef v = LLVMGetPoison(vector_of(r, m->n));
     if (is_run(m, 1)) {
-        LLVMValueRef p = hcg_at(e, e->f32, base, hcg_i64(e, m->at[0]));
+        LLVMValueRef p = hcg_at(e, e->f32, base, row_i64(r, m->at[0]));
         v = LLVMBuildLoad2(e->b, vector_of(r, m->n), p, "");
         LLVMSetAlignment(v, 4);
         return v;
     }
     for (uint32_t l = 0; l < m->n; l++) {
-        LLVMValueRef p = hcg_at(e, e->f32, base, hcg_i64(e, m->at[l]));
+        LLVMValueRef p = hcg_at(e, e->f32, base, row_i64(r, m->at[l]));
         LLVMValueRef x = hcg_load_scalar(e, HIR_F32, p);
         v = LLVMBuildInsertElement(e->b, v, x, LLVMConstInt(e->i32, l, false), "");
     }
@@ -278,7 +278,7 @@ static void store_lanes(row_run *r, const row_node *n) {
     for (uint32_t l = 0; l < (run ? 1 : m.n); l++) {
         LLVMValueRef v = n->whole, lane = LLVMConstInt(e->i32, l, false);
         if (!run) v = LLVMBuildExtractElement(e->b, v, lane, "");
-        LLVMValueRef p = hcg_at(e, e->f32, r->pointer[n->buffer], hcg_i64(e, m.at[l]));
+        LLVMValueRef p = hcg_at(e, e->f32, r->pointer[n->buffer], row_i64(r, m.at[l]));
         LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
     }
 }

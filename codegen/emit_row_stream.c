@@ -27,6 +27,7 @@ static bool can_stream(const row_run *r, const row_node *n) {
     const row_buffer *b = &r->g->buffers.at[n->buffer];
     const int64_t bytes = element_bytes(r, n);
     if (b->lies_over) return false; /* its lines have just been read */
+    if (row_is_any(r->g, row_elements(&n->shape))) return false; /* how much is told late */
     bool aligned = n->to.constant * bytes % LINE == 0 && b->elements * bytes % LINE == 0;
     for (int v = 0; v < ROW_VARS; v++)
         aligned &= v == r->lane_var ? n->to.by[v] == 1 : n->to.by[v] * bytes % LINE == 0;

@@ -77,11 +77,11 @@ static bool depends(const row_index *at, uint32_t rank, int var) {
 /* The number that `at` is for lane `lane` (counted on through the copies). */
 LLVMValueRef row_number(row_run *r, const row_index *at, int64_t lane) {
     hcg_emit *e = r->e;
-    LLVMValueRef sum = hcg_i64(e, at->constant + lane * lane_stride(r, at));
+    LLVMValueRef sum = row_i64(r, at->constant + lane * lane_stride(r, at));
     for (unsigned v = 0; v < ROW_VARS; v++) {
         if (!at->by[v]) continue;
         LLVMValueRef term = r->var[v];
-        if (at->by[v] != 1) term = LLVMBuildMul(e->b, term, hcg_i64(e, at->by[v]), "");
+        if (at->by[v] != 1) term = LLVMBuildMul(e->b, term, row_i64(r, at->by[v]), "");
         sum = LLVMBuildAdd(e->b, term, sum, "");
     }
     return sum;
@@ -157,8 +157,25 @@ static LLVMValueRef address(row_run *r, uint32_t node, hir_dtype dtype, const ro
     return hcg_at(r->e, hcg_element(r->e, dtype), base, row_number(r, &element, lane));
 }
 
-static int64_t valid_lanes(const row_run *r) {
-    return r->tail ? LLVMConstIntGetSExtValue(r->tail) : r->e->level->lanes;
+/* Lanes that may be valid. */
+static int64_t most_lanes(const row_run *r) {
+    const bool known = r->tail && LLVMIsAConstantInt(r->tail);
+    return known ? LLVMConstIntGetSExtValue(r->tail) : r->e->level->lanes;
+}
+
+/* Lane l of a tail of unknown length, as i1: is it valid? NULL: it is. */
+static LLVMValueRef is_valid(row_run *r, int64_t l) {
+    hcg_emit *e = r->e;
+    if (!r->tail || LLVMIsAConstantInt(r->tail) || l == 0) return NULL;
+    return LLVMBuildICmp(e->b, LLVMIntSLT, hcg_i64(e, l), r->tail, "");
+}
+
+/* Where lane l of copy 0 is, l past a tail of unknown length: where lane 0 is, which is valid. */
+static LLVMValueRef lane_address(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
+                                 int64_t first, int64_t l) {
+    LLVMValueRef valid = is_valid(r, l);
+    LLVMValueRef p = address(r, node, dtype, at, first + l);
+    return valid ? LLVMBuildSelect(r->e->b, valid, p, address(r, node, dtype, at, first), "") : p;
 }
 
 void row_at_op(row_run *r, const row_node *n) {
@@ -171,8 +188,8 @@ static LLVMValueRef gather_lanes(row_run *r, uint32_t node, hir_dtype dtype, con
                                  int64_t first) {
     hcg_emit *e = r->e;
     LLVMValueRef v = LLVMConstNull(e->vec);
-    for (int64_t l = 0; l < valid_lanes(r); l++) {
-        LLVMValueRef x = hcg_load_scalar(e, dtype, address(r, node, dtype, at, first + l));
+    for (int64_t l = 0; l < most_lanes(r); l++) {
+        LLVMValueRef x = hcg_load_scalar(e, dtype, lane_address(r, node, dtype, at, first, l));
         v = LLVMBuildInsertElement(e->b, v, x, LLVMConstInt(e->i32, (unsigned)l, false), "");
     }
     return v;
@@ -226,10 +243,12 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
             hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, first), v, r->tail);
             continue;
         }
-        for (int64_t l = 0; l < valid_lanes(r); l++) {
-            LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)l, false);
+        for (int64_t l = 0; l < most_lanes(r); l++) {
+            LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)l, false), valid = is_valid(r, l);
             LLVMValueRef x = LLVMBuildExtractElement(e->b, v, lane, "");
-            hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, first + l), x, NULL);
+            LLVMValueRef x0 = LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->i32, 0, false), "");
+            if (valid) x = LLVMBuildSelect(e->b, valid, x, x0, "");
+            hcg_store_as(e, b->dtype, lane_address(r, node, b->dtype, at, first, l), x, NULL);
         }
     }
 }
@@ -358,18 +377,26 @@ LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValu
     return LLVMBuildFAdd(r->e->b, a, b, "");
 }
 
+/* 1 / extent, rounded as the constant would be. */
+static LLVMValueRef share_of_any(row_run *r, int64_t extent, LLVMTypeRef type) {
+    hcg_emit *e = r->e;
+    LLVMValueRef n = LLVMBuildSIToFP(e->b, row_i64(r, extent), e->f64, "");
+    LLVMValueRef share = LLVMBuildFDiv(e->b, LLVMConstReal(e->f64, 1), n, "");
+    share = LLVMBuildFPTrunc(e->b, share, e->f32, "");
+    return hcg_lanes(type) ? hcg_splat_value(e, share) : share;
+}
+
 LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef v) {
     if (n->op->code != HIR_REDUCE_MEAN_OP) return v;
-    LLVMValueRef share = hcg_real_like(LLVMTypeOf(v), 1.0 / (double)n->extent);
+    LLVMValueRef share = row_is_any(r->g, n->extent)
+                             ? share_of_any(r, n->extent, LLVMTypeOf(v))
+                             : hcg_real_like(LLVMTypeOf(v), 1.0 / (double)n->extent);
     return LLVMBuildFMul(r->e->b, v, share, "");
 }
 
 static LLVMValueRef keep_past_tail(row_run *r, LLVMValueRef next, LLVMValueRef before) {
     hcg_emit *e = r->e;
-    LLVMValueRef mask[64];
-    for (unsigned l = 0; l < e->level->lanes; l++)
-        mask[l] = LLVMConstInt(e->i1, l < valid_lanes(r), false);
-    return LLVMBuildSelect(e->b, LLVMConstVector(mask, e->level->lanes), next, before, "");
+    return LLVMBuildSelect(e->b, hcg_tail_mask(e, r->tail), next, before, "");
 }
 
 void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
@@ -440,7 +467,7 @@ static row_pack reduce(row_run *r, const row_node *n) {
             accumulate_team(r, &t, row_fixed(i));
     } else {
         if (t.n > 1) row_ahead_along(r, n); /* one sum alone has little to do meanwhile */
-        hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, n->extent), hcg_i64(e, 1), "i",
+        hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), row_i64(r, n->extent), hcg_i64(e, 1), "i",
                                     t.n * r->copies, t.acc);
         row_scope s = row_scope_begin(r);
         r->var[ROW_INNER] = l.index;

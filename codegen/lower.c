@@ -407,7 +407,7 @@ static bool add_step(lowering *l, hir_id id) {
         .kernel_many = use->many,
         .kernel_few = use->few,
         .first_operand = (uint32_t)l->p->operands.n,
-        .n_operands = (uint32_t)use->operands.list.n + n_sizes,
+        .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = looks_at_position(l, op),
         .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[use->many].name),
@@ -431,6 +431,8 @@ static bool add_step(lowering *l, hir_id id) {
     for (uint32_t i = 0; i < n_sizes; i++)
         hd_push(l->a, &l->p->operands,
                 ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
+    for (size_t i = 0; i < use->runs.n; i++)
+        if (!add_operand(l, loc_of(l, op), use->runs.at[i], &c)) return false;
     if (step.split_one == HRT_SPLIT_COLS && is_small(l, &step)) step.split_one = HRT_SPLIT_NONE;
     hd_push(l->a, &l->p->steps, step);
     hcg_step_work work = hcg_count_work(l->a, l->m, id);

@@ -9,15 +9,29 @@
 typedef enum hcg_kind { HCG_ROW, HCG_CONTRACT, HCG_SEQUENCE } hcg_kind;
 
 /* A size that is not the same in all kernels that share a function: an argument of its own
- * (HRT_NUMBER). Of a contraction: N, then K. */
+ * (HRT_NUMBER). Of a contraction: N, then K. Of a row program: N, such as the sources of a mix. */
 enum { HCG_N, HCG_K, HCG_SIZES };
 typedef struct hcg_size {
     int64_t least, most; /* among those kernels */
 } hcg_size;
 
+/* What N of a row program is in types that belong to all kernels of a function. Sizes, strides and
+ * offsets that depend on N are a + b N there, a and b small; what is made of them is of that form
+ * again, so this number, a prime far beyond any other, keeps a and b apart (row_family.h). */
+#define HCG_ANY INT64_C(2147483647)
+
+/* Operands of a row program that are stacked: N rows of one type, wherever they lie. They stand
+ * behind all other arguments, those of a run side by side. */
+typedef struct hcg_run {
+    hir_id value;  /* of hcg_kernel.any: all of them, side by side along dim `axis` */
+    uint32_t axis;
+    int64_t first; /* number of the first argument: a + b HCG_ANY */
+    bool replaced; /* a result lies over one of them */
+} hcg_run;
+
 /* One emitted function. Kernels whose bodies are equal up to the identity of their outer operands
  * (same ops, attributes, types, layouts) share one; so do contractions that differ in N and K
- * alone, where there are many (share.c). */
+ * alone, and row programs that differ in N alone, where there are many (share.c). */
 typedef struct hcg_kernel {
     hcg_kind kind;
     const char *name; /* symbol without prefix and level */
@@ -39,6 +53,10 @@ typedef struct hcg_kernel {
     uint32_t n_inputs; /* how many of them are read; the rest are results */
     uint32_t n_sizes;  /* arguments behind the operands; 0: all sizes are those of `op` */
     hcg_size size[HCG_SIZES];
+    /* Of a row program with n_sizes: the module as `op` is to be read, with HCG_ANY for N and with
+     * a value for each run of operands, which are arguments behind N. */
+    const hir_module *any;
+    HD_VEC(hcg_run) runs;
     uint32_t line; /* of the op in the kernel IR text, 0: unknown */
 } hcg_kernel;
 

@@ -45,6 +45,7 @@ typedef struct hcg_use {
     uint32_t one, few, many; /* indices into program.kernels, for T = 1, a few and more */
     hcg_operands operands;
     int64_t size[HCG_SIZES]; /* the function's n_sizes, behind the operands */
+    HD_VEC(hir_ref) runs;    /* operands behind the sizes (hcg_run) */
 } hcg_use;
 /* Fills p->kernels with the functions that the module's kernels need; what each calls, by the id of
  * its op. */

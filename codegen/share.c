@@ -1,16 +1,16 @@
 /* hcg_share_kernels: one function for all kernels that differ in the tensors they touch alone.
  *
- * A table from keys (program_key.h) to functions. Kernels that differ in sizes as well share one if
- * the program has more than FEW forms of them: how many functions there are must not depend on how
- * deep a model is, and a few forms of their own cost less than sizes that are not known before the
- * call. */
+ * A table from keys (program_key.h) to functions. Kernels that differ in sizes as well
+ * (row_family.h for row programs) share one if the program has more than FEW forms of them: how many
+ * functions there are must not depend on how deep a model is, and a few forms of their own cost less
+ * than sizes that are not known before the call. */
 #include <ctype.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "codegen/program_key.h"
+#include "codegen/row_family.h"
 
 enum { FEW = 4 }; /* sizes of one form that get functions of their own */
 
@@ -60,30 +60,42 @@ typedef struct form { /* kernels of equal bodies */
     hir_id op;        /* the first of them */
     int64_t family;   /* or NONE */
     int64_t size[HCG_SIZES];
+    const hcg_row_form *row; /* of a row program that may be in a family; NULL */
 } form;
-
-typedef struct family { /* forms that differ in sizes */
-    uint32_t forms;
-    hcg_size size[HCG_SIZES];
-} family;
 
 typedef struct functions {
     bool made;
     uint32_t one, few, many; /* indices into program.kernels */
 } functions;
 
+typedef struct family { /* forms that differ in sizes */
+    uint32_t forms;
+    hcg_size size[HCG_SIZES];
+    functions own;
+    /* of row programs: */
+    uint32_t key;
+    const hcg_row_form *first;
+    hcg_row_model model; /* when there are two forms or more */
+} family;
+
 typedef struct sharing {
     hd_arena *a;
     hcg_program *p;
     const hir_module *m;
     hcg_keys *keys;
-    key_table form_keys, family_keys, prologue_keys, epilogue_keys;
+    key_table form_keys, family_keys, row_keys, prologue_keys, epilogue_keys;
     HD_VEC(form) forms;
-    HD_VEC(family) families;
+    HD_VEC(family) families; /* of contractions, by key, and of row programs, in any order */
+    HD_VEC(family) row_families;
     HD_VEC(const char *) names;
     uint32_t *form_of; /* per op */
     hcg_use *uses;
 } sharing;
+
+static hcg_kind kind_of(hir_opcode code) {
+    if (code == HIR_KERNEL_CONTRACT_OP) return HCG_CONTRACT;
+    return code == HIR_KERNEL_SEQUENCE_OP ? HCG_SEQUENCE : HCG_ROW;
+}
 
 static hd_text new_text(const sharing *s) {
     hd_text t;
@@ -91,23 +103,50 @@ static hd_text new_text(const sharing *s) {
     return t;
 }
 
+static void add_form(family *all, const int64_t size[HCG_SIZES]) {
+    for (int i = 0; i < HCG_SIZES; i++) {
+        hcg_size *s = &all->size[i];
+        if (!all->forms || size[i] < s->least) s->least = size[i];
+        if (!all->forms || size[i] > s->most) s->most = size[i];
+    }
+    all->forms++;
+}
+
 static void join_family(sharing *s, form *f) {
     hd_text key = new_text(s);
-    f->family = NONE;
     if (!hcg_family_key(s->keys, f->op, &key, f->size)) return;
     f->family = number_of(&s->family_keys, &key);
-    if ((size_t)f->family == s->families.n) {
-        family fresh = {0};
-        for (int i = 0; i < HCG_SIZES; i++)
-            fresh.size[i] = (hcg_size){f->size[i], f->size[i]};
-        hd_push(s->a, &s->families, fresh);
-    }
-    family *all = &s->families.at[f->family];
-    all->forms++;
-    for (int i = 0; i < HCG_SIZES; i++) {
-        if (f->size[i] < all->size[i].least) all->size[i].least = f->size[i];
-        if (f->size[i] > all->size[i].most) all->size[i].most = f->size[i];
-    }
+    if ((size_t)f->family == s->families.n) hd_push(s->a, &s->families, (family){0});
+    add_form(&s->families.at[f->family], f->size);
+}
+
+/* Is form `x` of the family? The second form of a family decides which size is N. */
+static bool fits(sharing *s, family *all, const hcg_row_form *x) {
+    hcg_row_model model;
+    if (all->forms > 1) return hcg_fits_row_model(&all->model, x);
+    if (!hcg_find_row_model(s->a, all->first, x, &model)) return false;
+    const int64_t size[HCG_SIZES] = {all->first->numbers.at[model.n]};
+    all->model = model;
+    all->forms = 0;
+    add_form(all, size);
+    return true;
+}
+
+static void join_row_family(sharing *s, form *f) {
+    hcg_row_form *x = hd_new(s->a, hcg_row_form);
+    if (!hcg_find_row_form(s->keys, f->op, x)) return;
+    const uint32_t key = number_of(&s->row_keys, &x->key);
+    size_t i = 0;
+    while (i < s->row_families.n &&
+           (s->row_families.at[i].key != key || !fits(s, &s->row_families.at[i], x)))
+        i++;
+    if (i == s->row_families.n)
+        hd_push(s->a, &s->row_families, ((family){.key = key, .first = x}));
+    family *all = &s->row_families.at[i];
+    const int64_t size[HCG_SIZES] = {all->forms ? x->numbers.at[all->model.n] : 0};
+    add_form(all, size);
+    f->family = (int64_t)i;
+    f->row = x;
 }
 
 static void find_form(sharing *s, hir_id id) {
@@ -116,18 +155,16 @@ static void find_form(sharing *s, hir_id id) {
     uint32_t number = number_of(&s->form_keys, &key);
     s->form_of[id] = number;
     if (number < s->forms.n) return;
-    form f = {.op = id};
-    join_family(s, &f);
+    form f = {.op = id, .family = NONE};
+    if (kind_of(hir_op_at(s->m, id)->code) == HCG_ROW)
+        join_row_family(s, &f);
+    else
+        join_family(s, &f);
     hd_push(s->a, &s->forms, f);
 }
 
 /* ---- functions ---------------------------------------------------------------------------------
  */
-static hcg_kind kind_of(hir_opcode code) {
-    if (code == HIR_KERNEL_CONTRACT_OP) return HCG_CONTRACT;
-    return code == HIR_KERNEL_SEQUENCE_OP ? HCG_SEQUENCE : HCG_ROW;
-}
-
 /* A symbol that no other kernel has, from a name that may hold anything. */
 static const char *symbol_name(sharing *s, const char *name) {
     char *base = hd_strdup(s->a, *name ? name : "kernel");
@@ -160,9 +197,11 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     for (size_t i = 0; i < operands->list.n; i++)
         hd_push(s->a, &k.operands, operands->list.at[i]);
     if (sizes) {
-        k.n_sizes = HCG_SIZES;
+        k.n_sizes = k.kind == HCG_ROW ? 1 : HCG_SIZES;
         memcpy(k.size, sizes->size, sizeof k.size);
     }
+    if (sizes && k.kind == HCG_ROW)
+        hcg_make_row_family(s->p, &sizes->model, s->forms.at[s->form_of[id]].row, &k);
     hd_push(s->a, &s->p->kernels, k);
     return (uint32_t)s->p->kernels.n - 1;
 }
@@ -206,28 +245,46 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     return f;
 }
 
+/* The family whose function form `f` uses; NULL: it has its own. */
+static family *family_of(sharing *s, const form *f) {
+    if (f->family == NONE) return NULL;
+    family *all = f->row ? &s->row_families.at[f->family] : &s->families.at[f->family];
+    return all->forms > FEW ? all : NULL;
+}
+
+/* Operands of a kernel as the function of its family wants them. */
+static void order_operands(sharing *s, hir_id id, const family *all, hcg_use *use) {
+    hcg_row_form x; /* of this kernel: of its form, with other operands */
+    if (!hcg_find_row_form(s->keys, id, &x)) return;
+    use->operands = x.operands;
+    use->size[HCG_N] = x.numbers.at[all->model.n];
+    for (size_t i = 0; i < x.lists.n; i++)
+        for (uint32_t j = 0; j < x.lists.at[i].n; j++)
+            hd_push(s->a, &use->runs, x.lists.at[i].at[j]);
+}
+
 /* In the order of first use, so that numbers and names are those of the program's text. */
 static void use_functions(sharing *s) {
     functions *of_form = hd_new_array(s->a, functions, s->forms.n + 1);
-    functions *of_family = hd_new_array(s->a, functions, s->families.n + 1);
     HIR_EACH(s->m, id, s->m->first) {
         if (!hir_has_trait(hir_op_at(s->m, id)->code, HIR_REGION)) continue;
         const form *f = &s->forms.at[s->form_of[id]];
-        const family *sizes = f->family == NONE ? NULL : &s->families.at[f->family];
-        if (sizes && sizes->forms <= FEW) sizes = NULL;
-        functions *own = sizes ? &of_family[f->family] : &of_form[s->form_of[id]];
+        hcg_use *use = &s->uses[id];
+        family *sizes = family_of(s, f);
+        functions *own = sizes ? &sizes->own : &of_form[s->form_of[id]];
+        memcpy(use->size, f->size, sizeof f->size);
+        if (sizes && f->row) order_operands(s, id, sizes, use);
         if (!own->made) *own = make_functions(s, id, sizes);
-        s->uses[id].one = own->one;
-        s->uses[id].few = own->few;
-        s->uses[id].many = own->many;
-        memcpy(s->uses[id].size, f->size, sizeof f->size);
+        use->one = own->one;
+        use->few = own->few;
+        use->many = own->many;
     }
 }
 
 const hcg_use *hcg_share_kernels(hcg_program *p) {
     hd_arena *a = p->arena;
     sharing s = {.a = a, .p = p, .m = p->m, .keys = hcg_keys_new(a, p->m)};
-    s.form_keys.arena = s.family_keys.arena = a;
+    s.form_keys.arena = s.family_keys.arena = s.row_keys.arena = a;
     s.prologue_keys.arena = s.epilogue_keys.arena = a;
     s.form_of = hd_new_array(a, uint32_t, p->m->ops.n + 1);
     s.uses = hd_new_array(a, hcg_use, p->m->ops.n + 1);
