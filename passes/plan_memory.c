@@ -131,7 +131,7 @@ static bool has_many_rows(const planner *p, hir_id kernel) {
 static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
     const hir_op *k = hir_op_at(p->m, kernel);
     const hir_dtype dtype = hir_value_at(p->m, b->value)->type.dtype;
-    bool can = k->code == HIR_KERNEL_ROW_OP && hir_tile_group(k) < 0 && b->dies > b->born;
+    bool can = hir_tile_group(k) < 0 && b->dies > b->born;
     if (!can || b->size < LONG_ROW || has_many_rows(p, kernel)) return NULL;
     HIR_EACH(p->m, op, k->body_first) {
         const hir_op *o = hir_op_at(p->m, op);
@@ -143,7 +143,9 @@ static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
                 bool its = of->value == p->first[o->args[i].index] && of->dies == b->born;
                 bool same = hir_type_row_elements(x->type) ==
                             hir_type_row_elements(hir_value_at(p->m, b->value)->type);
-                if (its && same && x->type.dtype == dtype) return of;
+                if (its && same && x->type.dtype == dtype &&
+                    hir_may_lie_over(p->m, kernel, o->args[i].index))
+                    return of;
             }
         }
     }
