@@ -263,3 +263,14 @@ bool api_need_weights(hadal_session *s) {
     s->weights_open = hd_safetensors_open(s->arena, &s->diags, s->weights_path, &s->weights);
     return s->weights_open;
 }
+
+bool api_may_write(hadal_session *s, const char *path) {
+    const char *read = hd_same_file(path, s->spec) ? s->spec : NULL;
+    if (hd_same_file(path, s->weights_path)) read = s->weights_path;
+    for (size_t i = 0; s->weights_open && i < s->weights.list.n && !read; i++)
+        if (hd_same_file(path, s->weights.list.at[i].file)) read = s->weights.list.at[i].file;
+    if (!read) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "'%s' is read here, and would be replaced", read)
+        ->hint = "give the output another name";
+    return false;
+}
