@@ -150,7 +150,8 @@ static bool check_text(hd_diags *d, const char *path, const char *text, size_t n
     if (nul) {
         hd_diag *g = hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not a text file: byte %zu is NUL",
                             path, (size_t)(nul - text));
-        if (nul - text < 4) g->hint = "if it is UTF-16, save it as UTF-8";
+        const bool marked = memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0;
+        if (nul - text < 2 || marked) g->hint = "if it is UTF-16, save it as UTF-8";
         return false;
     }
     for (size_t i = 0, some; i < n; i += some) {
