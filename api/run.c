@@ -304,6 +304,8 @@ static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tok
         return false;
     }
     outputs out;
+    if (logits_path && !api_may_write(s, logits_path)) return false;
+    if (trace_path && !api_may_write(s, trace_path)) return false;
     if (!collect(s, s->m, n, &out)) return false;
     if (o->interpret) {
         if (!api_need_weights(s) || !run_interpreted(s, o->split, tokens, n, &out)) return false;

@@ -1,9 +1,12 @@
 /* Attention kernels alone: for T = 1 the rate at which keys and values are read, beside a plain
  * read of memory; for T > 1 the rate of multiply-adds, beside the machine's. Limits are measured in
  * the same rounds, work is shared among threads as the runtime does it. Each call reads the next of
- * several caches, together too large for any cache of the CPU.
+ * several caches, together too large for any cache of the CPU; of many tokens, of at most 4:
+ * queries and results of the call before are met again, as they are in a model.
  *
- *     sequence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS]
+ *     sequence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
+ *
+ * SHAPE: only that line of the table, from 0.
  */
 #include <omp.h>
 
@@ -83,7 +86,7 @@ static char *new_cache(size_t bytes, hir_dtype dtype) {
 }
 
 static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype dtype) {
-    enum { COLD = 192 << 20, MOST_CACHES = 32 };
+    enum { COLD = 192 << 20, MOST_CACHES = 32, CALLS = 4 };
     *p = (problem){.s = s, .b = bench_new()};
     bench_start(&p->b);
     hir_id kernel = build(&p->b, s, dtype);
@@ -94,8 +97,9 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     }
     int64_t length = s.t + s.past;
     p->cache_bytes = (size_t)(length * s.groups * s.n) * hir_dtype_bytes(dtype);
-    p->caches = s.t > 1 ? 1 : COLD / (int64_t)(2 * p->cache_bytes) + 1;
-    if (p->caches > MOST_CACHES) p->caches = MOST_CACHES;
+    p->caches = COLD / (int64_t)(2 * p->cache_bytes) + 1;
+    const int64_t most = s.t > HRT_FEW ? CALLS : MOST_CACHES;
+    if (p->caches > most) p->caches = most;
     p->keys = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
     p->values = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
     uint64_t counters, range, seed = 1;
@@ -179,13 +183,15 @@ int main(int argc, char **argv) {
     machine *m = machine_open(threads);
     machine_print_host();
     printf("%s, %d threads, %s cache\n", level->name, threads, hir_dtype_name(dtype));
-    for (int i = 0; i < SHAPES; i++)
+    const int first = argc > 5 ? atoi(argv[5]) : 0, end = argc > 5 ? first + 1 : SHAPES;
+    if (first < 0 || end > SHAPES) return 2;
+    for (int i = first; i < end; i++)
         open_problem(&problems[i], shapes[i], level, dtype);
     rounds r;
     for (rounds_begin(&r, m, argc > 4 ? (size_t)atoi(argv[4]) : 9); rounds_next(&r);)
-        for (int i = 0; i < SHAPES; i++)
+        for (int i = first; i < end; i++)
             time_round(&problems[i], threads);
-    for (int i = 0; i < SHAPES; i++) {
+    for (int i = first; i < end; i++) {
         rounds_keep(&r, &problems[i].seconds);
         print_problem(&problems[i], m);
         close_problem(&problems[i]);

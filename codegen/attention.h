@@ -39,12 +39,13 @@ LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache 
 
 /* Scores, probabilities and outputs of a tile in scratch are f32. */
 enum {
-    HCG_KEYS = 240,    /* most per tile: whole register tiles of 3 panels */
+    HCG_KEYS = 128,    /* most per tile */
     HCG_QUERIES = 128, /* per tile: tokens times query heads of a group; the grain of schedule.c
                         * makes chunks of as many */
-    HCG_SLACK = 16,    /* floats after a row of scores that softmax may write */
+    HCG_SLACK = 16, /* floats after a row of scores, or lines after a panel, that may be written */
     HCG_LD_SCORES = HCG_KEYS + HCG_SLACK,
-    HCG_COUNTER_BYTES = 64, /* apart: each key/value head has its own */
+    HCG_STRIP_FLOATS = HCG_LD_SCORES * HIR_PANEL, /* from panel to panel of a strip of scores */
+    HCG_COUNTER_BYTES = 64,                       /* apart: each key/value head has its own */
 };
 
 /* What a query head leaves of a range of keys in frame->shared: O, then M and S in lines of their
@@ -72,6 +73,19 @@ typedef struct hcg_softmax {
     LLVMValueRef scores, valid, n, state, o, width;
 } hcg_softmax;
 void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s);
+/* The same for a strip of queries: scores, O and states have queries in their lanes, in panels of
+ * 16 side by side. scores[panel][key][16], HCG_STRIP_FLOATS apart; states[panel] is M[16], S[16];
+ * O[panel][lines][16]. Query i sees key k if i >= k per_group - own: all see those before
+ * `hidden`. */
+typedef struct hcg_softmax_strip {
+    LLVMValueRef scores, count, states, o, lines, panels;
+    LLVMValueRef hidden, own;
+    int64_t per_group;
+    LLVMValueRef later; /* 0: these are the first keys, and O holds nothing yet */
+} hcg_softmax_strip;
+void hcg_softmax_strip_start(hcg_emit *e, const hcg_softmax_strip *s); /* reads states, panels, */
+void hcg_softmax_strip_tile(hcg_emit *e, const hcg_softmax_strip *s);
+void hcg_softmax_strip_end(hcg_emit *e, const hcg_softmax_strip *s); /* O / S */
 /* `state` and `o` of a query become those of its keys and of the other's together. */
 void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef other_state,
                        LLVMValueRef other_o, LLVMValueRef width);

@@ -240,7 +240,7 @@ static LLVMValueRef splat_to(hcg_emit *e, LLVMTypeRef type, LLVMValueRef scalar)
 }
 
 LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar) {
-    return splat_to(e, e->vec, scalar);
+    return splat_to(e, LLVMVectorType(LLVMTypeOf(scalar), e->level->lanes), scalar);
 }
 
 LLVMValueRef hcg_tail_mask(hcg_emit *e, LLVMValueRef n) {

@@ -102,7 +102,7 @@ bool hcg_has_f16(const hcg_level *level); /* widening f16 is an instruction */
 /* ---- vectors -----------------------------------------------------------------------------------
  */
 LLVMValueRef hcg_splat(hcg_emit *e, double value);
-LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar);
+LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar); /* of any type */
 /* `lanes` consecutive elements of type `dtype` from p, widened to f32. n NULL: all lanes.
  * Unaligned. */
 LLVMValueRef hcg_load(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef n);

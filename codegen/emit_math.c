@@ -117,6 +117,20 @@ LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x) {
     return pick(e, none, real(x, 0), y);
 }
 
+/* e^x = 2^n 2^f, n = round(z), f = z - n for z = x log2 e, 2^f = 1 + f P(f) for |f| <= 1/2. That
+ * log2 e is rounded shifts f by |x| 2^-25, without a fused multiplication twice as much. */
+LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x) {
+    static const double p[] = {0.000154531634, 0.00133908633, 0.00961808302,
+                               0.0555035695,   0.240226507,   0.693147182};
+    LLVMValueRef none = less(e, x, real(x, -87.336540)), log2_e = real(x, 1.4426950408889634);
+    LLVMValueRef magic = real(x, 12582912.0), shifted = hcg_fma(e, x, log2_e, magic);
+    LLVMValueRef f = hcg_fma(e, x, log2_e, sub(e, magic, shifted));
+    LLVMValueRef y = hcg_fma(e, f, polynomial(e, f, p, N_OF(p)), real(x, 1));
+    LLVMValueRef n =
+        LLVMBuildSub(e->b, bits(e, shifted), hcg_int_like(int_type(e, x), 0x4b400000), "");
+    return pick(e, none, real(x, 0), mul(e, y, power_of_two(e, n, LLVMTypeOf(x))));
+}
+
 /* 2 atanh(s) for |s| <= 1/3: 2s + s^3 P(s^2). */
 static LLVMValueRef twice_atanh(hcg_emit *e, LLVMValueRef s) {
     static const double p[] = {0.232243299, 0.217065752, 0.28592357, 0.399997056, 0.666666687};

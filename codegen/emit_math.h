@@ -32,6 +32,9 @@ LLVMValueRef hcg_min(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 /* e^x for x <= 0, error at most 2 ulp; 0 where e^x is no normal number; NaN for NaN. For x > 0 it
  * means nothing. Two thirds of the work of hcg_exp. */
 LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x);
+/* The same with less work and an error of at most 2 ulp and |x| 2^-23 of the result, so that it is
+ * never off by more than 2^-23: for weights that are added to one of 1. */
+LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_sigmoid(hcg_emit *e, LLVMValueRef x);

@@ -86,6 +86,8 @@ typedef struct kinds {
     unsigned depth, outputs;
     unsigned rows, panels; /* of a tile */
     bool narrow;
+    bool strip;     /* c stands in panels as b does (hcg_strip) */
+    int64_t across; /* x[k][r], rows of x so long; 0: x[r][k] */
 } kinds;
 
 unsigned hcg_narrow_panels(const hcg_level *level) {
@@ -122,6 +124,8 @@ static unsigned line_bytes(const kinds *d) {
 /* Of what meets a panel, whatever stands beside it. */
 static const char *panel_name(hcg_emit *e, const kinds *d) {
     const char *b = hir_dtype_name(d->b);
+    if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);
+    if (d->strip) return "strip";
     if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
 }
@@ -178,8 +182,9 @@ static LLVMValueRef splat_two(hcg_emit *e, LLVMValueRef p) {
 /* The element, or pair, of the row x that meets it, in all lanes. */
 static LLVMValueRef load_x(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef step,
                            unsigned offset, unsigned round) {
-    LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, multiply(e, step, d->depth));
-    at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * d->depth + round));
+    const int64_t stride = d->across ? d->across : d->depth;
+    LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, multiply(e, step, (uint64_t)stride));
+    at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * stride + round));
     if (d->narrow) return splat_two(e, at);
     LLVMValueRef one =
         is_dot(d) ? LLVMBuildLoad2(e->b, e->f32, at, "") : hcg_load_scalar(e, HIR_F32, at);
@@ -222,7 +227,8 @@ typedef struct micro {
     unsigned per_panel;    /* vectors */
     bool fetch_x;          /* steps ask for the next block of x */
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
-    LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step */
+    LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step; of a
+                                    strip: where, and the last row that there is */
     LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
     LLVMValueRef panel[8];       /* and of each panel */
 } micro;
@@ -233,6 +239,11 @@ static unsigned accumulators(const micro *t) {
 
 /* &c[row][vector v] */
 static LLVMValueRef tile_place(hcg_emit *e, const micro *t, unsigned row, unsigned v) {
+    if (t->d.strip) {
+        LLVMValueRef panel = hcg_at(e, e->f32, t->c, multiply(e, t->ldc, v / t->per_panel));
+        unsigned within = row * HIR_PANEL + v % t->per_panel * e->level->lanes;
+        return hcg_at(e, e->f32, panel, hcg_i64(e, within));
+    }
     LLVMValueRef at = multiply(e, t->ldc, row);
     return hcg_at(e, e->f32, t->c, add(e, at, hcg_i64(e, v * e->level->lanes)));
 }
@@ -279,14 +290,28 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     return joined;
 }
 
+/* What step index + offset asks for: of each panel as much as the slabs before and after leave to
+ * it; of the next x of a strip what a step takes: a row's part, or an even part of all rows. */
+static void fetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
+    const unsigned bytes = line_bytes(&t->d);
+    if (t->d.strip) {
+        const int64_t step = 4 * (t->d.across ? t->d.across : (int64_t)t->d.rows);
+        hcg_prefetch(e, hcg_at(e, e->i8, t->next, multiply(e, index, (uint64_t)step)),
+                     offset * step);
+        return;
+    }
+    LLVMValueRef fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
+    for (unsigned p = 0; p < t->panels; p++)
+        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), fetch, multiply(e, t->panel_stride, p)),
+                     (int64_t)offset * bytes);
+}
+
 /* acc[r][:] += x[r][k] b[k][:] for one step k = index + offset. */
 static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
                       LLVMValueRef *acc) {
     unsigned width = t->panels * t->per_panel, bytes = line_bytes(&t->d);
-    LLVMValueRef b[32], fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
-    for (unsigned p = 0; p < t->panels; p++)
-        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), fetch, multiply(e, t->panel_stride, p)),
-                     (int64_t)offset * bytes);
+    LLVMValueRef b[32];
+    fetch_ahead(e, t, index, offset);
     if (t->fetch_x && offset < t->rows) /* one row a step; a turn of NARROW_UNROLL takes all */
         hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), (int64_t)K_BLOCK * 8);
     for (unsigned round = 0; round < rounds(&t->d); round++) {
@@ -332,12 +357,26 @@ static const char *tile_name(hcg_emit *e, const kinds *d, unsigned rows, unsigne
                      ahead ? "_ahead" : "");
 }
 
+/* First element of row r of x. */
+static LLVMValueRef row_place(hcg_emit *e, const kinds *d, const LLVMValueRef *param, unsigned r) {
+    if (d->across) return hcg_at(e, e->f32, param[0], hcg_i64(e, r));
+    LLVMValueRef number = hcg_i64(e, r);
+    if (d->strip) number = hcg_smaller(e, number, param[9]);
+    return opaque(e, hcg_at(e, hcg_element(e, d->x), param[0], times(e, param[1], number)));
+}
+
+/* Of the long loop. Panels of a wide tile's rest are few calls of a matrix, but all of some strips.
+ */
+static unsigned unroll_of(hcg_emit *e, const micro *t) {
+    bool full = t->rows == t->d.rows && (t->d.strip || t->panels == t->d.panels);
+    return t->fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
+}
+
 /* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
  * c[rows][panels * outputs] (+)= x[rows][k] b[k][..] */
 static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned panels) {
     LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64,
                                        e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    const bool full = rows == d.rows && panels == d.panels;
     /* many rows are cut into slabs so high, and panels only for other threads */
     const bool ahead = d.narrow && rows + 1 >= d.rows && panels == d.panels;
     hcg_shared s;
@@ -349,15 +388,14 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
     t.c = s.param[5], t.ldc = s.param[6], t.accumulate = s.param[7];
     t.next = s.param[8], t.pace = s.param[9];
     for (unsigned r = 0; r < rows; r++)
-        t.row[r] =
-            opaque(e, hcg_at(e, hcg_element(e, d.x), s.param[0], multiply(e, s.param[1], r)));
+        t.row[r] = row_place(e, &d, s.param, r);
     for (unsigned p = 0; p < panels; p++)
         t.panel[p] = hcg_at(e, hcg_element(e, d.b), s.param[2], multiply(e, t.panel_stride, p));
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
     t.fetch_x = ahead;
-    const unsigned unroll = t.fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
+    const unsigned unroll = unroll_of(e, &t);
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
     t.fetch_x = false;
     run_tile(e, &t, k, 1, acc);
@@ -369,14 +407,14 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
 /* ---- block -------------------------------------------------------------------------------------
  */
 
-/* Calls the micro-kernel for `rows` <= tile rows and `panels` <= tile panels, both only known at
- * run time. */
-static void dispatch_tile(hcg_emit *e, kinds d, LLVMValueRef rows, LLVMValueRef panels,
-                          const LLVMValueRef args[TILE_PARAMS]) {
+/* Calls the micro-kernel for `rows` (`least` or more, at most those of a tile) and `panels` <= tile
+ * panels, both only known at run time. */
+static void dispatch_tile(hcg_emit *e, kinds d, unsigned least, LLVMValueRef rows,
+                          LLVMValueRef panels, const LLVMValueRef args[TILE_PARAMS]) {
     LLVMValueRef key = add(e, multiply(e, rows, d.panels + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
     LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, d.rows * d.panels);
-    for (unsigned h = 1; h <= d.rows; h++)
+    for (unsigned h = least; h <= d.rows; h++)
         for (unsigned w = 1; w <= d.panels; w++) {
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, h * (d.panels + 1) + w), block);
@@ -416,6 +454,7 @@ typedef struct block { /* of b, and what is fetched while it is in use */
     LLVMValueRef from, k;       /* steps of k: the first, and how many */
     LLVMValueRef panel, panels; /* the same of panels */
     LLVMValueRef b, next, accumulate;
+    LLVMValueRef last; /* of k */
 } block;
 
 enum {
@@ -429,8 +468,27 @@ enum {
     GEMM_LDC,
     GEMM_ADD,
     GEMM_NEXT,
+    GEMM_REST,
+    GEMM_LDR = GEMM_REST + HCG_RESTS,
     GEMM_PARAMS
 };
+
+/* With the last steps of a slab: its lines of what is done with the sums when all rows have theirs.
+ * Rows of results are pages of their own, and come too slowly when they are first needed. */
+static void fetch_rests(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
+                        LLVMValueRef rows) {
+    LLVMValueRef zero = hcg_i64(e, 0), column = multiply(e, b->panel, b->d.outputs);
+    for (int i = 0; i < HCG_RESTS; i++) {
+        LLVMValueRef rest = g[GEMM_REST + i], any = LLVMBuildIsNotNull(e->b, rest, "");
+        LLVMValueRef n =
+            LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, any, b->last, ""), rows, zero, "");
+        hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "rest", 0, NULL);
+        LLVMValueRef at = add(e, times(e, add(e, row, l.index), g[GEMM_LDR]), column);
+        for (unsigned bytes = 0; bytes < b->d.panels * b->d.outputs * 4; bytes += 64)
+            hcg_prefetch(e, hcg_at(e, e->f32, rest, at), bytes);
+        hcg_loop_end(e, &l, NULL);
+    }
+}
 
 /* All rows over one block of b. */
 static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, const block *b) {
@@ -438,6 +496,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, c
     LLVMValueRef share = times(e, b->k, pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
     LLVMValueRef row = part_start(e, slabs, l.index), rows = part_size(e, slabs, l.index);
+    fetch_rests(e, g, b, row, rows);
     LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), multiply(e, b->from, b->d.depth));
     LLVMValueRef c = add(e, times(e, row, g[GEMM_LDC]), multiply(e, b->panel, b->d.outputs));
     LLVMValueRef args[TILE_PARAMS] = {
@@ -452,7 +511,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, c
         hcg_at(e, e->i8, b->next, times(e, l.index, share)),
         pace,
     };
-    dispatch_tile(e, b->d, rows, b->panels, args);
+    dispatch_tile(e, b->d, 1, rows, b->panels, args);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -462,12 +521,15 @@ static LLVMValueRef near_if_one(hcg_emit *e, const parts *slabs, const block *b)
     return LLVMBuildSelect(e->b, one, hcg_at(e, e->i8, b->b, hcg_i64(e, SLAB_AHEAD)), b->next, "");
 }
 
-/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next) */
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, rests.., ldr) */
 static hcg_shared gemm_function(hcg_emit *e, kinds d) {
     LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
     hcg_shared s;
     for (int i = 0; i < GEMM_PARAMS; i++)
-        params[i] = i == GEMM_X || i == GEMM_B || i == GEMM_C || i == GEMM_NEXT ? e->ptr : e->i64;
+        params[i] = e->i64;
+    params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = e->ptr;
+    for (int i = 0; i < HCG_RESTS; i++)
+        params[GEMM_REST + i] = e->ptr;
     if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", kinds_name(e, &d)), params, GEMM_PARAMS,
                           &s))
         return s;
@@ -486,8 +548,8 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
     hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     b.from = part_start(e, &steps, lk.index), b.k = part_size(e, &steps, lk.index);
     b.b = hcg_at(e, elem, first, multiply(e, b.from, line(&d)));
-    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntEQ, add(e, lk.index, one), steps.count, "");
-    b.next = LLVMBuildSelect(e->b, last, following,
+    b.last = LLVMBuildICmp(e->b, LLVMIntEQ, add(e, lk.index, one), steps.count, "");
+    b.next = LLVMBuildSelect(e->b, b.last, following,
                              hcg_at(e, elem, b.b, multiply(e, b.k, line(&d))), "");
     b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
                                    g[GEMM_ADD], one, "");
@@ -508,7 +570,95 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     LLVMValueRef args[GEMM_PARAMS] = {
         g->x, g->ldx, g->rows, steps, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
         next};
+    for (int i = 0; i < HCG_RESTS; i++)
+        args[GEMM_REST + i] = g->rests[i] ? g->rests[i] : LLVMConstNull(e->ptr);
+    args[GEMM_LDR] = g->ldr ? g->ldr : hcg_i64(e, 0);
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
+}
+
+/* ---- strips ------------------------------------------------------------------------------------
+ */
+enum {
+    STRIP_X,
+    STRIP_LDX,
+    STRIP_ROWS,
+    STRIP_K,
+    STRIP_B,
+    STRIP_LDB,
+    STRIP_PANELS,
+    STRIP_C,
+    STRIP_LDC,
+    STRIP_ADD,
+    STRIP_NEXT,
+    STRIP_PARAMS
+};
+
+unsigned hcg_strip_panels(const hcg_level *level) {
+    return hcg_tile_of(level)->panels;
+}
+
+/* All rows over the steps k .. k + n - 1: rows of x in whole tiles, which may repeat the last one;
+ * columns of x, of a number that is known, in tiles as equal as can be. */
+static void emit_slabs(hcg_emit *e, const kinds *d, const LLVMValueRef *g, LLVMValueRef k,
+                       LLVMValueRef n, LLVMValueRef accumulate) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, d->rows);
+    parts slabs = {.count = divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
+    unsigned least = d->rows;
+    if (d->across) {
+        slabs = divide(e, hcg_i64(e, d->across), d->rows);
+        least = (unsigned)LLVMConstIntGetSExtValue(slabs.each);
+    }
+    hcg_loop l = hcg_loop_begin(e, zero, slabs.count, one, "slab", 0, NULL);
+    LLVMValueRef row = part_start(e, &slabs, l.index), rows = part_size(e, &slabs, l.index);
+    LLVMValueRef x = d->across ? add(e, multiply(e, k, (uint64_t)d->across), row)
+                               : add(e, times(e, row, g[STRIP_LDX]), k);
+    LLVMValueRef last = minus(e, minus(e, g[STRIP_ROWS], row), one);
+    LLVMValueRef ahead =
+        d->across ? x : add(e, times(e, row, g[STRIP_LDX]), multiply(e, k, d->rows));
+    LLVMValueRef args[TILE_PARAMS] = {
+        hcg_at(e, e->f32, g[STRIP_X], x),
+        g[STRIP_LDX],
+        hcg_at(e, e->f32, g[STRIP_B], multiply(e, k, HIR_PANEL)),
+        g[STRIP_LDB],
+        n,
+        hcg_at(e, e->f32, g[STRIP_C], multiply(e, row, HIR_PANEL)),
+        g[STRIP_LDC],
+        accumulate,
+        hcg_at(e, e->f32, g[STRIP_NEXT], ahead),
+        last,
+    };
+    dispatch_tile(e, *d, least, rows, g[STRIP_PANELS], args);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* product(x, ldx, rows, k, b, ldb, panels, c, ldc, accumulate, next) */
+static hcg_shared strip_function(hcg_emit *e, const kinds *d) {
+    LLVMTypeRef params[STRIP_PARAMS];
+    hcg_shared s;
+    for (int i = 0; i < STRIP_PARAMS; i++)
+        params[i] =
+            i == STRIP_X || i == STRIP_B || i == STRIP_C || i == STRIP_NEXT ? e->ptr : e->i64;
+    const char *name = hd_printf(e->arena, "product_%s", kinds_name(e, d));
+    if (!hcg_shared_begin(e, name, params, STRIP_PARAMS, &s)) return s;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    parts steps = divide(e, s.param[STRIP_K], K_BLOCK);
+    hcg_loop l = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, l.index, zero, "");
+    emit_slabs(e, d, s.param, part_start(e, &steps, l.index), part_size(e, &steps, l.index),
+               LLVMBuildSelect(e->b, first, s.param[STRIP_ADD], one, ""));
+    hcg_loop_end(e, &l, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_call_strip(hcg_emit *e, const hcg_strip *s) {
+    const hcg_tile *tile = hcg_tile_of(e->level);
+    kinds d = {.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
+    d.rows = tile->rows, d.panels = tile->panels, d.strip = true, d.across = s->across;
+    hcg_shared f = strip_function(e, &d);
+    LLVMValueRef args[STRIP_PARAMS] = {s->x,      s->ldx, s->rows, s->k,          s->b,   s->ldb,
+                                       s->panels, s->c,   s->ldc,  s->accumulate, s->next};
+    hcg_shared_call(e, &f, args, STRIP_PARAMS);
 }
 
 /* ---- matrix times vector -----------------------------------------------------------------------

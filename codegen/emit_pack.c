@@ -1,5 +1,5 @@
-/* Packing of rows into slabs [K][width] (matrix.h): a transposition, done on blocks of 4 x 4 in
- * registers. */
+/* Packing of rows into slabs [K][width] (matrix.h), and back: a transposition, done on blocks of
+ * 4 x 4 in registers. */
 #include "codegen/matrix.h"
 
 enum { BLOCK = 4, WIDEST = 16 };
@@ -97,4 +97,45 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
     hcg_shared f = pack_function(e, width);
     LLVMValueRef args[] = {x, ldx, rows, k, out};
     hcg_shared_call(e, &f, args, 5);
+}
+
+/* unpack(panel, k, out) */
+static hcg_shared unpack_function(hcg_emit *e) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr}, four = LLVMVectorType(e->f32, BLOCK);
+    hcg_shared s;
+    if (!hcg_shared_begin(e, "unpack", params, 3, &s)) return s;
+    LLVMValueRef k = s.param[1], to = LLVMBuildNSWAdd(e->b, k, hcg_i64(e, 1 - BLOCK), "");
+    LLVMValueRef zero = hcg_i64(e, 0), wide = hcg_i64(e, HIR_PANEL), row[HIR_PANEL];
+    for (int64_t i = 0; i < HIR_PANEL; i++)
+        row[i] = hcg_at(e, e->f32, s.param[2], LLVMBuildNSWMul(e->b, k, hcg_i64(e, i), ""));
+    hcg_loop l = hcg_loop_begin(e, zero, to, hcg_i64(e, BLOCK), "k", 0, NULL);
+    LLVMValueRef base = hcg_at(e, e->f32, s.param[0], LLVMBuildNSWMul(e->b, l.index, wide, ""));
+    for (int64_t first = 0; first < HIR_PANEL; first += BLOCK) {
+        LLVMValueRef line[BLOCK];
+        for (int64_t i = 0; i < BLOCK; i++) {
+            LLVMValueRef at = hcg_at(e, e->f32, base, hcg_i64(e, i * HIR_PANEL + first));
+            line[i] = LLVMBuildLoad2(e->b, four, at, "");
+            LLVMSetAlignment(line[i], 4);
+        }
+        transpose(e, line);
+        for (int64_t i = 0; i < BLOCK; i++)
+            store_lanes(e, line[i], BLOCK, hcg_at(e, e->f32, row[first + i], l.index));
+    }
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, l.index, k, hcg_i64(e, 1), "k_rest", 0, NULL);
+    base = hcg_at(e, e->f32, s.param[0], LLVMBuildNSWMul(e->b, rest.index, wide, ""));
+    for (int64_t i = 0; i < HIR_PANEL; i++) {
+        LLVMValueRef x = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, base, hcg_i64(e, i)));
+        LLVMValueRef at = hcg_at(e, e->f32, row[i], rest.index);
+        LLVMSetAlignment(LLVMBuildStore(e->b, x, at), 4);
+    }
+    hcg_loop_end(e, &rest, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out) {
+    hcg_shared f = unpack_function(e);
+    LLVMValueRef args[] = {panel, k, out};
+    hcg_shared_call(e, &f, args, 3);
 }

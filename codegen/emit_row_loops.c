@@ -17,7 +17,9 @@ enum { PIECE = 512, MANY_RESULTS = 8 };
 typedef struct lane_loop { /* state of the innermost loop of a nest */
     row_run *r;
     const row_nest *nest;
-    size_t first, last; /* roots of the nest that this loop computes: [first, last) */
+    const uint32_t *roots; /* of the nest, later ones first */
+    size_t first, last;    /* those that this loop computes: [first, last) */
+    uint32_t first_sum;    /* reductions along the lanes that other loops have computed before */
     row_jam around;
     uint32_t jam; /* neighbours that go together */
     uint32_t n;   /* reductions along the lanes, each for all neighbours */
@@ -49,7 +51,7 @@ static void write_turn(lane_loop *l, const row_pack *made) {
     row_run *r = l->r;
     for (size_t i = l->last; i-- > l->first; made += l->jam)
         for (uint32_t j = 0; j < l->jam; j++) {
-            const row_node *n = row_at(r->g, l->nest->roots.at[i]);
+            const row_node *n = row_at(r->g, l->roots[i]);
             if (!along_lanes(n) && n->buffer != ROW_NO_BUFFER) row_write(r, n, l->own[j], &made[j]);
         }
 }
@@ -60,13 +62,13 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
     row_run *r = l->r;
     row_scope scope = row_scope_begin(r);
     r->copies = copies;
-    uint32_t sum = 0;
+    uint32_t sum = l->first_sum;
     const bool over = row_writes_over(r->g, l->nest);
     row_pack *made = over ? hd_new_array(r->g->arena, row_pack, l->nest->roots.n * l->jam) : NULL;
     if (l->last - l->first < l->nest->roots.n)
-        row_sum_together(r, l->nest->roots.at + l->first, l->last - l->first);
+        row_sum_together(r, l->roots + l->first, l->last - l->first);
     for (size_t i = l->last; i-- > l->first;) {
-        uint32_t root = l->nest->roots.at[i];
+        uint32_t root = l->roots[i];
         const row_node *n = row_at(r->g, root);
         for (uint32_t j = 0; j < l->jam; j++) {
             if (along_lanes(n)) {
@@ -86,6 +88,17 @@ static void turn(lane_loop *l, unsigned copies, LLVMValueRef *acc) {
     row_scope_end(r, scope);
 }
 
+/* Accumulators as loops carry them, one copy after the other. */
+static void get_sums(const lane_loop *l, unsigned copies, LLVMValueRef *live) {
+    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
+        live[i] = l->acc[i / copies * ROW_COPIES + i % copies];
+}
+
+static void set_sums(lane_loop *l, unsigned copies, const LLVMValueRef *live) {
+    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
+        l->acc[i / copies * ROW_COPIES + i % copies] = live[i];
+}
+
 /* Whole vectors from element `from` on, `copies` side by side, `turns` times. */
 static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t turns, unsigned copies) {
     row_run *r = l->r;
@@ -98,20 +111,16 @@ static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t turns, unsign
         turn(l, copies, l->acc);
         return;
     }
-    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
-        live[i] = l->acc[i / copies * ROW_COPIES + i % copies];
+    get_sums(l, copies, live);
     LLVMValueRef to = LLVMBuildAdd(e->b, from, hcg_i64(e, turns * step), "");
     hcg_loop loop =
         hcg_loop_begin(e, from, to, hcg_i64(e, step), "k", l->n * l->jam * copies, live);
-    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
-        l->acc[i / copies * ROW_COPIES + i % copies] = loop.carried[i];
+    set_sums(l, copies, loop.carried);
     *var = loop.index;
     turn(l, copies, l->acc);
-    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
-        live[i] = l->acc[i / copies * ROW_COPIES + i % copies];
+    get_sums(l, copies, live);
     hcg_loop_end(e, &loop, live);
-    for (uint32_t i = 0; i < l->n * l->jam * copies; i++)
-        l->acc[i / copies * ROW_COPIES + i % copies] = loop.carried[i];
+    set_sums(l, copies, loop.carried);
 }
 
 /* One vector at a time along a dim whose size is told: whole ones, then what is left of one. */
@@ -229,14 +238,39 @@ row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nes
     return jam;
 }
 
-/* Does root `of` read another root of its nest, by way of `n`? */
-static bool reads_own_nest(const row_run *r, const row_node *of, const row_node *n) {
+/* ---- results in groups ----------------------------------------------------------------------- */
+
+enum { SEVERAL = HIR_NONE - 1 };
+
+/* The root of its own nest that root `of` reads, by way of `n`; HIR_NONE: none. */
+static uint32_t own_read(const row_run *r, const row_node *of, const row_node *n) {
+    uint32_t one = HIR_NONE;
     for (uint32_t a = 0; a < n->n_args; a++) {
-        const row_node *x = row_at(r->g, n->args[a].node);
-        bool own = x->root && x->nest == of->nest && x->token_free == of->token_free;
-        if (own || (!x->root && reads_own_nest(r, of, x))) return true;
+        uint32_t id = n->args[a].node;
+        const row_node *x = row_at(r->g, id);
+        if (!x->root)
+            id = own_read(r, of, x);
+        else if (x->nest != of->nest || x->token_free != of->token_free)
+            id = HIR_NONE;
+        if (id != HIR_NONE) one = one == HIR_NONE || one == id ? id : SEVERAL;
     }
-    return false;
+    return one;
+}
+
+/* The root of its nest that root `n` follows: the row that it is the sum of squares of. */
+static uint32_t leader(const row_run *r, const row_node *n) {
+    uint32_t lead = HIR_NONE;
+    while (n->chained) {
+        const uint32_t next = own_read(r, n, n);
+        if (next == HIR_NONE || next == SEVERAL) return next == SEVERAL ? next : lead;
+        lead = next;
+        n = row_at(r->g, next);
+    }
+    return lead;
+}
+
+static bool is_plain(const row_node *n) {
+    return (n->kind == ROW_MAP || n->kind == ROW_COPY) && !n->costly;
 }
 
 /* Results that go together where a nest has many. 0: all of them. */
@@ -245,10 +279,23 @@ static uint32_t results_together(const row_run *r, const row_nest *nest) {
     if (nest->roots.n <= MANY_RESULTS || r->streaming || row_writes_over(r->g, nest)) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        bool plain = n->kind == ROW_MAP || n->kind == ROW_COPY;
-        if (!plain || n->costly || (n->chained && reads_own_nest(r, n, n))) return 0;
+        if ((!is_plain(n) && !along_lanes(n)) || leader(r, n) == SEVERAL) return 0;
     }
     return TOGETHER;
+}
+
+/* The roots in such an order that each is followed by those that read it; later ones first. */
+static const uint32_t *with_followers(const row_run *r, const row_nest *nest) {
+    uint32_t *out = hd_new_array(r->g->arena, uint32_t, nest->roots.n);
+    size_t at = nest->roots.n;
+    for (size_t i = nest->roots.n; i-- > 0;) {
+        const uint32_t id = nest->roots.at[i];
+        if (leader(r, row_at(r->g, id)) != HIR_NONE) continue;
+        out[--at] = id;
+        for (size_t k = i; k-- > 0;)
+            if (leader(r, row_at(r->g, nest->roots.at[k])) == id) out[--at] = nest->roots.at[k];
+    }
+    return out;
 }
 
 /* Vectors of each: that leaves half of 32 registers, or of 16, to rows and weights. */
@@ -256,14 +303,28 @@ static unsigned copies_together(const row_run *r) {
     return r->e->level->lanes == 16 ? 4 : 2;
 }
 
+/* Where the group that ends with root `last` begins: `together` roots and who follows them. */
+static size_t group_of(const lane_loop *l, size_t last, uint32_t together) {
+    uint32_t n = 0;
+    size_t first = last;
+    for (; first > 0; first--) {
+        const bool leads = leader(l->r, row_at(l->r->g, l->roots[first - 1])) == HIR_NONE;
+        if (leads && n++ == together) break;
+    }
+    return first;
+}
+
 /* Vectors [from, from + turns * copies) of all roots, `together` of them at a time. */
 static void groups(lane_loop *l, LLVMValueRef from, int64_t turns, uint32_t together) {
     const size_t n = l->nest->roots.n;
+    l->first_sum = 0;
     for (l->last = n; l->last > 0; l->last = l->first) {
-        l->first = l->last > together ? l->last - together : 0;
+        l->first = group_of(l, l->last, together);
         whole_vectors(l, from, turns, copies_together(l->r));
+        for (size_t i = l->first; i < l->last; i++)
+            l->first_sum += along_lanes(row_at(l->r->g, l->roots[i]));
     }
-    l->first = 0, l->last = n;
+    l->first = 0, l->last = n, l->first_sum = 0;
 }
 
 /* Piece by piece, in each the groups one after the other. Gives the vectors done. */
@@ -272,11 +333,16 @@ static int64_t pieces(lane_loop *l, int64_t vectors, uint32_t together) {
     const unsigned copies = copies_together(l->r);
     const int64_t step = (int64_t)copies * e->level->lanes, turns = vectors / copies;
     const int64_t each = PIECE / step, whole = turns / each * each;
+    LLVMValueRef live[HCG_CARRY];
     if (whole > each) {
+        get_sums(l, copies, live);
         hcg_loop piece = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole * step),
-                                        hcg_i64(e, each * step), "piece", 0, NULL);
+                                        hcg_i64(e, each * step), "piece", l->n * copies, live);
+        set_sums(l, copies, piece.carried);
         groups(l, piece.index, each, together);
-        hcg_loop_end(e, &piece, NULL);
+        get_sums(l, copies, live);
+        hcg_loop_end(e, &piece, live);
+        set_sums(l, copies, piece.carried);
     } else if (whole) {
         groups(l, hcg_i64(e, 0), whole, together);
     }
@@ -320,14 +386,16 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     hcg_emit *e = r->e;
     uint32_t jam = around.outer * around.inner;
     lane_loop l = {.r = r, .nest = nest, .last = nest->roots.n, .around = around, .jam = jam};
+    const uint32_t together = jam == 1 && !r->piece ? results_together(r, nest) : 0;
+    l.roots = together ? with_followers(r, nest) : nest->roots.at;
     for (uint32_t j = 0; j < jam; j++)
         set_loops(&l, j, around);
     row_scope scope = row_scope_begin(r);
     r->turns = is_all_sums(r, nest) ? &around : NULL;
     for (size_t i = nest->roots.n; i-- > 0;) {
-        const row_node *n = row_at(r->g, nest->roots.at[i]);
+        const row_node *n = row_at(r->g, l.roots[i]);
         bool along = along_lanes(n);
-        if (along) l.reduction[l.n++] = nest->roots.at[i];
+        if (along) l.reduction[l.n++] = l.roots[i];
         for (uint32_t j = 0; j < jam; j++)
             for (uint32_t a = 0; a < n->n_args; a++)
                 row_hoist(r, &n->args[a], along ? l.loops[j] : l.own[j]);
@@ -338,6 +406,7 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     while (jam > 1 && copies > 1 && jam * l.n * copies > most_sums(r->e->level))
         copies /= 2;
     if (r->piece && copies == 3) copies = 2; /* pieces are powers of two */
+    if (together) copies = copies_together(r);
     for (uint32_t i = 0; i < l.n * jam * ROW_COPIES; i++)
         l.acc[i] = row_start(r, row_at(r->g, l.reduction[i / ROW_COPIES / jam]));
     if (r->piece) load_kept(&l);
@@ -360,7 +429,6 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
         row_scope_end(r, scope);
         return;
     }
-    uint32_t together = jam == 1 ? results_together(r, nest) : 0;
     if (together)
         done = pieces(&l, vectors, together);
     else

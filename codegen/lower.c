@@ -155,26 +155,85 @@ static void mark_read(lowering *l, const hir_op *kernel) {
     }
 }
 
+static bool same_factors(const hir_made_row *a, const hir_made_row *b) {
+    bool same = a->n == b->n;
+    for (uint32_t k = 0; same && k < a->n; k++)
+        same = strcmp(a->factor[k], b->factor[k]) == 0;
+    return same;
+}
+
+/* Are the rows of w those of `in` from one of them on? Its number. */
+static bool find_rows(const lowering *l, const hir_weight *w, const hir_weight *in, uint64_t *row) {
+    const int64_t k = w->type.dim[w->type.rank - 1];
+    *row = 0;
+    for (uint32_t r = 0; r + w->n_rows <= in->n_rows; r++) {
+        uint32_t same = 0;
+        while (same < w->n_rows && same_factors(&w->rows[same], &in->rows[r + same]))
+            same++;
+        if (same == w->n_rows) return true;
+        *row += (uint64_t)hir_made_rows(l->m, &in->rows[r], k);
+    }
+    return false;
+}
+
+static bool is_made_rows(const hir_weight *w) {
+    return hir_is_made(w) && w->layout == HIR_LAYOUT_ROWS && w->type.dtype == HIR_F32 &&
+           w->type.rank > 0;
+}
+
+/* The query that a sublayer reads by itself is a row of the table that phase 1 of its block has
+ * read: it is stored once, and found in the caches. */
+static void find_holder(lowering *l, uint32_t weight) {
+    hcg_program *p = l->p;
+    const hir_weight *w = &l->m->weights.at[weight];
+    if (!is_made_rows(w) || p->weight_offsets.at[weight] == HCG_UNREAD) return;
+    const int64_t k = w->type.dim[w->type.rank - 1];
+    const uint64_t bytes = (uint64_t)k * sizeof(float);
+    uint64_t row;
+    for (uint32_t i = 0; i < l->m->weights.n && bytes % HRT_ALIGN == 0; i++) {
+        const hir_weight *in = &l->m->weights.at[i];
+        if (!is_made_rows(in) || in->n_rows <= w->n_rows || in->type.dim[in->type.rank - 1] != k)
+            continue;
+        if (p->weight_offsets.at[i] == HCG_UNREAD || p->weight_holders.at[i] != HIR_NONE) continue;
+        if (!find_rows(l, w, in, &row)) continue;
+        p->weight_holders.at[weight] = i;
+        p->weight_offsets.at[weight] = row * bytes; /* from there on */
+        return;
+    }
+}
+
+static bool place_weight(lowering *l, uint32_t weight) {
+    hcg_program *p = l->p;
+    const hir_weight *w = &l->m->weights.at[weight];
+    uint64_t bytes, end;
+    p->weight_offsets.at[weight] = p->weights_bytes;
+    if (!hir_weight_bytes(w, &bytes) || hd_add_overflow(p->weights_bytes, bytes, &end) ||
+        end > INT64_MAX - HRT_WEIGHTS_DATA - HRT_ALIGN)
+        return hd_err(l->d, HD_E_LIMIT, w->loc, "the weights up to @%s take more than 2^63 bytes",
+                      w->name) == NULL;
+    p->weights_bytes = (end + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+    return true;
+}
+
 static bool place_weights(lowering *l) {
     hcg_program *p = l->p;
-    for (size_t i = 0; i < l->m->weights.n; i++)
+    const uint32_t n = (uint32_t)l->m->weights.n;
+    for (uint32_t i = 0; i < n; i++) {
         hd_push(l->a, &p->weight_offsets, HCG_UNREAD);
+        hd_push(l->a, &p->weight_holders, HIR_NONE);
+    }
     HIR_EACH(l->m, id, l->m->first) {
         if (is_kernel(hir_op_at(l->m, id))) mark_read(l, hir_op_at(l->m, id));
     }
-    for (size_t i = 0; i < l->m->weights.n; i++) {
-        const hir_weight *w = &l->m->weights.at[i];
-        uint64_t bytes, end;
-        if (p->weight_offsets.at[i] == HCG_UNREAD) continue;
-        p->weight_offsets.at[i] = p->weights_bytes;
-        if (!hir_weight_bytes(w, &bytes) || hd_add_overflow(p->weights_bytes, bytes, &end) ||
-            end > INT64_MAX - HRT_WEIGHTS_DATA - HRT_ALIGN) {
-            hd_err(l->d, HD_E_LIMIT, w->loc, "the weights up to @%s take more than 2^63 bytes",
-                   w->name);
-            return false;
-        }
-        p->weights_bytes = (end + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+    for (uint32_t i = 0; i < n; i++)
+        find_holder(l, i);
+    for (uint32_t i = 0; i < n; i++) {
+        const bool own = p->weight_offsets.at[i] != HCG_UNREAD;
+        if (own && p->weight_holders.at[i] == HIR_NONE && !place_weight(l, i)) return false;
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (p->weight_holders.at[i] != HIR_NONE)
+            p->weight_offsets.at[i] += p->weight_offsets.at[p->weight_holders.at[i]];
     return true;
 }
 
@@ -327,6 +386,18 @@ static bool looks_at_position(const lowering *l, const hir_op *kernel) {
     return false;
 }
 
+/* With one token, cutting a contraction saves half of the time that its weights take, and costs a
+ * meeting of the threads before it and one behind, 0.1 us each: as long as 32 KB take. */
+static bool is_small(const lowering *l, const hrt_step *step) {
+    enum { SMALL = 32 << 10 };
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < step->n_operands; i++) {
+        const hrt_operand *o = &l->p->operands.at[step->first_operand + i];
+        bytes += o->cols * o->col_bytes;
+    }
+    return bytes <= SMALL;
+}
+
 static bool add_step(lowering *l, hir_id id) {
     const hir_op *op = hir_op_at(l->m, id);
     const hcg_use *use = &l->uses[id];
@@ -362,6 +433,7 @@ static bool add_step(lowering *l, hir_id id) {
                 ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
     for (size_t i = 0; i < use->runs.n; i++)
         if (!add_operand(l, loc_of(l, op), use->runs.at[i], &c)) return false;
+    if (step.split_one == HRT_SPLIT_COLS && is_small(l, &step)) step.split_one = HRT_SPLIT_NONE;
     hd_push(l->a, &l->p->steps, step);
     hcg_step_work work = hcg_count_work(l->a, l->m, id);
     work.line = l->p->op_lines[id];

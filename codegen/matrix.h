@@ -29,7 +29,10 @@ const hcg_tile *hcg_tile_of(const hcg_level *level);
  * repeat the last row. */
 void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx, LLVMValueRef rows,
                    LLVMValueRef k, LLVMValueRef out);
+/* out[16][k] of a panel [k][16], k > 0 */
+void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out);
 
+enum { HCG_RESTS = 2 };
 /* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
@@ -43,6 +46,10 @@ typedef struct hcg_gemm {
     bool accumulate;     /* add to c instead of setting it */
     LLVMValueRef next;   /* panels of the call that follows, of the same k: they are fetched
                             meanwhile.   NULL: those behind b's */
+    LLVMValueRef
+        rests[HCG_RESTS]; /* what will be read or written at c's rows and columns when they
+                             are done, f32: it is asked for while they are. NULL: nothing */
+    LLVMValueRef ldr;
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
 /* Narrow panels, at most, for which each row of x is read once. */
@@ -51,12 +58,33 @@ unsigned hcg_narrow_panels(const hcg_level *level);
 /* The same for one row, c = x B: of the strides, rows, accumulate and next nothing is read. */
 void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
 
+/* The products of attention. B is a strip, a few panels [..][16] side by side, and so is C: one
+ * product's C is the next one's B.
+ *
+ *   across 0   C[r] (+)= sum_k x[r][k] B[k]    rows ldx apart, of which the last may be repeated: C
+ *                                              has room for HCG_TILE_ROWS more lines
+ *   across m   C[r] (+)= sum_k x[k][r] B[k]    r < m, which is also ldx and rows
+ */
+enum { HCG_TILE_ROWS = 8 };
+typedef struct hcg_strip {
+    int64_t across;
+    LLVMValueRef x, ldx;
+    LLVMValueRef rows, k; /* any counts but 0 */
+    LLVMValueRef panels;  /* at most hcg_strip_panels */
+    LLVMValueRef b, ldb;  /* ldb and ldc floats from panel to panel */
+    LLVMValueRef c, ldc;
+    LLVMValueRef accumulate; /* i64: add to c instead of setting it */
+    LLVMValueRef next;       /* what x will be soon, of the same ldx: it is asked for meanwhile */
+} hcg_strip;
+void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
+unsigned hcg_strip_panels(const hcg_level *level);
+
 /* Asks for the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
 /* ---- functions that the kernels of a body share ------------------------------------------------
  */
-enum { HCG_SHARED_PARAMS = 10 };
+enum { HCG_SHARED_PARAMS = 13 };
 typedef struct hcg_shared {
     LLVMValueRef fn, param[HCG_SHARED_PARAMS];
     LLVMValueRef outer_fn; /* what was being emitted */

@@ -6,6 +6,7 @@
  * takes no memory to speak of, however large the model; the digest of the content is put into the
  * header at the end. The same checkpoint and program give the same bytes.
  */
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,12 +68,14 @@ static void put_zeros_to(packer *p, uint64_t offset) {
     }
 }
 
-static void put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
+/* Like all that puts a weight, false: a number that cannot be stored so. */
+static bool put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
     for (uint64_t i = 0; i < t->elements; i += BLOCK) {
         uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
-        hcg_convert(t, i, n, dtype, p->to);
+        if (!hcg_convert(t, i, n, dtype, p->to)) return false;
         put(p, p->to, (size_t)n * hir_dtype_bytes(dtype));
     }
+    return true;
 }
 
 /* ---- panels ------------------------------------------------------------------------------------
@@ -127,23 +130,24 @@ static void scatter(const form *f, void *out, uint64_t row, const void *block, u
 }
 
 /* [N, K] as panels, as hir_layout in ir.h has them. */
-static void make_panel(const hd_tensor *t, const form *f, uint64_t first, const worker *own,
+static bool make_panel(const hd_tensor *t, const form *f, uint64_t first, const worker *own,
                        uint8_t *out) {
     uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
     uint64_t rows = N - first < f->rows ? N - first : f->rows;
     size_t bytes = hir_dtype_bytes(f->dtype);
+    bool ok = true;
     if (rows < f->rows || K % f->depth) memset(out, 0, (size_t)panel_bytes(f, K));
     for (uint64_t k = 0; k < K; k += BLOCK) { /* a block of 16 rows stays in the nearest caches */
         uint64_t n = K - k < BLOCK ? K - k : BLOCK;
         for (uint64_t row = 0; row < rows; row++) {
-            hcg_convert(t, (first + row) * K + k, n, f->dtype, own->block);
+            ok &= hcg_convert(t, (first + row) * K + k, n, f->dtype, own->block);
             scatter(f, out + k * f->rows * bytes, row, own->block, n);
         }
     }
+    return ok;
 }
 
-/* The same in groups (quant.h), row by row: bytes of a group's panel are put one on the other.
- * False: a number that cannot be stored so. */
+/* The same in groups (quant.h), row by row: bytes of a group's panel are put one on the other. */
 static bool make_panel_of_groups(const hd_tensor *t, hir_dtype dtype, uint64_t first,
                                  const worker *own, uint8_t *out) {
     uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
@@ -170,10 +174,11 @@ static void put_panel(void *context, size_t worker, size_t item) {
     batch *b = context;
     uint8_t *out = b->p->panels + item * b->size;
     const uint64_t row = (b->first + item) * b->form.rows;
-    if (!hir_is_quantised(b->form.dtype))
-        make_panel(b->t, &b->form, row, &b->p->workers[worker], out);
-    else if (!make_panel_of_groups(b->t, b->form.dtype, row, &b->p->workers[worker], out))
-        b->failed = true;
+    const bool ok =
+        hir_is_quantised(b->form.dtype)
+            ? make_panel_of_groups(b->t, b->form.dtype, row, &b->p->workers[worker], out)
+            : make_panel(b->t, &b->form, row, &b->p->workers[worker], out);
+    if (!ok) b->failed = true;
 }
 
 static bool put_panels(packer *p, const hir_weight *w, const hd_tensor *t) {
@@ -184,7 +189,7 @@ static bool put_panels(packer *p, const hir_weight *w, const hd_tensor *t) {
     for (; b.first < panels; b.first += most) {
         const uint64_t n = panels - b.first < most ? panels - b.first : most;
         hcg_each_item(p->n_workers, (size_t)n, put_panel, &b);
-        if (b.failed) return hcg_refuse_values(p->d, w);
+        if (b.failed) return false;
         put(p, p->panels, (size_t)(n * b.size));
     }
     return true;
@@ -225,12 +230,17 @@ static int by_offset(const void *x, const void *y) {
     return strcmp(a->w->name, b->w->name);
 }
 
+/* It is some rows of another weight, which are there with that one. */
+static bool is_held(const hcg_program *p, size_t weight) {
+    return weight < p->weight_holders.n && p->weight_holders.at[weight] != HIR_NONE;
+}
+
 /* The weights in the order of the file; false if the program's offsets contradict their sizes. */
 static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
     uint64_t end = 0;
     *n = 0;
     for (size_t i = 0; i < p->m->weights.n; i++)
-        if (!p->m->weights.at[i].unused && p->weight_offsets.at[i] != HCG_UNREAD)
+        if (!p->m->weights.at[i].unused && p->weight_offsets.at[i] != HCG_UNREAD && !is_held(p, i))
             slots[(*n)++] = (slot){p->weight_offsets.at[i], &p->m->weights.at[i]};
     if (*n) qsort(slots, *n, sizeof *slots, by_offset);
     for (size_t i = 0; i < *n; i++) {
@@ -298,30 +308,39 @@ static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_
 }
 
 static bool put_weight(packer *p, const hir_weight *w, const hd_tensor *t) {
-    if (is_panel(w)) return put_panels(p, w, t);
-    put_rows(p, t, w->type.dtype);
-    return true;
+    return is_panel(w) ? put_panels(p, w, t) : put_rows(p, t, w->type.dtype);
+}
+
+/* The tensor that is at fault where t cannot be stored: one that t is made of, or t itself. */
+static const hd_tensor *find_fault(const hir_weight *w, const hd_tensor *t,
+                                   const hd_tensors *weights) {
+    for (uint32_t r = 0; r < w->n_rows; r++)
+        for (uint32_t f = 0; f < w->rows[r].n; f++) {
+            const hd_tensor *factor = hd_tensors_find(weights, w->rows[r].factor[f]);
+            for (uint64_t i = 0; i < factor->elements; i++)
+                if (!isfinite(hd_tensor_get(factor, i))) return factor;
+        }
+    return t;
+}
+
+static bool put_or_refuse(packer *p, const hir_module *m, const hir_weight *w,
+                          const hd_tensors *weights) {
+    hd_arena *a = hir_is_made(w) ? hd_arena_new() : NULL; /* goes as soon as it is packed */
+    if (hir_is_made(w) && !a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+    const hd_tensor *t = a ? make_tensor(a, m, w, weights) : hd_tensors_find(weights, w->name);
+    const bool ok = put_weight(p, w, t) || hcg_refuse_values(p->d, w, find_fault(w, t, weights));
+    hd_arena_free(a);
+    return ok;
 }
 
 static bool put_weights(packer *p, const hir_module *m, const slot *slots, size_t n,
                         const hd_tensors *weights) {
-    bool ok = true;
-    for (size_t i = 0; i < n && ok; i++) {
-        const hir_weight *w = slots[i].w;
+    for (size_t i = 0; i < n; i++) {
         put_zeros_to(p, slots[i].offset);
-        if (!hir_is_made(w)) {
-            ok = put_weight(p, w, hd_tensors_find(weights, w->name));
-            continue;
-        }
-        hd_arena *a = hd_arena_new(); /* made ones go as soon as they are packed */
-        if (a)
-            ok = put_weight(p, w, make_tensor(a, m, w, weights));
-        else
-            ok = !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
-        hd_arena_free(a);
+        if (!put_or_refuse(p, m, slots[i].w, weights)) return false;
     }
-    if (ok) put_zeros_to(p, p->total);
-    return ok;
+    put_zeros_to(p, p->total);
+    return true;
 }
 
 bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {

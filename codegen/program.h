@@ -91,6 +91,9 @@ struct hcg_program {
     HD_VEC(hcg_step_work) work; /* of each step */
     HD_VEC(hrt_operand) operands;
     HD_VEC(uint64_t) weight_offsets; /* per module weight, HCG_UNREAD or a multiple of 64 */
+    HD_VEC(uint32_t)
+    weight_holders; /* per module weight: the one that it is rows of, and lies in;
+                       HIR_NONE: none. Empty: all have places of their own */
     HD_VEC(hcg_port) inputs;
     HD_VEC(hcg_port) outputs;
     uint64_t weights_bytes;

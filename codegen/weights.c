@@ -2,6 +2,7 @@
  * converted, and nothing else? And the weights as numbers, for the evaluator. */
 #include "codegen/codegen.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,13 +131,11 @@ static uint16_t narrow(double x, hir_dtype to) {
     return to == HIR_BF16 ? hd_bf16_from_f64(x) : hd_f16_from_f64(x);
 }
 
-void hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
+static void convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
     uint16_t *half = out;
     float block[256]; /* f32 holds all narrower floats exactly, so the rounding is still one */
     if (to == HIR_F32) {
         hd_tensor_to_f32(t, first, n, out);
-    } else if (to == HIR_I32) {
-        memcpy(out, t->data + first * 4, (size_t)n * 4);
     } else if (t->dtype != HD_T_F64) {
         for (uint64_t i = 0; i < n; i += 256) {
             uint64_t some = n - i < 256 ? n - i : 256;
@@ -151,10 +150,87 @@ void hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, v
     }
 }
 
-bool hcg_refuse_values(hd_diags *d, const hir_weight *w) {
+/* An exponent of ones alone is that of infinities and NaN. Loops without a way out of them, which
+ * compilers turn into vectors. */
+static bool words_are_finite(const uint32_t *x, uint64_t n) {
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < n; i++)
+        bad |= (x[i] & 0x7f800000u) == 0x7f800000u;
+    return !bad;
+}
+
+static bool halves_are_finite(const uint16_t *x, uint64_t n, uint16_t exponent) {
+    uint16_t bad = 0;
+    for (uint64_t i = 0; i < n; i++)
+        bad |= (x[i] & exponent) == exponent;
+    return !bad;
+}
+
+bool hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
+    if (to == HIR_I32) {
+        memcpy(out, t->data + first * 4, (size_t)n * 4);
+        return true;
+    }
+    convert(t, first, n, to, out);
+    if (to == HIR_F32) return words_are_finite(out, n);
+    return halves_are_finite(out, n, to == HIR_BF16 ? 0x7f80 : 0x7c00);
+}
+
+/* ---- numbers that cannot be stored --------------------------------------------------------- */
+
+/* x as it is stored, one by one; in groups: x itself. */
+static double stored(double x, hir_dtype to) {
+    switch (to) {
+    case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));
+    case HIR_F16: return hd_f16_to_f32(hd_f16_from_f64(x));
+    default: return (float)x;
+    }
+}
+
+/* "[3, 77]" of element i. */
+static const char *index_text(hd_arena *a, const hd_tensor *t, uint64_t i) {
+    uint64_t index[HD_TENSOR_MAX_RANK] = {0};
+    hd_text text;
+    for (uint32_t k = t->rank; k-- > 0; i /= (uint64_t)t->shape[k])
+        index[k] = i % (uint64_t)t->shape[k];
+    hd_text_init(&text, a);
+    for (uint32_t k = 0; k < t->rank; k++)
+        hd_text_f(&text, "%s%llu", k ? ", " : "[", (unsigned long long)index[k]);
+    hd_text_add(&text, "]");
+    return text.at;
+}
+
+static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i) {
+    const double x = hd_tensor_get(t, i);
+    const char *at = index_text(d->arena, t, i), *dtype = hir_dtype_name(w->type.dtype);
+    const hd_loc loc = t->file ? (hd_loc){.file = t->file} : w->loc;
+    if (!isfinite(x)) {
+        hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' is %s at %s", t->name,
+                            isnan(x) ? "not a number"
+                            : x > 0  ? "infinite"
+                                     : "minus infinity",
+                            at);
+        g->cause = "one such weight makes every result that it reaches useless";
+        g->hint = "the training diverged, a conversion to f16 overflowed, or the file is damaged: "
+                  "take another checkpoint";
+        return false;
+    }
+    hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' cannot be stored as %s", w->name, dtype);
+    g->cause = hd_printf(d->arena, "it is %g at %s, more than %s holds", x, at, dtype);
+    if (w->type.dtype != HIR_F32)
+        g->hint = hd_printf(d->arena, "store it wider: --weights-dtype '...,%s=f32'", w->name);
+    else
+        g->hint = "f32 is the widest type that weights are stored in: scale the weight";
+    return false;
+}
+
+bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
+    for (uint64_t i = 0; i < t->elements; i++)
+        if (!isfinite(stored(hd_tensor_get(t, i), w->type.dtype)))
+            return refuse_element(d, w, t, i);
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' cannot be stored as %s", w->name,
                         hir_dtype_name(w->type.dtype));
-    g->cause = "it holds a number that is not finite, or too large for a scale in f16";
+    g->cause = "a number in it is too large for a scale in f16";
     g->hint = hd_printf(d->arena, "store it wider: --weights-dtype '...,%s=f32'", w->name);
     return false;
 }
@@ -169,7 +245,7 @@ static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *ou
     for (uint64_t first = 0; ok && first < t->elements; first += K) {
         hd_tensor_to_f32(t, first, K, row);
         if (!hcg_quantise_row(w->type.dtype, row, K, g)) {
-            ok = hcg_refuse_values(d, w);
+            ok = hcg_refuse_values(d, w, t);
             break;
         }
         for (uint64_t k = 0; k < K; k++)
@@ -191,11 +267,9 @@ bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *o
     if (!check_tensor(weight, t, d)) return false;
     if (hir_is_quantised(weight->type.dtype)) return quantised_source(weight, t, out, d);
     for (uint64_t i = 0; i < t->elements; i++) {
-        double x = hd_tensor_get(t, i);
-        if (weight->type.dtype == HIR_F32) x = (float)x;
-        if (weight->type.dtype == HIR_BF16) x = hd_bf16_to_f32(hd_bf16_from_f64(x));
-        if (weight->type.dtype == HIR_F16) x = hd_f16_to_f32(hd_f16_from_f64(x));
-        out[i] = x;
+        out[i] = weight->type.dtype == HIR_I32 ? hd_tensor_get(t, i)
+                                               : stored(hd_tensor_get(t, i), weight->type.dtype);
+        if (!isfinite(out[i])) return refuse_element(d, weight, t, i);
     }
     return true;
 }

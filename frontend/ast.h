@@ -219,7 +219,7 @@ enum {
     HFE_MAX_FILE = 1 << 20,       /* bytes */
     HFE_MAX_FILES = 1000,         /* that use each other */
     HFE_MAX_CALLS = 200,          /* depth */
-    HFE_MAX_OPS = 1 << 20,        /* made by one spec */
+    HFE_MAX_OPS = 1 << 18,        /* made by one spec */
     HFE_MAX_OPERANDS = 1 << 24,   /* of these ops, all together */
     HFE_MAX_STATEMENTS = 1 << 22, /* run */
     HFE_MAX_LIST = 1 << 20,       /* elements */

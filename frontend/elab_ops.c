@@ -20,8 +20,12 @@ hfe_value hfe_emit(hfe_elab *e, hd_loc loc, hir_opcode code, const hir_ref *args
     }
     e->operands += n_args;
     if (e->m->ops.n >= HFE_MAX_OPS || e->operands > HFE_MAX_OPERANDS) {
-        return hfe_halt(e, loc, hd_printf(e->arena, "a spec may make %d ops", HFE_MAX_OPS),
-                        "the graph grows too large");
+        hfe_fail(e, HD_E_LIMIT, loc,
+                 hd_printf(e->arena, "loops are unrolled, and a spec may make %d ops", HFE_MAX_OPS),
+                 "is a number of layers, streams or rounds larger than was meant?",
+                 "the graph grows too large");
+        e->stop = true;
+        return hfe_poison();
     }
     e->b.loc = loc;
     hir_id id = hir_build(&e->b, code, args, n_args, attrs, n_attrs);

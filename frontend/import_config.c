@@ -3,7 +3,7 @@
  * the maths in a way that is not built, is an error that names it. */
 #include "frontend/import_config.h"
 
-#include <math.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +31,7 @@ static const struct {
     const char *name;
     hfe_family family;
 } families[] = {{"llama", LLAMA}, {"qwen2", QWEN2}, {"qwen3", QWEN3}};
+enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* ---- single values ------------------------------------------------------------------------- */
 
@@ -69,8 +70,8 @@ bool hfe_read_size(hfe_json *j, hfe_field f, int64_t *out) {
 bool hfe_read_number(hfe_json *j, hfe_field f, double *out) {
     const json_t *v = hfe_json_get(j, f);
     double x = json_number_value(v);
-    if (!json_is_number(v) || !isfinite(x) || x <= 0) {
-        expected(j, f, "a number above 0");
+    if (!json_is_number(v) || !(x > 0) || x > FLT_MAX) {
+        expected(j, f, x > 0 ? "a number that f32 holds" : "a number above 0");
         return false;
     }
     *out = x;
@@ -163,25 +164,61 @@ static void refuse_unknown_fields(hfe_json *j, hfe_family family) {
     }
 }
 
+/* Families that people will try, and what of their layers is not there. */
+static const struct {
+    const char *name, *lacks;
+} relatives[] = {
+    {"kimi_linear", "linear attention (KDA), latent attention and experts"},
+    {"kimi_k2", "latent attention and experts"},
+    {"deepseek_v2", "latent attention and experts"},
+    {"deepseek_v3", "latent attention and experts"},
+    {"mixtral", "experts"},
+    {"qwen2_moe", "experts"},
+    {"qwen3_moe", "experts"},
+    {"qwen3_next", "linear attention and experts"},
+};
+
+static void explain_family(hfe_json *j, const json_t *v, hd_diag *g) {
+    const char *names[N_FAMILIES], *given = json_is_string(v) ? json_string_value(v) : "";
+    g->cause = "the families that can are llama, qwen2 and qwen3, on every residual system";
+    g->hint = "other models can be written in the model language, as far as the library has their "
+              "layers: docs/language.md";
+    for (size_t i = 0; i < sizeof relatives / sizeof *relatives; i++)
+        if (strcmp(given, relatives[i].name) == 0) {
+            g->cause = hd_printf(j->arena, "its layers need %s, which are not there yet",
+                                 relatives[i].lacks);
+            g->hint = "llama, qwen2 and qwen3 can be imported, with attn_res_block_size and every "
+                      "other residual system: docs/importing.md";
+            return;
+        }
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        names[i] = families[i].name;
+    const char *near = hd_nearest(given, names, N_FAMILIES);
+    if (near) g->hint = hd_printf(j->arena, "did you mean '%s'?", near);
+}
+
 static hfe_family read_family(hfe_json *j) {
     hfe_field f = {NULL, "model_type"};
     const json_t *v = hfe_json_get(j, f);
-    const char *names[sizeof families / sizeof *families];
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        names[i] = families[i].name;
-        if (json_is_string(v) && strcmp(json_string_value(v), names[i]) == 0)
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        if (json_is_string(v) && strcmp(json_string_value(v), families[i].name) == 0)
             return families[i].family;
-    }
     if (!v) return ALL; /* reported as missing */
-    hd_diag *g =
-        hfe_field_error(j, f, "%s cannot be imported by this version", hfe_json_show(j, v));
-    g->cause = "the families that can are llama, qwen2 and qwen3";
-    const char *near = json_is_string(v) ? hd_nearest(json_string_value(v), names, 3) : NULL;
-    if (near) g->hint = hd_printf(j->arena, "did you mean '%s'?", near);
+    explain_family(
+        j, v, hfe_field_error(j, f, "%s cannot be imported by this version", hfe_json_show(j, v)));
     return ALL;
 }
 
 /* ---- what fields say together -------------------------------------------------------------- */
+
+static void check_layers(hfe_json *j, const hfe_config *c) {
+    enum { MOST = 10000 };
+    if (c->layers <= MOST) return;
+    hd_diag *g = hfe_field_error(j, (hfe_field){NULL, "num_hidden_layers"},
+                                 "%lld layers are more than can be compiled", (long long)c->layers);
+    g->cause = hd_printf(j->arena, "layers are unrolled into one graph, at most %d of them", MOST);
+    g->hint = "published models have tens to hundreds of layers: is it another field's number?";
+}
 
 static void check_heads(hfe_json *j, hfe_config *c) {
     int64_t n = c->head_dim;
@@ -276,6 +313,7 @@ bool hfe_read_config(hfe_json *j, hfe_config *c) {
     if (!other) refuse_unknown_fields(j, c->family);
     for (size_t i = 0; i < N_RULES; i++)
         if (rules[i].families & (unsigned)c->family) read_field(j, c, &rules[i]);
+    check_layers(j, c);
     check_heads(j, c);
     check_act(j, c);
     if (!check_layer_types(j, c)) check_window(j, c);

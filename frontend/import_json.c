@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/file.h"
+#include "support/json.h"
 
 enum {
     MAX_CONFIG = 16 << 20, /* bytes of a config file */
@@ -18,20 +19,14 @@ static void drop(void *what) {
 }
 
 hfe_json *hfe_json_open(hd_arena *a, hd_diags *d, const char *path) {
-    json_error_t error;
     size_t n;
     hfe_json *j = hd_new(a, hfe_json);
     *j = (hfe_json){.arena = a, .diags = d, .file = hd_strdup(a, path)};
     hd_arena_defer(a, drop, j);
     j->text = hd_read_text(a, d, path, MAX_CONFIG, &n);
     if (!j->text) return NULL;
-    hd_diags_source(d, j->file, j->text);
-    j->root = json_loadb(j->text, n, JSON_REJECT_DUPLICATES, &error);
-    if (!j->root) {
-        hd_loc at = {j->file, (uint32_t)error.line, (uint32_t)error.column, 0};
-        hd_err(d, HD_E_SYNTAX, at, "the file is not legal JSON: %s", error.text);
-        return NULL;
-    }
+    j->root = hd_json_parse(d, "file", j->file, j->text, n);
+    if (!j->root) return NULL;
     if (json_is_object(j->root)) return j;
     hd_err(d, HD_E_CONFIG, (hd_loc){j->file, 1, 1, 0}, "the config is not a JSON object");
     return NULL;

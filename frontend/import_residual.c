@@ -11,7 +11,9 @@
  */
 #include "frontend/import_residual.h"
 
+#include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/import_config.h"
@@ -25,8 +27,8 @@ const hfe_system hfe_systems[] = {
 };
 
 static const hfe_parameter parameters[] = {
-#define P(type, field, kind, words, none, name, argument)                                          \
-    {HFE_##type, field, HFE_##kind, words, none, name, argument},
+#define P(type, field, kind, allowed, none, name, argument)                                        \
+    {HFE_##type, field, HFE_##kind, allowed, none, name, argument},
 #include "frontend/import_residual.def"
 };
 enum { N_PARAMETERS = sizeof parameters / sizeof *parameters };
@@ -78,20 +80,25 @@ static void expected(hfe_json *j, hfe_field f, const char *what) {
     hfe_field_error(j, f, "must be %s, not %s", what, hfe_json_show(j, hfe_json_get(j, f)));
 }
 
-static void read_whole(hfe_json *j, hfe_field f, int64_t least, hfe_value *out) {
+static void read_whole(hfe_json *j, const hfe_parameter *p, int64_t least, hfe_value *out) {
+    hfe_field f = {OBJECT, p->field};
     const json_t *v = hfe_json_get(j, f);
-    if (json_is_integer(v) && json_integer_value(v) >= least && json_integer_value(v) <= INT32_MAX)
+    const int64_t most = p->allowed ? strtol(p->allowed, NULL, 10) : INT32_MAX;
+    if (json_is_integer(v) && json_integer_value(v) >= least && json_integer_value(v) <= most)
         *out = (hfe_value){hd_printf(j->arena, "%lld", (long long)json_integer_value(v)),
                            json_integer_value(v)};
     else
-        expected(j, f, hd_printf(j->arena, "a whole number from %d to 2147483647", (int)least));
+        expected(j, f,
+                 hd_printf(j->arena, "a whole number from %lld to %lld", (long long)least,
+                           (long long)most));
 }
 
 static void read_real(hfe_json *j, hfe_field f, bool negative, hfe_value *out) {
     const json_t *v = hfe_json_get(j, f);
     double x = json_number_value(v);
-    if (!json_is_number(v) || !isfinite(x) || (x < 0 && !negative)) {
-        expected(j, f, negative ? "a finite number" : "a finite number, 0 or above");
+    if (!json_is_number(v) || !(fabs(x) <= FLT_MAX) || (x < 0 && !negative)) {
+        expected(j, f,
+                 negative ? "a number that f32 holds" : "a number that f32 holds, 0 or above");
         return;
     }
     hd_text t;
@@ -124,13 +131,13 @@ static void read_parameter(hfe_json *j, const hfe_parameter *p, hfe_value *out) 
     if (!v) return;
     switch (p->kind) {
     case HFE_OPT_SIZE:
-        if (!json_is_null(v)) read_whole(j, f, 1, out);
+        if (!json_is_null(v)) read_whole(j, p, 1, out);
         break;
-    case HFE_SIZE: read_whole(j, f, 1, out); break;
-    case HFE_COUNT: read_whole(j, f, 0, out); break;
+    case HFE_SIZE: read_whole(j, p, 1, out); break;
+    case HFE_COUNT: read_whole(j, p, 0, out); break;
     case HFE_REAL: read_real(j, f, true, out); break;
     case HFE_POSITIVE: read_real(j, f, false, out); break;
-    case HFE_WORD: read_word(j, f, p->words, out); break;
+    case HFE_WORD: read_word(j, f, p->allowed, out); break;
     case HFE_FLAG:
         if (json_is_boolean(v))
             *out = (hfe_value){json_is_true(v) ? "true" : "false", json_is_true(v)};
@@ -207,7 +214,14 @@ static void check_mhc_lite(hfe_json *j, const hfe_config *c) {
 }
 
 static void check_depth_attention(hfe_json *j, const hfe_config *c) {
-    hfe_field f = {OBJECT, "k_norm_after_rope"};
+    hfe_field f = {OBJECT, "k_norm_after_rope"}, stride = {OBJECT, "stride"};
+    if (c->layers && number(c, stride.name) > c->layers) {
+        hd_diag *g = hfe_field_error(j, stride, "%lld is beyond the %lld layers",
+                                     (long long)number(c, stride.name), (long long)c->layers);
+        g->cause = "a layer reads those before it whose number is a multiple of the stride";
+        g->hint = hd_printf(j->arena, "with a stride of %lld only the first layer is read",
+                            (long long)c->layers);
+    }
     if (number(c, f.name) && c->family != QWEN3)
         hfe_field_error(j, f, "true cannot be honoured: keys have no norm in this family");
 }

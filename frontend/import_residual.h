@@ -42,7 +42,7 @@ typedef struct hfe_parameter {
     hfe_residual_type type;
     const char *field;
     hfe_parameter_kind kind;
-    const char *words;    /* of HFE_WORD */
+    const char *allowed;  /* words of HFE_WORD; the largest whole number, NULL: 2^31-1 */
     const char *none;     /* what stands for an absent field; NULL: it is required */
     const char *name;     /* of the model's parameter, "": it has none */
     const char *argument; /* of the system's function, "": it takes none */

@@ -69,6 +69,38 @@ bool depth_reduced(const hir_module *m, depth_view v, depth_view *x);
 int64_t depth_view_elements(const hir_module *m, depth_view v);
 bool depth_view_has_t(const hir_module *m, depth_view v);
 
+/* ---- weights ------------------------------------------------------------------------------- */
+/* What a sum of e^s x is divided by as a whole, `op` with its operand `side`: the sum of e^s. */
+typedef struct depth_divisor {
+    hir_ref exps; /* all of them in one value, over `axis`; none: they stand one by one */
+    int axis;
+    depth_view sum; /* one by one */
+    double times;   /* it is their mean, this many of them; 1: their sum */
+} depth_divisor;
+
+typedef enum depth_weight_kind {
+    DEPTH_SOFTMAX, /* of logits in one value, over the axis of the weight's view */
+    DEPTH_APART,   /* a softmax of exponentials that stand one by one */
+    DEPTH_SIGMOID,
+} depth_weight_kind;
+
+typedef struct depth_weight {
+    depth_weight_kind kind;
+    hir_ref logits;      /* softmax */
+    depth_view exp, sum; /* apart: e^s, and the sum that divides it */
+    depth_view score;    /* sigmoid; apart once it has been matched */
+    double sign;         /* of the score: -1 for sigmoid(-s) */
+    double factor;       /* the weight is so many times softmax or sigmoid */
+} depth_weight;
+
+bool depth_read_divisor(const hir_module *m, hir_id op, uint32_t side, depth_divisor *out);
+/* The weight `w`; d: what it is divided by when all is summed, or NULL. */
+bool depth_read_weight(const hir_module *m, depth_view w, const depth_divisor *d,
+                       depth_weight *out);
+/* Weights that stand apart: they are one softmax, each its own summand of what divides them. Finds
+ * their scores. NULL, or why not. */
+const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n);
+
 /* ---- scores -------------------------------------------------------------------------------- */
 enum { DEPTH_FACTORS = 6, DEPTH_BIASES = 4 };
 

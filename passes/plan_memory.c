@@ -30,6 +30,10 @@ enum { ALIGNMENT = 64, PAGE = 4096 };
 /* Rows that are worth a place over another: a kernel's code is bound by what it overwrites. */
 enum { LONG_ROW = 1024 };
 
+/* Such results of a kernel. More are mixes of the same rows (phase 1 of a block), made some at a
+ * time, each time from all of the rows: none of those may be gone by then. */
+enum { MOST_OVER = 8 };
+
 typedef struct buffer {
     hir_id value;
     uint32_t born, dies; /* kernels by number, both included */
@@ -113,12 +117,22 @@ static bool buffer_size(planner *p, hir_id value, uint64_t *size) {
     return true;
 }
 
+static bool has_many_rows(const planner *p, hir_id kernel) {
+    const hir_op *k = hir_op_at(p->m, kernel);
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < k->n_results; i++) {
+        const hir_type type = hir_value_at(p->m, k->results[i])->type;
+        rows += hir_type_has_t(type) && hir_type_row_elements(type) * 4 >= LONG_ROW;
+    }
+    return rows > MOST_OVER;
+}
+
 /* What the kernel reads for the last time, and what result `b` of it may lie over; its buffer. */
 static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
     const hir_op *k = hir_op_at(p->m, kernel);
     const hir_dtype dtype = hir_value_at(p->m, b->value)->type.dtype;
-    bool can = k->code == HIR_KERNEL_ROW_OP && hir_tile_group(k) < 0 && b->dies > b->born;
-    if (!can || b->size < LONG_ROW) return NULL;
+    bool can = hir_tile_group(k) < 0 && b->dies > b->born;
+    if (!can || b->size < LONG_ROW || has_many_rows(p, kernel)) return NULL;
     HIR_EACH(p->m, op, k->body_first) {
         const hir_op *o = hir_op_at(p->m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {
@@ -130,7 +144,9 @@ static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
                 bool its = of->value == p->first[o->args[i].index] && of->dies == b->born;
                 bool same = hir_type_row_elements(x->type) ==
                             hir_type_row_elements(hir_value_at(p->m, b->value)->type);
-                if (its && same && x->type.dtype == dtype) return of;
+                if (its && same && x->type.dtype == dtype &&
+                    hir_may_lie_over(p->m, kernel, o->args[i].index))
+                    return of;
             }
         }
     }

@@ -4,9 +4,9 @@
  * Does     finds sums of sources with weights from a softmax or sigmoid over their scores, in
  *          whatever way they are written:
  *            - the sum as reduce_sum over a stack, or as adds of products in any association,
- *              alone or with other terms;
- *            - softmax as the op, as e^s / sum e^s, or with the sum of e^s x divided at the end;
- *            - sigmoid as the op, as 1 / (1 + e^-s), or as e^s / (1 + e^s);
+ *              alone or with other terms; as a mean, which is the mix divided by a number;
+ *            - weights as read by depth_weight.c: softmax and sigmoid as ops or written out, also
+ *              source by source, or with the sum of e^s x divided at the end;
  *            - scores as read by depth_score.c: with or without key norm, gain, scale, bias, per
  *              head; or none at all, only logits.
  *          The query of depth.attend is the product of all vectors that meet the keys: the gain of
@@ -20,18 +20,19 @@ enum { DEEPEST_SUM = 1000 };
 /* One summand: weight times source. */
 typedef struct term {
     depth_view weight; /* result of the softmax or sigmoid */
+    depth_weight of;   /* what it is */
     hir_ref source;    /* [T, d] under any shape */
     int64_t heads, d;
     bool normed; /* no source but a norm of a stack */
-    bool sigmoid;
-    depth_view score; /* sigmoid: what it is of */
 } term;
 
 typedef struct candidate {
     HD_VEC(term) terms;
     HD_VEC(hir_ref) rest; /* summands of other kinds */
-    hir_ref logits;       /* softmax: its x; none: sigmoid */
+    bool softmax;         /* or sigmoid */
+    hir_ref logits;       /* softmax: its x; none: every term has its score */
     int axis;             /* of the sources in logits */
+    double divisor;       /* n where the sum is a mean of n summands, or 1 */
     const char *why;
 } candidate;
 
@@ -41,9 +42,8 @@ typedef struct recogniser {
     hir_uses uses;
     size_t n_values; /* that uses knows */
     pass_forward forward;
-    /* e^s, where the op at hand divides a sum of e^s x by their sum over the axis; else none */
-    hir_ref exps;
-    int exps_axis;
+    /* set where the op at hand divides a sum of e^s x */
+    const depth_divisor *divisor;
 } recogniser;
 
 static hir_opcode code_of(const hir_module *m, hir_ref r) {
@@ -51,109 +51,7 @@ static hir_opcode code_of(const hir_module *m, hir_ref r) {
     return op == HIR_NONE ? HIR_OPCODE_COUNT : hir_op_at(m, op)->code;
 }
 
-/* ---- softmax, also written out -------------------------------------------------------------- */
-/* v is reduce_sum of e over the axis, with views in between. */
-static bool is_sum_of(const hir_module *m, depth_view v, hir_ref e, int axis) {
-    v = depth_through(m, v);
-    hir_id op = pass_def_if(m, v.v, HIR_REDUCE_SUM_OP);
-    return op != HIR_NONE && v.axis < 0 && hir_attr_int(hir_op_at(m, op), HIR_A_AXIS, 0) == axis &&
-           hir_ref_equal(pass_arg(m, op, 0), e);
-}
-
-/* x of e^(x - max x) or e^x */
-static bool exponent(const hir_module *m, hir_ref e, int axis, hir_ref *x) {
-    hir_id exp = pass_def_if(m, e, HIR_EXP_OP);
-    if (exp == HIR_NONE) return false;
-    *x = pass_arg(m, exp, 0);
-    hir_id sub = pass_def_if(m, *x, HIR_SUB_OP);
-    if (sub == HIR_NONE) return true;
-    depth_view max = depth_through(m, (depth_view){pass_arg(m, sub, 1), -1, 0});
-    hir_id reduce = pass_def_if(m, max.v, HIR_REDUCE_MAX_OP);
-    if (reduce != HIR_NONE && hir_ref_equal(pass_arg(m, reduce, 0), pass_arg(m, sub, 0)) &&
-        hir_attr_int(hir_op_at(m, reduce), HIR_A_AXIS, 0) == axis)
-        *x = pass_arg(m, sub, 0);
-    return true;
-}
-
-/* The logits of a softmax over the view's axis. */
-static bool softmax_of(const hir_module *m, depth_view w, hir_ref *logits) {
-    hir_id op = pass_def(m, w.v);
-    if (op == HIR_NONE || w.axis < 0) return false;
-    const hir_op *o = hir_op_at(m, op);
-    if (o->code == HIR_SOFTMAX_OP) {
-        *logits = o->args[0];
-        return hir_attr_int(o, HIR_A_AXIS, 0) == w.axis;
-    }
-    if (o->code != HIR_DIV_OP && o->code != HIR_MUL_OP) return false;
-    for (uint32_t i = 0; i < (o->code == HIR_MUL_OP ? 2u : 1u); i++) {
-        depth_view sum = depth_through(m, depth_operand(m, w, 1 - i));
-        if (o->code == HIR_MUL_OP) {
-            if (code_of(m, sum.v) != HIR_RECIP_OP) continue;
-            sum = depth_operand(m, sum, 0);
-        }
-        if (is_sum_of(m, sum, o->args[i], w.axis) && exponent(m, o->args[i], w.axis, logits))
-            return hir_ref_type(m, *logits).rank == hir_ref_type(m, w.v).rank;
-    }
-    return false;
-}
-
-/* The logits whose softmax the weight is: at once, or when the sum is divided. */
-static bool logits_of(const recogniser *r, depth_view w, hir_ref *logits) {
-    if (r->exps.kind == HIR_REF_NONE) return softmax_of(r->m, w, logits);
-    return hir_ref_equal(w.v, r->exps) && w.axis == r->exps_axis &&
-           exponent(r->m, w.v, w.axis, logits) &&
-           hir_ref_type(r->m, *logits).rank == hir_ref_type(r->m, w.v).rank;
-}
-
-/* ---- sigmoid, also written out -------------------------------------------------------------- */
-static bool is_one(const hir_module *m, depth_view v) {
-    double c;
-    return pass_const(m, v.v, &c) && c == 1;
-}
-
-/* e of 1 + e, where e is an exponential */
-static bool is_one_and_exp(const hir_module *m, depth_view v, depth_view *e) {
-    v = depth_through(m, v);
-    if (code_of(m, v.v) != HIR_ADD_OP) return false;
-    for (uint32_t i = 0; i < 2; i++) {
-        *e = depth_through(m, depth_operand(m, v, i));
-        if (code_of(m, e->v) == HIR_EXP_OP &&
-            is_one(m, depth_through(m, depth_operand(m, v, 1 - i))))
-            return true;
-    }
-    return false;
-}
-
-/* s of sigmoid(s), 1 / (1 + e^-s) or e^s / (1 + e^s) */
-static bool sigmoid_of(const hir_module *m, depth_view w, depth_view *score) {
-    hir_opcode code = code_of(m, w.v);
-    depth_view e;
-    if (code == HIR_SIGMOID_OP) {
-        *score = depth_operand(m, w, 0);
-        return true;
-    }
-    if (code != HIR_RECIP_OP && code != HIR_DIV_OP) return false;
-    if (!is_one_and_exp(m, depth_operand(m, w, code == HIR_DIV_OP), &e)) return false;
-    *score = depth_operand(m, e, 0);
-    if (code == HIR_DIV_OP) {
-        depth_view over = depth_through(m, depth_operand(m, w, 0));
-        if (hir_ref_equal(over.v, e.v) && over.axis == e.axis && over.i == e.i) return true;
-        if (!is_one(m, over)) return false;
-    }
-    depth_view minus = depth_through(m, *score);
-    if (code_of(m, minus.v) != HIR_NEG_OP) return false;
-    *score = depth_operand(m, minus, 0);
-    return true;
-}
-
 /* ---- summands ------------------------------------------------------------------------------ */
-static bool is_weight(const recogniser *r, depth_view w) {
-    hir_ref logits;
-    depth_view score;
-    return logits_of(r, w, &logits) ||
-           (r->exps.kind == HIR_REF_NONE && sigmoid_of(r->m, w, &score));
-}
-
 /* A weight for each token and head: [.., H, 1] against [.., H, d/H], or one number. */
 static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, term *t) {
     hir_id op = pass_def(m, product.v);
@@ -171,11 +69,10 @@ static bool read_term(const recogniser *r, depth_view product, term *t) {
     if (code_of(m, product.v) != HIR_MUL_OP) return false;
     for (uint32_t side = 0; side < 2; side++) {
         t->weight = depth_through(m, depth_operand(m, product, side));
-        if (!is_weight(r, t->weight)) continue;
+        if (!depth_read_weight(m, t->weight, r->divisor, &t->of)) continue;
         depth_view x = depth_through(m, depth_operand(m, product, 1 - side));
         if (!depth_view_has_t(m, x)) return false;
         if (!weight_fits(m, product, side, t)) continue;
-        t->sigmoid = r->exps.kind == HIR_REF_NONE && sigmoid_of(m, t->weight, &t->score);
         t->source = x.axis < 0 ? x.v : hir_no_ref();
         t->d = depth_view_elements(m, x);
         t->normed = x.axis >= 0 && code_of(m, x.v) == HIR_RMSNORM_OP;
@@ -184,7 +81,7 @@ static bool read_term(const recogniser *r, depth_view product, term *t) {
     return false;
 }
 
-/* sum over `axis` of a product of stacks */
+/* sum or mean over `axis` of a product of stacks */
 static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
     hir_ref product = pass_arg(r->m, op, 0);
     int axis = (int)hir_attr_int(hir_op_at(r->m, op), HIR_A_AXIS, 0);
@@ -197,6 +94,7 @@ static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
         if (!read_term(r, (depth_view){product, axis, i}, &t)) return false;
         hd_push(r->c->scratch, &c->terms, t);
     }
+    c->divisor = hir_op_at(r->m, op)->code == HIR_REDUCE_MEAN_OP ? (double)n : 1;
     return true;
 }
 
@@ -215,30 +113,15 @@ static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth) {
     }
 }
 
-/* y / sum or y * recip(sum), where the sum is one of exponentials: of which, and the axis. */
-static bool read_divisor(recogniser *r, hir_id op, uint32_t side) {
-    const hir_module *m = r->m;
-    depth_view sum = depth_through(m, (depth_view){pass_arg(m, op, side), -1, 0});
-    if (hir_op_at(m, op)->code == HIR_MUL_OP) {
-        if (code_of(m, sum.v) != HIR_RECIP_OP) return false;
-        sum = depth_through(m, depth_operand(m, sum, 0));
-    }
-    hir_id reduce = pass_def_if(m, sum.v, HIR_REDUCE_SUM_OP);
-    if (reduce == HIR_NONE || sum.axis >= 0) return false;
-    if (code_of(m, pass_arg(m, reduce, 0)) != HIR_EXP_OP) return false;
-    r->exps = pass_arg(m, reduce, 0);
-    r->exps_axis = (int)hir_attr_int(hir_op_at(m, reduce), HIR_A_AXIS, 0);
-    return true;
-}
-
 /* sum(e^s x) / sum(e^s): weights of a softmax that are divided when all is summed */
 static bool read_quotient(recogniser *r, hir_id op, candidate *c) {
-    hir_opcode code = hir_op_at(r->m, op)->code;
-    for (uint32_t i = 0; i < (code == HIR_MUL_OP ? 2u : 1u); i++) {
-        if (!read_divisor(r, op, 1 - i)) continue;
+    depth_divisor *divisor = hd_new(r->c->scratch, depth_divisor);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!depth_read_divisor(r->m, op, 1 - i, divisor)) continue;
+        r->divisor = divisor;
         hir_ref y = depth_through(r->m, (depth_view){pass_arg(r->m, op, i), -1, 0}).v;
         hir_id sum = pass_def(r->m, y);
-        if (code_of(r->m, y) == HIR_REDUCE_SUM_OP)
+        if (code_of(r->m, y) == HIR_REDUCE_SUM_OP || code_of(r->m, y) == HIR_REDUCE_MEAN_OP)
             (void)read_reduction(r, sum, c);
         else if (code_of(r->m, y) == HIR_ADD_OP)
             read_sum(r, sum, c, 0);
@@ -281,17 +164,31 @@ static bool check_softmax(recogniser *r, candidate *c) {
         if (seen[w->i]) return no(c, "a weight is used twice");
         seen[w->i] = true;
     }
-    logits_of(r, c->terms.at[0].weight, &c->logits);
+    c->logits = c->terms.at[0].of.logits;
     c->axis = axis;
     return true;
 }
 
-static bool check_weights(recogniser *r, candidate *c) {
-    size_t sigmoids = 0;
+static bool check_apart(recogniser *r, candidate *c) {
+    depth_weight **w = hd_new_array(r->c->scratch, depth_weight *, c->terms.n);
     for (size_t i = 0; i < c->terms.n; i++)
-        sigmoids += c->terms.at[i].sigmoid;
-    if (sigmoids == 0) return check_softmax(r, c);
-    return sigmoids == c->terms.n || no(c, "some weights come from a softmax, some from a sigmoid");
+        w[i] = &c->terms.at[i].of;
+    c->why = depth_match_apart(r->m, r->c->scratch, w, c->terms.n);
+    return !c->why;
+}
+
+static bool check_weights(recogniser *r, candidate *c) {
+    const depth_weight *first = &c->terms.at[0].of;
+    c->softmax = first->kind != DEPTH_SIGMOID;
+    for (size_t i = 0; i < c->terms.n; i++) {
+        const depth_weight *w = &c->terms.at[i].of;
+        if ((w->kind == DEPTH_SIGMOID) == c->softmax)
+            return no(c, "some weights come from a softmax, some from a sigmoid");
+        if (w->kind != first->kind) return no(c, "the weights come from different softmaxes");
+        if (w->factor != first->factor) return no(c, "the weights are scaled differently");
+    }
+    if (!c->softmax) return true;
+    return first->kind == DEPTH_APART ? check_apart(r, c) : check_softmax(r, c);
 }
 
 /* Source i in the order of the weights stands at terms[i]. */
@@ -304,7 +201,14 @@ static void sort_terms(recogniser *r, candidate *c) {
 
 static depth_view score_view(const candidate *c, const term *t) {
     if (c->logits.kind != HIR_REF_NONE) return (depth_view){c->logits, c->axis, t->weight.i};
-    return t->score;
+    return t->of.score;
+}
+
+/* The score of -s. */
+static void turn_round(depth_score *s) {
+    s->scale = -s->scale;
+    for (uint32_t i = 0; i < s->n_biases; i++)
+        s->sign[i] = -s->sign[i];
 }
 
 static bool read_scores(recogniser *r, candidate *c, depth_score *s) {
@@ -312,6 +216,7 @@ static bool read_scores(recogniser *r, candidate *c, depth_score *s) {
     for (size_t i = 0; i < c->terms.n; i++) {
         s[i] = depth_read_score(r->m, score_view(c, &t[i]), t[i].source, t[i].d);
         if (s[i].why) return no(c, s[i].why);
+        if (t[i].of.sign < 0) turn_round(&s[i]);
         if (!depth_same_score(&s[i], &s[0]))
             return no(c, "a factor of the keys differs between the sources");
         if (s[i].is_product && s[i].group * t[i].heads != t[i].d)
@@ -356,12 +261,14 @@ static hir_ref bias_element(hir_builder *b, const depth_score *s) {
     return s->n_biases ? sum : hir_emit(b, HIR_CONST_OP, NULL, 0, zero, 2);
 }
 
-/* All sources have one bias, and together they are a vector that is there already. */
+/* All sources have one bias, and together they are a vector that is there already, or its negative.
+ */
 static bool is_one_vector(const recogniser *r, const depth_score *s, size_t n) {
     const depth_view *first = &s[0].bias[0];
     for (size_t i = 0; i < n; i++)
-        if (s[i].n_biases != 1 || s[i].sign[0] < 0 || !hir_ref_equal(s[i].bias[0].v, first->v) ||
-            s[i].bias[0].axis != first->axis || s[i].bias[0].i != i || first->axis < 0)
+        if (s[i].n_biases != 1 || s[i].sign[0] != s[0].sign[0] ||
+            !hir_ref_equal(s[i].bias[0].v, first->v) || s[i].bias[0].axis != first->axis ||
+            s[i].bias[0].i != i || first->axis < 0)
             return false;
     return pass_elements(hir_ref_type(r->m, first->v)) == (int64_t)n;
 }
@@ -372,7 +279,10 @@ static hir_ref build_bias(recogniser *r, hir_builder *b, const depth_score *s, s
         biases += s[i].n_biases;
     if (!biases) return hir_no_ref();
     hir_type vector = hir_make_type(HIR_F32, 1, (int64_t[]){(int64_t)n});
-    if (is_one_vector(r, s, n)) return pass_reshape(b, s[0].bias[0].v, vector);
+    if (is_one_vector(r, s, n)) {
+        const hir_ref bias = pass_reshape(b, s[0].bias[0].v, vector);
+        return s[0].sign[0] < 0 ? hir_emit1(b, HIR_NEG_OP, bias) : bias;
+    }
     hir_ref *elements = hd_new_array(r->c->scratch, hir_ref, n);
     for (size_t i = 0; i < n; i++)
         elements[i] = bias_element(b, &s[i]);
@@ -390,9 +300,8 @@ typedef struct attend {
 static attend operands(recogniser *r, hir_builder *b, const candidate *c, const depth_score *s) {
     const term *first = c->terms.at;
     uint32_t n = (uint32_t)c->terms.n;
-    bool softmax = c->logits.kind != HIR_REF_NONE;
     attend a = {.n_args = ATTEND_SOURCES + n};
-    a.attrs[a.n_attrs++] = hir_string(HIR_A_NORMALIZATION, softmax ? "softmax" : "sigmoid");
+    a.attrs[a.n_attrs++] = hir_string(HIR_A_NORMALIZATION, c->softmax ? "softmax" : "sigmoid");
     if (s->has_norm) a.attrs[a.n_attrs++] = hir_float(HIR_A_EPS, s->eps);
     if (s->scale != 1) a.attrs[a.n_attrs++] = hir_float(HIR_A_SCALE, s->scale);
     if (first->heads > 1) a.attrs[a.n_attrs++] = hir_int(HIR_A_HEADS, first->heads);
@@ -445,8 +354,9 @@ static hir_ref arranged(hir_builder *b, hir_ref y, hir_type t, int axis) {
 static bool shows_weights(const recogniser *r, const candidate *c, const depth_score *s) {
     depth_view w = c->terms.at[0].weight;
     bool replaced = !hir_ref_equal(pass_forward_get(&r->forward, w.v), w.v);
-    return r->exps.kind == HIR_REF_NONE && s->is_product && !replaced && weights_in_order(c) &&
-           is_shown(r, w.v.index, 2) && hir_ref_type(r->m, w.v).dim[w.axis] == (int64_t)c->terms.n;
+    return !r->divisor && c->terms.at[0].of.factor == 1 && s->is_product && !replaced &&
+           weights_in_order(c) && is_shown(r, w.v.index, 2) &&
+           hir_ref_type(r->m, w.v).dim[w.axis] == (int64_t)c->terms.n;
 }
 
 static bool replace_weights(recogniser *r, hir_builder *b, const candidate *c, const attend *a) {
@@ -459,15 +369,21 @@ static bool replace_weights(recogniser *r, hir_builder *b, const candidate *c, c
     return true;
 }
 
+static hir_ref scaled(hir_builder *b, hir_ref y, double factor) {
+    const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, NULL, 0), hir_float(HIR_A_VALUE, factor)};
+    if (factor == 1 || y.kind == HIR_REF_NONE) return y;
+    return hir_emit2(b, HIR_MUL_OP, y, hir_emit(b, HIR_CONST_OP, NULL, 0, attrs, 2));
+}
+
 static void remark_taken(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {
-    bool softmax = c->logits.kind != HIR_REF_NONE, biased = false;
+    bool biased = false;
     for (size_t i = 0; i < c->terms.n; i++)
         biased |= s[i].n_biases > 0;
     const char *heads = c->terms.at->heads == 1 ? ""
                                                 : hd_printf(r->c->scratch, ", %lld heads",
                                                             (long long)c->terms.at->heads);
     hir_remark_add(r->c, true, op, "attention over %zu sources: %s%s%s%s", c->terms.n,
-                   softmax ? "softmax" : "sigmoid",
+                   c->softmax ? "softmax" : "sigmoid",
                    !s->is_product ? " of logits"
                    : s->has_norm  ? ", key norm"
                                   : ", no key norm",
@@ -484,7 +400,7 @@ static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_sc
     if (shown && !replace_weights(r, &earlier, c, &a)) return false;
     hir_ref y = build(&b, HIR_DEPTH_ATTEND_OP, &a);
     if (y.kind == HIR_REF_NONE) return false;
-    y = pass_reshape(&b, y, result);
+    y = scaled(&b, pass_reshape(&b, y, result), c->terms.at[0].of.factor / c->divisor);
     for (size_t i = 0; i < c->rest.n; i++)
         y = hir_emit2(&b, HIR_ADD_OP, y, c->rest.at[i]);
     if (y.kind == HIR_REF_NONE) return false;
@@ -513,10 +429,10 @@ static bool is_inner(const recogniser *r, hir_id op) {
 }
 
 static bool visit(recogniser *r, hir_id op) {
-    candidate c = {0};
+    candidate c = {.logits = hir_no_ref(), .divisor = 1};
     hir_opcode code = hir_op_at(r->m, op)->code;
-    r->exps = hir_no_ref();
-    if (code == HIR_REDUCE_SUM_OP) {
+    r->divisor = NULL;
+    if (code == HIR_REDUCE_SUM_OP || code == HIR_REDUCE_MEAN_OP) {
         if (!read_reduction(r, op, &c)) return true;
     } else if (code == HIR_ADD_OP && !is_inner(r, op))
         read_sum(r, op, &c, 0);

@@ -10,10 +10,10 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/json.h"
 #include "support/tensorfile.h"
 
 enum {
@@ -200,17 +200,40 @@ static void check_coverage(reader *r) {
     }
     if (at > r->data_bytes)
         FAULT(r, "the file is truncated: its tensors need %llu bytes of data, it holds %llu",
-              (unsigned long long)at, (unsigned long long)r->data_bytes);
+              (unsigned long long)at, (unsigned long long)r->data_bytes)
+            ->hint = "was all of it downloaded or copied?";
     if (at < r->data_bytes)
         FAULT(r, "%llu trailing bytes after the last tensor belong to none",
               (unsigned long long)(r->data_bytes - at));
+}
+
+/* What people have in the place of a safetensors file. */
+static const char *name_other_kind(hd_bytes file) {
+    static const struct {
+        const char *begins, *hint;
+    } kinds[] = {
+        {"version https://git-lfs",
+         "this is a pointer of Git LFS, not the file: fetch it with git lfs pull"},
+        {"PK\x03\x04", "this looks like a pickled checkpoint; convert it to safetensors"},
+        {"\x80\x02", "this looks like a pickled checkpoint; convert it to safetensors"},
+        {"GGUF", "this is a GGUF file; take the safetensors that it was made of"},
+        {"<", "this looks like a web page: was the download refused?"},
+        {"HADALWT", "this is a packed file already; a library opens it by itself"},
+        {"\x93NUMPY", "this is a .npy file; weights are safetensors"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (file.n >= strlen(kinds[i].begins) &&
+            memcmp(file.at, kinds[i].begins, strlen(kinds[i].begins)) == 0)
+            return kinds[i].hint;
+    return "was all of it downloaded or copied?";
 }
 
 /* Finds header and data in the file's bytes. */
 static bool split_file(reader *r, hd_bytes file, const char **header, size_t *header_bytes) {
     uint64_t n = 0;
     if (file.n < 8) {
-        FAULT(r, "the file is too short for safetensors: %zu bytes", file.n);
+        FAULT(r, "the file is too short for safetensors: %zu bytes", file.n)->hint =
+            "was all of it downloaded or copied?";
         return false;
     }
     for (int i = 7; i >= 0; i--)
@@ -219,6 +242,7 @@ static bool split_file(reader *r, hd_bytes file, const char **header, size_t *he
         hd_diag *g = FAULT(r, "the header length %llu is more than %s", (unsigned long long)n,
                            n > file.n - 8 ? "the file holds" : "the 100000000 bytes allowed");
         g->cause = "the first 8 bytes of a safetensors file are the length of its header";
+        g->hint = name_other_kind(file);
         return false;
     }
     *header = (const char *)file.at + 8;
@@ -237,7 +261,8 @@ static bool read_header(reader *r, const char *header, size_t n) {
     json_holder *json = hold_json(r->a);
     json->root = json_loadb(header, n, JSON_REJECT_DUPLICATES, &error);
     if (!json->root) {
-        FAULT(r, "the header is not legal JSON: %s, at byte %d of it", error.text, error.position);
+        FAULT(r, "the header is not legal JSON: %s, at byte %d of it", hd_json_fault(r->a, &error),
+              error.position);
         return false;
     }
     const char *key;
@@ -292,7 +317,7 @@ typedef struct index_reader {
     hd_arena *a;
     hd_diags *d;
     hd_loc loc;
-    const char *dir;
+    const char *dir, *text;
     json_t *map; /* tensor name -> file name; held by the caller */
     HD_VEC(shard) shards;
 } index_reader;
@@ -308,6 +333,46 @@ static shard *find_shard(index_reader *x, const char *name) {
     for (size_t i = 0; i < x->shards.n; i++)
         if (strcmp(x->shards.at[i].name, name) == 0) return &x->shards.at[i];
     return NULL;
+}
+
+/* Where the index names the shard first; line 0 if it is written with escapes. */
+static hd_loc place_of_shard(const index_reader *x, const char *name) {
+    hd_loc loc = x->loc;
+    const char *quoted = hd_printf(x->a, "\"%s\"", name), *at = strstr(x->text, quoted);
+    if (!at) return loc;
+    loc.line = loc.column = 1;
+    for (const char *p = x->text; p < at; p++) {
+        loc.column++;
+        if (*p == '\n') loc.line++, loc.column = 1;
+    }
+    loc.end_column = loc.column + (uint32_t)strlen(quoted);
+    return loc;
+}
+
+/* A checkpoint of which a part was not copied, or not all downloaded. */
+static void refuse_missing(index_reader *x, const char *name, const char *tensor) {
+    json_t *file;
+    const char *key;
+    size_t n = 0;
+    json_object_foreach(x->map, key, file) {
+        n += json_is_string(file) && strcmp(json_string_value(file), name) == 0;
+    }
+    hd_diag *g = hd_err(x->d, HD_E_WEIGHTS, place_of_shard(x, name),
+                        "the shard %s of the checkpoint is missing", show(x->a, name));
+    g->cause = n == 1 ? hd_printf(x->a, "the index has the tensor %s in it", show(x->a, tensor))
+                      : hd_printf(x->a, "the index has %zu tensors in it, %s among them", n,
+                                  show(x->a, tensor));
+    g->hint = "all shards lie beside the index; copy or download the rest of them";
+}
+
+static void open_shard(index_reader *x, const char *name, const char *tensor) {
+    shard s = {.name = hd_strdup(x->a, name)};
+    const char *path = hd_path_join(x->a, x->dir, name);
+    if (hd_exists(path))
+        s.opened = open_one(x->a, x->d, path, &s.tensors);
+    else
+        refuse_missing(x, s.name, tensor);
+    hd_push(x->a, &x->shards, s);
 }
 
 /* Checks the map's entries and opens every file that is named, once. */
@@ -329,9 +394,7 @@ static void open_shards(index_reader *x) {
             shard s = {.name = hd_strdup(x->a, name)};
             hd_push(x->a, &x->shards, s);
         } else {
-            shard s = {.name = hd_strdup(x->a, name)};
-            s.opened = open_one(x->a, x->d, hd_path_join(x->a, x->dir, name), &s.tensors);
-            hd_push(x->a, &x->shards, s);
+            open_shard(x, name, tensor);
         }
     }
 }
@@ -367,17 +430,10 @@ static uint64_t collect_shards(index_reader *x, hd_tensors *out) {
 }
 
 static json_t *parse_index(index_reader *x, json_holder *json) {
-    json_error_t error;
     size_t n;
-    char *text = hd_read_text(x->a, x->d, x->loc.file, MAX_HEADER, &n);
-    if (!text) return NULL;
-    json->root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
-    if (!json->root) {
-        hd_diags_source(x->d, x->loc.file, text);
-        hd_loc at = {x->loc.file, (uint32_t)error.line, (uint32_t)error.column, 0};
-        hd_err(x->d, HD_E_SYNTAX, at, "the index is not legal JSON: %s", error.text);
-        return NULL;
-    }
+    x->text = hd_read_text(x->a, x->d, x->loc.file, MAX_HEADER, &n);
+    json->root = x->text ? hd_json_parse(x->d, "index", x->loc.file, x->text, n) : NULL;
+    if (!json->root) return NULL;
     json_t *map = json_object_get(json->root, "weight_map");
     if (!json_is_object(map)) FAULT(x, "the index has no object \"weight_map\"");
     return json_is_object(map) ? map : NULL;

@@ -43,7 +43,7 @@ def draw_residual(rng, hidden, layers, family):
         "ddl": lambda: draw_ddl(rng),
         "deepnorm": lambda: dict(type="deepnorm", alpha=rng.uniform(-2, 3)),
         "denseformer": lambda: dict(type="denseformer", dilation=rng.randint(1, 4), period=rng.randint(1, 3)),
-        "depth-attention": lambda: depth(rng.randint(1, 4), rng.randint(0, 3), rng.randint(1, 3), family == "qwen3" and flag()),
+        "depth-attention": lambda: depth(rng.randint(1, layers), rng.randint(0, 3), rng.randint(1, 3), family == "qwen3" and flag()),
         "hyper-connections": lambda: dict(type="hyper-connections", num_streams=rng.randint(1, 9)),
         "keel": lambda: dict(type="keel", alpha=rng.uniform(-2, 3)),
         "laurel-lr": lambda: dict(type="laurel-lr", rank=rng.randint(1, 24)),

@@ -88,8 +88,8 @@ GROUPS = {
         model(ddl(3, 3, 1e-5, 2.5), num_hidden_layers=2), model(ddl(7, 4), num_hidden_layers=1), model(ddl(5, 5), num_hidden_layers=1),
     ],
     "depth-attention": [
-        model(depth(1, 0)), model(depth(1, 0, after=True), num_attention_heads=6), model(depth(50, 0), num_hidden_layers=4),
-        model(depth(50, 2), num_hidden_layers=5), model(depth(2, 50), **LLAMA), model(depth(3, 1, loops=2), num_hidden_layers=2),
+        model(depth(1, 0)), model(depth(1, 0, after=True), num_attention_heads=6), model(depth(4, 0), num_hidden_layers=4),
+        model(depth(5, 2), num_hidden_layers=5), model(depth(2, 50), **LLAMA), model(depth(2, 1, loops=2), num_hidden_layers=2),
         model(depth(1, 0, loops=3), num_hidden_layers=1), model(depth(2, 1, loops=2, after=True), head_dim=10),
     ],
     # So many sizes of matrices, and numbers of sources, that functions are shared between them. Most deep

@@ -286,8 +286,8 @@ Test(import, refused_parameters_of_residual_systems) {
         {"attnres", "\"block_size_sublayers\": 1, \"query\": \"no\"", "query: \"no\" cannot be"},
         {"rezero", "\"alpha\": 1", "unknown field 'residual.alpha'"},
         {"deepnorm", "\"beta\": 1", "the field 'alpha' is missing"},
-        {"deepnorm", "\"alpha\": \"2\"", "residual.alpha: must be a finite number"},
-        {"keel", "\"alpha\": null", "residual.alpha: must be a finite number"},
+        {"deepnorm", "\"alpha\": \"2\"", "residual.alpha: must be a number that f32 holds"},
+        {"keel", "\"alpha\": null", "residual.alpha: must be a number that f32 holds"},
         {"siamesenorm", "\"depth_scale\": true", "the field 'input_norm' is missing"},
         {"siamesenorm", "\"depth_scale\": 0, \"input_norm\": true", "must be true or false, not 0"},
         {"laurel-lr", "\"rank\": 0", "residual.rank: must be a whole number from 1"},
@@ -301,7 +301,7 @@ Test(import, refused_parameters_of_residual_systems) {
         {"mhc", "\"num_streams\": 2, \"sinkhorn_iters\": 0, \"hc_eps\": 0, \"post_mult\": 1",
          "residual.sinkhorn_iters: must be"},
         {"mhc", "\"num_streams\": 2, \"sinkhorn_iters\": 1, \"hc_eps\": -1, \"post_mult\": 1",
-         "residual.hc_eps: must be a finite number, 0 or above"},
+         "residual.hc_eps: must be a number that f32 holds, 0 or above"},
         {"mhc-lite", "\"num_streams\": -4", "residual.num_streams: must be"},
         {"mhc-lite", "\"num_streams\": 7", "more than 6 streams"},
         {"ddl", "\"value_channels\": 0, \"k_eps\": 1, \"v_sigmoid_scale\": 1",
@@ -312,6 +312,18 @@ Test(import, refused_parameters_of_residual_systems) {
          "3 is more than the 2 value channels"},
         {"ddl", "\"value_channels\": 1, \"conv_kernel\": 1, \"k_eps\": 1, \"v_sigmoid_scale\": 1",
          "a single value channel has no convolution"},
+        {"depth-attention", "\"stride\": 5, \"recent_window\": 0",
+         "residual.stride: 5 is beyond the 4 layers"},
+        {"depth-attention", "\"stride\": 1, \"recent_window\": 0, \"loops\": 1001",
+         "residual.loops: must be a whole number from 1 to 1000, not 1001"},
+        {"mhc", "\"num_streams\": 4, \"sinkhorn_iters\": 100000, \"hc_eps\": 0, \"post_mult\": 2",
+         "residual.sinkhorn_iters: must be a whole number from 1 to 1000, not 100000"},
+        {"mhc", "\"num_streams\": 4, \"sinkhorn_iters\": 2, \"hc_eps\": 1e300, \"post_mult\": 2",
+         "residual.hc_eps: must be a number that f32 holds, 0 or above, not 1e300"},
+        {"hyper-connections", "\"num_streams\": 1025", "must be a whole number from 1 to 1024"},
+        {"ddl",
+         "\"value_channels\": 1025, \"conv_kernel\": 2, \"k_eps\": 0, \"v_sigmoid_scale\": 1",
+         "must be a whole number from 1 to 1024"},
         {"depth-attention", "\"stride\": 0, \"recent_window\": 0", "residual.stride: must be"},
         {"depth-attention", "\"stride\": 1, \"recent_window\": -1",
          "residual.recent_window: must be a whole number from 0"},
@@ -334,6 +346,46 @@ Test(import, refused_parameters_of_residual_systems) {
     cr_expect(find_error("contradicts the residual type elmo"));
 }
 
+/* What is known of the family, what is in its way, and what to do instead. */
+Test(import, families_that_cannot_be_imported) {
+    static const struct {
+        const char *family, *cause, *hint;
+    } cases[] = {
+        {"kimi_linear", "linear attention (KDA), latent attention and experts",
+         "attn_res_block_size"},
+        {"mixtral", "its layers need experts", "llama, qwen2 and qwen3 can be imported"},
+        {"gpt_neox", "the families that can are llama, qwen2 and qwen3", "in the model language"},
+        {"qwen33", "the families that can", "did you mean 'qwen3'?"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        cr_expect_null(import_text(
+            hd_printf(arena,
+                      "{\"model_type\": \"%s\", \"kv_lora_rank\": 1, \"vocab_size\": 96, "
+                      "\"hidden_size\": 48, \"intermediate_size\": 64, \"num_hidden_layers\": 4, "
+                      "\"num_attention_heads\": 4, \"rms_norm_eps\": 1e-6}",
+                      cases[i].family)));
+        cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of");
+        const hd_diag *g = &diags.list.at[0];
+        cr_expect_eq(g->loc.line, 1);
+        cr_expect(strstr(g->cause, cases[i].cause), "%s", g->cause);
+        cr_expect(strstr(g->hint, cases[i].hint), "%s", g->hint);
+    }
+}
+
+/* The largest numbers that are taken. */
+Test(import, numbers_with_an_end) {
+    expect_has(import_with("qwen3", "num_hidden_layers", "10000"), "    layers = 10000,\n");
+    expect_has(import_with("qwen3", "residual",
+                           "{\"type\": \"depth-attention\", \"stride\": 4, \"recent_window\": 99, "
+                           "\"loops\": 1000}"),
+               "    stride = 4,\n");
+    expect_has(import_with("qwen3", "residual",
+                           "{\"type\": \"mhc\", \"num_streams\": 1024, \"sinkhorn_iters\": 1000, "
+                           "\"hc_eps\": 3e38, \"post_mult\": -3e38}"),
+               "    sinkhorn_iters = 1000,\n");
+}
+
 Test(import, refused_values_are_named) {
     static const struct {
         const char *family, *path, *value, *error;
@@ -350,6 +402,9 @@ Test(import, refused_values_are_named) {
         {"llama", "hidden_size", "[48]", "not [48]"},
         {"llama", "intermediate_size", "0", "intermediate_size: must be"},
         {"llama", "num_hidden_layers", "0", "num_hidden_layers: must be"},
+        {"llama", "num_hidden_layers", "1000000",
+         "num_hidden_layers: 1000000 layers are more than"},
+        {"llama", "rms_norm_eps", "1e300", "rms_norm_eps: must be a number that f32 holds"},
         {"llama", "num_attention_heads", "5", "5 does not divide the hidden_size 48"},
         {"llama", "num_attention_heads", "16", "heads of 3 entries cannot be rotated"},
         {"llama", "num_key_value_heads", "3", "3 does not divide the 4 query heads"},
@@ -520,6 +575,7 @@ Test(import, files_that_are_no_config) {
     } cases[] = {
         {"", "not legal JSON"},
         {"{", "not legal JSON"},
+        {"{\"model_type\":\"a\\u0000b\"}", "not legal JSON: a string holds the character \\u0000"},
         {"[]", "not a JSON object"},
         {BASE("llama") ", \"vocab_size\": 7}", "duplicate object key"},
         {BASE("llama") ", \"head_dim\": 99999999999999999999}", "too big integer"},

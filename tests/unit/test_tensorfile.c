@@ -247,7 +247,8 @@ static const attack attacks[] = {
     {"{", 0, "not legal JSON"},
     {"{} x", 0, "not legal JSON"},
     {"{\"a\":\"\xff\"}", 0, "not legal JSON"},
-    {"{\"a\\u0000b\":1}", 0, "not legal JSON"},
+    {"{\"a\\u0000b\":1}", 0, "not legal JSON: a name holds the character \\u0000"},
+    {"{\"a\x1b\":1}", 0, "not legal JSON"},
     {"{" F4("a", 0, 4) "," F4("a", 0, 4) "}", 4, "duplicate object key"},
     {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
      "duplicate object key"},
@@ -391,8 +392,10 @@ Test(tensorfile, sharded_attacks_are_named) {
         {"{\"weight_map\":{\"a\":\"..\"}}", "no plain .safetensors file name"},
         {"{\"weight_map\":{\"a\":\"\"}}", "no plain .safetensors file name"},
         {"{\"weight_map\":{\"a\":\"pytorch_model.bin\"}}", "no plain .safetensors file name"},
-        {"{\"weight_map\":{\"a\":\"1.safetensors\\u0000\"}}", "not legal JSON"},
-        {"{\"weight_map\":{\"a\":\"3.safetensors\"}}", "3.safetensors': No such file"},
+        {"{\"weight_map\":{\"a\":\"1.safetensors\\u0000\"}}",
+         "not legal JSON: a string holds the character \\u0000"},
+        {"{\"weight_map\":{\"a\":\"3.safetensors\"}}",
+         "shard \"3.safetensors\" of the checkpoint is missing"},
         {"{\"weight_map\":{\"c\":\"1.safetensors\"}}", "tensor \"c\" is not in \"1.safetensors\""},
         {"{\"weight_map\":{\"a\":\"2.safetensors\",\"b\":\"2.safetensors\"}}",
          "tensor \"a\" is not in \"2.safetensors\""},
@@ -409,11 +412,46 @@ Test(tensorfile, sharded_attacks_are_named) {
     }
 }
 
+/* The index, the place in it, what is lost and what to do. */
+Test(tensorfile, a_missing_shard) {
+    put_tensors("1.safetensors", ONE, 4);
+    put_index("{\"weight_map\":\n  {\"a\": \"1.safetensors\",\n   \"b\": \"2.safetensors\",\n"
+              "   \"c\": \"2.safetensors\", \"d\": \"3.safetensors\"}}");
+    expect_refused(folder, "the shard \"2.safetensors\" of the checkpoint is missing");
+    cr_assert_eq(diags.list.n, 2, "every one is named");
+    const hd_diag *g = &diags.list.at[0];
+    cr_expect(strstr(g->loc.file, INDEX));
+    cr_expect_eq(g->loc.line, 3);
+    cr_expect_eq(g->loc.column, 9);
+    cr_expect_eq(g->loc.end_column, 24);
+    cr_expect_eq(hd_error_exit_code(g->code), 1);
+    cr_expect(strstr(g->cause, "2 tensors in it, \"b\" among them"), "%s", g->cause);
+    cr_expect(g->hint);
+    cr_expect(strstr(diags.list.at[1].cause, "tensor \"d\""), "%s", diags.list.at[1].cause);
+}
+
 Test(tensorfile, a_tensor_in_two_shards) {
     put_tensors("1.safetensors", ONE, 4);
     put_tensors("2.safetensors", "{" F4("a", 0, 4) "," F4("b", 4, 8) "}", 8);
     put_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}");
     expect_refused(folder, "tensor \"a\" is in \"2.safetensors\"");
+}
+
+Test(tensorfile, files_of_other_kinds_are_known) {
+    static const char *const cases[][2] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "git lfs pull"},
+        {"PK\x03\x04 and more of it", "convert it to safetensors"},
+        {"GGUF and more of it", "GGUF"},
+        {"<!DOCTYPE html><html>", "web page"},
+        {"something else, and long", "downloaded"},
+        {"short", "downloaded"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        put("x.safetensors", cases[i][0], strlen(cases[i][0]));
+        expect_refused(in_folder("x.safetensors"), "");
+        cr_expect(strstr(diags.list.at[0].hint, cases[i][1]), "%s", diags.list.at[0].hint);
+    }
 }
 
 Test(tensorfile, folders_without_one_clear_file) {

@@ -202,7 +202,7 @@ Test(weights, numbers_that_fit_no_group_are_refused) {
     cr_expect_not(hd_exists(in_folder("nan.weights")));
     cr_expect_not(hcg_weight_source(&t, m, w, out, &diags));
     cr_expect_eq(diags.errors, 2);
-    const hd_diag *g = find_error("weight 'w' cannot be stored as q4");
+    const hd_diag *g = find_error("weight 'w' is not a number at [1, 37]");
     cr_assert(g && g->cause && g->hint);
 }
 
@@ -307,6 +307,73 @@ Test(weights, packed_file) {
             check_weight(file.at + 4096 + p->weight_offsets.at[i], &m->weights.at[i]);
 }
 
+/* ---- numbers that cannot be stored ---------------------------------------------------------- */
+
+typedef struct bad {
+    hd_tensor_dtype from;
+    hir_dtype to;
+    hir_layout layout;
+    double x;
+    const char *says; /* NULL: it is stored */
+} bad;
+
+static void set(hd_tensor *t, uint64_t i, double x) {
+    uint8_t *to = (uint8_t *)(uintptr_t)t->data + i * hd_tensor_dtype_bits(t->dtype) / 8;
+    const uint16_t half = t->dtype == HD_T_F16 ? hd_f16_from_f64(x) : hd_bf16_from_f64(x);
+    const float f = (float)x;
+    const void *from = t->dtype == HD_T_F64   ? (const void *)&x
+                       : t->dtype == HD_T_F32 ? (const void *)&f
+                                              : (const void *)&half;
+    memcpy(to, from, hd_tensor_dtype_bits(t->dtype) / 8);
+}
+
+/* The packer and the evaluator's source refuse the same numbers with the same words. */
+static void check_bad(const bad *b) {
+    hir_module *m = hir_module_new(arena, "m");
+    hd_tensors t = {0};
+    add(m, "w", b->to, b->layout, DIMS(19, 2100));
+    add_tensor(&t, "w", b->from, DIMS(19, 2100));
+    set(&t.list.at[0], 17 * 2100 + 2077, b->x); /* beyond the first panel and block */
+    hcg_program *p = program_of(m);
+    double *out = hd_new_array(arena, double, 19 * 2100);
+    hd_diags_init(&diags, arena);
+    const bool packed = hcg_pack(p, &diags, &t, in_folder("bad.weights"));
+    cr_expect_eq(packed, !b->says, "%g as %s", b->x, hir_dtype_name(b->to));
+    cr_expect_eq(hcg_weight_source(&t, m, 0, out, &diags), !b->says);
+    if (!b->says) return;
+    cr_expect_not(hd_exists(in_folder("bad.weights")));
+    cr_assert_eq(diags.errors, 2);
+    cr_assert_eq(diags.list.n, 1, "the second has the words and the place of the first");
+    const hd_diag *g = &diags.list.at[0];
+    cr_expect(strstr(hd_printf(arena, "%s %s", g->message, g->cause), b->says), "%s: %s",
+              g->message, g->cause);
+    cr_expect_str_eq(g->loc.file, "x.safetensors");
+    cr_expect(g->hint);
+}
+
+Test(weights, numbers_that_are_not_finite_are_refused) {
+    static const hd_tensor_dtype from[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
+    static const hir_layout layouts[] = {HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL};
+    for (int i = 0; i < 4; i++)
+        for (int to = 0; to < 3; to++)
+            for (int l = 0; l < 2; l++) {
+                const hir_dtype dtype = to == 0 ? HIR_F32 : to == 1 ? HIR_BF16 : HIR_F16;
+                check_bad(&(bad){from[i], dtype, layouts[l], NAN, "not a number at [17, 2077]"});
+                check_bad(&(bad){from[i], dtype, layouts[l], INFINITY, "infinite at [17, 2077]"});
+                check_bad(&(bad){from[i], dtype, layouts[l], -INFINITY, "minus infinity at [17"});
+                check_bad(&(bad){from[i], dtype, layouts[l], 32768, NULL});
+            }
+    check_bad(&(bad){HD_T_F32, HIR_F32, HIR_LAYOUT_NARROW, NAN, "not a number"});
+}
+
+Test(weights, numbers_that_are_too_large_are_refused) {
+    check_bad(&(bad){HD_T_F32, HIR_F16, HIR_LAYOUT_PANEL, 1e6, "1e+06 at [17, 2077]"});
+    check_bad(&(bad){HD_T_BF16, HIR_F16, HIR_LAYOUT_ROWS, -65536, "-65536 at [17, 2077]"});
+    check_bad(&(bad){HD_T_F32, HIR_BF16, HIR_LAYOUT_ROWS, 3.4e38, "more than bf16 holds"});
+    check_bad(&(bad){HD_T_F32, HIR_F32, HIR_LAYOUT_ROWS, 3.4e38, NULL});
+    check_bad(&(bad){HD_T_F64, HIR_F32, HIR_LAYOUT_PANEL, 1e300, "1e+300 at [17, 2077]"});
+}
+
 /* Rows of two matrices times one vector, and a row times a number, in panels. */
 Test(weights, made_of_matrices) {
     enum { K = 22 };
@@ -340,6 +407,10 @@ Test(weights, made_of_matrices) {
                 const float other = part == 2 ? value_at(0) : value_at((n - from[part]) * K + k);
                 cr_assert_eq(element(base, &m->weights.at[made], n, k), value_at(k) * other);
             }
+
+    set(&t.list.at[0], 3, INFINITY); /* of g: it is named, and not what is made of it */
+    cr_expect_not(hcg_pack(p, &diags, &t, in_folder("made.weights")));
+    cr_expect(find_error("weight 'g' is infinite at [3]"));
 }
 
 /* Also from one thread to several. */
