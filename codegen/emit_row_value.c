@@ -456,27 +456,60 @@ static void accumulate_team(row_run *r, team *t, row_index inner) {
         row_accumulate(r, row_at(r->g, t->member[m]), loops, false, &t->acc[m * r->copies]);
 }
 
-static row_pack reduce(row_run *r, const row_node *n) {
-    enum { UNROLLED = 4 };
+enum { FEW = 4, IN_A_TURN = 32 };
+
+/* Elements that a turn of the loop over a sum takes, a power of two. With one alone the loop ends,
+ * and starts again for the next lanes, before much has been asked of memory; where each meets many
+ * sums there is work enough. */
+static int64_t elements_together(const row_run *r, const team *t) {
+    int64_t n = FEW;
+    while (n > 1 && n * t->n * r->copies > IN_A_TURN)
+        n /= 2;
+    return n;
+}
+
+/* `n` elements of every member, from number `first` on. */
+static void accumulate_some(row_run *r, team *t, row_index first, int64_t n) {
+    for (int64_t i = 0; i < n; i++, first.constant++)
+        accumulate_team(r, t, first);
+}
+
+/* Elements from .. to, `step` at once. */
+static void accumulate_loop(row_run *r, team *t, LLVMValueRef from, LLVMValueRef to, int64_t step) {
     hcg_emit *e = r->e;
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, step), "i", t->n * r->copies, t->acc);
+    row_scope s = row_scope_begin(r);
+    r->var[ROW_INNER] = l.index;
+    memcpy(t->acc, l.carried, sizeof t->acc);
+    accumulate_some(r, t, row_var(ROW_INNER), step);
+    hcg_loop_end(e, &l, t->acc);
+    memcpy(t->acc, l.carried, sizeof t->acc);
+    row_scope_end(r, s);
+    r->var[ROW_INNER] = NULL;
+}
+
+static void accumulate_all(row_run *r, team *t, int64_t extent) {
+    hcg_emit *e = r->e;
+    const bool told = row_is_any(r->g, extent);
+    const int64_t step = elements_together(r, t), whole = extent - extent % step;
+    LLVMValueRef n = row_i64(r, extent), to = told ? n : hcg_i64(e, whole);
+    if (told) to = LLVMBuildAnd(e->b, n, hcg_i64(e, -step), "whole");
+    accumulate_loop(r, t, hcg_i64(e, 0), to, step);
+    if (!told)
+        accumulate_some(r, t, row_fixed(whole), extent - whole);
+    else if (step > 1)
+        accumulate_loop(r, t, to, n, 1);
+}
+
+static row_pack reduce(row_run *r, const row_node *n) {
     team t = make_team(r, n);
     for (uint32_t m = 0; m < t.n; m++)
         row_hoist(r, &row_at(r->g, t.member[m])->args[0], r->loops);
-    if (n->extent <= UNROLLED) {
-        for (int64_t i = 0; i < n->extent; i++) /* what is read stays known to others */
-            accumulate_team(r, &t, row_fixed(i));
+    if (n->extent <= FEW) { /* what is read stays known to others */
+        accumulate_some(r, &t, row_fixed(0), n->extent);
     } else {
         if (t.n > 1) row_ahead_along(r, n); /* one sum alone has little to do meanwhile */
-        hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), row_i64(r, n->extent), hcg_i64(e, 1), "i",
-                                    t.n * r->copies, t.acc);
-        row_scope s = row_scope_begin(r);
-        r->var[ROW_INNER] = l.index;
-        memcpy(t.acc, l.carried, sizeof t.acc);
-        accumulate_team(r, &t, row_var(ROW_INNER));
-        hcg_loop_end(e, &l, t.acc);
-        memcpy(t.acc, l.carried, sizeof t.acc);
-        row_scope_end(r, s);
-        r->var[ROW_INNER] = NULL;
+        accumulate_all(r, &t, n->extent);
         r->along = NULL;
     }
     row_pack of_first = {0};

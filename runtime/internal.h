@@ -18,7 +18,7 @@ struct hrt_weights {
  * In this order:
  *   head     the session struct (none for plain calls) and the tables of pointers
  *   states   one after the other, `cap` positions each
- *   arena    values of one chunk
+ *   arena    values of one chunk, as many bytes apart as their offsets times hrt_arena_rows tell
  *   fixed    values without T
  *   sinks    one per output after the first: where it goes when the caller does not want it
  *   shared   what threads leave for each other in a kernel; its counters are zero between kernels
@@ -29,6 +29,14 @@ typedef struct hrt_layout {
     size_t total;
     int64_t chunk; /* tokens that the arena holds */
 } hrt_layout;
+
+/* What offsets in the arena, which are bytes per token, are multiplied by for a call of `tokens`:
+ * the next odd number. By plan-memory rows of whole pages are a line further apart than they are
+ * long; 512 times that are whole pages again, and token t of all sources of a mix would lie in one
+ * set of each cache. Odd times that are not. */
+static inline uint64_t hrt_arena_rows(int64_t tokens) {
+    return (uint64_t)tokens | 1;
+}
 
 /* False: a size does not fit. */
 bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, bool sinks,

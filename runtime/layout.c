@@ -44,7 +44,8 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
     l.states = end;
     for (uint32_t i = 0; i < m->n_states; i++)
         if (!place(&end, (uint64_t)cap, m->states[i].row_bytes, HRT_ALIGN, &at)) return false;
-    if (!place(&end, (uint64_t)l.chunk, m->arena_per_token, HRT_ALIGN, &l.arena)) return false;
+    uint64_t rows = hrt_arena_rows(l.chunk);
+    if (!place(&end, rows, m->arena_per_token, HRT_ALIGN, &l.arena)) return false;
     if (!place(&end, 1, m->fixed_bytes, HRT_ALIGN, &l.fixed)) return false;
     l.sinks = end;
     for (uint32_t i = 1; sinks && i < m->n_outputs; i++) {

@@ -59,7 +59,7 @@ static void *output_base(const hrt_job *j, uint32_t i, int64_t start) {
 static void *operand_base(const hrt_job *j, hrt_operand o, const place *at) {
     const hrt_memory *mem = j->memory;
     switch ((hrt_base)o.base) {
-    case HRT_ARENA: return mem->arena + o.offset * (uint64_t)at->tokens;
+    case HRT_ARENA: return mem->arena + o.offset * hrt_arena_rows(at->tokens);
     case HRT_FIXED: return mem->fixed + o.offset;
     case HRT_WEIGHT: return (void *)(uintptr_t)(j->weights + o.offset);
     case HRT_STATE: return j->batch ? (void *)(uintptr_t)o.index : mem->states[o.index];

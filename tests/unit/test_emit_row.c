@@ -402,12 +402,15 @@ Test(emit_row, sources_meet_queries) {
     hd_arena_free(a);
 }
 
-/* Rows of whole vectors, with a rest of vectors and of lanes, shorter than twice the distance. */
+/* Rows of whole vectors, with a rest of vectors and of lanes, shorter than twice the distance; of
+ * sources that go four or two at a time each rest, and so many mixes that they go one by one. */
 Test(emit_row, given_mixes_of_many_rows) {
-    static const int lengths[] = {2048, 1100, 300};
+    static const struct {
+        int sources, mixes, d;
+    } shapes[] = {{9, 1, 2048}, {6, 2, 1100}, {7, 3, 300}, {8, 4, 1100}, {17, 8, 600}, {5, 24, 48}};
     hd_arena *a = hd_arena_new();
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-        check(given_mixes(a, 9, 1 + (int)i, lengths[i]));
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check(given_mixes(a, shapes[i].sources, shapes[i].mixes, shapes[i].d));
     hd_arena_free(a);
 }
 

@@ -76,6 +76,54 @@ Test(runtime, every_share_of_every_split_is_done_once) {
                 }
 }
 
+/* Rows of whole pages, placed a line further apart than they are long as plan-memory has it: the
+ * same token of two values lies neither in the same set of a cache of 64 sets of 64 bytes, nor do
+ * the values meet; and the arena of a session holds the last of them. */
+enum { PAGE_ROW = 4096, APART = PAGE_ROW + 64, VALUES = 13 };
+static char *value_at[VALUES];
+static void k_where(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                    int64_t c1) {
+    (void)r0, (void)r1, (void)c0, (void)c1;
+    for (int i = 0; i < VALUES; i++) {
+        value_at[i] = args[i];
+        memset(args[i], i, (size_t)f->T * PAGE_ROW);
+    }
+}
+
+Test(runtime, rows_of_one_token_lie_in_different_sets) {
+    static hrt_kernel *const functions[] = {k_where};
+    static const hrt_level level[] = {{"plain", 0, functions}};
+    static const hrt_step step = {.n_operands = VALUES, .grain = 1, .cols = 1};
+    hrt_operand places[VALUES];
+    for (uint64_t i = 0; i < VALUES; i++)
+        places[i] = (hrt_operand){HRT_ARENA, 0, i * APART, PAGE_ROW, 0, 0, 0};
+    const hrt_model m = {.version = HRT_VERSION,
+                         .chunk = 64,
+                         .arena_per_token = VALUES * APART,
+                         .n_steps = 1,
+                         .n_operands = VALUES,
+                         .n_levels = 1,
+                         .steps = &step,
+                         .operands = places,
+                         .levels = level};
+    hrt_session *s = open_session(&m, NULL, 64);
+    const int32_t ids[64] = {0};
+    float *outs[1] = {NULL};
+    use_threads(s, 1);
+    for (int64_t n = 1; n <= 64; n *= 2) {
+        cr_assert_eq(hrt_forward(s, ids, n, outs, n), HRT_OK);
+        for (int i = 0; i < VALUES; i++) {
+            cr_assert_eq((uintptr_t)value_at[i] % HRT_ALIGN, 0);
+            cr_assert_eq(value_at[i][n * PAGE_ROW - 1], i, "value %d of %ld tokens", i, (long)n);
+            for (int j = 0; j < i; j++)
+                cr_assert_neq((value_at[i] - value_at[j]) % PAGE_ROW, 0,
+                              "values %d and %d of %ld tokens", j, i, (long)n);
+        }
+        cr_assert_eq(hrt_session_rewind(s, 0), HRT_OK);
+    }
+    free(s);
+}
+
 /* Column g R + r for each head g and each of the R ranges that cover the cache, whatever the number
  * of threads; the counters that threads share are zero, and the memory behind them is there. */
 enum { KEY_HEADS = 3, KEY_RANGES = 3, COUNTERS = 192, RANGE_BYTES = 320 };
