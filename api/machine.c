@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { STREAM_MEMORY, STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA };
-enum { AREA = 96 << 20, FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
+enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
+enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
 enum { AHEAD = 4096 }; /* bytes: as kernels that read weights once fetch them */
 
 static const struct {
@@ -131,30 +133,45 @@ static const struct loops *widest(void) {
 struct machine {
     int threads, room; /* in use; that have memory */
     const struct loops *loops;
-    float *area[256];
+    float *area[256];    /* in pages of the system's choice, as memory of a session is */
+    float *weights[256]; /* in huge pages, which weights may have */
     samples at[LIMIT_COUNT];
 };
+
+/* First touched by the thread that will use it; no number that slows arithmetic down. */
+static void fill(float *x, size_t bytes) {
+    for (size_t i = 0; i < bytes / sizeof *x; i++)
+        x[i] = 0.01f;
+}
 
 machine *machine_open(int threads) {
     machine *m = calloc(1, sizeof *m);
     if (!m) return NULL;
     m->room = m->threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
     m->loops = widest();
-    for (int t = 0; t < m->threads; t++)
-        if (!(m->area[t] = aligned_alloc(64, AREA))) {
+    for (int t = 0; t < m->threads; t++) {
+        m->area[t] = aligned_alloc(LINE, AREA);
+        m->weights[t] = aligned_alloc(HUGE_PAGE, WEIGHTS);
+        if (!m->area[t] || !m->weights[t]) {
             machine_close(m);
             return NULL;
         }
-        /* first touched by the thread that will use it; no number that slows arithmetic down */
+        (void)madvise(m->weights[t], WEIGHTS, MADV_HUGEPAGE); /* a hint, refused by some kernels */
+    }
 #pragma omp parallel num_threads(m->threads)
-    for (size_t i = 0; i < AREA / sizeof(float); i++)
-        m->area[omp_get_thread_num()][i] = 0.01f;
+    {
+        const int t = omp_get_thread_num();
+        fill(m->area[t], AREA);
+        fill(m->weights[t], WEIGHTS);
+    }
     return m;
 }
 
 void machine_close(machine *m) {
-    for (int t = 0; m && t < m->room; t++)
+    for (int t = 0; m && t < m->room; t++) {
         free(m->area[t]);
+        free(m->weights[t]);
+    }
     free(m);
 }
 
@@ -189,7 +206,8 @@ static double rate(machine *m, limit l) {
     double done = 0, start = 0;
 #pragma omp parallel num_threads(m->threads) reduction(+ : done)
     {
-        float *area = m->area[omp_get_thread_num()];
+        const int t = omp_get_thread_num();
+        float *area = limits[l].kind == STREAM_MEMORY ? m->weights[t] : m->area[t];
         if (bytes && bytes < LEAST_BYTES) pass(m, area, limits[l].kind, bytes); /* into the cache */
 #pragma omp barrier
 #pragma omp master

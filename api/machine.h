@@ -32,7 +32,7 @@ typedef enum limit {
 
 typedef struct machine machine;
 
-/* Room for `threads` OpenMP threads, each with 96 MB of its own, all of which are used until
+/* Room for `threads` OpenMP threads, each with 160 MB of its own, all of which are used until
  * machine_use says otherwise. NULL: no memory. */
 machine *machine_open(int threads);
 void machine_close(machine *m);

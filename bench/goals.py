@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""The goals that are set for Hadal's speed, each beside what this machine makes of it now.
+
+  goals.py [--bin build/release/bin] [--only NAME]... [--rounds 5] [--quick] [--json FILE]
+
+Runs the benchmark programs (build them with the target `bench`), reads what they print, and prints
+a table: goal, measured, met or not. A figure is a median of rounds, a share that of a limit
+measured in the same run. --only: some groups of the table GROUPS below. --quick: small shapes and
+one round, to see that everything runs; its figures mean nothing. Exits with 0 whatever is met: on
+a busy machine nothing is.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+SPECS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs")
+MODEL = os.path.join(SPECS, "qwen3.hadal")
+SMALL = "hidden=64,layers=2,ff=128,vocab=256"  # of MODEL, for --quick
+AT_LEAST, AT_MOST = "at least", "at most"
+
+
+def run(a, program, *arguments):
+    command = [os.path.join(a.bin, program), *map(str, arguments)]
+    try:
+        out = subprocess.run(command, capture_output=True, text=True)
+    except OSError as e:
+        sys.exit(f"goals.py: {command[0]}: {e.strerror}")
+    if out.returncode:
+        sys.exit(f"goals.py: {' '.join(command)}:\n{out.stdout}{out.stderr}")
+    return out.stdout
+
+
+def lines(text, *start):
+    """Lines that begin with these words, as words."""
+    found = [x.split() for x in text.splitlines()]
+    return [x for x in found if x[:len(start)] == [str(s) for s in start]]
+
+
+# ---- groups: what a group runs, and the goals it answers as (what, sense, goal, measured, remark) --
+
+
+def decode(a):
+    for dtype, goal in (("f32", 0.97), ("bf16", 0.92), ("f16", 0.92), ("q8", 0.88), ("q4", 0.85)):
+        row = bench(a, dtype, prefill="", decode="0")["rows"][0]
+        yield (f"decode, {dtype}: share of read", AT_LEAST, goal, row["read_fraction"],
+               f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
+
+
+def prefill(a):
+    report = bench(a, "f32,bf16,f16,q8,q4", prefill=tokens(a, 512), decode="")
+    rows = {r["weights_dtype"]: r for r in report["rows"]}
+    for dtype in ("f32", "bf16", "f16"):
+        row = rows[dtype]
+        yield (f"prefill 512, {dtype}: share of multiply-add", AT_LEAST, 0.70, row["fma_fraction"],
+               f"{row['tokens_per_second']:.0f} tok/s at {giga(row, 'fma_limit')} GFLOP/s{busy(row)}")
+    for dtype in ("q8", "q4"):
+        yield (f"prefill 512, {dtype}: tokens/s over f32's", AT_LEAST, 1.6,
+               rows["f32"]["seconds"] / rows[dtype]["seconds"],
+               f"{rows[dtype]['tokens_per_second']:.0f} tok/s{busy(rows[dtype])}")
+
+
+def start(a):
+    report = bench(a, "f32", prefill=tokens(a, 16), decode="")
+    model, row = report["models"][0], report["rows"][0]
+    yield ("opening weights and a session, ms", AT_MOST, 10,
+           1e3 * (model["weights_open_seconds"] + model["session_init_seconds"]), "")
+    yield ("memory over weights, caches and arena, MB", AT_MOST, 10,
+           (row["resident_bytes"] - model["weights_bytes"]) * 1e-6, "after a prefill of 16 tokens")
+
+
+def overhead(a):
+    for what, goal, T, options in (("prefill 512", 1.006, 512, ("--decode", "")),
+                                   ("decode", 1.002, 1, ("--prefill", "", "--decode", "0"))):
+        if T > 1:
+            options += ("--prefill", tokens(a, T))
+        row = bench(a, "f32", *options, "--against-define", "system=standard")["rows"][0]
+        yield (f"{what}: time of AttnRes over the standard residual's", AT_MOST, goal,
+               row["time_ratio"], f"quartiles {row['time_ratio_low']:.3f} .. {row['time_ratio_high']:.3f}")
+
+
+def contractions(a):
+    for T, K, N in ((512, 1024, 3072), (512, 3072, 1024), (16, 1024, 3072), (16, 3072, 1024)):
+        shape = (T, K, N) if not a.quick else (16, 128, 128)
+        words = run(a, "bench_contract", a.level, a.threads, *shape, "f32").split()
+        peak, read = (float(words[words.index(x) - 2]) for x in ("peak", "read"))
+        bound = (peak, 0.88, "multiply-add") if T > 16 else (max(read, peak), 0.85, "its roof")
+        yield (f"contraction {T} x {K} x {N}, f32: share of {bound[2]}", AT_LEAST, bound[1], bound[0], "")
+
+
+def mechanism(a):
+    shape = "16,8,2048" if not a.quick else "4,2,64"
+    for T, threads in ((512, 2), (512, 1), (1, 1)):
+        text = run(a, "bench_depth", "--shape", shape, "--tokens", tokens(a, T), "--threads", threads,
+                   "--rounds", a.rounds)
+        rows = {x[5]: x for x in lines(text, *shape.split(","), tokens(a, T), threads)}
+        of = {name: float(rows[name][13]) for name in ("two-phase", "bf16")}
+        where = f"mechanism, T = {T}, {threads} thread{'s' * (threads > 1)}"
+        yield (f"{where}: time over naive", AT_MOST, 0.62 if T > 1 else 1.0, of["two-phase"],
+               f"own {rows['two-phase'][7]} ns, bytes {rows['two-phase'][8]} d")
+        if T > 1:
+            yield (f"{where}: phase 1 in bf16, over naive", AT_MOST, 0.52, of["bf16"], "")
+            yield (f"{where}: share of triad", AT_LEAST, 0.9, float(rows["two-phase"][12]), "")
+
+
+def residuals(a):
+    hidden = "1024,2048" if not a.quick else "64"
+    text = run(a, "bench_residuals", "--hidden", hidden, "--tokens", tokens(a, 512), "--threads",
+               a.threads, "--rounds", a.rounds, "--compile", "no")
+    for words in (x.split() for x in text.splitlines()):
+        if len(words) != 14 or words[9] != "GB/s":
+            continue
+        name, d, share, binds = words[0], words[1], float(words[10]), words[12]
+        note = f"own {words[5]} ns" + (", its time is arithmetic" if binds == "flops" else "")
+        yield f"{name}, d = {d}: share of triad", AT_LEAST, 0.8, share, note
+        if name == "mhc":
+            yield f"mhc, d = {d}: time over that of its bytes", AT_MOST, 1.3, 1 / share, ""
+
+
+def compiling(a):
+    some = ("--systems", "standard,attnres") if a.quick else ()
+    for words in lines_of_compile(run(a, "bench_residuals", "--compile", "only", *some)):
+        yield f"compiling {words[0]}, native, s", AT_MOST, 0.5, float(words[1]), ""
+        yield f"compiling {words[0]}, all levels, s", AT_MOST, 1.5, float(words[3]), ""
+
+
+GROUPS = (decode, prefill, start, overhead, contractions, mechanism, residuals, compiling)
+
+# ---- pieces ---------------------------------------------------------------------------------------
+
+
+def tokens(a, T):
+    return str(min(T, 16) if a.quick else T)
+
+
+def bench(a, dtypes, *more, **phases):
+    options = [x for name, value in phases.items() for x in (f"--{name}", value)]
+    define = "system=attnres" + ("," + SMALL if a.quick else "")
+    defines = [x for d in define.split(",") for x in ("-D", d)]
+    return json.loads(run(a, "hadal", "bench", MODEL, *defines, "--weights-dtype", dtypes, "--threads",
+                          a.threads, "--rounds", a.rounds, "--json", *options, *more))
+
+
+def giga(row, key):
+    return f"{row[key] * 1e-9:.0f}"
+
+
+def busy(row):
+    return ", the machine was busy" if row["busy"] else ""
+
+
+def lines_of_compile(text):
+    """name, wall and CPU seconds for one level, wall and CPU for all."""
+    for words in (x.split() for x in text.splitlines()):
+        try:
+            if len(words) == 5 and [float(x) for x in words[1:]]:
+                yield words
+        except ValueError:
+            pass
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bin", default=os.path.dirname(shutil.which("hadal") or "") or "build/release/bin",
+                        help="folder of hadal and the benchmark programs: where PATH has hadal")
+    parser.add_argument("--only", action="append", choices=[g.__name__ for g in GROUPS])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--level", default="avx512", help="of contractions alone")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json")
+    a = parser.parse_args()
+    a.rounds = 1 if a.quick else a.rounds
+    rows = []
+    for group in GROUPS:
+        if a.only and group.__name__ not in a.only:
+            continue
+        print(f"\n{group.__name__}", flush=True)
+        for what, sense, goal, value, note in group(a):
+            met = value >= goal if sense == AT_LEAST else value <= goal
+            rows.append({"group": group.__name__, "what": what, "sense": sense, "goal": goal,
+                         "measured": value, "met": met, "note": note})
+            print(f"  {what:56} {sense} {goal:<6g} {value:8.3f}  {'met' if met else 'MISSED':6}  {note}",
+                  flush=True)
+    print(f"\n{sum(r['met'] for r in rows)} of {len(rows)} met")
+    if a.json:
+        with open(a.json, "w", encoding="utf-8") as f:
+            json.dump({"schema": "hadal-goals-1", "rows": rows}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
