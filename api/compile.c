@@ -1,6 +1,7 @@
 /* Passes and output: hadal_run_passes, hadal_emit, the texts of the IR. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/ledger.h"
 #include "api/session.h"
@@ -351,7 +352,9 @@ static bool emit_weights(hadal_session *s, const char *path) {
 }
 
 static bool emit_library(hadal_session *s, const hadal_target *t, const char *path) {
-    const char *object = hd_printf(s->arena, "%s.tmp.o", path);
+    const char *object =
+        hd_path_join(s->arena, hd_path_dir(s->arena, path),
+                     hd_printf(s->arena, ".hadal-%ld-%s.o", (long)getpid(), hd_path_base(path)));
     const char *runtime =
         t && t->runtime ? t->runtime : hd_path_join(s->arena, s->lib_dir, "libhadalrt.a");
     const bool ok = emit_object(s, t, object) &&

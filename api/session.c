@@ -134,6 +134,9 @@ int hadal_define(hadal_session *s, const char *name, const char *value) {
 
 int hadal_include_path(hadal_session *s, const char *dir) {
     API_ENTER(s);
+    if (!hd_is_directory(dir))
+        hd_warn(&s->diags, HD_E_IO, HD_NOWHERE,
+                "there is no folder '%s' to look for `use` files in", dir);
     hd_push(s->arena, &s->include_dirs, hd_strdup(s->arena, dir));
     API_LEAVE(s, true);
 }

@@ -29,6 +29,7 @@ static const char *advice(bool writing, int error) {
     case EACCES:
     case EPERM:
         return writing ? "choose a folder that you may write to" : "ask for the right to read it";
+    case ENOTDIR: return "a part of this path is a file, and no folder";
     case EROFS: return "the file system is read-only: choose a folder elsewhere";
     case ENOSPC:
     case EDQUOT:
