@@ -202,11 +202,11 @@ static void find_args(worker *w, const hrt_job *j, const hrt_step *step, const p
     const hrt_operand *operands = j->model->operands + step->first_operand;
     char *const arena = j->memory->arena;
     void **const args = w->args;
-    const uint64_t tokens = (uint64_t)at->tokens;
+    const uint64_t rows = hrt_arena_rows(at->tokens);
     for (uint32_t k = 0; k < step->n_operands; k++) {
         const hrt_operand *o = &operands[k];
         if (o->base == HRT_ARENA)
-            args[k] = arena + o->offset * tokens;
+            args[k] = arena + o->offset * rows;
         else if (o->base == HRT_WEIGHT)
             args[k] = (void *)(uintptr_t)(j->weights + o->offset);
         else
