@@ -30,6 +30,15 @@ static hir_ref source(const maker *k, uint32_t i) {
     return pass_arg(k->m, k->op, k->first + i);
 }
 
+/* Weight i against the channels: [T, 1], [T, H, 1], without T [1] or [H, 1]. */
+static hir_ref weight(maker *k, hir_ref w, uint32_t i) {
+    uint32_t has_t = hir_type_has_t(hir_ref_type(k->m, w));
+    w = depth_element(k->b, w, has_t, i);
+    if (!depth_is_given(w)) return w;
+    hir_type t = hir_ref_type(k->m, w);
+    return pass_reshape(k->b, w, pass_with_one(t, t.rank));
+}
+
 /* Sources side by side: [T, n, d] */
 static hir_ref stacked(maker *k) {
     hir_ref *x = hd_new_array(k->scratch, hir_ref, k->n);
@@ -80,18 +89,36 @@ static hir_ref dots(maker *k, hir_ref x, const queries *q, bool many_sources) {
                                    : product;
 }
 
-/* [T, n, S(, H)] without norm, scale and bias */
-static hir_ref products(maker *k, const queries *q) {
+/* Source i, times its inverse RMS if there is one: [T, d] */
+static hir_ref one_key(maker *k, uint32_t i, hir_ref inverse) {
+    hir_ref x = source(k, i);
+    if (!depth_is_given(inverse)) return x;
+    hir_ref r = weight(k, inverse, i);
+    return depth_is_given(r) ? hir_emit2(k->b, HIR_MUL_OP, x, r) : r;
+}
+
+/* The same of all sources: [T, n, d] */
+static hir_ref all_keys(maker *k, hir_ref inverse) {
+    hir_ref x = stacked(k);
+    if (!depth_is_given(x) || !depth_is_given(inverse)) return x;
+    hir_type t = hir_ref_type(k->m, inverse);
+    return hir_emit2(k->b, HIR_MUL_OP, x, pass_reshape(k->b, inverse, pass_with_one(t, t.rank)));
+}
+
+/* [T, n, S(, H)] without scale and bias, and with the norm only if `inverse` is given */
+static hir_ref products(maker *k, const queries *q, hir_ref inverse) {
     hir_type y = pass_result_type(k->m, k->op);
     if (k->n > FEW || k->n == 1) {
-        hir_ref s = dots(k, k->n == 1 ? source(k, 0) : stacked(k), q, k->n > 1);
+        hir_ref x = k->n == 1 ? one_key(k, 0, inverse) : all_keys(k, inverse);
+        hir_ref s = depth_is_given(x) ? dots(k, x, q, k->n > 1) : x;
         return depth_is_given(s) ? pass_reshape(k->b, s, y) : s;
     }
     hir_ref s[FEW];
     hir_type one = y;
     one.dim[1] = 1;
     for (uint32_t i = 0; i < k->n; i++) {
-        s[i] = dots(k, source(k, i), q, false);
+        hir_ref x = one_key(k, i, inverse);
+        s[i] = depth_is_given(x) ? dots(k, x, q, false) : x;
         if (!depth_is_given(s[i])) return s[i];
         s[i] = pass_reshape(k->b, s[i], one);
     }
@@ -107,12 +134,16 @@ static hir_ref aligned(maker *k, hir_ref x, bool has_t) {
     return pass_reshape(k->b, x, type_of(y.rank - skip, dims + skip));
 }
 
+/* One query for all tokens is of an ordinary size, and x q times the inverse RMS costs one product
+ * a score. A query that a token makes of a source is as large as that source: x q overflows where
+ * the normed x times q does not. */
 static hir_ref scores(maker *k) {
     hir_ref bias = pass_arg(k->m, k->op, 1), inverse = pass_arg(k->m, k->op, 2);
     double scale = hir_attr_float(hir_op_at(k->m, k->op), HIR_A_SCALE, 1);
     queries q = get_queries(k);
-    hir_ref y = depth_is_given(q.q) ? products(k, &q) : q.q;
-    if (depth_is_given(y) && depth_is_given(inverse))
+    hir_ref first = q.one_each ? inverse : hir_no_ref();
+    hir_ref y = depth_is_given(q.q) ? products(k, &q, first) : q.q;
+    if (depth_is_given(y) && depth_is_given(inverse) && !q.one_each)
         y = hir_emit2(k->b, HIR_MUL_OP, y, aligned(k, inverse, true));
     if (depth_is_given(y) && scale != 1)
         y = hir_emit2(k->b, HIR_MUL_OP, y, hir_emit_const(k->b, scale));
@@ -126,15 +157,6 @@ static hir_ref scores(maker *k) {
 static hir_type by_head(const maker *k) {
     int64_t dims[] = {HIR_T, k->heads, k->d / k->heads}, row[] = {HIR_T, k->d};
     return k->heads > 1 ? type_of(3, dims) : type_of(2, row);
-}
-
-/* Weight i against the channels: [T, 1], [T, H, 1], without T [1] or [H, 1]. */
-static hir_ref weight(maker *k, hir_ref w, uint32_t i) {
-    uint32_t has_t = hir_type_has_t(hir_ref_type(k->m, w));
-    w = depth_element(k->b, w, has_t, i);
-    if (!depth_is_given(w)) return w;
-    hir_type t = hir_ref_type(k->m, w);
-    return pass_reshape(k->b, w, pass_with_one(t, t.rank));
 }
 
 static hir_ref mix_few(maker *k, hir_ref w) {

@@ -318,6 +318,65 @@ Test(depth_numbers, all_of_one_size) {
     all_kinds("huge", all_huge);
 }
 
+/* ---- a query for each token ------------------------------------------------------------------ */
+/* One mix over n sources, with the query that the token brings. */
+static const char *token_query_text(hd_arena *a, int n) {
+    hd_text t;
+    hd_text_init(&t, a);
+    hd_text_add(&t, "hir 1 graph @numbers\nfunc(");
+    for (int i = 0; i < n; i++)
+        hd_text_f(&t, "%%x%d: f32[T, %d], ", i, D);
+    hd_text_f(&t, "%%q: f32[T, %d]) {\n  %%s = stack %%x0", D);
+    for (int i = 1; i < n; i++)
+        hd_text_f(&t, ", %%x%d", i);
+    hd_text_f(&t, " {axis = 1} : f32[T, %d, %d]\n", n, D);
+    hd_text_f(&t, "  %%k = rmsnorm %%s, _ {eps = 1e-06} : f32[T, %d, %d]\n", n, D);
+    hd_text_f(&t, "  %%r = reshape %%q {shape = [T, 1, %d]} : f32[T, 1, %d]\n", D, D);
+    hd_text_f(&t, "  %%p = mul %%k, %%r : f32[T, %d, %d]\n", n, D);
+    hd_text_f(&t, "  %%l = reduce_sum %%p {axis = 2} : f32[T, %d]\n", n);
+    hd_text_f(&t, "  %%a = softmax %%l {axis = 1} : f32[T, %d]\n", n);
+    hd_text_f(&t, "  %%b = reshape %%a {shape = [T, %d, 1]} : f32[T, %d, 1]\n", n, n);
+    hd_text_f(&t, "  %%m = mul %%b, %%s : f32[T, %d, %d]\n", n, D);
+    hd_text_f(&t, "  %%y = reduce_sum %%m {axis = 1} : f32[T, %d]\n", D);
+    hd_text_add(&t, "  output %y {name = \"y\"}\n}\n");
+    return t.at;
+}
+
+/* A query made of a huge source is as huge: q v is beyond f32 where q RMSNorm(v) is not. */
+Test(depth_numbers, token_queries_as_huge_as_their_source) {
+    static const double sizes[] = {1, 1e-20, 1e20};
+    const hcg_level *all;
+    for (size_t i = 0, count = hcg_levels(&all); i < count; i++)
+        for (int n = 3; n < INPUTS && level_runs(&all[i]); n += 6) { /* few, and stacked */
+            bench b = bench_new();
+            bench_start(&b);
+            hir_remarks remarks = {.arena = b.arena};
+            b.m = hir_parse(b.arena, &b.diags, "test.hir", token_query_text(b.arena, n));
+            cr_assert_not_null(b.m, "%s", bench_errors(&b));
+            compiled_as(&b, b.m, true, NULL, &remarks);
+            cr_assert_eq(count_remarks(&remarks, "query"), 1, "the mix is recognised");
+            rows r;
+            cr_assert(rows_open(&r, &b, &all[i], 1), "%s", bench_errors(&b));
+            for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+                numbers x;
+                hir_random random = hir_random_stream(9, "token queries");
+                for (int v = 0; v <= n; v++) {
+                    x.at[v] = hd_new_array(b.arena, double, TOKENS *D);
+                    for (int c = 0; c < TOKENS * D; c++)
+                        x.at[v][c] = (float)(hir_random_normal(&random) / (v < n ? 1 : 6));
+                }
+                for (int v = n - 1; v <= n; v++) /* the last source, and the query made of it */
+                    for (int c = 0; c < TOKENS * D; c++)
+                        x.at[v][c] = (float)(x.at[v][c] * sizes[k]);
+                const double error = rows_call(&r, TOKENS, 2, (const double *const *)x.at);
+                cr_assert_lt(error, usual, "%d sources, %s, size %g: %g", n, all[i].name, sizes[k],
+                             error);
+            }
+            rows_close(&r);
+            bench_free(&b);
+        }
+}
+
 static void zero_sources(numbers *x) {
     scale(x, 1, 0);
     scale(x, 4, 0);
