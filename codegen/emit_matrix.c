@@ -365,10 +365,9 @@ static LLVMValueRef row_place(hcg_emit *e, const kinds *d, const LLVMValueRef *p
     return opaque(e, hcg_at(e, hcg_element(e, d->x), param[0], times(e, param[1], number)));
 }
 
-/* Of the long loop. Panels of a wide tile's rest are few calls of a matrix, but all of some strips.
- */
+/* Of the long loop. Strips come in all widths, and as fast with one step a turn. */
 static unsigned unroll_of(hcg_emit *e, const micro *t) {
-    bool full = t->rows == t->d.rows && (t->d.strip || t->panels == t->d.panels);
+    bool full = t->rows == t->d.rows && t->panels == t->d.panels && !t->d.strip;
     return t->fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
 }
 

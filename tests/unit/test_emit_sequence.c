@@ -367,6 +367,15 @@ Test(emit_sequence, many_heads_a_group) {
                5e-6);
 }
 
+/* Several strips of queries and tiles of keys, of which each strip ends in another; heads longer
+ * than a block of k, and values in no whole register tiles. */
+Test(emit_sequence, many_tokens_and_wide_heads) {
+    each_level((shape){.t = 150, .past = 60, .heads = 2, .groups = 2, .n = 200, .m = 131}, NULL,
+               5e-6);
+    each_level((shape){.t = 150, .heads = 3, .groups = 1, .n = 40, .m = 64, .dtype = HIR_BF16},
+               NULL, 5e-6);
+}
+
 /* scores of some 1e5: e^x of either sign of them overflows, their differences do not matter */
 static void large_scores(problem *p) {
     for (int64_t i = 0; i < p->s.t * p->s.heads * p->s.n; i++)
