@@ -7,14 +7,15 @@
  * to its end, and a branch there stores one way or the other.
  *
  * Measured (docs/benchmarks.md): from 32 MB on a mix and its readers gain a sixth, below 16 MB they
- * lose as much, and so does a kernel that reads again what it has stored.
+ * lose as much, and so does a kernel that reads again what it has stored. A kernel that reads many
+ * rows besides (a mix of 17 sources) has driven out its own first results before it is done.
  */
 #include <string.h>
 
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
 
-enum { LINE = 64, FROM_BYTES = 16 << 20 };
+enum { LINE = 64, FROM_BYTES = 16 << 20, FROM_TOUCHED = 32 << 20 };
 
 /* Bytes of an element of what node `n` is stored to. */
 static int64_t element_bytes(const row_run *r, const row_node *n) {
@@ -26,7 +27,7 @@ static bool can_stream(const row_run *r, const row_node *n) {
     if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
     const row_buffer *b = &r->g->buffers.at[n->buffer];
     const int64_t bytes = element_bytes(r, n);
-    if (b->lies_over) return false; /* its lines have just been read */
+    if (b->lies_over) return false;                              /* its lines have just been read */
     if (row_is_any(r->g, row_elements(&n->shape))) return false; /* how much is told late */
     bool aligned = n->to.constant * bytes % LINE == 0 && b->elements * bytes % LINE == 0;
     for (int v = 0; v < ROW_VARS; v++)
@@ -34,9 +35,33 @@ static bool can_stream(const row_run *r, const row_node *n) {
     return aligned && b->where == ROW_ARG && b->has_t;
 }
 
-static LLVMValueRef at_least(hcg_emit *e, LLVMValueRef tokens, int64_t row_bytes) {
-    LLVMValueRef least = hcg_i64(e, (FROM_BYTES + row_bytes - 1) / row_bytes);
-    return LLVMBuildICmp(e->b, LLVMIntSGE, tokens, least, "");
+/* Bytes of a token's rows in memory that the kernel reads and leaves. */
+static int64_t touched_bytes(const row_run *r) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < r->g->buffers.n; i++) {
+        const row_buffer *b = &r->g->buffers.at[i];
+        const bool row = b->used && b->where == ROW_ARG && b->has_t && !b->lies_over;
+        if (row) bytes += b->elements * (int64_t)hir_dtype_bytes(b->dtype);
+    }
+    for (size_t i = 0; i < r->g->nodes.n; i++) {
+        const row_node *n = &r->g->nodes.at[i];
+        const bool rows = n->kind == ROW_MULTI && n->run && n->uses;
+        if (rows) bytes += row_elements(&n->shape) * (int64_t)hir_dtype_bytes(n->dtype);
+    }
+    return bytes;
+}
+
+/* Are there at least `least` bytes, of so many a token? */
+static LLVMValueRef at_least(row_run *r, int64_t row_bytes, int64_t least) {
+    hcg_emit *e = r->e;
+    LLVMValueRef bytes = LLVMBuildMul(e->b, hcg_frame_t(e), row_i64(r, row_bytes), "");
+    return LLVMBuildICmp(e->b, LLVMIntSGE, bytes, hcg_i64(e, least), "");
+}
+
+/* Does the call leave or touch so much that stores of `row_bytes` a token go past the caches? */
+static LLVMValueRef is_much(row_run *r, int64_t row_bytes) {
+    LLVMValueRef leaves = at_least(r, row_bytes, FROM_BYTES);
+    return LLVMBuildOr(r->e->b, leaves, at_least(r, touched_bytes(r), FROM_TOUCHED), "");
 }
 
 /* Bytes of a token's rows that the nest may stream; 0 if that is never enough. */
@@ -47,7 +72,8 @@ static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
         if (can_stream(r, n)) bytes += row_elements(&n->shape) * element_bytes(r, n);
     }
-    return bytes * r->e->p->chunk < FROM_BYTES ? 0 : bytes;
+    const int64_t most = row_most(r->g, touched_bytes(r)), chunk = r->e->p->chunk;
+    return bytes * chunk < FROM_BYTES && most * chunk < FROM_TOUCHED ? 0 : bytes;
 }
 
 LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
@@ -64,7 +90,7 @@ LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
     LLVMValueRef off = LLVMBuildAnd(e->b, where, hcg_i64(e, LINE - 1), "");
     LLVMValueRef aligned = LLVMBuildICmp(e->b, LLVMIntEQ, off, hcg_i64(e, 0), "");
     if (bytes > r->most_streamed) r->most_streamed = bytes;
-    return LLVMBuildAnd(e->b, aligned, at_least(e, hcg_frame_t(e), bytes), "streams");
+    return LLVMBuildAnd(e->b, aligned, is_much(r, bytes), "streams");
 }
 
 static void store_past(row_run *r, LLVMValueRef p, LLVMValueRef v, int64_t bytes) {
@@ -113,7 +139,7 @@ void row_stream_end(row_run *r) {
     if (!r->has_streamed) return;
     LLVMBasicBlockRef fence = LLVMAppendBasicBlockInContext(e->cx, e->fn, "fence");
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "fenced");
-    LLVMBuildCondBr(e->b, at_least(e, hcg_frame_t(e), r->most_streamed), fence, done);
+    LLVMBuildCondBr(e->b, is_much(r, r->most_streamed), fence, done);
     LLVMPositionBuilderAtEnd(e->b, fence);
     hcg_intrinsic(e, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);
     LLVMBuildBr(e->b, done);
