@@ -10,7 +10,7 @@ enum { MOST_SUMS = 24, MOST_JAM = 24 };
 
 /* Many results of the same rows: elements of a piece, which all of them pass before the next; the
  * rows are read from the first level cache then, and few streams of stores are open at once. */
-enum { PIECE = 512, MANY_RESULTS = 8 };
+enum { PIECE = 512, MANY_RESULTS = 5 };
 
 /* ---- one nest -------------------------------------------------------------------------------- */
 
