@@ -14,6 +14,7 @@
  *   emit_row_small.c   nests of a few elements: whole values in registers, indices as shuffles
  *   emit_row_when.c    sums that are taken for some tokens only
  *   emit_row_size.c    sizes that are arguments
+ *   emit_row_where.c   arguments, rows of a token, tables of row pointers
  *   emit_row_loops.c   loop nests with vectors along the last dim, and the loop over tokens
  *
  * All shapes here are shapes of one token's row: without T, and without dims of size 1.

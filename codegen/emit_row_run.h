@@ -1,5 +1,5 @@
 /* Emission of a planned row program (private to emit_row_value.c, _ahead.c, _small.c, _stream.c,
- * _when.c, _size.c and _loops.c). */
+ * _when.c, _size.c, _where.c and _loops.c). */
 #ifndef HCG_EMIT_ROW_RUN_H
 #define HCG_EMIT_ROW_RUN_H
 
@@ -106,6 +106,14 @@ LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_ve
 void row_at_op(row_run *r, const row_node *n);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
+
+/* ---- emit_row_where.c ------------------------------------------------------------------------ */
+void row_find_bases(row_run *r);       /* of all buffers, before the loop over tokens */
+void row_make_tables(row_run *r);      /* of row pointers, as far as they are the same for all */
+LLVMValueRef row_position(row_run *r); /* of this token, i64 */
+void row_find_states(row_run *r);      /* this token's, or its session's */
+void row_find_rows(row_run *r);        /* of this token, or of this head of it */
+void row_advance_tables(row_run *r);
 
 /* ---- emit_row_size.c ------------------------------------------------------------------------- */
 LLVMValueRef row_i64(row_run *r, int64_t number); /* of a shape, stride or offset */
