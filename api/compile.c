@@ -1,6 +1,7 @@
 /* Passes and output: hadal_run_passes, hadal_emit, the texts of the IR. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/ledger.h"
 #include "api/session.h"
@@ -346,11 +347,14 @@ static bool emit_header(hadal_session *s, const char *path) {
 }
 
 static bool emit_weights(hadal_session *s, const char *path) {
-    return api_need_weights(s) && hcg_pack(s->program, &s->diags, &s->weights, path);
+    return api_need_weights(s) && api_may_write(s, path) &&
+           hcg_pack(s->program, &s->diags, &s->weights, path);
 }
 
 static bool emit_library(hadal_session *s, const hadal_target *t, const char *path) {
-    const char *object = hd_printf(s->arena, "%s.tmp.o", path);
+    const char *object =
+        hd_path_join(s->arena, hd_path_dir(s->arena, path),
+                     hd_printf(s->arena, ".hadal-%ld-%s.o", (long)getpid(), hd_path_base(path)));
     const char *runtime =
         t && t->runtime ? t->runtime : hd_path_join(s->arena, s->lib_dir, "libhadalrt.a");
     const bool ok = emit_object(s, t, object) &&
@@ -392,7 +396,7 @@ static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, con
         const char *name;
         hd_tensor_dtype dtype;
     } kinds[] = {{"f32", HD_T_F32}, {"bf16", HD_T_BF16}, {"f16", HD_T_F16}};
-    if (!api_need_module(s)) return false;
+    if (!api_need_module(s) || !api_may_write(s, path)) return false;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(dtype ? dtype : "f32", kinds[i].name) == 0)
             return hcg_init_weights(s->graph, &s->diags, seed, kinds[i].dtype, path);

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "runtime/hadal_rt.h"
+
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
@@ -88,7 +90,8 @@ void api_library_close(api_library *l) {
 bool api_library_ok(api_library *l, int code, const char *what) {
     if (code == 0) return true;
     const char *detail = l->session ? l->session_message(l->session) : "";
-    hd_diag *e = hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: %s", what, l->strerror(code));
+    const hd_error kind = code == HRT_TOKEN ? HD_E_VALUE : HD_E_RUNTIME; /* the caller's tokens */
+    hd_diag *e = hd_err(&l->s->diags, kind, HD_NOWHERE, "%s: %s", what, l->strerror(code));
     if (detail && *detail) e->cause = hd_strdup(l->s->arena, detail);
     return false;
 }

@@ -33,14 +33,23 @@ static bool tokens_from_list(hadal_session *s, const char *text, token_list *out
     }
 }
 
+static bool is_integer(hd_tensor_dtype t) {
+    return t >= HD_T_U8 && t <= HD_T_U64;
+}
+_Static_assert(HD_T_BOOL < HD_T_U8 && HD_T_U64 < HD_T_F16, "whole numbers are neighbours");
+
 static bool tokens_from_tensor(hadal_session *s, const char *name, const hd_tensor *t,
                                token_list *out) {
-    const bool integer = t->dtype != HD_T_F16 && t->dtype != HD_T_BF16 && t->dtype != HD_T_F32 &&
-                         t->dtype != HD_T_F64 && hd_tensor_is_number(t);
-    if (!integer || t->rank != 1) {
+    if (!is_integer(t->dtype) || t->rank != 1) {
         hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE,
                "%s holds %s of rank %u, tokens are integers of rank 1", name,
-               hd_tensor_dtype_name(t->dtype), t->rank);
+               hd_tensor_dtype_name(t->dtype), t->rank)
+            ->hint = "one row of ids, of any type of whole numbers";
+        return false;
+    }
+    if (!hd_tensor_is_number(t)) {
+        hd_err(&s->diags, HD_E_VALUE, HD_NOWHERE, "a token of %s is beyond all vocabularies", name)
+            ->cause = "token ids are 0 to 2147483647";
         return false;
     }
     for (uint64_t i = 0; i < t->elements; i++) {
@@ -304,6 +313,8 @@ static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tok
         return false;
     }
     outputs out;
+    if (logits_path && !api_may_write(s, logits_path)) return false;
+    if (trace_path && !api_may_write(s, trace_path)) return false;
     if (!collect(s, s->m, n, &out)) return false;
     if (o->interpret) {
         if (!api_need_weights(s) || !run_interpreted(s, o->split, tokens, n, &out)) return false;

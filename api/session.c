@@ -134,6 +134,9 @@ int hadal_define(hadal_session *s, const char *name, const char *value) {
 
 int hadal_include_path(hadal_session *s, const char *dir) {
     API_ENTER(s);
+    if (!hd_is_directory(dir))
+        hd_warn(&s->diags, HD_E_IO, HD_NOWHERE,
+                "there is no folder '%s' to look for `use` files in", dir);
     hd_push(s->arena, &s->include_dirs, hd_strdup(s->arena, dir));
     API_LEAVE(s, true);
 }
@@ -194,7 +197,26 @@ static hir_module *load_spec(hadal_session *s, const char *path, const char *nam
     return hfe_load_spec_text(s->arena, &s->diags, label, text, &options);
 }
 
+/* Files that are a part of a model, in the place of it. */
+static bool refuse_part(hadal_session *s, const char *path) {
+    static const char *const data[] = {".safetensors", ".bin",     ".pth",       ".pt",
+                                       ".gguf",        ".weights", ".so",        ".npy",
+                                       ".o",           ".h",       ".index.json"};
+    const char *hint = NULL;
+    if (!hd_exists(path) || hd_is_directory(path)) return false;
+    if (strcmp(hd_path_base(path), "config.json") == 0)
+        hint =
+            hd_printf(s->arena, "name the folder that it is in: %s", hd_path_dir(s->arena, path));
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++)
+        if (api_has_suffix(path, data[i]))
+            hint = "a model is a .hadal file, a .hir file, or a folder with a config.json; weights "
+                   "follow --weights";
+    if (hint) hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "'%s' is no model", path)->hint = hint;
+    return hint;
+}
+
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name) {
+    if (refuse_part(s, spec)) return NULL;
     const bool is_text = api_has_suffix(spec, ".hir");
     if (!is_text && !name) name = name_from_path(s, spec);
     hir_module *m = is_text ? load_hir(s, spec) : load_spec(s, spec, name);
@@ -262,4 +284,15 @@ bool api_need_weights(hadal_session *s) {
     s->weights = (hd_tensors){0};
     s->weights_open = hd_safetensors_open(s->arena, &s->diags, s->weights_path, &s->weights);
     return s->weights_open;
+}
+
+bool api_may_write(hadal_session *s, const char *path) {
+    const char *read = hd_same_file(path, s->spec) ? s->spec : NULL;
+    if (hd_same_file(path, s->weights_path)) read = s->weights_path;
+    for (size_t i = 0; s->weights_open && i < s->weights.list.n && !read; i++)
+        if (hd_same_file(path, s->weights.list.at[i].file)) read = s->weights.list.at[i].file;
+    if (!read) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "'%s' is read here, and would be replaced", read)
+        ->hint = "give the output another name";
+    return false;
 }

@@ -77,5 +77,8 @@ bool api_filter_takes(const api_filter *f, const char *name); /* NULL: no name, 
 
 /* Opens the weights given, or those of the folder. False: none, or bad (diagnostic). */
 bool api_need_weights(hadal_session *s);
+/* False, and a diagnostic, if a file under `path` is the spec or a file of the weights: what an
+ * output replaces is gone as soon as writing begins. */
+bool api_may_write(hadal_session *s, const char *path);
 
 #endif

@@ -151,6 +151,40 @@ static LLVMValueRef narrow_panels(const body *p, const hcg_column_group *g, LLVM
     return hcg_smaller(e, LLVMBuildNSWMul(e->b, panels, two, ""), left);
 }
 
+/* f32[T, n], which is not made in the kernel? */
+static bool is_outer_rows(const body *p, hir_ref r, int64_t n) {
+    const hir_module *m = p->e->p->m;
+    if (r.kind != HIR_REF_VALUE) return false;
+    hir_id by = hir_value_at(m, r.index)->op;
+    if (by != HIR_NONE && hir_op_at(m, by)->parent == p->k->op) return false;
+    hir_type t = hir_ref_type(m, r);
+    return t.dtype == HIR_F32 && t.rank == 2 && t.dim[0] == HIR_T && t.dim[1] == n;
+}
+
+/* What the epilogue of a group will touch at the panels from `panel` on: a result, and rows that
+ * its ops add to the sums. Those of heads lie where their row program puts them. */
+static void set_rests(body *p, const hcg_column_group *g, LLVMValueRef panel, hcg_gemm *gemm) {
+    hcg_emit *e = p->e;
+    const hir_module *m = e->p->m;
+    hir_ref rests[HCG_RESTS];
+    unsigned n = 0;
+    if (g->heads) return;
+    if (g->yields.n && hir_value_at(m, g->yields.at[0].result)->type.dtype == HIR_F32)
+        rests[n++] = hir_value_ref(g->yields.at[0].result);
+    for (size_t i = 0; i < g->ops.n; i++) {
+        const hir_op *op = hir_op_at(m, g->ops.at[i]);
+        for (uint32_t a = 0; a < op->n_args && n < HCG_RESTS; a++) {
+            hir_ref r = hcg_through_reshapes(m, op->args[a]);
+            if (is_outer_rows(p, r, g->n)) rests[n++] = r;
+        }
+    }
+    gemm->ldr = p->k->n_sizes ? hcg_size_arg(e, p->k, HCG_N) : hcg_i64(e, g->n);
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, p->row, gemm->ldr, "");
+    at = LLVMBuildNSWAdd(e->b, at, LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HIR_PANEL), ""), "");
+    for (unsigned i = 0; i < n; i++)
+        gemm->rests[i] = hcg_at(e, e->f32, hcg_arg(e, p->k, rests[i]), at);
+}
+
 /* `at`: the column of the sums where they begin. */
 static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels,
                       LLVMValueRef at) {
@@ -183,6 +217,7 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
                 gemm.dtype = HIR_F32;
             }
             gemm.next = following(p, g, i, panel, panels);
+            if (i + 1 == g->linears.n) set_rests(p, g, panel, &gemm);
             hcg_call_gemm(e, &gemm);
         }
     }

@@ -121,12 +121,19 @@ static unsigned line_bytes(const kinds *d) {
     return line(d) * (unsigned)hir_dtype_bytes(d->b);
 }
 
-static const char *kinds_name(hcg_emit *e, const kinds *d) {
+/* Of what meets a panel, whatever stands beside it. */
+static const char *panel_name(hcg_emit *e, const kinds *d) {
     const char *b = hir_dtype_name(d->b);
     if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);
     if (d->strip) return "strip";
-    if (d->narrow) return hd_printf(e->arena, "%s_narrow%u", b, d->panels);
+    if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
+}
+
+/* Of narrow matrices those of each number of panels have a gemm of their own. */
+static const char *kinds_name(hcg_emit *e, const kinds *d) {
+    const char *name = panel_name(e, d);
+    return d->narrow ? hd_printf(e->arena, "%s%u", name, d->panels) : name;
 }
 
 static bool is_dot(const kinds *d) {
@@ -343,6 +350,13 @@ static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
     return hcg_intrinsic(e, "llvm.launder.invariant.group", &e->ptr, 1, &p, 1);
 }
 
+/* Matrices of different numbers of narrow panels have tiles in common, but for the largest. */
+static const char *tile_name(hcg_emit *e, const kinds *d, unsigned rows, unsigned panels,
+                             bool ahead) {
+    return hd_printf(e->arena, "tile_%s_%ux%u%s", panel_name(e, d), rows, panels * d->outputs,
+                     ahead ? "_ahead" : "");
+}
+
 /* First element of row r of x. */
 static LLVMValueRef row_place(hcg_emit *e, const kinds *d, const LLVMValueRef *param, unsigned r) {
     if (d->across) return hcg_at(e, e->f32, param[0], hcg_i64(e, r));
@@ -363,8 +377,10 @@ static unsigned unroll_of(hcg_emit *e, const micro *t) {
 static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned panels) {
     LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64,
                                        e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    char *name = hd_printf(e->arena, "tile_%s_%ux%u", kinds_name(e, &d), rows, panels * d.outputs);
+    /* many rows are cut into slabs so high, and panels only for other threads */
+    const bool ahead = d.narrow && rows + 1 >= d.rows && panels == d.panels;
     hcg_shared s;
+    const char *name = tile_name(e, &d, rows, panels, ahead);
     if (!hcg_shared_begin(e, name, params, TILE_PARAMS, &s)) return s;
     micro t = {.d = d, .rows = rows, .panels = panels};
     t.per_panel = HIR_PANEL / e->level->lanes;
@@ -378,8 +394,7 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
-    /* many rows are cut into slabs so high, and panels only for other threads */
-    t.fetch_x = d.narrow && rows + 1 >= d.rows && panels == d.panels;
+    t.fetch_x = ahead;
     const unsigned unroll = unroll_of(e, &t);
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
     t.fetch_x = false;
@@ -439,6 +454,7 @@ typedef struct block { /* of b, and what is fetched while it is in use */
     LLVMValueRef from, k;       /* steps of k: the first, and how many */
     LLVMValueRef panel, panels; /* the same of panels */
     LLVMValueRef b, next, accumulate;
+    LLVMValueRef last; /* of k */
 } block;
 
 enum {
@@ -452,8 +468,27 @@ enum {
     GEMM_LDC,
     GEMM_ADD,
     GEMM_NEXT,
+    GEMM_REST,
+    GEMM_LDR = GEMM_REST + HCG_RESTS,
     GEMM_PARAMS
 };
+
+/* With the last steps of a slab: its lines of what is done with the sums when all rows have theirs.
+ * Rows of results are pages of their own, and come too slowly when they are first needed. */
+static void fetch_rests(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
+                        LLVMValueRef rows) {
+    LLVMValueRef zero = hcg_i64(e, 0), column = multiply(e, b->panel, b->d.outputs);
+    for (int i = 0; i < HCG_RESTS; i++) {
+        LLVMValueRef rest = g[GEMM_REST + i], any = LLVMBuildIsNotNull(e->b, rest, "");
+        LLVMValueRef n =
+            LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, any, b->last, ""), rows, zero, "");
+        hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "rest", 0, NULL);
+        LLVMValueRef at = add(e, times(e, add(e, row, l.index), g[GEMM_LDR]), column);
+        for (unsigned bytes = 0; bytes < b->d.panels * b->d.outputs * 4; bytes += 64)
+            hcg_prefetch(e, hcg_at(e, e->f32, rest, at), bytes);
+        hcg_loop_end(e, &l, NULL);
+    }
+}
 
 /* All rows over one block of b. */
 static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, const block *b) {
@@ -461,6 +496,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, c
     LLVMValueRef share = times(e, b->k, pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
     LLVMValueRef row = part_start(e, slabs, l.index), rows = part_size(e, slabs, l.index);
+    fetch_rests(e, g, b, row, rows);
     LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), multiply(e, b->from, b->d.depth));
     LLVMValueRef c = add(e, times(e, row, g[GEMM_LDC]), multiply(e, b->panel, b->d.outputs));
     LLVMValueRef args[TILE_PARAMS] = {
@@ -485,12 +521,15 @@ static LLVMValueRef near_if_one(hcg_emit *e, const parts *slabs, const block *b)
     return LLVMBuildSelect(e->b, one, hcg_at(e, e->i8, b->b, hcg_i64(e, SLAB_AHEAD)), b->next, "");
 }
 
-/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next) */
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, rests.., ldr) */
 static hcg_shared gemm_function(hcg_emit *e, kinds d) {
     LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
     hcg_shared s;
     for (int i = 0; i < GEMM_PARAMS; i++)
-        params[i] = i == GEMM_X || i == GEMM_B || i == GEMM_C || i == GEMM_NEXT ? e->ptr : e->i64;
+        params[i] = e->i64;
+    params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = e->ptr;
+    for (int i = 0; i < HCG_RESTS; i++)
+        params[GEMM_REST + i] = e->ptr;
     if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", kinds_name(e, &d)), params, GEMM_PARAMS,
                           &s))
         return s;
@@ -509,8 +548,8 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
     hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     b.from = part_start(e, &steps, lk.index), b.k = part_size(e, &steps, lk.index);
     b.b = hcg_at(e, elem, first, multiply(e, b.from, line(&d)));
-    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntEQ, add(e, lk.index, one), steps.count, "");
-    b.next = LLVMBuildSelect(e->b, last, following,
+    b.last = LLVMBuildICmp(e->b, LLVMIntEQ, add(e, lk.index, one), steps.count, "");
+    b.next = LLVMBuildSelect(e->b, b.last, following,
                              hcg_at(e, elem, b.b, multiply(e, b.k, line(&d))), "");
     b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
                                    g[GEMM_ADD], one, "");
@@ -531,6 +570,9 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     LLVMValueRef args[GEMM_PARAMS] = {
         g->x, g->ldx, g->rows, steps, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
         next};
+    for (int i = 0; i < HCG_RESTS; i++)
+        args[GEMM_REST + i] = g->rests[i] ? g->rests[i] : LLVMConstNull(e->ptr);
+    args[GEMM_LDR] = g->ldr ? g->ldr : hcg_i64(e, 0);
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
 
@@ -675,7 +717,7 @@ static void gemv_panel(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef
 static hcg_shared gemv_function(hcg_emit *e, const kinds *d) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr, e->i64, e->ptr};
     hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemv_%s", kinds_name(e, d)), params, 5, &s))
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemv_%s", panel_name(e, d)), params, 5, &s))
         return s;
     LLVMValueRef x = s.param[0], k = s.param[1], b = s.param[2], panels = s.param[3];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "panel", 0, NULL);

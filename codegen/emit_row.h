@@ -124,7 +124,7 @@ typedef struct row_node {
     row_index within;     /* multi: element of an entry, over the node's dims without `axis` */
     uint32_t n_entries;
     row_entry *entries;
-    const hcg_run *run; /* multi: its rows are these arguments; there are no entries */
+    const hcg_run *run;   /* multi: its rows are these arguments; there are no entries */
     uint32_t n_producers; /* memory: nodes that fill the buffer */
     uint32_t *producers;
     uint32_t fills; /* the memory node that this one is a producer of, or HIR_NONE */

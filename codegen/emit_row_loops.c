@@ -540,8 +540,7 @@ static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
     const int64_t rows = row_elements(&nest->domain) / size, sums = (int64_t)nest->roots.n;
     row_piece piece = {.length = length};
     piece.kept = row_scratch(r, rows * sums * e->level->lanes * 4);
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), row_i64(r, rows), hcg_i64(e, 1), "row", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), row_i64(r, rows), hcg_i64(e, 1), "row", 0, NULL);
     for (int64_t i = 0; i < sums; i++) {
         LLVMValueRef at = LLVMBuildMul(e->b, l.index, hcg_i64(e, sums), "");
         at = LLVMBuildAdd(e->b, at, hcg_i64(e, i), "");
@@ -798,8 +797,7 @@ static void find_rows(row_run *r) {
  * size. Entries that advance otherwise are written anew for each token. 0: none has T. */
 static int64_t stride_of(const row_run *r, const row_node *n) {
     if (n->run)
-        return row_elements(&n->shape) / n->shape.dim[n->axis] *
-               (int64_t)hir_dtype_bytes(n->dtype);
+        return row_elements(&n->shape) / n->shape.dim[n->axis] * (int64_t)hir_dtype_bytes(n->dtype);
     for (uint32_t j = 0; j < n->n_entries; j++) {
         const row_buffer *b = &r->g->buffers.at[row_at(r->g, n->entries[j].node)->buffer];
         if (b->where == ROW_ARG && b->has_t && !b->by_head) return row_bytes(b);

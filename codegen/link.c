@@ -126,7 +126,11 @@ static int wait_for(pid_t pid, int *status) {
 static bool refuse_tool(command *c, hd_diags *d, const char *what, const char *cause) {
     hd_diag *e = hd_err(d, HD_E_TOOL, HD_NOWHERE, "the linker \"%s\" %s", c->argv[0], what);
     e->cause = cause;
-    e->hint = "install a C compiler or name one with --linker or $CC; --emit=obj needs none";
+    e->hint =
+        cause
+            ? "these are the linker's words; another is named with --linker or $CC, and --emit=obj "
+              "needs none"
+            : "install a C compiler or name one with --linker or $CC; --emit=obj needs none";
     return false;
 }
 

@@ -32,6 +32,7 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
 /* out[16][k] of a panel [k][16], k > 0 */
 void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out);
 
+enum { HCG_RESTS = 2 };
 /* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
@@ -45,6 +46,10 @@ typedef struct hcg_gemm {
     bool accumulate;     /* add to c instead of setting it */
     LLVMValueRef next;   /* panels of the call that follows, of the same k: they are fetched
                             meanwhile.   NULL: those behind b's */
+    LLVMValueRef
+        rests[HCG_RESTS]; /* what will be read or written at c's rows and columns when they
+                             are done, f32: it is asked for while they are. NULL: nothing */
+    LLVMValueRef ldr;
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
 /* Narrow panels, at most, for which each row of x is read once. */
@@ -79,7 +84,7 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
 /* ---- functions that the kernels of a body share ------------------------------------------------
  */
-enum { HCG_SHARED_PARAMS = 11 };
+enum { HCG_SHARED_PARAMS = 13 };
 typedef struct hcg_shared {
     LLVMValueRef fn, param[HCG_SHARED_PARAMS];
     LLVMValueRef outer_fn; /* what was being emitted */

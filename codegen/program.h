@@ -23,7 +23,7 @@ typedef struct hcg_size {
 /* Operands of a row program that are stacked: N rows of one type, wherever they lie. They stand
  * behind all other arguments, those of a run side by side. */
 typedef struct hcg_run {
-    hir_id value;  /* of hcg_kernel.any: all of them, side by side along dim `axis` */
+    hir_id value; /* of hcg_kernel.any: all of them, side by side along dim `axis` */
     uint32_t axis;
     int64_t first; /* number of the first argument: a + b HCG_ANY */
     bool replaced; /* a result lies over one of them */

@@ -253,8 +253,8 @@ static bool add_result(walk *w, uint32_t i) {
     const hir_id v = hir_op_at(w->m, w->kernel)->results[i];
     const hir_id over = hir_lies_over(w->m, w->kernel, i);
     const bool state = hir_value_at(w->m, v)->place == HIR_PLACE_STATE;
-    const hir_ref there = state ? hir_state_ref((uint32_t)hir_value_at(w->m, v)->offset)
-                                : hir_value_ref(over);
+    const hir_ref there =
+        state ? hir_state_ref((uint32_t)hir_value_at(w->m, v)->offset) : hir_value_ref(over);
     uint32_t *number;
     hir_id *seen;
     if (state && there.index >= w->m->states.n) return false;
@@ -357,12 +357,10 @@ static hir_module *copy_module(hd_arena *a, const hir_module *m, const hcg_row_f
     any->weights.at = hd_new_array(a, hir_weight, m->weights.n + 1);
     any->ops.at = hd_new_array(a, hir_op, m->ops.n);
     memcpy(any->values.at, m->values.at, m->values.n * sizeof *m->values.at);
-    if (m->weights.n)
-        memcpy(any->weights.at, m->weights.at, m->weights.n * sizeof *m->weights.at);
+    if (m->weights.n) memcpy(any->weights.at, m->weights.at, m->weights.n * sizeof *m->weights.at);
     memcpy(any->ops.at, m->ops.at, m->ops.n * sizeof *m->ops.at);
     for (size_t i = 0; i < x->lists.n; i++)
-        any->values.at[any->values.n++] =
-            (hir_value){.type = x->lists.at[i].type, .op = HIR_NONE};
+        any->values.at[any->values.n++] = (hir_value){.type = x->lists.at[i].type, .op = HIR_NONE};
     any->values.cap = any->values.n;
     return any;
 }

@@ -45,7 +45,7 @@ typedef struct hcg_row_form {
 bool hcg_find_row_form(hcg_keys *k, hir_id kernel, hcg_row_form *form);
 
 typedef struct hcg_row_model {
-    size_t n;            /* number of the size that is N */
+    size_t n;             /* number of the size that is N */
     const int64_t *a, *b; /* of every size */
 } hcg_row_model;
 

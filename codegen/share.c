@@ -1,9 +1,9 @@
 /* hcg_share_kernels: one function for all kernels that differ in the tensors they touch alone.
  *
  * A table from keys (program_key.h) to functions. Kernels that differ in sizes as well
- * (row_family.h for row programs) share one if the program has more than FEW forms of them: how many
- * functions there are must not depend on how deep a model is, and a few forms of their own cost less
- * than sizes that are not known before the call. */
+ * (row_family.h for row programs) share one if the program has more than FEW forms of them: how
+ * many functions there are must not depend on how deep a model is, and a few forms of their own
+ * cost less than sizes that are not known before the call. */
 #include <ctype.h>
 #include <string.h>
 
@@ -140,8 +140,7 @@ static void join_row_family(sharing *s, form *f) {
     while (i < s->row_families.n &&
            (s->row_families.at[i].key != key || !fits(s, &s->row_families.at[i], x)))
         i++;
-    if (i == s->row_families.n)
-        hd_push(s->a, &s->row_families, ((family){.key = key, .first = x}));
+    if (i == s->row_families.n) hd_push(s->a, &s->row_families, ((family){.key = key, .first = x}));
     family *all = &s->row_families.at[i];
     const int64_t size[HCG_SIZES] = {all->forms ? x->numbers.at[all->model.n] : 0};
     add_form(all, size);

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
@@ -265,6 +264,6 @@ int cmd_bench(hadal_session *s, const command_line *line) {
         remove(m[i].weights);
         remove(m[i].random);
     }
-    rmdir(dir);
+    remove_temporary_folder(dir);
     return failed;
 }

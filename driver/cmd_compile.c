@@ -1,6 +1,7 @@
 /* hadal compile. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
@@ -63,6 +64,8 @@ static int split_output(hadal_session *s, const char *output, plan *p) {
 }
 
 static int parse_kinds(hadal_session *s, const char *list, plan *p) {
+    if (!*list)
+        return hadal_fail(s, "usage", "--emit names nothing", "for example --emit=so,header");
     while (*list) {
         const size_t n = strcspn(list, ",");
         int k = 0;
@@ -83,6 +86,21 @@ static int parse_kinds(hadal_session *s, const char *list, plan *p) {
 
 static void path_of(const plan *p, int kind, char *out, size_t size) {
     snprintf(out, size, "%s/%s%s%s", p->dir, kinds[kind].prefix, p->name, kinds[kind].suffix);
+}
+
+/* An edited dump must not go the way of an older output. */
+static int refuse_to_replace(hadal_session *s, const char *spec, const plan *p) {
+    struct stat read, old;
+    char path[4600], message[4700];
+    if (stat(spec, &read) != 0) return 0;
+    for (int k = 0; k < EMIT_COUNT; k++) {
+        path_of(p, k, path, sizeof path);
+        if (!p->wanted[k] || stat(path, &old) != 0) continue;
+        if (read.st_dev != old.st_dev || read.st_ino != old.st_ino) continue;
+        snprintf(message, sizeof message, "'%s' is read here, and would be replaced", spec);
+        return hadal_fail(s, "usage", message, "give -o another name");
+    }
+    return 0;
 }
 
 /* A failed compile must not leave an older output that looks like its result. */
@@ -172,6 +190,7 @@ int cmd_compile(hadal_session *s, const command_line *line) {
     /* weights of an earlier run belong to the library of an earlier run */
     plan old = p;
     if (!option_given(line, OPTION_EMIT)) old.wanted[EMIT_WEIGHTS] = true;
+    if (refuse_to_replace(s, line->positional[0], &old)) return 1;
     remove_old(&old);
     const int failed = compile(s, line, &p);
     if (failed) remove_old(&old);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "driver/child.h"
 #include "driver/commands.h"
@@ -98,7 +97,7 @@ static void remove_files(hunt *h) {
     if (h->dir[0]) {
         remove(h->candidate);
         remove(h->errors);
-        rmdir(h->dir);
+        remove_temporary_folder(h->dir);
     }
     free(h->argv);
 }

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
@@ -23,7 +22,7 @@ static void remove_workplace(const workplace *w) {
     if (!w->dir[0]) return;
     remove(w->library);
     remove(w->weights);
-    rmdir(w->dir);
+    remove_temporary_folder(w->dir);
 }
 
 /* Code for the best level of this machine is enough, unless another is asked for. */

@@ -2,11 +2,19 @@
 #include <string.h>
 
 #include "driver/commands.h"
+#include "driver/interrupt.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
 
 static bool is_flag(const char *arg, const char *a, const char *b) {
     return strcmp(arg, a) == 0 || strcmp(arg, b) == 0;
+}
+
+static void watch_outputs(const command_line *line) {
+    static const int outputs[] = {OPTION_OUTPUT, OPTION_LOGITS, OPTION_TRACE_DEPTH};
+    catch_interrupts();
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+        if (option_get(line, outputs[i])) clean_beside(option_get(line, outputs[i]));
 }
 
 static int run_command(const command_line *line) {
@@ -15,6 +23,7 @@ static int run_command(const command_line *line) {
         fprintf(stderr, "hadal: out of memory\n");
         return 3;
     }
+    watch_outputs(line);
     report_start(s, line);
     const int failed =
         apply_definitions(s, line, OPTION_DEFINE) ? 1 : command_at(line->command)->run(s, line);

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "driver/interrupt.h"
 #include "driver/report.h"
 
 int apply_definitions(hadal_session *s, const command_line *line, option_id defines) {
@@ -58,11 +60,19 @@ int make_temporary_folder(hadal_session *s, char *dir, size_t size) {
     const char *tmp = getenv("TMPDIR");
     char message[4400];
     snprintf(dir, size, "%.4000s/hadal-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (mkdtemp(dir)) return 0;
+    if (mkdtemp(dir)) {
+        clean_folder(dir);
+        return 0;
+    }
     snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", dir,
              strerror(errno));
     dir[0] = 0;
     return hadal_fail(s, "io", message, "TMPDIR says where");
+}
+
+void remove_temporary_folder(const char *dir) {
+    rmdir(dir);
+    clean_folder(NULL);
 }
 
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {

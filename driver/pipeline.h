@@ -13,6 +13,7 @@ int load_model(hadal_session *s, const command_line *line, const char *name);
 int make_folders(hadal_session *s, const char *dir);
 /* A new folder below TMPDIR or /tmp; `dir` becomes its path, "" on failure. */
 int make_temporary_folder(hadal_session *s, char *dir, size_t size);
+void remove_temporary_folder(const char *dir); /* once it is empty */
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out);
 /* Runs it, then prints remarks if they are asked for (also after a failure). */
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p);

@@ -94,6 +94,16 @@ static bool read_as(hfe_elab *e, hfe_type type, const char *s, hfe_value *out) {
     }
 }
 
+static const char *how_to_write(hfe_type type) {
+    switch (type) {
+    case HFE_INT: return "ints are whole numbers of 64 bits, written in digits";
+    case HFE_FLOAT: return "floats are written 2, 0.5 or 1e-6";
+    case HFE_BOOL: return "write true or false";
+    case HFE_LIST: return "lists are written [1, 2]";
+    default: return NULL;
+    }
+}
+
 static hfe_value from_define(hfe_elab *e, const hfe_param *param, hfe_value otherwise,
                              const hfe_define *define) {
     hfe_value v;
@@ -110,6 +120,7 @@ static hfe_value from_define(hfe_elab *e, const hfe_param *param, hfe_value othe
                         define->value, hfe_type_with_article(otherwise.type));
     d->cause = hd_printf(e->arena, "the default of '%s' is %s", param->name,
                          shown.at != NULL ? shown.at : "");
+    d->hint = how_to_write(otherwise.type);
     return hfe_poison();
 }
 

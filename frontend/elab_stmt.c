@@ -175,11 +175,11 @@ static hfe_flow run_if(hfe_elab *e, const hfe_stmt *s) {
 
 static const char *enter_scope(hfe_elab *e, const hfe_stmt *s) {
     hfe_value v = hfe_eval(e, s->value);
-    if (hfe_is(v, HFE_STRING) && v.string[0] != '\0') {
+    if (hfe_is(v, HFE_STRING) && hfe_is_name(v.string)) {
         return e->scope[0] == '\0' ? v.string : hd_printf(e->arena, "%s.%s", e->scope, v.string);
     }
     if (hfe_is(v, HFE_STRING)) {
-        hfe_fail(e, HD_E_VALUE, s->value->loc, NULL, NULL, "a scope cannot be empty");
+        hfe_fail(e, HD_E_VALUE, s->value->loc, NULL, NULL, "a scope is text, and not empty");
     } else if (!hfe_is(v, HFE_POISON)) {
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "a scope is a string, not %s",
                  hfe_type_with_article(v.type));

@@ -77,6 +77,13 @@ char *hfe_import(hd_arena *a, hd_diags *d, const char *folder) {
             "a model is a .hadal file, a .hir file, or a folder with a config.json";
         return NULL;
     }
+    if (hd_exists(folder) && !hd_is_directory(folder)) {
+        const bool config = strcmp(hd_path_base(folder), "config.json") == 0;
+        hd_err(d, HD_E_USAGE, HD_NOWHERE, "'%s' is no folder", folder)->hint =
+            config ? hd_printf(a, "name the folder that it is in: %s", hd_path_dir(a, folder))
+                   : "what is imported is a folder with a config.json";
+        return NULL;
+    }
     hfe_json *j = hfe_json_open(a, d, hd_path_join(a, folder, "config.json"));
     if (!j || !hfe_read_config(j, &config)) return NULL;
     hd_text out;

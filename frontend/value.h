@@ -248,6 +248,8 @@ hir_ref hfe_find_input(const hfe_elab *e, const char *name); /* a none ref if th
 void hfe_set_params(hfe_elab *e, const hfe_def *model);
 
 /* weights.c */
+/* Text without control characters, and not empty. */
+bool hfe_is_name(const char *s);
 hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
                              bool unused);
 hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape);

@@ -33,13 +33,17 @@ static hfe_declared *find_declared(hfe_elab *e, const char *name) {
 }
 
 /* ---- declaring ----------------------------------------------------------------------------- */
-/* The name in its scope; NULL, reported, if it cannot be one. */
-static const char *scoped_name(hfe_elab *e, hd_loc loc, const char *name) {
+bool hfe_is_name(const char *s) {
     bool control = false;
-    for (const char *c = name; *c != '\0'; c++) {
+    for (const char *c = s; *c != '\0'; c++) {
         control |= (unsigned char)*c < 0x20 || *c == 0x7f;
     }
-    if (name[0] == '\0' || control) {
+    return s[0] != '\0' && !control;
+}
+
+/* The name in its scope; NULL, reported, if it cannot be one. */
+static const char *scoped_name(hfe_elab *e, hd_loc loc, const char *name) {
+    if (!hfe_is_name(name)) {
         hfe_fail(e, HD_E_VALUE, loc, NULL, NULL, "a name is text, and not empty");
         return NULL;
     }

@@ -273,8 +273,12 @@ uint32_t *hir_group_ends(const hir_module *m, hd_arena *a);
 
 /* ---- places ----
  * A result of a row program may lie exactly where a value lies that the row program is the last to
- * read: row t of one over row t of the other. The value of which result number `i` of `kernel` has
- * the place so; HIR_NONE: of none that the kernel reads. */
+ * read: row t of one over row t of the other. So may that of a contraction which reads the value in
+ * its epilogue alone, element by element: what a sum over sublayers was before. Only the kernel's
+ * kind and body are looked at. */
+bool hir_may_lie_over(const hir_module *m, hir_id kernel, hir_id value);
+/* The value of which result number `i` of `kernel` has the place so; HIR_NONE: of none that the
+ * kernel reads. */
 hir_id hir_lies_over(const hir_module *m, hir_id kernel, uint32_t i);
 
 /* ---- heads ----

@@ -233,16 +233,42 @@ static bool same_rows(const hir_value *a, const hir_value *b) {
            hir_type_row_elements(a->type) == hir_type_row_elements(b->type);
 }
 
+bool hir_may_lie_over(const hir_module *m, hir_id kernel, hir_id value) {
+    const hir_op *k = hir_op_at(m, kernel);
+    bool behind = false, read = false;
+    if (k->code == HIR_KERNEL_ROW_OP) return true;
+    if (k->code != HIR_KERNEL_CONTRACT_OP || k->n_results != 1) return false;
+    const hir_type type = hir_value_at(m, k->results[0])->type;
+    HIR_EACH(m, op, k->body_first) {
+        const hir_op *o = hir_op_at(m, op);
+        bool its = false;
+        for (uint32_t j = 0; j < o->n_args; j++)
+            its |= hir_ref_equal(o->args[j], hir_value_ref(value));
+        if (o->code == HIR_LINEAR_OP) {
+            if (its || read) return false;
+            behind = true;
+        }
+        if (!its) continue;
+        const bool alike = hir_has_trait(o->code, HIR_ELEMENTWISE) &&
+                           hir_type_equal(hir_value_at(m, value)->type, type) &&
+                           hir_type_equal(hir_value_at(m, o->results[0])->type, type);
+        if (!behind || !alike) return false;
+        read = true;
+    }
+    return read;
+}
+
 hir_id hir_lies_over(const hir_module *m, hir_id kernel, uint32_t i) {
     const hir_op *k = hir_op_at(m, kernel);
     const hir_value *v = hir_value_at(m, k->results[i]);
-    if (k->code != HIR_KERNEL_ROW_OP || v->place != HIR_PLACE_ARENA) return HIR_NONE;
+    if (v->place != HIR_PLACE_ARENA) return HIR_NONE;
     HIR_EACH(m, op, k->body_first) {
         const hir_op *o = hir_op_at(m, op);
         for (uint32_t j = 0; j < o->n_args; j++) {
             if (o->args[j].kind != HIR_REF_VALUE) continue;
             const hir_value *x = hir_value_at(m, o->args[j].index);
-            if (x->place == HIR_PLACE_ARENA && x->offset == v->offset && same_rows(v, x))
+            if (x->place == HIR_PLACE_ARENA && x->offset == v->offset && same_rows(v, x) &&
+                hir_may_lie_over(m, kernel, o->args[j].index))
                 return o->args[j].index;
         }
     }

@@ -131,19 +131,22 @@ static bool has_many_rows(const planner *p, hir_id kernel) {
 static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
     const hir_op *k = hir_op_at(p->m, kernel);
     const hir_dtype dtype = hir_value_at(p->m, b->value)->type.dtype;
-    bool can = k->code == HIR_KERNEL_ROW_OP && hir_tile_group(k) < 0 && b->dies > b->born;
+    bool can = hir_tile_group(k) < 0 && b->dies > b->born;
     if (!can || b->size < LONG_ROW || has_many_rows(p, kernel)) return NULL;
     HIR_EACH(p->m, op, k->body_first) {
         const hir_op *o = hir_op_at(p->m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
+            if (p->last_read[o->args[i].index] != b->born) continue; /* most of many sources */
             const hir_value *x = hir_value_at(p->m, o->args[i].index);
             for (size_t j = p->arena.n; j-- > 0;) {
                 buffer *of = &p->arena.at[j];
                 bool its = of->value == p->first[o->args[i].index] && of->dies == b->born;
                 bool same = hir_type_row_elements(x->type) ==
                             hir_type_row_elements(hir_value_at(p->m, b->value)->type);
-                if (its && same && x->type.dtype == dtype) return of;
+                if (its && same && x->type.dtype == dtype &&
+                    hir_may_lie_over(p->m, kernel, o->args[i].index))
+                    return of;
             }
         }
     }

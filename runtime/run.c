@@ -196,10 +196,22 @@ static uint32_t next_step(const hrt_model *m, uint32_t i, span last) {
     return i;
 }
 
-/* The operands of a step at the first row of the chunk. */
+/* The operands of a step at the first row of the chunk. Most lie in the arena or are weights: with
+ * one token a kernel takes as long as it takes to look thirty of them up in turn. */
 static void find_args(worker *w, const hrt_job *j, const hrt_step *step, const place *at) {
-    for (uint32_t k = 0; k < step->n_operands; k++)
-        w->args[k] = operand_base(j, j->model->operands[step->first_operand + k], at);
+    const hrt_operand *operands = j->model->operands + step->first_operand;
+    char *const arena = j->memory->arena;
+    void **const args = w->args;
+    const uint64_t apart = hrt_arena_rows(at->tokens);
+    for (uint32_t k = 0; k < step->n_operands; k++) {
+        const hrt_operand *o = &operands[k];
+        if (o->base == HRT_ARENA)
+            args[k] = arena + o->offset * apart;
+        else if (o->base == HRT_WEIGHT)
+            args[k] = (void *)(uintptr_t)(j->weights + o->offset);
+        else
+            args[k] = operand_base(j, *o, at);
+    }
 }
 
 /* This thread's share of a step. */

@@ -23,9 +23,27 @@ enum {
     MAX_TEMPORARIES = 10000, /* names tried before giving up */
 };
 
+static const char *advice(bool writing, int error) {
+    switch (error) {
+    case EISDIR: return writing ? "name a file, this is a folder" : "name a file in this folder";
+    case EACCES:
+    case EPERM:
+        return writing ? "choose a folder that you may write to" : "ask for the right to read it";
+    case ENOTDIR: return "a part of this path is a file, and no folder";
+    case EROFS: return "the file system is read-only: choose a folder elsewhere";
+    case ENOSPC:
+    case EDQUOT:
+        return "the disk is full, and nothing was left on it: make room, or choose a folder "
+               "elsewhere";
+    default: return NULL;
+    }
+}
+
 static hd_diag *io_error(hd_diags *d, const char *doing, const char *path, int error) {
-    return hd_err(d, HD_E_IO, HD_NOWHERE, "cannot %s '%s': %s", doing, path,
-                  strerrordesc_np(error));
+    hd_diag *g =
+        hd_err(d, HD_E_IO, HD_NOWHERE, "cannot %s '%s': %s", doing, path, strerrordesc_np(error));
+    g->hint = advice(doing[0] == 'w', error); /* "write" */
+    return g;
 }
 
 /* ---- paths --------------------------------------------------------------------------------- */
@@ -38,6 +56,12 @@ bool hd_is_directory(const char *path) {
 bool hd_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;
+}
+
+bool hd_same_file(const char *x, const char *y) {
+    struct stat a, b;
+    return x && y && stat(x, &a) == 0 && stat(y, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 char *hd_path_join(hd_arena *a, const char *dir, const char *name) {
@@ -71,11 +95,12 @@ static void close_descriptor(void *what) {
 }
 
 /* Opens a file for reading and says what it is; NULL and a diagnostic on failure. */
-static descriptor *open_to_read(hd_arena *a, hd_diags *d, const char *path, struct stat *st) {
+static descriptor *open_to_read(hd_arena *a, hd_diags *d, const char *path, int flags,
+                                struct stat *st) {
     descriptor *f = hd_new(a, descriptor);
     f->fd = -1;
     hd_arena_defer(a, close_descriptor, f);
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
     if (f->fd < 0 || fstat(f->fd, st) != 0) {
         io_error(d, "open", path, errno);
     } else if (S_ISDIR(st->st_mode)) {
@@ -106,9 +131,44 @@ static char *too_large(hd_diags *d, const char *path, size_t limit) {
     return NULL;
 }
 
+/* Bytes of the character of UTF-8 at text, in its shortest form; 0: it is none. */
+static size_t character(const uint8_t *text, size_t n) {
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const uint8_t c = text[0];
+    if (c < 0x80) return 1;
+    const size_t bytes = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
+    uint32_t code = c & (0xffu >> (bytes + 1));
+    if (c < 0xc0 || c > 0xf4 || bytes > n) return 0;
+    for (size_t i = 1; i < bytes; i++) {
+        if ((text[i] & 0xc0) != 0x80) return 0;
+        code = code << 6 | (text[i] & 0x3f);
+    }
+    return code < least[bytes] || code > 0x10ffff || code >> 11 == 0x1b ? 0 : bytes;
+}
+
+static bool check_text(hd_diags *d, const char *path, const char *text, size_t n) {
+    const char *nul = memchr(text, 0, n);
+    if (nul) {
+        hd_diag *g = hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not a text file: byte %zu is NUL",
+                            path, (size_t)(nul - text));
+        const bool marked = memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0;
+        if (nul - text < 2 || marked) g->hint = "if it is UTF-16, save it as UTF-8";
+        return false;
+    }
+    for (size_t i = 0, some; i < n; i += some) {
+        some = character((const uint8_t *)text + i, n - i);
+        if (some) continue;
+        hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not UTF-8 text: byte %zu is 0x%02x", path, i,
+               (unsigned)(uint8_t)text[i])
+            ->hint = "save it as UTF-8";
+        return false;
+    }
+    return true;
+}
+
 char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, size_t *n) {
     struct stat st;
-    descriptor *f = open_to_read(a, d, path, &st);
+    descriptor *f = open_to_read(a, d, path, 0, &st);
     if (!f) return NULL;
     if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > limit) {
         close_descriptor(f);
@@ -134,12 +194,9 @@ char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, siz
     close_descriptor(f);
     text[used] = '\0';
     if (used > limit) return too_large(d, path, limit);
-    const char *nul = memchr(text, 0, used);
-    if (nul) {
-        hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not a text file: byte %zu is NUL", path,
-               (size_t)(nul - text));
-        return NULL;
-    }
+    if (used >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        text += 3, used -= 3; /* a mark of UTF-8 */
+    if (!check_text(d, path, text, used)) return NULL;
     if (n) *n = used;
     return text;
 }
@@ -158,7 +215,8 @@ bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out) {
     struct stat st;
     mapping *m = hd_new(a, mapping);
     hd_arena_defer(a, unmap, m);
-    descriptor *f = open_to_read(a, d, path, &st);
+    descriptor *f =
+        open_to_read(a, d, path, O_NONBLOCK, &st); /* a pipe is refused, not waited for */
     if (!f) return false;
     bool ok = S_ISREG(st.st_mode);
     if (!ok) {

@@ -10,8 +10,9 @@ typedef struct hd_bytes {
     size_t n;
 } hd_bytes;
 
-/* Whole text file in arena memory, NUL-terminated; NULL and a diagnostic on failure.
- * Directories, and files over `limit` bytes, are refused. */
+/* Whole text file in arena memory, NUL-terminated, without the mark that UTF-8 may begin with; NULL
+ * and a diagnostic on failure. Directories, files over `limit` bytes, and what is not UTF-8 or
+ * holds a NUL are refused. */
 char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, size_t *n);
 
 /* Read-only map that lives as long as the arena. */
@@ -34,6 +35,7 @@ const char *hd_output_temporary(hd_output *o); /* path under which other program
 bool hd_write_file(hd_arena *a, hd_diags *d, const char *path, const void *data, size_t n);
 bool hd_is_directory(const char *path);
 bool hd_exists(const char *path);
+bool hd_same_file(const char *x, const char *y); /* both exist and are one; NULL is none */
 char *hd_path_join(hd_arena *a, const char *dir, const char *name);
 const char *hd_path_base(const char *path);
 char *hd_path_dir(hd_arena *a, const char *path);

@@ -200,17 +200,40 @@ static void check_coverage(reader *r) {
     }
     if (at > r->data_bytes)
         FAULT(r, "the file is truncated: its tensors need %llu bytes of data, it holds %llu",
-              (unsigned long long)at, (unsigned long long)r->data_bytes);
+              (unsigned long long)at, (unsigned long long)r->data_bytes)
+            ->hint = "was all of it downloaded or copied?";
     if (at < r->data_bytes)
         FAULT(r, "%llu trailing bytes after the last tensor belong to none",
               (unsigned long long)(r->data_bytes - at));
+}
+
+/* What people have in the place of a safetensors file. */
+static const char *name_other_kind(hd_bytes file) {
+    static const struct {
+        const char *begins, *hint;
+    } kinds[] = {
+        {"version https://git-lfs",
+         "this is a pointer of Git LFS, not the file: fetch it with git lfs pull"},
+        {"PK\x03\x04", "this looks like a pickled checkpoint; convert it to safetensors"},
+        {"\x80\x02", "this looks like a pickled checkpoint; convert it to safetensors"},
+        {"GGUF", "this is a GGUF file; take the safetensors that it was made of"},
+        {"<", "this looks like a web page: was the download refused?"},
+        {"HADALWT", "this is a packed file already; a library opens it by itself"},
+        {"\x93NUMPY", "this is a .npy file; weights are safetensors"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (file.n >= strlen(kinds[i].begins) &&
+            memcmp(file.at, kinds[i].begins, strlen(kinds[i].begins)) == 0)
+            return kinds[i].hint;
+    return "was all of it downloaded or copied?";
 }
 
 /* Finds header and data in the file's bytes. */
 static bool split_file(reader *r, hd_bytes file, const char **header, size_t *header_bytes) {
     uint64_t n = 0;
     if (file.n < 8) {
-        FAULT(r, "the file is too short for safetensors: %zu bytes", file.n);
+        FAULT(r, "the file is too short for safetensors: %zu bytes", file.n)->hint =
+            "was all of it downloaded or copied?";
         return false;
     }
     for (int i = 7; i >= 0; i--)
@@ -219,6 +242,7 @@ static bool split_file(reader *r, hd_bytes file, const char **header, size_t *he
         hd_diag *g = FAULT(r, "the header length %llu is more than %s", (unsigned long long)n,
                            n > file.n - 8 ? "the file holds" : "the 100000000 bytes allowed");
         g->cause = "the first 8 bytes of a safetensors file are the length of its header";
+        g->hint = name_other_kind(file);
         return false;
     }
     *header = (const char *)file.at + 8;

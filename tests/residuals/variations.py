@@ -92,12 +92,13 @@ GROUPS = {
         model(depth(5, 2), num_hidden_layers=5), model(depth(2, 50), **LLAMA), model(depth(2, 1, loops=2), num_hidden_layers=2),
         model(depth(1, 0, loops=3), num_hidden_layers=1), model(depth(2, 1, loops=2, after=True), head_dim=10),
     ],
-    # So many sizes of matrices that functions are shared between them, and more sources than are written out. Most deep
+    # So many sizes of matrices, and numbers of sources, that functions are shared between them. Most deep
     # MUDDFormers with made-up weights magnify the rounding of float32 a thousandfold; this one does not.
     "deep": [
         model(dict(type="denseformer", dilation=1, period=1), num_hidden_layers=11),
         model(dict(type="muddformer", expand_last=False, round64=False), num_hidden_layers=20, hidden_size=11),
         model(attnres(3, query="none", key_norm=False), num_hidden_layers=12, hidden_size=17),
+        model(attnres(2), num_hidden_layers=15), model(depth(1, 0), num_hidden_layers=10),
     ],
 }
 

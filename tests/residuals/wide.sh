@@ -14,8 +14,10 @@ levels=baseline
 ! grep -q avx2 /proc/cpuinfo || levels="avx2 $levels"
 ! grep -q avx512vl /proc/cpuinfo || levels="avx512 $levels"
 mkdir -p "$work"
-for system in mhc mhc-lite muddformer hyper-dynamic ddl-4 laurel-lr attnres-full; do
+for system in mhc mhc-lite muddformer hyper-dynamic ddl-4 laurel-lr attnres-full attnres; do
     model="$spec -D system=$system -D hidden=768 -D layers=4"
+    # blocks of so many sublayers that results of phase 1 go in groups
+    [ $system != attnres ] || model="$spec -D system=attnres -D hidden=768 -D layers=24 -D block=12"
     out=$work/wide-$system
     "$hadal" init-weights $model -o "$out.safetensors" --quiet
     case $system in
@@ -25,7 +27,7 @@ for system in mhc mhc-lite muddformer hyper-dynamic ddl-4 laurel-lr attnres-full
     esac
     "$hadal" run $model -w "$out.safetensors" --tokens $tokens --logits "$out-expected.npy" --interpret
     for level in $levels; do
-        for way in "" "--split 9"; do
+        for way in "" "--split 20"; do
             "$hadal" run $model -w "$out.safetensors" --tokens $tokens --logits "$out.npy" --cpu-level $level --threads 2 $way
             echo "$system, $level $way"
             "$compare" "$out.npy" "$out-expected.npy" 5e-5

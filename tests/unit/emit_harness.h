@@ -24,6 +24,7 @@ typedef struct bench {
     hir_module *m;
     unsigned exact; /* as hcg_options says */
     bool few;       /* attention: the body for a few tokens, not for one or many */
+    bool shared;    /* row_harness.h: row programs share functions as in a program */
 } bench;
 
 static inline bench bench_new(void) {
@@ -210,16 +211,22 @@ static inline void free_emit(hcg_emit *e) {
     LLVMContextDispose(e->cx);
 }
 
-static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
-                                  const hcg_level *level, compiled *out) {
-    hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
-    p.options.exact = b->exact;
-    hcg_emit e = emit_for(b, &p, level);
-    *out = (compiled){.k = kernel_of(b, kind, op, one)};
+static inline bool compile_function(bench *b, hcg_program *p, const hcg_kernel *k,
+                                    const hcg_level *level, compiled *out) {
+    hcg_emit e = emit_for(b, p, level);
+    *out = (compiled){.k = *k};
     bool ok = emit_kernel_module(b, &e, out);
     if (ok) load(&e, b, out);
     free_emit(&e);
     return ok;
+}
+
+static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
+                                  const hcg_level *level, compiled *out) {
+    hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
+    p.options.exact = b->exact;
+    hcg_kernel k = kernel_of(b, kind, op, one);
+    return compile_function(b, &p, &k, level, out);
 }
 
 /* Assembly of a level that need not be this machine's; NULL on failure. */

@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "codegen/program_key.h"
 #include "ir/eval.h"
 #include "runtime/grid.h"
 #include "support/tensorfile.h"
@@ -19,6 +20,9 @@ typedef struct rows {
     uint64_t seed;
     compiled *kernels, *ones; /* per op; for one token */
     bool *present;
+    hcg_program p; /* with bench.shared: its functions, ... */
+    compiled *functions;
+    const hcg_use *uses;                /* ... and what each op calls */
     int threads;                        /* that contractions are cut for, 0: one */
     void **values, **weights, **states; /* memory of each */
     bool *replaced;                     /* per value: another lies over it */
@@ -68,6 +72,19 @@ static inline size_t value_bytes(hir_type t) {
     return (size_t)(rows * hir_type_row_elements(t)) * 4;
 }
 
+/* The functions that the kernels share, all of them row programs. */
+static inline bool rows_share(rows *r) {
+    bench *b = r->b;
+    r->p = (hcg_program){.arena = b->arena, .m = b->m, .chunk = 512};
+    r->p.op_lines = hd_new_array(b->arena, uint32_t, b->m->ops.n + 1);
+    r->uses = hcg_share_kernels(&r->p);
+    r->functions = hd_new_array(b->arena, compiled, r->p.kernels.n + 1);
+    for (size_t i = 0; i < r->p.kernels.n; i++)
+        if (!compile_function(b, &r->p, &r->p.kernels.at[i], r->level, &r->functions[i]))
+            return false;
+    return true;
+}
+
 static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t seed) {
     *r = (rows){.b = b, .level = level, .seed = seed};
     hir_module *m = b->m;
@@ -82,6 +99,7 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
         r->weights[w] = pack_weight(r, w);
     for (uint32_t s = 0; s < m->states.n; s++)
         r->states[s] = guarded(value_bytes(m->states.at[s].type));
+    if (b->shared && !rows_share(r)) return false;
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
         bool contract = o->code == HIR_KERNEL_CONTRACT_OP;
@@ -97,10 +115,11 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
             }
             r->values[o->results[i]] = state ? r->states[v->offset] : guarded(value_bytes(v->type));
         }
+        r->present[op] = true;
+        if (b->shared) continue;
         hcg_kind kind = contract ? HCG_CONTRACT : HCG_ROW;
         if (!compile_kernel(b, kind, op, false, level, &r->kernels[op])) return false;
         if (contract && !compile_kernel(b, kind, op, true, level, &r->ones[op])) return false;
-        r->present[op] = true;
     }
     r->eval = hir_eval_new(b->arena, m, stored_weights, &r->seed);
     return true;
@@ -108,8 +127,10 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
 
 static inline void rows_close(rows *r) {
     hir_module *m = r->b->m;
+    for (size_t i = 0; i < r->p.kernels.n; i++)
+        compiled_free(&r->functions[i]);
     for (uint32_t i = 0; i < m->ops.n; i++)
-        if (r->present[i]) compiled_free(&r->kernels[i]);
+        if (r->present[i] && r->kernels[i].call) compiled_free(&r->kernels[i]);
     for (uint32_t i = 0; i < m->ops.n; i++)
         if (r->present[i] && r->ones[i].call) compiled_free(&r->ones[i]);
     for (uint32_t i = 0; i < m->values.n; i++)
@@ -173,6 +194,21 @@ static inline void rows_contract(rows *r, hir_id op, const compiled *c, const hr
         }
 }
 
+/* The arguments of op, as lower.c has them. */
+static inline size_t rows_args(rows *r, hir_id op, const compiled *c, void **args) {
+    size_t n = 0;
+    const hcg_use *use = r->b->shared ? &r->uses[op] : NULL;
+    for (size_t i = 0; !use && i < c->k.operands.n; i++)
+        args[n++] = memory_of(r, c->k.operands.at[i]);
+    for (size_t i = 0; use && i < use->operands.list.n; i++)
+        args[n++] = memory_of(r, use->operands.list.at[i]);
+    for (uint32_t i = 0; use && i < c->k.n_sizes; i++)
+        args[n++] = (void *)(uintptr_t)use->size[i];
+    for (size_t i = 0; use && i < use->runs.n; i++)
+        args[n++] = memory_of(r, use->runs.at[i]);
+    return n;
+}
+
 /* One call of all kernels over `tokens` rows, cut at `cut` as threads would; gives the worst error
  * over all results, relative to the largest element of each. INFINITY: something was wrong. */
 static inline double rows_call(rows *r, int64_t tokens, int64_t cut, const double *const *inputs) {
@@ -196,8 +232,8 @@ static inline double rows_call(rows *r, int64_t tokens, int64_t cut, const doubl
         bool contract = hir_op_at(m, op)->code == HIR_KERNEL_CONTRACT_OP;
         compiled *c = contract && tokens == 1 ? &r->ones[op] : &r->kernels[op];
         void *args[256];
-        for (size_t i = 0; i < c->k.operands.n; i++)
-            args[i] = memory_of(r, c->k.operands.at[i]);
+        if (r->b->shared) c = &r->functions[r->uses[op].many];
+        cr_assert_lt(rows_args(r, op, c, args), 256);
         char *scratch = guarded((c->scratch + 63) / 64 * 64);
         frame.scratch = scratch;
         if (contract) {

@@ -248,7 +248,8 @@ enum { WIDE_TEXT = 1 << 16 };
 
 /* Results of d elements: result r is x0 (r + 1) + x1 (r + 2) + .., of `sources` inputs, and where
  * `half` is a type, rounded to it. */
-static const char *mixes(hd_arena *a, int results, int sources, int d, const char *half) {
+static const char *mixes(hd_arena *a, int results, int sources, int d, int norms,
+                         const char *half) {
     char *text = hd_new_array(a, char, WIDE_TEXT);
     size_t at = 0;
     const char *type = half ? half : "f32";
@@ -271,6 +272,13 @@ static const char *mixes(hd_arena *a, int results, int sources, int d, const cha
                 ADD("    %%s%d_%d = add %%s%d_%d, %%m%d_%d : f32[T, %d]\n", i, s, i, s - 1, i, s,
                     d);
         }
+        if (i < norms) {
+            ADD("    %%z%d = mul %%s%d_%d, %%c0_0 : f32[T, %d]\n", i, i, sources - 1, d);
+            ADD("    %%q%d = mul %%z%d, %%z%d : f32[T, %d]\n", i, i, i, d);
+            ADD("    %%e%d = reduce_mean %%q%d {axis = 1} : f32[T]\n", i, i);
+            ADD("    %%v%d = reshape %%e%d {shape = [T, 1]} : f32[T, 1]\n", i, i);
+            ADD("    %%n%d = mul %%s%d_%d, %%v%d : f32[T, %d]\n", i, i, sources - 1, i, d);
+        }
         if (half)
             ADD("    %%h%d = convert %%s%d_%d {dtype = \"%s\"} : %s[T, %d]\n", i, i, sources - 1,
                 half, half, d);
@@ -279,6 +287,8 @@ static const char *mixes(hd_arena *a, int results, int sources, int d, const cha
     for (int i = 0; i < results; i++)
         if (half)
             ADD("%s%%h%d", i ? ", " : "", i);
+        else if (i < norms)
+            ADD("%s%%n%d", i ? ", " : "", i);
         else
             ADD("%s%%s%d_%d", i ? ", " : "", i, sources - 1);
     ADD("\n  }\n  output %%r%d {name = \"y\"}\n}\n", results - 1);
@@ -448,7 +458,18 @@ Test(emit_row, many_results_of_the_same_rows) {
     hd_arena *a = hd_arena_new();
     for (int sources = 1; sources <= 8; sources += 7)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-            check(mixes(a, 9 + (int)i, sources, lengths[i], NULL));
+            check(mixes(a, 9 + (int)i, sources, lengths[i], 0, NULL));
+    hd_arena_free(a);
+}
+
+/* Some of them are summed up, squared, while they are made: a sum goes from piece to piece, beside
+ * the group that makes its row. */
+Test(emit_row, many_results_and_sums_of_them) {
+    static const int lengths[] = {24, 1024, 1100};
+    hd_arena *a = hd_arena_new();
+    for (int norms = 1; norms <= 6; norms += 5)
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            check(mixes(a, 9 + (int)i, 3, lengths[i], norms, NULL));
     hd_arena_free(a);
 }
 
@@ -460,7 +481,7 @@ static void check_past_the_caches(const hcg_level *level, const char *half, int 
     enum { ROWS = 17, FEW = 60, MANY = 62 };
     bench *b = NULL;
     hd_arena *a = hd_arena_new();
-    b = open_text(mixes(a, ROWS, 1, d, half));
+    b = open_text(mixes(a, ROWS, 1, d, 0, half));
     const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, level);
     cr_assert(assembly, "%s", bench_errors(b));
     bool streams = strstr(assembly, "movntps") != NULL;

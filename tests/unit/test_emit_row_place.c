@@ -134,3 +134,43 @@ Test(emit_row_place, crosswise) {
                         "    %t2 = sub %t1, %m1 : f32[T, #d]\n    yield %y, %t2\n  }\n"),
                    tolerance);
 }
+
+/* A contraction over what its epilogue adds, for tiles of rows, one row, and columns cut among
+ * threads; columns that fill no panel too. */
+Test(emit_row_place, sums_of_a_contraction) {
+    static const char text[] =
+        "hir 1 kernel @t\narena 65536 per token\nfixed 0\nweight @w : f32[%d, 24] panel\n"
+        "func(%%x: f32[T, 24] in input[0], %%z: f32[T, %d] in input[1]) {\n"
+        "  %%a = " KERNEL(
+            "row0") " : f32[T, %d] in arena[0] {\n"
+                    "    %%z1 = neg %%z : f32[T, %d]\n    yield %%z1\n  }\n"
+                    "  %%r = kernel.contract {name = \"c\", rows = \"all\", split_one = \"cols\", "
+                    "split_many = \"cols\"} : f32[T, %d] in arena[0] {\n"
+                    "    %%l = linear %%x, @w, _ : f32[T, %d]\n    %%s = add %%a, %%l : f32[T, "
+                    "%d]\n"
+                    "    yield %%s\n  }\n"
+                    "  %%out = " KERNEL("row2") " : f32[T, %d] in output[0] {\n"
+                                                "    %%o = abs %%r : f32[T, %d]\n    yield %%o\n  "
+                                                "}\n  output %%out {name = \"y\"}\n}\n";
+    static const int columns[] = {7, 16, 100, 400};
+    const hcg_level *levels;
+    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++)
+        for (size_t i = 0; level_runs(&levels[l]) && i < 4; i++)
+            for (int threads = 1; threads <= 3; threads++) {
+                const int d = columns[i];
+                char made[TEXT];
+                snprintf(made, sizeof made, text, d, d, d, d, d, d, d, d, d);
+                bench *b = open_text(made);
+                rows r;
+                uint64_t seed = 5 + l;
+                cr_assert(rows_open(&r, b, &levels[l], seed), "%s", bench_errors(b));
+                r.threads = threads;
+                for (int64_t t = 40; t >= 1; t -= 39) {
+                    double e = rows_call(&r, t, 0, random_inputs(b, t, 2, &seed));
+                    cr_assert(e < tolerance, "%s, %d columns, %ld tokens, %d threads: error %g",
+                              levels[l].name, d, (long)t, threads, e);
+                }
+                rows_close(&r);
+                close_text(b);
+            }
+}

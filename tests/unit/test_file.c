@@ -181,6 +181,59 @@ Test(file, text_that_cannot_be_read) {
     expect_error(HD_E_FORMAT, "byte 1 is NUL");
 }
 
+Test(file, text_is_utf8) {
+    static const struct {
+        const char *bytes, *error; /* NULL: it is */
+    } cases[] = {
+        {"plain", NULL},
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", NULL},
+        {"\xed\x9f\xbf \xee\x80\x80 \xf4\x8f\xbf\xbf", NULL},
+        {"ab\xff", "byte 2 is 0xff"},
+        {"\x80", "byte 0 is 0x80"},
+        {"a\xc3", "byte 1 is 0xc3"},    /* cut short */
+        {"\xc0\xaf", "byte 0 is 0xc0"}, /* longer than needed */
+        {"\xe0\x80\xaf", "byte 0 is 0xe0"},
+        {"\xf0\x80\x80\xaf", "byte 0 is 0xf0"},
+        {"\xed\xa0\x80", "byte 0 is 0xed"},     /* half of a pair of UTF-16 */
+        {"\xf4\x90\x80\x80", "byte 0 is 0xf4"}, /* beyond the last character */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        hd_write_file(arena, &diags, in_folder("x"), cases[i].bytes, strlen(cases[i].bytes));
+        const char *text = hd_read_text(arena, &diags, in_folder("x"), 100, NULL);
+        cr_expect_eq(text != NULL, !cases[i].error, "case %zu", i);
+        if (cases[i].error) expect_error(HD_E_FORMAT, cases[i].error);
+    }
+}
+
+Test(file, a_mark_of_utf8_is_no_text) {
+    size_t n;
+    hd_write_file(arena, &diags, in_folder("x"), "\xef\xbb\xbfhello", 8);
+    cr_expect_str_eq(hd_read_text(arena, &diags, in_folder("x"), 100, &n), "hello");
+    cr_expect_eq(n, 5);
+    hd_write_file(arena, &diags, in_folder("x"), "m\0o\0", 4);
+    cr_expect_null(hd_read_text(arena, &diags, in_folder("x"), 100, &n));
+    expect_error(HD_E_FORMAT, "byte 1 is NUL");
+    cr_expect(strstr(diags.list.at[0].hint, "UTF-16"));
+}
+
+Test(file, a_pipe_is_not_mapped) {
+    hd_bytes bytes;
+    cr_assert_eq(mkfifo(in_folder("pipe"), 0600), 0);
+    cr_expect_not(hd_map_file(arena, &diags, in_folder("pipe"), &bytes), "and not waited for");
+    expect_error(HD_E_IO, "not a regular file");
+}
+
+Test(file, the_same_file) {
+    hd_write_file(arena, &diags, in_folder("x"), "x", 1);
+    hd_write_file(arena, &diags, in_folder("y"), "x", 1);
+    cr_assert_eq(symlink(in_folder("x"), in_folder("link")), 0);
+    cr_expect(hd_same_file(in_folder("x"), in_folder("link")));
+    cr_expect_not(hd_same_file(in_folder("x"), in_folder("y")));
+    cr_expect_not(hd_same_file(in_folder("x"), in_folder("none")));
+    cr_expect_not(hd_same_file(NULL, NULL));
+}
+
 Test(file, text_from_a_pipe) {
     int ends[2];
     cr_assert_eq(pipe(ends), 0);

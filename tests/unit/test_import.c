@@ -314,8 +314,8 @@ Test(import, refused_parameters_of_residual_systems) {
          "a single value channel has no convolution"},
         {"depth-attention", "\"stride\": 5, \"recent_window\": 0",
          "residual.stride: 5 is beyond the 4 layers"},
-        {"depth-attention", "\"stride\": 1, \"recent_window\": 0, \"loops\": 1001",
-         "residual.loops: must be a whole number from 1 to 1000, not 1001"},
+        {"depth-attention", "\"stride\": 1, \"recent_window\": 0, \"loops\": 257",
+         "residual.loops: must be a whole number from 1 to 256, not 257"},
         {"mhc", "\"num_streams\": 4, \"sinkhorn_iters\": 100000, \"hc_eps\": 0, \"post_mult\": 2",
          "residual.sinkhorn_iters: must be a whole number from 1 to 1000, not 100000"},
         {"mhc", "\"num_streams\": 4, \"sinkhorn_iters\": 2, \"hc_eps\": 1e300, \"post_mult\": 2",
@@ -378,7 +378,7 @@ Test(import, numbers_with_an_end) {
     expect_has(import_with("qwen3", "num_hidden_layers", "10000"), "    layers = 10000,\n");
     expect_has(import_with("qwen3", "residual",
                            "{\"type\": \"depth-attention\", \"stride\": 4, \"recent_window\": 99, "
-                           "\"loops\": 1000}"),
+                           "\"loops\": 256}"),
                "    stride = 4,\n");
     expect_has(import_with("qwen3", "residual",
                            "{\"type\": \"mhc\", \"num_streams\": 1024, \"sinkhorn_iters\": 1000, "

@@ -321,17 +321,18 @@ Test(kernel_rules, memory) {
 static void expect_over(const char *second, const char *place, const char *reader,
                         const char *message) {
     char text[2048];
-    snprintf(text, sizeof text,
-             "hir 1 kernel @f\n\narena 256 per token\nfixed 0\n\n"
-             "func(%%x: f32[T, 16] in input[0]) {\n"
-             "  %%a = kernel.row " ROW " : f32[T, 16] in arena[0] {\n"
-             "    %%0 = neg %%x : f32[T, 16]\n    yield %%0\n  }\n"
-             "  %%b, %%c = kernel.row " ROW " : f32[T, 16] in %s, f32[T, 16] in %s {\n"
-             "    %%1 = neg %%a : f32[T, 16]\n    %%2 = abs %%a : f32[T, 16]\n"
-             "    yield %%1, %%2\n  }\n"
-             "  %%o = kernel.row " ROW " : f32[T, 16] in output[0] {\n"
-             "    %%3 = add %%b, %s : f32[T, 16]\n    yield %%3\n  }\n  output %%o {name = \"o\"}\n}\n",
-             place, second, reader);
+    snprintf(
+        text, sizeof text,
+        "hir 1 kernel @f\n\narena 256 per token\nfixed 0\n\n"
+        "func(%%x: f32[T, 16] in input[0]) {\n"
+        "  %%a = kernel.row " ROW " : f32[T, 16] in arena[0] {\n"
+        "    %%0 = neg %%x : f32[T, 16]\n    yield %%0\n  }\n"
+        "  %%b, %%c = kernel.row " ROW " : f32[T, 16] in %s, f32[T, 16] in %s {\n"
+        "    %%1 = neg %%a : f32[T, 16]\n    %%2 = abs %%a : f32[T, 16]\n"
+        "    yield %%1, %%2\n  }\n"
+        "  %%o = kernel.row " ROW " : f32[T, 16] in output[0] {\n"
+        "    %%3 = add %%b, %s : f32[T, 16]\n    yield %%3\n  }\n  output %%o {name = \"o\"}\n}\n",
+        place, second, reader);
     bench t = new_bench(text);
     cr_assert(t.m, "%s", errors_of(&t));
     bool ok = hir_verify_kernels(t.m, &t.diags);
@@ -348,21 +349,40 @@ Test(kernel_rules, results_over_operands) {
     expect_over("arena[64]", "arena[32]", "%c", "still read"); /* half of it */
 }
 
-/* Kernels of other kinds cut their columns among threads: none of them overwrites what it reads. */
-Test(kernel_rules, contractions_overwrite_nothing) {
-    bench t =
-        new_bench("hir 1 kernel @f\n\narena 64 per token\nfixed 0\n\n"
-                  "weight @w : f32[16, 16] panel\n\n"
-                  "func(%x: f32[T, 16] in input[0]) {\n"
-                  "  %a = kernel.row " ROW " : f32[T, 16] in arena[0] {\n"
-                  "    %0 = neg %x : f32[T, 16]\n    yield %0\n  }\n"
-                  "  %b = kernel.contract {name = \"c\", rows = \"all\", split_one = \"cols\", "
-                  "split_many = \"cols\"} : f32[T, 16] in arena[0] {\n"
-                  "    %1 = linear %a, @w, _ : f32[T, 16]\n    yield %1\n  }\n"
-                  "  %o = kernel.row " ROW " : f32[T, 16] in output[0] {\n"
-                  "    %2 = neg %b : f32[T, 16]\n    yield %2\n  }\n" OUT "}\n");
-    cr_assert(t.m, "%s", errors_of(&t));
-    cr_expect(!hir_verify_kernels(t.m, &t.diags));
-    cr_expect(strstr(errors_of(&t), "still read"), "%s", errors_of(&t));
+/* A contraction in place of %a, which its body reads as `body` says. */
+static void expect_contraction_over(const char *body, const char *message) {
+    char text[2048];
+    snprintf(text, sizeof text,
+             "hir 1 kernel @f\n\narena 128 per token\nfixed 0\n\n"
+             "weight @w : f32[16, 16] panel\n\n"
+             "func(%%x: f32[T, 16] in input[0]) {\n"
+             "  %%a = kernel.row " ROW " : f32[T, 16] in arena[0] {\n"
+             "    %%8 = neg %%x : f32[T, 16]\n    yield %%8\n  }\n"
+             "  %%b = kernel.contract {name = \"c\", rows = \"all\", split_one = \"cols\", "
+             "split_many = \"cols\"} : f32[T, 16] in arena[0] {\n%s  }\n"
+             "  %%o = kernel.row " ROW " : f32[T, 16] in output[0] {\n"
+             "    %%9 = neg %%b : f32[T, 16]\n    yield %%9\n  }\n  output %%o {name = \"o\"}\n}\n",
+             body);
+    bench t = new_bench(text);
+    cr_assert(t.m, "%s\n%s", errors_of(&t), text);
+    cr_expect_eq(hir_verify_kernels(t.m, &t.diags), !message, "%s\n%s", errors_of(&t), text);
+    if (message) cr_expect(strstr(errors_of(&t), message), "%s", errors_of(&t));
     hd_arena_free(t.arena);
+}
+
+/* Columns are cut among threads, and rows are read by many: only what the epilogue reads, element
+ * by element, may be overwritten. */
+Test(kernel_rules, contractions_overwrite_what_they_add) {
+#define LINEAR(name, x, w) "    " name " = linear " x ", @" w ", _ : f32[T, 16]\n"
+    expect_contraction_over(LINEAR("%1", "%x", "w") "    %2 = add %1, %a : f32[T, 16]\n"
+                                                    "    yield %2\n",
+                            NULL);
+    expect_contraction_over(LINEAR("%1", "%a", "w") "    yield %1\n", "still read");
+    expect_contraction_over(LINEAR("%1", "%a", "w") "    %2 = add %1, %a : f32[T, 16]\n"
+                                                    "    yield %2\n",
+                            "still read");
+    expect_contraction_over("    %0 = exp %a : f32[T, 16]\n" LINEAR(
+                                "%1", "%0", "w") "    %2 = add %1, %a : f32[T, 16]\n"
+                                                 "    yield %2\n",
+                            "still read");
 }

@@ -218,6 +218,62 @@ Test(lower, weights_lie_aligned_and_in_order) {
     cr_assert_eq(bytes, 48 * 64 * 4, "panels are padded to 16 rows");
 }
 
+/* Rows of a table that are weights of their own too lie in the table: one of its first row, one of
+ * the next two, one of rows that it has not. A row of 10 elements begins on no line. */
+Test(lower, rows_of_a_table_lie_in_it) {
+    for (int d = 10; d <= 32; d += 22) {
+        const char *text =
+            hd_printf(arena,
+                      "hir 1 kernel @f\n\narena 0 per token\nfixed 0\n\n"
+                      "weight @a : f32[%d]\nweight @b : f32[%d]\nweight @c : f32[%d]\n"
+                      "weight @second : f32[2, %d] = @b * @a, @c * @a\n"
+                      "weight @table : f32[3, %d] = @a * @a, @b * @a, @c * @a\n"
+                      "weight @first : f32[%d] = @a * @a\nweight @other : f32[%d] = @a * @b\n"
+                      "func(%%x: f32[T, 3, %d]) {\n"
+                      "  %%y = kernel.row {name = \"k\", rows = \"all\", split_one = \"none\", "
+                      "split_many = \"rows\"} : f32[T, 3, %d] in output[0] {\n"
+                      "    %%0 = mul %%x, @table : f32[T, 3, %d]\n"
+                      "    %%1 = mul %%0, @first : f32[T, 3, %d]\n"
+                      "    %%2 = mul %%1, @other : f32[T, 3, %d]\n"
+                      "    %%3 = slice %%2 {axis = 1, start = 1, length = 2} : f32[T, 2, %d]\n"
+                      "    %%4 = mul %%3, @second : f32[T, 2, %d]\n"
+                      "    %%5 = slice %%2 {axis = 1, start = 0, length = 1} : f32[T, 1, %d]\n"
+                      "    %%6 = concat %%5, %%4 {axis = 1} : f32[T, 3, %d]\n    yield %%6\n  }\n"
+                      "  output %%y {name = \"y\"}\n}\n",
+                      d, d, d, d, d, d, d, d, d, d, d, d, d, d, d, d);
+        hcg_program *p = lower(text);
+        const uint32_t table = hir_find_weight(p->m, "table");
+        const uint64_t at = p->weight_offsets.at[table], row = (uint64_t)d * 4;
+        const char *const names[] = {"first", "second", "other"};
+        const uint64_t rows[] = {0, 1, 0};
+        for (int i = 0; i < 3; i++) {
+            const uint32_t w = hir_find_weight(p->m, names[i]);
+            const bool held = i < 2 && d == 32;
+            cr_expect_eq(p->weight_holders.at[w], held ? table : HIR_NONE, "%s of %d", names[i], d);
+            if (held) cr_expect_eq(p->weight_offsets.at[w], at + rows[i] * row);
+            cr_expect_eq(p->weight_offsets.at[w] % HRT_ALIGN, 0);
+        }
+    }
+}
+
+/* A contraction of few weights is no work for several threads, if it has one token. */
+Test(lower, small_contractions_of_one_token_stay_on_one_thread) {
+    static const int widths[] = {512, 528}; /* times 16 outputs: 32 KB, and a panel row more */
+    for (int i = 0; i < 2; i++) {
+        hcg_program *p = lower(hd_printf(
+            arena,
+            "hir 1 kernel @f\n\narena 0 per token\nfixed 0\n\nweight @w : f32[16, %d] panel\n"
+            "func(%%x: f32[T, %d]) {\n"
+            "  %%y = kernel.contract {name = \"c\", rows = \"all\", split_one = \"cols\", "
+            "split_many = \"cols\"} : f32[T, 16] in output[0] {\n"
+            "    %%0 = linear %%x, @w, _ : f32[T, 16]\n    yield %%0\n  }\n"
+            "  output %%y {name = \"y\"}\n}\n",
+            widths[i], widths[i]));
+        cr_expect_eq(p->steps.at[0].split_one, i ? HRT_SPLIT_COLS : HRT_SPLIT_NONE);
+        cr_expect_eq(p->steps.at[0].split_many, HRT_SPLIT_COLS);
+    }
+}
+
 static bool same_digest(const char *a, const char *b) {
     return !memcmp(lower(a)->digest, lower(b)->digest, 16);
 }

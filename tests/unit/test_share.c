@@ -1,5 +1,5 @@
 /* How many functions a program has (codegen/share.c): not a matter of how deep it is. That shared
- * functions compute what they should, tests/residuals shows (group "deep"). */
+ * functions compute what they should, test_row_family.c and tests/residuals (group "deep") show. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,17 +40,53 @@ static counts count_functions(const char *system, int layers) {
     return n;
 }
 
-/* What a layer does is the same in each of them. */
+static size_t all_functions(const counts *n) {
+    return n->rows + n->contractions + n->sequences;
+}
+
+/* What a layer does is the same in each of them, but for how many sources it mixes. */
 Test(share, most_systems_have_the_same_functions_at_any_depth) {
-    static const char *const systems[] = {
-        "standard",      "rezero", "highway",  "siamesenorm", "elmo",           "laurel-lr",
-        "hyper-dynamic", "mhc",    "mhc-lite", "ddl",         "value-residual", "attnres-window"};
+    static const char *const systems[] = {"standard",
+                                          "rezero",
+                                          "layerscale",
+                                          "highway",
+                                          "deepnorm",
+                                          "keel",
+                                          "siamesenorm",
+                                          "elmo",
+                                          "denseformer",
+                                          "laurel-lr",
+                                          "hyper-static",
+                                          "hyper-dynamic",
+                                          "mhc",
+                                          "mhc-lite",
+                                          "ddl",
+                                          "ddl-4",
+                                          "attnres-window",
+                                          "value-residual",
+                                          "depth-attention"};
     for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
-        const counts a = count_functions(systems[i], 12), b = count_functions(systems[i], 48);
+        const counts a = count_functions(systems[i], 24), b = count_functions(systems[i], 48),
+                     c = count_functions(systems[i], 96);
         cr_expect_eq(a.rows, b.rows, "%s: %zu and %zu row programs", systems[i], a.rows, b.rows);
-        cr_expect_eq(a.contractions, b.contractions, "%s", systems[i]);
-        cr_expect_eq(a.sequences, b.sequences, "%s", systems[i]);
+        cr_expect_eq(b.rows, c.rows, "%s: %zu and %zu row programs", systems[i], b.rows, c.rows);
+        cr_expect_eq(all_functions(&a), all_functions(&b), "%s", systems[i]);
+        cr_expect_eq(all_functions(&b), all_functions(&c), "%s", systems[i]);
     }
+}
+
+/* Row programs, of as many sources each as there are layers before: one for all of them. */
+Test(share, numbers_of_sources_make_no_functions) {
+    static const struct {
+        const char *system;
+        size_t rows;
+    } systems[] = {{"denseformer", 3}, {"muddformer", 5}, {"depth-attention", 4}};
+    for (size_t i = 0; i < sizeof systems / sizeof *systems; i++)
+        for (int layers = 24; layers <= 96; layers *= 2) {
+            const size_t rows = count_functions(systems[i].system, layers).rows;
+            cr_expect_eq(rows, systems[i].rows, "%s: %zu row programs of %d layers",
+                         systems[i].system, rows, layers);
+        }
 }
 
 /* Whatever mix over depth stands in front of a contraction: behind it is the same. */
@@ -65,22 +101,46 @@ Test(share, what_follows_sums_is_the_same_at_any_depth) {
 
 /* MUDDFormer has a matrix of another N and K in every sublayer. */
 Test(share, sizes_of_matrices_make_no_functions) {
-    const counts a = count_functions("muddformer", 24), b = count_functions("muddformer", 48);
+    const counts a = count_functions("muddformer", 24), b = count_functions("muddformer", 48),
+                 c = count_functions("muddformer", 96);
     cr_expect_leq(b.contractions, a.contractions, "%zu and %zu", a.contractions, b.contractions);
+    cr_expect_eq(c.contractions, b.contractions, "%zu and %zu", b.contractions, c.contractions);
 }
 
-/* A block more has a source more: a phase 1 and a merge with another number of logits, or fewer. */
+/* A block more has a source more: a phase 1 and a merge with another number of logits, or fewer. Up
+ * to 8 sources are written out, one by one; more are stacked, and share. */
 Test(share, blocks_of_one_size_share_their_members) {
-    enum { LAYERS_OF_A_BLOCK = 4, PER_BLOCK = 2 };
-    static const char *const systems[] = {"attnres", "attnres-static", "attnres-sigmoid",
-                                          "attnres-heads"};
+    enum { WRITTEN_OUT = 8, FEW = 4 };
+    static const char *const systems[] = {"attnres", "attnres-sigmoid", "attnres-heads"};
     for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
-        const counts a = count_functions(systems[i], 24), b = count_functions(systems[i], 48);
-        const size_t blocks = 24 / LAYERS_OF_A_BLOCK;
-        cr_expect_leq(b.rows, a.rows + PER_BLOCK * blocks, "%s: %zu and %zu", systems[i], a.rows,
-                      b.rows);
-        /* those whose x is the merge before them: one for a token and one for many */
-        cr_expect_leq(b.contractions, a.contractions + 2 * PER_BLOCK * blocks, "%s: %zu and %zu",
-                      systems[i], a.contractions, b.contractions);
+        const counts a = count_functions(systems[i], 24), b = count_functions(systems[i], 48),
+                     c = count_functions(systems[i], 96);
+        cr_expect_leq(b.rows, a.rows + WRITTEN_OUT, "%s: %zu and %zu", systems[i], a.rows, b.rows);
+        cr_expect_leq(c.rows, b.rows + FEW, "%s: %zu and %zu", systems[i], b.rows, c.rows);
+        cr_expect_leq(b.contractions, a.contractions + 2, "%s: %zu and %zu", systems[i],
+                      a.contractions, b.contractions);
+        cr_expect_eq(c.contractions, b.contractions, "%s: %zu and %zu", systems[i], b.contractions,
+                     c.contractions);
     }
+}
+
+/* Static logits stand in front of contractions, a sum of each number of them. */
+Test(share, static_logits_have_functions_for_each_block) {
+    enum { LAYERS_OF_A_BLOCK = 4, PER_BLOCK = 2 };
+    const counts a = count_functions("attnres-static", 24),
+                 b = count_functions("attnres-static", 48);
+    const size_t blocks = 24 / LAYERS_OF_A_BLOCK;
+    cr_expect_leq(b.rows, a.rows + PER_BLOCK * blocks, "%zu and %zu", a.rows, b.rows);
+    /* those whose x is the merge before them: one for a token and one for many */
+    cr_expect_leq(b.contractions, a.contractions + 2 * PER_BLOCK * blocks, "%zu and %zu",
+                  a.contractions, b.contractions);
+}
+
+/* Full Attention Residuals cut their sublayers into groups that grow with depth, each with a phase
+ * 1 for another number of queries: those are as many as a group may have members (form_blocks.c).
+ */
+Test(share, groups_of_another_size_have_a_phase_1_of_their_own) {
+    const counts a = count_functions("attnres-full", 48), b = count_functions("attnres-full", 96);
+    cr_expect_leq(b.rows, a.rows + 3, "%zu and %zu", a.rows, b.rows);
+    cr_expect_eq(b.contractions, a.contractions);
 }

@@ -437,6 +437,23 @@ Test(tensorfile, a_tensor_in_two_shards) {
     expect_refused(folder, "tensor \"a\" is in \"2.safetensors\"");
 }
 
+Test(tensorfile, files_of_other_kinds_are_known) {
+    static const char *const cases[][2] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "git lfs pull"},
+        {"PK\x03\x04 and more of it", "convert it to safetensors"},
+        {"GGUF and more of it", "GGUF"},
+        {"<!DOCTYPE html><html>", "web page"},
+        {"something else, and long", "downloaded"},
+        {"short", "downloaded"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        put("x.safetensors", cases[i][0], strlen(cases[i][0]));
+        expect_refused(in_folder("x.safetensors"), "");
+        cr_expect(strstr(diags.list.at[0].hint, cases[i][1]), "%s", diags.list.at[0].hint);
+    }
+}
+
 Test(tensorfile, folders_without_one_clear_file) {
     expect_refused(folder, "holds no .safetensors file");
     put("pytorch_model.bin", "x", 1);

@@ -1,0 +1,77 @@
+/* Only what may be called in a handler of signals is called there: system calls, on names that were
+ * made before. */
+#include "driver/interrupt.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_FOLDERS = 4 };
+
+static char beside[MOST_FOLDERS][PATH_MAX]; /* folders of outputs */
+static volatile sig_atomic_t n_beside;
+static char own[PATH_MAX]; /* a temporary folder */
+static volatile sig_atomic_t has_own;
+static char prefix[40]; /* of this process's temporaries; as support/file.c names them */
+
+static bool is_unfinished(const char *name, bool all) {
+    if (all) return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static void remove_files(const char *dir, bool all) {
+    alignas(struct dirent64) char entries[1 << 14];
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ssize_t n;
+    if (fd < 0) return;
+    while ((n = getdents64(fd, entries, sizeof entries)) > 0) {
+        for (ssize_t at = 0; at < n;) {
+            const struct dirent64 *e = (const struct dirent64 *)(entries + at);
+            if (is_unfinished(e->d_name, all)) (void)unlinkat(fd, e->d_name, 0);
+            at += e->d_reclen;
+        }
+    }
+    close(fd);
+}
+
+static void on_signal(int number) {
+    for (int i = 0; i < n_beside; i++)
+        remove_files(beside[i], false);
+    if (has_own) {
+        remove_files(own, true);
+        (void)rmdir(own);
+    }
+    raise(number); /* its default now, when the handler returns: the caller sees what happened */
+}
+
+void catch_interrupts(void) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, old;
+    snprintf(prefix, sizeof prefix, ".hadal-%ld-", (long)getpid());
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+            (void)sigaction(numbers[i], &action, NULL);
+}
+
+void clean_beside(const char *path) {
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    if (n_beside == MOST_FOLDERS || n >= PATH_MAX) return;
+    memcpy(beside[n_beside], n ? path : "./", n ? n : 2);
+    beside[n_beside][n ? n : 2] = 0;
+    n_beside = n_beside + 1;
+}
+
+void clean_folder(const char *dir) {
+    has_own = 0;
+    if (!dir || strlen(dir) >= sizeof own) return;
+    strcpy(own, dir);
+    has_own = 1;
+}
