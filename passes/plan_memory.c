@@ -32,7 +32,7 @@ enum { LONG_ROW = 1024 };
 
 /* Such results of a kernel. More are mixes of the same rows (phase 1 of a block), made some at a
  * time, each time from all of the rows: none of those may be gone by then. */
-enum { MOST_OVER = 4 };
+enum { MOST_OVER = 8 };
 
 typedef struct buffer {
     hir_id value;
