@@ -5,6 +5,7 @@
  * as there are CPUs, and merged (elf.h). How a program is cut into pieces depends on the program
  * alone, so its bytes do not depend on the machine. */
 #include <setjmp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -69,8 +70,7 @@ enum {
     SHARES = 2,      /* pieces for what kernels share */
 };
 
-/* Those that take longest come first. */
-typedef enum class { SHARED_CODE, ATTENTION, CONTRACT_MANY, CONTRACT_ONE, ROWS, CLASSES } class;
+typedef enum class { ROWS, CONTRACT_MANY, SHARED_CODE, ATTENTION, CONTRACT_ONE, CLASSES } class;
 
 static const struct {
     const char *name;
@@ -86,6 +86,8 @@ static const struct {
 typedef struct job {
     class class;
     hcg_piece piece;
+    size_t ops;      /* of its kernels' bodies; 0: what they share */
+    size_t number;   /* in the order of the program */
     hd_arena *arena; /* of the thread that does it; freed when the object is written */
     hd_diags diags;
     LLVMMemoryBufferRef object;
@@ -100,8 +102,9 @@ typedef struct work {
     HD_VEC(job) jobs;
 } work;
 
-static void add_job(work *w, class c, hcg_piece piece) {
-    if (piece.n > 0) hd_push(w->p->arena, &w->jobs, ((job){.class = c, .piece = piece}));
+static void add_job(work *w, class c, hcg_piece piece, size_t ops) {
+    const job j = {.class = c, .piece = piece, .ops = ops, .number = w->jobs.n};
+    if (piece.n > 0) hd_push(w->p->arena, &w->jobs, j);
 }
 
 static size_t body_ops(const hir_module *m, hir_id kernel) {
@@ -133,7 +136,7 @@ static void cut_class(work *w, class c, const hcg_body *body, const list *k) {
             ops += body_ops(m, w->p->kernels.at[k->at[to++]].op);
         const hcg_piece piece = {
             .body = body, .kernels = k->at + from, .n = to - from, .holds = HCG_KERNELS};
-        add_job(w, c, piece);
+        add_job(w, c, piece, ops);
     }
 }
 
@@ -151,6 +154,16 @@ static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     return false;
 }
 
+/* Pieces that take longest come first, so that all threads end at about the same time. Classes are
+ * in the order of what their longest piece takes; how long a row program takes goes with its ops.
+ */
+static int longest_first(const void *x, const void *y) {
+    const job *a = x, *b = y;
+    if (a->class != b->class) return a->class < b->class ? -1 : 1;
+    if (a->ops != b->ops) return a->ops > b->ops ? -1 : 1;
+    return a->number < b->number ? -1 : 1;
+}
+
 static void cut(work *w) {
     hcg_program *p = w->p;
     list of[CLASSES], callers = empty_list(p);
@@ -165,9 +178,10 @@ static void cut(work *w) {
         for (size_t b = 0; b < w->t->bodies.n; b++) {
             const hcg_body *body = &w->t->bodies.at[b];
             for (unsigned i = 0; c == SHARED_CODE && i < SHARES; i++)
-                add_job(w, c, (hcg_piece){body, callers.at, callers.n, HCG_SHARED, i, SHARES});
+                add_job(w, c, (hcg_piece){body, callers.at, callers.n, HCG_SHARED, i, SHARES}, 0);
             cut_class(w, c, body, &of[c]);
         }
+    if (w->jobs.n) qsort(w->jobs.at, w->jobs.n, sizeof *w->jobs.at, longest_first);
 }
 
 /* Of this thread. */

@@ -138,6 +138,7 @@ static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
             if (p->last_read[o->args[i].index] != b->born) continue; /* most of many sources */
+            if (p->first[o->args[i].index] == HIR_NONE) continue;    /* a value of the body */
             const hir_value *x = hir_value_at(p->m, o->args[i].index);
             for (size_t j = p->arena.n; j-- > 0;) {
                 buffer *of = &p->arena.at[j];
