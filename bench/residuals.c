@@ -121,6 +121,8 @@ static size_t base_of(const char *system) {
     size_t i = N_BASES - 1;
     while (i > 0 && strcmp(bases[i].system, system) != 0)
         i--;
+    for (size_t first = 0; first < i; first++)
+        if (strcmp(bases[first].base, bases[i].base) == 0) return first; /* opened once */
     return i;
 }
 

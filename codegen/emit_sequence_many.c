@@ -55,20 +55,6 @@ static LLVMValueRef over(hcg_emit *e, LLVMValueRef x, int64_t d) {
     return LLVMBuildUDiv(e->b, x, hcg_i64(e, d), "");
 }
 
-/* to[0 .. n) = by * from[0 .. n) */
-static void copy_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n, double by) {
-    int64_t lanes = e->level->lanes, whole = n / lanes * lanes;
-    LLVMValueRef factor = hcg_splat(e, by), rest = hcg_i64(e, whole), left = hcg_i64(e, n - whole);
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, lanes), "copy", 0, NULL);
-    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, l.index), NULL);
-    hcg_store(e, hcg_at(e, e->f32, to, l.index), LLVMBuildFMul(e->b, x, factor, ""), NULL);
-    hcg_loop_end(e, &l, NULL);
-    if (whole == n) return;
-    x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, rest), left);
-    hcg_store(e, hcg_at(e, e->f32, to, rest), LLVMBuildFMul(e->b, x, factor, ""), left);
-}
-
 /* scale * q of the tile: the query heads of a group stand side by side in a token's row. */
 static void take_queries(hcg_emit *e, const tile *t) {
     const hcg_attention *a = t->a;
@@ -77,7 +63,7 @@ static void take_queries(hcg_emit *e, const tile *t) {
     LLVMValueRef token = plus(e, t->row, rows.index);
     LLVMValueRef at = plus(e, mul_const(e, token, a->heads * a->n), mul_const(e, t->group, n));
     LLVMValueRef to = hcg_at(e, e->f32, t->rows_q, mul_const(e, rows.index, n));
-    copy_row(e, hcg_at(e, e->f32, a->q, at), to, n, a->scale);
+    hcg_scale_row(e, hcg_at(e, e->f32, a->q, at), to, n, hcg_splat(e, a->scale));
     hcg_loop_end(e, &rows, NULL);
     LLVMValueRef length = hcg_i64(e, a->n);
     hcg_pack_rows(e, HIR_PANEL, t->rows_q, length, t->queries, length, t->q);
@@ -234,8 +220,8 @@ static void leave_panel(hcg_emit *e, const tile *t, LLVMValueRef panel) {
     LLVMValueRef head = minus(e, number, mul_const(e, token, a->per_group));
     head = plus(e, mul_const(e, t->group, a->per_group), head);
     LLVMValueRef at = plus(e, mul_const(e, plus(e, t->row, token), a->heads), head);
-    copy_row(e, hcg_at(e, e->f32, t->rows_o, mul_const(e, l.index, a->m)),
-             hcg_at(e, e->f32, a->out, mul_const(e, at, a->m)), a->m, 1);
+    hcg_scale_row(e, hcg_at(e, e->f32, t->rows_o, mul_const(e, l.index, a->m)),
+                  hcg_at(e, e->f32, a->out, mul_const(e, at, a->m)), a->m, hcg_splat(e, 1));
     hcg_loop_end(e, &l, NULL);
 }
 

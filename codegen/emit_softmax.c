@@ -292,19 +292,22 @@ void hcg_softmax_start(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValu
     hcg_loop_end(e, &l, NULL);
 }
 
+void hcg_scale_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n, LLVMValueRef by) {
+    int64_t lanes = e->level->lanes, whole = n / lanes * lanes;
+    LLVMValueRef rest = hcg_i64(e, whole), left = hcg_i64(e, n - whole);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), rest, hcg_i64(e, lanes), "scale", 0, NULL);
+    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, l.index), NULL);
+    hcg_store(e, hcg_at(e, e->f32, to, l.index), LLVMBuildFMul(e->b, x, by, ""), NULL);
+    hcg_loop_end(e, &l, NULL);
+    if (whole == n) return;
+    x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, rest), left);
+    hcg_store(e, hcg_at(e, e->f32, to, rest), LLVMBuildFMul(e->b, x, by, ""), left);
+}
+
 /* S is at least 1 unless every score overflowed to -inf: then 0, not 0/0. */
 void hcg_softmax_end(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, int64_t m, LLVMValueRef out) {
     LLVMValueRef sum = hcg_load_scalar(e, HIR_F32, state_at(e, state, 1));
     sum = hcg_max(e, sum, LLVMConstReal(e->f32, FLT_MIN));
     LLVMValueRef by = hcg_splat_value(e, LLVMBuildFDiv(e->b, LLVMConstReal(e->f32, 1), sum, ""));
-    int64_t lanes = e->level->lanes, whole = m / lanes * lanes;
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, lanes), "out", 0, NULL);
-    LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, o, l.index), NULL);
-    hcg_store(e, hcg_at(e, e->f32, out, l.index), LLVMBuildFMul(e->b, v, by, ""), NULL);
-    hcg_loop_end(e, &l, NULL);
-    if (whole == m) return;
-    v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, o, hcg_i64(e, whole)), NULL);
-    hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, whole)), LLVMBuildFMul(e->b, v, by, ""),
-              hcg_i64(e, m - whole));
+    hcg_scale_row(e, o, out, m, by);
 }
