@@ -125,8 +125,8 @@ Test(share, blocks_of_one_size_share_their_members) {
     }
 }
 
-/* What static logits decide is made when weights are packed: a merge in front of a contraction reads
- * one number, of however many sources. */
+/* What static logits decide is made when weights are packed: a merge in front of a contraction
+ * reads one number, of however many sources. */
 Test(share, static_logits_make_no_functions_of_contractions) {
     enum { LAYERS_OF_A_BLOCK = 4 };
     const counts deepest = count_functions("attnres-static", 96);
