@@ -155,30 +155,23 @@ static void mark_read(lowering *l, const hir_op *kernel) {
     }
 }
 
-static bool same_factors(const hir_made_row *a, const hir_made_row *b) {
-    bool same = a->n == b->n;
-    for (uint32_t k = 0; same && k < a->n; k++)
-        same = strcmp(a->factor[k], b->factor[k]) == 0;
-    return same;
-}
-
 /* Are the rows of w those of `in` from one of them on? Its number. */
 static bool find_rows(const lowering *l, const hir_weight *w, const hir_weight *in, uint64_t *row) {
-    const int64_t k = w->type.dim[w->type.rank - 1];
     *row = 0;
     for (uint32_t r = 0; r + w->n_rows <= in->n_rows; r++) {
         uint32_t same = 0;
-        while (same < w->n_rows && same_factors(&w->rows[same], &in->rows[r + same]))
+        while (same < w->n_rows && hir_same_part(&w->rows[same], &in->rows[r + same]))
             same++;
         if (same == w->n_rows) return true;
-        *row += (uint64_t)hir_made_rows(l->m, &in->rows[r], k);
+        *row += (uint64_t)hir_made_rows(l->m, &in->rows[r], hir_made_row_elements(in->type));
     }
     return false;
 }
 
+/* Parts of a vector are no rows. */
 static bool is_made_rows(const hir_weight *w) {
     return hir_is_made(w) && w->layout == HIR_LAYOUT_ROWS && w->type.dtype == HIR_F32 &&
-           w->type.rank > 0;
+           (w->type.rank == 2 || w->n_rows == 1);
 }
 
 /* The query that a sublayer reads by itself is a row of the table that phase 1 of its block has
@@ -248,6 +241,12 @@ static unsigned dots_of(const hir_module *m) {
     return dots;
 }
 
+static void add_factor(hd_text *table, const hir_made_factor *f) {
+    hd_text_quoted(table, f->name);
+    if (f->by) hd_text_f(table, " %s", hir_made_by_name(f->by));
+    if (f->n) hd_text_f(table, " %lld %lld", (long long)f->first, (long long)f->n);
+}
+
 /* Of all that decides where in the file a kernel looks for what. */
 static void make_digest(lowering *l) {
     hd_text table;
@@ -262,7 +261,7 @@ static void make_digest(lowering *l) {
         for (uint32_t r = 0; r < w->n_rows; r++)
             for (uint32_t k = 0; k < w->rows[r].n; k++) {
                 hd_text_add(&table, k ? " * " : r ? ", " : " = ");
-                hd_text_quoted(&table, w->rows[r].factor[k]);
+                add_factor(&table, &w->rows[r].factor[k]);
             }
         hd_text_f(&table, " %d %llu\n", w->layout, (unsigned long long)l->p->weight_offsets.at[i]);
     }

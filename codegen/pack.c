@@ -267,25 +267,59 @@ static hrt_weights_header make_header(const hcg_program *p) {
 }
 
 /* ---- weights that are made of others --------------------------------------------------------- */
-typedef struct maker { /* of one weight: a row of a factor, and of the product */
+typedef struct maker { /* of one weight, `row` elements of it at a time */
+    const hir_module *m;
     const hd_tensors *weights;
+    uint64_t row;
     float *factor;
     double *product;
 } maker;
 
-/* Row i of a part: the product in f64, rounded once. */
-static void make_row(const maker *k, const hir_made_row *part, uint64_t i, uint64_t n, float *out) {
-    for (uint64_t j = 0; j < n; j++)
-        k->product[j] = 1;
-    for (uint32_t f = 0; f < part->n; f++) {
-        const hd_tensor *t = hd_tensors_find(k->weights, part->factor[f]);
-        const bool one = t->elements == 1;
-        hd_tensor_to_f32(t, one ? 0 : i * n % t->elements, one ? 1 : n, k->factor);
-        for (uint64_t j = 0; j < n; j++)
-            k->product[j] *= (double)k->factor[one ? 0 : j];
+/* All elements of a factor's weight with what is done to them. */
+static double *make_factor(hd_arena *a, const hd_tensor *t, hir_made_by by) {
+    double *x = hd_new_array(a, double, t->elements);
+    for (uint64_t i = 0; i < t->elements; i++)
+        x[i] = hd_tensor_get(t, i);
+    hir_make_elements(by, x, (int64_t)t->elements);
+    return x;
+}
+
+/* Row i of a part times that of a factor, or its one row, or its one element. */
+static void multiply(hd_arena *a, const maker *k, const hir_made_factor *f, uint64_t i) {
+    const hd_tensor *t = hd_tensors_find(k->weights, f->name);
+    const uint64_t n = (uint64_t)hir_factor_elements(f, (int64_t)t->elements), row = k->row;
+    const uint64_t first = (uint64_t)f->first + (n == 1 ? 0 : i * row % n);
+    if (f->by) {
+        const double *x = make_factor(a, t, f->by) + first;
+        for (uint64_t j = 0; j < row; j++)
+            k->product[j] *= x[n == 1 ? 0 : j];
+        return;
     }
-    for (uint64_t j = 0; j < n; j++)
+    hd_tensor_to_f32(t, first, n == 1 ? 1 : row, k->factor);
+    for (uint64_t j = 0; j < row; j++)
+        k->product[j] *= (double)k->factor[n == 1 ? 0 : j];
+}
+
+/* Row i of a part: the product in f64, rounded once. */
+static void make_row(hd_arena *a, const maker *k, const hir_made_row *part, uint64_t i,
+                     float *out) {
+    for (uint64_t j = 0; j < k->row; j++)
+        k->product[j] = 1;
+    for (uint32_t f = 0; f < part->n; f++)
+        multiply(a, k, &part->factor[f], i);
+    for (uint64_t j = 0; j < k->row; j++)
         out[j] = (float)k->product[j];
+}
+
+/* Row by row, a part of a vector at once. */
+static float *make_part(hd_arena *a, maker *k, const hir_weight *w, const hir_made_row *part,
+                        float *out) {
+    const int64_t row = hir_made_row_elements(w->type);
+    const uint64_t rows = (uint64_t)hir_made_rows(k->m, part, row);
+    k->row = w->type.rank == 1 ? rows : (uint64_t)row;
+    for (uint64_t i = 0; i < (w->type.rank == 1 ? 1 : rows); i++, out += k->row)
+        make_row(a, k, part, i, out);
+    return out;
 }
 
 static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_weight *w,
@@ -296,14 +330,11 @@ static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_
     made->elements = (uint64_t)hir_type_row_elements(w->type);
     made->bytes = made->elements * sizeof(float);
     const uint64_t n = (uint64_t)w->type.dim[w->type.rank - 1];
-    const maker k = {weights, hd_new_array(a, float, n), hd_new_array(a, double, n)};
+    maker k = {m, weights, n, hd_new_array(a, float, n), hd_new_array(a, double, n)};
     float *out = hd_new_array(a, float, made->elements);
     made->data = (const uint8_t *)out;
-    for (uint32_t r = 0; r < w->n_rows; r++) {
-        const uint64_t rows = (uint64_t)hir_made_rows(m, &w->rows[r], (int64_t)n);
-        for (uint64_t i = 0; i < rows; i++, out += n)
-            make_row(&k, &w->rows[r], i, n, out);
-    }
+    for (uint32_t r = 0; r < w->n_rows; r++)
+        out = make_part(a, &k, w, &w->rows[r], out);
     return made;
 }
 
@@ -311,24 +342,26 @@ static bool put_weight(packer *p, const hir_weight *w, const hd_tensor *t) {
     return is_panel(w) ? put_panels(p, w, t) : put_rows(p, t, w->type.dtype);
 }
 
-/* The tensor that is at fault where t cannot be stored: one that t is made of, or t itself. */
-static const hd_tensor *find_fault(const hir_weight *w, const hd_tensor *t,
-                                   const hd_tensors *weights) {
+/* A tensor with numbers that are not finite, of which w is made: what comes of them may be finite,
+ * but the evaluator does not read them. NULL: there is none. */
+static const hd_tensor *find_fault(const hir_weight *w, const hd_tensors *weights) {
     for (uint32_t r = 0; r < w->n_rows; r++)
         for (uint32_t f = 0; f < w->rows[r].n; f++) {
-            const hd_tensor *factor = hd_tensors_find(weights, w->rows[r].factor[f]);
+            const hd_tensor *factor = hd_tensors_find(weights, w->rows[r].factor[f].name);
             for (uint64_t i = 0; i < factor->elements; i++)
                 if (!isfinite(hd_tensor_get(factor, i))) return factor;
         }
-    return t;
+    return NULL;
 }
 
 static bool put_or_refuse(packer *p, const hir_module *m, const hir_weight *w,
                           const hd_tensors *weights) {
     hd_arena *a = hir_is_made(w) ? hd_arena_new() : NULL; /* goes as soon as it is packed */
     if (hir_is_made(w) && !a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
-    const hd_tensor *t = a ? make_tensor(a, m, w, weights) : hd_tensors_find(weights, w->name);
-    const bool ok = put_weight(p, w, t) || hcg_refuse_values(p->d, w, find_fault(w, t, weights));
+    const hd_tensor *t = a ? make_tensor(a, m, w, weights) : hd_tensors_find(weights, w->name),
+                    *fault = find_fault(w, weights);
+    const bool ok =
+        (!fault && put_weight(p, w, t)) || hcg_refuse_values(p->d, w, fault ? fault : t);
     hd_arena_free(a);
     return ok;
 }

@@ -235,7 +235,6 @@ bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_S
     k->without_sizes = false;
     size[HCG_N] = c.groups.at[0].n;
     size[HCG_K] = c.k;
-    add_u64(key, (uint64_t)(size[HCG_N] % HIR_PANEL));
     add_prologue_sizes(k, &c, key);
     return true;
 }

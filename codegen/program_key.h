@@ -29,8 +29,7 @@ void hcg_kernel_key(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_text 
 
 /* The same with sizes left out: equal bytes, code that differs in `size` alone. False: this kernel
  * has no such form. A contraction of one group of linears, without reshapes, in weights of f32 or
- * f16: N (but for N % 16, which decides the shape of the last panel) and, where x comes from
- * outside, K. */
+ * f16: N and, where x comes from outside, K. */
 bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]);
 
 /* What makes x of a contraction, in the same way: equal bytes, one function. Its operands are the

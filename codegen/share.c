@@ -70,6 +70,7 @@ typedef struct functions {
 
 typedef struct family { /* forms that differ in sizes */
     uint32_t forms;
+    uint32_t kin; /* of contractions: families of any N % HIR_PANEL */
     hcg_size size[HCG_SIZES];
     functions own;
     /* of row programs: */
@@ -83,8 +84,9 @@ typedef struct sharing {
     hcg_program *p;
     const hir_module *m;
     hcg_keys *keys;
-    key_table form_keys, family_keys, row_keys, prologue_keys, epilogue_keys;
+    key_table form_keys, kin_keys, family_keys, row_keys, prologue_keys, epilogue_keys;
     HD_VEC(form) forms;
+    HD_VEC(uint32_t) kin;    /* forms of each */
     HD_VEC(family) families; /* of contractions, by key, and of row programs, in any order */
     HD_VEC(family) row_families;
     HD_VEC(const char *) names;
@@ -112,11 +114,17 @@ static void add_form(family *all, const int64_t size[HCG_SIZES]) {
     all->forms++;
 }
 
+/* N % HIR_PANEL decides the shape of the last panel: it is the same in a family. */
 static void join_family(sharing *s, form *f) {
     hd_text key = new_text(s);
     if (!hcg_family_key(s->keys, f->op, &key, f->size)) return;
+    const uint32_t kin = number_of(&s->kin_keys, &key);
+    if (kin == s->kin.n) hd_push(s->a, &s->kin, 0);
+    s->kin.at[kin]++;
+    const char rest = (char)(f->size[HCG_N] % HIR_PANEL);
+    hd_text_add_n(&key, &rest, 1);
     f->family = number_of(&s->family_keys, &key);
-    if ((size_t)f->family == s->families.n) hd_push(s->a, &s->families, (family){0});
+    if ((size_t)f->family == s->families.n) hd_push(s->a, &s->families, (family){.kin = kin});
     add_form(&s->families.at[f->family], f->size);
 }
 
@@ -248,7 +256,8 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
 static family *family_of(sharing *s, const form *f) {
     if (f->family == NONE) return NULL;
     family *all = f->row ? &s->row_families.at[f->family] : &s->families.at[f->family];
-    return all->forms > FEW ? all : NULL;
+    const uint32_t forms = f->row ? all->forms : s->kin.at[all->kin];
+    return all->forms > 1 && forms > FEW ? all : NULL;
 }
 
 /* Operands of a kernel as the function of its family wants them. */
@@ -283,7 +292,7 @@ static void use_functions(sharing *s) {
 const hcg_use *hcg_share_kernels(hcg_program *p) {
     hd_arena *a = p->arena;
     sharing s = {.a = a, .p = p, .m = p->m, .keys = hcg_keys_new(a, p->m)};
-    s.form_keys.arena = s.family_keys.arena = s.row_keys.arena = a;
+    s.form_keys.arena = s.kin_keys.arena = s.family_keys.arena = s.row_keys.arena = a;
     s.prologue_keys.arena = s.epilogue_keys.arena = a;
     s.form_of = hd_new_array(a, uint32_t, p->m->ops.n + 1);
     s.uses = hd_new_array(a, hcg_use, p->m->ops.n + 1);

@@ -69,17 +69,29 @@ static bool shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, 
 
 /* ---- weights and state ----------------------------------------------------------------------- */
 
+/* The elements that a factor takes of its weight. */
+static bool factor_array(eval_call *c, const hir_made_factor *f, hir_array *out) {
+    if (!eval_weight_array(c, hir_find_weight(c->m, f->name), out)) return false;
+    if (f->by) {
+        const size_t bytes = (size_t)out->n * sizeof(double);
+        out->at = memcpy(hd_new_array(c->scratch, double, (size_t)out->n), out->at, bytes);
+        hir_make_elements(f->by, out->at, out->n);
+    }
+    out->at += f->first;
+    out->n = hir_factor_elements(f, out->n);
+    return true;
+}
+
 /* n elements: part after part the product of its factors */
 static bool make_weight(eval_call *c, const hir_weight *w, int64_t n, double *at) {
-    const int64_t row = w->type.dim[w->type.rank - 1];
+    const int64_t row = hir_made_row_elements(w->type);
     for (int64_t i = 0; i < n; i++)
         at[i] = 1;
     for (uint32_t r = 0; r < w->n_rows; r++) {
         const int64_t part = hir_made_rows(c->m, &w->rows[r], row) * row;
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hir_array f;
-            if (!eval_weight_array(c, hir_find_weight(c->m, w->rows[r].factor[k]), &f))
-                return false;
+            if (!factor_array(c, &w->rows[r].factor[k], &f)) return false;
             for (int64_t i = 0; i < part; i++)
                 at[i] *= f.at[i % f.n];
         }

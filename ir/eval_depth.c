@@ -26,7 +26,7 @@ typedef struct mixing {
     const hir_array *const *x;
     uint32_t n;
     int64_t d, heads, group; /* channels, heads, channels of a head */
-    bool softmax;
+    bool softmax, sigmoid;
 } mixing;
 
 /* Scores of one head of one token. */
@@ -45,7 +45,7 @@ static void attend_scores(eval_call *c, const mixing *m, int64_t t, int64_t h, d
 /* s becomes the weights of the sources; the weight of the partial mix is returned. */
 static double weights_of(const mixing *m, const double *lse, double *s) {
     if (!m->softmax) {
-        for (uint32_t i = 0; i < m->n; i++)
+        for (uint32_t i = 0; m->sigmoid && i < m->n; i++)
             s[i] = 1 / (1 + exp(-s[i]));
         return 1;
     }
@@ -65,7 +65,9 @@ static mixing mixing_of(const hir_op *op, const hir_array *const *x) {
     mixing m = {.op = op, .x = x, .n = op->n_args - SOURCES, .d = x[SOURCES]->type.dim[1]};
     m.heads = hir_attr_int(op, HIR_A_HEADS, 1);
     m.group = m.d / m.heads;
-    m.softmax = !strcmp(hir_attr_string(op, HIR_A_NORMALIZATION, ""), "softmax");
+    const char *normalization = hir_attr_string(op, HIR_A_NORMALIZATION, "");
+    m.softmax = !strcmp(normalization, "softmax");
+    m.sigmoid = !strcmp(normalization, "sigmoid");
     return m;
 }
 

@@ -63,11 +63,17 @@ static bool eps_is_sound(hir_check *c) {
 }
 
 /* ---- attend -------------------------------------------------------------------------------- */
+enum { QUERY, BIAS, INVERSE, PARTIAL, LSE, SOURCES };
+
+/* What no query makes is the same for all tokens, and normed before. */
 static bool normalization_fits(hir_check *c, bool *softmax) {
     const char *kind = hir_attr_string(c->op, HIR_A_NORMALIZATION, "");
     *softmax = !strcmp(kind, "softmax");
-    return *softmax || !strcmp(kind, "sigmoid") ||
-           hir_refuse(c, HD_E_VALUE, "the normalizations are \"softmax\" and \"sigmoid\"",
+    if (!hir_has_arg(c, QUERY) && strcmp(kind, "none"))
+        return hir_refuse(c, HD_E_VALUE, "bias holds the weights themselves",
+                          "without a query 'normalization' is \"none\", not \"%s\"", kind);
+    return *softmax || !strcmp(kind, "sigmoid") || !strcmp(kind, "none") ||
+           hir_refuse(c, HD_E_VALUE, "the normalizations are \"softmax\", \"sigmoid\" and \"none\"",
                       "'normalization' is \"%s\"", kind);
 }
 
@@ -80,8 +86,6 @@ static bool block_fits(hir_check *c, uint32_t n) {
                       (long long)shared->i, n);
 }
 
-enum { QUERY, BIAS, INVERSE, PARTIAL, LSE, SOURCES };
-
 static bool attend_fits(hir_check *c, mixing *out, bool *is_softmax) {
     mixing x;
     bool softmax;
@@ -89,15 +93,13 @@ static bool attend_fits(hir_check *c, mixing *out, bool *is_softmax) {
     int64_t n = x.n, d = x.d, h = x.heads;
     if (!is_shaped(c, QUERY, true, true, 1, &d) || !is_shaped(c, BIAS, false, true, 1, &n) ||
         !is_shaped(c, INVERSE, true, false, 1, &n) || !is_shaped(c, PARTIAL, true, false, 1, &d) ||
-        !is_shaped(c, LSE, true, true, 1, &h) || !normalization_fits(c, &softmax) ||
+        !is_shaped(c, LSE, true, false, 1, &h) || !normalization_fits(c, &softmax) ||
         !eps_is_sound(c) || !hir_finite(c, HIR_A_SCALE, false) || !block_fits(c, x.n))
         return false;
     if (!hir_has_arg(c, QUERY) && !hir_has_arg(c, BIAS))
         return hir_refuse(c, HD_E_TYPE, NULL, "without a query there must be a bias");
     if (!hir_has_arg(c, QUERY) && h > 1)
         return hir_refuse(c, HD_E_TYPE, NULL, "heads are those of a query, and there is none");
-    if (hir_has_arg(c, LSE) && hir_has_arg(c, QUERY) != hir_type_has_t(hir_arg(c, LSE)))
-        return hir_refuse(c, HD_E_TYPE, NULL, "lse has T if there is a query, and only then");
     if (hir_has_arg(c, INVERSE) && hir_find_attr(c->op, HIR_A_EPS))
         return hir_refuse(c, HD_E_TYPE, NULL, "either 'inverse' or 'eps' norms the keys, not both");
     *out = x;

@@ -95,13 +95,27 @@ enum { HIR_LAYOUTS = HIR_LAYOUT_NARROW + 1 };
 const char *hir_layout_name(hir_layout l); /* "rows", "panel", "narrow" */
 enum { HIR_PANEL = 16 };
 
-/* A weight may be made of others when weights are packed (printed as `= @a * @b, @c * @d`): one or
- * some of its rows after the other are the product, element by element, of weights that have the
- * elements of all these rows, or of one row, or one element. The checkpoint holds those, not what
- * is made of them. */
-typedef struct hir_made_row {
+/* A weight may be made of others when weights are packed (printed as `= @a * @b,
+ * softmax(@c)[0:3]`): some of its rows, or of the elements of a vector, are the product, element by
+ * element, of factors that have the elements of all these rows, of one row, or one element. The
+ * checkpoint holds the weights that are named, not what is made of them. */
+typedef enum hir_made_by { /* what is done to the elements of a factor: made.def */
+#define M(id, name, meaning) HIR_MADE_##id,
+#include "ir/made.def"
+#undef M
+                           HIR_MADE_BYS
+} hir_made_by;
+const char *hir_made_by_name(hir_made_by by); /* "softmax"; "" for none */
+
+typedef struct hir_made_factor {
+    const char *name; /* of a weight that is not made itself */
+    hir_made_by by;   /* done to all its elements, before some are taken */
+    int64_t first, n; /* elements first .. first + n - 1 are taken; n == 0: all */
+} hir_made_factor;
+
+typedef struct hir_made_row { /* a part: rows, or elements of a vector */
     uint32_t n;
-    const char **factor; /* names of weights that are not made themselves */
+    hir_made_factor *factor;
 } hir_made_row;
 
 typedef struct hir_weight {
@@ -338,9 +352,20 @@ uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc l
 static inline bool hir_is_made(const hir_weight *w) {
     return w->n_rows > 0;
 }
-/* Rows of K elements that a part of a made weight is: as many as its longest factor. Factors that
- * are no weights count for nothing. */
-int64_t hir_made_rows(const hir_module *m, const hir_made_row *part, int64_t k);
+/* Elements of a row of a made weight: the last dim of a matrix. A vector has as many rows as it has
+ * elements. */
+int64_t hir_made_row_elements(hir_type t);
+/* How many such rows a part is: as many as its longest factor. Factors that are no weights count
+ * for nothing. */
+int64_t hir_made_rows(const hir_module *m, const hir_made_row *part, int64_t row);
+/* Elements that a factor gives, whose weight has `all`. */
+static inline int64_t hir_factor_elements(const hir_made_factor *f, int64_t all) {
+    return f->n ? f->n : all;
+}
+bool hir_same_part(const hir_made_row *a, const hir_made_row *b);
+/* Does to all elements of a factor's weight what `by` says, in place. */
+void hir_make_elements(hir_made_by by, double *x, int64_t n);
+const hir_made_row *hir_copy_parts(hd_arena *a, const hir_made_row *rows, uint32_t n);
 /* A weight made of others; the rows are copied. */
 uint32_t hir_add_made_weight(hir_module *m, const char *name, hir_type type,
                              const hir_made_row *rows, uint32_t n_rows, hd_loc loc);

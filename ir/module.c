@@ -63,34 +63,6 @@ void hir_set_cache_dtype(hir_module *m, hir_dtype dtype) {
     }
 }
 
-static const hir_made_row *copy_rows(hd_arena *a, const hir_made_row *rows, uint32_t n) {
-    hir_made_row *copy = hd_new_array(a, hir_made_row, n);
-    for (uint32_t r = 0; r < n; r++) {
-        copy[r] = (hir_made_row){rows[r].n, hd_new_array(a, const char *, rows[r].n)};
-        for (uint32_t k = 0; k < rows[r].n; k++)
-            copy[r].factor[k] = hd_strdup(a, rows[r].factor[k]);
-    }
-    return copy;
-}
-
-int64_t hir_made_rows(const hir_module *m, const hir_made_row *part, int64_t k) {
-    int64_t rows = 1;
-    for (uint32_t i = 0; i < part->n; i++) {
-        const uint32_t at = hir_find_weight(m, part->factor[i]);
-        const int64_t n = at == HIR_NONE ? 0 : hir_type_row_elements(m->weights.at[at].type) / k;
-        if (n > rows) rows = n;
-    }
-    return rows;
-}
-
-uint32_t hir_add_made_weight(hir_module *m, const char *name, hir_type type,
-                             const hir_made_row *rows, uint32_t n_rows, hd_loc loc) {
-    uint32_t i = hir_add_weight(m, name, type, loc);
-    m->weights.at[i].n_rows = n_rows;
-    m->weights.at[i].rows = copy_rows(m->arena, rows, n_rows);
-    return i;
-}
-
 uint32_t hir_find_weight(const hir_module *m, const char *name) {
     for (size_t i = 0; i < m->weights.n; i++)
         if (strcmp(m->weights.at[i].name, name) == 0) return (uint32_t)i;
@@ -339,7 +311,7 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
         hir_weight *w = &c->weights.at[i];
         w->name = hd_strdup(a, w->name);
         w->loc = copy_loc(&locs, w->loc);
-        if (hir_is_made(w)) w->rows = copy_rows(a, w->rows, w->n_rows);
+        if (hir_is_made(w)) w->rows = hir_copy_parts(a, w->rows, w->n_rows);
     }
     for (size_t i = 0; i < c->states.n; i++) {
         hir_state *s = &c->states.at[i];

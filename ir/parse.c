@@ -127,16 +127,60 @@ static bool parse_area(hir_parser *p, bool arena) {
     return true;
 }
 
+/* softmax( in front of a name; nothing: as it is */
+static bool parse_made_by(hir_parser *p, hir_made_by *by) {
+    const char *names[HIR_MADE_BYS];
+    *by = HIR_MADE_AS_IS;
+    if (p->t.kind != HIR_TOK_WORD) return true;
+    for (int i = 0; i < HIR_MADE_BYS; i++) {
+        names[i] = hir_made_by_name((hir_made_by)i);
+        if (i && hir_at_word(p, names[i])) *by = (hir_made_by)i;
+    }
+    if (!*by)
+        return hir_parse_error(p, HD_E_NAME, p->t.loc,
+                               hir_nearest_hint(p, p->t.text, names + 1, HIR_MADE_BYS - 1),
+                               "a weight is not made by '%s'", p->t.text);
+    hir_advance(p);
+    return hir_expect(p, '(');
+}
+
+/* [first:end], the elements that are taken; nothing: all */
+static bool parse_taken(hir_parser *p, hir_made_factor *f) {
+    uint64_t first, end;
+    if (!hir_at_punct(p, '[')) return true;
+    const hd_loc loc = p->t.loc;
+    hir_advance(p);
+    if (!hir_parse_u64(p, &first) || !hir_expect(p, ':') || !hir_parse_u64(p, &end) ||
+        !hir_expect(p, ']'))
+        return false;
+    if (end <= first || end > HIR_MAX_DIM)
+        return hir_parse_error(p, HD_E_VALUE, loc, NULL, "elements %llu to %llu are none",
+                               (unsigned long long)first, (unsigned long long)end);
+    f->first = (int64_t)first;
+    f->n = (int64_t)(end - first);
+    return true;
+}
+
+/* @a, softmax(@a), softmax(@a)[0:3] */
+static bool parse_factor(hir_parser *p, hir_made_factor *f) {
+    *f = (hir_made_factor){0};
+    if (!parse_made_by(p, &f->by)) return false;
+    if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "a weight (@name)");
+    f->name = p->t.text;
+    hir_advance(p);
+    return (!f->by || hir_expect(p, ')')) && parse_taken(p, f);
+}
+
 /* @a * @b, @c * @d: the rows of a weight that is made of others. */
 static bool parse_made(hir_parser *p, hir_weight *w) {
     HD_VEC(hir_made_row) rows = {0};
     do {
-        HD_VEC(const char *) factors = {0};
+        HD_VEC(hir_made_factor) factors = {0};
         do {
+            hir_made_factor f;
             hir_advance(p);
-            if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "a weight (@name)");
-            hd_push(p->arena, &factors, p->t.text);
-            hir_advance(p);
+            if (!parse_factor(p, &f)) return false;
+            hd_push(p->arena, &factors, f);
         } while (hir_at_punct(p, '*'));
         hd_push(p->arena, &rows, ((hir_made_row){(uint32_t)factors.n, factors.at}));
     } while (hir_at_punct(p, ','));

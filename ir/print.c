@@ -209,12 +209,20 @@ static void print_header(const printer *p) {
                   (unsigned long long)m->arena_per_token, (unsigned long long)m->fixed_bytes);
 }
 
+/* @a, softmax(@a), softmax(@a)[0:3] */
+static void print_factor(hd_text *out, const hir_made_factor *f) {
+    if (f->by) hd_text_f(out, "%s(", hir_made_by_name(f->by));
+    print_name(out, '@', f->name);
+    if (f->by) hd_text_add(out, ")");
+    if (f->n) hd_text_f(out, "[%lld:%lld]", (long long)f->first, (long long)(f->first + f->n));
+}
+
 /* = @a * @b, @c * @d */
 void hir_print_made(hd_text *out, const hir_weight *w) {
     for (uint32_t r = 0; r < w->n_rows; r++)
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hd_text_add(out, k ? " * " : r ? ", " : " = ");
-            print_name(out, '@', w->rows[r].factor[k]);
+            print_factor(out, &w->rows[r].factor[k]);
         }
 }
 

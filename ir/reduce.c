@@ -361,7 +361,7 @@ static named find_named(const edit *e) {
         const hir_weight *w = &m->weights.at[i];
         for (uint32_t r = 0; s.weight[i] && r < w->n_rows; r++)
             for (uint32_t k = 0; k < w->rows[r].n; k++) {
-                const uint32_t at = hir_find_weight(m, w->rows[r].factor[k]);
+                const uint32_t at = hir_find_weight(m, w->rows[r].factor[k].name);
                 if (at != HIR_NONE) s.weight[at] = true;
             }
     }

@@ -55,37 +55,44 @@ static bool dims_fit(hir_type t, uint32_t first) {
            !hd_mul_overflow(elements, (int64_t)sizeof(double), &bytes);
 }
 
-/* The factors of rows of a made weight are weights of the checkpoint, with elements for all these
+/* The factors of a part of a made weight are weights of the checkpoint, with elements for all its
  * rows, for one, or one element. */
 static bool verify_factors(verifier *v, const hir_weight *w, const hir_made_row *part, hd_loc loc,
                            const hir_names *names) {
-    const int64_t row = w->type.dim[w->type.rank - 1], rows = hir_made_rows(v->m, part, row);
+    const int64_t row = hir_made_row_elements(w->type), rows = hir_made_rows(v->m, part, row);
     const size_t errors = v->d->errors;
     for (uint32_t k = 0; k < part->n; k++) {
-        const char *name = part->factor[k];
+        const hir_made_factor *factor = &part->factor[k];
+        const char *name = factor->name;
         const uint32_t *at = hir_names_find(names, name);
         const hir_weight *f = at ? &v->m->weights.at[*at] : NULL;
-        int64_t n = f ? hir_type_row_elements(f->type) : 0;
+        const int64_t all = f ? hir_type_row_elements(f->type) : 0,
+                      n = hir_factor_elements(factor, all);
         if (!f)
             REFUSE(v, HD_E_NAME, loc, "weight @%s is made of @%s, which is no weight", w->name,
                    name);
         else if (hir_is_made(f) || f->unused)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is made of @%s, which is %s", w->name, name,
                    f->unused ? "unused" : "made itself");
+        else if (factor->first < 0 || n < 1 || n > all - factor->first)
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is made of elements %lld to %lld of @%s, %s",
+                   w->name, (long long)factor->first, (long long)(factor->first + n), name,
+                   type_text(v, f->type));
         else if (n != 1 && n != row && n != rows * row)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s: %s of %lld elements is made of @%s, %s", w->name,
-                   rows > 1 ? "a part" : "a row", (long long)(rows * row), name,
+                   rows > 1 || row == 1 ? "a part" : "a row", (long long)(rows * row), name,
                    type_text(v, f->type));
     }
     return v->d->errors == errors;
 }
 
-/* A made weight has as many rows as its first dim says, a vector one. */
+/* A made weight has as many rows as its first dim says; those of a vector are its elements. */
 static void verify_made(verifier *v, size_t i, const hir_names *names) {
     const hir_weight *w = &v->m->weights.at[i];
     hd_loc loc = v->text ? v->text->weights[i] : w->loc;
     const uint32_t rank = w->type.rank;
-    const char *wrong = "weight @%s is made of other rows than its type has";
+    const char *wrong = rank == 1 ? "weight @%s is made of other elements than its type has"
+                                  : "weight @%s is made of other rows than its type has";
     int64_t rows = 0;
     bool ok = true;
     if (!dims_fit(w->type, 0)) return; /* told already */
@@ -96,9 +103,9 @@ static void verify_made(verifier *v, size_t i, const hir_names *names) {
     }
     for (uint32_t r = 0; r < w->n_rows; r++) {
         ok &= verify_factors(v, w, &w->rows[r], loc, names);
-        rows += hir_made_rows(v->m, &w->rows[r], w->type.dim[rank - 1]);
+        rows += hir_made_rows(v->m, &w->rows[r], hir_made_row_elements(w->type));
     }
-    if (ok && rows != (rank == 1 ? 1 : w->type.dim[0])) REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
+    if (ok && rows != w->type.dim[0]) REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
 }
 
 static void verify_weights(verifier *v) {

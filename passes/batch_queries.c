@@ -8,14 +8,15 @@
  *              lse     = ln sum_i e^score                       [T, S], softmax only
  *              o_k     = sum_i weights[i, k] x_i                for each member k
  *          and member k becomes an attend over its own sources that takes (o_k, lse_k) as a partial
- *          mix, or o_k itself if it has no others. Logits that no query makes are softmaxed as they
- *          are, the same for every token.
+ *          mix, or o_k itself if it has no others. Weights that no query makes are there already,
+ *          and those of all members are rows of one table too.
  *          The inverse RMS of a source is computed once, whoever reads it: every attend with a key
  *          norm takes it as operand `inverse`, but for those whose query depends on the token.
  *          depth.weights of a member, for traces, are put together from both phases.
  * Leaves   phase 2 in its general form: split-merge.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "passes/depth.h"
 
@@ -101,9 +102,8 @@ static void hoist(batcher *t, hir_ref r, hir_id anchor) {
 
 /* ---- phase 1 -------------------------------------------------------------------------------- */
 typedef struct phase1 {
-    hir_ref weights, lse; /* [T, s, S(, H)] and [T, S(, H)], or without T */
-    uint32_t axis;        /* of the sources in weights */
-    uint32_t shared;      /* how many they are */
+    hir_ref weights, lse; /* [T, s, S(, H)] and [T, S(, H)]; without queries [S, s] */
+    uint32_t member;      /* the axis of members in weights */
 } phase1;
 
 static hir_ref stack(hir_builder *b, const hir_ref *x, uint32_t n, int64_t axis) {
@@ -126,29 +126,28 @@ static hir_ref slice_of_bias(hir_builder *b, hir_ref bias, uint32_t start, uint3
     return hir_emit(b, HIR_SLICE_OP, &bias, 1, at, 3);
 }
 
-/* The biases of the shared sources, a column for each member: [s, S]; none if nobody has any. */
-static hir_ref bias_table(batcher *t, hir_builder *b, const block *k) {
+/* The biases of the shared sources side by side along `axis`: [s, S] or [S, s]; none if nobody has
+ * any. */
+static hir_ref bias_table(batcher *t, hir_builder *b, const block *k, int64_t axis) {
     hir_attr zero[] = {hir_ints(HIR_A_SHAPE, (int64_t[]){k->shared}, 1), hir_float(HIR_A_VALUE, 0)};
-    hir_ref *columns = hd_new_array(t->c->scratch, hir_ref, k->members.n);
+    hir_ref *parts = hd_new_array(t->c->scratch, hir_ref, k->members.n);
     bool any = false;
     for (size_t i = 0; i < k->members.n; i++) {
         hir_ref bias = pass_arg(t->m, k->members.at[i], ATTEND_BIAS);
         any |= depth_is_given(bias);
         hoist(t, bias, k->anchor);
-        columns[i] = slice_of_bias(b, bias, 0, k->shared);
+        parts[i] = slice_of_bias(b, bias, 0, k->shared);
     }
     for (size_t i = 0; any && i < k->members.n; i++)
-        if (!depth_is_given(columns[i])) columns[i] = hir_emit(b, HIR_CONST_OP, NULL, 0, zero, 2);
-    return any ? stack(b, columns, (uint32_t)k->members.n, 1) : hir_no_ref();
+        if (!depth_is_given(parts[i])) parts[i] = hir_emit(b, HIR_CONST_OP, NULL, 0, zero, 2);
+    return any ? stack(b, parts, (uint32_t)k->members.n, axis) : hir_no_ref();
 }
 
 static hir_ref block_scores(batcher *t, hir_builder *b, const block *k) {
     hir_id first = k->members.at[0];
     hir_ref *args = hd_new_array(t->c->scratch, hir_ref, 3 + k->shared);
-    hir_ref bias = bias_table(t, b, k);
-    if (!depth_is_given(pass_arg(t->m, first, ATTEND_QUERY))) return bias;
     args[0] = query_table(t, b, k);
-    args[1] = bias;
+    args[1] = bias_table(t, b, k, 1);
     args[2] = inverses(t, b, first, 0, k->shared);
     for (uint32_t i = 0; i < k->shared; i++)
         args[3 + i] = depth_source(t->m, first, i);
@@ -158,14 +157,19 @@ static hir_ref block_scores(batcher *t, hir_builder *b, const block *k) {
 }
 
 static bool build_phase1(batcher *t, hir_builder *b, const block *k, phase1 *p) {
+    const hir_id first = k->members.at[0];
+    const hir_attr axis = hir_int(HIR_A_AXIS, 1);
+    *p = (phase1){.lse = hir_no_ref(), .member = 2};
+    if (!depth_is_given(pass_arg(t->m, first, ATTEND_QUERY))) {
+        p->member = 0;
+        p->weights = bias_table(t, b, k, 0);
+        return depth_is_given(p->weights);
+    }
     hir_ref scores = block_scores(t, b, k);
     if (!depth_is_given(scores)) return false;
-    p->axis = hir_type_has_t(hir_ref_type(t->m, scores));
-    hir_attr axis = hir_int(HIR_A_AXIS, p->axis);
-    p->lse = hir_no_ref();
-    p->shared = k->shared;
-    if (!depth_is_softmax(t->m, k->members.at[0])) {
-        p->weights = hir_emit1(b, HIR_SIGMOID_OP, scores);
+    if (!depth_is_softmax(t->m, first)) {
+        const bool sigmoid = !strcmp(depth_normalization(t->m, first), "sigmoid");
+        p->weights = sigmoid ? hir_emit1(b, HIR_SIGMOID_OP, scores) : scores;
         return depth_is_given(p->weights);
     }
     p->weights = hir_emit(b, HIR_SOFTMAX_OP, &scores, 1, &axis, 1);
@@ -179,32 +183,20 @@ static hir_ref build_mix(batcher *t, hir_builder *b, const block *k, const phase
     int64_t heads = hir_attr_int(hir_op_at(t->m, first), HIR_A_HEADS, 1);
     hir_attr attr = hir_int(HIR_A_HEADS, heads);
     hir_ref *args = hd_new_array(t->c->scratch, hir_ref, 1 + k->shared);
-    args[0] = depth_element(b, p->weights, p->axis + 1, i);
+    args[0] = depth_element(b, p->weights, p->member, i);
     for (uint32_t j = 0; j < k->shared; j++)
         args[1 + j] = depth_source(t->m, first, j);
     return hir_emit(b, HIR_DEPTH_MIX_OP, args, 1 + k->shared, &attr, heads > 1);
 }
 
 /* ---- what is left of a member ---------------------------------------------------------------- */
-/* Without tokens, of the member's own logits: few numbers, made again where they are read, and by
- * the same code for every member. */
-static hir_ref lse_of_logits(batcher *t, hir_builder *b, hir_id member, uint32_t shared) {
-    hir_ref logits = slice_of_bias(b, pass_arg(t->m, member, ATTEND_BIAS), 0, shared);
-    hir_attr axis = hir_int(HIR_A_AXIS, 0);
-    return depth_is_given(logits) ? hir_emit(b, HIR_LOGSUMEXP_OP, &logits, 1, &axis, 1) : logits;
-}
-
-/* lse_k as [T, H], or [H] without tokens */
+/* lse_k as [T, H] */
 static hir_ref build_lse(batcher *t, hir_builder *b, hir_id member, const phase1 *p, uint32_t i) {
     if (!depth_is_given(p->lse)) return p->lse;
     int64_t heads = hir_attr_int(hir_op_at(t->m, member), HIR_A_HEADS, 1);
-    bool own = !p->axis && depth_is_given(pass_arg(t->m, member, ATTEND_BIAS));
-    hir_ref lse =
-        own ? lse_of_logits(t, b, member, p->shared) : depth_element(b, p->lse, p->axis, i);
+    hir_ref lse = depth_element(b, p->lse, 1, i);
     if (!depth_is_given(lse)) return lse;
-    hir_type with_t = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, heads});
-    hir_type without = hir_make_type(HIR_F32, 1, &heads);
-    return pass_reshape(b, lse, p->axis ? with_t : without);
+    return pass_reshape(b, lse, hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, heads}));
 }
 
 static hir_ref build_rest(batcher *t, hir_builder *b, hir_opcode code, hir_id member,
@@ -218,8 +210,7 @@ static hir_ref build_rest(batcher *t, hir_builder *b, hir_opcode code, hir_id me
     args[ATTEND_LSE] = lse;
     for (uint32_t i = 0; i < n; i++)
         args[ATTEND_SOURCES + i] = depth_source(t->m, member, shared + i);
-    bool softmax = depth_is_softmax(t->m, member);
-    hir_attr attrs[3] = {hir_string(HIR_A_NORMALIZATION, softmax ? "softmax" : "sigmoid")};
+    hir_attr attrs[3] = {hir_string(HIR_A_NORMALIZATION, depth_normalization(t->m, member))};
     uint32_t n_attrs = 1 + depth_copy_attrs(t->m, member, attrs + 1);
     return hir_emit(b, code, args, ATTEND_SOURCES + n, attrs, n_attrs);
 }
@@ -280,7 +271,7 @@ static hir_ref in_order_of(batcher *t, hir_builder *b, hir_ref a, hir_id attend,
 /* From phase 1, and for a member with sources of its own from phase 2. */
 static hir_ref both_phases(batcher *t, hir_builder *b, hir_id member, const block *k,
                            const phase1 *p, uint32_t i) {
-    hir_ref one = depth_element(b, p->weights, p->axis + 1, i);
+    hir_ref one = depth_element(b, p->weights, p->member, i);
     if (!depth_is_given(one) || depth_sources(t->m, member) == k->shared) return one;
     hir_ref lse = build_lse(t, b, member, p, i);
     hir_ref two = build_rest(t, b, HIR_DEPTH_WEIGHTS_OP, member, k->shared, hir_no_ref(), lse);

@@ -56,7 +56,7 @@ static void mark_weights(sweep *s) {
         const hir_weight *w = &s->m->weights.at[i];
         for (uint32_t r = 0; r < w->n_rows; r++)
             for (uint32_t k = 0; k < w->rows[r].n; k++)
-                s->weight_read[hir_find_weight(s->m, w->rows[r].factor[k])] = true;
+                s->weight_read[hir_find_weight(s->m, w->rows[r].factor[k].name)] = true;
     }
     for (size_t i = 0; i < s->m->weights.n; i++) {
         hir_weight *w = &s->m->weights.at[i];

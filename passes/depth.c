@@ -3,8 +3,12 @@
 
 #include "passes/depth.h"
 
+const char *depth_normalization(const hir_module *m, hir_id attend) {
+    return hir_attr_string(hir_op_at(m, attend), HIR_A_NORMALIZATION, "");
+}
+
 bool depth_is_softmax(const hir_module *m, hir_id attend) {
-    return !strcmp(hir_attr_string(hir_op_at(m, attend), HIR_A_NORMALIZATION, ""), "softmax");
+    return !strcmp(depth_normalization(m, attend), "softmax");
 }
 
 bool depth_query_has_t(const hir_module *m, hir_id attend) {
@@ -32,7 +36,7 @@ static bool same_attr(const hir_op *a, const hir_op *b, hir_attr_id id) {
 
 bool depth_same_kind(const hir_module *m, hir_id a, hir_id b) {
     const hir_op *x = hir_op_at(m, a), *y = hir_op_at(m, b);
-    return depth_is_softmax(m, a) == depth_is_softmax(m, b) &&
+    return !strcmp(depth_normalization(m, a), depth_normalization(m, b)) &&
            depth_is_given(x->args[ATTEND_QUERY]) == depth_is_given(y->args[ATTEND_QUERY]) &&
            same_attr(x, y, HIR_A_EPS) && same_attr(x, y, HIR_A_SCALE) &&
            same_attr(x, y, HIR_A_HEADS) &&
@@ -48,8 +52,7 @@ depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_opti
     const int64_t number = (int64_t)hir_dtype_bytes(HIR_F32);
     const int64_t norm = hir_find_attr(op, HIR_A_EPS) ? number : 0;
     const int64_t heads = hir_attr_int(op, HIR_A_HEADS, 1);
-    const bool by_token = depth_is_given(op->args[ATTEND_QUERY]);
-    const int64_t lse = depth_is_softmax(m, attend) && by_token ? heads * number : 0;
+    const int64_t lse = depth_is_softmax(m, attend) ? heads * number : 0;
     return (depth_cost){
         .live = d * number,
         .banked = d * (int64_t)hir_dtype_bytes(o->bank_dtype) + norm,

@@ -16,6 +16,7 @@ static inline uint32_t depth_sources(const hir_module *m, hir_id attend) {
 static inline hir_ref depth_source(const hir_module *m, hir_id attend, uint32_t i) {
     return hir_op_at(m, attend)->args[ATTEND_SOURCES + i];
 }
+const char *depth_normalization(const hir_module *m, hir_id attend);
 bool depth_is_softmax(const hir_module *m, hir_id attend);
 /* A query that each token makes for itself cannot be known before the token is there. */
 bool depth_query_has_t(const hir_module *m, hir_id attend);

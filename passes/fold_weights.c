@@ -5,7 +5,9 @@
  *          of such vectors and such matrices one after the other (concat), along axis 0, become
  *          made weights: tables whose rows the packer computes from the checkpoint, so that no
  *          kernel computes them. A pseudo-query times the gain of its key norm is one vector to
- *          read instead of two; the queries of a block are one table. Largest first: a stack of
+ *          read instead of two; the queries of a block are one table. So do the softmax of a
+ *          vector, a sigmoid, and elements of them: the weights of a mix that are the same for
+ *          every token, and those of its sources that one kernel reads. Largest first: a stack of
  *          products is one weight. Equal ones are one.
  * Leaves   everything that has tokens or other ops in it; weights as they are; the ops whose
  *          results nobody reads any more: dce.
@@ -18,14 +20,14 @@ enum { MOST_FACTORS = 8 };
 
 typedef struct product { /* of weights with all elements, those of one row, or one */
     uint32_t n;
-    uint32_t factor[MOST_FACTORS];
+    hir_made_factor factor[MOST_FACTORS];
     bool by_row; /* some have those of one row of several */
 } product;
 
 typedef struct folder {
     hir_pass_context *c;
     hir_module *m;
-    product *of;     /* by value: the product it is; n == 0: none */
+    product **of;    /* by value: the product it is; NULL: none */
     bool *wanted;    /* by value: an op that cannot be folded reads it */
     bool *given_out; /* by value: an output, which takes no weight */
     size_t n_values;
@@ -41,12 +43,18 @@ static int64_t elements(const folder *f, hir_ref r) {
 /* A weight of the checkpoint, or a product that is known already. */
 static bool product_of(const folder *f, hir_ref r, product *out) {
     if (r.kind == HIR_REF_WEIGHT && !hir_is_made(&f->m->weights.at[r.index])) {
-        *out = (product){.n = 1, .factor = {r.index}};
+        *out = (product){.n = 1, .factor = {{.name = f->m->weights.at[r.index].name}}};
         return true;
     }
     if (r.kind != HIR_REF_VALUE || r.index >= f->n_values) return false;
-    *out = f->of[r.index];
-    return out->n > 0;
+    if (f->of[r.index]) *out = *f->of[r.index];
+    return f->of[r.index];
+}
+
+static void note(folder *f, hir_id op, const product *p) {
+    product *kept = hd_new(f->c->scratch, product);
+    *kept = *p;
+    f->of[hir_result(f->m, op)] = kept;
 }
 
 /* Has r the elements of op's result, of each row of a matrix, or one? */
@@ -71,32 +79,78 @@ static void read_mul(folder *f, hir_id op) {
     memcpy(p.factor + p.n, q.factor, q.n * sizeof *q.factor);
     p.n += q.n;
     p.by_row |= q.by_row || is_repeated(f, op, a) || is_repeated(f, op, b);
-    f->of[hir_result(f->m, op)] = p;
+    note(f, op, &p);
+}
+
+/* ---- what is made of the elements of one weight ---------------------------------------------- */
+/* A weight of the checkpoint, or a sigmoid or softmax of it. */
+static bool one_factor(const folder *f, hir_ref r, product *p) {
+    return product_of(f, r, p) && p->n == 1;
+}
+
+/* Softmax of all elements of a vector, sigmoid. */
+static void read_function(folder *f, hir_id op, hir_made_by by) {
+    const hir_ref x = pass_arg(f->m, op, 0);
+    const hir_type t = hir_ref_type(f->m, x);
+    product p;
+    if (!one_factor(f, x, &p) || p.factor[0].by || p.factor[0].n) return;
+    const int64_t axis = hir_attr_int(hir_op_at(f->m, op), HIR_A_AXIS, 0);
+    if (by == HIR_MADE_SOFTMAX && t.dim[axis] != pass_elements(t)) return;
+    p.factor[0].by = by;
+    note(f, op, &p);
+}
+
+/* Elements that lie side by side. Those of a weight as it is are read where they are. */
+static void read_slice(folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    const hir_type t = hir_ref_type(f->m, o->args[0]), y = pass_result_type(f->m, op);
+    const int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0), start = hir_attr_int(o, HIR_A_START, 0);
+    product p;
+    if (!one_factor(f, o->args[0], &p) || !p.factor[0].by) return;
+    int64_t outer = 1;
+    for (int64_t i = 0; i < axis; i++)
+        outer *= t.dim[i];
+    if (outer != 1) return;
+    p.factor[0].first += start * (pass_elements(t) / t.dim[axis]);
+    p.factor[0].n = pass_elements(y);
+    note(f, op, &p);
 }
 
 static void read_op(folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     if (o->n_results != 1 || f->given_out[o->results[0]]) return;
+    if (o->code == HIR_SOFTMAX_OP) read_function(f, op, HIR_MADE_SOFTMAX);
+    if (o->code == HIR_SIGMOID_OP) read_function(f, op, HIR_MADE_SIGMOID);
+    if (o->code == HIR_SLICE_OP) read_slice(f, op);
     if (o->code == HIR_MUL_OP && !hir_type_has_t(pass_result_type(f->m, op))) read_mul(f, op);
     if (o->code == HIR_RESHAPE_OP) {
         product p;
         const hir_type from = hir_ref_type(f->m, o->args[0]), to = pass_result_type(f->m, op);
         const bool rows = from.rank > 0 && to.rank > 0 &&
                           from.dim[from.rank - 1] == to.dim[to.rank - 1]; /* stay as they are */
-        if (product_of(f, o->args[0], &p) && (rows || !p.by_row)) f->of[o->results[0]] = p;
+        if (product_of(f, o->args[0], &p) && (rows || !p.by_row)) note(f, op, &p);
     }
 }
 
 /* ---- which are wanted ----------------------------------------------------------------------- */
-static bool is_vector(hir_type t) {
-    return t.rank == 1 && t.dim[0] > 1;
+static bool is_computed(const product *p) {
+    bool computed = p->n > 1;
+    for (uint32_t k = 0; k < p->n; k++)
+        computed |= p->factor[k].by != HIR_MADE_AS_IS;
+    return computed;
+}
+
+/* A number is not worth a weight, unless it takes a function to make it. */
+static bool is_vector(hir_type t, const product *p) {
+    return t.rank == 1 && (t.dim[0] > 1 || p->factor[0].by);
 }
 
 static bool is_matrix(hir_type t) {
     return t.rank == 2 && t.dim[1] > 1;
 }
 
-/* A stack of products of vectors along a new first axis, or of matrices one after the other. */
+/* A stack of products of vectors along a new first axis, or of matrices one after the other, or of
+ * what is made of vectors. */
 static bool is_table(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const bool stack = o->code == HIR_STACK_OP;
@@ -104,13 +158,17 @@ static bool is_table(const folder *f, hir_id op) {
     product p;
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_type t = hir_ref_type(f->m, o->args[i]);
-        if (!(stack ? is_vector(t) : is_matrix(t)) || !product_of(f, o->args[i], &p)) return false;
+        if (!product_of(f, o->args[i], &p)) return false;
+        const bool piece = p.factor[0].by && is_vector(t, &p);
+        if (!(stack ? is_vector(t, &p) : piece || is_matrix(t))) return false;
     }
     return true;
 }
 
 static bool is_product(const folder *f, hir_id op) {
-    return hir_op_at(f->m, op)->n_results == 1 && f->of[hir_result(f->m, op)].n > 1;
+    const hir_op *o = hir_op_at(f->m, op);
+    const product *p = o->n_results == 1 ? f->of[o->results[0]] : NULL;
+    return p && is_computed(p);
 }
 
 static void note_reads(folder *f, hir_id op) {
@@ -122,13 +180,10 @@ static void note_reads(folder *f, hir_id op) {
 
 /* ---- made weights ---------------------------------------------------------------------------- */
 static bool same_rows(const hir_weight *w, const hir_made_row *rows, uint32_t n) {
-    if (w->n_rows != n) return false;
-    for (uint32_t r = 0; r < n; r++) {
-        if (w->rows[r].n != rows[r].n) return false;
-        for (uint32_t k = 0; k < rows[r].n; k++)
-            if (strcmp(w->rows[r].factor[k], rows[r].factor[k])) return false;
-    }
-    return true;
+    bool same = w->n_rows == n;
+    for (uint32_t r = 0; same && r < n; r++)
+        same = hir_same_part(&w->rows[r], &rows[r]);
+    return same;
 }
 
 static const char *free_name(const folder *f, const char *base, const char *what) {
@@ -139,9 +194,8 @@ static const char *free_name(const folder *f, const char *base, const char *what
 }
 
 static hir_made_row row_of(const folder *f, const product *p) {
-    hir_made_row row = {p->n, hd_new_array(f->c->scratch, const char *, p->n)};
-    for (uint32_t k = 0; k < p->n; k++)
-        row.factor[k] = f->m->weights.at[p->factor[k]].name;
+    hir_made_row row = {p->n, hd_new_array(f->c->scratch, hir_made_factor, p->n)};
+    memcpy(row.factor, p->factor, p->n * sizeof *p->factor);
     return row;
 }
 
@@ -150,7 +204,7 @@ static uint32_t made_weight(folder *f, hir_id op, const hir_made_row *rows, uint
     for (size_t i = 0; i < f->m->weights.n; i++)
         if (hir_type_equal(f->m->weights.at[i].type, t) && same_rows(&f->m->weights.at[i], rows, n))
             return (uint32_t)i;
-    const char *name = free_name(f, rows[0].factor[0], n > 1 ? "rows" : "folded");
+    const char *name = free_name(f, rows[0].factor[0].name, n > 1 ? "rows" : "folded");
     return hir_add_made_weight(f->m, name, t, rows, n, hir_op_at(f->m, op)->loc);
 }
 
@@ -172,16 +226,17 @@ static void fold(folder *f, hir_id op) {
             rows[i] = row_of(f, &p);
         }
         replace(f, op, rows, n);
-    } else if (is_product(f, op) && f->wanted[o->results[0]] &&
-               (is_vector(pass_result_type(f->m, op)) || is_matrix(pass_result_type(f->m, op)))) {
-        hir_made_row row = row_of(f, &f->of[o->results[0]]);
-        replace(f, op, &row, 1);
+    } else if (is_product(f, op) && f->wanted[o->results[0]]) {
+        const product *p = f->of[o->results[0]];
+        const hir_type t = pass_result_type(f->m, op);
+        const hir_made_row row = row_of(f, p);
+        if (is_vector(t, p) || is_matrix(t)) replace(f, op, &row, 1);
     }
 }
 
 bool pass_fold_weights(hir_pass_context *c) {
     folder f = {.c = c, .m = c->m, .n_values = c->m->values.n, .forward = {.arena = c->scratch}};
-    f.of = hd_new_array(c->scratch, product, f.n_values);
+    f.of = hd_new_array(c->scratch, product *, f.n_values);
     f.wanted = hd_new_array(c->scratch, bool, f.n_values);
     f.given_out = hd_new_array(c->scratch, bool, f.n_values);
     HIR_EACH(f.m, op, f.m->first) {

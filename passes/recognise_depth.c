@@ -290,6 +290,13 @@ static hir_ref build_bias(recogniser *r, hir_builder *b, const depth_score *s, s
     return hir_emit(b, HIR_CONCAT_OP, elements, (uint32_t)n, &axis, 1);
 }
 
+/* Logits that no query makes: their weights are the same for every token. */
+static hir_ref normalised(hir_builder *b, hir_ref logits, bool softmax) {
+    hir_attr axis = hir_int(HIR_A_AXIS, 0);
+    return softmax ? hir_emit(b, HIR_SOFTMAX_OP, &logits, 1, &axis, 1)
+                   : hir_emit1(b, HIR_SIGMOID_OP, logits);
+}
+
 /* depth.attend, or depth.weights of the same operands. */
 typedef struct attend {
     hir_ref *args;
@@ -301,13 +308,15 @@ static attend operands(recogniser *r, hir_builder *b, const candidate *c, const 
     const term *first = c->terms.at;
     uint32_t n = (uint32_t)c->terms.n;
     attend a = {.n_args = ATTEND_SOURCES + n};
-    a.attrs[a.n_attrs++] = hir_string(HIR_A_NORMALIZATION, c->softmax ? "softmax" : "sigmoid");
+    const char *by = !s->is_product ? "none" : c->softmax ? "softmax" : "sigmoid";
+    a.attrs[a.n_attrs++] = hir_string(HIR_A_NORMALIZATION, by);
     if (s->has_norm) a.attrs[a.n_attrs++] = hir_float(HIR_A_EPS, s->eps);
-    if (s->scale != 1) a.attrs[a.n_attrs++] = hir_float(HIR_A_SCALE, s->scale);
+    if (s->is_product && s->scale != 1) a.attrs[a.n_attrs++] = hir_float(HIR_A_SCALE, s->scale);
     if (first->heads > 1) a.attrs[a.n_attrs++] = hir_int(HIR_A_HEADS, first->heads);
     a.args = hd_new_array(r->c->scratch, hir_ref, a.n_args);
     a.args[ATTEND_QUERY] = s->n_factors ? build_query(r, b, s, first->d) : hir_no_ref();
     a.args[ATTEND_BIAS] = build_bias(r, b, s, n);
+    if (!s->is_product) a.args[ATTEND_BIAS] = normalised(b, a.args[ATTEND_BIAS], c->softmax);
     hir_type row = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, first->d});
     for (uint32_t i = 0; i < n; i++)
         a.args[ATTEND_SOURCES + i] = pass_reshape(b, c->terms.at[i].source, row);

@@ -4,15 +4,17 @@
  * Does     With a partial mix o of log-sum-exp l and one source x of its own, the softmax over both
  *          is one sigmoid, because e^s / (e^l + e^s) = sigmoid(s - l):
  *              h = o + sigmoid(s - l) (x - o)                  depth.merge
- *          With more sources: softmax over (l, s_1, ..), mix of (o, x_1, ..). Under sigmoid weights
- *          phases simply add up: h = o + sum_i sigmoid(s_i) x_i. Without a partial mix: softmax or
- *          sigmoid, and mix.
+ *          With more sources: softmax over (l, s_1, ..), mix of (o, x_1, ..). Under sigmoid
+ * weights, and under those that are given, phases simply add up: h = o + sum_i sigmoid(s_i) x_i.
+ *          Without a partial mix: softmax or sigmoid, and mix.
  *          depth.weights, for traces, likewise.
  * Leaves   no depth.attend.
  *
  * Numbers. The merge is a step from o towards x by a weight between 0 and 1, so that it is exact
  * where one of the two dominates, however large the scores; s - l overflows to the right end.
  */
+#include <string.h>
+
 #include "passes/depth.h"
 
 typedef struct splitter {
@@ -35,12 +37,9 @@ static hir_ref concat(splitter *s, const hir_ref *parts, uint32_t n, int64_t axi
 }
 
 /* ---- scores -------------------------------------------------------------------------------- */
-/* [T, n, H], [n, H] without T; no dim for one head. */
-static hir_type scores_type(const splitter *s, bool has_t, int64_t n) {
-    int64_t dims[] = {HIR_T, n, s->heads};
-    uint32_t heads = s->heads > 1;
-    return has_t ? hir_make_type(HIR_F32, 2 + heads, dims)
-                 : hir_make_type(HIR_F32, 1 + heads, dims + 1);
+/* [T, n, H]; no dim for one head. */
+static hir_type scores_type(const splitter *s, int64_t n) {
+    return hir_make_type(HIR_F32, 2 + (s->heads > 1), (int64_t[]){HIR_T, n, s->heads});
 }
 
 static hir_ref inverses(splitter *s) {
@@ -57,7 +56,7 @@ static hir_ref inverses(splitter *s) {
 
 static hir_ref scores(splitter *s) {
     hir_ref query = arg(s, ATTEND_QUERY), bias = arg(s, ATTEND_BIAS);
-    if (!depth_is_given(query)) return bias; /* logits [n] */
+    if (!depth_is_given(query)) return bias; /* weights [n] */
     hir_type q = hir_ref_type(s->m, query);
     hir_ref *args = hd_new_array(s->c->scratch, hir_ref, 3 + s->n);
     int64_t row[] = {1, q.dim[0]}, column[] = {s->n, 1};
@@ -70,7 +69,7 @@ static hir_ref scores(splitter *s) {
     hir_attr attrs[2];
     uint32_t n = depth_copy_attrs(s->m, s->op, attrs);
     hir_ref y = hir_emit(&s->b, HIR_DEPTH_SCORES_OP, args, 3 + s->n, attrs, n);
-    return depth_is_given(y) ? pass_reshape(&s->b, y, scores_type(s, true, s->n)) : y;
+    return depth_is_given(y) ? pass_reshape(&s->b, y, scores_type(s, s->n)) : y;
 }
 
 /* ---- mixes --------------------------------------------------------------------------------- */
@@ -87,16 +86,20 @@ static hir_ref mix(splitter *s, hir_ref weights, hir_ref partial) {
 
 static hir_ref softmax(splitter *s, hir_ref x) {
     if (!depth_is_given(x)) return x;
-    hir_attr axis = hir_int(HIR_A_AXIS, hir_type_has_t(hir_ref_type(s->m, x)));
+    hir_attr axis = hir_int(HIR_A_AXIS, 1);
     return hir_emit(&s->b, HIR_SOFTMAX_OP, &x, 1, &axis, 1);
+}
+
+/* Weights of which each is on its own. */
+static hir_ref added_up(splitter *s, hir_ref x) {
+    const bool sigmoid = !strcmp(depth_normalization(s->m, s->op), "sigmoid");
+    return sigmoid ? hir_emit1(&s->b, HIR_SIGMOID_OP, x) : x;
 }
 
 static hir_ref merge(splitter *s, hir_ref score) {
     hir_ref lse = arg(s, ATTEND_LSE);
     hir_attr heads = hir_int(HIR_A_HEADS, s->heads);
-    bool has_t = hir_type_has_t(hir_ref_type(s->m, score));
-    hir_type t = has_t ? hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, s->heads})
-                       : hir_make_type(HIR_F32, 1, &s->heads);
+    hir_type t = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, s->heads});
     hir_ref args[] = {arg(s, ATTEND_PARTIAL), lse, depth_source(s->m, s->op, 0),
                       pass_reshape(&s->b, score, t)};
     hir_remark_add(s->c, true, s->op, "phase 2 is one dot product, one sigmoid and one blend");
@@ -106,17 +109,16 @@ static hir_ref merge(splitter *s, hir_ref score) {
 /* softmax over the log-sum-exp of the partial mix and the scores */
 static hir_ref mix_with_partial(splitter *s, hir_ref x) {
     hir_ref lse = arg(s, ATTEND_LSE);
-    bool has_t = hir_type_has_t(hir_ref_type(s->m, x));
-    hir_ref all[] = {pass_reshape(&s->b, lse, scores_type(s, has_t, 1)), x};
+    hir_ref all[] = {pass_reshape(&s->b, lse, scores_type(s, 1)), x};
     hir_remark_add(s->c, true, s->op, "phase 2 mixes the result of phase 1 and %u sources", s->n);
-    return mix(s, softmax(s, concat(s, all, 2, has_t)), arg(s, ATTEND_PARTIAL));
+    return mix(s, softmax(s, concat(s, all, 2, 1)), arg(s, ATTEND_PARTIAL));
 }
 
 static hir_ref split(splitter *s) {
     hir_ref partial = arg(s, ATTEND_PARTIAL), x = scores(s);
     if (!depth_is_given(x)) return x;
     if (!depth_is_softmax(s->m, s->op)) {
-        hir_ref y = mix(s, hir_emit1(&s->b, HIR_SIGMOID_OP, x), hir_no_ref());
+        hir_ref y = mix(s, added_up(s, x), hir_no_ref());
         return depth_is_given(partial) ? hir_emit2(&s->b, HIR_ADD_OP, partial, y) : y;
     }
     if (!depth_is_given(partial)) return mix(s, softmax(s, x), hir_no_ref());
@@ -127,9 +129,9 @@ static hir_ref split(splitter *s) {
 static hir_ref weights(splitter *s) {
     hir_ref lse = arg(s, ATTEND_LSE), x = scores(s);
     if (!depth_is_given(x)) return x;
-    if (!depth_is_softmax(s->m, s->op)) return hir_emit1(&s->b, HIR_SIGMOID_OP, x);
+    if (!depth_is_softmax(s->m, s->op)) return added_up(s, x);
     if (!depth_is_given(lse)) return softmax(s, x);
-    hir_ref all[] = {pass_reshape(&s->b, lse, scores_type(s, true, 1)), x};
+    hir_ref all[] = {pass_reshape(&s->b, lse, scores_type(s, 1)), x};
     hir_ref y = softmax(s, concat(s, all, 2, 1));
     hir_attr at[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, 1), hir_int(HIR_A_LENGTH, s->n)};
     return depth_is_given(y) ? hir_emit(&s->b, HIR_SLICE_OP, &y, 1, at, 3) : y;

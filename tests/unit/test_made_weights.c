@@ -1,5 +1,6 @@
 /* Weights made of others: what the checkpoint must hold, and what the evaluator makes of it. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,9 @@ static const char text[] = "hir 1 graph @made\n"
                            "weight @rows : f32[2, 4] = @a * @b * @s, @b\n"
                            "weight @more : f32[4, 4] = @b, @m * @b * @s\n"
                            "weight @m : f32[3, 4]\n"
+                           "weight @soft : f32[4] = softmax(@b)\n"
+                           "weight @cut : f32[2, 2] = softmax(@b)[1:3] * @s, sigmoid(@a)[2:4]\n"
+                           "weight @pieces : f32[4] = softmax(@b)[3:4], @a[0:2], @s * @s\n"
                            "func(%x: f32[T, 4]) {\n"
                            "  %0 = mul %x, @ab : f32[T, 4]\n"
                            "  %1 = reshape @rows {shape = [2, 4]} : f32[2, 4]\n"
@@ -22,6 +26,12 @@ static const char text[] = "hir 1 graph @made\n"
                            "  output %1 {name = \"rows\"}\n"
                            "  %2 = reshape @more {shape = [4, 4]} : f32[4, 4]\n"
                            "  output %2 {name = \"more\"}\n"
+                           "  %3 = reshape @soft {shape = [4]} : f32[4]\n"
+                           "  output %3 {name = \"soft\"}\n"
+                           "  %4 = reshape @cut {shape = [4]} : f32[4]\n"
+                           "  output %4 {name = \"cut\"}\n"
+                           "  %5 = reshape @pieces {shape = [4]} : f32[4]\n"
+                           "  output %5 {name = \"pieces\"}\n"
                            "}\n";
 
 static hd_arena *arena;
@@ -100,6 +110,29 @@ Test(made_weights, products_row_after_row) {
     hd_arena_free(arena);
 }
 
+/* In the precision of the evaluator: what the packer rounds, golden tests and those of depth passes
+ * hold against it. */
+Test(made_weights, functions_of_weights_and_elements_of_them) {
+    hir_module *m = parsed();
+    hd_tensors t = checkpoint(NULL);
+    hir_eval *e = hir_eval_new(arena, m, hcg_weight_source, &t);
+    double x[] = {1, 1, 1, 1}, soft[4], sum = 0;
+    const double *inputs[] = {x};
+    hir_results y;
+    cr_assert(hir_eval_call(e, arena, &diags, 1, inputs, &y, NULL, NULL));
+    for (int i = 0; i < 4; i++)
+        sum += soft[i] = exp(b[i]);
+    const double cut[] = {3 * soft[1] / sum, 3 * soft[2] / sum, 1 / (1 + exp(-a[2])),
+                          1 / (1 + exp(-a[3]))};
+    const double pieces[] = {soft[3] / sum, a[0], a[1], 9};
+    for (int i = 0; i < 4; i++) {
+        cr_assert_float_eq(y.outputs.at[3].at[i], soft[i] / sum, 1e-15);
+        cr_assert_float_eq(y.outputs.at[4].at[i], cut[i], 1e-15);
+        cr_assert_float_eq(y.outputs.at[5].at[i], pieces[i], 1e-15);
+    }
+    hd_arena_free(arena);
+}
+
 Test(made_weights, a_random_checkpoint_has_none) {
     hir_module *m = parsed();
     const char *path = temporary();
@@ -119,7 +152,7 @@ Test(made_weights, a_copy_of_the_module_has_its_own) {
     hd_arena_free(arena);
     const hir_weight *w = &c->weights.at[hir_find_weight(c, "rows")];
     cr_assert(hir_is_made(w));
-    cr_assert_str_eq(w->rows[0].factor[2], "s");
-    cr_assert_str_eq(w->rows[1].factor[0], "b");
+    cr_assert_str_eq(w->rows[0].factor[2].name, "s");
+    cr_assert_str_eq(w->rows[1].factor[0].name, "b");
     hd_arena_free(other);
 }

@@ -388,9 +388,9 @@ Test(weights, made_of_matrices) {
     add_tensor(&t, "g", HD_T_F16, DIMS(K));
     add(m, "s", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1));
     add_tensor(&t, "s", HD_T_F32, DIMS(1));
-    const hir_made_row parts[] = {{2, (const char *[]){"w", "g"}},
-                                  {2, (const char *[]){"g", "v"}},
-                                  {2, (const char *[]){"g", "s"}}};
+    const hir_made_row parts[] = {{2, (hir_made_factor[]){{.name = "w"}, {.name = "g"}}},
+                                  {2, (hir_made_factor[]){{.name = "g"}, {.name = "v"}}},
+                                  {2, (hir_made_factor[]){{.name = "g"}, {.name = "s"}}}};
     int64_t dims[] = {15, K};
     uint32_t made =
         hir_add_made_weight(m, "made", hir_make_type(HIR_F32, 2, dims), parts, 3, HD_NOWHERE);
@@ -411,6 +411,51 @@ Test(weights, made_of_matrices) {
     set(&t.list.at[0], 3, INFINITY); /* of g: it is named, and not what is made of it */
     cr_expect_not(hcg_pack(p, &diags, &t, in_folder("made.weights")));
     cr_expect(find_error("weight 'g' is infinite at [3]"));
+}
+
+/* What the packer makes of functions and of elements is what the evaluator makes, rounded once:
+ * rows of a table, and parts of a vector. */
+Test(weights, made_by_functions) {
+    hd_tensors t = {0};
+    hir_module *m = hir_module_new(arena, "m");
+    add(m, "a", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
+    add_tensor(&t, "a", HD_T_BF16, DIMS(5));
+    add(m, "b", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1, 7));
+    add_tensor(&t, "b", HD_T_F64, DIMS(1, 7));
+    const hir_made_row parts[] = {
+        {1, (hir_made_factor[]){{"a", HIR_MADE_SOFTMAX, 2, 3}}},
+        {2, (hir_made_factor[]){{"b", HIR_MADE_SIGMOID, 0, 3}, {"a", HIR_MADE_SOFTMAX, 4, 1}}}};
+    const hir_made_row whole[] = {{1, (hir_made_factor[]){{"b", HIR_MADE_AS_IS, 6, 1}}},
+                                  {1, (hir_made_factor[]){{"a", HIR_MADE_SOFTMAX, 0, 0}}}};
+    const uint32_t table = hir_add_made_weight(m, "t", hir_make_type(HIR_F32, 2, (int64_t[]){2, 3}),
+                                               parts, 2, HD_NOWHERE);
+    const uint32_t vector = hir_add_made_weight(m, "v", hir_make_type(HIR_F32, 1, (int64_t[]){6}),
+                                                whole, 2, HD_NOWHERE);
+    cr_assert(hir_verify(m, &diags));
+    double a[5], b[7];
+    for (int i = 0; i < 7; i++) {
+        b[i] = value_at((uint64_t)i);
+        if (i < 5) a[i] = value_at((uint64_t)i);
+    }
+    hir_make_elements(HIR_MADE_SOFTMAX, a, 5);
+    const double last = b[6];
+    hir_make_elements(HIR_MADE_SIGMOID, b, 7);
+    hcg_program *p = program_of(m);
+    hd_bytes file;
+    cr_assert(hcg_pack(p, &diags, &t, in_folder("functions.weights")));
+    cr_assert(hd_map_file(arena, &diags, in_folder("functions.weights"), &file));
+    const float *x = (const float *)(file.at + 4096 + p->weight_offsets.at[table]),
+                *y = (const float *)(file.at + 4096 + p->weight_offsets.at[vector]);
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(x[i], (float)a[2 + i]);
+        cr_expect_eq(x[3 + i], (float)(b[i] * a[4]));
+    }
+    for (int i = 0; i < 6; i++)
+        cr_expect_eq(y[i], (float)(i ? a[i - 1] : last));
+
+    set(&t.list.at[0], 1, -INFINITY); /* of a: its softmax would be 0 there */
+    cr_expect_not(hcg_pack(p, &diags, &t, in_folder("functions.weights")));
+    cr_expect(find_error("weight 'a' is minus infinity at [1]"));
 }
 
 /* Also from one thread to several. */
