@@ -417,8 +417,10 @@ int hadal_write_text(hadal_session *s, const char *path, const char *text) {
 
 int hadal_check_weights(hadal_session *s) {
     API_ENTER(s);
-    API_LEAVE(s, api_need_module(s) && api_need_weights(s) &&
-                     hcg_check_weights(s->graph, &s->diags, &s->weights));
+    const bool fit = api_need_module(s) && api_need_weights(s) &&
+                     hcg_check_weights(s->graph, &s->diags, &s->weights);
+    if (fit) hcg_warn_of_absent(s->graph, &s->diags, &s->weights);
+    API_LEAVE(s, fit);
 }
 
 #undef API_FAILED

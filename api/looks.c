@@ -33,6 +33,7 @@ static const hir_module *need_graph(hadal_session *s) {
         return NULL;
     }
     const bool fit = api_need_weights(s) && hcg_check_weights(s->graph, &s->diags, &s->weights);
+    if (fit) hcg_warn_of_absent(s->graph, &s->diags, &s->weights);
     return fit ? s->graph : NULL;
 }
 

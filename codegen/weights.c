@@ -125,6 +125,16 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     return d->errors == errors;
 }
 
+void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        if (!w->unused || hir_is_made(w) || hd_tensors_find(weights, w->name)) continue;
+        hd_warn(d, HD_E_WEIGHTS, w->loc,
+                "weight '%s' %s is missing from the checkpoint; no result depends on it", w->name,
+                shape_text(d->arena, w->type));
+    }
+}
+
 /* ---- as numbers ---------------------------------------------------------------------------- */
 
 static uint16_t narrow(double x, hir_dtype to) {

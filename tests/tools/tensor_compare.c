@@ -1,6 +1,6 @@
-/* tensor_compare A B TOLERANCE   e = max |a - b| / max |b| over a tensor; exit 1 if above
- * tensor_compare --print A       the elements, separated by spaces
- * A, B: FILE.npy or FILE.safetensors:TENSOR */
+/* tensor_compare A B TOLERANCE [N]   e = max |a - b| / max |b| over a tensor, or over its first N
+ * rows; exit 1 if above tensor_compare --print A           the elements, separated by spaces A, B:
+ * FILE.npy or FILE.safetensors:TENSOR */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,13 +29,16 @@ static bool same_shape(const hd_tensor *a, const hd_tensor *b) {
     return same;
 }
 
-static int compare(const hd_tensor *a, const hd_tensor *b, double tolerance) {
+static int compare(const hd_tensor *a, const hd_tensor *b, double tolerance, int64_t rows) {
     if (!same_shape(a, b)) {
         fprintf(stderr, "shapes differ\n");
         return 1;
     }
     double worst = 0, largest = 0;
-    for (uint64_t i = 0; i < a->elements; i++) {
+    uint64_t n = a->elements;
+    if (rows > 0 && a->rank > 0 && rows < a->shape[0])
+        n = n / (uint64_t)a->shape[0] * (uint64_t)rows;
+    for (uint64_t i = 0; i < n; i++) {
         const double x = hd_tensor_get(a, i), y = hd_tensor_get(b, i);
         if (!(fabs(x - y) <= worst)) worst = fabs(x - y); /* NaN counts as worst */
         if (fabs(y) > largest) largest = fabs(y);
@@ -57,11 +60,11 @@ int main(int argc, char **argv) {
                 printf("%g%c", hd_tensor_get(&a, i), i + 1 < a.elements ? ' ' : '\n');
             code = 0;
         }
-    } else if (argc == 4) {
+    } else if (argc == 4 || argc == 5) {
         if (open_tensor(arena, &diags, argv[1], &a) && open_tensor(arena, &diags, argv[2], &b))
-            code = compare(&a, &b, strtod(argv[3], NULL));
+            code = compare(&a, &b, strtod(argv[3], NULL), argc > 4 ? strtol(argv[4], NULL, 10) : 0);
     } else {
-        fprintf(stderr, "usage: tensor_compare A B TOLERANCE | --print A\n");
+        fprintf(stderr, "usage: tensor_compare A B TOLERANCE [ROWS] | --print A\n");
     }
     for (size_t i = 0; i < diags.list.n; i++)
         fprintf(stderr, "%s\n", diags.list.at[i].message);

@@ -76,9 +76,15 @@ Test(weights, a_good_checkpoint_passes) {
     uint32_t w = add(m, "unused", HIR_F32, HIR_LAYOUT_ROWS, DIMS(5));
     m->weights.at[w].unused = true;
     cr_expect(hcg_check_weights(m, &diags, &t), "an unused weight may be absent");
+    cr_expect_eq(diags.list.n, 0);
+    hcg_warn_of_absent(m, &diags, &t);
+    cr_assert_eq(diags.list.n, 1);
+    cr_expect_eq(diags.list.at[0].severity, HD_WARNING);
+    cr_expect(find_error("weight 'unused' [5] is missing from the checkpoint"));
     add_tensor(&t, "unused", HD_T_F32, DIMS(5));
     cr_expect(hcg_check_weights(m, &diags, &t), "or there");
-    cr_expect_eq(diags.list.n, 0);
+    hcg_warn_of_absent(m, &diags, &t);
+    cr_expect_eq(diags.list.n, 1);
 }
 
 Test(weights, every_fault_is_listed_at_once) {
