@@ -79,7 +79,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
     const char *logits = option_get(line, OPTION_LOGITS);
     const int32_t *tokens;
     int64_t n;
-    hadal_run_options options;
+    hadal_run_options options = {0};
     hadal_pipeline pipeline;
     if (!text) return hadal_fail(s, "usage", "--tokens is missing", "for example --tokens 1,2,3");
     if (!logits && !trace && !option_given(line, OPTION_HIDDEN) &&
