@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/hidden.h"
 #include "api/ledger.h"
 #include "api/session.h"
 #include "codegen/program.h"
@@ -183,6 +184,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     s->pass_options.tile_tokens = p->tile_tokens != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
+    if (p->keep_hidden && !api_add_hidden(s->m, &s->diags)) return false;
     s->recast_cache = p->cache_dtype != NULL;
     if (s->recast_cache) hir_set_cache_dtype(s->m, s->cache_dtype);
     s->program = NULL;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/hidden.h"
 #include "api/profile.h"
 #include "codegen/program.h"
 #include "ir/eval.h"
@@ -143,22 +144,36 @@ static hd_tensor as_tensor(const output *o, int64_t tokens) {
     return t;
 }
 
-static bool write_results(hadal_session *s, const outputs *out, const char *logits_path,
-                          const char *trace_path) {
-    if (logits_path) {
-        const hd_tensor logits = as_tensor(&out->at[0], out->tokens);
-        if (!hd_npy_write(s->arena, &s->diags, logits_path, &logits)) return false;
-    }
-    if (!trace_path) return true;
-    if (out->n == 1)
+static bool is_hidden(const output *o) {
+    return strcmp(o->name, API_HIDDEN) == 0;
+}
+
+static bool write_rows(hadal_session *s, const output *o, int64_t tokens, const char *path) {
+    const hd_tensor rows = as_tensor(o, tokens);
+    return hd_npy_write(s->arena, &s->diags, path, &rows);
+}
+
+static bool write_traces(hadal_session *s, const outputs *out, const char *path) {
+    hd_tensor *traces = hd_new_array(s->arena, hd_tensor, out->n);
+    size_t n = 0;
+    for (size_t i = 1; i < out->n; i++)
+        if (!is_hidden(&out->at[i])) traces[n++] = as_tensor(&out->at[i], out->tokens);
+    if (n == 0)
         hd_warn(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE, "%s traces nothing: %s is empty",
-                s->m->name, trace_path)
+                s->m->name, path)
             ->hint = "mixes over depth are traced as depth_weights; --mixing-matrix of inspect "
                      "looks at any system";
-    hd_tensor *traces = hd_new_array(s->arena, hd_tensor, out->n);
-    for (size_t i = 1; i < out->n; i++)
-        traces[i - 1] = as_tensor(&out->at[i], out->tokens);
-    return hd_safetensors_write(s->arena, &s->diags, trace_path, traces, out->n - 1);
+    return hd_safetensors_write(s->arena, &s->diags, path, traces, n);
+}
+
+/* Logits are the first output. */
+static bool write_results(hadal_session *s, const outputs *out, const char *logits_path,
+                          const char *trace_path, const char *hidden_path) {
+    if (logits_path && !write_rows(s, &out->at[0], out->tokens, logits_path)) return false;
+    for (size_t i = 1; hidden_path && i < out->n; i++)
+        if (is_hidden(&out->at[i]) && !write_rows(s, &out->at[i], out->tokens, hidden_path))
+            return false;
+    return !trace_path || write_traces(s, out, trace_path);
 }
 
 /* ---- the two ways ------------------------------------------------------------------------------
@@ -222,12 +237,13 @@ static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, ou
     return ok;
 }
 
-static bool run_interpreted(hadal_session *s, int64_t split, const int32_t *tokens, int64_t n,
-                            outputs *out) {
+static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
+                            int64_t n, outputs *out) {
     if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
     /* What is evaluated is the graph as loaded, no pass has touched it; the passes only say how the
      * weights are rounded, and the options of the run how the cache is. */
     hir_module *m = hir_module_clone(s->graph, s->arena);
+    if (o->hidden_path && !api_add_hidden(m, &s->diags)) return false;
     if (s->recast_cache) hir_set_cache_dtype(m, s->cache_dtype);
     for (size_t i = 0; i < m->weights.n; i++) {
         const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
@@ -236,7 +252,7 @@ static bool run_interpreted(hadal_session *s, int64_t split, const int32_t *toke
         m->weights.at[i].layout = s->m->weights.at[packed].layout;
     }
     interpreter in = {s, hir_eval_new(s->arena, m, hcg_weight_source, &s->weights)};
-    return in.eval && in_calls(split, tokens, n, out, call_interpreter, &in);
+    return in.eval && in_calls(o->split, tokens, n, out, call_interpreter, &in);
 }
 
 /* Threads and CPU level as asked for. */
@@ -315,19 +331,22 @@ static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tok
     outputs out;
     if (logits_path && !api_may_write(s, logits_path)) return false;
     if (trace_path && !api_may_write(s, trace_path)) return false;
+    if (o->hidden_path && !api_may_write(s, o->hidden_path)) return false;
     if (!collect(s, s->m, n, &out)) return false;
     if (o->interpret) {
-        if (!api_need_weights(s) || !run_interpreted(s, o->split, tokens, n, &out)) return false;
+        if (!api_need_weights(s) || !run_interpreted(s, o, tokens, n, &out)) return false;
     } else if (!run_compiled(s, o, tokens, n, &out)) {
         return false;
     }
-    return write_results(s, &out, logits_path, trace_path);
+    return write_results(s, &out, logits_path, trace_path, o->hidden_path);
 }
 
 int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens, int64_t n,
               const char *logits_path, const char *trace_path) {
     API_ENTER(s);
-    API_LEAVE(s, run(s, o, tokens, n, logits_path, trace_path));
+    hadal_run_options all = {0}; /* what an older caller does not know is 0 */
+    memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    API_LEAVE(s, run(s, &all, tokens, n, logits_path, trace_path));
 }
 
 #undef API_FAILED

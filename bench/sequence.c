@@ -181,6 +181,7 @@ int main(int argc, char **argv) {
                                                            : HIR_F16;
     if (!level || threads < 1 || threads > MOST_THREADS) return 2;
     machine *m = machine_open(threads);
+    if (!m) return 2;
     machine_print_host();
     printf("%s, %d threads, %s cache\n", level->name, threads, hir_dtype_name(dtype));
     const int first = argc > 5 ? atoi(argv[5]) : 0, end = argc > 5 ? first + 1 : SHAPES;

@@ -218,7 +218,7 @@ row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nes
     const uint32_t most = row_most_sums(level);
     uint32_t sums = 0, roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
     row_jam jam = {1, 1};
-    if (rank < 2) return jam;
+    if (rank < 2 || roots == 0) return jam;
     int64_t inner = nest->domain.dim[rank - 2], outer = rank > 2 ? nest->domain.dim[rank - 3] : 1;
     for (size_t i = 0; i < roots; i++)
         sums += along_lanes(row_at(g, nest->roots.at[i]));

@@ -175,7 +175,7 @@ static LLVMValueRef combined(row_run *r, const row_node *n, LLVMValueRef *x, uin
 
 /* The elements `m` of a reduction, from what is left to combine. */
 static LLVMValueRef reduced_lanes(row_run *r, const row_node *n, const lane_map *m) {
-    LLVMValueRef x[FEW_TERMS];
+    LLVMValueRef x[FEW_TERMS] = {NULL};
     for (uint32_t i = 0; i < n->n_terms; i++) {
         lane_map term = *m;
         for (uint32_t l = 0; l < m->n; l++)

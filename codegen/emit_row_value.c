@@ -232,7 +232,7 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
         return;
     }
     const bool in_line = lane_stride(r, &within) == 1;
-    LLVMValueRef all[ROW_COPIES];
+    LLVMValueRef all[ROW_COPIES] = {NULL};
     for (unsigned u = 0; u < r->copies; u++)
         all[u] = copy_of(r, pack, u);
     if (in_line && row_stream_store(r, n, address(r, node, b->dtype, at, 0), all)) return;

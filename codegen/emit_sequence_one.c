@@ -117,7 +117,7 @@ typedef struct block {  /* of keys in a row */
 /* Query heads and keys of a block: as many pairs as a vector has lanes. */
 static unsigned score_heads(const hcg_emit *e, const tile *t) {
     unsigned most = e->level->lanes >= 16 ? 4 : 2;
-    while (most > t->a->per_group && !t->few)
+    while (most > 1 && most > t->a->per_group && !t->few)
         most /= 2;
     return most;
 }

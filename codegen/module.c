@@ -245,6 +245,7 @@ static void keep_share(const hcg_piece *piece, LLVMModuleRef mod, const LLVMValu
         leave_out(functions[piece->kernels[i]]);
     for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
         if (LLVMGetLinkage(f) == LLVMExternalLinkage) all += hcg_instructions(f);
+    if (all == 0) return;
     for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
         if (LLVMGetLinkage(f) != LLVMExternalLinkage || LLVMIsDeclaration(f)) continue;
         const size_t own = hcg_instructions(f), share = (before + own / 2) * piece->shares / all;

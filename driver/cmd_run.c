@@ -56,6 +56,7 @@ static int options_of(hadal_session *s, const command_line *line, hadal_run_opti
         .cpu_level = option_get(line, OPTION_CPU_LEVEL),
         .threads = (int)threads,
         .profile = profile ? (int)rounds : 0,
+        .hidden_path = option_get(line, OPTION_HIDDEN),
     };
     return 0;
 }
@@ -78,16 +79,18 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
     const char *logits = option_get(line, OPTION_LOGITS);
     const int32_t *tokens;
     int64_t n;
-    hadal_run_options options;
+    hadal_run_options options = {0};
     hadal_pipeline pipeline;
     if (!text) return hadal_fail(s, "usage", "--tokens is missing", "for example --tokens 1,2,3");
-    if (!logits && !trace && !option_given(line, OPTION_PROFILE))
+    if (!logits && !trace && !option_given(line, OPTION_HIDDEN) &&
+        !option_given(line, OPTION_PROFILE))
         return hadal_fail(s, "usage", "--logits OUT.npy is missing",
                           "the result must go somewhere");
     if (options_of(s, line, &options) || make_pipeline(s, line, &pipeline)) return 1;
     if (hadal_read_tokens(s, text, &tokens, &n)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;
+    pipeline.keep_hidden = options.hidden_path != NULL;
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (!options.interpret) {
         if (make_workplace(s, w) || build(s, line, w)) return 1;

@@ -123,7 +123,7 @@ static void check_cache_use(rules *r, hir_id op) {
 }
 
 /* ---- contractions -------------------------------------------------------------------------- */
-typedef enum part { HEAD, LINEARS, EPILOGUE, TAIL } part;
+typedef enum part { HEAD, LINEARS, EPILOGUE, TAIL, NOWHERE } part;
 
 static bool is_tile(hir_type t) {
     return t.dtype == HIR_F32 && t.rank == 2 && t.dim[0] == HIR_T;
@@ -166,13 +166,13 @@ static bool rides(const hir_riders *riders, const hir_op *o) {
     return hir_find_rider(riders, hir_value_ref(o->results[0])) != NULL;
 }
 
-/* Which part of a contraction's body an op belongs to; TAIL + 1: none. */
+/* Which part of a contraction's body an op belongs to. */
 static part part_of(const rules *r, const hir_op *o) {
     if (o->code == HIR_LINEAR_OP) return LINEARS;
     if (o->code == HIR_CONST_OP || hir_has_trait(o->code, HIR_ELEMENTWISE)) return EPILOGUE;
     if (o->code == HIR_YIELD_OP) return TAIL;
     if (o->code == HIR_RESHAPE_OP) return is_inner(r, o->args[0]) ? TAIL : HEAD;
-    return (part)(TAIL + 1);
+    return NOWHERE;
 }
 
 /* Row ops in front of the linear ops may be done again by every thread. */

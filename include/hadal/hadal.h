@@ -113,6 +113,7 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
      * the row that it makes where they cancel; "row": always of that row */
     const char *merge_norm;
     const char *depth_path; /* the IR before the pass that makes kernels, as a file; NULL: none */
+    int keep_hidden;        /* for hadal_run_options.hidden_path */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -180,6 +181,9 @@ typedef struct hadal_run_options {
     const char *cpu_level; /* NULL: best */
     int threads;           /* 0: default */
     int profile; /* runs to profile, after one to warm up; 0: none. Compiled models only */
+    /* What the head reads, behind the last norm, float32 [n, d], as an .npy file; NULL: none. The
+     * passes must have run with keep_hidden. */
+    const char *hidden_path;
 } hadal_run_options;
 /* Token ids from "1,2,3", FILE.npy or FILE.safetensors:tensor. *tokens belongs to the session. */
 HADAL_API int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens,

@@ -12,7 +12,7 @@
 #             to the middle of two that float32 rounds it the other way; seen 2e-3, 6e-4, without such an element 1e-6),
 #             against the expected logits 0.1, 0.03 (what the rounding itself does to these random models; seen 0.06, 0.015)
 # Every level is run with a prefill and single tokens; the evaluator and the best level of the machine in one call as
-# well, with depth weights (a call costs a compilation, and the split run has both kinds of code in it).
+# well, with hidden rows and depth weights (a call costs a compilation, and the split run has both kinds of code in it).
 # Exit code 77: this machine cannot run the level.
 set -eu
 hadal=$1 compare=$2 case=$3 level=$4 work=$5
@@ -45,8 +45,9 @@ best=avx512
 grep -q avx512vl /proc/cpuinfo || best=avx2
 [ "$level" = interpret ] || [ "$level" = $best ] || exit 0
 
-"$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --trace-depth "$out.depth" $flags --threads 2
+"$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --hidden "$out-hidden.npy" --trace-depth "$out.depth" $flags --threads 2
 check "logits, one call" "$out.npy" "$expected:logits" $limit
+check "final hidden rows" "$out-hidden.npy" "$expected:hidden_final" $limit
 check "split against one call" "$out-split.npy" "$out.npy" 1e-5
 
 [ "$level" = interpret ] || for cache in "bf16 1e-2 0.1" "f16 2e-3 0.03"; do
