@@ -133,16 +133,16 @@ static void read_op(folder *f, hir_id op) {
 }
 
 /* ---- which are wanted ----------------------------------------------------------------------- */
-static bool is_computed(const product *p) {
-    bool computed = p->n > 1;
+static bool has_function(const product *p) {
+    bool by = false;
     for (uint32_t k = 0; k < p->n; k++)
-        computed |= p->factor[k].by != HIR_MADE_AS_IS;
-    return computed;
+        by |= p->factor[k].by != HIR_MADE_AS_IS;
+    return by;
 }
 
 /* A number is not worth a weight, unless it takes a function to make it. */
 static bool is_vector(hir_type t, const product *p) {
-    return t.rank == 1 && (t.dim[0] > 1 || p->factor[0].by);
+    return t.rank == 1 && (t.dim[0] > 1 || has_function(p));
 }
 
 static bool is_matrix(hir_type t) {
@@ -159,7 +159,7 @@ static bool is_table(const folder *f, hir_id op) {
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_type t = hir_ref_type(f->m, o->args[i]);
         if (!product_of(f, o->args[i], &p)) return false;
-        const bool piece = p.factor[0].by && is_vector(t, &p);
+        const bool piece = has_function(&p) && is_vector(t, &p);
         if (!(stack ? is_vector(t, &p) : piece || is_matrix(t))) return false;
     }
     return true;
@@ -168,7 +168,7 @@ static bool is_table(const folder *f, hir_id op) {
 static bool is_product(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const product *p = o->n_results == 1 ? f->of[o->results[0]] : NULL;
-    return p && is_computed(p);
+    return p && (p->n > 1 || has_function(p));
 }
 
 static void note_reads(folder *f, hir_id op) {
