@@ -275,50 +275,46 @@ typedef struct maker { /* of one weight, `row` elements of it at a time */
     double *product;
 } maker;
 
-/* All elements of a factor's weight with what is done to them. */
-static double *make_factor(hd_arena *a, const hd_tensor *t, hir_made_by by) {
+/* All elements of a factor's weight with what is done to them; NULL: they are taken as they are. */
+static double *make_factor(hd_arena *a, const hd_tensors *weights, const hir_made_factor *f) {
+    if (!f->by) return NULL;
+    const hd_tensor *t = hd_tensors_find(weights, f->name);
     double *x = hd_new_array(a, double, t->elements);
     for (uint64_t i = 0; i < t->elements; i++)
         x[i] = hd_tensor_get(t, i);
-    hir_make_elements(by, x, (int64_t)t->elements);
+    hir_make_elements(f->by, x, (int64_t)t->elements);
     return x;
 }
 
 /* Row i of a part times that of a factor, or its one row, or its one element. */
-static void multiply(hd_arena *a, const maker *k, const hir_made_factor *f, uint64_t i) {
+static void multiply(const maker *k, const hir_made_factor *f, const double *made, uint64_t i) {
     const hd_tensor *t = hd_tensors_find(k->weights, f->name);
     const uint64_t n = (uint64_t)hir_factor_elements(f, (int64_t)t->elements), row = k->row;
     const uint64_t first = (uint64_t)f->first + (n == 1 ? 0 : i * row % n);
-    if (f->by) {
-        const double *x = make_factor(a, t, f->by) + first;
-        for (uint64_t j = 0; j < row; j++)
-            k->product[j] *= x[n == 1 ? 0 : j];
-        return;
+    if (!made) hd_tensor_to_f32(t, first, n == 1 ? 1 : row, k->factor);
+    for (uint64_t j = 0; j < row; j++) {
+        const uint64_t at = n == 1 ? 0 : j;
+        k->product[j] *= made ? made[first + at] : (double)k->factor[at];
     }
-    hd_tensor_to_f32(t, first, n == 1 ? 1 : row, k->factor);
-    for (uint64_t j = 0; j < row; j++)
-        k->product[j] *= (double)k->factor[n == 1 ? 0 : j];
 }
 
-/* Row i of a part: the product in f64, rounded once. */
-static void make_row(hd_arena *a, const maker *k, const hir_made_row *part, uint64_t i,
-                     float *out) {
-    for (uint64_t j = 0; j < k->row; j++)
-        k->product[j] = 1;
-    for (uint32_t f = 0; f < part->n; f++)
-        multiply(a, k, &part->factor[f], i);
-    for (uint64_t j = 0; j < k->row; j++)
-        out[j] = (float)k->product[j];
-}
-
-/* Row by row, a part of a vector at once. */
+/* Row by row, a part of a vector at once: the product in f64, rounded once. */
 static float *make_part(hd_arena *a, maker *k, const hir_weight *w, const hir_made_row *part,
                         float *out) {
     const int64_t row = hir_made_row_elements(w->type);
     const uint64_t rows = (uint64_t)hir_made_rows(k->m, part, row);
+    double **made = hd_new_array(a, double *, part->n + 1);
+    for (uint32_t f = 0; f < part->n; f++)
+        made[f] = make_factor(a, k->weights, &part->factor[f]);
     k->row = w->type.rank == 1 ? rows : (uint64_t)row;
-    for (uint64_t i = 0; i < (w->type.rank == 1 ? 1 : rows); i++, out += k->row)
-        make_row(a, k, part, i, out);
+    for (uint64_t i = 0; i < (w->type.rank == 1 ? 1 : rows); i++, out += k->row) {
+        for (uint64_t j = 0; j < k->row; j++)
+            k->product[j] = 1;
+        for (uint32_t f = 0; f < part->n; f++)
+            multiply(k, &part->factor[f], made[f], i);
+        for (uint64_t j = 0; j < k->row; j++)
+            out[j] = (float)k->product[j];
+    }
     return out;
 }
 

@@ -28,7 +28,8 @@ typedef struct folder {
     hir_pass_context *c;
     hir_module *m;
     product **of;    /* by value: the product it is; NULL: none */
-    bool *wanted;    /* by value: an op that cannot be folded reads it */
+    bool *live;      /* by value: it matters for what the program gives */
+    bool *wanted;    /* by value: a live op that cannot be folded reads it */
     bool *given_out; /* by value: an output, which takes no weight */
     size_t n_values;
     pass_forward forward;
@@ -133,16 +134,16 @@ static void read_op(folder *f, hir_id op) {
 }
 
 /* ---- which are wanted ----------------------------------------------------------------------- */
-static bool is_computed(const product *p) {
-    bool computed = p->n > 1;
+static bool has_function(const product *p) {
+    bool by = false;
     for (uint32_t k = 0; k < p->n; k++)
-        computed |= p->factor[k].by != HIR_MADE_AS_IS;
-    return computed;
+        by |= p->factor[k].by != HIR_MADE_AS_IS;
+    return by;
 }
 
 /* A number is not worth a weight, unless it takes a function to make it. */
 static bool is_vector(hir_type t, const product *p) {
-    return t.rank == 1 && (t.dim[0] > 1 || p->factor[0].by);
+    return t.rank == 1 && (t.dim[0] > 1 || has_function(p));
 }
 
 static bool is_matrix(hir_type t) {
@@ -159,7 +160,7 @@ static bool is_table(const folder *f, hir_id op) {
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_type t = hir_ref_type(f->m, o->args[i]);
         if (!product_of(f, o->args[i], &p)) return false;
-        const bool piece = p.factor[0].by && is_vector(t, &p);
+        const bool piece = has_function(&p) && is_vector(t, &p);
         if (!(stack ? is_vector(t, &p) : piece || is_matrix(t))) return false;
     }
     return true;
@@ -168,14 +169,21 @@ static bool is_table(const folder *f, hir_id op) {
 static bool is_product(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const product *p = o->n_results == 1 ? f->of[o->results[0]] : NULL;
-    return p && is_computed(p);
+    return p && (p->n > 1 || has_function(p));
 }
 
+/* From the last op to the first. */
 static void note_reads(folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
-    if (is_table(f, op) || is_product(f, op)) return; /* made with what it reads */
-    for (uint32_t i = 0; i < o->n_args; i++)
-        if (o->args[i].kind == HIR_REF_VALUE) f->wanted[o->args[i].index] = true;
+    bool live = hir_has_trait(o->code, HIR_EFFECT);
+    for (uint32_t i = 0; i < o->n_results; i++)
+        live |= f->live[o->results[i]];
+    const bool made = is_table(f, op) || is_product(f, op); /* with what it reads */
+    for (uint32_t i = 0; live && i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE) continue;
+        f->live[o->args[i].index] = true;
+        f->wanted[o->args[i].index] |= !made;
+    }
 }
 
 /* ---- made weights ---------------------------------------------------------------------------- */
@@ -217,7 +225,8 @@ static void replace(folder *f, hir_id op, const hir_made_row *rows, uint32_t n) 
 
 static void fold(folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
-    if (is_table(f, op) && o->n_args > 1 && !f->given_out[o->results[0]]) {
+    if (is_table(f, op) && o->n_args > 1 && f->wanted[o->results[0]] &&
+        !f->given_out[o->results[0]]) {
         uint32_t n = o->n_args;
         hir_made_row *rows = hd_new_array(f->c->scratch, hir_made_row, n);
         for (uint32_t i = 0; i < n; i++) {
@@ -237,6 +246,7 @@ static void fold(folder *f, hir_id op) {
 bool pass_fold_weights(hir_pass_context *c) {
     folder f = {.c = c, .m = c->m, .n_values = c->m->values.n, .forward = {.arena = c->scratch}};
     f.of = hd_new_array(c->scratch, product *, f.n_values);
+    f.live = hd_new_array(c->scratch, bool, f.n_values);
     f.wanted = hd_new_array(c->scratch, bool, f.n_values);
     f.given_out = hd_new_array(c->scratch, bool, f.n_values);
     HIR_EACH(f.m, op, f.m->first) {
@@ -246,7 +256,8 @@ bool pass_fold_weights(hir_pass_context *c) {
             f.given_out[x.index] = true;
     }
     HIR_EACH(f.m, op, f.m->first) read_op(&f, op);
-    HIR_EACH(f.m, op, f.m->first) note_reads(&f, op);
+    for (hir_id op = f.m->last; op != HIR_NONE; op = hir_op_at(f.m, op)->prev)
+        note_reads(&f, op);
     HIR_EACH(f.m, op, f.m->first) fold(&f, op);
     pass_forward_finish(&f.forward, f.m);
     return true;
