@@ -136,34 +136,27 @@ static void measure(const options *o, const fleet *f, machine *m) {
     fflush(stdout);
 }
 
-static list numbers(const char *text, int64_t least) {
-    list l = {0};
-    while (*text && l.n < MOST) {
-        char *end;
-        l.at[l.n] = strtol(text, &end, 10);
-        if (end == text || l.at[l.n++] < least || (*end && *end != ','))
-            fail("\"%s\" is not a list of numbers", text);
-        text = *end ? end + 1 : end;
-    }
-    if (l.n == 0) fail("an empty list");
+static list read_list(const char *text, int64_t least) {
+    list l;
+    l.n = numbers(text, least, INT32_MAX, l.at, MOST);
     return l;
 }
 
 int main(int argc, char **argv) {
-    options o = {.batch = numbers("1,2,4,8,16,32", 1),
-                 .threads = numbers("1,2", 1),
-                 .past = numbers("0", 0),
-                 .rounds = numbers("5", 1)};
+    options o = {.batch = read_list("1,2,4,8,16,32", 1),
+                 .threads = read_list("1,2", 1),
+                 .past = read_list("0", 0),
+                 .rounds = read_list("5", 1)};
     for (int i = 1; i < argc; i++) {
         const bool last = i + 1 == argc;
         if (!last && strcmp(argv[i], "--batch") == 0)
-            o.batch = numbers(argv[++i], 1);
+            o.batch = read_list(argv[++i], 1);
         else if (!last && strcmp(argv[i], "--threads") == 0)
-            o.threads = numbers(argv[++i], 1);
+            o.threads = read_list(argv[++i], 1);
         else if (!last && strcmp(argv[i], "--past") == 0)
-            o.past = numbers(argv[++i], 0);
+            o.past = read_list(argv[++i], 0);
         else if (!last && strcmp(argv[i], "--rounds") == 0)
-            o.rounds = numbers(argv[++i], 1);
+            o.rounds = read_list(argv[++i], 1);
         else
             o.model = argv[i];
     }

@@ -229,19 +229,6 @@ static void run(const options *o, shape s) {
 /* ---- arguments ---------------------------------------------------------------------------------
  */
 
-static size_t numbers(const char *text, int64_t *out, size_t most) {
-    size_t n = 0;
-    while (*text && n < most) {
-        char *end;
-        out[n] = strtol(text, &end, 10);
-        if (end == text || out[n] < 1) fail("\"%s\" is not a list of numbers", text);
-        n++;
-        text = *end == ',' ? end + 1 : end;
-        if (*end && *end != ',') fail("\"%s\" is not a list of numbers", text);
-    }
-    return n;
-}
-
 int main(int argc, char **argv) {
     options o = {.spec = BENCH_SPECS "/depth.hadal",
                  .shapes = {{16, 8, 1024}, {16, 8, 2048}, {6, 9, 1024}, {6, 9, 2048}},
@@ -253,13 +240,14 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "", *option = argv[i++];
         int64_t list[3];
-        if (strcmp(option, "--shape") == 0 && o.n_shapes < MOST && numbers(value, list, 3) == 3)
+        if (strcmp(option, "--shape") == 0 && o.n_shapes < MOST &&
+            numbers(value, 1, INT32_MAX, list, 3) == 3)
             o.shapes[o.n_shapes++] = (shape){list[0], list[1], list[2]};
         else if (strcmp(option, "--tokens") == 0)
-            o.n_tokens = numbers(value, o.tokens, MOST);
+            o.n_tokens = numbers(value, 1, INT32_MAX, o.tokens, MOST);
         else if (strcmp(option, "--threads") == 0)
-            o.n_threads = numbers(value, o.threads, MOST);
-        else if (strcmp(option, "--rounds") == 0 && numbers(value, list, 1) == 1)
+            o.n_threads = numbers(value, 1, INT32_MAX, o.threads, MOST);
+        else if (strcmp(option, "--rounds") == 0 && numbers(value, 1, INT32_MAX, list, 1) == 1)
             o.rounds = list[0];
         else if (strcmp(option, "--spec") == 0 && *value)
             o.spec = value;

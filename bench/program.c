@@ -118,6 +118,21 @@ static void define_all(hadal_session *s, const char *defines) {
     free(copy);
 }
 
+size_t numbers(const char *text, int64_t least, int64_t most, int64_t *out, size_t room) {
+    const char *at = text;
+    size_t n = 0;
+    do {
+        char *end;
+        const int64_t number = strtol(at, &end, 10);
+        if (end == at || number < least || number > most || (*end && *end != ',') || n == room)
+            fail("\"%s\" is not a list of at most %zu numbers from %ld to %ld", text, room,
+                 (long)least, (long)most);
+        out[n++] = number;
+        at = *end ? end + 1 : NULL;
+    } while (at);
+    return n;
+}
+
 program *program_compile(const char *spec, const char *name, const char *defines,
                          const hadal_pipeline *pipeline) {
     char dir[] = "/tmp/hadal-bench-XXXXXX";

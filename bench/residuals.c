@@ -268,18 +268,6 @@ static void compile_all(const options *o) {
 /* ---- arguments ---------------------------------------------------------------------------------
  */
 
-static size_t numbers(const char *text, int64_t *out, size_t most) {
-    size_t n = 0;
-    while (*text && n < most) {
-        char *end;
-        out[n] = strtol(text, &end, 10);
-        if (end == text || out[n++] < 1 || (*end && *end != ','))
-            fail("\"%s\" is not a list of numbers", text);
-        text = *end ? end + 1 : end;
-    }
-    return n;
-}
-
 static void choose_systems(options *o, const char *list) {
     snprintf(o->names, sizeof o->names, "%s", list);
     o->n_systems = 0;
@@ -307,17 +295,19 @@ int main(int argc, char **argv) {
         if (strcmp(option, "--systems") == 0)
             choose_systems(&o, value);
         else if (strcmp(option, "--hidden") == 0)
-            o.n_hidden = numbers(value, o.hidden, MOST);
+            o.n_hidden = numbers(value, 1, INT32_MAX, o.hidden, MOST);
         else if (strcmp(option, "--tokens") == 0)
-            o.n_tokens = numbers(value, o.tokens, MOST);
+            o.n_tokens = numbers(value, 1, INT32_MAX, o.tokens, MOST);
         else if (strcmp(option, "--threads") == 0)
-            o.n_threads = numbers(value, o.threads, MOST);
+            o.n_threads = numbers(value, 1, INT32_MAX, o.threads, MOST);
         else if (strcmp(option, "--spec") == 0 && *value)
             o.spec = value;
         else if (strcmp(option, "--compile") == 0)
             o.run = strcmp(value, "only") != 0, o.compile = strcmp(value, "no") != 0;
-        else if ((strcmp(option, "--layers") != 0 || numbers(value, &o.layers, 1) != 1) &&
-                 (strcmp(option, "--rounds") != 0 || numbers(value, &o.rounds, 1) != 1))
+        else if ((strcmp(option, "--layers") != 0 ||
+                  numbers(value, 1, INT32_MAX, &o.layers, 1) != 1) &&
+                 (strcmp(option, "--rounds") != 0 ||
+                  numbers(value, 1, INT32_MAX, &o.rounds, 1) != 1))
             fail("usage: bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] "
                  "[--threads LIST] [--layers N] [--rounds N] [--spec FILE] "
                  "[--compile yes|no|only]");

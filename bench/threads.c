@@ -27,17 +27,9 @@ typedef struct subject {
     float *logits;
 } subject;
 
-static list numbers(const char *text, int64_t most) {
-    list l = {0};
-    while (*text && l.n < MOST) {
-        char *end;
-        l.at[l.n] = strtol(text, &end, 10);
-        l.n++;
-        if (end == text || l.at[l.n - 1] < 1 || l.at[l.n - 1] > most || (*end && *end != ','))
-            fail("\"%s\" is not a list of numbers from 1 to %ld", text, (long)most);
-        text = *end ? end + 1 : end;
-    }
-    if (l.n == 0) fail("an empty list");
+static list read_list(const char *text, int64_t most) {
+    list l;
+    l.n = numbers(text, 1, most, l.at, MOST);
     return l;
 }
 
@@ -141,18 +133,18 @@ static void measure(const subject *s, size_t n, const list *threads, int64_t tok
 }
 
 int main(int argc, char **argv) {
-    list threads = numbers("2,1,4,16,64,256", 256), tokens = numbers("1,128", ROOM);
-    list rounds = numbers("5", SAMPLES);
+    list threads = read_list("2,1,4,16,64,256", 256), tokens = read_list("1,128", ROOM);
+    list rounds = read_list("5", SAMPLES);
     subject s[MODELS];
     size_t n = 0;
     for (int i = 1; i < argc; i++) {
         const bool last = i + 1 == argc;
         if (!last && strcmp(argv[i], "--threads") == 0)
-            threads = numbers(argv[++i], 256);
+            threads = read_list(argv[++i], 256);
         else if (!last && strcmp(argv[i], "--tokens") == 0)
-            tokens = numbers(argv[++i], ROOM);
+            tokens = read_list(argv[++i], ROOM);
         else if (!last && strcmp(argv[i], "--rounds") == 0)
-            rounds = numbers(argv[++i], SAMPLES);
+            rounds = read_list(argv[++i], SAMPLES);
         else if (n < MODELS && strncmp(argv[i], "--", 2) != 0)
             s[n++] = open_subject(argv[i]);
         else

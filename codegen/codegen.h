@@ -23,7 +23,7 @@ typedef struct hcg_code_event {
 } hcg_code_event;
 
 typedef struct hcg_options {
-    const char *triple;  /* NULL: this machine's x86-64 */
+    const char *triple;  /* NULL: this machine's */
     const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
                             (targets.def), or an LLVM CPU name: one body */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
@@ -50,9 +50,12 @@ bool hcg_emit_llvm(hcg_program *p, hd_diags *d,
                    const char *path); /* textual LLVM IR, all levels in one file */
 bool hcg_emit_asm(hcg_program *p, hd_diags *d, const char *path);
 bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path);
-/* cc -shared: `cc` NULL means $CC, then cc. `runtime`: path of libhadalrt.a. */
+/* cc -shared: `cc` NULL means $CC, then cc; for another architecture than this machine's
+ * ARCH-linux-gnu-gcc. `runtime`: path of libhadalrt.a, made for the same architecture. */
 bool hcg_link(hcg_program *p, hd_diags *d, const char *object, const char *cc, const char *runtime,
               const char *path);
+/* The archive that comes with the compiler, under its folder of libraries. */
+const char *hcg_runtime(const hcg_program *p, const char *lib_dir);
 /* Checks names, shapes and dtypes (all faults listed at once), converts, lays out, writes. */
 bool hcg_pack(hcg_program *p, hd_diags *d, const hd_tensors *weights, const char *path);
 /* The check alone: every weight of the module is there with its shape and a float dtype, and every

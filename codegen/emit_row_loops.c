@@ -5,7 +5,7 @@
 #include "codegen/emit_math.h"
 #include "codegen/emit_row_run.h"
 
-enum { MOST_SUMS = 24, MOST_JAM = 24 };
+enum { MOST_SUMS = ROW_MOST_SUMS, MOST_JAM = 24 };
 
 /* Many results of the same rows: elements of a piece, which all of them pass before the next; the
  * rows are read from the first level cache then, and few streams of stores are open at once. */
@@ -197,11 +197,6 @@ static unsigned vectors_at_once(const row_run *r, const row_nest *nest, uint32_t
     return most;
 }
 
-/* Accumulators of neighbours and their copies: what is left of 32 or 16 registers by operands. */
-static uint32_t most_sums(const hcg_level *level) {
-    return level->lanes == 8 || !level->fma ? MOST_SUMS / 3 : MOST_SUMS;
-}
-
 /* How many of `size` go together, at most `most` or JAM_OF_SUMS: all; else parts of one size, if
  * there are such; else as many as fit. */
 static uint32_t share_of(int64_t size, uint32_t most) {
@@ -220,7 +215,7 @@ static uint32_t share_of(int64_t size, uint32_t most) {
  * mixes: each is made of the same rows, which memory then gives once. */
 row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nest *nest) {
     enum { STREAMS = 4, JAM_OF_ALL = 8 };
-    const uint32_t most = most_sums(level);
+    const uint32_t most = row_most_sums(level);
     uint32_t sums = 0, roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
     row_jam jam = {1, 1};
     if (rank < 2) return jam;
@@ -402,7 +397,7 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     int64_t size = nest->domain.dim[r->lane_var], width = e->level->lanes;
     int64_t vectors = size / width;
     unsigned copies = vectors_at_once(r, nest, r->turns ? 1 : jam, l.n, vectors);
-    while (jam > 1 && copies > 1 && jam * l.n * copies > most_sums(r->e->level))
+    while (jam > 1 && copies > 1 && jam * l.n * copies > row_most_sums(r->e->level))
         copies /= 2;
     if (r->piece && copies == 3) copies = 2; /* pieces are powers of two */
     if (together) copies = copies_together(r);

@@ -5,7 +5,15 @@
 
 #include "codegen/emit_row.h"
 
-enum { ROW_COPIES = 4 }; /* vectors side by side that one turn of a loop works on */
+enum {
+    ROW_COPIES = 4,     /* vectors side by side that one turn of a loop works on */
+    ROW_MOST_SUMS = 24, /* row_most_sums() of any level, at most */
+};
+
+/* Accumulators, neighbours and copies counted: what operands leave of the level's registers. */
+static inline uint32_t row_most_sums(const hcg_level *level) {
+    return level->registers < 32 ? 8 : ROW_MOST_SUMS;
+}
 
 /* A value at the lanes of the current loop: one scalar that is the same for all, or a vector for
  * each copy. */

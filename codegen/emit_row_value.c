@@ -423,11 +423,6 @@ typedef struct team {
     LLVMValueRef acc[HCG_CARRY]; /* copies of one member together */
 } team;
 
-/* Registers for accumulators: what is left of 32 or 16 by operands. */
-static uint32_t most_sums(const row_run *r) {
-    return r->e->level->lanes == 16 ? 24 : 8;
-}
-
 /* `first` and what else of the nest is still to be reduced over as many elements, as far as there
  * are registers. What waits for other roots of the nest goes alone. */
 static team make_team(row_run *r, const row_node *first) {
@@ -438,7 +433,7 @@ static team make_team(row_run *r, const row_node *first) {
         const row_node *n = row_at(r->g, id);
         if (n == first || n->kind != ROW_REDUCE || n->last || n->chained) continue;
         if (n->extent != first->extent || recall(r, id, r->loops, &known)) continue;
-        if ((t.n + 1) * r->copies > most_sums(r)) break;
+        if ((t.n + 1) * r->copies > row_most_sums(r->e->level)) break;
         t.member[t.n++] = id;
     }
     for (uint32_t m = 0; m < t.n; m++)

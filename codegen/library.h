@@ -24,6 +24,10 @@ typedef struct hcg_target {
     HD_VEC(hcg_body) bodies; /* best first */
 } hcg_target;
 
+/* The first part of a triple, "x86_64"; NULL: this machine's. */
+const char *hcg_arch(hd_arena *a, const char *triple);
+/* Whether this program runs on another architecture. */
+bool hcg_is_foreign(const char *arch);
 /* Refuses triples and CPUs that cannot be compiled for, with the nearest names. */
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
 

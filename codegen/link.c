@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "codegen/codegen.h"
+#include "codegen/library.h"
 #include "codegen/program.h"
 #include "support/file.h"
 
@@ -51,16 +51,17 @@ static void add_words(command *c, const char *words) {
     }
 }
 
-static const char *choose_cc(const char *cc) {
+static const char *choose_cc(hd_arena *a, const char *arch, const char *cc) {
     if (cc && *cc) return cc;
+    if (hcg_is_foreign(arch)) return hd_printf(a, "%s-linux-gnu-gcc", arch);
     const char *env = getenv("CC");
     return env && *env ? env : "cc";
 }
 
 /* Everything that decides the library's bytes stands here: no build id, no path, no time. */
-static void make_command(command *c, const char *cc, const char *object, const char *runtime,
-                         const char *soname, const char *out) {
-    add_words(c, cc);
+static void make_command(command *c, const char *arch, const char *cc, const char *object,
+                         const char *runtime, const char *soname, const char *out) {
+    add_words(c, choose_cc(c->arena, arch, cc));
     add(c, "-shared");
     add(c, "-o");
     add(c, out);
@@ -75,7 +76,7 @@ static void make_command(command *c, const char *cc, const char *object, const c
     add(c, "-Wl,--as-needed");
     add(c, "-lgomp");
 #ifdef SANITIZE
-    add(c, SANITIZE);
+    if (!hcg_is_foreign(arch)) add(c, SANITIZE);
 #endif
 }
 
@@ -162,18 +163,33 @@ static bool run(command *c, hd_diags *d) {
     return refuse_tool(c, d, how, said.n ? said.at : NULL);
 }
 
+const char *hcg_runtime(const hcg_program *p, const char *lib_dir) {
+    const char *arch = hcg_arch(p->arena, p->options.triple);
+    const char *name = "libhadalrt.a";
+    if (hcg_is_foreign(arch)) name = hd_printf(p->arena, "hadal/%s-linux-gnu/%s", arch, name);
+    return hd_path_join(p->arena, lib_dir, name);
+}
+
+static bool refuse_runtime(hd_arena *a, hd_diags *d, const char *arch, const char *runtime) {
+    hd_diag *e = hd_err(d, HD_E_IO, HD_NOWHERE, "the runtime library %s is not there", runtime);
+    e->hint = hcg_is_foreign(arch)
+                  ? hd_printf(a,
+                              "it is made where %s-linux-gnu-gcc is installed when Hadal is built; "
+                              "--emit=obj,header needs none",
+                              arch)
+                  : "it is installed with the compiler";
+    return false;
+}
+
 bool hcg_link(hcg_program *p, hd_diags *d, const char *object, const char *cc, const char *runtime,
               const char *path) {
-    if (!hd_exists(runtime)) {
-        hd_err(d, HD_E_IO, HD_NOWHERE, "the runtime library %s is not there", runtime)->hint =
-            "it is installed with the compiler, and may be named with --runtime";
-        return false;
-    }
+    const char *arch = hcg_arch(p->arena, p->options.triple);
+    if (!hd_exists(runtime)) return refuse_runtime(p->arena, d, arch, runtime);
     hd_output *out = hd_output_open(p->arena, d, path);
     if (!out) return false;
     command c = {.arena = p->arena};
     const char *soname = hd_printf(p->arena, "lib%s.so", p->m->name);
-    make_command(&c, choose_cc(cc), object, runtime, soname, hd_output_temporary(out));
+    make_command(&c, arch, cc, object, runtime, soname, hd_output_temporary(out));
     if (c.n == 0 || !run(&c, d)) {
         hd_output_discard(out);
         return false;

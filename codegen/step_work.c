@@ -52,15 +52,9 @@ static outer_read *read_of(counter *c, hir_ref r) {
     return &c->reads.at[c->reads.n - 1];
 }
 
-static bool same_slice(const hir_op *a, const hir_op *b) {
-    return hir_attr_int(a, HIR_A_AXIS, 0) == hir_attr_int(b, HIR_A_AXIS, 0) &&
-           hir_attr_int(a, HIR_A_START, 0) == hir_attr_int(b, HIR_A_START, 0) &&
-           hir_attr_int(a, HIR_A_LENGTH, 0) == hir_attr_int(b, HIR_A_LENGTH, 0);
-}
-
 static void add_slice(counter *c, outer_read *r, const hir_op *slice) {
     for (size_t i = 0; i < r->slices.n; i++)
-        if (same_slice(r->slices.at[i], slice)) return;
+        if (hir_same_slice(r->slices.at[i], slice)) return;
     hd_push(c->arena, &r->slices, slice);
     r->elements += row_elements(hir_value_at(c->m, slice->results[0])->type);
 }

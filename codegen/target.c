@@ -71,20 +71,41 @@ static void initialise_llvm(void) {
     LLVMInitializeAArch64AsmPrinter();
 }
 
+#if defined(__x86_64__)
+#define HERE "x86_64"
+#elif defined(__aarch64__)
+#define HERE "aarch64"
+#else
+#error "Hadal makes code for x86-64 and aarch64, and runs there"
+#endif
+
+static const char *normal_triple(hd_arena *a, const char *triple) {
+    char *normal = LLVMNormalizeTargetTriple(triple ? triple : HERE "-linux-gnu");
+    const char *copy = hd_strdup(a, normal);
+    LLVMDisposeMessage(normal);
+    return copy;
+}
+
+const char *hcg_arch(hd_arena *a, const char *triple) {
+    const char *normal = normal_triple(a, triple);
+    const char *arch = hd_strndup(a, normal, strcspn(normal, "-"));
+    return strcmp(arch, "arm64") == 0 ? "aarch64" : arch;
+}
+
+bool hcg_is_foreign(const char *arch) {
+    return strcmp(arch, HERE) != 0;
+}
+
 static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, initialise_llvm);
-    const char *given = o->triple ? o->triple : "x86_64-pc-linux-gnu";
-    char *normal = LLVMNormalizeTargetTriple(given), *error = NULL;
-    t->triple = hd_strdup(a, normal);
-    LLVMDisposeMessage(normal);
-    const char *dash = strchr(t->triple, '-');
-    const char *arch = hd_strndup(a, t->triple, dash ? (size_t)(dash - t->triple) : 0);
-    if (strcmp(arch, "arm64") == 0) arch = "aarch64";
-    t->arch = arch;
+    t->triple = normal_triple(a, o->triple);
+    t->arch = hcg_arch(a, o->triple);
+    const char *arch = t->arch;
+    char *error = NULL;
     bool known = strcmp(arch, "x86_64") == 0 || strcmp(arch, "aarch64") == 0;
     if (!known || !strstr(t->triple, "linux")) {
-        hd_err(d, HD_E_TARGET, HD_NOWHERE, "no code can be made for the target \"%s\"", given)
+        hd_err(d, HD_E_TARGET, HD_NOWHERE, "no code can be made for the target \"%s\"", o->triple)
             ->hint = "targets: x86_64-linux-gnu, aarch64-linux-gnu";
         return false;
     }
@@ -127,14 +148,7 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
 
 /* The CPU that the compiler runs on, as LLVM sees it. */
 static bool add_native(hd_arena *a, hd_diags *d, hcg_target *t) {
-#if defined(__x86_64__)
-    const char *here = "x86_64";
-#elif defined(__aarch64__)
-    const char *here = "aarch64";
-#else
-    const char *here = "";
-#endif
-    if (strcmp(here, t->arch) != 0) {
+    if (hcg_is_foreign(t->arch)) {
         hd_err(d, HD_E_TARGET, HD_NOWHERE, "\"native\" is not a CPU of %s", t->triple)->hint =
             "name the CPU that the library shall run on";
         return false;

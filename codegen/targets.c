@@ -2,8 +2,8 @@
 #include "codegen/emit.h"
 
 static const hcg_level levels[] = {
-#define L(id, name, arch, cpu, lanes, fma, dots, features)                                         \
-    {name, arch, cpu, lanes, fma, dots, features},
+#define L(id, name, arch, cpu, lanes, registers, fma, dots, features)                              \
+    {name, arch, cpu, lanes, registers, fma, dots, features},
 #include "codegen/targets.def"
 #undef L
 };

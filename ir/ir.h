@@ -331,6 +331,7 @@ static inline hir_attr hir_ints(hir_attr_id id, const int64_t *v, uint32_t n) {
 }
 void hir_set_attr(hir_module *m, hir_id op, hir_attr attr);       /* adds or replaces */
 bool hir_remove_attr(hir_module *m, hir_id op, hir_attr_id attr); /* false: it had none */
+bool hir_same_slice(const hir_op *a, const hir_op *b);            /* do two slices cut alike? */
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);

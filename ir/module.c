@@ -158,6 +158,12 @@ const char *hir_attr_string(const hir_op *op, hir_attr_id id, const char *missin
     return a ? a->s : missing;
 }
 
+bool hir_same_slice(const hir_op *a, const hir_op *b) {
+    return hir_attr_int(a, HIR_A_AXIS, 0) == hir_attr_int(b, HIR_A_AXIS, 0) &&
+           hir_attr_int(a, HIR_A_START, 0) == hir_attr_int(b, HIR_A_START, 0) &&
+           hir_attr_int(a, HIR_A_LENGTH, 0) == hir_attr_int(b, HIR_A_LENGTH, 0);
+}
+
 hir_attr hir_copy_attr(hd_arena *a, hir_attr attr) {
     if (attr.s) attr.s = hd_strdup(a, attr.s);
     if (attr.ints) {

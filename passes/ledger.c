@@ -263,15 +263,9 @@ static hir_id outer_value(const clerk *c, hir_id kernel, hir_id v) {
     }
 }
 
-static bool same_slice(const hir_op *a, const hir_op *b) {
-    return hir_attr_int(a, HIR_A_AXIS, 0) == hir_attr_int(b, HIR_A_AXIS, 0) &&
-           hir_attr_int(a, HIR_A_START, 0) == hir_attr_int(b, HIR_A_START, 0) &&
-           hir_attr_int(a, HIR_A_LENGTH, 0) == hir_attr_int(b, HIR_A_LENGTH, 0);
-}
-
 static void note_slice(clerk *c, outer_read *r, const hir_op *o) {
     for (size_t i = 0; i < r->slices.n; i++)
-        if (same_slice(r->slices.at[i], o)) return;
+        if (hir_same_slice(r->slices.at[i], o)) return;
     hd_push(c->arena, &r->slices, o);
     add(&r->sliced, row_elements(c, o->results[0]));
 }

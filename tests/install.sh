@@ -38,4 +38,7 @@ cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$prefix" 
 cmake --build "$work/project/build" >>"$work/log"
 "$work/project/build/call"
 "$prefix/bin/hadal" compile "$examples/jargon/jargon.hadal" -o "$work/jargon" # finds the installed std library
+if [ -d "$build/lib/hadal/aarch64-linux-gnu" ]; then # ... and runtime of another architecture
+    "$prefix/bin/hadal" compile "$examples/jargon/jargon.hadal" -o "$work/jargon" --target aarch64-linux-gnu
+fi
 test -s "$prefix/share/man/man1/hadal.1"

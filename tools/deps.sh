@@ -22,6 +22,9 @@ llvm-19-tools    FileCheck and lit
 python3          runs lit
 g++              generated headers are compiled as C++ too
 binutils         nm and readelf, for the allow-list of symbols
+gcc-aarch64-linux-gnu  makes the runtime for aarch64, and links libraries for it
+libc6-dev-arm64-cross  headers of the C library there
+qemu-user        runs them
 "
 
 names() { printf '%s\n' "$1" | awk 'NF { print $1 }'; }

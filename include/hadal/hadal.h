@@ -149,10 +149,11 @@ typedef struct hadal_code_event {
 } hadal_code_event;
 typedef struct hadal_target {
     size_t struct_size;
-    const char *triple;      /* NULL: x86-64 Linux */
+    const char *triple;      /* NULL: this machine's */
     const char *cpu;         /* NULL: every level; "native", a level, or an LLVM CPU */
-    const char *cc;          /* linker driver; NULL: $CC or cc */
-    const char *runtime;     /* libhadalrt.a; NULL: the installed one */
+    const char *cc;          /* linker driver; NULL: $CC or cc, for another architecture
+                                ARCH-linux-gnu-gcc */
+    const char *runtime;     /* libhadalrt.a of that architecture; NULL: the installed one */
     const char *ir_file;     /* line tables point here; NULL: no debug info */
     const char *activations; /* what they may be rounded to where that is faster: "int8" for q8 and
                                 q4 weights, "bf16" for bf16 weights, "int8,bf16"; "f32": nothing;

@@ -3,7 +3,7 @@
 #ifndef ARENA_FIXTURE_H
 #define ARENA_FIXTURE_H
 
-#include "support/diag.h"
+#include "tests/unit/diags_text.h"
 
 static hd_arena *arena;
 static hd_diags diags;
@@ -19,12 +19,7 @@ static inline void close_arena(void) {
 
 /* All diagnostics as text, for messages of failed assertions and for searching. */
 static inline const char *said(void) {
-    hd_text t;
-    hd_text_init(&t, arena);
-    hd_text_add(&t, "");
-    for (size_t i = 0; i < diags.list.n; i++)
-        hd_diag_render(&diags.list.at[i], false, &t);
-    return t.at;
+    return diags_text(arena, &diags);
 }
 
 #endif

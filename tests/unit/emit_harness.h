@@ -17,6 +17,7 @@
 #include "codegen/emit.h"
 #include "codegen/quant.h"
 #include "support/tensorfile.h"
+#include "tests/unit/diags_text.h"
 
 typedef struct bench {
     hd_arena *arena;
@@ -44,12 +45,7 @@ static inline void bench_free(bench *b) {
 }
 
 static inline const char *bench_errors(bench *b) {
-    hd_text t;
-    hd_text_init(&t, b->arena);
-    hd_text_add(&t, "");
-    for (size_t i = 0; i < b->diags.list.n; i++)
-        hd_diag_render(&b->diags.list.at[i], false, &t);
-    return t.at;
+    return diags_text(b->arena, &b->diags);
 }
 
 /* The levels that this machine can run, as LLVM sees it. */

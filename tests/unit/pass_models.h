@@ -7,6 +7,7 @@
 
 #include "ir/eval.h"
 #include "passes/pass.h"
+#include "tests/unit/diags_text.h"
 
 typedef struct decoder {
     int layers, hidden, heads, kv_heads, head_dim, ff, vocab;
@@ -189,12 +190,7 @@ typedef struct bench { /* what a test works with */
 } bench;
 
 static inline const char *errors_of(bench *b) {
-    hd_text t;
-    hd_text_init(&t, b->arena);
-    hd_text_add(&t, "");
-    for (size_t i = 0; i < b->diags.list.n; i++)
-        hd_diag_render(&b->diags.list.at[i], false, &t);
-    return t.at;
+    return diags_text(b->arena, &b->diags);
 }
 
 static inline bench new_bench(const char *text) {

@@ -586,7 +586,13 @@ Test(emit_contract, every_architecture) {
 
 /* The check above sees a call when there is one. */
 Test(emit_contract, foreign_call_is_seen) {
-    hcg_level claims_fma = {"baseline", "x86_64", "x86-64", 4, true, false, ""};
+    const hcg_level claims_fma = {.name = "baseline",
+                                  .arch = "x86_64",
+                                  .cpu = "x86-64",
+                                  .lanes = 4,
+                                  .registers = 16,
+                                  .fma = true,
+                                  .features = ""};
     problem p;
     build(&p, form_plain, 2, 37, 21, HIR_F32, 1);
     const char *text = assemble_kernel(&p.b, HCG_CONTRACT, p.kernel, false, &claims_fma);

@@ -5,6 +5,7 @@
  * thousand terms, split over lanes, and functions of a few ulp. */
 #include <criterion/criterion.h>
 
+#include "codegen/emit_row_run.h"
 #include "tests/unit/row_harness.h"
 
 static const double tolerance = 1e-5;
@@ -24,29 +25,31 @@ static char *print(char *to, size_t n, const char *format, ...) {
 static const int64_t widths[] = {1, 3, 4, 8, 15, 16, 17, 48, 96, 130, 300};
 enum { N_WIDTHS = sizeof widths / sizeof widths[0] };
 
+/* `text` of rows of #d elements. */
+static void check_widths(const char *text) {
+    hd_arena *a = hd_arena_new();
+    for (int i = 0; i < N_WIDTHS; i++)
+        check(filled(a, text, "d", (const int[]){(int)widths[i]}));
+    hd_arena_free(a);
+}
+
 Test(emit_row, residual_and_rmsnorm) {
-    char text[4096];
-    for (int i = 0; i < N_WIDTHS; i++) {
-        int d = (int)widths[i];
-        check(print(
-            text, sizeof text,
-            "hir 1 kernel @t\narena %d per token\nfixed 0\n"
-            "weight @g : f32[%d]\n"
-            "func(%%x: f32[T, %d] in input[0], %%y: f32[T, %d] in input[1]) {\n"
-            "  %%0, %%1 = " KERNEL("row0") " : f32[T, %d] in arena[0], f32[T, %d] in output[0] {\n"
-                                           "    %%2 = add %%x, %%y : f32[T, %d]\n"
-                                           "    %%3 = mul %%2, %%2 : f32[T, %d]\n"
-                                           "    %%4 = reduce_mean %%3 {axis = 1} : f32[T]\n"
-                                           "    %%5 = const {value = 1e-06, shape = []} : f32[]\n"
-                                           "    %%6 = add %%4, %%5 : f32[T]\n"
-                                           "    %%7 = rsqrt %%6 : f32[T]\n"
-                                           "    %%8 = reshape %%7 {shape = [T, 1]} : f32[T, 1]\n"
-                                           "    %%9 = mul %%2, %%8 : f32[T, %d]\n"
-                                           "    %%10 = mul %%9, @g : f32[T, %d]\n"
-                                           "    yield %%2, %%10\n  }\n"
-                                           "  output %%1 {name = \"y\"}\n}\n",
-            d * 4, d, d, d, d, d, d, d, d, d));
-    }
+    check_widths(
+        "hir 1 kernel @t\narena 2048 per token\nfixed 0\n"
+        "weight @g : f32[#d]\n"
+        "func(%x: f32[T, #d] in input[0], %y: f32[T, #d] in input[1]) {\n"
+        "  %0, %1 = " KERNEL("row0") " : f32[T, #d] in arena[0], f32[T, #d] in output[0] {\n"
+                                     "    %2 = add %x, %y : f32[T, #d]\n"
+                                     "    %3 = mul %2, %2 : f32[T, #d]\n"
+                                     "    %4 = reduce_mean %3 {axis = 1} : f32[T]\n"
+                                     "    %5 = const {value = 1e-06, shape = []} : f32[]\n"
+                                     "    %6 = add %4, %5 : f32[T]\n"
+                                     "    %7 = rsqrt %6 : f32[T]\n"
+                                     "    %8 = reshape %7 {shape = [T, 1]} : f32[T, 1]\n"
+                                     "    %9 = mul %2, %8 : f32[T, #d]\n"
+                                     "    %10 = mul %9, @g : f32[T, #d]\n"
+                                     "    yield %2, %10\n  }\n"
+                                     "  output %1 {name = \"y\"}\n}\n");
 }
 
 /* softmax over sources of <rmsnorm(source), query>, then the mix of the raw sources, and the norm
@@ -109,40 +112,35 @@ Test(emit_row, depth_mix) {
 /* k of a decoder: norm per head, rope, cache; v straight to the cache. */
 Test(emit_row, rope_and_cache) {
     static const int shapes[][2] = {{1, 2}, {3, 8}, {2, 32}, {1, 40}, {5, 64}, {2, 48}, {1, 66}};
-    char text[4096];
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        int h = shapes[i][0], n = shapes[i][1];
-        check(print(
-            text, sizeof text,
-            "hir 1 kernel @t\narena 4096 per token\nfixed 0\n"
-            "weight @g : f32[%d]\n"
-            "state $k : f32[C, %d, %d]\nstate $v : f32[C, %d, %d]\n"
-            "func(%%x: f32[T, %d] in input[0]) {\n"
-            "  %%tab = " KERNEL(
-                "row0") " : f32[T, %d] in arena[0] {\n"
-                        "    %%t0 = rope_table {length = %d, theta = 10000} : f32[T, %d]\n"
-                        "    yield %%t0\n  }\n"
-                        "  %%kc, %%vc, %%q = " KERNEL(
-                            "row1") " : f32[C, %d, %d] in state[0], f32[C, %d, %d] in state[1], "
-                                    "f32[T, %d, %d] in output[0] {\n"
-                                    "    %%x3 = reshape %%x {shape = [T, %d, %d]} : f32[T, %d, "
-                                    "%d]\n"
-                                    "    %%sq = mul %%x3, %%x3 : f32[T, %d, %d]\n"
-                                    "    %%ms = reduce_mean %%sq {axis = 2} : f32[T, %d]\n"
-                                    "    %%eps = const {value = 1e-06, shape = []} : f32[]\n"
-                                    "    %%me = add %%ms, %%eps : f32[T, %d]\n"
-                                    "    %%rs = rsqrt %%me : f32[T, %d]\n"
-                                    "    %%r1 = reshape %%rs {shape = [T, %d, 1]} : f32[T, %d, 1]\n"
-                                    "    %%xn = mul %%x3, %%r1 : f32[T, %d, %d]\n"
-                                    "    %%xg = mul %%xn, @g : f32[T, %d, %d]\n"
-                                    "    %%ro = rope %%xg, %%tab : f32[T, %d, %d]\n"
-                                    "    %%kk = cache_append %%ro, $k : f32[C, %d, %d]\n"
-                                    "    %%vv = cache_append %%x3, $v : f32[C, %d, %d]\n"
-                                    "    yield %%kk, %%vv, %%ro\n  }\n"
-                                    "  output %%q {name = \"q\"}\n}\n",
-            n, h, n, h, n, h * n, n, n, n, h, n, h, n, h, n, h, n, h, n, h, n, h, h, h, h, h, h, n,
-            h, n, h, n, h, n, h, n));
-    }
+    static const char text[] =
+        "hir 1 kernel @t\narena 4096 per token\nfixed 0\nweight @g : f32[#n]\n"
+        "state $k : f32[C, #h, #n]\nstate $v : f32[C, #h, #n]\n"
+        "func(%x: f32[T, #k] in input[0]) {\n"
+        "  %tab = " KERNEL(
+            "row0") " : f32[T, #n] in arena[0] {\n"
+                    "    %t0 = rope_table {length = #n, theta = 10000} : f32[T, #n]\n    yield "
+                    "%t0\n  }\n"
+                    "  %kc, %vc, %q = " KERNEL(
+                        "row1") " : f32[C, #h, #n] in state[0], "
+                                "f32[C, #h, #n] in state[1], f32[T, #h, #n] in output[0] {\n"
+                                "    %x3 = reshape %x {shape = [T, #h, #n]} : f32[T, #h, #n]\n"
+                                "    %sq = mul %x3, %x3 : f32[T, #h, #n]\n"
+                                "    %ms = reduce_mean %sq {axis = 2} : f32[T, #h]\n"
+                                "    %eps = const {value = 1e-06, shape = []} : f32[]\n"
+                                "    %me = add %ms, %eps : f32[T, #h]\n"
+                                "    %rs = rsqrt %me : f32[T, #h]\n"
+                                "    %r1 = reshape %rs {shape = [T, #h, 1]} : f32[T, #h, 1]\n"
+                                "    %xn = mul %x3, %r1 : f32[T, #h, #n]\n"
+                                "    %xg = mul %xn, @g : f32[T, #h, #n]\n"
+                                "    %ro = rope %xg, %tab : f32[T, #h, #n]\n"
+                                "    %kk = cache_append %ro, $k : f32[C, #h, #n]\n"
+                                "    %vv = cache_append %x3, $v : f32[C, #h, #n]\n"
+                                "    yield %kk, %vv, %ro\n  }\n  output %q {name = \"q\"}\n}\n";
+    hd_arena *a = hd_arena_new();
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        check(filled(a, text, "hnk",
+                     (const int[]){shapes[i][0], shapes[i][1], shapes[i][0] * shapes[i][1]}));
+    hd_arena_free(a);
 }
 
 Test(emit_row, rope_in_one_kernel) {
@@ -295,6 +293,15 @@ static const char *mixes(hd_arena *a, int results, int sources, int d, int norms
     cr_assert(at < WIDE_TEXT);
     return text;
 }
+
+static const char *plain_mixes(hd_arena *a, int results, int sources, int d) {
+    return mixes(a, results, sources, d, 0, NULL);
+}
+
+static const char *normed_mixes(hd_arena *a, int results, int norms, int d) {
+    return mixes(a, results, 3, d, norms, NULL);
+}
+
 /* Sums over d elements of each of `sources` rows times each of `queries`, and the largest. */
 static const char *dots(hd_arena *a, int sources, int queries, int d) {
     char *text = hd_new_array(a, char, WIDE_TEXT);
@@ -388,40 +395,52 @@ static const char *given_mixes(hd_arena *a, int sources, int mixes, int d) {
 }
 #undef ADD
 
+typedef const char *maker(hd_arena *a, int x, int y, int d);
+
+static void check_made(maker *make, const int (*shapes)[3], size_t n) {
+    hd_arena *a = hd_arena_new();
+    for (size_t i = 0; i < n; i++)
+        check(make(a, shapes[i][0], shapes[i][1], shapes[i][2]));
+    hd_arena_free(a);
+}
+#define CHECK_MADE(make, ...)                                                                      \
+    check_made(make, (const int[][3])__VA_ARGS__,                                                  \
+               sizeof((const int[][3])__VA_ARGS__) / sizeof(int[3]))
+
 /* Rows that the first level cache does not hold meet each other piece by piece: 7 sums and a
  * largest element in two pieces and none left over, in one and a rest of vectors and lanes; two of
  * each, where an odd one out takes three vectors at once. */
 Test(emit_row, sums_in_pieces) {
-    hd_arena *a = hd_arena_new();
-    check(dots(a, 7, 9, 2048));
-    check(dots(a, 7, 17, 1100));
-    check(dots(a, 2, 9, 2736));
-    hd_arena_free(a);
+    CHECK_MADE(dots, {{7, 9, 2048}, {7, 17, 1100}, {2, 9, 2736}});
 }
 
 /* As many queries as go together, one more, and a number that has no share; sources that are and
  * are not a multiple of a turn; rows in whole pieces, with a rest of vectors and lanes, in no
  * pieces. */
 Test(emit_row, sources_meet_queries) {
-    static const struct {
-        int sources, queries, d;
-    } shapes[] = {{9, 8, 4096}, {4, 9, 2200}, {13, 11, 1100}, {5, 3, 2048}, {24, 2, 48}};
-    hd_arena *a = hd_arena_new();
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check(phase_one(a, shapes[i].sources, shapes[i].queries, shapes[i].d));
-    hd_arena_free(a);
+    CHECK_MADE(phase_one, {{9, 8, 4096}, {4, 9, 2200}, {13, 11, 1100}, {5, 3, 2048}, {24, 2, 48}});
 }
 
 /* Rows of whole vectors, with a rest of vectors and of lanes, shorter than twice the distance; of
  * sources that go four or two at a time each rest, and so many mixes that they go one by one. */
 Test(emit_row, given_mixes_of_many_rows) {
-    static const struct {
-        int sources, mixes, d;
-    } shapes[] = {{9, 1, 2048}, {6, 2, 1100}, {7, 3, 300}, {8, 4, 1100}, {17, 8, 600}, {5, 24, 48}};
-    hd_arena *a = hd_arena_new();
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check(given_mixes(a, shapes[i].sources, shapes[i].mixes, shapes[i].d));
-    hd_arena_free(a);
+    CHECK_MADE(given_mixes,
+               {{9, 1, 2048}, {6, 2, 1100}, {7, 3, 300}, {8, 4, 1100}, {17, 8, 600}, {5, 24, 48}});
+}
+
+/* More results than registers: some at a time, a piece of them all before the next. One piece, two
+ * and a rest, a rest of vectors and of lanes; an odd one out at the end. */
+Test(emit_row, many_results_of_the_same_rows) {
+    CHECK_MADE(
+        plain_mixes,
+        {{9, 1, 24}, {10, 1, 1024}, {11, 1, 1100}, {9, 8, 24}, {10, 8, 1024}, {11, 8, 1100}});
+}
+
+/* Some of them are summed up, squared, while they are made: a sum goes from piece to piece, beside
+ * the group that makes its row. */
+Test(emit_row, many_results_and_sums_of_them) {
+    CHECK_MADE(normed_mixes,
+               {{5, 1, 24}, {5, 1, 1024}, {5, 1, 1100}, {9, 6, 24}, {10, 6, 1024}, {11, 6, 1100}});
 }
 
 static bool asks_ahead(const char *text, const hcg_level *level) {
@@ -451,26 +470,26 @@ Test(emit_row, sources_are_asked_for_ahead) {
     hd_arena_free(a);
 }
 
-/* More results than registers: some at a time, a piece of them all before the next. One piece, two
- * and a rest, a rest of vectors and of lanes; an odd one out at the end. */
-Test(emit_row, many_results_of_the_same_rows) {
-    static const int lengths[] = {24, 1024, 1100};
-    hd_arena *a = hd_arena_new();
-    for (int sources = 1; sources <= 8; sources += 7)
-        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-            check(mixes(a, 9 + (int)i, sources, lengths[i], 0, NULL));
-    hd_arena_free(a);
+/* Has the kernel a form whose stores go past the caches? */
+static void expect_streaming(bench *b, const hcg_level *level, bool expected) {
+    const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, level);
+    cr_assert(assembly, "%s", bench_errors(b));
+    cr_assert_eq(strstr(assembly, "movntps") != NULL, expected, "%s", level->name);
+    cr_assert_eq(strstr(assembly, "sfence") != NULL, expected, "%s", level->name);
 }
 
-/* Some of them are summed up, squared, while they are made: a sum goes from piece to piece, beside
- * the group that makes its row. */
-Test(emit_row, many_results_and_sums_of_them) {
-    static const int lengths[] = {24, 1024, 1100};
-    hd_arena *a = hd_arena_new();
-    for (int norms = 1; norms <= 6; norms += 5)
-        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-            check(mixes(a, norms == 1 ? 5 : 9 + (int)i, 3, lengths[i], norms, NULL));
-    hd_arena_free(a);
+/* Calls of first .. last tokens, `step` apart, of a kernel whose stores go past the caches. */
+static void check_streaming(const char *text, const hcg_level *level, int first, int last,
+                            int step) {
+    bench *b = open_text(text);
+    expect_streaming(b, level, true);
+    rows r;
+    uint64_t seed = 5 + level->lanes;
+    cr_assert(rows_open(&r, b, level, seed), "%s", bench_errors(b));
+    for (int tokens = first; tokens <= last; tokens += step)
+        rows_expect(&r, tokens, 20, &seed, tolerance);
+    rows_close(&r);
+    close_text(b);
 }
 
 /* Rows as many and as long as phase 1 leaves them: 17 of 16 KB for a token, 16 MB from 61 tokens
@@ -479,26 +498,18 @@ Test(emit_row, many_results_and_sums_of_them) {
  * 2^-7 of the value. */
 static void check_past_the_caches(const hcg_level *level, const char *half, int d, double most) {
     enum { ROWS = 17, FEW = 60, MANY = 62 };
-    bench *b = NULL;
     hd_arena *a = hd_arena_new();
-    b = open_text(mixes(a, ROWS, 1, d, 0, half));
-    const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, level);
-    cr_assert(assembly, "%s", bench_errors(b));
-    bool streams = strstr(assembly, "movntps") != NULL;
-    cr_assert_eq(streams, strstr(assembly, "sfence") != NULL);
-    cr_assert_eq(streams, level->lanes == 16, "%s", level->name);
+    bench *b = open_text(mixes(a, ROWS, 1, d, 0, half));
+    expect_streaming(b, level, level->lanes == 16);
     rows r;
     uint64_t seed = 3 + level->lanes;
     cr_assert(rows_open(&r, b, level, seed), "%s", bench_errors(b));
-    double e = rows_call(&r, FEW, 20, random_inputs(b, FEW, 2, &seed));
-    cr_assert(e < most, "%s: few rows: error %g", level->name, e);
-    e = rows_call(&r, MANY, 20, random_inputs(b, MANY, 2, &seed));
-    cr_assert(e < most, "%s: many rows: error %g", level->name, e);
+    rows_expect(&r, FEW, 20, &seed, most);
+    rows_expect(&r, MANY, 20, &seed, most);
     const hir_op *kernel = hir_op_at(b->m, b->m->first);
     for (uint32_t i = 0; i < ROWS; i++) /* there is room: not all 64 rows are used */
         r.values[kernel->results[i]] = (float *)r.values[kernel->results[i]] + 1;
-    e = rows_call(&r, MANY, 20, random_inputs(b, MANY, 2, &seed));
-    cr_assert(e < most, "%s: not on a line: error %g", level->name, e);
+    rows_expect(&r, MANY, 20, &seed, most); /* not on a line */
     for (uint32_t i = 0; i < ROWS; i++)
         r.values[kernel->results[i]] = (float *)r.values[kernel->results[i]] - 1;
     rows_close(&r);
@@ -523,20 +534,7 @@ Test(emit_row, mixes_that_touch_more_than_the_caches_hold) {
     hd_arena *a = hd_arena_new();
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
         if (!level_runs(&levels[l]) || levels[l].lanes != 16) continue;
-        bench *b = open_text(given_mixes(a, SOURCES, MIXES, D));
-        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
-        cr_assert(assembly, "%s", bench_errors(b));
-        cr_assert_not_null(strstr(assembly, "movntps"), "%s", levels[l].name);
-        cr_assert_not_null(strstr(assembly, "sfence"), "%s", levels[l].name);
-        rows r;
-        uint64_t seed = 11 + l;
-        cr_assert(rows_open(&r, b, &levels[l], seed), "%s", bench_errors(b));
-        for (int64_t tokens = FEW; tokens <= MANY; tokens++) {
-            double e = rows_call(&r, tokens, 20, random_inputs(b, tokens, 2, &seed));
-            cr_assert(e < tolerance, "%s: %ld rows: error %g", levels[l].name, (long)tokens, e);
-        }
-        rows_close(&r);
-        close_text(b);
+        check_streaming(given_mixes(a, SOURCES, MIXES, D), &levels[l], FEW, MANY, 1);
     }
     hd_arena_free(a);
 }
@@ -570,22 +568,8 @@ Test(emit_row, sums_beside_stores_past_the_caches) {
     PUT("\n  }\n  output %%z {name = \"y\"}\n}\n");
 #undef PUT
     const hcg_level *levels;
-    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l])) continue;
-        bench *b = open_text(text);
-        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
-        cr_assert(assembly, "%s", bench_errors(b));
-        cr_assert_not_null(strstr(assembly, "movntps"), "%s", levels[l].name);
-        rows r;
-        uint64_t seed = 5 + l;
-        cr_assert(rows_open(&r, b, &levels[l], seed), "%s", bench_errors(b));
-        for (int64_t tokens = FEW; tokens <= MANY; tokens += MANY - FEW) {
-            double e = rows_call(&r, tokens, 20, random_inputs(b, tokens, 2, &seed));
-            cr_assert(e < tolerance, "%s: %ld rows: error %g", levels[l].name, (long)tokens, e);
-        }
-        rows_close(&r);
-        close_text(b);
-    }
+    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++)
+        if (level_runs(&levels[l])) check_streaming(text, &levels[l], FEW, MANY, MANY - FEW);
 }
 
 /* NaN and infinities come out where the evaluator has them. */
@@ -627,38 +611,35 @@ Test(emit_row, nan_and_infinity) {
  * is made for them alone, or is read by others too; by one number of several; of few elements; a
  * number of all tokens. */
 Test(emit_row, sums_for_some_tokens) {
-    char text[4096];
-    for (int i = 0; i < N_WIDTHS; i++) {
-        int d = (int)widths[i];
-        check(
-            print(text, sizeof text,
-                  "hir 1 kernel @t\narena %d per token\nfixed 64\n"
-                  "func(%%x: f32[T, %d] in input[0], %%c: f32[T, 3] in input[1], %%g: f32[1] in "
-                  "input[2]) {\n"
-                  "  %%a, %%b, %%e, %%k, %%o = " KERNEL(
-                      "row0") " : f32[T] in arena[0], f32[T] in arena[4], f32[T] "
-                              "in arena[8], f32[T, %d] in arena[12], f32[T, 1] in output[0] {\n"
-                              "    %%c0 = slice %%c {axis = 1, start = 0, length = 1} : f32[T, 1]\n"
-                              "    %%c1 = slice %%c {axis = 1, start = 1, length = 1} : f32[T, 1]\n"
-                              "    %%h = tanh %%x : f32[T, %d]\n"
-                              "    %%own = add %%x, %%x : f32[T, %d]\n"
-                              "    %%square = mul %%own, %%own : f32[T, %d]\n"
-                              "    %%w0 = when %%c0, %%square : f32[T, %d]\n"
-                              "    %%s0 = reduce_mean %%w0 {axis = 1} : f32[T]\n"
-                              "    %%w1 = when %%c0, %%h : f32[T, %d]\n"
-                              "    %%s1 = reduce_sum %%w1 {axis = 1} : f32[T]\n"
-                              "    %%w2 = when %%c1, %%h : f32[T, %d]\n"
-                              "    %%s2 = reduce_sum %%w2 {axis = 1} : f32[T]\n"
-                              "    %%w3 = when %%g, %%h : f32[T, %d]\n"
-                              "    %%s3 = reduce_sum %%w3 {axis = 1} : f32[T]\n"
-                              "    %%s4 = reshape %%s3 {shape = [T, 1]} : f32[T, 1]\n"
-                              "    %%w5 = when %%s4, %%w2 : f32[T, %d]\n"
-                              "    %%s5 = reduce_sum %%w5 {axis = 1} : f32[T]\n"
-                              "    %%s6 = reshape %%s5 {shape = [T, 1]} : f32[T, 1]\n"
-                              "    yield %%s0, %%s1, %%s2, %%h, %%s6\n  }\n"
-                              "  output %%o {name = \"o\"}\n}\n",
-                  16 + 4 * d, d, d, d, d, d, d, d, d, d, d));
-    }
+    check_widths(
+        "hir 1 kernel @t\n"
+        "arena 2048 per token\n"
+        "fixed 64\n"
+        "func(%x: f32[T, #d] in input[0], %c: f32[T, 3] in input[1], %g: f32[1] in input[2]) {\n"
+        "  %a, %b, %e, %k, %o = " KERNEL(
+            "row0") " : f32[T] in arena[0], f32[T] in arena[4], f32[T] in arena[8], f32[T, #d] in "
+                    "arena[12], f32[T, 1] in output[0] {\n"
+                    "    %c0 = slice %c {axis = 1, start = 0, length = 1} : f32[T, 1]\n"
+                    "    %c1 = slice %c {axis = 1, start = 1, length = 1} : f32[T, 1]\n"
+                    "    %h = tanh %x : f32[T, #d]\n"
+                    "    %own = add %x, %x : f32[T, #d]\n"
+                    "    %square = mul %own, %own : f32[T, #d]\n"
+                    "    %w0 = when %c0, %square : f32[T, #d]\n"
+                    "    %s0 = reduce_mean %w0 {axis = 1} : f32[T]\n"
+                    "    %w1 = when %c0, %h : f32[T, #d]\n"
+                    "    %s1 = reduce_sum %w1 {axis = 1} : f32[T]\n"
+                    "    %w2 = when %c1, %h : f32[T, #d]\n"
+                    "    %s2 = reduce_sum %w2 {axis = 1} : f32[T]\n"
+                    "    %w3 = when %g, %h : f32[T, #d]\n"
+                    "    %s3 = reduce_sum %w3 {axis = 1} : f32[T]\n"
+                    "    %s4 = reshape %s3 {shape = [T, 1]} : f32[T, 1]\n"
+                    "    %w5 = when %s4, %w2 : f32[T, #d]\n"
+                    "    %s5 = reduce_sum %w5 {axis = 1} : f32[T]\n"
+                    "    %s6 = reshape %s5 {shape = [T, 1]} : f32[T, 1]\n"
+                    "    yield %s0, %s1, %s2, %h, %s6\n"
+                    "  }\n"
+                    "  output %o {name = \"o\"}\n"
+                    "}\n");
 }
 
 /* A chain longer than a stack of calls should be, each value read twice and kept small. */
@@ -706,6 +687,16 @@ Test(emit_row, no_calls_at_any_level) {
     snprintf(text + at, sizeof text - at,
              "    yield %%f%d\n  }\n  output %%out {name = \"y\"}\n}\n", n);
     check_no_calls(text);
+}
+
+/* Sums that go together are what a level's registers hold beside operands: AVX-512 and NEON have 32
+ * of them, NEON with vectors as short as those of the baseline. */
+Test(emit_row, sums_that_registers_hold) {
+    const hcg_level *levels;
+    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
+        const bool many = strstr(levels[l].features, "avx512f") || !strcmp(levels[l].name, "neon");
+        cr_expect_eq(row_most_sums(&levels[l]), many ? 24 : 8, "%s", levels[l].name);
+    }
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */

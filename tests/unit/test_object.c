@@ -577,12 +577,12 @@ Test(object, assembly_and_llvm_text) {
             arena, "cd %s && objdump -d s.o | awk '/^$/{on=0} /avx512>:/{on=1} on' | grep -q zmm",
             folder)),
         "the widest registers are not used");
-    cr_assert(shell(hd_printf(
-                  arena,
-                  "cd %s && objdump -d s.o | awk '/^$/{on=0} /baseline>:/{on=1} on' > b; "
-                  "test -s b && ! grep -qE '%%[yz]mm|\\sv[a-z]' b",
-                  folder)),
-              "baseline code uses more than SSE2");
+    cr_assert(
+        shell(hd_printf(arena,
+                        "cd %s && objdump -d s.o | awk '/^$/{on=0} /baseline>:/{on=1} on' > b; "
+                        "test -s b && ! grep -qE '%%[yz]mm|\\sv[a-z]' b",
+                        folder)),
+        "baseline code uses more than SSE2");
 }
 
 /* ---- targets
@@ -669,4 +669,17 @@ Test(object, links_that_fail_leave_nothing) {
     }
     cr_assert_not_null(strstr(diags.list.at[0].cause, "toy.o"), "what the linker said");
     cr_assert_not_null(strstr(diags.list.at[0].hint, "--emit=obj"));
+}
+
+Test(object, a_foreign_library_needs_a_runtime_of_its_architecture) {
+    hcg_options o = {.triple = "arm64-linux-gnu"};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    const char *object = in_folder("toy.o"), *so = in_folder("libtoy.so");
+    cr_assert(hcg_emit_object(p, &diags, object), "%s", first_error());
+    const char *runtime = hcg_runtime(p, "/nonexistent");
+    cr_assert_str_eq(runtime, "/nonexistent/hadal/aarch64-linux-gnu/libhadalrt.a");
+    cr_assert_not(hcg_link(p, &diags, object, NULL, runtime, so));
+    cr_assert_eq(hd_diags_first(&diags), HD_E_IO);
+    cr_assert_not_null(strstr(diags.list.at[0].hint, "aarch64-linux-gnu-gcc"));
+    cr_assert_not(hd_exists(so));
 }

@@ -382,44 +382,30 @@ Test(split_small, pseudo_query) {
     hd_arena_free(b.arena);
 }
 
-Test(split_small, few_columns) {
-    bench b = split("f32[T, 64]", "f32[8, 64]", "f32[T, 8]", "");
-    cr_expect_eq(count(&b, HIR_LINEAR_OP), 0);
-    hd_arena_free(b.arena);
-}
-
-Test(split_small, leaves_contractions) {
-    bench b = split("f32[T, 64]", "f32[9, 64]", "f32[T, 9]", "");
-    cr_expect_eq(count(&b, HIR_LINEAR_OP), 1);
-    cr_expect_eq(b.remarks.list.n, 0);
-    hd_arena_free(b.arena);
-}
-
-Test(split_small, no_tokens) {
-    bench b = split("f32[3, 64]", "f32[40, 64]", "f32[3, 40]", "");
-    cr_expect_eq(count(&b, HIR_LINEAR_OP), 0);
-    hd_arena_free(b.arena);
-}
-
-Test(split_small, large_weight_of_a_stack_goes_slice_by_slice) {
-    bench b = split("f32[T, 2, 3, 160]", "f32[128, 160]", "f32[T, 2, 3, 128]", "");
-    cr_expect_eq(count(&b, HIR_LINEAR_OP), 6);
-    cr_expect_eq(count(&b, HIR_STACK_OP), 1);
-    hd_arena_free(b.arena);
-}
-
-Test(split_small, small_weight_of_a_stack_is_row_operations) {
-    bench b = split("f32[T, 2, 3, 16]", "f32[12, 16]", "f32[T, 2, 3, 12]", "");
-    cr_expect_eq(count(&b, HIR_LINEAR_OP), 0);
-    hd_arena_free(b.arena);
-}
-
-/* The layout of a weight is one: read by elements, it cannot be panels. */
-Test(split_small, weight_that_is_read_by_element) {
-    bench b = split("f32[T, 64]", "f32[32, 64]", "f32[T, 32]",
-                    "  %1 = neg @w : f32[32, 64]\n  output %1 {name = \"p\"}\n");
-    cr_expect_eq(count(&b, HIR_LINEAR_OP), 0);
-    hd_arena_free(b.arena);
+/* What becomes row operations leaves no linear op. The layout of a weight is one: read by elements,
+ * it cannot be panels. */
+Test(split_small, what_becomes_row_operations) {
+    static const struct {
+        const char *x, *w, *y, *extra;
+        int linear, stacks, remarks;
+    } cases[] = {
+        {"f32[T, 64]", "f32[8, 64]", "f32[T, 8]", "", 0, 0, 1},   /* few columns */
+        {"f32[T, 64]", "f32[9, 64]", "f32[T, 9]", "", 1, 0, 0},   /* a contraction stays */
+        {"f32[3, 64]", "f32[40, 64]", "f32[3, 40]", "", 0, 0, 1}, /* no tokens */
+        /* a large weight of a stack goes slice by slice, a small one not */
+        {"f32[T, 2, 3, 160]", "f32[128, 160]", "f32[T, 2, 3, 128]", "", 6, 1, 1},
+        {"f32[T, 2, 3, 16]", "f32[12, 16]", "f32[T, 2, 3, 12]", "", 0, 0, 1},
+        {"f32[T, 64]", "f32[32, 64]", "f32[T, 32]",
+         "  %1 = neg @w : f32[32, 64]\n  output %1 {name = \"p\"}\n", 0, 0, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bench b = split(cases[i].x, cases[i].w, cases[i].y, cases[i].extra);
+        cr_expect_eq(count(&b, HIR_LINEAR_OP), cases[i].linear, "case %zu", i);
+        cr_expect_eq(count(&b, HIR_STACK_OP), cases[i].stacks, "case %zu", i);
+        cr_expect_eq(b.remarks.list.n, cases[i].remarks, "case %zu: %zu remarks", i,
+                     b.remarks.list.n);
+        hd_arena_free(b.arena);
+    }
 }
 
 Test(split_small, matrix_and_bias_that_are_no_weights) {

@@ -6,6 +6,7 @@
  * Tolerance 1e-5 of a result's largest element: f32 rounding (6e-8) over sums of up to a few
  * hundred terms. */
 #include <criterion/criterion.h>
+#include <criterion/parameterized.h>
 
 #include "tests/unit/row_harness.h"
 
@@ -24,6 +25,7 @@ typedef struct form {
     const char *weights, *inputs, *kernel; /* of every kernel; `inputs` begins with a comma */
     const char *before;                    /* kernels in front, one a source */
     const char *row;                       /* type of a row behind its T: "#d" */
+    int d[2];                              /* elements of a row; 0: none */
     size_t functions;                      /* of all kernels; 0: two, one of them for the last */
 } form;
 
@@ -104,11 +106,8 @@ static void check_shared(const form *f, int d) {
         cr_assert(rows_open(&r, b, &levels[l], seed), "%s", bench_errors(b));
         cr_assert_eq(r.p.kernels.n, f->functions ? f->functions : 2, "%zu functions\n%s",
                      r.p.kernels.n, f->kernel);
-        double e = rows_call(&r, 5, 2, random_inputs(b, 5, 19, &seed));
-        cr_assert_lt(e, tolerance, "%s: error %g\n%s", levels[l].name, e, f->kernel);
-        e = rows_call(&r, 1, 0, random_inputs(b, 1, 19, &seed));
-        cr_assert_lt(e, tolerance, "%s: error %g at a later token\n%s", levels[l].name, e,
-                     f->kernel);
+        rows_expect(&r, 5, 2, &seed, tolerance);
+        rows_expect(&r, 1, 0, &seed, tolerance);
         rows_close(&r);
         close_text(b);
     }
@@ -142,12 +141,8 @@ static const form learned = {
                "    %f#i = reshape %e#i {shape = [T, 1]} : f32[T, 1]\n"
                "    %t#i = mul %r#i, %f#i : f32[T, #d]\n"
                "    yield %r#i, %t#i\n  }\n",
+    .d = {40, 130},
 };
-
-Test(row_family, mixes_by_learned_weights) {
-    check_shared(&learned, 40);
-    check_shared(&learned, 130);
-}
 
 /* Weights of a token, four mixes of the same rows (MUDDFormer). A row of them has 4 n numbers. */
 static const form four_mixes = {
@@ -169,12 +164,8 @@ static const form four_mixes = {
                "    %pd_#i = mul %s#i, %wd_#i : f32[T, #n, #d]\n"
                "    %rd_#i = reduce_sum %pd_#i {axis = 1} : f32[T, #d]\n"
                "    yield %r#i, %rd_#i, %a#i\n  }\n",
+    .d = {40, 130},
 };
-
-Test(row_family, mixes_by_weights_of_a_token) {
-    check_shared(&four_mixes, 40);
-    check_shared(&four_mixes, 130);
-}
 
 /* Scores against one query, softmax over the sources, the mix; inverse norms of all sources but the
  * last come from others, that of the last is made here. */
@@ -204,12 +195,8 @@ static const form attended = {
                                   "    %x#i_ = mul %s#i, %wb_#i : f32[T, #n, #d]\n"
                                   "    %r#i = reduce_sum %x#i_ {axis = 1} : f32[T, #d]\n"
                                   "    yield %r#i\n  }\n",
+    .d = {40, 130},
 };
-
-Test(row_family, softmax_over_the_sources) {
-    check_shared(&attended, 40);
-    check_shared(&attended, 130);
-}
 
 /* Six queries meet all sources in one nest of sums; their softmax is over the sources. */
 static const form many_queries = {
@@ -223,12 +210,8 @@ static const form many_queries = {
                "    %d#i = reduce_sum %p#i {axis = 3} : f32[T, #n, 6]\n"
                "    %m#i = reduce_max %d#i {axis = 1} : f32[T, 6]\n"
                "    yield %d#i, %m#i\n  }\n",
+    .d = {40, 3000}, /* in one piece, and in several */
 };
-
-Test(row_family, scores_of_many_queries) {
-    check_shared(&many_queries, 40);
-    check_shared(&many_queries, 3000); /* in pieces */
-}
 
 /* Heads of values, some of them rows of another shape; the mean lies over the first source and is
  * appended to a state (Depth-Attention). */
@@ -247,34 +230,28 @@ static const form heads = {
                           "    %r#i = reduce_mean %s#i {axis = 2} : f32[T, 3, #d]\n"
                           "    %a#i = cache_append %r#i, $s#i : f32[C, 3, #d]\n"
                           "    yield %r#i, %a#i\n  }\n",
+    .d = {20},
 };
 
-Test(row_family, means_of_heads_over_a_source) {
-    check_shared(&heads, 20);
-}
-
 /* A result lies over one of many sources, which are all read again behind it: it must wait. */
-Test(row_family, sources_that_are_read_again) {
-    static const form again = {
-        .row = "#d",
-        .functions = 3,
-        .kernel = "  %first#i = " KERNEL(
-            "f#i") " : f32[T, #d] in arena[#i0000] {\n"
-                   "    %y#i_ = neg %x1 : f32[T, #d]\n    yield %y#i_\n  }\n"
-                   "  %h#i, %g#i = " KERNEL(
-                       "k#i") " : f32[T, #d] in arena[#i0000], f32[T, #d] in arena[#i5000] {\n"
-                              "    %s#i = stack #X, %first#i {axis = 1} : f32[T, #p, #d]\n"
-                              "    %r#i = reduce_sum %s#i {axis = 1} : f32[T, #d]\n"
-                              "    %q#i = mul %r#i, %r#i : f32[T, #d]\n"
-                              "    %e#i = reduce_mean %q#i {axis = 1} : f32[T]\n"
-                              "    %f#i = reshape %e#i {shape = [T, 1, 1]} : f32[T, 1, 1]\n"
-                              "    %t#i = mul %s#i, %f#i : f32[T, #p, #d]\n"
-                              "    %u#i = reduce_max %t#i {axis = 1} : f32[T, #d]\n"
-                              "    yield %r#i, %u#i\n  }\n",
-    };
-    check_shared(&again, 40);
-    check_shared(&again, 130);
-}
+static const form read_again = {
+    .row = "#d",
+    .functions = 3,
+    .kernel = "  %first#i = " KERNEL(
+        "f#i") " : f32[T, #d] in arena[#i0000] {\n"
+               "    %y#i_ = neg %x1 : f32[T, #d]\n    yield %y#i_\n  }\n"
+               "  %h#i, %g#i = " KERNEL(
+                   "k#i") " : f32[T, #d] in arena[#i0000], f32[T, #d] in arena[#i5000] {\n"
+                          "    %s#i = stack #X, %first#i {axis = 1} : f32[T, #p, #d]\n"
+                          "    %r#i = reduce_sum %s#i {axis = 1} : f32[T, #d]\n"
+                          "    %q#i = mul %r#i, %r#i : f32[T, #d]\n"
+                          "    %e#i = reduce_mean %q#i {axis = 1} : f32[T]\n"
+                          "    %f#i = reshape %e#i {shape = [T, 1, 1]} : f32[T, 1, 1]\n"
+                          "    %t#i = mul %s#i, %f#i : f32[T, #p, #d]\n"
+                          "    %u#i = reduce_max %t#i {axis = 1} : f32[T, #d]\n"
+                          "    yield %r#i, %u#i\n  }\n",
+    .d = {40, 130},
+};
 
 /* No stack: rows of 4 n numbers; a slice that begins at n; elements that do not lie in line. */
 static const form rows_of_numbers = {
@@ -294,39 +271,51 @@ static const form rows_of_numbers = {
                "    %mb_#i = reshape %m#i {shape = [T, 1]} : f32[T, 1]\n"
                "    %y#i_ = mul %l#i, %mb_#i : f32[T, #n]\n"
                "    yield %y#i_, %a#i, %b#i_\n  }\n",
+    .d = {1},
 };
 
-Test(row_family, rows_of_as_many_numbers) {
-    check_shared(&rows_of_numbers, 1);
-}
-
 /* Halves beyond the end of a row are left alone too. */
-Test(row_family, rows_stored_in_two_bytes) {
-    static const form halves = {
-        .inputs = ", %c#i: f32[T, #n]",
-        .row = "#d",
-        .kernel = "  %h#i = " KERNEL("k#i") " : bf16[T, #n] in arena[#i0000] {\n"
-                                            "    %e#i = neg %c#i : f32[T, #n]\n"
-                                            "    %f#i = convert %e#i {dtype = \"bf16\"} : bf16[T, "
-                                            "#n]\n    yield %f#i\n  }\n",
-    };
-    check_shared(&halves, 1);
-}
+static const form halves = {
+    .inputs = ", %c#i: f32[T, #n]",
+    .row = "#d",
+    .kernel = "  %h#i = " KERNEL("k#i") " : bf16[T, #n] in arena[#i0000] {\n"
+                                        "    %e#i = neg %c#i : f32[T, #n]\n"
+                                        "    %f#i = convert %e#i {dtype = \"bf16\"} : bf16[T, "
+                                        "#n]\n    yield %f#i\n  }\n",
+    .d = {1},
+};
 
 /* Sources that are stored as bf16. */
-Test(row_family, sources_stored_in_two_bytes) {
-    static const form halves = {
-        .before = "  %z#i = " KERNEL("b") " : bf16[T, #d] in arena[7#i00] {\n"
-                                          "    %x#i_ = convert %x#i {dtype = \"bf16\"} : bf16[T, "
-                                          "#d]\n    yield %x#i_\n  }\n",
-        .row = "#d",
-        .kernel = "  %h#i = " KERNEL(
-            "k#i") " : f32[T, #d] in arena[#i0000] {\n"
-                   "    %s#i = stack #Z {axis = 1} : f32[T, #n, #d]\n"
-                   "    %r#i = reduce_sum %s#i {axis = 1} : f32[T, #d]\n    yield %r#i\n  }\n",
-        .functions = 3,
-    };
-    check_shared(&halves, 40);
+static const form half_sources = {
+    .before = "  %z#i = " KERNEL("b") " : bf16[T, #d] in arena[7#i00] {\n"
+                                      "    %x#i_ = convert %x#i {dtype = \"bf16\"} : bf16[T, "
+                                      "#d]\n    yield %x#i_\n  }\n",
+    .row = "#d",
+    .kernel = "  %h#i = " KERNEL(
+        "k#i") " : f32[T, #d] in arena[#i0000] {\n"
+               "    %s#i = stack #Z {axis = 1} : f32[T, #n, #d]\n"
+               "    %r#i = reduce_sum %s#i {axis = 1} : f32[T, #d]\n    yield %r#i\n  }\n",
+    .functions = 3,
+    .d = {40},
+};
+
+static const form *const shared[] = {
+    &learned,    &four_mixes,      &attended, &many_queries, &heads,
+    &read_again, &rows_of_numbers, &halves,   &half_sources,
+};
+enum { SHARED = sizeof shared / sizeof shared[0] };
+
+ParameterizedTestParameters(row_family, sizes_of_a_form_share_a_function) {
+    static size_t number[SHARED];
+    for (size_t i = 0; i < SHARED; i++)
+        number[i] = i;
+    return cr_make_param_array(size_t, number, SHARED);
+}
+
+ParameterizedTest(const size_t *number, row_family, sizes_of_a_form_share_a_function) {
+    const form *f = shared[*number];
+    for (int i = 0; i < 2 && f->d[i]; i++)
+        check_shared(f, f->d[i]);
 }
 
 /* ---- what is not -------------------------------------------------------------------------------
@@ -345,52 +334,47 @@ Test(row_family, a_source_alone_is_no_stack) {
 }
 
 /* [n, n]: elements are no a + b n. */
-Test(row_family, matrices_of_the_size_have_functions_of_their_own) {
-    static const form square = {
-        .inputs = ", %c#i: f32[T, #n, #n]",
-        .row = "#d",
-        .kernel =
-            "  %h#i = " KERNEL("k#i") " : f32[T, #n, #n] in arena[#i0000] {\n"
-                                      "    %r#i = neg %c#i : f32[T, #n, #n]\n    yield %r#i\n  }\n",
-    };
-    cr_expect_eq(functions_of(&square, sizes, SIZES, 1), SIZES);
-}
+static const form square = {
+    .inputs = ", %c#i: f32[T, #n, #n]",
+    .row = "#d",
+    .kernel =
+        "  %h#i = " KERNEL("k#i") " : f32[T, #n, #n] in arena[#i0000] {\n"
+                                  "    %r#i = neg %c#i : f32[T, #n, #n]\n    yield %r#i\n  }\n",
+};
 
 /* Pointers to long rows are arguments in a row only if nothing else is stacked with them. */
-Test(row_family, long_rows_stacked_with_others_have_functions_of_their_own) {
-    static const form mixed = {
-        .row = "#d",
-        .kernel = "  %h#i = " KERNEL(
-            "k#i") " : f32[T, #d] in arena[#i0000] {\n"
-                   "    %o#i = neg %x0 : f32[T, #d]\n"
-                   "    %s#i = stack #X, %o#i {axis = 1} : f32[T, #p, #d]\n"
-                   "    %r#i = reduce_sum %s#i {axis = 1} : f32[T, #d]\n    yield %r#i\n  }\n",
-    };
-    cr_expect_eq(functions_of(&mixed, sizes, SIZES, 40), SIZES);
-}
+static const form mixed = {
+    .row = "#d",
+    .kernel = "  %h#i = " KERNEL(
+        "k#i") " : f32[T, #d] in arena[#i0000] {\n"
+               "    %o#i = neg %x0 : f32[T, #d]\n"
+               "    %s#i = stack #X, %o#i {axis = 1} : f32[T, #p, #d]\n"
+               "    %r#i = reduce_sum %s#i {axis = 1} : f32[T, #d]\n    yield %r#i\n  }\n",
+};
 
 /* Rows as wide as a model are no such size, though everything else is equal. */
-Test(row_family, widths_of_rows_have_functions_of_their_own) {
-    static const form wide = {
-        .inputs = ", %c#i: f32[T, #n000]",
-        .row = "#d",
-        .kernel =
-            "  %h#i = " KERNEL("k#i") " : f32[T, #n000] in arena[#i0000] {\n"
-                                      "    %r#i = neg %c#i : f32[T, #n000]\n    yield %r#i\n  }\n",
-    };
-    static const int n[] = {5, 6, 7, 8, 9, 10};
-    cr_expect_eq(functions_of(&wide, n, 6, 1), 6);
-}
+static const form wide = {
+    .inputs = ", %c#i: f32[T, #n000]",
+    .row = "#d",
+    .kernel =
+        "  %h#i = " KERNEL("k#i") " : f32[T, #n000] in arena[#i0000] {\n"
+                                  "    %r#i = neg %c#i : f32[T, #n000]\n    yield %r#i\n  }\n",
+};
 
 /* n and n^2: no family has more than two. */
-Test(row_family, sizes_that_no_line_goes_through_stay_out) {
-    static const form squares = {
-        .inputs = ", %c#i: f32[T, #n], %e#i: f32[T, #s]",
-        .row = "#d",
-        .kernel = "  %h#i, %g#i = " KERNEL(
-            "k#i") " : f32[T, #n] in arena[#i0000], f32[T, #s] in arena[#i5000] {\n"
-                   "    %r#i = neg %c#i : f32[T, #n]\n    %t#i = neg %e#i : f32[T, #s]\n"
-                   "    yield %r#i, %t#i\n  }\n",
-    };
+static const form squares = {
+    .inputs = ", %c#i: f32[T, #n], %e#i: f32[T, #s]",
+    .row = "#d",
+    .kernel = "  %h#i, %g#i = " KERNEL(
+        "k#i") " : f32[T, #n] in arena[#i0000], f32[T, #s] in arena[#i5000] {\n"
+               "    %r#i = neg %c#i : f32[T, #n]\n    %t#i = neg %e#i : f32[T, #s]\n"
+               "    yield %r#i, %t#i\n  }\n",
+};
+
+Test(row_family, sizes_of_other_forms_have_functions_of_their_own) {
+    static const int widths[] = {5, 6, 7, 8, 9, 10};
+    cr_expect_eq(functions_of(&square, sizes, SIZES, 1), SIZES);
+    cr_expect_eq(functions_of(&mixed, sizes, SIZES, 40), SIZES);
+    cr_expect_eq(functions_of(&wide, widths, 6, 1), 6);
     cr_expect_eq(functions_of(&squares, sizes, SIZES, 1), SIZES);
 }
