@@ -20,6 +20,10 @@ typedef struct hcg_level {
 } hcg_level;
 size_t hcg_levels(const hcg_level **out); /* targets.def */
 
+/* Functions begin where lines of the cache do: how fast a short loop is depends on where in a line
+ * it begins, and should not on what else is in the library. */
+enum { HCG_FUNCTION_ALIGN = 64 };
+
 typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module */
     hcg_program *p;
     const hcg_level *level;

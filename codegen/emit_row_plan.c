@@ -152,9 +152,12 @@ static bool same_tokens(const row_graph *g, const row_nest *nest, uint32_t place
     return same;
 }
 
+static bool is_along(const row_node *n) {
+    return n->kind == ROW_REDUCE && n->last;
+}
+
 static bool has_room(const row_nest *nest, const row_node *n) {
-    bool along = n->kind == ROW_REDUCE && n->last;
-    return nest->roots.n < MOST_ROOTS && (!along || nest->reductions < MOST_REDUCTIONS);
+    return nest->roots.n < MOST_ROOTS && (!is_along(n) || nest->reductions < MOST_REDUCTIONS);
 }
 
 static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
@@ -177,7 +180,7 @@ static void place(row_graph *g, uint32_t id) {
     n->nest = find_nest(g, nests, n);
     row_nest *nest = &nests->list.at[n->nest];
     hd_push(g->arena, &nest->roots, id);
-    nest->reductions += n->kind == ROW_REDUCE && n->last;
+    nest->reductions += is_along(n);
     row_index loops[ROW_VARS] = {0};
     for (unsigned v = 0; v < ROW_VARS; v++)
         loops[v] = row_var(v);
@@ -262,6 +265,33 @@ static uint32_t earlier_nest(const row_graph *g, const row_nests *nests, uint32_
     return ROW_NO_NEST;
 }
 
+static bool share_a_row(const row_graph *g, const row_node *a, const row_node *b) {
+    row_set x = {0}, y = {0};
+    add_rows(g, a, &x), add_rows(g, b, &y);
+    for (uint32_t i = 0; i < x.n; i++)
+        for (uint32_t j = 0; j < y.n; j++)
+            if (x.node[i] == y.node[j]) return true;
+    return false;
+}
+
+/* The same for a sum along the lanes, whoever reads it: a nest that makes another sum of a row that
+ * root `n` is made of. */
+static uint32_t earlier_sums(const row_graph *g, const row_nests *nests, uint32_t from,
+                             const row_node *n) {
+    if (!is_along(n) || n->at_the_end) return ROW_NO_NEST;
+    const row_shape domain = row_domain(n);
+    for (uint32_t i = from + 1; i < nests->list.n; i++) {
+        const row_nest *nest = &nests->list.at[i];
+        const bool may = row_shape_equal(&nest->domain, &domain) && same_tokens(g, nest, i, n) &&
+                         has_room(nest, n) && is_ready(g, n, i);
+        for (size_t k = 0; may && k < nest->roots.n; k++) {
+            const row_node *other = &g->nodes.at[nest->roots.at[k]];
+            if (is_along(other) && share_a_row(g, n, other)) return i;
+        }
+    }
+    return ROW_NO_NEST;
+}
+
 /* Roots of a nest: later ones first. */
 static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
     size_t i = nest->roots.n;
@@ -269,21 +299,25 @@ static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
     for (; i > 0 && nest->roots.at[i - 1] < id; i--)
         nest->roots.at[i] = nest->roots.at[i - 1];
     nest->roots.at[i] = id;
+    nest->reductions += is_along(row_at(g, id));
 }
 
-/* Mixes are put into the last nest that is early enough. Where one of them is wanted earlier than
- * the others (a norm follows it), the others come along: the sources are read once for all. */
+/* Mixes and sums are put into the last nest that is early enough. Where one of them is wanted
+ * earlier than the others (a norm follows it), the others come along: rows are read once for all.
+ */
 static void mix_together(row_graph *g, row_nests *nests) {
     for (uint32_t i = 0; i < nests->list.n; i++) {
         size_t kept = 0;
         for (size_t k = 0; k < nests->list.at[i].roots.n; k++) {
             const uint32_t id = nests->list.at[i].roots.at[k];
-            const uint32_t to = earlier_nest(g, nests, i, row_at(g, id));
+            uint32_t to = earlier_nest(g, nests, i, row_at(g, id));
+            if (to == ROW_NO_NEST) to = earlier_sums(g, nests, i, row_at(g, id));
             if (to == ROW_NO_NEST) {
                 nests->list.at[i].roots.at[kept++] = id;
                 continue;
             }
             row_at(g, id)->nest = to;
+            nests->list.at[i].reductions -= is_along(row_at(g, id));
             add_root(g, &nests->list.at[to], id);
         }
         nests->list.at[i].roots.n = kept;

@@ -32,6 +32,7 @@ static LLVMValueRef declare(hcg_emit *e, const char *name, const LLVMTypeRef *pa
         LLVMFunctionType(LLVMVoidTypeInContext(e->cx), (LLVMTypeRef *)params, n, false);
     fn = LLVMAddFunction(e->mod, symbol, type);
     LLVMSetVisibility(fn, LLVMHiddenVisibility);
+    LLVMSetAlignment(fn, HCG_FUNCTION_ALIGN);
     return fn;
 }
 

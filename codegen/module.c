@@ -146,6 +146,7 @@ static LLVMValueRef declare_kernel(const hcg_program *p, hd_arena *a, LLVMModule
         if (*c == '-') *c = '_';
     LLVMValueRef fn = LLVMAddFunction(mod, name, kernel_type(cx));
     LLVMSetVisibility(fn, LLVMHiddenVisibility);
+    LLVMSetAlignment(fn, HCG_FUNCTION_ALIGN);
     return fn;
 }
 

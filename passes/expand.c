@@ -18,6 +18,7 @@
  * variance of layernorm is taken from the differences and not as mean(x^2) - mean(x)^2, which
  * cancels when the mean is large.
  */
+#include <float.h>
 #include <math.h>
 
 #include "passes/expand.h"
@@ -55,29 +56,87 @@ hir_ref expand_scaled(expander *e, hir_ref x) {
 }
 
 hir_ref expand_mean_square(expander *e, hir_ref x) {
+    expand_square *s = square_of(e, x);
+    if (!is_given(s->plain)) s->plain = expand_mean_product(e, x, x);
+    return s->plain;
+}
+
+static hir_ref scaled_mean_square(expander *e, hir_ref x) {
     hir_ref scaled = expand_scaled(e, x);
     expand_square *s = square_of(e, x);
     if (is_given(scaled) && !is_given(s->mean)) s->mean = expand_mean_product(e, scaled, scaled);
     return s->mean;
 }
 
-/* rsqrt(mean + eps) times s, where the mean is of what was scaled by s */
-static hir_ref inverse_root(expander *e, hir_ref mean, hir_ref eps, hir_ref s) {
+static hir_ref inverse_root(expander *e, hir_ref mean, hir_ref eps) {
     if (is_given(mean)) mean = hir_emit2(&e->b, HIR_ADD_OP, mean, eps);
-    hir_ref r = is_given(mean) ? hir_emit1(&e->b, HIR_RSQRT_OP, mean) : mean;
+    return is_given(mean) ? hir_emit1(&e->b, HIR_RSQRT_OP, mean) : mean;
+}
+
+/* rsqrt(mean + eps) times s, where the mean is of what was scaled by s */
+static hir_ref inverse_of_scaled(expander *e, hir_ref mean, hir_ref eps, hir_ref s) {
+    hir_ref r = inverse_root(e, mean, eps);
     return is_given(r) ? hir_emit2(&e->b, HIR_MUL_OP, r, s) : r;
+}
+
+hir_ref expand_inverse_root(expander *e, hir_ref mean, double eps) {
+    return inverse_root(e, mean, hir_emit_const(&e->b, eps));
+}
+
+hir_ref expand_inverse_scaled(expander *e, hir_ref mean, double eps) {
+    const double s = expand_scale;
+    return inverse_of_scaled(e, mean, hir_emit_const(&e->b, eps * s * s), hir_emit_const(&e->b, s));
+}
+
+hir_ref expand_inverse_where(expander *e, hir_ref c, hir_ref scaled, double eps) {
+    hir_ref square = hir_emit2(&e->b, HIR_MUL_OP, scaled, scaled);
+    if (is_given(square)) square = hir_emit2(&e->b, HIR_WHEN_OP, c, square);
+    if (!is_given(square)) return square;
+    hir_ref mean =
+        expand_reduce(e, HIR_REDUCE_MEAN_OP, square, hir_ref_type(e->m, square).rank - 1);
+    hir_ref r = expand_inverse_scaled(e, mean, eps);
+    return is_given(r) ? hir_emit2(&e->b, HIR_WHEN_OP, c, r) : r;
+}
+
+/* rsqrt(mean(x^2) + eps) of rows whose squares are summed as they are, one multiplication less for
+ * each; where that overflows (mean - MAX is above 0), of x scaled. What underflows is below 2^-126 a
+ * term, far below any eps. */
+static hir_ref inverse_of_plain(expander *e, hir_ref x, double eps) {
+    hir_builder *b = &e->b;
+    hir_ref mean = expand_mean_square(e, x), scaled = expand_scaled(e, x);
+    if (!is_given(mean) || !is_given(scaled)) return hir_no_ref();
+    hir_ref one = hir_emit_const(b, 1);
+    hir_ref over = hir_emit2(b, HIR_SUB_OP, mean, hir_emit_const(b, FLT_MAX));
+    if (is_given(over)) over = hir_emit2(b, HIR_WHEN_OP, over, one);
+    hir_ref fits = is_given(over) ? hir_emit2(b, HIR_SUB_OP, one, over) : over;
+    hir_ref r = expand_inverse_root(e, mean, eps);
+    if (!is_given(fits) || !is_given(r)) return hir_no_ref();
+    r = hir_emit2(b, HIR_WHEN_OP, fits, r);
+    hir_ref again = expand_inverse_where(e, over, scaled, eps);
+    return is_given(r) && is_given(again) ? hir_emit2(b, HIR_ADD_OP, r, again) : hir_no_ref();
+}
+
+/* Is it worth a loop that hardly a token runs to scale nothing in the one that all run? Where a
+ * mean is one number of the token, so that the loop can be left out, and the first one is full of
+ * arithmetic: scores of sources. */
+static bool is_summed_plain(expander *e, hir_id op, hir_ref x) {
+    const hir_op *o = hir_op_at(e->m, op);
+    hir_type t = hir_ref_type(e->m, x);
+    return o->code == HIR_DEPTH_INVERSE_RMS_OP && t.rank == 2 && hir_type_has_t(t) &&
+           hir_op_at(e->m, o->parent)->code == HIR_KERNEL_ROW_OP &&
+           !is_given(square_of(e, x)->mean);
 }
 
 /* rsqrt(mean(x^2) + eps) over the last axis, as a 1 in its place, whatever the size of x: a stream
  * passes on what it holds. x is scaled down by expand_scale; where eps is so small that what
  * underflows then could be seen, x is divided by its largest element, or by sqrt(eps) if that is
  * larger. */
-static hir_ref inverse_rms(expander *e, hir_ref x, double eps) {
-    const double s = expand_scale, least = 0x1p-100;
+static hir_ref inverse_rms(expander *e, hir_id op, hir_ref x, double eps) {
+    const double least = 0x1p-100;
     hir_builder *b = &e->b;
     if (eps >= expand_least_eps)
-        return inverse_root(e, expand_mean_square(e, x), hir_emit_const(b, eps * s * s),
-                            hir_emit_const(b, s));
+        return is_summed_plain(e, op, x) ? inverse_of_plain(e, x, eps)
+                                         : expand_inverse_scaled(e, scaled_mean_square(e, x), eps);
     hir_ref size = hir_emit1(b, HIR_ABS_OP, x);
     if (!is_given(size)) return size;
     size = expand_reduce(e, HIR_REDUCE_MAX_OP, size, hir_ref_type(e->m, x).rank - 1);
@@ -87,7 +146,7 @@ static hir_ref inverse_rms(expander *e, hir_ref x, double eps) {
     hir_ref root = hir_emit2(b, HIR_MUL_OP, scale, hir_emit_const(b, sqrt(eps)));
     hir_ref y = is_given(root) ? hir_emit2(b, HIR_MUL_OP, x, scale) : root;
     hir_ref mean = is_given(y) ? expand_mean_product(e, y, y) : y;
-    return is_given(mean) ? inverse_root(e, mean, hir_emit2(b, HIR_MUL_OP, root, root), scale)
+    return is_given(mean) ? inverse_of_scaled(e, mean, hir_emit2(b, HIR_MUL_OP, root, root), scale)
                           : mean;
 }
 
@@ -103,7 +162,7 @@ static hir_ref rmsnorm(expander *e, hir_id op) {
     hir_ref x = pass_arg(e->m, op, 0);
     size_t errors = e->c->diags->errors;
     hir_ref r = expand_norm_of_blend(e, op);
-    if (!is_given(r) && e->c->diags->errors == errors) r = inverse_rms(e, x, eps_of(e, op));
+    if (!is_given(r) && e->c->diags->errors == errors) r = inverse_rms(e, op, x, eps_of(e, op));
     hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, x, r);
     return times(e, y, pass_arg(e->m, op, 1));
 }
@@ -114,7 +173,7 @@ static hir_ref layernorm(expander *e, hir_id op) {
     hir_ref centred =
         hir_emit2(&e->b, HIR_SUB_OP, x, expand_reduce(e, HIR_REDUCE_MEAN_OP, x, last));
     if (!is_given(centred)) return centred;
-    hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, centred, inverse_rms(e, centred, eps_of(e, op)));
+    hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, centred, inverse_rms(e, op, centred, eps_of(e, op)));
     y = times(e, y, pass_arg(e->m, op, 1));
     return is_given(bias) ? hir_emit2(&e->b, HIR_ADD_OP, y, bias) : y;
 }
@@ -147,7 +206,7 @@ static hir_ref logsumexp(expander *e, hir_id op) {
 }
 
 static hir_ref depth_inverse_rms(expander *e, hir_id op) {
-    return inverse_rms(e, pass_arg(e->m, op, 0), eps_of(e, op));
+    return inverse_rms(e, op, pass_arg(e->m, op, 0), eps_of(e, op));
 }
 
 static hir_ref depth_op(expander *e, hir_id op) {

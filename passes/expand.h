@@ -12,8 +12,9 @@
  * expand_least_eps on. */
 static const double expand_scale = 0x1p-24, expand_least_eps = 1e-12;
 
-typedef struct expand_square { /* of a row x, with the last axis as a 1 */
-    hir_ref x, scaled, mean;   /* x expand_scale, and the mean of its square; none: not yet made */
+typedef struct expand_square { /* of a row x, with the last axis as a 1; none: not yet made */
+    hir_ref x, scaled, mean;   /* x expand_scale, and the mean of its square */
+    hir_ref plain;             /* the mean of its square, which may overflow */
 } expand_square;
 
 typedef struct expander {
@@ -28,9 +29,15 @@ typedef struct expander {
 hir_ref expand_reduce(expander *e, hir_opcode code, hir_ref x, uint32_t axis);
 /* mean(a b) over the last axis. */
 hir_ref expand_mean_product(expander *e, hir_ref a, hir_ref b);
-/* x expand_scale, and the mean of its square; each is made once in a kernel. */
+/* x expand_scale, and the mean of x^2, which overflows from |x| sqrt(d) = 1e19 on; each is made
+ * once in a kernel. */
 hir_ref expand_scaled(expander *e, hir_ref x);
 hir_ref expand_mean_square(expander *e, hir_ref x);
+/* 1 / sqrt(mean + eps) of the mean of a square; of what has been scaled by expand_scale; and that
+ * of `scaled` where c > 0, else 0, so that no token with c <= 0 is summed. */
+hir_ref expand_inverse_root(expander *e, hir_ref mean, double eps);
+hir_ref expand_inverse_scaled(expander *e, hir_ref mean, double eps);
+hir_ref expand_inverse_where(expander *e, hir_ref c, hir_ref scaled, double eps);
 
 /* ---- expand_blend.c -------------------------------------------------------------------------- */
 /* For `op`, the rmsnorm of a blend a + w (b - a) that nobody else reads: 1 / sqrt(mean + eps) of it

@@ -1,9 +1,10 @@
 /* The RMS of a blend of two rows, from their dot products.
  *
- *     h = a + w (b - a)
+ *     h = u a + w b
  *
  * is what attention over depth does in phase 2: a is the result of phase 1, b the live source, w
- * its weight (depth.merge). With u = 1 - w
+ * its weight and u = 1 - w (depth.merge, as a + w (b - a)); and in the first block, where a is the
+ * only finished source (depth.mix of two). Whatever u and w are,
  *
  *     mean h^2 = u^2 mean a^2 + 2 u w mean ab + w^2 mean b^2
  *
@@ -20,16 +21,20 @@
  * which makes it good to 8 g, and the norm, its root, to 4 g; the sum over h itself is good to g,
  * its root to g / 2. Everywhere else (a.b is more than three quarters of the way to opposite) the
  * row form is computed, as it is without all this, in a loop that other tokens leave out (`when`,
- * which is 0 too where the comparison meets NaN, as it does once a sum has overflowed).
+ * which is 0 too where the comparison meets NaN, as it does once a square has overflowed).
  *
- * Sizes. Rows are scaled as for any norm. u and w are multiplied in one at a time: they may be so
- * small that their squares vanish where the products do not. What underflows is below 2^-126 a
- * term, and eps is at least 1e-12 2^-48: no smaller eps is taken.
+ * Sizes. Rows are squared as they are, not scaled as for other norms: where a sum overflows the row
+ * form is taken, which scales. u and w are multiplied in one at a time: they may be so small that
+ * their squares vanish where the products do not. What underflows is below 2^-126 a term, and eps
+ * is at least 1e-12: no smaller eps is taken.
  */
+#include <float.h>
+
 #include "passes/expand.h"
 
 typedef struct blend {
-    hir_ref h, a, b, w;
+    hir_ref h, a, b, u, w;
+    bool merge; /* u is 1 - w, and not made */
 } blend;
 
 static bool given(hir_ref r) {
@@ -55,13 +60,26 @@ static bool read_step(const hir_module *m, hir_ref step, blend *x) {
     return false;
 }
 
+/* A row times a number of the token, either way round. */
+static bool read_part(const hir_module *m, hir_ref product, hir_ref *row, hir_ref *number) {
+    hir_id mul = pass_def_if(m, product, HIR_MUL_OP);
+    for (uint32_t i = 0; mul != HIR_NONE && i < 2; i++) {
+        *row = pass_arg(m, mul, i), *number = pass_arg(m, mul, 1 - i);
+        hir_type t = hir_ref_type(m, *number);
+        if (hir_type_has_t(t) && pass_elements(t) == 1 && is_row(m, *row)) return true;
+    }
+    return false;
+}
+
 static bool read_blend(const hir_module *m, hir_ref h, blend *x) {
     hir_id add = pass_def_if(m, h, HIR_ADD_OP);
     for (uint32_t i = 0; add != HIR_NONE && i < 2; i++) {
-        *x = (blend){.h = h, .a = pass_arg(m, add, i)};
+        *x = (blend){.h = h, .a = pass_arg(m, add, i), .merge = true};
         if (read_step(m, pass_arg(m, add, 1 - i), x)) return true;
     }
-    return false;
+    *x = (blend){.h = h};
+    return add != HIR_NONE && read_part(m, pass_arg(m, add, 0), &x->a, &x->u) &&
+           read_part(m, pass_arg(m, add, 1), &x->b, &x->w);
 }
 
 /* A blend that is stored for others is there to be summed. */
@@ -87,35 +105,33 @@ static hir_ref twice(expander *e, hir_ref f, hir_ref mean) {
     return op2(e, HIR_MUL_OP, f, op2(e, HIR_MUL_OP, f, mean));
 }
 
-/* The mean of h^2 as the row form has it, of tokens whose `again` is above 0. The blend is made
- * once more: the loop that is left out for most tokens cannot leave it to others. */
-static hir_ref mean_of_row(expander *e, const blend *x, hir_ref again) {
-    hir_ref step = op2(e, HIR_MUL_OP, op2(e, HIR_SUB_OP, x->b, x->a), x->w);
-    hir_ref h = op2(e, HIR_ADD_OP, x->a, step);
+/* 1 / rms as the row form has it, of tokens whose `again` is above 0; of others 0. The blend is
+ * made once more: the loop that is left out for most tokens cannot leave it to others. */
+static hir_ref of_row(expander *e, const blend *x, hir_ref again, double eps) {
+    hir_ref a = x->merge ? x->a : op2(e, HIR_MUL_OP, x->a, x->u);
+    hir_ref b = x->merge ? op2(e, HIR_SUB_OP, x->b, x->a) : x->b;
+    hir_ref h = op2(e, HIR_ADD_OP, a, op2(e, HIR_MUL_OP, b, x->w));
     hir_ref scaled = op2(e, HIR_MUL_OP, h, number(e, expand_scale));
-    hir_ref square = op2(e, HIR_WHEN_OP, again, op2(e, HIR_MUL_OP, scaled, scaled));
-    return given(square) ? expand_reduce(e, HIR_REDUCE_MEAN_OP, square, 1) : square;
+    return given(scaled) && given(again) ? expand_inverse_where(e, again, scaled, eps)
+                                         : hir_no_ref();
 }
 
 static hir_ref inverse_rms(expander *e, const blend *x, double eps) {
-    hir_ref a = expand_scaled(e, x->a), b = expand_scaled(e, x->b);
-    hir_ref u = op2(e, HIR_SUB_OP, number(e, 1), x->w);
+    hir_ref u = x->merge ? op2(e, HIR_SUB_OP, number(e, 1), x->w) : x->u;
     hir_ref aa = twice(e, u, expand_mean_square(e, x->a));
     hir_ref bb = twice(e, x->w, expand_mean_square(e, x->b));
-    hir_ref ab = op2(e, HIR_MUL_OP, x->w, expand_mean_product(e, a, b));
+    hir_ref ab = op2(e, HIR_MUL_OP, x->w, expand_mean_product(e, x->a, x->b));
     ab = op2(e, HIR_MUL_OP, op2(e, HIR_ADD_OP, u, u), ab);
     hir_ref parts = op2(e, HIR_ADD_OP, aa, bb), sum = op2(e, HIR_ADD_OP, parts, ab);
 
-    hir_ref least = number(e, eps * expand_scale * expand_scale);
+    hir_ref least = number(e, eps);
     hir_ref margin = op2(e, HIR_SUB_OP, op2(e, HIR_ADD_OP, sum, least),
                          op2(e, HIR_MUL_OP, parts, number(e, 0.25)));
+    margin = op2(e, HIR_MIN_OP, margin, op2(e, HIR_SUB_OP, number(e, FLT_MAX), sum));
     hir_ref sound = op2(e, HIR_WHEN_OP, margin, number(e, 1));
-    hir_ref row = mean_of_row(e, x, op2(e, HIR_SUB_OP, number(e, 1), sound));
-    hir_ref mean = op2(e, HIR_ADD_OP, op2(e, HIR_WHEN_OP, sound, sum), row);
-
-    hir_ref root = op2(e, HIR_ADD_OP, mean, least);
-    root = given(root) ? hir_emit1(&e->b, HIR_RSQRT_OP, root) : root;
-    return op2(e, HIR_MUL_OP, root, number(e, expand_scale));
+    hir_ref row = of_row(e, x, op2(e, HIR_SUB_OP, number(e, 1), sound), eps);
+    hir_ref root = expand_inverse_root(e, sum, eps);
+    return op2(e, HIR_ADD_OP, op2(e, HIR_WHEN_OP, sound, root), row);
 }
 
 hir_ref expand_norm_of_blend(expander *e, hir_id op) {

@@ -56,18 +56,27 @@ static void *output_base(const hrt_job *j, uint32_t i, int64_t start) {
     return offset_rows(j->outs[i], start - first, t->row_bytes);
 }
 
-static void *operand_base(const hrt_job *j, hrt_operand o, const place *at) {
+static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at) {
     const hrt_memory *mem = j->memory;
-    switch ((hrt_base)o.base) {
-    case HRT_ARENA: return mem->arena + o.offset * hrt_arena_rows(at->tokens);
-    case HRT_FIXED: return mem->fixed + o.offset;
-    case HRT_WEIGHT: return (void *)(uintptr_t)(j->weights + o.offset);
-    case HRT_STATE: return j->batch ? (void *)(uintptr_t)o.index : mem->states[o.index];
-    case HRT_INPUT: return input_base(j, o.index, at->start);
-    case HRT_OUTPUT: return output_base(j, o.index, at->start);
-    case HRT_NUMBER: return (void *)(uintptr_t)o.offset;
+    switch ((hrt_base)o->base) {
+    case HRT_FIXED: return mem->fixed + o->offset;
+    case HRT_STATE: return j->batch ? (void *)(uintptr_t)o->index : mem->states[o->index];
+    case HRT_INPUT: return input_base(j, o->index, at->start);
+    case HRT_OUTPUT: return output_base(j, o->index, at->start);
+    case HRT_NUMBER: return (void *)(uintptr_t)o->offset;
+    case HRT_ARENA:
+    case HRT_WEIGHT: break;
     }
     return NULL;
+}
+
+/* Most operands lie in the arena or are weights: with one token a kernel takes as long as it takes
+ * to look thirty of them up in turn, so that there is no call and no table of jumps for these. */
+static inline __attribute__((always_inline)) void *
+operand_base(const hrt_job *j, const hrt_operand *o, const place *at) {
+    if (o->base == HRT_ARENA) return j->memory->arena + o->offset * hrt_arena_rows(at->tokens);
+    if (o->base == HRT_WEIGHT) return (void *)(uintptr_t)(j->weights + o->offset);
+    return other_base(j, o, at);
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -156,9 +165,9 @@ static void place_row(worker *w, const hrt_job *j, const hrt_step *step, const p
                       int64_t row) {
     const hrt_session *s = j->batch[at->start + row];
     for (uint32_t k = 0; k < step->n_operands; k++) {
-        const hrt_operand o = j->model->operands[step->first_operand + k];
-        w->args[k] = o.base == HRT_STATE ? s->memory.states[o.index]
-                                         : offset_rows(operand_base(j, o, at), row, o.row_bytes);
+        const hrt_operand *o = &j->model->operands[step->first_operand + k];
+        w->args[k] = o->base == HRT_STATE ? s->memory.states[o->index]
+                                          : offset_rows(operand_base(j, o, at), row, o->row_bytes);
     }
     w->frame.C = s->length + 1;
     w->frame.cap = s->memory.cap;
@@ -196,22 +205,11 @@ static uint32_t next_step(const hrt_model *m, uint32_t i, span last) {
     return i;
 }
 
-/* The operands of a step at the first row of the chunk. Most lie in the arena or are weights: with
- * one token a kernel takes as long as it takes to look thirty of them up in turn. */
+/* The operands of a step at the first row of the chunk. */
 static void find_args(worker *w, const hrt_job *j, const hrt_step *step, const place *at) {
     const hrt_operand *operands = j->model->operands + step->first_operand;
-    char *const arena = j->memory->arena;
-    void **const args = w->args;
-    const uint64_t rows = hrt_arena_rows(at->tokens);
-    for (uint32_t k = 0; k < step->n_operands; k++) {
-        const hrt_operand *o = &operands[k];
-        if (o->base == HRT_ARENA)
-            args[k] = arena + o->offset * rows;
-        else if (o->base == HRT_WEIGHT)
-            args[k] = (void *)(uintptr_t)(j->weights + o->offset);
-        else
-            args[k] = operand_base(j, *o, at);
-    }
+    for (uint32_t k = 0; k < step->n_operands; k++)
+        w->args[k] = operand_base(j, &operands[k], at);
 }
 
 /* This thread's share of a step. */
