@@ -206,7 +206,12 @@ static void print_json(const api_profile *p, hd_text *out) {
     api_json_string(out, p->model);
     hd_text_add(out, ", \"cpu\": ");
     api_json_string(out, p->cpu);
-    hd_text_f(out, ", \"threads\": %d,\n  \"phases\": [", p->threads);
+    hd_text_add(out, ", \"threads\": ");
+    if (p->threads)
+        hd_text_f(out, "%d", p->threads);
+    else
+        hd_text_add(out, "null"); /* what OpenMP chose */
+    hd_text_add(out, ",\n  \"phases\": [");
     bool first = true;
     for (int i = 0; i < PROFILE_PHASES; i++) {
         const profile_phase *phase = &p->phases[i];

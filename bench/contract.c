@@ -199,9 +199,11 @@ int main(int argc, char **argv) {
     float *area = guarded(AREA_BYTES);
     for (size_t i = 0; i < AREA_BYTES / 4; i++)
         area[i] = 0.01f;
+    bool none = true;
     for (size_t i = 0; i < n; i++) {
         bool asked = argc < 2 || !strcmp(argv[1], "all") || !strcmp(argv[1], levels[i].name);
         if (!level_runs(&levels[i]) || !asked) continue;
+        none = false;
         if (argc > 5) {
             hir_dtype d = HIR_F32;
             for (int t = 0; argc > 6 && t < HIR_DTYPE_COUNT; t++)
@@ -215,5 +217,6 @@ int main(int argc, char **argv) {
             run(&levels[i], table[j], 0, threads, (char *)area);
     }
     guarded_free(area);
-    return 0;
+    if (none) fprintf(stderr, "no level \"%s\" that this machine can run\n", argv[1]);
+    return none ? 2 : 0;
 }
