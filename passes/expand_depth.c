@@ -3,7 +3,8 @@
  * Up to FEW sources are taken one by one, so that code generation can put their dot products side
  * by side in one loop over the channels, which reads each query once for all of them, and their
  * weighted sum in another, which needs no intermediate. More are stacked: a loop over sources is
- * compact however many there are.
+ * compact however many there are. So is a mix of more than a PAIR whose weights are the same for
+ * all tokens: there are no scores, and one code serves any number of sources.
  *
  *     scores   [T, n, S(, H)]: s_i = sum_c x_i[c] q_s[c], times scale and inverse RMS, plus bias
  *     mix      sum_i w_i x_i
@@ -11,7 +12,7 @@
  */
 #include "passes/depth.h"
 
-enum { FEW = 8 };
+enum { FEW = 8, PAIR = 2 };
 
 typedef struct maker {
     hir_builder *b;
@@ -185,7 +186,8 @@ static hir_ref mix_many(maker *k, hir_ref w) {
 
 static hir_ref mix(maker *k) {
     hir_ref w = pass_arg(k->m, k->op, 0);
-    hir_ref y = k->n > FEW ? mix_many(k, w) : mix_few(k, w);
+    const uint32_t few = hir_type_has_t(hir_ref_type(k->m, w)) ? FEW : PAIR;
+    hir_ref y = k->n > few ? mix_many(k, w) : mix_few(k, w);
     return depth_is_given(y) ? pass_reshape(k->b, y, pass_result_type(k->m, k->op)) : y;
 }
 
