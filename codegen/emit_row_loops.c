@@ -500,17 +500,17 @@ static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
     outer_part(r, nest, dim, whole, size, left, rest);
 }
 
-/* Elements of a piece, so that as many rows as the nest has sums stay in the first level cache
- * while they meet all the others (phase 1: the sources, while the queries pass). 0: they do anyway,
- * or there is little to meet. */
+/* Elements of a piece, so that as many rows as the nest has sums stay in the first level cache,
+ * beside those that they are about to meet, until they have met all (phase 1: the sources, while
+ * the queries pass). 0: they do anyway, or there is little to meet. */
 static int64_t piece_of_sums(const row_run *r, const row_nest *nest) {
     enum { FIRST_LEVEL = 48 << 10, FEW = 8 };
     const uint32_t rank = nest->domain.rank;
     const int64_t size = nest->domain.dim[r->lane_var];
     int64_t rows = (int64_t)nest->roots.n;
     if (row_is_any(r->g, size) || row_elements(&nest->domain) / size < FEW) return 0;
-    if (rank > 2)
-        rows += nest->domain.dim[rank - 2] + row_neighbours(r->e->level, r->g, nest).outer;
+    const row_jam jam = row_neighbours(r->e->level, r->g, nest);
+    rows += rank > 2 ? nest->domain.dim[rank - 2] + jam.outer : jam.inner;
     if (!is_all_sums(r, nest)) return 0;
     int64_t piece = PIECE;
     while (2 * piece * rows * 4 <= FIRST_LEVEL)

@@ -99,8 +99,8 @@ hir_ref expand_inverse_where(expander *e, hir_ref c, hir_ref scaled, double eps)
 }
 
 /* rsqrt(mean(x^2) + eps) of rows whose squares are summed as they are, one multiplication less for
- * each; where that overflows (mean - MAX is above 0), of x scaled. What underflows is below 2^-126 a
- * term, far below any eps. */
+ * each; where that overflows (mean - MAX is above 0), of x scaled. What underflows is below 2^-126
+ * a term, far below any eps. */
 static hir_ref inverse_of_plain(expander *e, hir_ref x, double eps) {
     hir_builder *b = &e->b;
     hir_ref mean = expand_mean_square(e, x), scaled = expand_scaled(e, x);
@@ -178,31 +178,41 @@ static hir_ref layernorm(expander *e, hir_id op) {
     return is_given(bias) ? hir_emit2(&e->b, HIR_ADD_OP, y, bias) : y;
 }
 
+/* exp(x - max x) over `axis`; made once for softmax and logsumexp of the same x, as phase 1 has
+ * them. NULL after a diagnostic. */
+static const expand_powers *powers_of(expander *e, hir_ref x, uint32_t axis) {
+    for (size_t i = 0; i < e->powers.n; i++)
+        if (hir_ref_equal(e->powers.at[i].x, x) && e->powers.at[i].axis == axis)
+            return &e->powers.at[i];
+    expand_powers p = {.x = x, .axis = axis};
+    p.max = pass_reduce(&e->b, HIR_REDUCE_MAX_OP, x, axis);
+    if (!is_given(p.max)) return NULL;
+    hir_type keep = pass_keep_one(hir_ref_type(e->m, x), axis);
+    hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, x, pass_reshape(&e->b, p.max, keep));
+    p.power = hir_emit1(&e->b, HIR_EXP_OP, below);
+    if (is_given(p.power)) p.sum = pass_reduce(&e->b, HIR_REDUCE_SUM_OP, p.power, axis);
+    if (!is_given(p.power) || !is_given(p.sum)) return NULL;
+    hd_push(e->c->scratch, &e->powers, p);
+    return &e->powers.at[e->powers.n - 1];
+}
+
 static hir_ref softmax(expander *e, hir_id op) {
-    hir_ref x = pass_arg(e->m, op, 0);
-    uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(e->m, op), HIR_A_AXIS, 0);
-    hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, x, expand_reduce(e, HIR_REDUCE_MAX_OP, x, axis));
-    hir_ref power = hir_emit1(&e->b, HIR_EXP_OP, below);
-    if (!is_given(power)) return power;
-    hir_type keep = pass_keep_one(hir_ref_type(e->m, power), axis);
-    hir_ref sum = pass_reduce(&e->b, HIR_REDUCE_SUM_OP, power, axis);
-    if (!is_given(sum)) return sum;
-    hir_ref factor = hir_emit1(&e->b, HIR_RECIP_OP, sum);
-    return hir_emit2(&e->b, HIR_MUL_OP, power, pass_reshape(&e->b, factor, keep));
+    const hir_ref x = pass_arg(e->m, op, 0);
+    const uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(e->m, op), HIR_A_AXIS, 0);
+    const expand_powers *p = powers_of(e, x, axis);
+    if (!p) return hir_no_ref();
+    hir_ref factor = hir_emit1(&e->b, HIR_RECIP_OP, p->sum);
+    hir_type keep = pass_keep_one(hir_ref_type(e->m, p->power), axis);
+    return hir_emit2(&e->b, HIR_MUL_OP, p->power, pass_reshape(&e->b, factor, keep));
 }
 
 /* max x + ln sum e^(x - max x) */
 static hir_ref logsumexp(expander *e, hir_id op) {
-    hir_ref x = pass_arg(e->m, op, 0);
-    uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(e->m, op), HIR_A_AXIS, 0);
-    hir_ref max = pass_reduce(&e->b, HIR_REDUCE_MAX_OP, x, axis);
-    if (!is_given(max)) return max;
-    hir_type keep = pass_keep_one(hir_ref_type(e->m, x), axis);
-    hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, x, pass_reshape(&e->b, max, keep));
-    hir_ref power = hir_emit1(&e->b, HIR_EXP_OP, below);
-    if (!is_given(power)) return power;
-    hir_ref sum = pass_reduce(&e->b, HIR_REDUCE_SUM_OP, power, axis);
-    return hir_emit2(&e->b, HIR_ADD_OP, max, hir_emit1(&e->b, HIR_LOG_OP, sum));
+    const hir_ref x = pass_arg(e->m, op, 0);
+    const uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(e->m, op), HIR_A_AXIS, 0);
+    const expand_powers *p = powers_of(e, x, axis);
+    if (!p) return hir_no_ref();
+    return hir_emit2(&e->b, HIR_ADD_OP, p->max, hir_emit1(&e->b, HIR_LOG_OP, p->sum));
 }
 
 static hir_ref depth_inverse_rms(expander *e, hir_id op) {
@@ -235,7 +245,7 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
 }
 
 static bool expand_body(expander *e, hir_id kernel) {
-    e->squares.n = 0;
+    e->squares.n = e->powers.n = 0;
     bool contract = hir_op_at(e->m, kernel)->code == HIR_KERNEL_CONTRACT_OP;
     HIR_EACH(e->m, op, hir_op_at(e->m, kernel)->body_first) {
         pass_forward_args(&e->forward, e->m, op);

@@ -17,12 +17,19 @@ typedef struct expand_square { /* of a row x, with the last axis as a 1; none: n
     hir_ref plain;             /* the mean of its square, which may overflow */
 } expand_square;
 
+typedef struct expand_powers { /* of x over an axis: its maximum, exp(x - max), the sum of these */
+    hir_ref x;
+    uint32_t axis;
+    hir_ref max, power, sum; /* max, sum: without the axis */
+} expand_powers;
+
 typedef struct expander {
     hir_pass_context *c;
     hir_module *m;
     hir_builder b; /* before the op that is expanded */
     pass_forward forward;
     HD_VEC(expand_square) squares; /* made so far in this kernel */
+    HD_VEC(expand_powers) powers;
 } expander;
 
 /* Reduction over the axis, with a 1 in its place. */
