@@ -54,6 +54,7 @@ void row_ahead_find(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
     if (!r->turns || !r->more || known(r, node, at)) return;
+    if (r->nest->domain.rank < 3) return; /* one query: there are few turns, and a mix comes next */
     const uint32_t step = rows_of_turn(r, at);
     if (step == 0) return;
     LLVMValueRef size = row_i64(r, n->shape.dim[n->axis]);

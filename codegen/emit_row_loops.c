@@ -197,24 +197,26 @@ static unsigned vectors_at_once(const row_run *r, const row_nest *nest, uint32_t
     return most;
 }
 
-/* How many of `size` go together, at most `most` or JAM_OF_SUMS: all; else parts of one size, if
- * there are such; else as many as fit. */
+/* How many of `size` go together, at most `most`: all; else parts of one size, if there are such;
+ * else as few parts as can be, of nearly one size. */
 static uint32_t share_of(int64_t size, uint32_t most) {
-    enum { JAM_OF_SUMS = 8, LEAST = 3 };
-    uint32_t n = most < JAM_OF_SUMS ? most : JAM_OF_SUMS;
-    if (n == 0) return 1;
-    if (size <= n) return (uint32_t)size;
-    for (uint32_t even = n; even >= LEAST; even--)
+    enum { LEAST = 3 };
+    if (most == 0) return 1;
+    if (size <= most) return (uint32_t)size;
+    for (uint32_t even = most; even >= LEAST; even--)
         if (size % even == 0) return even;
-    return n;
+    const int64_t parts = (size + most - 1) / most;
+    return (uint32_t)((size + parts - 1) / parts);
 }
 
 /* How many neighbours go together. Where there is nothing but sums: m sources meet n queries with m
  * + n loads, and if all queries go together a source is read once, so that memory does not rest
- * while others meet it in a cache. Else all of a few, such as the streams that a small matrix
- * mixes: each is made of the same rows, which memory then gives once. */
+ * while others meet it in a cache. More than JAM_OF_SUMS queries do not: then sources go by fours,
+ * as many streams of memory, with as many queries as that leaves room for. Where there is more than
+ * sums, all of a few, such as the streams that a small matrix mixes: each is made of the same rows,
+ * which memory then gives once. */
 row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nest *nest) {
-    enum { STREAMS = 4, JAM_OF_ALL = 8 };
+    enum { STREAMS = 4, JAM_OF_ALL = 8, JAM_OF_SUMS = 8 };
     const uint32_t most = row_most_sums(level);
     uint32_t sums = 0, roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
     row_jam jam = {1, 1};
@@ -226,7 +228,10 @@ row_jam row_neighbours(const hcg_level *level, const row_graph *g, const row_nes
         if (inner <= JAM_OF_ALL && inner * roots <= most) jam.inner = (uint32_t)inner;
         return jam;
     }
-    jam.inner = share_of(inner, most / roots);
+    uint32_t together = most / roots < JAM_OF_SUMS ? most / roots : JAM_OF_SUMS;
+    if (inner > together && outer >= STREAMS && most / roots >= STREAMS * STREAMS)
+        together = most / roots / STREAMS;
+    jam.inner = share_of(inner, together);
     for (jam.outer = STREAMS; jam.outer > 1; jam.outer /= 2)
         if (jam.outer * jam.inner * roots <= most && jam.outer <= outer) break;
     return jam;
@@ -467,17 +472,21 @@ static void outer_part(row_run *r, const row_nest *nest, uint32_t dim, int64_t f
     outer_loop(r, nest, dim, hcg_i64(e, from), hcg_i64(e, to), step, jam);
 }
 
-/* All elements of a dim whose size is told: `step` at once, what is left one by one. */
-static void told_outer(row_run *r, const row_nest *nest, uint32_t dim, uint32_t step, row_jam jam,
-                       row_jam rest) {
+/* All elements of a dim whose size is told: as many at once as go together, a power of two of them,
+ * and of what is left half as many, until it is one by one. */
+static void told_outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
     hcg_emit *e = r->e;
-    LLVMValueRef size = row_i64(r, nest->domain.dim[dim]), whole = size;
-    if (step > 1) {
-        LLVMValueRef left = LLVMBuildURem(e->b, size, hcg_i64(e, step), "");
-        whole = LLVMBuildSub(e->b, size, left, "");
+    uint32_t one = 1, *step = &one;
+    if (dim + 2 == nest->domain.rank) step = &jam.inner;
+    if (dim + 3 == nest->domain.rank) step = &jam.outer;
+    while (*step & (*step - 1))
+        *step &= *step - 1;
+    LLVMValueRef size = row_i64(r, nest->domain.dim[dim]), from = hcg_i64(e, 0);
+    for (; *step > 0; *step /= 2) {
+        LLVMValueRef to = LLVMBuildAnd(e->b, size, hcg_i64(e, -(int64_t)*step), "whole");
+        outer_loop(r, nest, dim, from, to, *step, jam);
+        from = to;
     }
-    outer_loop(r, nest, dim, hcg_i64(e, 0), whole, step, jam);
-    if (step > 1) outer_loop(r, nest, dim, whole, size, 1, rest);
 }
 
 /* Dims before the last one as loops, the two innermost of them by neighbours. */
@@ -489,11 +498,10 @@ static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
     }
     uint32_t step = dim + 2 == rank ? jam.inner : dim + 3 == rank ? jam.outer : 1;
     int64_t size = nest->domain.dim[dim], whole = size - size % step;
-    const bool told = row_is_any(r->g, size);
-    const uint32_t left = told ? 1 : (uint32_t)(size - whole);
+    const uint32_t left = (uint32_t)(size - whole);
     const row_jam rest = {dim + 3 == rank ? left : jam.outer, dim + 2 == rank ? left : jam.inner};
-    if (told) {
-        told_outer(r, nest, dim, step, jam, rest);
+    if (row_is_any(r->g, size)) {
+        told_outer(r, nest, dim, jam);
         return;
     }
     outer_part(r, nest, dim, 0, whole, step, jam);

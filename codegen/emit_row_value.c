@@ -483,17 +483,26 @@ static void accumulate_loop(row_run *r, team *t, LLVMValueRef from, LLVMValueRef
     r->var[ROW_INNER] = NULL;
 }
 
+/* As many at once as go together, and of what is left half as many, until it is one by one. */
+static void accumulate_told(row_run *r, team *t, int64_t extent) {
+    hcg_emit *e = r->e;
+    LLVMValueRef n = row_i64(r, extent), from = hcg_i64(e, 0);
+    for (int64_t step = elements_together(r, t); step > 0; step /= 2) {
+        LLVMValueRef to = LLVMBuildAnd(e->b, n, hcg_i64(e, -step), "whole");
+        accumulate_loop(r, t, from, to, step);
+        from = to;
+    }
+}
+
 static void accumulate_all(row_run *r, team *t, int64_t extent) {
     hcg_emit *e = r->e;
-    const bool told = row_is_any(r->g, extent);
+    if (row_is_any(r->g, extent)) {
+        accumulate_told(r, t, extent);
+        return;
+    }
     const int64_t step = elements_together(r, t), whole = extent - extent % step;
-    LLVMValueRef n = row_i64(r, extent), to = told ? n : hcg_i64(e, whole);
-    if (told) to = LLVMBuildAnd(e->b, n, hcg_i64(e, -step), "whole");
-    accumulate_loop(r, t, hcg_i64(e, 0), to, step);
-    if (!told)
-        accumulate_some(r, t, row_fixed(whole), extent - whole);
-    else if (step > 1)
-        accumulate_loop(r, t, to, n, 1);
+    accumulate_loop(r, t, hcg_i64(e, 0), hcg_i64(e, whole), step);
+    accumulate_some(r, t, row_fixed(whole), extent - whole);
 }
 
 static row_pack reduce(row_run *r, const row_node *n) {

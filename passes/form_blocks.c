@@ -32,7 +32,10 @@
 #include "passes/depth.h"
 #include "passes/tiles.h"
 
-enum { MOST_MEMBERS = 32 }; /* of a block: its queries and results stay in reach of a core */
+enum {
+    MOST_MEMBERS = 32, /* of a block: its queries and results stay in reach of a core */
+    MOST_SIZES = 2,    /* that blocks have */
+};
 
 typedef struct member {
     hir_id op;
@@ -174,30 +177,105 @@ typedef struct cut { /* the members from here on */
     bool in_tile;    /* each of them is mixed by itself, in one tile */
 } cut;
 
-static void try_tile(const former *f, cut *best, uint32_t i, size_t shared) {
-    int64_t here = saved_in_tile(f, i, shared), saved = here + best[i + 2].saved;
-    if (here > 0 && saved > best[i].saved) best[i] = (cut){saved, 2, true};
-}
+typedef struct savings {                   /* of the runs that begin with a member */
+    int64_t by[MOST_MEMBERS + 1], in_tile; /* as a block of so many; 0: it is none */
+} savings;
 
-static cut *best_cuts(former *f, uint32_t most_sources) {
-    uint32_t n = (uint32_t)f->all.n;
-    cut *best = hd_new_array(f->c->scratch, cut, n + 1);
+typedef struct sizes { /* that blocks may have */
+    uint32_t n, at[MOST_MEMBERS];
+} sizes;
+
+static savings *find_savings(former *f, uint32_t most_sources) {
+    const uint32_t n = (uint32_t)f->all.n;
+    savings *all = hd_new_array(f->c->scratch, savings, n + 1);
     hir_ref *shared = hd_new_array(f->c->scratch, hir_ref, most_sources);
-    for (uint32_t i = n; i-- > 0;) {
+    for (uint32_t i = 0; i < n; i++) {
         const member *first = &f->all.at[i];
         size_t s = sources_of(f, first, shared);
-        best[i] = (cut){best[i + 1].saved, 1, false};
         for (uint32_t j = i + 1; j < n && j - i < MOST_MEMBERS; j++) {
             if (!alike(f, first, &f->all.at[j])) break;
             s = intersect(f, shared, s, &f->all.at[j]);
-            if (j == i + 1) try_tile(f, best, i, s);
-            int64_t here = saved_by(f, i, j - i + 1, shared, s);
+            if (j == i + 1) all[i].in_tile = saved_in_tile(f, i, s);
+            const int64_t here = saved_by(f, i, j - i + 1, shared, s);
             if (here <= 0) break; /* s can only shrink */
-            int64_t saved = here + best[j + 1].saved;
-            if (saved > best[i].saved) best[i] = (cut){saved, j - i + 1, false};
+            all[i].by[j - i + 1] = here;
         }
     }
+    return all;
+}
+
+/* The cuts that save most, with blocks of these sizes. */
+static int64_t find_cuts(const former *f, const savings *saved, const sizes *s, cut *best) {
+    const uint32_t n = (uint32_t)f->all.n;
+    best[n] = (cut){0};
+    for (uint32_t i = n; i-- > 0;) {
+        best[i] = (cut){best[i + 1].saved, 1, false};
+        if (saved[i].in_tile > 0 && saved[i].in_tile + best[i + 2].saved > best[i].saved)
+            best[i] = (cut){saved[i].in_tile + best[i + 2].saved, 2, true};
+        for (uint32_t k = 0; k < s->n && s->at[k] <= n - i; k++) {
+            const int64_t here = saved[i].by[s->at[k]], all = here + best[i + s->at[k]].saved;
+            if (here > 0 && all > best[i].saved) best[i] = (cut){all, s->at[k], false};
+        }
+    }
+    return best[0].saved;
+}
+
+static sizes sizes_of(const former *f, const cut *cuts) {
+    bool has[MOST_MEMBERS + 1] = {0};
+    sizes s = {0};
+    for (uint32_t i = 0; i < f->all.n; i += cuts[i].n)
+        has[cuts[i].n] |= cuts[i].n > 1 && !cuts[i].in_tile;
+    for (uint32_t m = 2; m <= MOST_MEMBERS; m++)
+        if (has[m]) s.at[s.n++] = m;
+    return s;
+}
+
+static sizes without(const sizes *s, uint32_t k) {
+    sizes fewer = {0};
+    for (uint32_t i = 0; i < s->n; i++)
+        if (i != k) fewer.at[fewer.n++] = s->at[i];
+    return fewer;
+}
+
+/* Without the size that costs least to be without. */
+static sizes one_fewer(const former *f, const savings *saved, const sizes *s, cut *cuts) {
+    sizes best = {0};
+    int64_t most = -1;
+    for (uint32_t k = s->n; k-- > 0;) {
+        const sizes fewer = without(s, k);
+        const int64_t here = find_cuts(f, saved, &fewer, cuts);
+        if (here > most) most = here, best = fewer;
+    }
     return best;
+}
+
+static void remark_sizes(former *f, const sizes *s, uint32_t from, int64_t kept, int64_t most) {
+    const int64_t alone = bytes_alone(f, 0, (uint32_t)f->all.n);
+    hd_text list;
+    hd_text_init(&list, f->c->scratch);
+    for (uint32_t k = 0; k < s->n; k++)
+        hd_text_f(&list, "%s%u", k ? " or " : "", s->at[k]);
+    hir_remark_add(f->c, true, f->all.at[0].op,
+                   "blocks have %s members, so that they share phases 1: mixes move %.2f %% more "
+                   "bytes than with %u sizes",
+                   list.at, 100.0 * (double)(most - kept) / (double)(alone - most), from);
+}
+
+/* Every size is a phase 1 of its own in the code, however many blocks have it. */
+static cut *best_cuts(former *f, uint32_t most_sources) {
+    const savings *saved = find_savings(f, most_sources);
+    cut *cuts = hd_new_array(f->c->scratch, cut, f->all.n + 1);
+    sizes s = {0};
+    for (uint32_t m = 2; m <= MOST_MEMBERS; m++)
+        s.at[s.n++] = m;
+    const int64_t most = find_cuts(f, saved, &s, cuts);
+    s = sizes_of(f, cuts);
+    const uint32_t from = s.n;
+    while (s.n > MOST_SIZES)
+        s = one_fewer(f, saved, &s, cuts);
+    const int64_t kept = find_cuts(f, saved, &s, cuts);
+    if (s.n < from) remark_sizes(f, &s, from, kept, most);
+    return cuts;
 }
 
 /* ---- marking -------------------------------------------------------------------------------- */

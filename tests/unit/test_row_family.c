@@ -213,6 +213,21 @@ static const form many_queries = {
     .d = {40, 3000}, /* in one piece, and in several */
 };
 
+/* More queries than go together: sources go by fours, with five queries, five and three. */
+static const form more_queries = {
+    .weights = "weight @q#i : f32[13, #d]\n",
+    .row = "#d",
+    .kernel = "  %h#i, %l#i = " KERNEL(
+        "k#i") " : f32[T, #n, 13] in arena[#i0000], f32[T, 13] in arena[#i5000] {\n"
+               "    %s#i = stack #X {axis = 1} : f32[T, #n, #d]\n"
+               "    %sb_#i = reshape %s#i {shape = [T, #n, 1, #d]} : f32[T, #n, 1, #d]\n"
+               "    %p#i = mul %sb_#i, @q#i : f32[T, #n, 13, #d]\n"
+               "    %d#i = reduce_sum %p#i {axis = 3} : f32[T, #n, 13]\n"
+               "    %m#i = reduce_max %d#i {axis = 1} : f32[T, 13]\n"
+               "    yield %d#i, %m#i\n  }\n",
+    .d = {40, 3000},
+};
+
 /* Heads of values, some of them rows of another shape; the mean lies over the first source and is
  * appended to a state (Depth-Attention). */
 static const form heads = {
@@ -300,8 +315,8 @@ static const form half_sources = {
 };
 
 static const form *const shared[] = {
-    &learned,    &four_mixes,      &attended, &many_queries, &heads,
-    &read_again, &rows_of_numbers, &halves,   &half_sources,
+    &learned, &four_mixes, &attended,        &many_queries, &more_queries,
+    &heads,   &read_again, &rows_of_numbers, &halves,       &half_sources,
 };
 enum { SHARED = sizeof shared / sizeof shared[0] };
 
