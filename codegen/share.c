@@ -3,7 +3,9 @@
  * A table from keys (program_key.h) to functions. Kernels that differ in sizes as well
  * (row_family.h for row programs) share one if the program has more than FEW forms of them: how
  * many functions there are must not depend on how deep a model is, and a few forms of their own
- * cost less than sizes that are not known before the call. */
+ * cost less than sizes that are not known before the call. Of row programs all forms that could
+ * share count together: each number of queries has its phases 1. Any two forms may differ by a
+ * line, so there has to be a family of more. */
 #include <ctype.h>
 #include <string.h>
 
@@ -12,7 +14,10 @@
 
 #include "codegen/row_family.h"
 
-enum { FEW = 4 }; /* sizes of one form that get functions of their own */
+enum {
+    FEW = 4,   /* sizes of one form that get functions of their own */
+    CHANCE = 2 /* forms of row programs that differ by a line whatever they are */
+};
 
 /* ---- keys to numbers ---------------------------------------------------------------------------
  */
@@ -88,7 +93,8 @@ typedef struct sharing {
     HD_VEC(family) families; /* of contractions, by key, and of row programs, in any order */
     HD_VEC(family) row_families;
     HD_VEC(const char *) names;
-    uint32_t *form_of; /* per op */
+    uint32_t row_forms; /* in families of more than CHANCE */
+    uint32_t *form_of;  /* per op */
     hcg_use *uses;
 } sharing;
 
@@ -248,7 +254,8 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
 static family *family_of(sharing *s, const form *f) {
     if (f->family == NONE) return NULL;
     family *all = f->row ? &s->row_families.at[f->family] : &s->families.at[f->family];
-    return all->forms > FEW ? all : NULL;
+    const uint32_t forms = f->row ? s->row_forms : all->forms;
+    return all->forms > 1 && forms > FEW ? all : NULL;
 }
 
 /* Operands of a kernel as the function of its family wants them. */
@@ -290,6 +297,8 @@ const hcg_use *hcg_share_kernels(hcg_program *p) {
     HIR_EACH(p->m, id, p->m->first) {
         if (hir_has_trait(hir_op_at(p->m, id)->code, HIR_REGION)) find_form(&s, id);
     }
+    for (size_t i = 0; i < s.row_families.n; i++)
+        if (s.row_families.at[i].forms > CHANCE) s.row_forms += s.row_families.at[i].forms;
     use_functions(&s);
     return s.uses;
 }

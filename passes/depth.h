@@ -123,7 +123,9 @@ depth_score depth_read_score(const hir_module *m, depth_view v, hir_ref x, int64
 bool depth_same_score(const depth_score *a, const depth_score *b);
 
 /* ---- row operations ------------------------------------------------------------------------ */
-/* depth.scores, depth.mix or depth.merge as primitives, built at b; none ref on failure. */
-hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op);
+/* depth.scores, depth.mix or depth.merge as primitives, built at b; none ref on failure.
+ * Up to `one_by_one` sources, at most DEPTH_FEW, are taken one by one. */
+enum { DEPTH_FEW = 8 };
+hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op, uint32_t one_by_one);
 
 #endif

@@ -151,7 +151,7 @@ static hir_ref depth_inverse_rms(expander *e, hir_id op) {
 }
 
 static hir_ref depth_op(expander *e, hir_id op) {
-    return depth_expand(&e->b, e->c->scratch, op);
+    return depth_expand(&e->b, e->c->scratch, op, e->one_by_one);
 }
 
 static hir_ref linear(expander *e, hir_id op) {
@@ -175,8 +175,47 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     }
 }
 
+/* ---- how sources are taken ------------------------------------------------------------------- */
+/* How many sources a kernel scores, 0: none; `several`: against several queries, as a phase 1 does.
+ * Scores are [T, n, S(, H)]. */
+static int64_t scored_sources(const hir_module *m, hir_id kernel, bool *several) {
+    *several = false;
+    if (!hir_has_trait(hir_op_at(m, kernel)->code, HIR_REGION)) return 0;
+    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
+        if (hir_op_at(m, op)->code != HIR_DEPTH_SCORES_OP) continue;
+        const hir_type t = pass_result_type(m, op);
+        *several = t.dim[2] > 1;
+        return t.dim[1];
+    }
+    return 0;
+}
+
+/* Sources that are taken one by one, at most: each number of them is code of its own. Of phases 1
+ * with more numbers than FORMS all share one code; one query is faster with few sources one by one,
+ * also where the program has more than FORMS_OF_ONE numbers of them. */
+static uint32_t most_one_by_one(const hir_module *m, bool of_several) {
+    enum { FORMS = 4, FORMS_OF_ONE = 6, FEW_OF_MANY = 4 };
+    const uint32_t forms = of_several ? FORMS : FORMS_OF_ONE;
+    int64_t seen[FORMS_OF_ONE];
+    uint32_t n = 0;
+    HIR_EACH(m, kernel, m->first) {
+        bool several;
+        const int64_t sources = scored_sources(m, kernel, &several);
+        uint32_t i = 0;
+        while (i < n && seen[i] != sources)
+            i++;
+        if (sources < 2 || several != of_several || i < n) continue;
+        if (n == forms) return of_several ? 1 : FEW_OF_MANY;
+        seen[n++] = sources;
+    }
+    return DEPTH_FEW;
+}
+
 static bool expand_body(expander *e, hir_id kernel) {
     e->squares.n = 0;
+    bool several;
+    scored_sources(e->m, kernel, &several);
+    e->one_by_one = e->most_one_by_one[several];
     bool contract = hir_op_at(e->m, kernel)->code == HIR_KERNEL_CONTRACT_OP;
     HIR_EACH(e->m, op, hir_op_at(e->m, kernel)->body_first) {
         pass_forward_args(&e->forward, e->m, op);
@@ -199,6 +238,8 @@ static bool expand_body(expander *e, hir_id kernel) {
 
 bool pass_expand(hir_pass_context *c) {
     expander e = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
+    for (int several = 0; several < 2; several++)
+        e.most_one_by_one[several] = most_one_by_one(e.m, several);
     HIR_EACH(e.m, op, e.m->first)
     if (hir_has_trait(hir_op_at(e.m, op)->code, HIR_REGION) && !expand_body(&e, op)) return false;
     pass_forward_finish(&e.forward, e.m);

@@ -22,6 +22,9 @@ typedef struct expander {
     hir_builder b; /* before the op that is expanded */
     pass_forward forward;
     HD_VEC(expand_square) squares; /* made so far in this kernel */
+    /* Sources that are taken one by one, at most: scored with one query, and with several ... */
+    uint32_t most_one_by_one[2];
+    uint32_t one_by_one; /* ... and in this kernel */
 } expander;
 
 /* Reduction over the axis, with a 1 in its place. */

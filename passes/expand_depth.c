@@ -1,9 +1,10 @@
 /* Attention over depth as row operations.
  *
- * Up to FEW sources are taken one by one, so that code generation can put their dot products side
- * by side in one loop over the channels, which reads each query once for all of them, and their
+ * A few sources are taken one by one, so that code generation can put their dot products side by
+ * side in one loop over the channels, which reads each query once for all of them, and their
  * weighted sum in another, which needs no intermediate. More are stacked: a loop over sources is
- * compact however many there are.
+ * compact however many there are, and one function serves any number of them
+ * (codegen/row_family.h).
  *
  *     scores   [T, n, S(, H)]: s_i = sum_c x_i[c] q_s[c], times scale and inverse RMS, plus bias
  *     mix      sum_i w_i x_i
@@ -11,14 +12,13 @@
  */
 #include "passes/depth.h"
 
-enum { FEW = 8 };
-
 typedef struct maker {
     hir_builder *b;
     hir_module *m;
     hd_arena *scratch;
     hir_id op;
     uint32_t first, n; /* operands that are sources */
+    bool in_loops;     /* that go over sources; false: each by itself */
     int64_t d, heads;
 } maker;
 
@@ -108,12 +108,12 @@ static hir_ref all_keys(maker *k, hir_ref inverse) {
 /* [T, n, S(, H)] without scale and bias, and with the norm only if `inverse` is given */
 static hir_ref products(maker *k, const queries *q, hir_ref inverse) {
     hir_type y = pass_result_type(k->m, k->op);
-    if (k->n > FEW || k->n == 1) {
+    if (k->in_loops || k->n == 1) {
         hir_ref x = k->n == 1 ? one_key(k, 0, inverse) : all_keys(k, inverse);
         hir_ref s = depth_is_given(x) ? dots(k, x, q, k->n > 1) : x;
         return depth_is_given(s) ? pass_reshape(k->b, s, y) : s;
     }
-    hir_ref s[FEW];
+    hir_ref s[DEPTH_FEW];
     hir_type one = y;
     one.dim[1] = 1;
     for (uint32_t i = 0; i < k->n; i++) {
@@ -185,7 +185,7 @@ static hir_ref mix_many(maker *k, hir_ref w) {
 
 static hir_ref mix(maker *k) {
     hir_ref w = pass_arg(k->m, k->op, 0);
-    hir_ref y = k->n > FEW ? mix_many(k, w) : mix_few(k, w);
+    hir_ref y = k->in_loops ? mix_many(k, w) : mix_few(k, w);
     return depth_is_given(y) ? pass_reshape(k->b, y, pass_result_type(k->m, k->op)) : y;
 }
 
@@ -204,13 +204,14 @@ static hir_ref merge(maker *k) {
     return depth_is_given(y) ? pass_reshape(k->b, y, pass_result_type(k->m, k->op)) : y;
 }
 
-hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op) {
+hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op, uint32_t one_by_one) {
     hir_module *m = b->m;
     const hir_op *o = hir_op_at(m, op);
     maker k = {.b = b, .m = m, .scratch = scratch, .op = op};
     k.heads = hir_attr_int(o, HIR_A_HEADS, 1);
     k.first = o->code == HIR_DEPTH_SCORES_OP ? 3 : o->code == HIR_DEPTH_MIX_OP ? 1 : 0;
     k.n = o->n_args - k.first;
+    k.in_loops = k.n > 1 && k.n > one_by_one;
     k.d = hir_ref_type(m, o->args[k.first]).dim[1];
     switch ((int)o->code) {
     case HIR_DEPTH_SCORES_OP: return scores(&k);
