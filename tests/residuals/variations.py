@@ -99,6 +99,7 @@ GROUPS = {
         model(dict(type="muddformer", expand_last=False, round64=False), num_hidden_layers=20, hidden_size=11),
         model(attnres(3, query="none", key_norm=False), num_hidden_layers=12, hidden_size=17),
         model(attnres(2), num_hidden_layers=15), model(depth(1, 0), num_hidden_layers=10),
+        model(attnres(1), num_hidden_layers=24, hidden_size=33),
     ],
 }
 
