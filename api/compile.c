@@ -357,8 +357,7 @@ static bool emit_library(hadal_session *s, const hadal_target *t, const char *pa
     const char *object =
         hd_path_join(s->arena, hd_path_dir(s->arena, path),
                      hd_printf(s->arena, ".hadal-%ld-%s.o", (long)getpid(), hd_path_base(path)));
-    const char *runtime =
-        t && t->runtime ? t->runtime : hcg_runtime(s->program, s->lib_dir);
+    const char *runtime = t && t->runtime ? t->runtime : hcg_runtime(s->program, s->lib_dir);
     const bool ok = emit_object(s, t, object) &&
                     hcg_link(s->program, &s->diags, object, t ? t->cc : NULL, runtime, path);
     remove(object);

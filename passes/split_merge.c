@@ -4,8 +4,8 @@
  * Does     With a partial mix o of log-sum-exp l and one source x of its own, the softmax over both
  *          is one sigmoid, because e^s / (e^l + e^s) = sigmoid(s - l):
  *              h = o + sigmoid(s - l) (x - o)                  depth.merge
- *          With more sources: softmax over (l, s_1, ..), mix of (o, x_1, ..). Under sigmoid
- * weights, and under those that are given, phases simply add up: h = o + sum_i sigmoid(s_i) x_i.
+ *          With more sources: softmax over (l, s_1, ..), mix of (o, x_1, ..). Weights that are
+ *          each on its own, sigmoid or given, add up: h = o + sum_i sigmoid(s_i) x_i.
  *          Without a partial mix: softmax or sigmoid, and mix.
  *          depth.weights, for traces, likewise.
  * Leaves   no depth.attend.
