@@ -642,6 +642,40 @@ Test(emit_row, sums_for_some_tokens) {
                     "}\n");
 }
 
+/* Sums of one row that are read at different times: those that need nothing but the row are taken
+ * together, in the first loop over it; those behind a sum that they need, or that a number decides
+ * about, are not taken before. */
+Test(emit_row, sums_of_one_row_go_together) {
+    check_widths(
+        "hir 1 kernel @t\n"
+        "arena 2048 per token\n"
+        "fixed 64\n"
+        "func(%x: f32[T, #d] in input[0], %q: f32[T, #d] in input[1]) {\n"
+        "  %a, %b, %o = " KERNEL("row0") " : f32[T] in arena[0], f32[T] in arena[4], f32[T, #d] in "
+                                         "output[0] {\n"
+                                         "    %xx = mul %x, %x : f32[T, #d]\n"
+                                         "    %s0 = reduce_mean %xx {axis = 1} : f32[T]\n"
+                                         "    %r0 = reshape %s0 {shape = [T, 1]} : f32[T, 1]\n"
+                                         "    %y = mul %x, %r0 : f32[T, #d]\n"
+                                         "    %yq = mul %y, %q : f32[T, #d]\n"
+                                         "    %s1 = reduce_sum %yq {axis = 1} : f32[T]\n"
+                                         "    %r1 = reshape %s1 {shape = [T, 1]} : f32[T, 1]\n"
+                                         "    %w1 = when %r1, %xx : f32[T, #d]\n"
+                                         "    %s2 = reduce_sum %w1 {axis = 1} : f32[T]\n"
+                                         "    %r2 = reshape %s2 {shape = [T, 1]} : f32[T, 1]\n"
+                                         "    %xq = mul %x, %q : f32[T, #d]\n"
+                                         "    %s3 = reduce_sum %xq {axis = 1} : f32[T]\n"
+                                         "    %r3 = reshape %s3 {shape = [T, 1]} : f32[T, 1]\n"
+                                         "    %qq = mul %q, %q : f32[T, #d]\n"
+                                         "    %s4 = reduce_max %qq {axis = 1} : f32[T]\n"
+                                         "    %c = add %r2, %r3 : f32[T, 1]\n"
+                                         "    %z = mul %x, %c : f32[T, #d]\n"
+                                         "    yield %s3, %s4, %z\n"
+                                         "  }\n"
+                                         "  output %o {name = \"o\"}\n"
+                                         "}\n");
+}
+
 /* A chain longer than a stack of calls should be, each value read twice and kept small. */
 Test(emit_row, long_chain) {
     enum { LENGTH = 3000 };
