@@ -19,17 +19,18 @@ extern char **environ;
 
 enum { MAX_ARGS = 40, KEEP_OUTPUT = 4000 };
 
-/* Where the compiler is built with sanitizers, so is the runtime that is linked here. */
-#if defined(__has_feature)
+/* Where the compiler is built with sanitizers, so is the runtime that is linked here. GCC's macros
+ * come first: headers of LLVM define __has_feature for compilers that have none. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZE "-fsanitize=address,undefined"
+#elif defined(__SANITIZE_THREAD__)
+#define SANITIZE "-fsanitize=thread"
+#elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define SANITIZE "-fsanitize=address,undefined"
 #elif __has_feature(thread_sanitizer)
 #define SANITIZE "-fsanitize=thread"
 #endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define SANITIZE "-fsanitize=address,undefined"
-#elif defined(__SANITIZE_THREAD__)
-#define SANITIZE "-fsanitize=thread"
 #endif
 
 typedef struct command {
