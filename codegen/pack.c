@@ -326,7 +326,10 @@ static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_
     made->elements = (uint64_t)hir_type_row_elements(w->type);
     made->bytes = made->elements * sizeof(float);
     const uint64_t n = (uint64_t)w->type.dim[w->type.rank - 1];
-    maker k = {m, weights, n, hd_new_array(a, float, n), hd_new_array(a, double, n)};
+    maker k = {.m = m,
+               .weights = weights,
+               .factor = hd_new_array(a, float, n),
+               .product = hd_new_array(a, double, n)};
     float *out = hd_new_array(a, float, made->elements);
     made->data = (const uint8_t *)out;
     for (uint32_t r = 0; r < w->n_rows; r++)

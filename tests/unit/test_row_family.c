@@ -348,14 +348,17 @@ Test(row_family, a_source_alone_is_no_stack) {
     cr_expect_eq(functions_of(&learned, n, 6, 40), 2);
 }
 
+/* One op on one value of this type. */
+#define NEG_OF(type)                                                                               \
+    {                                                                                              \
+        .inputs = ", %c#i: " type, .row = "#d",                                                    \
+        .kernel = "  %h#i = " KERNEL("k#i") " : " type " in arena[#i0000] {\n"                     \
+                                            "    %r#i = neg %c#i : " type "\n"                     \
+                                            "    yield %r#i\n  }\n",                               \
+    }
+
 /* [n, n]: elements are no a + b n. */
-static const form square = {
-    .inputs = ", %c#i: f32[T, #n, #n]",
-    .row = "#d",
-    .kernel =
-        "  %h#i = " KERNEL("k#i") " : f32[T, #n, #n] in arena[#i0000] {\n"
-                                  "    %r#i = neg %c#i : f32[T, #n, #n]\n    yield %r#i\n  }\n",
-};
+static const form square = NEG_OF("f32[T, #n, #n]");
 
 /* Pointers to long rows are arguments in a row only if nothing else is stacked with them. */
 static const form mixed = {
@@ -368,13 +371,7 @@ static const form mixed = {
 };
 
 /* Rows as wide as a model are no such size, though everything else is equal. */
-static const form wide = {
-    .inputs = ", %c#i: f32[T, #n000]",
-    .row = "#d",
-    .kernel =
-        "  %h#i = " KERNEL("k#i") " : f32[T, #n000] in arena[#i0000] {\n"
-                                  "    %r#i = neg %c#i : f32[T, #n000]\n    yield %r#i\n  }\n",
-};
+static const form wide = NEG_OF("f32[T, #n000]");
 
 /* n and n^2: no family has more than two. */
 static const form squares = {
