@@ -446,36 +446,47 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
     finish_reductions(&l);
 }
 
-static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam);
+static void outer(row_run *r, const row_nest *nest, uint32_t depth, row_jam jam);
 
-static void outer_loop(row_run *r, const row_nest *nest, uint32_t dim, LLVMValueRef from,
+/* The dim that the loop at `depth` goes along, outermost first. In pieces the two loops around the
+ * lanes change places: the neighbours of a turn (queries) meet all others (sources) while both are
+ * in the first level cache, instead of passing it once for every few of those. */
+static uint32_t dim_at(const row_run *r, const row_nest *nest, uint32_t depth) {
+    const uint32_t rank = nest->domain.rank;
+    return r->piece && rank > 2 && depth + 3 >= rank ? 2 * rank - 5 - depth : depth;
+}
+
+static void outer_loop(row_run *r, const row_nest *nest, uint32_t depth, LLVMValueRef from,
                        LLVMValueRef to, uint32_t step, row_jam jam) {
     hcg_emit *e = r->e;
+    const uint32_t dim = dim_at(r, nest, depth);
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, step), "d", 0, NULL);
     r->var[dim] = l.index;
-    outer(r, nest, dim + 1, jam);
+    outer(r, nest, depth + 1, jam);
     r->var[dim] = NULL;
     hcg_loop_end(e, &l, NULL);
 }
 
 /* Elements from .. to of a dim before the last, `step` at once. */
-static void outer_part(row_run *r, const row_nest *nest, uint32_t dim, int64_t from, int64_t to,
+static void outer_part(row_run *r, const row_nest *nest, uint32_t depth, int64_t from, int64_t to,
                        uint32_t step, row_jam jam) {
     hcg_emit *e = r->e;
+    const uint32_t dim = dim_at(r, nest, depth);
     if (from == to) return;
     if (from + step == to) {
         r->var[dim] = hcg_i64(e, from);
-        outer(r, nest, dim + 1, jam);
+        outer(r, nest, depth + 1, jam);
         r->var[dim] = NULL;
         return;
     }
-    outer_loop(r, nest, dim, hcg_i64(e, from), hcg_i64(e, to), step, jam);
+    outer_loop(r, nest, depth, hcg_i64(e, from), hcg_i64(e, to), step, jam);
 }
 
 /* All elements of a dim whose size is told: as many at once as go together, a power of two of them,
  * and of what is left half as many, until it is one by one. */
-static void told_outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
+static void told_outer(row_run *r, const row_nest *nest, uint32_t depth, row_jam jam) {
     hcg_emit *e = r->e;
+    const uint32_t dim = dim_at(r, nest, depth);
     uint32_t one = 1, *step = &one;
     if (dim + 2 == nest->domain.rank) step = &jam.inner;
     if (dim + 3 == nest->domain.rank) step = &jam.outer;
@@ -484,28 +495,29 @@ static void told_outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam j
     LLVMValueRef size = row_i64(r, nest->domain.dim[dim]), from = hcg_i64(e, 0);
     for (; *step > 0; *step /= 2) {
         LLVMValueRef to = LLVMBuildAnd(e->b, size, hcg_i64(e, -(int64_t)*step), "whole");
-        outer_loop(r, nest, dim, from, to, *step, jam);
+        outer_loop(r, nest, depth, from, to, *step, jam);
         from = to;
     }
 }
 
 /* Dims before the last one as loops, the two innermost of them by neighbours. */
-static void outer(row_run *r, const row_nest *nest, uint32_t dim, row_jam jam) {
+static void outer(row_run *r, const row_nest *nest, uint32_t depth, row_jam jam) {
     uint32_t rank = nest->domain.rank;
-    if (dim + 1 >= rank) {
+    if (depth + 1 >= rank) {
         lanes(r, nest, jam);
         return;
     }
+    const uint32_t dim = dim_at(r, nest, depth);
     uint32_t step = dim + 2 == rank ? jam.inner : dim + 3 == rank ? jam.outer : 1;
     int64_t size = nest->domain.dim[dim], whole = size - size % step;
     const uint32_t left = (uint32_t)(size - whole);
     const row_jam rest = {dim + 3 == rank ? left : jam.outer, dim + 2 == rank ? left : jam.inner};
     if (row_is_any(r->g, size)) {
-        told_outer(r, nest, dim, jam);
+        told_outer(r, nest, depth, jam);
         return;
     }
-    outer_part(r, nest, dim, 0, whole, step, jam);
-    outer_part(r, nest, dim, whole, size, left, rest);
+    outer_part(r, nest, depth, 0, whole, step, jam);
+    outer_part(r, nest, depth, whole, size, left, rest);
 }
 
 /* Elements of a piece, so that as many rows as the nest has sums stay in the first level cache,
