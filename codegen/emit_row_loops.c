@@ -448,12 +448,10 @@ static void lanes(row_run *r, const row_nest *nest, row_jam around) {
 
 static void outer(row_run *r, const row_nest *nest, uint32_t depth, row_jam jam);
 
-/* The dim that the loop at `depth` goes along, outermost first. In pieces the two loops around the
- * lanes change places: the neighbours of a turn (queries) meet all others (sources) while both are
- * in the first level cache, instead of passing it once for every few of those. */
+/* The dim that the loop at `depth` goes along, outermost first. */
 static uint32_t dim_at(const row_run *r, const row_nest *nest, uint32_t depth) {
     const uint32_t rank = nest->domain.rank;
-    return r->piece && rank > 2 && depth + 3 >= rank ? 2 * rank - 5 - depth : depth;
+    return r->exchanged && depth + 3 >= rank ? 2 * rank - 5 - depth : depth;
 }
 
 static void outer_loop(row_run *r, const row_nest *nest, uint32_t depth, LLVMValueRef from,
@@ -520,31 +518,34 @@ static void outer(row_run *r, const row_nest *nest, uint32_t depth, row_jam jam)
     outer_part(r, nest, depth, whole, size, left, rest);
 }
 
-/* Elements of a piece, so that as many rows as the nest has sums stay in the first level cache,
- * beside those that they are about to meet, until they have met all (phase 1: the sources, while
- * the queries pass). 0: they do anyway, or there is little to meet. */
-static int64_t piece_of_sums(const row_run *r, const row_nest *nest) {
-    enum { FIRST_LEVEL = 48 << 10, FEW = 8 };
-    const uint32_t rank = nest->domain.rank;
-    const int64_t size = nest->domain.dim[r->lane_var];
-    int64_t rows = (int64_t)nest->roots.n;
-    if (row_is_any(r->g, size) || row_elements(&nest->domain) / size < FEW) return 0;
+/* Rows that sums of n rows with m others have in hand until all have met: those that go together,
+ * and all that they are about to meet. As the loops stand, these are the m (phase 1: queries, while
+ * sources pass four at a time); if they change places, the n. */
+static int64_t rows_in_hand(const row_run *r, const row_nest *nest, bool exchanged) {
     const row_jam jam = row_neighbours(r->e->level, r->g, nest);
-    rows += rank > 2 ? nest->domain.dim[rank - 2] + jam.outer : jam.inner;
-    if (!is_all_sums(r, nest)) return 0;
-    int64_t piece = PIECE;
-    while (2 * piece * rows * 4 <= FIRST_LEVEL)
-        piece *= 2;
-    return size > piece && size * rows * 4 > FIRST_LEVEL ? piece : 0;
+    const uint32_t rank = nest->domain.rank;
+    const int64_t *dim = nest->domain.dim;
+    if (rank < 3) return jam.inner;
+    return exchanged ? jam.inner + row_most(r->g, dim[rank - 3])
+                     : jam.outer + row_most(r->g, dim[rank - 2]);
 }
 
-/* Elements to the next piece: rows of a token lie behind each other. */
-static LLVMValueRef next_piece(row_run *r, LLVMValueRef from, int64_t whole, int64_t length) {
-    hcg_emit *e = r->e;
-    if (!r->more) return NULL;
-    LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, from, hcg_i64(e, whole - length), "");
-    LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, length), "");
-    return LLVMBuildSelect(e->b, here, hcg_i64(e, length), there, "on");
+/* Elements of a piece, so that the rows in hand stay in the first level cache; sets whether loops
+ * change places, if that is fewer rows. 0: they stay anyway, or there is little to meet. */
+static int64_t piece_of_sums(const row_run *r, const row_nest *nest, bool *exchanged) {
+    enum { FIRST_LEVEL = 48 << 10, FEW = 8 };
+    const int64_t size = nest->domain.dim[r->lane_var], roots = (int64_t)nest->roots.n;
+    *exchanged = false;
+    if (row_is_any(r->g, size) || row_elements(&nest->domain) / size < FEW) return 0;
+    if (!is_all_sums(r, nest)) return 0;
+    int64_t rows = roots + rows_in_hand(r, nest, false), piece = PIECE;
+    if (size <= piece || size * rows * 4 <= FIRST_LEVEL) return 0;
+    const int64_t other = roots + rows_in_hand(r, nest, true);
+    *exchanged = nest->domain.rank > 2 && other < rows;
+    if (*exchanged) rows = 2 * other; /* the next piece is asked for meanwhile */
+    while (2 * piece * rows * 4 <= FIRST_LEVEL)
+        piece *= 2;
+    return size > piece ? piece : 0;
 }
 
 static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
@@ -565,7 +566,7 @@ static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
     r->piece = &piece;
     l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, length), "piece", 0, NULL);
     piece.from = l.index;
-    piece.next = next_piece(r, l.index, whole, length);
+    if (r->more) piece.next = LLVMBuildMul(e->b, r->more, hcg_i64(e, length), "on");
     outer(r, nest, 0, jam);
     hcg_loop_end(e, &l, NULL);
     piece.length = 0, piece.done = whole, piece.next = NULL;
@@ -598,13 +599,13 @@ static void join_scalars(row_run *r, const row_nest *nest, LLVMValueRef *const m
 static void loops_of(row_run *r, const row_nest *nest) {
     hcg_emit *e = r->e;
     LLVMValueRef when = row_stream_when(r, nest);
-    int64_t piece = when ? 0 : piece_of_sums(r, nest);
-    if (piece) {
-        sums_in_pieces(r, nest, piece);
-        return;
-    }
     if (!when) {
-        outer(r, nest, 0, row_neighbours(r->e->level, r->g, nest));
+        const int64_t piece = piece_of_sums(r, nest, &r->exchanged);
+        if (piece)
+            sums_in_pieces(r, nest, piece);
+        else
+            outer(r, nest, 0, row_neighbours(r->e->level, r->g, nest));
+        r->exchanged = false;
         return;
     }
     LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(e->cx, e->fn, "past");

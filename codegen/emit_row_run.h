@@ -77,6 +77,7 @@ typedef struct row_run {
     LLVMValueRef along;   /* bytes further on in `along_rows` to ask for; NULL: nobody asks so */
     uint32_t along_rows;
     const row_piece *piece; /* NULL: loops along the lanes run over whole rows */
+    bool exchanged;         /* the two loops around that along the lanes have changed places */
     bool streaming;         /* this form of the nest stores past the caches */
     bool has_streamed;      /* any form of any nest does */
     int64_t most_streamed;  /* bytes for a token, of the nest that streams most */
@@ -134,9 +135,9 @@ LLVMValueRef row_scratch(row_run *r, int64_t bytes); /* a fresh piece, as large 
 void row_emit_small(row_run *r, const row_nest *nest);
 
 /* ---- emit_row_ahead.c ------------------------------------------------------------------------ */
-/* The row of ROW_MULTI `node` that the next turn of the loop around reads where this one reads row
- * `at`; found before the loop along the lanes. */
-void row_ahead_find(row_run *r, uint32_t node, const row_index *at);
+/* What turns of the loop around ask for where they read row `at` of ROW_MULTI `node`, which begins
+ * at `row`; found before the loop along the lanes. */
+void row_ahead_find(row_run *r, uint32_t node, const row_index *at, LLVMValueRef row);
 /* Before the loop over the rows of sum `n` at the current lanes: shall it ask further along them?
  */
 void row_ahead_along(row_run *r, const row_node *n);

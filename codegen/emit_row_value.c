@@ -613,8 +613,8 @@ void row_hoist(row_run *r, const row_ref *ref, const row_index *loops) {
     }
     bool multi = n->kind == ROW_MULTI;
     if (multi && !is_open(r, &at[n->axis], 1) && lane_stride(r, &at[n->axis]) == 0) {
-        row_pointer(r, ref->node, &at[n->axis], 0);
-        row_ahead_find(r, ref->node, &at[n->axis]);
+        LLVMValueRef row = row_pointer(r, ref->node, &at[n->axis], 0);
+        row_ahead_find(r, ref->node, &at[n->axis], row);
     }
     for (uint32_t a = 0; !n->root && a < n->n_args; a++)
         row_hoist(r, &n->args[a], at);
