@@ -3,9 +3,10 @@
  * Dot products of n sources and S queries go some sources at a time, each turn along their rows,
  * and stop and start as many streams of reads as there are sources, for every token anew: more than
  * the machine fetches ahead by itself. So each turn asks for the same elements of the rows that the
- * next turn reads, and the last turn for those of the first rows of the next token. Rows that are
- * taken in pieces have all their turns within one: there each turn asks for the next piece of its
- * own rows; not for one token, whose rows are in the second level cache (asking was 2 % of it).
+ * next turn reads, and the last turn for the first rows' next piece, or for those of the next
+ * token. Where the loops have changed places all rows have their turns again and again: each turn
+ * asks for the next piece of its own rows; not for one token alone, whose rows are in the second
+ * level cache (asking was 2 % of its time).
  *
  * Sums of n rows that nothing has read before go through all of them side by side, some vectors of
  * each: they ask for what comes DISTANCE further on in the same row, or in that of the next token.
@@ -39,13 +40,16 @@ static uint32_t rows_of_turn(const row_run *r, const row_index *at) {
     return 0;
 }
 
-/* Bytes from a token's row to that of the next one. */
+/* Bytes from a row's elements at hand to those that follow when all rows have had their turn. */
 static LLVMValueRef bytes_on(row_run *r, const row_node *n) {
+    hcg_emit *e = r->e;
     const int64_t elements =
         n->run ? row_elements(&n->shape) / n->shape.dim[n->axis]
                : r->g->buffers.at[row_at(r->g, n->entries[0].node)->buffer].elements;
-    const int64_t bytes = elements * (int64_t)hir_dtype_bytes(n->dtype);
-    return LLVMBuildMul(r->e->b, r->more, row_i64(r, bytes), "");
+    const int64_t element = (int64_t)hir_dtype_bytes(n->dtype);
+    if (r->piece && r->piece->next)
+        return LLVMBuildMul(e->b, r->piece->next, hcg_i64(e, element), "");
+    return LLVMBuildMul(e->b, r->more, row_i64(r, elements * element), "");
 }
 
 /* The row that the next turn reads where this one reads row `at`, `step` of them a turn. */
@@ -72,12 +76,7 @@ void row_ahead_find(row_run *r, uint32_t node, const row_index *at, LLVMValueRef
     const uint32_t step = rows_of_turn(r, at);
     if (step == 0) return;
     row_known k = {.node = node, .index = *at};
-    if (r->piece && r->piece->next)
-        k.value = hcg_at(e, hcg_element(e, n->dtype), row, r->piece->next);
-    else if (r->exchanged)
-        k.value = hcg_at(e, e->i8, row, bytes_on(r, n));
-    else
-        k.value = next_row(r, node, at, step);
+    k.value = r->exchanged ? hcg_at(e, e->i8, row, bytes_on(r, n)) : next_row(r, node, at, step);
     hd_push(r->g->arena, &r->next, k);
 }
 

@@ -548,6 +548,16 @@ static int64_t piece_of_sums(const row_run *r, const row_nest *nest, bool *excha
     return size > piece ? piece : 0;
 }
 
+/* Elements to the next piece: rows of a token lie behind each other. */
+static LLVMValueRef next_piece(row_run *r, LLVMValueRef from, int64_t whole, int64_t length) {
+    hcg_emit *e = r->e;
+    if (!r->more) return NULL;
+    LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, length), "");
+    if (r->exchanged) return there;
+    LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, from, hcg_i64(e, whole - length), "");
+    return LLVMBuildSelect(e->b, here, hcg_i64(e, length), there, "on");
+}
+
 static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
     hcg_emit *e = r->e;
     const row_jam jam = row_neighbours(r->e->level, r->g, nest);
@@ -566,7 +576,7 @@ static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
     r->piece = &piece;
     l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, length), "piece", 0, NULL);
     piece.from = l.index;
-    if (r->more) piece.next = LLVMBuildMul(e->b, r->more, hcg_i64(e, length), "on");
+    piece.next = next_piece(r, l.index, whole, length);
     outer(r, nest, 0, jam);
     hcg_loop_end(e, &l, NULL);
     piece.length = 0, piece.done = whole, piece.next = NULL;
