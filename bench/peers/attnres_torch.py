@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Block AttnRes and the standard residual alone in eager PyTorch: the peer of bench_depth.
 
-The stand-in of a sublayer is that of bench/specs/depth.hadal, f(x) = x + 0.001 x_0 w. Systems:
+The stand-in of a sublayer is that of bench/specs/depth.hadal, f(x) = x + 0.001 x_0 w,
+one w for all. Systems:
 
   none      the stand-ins by themselves
   standard  residual sum and RMSNorm
@@ -47,25 +48,24 @@ class Weights:
         self.query = 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
         self.key_gain = 1 + 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
         self.gain = 1 + 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
-        self.f = torch.randn(self.sublayers, d, generator=g)
         # constants of mix_lean
         self.scaled_query = self.query * self.key_gain * d**0.5
         self.least = torch.tensor((d * EPS) ** 0.5)
-        self.scaled_f = 0.001 * self.f
+        self.scaled_f = 0.001 * torch.randn(d, generator=g)
 
-    def stand_in(self, x, i):
-        return torch.addcmul(x, x[:, :1], self.scaled_f[i])
+    def stand_in(self, x):
+        return torch.addcmul(x, x[:, :1], self.scaled_f)
 
 
 def none(x, w):
-    for i in range(w.sublayers):
-        x = w.stand_in(x, i)
+    for _ in range(w.sublayers):
+        x = w.stand_in(x)
     return x
 
 
 def standard(x, w):
     for i in range(w.sublayers):
-        x = x + w.stand_in(rmsnorm(x, w.gain[i]), i)
+        x = x + w.stand_in(rmsnorm(x, w.gain[i]))
     return rmsnorm(x, w.gain[-1])
 
 
@@ -84,7 +84,7 @@ def stacked(x, w):
         if i % w.block == 0:
             bank.append(live)
             live = None
-        y = w.stand_in(rmsnorm(h, w.gain[i]), i)
+        y = w.stand_in(rmsnorm(h, w.gain[i]))
         live = y if live is None else live + y
     return rmsnorm(mix_stacked(bank + [live], w.query[-1], w.key_gain[-1]), w.gain[-1])
 
@@ -104,7 +104,7 @@ def lean(x, w):
     n = 1  # sources that are there; a block's sum is v[:, n - 1] while it grows
     for i in range(w.sublayers):
         h = mix_lean(v[:, :n], w.scaled_query[i], w.least)
-        y = w.stand_in(rmsnorm(h, w.gain[i]), i)
+        y = w.stand_in(rmsnorm(h, w.gain[i]))
         if i % w.block == 0:
             v[:, n] = y
             n += 1
