@@ -6,8 +6,9 @@ one w for all. Systems:
 
   none      the stand-ins by themselves
   standard  residual sum and RMSNorm
-  stacked   Block AttnRes as the paper's Figure 2 writes it, and training scripts: stack the sources,
-            RMSNorm of all, one score per source, softmax, weighted sum
+  figure    Block AttnRes as the paper's Figure 2 writes it: stack the sources [n, b, t, d], RMSNorm of
+            all, one score per source, softmax, weighted sum; norms and pseudo-queries are modules
+  stacked   the same in bare functions, without a batch dimension
   lean      the same function written for speed: sources lie in one tensor, a block's sum is built
             where it will stay, nothing of the size of the sources is made; the norm is a factor of
             the score
@@ -41,6 +42,21 @@ def rmsnorm_fused(x, gain):
 rmsnorm = rmsnorm_fused if torch and hasattr(torch.nn.functional, "rms_norm") else rmsnorm_of_parts
 
 
+def modules(query, key_gain, gain):
+    """(proj: Linear, norm: RMSNorm) of a sublayer's mix and its own norm, as in the figure."""
+    class Norm(torch.nn.Module):
+        def __init__(self, g):
+            super().__init__()
+            self.weight = torch.nn.Parameter(g, requires_grad=False)
+
+        def forward(self, x):
+            return rmsnorm(x, self.weight)
+
+    proj = torch.nn.Linear(query.shape[0], 1, bias=False)
+    proj.weight = torch.nn.Parameter(query[None, :], requires_grad=False)
+    return proj, Norm(key_gain), Norm(gain)
+
+
 class Weights:
     def __init__(self, block, blocks, d):
         g = torch.Generator().manual_seed(1)
@@ -48,13 +64,14 @@ class Weights:
         self.query = 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
         self.key_gain = 1 + 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
         self.gain = 1 + 0.1 * torch.randn(self.sublayers + 1, d, generator=g)
+        self.layers = [modules(*w) for w in zip(self.query, self.key_gain, self.gain)]
         # constants of mix_lean
         self.scaled_query = self.query * self.key_gain * d**0.5
         self.least = torch.tensor((d * EPS) ** 0.5)
         self.scaled_f = 0.001 * torch.randn(d, generator=g)
 
     def stand_in(self, x):
-        return torch.addcmul(x, x[:, :1], self.scaled_f)
+        return torch.addcmul(x, x[..., :1], self.scaled_f)
 
 
 def none(x, w):
@@ -67,6 +84,27 @@ def standard(x, w):
     for i in range(w.sublayers):
         x = x + w.stand_in(rmsnorm(x, w.gain[i]))
     return rmsnorm(x, w.gain[-1])
+
+
+def mix_figure(blocks, partial, proj, norm):
+    v = torch.stack(blocks + [partial])  # [n, b, t, d]
+    logits = torch.einsum("d,nbtd->nbt", proj.weight.squeeze(), norm(v))
+    return torch.einsum("nbt,nbtd->btd", logits.softmax(0), v)
+
+
+def figure(x, w):
+    x = x[None]  # [b, t, d]
+    blocks, partial = [], x
+    for i in range(w.sublayers):
+        proj, key_norm, norm = w.layers[i]
+        h = mix_figure(blocks, partial, proj, key_norm)
+        if i % w.block == 0:
+            blocks.append(partial)
+            partial = None
+        y = w.stand_in(norm(h))
+        partial = y if partial is None else partial + y
+    proj, key_norm, norm = w.layers[-1]
+    return norm(mix_figure(blocks, partial, proj, key_norm))[0]
 
 
 def mix_stacked(sources, query, gain):
@@ -113,15 +151,16 @@ def lean(x, w):
     return rmsnorm(mix_lean(v, w.scaled_query[-1], w.least), w.gain[-1])
 
 
-SYSTEMS = (none, standard, stacked, lean)
+SYSTEMS = (none, standard, figure, stacked, lean)
 
 
 def check(w, x):
-    """Both ways to write AttnRes give one answer, or the faster one proves nothing."""
-    a, b = stacked(x, w), lean(x, w)
-    off = ((a - b).abs().max() / a.abs().max()).item()
-    if not off < 1e-4:
-        sys.exit(f"attnres_torch: stacked and lean differ by {off:.1e} of the largest value")
+    """All ways to write AttnRes give one answer, or the faster ones prove nothing."""
+    a = figure(x, w)
+    for other in stacked, lean:
+        off = ((a - other(x, w)).abs().max() / a.abs().max()).item()
+        if not off < 1e-4:
+            sys.exit(f"attnres_torch: figure and {other.__name__} differ by {off:.1e} of the largest value")
 
 
 def seconds(system, x, w, times):

@@ -21,7 +21,7 @@ from compare import fail, number, quartiles
 
 PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "attnres_torch.py")
 OURS = ("standard", "naive", "two-phase", "bf16")
-THEIRS = ("standard", "stacked", "lean")
+THEIRS = ("standard", "figure", "stacked", "lean")
 
 
 def run(command):
