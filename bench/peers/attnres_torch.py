@@ -6,8 +6,8 @@ one w for all. Systems:
 
   none      the stand-ins by themselves
   standard  residual sum and RMSNorm
-  figure    Block AttnRes as the paper's Figure 2 writes it: stack the sources [n, b, t, d], RMSNorm of
-            all, one score per source, softmax, weighted sum; norms and pseudo-queries are modules
+  figure    Block AttnRes as the paper's Figure 2 writes it: stack the sources [n, b, t, d], RMSNorm
+            of all, one score per source, softmax, weighted sum; RMSNorm and Linear are modules
   stacked   the same in bare functions, without a batch dimension
   lean      the same function written for speed: sources lie in one tensor, a block's sum is built
             where it will stay, nothing of the size of the sources is made; the norm is a factor of
@@ -42,17 +42,18 @@ def rmsnorm_fused(x, gain):
 rmsnorm = rmsnorm_fused if torch and hasattr(torch.nn.functional, "rms_norm") else rmsnorm_of_parts
 
 
+class Norm(torch.nn.Module if torch else object):
+    def __init__(self, gain):
+        super().__init__()
+        self.weight = torch.nn.Parameter(gain, requires_grad=False)
+
+    def forward(self, x):
+        return rmsnorm(x, self.weight)
+
+
 def modules(query, key_gain, gain):
-    """(proj: Linear, norm: RMSNorm) of a sublayer's mix and its own norm, as in the figure."""
-    class Norm(torch.nn.Module):
-        def __init__(self, g):
-            super().__init__()
-            self.weight = torch.nn.Parameter(g, requires_grad=False)
-
-        def forward(self, x):
-            return rmsnorm(x, self.weight)
-
-    proj = torch.nn.Linear(query.shape[0], 1, bias=False)
+    """proj and norm of a sublayer's mix, as in the figure, and the sublayer's own norm."""
+    proj = torch.nn.Linear(len(query), 1, bias=False)
     proj.weight = torch.nn.Parameter(query[None, :], requires_grad=False)
     return proj, Norm(key_gain), Norm(gain)
 
@@ -160,7 +161,7 @@ def check(w, x):
     for other in stacked, lean:
         off = ((a - other(x, w)).abs().max() / a.abs().max()).item()
         if not off < 1e-4:
-            sys.exit(f"attnres_torch: figure and {other.__name__} differ by {off:.1e} of the largest value")
+            sys.exit(f"attnres_torch: {other.__name__} is {off:.1e} of the largest value off")
 
 
 def seconds(system, x, w, times):

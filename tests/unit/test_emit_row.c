@@ -416,9 +416,16 @@ Test(emit_row, sums_in_pieces) {
 
 /* As many queries as go together, one more, and a number that has no share; sources that are and
  * are not a multiple of a turn; rows in whole pieces, with a rest of vectors and lanes, in no
- * pieces. */
+ * pieces; few queries meet all sources before the next do (7, 16 and 5, 17), or few sources all
+ * queries (13, 11). */
 Test(emit_row, sources_meet_queries) {
-    CHECK_MADE(phase_one, {{9, 8, 4096}, {4, 9, 2200}, {13, 11, 1100}, {5, 3, 2048}, {24, 2, 48}});
+    CHECK_MADE(phase_one, {{9, 8, 4096},
+                           {4, 9, 2200},
+                           {13, 11, 1100},
+                           {7, 16, 2048},
+                           {5, 17, 1100},
+                           {5, 3, 2048},
+                           {24, 2, 48}});
 }
 
 /* Rows of whole vectors, with a rest of vectors and of lanes, shorter than twice the distance; of
