@@ -1,5 +1,6 @@
 """interrupt.py FOLDER SIGNAL COMMAND..: runs COMMAND with FOLDER as its place for temporary files, sends the signal
-as soon as there is one, and tells what is left."""
+as soon as there is one, and tells what is left. On a busy machine a command may be over before anybody looked: then
+once more."""
 import os
 import signal
 import subprocess
@@ -8,11 +9,15 @@ import time
 
 folder, number, command = sys.argv[1], getattr(signal, sys.argv[2]), sys.argv[3:]
 os.makedirs(folder)
-# who runs tests may ignore signals, and what it starts inherits that
-p = subprocess.Popen(command, env={**os.environ, "TMPDIR": folder}, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
-while p.poll() is None and not os.listdir(folder):
-    time.sleep(0.001)
-was_there = bool(os.listdir(folder))
-p.send_signal(number)
-code = p.wait()
+for _ in range(20):
+    # who runs tests may ignore signals, and what it starts inherits that
+    p = subprocess.Popen(command, env={**os.environ, "TMPDIR": folder},
+                         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+    while p.poll() is None and not os.listdir(folder):
+        time.sleep(0.001)
+    was_there = bool(os.listdir(folder))
+    p.send_signal(number)
+    code = p.wait()
+    if was_there or code != 0:
+        break
 print("ended by", signal.Signals(-code).name if code < 0 else code, "begun:", was_there, "left:", os.listdir(folder))
