@@ -183,7 +183,7 @@ static void measure(const options *o, program *const *p, shape s, int64_t tokens
     while (rounds_next(&r)) {
         double t[SYSTEMS] = {0};
         for (int i = 0; i < SYSTEMS; i++) {
-            const double enough = 0.01; /* seconds a run takes at least */
+            const double enough = 0.05; /* seconds a run takes at least, as in attnres_torch.py */
             const int times_each = first[i] > enough ? 1 : 1 + (int)(enough / first[i]);
             if (p[i]) sample(&times[i], t[i] = once(p[i], tokens, a, times_each));
         }
