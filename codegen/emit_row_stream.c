@@ -6,9 +6,9 @@
  * Whether there is so much depends on the number of tokens, so a turn of the loops keeps its stores
  * to its end, and a branch there stores one way or the other.
  *
- * Measured (docs/experiments.md): from 32 MB on a mix and its readers gain a sixth, below 16 MB they
- * lose as much, and so does a kernel that reads again what it has stored. A kernel that reads many
- * rows besides (a mix of 17 sources) has driven out its own first results before it is done.
+ * Measured (docs/experiments.md): from 32 MB on a mix and its readers gain a sixth, below 16 MB
+ * they lose as much, and so does a kernel that reads again what it has stored. A kernel that reads
+ * many rows besides (a mix of 17 sources) has driven out its own first results before it is done.
  */
 #include <string.h>
 
