@@ -3,12 +3,14 @@
 #include "driver/interrupt.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,6 +21,9 @@ static volatile sig_atomic_t n_beside;
 static char own[PATH_MAX]; /* a temporary folder */
 static volatile sig_atomic_t has_own;
 static char prefix[40]; /* of this process's temporaries; as support/file.c names them */
+
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 static bool is_unfinished(const char *name, bool all) {
     if (all) return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
@@ -51,11 +56,10 @@ static void on_signal(int number) {
 }
 
 void catch_interrupts(void) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, old;
     snprintf(prefix, sizeof prefix, ".hadal-%ld-", (long)getpid());
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    for (int i = 0; i < NUMBERS; i++)
         if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
             (void)sigaction(numbers[i], &action, NULL);
 }
@@ -69,9 +73,23 @@ void clean_beside(const char *path) {
     n_beside = n_beside + 1;
 }
 
-void clean_folder(const char *dir) {
+bool make_clean_folder(char *dir) {
+    sigset_t ours, before;
+    sigemptyset(&ours);
+    for (int i = 0; i < NUMBERS; i++)
+        sigaddset(&ours, numbers[i]);
+    (void)sigprocmask(SIG_BLOCK, &ours, &before);
+    const bool made = mkdtemp(dir) != NULL;
+    const int error = errno;
+    if (made) {
+        snprintf(own, sizeof own, "%s", dir);
+        has_own = 1;
+    }
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return made;
+}
+
+void forget_folder(void) {
     has_own = 0;
-    if (!dir || strlen(dir) >= sizeof own) return;
-    strcpy(own, dir);
-    has_own = 1;
 }

@@ -2,13 +2,17 @@
 #ifndef DRIVER_INTERRUPT_H
 #define DRIVER_INTERRUPT_H
 
+#include <stdbool.h>
+
 /* From now on SIGINT, SIGTERM and SIGHUP first remove what is unfinished; those that were ignored
  * stay so. */
 void catch_interrupts(void);
 
 /* The folder of an output: its temporaries of this process (.hadal-PID-..) are removed. */
 void clean_beside(const char *path);
-/* A temporary folder: it is removed with all files in it. NULL: there is none any more. */
-void clean_folder(const char *dir);
+/* Makes a temporary folder, as mkdtemp does (false: errno says why), which is removed with all
+ * files in it. No signal comes between the two. There is one at a time, until it is forgotten. */
+bool make_clean_folder(char *dir);
+void forget_folder(void);
 
 #endif

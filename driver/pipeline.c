@@ -60,10 +60,7 @@ int make_temporary_folder(hadal_session *s, char *dir, size_t size) {
     const char *tmp = getenv("TMPDIR");
     char message[4400];
     snprintf(dir, size, "%.4000s/hadal-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (mkdtemp(dir)) {
-        clean_folder(dir);
-        return 0;
-    }
+    if (make_clean_folder(dir)) return 0;
     snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", dir,
              strerror(errno));
     dir[0] = 0;
@@ -72,7 +69,7 @@ int make_temporary_folder(hadal_session *s, char *dir, size_t size) {
 
 void remove_temporary_folder(const char *dir) {
     rmdir(dir);
-    clean_folder(NULL);
+    forget_folder();
 }
 
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {
