@@ -76,7 +76,8 @@ void row_ahead_find(row_run *r, uint32_t node, const row_index *at, LLVMValueRef
     const uint32_t step = rows_of_turn(r, at);
     if (step == 0) return;
     row_known k = {.node = node, .index = *at};
-    k.value = r->exchanged ? hcg_at(e, e->i8, row, bytes_on(r, n)) : next_row(r, node, at, step);
+    k.value =
+        row_exchanged(r) ? hcg_at(e, e->i8, row, bytes_on(r, n)) : next_row(r, node, at, step);
     hd_push(r->g->arena, &r->next, k);
 }
 

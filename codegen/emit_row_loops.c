@@ -451,7 +451,7 @@ static void outer(row_run *r, const row_nest *nest, uint32_t depth, row_jam jam)
 /* The dim that the loop at `depth` goes along, outermost first. */
 static uint32_t dim_at(const row_run *r, const row_nest *nest, uint32_t depth) {
     const uint32_t rank = nest->domain.rank;
-    return r->exchanged && depth + 3 >= rank ? 2 * rank - 5 - depth : depth;
+    return row_exchanged(r) && depth + 3 >= rank ? 2 * rank - 5 - depth : depth;
 }
 
 static void outer_loop(row_run *r, const row_nest *nest, uint32_t depth, LLVMValueRef from,
@@ -530,22 +530,23 @@ static int64_t rows_in_hand(const row_run *r, const row_nest *nest, bool exchang
                      : jam.outer + row_most(r->g, dim[rank - 2]);
 }
 
-/* Elements of a piece, so that the rows in hand stay in the first level cache; sets whether loops
- * change places, if that is fewer rows. 0: they stay anyway, or there is little to meet. */
-static int64_t piece_of_sums(const row_run *r, const row_nest *nest, bool *exchanged) {
+/* A piece such that the rows in hand stay in the first level cache; loops change places in it if
+ * that is fewer rows. Of no length: they stay anyway, or there is little to meet. */
+static row_piece piece_of_sums(const row_run *r, const row_nest *nest) {
     enum { FIRST_LEVEL = 48 << 10, FEW = 8 };
+    const row_piece none = {0};
     const int64_t size = nest->domain.dim[r->lane_var], roots = (int64_t)nest->roots.n;
-    *exchanged = false;
-    if (row_is_any(r->g, size) || row_elements(&nest->domain) / size < FEW) return 0;
-    if (!is_all_sums(r, nest)) return 0;
-    int64_t rows = roots + rows_in_hand(r, nest, false), piece = PIECE;
-    if (size <= piece || size * rows * 4 <= FIRST_LEVEL) return 0;
+    if (row_is_any(r->g, size) || row_elements(&nest->domain) / size < FEW) return none;
+    if (!is_all_sums(r, nest)) return none;
+    row_piece piece = {.length = PIECE};
+    int64_t rows = roots + rows_in_hand(r, nest, false);
+    if (size <= PIECE || size * rows * 4 <= FIRST_LEVEL) return none;
     const int64_t other = roots + rows_in_hand(r, nest, true);
-    *exchanged = nest->domain.rank > 2 && other < rows;
-    if (*exchanged) rows = 2 * other; /* the next piece is asked for meanwhile */
-    while (2 * piece * rows * 4 <= FIRST_LEVEL)
-        piece *= 2;
-    return size > piece ? piece : 0;
+    piece.exchanged = nest->domain.rank > 2 && other < rows;
+    if (piece.exchanged) rows = 2 * other; /* the next piece is asked for meanwhile */
+    while (2 * piece.length * rows * 4 <= FIRST_LEVEL)
+        piece.length *= 2;
+    return size > piece.length ? piece : none;
 }
 
 /* Elements to the next piece: rows of a token lie behind each other. */
@@ -553,17 +554,17 @@ static LLVMValueRef next_piece(row_run *r, LLVMValueRef from, int64_t whole, int
     hcg_emit *e = r->e;
     if (!r->more) return NULL;
     LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, length), "");
-    if (r->exchanged) return there;
+    if (row_exchanged(r)) return there;
     LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, from, hcg_i64(e, whole - length), "");
     return LLVMBuildSelect(e->b, here, hcg_i64(e, length), there, "on");
 }
 
-static void sums_in_pieces(row_run *r, const row_nest *nest, int64_t length) {
+static void sums_in_pieces(row_run *r, const row_nest *nest, row_piece piece) {
     hcg_emit *e = r->e;
     const row_jam jam = row_neighbours(r->e->level, r->g, nest);
-    const int64_t size = nest->domain.dim[r->lane_var], whole = size / length * length;
+    const int64_t size = nest->domain.dim[r->lane_var], length = piece.length;
+    const int64_t whole = size / length * length;
     const int64_t rows = row_elements(&nest->domain) / size, sums = (int64_t)nest->roots.n;
-    row_piece piece = {.length = length};
     piece.kept = row_scratch(r, rows * sums * e->level->lanes * 4);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), row_i64(r, rows), hcg_i64(e, 1), "row", 0, NULL);
     for (int64_t i = 0; i < sums; i++) {
@@ -610,12 +611,11 @@ static void loops_of(row_run *r, const row_nest *nest) {
     hcg_emit *e = r->e;
     LLVMValueRef when = row_stream_when(r, nest);
     if (!when) {
-        const int64_t piece = piece_of_sums(r, nest, &r->exchanged);
-        if (piece)
+        const row_piece piece = piece_of_sums(r, nest);
+        if (piece.length)
             sums_in_pieces(r, nest, piece);
         else
             outer(r, nest, 0, row_neighbours(r->e->level, r->g, nest));
-        r->exchanged = false;
         return;
     }
     LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(e->cx, e->fn, "past");

@@ -41,6 +41,7 @@ typedef struct row_piece {
     int64_t length;    /* 0: all that is left, and then the sums are finished */
     int64_t done;      /* elements of earlier pieces, if length is 0 */
     LLVMValueRef next; /* elements to the next piece, of this row or of the next token's; 0: none */
+    bool exchanged;    /* the two loops around that along the lanes have changed places */
 } row_piece;
 
 typedef struct row_size { /* a number that depends on N, and what it is */
@@ -77,13 +78,16 @@ typedef struct row_run {
     LLVMValueRef along;   /* bytes further on in `along_rows` to ask for; NULL: nobody asks so */
     uint32_t along_rows;
     const row_piece *piece; /* NULL: loops along the lanes run over whole rows */
-    bool exchanged;         /* the two loops around that along the lanes have changed places */
     bool streaming;         /* this form of the nest stores past the caches */
     bool has_streamed;      /* any form of any nest does */
     int64_t most_streamed;  /* bytes for a token, of the nest that streams most */
     HD_VEC(row_memo) memo;
     HD_VEC(row_known) splats, pointers, next; /* next: rows that are asked for */
 } row_run;
+
+static inline bool row_exchanged(const row_run *r) {
+    return r->piece && r->piece->exchanged;
+}
 
 /* Scopes: what was found inside a loop is forgotten behind it. */
 typedef struct row_scope {
