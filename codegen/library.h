@@ -28,6 +28,8 @@ typedef struct hcg_target {
 const char *hcg_arch(hd_arena *a, const char *triple);
 /* Whether this program runs on another architecture. */
 bool hcg_is_foreign(const char *arch);
+/* The body of a level: its features, and nothing of the machine that compiles. */
+hcg_body hcg_body_of_level(hd_arena *a, const hcg_level *level);
 /* Refuses triples and CPUs that cannot be compiled for, with the nearest names. */
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
 
@@ -82,6 +84,10 @@ typedef struct hcg_room {
     uint64_t kernels, parts;
 } hcg_room;
 
+/* Says for which CPU a function is compiled. The features of the body are those of the function:
+ * what LLVM knows of a CPU by its name never adds to them or takes away. Vectors of the level's
+ * width are legal, whatever width the CPU's tuning prefers for loops. */
+void hcg_set_function_target(LLVMValueRef fn, const hcg_body *body);
 /* The piece into l->mod; functions[kernel] becomes the function of each, *room grows to what they
  * ask for. Reads the program only: pieces may be emitted at once, with an arena each. */
 bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,

@@ -162,9 +162,7 @@ static void add_enum(LLVMContextRef cx, LLVMValueRef fn, LLVMAttributeIndex at, 
     LLVMAddAttributeAtIndex(fn, at, LLVMCreateEnumAttribute(cx, kind, value));
 }
 
-/* The features of the body are those of the function: nothing else says what may be used. Vectors
- * of the level's width must be legal, whatever width the CPU's tuning prefers for loops. */
-static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_body *body) {
+void hcg_set_function_target(LLVMValueRef fn, const hcg_body *body) {
     LLVMAddTargetDependentFunctionAttr(fn, "target-cpu", body->level.cpu);
     LLVMAddTargetDependentFunctionAttr(fn, "tune-cpu", body->tune);
     if (*body->told) LLVMAddTargetDependentFunctionAttr(fn, "target-features", body->told);
@@ -172,6 +170,10 @@ static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_body *b
         LLVMAddTargetDependentFunctionAttr(fn, "prefer-vector-width", "512");
         LLVMAddTargetDependentFunctionAttr(fn, "min-legal-vector-width", "512");
     }
+}
+
+static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_body *body) {
+    hcg_set_function_target(fn, body);
     add_enum(cx, fn, LLVMAttributeFunctionIndex, "nounwind", 0);
     add_enum(cx, fn, LLVMAttributeFunctionIndex, "uwtable", 2); /* gdb and perf can walk out */
     for (LLVMAttributeIndex i = 1; i <= 2; i++) { /* frame and args: never written, never aliased */

@@ -119,13 +119,12 @@ static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targ
 
 /* ---- bodies ------------------------------------------------------------------------------------
  */
-static void add_level(hd_arena *a, hcg_target *t, const hcg_level *level) {
+hcg_body hcg_body_of_level(hd_arena *a, const hcg_level *level) {
     uint64_t features = parse_features(level->features);
-    hcg_body body = {.level = *level,
-                     .tune = level->cpu,
-                     .told = feature_list(a, features, ",", "+"),
-                     .features = features};
-    hd_push(a, &t->bodies, body);
+    return (hcg_body){.level = *level,
+                      .tune = level->cpu,
+                      .told = feature_list(a, features, ",", "+"),
+                      .features = features};
 }
 
 /* One body for a CPU: the best level that it has, plus what it has beyond. */
@@ -190,7 +189,7 @@ static bool find_bodies(const char *cpu_name, unsigned dots, hd_arena *a, hd_dia
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
             (cpu_name ? strcmp(cpu_name, levels[i].name) == 0 : (levels[i].dots & ~dots) == 0))
-            add_level(a, t, &levels[i]);
+            hd_push(a, &t->bodies, hcg_body_of_level(a, &levels[i]));
     if (t->bodies.n > 0) return true;
     if (strcmp(cpu_name, "native") == 0) return add_native(a, d, t);
     for (size_t i = 0; i < N_CPUS; i++)

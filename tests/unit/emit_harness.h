@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "codegen/emit.h"
+#include "codegen/library.h"
 #include "codegen/quant.h"
 #include "support/tensorfile.h"
 #include "tests/unit/diags_text.h"
@@ -107,13 +108,6 @@ static inline void harness_check(LLVMErrorRef error) {
     exit(1);
 }
 
-static inline void add_attribute(LLVMContextRef cx, LLVMValueRef fn, const char *key,
-                                 const char *value) {
-    LLVMAttributeRef a =
-        LLVMCreateStringAttribute(cx, key, (unsigned)strlen(key), value, (unsigned)strlen(value));
-    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
-}
-
 static inline LLVMTargetMachineRef machine_for(const hcg_level *level, LLVMModuleRef mod) {
     bool x86 = strcmp(level->arch, "x86_64") == 0;
     const char *triple = x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu";
@@ -133,10 +127,8 @@ static inline void enter_function(hcg_emit *e) {
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->i64, e->i64};
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->cx), params, 6, false);
     e->fn = LLVMAddFunction(e->mod, "kernel", type);
-    add_attribute(e->cx, e->fn, "target-cpu", e->level->cpu);
-    if (hcg_has_feature(e->level, "avxvnni")) /* which that CPU lacks */
-        add_attribute(e->cx, e->fn, "target-features", "+avxvnni");
-    if (e->level->lanes == 16) add_attribute(e->cx, e->fn, "prefer-vector-width", "512");
+    hcg_body body = hcg_body_of_level(e->arena, e->level);
+    hcg_set_function_target(e->fn, &body);
     e->frame = LLVMGetParam(e->fn, 0), e->args = LLVMGetParam(e->fn, 1);
     e->r0 = LLVMGetParam(e->fn, 2), e->r1 = LLVMGetParam(e->fn, 3);
     e->c0 = LLVMGetParam(e->fn, 4), e->c1 = LLVMGetParam(e->fn, 5);

@@ -162,6 +162,34 @@ Test(emit_half, bf16_of_this_cpu) {
     hd_arena_free(a);
 }
 
+/* A hypervisor that masks a CPU's model number makes LLVM name an older one, which lacks what the
+ * CPU has. The code is that of the features all the same: the instruction, no call. */
+Test(emit_half, features_not_names) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels), tried = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!hcg_has_feature(&levels[i], "avx512bf16")) continue;
+        hcg_level masked = levels[i];
+        masked.cpu = "rocketlake";
+        bench b = bench_new();
+        bench_start(&b);
+        hcg_program p = {.arena = b.arena, .m = b.m};
+        hcg_emit e = emit_for(&b, &p, &masked);
+        enter_function(&e);
+        build_rows(&e, HIR_BF16);
+        LLVMMemoryBufferRef code = generate(&b, &e, LLVMAssemblyFile);
+        const char *text = hd_strndup(b.arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
+        cr_expect(strstr(text, "vcvtneps2bf16"), "%s", masked.name);
+        const char *call = foreign_call(&b, text);
+        cr_expect(!call, "%s calls %s", masked.name, call);
+        LLVMDisposeMemoryBuffer(code);
+        free_emit(&e);
+        bench_free(&b);
+        tried++;
+    }
+    cr_expect(tried > 0);
+}
+
 /* Without F16C, and on the other architecture: nothing is called. */
 Test(emit_half, calls_nothing) {
     const hcg_level *levels;
