@@ -28,7 +28,7 @@ static void count_weights(const hir_module *m, hir_facts *f) {
         uint64_t bytes = stored_bytes(w), *of_dtype = &f->dtype_bytes[w->type.dtype];
         f->weight_bytes = hd_capped_add(f->weight_bytes, bytes);
         *of_dtype = hd_capped_add(*of_dtype, bytes);
-        if (hir_is_made(w)) continue;
+        if (hir_is_derived(w)) continue;
         f->tensors++;
         f->parameters = hd_capped_add(f->parameters, row_elements(w->type));
     }

@@ -5,7 +5,8 @@
 
 #include "api/session.h"
 
-/* hadal_info of every generated header (codegen/header.c), as far as this compiler knows it. */
+/* hadal_info of every generated header (codegen/library/header.c), as far as this compiler knows
+ * it. */
 typedef struct api_step {
     const char *name, *kind, *scope;
     uint64_t line, last_rows;

@@ -69,7 +69,7 @@ static void add_kernel(const hir_module *m, hd_arena *a, hir_id op, uint32_t ste
         };
         number += !v->name;
         row.over = laid_over(m, plan, &row);
-        row.in_place = hir_lies_over(m, op, i) != HIR_NONE;
+        row.in_place = hir_in_place_of(m, op, i) != HIR_NONE;
         if (v->place == HIR_PLACE_ARENA) plan->unshared += row.bytes;
         plan->placed |= v->place != HIR_PLACE_NONE;
         hd_push(a, &plan->rows, row);

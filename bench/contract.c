@@ -12,7 +12,7 @@
 #include <omp.h>
 
 #include "api/stats.h"
-#include "codegen/emit_quant.h"
+#include "codegen/contract/groups.h"
 #include "tests/unit/emit_harness.h"
 
 enum { ROUNDS = 9, AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
@@ -78,7 +78,8 @@ static hir_id build(bench *b, shape s) {
     hir_type wt = hir_make_type(s.dtype, 2, (int64_t[]){s.n, s.k});
     hir_ref x = hir_value_ref(hir_add_input(b->m, "x", in)), y[2];
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "contract0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "cols"), hir_string(HIR_A_SPLIT_MANY, "cols")};
+                        hir_string(HIR_A_SPLIT_DECODE, "cols"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "cols")};
     hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_CONTRACT_OP, attrs, 4, &out, 1);
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
     for (int i = 0; i < 1 + s.gated; i++) {

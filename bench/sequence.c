@@ -11,7 +11,7 @@
 #include <omp.h>
 
 #include "bench/machine.h"
-#include "codegen/attention.h"
+#include "codegen/sequence/attention.h"
 #include "tests/unit/emit_harness.h"
 
 typedef struct shape {
@@ -56,8 +56,8 @@ static hir_id build(bench *b, shape s, hir_dtype dtype) {
     hir_ref args[] = {hir_value_ref(hir_add_input(b->m, "q", type)), state(b, "k", s, dtype),
                       state(b, "v", s, dtype)};
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "keys"), hir_string(HIR_A_SPLIT_MANY, "cyclic"),
-                        hir_int(HIR_A_GRAIN, s.grain)};
+                        hir_string(HIR_A_SPLIT_DECODE, "keys"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, s.grain)};
     hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &type, 1);
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
     hir_attr scale = hir_float(HIR_A_SCALE, 0.1);
@@ -90,7 +90,7 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     *p = (problem){.s = s, .b = bench_new()};
     bench_start(&p->b);
     hir_id kernel = build(&p->b, s, dtype);
-    p->b.few = s.t > 1 && s.t <= HRT_FEW;
+    p->b.few = s.t > 1 && s.t <= HRT_SMALL_BATCH;
     if (!compile_kernel(&p->b, HCG_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
         fprintf(stderr, "%s\n", bench_errors(&p->b));
         exit(1);
@@ -98,7 +98,7 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     int64_t length = s.t + s.past;
     p->cache_bytes = (size_t)(length * s.groups * s.n) * hir_dtype_bytes(dtype);
     p->caches = COLD / (int64_t)(2 * p->cache_bytes) + 1;
-    const int64_t most = s.t > HRT_FEW ? CALLS : MOST_CACHES;
+    const int64_t most = s.t > HRT_SMALL_BATCH ? CALLS : MOST_CACHES;
     if (p->caches > most) p->caches = most;
     p->keys = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
     p->values = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
@@ -129,7 +129,7 @@ static void call_share(const problem *p, int64_t cache, int index, int count) {
     frame.scratch = p->scratch[index], frame.shared = p->shared;
     void *args[] = {p->q, p->keys + cache * (int64_t)p->cache_bytes,
                     p->values + cache * (int64_t)p->cache_bytes, p->o};
-    if (s->t <= HRT_FEW) {
+    if (s->t <= HRT_SMALL_BATCH) {
         int64_t cols = s->groups * ((frame.C + HRT_KEYS - 1) / HRT_KEYS);
         int64_t from = cols * index / count, to = cols * (index + 1) / count;
         if (from < to) p->c.call(&frame, args, 0, s->t, from, to);

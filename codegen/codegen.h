@@ -7,8 +7,8 @@
 
 /* Dot products in one instruction, for which x is rounded. */
 enum {
-    HCG_DOTS_INT8 = 1, /* of bytes: weights in groups (emit_quant.h) */
-    HCG_DOTS_BF16 = 2, /* of pairs: bf16 weights (emit_pairs.h) */
+    HCG_DOTS_INT8 = 1, /* of bytes: weights in groups (contract/groups.h) */
+    HCG_DOTS_BF16 = 2, /* of pairs: bf16 weights (contract/pairs.h) */
     HCG_DOTS = 3,
 };
 
@@ -25,7 +25,7 @@ typedef struct hcg_code_event {
 typedef struct hcg_options {
     const char *triple;  /* NULL: this machine's */
     const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
-                            (targets.def), or an LLVM CPU name: one body */
+                            (library/levels.def), or an LLVM CPU name: one body */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
     int threads;         /* for parallel emission; 0: as many as CPUs */
     unsigned dots;       /* set by hcg_lower, of HCG_DOTS: what kernels have use for */

@@ -9,9 +9,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "codegen/attention.h"
-#include "codegen/contraction.h"
+#include "codegen/contract/contraction.h"
 #include "codegen/program_key.h"
+#include "codegen/sequence/attention.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
 
@@ -163,14 +163,14 @@ static bool find_rows(const lowering *l, const hir_weight *w, const hir_weight *
         while (same < w->n_rows && hir_same_part(&w->rows[same], &in->rows[r + same]))
             same++;
         if (same == w->n_rows) return true;
-        *row += (uint64_t)hir_made_rows(l->m, &in->rows[r], hir_made_row_elements(in->type));
+        *row += (uint64_t)hir_derived_rows(l->m, &in->rows[r], hir_derived_row_elements(in->type));
     }
     return false;
 }
 
 /* Parts of a vector are no rows. */
-static bool is_made_rows(const hir_weight *w) {
-    return hir_is_made(w) && w->layout == HIR_LAYOUT_ROWS && w->type.dtype == HIR_F32 &&
+static bool is_derived_rows(const hir_weight *w) {
+    return hir_is_derived(w) && w->layout == HIR_LAYOUT_ROWS && w->type.dtype == HIR_F32 &&
            (w->type.rank == 2 || w->n_rows == 1);
 }
 
@@ -179,13 +179,13 @@ static bool is_made_rows(const hir_weight *w) {
 static void find_holder(lowering *l, uint32_t weight) {
     hcg_program *p = l->p;
     const hir_weight *w = &l->m->weights.at[weight];
-    if (!is_made_rows(w) || p->weight_offsets.at[weight] == HCG_UNREAD) return;
+    if (!is_derived_rows(w) || p->weight_offsets.at[weight] == HCG_UNREAD) return;
     const int64_t k = w->type.dim[w->type.rank - 1];
     const uint64_t bytes = (uint64_t)k * sizeof(float);
     uint64_t row;
     for (uint32_t i = 0; i < l->m->weights.n && bytes % HRT_ALIGN == 0; i++) {
         const hir_weight *in = &l->m->weights.at[i];
-        if (!is_made_rows(in) || in->n_rows <= w->n_rows || in->type.dim[in->type.rank - 1] != k)
+        if (!is_derived_rows(in) || in->n_rows <= w->n_rows || in->type.dim[in->type.rank - 1] != k)
             continue;
         if (p->weight_offsets.at[i] == HCG_UNREAD || p->weight_holders.at[i] != HIR_NONE) continue;
         if (!find_rows(l, w, in, &row)) continue;
@@ -241,9 +241,9 @@ static unsigned dots_of(const hir_module *m) {
     return dots;
 }
 
-static void add_factor(hd_text *table, const hir_made_factor *f) {
+static void add_factor(hd_text *table, const hir_derived_factor *f) {
     hd_text_quoted(table, f->name);
-    if (f->by) hd_text_f(table, " %s", hir_made_by_name(f->by));
+    if (f->by) hd_text_f(table, " %s", hir_derived_by_name(f->by));
     if (f->n) hd_text_f(table, " %lld %lld", (long long)f->first, (long long)f->n);
 }
 
@@ -304,7 +304,7 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     return true;
 }
 
-/* Which columns of the kernel the panels of a weight are (contraction.h). */
+/* Which columns of the kernel the panels of a weight are (contract/contraction.h). */
 static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
     const hir_weight *w = &l->m->weights.at[r.index];
     const uint64_t rows = (uint64_t)hir_panel_rows(w->layout);
@@ -402,9 +402,9 @@ static bool add_step(lowering *l, hir_id id) {
     const hcg_use *use = &l->uses[id];
     const uint32_t n_sizes = l->p->kernels.at[use->many].n_sizes;
     hrt_step step = {
-        .kernel_one = use->one,
-        .kernel_many = use->many,
-        .kernel_few = use->few,
+        .kernel_decode = use->one,
+        .kernel_prefill = use->many,
+        .kernel_small_batch = use->few,
         .first_operand = (uint32_t)l->p->operands.n,
         .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
@@ -414,13 +414,13 @@ static bool add_step(lowering *l, hir_id id) {
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
         return refuse(l, HD_E_VALUE, loc_of(l, op), "grain is not positive", NULL);
-    if (!read_split(l, op, HIR_A_SPLIT_ONE, &step.split_one) ||
-        !read_split(l, op, HIR_A_SPLIT_MANY, &step.split_many) ||
+    if (!read_split(l, op, HIR_A_SPLIT_DECODE, &step.split_decode) ||
+        !read_split(l, op, HIR_A_SPLIT_PREFILL, &step.split_prefill) ||
         !read_rows(l, op, &step.last_rows))
         return false;
     if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
-    if (use->few != use->many && step.split_one == HRT_SPLIT_KEYS) step.few = HRT_FEW;
-    if (is_token_free(l, op)) step.split_one = step.split_many = HRT_SPLIT_NONE;
+    if (use->few != use->many && step.split_decode == HRT_SPLIT_KEYS) step.few = HRT_SMALL_BATCH;
+    if (is_token_free(l, op)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
     hcg_contraction c = {0};
     const bool contract = op->code == HIR_KERNEL_CONTRACT_OP;
     if (contract && !hcg_plan_contraction(l->a, l->d, l->m, id, &c)) return false;
@@ -432,7 +432,8 @@ static bool add_step(lowering *l, hir_id id) {
                 ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
     for (size_t i = 0; i < use->runs.n; i++)
         if (!add_operand(l, loc_of(l, op), use->runs.at[i], &c)) return false;
-    if (step.split_one == HRT_SPLIT_COLS && is_small(l, &step)) step.split_one = HRT_SPLIT_NONE;
+    if (step.split_decode == HRT_SPLIT_COLS && is_small(l, &step))
+        step.split_decode = HRT_SPLIT_NONE;
     hd_push(l->a, &l->p->steps, step);
     hcg_step_work work = hcg_count_work(l->a, l->m, id);
     work.line = l->p->op_lines[id];

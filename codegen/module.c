@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/library.h"
+#include "codegen/library/library.h"
 #include "support/file.h"
 
 /* ---- LLVM's objects ----------------------------------------------------------------------------
@@ -139,7 +139,7 @@ static LLVMTypeRef kernel_type(LLVMContextRef cx) {
 
 /* NAME_kernel_level, with underscores for the dashes in names of CPUs. */
 static LLVMValueRef declare_kernel(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
-                                   const hcg_body *body, const hcg_kernel *k) {
+                                   const hcg_variant *body, const hcg_kernel *k) {
     LLVMContextRef cx = LLVMGetModuleContext(mod);
     char *name = hd_printf(a, "%s_%s_%s", p->m->name, k->name, body->level.name);
     for (char *c = name; *c; c++)
@@ -150,8 +150,8 @@ static LLVMValueRef declare_kernel(const hcg_program *p, hd_arena *a, LLVMModule
     return fn;
 }
 
-void hcg_declare_body(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_body *body,
-                      LLVMValueRef *functions) {
+void hcg_declare_variant(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
+                         const hcg_variant *body, LLVMValueRef *functions) {
     for (size_t i = 0; i < p->kernels.n; i++)
         functions[i] = declare_kernel(p, a, mod, body, &p->kernels.at[i]);
 }
@@ -162,7 +162,7 @@ static void add_enum(LLVMContextRef cx, LLVMValueRef fn, LLVMAttributeIndex at, 
     LLVMAddAttributeAtIndex(fn, at, LLVMCreateEnumAttribute(cx, kind, value));
 }
 
-void hcg_set_function_target(LLVMValueRef fn, const hcg_body *body) {
+void hcg_set_function_target(LLVMValueRef fn, const hcg_variant *body) {
     LLVMAddTargetDependentFunctionAttr(fn, "target-cpu", body->level.cpu);
     LLVMAddTargetDependentFunctionAttr(fn, "tune-cpu", body->tune);
     if (*body->told) LLVMAddTargetDependentFunctionAttr(fn, "target-features", body->told);
@@ -172,7 +172,7 @@ void hcg_set_function_target(LLVMValueRef fn, const hcg_body *body) {
     }
 }
 
-static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_body *body) {
+static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_variant *body) {
     hcg_set_function_target(fn, body);
     add_enum(cx, fn, LLVMAttributeFunctionIndex, "nounwind", 0);
     add_enum(cx, fn, LLVMAttributeFunctionIndex, "uwtable", 2); /* gdb and perf can walk out */
@@ -215,7 +215,7 @@ static bool emit_kernel(hcg_emit *e, const hcg_kernel *k) {
 }
 
 /* One function from its declaration to its end. */
-static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_body *body, const hcg_kernel *k,
+static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_variant *body, const hcg_kernel *k,
                           LLVMValueRef fn) {
     add_attributes(l->cx, fn, body);
     set_function(e, fn);
@@ -242,7 +242,7 @@ size_t hcg_instructions(LLVMValueRef fn) {
 }
 
 /* Keeps a share of the functions that are no kernels: of about as many instructions as others. */
-static void keep_share(const hcg_piece *piece, LLVMModuleRef mod, const LLVMValueRef *functions) {
+static void keep_share(const hcg_unit *piece, LLVMModuleRef mod, const LLVMValueRef *functions) {
     size_t all = 0, before = 0;
     for (size_t i = 0; i < piece->n; i++)
         leave_out(functions[piece->kernels[i]]);
@@ -257,9 +257,9 @@ static void keep_share(const hcg_piece *piece, LLVMModuleRef mod, const LLVMValu
     }
 }
 
-bool hcg_emit_piece(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_piece *piece,
-                    LLVMValueRef *functions, hcg_room *room) {
-    const hcg_body *body = piece->body;
+bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *piece,
+                   LLVMValueRef *functions, hcg_scratch_needs *room) {
+    const hcg_variant *body = piece->body;
     hcg_emit e = {.p = p,
                   .level = &body->level,
                   .arena = a,

@@ -17,7 +17,7 @@ typedef struct hcg_size {
 
 /* What N of a row program is in types that belong to all kernels of a function. Sizes, strides and
  * offsets that depend on N are a + b N there, a and b small; what is made of them is of that form
- * again, so this number, a prime far beyond any other, keeps a and b apart (row_family.h). */
+ * again, so this number, a prime far beyond any other, keeps a and b apart (row/family.h). */
 #define HCG_ANY INT64_C(2147483647)
 
 /* Operands of a row program that are stacked: N rows of one type, wherever they lie. They stand
@@ -37,14 +37,14 @@ typedef struct hcg_kernel {
     const char *name; /* symbol without prefix and level */
     hir_id op;        /* the first kernel op with this body: what is emitted */
     bool one;         /* the T = 1 body (row programs: both are the same function) */
-    bool few;         /* the body for 2 .. HRT_FEW tokens (attention has one) */
+    bool few;         /* the body for 2 .. HRT_SMALL_BATCH tokens (attention has one) */
     HD_VEC(hir_ref)
     operands; /* outer refs of `op` in argument order: args[i] of hrt_kernel.
                * Inputs first (values read, weights, states), in order of first use in the body,
                * each once; then the kernel's results in order (results that are state are not
                * repeated:          cache_append's state operand is the argument). */
-    /* Parts of a contraction that are functions of their own (emit_part.c), shared by all whose
-     * parts are alike. What makes x: its name, NULL if x comes from outside. What results go
+    /* Parts of a contraction that are functions of their own (contract/stages.c), shared by all
+     * whose parts are alike. What makes x: its name, NULL if x comes from outside. What results go
      * through: the name up to the number of the group; its operands begin at number `first_y`. Each
      * is written where the kernel that makes it is, and declared elsewhere. */
     const char *x_part, *y_part;
@@ -108,7 +108,7 @@ struct hcg_program {
 
 /* Columns of a kernel (hrt_step.cols), fixed by its kind: contraction: panels of 16 outputs, shared
  * by linears that meet in the epilogue and one after the other for those that do not
- * (contraction.h); attention: key/value heads G; row program: 1. */
+ * (contract/contraction.h); attention: key/value heads G; row program: 1. */
 int64_t hcg_columns(const hir_module *m, hir_id kernel_op);
 
 #endif

@@ -8,7 +8,7 @@
  * touch have equal keys. */
 #include <string.h>
 
-#include "codegen/contraction.h"
+#include "codegen/contract/contraction.h"
 #include "codegen/program_key.h"
 
 enum { FREE = -100 }; /* no dim is that */
@@ -141,7 +141,7 @@ static void add_results(hcg_keys *k, hir_id kernel, hcg_operands *operands, hd_t
             add_number(key, REF_ARGUMENT, known ? argument(k, operands, r) : UINT32_MAX,
                        k->first_arg);
         } else {
-            hir_id over = hir_lies_over(k->m, kernel, i);
+            hir_id over = hir_in_place_of(k->m, kernel, i);
             bool none = over == HIR_NONE;
             add_number(key, REF_ARGUMENT,
                        none ? UINT32_MAX : argument(k, operands, hir_value_ref(over)),

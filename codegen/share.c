@@ -1,7 +1,7 @@
 /* hcg_share_kernels: one function for all kernels that differ in the tensors they touch alone.
  *
  * A table from keys (program_key.h) to functions. Kernels that differ in sizes as well
- * (row_family.h for row programs) share one if the program has more than FEW forms of them: how
+ * (row/family.h for row programs) share one if the program has more than FEW forms of them: how
  * many functions there are must not depend on how deep a model is, and a few forms of their own
  * cost less than sizes that are not known before the call. Of row programs all forms that could
  * share count together: each number of queries has its phases 1. Any two forms may differ by a
@@ -12,7 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "codegen/row_family.h"
+#include "codegen/row/family.h"
 
 enum {
     FEW = 4,   /* sizes of one form that get functions of their own */
@@ -219,8 +219,9 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     return (uint32_t)s->p->kernels.n - 1;
 }
 
-/* The parts of a contraction (emit_part.c) are written beside the first function for many tokens
- * that has them so. Where sizes are arguments, what follows the sums is of that function alone. */
+/* The parts of a contraction (contract/stages.c) are written beside the first function for many
+ * tokens that has them so. Where sizes are arguments, what follows the sums is of that function
+ * alone. */
 static void name_parts(sharing *s, hir_id id, const functions *f, const char *symbol) {
     hcg_kernel *one = &s->p->kernels.at[f->one], *many = &s->p->kernels.at[f->many];
     hd_text x = new_text(s), y = new_text(s);

@@ -70,12 +70,12 @@ static bool shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, 
 /* ---- weights and state ----------------------------------------------------------------------- */
 
 /* The elements that a factor takes of its weight. */
-static bool factor_array(eval_call *c, const hir_made_factor *f, hir_array *out) {
+static bool factor_array(eval_call *c, const hir_derived_factor *f, hir_array *out) {
     if (!eval_weight_array(c, hir_find_weight(c->m, f->name), out)) return false;
     if (f->by) {
         const size_t bytes = (size_t)out->n * sizeof(double);
         out->at = memcpy(hd_new_array(c->scratch, double, (size_t)out->n), out->at, bytes);
-        hir_make_elements(f->by, out->at, out->n);
+        hir_derive_elements(f->by, out->at, out->n);
     }
     out->at += f->first;
     out->n = hir_factor_elements(f, out->n);
@@ -84,11 +84,11 @@ static bool factor_array(eval_call *c, const hir_made_factor *f, hir_array *out)
 
 /* n elements: part after part the product of its factors */
 static bool make_weight(eval_call *c, const hir_weight *w, int64_t n, double *at) {
-    const int64_t row = hir_made_row_elements(w->type);
+    const int64_t row = hir_derived_row_elements(w->type);
     for (int64_t i = 0; i < n; i++)
         at[i] = 1;
     for (uint32_t r = 0; r < w->n_rows; r++) {
-        const int64_t part = hir_made_rows(c->m, &w->rows[r], row) * row;
+        const int64_t part = hir_derived_rows(c->m, &w->rows[r], row) * row;
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hir_array f;
             if (!factor_array(c, &w->rows[r].factor[k], &f)) return false;
@@ -109,8 +109,8 @@ bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out) {
                          weight->type);
     if (!e->weights[w]) {
         double *at = hd_new_array(e->arena, double, (size_t)out->n);
-        if (hir_is_made(weight) ? !make_weight(c, weight, out->n, at)
-                                : !e->source(e->context, c->m, w, at, c->d))
+        if (hir_is_derived(weight) ? !make_weight(c, weight, out->n, at)
+                                   : !e->source(e->context, c->m, w, at, c->d))
             return false;
         e->weights[w] = at;
     }

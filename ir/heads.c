@@ -105,17 +105,17 @@ typedef struct finder {
     const hir_module *m;
     hd_arena *arena;
     hir_id kernel;
-    hir_riders *out;
+    hir_head_epilogue *out;
 } finder;
 
-const hir_rider *hir_find_rider(const hir_riders *r, hir_ref value) {
+const hir_head_op *hir_find_head_op(const hir_head_epilogue *r, hir_ref value) {
     for (size_t i = r->values.n; value.kind == HIR_REF_VALUE && i-- > 0;)
         if (r->values.at[i].value == value.index) return &r->values.at[i];
     return NULL;
 }
 
 static void note(finder *f, hir_id value, hir_id root, int64_t heads) {
-    hd_push(f->arena, &f->out->values, ((hir_rider){value, root, heads}));
+    hd_push(f->arena, &f->out->values, ((hir_head_op){value, root, heads}));
 }
 
 static bool refuse(finder *f, hir_id op, const char *why) {
@@ -124,7 +124,7 @@ static bool refuse(finder *f, hir_id op, const char *why) {
     return false;
 }
 
-int64_t hir_riding_heads(const hir_riders *r, hir_id linear) {
+int64_t hir_epilogue_heads(const hir_head_epilogue *r, hir_id linear) {
     for (size_t i = 0; i < r->roots.n; i++)
         if (r->roots.at[i].root == linear) return r->roots.at[i].heads;
     return 0;
@@ -133,7 +133,7 @@ int64_t hir_riding_heads(const hir_riders *r, hir_id linear) {
 /* A view may be what the first rider reads, or what is yielded. */
 static void note_view(finder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
-    const hir_rider *x = hir_find_rider(f->out, o->args[0]);
+    const hir_head_op *x = hir_find_head_op(f->out, o->args[0]);
     hir_type t = hir_value_at(f->m, o->results[0])->type;
     if (!x) return;
     int64_t heads = x->heads ? x->heads : t.rank >= 3 ? t.dim[1] : 0;
@@ -141,28 +141,28 @@ static void note_view(finder *f, hir_id op) {
 }
 
 static bool note_root(finder *f, hir_id op, hir_id root, int64_t heads) {
-    int64_t known = hir_riding_heads(f->out, root);
+    int64_t known = hir_epilogue_heads(f->out, root);
     int64_t n = hir_value_at(f->m, hir_op_at(f->m, root)->results[0])->type.dim[1];
     if (known && known != heads)
         return refuse(f, op, "its columns are cut into other heads before");
     if (heads <= 0 || n % heads != 0 || hir_head_panels(n / heads) > HIR_HEAD_PANELS)
         return refuse(f, op, "a head is wider than 256 columns, or 16 panels with its neighbours");
-    if (!known) hd_push(f->arena, &f->out->roots, ((hir_rider){HIR_NONE, root, heads}));
+    if (!known) hd_push(f->arena, &f->out->roots, ((hir_head_op){HIR_NONE, root, heads}));
     return true;
 }
 
 static bool note_op(finder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     bool *inner = hd_new_array(f->arena, bool, o->n_args + 1);
-    const hir_rider *first = NULL;
+    const hir_head_op *first = NULL;
     for (uint32_t i = 0; i < o->n_args; i++) {
-        const hir_rider *x = hir_find_rider(f->out, o->args[i]);
+        const hir_head_op *x = hir_find_head_op(f->out, o->args[i]);
         if (x && x->heads && !first) first = x;
     }
     if (!first) return true; /* a tile, or nothing of a contraction */
-    const hir_rider of = *first;
+    const hir_head_op of = *first;
     for (uint32_t i = 0; i < o->n_args; i++) {
-        const hir_rider *x = hir_find_rider(f->out, o->args[i]);
+        const hir_head_op *x = hir_find_head_op(f->out, o->args[i]);
         inner[i] = x || hir_is_by_heads(hir_ref_type(f->m, o->args[i]), of.heads);
         if (x && (x->root != of.root || x->heads != of.heads))
             return refuse(f, op, "it meets columns of another linear op, or other heads");
@@ -177,18 +177,19 @@ static bool note_op(finder *f, hir_id op) {
 static bool check_tiles(finder *f) {
     HIR_EACH(f->m, op, hir_op_at(f->m, f->kernel)->body_first) {
         const hir_op *o = hir_op_at(f->m, op);
-        bool rides = o->n_results && hir_find_rider(f->out, hir_value_ref(o->results[0]));
+        bool rides = o->n_results && hir_find_head_op(f->out, hir_value_ref(o->results[0]));
         for (uint32_t i = 0; !rides && o->code != HIR_YIELD_OP && i < o->n_args; i++) {
-            const hir_rider *x = hir_find_rider(f->out, o->args[i]);
-            if (x && hir_riding_heads(f->out, x->root))
+            const hir_head_op *x = hir_find_head_op(f->out, o->args[i]);
+            if (x && hir_epilogue_heads(f->out, x->root))
                 return refuse(f, op, "other ops take an operand head by head");
         }
     }
     return true;
 }
 
-bool hir_find_riders(const hir_module *m, hd_arena *a, hir_id kernel, hir_riders *out) {
-    *out = (hir_riders){.refused = HIR_NONE};
+bool hir_find_head_epilogue(const hir_module *m, hd_arena *a, hir_id kernel,
+                            hir_head_epilogue *out) {
+    *out = (hir_head_epilogue){.refused = HIR_NONE};
     finder f = {m, a, kernel, out};
     HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
         const hir_op *o = hir_op_at(m, op);

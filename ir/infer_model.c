@@ -194,8 +194,8 @@ bool hir_rule_kernel(hir_check *c, hir_type *y) {
     static const char *const rows[] = {"all", "last"};
     static const char *const splits[] = {"none", "rows", "cyclic", "cols", "keys"};
     (void)y;
-    return one_of(c, HIR_A_ROWS, rows, 2) && one_of(c, HIR_A_SPLIT_ONE, splits, 5) &&
-           one_of(c, HIR_A_SPLIT_MANY, splits, 5) &&
+    return one_of(c, HIR_A_ROWS, rows, 2) && one_of(c, HIR_A_SPLIT_DECODE, splits, 5) &&
+           one_of(c, HIR_A_SPLIT_PREFILL, splits, 5) &&
            (hir_attr_int(c->op, HIR_A_GRAIN, 1) > 0 ||
             hir_refuse(c, HD_E_VALUE, NULL, "'grain' must be more than 0")) &&
            (hir_attr_int(c->op, HIR_A_TILE_GROUP, 0) >= 0 ||

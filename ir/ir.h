@@ -86,7 +86,7 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *           bf16: panels of [ceil(K/2)][16][2], (n, k) at ((n/16)*ceil(K/2) + k/2)*32 + n%16*2 +
  *           k%2; what is beyond K is zero.
  *           q8 and q4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the scales of
- *           its 16 rows (codegen/quant.h). There is no other layout of these.
+ *           its 16 rows (codegen/weights/quant.h). There is no other layout of these.
  *   narrow  f32[N, K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
  *           ((n/8)*(K/2) + k/2)*16 + n%8*2 + k%2, rows beyond N are zero. For few outputs of many
  *           inputs (hir_fits_narrow). */
@@ -99,33 +99,33 @@ enum { HIR_PANEL = 16 };
  * softmax(@c)[0:3]`): some of its rows, or of the elements of a vector, are the product, element by
  * element, of factors that have the elements of all these rows, of one row, or one element. The
  * checkpoint holds the weights that are named, not what is made of them. */
-typedef enum hir_made_by { /* what is done to the elements of a factor: made.def */
-#define M(id, name, meaning) HIR_MADE_##id,
-#include "ir/made.def"
+typedef enum hir_derived_by { /* what is done to the elements of a factor: derived.def */
+#define M(id, name, meaning) HIR_DERIVED_##id,
+#include "ir/derived.def"
 #undef M
-                           HIR_MADE_BYS
-} hir_made_by;
-const char *hir_made_by_name(hir_made_by by); /* "softmax"; "" for none */
+                              HIR_DERIVED_BYS
+} hir_derived_by;
+const char *hir_derived_by_name(hir_derived_by by); /* "softmax"; "" for none */
 
-typedef struct hir_made_factor {
-    const char *name; /* of a weight that is not made itself */
-    hir_made_by by;   /* done to all its elements, before some are taken */
-    int64_t first, n; /* elements first .. first + n - 1 are taken; n == 0: all */
-} hir_made_factor;
+typedef struct hir_derived_factor {
+    const char *name;  /* of a weight that is not made itself */
+    hir_derived_by by; /* done to all its elements, before some are taken */
+    int64_t first, n;  /* elements first .. first + n - 1 are taken; n == 0: all */
+} hir_derived_factor;
 
-typedef struct hir_made_row { /* a part: rows, or elements of a vector */
+typedef struct hir_derived_row { /* a part: rows, or elements of a vector */
     uint32_t n;
-    hir_made_factor *factor;
-} hir_made_row;
+    hir_derived_factor *factor;
+} hir_derived_row;
 
 typedef struct hir_weight {
-    const char *name; /* as in the checkpoint; a made weight: any other */
+    const char *name; /* as in the checkpoint; a derived weight: any other */
     hir_type type;    /* integer dims only; dtype is the storage dtype */
     hir_layout layout;
     bool unused; /* the checkpoint may hold it, no op reads it: checked, never packed (printed as
                     `unused`) */
     uint32_t n_rows; /* of `rows`, its parts; 0: in the checkpoint */
-    const hir_made_row *rows;
+    const hir_derived_row *rows;
     hd_loc loc;
 } hir_weight;
 
@@ -290,10 +290,10 @@ uint32_t *hir_group_ends(const hir_module *m, hd_arena *a);
  * read: row t of one over row t of the other. So may that of a contraction which reads the value in
  * its epilogue alone, element by element: what a sum over sublayers was before. Only the kernel's
  * kind and body are looked at. */
-bool hir_may_lie_over(const hir_module *m, hir_id kernel, hir_id value);
+bool hir_may_be_in_place(const hir_module *m, hir_id kernel, hir_id value);
 /* The value of which result number `i` of `kernel` has the place so; HIR_NONE: of none that the
  * kernel reads. */
-hir_id hir_lies_over(const hir_module *m, hir_id kernel, uint32_t i);
+hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i);
 
 /* ---- heads ----
  * A row [T, heads, ..] is heads one after the other; [T, heads n] is the same memory. Ops that work
@@ -307,21 +307,23 @@ const char *hir_why_not_by_heads(const hir_module *m, hir_id op, int64_t heads, 
 enum { HIR_HEAD_PANELS = 16 };
 int64_t hir_head_panels(int64_t n);
 
-typedef struct hir_rider {
+typedef struct hir_head_op {
     hir_id value;  /* of a contraction's body, */
     hir_id root;   /* made of what this linear op makes, */
     int64_t heads; /* head by head; 0: the row as it is */
-} hir_rider;
-typedef struct hir_riders {
-    HD_VEC(hir_rider) values; /* what linear ops make, views of it, and what rides with them */
-    HD_VEC(hir_rider) roots;  /* linear ops that something rides with; no values */
-    hir_id refused;           /* an op that is no epilogue, and why */
+} hir_head_op;
+typedef struct hir_head_epilogue {
+    HD_VEC(hir_head_op) values; /* what linear ops make, views of it, and what rides with them */
+    HD_VEC(hir_head_op) roots;  /* linear ops that something rides with; no values */
+    hir_id refused;             /* an op that is no epilogue, and why */
     const char *why;
-} hir_riders;
+} hir_head_epilogue;
 /* What rides with the linear ops of a kernel.contract; false: `refused` cannot stand there. */
-bool hir_find_riders(const hir_module *m, hd_arena *a, hir_id kernel, hir_riders *out);
-const hir_rider *hir_find_rider(const hir_riders *r, hir_ref value); /* NULL: it is none */
-int64_t hir_riding_heads(const hir_riders *r, hir_id linear);        /* 0: nothing rides */
+bool hir_find_head_epilogue(const hir_module *m, hd_arena *a, hir_id kernel,
+                            hir_head_epilogue *out);
+const hir_head_op *hir_find_head_op(const hir_head_epilogue *r,
+                                    hir_ref value);                    /* NULL: it is none */
+int64_t hir_epilogue_heads(const hir_head_epilogue *r, hir_id linear); /* 0: nothing rides */
 
 /* The place to show for an op: in the text it was read from, else in the spec. */
 hd_loc hir_place_of(const hir_module *m, hir_id op);
@@ -349,26 +351,26 @@ bool hir_same_slice(const hir_op *a, const hir_op *b);            /* do two slic
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);
-static inline bool hir_is_made(const hir_weight *w) {
+static inline bool hir_is_derived(const hir_weight *w) {
     return w->n_rows > 0;
 }
-/* Elements of a row of a made weight: the last dim of a matrix. A vector has as many rows as it has
- * elements. */
-int64_t hir_made_row_elements(hir_type t);
+/* Elements of a row of a derived weight: the last dim of a matrix. A vector has as many rows as it
+ * has elements. */
+int64_t hir_derived_row_elements(hir_type t);
 /* How many such rows a part is: as many as its longest factor. Factors that are no weights count
  * for nothing. */
-int64_t hir_made_rows(const hir_module *m, const hir_made_row *part, int64_t row);
+int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *part, int64_t row);
 /* Elements that a factor gives, whose weight has `all`. */
-static inline int64_t hir_factor_elements(const hir_made_factor *f, int64_t all) {
+static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t all) {
     return f->n ? f->n : all;
 }
-bool hir_same_part(const hir_made_row *a, const hir_made_row *b);
+bool hir_same_part(const hir_derived_row *a, const hir_derived_row *b);
 /* Does to all elements of a factor's weight what `by` says, in place. */
-void hir_make_elements(hir_made_by by, double *x, int64_t n);
-const hir_made_row *hir_copy_parts(hd_arena *a, const hir_made_row *rows, uint32_t n);
+void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
+const hir_derived_row *hir_copy_parts(hd_arena *a, const hir_derived_row *rows, uint32_t n);
 /* A weight made of others; the rows are copied. */
-uint32_t hir_add_made_weight(hir_module *m, const char *name, hir_type type,
-                             const hir_made_row *rows, uint32_t n_rows, hd_loc loc);
+uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
+                                const hir_derived_row *rows, uint32_t n_rows, hd_loc loc);
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
 /* Bytes that a weight takes as stored, in its layout and filled up to whole panels and groups;
  * false when they cannot be counted. */

@@ -161,9 +161,9 @@ static void check_epilogue(rules *r, hir_id op) {
 }
 
 /* A row op that rides head by head; views, which stand anywhere, are none. */
-static bool rides(const hir_riders *riders, const hir_op *o) {
+static bool rides(const hir_head_epilogue *riders, const hir_op *o) {
     if (o->n_results != 1 || o->code == HIR_LINEAR_OP || o->code == HIR_RESHAPE_OP) return false;
-    return hir_find_rider(riders, hir_value_ref(o->results[0])) != NULL;
+    return hir_find_head_op(riders, hir_value_ref(o->results[0])) != NULL;
 }
 
 /* Which part of a contraction's body an op belongs to. */
@@ -193,8 +193,8 @@ static void check_contract(rules *r) {
     part now = HEAD;
     hir_ref x = {HIR_REF_NONE, 0};
     HD_VEC(hir_id) front = {0};
-    hir_riders riders;
-    if (!hir_find_riders(r->m, r->d->arena, r->kernel, &riders))
+    hir_head_epilogue riders;
+    if (!hir_find_head_epilogue(r->m, r->d->arena, r->kernel, &riders))
         refuse(r, riders.refused, riders.why, NULL);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
@@ -314,7 +314,7 @@ static void check_split(rules *r, hir_attr_id attr) {
     const hir_op *k = hir_op_at(r->m, r->kernel);
     const char *const *may = k->code == HIR_KERNEL_ROW_OP        ? row
                              : k->code == HIR_KERNEL_CONTRACT_OP ? contract
-                             : attr == HIR_A_SPLIT_ONE           ? sequence_one
+                             : attr == HIR_A_SPLIT_DECODE        ? sequence_one
                                                                  : sequence_many;
     const char *value = hir_attr_string(k, attr, "none");
     require(r, r->kernel, one_of(value, may),
@@ -380,7 +380,7 @@ typedef struct memory {
  * other result lies over. */
 static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
     return of->dies == now && m->group_end[now] == now && of->from < of->to &&
-           hir_lies_over(m->r->m, m->r->kernel, i) == of->value;
+           hir_in_place_of(m->r->m, m->r->kernel, i) == of->value;
 }
 
 static void check_overlap(memory *m, uint32_t i, uint32_t now) {
@@ -479,8 +479,8 @@ static void check_kernel(rules *r, hir_id kernel) {
     check_yield(r);
     check_rows(r);
     check_reads_rows(r);
-    check_split(r, HIR_A_SPLIT_ONE);
-    check_split(r, HIR_A_SPLIT_MANY);
+    check_split(r, HIR_A_SPLIT_DECODE);
+    check_split(r, HIR_A_SPLIT_PREFILL);
 }
 
 static bool is_model(const hir_module *m) {

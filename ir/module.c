@@ -211,7 +211,7 @@ static bool same_rows(const hir_value *a, const hir_value *b) {
            hir_type_row_elements(a->type) == hir_type_row_elements(b->type);
 }
 
-bool hir_may_lie_over(const hir_module *m, hir_id kernel, hir_id value) {
+bool hir_may_be_in_place(const hir_module *m, hir_id kernel, hir_id value) {
     const hir_op *k = hir_op_at(m, kernel);
     bool behind = false, read = false;
     if (k->code == HIR_KERNEL_ROW_OP) return true;
@@ -236,7 +236,7 @@ bool hir_may_lie_over(const hir_module *m, hir_id kernel, hir_id value) {
     return read;
 }
 
-hir_id hir_lies_over(const hir_module *m, hir_id kernel, uint32_t i) {
+hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i) {
     const hir_op *k = hir_op_at(m, kernel);
     const hir_value *v = hir_value_at(m, k->results[i]);
     if (v->place != HIR_PLACE_ARENA) return HIR_NONE;
@@ -246,7 +246,7 @@ hir_id hir_lies_over(const hir_module *m, hir_id kernel, uint32_t i) {
             if (o->args[j].kind != HIR_REF_VALUE) continue;
             const hir_value *x = hir_value_at(m, o->args[j].index);
             if (x->place == HIR_PLACE_ARENA && x->offset == v->offset && same_rows(v, x) &&
-                hir_may_lie_over(m, kernel, o->args[j].index))
+                hir_may_be_in_place(m, kernel, o->args[j].index))
                 return o->args[j].index;
         }
     }
@@ -311,7 +311,7 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
         hir_weight *w = &c->weights.at[i];
         w->name = hd_strdup(a, w->name);
         w->loc = copy_loc(&locs, w->loc);
-        if (hir_is_made(w)) w->rows = hir_copy_parts(a, w->rows, w->n_rows);
+        if (hir_is_derived(w)) w->rows = hir_copy_parts(a, w->rows, w->n_rows);
     }
     for (size_t i = 0; i < c->states.n; i++) {
         hir_state *s = &c->states.at[i];

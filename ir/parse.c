@@ -128,24 +128,24 @@ static bool parse_area(hir_parser *p, bool arena) {
 }
 
 /* softmax( in front of a name; nothing: as it is */
-static bool parse_made_by(hir_parser *p, hir_made_by *by) {
-    const char *names[HIR_MADE_BYS];
-    *by = HIR_MADE_AS_IS;
+static bool parse_made_by(hir_parser *p, hir_derived_by *by) {
+    const char *names[HIR_DERIVED_BYS];
+    *by = HIR_DERIVED_AS_IS;
     if (p->t.kind != HIR_TOK_WORD) return true;
-    for (int i = 0; i < HIR_MADE_BYS; i++) {
-        names[i] = hir_made_by_name((hir_made_by)i);
-        if (i && hir_at_word(p, names[i])) *by = (hir_made_by)i;
+    for (int i = 0; i < HIR_DERIVED_BYS; i++) {
+        names[i] = hir_derived_by_name((hir_derived_by)i);
+        if (i && hir_at_word(p, names[i])) *by = (hir_derived_by)i;
     }
     if (!*by)
         return hir_parse_error(p, HD_E_NAME, p->t.loc,
-                               hir_nearest_hint(p, p->t.text, names + 1, HIR_MADE_BYS - 1),
+                               hir_nearest_hint(p, p->t.text, names + 1, HIR_DERIVED_BYS - 1),
                                "a weight is not made by '%s'", p->t.text);
     hir_advance(p);
     return hir_expect(p, '(');
 }
 
 /* [first:end], the elements that are taken; nothing: all */
-static bool parse_taken(hir_parser *p, hir_made_factor *f) {
+static bool parse_taken(hir_parser *p, hir_derived_factor *f) {
     uint64_t first, end;
     if (!hir_at_punct(p, '[')) return true;
     const hd_loc loc = p->t.loc;
@@ -162,8 +162,8 @@ static bool parse_taken(hir_parser *p, hir_made_factor *f) {
 }
 
 /* @a, softmax(@a), softmax(@a)[0:3] */
-static bool parse_factor(hir_parser *p, hir_made_factor *f) {
-    *f = (hir_made_factor){0};
+static bool parse_factor(hir_parser *p, hir_derived_factor *f) {
+    *f = (hir_derived_factor){0};
     if (!parse_made_by(p, &f->by)) return false;
     if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "a weight (@name)");
     f->name = p->t.text;
@@ -173,16 +173,16 @@ static bool parse_factor(hir_parser *p, hir_made_factor *f) {
 
 /* @a * @b, @c * @d: the rows of a weight that is made of others. */
 static bool parse_made(hir_parser *p, hir_weight *w) {
-    HD_VEC(hir_made_row) rows = {0};
+    HD_VEC(hir_derived_row) rows = {0};
     do {
-        HD_VEC(hir_made_factor) factors = {0};
+        HD_VEC(hir_derived_factor) factors = {0};
         do {
-            hir_made_factor f;
+            hir_derived_factor f;
             hir_advance(p);
             if (!parse_factor(p, &f)) return false;
             hd_push(p->arena, &factors, f);
         } while (hir_at_punct(p, '*'));
-        hd_push(p->arena, &rows, ((hir_made_row){(uint32_t)factors.n, factors.at}));
+        hd_push(p->arena, &rows, ((hir_derived_row){(uint32_t)factors.n, factors.at}));
     } while (hir_at_punct(p, ','));
     w->rows = rows.at;
     w->n_rows = (uint32_t)rows.n;
@@ -221,7 +221,7 @@ static bool parse_weight(hir_parser *p) {
     if (!declare(p, &p->weights, &name) || !hir_parse_type(p, &w.type) ||
         !parse_weight_words(p, &w))
         return false;
-    uint32_t i = hir_add_made_weight(p->m, name.text, w.type, w.rows, w.n_rows, w.loc);
+    uint32_t i = hir_add_derived_weight(p->m, name.text, w.type, w.rows, w.n_rows, w.loc);
     p->m->weights.at[i].layout = w.layout;
     p->m->weights.at[i].unused = w.unused;
     hd_push(p->arena, &p->weight_locs, name.loc);

@@ -210,8 +210,8 @@ static void print_header(const printer *p) {
 }
 
 /* @a, softmax(@a), softmax(@a)[0:3] */
-static void print_factor(hd_text *out, const hir_made_factor *f) {
-    if (f->by) hd_text_f(out, "%s(", hir_made_by_name(f->by));
+static void print_factor(hd_text *out, const hir_derived_factor *f) {
+    if (f->by) hd_text_f(out, "%s(", hir_derived_by_name(f->by));
     print_name(out, '@', f->name);
     if (f->by) hd_text_add(out, ")");
     if (f->n) hd_text_f(out, "[%lld:%lld]", (long long)f->first, (long long)(f->first + f->n));

@@ -357,7 +357,7 @@ static named find_named(const edit *e) {
             if (v->place == HIR_PLACE_STATE && v->offset < m->states.n) s.state[v->offset] = true;
         }
     }
-    for (size_t i = 0; i < m->weights.n; i++) { /* what made weights are made of */
+    for (size_t i = 0; i < m->weights.n; i++) { /* what derived weights are made of */
         const hir_weight *w = &m->weights.at[i];
         for (uint32_t r = 0; s.weight[i] && r < w->n_rows; r++)
             for (uint32_t k = 0; k < w->rows[r].n; k++) {

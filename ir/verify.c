@@ -55,14 +55,14 @@ static bool dims_fit(hir_type t, uint32_t first) {
            !hd_mul_overflow(elements, (int64_t)sizeof(double), &bytes);
 }
 
-/* The factors of a part of a made weight are weights of the checkpoint, with elements for all its
- * rows, for one, or one element. */
-static bool verify_factors(verifier *v, const hir_weight *w, const hir_made_row *part, hd_loc loc,
-                           const hir_names *names) {
-    const int64_t row = hir_made_row_elements(w->type), rows = hir_made_rows(v->m, part, row);
+/* The factors of a part of a derived weight are weights of the checkpoint, with elements for all
+ * its rows, for one, or one element. */
+static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_row *part,
+                           hd_loc loc, const hir_names *names) {
+    const int64_t row = hir_derived_row_elements(w->type), rows = hir_derived_rows(v->m, part, row);
     const size_t errors = v->d->errors;
     for (uint32_t k = 0; k < part->n; k++) {
-        const hir_made_factor *factor = &part->factor[k];
+        const hir_derived_factor *factor = &part->factor[k];
         const char *name = factor->name;
         const uint32_t *at = hir_names_find(names, name);
         const hir_weight *f = at ? &v->m->weights.at[*at] : NULL;
@@ -71,7 +71,7 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_made_row 
         if (!f)
             REFUSE(v, HD_E_NAME, loc, "weight @%s is made of @%s, which is no weight", w->name,
                    name);
-        else if (hir_is_made(f) || f->unused)
+        else if (hir_is_derived(f) || f->unused)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is made of @%s, which is %s", w->name, name,
                    f->unused ? "unused" : "made itself");
         else if (factor->first < 0 || n < 1 || n > all - factor->first)
@@ -86,7 +86,7 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_made_row 
     return v->d->errors == errors;
 }
 
-/* A made weight has as many rows as its first dim says; those of a vector are its elements. */
+/* A derived weight has as many rows as its first dim says; those of a vector are its elements. */
 static void verify_made(verifier *v, size_t i, const hir_names *names) {
     const hir_weight *w = &v->m->weights.at[i];
     hd_loc loc = v->text ? v->text->weights[i] : w->loc;
@@ -103,7 +103,7 @@ static void verify_made(verifier *v, size_t i, const hir_names *names) {
     }
     for (uint32_t r = 0; r < w->n_rows; r++) {
         ok &= verify_factors(v, w, &w->rows[r], loc, names);
-        rows += hir_made_rows(v->m, &w->rows[r], hir_made_row_elements(w->type));
+        rows += hir_derived_rows(v->m, &w->rows[r], hir_derived_row_elements(w->type));
     }
     if (ok && rows != w->type.dim[0]) REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
 }
@@ -137,7 +137,7 @@ static void verify_weights(verifier *v) {
                    type_text(v, w->type));
     }
     for (size_t i = 0; i < v->m->weights.n; i++)
-        if (hir_is_made(&v->m->weights.at[i])) verify_made(v, i, &seen);
+        if (hir_is_derived(&v->m->weights.at[i])) verify_made(v, i, &seen);
 }
 
 static void verify_states(verifier *v) {

@@ -60,7 +60,7 @@ static void mark_weights(sweep *s) {
     }
     for (size_t i = 0; i < s->m->weights.n; i++) {
         hir_weight *w = &s->m->weights.at[i];
-        if (s->weight_read[i] || w->unused || hir_is_made(w)) continue;
+        if (s->weight_read[i] || w->unused || hir_is_derived(w)) continue;
         w->unused = true;
         s->c->changed = true;
         hir_remark_add(s->c, true, HIR_NONE, "weight '%s' is read by no op: unused", w->name);

@@ -4,7 +4,7 @@
  * side in one loop over the channels, which reads each query once for all of them, and their
  * weighted sum in another, which needs no intermediate. More are stacked: a loop over sources is
  * compact however many there are, and one function serves any number of them
- * (codegen/row_family.h). So is a mix of more than a PAIR whose weights are the same for all
+ * (codegen/row/family.h). So is a mix of more than a PAIR whose weights are the same for all
  * tokens: it has no dot products.
  *
  *     scores   [T, n, S(, H)]: s_i = sum_c x_i[c] q_s[c], times scale and inverse RMS, plus bias

@@ -3,7 +3,7 @@
  * Needs    a graph.
  * Does     Products of weights that are vectors or matrices (mul, with reshapes in between), stacks
  *          of such vectors and such matrices one after the other (concat), along axis 0, become
- *          made weights: tables whose rows the packer computes from the checkpoint, so that no
+ *          derived weights: tables whose rows the packer computes from the checkpoint, so that no
  *          kernel computes them. A pseudo-query times the gain of its key norm is one vector to
  *          read instead of two; the queries of a block are one table. So do the softmax of a
  *          vector, a sigmoid, and elements of them: the weights of a mix that are the same for
@@ -20,7 +20,7 @@ enum { MOST_FACTORS = 8 };
 
 typedef struct product { /* of weights with all elements, those of one row, or one */
     uint32_t n;
-    hir_made_factor factor[MOST_FACTORS];
+    hir_derived_factor factor[MOST_FACTORS];
     bool by_row; /* some have those of one row of several */
 } product;
 
@@ -43,7 +43,7 @@ static int64_t elements(const folder *f, hir_ref r) {
 
 /* A weight of the checkpoint, or a product that is known already. */
 static bool product_of(const folder *f, hir_ref r, product *out) {
-    if (r.kind == HIR_REF_WEIGHT && !hir_is_made(&f->m->weights.at[r.index])) {
+    if (r.kind == HIR_REF_WEIGHT && !hir_is_derived(&f->m->weights.at[r.index])) {
         *out = (product){.n = 1, .factor = {{.name = f->m->weights.at[r.index].name}}};
         return true;
     }
@@ -90,13 +90,13 @@ static bool one_factor(const folder *f, hir_ref r, product *p) {
 }
 
 /* Softmax of all elements of a vector, sigmoid. */
-static void read_function(folder *f, hir_id op, hir_made_by by) {
+static void read_function(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
     const hir_type t = hir_ref_type(f->m, x);
     product p;
     if (!one_factor(f, x, &p) || p.factor[0].by || p.factor[0].n) return;
     const int64_t axis = hir_attr_int(hir_op_at(f->m, op), HIR_A_AXIS, 0);
-    if (by == HIR_MADE_SOFTMAX && t.dim[axis] != pass_elements(t)) return;
+    if (by == HIR_DERIVED_SOFTMAX && t.dim[axis] != pass_elements(t)) return;
     p.factor[0].by = by;
     note(f, op, &p);
 }
@@ -120,8 +120,8 @@ static void read_slice(folder *f, hir_id op) {
 static void read_op(folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     if (o->n_results != 1 || f->given_out[o->results[0]]) return;
-    if (o->code == HIR_SOFTMAX_OP) read_function(f, op, HIR_MADE_SOFTMAX);
-    if (o->code == HIR_SIGMOID_OP) read_function(f, op, HIR_MADE_SIGMOID);
+    if (o->code == HIR_SOFTMAX_OP) read_function(f, op, HIR_DERIVED_SOFTMAX);
+    if (o->code == HIR_SIGMOID_OP) read_function(f, op, HIR_DERIVED_SIGMOID);
     if (o->code == HIR_SLICE_OP) read_slice(f, op);
     if (o->code == HIR_MUL_OP && !hir_type_has_t(pass_result_type(f->m, op))) read_mul(f, op);
     if (o->code == HIR_RESHAPE_OP) {
@@ -137,7 +137,7 @@ static void read_op(folder *f, hir_id op) {
 static bool has_function(const product *p) {
     bool by = false;
     for (uint32_t k = 0; k < p->n; k++)
-        by |= p->factor[k].by != HIR_MADE_AS_IS;
+        by |= p->factor[k].by != HIR_DERIVED_AS_IS;
     return by;
 }
 
@@ -186,8 +186,9 @@ static void note_reads(folder *f, hir_id op) {
     }
 }
 
-/* ---- made weights ---------------------------------------------------------------------------- */
-static bool same_rows(const hir_weight *w, const hir_made_row *rows, uint32_t n) {
+/* ---- derived weights ----------------------------------------------------------------------------
+ */
+static bool same_rows(const hir_weight *w, const hir_derived_row *rows, uint32_t n) {
     bool same = w->n_rows == n;
     for (uint32_t r = 0; same && r < n; r++)
         same = hir_same_part(&w->rows[r], &rows[r]);
@@ -201,23 +202,23 @@ static const char *free_name(const folder *f, const char *base, const char *what
     return name;
 }
 
-static hir_made_row row_of(const folder *f, const product *p) {
-    hir_made_row row = {p->n, hd_new_array(f->c->scratch, hir_made_factor, p->n)};
+static hir_derived_row row_of(const folder *f, const product *p) {
+    hir_derived_row row = {p->n, hd_new_array(f->c->scratch, hir_derived_factor, p->n)};
     memcpy(row.factor, p->factor, p->n * sizeof *p->factor);
     return row;
 }
 
-static uint32_t made_weight(folder *f, hir_id op, const hir_made_row *rows, uint32_t n) {
+static uint32_t derived_weight(folder *f, hir_id op, const hir_derived_row *rows, uint32_t n) {
     hir_type t = pass_result_type(f->m, op);
     for (size_t i = 0; i < f->m->weights.n; i++)
         if (hir_type_equal(f->m->weights.at[i].type, t) && same_rows(&f->m->weights.at[i], rows, n))
             return (uint32_t)i;
     const char *name = free_name(f, rows[0].factor[0].name, n > 1 ? "rows" : "folded");
-    return hir_add_made_weight(f->m, name, t, rows, n, hir_op_at(f->m, op)->loc);
+    return hir_add_derived_weight(f->m, name, t, rows, n, hir_op_at(f->m, op)->loc);
 }
 
-static void replace(folder *f, hir_id op, const hir_made_row *rows, uint32_t n) {
-    uint32_t w = made_weight(f, op, rows, n);
+static void replace(folder *f, hir_id op, const hir_derived_row *rows, uint32_t n) {
+    uint32_t w = derived_weight(f, op, rows, n);
     hir_remark_add(f->c, true, op, "made when weights are packed: @%s", f->m->weights.at[w].name);
     pass_forward_op(&f->forward, f->m, op, hir_weight_ref(w));
     f->c->changed = true;
@@ -228,7 +229,7 @@ static void fold(folder *f, hir_id op) {
     if (is_table(f, op) && o->n_args > 1 && f->wanted[o->results[0]] &&
         !f->given_out[o->results[0]]) {
         uint32_t n = o->n_args;
-        hir_made_row *rows = hd_new_array(f->c->scratch, hir_made_row, n);
+        hir_derived_row *rows = hd_new_array(f->c->scratch, hir_derived_row, n);
         for (uint32_t i = 0; i < n; i++) {
             product p = {0};
             product_of(f, o->args[i], &p);
@@ -238,7 +239,7 @@ static void fold(folder *f, hir_id op) {
     } else if (is_product(f, op) && f->wanted[o->results[0]]) {
         const product *p = f->of[o->results[0]];
         const hir_type t = pass_result_type(f->m, op);
-        const hir_made_row row = row_of(f, p);
+        const hir_derived_row row = row_of(f, p);
         if (is_vector(t, p) || is_matrix(t)) replace(f, op, &row, 1);
     }
 }

@@ -25,7 +25,7 @@
  *
  * Where kernels go a tile of tokens at a time (options->tile_tokens), two mixes with no attention
  * between them may stand in one tile, as those of an MLP and of the next attention. What both read
- * is then read from memory once, stays in the second level cache for the other, and no result is
+ * is then read from memory once, stays in the L2 for the other, and no result is
  * written: that saves s banked for two members, more than a phase 1 where sources are few. Such
  * pairs are cuts too, left as they are for tile-tokens, if their rows are expected to fit there.
  */

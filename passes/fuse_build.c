@@ -154,8 +154,8 @@ static hir_id new_kernel(building *b, const fuse_group *g) {
     }
     hir_opcode code = kernel_code(g->kind);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, names[code - HIR_KERNEL_ROW_OP]),
-                        hir_string(HIR_A_ROWS, "all"), hir_string(HIR_A_SPLIT_ONE, "none"),
-                        hir_string(HIR_A_SPLIT_MANY, "none")};
+                        hir_string(HIR_A_ROWS, "all"), hir_string(HIR_A_SPLIT_DECODE, "none"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "none")};
     hir_builder top = hir_at_end(b->m, b->f->c->diags);
     top.loc = hir_op_at(b->m, g->ops.at[0])->loc;
     return hir_build_kernel(&top, code, attrs, 4, types.at, (uint32_t)types.n);

@@ -31,7 +31,7 @@ typedef struct hir_access {
     hir_id value; /* as the op names it */
     bool write;
     bool local; /* a read of what a kernel of the same tile group has written: it stays in the
-                   second level cache when the group goes tile by tile */
+                   L2 when the group goes tile by tile */
     hir_phase phase;
     hir_flow_kind kind;
     hir_dtype dtype;

@@ -146,7 +146,7 @@ static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
                 bool same = hir_type_row_elements(x->type) ==
                             hir_type_row_elements(hir_value_at(p->m, b->value)->type);
                 if (its && same && x->type.dtype == dtype &&
-                    hir_may_lie_over(p->m, kernel, o->args[i].index))
+                    hir_may_be_in_place(p->m, kernel, o->args[i].index))
                     return of;
             }
         }

@@ -9,18 +9,16 @@
  *          3 rows      "last" for kernels whose results only output 0 of a model and "last" kernels
  *                      read, and which write no state: they run for the rows asked for. Attention
  *                      may be one: a row of its result needs that row of q, and the cache.
- *          4 threads   split_one (T = 1), split_many (T > 1): row programs none, rows; contractions
- *                      cols, cols; sequences keys, cyclic in chunks of as many rows as make 128
- *                      queries of a key/value head; what runs once: none
- *          5 names     row0, row1, contract0 ...: the number counts different bodies, equal ones
- *                      share a name
- * Leaves   bodies.
+ *          4 threads   split_decode (T = 1), split_prefill (T > 1): row programs none, rows;
+ * contractions cols, cols; sequences keys, cyclic in chunks of as many rows as make 128 queries of
+ * a key/value head; what runs once: none 5 names     row0, row1, contract0 ...: the number counts
+ * different bodies, equal ones share a name Leaves   bodies.
  */
 #include <string.h>
 
 #include "passes/util.h"
 
-enum { QUERIES = 128 /* of a tile of attention: emit_sequence_many.c */ };
+enum { QUERIES = 128 /* of a tile of attention: sequence/attention_prefill.c */ };
 
 typedef struct scheduler {
     hir_pass_context *c;
@@ -108,7 +106,8 @@ static bool insert_copy(scheduler *s, hir_id output, const char *why) {
     t.dtype = HIR_F32;
     hir_builder b = hir_before(m, s->c->diags, output);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "row"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "none"), hir_string(HIR_A_SPLIT_MANY, "none")};
+                        hir_string(HIR_A_SPLIT_DECODE, "none"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "none")};
     hir_id kernel = hir_build_kernel(&b, HIR_KERNEL_ROW_OP, attrs, 4, &t, 1);
     if (kernel == HIR_NONE) return false;
     hir_builder body = hir_in_body(m, s->c->diags, kernel);
@@ -471,8 +470,8 @@ static void set_splits(scheduler *s, hir_id op) {
             hir_set_attr(s->m, op, hir_int(HIR_A_GRAIN, grain));
     }
     if (runs_once(s->m, op)) one = many = "none";
-    set_string(s, op, HIR_A_SPLIT_ONE, one);
-    set_string(s, op, HIR_A_SPLIT_MANY, many);
+    set_string(s, op, HIR_A_SPLIT_DECODE, one);
+    set_string(s, op, HIR_A_SPLIT_PREFILL, many);
 }
 
 static bool check_model_output(const scheduler *s) {

@@ -21,7 +21,7 @@
 enum {
     FEW_COLUMNS = 8,          /* half a panel */
     LEAST_COLUMNS = 3,        /* fewer leave most of a narrow panel empty */
-    NEAR_WEIGHT = 8 * 1024,   /* elements: 32 KB stay in the first level cache from row to row */
+    NEAR_WEIGHT = 8 * 1024,   /* elements: 32 KB stay in the L1 from row to row */
     SMALL_WEIGHT = 128 * 128, /* elements: below, the product of a row fits the nearest cache */
     MOST_SLICES = 64,
 };

@@ -2,7 +2,7 @@
  *
  * Between two attentions everything is local to a token. A run of row programs and contractions may
  * therefore be done for a few tokens from front to end, then for the next few: what one kernel
- * leaves, the next finds in the second level cache, and threads need not wait for each other
+ * leaves, the next finds in the L2, and threads need not wait for each other
  * between kernels.
  *
  * Needs    kernels in their final order, with threads and rows (schedule); weights with their
@@ -26,7 +26,7 @@
  * figures.
  *
  * The rows that a group keeps between its kernels, alive at once, times tile_rows are to fill half
- * of the second level cache; the other half is for panels and what streams by.
+ * of the L2; the other half is for panels and what streams by.
  */
 #include <string.h>
 
@@ -72,7 +72,7 @@ static uint64_t row_bytes(hir_type t) {
 
 static bool may_tile(const hir_module *m, hir_id op) {
     const hir_op *k = hir_op_at(m, op);
-    const char *many = hir_attr_string(k, HIR_A_SPLIT_MANY, "none");
+    const char *many = hir_attr_string(k, HIR_A_SPLIT_PREFILL, "none");
     return k->code != HIR_KERNEL_SEQUENCE_OP && strcmp(many, "none") != 0 &&
            !strcmp(hir_attr_string(k, HIR_A_ROWS, "all"), "all");
 }

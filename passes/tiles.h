@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum {
-    TILE_LOCAL_BYTES = 512 << 10, /* of the second level cache of one core */
+    TILE_LOCAL_BYTES = 512 << 10, /* of the L2 of one core */
     TILE_WEIGHT_BYTES =
         8 << 20,            /* of the shared cache: what one thread gets of it on shared hosts */
     TILE_HIDDEN_FLOPS = 48, /* per byte of weights: 5 GB/s beside 250 GFLOP/s of one core */

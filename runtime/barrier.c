@@ -32,15 +32,15 @@ static unsigned openings(hrt_barrier *b) {
 }
 
 /* False: there is nothing to ask for. */
-static bool ask(hrt_ahead *ahead) {
-    const uint8_t *p = ahead ? hrt_ahead_next(ahead) : NULL;
-    for (int i = 0; p && i < HRT_AHEAD_PIECE; i += HRT_LINE)
+static bool ask(hrt_prefetch *ahead) {
+    const uint8_t *p = ahead ? hrt_prefetch_next(ahead) : NULL;
+    for (int i = 0; p && i < HRT_PREFETCH_BLOCK; i += HRT_LINE)
         __builtin_prefetch(p + i, 0, 2);
     return p != NULL;
 }
 
 /* False: time is up. The clock is read only now and then: it takes as long as several looks. */
-static int spin(hrt_barrier *b, unsigned before, uint64_t limit, hrt_ahead *ahead) {
+static int spin(hrt_barrier *b, unsigned before, uint64_t limit, hrt_prefetch *ahead) {
     enum { LOOKS = 64 };
     uint64_t start = 0;
     for (;;) {
@@ -81,7 +81,7 @@ static void wake_sleepers(hrt_barrier *b) {
 }
 #endif
 
-void hrt_barrier_wait(hrt_barrier *b, unsigned threads, hrt_patience *p, hrt_ahead *ahead) {
+void hrt_barrier_wait(hrt_barrier *b, unsigned threads, hrt_patience *p, hrt_prefetch *ahead) {
     unsigned before = openings(b);
     if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) + 1 == threads) {
         atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "runtime/ahead.h"
+#include "runtime/prefetch.h"
 
 enum { HRT_LINE = 64, HRT_SPIN_MOST = 200000, HRT_SPIN_LEAST = 2000 }; /* bytes; nanoseconds */
 
@@ -30,6 +30,6 @@ typedef struct hrt_patience {
 
 /* Returns once `threads` threads have called it, the same number in all; what any of them wrote
  * before, all see after. Who waits asks for what is `ahead` (NULL: nothing is). */
-void hrt_barrier_wait(hrt_barrier *b, unsigned threads, hrt_patience *p, hrt_ahead *ahead);
+void hrt_barrier_wait(hrt_barrier *b, unsigned threads, hrt_patience *p, hrt_prefetch *ahead);
 
 #endif

@@ -6,7 +6,8 @@
  * in the generated object that pass the address of the hrt_model.
  *
  * Nothing here allocates in a call of the model, prints, exits, or writes a global.
- * Layout of the structs is the contract with codegen/describe.c; HRT_VERSION changes with it.
+ * Layout of the structs is the contract with codegen/library/describe.c; HRT_VERSION changes with
+ * it.
  */
 #ifndef HADAL_RT_H
 #define HADAL_RT_H
@@ -18,7 +19,7 @@
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
-#define HRT_FEW         8   /* tokens that attention takes as it takes one */
+#define HRT_SMALL_BATCH 8   /* tokens that attention takes as it takes one */
 #define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
 
 enum hrt_result {
@@ -84,9 +85,10 @@ typedef enum hrt_split {
 } hrt_split;
 
 typedef struct hrt_step {
-    uint32_t kernel_one, kernel_many; /* indices into a level's kernel table, for T = 1 and T > 1 */
-    uint32_t first_operand, n_operands; /* into hrt_model.operands */
-    uint32_t split_one, split_many;     /* hrt_split */
+    uint32_t kernel_decode,
+        kernel_prefill; /* indices into a level's kernel table, for T = 1 and T > 1 */
+    uint32_t first_operand, n_operands;   /* into hrt_model.operands */
+    uint32_t split_decode, split_prefill; /* hrt_split */
     uint32_t grain;
     uint32_t last_rows; /* 1: only the rows asked for at the end (R of T) */
     uint32_t by_row;    /* 1: looks at the position or at state: rows of a batch go one by one */
@@ -94,7 +96,8 @@ typedef struct hrt_step {
      * the rows, and all columns, through all of them, tile_rows rows at a time. 0: not so, or
      * inside such a run. */
     uint32_t tile_steps, tile_rows;
-    uint32_t kernel_few, few; /* for 2 .. few tokens, cut like one; few is 0 where there is none */
+    uint32_t kernel_small_batch,
+        few; /* for 2 .. few tokens, cut like one; few is 0 where there is none */
     uint32_t reserved;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */

@@ -13,11 +13,11 @@
 #include <omp.h>
 #include <string.h>
 
-#include "runtime/ahead.h"
 #include "runtime/barrier.h"
 #include "runtime/fp_mode.h"
 #include "runtime/grid.h"
 #include "runtime/internal.h"
+#include "runtime/prefetch.h"
 #include "runtime/profile.h"
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ typedef struct worker {
     hrt_frame frame;
     void **args;
     hrt_patience patience;
-    hrt_ahead ahead;
+    hrt_prefetch ahead;
     hrt_stopwatch watch;
 } worker;
 
@@ -131,13 +131,14 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
 }
 
 static hrt_split step_split(const hrt_step *step, int64_t tokens) {
-    return (hrt_split)(tokens == 1 || tokens <= step->few ? step->split_one : step->split_many);
+    return (hrt_split)(tokens == 1 || tokens <= step->few ? step->split_decode
+                                                          : step->split_prefill);
 }
 
 static hrt_kernel *step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
-    return j->level->kernels[tokens == 1           ? step->kernel_one
-                             : tokens <= step->few ? step->kernel_few
-                                                   : step->kernel_many];
+    return j->level->kernels[tokens == 1           ? step->kernel_decode
+                             : tokens <= step->few ? step->kernel_small_batch
+                                                   : step->kernel_prefill];
 }
 
 /* All rows at once. */
@@ -179,8 +180,9 @@ static void place_row(worker *w, const hrt_job *j, const hrt_step *step, const p
 static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, const place *at,
                          span rows) {
     const hrt_frame whole = w->frame;
-    hrt_kernel *kernel = j->level->kernels[step->kernel_one];
-    bool keys = step->split_one == HRT_SPLIT_KEYS, cut = keys || step->split_one == HRT_SPLIT_COLS;
+    hrt_kernel *kernel = j->level->kernels[step->kernel_decode];
+    bool keys = step->split_decode == HRT_SPLIT_KEYS,
+         cut = keys || step->split_decode == HRT_SPLIT_COLS;
     w->frame.T = 1;
     for (int64_t row = rows.from; row < rows.to; row++) {
         int turn = (int)((w->index + row) % w->count);
@@ -236,7 +238,8 @@ static void run_tiles(worker *w, const hrt_job *j, const hrt_step *step, const p
         span tile = {r, mine.to - r < step->tile_rows ? mine.to : r + step->tile_rows};
         for (uint32_t i = 0; i < step->tile_steps; i++) {
             find_args(w, j, &step[i], at);
-            call_kernel(w, j->level->kernels[step[i].kernel_many], tile, (span){0, step[i].cols});
+            call_kernel(w, j->level->kernels[step[i].kernel_prefill], tile,
+                        (span){0, step[i].cols});
             hrt_watch_work(&w->watch, (uint32_t)(step - j->model->steps) + i);
         }
     }
@@ -249,7 +252,7 @@ static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, 
         i = next_step(m, i + 1, last);
     if (i >= m->n_steps || at->tokens > 1) return;
     span mine = share((span){0, m->steps[i].cols}, w->index, w->count);
-    hrt_ahead_aim(&w->ahead, m, j->weights, i, mine.from, mine.to);
+    hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to);
 }
 
 static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/library.h"
+#include "codegen/library/library.h"
 
 enum access_kind { ACCESS_LOAD, ACCESS_STORE };
 
@@ -158,9 +158,9 @@ static inline bool counted_compile(counted *c, hcg_program *p, hd_arena *a, hd_d
     uint32_t *all = hd_new_array(a, uint32_t, n + 1);
     for (size_t i = 0; i < n; i++)
         all[i] = (uint32_t)i;
-    const hcg_piece piece = {.body = &t.bodies.at[0], .kernels = all, .n = n};
-    hcg_room room = {0};
-    if (!hcg_emit_piece(p, l, a, &piece, functions, &room)) return false;
+    const hcg_unit piece = {.body = &t.bodies.at[0], .kernels = all, .n = n};
+    hcg_scratch_needs room = {0};
+    if (!hcg_emit_unit(p, l, a, &piece, functions, &room)) return false;
     c->scratch = room.kernels + room.parts;
     if (!hcg_finish_module(l)) return false; /* LLVM's passes first: what they leave is counted */
     const char **names = hd_new_array(a, const char *, n + 1);

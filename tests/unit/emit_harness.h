@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "codegen/emit.h"
-#include "codegen/library.h"
-#include "codegen/quant.h"
+#include "codegen/emit/emit.h"
+#include "codegen/library/library.h"
+#include "codegen/weights/quant.h"
 #include "support/tensorfile.h"
 #include "tests/unit/diags_text.h"
 
@@ -127,7 +127,7 @@ static inline void enter_function(hcg_emit *e) {
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->i64, e->i64};
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->cx), params, 6, false);
     e->fn = LLVMAddFunction(e->mod, "kernel", type);
-    hcg_body body = hcg_body_of_level(e->arena, e->level);
+    hcg_variant body = hcg_variant_of_level(e->arena, e->level);
     hcg_set_function_target(e->fn, &body);
     e->frame = LLVMGetParam(e->fn, 0), e->args = LLVMGetParam(e->fn, 1);
     e->r0 = LLVMGetParam(e->fn, 2), e->r1 = LLVMGetParam(e->fn, 3);

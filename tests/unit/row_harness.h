@@ -107,7 +107,7 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
         for (uint32_t i = 0; i < o->n_results; i++) {
             hir_value *v = hir_value_at(m, o->results[i]);
             bool state = v->place == HIR_PLACE_STATE;
-            hir_id over = hir_lies_over(m, op, i);
+            hir_id over = hir_in_place_of(m, op, i);
             if (over != HIR_NONE) {
                 r->values[o->results[i]] = r->values[over];
                 r->replaced[over] = true;
@@ -256,7 +256,7 @@ static inline double rows_call(rows *r, int64_t tokens, int64_t cut, const doubl
 /* ---- kernels as text ------------------------------------------------------------------------- */
 
 #define KERNEL(name)                                                                               \
-    "kernel.row {name = \"" name "\", rows = \"all\", split_one = \"none\", split_many = "         \
+    "kernel.row {name = \"" name "\", rows = \"all\", split_decode = \"none\", split_prefill = "   \
     "\"rows\"}"
 
 static inline bench *open_text(const char *text) {

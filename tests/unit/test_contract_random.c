@@ -6,14 +6,14 @@
  * sqrt(K + 1) u S holds with room; one lost or doubled product of the K is about S / K, a hundred
  * times as much.
  *
- * Where x is rounded to bf16 (emit_pairs.h) this holds for the rounded x, as products of bf16 are
- * exact and an instruction rounds at most once for each of its two; and against x itself the sum is
- * off by at most 2^-8 S more. */
+ * Where x is rounded to bf16 (contract/pairs.h) this holds for the rounded x, as products of bf16
+ * are exact and an instruction rounds at most once for each of its two; and against x itself the
+ * sum is off by at most 2^-8 S more. */
 #include <criterion/criterion.h>
 #include <criterion/theories.h>
 #include <math.h>
 
-#include "codegen/emit_pairs.h"
+#include "codegen/contract/pairs.h"
 #include "runtime/grid.h"
 #include "tests/unit/emit_harness.h"
 
@@ -39,7 +39,8 @@ static void build(subject *s, hir_dtype dtype) {
     for (int i = 0; i < 2; i++)
         out[i] = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, s->n[i]});
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "contract0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "cols"), hir_string(HIR_A_SPLIT_MANY, "cols")};
+                        hir_string(HIR_A_SPLIT_DECODE, "cols"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "cols")};
     s->kernel = hir_build_kernel(&top, HIR_KERNEL_CONTRACT_OP, attrs, 4, out, 2);
     hir_builder body = hir_in_body(m, &s->b.diags, s->kernel);
     for (int i = 0; i < 2; i++) {

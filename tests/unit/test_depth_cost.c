@@ -141,7 +141,7 @@ static hir_module *layers(int hidden, int block, const char *system) {
     return m;
 }
 
-/* What leaves the second level cache, with blocks cut for tiles or as without them; how many pairs
+/* What leaves the L2, with blocks cut for tiles or as without them; how many pairs
  * of mixes share a tile. */
 static uint64_t memory_bytes(hir_module *m, bool cut_for_tiles, int *pairs) {
     const hir_pass_options plain = {.chunk = 512}, tiles = {.chunk = 512, .tile_tokens = true};

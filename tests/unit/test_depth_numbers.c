@@ -547,18 +547,18 @@ Test(depth_numbers, norm_from_dots_that_cancel) {
 static void run_merge(const hcg_level *l, int d, bool of_rows, const double *const *in, float *y) {
     bench b = bench_new();
     bench_start(&b);
-    b.m =
-        hir_parse(b.arena, &b.diags, "test.hir",
-                  hd_printf(b.arena,
-                            "hir 1 kernel @t\narena 0 per token\nfixed 0\n"
-                            "func(%%o: f32[T, %d] in input[0], %%l: f32[T, 1] in input[1], %%x: "
-                            "f32[T, %d] in input[2]) {\n  %%y = kernel.row {name = \"row0\", rows "
-                            "= \"all\", split_one = \"none\", split_many = \"rows\"} : f32[T, %d] "
-                            "in output[0] {\n"
-                            "    %%h = depth.merge %%o, %%l, %%x, %%l : f32[T, %d]\n"
-                            "    %%n = rmsnorm %%h, _ {eps = 1e-06} : f32[T, %d]\n"
-                            "    yield %%n\n  }\n  output %%y {name = \"y\"}\n}\n",
-                            d, d, d, d, d));
+    b.m = hir_parse(
+        b.arena, &b.diags, "test.hir",
+        hd_printf(b.arena,
+                  "hir 1 kernel @t\narena 0 per token\nfixed 0\n"
+                  "func(%%o: f32[T, %d] in input[0], %%l: f32[T, 1] in input[1], %%x: "
+                  "f32[T, %d] in input[2]) {\n  %%y = kernel.row {name = \"row0\", rows "
+                  "= \"all\", split_decode = \"none\", split_prefill = \"rows\"} : f32[T, %d] "
+                  "in output[0] {\n"
+                  "    %%h = depth.merge %%o, %%l, %%x, %%l : f32[T, %d]\n"
+                  "    %%n = rmsnorm %%h, _ {eps = 1e-06} : f32[T, %d]\n"
+                  "    yield %%n\n  }\n  output %%y {name = \"y\"}\n}\n",
+                  d, d, d, d, d));
     cr_assert_not_null(b.m, "%s", bench_errors(&b));
     const hir_pass_options options = {.chunk = 512, .norm_of_rows = of_rows};
     const hir_pass_id passes[] = {HIR_PASS_EXPAND};

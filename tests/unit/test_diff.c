@@ -169,7 +169,7 @@ Test(diff, tables) {
     expect_text(text, "+ input %z : f32[T]\n");
 }
 
-Test(diff, made_weights) {
+Test(diff, derived_weights) {
 #define MADE(how)                                                                                  \
     "hir 1 graph @m\n\nweight @a : f32[8]\nweight @b : f32[8]\nweight @m : f32[2, 8]" how          \
     "\n\nfunc(%x: f32[T, 8]) {\n  %y = linear %x, @m : f32[T, 2]\n"                                \
@@ -184,8 +184,8 @@ Test(diff, made_weights) {
 #define KERNEL_HEAD                                                                                \
     "hir 1 kernel @m\n\narena 64 per token\nfixed 0\n\nfunc(%x: f32[T, 8] in input[0]) {\n"
 #define ROW(name, split)                                                                           \
-    "kernel.row {name = \"" name "\", rows = \"all\", split_one = \"none\", split_many = \"" split \
-    "\"}"
+    "kernel.row {name = \"" name                                                                   \
+    "\", rows = \"all\", split_decode = \"none\", split_prefill = \"" split "\"}"
 
 static const char two_kernels[] = KERNEL_HEAD "  %k = " ROW(
     "r0", "rows") " : f32[T, 8] in arena[0] {\n"
@@ -204,7 +204,7 @@ Test(diff, kernel_places_and_attributes) {
     const char *text = diff(two_kernels, other);
     expect_counts(0, 0, 1, 0, text);
     expect_text(text, "    name: \"r0\" -> \"r7\"\n");
-    expect_text(text, "    split_many: \"rows\" -> \"none\"\n");
+    expect_text(text, "    split_prefill: \"rows\" -> \"none\"\n");
     expect_text(text, "    place of result 0: arena[0] -> arena[32]\n");
 }
 

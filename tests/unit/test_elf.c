@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "codegen/elf.h"
+#include "codegen/library/elf.h"
 
 #define FOLDER "/tmp/hadal-elf-XXXXXX"
 #include "tests/unit/folder_fixture.h"

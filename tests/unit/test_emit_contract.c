@@ -3,8 +3,8 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "codegen/contraction.h"
-#include "codegen/emit_quant_dot.h"
+#include "codegen/contract/byte_dot.h"
+#include "codegen/contract/contraction.h"
 #include "tests/unit/emit_harness.h"
 
 /* ---- a kernel and its data ---------------------------------------------------------------------
@@ -23,8 +23,8 @@ typedef struct problem {
     hir_builder body;
     int64_t t, k;
     hir_dtype dtype;
-    bool bytes; /* weights in groups are multiplied with x in bytes (emit_quant.h) */
-    bool pairs; /* and those in bf16 with x in bf16 (emit_pairs.h) */
+    bool bytes; /* weights in groups are multiplied with x in bytes (contract/groups.h) */
+    bool pairs; /* and those in bf16 with x in bf16 (contract/pairs.h) */
     HD_VEC(bound) bound;
     hir_ref yields[4];
     hir_type types[4];
@@ -157,7 +157,8 @@ static void build(problem *p, form *f, int64_t t, int64_t n, int64_t k, hir_dtyp
     hir_builder top = hir_at_end(m, &p->b.diags);
     hir_ref x = outer(p, matrix(k));
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "contract0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "cols"), hir_string(HIR_A_SPLIT_MANY, "cols")};
+                        hir_string(HIR_A_SPLIT_DECODE, "cols"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "cols")};
     p->kernel = hir_build_kernel(&top, HIR_KERNEL_CONTRACT_OP, attrs, 4, NULL, 0);
     p->body = hir_in_body(m, &p->b.diags, p->kernel);
     f(p, x, n);

@@ -1,4 +1,4 @@
-/* The errors that emit_math.c states, measured against libm in double: as vectors and as scalars,
+/* The errors that emit/math.c states, measured against libm in double: as vectors and as scalars,
  * at every CPU level of this machine. Samples: bit patterns spread evenly over all floats (so every
  * binade is met), and evenly spaced numbers where the functions bend. */
 #include <criterion/criterion.h>
@@ -93,8 +93,8 @@ static void measure(const bound *b, const hcg_level *level, int row) {
         hd_printf(t.arena,
                   "hir 1 kernel @t\narena 0 per token\nfixed 0\n"
                   "func(%%x: f32[T, %d] in input[0]) {\n"
-                  "  %%y = kernel.row {name = \"row0\", rows = \"all\", split_one = \"none\", "
-                  "split_many = \"rows\"} : f32[T, %d] in output[0] {\n"
+                  "  %%y = kernel.row {name = \"row0\", rows = \"all\", split_decode = \"none\", "
+                  "split_prefill = \"rows\"} : f32[T, %d] in output[0] {\n"
                   "    %%z = %s %%x : f32[T, %d]\n    yield %%z\n  }\n"
                   "  output %%y {name = \"y\"}\n}\n",
                   row, row, b->op, row));
@@ -151,8 +151,8 @@ Test(emit_math, sine_and_cosine) {
             t.arena, &t.diags, "test.hir",
             "hir 1 kernel @t\narena 0 per token\nfixed 0\n"
             "func(%x: f32[T] in input[0]) {\n"
-            "  %y = kernel.row {name = \"row0\", rows = \"all\", split_one = \"none\", "
-            "split_many = \"rows\"} : f32[T, 34] in output[0] {\n"
+            "  %y = kernel.row {name = \"row0\", rows = \"all\", split_decode = \"none\", "
+            "split_prefill = \"rows\"} : f32[T, 34] in output[0] {\n"
             "    %z = rope_table {length = 34, theta = 10000} : f32[T, 34]\n    yield %z\n  }\n"
             "  output %y {name = \"y\"}\n}\n");
         cr_assert(t.m, "%s", bench_errors(&t));

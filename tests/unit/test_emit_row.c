@@ -5,7 +5,7 @@
  * thousand terms, split over lanes, and functions of a few ulp. */
 #include <criterion/criterion.h>
 
-#include "codegen/emit_row_run.h"
+#include "codegen/row/emit/run.h"
 #include "tests/unit/row_harness.h"
 
 static const double tolerance = 1e-5;
@@ -407,7 +407,7 @@ static void check_made(maker *make, const int (*shapes)[3], size_t n) {
     check_made(make, (const int[][3])__VA_ARGS__,                                                  \
                sizeof((const int[][3])__VA_ARGS__) / sizeof(int[3]))
 
-/* Rows that the first level cache does not hold meet each other piece by piece: 7 sums and a
+/* Rows that the L1 does not hold meet each other piece by piece: 7 sums and a
  * largest element in two pieces and none left over, in one and a rest of vectors and lanes; two of
  * each, where an odd one out takes three vectors at once. */
 Test(emit_row, sums_in_pieces) {

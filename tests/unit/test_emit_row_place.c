@@ -1,6 +1,6 @@
-/* Row programs whose results lie over what they replace (codegen/emit_row_place.c), against the
- * evaluator at every CPU level of this machine: what may be overwritten as it is read, and all that
- * may not.
+/* Row programs whose results lie over what they replace (codegen/row/schedule/in_place.c), against
+ * the evaluator at every CPU level of this machine: what may be overwritten as it is read, and all
+ * that may not.
  *
  * Tolerance 1e-5 of a result's largest element: f32 rounding (6e-8) over sums of up to a few
  * hundred terms. What is read too late would be off by as much as the numbers are large. */
@@ -133,8 +133,9 @@ Test(emit_row_place, sums_of_a_contraction) {
         "  %a = " KERNEL(
             "row0") " : f32[T, #n] in arena[0] {\n"
                     "    %z1 = neg %z : f32[T, #n]\n    yield %z1\n  }\n"
-                    "  %r = kernel.contract {name = \"c\", rows = \"all\", split_one = \"cols\", "
-                    "split_many = \"cols\"} : f32[T, #n] in arena[0] {\n"
+                    "  %r = kernel.contract {name = \"c\", rows = \"all\", split_decode = "
+                    "\"cols\", "
+                    "split_prefill = \"cols\"} : f32[T, #n] in arena[0] {\n"
                     "    %l = linear %x, @w, _ : f32[T, #n]\n    %s = add %a, %l : f32[T, "
                     "#n]\n"
                     "    yield %s\n  }\n"

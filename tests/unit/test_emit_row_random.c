@@ -298,7 +298,8 @@ static void make_kernel(maker *k, int ops) {
     }
     if (n == 0) return;
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "row0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "none"), hir_string(HIR_A_SPLIT_MANY, "none")};
+                        hir_string(HIR_A_SPLIT_DECODE, "none"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "none")};
     hir_id last = m->last;
     m->stage = HIR_STAGE_KERNEL;
     hir_id kernel = hir_build_kernel(&k->at, HIR_KERNEL_ROW_OP, attrs, 4, types, n);

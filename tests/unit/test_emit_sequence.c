@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "codegen/attention.h"
+#include "codegen/sequence/attention.h"
 #include "support/tensorfile.h"
 #include "tests/unit/emit_harness.h"
 
@@ -93,8 +93,8 @@ static void build(problem *p, shape s, uint64_t seed) {
     hir_ref q = hir_value_ref(hir_add_input(p->b.m, "q", tq));
     hir_ref k = state(p, "k", s.groups, s.n), v = state(p, "v", s.groups, s.m);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_ONE, "keys"), hir_string(HIR_A_SPLIT_MANY, "cyclic"),
-                        hir_int(HIR_A_GRAIN, 16)};
+                        hir_string(HIR_A_SPLIT_DECODE, "keys"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, 16)};
     int64_t out[] = {HIR_T, s.heads, s.m}, out_flat[] = {HIR_T, s.heads * s.m};
     hir_type to = s.reshaped ? hir_make_type(HIR_F32, 2, out_flat) : hir_make_type(HIR_F32, 3, out);
     hir_builder top = hir_at_end(p->b.m, &p->b.diags);
@@ -220,7 +220,7 @@ static void call(problem *p, const compiled *c, float *o, int64_t r0, int64_t r1
 /* All rows, as many at once as the body takes or, in pieces, fewer. */
 static void call_by_rows(problem *p, const compiled *c, float *o, bool cut) {
     for (int64_t t = 0, n; t < p->s.t; t += n) {
-        n = c->k.one ? 1 : cut ? 1 + random_below(&p->seed, HRT_FEW) : HRT_FEW;
+        n = c->k.one ? 1 : cut ? 1 + random_below(&p->seed, HRT_SMALL_BATCH) : HRT_SMALL_BATCH;
         if (n > p->s.t - t) n = p->s.t - t;
         call_some(p, c, o, t, n, cut);
     }

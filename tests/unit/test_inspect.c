@@ -35,7 +35,7 @@ static const char graph_text[] =
 
 #define KERNEL(kind, name)                                                                         \
     "kernel." kind " {name = \"" name                                                              \
-    "\", rows = \"all\", split_one = \"none\", split_many = \"rows\"} : "
+    "\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"} : "
 static const char kernel_text[] =
     "hir 1 kernel @tiny\n\n"
     "arena 128 per token\n"

@@ -62,8 +62,8 @@ Test(building, an_illegal_op_is_refused_once_and_its_users_quietly) {
 }
 
 static hir_id kernel(hir_type type) {
-    hir_attr attrs[] = {hir_string(HIR_A_SPLIT_MANY, "rows"), hir_string(HIR_A_NAME, "k"),
-                        hir_string(HIR_A_ROWS, "all"), hir_string(HIR_A_SPLIT_ONE, "none")};
+    hir_attr attrs[] = {hir_string(HIR_A_SPLIT_PREFILL, "rows"), hir_string(HIR_A_NAME, "k"),
+                        hir_string(HIR_A_ROWS, "all"), hir_string(HIR_A_SPLIT_DECODE, "none")};
     m->stage = HIR_STAGE_KERNEL;
     return hir_build_kernel(&b, HIR_KERNEL_ROW_OP, attrs, 4, &type, 1);
 }

@@ -3,10 +3,11 @@
 
 TestSuite(ir_parse, .init = open_arena, .fini = close_arena, .timeout = 120);
 
-#define G   "hir 1 graph @m\n"
-#define K   "hir 1 kernel @m\n"
-#define F   "func(%x: f32[T, 4]) {\n"
-#define ROW "kernel.row {name = \"r\", rows = \"all\", split_one = \"none\", split_many = \"rows\"}"
+#define G "hir 1 graph @m\n"
+#define K "hir 1 kernel @m\n"
+#define F "func(%x: f32[T, 4]) {\n"
+#define ROW                                                                                        \
+    "kernel.row {name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"}"
 
 typedef struct parse_case {
     const char *text;
@@ -183,8 +184,9 @@ static const parse_case cases[] = {
      4, 10, "kernel.row cannot stand in a kernel's body", NULL},
     {K F "  %1 = " ROW " : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n", 6, 1,
      "expected an op or the body's '}', but the text ends here", NULL},
-    {K F "  %1 = kernel.row {name = \"r\", rows = \"lsat\", split_one = \"none\", split_many = "
-         "\"rows\"} : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n  }\n  %3 = neg %1\n}\n",
+    {K F
+     "  %1 = kernel.row {name = \"r\", rows = \"lsat\", split_decode = \"none\", split_prefill = "
+     "\"rows\"} : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n  }\n  %3 = neg %1\n}\n",
      3, 8, "'rows' is \"lsat\"; it is one of \"all\", \"last\"", "did you mean"},
     /* places: what would let generated code write where it must not */
     {K "arena 15 per token\n" F "  %1 = " ROW
@@ -288,7 +290,8 @@ static const char sample[] =
     "weight @extra : f32[4] unused loc \"m.hadal\":3:1\n\n"
     "state $k : f32[C, 2, 4]\n\n"
     "func(%ids: i32[T] in input[0], %0: f32[4]) {\n"
-    "  %1, %2, %3 = kernel.row {name = \"row0\", rows = \"all\", split_one = \"none\", split_many "
+    "  %1, %2, %3 = kernel.row {name = \"row0\", rows = \"all\", split_decode = \"none\", "
+    "split_prefill "
     "= \"rows\", grain = 16} : f32[T, 8] in arena[0], f32[C, 2, 4] in state[0], f32[T, 4] in "
     "arena[32] loc \"m.hadal\":4:2 {\n"
     "    %4 = gather @embed, %ids : f32[T, 8] loc \"m.hadal\":5:2\n"
@@ -298,8 +301,8 @@ static const char sample[] =
     "    %8 = add %7, %0 : f32[T, 4]\n"
     "    yield %4, %6, %8\n"
     "  }\n"
-    "  %9 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_one = \"keys\", "
-    "split_many = \"cyclic\"} : f32[T, 2, 4] in output[0] {\n"
+    "  %9 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_decode = \"keys\", "
+    "split_prefill = \"cyclic\"} : f32[T, 2, 4] in output[0] {\n"
     "    %10 = reshape %1 {shape = [T, 2, 4]} : f32[T, 2, 4]\n"
     "    %11 = attention %10, %2, %2 {scale = 0.5} : f32[T, 2, 4]\n"
     "    yield %11\n"

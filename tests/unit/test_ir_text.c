@@ -90,12 +90,13 @@ static const char *const texts[] = {
     "weight @q : f32[4] loc \"m.hadal\":3:1\n\n"
     "state $k : f32[C, 2, 4]\n\n"
     "func(%ids: i32[T] in input[0]) {\n"
-    "  %0 = kernel.row {name = \"fixed\", rows = \"all\", split_one = \"none\", split_many = "
+    "  %0 = kernel.row {name = \"fixed\", rows = \"all\", split_decode = \"none\", split_prefill = "
     "\"none\"} : f32[4] in fixed[0] {\n"
     "    %1 = exp @q : f32[4]\n"
     "    yield %1\n"
     "  }\n"
-    "  %2, %3, %4 = kernel.row {name = \"row0\", rows = \"all\", split_one = \"none\", split_many "
+    "  %2, %3, %4 = kernel.row {name = \"row0\", rows = \"all\", split_decode = \"none\", "
+    "split_prefill "
     "= \"rows\", grain = 16} : f32[T, 8] in arena[0], f32[C, 2, 4] in state[0], f32[T, 4] in "
     "arena[32] loc \"m.hadal\":4:2 {\n"
     "    %5 = gather @embed, %ids : f32[T, 8] loc \"m.hadal\":5:2\n"
@@ -105,14 +106,14 @@ static const char *const texts[] = {
     "    %9 = add %8, %0 : f32[T, 4]\n"
     "    yield %5, %7, %9\n"
     "  }\n"
-    "  %10 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_one = \"keys\", "
-    "split_many = \"cyclic\"} : f32[T, 2, 4] in output[0] {\n"
+    "  %10 = kernel.sequence {name = \"sequence0\", rows = \"last\", split_decode = \"keys\", "
+    "split_prefill = \"cyclic\"} : f32[T, 2, 4] in output[0] {\n"
     "    %11 = reshape %2 {shape = [T, 2, 4]} : f32[T, 2, 4]\n"
     "    %12 = attention %11, %3, %3 {scale = 1} : f32[T, 2, 4]\n"
     "    yield %12\n"
     "  }\n"
-    "  %13 = kernel.contract {name = \"contract0\", rows = \"last\", split_one = \"cols\", "
-    "split_many = \"cols\"} : f32[T, 256] {\n"
+    "  %13 = kernel.contract {name = \"contract0\", rows = \"last\", split_decode = \"cols\", "
+    "split_prefill = \"cols\"} : f32[T, 256] {\n"
     "    %14 = linear %2, @embed, _ : f32[T, 256]\n"
     "    yield %14\n"
     "  }\n"
@@ -215,8 +216,8 @@ Test(ir_text, one_op_prints_on_one_line) {
     hd_text t;
     hd_text_init(&t, arena);
     hir_print_op(m, m->first, &t);
-    cr_assert_str_eq(t.at, "%0 = kernel.row {name = \"fixed\", rows = \"all\", split_one = "
-                           "\"none\", split_many = \"none\"} : f32[4] in fixed[0]");
+    cr_assert_str_eq(t.at, "%0 = kernel.row {name = \"fixed\", rows = \"all\", split_decode = "
+                           "\"none\", split_prefill = \"none\"} : f32[4] in fixed[0]");
 }
 
 static char *read_docs(const char *name) {

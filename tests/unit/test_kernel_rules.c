@@ -7,12 +7,14 @@ static const char head[] = "weight @e : f32[40, 16]\nweight @w : f32[16, 16] pan
                            "weight @w2 : f32[16, 16] panel\nweight @rows : f32[16, 16]\n"
                            "weight @g : f32[16]\n\nstate $k : f32[C, 2, 8]\n\n";
 
-#define ROW      "{name = \"r\", rows = \"all\", split_one = \"none\", split_many = \"rows\"}"
-#define ROW_LAST "{name = \"r\", rows = \"last\", split_one = \"none\", split_many = \"rows\"}"
-#define ONCE     "{name = \"r\", rows = \"all\", split_one = \"none\", split_many = \"none\"}"
-#define CONTRACT "{name = \"c\", rows = \"all\", split_one = \"cols\", split_many = \"cols\"}"
+#define ROW "{name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"}"
+#define ROW_LAST                                                                                   \
+    "{name = \"r\", rows = \"last\", split_decode = \"none\", split_prefill = \"rows\"}"
+#define ONCE     "{name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"none\"}"
+#define CONTRACT "{name = \"c\", rows = \"all\", split_decode = \"cols\", split_prefill = \"cols\"}"
 #define SEQUENCE                                                                                   \
-    "{name = \"s\", rows = \"all\", split_one = \"keys\", split_many = \"cyclic\", grain = 16}"
+    "{name = \"s\", rows = \"all\", split_decode = \"keys\", split_prefill = \"cyclic\", grain = " \
+    "16}"
 
 /* NULL: accepted; else what the message must hold. */
 static void expect_in(const char *start, const char *body, const char *message) {
@@ -252,9 +254,10 @@ Test(kernel_rules, yields_are_made_in_the_kernel) {
 
 /* ---- rows and threads ------------------------------------------------------------------------ */
 Test(kernel_rules, splits) {
-    expect("  %o = kernel.row {name = \"r\", rows = \"all\", split_one = \"none\", split_many = "
-           "\"cols\"} : f32[T, 16] {\n    %a = neg %x : f32[T, 16]\n    yield %a\n  }\n" OUT,
-           "cannot be split");
+    expect(
+        "  %o = kernel.row {name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = "
+        "\"cols\"} : f32[T, 16] {\n    %a = neg %x : f32[T, 16]\n    yield %a\n  }\n" OUT,
+        "cannot be split");
 }
 
 Test(kernel_rules, last_rows_are_for_models) {
@@ -358,8 +361,8 @@ static void expect_contraction_over(const char *body, const char *message) {
              "func(%%x: f32[T, 16] in input[0]) {\n"
              "  %%a = kernel.row " ROW " : f32[T, 16] in arena[0] {\n"
              "    %%8 = neg %%x : f32[T, 16]\n    yield %%8\n  }\n"
-             "  %%b = kernel.contract {name = \"c\", rows = \"all\", split_one = \"cols\", "
-             "split_many = \"cols\"} : f32[T, 16] in arena[0] {\n%s  }\n"
+             "  %%b = kernel.contract {name = \"c\", rows = \"all\", split_decode = \"cols\", "
+             "split_prefill = \"cols\"} : f32[T, 16] in arena[0] {\n%s  }\n"
              "  %%o = kernel.row " ROW " : f32[T, 16] in output[0] {\n"
              "    %%9 = neg %%b : f32[T, 16]\n    yield %%9\n  }\n  output %%o {name = \"o\"}\n}\n",
              body);

@@ -205,10 +205,10 @@ Test(ledger, a_long_chain_is_no_trouble) {
  */
 #define ROW(name, types)                                                                           \
     " = kernel.row {name = \"" name                                                                \
-    "\", rows = \"all\", split_one = \"none\", split_many = \"rows\"} : " types " {\n"
+    "\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"} : " types " {\n"
 #define CONTRACT(name)                                                                             \
     " = kernel.contract {name = \"" name                                                           \
-    "\", rows = \"all\", split_one = \"cols\", split_many = \"cols\"} : f32[T, 16] {\n"
+    "\", rows = \"all\", split_decode = \"cols\", split_prefill = \"cols\"} : f32[T, 16] {\n"
 
 static const char two_phase[] =
     "hir 1 kernel @m\n\n"

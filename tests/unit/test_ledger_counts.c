@@ -166,7 +166,7 @@ static void run_step(machine *x, const counted *c, const hrt_step *step) {
     for (uint32_t i = 0; i < step->n_operands; i++)
         args[i] = operand_at(x, x->p->operands.at[step->first_operand + i]);
     hrt_frame frame = {.T = TOKENS, .C = TOKENS, .cap = TOKENS, .scratch = memory(c->scratch)};
-    c->kernels[step->kernel_many](&frame, args, 0, TOKENS, 0, step->cols);
+    c->kernels[step->kernel_prefill](&frame, args, 0, TOKENS, 0, step->cols);
 }
 
 /* Bytes of an access, and how often: a contraction reads at both of its ends, in front of the

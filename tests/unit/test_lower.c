@@ -29,8 +29,8 @@ static const char *function(const char *tables, const char *inputs, const char *
                             const char *body) {
     return hd_printf(arena,
                      "hir 1 kernel @f\n\narena 0 per token\nfixed 0\n\n%s\nfunc(%s) {\n"
-                     "  %%y = kernel.row {name = \"k\", rows = \"all\", split_one = \"none\", "
-                     "split_many = \"rows\"} : %s in output[0] {\n%s  }\n"
+                     "  %%y = kernel.row {name = \"k\", rows = \"all\", split_decode = \"none\", "
+                     "split_prefill = \"rows\"} : %s in output[0] {\n%s  }\n"
                      "  output %%y {name = \"y\"}\n}\n",
                      tables, inputs, type, body);
 }
@@ -46,19 +46,19 @@ Test(lower, equal_bodies_share_a_kernel) {
     for (int l = 1; l < 5; l++)
         for (int k = 0; k < 4; k++) {
             const hrt_step *a = &p->steps.at[2 + k], *b = &p->steps.at[2 + 4 * l + k];
-            cr_assert_eq(a->kernel_one, b->kernel_one);
-            cr_assert_eq(a->kernel_many, b->kernel_many);
+            cr_assert_eq(a->kernel_decode, b->kernel_decode);
+            cr_assert_eq(a->kernel_prefill, b->kernel_prefill);
             cr_assert_eq(a->n_operands, b->n_operands);
             cr_assert_str_neq(a->name, b->name);
         }
-    cr_assert_str_eq(p->kernels.at[p->steps.at[2].kernel_one].name, "qkv0_one");
-    cr_assert(p->kernels.at[p->steps.at[2].kernel_one].one);
-    cr_assert_not(p->kernels.at[p->steps.at[2].kernel_many].one);
+    cr_assert_str_eq(p->kernels.at[p->steps.at[2].kernel_decode].name, "qkv0_one");
+    cr_assert(p->kernels.at[p->steps.at[2].kernel_decode].one);
+    cr_assert_not(p->kernels.at[p->steps.at[2].kernel_prefill].one);
     const hrt_step *attention = &p->steps.at[4];
-    cr_assert_eq(attention->few, HRT_FEW);
-    cr_assert(p->kernels.at[attention->kernel_few].few);
+    cr_assert_eq(attention->few, HRT_SMALL_BATCH);
+    cr_assert(p->kernels.at[attention->kernel_small_batch].few);
     cr_assert_eq(p->steps.at[2].few, 0, "contractions take 2 .. as many");
-    cr_assert_eq(p->steps.at[0].kernel_one, p->steps.at[0].kernel_many,
+    cr_assert_eq(p->steps.at[0].kernel_decode, p->steps.at[0].kernel_prefill,
                  "row programs have one body");
 }
 
@@ -69,17 +69,18 @@ Test(lower, size_does_not_grow_with_depth) {
 
 /* Two kernels, the second with one thing changed, in a module that holds both. */
 static size_t kernels_of_pair(const char *first, const char *second) {
-    const char *text = hd_printf(
-        arena,
-        "hir 1 kernel @f\n\narena 1024 per token\nfixed 0\n\n"
-        "weight @a : f32[8]\nweight @b : f32[8]\n"
-        "\nfunc(%%x: f32[T, 8], %%z: f32[T, 8]) {\n"
-        "  %%u = kernel.row {name = \"one\", rows = \"all\", split_one = \"none\", split_many = "
-        "\"rows\"} : f32[T, 8] in arena[0] {\n%s  }\n"
-        "  %%y = kernel.row {name = \"two\", rows = \"all\", split_one = \"none\", split_many = "
-        "\"rows\"} : f32[T, 8] in output[0] {\n%s  }\n"
-        "  output %%y {name = \"y\"}\n}\n",
-        first, second);
+    const char *text = hd_printf(arena,
+                                 "hir 1 kernel @f\n\narena 1024 per token\nfixed 0\n\n"
+                                 "weight @a : f32[8]\nweight @b : f32[8]\n"
+                                 "\nfunc(%%x: f32[T, 8], %%z: f32[T, 8]) {\n"
+                                 "  %%u = kernel.row {name = \"one\", rows = \"all\", split_decode "
+                                 "= \"none\", split_prefill = "
+                                 "\"rows\"} : f32[T, 8] in arena[0] {\n%s  }\n"
+                                 "  %%y = kernel.row {name = \"two\", rows = \"all\", split_decode "
+                                 "= \"none\", split_prefill = "
+                                 "\"rows\"} : f32[T, 8] in output[0] {\n%s  }\n"
+                                 "  output %%y {name = \"y\"}\n}\n",
+                                 first, second);
     return lower(text)->kernels.n;
 }
 
@@ -167,16 +168,16 @@ Test(lower, steps_carry_the_schedule) {
     hcg_program *p = lower(toy_model(arena, "toy", 1, 40));
     const hrt_step *gain = &p->steps.at[0], *embed = &p->steps.at[1], *qkv = &p->steps.at[2];
     const hrt_step *attention = &p->steps.at[4], *head = &p->steps.at[6];
-    cr_assert(embed->split_one == HRT_SPLIT_NONE && embed->split_many == HRT_SPLIT_ROWS);
-    cr_assert(gain->split_many == HRT_SPLIT_NONE, "what has no T is done by one thread");
-    cr_assert(qkv->split_one == HRT_SPLIT_NONE, "a few KB are not worth a meeting of threads");
-    cr_assert(qkv->split_many == HRT_SPLIT_COLS);
-    cr_assert(attention->split_many == HRT_SPLIT_CYCLIC && attention->grain == 4);
+    cr_assert(embed->split_decode == HRT_SPLIT_NONE && embed->split_prefill == HRT_SPLIT_ROWS);
+    cr_assert(gain->split_prefill == HRT_SPLIT_NONE, "what has no T is done by one thread");
+    cr_assert(qkv->split_decode == HRT_SPLIT_NONE, "a few KB are not worth a meeting of threads");
+    cr_assert(qkv->split_prefill == HRT_SPLIT_COLS);
+    cr_assert(attention->split_prefill == HRT_SPLIT_CYCLIC && attention->grain == 4);
     cr_assert(head->last_rows == 1 && qkv->last_rows == 0);
     cr_assert_eq(embed->cols, 1);
     cr_assert_eq(attention->cols, 1);
     cr_assert_eq(head->cols, 3, "40 columns are three panels");
-    cr_assert_eq(lower(toy_model(arena, "toy", 1, 4000))->steps.at[6].split_one, HRT_SPLIT_COLS);
+    cr_assert_eq(lower(toy_model(arena, "toy", 1, 4000))->steps.at[6].split_decode, HRT_SPLIT_COLS);
 }
 
 Test(lower, facts_of_the_program) {
@@ -230,8 +231,8 @@ Test(lower, rows_of_a_table_lie_in_it) {
                       "weight @table : f32[3, %d] = @a * @a, @b * @a, @c * @a\n"
                       "weight @first : f32[%d] = @a * @a\nweight @other : f32[%d] = @a * @b\n"
                       "func(%%x: f32[T, 3, %d]) {\n"
-                      "  %%y = kernel.row {name = \"k\", rows = \"all\", split_one = \"none\", "
-                      "split_many = \"rows\"} : f32[T, 3, %d] in output[0] {\n"
+                      "  %%y = kernel.row {name = \"k\", rows = \"all\", split_decode = \"none\", "
+                      "split_prefill = \"rows\"} : f32[T, 3, %d] in output[0] {\n"
                       "    %%0 = mul %%x, @table : f32[T, 3, %d]\n"
                       "    %%1 = mul %%0, @first : f32[T, 3, %d]\n"
                       "    %%2 = mul %%1, @other : f32[T, 3, %d]\n"
@@ -264,13 +265,13 @@ Test(lower, small_contractions_of_one_token_stay_on_one_thread) {
             arena,
             "hir 1 kernel @f\n\narena 0 per token\nfixed 0\n\nweight @w : f32[16, %d] panel\n"
             "func(%%x: f32[T, %d]) {\n"
-            "  %%y = kernel.contract {name = \"c\", rows = \"all\", split_one = \"cols\", "
-            "split_many = \"cols\"} : f32[T, 16] in output[0] {\n"
+            "  %%y = kernel.contract {name = \"c\", rows = \"all\", split_decode = \"cols\", "
+            "split_prefill = \"cols\"} : f32[T, 16] in output[0] {\n"
             "    %%0 = linear %%x, @w, _ : f32[T, 16]\n    yield %%0\n  }\n"
             "  output %%y {name = \"y\"}\n}\n",
             widths[i], widths[i]));
-        cr_expect_eq(p->steps.at[0].split_one, i ? HRT_SPLIT_COLS : HRT_SPLIT_NONE);
-        cr_expect_eq(p->steps.at[0].split_many, HRT_SPLIT_COLS);
+        cr_expect_eq(p->steps.at[0].split_decode, i ? HRT_SPLIT_COLS : HRT_SPLIT_NONE);
+        cr_expect_eq(p->steps.at[0].split_prefill, HRT_SPLIT_COLS);
     }
 }
 
@@ -323,15 +324,16 @@ Test(lower, lines_are_those_of_the_printed_module) {
 }
 
 Test(lower, kernel_names_become_symbols) {
-    const char *text = "hir 1 kernel @f\n\narena 1024 per token\nfixed 0\n\n"
-                       "func(%x: f32[T, 8]) {\n"
-                       "  %u = kernel.row {name = \"a b\", rows = \"all\", split_one = \"none\", "
-                       "split_many = \"rows\"} : f32[T, 8] in arena[0] {\n"
-                       "    %p = neg %x : f32[T, 8]\n    yield %p\n  }\n"
-                       "  %y = kernel.row {name = \"a-b\", rows = \"all\", split_one = \"none\", "
-                       "split_many = \"rows\"} : f32[T, 8] in output[0] {\n"
-                       "    %q = abs %u : f32[T, 8]\n    yield %q\n  }\n"
-                       "  output %y {name = \"y\"}\n}\n";
+    const char *text =
+        "hir 1 kernel @f\n\narena 1024 per token\nfixed 0\n\n"
+        "func(%x: f32[T, 8]) {\n"
+        "  %u = kernel.row {name = \"a b\", rows = \"all\", split_decode = \"none\", "
+        "split_prefill = \"rows\"} : f32[T, 8] in arena[0] {\n"
+        "    %p = neg %x : f32[T, 8]\n    yield %p\n  }\n"
+        "  %y = kernel.row {name = \"a-b\", rows = \"all\", split_decode = \"none\", "
+        "split_prefill = \"rows\"} : f32[T, 8] in output[0] {\n"
+        "    %q = abs %u : f32[T, 8]\n    yield %q\n  }\n"
+        "  output %y {name = \"y\"}\n}\n";
     hcg_program *p = lower(text);
     cr_assert_str_eq(p->kernels.at[0].name, "a_b");
     cr_assert_str_eq(p->kernels.at[1].name, "a_b_2");

@@ -316,7 +316,7 @@ static const char gate[] =
     "hir 1 kernel @gate\n\narena 0 per token\nfixed 0\n\n"
     "weight @scale : f32[8]\n\n"
     "func(%\"a b\": f32[T, 8], %g: f32[8]) {\n"
-    "  %y = kernel.row {name = \"gate\", rows = \"all\", split_one = \"none\", split_many = "
+    "  %y = kernel.row {name = \"gate\", rows = \"all\", split_decode = \"none\", split_prefill = "
     "\"rows\"} : f32[T, 8] in output[0] {\n"
     "    %s = sigmoid %g : f32[8]\n"
     "    %m = mul %\"a b\", %s : f32[T, 8]\n"
@@ -344,8 +344,8 @@ static const char *chain_text(void) {
         const char *place = i == CHAIN ? "output[0]" : hd_printf(arena, "arena[%ld]", at[i]);
         hd_text_f(
             &t,
-            "  %%v%d = kernel.contract {name = \"c%d\", rows = \"all\", split_one = \"cols\", "
-            "split_many = \"cols\"} : f32[T, %ld] in %s {\n"
+            "  %%v%d = kernel.contract {name = \"c%d\", rows = \"all\", split_decode = \"cols\", "
+            "split_prefill = \"cols\"} : f32[T, %ld] in %s {\n"
             "    %%l%d = linear %%v%d, @w%d, @b%d : f32[T, %ld]\n"
             "    %%g%d = silu %%l%d : f32[T, %ld]\n    yield %%g%d\n  }\n",
             i, i, widths[i], place, i, i - 1, i, i, widths[i], i, i, widths[i], i);

@@ -160,7 +160,7 @@ Test(schedule, rows_and_threads_of_a_model) {
         if (o->code == HIR_OUTPUT_OP) continue;
         n++;
         last += !strcmp(hir_attr_string(o, HIR_A_ROWS, ""), "last");
-        const char *many = hir_attr_string(o, HIR_A_SPLIT_MANY, "");
+        const char *many = hir_attr_string(o, HIR_A_SPLIT_PREFILL, "");
         cr_expect_str_eq(many, o->code == HIR_KERNEL_ROW_OP        ? "rows"
                                : o->code == HIR_KERNEL_CONTRACT_OP ? "cols"
                                                                    : "cyclic");
@@ -288,7 +288,7 @@ Test(plan_memory, fixed_values_share_too) {
                   "  output %1 {name = \"o\"}\n}\n",
                   to_end, 5, NULL);
     cr_expect_eq(b.m->fixed_bytes, 256);
-    cr_expect_str_eq(attr(&b, 0, HIR_A_SPLIT_MANY), "none");
+    cr_expect_str_eq(attr(&b, 0, HIR_A_SPLIT_PREFILL), "none");
     hd_arena_free(b.arena);
 }
 
@@ -345,7 +345,7 @@ Test(plan_memory, long_rows_stay_in_place) {
         uint32_t over = 0;
         HIR_EACH(b.m, op, b.m->first)
         for (uint32_t i = 0; i < hir_op_at(b.m, op)->n_results; i++)
-            over += hir_lies_over(b.m, op, i) != HIR_NONE;
+            over += hir_in_place_of(b.m, op, i) != HIR_NONE;
         cr_expect_eq(over, again ? 1 : 3, "%u", over);
         hd_arena_free(b.arena);
     }

@@ -1,11 +1,11 @@
-/* Weights in groups (codegen/quant.h): how near they stay, where they lie, what is refused. Values
- * of every size by theories. */
+/* Weights in groups (codegen/weights/quant.h): how near they stay, where they lie, what is refused.
+ * Values of every size by theories. */
 #include <criterion/criterion.h>
 #include <criterion/theories.h>
 #include <math.h>
 #include <string.h>
 
-#include "codegen/quant.h"
+#include "codegen/weights/quant.h"
 #include "ir/random.h"
 #include "support/tensorfile.h"
 

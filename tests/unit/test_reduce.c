@@ -141,7 +141,7 @@ Test(reduce, the_same_twice) {
 
 /* ---- kernels -----------------------------------------------------------------------------------
  */
-#define ROW "{name = \"r\", rows = \"all\", split_one = \"none\", split_many = \"rows\"}"
+#define ROW "{name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"}"
 static const char kernels[] =
     "hir 1 kernel @m\n\narena 128 per token\nfixed 64\n\nweight @g : f32[8]\n"
     "weight @a : f32[4]\nweight @b : f32[4]\nweight @made : f32[2, 4] = @a, @b\n\n"

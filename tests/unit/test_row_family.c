@@ -1,4 +1,4 @@
-/* Row programs that differ in one size share a function that is told it (codegen/row_family.h):
+/* Row programs that differ in one size share a function that is told it (codegen/row/family.h):
  * many of each form, by the code that they share, against the evaluator, as a prefill that two
  * threads would cut and as a token after it, at every CPU level of this machine; and which of them
  * share none.

@@ -49,8 +49,8 @@ Test(runtime, every_share_of_every_split_is_done_once) {
         for (int threads = 1; threads <= 17; threads++)
             for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
                 for (int64_t cols = 1; cols <= MAX_COLS; cols += 11) {
-                    hrt_step step = {.split_one = (uint32_t)split,
-                                     .split_many = (uint32_t)split,
+                    hrt_step step = {.split_decode = (uint32_t)split,
+                                     .split_prefill = (uint32_t)split,
                                      .grain = GRAIN,
                                      .last_rows = 1,
                                      .cols = cols};
@@ -147,9 +147,9 @@ static void k_nothing(const hrt_frame *f, void *const *args, int64_t r0, int64_t
 Test(runtime, every_range_of_keys_is_done_once) {
     static hrt_kernel *const functions[] = {k_keys, k_nothing};
     static const hrt_level level[] = {{"plain", 0, functions}};
-    static const hrt_step step = {.kernel_many = 1,
-                                  .split_one = HRT_SPLIT_KEYS,
-                                  .split_many = HRT_SPLIT_CYCLIC,
+    static const hrt_step step = {.kernel_prefill = 1,
+                                  .split_decode = HRT_SPLIT_KEYS,
+                                  .split_prefill = HRT_SPLIT_CYCLIC,
                                   .grain = 4,
                                   .cols = KEY_HEADS};
     static const hrt_model m = {.version = HRT_VERSION,
@@ -225,9 +225,9 @@ Test(runtime, tiles_do_every_row_and_column_once_in_order) {
     enum { TILE = 5, COLUMNS = 7 };
     hrt_step step[LINE];
     for (uint32_t i = 0; i < LINE; i++)
-        step[i] = (hrt_step){.kernel_one = i,
-                             .kernel_many = i,
-                             .split_many = i == 1 ? HRT_SPLIT_COLS : HRT_SPLIT_ROWS,
+        step[i] = (hrt_step){.kernel_decode = i,
+                             .kernel_prefill = i,
+                             .split_prefill = i == 1 ? HRT_SPLIT_COLS : HRT_SPLIT_ROWS,
                              .tile_steps = i ? 0 : LINE,
                              .tile_rows = TILE,
                              .cols = i == 1 ? COLUMNS : 1};

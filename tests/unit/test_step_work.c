@@ -81,8 +81,8 @@ static hcg_step_work of_body(const char *tables, const char *body) {
     hcg_program *p = lower(
         hd_printf(arena,
                   "hir 1 kernel @f\n\narena 0 per token\nfixed 0\n\n%s\nfunc(%%x: f32[T, 8] in "
-                  "input[0]) {\n  %%y = kernel.row {name = \"k\", rows = \"all\", split_one = "
-                  "\"none\", split_many = \"rows\"} : f32[T, 4] in output[0] {\n%s  }\n"
+                  "input[0]) {\n  %%y = kernel.row {name = \"k\", rows = \"all\", split_decode = "
+                  "\"none\", split_prefill = \"rows\"} : f32[T, 4] in output[0] {\n%s  }\n"
                   "  output %%y {name = \"y\"}\n}\n",
                   tables, body));
     return p->work.at[0];

@@ -8,7 +8,7 @@
 #include <xxhash.h>
 
 #include "codegen/program.h"
-#include "codegen/quant.h"
+#include "codegen/weights/quant.h"
 
 #define FOLDER "/tmp/hadal-weights-XXXXXX"
 #include "tests/unit/folder_fixture.h"
@@ -394,12 +394,12 @@ Test(weights, made_of_matrices) {
     add_tensor(&t, "g", HD_T_F16, DIMS(K));
     add(m, "s", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1));
     add_tensor(&t, "s", HD_T_F32, DIMS(1));
-    const hir_made_row parts[] = {{2, (hir_made_factor[]){{.name = "w"}, {.name = "g"}}},
-                                  {2, (hir_made_factor[]){{.name = "g"}, {.name = "v"}}},
-                                  {2, (hir_made_factor[]){{.name = "g"}, {.name = "s"}}}};
+    const hir_derived_row parts[] = {{2, (hir_derived_factor[]){{.name = "w"}, {.name = "g"}}},
+                                     {2, (hir_derived_factor[]){{.name = "g"}, {.name = "v"}}},
+                                     {2, (hir_derived_factor[]){{.name = "g"}, {.name = "s"}}}};
     int64_t dims[] = {15, K};
     uint32_t made =
-        hir_add_made_weight(m, "made", hir_make_type(HIR_F32, 2, dims), parts, 3, HD_NOWHERE);
+        hir_add_derived_weight(m, "made", hir_make_type(HIR_F32, 2, dims), parts, 3, HD_NOWHERE);
     m->weights.at[made].layout = HIR_LAYOUT_NARROW;
     cr_assert(hir_verify(m, &diags));
     hcg_program *p = program_of(m);
@@ -428,24 +428,24 @@ Test(weights, made_by_functions) {
     add_tensor(&t, "a", HD_T_BF16, DIMS(5));
     add(m, "b", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1, 7));
     add_tensor(&t, "b", HD_T_F64, DIMS(1, 7));
-    const hir_made_row parts[] = {
-        {1, (hir_made_factor[]){{"a", HIR_MADE_SOFTMAX, 2, 3}}},
-        {2, (hir_made_factor[]){{"b", HIR_MADE_SIGMOID, 0, 3}, {"a", HIR_MADE_SOFTMAX, 4, 1}}}};
-    const hir_made_row whole[] = {{1, (hir_made_factor[]){{"b", HIR_MADE_AS_IS, 6, 1}}},
-                                  {1, (hir_made_factor[]){{"a", HIR_MADE_SOFTMAX, 0, 0}}}};
-    const uint32_t table = hir_add_made_weight(m, "t", hir_make_type(HIR_F32, 2, (int64_t[]){2, 3}),
-                                               parts, 2, HD_NOWHERE);
-    const uint32_t vector = hir_add_made_weight(m, "v", hir_make_type(HIR_F32, 1, (int64_t[]){6}),
-                                                whole, 2, HD_NOWHERE);
+    const hir_derived_row parts[] = {{1, (hir_derived_factor[]){{"a", HIR_DERIVED_SOFTMAX, 2, 3}}},
+                                     {2, (hir_derived_factor[]){{"b", HIR_DERIVED_SIGMOID, 0, 3},
+                                                                {"a", HIR_DERIVED_SOFTMAX, 4, 1}}}};
+    const hir_derived_row whole[] = {{1, (hir_derived_factor[]){{"b", HIR_DERIVED_AS_IS, 6, 1}}},
+                                     {1, (hir_derived_factor[]){{"a", HIR_DERIVED_SOFTMAX, 0, 0}}}};
+    const uint32_t table = hir_add_derived_weight(
+        m, "t", hir_make_type(HIR_F32, 2, (int64_t[]){2, 3}), parts, 2, HD_NOWHERE);
+    const uint32_t vector = hir_add_derived_weight(
+        m, "v", hir_make_type(HIR_F32, 1, (int64_t[]){6}), whole, 2, HD_NOWHERE);
     cr_assert(hir_verify(m, &diags));
     double a[5], b[7];
     for (int i = 0; i < 7; i++) {
         b[i] = value_at((uint64_t)i);
         if (i < 5) a[i] = value_at((uint64_t)i);
     }
-    hir_make_elements(HIR_MADE_SOFTMAX, a, 5);
+    hir_derive_elements(HIR_DERIVED_SOFTMAX, a, 5);
     const double last = b[6];
-    hir_make_elements(HIR_MADE_SIGMOID, b, 7);
+    hir_derive_elements(HIR_DERIVED_SIGMOID, b, 7);
     hcg_program *p = program_of(m);
     hd_bytes file;
     cr_assert(hcg_pack(p, &diags, &t, in_folder("functions.weights")));

@@ -1,0 +1,34 @@
+/* The parts of contract/kernel.c: what a tile of results goes through before it is stored. */
+#ifndef HCG_CONTRACT_H
+#define HCG_CONTRACT_H
+
+#include "codegen/contract/contraction.h"
+#include "codegen/emit/emit.h"
+
+/* A block of finished sums of one column group, in scratch. */
+typedef struct hcg_block {
+    const hcg_contraction *plan;
+    const hcg_column_group *group;
+    LLVMValueRef row, rows;     /* first token, and how many */
+    LLVMValueRef panel, panels; /* first panel of the group, and how many */
+    LLVMValueRef *sums;         /* per linear of the group: f32 [rows][ld], column 0 is `panel` */
+    int64_t sum_bytes;          /* from one to the next */
+    LLVMValueRef ld;
+    LLVMValueRef n; /* output features of the group; n % 16 is that of group->n */
+} hcg_block;
+
+/* bias, the ops of the group, and the stores of what it yields. A block of a group with heads holds
+ * whole ones: it begins at a multiple of group.unit panels. */
+bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
+
+/* ---- contract/stages.c
+ * ------------------------------------------------------------------------------- Both parts are
+ * functions that the kernel calls for each block. They take their scratch behind what the kernel
+ * has taken by then: it may take none after the first call. */
+/* `rows` rows of x from the first token `row` on, at x and ld floats from one to the next. */
+bool hcg_make_x(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c, LLVMValueRef row,
+                LLVMValueRef rows, LLVMValueRef x, LLVMValueRef ld);
+/* hcg_emit_epilogue; b->n, which is made out there, is not looked at. */
+bool hcg_finish_block(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
+
+#endif

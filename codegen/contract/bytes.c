@@ -1,0 +1,268 @@
+/* Contractions of bytes (contract/groups.h): rows of x rounded group by group, register tiles of
+ * dot products of four bytes, and the same with one row. The products are in contract/byte_dot.c.
+ *
+ * A tile keeps sums of integers for a group, and sums of floats for all groups:
+ *
+ *     i[r][n] = sum q p over the group,   f += s t i  (+ m t sum p)
+ *
+ * Sums of integers are exact, and those of floats are made in the same order whatever the tile and
+ * the instructions are: every level that takes x as bytes gives the same bits.
+ */
+#include "codegen/contract/byte_dot.h"
+#include "codegen/contract/groups.h"
+#include "codegen/contract/matrix.h"
+#include "codegen/emit/math.h"
+#include "codegen/weights/quant.h"
+
+enum {
+    WORD = 4,
+    ROWS = 6, /* of a tile */
+    PANELS = 2,
+};
+static const unsigned heights[] = {6, 4, 2, 1}; /* of tiles, for last rows */
+enum { HEIGHTS = sizeof heights / sizeof *heights };
+
+bool hcg_quant_int8(const hcg_emit *e) {
+    return !(e->p->options.exact & HCG_DOTS_INT8) && hcg_byte_dots(e->level);
+}
+
+unsigned hcg_int8_width(const hcg_emit *e, uint64_t rows) {
+    (void)e;
+    return rows == 1 ? 1 : ROWS;
+}
+
+/* t, t sum p, -128 sum p (contract/byte_dot.h); then the bytes */
+uint64_t hcg_int8_group_bytes(unsigned width) {
+    return width * (3 * 4 + (uint64_t)HIR_GROUP);
+}
+
+static LLVMValueRef add(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildNSWAdd(e->b, a, b, "");
+}
+
+static LLVMValueRef scaled(hcg_emit *e, LLVMValueRef a, uint64_t n) {
+    return LLVMBuildNSWMul(e->b, a, hcg_i64(e, (int64_t)n), "");
+}
+
+static LLVMValueRef bytes_at(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
+    return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
+}
+
+/* ---- x ----------------------------------------------------------------------------------------
+ */
+static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
+    LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
+}
+
+/* y to the nearest integer, |y| < 2^22: adding 1.5 2^23 leaves it in the low bits. */
+static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef y) {
+    LLVMTypeRef ints = LLVMVectorType(e->i32, e->level->lanes);
+    LLVMValueRef shifted = LLVMBuildFAdd(e->b, y, hcg_splat(e, 0x1.8p23), "");
+    shifted = LLVMBuildBitCast(e->b, shifted, ints, "");
+    return LLVMBuildSub(e->b, shifted, hcg_int_like(ints, 0x4b400000), "");
+}
+
+/* Largest |x|, NaN if there is one. */
+static LLVMValueRef largest(hcg_emit *e, const LLVMValueRef *x, unsigned n) {
+    LLVMValueRef most = hcg_abs(e, x[0]);
+    for (unsigned i = 1; i < n; i++)
+        most = hcg_max(e, most, hcg_abs(e, x[i]));
+    return hcg_max_lanes(e, most);
+}
+
+/* One group of one row: x of n elements (more than a group: whole) to `out`, the place of its row.
+ */
+static void take_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
+                       LLVMValueRef out) {
+    unsigned lanes = e->level->lanes, parts = HIR_GROUP / lanes;
+    LLVMValueRef v[HIR_GROUP] = {NULL}, sum = NULL;
+    for (unsigned i = 0; i < parts; i++) {
+        LLVMValueRef left = LLVMBuildNSWSub(e->b, n, hcg_i64(e, i * lanes), "");
+        v[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, hcg_i64(e, i * lanes)), left);
+    }
+    LLVMValueRef most = largest(e, v, parts), zero = LLVMConstReal(e->f32, 0);
+    /* below, the inverse would not be finite; NaN is not below */
+    LLVMValueRef small = LLVMBuildFCmp(e->b, LLVMRealOLT, most, LLVMConstReal(e->f32, 1e-30), "");
+    LLVMValueRef t = LLVMBuildFMul(e->b, most, LLVMConstReal(e->f32, 1.0 / 127), "");
+    LLVMValueRef inverse = LLVMBuildFDiv(e->b, LLVMConstReal(e->f32, 127), most, "");
+    t = LLVMBuildSelect(e->b, small, zero, t, "t");
+    inverse = hcg_splat_value(e, LLVMBuildSelect(e->b, small, zero, inverse, ""));
+    for (unsigned i = 0; i < parts; i++) {
+        LLVMValueRef p = nearest(e, LLVMBuildFMul(e->b, v[i], inverse, ""));
+        sum = sum ? LLVMBuildAdd(e->b, sum, p, "") : p;
+        p = LLVMBuildTrunc(e->b, p, LLVMVectorType(e->i8, lanes), "");
+        p = LLVMBuildBitCast(e->b, p, LLVMVectorType(e->i32, lanes / WORD), "");
+        for (unsigned j = 0; j < lanes / WORD; j++) {
+            int64_t at = (3 + i * lanes / WORD + j) * (int64_t)width * 4;
+            LLVMValueRef lane = LLVMConstInt(e->i32, j, false);
+            store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), bytes_at(e, out, at));
+        }
+    }
+    LLVMTypeRef ints = LLVMTypeOf(sum);
+    sum = hcg_intrinsic(e, "llvm.vector.reduce.add", &ints, 1, &sum, 1);
+    LLVMValueRef of_x = LLVMBuildFMul(e->b, LLVMBuildSIToFP(e->b, sum, e->f32, ""), t, "");
+    LLVMValueRef start = LLVMBuildNSWMul(e->b, sum, LLVMConstInt(e->i32, (uint64_t)-128, true), "");
+    store4(e, t, out);
+    store4(e, of_x, bytes_at(e, out, (int64_t)width * 4));
+    store4(e, start, bytes_at(e, out, (int64_t)width * 8));
+}
+
+/* take_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
+static hcg_shared take_function(hcg_emit *e, unsigned width) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
+    hcg_shared s;
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "take_%u", width), params, 5, &s)) return s;
+    LLVMValueRef x = s.param[0], ldx = s.param[1], rows = s.param[2], k = s.param[3];
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, one, "last");
+    LLVMValueRef groups =
+        LLVMBuildUDiv(e->b, add(e, k, hcg_i64(e, HIR_GROUP - 1)), hcg_i64(e, HIR_GROUP), "");
+    LLVMValueRef slab_bytes = scaled(e, groups, hcg_int8_group_bytes(width));
+    LLVMValueRef slabs =
+        LLVMBuildUDiv(e->b, add(e, rows, hcg_i64(e, width - 1)), hcg_i64(e, width), "");
+    hcg_loop lr = hcg_loop_begin(e, zero, scaled(e, slabs, width), one, "row", 0, NULL);
+    LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, lr.index, last, "");
+    LLVMValueRef row = LLVMBuildSelect(e->b, in, lr.index, last, "");
+    LLVMValueRef slab = LLVMBuildUDiv(e->b, lr.index, hcg_i64(e, width), "");
+    LLVMValueRef within = LLVMBuildURem(e->b, lr.index, hcg_i64(e, width), "");
+    LLVMValueRef out = add(e, LLVMBuildNSWMul(e->b, slab, slab_bytes, ""), scaled(e, within, 4));
+    out = hcg_at(e, e->i8, s.param[4], out);
+    x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, row, ldx, ""));
+    hcg_loop lg = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
+    LLVMValueRef at = scaled(e, lg.index, HIR_GROUP);
+    take_group(e, width, hcg_at(e, e->f32, x, at), LLVMBuildNSWSub(e->b, k, at, ""),
+               hcg_at(e, e->i8, out, scaled(e, lg.index, hcg_int8_group_bytes(width))));
+    hcg_loop_end(e, &lg, NULL);
+    hcg_loop_end(e, &lr, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_int8_take(hcg_emit *e, const hcg_quant_x *q) {
+    hcg_shared f = take_function(e, q->width);
+    LLVMValueRef args[] = {q->x, q->ldx, q->rows, hcg_i64(e, q->k), q->packed};
+    hcg_shared_call(e, &f, args, 5);
+}
+
+/* ---- a tile ------------------------------------------------------------------------------------
+ */
+/* The vectors `first` .. of a tile, as many as go together, along all groups. */
+static void run_vectors(hcg_emit *e, hcg_byte_tile *t, const hcg_shared *s, LLVMValueRef place) {
+    unsigned n = t->rows * t->vectors, per_panel = HIR_PANEL / e->level->lanes;
+    LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
+    for (unsigned i = 0; i < n; i++)
+        t->floats[i] = LLVMConstNull(e->vec);
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), s->param[3], hcg_i64(e, 1), "group", n, t->floats);
+    t->x = hcg_at(e, e->i8, x, scaled(e, l.index, hcg_int8_group_bytes(t->width)));
+    LLVMValueRef group = hcg_at(e, e->i8, b, scaled(e, l.index, hcg_group_bytes(t->dtype)));
+    for (unsigned v = 0; v < t->vectors; v++) {
+        unsigned panel = (t->first + v) / per_panel;
+        t->group[v] = hcg_at(e, e->i8, group, scaled(e, panel_bytes, panel));
+        if ((t->first + v) % per_panel == 0) hcg_quant_fetch(e, t->dtype, t->group[v]);
+    }
+    for (unsigned i = 0; i < n; i++)
+        t->floats[i] = l.carried[i];
+    hcg_byte_group(e, t);
+    hcg_loop_end(e, &l, t->floats);
+    for (unsigned i = 0; i < n; i++) {
+        LLVMValueRef at = scaled(e, s->param[5], i / t->vectors);
+        at = add(e, at, hcg_i64(e, (t->first + i % t->vectors) * e->level->lanes));
+        hcg_store(e, hcg_at(e, e->f32, place, at), l.carried[i], NULL);
+    }
+}
+
+/* tile(x, b, panel_bytes, groups, c, ldc): c[rows][panels * 16] = one slab times panels */
+static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned width, unsigned rows,
+                                unsigned panels) {
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64};
+    const char *name = hd_printf(e->arena, "dots_%s_%u_%ux%u", hir_dtype_name(dtype), width, rows,
+                                 panels * HIR_PANEL);
+    hcg_shared s;
+    if (!hcg_shared_begin(e, name, params, 6, &s)) return s;
+    unsigned all = panels * HIR_PANEL / e->level->lanes;
+    hcg_byte_tile t = {.dtype = dtype, .width = width, .rows = rows};
+    t.vectors = hcg_byte_vectors(e, dtype, rows, all);
+    for (; t.first < all; t.first += t.vectors)
+        run_vectors(e, &t, &s, s.param[4]);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------
+ */
+/* The smallest tile that holds `rows` <= ROWS rows and `panels` <= PANELS panels. */
+static void dispatch(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueRef panels,
+                     const LLVMValueRef args[6]) {
+    LLVMValueRef height = hcg_i64(e, heights[0]);
+    for (unsigned i = 1; i < HEIGHTS; i++) {
+        LLVMValueRef holds = LLVMBuildICmp(e->b, LLVMIntSLE, rows, hcg_i64(e, heights[i]), "");
+        height = LLVMBuildSelect(e->b, holds, hcg_i64(e, heights[i]), height, "");
+    }
+    unsigned most = PANELS * e->level->lanes / HIR_PANEL;
+    LLVMValueRef key = add(e, scaled(e, height, PANELS + 1), panels);
+    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HEIGHTS * most);
+    for (unsigned i = 0; i < HEIGHTS; i++)
+        for (unsigned p = 1; p <= most; p++) {
+            LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
+            LLVMAddCase(choice, hcg_i64(e, heights[i] * (PANELS + 1) + p), block);
+            LLVMPositionBuilderAtEnd(e->b, block);
+            hcg_shared f = tile_function(e, dtype, ROWS, heights[i], p);
+            hcg_shared_call(e, &f, args, 6);
+            LLVMBuildBr(e->b, done);
+        }
+    LLVMPositionBuilderAtEnd(e->b, done);
+}
+
+/* gemm(x, rows, groups, b, panels, c, ldc): a panel or two stay in the L2 while
+ * all slabs pass */
+static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr, e->i64, e->ptr, e->i64};
+    hcg_shared s;
+    const char *name = hd_printf(e->arena, "dots_%s", hir_dtype_name(dtype));
+    if (!hcg_shared_begin(e, name, params, 7, &s)) return s;
+    LLVMValueRef x = s.param[0], rows = s.param[1], groups = s.param[2], b = s.param[3];
+    LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
+    LLVMValueRef panel_bytes = scaled(e, groups, hcg_group_bytes(dtype));
+    LLVMValueRef row_bytes = scaled(e, groups, hcg_int8_group_bytes(1));
+    LLVMValueRef most = hcg_i64(e, PANELS * e->level->lanes / HIR_PANEL);
+    hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
+    LLVMValueRef wide = hcg_smaller(e, LLVMBuildNSWSub(e->b, panels, lp.index, ""), most);
+    LLVMValueRef bp = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, lp.index, panel_bytes, ""));
+    hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, ROWS), "row", 0, NULL);
+    LLVMValueRef high = LLVMBuildNSWSub(e->b, rows, lr.index, "");
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, lr.index, ldc, "");
+    at = add(e, at, scaled(e, lp.index, HIR_PANEL));
+    LLVMValueRef xr = hcg_at(e, e->i8, x, LLVMBuildNSWMul(e->b, lr.index, row_bytes, ""));
+    LLVMValueRef args[] = {xr, bp, panel_bytes, groups, hcg_at(e, e->f32, c, at), ldc};
+    dispatch(e, dtype, high, wide, args);
+    hcg_loop_end(e, &lr, NULL);
+    hcg_loop_end(e, &lp, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+static LLVMValueRef groups_of(hcg_emit *e, const hcg_quant_x *q) {
+    return hcg_i64(e, (q->k + HIR_GROUP - 1) / HIR_GROUP);
+}
+
+void hcg_int8_gemm(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
+                   LLVMValueRef panels, LLVMValueRef c, LLVMValueRef ldc) {
+    hcg_shared f = gemm_function(e, dtype);
+    LLVMValueRef args[] = {q->packed, q->rows, groups_of(e, q), b, panels, c, ldc};
+    hcg_shared_call(e, &f, args, 7);
+}
+
+/* One panel after the other: a stream that is read once. */
+void hcg_int8_gemv(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
+                   LLVMValueRef panels, LLVMValueRef out) {
+    LLVMValueRef panel_bytes = hcg_i64(e, hcg_panel_bytes(dtype, q->k));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "panel", 0, NULL);
+    LLVMValueRef bp = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, l.index, panel_bytes, ""));
+    LLVMValueRef at = hcg_at(e, e->f32, out, scaled(e, l.index, HIR_PANEL));
+    LLVMValueRef args[] = {q->packed, bp, panel_bytes, groups_of(e, q), at, hcg_i64(e, HIR_PANEL)};
+    hcg_shared f = tile_function(e, dtype, 1, 1, 1);
+    hcg_shared_call(e, &f, args, 6);
+    hcg_loop_end(e, &l, NULL);
+}

@@ -1,0 +1,323 @@
+/* Weights in groups as floats (contract/groups.h): their numbers in registers, one row of x against
+ * them, whole panels and single rows as f32. */
+#include "codegen/contract/groups.h"
+
+#include "codegen/contract/matrix.h"
+#include "codegen/emit/math.h"
+#include "codegen/weights/quant.h"
+
+enum {
+    AHEAD = 6144,     /* bytes that panels are fetched ahead: what a fast memory owes a thread */
+    WORD = 4,         /* elements of a row that lie side by side */
+    BLOCK_BYTES = 64, /* of a panel */
+};
+
+/* ---- a group ----------------------------------------------------------------------------------
+ */
+static unsigned vectors(const hcg_emit *e) {
+    return HIR_PANEL / e->level->lanes;
+}
+
+static LLVMValueRef bytes_at(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
+    return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
+}
+
+LLVMValueRef hcg_quant_scale(hcg_emit *e, LLVMValueRef group, unsigned v) {
+    return hcg_load(e, HIR_F16, bytes_at(e, group, 2 * (int64_t)(v * e->level->lanes)), NULL);
+}
+
+LLVMValueRef hcg_quant_least(hcg_emit *e, LLVMValueRef group, unsigned v) {
+    return hcg_quant_scale(e, bytes_at(e, group, 2 * HIR_PANEL), v);
+}
+
+LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned block,
+                             unsigned v) {
+    int64_t first = dtype == HIR_Q8 ? HCG_Q8_FIRST : HCG_Q4_FIRST;
+    int64_t at = first + block * BLOCK_BYTES + v * e->level->lanes * WORD;
+    LLVMTypeRef type = LLVMVectorType(e->i32, e->level->lanes);
+    LLVMValueRef words = LLVMBuildLoad2(e->b, type, bytes_at(e, group, at), "");
+    LLVMSetAlignment(words, 16);
+    return words;
+}
+
+void hcg_quant_fetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group) {
+    for (int64_t at = 0; at < (int64_t)hcg_group_bytes(dtype); at += 64)
+        hcg_prefetch(e, group, AHEAD + at);
+}
+
+/* q of element k (0 .. 31) of vector v as f32; q8: its sign included. `words` of k's block. */
+static LLVMValueRef element(hcg_emit *e, hir_dtype dtype, LLVMValueRef words, unsigned k) {
+    LLVMTypeRef type = LLVMTypeOf(words);
+    LLVMValueRef q;
+    if (dtype == HIR_Q8) { /* the byte to the top, its lowest sign bit back down */
+        q = LLVMBuildXor(e->b, words, hcg_int_like(type, 0x80808080), "");
+        q = LLVMBuildShl(e->b, q, hcg_int_like(type, 24 - 8 * (k % WORD)), "");
+        q = LLVMBuildAShr(e->b, q, hcg_int_like(type, 24), "");
+    } else {
+        q = LLVMBuildLShr(e->b, words, hcg_int_like(type, 8 * (k % WORD) + k % 8 / WORD * 4), "");
+        q = LLVMBuildAnd(e->b, q, hcg_int_like(type, 15), "");
+    }
+    return LLVMBuildSIToFP(e->b, q, e->vec, "");
+}
+
+static unsigned block_of(hir_dtype dtype, unsigned k) {
+    return dtype == HIR_Q8 ? k / WORD : k / (2 * WORD);
+}
+
+/* q[k] for all k of a group, vector v. */
+static void load_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
+                       LLVMValueRef q[HIR_GROUP]) {
+    LLVMValueRef words = NULL;
+    for (unsigned k = 0; k < HIR_GROUP; k++) {
+        unsigned block = block_of(dtype, k);
+        if (!k || block != block_of(dtype, k - 1))
+            words = hcg_quant_block(e, dtype, group, block, v);
+        q[k] = element(e, dtype, words, k);
+    }
+}
+
+/* ---- gemv -------------------------------------------------------------------------------------
+ */
+enum { PACKED_ROW = (1 + HIR_GROUP) * 4 }; /* bytes of a group of x */
+
+/* take(x, k, out) */
+static hcg_shared take_function(hcg_emit *e) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr};
+    hcg_shared s;
+    if (!hcg_shared_begin(e, "group_row", params, 3, &s)) return s;
+    unsigned lanes = e->level->lanes;
+    LLVMValueRef x = s.param[0], k = s.param[1];
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), k, hcg_i64(e, HIR_GROUP), "group", 0, NULL);
+    LLVMValueRef group = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, HIR_GROUP), "");
+    LLVMValueRef out = hcg_at(e, e->i8, s.param[2],
+                              LLVMBuildNSWMul(e->b, group, hcg_i64(e, PACKED_ROW), "")),
+                 sum = NULL;
+    for (unsigned i = 0; i < HIR_GROUP; i += lanes) {
+        LLVMValueRef at = LLVMBuildNSWAdd(e->b, l.index, hcg_i64(e, i), "");
+        LLVMValueRef left = LLVMBuildNSWSub(e->b, k, at, "");
+        LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, at), left);
+        hcg_store(e, bytes_at(e, out, 4 + 4 * (int64_t)i), v, NULL);
+        sum = sum ? LLVMBuildFAdd(e->b, sum, v, "") : v;
+    }
+    hcg_store(e, out, hcg_sum_lanes(e, sum), NULL);
+    hcg_loop_end(e, &l, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+/* acc[v] += sum over one group of x w = s sum x q + m sum x */
+static void gemv_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef group,
+                       LLVMValueRef *acc) {
+    for (unsigned v = 0; v < vectors(e); v++) {
+        LLVMValueRef q[HIR_GROUP], part[WORD], scale = hcg_quant_scale(e, group, v);
+        load_group(e, dtype, group, v, q);
+        for (unsigned k = 0; k < HIR_GROUP; k++) {
+            LLVMValueRef at = bytes_at(e, x, 4 + 4 * (int64_t)k);
+            LLVMValueRef xs = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
+            part[k % WORD] =
+                k < WORD ? LLVMBuildFMul(e->b, xs, q[k], "") : hcg_fma(e, xs, q[k], part[k % WORD]);
+        }
+        LLVMValueRef low = LLVMBuildFAdd(e->b, part[0], part[1], "");
+        LLVMValueRef sum = LLVMBuildFAdd(e->b, low, LLVMBuildFAdd(e->b, part[2], part[3], ""), "");
+        acc[v] = hcg_fma(e, sum, scale, acc[v]);
+        if (dtype == HIR_Q8) continue;
+        LLVMValueRef of_x = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, x));
+        acc[v] = hcg_fma(e, of_x, hcg_quant_least(e, group, v), acc[v]);
+    }
+}
+
+/* gemv(x, groups, b, panels, out), x as `take` leaves it */
+static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr, e->i64, e->ptr};
+    hcg_shared s;
+    const char *name = hd_printf(e->arena, "gemv_%s", hir_dtype_name(dtype));
+    if (!hcg_shared_begin(e, name, params, 5, &s)) return s;
+    LLVMValueRef groups = s.param[1], acc[4], bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype));
+    LLVMValueRef panel_bytes = LLVMBuildNSWMul(e->b, groups, bytes, "");
+    hcg_loop lp = hcg_loop_begin(e, hcg_i64(e, 0), s.param[3], hcg_i64(e, 1), "panel", 0, NULL);
+    LLVMValueRef b = hcg_at(e, e->i8, s.param[2], LLVMBuildNSWMul(e->b, lp.index, panel_bytes, ""));
+    for (unsigned v = 0; v < vectors(e); v++)
+        acc[v] = LLVMConstNull(e->vec);
+    hcg_loop lg = hcg_loop_begin(e, hcg_i64(e, 0), groups, hcg_i64(e, 1), "group", vectors(e), acc);
+    LLVMValueRef group = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, lg.index, bytes, ""));
+    LLVMValueRef x =
+        hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, lg.index, hcg_i64(e, PACKED_ROW), ""));
+    for (unsigned v = 0; v < vectors(e); v++)
+        acc[v] = lg.carried[v];
+    hcg_quant_fetch(e, dtype, group);
+    gemv_group(e, dtype, x, group, acc);
+    hcg_loop_end(e, &lg, acc);
+    LLVMValueRef out =
+        hcg_at(e, e->f32, s.param[4], LLVMBuildNSWMul(e->b, lp.index, hcg_i64(e, HIR_PANEL), ""));
+    for (unsigned v = 0; v < vectors(e); v++)
+        hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), lg.carried[v], NULL);
+    hcg_loop_end(e, &lp, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+/* ---- as f32 -----------------------------------------------------------------------------------
+ */
+/* w = s q (+ m); s q is exact, so that both forms round once. */
+static LLVMValueRef number(hcg_emit *e, hir_dtype dtype, LLVMValueRef q, LLVMValueRef scale,
+                           LLVMValueRef least) {
+    return dtype == HIR_Q8 ? LLVMBuildFMul(e->b, q, scale, "") : hcg_fma(e, q, scale, least);
+}
+
+/* widen(b, groups, out): a panel as [groups * HIR_GROUP][16] f32 */
+static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr};
+    hcg_shared s;
+    const char *name = hd_printf(e->arena, "widen_%s", hir_dtype_name(dtype));
+    if (!hcg_shared_begin(e, name, params, 3, &s)) return s;
+    LLVMValueRef bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype)), q[HIR_GROUP];
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[1], hcg_i64(e, 1), "group", 0, NULL);
+    LLVMValueRef group = hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, l.index, bytes, ""));
+    LLVMValueRef size = hcg_i64(e, HIR_GROUP * HIR_PANEL);
+    LLVMValueRef out = hcg_at(e, e->f32, s.param[2], LLVMBuildNSWMul(e->b, l.index, size, ""));
+    hcg_quant_fetch(e, dtype, group);
+    for (unsigned v = 0; v < vectors(e); v++) {
+        LLVMValueRef scale = hcg_quant_scale(e, group, v);
+        LLVMValueRef least = dtype == HIR_Q4 ? hcg_quant_least(e, group, v) : NULL;
+        load_group(e, dtype, group, v, q);
+        for (unsigned k = 0; k < HIR_GROUP; k++) {
+            int64_t at = (int64_t)k * HIR_PANEL + v * e->level->lanes;
+            hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, at)),
+                      number(e, dtype, q[k], scale, least), NULL);
+        }
+    }
+    hcg_loop_end(e, &l, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+/* Panels one behind the other in scratch, [k][16] each: the last group of each may reach beyond,
+ * into the place of the next, which is written after it. */
+static void widen_panels(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
+                         LLVMValueRef panels) {
+    int64_t groups = (q->k + HIR_GROUP - 1) / HIR_GROUP;
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "widen", 0, NULL);
+    LLVMValueRef from =
+        LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, hcg_panel_bytes(dtype, q->k)), "");
+    LLVMValueRef to = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, q->k * HIR_PANEL), "");
+    LLVMValueRef args[] = {hcg_at(e, e->i8, b, from), hcg_i64(e, groups),
+                           hcg_at(e, e->f32, q->panels, to)};
+    hcg_shared f = widen_function(e, dtype);
+    hcg_shared_call(e, &f, args, 3);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* row(panel, row in it, k, out): element by element, as a call reads one row a token */
+static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr};
+    hcg_shared s;
+    const char *name = hd_printf(e->arena, "row_%s", hir_dtype_name(dtype));
+    if (!hcg_shared_begin(e, name, params, 4, &s)) return s;
+    LLVMValueRef row = s.param[1], at_half = LLVMBuildShl(e->b, row, hcg_i64(e, 1), "");
+    bool q8 = dtype == HIR_Q8;
+    int64_t bytes = (int64_t)hcg_group_bytes(dtype);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[2], hcg_i64(e, 1), "k", 0, NULL);
+    LLVMValueRef k = l.index, within = LLVMBuildAnd(e->b, k, hcg_i64(e, HIR_GROUP - 1), "");
+    LLVMValueRef g = LLVMBuildLShr(e->b, k, hcg_i64(e, 5), "");
+    LLVMValueRef group =
+        hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, g, hcg_i64(e, bytes), ""));
+    LLVMValueRef halves = hcg_at(e, e->i8, group, at_half);
+    LLVMValueRef scale = hcg_load_scalar(e, HIR_F16, halves);
+    LLVMValueRef block = LLVMBuildLShr(e->b, within, hcg_i64(e, q8 ? 2 : 3), "");
+    LLVMValueRef at = LLVMBuildShl(e->b, block, hcg_i64(e, 6), "");
+    at = LLVMBuildAdd(e->b, at, LLVMBuildShl(e->b, row, hcg_i64(e, 2), ""), "");
+    at = LLVMBuildAdd(e->b, at, LLVMBuildAnd(e->b, k, hcg_i64(e, WORD - 1), ""), "");
+    at = LLVMBuildAdd(e->b, at, hcg_i64(e, q8 ? HCG_Q8_FIRST : HCG_Q4_FIRST), "");
+    LLVMValueRef q = LLVMBuildLoad2(e->b, e->i8, hcg_at(e, e->i8, group, at), "q");
+    q = LLVMBuildZExt(e->b, q, e->i32, "");
+    LLVMValueRef least = NULL;
+    if (q8) {
+        q = LLVMBuildNSWSub(e->b, q, LLVMConstInt(e->i32, 128, false), "");
+    } else {
+        LLVMValueRef half = LLVMBuildAnd(e->b, k, hcg_i64(e, WORD), ""); /* 4: the high half */
+        q = LLVMBuildLShr(e->b, q, LLVMBuildTrunc(e->b, half, e->i32, ""), "");
+        q = LLVMBuildAnd(e->b, q, LLVMConstInt(e->i32, 15, false), "");
+        least = hcg_load_scalar(e, HIR_F16, bytes_at(e, halves, 2 * HIR_PANEL));
+    }
+    q = LLVMBuildSIToFP(e->b, q, e->f32, "");
+    hcg_store(e, hcg_at(e, e->f32, s.param[3], k), number(e, dtype, q, scale, least), NULL);
+    hcg_loop_end(e, &l, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_quant_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef table, LLVMValueRef row, int64_t k,
+                   LLVMValueRef out) {
+    LLVMValueRef panel = LLVMBuildLShr(e->b, row, hcg_i64(e, 4), "");
+    panel = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, hcg_panel_bytes(dtype, k)), "");
+    LLVMValueRef within = LLVMBuildAnd(e->b, row, hcg_i64(e, HIR_PANEL - 1), "");
+    LLVMValueRef args[] = {hcg_at(e, e->i8, table, panel), within, hcg_i64(e, k), out};
+    hcg_shared f = row_function(e, dtype);
+    hcg_shared_call(e, &f, args, 4);
+}
+
+/* ---- either way -------------------------------------------------------------------------------
+ */
+int64_t hcg_panel_bytes(hir_dtype dtype, int64_t k) {
+    int64_t depth = hir_panel_depth(dtype), along_k = (k + depth - 1) / depth * depth;
+    if (!hir_is_quantised(dtype)) return along_k * HIR_PANEL * (int64_t)hir_dtype_bytes(dtype);
+    return (k + HIR_GROUP - 1) / HIR_GROUP * (int64_t)hcg_group_bytes(dtype);
+}
+
+hcg_quant_x hcg_quant_room(hcg_emit *e, int64_t k, uint64_t rows, int64_t panels) {
+    hcg_quant_x q = {.int8 = hcg_quant_int8(e), .k = k};
+    uint64_t groups = (uint64_t)(k + HIR_GROUP - 1) / HIR_GROUP;
+    if (q.int8) {
+        q.width = hcg_int8_width(e, rows);
+        uint64_t slabs = (rows + q.width - 1) / q.width;
+        q.packed = hcg_scratch(e, slabs * groups * hcg_int8_group_bytes(q.width));
+    } else if (rows == 1) {
+        q.packed = hcg_scratch(e, groups * PACKED_ROW);
+    } else {
+        uint64_t elements = (uint64_t)panels * (uint64_t)k + HIR_GROUP;
+        q.panels = hcg_scratch(e, elements * HIR_PANEL * 4);
+    }
+    return q;
+}
+
+uint64_t hcg_quant_rows(const hcg_emit *e, uint64_t rows) {
+    unsigned width = hcg_quant_int8(e) ? hcg_int8_width(e, rows) : 1;
+    return (rows + width - 1) / width * width;
+}
+
+void hcg_quant_take(hcg_emit *e, hcg_quant_x *q, LLVMValueRef x, LLVMValueRef ldx,
+                    LLVMValueRef rows) {
+    q->x = x, q->ldx = ldx, q->rows = rows;
+    if (q->int8) {
+        hcg_int8_take(e, q);
+    } else if (q->packed) {
+        LLVMValueRef args[] = {x, hcg_i64(e, q->k), q->packed};
+        hcg_shared f = take_function(e);
+        hcg_shared_call(e, &f, args, 3);
+    }
+}
+
+void hcg_quant_gemm(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
+                    LLVMValueRef panels, LLVMValueRef c, LLVMValueRef ldc) {
+    if (q->int8) {
+        hcg_int8_gemm(e, q, dtype, b, panels, c, ldc);
+        return;
+    }
+    widen_panels(e, q, dtype, b, panels);
+    hcg_gemm g = {.dtype = HIR_F32, .x = q->x, .ldx = q->ldx, .rows = q->rows};
+    g.k = hcg_i64(e, q->k), g.b = q->panels, g.panels = panels, g.c = c, g.ldc = ldc;
+    g.next = q->panels;
+    hcg_call_gemm(e, &g);
+}
+
+void hcg_quant_gemv(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
+                    LLVMValueRef panels, LLVMValueRef out) {
+    if (q->int8) {
+        hcg_int8_gemv(e, q, dtype, b, panels, out);
+        return;
+    }
+    LLVMValueRef groups = hcg_i64(e, (q->k + HIR_GROUP - 1) / HIR_GROUP);
+    LLVMValueRef args[] = {q->packed, groups, b, panels, out};
+    hcg_shared f = gemv_function(e, dtype);
+    hcg_shared_call(e, &f, args, 5);
+}

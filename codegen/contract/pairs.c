@@ -1,0 +1,99 @@
+/* Rows of x for weights in pairs, and single rows of such weights (contract/pairs.h). The products
+ * themselves are in contract/matrix.c: those of other weights, but for one step of a tile. */
+#include "codegen/contract/pairs.h"
+
+#include "codegen/contract/matrix.h"
+#include "codegen/emit/math.h"
+
+bool hcg_pair_dots(const hcg_emit *e) {
+    return !(e->p->options.exact & HCG_DOTS_BF16) && e->level->lanes == HIR_PANEL &&
+           hcg_has_feature(e->level, "avx512bf16");
+}
+
+/* Where x is rounded to bf16 there is an instruction for it: numbers below 2^-126 become zeros,
+ * which is what the products make of them. */
+static void store_whole(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v) {
+    if (dtype == HIR_BF16)
+        v = hcg_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", NULL, 0, &v, 1);
+    LLVMSetAlignment(LLVMBuildStore(e->b, v, p), (unsigned)hir_dtype_bytes(dtype));
+}
+
+/* take(x, rows, k, out): out[r][0 .. even), zeros beyond k */
+static hcg_shared take_function(hcg_emit *e, hir_dtype dtype) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr}, elem = hcg_element(e, dtype);
+    hcg_shared s;
+    const char *name = hd_printf(e->arena, "pairs_%s", hir_dtype_name(dtype));
+    if (!hcg_shared_begin(e, name, params, 4, &s)) return s;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), lanes = hcg_i64(e, e->level->lanes);
+    LLVMValueRef k = s.param[2], odd = LLVMBuildAnd(e->b, k, one, "");
+    LLVMValueRef even = LLVMBuildNSWAdd(e->b, k, odd, "");
+    hcg_loop rows = hcg_loop_begin(e, zero, s.param[1], one, "row", 0, NULL);
+    LLVMValueRef x = hcg_at(e, e->f32, s.param[0], LLVMBuildNSWMul(e->b, rows.index, k, ""));
+    LLVMValueRef out = hcg_at(e, elem, s.param[3], LLVMBuildNSWMul(e->b, rows.index, even, ""));
+    LLVMValueRef whole = LLVMBuildNSWSub(e->b, k, hcg_i64(e, (int64_t)e->level->lanes - 1), "");
+    hcg_loop l = hcg_loop_begin(e, zero, whole, lanes, "k", 0, NULL);
+    LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, l.index), NULL);
+    store_whole(e, dtype, hcg_at(e, elem, out, l.index), v);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, l.index, even, lanes, "k_rest", 0, NULL); /* once or never */
+    LLVMValueRef in = LLVMBuildNSWSub(e->b, k, rest.index, "");
+    v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, rest.index), in);
+    hcg_store_as(e, dtype, hcg_at(e, elem, out, rest.index), v,
+                 LLVMBuildNSWSub(e->b, even, rest.index, ""));
+    hcg_loop_end(e, &rest, NULL);
+    hcg_loop_end(e, &rows, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+hcg_pair_x hcg_pair_room(hcg_emit *e, int64_t k, uint64_t rows) {
+    hcg_pair_x p = {.k = k, .even = k + k % 2};
+    p.dtype = hcg_pair_dots(e) ? HIR_BF16 : HIR_F32;
+    if (p.dtype == HIR_BF16 || k % 2)
+        p.room = hcg_scratch(e, rows * (uint64_t)p.even * hir_dtype_bytes(p.dtype));
+    p.ld = hcg_i64(e, p.even);
+    return p;
+}
+
+void hcg_pair_take(hcg_emit *e, hcg_pair_x *p, LLVMValueRef x, LLVMValueRef rows) {
+    p->x = p->room ? p->room : x;
+    if (!p->room) return;
+    hcg_shared f = take_function(e, p->dtype);
+    LLVMValueRef args[] = {x, rows, hcg_i64(e, p->k), p->room};
+    hcg_shared_call(e, &f, args, 4);
+}
+
+/* row(panel, row in it, k, out), a pair at a time */
+static hcg_shared row_function(hcg_emit *e) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr};
+    hcg_shared s;
+    if (!hcg_shared_begin(e, "pair_row", params, 4, &s)) return s;
+    LLVMValueRef one = hcg_i64(e, 1), panel = hcg_at(e, e->i32, s.param[0], s.param[1]);
+    LLVMValueRef pairs = LLVMBuildLShr(e->b, s.param[2], one, ""), bits[2];
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), pairs, one, "pair", 0, NULL);
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, HIR_PANEL), "");
+    LLVMValueRef both = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, panel, at), "");
+    LLVMValueRef out = hcg_at(e, e->i64, s.param[3], l.index);
+    bits[0] = LLVMBuildShl(e->b, both, LLVMConstInt(e->i32, 16, false), "");
+    bits[1] = LLVMBuildAnd(e->b, both, LLVMConstInt(e->i32, 0xffff0000, false), "");
+    for (int i = 0; i < 2; i++)
+        LLVMSetAlignment(LLVMBuildStore(e->b, bits[i], hcg_at(e, e->i32, out, hcg_i64(e, i))), 4);
+    hcg_loop_end(e, &l, NULL);
+    LLVMValueRef done = LLVMBuildShl(e->b, pairs, one, ""); /* of the odd one: the first half */
+    hcg_loop rest = hcg_loop_begin(e, done, s.param[2], one, "odd", 0, NULL);
+    at = LLVMBuildNSWMul(e->b, rest.index, hcg_i64(e, HIR_PANEL / 2), "");
+    LLVMValueRef x = hcg_load_scalar(e, HIR_BF16, hcg_at(e, e->i32, panel, at));
+    hcg_store(e, hcg_at(e, e->f32, s.param[3], rest.index), x, NULL);
+    hcg_loop_end(e, &rest, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_pair_row(hcg_emit *e, LLVMValueRef table, LLVMValueRef row, int64_t k, LLVMValueRef out) {
+    LLVMValueRef panel = LLVMBuildLShr(e->b, row, hcg_i64(e, 4), "");
+    panel = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, (k + 1) / 2 * HIR_PANEL), "");
+    LLVMValueRef within = LLVMBuildAnd(e->b, row, hcg_i64(e, HIR_PANEL - 1), "");
+    LLVMValueRef args[] = {hcg_at(e, e->i32, table, panel), within, hcg_i64(e, k), out};
+    hcg_shared f = row_function(e);
+    hcg_shared_call(e, &f, args, 4);
+}

@@ -1,0 +1,99 @@
+/* Parts of contractions that are functions of their own: what makes x (a row program), and what a
+ * block of results goes through. A call for each block of rows or panels costs nothing beside their
+ * work, and the bodies for one token and for many share them, as do all contractions whose parts
+ * are alike (share.c): one function for the projections of all layers, whatever mix over depth is
+ * in front of them. */
+#include "codegen/contract/block.h"
+#include "codegen/contract/matrix.h"
+#include "codegen/library/library.h"
+#include "codegen/row/part.h"
+
+enum { FRAME, ARGS, ROOM, ROW, ROWS, OWN };
+
+typedef struct part {
+    hcg_shared fn;
+    hcg_emit outer; /* what the kernel around was at */
+} part;
+
+/* The parameters that all parts have come first. Inside, `e` is that of the part until part_end. */
+static bool part_begin(hcg_emit *e, const hcg_kernel *k, const char *name, bool here,
+                       LLVMTypeRef *params, unsigned n, part *p) {
+    params[FRAME] = params[ARGS] = params[ROOM] = e->ptr;
+    params[ROW] = params[ROWS] = e->i64;
+    p->outer = *e;
+    here &= !e->parts_elsewhere;
+    if (!hcg_shared_begin_if(e, here, name, params, n, &p->fn)) return false;
+    e->frame = p->fn.param[FRAME], e->args = p->fn.param[ARGS], e->room = p->fn.param[ROOM];
+    e->scratch = 0;
+    e->di_scope = hcg_function_scope(e, e->fn, k->line);
+    hcg_at_op(e, k->op);
+    return true;
+}
+
+static void part_end(hcg_emit *e, part *p) {
+    if (e->scratch > e->part_scratch) e->part_scratch = e->scratch;
+    hcg_shared_end(e, &p->fn);
+    e->frame = p->outer.frame, e->args = p->outer.args, e->room = p->outer.room;
+    e->scratch = p->outer.scratch, e->first_arg = p->outer.first_arg;
+    e->di_scope = p->outer.di_scope;
+}
+
+static void part_call(hcg_emit *e, const part *p, LLVMValueRef row, LLVMValueRef rows,
+                      LLVMValueRef *args, unsigned n) {
+    args[FRAME] = e->frame, args[ROOM] = hcg_scratch(e, 0);
+    args[ROW] = row, args[ROWS] = rows;
+    hcg_shared_call(e, &p->fn, args, n);
+}
+
+bool hcg_make_x(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c, LLVMValueRef row,
+                LLVMValueRef rows, LLVMValueRef x, LLVMValueRef ld) {
+    enum { X = OWN, LD, PARAMS };
+    LLVMTypeRef params[PARAMS] = {[X] = e->ptr, [LD] = e->i64};
+    LLVMValueRef args[PARAMS] = {[ARGS] = e->args, [X] = x, [LD] = ld};
+    bool ok = true;
+    part f;
+    if (part_begin(e, k, k->x_part, k->makes_x, params, PARAMS, &f)) {
+        const LLVMValueRef *own = f.fn.param;
+        hcg_row_part rows_of_x = {.ops = c->prologue.at, .n_ops = c->prologue.n};
+        rows_of_x.given.value = HIR_NONE;
+        rows_of_x.left = (hcg_row_block){c->x.index, own[X], own[LD]};
+        rows_of_x.row = own[ROW], rows_of_x.rows = own[ROWS];
+        ok = hcg_emit_row_part(e, k, &rows_of_x);
+        part_end(e, &f);
+    }
+    part_call(e, &f, row, rows, args, PARAMS);
+    return ok;
+}
+
+bool hcg_finish_block(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
+    enum { PANEL = OWN, PANELS, SUMS, SUM_BYTES, LD, PARAMS };
+    LLVMTypeRef params[PARAMS] = {
+        [PANEL] = e->i64, [PANELS] = e->i64, [SUMS] = e->ptr, [SUM_BYTES] = e->i64, [LD] = e->i64};
+    LLVMValueRef first = hcg_at(e, e->ptr, e->args, hcg_i64(e, k->first_y));
+    LLVMValueRef args[PARAMS] = {[ARGS] = first,
+                                 [PANEL] = b->panel,
+                                 [PANELS] = b->panels,
+                                 [SUMS] = b->sums[0],
+                                 [SUM_BYTES] = hcg_i64(e, b->sum_bytes),
+                                 [LD] = b->ld};
+    const char *name =
+        hd_printf(e->arena, "%s_of%zu", k->y_part, (size_t)(b->group - b->plan->groups.at));
+    bool ok = true;
+    part f;
+    if (part_begin(e, k, name, k->makes_y, params, PARAMS, &f)) {
+        e->first_arg = k->first_y;
+        const LLVMValueRef *own = f.fn.param;
+        hcg_block inner = {.plan = b->plan, .group = b->group, .row = own[ROW], .rows = own[ROWS]};
+        inner.panel = own[PANEL], inner.panels = own[PANELS], inner.ld = own[LD];
+        inner.n = k->n_sizes ? hcg_size_arg(e, k, HCG_N) : hcg_i64(e, b->group->n);
+        inner.sums = hd_new_array(e->arena, LLVMValueRef, b->group->linears.n);
+        for (size_t i = 0; i < b->group->linears.n; i++) {
+            LLVMValueRef at = LLVMBuildNSWMul(e->b, own[SUM_BYTES], hcg_i64(e, (int64_t)i), "");
+            inner.sums[i] = hcg_at(e, e->i8, own[SUMS], at);
+        }
+        ok = hcg_emit_epilogue(e, k, &inner);
+        part_end(e, &f);
+    }
+    part_call(e, &f, b->row, b->rows, args, PARAMS);
+    return ok;
+}

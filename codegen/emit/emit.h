@@ -1,0 +1,128 @@
+/* Helpers over the LLVM C API that every kernel emitter uses: vectors of the level's width, loops,
+ * loads that widen, polynomials. No libm, no calls except intrinsics that become instructions.
+ *
+ * A vector value is <lanes x float>; "n" arguments are i64 counts of valid lanes (tail), where
+ * lanes beyond n are neither read nor written in memory and are 0 in registers.
+ */
+#ifndef HCG_EMIT_H
+#define HCG_EMIT_H
+
+#include <llvm-c/Core.h>
+
+#include "codegen/program.h"
+#include "support/machine.h"
+
+typedef struct hcg_level {
+    const char *name, *arch, *cpu;
+    unsigned lanes, registers; /* f32 of a vector; for vectors */
+    bool fma;
+    unsigned dots;        /* of HCG_DOTS */
+    const char *features; /* checked at run time */
+    hd_machine machine;
+} hcg_level;
+size_t hcg_levels(const hcg_level **out); /* library/levels.def */
+
+/* Functions begin where lines of the cache do: how fast a short loop is depends on where in a line
+ * it begins, and should not on what else is in the library. */
+enum { HCG_FUNCTION_ALIGN = 64 };
+
+typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module */
+    hcg_program *p;
+    const hcg_level *level;
+    hd_arena *arena;
+    hd_diags *diags;
+    LLVMContextRef cx;
+    LLVMModuleRef mod;
+    LLVMBuilderRef b;
+    LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, vec; /* vec: <lanes x float> */
+    LLVMValueRef fn;                                       /* being emitted; its parameters: */
+    LLVMValueRef frame, args, r0, r1, c0, c1;
+    uint32_t first_arg;     /* `args` begins with that operand of the kernel */
+    bool shared_elsewhere;  /* what kernels share (matrix.h) is declared only, */
+    bool parts_elsewhere;   /* or their own parts (contract.h) are */
+    uint64_t scratch;       /* bytes of frame->scratch the current kernel uses (hcg_scratch) */
+    LLVMValueRef room;      /* of a part: where its scratch begins; NULL: it is frame->scratch */
+    uint64_t part_scratch;  /* bytes that the hungriest part uses behind its kernel's own */
+    LLVMDIBuilderRef lines; /* NULL without debug info; then so are: */
+    LLVMMetadataRef ir_file, di_scope;
+} hcg_emit;
+
+/* Kernel kinds. Each starts with the builder in the entry block of e->fn and must leave it in a
+ * block that the caller ends with `ret void`. */
+bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k);      /* row/row.c */
+bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k); /* contract/kernel.c */
+bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k); /* sequence/sequence.c */
+
+/* ---- kernel arguments ----------------------------------------------------------------------- */
+LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k,
+                     hir_ref outer); /* args[i] for an outer ref or a result value */
+/* Size number `i` of the kernels that share `k`, i64; a constant where it is one for all. */
+LLVMValueRef hcg_size_arg(hcg_emit *e, const hcg_kernel *k, uint32_t i);
+LLVMValueRef hcg_frame_t(hcg_emit *e); /* loads frame->T; likewise C, cap, scratch */
+LLVMValueRef hcg_frame_c(hcg_emit *e);
+LLVMValueRef hcg_frame_cap(hcg_emit *e);
+LLVMValueRef hcg_frame_shared(hcg_emit *e);
+LLVMValueRef hcg_frame_owners(hcg_emit *e);
+LLVMValueRef hcg_scratch(hcg_emit *e,
+                         uint64_t bytes); /* a fresh 64-byte aligned piece of frame->scratch */
+
+/* ---- integers and pointers ------------------------------------------------------------------- */
+LLVMValueRef hcg_i64(hcg_emit *e, int64_t v);
+LLVMValueRef hcg_at(hcg_emit *e, LLVMTypeRef elem, LLVMValueRef base,
+                    LLVMValueRef index); /* &base[index] */
+
+/* ---- control flow ------------------------------------------------------------------------------
+ */
+/* for (i = from; i < to; i += step) with carried values:
+ *   hcg_loop l = hcg_loop_begin(e, from, to, step, "k", n, init);  ... l.index, l.carried[i] ...
+ *   hcg_loop_end(e, &l, next);   then l.carried[i] are the final values
+ * At most HCG_CARRY carried values. The loop may run zero times. */
+enum { HCG_CARRY = 48 };
+typedef struct hcg_loop {
+    LLVMBasicBlockRef head, body, exit;
+    LLVMValueRef index, to, step;
+    unsigned n;
+    LLVMValueRef carried[HCG_CARRY];
+} hcg_loop;
+hcg_loop hcg_loop_begin(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,
+                        const char *name, unsigned n, const LLVMValueRef *init);
+void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next);
+/* Of two i64. */
+LLVMValueRef hcg_smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef hcg_larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
+/* In a block that is reached from two: a from the first, b from the second. */
+LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]);
+
+/* ---- 16-bit floats (emit/half.c) ----------------------------------------------------------------
+ */
+/* How elements of this dtype stand in memory: float, or i16 for the 16-bit floats. */
+LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype);
+/* f32 of stored elements, and back; exact, and rounded once to nearest even (NaN stays NaN, what is
+ * beyond the largest number becomes infinite). Scalars and vectors of any length. */
+LLVMValueRef hcg_widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef stored);
+LLVMValueRef hcg_narrow(hcg_emit *e, hir_dtype dtype, LLVMValueRef x);
+/* Whether the CPU feature `name` (as in runtime/hadal_rt.h) is the level's. */
+bool hcg_has_feature(const hcg_level *level, const char *name);
+bool hcg_has_f16(const hcg_level *level); /* widening f16 is an instruction */
+
+/* ---- vectors -----------------------------------------------------------------------------------
+ */
+LLVMValueRef hcg_splat(hcg_emit *e, double value);
+LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar); /* of any type */
+/* `lanes` consecutive elements of type `dtype` from p, widened to f32. n NULL: all lanes.
+ * Unaligned. */
+LLVMValueRef hcg_load(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef n);
+void hcg_store(hcg_emit *e, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n);
+LLVMValueRef hcg_tail_mask(hcg_emit *e, LLVMValueRef n); /* lanes [0, n) are true */
+/* The same to elements of `dtype`, rounded. */
+void hcg_store_as(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n);
+LLVMValueRef hcg_load_scalar(hcg_emit *e, hir_dtype dtype, LLVMValueRef p);
+/* a*b + c, fused where the level has it. Works on vectors and scalars. */
+LLVMValueRef hcg_fma(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+LLVMValueRef hcg_sum_lanes(hcg_emit *e, LLVMValueRef v); /* scalar float */
+LLVMValueRef hcg_max_lanes(hcg_emit *e, LLVMValueRef v);
+/* an elementwise op of the table on vectors or scalars (scalars go through the same polynomials) */
+LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVMValueRef y);
+LLVMValueRef hcg_exp(hcg_emit *e, LLVMValueRef x);
+
+#endif

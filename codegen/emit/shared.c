@@ -1,0 +1,65 @@
+/* Functions that the kernels of one body share (matrix.h), hidden in the library: the body may be
+ * made of several modules. They compile for the CPU of the kernel that asked first, which is the
+ * CPU of all of the body's kernels. */
+#include "codegen/contract/matrix.h"
+
+#include <string.h>
+
+/* target-cpu, target-features and whatever else decides how a kernel's code is made. */
+static void copy_attributes(LLVMValueRef from, LLVMValueRef to) {
+    enum { MOST = 64 };
+    LLVMAttributeRef all[MOST];
+    unsigned n = LLVMGetAttributeCountAtIndex(from, LLVMAttributeFunctionIndex);
+    if (n > MOST) n = 0; /* never: kernels carry a handful */
+    if (n) LLVMGetAttributesAtIndex(from, LLVMAttributeFunctionIndex, all);
+    for (unsigned i = 0; i < n; i++)
+        LLVMAddAttributeAtIndex(to, LLVMAttributeFunctionIndex, all[i]);
+}
+
+bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
+                      hcg_shared *s) {
+    return hcg_shared_begin_if(e, !e->shared_elsewhere, name, params, n, s);
+}
+
+static LLVMValueRef declare(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n) {
+    /* with a dot, which names of kernels have not */
+    char *symbol = hd_printf(e->arena, "%s.%s_%s", e->p->m->name, name, e->level->name);
+    for (char *c = symbol; *c; c++) /* names of CPUs have dashes */
+        if (*c == '-') *c = '_';
+    LLVMValueRef fn = LLVMGetNamedFunction(e->mod, symbol);
+    if (fn) return fn;
+    LLVMTypeRef type =
+        LLVMFunctionType(LLVMVoidTypeInContext(e->cx), (LLVMTypeRef *)params, n, false);
+    fn = LLVMAddFunction(e->mod, symbol, type);
+    LLVMSetVisibility(fn, LLVMHiddenVisibility);
+    LLVMSetAlignment(fn, HCG_FUNCTION_ALIGN);
+    return fn;
+}
+
+bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
+                         unsigned n, hcg_shared *s) {
+    memset(s, 0, sizeof *s);
+    s->fn = declare(e, name, params, n);
+    if (!here || !LLVMIsDeclaration(s->fn)) return false;
+    copy_attributes(e->fn, s->fn);
+    for (unsigned i = 0; i < n && i < HCG_SHARED_PARAMS; i++)
+        s->param[i] = LLVMGetParam(s->fn, i);
+    s->outer_fn = e->fn;
+    s->outer_block = LLVMGetInsertBlock(e->b);
+    s->outer_loc = LLVMGetCurrentDebugLocation2(e->b);
+    e->fn = s->fn;
+    LLVMPositionBuilderAtEnd(e->b, LLVMAppendBasicBlockInContext(e->cx, s->fn, "entry"));
+    LLVMSetCurrentDebugLocation2(e->b, NULL); /* no line of the kernel IR is this function's */
+    return true;
+}
+
+void hcg_shared_end(hcg_emit *e, hcg_shared *s) {
+    LLVMBuildRetVoid(e->b);
+    e->fn = s->outer_fn;
+    LLVMPositionBuilderAtEnd(e->b, s->outer_block);
+    LLVMSetCurrentDebugLocation2(e->b, s->outer_loc);
+}
+
+void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n) {
+    LLVMBuildCall2(e->b, LLVMGlobalGetValueType(s->fn), s->fn, (LLVMValueRef *)args, n, "");
+}

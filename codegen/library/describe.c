@@ -1,0 +1,490 @@
+/* The constant hrt_model of a library, and its public functions.
+ *
+ * Tables are written as LLVM structs whose fields follow runtime/hadal_rt.h one by one; natural
+ * alignment is the same for LLVM and for C on every target here (LP64, little endian). The public
+ * functions are thin: they add the model's address to the runtime's arguments. */
+#include <string.h>
+
+#include "codegen/library/library.h"
+
+typedef struct writer {
+    hcg_program *p;
+    const hcg_target *t;
+    LLVMContextRef cx;
+    LLVMModuleRef mod;
+    LLVMBuilderRef b;
+    LLVMTypeRef i8, i32, i64, ptr, none;
+    LLVMValueRef model, info;
+} writer;
+
+/* ---- constants ---------------------------------------------------------------------------------
+ */
+static LLVMValueRef u32(const writer *w, uint64_t v) {
+    return LLVMConstInt(w->i32, v, false);
+}
+
+static LLVMValueRef u64(const writer *w, uint64_t v) {
+    return LLVMConstInt(w->i64, v, false);
+}
+
+static LLVMValueRef global(const writer *w, const char *name, LLVMValueRef value) {
+    LLVMValueRef g = LLVMAddGlobal(w->mod, LLVMTypeOf(value),
+                                   hd_printf(w->p->arena, "%s.%s", w->p->m->name, name));
+    LLVMSetInitializer(g, value);
+    LLVMSetGlobalConstant(g, true);
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    return g;
+}
+
+static LLVMValueRef string(const writer *w, const char *s) {
+    LLVMValueRef text = LLVMConstStringInContext2(w->cx, s, strlen(s), false);
+    LLVMValueRef g = LLVMAddGlobal(w->mod, LLVMTypeOf(text), "");
+    LLVMSetInitializer(g, text);
+    LLVMSetGlobalConstant(g, true);
+    LLVMSetLinkage(g, LLVMPrivateLinkage);
+    LLVMSetUnnamedAddress(g, LLVMGlobalUnnamedAddr);
+    LLVMSetAlignment(g, 1);
+    return g;
+}
+
+static LLVMValueRef record(const writer *w, LLVMValueRef *fields, unsigned n) {
+    return LLVMConstStructInContext(w->cx, fields, n, false);
+}
+#define RECORD(w, ...)                                                                             \
+    record((w), (LLVMValueRef[]){__VA_ARGS__},                                                     \
+           sizeof((LLVMValueRef[]){__VA_ARGS__}) / sizeof(LLVMValueRef))
+
+/* A table of records as a global; a null pointer when empty. */
+static LLVMValueRef table(const writer *w, const char *name, LLVMValueRef *rows, size_t n) {
+    if (n == 0) return LLVMConstNull(w->ptr);
+    return global(w, name, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
+}
+
+static LLVMValueRef *rows_for(const writer *w, size_t n) {
+    return hd_new_array(w->p->arena, LLVMValueRef, n + 1);
+}
+
+static const char *type_text(const writer *w, hir_type t) {
+    hd_text text;
+    hd_text_init(&text, w->p->arena);
+    hir_print_type(&text, t);
+    return text.at;
+}
+
+/* ---- hrt_model ---------------------------------------------------------------------------------
+ */
+static LLVMValueRef steps(const writer *w) {
+    LLVMValueRef *rows = rows_for(w, w->p->steps.n);
+    for (size_t i = 0; i < w->p->steps.n; i++) {
+        const hrt_step *s = &w->p->steps.at[i];
+        rows[i] =
+            RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill), u32(w, s->first_operand),
+                   u32(w, s->n_operands), u32(w, s->split_decode), u32(w, s->split_prefill),
+                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row), u32(w, s->tile_steps),
+                   u32(w, s->tile_rows), u32(w, s->kernel_small_batch), u32(w, s->few), u32(w, 0),
+                   u64(w, (uint64_t)s->cols), string(w, s->name));
+    }
+    return table(w, "steps", rows, w->p->steps.n);
+}
+
+static LLVMValueRef operands(const writer *w) {
+    LLVMValueRef *rows = rows_for(w, w->p->operands.n);
+    for (size_t i = 0; i < w->p->operands.n; i++) {
+        const hrt_operand *o = &w->p->operands.at[i];
+        rows[i] =
+            RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset), u64(w, o->row_bytes),
+                   u32(w, o->first_col), u32(w, o->cols), u64(w, o->col_bytes));
+    }
+    return table(w, "operands", rows, w->p->operands.n);
+}
+
+static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {
+    size_t n = w->p->kernels.n;
+    LLVMValueRef *rows = rows_for(w, w->t->bodies.n);
+    for (size_t i = 0; i < w->t->bodies.n; i++) {
+        const hcg_variant *body = &w->t->bodies.at[i];
+        const char *name = hd_printf(w->p->arena, "kernels.%s", body->level.name);
+        LLVMValueRef kernels = table(w, name, functions + i * n, n);
+        rows[i] = RECORD(w, string(w, body->level.name), u64(w, body->features), kernels);
+    }
+    return table(w, "levels", rows, w->t->bodies.n);
+}
+
+static LLVMValueRef states(const writer *w) {
+    const hir_module *m = w->p->m;
+    LLVMValueRef *rows = rows_for(w, m->states.n);
+    for (size_t i = 0; i < m->states.n; i++) {
+        const hir_state *s = &m->states.at[i];
+        uint64_t bytes = (uint64_t)hir_type_row_elements(s->type) * hir_dtype_bytes(s->type.dtype);
+        rows[i] = RECORD(w, string(w, s->name), u64(w, bytes));
+    }
+    return table(w, "states", rows, m->states.n);
+}
+
+static LLVMValueRef tensor(const writer *w, const char *name, hir_type type, uint64_t bytes,
+                           uint64_t offset) {
+    return RECORD(w, string(w, name), string(w, type_text(w, type)), u64(w, bytes), u64(w, offset),
+                  u32(w, hir_type_has_t(type)));
+}
+
+static LLVMValueRef ports(const writer *w, const char *name, const hcg_port *list, size_t n) {
+    LLVMValueRef *rows = rows_for(w, n);
+    for (size_t i = 0; i < n; i++)
+        rows[i] = tensor(w, list[i].name, list[i].type, list[i].row_bytes, 0);
+    return table(w, name, rows, n);
+}
+
+static LLVMValueRef weights(const writer *w, size_t *count) {
+    const hir_module *m = w->p->m;
+    LLVMValueRef *rows = rows_for(w, m->weights.n);
+    *count = 0;
+    for (size_t i = 0; i < m->weights.n; i++) {
+        uint64_t bytes = 0, offset = w->p->weight_offsets.at[i];
+        if (offset == HCG_UNREAD) continue;
+        hir_weight_bytes(&m->weights.at[i], &bytes);
+        rows[(*count)++] = tensor(w, m->weights.at[i].name, m->weights.at[i].type, bytes, offset);
+    }
+    return table(w, "weights", rows, *count);
+}
+
+static const char *const kind_names[] = {
+    [HCG_ROW] = "row", [HCG_CONTRACT] = "contract", [HCG_SEQUENCE] = "sequence"};
+
+/* One line a kernel: name, kind, ops. */
+static const char *kernel_list(const writer *w) {
+    const hir_module *m = w->p->m;
+    hd_text text;
+    hd_text_init(&text, w->p->arena);
+    hd_text_add(&text, "");
+    for (size_t i = 0; i < w->p->kernels.n; i++) {
+        const hcg_kernel *k = &w->p->kernels.at[i];
+        hd_text_f(&text, "%s %s:", k->name, kind_names[k->kind]);
+        HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
+            if (hir_op_at(m, id)->code != HIR_YIELD_OP)
+                hd_text_f(&text, " %s", hir_info(hir_op_at(m, id)->code)->name);
+        }
+        hd_text_add(&text, "\n");
+    }
+    return text.at;
+}
+
+static void json_string(hd_text *out, const char *s) {
+    hd_text_add(out, "\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            hd_text_f(out, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20)
+            hd_text_f(out, "\\u%04x", (unsigned char)*s);
+        else
+            hd_text_add_n(out, s, 1);
+    }
+    hd_text_add(out, "\"");
+}
+
+const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
+    hd_text text;
+    hd_text_init(&text, p->arena);
+    hd_text_add(&text, "{\"hadal\": ");
+    json_string(&text, HADAL_VERSION);
+    hd_text_add(&text, ", \"target\": ");
+    json_string(&text, t->triple);
+    hd_text_add(&text, ", \"levels\": [");
+    for (size_t i = 0; i < t->bodies.n; i++) {
+        hd_text_add(&text, i ? ", " : "");
+        json_string(&text, t->bodies.at[i].level.name);
+    }
+    hd_text_f(&text, "], \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
+    json_string(&text, p->options.weight_types ? p->options.weight_types : "f32");
+    static const char *const rounded[] = {"f32", "int8", "bf16", "int8,bf16"}; /* by HCG_DOTS */
+    hd_text_f(&text, ", \"activations\": \"%s\"", rounded[p->options.dots & HCG_DOTS]);
+    hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
+              hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
+              p->options.norm_of_rows ? "row" : "dots");
+    hd_text_f(&text, ", \"tile_tokens\": %s", p->options.tile_tokens ? "true" : "false");
+    if (p->m->states.n)
+        hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(p->m->states.at[0].type.dtype));
+    hd_text_add(&text, ", \"parameters\": {");
+    for (size_t i = 0; i < p->m->options.n; i++) {
+        hd_text_add(&text, i ? ", " : "");
+        json_string(&text, p->m->options.at[i].key);
+        hd_text_add(&text, ": ");
+        json_string(&text, p->m->options.at[i].value);
+    }
+    hd_text_add(&text, "}}");
+    return text.at;
+}
+
+static void write_model(writer *w, LLVMValueRef *functions) {
+    hcg_program *p = w->p;
+    size_t n_weights;
+    LLVMValueRef weight_table = weights(w, &n_weights), digest[16];
+    for (int i = 0; i < 16; i++)
+        digest[i] = LLVMConstInt(w->i8, p->digest[i], false);
+    LLVMValueRef inputs = ports(w, "inputs", p->inputs.at, p->inputs.n);
+    LLVMValueRef outputs = ports(w, "outputs", p->outputs.at, p->outputs.n);
+    LLVMValueRef model = RECORD(
+        w, u32(w, HRT_VERSION), u32(w, 0), string(w, p->m->name),
+        LLVMConstArray2(w->i8, digest, 16), u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk),
+        u64(w, p->m->arena_per_token), u64(w, p->m->fixed_bytes), u64(w, p->scratch_bytes),
+        u64(w, p->counter_bytes), u64(w, p->range_bytes), u64(w, p->weights_bytes),
+        u32(w, p->steps.n), u32(w, p->operands.n), u32(w, w->t->bodies.n), u32(w, p->m->states.n),
+        u32(w, p->inputs.n), u32(w, p->outputs.n), u32(w, n_weights), u32(w, p->kernels.n),
+        steps(w), operands(w), levels(w, functions), states(w), inputs, outputs, weight_table,
+        string(w, hcg_options_json(p, w->t)), string(w, kernel_list(w)));
+    w->model = global(w, "model", model);
+}
+
+/* ---- hadal_info (its C form: codegen/library/header.c)
+ * --------------------------------------------------
+ */
+static LLVMValueRef info_tensors(const writer *w, const char *name, const hcg_port *list,
+                                 size_t n) {
+    LLVMValueRef *rows = rows_for(w, n);
+    for (size_t i = 0; i < n; i++)
+        rows[i] = RECORD(w, string(w, list[i].name), string(w, type_text(w, list[i].type)));
+    return table(w, name, rows, n);
+}
+
+static LLVMValueRef info_steps(const writer *w) {
+    const hcg_program *p = w->p;
+    LLVMValueRef *rows = rows_for(w, p->steps.n);
+    for (size_t i = 0; i < p->steps.n; i++) {
+        const hrt_step *s = &p->steps.at[i];
+        const hcg_step_work *k = &p->work.at[i];
+        rows[i] = RECORD(w, string(w, s->name),
+                         string(w, kind_names[p->kernels.at[s->kernel_prefill].kind]),
+                         string(w, k->scope), u64(w, k->line), u64(w, s->last_rows),
+                         u64(w, k->row_flops), u64(w, k->pair_flops), u64(w, k->pass_bytes),
+                         u64(w, k->row_bytes), u64(w, k->position_bytes));
+    }
+    return table(w, "info.steps", rows, p->steps.n);
+}
+
+static void write_info(writer *w) {
+    hcg_program *p = w->p;
+    char hex[33];
+    for (int i = 0; i < 16; i++) {
+        static const char digits[] = "0123456789abcdef";
+        hex[2 * i] = digits[p->digest[i] >> 4];
+        hex[2 * i + 1] = digits[p->digest[i] & 15];
+    }
+    hex[32] = '\0';
+    LLVMValueRef *names = rows_for(w, w->t->bodies.n);
+    for (size_t i = 0; i < w->t->bodies.n; i++)
+        names[i] = string(w, w->t->bodies.at[i].level.name);
+    LLVMValueRef inputs = info_tensors(w, "info.inputs", p->inputs.at, p->inputs.n);
+    LLVMValueRef outputs = info_tensors(w, "info.outputs", p->outputs.at, p->outputs.n);
+    enum { FIELDS = 17, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
+    LLVMValueRef fields[FIELDS] = {
+        u64(w, STRUCT_SIZE),
+        string(w, HADAL_VERSION),
+        string(w, p->m->name),
+        string(w, hex),
+        string(w, hcg_options_json(p, w->t)),
+        string(w, kernel_list(w)),
+        u64(w, p->weights_bytes ? p->weights_bytes + HRT_WEIGHTS_DATA : 0),
+        u64(w, (uint64_t)p->chunk),
+        u64(w, w->t->bodies.n),
+        table(w, "info.levels", names, w->t->bodies.n),
+        u64(w, p->inputs.n),
+        inputs,
+        u64(w, p->outputs.n),
+        outputs,
+        u64(w, (uint64_t)p->vocab),
+        u64(w, p->steps.n),
+        info_steps(w),
+    };
+    w->info = global(w, "info", record(w, fields, FIELDS));
+}
+
+/* ---- public functions ---------------------------------------------------------------------------
+ */
+static void add_attribute(const writer *w, LLVMValueRef fn, const char *name, uint64_t value) {
+    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(w->cx, kind, value));
+}
+
+static LLVMValueRef begin(const writer *w, const char *name, LLVMTypeRef result,
+                          const LLVMTypeRef *params, unsigned n) {
+    const char *symbol = hd_printf(w->p->arena, "%s_%s", w->p->m->name, name);
+    LLVMTypeRef type = LLVMFunctionType(result, (LLVMTypeRef *)params, n, false);
+    LLVMValueRef fn = LLVMAddFunction(w->mod, symbol, type);
+    add_attribute(w, fn, "nounwind", 0);
+    add_attribute(w, fn, "uwtable", 2);
+    LLVMPositionBuilderAtEnd(w->b, LLVMAppendBasicBlockInContext(w->cx, fn, "entry"));
+    return fn;
+}
+
+static LLVMValueRef call_runtime(const writer *w, const char *name, LLVMTypeRef result,
+                                 LLVMValueRef *args, unsigned n) {
+    enum { MOST = 8 };
+    LLVMTypeRef types[MOST];
+    for (unsigned i = 0; i < n; i++)
+        types[i] = LLVMTypeOf(args[i]);
+    const char *symbol = hd_printf(w->p->arena, "hrt_%s", name);
+    LLVMTypeRef type = LLVMFunctionType(result, types, n, false);
+    LLVMValueRef fn = LLVMGetNamedFunction(w->mod, symbol);
+    if (!fn) {
+        fn = LLVMAddFunction(w->mod, symbol, type);
+        LLVMSetVisibility(fn, LLVMHiddenVisibility);
+        add_attribute(w, fn, "nounwind", 0);
+    }
+    return LLVMBuildCall2(w->b, type, fn, args, n, "");
+}
+
+static void end(const writer *w, LLVMTypeRef result, LLVMValueRef value) {
+    if (result == w->none)
+        LLVMBuildRetVoid(w->b);
+    else
+        LLVMBuildRet(w->b, value);
+}
+
+/* Signatures are letters, the result first: v void, i int, l int64_t or size_t, p pointer, and m,
+ * the model's address, which only the runtime's function has. */
+static LLVMTypeRef letter_type(const writer *w, char c) {
+    return c == 'i' ? w->i32 : c == 'l' ? w->i64 : c == 'p' ? w->ptr : w->none;
+}
+
+static void forward_to_runtime(const writer *w, const char *name, const char *runtime_name,
+                               const char *signature) {
+    enum { MOST = 8 };
+    LLVMTypeRef params[MOST], result = letter_type(w, signature[0]);
+    LLVMValueRef args[MOST];
+    unsigned n = 0, n_args = 0;
+    for (const char *c = signature + 1; *c; c++)
+        if (*c != 'm') params[n++] = letter_type(w, *c);
+    LLVMValueRef fn = begin(w, name, result, params, n);
+    n = 0;
+    for (const char *c = signature + 1; *c; c++)
+        args[n_args++] = *c == 'm' ? w->model : LLVMGetParam(fn, n++);
+    end(w, result, call_runtime(w, runtime_name, result, args, n_args));
+}
+
+static void write_weights_functions(const writer *w) {
+    forward_to_runtime(w, "weights_open", "weights_open", "impp");
+    forward_to_runtime(w, "weights_from_memory", "weights_from_memory", "implp");
+    forward_to_runtime(w, "weights_close", "weights_close", "vp");
+}
+
+/* An array of n pointers on the stack, all null. */
+static LLVMValueRef pointer_array(const writer *w, size_t n) {
+    LLVMTypeRef type = LLVMArrayType2(w->ptr, n ? n : 1);
+    LLVMValueRef array = LLVMBuildAlloca(w->b, type, "");
+    LLVMBuildStore(w->b, LLVMConstNull(type), array);
+    return array;
+}
+
+static void store_pointer(const writer *w, LLVMValueRef array, size_t i, LLVMValueRef p) {
+    LLVMValueRef index = u64(w, i);
+    LLVMBuildStore(w->b, p, LLVMBuildInBoundsGEP2(w->b, w->ptr, array, &index, 1, ""));
+}
+
+/* int forward(session, tokens, n, logits, rows): the other outputs are not wanted. */
+static void write_forward(const writer *w) {
+    LLVMTypeRef params[] = {w->ptr, w->ptr, w->i64, w->ptr, w->i64};
+    LLVMValueRef fn = begin(w, "forward", w->i32, params, 5);
+    LLVMValueRef outs = pointer_array(w, w->p->outputs.n);
+    store_pointer(w, outs, 0, LLVMGetParam(fn, 3));
+    LLVMValueRef args[] = {LLVMGetParam(fn, 0), LLVMGetParam(fn, 1), LLVMGetParam(fn, 2), outs,
+                           LLVMGetParam(fn, 4)};
+    end(w, w->i32, call_runtime(w, "forward", w->i32, args, 5));
+    if (w->p->outputs.n > 1) forward_to_runtime(w, "forward_outputs", "forward", "ipplpl");
+}
+
+/* int forward_batch(sessions, tokens, count, logits): the other outputs are not wanted. */
+static void write_forward_batch(const writer *w) {
+    LLVMTypeRef params[] = {w->ptr, w->ptr, w->i64, w->ptr};
+    LLVMValueRef fn = begin(w, "forward_batch", w->i32, params, 4);
+    LLVMValueRef outs = pointer_array(w, w->p->outputs.n);
+    store_pointer(w, outs, 0, LLVMGetParam(fn, 3));
+    LLVMValueRef args[] = {LLVMGetParam(fn, 0), LLVMGetParam(fn, 1), LLVMGetParam(fn, 2), outs};
+    end(w, w->i32, call_runtime(w, "forward_batch", w->i32, args, 4));
+    if (w->p->outputs.n > 1)
+        forward_to_runtime(w, "forward_batch_outputs", "forward_batch", "ipplp");
+}
+
+static void write_model_functions(const writer *w) {
+    forward_to_runtime(w, "session_size", "session_size", "lml");
+    forward_to_runtime(w, "session_init", "session_init", "implplp");
+    forward_to_runtime(w, "session_set_threads", "session_set_threads", "ipi");
+    forward_to_runtime(w, "session_set_cpu", "session_set_cpu", "ipp");
+    forward_to_runtime(w, "session_length", "session_length", "lp");
+    forward_to_runtime(w, "session_rewind", "session_rewind", "ipl");
+    forward_to_runtime(w, "session_message", "session_message", "pp");
+    forward_to_runtime(w, "session_cpu", "session_cpu", "pp");
+    forward_to_runtime(w, "session_profile", "session_profile", "ippl");
+    write_forward(w);
+    write_forward_batch(w);
+}
+
+bool hcg_has_tokens(const hcg_program *p) {
+    for (size_t i = 0; i < p->inputs.n; i++)
+        if (hir_type_has_t(p->inputs.at[i].type)) return true;
+    for (size_t i = 0; i < p->outputs.n; i++)
+        if (hir_type_has_t(p->outputs.at[i].type)) return true;
+    return false;
+}
+
+/* int call([weights,] [tokens,] inputs..., outputs..., work, work_size) */
+static void write_call(const writer *w) {
+    const hcg_program *p = w->p;
+    size_t most = p->inputs.n + p->outputs.n + 4, n = 0, first;
+    LLVMTypeRef *params = hd_new_array(p->arena, LLVMTypeRef, most);
+    bool has_weights = hcg_has_weights(p), has_tokens = hcg_has_tokens(p);
+    if (has_weights) params[n++] = w->ptr;
+    if (has_tokens) params[n++] = w->i64;
+    first = n;
+    for (size_t i = 0; i < p->inputs.n + p->outputs.n + 1; i++)
+        params[n++] = w->ptr;
+    params[n++] = w->i64;
+    LLVMValueRef fn = begin(w, "call", w->i32, params, (unsigned)n);
+    LLVMValueRef ins = pointer_array(w, p->inputs.n), outs = pointer_array(w, p->outputs.n);
+    for (size_t i = 0; i < p->inputs.n; i++)
+        store_pointer(w, ins, i, LLVMGetParam(fn, (unsigned)(first + i)));
+    for (size_t i = 0; i < p->outputs.n; i++)
+        store_pointer(w, outs, i, LLVMGetParam(fn, (unsigned)(first + p->inputs.n + i)));
+    LLVMValueRef args[] = {
+        w->model,
+        has_weights ? LLVMGetParam(fn, 0) : LLVMConstNull(w->ptr),
+        has_tokens ? LLVMGetParam(fn, (unsigned)first - 1) : u64(w, 1),
+        ins,
+        outs,
+        LLVMGetParam(fn, (unsigned)n - 2),
+        LLVMGetParam(fn, (unsigned)n - 1),
+    };
+    end(w, w->i32, call_runtime(w, "call", w->i32, args, 7));
+}
+
+static void write_work_size(const writer *w) {
+    bool has_tokens = hcg_has_tokens(w->p);
+    LLVMValueRef fn = begin(w, "work_size", w->i64, &w->i64, has_tokens);
+    LLVMValueRef args[] = {w->model, has_tokens ? LLVMGetParam(fn, 0) : u64(w, 1)};
+    end(w, w->i64, call_runtime(w, "work_size", w->i64, args, 2));
+}
+
+static void write_info_function(const writer *w) {
+    begin(w, "info", w->ptr, NULL, 0);
+    LLVMBuildRet(w->b, w->info);
+}
+
+void hcg_describe(hcg_program *p, const hcg_target *t, LLVMModuleRef mod, LLVMBuilderRef b,
+                  LLVMValueRef *functions) {
+    writer w = {.p = p, .t = t, .cx = LLVMGetModuleContext(mod), .mod = mod, .b = b};
+    w.i8 = LLVMInt8TypeInContext(w.cx);
+    w.i32 = LLVMInt32TypeInContext(w.cx);
+    w.i64 = LLVMInt64TypeInContext(w.cx);
+    w.ptr = LLVMPointerTypeInContext(w.cx, 0);
+    w.none = LLVMVoidTypeInContext(w.cx);
+    write_model(&w, functions);
+    write_info(&w);
+    if (hcg_has_weights(p)) write_weights_functions(&w);
+    if (p->is_model) {
+        write_model_functions(&w);
+    } else {
+        write_work_size(&w);
+        write_call(&w);
+    }
+    forward_to_runtime(&w, "strerror", "strerror", "pi");
+    write_info_function(&w);
+}

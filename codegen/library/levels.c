@@ -1,0 +1,17 @@
+/* The table of CPU levels (levels.def) as data. */
+#include "codegen/emit/emit.h"
+
+#define MACHINE(l1_kb, l2_kb, l3_mb)                                                               \
+    { .line = 64, .l1 = (l1_kb) << 10, .l2 = (l2_kb) << 10, .l3 = UINT64_C(l3_mb) << 20 }
+
+static const hcg_level levels[] = {
+#define L(id, name, arch, cpu, lanes, registers, fma, dots, l1_kb, l2_kb, l3_mb, features)         \
+    {name, arch, cpu, lanes, registers, fma, dots, features, MACHINE(l1_kb, l2_kb, l3_mb)},
+#include "codegen/library/levels.def"
+#undef L
+};
+
+size_t hcg_levels(const hcg_level **out) {
+    *out = levels;
+    return sizeof levels / sizeof levels[0];
+}

@@ -1,0 +1,111 @@
+/* Shared by the files that make libraries: target.c, module.c, describe.c, object.c, header.c. */
+#ifndef HCG_LIBRARY_H
+#define HCG_LIBRARY_H
+
+#include <llvm-c/Core.h>
+#include <llvm-c/DebugInfo.h>
+#include <llvm-c/TargetMachine.h>
+
+#include "codegen/emit/emit.h"
+
+/* ---- target.c ----------------------------------------------------------------------------------
+ */
+/* One body of all kernels. What its code may use, and what is asked for before it is chosen, are
+ * the same set by construction. */
+typedef struct hcg_variant {
+    hcg_level level;   /* name, vector width, LLVM CPU that the features start from */
+    const char *tune;  /* LLVM CPU to schedule for */
+    const char *told;  /* "+avx,+avx2,...": its features, as level.cpu need not have them all */
+    uint64_t features; /* HRT_CPU_* that the machine must have */
+} hcg_variant;
+
+typedef struct hcg_target {
+    const char *triple, *arch;
+    HD_VEC(hcg_variant) bodies; /* best first */
+} hcg_target;
+
+/* The first part of a triple, "x86_64"; NULL: this machine's. */
+const char *hcg_arch(hd_arena *a, const char *triple);
+/* Whether this program runs on another architecture. */
+bool hcg_is_foreign(const char *arch);
+/* The body of a level: its features, and nothing of the machine that compiles. */
+hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level);
+/* Refuses triples and CPUs that cannot be compiled for, with the nearest names. */
+bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
+
+/* ---- describe.c --------------------------------------------------------------------------------
+ */
+/* Adds the constant hrt_model, hadal_info and the public functions to a module that holds (or
+ * declares) all kernels: functions[body * kernels + kernel]. */
+void hcg_describe(hcg_program *p, const hcg_target *t, LLVMModuleRef mod, LLVMBuilderRef b,
+                  LLVMValueRef *functions);
+/* "options" of the model: what it was compiled with, as JSON. */
+const char *hcg_options_json(hcg_program *p, const hcg_target *t);
+/* Whether functions for weights exist: models always have them. */
+static inline bool hcg_has_weights(const hcg_program *p) {
+    return p->is_model || p->weights_bytes > 0;
+}
+/* Whether a plain function takes a number of tokens. */
+bool hcg_has_tokens(const hcg_program *p);
+
+/* ---- module.c ----------------------------------------------------------------------------------
+ */
+/* LLVM's objects, freed with the arena at the latest (an arena may end by longjmp). */
+typedef struct hcg_llvm {
+    LLVMContextRef cx;
+    LLVMModuleRef mod;
+    LLVMTargetMachineRef tm;
+    LLVMBuilderRef b;
+    LLVMDIBuilderRef lines; /* NULL: no line tables, or they are complete */
+    LLVMMetadataRef ir_file;
+    hd_diags *diags;
+} hcg_llvm;
+/* LLVMCodeGenLevelDefault for loops whose order of instructions counts; Less leaves out a second
+ * scheduling of instructions, a tenth of the time, which row programs do not notice. */
+hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char *name,
+                       LLVMCodeGenOptLevel level);
+void hcg_llvm_free(hcg_llvm *l);
+
+/* Some kernels of one body, and what a module holds of them. */
+typedef struct hcg_unit {
+    const hcg_variant *body;
+    const uint32_t *kernels; /* indices into program.kernels; NULL: 0 .. n - 1 */
+    size_t n;
+    enum {
+        HCG_WHOLE,
+        HCG_KERNELS, /* and their parts; not what they share with others (matrix.h) */
+        HCG_SHARED,  /* of these alone the share number `share` of `shares` */
+    } holds;
+    unsigned share, shares;
+} hcg_unit;
+
+/* Bytes of scratch that the hungriest kernel asks for, and the hungriest part of one behind it. */
+typedef struct hcg_scratch_needs {
+    uint64_t kernels, parts;
+} hcg_scratch_needs;
+
+/* Says for which CPU a function is compiled. The features of the body are those of the function:
+ * what LLVM knows of a CPU by its name never adds to them or takes away. Vectors of the level's
+ * width are legal, whatever width the CPU's tuning prefers for loops. */
+void hcg_set_function_target(LLVMValueRef fn, const hcg_variant *body);
+/* The piece into l->mod; functions[kernel] becomes the function of each, *room grows to what they
+ * ask for. Reads the program only: pieces may be emitted at once, with an arena each. */
+bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *piece,
+                   LLVMValueRef *functions, hcg_scratch_needs *room);
+/* How many a function has; 0 for a declaration. */
+size_t hcg_instructions(LLVMValueRef fn);
+/* Declarations of all kernels of a body, for a module that only refers to them. */
+void hcg_declare_variant(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
+                         const hcg_variant *body, LLVMValueRef *functions);
+/* Completes the line tables, runs LLVM's verifier and the few passes that pay. */
+bool hcg_finish_module(hcg_llvm *l);
+/* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. */
+bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out);
+
+/* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
+ * next. Does nothing without them. */
+void hcg_at_op(hcg_emit *e, hir_id op);
+/* The scope of a function that begins at a line; NULL without line tables. */
+LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line);
+
+#endif

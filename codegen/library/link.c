@@ -1,0 +1,199 @@
+/* hcg_link: cc -shared through posix_spawn, no shell.
+ *
+ * The linker writes under a temporary name; the library appears under its own when all went well.
+ * What the linker says on stderr becomes the cause of the diagnostic. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "codegen/library/library.h"
+#include "codegen/program.h"
+#include "support/file.h"
+
+extern char **environ;
+
+enum { MAX_ARGS = 40, KEEP_OUTPUT = 4000 };
+
+/* Where the compiler is built with sanitizers, so is the runtime that is linked here. GCC's macros
+ * come first: headers of LLVM define __has_feature for compilers that have none. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZE "-fsanitize=address,undefined"
+#elif defined(__SANITIZE_THREAD__)
+#define SANITIZE "-fsanitize=thread"
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZE "-fsanitize=address,undefined"
+#elif __has_feature(thread_sanitizer)
+#define SANITIZE "-fsanitize=thread"
+#endif
+#endif
+
+typedef struct command {
+    hd_arena *arena;
+    char *argv[MAX_ARGS];
+    size_t n;
+} command;
+
+static void add(command *c, const char *arg) {
+    if (c->n + 1 < MAX_ARGS) c->argv[c->n++] = hd_strdup(c->arena, arg);
+}
+
+/* $CC may hold arguments ("ccache gcc"); they are separated by spaces. */
+static void add_words(command *c, const char *words) {
+    while (*words) {
+        size_t n = strcspn(words, " \t");
+        if (n > 0) add(c, hd_strndup(c->arena, words, n));
+        words += n + (words[n] != '\0');
+    }
+}
+
+static const char *choose_cc(hd_arena *a, const char *arch, const char *cc) {
+    if (cc && *cc) return cc;
+    if (hcg_is_foreign(arch)) return hd_printf(a, "%s-linux-gnu-gcc", arch);
+    const char *env = getenv("CC");
+    return env && *env ? env : "cc";
+}
+
+/* Everything that decides the library's bytes stands here: no build id, no path, no time. */
+static void make_command(command *c, const char *arch, const char *cc, const char *object,
+                         const char *runtime, const char *soname, const char *out) {
+    add_words(c, choose_cc(c->arena, arch, cc));
+    add(c, "-shared");
+    add(c, "-o");
+    add(c, out);
+    add(c, object);
+    add(c, runtime);
+    add(c, hd_printf(c->arena, "-Wl,-soname,%s", soname));
+    add(c, "-Wl,--no-undefined");
+    add(c, "-Wl,-z,noexecstack");
+    add(c, "-Wl,-z,relro,-z,now");
+    add(c, "-Wl,--build-id=none");
+    add(c, "-Wl,--exclude-libs,ALL");
+    add(c, "-Wl,--as-needed");
+    add(c, "-lgomp");
+#ifdef SANITIZE
+    if (!hcg_is_foreign(arch)) add(c, SANITIZE);
+#endif
+}
+
+/* ---- running it --------------------------------------------------------------------------------
+ */
+/* Up to KEEP_OUTPUT bytes of what comes; the rest is read and dropped, so that nobody blocks. */
+static void drain(int fd, hd_text *out) {
+    char buffer[1024];
+    for (;;) {
+        ssize_t n = read(fd, buffer, sizeof buffer);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return;
+        size_t room = KEEP_OUTPUT - out->n, take = (size_t)n < room ? (size_t)n : room;
+        hd_text_add_n(out, buffer, take);
+    }
+}
+
+/* Starts the program with stdout and stderr in a pipe; 0 or an errno value. */
+static int start(command *c, int pipe_write, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none;
+    int rc = posix_spawn_file_actions_init(&actions);
+    if (rc) return rc;
+    rc = posix_spawnattr_init(&attr);
+    if (rc) {
+        posix_spawn_file_actions_destroy(&actions);
+        return rc;
+    }
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+    rc = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    if (!rc) rc = posix_spawn_file_actions_adddup2(&actions, pipe_write, 1);
+    if (!rc) rc = posix_spawn_file_actions_adddup2(&actions, pipe_write, 2);
+    if (!rc) rc = posix_spawnp(pid, c->argv[0], &actions, &attr, c->argv, environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    return rc;
+}
+
+static int wait_for(pid_t pid, int *status) {
+    while (waitpid(pid, status, 0) < 0)
+        if (errno != EINTR) return errno;
+    return 0;
+}
+
+static bool refuse_tool(command *c, hd_diags *d, const char *what, const char *cause) {
+    hd_diag *e = hd_err(d, HD_E_TOOL, HD_NOWHERE, "the linker \"%s\" %s", c->argv[0], what);
+    e->cause = cause;
+    e->hint =
+        cause
+            ? "these are the linker's words; another is named with --linker or $CC, and --emit=obj "
+              "needs none"
+            : "install a C compiler or name one with --linker or $CC; --emit=obj needs none";
+    return false;
+}
+
+static bool run(command *c, hd_diags *d) {
+    int ends[2], status = 0;
+    pid_t pid;
+    if (pipe2(ends, O_CLOEXEC) != 0) return refuse_tool(c, d, "cannot be started", strerror(errno));
+    int rc = start(c, ends[1], &pid);
+    close(ends[1]);
+    if (rc != 0) {
+        close(ends[0]);
+        return refuse_tool(c, d, "cannot be started", hd_strdup(c->arena, strerror(rc)));
+    }
+    hd_text said;
+    hd_text_init(&said, c->arena);
+    hd_text_add(&said, "");
+    drain(ends[0], &said);
+    close(ends[0]);
+    rc = wait_for(pid, &status);
+    if (rc != 0) return refuse_tool(c, d, "was lost", hd_strdup(c->arena, strerror(rc)));
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+    while (said.n > 0 && said.at[said.n - 1] == '\n')
+        said.at[--said.n] = '\0';
+    const char *how = WIFSIGNALED(status)
+                          ? hd_printf(c->arena, "was ended by signal %d", WTERMSIG(status))
+                      : WEXITSTATUS(status) == 127 && said.n == 0
+                          ? "cannot be started"
+                          : hd_printf(c->arena, "failed (exit code %d)", WEXITSTATUS(status));
+    return refuse_tool(c, d, how, said.n ? said.at : NULL);
+}
+
+const char *hcg_runtime(const hcg_program *p, const char *lib_dir) {
+    const char *arch = hcg_arch(p->arena, p->options.triple);
+    const char *name = "libhadalrt.a";
+    if (hcg_is_foreign(arch)) name = hd_printf(p->arena, "hadal/%s-linux-gnu/%s", arch, name);
+    return hd_path_join(p->arena, lib_dir, name);
+}
+
+static bool refuse_runtime(hd_arena *a, hd_diags *d, const char *arch, const char *runtime) {
+    hd_diag *e = hd_err(d, HD_E_IO, HD_NOWHERE, "the runtime library %s is not there", runtime);
+    e->hint = hcg_is_foreign(arch)
+                  ? hd_printf(a,
+                              "it is made where %s-linux-gnu-gcc is installed when Hadal is built; "
+                              "--emit=obj,header needs none",
+                              arch)
+                  : "it is installed with the compiler";
+    return false;
+}
+
+bool hcg_link(hcg_program *p, hd_diags *d, const char *object, const char *cc, const char *runtime,
+              const char *path) {
+    const char *arch = hcg_arch(p->arena, p->options.triple);
+    if (!hd_exists(runtime)) return refuse_runtime(p->arena, d, arch, runtime);
+    hd_output *out = hd_output_open(p->arena, d, path);
+    if (!out) return false;
+    command c = {.arena = p->arena};
+    const char *soname = hd_printf(p->arena, "lib%s.so", p->m->name);
+    make_command(&c, arch, cc, object, runtime, soname, hd_output_temporary(out));
+    if (c.n == 0 || !run(&c, d)) {
+        hd_output_discard(out);
+        return false;
+    }
+    return hd_output_commit(out);
+}

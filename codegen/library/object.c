@@ -1,0 +1,335 @@
+/* Objects, assembly and LLVM text of a program.
+ *
+ * Assembly and LLVM text come from one module that holds every body and the description. Objects,
+ * which every compilation needs, are made in pieces, a context and module each, on as many threads
+ * as there are CPUs, and merged (elf.h). How a program is cut into pieces depends on the program
+ * alone, so its bytes do not depend on the machine. */
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "codegen/library/elf.h"
+#include "codegen/library/library.h"
+#include "codegen/library/workers.h"
+#include "support/file.h"
+
+/* ---- one module for all -------------------------------------------------------------------------
+ */
+static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t) {
+    hcg_llvm *l = hcg_llvm_new(p->arena, d, t, p->m->name, LLVMCodeGenLevelDefault);
+    if (!l) return NULL;
+    size_t n = p->kernels.n;
+    LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, t->bodies.n * n + 1);
+    hcg_scratch_needs room = {0};
+    for (size_t i = 0; i < t->bodies.n; i++) {
+        hcg_unit piece = {.body = &t->bodies.at[i], .n = n};
+        if (!hcg_emit_unit(p, l, p->arena, &piece, functions + i * n, &room)) {
+            hcg_llvm_free(l);
+            return NULL;
+        }
+    }
+    p->scratch_bytes = room.kernels + room.parts;
+    hcg_describe(p, t, l->mod, l->b, functions);
+    return l;
+}
+
+bool hcg_emit_asm(hcg_program *p, hd_diags *d, const char *path) {
+    hcg_target t;
+    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
+    hcg_llvm *l = build_library(p, d, &t);
+    LLVMMemoryBufferRef code;
+    if (!l) return false;
+    bool ok = hcg_generate(l, LLVMAssemblyFile, &code);
+    hcg_llvm_free(l);
+    if (!ok) return false;
+    ok = hd_write_file(p->arena, d, path, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
+    LLVMDisposeMemoryBuffer(code);
+    return ok;
+}
+
+bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
+    hcg_target t;
+    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
+    hcg_llvm *l = build_library(p, d, &t);
+    if (!l) return false;
+    bool ok = hcg_finish_module(l);
+    char *text = ok ? LLVMPrintModuleToString(l->mod) : NULL;
+    hcg_llvm_free(l);
+    if (!ok) return false;
+    ok = hd_write_file(p->arena, d, path, text, strlen(text));
+    LLVMDisposeMessage(text);
+    return ok;
+}
+
+/* ---- pieces -------------------------------------------------------------------------------------
+ */
+enum {
+    PIECE_OPS = 250, /* of bodies: a piece costs some ms of its own */
+    MOST_PIECES = 6, /* of a class: with more to do they get longer instead */
+    SHARES = 2,      /* pieces for what kernels share */
+};
+
+typedef enum class { ROWS, CONTRACT_MANY, SHARED_CODE, ATTENTION, CONTRACT_ONE, CLASSES } class;
+
+static const struct {
+    const char *name;
+    LLVMCodeGenOptLevel level;
+} classes[CLASSES] = {
+    [SHARED_CODE] = {"tiles and other shared code", LLVMCodeGenLevelDefault},
+    [ATTENTION] = {"attention", LLVMCodeGenLevelDefault},
+    [CONTRACT_MANY] = {"contractions, many tokens", LLVMCodeGenLevelLess},
+    [CONTRACT_ONE] = {"contractions, one token", LLVMCodeGenLevelDefault},
+    [ROWS] = {"row programs", LLVMCodeGenLevelLess},
+};
+
+typedef struct job {
+    class class;
+    hcg_unit piece;
+    size_t ops;      /* of its kernels' bodies; 0: what they share */
+    size_t number;   /* in the order of the program */
+    hd_arena *arena; /* of the thread that does it; freed when the object is written */
+    hd_diags diags;
+    LLVMMemoryBufferRef object;
+    hcg_scratch_needs room;
+    bool done; /* false: see diags, or memory ran out */
+    hcg_code_event event;
+} job;
+
+typedef struct work {
+    hcg_program *p;
+    const hcg_target *t;
+    HD_VEC(job) jobs;
+} work;
+
+static void add_job(work *w, class c, hcg_unit piece, size_t ops) {
+    const job j = {.class = c, .piece = piece, .ops = ops, .number = w->jobs.n};
+    if (piece.n > 0) hd_push(w->p->arena, &w->jobs, j);
+}
+
+static size_t body_ops(const hir_module *m, hir_id kernel) {
+    size_t n = 0;
+    HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) n++;
+    return n;
+}
+
+static class class_of(const hcg_kernel *k) {
+    if (k->kind == HCG_CONTRACT) return k->one ? CONTRACT_ONE : CONTRACT_MANY;
+    return k->kind == HCG_SEQUENCE ? ATTENTION : ROWS;
+}
+
+/* Kernels by class. */
+typedef struct list {
+    uint32_t *at;
+    size_t n;
+} list;
+
+static void cut_class(work *w, class c, const hcg_variant *body, const list *k) {
+    const hir_module *m = w->p->m;
+    size_t all = 0;
+    for (size_t i = 0; i < k->n; i++)
+        all += body_ops(m, w->p->kernels.at[k->at[i]].op);
+    const size_t most = all / MOST_PIECES > PIECE_OPS ? all / MOST_PIECES : PIECE_OPS;
+    for (size_t from = 0, to = 0; from < k->n; from = to) {
+        size_t ops = 0;
+        while (to < k->n && ops < most)
+            ops += body_ops(m, w->p->kernels.at[k->at[to++]].op);
+        const hcg_unit piece = {
+            .body = body, .kernels = k->at + from, .n = to - from, .holds = HCG_KERNELS};
+        add_job(w, c, piece, ops);
+    }
+}
+
+static list empty_list(hcg_program *p) {
+    return (list){hd_new_array(p->arena, uint32_t, p->kernels.n + 1), 0};
+}
+
+/* May it call what kernels share? Of row programs those alone that look up rows of a table, which
+ * may be packed; the others need not be emitted to see what they call. */
+static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
+    if (k->kind != HCG_ROW) return true;
+    HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
+        if (hir_op_at(m, id)->code == HIR_GATHER_OP) return true;
+    }
+    return false;
+}
+
+/* Pieces that take longest come first, so that all threads end at about the same time. Classes are
+ * in the order of what their longest piece takes; how long a row program takes goes with its ops.
+ */
+static int longest_first(const void *x, const void *y) {
+    const job *a = x, *b = y;
+    if (a->class != b->class) return a->class < b->class ? -1 : 1;
+    if (a->ops != b->ops) return a->ops > b->ops ? -1 : 1;
+    return a->number < b->number ? -1 : 1;
+}
+
+static void cut(work *w) {
+    hcg_program *p = w->p;
+    list of[CLASSES], callers = empty_list(p);
+    for (class c = 0; c < CLASSES; c++)
+        of[c] = empty_list(p);
+    for (size_t i = 0; i < p->kernels.n; i++) {
+        list *k = &of[class_of(&p->kernels.at[i])];
+        k->at[k->n++] = (uint32_t)i;
+        if (calls_shared(p->m, &p->kernels.at[i])) callers.at[callers.n++] = (uint32_t)i;
+    }
+    for (class c = 0; c < CLASSES; c++)
+        for (size_t b = 0; b < w->t->bodies.n; b++) {
+            const hcg_variant *body = &w->t->bodies.at[b];
+            for (unsigned i = 0; c == SHARED_CODE && i < SHARES; i++)
+                add_job(w, c, (hcg_unit){body, callers.at, callers.n, HCG_SHARED, i, SHARES}, 0);
+            cut_class(w, c, body, &of[c]);
+        }
+    if (w->jobs.n) qsort(w->jobs.at, w->jobs.n, sizeof *w->jobs.at, longest_first);
+}
+
+/* Of this thread. */
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void count_code(LLVMModuleRef mod, hcg_code_event *event) {
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
+        if (LLVMIsDeclaration(f) || LLVMGetLinkage(f) == LLVMAvailableExternallyLinkage) continue;
+        event->functions++;
+        event->instructions += hcg_instructions(f);
+    }
+}
+
+static bool build_piece(work *w, job *j, hcg_llvm **l) {
+    *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name, classes[j->class].level);
+    if (!*l) return false;
+    LLVMValueRef *functions = hd_new_array(j->arena, LLVMValueRef, w->p->kernels.n + 1);
+    return hcg_emit_unit(w->p, *l, j->arena, &j->piece, functions, &j->room);
+}
+
+static bool compile_piece(work *w, job *j) {
+    hcg_llvm *l = NULL;
+    const double start = cpu_seconds();
+    bool ok = build_piece(w, j, &l);
+    const double built = cpu_seconds();
+    if (ok && w->p->options.event) count_code(l->mod, &j->event);
+    ok = ok && hcg_generate(l, LLVMObjectFile, &j->object);
+    if (l) hcg_llvm_free(l);
+    j->event.build = built - start;
+    j->event.translate = cpu_seconds() - built;
+    return ok;
+}
+
+/* Memory that runs out ends the job, not the process: each arena has its guard. */
+static void do_job(void *context, size_t worker, size_t item) {
+    work *w = context;
+    job *j = &w->jobs.at[item];
+    (void)worker;
+    j->arena = hd_arena_new();
+    if (!j->arena) return;
+    jmp_buf here;
+    hd_arena_guard(j->arena, &here);
+    if (setjmp(here)) return;
+    hd_diags_init(&j->diags, j->arena);
+    j->done = compile_piece(w, j);
+}
+
+static void free_jobs(void *what) {
+    work *w = what;
+    for (size_t i = 0; i < w->jobs.n; i++) {
+        if (w->jobs.at[i].object) LLVMDisposeMemoryBuffer(w->jobs.at[i].object);
+        hd_arena_free(w->jobs.at[i].arena);
+        w->jobs.at[i].object = NULL;
+        w->jobs.at[i].arena = NULL;
+    }
+}
+
+/* The first failed piece speaks for all. */
+static bool report(const work *w, hd_diags *d) {
+    for (size_t i = 0; i < w->jobs.n; i++) {
+        const job *j = &w->jobs.at[i];
+        if (j->done) continue;
+        for (size_t k = 0; j->arena && k < j->diags.list.n; k++) {
+            const hd_diag *from = &j->diags.list.at[k];
+            if (from->severity != HD_ERROR) continue;
+            hd_diag *e = hd_err(d, from->code, from->loc, "%s", from->message);
+            if (from->cause) e->cause = hd_strdup(d->arena, from->cause);
+            if (from->hint) e->hint = hd_strdup(d->arena, from->hint);
+        }
+        if (!j->arena || !j->diags.list.n)
+            hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory in code generation");
+        return false;
+    }
+    return true;
+}
+
+/* ---- the object ---------------------------------------------------------------------------------
+ */
+/* The table and the public functions, referring to kernels of other pieces. */
+static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
+    hcg_program *p = w->p;
+    size_t n = p->kernels.n;
+    hcg_llvm *l = hcg_llvm_new(p->arena, d, w->t, p->m->name, LLVMCodeGenLevelLess);
+    if (!l) return false;
+    LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, w->t->bodies.n * n + 1);
+    for (size_t i = 0; i < w->t->bodies.n; i++)
+        hcg_declare_variant(p, p->arena, l->mod, &w->t->bodies.at[i], functions + i * n);
+    hcg_describe(p, w->t, l->mod, l->b, functions);
+    bool ok = hcg_generate(l, LLVMObjectFile, object);
+    hcg_llvm_free(l);
+    return ok;
+}
+
+static hd_bytes content(LLVMMemoryBufferRef buffer) {
+    return (hd_bytes){(const uint8_t *)LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer)};
+}
+
+static bool merge(const work *w, hd_diags *d, LLVMMemoryBufferRef description, const char *path) {
+    hd_arena *a = w->p->arena;
+    hd_bytes *parts = hd_new_array(a, hd_bytes, w->jobs.n + 1), whole;
+    parts[0] = content(description);
+    for (size_t i = 0; i < w->jobs.n; i++)
+        parts[i + 1] = content(w->jobs.at[i].object);
+    return hcg_merge_objects(a, d, parts, w->jobs.n + 1, &whole) &&
+           hd_write_file(a, d, path, whole.at, whole.n);
+}
+
+static void tell(const work *w) {
+    const hcg_options *o = &w->p->options;
+    for (size_t i = 0; o->event && i < w->jobs.n; i++) {
+        job *j = &w->jobs.at[i];
+        j->event.level = j->piece.body->level.name;
+        j->event.part = classes[j->class].name;
+        j->event.bytes = LLVMGetBufferSize(j->object);
+        o->event(o->context, &j->event);
+    }
+}
+
+/* Pieces see their own functions only: the hungriest kernel may call the hungriest part. */
+static void take_room(const work *w) {
+    hcg_scratch_needs most = {0};
+    for (size_t i = 0; i < w->jobs.n; i++) {
+        const hcg_scratch_needs *r = &w->jobs.at[i].room;
+        if (r->kernels > most.kernels) most.kernels = r->kernels;
+        if (r->parts > most.parts) most.parts = r->parts;
+    }
+    w->p->scratch_bytes = most.kernels + most.parts;
+}
+
+bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
+    hcg_target t;
+    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
+    work *w = hd_new(p->arena, work);
+    w->p = p;
+    w->t = &t;
+    hd_arena_defer(p->arena, free_jobs, w);
+    cut(w);
+    hcg_each_item(hcg_workers(p->options.threads), w->jobs.n, do_job, w);
+    LLVMMemoryBufferRef description = NULL;
+    take_room(w);
+    bool ok = report(w, d);
+    if (ok) tell(w);
+    ok = ok && describe(w, d, &description) && merge(w, d, description, path);
+    if (description) LLVMDisposeMemoryBuffer(description);
+    free_jobs(w);
+    return ok;
+}

@@ -1,0 +1,206 @@
+/* Which bodies are emitted: levels of the triple's architecture, or one for a given CPU. */
+#include <llvm-c/TargetMachine.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "codegen/library/library.h"
+
+typedef struct cpu {
+    const char *name, *arch, *features;
+} cpu;
+static const cpu cpus[] = {
+#define C(name, arch, features) {name, arch, features},
+#include "codegen/library/cpus.def"
+#undef C
+};
+enum { N_CPUS = sizeof cpus / sizeof *cpus, MAX_NAMES = N_CPUS + HRT_MAX_LEVELS + 1 };
+
+/* ---- sets of features --------------------------------------------------------------------------
+ */
+static const struct {
+    const char *name;
+    uint64_t bit;
+} feature_names[] = {
+#define C(id, bit, name) {name, HRT_CPU_##id},
+    HRT_CPU_FEATURES(C)
+#undef C
+};
+enum { N_FEATURES = sizeof feature_names / sizeof *feature_names };
+
+static uint64_t feature_bit(const char *name, size_t n) {
+    for (size_t i = 0; i < N_FEATURES; i++)
+        if (strlen(feature_names[i].name) == n && memcmp(feature_names[i].name, name, n) == 0)
+            return feature_names[i].bit;
+    return 0;
+}
+
+/* "avx avx2" and LLVM's "+avx,-avx2,...": the known features that are on. */
+static uint64_t parse_features(const char *text) {
+    uint64_t set = 0;
+    while (*text) {
+        size_t n = strcspn(text, " ,");
+        bool sign = *text == '+' || *text == '-';
+        if (*text != '-' && n > 0) set |= feature_bit(text + sign, n - sign);
+        text += n + (text[n] != '\0');
+    }
+    return set;
+}
+
+/* In library/levels.def's way: " " between, "" before each. In LLVM's: "," and "+". */
+static const char *feature_list(hd_arena *a, uint64_t set, const char *between,
+                                const char *before) {
+    hd_text text;
+    hd_text_init(&text, a);
+    hd_text_add(&text, "");
+    for (size_t i = 0; i < N_FEATURES; i++)
+        if (set & feature_names[i].bit)
+            hd_text_f(&text, "%s%s%s", text.n ? between : "", before, feature_names[i].name);
+    return text.at;
+}
+
+/* ---- triples -----------------------------------------------------------------------------------
+ */
+static void initialise_llvm(void) {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+}
+
+#if defined(__x86_64__)
+#define HERE "x86_64"
+#elif defined(__aarch64__)
+#define HERE "aarch64"
+#else
+#error "Hadal makes code for x86-64 and aarch64, and runs there"
+#endif
+
+static const char *normal_triple(hd_arena *a, const char *triple) {
+    char *normal = LLVMNormalizeTargetTriple(triple ? triple : HERE "-linux-gnu");
+    const char *copy = hd_strdup(a, normal);
+    LLVMDisposeMessage(normal);
+    return copy;
+}
+
+const char *hcg_arch(hd_arena *a, const char *triple) {
+    const char *normal = normal_triple(a, triple);
+    const char *arch = hd_strndup(a, normal, strcspn(normal, "-"));
+    return strcmp(arch, "arm64") == 0 ? "aarch64" : arch;
+}
+
+bool hcg_is_foreign(const char *arch) {
+    return strcmp(arch, HERE) != 0;
+}
+
+static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, initialise_llvm);
+    t->triple = normal_triple(a, o->triple);
+    t->arch = hcg_arch(a, o->triple);
+    const char *arch = t->arch;
+    char *error = NULL;
+    bool known = strcmp(arch, "x86_64") == 0 || strcmp(arch, "aarch64") == 0;
+    if (!known || !strstr(t->triple, "linux")) {
+        hd_err(d, HD_E_TARGET, HD_NOWHERE, "no code can be made for the target \"%s\"", o->triple)
+            ->hint = "targets: x86_64-linux-gnu, aarch64-linux-gnu";
+        return false;
+    }
+    LLVMTargetRef target;
+    if (LLVMGetTargetFromTriple(t->triple, &target, &error) == 0) return true;
+    hd_err(d, HD_E_TARGET, HD_NOWHERE, "LLVM has no target \"%s\"", t->triple)->cause =
+        hd_strdup(a, error);
+    LLVMDisposeMessage(error);
+    return false;
+}
+
+/* ---- bodies ------------------------------------------------------------------------------------
+ */
+hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level) {
+    uint64_t features = parse_features(level->features);
+    return (hcg_variant){.level = *level,
+                         .tune = level->cpu,
+                         .told = feature_list(a, features, ",", "+"),
+                         .features = features};
+}
+
+/* One body for a CPU: the best level that it has, plus what it has beyond. */
+static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t features) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t base = parse_features(levels[i].features);
+        if (strcmp(levels[i].arch, t->arch) != 0 || (base & ~features) != 0) continue;
+        hcg_variant body = {.level = levels[i],
+                            .tune = name,
+                            .told = feature_list(a, features, ",", "+"),
+                            .features = features};
+        body.level.name = name;
+        body.level.features = feature_list(a, features, " ", "");
+        hd_push(a, &t->bodies, body);
+        return;
+    }
+}
+
+/* The CPU that the compiler runs on, as LLVM sees it. */
+static bool add_native(hd_arena *a, hd_diags *d, hcg_target *t) {
+    if (hcg_is_foreign(t->arch)) {
+        hd_err(d, HD_E_TARGET, HD_NOWHERE, "\"native\" is not a CPU of %s", t->triple)->hint =
+            "name the CPU that the library shall run on";
+        return false;
+    }
+    char *name = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
+    add_cpu(a, t, hd_strdup(a, name), parse_features(features));
+    LLVMDisposeMessage(name);
+    LLVMDisposeMessage(features);
+    return true;
+}
+
+static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_target *t) {
+    const char *names[MAX_NAMES];
+    size_t n = 0, n_levels;
+    const hcg_level *levels;
+    hd_text list;
+    hd_text_init(&list, a);
+    hd_text_add(&list, "native");
+    n_levels = hcg_levels(&levels);
+    for (size_t i = 0; i < n_levels; i++) {
+        if (strcmp(levels[i].arch, t->arch) != 0) continue;
+        hd_text_f(&list, ", %s", levels[i].name);
+        names[n++] = levels[i].name;
+    }
+    for (size_t i = 0; i < N_CPUS; i++)
+        if (strcmp(cpus[i].arch, t->arch) == 0) names[n++] = cpus[i].name;
+    names[n++] = "native";
+    const char *near = hd_nearest(name, names, n);
+    hd_diag *e = hd_err(d, HD_E_TARGET, HD_NOWHERE, "there is no %s CPU \"%s\"", t->arch, name);
+    e->hint = near ? hd_printf(a, "did you mean \"%s\"?", near)
+                   : hd_printf(a, "%s, or a CPU as LLVM calls it", list.at);
+    return false;
+}
+
+static bool find_variants(const char *cpu_name, unsigned dots, hd_arena *a, hd_diags *d,
+                          hcg_target *t) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(levels[i].arch, t->arch) == 0 &&
+            (cpu_name ? strcmp(cpu_name, levels[i].name) == 0 : (levels[i].dots & ~dots) == 0))
+            hd_push(a, &t->bodies, hcg_variant_of_level(a, &levels[i]));
+    if (t->bodies.n > 0) return true;
+    if (strcmp(cpu_name, "native") == 0) return add_native(a, d, t);
+    for (size_t i = 0; i < N_CPUS; i++)
+        if (strcmp(cpus[i].arch, t->arch) == 0 && strcmp(cpus[i].name, cpu_name) == 0) {
+            add_cpu(a, t, cpus[i].name, parse_features(cpus[i].features));
+            return true;
+        }
+    return unknown_cpu(cpu_name, a, d, t);
+}
+
+bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
+    *out = (hcg_target){0};
+    return find_triple(o, a, d, out) && find_variants(o->cpu, o->dots, a, d, out);
+}

@@ -1,0 +1,53 @@
+/* Threads that take items from a counter (workers.h). pthreads rather than OpenMP: ThreadSanitizer
+ * sees them start and end. */
+#include "codegen/library/workers.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+typedef struct crew {
+    void (*work)(void *, size_t, size_t);
+    void *context;
+    size_t n;
+    atomic_size_t next;
+} crew;
+
+typedef struct member {
+    crew *all;
+    size_t number;
+} member;
+
+size_t hcg_workers(int threads) {
+    cpu_set_t allowed;
+    size_t n = threads > 0 ? (size_t)threads : 1;
+    if (threads <= 0 && sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        n = (size_t)CPU_COUNT(&allowed);
+    return n > HCG_MOST_WORKERS ? HCG_MOST_WORKERS : n;
+}
+
+static void *take_items(void *argument) {
+    const member *m = argument;
+    for (;;) {
+        size_t i = atomic_fetch_add(&m->all->next, 1);
+        if (i >= m->all->n) return NULL;
+        m->all->work(m->all->context, m->number, i);
+    }
+}
+
+void hcg_each_item(size_t workers, size_t n,
+                   void (*work)(void *context, size_t worker, size_t item), void *context) {
+    crew all = {.work = work, .context = context, .n = n};
+    member members[HCG_MOST_WORKERS];
+    pthread_t threads[HCG_MOST_WORKERS];
+    size_t started = 1;
+    if (workers > n) workers = n;
+    for (size_t i = 0; i < HCG_MOST_WORKERS; i++)
+        members[i] = (member){&all, i};
+    while (started < workers &&
+           pthread_create(&threads[started], NULL, take_items, &members[started]) == 0)
+        started++;
+    take_items(&members[0]);
+    for (size_t i = 1; i < started; i++)
+        pthread_join(threads[i], NULL);
+}

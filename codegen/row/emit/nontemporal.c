@@ -1,0 +1,147 @@
+/* Stores past the caches.
+ *
+ * A store to memory first reads the line that it will overwrite. Where a nest of loops leaves more
+ * than the last cache holds before anybody reads it (phase 1 of a block: a row for each query),
+ * that read is a third of the traffic, and what it brings in drives out what is still wanted.
+ * Whether there is so much depends on the number of tokens, so a turn of the loops keeps its stores
+ * to its end, and a branch there stores one way or the other.
+ *
+ * Measured (docs/experiments.md): from 32 MB on a mix and its readers gain a sixth, below 16 MB
+ * they lose as much, and so does a kernel that reads again what it has stored. A kernel that reads
+ * many rows besides (a mix of 17 sources) has driven out its own first results before it is done.
+ */
+#include <string.h>
+
+#include "codegen/emit/math.h"
+#include "codegen/row/emit/run.h"
+
+enum { LINE = 64, FROM_BYTES = 16 << 20, FROM_TOUCHED = 32 << 20 };
+
+/* Bytes of an element of what node `n` is stored to. */
+static int64_t element_bytes(const row_run *r, const row_node *n) {
+    return (int64_t)hir_dtype_bytes(r->g->buffers.at[n->buffer].dtype);
+}
+
+/* Whole lines of rows that begin on a line, which the kernel itself does not read. */
+static bool can_stream(const row_run *r, const row_node *n) {
+    if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
+    const row_buffer *b = &r->g->buffers.at[n->buffer];
+    const int64_t bytes = element_bytes(r, n);
+    if (b->in_place) return false;                               /* its lines have just been read */
+    if (row_is_any(r->g, row_elements(&n->shape))) return false; /* how much is told late */
+    bool aligned = n->to.constant * bytes % LINE == 0 && b->elements * bytes % LINE == 0;
+    for (int v = 0; v < ROW_VARS; v++)
+        aligned &= v == r->lane_var ? n->to.by[v] == 1 : n->to.by[v] * bytes % LINE == 0;
+    return aligned && b->where == ROW_ARG && b->has_t;
+}
+
+/* Bytes of a token's rows in memory that the kernel reads and leaves. */
+static int64_t touched_bytes(const row_run *r) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < r->g->buffers.n; i++) {
+        const row_buffer *b = &r->g->buffers.at[i];
+        const bool row = b->used && b->where == ROW_ARG && b->has_t && !b->in_place;
+        if (row) bytes += b->elements * (int64_t)hir_dtype_bytes(b->dtype);
+    }
+    for (size_t i = 0; i < r->g->nodes.n; i++) {
+        const row_node *n = &r->g->nodes.at[i];
+        const bool rows = n->kind == ROW_MULTI && n->run && n->uses;
+        if (rows) bytes += row_elements(&n->shape) * (int64_t)hir_dtype_bytes(n->dtype);
+    }
+    return bytes;
+}
+
+/* Are there at least `least` bytes, of so many a token? */
+static LLVMValueRef at_least(row_run *r, int64_t row_bytes, int64_t least) {
+    hcg_emit *e = r->e;
+    LLVMValueRef bytes = LLVMBuildMul(e->b, hcg_frame_t(e), row_i64(r, row_bytes), "");
+    return LLVMBuildICmp(e->b, LLVMIntSGE, bytes, hcg_i64(e, least), "");
+}
+
+/* Does the call leave or touch so much that stores of `row_bytes` a token go past the caches? */
+static LLVMValueRef is_much(row_run *r, int64_t row_bytes) {
+    LLVMValueRef leaves = at_least(r, row_bytes, FROM_BYTES);
+    return LLVMBuildOr(r->e->b, leaves, at_least(r, touched_bytes(r), FROM_TOUCHED), "");
+}
+
+/* Bytes of a token's rows that the nest may stream; 0 if that is never enough. */
+static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
+    int64_t bytes = 0;
+    if (!r->token || strcmp(r->e->level->arch, "x86_64") != 0) return 0;
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = row_at(r->g, nest->roots.at[i]);
+        if (can_stream(r, n)) bytes += row_elements(&n->shape) * element_bytes(r, n);
+    }
+    const int64_t most = row_most(r->g, touched_bytes(r)), chunk = r->e->p->chunk;
+    return bytes * chunk < FROM_BYTES && most * chunk < FROM_TOUCHED ? 0 : bytes;
+}
+
+LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
+    hcg_emit *e = r->e;
+    int64_t bytes = streamed_bytes(r, nest);
+    LLVMValueRef where = hcg_i64(e, 0);
+    if (bytes == 0) return NULL;
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = row_at(r->g, nest->roots.at[i]);
+        if (!can_stream(r, n)) continue;
+        LLVMValueRef address = LLVMBuildPtrToInt(e->b, r->base[n->buffer], e->i64, "");
+        where = LLVMBuildOr(e->b, where, address, "");
+    }
+    LLVMValueRef off = LLVMBuildAnd(e->b, where, hcg_i64(e, LINE - 1), "");
+    LLVMValueRef aligned = LLVMBuildICmp(e->b, LLVMIntEQ, off, hcg_i64(e, 0), "");
+    if (bytes > r->most_streamed) r->most_streamed = bytes;
+    return LLVMBuildAnd(e->b, aligned, is_much(r, bytes), "streams");
+}
+
+static void store_past(row_run *r, LLVMValueRef p, LLVMValueRef v, int64_t bytes) {
+    hcg_emit *e = r->e;
+    LLVMValueRef s = LLVMBuildStore(e->b, v, p);
+    LLVMSetAlignment(s, (unsigned)bytes);
+    LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->i32, 1, false));
+    LLVMValueRef node = LLVMMetadataAsValue(e->cx, LLVMMDNodeInContext2(e->cx, &one, 1));
+    LLVMSetMetadata(s, LLVMGetMDKindIDInContext(e->cx, "nontemporal", 11), node);
+    r->has_streamed = true;
+}
+
+/* The lanes of b behind those of a, as f32: LLVM 19 has no such store for vectors of bf16, and
+ * would look through a cast. */
+static LLVMValueRef side_by_side(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    enum { MOST = 64 };
+    LLVMValueRef at[MOST];
+    unsigned n = 2 * hcg_lanes(LLVMTypeOf(a));
+    for (unsigned i = 0; i < n; i++)
+        at[i] = LLVMConstInt(e->i32, i, false);
+    LLVMValueRef joined = LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(at, n), "");
+    LLVMTypeRef type = LLVMVectorType(e->f32, n / 2);
+    joined = LLVMBuildBitCast(e->b, joined, type, "");
+    return hcg_intrinsic(e, "llvm.arithmetic.fence", &type, 1, &joined, 1);
+}
+
+bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v) {
+    hcg_emit *e = r->e;
+    if (!r->streaming || r->tail || !can_stream(r, n)) return false;
+    const hir_dtype dtype = r->g->buffers.at[n->buffer].dtype;
+    const int64_t lanes = e->level->lanes, bytes = element_bytes(r, n);
+    if ((int64_t)r->copies * lanes * bytes % LINE != 0) return false;
+    const unsigned together = dtype == HIR_F32 ? 1 : 2; /* halves fill a vector in pairs */
+    for (unsigned u = 0; u < r->copies; u += together) {
+        LLVMValueRef at = hcg_at(e, hcg_element(e, dtype), p, hcg_i64(e, u * lanes)), x = v[u];
+        if (together == 2)
+            x = side_by_side(e, hcg_narrow(e, dtype, v[u]), hcg_narrow(e, dtype, v[u + 1]));
+        store_past(r, at, x, together * lanes * bytes);
+    }
+    return true;
+}
+
+/* Such stores become visible in any order: others may read only behind a fence. */
+void row_stream_end(row_run *r) {
+    hcg_emit *e = r->e;
+    if (!r->has_streamed) return;
+    LLVMBasicBlockRef fence = LLVMAppendBasicBlockInContext(e->cx, e->fn, "fence");
+    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "fenced");
+    LLVMBuildCondBr(e->b, is_much(r, r->most_streamed), fence, done);
+    LLVMPositionBuilderAtEnd(e->b, fence);
+    hcg_intrinsic(e, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);
+    LLVMBuildBr(e->b, done);
+    LLVMPositionBuilderAtEnd(e->b, done);
+}

@@ -1,0 +1,46 @@
+/* Sums that are taken for some tokens only.
+ *
+ *     %1 = when %c, %x      %2 = reduce_sum %1          %c: one number, %2: one number
+ *
+ * is 0 unless c > 0, so the loop over x is left out then. Its nest holds nothing but such sums of
+ * one c, and what only they read (row/schedule/nests.c); a branch stands around it. Tokens mostly
+ * decide alike, so that the branch costs next to nothing.
+ */
+#include "codegen/row/emit/run.h"
+
+row_branch row_when_begin(row_run *r) {
+    hcg_emit *e = r->e;
+    row_branch b = {0};
+    if (!r->nest->when) return b;
+    LLVMValueRef c = row_read(r, r->nest->when, r->loops).v[0];
+    c = LLVMBuildFCmp(e->b, LLVMRealOGT, c, LLVMConstReal(e->f32, 0), "when");
+    b.from = LLVMGetInsertBlock(e->b);
+    b.past = LLVMAppendBasicBlockInContext(e->cx, e->fn, "summed");
+    LLVMBasicBlockRef sums = LLVMAppendBasicBlockInContext(e->cx, e->fn, "sums");
+    LLVMBuildCondBr(e->b, c, sums, b.past);
+    LLVMPositionBuilderAtEnd(e->b, sums);
+    b.scope = row_scope_begin(r);
+    return b;
+}
+
+void row_when_end(row_run *r, const row_branch *b) {
+    hcg_emit *e = r->e;
+    if (!b->past) return;
+    row_scope_end(r, b->scope);
+    LLVMBasicBlockRef last = LLVMGetInsertBlock(e->b);
+    LLVMBuildBr(e->b, b->past);
+    LLVMPositionBuilderAtEnd(e->b, b->past);
+    LLVMBasicBlockRef from[] = {b->from, last};
+    for (size_t i = 0; i < r->nest->roots.n; i++) {
+        row_node *n = row_at(r->g, r->nest->roots.at[i]);
+        if (!row_when(n)) continue;
+        LLVMValueRef sums[] = {LLVMConstReal(e->f32, 0), n->scalar};
+        n->scalar = LLVMBuildPhi(e->b, e->f32, "sum");
+        LLVMAddIncoming(n->scalar, sums, from, 2);
+    }
+    for (size_t i = 0; i < r->nest->roots.n; i++) { /* stores, behind all joins */
+        const row_node *n = row_at(r->g, r->nest->roots.at[i]);
+        row_pack p = {.uniform = true, .v = {n->scalar}};
+        if (row_when(n) && n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
+    }
+}

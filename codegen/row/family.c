@@ -1,0 +1,409 @@
+/* Row programs that differ in one size (row/family.h).
+ *
+ * Which sizes depend on N is found by comparing two forms, not by following N through the body: a
+ * size that is the same in both is the same in all, and one that differs by b times as much as N
+ * is a + b N. Every further form is held against that. */
+#include "codegen/row/family.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST = 4096,                 /* that a size which depends on N may be: rows are wider */
+    MOST_ELEMENTS = HCG_ANY >> 7 /* of a row: a of a + b HCG_ANY stays small */
+};
+
+typedef struct walk {
+    hcg_keys *k;
+    const hir_module *m;
+    hir_id kernel;
+    uint32_t values; /* of the body, so far */
+    hcg_row_form *form;
+} walk;
+
+/* ---- the key -----------------------------------------------------------------------------------
+ */
+enum { NOTHING, LOCAL, ARGUMENT, LIST };
+
+static void add_u64(walk *w, uint64_t v) {
+    hd_text_add_n(&w->form->key, (const char *)&v, sizeof v);
+}
+
+static void add_number(walk *w, int64_t number) {
+    hd_push(w->k->arena, &w->form->numbers, number);
+}
+
+static bool add_type(walk *w, hir_ref ref, hir_type t) {
+    const hcg_row_place place = {.ref = ref, .op = HIR_NONE, .first = w->form->numbers.n};
+    hd_push(w->k->arena, &w->form->places, place);
+    add_u64(w, (uint64_t)t.dtype << 32 | t.rank);
+    for (uint32_t i = 0; i < t.rank; i++)
+        add_number(w, t.dim[i]);
+    return t.dtype != HIR_I32 && hir_type_row_elements(t) <= MOST_ELEMENTS;
+}
+
+static bool is_local(const walk *w, hir_ref r) {
+    const hir_id op = r.kind == HIR_REF_VALUE ? hir_value_at(w->m, r.index)->op : HIR_NONE;
+    return op != HIR_NONE && hir_op_at(w->m, op)->parent == w->kernel;
+}
+
+/* The number of an operand and whether it is there yet. */
+static bool knows(const walk *w, hir_ref r, uint32_t **number, hir_id **seen) {
+    const bool value = r.kind == HIR_REF_VALUE;
+    const int table = r.kind == HIR_REF_STATE;
+    *seen = value ? &w->k->owner[r.index] : &w->k->seen_by[table][r.index];
+    *number = value ? &w->k->local[r.index] : &w->k->number[table][r.index];
+    return **seen == w->k->call;
+}
+
+static bool add_argument(walk *w, hir_ref r) {
+    uint32_t *number;
+    hir_id *seen;
+    const bool fresh = !knows(w, r, &number, &seen);
+    if (fresh) {
+        *seen = w->k->call;
+        *number = (uint32_t)w->form->operands.list.n;
+        hd_push(w->k->arena, &w->form->operands.list, r);
+    }
+    add_u64(w, ARGUMENT | (uint64_t)*number << 8);
+    if (!fresh) return true;
+    add_u64(w, r.kind);
+    if (r.kind == HIR_REF_WEIGHT && w->m->weights.at[r.index].layout != HIR_LAYOUT_ROWS)
+        return false;
+    return add_type(w, r, hir_ref_type(w->m, r));
+}
+
+static bool add_ref(walk *w, hir_ref r) {
+    if (r.kind == HIR_REF_NONE) {
+        add_u64(w, NOTHING);
+        return true;
+    }
+    if (!is_local(w, r)) return add_argument(w, r);
+    add_u64(w, LOCAL | (uint64_t)w->k->local[r.index] << 8);
+    return true;
+}
+
+/* ---- runs --------------------------------------------------------------------------------------
+ */
+static uint32_t axis_of(const hir_op *op) {
+    return (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
+}
+
+/* The value from outside whose rows are those of `r`; none: it is made here. */
+static hir_ref outer_rows(const walk *w, hir_ref r) {
+    while (r.kind == HIR_REF_VALUE && is_local(w, r)) {
+        const hir_op *op = hir_op_at(w->m, hir_value_at(w->m, r.index)->op);
+        r = op->code == HIR_RESHAPE_OP ? op->args[0] : (hir_ref){.kind = HIR_REF_NONE};
+    }
+    return r;
+}
+
+/* How many operands from number `from` on are rows of one type from outside. */
+static uint32_t run_length(const walk *w, const hir_op *op, uint32_t from) {
+    const hir_type first = hir_ref_type(w->m, op->args[from]);
+    const bool stack = op->code == HIR_STACK_OP;
+    uint32_t n = 0;
+    if (axis_of(op) == 0 || !hir_type_has_t(first)) return 0;
+    if (!stack && first.dim[axis_of(op)] != 1) return 0;
+    for (; from + n < op->n_args; n++) {
+        const hir_ref r = op->args[from + n], outer = outer_rows(w, r);
+        if (outer.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(w->m, outer))) break;
+        if (!hir_type_equal(hir_ref_type(w->m, r), first)) break;
+    }
+    return n;
+}
+
+static hir_type run_type(const hir_op *op, hir_type one, uint32_t n) {
+    const uint32_t axis = axis_of(op);
+    hir_type t = one;
+    if (op->code == HIR_STACK_OP) {
+        t.rank++;
+        for (uint32_t i = t.rank - 1; i > axis; i--)
+            t.dim[i] = one.dim[i - 1];
+    }
+    t.dim[axis] = n;
+    return t;
+}
+
+static bool same_list(const hcg_row_list *a, const hcg_row_list *b) {
+    bool same = a->code == b->code && a->axis == b->axis && a->n == b->n &&
+                hir_type_equal(a->type, b->type);
+    for (uint32_t i = 0; same && i < a->n; i++)
+        same = hir_ref_equal(a->at[i], b->at[i]);
+    return same;
+}
+
+static bool add_run(walk *w, const hir_op *op, uint32_t from, uint32_t n, hir_ref *as) {
+    hcg_row_form *f = w->form;
+    const hir_type one = hir_ref_type(w->m, op->args[from]);
+    hir_ref *rows = hd_new_array(w->k->arena, hir_ref, n);
+    uint32_t i = 0;
+    for (uint32_t j = 0; j < n; j++)
+        rows[j] = outer_rows(w, op->args[from + j]);
+    const hcg_row_list list = {
+        .code = op->code, .axis = axis_of(op), .type = run_type(op, one, n), .at = rows, .n = n};
+    while (i < f->lists.n && !same_list(&f->lists.at[i], &list))
+        i++;
+    const bool fresh = i == f->lists.n;
+    if (fresh) hd_push(w->k->arena, &f->lists, list);
+    add_u64(w, LIST | (uint64_t)i << 8);
+    *as = hir_value_ref((hir_id)w->m->values.n + i);
+    return !fresh || (one.rank < HIR_MAX_RANK && add_type(w, *as, list.type));
+}
+
+/* Elements that lie together in a piece of a stack or concat. */
+static int64_t piece_elements(const walk *w, const hir_op *op) {
+    const hir_type t = hir_value_at(w->m, op->results[0])->type;
+    int64_t n = 1;
+    for (uint32_t i = axis_of(op) + 1; i < t.rank; i++)
+        n *= t.dim[i];
+    return n;
+}
+
+/* Operands of a stack or concat, runs of them as one. Long rows stay where they are if there is
+ * nothing but one run; else they are as many as they are. */
+static bool add_pieces(walk *w, hir_id id) {
+    const hir_op *op = hir_op_at(w->m, id);
+    hcg_row_args args = {.op = id, .at = hd_new_array(w->k->arena, hir_ref, op->n_args)};
+    bool runs = false;
+    for (uint32_t i = 0, n; i < op->n_args; i += n) {
+        hir_ref *as = &args.at[args.n++];
+        n = run_length(w, op, i);
+        const bool run = n > 1;
+        if (!run) n = 1;
+        *as = op->args[i];
+        if (!(run ? add_run(w, op, i, n, as) : add_ref(w, *as))) return false;
+        runs |= run;
+    }
+    if (runs) hd_push(w->k->arena, &w->form->args, args);
+    return !runs || args.n == 1 || piece_elements(w, op) < HCG_SMALL_ROW;
+}
+
+/* ---- the body ----------------------------------------------------------------------------------
+ */
+static bool can_be_any(hir_opcode code) {
+    switch (code) {
+    case HIR_CONST_OP:
+    case HIR_STACK_OP:
+    case HIR_CONCAT_OP:
+    case HIR_RESHAPE_OP:
+    case HIR_TRANSPOSE_OP:
+    case HIR_BROADCAST_OP:
+    case HIR_SLICE_OP:
+    case HIR_CACHE_APPEND_OP:
+    case HIR_YIELD_OP: return true;
+    default: return hir_has_trait(code, HIR_ELEMENTWISE) || hir_has_trait(code, HIR_REDUCE);
+    }
+}
+
+/* Shapes and lengths are those of types. */
+static void add_attr(walk *w, hir_id op, const hir_attr *a) {
+    uint64_t bits;
+    if (a->id == HIR_A_SHAPE || a->id == HIR_A_LENGTH) return;
+    add_u64(w, a->id);
+    if (a->id == HIR_A_START) {
+        const hcg_row_place place = {.op = op, .first = w->form->numbers.n};
+        hd_push(w->k->arena, &w->form->places, place);
+        add_number(w, a->i);
+        return;
+    }
+    memcpy(&bits, &a->f, sizeof bits);
+    add_u64(w, (uint64_t)a->i);
+    add_u64(w, bits);
+    add_u64(w, a->s ? strlen(a->s) : 0);
+    if (a->s) hd_text_add(&w->form->key, a->s);
+    add_u64(w, a->n);
+    for (uint32_t i = 0; i < a->n; i++)
+        add_u64(w, (uint64_t)a->ints[i]);
+}
+
+static bool add_op(walk *w, hir_id id) {
+    const hir_op *op = hir_op_at(w->m, id);
+    bool ok = can_be_any(op->code);
+    add_u64(w, op->code);
+    for (uint32_t i = 0; i < op->n_attrs; i++)
+        add_attr(w, id, &op->attrs[i]);
+    if (ok && (op->code == HIR_STACK_OP || op->code == HIR_CONCAT_OP))
+        ok = add_pieces(w, id);
+    else
+        for (uint32_t i = 0; ok && i < op->n_args; i++)
+            ok = add_ref(w, op->args[i]);
+    add_u64(w, UINT64_MAX);
+    for (uint32_t i = 0; ok && i < op->n_results; i++) {
+        const hir_id v = op->results[i];
+        w->k->local[v] = w->values++;
+        ok = add_type(w, hir_value_ref(v), hir_value_at(w->m, v)->type);
+    }
+    return ok;
+}
+
+/* Result `over` lies over rows that lists may hold. */
+static void mark_lists(walk *w, hir_ref over) {
+    for (size_t i = 0; i < w->form->lists.n; i++) {
+        hcg_row_list *list = &w->form->lists.at[i];
+        bool holds = false;
+        for (uint32_t j = 0; j < list->n; j++)
+            holds |= hir_ref_equal(list->at[j], over);
+        list->replaced |= holds;
+        add_u64(w, holds);
+    }
+}
+
+static bool add_result(walk *w, uint32_t i) {
+    const hir_id v = hir_op_at(w->m, w->kernel)->results[i];
+    const hir_id over = hir_in_place_of(w->m, w->kernel, i);
+    const bool state = hir_value_at(w->m, v)->place == HIR_PLACE_STATE;
+    const hir_ref there =
+        state ? hir_state_ref((uint32_t)hir_value_at(w->m, v)->offset) : hir_value_ref(over);
+    uint32_t *number;
+    hir_id *seen;
+    if (state && there.index >= w->m->states.n) return false;
+    if (state || over != HIR_NONE) {
+        const bool alone = knows(w, there, &number, &seen);
+        add_u64(w, alone ? ARGUMENT | (uint64_t)*number << 8 : LIST);
+        mark_lists(w, there);
+    } else {
+        add_u64(w, NOTHING);
+    }
+    if (state) return true;
+    hd_push(w->k->arena, &w->form->operands.list, hir_value_ref(v));
+    return add_type(w, hir_value_ref(v), hir_value_at(w->m, v)->type);
+}
+
+bool hcg_find_row_form(hcg_keys *k, hir_id kernel, hcg_row_form *form) {
+    const hir_op *op = hir_op_at(k->m, kernel);
+    walk w = {.k = k, .m = k->m, .kernel = kernel, .form = form};
+    *form = (hcg_row_form){0};
+    hd_text_init(&form->key, k->arena);
+    if (op->code != HIR_KERNEL_ROW_OP) return false;
+    k->call++;
+    HIR_EACH(k->m, id, op->body_first)
+    if (!add_op(&w, id)) return false;
+    form->operands.n_inputs = (uint32_t)form->operands.list.n;
+    for (uint32_t i = 0; i < op->n_results; i++)
+        if (!add_result(&w, i)) return false;
+    return true;
+}
+
+/* ---- families ----------------------------------------------------------------------------------
+ */
+static uint32_t sizes_at(const hcg_row_form *x, size_t place) {
+    const size_t end = place + 1 < x->places.n ? x->places.at[place + 1].first : x->numbers.n;
+    return (uint32_t)(end - x->places.at[place].first);
+}
+
+/* A dim that depends on N is more than 1, since rows leave out dims of 1, and the only one of its
+ * type: numbers of elements are a + b N. */
+static bool is_usable(const hcg_row_model *model, const hcg_row_form *x) {
+    for (size_t i = 0; i < x->places.n; i++) {
+        uint32_t told = 0;
+        for (uint32_t d = 0; d < sizes_at(x, i); d++) {
+            const size_t at = x->places.at[i].first + d;
+            const int64_t size = x->numbers.at[at];
+            if (!model->b[at]) continue;
+            told++;
+            if (size > MOST || (x->places.at[i].op == HIR_NONE && size < 2)) return false;
+            if (x->places.at[i].ref.kind == HIR_REF_STATE) return false;
+        }
+        if (told > 1) return false;
+    }
+    return true;
+}
+
+bool hcg_fits_row_model(const hcg_row_model *model, const hcg_row_form *x) {
+    for (size_t i = 0; i < x->numbers.n; i++)
+        if (x->numbers.at[i] != model->a[i] + model->b[i] * x->numbers.at[model->n]) return false;
+    return is_usable(model, x);
+}
+
+/* N is the size that differs least. */
+static bool choose_n(const hcg_row_form *x, const hcg_row_form *y, size_t *n) {
+    int64_t least = 0;
+    for (size_t i = 0; i < x->numbers.n; i++) {
+        const int64_t by = llabs(y->numbers.at[i] - x->numbers.at[i]);
+        if (by == 0 || (least && by >= least)) continue;
+        least = by;
+        *n = i;
+    }
+    return least > 0;
+}
+
+bool hcg_find_row_model(hd_arena *arena, const hcg_row_form *x, const hcg_row_form *y,
+                        hcg_row_model *model) {
+    if (x->numbers.n != y->numbers.n || !choose_n(x, y, &model->n)) return false;
+    const int64_t step = y->numbers.at[model->n] - x->numbers.at[model->n];
+    int64_t *a = hd_new_array(arena, int64_t, x->numbers.n);
+    int64_t *b = hd_new_array(arena, int64_t, x->numbers.n);
+    for (size_t i = 0; i < x->numbers.n; i++) {
+        b[i] = (y->numbers.at[i] - x->numbers.at[i]) / step;
+        a[i] = x->numbers.at[i] - b[i] * x->numbers.at[model->n];
+    }
+    model->a = a;
+    model->b = b;
+    return hcg_fits_row_model(model, x) && hcg_fits_row_model(model, y);
+}
+
+/* ---- the function of a family ------------------------------------------------------------------
+ */
+static int64_t any_number(const hcg_row_model *model, size_t i) {
+    return model->a[i] + model->b[i] * HCG_ANY;
+}
+
+/* The module with tables of its own, and room for a value a list. */
+static hir_module *copy_module(hd_arena *a, const hir_module *m, const hcg_row_form *x) {
+    hir_module *any = hd_new(a, hir_module);
+    *any = *m;
+    any->values.at = hd_new_array(a, hir_value, m->values.n + x->lists.n);
+    any->weights.at = hd_new_array(a, hir_weight, m->weights.n + 1);
+    any->ops.at = hd_new_array(a, hir_op, m->ops.n);
+    memcpy(any->values.at, m->values.at, m->values.n * sizeof *m->values.at);
+    if (m->weights.n) memcpy(any->weights.at, m->weights.at, m->weights.n * sizeof *m->weights.at);
+    memcpy(any->ops.at, m->ops.at, m->ops.n * sizeof *m->ops.at);
+    for (size_t i = 0; i < x->lists.n; i++)
+        any->values.at[any->values.n++] = (hir_value){.type = x->lists.at[i].type, .op = HIR_NONE};
+    any->values.cap = any->values.n;
+    return any;
+}
+
+static void set_start(hd_arena *a, hir_op *op, int64_t start) {
+    hir_attr *attrs = hd_new_array(a, hir_attr, op->n_attrs);
+    memcpy(attrs, op->attrs, op->n_attrs * sizeof *attrs);
+    for (uint32_t i = 0; i < op->n_attrs; i++)
+        if (attrs[i].id == HIR_A_START) attrs[i].i = start;
+    op->attrs = attrs;
+}
+
+static void set_sizes(hd_arena *a, const hcg_row_model *model, const hcg_row_form *x, size_t place,
+                      hir_module *any) {
+    const hcg_row_place *p = &x->places.at[place];
+    if (p->op != HIR_NONE) {
+        set_start(a, &any->ops.at[p->op], any_number(model, p->first));
+        return;
+    }
+    if (p->ref.kind == HIR_REF_STATE) return; /* of one size in all */
+    hir_type *t = p->ref.kind == HIR_REF_WEIGHT ? &any->weights.at[p->ref.index].type
+                                                : &any->values.at[p->ref.index].type;
+    for (uint32_t d = 0; d < t->rank; d++)
+        t->dim[d] = any_number(model, p->first + d);
+}
+
+void hcg_make_row_family(hcg_program *p, const hcg_row_model *model, const hcg_row_form *x,
+                         hcg_kernel *k) {
+    hir_module *any = copy_module(p->arena, p->m, x);
+    for (size_t i = 0; i < x->places.n; i++)
+        set_sizes(p->arena, model, x, i, any);
+    for (size_t i = 0; i < x->args.n; i++) {
+        any->ops.at[x->args.at[i].op].args = x->args.at[i].at;
+        any->ops.at[x->args.at[i].op].n_args = x->args.at[i].n;
+    }
+    int64_t first = (int64_t)k->operands.n + k->n_sizes;
+    for (size_t i = 0; i < x->lists.n; i++) {
+        const hir_id value = (hir_id)(p->m->values.n + i);
+        const uint32_t axis = x->lists.at[i].axis;
+        const hcg_run run = {
+            .value = value, .axis = axis, .first = first, .replaced = x->lists.at[i].replaced};
+        hd_push(p->arena, &k->runs, run);
+        first += any->values.at[value].type.dim[axis];
+    }
+    k->any = any;
+}

@@ -1,0 +1,276 @@
+/* The body of a row program as a graph of nodes. */
+#include <string.h>
+
+#include "codegen/row/graph/build.h"
+
+/* ---- arithmetic ------------------------------------------------------------------------------ */
+
+static bool elementwise(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+    uint32_t node = row_add_node(g, ROW_MAP, op, row_squeeze(type, NULL), op->n_args);
+    for (uint32_t i = 0; i < op->n_args; i++) {
+        row_view x;
+        if (!row_view_of(g, op, op->args[i], &x)) return false;
+        row_set_arg(g, node, i, row_broadcast(g, &x, type));
+    }
+    *out = row_view_node(g, node, type);
+    return true;
+}
+
+/* The `when` by which one number decides for a whole sum; NULL: there is none (row/emit/when.c). */
+static const hir_op *decider(const row_graph *g, const hir_op *op) {
+    hir_id made =
+        op->args[0].kind == HIR_REF_VALUE ? hir_value_at(g->m, op->args[0].index)->op : HIR_NONE;
+    if (made == HIR_NONE || op->code == HIR_REDUCE_MAX_OP) return NULL;
+    const hir_op *when = hir_op_at(g->m, made);
+    if (when->code != HIR_WHEN_OP || when->parent != g->k->op) return NULL;
+    const hir_type c = hir_ref_type(g->m, when->args[0]), x = hir_ref_type(g->m, op->args[0]);
+    const hir_type sum = hir_value_at(g->m, op->results[0])->type;
+    const bool one = row_squeeze(c, NULL).rank == 0 && row_squeeze(sum, NULL).rank == 0;
+    return one && x.dim[hir_attr_int(op, HIR_A_AXIS, 0)] > 1 ? when : NULL;
+}
+
+static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+    row_view x, c;
+    const hir_op *when = decider(g, op);
+    if (!row_view_of(g, op, when ? when->args[1] : op->args[0], &x)) return false;
+    if (when && !row_view_of(g, op, when->args[0], &c)) return false;
+    const hir_type whole = hir_ref_type(g->m, op->args[0]);
+    if (when) x = row_make_view(whole, row_broadcast(g, &x, whole));
+    uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
+    int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
+    row_squeeze(x.type, from);
+    row_squeeze(type, to);
+    row_index map[ROW_VARS] = {0};
+    for (uint32_t i = 0; i < x.type.rank; i++)
+        if (from[i] >= 0 && i != axis) map[from[i]] = row_var((unsigned)to[i < axis ? i : i - 1]);
+    if (from[axis] < 0) { /* of one element: the element */
+        *out = row_make_view(type, row_through(g, &x.ref, map));
+        return true;
+    }
+    map[from[axis]] = row_var(ROW_INNER);
+    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(type, NULL), when ? 2 : 1);
+    row_set_arg(g, node, 0, row_through(g, &x.ref, map));
+    if (when) row_set_arg(g, node, 1, c.ref);
+    row_at(g, node)->extent = x.type.dim[axis];
+    row_at(g, node)->last = (uint32_t)from[axis] + 1 == x.shape.rank;
+    *out = row_view_node(g, node, type);
+    return true;
+}
+
+static row_view constant(row_graph *g, const hir_op *op, hir_type type) {
+    uint32_t node = row_add_node(g, ROW_CONST, op, (row_shape){0}, 0);
+    row_at(g, node)->value = hir_attr_float(op, HIR_A_VALUE, 0);
+    return row_make_view(type, (row_ref){.node = node});
+}
+
+/* ---- what leaves the kernel ------------------------------------------------------------------ */
+
+/* Made in scratch and copied from there when all else is done. */
+static void deliver_at_the_end(row_graph *g, const hir_op *op, const row_view *v, row_buffer to) {
+    uint32_t made = row_add_copy(g, op, v->shape, v->ref);
+    row_at(g, made)->token_free = false;
+    row_store(g, made);
+    row_view kept = row_view_node(g, made, v->type);
+    uint32_t copy = row_add_copy(g, op, v->shape, kept.ref);
+    row_at(g, copy)->token_free = false;
+    row_at(g, copy)->at_the_end = true;
+    row_at(g, copy)->buffer = row_add_buffer(g, to);
+    row_at(g, copy)->to = row_major(&v->shape);
+}
+
+/* The elements of `v` shall be in the buffer `to`: where they are computed, if they have no other
+ * home yet, else by a copy. */
+static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffer to) {
+    if (to.in_place && g->apart) {
+        deliver_at_the_end(g, op, v, to);
+        return;
+    }
+    row_node *n = row_at(g, v->ref.node);
+    bool computed = n->kind != ROW_CONST && n->kind != ROW_MULTI &&
+                    (n->kind != ROW_MEMORY || n->n_producers > 0);
+    if (computed && n->token_free != to.has_t) {
+        row_index wanted = row_major(&v->shape), to_memory = row_major(&n->shape);
+        bool fresh = n->buffer == ROW_NO_BUFFER;
+        row_index at = row_substitute(fresh ? &to_memory : &n->to, v->ref.at);
+        bool whole = row_index_equal(&wanted, &at) && row_elements(&n->shape) == to.elements;
+        if (whole && fresh) row_store(g, v->ref.node);
+        row_buffer *home = whole ? &g->buffers.at[row_at(g, v->ref.node)->buffer] : NULL;
+        if (home && home->where == ROW_SCRATCH && home->elements == to.elements) {
+            *home = to;
+            n = row_at(g, v->ref.node);
+            for (uint32_t i = 0; i < n->n_producers;
+                 i++) /* parts that are the same for all tokens */
+                row_at(g, n->producers[i])->token_free = n->token_free;
+            return;
+        }
+    }
+    uint32_t copy = row_add_copy(g, op, v->shape, v->ref);
+    row_at(g, copy)->buffer = row_add_buffer(g, to);
+    row_at(g, copy)->to = row_major(&v->shape);
+    row_at(g, copy)->token_free = !to.has_t;
+}
+
+static row_buffer block_buffer(const hcg_row_block *b, int64_t elements) {
+    return (row_buffer){.where = ROW_BLOCK,
+                        .dtype = HIR_F32,
+                        .has_t = true,
+                        .elements = elements,
+                        .step = 1,
+                        .block = b->base,
+                        .ld = b->ld};
+}
+
+/* A copy of its own, always: in a state the heads of a row lie apart and may be rounded, so that
+ * nothing else could read it there. */
+static bool cache_append(row_graph *g, const hir_op *op) {
+    row_view x;
+    if (op->args[1].kind != HIR_REF_STATE) return row_unsupported(g, op, "it appends to a state");
+    if (!row_view_of(g, op, op->args[0], &x)) return false;
+    hir_type state = hir_ref_type(g->m, op->args[1]);
+    bool by_head = g->part && g->part->heads;
+    uint32_t copy = row_add_copy(g, op, x.shape, x.ref);
+    row_at(g, copy)->buffer = row_add_buffer(g, (row_buffer){.where = ROW_STATE,
+                                                             .ref = op->args[1],
+                                                             .dtype = state.dtype,
+                                                             .has_t = true,
+                                                             .elements = row_elements(&x.shape),
+                                                             .by_head = by_head,
+                                                             .head = state.dim[2]});
+    row_at(g, copy)->to = row_major(&x.shape);
+    row_at(g, copy)->token_free = false;
+    return true;
+}
+
+/* What a part leaves: results of the kernel, and a block in scratch. */
+static bool leave(row_graph *g) {
+    const hcg_row_part *p = g->part;
+    const hir_op *kernel = hir_op_at(g->m, g->k->op);
+    row_view v;
+    for (size_t i = 0; i < p->n_yields; i++) {
+        hir_ref result = hir_value_ref(p->yields[i].result);
+        if (!row_view_of(g, kernel, hir_value_ref(p->yields[i].value), &v)) return false;
+        deliver(g, kernel, &v,
+                (row_buffer){.where = ROW_ARG,
+                             .ref = result,
+                             .dtype = hir_ref_type(g->m, result).dtype,
+                             .has_t = true,
+                             .by_head = p->heads > 0,
+                             .elements = row_elements(&v.shape),
+                             .step = 1});
+    }
+    if (p->left.value == HIR_NONE) return true;
+    if (!row_view_of(g, kernel, hir_value_ref(p->left.value), &v)) return false;
+    deliver(g, kernel, &v, block_buffer(&p->left, row_elements(&v.shape)));
+    return true;
+}
+
+static bool yield(row_graph *g, const hir_op *op) {
+    const hir_op *kernel = hir_op_at(g->m, g->k->op);
+    for (uint32_t i = 0; i < op->n_args; i++) {
+        hir_ref result = hir_value_ref(kernel->results[i]);
+        const hir_value *value = hir_value_at(g->m, result.index);
+        row_view v;
+        if (value->place == HIR_PLACE_STATE) continue; /* cache_append has put it there */
+        if (!row_view_of(g, op, op->args[i], &v)) return false;
+        bool has_t = hir_type_has_t(value->type);
+        if (!has_t && !row_at(g, v.ref.node)->token_free)
+            return row_unsupported(g, op, "a result without T depends on the token");
+        const hir_id over = hir_in_place_of(g->whole, g->k->op, i);
+        deliver(g, op, &v,
+                (row_buffer){.where = ROW_ARG,
+                             .ref = result,
+                             .dtype = value->type.dtype,
+                             .has_t = has_t,
+                             .elements = row_elements(&v.shape),
+                             .step = 1,
+                             .in_place = over != HIR_NONE,
+                             .over = over});
+    }
+    return true;
+}
+
+/* ---- the body -------------------------------------------------------------------------------- */
+
+/* A type without T in it, for shapes of rows. T counts as a dim of size 1. */
+static bool row_type(row_graph *g, const hir_op *op, hir_type *type) {
+    if (type->dtype != HIR_F32 && op->code != HIR_CONVERT_OP)
+        return row_unsupported(g, op, "its result is not f32");
+    for (uint32_t i = 0; i < type->rank; i++)
+        if (type->dim[i] == HIR_C)
+            return row_unsupported(g, op, "its result is as long as the cache");
+    return true;
+}
+
+static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+    row_view x;
+    uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
+    if (hir_has_trait(op->code, HIR_ELEMENTWISE)) return elementwise(g, op, type, out);
+    if (hir_has_trait(op->code, HIR_REDUCE)) return reduction(g, op, type, out);
+    switch (op->code) {
+    case HIR_CONST_OP: *out = constant(g, op, type); return true;
+    case HIR_STACK_OP:
+    case HIR_CONCAT_OP: return row_side_by_side(g, op, type, out);
+    case HIR_GATHER_OP: return row_gather(g, op, type, out);
+    case HIR_ROPE_TABLE_OP: return row_rope_table(g, op, type, out);
+    case HIR_ROPE_OP: return row_rope(g, op, type, out);
+    case HIR_RESHAPE_OP:
+    case HIR_TRANSPOSE_OP:
+    case HIR_BROADCAST_OP:
+    case HIR_SLICE_OP: break;
+    default: return row_unsupported(g, op, "it does not belong there");
+    }
+    if (!row_view_of(g, op, op->args[0], &x)) return false;
+    if (op->code == HIR_RESHAPE_OP)
+        *out = row_reshaped(g, op, x, type);
+    else if (op->code == HIR_TRANSPOSE_OP)
+        *out = row_transposed(g, op, &x, type);
+    else if (op->code == HIR_SLICE_OP)
+        *out = row_sliced(g, &x, axis, hir_attr_int(op, HIR_A_START, 0), type);
+    else
+        *out = row_make_view(type, row_broadcast(g, &x, type));
+    return true;
+}
+
+/* Views of what an op makes. */
+static bool build_op(row_graph *g, const hir_op *op) {
+    if (op->code == HIR_CACHE_APPEND_OP) return cache_append(g, op);
+    if (op->n_results != 1) return row_unsupported(g, op, "it does not belong there");
+    hir_type type = row_type_of(g, hir_value_ref(op->results[0]));
+    row_view *v = hd_new(g->arena, row_view);
+    if (!row_type(g, op, &type) || !build_value(g, op, type, v)) return false;
+    g->views[op->results[0]] = v;
+    return true;
+}
+
+static bool build_part(row_graph *g) {
+    const hcg_row_part *p = g->part;
+    g->has_t = true;
+    if (p->given.value != HIR_NONE) {
+        hir_type type = row_type_of(g, hir_value_ref(p->given.value));
+        uint32_t buffer = row_add_buffer(g, block_buffer(&p->given, hir_type_row_elements(type)));
+        row_view *v = hd_new(g->arena, row_view);
+        *v = row_view_buffer(row_add_memory(g, hir_op_at(g->m, g->k->op), buffer, false), type);
+        g->views[p->given.value] = v;
+    }
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (!build_op(g, hir_op_at(g->m, p->ops[i]))) return false;
+    return leave(g);
+}
+
+bool row_build(row_graph *g) {
+    const hir_op *kernel = hir_op_at(g->m, g->k->op);
+    g->views = hd_new_array(g->arena, row_view *, g->m->values.n);
+    g->weights = hd_new_array(g->arena, uint32_t, g->m->weights.n + 1);
+    memset(g->weights, 0xff, (g->m->weights.n + 1) * sizeof *g->weights);
+    if (g->part) return build_part(g);
+    for (uint32_t i = 0; i < kernel->n_results; i++) {
+        hir_type t = hir_value_at(g->m, kernel->results[i])->type;
+        g->has_t |= t.rank > 0 && t.dim[0] < 0;
+    }
+    HIR_EACH(g->m, id, kernel->body_first) {
+        const hir_op *op = hir_op_at(g->m, id);
+        if (op->code == HIR_YIELD_OP) return yield(g, op);
+        if (!build_op(g, op)) return false;
+    }
+    return true;
+}

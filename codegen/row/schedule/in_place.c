@@ -1,0 +1,124 @@
+/* Results that lie over what they replace (passes/plan_memory.c): row t of the result over row t of
+ * a value that the kernel reads, such as the streams of a residual system.
+ *
+ * Nothing of a token's row may be overwritten before all that needs it has read it. So it is in a
+ * nest that comes behind every nest that reads the old row, and in the nest that reads it itself if
+ *   - the element that is written is the only one that is read with it, or
+ *   - a turn of the loops makes whole columns: all its loops but that along the lanes are inside
+ *     the turn (row_jam_of), which reads and writes the elements at its own lanes alone.
+ * There a turn computes all before it stores any. Every other kernel is built anew with the result
+ * in scratch, from where it is copied when the rest of the token is done.
+ */
+#include "codegen/row/emit/run.h"
+
+/* One nest that writes elements over those of another buffer. */
+typedef struct overwriting {
+    const row_graph *g;
+    const row_nest *nest;
+    hir_id old;   /* the value that is overwritten */
+    row_index to; /* element that it writes, over the loops of the nest */
+    bool columns; /* a turn makes whole columns */
+} overwriting;
+
+static bool is_old(const row_graph *g, uint32_t buffer, hir_id old) {
+    if (buffer == ROW_NO_BUFFER) return false;
+    const row_buffer *b = &g->buffers.at[buffer];
+    return b->where == ROW_ARG && b->ref.kind == HIR_REF_VALUE && b->ref.index == old;
+}
+
+/* Element at the lanes of the turn: what the other loops add to it is whole rows. */
+static bool in_column(const overwriting *o, const row_index *element) {
+    const row_shape *s = &o->nest->domain;
+    const int64_t row = s->dim[s->rank - 1];
+    bool whole = element->by[s->rank - 1] == 1 && element->constant % row == 0;
+    for (uint32_t v = 0; v < ROW_VARS; v++)
+        whole &= v == s->rank - 1 || element->by[v] % row == 0;
+    return whole;
+}
+
+static bool may_read(const overwriting *o, const row_index *element) {
+    if (row_index_equal(element, &o->to)) return true;
+    return o->columns && in_column(o, element) && in_column(o, &o->to);
+}
+
+/* Does all that `ref` reads of the old row, in a nest with these loops, allow the writing? Without
+ * a nest that writes: is nothing of it read? */
+static bool allows(const overwriting *o, const row_ref *ref, const row_index *loops) {
+    const row_node *n = row_at(o->g, ref->node);
+    row_index at[ROW_VARS] = {0}, element;
+    for (uint32_t d = 0; d < n->shape.rank; d++)
+        at[d] = row_substitute(&ref->at[d], loops);
+    if (is_old(o->g, n->buffer, o->old)) {
+        element = row_substitute(&n->to, at);
+        return o->nest && may_read(o, &element);
+    }
+    for (uint32_t j = 0; j < n->n_entries; j++) {
+        if (!is_old(o->g, row_at(o->g, n->entries[j].node)->buffer, o->old)) continue;
+        element = row_substitute(&n->within, at);
+        element.constant += n->entries[j].offset;
+        if (!o->nest || !may_read(o, &element)) return false;
+    }
+    if (n->run && n->run->replaced) { /* whichever of them it is */
+        element = row_substitute(&n->within, at);
+        if (!o->nest || !may_read(o, &element)) return false;
+    }
+    for (uint32_t a = 0; !n->root && a < n->n_args; a++)
+        if (!allows(o, &n->args[a], at)) return false;
+    return true;
+}
+
+static bool root_allows(const overwriting *o, const row_nest *nest, const row_node *n) {
+    row_index loops[ROW_VARS];
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        loops[v] = nest->loops[v];
+    /* a sum inside the loops runs over a variable of its own; one along the lanes over theirs */
+    if (n->kind == ROW_REDUCE) loops[ROW_INNER] = row_var(ROW_INNER);
+    if (n->kind == ROW_REDUCE && n->last) loops[ROW_INNER] = row_var(nest->domain.rank - 1);
+    for (uint32_t a = 0; a < n->n_args; a++)
+        if (!allows(o, &n->args[a], loops)) return false;
+    return true;
+}
+
+static bool nest_allows(const overwriting *o, const row_nest *nest) {
+    for (size_t i = 0; i < nest->roots.n; i++)
+        if (!root_allows(o, nest, row_at(o->g, nest->roots.at[i]))) return false;
+    return true;
+}
+
+/* Root `n`, which writes in the nest that runs as number `place` from the end. */
+static bool may_write(const hcg_level *level, const row_graph *g, uint32_t place,
+                      const row_node *n) {
+    const row_nest *nest = &g->per_token.list.at[place];
+    overwriting o = {.g = g, .old = g->buffers.at[n->buffer].over};
+    for (uint32_t later = 0; later < place; later++)
+        if (!nest_allows(&o, &g->per_token.list.at[later])) return false;
+    if (nest_allows(&o, nest)) return true;
+    if (nest->small || nest->domain.rank == 0 || (n->kind == ROW_REDUCE && n->last)) return false;
+    o.nest = nest;
+    o.to = row_substitute(&n->to, nest->loops);
+    const row_jam jam = row_jam_of(level, g, nest);
+    const row_shape *s = &nest->domain;
+    o.columns = s->rank <= 3 && (s->rank < 2 || jam.inner == s->dim[s->rank - 2]) &&
+                (s->rank < 3 || jam.outer == s->dim[0]);
+    return nest_allows(&o, nest);
+}
+
+bool row_may_be_in_place(const hcg_level *level, const row_graph *g) {
+    for (uint32_t place = 0; place < g->per_token.list.n; place++) {
+        const row_nest *nest = &g->per_token.list.at[place];
+        for (size_t i = 0; i < nest->roots.n; i++) {
+            const row_node *n = row_at(g, nest->roots.at[i]);
+            if (n->buffer == ROW_NO_BUFFER || !g->buffers.at[n->buffer].in_place) continue;
+            if (!may_write(level, g, place, n)) return false;
+        }
+    }
+    return true;
+}
+
+bool row_writes_over(const row_graph *g, const row_nest *nest) {
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = row_at(g, nest->roots.at[i]);
+        if (n->buffer != ROW_NO_BUFFER && g->buffers.at[n->buffer].in_place) return true;
+    }
+    return false;
+}

@@ -1,0 +1,99 @@
+/* The parts of sequence/sequence.c: causal attention of token rows over the cache by online
+ * softmax.
+ *
+ * Keys are taken in tiles. For one query with running maximum M, sum S and O[m] = sum e^(s - M) v,
+ * a tile of scores s_0 .. s_{n-1} gives
+ *
+ *     M' = max(M, max s)   a = e^(M - M')   p_i = e^(s_i - M')
+ *     S' = a S + sum p_i   O' = a O + sum p_i v_i            and at the end o = O / S
+ *
+ * M starts at the lowest finite number and scores are clamped to the highest, so that no difference
+ * is inf - inf; keys that a token may not see have the score -inf and p = 0.
+ */
+#ifndef HCG_ATTENTION_H
+#define HCG_ATTENTION_H
+
+#include "codegen/emit/emit.h"
+
+/* Keys or values: a state, [G][cap][width]. A head's rows follow each other in memory, so that
+ * whoever walks over positions reads a stream. */
+typedef struct hcg_cache {
+    LLVMValueRef base;
+    hir_dtype dtype;
+    int64_t width;
+} hcg_cache;
+
+typedef struct hcg_attention {
+    LLVMValueRef q, out; /* base pointers, [T][H][n] and [T][H][m] */
+    hcg_cache k, v;
+    int64_t heads, groups; /* query heads H; key and value heads G */
+    int64_t per_group;     /* H / G */
+    int64_t n, m;          /* head dims of q and k; of v and out */
+    double scale;
+    LLVMValueRef cap;  /* positions that a head has room for */
+    LLVMValueRef past; /* C - T: token t sees keys 0 .. past + t */
+} hcg_attention;
+
+/* Row of position `at` of head `group`. */
+LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache *c,
+                           LLVMValueRef group, LLVMValueRef at);
+
+/* Scores, probabilities and outputs of a tile in scratch are f32. */
+enum {
+    HCG_KEYS = 128,    /* most per tile */
+    HCG_QUERIES = 128, /* per tile: tokens times query heads of a group; the grain of schedule.c
+                        * makes chunks of as many */
+    HCG_SLACK = 16, /* floats after a row of scores, or lines after a panel, that may be written */
+    HCG_LD_SCORES = HCG_KEYS + HCG_SLACK,
+    HCG_STRIP_FLOATS = HCG_LD_SCORES * HIR_PANEL, /* from panel to panel of a strip of scores */
+    HCG_COUNTER_BYTES = 64,                       /* apart: each key/value head has its own */
+};
+
+/* What a query head leaves of a range of keys in frame->shared: O, then M and S in lines of their
+ * own, in floats. */
+static inline int64_t hcg_partial_floats(int64_t m) {
+    return (m + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL + HIR_PANEL;
+}
+
+/* One token, or up to HRT_SMALL_BATCH (all rows of the call at once). Columns are ranges of
+ * HRT_KEYS keys of key/value heads (HRT_SPLIT_KEYS). Each leaves its M, S and O in frame->shared,
+ * and whoever does a head's last range merges them in their order: the result is the same for any
+ * number of threads. */
+void hcg_attention_decode(hcg_emit *e, const hcg_attention *a);
+void hcg_attention_small_batch(hcg_emit *e, const hcg_attention *a);
+/* Tiles of queries, as two gemms. Columns are key/value heads. */
+void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a);
+
+/* What a kernel.sequence needs of hrt_frame.shared: bytes of counters, and bytes per range. */
+void hcg_attention_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
+
+/* One step of online softmax for one query. `scores`: `valid` of them, the rest up to `n` (rounded
+ * up to whole vectors) are not seen; they become p. `state` is M, S; O of `width` floats (whole
+ * vectors) is scaled by a. */
+typedef struct hcg_softmax {
+    LLVMValueRef scores, valid, n, state, o, width;
+} hcg_softmax;
+void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s);
+/* The same for a strip of queries: scores, O and states have queries in their lanes, in panels of
+ * 16 side by side. scores[panel][key][16], HCG_STRIP_FLOATS apart; states[panel] is M[16], S[16];
+ * O[panel][lines][16]. Query i sees key k if i >= k per_group - own: all see those before
+ * `hidden`. */
+typedef struct hcg_softmax_strip {
+    LLVMValueRef scores, count, states, o, lines, panels;
+    LLVMValueRef hidden, own;
+    int64_t per_group;
+    LLVMValueRef later; /* 0: these are the first keys, and O holds nothing yet */
+} hcg_softmax_strip;
+void hcg_softmax_strip_start(hcg_emit *e, const hcg_softmax_strip *s); /* reads states, panels, */
+void hcg_softmax_strip_tile(hcg_emit *e, const hcg_softmax_strip *s);
+void hcg_softmax_strip_end(hcg_emit *e, const hcg_softmax_strip *s); /* O / S */
+/* `state` and `o` of a query become those of its keys and of the other's together. */
+void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef other_state,
+                       LLVMValueRef other_o, LLVMValueRef width);
+void hcg_softmax_start(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef width);
+/* out[0 .. m) = O / S */
+void hcg_softmax_end(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, int64_t m, LLVMValueRef out);
+/* to[0 .. n) = by * from[0 .. n); `by` is the same in all lanes. */
+void hcg_scale_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n, LLVMValueRef by);
+
+#endif

@@ -1,0 +1,438 @@
+/* Attention of one token (T = 1), and of a few (T <= HRT_SMALL_BATCH): keys and values stream by
+ * once, at the rate of memory, and are used as they lie.
+ *
+ * Work is cut into ranges of HRT_KEYS keys of a key/value head, for all query heads that share it.
+ * With a few tokens these are the heads of all tokens, brought together in scratch: head j belongs
+ * to token j / (H/G), and softmax gives the keys behind its token no weight.
+ * In a range, tile by tile: the scores of the tile's keys, the softmax step, the values. A head's
+ * keys are one stream of memory and its values another; whoever reads asks for what comes later in
+ * the same stream, so that memory is not idle while there is arithmetic, nor where a tile begins.
+ *
+ * Scores: a block of keys meets a few query heads, one accumulator per pair, then a tree of
+ * shuffles and adds leaves each pair's sum in a lane of its own.
+ */
+#include "codegen/contract/matrix.h"
+#include "codegen/sequence/attention.h"
+
+enum {
+    TILE = 128,   /* keys between softmax steps; divides HRT_KEYS, at most HCG_KEYS */
+    CHUNK = 32,   /* floats of a key that one turn of the dot product takes */
+    LINE = 64,    /* bytes */
+    AHEAD = 8192, /* bytes */
+    MOST_LANES = 64,
+};
+
+/* A tile of keys and the query heads that look at it. */
+typedef struct tile {
+    const hcg_attention *a;
+    LLVMValueRef heads;        /* how many: per_group for each token */
+    bool few;                  /* tokens, not one: heads is not a constant */
+    LLVMValueRef q, scores;    /* of the first of the heads: [heads][n], [..][HCG_LD_SCORES] */
+    LLVMValueRef partial;      /* likewise: O and state, hcg_partial_floats apart */
+    LLVMValueRef keys, values; /* rows of the tile's first position */
+    LLVMValueRef first, count; /* its first position, and how many */
+} tile;
+
+static LLVMValueRef mul_const(hcg_emit *e, LLVMValueRef x, int64_t n) {
+    return LLVMBuildNSWMul(e->b, x, hcg_i64(e, n), "");
+}
+
+static LLVMValueRef plus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
+    return LLVMBuildNSWAdd(e->b, x, y, "");
+}
+
+static LLVMValueRef minus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
+    return LLVMBuildNSWSub(e->b, x, y, "");
+}
+
+/* Element `at` of a row is about to be read: asks for the line AHEAD of it. */
+static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
+    int64_t line = LINE / (int64_t)hir_dtype_bytes(c->dtype);
+    if (at % line == 0) hcg_prefetch(e, place, AHEAD);
+}
+
+/* f(first head, how many) for all heads, `most` (a power of two) at once, the last ones fewer. */
+typedef void each_heads(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with);
+static void by_few_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
+    LLVMValueRef whole = LLVMBuildAnd(e->b, t->heads, hcg_i64(e, -(int64_t)most), "");
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), whole, hcg_i64(e, most), "heads", 0, NULL);
+    f(e, t, l.index, most, with);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, whole, t->heads, hcg_i64(e, 1), "head", 0, NULL);
+    f(e, t, rest.index, 1, with);
+    hcg_loop_end(e, &rest, NULL);
+}
+
+static void by_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
+    if (t->few) {
+        by_few_heads(e, t, most, f, with);
+        return;
+    }
+    int64_t whole = t->a->per_group / most * most, rest = t->a->per_group - whole;
+    if (whole) {
+        hcg_loop l =
+            hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, most), "heads", 0, NULL);
+        f(e, t, l.index, most, with);
+        hcg_loop_end(e, &l, NULL);
+    }
+    if (rest) f(e, t, hcg_i64(e, whole), (unsigned)rest, with);
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+/* [a0+a1, a2+a3, .. b0+b1, b2+b3, ..] */
+static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef even[MOST_LANES], odd[MOST_LANES];
+    unsigned lanes = e->level->lanes;
+    for (unsigned i = 0; i < lanes; i++) {
+        even[i] = LLVMConstInt(e->i32, 2 * i, false);
+        odd[i] = LLVMConstInt(e->i32, 2 * i + 1, false);
+    }
+    LLVMValueRef x = LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(even, lanes), "");
+    LLVMValueRef y = LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(odd, lanes), "");
+    return LLVMBuildFAdd(e->b, x, y, "");
+}
+
+/* Lane i: the sum of v[i]'s lanes, 0 from `n` on. v, of e->level->lanes vectors, is used up. */
+static LLVMValueRef sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
+    for (unsigned i = n; i < e->level->lanes; i++)
+        v[i] = LLVMConstNull(e->vec);
+    for (unsigned left = e->level->lanes; left > 1; left /= 2)
+        for (unsigned i = 0; i < left / 2; i++)
+            v[i] = add_pairs(e, v[2 * i], v[2 * i + 1]);
+    return v[0];
+}
+
+static LLVMValueRef some_lanes(hcg_emit *e, LLVMValueRef v, unsigned from, unsigned n) {
+    LLVMValueRef mask[MOST_LANES];
+    for (unsigned i = 0; i < n; i++)
+        mask[i] = LLVMConstInt(e->i32, from + i, false);
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(e->vec), LLVMConstVector(mask, n), "");
+}
+
+typedef struct block {  /* of keys in a row */
+    LLVMValueRef first; /* number in the tile */
+    unsigned keys;
+} block;
+
+/* Query heads and keys of a block: as many pairs as a vector has lanes. */
+static unsigned score_heads(const hcg_emit *e, const tile *t) {
+    unsigned most = e->level->lanes >= 16 ? 4 : 2;
+    while (most > 1 && most > t->a->per_group && !t->few)
+        most /= 2;
+    return most;
+}
+
+/* acc[head * keys + key] += q[head][at ..] k[key][at ..], `valid` lanes; `step`: at, less whole
+ * chunks */
+static void dot_step(hcg_emit *e, const tile *t, const block *b, LLVMValueRef q, LLVMValueRef row,
+                     unsigned heads, LLVMValueRef at, int64_t step, LLVMValueRef valid,
+                     LLVMValueRef *acc) {
+    const hcg_cache *k = &t->a->k;
+    LLVMTypeRef elem = hcg_element(e, k->dtype);
+    LLVMValueRef x[4];
+    for (unsigned h = 0; h < heads; h++) {
+        LLVMValueRef place = hcg_at(e, e->f32, hcg_at(e, e->f32, q, at), hcg_i64(e, h * k->width));
+        x[h] = hcg_load(e, HIR_F32, place, valid);
+    }
+    row = hcg_at(e, elem, row, at);
+    for (unsigned i = 0; i < b->keys; i++) {
+        LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * k->width));
+        LLVMValueRef key = hcg_load(e, k->dtype, place, valid);
+        if (!valid) prefetch_after(e, k, place, step);
+        for (unsigned h = 0; h < heads; h++)
+            acc[h * b->keys + i] = hcg_fma(e, x[h], key, acc[h * b->keys + i]);
+    }
+}
+
+/* acc[head * keys + key] = lane-wise products, summed over n */
+static void dot_products(hcg_emit *e, const tile *t, const block *b, LLVMValueRef head,
+                         unsigned heads, LLVMValueRef *acc) {
+    int64_t lanes = e->level->lanes, n = t->a->n, whole = n / CHUNK * CHUNK;
+    unsigned pairs = heads * b->keys;
+    LLVMValueRef q = hcg_at(e, e->f32, t->q, mul_const(e, head, n));
+    LLVMValueRef row = hcg_at(e, hcg_element(e, t->a->k.dtype), t->keys, mul_const(e, b->first, n));
+    for (unsigned i = 0; i < pairs; i++)
+        acc[i] = LLVMConstNull(e->vec);
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, CHUNK), "dot", pairs, acc);
+    for (unsigned i = 0; i < pairs; i++)
+        acc[i] = l.carried[i];
+    for (int64_t j = 0; j < CHUNK; j += lanes)
+        dot_step(e, t, b, q, row, heads, plus(e, l.index, hcg_i64(e, j)), j, NULL, acc);
+    hcg_loop_end(e, &l, acc);
+    for (unsigned i = 0; i < pairs; i++)
+        acc[i] = l.carried[i];
+    for (int64_t j = whole; j < n; j += lanes)
+        dot_step(e, t, b, q, row, heads, hcg_i64(e, j), j, n - j < lanes ? hcg_i64(e, n - j) : NULL,
+                 acc);
+}
+
+static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with) {
+    const block *b = with;
+    LLVMValueRef acc[MOST_LANES], scale = hcg_splat(e, t->a->scale);
+    dot_products(e, t, b, head, heads, acc);
+    LLVMValueRef to = hcg_at(e, e->f32, t->scores, mul_const(e, head, HCG_LD_SCORES));
+    to = hcg_at(e, e->f32, to, b->first);
+    LLVMValueRef sums = LLVMBuildFMul(e->b, sum_each(e, acc, heads * b->keys), scale, "");
+    for (unsigned h = 0; h < heads; h++)
+        hcg_store(e, hcg_at(e, e->f32, to, hcg_i64(e, h * HCG_LD_SCORES)),
+                  some_lanes(e, sums, h * b->keys, b->keys), NULL);
+}
+
+/* scores[head][s] = scale q . k_s of the tile */
+static void emit_scores(hcg_emit *e, const tile *t) {
+    unsigned most = score_heads(e, t), keys = e->level->lanes / most;
+    LLVMValueRef to = plus(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
+    block b = {l.index, keys};
+    by_heads(e, t, most, score_some, &b);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, l.index, t->count, hcg_i64(e, 1), "key", 0, NULL);
+    b = (block){rest.index, 1};
+    by_heads(e, t, most, score_some, &b);
+    hcg_loop_end(e, &rest, NULL);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+typedef struct columns { /* of the values: `n` vectors from `at` on, the last with `valid` lanes */
+    LLVMValueRef at, valid;
+    unsigned n;
+} columns;
+
+static LLVMValueRef output_place(hcg_emit *e, const tile *t, const columns *c, LLVMValueRef head,
+                                 unsigned h, unsigned i) {
+    int64_t ld = hcg_partial_floats(t->a->m);
+    LLVMValueRef o = hcg_at(e, e->f32, t->partial, mul_const(e, head, ld));
+    o = hcg_at(e, e->f32, o, c->at);
+    return hcg_at(e, e->f32, o, hcg_i64(e, h * ld + i * e->level->lanes));
+}
+
+/* o[head][columns] += sum over the tile's keys of p[head][s] v_s[columns] */
+static void add_values(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with) {
+    const columns *c = with;
+    const hcg_cache *v = &t->a->v;
+    LLVMTypeRef elem = hcg_element(e, v->dtype);
+    LLVMValueRef acc[HCG_CARRY], p[4];
+    for (unsigned i = 0; i < heads * c->n; i++)
+        acc[i] = hcg_load(e, HIR_F32, output_place(e, t, c, head, i / c->n, i % c->n), NULL);
+    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, mul_const(e, head, HCG_LD_SCORES));
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, 1), "value", heads * c->n, acc);
+    LLVMValueRef row = hcg_at(e, elem, t->values, mul_const(e, l.index, v->width));
+    row = hcg_at(e, elem, row, c->at);
+    for (unsigned h = 0; h < heads; h++) {
+        LLVMValueRef at = hcg_at(e, e->f32, scores, hcg_i64(e, h * HCG_LD_SCORES));
+        p[h] = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, at, l.index)));
+    }
+    for (unsigned i = 0; i < c->n; i++) {
+        LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * e->level->lanes));
+        LLVMValueRef x = hcg_load(e, v->dtype, place, i + 1 == c->n ? c->valid : NULL);
+        prefetch_after(e, v, place, i * e->level->lanes);
+        for (unsigned h = 0; h < heads; h++)
+            acc[h * c->n + i] = hcg_fma(e, p[h], x, l.carried[h * c->n + i]);
+    }
+    hcg_loop_end(e, &l, acc);
+    for (unsigned i = 0; i < heads * c->n; i++)
+        hcg_store(e, output_place(e, t, c, head, i / c->n, i % c->n), l.carried[i], NULL);
+}
+
+/* O += P V of the tile */
+static void emit_values(hcg_emit *e, const tile *t) {
+    const unsigned heads = t->few && e->level->lanes >= 16 ? 4 : 2;
+    int64_t lanes = e->level->lanes, m = t->a->m;
+    unsigned vectors = (lanes >= 16 ? 16 : 8) / heads;
+    int64_t piece = lanes * vectors, whole = m / piece * piece, left = m - whole;
+    columns c = {.n = vectors};
+    if (whole) {
+        hcg_loop l =
+            hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, piece), "m", 0, NULL);
+        c.at = l.index;
+        by_heads(e, t, heads, add_values, &c);
+        hcg_loop_end(e, &l, NULL);
+    }
+    if (!left) return;
+    c.at = hcg_i64(e, whole);
+    c.n = (unsigned)((left + lanes - 1) / lanes);
+    c.valid = left % lanes ? hcg_i64(e, left % lanes) : NULL;
+    by_heads(e, t, heads, add_values, &c);
+}
+
+/* ---- a range of keys ------------------------------------------------------------------------- */
+typedef struct partial { /* what a query head leaves of a range */
+    LLVMValueRef o, state;
+} partial;
+
+static partial partial_of(hcg_emit *e, const hcg_attention *a, LLVMValueRef first,
+                          LLVMValueRef head) {
+    int64_t ld = hcg_partial_floats(a->m);
+    LLVMValueRef o = hcg_at(e, e->f32, first, mul_const(e, head, ld));
+    return (partial){o, hcg_at(e, e->f32, o, hcg_i64(e, ld - HIR_PANEL))};
+}
+
+static hcg_loop each_head(hcg_emit *e, const tile *t) {
+    return hcg_loop_begin(e, hcg_i64(e, 0), t->heads, hcg_i64(e, 1), "head", 0, NULL);
+}
+
+static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
+    int64_t lanes = e->level->lanes;
+    return hcg_i64(e, (a->m + lanes - 1) / lanes * lanes);
+}
+
+/* Keys of the tile that a head's token sees: token t the positions 0 .. past + t. */
+static LLVMValueRef seen_keys(hcg_emit *e, const tile *t, LLVMValueRef head) {
+    if (!t->few) return t->count;
+    LLVMValueRef token = LLVMBuildUDiv(e->b, head, hcg_i64(e, t->a->per_group), "token");
+    LLVMValueRef seen = plus(e, plus(e, t->a->past, token), hcg_i64(e, 1));
+    return hcg_larger(e, hcg_smaller(e, minus(e, seen, t->first), t->count), hcg_i64(e, 0));
+}
+
+static void emit_softmax(hcg_emit *e, const tile *t) {
+    int64_t lanes = e->level->lanes;
+    hcg_loop l = each_head(e, t);
+    partial p = partial_of(e, t->a, t->partial, l.index);
+    hcg_softmax s = {.valid = seen_keys(e, t, l.index), .state = p.state, .o = p.o};
+    s.scores = hcg_at(e, e->f32, t->scores, mul_const(e, l.index, HCG_LD_SCORES));
+    s.n = LLVMBuildAnd(e->b, plus(e, t->count, hcg_i64(e, lanes - 1)), hcg_i64(e, -lanes), "");
+    s.width = output_width(e, t->a);
+    hcg_softmax_tile(e, &s);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Keys from .. to of a head. */
+static void emit_range(hcg_emit *e, tile *t, LLVMValueRef group, LLVMValueRef from,
+                       LLVMValueRef to) {
+    const hcg_attention *a = t->a;
+    hcg_loop start = each_head(e, t);
+    partial p = partial_of(e, a, t->partial, start.index);
+    hcg_softmax_start(e, p.state, p.o, output_width(e, a));
+    hcg_loop_end(e, &start, NULL);
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
+    t->first = l.index;
+    t->count = hcg_smaller(e, minus(e, to, l.index), hcg_i64(e, TILE));
+    t->keys = hcg_cache_row(e, a, &a->k, group, l.index);
+    t->values = hcg_cache_row(e, a, &a->v, group, l.index);
+    emit_scores(e, t);
+    emit_softmax(e, t);
+    emit_values(e, t);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* ---- ranges of a head ------------------------------------------------------------------------ */
+typedef struct head { /* a key/value head: its ranges, and where they leave what */
+    LLVMValueRef group, ranges;
+    LLVMValueRef partials; /* [range][query head] */
+} head;
+
+/* Floats that the heads of `ranges` ranges leave. */
+static LLVMValueRef partial_floats(hcg_emit *e, const tile *t, LLVMValueRef ranges) {
+    return mul_const(e, LLVMBuildNSWMul(e->b, ranges, t->heads, ""), hcg_partial_floats(t->a->m));
+}
+
+static LLVMValueRef range_at(hcg_emit *e, const tile *t, const head *h, LLVMValueRef range) {
+    return hcg_at(e, e->f32, h->partials, partial_floats(e, t, range));
+}
+
+/* Of q or out, in heads of all tokens: head j of the group. */
+static LLVMValueRef head_number(hcg_emit *e, const tile *t, const head *h, LLVMValueRef j) {
+    int64_t per_group = t->a->per_group;
+    LLVMValueRef first = mul_const(e, h->group, per_group);
+    if (!t->few) return plus(e, first, j);
+    LLVMValueRef token = LLVMBuildUDiv(e->b, j, hcg_i64(e, per_group), "token");
+    LLVMValueRef within = minus(e, j, mul_const(e, token, per_group));
+    return plus(e, mul_const(e, token, t->a->heads), plus(e, first, within));
+}
+
+/* o = the ranges merged from first to last */
+static void emit_merge(hcg_emit *e, const tile *t, const head *h) {
+    const hcg_attention *a = t->a;
+    hcg_loop l = each_head(e, t);
+    partial all = partial_of(e, a, h->partials, l.index);
+    hcg_loop r = hcg_loop_begin(e, hcg_i64(e, 1), h->ranges, hcg_i64(e, 1), "range", 0, NULL);
+    partial p = partial_of(e, a, range_at(e, t, h, r.index), l.index);
+    hcg_softmax_merge(e, all.state, all.o, p.state, p.o, output_width(e, a));
+    hcg_loop_end(e, &r, NULL);
+    LLVMValueRef number = head_number(e, t, h, l.index);
+    hcg_softmax_end(e, all.state, all.o, a->m,
+                    hcg_at(e, e->f32, a->out, mul_const(e, number, a->m)));
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Counts `done` ranges of the head. Whoever finds them complete merges them: all that was written
+ * before the others counted is visible then. */
+static void emit_arrival(hcg_emit *e, const tile *t, const head *h, LLVMValueRef done) {
+    LLVMValueRef counter =
+        hcg_at(e, e->i8, hcg_frame_shared(e), mul_const(e, h->group, HCG_COUNTER_BYTES));
+    LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
+                                             LLVMAtomicOrderingAcquireRelease, false);
+    LLVMBasicBlockRef last = LLVMAppendBasicBlockInContext(e->cx, e->fn, "last");
+    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived");
+    LLVMValueRef complete =
+        LLVMBuildICmp(e->b, LLVMIntEQ, plus(e, before, done), h->ranges, "complete");
+    LLVMBuildCondBr(e->b, complete, last, after);
+    LLVMPositionBuilderAtEnd(e->b, last);
+    LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
+    emit_merge(e, t, h);
+    LLVMBuildBr(e->b, after);
+    LLVMPositionBuilderAtEnd(e->b, after);
+}
+
+/* The queries of all tokens' heads of a group, one after the other. */
+static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
+    const hcg_attention *a = t->a;
+    int64_t lanes = e->level->lanes;
+    hcg_loop l = each_head(e, t);
+    LLVMValueRef number = head_number(e, t, h, l.index);
+    LLVMValueRef from = hcg_at(e, e->f32, a->q, mul_const(e, number, a->n));
+    LLVMValueRef to = hcg_at(e, e->f32, t->q, mul_const(e, l.index, a->n));
+    for (int64_t i = 0; i < a->n; i += lanes) {
+        LLVMValueRef at = hcg_i64(e, i), left = a->n - i < lanes ? hcg_i64(e, a->n - i) : NULL;
+        LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, at), left);
+        hcg_store(e, hcg_at(e, e->f32, to, at), x, left);
+    }
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Columns c0 .. c1 - 1: column g R + r is range r of head g, R ranges cover the cache. */
+static void emit_columns(hcg_emit *e, tile *t) {
+    const hcg_attention *a = t->a;
+    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = hcg_frame_c(e);
+    head h = {.ranges = LLVMBuildUDiv(e->b, plus(e, length, hcg_i64(e, HRT_KEYS - 1)), keys, "")};
+    LLVMValueRef partials =
+        hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, a->groups * HCG_COUNTER_BYTES));
+    LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, h.ranges, "");
+    LLVMValueRef end = LLVMBuildUDiv(e->b, plus(e, e->c1, minus(e, h.ranges, one)), h.ranges, "");
+    hcg_loop l = hcg_loop_begin(e, first, end, one, "group", 0, NULL);
+    LLVMValueRef column = LLVMBuildNSWMul(e->b, l.index, h.ranges, "");
+    h.group = l.index;
+    h.partials = hcg_at(e, e->f32, partials, partial_floats(e, t, column));
+    if (t->few)
+        gather_queries(e, t, &h);
+    else
+        t->q = hcg_at(e, e->f32, a->q, mul_const(e, l.index, a->per_group * a->n));
+    LLVMValueRef from = hcg_larger(e, minus(e, e->c0, column), hcg_i64(e, 0));
+    LLVMValueRef to = hcg_smaller(e, minus(e, e->c1, column), h.ranges);
+    hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
+    LLVMValueRef start = LLVMBuildNSWMul(e->b, r.index, keys, "");
+    t->partial = range_at(e, t, &h, r.index);
+    emit_range(e, t, l.index, start, hcg_smaller(e, plus(e, start, keys), length));
+    hcg_loop_end(e, &r, NULL);
+    emit_arrival(e, t, &h, minus(e, to, from));
+    hcg_loop_end(e, &l, NULL);
+}
+
+static LLVMValueRef floats(hcg_emit *e, int64_t n) {
+    return hcg_scratch(e, (uint64_t)n * 4);
+}
+
+void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
+    tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
+    t.scores = floats(e, a->per_group * HCG_LD_SCORES);
+    emit_columns(e, &t);
+}
+
+void hcg_attention_small_batch(hcg_emit *e, const hcg_attention *a) {
+    tile t = {.a = a, .few = true, .heads = mul_const(e, hcg_frame_t(e), a->per_group)};
+    t.scores = floats(e, HRT_SMALL_BATCH * a->per_group * HCG_LD_SCORES);
+    t.q = floats(e, HRT_SMALL_BATCH * a->per_group * a->n);
+    emit_columns(e, &t);
+}

@@ -1,0 +1,285 @@
+/* A checkpoint against a module: is every weight there, with its shape, in a dtype that can be
+ * converted, and nothing else? And the weights as numbers, for the evaluator. */
+#include "codegen/codegen.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/weights/convert.h"
+#include "codegen/weights/quant.h"
+
+enum {
+    MAX_HINTS = 20,        /* names for which a similar one is looked for */
+    MAX_CANDIDATES = 5000, /* names looked through */
+    ALL_FAULTS = 1 << 20,  /* a checkpoint's faults are all listed, however many */
+};
+
+static bool dtype_fits(hd_tensor_dtype have, hir_dtype want) {
+    if (want == HIR_I32) return have == HD_T_I32;
+    return have == HD_T_F32 || have == HD_T_BF16 || have == HD_T_F16 || have == HD_T_F64;
+}
+
+static bool shape_fits(const hd_tensor *t, hir_type type) {
+    if (t->rank != type.rank) return false;
+    for (uint32_t i = 0; i < type.rank; i++)
+        if (t->shape[i] != type.dim[i]) return false;
+    return true;
+}
+
+static const char *shape_text(hd_arena *a, hir_type type) {
+    hd_text t;
+    hd_text_init(&t, a);
+    hd_text_add(&t, "[");
+    for (uint32_t i = 0; i < type.rank; i++)
+        hd_text_f(&t, "%s%lld", i ? ", " : "", (long long)type.dim[i]);
+    hd_text_add(&t, "]");
+    return t.at;
+}
+
+static const char *tensor_text(hd_arena *a, const hd_tensor *t) {
+    hd_text text;
+    hd_text_init(&text, a);
+    hd_tensor_print_type(&text, t);
+    return text.at;
+}
+
+/* A tensor that is there: shape and dtype. */
+static bool check_tensor(const hir_weight *w, const hd_tensor *t, hd_diags *d) {
+    if (!shape_fits(t, w->type)) {
+        hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
+                            "weight '%s' is %s in the checkpoint, %s in "
+                            "the model",
+                            w->name, tensor_text(d->arena, t), shape_text(d->arena, w->type));
+        if (t->rank == 2 && w->type.rank == 2 && t->shape[0] == w->type.dim[1] &&
+            t->shape[1] == w->type.dim[0])
+            g->hint = "it may be stored transposed; a linear weight is [out, in]";
+        return false;
+    }
+    if (dtype_fits(t->dtype, w->type.dtype)) return true;
+    hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
+                        "weight '%s' has the dtype %s, which cannot be "
+                        "converted to %s",
+                        w->name, hd_tensor_dtype_name(t->dtype), hir_dtype_name(w->type.dtype));
+    g->cause = "weights are read from F32, BF16, F16 and F64";
+    return false;
+}
+
+typedef HD_VEC(const char *) name_list;
+
+/* "did you mean", among the names that were left over on the other side. */
+static void hint_nearest(hd_diag *g, const char *name, const name_list *names, size_t given,
+                         hd_diags *d) {
+    if (given >= MAX_HINTS || names->n > MAX_CANDIDATES) return;
+    const char *near = hd_nearest(name, names->at, names->n);
+    if (near) g->hint = hd_printf(d->arena, "did you mean '%s'?", near);
+}
+
+static void report_missing(const hir_module *m, const name_list *missing, const name_list *extra,
+                           hd_diags *d) {
+    for (size_t i = 0; i < missing->n; i++) {
+        const hir_weight *w = &m->weights.at[hir_find_weight(m, missing->at[i])];
+        hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
+                            "weight '%s' %s is missing from the "
+                            "checkpoint",
+                            w->name, shape_text(d->arena, w->type));
+        hint_nearest(g, w->name, extra, i, d);
+    }
+}
+
+static void report_extra(const hd_tensors *weights, const name_list *missing,
+                         const name_list *extra, hd_diags *d) {
+    for (size_t i = 0; i < extra->n; i++) {
+        const hd_tensor *t = hd_tensors_find(weights, extra->at[i]);
+        hd_text name;
+        hd_text_init(&name, d->arena);
+        hd_text_quoted(&name, t->name); /* a name from a file may hold anything */
+        hd_diag *g = hd_err(d, HD_E_WEIGHTS, (hd_loc){.file = t->file},
+                            "tensor %s %s of the checkpoint is no weight of the model", name.at,
+                            tensor_text(d->arena, t));
+        hint_nearest(g, t->name, missing, i, d);
+    }
+}
+
+bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    size_t errors = d->errors, limit = d->limit;
+    name_list missing = {0}, extra = {0};
+    d->limit = ALL_FAULTS;
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        const hd_tensor *t = hd_tensors_find(weights, w->name);
+        if (hir_is_derived(w)) continue;
+        if (t)
+            check_tensor(w, t, d);
+        else if (!w->unused)
+            hd_push(d->arena, &missing, w->name);
+    }
+    for (size_t i = 0; i < weights->list.n; i++) {
+        const char *name = weights->list.at[i].name;
+        uint32_t w = hir_find_weight(m, name);
+        if (w == HIR_NONE || hir_is_derived(&m->weights.at[w])) hd_push(d->arena, &extra, name);
+    }
+    report_missing(m, &missing, &extra, d);
+    report_extra(weights, &missing, &extra, d);
+    d->limit = limit;
+    return d->errors == errors;
+}
+
+void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        if (!w->unused || hir_is_derived(w) || hd_tensors_find(weights, w->name)) continue;
+        hd_warn(d, HD_E_WEIGHTS, w->loc,
+                "weight '%s' %s is missing from the checkpoint; no result depends on it", w->name,
+                shape_text(d->arena, w->type));
+    }
+}
+
+/* ---- as numbers ---------------------------------------------------------------------------- */
+
+static uint16_t narrow(double x, hir_dtype to) {
+    return to == HIR_BF16 ? hd_bf16_from_f64(x) : hd_f16_from_f64(x);
+}
+
+static void convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
+    uint16_t *half = out;
+    float block[256]; /* f32 holds all narrower floats exactly, so the rounding is still one */
+    if (to == HIR_F32) {
+        hd_tensor_to_f32(t, first, n, out);
+    } else if (t->dtype != HD_T_F64) {
+        for (uint64_t i = 0; i < n; i += 256) {
+            uint64_t some = n - i < 256 ? n - i : 256;
+            hd_tensor_to_f32(t, first + i, some, block);
+            for (uint64_t j = 0; j < some; j++)
+                half[i + j] =
+                    to == HIR_BF16 ? hd_bf16_from_f32(block[j]) : hd_f16_from_f32(block[j]);
+        }
+    } else {
+        for (uint64_t i = 0; i < n; i++)
+            half[i] = narrow(hd_tensor_get(t, first + i), to);
+    }
+}
+
+/* An exponent of ones alone is that of infinities and NaN. Loops without a way out of them, which
+ * compilers turn into vectors. */
+static bool words_are_finite(const uint32_t *x, uint64_t n) {
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < n; i++)
+        bad |= (x[i] & 0x7f800000u) == 0x7f800000u;
+    return !bad;
+}
+
+static bool halves_are_finite(const uint16_t *x, uint64_t n, uint16_t exponent) {
+    uint16_t bad = 0;
+    for (uint64_t i = 0; i < n; i++)
+        bad |= (x[i] & exponent) == exponent;
+    return !bad;
+}
+
+bool hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
+    if (to == HIR_I32) {
+        memcpy(out, t->data + first * 4, (size_t)n * 4);
+        return true;
+    }
+    convert(t, first, n, to, out);
+    if (to == HIR_F32) return words_are_finite(out, n);
+    return halves_are_finite(out, n, to == HIR_BF16 ? 0x7f80 : 0x7c00);
+}
+
+/* ---- numbers that cannot be stored --------------------------------------------------------- */
+
+/* x as it is stored, one by one; in groups: x itself. */
+static double stored(double x, hir_dtype to) {
+    switch (to) {
+    case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));
+    case HIR_F16: return hd_f16_to_f32(hd_f16_from_f64(x));
+    default: return (float)x;
+    }
+}
+
+/* "[3, 77]" of element i. */
+static const char *index_text(hd_arena *a, const hd_tensor *t, uint64_t i) {
+    uint64_t index[HD_TENSOR_MAX_RANK] = {0};
+    hd_text text;
+    for (uint32_t k = t->rank; k-- > 0; i /= (uint64_t)t->shape[k])
+        index[k] = i % (uint64_t)t->shape[k];
+    hd_text_init(&text, a);
+    for (uint32_t k = 0; k < t->rank; k++)
+        hd_text_f(&text, "%s%llu", k ? ", " : "[", (unsigned long long)index[k]);
+    hd_text_add(&text, "]");
+    return text.at;
+}
+
+static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i) {
+    const double x = hd_tensor_get(t, i);
+    const char *at = index_text(d->arena, t, i), *dtype = hir_dtype_name(w->type.dtype);
+    const hd_loc loc = t->file ? (hd_loc){.file = t->file} : w->loc;
+    if (!isfinite(x)) {
+        hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' is %s at %s", t->name,
+                            isnan(x) ? "not a number"
+                            : x > 0  ? "infinite"
+                                     : "minus infinity",
+                            at);
+        g->cause = "one such weight makes every result that it reaches useless";
+        g->hint = "the training diverged, a conversion to f16 overflowed, or the file is damaged: "
+                  "take another checkpoint";
+        return false;
+    }
+    hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' cannot be stored as %s", w->name, dtype);
+    g->cause = hd_printf(d->arena, "it is %g at %s, more than %s holds", x, at, dtype);
+    if (w->type.dtype != HIR_F32)
+        g->hint = hd_printf(d->arena, "store it wider: --weights-dtype '...,%s=f32'", w->name);
+    else
+        g->hint = "f32 is the widest type that weights are stored in: scale the weight";
+    return false;
+}
+
+bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
+    for (uint64_t i = 0; i < t->elements; i++)
+        if (!isfinite(stored(hd_tensor_get(t, i), w->type.dtype)))
+            return refuse_element(d, w, t, i);
+    hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' cannot be stored as %s", w->name,
+                        hir_dtype_name(w->type.dtype));
+    g->cause = "a number in it is too large for a scale in f16";
+    g->hint = hd_printf(d->arena, "store it wider: --weights-dtype '...,%s=f32'", w->name);
+    return false;
+}
+
+/* What is left of a matrix when it is stored in groups. */
+static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *out, hd_diags *d) {
+    uint64_t K = (uint64_t)t->shape[1], groups = (K + HIR_GROUP - 1) / HIR_GROUP;
+    float *row = malloc(K * sizeof *row);
+    hcg_group *g = malloc(groups * sizeof *g);
+    bool ok = row && g;
+    if (!ok) hd_err(d, HD_E_MEMORY, w->loc, "no memory for a row of weight '%s'", w->name);
+    for (uint64_t first = 0; ok && first < t->elements; first += K) {
+        hd_tensor_to_f32(t, first, K, row);
+        if (!hcg_quantise_row(w->type.dtype, row, K, g)) {
+            ok = hcg_refuse_values(d, w, t);
+            break;
+        }
+        for (uint64_t k = 0; k < K; k++)
+            out[first + k] = hcg_group_at(w->type.dtype, &g[k / HIR_GROUP], k % HIR_GROUP);
+    }
+    free(row);
+    free(g);
+    return ok;
+}
+
+bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
+    const hir_weight *weight = &m->weights.at[w];
+    const hd_tensor *t = hd_tensors_find(context, weight->name);
+    if (!t) {
+        hd_err(d, HD_E_WEIGHTS, weight->loc, "weight '%s' is missing from the checkpoint",
+               weight->name);
+        return false;
+    }
+    if (!check_tensor(weight, t, d)) return false;
+    if (hir_is_quantised(weight->type.dtype)) return quantised_source(weight, t, out, d);
+    for (uint64_t i = 0; i < t->elements; i++) {
+        out[i] = weight->type.dtype == HIR_I32 ? hd_tensor_get(t, i)
+                                               : stored(hd_tensor_get(t, i), weight->type.dtype);
+        if (!isfinite(out[i])) return refuse_element(d, weight, t, i);
+    }
+    return true;
+}

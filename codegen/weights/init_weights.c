@@ -1,0 +1,97 @@
+/* Seeded random weights for any module, as a checkpoint: for trying a spec before there is a
+ * trained one, for tests and for timing. Sizes are such that activations keep their scale:
+ *
+ *     matrices                 normal / sqrt(fan in)
+ *     gains (rank 1, not bias) 1 + 0.1 normal
+ *     all else                 0.1 normal
+ *
+ * Each weight has a stream of its own, given by the seed and its name, made with integer arithmetic
+ * and one correctly rounded square root: every machine writes the same bytes.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "codegen/codegen.h"
+#include "ir/random.h"
+
+enum { BLOCK = 8192 };
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+typedef struct distribution {
+    double mean, deviation;
+} distribution;
+
+static distribution distribution_of(const hir_weight *w) {
+    if (w->type.rank == 1 && !ends_with(w->name, "bias")) return (distribution){1, 0.1};
+    if (w->type.rank < 2) return (distribution){0, 0.1};
+    double fan_in = 1;
+    for (uint32_t i = 1; i < w->type.rank; i++)
+        fan_in *= (double)w->type.dim[i];
+    return (distribution){0, 1 / sqrt(fan_in)};
+}
+
+static void store(uint8_t *out, uint64_t i, double x, hd_tensor_dtype dtype) {
+    float f32 = (float)x;
+    uint16_t half;
+    switch (dtype) {
+    case HD_T_F32: memcpy(out + 4 * i, &f32, 4); return;
+    case HD_T_F64: memcpy(out + 8 * i, &x, 8); return;
+    case HD_T_BF16: half = hd_bf16_from_f64(x); break;
+    default: half = hd_f16_from_f64(x);
+    }
+    memcpy(out + 2 * i, &half, 2);
+}
+
+static void put_weight(hd_output *o, const hir_weight *w, const hd_tensor *t, uint64_t seed,
+                       uint8_t *block) {
+    hir_random r = hir_random_stream(seed, w->name);
+    distribution q = distribution_of(w);
+    unsigned bytes = hd_tensor_dtype_bits(t->dtype) / 8;
+    for (uint64_t i = 0; i < t->elements; i += BLOCK) {
+        uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
+        for (uint64_t j = 0; j < n; j++)
+            store(block, j, q.mean + q.deviation * hir_random_normal(&r), t->dtype);
+        if (!hd_output_write(o, block, (size_t)n * bytes)) return;
+    }
+}
+
+bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor_dtype dtype,
+                      const char *path) {
+    hd_arena *a = d->arena;
+    hd_tensor *list = hd_new_array(a, hd_tensor, m->weights.n + 1);
+    uint64_t done = 0, total = 0;
+    if (dtype != HD_T_F32 && dtype != HD_T_BF16 && dtype != HD_T_F16 && dtype != HD_T_F64) {
+        hd_err(d, HD_E_VALUE, HD_NOWHERE, "weights cannot be made in the dtype %s",
+               hd_tensor_dtype_name(dtype));
+        return false;
+    }
+    const hir_weight **weights = hd_new_array(a, const hir_weight *, m->weights.n + 1);
+    size_t count = 0;
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (!hir_is_derived(&m->weights.at[i])) weights[count++] = &m->weights.at[i];
+    for (size_t i = 0; i < count; i++) {
+        const hir_weight *w = weights[i];
+        list[i] = (hd_tensor){.name = w->name, .dtype = dtype, .rank = w->type.rank};
+        memcpy(list[i].shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
+        if (hd_tensor_measure(&list[i])) total += list[i].bytes; /* else the header says so */
+    }
+    hd_output *o = hd_output_open(a, d, path);
+    if (!o) return false;
+    size_t errors = d->errors;
+    hd_safetensors_write_header(o, d, list, count);
+    if (d->errors != errors) {
+        hd_output_discard(o);
+        return false;
+    }
+    uint8_t *block = hd_alloc(a, BLOCK, 8);
+    for (size_t i = 0; i < count; i++) {
+        put_weight(o, weights[i], &list[i], seed, block);
+        done += list[i].bytes;
+        hd_progress(d, "writing weights", done, total);
+    }
+    return hd_output_commit(o);
+}

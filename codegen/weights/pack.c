@@ -1,0 +1,412 @@
+/* The packer: a checkpoint to a .weights file in the layout of the kernels (docs/formats.md).
+ *
+ *     hrt_weights_header | zeros to 4096 | each weight at its offset, zeros between
+ *
+ * The file is made front to back from the mapped checkpoint, a few MiB at a time, so that packing
+ * takes no memory to speak of, however large the model; the digest of the content is put into the
+ * header at the end. The same checkpoint and program give the same bytes.
+ */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "codegen/library/workers.h"
+#include "codegen/program.h"
+#include "codegen/weights/convert.h"
+#include "codegen/weights/quant.h"
+
+enum {
+    BLOCK = 2048,             /* elements converted at a time */
+    PANELS_BYTES = 4 << 20,   /* of panels made at once */
+    PROGRESS_STEP = 64 << 20, /* bytes between two reports */
+};
+
+static bool is_panel(const hir_weight *w) {
+    return w->layout != HIR_LAYOUT_ROWS && w->type.rank == 2;
+}
+
+typedef struct worker { /* what one thread needs to make a panel */
+    float *row;         /* weights in groups: a row, and its groups */
+    hcg_group *groups;
+    uint8_t *block; /* others: converted elements of a row, BLOCK at a time */
+} worker;
+
+typedef struct packer {
+    hd_diags *d;
+    hd_output *out;
+    XXH3_state_t *hash; /* of the data so far */
+    uint64_t at, total; /* bytes of the data */
+    uint64_t reported;
+    uint8_t to[BLOCK * 4];
+    uint8_t *panels; /* some of a weight, in their order */
+    uint64_t room;   /* bytes of them */
+    size_t n_workers;
+    worker *workers;
+} packer;
+
+static void free_hash(void *what) {
+    packer *p = what;
+    XXH3_freeState(p->hash);
+}
+
+static void put(packer *p, const void *data, size_t n) {
+    hd_output_write(p->out, data, n);
+    XXH3_128bits_update(p->hash, data, n);
+    p->at += n;
+    if (p->at - p->reported < PROGRESS_STEP && p->at != p->total) return;
+    p->reported = p->at;
+    hd_progress(p->d, "packing", p->at, p->total);
+}
+
+static void put_zeros_to(packer *p, uint64_t offset) {
+    memset(p->to, 0, sizeof p->to);
+    while (p->at < offset) {
+        uint64_t n = offset - p->at;
+        put(p, p->to, n < sizeof p->to ? (size_t)n : sizeof p->to);
+    }
+}
+
+/* Like all that puts a weight, false: a number that cannot be stored so. */
+static bool put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
+    for (uint64_t i = 0; i < t->elements; i += BLOCK) {
+        uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
+        if (!hcg_convert(t, i, n, dtype, p->to)) return false;
+        put(p, p->to, (size_t)n * hir_dtype_bytes(dtype));
+    }
+    return true;
+}
+
+/* ---- panels ------------------------------------------------------------------------------------
+ *
+ * Panels do not depend on each other: as many as PANELS_BYTES hold are made at once, by all
+ * threads, and then written in their order. What each thread needs besides is its own. */
+/* How elements of a panel lie: `depth` neighbours along K side by side, `rows` of those. */
+typedef struct form {
+    hir_dtype dtype;
+    uint64_t rows, depth;
+} form;
+
+static form form_of(const hir_weight *w) {
+    form f = {.dtype = w->type.dtype, .rows = (uint64_t)hir_panel_rows(w->layout)};
+    f.depth = w->layout == HIR_LAYOUT_NARROW ? 2 : hir_panel_depth(f.dtype);
+    return f;
+}
+
+/* Bytes of one panel of [N, K]. */
+static uint64_t panel_bytes(const form *f, uint64_t k) {
+    const uint64_t filled = (k + f->depth - 1) / f->depth * f->depth;
+    if (!hir_is_quantised(f->dtype)) return filled * f->rows * hir_dtype_bytes(f->dtype);
+    return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(f->dtype);
+}
+
+/* Row `row` of a part of a panel: to[(k / depth * rows + row) * depth + k % depth] = from[k]. */
+static inline void scatter_words(uint32_t *to, const uint32_t *from, uint64_t n, uint64_t rows,
+                                 uint64_t depth) {
+    for (uint64_t k = 0; k < n; k++)
+        to[k / depth * depth * rows + k % depth] = from[k];
+}
+
+static inline void scatter_halves(uint16_t *to, const uint16_t *from, uint64_t n, uint64_t rows,
+                                  uint64_t depth) {
+    for (uint64_t k = 0; k < n; k++)
+        to[k / depth * depth * rows + k % depth] = from[k];
+}
+
+/* Depths are constants where loops run. */
+static void scatter(const form *f, void *out, uint64_t row, const void *block, uint64_t n) {
+    if (hir_dtype_bytes(f->dtype) == 4) {
+        uint32_t *to = (uint32_t *)out + row * f->depth;
+        const uint32_t *from = block;
+        f->depth == 2 ? scatter_words(to, from, n, f->rows, 2)
+                      : scatter_words(to, from, n, f->rows, 1);
+    } else {
+        uint16_t *to = (uint16_t *)out + row * f->depth;
+        const uint16_t *from = block;
+        f->depth == 2 ? scatter_halves(to, from, n, f->rows, 2)
+                      : scatter_halves(to, from, n, f->rows, 1);
+    }
+}
+
+/* [N, K] as panels, as hir_layout in ir.h has them. */
+static bool make_panel(const hd_tensor *t, const form *f, uint64_t first, const worker *own,
+                       uint8_t *out) {
+    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
+    uint64_t rows = N - first < f->rows ? N - first : f->rows;
+    size_t bytes = hir_dtype_bytes(f->dtype);
+    bool ok = true;
+    if (rows < f->rows || K % f->depth) memset(out, 0, (size_t)panel_bytes(f, K));
+    for (uint64_t k = 0; k < K; k += BLOCK) { /* a block of 16 rows stays in the nearest caches */
+        uint64_t n = K - k < BLOCK ? K - k : BLOCK;
+        for (uint64_t row = 0; row < rows; row++) {
+            ok &= hcg_convert(t, (first + row) * K + k, n, f->dtype, own->block);
+            scatter(f, out + k * f->rows * bytes, row, own->block, n);
+        }
+    }
+    return ok;
+}
+
+/* The same in groups (quant.h), row by row: bytes of a group's panel are put one on the other. */
+static bool make_panel_of_groups(const hd_tensor *t, hir_dtype dtype, uint64_t first,
+                                 const worker *own, uint8_t *out) {
+    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
+    uint64_t groups = (K + HIR_GROUP - 1) / HIR_GROUP, size = hcg_group_bytes(dtype);
+    memset(out, 0, (size_t)(groups * size));
+    for (uint64_t n = first; n < N && n < first + HIR_PANEL; n++) {
+        hd_tensor_to_f32(t, n * K, K, own->row);
+        if (!hcg_quantise_row(dtype, own->row, K, own->groups)) return false;
+        for (uint64_t i = 0; i < groups; i++)
+            hcg_put_group(dtype, &own->groups[i], (unsigned)(n % HIR_PANEL), out + i * size);
+    }
+    return true;
+}
+
+typedef struct batch { /* of panels of one weight */
+    const packer *p;
+    const hd_tensor *t;
+    form form;
+    uint64_t first, size; /* panel; bytes of each */
+    atomic_bool failed;
+} batch;
+
+static void put_panel(void *context, size_t worker, size_t item) {
+    batch *b = context;
+    uint8_t *out = b->p->panels + item * b->size;
+    const uint64_t row = (b->first + item) * b->form.rows;
+    const bool ok =
+        hir_is_quantised(b->form.dtype)
+            ? make_panel_of_groups(b->t, b->form.dtype, row, &b->p->workers[worker], out)
+            : make_panel(b->t, &b->form, row, &b->p->workers[worker], out);
+    if (!ok) b->failed = true;
+}
+
+static bool put_panels(packer *p, const hir_weight *w, const hd_tensor *t) {
+    batch b = {.p = p, .t = t, .form = form_of(w)};
+    const uint64_t N = (uint64_t)t->shape[0], panels = (N + b.form.rows - 1) / b.form.rows;
+    b.size = panel_bytes(&b.form, (uint64_t)t->shape[1]);
+    const uint64_t most = p->room / b.size;
+    for (; b.first < panels; b.first += most) {
+        const uint64_t n = panels - b.first < most ? panels - b.first : most;
+        hcg_each_item(p->n_workers, (size_t)n, put_panel, &b);
+        if (b.failed) return false;
+        put(p, p->panels, (size_t)(n * b.size));
+    }
+    return true;
+}
+
+typedef struct slot {
+    uint64_t offset;
+    const hir_weight *w;
+} slot;
+
+/* Room for panels, at least one of the longest rows, and for what a thread needs to make one. */
+static void make_room(packer *p, hd_arena *a, const slot *slots, size_t n) {
+    uint64_t longest = 0;
+    for (size_t i = 0; i < n; i++) {
+        const hir_weight *w = slots[i].w;
+        if (!is_panel(w)) continue;
+        const form f = form_of(w);
+        const uint64_t k = (uint64_t)w->type.dim[1], bytes = panel_bytes(&f, k);
+        if (bytes > p->room) p->room = bytes;
+        if (hir_is_quantised(w->type.dtype) && k > longest) longest = k;
+    }
+    if (p->room < PANELS_BYTES) p->room = PANELS_BYTES;
+    p->panels = hd_alloc(a, p->room / HRT_ALIGN + 1, HRT_ALIGN);
+    p->workers = hd_new_array(a, worker, p->n_workers);
+    for (size_t i = 0; i < p->n_workers; i++) {
+        worker *w = &p->workers[i];
+        w->row = hd_new_array(a, float, longest + 1);
+        w->groups = hd_new_array(a, hcg_group, (longest + HIR_GROUP - 1) / HIR_GROUP + 1);
+        w->block = hd_alloc(a, BLOCK, 4);
+    }
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+static int by_offset(const void *x, const void *y) {
+    const slot *a = x, *b = y;
+    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
+    return strcmp(a->w->name, b->w->name);
+}
+
+/* It is some rows of another weight, which are there with that one. */
+static bool is_held(const hcg_program *p, size_t weight) {
+    return weight < p->weight_holders.n && p->weight_holders.at[weight] != HIR_NONE;
+}
+
+/* The weights in the order of the file; false if the program's offsets contradict their sizes. */
+static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
+    uint64_t end = 0;
+    *n = 0;
+    for (size_t i = 0; i < p->m->weights.n; i++)
+        if (!p->m->weights.at[i].unused && p->weight_offsets.at[i] != HCG_UNREAD && !is_held(p, i))
+            slots[(*n)++] = (slot){p->weight_offsets.at[i], &p->m->weights.at[i]};
+    if (*n) qsort(slots, *n, sizeof *slots, by_offset);
+    for (size_t i = 0; i < *n; i++) {
+        uint64_t bytes;
+        if (slots[i].offset < end || !hir_weight_bytes(slots[i].w, &bytes) ||
+            hd_add_overflow(slots[i].offset, bytes, &end)) {
+            hd_err(d, HD_E_INTERNAL, HD_NOWHERE, "the place of weight '%s' overlaps another",
+                   slots[i].w->name);
+            return false;
+        }
+    }
+    if (end <= p->weights_bytes) return true;
+    hd_err(d, HD_E_INTERNAL, HD_NOWHERE, "the weights take %llu bytes, %llu were planned",
+           (unsigned long long)end, (unsigned long long)p->weights_bytes);
+    return false;
+}
+
+static hrt_weights_header make_header(const hcg_program *p) {
+    hrt_weights_header h = {
+        .version = HRT_VERSION, .data_offset = HRT_WEIGHTS_DATA, .data_bytes = p->weights_bytes};
+    memcpy(h.magic, HRT_WEIGHTS_MAGIC, sizeof h.magic);
+    memcpy(h.digest, p->digest, sizeof h.digest);
+    return h;
+}
+
+/* ---- weights that are made of others --------------------------------------------------------- */
+typedef struct maker { /* of one weight, `row` elements of it at a time */
+    const hir_module *m;
+    const hd_tensors *weights;
+    uint64_t row;
+    float *factor;
+    double *product;
+} maker;
+
+/* All elements of a factor's weight with what is done to them; NULL: they are taken as they are. */
+static double *make_factor(hd_arena *a, const hd_tensors *weights, const hir_derived_factor *f) {
+    if (!f->by) return NULL;
+    const hd_tensor *t = hd_tensors_find(weights, f->name);
+    double *x = hd_new_array(a, double, t->elements);
+    for (uint64_t i = 0; i < t->elements; i++)
+        x[i] = hd_tensor_get(t, i);
+    hir_derive_elements(f->by, x, (int64_t)t->elements);
+    return x;
+}
+
+/* Row i of a part times that of a factor, or its one row, or its one element. */
+static void multiply(const maker *k, const hir_derived_factor *f, const double *made, uint64_t i) {
+    const hd_tensor *t = hd_tensors_find(k->weights, f->name);
+    const uint64_t n = (uint64_t)hir_factor_elements(f, (int64_t)t->elements), row = k->row;
+    const uint64_t first = (uint64_t)f->first + (n == 1 ? 0 : i * row % n);
+    if (!made) hd_tensor_to_f32(t, first, n == 1 ? 1 : row, k->factor);
+    for (uint64_t j = 0; j < row; j++) {
+        const uint64_t at = n == 1 ? 0 : j;
+        k->product[j] *= made ? made[first + at] : (double)k->factor[at];
+    }
+}
+
+/* Row by row, a part of a vector at once: the product in f64, rounded once. */
+static float *make_part(hd_arena *a, maker *k, const hir_weight *w, const hir_derived_row *part,
+                        float *out) {
+    const int64_t row = hir_derived_row_elements(w->type);
+    const uint64_t rows = (uint64_t)hir_derived_rows(k->m, part, row);
+    double **made = hd_new_array(a, double *, part->n + 1);
+    for (uint32_t f = 0; f < part->n; f++)
+        made[f] = make_factor(a, k->weights, &part->factor[f]);
+    k->row = w->type.rank == 1 ? rows : (uint64_t)row;
+    for (uint64_t i = 0; i < (w->type.rank == 1 ? 1 : rows); i++, out += k->row) {
+        for (uint64_t j = 0; j < k->row; j++)
+            k->product[j] = 1;
+        for (uint32_t f = 0; f < part->n; f++)
+            multiply(k, &part->factor[f], made[f], i);
+        for (uint64_t j = 0; j < k->row; j++)
+            out[j] = (float)k->product[j];
+    }
+    return out;
+}
+
+static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_weight *w,
+                                    const hd_tensors *weights) {
+    hd_tensor *made = hd_new(a, hd_tensor);
+    *made = (hd_tensor){.name = w->name, .dtype = HD_T_F32, .rank = w->type.rank};
+    memcpy(made->shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
+    made->elements = (uint64_t)hir_type_row_elements(w->type);
+    made->bytes = made->elements * sizeof(float);
+    const uint64_t n = (uint64_t)w->type.dim[w->type.rank - 1];
+    maker k = {.m = m,
+               .weights = weights,
+               .factor = hd_new_array(a, float, n),
+               .product = hd_new_array(a, double, n)};
+    float *out = hd_new_array(a, float, made->elements);
+    made->data = (const uint8_t *)out;
+    for (uint32_t r = 0; r < w->n_rows; r++)
+        out = make_part(a, &k, w, &w->rows[r], out);
+    return made;
+}
+
+static bool put_weight(packer *p, const hir_weight *w, const hd_tensor *t) {
+    return is_panel(w) ? put_panels(p, w, t) : put_rows(p, t, w->type.dtype);
+}
+
+/* A tensor with numbers that are not finite, of which w is made: what comes of them may be finite,
+ * but the evaluator does not read them. NULL: there is none. */
+static const hd_tensor *find_fault(const hir_weight *w, const hd_tensors *weights) {
+    for (uint32_t r = 0; r < w->n_rows; r++)
+        for (uint32_t f = 0; f < w->rows[r].n; f++) {
+            const hd_tensor *factor = hd_tensors_find(weights, w->rows[r].factor[f].name);
+            for (uint64_t i = 0; i < factor->elements; i++)
+                if (!isfinite(hd_tensor_get(factor, i))) return factor;
+        }
+    return NULL;
+}
+
+static bool put_or_refuse(packer *p, const hir_module *m, const hir_weight *w,
+                          const hd_tensors *weights) {
+    hd_arena *a = hir_is_derived(w) ? hd_arena_new() : NULL; /* goes as soon as it is packed */
+    if (hir_is_derived(w) && !a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+    const hd_tensor *t = a ? make_tensor(a, m, w, weights) : hd_tensors_find(weights, w->name),
+                    *fault = find_fault(w, weights);
+    const bool ok =
+        (!fault && put_weight(p, w, t)) || hcg_refuse_values(p->d, w, fault ? fault : t);
+    hd_arena_free(a);
+    return ok;
+}
+
+static bool put_weights(packer *p, const hir_module *m, const slot *slots, size_t n,
+                        const hd_tensors *weights) {
+    for (size_t i = 0; i < n; i++) {
+        put_zeros_to(p, slots[i].offset);
+        if (!put_or_refuse(p, m, slots[i].w, weights)) return false;
+    }
+    put_zeros_to(p, p->total);
+    return true;
+}
+
+bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
+    hd_arena *a = program->arena;
+    size_t n;
+    slot *slots = hd_new_array(a, slot, program->m->weights.n + 1);
+    if (!hcg_check_weights(program->m, d, weights) || !plan(program, d, slots, &n)) return false;
+
+    packer *p = hd_new(a, packer);
+    p->d = d;
+    p->total = program->weights_bytes;
+    hd_arena_defer(a, free_hash, p);
+    p->hash = XXH3_createState();
+    if (!p->hash) {
+        hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+        return false;
+    }
+    XXH3_128bits_reset(p->hash);
+    p->out = hd_output_open(a, d, path);
+    if (!p->out) return false;
+
+    hrt_weights_header header = make_header(program);
+    memcpy(p->to, &header, sizeof header);
+    hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
+    p->n_workers = hcg_workers(program->options.threads);
+    make_room(p, a, slots, n);
+    if (!put_weights(p, program->m, slots, n, weights)) {
+        hd_output_discard(p->out);
+        return false;
+    }
+
+    XXH128_canonical_t content;
+    XXH128_canonicalFromHash(&content, XXH3_128bits_digest(p->hash));
+    memcpy(header.content, content.digest, sizeof header.content);
+    hd_output_rewrite(p->out, 0, &header, sizeof header);
+    return hd_output_commit(p->out);
+}
