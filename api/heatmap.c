@@ -132,10 +132,12 @@ static void describe_sources(const finder *f, const hir_op *stack, depth_row *ro
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* Does the sublayer look along the sequence? */
 static bool is_attention(const finder *f, uint32_t sublayer) {
     for (size_t k = 0; k < f->flow.program.n; k++) {
         const hir_op *o = hir_op_at(f->flow.m, f->flow.program.at[k]);
-        if (o->code == HIR_ATTENTION_OP && f->home[o->results[0]] == sublayer) return true;
+        const bool looks = hir_has_trait(o->code, HIR_SEQUENCE);
+        if (looks && f->home[o->results[0]] == sublayer) return true;
     }
     return false;
 }

@@ -35,15 +35,9 @@ static void count_weights(const hir_module *m, hir_facts *f) {
 }
 
 static void count_work(const hir_module *m, hir_id op, hir_facts *f) {
-    const hir_op *o = hir_op_at(m, op);
-    if (o->code == HIR_LINEAR_OP) {
-        hir_type x = hir_arg_type(m, op, 0), w = hir_arg_type(m, op, 1);
-        if (hir_type_has_t(x)) /* x has row_elements / K rows per token */
-            f->linear_flops += 2 * (double)w.dim[0] * (double)row_elements(x);
-    } else if (o->code == HIR_ATTENTION_OP) {
-        hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
-        f->attention_flops += 2 * (double)q.dim[1] * (double)(q.dim[2] + v.dim[2]);
-    }
+    const hir_op_work work = hir_work_of(m, op);
+    f->linear_flops += (double)work.row_flops;
+    f->attention_flops += (double)work.pair_flops;
 }
 
 static void count_ops(const hir_module *m, hir_id first, hir_facts *f) {
@@ -61,8 +55,10 @@ void hir_collect_facts(const hir_module *m, hir_facts *out) {
     count_weights(m, out);
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
-        uint64_t bytes = hd_capped_mul(row_elements(s->type), hir_dtype_bytes(s->type.dtype));
-        out->state_bytes = hd_capped_add(out->state_bytes, bytes);
+        const uint64_t bytes = hd_capped_mul(row_elements(s->type), hir_dtype_bytes(s->type.dtype));
+        const bool grows = hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION;
+        uint64_t *sum = grows ? &out->state_bytes : &out->fixed_state_bytes;
+        *sum = hd_capped_add(*sum, bytes);
     }
     count_ops(m, m->first, out);
 }
@@ -145,7 +141,13 @@ static void print_size(const hir_facts *graph, const hir_facts *now, hd_text *ou
     hd_text_add(out, "\n");
     print_label(out, "state");
     print_bytes(out, now->state_bytes);
-    hd_text_f(out, " per position (%llu)\n", (unsigned long long)now->state_bytes);
+    hd_text_f(out, " per position (%llu)", (unsigned long long)now->state_bytes);
+    if (now->fixed_state_bytes) {
+        hd_text_add(out, ", ");
+        print_bytes(out, now->fixed_state_bytes);
+        hd_text_f(out, " of fixed size (%llu)", (unsigned long long)now->fixed_state_bytes);
+    }
+    hd_text_add(out, "\n");
 }
 
 static void print_work(const hir_facts *f, hd_text *out) {
@@ -300,10 +302,12 @@ static void inspect_as_json(const hir_module *graph, const hir_module *now, hd_t
         if (as_now.dtype_bytes[t])
             hd_text_f(out, ", \"%s\": %llu", hir_dtype_name((hir_dtype)t),
                       (unsigned long long)as_now.dtype_bytes[t]);
-    hd_text_f(out,
-              "},\n"
-              "  \"state\": {\"tensors\": %zu, \"bytes_per_position\": %llu},\n",
-              now->states.n, (unsigned long long)as_now.state_bytes);
+    hd_text_f(
+        out,
+        "},\n"
+        "  \"state\": {\"tensors\": %zu, \"bytes_per_position\": %llu, \"fixed_bytes\": %llu},\n",
+        now->states.n, (unsigned long long)as_now.state_bytes,
+        (unsigned long long)as_now.fixed_state_bytes);
     json_work(&as_loaded, out);
     hd_text_add(out, "  \"stages\": [");
     json_ops(graph, &as_loaded, out);

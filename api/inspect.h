@@ -10,7 +10,8 @@ typedef struct hir_facts {
     uint32_t unused;       /* weights that a checkpoint may hold and no op reads */
     uint64_t weight_bytes; /* as stored: dtype, and panels filled up to whole ones */
     uint64_t dtype_bytes[HIR_DTYPE_COUNT]; /* the same for each type of storage */
-    uint64_t state_bytes;                  /* per position, all states */
+    uint64_t state_bytes;                  /* per position, all caches */
+    uint64_t fixed_state_bytes;            /* windows and carries */
     double linear_flops;                   /* per token: 2 N K for each row of each linear */
     double attention_flops;                /* per token and position it looks at: 2 H (n + m) */
     uint32_t ops[HIR_OPCODE_COUNT];        /* those in kernel bodies counted too */

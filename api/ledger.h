@@ -60,6 +60,7 @@ void ledger_print_table_json(const ledger_report *r, const ledger_table *t, hd_t
 typedef struct ledger_memory {
     uint64_t tokens, chunk;
     uint64_t state, mechanism_state; /* per token; what no attention reads as keys or values */
+    uint64_t fixed_state;            /* windows and carries */
     uint64_t arena, mechanism_arena; /* per token of a chunk; the mechanism's at its fullest */
     uint64_t fixed;
     uint64_t session; /* in all; the library adds tables and scratch of threads to it */

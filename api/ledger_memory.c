@@ -5,18 +5,17 @@
 #include "api/inspect.h"
 #include "api/ledger.h"
 
-/* By state: attention reads it as its keys or its values. */
+/* By state: what looks along the sequence reads it, such as keys and values of attention. */
 static bool *states_of_attention(const hir_ledger *l, const hir_module *m, hd_arena *a) {
     bool *of_attention = hd_new_array(a, bool, m->states.n + 1);
     for (size_t k = 0; k < l->flow.program.n; k++) {
         const hir_op *o = hir_op_at(m, l->flow.program.at[k]);
-        for (uint32_t i = 1; o->code == HIR_ATTENTION_OP && i < 3; i++) {
+        for (uint32_t i = 0; hir_has_trait(o->code, HIR_SEQUENCE) && i < o->n_args; i++) {
             if (o->args[i].kind == HIR_REF_STATE) of_attention[o->args[i].index] = true;
             if (o->args[i].kind != HIR_REF_VALUE) continue;
-            hir_id made = hir_value_at(m, l->flow.origin[o->args[i].index])->op;
-            const hir_op *append = made == HIR_NONE ? NULL : hir_op_at(m, made);
-            if (append && append->code == HIR_CACHE_APPEND_OP)
-                of_attention[append->args[1].index] = true;
+            const hir_ref made = hir_value_ref(l->flow.origin[o->args[i].index]);
+            const uint32_t state = hir_state_of_value(m, made);
+            if (state != HIR_NONE) of_attention[state] = true;
         }
     }
     return of_attention;
@@ -30,6 +29,10 @@ static void count_states(const hir_ledger *l, const hir_module *m, hd_arena *a,
         int64_t n = hir_type_row_elements(s->type);
         uint64_t bytes =
             n < 0 ? UINT64_MAX : hd_capped_mul((uint64_t)n, hir_dtype_bytes(s->type.dtype));
+        if (hir_state_kind_of(s->kind)->rows != HIR_ROWS_PER_POSITION) {
+            out->fixed_state = hd_capped_add(out->fixed_state, bytes);
+            continue;
+        }
         out->state = hd_capped_add(out->state, bytes);
         if (!of_attention[i]) out->mechanism_state = hd_capped_add(out->mechanism_state, bytes);
     }
@@ -62,7 +65,7 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
     out->fixed = m->fixed_bytes;
     out->session = hd_capped_add(hd_capped_mul(out->state, out->tokens),
                                  hd_capped_mul(out->arena, out->chunk));
-    out->session = hd_capped_add(out->session, out->fixed);
+    out->session = hd_capped_add(out->session, hd_capped_add(out->fixed, out->fixed_state));
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -79,6 +82,7 @@ void ledger_print_memory(const ledger_memory *x, hd_text *out) {
               "tokens", "bytes");
     print_line(out, "states, kept for all tokens", x->state, x->tokens);
     print_line(out, "  of the residual mechanism", x->mechanism_state, x->tokens);
+    if (x->fixed_state) print_line(out, "states of fixed size", x->fixed_state, 1);
     print_line(out, "arena, for a chunk", x->arena, x->chunk);
     print_line(out, "  of the residual mechanism, at most", x->mechanism_arena, x->chunk);
     print_line(out, "fixed", x->fixed, 1);
@@ -91,9 +95,10 @@ void ledger_print_memory_json(const ledger_memory *x, hd_text *out) {
               ",\n  \"memory\": {\"tokens\": %llu, \"chunk\": %llu, "
               "\"state_bytes_per_token\": %llu, \"mechanism_state_bytes_per_token\": %llu,\n"
               "   \"arena_bytes_per_token\": %llu, \"mechanism_arena_bytes_per_token\": %llu, "
-              "\"fixed_bytes\": %llu, \"session_bytes\": %llu}",
+              "\"fixed_bytes\": %llu, \"fixed_state_bytes\": %llu, \"session_bytes\": %llu}",
               (unsigned long long)x->tokens, (unsigned long long)x->chunk,
               (unsigned long long)x->state, (unsigned long long)x->mechanism_state,
               (unsigned long long)x->arena, (unsigned long long)x->mechanism_arena,
-              (unsigned long long)x->fixed, (unsigned long long)x->session);
+              (unsigned long long)x->fixed, (unsigned long long)x->fixed_state,
+              (unsigned long long)x->session);
 }

@@ -11,9 +11,8 @@ static bool is_inside(const hir_flow *f, hir_id v) {
 }
 
 /* The caches of attention have C and no T: what is appended to them goes through. */
-static bool is_cache(const hir_flow *f, hir_id v) {
-    hir_id op = hir_value_at(f->m, v)->op;
-    return op != HIR_NONE && hir_op_at(f->m, op)->code == HIR_CACHE_APPEND_OP;
+static bool is_state(const hir_flow *f, hir_id v) {
+    return hir_state_of_value(f->m, hir_value_ref(v)) != HIR_NONE;
 }
 
 /* Backwards from the outputs; what several sublayers read belongs to the first of them. */
@@ -27,7 +26,7 @@ uint32_t *sublayer_of_values(const hir_flow *f, hd_arena *a, bool *crosses) {
         for (uint32_t i = 0; to && i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
             const hir_id v = f->origin[o->args[i].index];
-            if (!is_inside(f, v) && !is_cache(f, v)) continue;
+            if (!is_inside(f, v) && !is_state(f, v)) continue;
             if (home[v] && home[v] != to) crosses[home[v] > to ? home[v] : to] = true;
             if (!home[v] || to < home[v]) home[v] = to;
         }

@@ -43,7 +43,7 @@ typedef struct problem {
 /* ---- the kernel ------------------------------------------------------------------------------ */
 static hir_ref state(bench *b, const char *name, shape s, hir_dtype dtype) {
     hir_type type = hir_make_type(dtype, 3, (int64_t[]){HIR_C, s.groups, s.n});
-    uint32_t index = hir_add_state(b->m, name, type, HD_NOWHERE);
+    uint32_t index = hir_add_state(b->m, name, HIR_STATE_CACHE, type, HD_NOWHERE);
     hir_id v = hir_add_input(b->m, name, type);
     hir_value_at(b->m, v)->place = HIR_PLACE_STATE;
     hir_value_at(b->m, v)->offset = index;

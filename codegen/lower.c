@@ -361,13 +361,8 @@ static bool read_rows(lowering *l, const hir_op *op, uint32_t *last) {
 }
 
 /* Row programs whose results are the same for every token run once, on one thread. */
-static bool is_token_free(const lowering *l, const hir_op *op) {
-    if (op->code != HIR_KERNEL_ROW_OP) return false;
-    for (uint32_t i = 0; i < op->n_results; i++) {
-        hir_type t = hir_value_at(l->m, op->results[i])->type;
-        if (hir_type_has_t(t) || has_c(t)) return false;
-    }
-    return true;
+static bool is_token_free(const lowering *l, hir_id kernel) {
+    return hir_op_at(l->m, kernel)->code == HIR_KERNEL_ROW_OP && hir_runs_once(l->m, kernel);
 }
 
 static void ask_for_shared(lowering *l, hir_id sequence) {
@@ -420,7 +415,7 @@ static bool add_step(lowering *l, hir_id id) {
         return false;
     if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
     if (use->few != use->many && step.split_decode == HRT_SPLIT_KEYS) step.few = HRT_SMALL_BATCH;
-    if (is_token_free(l, op)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
+    if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
     hcg_contraction c = {0};
     const bool contract = op->code == HIR_KERNEL_CONTRACT_OP;
     if (contract && !hcg_plan_contraction(l->a, l->d, l->m, id, &c)) return false;

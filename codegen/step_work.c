@@ -121,14 +121,9 @@ static void charge_result(hir_type t, hcg_step_work *w) {
 /* ---- arithmetic --------------------------------------------------------------------------------
  */
 static void add_flops(const counter *c, hir_id id, hcg_step_work *w) {
-    const hir_op *o = hir_op_at(c->m, id);
-    if (o->code == HIR_LINEAR_OP) { /* x has row_elements / K rows per token */
-        hir_type x = hir_arg_type(c->m, id, 0), weight = hir_arg_type(c->m, id, 1);
-        if (hir_type_has_t(x)) w->row_flops += 2 * (uint64_t)weight.dim[0] * row_elements(x);
-    } else if (o->code == HIR_ATTENTION_OP) { /* heads of n for keys, of m for values */
-        hir_type q = hir_arg_type(c->m, id, 0), v = hir_arg_type(c->m, id, 2);
-        w->pair_flops += 2 * (uint64_t)q.dim[1] * (uint64_t)(q.dim[2] + v.dim[2]);
-    }
+    const hir_op_work work = hir_work_of(c->m, id);
+    w->row_flops += work.row_flops;
+    w->pair_flops += work.pair_flops;
 }
 
 /* ---- scope -------------------------------------------------------------------------------------

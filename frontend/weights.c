@@ -126,7 +126,7 @@ hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value
     }
     hfe_declared *d = find_declared(e, full);
     if (d->name == NULL) {
-        uint32_t s = hir_add_state(e->m, full, type, hfe_place_in_spec(e, loc));
+        uint32_t s = hir_add_state(e->m, full, HIR_STATE_CACHE, type, hfe_place_in_spec(e, loc));
         keep(e, d, full, hir_state_ref(s), loc);
     } else if (d->ref.kind != HIR_REF_STATE || !hir_type_equal(hir_ref_type(e->m, d->ref), type)) {
         return refuse_twice(e, loc, d, type, d->ref.kind == HIR_REF_STATE);

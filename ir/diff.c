@@ -157,19 +157,23 @@ typedef struct table_row { /* a weight, a state or an input */
     const char *name;
     hir_type type;
     const hir_weight *weight; /* NULL: a state or an input */
+    const hir_state *state;   /* NULL: a weight or an input */
 } table_row;
 static table_row weight_row(const hir_module *m, size_t i) {
     const hir_weight *w = &m->weights.at[i];
-    return (table_row){w->name, w->type, w};
+    return (table_row){w->name, w->type, w, NULL};
 }
 
 static table_row state_row(const hir_module *m, size_t i) {
-    return (table_row){m->states.at[i].name, m->states.at[i].type, NULL};
+    const hir_state *s = &m->states.at[i];
+    return (table_row){s->name, s->type, NULL, s};
 }
 
 static void table_line(differ *d, char sign, const char *kind, const table_row *row) {
     start_line(d, sign);
     hd_text_f(d->out, "%s%s : ", kind, row->name);
+    if (row->state && row->state->kind != HIR_STATE_CACHE)
+        hd_text_f(d->out, "%s ", hir_state_kind_of(row->state->kind)->word);
     hir_print_type(d->out, row->type);
     hd_text_add(d->out, "\n");
 }
@@ -193,6 +197,9 @@ static void diff_row(differ *d, const char *kind, const table_row *x, const tabl
     changes c = {.d = d, .title = title_text, .what = title};
     changed_type(&c, "type", x->type, y->type);
     if (x->weight && y->weight) diff_weight(&c, x->weight, y->weight);
+    if (x->state && y->state)
+        changed_text(&c, "kind", hir_state_kind_of(x->state->kind)->word,
+                     hir_state_kind_of(y->state->kind)->word);
     finish(&c);
 }
 
@@ -229,7 +236,7 @@ static void diff_table(differ *d, const char *kind, table_row (*row)(const hir_m
 
 static table_row input_row(const hir_module *m, size_t i) {
     const hir_value *v = hir_value_at(m, m->inputs.at[i]);
-    return (table_row){v->name ? v->name : "", v->type, NULL};
+    return (table_row){v->name ? v->name : "", v->type, NULL, NULL};
 }
 
 /* Inputs are one and the same when they stand at one position. */

@@ -66,7 +66,6 @@ static const char *by_code(const hir_module *m, const hir_op *o, int64_t heads, 
     case HIR_RMSNORM_OP:
     case HIR_LAYERNORM_OP: return norm(m, o, heads, inner);
     case HIR_ROPE_OP: return inner[0] && !inner[1] ? NULL : "the table differs between heads";
-    case HIR_CACHE_APPEND_OP: return inner[0] ? NULL : "what it appends has no heads";
     case HIR_RESHAPE_OP: return inner[0] ? reshape(m, o, heads) : "it has no heads";
     case HIR_TRANSPOSE_OP: return transpose(o, inner);
     case HIR_SOFTMAX_OP:
@@ -87,6 +86,8 @@ const char *hir_why_not_by_heads(const hir_module *m, hir_id op, int64_t heads, 
     }
     if (hir_has_trait(o->code, HIR_ELEMENTWISE)) return elementwise(m, o, heads, inner);
     if (hir_has_trait(o->code, HIR_REDUCE)) return along_axis(o, inner);
+    if (hir_has_trait(o->code, HIR_WRITES_STATE) && hir_has_trait(o->code, HIR_LOCAL))
+        return inner[0] ? NULL : "what it appends has no heads";
     return by_code(m, o, heads, inner);
 }
 

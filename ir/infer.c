@@ -63,6 +63,9 @@ static bool operands_complete(hir_check *c) {
         if (!ref_exists(c, i)) return false;
         if (!hir_has_arg(c, i) && !spec->optional)
             return hir_refuse(c, HD_E_TYPE, NULL, "operand %s is missing", hir_arg_name(c, i));
+        if (hir_has_arg(c, i) && spec->state && c->op->args[i].kind != HIR_REF_STATE)
+            return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be a state ($)",
+                              hir_arg_name(c, i));
     }
     return true;
 }
@@ -141,12 +144,22 @@ bool hir_is_value(hir_check *c, uint32_t i) {
                       c->op->args[i].kind == HIR_REF_WEIGHT ? "weight (@)" : "state ($)");
 }
 
+/* "cache_append": the ops that take a state. */
+static const char *ops_with_state(const hir_check *c) {
+    hd_text text;
+    hd_text_init(&text, c->d->arena);
+    for (int code = 0; code < HIR_OPCODE_COUNT; code++)
+        if (hir_state_operand((hir_opcode)code) != HIR_NONE)
+            hd_text_f(&text, "%s%s", text.n ? ", " : "", hir_info((hir_opcode)code)->name);
+    return text.at;
+}
+
 bool hir_plain(hir_check *c, uint32_t i) {
     hir_type t = hir_arg(c, i);
     if (c->op->args[i].kind == HIR_REF_STATE)
         return hir_refuse(c, HD_E_TYPE, "cache_append writes a state and gives it as a value",
-                          "operand %s is a state ($); only cache_append takes one",
-                          hir_arg_name(c, i));
+                          "operand %s is a state ($); only %s takes one", hir_arg_name(c, i),
+                          ops_with_state(c));
     if (t.dtype == HIR_I32)
         return hir_refuse(c, HD_E_TYPE, "token ids are for gather only", "operand %s is %s",
                           hir_arg_name(c, i), hir_type_text(c, t));

@@ -113,8 +113,6 @@ bool hir_rule_cache_append(hir_check *c, hir_type *y) {
     if (!hir_type_has_t(x))
         return hir_refuse(c, HD_E_TYPE, NULL, "operand x must be [T, G, n], not %s",
                           hir_type_text(c, x));
-    if (c->op->args[1].kind != HIR_REF_STATE)
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand state must be a state ($)");
     *y = hir_arg(c, 1);
     like = x;
     like.dim[0] = HIR_C;

@@ -129,11 +129,44 @@ typedef struct hir_weight {
     hd_loc loc;
 } hir_weight;
 
+/* Kinds of state: states.def. */
+typedef enum hir_state_kind {
+#define S(id, word, rows, rewind, dims, growth, rewinding, saved, address, doc) HIR_STATE_##id,
+#include "ir/states.def"
+#undef S
+    HIR_STATE_KINDS
+} hir_state_kind;
+typedef enum hir_state_rows {
+    HIR_ROWS_PER_POSITION,
+    HIR_ROWS_FIRST_DIM,
+    HIR_ROWS_ONE
+} hir_state_rows;
+typedef enum hir_rewind { HIR_REWIND_SHORTEN, HIR_REWIND_CLEAR } hir_rewind;
+
+typedef struct hir_state_kind_info {
+    const char *word;
+    hir_state_rows rows;
+    hir_rewind rewind;
+    const char *dims, *growth, *rewinding, *saved, *address, *doc; /* for people */
+} hir_state_kind_info;
+const hir_state_kind_info *hir_state_kind_of(hir_state_kind kind);
+/* Why a state of that kind cannot have the type; NULL: it can. */
+const char *hir_why_no_state(hir_state_kind kind, hir_type type);
+
 typedef struct hir_state {
     const char *name;
-    hir_type type; /* f32[C, ...] */
+    hir_state_kind kind;
+    hir_type type; /* f32, bf16 or f16; C is the first dim of a cache and of nothing else */
     hd_loc loc;
 } hir_state;
+
+/* How a state lies in memory: `heads` one after the other, each of `rows` rows of `width`
+ * elements. */
+typedef struct hir_state_shape {
+    int64_t rows; /* 0: as many as the session has positions */
+    int64_t heads, width;
+} hir_state_shape;
+hir_state_shape hir_shape_of_state(const hir_state *s);
 
 /* Where a value lies, once plan-memory has said so. */
 typedef enum hir_place {
@@ -200,6 +233,9 @@ enum hir_trait {
     HIR_REGION = 64,
     HIR_COMPOSITE = 128,
     HIR_POSITION = 256,
+    HIR_VIEW = 512,
+    HIR_SEQUENCE = 1024,
+    HIR_WRITES_STATE = 2048,
 };
 
 typedef struct hir_op_info {
@@ -213,6 +249,8 @@ bool hir_opcode_by_name(const char *name, hir_opcode *out);
 static inline bool hir_has_trait(hir_opcode code, unsigned trait) {
     return (hir_info(code)->traits & trait) != 0;
 }
+/* Which operand of such ops is a state; HIR_NONE: they have none. */
+uint32_t hir_state_operand(hir_opcode code);
 
 typedef struct hir_op {
     hir_opcode code;
@@ -251,8 +289,8 @@ typedef struct hir_module {
 } hir_module;
 
 hir_module *hir_module_new(hd_arena *a, const char *name);
-/* Every cache stores its elements as `dtype` from now on: states and the values of cache length
- * that are made of them. */
+/* Every cache stores its elements as `dtype` from now on: states of that kind and the values of
+ * cache length that are made of them. */
 void hir_set_cache_dtype(hir_module *m, hir_dtype dtype);
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
 
@@ -274,6 +312,29 @@ static inline hir_id hir_result(const hir_module *m, hir_id op) {
 #define HIR_EACH(m, op, from)                                                                      \
     for (hir_id op = (from), op##_next;                                                            \
          op != HIR_NONE && (op##_next = hir_op_at((m), op)->next, true); op = op##_next)
+
+/* ---- what an op or a kernel does to state ----
+ * Asked of the op table, so that it holds for every op that comes to it. */
+/* The state that an op changes; HIR_NONE: none. */
+uint32_t hir_written_state(const hir_module *m, hir_id op);
+/* The state that a value is: the result of an op that gives back the state which it has written
+ * (cache_append), in whose memory it lies; HIR_NONE: it is no state. */
+uint32_t hir_state_of_value(const hir_module *m, hir_ref value);
+bool hir_writes_state(const hir_module *m, hir_id kernel); /* does an op of its body? */
+/* Has no row for each token to make and no state to change: one run does for all tokens. */
+bool hir_runs_once(const hir_module *m, hir_id kernel);
+/* May all tokens be left out but those whose rows the caller asks for, where nobody else reads the
+ * results? Not if the kernel changes a state, which every token has to do, whatever reads the
+ * kernel's results. */
+bool hir_may_skip_rows(const hir_module *m, hir_id kernel);
+
+/* ---- work ----
+ * FLOPs of an op: for each row that it does, and for each pair of a row and a position of the
+ * sequence that the row looks at. */
+typedef struct hir_op_work {
+    uint64_t row_flops, pair_flops;
+} hir_op_work;
+hir_op_work hir_work_of(const hir_module *m, hir_id op);
 
 /* ---- tiles ----
  * Kernels that stand one after the other with the same tile_group run together, tile_rows tokens at
@@ -381,7 +442,8 @@ int64_t hir_panel_rows(hir_layout l);
  * would be half empty or too few to fill the registers with sums; and long rows, since the sums of
  * even and of odd elements have to meet in the end. */
 bool hir_fits_narrow(hir_type t);
-uint32_t hir_add_state(hir_module *m, const char *name, hir_type type, hd_loc loc);
+uint32_t hir_add_state(hir_module *m, const char *name, hir_state_kind kind, hir_type type,
+                       hd_loc loc);
 uint32_t hir_find_state(const hir_module *m, const char *name);
 hir_id hir_add_input(hir_module *m, const char *name, hir_type type);
 void hir_set_option(hir_module *m, const char *key, const char *value);

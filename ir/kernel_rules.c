@@ -77,12 +77,7 @@ static bool is_last(const rules *r, hir_id kernel) {
 }
 
 static bool runs_once(const rules *r, hir_id kernel) {
-    const hir_op *k = hir_op_at(r->m, kernel);
-    for (uint32_t i = 0; i < k->n_results; i++) {
-        hir_type t = hir_value_at(r->m, k->results[i])->type;
-        if (hir_type_has_t(t) || has_c(t)) return false;
-    }
-    return true;
+    return hir_runs_once(r->m, kernel);
 }
 
 /* ---- weights ------------------------------------------------------------------------------- */
@@ -107,8 +102,9 @@ static void check_weights(rules *r, hir_id op) {
 /* ---- row ops -------------------------------------------------------------------------------- */
 static bool is_primitive(hir_opcode code) {
     if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
+    if (hir_has_trait(code, HIR_WRITES_STATE)) return hir_has_trait(code, HIR_LOCAL);
     return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
-           code == HIR_ROPE_OP || code == HIR_CACHE_APPEND_OP || code == HIR_YIELD_OP;
+           code == HIR_ROPE_OP || code == HIR_YIELD_OP;
 }
 
 /* ---- caches -------------------------------------------------------------------------------- */
@@ -117,7 +113,8 @@ static void check_cache_use(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
         if (o->args[i].kind != HIR_REF_VALUE || !has_c(hir_ref_type(r->m, o->args[i]))) continue;
-        require(r, op, o->code == HIR_YIELD_OP && is_a(r, o->args[i], HIR_CACHE_APPEND_OP),
+        const bool is_state = hir_state_of_value(r->m, o->args[i]) != HIR_NONE;
+        require(r, op, o->code == HIR_YIELD_OP && is_state,
                 "a value of cache length goes from cache_append to yield only");
     }
 }
@@ -246,14 +243,15 @@ static void check_sequence(rules *r) {
     uint32_t heads = 0, attentions = 0;
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
-        part p = o->code == HIR_ATTENTION_OP ? LINEARS : part_of(r, o);
+        const bool looks = hir_has_trait(o->code, HIR_SEQUENCE);
+        part p = looks ? LINEARS : part_of(r, o);
         bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
         if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
         require(r, op, p >= now,
                 "the order in a sequence kernel is: a reshape of q, attention, reshapes, yield");
         now = p;
         if (p == HEAD) require(r, op, heads++ == 0, "only q is reshaped in front");
-        if (o->code != HIR_ATTENTION_OP) continue;
+        if (!looks) continue;
         require(r, op, attentions++ == 0, "a sequence kernel has one attention");
         check_attention(r, op);
     }
@@ -332,7 +330,7 @@ static void check_rows(rules *r) {
     require(r, r->kernel, r->model, "only kernels of a model may do the last rows alone");
     require(r, r->kernel, !runs_once(r, r->kernel), "a kernel without T has no last rows");
     HIR_EACH(r->m, op, k->body_first)
-    require(r, op, hir_op_at(r->m, op)->code != HIR_CACHE_APPEND_OP,
+    require(r, op, !hir_has_trait(hir_op_at(r->m, op)->code, HIR_WRITES_STATE),
             "state is written for all rows, not for the last alone");
 }
 

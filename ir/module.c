@@ -56,7 +56,7 @@ uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc l
 
 void hir_set_cache_dtype(hir_module *m, hir_dtype dtype) {
     for (size_t i = 0; i < m->states.n; i++)
-        m->states.at[i].type.dtype = dtype;
+        if (m->states.at[i].kind == HIR_STATE_CACHE) m->states.at[i].type.dtype = dtype;
     for (size_t i = 0; i < m->values.n; i++) {
         hir_type *t = &m->values.at[i].type;
         if (t->rank && t->dim[0] == HIR_C) t->dtype = dtype;
@@ -66,18 +66,6 @@ void hir_set_cache_dtype(hir_module *m, hir_dtype dtype) {
 uint32_t hir_find_weight(const hir_module *m, const char *name) {
     for (size_t i = 0; i < m->weights.n; i++)
         if (strcmp(m->weights.at[i].name, name) == 0) return (uint32_t)i;
-    return HIR_NONE;
-}
-
-uint32_t hir_add_state(hir_module *m, const char *name, hir_type type, hd_loc loc) {
-    hir_state s = {.name = hd_strdup(m->arena, name), .type = type, .loc = loc};
-    hd_push(m->arena, &m->states, s);
-    return (uint32_t)(m->states.n - 1);
-}
-
-uint32_t hir_find_state(const hir_module *m, const char *name) {
-    for (size_t i = 0; i < m->states.n; i++)
-        if (strcmp(m->states.at[i].name, name) == 0) return (uint32_t)i;
     return HIR_NONE;
 }
 

@@ -13,6 +13,9 @@ enum {
     REGION = HIR_REGION,
     COMPOSITE = HIR_COMPOSITE,
     POSITION = HIR_POSITION,
+    VIEW = HIR_VIEW,
+    SEQUENCE = HIR_SEQUENCE,
+    WRITES_STATE = HIR_WRITES_STATE,
 };
 
 static const hir_op_info op_table[] = {
@@ -122,14 +125,14 @@ const char *hir_dtype_name(hir_dtype t) {
 }
 
 /* ---- columns ------------------------------------------------------------------------------- */
-/* The next word of a column without its mark (`?`, `*`, or 0); NULL at the end. */
+/* The next word of a column without its mark (`?`, `*`, `$`, or 0); NULL at the end. */
 static const char *next_word(const char *column, char word[32], char *mark) {
     column += strspn(column, " ");
     size_t n = strcspn(column, " ");
     if (n == 0 || n >= 32) return NULL;
     const char *next = column + n;
     char last = column[n - 1];
-    *mark = last == '?' || last == '*' ? last : '\0';
+    *mark = last == '?' || last == '*' || last == '$' ? last : '\0';
     n -= *mark != '\0';
     memcpy(word, column, n);
     word[n] = '\0';
@@ -145,6 +148,7 @@ hir_signature hir_signature_of(hir_opcode code) {
         memcpy(operand->name, word, sizeof operand->name - 1);
         operand->optional = mark == '?';
         operand->rest = mark == '*';
+        operand->state = mark == '$';
     }
     for (const char *p = op_table[code].attrs;
          (p = next_word(p, word, &mark)) && s.n_attrs < HIR_MAX_OP_ATTRS;) {
@@ -153,6 +157,15 @@ hir_signature hir_signature_of(hir_opcode code) {
         s.n_attrs += hir_attr_by_name(word, &attr->id);
     }
     return s;
+}
+
+uint32_t hir_state_operand(hir_opcode code) {
+    const char *mark = strchr(op_table[code].operands, '$');
+    uint32_t number = 0;
+    if (!mark) return HIR_NONE;
+    for (const char *p = op_table[code].operands; p < mark; p++)
+        number += *p == ' ';
+    return number;
 }
 
 const hir_attr_spec *hir_signature_attr(const hir_signature *s, hir_attr_id id) {

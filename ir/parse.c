@@ -229,14 +229,43 @@ static bool parse_weight(hir_parser *p) {
     return true;
 }
 
+/* Is this the name of an element type? A kind of state stands in front of it. */
+static bool at_dtype(const hir_parser *p) {
+    for (int i = 0; i < HIR_DTYPE_COUNT; i++)
+        if (hir_at_word(p, hir_dtype_name((hir_dtype)i))) return true;
+    return false;
+}
+
+/* `window` or another word of states.def in front of the type; nothing: a cache. What is neither
+ * such a word nor a type is left to the parser of types, but for a word before a type. */
+static bool parse_state_kind(hir_parser *p, hir_state_kind *kind) {
+    const char *names[HIR_STATE_KINDS];
+    *kind = HIR_STATE_CACHE;
+    if (p->t.kind != HIR_TOK_WORD || at_dtype(p)) return true;
+    for (int i = 0; i < HIR_STATE_KINDS; i++) {
+        names[i] = hir_state_kind_of((hir_state_kind)i)->word;
+        if (!hir_at_word(p, names[i])) continue;
+        *kind = (hir_state_kind)i;
+        hir_advance(p);
+        return true;
+    }
+    const char *word = p->t.text;
+    const hd_loc loc = p->t.loc;
+    const char *hint = hir_nearest_hint(p, word, names, HIR_STATE_KINDS);
+    if (!hint) return true;
+    return hir_parse_error(p, HD_E_NAME, loc, hint, "there is no kind of state '%s'", word);
+}
+
 static bool parse_state(hir_parser *p) {
     hir_token name;
+    hir_state_kind kind;
     hir_type type;
     hd_loc loc;
     if (p->t.kind != HIR_TOK_STATE) return hir_expected(p, "the state's name ($name)");
-    if (!declare(p, &p->states, &name) || !hir_parse_type(p, &type) || !hir_parse_loc(p, &loc))
+    if (!declare(p, &p->states, &name) || !parse_state_kind(p, &kind) ||
+        !hir_parse_type(p, &type) || !hir_parse_loc(p, &loc))
         return false;
-    uint32_t i = hir_add_state(p->m, name.text, type, loc);
+    uint32_t i = hir_add_state(p->m, name.text, kind, type, loc);
     hd_push(p->arena, &p->state_locs, name.loc);
     *hir_names_find(&p->states, name.text) = i;
     return true;

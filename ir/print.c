@@ -245,6 +245,7 @@ static void print_tables(const printer *p) {
         hd_text_add(p->out, "state ");
         print_name(p->out, '$', s->name);
         hd_text_add(p->out, " : ");
+        if (s->kind != HIR_STATE_CACHE) hd_text_f(p->out, "%s ", hir_state_kind_of(s->kind)->word);
         hir_print_type(p->out, s->type);
         print_loc(p, s->loc);
         hd_text_add(p->out, i + 1 == m->states.n ? "\n\n" : "\n");

@@ -18,6 +18,8 @@ static const struct {
     {HIR_MOVE, "moves elements"},          {HIR_LOCAL, "token-local"},
     {HIR_EFFECT, "kept even when unused"}, {HIR_REGION, "holds a body"},
     {HIR_COMPOSITE, "has an expansion"},   {HIR_POSITION, "looks at the position"},
+    {HIR_VIEW, "a view of an operand"},    {HIR_SEQUENCE, "looks along the sequence"},
+    {HIR_WRITES_STATE, "changes state"},
 };
 
 /* `rmsnorm x, gain? {eps}` */

@@ -9,7 +9,8 @@ enum { HIR_MAX_OPERANDS = 6, HIR_MAX_OP_ATTRS = 8 };
 typedef struct hir_operand_spec {
     char name[16];
     bool optional;
-    bool rest; /* one or more operands; only the last can be this */
+    bool rest;  /* one or more operands; only the last can be this */
+    bool state; /* a state ($) */
 } hir_operand_spec;
 
 typedef struct hir_attr_spec {

@@ -16,7 +16,7 @@ typedef struct verifier {
     hd_diags *d;
     const hir_text_locs *text; /* where it was parsed from, or NULL */
     unsigned char *visible;
-    bool *appended;             /* states that an op has written */
+    bool *written;              /* states that an op has changed */
     hir_names outputs, names;   /* of outputs; of named values */
     HD_VEC(hir_ref) out_values; /* operand of each output op, in order */
     size_t visited;
@@ -148,10 +148,10 @@ static void verify_states(verifier *v) {
         hd_loc loc = v->text ? v->text->states[i] : s->loc;
         if (hir_names_add(&seen, s->name, 0))
             REFUSE(v, HD_E_NAME, loc, "there are two states $%s", s->name);
-        if (s->type.dtype == HIR_I32 || s->type.rank == 0 || s->type.dim[0] != HIR_C ||
-            !dims_fit(s->type, 1))
-            REFUSE(v, HD_E_TYPE, loc, "state $%s is %s; a state is f32, bf16 or f16 [C, ...]",
-                   s->name, type_text(v, s->type));
+        const char *why = (unsigned)s->kind < HIR_STATE_KINDS ? hir_why_no_state(s->kind, s->type)
+                                                              : "its kind does not exist";
+        if (why)
+            REFUSE(v, HD_E_TYPE, loc, "state $%s is %s; %s", s->name, type_text(v, s->type), why);
     }
 }
 
@@ -304,13 +304,12 @@ static void verify_once(verifier *v, hir_id id, const hir_op *op) {
         if (hir_names_add(&v->outputs, name, id))
             REFUSE(v, HD_E_NAME, loc_of(v, id), "there are two outputs \"%s\"", name);
     }
-    if (op->code == HIR_CACHE_APPEND_OP) {
-        uint32_t state = op->args[1].index;
-        if (v->appended[state])
-            REFUSE(v, HD_E_TYPE, loc_of(v, id), "cache_append: state $%s is written twice",
-                   v->m->states.at[state].name);
-        v->appended[state] = true;
-    }
+    const uint32_t state = hir_written_state(v->m, id);
+    if (state == HIR_NONE) return;
+    if (v->written[state])
+        REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s: state $%s is written twice",
+               hir_info(op->code)->name, v->m->states.at[state].name);
+    v->written[state] = true;
 }
 
 /* One op without its body; true if the rest of it can be looked at. */
@@ -418,7 +417,7 @@ static void collect_outputs(verifier *v) {
 bool hir_verify_at(const hir_module *m, hd_diags *d, const hir_text_locs *text) {
     verifier v = {.m = m, .d = d, .text = text, .ok = true};
     v.visible = hd_new_array(d->arena, unsigned char, m->values.n);
-    v.appended = hd_new_array(d->arena, bool, m->states.n);
+    v.written = hd_new_array(d->arena, bool, m->states.n);
     hir_names_init(&v.outputs, d->arena);
     hir_names_init(&v.names, d->arena);
     collect_outputs(&v);

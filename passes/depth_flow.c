@@ -53,13 +53,11 @@ uint64_t flow_row(const flow_finder *f, hir_id v) {
 
 bool hir_flow_is_border(const hir_module *m, const hir_op *o) {
     switch (o->code) {
-    case HIR_ATTENTION_OP:
-    case HIR_CACHE_APPEND_OP: return true;
     case HIR_LINEAR_OP: {
         hir_ref w = o->args[1];
         return w.kind == HIR_REF_WEIGHT && hir_ref_type(m, w).dim[0] > FEW_COLUMNS;
     }
-    default: return !hir_has_trait(o->code, HIR_LOCAL);
+    default: return !hir_has_trait(o->code, HIR_LOCAL) || hir_has_trait(o->code, HIR_WRITES_STATE);
     }
 }
 

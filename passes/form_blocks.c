@@ -41,7 +41,7 @@ typedef struct member {
     hir_id op;
     uint32_t n;       /* sources */
     bool may;         /* stand in a block */
-    uint32_t stretch; /* attentions before it */
+    uint32_t stretch; /* ops before it that look along the sequence */
     depth_cost cost;
 } member;
 
@@ -397,16 +397,16 @@ static bool may_share(former *f, const member *a) {
 
 bool pass_form_blocks(hir_pass_context *c) {
     former f = {.c = c, .m = c->m};
-    uint32_t most = 0, blocks = 0, attentions = 0;
+    uint32_t most = 0, blocks = 0, sequences = 0;
     f.stamp = hd_new_array(c->scratch, uint32_t, c->m->values.n);
     HIR_EACH(f.m, op, f.m->first) {
-        attentions += hir_op_at(f.m, op)->code == HIR_ATTENTION_OP;
+        sequences += hir_has_trait(hir_op_at(f.m, op)->code, HIR_SEQUENCE);
         if (hir_op_at(f.m, op)->code != HIR_DEPTH_ATTEND_OP) continue;
         member a = {.op = op, .n = depth_sources(f.m, op)};
         a.may = may_share(&f, &a);
         a.cost = depth_cost_of(f.m, op, c->options);
         if (a.n > most) most = a.n;
-        a.stretch = attentions;
+        a.stretch = sequences;
         hd_push(c->scratch, &f.all, a);
     }
     f.readers = hd_new_array(c->scratch, uint32_t, c->m->values.n);

@@ -138,9 +138,9 @@ static void place_linear(fuse *f, hir_id op) {
     place(f, op, FUSE_CONTRACT, phase, g);
 }
 
-static void place_attention(fuse *f, hir_id op) {
+static void place_sequence(fuse *f, hir_id op) {
     uint32_t phase = 0;
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < hir_op_at(f->m, op)->n_args; i++) {
         uint32_t p = phase_for_contractions(f, pass_arg(f->m, op, i));
         if (p > phase) phase = p;
     }
@@ -340,11 +340,11 @@ static bool place_op(fuse *f, hir_id op) {
         place(f, op, FUSE_COPIED, 0, HIR_NONE);
     else if (o->code == HIR_RESHAPE_OP && is_free_view(f, op))
         place(f, op, FUSE_COPIED, 0, HIR_NONE);
-    else if (o->code == HIR_ATTENTION_OP)
-        place_attention(f, op);
+    else if (hir_has_trait(o->code, HIR_SEQUENCE))
+        place_sequence(f, op);
     else if (o->code == HIR_LINEAR_OP && is_contraction(f, o))
         place_linear(f, op);
-    else if (!hir_type_has_t(t) && !pass_type_has_c(t))
+    else if (!hir_type_has_t(t) && !pass_type_has_c(t) && !hir_has_trait(o->code, HIR_WRITES_STATE))
         place(f, op, FUSE_FIXED, 0, HIR_NONE);
     else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
         place_elementwise(f, op);

@@ -84,18 +84,18 @@ static bool place_outputs(planner *p) {
     return true;
 }
 
-/* The state that result i of a kernel is: what a cache_append that is yielded writes. */
+/* The state that result i of a kernel is: what is yielded is the state that an op has written. */
 static bool place_state(planner *p, hir_id kernel, uint32_t i) {
     const hir_op *k = hir_op_at(p->m, kernel);
     hir_ref x = hir_no_ref();
     if (k->body_last != HIR_NONE) x = pass_arg(p->m, k->body_last, i);
-    hir_id append = pass_def_if(p->m, x, HIR_CACHE_APPEND_OP);
-    if (append == HIR_NONE) {
+    const uint32_t state = hir_state_of_value(p->m, x);
+    if (state == HIR_NONE) {
         hd_err(p->c->diags, HD_E_UNSUPPORTED, k->loc,
                "a result of cache length that is not made by cache_append has no place");
         return false;
     }
-    set_place(p, k->results[i], HIR_PLACE_STATE, pass_arg(p->m, append, 1).index);
+    set_place(p, k->results[i], HIR_PLACE_STATE, state);
     return true;
 }
 

@@ -50,22 +50,6 @@ static void each_read(const hir_module *m, hir_id kernel, void (*visit)(void *, 
     }
 }
 
-static bool writes_state(const hir_module *m, hir_id kernel) {
-    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first)
-    if (hir_op_at(m, op)->code == HIR_CACHE_APPEND_OP) return true;
-    return false;
-}
-
-/* Has no result with T (or C): runs once. */
-static bool runs_once(const hir_module *m, hir_id kernel) {
-    const hir_op *k = hir_op_at(m, kernel);
-    for (uint32_t i = 0; i < k->n_results; i++) {
-        hir_type t = hir_value_at(m, k->results[i])->type;
-        if (hir_type_has_t(t) || pass_type_has_c(t)) return false;
-    }
-    return true;
-}
-
 /* ---- rows ---------------------------------------------------------------------------------- */
 typedef struct rows {
     scheduler *s;
@@ -89,7 +73,7 @@ static bool *find_last(scheduler *s) {
                 r.all[o->args[0].index] = true;
             continue;
         }
-        last[op] = s->model && !writes_state(m, op) && !runs_once(m, op);
+        last[op] = s->model && hir_may_skip_rows(m, op);
         for (uint32_t i = 0; i < o->n_results; i++)
             if (r.all[o->results[i]]) last[op] = false;
         if (!last[op]) each_read(m, op, mark_all, &r);
@@ -130,7 +114,7 @@ static const char *reason_to_copy(const scheduler *s, hir_id output, const bool 
     if (kernel == HIR_NONE) return "it is an input";
     if (hir_value_at(s->m, x.index)->type.dtype != HIR_F32) return "outputs are f32";
     if (given_out[x.index]) return "the value is given out twice";
-    if (s->model && output == s->output0 && !last[kernel] && !runs_once(s->m, kernel))
+    if (s->model && output == s->output0 && !last[kernel] && !hir_runs_once(s->m, kernel))
         return "its value is needed for more rows than are asked for";
     return NULL;
 }
@@ -469,7 +453,7 @@ static void set_splits(scheduler *s, hir_id op) {
         if (hir_attr_int(o, HIR_A_GRAIN, 0) != grain)
             hir_set_attr(s->m, op, hir_int(HIR_A_GRAIN, grain));
     }
-    if (runs_once(s->m, op)) one = many = "none";
+    if (hir_runs_once(s->m, op)) one = many = "none";
     set_string(s, op, HIR_A_SPLIT_DECODE, one);
     set_string(s, op, HIR_A_SPLIT_PREFILL, many);
 }

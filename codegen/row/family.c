@@ -190,9 +190,8 @@ static bool can_be_any(hir_opcode code) {
     case HIR_TRANSPOSE_OP:
     case HIR_BROADCAST_OP:
     case HIR_SLICE_OP:
-    case HIR_CACHE_APPEND_OP:
     case HIR_YIELD_OP: return true;
-    default: return hir_has_trait(code, HIR_ELEMENTWISE) || hir_has_trait(code, HIR_REDUCE);
+    default: return hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_WRITES_STATE);
     }
 }
 

@@ -29,7 +29,7 @@ enum { BEHIND = 3 };
 
 static hir_ref state(problem *p, const char *name, int64_t groups, int64_t n) {
     hir_type type = hir_make_type(p->s.dtype, 3, (int64_t[]){HIR_C, groups, n});
-    uint32_t index = hir_add_state(p->b.m, name, type, HD_NOWHERE);
+    uint32_t index = hir_add_state(p->b.m, name, HIR_STATE_CACHE, type, HD_NOWHERE);
     hir_id v = hir_add_input(p->b.m, name, type); /* stands for the result of cache_append */
     hir_value_at(p->b.m, v)->place = HIR_PLACE_STATE;
     hir_value_at(p->b.m, v)->offset = index;

@@ -139,8 +139,8 @@ Test(building, attributes_are_added_and_replaced) {
 
 Test(building, tables) {
     uint32_t w = hir_add_weight(m, "w", type_of("f32[4, 8]"), HD_NOWHERE);
-    uint32_t s =
-        hir_add_state(m, "s", hir_make_type(HIR_F32, 2, (int64_t[]){HIR_C, 3}), HD_NOWHERE);
+    uint32_t s = hir_add_state(m, "s", HIR_STATE_CACHE,
+                               hir_make_type(HIR_F32, 2, (int64_t[]){HIR_C, 3}), HD_NOWHERE);
     cr_assert_eq(hir_find_weight(m, "w"), w);
     cr_assert_eq(hir_find_weight(m, "v"), HIR_NONE);
     cr_assert_eq(hir_find_state(m, "s"), s);

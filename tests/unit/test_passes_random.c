@@ -159,7 +159,8 @@ static hir_ref grow_idiom(grower *g) {
 static hir_ref append(grower *g, hir_ref x) {
     hir_type t = type_of(g, x);
     t.dim[0] = HIR_C;
-    uint32_t s = hir_add_state(g->b.m, hd_printf(g->arena, "s%d", g->states++), t, HD_NOWHERE);
+    uint32_t s = hir_add_state(g->b.m, hd_printf(g->arena, "s%d", g->states++), HIR_STATE_CACHE, t,
+                               HD_NOWHERE);
     return hir_emit2(&g->b, HIR_CACHE_APPEND_OP, x, hir_state_ref(s));
 }
 

@@ -170,7 +170,7 @@ static bool yield(row_graph *g, const hir_op *op) {
         hir_ref result = hir_value_ref(kernel->results[i]);
         const hir_value *value = hir_value_at(g->m, result.index);
         row_view v;
-        if (value->place == HIR_PLACE_STATE) continue; /* cache_append has put it there */
+        if (value->place == HIR_PLACE_STATE) continue; /* what wrote the state has put it there */
         if (!row_view_of(g, op, op->args[i], &v)) return false;
         bool has_t = hir_type_has_t(value->type);
         if (!has_t && !row_at(g, v.ref.node)->token_free)

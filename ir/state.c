@@ -1,0 +1,97 @@
+/* State: its kinds, how it lies in memory, and what ops and kernels do to it. */
+#include <string.h>
+
+#include "ir/ir.h"
+
+static const hir_state_kind_info kinds[] = {
+#define S(id, word, rows, rewind, dims, growth, rewinding, saved, address, doc)                    \
+    {word, HIR_ROWS_##rows, HIR_REWIND_##rewind, dims, growth, rewinding, saved, address, doc},
+#include "ir/states.def"
+#undef S
+};
+
+const hir_state_kind_info *hir_state_kind_of(hir_state_kind kind) {
+    return &kinds[kind];
+}
+
+static bool is_length(int64_t dim) {
+    return dim >= 1 && dim <= HIR_MAX_DIM;
+}
+
+const char *hir_why_no_state(hir_state_kind kind, hir_type type) {
+    const bool grows = kinds[kind].rows == HIR_ROWS_PER_POSITION;
+    const char *numbers = grows ? "a cache is f32, bf16 or f16 [C, ..], with integers behind C"
+                                : "only a cache has C; all dims of another state are integers";
+    int64_t elements, bytes;
+    if (type.dtype != HIR_F32 && type.dtype != HIR_BF16 && type.dtype != HIR_F16)
+        return "a state is f32, bf16 or f16";
+    if (type.rank == 0 || type.rank > HIR_MAX_RANK) return "a state has at least one dim";
+    if (grows != (type.dim[0] == HIR_C)) return numbers;
+    for (uint32_t i = grows; i < type.rank; i++)
+        if (!is_length(type.dim[i])) return numbers;
+    elements = hir_type_row_elements(type);
+    if (elements < 0 || hd_mul_overflow(elements, (int64_t)sizeof(double), &bytes))
+        return "it has more elements than can be counted";
+    return NULL;
+}
+
+hir_state_shape hir_shape_of_state(const hir_state *s) {
+    const int64_t all = hir_type_row_elements(s->type);
+    const hir_state_rows rows = kinds[s->kind].rows;
+    hir_state_shape shape = {.rows = rows == HIR_ROWS_ONE         ? 1
+                                     : rows == HIR_ROWS_FIRST_DIM ? s->type.dim[0]
+                                                                  : 0,
+                             .heads = 1};
+    if (rows != HIR_ROWS_ONE && s->type.rank == 3) shape.heads = s->type.dim[1];
+    shape.width = all / (shape.rows ? shape.rows : 1) / shape.heads;
+    return shape;
+}
+
+/* ---- the table of states ------------------------------------------------------------------- */
+uint32_t hir_add_state(hir_module *m, const char *name, hir_state_kind kind, hir_type type,
+                       hd_loc loc) {
+    hir_state s = {.name = hd_strdup(m->arena, name), .kind = kind, .type = type, .loc = loc};
+    hd_push(m->arena, &m->states, s);
+    return (uint32_t)(m->states.n - 1);
+}
+
+uint32_t hir_find_state(const hir_module *m, const char *name) {
+    for (size_t i = 0; i < m->states.n; i++)
+        if (strcmp(m->states.at[i].name, name) == 0) return (uint32_t)i;
+    return HIR_NONE;
+}
+
+/* ---- what changes it ----------------------------------------------------------------------- */
+uint32_t hir_written_state(const hir_module *m, hir_id op) {
+    const hir_op *o = hir_op_at(m, op);
+    if (!hir_has_trait(o->code, HIR_WRITES_STATE)) return HIR_NONE;
+    const uint32_t i = hir_state_operand(o->code);
+    const bool given = i < o->n_args && o->args[i].kind == HIR_REF_STATE;
+    return given ? o->args[i].index : HIR_NONE;
+}
+
+uint32_t hir_state_of_value(const hir_module *m, hir_ref value) {
+    if (value.kind != HIR_REF_VALUE) return HIR_NONE;
+    const hir_id op = hir_value_at(m, value.index)->op;
+    if (op == HIR_NONE || !hir_has_trait(hir_op_at(m, op)->code, HIR_VIEW)) return HIR_NONE;
+    return hir_written_state(m, op);
+}
+
+bool hir_writes_state(const hir_module *m, hir_id kernel) {
+    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first)
+    if (hir_has_trait(hir_op_at(m, op)->code, HIR_WRITES_STATE)) return true;
+    return false;
+}
+
+bool hir_runs_once(const hir_module *m, hir_id kernel) {
+    const hir_op *k = hir_op_at(m, kernel);
+    for (uint32_t i = 0; i < k->n_results; i++) {
+        const hir_type t = hir_value_at(m, k->results[i])->type;
+        if (t.rank && (t.dim[0] == HIR_T || t.dim[0] == HIR_C)) return false;
+    }
+    return !hir_writes_state(m, kernel);
+}
+
+bool hir_may_skip_rows(const hir_module *m, hir_id kernel) {
+    return !hir_writes_state(m, kernel) && !hir_runs_once(m, kernel);
+}

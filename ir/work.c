@@ -1,0 +1,30 @@
+/* How much arithmetic an op is, by formula; ops without one are counted as free beside these. */
+#include "ir/ir.h"
+
+static uint64_t row_elements(hir_type t) {
+    const int64_t n = hir_type_row_elements(t);
+    return n < 0 ? 0 : (uint64_t)n;
+}
+
+/* 2 N K for each row of x; x has row_elements / K of them per token. */
+static hir_op_work linear(const hir_module *m, hir_id op) {
+    const hir_type x = hir_arg_type(m, op, 0), w = hir_arg_type(m, op, 1);
+    if (!hir_type_has_t(x)) return (hir_op_work){0};
+    return (hir_op_work){.row_flops = 2 * (uint64_t)w.dim[0] * row_elements(x)};
+}
+
+/* For each head and position n products with the key and m with the value. */
+static hir_op_work attention(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
+    return (hir_op_work){.pair_flops = 2 * (uint64_t)q.dim[1] * (uint64_t)(q.dim[2] + v.dim[2])};
+}
+
+static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {
+    [HIR_LINEAR_OP] = linear,
+    [HIR_ATTENTION_OP] = attention,
+};
+
+hir_op_work hir_work_of(const hir_module *m, hir_id op) {
+    const hir_opcode code = hir_op_at(m, op)->code;
+    return formulas[code] ? formulas[code](m, op) : (hir_op_work){0};
+}
