@@ -15,7 +15,7 @@ hir_eval *hir_eval_new(hd_arena *a, const hir_module *m, hir_weight_source sourc
     hir_eval *e = hd_new(a, hir_eval);
     *e = (hir_eval){.arena = a, .m = m, .source = source, .context = context};
     e->weights = hd_new_array(a, double *, m->weights.n);
-    e->states = hd_new_array(a, eval_state, m->states.n);
+    eval_new_states(e);
     eval_find_lives(e);
     return e;
 }
@@ -24,16 +24,10 @@ int64_t hir_eval_length(const hir_eval *e) {
     return e->length;
 }
 
-bool hir_eval_rewind(hir_eval *e, int64_t length) {
-    if (length < 0 || length > e->length) return false;
-    e->length = length;
-    return true;
-}
-
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* The type with T and C as numbers. */
-static hir_type concrete(const eval_call *c, hir_type t) {
+hir_type eval_concrete(const eval_call *c, hir_type t) {
     for (uint32_t i = 0; i < t.rank; i++) {
         if (t.dim[i] == HIR_T) t.dim[i] = c->T;
         if (t.dim[i] == HIR_C) t.dim[i] = c->C;
@@ -48,7 +42,7 @@ static bool count_elements(hir_type t, int64_t *n) {
     return true;
 }
 
-static bool too_large(eval_call *c, hd_loc loc, const char *what, hir_type t) {
+bool eval_too_large(eval_call *c, hd_loc loc, const char *what, hir_type t) {
     hd_text type;
     hd_text_init(&type, c->scratch);
     hir_print_type(&type, t);
@@ -59,15 +53,14 @@ static bool too_large(eval_call *c, hd_loc loc, const char *what, hir_type t) {
     return false;
 }
 
-/* Sets y->type and y->n from a type of the module. */
-static bool shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, hir_array *y) {
-    y->type = concrete(c, t);
+bool eval_shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, hir_array *y) {
+    y->type = eval_concrete(c, t);
     if (!count_elements(y->type, &y->n) || y->n > HIR_EVAL_MAX_ELEMENTS)
-        return too_large(c, loc, what, y->type);
+        return eval_too_large(c, loc, what, y->type);
     return true;
 }
 
-/* ---- weights and state ----------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* The elements that a factor takes of its weight. */
 static bool factor_array(eval_call *c, const hir_derived_factor *f, hir_array *out) {
@@ -105,8 +98,8 @@ bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out) {
     const hir_weight *weight = &c->m->weights.at[w];
     *out = (hir_array){.name = weight->name, .type = weight->type};
     if (!count_elements(weight->type, &out->n) || out->n > HIR_EVAL_MAX_ELEMENTS)
-        return too_large(c, weight->loc, hd_printf(c->scratch, "weight @%s", weight->name),
-                         weight->type);
+        return eval_too_large(c, weight->loc, hd_printf(c->scratch, "weight @%s", weight->name),
+                              weight->type);
     if (!e->weights[w]) {
         double *at = hd_new_array(e->arena, double, (size_t)out->n);
         if (hir_is_derived(weight) ? !make_weight(c, weight, out->n, at)
@@ -115,39 +108,6 @@ bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out) {
         e->weights[w] = at;
     }
     out->at = e->weights[w];
-    return true;
-}
-
-static bool state_array(eval_call *c, uint32_t s, hir_array *out) {
-    const hir_state *state = &c->m->states.at[s];
-    *out = (hir_array){.name = state->name, .type = concrete(c, state->type)};
-    out->n = c->C * c->e->states[s].row;
-    out->at = c->e->states[s].at;
-    return true;
-}
-
-/* Makes room for C positions in every state; the rows of this call are zero until written. */
-static bool grow_states(eval_call *c) {
-    for (size_t s = 0; s < c->m->states.n; s++) {
-        const hir_state *info = &c->m->states.at[s];
-        eval_state *state = &c->e->states[s];
-        const char *what = hd_printf(c->scratch, "state $%s", info->name);
-        hir_array whole;
-        if (!shape_array(c, info->loc, what, info->type, &whole)) return false;
-        if (whole.n > HIR_EVAL_MAX_ELEMENTS - c->elements)
-            return too_large(c, info->loc, what, whole.type);
-        c->elements += whole.n;
-        state->row = whole.n / c->C;
-        if (c->C > state->cap) {
-            int64_t cap = c->C > 2 * state->cap ? c->C : 2 * state->cap;
-            double *at = hd_new_array(c->e->arena, double, (size_t)(cap * state->row));
-            if (state->at) memcpy(at, state->at, (size_t)(c->e->length * state->row) * sizeof *at);
-            state->at = at;
-            state->cap = cap;
-        }
-        memset(state->at + c->e->length * state->row, 0,
-               (size_t)(c->T * state->row) * sizeof *state->at);
-    }
     return true;
 }
 
@@ -170,7 +130,7 @@ static bool take_inputs(eval_call *c, const double *const *inputs) {
         const hir_value *value = hir_value_at(c->m, v);
         hir_array *a = &c->values[v];
         a->name = value->name;
-        if (!shape_array(c, HD_NOWHERE, hd_printf(c->scratch, "input %zu", i), value->type, a))
+        if (!eval_shape_array(c, HD_NOWHERE, hd_printf(c->scratch, "input %zu", i), value->type, a))
             return false;
         if (!inputs || !inputs[i]) {
             hd_err(c->d, HD_E_VALUE, HD_NOWHERE, "input %zu is missing", i);
@@ -196,15 +156,10 @@ eval_rule *eval_rule_of(hir_opcode code) {
     return rules[code];
 }
 
-/* Ops whose result is an operand's memory under another type. */
-static bool makes_view(hir_opcode code) {
-    return code == HIR_RESHAPE_OP || code == HIR_CACHE_APPEND_OP;
-}
-
 static bool read_operand(eval_call *c, const hir_op *op, hir_ref ref, hir_array *out) {
     switch ((hir_ref_kind)ref.kind) {
     case HIR_REF_WEIGHT: return eval_weight_array(c, ref.index, out);
-    case HIR_REF_STATE: return state_array(c, ref.index, out);
+    case HIR_REF_STATE: eval_state_array(c, ref.index, out); return true;
     case HIR_REF_VALUE:
         *out = c->values[ref.index];
         if (out->at) return true;
@@ -221,10 +176,10 @@ static bool make_room(eval_call *c, const hir_op *op, hir_array *y) {
     const hir_value *value = hir_value_at(c->m, op->results[0]);
     const char *name = hir_info(op->code)->name;
     y->name = value->name;
-    if (!shape_array(c, op->loc, name, value->type, y)) return false;
-    if (makes_view(op->code)) return true;
+    if (!eval_shape_array(c, op->loc, name, value->type, y)) return false;
+    if (hir_has_trait(op->code, HIR_VIEW)) return true;
     y->at = eval_take(c, y->n);
-    return y->at || too_large(c, op->loc, name, y->type);
+    return y->at || eval_too_large(c, op->loc, name, y->type);
 }
 
 static bool run_op(eval_call *c, hir_id id) {
@@ -292,7 +247,7 @@ bool eval_output(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
     hir_array result = *x[0];
     result.at = eval_take(c, result.n);
     if (!result.at)
-        return too_large(c, op->loc, hd_printf(c->scratch, "output '%s'", name), result.type);
+        return eval_too_large(c, op->loc, hd_printf(c->scratch, "output '%s'", name), result.type);
     memcpy(result.at, x[0]->at, (size_t)result.n * sizeof *result.at);
     if (op->code == HIR_TRACE_OP) {
         result.name = trace_name(c, name);
@@ -332,7 +287,9 @@ bool hir_eval_call(hir_eval *e, hd_arena *scratch, hd_diags *d, int64_t tokens,
         .observe = observe,
         .observe_context = observe_context,
     };
-    if (!grow_states(&c) || !take_inputs(&c, inputs) || !run_list(&c, e->m->first)) {
+    if (!eval_begin_states(&c)) return false;
+    if (!take_inputs(&c, inputs) || !run_list(&c, e->m->first)) {
+        eval_undo_states(e);
         *out = (hir_results){0};
         return false;
     }

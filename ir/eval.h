@@ -49,8 +49,9 @@ bool hir_eval_call(hir_eval *e, hd_arena *scratch, hd_diags *d, int64_t tokens,
                    const double *const *inputs, hir_results *out, hir_observer observe,
                    void *observe_context);
 int64_t hir_eval_length(const hir_eval *e);
-/* Back to an earlier length; a length that state does not reach, or a negative one, changes nothing
- * and returns false. */
+/* Back to an earlier length. A length that state does not reach, or a negative one, changes nothing
+ * and returns false; so does one between 0 and the present where a state can only be cleared
+ * (states.def). */
 bool hir_eval_rewind(hir_eval *e, int64_t length);
 
 /* ---- comparing modules ----------------------------------------------------------------------- */

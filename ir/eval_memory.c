@@ -20,9 +20,10 @@ static void place_results(hir_eval *e, const hir_op *op) {
         const hir_op *kernel = hir_op_at(e->m, op->parent);
         for (uint32_t i = 0; i < op->n_args && i < kernel->n_results; i++)
             e->memory[kernel->results[i]] = memory_of(e, op->args[i]);
-    } else if (op->code == HIR_RESHAPE_OP) {
-        e->memory[op->results[0]] = memory_of(e, op->args[0]);
-    } else if (op->code != HIR_CACHE_APPEND_OP && !hir_has_trait(op->code, HIR_REGION)) {
+    } else if (hir_has_trait(op->code, HIR_VIEW)) {
+        const uint32_t state = hir_state_operand(op->code);
+        e->memory[op->results[0]] = memory_of(e, op->args[state == HIR_NONE ? 0 : state]);
+    } else if (!hir_has_trait(op->code, HIR_REGION)) {
         for (uint32_t i = 0; i < op->n_results; i++)
             e->memory[op->results[i]] = op->results[i];
     }

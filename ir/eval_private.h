@@ -7,10 +7,13 @@
 
 #include "ir/eval.h"
 
-typedef struct eval_state { /* one state table over time: rows 0 .. length-1 are valid */
+/* One state over time, row-major. Of a cache, rows 0 .. length-1 are valid. Of a window, the row of
+ * position p is number p mod n. */
+typedef struct eval_state {
     double *at;
-    int64_t row; /* elements of one position */
-    int64_t cap; /* positions there is room for */
+    int64_t row;  /* of a cache: elements of one position */
+    int64_t cap;  /* of a cache: positions there is room for */
+    double *kept; /* of others: as it was before the call, to go back to if the call fails */
 } eval_state;
 
 struct hir_eval {
@@ -69,6 +72,18 @@ eval_rule eval_output, eval_kernel, eval_yield; /* eval.c */
 eval_rule *eval_rule_of(hir_opcode code);
 /* A weight with all its elements, read when it is first asked for. */
 bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out);
+
+hir_type eval_concrete(const eval_call *c, hir_type t); /* with T and C as numbers */
+/* Sets y->type and y->n from a type of the module. */
+bool eval_shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, hir_array *y);
+bool eval_too_large(eval_call *c, hd_loc loc, const char *what, hir_type t); /* false */
+
+/* eval_state.c */
+void eval_new_states(hir_eval *e);
+/* Makes room for what the call will write: rows of its positions in caches, zeros until written. */
+bool eval_begin_states(eval_call *c);
+void eval_undo_states(hir_eval *e); /* the call has failed */
+void eval_state_array(const eval_call *c, uint32_t s, hir_array *out);
 
 /* eval_memory.c */
 void eval_find_lives(hir_eval *e);

@@ -74,8 +74,8 @@ static const parse_case cases[] = {
     {G "weight @w : f32[2] loc 3\nfunc() {\n}\n", 2, 24, "expected a file name in quotes", NULL},
     {G "weight @w : f32[2] loc \"f\":5000000000:1\nfunc() {\n}\n", 2, 28, "the number is too large",
      NULL},
-    {G "state $s : f32[T, 2]\nfunc() {\n}\n", 2, 7, "a state is f32, bf16 or f16 [C, ...]", NULL},
-    {G "state $s : i32[C, 2]\nfunc() {\n}\n", 2, 7, "a state is f32, bf16 or f16 [C, ...]", NULL},
+    {G "state $s : f32[T, 2]\nfunc() {\n}\n", 2, 7, "a cache is f32, bf16 or f16 [C, ..]", NULL},
+    {G "state $s : i32[C, 2]\nfunc() {\n}\n", 2, 7, "a state is f32, bf16 or f16", NULL},
     /* signature */
     {G "func(%x: f32[T, 4]\n", 2, 19, "expected ',', but the line ends here", NULL},
     {G "func(%x: bf16[T, 4]) {\n}\n", 2, 6, "an input is f32 or i32[T]", NULL},
@@ -159,9 +159,9 @@ static const parse_case cases[] = {
     /* kernels */
     {G F "  %1 = " ROW " : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 8,
      "kernel.row belongs to a later stage", NULL},
-    {K F "  %1 = " ROW " {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 87,
+    {K F "  %1 = " ROW " {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 93,
      "kernel.row needs the types of its results", NULL},
-    {K F "  %1 = " ROW " : f32[T, 4]\n}\n", 3, 98, "expected '{'", NULL},
+    {K F "  %1 = " ROW " : f32[T, 4]\n}\n", 3, 104, "expected '{'", NULL},
     {K F "  %1 = kernel.row : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 8,
      "kernel.row: attribute 'name' is missing", NULL},
     {K F "  %1 = " ROW " : f32[T, 4] {\n    %2 = neg %x\n  }\n}\n", 3, 8,
