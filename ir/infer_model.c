@@ -1,6 +1,7 @@
 /* Type rules of contractions, token ops, state, outputs and kernels. */
 #include <string.h>
 
+#include "ir/kernels.h"
 #include "ir/rules.h"
 
 static bool without_tokens(hir_check *c, uint32_t i) {
@@ -174,11 +175,9 @@ bool hir_rule_yield(hir_check *c, hir_type *y) {
 }
 
 /* ---- kernels ------------------------------------------------------------------------------- */
-static bool one_of(hir_check *c, hir_attr_id id, const char *const *words, size_t n) {
+static bool refuse_word(hir_check *c, hir_attr_id id, const char *const *words, size_t n) {
     const char *word = hir_attr_string(c->op, id, "");
     hd_text list;
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(words[i], word) == 0) return true;
     hd_text_init(&list, c->d->arena);
     for (size_t i = 0; i < n; i++)
         hd_text_f(&list, "%s\"%s\"", i ? ", " : "", words[i]);
@@ -188,12 +187,28 @@ static bool one_of(hir_check *c, hir_attr_id id, const char *const *words, size_
                       "'%s' is \"%s\"; it is one of %s", hir_attr_name(id), word, list.at);
 }
 
+static bool check_split_name(hir_check *c, hir_attr_id id) {
+    const char *words[HIR_SPLITS];
+    hir_split split;
+    if (hir_split_by_name(hir_attr_string(c->op, id, ""), &split)) return true;
+    for (int i = 0; i < HIR_SPLITS; i++)
+        words[i] = hir_split_name((hir_split)i);
+    return refuse_word(c, id, words, HIR_SPLITS);
+}
+
+static bool check_rows_name(hir_check *c) {
+    const char *words[HIR_ROWS];
+    hir_rows rows;
+    if (hir_rows_by_name(hir_attr_string(c->op, HIR_A_ROWS, ""), &rows)) return true;
+    for (int i = 0; i < HIR_ROWS; i++)
+        words[i] = hir_rows_name((hir_rows)i);
+    return refuse_word(c, HIR_A_ROWS, words, HIR_ROWS);
+}
+
 bool hir_rule_kernel(hir_check *c, hir_type *y) {
-    static const char *const rows[] = {"all", "last"};
-    static const char *const splits[] = {"none", "rows", "cyclic", "cols", "keys"};
     (void)y;
-    return one_of(c, HIR_A_ROWS, rows, 2) && one_of(c, HIR_A_SPLIT_DECODE, splits, 5) &&
-           one_of(c, HIR_A_SPLIT_PREFILL, splits, 5) &&
+    return check_rows_name(c) && check_split_name(c, HIR_A_SPLIT_DECODE) &&
+           check_split_name(c, HIR_A_SPLIT_PREFILL) &&
            (hir_attr_int(c->op, HIR_A_GRAIN, 1) > 0 ||
             hir_refuse(c, HD_E_VALUE, NULL, "'grain' must be more than 0")) &&
            (hir_attr_int(c->op, HIR_A_TILE_GROUP, 0) >= 0 ||

@@ -9,17 +9,19 @@
  *   contract    (row op -> x)* linear+ (const | elementwise | row op)* yield
  *               what stands in front of the linear ops makes x, and nothing else
  *               an elementwise op takes whole [T, N], a row op one head at a time (ir/heads.c)
- *   sequence    [reshape of an outer value -> q] attention reshape* yield
+ *   sequence    [reshape of an outer value -> first operand] one op that makes a form (kernels.def)
+ *               reshape* yield; each form has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
- *   rows        "last" kernels write no state; only "last" kernels and output 0 of a model read
- *               their results
+ *   threads     the splits that the form may have
+ *   rows        "last" kernels are of a form that may be, and write no state; only "last" kernels
+ *               and output 0 of a model read their results
  *   tiles       the kernels of a tile_group stand one after the other, have one tile_rows, and do
  *               all rows; no sequences
  *   memory      results lie in their areas; what is alive at the same time does not overlap
  */
 #include <string.h>
 
-#include "ir/ir.h"
+#include "ir/kernels.h"
 
 typedef struct rules {
     const hir_module *m;
@@ -73,11 +75,7 @@ static bool is_a(const rules *r, hir_ref x, hir_opcode code) {
 }
 
 static bool is_last(const rules *r, hir_id kernel) {
-    return !strcmp(hir_attr_string(hir_op_at(r->m, kernel), HIR_A_ROWS, ""), "last");
-}
-
-static bool runs_once(const rules *r, hir_id kernel) {
-    return hir_runs_once(r->m, kernel);
+    return hir_rows_of(hir_op_at(r->m, kernel)) == HIR_ROWS_LAST;
 }
 
 /* ---- weights ------------------------------------------------------------------------------- */
@@ -186,7 +184,7 @@ static void check_front(rules *r, hir_id op, const hir_id *front, size_t n) {
                     "what is made in front of the linear ops is read by others than them");
 }
 
-static void check_contract(rules *r) {
+static void check_contraction(rules *r) {
     part now = HEAD;
     hir_ref x = {HIR_REF_NONE, 0};
     HD_VEC(hir_id) front = {0};
@@ -225,7 +223,29 @@ static void check_contract(rules *r) {
 }
 
 /* ---- sequences ----------------------------------------------------------------------------- */
-static void check_attention(rules *r, hir_id op) {
+/* The body around the op that makes the form: `operands` is the form's rule for it. */
+static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
+    part now = HEAD;
+    uint32_t heads = 0, ops = 0;
+    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        const hir_kernel_form form = hir_form_by_op(o->code);
+        const bool forms = form != HIR_KERNEL_FORMS && hir_form(form)->kind == HIR_KERNEL_SEQUENCE;
+        const part p = forms ? LINEARS : part_of(r, o);
+        const bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
+        if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
+        require(r, op, p >= now,
+                "the order in a sequence kernel is: a reshape of its first operand, the op that "
+                "looks along the sequence, reshapes, yield");
+        now = p;
+        if (p == HEAD) require(r, op, heads++ == 0, "only the first operand is reshaped in front");
+        if (!forms) continue;
+        require(r, op, ops++ == 0, "a sequence kernel has one op that looks along the sequence");
+        operands(r, op);
+    }
+}
+
+static void check_attention_operands(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
             "q is made in the kernel itself");
@@ -238,31 +258,27 @@ static void check_attention(rules *r, hir_id op) {
     }
 }
 
-static void check_sequence(rules *r) {
-    part now = HEAD;
-    uint32_t heads = 0, attentions = 0;
-    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
-        const hir_op *o = hir_op_at(r->m, op);
-        const bool looks = hir_has_trait(o->code, HIR_SEQUENCE);
-        part p = looks ? LINEARS : part_of(r, o);
-        bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
-        if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
-        require(r, op, p >= now,
-                "the order in a sequence kernel is: a reshape of q, attention, reshapes, yield");
-        now = p;
-        if (p == HEAD) require(r, op, heads++ == 0, "only q is reshaped in front");
-        if (!looks) continue;
-        require(r, op, attentions++ == 0, "a sequence kernel has one attention");
-        check_attention(r, op);
-    }
-    require(r, r->kernel, attentions > 0, "a sequence kernel has an attention");
+static void check_attention(rules *r) {
+    check_sequence(r, check_attention_operands);
+}
+
+/* A kernel of a kind whose forms are told apart by an op, without any. */
+static void refuse_formless(rules *r) {
+    const hir_kernel_kind kind = hir_kind_of(hir_op_at(r->m, r->kernel)->code);
+    hd_text names;
+    hd_text_init(&names, r->d->arena);
+    for (int i = 0; i < HIR_KERNEL_FORMS; i++)
+        if (hir_form((hir_kernel_form)i)->kind == kind)
+            hd_text_f(&names, "%s%s", names.n ? ", " : "it is one of ",
+                      hir_info(hir_form((hir_kernel_form)i)->op)->name);
+    refuse(r, r->kernel, "a sequence kernel has an op that looks along the sequence", names.at);
 }
 
 /* ---- row programs -------------------------------------------------------------------------- */
 
-static void check_row(rules *r) {
+static void check_row_program(rules *r) {
     const hir_op *k = hir_op_at(r->m, r->kernel);
-    bool once = runs_once(r, r->kernel);
+    bool once = hir_runs_once(r->m, r->kernel);
     for (uint32_t i = 0; i < k->n_results; i++) {
         hir_type t = hir_value_at(r->m, k->results[i])->type;
         require(r, r->kernel, (hir_type_has_t(t) || has_c(t)) == !once,
@@ -298,37 +314,28 @@ static void check_yield(rules *r) {
 }
 
 /* ---- rows and threads ---------------------------------------------------------------------- */
-static bool one_of(const char *s, const char *const *list) {
-    for (; *list; list++)
-        if (!strcmp(s, *list)) return true;
-    return false;
-}
-
-static void check_split(rules *r, hir_attr_id attr) {
-    static const char *const row[] = {"none", "rows", NULL},
-                             *const contract[] = {"none", "cols", NULL},
-                             *const sequence_one[] = {"keys", NULL},
-                             *const sequence_many[] = {"none", "cols", "cyclic", "rows", NULL};
+static void check_split(rules *r, hir_attr_id attr, const hir_form_info *form) {
     const hir_op *k = hir_op_at(r->m, r->kernel);
-    const char *const *may = k->code == HIR_KERNEL_ROW_OP        ? row
-                             : k->code == HIR_KERNEL_CONTRACT_OP ? contract
-                             : attr == HIR_A_SPLIT_DECODE        ? sequence_one
-                                                                 : sequence_many;
-    const char *value = hir_attr_string(k, attr, "none");
-    require(r, r->kernel, one_of(value, may),
-            "this kind of kernel cannot be split among threads so");
-    require(r, r->kernel, !runs_once(r, r->kernel) || !strcmp(value, "none"),
+    const unsigned may = attr == HIR_A_SPLIT_DECODE ? form->may_decode : form->may_prefill;
+    const hir_split split = hir_split_of(k, attr);
+    if (!(may & 1u << split)) {
+        hd_text hint;
+        hd_text_init(&hint, r->d->arena);
+        hd_text_f(&hint, "%s of a kernel of form %s is one of: ", hir_attr_name(attr), form->name);
+        hir_list_splits(&hint, may);
+        refuse(r, r->kernel, "this kind of kernel cannot be split among threads so", hint.at);
+    }
+    require(r, r->kernel, !hir_runs_once(r->m, r->kernel) || split == HIR_SPLIT_NONE,
             "a kernel without T runs on one thread");
 }
 
-static void check_rows(rules *r) {
-    static const char *const may[] = {"all", "last", NULL};
+static void check_rows(rules *r, const hir_form_info *form) {
     const hir_op *k = hir_op_at(r->m, r->kernel);
-    require(r, r->kernel, one_of(hir_attr_string(k, HIR_A_ROWS, ""), may),
-            "rows is \"all\" or \"last\"");
     if (!is_last(r, r->kernel)) return;
     require(r, r->kernel, r->model, "only kernels of a model may do the last rows alone");
-    require(r, r->kernel, !runs_once(r, r->kernel), "a kernel without T has no last rows");
+    require(r, r->kernel, form->traits & HIR_LAST_ROWS,
+            "a kernel of this form needs all rows to make the last");
+    require(r, r->kernel, !hir_runs_once(r->m, r->kernel), "a kernel without T has no last rows");
     HIR_EACH(r->m, op, k->body_first)
     require(r, op, !hir_has_trait(hir_op_at(r->m, op)->code, HIR_WRITES_STATE),
             "state is written for all rows, not for the last alone");
@@ -452,7 +459,7 @@ static void check_tiles(rules *r, hir_id kernel, hir_id before, int64_t *highest
     const hir_op *k = hir_op_at(r->m, kernel);
     int64_t group = hir_tile_group(k);
     if (group < 0) return;
-    require(r, kernel, !runs_once(r, kernel) && !is_last(r, kernel),
+    require(r, kernel, !hir_runs_once(r->m, kernel) && !is_last(r, kernel),
             "only kernels of all rows go tile by tile");
     if (before != HIR_NONE && hir_tile_group(hir_op_at(r->m, before)) == group)
         require(r, kernel,
@@ -467,18 +474,27 @@ static void check_tiles(rules *r, hir_id kernel, hir_id before, int64_t *highest
 
 /* ---- the module ---------------------------------------------------------------------------- */
 static void check_kernel(rules *r, hir_id kernel) {
-    const hir_op *k = hir_op_at(r->m, kernel);
+    static void (*const rule_of[])(rules *) = {
+#define K(id, name, several, doc)
+#define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
+          doc)                                                                                     \
+    check_##name,
+#include "ir/kernels.def"
+#undef K
+#undef F
+    };
     r->kernel = kernel;
-    switch ((int)k->code) {
-    case HIR_KERNEL_ROW_OP: check_row(r); break;
-    case HIR_KERNEL_CONTRACT_OP: check_contract(r); break;
-    default: check_sequence(r); break;
+    const hir_kernel_form form = hir_form_of(r->m, kernel);
+    if (form == HIR_KERNEL_FORMS) {
+        refuse_formless(r);
+        return;
     }
+    rule_of[form](r);
     check_yield(r);
-    check_rows(r);
+    check_rows(r, hir_form(form));
     check_reads_rows(r);
-    check_split(r, HIR_A_SPLIT_DECODE);
-    check_split(r, HIR_A_SPLIT_PREFILL);
+    check_split(r, HIR_A_SPLIT_DECODE, hir_form(form));
+    check_split(r, HIR_A_SPLIT_PREFILL, hir_form(form));
 }
 
 static bool is_model(const hir_module *m) {

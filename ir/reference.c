@@ -1,6 +1,7 @@
 /* The op reference, from the table. */
 #include <string.h>
 
+#include "ir/kernels.h"
 #include "ir/signature.h"
 
 static const char *const kind_names[] = {
@@ -138,5 +139,6 @@ bool hir_print_reference(hd_text *out, bool markdown, const char *only) {
                 print_plain(out, (hir_opcode)i, false);
         }
     }
+    if (markdown) hir_print_kernel_tables(out);
     return true;
 }

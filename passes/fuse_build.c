@@ -135,14 +135,13 @@ static hir_ref operand(building *b, hir_ref r) {
 }
 
 /* ---- bodies -------------------------------------------------------------------------------- */
-static hir_opcode kernel_code(fuse_kind kind) {
-    if (kind == FUSE_CONTRACT) return HIR_KERNEL_CONTRACT_OP;
-    return kind == FUSE_SEQUENCE ? HIR_KERNEL_SEQUENCE_OP : HIR_KERNEL_ROW_OP;
+static hir_kernel_kind kernel_kind(fuse_kind kind) {
+    if (kind == FUSE_CONTRACT) return HIR_KERNEL_CONTRACT;
+    return kind == FUSE_SEQUENCE ? HIR_KERNEL_SEQUENCE : HIR_KERNEL_ROW;
 }
 
 /* The kernel with its result types: what its group makes and others read. */
 static hir_id new_kernel(building *b, const fuse_group *g) {
-    static const char *const names[] = {"row", "contract", "sequence"};
     HD_VEC(hir_type) types = {0};
     for (size_t i = 0; i < g->ops.n; i++) {
         const hir_op *o = hir_op_at(b->m, g->ops.at[i]);
@@ -152,13 +151,12 @@ static hir_id new_kernel(building *b, const fuse_group *g) {
                 hd_push(b->f->c->scratch, &types, s->shape[k]);
         }
     }
-    hir_opcode code = kernel_code(g->kind);
-    hir_attr attrs[] = {hir_string(HIR_A_NAME, names[code - HIR_KERNEL_ROW_OP]),
-                        hir_string(HIR_A_ROWS, "all"), hir_string(HIR_A_SPLIT_DECODE, "none"),
-                        hir_string(HIR_A_SPLIT_PREFILL, "none")};
+    const hir_kind_info *kind = hir_kind(kernel_kind(g->kind));
+    hir_attr attrs[PASS_KERNEL_ATTRS];
+    pass_kernel_attrs(kind->name, attrs);
     hir_builder top = hir_at_end(b->m, b->f->c->diags);
     top.loc = hir_op_at(b->m, g->ops.at[0])->loc;
-    return hir_build_kernel(&top, code, attrs, 4, types.at, (uint32_t)types.n);
+    return hir_build_kernel(&top, kind->op, attrs, PASS_KERNEL_ATTRS, types.at, (uint32_t)types.n);
 }
 
 static bool move_in(building *b, hir_id op, hir_id kernel) {

@@ -7,18 +7,20 @@
  *          2 order     keeps the order of the text unless making a kernel later or earlier lowers
  *                      the most bytes alive at once
  *          3 rows      "last" for kernels whose results only output 0 of a model and "last" kernels
- *                      read, and which write no state: they run for the rows asked for. Attention
- *                      may be one: a row of its result needs that row of q, and the cache.
- *          4 threads   split_decode (T = 1), split_prefill (T > 1): row programs none, rows;
- * contractions cols, cols; sequences keys, cyclic in chunks of as many rows as make 128 queries of
- * a key/value head; what runs once: none 5 names     row0, row1, contract0 ...: the number counts
- * different bodies, equal ones share a name Leaves   bodies.
+ *                      read, which write no state, and of a form that may be (ir/kernels.def): they
+ *                      run for the rows asked for. Attention may: a row of its result needs that
+ *                      row of q, and the cache.
+ *          4 threads   split_decode (T = 1) and split_prefill (T > 1) as the form has them; cyclic
+ *                      in chunks of as many rows as make HIR_QUERY_TILE queries of a key/value
+ *                      head; what runs once: none
+ *          5 names     row0, row1, contract0 ...: the number counts different bodies, equal ones
+ *                      share a name
+ * Leaves   bodies.
  */
 #include <string.h>
 
+#include "ir/canonical.h"
 #include "passes/util.h"
-
-enum { QUERIES = 128 /* of a tile of attention: sequence/attention_prefill.c */ };
 
 typedef struct scheduler {
     hir_pass_context *c;
@@ -73,7 +75,7 @@ static bool *find_last(scheduler *s) {
                 r.all[o->args[0].index] = true;
             continue;
         }
-        last[op] = s->model && hir_may_skip_rows(m, op);
+        last[op] = s->model && hir_has_form_trait(m, op, HIR_LAST_ROWS) && hir_may_skip_rows(m, op);
         for (uint32_t i = 0; i < o->n_results; i++)
             if (r.all[o->results[i]]) last[op] = false;
         if (!last[op]) each_read(m, op, mark_all, &r);
@@ -89,10 +91,9 @@ static bool insert_copy(scheduler *s, hir_id output, const char *why) {
     hir_type t = hir_ref_type(m, x);
     t.dtype = HIR_F32;
     hir_builder b = hir_before(m, s->c->diags, output);
-    hir_attr attrs[] = {hir_string(HIR_A_NAME, "row"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_DECODE, "none"),
-                        hir_string(HIR_A_SPLIT_PREFILL, "none")};
-    hir_id kernel = hir_build_kernel(&b, HIR_KERNEL_ROW_OP, attrs, 4, &t, 1);
+    hir_attr attrs[PASS_KERNEL_ATTRS];
+    pass_kernel_attrs(hir_kind(HIR_KERNEL_ROW)->name, attrs);
+    hir_id kernel = hir_build_kernel(&b, HIR_KERNEL_ROW_OP, attrs, PASS_KERNEL_ATTRS, &t, 1);
     if (kernel == HIR_NONE) return false;
     hir_builder body = hir_in_body(m, s->c->diags, kernel);
     hir_attr shape = hir_ints(HIR_A_SHAPE, t.dim, t.rank);
@@ -291,171 +292,56 @@ static void order_kernels(scheduler *s) {
 }
 
 /* ---- names --------------------------------------------------------------------------------- */
-/* A kernel's body as numbers, in which outer operands are numbered by first use: equal numbers are
- * equal code. */
-typedef HD_VEC(uint64_t) number_list;
-
-typedef struct key {
-    scheduler *s;
-    number_list numbers;
-    HD_VEC(hir_ref) outer;
-    uint32_t *local; /* by value: number in the body + 1 */
-    HD_VEC(uint32_t) locals;
-} key;
-
-static void key_add(key *k, uint64_t v) {
-    hd_push(k->s->c->scratch, &k->numbers, v);
-}
-
-static void key_type(key *k, hir_type t) {
-    key_add(k, (uint64_t)t.dtype << 32 | t.rank);
-    for (uint32_t i = 0; i < t.rank; i++)
-        key_add(k, (uint64_t)t.dim[i]);
-}
-
-enum { KEY_LOCAL = 8 }; /* beside the kinds of outer operands */
-
-static void key_ref(key *k, hir_ref r) {
-    const hir_module *m = k->s->m;
-    if (r.kind == HIR_REF_VALUE && k->local[r.index]) {
-        key_add(k, (uint64_t)k->local[r.index] << 4 | KEY_LOCAL);
-        return;
-    }
-    size_t i = 0;
-    while (r.kind != HIR_REF_NONE && i < k->outer.n && !hir_ref_equal(k->outer.at[i], r))
-        i++;
-    key_add(k, i << 4 | r.kind);
-    if (r.kind == HIR_REF_NONE || i < k->outer.n) return;
-    hd_push(k->s->c->scratch, &k->outer, r);
-    key_type(k, hir_ref_type(m, r));
-    key_add(k, r.kind == HIR_REF_WEIGHT ? m->weights.at[r.index].layout : HIR_LAYOUT_ROWS);
-}
-
-static void key_string(key *k, const char *s) {
-    size_t n = strlen(s);
-    key_add(k, n);
-    for (size_t i = 0; i < n; i++)
-        key_add(k, (unsigned char)s[i]);
-}
-
-static void key_attr(key *k, const hir_attr *a) {
-    uint64_t bits;
-    key_add(k, a->id);
-    switch (hir_attr_kind_of(a->id)) {
-    case HIR_ATTR_INT: key_add(k, (uint64_t)a->i); break;
-    case HIR_ATTR_FLOAT:
-        memcpy(&bits, &a->f, sizeof bits);
-        key_add(k, bits);
-        break;
-    case HIR_ATTR_STRING: key_string(k, a->s); break;
-    case HIR_ATTR_INTS:
-        key_add(k, a->n);
-        for (uint32_t i = 0; i < a->n; i++)
-            key_add(k, (uint64_t)a->ints[i]);
-        break;
-    }
-}
-
-static number_list key_of(key *k, hir_id kernel) {
-    const hir_module *m = k->s->m;
-    hd_arena *scratch = k->s->c->scratch;
-    for (size_t i = 0; i < k->locals.n; i++)
-        k->local[k->locals.at[i]] = 0;
-    k->locals.n = k->outer.n = 0;
-    k->numbers = (number_list){0};
-    key_add(k, hir_op_at(m, kernel)->code);
-    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
-        const hir_op *o = hir_op_at(m, op);
-        key_add(k, (uint64_t)o->code << 32 | o->n_args << 16 | o->n_attrs);
-        for (uint32_t i = 0; i < o->n_args; i++)
-            key_ref(k, o->args[i]);
-        for (uint32_t i = 0; i < o->n_attrs; i++)
-            key_attr(k, &o->attrs[i]);
-        for (uint32_t i = 0; i < o->n_results; i++) {
-            hd_push(scratch, &k->locals, o->results[i]);
-            k->local[o->results[i]] = (uint32_t)k->locals.n;
-            key_type(k, hir_value_at(m, o->results[i])->type);
-        }
-    }
-    return k->numbers;
-}
-
-typedef struct named { /* a body seen before */
-    number_list key;
-    const char *name;
-} named;
-
-static uint64_t hash_numbers(number_list l) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < l.n; i++) {
-        h = (h ^ l.at[i]) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    return h ^ h >> 32;
-}
-
-static bool same_numbers(number_list a, number_list b) {
-    return a.n == b.n && memcmp(a.at, b.at, a.n * sizeof *a.at) == 0;
-}
-
 static void set_string(scheduler *s, hir_id op, hir_attr_id id, const char *value) {
     if (!strcmp(hir_attr_string(hir_op_at(s->m, op), id, ""), value)) return;
     hir_set_attr(s->m, op, hir_string(id, value));
     s->c->changed = true;
 }
 
+/* Kernels of one body have one name: its kind and a number. */
 static void name_kernels(scheduler *s) {
-    static const char *const stems[] = {"row", "contract", "sequence"};
     hd_arena *a = s->c->scratch;
-    size_t size = 16;
-    while (size < 2 * s->kernels.n)
-        size *= 2;
-    named *table = hd_new_array(a, named, size);
-    uint32_t count[3] = {0};
-    key k = {.s = s, .local = hd_new_array(a, uint32_t, s->m->values.n)};
+    hir_canonical *form = hir_canonical_new(a, s->m);
+    hir_canonical_set forms = {.arena = a};
+    const char **names = hd_new_array(a, const char *, s->kernels.n + 1);
+    uint32_t count[HIR_KERNEL_KINDS] = {0};
     for (size_t i = 0; i < s->kernels.n; i++) {
-        hir_id op = s->kernels.at[i];
-        number_list own = key_of(&k, op);
-        size_t at = hash_numbers(own) & (size - 1);
-        while (table[at].name && !same_numbers(table[at].key, own))
-            at = (at + 1) & (size - 1);
-        if (!table[at].name) {
-            uint32_t kind = hir_op_at(s->m, op)->code - HIR_KERNEL_ROW_OP;
-            table[at] = (named){own, hd_printf(a, "%s%u", stems[kind], count[kind]++)};
-        }
-        set_string(s, op, HIR_A_NAME, table[at].name);
+        const hir_id op = s->kernels.at[i];
+        const hir_kernel_kind kind = hir_kind_of(hir_op_at(s->m, op)->code);
+        hir_canonical_body(form, op);
+        const char **name = &names[hir_canonical_index(&forms, form)];
+        if (!*name) *name = hd_printf(a, "%s%u", hir_kind(kind)->name, count[kind]++);
+        set_string(s, op, HIR_A_NAME, *name);
     }
-    hir_remark_add(
-        s->c, true, HIR_NONE,
-        "%zu kernels, of which different: %u row programs, %u contractions, %u sequences",
-        s->kernels.n, count[0], count[1], count[2]);
+    hd_text text;
+    hd_text_init(&text, a);
+    for (int kind = 0; kind < HIR_KERNEL_KINDS; kind++)
+        hd_text_f(&text, "%s %u %s", kind ? "," : "", count[kind],
+                  hir_kind((hir_kernel_kind)kind)->several);
+    hir_remark_add(s->c, true, HIR_NONE, "%zu kernels, of which different:%s", s->kernels.n,
+                   text.at);
 }
 
 /* ---- the pass ------------------------------------------------------------------------------ */
 /* Tokens whose queries of one key/value head fill a tile. */
-static int64_t rows_of_tile(const hir_module *m, hir_id kernel) {
-    int64_t rows = QUERIES;
-    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
-        if (hir_op_at(m, op)->code != HIR_ATTENTION_OP) continue;
-        rows = QUERIES / (hir_arg_type(m, op, 0).dim[1] / hir_arg_type(m, op, 1).dim[1]);
-    }
+static int64_t rows_of_tile(const hir_module *m, hir_id op) {
+    const int64_t rows =
+        HIR_QUERY_TILE / (hir_arg_type(m, op, 0).dim[1] / hir_arg_type(m, op, 1).dim[1]);
     return rows > 0 ? rows : 1;
 }
 
-static void set_splits(scheduler *s, hir_id op) {
-    const hir_op *o = hir_op_at(s->m, op);
-    const char *one = "none", *many = "rows";
-    if (o->code == HIR_KERNEL_CONTRACT_OP) one = many = "cols";
-    if (o->code == HIR_KERNEL_SEQUENCE_OP) {
-        one = "keys";
-        many = "cyclic";
-        int64_t grain = rows_of_tile(s->m, op);
-        if (hir_attr_int(o, HIR_A_GRAIN, 0) != grain)
-            hir_set_attr(s->m, op, hir_int(HIR_A_GRAIN, grain));
+static void set_splits(scheduler *s, hir_id kernel) {
+    const hir_kernel_form form = hir_form_of(s->m, kernel);
+    const bool cut = form != HIR_KERNEL_FORMS && !hir_runs_once(s->m, kernel);
+    const hir_split decode = cut ? hir_form(form)->decode : HIR_SPLIT_NONE;
+    const hir_split prefill = cut ? hir_form(form)->prefill : HIR_SPLIT_NONE;
+    if (prefill == HIR_SPLIT_CYCLIC) {
+        const int64_t grain = rows_of_tile(s->m, hir_form_op(s->m, kernel));
+        if (hir_attr_int(hir_op_at(s->m, kernel), HIR_A_GRAIN, 0) != grain)
+            hir_set_attr(s->m, kernel, hir_int(HIR_A_GRAIN, grain));
     }
-    if (hir_runs_once(s->m, op)) one = many = "none";
-    set_string(s, op, HIR_A_SPLIT_DECODE, one);
-    set_string(s, op, HIR_A_SPLIT_PREFILL, many);
+    set_string(s, kernel, HIR_A_SPLIT_DECODE, hir_split_name(decode));
+    set_string(s, kernel, HIR_A_SPLIT_PREFILL, hir_split_name(prefill));
 }
 
 static bool check_model_output(const scheduler *s) {
@@ -485,7 +371,8 @@ bool pass_schedule(hir_pass_context *c) {
     order_kernels(&s);
     const bool *last = find_last(&s);
     for (size_t i = 0; i < s.kernels.n; i++) {
-        set_string(&s, s.kernels.at[i], HIR_A_ROWS, last[s.kernels.at[i]] ? "last" : "all");
+        const hir_rows rows = last[s.kernels.at[i]] ? HIR_ROWS_LAST : HIR_ROWS_ALL;
+        set_string(&s, s.kernels.at[i], HIR_A_ROWS, hir_rows_name(rows));
         set_splits(&s, s.kernels.at[i]);
     }
     name_kernels(&s);

@@ -72,9 +72,8 @@ static uint64_t row_bytes(hir_type t) {
 
 static bool may_tile(const hir_module *m, hir_id op) {
     const hir_op *k = hir_op_at(m, op);
-    const char *many = hir_attr_string(k, HIR_A_SPLIT_PREFILL, "none");
-    return k->code != HIR_KERNEL_SEQUENCE_OP && strcmp(many, "none") != 0 &&
-           !strcmp(hir_attr_string(k, HIR_A_ROWS, "all"), "all");
+    return hir_has_form_trait(m, op, HIR_TILES) && hir_rows_of(k) == HIR_ROWS_ALL &&
+           hir_split_of(k, HIR_A_SPLIT_PREFILL) != HIR_SPLIT_NONE;
 }
 
 static panels panels_of(const hir_module *m, hir_id op) {

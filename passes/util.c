@@ -73,6 +73,13 @@ static bool same_shape(hir_type a, hir_type b) {
     return hir_type_equal(a, b);
 }
 
+void pass_kernel_attrs(const char *name, hir_attr attrs[PASS_KERNEL_ATTRS]) {
+    attrs[0] = hir_string(HIR_A_NAME, name);
+    attrs[1] = hir_string(HIR_A_ROWS, hir_rows_name(HIR_ROWS_ALL));
+    attrs[2] = hir_string(HIR_A_SPLIT_DECODE, hir_split_name(HIR_SPLIT_NONE));
+    attrs[3] = hir_string(HIR_A_SPLIT_PREFILL, hir_split_name(HIR_SPLIT_NONE));
+}
+
 hir_ref pass_reshape(hir_builder *b, hir_ref x, hir_type t) {
     if (same_shape(hir_ref_type(b->m, x), t)) return x;
     hir_attr shape = hir_ints(HIR_A_SHAPE, t.dim, t.rank);

@@ -2,6 +2,7 @@
 #ifndef HIR_PASSES_UTIL_H
 #define HIR_PASSES_UTIL_H
 
+#include "ir/kernels.h"
 #include "passes/pass.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -31,6 +32,9 @@ const char *pass_value_name(const hir_module *m, hir_id value, hd_arena *a);
 const char *pass_op_text(const hir_module *m, hir_id op, hd_arena *a);
 
 /* ---- building ------------------------------------------------------------------------------ */
+/* Attributes of a kernel that schedule has not been to: all rows, one thread. */
+enum { PASS_KERNEL_ATTRS = 4 };
+void pass_kernel_attrs(const char *name, hir_attr attrs[PASS_KERNEL_ATTRS]);
 /* reshape of x to the dims of t; x itself if it has that shape. */
 hir_ref pass_reshape(hir_builder *b, hir_ref x, hir_type t);
 hir_ref pass_reduce(hir_builder *b, hir_opcode code, hir_ref x, uint32_t axis);

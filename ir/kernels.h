@@ -1,0 +1,102 @@
+/* Kinds and forms of kernels: the tables kernels.def, splits.def, rows.def and phases.def, and what
+ * can be asked of a kernel by them. */
+#ifndef HIR_KERNELS_H
+#define HIR_KERNELS_H
+
+#include "ir/ir.h"
+
+typedef enum hir_kernel_kind {
+#define K(id, name, several, doc) HIR_KERNEL_##id,
+#define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column, doc)
+#include "ir/kernels.def"
+#undef K
+#undef F
+    HIR_KERNEL_KINDS
+} hir_kernel_kind;
+
+typedef enum hir_kernel_form {
+#define K(id, name, several, doc)
+#define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
+          doc)                                                                                     \
+    HIR_FORM_##id,
+#include "ir/kernels.def"
+#undef K
+#undef F
+    HIR_KERNEL_FORMS
+} hir_kernel_form;
+
+typedef enum hir_split {
+#define S(id, name, doc) HIR_SPLIT_##id,
+#include "ir/splits.def"
+#undef S
+    HIR_SPLITS
+} hir_split;
+
+typedef enum hir_rows {
+#define R(id, name, doc) HIR_ROWS_##id,
+#include "ir/rows.def"
+#undef R
+    HIR_ROWS
+} hir_rows;
+
+typedef enum hir_kernel_phase {
+#define P(id, name, doc) HIR_##id,
+#include "ir/phases.def"
+#undef P
+    HIR_KERNEL_PHASES
+} hir_kernel_phase;
+
+enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_TILES = 2, HIR_OWNERS = 4 };
+
+typedef struct hir_kind_info {
+    hir_opcode op;
+    const char *name, *several, *doc;
+} hir_kind_info;
+
+typedef struct hir_form_info {
+    const char *name;
+    hir_kernel_kind kind;
+    hir_opcode op;
+    hir_split decode, prefill;        /* what schedule chooses, and */
+    unsigned may_decode, may_prefill; /* what may be chosen: sets of 1 << hir_split */
+    unsigned phases;                  /* set of 1 << hir_kernel_phase */
+    unsigned traits;                  /* of hir_form_trait */
+    const char *column, *doc;
+} hir_form_info;
+
+const hir_kind_info *hir_kind(hir_kernel_kind kind);
+const hir_form_info *hir_form(hir_kernel_form form);
+
+/* ---- of ops -------------------------------------------------------------------------------- */
+hir_kernel_kind hir_kind_of(hir_opcode code); /* HIR_KERNEL_KINDS: it is no kernel */
+/* The form that an op of a body makes; HIR_KERNEL_FORMS: none. */
+hir_kernel_form hir_form_by_op(hir_opcode code);
+
+/* ---- of kernels ---------------------------------------------------------------------------- */
+/* HIR_KERNEL_FORMS: its body has no op that makes a form of its kind. */
+hir_kernel_form hir_form_of(const hir_module *m, hir_id kernel);
+/* The op of the body that makes the form; the kernel itself where any body does; HIR_NONE: none. */
+hir_id hir_form_op(const hir_module *m, hir_id kernel);
+/* False for a kernel of no form. */
+bool hir_has_form_trait(const hir_module *m, hir_id kernel, unsigned trait);
+/* Attributes of a kernel that hir_verify has accepted; what is not in the table reads as none, and
+ * as all. */
+hir_split hir_split_of(const hir_op *kernel, hir_attr_id attr);
+hir_rows hir_rows_of(const hir_op *kernel);
+
+/* ---- names --------------------------------------------------------------------------------- */
+const char *hir_split_name(hir_split split);
+const char *hir_rows_name(hir_rows rows);
+const char *hir_kernel_phase_name(hir_kernel_phase phase);
+bool hir_split_by_name(const char *name, hir_split *out);
+bool hir_rows_by_name(const char *name, hir_rows *out);
+/* "none, rows": the names of a set of splits. */
+void hir_list_splits(hd_text *out, unsigned set);
+/* The part of docs/ops.md that describes forms, splits, rows and phases. */
+void hir_print_kernel_tables(hd_text *out);
+
+/* Queries of one key/value head that a thread takes together: schedule makes chunks of as many, the
+ * emitter's tiles hold them (codegen/sequence/attention.h). */
+enum { HIR_QUERY_TILE = 128 };
+
+#endif
