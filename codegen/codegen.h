@@ -3,6 +3,7 @@
 #define HCG_CODEGEN_H
 
 #include "ir/ir.h"
+#include "support/machine.h"
 #include "support/tensorfile.h"
 
 /* Dot products in one instruction, for which x is rounded. */
@@ -26,6 +27,8 @@ typedef struct hcg_options {
     const char *triple;  /* NULL: this machine's */
     const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
                             (library/levels.def), or an LLVM CPU name: one body */
+    hd_machine machine;  /* facts to assume, and to take for those of the machine that the library
+                            runs on; 0: as the level has it, as the machine has it */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
     int threads;         /* for parallel emission; 0: as many as CPUs */
     unsigned dots;       /* set by hcg_lower, of HCG_DOTS: what kernels have use for */
@@ -35,6 +38,9 @@ typedef struct hcg_options {
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
     bool tile_tokens, norm_of_rows;
+    /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
+    const struct hrt_cpuid *cpuid;
+    const char *host_cpu;
     /* Hears of all parts of an object in their order, once it is made; NULL: nobody does. */
     void (*event)(void *context, const hcg_code_event *event);
     void *context;

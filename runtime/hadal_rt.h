@@ -15,7 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HRT_VERSION     4u
+#include "support/machine.h"
+
+#define HRT_VERSION     5u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -44,6 +46,7 @@ typedef struct hrt_frame {
                     * aligned; counters first, which are 0 between kernels */
     const hrt_owner *const *owners; /* of the chunk's rows in a batch, where the argument of a state
                                      * is its number; NULL: all are of this call */
+    int64_t l3; /* bytes of the cache that cores share, of the machine that the call runs on */
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel kind says
@@ -107,6 +110,7 @@ typedef struct hrt_level { /* one CPU level, best first */
     const char *name;      /* "avx512" */
     uint64_t features;     /* HRT_CPU_* bits that must all be there */
     hrt_kernel *const *kernels;
+    hd_machine machine; /* what its code assumes; all facts are known */
 } hrt_level;
 
 /* CPU features a level may need: C(ENUM, bit, "LLVM name") */
@@ -157,6 +161,7 @@ typedef struct hrt_model {
     const hrt_tensor_info *inputs, *outputs, *weights;
     const char *options; /* effective compile options as JSON */
     const char *ops;     /* kernel list, one per line: name, kind, ops */
+    hd_machine machine;  /* facts to take for those of the machine it runs on, for experiments */
 } hrt_model;
 
 /* ---- weights ------------------------------------------------------------------------------- */

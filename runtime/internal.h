@@ -84,6 +84,8 @@ struct hrt_session {
 
 /* The best level that this CPU has, or the one named; NULL: there is none. */
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name);
+/* The machine as this CPU tells it; what it does not tell is as the level's code assumes. */
+hd_machine hrt_machine_facts(const hrt_model *m, const hrt_level *level);
 int hrt_processors(void);      /* that this process may use, 1 .. HRT_MAX_THREADS */
 int hrt_default_threads(void); /* what OpenMP would take, at most hrt_processors() */
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 void hrt_prefetch_aim(hrt_prefetch *a, const hrt_model *m, const uint8_t *weights, uint32_t step,
-                      int64_t from, int64_t to) {
+                      int64_t from, int64_t to, int64_t most) {
     if (a->step == step && a->to == to) return;
     const hrt_step *s = &m->steps[step];
     *a = (hrt_prefetch){.step = step, .col = from, .to = to, .weights = weights};
@@ -13,7 +13,7 @@ void hrt_prefetch_aim(hrt_prefetch *a, const hrt_model *m, const uint8_t *weight
         const hrt_operand *o = &m->operands[s->first_operand + k];
         if (o->col_bytes > 0) a->of[a->n++] = o;
     }
-    a->left = a->n > 0 && from < to ? HRT_PREFETCH_MOST : 0;
+    a->left = a->n > 0 && from < to ? most : 0;
 }
 
 /* False: that was the last panel. */

@@ -14,7 +14,6 @@
 #include "runtime/hadal_rt.h"
 
 enum {
-    HRT_PREFETCH_MOST = 256 << 10, /* bytes for one step: a part of the cache */
     HRT_PREFETCH_BLOCK = 256,  /* bytes at a time: four lines, some 30 ns of one thread's reading */
     HRT_PREFETCH_MATRICES = 8, /* of a step; more are left alone */
 };
@@ -29,9 +28,14 @@ typedef struct hrt_prefetch {
     const uint8_t *weights;
 } hrt_prefetch;
 
-/* Columns [from, to) of the step come next; goes on where it was if that is so already. */
+/* Bytes for one step, of an L2 of so many: what it holds of values stays. */
+static inline int64_t hrt_prefetch_most(uint32_t l2) {
+    return l2 / 4;
+}
+/* Columns [from, to) of the step come next, at most `most` bytes of them; goes on where it was if
+ * that is so already. */
 void hrt_prefetch_aim(hrt_prefetch *a, const hrt_model *m, const uint8_t *weights, uint32_t step,
-                      int64_t from, int64_t to);
+                      int64_t from, int64_t to, int64_t most);
 /* The next HRT_PREFETCH_BLOCK bytes to ask for, maybe some beyond a panel's end. NULL: there are
  * none.
  */

@@ -83,6 +83,7 @@ operand_base(const hrt_job *j, const hrt_operand *o, const place *at) {
 typedef struct worker {
     int index, count;
     hrt_frame frame;
+    hd_machine machine;
     void **args;
     hrt_patience patience;
     hrt_prefetch ahead;
@@ -252,7 +253,8 @@ static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, 
         i = next_step(m, i + 1, last);
     if (i >= m->n_steps || at->tokens > 1) return;
     span mine = share((span){0, m->steps[i].cols}, w->index, w->count);
-    hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to);
+    hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to,
+                     hrt_prefetch_most(w->machine.l2));
 }
 
 static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
@@ -301,6 +303,8 @@ static void run_worker(crew *c, int index, int count) {
     w.frame.cap = mem->cap;
     w.frame.scratch = own + mem->args_bytes;
     w.frame.shared = mem->shared;
+    w.machine = hrt_machine_facts(j->model, j->level);
+    w.frame.l3 = (int64_t)w.machine.l3;
     w.patience.spin = HRT_SPIN_MOST;
     w.ahead.step = UINT32_MAX;
     w.watch.steps = index == 0 ? j->profile : NULL;

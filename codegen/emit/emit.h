@@ -61,6 +61,7 @@ LLVMValueRef hcg_size_arg(hcg_emit *e, const hcg_kernel *k, uint32_t i);
 LLVMValueRef hcg_frame_t(hcg_emit *e); /* loads frame->T; likewise C, cap, scratch */
 LLVMValueRef hcg_frame_c(hcg_emit *e);
 LLVMValueRef hcg_frame_cap(hcg_emit *e);
+LLVMValueRef hcg_frame_l3(hcg_emit *e);
 LLVMValueRef hcg_frame_shared(hcg_emit *e);
 LLVMValueRef hcg_frame_owners(hcg_emit *e);
 LLVMValueRef hcg_scratch(hcg_emit *e,

@@ -98,6 +98,10 @@ static LLVMValueRef operands(const writer *w) {
     return table(w, "operands", rows, w->p->operands.n);
 }
 
+static LLVMValueRef machine(const writer *w, hd_machine m) {
+    return RECORD(w, u32(w, m.line), u32(w, m.l1), u32(w, m.l2), u64(w, m.l3));
+}
+
 static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {
     size_t n = w->p->kernels.n;
     LLVMValueRef *rows = rows_for(w, w->t->bodies.n);
@@ -105,7 +109,8 @@ static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {
         const hcg_variant *body = &w->t->bodies.at[i];
         const char *name = hd_printf(w->p->arena, "kernels.%s", body->level.name);
         LLVMValueRef kernels = table(w, name, functions + i * n, n);
-        rows[i] = RECORD(w, string(w, body->level.name), u64(w, body->features), kernels);
+        rows[i] = RECORD(w, string(w, body->level.name), u64(w, body->features), kernels,
+                         machine(w, body->level.machine));
     }
     return table(w, "levels", rows, w->t->bodies.n);
 }
@@ -230,7 +235,8 @@ static void write_model(writer *w, LLVMValueRef *functions) {
         u32(w, p->steps.n), u32(w, p->operands.n), u32(w, w->t->bodies.n), u32(w, p->m->states.n),
         u32(w, p->inputs.n), u32(w, p->outputs.n), u32(w, n_weights), u32(w, p->kernels.n),
         steps(w), operands(w), levels(w, functions), states(w), inputs, outputs, weight_table,
-        string(w, hcg_options_json(p, w->t)), string(w, kernel_list(w)));
+        string(w, hcg_options_json(p, w->t)), string(w, kernel_list(w)),
+        machine(w, p->options.machine));
     w->model = global(w, "model", model);
 }
 

@@ -30,6 +30,10 @@ const char *hcg_arch(hd_arena *a, const char *triple);
 bool hcg_is_foreign(const char *arch);
 /* The body of a level: its features, and nothing of the machine that compiles. */
 hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level);
+/* The best level that has no more than these features; NULL: there is none for the architecture. */
+const hcg_level *hcg_best_level(const char *arch, uint64_t features);
+/* The features of HRT_CPU_FEATURES that a level needs. */
+uint64_t hcg_level_features(const hcg_level *level);
 /* Refuses triples and CPUs that cannot be compiled for, with the nearest names. */
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
 

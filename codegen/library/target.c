@@ -1,9 +1,13 @@
-/* Which bodies are emitted: levels of the triple's architecture, or one for a given CPU. */
+/* Which variants are emitted: levels of the triple's architecture, or one for a given CPU.
+ *
+ * What a variant may use comes from the tables and, for "native", from CPUID's answers alone. A
+ * CPU's name only chooses for which pipeline LLVM schedules. */
 #include <llvm-c/TargetMachine.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "codegen/library/library.h"
+#include "runtime/detect.h"
 
 typedef struct cpu {
     const char *name, *arch, *features;
@@ -34,14 +38,13 @@ static uint64_t feature_bit(const char *name, size_t n) {
     return 0;
 }
 
-/* "avx avx2" and LLVM's "+avx,-avx2,...": the known features that are on. */
+/* "avx avx2" */
 static uint64_t parse_features(const char *text) {
     uint64_t set = 0;
-    while (*text) {
-        size_t n = strcspn(text, " ,");
-        bool sign = *text == '+' || *text == '-';
-        if (*text != '-' && n > 0) set |= feature_bit(text + sign, n - sign);
-        text += n + (text[n] != '\0');
+    for (; *text; text += strspn(text, " ")) {
+        size_t n = strcspn(text, " ");
+        set |= feature_bit(text, n);
+        text += n;
     }
     return set;
 }
@@ -117,45 +120,71 @@ static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targ
     return false;
 }
 
-/* ---- bodies ------------------------------------------------------------------------------------
+/* ---- variants ----------------------------------------------------------------------------------
  */
+uint64_t hcg_level_features(const hcg_level *level) {
+    return parse_features(level->features);
+}
+
 hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level) {
-    uint64_t features = parse_features(level->features);
+    uint64_t features = hcg_level_features(level);
     return (hcg_variant){.level = *level,
                          .tune = level->cpu,
                          .told = feature_list(a, features, ",", "+"),
                          .features = features};
 }
 
-/* One body for a CPU: the best level that it has, plus what it has beyond. */
-static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t features) {
+const hcg_level *hcg_best_level(const char *arch, uint64_t features) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t base = parse_features(levels[i].features);
-        if (strcmp(levels[i].arch, t->arch) != 0 || (base & ~features) != 0) continue;
-        hcg_variant body = {.level = levels[i],
-                            .tune = name,
-                            .told = feature_list(a, features, ",", "+"),
-                            .features = features};
-        body.level.name = name;
-        body.level.features = feature_list(a, features, " ", "");
-        hd_push(a, &t->bodies, body);
-        return;
-    }
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(levels[i].arch, arch) == 0 && !(hcg_level_features(&levels[i]) & ~features))
+            return &levels[i];
+    return NULL;
 }
 
-/* The CPU that the compiler runs on, as LLVM sees it. */
-static bool add_native(hd_arena *a, hd_diags *d, hcg_target *t) {
+static const cpu *find_cpu(const char *arch, const char *name) {
+    for (size_t i = 0; i < N_CPUS; i++)
+        if (strcmp(cpus[i].arch, arch) == 0 && strcmp(cpus[i].name, name) == 0) return &cpus[i];
+    return NULL;
+}
+
+/* One variant for a CPU: the best level that it has, plus what it has beyond. `name`: LLVM's, to
+ * tune for; NULL: the level's. */
+static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t features) {
+    const hcg_level *level = hcg_best_level(t->arch, features);
+    if (!level) return;
+    hcg_variant v = {.level = *level,
+                     .tune = name ? name : level->cpu,
+                     .told = feature_list(a, features, ",", "+"),
+                     .features = features};
+    if (name) v.level.name = name;
+    v.level.features = feature_list(a, features, " ", "");
+    hd_push(a, &t->bodies, v);
+}
+
+/* LLVM's name for the CPU, unless it is that of an older one: hypervisors mask model numbers, and
+ * LLVM then takes, for example, a Granite Rapids for a Rocket Lake, which lacks what it has. */
+static const char *trusted_name(const hcg_options *o, hd_arena *a, const char *arch,
+                                uint64_t features) {
+    char *found = o->cpuid ? NULL : LLVMGetHostCPUName();
+    const char *name = o->cpuid ? o->host_cpu : hd_strdup(a, found);
+    if (found) LLVMDisposeMessage(found);
+    const cpu *row = name ? find_cpu(arch, name) : NULL;
+    return row && !(features & ~parse_features(row->features)) ? row->name : NULL;
+}
+
+/* The CPU that the compiler runs on, as it tells by CPUID. */
+static bool add_native(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
     if (hcg_is_foreign(t->arch)) {
         hd_err(d, HD_E_TARGET, HD_NOWHERE, "\"native\" is not a CPU of %s", t->triple)->hint =
             "name the CPU that the library shall run on";
         return false;
     }
-    char *name = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
-    add_cpu(a, t, hd_strdup(a, name), parse_features(features));
-    LLVMDisposeMessage(name);
-    LLVMDisposeMessage(features);
+    const hrt_machine here = hrt_detect(o->cpuid ? o->cpuid : hrt_cpuid_here());
+    add_cpu(a, t, trusted_name(o, a, t->arch, here.features), here.features);
+    hd_machine *m = &t->bodies.at[0].level.machine;
+    *m = hd_machine_or(here.caches, *m);
     return true;
 }
 
@@ -182,25 +211,26 @@ static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_ta
     return false;
 }
 
-static bool find_variants(const char *cpu_name, unsigned dots, hd_arena *a, hd_diags *d,
-                          hcg_target *t) {
+static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
-            (cpu_name ? strcmp(cpu_name, levels[i].name) == 0 : (levels[i].dots & ~dots) == 0))
+            (o->cpu ? strcmp(o->cpu, levels[i].name) == 0 : (levels[i].dots & ~o->dots) == 0))
             hd_push(a, &t->bodies, hcg_variant_of_level(a, &levels[i]));
     if (t->bodies.n > 0) return true;
-    if (strcmp(cpu_name, "native") == 0) return add_native(a, d, t);
-    for (size_t i = 0; i < N_CPUS; i++)
-        if (strcmp(cpus[i].arch, t->arch) == 0 && strcmp(cpus[i].name, cpu_name) == 0) {
-            add_cpu(a, t, cpus[i].name, parse_features(cpus[i].features));
-            return true;
-        }
-    return unknown_cpu(cpu_name, a, d, t);
+    if (strcmp(o->cpu, "native") == 0) return add_native(o, a, d, t);
+    const cpu *row = find_cpu(t->arch, o->cpu);
+    if (!row) return unknown_cpu(o->cpu, a, d, t);
+    add_cpu(a, t, row->name, parse_features(row->features));
+    return true;
 }
 
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
     *out = (hcg_target){0};
-    return find_triple(o, a, d, out) && find_variants(o->cpu, o->dots, a, d, out);
+    if (!find_triple(o, a, d, out) || !find_variants(o, a, d, out)) return false;
+    for (size_t i = 0; i < out->bodies.n; i++)
+        out->bodies.at[i].level.machine =
+            hd_machine_or(o->machine, out->bodies.at[i].level.machine);
+    return true;
 }

@@ -17,6 +17,7 @@
 #include "codegen/emit/emit.h"
 #include "codegen/library/library.h"
 #include "codegen/weights/quant.h"
+#include "runtime/detect.h"
 #include "support/tensorfile.h"
 #include "tests/unit/diags_text.h"
 
@@ -49,18 +50,10 @@ static inline const char *bench_errors(bench *b) {
     return diags_text(b->arena, &b->diags);
 }
 
-/* The levels that this machine can run, as LLVM sees it. */
+/* Whether this machine can run the level. */
 static inline bool level_runs(const hcg_level *l) {
-    char name[32], *have = LLVMGetHostCPUFeatures();
-    bool runs = strcmp(l->arch, "x86_64") == 0;
-    for (const char *at = l->features; runs && *at; at += strspn(at, " ")) {
-        size_t n = strcspn(at, " ");
-        snprintf(name, sizeof name, "+%.*s,", (int)n, at);
-        runs = strstr(have, name) != NULL;
-        at += n;
-    }
-    LLVMDisposeMessage(have);
-    return runs;
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
+    return strcmp(l->arch, "x86_64") == 0 && !(hcg_level_features(l) & ~have);
 }
 
 /* ---- operands in the order of hcg_kernel.operands ----------------------------------------------

@@ -90,8 +90,8 @@ static void k_copy(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1
 
 static hrt_kernel *const kernels[] = {k_embed, k_append, k_sum, k_cols, k_fixed, k_out, k_copy};
 static const hrt_level levels[] = {
-    {"impossible", UINT64_C(1) << 63, kernels},
-    {"plain", 0, kernels},
+    {.name = "impossible", .features = UINT64_C(1) << 63, .kernels = kernels},
+    {.name = "plain", .kernels = kernels},
 };
 
 /* offset in the arena and size of a row, both in bytes per token */

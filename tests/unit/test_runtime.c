@@ -26,7 +26,7 @@ static void k_pause(const hrt_frame *f, void *const *args, int64_t r0, int64_t r
 }
 
 static hrt_kernel *const pausing[] = {k_embed, k_append, k_sum, k_cols, k_fixed, k_out, k_pause};
-static const hrt_level pausing_levels[] = {{"plain", 0, pausing}};
+static const hrt_level pausing_levels[] = {{.name = "plain", .kernels = pausing}};
 static const hrt_model pausing_model = MODEL(pausing_levels, 1);
 
 /* ---- shares: every row and column once --------------------------------------------------------
@@ -43,7 +43,7 @@ static void k_count(const hrt_frame *f, void *const *args, int64_t r0, int64_t r
 
 Test(runtime, every_share_of_every_split_is_done_once) {
     static hrt_kernel *const counters[] = {k_count};
-    static const hrt_level level[] = {{"plain", 0, counters}};
+    static const hrt_level level[] = {{.name = "plain", .kernels = counters}};
     int64_t sizes[] = {1, 2, 5, 16, 17, 31, 64};
     for (int split = HRT_SPLIT_NONE; split <= HRT_SPLIT_COLS; split++)
         for (int threads = 1; threads <= 17; threads++)
@@ -92,7 +92,7 @@ static void k_where(const hrt_frame *f, void *const *args, int64_t r0, int64_t r
 
 Test(runtime, rows_of_one_token_lie_in_different_sets) {
     static hrt_kernel *const functions[] = {k_where};
-    static const hrt_level level[] = {{"plain", 0, functions}};
+    static const hrt_level level[] = {{.name = "plain", .kernels = functions}};
     static const hrt_step step = {.n_operands = VALUES, .grain = 1, .cols = 1};
     hrt_operand places[VALUES];
     for (uint64_t i = 0; i < VALUES; i++)
@@ -146,7 +146,7 @@ static void k_nothing(const hrt_frame *f, void *const *args, int64_t r0, int64_t
 
 Test(runtime, every_range_of_keys_is_done_once) {
     static hrt_kernel *const functions[] = {k_keys, k_nothing};
-    static const hrt_level level[] = {{"plain", 0, functions}};
+    static const hrt_level level[] = {{.name = "plain", .kernels = functions}};
     static const hrt_step step = {.kernel_prefill = 1,
                                   .split_decode = HRT_SPLIT_KEYS,
                                   .split_prefill = HRT_SPLIT_CYCLIC,
@@ -221,7 +221,7 @@ static void run_line(const hrt_model *m, int64_t n, int threads) {
 
 Test(runtime, tiles_do_every_row_and_column_once_in_order) {
     static hrt_kernel *const line[] = {k_line0, k_line1, k_line2};
-    static const hrt_level level[] = {{"plain", 0, line}};
+    static const hrt_level level[] = {{.name = "plain", .kernels = line}};
     enum { TILE = 5, COLUMNS = 7 };
     hrt_step step[LINE];
     for (uint32_t i = 0; i < LINE; i++)
@@ -642,7 +642,7 @@ static void k_function(const hrt_frame *f, void *const *args, int64_t r0, int64_
 
 Test(runtime, plain_function) {
     static hrt_kernel *const kernel[] = {k_function};
-    static const hrt_level level[] = {{"plain", 0, kernel}};
+    static const hrt_level level[] = {{.name = "plain", .kernels = kernel}};
     static const hrt_operand args[] = {
         {.base = HRT_INPUT, .index = 0, .offset = 0, .row_bytes = 4},
         {.base = HRT_INPUT, .index = 1, .offset = 0, .row_bytes = 4},

@@ -78,22 +78,22 @@ static const hrt_operand some_operands[] = {
 };
 static const hrt_step some_steps[] = {{.first_operand = 0, .n_operands = 5, .cols = 7},
                                       {.first_operand = 0, .n_operands = 1, .cols = 7}};
+enum { MOST = 256 << 10 };
 static const hrt_model some_model = {.n_steps = 2, .steps = some_steps, .operands = some_operands};
 
 Test(threads, panels_are_asked_for_in_the_order_of_columns) {
     static uint8_t weights[1];
     const size_t expected[] = {1280, 1536, 1792, 4096 + 1024, 4096 + 1280, 65536, 65536 + 256};
     hrt_prefetch a = {.step = UINT32_MAX};
-    hrt_prefetch_aim(&a, &some_model, weights, 0, 2, 4);
+    hrt_prefetch_aim(&a, &some_model, weights, 0, 2, 4, MOST);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         cr_assert_eq((uintptr_t)hrt_prefetch_next(&a) - (uintptr_t)weights, expected[i], "%zu", i);
-        hrt_prefetch_aim(&a, &some_model, weights, 0, 2, 4); /* the same again: goes on */
+        hrt_prefetch_aim(&a, &some_model, weights, 0, 2, 4, MOST); /* the same again: goes on */
     }
     size_t n = sizeof expected / sizeof *expected;
     while (hrt_prefetch_next(&a))
         n++;
-    cr_assert_eq(n * HRT_PREFETCH_BLOCK, HRT_PREFETCH_MOST,
-                 "bounded, however large the panels are");
+    cr_assert_eq(n * HRT_PREFETCH_BLOCK, MOST, "bounded, however large the panels are");
     cr_assert_null(hrt_prefetch_next(&a));
 }
 
@@ -101,11 +101,11 @@ Test(threads, nothing_is_asked_for_where_nothing_is_cut) {
     static uint8_t weights[1];
     hrt_prefetch a = {.step = UINT32_MAX};
     cr_assert_null(hrt_prefetch_next(&a), "no aim");
-    hrt_prefetch_aim(&a, &some_model, weights, 1, 0, 7);
+    hrt_prefetch_aim(&a, &some_model, weights, 1, 0, 7, MOST);
     cr_assert_null(hrt_prefetch_next(&a), "no matrices");
-    hrt_prefetch_aim(&a, &some_model, weights, 0, 5, 5);
+    hrt_prefetch_aim(&a, &some_model, weights, 0, 5, 5, MOST);
     cr_assert_null(hrt_prefetch_next(&a), "no columns");
-    hrt_prefetch_aim(&a, &some_model, weights, 0, 0, 1);
+    hrt_prefetch_aim(&a, &some_model, weights, 0, 0, 1, MOST);
     size_t n = 0;
     while (hrt_prefetch_next(&a))
         n++;
@@ -178,7 +178,7 @@ __attribute__((no_sanitize("thread"))) static void get_modes(unsigned *modes_now
 
 Test(threads, every_worker_has_the_kernels_mode_and_gets_its_own_back) {
     static hrt_kernel *const kernel[] = {k_mode};
-    static const hrt_level level[] = {{"plain", 0, kernel}};
+    static const hrt_level level[] = {{.name = "plain", .kernels = kernel}};
     const hrt_step step = {
         .split_decode = HRT_SPLIT_NONE, .split_prefill = HRT_SPLIT_ROWS, .cols = 1};
     const hrt_model m = {.version = HRT_VERSION,

@@ -1,21 +1,26 @@
-/* Stores past the caches.
+/* Non-temporal stores.
  *
  * A store to memory first reads the line that it will overwrite. Where a nest of loops leaves more
- * than the last cache holds before anybody reads it (phase 1 of a block: a row for each query),
- * that read is a third of the traffic, and what it brings in drives out what is still wanted.
- * Whether there is so much depends on the number of tokens, so a turn of the loops keeps its stores
- * to its end, and a branch there stores one way or the other.
+ * than the L3 cache holds before anybody reads it (phase 1 of a block: a row for each query), that
+ * read is a third of the traffic, and what it brings in drives out what is still wanted. Whether
+ * there is so much depends on the number of tokens and on the machine that the call runs on
+ * (hrt_frame.l3), so an iteration of the loops keeps its stores to its end, and a branch there
+ * stores one way or the other:
  *
- * Measured (docs/experiments.md): from 32 MB on a mix and its readers gain a sixth, below 16 MB
- * they lose as much, and so does a kernel that reads again what it has stored. A kernel that reads
- * many rows besides (a mix of 17 sources) has driven out its own first results before it is done.
+ *     non-temporal if  results >= L3 / 2  or  results + what is read >= L3     (bytes of the call)
+ *
+ * Measured with an L3 of 32 MB (docs/experiments.md): from 32 MB of results on a mix and its
+ * readers gain a sixth, in whole programs, where the kernels between drive them out, from 16 MB on;
+ * below that they lose as much, and so does a kernel that reads again what it has stored. A kernel
+ * that reads many rows besides (a mix of 17 sources) has driven out its own first results before it
+ * is done.
  */
 #include <string.h>
 
 #include "codegen/emit/math.h"
 #include "codegen/row/emit/run.h"
 
-enum { LINE = 64, FROM_BYTES = 16 << 20, FROM_TOUCHED = 32 << 20 };
+enum { LINE = 64 };
 
 /* Bytes of an element of what node `n` is stored to. */
 static int64_t element_bytes(const row_run *r, const row_node *n) {
@@ -51,17 +56,24 @@ static int64_t touched_bytes(const row_run *r) {
     return bytes;
 }
 
-/* Are there at least `least` bytes, of so many a token? */
-static LLVMValueRef at_least(row_run *r, int64_t row_bytes, int64_t least) {
+/* Does the call have at least an L3 full of what is so many bytes a token? */
+static LLVMValueRef fills_l3(row_run *r, int64_t row_bytes) {
     hcg_emit *e = r->e;
     LLVMValueRef bytes = LLVMBuildMul(e->b, hcg_frame_t(e), row_i64(r, row_bytes), "");
-    return LLVMBuildICmp(e->b, LLVMIntSGE, bytes, hcg_i64(e, least), "");
+    return LLVMBuildICmp(e->b, LLVMIntSGE, bytes, hcg_frame_l3(e), "");
 }
 
-/* Does the call leave or touch so much that stores of `row_bytes` a token go past the caches? */
+/* Does the call leave or touch so much that stores of `row_bytes` a token are non-temporal? */
 static LLVMValueRef is_much(row_run *r, int64_t row_bytes) {
-    LLVMValueRef leaves = at_least(r, row_bytes, FROM_BYTES);
-    return LLVMBuildOr(r->e->b, leaves, at_least(r, touched_bytes(r), FROM_TOUCHED), "");
+    LLVMValueRef leaves = fills_l3(r, 2 * row_bytes);
+    return LLVMBuildOr(r->e->b, leaves, fills_l3(r, touched_bytes(r)), "");
+}
+
+/* The same, as far as it is known when code is made: not on any machine of the level. */
+static bool is_never_much(const row_run *r, int64_t row_bytes) {
+    const int64_t touched = row_most(r->g, touched_bytes(r)), chunk = r->e->p->chunk;
+    const int64_t l3 = (int64_t)r->e->level->machine.l3;
+    return 2 * row_bytes * chunk < l3 && touched * chunk < l3;
 }
 
 /* Bytes of a token's rows that the nest may stream; 0 if that is never enough. */
@@ -72,8 +84,7 @@ static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
         if (can_stream(r, n)) bytes += row_elements(&n->shape) * element_bytes(r, n);
     }
-    const int64_t most = row_most(r->g, touched_bytes(r)), chunk = r->e->p->chunk;
-    return bytes * chunk < FROM_BYTES && most * chunk < FROM_TOUCHED ? 0 : bytes;
+    return is_never_much(r, bytes) ? 0 : bytes;
 }
 
 LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {

@@ -1,0 +1,166 @@
+/* CPUID's answers read (detect.h).
+ *
+ * Sources: Intel 64 SDM vol. 2A, CPUID, leaves 1, 4, 7, 80000001h; AMD64 APM vol. 3, appendix E,
+ * leaves 8000_0001h, 8000_001Dh. Everything in this file is baseline code. */
+#include "runtime/detect.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/hadal_rt.h"
+
+enum { EAX, EBX, ECX, EDX };
+
+/* The registers that a feature's instructions use must be saved by the operating system when it
+ * switches threads. */
+enum {
+    ALWAYS = 0,
+    YMM = 0x06, /* XCR0: xmm and ymm */
+    ZMM = 0xe6, /* opmask, the upper halves of zmm and the upper sixteen too */
+};
+
+/* X(feature, leaf, subleaf, register, bit, registers that must be saved) */
+#define FEATURE_BITS(X)                                                                            \
+    X(SSE3, 1, 0, ECX, 0, ALWAYS)                                                                  \
+    X(SSSE3, 1, 0, ECX, 9, ALWAYS)                                                                 \
+    X(SSE41, 1, 0, ECX, 19, ALWAYS)                                                                \
+    X(SSE42, 1, 0, ECX, 20, ALWAYS)                                                                \
+    X(POPCNT, 1, 0, ECX, 23, ALWAYS)                                                               \
+    X(CX16, 1, 0, ECX, 13, ALWAYS)                                                                 \
+    X(MOVBE, 1, 0, ECX, 22, ALWAYS)                                                                \
+    X(AVX, 1, 0, ECX, 28, YMM)                                                                     \
+    X(F16C, 1, 0, ECX, 29, YMM)                                                                    \
+    X(FMA, 1, 0, ECX, 12, YMM)                                                                     \
+    X(AVX2, 7, 0, EBX, 5, YMM)                                                                     \
+    X(BMI, 7, 0, EBX, 3, ALWAYS)                                                                   \
+    X(BMI2, 7, 0, EBX, 8, ALWAYS)                                                                  \
+    X(AVX512F, 7, 0, EBX, 16, ZMM)                                                                 \
+    X(AVX512DQ, 7, 0, EBX, 17, ZMM)                                                                \
+    X(AVX512CD, 7, 0, EBX, 28, ZMM)                                                                \
+    X(AVX512BW, 7, 0, EBX, 30, ZMM)                                                                \
+    X(AVX512VL, 7, 0, EBX, 31, ZMM)                                                                \
+    X(AVX512VNNI, 7, 0, ECX, 11, ZMM)                                                              \
+    X(AVX512BF16, 7, 1, EAX, 5, ZMM)                                                               \
+    X(AVXVNNI, 7, 1, EAX, 4, YMM)                                                                  \
+    X(SAHF, 0x80000001, 0, ECX, 0, ALWAYS)                                                         \
+    X(LZCNT, 0x80000001, 0, ECX, 5, ALWAYS)
+
+static const struct {
+    uint64_t feature;
+    uint32_t leaf, subleaf, at, bit, saved;
+} feature_bits[] = {
+#define X(id, leaf, subleaf, at, bit, saved) {HRT_CPU_##id, leaf, subleaf, at, bit, saved},
+    FEATURE_BITS(X)
+#undef X
+};
+enum { N_FEATURE_BITS = sizeof feature_bits / sizeof *feature_bits };
+
+/* A CPU answers a leaf beyond its largest with another leaf's data, or with none: 0 here. */
+static void ask(const hrt_cpuid *cpuid, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
+    uint32_t most[4] = {0};
+    cpuid->ask(cpuid->context, leaf & 0x80000000u, 0, most);
+    for (int i = 0; i < 4; i++)
+        answer[i] = 0;
+    if (leaf <= most[EAX]) cpuid->ask(cpuid->context, leaf, subleaf, answer);
+}
+
+static uint64_t saved_registers(const hrt_cpuid *cpuid) {
+    enum { OSXSAVE = 27 };
+    uint32_t answer[4];
+    ask(cpuid, 1, 0, answer);
+    return answer[ECX] >> OSXSAVE & 1 ? cpuid->saved(cpuid->context) : 0;
+}
+
+/* A subleaf, if subleaf 0 names as many. */
+static void ask_subleaf(const hrt_cpuid *cpuid, uint32_t leaf, uint32_t subleaf,
+                        uint32_t answer[4]) {
+    ask(cpuid, leaf, 0, answer);
+    if (subleaf == 0) return;
+    const bool has = answer[EAX] >= subleaf;
+    for (int i = 0; i < 4; i++)
+        answer[i] = 0;
+    if (has) ask(cpuid, leaf, subleaf, answer);
+}
+
+static uint64_t find_features(const hrt_cpuid *cpuid) {
+    const uint64_t saved = saved_registers(cpuid);
+    uint64_t features = 0;
+    uint32_t answer[4] = {0}, leaf = 0, subleaf = 0;
+    for (size_t i = 0; i < N_FEATURE_BITS; i++) {
+        /* Each leaf once: under a hypervisor a question costs microseconds. */
+        if (feature_bits[i].leaf != leaf || feature_bits[i].subleaf != subleaf)
+            ask_subleaf(cpuid, leaf = feature_bits[i].leaf, subleaf = feature_bits[i].subleaf,
+                        answer);
+        const bool usable = (saved & feature_bits[i].saved) == feature_bits[i].saved;
+        if (usable && (answer[feature_bits[i].at] >> feature_bits[i].bit & 1))
+            features |= feature_bits[i].feature;
+    }
+    return features;
+}
+
+/* ---- caches ---------------------------------------------------------------------------------- */
+/* One cache a subleaf, in one format for both makers. EAX: type in bits 0 to 4 (0: there are no
+ * more), level in 5 to 7; EBX: line, partitions and ways, each less one; ECX: sets less one. */
+static hd_machine read_caches(const hrt_cpuid *cpuid, uint32_t leaf) {
+    enum { NO_MORE = 0, DATA = 1, UNIFIED = 3, MOST = 16 };
+    hd_machine m = {0};
+    for (uint32_t i = 0; i < MOST; i++) {
+        uint32_t a[4];
+        ask(cpuid, leaf, i, a);
+        const uint32_t type = a[EAX] & 31, level = a[EAX] >> 5 & 7;
+        if (type == NO_MORE) break;
+        if (type != DATA && type != UNIFIED) continue;
+        const uint64_t line = (a[EBX] & 0xfff) + 1, partitions = (a[EBX] >> 12 & 0x3ff) + 1,
+                       ways = (a[EBX] >> 22) + 1;
+        uint64_t bytes = 0; /* where the product does not fit: nonsense */
+        if (__builtin_mul_overflow(line * partitions * ways, (uint64_t)a[ECX] + 1, &bytes))
+            continue;
+        const uint32_t small = bytes > UINT32_MAX ? 0 : (uint32_t)bytes;
+        if (level == 1) m.l1 = small, m.line = (uint32_t)line;
+        if (level == 2) m.l2 = small;
+        if (level == 3) m.l3 = bytes;
+    }
+    return hd_machine_sane(m);
+}
+
+/* Intel's leaf is 4; AMD's has the same format and exists if topoext (bit 22) is there. */
+static hd_machine find_caches(const hrt_cpuid *cpuid) {
+    enum { INTEL = 4, TOPOEXT = 22 };
+    const uint32_t AMD = 0x8000001d;
+    hd_machine caches = read_caches(cpuid, INTEL);
+    uint32_t extended[4];
+    ask(cpuid, 0x80000001, 0, extended);
+    if (extended[ECX] >> TOPOEXT & 1) caches = hd_machine_or(caches, read_caches(cpuid, AMD));
+    return caches;
+}
+
+hrt_machine hrt_detect(const hrt_cpuid *cpuid) {
+    if (!cpuid) return (hrt_machine){0};
+    return (hrt_machine){.features = find_features(cpuid), .caches = find_caches(cpuid)};
+}
+
+/* ---- the instruction ------------------------------------------------------------------------- */
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static void ask_here(const void *context, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
+    (void)context;
+    __cpuid_count(leaf, subleaf, answer[EAX], answer[EBX], answer[ECX], answer[EDX]);
+}
+
+static uint64_t saved_here(const void *context) {
+    uint32_t low, high;
+    (void)context;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+const hrt_cpuid *hrt_cpuid_here(void) {
+    static const hrt_cpuid here = {ask_here, saved_here, NULL};
+    return &here;
+}
+#else
+const hrt_cpuid *hrt_cpuid_here(void) {
+    return NULL; /* aarch64: vectors are part of the base architecture, nothing is asked for */
+}
+#endif

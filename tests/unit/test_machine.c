@@ -1,0 +1,361 @@
+/* Target detection on made-up answers of CPUID: which features, caches and levels come out, and for
+ * what code is made. */
+#include <criterion/criterion.h>
+
+#include "codegen/library/library.h"
+#include "runtime/detect.h"
+#include "tests/unit/diags_text.h"
+
+/* ---- a CPU that answers from a table ------------------------------------------------------------
+ */
+typedef struct answer {
+    uint32_t leaf, subleaf, eax, ebx, ecx, edx;
+} answer;
+
+typedef struct made_up {
+    answer at[24];
+    size_t n;
+    uint64_t xcr0;
+} made_up;
+
+static void ask(const void *context, uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
+    const made_up *c = context;
+    for (int i = 0; i < 4; i++)
+        out[i] = 0;
+    for (size_t i = 0; i < c->n; i++)
+        if (c->at[i].leaf == leaf && c->at[i].subleaf == subleaf)
+            out[0] = c->at[i].eax, out[1] = c->at[i].ebx, out[2] = c->at[i].ecx,
+            out[3] = c->at[i].edx;
+}
+
+static uint64_t saved(const void *context) {
+    return ((const made_up *)context)->xcr0;
+}
+
+static hrt_cpuid cpuid_of(const made_up *c) {
+    return (hrt_cpuid){ask, saved, c};
+}
+
+/* The answer to be changed; it becomes part of the CPU if it was not. */
+static answer *at(made_up *c, uint32_t leaf, uint32_t subleaf) {
+    for (size_t i = 0; i < c->n; i++)
+        if (c->at[i].leaf == leaf && c->at[i].subleaf == subleaf) return &c->at[i];
+    cr_assert(c->n < sizeof c->at / sizeof *c->at);
+    c->at[c->n] = (answer){.leaf = leaf, .subleaf = subleaf};
+    return &c->at[c->n++];
+}
+
+enum { L1_DATA = 1 | 1 << 5, L1_CODE = 2 | 1 << 5, L2_ALL = 3 | 2 << 5, L3_ALL = 3 | 3 << 5 };
+enum { INTEL_CACHES = 4 };
+static const uint32_t AMD_CACHES = 0x8000001d;
+
+static void add_cache(made_up *c, uint32_t leaf, uint32_t subleaf, uint32_t kind, uint32_t ways,
+                      uint32_t sets) {
+    *at(c, leaf, subleaf) = (answer){leaf, subleaf, kind, (ways - 1) << 22 | (64 - 1), sets - 1, 0};
+}
+
+/* Bits of what the levels up to AVX2 ask for, and of AVX-512 as Skylake has it. */
+enum {
+    LEAF1_ECX = 1 << 0 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 22 | 1 << 23 |
+                1 << 27 | 1 << 28 | 1 << 29,
+    AVX2_EBX = 1 << 3 | 1 << 5 | 1 << 8,
+    EXTENDED_ECX = 1 << 0 | 1 << 5,
+    TOPOEXT = 1 << 22,
+    VNNI_ECX = 1 << 11,
+    AVXVNNI_EAX = 1 << 4,
+    BF16_EAX = 1 << 5,
+};
+static const uint32_t AVX512_EBX = AVX2_EBX | 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
+enum { SAVES_AVX = 0x07, SAVES_AVX512 = 0xe7 };
+
+static made_up avx2_cpu(void) {
+    made_up c = {.xcr0 = SAVES_AVX};
+    at(&c, 0, 0)->eax = 0x1f;
+    at(&c, 1, 0)->ecx = LEAF1_ECX;
+    at(&c, 7, 0)->ebx = AVX2_EBX;
+    at(&c, 0x80000000, 0)->eax = 0x80000008;
+    at(&c, 0x80000001, 0)->ecx = EXTENDED_ECX;
+    return c;
+}
+
+/* Skylake's AVX-512, without any dot products. */
+static made_up avx512_cpu(void) {
+    made_up c = avx2_cpu();
+    c.xcr0 = SAVES_AVX512;
+    at(&c, 7, 0)->ebx = AVX512_EBX;
+    return c;
+}
+
+static made_up granite_rapids(void) {
+    made_up c = avx512_cpu();
+    at(&c, 7, 0)->eax = 1;
+    at(&c, 7, 0)->ecx = VNNI_ECX;
+    at(&c, 7, 1)->eax = BF16_EAX | AVXVNNI_EAX;
+    add_cache(&c, INTEL_CACHES, 0, L1_DATA, 12, 64);
+    add_cache(&c, INTEL_CACHES, 1, L1_CODE, 16, 64);
+    add_cache(&c, INTEL_CACHES, 2, L2_ALL, 16, 2048);
+    add_cache(&c, INTEL_CACHES, 3, L3_ALL, 20, 393216);
+    return c;
+}
+
+static made_up genoa(void) {
+    made_up c = avx512_cpu();
+    at(&c, 7, 0)->eax = 1;
+    at(&c, 7, 0)->ecx = VNNI_ECX;
+    at(&c, 7, 1)->eax = BF16_EAX;
+    at(&c, 0x80000000, 0)->eax = 0x80000021;
+    at(&c, 0x80000001, 0)->ecx = EXTENDED_ECX | TOPOEXT;
+    add_cache(&c, AMD_CACHES, 0, L1_DATA, 8, 64);
+    add_cache(&c, AMD_CACHES, 1, L1_CODE, 8, 64);
+    add_cache(&c, AMD_CACHES, 2, L2_ALL, 8, 2048);
+    add_cache(&c, AMD_CACHES, 3, L3_ALL, 16, 32768);
+    return c;
+}
+
+/* ---- what comes out ---------------------------------------------------------------------------
+ */
+static hd_arena *arena;
+static void start(void) {
+    arena = hd_arena_new();
+}
+static void stop(void) {
+    hd_arena_free(arena);
+}
+TestSuite(machine, .init = start, .fini = stop);
+
+/* The variant that `--target-cpu native` makes on this CPU, which LLVM calls `name`. */
+static hcg_variant native(const made_up *c, const char *name, hd_machine said) {
+    hd_diags d;
+    hd_diags_init(&d, arena);
+    hcg_target t;
+    const hrt_cpuid cpuid = cpuid_of(c);
+    const hcg_options o = {.triple = "x86_64-linux-gnu",
+                           .cpu = "native",
+                           .cpuid = &cpuid,
+                           .host_cpu = name,
+                           .machine = said};
+    cr_assert(hcg_find_target(&o, arena, &d, &t), "%s", diags_text(arena, &d));
+    cr_assert_eq(t.bodies.n, 1);
+    return t.bodies.at[0];
+}
+
+static bool has(const hcg_variant *v, const char *feature) {
+    return hcg_has_feature(&v->level, feature);
+}
+
+static hd_machine caches_of(const made_up *c) {
+    const hrt_cpuid cpuid = cpuid_of(c);
+    return hrt_detect(&cpuid).caches;
+}
+
+static hd_machine defaults(const char *level) {
+    const hcg_level *levels;
+    for (size_t i = 0, n = hcg_levels(&levels); i < n; i++)
+        if (strcmp(levels[i].name, level) == 0) return levels[i].machine;
+    cr_assert(false, "there is no level %s", level);
+    return (hd_machine){0};
+}
+
+#define SAME_CACHES(a, b)                                                                          \
+    do {                                                                                           \
+        const hd_machine one = (a), two = (b);                                                     \
+        cr_assert_eq(one.line, two.line);                                                          \
+        cr_assert_eq(one.l1, two.l1);                                                              \
+        cr_assert_eq(one.l2, two.l2);                                                              \
+        cr_assert_eq(one.l3, two.l3);                                                              \
+    } while (0)
+
+#if defined(__x86_64__)
+Test(machine, a_masked_name_takes_nothing_away) {
+    made_up c = granite_rapids();
+    hcg_variant v = native(&c, "rocketlake", (hd_machine){0});
+    cr_assert(has(&v, "avx512bf16") && has(&v, "avxvnni") && has(&v, "avx512vnni"));
+    cr_assert_str_eq(v.level.name, "avx512bf16", "an older CPU's name is not this one's");
+    cr_assert_str_eq(v.tune, "cooperlake");
+    cr_assert_str_eq(v.level.cpu, "cooperlake");
+    cr_assert_not_null(strstr(v.told, "+avx512bf16"));
+}
+
+Test(machine, a_name_that_fits_is_tuned_for) {
+    made_up c = granite_rapids();
+    hcg_variant v = native(&c, "graniterapids", (hd_machine){0});
+    cr_assert_str_eq(v.tune, "graniterapids");
+    cr_assert_str_eq(v.level.name, "graniterapids");
+    c = genoa();
+    v = native(&c, "znver4", (hd_machine){0});
+    cr_assert_str_eq(v.tune, "znver4");
+}
+
+Test(machine, a_name_adds_no_features) {
+    made_up c = avx2_cpu(); /* a Genoa whose AVX-512 the hypervisor keeps for itself */
+    hcg_variant v = native(&c, "znver4", (hd_machine){0});
+    cr_assert_str_eq(v.tune, "znver4");
+    cr_assert_eq(v.level.lanes, 8);
+    cr_assert(has(&v, "avx2") && !has(&v, "avx512f") && !has(&v, "avx512vnni"));
+}
+
+Test(machine, names_that_nobody_knows) {
+    made_up c = avx512_cpu();
+    hcg_variant v = native(&c, "quantumlake", (hd_machine){0});
+    cr_assert_str_eq(v.tune, "x86-64-v4");
+    v = native(&c, NULL, (hd_machine){0});
+    cr_assert_str_eq(v.tune, "x86-64-v4");
+}
+
+Test(machine, avx512_without_dot_products) {
+    made_up c = avx512_cpu();
+    hcg_variant v = native(&c, "skylake-avx512", (hd_machine){0});
+    cr_assert_eq(v.level.lanes, 16);
+    cr_assert_eq(v.level.dots, 0);
+    cr_assert(has(&v, "avx512f") && !has(&v, "avx512vnni") && !has(&v, "avx512bf16"));
+}
+
+Test(machine, avx2_only) {
+    made_up c = avx2_cpu();
+    hcg_variant v = native(&c, "haswell", (hd_machine){0});
+    cr_assert_eq(v.level.lanes, 8);
+    cr_assert_eq(v.level.dots, 0);
+    cr_assert(has(&v, "avx2") && has(&v, "fma") && has(&v, "f16c") && !has(&v, "avx512f"));
+}
+
+Test(machine, dot_products_of_avx2) {
+    made_up c = avx2_cpu();
+    at(&c, 7, 0)->eax = 1;
+    at(&c, 7, 1)->eax = AVXVNNI_EAX;
+    hcg_variant v = native(&c, "alderlake", (hd_machine){0});
+    cr_assert_eq(v.level.lanes, 8);
+    cr_assert_eq(v.level.dots, HCG_DOTS_INT8);
+}
+
+/* The CPU has the instructions; the operating system does not save their registers. */
+Test(machine, features_that_the_system_does_not_save) {
+    made_up c = granite_rapids();
+    c.xcr0 = SAVES_AVX;
+    hcg_variant v = native(&c, "graniterapids", (hd_machine){0});
+    cr_assert_eq(v.level.lanes, 8);
+    cr_assert(has(&v, "avxvnni") && !has(&v, "avx512f") && !has(&v, "avx512bf16"));
+    c.xcr0 = 0x03; /* not even ymm */
+    v = native(&c, "graniterapids", (hd_machine){0});
+    cr_assert_eq(v.level.lanes, 4);
+    cr_assert(has(&v, "sse4.2") && !has(&v, "avx") && !has(&v, "fma") && !has(&v, "f16c"));
+    c = granite_rapids();
+    at(&c, 1, 0)->ecx &= ~(1u << 27); /* no XGETBV at all */
+    v = native(&c, "graniterapids", (hd_machine){0});
+    cr_assert_eq(v.level.lanes, 4);
+}
+
+/* Leaf 7 beyond the largest leaf, subleaf 1 beyond the largest subleaf: what a CPU answers there
+ * means nothing. */
+Test(machine, leaves_that_are_not_there) {
+    made_up c = granite_rapids();
+    at(&c, 7, 0)->eax = 0;
+    hcg_variant v = native(&c, NULL, (hd_machine){0});
+    cr_assert(has(&v, "avx512vnni") && !has(&v, "avx512bf16") && !has(&v, "avxvnni"));
+    at(&c, 0, 0)->eax = 2;
+    v = native(&c, NULL, (hd_machine){0});
+    cr_assert_eq(v.level.lanes, 4);
+    SAME_CACHES(v.level.machine, defaults("baseline")); /* leaf 4 neither */
+    made_up nothing = {0};
+    v = native(&nothing, NULL, (hd_machine){0});
+    cr_assert_str_eq(v.level.name, "baseline");
+    cr_assert_eq(v.features, 0);
+}
+
+Test(machine, refuses_native_of_another_architecture) {
+    hd_diags d;
+    hd_diags_init(&d, arena);
+    hcg_target t;
+    const hcg_options o = {.triple = "aarch64-linux-gnu", .cpu = "native"};
+    cr_assert(!hcg_find_target(&o, arena, &d, &t));
+    cr_assert_not_null(strstr(diags_text(arena, &d), "\"native\" is not a CPU of aarch64"));
+}
+#endif
+
+Test(machine, caches_of_both_makers) {
+    made_up c = granite_rapids();
+    SAME_CACHES(caches_of(&c), ((hd_machine){64, 48 << 10, 2 << 20, 480u << 20}));
+    c = genoa();
+    SAME_CACHES(caches_of(&c), ((hd_machine){64, 32 << 10, 1 << 20, 32u << 20}));
+    at(&c, 0x80000001, 0)->ecx &= ~TOPOEXT; /* then the leaf means nothing */
+    SAME_CACHES(caches_of(&c), ((hd_machine){0}));
+}
+
+Test(machine, what_is_not_told_is_as_the_level_assumes) {
+    made_up c = avx512_cpu(); /* without leaf 4 */
+    SAME_CACHES(caches_of(&c), ((hd_machine){0}));
+    hcg_variant v = native(&c, NULL, (hd_machine){0});
+    SAME_CACHES(v.level.machine, defaults("avx512"));
+    add_cache(&c, INTEL_CACHES, 0, L2_ALL, 16, 2048); /* of all facts this one */
+    v = native(&c, NULL, (hd_machine){0});
+    hd_machine expected = defaults("avx512");
+    expected.l2 = 2 << 20;
+    SAME_CACHES(v.level.machine, expected);
+}
+
+Test(machine, what_the_user_says_comes_first) {
+    made_up c = granite_rapids();
+    hcg_variant v = native(&c, NULL, (hd_machine){.l3 = 32 << 20});
+    SAME_CACHES(v.level.machine, ((hd_machine){64, 48 << 10, 2 << 20, 32 << 20}));
+    hd_diags d;
+    hd_diags_init(&d, arena);
+    hcg_target t;
+    const hcg_options o = {.triple = "x86_64-linux-gnu", .machine = {.l2 = 3 << 20}};
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    for (size_t i = 0; i < t.bodies.n; i++)
+        cr_assert_eq(t.bodies.at[i].level.machine.l2, 3 << 20);
+}
+
+Test(machine, sizes_that_no_cache_has) {
+    made_up c = genoa();
+    add_cache(&c, AMD_CACHES, 0, L1_DATA, 1, 1);            /* 64 bytes */
+    add_cache(&c, AMD_CACHES, 2, L2_ALL, 1024, 0xffffffff); /* 256 TB */
+    add_cache(&c, AMD_CACHES, 3, L3_ALL, 1024, 1u << 20);   /* 64 GB */
+    at(&c, AMD_CACHES, 0)->ebx = 0;                         /* a line of one byte */
+    SAME_CACHES(caches_of(&c), ((hd_machine){0}));
+    c = genoa();
+    at(&c, AMD_CACHES, 0)->ebx = 7 << 22 | (48 - 1); /* no power of two */
+    cr_assert_eq(caches_of(&c).line, 0);
+    at(&c, AMD_CACHES, 3)->ebx = 0xffffffff; /* line, partitions and ways: all ones */
+    at(&c, AMD_CACHES, 3)->ecx = 0xffffffff;
+    cr_assert_eq(caches_of(&c).l3, 0);
+}
+
+/* A leaf whose every subleaf describes one more cache ends all the same. */
+static void ask_endlessly(const void *context, uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
+    (void)context, (void)subleaf;
+    out[0] = leaf == 0 ? 0x1f : L1_DATA;
+    out[1] = 7 << 22 | 63, out[2] = 63, out[3] = 0;
+}
+
+Test(machine, a_list_of_caches_without_end) {
+    made_up c = {0};
+    const hrt_cpuid cpuid = {ask_endlessly, saved, &c};
+    cr_assert_eq(hrt_detect(&cpuid).caches.l1, 32 << 10);
+}
+
+Test(machine, no_cpuid) {
+    const hrt_machine m = hrt_detect(NULL);
+    cr_assert_eq(m.features, 0);
+    SAME_CACHES(m.caches, ((hd_machine){0}));
+    hd_diags d;
+    hd_diags_init(&d, arena);
+    hcg_target t;
+    const hcg_options o = {.triple = "aarch64-linux-gnu"};
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    SAME_CACHES(t.bodies.at[0].level.machine, defaults("neon"));
+}
+
+Test(machine, this_one) {
+    const hrt_machine m = hrt_detect(hrt_cpuid_here());
+    cr_assert_eq(m.features, hrt_cpu_features(), "compiler and runtime see the same");
+    SAME_CACHES(m.caches, hd_machine_sane(m.caches));
+}
+
+Test(machine, every_level_knows_all_facts) {
+    const hcg_level *levels;
+    for (size_t i = 0, n = hcg_levels(&levels); i < n; i++) {
+        const hd_machine m = levels[i].machine;
+        SAME_CACHES(m, hd_machine_sane(m));
+        cr_assert(m.line && m.l1 && m.l2 && m.l3, "%s", levels[i].name);
+    }
+}
