@@ -1,6 +1,6 @@
-/* Weights made of others when weights are packed: their parts and factors. What they come to is
- * computed by the evaluator (eval.c) and by the packer (codegen/weights/pack.c), with what stands
- * here. */
+/* Derived weights: those computed from other weights when weights are packed. The evaluator
+ * (eval.c) and the packer (codegen/weights/pack.c) compute their elements, with the functions of
+ * this file. */
 #include <math.h>
 #include <string.h>
 
@@ -39,13 +39,13 @@ int64_t hir_derived_row_elements(hir_type t) {
     return t.rank == 2 ? t.dim[1] : 1;
 }
 
-int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *part, int64_t row) {
+int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *block, int64_t row) {
     int64_t rows = 1;
-    for (uint32_t i = 0; i < part->n; i++) {
-        const uint32_t at = hir_find_weight(m, part->factor[i].name);
+    for (uint32_t i = 0; i < block->n; i++) {
+        const uint32_t at = hir_find_weight(m, block->factor[i].name);
         if (at == HIR_NONE) continue;
         const int64_t all = hir_type_row_elements(m->weights.at[at].type),
-                      n = hir_factor_elements(&part->factor[i], all) / row;
+                      n = hir_factor_elements(&block->factor[i], all) / row;
         if (n > rows) rows = n;
     }
     return rows;

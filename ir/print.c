@@ -1,4 +1,4 @@
-/* The text form, written. docs/ir.md describes it; ir/parse.c reads it back. */
+/* Printer of the text form. docs/ir.md describes it; ir/parse.c reads it. */
 #include <string.h>
 
 #include "ir/signature.h"
@@ -22,7 +22,8 @@ typedef struct printer {
     const uint32_t *number; /* of each unnamed value, in order of definition */
 } printer;
 
-/* ---- pieces -------------------------------------------------------------------------------- */
+/* ---- names, types, operands
+ * -------------------------------------------------------------------------------- */
 bool hir_plain_name_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '.' || c == '-' || c == '/';
