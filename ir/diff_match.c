@@ -6,8 +6,8 @@
  * 2. Ops that read inputs, weights or states of the same name, and outputs of the same name, where
  *    only one op on each side does.
  * 3. Graph neighbours: two ops that are the same operand of matched ops, or that read the same
- *    matched operand, are matched; first if all but their operands is equal, then if only the opcode
- *    is.
+ *    matched operand, are matched; first if all but their operands is equal, then if only the
+ * opcode is.
  *
  * Kernels are paired by the number of matched ops in their bodies. */
 #include "ir/diff.h"
