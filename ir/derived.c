@@ -15,7 +15,7 @@ const char *hir_derived_by_name(hir_derived_by by) {
     return names[by];
 }
 
-const hir_derived_row *hir_copy_parts(hd_arena *a, const hir_derived_row *rows, uint32_t n) {
+const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n) {
     hir_derived_row *copy = hd_new_array(a, hir_derived_row, n);
     for (uint32_t r = 0; r < n; r++) {
         copy[r] = (hir_derived_row){rows[r].n, hd_new_array(a, hir_derived_factor, rows[r].n)};
@@ -31,7 +31,7 @@ uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
                                 const hir_derived_row *rows, uint32_t n_rows, hd_loc loc) {
     uint32_t i = hir_add_weight(m, name, type, loc);
     m->weights.at[i].n_rows = n_rows;
-    m->weights.at[i].rows = hir_copy_parts(m->arena, rows, n_rows);
+    m->weights.at[i].rows = hir_copy_derived_rows(m->arena, rows, n_rows);
     return i;
 }
 
@@ -55,7 +55,7 @@ static bool same_factor(const hir_derived_factor *a, const hir_derived_factor *b
     return a->by == b->by && a->first == b->first && a->n == b->n && !strcmp(a->name, b->name);
 }
 
-bool hir_same_part(const hir_derived_row *a, const hir_derived_row *b) {
+bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b) {
     bool same = a->n == b->n;
     for (uint32_t k = 0; same && k < a->n; k++)
         same = same_factor(&a->factor[k], &b->factor[k]);

@@ -178,7 +178,7 @@ static void table_line(differ *d, char sign, const char *kind, const table_row *
 static const char *derived_text(differ *d, const hir_weight *w) {
     hd_text text;
     hd_text_init(&text, d->out->arena);
-    hir_print_made(&text, w);
+    hir_print_derived(&text, w);
     return text.at ? text.at + 3 : "none"; /* without " = " */
 }
 

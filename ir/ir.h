@@ -365,10 +365,10 @@ int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *block, int6
 static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t all) {
     return f->n ? f->n : all;
 }
-bool hir_same_part(const hir_derived_row *a, const hir_derived_row *b);
+bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b);
 /* Applies `by` to all elements of a factor's weight, in place. */
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
-const hir_derived_row *hir_copy_parts(hd_arena *a, const hir_derived_row *rows, uint32_t n);
+const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n);
 /* Adds a derived weight; `rows` are copied. */
 uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
                                 const hir_derived_row *rows, uint32_t n_rows, hd_loc loc);

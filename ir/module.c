@@ -311,7 +311,7 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
         hir_weight *w = &c->weights.at[i];
         w->name = hd_strdup(a, w->name);
         w->loc = copy_loc(&locs, w->loc);
-        if (hir_is_derived(w)) w->rows = hir_copy_parts(a, w->rows, w->n_rows);
+        if (hir_is_derived(w)) w->rows = hir_copy_derived_rows(a, w->rows, w->n_rows);
     }
     for (size_t i = 0; i < c->states.n; i++) {
         hir_state *s = &c->states.at[i];

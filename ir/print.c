@@ -219,7 +219,7 @@ static void print_factor(hd_text *out, const hir_derived_factor *f) {
 }
 
 /* = @a * @b, @c * @d */
-void hir_print_made(hd_text *out, const hir_weight *w) {
+void hir_print_derived(hd_text *out, const hir_weight *w) {
     for (uint32_t r = 0; r < w->n_rows; r++)
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hd_text_add(out, k ? " * " : r ? ", " : " = ");
@@ -237,7 +237,7 @@ static void print_tables(const printer *p) {
         hir_print_type(p->out, w->type);
         if (w->layout != HIR_LAYOUT_ROWS) hd_text_f(p->out, " %s", hir_layout_name(w->layout));
         hd_text_add(p->out, w->unused ? " unused" : "");
-        hir_print_made(p->out, w);
+        hir_print_derived(p->out, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
     }

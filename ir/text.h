@@ -18,8 +18,8 @@ bool hir_is_word(const char *s);
 uint32_t *hir_number_values(const hir_module *m, hd_arena *a);
 void hir_print_numbered(const hir_module *m, hir_id op, const uint32_t *numbers, hd_text *out);
 void hir_print_ref(const hir_module *m, hir_ref r, const uint32_t *numbers, hd_text *out);
-void hir_print_attr(hd_text *out, const hir_attr *a);   /* its value */
-void hir_print_place(hd_text *out, const hir_value *v); /* " in arena[0]", or nothing */
-void hir_print_made(hd_text *out, const hir_weight *w); /* " = @a * @b, @c", or nothing */
+void hir_print_attr(hd_text *out, const hir_attr *a);      /* its value */
+void hir_print_place(hd_text *out, const hir_value *v);    /* " in arena[0]", or nothing */
+void hir_print_derived(hd_text *out, const hir_weight *w); /* " = @a * @b, @c", or nothing */
 
 #endif

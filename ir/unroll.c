@@ -323,6 +323,6 @@ bool hir_unroll_push(hir_unroll *u, int64_t t, ptrdiff_t source, const double *r
     return ok;
 }
 
-const double *hir_unroll_part(const hir_unroll *u, size_t target) {
+const double *hir_unroll_pushed(const hir_unroll *u, size_t target) {
     return u->pushed[u->targets[target]].at;
 }

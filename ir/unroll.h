@@ -40,6 +40,6 @@ enum { HIR_UNROLL_CONSTANT = -1 };
  * HIR_UNROLL_CONSTANT: all sources are 0, and the constants are added (row is not read). */
 bool hir_unroll_push(hir_unroll *u, int64_t t, ptrdiff_t source, const double *row);
 /* The row at target k; NULL: it is 0. Valid until the next push. */
-const double *hir_unroll_part(const hir_unroll *u, size_t target);
+const double *hir_unroll_pushed(const hir_unroll *u, size_t target);
 
 #endif

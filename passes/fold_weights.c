@@ -192,7 +192,7 @@ static void note_reads(folder *f, hir_id op) {
 static bool same_rows(const hir_weight *w, const hir_derived_row *rows, uint32_t n) {
     bool same = w->n_rows == n;
     for (uint32_t r = 0; same && r < n; r++)
-        same = hir_same_part(&w->rows[r], &rows[r]);
+        same = hir_same_derived_row(&w->rows[r], &rows[r]);
     return same;
 }
 
