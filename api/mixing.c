@@ -205,7 +205,7 @@ static bool push_source(finder *f, int64_t t, size_t source) {
     if (!hir_unroll_push(f->u, t, (ptrdiff_t)source, v)) return false;
     memset(f->part, 0, x->rows.n * (size_t)n * sizeof *f->part);
     for (size_t r = 0; r < x->rows.n; r++) {
-        const double *jv = hir_unroll_part(f->u, r);
+        const double *jv = hir_unroll_pushed(f->u, r);
         if (!jv) continue;
         memcpy(f->part + (int64_t)r * n, jv, (size_t)n * sizeof *jv);
         const double m = square > 0 ? dot(v, jv, n) / square : 0;
@@ -217,7 +217,7 @@ static bool push_source(finder *f, int64_t t, size_t source) {
     }
     if (!hir_unroll_push(f->u, t, (ptrdiff_t)source, f->signs)) return false;
     for (size_t r = 0; r < x->rows.n; r++) {
-        const double *jw = hir_unroll_part(f->u, r);
+        const double *jw = hir_unroll_pushed(f->u, r);
         if (!jw) continue;
         judge(f, t, r, source, f->part + (int64_t)r * n, v, jw);
         sample(f, t, r, source, jw);
@@ -232,7 +232,7 @@ static bool check_token(finder *f, int64_t t) {
     for (size_t r = 0; r < x->rows.n; r++) {
         int64_t n;
         const double *h = hir_unroll_row(f->u, x->rows.at[r].value, t, &n);
-        const double *constant = hir_unroll_part(f->u, r), size = sqrt(dot(h, h, n));
+        const double *constant = hir_unroll_pushed(f->u, r), size = sqrt(dot(h, h, n));
         double *sum = f->sum + (int64_t)r * n, *numbers = f->numbers + (int64_t)r * n;
         for (int64_t i = 0; constant && i < n; i++) {
             sum[i] += constant[i];

@@ -160,7 +160,7 @@ static bool find_rows(const lowering *l, const hir_weight *w, const hir_weight *
     *row = 0;
     for (uint32_t r = 0; r + w->n_rows <= in->n_rows; r++) {
         uint32_t same = 0;
-        while (same < w->n_rows && hir_same_part(&w->rows[same], &in->rows[r + same]))
+        while (same < w->n_rows && hir_same_derived_row(&w->rows[same], &in->rows[r + same]))
             same++;
         if (same == w->n_rows) return true;
         *row += (uint64_t)hir_derived_rows(l->m, &in->rows[r], hir_derived_row_elements(in->type));

@@ -90,7 +90,8 @@ static void set_attrs(hd_arena *a, hir_op *op, const hir_attr *attrs, uint32_t n
         op->attrs[i] = hir_copy_attr(a, op->attrs[i]);
 }
 
-/* An operand that is missing because the op that should give it was refused: nothing new to say. */
+/* Is a required operand missing because the op that should compute it was refused? Then that error
+ * has been reported already. */
 static bool follows_an_error(const hir_builder *b, const hir_signature *s, const hir_ref *args,
                              uint32_t n) {
     if (!hd_diags_failed(b->diags)) return false;
@@ -102,7 +103,7 @@ static bool follows_an_error(const hir_builder *b, const hir_signature *s, const
     return false;
 }
 
-/* Puts a checked op with its results into the module. */
+/* Adds a checked op and its results to the module. */
 static hir_id insert(hir_builder *b, hir_op op, const hir_type *types, uint32_t n) {
     hir_module *m = b->m;
     hir_id id = (hir_id)m->ops.n;
@@ -118,7 +119,7 @@ static hir_id insert(hir_builder *b, hir_op op, const hir_type *types, uint32_t 
     return id;
 }
 
-static bool has_room(hir_builder *b) {
+static bool can_add_op(hir_builder *b) {
     if (b->m->ops.n < HIR_MAX_OPS) return true;
     hd_err(b->diags, HD_E_LIMIT, b->loc, "the module has more than %d ops", HIR_MAX_OPS);
     return false;
@@ -129,7 +130,7 @@ hir_id hir_build(hir_builder *b, hir_opcode code, const hir_ref *args, uint32_t 
     hir_signature s = hir_signature_of(code);
     hir_op op = blank_op(code, b->loc);
     hir_type type = {0};
-    if (follows_an_error(b, &s, args, n_args) || !has_room(b)) return HIR_NONE;
+    if (follows_an_error(b, &s, args, n_args) || !can_add_op(b)) return HIR_NONE;
     if (hir_has_trait(code, HIR_REGION)) {
         hd_err(b->diags, HD_E_INTERNAL, b->loc, "%s is built with hir_build_kernel",
                hir_info(code)->name);
@@ -158,7 +159,7 @@ hir_id hir_build_kernel(hir_builder *b, hir_opcode code, const hir_attr *attrs, 
                         const hir_type *types, uint32_t n_types) {
     hir_op op = blank_op(code, b->loc);
     hir_type unused;
-    if (!has_room(b)) return HIR_NONE;
+    if (!can_add_op(b)) return HIR_NONE;
     set_attrs(b->m->arena, &op, attrs, n_attrs);
     if (!hir_infer(b->m, &op, b->diags, &unused)) return HIR_NONE;
     return insert(b, op, types, n_types);
@@ -167,7 +168,7 @@ hir_id hir_build_kernel(hir_builder *b, hir_opcode code, const hir_attr *attrs, 
 /* ---- changing ------------------------------------------------------------------------------ */
 void hir_erase(hir_module *m, hir_id op) {
     while (hir_op_at(m, op)->body_first != HIR_NONE)
-        hir_erase(m, hir_op_at(m, op)->body_first); /* bodies hold no bodies */
+        hir_erase(m, hir_op_at(m, op)->body_first); /* no deeper: bodies do not nest */
     unlink_op(m, op);
     hir_op_at(m, op)->erased = true;
 }
@@ -187,7 +188,7 @@ void hir_replace_uses(hir_module *m, hir_id value, hir_ref with) {
     }
 }
 
-/* Visits ops in program order, bodies behind their kernel: the next op after `op`, or HIR_NONE. */
+/* The op after `op` in program order, a kernel before its body; HIR_NONE at the end. */
 static hir_id next_in_program(const hir_module *m, hir_id op) {
     const hir_op *o = hir_op_at(m, op);
     if (o->body_first != HIR_NONE) return o->body_first;

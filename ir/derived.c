@@ -1,6 +1,6 @@
-/* Weights made of others when weights are packed: their parts and factors. What they come to is
- * computed by the evaluator (eval.c) and by the packer (codegen/weights/pack.c), with what stands
- * here. */
+/* Derived weights: those computed from other weights when weights are packed. The evaluator
+ * (eval.c) and the packer (codegen/weights/pack.c) compute their elements, with the functions of
+ * this file. */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ const char *hir_derived_by_name(hir_derived_by by) {
     return names[by];
 }
 
-const hir_derived_row *hir_copy_parts(hd_arena *a, const hir_derived_row *rows, uint32_t n) {
+const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n) {
     hir_derived_row *copy = hd_new_array(a, hir_derived_row, n);
     for (uint32_t r = 0; r < n; r++) {
         copy[r] = (hir_derived_row){rows[r].n, hd_new_array(a, hir_derived_factor, rows[r].n)};
@@ -31,7 +31,7 @@ uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
                                 const hir_derived_row *rows, uint32_t n_rows, hd_loc loc) {
     uint32_t i = hir_add_weight(m, name, type, loc);
     m->weights.at[i].n_rows = n_rows;
-    m->weights.at[i].rows = hir_copy_parts(m->arena, rows, n_rows);
+    m->weights.at[i].rows = hir_copy_derived_rows(m->arena, rows, n_rows);
     return i;
 }
 
@@ -39,13 +39,13 @@ int64_t hir_derived_row_elements(hir_type t) {
     return t.rank == 2 ? t.dim[1] : 1;
 }
 
-int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *part, int64_t row) {
+int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *block, int64_t row) {
     int64_t rows = 1;
-    for (uint32_t i = 0; i < part->n; i++) {
-        const uint32_t at = hir_find_weight(m, part->factor[i].name);
+    for (uint32_t i = 0; i < block->n; i++) {
+        const uint32_t at = hir_find_weight(m, block->factor[i].name);
         if (at == HIR_NONE) continue;
         const int64_t all = hir_type_row_elements(m->weights.at[at].type),
-                      n = hir_factor_elements(&part->factor[i], all) / row;
+                      n = hir_factor_elements(&block->factor[i], all) / row;
         if (n > rows) rows = n;
     }
     return rows;
@@ -55,7 +55,7 @@ static bool same_factor(const hir_derived_factor *a, const hir_derived_factor *b
     return a->by == b->by && a->first == b->first && a->n == b->n && !strcmp(a->name, b->name);
 }
 
-bool hir_same_part(const hir_derived_row *a, const hir_derived_row *b) {
+bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b) {
     bool same = a->n == b->n;
     for (uint32_t k = 0; same && k < a->n; k++)
         same = same_factor(&a->factor[k], &b->factor[k]);

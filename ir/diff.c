@@ -1,8 +1,8 @@
-/* The difference of two matched modules, told op by op.
+/* The difference of two matched modules, op by op.
  *
  *   -  removed      +  added      ~  changed, with what changed below      >  moved
  *
- * Values are printed as each module numbers them; that they are numbered differently is no
+ * Values are printed with the numbers they have in their module; another number alone is no
  * difference. */
 #include "ir/diff.h"
 
@@ -43,12 +43,13 @@ static void whole_op(differ *d, char sign, bool in_a, hir_id op) {
     hd_text_add(d->out, "\n");
 }
 
-/* What changed in one thing. The thing's own line comes with the first change. */
+/* The changes in one op, weight etc. Its own line is printed before the first change. */
 typedef struct changes {
     differ *d;
     void (*title)(differ *d, const void *what);
     const void *what;
-    const char *moved; /* from where, or NULL: then the line comes in any case */
+    const char *moved; /* from where; its line is then printed even if nothing else changed. NULL:
+                          not moved */
     bool titled, any;
 } changes;
 
@@ -87,7 +88,7 @@ static void changed_type(changes *c, const char *name, hir_type from, hir_type t
     hd_text_add(out, "\n");
 }
 
-/* The end of what is said about one thing. */
+/* Ends the report on one op, weight etc., and counts it. */
 static void finish(changes *c) {
     hir_diff_counts *counts = &c->d->counts;
     if (c->moved && !c->titled) print_title(c);
@@ -178,10 +179,10 @@ static void table_line(differ *d, char sign, const char *kind, const table_row *
     hd_text_add(d->out, "\n");
 }
 
-static const char *made_text(differ *d, const hir_weight *w) {
+static const char *derived_text(differ *d, const hir_weight *w) {
     hd_text text;
     hd_text_init(&text, d->out->arena);
-    hir_print_made(&text, w);
+    hir_print_derived(&text, w);
     return text.at ? text.at + 3 : "none"; /* without " = " */
 }
 
@@ -189,7 +190,7 @@ static void diff_weight(changes *c, const hir_weight *x, const hir_weight *y) {
     static const char *const used[] = {"read", "unused"};
     changed_text(c, "layout", hir_layout_name(x->layout), hir_layout_name(y->layout));
     changed_text(c, "use", used[x->unused], used[y->unused]);
-    changed_text(c, "made of", made_text(c->d, x), made_text(c->d, y));
+    changed_text(c, "derived from", derived_text(c->d, x), derived_text(c->d, y));
 }
 
 static void diff_row(differ *d, const char *kind, const table_row *x, const table_row *y) {
@@ -203,7 +204,7 @@ static void diff_row(differ *d, const char *kind, const table_row *x, const tabl
     finish(&c);
 }
 
-/* Rows are one and the same when they have one name. */
+/* Rows of a table are matched by name. */
 static void diff_table(differ *d, const char *kind, table_row (*row)(const hir_module *, size_t),
                        size_t na, size_t nb) {
     hir_names seen;
@@ -239,7 +240,7 @@ static table_row input_row(const hir_module *m, size_t i) {
     return (table_row){v->name ? v->name : "", v->type, NULL, NULL};
 }
 
-/* Inputs are one and the same when they stand at one position. */
+/* Inputs are matched by position. */
 static void diff_inputs(differ *d) {
     const size_t na = d->a.m->inputs.n, nb = d->b.m->inputs.n;
     for (size_t i = 0; i < na || i < nb; i++) {
@@ -272,7 +273,7 @@ static void title_ops(differ *d, const void *what) {
     print_op(d, false, p->b);
 }
 
-/* An operand, with the op that makes it. */
+/* An operand, with the op that computes it. */
 static void print_operand(differ *d, bool in_a, hir_ref r) {
     const hir_diff_side *s = in_a ? &d->a : &d->b;
     hir_print_ref(s->m, r, in_a ? d->number_a : d->number_b, d->out);
@@ -361,19 +362,19 @@ static hir_id partner(const hir_diff_side *s, const hir_diff_side *other, const 
     return match == HIR_NONE ? HIR_NONE : other->op[match];
 }
 
-typedef struct list { /* one list of each side, and how they lie to each other */
+typedef struct list { /* one op list of each side, and their common order */
     hir_id parent_a, parent_b;
     const uint32_t *position_a, *position_b; /* of ops in side.op */
-    bool *in_order;                          /* [ops of b] keeps its place among the matched */
-    uint32_t *rank;                          /* [ops of a] number in its list */
+    bool *in_order;                          /* [ops of b] not moved: in the longest common order */
+    uint32_t *rank;                          /* [ops of a] position in its list */
 } list;
 
 static hir_id first_of(const hir_module *m, hir_id parent) {
     return parent == HIR_NONE ? m->first : hir_op_at(m, parent)->body_first;
 }
 
-/* Marks the longest run of matched ops that stand in the same order in both lists: the others have
- * moved. Patience: the tails of growing runs, by binary search. */
+/* Marks the longest subsequence of matched ops that has the same order in both lists; the others
+ * have moved. (Longest increasing subsequence by patience sorting, O(n log n).) */
 static void find_order(differ *d, list *l) {
     hd_arena *a = d->out->arena;
     uint32_t next = 0;
@@ -461,7 +462,7 @@ static void diff_lists(differ *d, list *l) {
     HIR_EACH(d->b.m, op, first_of(d->b.m, l->parent_b)) {
         if (!listed(d->b.m, op)) continue;
         const hir_id from = partner(&d->b, &d->a, l->position_b, op);
-        /* what was removed is told where it stood */
+        /* removed ops are printed where they were */
         if (from != HIR_NONE && l->in_order[op]) removed_until(d, l, &next, from);
         diff_one(d, l, from, op);
     }
@@ -528,7 +529,7 @@ static void diff_body(differ *d, const list *outer, hir_id a, hir_id b) {
     d->indent += 2;
     diff_lists(d, &l);
     d->indent -= 2;
-    if (d->heading) d->heading = kept; /* nothing was said */
+    if (d->heading) d->heading = kept; /* no difference was printed */
 }
 
 static void diff_kernel(differ *d, const list *outer, hir_id a, hir_id b, const char *moved) {
@@ -541,7 +542,7 @@ static void diff_kernel(differ *d, const list *outer, hir_id a, hir_id b, const 
     diff_body(d, outer, a, b);
 }
 
-/* Its ops are told apart only where they are new: the rest came from somewhere. */
+/* Prints the ops of a new kernel that are new themselves; the others were elsewhere before. */
 static void added_kernel(differ *d, const list *outer, hir_id b) {
     whole_op(d, '+', false, b);
     d->counts.added++;

@@ -1,12 +1,14 @@
 /* Matching the ops of two modules.
  *
- * 1. Equal expressions: ops whose hash over everything that they compute, down to the names of
- * inputs, weights and states, is equal. Where an expression occurs a different number of times in
- * the two modules, which occurrence is which is left to step 2.
- * 2. Neighbours, from the surest to the weakest: an op of one side and one of the other that stand
- * at the same operand of matched ops, or read the same matched operand, are the same op, first if
- * they are equal but for what they read, then if only their code is.
- * 3. What is left of equal expressions, in program order.
+ * 1. Equal expressions: ops with the same hash over all that they compute, down to the names of
+ *    inputs, weights and states, if the expression occurs equally often in both modules. Where it
+ *    does not, occurrences next to matched ops are matched first, then the rest in program order.
+ * 2. Ops that read inputs, weights or states of the same name, and outputs of the same name, where
+ *    only one op on each side does.
+ * 3. Graph neighbours: two ops that are the same operand of matched ops, or that read the same
+ *    matched operand, are matched; first if all but their operands is equal, then if only the
+ * opcode is.
+ *
  * Kernels are paired by the number of matched ops in their bodies. */
 #include "ir/diff.h"
 
@@ -84,7 +86,7 @@ static void take_op(hir_diff_side *s, hir_id id) {
         s->value[op->results[i]] = (hir_source){HIR_FROM_OP, at, i};
 }
 
-/* A kernel's result is what its body yields. */
+/* A kernel's results are resolved to the values that its body yields. */
 static void take_kernel(hir_diff_side *s, hd_arena *a, hir_id id) {
     const hir_op *k = hir_op_at(s->m, id);
     hd_push(a, &s->kernels, id);
@@ -99,7 +101,7 @@ static void take_kernel(hir_diff_side *s, hd_arena *a, hir_id id) {
     }
 }
 
-/* Lists of who reads each op's results, as one array. */
+/* The users of each op's results, as one array. */
 static void find_users(hir_diff_side *s, hd_arena *a) {
     s->user_first = hd_new_array(a, uint32_t, s->n);
     s->user_count = hd_new_array(a, uint32_t, s->n);
@@ -248,7 +250,7 @@ static bool readers_meet(const hir_diff_side *a, uint32_t i, const hir_diff_side
     return false;
 }
 
-/* How much speaks for i and j being the same op; 0: nothing. */
+/* A score for i and j being the same op; 0: they are not. */
 static unsigned likeness(const hir_diff_side *a, uint32_t i, const hir_diff_side *b, uint32_t j,
                          strictness s) {
     const hir_op *x = hir_op_at(a->m, a->op[i]), *y = hir_op_at(b->m, b->op[j]);
@@ -278,8 +280,8 @@ static void consider(const hir_diff_side *a, uint32_t i, const hir_diff_side *b,
         *best = (candidate){j, score};
 }
 
-/* Ops of b that stand where op i stands in a: readers of what it reads, makers of what its readers
- * read. */
+/* The best match for op i of a among the ops of b next to i's matched neighbours: users of its
+ * matched operands, and operands of its matched users. */
 static candidate best_neighbour(const hir_diff_side *a, uint32_t i, const hir_diff_side *b,
                                 strictness s) {
     candidate best = {HIR_NONE, 0};
@@ -322,8 +324,8 @@ static void pair_neighbours(hir_diff_side *a, hir_diff_side *b, strictness s) {
     }
 }
 
-/* Ops that read inputs, weights or state under one name, and outputs of one name, where nothing
- * around them has matched: the first hold for a walk into modules that differ everywhere. */
+/* Ops that read inputs, weights or state of the same name, and outputs of the same name: starting
+ * points for matching neighbours in modules that differ everywhere. */
 static uint64_t anchor_hash(const hir_diff_side *s, uint32_t i) {
     const hir_op *op = hir_op_at(s->m, s->op[i]);
     uint64_t h = mix(1, op->code);
@@ -394,7 +396,7 @@ static void elect(hir_diff_side *a, hir_diff_side *b, const vote *list, size_t n
     }
 }
 
-/* Kernels of one kind, by the matched ops that they share, most first. */
+/* Pairs kernels of the same kind by the number of matched ops that they share, most first. */
 static void pair_kernels(hir_diff_side *a, hir_diff_side *b, hd_arena *arena) {
     vote *list = hd_new_array(arena, vote, a->n);
     size_t n = 0, kept = 0;
@@ -416,7 +418,7 @@ static void pair_kernels(hir_diff_side *a, hir_diff_side *b, hd_arena *arena) {
     elect(a, b, list, kept);
 }
 
-/* Kernels that only copy share no ops: by kind and name. */
+/* Kernels that only copy share no ops: they are paired by kind and name. */
 static void pair_kernels_by_name(hir_diff_side *a, hir_diff_side *b) {
     for (size_t i = 0; i < a->kernels.n; i++) {
         const hir_id ka = a->kernels.at[i];

@@ -62,7 +62,7 @@ bool eval_shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, hi
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The elements that a factor takes of its weight. */
+/* The elements of a factor: its weight, with the factor's function applied, sliced. */
 static bool factor_array(eval_call *c, const hir_derived_factor *f, hir_array *out) {
     if (!eval_weight_array(c, hir_find_weight(c->m, f->name), out)) return false;
     if (f->by) {
@@ -75,20 +75,21 @@ static bool factor_array(eval_call *c, const hir_derived_factor *f, hir_array *o
     return true;
 }
 
-/* n elements: part after part the product of its factors */
-static bool make_weight(eval_call *c, const hir_weight *w, int64_t n, double *at) {
+/* Computes the n elements of a derived weight. Each block of rows is the elementwise product of its
+ * factors; a factor with fewer elements (one row, or one element) is repeated. */
+static bool derive_weight(eval_call *c, const hir_weight *w, int64_t n, double *at) {
     const int64_t row = hir_derived_row_elements(w->type);
     for (int64_t i = 0; i < n; i++)
         at[i] = 1;
     for (uint32_t r = 0; r < w->n_rows; r++) {
-        const int64_t part = hir_derived_rows(c->m, &w->rows[r], row) * row;
+        const int64_t block = hir_derived_rows(c->m, &w->rows[r], row) * row;
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hir_array f;
             if (!factor_array(c, &w->rows[r].factor[k], &f)) return false;
-            for (int64_t i = 0; i < part; i++)
+            for (int64_t i = 0; i < block; i++)
                 at[i] *= f.at[i % f.n];
         }
-        at += part;
+        at += block;
     }
     return true;
 }
@@ -102,7 +103,7 @@ bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out) {
                               weight->type);
     if (!e->weights[w]) {
         double *at = hd_new_array(e->arena, double, (size_t)out->n);
-        if (hir_is_derived(weight) ? !make_weight(c, weight, out->n, at)
+        if (hir_is_derived(weight) ? !derive_weight(c, weight, out->n, at)
                                    : !e->source(e->context, c->m, w, at, c->d))
             return false;
         e->weights[w] = at;
@@ -136,8 +137,7 @@ static bool take_inputs(eval_call *c, const double *const *inputs) {
             hd_err(c->d, HD_E_VALUE, HD_NOWHERE, "input %zu is missing", i);
             return false;
         }
-        /* read only: no rule writes to its operands, and only state, which is no input, is written
-         * in place */
+        /* only read: no rule writes to its operands, except to state */
         a->at = (double *)inputs[i];
         if (value->type.dtype == HIR_I32 && !check_ids(c, a)) return false;
     }
@@ -240,7 +240,7 @@ static const char *trace_name(eval_call *c, const char *name) {
     return hd_printf(c->scratch, "%s.0", name);
 }
 
-/* Results are copies: they outlive state and the caller's inputs. */
+/* Results are copied, as state and the caller's inputs change after the call. */
 bool eval_output(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)y;
     const char *name = hir_attr_string(op, HIR_A_NAME, "");

@@ -1,6 +1,6 @@
 /* Comparing two modules: the same seeded weights and inputs, three calls, outputs and traces by
- * name. After a difference, the values that both modules still have under one number are compared
- * too, and the earliest that differs is named.
+ * name. If a result differs, values with the same number in both modules are compared too, to name
+ * the first that differs.
  */
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,8 @@
 #include "ir/eval.h"
 #include "ir/random.h"
 
-/* Calls: a prefill, decoding one token, another chunk that meets state at an odd place. */
+/* Tokens of the calls: a prefill, one decoded token, and another chunk that begins at an odd cache
+ * length. */
 static const int64_t call_tokens[] = {5, 1, 3};
 enum { CALLS = sizeof call_tokens / sizeof *call_tokens };
 
@@ -29,14 +30,14 @@ typedef struct comparison {
     hir_difference *out;
 } comparison;
 
-/* ---- how far apart --------------------------------------------------------------------------- */
+/* ---- distance --------------------------------------------------------------------------- */
 
 typedef struct distance {
     double error; /* max |a-b| / max |a| */
     int64_t at;   /* where |a-b| is largest */
 } distance;
 
-/* Equal infinities, and NaN in both, are no difference; NaN in one alone is an infinite one. */
+/* Equal infinities, or NaN in both, count as equal; NaN in only one is an infinite difference. */
 static double apart(double a, double b) {
     if (a == b || (isnan(a) && isnan(b))) return 0;
     double difference = fabs(a - b);
@@ -60,7 +61,7 @@ static distance measure(const hir_array *a, const hir_array *b) {
 
 /* ---- random inputs --------------------------------------------------------------------------- */
 
-/* Fewest rows of the tables that op and those after it look ids of `input` up in. */
+/* The fewest rows of any table that is indexed by the ids of `input`, by ops from `first` on. */
 static int64_t fewest_rows(const hir_module *m, hir_id first, hir_id input, int64_t fewest) {
     HIR_EACH(m, op, first) {
         const hir_op *o = hir_op_at(m, op);
@@ -81,7 +82,8 @@ static bool input_elements(hir_type t, int64_t tokens, int64_t length, int64_t *
     return *n <= HIR_EVAL_MAX_ELEMENTS;
 }
 
-/* Ids for i32, normal numbers for the rest; the seed, the call and the input's place decide. */
+/* Random ids for i32, normal numbers for other types; determined by the seed, the call and the
+ * position of the input. */
 static bool random_input(const comparison *c, size_t i, int call, hd_arena *scratch,
                          const double **out) {
     const hir_module *m = c->before.m;
@@ -165,7 +167,7 @@ static bool comparable(const hir_module *a, const hir_module *b, hir_id value, h
            hir_type_equal(hir_value_at(a, value)->type, hir_value_at(b, value)->type);
 }
 
-/* The earliest value of `after` that `before` has too and that is not the same. */
+/* The first value of `after` that `before` has too, with other elements. */
 static void find_first_value(comparison *c) {
     hir_difference *out = c->out;
     out->first_value = out->first_op = HIR_NONE;
@@ -192,7 +194,7 @@ static bool wrong_shape(comparison *c, const hir_array *a, const hir_array *b, h
     return true;
 }
 
-/* Compares one result that both have; true: go on with the next. */
+/* Compares a result that both modules have; true: continue with the next. */
 static bool compare_result(comparison *c, const hir_array *a, const hir_array *b, int call) {
     hir_id op = find_output_op(c->after.m, c->after.scratch, b->name);
     if (wrong_shape(c, a, b, op)) return false;
@@ -246,8 +248,8 @@ static bool run_call(comparison *c, int call, hd_arena *scratch) {
            run_side(c, &c->after, scratch, call_tokens[call], inputs) && compare_results(c, call);
 }
 
-/* Memory of our own, so that a pass's arena is not filled; owned by the diagnostics' arena as well,
- * in case that one runs out and control never comes back here. */
+/* A separate arena, so that the pass's own does not grow. The diagnostics' arena frees it too, for
+ * the case that control never returns here because that arena ran out of memory. */
 typedef struct own_arena {
     hd_arena *arena;
 } own_arena;
@@ -317,7 +319,7 @@ bool hir_first_difference(const hir_module *before, const hir_module *after, dou
     return ok;
 }
 
-/* ---- the verdict as diagnostics -------------------------------------------------------------- */
+/* ---- the result as diagnostics -------------------------------------------------------------- */
 
 static const char *op_text(const hir_module *m, hir_id op, hd_arena *a) {
     hd_text text;
@@ -326,7 +328,7 @@ static const char *op_text(const hir_module *m, hir_id op, hd_arena *a) {
     return text.at;
 }
 
-/* The op that computes what output op `op` gives out; the output op itself for an input. */
+/* The op that computes the operand of output op `op`; for an input, the output op itself. */
 static hir_id producer(const hir_module *m, hir_id op) {
     hir_ref x = hir_op_at(m, op)->args[0];
     if (x.kind != HIR_REF_VALUE || hir_value_at(m, x.index)->op == HIR_NONE) return op;

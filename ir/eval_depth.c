@@ -1,4 +1,5 @@
-/* Evaluator rules of attention over depth: each is its formula in ir/ops.def, token by token. */
+/* Evaluator rules of attention over depth: each computes its formula in ir/ops.def, token by
+ * token. */
 #include <math.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ static void attend_scores(eval_call *c, const mixing *m, int64_t t, int64_t h, d
     }
 }
 
-/* s becomes the weights of the sources; the weight of the partial mix is returned. */
+/* Replaces the scores in s by the weights of the sources; returns the weight of the partial mix. */
 static double weights_of(const mixing *m, const double *lse, double *s) {
     if (!m->softmax) {
         for (uint32_t i = 0; m->sigmoid && i < m->n; i++)
@@ -100,7 +101,8 @@ bool eval_depth_weights(eval_call *c, const hir_op *op, const hir_array *const *
     return true;
 }
 
-/* ---- its parts ----------------------------------------------------------------------------- */
+/* ---- inverse RMS, scores, mix, merge
+ * ----------------------------------------------------------------------------- */
 bool eval_depth_inverse_rms(eval_call *c, const hir_op *op, const hir_array *const *x,
                             hir_array *y) {
     int64_t d = x[0]->type.dim[1];

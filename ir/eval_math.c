@@ -39,7 +39,8 @@ static double gelu(double x) {
 static double gelu_tanh(double x) {
     return x / 2 * (1 + tanh(SQRT_TWO_BY_PI * (x + GELU_TANH_CUBIC * x * x * x)));
 }
-/* e^x overflows where the sum is x to the last bit: the larger term is taken out. */
+/* max(x, 0) is factored out, as e^x overflows for large x, where the result is x to the last
+ * bit. */
 static double softplus(double x) {
     return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
 }
@@ -56,7 +57,7 @@ static double mul(double a, double b) {
 static double quotient(double a, double b) {
     return a / b;
 }
-/* Unlike fmax and fmin these keep a NaN: an oracle must not hide one. */
+/* Unlike fmax and fmin these propagate NaN: a reference must not hide one. */
 static double larger(double a, double b) {
     return a > b || isnan(a) ? a : b;
 }
@@ -83,7 +84,7 @@ static double (*const binary[HIR_OPCODE_COUNT])(double, double) = {
     [HIR_MAX_OP] = larger, [HIR_MIN_OP] = smaller, [HIR_WHEN_OP] = when,
 };
 
-/* An op of the table that stands in neither list: the table has grown and the evaluator has not. */
+/* For an op that was added to the table but not to the tables above. */
 static bool no_rule(eval_call *c, const hir_op *op) {
     hd_err(c->d, HD_E_INTERNAL, op->loc, "the evaluator has no formula for %s",
            hir_info(op->code)->name);
@@ -98,8 +99,8 @@ bool eval_unary(eval_call *c, const hir_op *op, const hir_array *const *x, hir_a
     return true;
 }
 
-/* To the nearest number of a narrower type, once, and to even between two. f32 is what the
- * evaluator computes in f64. */
+/* Rounds to a narrower type, to nearest even, in one step. f32 values stay as they are: the
+ * evaluator computes them in f64. */
 static double rounded_to(hir_dtype dtype, double x) {
     switch ((int)dtype) {
     case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));

@@ -1,20 +1,21 @@
-/* Memory of a call: values of one size take over the memory of values nobody reads any more.
+/* Memory of a call: values reuse the memory of dead values of the same size.
  *
- * Which memory a value lies in, and which op reads it last, is the same in every call and found
- * once. Views (reshape, kernel results) lie in the memory of what they view. Nothing is given back
- * while someone observes, who may look at any value until the call is over.
+ * Which value's memory a value shares, and the last op that reads it, are the same in every call
+ * and computed once. Views (reshape, kernel results) share the memory of the value they view.
+ * Nothing is freed while there is an observer, which may look at any value until the call ends.
  */
 #include <string.h>
 
 #include "ir/eval_private.h"
 
-/* ---- lives, once per evaluator --------------------------------------------------------------- */
+/* ---- liveness, once per evaluator ---------------------------------------------------------------
+ */
 
 static hir_id memory_of(const hir_eval *e, hir_ref ref) {
     return ref.kind == HIR_REF_VALUE ? e->memory[ref.index] : HIR_NONE;
 }
 
-/* Says where the results of an op lie. */
+/* Sets the memory of an op's results. */
 static void place_results(hir_eval *e, const hir_op *op) {
     if (op->code == HIR_YIELD_OP) {
         const hir_op *kernel = hir_op_at(e->m, op->parent);
@@ -50,11 +51,12 @@ void eval_find_lives(hir_eval *e) {
     e->memory = hd_new_array(e->arena, hir_id, e->m->values.n);
     e->last = hd_new_array(e->arena, uint32_t, e->m->values.n);
     for (size_t i = 0; i < e->m->values.n; i++)
-        e->memory[i] = HIR_NONE; /* inputs, states: not ours */
+        e->memory[i] = HIR_NONE; /* inputs and states have no memory of the call */
     follow(e, e->m->first, 0);
 }
 
-/* ---- taking and giving, in a call ------------------------------------------------------------ */
+/* ---- allocating and freeing, in a call
+ * ------------------------------------------------------------ */
 
 static eval_pool *pool_of(eval_call *c, int64_t n) {
     for (size_t i = 0; i < c->pools.n; i++)

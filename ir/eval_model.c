@@ -21,7 +21,7 @@ double eval_dot(const double *a, const double *b, int64_t n) {
 
 bool eval_linear(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)c, (void)op;
-    enum { BLOCK = 32 }; /* rows of w that stay in cache while all rows of x pass */
+    enum { BLOCK = 32 }; /* rows of w that stay in cache over all rows of x */
     int64_t n = x[1]->type.dim[0], k = x[1]->type.dim[1], rows = x[0]->n / k;
     for (int64_t n0 = 0; n0 < n; n0 += BLOCK)
         for (int64_t r = 0; r < rows; r++)
@@ -60,7 +60,7 @@ static double frequency(const hir_op *op, int64_t j) {
     double factor = hir_attr_float(op, HIR_A_FACTOR, 1);
     if (!strcmp(scaling, "linear")) return f / factor;
 
-    /* llama3: short waves stay, long ones are stretched, those between are blended */
+    /* llama3: short wavelengths are kept, long ones stretched, those between interpolated */
     double low = hir_attr_float(op, HIR_A_LOW_FREQ, 1);
     double high = hir_attr_float(op, HIR_A_HIGH_FREQ, 1);
     double turns = (double)hir_attr_int(op, HIR_A_ORIGINAL, 1) * f / (2 * M_PI); /* o / w */
@@ -100,7 +100,7 @@ bool eval_rope(eval_call *c, const hir_op *op, const hir_array *const *x, hir_ar
 
 /* ---- state over time ------------------------------------------------------------------------- */
 
-/* x as a cache of `dtype` holds it. */
+/* x rounded to the element type of a cache. */
 static double as_stored(hir_dtype dtype, double x) {
     switch (dtype) {
     case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));
@@ -119,8 +119,8 @@ bool eval_cache_append(eval_call *c, const hir_op *op, const hir_array *const *x
     return true;
 }
 
-/* One query head of one token over `length` positions; p is room for as many numbers. Rows of k
- * and v are `k_row` and `v_row` apart. */
+/* One query head of one token over `length` positions. Rows of k and v are `k_row` and `v_row`
+ * elements apart. */
 typedef struct head {
     const double *q, *k, *v;
     int64_t n, m, k_row, v_row, length;

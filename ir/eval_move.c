@@ -1,4 +1,4 @@
-/* Evaluator rules that move elements and compute nothing. */
+/* Evaluator rules of ops that only move elements. */
 #include <string.h>
 
 #include "ir/eval_private.h"
@@ -70,8 +70,8 @@ bool eval_broadcast(eval_call *c, const hir_op *op, const hir_array *const *x, h
     return true;
 }
 
-/* Stack and concat alike: of every outer index, one operand after the other, each giving `width`
- * consecutive elements. */
+/* For stack and concat: for every outer index, `width` consecutive elements of each operand in
+ * turn. */
 static void side_by_side(const hir_op *op, const hir_array *const *x, int64_t outer, hir_array *y) {
     double *to = y->at;
     for (int64_t o = 0; o < outer; o++)

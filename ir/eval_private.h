@@ -1,6 +1,6 @@
-/* What the files of the evaluator share. One rule of ops.def is one function eval_<rule>; the
- * driver in eval.c hands it its operands and a place for its result, so that a rule is nothing but
- * its formula.
+/* Shared by the files of the evaluator. Each rule of ops.def is a function eval_<rule>; the driver
+ * in eval.c passes it the operands and memory for the result, so that a rule holds only its
+ * formula.
  */
 #ifndef HIR_EVAL_PRIVATE_H
 #define HIR_EVAL_PRIVATE_H
@@ -34,7 +34,7 @@ typedef struct eval_count { /* traces seen of one name */
     int64_t n;
 } eval_count;
 
-typedef struct eval_pool { /* memory for n elements that can be taken again */
+typedef struct eval_pool { /* freed buffers of n elements, for reuse */
     int64_t n;
     HD_VEC(double *) free;
 } eval_pool;
@@ -55,8 +55,8 @@ typedef struct eval_call {
     void *observe_context;
 } eval_call;
 
-/* x[i] is operand i (NULL: a none ref); y the result with its type set and, unless the rule makes a
- * view, zeroed room for it (NULL: the op has no result). False: a diagnostic was added. */
+/* x[i] is operand i (NULL: a none ref); y is the result (NULL: the op has none), with its type set
+ * and, unless the rule makes a view, zeroed memory. False: a diagnostic was added. */
 typedef bool eval_rule(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y);
 
 eval_rule eval_const, eval_convert, eval_unary, eval_binary, eval_reduce, eval_rmsnorm,
@@ -70,7 +70,7 @@ eval_rule eval_linear, eval_gather, eval_rope_table, eval_rope, eval_cache_appen
 eval_rule eval_output, eval_kernel, eval_yield; /* eval.c */
 
 eval_rule *eval_rule_of(hir_opcode code);
-/* A weight with all its elements, read when it is first asked for. */
+/* All elements of a weight, read at the first use. */
 bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out);
 
 hir_type eval_concrete(const eval_call *c, hir_type t); /* with T and C as numbers */
@@ -87,17 +87,17 @@ void eval_state_array(const eval_call *c, uint32_t s, hir_array *out);
 
 /* eval_memory.c */
 void eval_find_lives(hir_eval *e);
-/* Zeroed room for n elements; NULL: beyond HIR_EVAL_MAX_ELEMENTS. */
+/* Zeroed memory for n elements; NULL: over HIR_EVAL_MAX_ELEMENTS. */
 double *eval_take(eval_call *c, int64_t n);
-/* Gives back what op number `step` was the last to read. */
+/* Frees the values whose last use is op number `step`. */
 void eval_give_dead(eval_call *c, const hir_op *op, uint32_t step);
 
-/* sum of a[i] b[i]. Eight partial sums, so that the additions do not wait for each other. */
+/* sum of a[i] b[i]. Eight partial sums hide the latency of the additions. */
 double eval_dot(const double *a, const double *b, int64_t n);
 
-/* Elements per step along each dim of `x`, row-major. */
+/* Strides of a row-major `x`, in elements. */
 void eval_strides(hir_type x, int64_t stride[HIR_MAX_RANK]);
-/* The same for reading `x` under the shape of `y`: dims aligned at the right, 0 where x stretches.
+/* Strides for reading `x` broadcast to the shape of `y`: 0 along broadcast dims.
  */
 void eval_stretched_strides(hir_type x, hir_type y, int64_t stride[HIR_MAX_RANK]);
 /* y[i, j, ...] = x[i stride[0] + j stride[1] + ...] */

@@ -1,12 +1,12 @@
-/* Ops that work head by head (ir.h: hir_why_not_by_heads). */
+/* Per-head ops, and the per-head epilogues of contractions that they form (ir.h: heads). */
 #include "ir/ir.h"
 
-/* [T, heads, ..]: the heads of a row one after the other. */
+/* [T, heads, ..] */
 static bool by_heads(hir_type t, int64_t heads) {
     return t.rank >= 2 && t.dim[0] == HIR_T && t.dim[1] == heads;
 }
 
-/* The same memory as one dim. */
+/* The same memory with heads and columns in one dim. */
 static bool is_flat(hir_type t, int64_t heads) {
     return t.rank == 2 && t.dim[0] == HIR_T && t.dim[1] > 0 && t.dim[1] % heads == 0;
 }
@@ -15,13 +15,13 @@ bool hir_is_by_heads(hir_type t, int64_t heads) {
     return t.rank >= 3 && by_heads(t, heads);
 }
 
-/* Does an operand that is no heads stretch over them, so that all see the same of it? */
+/* Is an operand without heads broadcast over them, so that it is the same for every head? */
 static bool is_shared(hir_type t, hir_type result) {
     int64_t at = (int64_t)t.rank - (int64_t)result.rank + 1; /* the dim that meets the heads */
     return t.dtype == HIR_F32 && (at < 0 || t.dim[at] == 1);
 }
 
-/* Operands aligned at the right, as elementwise ops have them. */
+/* Dims of the operands are aligned at the right. */
 static const char *elementwise(const hir_module *m, const hir_op *o, int64_t heads,
                                const bool *inner) {
     hir_type y = hir_value_at(m, o->results[0])->type;
@@ -33,7 +33,7 @@ static const char *elementwise(const hir_module *m, const hir_op *o, int64_t hea
     return NULL;
 }
 
-/* An op along an axis behind the heads. */
+/* An op along an axis must be along one after that of the heads. */
 static const char *along_axis(const hir_op *o, const bool *inner) {
     for (uint32_t i = 0; i < o->n_args; i++)
         if (!inner[i]) return "an operand has no heads";
@@ -44,7 +44,7 @@ static const char *along_axis(const hir_op *o, const bool *inner) {
 static const char *norm(const hir_module *m, const hir_op *o, int64_t heads, const bool *inner) {
     hir_type t = hir_ref_type(m, o->args[0]);
     for (uint32_t i = 1; i < o->n_args; i++)
-        if (inner[i]) return "its gain differs between tokens";
+        if (inner[i]) return "its gain or bias differs between heads";
     return inner[0] && hir_is_by_heads(t, heads) ? NULL : "it goes across heads";
 }
 
@@ -82,7 +82,8 @@ const char *hir_why_not_by_heads(const hir_module *m, hir_id op, int64_t heads, 
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_type t = hir_ref_type(m, o->args[i]);
         bool flat = o->code == HIR_RESHAPE_OP && is_flat(t, heads);
-        if (inner[i] && !by_heads(t, heads) && !flat) return "an operand is no row of heads";
+        if (inner[i] && !by_heads(t, heads) && !flat)
+            return "an operand is not a row of these heads";
     }
     if (hir_has_trait(o->code, HIR_ELEMENTWISE)) return elementwise(m, o, heads, inner);
     if (hir_has_trait(o->code, HIR_REDUCE)) return along_axis(o, inner);
@@ -101,7 +102,8 @@ int64_t hir_head_panels(int64_t n) {
     return n / a;
 }
 
-/* ---- the epilogue of a contraction --------------------------------------------------------- */
+/* ---- per-head epilogues of a contraction
+ * --------------------------------------------------------- */
 typedef struct finder {
     const hir_module *m;
     hd_arena *arena;
@@ -131,7 +133,8 @@ int64_t hir_epilogue_heads(const hir_head_epilogue *r, hir_id linear) {
     return 0;
 }
 
-/* A view may be what the first rider reads, or what is yielded. */
+/* A reshape of a linear op's result or of a head op's: head ops may read it, and it may be
+ * yielded. */
 static void note_view(finder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const hir_head_op *x = hir_find_head_op(f->out, o->args[0]);
@@ -145,9 +148,9 @@ static bool note_root(finder *f, hir_id op, hir_id root, int64_t heads) {
     int64_t known = hir_epilogue_heads(f->out, root);
     int64_t n = hir_value_at(f->m, hir_op_at(f->m, root)->results[0])->type.dim[1];
     if (known && known != heads)
-        return refuse(f, op, "its columns are cut into other heads before");
+        return refuse(f, op, "an earlier op divides its columns into other heads");
     if (heads <= 0 || n % heads != 0 || hir_head_panels(n / heads) > HIR_HEAD_PANELS)
-        return refuse(f, op, "a head is wider than 256 columns, or 16 panels with its neighbours");
+        return refuse(f, op, "a whole number of its heads takes more than 16 panels of 16 columns");
     if (!known) hd_push(f->arena, &f->out->roots, ((hir_head_op){HIR_NONE, root, heads}));
     return true;
 }
@@ -160,13 +163,13 @@ static bool note_op(finder *f, hir_id op) {
         const hir_head_op *x = hir_find_head_op(f->out, o->args[i]);
         if (x && x->heads && !first) first = x;
     }
-    if (!first) return true; /* a tile, or nothing of a contraction */
+    if (!first) return true; /* elementwise on the tile, or not computed from a linear op */
     const hir_head_op of = *first;
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_head_op *x = hir_find_head_op(f->out, o->args[i]);
         inner[i] = x || hir_is_by_heads(hir_ref_type(f->m, o->args[i]), of.heads);
         if (x && (x->root != of.root || x->heads != of.heads))
-            return refuse(f, op, "it meets columns of another linear op, or other heads");
+            return refuse(f, op, "an operand comes from another linear op, or has other heads");
     }
     const char *why = hir_why_not_by_heads(f->m, op, of.heads, inner);
     if (why) return refuse(f, op, why);
@@ -174,15 +177,15 @@ static bool note_op(finder *f, hir_id op) {
     return note_root(f, op, of.root, of.heads);
 }
 
-/* Columns go through elementwise ops, or head by head; never both. */
+/* The epilogue of a linear op is elementwise or per head, never both. */
 static bool check_tiles(finder *f) {
     HIR_EACH(f->m, op, hir_op_at(f->m, f->kernel)->body_first) {
         const hir_op *o = hir_op_at(f->m, op);
-        bool rides = o->n_results && hir_find_head_op(f->out, hir_value_ref(o->results[0]));
-        for (uint32_t i = 0; !rides && o->code != HIR_YIELD_OP && i < o->n_args; i++) {
+        bool head_op = o->n_results && hir_find_head_op(f->out, hir_value_ref(o->results[0]));
+        for (uint32_t i = 0; !head_op && o->code != HIR_YIELD_OP && i < o->n_args; i++) {
             const hir_head_op *x = hir_find_head_op(f->out, o->args[i]);
             if (x && hir_epilogue_heads(f->out, x->root))
-                return refuse(f, op, "other ops take an operand head by head");
+                return refuse(f, op, "an operand has a per-head epilogue in this kernel");
         }
     }
     return true;

@@ -1,4 +1,4 @@
-/* Type inference: the checks that all ops share, then the op's own rule. */
+/* Type inference: the checks common to all ops, then the op's own rule. */
 #include <math.h>
 
 #include "ir/rules.h"
@@ -112,7 +112,7 @@ static bool attrs_complete(hir_check *c) {
     return true;
 }
 
-/* A result must have a size that fits: in bytes, as doubles too, for one row. */
+/* The bytes of one row of the result, even as doubles, must be countable. */
 static bool size_fits(hir_check *c, hir_type t) {
     int64_t elements, bytes;
     for (uint32_t i = 0; i < t.rank; i++)
@@ -136,7 +136,8 @@ bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out
     return true;
 }
 
-/* ---- what rules share ---------------------------------------------------------------------- */
+/* ---- helpers of the rules ----------------------------------------------------------------------
+ */
 bool hir_is_value(hir_check *c, uint32_t i) {
     if (c->op->args[i].kind == HIR_REF_VALUE) return true;
     return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be a value (%%), not a %s",
@@ -236,7 +237,7 @@ bool hir_finite(hir_check *c, hir_attr_id id, bool positive) {
                       value.at, positive ? " and more than 0" : "");
 }
 
-/* Dims are aligned at the right; 1 stretches; T meets T or 1 or nothing and stays in front. */
+/* Dims are aligned at the right; 1 broadcasts; T matches T, 1 or an absent dim, and stays dim 0. */
 bool hir_broadcast(hir_type *dst, hir_type t) {
     uint32_t rank = dst->rank > t.rank ? dst->rank : t.rank;
     hir_type y = {.dtype = HIR_F32, .rank = rank};

@@ -3,7 +3,7 @@
 
 #include "ir/rules.h"
 
-/* What all these ops have in common: n sources [T, d], and H groups of channels. */
+/* Common to all these ops: n sources [T, d], and H groups of channels. */
 typedef struct mixing {
     uint32_t first, n; /* operands that are sources */
     int64_t d, heads;
@@ -36,7 +36,7 @@ static bool wrong_type(hir_check *c, uint32_t i, const char *form) {
                       hir_type_text(c, hir_arg(c, i)));
 }
 
-/* Operand i, if it is there, is [dims..], or the same behind T where `with_t` allows it. */
+/* Checks that operand i, if present, is [dims..] (if `without_t`) or [T, dims..] (if `with_t`). */
 static bool is_shaped(hir_check *c, uint32_t i, bool with_t, bool without_t, uint32_t rank,
                       const int64_t *dims) {
     if (!hir_has_arg(c, i)) return true;
@@ -47,7 +47,7 @@ static bool is_shaped(hir_check *c, uint32_t i, bool with_t, bool without_t, uin
     for (uint32_t k = 0; k < rank; k++)
         want.dim[k + has_t] = dims[k];
     if ((has_t ? with_t : without_t) && hir_type_equal(t, want)) return true;
-    if (!has_t && with_t && !without_t) { /* say what it should be */
+    if (!has_t && with_t && !without_t) { /* for the message: the type expected */
         for (uint32_t k = rank; k > 0; k--)
             want.dim[k] = want.dim[k - 1];
         want.dim[0] = HIR_T;
@@ -65,7 +65,7 @@ static bool eps_is_sound(hir_check *c) {
 /* ---- attend -------------------------------------------------------------------------------- */
 enum { QUERY, BIAS, INVERSE, PARTIAL, LSE, SOURCES };
 
-/* What no query makes is the same for all tokens, and normed before. */
+/* Without a query the weights are the same for all tokens and already normalised. */
 static bool normalization_fits(hir_check *c, bool *softmax) {
     const char *kind = hir_attr_string(c->op, HIR_A_NORMALIZATION, "");
     *softmax = !strcmp(kind, "softmax");
@@ -127,7 +127,8 @@ bool hir_rule_depth_weights(hir_check *c, hir_type *y) {
            hir_refuse(c, HD_E_TYPE, NULL, "operand partial is for depth.attend");
 }
 
-/* ---- its parts ----------------------------------------------------------------------------- */
+/* ---- inverse RMS, scores, mix, merge
+ * ----------------------------------------------------------------------------- */
 bool hir_rule_depth_inverse_rms(hir_check *c, hir_type *y) {
     mixing x;
     if (!hir_all_plain(c) || !sources_fit(c, 0, 1, &x) || !eps_is_sound(c)) return false;

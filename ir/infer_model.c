@@ -117,7 +117,7 @@ bool hir_rule_cache_append(hir_check *c, hir_type *y) {
     *y = hir_arg(c, 1);
     like = x;
     like.dim[0] = HIR_C;
-    like.dtype = y->dtype; /* x is rounded to the state's type */
+    like.dtype = y->dtype; /* cache_append rounds x to the state's type */
     return hir_type_equal(like, *y) ||
            hir_refuse(c, HD_E_TYPE, NULL, "x is %s, so the state must be %s, not %s",
                       hir_type_text(c, x), hir_type_text(c, like), hir_type_text(c, *y));

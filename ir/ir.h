@@ -42,7 +42,7 @@ bool hir_type_has_t(hir_type t);           /* dim 0 is T */
 int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
 size_t hir_dtype_bytes(hir_dtype t);   /* of one element; 0 where elements are stored in groups */
 bool hir_is_quantised(hir_dtype t);    /* stored in groups of HIR_GROUP elements */
-unsigned hir_panel_depth(hir_dtype t); /* neighbours along K that lie together in a panel */
+unsigned hir_panel_depth(hir_dtype t); /* consecutive elements along K stored together in a panel */
 enum { HIR_GROUP = 32 };
 const char *hir_dtype_name(hir_dtype t);
 void hir_print_type(hd_text *out, hir_type t); /* f32[T, 4, 32] */
@@ -79,14 +79,14 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */
-/* How a weight lies in the .weights file; decided by the layout pass, printed when not rows.
+/* Layout of a weight in the .weights file; chosen by the layout pass, printed unless it is rows.
  *   rows    row-major, as in the checkpoint
  *   panel   [N, K] as ceil(N/16) panels of [K][16]: element (n, k) at ((n/16)*K + k)*16 + n%16,
  *           rows beyond N are zero. One layout for every CPU level.
  *           bf16: panels of [ceil(K/2)][16][2], (n, k) at ((n/16)*ceil(K/2) + k/2)*32 + n%16*2 +
- *           k%2; what is beyond K is zero.
+ *           k%2; elements beyond K are zero.
  *           q8 and q4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the scales of
- *           its 16 rows (codegen/weights/quant.h). There is no other layout of these.
+ *           its 16 rows (codegen/weights/quant.h). These types have no other layout.
  *   narrow  f32[N, K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
  *           ((n/8)*(K/2) + k/2)*16 + n%8*2 + k%2, rows beyond N are zero. For few outputs of many
  *           inputs (hir_fits_narrow). */
@@ -95,11 +95,11 @@ enum { HIR_LAYOUTS = HIR_LAYOUT_NARROW + 1 };
 const char *hir_layout_name(hir_layout l); /* "rows", "panel", "narrow" */
 enum { HIR_PANEL = 16 };
 
-/* A weight may be made of others when weights are packed (printed as `= @a * @b,
- * softmax(@c)[0:3]`): some of its rows, or of the elements of a vector, are the product, element by
- * element, of factors that have the elements of all these rows, of one row, or one element. The
- * checkpoint holds the weights that are named, not what is made of them. */
-typedef enum hir_derived_by { /* what is done to the elements of a factor: derived.def */
+/* A derived weight is computed from other weights when weights are packed; the checkpoint holds
+ * those, not the derived one. It is a list of blocks of rows (a vector's rows have one element),
+ * printed as `= @a * @b, softmax(@c)[0:3]`. Each block is the elementwise product of its factors; a
+ * factor has the elements of the whole block, of one row, or one element, and is broadcast. */
+typedef enum hir_derived_by { /* function applied to a factor: derived.def */
 #define M(id, name, meaning) HIR_DERIVED_##id,
 #include "ir/derived.def"
 #undef M
@@ -108,23 +108,23 @@ typedef enum hir_derived_by { /* what is done to the elements of a factor: deriv
 const char *hir_derived_by_name(hir_derived_by by); /* "softmax"; "" for none */
 
 typedef struct hir_derived_factor {
-    const char *name;  /* of a weight that is not made itself */
-    hir_derived_by by; /* done to all its elements, before some are taken */
-    int64_t first, n;  /* elements first .. first + n - 1 are taken; n == 0: all */
+    const char *name;  /* of a weight that is not derived itself */
+    hir_derived_by by; /* applied to all its elements, before the slice */
+    int64_t first, n;  /* slice: elements first .. first + n - 1; n == 0: all */
 } hir_derived_factor;
 
-typedef struct hir_derived_row { /* a part: rows, or elements of a vector */
+typedef struct hir_derived_row { /* one block of rows: the product of its factors */
     uint32_t n;
     hir_derived_factor *factor;
 } hir_derived_row;
 
 typedef struct hir_weight {
-    const char *name; /* as in the checkpoint; a derived weight: any other */
+    const char *name; /* as in the checkpoint; a derived weight: one that it lacks */
     hir_type type;    /* integer dims only; dtype is the storage dtype */
     hir_layout layout;
-    bool unused; /* the checkpoint may hold it, no op reads it: checked, never packed (printed as
-                    `unused`) */
-    uint32_t n_rows; /* of `rows`, its parts; 0: in the checkpoint */
+    bool unused;     /* no op reads it: if the checkpoint has it, its type is checked, it is never
+                        packed (printed as `unused`) */
+    uint32_t n_rows; /* entries of `rows`; 0: the weight is in the checkpoint */
     const hir_derived_row *rows;
     hd_loc loc;
 } hir_weight;
@@ -168,7 +168,7 @@ typedef struct hir_state_shape {
 } hir_state_shape;
 hir_state_shape hir_shape_of_state(const hir_state *s);
 
-/* Where a value lies, once plan-memory has said so. */
+/* Where a value is stored; set by plan-memory. */
 typedef enum hir_place {
     HIR_PLACE_NONE,   /* not decided, or inside a kernel */
     HIR_PLACE_ARENA,  /* offset * T bytes into the arena: the rows of one call, T times the row size
@@ -258,7 +258,7 @@ typedef struct hir_op {
     hir_ref *args;                /* optional operands that are absent are none refs */
     hir_id *results;              /* values */
     hir_attr *attrs;              /* sorted by id */
-    hir_id prev, next;            /* neighbours in the same list, HIR_NONE at the ends */
+    hir_id prev, next;            /* in the same list, HIR_NONE at the ends */
     hir_id parent;                /* kernel op whose body this is in, HIR_NONE at the top */
     hir_id body_first, body_last; /* HIR_NONE when empty or no region */
     bool erased;
@@ -283,14 +283,14 @@ typedef struct hir_module {
     hir_id first, last; /* top-level op list */
     /* set by plan-memory, printed as `arena 1536 per token` / `fixed 64` when stage is kernel */
     uint64_t arena_per_token, fixed_bytes;
-    /* where ops stand in the text that the module was read from, by op; for messages only */
+    /* by op: its location in the text that the module was parsed from; for messages only */
     const hd_loc *text_locs;
     uint32_t n_text_locs;
 } hir_module;
 
 hir_module *hir_module_new(hd_arena *a, const char *name);
-/* Every cache stores its elements as `dtype` from now on: states of that kind and the values of
- * cache length that are made of them. */
+/* Sets the element type of all caches: of states of that kind and of the values that cache_append
+ * makes of them. */
 void hir_set_cache_dtype(hir_module *m, hir_dtype dtype);
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
 
@@ -337,59 +337,61 @@ typedef struct hir_op_work {
 hir_op_work hir_work_of(const hir_module *m, hir_id op);
 
 /* ---- tiles ----
- * Kernels that stand one after the other with the same tile_group run together, tile_rows tokens at
- * a time (passes/tile_tokens.c); with tile_keeps what several of them read and none makes stays in
- * the cache from one to the next, too. Threads are then in different kernels at once, so what any
- * kernel of a group reads or makes is alive until the end of the group. */
+ * Consecutive kernels with the same tile_group run together, tile_rows tokens at a time
+ * (passes/tile_tokens.c); with tile_keeps, values that several of them read and none writes stay in
+ * the cache from one kernel to the next, too. Threads are then in different kernels at once, so
+ * whatever a kernel of the group reads or writes is live until the end of the group. */
 int64_t hir_tile_group(const hir_op *kernel); /* -1: in none */
-/* By number of the kernel in the text: number of the last kernel of its group; its own if it is in
- * none. */
+/* Kernels are numbered in program order. For each: the number of the last kernel of its group, or
+ * its own number if it is in no group. */
 uint32_t *hir_group_ends(const hir_module *m, hd_arena *a);
 
-/* ---- places ----
- * A result of a row program may lie exactly where a value lies that the row program is the last to
- * read: row t of one over row t of the other. So may that of a contraction which reads the value in
- * its epilogue alone, element by element: what a sum over sublayers was before. Only the kernel's
- * kind and body are looked at. */
+/* ---- in place ----
+ * The result of a row program may alias a value whose last reader is that row program: row t of the
+ * result is stored where row t of the value was. So may the result of a contraction that reads the
+ * value only in elementwise ops of its epilogue, as when a sublayer's output is added to a running
+ * sum. hir_may_be_in_place looks at the kernel's kind and body alone, not at liveness. */
 bool hir_may_be_in_place(const hir_module *m, hir_id kernel, hir_id value);
-/* The value of which result number `i` of `kernel` has the place so; HIR_NONE: of none that the
- * kernel reads. */
+/* The value that result number `i` of `kernel` aliases in this way, by the planned places;
+ * HIR_NONE: it is not in place. */
 hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i);
 
 /* ---- heads ----
- * A row [T, heads, ..] is heads one after the other; [T, heads n] is the same memory. Ops that work
- * head by head can ride with the contraction that makes the heads (passes/fuse.c). */
+ * A row of [T, heads, n] is its heads one after the other, the same memory as [T, heads n]. Ops
+ * that work on each head by itself can be a per-head epilogue of the contraction that computes the
+ * heads (passes/fuse.c). */
 bool hir_is_by_heads(hir_type t, int64_t heads); /* [T, heads, x, ..] */
-/* Why head i of the op's result needs more than head i of its operands; NULL: it does not.
- * inner[i]: operand i is made of heads; all others are the same for every head. */
+/* NULL if head i of the op's result needs only head i of its operands; else the reason why it needs
+ * more. inner[i]: operand i has heads; all others are the same for every head. */
 const char *hir_why_not_by_heads(const hir_module *m, hir_id op, int64_t heads, const bool *inner);
-/* Panels that whole heads of n columns fill: lcm(n, HIR_PANEL) / HIR_PANEL. A thread does so many
- * together, and no more than HIR_HEAD_PANELS. */
+/* The fewest panels that hold a whole number of heads of n columns: lcm(n, HIR_PANEL) / HIR_PANEL.
+ * A thread computes that many together; heads that need more than HIR_HEAD_PANELS cannot have a
+ * per-head epilogue. */
 enum { HIR_HEAD_PANELS = 16 };
 int64_t hir_head_panels(int64_t n);
 
 typedef struct hir_head_op {
-    hir_id value;  /* of a contraction's body, */
-    hir_id root;   /* made of what this linear op makes, */
-    int64_t heads; /* head by head; 0: the row as it is */
+    hir_id value;  /* in a contraction's body, */
+    hir_id root;   /* computed from the result of this linear op, */
+    int64_t heads; /* for each of so many heads; 0: no heads */
 } hir_head_op;
 typedef struct hir_head_epilogue {
-    HD_VEC(hir_head_op) values; /* what linear ops make, views of it, and what rides with them */
-    HD_VEC(hir_head_op) roots;  /* linear ops that something rides with; no values */
-    hir_id refused;             /* an op that is no epilogue, and why */
+    HD_VEC(hir_head_op) values; /* results of linear ops, views of them, and of head ops */
+    HD_VEC(hir_head_op) roots;  /* linear ops with a per-head epilogue; `value` is unset */
+    hir_id refused;             /* op that cannot be in an epilogue, and why */
     const char *why;
 } hir_head_epilogue;
-/* What rides with the linear ops of a kernel.contract; false: `refused` cannot stand there. */
+/* Finds the per-head epilogues of a kernel.contract; false: op `refused` cannot be in one. */
 bool hir_find_head_epilogue(const hir_module *m, hd_arena *a, hir_id kernel,
                             hir_head_epilogue *out);
 const hir_head_op *hir_find_head_op(const hir_head_epilogue *r,
-                                    hir_ref value);                    /* NULL: it is none */
-int64_t hir_epilogue_heads(const hir_head_epilogue *r, hir_id linear); /* 0: nothing rides */
+                                    hir_ref value);                    /* NULL: not found */
+int64_t hir_epilogue_heads(const hir_head_epilogue *r, hir_id linear); /* 0: no per-head epilogue */
 
-/* The place to show for an op: in the text it was read from, else in the spec. */
+/* The location to show for an op: in the text it was parsed from, else in the spec. */
 hd_loc hir_place_of(const hir_module *m, hir_id op);
 
-/* attributes: `missing` is returned when the op has none of that id */
+/* attributes: `missing` is returned when the op lacks the attribute */
 const hir_attr *hir_find_attr(const hir_op *op, hir_attr_id id);
 int64_t hir_attr_int(const hir_op *op, hir_attr_id id, int64_t missing);
 double hir_attr_float(const hir_op *op, hir_attr_id id, double missing);
@@ -408,39 +410,38 @@ static inline hir_attr hir_ints(hir_attr_id id, const int64_t *v, uint32_t n) {
 }
 void hir_set_attr(hir_module *m, hir_id op, hir_attr attr);       /* adds or replaces */
 bool hir_remove_attr(hir_module *m, hir_id op, hir_attr_id attr); /* false: it had none */
-bool hir_same_slice(const hir_op *a, const hir_op *b);            /* do two slices cut alike? */
+bool hir_same_slice(const hir_op *a, const hir_op *b);            /* same axis, start and length */
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);
 static inline bool hir_is_derived(const hir_weight *w) {
     return w->n_rows > 0;
 }
-/* Elements of a row of a derived weight: the last dim of a matrix. A vector has as many rows as it
- * has elements. */
+/* Elements in a row of a derived weight: the last dim of a matrix, 1 for a vector. */
 int64_t hir_derived_row_elements(hir_type t);
-/* How many such rows a part is: as many as its longest factor. Factors that are no weights count
- * for nothing. */
-int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *part, int64_t row);
-/* Elements that a factor gives, whose weight has `all`. */
+/* Rows (of `row` elements) in a block: those of its longest factor. Factors that name no weight are
+ * ignored. */
+int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *block, int64_t row);
+/* Elements of a factor whose weight has `all`. */
 static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t all) {
     return f->n ? f->n : all;
 }
-bool hir_same_part(const hir_derived_row *a, const hir_derived_row *b);
-/* Does to all elements of a factor's weight what `by` says, in place. */
+bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b);
+/* Applies `by` to all elements of a factor's weight, in place. */
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
-const hir_derived_row *hir_copy_parts(hd_arena *a, const hir_derived_row *rows, uint32_t n);
-/* A weight made of others; the rows are copied. */
+const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n);
+/* Adds a derived weight; `rows` are copied. */
 uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
                                 const hir_derived_row *rows, uint32_t n_rows, hd_loc loc);
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
-/* Bytes that a weight takes as stored, in its layout and filled up to whole panels and groups;
- * false when they cannot be counted. */
+/* Bytes of a weight as stored, in its layout and padded to whole panels and groups; false on
+ * overflow. */
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes);
-/* Rows of a matrix that are filled up to a multiple of this: 1, 16, 8. */
+/* Rows of a panel: a matrix is padded to a multiple of 1, 16 or 8 rows. */
 int64_t hir_panel_rows(hir_layout l);
-/* Would a contraction with this matrix rather have it narrow? Panels of 8 rows where those of 16
- * would be half empty or too few to fill the registers with sums; and long rows, since the sums of
- * even and of odd elements have to meet in the end. */
+/* Is the narrow layout better for a contraction with this matrix? It is where panels of 16 rows
+ * would be half empty, or too few to occupy all accumulators; and only for long rows, as the sums
+ * of even and of odd elements have to be added in the end. */
 bool hir_fits_narrow(hir_type t);
 uint32_t hir_add_state(hir_module *m, const char *name, hir_state_kind kind, hir_type type,
                        hd_loc loc);
@@ -449,7 +450,7 @@ hir_id hir_add_input(hir_module *m, const char *name, hir_type type);
 void hir_set_option(hir_module *m, const char *key, const char *value);
 
 /* ---- building ------------------------------------------------------------------------------ */
-/* A place in an op list where new ops go. */
+/* The position in an op list where new ops are inserted. */
 typedef struct hir_builder {
     hir_module *m;
     hd_diags *diags;
@@ -486,7 +487,7 @@ void hir_replace_uses(hir_module *m, hir_id value, hir_ref with); /* in every op
 typedef struct hir_uses {
     uint32_t *count; /* [values] */
     uint32_t *first; /* [values] index into `user`, count[v] entries */
-    hir_id *user;    /* ops, in program order; an op that uses a value twice stands there twice */
+    hir_id *user;    /* ops, in program order; an op that uses a value twice is listed twice */
 } hir_uses;
 hir_uses hir_compute_uses(const hir_module *m, hd_arena *scratch);
 
@@ -496,15 +497,15 @@ bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out
 /* The whole module: definitions before uses, types, attributes, stage, kernels, states, buffers.
  * O(ops). */
 bool hir_verify(const hir_module *m, hd_diags *d);
-/* Whether the kernels of a verified module are ones that code generation can emit: what may stand
- * in each kind, rows, threads, and (once places are decided) that nothing alive overlaps. */
+/* Whether code generation can emit the kernels of a verified module: the ops in each kind of
+ * kernel, rows, threads, and (once memory is planned) that no two live values overlap. */
 bool hir_verify_kernels(const hir_module *m, hd_diags *d);
 
 /* ---- text ---------------------------------------------------------------------------------- */
 typedef struct hir_print_options {
     bool locations; /* ` loc "file":line:column` behind ops that have one */
-    /* An extract for reading: only the ops that `want` takes, and the kernels that they stand in; a
-     * kernel that it takes with its whole body. NULL: the whole module. */
+    /* An extract for reading: only the ops that `want` accepts, with the kernels around them; a
+     * kernel that it accepts is printed with its whole body. NULL: the whole module. */
     bool (*want)(const void *context, const hir_op *op);
     const void *context;
 } hir_print_options;

@@ -1,9 +1,9 @@
 /* The contract between the passes, which make kernel IR, and code generation, which emits it.
  *
- * hir_verify asks whether a module means something; this asks whether its kernels are ones that can
- * be emitted, in time proportional to the ops (and, for memory, to the values alive at once). It
- * runs after the pipeline and before code generation, so that a kernel written or edited by hand is
- * refused with its place, and not by something odd further down.
+ * hir_verify checks that a module is well formed; this checks that code generation can emit its
+ * kernels, in time proportional to the ops (and, for memory, to the values live at once). It runs
+ * after the pipeline and before code generation, so that a kernel written or edited by hand is
+ * refused with its location, and not by some later failure.
  *
  *   top level   kernels and outputs
  *   contract    (row op -> x)* linear+ (const | elementwise | row op)* yield
@@ -17,7 +17,7 @@
  *               and output 0 of a model read their results
  *   tiles       the kernels of a tile_group stand one after the other, have one tile_rows, and do
  *               all rows; no sequences
- *   memory      results lie in their areas; what is alive at the same time does not overlap
+ *   memory      results are inside their areas; values live at the same time do not overlap
  */
 #include <string.h>
 
@@ -79,8 +79,8 @@ static bool is_last(const rules *r, hir_id kernel) {
 }
 
 /* ---- weights ------------------------------------------------------------------------------- */
-/* Panels are read by linear in contractions and, but for narrow ones, by gather; everything else
- * reads f32 rows. */
+/* Panels are read by the linear ops of contractions, and those that are not narrow also by gather;
+ * all other ops read f32 rows. */
 static void check_weights(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -92,7 +92,7 @@ static void check_weights(rules *r, hir_id op) {
         else if (o->code == HIR_LINEAR_OP && i == 1)
             require(r, op, w->layout != HIR_LAYOUT_ROWS, "the matrix is not stored in panels");
         else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
-            refuse(r, op, "elements of a weight are read that is not stored as f32 rows",
+            refuse(r, op, "it reads elements of a weight that is not stored as f32 rows",
                    "the layout pass decides how weights are stored");
     }
 }
@@ -106,7 +106,7 @@ static bool is_primitive(hir_opcode code) {
 }
 
 /* ---- caches -------------------------------------------------------------------------------- */
-/* A value of cache length comes from cache_append and is yielded, nothing else. */
+/* A value of cache length is the result of cache_append and may only be yielded. */
 static void check_cache_use(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -128,8 +128,8 @@ static void check_linear(rules *r, hir_id op, hir_ref *x) {
     const hir_op *o = hir_op_at(r->m, op);
     hir_type t = hir_ref_type(r->m, o->args[0]);
     require(r, op, o->args[0].kind == HIR_REF_VALUE && is_tile(t), "x is not f32[T, K]");
-    require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrix is no weight");
-    require(r, op, o->args[2].kind != HIR_REF_VALUE, "the bias is no weight");
+    require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrix is not a weight");
+    require(r, op, o->args[2].kind != HIR_REF_VALUE, "the bias is not a weight");
     require(r, op, x->kind == HIR_REF_NONE || hir_ref_equal(*x, o->args[0]),
             "the linear ops of a kernel have one x");
     *x = o->args[0];
@@ -142,26 +142,27 @@ static bool is_number(hir_type t) {
 static void check_epilogue(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     hir_type tile = hir_value_at(r->m, o->results[0])->type;
-    if (o->code == HIR_CONVERT_OP) tile.dtype = HIR_F32; /* as it is computed */
+    if (o->code == HIR_CONVERT_OP) tile.dtype = HIR_F32; /* it is computed in f32 */
     if (!require(r, op, is_tile(tile), "an epilogue makes f32[T, N]")) return;
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_ref x = o->args[i];
         hir_type t = hir_ref_type(r->m, x);
         bool fits = is_tile(t) && t.dim[1] == tile.dim[1];
         bool column = is_number(t) || (t.rank == 1 && t.dim[0] == tile.dim[1] && !is_inner(r, x));
-        require(r, op, fits || column, "an operand is no [T, N], [N] or number");
+        require(r, op, fits || column, "an operand is not a [T, N], [N] or scalar");
         require(r, op, !is_inner(r, x) || !is_a(r, x, HIR_RESHAPE_OP),
                 "an operand is reshaped in the kernel");
     }
 }
 
-/* A row op that rides head by head; views, which stand anywhere, are none. */
-static bool rides(const hir_head_epilogue *riders, const hir_op *o) {
+/* Is the op in a per-head epilogue? Reshapes, which may be anywhere, do not count. */
+static bool is_head_op(const hir_head_epilogue *epilogue, const hir_op *o) {
     if (o->n_results != 1 || o->code == HIR_LINEAR_OP || o->code == HIR_RESHAPE_OP) return false;
-    return hir_find_head_op(riders, hir_value_ref(o->results[0])) != NULL;
+    return hir_find_head_op(epilogue, hir_value_ref(o->results[0])) != NULL;
 }
 
-/* Which part of a contraction's body an op belongs to. */
+/* The section of a contraction's body that an op belongs to: HEAD is the prologue, TAIL the
+ * yield. */
 static part part_of(const rules *r, const hir_op *o) {
     if (o->code == HIR_LINEAR_OP) return LINEARS;
     if (o->code == HIR_CONST_OP || hir_has_trait(o->code, HIR_ELEMENTWISE)) return EPILOGUE;
@@ -170,7 +171,7 @@ static part part_of(const rules *r, const hir_op *o) {
     return NOWHERE;
 }
 
-/* Row ops in front of the linear ops may be done again by every thread. */
+/* May the op be in a prologue? Every thread may run it again, so it must have no effect. */
 static bool makes_x(const hir_op *o) {
     return o->n_results == 1 && is_primitive(o->code) &&
            !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION);
@@ -181,19 +182,19 @@ static void check_front(rules *r, hir_id op, const hir_id *front, size_t n) {
     for (uint32_t i = 0; i < o->n_args; i++)
         for (size_t k = 0; k < n; k++)
             require(r, op, o->args[i].kind != HIR_REF_VALUE || o->args[i].index != front[k],
-                    "what is made in front of the linear ops is read by others than them");
+                    "a value of the prologue is used after the linear ops");
 }
 
 static void check_contraction(rules *r) {
     part now = HEAD;
     hir_ref x = {HIR_REF_NONE, 0};
     HD_VEC(hir_id) front = {0};
-    hir_head_epilogue riders;
-    if (!hir_find_head_epilogue(r->m, r->d->arena, r->kernel, &riders))
-        refuse(r, riders.refused, riders.why, NULL);
+    hir_head_epilogue epilogue;
+    if (!hir_find_head_epilogue(r->m, r->d->arena, r->kernel, &epilogue))
+        refuse(r, epilogue.refused, epilogue.why, NULL);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
-        part p = rides(&riders, o) ? EPILOGUE : part_of(r, o);
+        part p = is_head_op(&epilogue, o) ? EPILOGUE : part_of(r, o);
         if (now == HEAD && makes_x(o)) {
             hd_push(r->d->arena, &front, o->results[0]);
             check_weights(r, op);
@@ -202,8 +203,7 @@ static void check_contraction(rules *r) {
         if (!require(r, op, p <= TAIL, "it cannot stand in a contraction")) continue;
         if (p == TAIL && o->code == HIR_RESHAPE_OP) p = EPILOGUE;
         require(r, op, p >= now && p != HEAD,
-                "the order in a contraction is: what makes x, linear ops, what rides with them, "
-                "yield");
+                "the order in a contraction is: prologue, linear ops, epilogue, yield");
         now = p;
         if (o->code == HIR_LINEAR_OP)
             check_linear(r, op, &x);
@@ -211,8 +211,8 @@ static void check_contraction(rules *r) {
             check_front(r, op, front.at, front.n);
         if (o->code == HIR_CONST_OP)
             require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
-                    "a constant in an epilogue is one number");
-        if (rides(&riders, o))
+                    "a constant in an epilogue is not a scalar");
+        if (is_head_op(&epilogue, o))
             check_cache_use(r, op);
         else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
             check_epilogue(r, op);
@@ -300,13 +300,14 @@ static void check_row_program(rules *r) {
 }
 
 /* ---- yields -------------------------------------------------------------------------------- */
-/* What leaves a kernel is made in it: code generation stores results, it does not copy. */
+/* A kernel yields only values that it computes: code generation stores results, it does not
+ * copy. */
 static void check_yield(rules *r) {
     hir_id yield = hir_op_at(r->m, r->kernel)->body_last;
     const hir_op *y = hir_op_at(r->m, yield);
     for (uint32_t i = 0; i < y->n_args; i++) {
         require(r, yield, is_inner(r, y->args[i]),
-                "it yields a value that is not made in the kernel");
+                "it yields a value that is not computed in the kernel");
         bool number = is_inner(r, y->args[i]) && is_a(r, y->args[i], HIR_CONST_OP) &&
                       hir_op_at(r->m, r->kernel)->code != HIR_KERNEL_ROW_OP;
         require(r, yield, !number, "it yields a constant");
@@ -341,7 +342,7 @@ static void check_rows(rules *r, const hir_form_info *form) {
             "state is written for all rows, not for the last alone");
 }
 
-/* What a kernel of all rows reads was made for all rows. */
+/* A kernel of all rows must read values that have all rows. */
 static void check_reads_rows(rules *r) {
     if (is_last(r, r->kernel)) return;
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
@@ -381,8 +382,8 @@ typedef struct memory {
     HD_VEC(span) alive;
 } memory;
 
-/* `value`, result `i` of the kernel, may lie over what nobody reads behind the kernel, and which no
- * other result lies over. */
+/* Is result `i` of the kernel in place of `of`, a value that dies in this kernel and that no other
+ * result is in place of? */
 static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
     return of->dies == now && m->group_end[now] == now && of->from < of->to &&
            hir_in_place_of(m->r->m, m->r->kernel, i) == of->value;
@@ -400,8 +401,8 @@ static void check_overlap(memory *m, uint32_t i, uint32_t now) {
         const span *o = &m->alive.at[j];
         bool meets = o->fixed == fixed && o->from < s.to && s.from < o->to;
         if (meets && !takes_place(m, i, o, now))
-            refuse(m->r, m->r->kernel, "a result lies where another value is that is still read",
-                   "plan-memory gives values that are alive together different places");
+            refuse(m->r, m->r->kernel, "a result overwrites a value that is still live",
+                   "plan-memory gives values that are live at the same time different places");
     }
     hd_push(m->r->d->arena, &m->alive, s);
 }
@@ -454,7 +455,7 @@ static bool is_planned(const hir_module *m) {
 }
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
-/* Kernels in the order of the text; `before`: the one in front, HIR_NONE: none. */
+/* Called in program order; `before`: the kernel before, or HIR_NONE. */
 static void check_tiles(rules *r, hir_id kernel, hir_id before, int64_t *highest) {
     const hir_op *k = hir_op_at(r->m, kernel);
     int64_t group = hir_tile_group(k);

@@ -44,7 +44,7 @@ static int hex_value(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* One character of a string behind a backslash; 0 if the escape is none. */
+/* The character that an escape stands for, after the backslash; 0 if it is not an escape. */
 static char escape(hir_lexer *lx) {
     char c = *lx->p;
     if (c) lx->p++;

@@ -6,9 +6,9 @@
 
 typedef enum hir_token_kind {
     HIR_TOK_END,
-    HIR_TOK_LINE,   /* end of a line: it ends a statement */
+    HIR_TOK_LINE,   /* end of a line, which ends a statement */
     HIR_TOK_WORD,   /* kernel.row, f32, loc, _ */
-    HIR_TOK_NUMBER, /* as written; converted by who knows its type */
+    HIR_TOK_NUMBER, /* as written; converted where its type is known */
     HIR_TOK_STRING,
     HIR_TOK_VALUE,  /* %name */
     HIR_TOK_WEIGHT, /* @name */
@@ -31,7 +31,7 @@ typedef struct hir_lexer {
     const char *file;
     const char *p, *line_start;
     uint32_t line;
-    bool quiet; /* skipping: tokens that are wrong are nobody's concern */
+    bool quiet; /* skipping after an error: report no bad tokens */
 } hir_lexer;
 
 hir_lexer hir_lexer_on(hd_arena *a, hd_diags *d, const char *file, const char *text);

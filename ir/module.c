@@ -193,7 +193,7 @@ uint32_t *hir_group_ends(const hir_module *m, hd_arena *a) {
     return ends;
 }
 
-/* ---- places -------------------------------------------------------------------------------- */
+/* ---- in place -------------------------------------------------------------------------------- */
 static bool same_rows(const hir_value *a, const hir_value *b) {
     return hir_type_has_t(a->type) && hir_type_has_t(b->type) && a->type.dtype == b->type.dtype &&
            hir_type_row_elements(a->type) == hir_type_row_elements(b->type);
@@ -242,7 +242,7 @@ hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i) {
 }
 
 /* ---- copies -------------------------------------------------------------------------------- */
-/* Locations share few file names: each is copied once as long as it comes in runs. */
+/* Locations share few file names: the name is copied only where it differs from the one before. */
 typedef struct loc_copier {
     hd_arena *arena;
     const char *from, *to;
@@ -257,7 +257,7 @@ static hd_loc copy_loc(loc_copier *c, hd_loc loc) {
     return loc;
 }
 
-/* The table's own array, copied flat; what its items point to is copied by the caller. */
+/* A shallow copy of a table's array; the caller copies what the items point to. */
 #define COPY_TABLE(a, to, from)                                                                    \
     do {                                                                                           \
         (to)->cap = (to)->n = (from)->n;                                                           \
@@ -299,7 +299,7 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
         hir_weight *w = &c->weights.at[i];
         w->name = hd_strdup(a, w->name);
         w->loc = copy_loc(&locs, w->loc);
-        if (hir_is_derived(w)) w->rows = hir_copy_parts(a, w->rows, w->n_rows);
+        if (hir_is_derived(w)) w->rows = hir_copy_derived_rows(a, w->rows, w->n_rows);
     }
     for (size_t i = 0; i < c->states.n; i++) {
         hir_state *s = &c->states.at[i];

@@ -16,7 +16,8 @@ typedef struct hir_names {
 void hir_names_init(hir_names *t, hd_arena *a);
 /* The value kept under a name, or NULL. */
 uint32_t *hir_names_find(const hir_names *t, const char *name);
-/* Keeps `name` (the pointer) with a value, unless there already: then the old value, else NULL. */
+/* Adds `name` (the pointer is kept) with a value and returns NULL; if it is there already, changes
+ * nothing and returns the old value. */
 uint32_t *hir_names_add(hir_names *t, const char *name, uint32_t value);
 
 #endif

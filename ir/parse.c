@@ -1,4 +1,4 @@
-/* The text form, read: header, tables, function, line by line. docs/ir.md describes it. */
+/* Parser of the text form: header, tables, function, line by line. docs/ir.md describes it. */
 #include <string.h>
 
 #include "ir/parser.h"
@@ -20,7 +20,7 @@ static bool end_line(hir_parser *p) {
     return true;
 }
 
-/* Goes to the next line without a word about the rest of this one; true if it ends with `{`. */
+/* Skips the rest of the line without reporting errors; true if it ends with `{`. */
 static bool skip_line(hir_parser *p) {
     bool opens = p->last_punct == '{' && p->last.line == p->t.loc.line;
     p->lx.quiet = true;
@@ -33,7 +33,7 @@ static bool skip_line(hir_parser *p) {
     return opens;
 }
 
-/* Goes behind the `}` line that closes a body whose op failed. */
+/* Skips the body of an op that failed, with its `}` line. */
 static void skip_body(hir_parser *p) {
     size_t depth = 1;
     while (depth && p->t.kind != HIR_TOK_END) {
@@ -58,7 +58,8 @@ static bool parse_stage(hir_parser *p) {
                            "there is no stage '%s'", p->t.text);
 }
 
-/* Two kinds of dumps are for reading only: of a pass that changed nothing, and of some ops. */
+/* Two kinds of dumps cannot be parsed: that of a pass that changed nothing, and that of selected
+ * ops. */
 static const char *hint_without_header(const hir_parser *p) {
     if (p->t.kind == HIR_TOK_END)
         return "it begins like: hir 1 graph @name; the dump of a pass that changed nothing is "
@@ -108,7 +109,7 @@ static bool parse_option(hir_parser *p) {
     return true;
 }
 
-/* `arena 1536 per token` and `fixed 64`: at the kernel stage only, once. */
+/* `arena 1536 per token` and `fixed 64`: at the kernel stage only, once each. */
 static bool parse_area(hir_parser *p, bool arena) {
     bool *given = arena ? &p->arena_given : &p->fixed_given;
     if (p->m->stage != HIR_STAGE_KERNEL)
@@ -127,8 +128,8 @@ static bool parse_area(hir_parser *p, bool arena) {
     return true;
 }
 
-/* softmax( in front of a name; nothing: as it is */
-static bool parse_made_by(hir_parser *p, hir_derived_by *by) {
+/* `softmax(` before a factor's name, or nothing */
+static bool parse_derived_by(hir_parser *p, hir_derived_by *by) {
     const char *names[HIR_DERIVED_BYS];
     *by = HIR_DERIVED_AS_IS;
     if (p->t.kind != HIR_TOK_WORD) return true;
@@ -139,12 +140,12 @@ static bool parse_made_by(hir_parser *p, hir_derived_by *by) {
     if (!*by)
         return hir_parse_error(p, HD_E_NAME, p->t.loc,
                                hir_nearest_hint(p, p->t.text, names + 1, HIR_DERIVED_BYS - 1),
-                               "a weight is not made by '%s'", p->t.text);
+                               "'%s' is no function that a weight can be derived with", p->t.text);
     hir_advance(p);
     return hir_expect(p, '(');
 }
 
-/* [first:end], the elements that are taken; nothing: all */
+/* [first:end], a slice of a factor's elements; nothing: all */
 static bool parse_taken(hir_parser *p, hir_derived_factor *f) {
     uint64_t first, end;
     if (!hir_at_punct(p, '[')) return true;
@@ -154,7 +155,8 @@ static bool parse_taken(hir_parser *p, hir_derived_factor *f) {
         !hir_expect(p, ']'))
         return false;
     if (end <= first || end > HIR_MAX_DIM)
-        return hir_parse_error(p, HD_E_VALUE, loc, NULL, "elements %llu to %llu are none",
+        return hir_parse_error(p, HD_E_VALUE, loc, NULL,
+                               "elements %llu to %llu are an empty or too long slice",
                                (unsigned long long)first, (unsigned long long)end);
     f->first = (int64_t)first;
     f->n = (int64_t)(end - first);
@@ -164,15 +166,15 @@ static bool parse_taken(hir_parser *p, hir_derived_factor *f) {
 /* @a, softmax(@a), softmax(@a)[0:3] */
 static bool parse_factor(hir_parser *p, hir_derived_factor *f) {
     *f = (hir_derived_factor){0};
-    if (!parse_made_by(p, &f->by)) return false;
+    if (!parse_derived_by(p, &f->by)) return false;
     if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "a weight (@name)");
     f->name = p->t.text;
     hir_advance(p);
     return (!f->by || hir_expect(p, ')')) && parse_taken(p, f);
 }
 
-/* @a * @b, @c * @d: the rows of a weight that is made of others. */
-static bool parse_made(hir_parser *p, hir_weight *w) {
+/* `= @a * @b, @c * @d`: the blocks of rows of a derived weight. */
+static bool parse_derived(hir_parser *p, hir_weight *w) {
     HD_VEC(hir_derived_row) rows = {0};
     do {
         HD_VEC(hir_derived_factor) factors = {0};
@@ -189,7 +191,7 @@ static bool parse_made(hir_parser *p, hir_weight *w) {
     return true;
 }
 
-/* Words behind a weight's type. */
+/* What may follow a weight's type: layout, `unused`, derivation, location. */
 static bool parse_weight_words(hir_parser *p, hir_weight *w) {
     for (int l = HIR_LAYOUT_ROWS + 1; l < HIR_LAYOUTS && w->layout == HIR_LAYOUT_ROWS; l++)
         if (hir_at_word(p, hir_layout_name((hir_layout)l))) {
@@ -200,12 +202,12 @@ static bool parse_weight_words(hir_parser *p, hir_weight *w) {
         w->unused = true;
         hir_advance(p);
     }
-    if (hir_at_punct(p, '=') && !parse_made(p, w)) return false;
+    if (hir_at_punct(p, '=') && !parse_derived(p, w)) return false;
     return hir_parse_loc(p, &w->loc);
 }
 
-/* The name of a table entry as a token; a second definition is reported. Entries that fail later
- * on are known as broken. */
+/* Reads and declares the name of a table entry; a second definition is reported. The name stands
+ * for HIR_NONE, broken, until the whole entry has been parsed. */
 static bool declare(hir_parser *p, hir_names *table, hir_token *name) {
     *name = p->t;
     if (hir_names_add(table, name->text, HIR_NONE))
@@ -296,7 +298,7 @@ static bool parse_signature(hir_parser *p) {
     return hir_expect(p, '{') && end_line(p);
 }
 
-/* Ops up to the `}` of the function, those of bodies among them. */
+/* All ops up to the `}` of the function, with those of kernel bodies. */
 static void parse_body(hir_parser *p) {
     while (!hir_too_many_errors(p)) {
         if (p->t.kind == HIR_TOK_END) {

@@ -7,14 +7,14 @@ typedef struct statement {
     HD_VEC(hir_token) names; /* of the results */
     hir_opcode code;
     HD_VEC(hir_ref) args;
-    bool broken; /* an operand's definition failed */
+    bool broken; /* the definition of an operand failed */
     hir_attr *attrs;
     uint32_t n_attrs;
     HD_VEC(hir_type) types;
     HD_VEC(hir_place) places;
     HD_VEC(uint64_t) offsets;
     hd_loc here, types_at; /* the op in this text */
-    hd_loc loc;            /* what the text says about the spec */
+    hd_loc loc;            /* the op's location in the spec, from its `loc` */
 } statement;
 
 /* ---- reading ------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Parts of statements: numbers, types, places, locations, attributes, operands, names. */
+/* Elements of statements: numbers, types, places, locations, attributes, operands, names. */
 #include <math.h>
 #include <string.h>
 
@@ -66,14 +66,15 @@ bool hir_expected(hir_parser *p, const char *what) {
     }
 }
 
-/* Not asked for more errors than are shown: looking is the costly part of a wrong name. */
+/* No hint for errors beyond those shown: the search for the nearest name is the slow step of such
+ * an error. */
 const char *hir_nearest_hint(hir_parser *p, const char *word, const char *const *words, size_t n) {
     const char *near = hd_nearest(word, words, n);
     return near ? hd_printf(p->d->arena, "did you mean '%s'?", near) : NULL;
 }
 
 /* ---- numbers ------------------------------------------------------------------------------- */
-/* Decimal digits, perhaps behind a sign; nothing else, nothing that overflows. */
+/* Decimal digits with an optional sign, in the range of int64. */
 bool hir_parse_i64(const char *s, int64_t *out) {
     bool negative = *s == '-';
     s += negative || *s == '+';
@@ -292,12 +293,12 @@ bool hir_parse_attrs(hir_parser *p, hir_opcode code, hir_attr **out, uint32_t *n
 }
 
 /* ---- names --------------------------------------------------------------------------------- */
-/* An unquoted %12 is value number 12, wherever it stands; everything else is a name. */
+/* An unquoted %12 is value number 12; everything else is a name. */
 static bool is_number(const hir_token *t) {
     return !t->quoted && t->text[strspn(t->text, "0123456789")] == '\0';
 }
 
-/* What a name is looked up by: %007 is value number 7. */
+/* The key to look a name up by: %007 is value number 7. */
 static const char *key_of(const hir_token *t) {
     const char *key = t->text;
     while (is_number(t) && key[0] == '0' && key[1])
@@ -327,7 +328,7 @@ void hir_define(hir_parser *p, const hir_token *name, hir_id value) {
         hd_push(p->arena, &p->symbols, symbol);
 }
 
-/* The same name behind another sign: %gain where a weight is called @gain. */
+/* A hint for %gain where a weight is called @gain. */
 static const char *other_sign_hint(hir_parser *p, const hir_names *table) {
     hir_names *const tables[] = {&p->values, &p->weights, &p->states};
     static const char *const names[] = {"value is %", "weight is @", "state is $"};
@@ -340,7 +341,8 @@ static const char *other_sign_hint(hir_parser *p, const hir_names *table) {
     return NULL;
 }
 
-/* The same name of another kind, or "did you mean" among the names of a table. */
+/* A hint for an unknown name: the same name with another sigil, or the nearest name of the
+ * table. */
 static const char *name_hint(hir_parser *p, const hir_names *table) {
     const char *other = other_sign_hint(p, table);
     if (other) return other;
@@ -355,7 +357,7 @@ static bool parse_value(hir_parser *p, hir_ref *out, bool *broken) {
     hir_names *table = table_of(p, &p->t);
     uint32_t *found = hir_names_find(table, key_of(&p->t));
     if (!found) {
-        hir_symbol unknown = {HIR_NONE, HIR_NONE, 0}; /* said once */
+        hir_symbol unknown = {HIR_NONE, HIR_NONE, 0}; /* report the name once */
         if (!p->inputs_unclear)
             hir_parse_error(p, HD_E_NAME, p->t.loc, name_hint(p, table),
                             "%%%s is not defined before its use", p->t.text);

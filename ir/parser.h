@@ -1,8 +1,8 @@
-/* The parser of the text form: what its files share.
+/* Shared by the files of the parser of the text form.
  *
- * One statement stands on one line, so an error is answered by going on at the next line. A name
- * whose definition failed is kept as broken: what uses it is dropped without another message.
- * Bodies hold no bodies, so nothing here recurses.
+ * Every statement is one line; after an error the parser continues with the next line. A name whose
+ * definition failed is kept as broken: statements that use it are dropped without another error.
+ * Bodies do not nest, so nothing here is recursive.
  */
 #ifndef HIR_PARSER_H
 #define HIR_PARSER_H
@@ -34,10 +34,10 @@ typedef struct hir_parser {
     HD_VEC(hd_loc) state_locs;
     hd_loc module_loc;
     hir_id kernel;       /* whose body is open, or HIR_NONE */
-    bool inputs_unclear; /* the signature failed: unknown values are no news */
+    bool inputs_unclear; /* the signature failed: do not report unknown values */
     bool may_open;       /* the op that failed may have opened a body */
     bool arena_given, fixed_given;
-    const char *loc_file; /* the last file of a `loc`, shared by those that follow */
+    const char *loc_file; /* file name of the last `loc`, reused if the next is the same */
 } hir_parser;
 
 /* Adds a syntax or other error; always false. */
@@ -50,7 +50,7 @@ bool hir_at_punct(const hir_parser *p, char c);
 bool hir_at_word(const hir_parser *p, const char *word);
 bool hir_accept(hir_parser *p, char c);
 bool hir_expect(hir_parser *p, char c);
-/* "expected X, found Y" at the token; silent if the lexer has spoken. */
+/* "expected X, found Y" at the token; silent if the lexer has reported an error. */
 bool hir_expected(hir_parser *p, const char *what);
 const char *hir_nearest_hint(hir_parser *p, const char *word, const char *const *words, size_t n);
 
@@ -61,9 +61,9 @@ bool hir_parse_place(hir_parser *p, hir_place *place, uint64_t *offset); /* none
 bool hir_parse_loc(hir_parser *p, hd_loc *out);                          /* none: fine */
 bool hir_parse_attrs(hir_parser *p, hir_opcode code, hir_attr **out, uint32_t *n);
 
-/* Operands. `*broken` is set when a name stands for something that failed. */
+/* Operands. `*broken` is set for a name whose definition failed. */
 bool hir_parse_ref(hir_parser *p, hir_ref *out, bool *broken);
-/* Makes `name` stand for a value (HIR_NONE: broken); gives the value its name. */
+/* Binds `name` to a value (HIR_NONE: broken), and sets the value's name. */
 void hir_define(hir_parser *p, const hir_token *name, hir_id value);
 
 /* A statement that begins with results or an op name; at a body's start, p->kernel is set. */

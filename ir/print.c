@@ -1,4 +1,4 @@
-/* The text form, written. docs/ir.md describes it; ir/parse.c reads it back. */
+/* Printer of the text form. docs/ir.md describes it; ir/parse.c reads it. */
 #include <string.h>
 
 #include "ir/signature.h"
@@ -22,7 +22,8 @@ typedef struct printer {
     const uint32_t *number; /* of each unnamed value, in order of definition */
 } printer;
 
-/* ---- pieces -------------------------------------------------------------------------------- */
+/* ---- names, types, operands
+ * -------------------------------------------------------------------------------- */
 bool hir_plain_name_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '.' || c == '-' || c == '/';
@@ -218,7 +219,7 @@ static void print_factor(hd_text *out, const hir_derived_factor *f) {
 }
 
 /* = @a * @b, @c * @d */
-void hir_print_made(hd_text *out, const hir_weight *w) {
+void hir_print_derived(hd_text *out, const hir_weight *w) {
     for (uint32_t r = 0; r < w->n_rows; r++)
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hd_text_add(out, k ? " * " : r ? ", " : " = ");
@@ -236,7 +237,7 @@ static void print_tables(const printer *p) {
         hir_print_type(p->out, w->type);
         if (w->layout != HIR_LAYOUT_ROWS) hd_text_f(p->out, " %s", hir_layout_name(w->layout));
         hd_text_add(p->out, w->unused ? " unused" : "");
-        hir_print_made(p->out, w);
+        hir_print_derived(p->out, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
     }

@@ -63,8 +63,8 @@ uint64_t hir_random_below(hir_random *r, uint64_t n) {
     return (uint64_t)((unsigned __int128)hir_random_next(r) * n >> 64);
 }
 
-/* Every value is one of bf16 and of f16, whatever the weight's storage dtype: a pass that narrows
- * the storage of a weight then changes no answer. (Rounding a bf16 to f16 drops nothing but bits
+/* Every value is exact in bf16 and in f16, whatever the weight's storage dtype, so that a pass that
+ * narrows the storage of a weight changes no result. (Rounding a bf16 to f16 drops nothing but bits
  * below 2^-24, which leaves a bf16.) */
 static double as_half(double x) {
     return (double)hd_f16_to_f32(hd_f16_from_f64(hd_bf16_to_f32(hd_bf16_from_f32((float)x))));

@@ -1,6 +1,6 @@
 /* Seeded random numbers that are the same on every machine: integer arithmetic and exact scaling
- * only, no libm. A stream is named, so that what one consumer draws never depends on how much
- * another one drew before it.
+ * only, no libm. Streams are named, so that what one consumer draws does not depend on what others
+ * draw.
  */
 #ifndef HIR_RANDOM_H
 #define HIR_RANDOM_H

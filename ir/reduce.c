@@ -1,12 +1,12 @@
-/* Proposals for smaller modules.
+/* Proposals for smaller modules (delta debugging).
  *
- * Kinds of edits, from coarse to fine: outputs go; kernels go; ops go, replaced by an operand of
- * the same type, by what else has that type, or by a constant; rows of the tables that nobody names
- * go; dims shrink. Each kind is tried on runs of items, all of them first, then halves, down to
- * one. When a whole round of kinds brings nothing, that is all.
+ * Kinds of edits, from coarse to fine: remove outputs; remove kernels; remove ops, with uses
+ * replaced by an operand of the same type, by another value of that type, or by a constant; remove
+ * unused table rows; shrink dims. Each kind is tried on runs of items: all of them, then halves,
+ * down to one. The reducer ends when a round of all kinds has changed nothing.
  *
- * Ops that an edit of several items leaves without readers go with it. Others without readers stay:
- * the failure may be theirs, and an edit of their own asks. */
+ * An edit of several items also removes the ops that it leaves without uses. Ops that had no uses
+ * before stay, as they may be the cause of the failure; a separate edit tries to remove them. */
 #include "ir/reduce.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ struct hir_reducer {
     hir_module *best, *next;
     edit_kind kind;
     size_t size, at; /* the run of items tried next */
-    bool any;        /* something was taken in this round of kinds */
+    bool any;        /* a proposal was accepted in this round */
     bool done;
 };
 
@@ -27,10 +27,10 @@ struct hir_reducer {
 typedef struct edit {
     hir_module *m;
     hd_arena *a;
-    hd_diags d;        /* of building and inferring; nobody reads it */
-    bool *dead_before; /* [ops] had no reader before the edit */
+    hd_diags d;        /* of building and inferring; discarded */
+    bool *dead_before; /* [ops] had no uses before the edit */
     size_t ops_before;
-    hir_ref *to; /* [values] what stands for a value from now on; kind none: itself */
+    hir_ref *to; /* [values] the replacement of a value; kind none: not replaced */
 } edit;
 
 /* ---- size --------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ static hir_id *program_order(const hir_module *m, hd_arena *a, size_t *n) {
     return list;
 }
 
-/* ---- ops without readers -----------------------------------------------------------------------
+/* ---- ops without uses -----------------------------------------------------------------------
  */
 static void count_reads(const hir_module *m, hir_id id, uint32_t *reads, int step) {
     const hir_op *op = hir_op_at(m, id);
@@ -127,8 +127,8 @@ static bool has_effect(const hir_module *m, const hir_op *op) {
     return false;
 }
 
-/* Marks ops that nobody reads, directly or by way of other such ops; those in `kept` count as
- * readers. Backwards, as readers stand behind. */
+/* Marks dead ops, also those used by dead ops only; ops in `kept` are live. Walks backwards, so
+ * that users come before their operands. */
 static void mark_dead(const hir_module *m, hd_arena *a, const bool *kept, size_t n_kept,
                       bool *dead) {
     uint32_t *reads = hd_new_array(a, uint32_t, m->values.n);
@@ -142,7 +142,7 @@ static void mark_dead(const hir_module *m, hd_arena *a, const bool *kept, size_t
             continue;
         dead[list[i]] = true;
         count_reads(m, list[i], reads, -1);
-        HIR_EACH(m, inner, op->body_first) { /* visited already: readers until now */
+        HIR_EACH(m, inner, op->body_first) { /* visited already, and counted as users until now */
             if (!dead[inner]) count_reads(m, inner, reads, -1);
             dead[inner] = true;
         }
@@ -156,7 +156,7 @@ static void erase_dead(edit *e) {
         if (dead[i] && !e->m->ops.at[i].erased) hir_erase(e->m, (hir_id)i);
 }
 
-/* Results of kernels that the edit left without readers go, as long as one stays. */
+/* Removes results of a kernel that the edit left without uses; at least one result stays. */
 static void trim_kernel(edit *e, hir_id id, const uint32_t *reads) {
     hir_op *k = hir_op_at(e->m, id);
     if (k->body_last == HIR_NONE || (id < e->ops_before && e->dead_before[id])) return;
@@ -190,7 +190,7 @@ static bool is_output(const hir_module *m, hir_id value) {
     return false;
 }
 
-/* Places of outputs follow their new numbers; what is no output any more has no place. */
+/* Renumbers the places of outputs; values that are no longer outputs lose theirs. */
 static void renumber_outputs(hir_module *m) {
     uint64_t n = 0;
     HIR_EACH(m, op, m->first) {
@@ -214,7 +214,7 @@ static hir_ref stands_for(const edit *e, hir_ref r) {
     return e->to[r.index];
 }
 
-/* Something else of the type: an operand, an input, the result of an op in front. */
+/* Another value of the type: an operand, an input, the result of an earlier op. */
 static bool find_operand(const edit *e, const hir_op *op, hir_type type, hir_ref *out) {
     for (uint32_t i = 0; i < op->n_args; i++) {
         const hir_ref r = stands_for(e, op->args[i]);
@@ -260,7 +260,7 @@ static bool make_constant(edit *e, hir_id id, hir_type type, hir_ref *out) {
     return out->kind == HIR_REF_VALUE;
 }
 
-/* For a kernel, what its body reads from the outside. */
+/* For a kernel: a value from outside that its body reads. */
 static bool find_outer_operand(const edit *e, const hir_op *kernel, hir_type type, hir_ref *out) {
     HIR_EACH(e->m, inner, kernel->body_first) {
         const hir_op *op = hir_op_at(e->m, inner);
@@ -284,7 +284,7 @@ static bool replacement(edit *e, hir_id id, hir_type type, hir_ref *out) {
     return make_constant(e, id, type, out);
 }
 
-/* Takes one op out; false, and nothing is done, where nothing can stand for its results. */
+/* Removes an op; false, and no change, if there is no replacement for its results. */
 static bool remove_op(edit *e, hir_id id, const uint32_t *reads) {
     hir_ref with[64];
     const uint32_t n = hir_op_at(e->m, id)->n_results;
@@ -314,7 +314,7 @@ static bool remove_items(edit *e, edit_kind kind, size_t from, size_t count) {
     const size_t n_values = e->m->values.n;
     const hir_id *list = program_order(e->m, e->a, &n);
     uint32_t *reads = hd_new_array(e->a, uint32_t, n_values);
-    /* room for the constants that may come: one for each result */
+    /* and space for the constants that may be added, one for each result */
     e->to = hd_new_array(e->a, hir_ref, 2 * n_values + 1);
     for (size_t i = 0; i < n; i++)
         count_reads(e->m, list[i], reads, 1);
@@ -328,7 +328,7 @@ static bool remove_items(edit *e, edit_kind kind, size_t from, size_t count) {
     if (count > 1) {
         erase_dead(e);
         trim_kernels(e);
-        erase_dead(e); /* what only the lost results read */
+        erase_dead(e); /* ops used by the removed results only */
     }
     renumber_outputs(e->m);
     return true;
@@ -336,7 +336,7 @@ static bool remove_items(edit *e, edit_kind kind, size_t from, size_t count) {
 
 /* ---- tables ------------------------------------------------------------------------------------
  */
-typedef struct named { /* what is named by something */
+typedef struct named { /* table rows that are referred to */
     bool *weight, *state, *input;
 } named;
 
@@ -357,7 +357,7 @@ static named find_named(const edit *e) {
             if (v->place == HIR_PLACE_STATE && v->offset < m->states.n) s.state[v->offset] = true;
         }
     }
-    for (size_t i = 0; i < m->weights.n; i++) { /* what derived weights are made of */
+    for (size_t i = 0; i < m->weights.n; i++) { /* factors of derived weights */
         const hir_weight *w = &m->weights.at[i];
         for (uint32_t r = 0; s.weight[i] && r < w->n_rows; r++)
             for (uint32_t k = 0; k < w->rows[r].n; k++) {
@@ -368,7 +368,7 @@ static named find_named(const edit *e) {
     return s;
 }
 
-/* Drops the rows of a table that are neither named nor outside of the run; new numbers in `number`.
+/* Drops the rows of a table that are in the run and not referred to; new indices in `number`.
  */
 #define DROP_ROWS(table, is_named, number)                                                         \
     do {                                                                                           \
@@ -421,7 +421,7 @@ static bool remove_rows(edit *e, size_t from, size_t count) {
  */
 enum { MOST_DIMS = 10 };
 
-typedef struct dim_set { /* sizes that occur, largest first */
+typedef struct dim_set { /* the largest distinct dims of the module, in falling order */
     int64_t at[MOST_DIMS];
     size_t n;
 } dim_set;
@@ -455,8 +455,8 @@ static dim_set dims_in(const hir_module *m) {
     return s;
 }
 
-/* Which sizes shrink together: sets of up to four of those that occur, as bits, and how far each
- * (down to one, or halved). Most sets fit no reshape and are dropped before anybody is asked. */
+/* Dims to shrink together: up to four of the distinct dims, as bits, each halved or set to one.
+ * Most combinations make some reshape illegal and are dropped before they are proposed. */
 typedef struct shrink {
     dim_set dims;
     unsigned set;
@@ -507,7 +507,7 @@ static void shrink_attrs(edit *e, const shrink *s, hir_id id) {
     }
 }
 
-/* Types of kernels are those that they yield. */
+/* Result types of kernels are taken from their yield. */
 static bool infer_again(edit *e, hir_id id) {
     const hir_op *op = hir_op_at(e->m, id);
     if (op->code == HIR_YIELD_OP) {
@@ -561,7 +561,7 @@ static void start_kind(hir_reducer *r, edit_kind kind) {
     if (r->size == 0) r->size = 1;
 }
 
-/* The next smaller runs, the next kind, the next round, or the end. */
+/* Goes on to smaller runs, the next kind, the next round, or the end. */
 static void next_pass(hir_reducer *r) {
     if (r->size > 1) {
         r->size = r->size / 2;
@@ -582,7 +582,7 @@ static void free_arena(void *slot) {
     *(hd_arena **)slot = NULL;
 }
 
-/* A fresh arena; exhaustion goes where that of the owner goes. */
+/* A fresh arena; when it runs out of memory control goes to the guard of the owner. */
 static hd_arena *fresh_arena(hir_reducer *r, hd_arena **slot) {
     free_arena(slot);
     *slot = hd_arena_new();

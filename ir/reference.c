@@ -56,7 +56,7 @@ static void print_attrs(hd_text *out, hir_opcode code, const char *indent) {
                   s.attrs[i].optional ? ", optional" : "");
 }
 
-/* A line broken at blanks, every line indented. */
+/* Text wrapped at blanks, every line indented. */
 static void print_wrapped(hd_text *out, const char *text, const char *indent, size_t width) {
     while (*text) {
         size_t n = strlen(text);
@@ -86,7 +86,7 @@ static void print_plain(hd_text *out, hir_opcode code, bool details) {
     print_attrs(out, code, "    ");
 }
 
-/* The formula stands in a code block: it is full of characters that markdown reads. */
+/* Formulas are in code blocks, as they are full of characters that mean something in markdown. */
 static void print_markdown(hd_text *out, hir_opcode code) {
     hd_text_f(out, "\n### `%s`\n\n", hir_info(code)->name);
     hd_text_add(out, "    ");

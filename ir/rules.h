@@ -1,8 +1,8 @@
 /* Type rules: one function per `rule` column of ops.def.
  *
- * A rule sees an op whose operands and attributes are already complete (count, kinds of
- * attributes, nothing required missing), checks what is its own, and gives the result type.
- * A new op is a row in ops.def and, unless an old rule fits, one function here.
+ * A rule is called when the common checks have passed (number of operands, kinds of attributes,
+ * nothing required missing); it makes the op's own checks and returns the result type. A new op is
+ * a row in ops.def and, unless an existing rule fits, one function here.
  */
 #ifndef HIR_RULES_H
 #define HIR_RULES_H
@@ -35,7 +35,7 @@ static inline bool hir_has_arg(const hir_check *c, uint32_t i) {
     return c->op->args[i].kind != HIR_REF_NONE;
 }
 
-/* A value or weight of floating type without C: what every op that computes takes. */
+/* A value or weight of floating type without C, as all arithmetic ops take. */
 bool hir_plain(hir_check *c, uint32_t i);
 bool hir_all_plain(hir_check *c);
 bool hir_is_value(hir_check *c, uint32_t i);

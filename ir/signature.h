@@ -1,4 +1,4 @@
-/* What a row of ops.def says about operands and attributes, in a form that programs can walk. */
+/* Operands and attributes of an op, parsed from its row of ops.def. */
 #ifndef HIR_SIGNATURE_H
 #define HIR_SIGNATURE_H
 
@@ -24,14 +24,14 @@ typedef struct hir_signature {
     hir_attr_spec attrs[HIR_MAX_OP_ATTRS];
 } hir_signature;
 
-/* Read from the table's strings on every call: no state, any thread. */
+/* Parsed from the table's strings on every call: no state, thread-safe. */
 hir_signature hir_signature_of(hir_opcode code);
 const hir_attr_spec *hir_signature_attr(const hir_signature *s, hir_attr_id id); /* or NULL */
 /* "x", or "xs[3]" for an operand that stands for the rest. */
 const char *hir_operand_name(const hir_signature *s, uint32_t i, hd_arena *a);
 
 bool hir_attr_by_name(const char *name, hir_attr_id *out);
-/* With its string and its list copied. */
+/* Copies its string and its list, too. */
 hir_attr hir_copy_attr(hd_arena *a, hir_attr attr);
 /* How many results an op of this kind has: 0 or 1. Kernels have as many as they yield. */
 uint32_t hir_result_count(hir_opcode code);

@@ -1,4 +1,4 @@
-/* What the printer and the parser of the text form agree on. */
+/* What the printer and the parser of the text form share. */
 #ifndef HIR_TEXT_H
 #define HIR_TEXT_H
 
@@ -13,13 +13,13 @@ bool hir_plain_name_char(char c);
 /* Letters, digits, _ and . and no digit in front: words such as op names and option keys. */
 bool hir_is_word(const char *s);
 
-/* Parts of the text form, for those who print a module op by op: `numbers` of unnamed values as the
- * whole text has them, [values]. */
+/* For printing a module op by op: `numbers` are those of unnamed values in the whole text, by
+ * value. */
 uint32_t *hir_number_values(const hir_module *m, hd_arena *a);
 void hir_print_numbered(const hir_module *m, hir_id op, const uint32_t *numbers, hd_text *out);
 void hir_print_ref(const hir_module *m, hir_ref r, const uint32_t *numbers, hd_text *out);
-void hir_print_attr(hd_text *out, const hir_attr *a);   /* its value */
-void hir_print_place(hd_text *out, const hir_value *v); /* " in arena[0]", or nothing */
-void hir_print_made(hd_text *out, const hir_weight *w); /* " = @a * @b, @c", or nothing */
+void hir_print_attr(hd_text *out, const hir_attr *a);      /* its value */
+void hir_print_place(hd_text *out, const hir_value *v);    /* " in arena[0]", or nothing */
+void hir_print_derived(hd_text *out, const hir_weight *w); /* " = @a * @b, @c", or nothing */
 
 #endif

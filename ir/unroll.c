@@ -1,5 +1,5 @@
-/* Unrolling along linear paths. The plan (which ops lie on a path, and which operands carry it) is
- * made once; a push runs these ops on one token's rows.
+/* Unrolling along linear paths. The plan (the ops on a path, and the operands through which it
+ * runs) is made once; a push runs these ops on one token's rows.
  */
 #include "ir/unroll.h"
 
@@ -10,7 +10,7 @@
 
 typedef struct step { /* an op on a path */
     hir_id op;
-    uint32_t carriers; /* bit i: operand i carries the path; later ones count as the last bit */
+    uint32_t carriers; /* bit i: the path runs through operand i */
 } step;
 
 struct hir_unroll {
@@ -24,14 +24,14 @@ struct hir_unroll {
 
     hir_eval *eval;
     int64_t tokens;
-    hir_array *known; /* by value: of the call */
-    hir_array *part;  /* by value: of the push; `at` NULL: 0 */
-    double **room;    /* by value on a path */
+    hir_array *known;  /* by value: of the call */
+    hir_array *pushed; /* by value: of the push; `at` NULL: 0 */
+    double **buffer;   /* by value on a path */
     const double *zeros;
     int64_t most; /* elements of the widest row */
 };
 
-/* ---- which operands carry a path ------------------------------------------------------------- */
+/* ---- operands on a path ------------------------------------------------------------- */
 
 static bool carries(const hir_unroll *u, hir_ref r) {
     return r.kind == HIR_REF_VALUE && u->carries[r.index];
@@ -41,7 +41,8 @@ static int64_t elements(const hir_unroll *u, hir_ref r) {
     return hir_type_row_elements(hir_ref_type(u->m, r));
 }
 
-/* Of a product of two values that carry, the wider one does. */
+/* If both factors depend on sources the path runs through the wider one. 3: they are of one
+ * width. */
 static uint32_t product_carriers(const hir_unroll *u, const hir_op *o) {
     const bool a = carries(u, o->args[0]), b = carries(u, o->args[1]);
     if (!a || !b) return a ? 1 : b ? 2 : 0;
@@ -49,8 +50,8 @@ static uint32_t product_carriers(const hir_unroll *u, const hir_op *o) {
     return n > k ? 1 : n < k ? 2 : 3;
 }
 
-/* Operands in which the op is linear and that depend on sources, as bits. Stack and concat have
- * any number of operands: all of them, as bit 0. */
+/* As bits, the operands that depend on sources and in which the op is linear. Stack and concat,
+ * which have any number of operands, give bit 0 for all of them. */
 static uint32_t carriers_of(const hir_unroll *u, const hir_op *o) {
     switch (o->code) {
     case HIR_ADD_OP:
@@ -101,7 +102,8 @@ static bool refuse_product(hir_unroll *u, hir_id op) {
     return false;
 }
 
-/* Back from the targets; a source ends the path, and a target that is one needs none. */
+/* Walks back from the targets; a path ends at a source, so a target that is a source has no
+ * path. */
 static bool walk_back(hir_unroll *u) {
     bool *needed = hd_new_array(u->arena, bool, u->m->values.n);
     for (size_t i = 0; i < u->n_targets; i++)
@@ -117,7 +119,7 @@ static bool walk_back(hir_unroll *u) {
                 needed[o->args[i].index] = u->on_path[o->args[i].index] = true;
         hd_push(u->arena, &u->steps, ((step){op, carriers}));
     }
-    for (size_t i = 0, n = u->steps.n; i < n / 2; i++) { /* found from the last to the first */
+    for (size_t i = 0, n = u->steps.n; i < n / 2; i++) { /* reverse into program order */
         step first = u->steps.at[i];
         u->steps.at[i] = u->steps.at[n - 1 - i];
         u->steps.at[n - 1 - i] = first;
@@ -156,7 +158,7 @@ static void remember(void *context, const hir_module *m, hir_id op, hir_id value
     ((hir_unroll *)context)->known[value] = *a;
 }
 
-/* Row t of a value, with T = 1 in its type; one that has no T as it is. */
+/* Row t of a value, with T = 1 in its type; the whole value if it has no T. */
 static hir_array row_of(const hir_unroll *u, hir_id v, int64_t t) {
     hir_array x = u->known[v];
     if (!hir_type_has_t(hir_value_at(u->m, v)->type)) return x;
@@ -166,12 +168,12 @@ static hir_array row_of(const hir_unroll *u, hir_id v, int64_t t) {
     return x;
 }
 
-static void make_room(hir_unroll *u) {
+static void allocate_buffers(hir_unroll *u) {
     for (size_t k = 0; k < u->steps.n; k++) {
         const hir_op *o = hir_op_at(u->m, u->steps.at[k].op);
         const hir_array y = row_of(u, o->results[0], 0);
         if (o->code != HIR_RESHAPE_OP)
-            u->room[o->results[0]] = hd_new_array(u->arena, double, (size_t)y.n);
+            u->buffer[o->results[0]] = hd_new_array(u->arena, double, (size_t)y.n);
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
             const int64_t n = row_of(u, o->args[i].index, 0).n;
@@ -186,8 +188,8 @@ bool hir_unroll_evaluate(hir_unroll *u, hir_weight_source source, void *context,
     const size_t n = u->m->values.n;
     u->tokens = tokens;
     u->known = hd_new_array(u->arena, hir_array, n);
-    u->part = hd_new_array(u->arena, hir_array, n);
-    u->room = hd_new_array(u->arena, double *, n);
+    u->pushed = hd_new_array(u->arena, hir_array, n);
+    u->buffer = hd_new_array(u->arena, double *, n);
     u->eval = hir_eval_new(u->arena, u->m, source, context);
     u->values = hd_arena_new();
     jmp_buf here;
@@ -202,7 +204,7 @@ bool hir_unroll_evaluate(hir_unroll *u, hir_weight_source source, void *context,
                        remember, u))
         return false;
     hd_arena_guard(u->values, NULL);
-    make_room(u);
+    allocate_buffers(u);
     return true;
 }
 
@@ -214,7 +216,8 @@ const double *hir_unroll_row(const hir_unroll *u, hir_id v, int64_t t, int64_t *
 
 /* ---- a push ---------------------------------------------------------------------------------- */
 
-/* (x - mean) / norm of what was normed, times the gain; constant: the bias of a layernorm alone. */
+/* (x - mean) gain / norm, with the norm of the evaluated call; for constants, the bias of a
+ * layernorm too. */
 static void push_norm(const hir_op *o, const hir_array *was, const hir_array *x,
                       const hir_array *gain, const hir_array *bias, double *y) {
     const bool centred = o->code == HIR_LAYERNORM_OP;
@@ -236,19 +239,20 @@ static void push_norm(const hir_op *o, const hir_array *was, const hir_array *x,
 }
 
 typedef struct operands {
-    hir_array *value;          /* what each operand is in this push */
+    hir_array *value;          /* operands in this push */
     const hir_array **address; /* the same, NULL: absent */
-    bool any;                  /* one of those that carry is not 0 */
+    bool any;                  /* some operand is not 0 */
 } operands;
 
-/* A weight, or a value that does not carry: as it is known. False: a diagnostic was added. */
+/* A weight, or a value of the evaluated call. False: a diagnostic was added. */
 static bool known_operand(eval_call *c, const hir_unroll *u, hir_ref r, int64_t t, hir_array *out) {
     if (r.kind == HIR_REF_WEIGHT) return eval_weight_array(c, r.index, out);
     *out = row_of(u, r.index, t);
     return true;
 }
 
-/* A term that meets a path and is made of no source: 0, or itself where constants are asked for. */
+/* Is operand i added to the path? One that depends on no source is 0 in a push, or itself in a push
+ * of constants. */
 static bool is_term(const hir_op *o, uint32_t i) {
     const bool sum = o->code == HIR_ADD_OP || o->code == HIR_SUB_OP || o->code == HIR_STACK_OP ||
                      o->code == HIR_CONCAT_OP;
@@ -266,7 +270,7 @@ static bool collect(hir_unroll *u, eval_call *c, const step *s, int64_t t, bool 
         if (!known_operand(c, u, r, t, value)) return false;
         const bool carrier = is_carrier(o, s->carriers, i) && carries(u, r);
         if (carrier) {
-            value->at = u->part[r.index].at;
+            value->at = u->pushed[r.index].at;
             x->any |= value->at != NULL;
             if (!value->at) value->at = (double *)u->zeros;
         } else if (is_term(o, i)) {
@@ -284,11 +288,11 @@ static bool run_step(hir_unroll *u, eval_call *c, const step *s, int64_t t, bool
     operands x = {hd_new_array(c->scratch, hir_array, o->n_args),
                   hd_new_array(c->scratch, const hir_array *, o->n_args), false};
     if (!collect(u, c, s, t, constants, &x)) return false;
-    hir_array *y = &u->part[o->results[0]];
+    hir_array *y = &u->pushed[o->results[0]];
     y->at = NULL;
     if (!x.any) return true;
     *y = row_of(u, o->results[0], t);
-    y->at = u->room[o->results[0]];
+    y->at = u->buffer[o->results[0]];
     if (y->at) memset(y->at, 0, (size_t)y->n * sizeof *y->at);
     if (o->code == HIR_RMSNORM_OP || o->code == HIR_LAYERNORM_OP) {
         const hir_array was = row_of(u, o->args[0].index, t);
@@ -301,7 +305,7 @@ static bool run_step(hir_unroll *u, eval_call *c, const step *s, int64_t t, bool
 
 bool hir_unroll_push(hir_unroll *u, int64_t t, ptrdiff_t source, const double *row) {
     for (size_t i = 0; i < u->n_sources; i++)
-        u->part[u->sources[i]].at = (ptrdiff_t)i == source ? (double *)row : NULL;
+        u->pushed[u->sources[i]].at = (ptrdiff_t)i == source ? (double *)row : NULL;
     hd_arena *scratch = hd_arena_new();
     jmp_buf here;
     if (scratch) hd_arena_guard(scratch, &here);
@@ -319,6 +323,6 @@ bool hir_unroll_push(hir_unroll *u, int64_t t, ptrdiff_t source, const double *r
     return ok;
 }
 
-const double *hir_unroll_part(const hir_unroll *u, size_t target) {
-    return u->part[u->targets[target]].at;
+const double *hir_unroll_pushed(const hir_unroll *u, size_t target) {
+    return u->pushed[u->targets[target]].at;
 }

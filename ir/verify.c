@@ -1,14 +1,15 @@
 /* Legality of a whole module, in time proportional to its ops.
  *
- * What one op demands of its operands is in the rules (ir/infer*.c). Here: the tables, the order of
- * definitions, the structure of bodies, what may happen once only, and that places lie inside the
- * areas they name. Whether a kernel's body is one that code generation can emit is not asked.
+ * The type rules (ir/infer*.c) check each op and its operands. Checked here: the tables; that
+ * definitions come before uses; the structure of bodies; that outputs have distinct names and a
+ * state is written once; that places are inside their areas. Whether code generation can emit a
+ * kernel is checked by ir/kernel_rules.c.
  */
 #include "ir/verify.h"
 
 #include "ir/names.h"
 
-/* Of a value while the walk goes on: CLAIMED is the result of an op that is being looked at. */
+/* State of a value during the walk; CLAIMED: a result of the op being verified. */
 typedef enum visibility { UNDEFINED, CLAIMED, DEFINED, OUT_OF_SCOPE } visibility;
 
 typedef struct verifier {
@@ -46,7 +47,7 @@ static bool is_identifier(const char *s) {
     return true;
 }
 
-/* Dims from `first` on are integers in range, and a row's bytes can be counted. */
+/* Dims from `first` on are integers in range, and the bytes of a row do not overflow. */
 static bool dims_fit(hir_type t, uint32_t first) {
     int64_t elements = hir_type_row_elements(t), bytes;
     for (uint32_t i = first; i < t.rank; i++)
@@ -55,50 +56,53 @@ static bool dims_fit(hir_type t, uint32_t first) {
            !hd_mul_overflow(elements, (int64_t)sizeof(double), &bytes);
 }
 
-/* The factors of a part of a derived weight are weights of the checkpoint, with elements for all
- * its rows, for one, or one element. */
-static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_row *part,
+/* The factors of one block of rows of a derived weight: weights of the checkpoint that have the
+ * elements of the whole block, of one row, or one element. */
+static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_row *block,
                            hd_loc loc, const hir_names *names) {
-    const int64_t row = hir_derived_row_elements(w->type), rows = hir_derived_rows(v->m, part, row);
+    const int64_t row = hir_derived_row_elements(w->type),
+                  rows = hir_derived_rows(v->m, block, row);
     const size_t errors = v->d->errors;
-    for (uint32_t k = 0; k < part->n; k++) {
-        const hir_derived_factor *factor = &part->factor[k];
+    for (uint32_t k = 0; k < block->n; k++) {
+        const hir_derived_factor *factor = &block->factor[k];
         const char *name = factor->name;
         const uint32_t *at = hir_names_find(names, name);
         const hir_weight *f = at ? &v->m->weights.at[*at] : NULL;
         const int64_t all = f ? hir_type_row_elements(f->type) : 0,
                       n = hir_factor_elements(factor, all);
         if (!f)
-            REFUSE(v, HD_E_NAME, loc, "weight @%s is made of @%s, which is no weight", w->name,
+            REFUSE(v, HD_E_NAME, loc, "weight @%s is derived from @%s, which is no weight", w->name,
                    name);
         else if (hir_is_derived(f) || f->unused)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s is made of @%s, which is %s", w->name, name,
-                   f->unused ? "unused" : "made itself");
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is derived from @%s, which is %s", w->name, name,
+                   f->unused ? "unused" : "derived itself");
         else if (factor->first < 0 || n < 1 || n > all - factor->first)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s is made of elements %lld to %lld of @%s, %s",
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s is derived from elements %lld to %lld of @%s, %s",
                    w->name, (long long)factor->first, (long long)(factor->first + n), name,
                    type_text(v, f->type));
         else if (n != 1 && n != row && n != rows * row)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s: %s of %lld elements is made of @%s, %s", w->name,
-                   rows > 1 || row == 1 ? "a part" : "a row", (long long)(rows * row), name,
-                   type_text(v, f->type));
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s: %s of %lld elements is derived from @%s, %s",
+                   w->name, rows > 1 || row == 1 ? "a block" : "a row", (long long)(rows * row),
+                   name, type_text(v, f->type));
     }
     return v->d->errors == errors;
 }
 
-/* A derived weight has as many rows as its first dim says; those of a vector are its elements. */
-static void verify_made(verifier *v, size_t i, const hir_names *names) {
+/* The blocks of a derived weight must add up to the rows of its type (of a vector: the
+ * elements). */
+static void verify_derived(verifier *v, size_t i, const hir_names *names) {
     const hir_weight *w = &v->m->weights.at[i];
     hd_loc loc = v->text ? v->text->weights[i] : w->loc;
     const uint32_t rank = w->type.rank;
-    const char *wrong = rank == 1 ? "weight @%s is made of other elements than its type has"
-                                  : "weight @%s is made of other rows than its type has";
+    const char *wrong = rank == 1
+                            ? "weight @%s is derived from more or fewer elements than its type has"
+                            : "weight @%s is derived from more or fewer rows than its type has";
     int64_t rows = 0;
     bool ok = true;
-    if (!dims_fit(w->type, 0)) return; /* told already */
+    if (!dims_fit(w->type, 0)) return; /* reported already */
     if (w->unused || rank < 1 || rank > 2) {
-        REFUSE(v, HD_E_TYPE, loc, w->unused ? "weight @%s is made of others, but unused" : wrong,
-               w->name);
+        REFUSE(v, HD_E_TYPE, loc,
+               w->unused ? "weight @%s is derived from others, but unused" : wrong, w->name);
         return;
     }
     for (uint32_t r = 0; r < w->n_rows; r++) {
@@ -137,7 +141,7 @@ static void verify_weights(verifier *v) {
                    type_text(v, w->type));
     }
     for (size_t i = 0; i < v->m->weights.n; i++)
-        if (hir_is_derived(&v->m->weights.at[i])) verify_made(v, i, &seen);
+        if (hir_is_derived(&v->m->weights.at[i])) verify_derived(v, i, &seen);
 }
 
 static void verify_states(verifier *v) {
@@ -256,7 +260,7 @@ static bool args_visible(verifier *v, hir_id id, const hir_op *op) {
     return true;
 }
 
-/* Results belong to this op alone. */
+/* No other op has the same results. */
 static bool results_sound(verifier *v, hir_id id, const hir_op *op) {
     bool ok = hir_has_trait(op->code, HIR_REGION) ? op->n_results > 0
                                                   : op->n_results == hir_result_count(op->code);
@@ -297,7 +301,7 @@ static bool stage_fits(verifier *v, hir_id id, const hir_op *op) {
     return false;
 }
 
-/* Things that may happen once in a program. */
+/* Output names are distinct, and a state is written at most once. */
 static void verify_once(verifier *v, hir_id id, const hir_op *op) {
     if (op->code == HIR_OUTPUT_OP) {
         const char *name = hir_attr_string(op, HIR_A_NAME, "");
@@ -312,7 +316,7 @@ static void verify_once(verifier *v, hir_id id, const hir_op *op) {
     v->written[state] = true;
 }
 
-/* One op without its body; true if the rest of it can be looked at. */
+/* One op without its body; true if the body can be verified. */
 static bool verify_op(verifier *v, hir_id id) {
     const hir_op *op = hir_op_at(v->m, id);
     hir_op here = *op;
@@ -339,7 +343,7 @@ static bool verify_op(verifier *v, hir_id id) {
 }
 
 /* ---- lists --------------------------------------------------------------------------------- */
-/* The op is linked where the walk met it; a loop in the links ends the walk. */
+/* The op's links agree with the walk; this also ends the walk at a cycle. */
 static bool linked(verifier *v, hir_id id, hir_id parent, hir_id prev) {
     const hir_op *op = id < v->m->ops.n ? hir_op_at(v->m, id) : NULL;
     if (op && !op->erased && op->parent == parent && op->prev == prev &&
@@ -403,7 +407,7 @@ static void verify_ops(verifier *v) {
         REFUSE(v, HD_E_INTERNAL, HD_NOWHERE, "the op list does not end at its last op");
 }
 
-/* Output operands, which places refer to before the walk reaches them. */
+/* Operands of outputs: places refer to them before the walk reaches the output ops. */
 static void collect_outputs(verifier *v) {
     size_t steps = 0;
     for (hir_id id = v->m->first; id < v->m->ops.n && steps++ < v->m->ops.n;

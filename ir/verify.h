@@ -4,7 +4,7 @@
 
 #include "ir/signature.h"
 
-/* Where each thing stands in a .hir text, by its index in the module's table. */
+/* Locations in a .hir text, by index in the module's tables. */
 typedef struct hir_text_locs {
     const hd_loc *ops, *inputs, *weights, *states;
     hd_loc module;

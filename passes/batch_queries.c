@@ -1,4 +1,4 @@
-/* batch-queries: the mixes of a block become one phase 1 and what is left of each.
+/* batch-queries: the mixes of a block become one phase 1 and a phase 2 each.
  *
  * Needs    depth.attend with `block` and `shared` (form-blocks); others pass through.
  * Does     before the first member of a block with the shared sources x_1 .. x_s and the queries of
@@ -8,12 +8,12 @@
  *              lse     = ln sum_i e^score                       [T, S], softmax only
  *              o_k     = sum_i weights[i, k] x_i                for each member k
  *          and member k becomes an attend over its own sources that takes (o_k, lse_k) as a partial
- *          mix, or o_k itself if it has no others. Weights that no query makes are there already,
- *          and those of all members are rows of one table too.
- *          The inverse RMS of a source is computed once, whoever reads it: every attend with a key
- *          norm takes it as operand `inverse`, but for those whose query depends on the token.
- *          depth.weights of a member, for traces, are put together from both phases.
- * Leaves   phase 2 in its general form: split-merge.
+ *          mix, or o_k itself if it has no others. Mixes without a query have their weights
+ *          already; those of all members form one table, too.
+ *          The inverse RMS of a source is computed once for all its users: every attend with a key
+ *          norm takes it as operand `inverse`, except those whose query depends on the token.
+ *          depth.weights of a member, for traces, are computed from both phases.
+ * Leaves   phase 2 as a depth.attend, which split-merge lowers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +25,13 @@ typedef HD_VEC(hir_id) id_list;
 typedef struct known_norm { /* inverse RMS of a value */
     hir_ref r;
     double eps;
-    uint32_t place; /* of the op that it stands before */
+    uint32_t place; /* of the op that it was inserted before */
 } known_norm;
 
 typedef struct batcher {
     hir_pass_context *c;
     hir_module *m;
-    uint32_t *place; /* by op that was there before: its place in the program */
+    uint32_t *place; /* by op, before the pass: its position in the program */
     size_t n_ops, n_values;
     known_norm *norms; /* by value */
     id_list shown;     /* depth.weights */
@@ -75,13 +75,13 @@ static hir_ref inverses(batcher *t, hir_builder *b, hir_id attend, uint32_t firs
     return concat(b, r, n, 1);
 }
 
-/* ---- queries to the front ------------------------------------------------------------------- */
+/* ---- hoisting queries ------------------------------------------------------------------- */
 static int by_place(const void *x, const void *y) {
     const hoisted *a = x, *b = y;
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* Moves the ops that make a value without T to before `anchor`, in their order. */
+/* Moves the ops that compute a value without T before `anchor`, in their order. */
 static void hoist(batcher *t, hir_ref r, hir_id anchor) {
     HD_VEC(hoisted) ops = {0};
     HD_VEC(hir_ref) open = {0};
@@ -126,8 +126,8 @@ static hir_ref slice_of_bias(hir_builder *b, hir_ref bias, uint32_t start, uint3
     return hir_emit(b, HIR_SLICE_OP, &bias, 1, at, 3);
 }
 
-/* The biases of the shared sources side by side along `axis`: [s, S] or [S, s]; none if nobody has
- * any. */
+/* The biases of the shared sources for all members, stacked along `axis`: [s, S] or [S, s]; none if
+ * no member has any. */
 static hir_ref bias_table(batcher *t, hir_builder *b, const block *k, int64_t axis) {
     hir_attr zero[] = {hir_ints(HIR_A_SHAPE, (int64_t[]){k->shared}, 1), hir_float(HIR_A_VALUE, 0)};
     hir_ref *parts = hd_new_array(t->c->scratch, hir_ref, k->members.n);
@@ -189,7 +189,7 @@ static hir_ref build_mix(batcher *t, hir_builder *b, const block *k, const phase
     return hir_emit(b, HIR_DEPTH_MIX_OP, args, 1 + k->shared, &attr, heads > 1);
 }
 
-/* ---- what is left of a member ---------------------------------------------------------------- */
+/* ---- phase 2 of a member ---------------------------------------------------------------- */
 /* lse_k as [T, H] */
 static hir_ref build_lse(batcher *t, hir_builder *b, hir_id member, const phase1 *p, uint32_t i) {
     if (!depth_is_given(p->lse)) return p->lse;
@@ -215,7 +215,7 @@ static hir_ref build_rest(batcher *t, hir_builder *b, hir_opcode code, hir_id me
     return hir_emit(b, code, args, ATTEND_SOURCES + n, attrs, n_attrs);
 }
 
-/* ---- weights that are shown ------------------------------------------------------------------ */
+/* ---- traced weights ------------------------------------------------------------------ */
 static bool reads(const batcher *t, hir_id op, hir_ref x) {
     for (uint32_t i = 0; i < depth_sources(t->m, op); i++)
         if (hir_ref_equal(depth_source(t->m, op, i), x)) return true;
@@ -233,7 +233,7 @@ static bool same_sources(const batcher *t, hir_id a, hir_id b) {
     return true;
 }
 
-/* The depth.weights of an attend, not taken yet: the same query on the same sources. */
+/* A depth.weights, not rewritten yet, with the query and the sources of an attend. */
 static hir_id *weights_of(const batcher *t, hir_id attend) {
     for (size_t i = 0; i < t->shown.n; i++) {
         hir_id *op = &t->shown.at[i];
@@ -244,7 +244,8 @@ static hir_id *weights_of(const batcher *t, hir_id attend) {
     return NULL;
 }
 
-/* 1 - sum_i y_i: what the sources of phase 2 leave to phase 1; [T, 1(, H)] for y [T, n(, H)] */
+/* 1 - sum_i y_i, the weight of phase 1 given the weights y of the sources of phase 2; [T, 1(, H)]
+ * for y [T, n(, H)] */
 static hir_ref rest_of(hir_builder *b, hir_ref y) {
     hir_type t = pass_keep_one(hir_ref_type(b->m, y), 1);
     hir_ref sum = pass_reduce(b, HIR_REDUCE_SUM_OP, y, 1);
@@ -252,7 +253,7 @@ static hir_ref rest_of(hir_builder *b, hir_ref y) {
     return hir_emit2(b, HIR_SUB_OP, hir_emit_const(b, 1), pass_reshape(b, sum, t));
 }
 
-/* Weights in the order of the attend's sources to that of `shown`. */
+/* Permutes weights from the source order of the attend to that of `shown`. */
 static hir_ref in_order_of(batcher *t, hir_builder *b, hir_ref a, hir_id attend, hir_id shown) {
     uint32_t n = depth_sources(t->m, attend);
     hir_ref *parts = hd_new_array(t->c->scratch, hir_ref, n);
@@ -268,7 +269,8 @@ static hir_ref in_order_of(batcher *t, hir_builder *b, hir_ref a, hir_id attend,
     return concat(b, parts, n, 1);
 }
 
-/* From phase 1, and for a member with sources of its own from phase 2. */
+/* The weights of phase 1, and for a member with sources of its own those of phase 2, scaled to sum
+ * to 1. */
 static hir_ref both_phases(batcher *t, hir_builder *b, hir_id member, const block *k,
                            const phase1 *p, uint32_t i) {
     hir_ref one = depth_element(b, p->weights, p->member, i);
@@ -292,7 +294,8 @@ static bool show_weights(batcher *t, hir_id member, const block *k, const phase1
     return true;
 }
 
-/* The first op that needs phase 1: a member, or its weights. All of them read the shared sources.
+/* The first op that needs phase 1: a member, or its depth.weights. All of them read the shared
+ * sources.
  */
 static hir_id first_reader(const batcher *t, const block *k) {
     hir_id first = k->members.at[0];
@@ -327,8 +330,8 @@ static bool split_block(batcher *t, block *k) {
 }
 
 /* ---- the pass ------------------------------------------------------------------------------- */
-/* An attend outside of blocks: its norms are shared all the same, but not where no mix of the model
- * will ever stand in a block: there each reads all of its sources and has their norms on the way.
+/* Gives an attend outside of blocks its `inverse` operands. In a model without any blocks this is
+ * not done: each mix reads all of its sources anyway, and computes their norms in passing.
  */
 static bool norm_alone(batcher *t, hir_id op) {
     if (!hir_find_attr(hir_op_at(t->m, op), HIR_A_EPS)) return true;
@@ -343,14 +346,14 @@ static bool norm_alone(batcher *t, hir_id op) {
     return true;
 }
 
-/* The weights that are shown stand before the mix; what they need of norms, the mix finds. */
+/* Traced weights come before their mix, which then reuses the norms computed for them. */
 static bool mix_alone(batcher *t, hir_id op) {
     hir_id *taken = weights_of(t, op), shown = taken ? *taken : HIR_NONE;
     if (taken) *taken = HIR_NONE;
     return (shown == HIR_NONE || norm_alone(t, shown)) && norm_alone(t, op);
 }
 
-/* Blocks may come from a file that somebody has edited. */
+/* Attributes of blocks may come from an edited file, so they are checked. */
 static const char *block_fault(const batcher *t, const block *k) {
     const hir_op *first = hir_op_at(t->m, k->members.at[0]);
     for (size_t i = 0; i < k->members.n; i++) {
@@ -365,7 +368,7 @@ static const char *block_fault(const batcher *t, const block *k) {
             return "its members do not share the same number of sources";
         for (uint32_t j = 0; j < k->shared; j++)
             if (!hir_ref_equal(o->args[ATTEND_SOURCES + j], first->args[ATTEND_SOURCES + j]))
-                return "its members do not share the sources that they begin with";
+                return "the first `shared` sources of its members differ";
     }
     return NULL;
 }
@@ -375,10 +378,10 @@ static bool check_block(const batcher *t, const block *k) {
     if (!fault) return true;
     hir_id first = k->members.at[0];
     hd_diag *e = hd_err(t->c->diags, HD_E_VALUE, hir_op_at(t->m, first)->loc,
-                        "block %lld of depth.attend is no block: %s",
+                        "block %lld of depth.attend is not valid: %s",
                         (long long)hir_attr_int(hir_op_at(t->m, first), HIR_A_BLOCK, 0), fault);
     e->cause = pass_op_text(t->m, first, t->c->diags->arena);
-    e->hint = "form-blocks makes blocks";
+    e->hint = "form-blocks sets `block` and `shared`";
     return false;
 }
 

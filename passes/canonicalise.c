@@ -1,16 +1,17 @@
-/* canonicalise: one form for what can be written in several.
+/* canonicalise: one form for expressions that can be written in several.
  *
  * Needs    a graph.
- * Does     drops what computes nothing (x * 1, x + 0, x / 1, --x, reshape, transpose, broadcast and
- *          slice to the same thing, stack or concat of one), shortens chains (reshape of reshape,
- *          slice of slice, transpose of transpose, slice of a stack), puts the constant of a
- *          commutative op to the right, and writes one op for x - c, x + (-y), x / 2^k.
+ * Does     removes ops that compute nothing (x * 1, x + 0, x / 1, --x, reshape, transpose,
+ *          broadcast
+ *          and slice to the same shape, stack or concat of one), shortens chains (reshape of
+ *          reshape, slice of slice, transpose of transpose, slice of a stack), makes the constant
+ *          the right operand of a commutative op, and writes x - c, x + (-y) and x / 2^k as one op.
  * Leaves   everything whose result could differ by a rounding: x / 3 stays a division. Norms,
  *          softmax and contractions are not touched.
  *
- * One walk in program order. An op is looked at again until no rule fits; its operands have been
- * through this before it, and no rule looks at users, so that one walk reaches the fixpoint. Each
- * rule removes an op, shortens a chain or moves to a form that no rule leaves: O(ops).
+ * One walk in program order. Rules are applied to an op until none fits; its operands are canonical
+ * by then and no rule looks at users, so one walk reaches the fixpoint. Each rule removes an op,
+ * shortens a chain or moves to a form that no rule leaves: O(ops).
  */
 #include <math.h>
 
@@ -20,18 +21,18 @@ typedef struct canon {
     hir_pass_context *c;
     hir_module *m;
     pass_forward forward;
-    hir_builder b; /* in front of the op looked at */
+    hir_builder b; /* before the op that is rewritten */
 } canon;
 
-/* What a rule did with an op. */
+/* The result of a rule. */
 typedef enum outcome { NOTHING, AGAIN, REPLACED } outcome;
 
 static outcome visit(canon *c, hir_id op);
 
-/* op's result is `with` from now on. A weight cannot stand for a value: an output or a write to
- * state takes values only. */
+/* Replaces op's result by `with`, unless that is a weight: outputs and writes to state take values
+ * only. */
 static outcome replace(canon *c, hir_id op, hir_ref with) {
-    if (with.kind != HIR_REF_VALUE) return NOTHING; /* none: refused by the builder */
+    if (with.kind != HIR_REF_VALUE) return NOTHING; /* a none ref was refused by the builder */
     pass_forward_op(&c->forward, c->m, op, with);
     c->c->changed = true;
     return REPLACED;
@@ -41,7 +42,7 @@ static bool same_type(const canon *c, hir_id op, hir_ref r) {
     return hir_type_equal(hir_ref_type(c->m, r), pass_result_type(c->m, op));
 }
 
-/* A new op in front, itself brought into form. */
+/* Builds an op before the present one, in canonical form itself. */
 static hir_ref emit(canon *c, hir_opcode code, const hir_ref *args, uint32_t n,
                     const hir_attr *attrs, uint32_t n_attrs) {
     hir_id op = hir_build(&c->b, code, args, n, attrs, n_attrs);
@@ -67,7 +68,7 @@ static outcome set_code(canon *c, hir_id op, hir_opcode code, hir_ref second) {
 }
 
 /* ---- elementwise ops ----------------------------------------------------------------------- */
-/* x if operand i of the op may be replaced by x: the result keeps its type. */
+/* May operand i of the op be replaced by x without changing the type of the result? */
 static bool may_stand_in(const canon *c, hir_id op, uint32_t i, hir_ref x) {
     hir_type t, other = hir_ref_type(c->m, pass_arg(c->m, op, 1 - i));
     t = hir_ref_type(c->m, x);
@@ -75,7 +76,7 @@ static bool may_stand_in(const canon *c, hir_id op, uint32_t i, hir_ref x) {
     return pass_broadcast(t, other, &t) && hir_type_equal(t, pass_result_type(c->m, op));
 }
 
-/* Broadcasts that the op would do itself, and constants larger than a scalar. */
+/* Removes broadcasts that an elementwise op does implicitly, and makes constants scalars. */
 static outcome shrink_operands(canon *c, hir_id op) {
     for (uint32_t i = 0; i < 2; i++) {
         hir_ref r = pass_arg(c->m, op, i);
@@ -192,7 +193,7 @@ static outcome transpose(canon *c, hir_id op) {
     return set_arg(c, op, 0, pass_arg(c->m, inner, 0));
 }
 
-/* A stack of one is a reshape that puts in a 1; a concat of one is its operand. */
+/* A stack of one operand is a reshape that adds a dim of 1; a concat of one is its operand. */
 static outcome join(canon *c, hir_id op) {
     const hir_op *o = hir_op_at(c->m, op);
     if (o->n_args != 1) return NOTHING;
@@ -201,7 +202,7 @@ static outcome join(canon *c, hir_id op) {
     return replace(c, op, reshape_to(c, x, pass_result_type(c->m, op)));
 }
 
-/* A slice of one layer of a stack along its axis is that operand. */
+/* A slice of length 1 along the axis of a stack is an operand of the stack, reshaped. */
 static outcome slice_of_stack(canon *c, hir_id op, hir_id stack) {
     const hir_op *o = hir_op_at(c->m, op), *s = hir_op_at(c->m, stack);
     int64_t start = hir_attr_int(o, HIR_A_START, 0);
@@ -211,7 +212,7 @@ static outcome slice_of_stack(canon *c, hir_id op, hir_id stack) {
     return replace(c, op, reshape_to(c, s->args[start], pass_result_type(c->m, op)));
 }
 
-/* A slice that is exactly one operand of a concat. */
+/* A slice that is exactly one operand of a concat is that operand. */
 static outcome slice_of_concat(canon *c, hir_id op, hir_id concat) {
     const hir_op *o = hir_op_at(c->m, op), *s = hir_op_at(c->m, concat);
     int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0), start = hir_attr_int(o, HIR_A_START, 0), at = 0;
@@ -245,7 +246,7 @@ static outcome slice(canon *c, hir_id op) {
     }
 }
 
-/* A reduction over an axis of one element. */
+/* A reduction over an axis of one element is a reshape. */
 static outcome reduce(canon *c, hir_id op) {
     hir_ref x = pass_arg(c->m, op, 0);
     if (hir_ref_type(c->m, x).dim[hir_attr_int(hir_op_at(c->m, op), HIR_A_AXIS, 0)] != 1)

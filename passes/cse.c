@@ -1,13 +1,13 @@
-/* cse: equal ops become one.
+/* cse: common subexpression elimination.
  *
  * Needs    a graph.
  * Does     Of ops with the same code, operands (either order where the op commutes) and attributes
  *          the first stays and the others' results are replaced by its result. One walk with a hash
  *          table; operands are replaced before an op is looked up, so that equal trees fold.
  * Leaves   ops with effects: outputs, traces, writes to state. depth.inverse_rms: batch-queries has
- *          shared those that are worth a write and reads; a mix that reads its sources whole gets
- *          their norms on the way. What reads state names the written
- *          state as a value, so equal reads are equal.
+ *          shared those that are worth storing; a mix that reads its sources anyway computes their
+ *          norms in passing. Ops that read state take the value written to it as an operand, so
+ *          equal ops read the same state.
  */
 #include <string.h>
 
@@ -48,7 +48,7 @@ static uint64_t hash_ref(hir_ref r) {
 
 static uint64_t hash_op(const hir_op *o) {
     uint64_t h = mix(17, o->code);
-    if (pass_is_commutative(o->code)) /* either order gives the same hash */
+    if (pass_is_commutative(o->code)) /* the hash must not depend on the order */
         h = mix(h, hash_ref(o->args[0]) + hash_ref(o->args[1]));
     else
         for (uint32_t i = 0; i < o->n_args; i++)
@@ -86,7 +86,7 @@ static bool equal_op(const hir_op *a, const hir_op *b) {
     return true;
 }
 
-/* The op of the table that equals `op`; `op` itself, now in the table, if there was none. */
+/* The equal op in the table, or `op` itself after adding it. */
 static hir_id look_up(table *t, hir_id op) {
     const hir_op *o = hir_op_at(t->m, op);
     for (size_t i = (size_t)hash_op(o) & t->mask;; i = (i + 1) & t->mask) {
@@ -121,7 +121,7 @@ bool pass_cse(hir_pass_context *c) {
         c->changed = true;
     }
     if (forward.dead.n)
-        hir_remark_add(c, true, HIR_NONE, "%zu ops were there before", forward.dead.n);
+        hir_remark_add(c, true, HIR_NONE, "%zu ops had been computed before", forward.dead.n);
     pass_forward_finish(&forward, m);
     return true;
 }

@@ -1,11 +1,11 @@
-/* dce: what nobody reads goes.
+/* dce: dead code elimination.
  *
  * Needs    a graph.
- * Does     Ops without effect whose results no live op reads are erased, in one walk backwards.
- *          Then the tables: states that no op names go, weights that no op reads are marked
- *          `unused`. They stay because the checkpoint may hold them all the same: what was declared
- *          is no surprise in a file.
- * Leaves   outputs, traces, writes to state and what they need; inputs, which are the caller's.
+ * Does     erases ops without effect whose results no live op uses, in one walk backwards. Then
+ *          removes states that no op uses, and marks weights that no op reads as `unused`. These
+ *          stay declared, so that a checkpoint may still hold them.
+ * Leaves   outputs, traces, writes to state and what they depend on; inputs, which belong to the
+ *          caller.
  */
 #include "passes/util.h"
 
@@ -47,7 +47,7 @@ static void sweep_ops(sweep *s) {
     }
     if (!erased) return;
     s->c->changed = true;
-    hir_remark_add(s->c, true, HIR_NONE, "%zu ops whose results nobody reads are gone", erased);
+    hir_remark_add(s->c, true, HIR_NONE, "%zu ops whose results are not used are removed", erased);
 }
 
 /* ---- the tables ---------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static void sweep_states(sweep *s) {
         if (s->state_read[i]) m->states.at[kept++] = m->states.at[i];
     }
     if (kept == m->states.n) return;
-    hir_remark_add(s->c, true, HIR_NONE, "%zu states that no op names are gone",
+    hir_remark_add(s->c, true, HIR_NONE, "%zu states that no op uses are removed",
                    m->states.n - kept);
     m->states.n = kept;
     renumber_states(m, map);

@@ -1,23 +1,23 @@
-/* defer-norms: a norm in front of maps of few outputs waits until behind them.
+/* defer-norms: a norm before linear ops of few outputs is applied to their outputs.
  *
- * Needs    a graph, also with depth ops; before fold-weights, which makes the weights.
- * Does     The factor of a norm is the same for all elements of a row, and a linear op may take it
- *          before or after:
+ * Needs    a graph, also with depth ops; before fold-weights, which derives the new weights.
+ * Does     The factor of a norm is the same for all elements of a row, so it can be applied before
+ *          or after a linear op:
  *
  *              W (x r g) = r ((W g) x)      r = 1 / sqrt(mean(x^2) + eps), g the gain
  *
- *          Where few outputs are made of many inputs, others read x too, and nobody else reads the
- *          normed row, it need not be made: N numbers are scaled instead of K, and g is multiplied
- *          into the weights when they are packed. Maps of the same row become one, of the rows of
- *          all of them: W = [W1; W2; ..].
- * Leaves   wide maps; weights that other ops read as they are, or that shall not be stored as f32
- *          (W g would be rounded where W was meant to be); an x that only the norm reads, which is
- *          stored normed as well as not. W x must be finite: for rows of up to 1e30 it is.
+ *          Where linear ops with few outputs and many inputs are the only users of the normed row,
+ *          and x has other users, the normed row is not computed: N elements are scaled instead of
+ *          K, and g is multiplied into the weights when they are packed. All linear ops of the same
+ *          row become one, W = [W1; W2; ..].
+ * Leaves   wide matrices; weights with other users, or that are not to be stored as f32 (W g would
+ *          be rounded instead of W); an x that only the norm reads: then storing the normed row
+ *          costs no more. W x must not overflow: it does not for rows of up to 1e30.
  */
 #include "passes/depth.h"
 #include "passes/weight_types.h"
 
-enum { LEAST_RATIO = 32 }; /* inputs for each output */
+enum { LEAST_RATIO = 32 }; /* inputs per output */
 
 typedef struct reader { /* a linear of a normed row */
     hir_id op;
@@ -27,8 +27,8 @@ typedef struct reader { /* a linear of a normed row */
 typedef struct deferrer {
     hir_pass_context *c;
     hir_module *m;
-    uint32_t *reads, *weight_reads; /* by value, by weight: operands that it is */
-    reader **maps;                  /* by value: linear ops of it, in their order */
+    uint32_t *reads, *weight_reads; /* by value, by weight: number of uses */
+    reader **maps;                  /* by value: the linear ops that read it, in order */
     pass_forward forward;
 } deferrer;
 
@@ -70,7 +70,7 @@ static hir_type matrix_of(const deferrer *d, const reader *r) {
     return hir_ref_type(d->m, pass_arg(d->m, r->op, 1));
 }
 
-/* x, or what it is a view of. */
+/* Has x, or the value that x is a view of, other users? */
 static bool has_other_readers(const deferrer *d, hir_ref x) {
     hir_id view = pass_def_if(d->m, x, HIR_RESHAPE_OP);
     while (view != HIR_NONE && d->reads[x.index] == 1) {
@@ -80,7 +80,7 @@ static bool has_other_readers(const deferrer *d, hir_ref x) {
     return x.kind == HIR_REF_VALUE && d->reads[x.index] > 1;
 }
 
-/* All readers are maps, and together a narrow matrix. */
+/* Are all users of the norm linear ops that together have a narrow matrix? */
 static bool can_wait(const deferrer *d, hir_id norm) {
     const hir_id value = hir_result(d->m, norm);
     const hir_ref gain = pass_arg(d->m, norm, 1);
@@ -100,7 +100,7 @@ static bool can_wait(const deferrer *d, hir_id norm) {
 
 /* ---- the rewrite ------------------------------------------------------------------------------
  */
-/* W g for all maps, one after the other. */
+/* The rows of W g of all linear ops. */
 static hir_ref joined_matrix(deferrer *d, hir_builder *b, const reader *maps, hir_ref gain) {
     HD_VEC(hir_ref) parts = {0};
     for (const reader *r = maps; r; r = r->next) {
@@ -114,7 +114,7 @@ static hir_ref joined_matrix(deferrer *d, hir_builder *b, const reader *maps, hi
                         : hir_emit(b, HIR_CONCAT_OP, parts.at, (uint32_t)parts.n, &axis, 1);
 }
 
-/* Columns [at, at + n) of y, with the map's own bias. */
+/* Columns [at, at + n) of y, plus the bias of that linear op. */
 static hir_ref part_of(deferrer *d, hir_builder *b, hir_ref y, int64_t at, const reader *r) {
     const int64_t n = matrix_of(d, r).dim[0];
     const hir_ref bias = pass_arg(d->m, r->op, 2);
@@ -142,8 +142,9 @@ static bool defer(deferrer *d, hir_id norm) {
         pass_forward_op(&d->forward, d->m, r->op, part);
         at += matrix_of(d, r).dim[0];
     }
-    hir_remark_add(d->c, true, norm, "waits until behind the map: %lld numbers to scale, not %lld",
-                   (long long)at, (long long)hir_ref_type(d->m, x).dim[1]);
+    hir_remark_add(d->c, true, norm,
+                   "applied after the linear ops: %lld numbers to scale, not %lld", (long long)at,
+                   (long long)hir_ref_type(d->m, x).dim[1]);
     d->c->changed = true;
     return depth_is_given(y);
 }

@@ -1,4 +1,4 @@
-/* What the depth passes share about depth.attend. */
+/* Helpers of the depth passes for depth.attend. */
 #include <string.h>
 
 #include "passes/depth.h"
@@ -44,8 +44,8 @@ bool depth_same_kind(const hir_module *m, hir_id a, hir_id b) {
                           hir_ref_type(m, depth_source(m, b, 0)));
 }
 
-/* The inverse norm of a source is made once, by the first who reads it, written if there are
- * others, and read by them. */
+/* The inverse norm of a source is computed once, by its first reader, and stored if there are
+ * others. */
 depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_options *o) {
     const hir_op *op = hir_op_at(m, attend);
     const int64_t d = hir_ref_type(m, depth_source(m, attend, 0)).dim[1];

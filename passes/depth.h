@@ -1,4 +1,4 @@
-/* What the depth passes share: reading the naive pattern, and the operands of depth.attend. */
+/* Shared by the depth passes: matching the naive pattern, and the operands of depth.attend. */
 #ifndef HIR_PASSES_DEPTH_H
 #define HIR_PASSES_DEPTH_H
 
@@ -18,70 +18,71 @@ static inline hir_ref depth_source(const hir_module *m, hir_id attend, uint32_t 
 }
 const char *depth_normalization(const hir_module *m, hir_id attend);
 bool depth_is_softmax(const hir_module *m, hir_id attend);
-/* A query that each token makes for itself cannot be known before the token is there. */
+/* Does the query depend on the token? Its scores cannot be computed before the token is known. */
 bool depth_query_has_t(const hir_module *m, hir_id attend);
-/* Apart from query, bias and sources they are the same: one phase 1 can serve both. */
+/* Equal but for query, bias and sources, so that one phase 1 can serve both? */
 bool depth_same_kind(const hir_module *m, hir_id a, hir_id b);
-/* Both have the same query and the same bias. */
+/* Same query and same bias? */
 static inline bool depth_same_query(const hir_module *m, hir_id a, hir_id b) {
     const hir_op *x = hir_op_at(m, a), *y = hir_op_at(m, b);
     return hir_ref_equal(x->args[ATTEND_QUERY], y->args[ATTEND_QUERY]) &&
            hir_ref_equal(x->args[ATTEND_BIAS], y->args[ATTEND_BIAS]);
 }
-/* scale and heads, as far as the attend has them; how many that is. */
+/* Copies the attributes scale and heads, where present; returns their number. */
 uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]);
-/* x[.., i] along `axis`, which goes; x itself under another shape if there is but one. */
+/* x[.., i] along `axis`, which is dropped; a reshape of x if the axis has one element. */
 hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i);
 
 /* ---- cost ---------------------------------------------------------------------------------- */
-/* Bytes per token that mixes move, as the ledger will charge them once there are kernels: the one
- * cost by which the depth passes decide. All mixes of a group are of one kind. */
+/* Bytes per token that mixes move, as the ledger will charge them once there are kernels; the cost
+ * model of all depth passes. All mixes of a group are of one kind. */
 typedef struct depth_cost {
-    int64_t live;   /* read a source that nobody else reads, */
-    int64_t banked; /* one that several mixes read, with its inverse norm, */
-    int64_t norm;   /* write that norm, once, */
-    int64_t result; /* write a result of phase 1 with its log-sum-exp, and read it */
+    int64_t live;   /* to read a source with no other reader, */
+    int64_t banked; /* to read one that several mixes read, and its inverse norm, */
+    int64_t norm;   /* to write that norm, once, */
+    int64_t result; /* to write a result of phase 1 and its log-sum-exp, and read them */
 } depth_cost;
 
 depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_options *o);
-/* What one phase 1 for `members` mixes with `shared` sources saves over mixing each alone. The
- * first member uses its result where it is made. `own` of the sources are read by nobody else:
- * their norms are not written, for they are read where they are made. */
+/* Bytes that one phase 1 for `members` mixes with `shared` sources saves over mixing each alone.
+ * The first member is in the kernel of phase 1 and does not load its result. `own` of the sources
+ * have no other readers: their norms are used where they are computed and not stored. */
 static inline int64_t depth_saved(const depth_cost *c, int64_t members, int64_t shared,
                                   int64_t own) {
     return (members - 1) * (shared * c->banked - c->result) + own * c->norm;
 }
 
 /* ---- views --------------------------------------------------------------------------------- */
-/* What belongs to one source: element i of dim `axis` of a value; all of it if axis < 0. */
+/* The elements of one source in a value: element i of dim `axis`; the whole value if axis < 0. */
 typedef struct depth_view {
     hir_ref v;
     int axis;
     uint32_t i;
 } depth_view;
 
-/* Through ops that move elements without changing their order, as far as they go. */
+/* Looks through ops that move elements without changing their order. */
 depth_view depth_through(const hir_module *m, depth_view v);
-/* Operand `arg` of an elementwise op, which broadcasts. */
+/* The view of operand `arg` of an elementwise op, through its broadcast. */
 depth_view depth_operand(const hir_module *m, depth_view v, uint32_t arg);
-/* The only operand of a reduction over another axis than the view's. */
+/* The view of the operand of a reduction over another axis than the view's. */
 bool depth_reduced(const hir_module *m, depth_view v, depth_view *x);
-/* Elements for each token (and source). */
+/* Elements per token (and source). */
 int64_t depth_view_elements(const hir_module *m, depth_view v);
 bool depth_view_has_t(const hir_module *m, depth_view v);
 
 /* ---- weights ------------------------------------------------------------------------------- */
-/* What a sum of e^s x is divided by as a whole, `op` with its operand `side`: the sum of e^s. */
+/* The divisor of a whole sum of e^s x: operand `side` of `op`, the sum of e^s. */
 typedef struct depth_divisor {
-    hir_ref exps; /* all of them in one value, over `axis`; none: they stand one by one */
+    hir_ref exps; /* all exponentials as one value, summed over `axis`; none: they are separate
+                     values */
     int axis;
-    depth_view sum; /* one by one */
-    double times;   /* it is their mean, this many of them; 1: their sum */
+    depth_view sum; /* their sum, if they are separate */
+    double times;   /* the number of exponentials if it is their mean; 1: it is their sum */
 } depth_divisor;
 
 typedef enum depth_weight_kind {
-    DEPTH_SOFTMAX, /* of logits in one value, over the axis of the weight's view */
-    DEPTH_APART,   /* a softmax of exponentials that stand one by one */
+    DEPTH_SOFTMAX, /* over logits in one value, along the axis of the weight's view */
+    DEPTH_APART,   /* a softmax of exponentials in separate values */
     DEPTH_SIGMOID,
 } depth_weight_kind;
 
@@ -89,43 +90,43 @@ typedef struct depth_weight {
     depth_weight_kind kind;
     hir_ref logits;      /* softmax */
     depth_view exp, sum; /* apart: e^s, and the sum that divides it */
-    depth_view score;    /* sigmoid; apart once it has been matched */
+    depth_view score;    /* of a sigmoid; of DEPTH_APART after depth_match_apart */
     double sign;         /* of the score: -1 for sigmoid(-s) */
-    double factor;       /* the weight is so many times softmax or sigmoid */
+    double factor;       /* multiplied with softmax or sigmoid */
 } depth_weight;
 
 bool depth_read_divisor(const hir_module *m, hir_id op, uint32_t side, depth_divisor *out);
-/* The weight `w`; d: what it is divided by when all is summed, or NULL. */
+/* Reads the weight `w`; d: the divisor of the whole sum, or NULL. */
 bool depth_read_weight(const hir_module *m, depth_view w, const depth_divisor *d,
                        depth_weight *out);
-/* Weights that stand apart: they are one softmax, each its own summand of what divides them. Finds
- * their scores. NULL, or why not. */
+/* Are weights of kind DEPTH_APART one softmax, each a distinct summand of their common divisor? If
+ * so finds their scores and returns NULL, else the reason. */
 const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n);
 
 /* ---- scores -------------------------------------------------------------------------------- */
 enum { DEPTH_FACTORS = 6, DEPTH_BIASES = 4 };
 
-/* s = scale (factor[0] factor[1] .. x) / sqrt(mean(x^2) + eps) + bias[0] + ..: of one source x */
+/* s = scale (factor[0] factor[1] .. x) / sqrt(mean(x^2) + eps) + bias[0] + ..: for one source x */
 typedef struct depth_score {
-    depth_view factor[DEPTH_FACTORS]; /* vectors [d], one of them with T perhaps, and numbers */
+    depth_view factor[DEPTH_FACTORS]; /* vectors [d], at most one with T, and scalars */
     uint32_t n_factors;
     double scale, eps;
     bool is_product, has_norm;
-    int64_t group; /* channels that are summed: d, or those of a head */
+    int64_t group; /* channels of one dot product: d, or those of a head */
     depth_view bias[DEPTH_BIASES];
     double sign[DEPTH_BIASES];
     uint32_t n_biases;
-    const char *why; /* it is no score; NULL: it is */
+    const char *why; /* why it is not a score; NULL: it is */
 } depth_score;
 
-/* The score `v` of source x [T, d]. */
+/* Reads the score `v` of source x [T, d]. */
 depth_score depth_read_score(const hir_module *m, depth_view v, hir_ref x, int64_t d);
-/* The same up to the bias. */
+/* Equal but for the bias? */
 bool depth_same_score(const depth_score *a, const depth_score *b);
 
 /* ---- row operations ------------------------------------------------------------------------ */
-/* depth.scores, depth.mix or depth.merge as primitives, built at b; none ref on failure.
- * Up to `one_by_one` sources, at most DEPTH_FEW, are taken one by one. */
+/* depth.scores, depth.mix or depth.merge as primitives, built at b; none ref on failure. Up to
+ * `one_by_one` sources, at most DEPTH_FEW, are unrolled; more are stacked. */
 enum { DEPTH_FEW = 8 };
 hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op, uint32_t one_by_one);
 

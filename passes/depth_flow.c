@@ -1,16 +1,18 @@
 /* Which values belong to the residual mechanism, and of what kind they are.
  *
- *   member    the embedding; what an op that works token by token makes of a member; what such an
- *             op reads beside a member, which is a sublayer's output.
- *   kind      sums of embedding and outputs (scaled or not) are sums, all else that is as wide as
- *             the stream is a mix, and what is narrower are numbers.
+ *   member    the embedding; results of token-local ops on members; and the other operands of such
+ *             ops, which are outputs of sublayers.
+ *   kind      a sum of the embedding and outputs (scaled or not) is a sum, any other value as wide
+ *             as the stream is a mix, and narrower ones are numbers.
  *
  * The sources of inputs and the blocks that they form: depth_sources.c.
  */
 #include "passes/depth_flow_private.h"
 #include "passes/util.h"
 
-enum { FEW_COLUMNS = 8 }; /* a linear of so few outputs makes gates, not what a sublayer gives */
+enum {
+    FEW_COLUMNS = 8
+}; /* a linear op with so few outputs computes gates, not a sublayer's output */
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
@@ -69,8 +71,7 @@ static bool is_effect(const hir_op *o) {
     return hir_has_trait(o->code, HIR_EFFECT) || o->n_results == 0;
 }
 
-/* Operand i of an op of a sublayer, if its elements come from the sublayer and not from the
- * position of a token alone. */
+/* Operand i of an op of a sublayer, unless it depends on the token's position alone. */
 static hir_id inner_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
     hir_id x = flow_operand(f, o, i);
     if (x == HIR_NONE || f->member[x]) return HIR_NONE;
@@ -79,8 +80,9 @@ static hir_id inner_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
     return made ? x : HIR_NONE;
 }
 
-/* Everything that an output is made of, down to the sublayer's last contractions, is inside the
- * sublayer. What two outputs are made of is where the sublayer ends: an output itself. */
+/* Marks the operands of an output, transitively, down to the sublayer's last contractions, as
+ * inside the sublayer. A value that two outputs depend on is the end of the sublayer: an output
+ * itself. */
 static void look_inside(flow_finder *f, hir_id output) {
     const hir_module *m = f->out->m;
     const hir_id before = f->into[output];
@@ -103,7 +105,7 @@ static void look_inside(flow_finder *f, hir_id output) {
     }
 }
 
-/* Multiplied by what is the same for every token. */
+/* Is it a product with a factor that is the same for every token? */
 static bool is_scaling(const flow_finder *f, const hir_op *o) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < o->n_args; i++)
@@ -111,7 +113,7 @@ static bool is_scaling(const flow_finder *f, const hir_op *o) {
     return n == 1 && (o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP);
 }
 
-/* What a value is a scaled form of. */
+/* The value that v is a scaled form of. */
 static hir_id unscaled(const flow_finder *f, hir_id v) {
     for (;;) {
         hir_id op = hir_value_at(f->out->m, v)->op, x = HIR_NONE;
@@ -124,8 +126,8 @@ static hir_id unscaled(const flow_finder *f, hir_id v) {
     }
 }
 
-/* A value that no member makes and that meets the stream: a sublayer's output. If it is scaled, the
- * scale is the mechanism's. */
+/* A value that is combined with the stream but does not depend on a member is a sublayer's output.
+ * A scaling of it belongs to the mechanism. */
 static void claim(flow_finder *f, hir_id output) {
     output = unscaled(f, output);
     f->outputs.n = 0;
@@ -156,7 +158,7 @@ static void grow_at(flow_finder *f, const hir_op *o) {
     }
 }
 
-/* The embedding; a plain function has inputs instead. */
+/* The first members: the embedding, or the inputs of a plain function. */
 static void seed(flow_finder *f) {
     const hir_module *m = f->out->m;
     for (size_t k = 0; k < f->out->program.n; k++) {
@@ -199,10 +201,10 @@ bool flow_is_stream(hir_flow_kind k) {
     return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
 }
 
-/* Operands of every token. */
+/* The operands with T. */
 typedef struct operands {
     uint32_t n;
-    bool numbers, stream, scaled; /* all of them are */
+    bool numbers, stream, scaled; /* true if all of them are */
     hir_id first;
 } operands;
 
@@ -219,8 +221,8 @@ static operands operands_of(const flow_finder *f, const hir_op *o) {
     return x;
 }
 
-/* A sum over the axis that has the width of the stream. With as many sources as channels two axes
- * have it; that of the channels is the last. */
+/* Is it a reduction over the channels? Their axis is the last that has the width of the stream
+ * (with as many sources as channels, two axes have it). */
 static bool takes_width(const flow_finder *f, const hir_op *o) {
     hir_type t = hir_ref_type(f->out->m, o->args[0]);
     uint32_t axis = (uint32_t)hir_attr_int(o, HIR_A_AXIS, 0);
@@ -230,7 +232,8 @@ static bool takes_width(const flow_finder *f, const hir_op *o) {
     return true;
 }
 
-/* Narrower than the stream, or made of what is: with many sources their scores are wide too. */
+/* Is it narrower than the stream, or computed from such values only? (The scores of many sources
+ * may be as wide.) */
 static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
     uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
     if (row < width || (x->n && x->numbers)) return true;
@@ -240,8 +243,8 @@ static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x
     return row % width != 0 || takes_width(f, o);
 }
 
-/* An operand of a use that leaves a gate a gate: multiplied with something else as wide as the
- * stream (`wide`), or changed by what is the same for every token, as in 1 - g. */
+/* Is it a use that a gate may have: multiplied with another value as wide as the stream (`wide`),
+ * or combined with one that is the same for every token, as in 1 - g? */
 static bool is_gate_use(const flow_finder *f, const hir_op *o, hir_id v, bool *wide) {
     hir_id a = o->n_args == 2 ? flow_operand(f, o, 0) : HIR_NONE;
     hir_id b = o->n_args == 2 ? flow_operand(f, o, 1) : HIR_NONE;
@@ -251,7 +254,8 @@ static bool is_gate_use(const flow_finder *f, const hir_op *o, hir_id v, bool *w
     return !*wide || (o->code == HIR_MUL_OP && flow_row(f, other) >= f->out->width);
 }
 
-/* Values that something as wide as the stream is multiplied with, and that nothing else is made of.
+/* Finds factors: values that are multiplied with others as wide as the stream, and have no other
+ * uses.
  */
 static void find_factors(flow_finder *f) {
     bool *other_use = hd_new_array(f->arena, bool, f->out->m->values.n);
@@ -269,8 +273,8 @@ static void find_factors(flow_finder *f) {
         f->factor[v] &= !other_use[v];
 }
 
-/* A gate of every channel: between bounds, and the stream is multiplied with it. It is as wide as a
- * sublayer's output, and none. */
+/* A gate per channel: a bounded value that the stream is multiplied with. It is as wide as a
+ * sublayer's output, but is not one. */
 static bool is_gate(const flow_finder *f, const hir_op *o) {
     bool bounded = o->code == HIR_SIGMOID_OP || o->code == HIR_TANH_OP || o->code == HIR_SOFTMAX_OP;
     return bounded && f->member[o->results[0]] && f->factor[o->results[0]];
@@ -296,10 +300,11 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     if (!x.n || !x.stream || flow_row(f, v) != flow_row(f, x.first)) return;
     bool adds = o->code == HIR_ADD_OP || o->code == HIR_SUB_OP;
     bool scales = o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP || adds;
-    if (x.n == 1 && scales) { /* by what is the same for every token: another form of the same */
+    if (x.n == 1 &&
+        scales) { /* combined with a value that is the same for every token: of the same kind */
         *kind = f->out->kind[x.first];
         f->root[v] = f->root[x.first];
-    } else if (adds && !x.scaled) { /* if each has a weight it is a mix */
+    } else if (adds && !x.scaled) { /* a sum in which each summand has a weight is a mix */
         *kind = HIR_FLOW_SUM;
     }
 }
@@ -318,7 +323,8 @@ static void find_kinds(flow_finder *f) {
     }
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole analysis
+ * ------------------------------------------------------------------------------- */
 
 static hir_id *ids(hd_arena *a, size_t n, bool self) {
     hir_id *at = hd_new_array(a, hir_id, n);

@@ -1,13 +1,13 @@
-/* The residual mechanism of a module, found in its data flow: where the stream begins, what each
- * sublayer puts into it, and which of these each sublayer's input is made of.
+/* The residual mechanism of a module, found by data-flow analysis: where the stream begins, what
+ * each sublayer adds to it, and which of these values each sublayer's input is computed from.
  *
- * It reads any stage, before and after any pass, and needs no marks left by a pass: kernels are
- * looked through, and what was written in one op or in twenty gives the same answer. The ledger and
- * the depth map are built on it.
+ * It works on any stage, before and after any pass, and needs no marks left by passes: it looks
+ * through kernels, and the result does not depend on whether a computation is one op or twenty. The
+ * ledger and the depth map are built on it.
  *
- * A sublayer is what lies between contractions (linear with a large weight), attention and caches.
- * All that is computed token by token from the embedding without crossing one belongs to the
- * mechanism, and what meets it from the other side is an output.
+ * Sublayers are delimited by contractions (linear with a large weight), attention and caches.
+ * Values computed token by token from the embedding without passing through one of these belong to
+ * the mechanism; a value from beyond that is combined with them is a sublayer's output.
  */
 #ifndef HIR_PASSES_DEPTH_FLOW_H
 #define HIR_PASSES_DEPTH_FLOW_H
@@ -19,12 +19,12 @@ typedef enum hir_flow_kind {
     HIR_FLOW_EMBEDDING, /* where the stream begins */
     HIR_FLOW_OUTPUT,    /* of a sublayer */
     HIR_FLOW_SUM,       /* of embedding and outputs */
-    HIR_FLOW_MIX,       /* anything else made of them, at least as wide as the stream */
+    HIR_FLOW_MIX,       /* anything else computed from them, at least as wide as the stream */
     HIR_FLOW_NUMBERS,   /* narrower: scores, weights of mixes, norms */
 } hir_flow_kind;
 
-/* What a source holds: the embedding, and outputs of sublayers from `first` to `last` (from 1; 0 is
- * the embedding). `count` of them; fewer than last - first + 1: not all. */
+/* What a source is the sum of: `count` of the outputs of sublayers `first` to `last` (counted from
+ * 1; 0 is the embedding); all of them if count is last - first + 1. */
 typedef struct hir_source {
     hir_id value;
     uint32_t first, last, count;
@@ -32,25 +32,24 @@ typedef struct hir_source {
 
 enum { HIR_FLOW_RESULT = UINT32_MAX - 1 }; /* instead of a sublayer: the program's output */
 
-/* A value that sublayers, or the head, read. */
+/* A value that a sublayer or the head reads. */
 typedef struct hir_flow_input {
     hir_id value;      /* as in hir_flow.origin */
     uint32_t sublayer; /* from 1, or HIR_FLOW_RESULT */
     uint32_t block;    /* from 1 */
     hd_loc loc;
-    HD_VEC(hir_source) sources; /* in order of making */
-    uint32_t shared; /* the first `shared` of them are what all of the block read; phase 1 */
+    HD_VEC(hir_source) sources; /* in order of definition */
+    uint32_t shared; /* the first `shared` of them are read by all inputs of the block (phase 1) */
 } hir_flow_input;
 
 typedef struct hir_flow {
     const hir_module *m;
-    uint64_t width;      /* elements of a row of the stream; 0: there is no stream */
-    hir_id *origin;      /* by value: the value whose elements it holds, through views, yields and
-                            conversions */
-    hir_flow_kind *kind; /* by value */
-    bool *inside;        /* by value: made by a sublayer: its output, or what that is made of */
-    uint32_t *input;     /* by value: index into inputs, HIR_NONE */
-    HD_VEC(hir_id) program; /* ops but kernels, in order; bodies inline */
+    uint64_t width;         /* elements of a row of the stream; 0: there is no stream */
+    hir_id *origin;         /* by value: the value that it is a view, yield or conversion of */
+    hir_flow_kind *kind;    /* by value */
+    bool *inside;           /* by value: computed inside a sublayer, or its output */
+    uint32_t *input;        /* by value: index into inputs, HIR_NONE */
+    HD_VEC(hir_id) program; /* ops except kernels, in order, with those of bodies */
     HD_VEC(hir_id) outputs; /* values, by sublayer - 1 */
     HD_VEC(hir_flow_input) inputs;
     uint32_t blocks, longest_block; /* in sublayers */
@@ -58,19 +57,19 @@ typedef struct hir_flow {
 
 void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out);
 
-/* The op crosses from the mechanism into a sublayer: its operands are inputs. */
+/* Is the op at the border of a sublayer, so that its operands are inputs? */
 bool hir_flow_is_border(const hir_module *m, const hir_op *op);
 const char *hir_flow_kind_name(hir_flow_kind k); /* "embedding", "sum", ... */
-/* Name of a sublayer for people: of the weight that makes its output. */
+/* Name of a sublayer for people: that of the weight of its last contraction. */
 const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a);
-/* "e", "3", "1-2", "e-4": what a source holds. */
+/* "e", "3", "1-2", "e-4" */
 void hir_flow_print_source(const hir_source *s, hd_text *out);
 
 /* Reads of sources by mixes (inputs of at least two sources). */
 typedef struct hir_flow_reads {
     uint32_t mixes;
     uint64_t naive; /* each mix reads its own sources */
-    /* two phases: those shared in a block once, then the live ones, then all of the output's */
+    /* in two phases: shared ones once per block; live ones; those of the output's mix */
     uint64_t bank, live, output;
 } hir_flow_reads;
 hir_flow_reads hir_flow_count_reads(const hir_flow *f);

@@ -1,16 +1,16 @@
-/* Reading a score of attention over depth:
+/* Matching a score of attention over depth:
  *
  *     s = scale (q . RMSNorm(x) gain) + bias
  *
- * in every order of its factors: the gain with the query or with the keys, the norm as an op or
- * written out, before the dot product or behind it, the scale anywhere. The reading goes from the
- * score down to x and collects what it meets; what it does not understand is told as a reason.
+ * with its factors in any order: the gain on the query or on the keys, the norm as an op or written
+ * out, before or after the dot product, the scale anywhere. The matcher walks from the score to x
+ * and collects factors on the way; where it fails it gives the reason.
  */
 #include <math.h>
 
 #include "passes/depth.h"
 
-enum { MOST_STEPS = 1000 }; /* of one reading: values may be shared, so that trees have no bound */
+enum { MOST_STEPS = 1000 }; /* of one match: values are shared, so trees can be exponential */
 
 typedef struct reader {
     const hir_module *m;
@@ -20,7 +20,8 @@ typedef struct reader {
     depth_score *s;
 } reader;
 
-/* Refuses with a reason. A plain `false` says that this is no way to x: another may be. */
+/* Refuses with a reason. A plain `false` only means that this path does not lead to x; another
+ * may. */
 static bool no(reader *r, const char *why) {
     if (!r->s->why) r->s->why = why;
     return false;
@@ -113,7 +114,7 @@ static bool is_inverse_rms(const reader *r, depth_view v, double *eps) {
 
 /* ---- factors ------------------------------------------------------------------------------- */
 static bool add_norm(reader *r, double eps) {
-    if (r->s->has_norm) return no(r, "its keys are normed twice");
+    if (r->s->has_norm) return no(r, "its keys are normalised twice");
     r->s->has_norm = true;
     r->s->eps = eps;
     return true;
@@ -134,7 +135,7 @@ static bool add_factor(reader *r, depth_view v) {
 
 static bool read_keys(reader *r, depth_view v);
 
-/* The side reads x, alone or among other things? On success r->s holds it. */
+/* Does v lead to x, with factors? On success they are in r->s. */
 static bool try_keys(reader *r, depth_view v) {
     depth_score before = *r->s;
     if (depth_view_has_t(r->m, v) && read_keys(r, v)) return true;
@@ -160,7 +161,7 @@ static bool read_key_norm(reader *r, depth_view v) {
     hir_type t = hir_ref_type(r->m, v.v);
     depth_view x = depth_through(r->m, (depth_view){o->args[0], v.axis, v.i});
     if (!is_source(r, x)) return false;
-    if (t.dim[t.rank - 1] != r->d) return no(r, "the key norm is over a part of the channels");
+    if (t.dim[t.rank - 1] != r->d) return no(r, "the key norm is over some of the channels only");
     if (!add_norm(r, hir_attr_float(o, HIR_A_EPS, 0))) return false;
     return o->args[1].kind == HIR_REF_NONE ||
            add_factor(r, depth_through(r->m, (depth_view){o->args[1], -1, 0}));
@@ -217,18 +218,19 @@ static bool read_sum(reader *r, depth_view v) {
     hir_type t = hir_ref_type(r->m, x.v);
     uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(r->m, op), HIR_A_AXIS, 0);
     for (uint32_t i = axis + 1; i < t.rank; i++)
-        if ((int)i != x.axis && t.dim[i] != 1) return no(r, "it sums channels that lie apart");
+        if ((int)i != x.axis && t.dim[i] != 1)
+            return no(r, "it sums channels that are not consecutive");
     r->s->group = t.dim[axis];
     if (hir_op_at(r->m, op)->code == HIR_REDUCE_MEAN_OP) r->s->scale /= (double)r->s->group;
     return read_keys(r, x);
 }
 
-/* A score that is scaled as a whole has no bias yet: the bias would be scaled too. */
+/* A score that is scaled as a whole must not have a bias, which would be scaled too. */
 static bool read_scaled(reader *r, depth_view v) {
     return read_dot(r, v) && (!r->s->n_biases || no(r, "a biased score is scaled"));
 }
 
-/* A factor behind the dot product: the norm, or a number that all sources share. */
+/* A factor after the dot product: the norm, or a scalar common to all sources. */
 static bool read_dot_product(reader *r, depth_view v) {
     depth_view side[2] = {operand(r, v, 0), operand(r, v, 1)};
     double eps;
@@ -289,7 +291,7 @@ depth_score depth_read_score(const hir_module *m, depth_view v, hir_ref x, int64
     else if (!isfinite(s.scale) || !isfinite(s.eps))
         no(&r, "the scale or eps is not finite");
     else
-        s.why = NULL; /* what was tried in vain on the way */
+        s.why = NULL; /* left by paths that did not lead to x */
     return s;
 }
 

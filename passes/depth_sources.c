@@ -1,13 +1,12 @@
-/* The inputs of sublayers, the sources that each is made of, and the blocks that they form.
+/* The inputs of sublayers, the sources of each, and the blocks that they form.
  *
  * Sources are found by walking back from an input through mixes, along operands as wide as the
- * stream (weights of a mix are narrower and are not followed), down to the embedding, an output, or
- * a sum of them.
+ * stream (the weights of a mix are narrower), to the embedding, an output, or a sum of them.
  *
  * Blocks. A source that the next input reads too is finished; one that only this input reads is
- * live. Inputs in a row with the same finished sources are a block: these are what one pass over
- * the finished sources (phase 1) can serve. In Block AttnRes they are the blocks of the model; in
- * Full AttnRes each sublayer is one; in a plain residual nothing is ever shared, and there is one.
+ * live. Consecutive inputs with the same finished sources are a block: one pass over the finished
+ * sources (phase 1) can serve them all. In Block AttnRes they are the blocks of the model; in Full
+ * AttnRes each sublayer is one; in a plain residual nothing is shared, and there is one block.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 
 typedef struct walker {
     flow_finder *f;
-    uint32_t *seen; /* by value: the last walk that came by */
+    uint32_t *seen; /* by value: the last walk that visited it */
     uint32_t walk;
     HD_VEC(hir_id) stack, found;
 } walker;
@@ -30,7 +29,7 @@ static void push(walker *w, hir_id v) {
     hd_push(w->f->arena, &w->stack, v);
 }
 
-/* slice of a stack: the one operand that it takes. HIR_NONE: it is not that simple. */
+/* The operand of the stack that a slice takes; HIR_NONE if it is not exactly one. */
 static hir_id sliced_operand(const flow_finder *f, const hir_op *slice) {
     const hir_module *m = f->out->m;
     hir_id v = flow_operand(f, slice, 0);
@@ -43,7 +42,7 @@ static hir_id sliced_operand(const flow_finder *f, const hir_op *slice) {
     return same && start < stack->n_args ? flow_operand(f, stack, (uint32_t)start) : HIR_NONE;
 }
 
-/* The query of a mix is as wide as the stream and no source. */
+/* Operands of a mix that are as wide as the stream are sources, except the query. */
 static bool is_mixed(const flow_finder *f, const hir_op *o, uint32_t i) {
     if (o->code == HIR_DEPTH_ATTEND_OP && i == 0) return false;
     hir_id x = flow_operand(f, o, i);
@@ -76,14 +75,15 @@ static void find_sources(walker *w, hir_id input) {
         step(w, w->stack.at[--w->stack.n]);
 }
 
-/* ---- what is in a source --------------------------------------------------------------------- */
+/* ---- contents of a source ---------------------------------------------------------------------
+ */
 
 typedef struct contents { /* of a value of the stream */
     bool known;
     uint32_t first, last, count;
 } contents;
 
-/* Iterative, as sums of a plain residual are chains as long as the model. */
+/* Iterative, as the sums of a plain residual form a chain as long as the model. */
 static contents contents_of(const flow_finder *f, contents *memo, const uint32_t *number,
                             hir_id v) {
     HD_VEC(hir_id) stack = {0};
@@ -131,8 +131,8 @@ void hir_flow_print_source(const hir_source *s, hd_text *out) {
 
 /* ---- outputs and inputs ---------------------------------------------------------------------- */
 
-/* Outputs of sublayers are those that reach an input as sources or in a sum of them; what a
- * contraction gives to a mix for another purpose (a query) is not. */
+/* Keeps those outputs that reach an input as a source or in a sum; others, such as the query of a
+ * mix, are not outputs of sublayers. */
 static void find_outputs(flow_finder *f, walker *w, bool *reached) {
     hir_flow *out = f->out;
     for (size_t i = 0; i < out->inputs.n; i++) {
@@ -140,7 +140,7 @@ static void find_outputs(flow_finder *f, walker *w, bool *reached) {
         for (size_t k = 0; k < w->found.n; k++)
             reached[w->found.at[k]] = true;
     }
-    for (size_t k = out->program.n; k-- > 0;) { /* through sums, from the last to the first */
+    for (size_t k = out->program.n; k-- > 0;) { /* through sums, in reverse order */
         const hir_op *o = hir_op_at(out->m, out->program.at[k]);
         if (!o->n_results || !reached[o->results[0]]) continue;
         if (out->kind[o->results[0]] != HIR_FLOW_SUM) continue;
@@ -179,7 +179,8 @@ static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* The first sublayer whose output depends on each value, without going through the mechanism. */
+/* For each value: the first sublayer whose output depends on it other than through the
+ * mechanism. */
 static void assign_sublayers(flow_finder *f, const uint32_t *number) {
     const hir_flow *out = f->out;
     uint32_t *leads = hd_new_array(f->arena, uint32_t, out->m->values.n);
@@ -214,7 +215,7 @@ static int by_place(const void *a, const void *b) {
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
-/* Inputs that lead nowhere (a query's contraction) are not inputs of sublayers. */
+/* Drops inputs that lead to no output, such as that of a query's contraction. */
 static void drop_strays(hir_flow *out) {
     size_t n = 0;
     for (size_t i = 0; i < out->inputs.n; i++) {
@@ -266,7 +267,8 @@ const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_aren
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Finished sources first; returns how many. `stamp`: by value, i + 1 if input i reads it. */
+/* Puts finished sources first; returns their number. `stamp`: by value, i + 1 if input i reads
+ * it. */
 static uint32_t finished_first(hir_flow_input *x, const uint32_t *stamp, uint32_t next,
                                hir_source *buffer) {
     uint32_t n = 0, live = 0;

@@ -1,8 +1,8 @@
-/* Views: which elements of which value belong to one source.
+/* Views: the elements of a value that belong to one source.
  *
  * The naive form of attention over depth stacks its sources, works on the stack, and sums over it;
- * or it works source by source; or both by turns. A view says "element i of dim `axis`", so that
- * one reading serves all of them: stacks are taken apart and slices undone on the way down.
+ * or it works on each source; or it alternates. A view means "element i of dim `axis`", so that one
+ * matcher handles all of these: it resolves stacks and slices on the way.
  */
 #include "passes/depth.h"
 
@@ -14,11 +14,12 @@ static depth_view whole(hir_ref v) {
 static int64_t elements_before(hir_type t, uint32_t axis) {
     int64_t n = 1;
     for (uint32_t i = 0; i < axis; i++)
-        if (t.dim[i] > 0) n *= t.dim[i]; /* part of a row size that was checked */
+        if (t.dim[i] > 0)
+            n *= t.dim[i]; /* cannot overflow: it divides a row size that was checked */
     return n;
 }
 
-/* The dim of x that is dim v.axis of its reshape; -1: none is. */
+/* The dim of x that corresponds to dim `axis` of its reshape y; -1: none. */
 static int axis_before_reshape(hir_type x, hir_type y, uint32_t axis) {
     int64_t before = elements_before(y, axis);
     for (uint32_t i = 0; i < x.rank; i++)
@@ -26,7 +27,7 @@ static int axis_before_reshape(hir_type x, hir_type y, uint32_t axis) {
     return -1;
 }
 
-/* Besides `axis` the dims keep their order. */
+/* Do all dims except `axis` keep their order? */
 static bool only_moves(const hir_attr *perm, uint32_t axis) {
     int64_t last = -1;
     for (uint32_t i = 0; i < perm->n; i++) {

@@ -1,9 +1,10 @@
-/* Reading a weight of attention over depth, in whatever way its softmax or sigmoid is written:
+/* Matching a weight of attention over depth, with its softmax or sigmoid written in any of these
+ * ways:
  *
  *     softmax   the op; e^s / sum e^s of a stack, by a division or a product with the reciprocal;
- *               the same source by source, e_i / (e_0 + e_1 + ..); or e^s alone, where the sum of
- *               e^s x is divided as a whole. A mean in the place of the sum is so many times it.
- *     sigmoid   the op; 1 / (1 + e^-s); e^s / (1 + e^s); and 1 / (1 + e^s), which is that of -s.
+ *               the same for each source, e_i / (e_0 + e_1 + ..); or e^s alone, where the whole sum
+ *               of e^s x is divided. A mean in place of the sum gives a constant factor.
+ *     sigmoid   the op; 1 / (1 + e^-s); e^s / (1 + e^s); and 1 / (1 + e^s), the sigmoid of -s.
  */
 #include "passes/depth.h"
 
@@ -21,7 +22,7 @@ static bool same_view(depth_view a, depth_view b) {
 }
 
 /* ---- sums of exponentials ------------------------------------------------------------------- */
-/* v is the sum or the mean of a value over a dim of it. */
+/* Is v the sum or the mean of a value over one dim? */
 static bool reduced(const hir_module *m, depth_view v, hir_ref *of, int *axis, double *times) {
     const hir_opcode code = code_of(m, v.v);
     if (v.axis >= 0 || (code != HIR_REDUCE_SUM_OP && code != HIR_REDUCE_MEAN_OP)) return false;
@@ -32,7 +33,7 @@ static bool reduced(const hir_module *m, depth_view v, hir_ref *of, int *axis, d
     return true;
 }
 
-/* x of e^(x - max x) or e^x */
+/* Finds x of e^(x - max x) or e^x. */
 static bool exponent(const hir_module *m, hir_ref e, int axis, hir_ref *x) {
     hir_id exp = pass_def_if(m, e, HIR_EXP_OP);
     if (exp == HIR_NONE) return false;
@@ -47,13 +48,13 @@ static bool exponent(const hir_module *m, hir_ref e, int axis, hir_ref *x) {
     return true;
 }
 
-/* The logits of the exponentials e over the axis, in the same shape. */
+/* The logits of the exponentials e, in the same shape. */
 static bool logits_of(const hir_module *m, hir_ref e, int axis, hir_ref *logits) {
     return exponent(m, e, axis, logits) && hir_ref_type(m, *logits).rank == hir_ref_type(m, e).rank;
 }
 
-/* Some summand of an addition, or the first of a stack that is summed, is an exponential: what else
- * there is, is for later. */
+/* Is some summand of an addition, or the first of a summed stack, an exponential? The other
+ * summands are checked later. */
 static bool has_exp(const hir_module *m, depth_view sum) {
     hir_ref of;
     int axis;
@@ -67,7 +68,7 @@ static bool has_exp(const hir_module *m, depth_view sum) {
 
 typedef HD_VEC(depth_view) views;
 
-enum { MOST_SUMMANDS = 1 << 16 }; /* values may be shared, so that trees have no bound */
+enum { MOST_SUMMANDS = 1 << 16 }; /* values are shared, so trees can be exponential */
 
 static void collect(const hir_module *m, hd_arena *a, depth_view v, views *out) {
     views left = {0};
@@ -98,7 +99,7 @@ static views summands(const hir_module *m, hd_arena *a, depth_view sum) {
 }
 
 /* ---- softmax -------------------------------------------------------------------------------- */
-/* What is divided, and what by, of y / d and y * recip(d), seen from the quotient. */
+/* Numerator and denominator of y / d or y * recip(d), as views. */
 static bool quotient_of(const hir_module *m, depth_view w, uint32_t side, depth_view *above,
                         depth_view *below) {
     const hir_opcode code = code_of(m, w.v);
@@ -111,7 +112,7 @@ static bool quotient_of(const hir_module *m, depth_view w, uint32_t side, depth_
     return true;
 }
 
-/* e / sum e, where e holds all exponentials. */
+/* e / sum e, where e is one value with all exponentials. */
 static bool read_stacked(const hir_module *m, depth_view w, depth_view above, depth_view below,
                          depth_weight *out) {
     hir_ref of;
@@ -123,7 +124,8 @@ static bool read_stacked(const hir_module *m, depth_view w, depth_view above, de
     return hir_ref_type(m, out->logits).rank == hir_ref_type(m, w.v).rank;
 }
 
-/* e_i / (e_0 + e_1 + ..): that e_i is one of them is for later, when all weights are known. */
+/* e_i / (e_0 + e_1 + ..). Whether e_i is one of the summands is checked when all weights are
+ * known. */
 static bool read_apart(const hir_module *m, depth_view above, depth_view below, depth_weight *out) {
     hir_ref of;
     int axis;
@@ -154,7 +156,7 @@ static bool read_softmax(const hir_module *m, depth_view w, depth_weight *out) {
     return false;
 }
 
-/* e^s, where the sum of e^s x is divided as a whole */
+/* e^s, where the whole sum of e^s x is divided */
 static bool read_undivided(const hir_module *m, depth_view w, const depth_divisor *d,
                            depth_weight *out) {
     if (code_of(m, w.v) != HIR_EXP_OP) return false;
@@ -190,14 +192,15 @@ const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *co
     depth_view shift = {0};
     for (size_t i = 0; i < all.n; i++)
         if (code_of(m, all.at[i].v) != HIR_EXP_OP)
-            return "what divides the weights is more than a sum of exponentials";
-    if (all.n != n) return "the softmax is over other things than the sources";
+            return "the divisor of the weights is not only a sum of exponentials";
+    if (all.n != n) return "the softmax is over more than the sources";
     for (size_t k = 0; k < n; k++) {
         size_t i = 0;
         if (!same_view(w[k]->sum, w[0]->sum)) return "the weights come from different softmaxes";
         while (i < n && (seen[i] || !same_view(all.at[i], w[k]->exp)))
             i++;
-        if (i == n) return "a weight is used twice, or is none of the exponentials that divide it";
+        if (i == n)
+            return "a weight is used twice, or is not among the exponentials of its divisor";
         seen[i] = true;
         w[k]->score = operand(m, w[k]->exp, 0);
         const bool sub = code_of(m, w[k]->score.v) == HIR_SUB_OP;
@@ -205,7 +208,7 @@ const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *co
         if (k == 0) shift = by;
         shifted &= sub && same_view(by, shift);
     }
-    for (size_t k = 0; shifted && k < n; k++) /* e^(s - m) of one m: the same softmax */
+    for (size_t k = 0; shifted && k < n; k++) /* e^(s - m) with one m for all is the same softmax */
         w[k]->score = operand(m, w[k]->score, 0);
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* expand: composites in row programs, and in what rides with contractions, become primitives.
+/* expand: composite ops in row programs and in per-head epilogues become primitives.
  *
  * Needs    kernels.
  * Does     in kernels, with 1/sqrt, reductions and elementwise ops only:
@@ -9,14 +9,14 @@
  *            logsumexp  max x + log(sum exp(x - max x))
  *            linear     y = sum over k of x[.., 1, k] * w[n, k] (+ bias)
  *            depth.*    see expand_depth.c
- *          A reduction drops its axis; a reshape puts it back as a 1 for the broadcast.
- * Leaves   linear ops of contractions; sequences, where no composite can stand.
+ *          A reduction removes its axis; a reshape restores it as a 1 for the broadcast.
+ * Leaves   linear ops of contractions; sequence kernels, which contain no composites.
  *
  * Numbers. softmax subtracts the maximum first: exponents are at most 0, the sum is at least 1 and
  * never overflows; -inf logits give exact zeros beside a finite one. Norms add eps under the root,
- * as the definition does: x = 0 gives 0, and a norm below sqrt(eps) is no special case. The
- * variance of layernorm is taken from the differences and not as mean(x^2) - mean(x)^2, which
- * cancels when the mean is large.
+ * as the definition does: x = 0 gives 0, and norms below sqrt(eps) need no special case. The
+ * variance of layernorm is the mean of squared differences and not mean(x^2) - mean(x)^2, which
+ * suffers from cancellation when the mean is large.
  */
 #include <float.h>
 #include <math.h>
@@ -73,7 +73,7 @@ static hir_ref inverse_root(expander *e, hir_ref mean, hir_ref eps) {
     return is_given(mean) ? hir_emit1(&e->b, HIR_RSQRT_OP, mean) : mean;
 }
 
-/* rsqrt(mean + eps) times s, where the mean is of what was scaled by s */
+/* s rsqrt(mean + eps), where the mean is that of a value scaled by s */
 static hir_ref inverse_of_scaled(expander *e, hir_ref mean, hir_ref eps, hir_ref s) {
     hir_ref r = inverse_root(e, mean, eps);
     return is_given(r) ? hir_emit2(&e->b, HIR_MUL_OP, r, s) : r;
@@ -98,9 +98,9 @@ hir_ref expand_inverse_where(expander *e, hir_ref c, hir_ref scaled, double eps)
     return is_given(r) ? hir_emit2(&e->b, HIR_WHEN_OP, c, r) : r;
 }
 
-/* rsqrt(mean(x^2) + eps) of rows whose squares are summed as they are, one multiplication less for
- * each; where that overflows (mean - MAX is above 0), of x scaled. What underflows is below 2^-126
- * a term, far below any eps. */
+/* rsqrt(mean(x^2) + eps) from the squares of the unscaled x, which saves a multiplication per
+ * element; where the mean overflows (mean - FLT_MAX is above 0), from x scaled. Terms that
+ * underflow are below 2^-126, far below any eps. */
 static hir_ref inverse_of_plain(expander *e, hir_ref x, double eps) {
     hir_builder *b = &e->b;
     hir_ref mean = expand_mean_square(e, x), scaled = expand_scaled(e, x);
@@ -116,9 +116,9 @@ static hir_ref inverse_of_plain(expander *e, hir_ref x, double eps) {
     return is_given(r) && is_given(again) ? hir_emit2(b, HIR_ADD_OP, r, again) : hir_no_ref();
 }
 
-/* Is it worth a loop that hardly a token runs to scale nothing in the one that all run? Where a
- * mean is one number of the token, so that the loop can be left out, and the first one is full of
- * arithmetic: scores of sources. */
+/* Is inverse_of_plain worth it, with an extra loop that is skipped for almost all tokens? Where the
+ * mean is a scalar of the token, so that the loop can be skipped, and the main loop is bound by
+ * arithmetic: for scores of sources. */
 static bool is_summed_plain(expander *e, hir_id op, hir_ref x) {
     const hir_op *o = hir_op_at(e->m, op);
     hir_type t = hir_ref_type(e->m, x);
@@ -127,9 +127,9 @@ static bool is_summed_plain(expander *e, hir_id op, hir_ref x) {
            !is_given(square_of(e, x)->mean);
 }
 
-/* rsqrt(mean(x^2) + eps) over the last axis, as a 1 in its place, whatever the size of x: a stream
- * passes on what it holds. x is scaled down by expand_scale; where eps is so small that what
- * underflows then could be seen, x is divided by its largest element, or by sqrt(eps) if that is
+/* rsqrt(mean(x^2) + eps) over the last axis, which becomes 1, for x of any size, as the elements of
+ * a residual stream may be large. x is scaled down by expand_scale; for an eps so small that
+ * underflow would matter, x is divided by its largest element, or by sqrt(eps) if that is
  * larger. */
 static hir_ref inverse_rms(expander *e, hir_id op, hir_ref x, double eps) {
     const double least = 0x1p-100;
@@ -178,8 +178,8 @@ static hir_ref layernorm(expander *e, hir_id op) {
     return is_given(bias) ? hir_emit2(&e->b, HIR_ADD_OP, y, bias) : y;
 }
 
-/* exp(x - max x) over `axis`; made once for softmax and logsumexp of the same x, as phase 1 has
- * them. NULL after a diagnostic. */
+/* exp(x - max x) over `axis`; computed once for softmax and logsumexp of the same x, which phase 1
+ * has. NULL after a diagnostic. */
 static const expand_powers *powers_of(expander *e, hir_ref x, uint32_t axis) {
     for (size_t i = 0; i < e->powers.n; i++)
         if (hir_ref_equal(e->powers.at[i].x, x) && e->powers.at[i].axis == axis)
@@ -244,9 +244,10 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     }
 }
 
-/* ---- how sources are taken ------------------------------------------------------------------- */
-/* How many sources a kernel scores, 0: none; `several`: against several queries, as a phase 1 does.
- * Scores are [T, n, S(, H)]. */
+/* ---- unrolling over sources -------------------------------------------------------------------
+ */
+/* The number of sources that a kernel scores; `several`: against more than one query, as in phase
+ * 1. Scores are [T, n, S(, H)]. */
 static int64_t scored_sources(const hir_module *m, hir_id kernel, bool *several) {
     *several = false;
     if (!hir_has_trait(hir_op_at(m, kernel)->code, HIR_REGION)) return 0;
@@ -259,9 +260,10 @@ static int64_t scored_sources(const hir_module *m, hir_id kernel, bool *several)
     return 0;
 }
 
-/* Sources that are taken one by one, at most: each number of them is code of its own. Of phases 1
- * with more numbers than FORMS all share one code; one query is faster with few sources one by one,
- * also where the program has more than FORMS_OF_ONE numbers of them. */
+/* The most sources that are unrolled. Every number of unrolled sources is a function of its own in
+ * the generated code, so if phase 1 has more than FORMS different numbers of sources, all of them
+ * use the loop form. With one query, few sources are faster unrolled even if there are more than
+ * FORMS_OF_ONE numbers of them. */
 static uint32_t most_one_by_one(const hir_module *m, bool of_several) {
     enum { FORMS = 4, FORMS_OF_ONE = 6, FEW_OF_MANY = 4 };
     const uint32_t forms = of_several ? FORMS : FORMS_OF_ONE;

@@ -2,31 +2,31 @@
  *
  *     h = u a + w b
  *
- * is what attention over depth does in phase 2: a is the result of phase 1, b the live source, w
- * its weight and u = 1 - w (depth.merge, as a + w (b - a)); and in the first block, where a is the
- * only finished source (depth.mix of two). Whatever u and w are,
+ * is what phase 2 of attention over depth computes: a is the result of phase 1, b the live source,
+ * w its weight and u = 1 - w (depth.merge, as a + w (b - a)); and in the first block, where a is
+ * the only finished source (depth.mix of two). Whatever u and w are,
  *
  *     mean h^2 = u^2 mean a^2 + 2 u w mean ab + w^2 mean b^2
  *
- * The three means can be taken in the loop over b that makes its score, before w is known, so that
- * no loop over h is needed before the one that makes h / rms: h is not kept.
+ * The three means can be computed in the loop over b that computes its score, before w is known, so
+ * that only one loop over h is needed, the one that computes h / rms, and h is not stored.
  *
  * The guard. Let A = u^2 mean a^2 + w^2 mean b^2 and n the number of terms that one lane sums. Each
  * mean is off by at most g = (n + 2) 2^-24 of the mean of the absolute products, which for ab is at
  * most sqrt(mean a^2 mean b^2), so that the sum is off by g (A + 2 u w sqrt(..)) <= 2 g A. Where a
- * and b cancel, that may be all there is. So the sum is used where
+ * and b nearly cancel, the error may be as large as the result. So the sum is used only where
  *
  *     mean h^2 + eps > A / 4,
  *
  * which makes it good to 8 g, and the norm, its root, to 4 g; the sum over h itself is good to g,
- * its root to g / 2. Everywhere else (a.b is more than three quarters of the way to opposite) the
- * row form is computed, as it is without all this, in a loop that other tokens leave out (`when`,
- * which is 0 too where the comparison meets NaN, as it does once a square has overflowed).
+ * its root to g / 2. Otherwise (a and b point in nearly opposite directions) the mean is computed
+ * from the row h as usual, in a loop that other tokens skip (`when`, which is 0 also if the
+ * comparison is with NaN, as after a square has overflowed).
  *
- * Sizes. Rows are squared as they are, not scaled as for other norms: where a sum overflows the row
- * form is taken, which scales. u and w are multiplied in one at a time: they may be so small that
- * their squares vanish where the products do not. What underflows is below 2^-126 a term, and eps
- * is at least 1e-12: no smaller eps is taken.
+ * Sizes. Rows are squared unscaled, unlike in other norms: where a sum overflows, the row form is
+ * used, which scales. u and w are multiplied one after the other, as they may be so small that
+ * their squares underflow where the products do not. Terms that underflow are below 2^-126, and
+ * smaller eps than 1e-12 are refused.
  */
 #include <float.h>
 
@@ -34,7 +34,7 @@
 
 typedef struct blend {
     hir_ref h, a, b, u, w;
-    bool merge; /* u is 1 - w, and not made */
+    bool merge; /* u is 1 - w, and not a value of its own */
 } blend;
 
 static bool given(hir_ref r) {
@@ -46,7 +46,7 @@ static bool is_row(const hir_module *m, hir_ref x) {
     return x.kind == HIR_REF_VALUE && t.rank == 2 && hir_type_has_t(t);
 }
 
-/* (b - a) w, either way round. */
+/* Matches (b - a) w, with the factors in either order. */
 static bool read_step(const hir_module *m, hir_ref step, blend *x) {
     hir_id mul = pass_def_if(m, step, HIR_MUL_OP);
     for (uint32_t i = 0; mul != HIR_NONE && i < 2; i++) {
@@ -60,7 +60,7 @@ static bool read_step(const hir_module *m, hir_ref step, blend *x) {
     return false;
 }
 
-/* A row times a number of the token, either way round. */
+/* Matches a row times a scalar of the token, in either order. */
 static bool read_part(const hir_module *m, hir_ref product, hir_ref *row, hir_ref *number) {
     hir_id mul = pass_def_if(m, product, HIR_MUL_OP);
     for (uint32_t i = 0; mul != HIR_NONE && i < 2; i++) {
@@ -82,7 +82,7 @@ static bool read_blend(const hir_module *m, hir_ref h, blend *x) {
            read_part(m, pass_arg(m, add, 1), &x->b, &x->w);
 }
 
-/* A blend that is stored for others is there to be summed. */
+/* A blend that has other readers is stored, so its squares can be summed from there. */
 static bool is_read_by_others(const expander *e, hir_ref h, hir_id norm) {
     HIR_EACH(e->m, op, hir_op_at(e->m, hir_op_at(e->m, norm)->parent)->body_first) {
         const hir_op *o = hir_op_at(e->m, op);
@@ -105,8 +105,8 @@ static hir_ref twice(expander *e, hir_ref f, hir_ref mean) {
     return op2(e, HIR_MUL_OP, f, op2(e, HIR_MUL_OP, f, mean));
 }
 
-/* 1 / rms as the row form has it, of tokens whose `again` is above 0; of others 0. The blend is
- * made once more: the loop that is left out for most tokens cannot leave it to others. */
+/* 1 / rms from the row, for tokens whose `again` is above 0; 0 for others. The blend is computed
+ * once more here: a loop that most tokens skip cannot store it for other loops. */
 static hir_ref of_row(expander *e, const blend *x, hir_ref again, double eps) {
     hir_ref a = x->merge ? x->a : op2(e, HIR_MUL_OP, x->a, x->u);
     hir_ref b = x->merge ? op2(e, HIR_SUB_OP, x->b, x->a) : x->b;

@@ -1,11 +1,11 @@
 /* Attention over depth as row operations.
  *
- * A few sources are taken one by one, so that code generation can put their dot products side by
- * side in one loop over the channels, which reads each query once for all of them, and their
- * weighted sum in another, which needs no intermediate. More are stacked: a loop over sources is
- * compact however many there are, and one function serves any number of them
- * (codegen/row/family.h). So is a mix of more than a PAIR whose weights are the same for all
- * tokens: it has no dot products.
+ * A few sources are unrolled, so that code generation can fuse their dot products into one loop
+ * over the channels, which reads each query once for all of them, and their weighted sum into
+ * another, which needs no intermediate. More are stacked: a loop over sources is compact however
+ * many there are, and one function serves any number of them (codegen/row/family.h). A mix of more
+ * than a PAIR of sources whose weights are the same for all tokens is stacked too: it has no dot
+ * products to fuse.
  *
  *     scores   [T, n, S(, H)]: s_i = sum_c x_i[c] q_s[c], times scale and inverse RMS, plus bias
  *     mix      sum_i w_i x_i
@@ -21,7 +21,7 @@ typedef struct maker {
     hd_arena *scratch;
     hir_id op;
     uint32_t first, n; /* operands that are sources */
-    bool in_loops;     /* that go over sources; false: each by itself */
+    bool in_loops;     /* loop over stacked sources; false: unrolled */
     int64_t d, heads;
 } maker;
 
@@ -33,7 +33,7 @@ static hir_ref source(const maker *k, uint32_t i) {
     return pass_arg(k->m, k->op, k->first + i);
 }
 
-/* Weight i against the channels: [T, 1], [T, H, 1], without T [1] or [H, 1]. */
+/* Weight i, shaped to broadcast over the channels: [T, 1], [T, H, 1], without T [1] or [H, 1]. */
 static hir_ref weight(maker *k, hir_ref w, uint32_t i) {
     uint32_t has_t = hir_type_has_t(hir_ref_type(k->m, w));
     w = depth_element(k->b, w, has_t, i);
@@ -42,7 +42,7 @@ static hir_ref weight(maker *k, hir_ref w, uint32_t i) {
     return pass_reshape(k->b, w, pass_with_one(t, t.rank));
 }
 
-/* Sources side by side: [T, n, d] */
+/* The sources stacked: [T, n, d] */
 static hir_ref stacked(maker *k) {
     hir_ref *x = hd_new_array(k->scratch, hir_ref, k->n);
     for (uint32_t i = 0; i < k->n; i++)
@@ -53,7 +53,7 @@ static hir_ref stacked(maker *k) {
 
 /* ---- scores -------------------------------------------------------------------------------- */
 typedef struct queries {
-    hir_ref q;     /* [S, d], [T, d] or [d]; with heads the channels in two dims */
+    hir_ref q;     /* [S, d], [T, d] or [d]; with heads the channels are two dims */
     int64_t n;     /* S */
     bool one_each; /* a query for each token */
 } queries;
@@ -92,7 +92,7 @@ static hir_ref dots(maker *k, hir_ref x, const queries *q, bool many_sources) {
                                    : product;
 }
 
-/* Source i, times its inverse RMS if there is one: [T, d] */
+/* Source i, times its inverse RMS if given: [T, d] */
 static hir_ref one_key(maker *k, uint32_t i, hir_ref inverse) {
     hir_ref x = source(k, i);
     if (!depth_is_given(inverse)) return x;
@@ -100,7 +100,7 @@ static hir_ref one_key(maker *k, uint32_t i, hir_ref inverse) {
     return depth_is_given(r) ? hir_emit2(k->b, HIR_MUL_OP, x, r) : r;
 }
 
-/* The same of all sources: [T, n, d] */
+/* The same for all sources: [T, n, d] */
 static hir_ref all_keys(maker *k, hir_ref inverse) {
     hir_ref x = stacked(k);
     if (!depth_is_given(x) || !depth_is_given(inverse)) return x;
@@ -129,7 +129,7 @@ static hir_ref products(maker *k, const queries *q, hir_ref inverse) {
     return hir_emit(k->b, HIR_CONCAT_OP, s, k->n, &axis, 1);
 }
 
-/* [T, n] or [n, S] with ones for the other dims of the scores */
+/* [T, n] or [n, S], reshaped to broadcast over the other dims of the scores */
 static hir_ref aligned(maker *k, hir_ref x, bool has_t) {
     hir_type y = pass_result_type(k->m, k->op), t = hir_ref_type(k->m, x);
     int64_t dims[] = {HIR_T, t.dim[has_t], has_t ? 1 : t.dim[1], 1};
@@ -137,9 +137,9 @@ static hir_ref aligned(maker *k, hir_ref x, bool has_t) {
     return pass_reshape(k->b, x, type_of(y.rank - skip, dims + skip));
 }
 
-/* One query for all tokens is of an ordinary size, and x q times the inverse RMS costs one product
- * a score. A query that a token makes of a source is as large as that source: x q overflows where
- * the normed x times q does not. */
+/* A query that is the same for all tokens is of ordinary size: the inverse RMS is multiplied with
+ * the dot product, one multiplication per score. A query computed from a source is as large as that
+ * source, so that x . q may overflow where the normed x times q does not. */
 static hir_ref scores(maker *k) {
     hir_ref bias = pass_arg(k->m, k->op, 1), inverse = pass_arg(k->m, k->op, 2);
     double scale = hir_attr_float(hir_op_at(k->m, k->op), HIR_A_SCALE, 1);

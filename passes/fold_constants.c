@@ -57,7 +57,7 @@ static double reduced_value(const folder *f, hir_id op, double x) {
     return o->code == HIR_REDUCE_SUM_OP ? x * (double)n : x;
 }
 
-/* The number that every element of op's result is; NaN: it is not known or not worth a constant. */
+/* The value of all elements of op's result; NaN: not known, or not to be folded. */
 static double value_of(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     double x[2] = {NAN, NAN};
@@ -75,7 +75,7 @@ static double value_of(const folder *f, hir_id op) {
     return hir_has_trait(o->code, HIR_MOVE) ? x[0] : NAN;
 }
 
-/* A result is finite in f32 too: beyond, generated code would see inf where the op might not. */
+/* The result must be finite in f32, too. */
 static bool is_sound(double v) {
     return isfinite(v) && fabs(v) <= 3.4028234e38;
 }
@@ -93,7 +93,7 @@ static bool fold(folder *f, hir_id op) {
     return true;
 }
 
-/* ---- two constants in a row ---------------------------------------------------------------- */
+/* ---- chains of two constants ---------------------------------------------------------------- */
 static bool is_power_of_two(double v) {
     int exponent;
     return isfinite(v) && fabs(frexp(v, &exponent)) == 0.5;

@@ -1,16 +1,16 @@
-/* fold-weights: what can be made of weights alone is made when weights are packed.
+/* fold-weights: expressions of weights alone become derived weights, computed when weights are
+ * packed.
  *
  * Needs    a graph.
- * Does     Products of weights that are vectors or matrices (mul, with reshapes in between), stacks
- *          of such vectors and such matrices one after the other (concat), along axis 0, become
- *          derived weights: tables whose rows the packer computes from the checkpoint, so that no
- *          kernel computes them. A pseudo-query times the gain of its key norm is one vector to
- *          read instead of two; the queries of a block are one table. So do the softmax of a
- *          vector, a sigmoid, and elements of them: the weights of a mix that are the same for
- *          every token, and those of its sources that one kernel reads. Largest first: a stack of
- *          products is one weight. Equal ones are one.
- * Leaves   everything that has tokens or other ops in it; weights as they are; the ops whose
- *          results nobody reads any more: dce.
+ * Does     Products of weights that are vectors or matrices (mul, through reshapes), and stacks of
+ *          such vectors and concats of such matrices along axis 0, become derived weights: tables
+ *          whose rows the packer computes from the checkpoint, so that no kernel computes them. A
+ *          pseudo-query times the gain of its key norm is one vector to read instead of two; the
+ *          queries of a block are one table. So do the softmax of a vector, a sigmoid, and slices
+ *          of these: the weights of a mix that are the same for every token. Maximal expressions
+ *          are folded: a stack of products is one weight. Equal expressions share one.
+ * Leaves   everything that depends on tokens or contains other ops; plain weights; the ops that are
+ *          now dead (dce removes them).
  */
 #include <string.h>
 
@@ -18,19 +18,19 @@
 
 enum { MOST_FACTORS = 8 };
 
-typedef struct product { /* of weights with all elements, those of one row, or one */
+typedef struct product { /* of weights, each with all elements, those of one row, or one element */
     uint32_t n;
     hir_derived_factor factor[MOST_FACTORS];
-    bool by_row; /* some have those of one row of several */
+    bool by_row; /* some factor has one row, broadcast to several */
 } product;
 
 typedef struct folder {
     hir_pass_context *c;
     hir_module *m;
-    product **of;    /* by value: the product it is; NULL: none */
-    bool *live;      /* by value: it matters for what the program gives */
-    bool *wanted;    /* by value: a live op that cannot be folded reads it */
-    bool *given_out; /* by value: an output, which takes no weight */
+    product **of;    /* by value: the product that it equals; NULL: none */
+    bool *live;      /* by value: a live op uses it */
+    bool *wanted;    /* by value: a live op that is not folded uses it */
+    bool *given_out; /* by value: an output, which cannot be a weight */
     size_t n_values;
     pass_forward forward;
 } folder;
@@ -41,7 +41,7 @@ static int64_t elements(const folder *f, hir_ref r) {
     return hir_type_has_t(t) ? 0 : pass_elements(t);
 }
 
-/* A weight of the checkpoint, or a product that is known already. */
+/* A weight of the checkpoint, or a product found already. */
 static bool product_of(const folder *f, hir_ref r, product *out) {
     if (r.kind == HIR_REF_WEIGHT && !hir_is_derived(&f->m->weights.at[r.index])) {
         *out = (product){.n = 1, .factor = {{.name = f->m->weights.at[r.index].name}}};
@@ -58,7 +58,7 @@ static void note(folder *f, hir_id op, const product *p) {
     f->of[hir_result(f->m, op)] = kept;
 }
 
-/* Has r the elements of op's result, of each row of a matrix, or one? */
+/* Does r have all elements of op's result, those of one row, or one element? */
 static bool spreads(const folder *f, hir_id op, hir_ref r) {
     const hir_type t = pass_result_type(f->m, op), x = hir_ref_type(f->m, r);
     const int64_t n = elements(f, r);
@@ -83,7 +83,7 @@ static void read_mul(folder *f, hir_id op) {
     note(f, op, &p);
 }
 
-/* ---- what is made of the elements of one weight ---------------------------------------------- */
+/* ---- functions and slices of one weight ---------------------------------------------- */
 /* A weight of the checkpoint, or a sigmoid or softmax of it. */
 static bool one_factor(const folder *f, hir_ref r, product *p) {
     return product_of(f, r, p) && p->n == 1;
@@ -101,7 +101,8 @@ static void read_function(folder *f, hir_id op, hir_derived_by by) {
     note(f, op, &p);
 }
 
-/* Elements that lie side by side. Those of a weight as it is are read where they are. */
+/* Contiguous slices of a function of a weight. Slices of a plain weight are not folded: they are
+ * read in place. */
 static void read_slice(folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const hir_type t = hir_ref_type(f->m, o->args[0]), y = pass_result_type(f->m, op);
@@ -128,12 +129,12 @@ static void read_op(folder *f, hir_id op) {
         product p;
         const hir_type from = hir_ref_type(f->m, o->args[0]), to = pass_result_type(f->m, op);
         const bool rows = from.rank > 0 && to.rank > 0 &&
-                          from.dim[from.rank - 1] == to.dim[to.rank - 1]; /* stay as they are */
+                          from.dim[from.rank - 1] == to.dim[to.rank - 1]; /* rows are kept */
         if (product_of(f, o->args[0], &p) && (rows || !p.by_row)) note(f, op, &p);
     }
 }
 
-/* ---- which are wanted ----------------------------------------------------------------------- */
+/* ---- which to fold ----------------------------------------------------------------------- */
 static bool has_function(const product *p) {
     bool by = false;
     for (uint32_t k = 0; k < p->n; k++)
@@ -141,7 +142,7 @@ static bool has_function(const product *p) {
     return by;
 }
 
-/* A number is not worth a weight, unless it takes a function to make it. */
+/* A single element is not worth a weight, unless it takes a function to compute. */
 static bool is_vector(hir_type t, const product *p) {
     return t.rank == 1 && (t.dim[0] > 1 || has_function(p));
 }
@@ -150,8 +151,8 @@ static bool is_matrix(hir_type t) {
     return t.rank == 2 && t.dim[1] > 1;
 }
 
-/* A stack of products of vectors along a new first axis, or of matrices one after the other, or of
- * what is made of vectors. */
+/* A stack of products of vectors along a new first axis, or a concat of matrices, or of functions
+ * of vectors. */
 static bool is_table(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const bool stack = o->code == HIR_STACK_OP;
@@ -160,8 +161,8 @@ static bool is_table(const folder *f, hir_id op) {
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_type t = hir_ref_type(f->m, o->args[i]);
         if (!product_of(f, o->args[i], &p)) return false;
-        const bool piece = has_function(&p) && is_vector(t, &p);
-        if (!(stack ? is_vector(t, &p) : piece || is_matrix(t))) return false;
+        const bool function = has_function(&p) && is_vector(t, &p);
+        if (!(stack ? is_vector(t, &p) : function || is_matrix(t))) return false;
     }
     return true;
 }
@@ -172,17 +173,17 @@ static bool is_product(const folder *f, hir_id op) {
     return p && (p->n > 1 || has_function(p));
 }
 
-/* From the last op to the first. */
+/* Called in reverse program order. */
 static void note_reads(folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     bool live = hir_has_trait(o->code, HIR_EFFECT);
     for (uint32_t i = 0; i < o->n_results; i++)
         live |= f->live[o->results[i]];
-    const bool made = is_table(f, op) || is_product(f, op); /* with what it reads */
+    const bool folded = is_table(f, op) || is_product(f, op); /* its operands are folded into it */
     for (uint32_t i = 0; live && i < o->n_args; i++) {
         if (o->args[i].kind != HIR_REF_VALUE) continue;
         f->live[o->args[i].index] = true;
-        f->wanted[o->args[i].index] |= !made;
+        f->wanted[o->args[i].index] |= !folded;
     }
 }
 
@@ -191,7 +192,7 @@ static void note_reads(folder *f, hir_id op) {
 static bool same_rows(const hir_weight *w, const hir_derived_row *rows, uint32_t n) {
     bool same = w->n_rows == n;
     for (uint32_t r = 0; same && r < n; r++)
-        same = hir_same_part(&w->rows[r], &rows[r]);
+        same = hir_same_derived_row(&w->rows[r], &rows[r]);
     return same;
 }
 
@@ -219,7 +220,8 @@ static uint32_t derived_weight(folder *f, hir_id op, const hir_derived_row *rows
 
 static void replace(folder *f, hir_id op, const hir_derived_row *rows, uint32_t n) {
     uint32_t w = derived_weight(f, op, rows, n);
-    hir_remark_add(f->c, true, op, "made when weights are packed: @%s", f->m->weights.at[w].name);
+    hir_remark_add(f->c, true, op, "becomes derived weight @%s, computed when weights are packed",
+                   f->m->weights.at[w].name);
     pass_forward_op(&f->forward, f->m, op, hir_weight_ref(w));
     f->c->changed = true;
 }

@@ -1,17 +1,17 @@
 /* form-blocks: runs of depth.attend that share sources become blocks.
  *
  * Needs    depth.attend (recognise-depth-attention).
- * Does     cuts the attends of the program, in order, into runs whose members share sources that
- *          are complete before the first of them. The members of a run get the attributes `block`
- *          (its number) and `shared`, and their sources are put in order: those `shared` sources
- *          first, then the member's own. A run of one stays as it is: it is mixed alone.
- * Leaves   the attends themselves: batch-queries takes blocks apart.
+ * Does     partitions the attends of the program, in order, into runs whose members share sources
+ *          that are complete before the first of them. The members of a run get the attributes
+ *          `block` (its number) and `shared`, and their sources are reordered: the `shared` ones
+ *          first, then the member's own. A run of one is left alone.
+ * Leaves   the attends themselves: batch-queries lowers blocks.
  *
- * Nothing is assumed about how the model came by its sources. Block AttnRes of any size, a short
- * last block, Full AttnRes, where every output is a source and blocks are only a schedule, and
- * sliding windows, where the shared sources are what the windows have in common, are one problem:
- * cut a sequence so that the traffic is least. Traffic is what the ledger will charge (depth_cost),
- * in bytes of the types in which sources and results are stored:
+ * Nothing is assumed about where sources come from. Block AttnRes of any size, a short last block,
+ * Full AttnRes, where every output is a source and blocks are only a schedule, and sliding windows,
+ * where the shared sources are the intersection of the windows, are one problem: partition a
+ * sequence so that the traffic is least. Traffic is what the ledger will charge (depth_cost), in
+ * bytes of the types in which sources and results are stored:
  *
  *     alone      its sources              for each member
  *     two phases the shared sources       once for all members
@@ -20,27 +20,27 @@
  *                                         whose row program phase 1 runs
  *
  * so that a run of m members with s shared sources saves (m - 1)(s banked - result) bytes, and the
- * norms that only it reads: with all in f32 one or two sources are mixed again rather than
- * remembered. The best cuts are found by dynamic programming.
+ * norms that only it reads: with all in f32, reading one or two sources again is cheaper than
+ * storing a result. The best partition is found by dynamic programming.
  *
- * Where kernels go a tile of tokens at a time (options->tile_tokens), two mixes with no attention
- * between them may stand in one tile, as those of an MLP and of the next attention. What both read
- * is then read from memory once, stays in the L2 for the other, and no result is
- * written: that saves s banked for two members, more than a phase 1 where sources are few. Such
- * pairs are cuts too, left as they are for tile-tokens, if their rows are expected to fit there.
+ * Where kernels run a tile of tokens at a time (options->tile_tokens), two mixes with no attention
+ * between them may be in one tile, as those of an MLP and of the next attention. The sources of
+ * both are then read from memory once and stay in the L2 for the second, and no result is written:
+ * that saves s banked for two members, more than a phase 1 where sources are few. Such pairs are
+ * left for tile-tokens, if their rows are expected to fit.
  */
 #include "passes/depth.h"
 #include "passes/tiles.h"
 
 enum {
-    MOST_MEMBERS = 32, /* of a block: its queries and results stay in reach of a core */
-    MOST_SIZES = 2,    /* that blocks have */
+    MOST_MEMBERS = 32, /* of a block, so that its queries and results fit the caches of a core */
+    MOST_SIZES = 2,    /* different sizes of blocks */
 };
 
 typedef struct member {
     hir_id op;
     uint32_t n;       /* sources */
-    bool may;         /* stand in a block */
+    bool may;         /* it may be in a block */
     uint32_t stretch; /* ops before it that look along the sequence */
     depth_cost cost;
 } member;
@@ -50,7 +50,7 @@ typedef struct former {
     hir_module *m;
     HD_VEC(member) all;
     uint32_t *readers; /* by value: members that read it */
-    uint32_t *stamp;   /* by value: last member that was seen to read it */
+    uint32_t *stamp;   /* by value: the last member found to read it */
     uint32_t now;
 } former;
 
@@ -61,7 +61,7 @@ static void count_readers(former *f) {
             f->readers[depth_source(f->m, f->all.at[k].op, i).index]++;
 }
 
-/* What members first .. first + n - 1 move if each is mixed alone. */
+/* Bytes that members first .. first + n - 1 move if each is mixed alone. */
 static int64_t bytes_alone(const former *f, uint32_t first, uint32_t n) {
     int64_t bytes = 0;
     for (uint32_t k = first; k < first + n; k++) {
@@ -75,7 +75,7 @@ static int64_t bytes_alone(const former *f, uint32_t first, uint32_t n) {
 }
 
 /* ---- which attends go together -------------------------------------------------------------- */
-/* One phase 1 can serve both. */
+/* Can one phase 1 serve both? */
 static bool alike(const former *f, const member *a, const member *b) {
     return a->may && b->may && depth_same_kind(f->m, a->op, b->op);
 }
@@ -90,7 +90,7 @@ static bool read_twice(former *f, const member *a) {
     return false;
 }
 
-/* Keeps of `shared` what the member reads too. */
+/* Intersects `shared` with the sources of the member. */
 static size_t intersect(former *f, hir_ref *shared, size_t n, const member *a) {
     size_t kept = 0;
     f->now++;
@@ -101,14 +101,14 @@ static size_t intersect(former *f, hir_ref *shared, size_t n, const member *a) {
     return kept;
 }
 
-/* The sources of the first member are complete before it, as it reads them. */
+/* The sources of the first member: all are complete before it. */
 static size_t sources_of(const former *f, const member *a, hir_ref *out) {
     for (uint32_t i = 0; i < a->n; i++)
         out[i] = depth_source(f->m, a->op, i);
     return a->n;
 }
 
-/* What n members from `first` on, which share s sources, save by a phase 1 of their own. */
+/* Bytes that n members from `first` on, which share s sources, save by a phase 1 of their own. */
 static int64_t saved_by(const former *f, uint32_t first, uint32_t n, const hir_ref *shared,
                         size_t s) {
     int64_t own = 0;
@@ -120,10 +120,10 @@ static int64_t saved_by(const former *f, uint32_t first, uint32_t n, const hir_r
 /* ---- tiles ---------------------------------------------------------------------------------- */
 typedef struct stretch {      /* from one mix to the next */
     uint64_t elements, bytes; /* of the matrices between them */
-    uint64_t widest;          /* row that one of them reads */
+    uint64_t widest;          /* widest row that one of them reads */
 } stretch;
 
-/* False: they cannot be in one tile, or there is nothing between them to tell. */
+/* Sums up the ops from `from` to `to`; false: they cannot be in one tile. */
 static bool walk(const former *f, hir_id from, hir_id to, stretch *s) {
     const hir_dtype dtype = f->c->options->matrix_dtype;
     const uint64_t size = hir_is_quantised(dtype) ? 1 : hir_dtype_bytes(dtype);
@@ -145,9 +145,9 @@ static bool walk(const former *f, hir_id from, hir_id to, stretch *s) {
     return false;
 }
 
-/* Two mixes alone between two attentions, as those of an MLP and of the next attention. Of longer
- * stretches it is not known here which kernels will share a tile, and behind the last attention a
- * model has no tiles: there are only the rows that are asked for. */
+/* Are a mix and the next the only two between two attentions, as those of an MLP and of the next
+ * attention? Of longer stretches it is not known yet which kernels will share a tile, and there are
+ * no tiles after the last attention of a model, where only the last rows are computed. */
 static bool is_pair(const former *f, uint32_t first) {
     const member *a = &f->all.at[first];
     const uint32_t n = (uint32_t)f->all.n;
@@ -157,9 +157,9 @@ static bool is_pair(const former *f, uint32_t first) {
     return begins && ends;
 }
 
-/* What a member and the next save as neighbours in a tile: what the second reads again does not
- * come from memory. 0: they do not fit. Beside the `shared` sources two rows of the stream are
- * alive, the live sum and what it becomes, and the widest between the two. */
+/* Bytes that a member and the next save if they are in one tile, where the second reads the shared
+ * sources from the L2. 0: they do not fit. Besides the `shared` sources two rows of the stream are
+ * live, the live sum before and after, and the widest row between the two. */
 static int64_t saved_in_tile(const former *f, uint32_t first, size_t shared) {
     const member *a = &f->all.at[first];
     stretch s;
@@ -171,17 +171,17 @@ static int64_t saved_in_tile(const former *f, uint32_t first, size_t shared) {
 }
 
 /* ---- the best cuts -------------------------------------------------------------------------- */
-typedef struct cut { /* the members from here on */
+typedef struct cut { /* the best partition of the members from here on */
     int64_t saved;   /* bytes per token */
-    uint32_t n;      /* members of the run that begins here */
+    uint32_t n;      /* members of the run that starts here */
     bool in_tile;    /* each of them is mixed by itself, in one tile */
 } cut;
 
-typedef struct savings {                   /* of the runs that begin with a member */
-    int64_t by[MOST_MEMBERS + 1], in_tile; /* as a block of so many; 0: it is none */
+typedef struct savings {                   /* of the runs that start with a member */
+    int64_t by[MOST_MEMBERS + 1], in_tile; /* as a block of so many members; 0: not a block */
 } savings;
 
-typedef struct sizes { /* that blocks may have */
+typedef struct sizes { /* allowed sizes of blocks */
     uint32_t n, at[MOST_MEMBERS];
 } sizes;
 
@@ -204,7 +204,7 @@ static savings *find_savings(former *f, uint32_t most_sources) {
     return all;
 }
 
-/* The cuts that save most, with blocks of these sizes. */
+/* The partition that saves most, with blocks of these sizes. */
 static int64_t find_cuts(const former *f, const savings *saved, const sizes *s, cut *best) {
     const uint32_t n = (uint32_t)f->all.n;
     best[n] = (cut){0};
@@ -237,7 +237,7 @@ static sizes without(const sizes *s, uint32_t k) {
     return fewer;
 }
 
-/* Without the size that costs least to be without. */
+/* Removes the size whose removal costs least. */
 static sizes one_fewer(const former *f, const savings *saved, const sizes *s, cut *cuts) {
     sizes best = {0};
     int64_t most = -1;
@@ -261,7 +261,8 @@ static void remark_sizes(former *f, const sizes *s, uint32_t from, int64_t kept,
                    list.at, 100.0 * (double)(most - kept) / (double)(alone - most), from);
 }
 
-/* Every size is a phase 1 of its own in the code, however many blocks have it. */
+/* Every size of block is a phase 1 of its own in the generated code, however many blocks have it,
+ * so their number is limited. */
 static cut *best_cuts(former *f, uint32_t most_sources) {
     const savings *saved = find_savings(f, most_sources);
     cut *cuts = hd_new_array(f->c->scratch, cut, f->all.n + 1);
@@ -279,7 +280,7 @@ static cut *best_cuts(former *f, uint32_t most_sources) {
 }
 
 /* ---- marking -------------------------------------------------------------------------------- */
-/* bias in the new order of the sources; order[i]: old place of source i */
+/* bias in the new order of the sources; order[i]: old position of source i */
 static hir_ref permuted(former *f, hir_builder *b, hir_ref bias, const uint32_t *order,
                         uint32_t n) {
     hir_ref *parts = hd_new_array(f->c->scratch, hir_ref, n);
@@ -321,8 +322,8 @@ static bool order_sources(former *f, const member *a, const hir_ref *shared, uin
     return true;
 }
 
-/* Members by pairs, as the two sublayers of a layer: the smallest groups that share anything. A
- * last one of an odd number is mixed alone. */
+/* For the remark: bytes saved if members were paired, as the two sublayers of a layer are, which is
+ * the smallest group that can share. With an odd number the last is mixed alone. */
 static int64_t saved_in_pairs(const former *f, uint32_t first, uint32_t n, const hir_ref *shared,
                               size_t s) {
     return n == 2 ? saved_by(f, first, n, shared, s)

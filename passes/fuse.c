@@ -2,48 +2,50 @@
  *
  * Needs    a graph whose linear ops are either [T, K] times a weight or row operations
  *          (split-small-contractions), no traces.
- * Does     makes kernel IR: row programs, contractions with epilogues, sequence kernels, by the
- *          rules that hir_verify_kernels states (ir/kernel_rules.c). As few kernels as the
- *          dependencies allow, and nothing stored that only one row program reads.
- * Leaves   composites: expand takes them apart once it is known which are in row programs.
+ * Does     makes kernel IR: row programs, contractions with prologues and epilogues, and sequence
+ *          kernels, as ir/kernel_rules.c allows. As few kernels as the dependencies allow, and
+ *          values that only one row program reads are not stored.
+ * Leaves   composites: expand lowers them when it is known which are in row programs.
  *
  * Grouping. Think of the program as phases: phase P is one row program, followed by contractions
  * and sequence kernels that need nothing but it and each other in order of creation. So
  *
  *     row op            phase = max over operands of (made by a row op: its phase;
  *                                                     made by a contraction: its phase + 1)
- *     linear, attention phase = that of its operands, behind everything made so far in the phase
+ *     linear, attention phase = that of its operands, after everything placed in the phase so far
  *     elementwise op    on the [T, N] result of a contraction, all other operands older: its
  *                       epilogue
- *     row op            that needs one head of such a result at a time (q/k norm, rope, the write
- *                       to the cache), all other operands older: its epilogue too
+ *     per-head op       on such a result (q/k norm, rope, the write to the cache), all other
+ *                       operands older: its per-head epilogue
  *
  * and every dependency points forward in the order (phase; row program, then contractions by
- * number). linear ops of one x join one kernel, unless the program has gone on so far in between
- * that early results would only lie about: then they go one phase before where they are.
+ * number). linear ops of one x join one kernel, unless they are far apart in the program and early
+ * results would occupy memory for long: then they are placed one phase before the present one.
  *
- * Each op is now as early as can be, which stores values that a later row program could make
- * itself. A walk backwards moves a row op (or the last op of an epilogue) into the row program that
- * holds all its users, if that moves no more bytes per token than it saves; what was made for it
- * alone follows. Values with users in several kernels stay, so that equal layers stay equal.
+ * Each op is now as early as possible, so values are stored that a later row program could compute
+ * itself. A backward walk sinks a row op (or the last op of an epilogue) into the row program that
+ * holds all its users, if that costs no more bytes per token than it saves; operands that only it
+ * uses follow. Values with users in several kernels stay, so that equal layers stay equal.
  *
- * At last, a row program that makes nothing but the x of one contraction becomes its prologue: it
- * is done for a block of rows just before they are multiplied, by every thread that has columns of
- * them. One kernel less, and x neither written nor read; so only where it reads few rows itself.
+ * Finally, a row program that computes nothing but the x of one contraction becomes its prologue:
+ * it runs for a block of rows just before they are multiplied, in every thread that has columns of
+ * them. That saves a kernel, and writing and reading x; but as every thread repeats it, it is done
+ * only if it reads few rows.
  */
 #include "passes/fuse.h"
 
 enum {
-    CHEAP_ELEMENTS = 256,      /* any op on values of this size may be done once per token */
-    CHEAP_ELEMENTWISE = 65536, /* and one elementwise op or move of this size */
-    MOST_PROLOGUE = 2,         /* whole rows that are read for a row of x */
-    FOLLOWERS = 4,             /* ops in a row that follow one that moves */
+    CHEAP_ELEMENTS = 256,      /* ops on values of up to this size may be repeated per token */
+    CHEAP_ELEMENTWISE = 65536, /* and so may one elementwise op or move of up to this size */
+    MOST_PROLOGUE = 2,         /* whole rows that a prologue may read for a row of x */
+    FOLLOWERS = 4,             /* longest chain of operands that follow an op that sinks */
 };
 
 /* ---- reading the graph --------------------------------------------------------------------- */
 hir_ref fuse_base(const fuse *f, hir_ref r) {
     for (hir_id op; (op = pass_def_if(f->m, r, HIR_RESHAPE_OP)) != HIR_NONE;) {
-        if (f->node[op].kind != FUSE_COPIED && f->node[op].kind != FUSE_NONE) break; /* a copy */
+        if (f->node[op].kind != FUSE_COPIED && f->node[op].kind != FUSE_NONE)
+            break; /* rematerialised instead */
         r = pass_arg(f->m, op, 0);
     }
     return r;
@@ -54,7 +56,7 @@ fuse_node *fuse_node_of(const fuse *f, hir_ref r) {
     return op == HIR_NONE ? NULL : &f->node[op];
 }
 
-/* Place of a value in the order of kernels; 0: it is there before all of them. */
+/* Position of a value in the order of kernels; 0: available before all of them. */
 static uint64_t position(const fuse *f, hir_ref base) {
     const fuse_node *n = fuse_node_of(f, base);
     if (!n || n->kind == FUSE_COPIED || !hir_type_has_t(hir_ref_type(f->m, base))) return 0;
@@ -70,7 +72,7 @@ static uint32_t phase_for_rows(const fuse *f, hir_ref r) {
     return n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE ? n->phase + 1 : 0;
 }
 
-/* First phase whose contractions can. */
+/* First phase whose contractions can read a value. */
 static uint32_t phase_for_contractions(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     bool made = n && (n->kind == FUSE_ROW || n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE);
@@ -109,13 +111,13 @@ static bool is_contraction(const fuse *f, const hir_op *o) {
            (o->n_args < 3 || o->args[2].kind != HIR_REF_VALUE);
 }
 
-/* The phase of a linear is not more than one before the row programs that the text has come to. */
+/* The phase of a linear op: at most one before that of the last row op placed. */
 static uint32_t contraction_phase(const fuse *f, hir_ref x) {
     uint32_t phase = phase_for_contractions(f, x);
     return f->front > phase + 1 ? f->front - 1 : phase;
 }
 
-/* Same value under the same shape; the reshapes may be different ops. */
+/* The same value with the same shape, possibly through different reshapes. */
 static bool same_view(const fuse *f, hir_ref a, hir_ref b) {
     return hir_ref_equal(fuse_base(f, a), fuse_base(f, b)) &&
            hir_type_equal(hir_ref_type(f->m, a), hir_ref_type(f->m, b));
@@ -148,7 +150,7 @@ static void place_sequence(fuse *f, hir_id op) {
 }
 
 /* ---- epilogues ----------------------------------------------------------------------------- */
-/* An operand without T that an epilogue can read: a number, a vector of the columns. */
+/* An operand without T that an epilogue can read: a scalar, or a vector over the columns. */
 static bool is_column_operand(const fuse *f, hir_ref r, hir_type tile) {
     hir_type t = hir_ref_type(f->m, r);
     double value;
@@ -158,7 +160,7 @@ static bool is_column_operand(const fuse *f, hir_ref r, hir_type tile) {
     return r.kind == HIR_REF_WEIGHT || pass_def(f->m, r) == HIR_NONE;
 }
 
-/* The operand that the last kernel of all makes; none: all are there before. */
+/* The operand computed last in the order of kernels; none: all are available before any kernel. */
 static hir_ref newest_operand(const fuse *f, const hir_op *o) {
     uint64_t newest = 0;
     hir_ref last = hir_no_ref();
@@ -171,8 +173,9 @@ static hir_ref newest_operand(const fuse *f, const hir_op *o) {
     return last;
 }
 
-/* A constant, or a view of what no kernel makes: nothing lies in memory as the operand says. */
-static bool lies_nowhere(const fuse *f, hir_ref r) {
+/* A constant, or a view of an input or weight: it is not in memory with the shape of the
+ * operand. */
+static bool is_not_in_memory(const fuse *f, hir_ref r) {
     const fuse_node *made = fuse_node_of(f, fuse_base(f, r));
     bool view = !hir_ref_equal(fuse_base(f, r), r);
     return (view && !made) || (made && made->kind == FUSE_COPIED);
@@ -183,59 +186,61 @@ static bool is_in_group(const fuse *f, hir_ref r, uint32_t group) {
     return n && n->kind == FUSE_CONTRACT && n->group == group;
 }
 
-/* Is it made head by head, or has it been taken for heads? */
+/* Is it the result of a per-head op, or does its linear op have a per-head epilogue? */
 static bool is_of_heads(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     return n->root != HIR_NONE || n->heads > 0;
 }
 
-/* Why the op is no epilogue of the group that made its newest operand; NULL: it is, *group. */
+/* NULL: the op can be in the epilogue of the group that computes its newest operand, *group; else
+ * the reason why not. */
 static const char *epilogue(const fuse *f, hir_id op, uint32_t *group) {
     const hir_op *o = hir_op_at(f->m, op);
     hir_type tile = pass_result_type(f->m, op);
-    tile.dtype = HIR_F32; /* as it is computed, and as operands must be */
+    tile.dtype = HIR_F32; /* it is computed in f32, and operands must be f32 */
     if (!hir_has_trait(o->code, HIR_ELEMENTWISE)) return "not elementwise";
     const fuse_node *n = fuse_node_of(f, newest_operand(f, o));
-    if (!n || n->kind != FUSE_CONTRACT) return "its newest operand is not made by a contraction";
+    if (!n || n->kind != FUSE_CONTRACT)
+        return "its newest operand is not computed by a contraction";
     *group = n->group;
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_ref r = o->args[i];
         if (!hir_type_has_t(hir_ref_type(f->m, r))) {
             if (!is_column_operand(f, r, tile))
-                return "an operand is no tile, column vector or number";
+                return "an operand is not a tile, column vector or scalar";
             continue;
         }
         if (!hir_type_equal(hir_ref_type(f->m, r), tile)) return "an operand has another shape";
-        if (lies_nowhere(f, r))
-            return "an operand is a constant tile or a view of what no kernel makes";
+        if (is_not_in_memory(f, r)) return "an operand is a constant tile or a view of an input";
         if (!is_in_group(f, r, *group)) continue;
         if (!hir_ref_equal(fuse_base(f, r), r)) return "an operand is reshaped in between";
-        if (is_of_heads(f, r)) return "other ops take an operand head by head";
+        if (is_of_heads(f, r)) return "an operand has a per-head epilogue";
     }
     return NULL;
 }
 
-/* Linear ops whose columns an elementwise epilogue takes: nobody rides with them by heads. */
+/* Marks linear ops that have an elementwise epilogue: they cannot have a per-head epilogue. */
 static void take_as_tiles(fuse *f, hir_id op, uint32_t group) {
     const hir_op *o = hir_op_at(f->m, op);
     for (uint32_t i = 0; i < o->n_args; i++)
         if (is_in_group(f, o->args[i], group)) fuse_node_of(f, o->args[i])->heads = FUSE_TILE;
 }
 
-/* ---- epilogues by heads -------------------------------------------------------------------- */
-typedef struct rider {
+/* ---- per-head epilogues -------------------------------------------------------------------- */
+typedef struct head_op {
     uint32_t group;
     hir_id root;
     int64_t heads;
-} rider;
+} head_op;
 
-/* The linear op and its heads that the operand, made by a contraction, is of. */
-static const char *find_heads(const fuse *f, hir_ref r, rider *out) {
+/* Finds the linear op that an operand in a contraction is computed from, and its heads. NULL, or
+ * why it has none. */
+static const char *find_heads(const fuse *f, hir_ref r, head_op *out) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     hir_id made = pass_def(f->m, fuse_base(f, r));
     hir_type view = hir_ref_type(f->m, r);
     bool linear = hir_op_at(f->m, made)->code == HIR_LINEAR_OP;
-    *out = (rider){n->group, linear ? made : n->root, 0};
+    *out = (head_op){n->group, linear ? made : n->root, 0};
     if (out->root == HIR_NONE || f->node[out->root].heads == FUSE_TILE)
         return "its columns are those of an elementwise epilogue";
     int64_t columns = pass_elements(pass_result_type(f->m, out->root));
@@ -246,18 +251,18 @@ static const char *find_heads(const fuse *f, hir_ref r, rider *out) {
     return NULL;
 }
 
-/* Can kernel `r->group` read the operand, which it does not make, as it lies? */
+/* Can a per-head epilogue read the operand, which is computed elsewhere, from memory? */
 static bool is_outer_operand(const fuse *f, hir_ref r, int64_t heads, bool *inner) {
     hir_type t = hir_ref_type(f->m, r);
     double value;
     *inner = hir_is_by_heads(t, heads);
-    if (hir_type_has_t(t)) return !lies_nowhere(f, r);
+    if (hir_type_has_t(t)) return !is_not_in_memory(f, r);
     return r.kind != HIR_REF_VALUE || pass_def(f->m, r) == HIR_NONE || pass_const(f->m, r, &value);
 }
 
-/* Why the op does not ride with the contraction that made its newest operand, head by head; NULL:
- * it does, *out. */
-static const char *ride(const fuse *f, hir_id op, rider *out) {
+/* NULL: the op can be in the per-head epilogue of the contraction that computes its newest operand,
+ * *out; else the reason why not. */
+static const char *head_epilogue(const fuse *f, hir_id op, head_op *out) {
     const hir_op *o = hir_op_at(f->m, op);
     bool *inner = hd_new_array(f->c->scratch, bool, o->n_args + 1);
     const char *why_not = find_heads(f, newest_operand(f, o), out);
@@ -272,7 +277,7 @@ static const char *ride(const fuse *f, hir_id op, rider *out) {
         }
         hir_id made = pass_def(f->m, base);
         if (made != out->root && f->node[made].root != out->root)
-            return "it meets columns of another linear op";
+            return "an operand comes from another linear op";
         inner[i] = true;
     }
     int64_t most = HIR_HEAD_PANELS * HIR_PANEL * out->heads;
@@ -281,22 +286,22 @@ static const char *ride(const fuse *f, hir_id op, rider *out) {
     return hir_why_not_by_heads(f->m, op, out->heads, inner);
 }
 
-/* The op joins the contraction of its newest operand, if it can. */
-static bool place_rider(fuse *f, hir_id op) {
+/* Places the op in the per-head epilogue of its newest operand's contraction, if possible. */
+static bool place_head_op(fuse *f, hir_id op) {
     hir_ref last = newest_operand(f, hir_op_at(f->m, op));
     const fuse_node *n = fuse_node_of(f, fuse_base(f, last));
-    rider r;
+    head_op r;
     if (!n || n->kind != FUSE_CONTRACT) return false;
-    const char *why_not = ride(f, op, &r);
+    const char *why_not = head_epilogue(f, op, &r);
     if (why_not) {
         if (hir_ref_type(f->m, last).rank >= 3)
-            hir_remark_add(f->c, false, op, "does not ride with the contraction: %s", why_not);
+            hir_remark_add(f->c, false, op, "no per-head epilogue of the contraction: %s", why_not);
         return false;
     }
     place(f, op, FUSE_CONTRACT, f->groups.at[r.group].phase, r.group);
     f->node[op].root = r.root;
     f->node[r.root].heads = r.heads;
-    hir_remark_add(f->c, true, op, "rides with the contraction, head by head");
+    hir_remark_add(f->c, true, op, "becomes a per-head epilogue of the contraction");
     return true;
 }
 
@@ -308,13 +313,14 @@ static void place_elementwise(fuse *f, hir_id op) {
         place(f, op, FUSE_CONTRACT, f->groups.at[group].phase, group);
         return;
     }
-    if (place_rider(f, op)) return;
-    if (group != HIR_NONE) hir_remark_add(f->c, false, op, "no epilogue: %s", why_not);
+    if (place_head_op(f, op)) return;
+    if (group != HIR_NONE) hir_remark_add(f->c, false, op, "no elementwise epilogue: %s", why_not);
     place_row(f, op);
 }
 
-/* ---- first walk: as early as can be -------------------------------------------------------- */
-/* A view of an input, weight or constant that an output gives away has to be written by somebody.
+/* ---- first walk: as early as possible -------------------------------------------------------- */
+/* Views of inputs, weights and constants are free, unless an output names them: then some kernel
+ * has to write them.
  */
 static bool is_free_view(const fuse *f, hir_id op) {
     if (!f->given_out[hir_result(f->m, op)]) return true;
@@ -348,13 +354,13 @@ static bool place_op(fuse *f, hir_id op) {
         place(f, op, FUSE_FIXED, 0, HIR_NONE);
     else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
         place_elementwise(f, op);
-    else if (!place_rider(f, op))
+    else if (!place_head_op(f, op))
         place_row(f, op);
     return true;
 }
 
 /* ---- second walk: users -------------------------------------------------------------------- */
-/* Users of each value, reshapes looked through; an op that names a value twice is there twice. */
+/* Users of each value, looking through reshapes; an op that uses a value twice is listed twice. */
 static void find_uses(fuse *f) {
     size_t n = f->m->values.n;
     hir_uses *u = &f->uses;
@@ -384,7 +390,7 @@ static void find_uses(fuse *f) {
     }
 }
 
-/* Ops that nobody reads and that have no effect are left out. */
+/* Leaves out dead ops. */
 static void drop_dead(fuse *f) {
     bool *live = hd_new_array(f->c->scratch, bool, f->m->values.n);
     for (size_t k = f->program.n; k-- > 0;) {
@@ -400,13 +406,14 @@ static void drop_dead(fuse *f) {
 }
 
 /* ---- third walk: sinking ------------------------------------------------------------------- */
-/* A name for the kernel an op is in. */
+/* An identifier of the kernel that an op is in. */
 static uint64_t kernel_of(const fuse_node *n) {
     if (n->kind == FUSE_ROW) return (uint64_t)n->phase << 1;
     return (uint64_t)n->group << 1 | 1;
 }
 
-/* Some live user of the value other than `op` is (is not) in the kernel. */
+/* Does the value have a live user other than `op` in the kernel (`in`), or outside of it (not
+ * `in`)? */
 static bool used_in(const fuse *f, uint32_t value, uint64_t kernel, hir_id op, bool in) {
     for (uint32_t i = 0; i < f->uses.count[value]; i++) {
         hir_id user = f->uses.user[f->uses.first[value] + i];
@@ -417,7 +424,7 @@ static bool used_in(const fuse *f, uint32_t value, uint64_t kernel, hir_id op, b
     return false;
 }
 
-/* The phase of the one row program that holds all users; HIR_NONE: there is no such. */
+/* The phase of the row program that holds all users; HIR_NONE: there is none. */
 static uint32_t phase_of_users(const fuse *f, uint32_t value) {
     uint32_t phase = HIR_NONE;
     for (uint32_t i = 0; i < f->uses.count[value]; i++) {
@@ -433,7 +440,7 @@ static uint32_t phase_of_users(const fuse *f, uint32_t value) {
 static int64_t row_size(const fuse *f, hir_ref r) {
     hir_type t = hir_ref_type(f->m, r);
     int64_t n = pass_elements(t);
-    if (n > INT32_MAX) n = INT32_MAX; /* sums of a few stay in range */
+    if (n > INT32_MAX) n = INT32_MAX; /* so that sums do not overflow */
     return n * (int64_t)hir_dtype_bytes(t.dtype);
 }
 
@@ -452,23 +459,25 @@ static bool repeats_operand(const fuse *f, const hir_op *o, uint32_t i) {
 
 static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_t to, int deep);
 
-/* Nothing but `op` reads what row op `made` makes: where op goes, it can follow. */
+/* Is `op` the only user of row op `made`, so that it can sink together with op? */
 static bool can_follow(const fuse *f, hir_id made, hir_ref base, hir_id op, uint64_t from) {
     return f->node[made].kind == FUSE_ROW && may_sink(f, made) &&
            !used_in(f, base.index, from, op, true) && !used_in(f, base.index, from, op, false);
 }
 
-/* What reading the operand in kernel `to` instead of `from` costs, in bytes per token. If it is
- * made here for this reader alone (the products of a sum, say), it follows where that is cheaper.
+/* The cost, in bytes per token, of reading the operand in kernel `to` instead of `from`. If it is
+ * computed in `from` for this user only (such as the products of a sum), it sinks too if that is
+ * cheaper.
  */
 static int64_t cost_of_operand(const fuse *f, hir_id op, hir_ref base, uint64_t from, uint64_t to,
                                int deep) {
     const fuse_node *made = fuse_node_of(f, base);
     int64_t size = row_size(f, base), cost = 0;
     bool made_here = made && made->kind != FUSE_FIXED && kernel_of(made) == from;
-    if (!made_here && !used_in(f, base.index, from, op, true)) cost -= size; /* not read here */
-    if (!used_in(f, base.index, to, op, true)) cost += size;                 /* but there */
-    if (made_here && !used_in(f, base.index, from, op, false)) cost += size; /* and stored */
+    if (!made_here && !used_in(f, base.index, from, op, true))
+        cost -= size;                                        /* no longer read in `from` */
+    if (!used_in(f, base.index, to, op, true)) cost += size; /* but in `to` */
+    if (made_here && !used_in(f, base.index, from, op, false)) cost += size; /* and now stored */
     hir_id maker = pass_def(f->m, base);
     if (!made_here || deep == 0 || !can_follow(f, maker, base, op, from)) return cost;
     int64_t together = cost_of_operands(f, maker, from, to, deep - 1);
@@ -499,14 +508,15 @@ static void sink(fuse *f, hir_id op) {
     bool from_rows = n->kind == FUSE_ROW;
     if (from_rows ? cost > saved : cost >= saved) return;
     hir_remark_add(f->c, true, op,
-                   "moves to the row program of its users: %lld bytes instead of "
+                   "sinks into the row program of its users: %lld bytes instead of "
                    "%lld per token",
                    (long long)cost, (long long)saved);
     place(f, op, FUSE_ROW, phase, HIR_NONE);
 }
 
 /* ---- fourth walk: values without T --------------------------------------------------------- */
-/* Cheap enough to be made again for each token: no kernel, no barrier. */
+/* Is it cheap enough to be computed again for each token, instead of once in a kernel of its
+ * own? */
 static bool is_cheap(const fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     int64_t largest = pass_elements(pass_result_type(f->m, op));
@@ -518,7 +528,8 @@ static bool is_cheap(const fuse *f, hir_id op) {
     return largest <= (simple ? CHEAP_ELEMENTWISE : CHEAP_ELEMENTS);
 }
 
-/* Cheap ones are copied to where they are used; the rest runs just before its first user. */
+/* Cheap values are rematerialised where they are used; others are computed just before the first
+ * user. */
 static void place_fixed(fuse *f, hir_id op) {
     fuse_node *n = &f->node[op];
     if (n->kind != FUSE_FIXED) return;
@@ -535,7 +546,7 @@ static void place_fixed(fuse *f, hir_id op) {
     if (!needs_place)
         n->kind = FUSE_COPIED;
     else
-        hir_remark_add(f->c, true, op, "is the same for every token: made once per call");
+        hir_remark_add(f->c, true, op, "is the same for every token: computed once per call");
 }
 
 /* ---- groups of rows, order of kernels ------------------------------------------------------ */
@@ -554,7 +565,7 @@ static uint32_t *no_groups(fuse *f, uint32_t n) {
 static void fill_groups(fuse *f) {
     uint32_t phases = f->front + 1, contractions = (uint32_t)f->groups.n;
     uint32_t *rows = no_groups(f, phases), *fixed = no_groups(f, phases);
-    for (int linear = 1; linear >= 0; linear--) /* linear ops stand first in a contraction */
+    for (int linear = 1; linear >= 0; linear--) /* linear ops come first in a contraction */
         for (size_t k = 0; k < f->program.n; k++) {
             hir_id op = f->program.at[k];
             fuse_node *n = &f->node[op];
@@ -565,7 +576,7 @@ static void fill_groups(fuse *f) {
             if (n->kind >= FUSE_FIXED && n->kind <= FUSE_SEQUENCE)
                 hd_push(f->c->scratch, &f->groups.at[n->group].ops, op);
         }
-    /* contraction and sequence groups are numbered by creation; sort them by phase (counting) */
+    /* counting sort of contraction and sequence groups by phase, stable in order of creation */
     uint32_t *first = hd_new_array(f->c->scratch, uint32_t, phases + 2);
     uint32_t *sorted = hd_new_array(f->c->scratch, uint32_t, contractions);
     for (uint32_t g = 0; g < contractions; g++)
@@ -583,7 +594,7 @@ static void fill_groups(fuse *f) {
 }
 
 /* ---- prologues ----------------------------------------------------------------------------- */
-/* The one contraction that reads the value, as its x and nothing else; HIR_NONE. */
+/* The contraction whose x the value is, if it has no other use; else HIR_NONE. */
 static uint32_t only_contraction(const fuse *f, uint32_t value, uint32_t group) {
     uint32_t reader = HIR_NONE;
     for (uint32_t i = 0; i < f->uses.count[value]; i++) {
@@ -597,7 +608,7 @@ static uint32_t only_contraction(const fuse *f, uint32_t value, uint32_t group) 
     return reader;
 }
 
-/* Does anybody outside of the row program read the value? */
+/* Is the value used outside of the row program? */
 static bool leaves(const fuse *f, uint32_t value, uint32_t group) {
     bool outside = false;
     for (uint32_t i = 0; i < f->uses.count[value]; i++) {
@@ -611,7 +622,7 @@ static bool may_repeat(const hir_op *o) {
     return !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION) && o->code != HIR_LINEAR_OP;
 }
 
-/* Bytes of a token's rows that a row program reads of others. */
+/* Bytes per token that a row program reads from other kernels. */
 static int64_t bytes_read(const fuse *f, uint32_t group) {
     const fuse_group *g = &f->groups.at[group];
     bool *seen = hd_new_array(f->c->scratch, bool, f->m->values.n);
@@ -630,7 +641,7 @@ static int64_t bytes_read(const fuse *f, uint32_t group) {
     return bytes;
 }
 
-/* Why a row program is not the prologue of a contraction; NULL: it is, of *contraction. */
+/* NULL: the row program can be the prologue of *contraction; else the reason why not. */
 static const char *prologue(const fuse *f, uint32_t group, uint32_t *contraction) {
     const fuse_group *g = &f->groups.at[group];
     int64_t made = 0;
@@ -638,19 +649,19 @@ static const char *prologue(const fuse *f, uint32_t group, uint32_t *contraction
     for (size_t k = 0; k < g->ops.n; k++) {
         const hir_op *o = hir_op_at(f->m, g->ops.at[k]);
         uint32_t y = o->results[0];
-        if (!may_repeat(o)) return "it may be done once only";
+        if (!may_repeat(o)) return "it must run only once";
         if (!leaves(f, y, group)) continue;
-        if (made) return "it makes more than the x of a contraction";
+        if (made) return "it computes more than the x of a contraction";
         made = row_size(f, hir_value_ref(y));
         *contraction = only_contraction(f, y, group);
-        if (*contraction == HIR_NONE) return "others than one contraction read what it makes";
+        if (*contraction == HIR_NONE) return "its result has uses other than one contraction";
     }
     if (bytes_read(f, group) / made > MOST_PROLOGUE)
-        return "every thread would read more than what it makes";
+        return "every thread would read too many rows for each row of x";
     return NULL;
 }
 
-/* A row program that makes nothing but the x of one contraction is done where x is read. */
+/* Turns row programs that compute only the x of one contraction into its prologue. */
 static void place_prologues(fuse *f) {
     size_t kept = 0;
     for (size_t k = 0; k < f->kernels.n; k++) {
@@ -662,7 +673,7 @@ static void place_prologues(fuse *f) {
         if (why_not && contraction != HIR_NONE)
             hir_remark_add(f->c, false, first, "no prologue of the contraction: %s", why_not);
         if (why_not) continue;
-        hir_remark_add(f->c, true, first, "is done where the contraction reads it");
+        hir_remark_add(f->c, true, first, "becomes a prologue of the contraction");
         kept--;
         fuse_group *g = &f->groups.at[contraction];
         HD_VEC(hir_id) ops = {0};

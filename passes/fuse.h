@@ -1,29 +1,30 @@
-/* The two halves of fuse: grouping (fuse.c) decides which op goes into which kernel, building
- * (fuse_build.c) makes the kernels. */
+/* The fuse pass: grouping (fuse.c) decides which op goes into which kernel; building (fuse_build.c)
+ * creates the kernels. */
 #ifndef HIR_PASSES_FUSE_H
 #define HIR_PASSES_FUSE_H
 
 #include "passes/util.h"
 
 typedef enum fuse_kind {
-    FUSE_NONE,   /* not a top-level op, or nobody reads it: goes */
-    FUSE_COPIED, /* const, reshape, and cheap values without T: built where they are used */
-    FUSE_FIXED,  /* without T: row program that runs once */
+    FUSE_NONE,   /* not a top-level op, or dead */
+    FUSE_COPIED, /* const, reshape, and cheap values without T: rematerialised in every kernel that
+                    uses them */
+    FUSE_FIXED,  /* without T: in a row program that runs once */
     FUSE_ROW,
-    FUSE_CONTRACT, /* linear, or what rides with one */
+    FUSE_CONTRACT, /* linear, or an op of its epilogue */
     FUSE_SEQUENCE,
     FUSE_OUTPUT,
 } fuse_kind;
 
-enum { FUSE_TILE = -1 }; /* fuse_node.heads: goes through elementwise ops column by column */
+enum { FUSE_TILE = -1 }; /* fuse_node.heads: its result goes through elementwise ops only */
 
 typedef struct fuse_node { /* of an op */
     fuse_kind kind;
-    uint32_t order; /* place in the program */
+    uint32_t order; /* position in the program */
     uint32_t phase; /* see fuse.c */
     uint32_t group; /* index into fuse.groups */
-    hir_id root;    /* rides head by head: the linear op it rides with; else HIR_NONE */
-    int64_t heads;  /* linear: as how many heads others ride with it; 0: none do */
+    hir_id root;    /* op of a per-head epilogue: its linear op; else HIR_NONE */
+    int64_t heads;  /* linear: heads of its per-head epilogue; 0: it has none */
 } fuse_node;
 
 typedef struct fuse_group { /* becomes a kernel */
@@ -31,26 +32,26 @@ typedef struct fuse_group { /* becomes a kernel */
     uint32_t phase;
     uint32_t same_x;    /* contraction: an older group that reads the same value, HIR_NONE */
     hir_ref x;          /* contraction: the shared operand */
-    HD_VEC(hir_id) ops; /* in program order; of a contraction: what makes x, linear ops, the rest */
+    HD_VEC(hir_id) ops; /* in program order; of a contraction: prologue, linear ops, epilogue */
 } fuse_group;
 
 typedef struct fuse {
     hir_pass_context *c;
     hir_module *m;
-    size_t n_ops;           /* before kernels were made */
+    size_t n_ops;           /* before kernels were created */
     HD_VEC(hir_id) program; /* ops in program order */
     fuse_node *node;        /* by op */
     HD_VEC(fuse_group) groups;
     uint32_t front;           /* highest phase of a row op so far */
     uint32_t *last_with_x;    /* by value: newest contraction group that reads it */
     bool *given_out;          /* by value: an output names it */
-    hir_uses uses;            /* of the graph, but through reshapes: real users of a base value */
-    HD_VEC(uint32_t) kernels; /* groups in the order of the kernels */
+    hir_uses uses;            /* by base value: its users, looking through reshapes */
+    HD_VEC(uint32_t) kernels; /* groups, in the order of their kernels */
 } fuse;
 
-/* The value under a chain of reshapes. */
+/* The value that a chain of reshapes views. */
 hir_ref fuse_base(const fuse *f, hir_ref r);
-/* The node of the op that makes a value, NULL for inputs and refs that are no values. */
+/* The node of the op that defines a value; NULL for inputs, weights and states. */
 fuse_node *fuse_node_of(const fuse *f, hir_ref r);
 
 bool fuse_build(fuse *f);

@@ -1,19 +1,19 @@
-/* fuse, second half: kernels from groups.
+/* fuse, second half: building kernels from groups.
  *
  * First every value that another kernel reads gets the list of shapes it must be stored in. Most
- * readers take any shape, because a reshape is a free view at their end: row programs, the x of a
- * contraction, the q of an attention. Outputs and epilogues read memory as it lies; for them the
- * maker reshapes before it yields. Then the kernels are made in order: a group's ops move into the
- * body, constants and views are copied in front of their users, and one result is made per stored
- * shape.
+ * readers accept any shape, because they can begin with a reshape, which is free: row programs, the
+ * x of a contraction, the q of an attention. Outputs and epilogues need the exact shape; for them
+ * the kernel that computes the value reshapes it before its yield. Then the kernels are built in
+ * order: a group's ops move into the body, constants and views are copied before their users, and
+ * there is one result per stored shape.
  */
 #include "passes/fuse.h"
 
 enum { MAX_SHAPES = 4 };
 
-typedef struct storage { /* of a value that leaves its kernel, by value */
-    bool wanted;         /* somebody outside reads it */
-    uint32_t n;          /* shapes asked for by readers that take no view */
+typedef struct storage { /* of a value that other kernels read */
+    bool wanted;         /* read by another kernel or an output */
+    uint32_t n;          /* shapes that readers need exactly */
     hir_type shape[MAX_SHAPES];
     hir_id at[MAX_SHAPES]; /* kernel results, in the order of shape */
 } storage;
@@ -23,7 +23,7 @@ typedef struct building {
     hir_module *m;
     storage *stored; /* by value of the graph */
     size_t n_values; /* of the graph */
-    /* copies made in the body that is being built, by value of the graph */
+    /* by value of the graph: its copy in the present body */
     hir_id *copy_in; /* the kernel */
     hir_ref *copy;
     hir_builder body;
@@ -31,7 +31,7 @@ typedef struct building {
 } building;
 
 /* ---- what is stored, in which shapes ------------------------------------------------------- */
-/* Readers that see memory as it lies: outputs, what an epilogue reads besides the tile, state. */
+/* Readers that need the exact shape: outputs, other operands of epilogues, writes to state. */
 static bool reads_as_is(const hir_op *o, fuse_kind kind, uint32_t arg) {
     if (kind == FUSE_OUTPUT) return true;
     if (kind == FUSE_CONTRACT) return o->code != HIR_LINEAR_OP || arg > 0;
@@ -43,7 +43,7 @@ static bool want_shape(building *b, hir_id op, storage *s, hir_type t) {
         if (hir_type_equal(s->shape[i], t)) return true;
     if (s->n == MAX_SHAPES) {
         hd_err(b->f->c->diags, HD_E_LIMIT, hir_op_at(b->m, op)->loc,
-               "a value is wanted in more than %d shapes at once", MAX_SHAPES);
+               "a value is stored in more than %d shapes at once", MAX_SHAPES);
         return false;
     }
     s->shape[s->n++] = t;
@@ -67,7 +67,7 @@ static bool note_reads(building *b, hir_id op) {
     return true;
 }
 
-/* A kernel has results: if nobody reads the state that it writes, it yields the state. */
+/* Every kernel has a result: if the state that it writes has no reader, it yields the state. */
 static void keep_effects(building *b, const fuse_group *g) {
     hir_id effect = HIR_NONE;
     for (size_t i = 0; i < g->ops.n; i++) {
@@ -95,7 +95,7 @@ static bool find_stored(building *b) {
 /* ---- operands ------------------------------------------------------------------------------ */
 static hir_ref operand(building *b, hir_ref r);
 
-/* The stored form of a value that suits t best. */
+/* The stored form of a value, with the shape of t if there is one. */
 static hir_ref stored_as(const building *b, uint32_t v, hir_type t) {
     const storage *s = &b->stored[v];
     for (uint32_t i = 0; i < s->n; i++)
@@ -103,7 +103,7 @@ static hir_ref stored_as(const building *b, uint32_t v, hir_type t) {
     return hir_value_ref(s->at[0]);
 }
 
-/* A constant, or a cheap value without T, built again in this body. */
+/* A constant or a cheap value without T, rematerialised in this body. */
 static hir_ref copied(building *b, hir_id op) {
     hir_op o = *hir_op_at(b->m, op);
     hir_ref *args = hd_new_array(b->f->c->scratch, hir_ref, o.n_args);
@@ -120,7 +120,7 @@ static hir_ref base_operand(building *b, hir_ref base, hir_type t) {
     return n->group == b->group ? base : stored_as(b, base.index, t);
 }
 
-/* What an operand of the graph is called in the body that is being built. */
+/* The ref in the present body for an operand of the graph. */
 static hir_ref operand(building *b, hir_ref r) {
     if (r.kind != HIR_REF_VALUE) return r;
     if (b->copy_in[r.index] == b->body.parent) return b->copy[r.index];
@@ -140,7 +140,7 @@ static hir_kernel_kind kernel_kind(fuse_kind kind) {
     return kind == FUSE_SEQUENCE ? HIR_KERNEL_SEQUENCE : HIR_KERNEL_ROW;
 }
 
-/* The kernel with its result types: what its group makes and others read. */
+/* Creates the kernel; its results are the values of its group that others read. */
 static hir_id new_kernel(building *b, const fuse_group *g) {
     HD_VEC(hir_type) types = {0};
     for (size_t i = 0; i < g->ops.n; i++) {
@@ -161,7 +161,7 @@ static hir_id new_kernel(building *b, const fuse_group *g) {
 
 static bool move_in(building *b, hir_id op, hir_id kernel) {
     uint32_t i = 0;
-    hir_id first = hir_op_at(b->m, kernel)->body_last; /* linear ops share one x, views and all */
+    hir_id first = hir_op_at(b->m, kernel)->body_last; /* linear ops share the same view of x */
     if (hir_op_at(b->m, op)->code == HIR_LINEAR_OP && b->f->node[op].kind == FUSE_CONTRACT &&
         first != HIR_NONE && hir_op_at(b->m, first)->code == HIR_LINEAR_OP)
         hir_op_at(b->m, op)->args[i++] = pass_arg(b->m, first, 0);
@@ -174,7 +174,7 @@ static bool move_in(building *b, hir_id op, hir_id kernel) {
     return true;
 }
 
-/* The name of a value goes with it to the outside. */
+/* Moves the name of an inner value to the kernel's result. */
 static void take_name(building *b, hir_id inner, hir_id outer) {
     hir_value *from = hir_value_at(b->m, inner);
     hir_value_at(b->m, outer)->name = from->name;
@@ -215,7 +215,7 @@ static bool build_kernel(building *b, uint32_t group) {
 }
 
 /* ---- the rest ------------------------------------------------------------------------------ */
-/* Outputs go behind the kernels, in their old order. */
+/* Moves outputs after the kernels, in their old order. */
 static void move_outputs(building *b) {
     for (size_t k = 0; k < b->f->program.n; k++) {
         hir_id op = b->f->program.at[k];

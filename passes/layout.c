@@ -1,20 +1,20 @@
 /* layout: how each weight is stored.
  *
  * Needs    kernels.
- * Does     decides layout and storage dtype of every weight by who reads it, and by what the caller
- *          asked for (options->matrix_dtype, options->weight_rules):
+ * Does     decides layout and storage dtype of every weight by the ops that read it and by the
+ *          caller's options (matrix_dtype, weight_rules):
  *            linear in a contraction kernel   panels; few outputs of many inputs: narrow ones
  *            gather only                      rows; q8 and q4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
  *                                             tables that row programs read element by element
- * Leaves   weights that no op reads, and a matrix that both a contraction and a row program's
- *          arithmetic read: refused (split-small-contractions turns such a contraction into row
- *          operations, so that this happens in hand-written kernels only).
+ * Leaves   weights that no op reads. A matrix that is read both by a contraction and by arithmetic
+ *          of a row program is an error (split-small-contractions turns such a contraction into row
+ *          operations, so this happens in hand-written kernels only).
  */
 #include "passes/util.h"
 
-typedef struct reads { /* of one weight; an op for the message, HIR_NONE: no such read */
+typedef struct reads { /* of one weight: an op of each kind, for messages; HIR_NONE: none */
     hir_id contracted, gathered, by_element;
 } reads;
 
@@ -55,15 +55,16 @@ static bool conflict(hir_pass_context *c, const hir_weight *w, const reads *r) {
     return false;
 }
 
-/* ---- what was asked for ------------------------------------------------------------------------
+/* ---- the caller's rules ------------------------------------------------------------------------
  */
-/* What came of a rule: weights that match, those of them that cannot be stored so, and one. */
+/* The outcome of a rule: matching weights, those of them that cannot be stored so, and one of
+ * these. */
 typedef struct outcome {
     size_t matched, left;
     const hir_weight *example;
 } outcome;
 
-/* Matrices take any dtype, but that groups and panels are of rows: rank 2. */
+/* Can the weight be stored as dtype? Matrices can, as any; grouped types need rank 2. */
 static bool can_store(const hir_weight *w, const reads *r, hir_dtype dtype) {
     bool matrix = w->type.rank >= 2 && r->by_element == HIR_NONE &&
                   (r->contracted != HIR_NONE || r->gathered != HIR_NONE);
@@ -74,7 +75,8 @@ static bool is_read(const reads *r) {
     return r->contracted != HIR_NONE || r->gathered != HIR_NONE || r->by_element != HIR_NONE;
 }
 
-/* The dtype for a weight: of the last rule that matches and can be followed, else of matrices. */
+/* The dtype for a weight: that of the last rule that matches and can be applied, else the one for
+ * matrices. */
 static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *r,
                               outcome *outcomes) {
     hir_dtype dtype =
@@ -93,8 +95,8 @@ static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const re
     return dtype;
 }
 
-/* A rule for one weight by its name is followed or refused; one with wildcards may take in others
- * beside those it is meant for. */
+/* A rule that names one weight must be applicable, else it is an error; one with wildcards may
+ * match weights that it cannot apply to. */
 static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const outcome *o) {
     const char *dtype = hir_dtype_name(rule->dtype);
     if (!o->matched) {

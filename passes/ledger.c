@@ -1,11 +1,11 @@
-/* From the data flow to accesses: which kernel (or op) reads and writes what of the mechanism, and
- * what for.
+/* From data flow to memory accesses: what each kernel (or op) reads and writes of the mechanism,
+ * and for which phase.
  *
- * What a read is for follows from what it ends in. Going backwards through a kernel's body, every
- * value gets the set of results that it flows into: sums (only along additions), layer inputs,
- * partial mixes, numbers, the program's output. A source that flows into a partial mix is read for
- * phase 1, one that flows into a layer input in which a partial mix is merged is the live source of
- * phase 2, and so on: `phase_of_read`.
+ * The phase of a read follows from what the value flows into. Walking backwards through a kernel's
+ * body, every value gets the set of kinds of results that it flows into: sums (only along
+ * additions), layer inputs, partial mixes, numbers, the program's output. A source that flows into
+ * a partial mix is read for phase 1, one that flows into a layer input in which a partial mix is
+ * merged is the live source of phase 2, and so on: `phase_of_read`.
  */
 #include "passes/ledger.h"
 
@@ -36,7 +36,7 @@ bool hir_phase_is_in_paper(hir_phase p) {
     return phases[p].paper;
 }
 
-enum reach { /* what a value of a body flows into */
+enum reach { /* kinds of results that a value of a body flows into */
              INTO_SUM = 1,
              INTO_INPUT = 2,
              INTO_OUTPUT = 4,
@@ -61,8 +61,8 @@ typedef struct clerk {
     uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
     HD_VEC(outer_read) reads;
     bool *weight_seen; /* by weight */
-    bool in_front;     /* of the linear ops of a contraction */
-    /* by value: 1 + the first kernel that reads it of a tile group that keeps it */
+    bool in_front;     /* walking the prologue of a contraction */
+    /* by value: 1 + the first kernel that reads it in a tile group that keeps it */
     hir_id *kept_by;
 } clerk;
 
@@ -85,7 +85,7 @@ static bool is_stream(hir_flow_kind k) {
     return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
 }
 
-/* What something flows into that flows into this value, when the value is left behind. */
+/* The reach of a value that flows into result v of a kernel. */
 static unsigned reach_of_result(const clerk *c, hir_id v) {
     hir_flow_kind kind = kind_of(c, v);
     const hir_flow_input *input = input_of(c, v);
@@ -108,7 +108,7 @@ static hir_phase phase_of_write(const clerk *c, hir_id v) {
     return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
 }
 
-/* `merges`: a partial mix flows into what this flows into. */
+/* `merges`: the kernel reads a partial mix, too. */
 static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges) {
     hir_flow_kind kind = kind_of(c, r->value);
     const hir_phase mixed = merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
@@ -118,7 +118,7 @@ static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges)
     if (r->reach & INTO_PARTIAL) return HIR_PHASE_PHASE_1;
     if (r->reach & INTO_INPUT) return mixed;
     if (r->reach & INTO_NORM) return HIR_PHASE_NORM;
-    return HIR_PHASE_PHASE_1; /* statistics alone */
+    return HIR_PHASE_PHASE_1; /* only statistics are computed from it */
 }
 
 /* ---- entries --------------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ static void enter(clerk *c, hir_access a) {
     if (phases[a.phase].paper) add(a.write ? &l->paper.written : &l->paper.read, a.bytes);
 }
 
-/* Weights that ops of the mechanism read: once per call, as all tokens share them. */
+/* Weights that ops of the mechanism read: charged once per call, as all tokens share them. */
 static void note_weights(clerk *c, const hir_op *o) {
     if (o->code == HIR_GATHER_OP) return;
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -215,7 +215,7 @@ static void charge_op(clerk *c, hir_id op, uint32_t sublayer) {
     note_weights(c, o);
 }
 
-/* Ops whose results somebody needs: passes leave others about. */
+/* Live ops: passes leave dead ones behind. */
 static bool *live_ops(const clerk *c) {
     const hir_flow *f = &c->l->flow;
     bool *live = hd_new_array(c->arena, bool, f->program.n + 1);
@@ -229,7 +229,7 @@ static bool *live_ops(const clerk *c) {
     return live;
 }
 
-/* The sublayer that an op is for: of the next input in the program. */
+/* Charges ops to the sublayer of the next input in program order. */
 static void charge_ops(clerk *c) {
     const hir_flow *f = &c->l->flow;
     uint32_t sublayer = HIR_FLOW_RESULT;
@@ -251,7 +251,7 @@ static void charge_ops(clerk *c) {
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The value of the outside that an operand is, through reshapes in the body; HIR_NONE: it is made
+/* The value from outside that an operand is, through reshapes in the body; HIR_NONE: it is computed
  * in the body. */
 static hir_id outer_value(const clerk *c, hir_id kernel, hir_id v) {
     for (;;) {
@@ -278,7 +278,7 @@ static outer_read *read_of(clerk *c, hir_id v) {
     return &c->reads.at[c->read_at[v] - 1];
 }
 
-/* The reach of what an op makes, handed to its operands. */
+/* Propagates the reach of an op's result to its operands. */
 static void spread(clerk *c, hir_id kernel, const hir_op *o) {
     hir_id y = o->results[0];
     bool view = o->code == HIR_RESHAPE_OP;
@@ -305,7 +305,8 @@ static void spread(clerk *c, hir_id kernel, const hir_op *o) {
     if (!view) note_weights(c, o);
 }
 
-/* A kernel that copies a value: its yield names it, or a view of it. */
+/* Sets the reach of yielded values. A kernel that copies a value yields it, or a view of it,
+ * directly. */
 static void spread_yield(clerk *c, hir_id kernel, const hir_op *k, const hir_op *yield) {
     for (uint32_t i = 0; i < yield->n_args; i++) {
         if (yield->args[i].kind != HIR_REF_VALUE) continue;
@@ -321,7 +322,8 @@ static void spread_yield(clerk *c, hir_id kernel, const hir_op *k, const hir_op 
     }
 }
 
-/* Outputs that the contractions of a kernel make: as many of its writes are the sublayers' own. */
+/* The number of sublayer outputs that a kernel's linear ops compute: as many of its writes are the
+ * sublayers' own. */
 static uint32_t own_writes(const clerk *c, const hir_op *kernel) {
     uint32_t n = 0;
     HIR_EACH(c->m, op, kernel->body_first) {
@@ -351,7 +353,8 @@ static void charge_writes(clerk *c, hir_access a) {
         }
 }
 
-/* Has a kernel of the reader's tile group made the value, or read it before and kept it? */
+/* Was the value written by a kernel of the reader's tile group, or read by an earlier one that
+ * keeps it? */
 static bool is_local(clerk *c, hir_id reader, hir_id value) {
     const hir_op *kernel = hir_op_at(c->m, reader);
     int64_t group = hir_tile_group(kernel);
@@ -368,7 +371,7 @@ static void charge_reads(clerk *c, hir_access a) {
     bool merges = false;
     for (size_t i = 0; i < c->reads.n; i++)
         merges |= kind_of(c, c->reads.at[i].value) == HIR_FLOW_MIX;
-    for (size_t i = c->reads.n; i-- > 0;) { /* found from the last op to the first */
+    for (size_t i = c->reads.n; i-- > 0;) { /* collected in reverse order */
         const outer_read *r = &c->reads.at[i];
         uint64_t all = row_elements(c, r->value);
         a.value = r->value;
@@ -381,8 +384,7 @@ static void charge_reads(clerk *c, hir_access a) {
     c->reads.n = 0;
 }
 
-/* The sublayer that a kernel works for: of the first input that it makes, or whose output it makes;
- * else unknown (0). */
+/* The sublayer whose input (the first, if several) or output a kernel computes; 0: unknown. */
 static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
     uint32_t least = HIR_NONE;
     for (uint32_t i = 0; i < kernel->n_results; i++) {
@@ -399,7 +401,7 @@ static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
     return 0;
 }
 
-/* A sublayer's input that the contraction makes itself goes into it and nowhere else. */
+/* A sublayer's input that is computed in a contraction's prologue is not stored. */
 static void spread_prologue(clerk *c, const hir_op *kernel) {
     for (hir_id at = kernel->body_first; at != HIR_NONE; at = hir_op_at(c->m, at)->next) {
         const hir_op *o = hir_op_at(c->m, at);
@@ -422,7 +424,7 @@ static void charge_kernel(clerk *c, hir_id op, uint32_t sublayer) {
         const hir_op *o = hir_op_at(c->m, at);
         if (!c->in_front && o->code != HIR_LINEAR_OP && o->next != HIR_NONE &&
             hir_op_at(c->m, o->next)->code == HIR_LINEAR_OP) {
-            c->in_front = true; /* what both ends of a contraction read, it reads twice */
+            c->in_front = true; /* a value that both prologue and epilogue read is read twice */
             charge_reads(c, a);
         }
         if (o->n_results == 1) spread(c, op, o);

@@ -1,12 +1,12 @@
 /* The ledger: reads and writes of the residual mechanism, per token, from the IR itself.
  *
- * In kernel IR each kernel is charged with its access set: what of the mechanism it reads of other
- * kernels, and what it leaves, each once per token. Before that each op is charged with its
- * operands and its result, as if it ran alone. Views are free, and so is what is the same for every
- * token (pseudo-queries, gains): that is counted apart, per call. The sublayers' own traffic is no
- * part of it: layer inputs as contractions read them, and the one write with which a sublayer, or
- * the embedding, leaves its output (if the contraction adds to a sum in its epilogue, the write of
- * the sum).
+ * In kernel IR each kernel is charged with its access set: the values of the mechanism that it
+ * reads from other kernels, and those that it writes, each once per token. At earlier stages each
+ * op is charged with its operands and its result, as if it ran alone. Views are free; values that
+ * are the same for every token (pseudo-queries, gains) are counted separately, per call. The
+ * sublayers' own traffic is excluded: layer inputs as contractions read them, and the one write of
+ * the output of a sublayer or of the embedding (if the contraction adds to a sum in its epilogue,
+ * the write of the sum).
  *
  * The unit is d: a row of the stream in f32.
  */
@@ -28,15 +28,15 @@ bool hir_phase_is_in_paper(hir_phase p); /* Table 1 counts it */
 
 typedef struct hir_access {
     hir_id op;    /* kernel, or op before there are kernels */
-    hir_id value; /* as the op names it */
+    hir_id value; /* as the operand or result of the op */
     bool write;
-    bool local; /* a read of what a kernel of the same tile group has written: it stays in the
-                   L2 when the group goes tile by tile */
+    bool local; /* a read of a value that a kernel of the same tile group has written: it stays in
+                   the L2 when the group runs tile by tile */
     hir_phase phase;
     hir_flow_kind kind;
     hir_dtype dtype;
     uint64_t bytes;    /* per token */
-    uint32_t sublayer; /* that it is for; HIR_FLOW_RESULT: the output */
+    uint32_t sublayer; /* sublayer that it belongs to; HIR_FLOW_RESULT: the output */
     uint32_t block;
 } hir_access;
 
@@ -58,12 +58,13 @@ typedef struct hir_ledger {
 
 void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out);
 
-/* Before there are kernels: what the paper's Table 1 charges when a multiplication and the sum over
+/* Before the kernel stage: what the paper's Table 1 charges if a multiplication and the sum over
  * its products are one operation (ledger_products.c). */
 typedef struct hir_products {
     hir_traffic rows;    /* of the stream; */
-    hir_traffic between; /* of these, what lies between two sublayers: from the second's on */
-    hir_traffic numbers; /* what does not grow with d */
+    hir_traffic between; /* of these, the traffic between two sublayers: without what comes before
+                            the first */
+    hir_traffic numbers; /* traffic that does not grow with d */
 } hir_products;
 hir_products hir_ledger_products(const hir_ledger *l, const hir_module *m, hd_arena *a);
 

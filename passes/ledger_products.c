@@ -1,14 +1,15 @@
-/* The ledger of ops one at a time, with small matrix products whole.
+/* The ledger of single ops, with small matrix products as one operation.
  *
  * In the graph a small matrix times the streams is a multiplication and a sum over an axis, with
- * all products in between: n times as many numbers as either reads or leaves. Nobody would run it
- * so; the closed forms of the paper count such a product as one operation that reads its operands
- * and writes its result. Here a multiplication whose only reader is a reduction is one with it.
- * Rows of the stream and what does not grow with d are counted apart, as the paper has them.
+ * all products in between: n times as many elements as the operands or the result. Nobody would run
+ * it so; the closed forms of the paper count such a product as one operation that reads its
+ * operands and writes its result. Here a multiplication whose only user is a reduction is counted
+ * together with it. Rows of the stream, and traffic that does not grow with d, are counted
+ * separately, as in the paper.
  */
 #include "passes/ledger.h"
 
-/* By value: made by a multiplication, and read by one reduction and nothing else. */
+/* By value: is it a product whose only user is a reduction? */
 static bool *find_joined(const hir_ledger *l, const hir_module *m, hd_arena *a) {
     const hir_flow *f = &l->flow;
     bool *joined = hd_new_array(a, bool, m->values.n);

@@ -1,10 +1,10 @@
-/* lower-traces: `trace` ops become outputs, or go.
+/* lower-traces: `trace` ops become outputs, or are removed.
  *
  * Needs    a graph.
  * Does     With keep_traces, each trace becomes an `output` named name.M, M counting the traces of
- *          one name in program order; the new outputs stand behind all others, so that the number
- *          of an output that was there does not change. Without, traces are dropped.
- * Leaves   everything else, and what fed a dropped trace (dce removes it).
+ *          that name in program order; they come after all other outputs, so that the numbers of
+ *          those do not change. Without, traces are removed.
+ * Leaves   everything else, also ops that only a removed trace used (dce removes them).
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ typedef struct counter {
 typedef struct lowering {
     hir_pass_context *c;
     HD_VEC(counter) counters;
-    HD_VEC(const char *) outputs; /* names taken */
+    HD_VEC(const char *) outputs; /* names in use */
 } lowering;
 
 static int64_t next_number(lowering *l, const char *name) {

@@ -1,8 +1,7 @@
-/* The pass manager: the table of passes, and the one loop that runs them.
+/* The pass manager: the table of passes, and the loop that runs them.
  *
- * It checks that a pass may run at the module's stage, gives it a scratch arena, measures it, and
- * asks the verifier, the evaluator and the caller's hooks about the result. Whatever goes wrong is
- * told with the name of the pass.
+ * It checks that a pass may run at the module's stage, gives it a scratch arena, times it, and runs
+ * the verifier, the evaluator and the caller's hooks on the result. All errors name the pass.
  */
 #include <string.h>
 #include <time.h>
@@ -59,7 +58,7 @@ void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *form
 }
 
 /* ---- one pass ------------------------------------------------------------------------------ */
-typedef struct step { /* one place in the run */
+typedef struct step { /* one pass of the run */
     int index;
     hir_pass_id id;
     const hir_pass_info *info;
@@ -70,8 +69,8 @@ static const char *stage_name(hir_stage s) {
     return names[s];
 }
 
-/* Passes over kernels take it for granted that every op is in one. IR edited by hand need not be
- * so.
+/* Passes over kernels assume that every op is in a kernel; this checks it, as hand-edited IR may
+ * differ.
  */
 static bool all_in_kernels(const hir_module *m, const step *s, hd_diags *d) {
     HIR_EACH(m, op, m->first) {
@@ -114,7 +113,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Puts the pass's name in front of every message that came after `from`. */
+/* Prefixes all diagnostics from number `from` on with the pass's name. */
 static void blame(hd_diags *d, size_t from, const step *s) {
     for (size_t i = from; i < d->list.n; i++)
         if (d->list.at[i].severity == HD_ERROR)
@@ -122,7 +121,7 @@ static void blame(hd_diags *d, size_t from, const step *s) {
                 hd_printf(d->arena, "pass '%s': %s", s->info->name, d->list.at[i].message);
 }
 
-/* A pass that breaks the module is a defect of the pass, whatever rule it broke. */
+/* A module that fails verification after a pass is a defect of the pass. */
 static bool verify_after(const hir_module *m, const step *s, hd_diags *d) {
     size_t from = d->list.n;
     if (hir_verify(m, d)) return true;
@@ -133,7 +132,8 @@ static bool verify_after(const hir_module *m, const step *s, hd_diags *d) {
     return false;
 }
 
-/* Behind the last pass kernels are what code generation takes; that costs little, so always. */
+/* After the last pass the kernels are checked for code generation. This is cheap, so it is always
+ * done. */
 static bool verify_kernels_after(const hir_module *m, const step *s, hd_diags *d) {
     size_t from = d->list.n;
     if (hir_verify_kernels(m, d)) return true;
@@ -141,7 +141,7 @@ static bool verify_kernels_after(const hir_module *m, const step *s, hd_diags *d
     return false;
 }
 
-/* narrow-depth rounds because it was asked to: but for its roundings the answer is the same. */
+/* narrow-depth rounds by request: for the comparison its conversions are removed. */
 static const hir_module *without_conversions(const hir_module *m, hd_arena *a) {
     hir_module *exact = hir_module_clone(m, a);
     pass_forward forward = {.arena = a};
@@ -164,7 +164,7 @@ static bool check_after(const hir_module *before, const hir_module *after, const
 static const hir_pass_options default_options = {
     .keep_traces = false, .matrix_dtype = HIR_F32, .chunk = 512};
 
-/* The pass itself; false: it failed and has said why. */
+/* Runs the pass; false: it failed, with a diagnostic. */
 static bool run_pass(hir_pass_context *c, const step *s, double *seconds) {
     size_t from = c->diags->list.n, errors = c->diags->errors;
     c->pass = s->info->name;
@@ -202,8 +202,8 @@ static void free_scratch(void *slot) {
     *(hd_arena **)slot = NULL;
 }
 
-/* When scratch runs out of memory, control goes where the module's own arena would send it: its
- * guard is found by borrowing it for a moment. */
+/* If scratch runs out of memory, control goes to the guard of the module's arena. The guard is read
+ * by replacing it for a moment. */
 static bool run_in_scratch(const step *s, hir_module *m, const hir_run *run,
                            const hir_pass_options *options, hir_remarks *remarks, hd_diags *d,
                            hd_arena **slot) {
@@ -230,7 +230,8 @@ static bool run_in_scratch(const step *s, hir_module *m, const hir_run *run,
 bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *options,
                     hir_remarks *remarks, hd_diags *d) {
     hd_arena **slot = hd_new(m->arena, hd_arena *);
-    hd_arena_defer(m->arena, free_scratch, slot); /* frees what an exhausted pass leaves behind */
+    hd_arena_defer(m->arena, free_scratch,
+                   slot); /* frees the scratch of a pass that ran out of memory */
     size_t n = run->n_passes + run->n_extra;
     size_t at = run->extra_at ? run->extra_at : run->n_passes;
     for (size_t i = 0; i < n; i++) {

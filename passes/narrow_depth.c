@@ -1,26 +1,27 @@
-/* narrow-depth: what lies between the kernels of the residual mechanism, stored narrower.
+/* narrow-depth: values between the kernels of the residual mechanism are stored in a narrower type.
  *
- * Needs    phase 1 and what is left of each mix (batch-queries). Off unless the options ask for it.
- * Does     puts a `convert` behind values that are written once and read from memory later:
+ * Needs    phases 1 and 2 (batch-queries). Does nothing unless the options ask for it.
+ * Does     inserts a `convert` after values that are written once and read from memory later:
  *            bank      a source that two mixes or more read: the embedding, finished blocks,
- *                      outputs under Full AttnRes. All mixes read the rounded one, so that phase 1
- *                      and phase 2 speak of the same source; sums go on in f32.
- *            phase 1   a result of phase 1 that waits for its member. Its log-sum-exp stays f32.
- * Leaves   arithmetic: what is read is widened first. The layer inputs, live sums, scores and
- *          statistics. The one pass that changes answers: by the rounding of what it converts, 2^-9
- *          of each element at most.
+ *                      outputs under Full AttnRes. All mixes read the rounded value, so that phases
+ *                      1 and 2 use the same source; sums stay f32.
+ *            phase 1   a result of phase 1 that is stored for its member. Its log-sum-exp stays
+ *                      f32.
+ * Leaves   arithmetic: values are widened when read; layer inputs, live sums, scores and
+ *          statistics. This is the only pass that changes results: by the rounding of what it
+ *          converts, at most 2^-9 of each element.
  */
 #include "passes/depth.h"
 
 typedef struct narrower {
     hir_pass_context *c;
     hir_module *m;
-    uint32_t *readers; /* by value: mixes that read it as a source */
-    hir_ref *stored;   /* by value: what they read instead; none */
+    uint32_t *readers; /* by value: number of mixes that read it as a source */
+    hir_ref *stored;   /* by value: the narrow value that they read instead, or none */
     uint32_t banked, results;
 } narrower;
 
-/* Operands that are sources: from the first on; all of the rest. */
+/* Index of the first operand that is a source; all later ones are, too. */
 static uint32_t first_source(hir_opcode code) {
     switch ((int)code) {
     case HIR_DEPTH_ATTEND_OP:
@@ -41,7 +42,7 @@ static void count_readers(narrower *n) {
     }
 }
 
-/* x rounded, made right behind it; x itself if it is that narrow already. */
+/* x rounded, right after its definition; x itself if it is that narrow already. */
 static hir_ref narrowed(narrower *n, hir_ref x, hir_dtype dtype, uint32_t *count) {
     if (dtype == HIR_F32 || hir_ref_type(n->m, x).dtype != HIR_F32) return x;
     hir_ref *y = &n->stored[x.index];
@@ -92,7 +93,7 @@ static void remark(const narrower *n) {
                        hir_dtype_name(o->bank_dtype));
     if (o->phase1_dtype != HIR_F32 && !n->results)
         hir_remark_add(n->c, false, HIR_NONE,
-                       "there is no phase 1 whose results wait: none is stored as %s",
+                       "no result of a phase 1 is stored for later: none is stored as %s",
                        hir_dtype_name(o->phase1_dtype));
 }
 

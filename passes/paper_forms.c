@@ -12,7 +12,7 @@ static double standard_write(P p) {
     return 1;
 }
 
-/* Coefficients, read-out, write-in, mixing and merge of m streams. */
+/* mHC: coefficients, read-out, write-in, mixing and merge of m streams. */
 static double mhc_read(P p) {
     const double m = p.streams, coefficients = m, out = m, in = 1, mixing = m, merge = 2 * m;
     return coefficients + out + in + mixing + merge;
@@ -38,7 +38,7 @@ static double block_read(P p) {
     return p.blocks / p.per_block + 3;
 }
 
-/* The same with the sources that there are: n in block n, which is (N + 1)/2 on average. */
+/* The same, charged with the sources that exist: n in block n, (N + 1)/2 on average. */
 static double growing_read(P p) {
     return (p.blocks + 1) / (2 * p.per_block) + 3;
 }

@@ -1,8 +1,8 @@
 /* The closed forms of the Attention Residuals paper (arXiv 2603.15031, Table 1): memory traffic of
- * the residual mechanism per token per sublayer, for the ledger to stand beside. The paper charges
+ * the residual mechanism per token per sublayer, for comparison with the ledger. The paper charges
  * every block with all N sources, and for Full AttnRes counts the keys and the values of a source
- * apart, though they are one; it leaves out the layer inputs and the output's mix. One row is not
- * in the table: Block AttnRes charged with the sources that a block really has.
+ * separately, though they are the same; it omits the layer inputs and the output's mix. One row is
+ * not in the table: Block AttnRes charged with the sources that a block really has.
  */
 #ifndef HIR_PASSES_PAPER_FORMS_H
 #define HIR_PASSES_PAPER_FORMS_H
@@ -17,7 +17,7 @@ typedef struct hir_paper_parameters {
 typedef struct hir_paper_form {
     const char *key, *name;
     const char *formula; /* of the total; in units of d */
-    /* units of d, and what does not grow with d, in elements */
+    /* total in units of d; and the traffic that does not grow with d, in elements */
     double (*read)(hir_paper_parameters p);
     double (*write)(hir_paper_parameters p);
     double (*elements)(hir_paper_parameters p); /* NULL: none */

@@ -1,6 +1,5 @@
-/* Passes: each is one file and one function; passes.def lists them, pipeline.c puts them in order.
- * A pass neither prints nor times nor dumps: the caller's hooks do. What it decides, it says in
- * remarks. */
+/* Passes: each is one file and one function; passes.def lists them, pipeline.c orders them. A pass
+ * does not print, time or dump: the caller's hooks do. It reports its decisions as remarks. */
 #ifndef HIR_PASS_H
 #define HIR_PASS_H
 
@@ -18,7 +17,7 @@ typedef struct hir_remark {
     const char *pass;
     bool taken;          /* a decision taken, or one refused */
     hir_id op;           /* HIR_NONE: the module */
-    const char *op_name; /* as it was when the remark was made */
+    const char *op_name; /* copied, as the op may be erased */
     hd_loc loc;
     const char *text; /* what and why */
 } hir_remark;
@@ -32,7 +31,7 @@ typedef struct hir_pass_options {
     bool keep_traces;       /* `trace` ops become outputs that the generated code fills */
     hir_dtype matrix_dtype; /* storage of weights of rank >= 2 that linear and gather read, where no
                                rule says otherwise */
-    const hir_weight_rule *weight_rules; /* of names; later ones count */
+    const hir_weight_rule *weight_rules; /* by name; a later one overrides an earlier */
     size_t n_weight_rules;
     hir_dtype bank_dtype;   /* storage of sources that several mixes read, */
     hir_dtype phase1_dtype; /* and of the results of phase 1 (HIR_F32 or HIR_BF16) */
@@ -47,9 +46,9 @@ typedef struct hir_pass_context {
     hd_diags *diags;
     const hir_pass_options *options;
     hd_arena *scratch;    /* freed after the pass */
-    hir_remarks *remarks; /* NULL: nobody asks */
+    hir_remarks *remarks; /* NULL: remarks are not wanted */
     const char *pass;     /* name of the running pass, for remarks */
-    bool changed;         /* the pass sets it */
+    bool changed;         /* set by the pass */
 } hir_pass_context;
 
 void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *format, ...)
@@ -87,8 +86,8 @@ typedef struct hir_run {
     hir_pass_id stop_after;
     bool verify, check;
     hir_hooks hooks;
-    /* Passes of the caller's own, run at any stage behind the first `extra_at` of the listed ones
-     * (0: behind all; tests, experiments); the hooks see them as HIR_PASS_COUNT. */
+    /* Passes of the caller's own (tests, experiments), run after the first `extra_at` listed passes
+     * (0: after all), at any stage; hooks see them as HIR_PASS_COUNT. */
     const hir_pass_info *extra;
     size_t n_extra, extra_at;
 } hir_run;

@@ -1,37 +1,37 @@
 /* plan-memory: a place for every value that leaves a kernel.
  *
- * Needs    kernels in the order in which they run; outputs that only name results of kernels, each
- *          once (schedule sees to it).
- * Does     inputs, outputs and state lie where the caller or the session has them. Other results
- *          with T share one arena: offsets are bytes per token, multiples of 64, so that offset * T
- *          is aligned for every T; rows of whole pages are kept a line further apart. Results
- *          without T share the fixed area in the same way. A value is alive from the kernel that
- *          makes it to the last that reads it, both included (to the end of its group where kernels
- *          go tile by tile), and values whose lives do not meet share bytes. A long row that a row
- *          program is the last to read gives its place to a result of the same size, row for row:
- *          the streams of a residual system stay where they are from sublayer to sublayer, in half
- *          of the memory. Else what a kernel reads and what it writes never overlap.
+ * Needs    kernels in final order; outputs that name results of kernels, each once (schedule
+ *          ensures both).
+ * Does     inputs, outputs and state are in memory of the caller or the session. Other results with
+ *          T share one arena: offsets are bytes per token, multiples of 64, so that offset * T is
+ *          aligned for every T; rows of whole pages are padded by a line. Results without T share
+ *          the fixed area in the same way. A value is live from the kernel that defines it to the
+ *          last that reads it, both included (to the end of the group where kernels run tile by
+ *          tile), and values whose live ranges do not overlap may share bytes. A result of a row
+ *          program may alias, row by row, a long value of the same size whose last reader the row
+ *          program is: the streams of a residual system are updated in place, in half of the
+ *          memory. Otherwise the values that a kernel reads and those that it writes never overlap.
  * Leaves   the kernels.
  *
- * Placing rectangles (life x size) in least height is NP-hard; models are kind: three greedy orders
- * (by birth, by size, by life times size), each with first fit and with best fit, are tried and the
- * lowest plan is kept. The remark compares it with the lower bound, the most bytes alive at once.
+ * Packing rectangles (live range x size) into the least height is NP-hard, but greedy orders do
+ * well on models: three (by start, by size, by live range times size), each with first fit and with
+ * best fit, are tried and the lowest plan is kept. The remark compares it with the lower bound, the
+ * most bytes live at once.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "passes/util.h"
 
-/* Rows of whole pages are kept a line further apart: elements of the same number, which a mix of
- * many rows reads and writes together, would otherwise all meet in one set of the first level
- * cache. */
+/* Rows of whole pages are padded by a line: otherwise equal columns of several values, which a mix
+ * reads and writes together, would all map to one set of the L1. */
 enum { ALIGNMENT = 64, PAGE = 4096 };
 
-/* Rows that are worth a place over another: a kernel's code is bound by what it overwrites. */
+/* Shorter rows are not updated in place: aliasing restricts the code of a kernel. */
 enum { LONG_ROW = 1024 };
 
-/* Such results of a kernel. More are mixes of the same rows (phase 1 of a block), made some at a
- * time, each time from all of the rows: none of those may be gone by then. */
+/* Kernels with more long results are mixes of the same rows (phase 1 of a block) that compute a few
+ * results at a time, each time from all rows: no row may be overwritten before the end. */
 enum { MOST_OVER = 8 };
 
 typedef struct buffer {
@@ -42,23 +42,24 @@ typedef struct buffer {
 
 typedef HD_VEC(buffer) buffer_list;
 
-typedef struct heir { /* of a place: `value` lies over `first`, the first that had it */
+typedef struct alias { /* `value` is stored in the place that `first` got */
     hir_id value, first;
-} heir;
+} alias;
 
 typedef struct planner {
     hir_pass_context *c;
     hir_module *m;
     uint32_t n_kernels;
-    uint32_t *last_read; /* by value: number of the last kernel that reads it, or of the last of
-                            its group */
+    uint32_t *last_read; /* by value: number of the last kernel that reads it, or of the last kernel
+                            of that one's group */
     uint32_t *group_end; /* by number of a kernel */
     buffer_list arena, fixed;
-    HD_VEC(heir) heirs;
-    hir_id *first; /* by value: the first that had its place */
+    HD_VEC(alias) aliases;
+    hir_id *first; /* by value: the first value in its place */
 } planner;
 
-/* ---- places that are given ----------------------------------------------------------------- */
+/* ---- places outside the arena -----------------------------------------------------------------
+ */
 static void set_place(planner *p, hir_id value, hir_place place, uint64_t offset) {
     hir_value *v = hir_value_at(p->m, value);
     p->c->changed |= v->place != place || v->offset != offset;
@@ -127,8 +128,9 @@ static bool has_many_rows(const planner *p, hir_id kernel) {
     return rows > MOST_OVER;
 }
 
-/* What the kernel reads for the last time, and what result `b` of it may lie over; its buffer. */
-static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
+/* Finds a value that result `b` of the kernel may alias, as the kernel is its last reader; returns
+ * its buffer. */
+static buffer *find_aliased(planner *p, hir_id kernel, const buffer *b) {
     const hir_op *k = hir_op_at(p->m, kernel);
     const hir_dtype dtype = hir_value_at(p->m, b->value)->type.dtype;
     bool can = hir_tile_group(k) < 0 && b->dies > b->born;
@@ -137,7 +139,7 @@ static buffer *find_legacy(planner *p, hir_id kernel, const buffer *b) {
         const hir_op *o = hir_op_at(p->m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
-            if (p->last_read[o->args[i].index] != b->born) continue; /* most of many sources */
+            if (p->last_read[o->args[i].index] != b->born) continue; /* cheapest test first */
             if (p->first[o->args[i].index] == HIR_NONE) continue;    /* a value of the body */
             const hir_value *x = hir_value_at(p->m, o->args[i].index);
             for (size_t j = p->arena.n; j-- > 0;) {
@@ -160,14 +162,14 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
     if (pass_type_has_c(v->type)) return place_state(p, kernel, i);
     if (v->place == HIR_PLACE_OUTPUT) return true;
     buffer b = {.value = value, .born = number, .dies = p->last_read[value]};
-    if (b.dies < p->group_end[number]) b.dies = p->group_end[number]; /* also if nobody reads it */
+    if (b.dies < p->group_end[number]) b.dies = p->group_end[number]; /* also if it has no reader */
     if (!buffer_size(p, value, &b.size)) return false;
     buffer_list *list = hir_type_has_t(v->type) ? &p->arena : &p->fixed;
-    buffer *legacy = list == &p->arena ? find_legacy(p, kernel, &b) : NULL;
-    p->first[value] = legacy ? legacy->value : value;
-    if (legacy) {
-        legacy->dies = b.dies;
-        hd_push(p->c->scratch, &p->heirs, ((heir){value, legacy->value}));
+    buffer *aliased = list == &p->arena ? find_aliased(p, kernel, &b) : NULL;
+    p->first[value] = aliased ? aliased->value : value;
+    if (aliased) {
+        aliased->dies = b.dies;
+        hd_push(p->c->scratch, &p->aliases, ((alias){value, aliased->value}));
         return true;
     }
     hd_push(p->c->scratch, list, b);
@@ -202,13 +204,13 @@ static bool place_results(planner *p) {
     return true;
 }
 
-/* ---- fitting ------------------------------------------------------------------------------- */
+/* ---- packing ------------------------------------------------------------------------------- */
 static bool meet(const buffer *a, const buffer *b) {
     return a->born <= b->dies && b->born <= a->dies;
 }
 
-/* Lowest offset, or that of the tightest gap, where b meets none of the placed ones, which are
- * sorted by offset. */
+/* The lowest offset, or that of the tightest gap, where b overlaps none of the placed buffers,
+ * which are sorted by offset. */
 static uint64_t find_offset(const buffer_list *placed, const buffer *b, bool best_fit) {
     uint64_t end = 0, found = UINT64_MAX, tightest = UINT64_MAX;
     for (size_t i = 0; i < placed->n; i++) {
@@ -272,7 +274,7 @@ static int by_area(const void *x, const void *y) {
     return p > q ? -1 : p < q ? 1 : by_birth(x, y);
 }
 
-/* Most bytes alive at one kernel: no plan is lower. */
+/* The most bytes live at one kernel, a lower bound of any plan. */
 static uint64_t lower_bound(const planner *p, const buffer_list *list) {
     uint64_t *change = hd_new_array(p->c->scratch, uint64_t, (size_t)p->n_kernels + 1);
     uint64_t now = 0, most = 0;
@@ -313,14 +315,14 @@ static uint64_t plan_area(planner *p, buffer_list *list, hir_place place, const 
     if (list->n)
         hir_remark_add(
             p->c, true, HIR_NONE,
-            "%s: %zu buffers in %llu bytes (most alive at once %llu, without sharing %llu)", what,
+            "%s: %zu buffers in %llu bytes (most live at once %llu, without sharing %llu)", what,
             list->n, (unsigned long long)peak, (unsigned long long)bound, (unsigned long long)sum);
     return peak;
 }
 
 bool pass_plan_memory(hir_pass_context *c) {
     planner p = {.c = c, .m = c->m};
-    for (size_t v = 0; v < c->m->values.n; v++) /* from scratch: a plan may be there already */
+    for (size_t v = 0; v < c->m->values.n; v++) /* discards a previous plan */
         c->m->values.at[v].place = HIR_PLACE_NONE;
     for (size_t i = 0; i < c->m->inputs.n; i++)
         set_place(&p, c->m->inputs.at[i], HIR_PLACE_INPUT, i);
@@ -328,12 +330,11 @@ bool pass_plan_memory(hir_pass_context *c) {
     if (!place_outputs(&p) || !place_results(&p)) return false;
     uint64_t arena = plan_area(&p, &p.arena, HIR_PLACE_ARENA, "arena per token");
     uint64_t fixed = plan_area(&p, &p.fixed, HIR_PLACE_FIXED, "fixed area");
-    for (size_t i = 0; i < p.heirs.n; i++)
-        set_place(&p, p.heirs.at[i].value, HIR_PLACE_ARENA,
-                  hir_value_at(c->m, p.heirs.at[i].first)->offset);
-    if (p.heirs.n)
-        hir_remark_add(c, true, HIR_NONE, "%zu results of row programs lie over what they replace",
-                       p.heirs.n);
+    for (size_t i = 0; i < p.aliases.n; i++)
+        set_place(&p, p.aliases.at[i].value, HIR_PLACE_ARENA,
+                  hir_value_at(c->m, p.aliases.at[i].first)->offset);
+    if (p.aliases.n)
+        hir_remark_add(c, true, HIR_NONE, "%zu results are computed in place", p.aliases.n);
     c->changed |= arena != c->m->arena_per_token || fixed != c->m->fixed_bytes;
     c->m->arena_per_token = arena;
     c->m->fixed_bytes = fixed;

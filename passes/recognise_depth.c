@@ -1,17 +1,18 @@
 /* recognise-depth-attention: the naive pattern becomes depth.attend.
  *
  * Needs    a graph.
- * Does     finds sums of sources with weights from a softmax or sigmoid over their scores, in
- *          whatever way they are written:
+ * Does     finds sums of sources weighted by a softmax or sigmoid of their scores, written in any
+ *          of these ways:
  *            - the sum as reduce_sum over a stack, or as adds of products in any association,
- *              alone or with other terms; as a mean, which is the mix divided by a number;
+ *              alone or with other terms; as a mean, which is the mix divided by a constant;
  *            - weights as read by depth_weight.c: softmax and sigmoid as ops or written out, also
- *              source by source, or with the sum of e^s x divided at the end;
+ *              source by source, or with the whole sum of e^s x divided at the end;
  *            - scores as read by depth_score.c: with or without key norm, gain, scale, bias, per
  *              head; or none at all, only logits.
- *          The query of depth.attend is the product of all vectors that meet the keys: the gain of
- *          the key norm folds into the pseudo-query, q . (x r g) = (q g) . x r.
- * Leaves   what does not fit, with a remark that says why, and the old ops: dce takes them away.
+ *          The query of depth.attend is the product of all vectors that the keys are multiplied
+ *          with: the gain of the key norm folds into the pseudo-query, q . (x r g) = (q g) . x r.
+ * Leaves   sums that do not match, with a remark that says why; and the replaced ops, which dce
+ *          removes.
  */
 #include "passes/depth.h"
 
@@ -20,10 +21,10 @@ enum { DEEPEST_SUM = 1000 };
 /* One summand: weight times source. */
 typedef struct term {
     depth_view weight; /* result of the softmax or sigmoid */
-    depth_weight of;   /* what it is */
+    depth_weight of;   /* how it is computed */
     hir_ref source;    /* [T, d] under any shape */
     int64_t heads, d;
-    bool normed; /* no source but a norm of a stack */
+    bool normed; /* a norm of a stack, not a source */
 } term;
 
 typedef struct candidate {
@@ -40,9 +41,9 @@ typedef struct recogniser {
     hir_pass_context *c;
     hir_module *m;
     hir_uses uses;
-    size_t n_values; /* that uses knows */
+    size_t n_values; /* when `uses` was computed */
     pass_forward forward;
-    /* set where the op at hand divides a sum of e^s x */
+    /* set if the present op divides a whole sum of e^s x */
     const depth_divisor *divisor;
 } recogniser;
 
@@ -52,7 +53,7 @@ static hir_opcode code_of(const hir_module *m, hir_ref r) {
 }
 
 /* ---- summands ------------------------------------------------------------------------------ */
-/* A weight for each token and head: [.., H, 1] against [.., H, d/H], or one number. */
+/* Is it one weight per token and head, [.., H, 1] with [.., H, d/H], or a scalar? */
 static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, term *t) {
     hir_id op = pass_def(m, product.v);
     hir_type w = hir_ref_type(m, pass_arg(m, op, side)),
@@ -63,7 +64,7 @@ static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, 
     return w.dim[w.rank - 2] == t->heads && x.dim[x.rank - 2] == t->heads;
 }
 
-/* weight * source, seen from the product. */
+/* Matches weight * source. */
 static bool read_term(const recogniser *r, depth_view product, term *t) {
     const hir_module *m = r->m;
     if (code_of(m, product.v) != HIR_MUL_OP) return false;
@@ -81,7 +82,7 @@ static bool read_term(const recogniser *r, depth_view product, term *t) {
     return false;
 }
 
-/* sum or mean over `axis` of a product of stacks */
+/* Matches the sum or mean over `axis` of a product of stacks. */
 static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
     hir_ref product = pass_arg(r->m, op, 0);
     int axis = (int)hir_attr_int(hir_op_at(r->m, op), HIR_A_AXIS, 0);
@@ -98,7 +99,8 @@ static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
     return true;
 }
 
-/* The leaves of a tree of adds whose inner sums nobody else reads, down to some depth. */
+/* Collects the leaves of a tree of adds whose inner sums have no other users, to a limited
+ * depth. */
 static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth) {
     for (uint32_t i = 0; i < 2; i++) {
         hir_ref x = pass_arg(r->m, op, i);
@@ -113,7 +115,7 @@ static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth) {
     }
 }
 
-/* sum(e^s x) / sum(e^s): weights of a softmax that are divided when all is summed */
+/* Matches sum(e^s x) / sum(e^s), a softmax that is normalised after the weighted sum. */
 static bool read_quotient(recogniser *r, hir_id op, candidate *c) {
     depth_divisor *divisor = hd_new(r->c->scratch, depth_divisor);
     for (uint32_t i = 0; i < 2; i++) {
@@ -142,7 +144,7 @@ static bool check_sources(candidate *c) {
     for (size_t i = 0; i < c->terms.n; i++) {
         const term *t = &c->terms.at[i];
         if (t->normed) return no(c, "the values are normed; sources are mixed as they are");
-        if (t->source.kind == HIR_REF_NONE) return no(c, "the values are no stack of sources");
+        if (t->source.kind == HIR_REF_NONE) return no(c, "the values are not a stack of sources");
         if (t->d != c->terms.at[0].d || t->heads != c->terms.at[0].heads)
             return no(c, "the sources have different sizes");
     }
@@ -155,7 +157,7 @@ static bool check_softmax(recogniser *r, candidate *c) {
     hir_type t = hir_ref_type(r->m, of);
     int axis = c->terms.at[0].weight.axis;
     if (t.dim[axis] != (int64_t)c->terms.n)
-        return no(c, "the softmax is over other things than the sources");
+        return no(c, "the softmax is over more than the sources");
     bool *seen = hd_new_array(r->c->scratch, bool, c->terms.n);
     for (size_t i = 0; i < c->terms.n; i++) {
         const depth_view *w = &c->terms.at[i].weight;
@@ -191,7 +193,7 @@ static bool check_weights(recogniser *r, candidate *c) {
     return first->kind == DEPTH_APART ? check_apart(r, c) : check_softmax(r, c);
 }
 
-/* Source i in the order of the weights stands at terms[i]. */
+/* Sorts terms by the index of their weight. */
 static void sort_terms(recogniser *r, candidate *c) {
     term *sorted = hd_new_array(r->c->scratch, term, c->terms.n);
     for (size_t i = 0; i < c->terms.n; i++)
@@ -204,8 +206,8 @@ static depth_view score_view(const candidate *c, const term *t) {
     return t->of.score;
 }
 
-/* The score of -s. */
-static void turn_round(depth_score *s) {
+/* Turns the score s into -s. */
+static void negate_score(depth_score *s) {
     s->scale = -s->scale;
     for (uint32_t i = 0; i < s->n_biases; i++)
         s->sign[i] = -s->sign[i];
@@ -216,7 +218,7 @@ static bool read_scores(recogniser *r, candidate *c, depth_score *s) {
     for (size_t i = 0; i < c->terms.n; i++) {
         s[i] = depth_read_score(r->m, score_view(c, &t[i]), t[i].source, t[i].d);
         if (s[i].why) return no(c, s[i].why);
-        if (t[i].of.sign < 0) turn_round(&s[i]);
+        if (t[i].of.sign < 0) negate_score(&s[i]);
         if (!depth_same_score(&s[i], &s[0]))
             return no(c, "a factor of the keys differs between the sources");
         if (s[i].is_product && s[i].group * t[i].heads != t[i].d)
@@ -226,7 +228,7 @@ static bool read_scores(recogniser *r, candidate *c, depth_score *s) {
 }
 
 /* ---- building ------------------------------------------------------------------------------ */
-/* All factors in one vector: [d], or [T, d] if one of them depends on the token. */
+/* The product of all factors as one vector: [d], or [T, d] if one of them depends on the token. */
 static hir_ref build_query(recogniser *r, hir_builder *b, const depth_score *s, int64_t d) {
     hir_ref q = hir_no_ref();
     for (uint32_t i = 0; i < s->n_factors; i++) {
@@ -241,7 +243,7 @@ static hir_ref build_query(recogniser *r, hir_builder *b, const depth_score *s, 
     }
     hir_type t = hir_ref_type(r->m, q);
     if (t.dim[t.rank - 1] == d) return q;
-    t.dim[t.rank - 1] = d; /* numbers only */
+    t.dim[t.rank - 1] = d; /* scalar factors only */
     hir_attr shape = hir_ints(HIR_A_SHAPE, t.dim, t.rank);
     return hir_emit(b, HIR_BROADCAST_OP, &q, 1, &shape, 1);
 }
@@ -261,7 +263,7 @@ static hir_ref bias_element(hir_builder *b, const depth_score *s) {
     return s->n_biases ? sum : hir_emit(b, HIR_CONST_OP, NULL, 0, zero, 2);
 }
 
-/* All sources have one bias, and together they are a vector that is there already, or its negative.
+/* Are the biases of the sources the elements, in order, of an existing vector, or of its negative?
  */
 static bool is_one_vector(const recogniser *r, const depth_score *s, size_t n) {
     const depth_view *first = &s[0].bias[0];
@@ -290,14 +292,14 @@ static hir_ref build_bias(recogniser *r, hir_builder *b, const depth_score *s, s
     return hir_emit(b, HIR_CONCAT_OP, elements, (uint32_t)n, &axis, 1);
 }
 
-/* Logits that no query makes: their weights are the same for every token. */
+/* The weights for logits without a query: the same for every token. */
 static hir_ref normalised(hir_builder *b, hir_ref logits, bool softmax) {
     hir_attr axis = hir_int(HIR_A_AXIS, 0);
     return softmax ? hir_emit(b, HIR_SOFTMAX_OP, &logits, 1, &axis, 1)
                    : hir_emit1(b, HIR_SIGMOID_OP, logits);
 }
 
-/* depth.attend, or depth.weights of the same operands. */
+/* The operands of depth.attend or depth.weights. */
 typedef struct attend {
     hir_ref *args;
     uint32_t n_args, n_attrs;
@@ -327,7 +329,7 @@ static hir_ref build(hir_builder *b, hir_opcode code, const attend *a) {
     return hir_emit(b, code, a->args, a->n_args, a->attrs, a->n_attrs);
 }
 
-/* ---- weights that are looked at ------------------------------------------------------------- */
+/* ---- traced weights ------------------------------------------------------------- */
 static bool is_shown(const recogniser *r, hir_id value, int depth) {
     for (uint32_t i = 0; value < r->n_values && i < r->uses.count[value]; i++) {
         const hir_op *user = hir_op_at(r->m, r->uses.user[r->uses.first[value] + i]);
@@ -338,7 +340,7 @@ static bool is_shown(const recogniser *r, hir_id value, int depth) {
     return false;
 }
 
-/* One value holds all weights, source i at i of its axis. */
+/* Are the weights the elements, in order, of one value? */
 static bool weights_in_order(const candidate *c) {
     const depth_view *first = &c->terms.at[0].weight;
     for (size_t i = 0; i < c->terms.n; i++) {
@@ -349,7 +351,7 @@ static bool weights_in_order(const candidate *c) {
     return true;
 }
 
-/* [T, n, H] in the order of dims of t, whose dim `axis` is that of the sources. */
+/* Permutes [T, n, H] to the dims of t, whose dim `axis` is that of the sources. */
 static hir_ref arranged(hir_builder *b, hir_ref y, hir_type t, int axis) {
     hir_attr perm = hir_ints(HIR_A_PERM, (int64_t[]){0, 2, 1}, 3);
     bool heads_first = false;
@@ -359,7 +361,8 @@ static hir_ref arranged(hir_builder *b, hir_ref y, hir_type t, int axis) {
     return y.kind == HIR_REF_NONE ? y : pass_reshape(b, y, t);
 }
 
-/* Weights that an output or trace shows are shown as the mix has them, not computed beside it. */
+/* If an output or trace reads the weights, it gets a depth.weights with the operands of the mix, so
+ * that they are not computed separately. */
 static bool shows_weights(const recogniser *r, const candidate *c, const depth_score *s) {
     depth_view w = c->terms.at[0].weight;
     bool replaced = !hir_ref_equal(pass_forward_get(&r->forward, w.v), w.v);
@@ -420,7 +423,7 @@ static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_sc
 }
 
 /* ---- the pass ------------------------------------------------------------------------------ */
-/* More than one source, and other summands only of the shape of the mix. */
+/* Needs more than one source, and other summands only of the shape of the mix. */
 static bool is_candidate(const recogniser *r, hir_id op, const candidate *c) {
     hir_type y = pass_result_type(r->m, op);
     if (c->terms.n < 2) return false;
@@ -430,7 +433,7 @@ static bool is_candidate(const recogniser *r, hir_id op, const candidate *c) {
     return true;
 }
 
-/* An add that is read by one other add alone is a part of that sum. */
+/* An add whose only user is another add is an inner node of that sum. */
 static bool is_inner(const recogniser *r, hir_id op) {
     hir_id v = hir_result(r->m, op);
     return v < r->n_values && r->uses.count[v] == 1 &&

@@ -84,7 +84,7 @@ static bool *find_last(scheduler *s) {
 }
 
 /* ---- outputs ------------------------------------------------------------------------------- */
-/* An output reads the result of a kernel of its own in front of it. */
+/* Inserts a copying kernel before an output. */
 static bool insert_copy(scheduler *s, hir_id output, const char *why) {
     hir_module *m = s->m;
     hir_ref x = pass_arg(m, output, 0);
@@ -102,7 +102,7 @@ static bool insert_copy(scheduler *s, hir_id output, const char *why) {
         return false;
     hir_op_at(m, output)->args[0] = hir_value_ref(hir_result(m, kernel));
     s->c->changed = true;
-    hir_remark_add(s->c, true, output, "copied by a row program of its own: %s", why);
+    hir_remark_add(s->c, true, output, "copied by a separate row program: %s", why);
     return true;
 }
 
@@ -114,9 +114,9 @@ static const char *reason_to_copy(const scheduler *s, hir_id output, const bool 
     hir_id kernel = maker(s->m, x.index);
     if (kernel == HIR_NONE) return "it is an input";
     if (hir_value_at(s->m, x.index)->type.dtype != HIR_F32) return "outputs are f32";
-    if (given_out[x.index]) return "the value is given out twice";
+    if (given_out[x.index]) return "the value is already another output";
     if (s->model && output == s->output0 && !last[kernel] && !hir_runs_once(s->m, kernel))
-        return "its value is needed for more rows than are asked for";
+        return "its value is needed for more rows than the caller asks for";
     return NULL;
 }
 
@@ -136,8 +136,8 @@ static bool copy_outputs(scheduler *s) {
 }
 
 /* ---- order --------------------------------------------------------------------------------- */
-/* List scheduling over kernels: of those whose operands are there, the one after which fewest bytes
- * are alive; the order of the text decides between equals and wins if the result is not better. */
+/* List scheduling of kernels: among the ready kernels the one after which the fewest bytes are
+ * live; ties are broken by program order, which is kept if the result is not better. */
 static uint64_t bytes_of(const hir_module *m, uint32_t value) {
     hir_type t = hir_value_at(m, value)->type;
     if (!hir_type_has_t(t)) return 0;
@@ -179,8 +179,8 @@ static dependences find_dependences(scheduler *s) {
     return d;
 }
 
-typedef struct live { /* bytes alive while kernels run one by one */
-    uint32_t *left;   /* by value: readers that are still to come */
+typedef struct live { /* bytes live during a run of kernels in some order */
+    uint32_t *left;   /* by value: readers that have not run yet */
     uint64_t now, peak;
 } live;
 
@@ -191,7 +191,7 @@ static live new_live(scheduler *s, const dependences *d) {
     return l;
 }
 
-/* Bytes that come alive and bytes that die with a kernel. */
+/* Bytes of results that become live, and of operands that die, when a kernel runs. */
 static uint64_t bytes_made(const scheduler *s, const dependences *d, uint32_t k) {
     const hir_op *o = hir_op_at(s->m, s->kernels.at[k]);
     uint64_t made = 0;
@@ -215,7 +215,7 @@ static void run_live(const scheduler *s, const dependences *d, live *l, uint32_t
         l->left[d->reads[k].at[i]]--;
 }
 
-/* The ready kernel after which least is alive; ready is in the order of the text. */
+/* The ready kernel after which the fewest bytes are live; `ready` is in program order. */
 static size_t choose(const scheduler *s, const dependences *d, const live *l,
                      const index_list *ready) {
     size_t best = 0;
@@ -279,7 +279,7 @@ static void order_kernels(scheduler *s) {
     uint64_t before = text_peak(s, &d), after = greedy_order(s, &d, to);
     if (after >= before) return;
     hir_remark_add(s->c, true, HIR_NONE,
-                   "another order of kernels: %llu bytes per token alive "
+                   "another order of kernels: %llu bytes per token live "
                    "instead of %llu",
                    (unsigned long long)after, (unsigned long long)before);
     hir_id *moved = hd_new_array(s->c->scratch, hir_id, d.n);

@@ -1,17 +1,19 @@
-/* split-merge: phase 2, and attends that stand alone, as scores and mixes.
+/* split-merge: phase 2, and attends outside of blocks, become scores and mixes.
  *
  * Needs    depth.attend, with or without a partial mix (batch-queries).
  * Does     With a partial mix o of log-sum-exp l and one source x of its own, the softmax over both
  *          is one sigmoid, because e^s / (e^l + e^s) = sigmoid(s - l):
  *              h = o + sigmoid(s - l) (x - o)                  depth.merge
- *          With more sources: softmax over (l, s_1, ..), mix of (o, x_1, ..). Weights that are
- *          each on its own, sigmoid or given, add up: h = o + sum_i sigmoid(s_i) x_i.
+ *          With more sources: softmax over (l, s_1, ..), mix of (o, x_1, ..). Weights that are not
+ *          normalised over the sources (sigmoid, or given) just add up:
+ *              h = o + sum_i sigmoid(s_i) x_i
  *          Without a partial mix: softmax or sigmoid, and mix.
- *          depth.weights, for traces, likewise.
- * Leaves   no depth.attend.
+ *          depth.weights, for traces, in the same way.
+ * Leaves   nothing: there is no depth.attend afterwards.
  *
- * Numbers. The merge is a step from o towards x by a weight between 0 and 1, so that it is exact
- * where one of the two dominates, however large the scores; s - l overflows to the right end.
+ * Numbers. The merge is an interpolation from o to x with a weight between 0 and 1, so it is exact
+ * where one of them dominates, however large the scores; if s - l overflows, the weight is 0 or 1
+ * as it should be.
  */
 #include <string.h>
 
@@ -37,7 +39,7 @@ static hir_ref concat(splitter *s, const hir_ref *parts, uint32_t n, int64_t axi
 }
 
 /* ---- scores -------------------------------------------------------------------------------- */
-/* [T, n, H]; no dim for one head. */
+/* [T, n, H]; without H for one head. */
 static hir_type scores_type(const splitter *s, int64_t n) {
     return hir_make_type(HIR_F32, 2 + (s->heads > 1), (int64_t[]){HIR_T, n, s->heads});
 }
@@ -90,7 +92,7 @@ static hir_ref softmax(splitter *s, hir_ref x) {
     return hir_emit(&s->b, HIR_SOFTMAX_OP, &x, 1, &axis, 1);
 }
 
-/* Weights of which each is on its own. */
+/* Weights that are not normalised over the sources. */
 static hir_ref added_up(splitter *s, hir_ref x) {
     const bool sigmoid = !strcmp(depth_normalization(s->m, s->op), "sigmoid");
     return sigmoid ? hir_emit1(&s->b, HIR_SIGMOID_OP, x) : x;
@@ -125,7 +127,7 @@ static hir_ref split(splitter *s) {
     return s->n == 1 ? merge(s, x) : mix_with_partial(s, x);
 }
 
-/* depth.weights: without the weight of what lse is of */
+/* depth.weights: the weights of the sources, without that of the partial mix */
 static hir_ref weights(splitter *s) {
     hir_ref lse = arg(s, ATTEND_LSE), x = scores(s);
     if (!depth_is_given(x)) return x;

@@ -1,16 +1,15 @@
-/* split-small-contractions: linear ops that a contraction kernel is wrong for become row
- * operations.
+/* split-small-contractions: linear ops that do not suit a contraction kernel become row operations.
  *
  * Needs    a graph.
  * Does     A contraction kernel multiplies rows x [T, K] with the packed panels of a weight [N, K].
  *          linear ops that are not of this form, or whose N fills less than half a panel, are
- *          written as mul and reduce_sum (and add), which fuse with what stands around them: a
- *          stack of n sources [T, n, d] times a pseudo-query [1, d] gives [T, n, 1] inside of the
- *          row program that mixes them. In order of appearance:
- *            - a bias that is no weight becomes an add of its own;
+ *          written as mul and reduce_sum (and add), which fuse with the ops around them: a stack of
+ *          n sources [T, n, d] times a pseudo-query [1, d] gives [T, n, 1] inside the row program
+ *          that mixes them. In this order:
+ *            - a bias that is not a weight becomes a separate add;
  *            - N <= 8, unless N > 2 and the matrix is too large to be read for every token, a
- *              matrix that is no weight, an x without T, or a weight that is also read element by
- *              element (its rows must stay rows): row operations;
+ *              matrix that is not a weight, an x without T, or a weight that is also read element
+ *              by element (its rows must stay rows): row operations;
  *            - x [T, .., K] with a large weight: one linear per slice x[:, s], stacked again, as
  *              long as there are at most 64; small weights and longer ones: row operations.
  * Leaves   linear ops on [T, K] with a weight of more than 8 rows, or a large one of 3 to 8: the
@@ -20,9 +19,9 @@
 
 enum {
     FEW_COLUMNS = 8,          /* half a panel */
-    LEAST_COLUMNS = 3,        /* fewer leave most of a narrow panel empty */
-    NEAR_WEIGHT = 8 * 1024,   /* elements: 32 KB stay in the L1 from row to row */
-    SMALL_WEIGHT = 128 * 128, /* elements: below, the product of a row fits the nearest cache */
+    LEAST_COLUMNS = 3,        /* fewer would leave most of a narrow panel empty */
+    NEAR_WEIGHT = 8 * 1024,   /* elements: 32 KB, which stay in the L1 from row to row */
+    SMALL_WEIGHT = 128 * 128, /* elements: for smaller ones the products of a row fit the L1 */
     MOST_SLICES = 64,
 };
 
@@ -33,11 +32,11 @@ typedef struct splitter {
     pass_forward forward;
 } splitter;
 
-/* ---- what is wrong with it ----------------------------------------------------------------- */
-/* Why it should be row operations; NULL: it should not. */
+/* ---- which ops ----------------------------------------------------------------- */
+/* The reason to make it row operations; NULL: none. */
 static const char *reason_for_rows(const splitter *s, hir_ref x, hir_ref w) {
     hir_type xt = hir_ref_type(s->m, x), wt = hir_ref_type(s->m, w);
-    if (w.kind != HIR_REF_WEIGHT) return "its matrix is no weight";
+    if (w.kind != HIR_REF_WEIGHT) return "its matrix is not a weight";
     if (!hir_type_has_t(xt)) return "its x is the same for every token";
     const bool near = wt.dim[0] < LEAST_COLUMNS || pass_elements(wt) <= NEAR_WEIGHT;
     if (wt.dim[0] <= FEW_COLUMNS && (near || xt.rank > 2)) return "it has few outputs";
@@ -49,8 +48,8 @@ static const char *reason_for_rows(const splitter *s, hir_ref x, hir_ref w) {
     return slices > MOST_SLICES ? "its x has too many slices" : NULL;
 }
 
-/* A gather reads a table's rows as they are; a linear that stays reads panels; all else reads
- * single elements, row operations that were a linear too. */
+/* Marks weights that are read element by element: by all ops except gather, which reads rows, and
+ * those linear ops that stay contractions, which read panels. */
 static void find_elementwise_reads(splitter *s) {
     HIR_EACH(s->m, op, s->m->first) {
         const hir_op *o = hir_op_at(s->m, op);
@@ -112,7 +111,7 @@ static bool split(splitter *s, hir_id op) {
         return replace(s, op, with_bias(&b, linear_of_slices(s, &b, x, w), bias));
     }
     if (bias.kind == HIR_REF_VALUE) {
-        hir_remark_add(s->c, true, op, "the bias is no weight: an add of its own");
+        hir_remark_add(s->c, true, op, "the bias is not a weight: a separate add");
         hir_ref y = hir_emit(&b, HIR_LINEAR_OP, (hir_ref[]){x, w, hir_no_ref()}, 3, NULL, 0);
         return replace(s, op, with_bias(&b, y, bias));
     }

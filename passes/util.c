@@ -1,4 +1,4 @@
-/* What several passes share: constants, views, replacement of values in bulk. */
+/* Helpers of the passes: constants, views, replacing many values at once. */
 #include "passes/util.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -104,14 +104,14 @@ hir_type pass_keep_one(hir_type t, uint32_t axis) {
     return t;
 }
 
-/* [T, a, b, K] as [T, ab, K] and [a, b, K] as [ab, K]: what stands before the last axis in one. */
+/* [T, a, b, K] as [T, ab, K] and [a, b, K] as [ab, K]: merges all dims between T and the last. */
 static hir_type flat_rows(hir_type t) {
     uint32_t lead = hir_type_has_t(t);
     hir_type flat = {.dtype = t.dtype, .rank = lead};
     if (lead) flat.dim[0] = HIR_T;
     int64_t n = 1;
     for (uint32_t i = lead; i + 1 < t.rank; i++)
-        n *= t.dim[i]; /* a part of the row size, which was checked when the type was made */
+        n *= t.dim[i]; /* cannot overflow: it divides the row size, which was checked */
     if (t.rank > lead + 1) flat.dim[flat.rank++] = n;
     flat.dim[flat.rank++] = t.dim[t.rank - 1];
     return flat;
@@ -123,7 +123,7 @@ hir_ref pass_linear_as_rows(hir_builder *b, hir_ref x, hir_ref w, hir_ref bias) 
     hir_type result = xt;
     result.dim[result.rank - 1] = wt.dim[0];
     hir_ref product;
-    if (wt.dim[0] == 1) { /* w [1, K] broadcasts against x as it stands, unless x is a vector */
+    if (wt.dim[0] == 1) { /* w [1, K] broadcasts without a reshape of x, unless x is a vector */
         hir_type vector = hir_make_type(wt.dtype, 1, &wt.dim[1]);
         product = hir_emit2(b, HIR_MUL_OP, x, pass_reshape(b, w, vector));
     } else {

@@ -1,4 +1,4 @@
-/* What several passes share: constants, views, replacement of values in bulk. */
+/* Helpers of the passes: constants, views, replacing many values at once. */
 #ifndef HIR_PASSES_UTIL_H
 #define HIR_PASSES_UTIL_H
 
@@ -6,7 +6,7 @@
 #include "passes/pass.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
-/* The op that makes a ref's value; HIR_NONE for inputs, weights, states and no operand. */
+/* The op that defines a ref's value; HIR_NONE for inputs, weights, states and none refs. */
 hir_id pass_def(const hir_module *m, hir_ref r);
 /* The op if it has this code, else HIR_NONE. */
 hir_id pass_def_if(const hir_module *m, hir_ref r, hir_opcode code);
@@ -25,7 +25,8 @@ bool pass_is_scalar(hir_type t);           /* [] or [1] */
 bool pass_is_commutative(hir_opcode code); /* add, mul, max, min */
 /* Type of an elementwise op on a and b; false if they do not broadcast. */
 bool pass_broadcast(hir_type a, hir_type b, hir_type *out);
-/* A model takes one i32[T] and runs as NAME_forward; all else is called as a plain function. */
+/* Is it a model? A model takes one i32[T] and runs as NAME_forward; other modules are plain
+ * functions. */
 bool pass_is_model(const hir_module *m);
 /* "%3" or "%name", for messages; in `a`. */
 const char *pass_value_name(const hir_module *m, hir_id value, hd_arena *a);
@@ -38,7 +39,7 @@ void pass_kernel_attrs(const char *name, hir_attr attrs[PASS_KERNEL_ATTRS]);
 /* reshape of x to the dims of t; x itself if it has that shape. */
 hir_ref pass_reshape(hir_builder *b, hir_ref x, hir_type t);
 hir_ref pass_reduce(hir_builder *b, hir_opcode code, hir_ref x, uint32_t axis);
-/* The type with one dim of 1 put in at `axis`, or with that dim set to 1. */
+/* The type with a dim of 1 inserted at `axis`, or with that dim set to 1. */
 hir_type pass_with_one(hir_type t, uint32_t axis);
 hir_type pass_keep_one(hir_type t, uint32_t axis);
 /* linear as row operations, before the op of the builder:
@@ -47,8 +48,9 @@ hir_type pass_keep_one(hir_type t, uint32_t axis);
 hir_ref pass_linear_as_rows(hir_builder *b, hir_ref x, hir_ref w, hir_ref bias);
 
 /* ---- replacing many values at once --------------------------------------------------------- */
-/* A map value -> ref, read through chains. Passes fill it in one walk over the ops and apply it to
- * each op they come to, so that n replacements cost O(n) and not O(n * ops). */
+/* A map from values to their replacements, followed through chains. Passes fill it in one walk over
+ * the ops and apply it to each op they reach, so that n replacements cost O(n) and not O(n *
+ * ops). */
 typedef struct pass_forward {
     hd_arena *arena;
     HD_VEC(hir_ref) to;  /* by value; none: not replaced */
@@ -58,9 +60,9 @@ typedef struct pass_forward {
 void pass_forward_set(pass_forward *f, hir_id value, hir_ref with);
 hir_ref pass_forward_get(const pass_forward *f, hir_ref r);
 void pass_forward_args(const pass_forward *f, hir_module *m, hir_id op);
-/* op's only result is `with` from now on; op is erased by pass_forward_finish. */
+/* Replaces op's only result by `with`; pass_forward_finish erases op. */
 void pass_forward_op(pass_forward *f, hir_module *m, hir_id op, hir_ref with);
-/* Rewrites every op that is left and erases the dead ones. */
+/* Rewrites the operands of all other ops and erases the replaced ones. */
 void pass_forward_finish(pass_forward *f, hir_module *m);
 
 #endif

@@ -6,7 +6,7 @@
 /* ---- patterns ---------------------------------------------------------------------------------
  */
 
-/* Greedy with one place to come back to, the last `*`: time is at most pattern times name. */
+/* Greedy, backtracking to the last `*` only: O(pattern * name). */
 static bool matches(const char *pattern, const char *name, size_t n) {
     const char *end = name + n, *star = NULL, *from = NULL;
     while (name < end) {

@@ -1,4 +1,4 @@
-/* How weights are to be stored: what `--weights-dtype` says. */
+/* Storage types of weights: the value of `--weights-dtype`. */
 #ifndef HIR_PASSES_WEIGHT_TYPES_H
 #define HIR_PASSES_WEIGHT_TYPES_H
 
@@ -6,22 +6,21 @@
 
 /* Weights whose names match are stored as `dtype`. */
 typedef struct hir_weight_rule {
-    const char *pattern; /* `*` and `?` stand for any characters, and for one */
+    const char *pattern; /* with the wildcards `*` and `?` */
     hir_dtype dtype;
 } hir_weight_rule;
 
 typedef struct hir_weight_types {
-    hir_dtype matrices; /* of matrices that linear and gather read, where no rule says otherwise */
-    HD_VEC(hir_weight_rule) rules; /* later ones count */
+    hir_dtype matrices;            /* of matrices that linear and gather read and no rule matches */
+    HD_VEC(hir_weight_rule) rules; /* a later one overrides an earlier */
 } hir_weight_types;
 
-/* "q4", "q4,lm_head=q8,*norm*=f32": items with commas between, each a dtype for matrices (at most
- * one) or PATTERN=DTYPE. NULL: f32. False and diagnostics for a dtype that is none, a pattern twice
- * with different dtypes, and what is neither. */
+/* "q4", "q4,lm_head=q8,*norm*=f32": comma-separated items, each a dtype for matrices (at most one)
+ * or PATTERN=DTYPE. NULL: f32. False and diagnostics for an unknown dtype, a pattern given twice
+ * with different dtypes, and anything else. */
 bool hir_parse_weight_types(hd_arena *a, hd_diags *d, const char *text, hir_weight_types *out);
 
-/* Whether the pattern means this weight: it matches the whole name, or the name without ".weight"
- * at its end. */
+/* Does the pattern match the whole name, or the name without ".weight" at its end? */
 bool hir_rule_matches(const hir_weight_rule *r, const char *name);
 
 #endif

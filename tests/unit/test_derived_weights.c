@@ -1,4 +1,4 @@
-/* Weights made of others: what the checkpoint must hold, and what the evaluator makes of it. */
+/* Derived weights: what the checkpoint must hold, and what the evaluator computes from it. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

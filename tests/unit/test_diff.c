@@ -176,7 +176,7 @@ Test(diff, derived_weights) {
     "  output %y {name = \"o\"}\n}\n"
     const char *text = diff(MADE(" = @a, @b"), MADE(" = @b, @a"));
     expect_counts(0, 0, 1, 0, text);
-    expect_text(text, "~ weight @m\n    made of: @a, @b -> @b, @a\n");
+    expect_text(text, "~ weight @m\n    derived from: @a, @b -> @b, @a\n");
 }
 
 /* ---- kernels -----------------------------------------------------------------------------------

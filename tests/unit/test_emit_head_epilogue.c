@@ -1,4 +1,4 @@
-/* What rides with contractions, of random shapes at every CPU level: a norm as prologue, and norms
+/* Prologues and per-head epilogues of contractions of random shapes at every CPU level: a norm as prologue, and norms
  * by heads, rotation of all or part of a head, sums with old values and the write to a cache as
  * epilogues, cut among random numbers of threads, against the evaluator.
  *

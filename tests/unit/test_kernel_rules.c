@@ -126,7 +126,7 @@ Test(kernel_rules, contraction_prologue_is_read_by_linear_ops) {
            "cannot stand in a contraction");
 }
 
-/* What rides with a linear op sees one head of it at a time, and columns are tiles or heads. */
+/* A per-head epilogue reads one head at a time, and no linear op has both kinds of epilogue. */
 Test(kernel_rules, contraction_riders) {
     expect("  %o = kernel.contract " CONTRACT " : f32[T, 4] {\n"
            "    %a = linear %x, @w, _ : f32[T, 16]\n"
