@@ -106,19 +106,19 @@ Test(kernel_rules, contraction_prologue) {
            "the linear ops of a kernel have one x");
 }
 
-/* What is made in front of the linear ops is x, and other threads make it too. */
+/* The prologue computes x only, and several threads run it. */
 Test(kernel_rules, contraction_prologue_is_read_by_linear_ops) {
     expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
            "    %a = neg %x : f32[T, 16]\n"
            "    %b = linear %a, @w, _ : f32[T, 16]\n"
            "    %c = mul %b, %a : f32[T, 16]\n"
            "    yield %c\n  }\n" OUT,
-           "read by others than them");
+           "used after the linear ops");
     expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
            "    %a = neg %x : f32[T, 16]\n"
            "    %b = linear %a, @w, _ : f32[T, 16]\n"
            "    yield %a\n  }\n" OUT,
-           "read by others than them");
+           "used after the linear ops");
     expect("  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
            "    %a = rope_table {length = 16, theta = 10000} : f32[T, 16]\n"
            "    %b = linear %a, @w, _ : f32[T, 16]\n"
@@ -141,7 +141,7 @@ Test(kernel_rules, contraction_riders) {
            "    %d = neg %a : f32[T, 16]\n"
            "    %e = reduce_sum %d {axis = 1} : f32[T]\n"
            "    yield %c\n  }\n" OUT,
-           "head by head");
+           "has a per-head epilogue");
     expect("  %o = kernel.contract " CONTRACT " : f32[T, 4] {\n"
            "    %a = linear %x, @w, _ : f32[T, 16]\n"
            "    %b = linear %x, @w2, _ : f32[T, 16]\n"
@@ -150,7 +150,7 @@ Test(kernel_rules, contraction_riders) {
            "    %e = mul %c, %d : f32[T, 4, 4]\n"
            "    %f = reduce_sum %e {axis = 2} : f32[T, 4]\n"
            "    yield %f\n  }\n" OUT,
-           "columns of another linear op");
+           "comes from another linear op");
     expect("  %o = kernel.contract " CONTRACT " : f32[T, 4] {\n"
            "    %a = linear %x, @w, _ : f32[T, 16]\n"
            "    %b = reshape %a {shape = [T, 4, 4]} : f32[T, 4, 4]\n"
@@ -182,7 +182,7 @@ Test(kernel_rules, epilogue_operands) {
            "  %o = kernel.contract " CONTRACT " : f32[T, 16] {\n"
            "    %c = linear %x, @w, _ : f32[T, 16]\n"
            "    %d = mul %c, %r : f32[T, 16]\n    yield %d\n  }\n" OUT,
-           "no [T, N], [N] or number");
+           "not a [T, N], [N] or scalar");
 }
 
 /* ---- sequences ------------------------------------------------------------------------------- */
@@ -249,7 +249,7 @@ Test(kernel_rules, what_runs_once_has_one_thread) {
 
 Test(kernel_rules, yields_are_made_in_the_kernel) {
     expect("  %o = kernel.row " ROW " : f32[T, 16] {\n    yield %x\n  }\n" OUT,
-           "not made in the kernel");
+           "not computed in the kernel");
 }
 
 /* ---- rows and threads ------------------------------------------------------------------------ */
@@ -315,7 +315,7 @@ static void expect_plan(const char *a, const char *b, const char *message) {
 
 Test(kernel_rules, memory) {
     expect_plan(" in arena[0]", " in arena[64]", NULL);
-    expect_plan(" in arena[0]", " in arena[60]", "still read");
+    expect_plan(" in arena[0]", " in arena[60]", "still live");
     expect_plan(" in arena[0]", "", "has no place");
 }
 
@@ -347,9 +347,9 @@ static void expect_over(const char *second, const char *place, const char *reade
 Test(kernel_rules, results_over_operands) {
     expect_over("arena[64]", "arena[0]", "%c", NULL);
     expect_over("arena[0]", "arena[128]", "%c", NULL);
-    expect_over("arena[64]", "arena[0]", "%a", "still read");  /* read by a later kernel */
-    expect_over("arena[0]", "arena[0]", "%c", "still read");   /* two over one */
-    expect_over("arena[64]", "arena[32]", "%c", "still read"); /* half of it */
+    expect_over("arena[64]", "arena[0]", "%a", "still live");  /* read by a later kernel */
+    expect_over("arena[0]", "arena[0]", "%c", "still live");   /* two over one */
+    expect_over("arena[64]", "arena[32]", "%c", "still live"); /* half of it */
 }
 
 /* A contraction in place of %a, which its body reads as `body` says. */
@@ -380,12 +380,12 @@ Test(kernel_rules, contractions_overwrite_what_they_add) {
     expect_contraction_over(LINEAR("%1", "%x", "w") "    %2 = add %1, %a : f32[T, 16]\n"
                                                     "    yield %2\n",
                             NULL);
-    expect_contraction_over(LINEAR("%1", "%a", "w") "    yield %1\n", "still read");
+    expect_contraction_over(LINEAR("%1", "%a", "w") "    yield %1\n", "still live");
     expect_contraction_over(LINEAR("%1", "%a", "w") "    %2 = add %1, %a : f32[T, 16]\n"
                                                     "    yield %2\n",
-                            "still read");
+                            "still live");
     expect_contraction_over("    %0 = exp %a : f32[T, 16]\n" LINEAR(
                                 "%1", "%0", "w") "    %2 = add %1, %a : f32[T, 16]\n"
                                                  "    yield %2\n",
-                            "still read");
+                            "still live");
 }

@@ -272,7 +272,7 @@ Test(plan_memory, is_near_the_bound) {
         size_t buffers;
         for (size_t i = 0; i < b.remarks.list.n; i++)
             sscanf(b.remarks.list.at[i].text,
-                   "arena per token: %zu buffers in %llu bytes (most alive at once %llu", &buffers,
+                   "arena per token: %zu buffers in %llu bytes (most live at once %llu", &buffers,
                    &peak, &bound);
         cr_expect(bound > 0 && peak <= bound + bound / 8, "%llu of %llu", peak, bound);
         cr_expect_eq(b.m->arena_per_token, peak);
