@@ -23,6 +23,8 @@ typedef struct api_info {
     const char *const (*outputs)[2];
     size_t vocab, n_steps;
     const api_step *steps;
+    size_t n_states;
+    const char *const (*states)[3]; /* name, kind, type */
 } api_info;
 typedef struct api_profile_step { /* hadal_profile_step */
     uint64_t calls, work_ns, wait_ns;

@@ -32,7 +32,7 @@ enum hrt_result {
 
 /* The session that a row of a batch belongs to. */
 typedef struct hrt_owner {
-    int64_t length, cap; /* the row's position, and positions that each of its states holds */
+    int64_t length, cap; /* the row's position, and positions that each of its caches holds */
     char *const *states;
 } hrt_owner;
 
@@ -40,7 +40,7 @@ typedef struct hrt_owner {
 typedef struct hrt_frame {
     int64_t T;     /* tokens in this chunk */
     int64_t C;     /* cache length after this chunk: token t stands at position C - T + t */
-    int64_t cap;   /* positions that each state holds */
+    int64_t cap;   /* positions that each cache holds */
     void *scratch; /* this thread's, scratch_bytes of the model, 64-byte aligned */
     void *shared;  /* one for all threads: what they leave for each other in a kernel, 64-byte
                     * aligned; counters first, which are 0 between kernels */
@@ -60,7 +60,7 @@ typedef enum hrt_base {
     HRT_ARENA,  /* arena + offset * T, or * (T + 1) where T is even */
     HRT_FIXED,  /* fixed area + offset */
     HRT_WEIGHT, /* weights file data + offset */
-    HRT_STATE,  /* state number `index`: heads one after the other, each of cap positions */
+    HRT_STATE,  /* state number `index` (hrt_state_info) */
     HRT_INPUT,  /* input number `index`, advanced to the first token of the chunk (inputs with T) */
     HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
     HRT_NUMBER, /* no address: the argument is the number `offset` */
@@ -130,9 +130,22 @@ enum {
 #undef C
 };
 
+/* Kinds of state, those of the IR: ir/states.def says what each is. */
+typedef enum hrt_state_kind {
+#define S(id, word, rows, rewind, dims, growth, rewinding, saved, address, doc) HRT_STATE_##id,
+#include "ir/states.def"
+#undef S
+    HRT_STATE_KINDS
+} hrt_state_kind;
+
+/* `heads` one after the other, each of `rows` rows of row_bytes / heads bytes. The row of position
+ * p of head g is number g rows + p of a cache, g rows + p mod rows of a window; a carry is one row.
+ * Windows and carries of a session that has read nothing are zeros. */
 typedef struct hrt_state_info {
     const char *name;
-    uint64_t row_bytes; /* of one position */
+    uint32_t kind, heads;
+    uint64_t rows;      /* of a window; 1 of a carry; of a cache 0, as many as positions (cap) */
+    uint64_t row_bytes; /* of all heads */
 } hrt_state_info;
 
 typedef struct hrt_tensor_info { /* an input, an output, or a weight */
@@ -147,6 +160,7 @@ typedef struct hrt_model {
     uint32_t version, reserved;
     const char *name;
     uint8_t digest[16]; /* of the weights table: names, types, layouts, offsets */
+    uint8_t build[16];  /* of the program: version of Hadal, options, kernel IR */
     int64_t vocab;      /* ids must be in [0, vocab); 0: no token input */
     int64_t chunk;      /* most tokens per pass through the steps */
     uint64_t arena_per_token, fixed_bytes, scratch_bytes;
@@ -194,7 +208,28 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
 int hrt_session_set_threads(hrt_session *s, int threads);
 int hrt_session_set_cpu(hrt_session *s, const char *level); /* NULL: the best this CPU has */
 int64_t hrt_session_length(const hrt_session *s);
+/* Forgets all tokens but the first `length`: HRT_REWIND if a state can only be cleared, and length
+ * is neither 0 nor that of now. */
 int hrt_session_rewind(hrt_session *s, int64_t length);
+
+/* All state of a session as bytes, for a session of the same model, build and weights: this header
+ * (little endian), zeros up to HRT_SAVED_DATA, then each state in order, head by head: of a cache
+ * the rows of positions 0 .. length - 1, of others all rows. */
+#define HRT_SAVED_MAGIC "HADALSS1"
+#define HRT_SAVED_DATA  128
+typedef struct hrt_saved_header {
+    char magic[8];
+    uint32_t version, reserved;
+    uint8_t digest[16], build[16]; /* hrt_model */
+    uint8_t content[16];           /* hrt_weights_header */
+    int64_t length;                /* tokens that the session held */
+    uint64_t bytes;                /* with this header */
+    uint64_t check;                /* FNV-1a, 64 bits, of the bytes of the header before this */
+} hrt_saved_header;
+size_t hrt_session_save_size(const hrt_session *s);
+int hrt_session_save(hrt_session *s, void *memory, size_t size);
+/* The session may have room for another number of tokens than the one that was saved. */
+int hrt_session_restore(hrt_session *s, const void *memory, size_t size);
 const char *hrt_session_message(const hrt_session *s); /* details of the last error, "" if none */
 const char *hrt_session_cpu(const hrt_session *s);
 

@@ -17,7 +17,7 @@ struct hrt_weights {
 /* Where things lie in the caller's memory: offsets from its start, each a multiple of HRT_ALIGN.
  * In this order:
  *   head     the session struct (none for plain calls) and the tables of pointers
- *   states   one after the other, `cap` positions each
+ *   states   one after the other, each of the rows that its kind has (state.c)
  *   arena    values of one chunk, as many bytes apart as their offsets times hrt_arena_rows tell
  *   fixed    values without T
  *   sinks    one per output after the first: where it goes when the caller does not want it
@@ -53,6 +53,16 @@ typedef struct hrt_memory {
 /* Zeros the counters. */
 void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memory, bool sinks,
                hrt_memory *out);
+
+/* ---- state.c ---- */
+/* Rows of a state, for each head, in a session of `cap` positions; those in use if `cap` is the
+ * number of tokens that it holds. */
+uint64_t hrt_state_rows(const hrt_state_info *s, int64_t cap);
+bool hrt_states_known(const hrt_model *m); /* of kinds that this runtime has, in their form */
+/* The first state that can only be cleared; NULL: all can be shortened. */
+const hrt_state_info *hrt_state_to_clear(const hrt_model *m);
+const char *hrt_state_word(const hrt_state_info *s);                 /* "window" */
+void hrt_clear_states(const hrt_model *m, const hrt_memory *memory); /* of fixed size */
 
 /* One call of a program: n tokens from position `position` on. */
 typedef struct hrt_job {

@@ -35,15 +35,17 @@ static size_t args_bytes(const hrt_model *m) {
 bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, bool sinks,
                  hrt_layout *out) {
     hrt_layout l = {0};
-    if (cap < 1 || m->chunk < 1 || m->version != HRT_VERSION) return false;
+    if (cap < 1 || m->chunk < 1 || m->version != HRT_VERSION || !hrt_states_known(m)) return false;
     l.chunk = cap < m->chunk ? cap : m->chunk;
     size_t end = 0, at;
     uint64_t pointers = (uint64_t)m->n_states + (sinks ? m->n_outputs : 0);
     if (!place(&end, 1, head, HRT_ALIGN, &at)) return false;
     if (!place(&end, pointers, sizeof(char *), HRT_ALIGN, &l.tables)) return false;
     l.states = end;
-    for (uint32_t i = 0; i < m->n_states; i++)
-        if (!place(&end, (uint64_t)cap, m->states[i].row_bytes, HRT_ALIGN, &at)) return false;
+    for (uint32_t i = 0; i < m->n_states; i++) {
+        const hrt_state_info *s = &m->states[i];
+        if (!place(&end, hrt_state_rows(s, cap), s->row_bytes, HRT_ALIGN, &at)) return false;
+    }
     uint64_t rows = hrt_arena_rows(l.chunk);
     if (!place(&end, rows, m->arena_per_token, HRT_ALIGN, &l.arena)) return false;
     if (!place(&end, 1, m->fixed_bytes, HRT_ALIGN, &l.fixed)) return false;
@@ -86,7 +88,7 @@ void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memor
     memset(out->shared, 0, (size_t)m->counter_bytes);
     for (uint32_t i = 0; i < m->n_states; i++) {
         out->states[i] = at;
-        at += aligned((uint64_t)cap * m->states[i].row_bytes);
+        at += aligned(hrt_state_rows(&m->states[i], cap) * m->states[i].row_bytes);
     }
     if (!sinks) return;
     out->sinks = out->states + m->n_states;

@@ -58,6 +58,7 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
         .weights = w ? w->data : NULL,
     };
     hrt_carve(m, max_tokens, &l, mem, true, &s->memory);
+    hrt_clear_states(m, &s->memory);
     *out = s;
     return HRT_OK;
 }
@@ -140,6 +141,20 @@ int64_t hrt_session_length(const hrt_session *s) {
     return s ? s->length : 0;
 }
 
+/* A state that can only be cleared is where it was, or at the beginning. */
+static int rewind_states(hrt_session *s, int64_t length) {
+    const hrt_state_info *fixed = hrt_state_to_clear(s->model);
+    if (!fixed || length == s->length) return HRT_OK;
+    if (length > 0)
+        return hrt_fail(s, HRT_REWIND,
+                        "cannot rewind from %" PRId64 " to %" PRId64
+                        " tokens: %.60s, a %s, can only be cleared; rewind to 0, or restore what "
+                        "session_save has kept",
+                        s->length, length, fixed->name, hrt_state_word(fixed));
+    hrt_clear_states(s->model, &s->memory);
+    return HRT_OK;
+}
+
 int hrt_session_rewind(hrt_session *s, int64_t length) {
     if (!s) return HRT_ARGUMENT;
     if (!hrt_enter(s)) return HRT_BUSY;
@@ -150,8 +165,9 @@ int hrt_session_rewind(hrt_session *s, int64_t length) {
                          hrt_fail(s, HRT_LENGTH,
                                   "cannot rewind to %" PRId64 " tokens: the session holds %" PRId64,
                                   length, s->length));
-    s->length = length;
-    return hrt_leave(s, HRT_OK);
+    const int rc = rewind_states(s, length);
+    if (rc == HRT_OK) s->length = length;
+    return hrt_leave(s, rc);
 }
 
 const char *hrt_session_message(const hrt_session *s) {

@@ -5,6 +5,9 @@
  * functions are thin: they add the model's address to the runtime's arguments. */
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "codegen/library/library.h"
 
 typedef struct writer {
@@ -45,6 +48,13 @@ static LLVMValueRef string(const writer *w, const char *s) {
     LLVMSetUnnamedAddress(g, LLVMGlobalUnnamedAddr);
     LLVMSetAlignment(g, 1);
     return g;
+}
+
+static LLVMValueRef bytes16(const writer *w, const uint8_t *bytes) {
+    LLVMValueRef values[16];
+    for (int i = 0; i < 16; i++)
+        values[i] = LLVMConstInt(w->i8, bytes[i], false);
+    return LLVMConstArray2(w->i8, values, 16);
 }
 
 static LLVMValueRef record(const writer *w, LLVMValueRef *fields, unsigned n) {
@@ -115,13 +125,23 @@ static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {
     return table(w, "levels", rows, w->t->bodies.n);
 }
 
+static const hrt_state_kind runtime_kind[] = {
+#define S(id, word, rows, rewind, dims, growth, rewinding, saved, address, doc)                    \
+    [HIR_STATE_##id] = HRT_STATE_##id,
+#include "ir/states.def"
+#undef S
+};
+
 static LLVMValueRef states(const writer *w) {
     const hir_module *m = w->p->m;
     LLVMValueRef *rows = rows_for(w, m->states.n);
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
-        uint64_t bytes = (uint64_t)hir_type_row_elements(s->type) * hir_dtype_bytes(s->type.dtype);
-        rows[i] = RECORD(w, string(w, s->name), u64(w, bytes));
+        const hir_state_shape shape = hir_shape_of_state(s);
+        const uint64_t elements = (uint64_t)shape.heads * (uint64_t)shape.width;
+        rows[i] = RECORD(w, string(w, s->name), u32(w, runtime_kind[s->kind]),
+                         u32(w, (uint64_t)shape.heads), u64(w, (uint64_t)shape.rows),
+                         u64(w, elements * hir_dtype_bytes(s->type.dtype)));
     }
     return table(w, "states", rows, m->states.n);
 }
@@ -206,8 +226,12 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
               p->options.norm_of_rows ? "row" : "dots");
     hd_text_f(&text, ", \"tile_tokens\": %s", p->options.tile_tokens ? "true" : "false");
-    if (p->m->states.n)
-        hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(p->m->states.at[0].type.dtype));
+    for (size_t i = 0; i < p->m->states.n; i++)
+        if (p->m->states.at[i].kind == HIR_STATE_CACHE) {
+            const hir_dtype dtype = p->m->states.at[i].type.dtype; /* of all caches */
+            hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(dtype));
+            break;
+        }
     hd_text_add(&text, ", \"parameters\": {");
     for (size_t i = 0; i < p->m->options.n; i++) {
         hd_text_add(&text, i ? ", " : "");
@@ -219,24 +243,33 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     return text.at;
 }
 
+/* Of all that decides what the numbers in a session's state mean: two libraries with the same take
+ * each other's saved sessions. */
+static LLVMValueRef build(const writer *w) {
+    XXH128_canonical_t hash;
+    hd_text text;
+    hd_text_init(&text, w->p->arena);
+    hd_text_add(&text, hcg_options_json(w->p, w->t)); /* with the version of Hadal */
+    hir_print(w->p->m, (hir_print_options){0}, &text);
+    XXH128_canonicalFromHash(&hash, XXH3_128bits(text.at, text.n));
+    return bytes16(w, hash.digest);
+}
+
 static void write_model(writer *w, LLVMValueRef *functions) {
     hcg_program *p = w->p;
     size_t n_weights;
-    LLVMValueRef weight_table = weights(w, &n_weights), digest[16];
-    for (int i = 0; i < 16; i++)
-        digest[i] = LLVMConstInt(w->i8, p->digest[i], false);
+    LLVMValueRef weight_table = weights(w, &n_weights);
     LLVMValueRef inputs = ports(w, "inputs", p->inputs.at, p->inputs.n);
     LLVMValueRef outputs = ports(w, "outputs", p->outputs.at, p->outputs.n);
     LLVMValueRef model = RECORD(
-        w, u32(w, HRT_VERSION), u32(w, 0), string(w, p->m->name),
-        LLVMConstArray2(w->i8, digest, 16), u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk),
-        u64(w, p->m->arena_per_token), u64(w, p->m->fixed_bytes), u64(w, p->scratch_bytes),
-        u64(w, p->counter_bytes), u64(w, p->range_bytes), u64(w, p->weights_bytes),
-        u32(w, p->steps.n), u32(w, p->operands.n), u32(w, w->t->bodies.n), u32(w, p->m->states.n),
-        u32(w, p->inputs.n), u32(w, p->outputs.n), u32(w, n_weights), u32(w, p->kernels.n),
-        steps(w), operands(w), levels(w, functions), states(w), inputs, outputs, weight_table,
-        string(w, hcg_options_json(p, w->t)), string(w, kernel_list(w)),
-        machine(w, p->options.machine));
+        w, u32(w, HRT_VERSION), u32(w, 0), string(w, p->m->name), bytes16(w, p->digest), build(w),
+        u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk), u64(w, p->m->arena_per_token),
+        u64(w, p->m->fixed_bytes), u64(w, p->scratch_bytes), u64(w, p->counter_bytes),
+        u64(w, p->range_bytes), u64(w, p->weights_bytes), u32(w, p->steps.n), u32(w, p->operands.n),
+        u32(w, w->t->bodies.n), u32(w, p->m->states.n), u32(w, p->inputs.n), u32(w, p->outputs.n),
+        u32(w, n_weights), u32(w, p->kernels.n), steps(w), operands(w), levels(w, functions),
+        states(w), inputs, outputs, weight_table, string(w, hcg_options_json(p, w->t)),
+        string(w, kernel_list(w)), machine(w, p->options.machine));
     w->model = global(w, "model", model);
 }
 
@@ -266,6 +299,17 @@ static LLVMValueRef info_steps(const writer *w) {
     return table(w, "info.steps", rows, p->steps.n);
 }
 
+static LLVMValueRef info_states(const writer *w) {
+    const hir_module *m = w->p->m;
+    LLVMValueRef *rows = rows_for(w, m->states.n);
+    for (size_t i = 0; i < m->states.n; i++) {
+        const hir_state *s = &m->states.at[i];
+        rows[i] = RECORD(w, string(w, s->name), string(w, hir_state_kind_of(s->kind)->word),
+                         string(w, type_text(w, s->type)));
+    }
+    return table(w, "info.states", rows, m->states.n);
+}
+
 static void write_info(writer *w) {
     hcg_program *p = w->p;
     char hex[33];
@@ -280,7 +324,7 @@ static void write_info(writer *w) {
         names[i] = string(w, w->t->bodies.at[i].level.name);
     LLVMValueRef inputs = info_tensors(w, "info.inputs", p->inputs.at, p->inputs.n);
     LLVMValueRef outputs = info_tensors(w, "info.outputs", p->outputs.at, p->outputs.n);
-    enum { FIELDS = 17, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
+    enum { FIELDS = 19, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
     LLVMValueRef fields[FIELDS] = {
         u64(w, STRUCT_SIZE),
         string(w, HADAL_VERSION),
@@ -299,6 +343,8 @@ static void write_info(writer *w) {
         u64(w, (uint64_t)p->vocab),
         u64(w, p->steps.n),
         info_steps(w),
+        u64(w, p->m->states.n),
+        info_states(w),
     };
     w->info = global(w, "info", record(w, fields, FIELDS));
 }
@@ -417,6 +463,9 @@ static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_set_cpu", "session_set_cpu", "ipp");
     forward_to_runtime(w, "session_length", "session_length", "lp");
     forward_to_runtime(w, "session_rewind", "session_rewind", "ipl");
+    forward_to_runtime(w, "session_save_size", "session_save_size", "lp");
+    forward_to_runtime(w, "session_save", "session_save", "ippl");
+    forward_to_runtime(w, "session_restore", "session_restore", "ippl");
     forward_to_runtime(w, "session_message", "session_message", "pp");
     forward_to_runtime(w, "session_cpu", "session_cpu", "pp");
     forward_to_runtime(w, "session_profile", "session_profile", "ippl");

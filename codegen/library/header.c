@@ -192,8 +192,25 @@ static const char session_functions[] =
     "/* Tokens that the session holds. */\n"
     "int64_t @name@_session_length(const @name@_session *session);\n"
     "\n"
-    "/* Forgets all but the first `length` tokens. @NAME@_LENGTH if there are fewer. */\n"
+    "/* Forgets all but the first `length` tokens. @NAME@_LENGTH if there are fewer.@rewind@ */\n"
     "int @name@_session_rewind(@name@_session *session, int64_t length);\n"
+    "\n"
+    "/* Keeps all that a session holds as bytes in memory of the caller, of any alignment, and "
+    "puts\n"
+    " * it back: a prompt that is read once and continued often, or a session that goes to a "
+    "file.\n"
+    " * save_size is for the tokens held now; only what they have filled of the caches is kept.\n"
+    " * A session takes back what any session of this build of the library has saved with the "
+    "same\n"
+    " * weights and has room for. After an error it is as it was; session_message tells more:\n"
+    " *   @NAME@_SIZE    the memory is too small, or the bytes are cut short\n"
+    " *   @NAME@_SAVED   the bytes are no saved session, or damaged\n"
+    " *   @NAME@_BUILD   they are of another model, another build of it, or other weights\n"
+    " *   @NAME@_FULL    more tokens were saved than this session holds\n"
+    " *   @NAME@_BUSY    another thread is in a call with this session */\n"
+    "size_t @name@_session_save_size(const @name@_session *session);\n"
+    "int @name@_session_save(@name@_session *session, void *memory, size_t size);\n"
+    "int @name@_session_restore(@name@_session *session, const void *memory, size_t size);\n"
     "\n"
     "/* Threads to use from the next call on, 1 .. @NAME@_MAX_THREADS. At first: what OpenMP\n"
     " * would use (OMP_NUM_THREADS). No more run than there are CPUs that this process may use\n"
@@ -269,6 +286,12 @@ static const char info_part[] =
     "    uint64_t pass_bytes, row_bytes, position_bytes;\n"
     "} hadal_info_step;\n"
     "\n"
+    "typedef struct hadal_info_state { /* what a session keeps between calls */\n"
+    "    const char *name;\n"
+    "    const char *kind; /* @state_kinds@ */\n"
+    "    const char *type; /* \"f32[C, 4, 64]\"; C: one row per token */\n"
+    "} hadal_info_state;\n"
+    "\n"
     "typedef struct hadal_profile_step {\n"
     "    uint64_t calls;   /* times the step ran */\n"
     "    uint64_t work_ns; /* the calling thread's own share of it */\n"
@@ -294,6 +317,8 @@ static const char info_part[] =
     "    size_t vocab;        /* token ids are 0 .. vocab - 1; 0: any */\n"
     "    size_t n_steps;\n"
     "    const hadal_info_step *steps;\n"
+    "    size_t n_states;\n"
+    "    const hadal_info_state *states;\n"
     "} hadal_info;\n"
     "#endif\n"
     "/* Constant, lives as long as the library. */\n"
@@ -336,13 +361,25 @@ static void add_macro(hd_text *out, const char *name, uint64_t value, const char
               comment);
 }
 
-static uint64_t cache_bytes(const hir_module *m) {
+/* Of each position in caches, or of states that do not grow. */
+static uint64_t state_bytes(const hir_module *m, bool grow) {
     uint64_t sum = 0;
     for (size_t i = 0; i < m->states.n; i++) {
-        hir_type t = m->states.at[i].type;
-        sum += (uint64_t)hir_type_row_elements(t) * hir_dtype_bytes(t.dtype);
+        const hir_state *s = &m->states.at[i];
+        if ((hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION) == grow)
+            sum += (uint64_t)hir_type_row_elements(s->type) * hir_dtype_bytes(s->type.dtype);
     }
     return sum;
+}
+
+/* What the header says of rewinding where a state can only be cleared. */
+static const char *rewind_text(const hir_module *m, const marks *marks) {
+    for (size_t i = 0; i < m->states.n; i++)
+        if (hir_state_kind_of(m->states.at[i].kind)->rewind == HIR_REWIND_CLEAR)
+            return filled(marks, "\n * This model keeps state that can only be cleared: "
+                                 "@NAME@_REWIND unless `length` is 0 or that\n * of now; "
+                                 "session_restore goes back to what session_save has kept.");
+    return "";
 }
 
 static const char *macros(const hcg_program *p, const marks *m) {
@@ -354,8 +391,11 @@ static const char *macros(const hcg_program *p, const marks *m) {
         add_macro(&text, "LOGITS", logits, "floats per row of logits");
         add_macro(&text, "OUTPUTS", p->outputs.n, "outputs of forward, the logits included");
         add_macro(&text, "MAX_THREADS", HRT_MAX_THREADS, "of a session");
-        add_macro(&text, "CACHE_BYTES", cache_bytes(p->m),
+        add_macro(&text, "CACHE_BYTES", state_bytes(p->m, true),
                   "of keys and values that a session keeps of each token");
+        if (state_bytes(p->m, false) > 0)
+            add_macro(&text, "STATE_BYTES", state_bytes(p->m, false),
+                      "of other state that a session keeps, however many tokens it has read");
     }
     add_macro(&text, "ALIGN", HRT_ALIGN, "of memory handed over, in bytes");
     add_macro(&text, "MAX_CHUNK", (uint64_t)p->chunk, "longer calls are cut into pieces of this");
@@ -363,6 +403,14 @@ static const char *macros(const hcg_program *p, const marks *m) {
         add_macro(&text, "WEIGHTS_SIZE", p->weights_bytes + HRT_WEIGHTS_DATA,
                   "bytes of the weights file");
     return filled(m, text.at);
+}
+
+static const char *state_kinds(hd_arena *a) {
+    hd_text text;
+    hd_text_init(&text, a);
+    for (int i = 0; i < HIR_STATE_KINDS; i++)
+        hd_text_f(&text, "%s\"%s\"", i ? ", " : "", hir_state_kind_of((hir_state_kind)i)->word);
+    return text.at;
 }
 
 static const char *level_names(const hcg_target *t, hd_arena *a) {
@@ -483,6 +531,8 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "levels", level_names(&t, p->arena));
     set(&m, "codes", result_codes(&m));
     set(&m, "macros", macros(p, &m));
+    set(&m, "rewind", rewind_text(p->m, &m));
+    set(&m, "state_kinds", state_kinds(p->arena));
     set(&m, "output_list", output_list(p, p->arena));
     set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");

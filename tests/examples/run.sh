@@ -40,6 +40,16 @@ case $example in
             "$out/generate" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 100 --temperature 0 | head -1
         done | cmp "$out/batch.txt" -
         ;;
+    keep-prompt)
+        "$hadal" compile $jargon -o "$out/jargon"
+        $cc -O2 "$examples/keep-prompt/continue.c" -o "$out/continue" $link -ljargon
+        $cc -O2 "$examples/jargon/generate.c" -o "$out/generate" $link -ljargon
+        "$out/continue" "$out/jargon.weights" 60 'hacker: n. ' 'A person' 'One who' 'The' | tee "$out/kept.txt"
+        # each line is what the model writes for the whole prompt
+        for beginning in 'A person' 'One who' 'The'; do
+            "$out/generate" --weights "$out/jargon.weights" --prompt "hacker: n. $beginning" --tokens 60 --temperature 0 | head -1
+        done | cmp "$out/kept.txt" -
+        ;;
     two-models)
         for size in small:2:40 large:4:64; do
             name=${size%%:*} rest=${size#*:}

@@ -129,7 +129,8 @@ static const hrt_step steps[] = {
     STEP(3, 7, 2, COLS, COLS, 0, 0, COLS), STEP(5, 10, 3, ROWS, ROWS, 1, 1, 1),
     STEP(6, 13, 2, NONE, ROWS, 0, 0, 1),
 };
-static const hrt_state_info states[] = {{"unused", 12}, {"k", 4}};
+static const hrt_state_info states[] = {{"unused", HRT_STATE_CACHE, 1, 0, 12},
+                                        {"k", HRT_STATE_CACHE, 1, 0, 4}};
 static const hrt_tensor_info inputs[] = {{"tokens", "i32[T]", 4, 0, 1}};
 static const hrt_tensor_info outputs[] = {{"logits", "f32[T, 2]", 8, 0, 1},
                                           {"all", "f32[T]", 4, 0, 1}};

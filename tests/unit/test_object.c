@@ -532,6 +532,10 @@ Test(object, the_library_tells_what_it_is) {
                               "\"tile_tokens\": false, \"cache\": \"f32\", "
                               "\"parameters\": {\"layers\": \"1\"}}"));
     cr_assert_eq(i->vocab, VOCAB);
+    cr_assert_eq(i->n_states, 3);
+    cr_assert_str_eq(i->states[1][0], "l0.k");
+    cr_assert_str_eq(i->states[1][1], "cache");
+    cr_assert_str_eq(i->states[1][2], "f32[C, 1, 32]");
     cr_assert_eq(i->n_steps, p->steps.n);
     for (size_t k = 0; k < i->n_steps; k++) {
         const hcg_step_work *w = &p->work.at[k];

@@ -699,9 +699,12 @@ Test(runtime, texts_and_pinned_codes) {
     cr_assert_eq(HRT_TOKEN, 2);
     cr_assert_eq(HRT_BUSY, 12);
     cr_assert_eq(HRT_MIXED, 14);
-    for (int i = 0; i <= 14; i++)
+    cr_assert_eq(HRT_REWIND, 15);
+    cr_assert_eq(HRT_SAVED, 16);
+    cr_assert_eq(HRT_BUILD, 17);
+    for (int i = 0; i <= HRT_BUILD; i++)
         cr_assert_str_neq(hrt_strerror(i), "unknown error code");
-    cr_assert_str_eq(hrt_strerror(15), "unknown error code");
+    cr_assert_str_eq(hrt_strerror(18), "unknown error code");
     cr_assert_str_eq(hrt_strerror(-1), "unknown error code");
 }
 

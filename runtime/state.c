@@ -1,0 +1,50 @@
+/* What a session keeps between calls, by kind: how many rows there are, which of them are in use,
+ * and what becomes of them when tokens are forgotten. The table is ir/states.def. */
+#include <string.h>
+
+#include "runtime/internal.h"
+
+typedef enum rows_rule { PER_POSITION, FIRST_DIM, ONE } rows_rule;
+typedef enum rewind_rule { SHORTEN, CLEAR } rewind_rule;
+
+static const struct {
+    const char *word;
+    rows_rule rows;
+    rewind_rule rewind;
+} kinds[] = {
+#define S(id, word, rows, rewind, dims, growth, rewinding, saved, address, doc)                    \
+    {word, rows, rewind},
+#include "ir/states.def"
+#undef S
+};
+
+uint64_t hrt_state_rows(const hrt_state_info *s, int64_t cap) {
+    return kinds[s->kind].rows == PER_POSITION ? (uint64_t)cap : s->rows;
+}
+
+const char *hrt_state_word(const hrt_state_info *s) {
+    return kinds[s->kind].word;
+}
+
+bool hrt_states_known(const hrt_model *m) {
+    for (uint32_t i = 0; i < m->n_states; i++) {
+        const hrt_state_info *s = &m->states[i];
+        if (s->kind >= HRT_STATE_KINDS || s->heads == 0 || s->row_bytes % s->heads) return false;
+        if (kinds[s->kind].rows != PER_POSITION && s->rows == 0) return false;
+    }
+    return true;
+}
+
+const hrt_state_info *hrt_state_to_clear(const hrt_model *m) {
+    for (uint32_t i = 0; i < m->n_states; i++)
+        if (kinds[m->states[i].kind].rewind == CLEAR) return &m->states[i];
+    return NULL;
+}
+
+void hrt_clear_states(const hrt_model *m, const hrt_memory *memory) {
+    for (uint32_t i = 0; i < m->n_states; i++) {
+        const hrt_state_info *s = &m->states[i];
+        if (kinds[s->kind].rewind == CLEAR)
+            memset(memory->states[i], 0, (size_t)(s->rows * s->row_bytes));
+    }
+}
