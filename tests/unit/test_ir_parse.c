@@ -159,9 +159,9 @@ static const parse_case cases[] = {
     /* kernels */
     {G F "  %1 = " ROW " : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 8,
      "kernel.row belongs to a later stage", NULL},
-    {K F "  %1 = " ROW " {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 87,
+    {K F "  %1 = " ROW " {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 93,
      "kernel.row needs the types of its results", NULL},
-    {K F "  %1 = " ROW " : f32[T, 4]\n}\n", 3, 98, "expected '{'", NULL},
+    {K F "  %1 = " ROW " : f32[T, 4]\n}\n", 3, 104, "expected '{'", NULL},
     {K F "  %1 = kernel.row : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 8,
      "kernel.row: attribute 'name' is missing", NULL},
     {K F "  %1 = " ROW " : f32[T, 4] {\n    %2 = neg %x\n  }\n}\n", 3, 8,
