@@ -161,7 +161,7 @@ static void run(const hcg_level *level, shape s, unsigned exact, int threads, ch
     bench_start(&b);
     hir_id kernel = build(&b, s);
     compiled c;
-    if (!compile_kernel(&b, HCG_CONTRACT, kernel, s.t == 1, level, &c)) {
+    if (!compile_kernel(&b, HIR_KERNEL_CONTRACT, kernel, s.t == 1, level, &c)) {
         fprintf(stderr, "%s\n", bench_errors(&b));
         exit(1);
     }

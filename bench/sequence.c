@@ -90,8 +90,8 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     *p = (problem){.s = s, .b = bench_new()};
     bench_start(&p->b);
     hir_id kernel = build(&p->b, s, dtype);
-    p->b.few = s.t > 1 && s.t <= HRT_SMALL_BATCH;
-    if (!compile_kernel(&p->b, HCG_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
+    p->b.small_batch = s.t > 1 && s.t <= HRT_SMALL_BATCH;
+    if (!compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
         fprintf(stderr, "%s\n", bench_errors(&p->b));
         exit(1);
     }
@@ -103,7 +103,7 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     p->keys = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
     p->values = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
     uint64_t counters, range, seed = 1;
-    hcg_attention_shared(p->b.m, kernel, &counters, &range);
+    hcg_shared_bytes(p->b.m, kernel, &counters, &range);
     size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
     p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
     memset(p->shared, 0, shared);

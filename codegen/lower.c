@@ -10,8 +10,8 @@
 #include <xxhash.h>
 
 #include "codegen/contract/contraction.h"
+#include "codegen/forms.h"
 #include "codegen/program_key.h"
-#include "codegen/sequence/attention.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
 
@@ -108,7 +108,7 @@ static bool add_inputs(lowering *l) {
 static bool check_output_rows(lowering *l, const hir_op *out, hir_id maker) {
     size_t i = l->p->outputs.n - 1;
     const hir_op *kernel = hir_op_at(l->m, maker);
-    bool last = strcmp(hir_attr_string(kernel, HIR_A_ROWS, "all"), "last") == 0;
+    const bool last = hir_rows_of(kernel) == HIR_ROWS_LAST;
     if (!l->p->is_model) return true;
     if (i == 0 && (!last || !hir_type_has_t(l->p->outputs.at[0].type)))
         return refuse(l, HD_E_UNSUPPORTED, loc_of(l, out),
@@ -336,46 +336,30 @@ static bool add_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contractio
     return true;
 }
 
-static bool read_split(lowering *l, const hir_op *op, hir_attr_id attr, uint32_t *out) {
-    static const char *const names[] = {
-        [HRT_SPLIT_NONE] = "none", [HRT_SPLIT_ROWS] = "rows", [HRT_SPLIT_CYCLIC] = "cyclic",
-        [HRT_SPLIT_COLS] = "cols", [HRT_SPLIT_KEYS] = "keys",
-    };
-    const char *text = hir_attr_string(op, attr, "none");
-    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(text, names[i]) == 0) {
-            *out = i;
-            return true;
-        }
-    hd_err(l->d, HD_E_VALUE, loc_of(l, op), "%s is \"%s\"", hir_attr_name(attr), text)->hint =
-        "none, rows, cyclic, cols or keys";
-    return false;
-}
-
-static bool read_rows(lowering *l, const hir_op *op, uint32_t *last) {
-    const char *text = hir_attr_string(op, HIR_A_ROWS, "all");
-    *last = strcmp(text, "last") == 0;
-    if (*last || strcmp(text, "all") == 0) return true;
-    hd_err(l->d, HD_E_VALUE, loc_of(l, op), "rows is \"%s\"", text)->hint = "all or last";
-    return false;
-}
+/* Splits are handed to the runtime by number. */
+#define S(id, name, doc)                                                                           \
+    _Static_assert((int)HIR_SPLIT_##id == (int)HRT_SPLIT_##id,                                     \
+                   "ir/splits.def and hrt_split differ");
+#include "ir/splits.def"
+#undef S
+_Static_assert((int)HIR_SPLITS == HRT_SPLIT_KEYS + 1, "hrt_split has more than ir/splits.def");
 
 /* Row programs whose results are the same for every token run once, on one thread. */
 static bool is_token_free(const lowering *l, hir_id kernel) {
     return hir_op_at(l->m, kernel)->code == HIR_KERNEL_ROW_OP && hir_runs_once(l->m, kernel);
 }
 
-static void ask_for_shared(lowering *l, hir_id sequence) {
+static void ask_for_shared(lowering *l, hir_id kernel) {
     uint64_t counters, range;
-    hcg_attention_shared(l->m, sequence, &counters, &range);
+    hcg_shared_bytes(l->m, kernel, &counters, &range);
     if (counters > l->p->counter_bytes) l->p->counter_bytes = counters;
     if (range > l->p->range_bytes) l->p->range_bytes = range;
 }
 
-/* Contractions find the states of a batch themselves (hrt_frame.owners): they read weights once. */
-static bool looks_at_position(const lowering *l, const hir_op *kernel) {
-    if (kernel->code == HIR_KERNEL_CONTRACT_OP) return false;
-    HIR_EACH(l->m, id, kernel->body_first)
+/* Rows of a batch go one by one, unless the form finds the session of each itself. */
+static bool goes_by_row(const lowering *l, hir_id kernel) {
+    if (hir_has_form_trait(l->m, kernel, HIR_OWNERS)) return false;
+    HIR_EACH(l->m, id, hir_op_at(l->m, kernel)->body_first)
     if (hir_has_trait(hir_op_at(l->m, id)->code, HIR_POSITION)) return true;
     return false;
 }
@@ -395,26 +379,27 @@ static bool is_small(const lowering *l, const hrt_step *step) {
 static bool add_step(lowering *l, hir_id id) {
     const hir_op *op = hir_op_at(l->m, id);
     const hcg_use *use = &l->uses[id];
-    const uint32_t n_sizes = l->p->kernels.at[use->many].n_sizes;
+    const hcg_kernel *prefill = &l->p->kernels.at[use->function[HIR_PREFILL]];
+    const unsigned phases = hir_form(hir_form_of(l->m, id))->phases;
+    const uint32_t n_sizes = prefill->n_sizes;
     hrt_step step = {
-        .kernel_decode = use->one,
-        .kernel_prefill = use->many,
-        .kernel_small_batch = use->few,
+        .kernel_decode = use->function[HIR_DECODE],
+        .kernel_prefill = use->function[HIR_PREFILL],
+        .kernel_small_batch = use->function[HIR_SMALL_BATCH],
+        .small_batch = phases & 1u << HIR_SMALL_BATCH ? HRT_SMALL_BATCH : 0,
+        .split_decode = hir_split_of(op, HIR_A_SPLIT_DECODE),
+        .split_prefill = hir_split_of(op, HIR_A_SPLIT_PREFILL),
+        .last_rows = hir_rows_of(op) == HIR_ROWS_LAST,
         .first_operand = (uint32_t)l->p->operands.n,
         .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
-        .by_row = looks_at_position(l, op),
-        .name = hir_attr_string(op, HIR_A_NAME, l->p->kernels.at[use->many].name),
+        .by_row = goes_by_row(l, id),
+        .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
         return refuse(l, HD_E_VALUE, loc_of(l, op), "grain is not positive", NULL);
-    if (!read_split(l, op, HIR_A_SPLIT_DECODE, &step.split_decode) ||
-        !read_split(l, op, HIR_A_SPLIT_PREFILL, &step.split_prefill) ||
-        !read_rows(l, op, &step.last_rows))
-        return false;
-    if (op->code == HIR_KERNEL_SEQUENCE_OP) ask_for_shared(l, id);
-    if (use->few != use->many && step.split_decode == HRT_SPLIT_KEYS) step.few = HRT_SMALL_BATCH;
+    ask_for_shared(l, id);
     if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
     hcg_contraction c = {0};
     const bool contract = op->code == HIR_KERNEL_CONTRACT_OP;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codegen/forms.h"
 #include "codegen/library/library.h"
 #include "support/file.h"
 
@@ -205,15 +206,6 @@ static void set_function(hcg_emit *e, LLVMValueRef fn) {
     LLVMPositionBuilderAtEnd(e->b, LLVMAppendBasicBlockInContext(e->cx, fn, "entry"));
 }
 
-static bool emit_kernel(hcg_emit *e, const hcg_kernel *k) {
-    switch (k->kind) {
-    case HCG_ROW: return hcg_emit_row(e, k);
-    case HCG_CONTRACT: return hcg_emit_contract(e, k);
-    case HCG_SEQUENCE: return hcg_emit_sequence(e, k);
-    }
-    return false;
-}
-
 /* One function from its declaration to its end. */
 static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_variant *body, const hcg_kernel *k,
                           LLVMValueRef fn) {
@@ -222,7 +214,7 @@ static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_variant *body, con
     e->di_scope = hcg_function_scope(e, fn, k->line);
     hcg_at_op(e, k->op);
     e->scratch = 0;
-    bool ok = emit_kernel(e, k);
+    bool ok = hcg_emit_kernel(e, k);
     LLVMBuildRetVoid(l->b);
     LLVMSetCurrentDebugLocation2(l->b, NULL);
     return ok;

@@ -4,9 +4,8 @@
 #define HCG_PROGRAM_H
 
 #include "codegen/codegen.h"
+#include "ir/kernels.h"
 #include "runtime/hadal_rt.h"
-
-typedef enum hcg_kind { HCG_ROW, HCG_CONTRACT, HCG_SEQUENCE } hcg_kind;
 
 /* A size that is not the same in all kernels that share a function: an argument of its own
  * (HRT_NUMBER). Of a contraction: N, then K. Of a row program: N, such as the sources of a mix. */
@@ -33,11 +32,10 @@ typedef struct hcg_run {
  * (same ops, attributes, types, layouts) share one; so do contractions that differ in N and K
  * alone, and row programs that differ in N alone, where there are many (share.c). */
 typedef struct hcg_kernel {
-    hcg_kind kind;
-    const char *name; /* symbol without prefix and level */
-    hir_id op;        /* the first kernel op with this body: what is emitted */
-    bool one;         /* the T = 1 body (row programs: both are the same function) */
-    bool few;         /* the body for 2 .. HRT_SMALL_BATCH tokens (attention has one) */
+    hir_kernel_kind kind;
+    const char *name;       /* symbol without prefix and level */
+    hir_id op;              /* the first kernel op with this body: what is emitted */
+    hir_kernel_phase phase; /* for how many tokens; prefill where one function does for all */
     HD_VEC(hir_ref)
     operands; /* outer refs of `op` in argument order: args[i] of hrt_kernel.
                * Inputs first (values read, weights, states), in order of first use in the body,
@@ -105,10 +103,5 @@ struct hcg_program {
     int64_t chunk;
     const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */
 };
-
-/* Columns of a kernel (hrt_step.cols), fixed by its kind: contraction: panels of 16 outputs, shared
- * by linears that meet in the epilogue and one after the other for those that do not
- * (contract/contraction.h); attention: key/value heads G; row program: 1. */
-int64_t hcg_columns(const hir_module *m, hir_id kernel_op);
 
 #endif

@@ -1,6 +1,6 @@
 /* hcg_share_kernels: one function for all kernels that differ in the tensors they touch alone.
  *
- * A table from keys (program_key.h) to functions. Kernels that differ in sizes as well
+ * Kernels of one form (program_key.h) have one function. Kernels that differ in sizes as well
  * (row/family.h for row programs) share one if the program has more than FEW forms of them: how
  * many functions there are must not depend on how deep a model is, and a few forms of their own
  * cost less than sizes that are not known before the call. Of row programs all forms that could
@@ -9,53 +9,12 @@
 #include <ctype.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "codegen/row/family.h"
 
 enum {
     FEW = 4,   /* sizes of one form that get functions of their own */
     CHANCE = 2 /* forms of row programs that differ by a line whatever they are */
 };
-
-/* ---- keys to numbers ---------------------------------------------------------------------------
- */
-typedef struct keyed {
-    const char *at;
-    size_t n;
-} keyed;
-
-typedef struct key_table { /* keys are numbered as they come */
-    hd_arena *arena;
-    HD_VEC(keyed) keys;
-    HD_VEC(uint32_t) buckets; /* open addressing: number plus 1 */
-} key_table;
-
-static void grow(key_table *t) {
-    size_t n = t->buckets.n ? 2 * t->buckets.n : 64;
-    t->buckets.at = hd_new_array(t->arena, uint32_t, n);
-    t->buckets.n = n;
-    for (size_t i = 0; i < t->keys.n; i++) {
-        size_t at = XXH3_64bits(t->keys.at[i].at, t->keys.at[i].n) & (n - 1);
-        while (t->buckets.at[at])
-            at = (at + 1) & (n - 1);
-        t->buckets.at[at] = (uint32_t)i + 1;
-    }
-}
-
-/* The number of a key; keys.n before the call if it is new. */
-static uint32_t number_of(key_table *t, const hd_text *key) {
-    if (2 * (t->keys.n + 1) > t->buckets.n) grow(t);
-    size_t mask = t->buckets.n - 1, at = XXH3_64bits(key->at, key->n) & mask;
-    for (; t->buckets.at[at]; at = (at + 1) & mask) {
-        const keyed *k = &t->keys.at[t->buckets.at[at] - 1];
-        if (k->n == key->n && memcmp(k->at, key->at, key->n) == 0) return t->buckets.at[at] - 1;
-    }
-    hd_push(t->arena, &t->keys, ((keyed){key->at, key->n}));
-    t->buckets.at[at] = (uint32_t)t->keys.n;
-    return (uint32_t)t->keys.n - 1;
-}
 
 /* ---- forms and families ------------------------------------------------------------------------
  */
@@ -70,7 +29,7 @@ typedef struct form { /* kernels of equal bodies */
 
 typedef struct functions {
     bool made;
-    uint32_t one, few, many; /* indices into program.kernels */
+    uint32_t of[HIR_KERNEL_PHASES]; /* indices into program.kernels */
 } functions;
 
 typedef struct family { /* forms that differ in sizes */
@@ -88,8 +47,8 @@ typedef struct sharing {
     hd_arena *a;
     hcg_program *p;
     const hir_module *m;
-    hcg_keys *keys;
-    key_table form_keys, kin_keys, family_keys, row_keys, prologue_keys, epilogue_keys;
+    hir_canonical *canonical; /* the form that was made last */
+    hir_canonical_set form_keys, kin_keys, family_keys, row_keys, prologue_keys, epilogue_keys;
     HD_VEC(form) forms;
     HD_VEC(uint32_t) kin;    /* forms of each */
     HD_VEC(family) families; /* of contractions, by key, and of row programs, in any order */
@@ -100,15 +59,13 @@ typedef struct sharing {
     hcg_use *uses;
 } sharing;
 
-static hcg_kind kind_of(hir_opcode code) {
-    if (code == HIR_KERNEL_CONTRACT_OP) return HCG_CONTRACT;
-    return code == HIR_KERNEL_SEQUENCE_OP ? HCG_SEQUENCE : HCG_ROW;
+static hir_kernel_kind kind_of(const sharing *s, hir_id kernel) {
+    return hir_kind_of(hir_op_at(s->m, kernel)->code);
 }
 
-static hd_text new_text(const sharing *s) {
-    hd_text t;
-    hd_text_init(&t, s->a);
-    return t;
+/* The number of the form that was made last. */
+static uint32_t number_in(sharing *s, hir_canonical_set *set) {
+    return hir_canonical_index(set, s->canonical);
 }
 
 static void add_form(family *all, const int64_t size[HCG_SIZES]) {
@@ -122,14 +79,12 @@ static void add_form(family *all, const int64_t size[HCG_SIZES]) {
 
 /* N % HIR_PANEL decides the shape of the last panel: it is the same in a family. */
 static void join_family(sharing *s, form *f) {
-    hd_text key = new_text(s);
-    if (!hcg_family_key(s->keys, f->op, &key, f->size)) return;
-    const uint32_t kin = number_of(&s->kin_keys, &key);
+    if (!hcg_family_key(s->canonical, f->op, f->size)) return;
+    const uint32_t kin = number_in(s, &s->kin_keys);
     if (kin == s->kin.n) hd_push(s->a, &s->kin, 0);
     s->kin.at[kin]++;
-    const char rest = (char)(f->size[HCG_N] % HIR_PANEL);
-    hd_text_add_n(&key, &rest, 1);
-    f->family = number_of(&s->family_keys, &key);
+    hir_canonical_number(s->canonical, (uint64_t)(f->size[HCG_N] % HIR_PANEL));
+    f->family = number_in(s, &s->family_keys);
     if ((size_t)f->family == s->families.n) hd_push(s->a, &s->families, (family){.kin = kin});
     add_form(&s->families.at[f->family], f->size);
 }
@@ -148,8 +103,8 @@ static bool fits(sharing *s, family *all, const hcg_row_form *x) {
 
 static void join_row_family(sharing *s, form *f) {
     hcg_row_form *x = hd_new(s->a, hcg_row_form);
-    if (!hcg_find_row_form(s->keys, f->op, x)) return;
-    const uint32_t key = number_of(&s->row_keys, &x->key);
+    if (!hcg_find_row_form(s->canonical, f->op, x)) return;
+    const uint32_t key = number_in(s, &s->row_keys);
     size_t i = 0;
     while (i < s->row_families.n &&
            (s->row_families.at[i].key != key || !fits(s, &s->row_families.at[i], x)))
@@ -163,13 +118,13 @@ static void join_row_family(sharing *s, form *f) {
 }
 
 static void find_form(sharing *s, hir_id id) {
-    hd_text key = new_text(s);
-    hcg_kernel_key(s->keys, id, &s->uses[id].operands, &key);
-    uint32_t number = number_of(&s->form_keys, &key);
+    hcg_kernel_key(s->canonical, id);
+    s->uses[id].operands = s->canonical->operands;
+    const uint32_t number = number_in(s, &s->form_keys);
     s->form_of[id] = number;
     if (number < s->forms.n) return;
     form f = {.op = id, .family = NONE};
-    if (kind_of(hir_op_at(s->m, id)->code) == HCG_ROW)
+    if (kind_of(s, id) == HIR_KERNEL_ROW)
         join_row_family(s, &f);
     else
         join_family(s, &f);
@@ -196,66 +151,68 @@ static const char *symbol_name(sharing *s, const char *name) {
 }
 
 static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const char *symbol,
-                             bool one, bool few) {
-    const hcg_operands *operands = &s->uses[id].operands;
+                             hir_kernel_phase phase) {
+    const hir_operands *operands = &s->uses[id].operands;
     hcg_kernel k = {
-        .kind = kind_of(hir_op_at(s->m, id)->code),
+        .kind = kind_of(s, id),
         .name = symbol,
         .op = id,
-        .one = one,
-        .few = few,
+        .phase = phase,
         .n_inputs = operands->n_inputs,
         .line = s->p->op_lines[id],
     };
     for (size_t i = 0; i < operands->list.n; i++)
         hd_push(s->a, &k.operands, operands->list.at[i]);
     if (sizes) {
-        k.n_sizes = k.kind == HCG_ROW ? 1 : HCG_SIZES;
+        k.n_sizes = k.kind == HIR_KERNEL_ROW ? 1 : HCG_SIZES;
         memcpy(k.size, sizes->size, sizeof k.size);
     }
-    if (sizes && k.kind == HCG_ROW)
+    if (sizes && k.kind == HIR_KERNEL_ROW)
         hcg_make_row_family(s->p, &sizes->model, s->forms.at[s->form_of[id]].row, &k);
     hd_push(s->a, &s->p->kernels, k);
     return (uint32_t)s->p->kernels.n - 1;
 }
 
-/* The parts of a contraction (contract/stages.c) are written beside the first function for many
- * tokens that has them so. Where sizes are arguments, what follows the sums is of that function
- * alone. */
+/* The prologue and the epilogue of a contraction (contract/stages.c) are written beside the first
+ * function for prefill that has them so. Where sizes are arguments, what follows the sums is of
+ * that function alone. */
 static void name_parts(sharing *s, hir_id id, const functions *f, const char *symbol) {
-    hcg_kernel *one = &s->p->kernels.at[f->one], *many = &s->p->kernels.at[f->many];
-    hd_text x = new_text(s), y = new_text(s);
+    hcg_kernel *decode = &s->p->kernels.at[f->of[HIR_DECODE]];
+    hcg_kernel *prefill = &s->p->kernels.at[f->of[HIR_PREFILL]];
     uint32_t first;
-    one->y_part = many->y_part = hd_printf(s->a, "k_%s", symbol);
-    many->makes_y = true;
-    if (!many->n_sizes && hcg_epilogue_key(s->keys, id, &first, &y)) {
+    decode->y_part = prefill->y_part = hd_printf(s->a, "k_%s", symbol);
+    prefill->makes_y = true;
+    if (!prefill->n_sizes && hcg_epilogue_key(s->canonical, id, &first)) {
         const size_t known = s->epilogue_keys.keys.n;
-        const uint32_t number = number_of(&s->epilogue_keys, &y);
-        one->y_part = many->y_part = hd_printf(s->a, "y_%u", number);
-        one->first_y = many->first_y = first;
-        many->makes_y = number == known;
+        const uint32_t number = number_in(s, &s->epilogue_keys);
+        decode->y_part = prefill->y_part = hd_printf(s->a, "y_%u", number);
+        decode->first_y = prefill->first_y = first;
+        prefill->makes_y = number == known;
     }
-    if (!hcg_prologue_key(s->keys, id, &x)) return;
+    if (!hcg_prologue_key(s->canonical, id)) return;
     const size_t known = s->prologue_keys.keys.n;
-    const uint32_t number = number_of(&s->prologue_keys, &x);
-    one->x_part = many->x_part = hd_printf(s->a, "x_%u", number);
-    many->makes_x = number == known;
+    const uint32_t number = number_in(s, &s->prologue_keys);
+    decode->x_part = prefill->x_part = hd_printf(s->a, "x_%u", number);
+    prefill->makes_x = number == known;
 }
 
+/* A function for each phase for which the form has one, in the order of the phases; others call
+ * that of prefill. */
 static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     const hir_op *op = hir_op_at(s->m, id);
     const char *symbol = symbol_name(s, hir_attr_string(op, HIR_A_NAME, "kernel"));
+    const unsigned phases = hir_form(hir_form_of(s->m, id))->phases;
     functions f = {.made = true};
-    if (kind_of(op->code) == HCG_ROW) {
-        f.one = f.few = f.many = add_function(s, id, sizes, symbol, false, false);
-        return f;
+    for (int i = 0; i < HIR_KERNEL_PHASES; i++) {
+        const hir_kernel_phase phase = (hir_kernel_phase)i;
+        const bool alone = phases == 1u << i;
+        const char *name =
+            alone ? symbol : hd_printf(s->a, "%s_%s", symbol, hir_kernel_phase_name(phase));
+        if (phases & 1u << i) f.of[i] = add_function(s, id, sizes, name, phase);
     }
-    f.one = add_function(s, id, sizes, hd_printf(s->a, "%s_one", symbol), true, false);
-    f.few = f.many = add_function(s, id, sizes, hd_printf(s->a, "%s_many", symbol), false, false);
-    if (kind_of(op->code) == HCG_SEQUENCE)
-        f.few = add_function(s, id, sizes, hd_printf(s->a, "%s_few", symbol), false, true);
-    else
-        name_parts(s, id, &f, symbol);
+    for (int i = 0; i < HIR_KERNEL_PHASES; i++)
+        if (!(phases & 1u << i)) f.of[i] = f.of[HIR_PREFILL];
+    if (kind_of(s, id) == HIR_KERNEL_CONTRACT) name_parts(s, id, &f, symbol);
     return f;
 }
 
@@ -270,7 +227,7 @@ static family *family_of(sharing *s, const form *f) {
 /* Operands of a kernel as the function of its family wants them. */
 static void order_operands(sharing *s, hir_id id, const family *all, hcg_use *use) {
     hcg_row_form x; /* of this kernel: of its form, with other operands */
-    if (!hcg_find_row_form(s->keys, id, &x)) return;
+    if (!hcg_find_row_form(s->canonical, id, &x)) return;
     use->operands = x.operands;
     use->size[HCG_N] = x.numbers.at[all->model.n];
     for (size_t i = 0; i < x.lists.n; i++)
@@ -290,15 +247,13 @@ static void use_functions(sharing *s) {
         memcpy(use->size, f->size, sizeof f->size);
         if (sizes && f->row) order_operands(s, id, sizes, use);
         if (!own->made) *own = make_functions(s, id, sizes);
-        use->one = own->one;
-        use->few = own->few;
-        use->many = own->many;
+        memcpy(use->function, own->of, sizeof own->of);
     }
 }
 
 const hcg_use *hcg_share_kernels(hcg_program *p) {
     hd_arena *a = p->arena;
-    sharing s = {.a = a, .p = p, .m = p->m, .keys = hcg_keys_new(a, p->m)};
+    sharing s = {.a = a, .p = p, .m = p->m, .canonical = hir_canonical_new(a, p->m)};
     s.form_keys.arena = s.kin_keys.arena = s.family_keys.arena = s.row_keys.arena = a;
     s.prologue_keys.arena = s.epilogue_keys.arena = a;
     s.form_of = hd_new_array(a, uint32_t, p->m->ops.n + 1);

@@ -29,6 +29,12 @@ void hir_canonical_begin(hir_canonical *c, hir_id kernel) {
     c->form++;
 }
 
+void hir_canonical_continue(hir_canonical *c) {
+    c->numbers.n = 0;
+    c->first_value = c->n_values;
+    c->first_operand = (uint32_t)c->operands.list.n;
+}
+
 void hir_canonical_number(hir_canonical *c, uint64_t number) {
     hd_push(c->arena, &c->numbers, number);
 }
@@ -99,8 +105,6 @@ static uint32_t operand(hir_canonical *c, hir_ref r) {
     return number;
 }
 
-enum { NOTHING, LOCAL, OPERAND };
-
 /* From the first value or operand of the part on, modulo 2^32. */
 static void add_reference(hir_canonical *c, uint32_t kind, uint32_t number, uint32_t first) {
     hir_canonical_number(c, kind | (uint64_t)(uint32_t)(number - first) << 8);
@@ -114,15 +118,15 @@ static void add_operand_type(hir_canonical *c, hir_ref r) {
 
 void hir_canonical_ref(hir_canonical *c, hir_ref r) {
     if (r.kind == HIR_REF_NONE) {
-        hir_canonical_number(c, NOTHING);
+        hir_canonical_number(c, HIR_CANONICAL_NOTHING);
         return;
     }
     if (hir_canonical_is_local(c, r)) {
-        add_reference(c, LOCAL, c->number[HIR_REF_VALUE][r.index], c->first_value);
+        add_reference(c, HIR_CANONICAL_LOCAL, c->number[HIR_REF_VALUE][r.index], c->first_value);
         return;
     }
     const uint32_t number = operand(c, r);
-    add_reference(c, OPERAND, number, c->first_operand);
+    add_reference(c, HIR_CANONICAL_OPERAND, number, c->first_operand);
     if (number < c->first_operand) add_operand_type(c, r); /* the part does not tell it */
 }
 
@@ -174,7 +178,7 @@ void hir_canonical_results(hir_canonical *c) {
         const hir_ref r = hir_value_ref(kernel->results[i]);
         const bool state = hir_value_at(c->m, r.index)->place == HIR_PLACE_STATE;
         hir_canonical_number(c, state);
-        add_reference(c, OPERAND, place_of(c, i), c->first_operand);
+        add_reference(c, HIR_CANONICAL_OPERAND, place_of(c, i), c->first_operand);
         if (!state) hd_push(c->arena, &c->operands.list, r);
         hir_canonical_type(c, r, hir_ref_type(c->m, r));
     }

@@ -31,7 +31,7 @@ typedef struct hir_canonical {
     HD_VEC(uint64_t) numbers;
     hir_operands operands;
     uint32_t n_values;                   /* made by the ops so far */
-    uint32_t first_value, first_operand; /* that count as number 0: those of a part of the body */
+    uint32_t first_value, first_operand; /* that count as number 0 (hir_canonical_continue) */
     /* By kind of ref and index: the form it was last seen in, and its number there. */
     uint32_t form;
     uint32_t *seen[HIR_REF_STATE + 1], *number[HIR_REF_STATE + 1];
@@ -41,6 +41,9 @@ typedef struct hir_canonical {
 hir_canonical *hir_canonical_new(hd_arena *a, const hir_module *m);
 /* Begins the form of (a part of) this kernel's body; the one before is lost. */
 void hir_canonical_begin(hir_canonical *c, hir_id kernel);
+/* The form begins here, behind ops that are not part of it: values and operands are numbered from
+ * here on, and an operand that was used before brings its type where it is used. */
+void hir_canonical_continue(hir_canonical *c);
 /* All of the body: the kernel's kind, its ops, the types of its operands. */
 void hir_canonical_body(hir_canonical *c, hir_id kernel);
 
@@ -56,6 +59,10 @@ void hir_canonical_operand_types(hir_canonical *c, size_t from);
 /* Where the kernel's results lie: in a state, in the place of an operand, in places of their own.
  * Those are operands behind the ones that are read; a result in a state is the state's. */
 void hir_canonical_results(hir_canonical *c);
+
+/* What a reference is: these, with a number from the ninth bit on. OTHER: of whoever makes a form
+ * of another kind. */
+enum { HIR_CANONICAL_NOTHING, HIR_CANONICAL_LOCAL, HIR_CANONICAL_OPERAND, HIR_CANONICAL_OTHER };
 
 /* It is made by an op of the kernel. */
 bool hir_canonical_is_local(const hir_canonical *c, hir_ref r);

@@ -21,7 +21,7 @@
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
-#define HRT_SMALL_BATCH 8   /* tokens that attention takes as it takes one */
+#define HRT_SMALL_BATCH 8   /* tokens, at most, that kernels may cut as they cut one */
 #define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
 
 enum hrt_result {
@@ -49,10 +49,10 @@ typedef struct hrt_frame {
     int64_t l3; /* bytes of the cache that cores share, of the machine that the call runs on */
 } hrt_frame;
 
-/* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel kind says
- * (contraction: a group of panels; attention: a key/value head, or a range of its keys; row
- * program: there is one). `args`: base pointers of the operands, in the order of the step; a base
- * points at row 0 (token 0 of the chunk) also when r0 > 0. */
+/* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel's form
+ * says (ir/kernels.def; with HRT_SPLIT_KEYS it is a range of such a column's positions). `args`:
+ * base pointers of the operands, in the order of the step; a base points at row 0 (token 0 of the
+ * chunk) also when r0 > 0. */
 typedef void hrt_kernel(const hrt_frame *frame, void *const *args, int64_t r0, int64_t r1,
                         int64_t c0, int64_t c1);
 
@@ -77,12 +77,13 @@ typedef struct hrt_operand {
     uint64_t col_bytes;
 } hrt_operand;
 
+/* As in ir/splits.def. */
 typedef enum hrt_split {
     HRT_SPLIT_NONE,   /* one thread does all */
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
     HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column dealt in turn: for causal attention */
     HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
-    HRT_SPLIT_KEYS,   /* T = 1, or few: contiguous shares of cols * R columns, where R ranges of
+    HRT_SPLIT_KEYS,   /* T = 1, or small: contiguous shares of cols * R columns, where R ranges of
                        * HRT_KEYS positions cover the cache: column g * R + r is range r of head
                        * g. The ranges do not depend on the threads, so neither do results */
 } hrt_split;
@@ -99,8 +100,8 @@ typedef struct hrt_step {
      * the rows, and all columns, through all of them, tile_rows rows at a time. 0: not so, or
      * inside such a run. */
     uint32_t tile_steps, tile_rows;
-    uint32_t kernel_small_batch,
-        few; /* for 2 .. few tokens, cut like one; few is 0 where there is none */
+    /* For 2 .. small_batch tokens, which are cut as one is; small_batch 0: there is none. */
+    uint32_t kernel_small_batch, small_batch;
     uint32_t reserved;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */

@@ -132,14 +132,14 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
 }
 
 static hrt_split step_split(const hrt_step *step, int64_t tokens) {
-    return (hrt_split)(tokens == 1 || tokens <= step->few ? step->split_decode
-                                                          : step->split_prefill);
+    return (hrt_split)(tokens == 1 || tokens <= step->small_batch ? step->split_decode
+                                                                  : step->split_prefill);
 }
 
 static hrt_kernel *step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
-    return j->level->kernels[tokens == 1           ? step->kernel_decode
-                             : tokens <= step->few ? step->kernel_small_batch
-                                                   : step->kernel_prefill];
+    return j->level->kernels[tokens == 1                   ? step->kernel_decode
+                             : tokens <= step->small_batch ? step->kernel_small_batch
+                                                           : step->kernel_prefill];
 }
 
 /* All rows at once. */

@@ -285,18 +285,7 @@ bool hcg_plan_contraction(hd_arena *a, hd_diags *d, const hir_module *m, hir_id 
     return assign_yields(&p);
 }
 
-static int64_t attention_heads(const hir_module *m, hir_id kernel_op) {
-    HIR_EACH(m, id, hir_op_at(m, kernel_op)->body_first) {
-        const hir_op *op = hir_op_at(m, id);
-        if (op->code == HIR_ATTENTION_OP) return hir_ref_type(m, op->args[1]).dim[1];
-    }
-    return 1;
-}
-
-int64_t hcg_columns(const hir_module *m, hir_id kernel_op) {
-    const hir_op *op = hir_op_at(m, kernel_op);
-    if (op->code == HIR_KERNEL_SEQUENCE_OP) return attention_heads(m, kernel_op);
-    if (op->code != HIR_KERNEL_CONTRACT_OP) return 1;
+int64_t hcg_contraction_columns(const hir_module *m, hir_id kernel_op) {
     hd_diags d; /* what is wrong is told when the kernel is emitted */
     hcg_contraction c = {0};
     hd_diags_init(&d, m->arena);

@@ -48,6 +48,8 @@ typedef struct hcg_contraction {
 /* False and a diagnostic if the body is not one that passes may leave. */
 bool hcg_plan_contraction(hd_arena *a, hd_diags *d, const hir_module *m, hir_id kernel_op,
                           hcg_contraction *out);
+/* How many columns a contraction's work has (hrt_step.cols). */
+int64_t hcg_contraction_columns(const hir_module *m, hir_id kernel_op);
 
 /* `r` with the reshapes that made it looked through: they move nothing. */
 hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r);

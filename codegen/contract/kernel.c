@@ -1,10 +1,10 @@
 /* kernel.contract: y = epilogue(x W^T) for columns [c0, c1) of rows [r0, r1).
  *
- * T > 1 (many): a block of rows of x stays in the L2 while panels pass; panel group
+ * T > 1 (prefill): a block of rows of x stays in the L2 while panels pass; panel group
  * by panel group, gemm leaves a block of sums in scratch and the epilogue stores it. x is read
  * where it lies: no thread packs what another one packs too.
  *
- * T = 1 (one): a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
+ * T = 1 (decode): a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
  * scratch and through the same epilogue.
  */
 #include "codegen/contract/block.h"
@@ -198,7 +198,7 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
         hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
         LLVMValueRef w = panel_at(p, l, panel);
         LLVMValueRef sums = hcg_at(e, e->f32, p->sums[i], at);
-        if (hir_is_quantised(l->dtype) && p->k->one) {
+        if (hir_is_quantised(l->dtype) && p->k->phase == HIR_DECODE) {
             hcg_quant_gemv(e, &p->quant, l->dtype, w, panels, sums);
         } else if (hir_is_quantised(l->dtype)) {
             hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, sums, ld);
@@ -208,7 +208,7 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
             gemm.rows = p->rows, gemm.k = k;
             gemm.b = w, gemm.c = sums, gemm.ldc = ld;
             gemm.panels = l->narrow ? narrow_panels(p, g, panel, panels) : panels;
-            if (p->k->one) {
+            if (p->k->phase == HIR_DECODE) {
                 hcg_call_gemv(e, &gemm);
                 continue;
             }
@@ -300,7 +300,7 @@ static bool passes_once(const body *p) {
            all_narrow_panels(g) <= hcg_narrow_panels(p->e->level);
 }
 
-static bool emit_many(body *p) {
+static bool emit_prefill(body *p) {
     hcg_emit *e = p->e;
     int64_t k = longest_k(p), block = passes_once(p) ? MOST_ROWS : row_block(k);
     bool ok = true;
@@ -321,7 +321,7 @@ static bool emit_many(body *p) {
     return ok;
 }
 
-static bool emit_one(body *p) {
+static bool emit_decode(body *p) {
     hcg_emit *e = p->e;
     bool ok = true;
     p->step = ONE_PANELS;
@@ -340,5 +340,5 @@ bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
     if (!hcg_plan_contraction(e->arena, e->diags, e->p->m, k->op, &c)) return false;
     body p = {.e = e, .k = k, .c = &c};
     p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, c.k);
-    return k->one ? emit_one(&p) : emit_many(&p);
+    return k->phase == HIR_DECODE ? emit_decode(&p) : emit_prefill(&p);
 }

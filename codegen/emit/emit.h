@@ -47,11 +47,9 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
     LLVMMetadataRef ir_file, di_scope;
 } hcg_emit;
 
-/* Kernel kinds. Each starts with the builder in the entry block of e->fn and must leave it in a
- * block that the caller ends with `ret void`. */
+/* Kernel kinds other than sequences (codegen/forms.h). */
 bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k);      /* row/row.c */
 bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k); /* contract/kernel.c */
-bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k); /* sequence/sequence.c */
 
 /* ---- kernel arguments ----------------------------------------------------------------------- */
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k,

@@ -91,8 +91,8 @@ static LLVMValueRef steps(const writer *w) {
             RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill), u32(w, s->first_operand),
                    u32(w, s->n_operands), u32(w, s->split_decode), u32(w, s->split_prefill),
                    u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row), u32(w, s->tile_steps),
-                   u32(w, s->tile_rows), u32(w, s->kernel_small_batch), u32(w, s->few), u32(w, 0),
-                   u64(w, (uint64_t)s->cols), string(w, s->name));
+                   u32(w, s->tile_rows), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
+                   u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -172,9 +172,6 @@ static LLVMValueRef weights(const writer *w, size_t *count) {
     return table(w, "weights", rows, *count);
 }
 
-static const char *const kind_names[] = {
-    [HCG_ROW] = "row", [HCG_CONTRACT] = "contract", [HCG_SEQUENCE] = "sequence"};
-
 /* One line a kernel: name, kind, ops. */
 static const char *kernel_list(const writer *w) {
     const hir_module *m = w->p->m;
@@ -183,7 +180,7 @@ static const char *kernel_list(const writer *w) {
     hd_text_add(&text, "");
     for (size_t i = 0; i < w->p->kernels.n; i++) {
         const hcg_kernel *k = &w->p->kernels.at[i];
-        hd_text_f(&text, "%s %s:", k->name, kind_names[k->kind]);
+        hd_text_f(&text, "%s %s:", k->name, hir_kind(k->kind)->name);
         HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
             if (hir_op_at(m, id)->code != HIR_YIELD_OP)
                 hd_text_f(&text, " %s", hir_info(hir_op_at(m, id)->code)->name);
@@ -291,7 +288,7 @@ static LLVMValueRef info_steps(const writer *w) {
         const hrt_step *s = &p->steps.at[i];
         const hcg_step_work *k = &p->work.at[i];
         rows[i] = RECORD(w, string(w, s->name),
-                         string(w, kind_names[p->kernels.at[s->kernel_prefill].kind]),
+                         string(w, hir_kind(p->kernels.at[s->kernel_prefill].kind)->name),
                          string(w, k->scope), u64(w, k->line), u64(w, s->last_rows),
                          u64(w, k->row_flops), u64(w, k->pair_flops), u64(w, k->pass_bytes),
                          u64(w, k->row_bytes), u64(w, k->position_bytes));

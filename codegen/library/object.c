@@ -70,16 +70,23 @@ enum {
     SHARES = 2,      /* pieces for what kernels share */
 };
 
-typedef enum class { ROWS, CONTRACT_MANY, SHARED_CODE, ATTENTION, CONTRACT_ONE, CLASSES } class;
+typedef enum class {
+    ROWS,
+    CONTRACT_PREFILL,
+    SHARED_CODE,
+    SEQUENCES,
+    CONTRACT_DECODE,
+    CLASSES
+} class;
 
 static const struct {
     const char *name;
     LLVMCodeGenOptLevel level;
 } classes[CLASSES] = {
     [SHARED_CODE] = {"tiles and other shared code", LLVMCodeGenLevelDefault},
-    [ATTENTION] = {"attention", LLVMCodeGenLevelDefault},
-    [CONTRACT_MANY] = {"contractions, many tokens", LLVMCodeGenLevelLess},
-    [CONTRACT_ONE] = {"contractions, one token", LLVMCodeGenLevelDefault},
+    [SEQUENCES] = {"sequences", LLVMCodeGenLevelDefault},
+    [CONTRACT_PREFILL] = {"contractions, prefill", LLVMCodeGenLevelLess},
+    [CONTRACT_DECODE] = {"contractions, decode", LLVMCodeGenLevelDefault},
     [ROWS] = {"row programs", LLVMCodeGenLevelLess},
 };
 
@@ -114,8 +121,14 @@ static size_t body_ops(const hir_module *m, hir_id kernel) {
 }
 
 static class class_of(const hcg_kernel *k) {
-    if (k->kind == HCG_CONTRACT) return k->one ? CONTRACT_ONE : CONTRACT_MANY;
-    return k->kind == HCG_SEQUENCE ? ATTENTION : ROWS;
+    static const class of[HIR_KERNEL_KINDS][HIR_KERNEL_PHASES] = {
+        [HIR_KERNEL_ROW] = {ROWS, ROWS, ROWS},
+        [HIR_KERNEL_CONTRACT] = {[HIR_DECODE] = CONTRACT_DECODE,
+                                 [HIR_PREFILL] = CONTRACT_PREFILL,
+                                 [HIR_SMALL_BATCH] = CONTRACT_PREFILL},
+        [HIR_KERNEL_SEQUENCE] = {SEQUENCES, SEQUENCES, SEQUENCES},
+    };
+    return of[k->kind][k->phase];
 }
 
 /* Kernels by class. */
@@ -147,7 +160,7 @@ static list empty_list(hcg_program *p) {
 /* May it call what kernels share? Of row programs those alone that look up rows of a table, which
  * may be packed; the others need not be emitted to see what they call. */
 static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
-    if (k->kind != HCG_ROW) return true;
+    if (k->kind != HIR_KERNEL_ROW) return true;
     HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
         if (hir_op_at(m, id)->code == HIR_GATHER_OP) return true;
     }

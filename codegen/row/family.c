@@ -14,73 +14,37 @@ enum {
 };
 
 typedef struct walk {
-    hcg_keys *k;
+    hir_canonical *c; /* the key: without sizes, which are numbers of the form */
+    hd_arena *arena;
     const hir_module *m;
     hir_id kernel;
-    uint32_t values; /* of the body, so far */
     hcg_row_form *form;
 } walk;
 
 /* ---- the key -----------------------------------------------------------------------------------
  */
-enum { NOTHING, LOCAL, ARGUMENT, LIST };
-
-static void add_u64(walk *w, uint64_t v) {
-    hd_text_add_n(&w->form->key, (const char *)&v, sizeof v);
-}
-
 static void add_number(walk *w, int64_t number) {
-    hd_push(w->k->arena, &w->form->numbers, number);
+    hd_push(w->arena, &w->form->numbers, number);
 }
 
 static bool add_type(walk *w, hir_ref ref, hir_type t) {
     const hcg_row_place place = {.ref = ref, .op = HIR_NONE, .first = w->form->numbers.n};
-    hd_push(w->k->arena, &w->form->places, place);
-    add_u64(w, (uint64_t)t.dtype << 32 | t.rank);
+    hd_push(w->arena, &w->form->places, place);
+    hir_canonical_number(w->c, (uint64_t)t.dtype << 32 | t.rank);
     for (uint32_t i = 0; i < t.rank; i++)
         add_number(w, t.dim[i]);
     return t.dtype != HIR_I32 && hir_type_row_elements(t) <= MOST_ELEMENTS;
 }
 
-static bool is_local(const walk *w, hir_ref r) {
-    const hir_id op = r.kind == HIR_REF_VALUE ? hir_value_at(w->m, r.index)->op : HIR_NONE;
-    return op != HIR_NONE && hir_op_at(w->m, op)->parent == w->kernel;
-}
-
-/* The number of an operand and whether it is there yet. */
-static bool knows(const walk *w, hir_ref r, uint32_t **number, hir_id **seen) {
-    const bool value = r.kind == HIR_REF_VALUE;
-    const int table = r.kind == HIR_REF_STATE;
-    *seen = value ? &w->k->owner[r.index] : &w->k->seen_by[table][r.index];
-    *number = value ? &w->k->local[r.index] : &w->k->number[table][r.index];
-    return **seen == w->k->call;
-}
-
-static bool add_argument(walk *w, hir_ref r) {
-    uint32_t *number;
-    hir_id *seen;
-    const bool fresh = !knows(w, r, &number, &seen);
-    if (fresh) {
-        *seen = w->k->call;
-        *number = (uint32_t)w->form->operands.list.n;
-        hd_push(w->k->arena, &w->form->operands.list, r);
-    }
-    add_u64(w, ARGUMENT | (uint64_t)*number << 8);
-    if (!fresh) return true;
-    add_u64(w, r.kind);
+/* An operand comes with its kind and type where it is first used. */
+static bool add_ref(walk *w, hir_ref r) {
+    const size_t known = w->c->operands.list.n;
+    hir_canonical_ref(w->c, r);
+    if (w->c->operands.list.n == known) return true;
+    hir_canonical_number(w->c, r.kind);
     if (r.kind == HIR_REF_WEIGHT && w->m->weights.at[r.index].layout != HIR_LAYOUT_ROWS)
         return false;
     return add_type(w, r, hir_ref_type(w->m, r));
-}
-
-static bool add_ref(walk *w, hir_ref r) {
-    if (r.kind == HIR_REF_NONE) {
-        add_u64(w, NOTHING);
-        return true;
-    }
-    if (!is_local(w, r)) return add_argument(w, r);
-    add_u64(w, LOCAL | (uint64_t)w->k->local[r.index] << 8);
-    return true;
 }
 
 /* ---- runs --------------------------------------------------------------------------------------
@@ -91,7 +55,7 @@ static uint32_t axis_of(const hir_op *op) {
 
 /* The value from outside whose rows are those of `r`; none: it is made here. */
 static hir_ref outer_rows(const walk *w, hir_ref r) {
-    while (r.kind == HIR_REF_VALUE && is_local(w, r)) {
+    while (r.kind == HIR_REF_VALUE && hir_canonical_is_local(w->c, r)) {
         const hir_op *op = hir_op_at(w->m, hir_value_at(w->m, r.index)->op);
         r = op->code == HIR_RESHAPE_OP ? op->args[0] : (hir_ref){.kind = HIR_REF_NONE};
     }
@@ -136,7 +100,7 @@ static bool same_list(const hcg_row_list *a, const hcg_row_list *b) {
 static bool add_run(walk *w, const hir_op *op, uint32_t from, uint32_t n, hir_ref *as) {
     hcg_row_form *f = w->form;
     const hir_type one = hir_ref_type(w->m, op->args[from]);
-    hir_ref *rows = hd_new_array(w->k->arena, hir_ref, n);
+    hir_ref *rows = hd_new_array(w->arena, hir_ref, n);
     uint32_t i = 0;
     for (uint32_t j = 0; j < n; j++)
         rows[j] = outer_rows(w, op->args[from + j]);
@@ -145,8 +109,8 @@ static bool add_run(walk *w, const hir_op *op, uint32_t from, uint32_t n, hir_re
     while (i < f->lists.n && !same_list(&f->lists.at[i], &list))
         i++;
     const bool fresh = i == f->lists.n;
-    if (fresh) hd_push(w->k->arena, &f->lists, list);
-    add_u64(w, LIST | (uint64_t)i << 8);
+    if (fresh) hd_push(w->arena, &f->lists, list);
+    hir_canonical_number(w->c, HIR_CANONICAL_OTHER | (uint64_t)i << 8);
     *as = hir_value_ref((hir_id)w->m->values.n + i);
     return !fresh || (one.rank < HIR_MAX_RANK && add_type(w, *as, list.type));
 }
@@ -164,7 +128,7 @@ static int64_t piece_elements(const walk *w, const hir_op *op) {
  * nothing but one run; else they are as many as they are. */
 static bool add_pieces(walk *w, hir_id id) {
     const hir_op *op = hir_op_at(w->m, id);
-    hcg_row_args args = {.op = id, .at = hd_new_array(w->k->arena, hir_ref, op->n_args)};
+    hcg_row_args args = {.op = id, .at = hd_new_array(w->arena, hir_ref, op->n_args)};
     bool runs = false;
     for (uint32_t i = 0, n; i < op->n_args; i += n) {
         hir_ref *as = &args.at[args.n++];
@@ -175,7 +139,7 @@ static bool add_pieces(walk *w, hir_id id) {
         if (!(run ? add_run(w, op, i, n, as) : add_ref(w, *as))) return false;
         runs |= run;
     }
-    if (runs) hd_push(w->k->arena, &w->form->args, args);
+    if (runs) hd_push(w->arena, &w->form->args, args);
     return !runs || args.n == 1 || piece_elements(w, op) < HCG_SMALL_ROW;
 }
 
@@ -197,29 +161,21 @@ static bool can_be_any(hir_opcode code) {
 
 /* Shapes and lengths are those of types. */
 static void add_attr(walk *w, hir_id op, const hir_attr *a) {
-    uint64_t bits;
     if (a->id == HIR_A_SHAPE || a->id == HIR_A_LENGTH) return;
-    add_u64(w, a->id);
-    if (a->id == HIR_A_START) {
-        const hcg_row_place place = {.op = op, .first = w->form->numbers.n};
-        hd_push(w->k->arena, &w->form->places, place);
-        add_number(w, a->i);
+    if (a->id != HIR_A_START) {
+        hir_canonical_attr(w->c, a);
         return;
     }
-    memcpy(&bits, &a->f, sizeof bits);
-    add_u64(w, (uint64_t)a->i);
-    add_u64(w, bits);
-    add_u64(w, a->s ? strlen(a->s) : 0);
-    if (a->s) hd_text_add(&w->form->key, a->s);
-    add_u64(w, a->n);
-    for (uint32_t i = 0; i < a->n; i++)
-        add_u64(w, (uint64_t)a->ints[i]);
+    const hcg_row_place place = {.op = op, .first = w->form->numbers.n};
+    hir_canonical_number(w->c, a->id);
+    hd_push(w->arena, &w->form->places, place);
+    add_number(w, a->i);
 }
 
 static bool add_op(walk *w, hir_id id) {
     const hir_op *op = hir_op_at(w->m, id);
     bool ok = can_be_any(op->code);
-    add_u64(w, op->code);
+    hir_canonical_number(w->c, op->code);
     for (uint32_t i = 0; i < op->n_attrs; i++)
         add_attr(w, id, &op->attrs[i]);
     if (ok && (op->code == HIR_STACK_OP || op->code == HIR_CONCAT_OP))
@@ -227,10 +183,10 @@ static bool add_op(walk *w, hir_id id) {
     else
         for (uint32_t i = 0; ok && i < op->n_args; i++)
             ok = add_ref(w, op->args[i]);
-    add_u64(w, UINT64_MAX);
+    hir_canonical_number(w->c, UINT64_MAX);
     for (uint32_t i = 0; ok && i < op->n_results; i++) {
         const hir_id v = op->results[i];
-        w->k->local[v] = w->values++;
+        hir_canonical_make(w->c, v);
         ok = add_type(w, hir_value_ref(v), hir_value_at(w->m, v)->type);
     }
     return ok;
@@ -244,7 +200,7 @@ static void mark_lists(walk *w, hir_ref over) {
         for (uint32_t j = 0; j < list->n; j++)
             holds |= hir_ref_equal(list->at[j], over);
         list->replaced |= holds;
-        add_u64(w, holds);
+        hir_canonical_number(w->c, holds);
     }
 }
 
@@ -254,33 +210,33 @@ static bool add_result(walk *w, uint32_t i) {
     const bool state = hir_value_at(w->m, v)->place == HIR_PLACE_STATE;
     const hir_ref there =
         state ? hir_state_ref((uint32_t)hir_value_at(w->m, v)->offset) : hir_value_ref(over);
-    uint32_t *number;
-    hir_id *seen;
+    uint32_t number;
     if (state && there.index >= w->m->states.n) return false;
     if (state || over != HIR_NONE) {
-        const bool alone = knows(w, there, &number, &seen);
-        add_u64(w, alone ? ARGUMENT | (uint64_t)*number << 8 : LIST);
+        const bool alone = hir_canonical_find(w->c, there, &number);
+        hir_canonical_number(w->c, alone ? HIR_CANONICAL_OPERAND | (uint64_t)number << 8
+                                         : HIR_CANONICAL_OTHER);
         mark_lists(w, there);
     } else {
-        add_u64(w, NOTHING);
+        hir_canonical_number(w->c, HIR_CANONICAL_NOTHING);
     }
     if (state) return true;
-    hd_push(w->k->arena, &w->form->operands.list, hir_value_ref(v));
+    hd_push(w->arena, &w->c->operands.list, hir_value_ref(v));
     return add_type(w, hir_value_ref(v), hir_value_at(w->m, v)->type);
 }
 
-bool hcg_find_row_form(hcg_keys *k, hir_id kernel, hcg_row_form *form) {
-    const hir_op *op = hir_op_at(k->m, kernel);
-    walk w = {.k = k, .m = k->m, .kernel = kernel, .form = form};
+bool hcg_find_row_form(hir_canonical *c, hir_id kernel, hcg_row_form *form) {
+    const hir_op *op = hir_op_at(c->m, kernel);
+    walk w = {.c = c, .arena = c->arena, .m = c->m, .kernel = kernel, .form = form};
     *form = (hcg_row_form){0};
-    hd_text_init(&form->key, k->arena);
     if (op->code != HIR_KERNEL_ROW_OP) return false;
-    k->call++;
-    HIR_EACH(k->m, id, op->body_first)
+    hir_canonical_begin(c, kernel);
+    HIR_EACH(c->m, id, op->body_first)
     if (!add_op(&w, id)) return false;
-    form->operands.n_inputs = (uint32_t)form->operands.list.n;
+    c->operands.n_inputs = (uint32_t)c->operands.list.n;
     for (uint32_t i = 0; i < op->n_results; i++)
         if (!add_result(&w, i)) return false;
+    form->operands = c->operands;
     return true;
 }
 

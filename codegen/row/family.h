@@ -33,16 +33,16 @@ typedef struct hcg_row_args { /* what an op reads in the place of its operands *
 } hcg_row_args;
 
 typedef struct hcg_row_form {
-    hd_text key;
     HD_VEC(int64_t) numbers;
     HD_VEC(hcg_row_place) places;
     HD_VEC(hcg_row_list) lists; /* number i is value m->values.n + i */
     HD_VEC(hcg_row_args) args;
-    hcg_operands operands; /* without those of lists: read, then results */
+    hir_operands operands; /* without those of lists: read, then results */
 } hcg_row_form;
 
-/* False: this kernel shares its function with kernels of its own sizes only. */
-bool hcg_find_row_form(hcg_keys *k, hir_id kernel, hcg_row_form *form);
+/* Leaves the key in `c`. False: this kernel shares its function with kernels of its own sizes only.
+ */
+bool hcg_find_row_form(hir_canonical *c, hir_id kernel, hcg_row_form *form);
 
 typedef struct hcg_row_model {
     size_t n;             /* number of the size that is N */

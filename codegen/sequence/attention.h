@@ -1,4 +1,4 @@
-/* The parts of sequence/sequence.c: causal attention of token rows over the cache by online
+/* The parts of sequence/attention.c: causal attention of token rows over the cache by online
  * softmax.
  *
  * Keys are taken in tiles. For one query with running maximum M, sum S and O[m] = sum e^(s - M) v,
@@ -40,9 +40,8 @@ LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache 
 
 /* Scores, probabilities and outputs of a tile in scratch are f32. */
 enum {
-    HCG_KEYS = 128,    /* most per tile */
-    HCG_QUERIES = 128, /* per tile: tokens times query heads of a group; the grain of schedule.c
-                        * makes chunks of as many */
+    HCG_KEYS = 128,               /* most per tile */
+    HCG_QUERIES = HIR_QUERY_TILE, /* per tile: tokens times query heads of a group */
     HCG_SLACK = 16, /* floats after a row of scores, or lines after a panel, that may be written */
     HCG_LD_SCORES = HCG_KEYS + HCG_SLACK,
     HCG_STRIP_FLOATS = HCG_LD_SCORES * HIR_PANEL, /* from panel to panel of a strip of scores */
@@ -63,9 +62,6 @@ void hcg_attention_decode(hcg_emit *e, const hcg_attention *a);
 void hcg_attention_small_batch(hcg_emit *e, const hcg_attention *a);
 /* Tiles of queries, as two gemms. Columns are key/value heads. */
 void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a);
-
-/* What a kernel.sequence needs of hrt_frame.shared: bytes of counters, and bytes per range. */
-void hcg_attention_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
 
 /* One step of online softmax for one query. `scores`: `valid` of them, the rest up to `n` (rounded
  * up to whole vectors) are not seen; they become p. `state` is M, S; O of `width` floats (whole

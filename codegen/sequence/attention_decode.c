@@ -1,8 +1,8 @@
-/* Attention of one token (T = 1), and of a few (T <= HRT_SMALL_BATCH): keys and values stream by
- * once, at the rate of memory, and are used as they lie.
+/* Attention for decode (T = 1) and for small batches (T <= HRT_SMALL_BATCH): keys and values stream
+ * by once, at the rate of memory, and are used as they lie.
  *
  * Work is cut into ranges of HRT_KEYS keys of a key/value head, for all query heads that share it.
- * With a few tokens these are the heads of all tokens, brought together in scratch: head j belongs
+ * In a small batch these are the heads of all tokens, brought together in scratch: head j belongs
  * to token j / (H/G), and softmax gives the keys behind its token no weight.
  * In a range, tile by tile: the scores of the tile's keys, the softmax step, the values. A head's
  * keys are one stream of memory and its values another; whoever reads asks for what comes later in
@@ -26,7 +26,7 @@ enum {
 typedef struct tile {
     const hcg_attention *a;
     LLVMValueRef heads;        /* how many: per_group for each token */
-    bool few;                  /* tokens, not one: heads is not a constant */
+    bool small_batch;          /* heads is not a constant */
     LLVMValueRef q, scores;    /* of the first of the heads: [heads][n], [..][HCG_LD_SCORES] */
     LLVMValueRef partial;      /* likewise: O and state, hcg_partial_floats apart */
     LLVMValueRef keys, values; /* rows of the tile's first position */
@@ -53,7 +53,7 @@ static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, 
 
 /* f(first head, how many) for all heads, `most` (a power of two) at once, the last ones fewer. */
 typedef void each_heads(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with);
-static void by_few_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
+static void by_any_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
     LLVMValueRef whole = LLVMBuildAnd(e->b, t->heads, hcg_i64(e, -(int64_t)most), "");
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), whole, hcg_i64(e, most), "heads", 0, NULL);
     f(e, t, l.index, most, with);
@@ -64,8 +64,8 @@ static void by_few_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *
 }
 
 static void by_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
-    if (t->few) {
-        by_few_heads(e, t, most, f, with);
+    if (t->small_batch) {
+        by_any_heads(e, t, most, f, with);
         return;
     }
     int64_t whole = t->a->per_group / most * most, rest = t->a->per_group - whole;
@@ -117,7 +117,7 @@ typedef struct block {  /* of keys in a row */
 /* Query heads and keys of a block: as many pairs as a vector has lanes. */
 static unsigned score_heads(const hcg_emit *e, const tile *t) {
     unsigned most = e->level->lanes >= 16 ? 4 : 2;
-    while (most > 1 && most > t->a->per_group && !t->few)
+    while (most > 1 && most > t->a->per_group && !t->small_batch)
         most /= 2;
     return most;
 }
@@ -238,7 +238,7 @@ static void add_values(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
 
 /* O += P V of the tile */
 static void emit_values(hcg_emit *e, const tile *t) {
-    const unsigned heads = t->few && e->level->lanes >= 16 ? 4 : 2;
+    const unsigned heads = t->small_batch && e->level->lanes >= 16 ? 4 : 2;
     int64_t lanes = e->level->lanes, m = t->a->m;
     unsigned vectors = (lanes >= 16 ? 16 : 8) / heads;
     int64_t piece = lanes * vectors, whole = m / piece * piece, left = m - whole;
@@ -280,7 +280,7 @@ static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
 
 /* Keys of the tile that a head's token sees: token t the positions 0 .. past + t. */
 static LLVMValueRef seen_keys(hcg_emit *e, const tile *t, LLVMValueRef head) {
-    if (!t->few) return t->count;
+    if (!t->small_batch) return t->count;
     LLVMValueRef token = LLVMBuildUDiv(e->b, head, hcg_i64(e, t->a->per_group), "token");
     LLVMValueRef seen = plus(e, plus(e, t->a->past, token), hcg_i64(e, 1));
     return hcg_larger(e, hcg_smaller(e, minus(e, seen, t->first), t->count), hcg_i64(e, 0));
@@ -336,7 +336,7 @@ static LLVMValueRef range_at(hcg_emit *e, const tile *t, const head *h, LLVMValu
 static LLVMValueRef head_number(hcg_emit *e, const tile *t, const head *h, LLVMValueRef j) {
     int64_t per_group = t->a->per_group;
     LLVMValueRef first = mul_const(e, h->group, per_group);
-    if (!t->few) return plus(e, first, j);
+    if (!t->small_batch) return plus(e, first, j);
     LLVMValueRef token = LLVMBuildUDiv(e->b, j, hcg_i64(e, per_group), "token");
     LLVMValueRef within = minus(e, j, mul_const(e, token, per_group));
     return plus(e, mul_const(e, token, t->a->heads), plus(e, first, within));
@@ -405,7 +405,7 @@ static void emit_columns(hcg_emit *e, tile *t) {
     LLVMValueRef column = LLVMBuildNSWMul(e->b, l.index, h.ranges, "");
     h.group = l.index;
     h.partials = hcg_at(e, e->f32, partials, partial_floats(e, t, column));
-    if (t->few)
+    if (t->small_batch)
         gather_queries(e, t, &h);
     else
         t->q = hcg_at(e, e->f32, a->q, mul_const(e, l.index, a->per_group * a->n));
@@ -431,7 +431,7 @@ void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
 }
 
 void hcg_attention_small_batch(hcg_emit *e, const hcg_attention *a) {
-    tile t = {.a = a, .few = true, .heads = mul_const(e, hcg_frame_t(e), a->per_group)};
+    tile t = {.a = a, .small_batch = true, .heads = mul_const(e, hcg_frame_t(e), a->per_group)};
     t.scores = floats(e, HRT_SMALL_BATCH * a->per_group * HCG_LD_SCORES);
     t.q = floats(e, HRT_SMALL_BATCH * a->per_group * a->n);
     emit_columns(e, &t);

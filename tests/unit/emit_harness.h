@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "codegen/emit/emit.h"
+#include "codegen/forms.h"
 #include "codegen/library/library.h"
 #include "codegen/weights/quant.h"
 #include "runtime/detect.h"
@@ -25,9 +26,9 @@ typedef struct bench {
     hd_arena *arena;
     hd_diags diags;
     hir_module *m;
-    unsigned exact; /* as hcg_options says */
-    bool few;       /* attention: the body for a few tokens, not for one or many */
-    bool shared;    /* row_harness.h: row programs share functions as in a program */
+    unsigned exact;   /* as hcg_options says */
+    bool small_batch; /* attention: the function for small batches, not for decode or prefill */
+    bool shared;      /* row_harness.h: row programs share functions as in a program */
 } bench;
 
 static inline bench bench_new(void) {
@@ -71,8 +72,9 @@ static inline void add_operand(bench *b, hcg_kernel *k, hir_ref r) {
     hd_push(b->arena, &k->operands, r);
 }
 
-static inline hcg_kernel kernel_of(bench *b, hcg_kind kind, hir_id op, bool one) {
-    hcg_kernel k = {.kind = kind, .name = "kernel", .op = op, .one = one, .few = b->few};
+static inline hcg_kernel kernel_of(bench *b, hir_kernel_kind kind, hir_id op, bool one) {
+    hcg_kernel k = {.kind = kind, .name = "kernel", .op = op};
+    k.phase = one ? HIR_DECODE : b->small_batch ? HIR_SMALL_BATCH : HIR_PREFILL;
     k.x_part = "x", k.y_part = "kernel", k.makes_x = k.makes_y = true;
     HIR_EACH(b->m, id, hir_op_at(b->m, op)->body_first)
     for (uint32_t i = 0; i < hir_op_at(b->m, id)->n_args; i++)
@@ -145,9 +147,7 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
  * in files of that prefix. */
 static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     enter_function(e);
-    bool ok = out->k.kind == HCG_SEQUENCE ? hcg_emit_sequence(e, &out->k)
-              : out->k.kind == HCG_ROW    ? hcg_emit_row(e, &out->k)
-                                          : hcg_emit_contract(e, &out->k);
+    bool ok = hcg_emit_kernel(e, &out->k);
     if (!ok) return false;
     LLVMBuildRetVoid(e->b);
     out->scratch = e->scratch + e->part_scratch;
@@ -202,7 +202,7 @@ static inline bool compile_function(bench *b, hcg_program *p, const hcg_kernel *
     return ok;
 }
 
-static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
+static inline bool compile_kernel(bench *b, hir_kernel_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
     p.options.exact = b->exact;
@@ -211,7 +211,7 @@ static inline bool compile_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
 }
 
 /* Assembly of a level that need not be this machine's; NULL on failure. */
-static inline const char *assemble_kernel(bench *b, hcg_kind kind, hir_id op, bool one,
+static inline const char *assemble_kernel(bench *b, hir_kernel_kind kind, hir_id op, bool one,
                                           const hcg_level *level) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
     hcg_emit e = emit_for(b, &p, level);

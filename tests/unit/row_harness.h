@@ -117,7 +117,7 @@ static inline bool rows_open(rows *r, bench *b, const hcg_level *level, uint64_t
         }
         r->present[op] = true;
         if (b->shared) continue;
-        hcg_kind kind = contract ? HCG_CONTRACT : HCG_ROW;
+        hir_kernel_kind kind = contract ? HIR_KERNEL_CONTRACT : HIR_KERNEL_ROW;
         if (!compile_kernel(b, kind, op, false, level, &r->kernels[op])) return false;
         if (contract && !compile_kernel(b, kind, op, true, level, &r->ones[op])) return false;
     }
@@ -232,7 +232,7 @@ static inline double rows_call(rows *r, int64_t tokens, int64_t cut, const doubl
         bool contract = hir_op_at(m, op)->code == HIR_KERNEL_CONTRACT_OP;
         compiled *c = contract && tokens == 1 ? &r->ones[op] : &r->kernels[op];
         void *args[256];
-        if (r->b->shared) c = &r->functions[r->uses[op].many];
+        if (r->b->shared) c = &r->functions[r->uses[op].function[HIR_PREFILL]];
         cr_assert_lt(rows_args(r, op, c, args), 256);
         char *scratch = guarded((c->scratch + 63) / 64 * 64);
         frame.scratch = scratch;
@@ -312,7 +312,7 @@ static inline void check_no_calls(const char *text) {
     const hcg_level *levels;
     for (size_t l = 0, count = hcg_levels(&levels); l < count; l++) {
         bench *b = open_text(text);
-        const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
+        const char *assembly = assemble_kernel(b, HIR_KERNEL_ROW, b->m->first, false, &levels[l]);
         cr_assert(assembly, "%s", bench_errors(b));
         const char *call = foreign_call(b, assembly);
         cr_assert(!call, "%s calls %s", levels[l].name, call);

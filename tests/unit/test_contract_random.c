@@ -128,7 +128,7 @@ static void check_level(const hcg_level *level, hir_dtype dtype, uint64_t seed) 
              s.rounds_x ? " x too" : "");
     for (int one = 0; one < 2; one++) {
         compiled c;
-        bool ok = compile_kernel(&s.b, HCG_CONTRACT, s.kernel, one, level, &c);
+        bool ok = compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, one, level, &c);
         cr_assert(ok, "%s: %s", what, bench_errors(&s.b));
         for (int round = 0; round < (one ? 1 : ROUNDS); round++)
             check_call(&s, &c, one ? 1 : 1 + random_below(&s.seed, MOST_T),
@@ -160,7 +160,7 @@ Test(contract, every_number_of_rows) {
         s.rounds_x = hcg_has_feature(&levels[i], "avx512bf16");
         build(&s, s.rounds_x ? HIR_BF16 : HIR_F32);
         compiled c;
-        cr_assert(compile_kernel(&s.b, HCG_CONTRACT, s.kernel, false, &levels[i], &c));
+        cr_assert(compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, false, &levels[i], &c));
         for (int64_t t = 1; t <= 2 * MOST_T; t++)
             check_call(&s, &c, t, 1, levels[i].name);
         compiled_free(&c);

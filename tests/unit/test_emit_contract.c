@@ -340,7 +340,7 @@ static void check(problem *p, const hcg_level *level, bool one, const char *what
     compiled c = {0};
     p->bytes = !(p->b.exact & HCG_DOTS_INT8) && hcg_byte_dots(level);
     p->pairs = !(p->b.exact & HCG_DOTS_BF16) && hcg_has_feature(level, "avx512bf16");
-    bool ok = compile_kernel(&p->b, HCG_CONTRACT, p->kernel, one, level, &c);
+    bool ok = compile_kernel(&p->b, HIR_KERNEL_CONTRACT, p->kernel, one, level, &c);
     cr_assert(ok, "%s: %s", what, bench_errors(&p->b));
     outputs whole = new_outputs(p), pieces = new_outputs(p);
     call(p, &c, &whole, 0, p->t, 0, hcg_columns(p->b.m, p->kernel));
@@ -462,7 +462,7 @@ Test(emit_contract, groups_of_strange_x) {
         check(&p, &levels[i / 2], false, levels[i / 2].name);
         x[350 + 40] = NAN;
         compiled c = {0};
-        cr_assert(compile_kernel(&p.b, HCG_CONTRACT, p.kernel, false, &levels[i / 2], &c));
+        cr_assert(compile_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, false, &levels[i / 2], &c));
         outputs o = new_outputs(&p);
         call(&p, &c, &o, 0, 7, 0, hcg_columns(p.b.m, p.kernel));
         for (int j = 0; j < 7 * 20; j++)
@@ -486,7 +486,7 @@ static void check_same_bits(hir_dtype dtype, int64_t t, int64_t n, int64_t k) {
         if (!level_runs(&levels[i]) || !hcg_byte_dots(&levels[i])) continue;
         compiled c = {0};
         outputs o = new_outputs(&p);
-        cr_assert(compile_kernel(&p.b, HCG_CONTRACT, p.kernel, t == 1, &levels[i], &c));
+        cr_assert(compile_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, t == 1, &levels[i], &c));
         call(&p, &c, compared ? &o : &first, 0, t, 0, hcg_columns(p.b.m, p.kernel));
         cr_assert(!compared++ || same(&p, &first, &o), "%s: %s [%ld, %ld, %ld] differs",
                   levels[i].name, hir_dtype_name(dtype), t, n, k);
@@ -576,7 +576,7 @@ Test(emit_contract, every_architecture) {
         build(&p, forms[i % N_FORMS], 2, 37, 21, every[i % 4], i);
         for (int one = 0; one < 2; one++) {
             const char *text =
-                assemble_kernel(&p.b, HCG_CONTRACT, p.kernel, one, &levels[i / N_FORMS]);
+                assemble_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, one, &levels[i / N_FORMS]);
             cr_assert(text, "%s", bench_errors(&p.b));
             const char *call = foreign_call(&p.b, text);
             cr_assert(!call, "%s form %zu calls %s", levels[i / N_FORMS].name, i % N_FORMS, call);
@@ -596,7 +596,7 @@ Test(emit_contract, foreign_call_is_seen) {
                                   .features = ""};
     problem p;
     build(&p, form_plain, 2, 37, 21, HIR_F32, 1);
-    const char *text = assemble_kernel(&p.b, HCG_CONTRACT, p.kernel, false, &claims_fma);
+    const char *text = assemble_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, false, &claims_fma);
     const char *call = foreign_call(&p.b, text);
     cr_assert(call && !strncmp(call, "fmaf", 4));
     discard(&p);
@@ -628,7 +628,7 @@ Test(emit_contract, refused) {
         problem p;
         compiled c;
         build(&p, illegal[i], 2, 5, 4, HIR_F32, 1);
-        cr_assert_not(compile_kernel(&p.b, HCG_CONTRACT, p.kernel, false, &levels[0], &c));
+        cr_assert_not(compile_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, false, &levels[0], &c));
         cr_assert_eq(hd_diags_first(&p.b.diags), HD_E_INTERNAL);
         discard(&p);
     }

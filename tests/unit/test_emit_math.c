@@ -100,7 +100,7 @@ static void measure(const bound *b, const hcg_level *level, int row) {
                   row, row, b->op, row));
     cr_assert(t.m, "%s", bench_errors(&t));
     compiled c;
-    cr_assert(compile_kernel(&t, HCG_ROW, t.m->first, false, level, &c), "%s", bench_errors(&t));
+    cr_assert(compile_kernel(&t, HIR_KERNEL_ROW, t.m->first, false, level, &c), "%s", bench_errors(&t));
     float *x = guarded(SAMPLES * 4), *y = guarded(SAMPLES * 4);
     for (int i = 0; i < SAMPLES; i++)
         x[i] = sample(b, i);
@@ -157,7 +157,7 @@ Test(emit_math, sine_and_cosine) {
             "  output %y {name = \"y\"}\n}\n");
         cr_assert(t.m, "%s", bench_errors(&t));
         compiled c;
-        cr_assert(compile_kernel(&t, HCG_ROW, t.m->first, false, &levels[l], &c), "%s",
+        cr_assert(compile_kernel(&t, HIR_KERNEL_ROW, t.m->first, false, &levels[l], &c), "%s",
                   bench_errors(&t));
         static float y[TOKENS * LENGTH];
         for (int64_t past = 0; past < 1 << 20; past = past * 3 + 1000) {

@@ -452,7 +452,7 @@ Test(emit_row, many_results_and_sums_of_them) {
 
 static bool asks_ahead(const char *text, const hcg_level *level) {
     bench *b = open_text(text);
-    const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, level);
+    const char *assembly = assemble_kernel(b, HIR_KERNEL_ROW, b->m->first, false, level);
     cr_assert(assembly, "%s", bench_errors(b));
     const bool asks = strstr(assembly, "prefetcht0") != NULL;
     close_text(b);
@@ -479,7 +479,7 @@ Test(emit_row, sources_are_asked_for_ahead) {
 
 /* Has the kernel a form whose stores go past the caches? */
 static void expect_streaming(bench *b, const hcg_level *level, bool expected) {
-    const char *assembly = assemble_kernel(b, HCG_ROW, b->m->first, false, level);
+    const char *assembly = assemble_kernel(b, HIR_KERNEL_ROW, b->m->first, false, level);
     cr_assert(assembly, "%s", bench_errors(b));
     cr_assert_eq(strstr(assembly, "movntps") != NULL, expected, "%s", level->name);
     cr_assert_eq(strstr(assembly, "sfence") != NULL, expected, "%s", level->name);
@@ -759,7 +759,7 @@ static void refuse(const char *tables, const char *body, const char *words) {
     const hcg_level *levels;
     hcg_levels(&levels);
     compiled c;
-    cr_assert(!compile_kernel(b, HCG_ROW, b->m->first, false, &levels[2], &c), "not refused: %s",
+    cr_assert(!compile_kernel(b, HIR_KERNEL_ROW, b->m->first, false, &levels[2], &c), "not refused: %s",
               body);
     cr_assert_eq(hd_diags_first(&b->diags), HD_E_UNSUPPORTED);
     cr_assert(strstr(bench_errors(b), words), "%s", bench_errors(b));

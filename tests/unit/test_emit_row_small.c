@@ -153,7 +153,7 @@ Test(emit_row_small, stays_in_registers) {
     cr_assert(l < n);
     char text[TEXT];
     bench *b = open_text(sinkhorn(text, 4));
-    const char *code = assemble_kernel(b, HCG_ROW, b->m->first, false, &levels[l]);
+    const char *code = assemble_kernel(b, HIR_KERNEL_ROW, b->m->first, false, &levels[l]);
     cr_assert(code, "%s", bench_errors(b));
     int divisions = 0;
     for (const char *at = code, *next; (next = strstr(at, "vdivps")); at = next + 6, divisions++) {

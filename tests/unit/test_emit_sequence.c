@@ -168,7 +168,7 @@ typedef struct shared {
 static shared new_shared(const problem *p) {
     shared s;
     uint64_t range, ranges = (uint64_t)(capacity(p) + HRT_KEYS - 1) / HRT_KEYS;
-    hcg_attention_shared(p->b.m, p->kernel, &s.counters, &range);
+    hcg_shared_bytes(p->b.m, p->kernel, &s.counters, &range);
     s.bytes = s.counters + ranges * range;
     s.at = guarded(s.bytes);
     memset(s.at, 0xff, s.bytes);
@@ -220,7 +220,9 @@ static void call(problem *p, const compiled *c, float *o, int64_t r0, int64_t r1
 /* All rows, as many at once as the body takes or, in pieces, fewer. */
 static void call_by_rows(problem *p, const compiled *c, float *o, bool cut) {
     for (int64_t t = 0, n; t < p->s.t; t += n) {
-        n = c->k.one ? 1 : cut ? 1 + random_below(&p->seed, HRT_SMALL_BATCH) : HRT_SMALL_BATCH;
+        n = c->k.phase == HIR_DECODE ? 1
+            : cut                    ? 1 + random_below(&p->seed, HRT_SMALL_BATCH)
+                                     : HRT_SMALL_BATCH;
         if (n > p->s.t - t) n = p->s.t - t;
         call_some(p, c, o, t, n, cut);
     }
@@ -228,7 +230,7 @@ static void call_by_rows(problem *p, const compiled *c, float *o, bool cut) {
 
 /* All rows and heads. */
 static void call_all(problem *p, const compiled *c, float *o) {
-    if (c->k.one || c->k.few)
+    if (c->k.phase != HIR_PREFILL)
         call_by_rows(p, c, o, false);
     else
         call(p, c, o, 0, p->s.t, 0, p->s.groups);
@@ -254,7 +256,7 @@ static void compare(const problem *p, const float *o, double tolerance, const ch
 }
 
 static void run_pieces(problem *p, const compiled *c, float *o) {
-    if (c->k.one || c->k.few) {
+    if (c->k.phase != HIR_PREFILL) {
         call_by_rows(p, c, o, true);
         return;
     }
@@ -267,17 +269,17 @@ static void run_pieces(problem *p, const compiled *c, float *o) {
     }
 }
 
-enum body { MANY, ONE, FEW, BODIES };
+enum body { PREFILL, DECODE, SMALL_BATCH, BODIES };
 
 static void compile(problem *p, const hcg_level *level, enum body body, compiled *c) {
-    p->b.few = body == FEW;
-    bool ok = compile_kernel(&p->b, HCG_SEQUENCE, p->kernel, body == ONE, level, c);
+    p->b.small_batch = body == SMALL_BATCH;
+    bool ok = compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, p->kernel, body == DECODE, level, c);
     cr_assert(ok, "%s: %s", level->name, bench_errors(&p->b));
     cr_assert_eq(hcg_columns(p->b.m, p->kernel), p->s.groups);
 }
 
 static void check(problem *p, const hcg_level *level, enum body body) {
-    static const char *const names[] = {"many", "one", "few"};
+    static const char *const names[] = {"prefill", "decode", "small batch"};
     compiled c;
     compile(p, level, body, &c);
     char what[64];
@@ -287,7 +289,7 @@ static void check(problem *p, const hcg_level *level, enum body body) {
     compare(p, whole, 5e-6, what);
     run_pieces(p, &c, pieces);
     compare(p, pieces, 5e-6, what);
-    if (body == ONE)
+    if (body == DECODE)
         cr_assert_eq(memcmp(whole, pieces, result_size(p) * 4), 0, "%s: pieces give other bits",
                      what);
     guarded_free(whole), guarded_free(pieces);
@@ -316,7 +318,7 @@ static void check_level(const char *name) {
         for (int round = 0; round < 24; round++) {
             problem p;
             build(&p, random_shape(&s), random_bits(&s));
-            for (enum body body = MANY; body < BODIES; body++)
+            for (enum body body = PREFILL; body < BODIES; body++)
                 check(&p, &levels[i], body);
             discard(&p);
         }
@@ -453,7 +455,8 @@ Test(emit_sequence, every_architecture) {
         problem p;
         build(&p, (shape){.t = 2, .past = 3, .heads = 6, .groups = 2, .n = 24, .m = 37}, 1);
         for (int one = 0; one < 2; one++) {
-            const char *text = assemble_kernel(&p.b, HCG_SEQUENCE, p.kernel, one, &levels[i]);
+            const char *text =
+                assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, one, &levels[i]);
             cr_assert(text, "%s", bench_errors(&p.b));
             const char *call = foreign_call(&p.b, text);
             cr_assert(!call, "%s calls %s", levels[i].name, call);
@@ -470,7 +473,7 @@ Test(emit_sequence, refused) {
     build(&p, (shape){.t = 2, .heads = 2, .groups = 1, .n = 8, .m = 8}, 1);
     for (size_t i = 0; i < p.b.m->inputs.n; i++)
         hir_value_at(p.b.m, p.b.m->inputs.at[i])->place = HIR_PLACE_INPUT;
-    cr_assert_not(compile_kernel(&p.b, HCG_SEQUENCE, p.kernel, false, &levels[0], &c));
+    cr_assert_not(compile_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, false, &levels[0], &c));
     cr_assert_eq(hd_diags_first(&p.b.diags), HD_E_INTERNAL);
     discard(&p);
 }

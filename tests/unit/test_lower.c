@@ -51,13 +51,13 @@ Test(lower, equal_bodies_share_a_kernel) {
             cr_assert_eq(a->n_operands, b->n_operands);
             cr_assert_str_neq(a->name, b->name);
         }
-    cr_assert_str_eq(p->kernels.at[p->steps.at[2].kernel_decode].name, "qkv0_one");
-    cr_assert(p->kernels.at[p->steps.at[2].kernel_decode].one);
-    cr_assert_not(p->kernels.at[p->steps.at[2].kernel_prefill].one);
+    cr_assert_str_eq(p->kernels.at[p->steps.at[2].kernel_decode].name, "qkv0_decode");
+    cr_assert_eq(p->kernels.at[p->steps.at[2].kernel_decode].phase, HIR_DECODE);
+    cr_assert_eq(p->kernels.at[p->steps.at[2].kernel_prefill].phase, HIR_PREFILL);
     const hrt_step *attention = &p->steps.at[4];
-    cr_assert_eq(attention->few, HRT_SMALL_BATCH);
-    cr_assert(p->kernels.at[attention->kernel_small_batch].few);
-    cr_assert_eq(p->steps.at[2].few, 0, "contractions take 2 .. as many");
+    cr_assert_eq(attention->small_batch, HRT_SMALL_BATCH);
+    cr_assert_eq(p->kernels.at[attention->kernel_small_batch].phase, HIR_SMALL_BATCH);
+    cr_assert_eq(p->steps.at[2].small_batch, 0, "contractions take 2 .. as many");
     cr_assert_eq(p->steps.at[0].kernel_decode, p->steps.at[0].kernel_prefill,
                  "row programs have one body");
 }
@@ -129,7 +129,7 @@ Test(lower, operands_stand_in_order) {
     expect_operand(p, qkv, 4, HRT_WEIGHT, 0, OFFSET("l1.vb"));
     expect_operand(p, qkv, 5, HRT_ARENA, 0, 256);
     cr_assert_eq(qkv->n_operands, 8);
-    cr_assert_eq(kernel_named(p, "qkv0_one")->n_inputs, 5);
+    cr_assert_eq(kernel_named(p, "qkv0_decode")->n_inputs, 5);
     /* x, state, x, state: the results are the states */
     expect_operand(p, append, 0, HRT_ARENA, 0, 512);
     expect_operand(p, append, 1, HRT_STATE, 3, 0);
@@ -320,7 +320,8 @@ Test(lower, lines_are_those_of_the_printed_module) {
         cr_assert(found && found < strchr(line, '\n'), "line %u is not that of %s", p->op_lines[id],
                   name);
     }
-    cr_assert_eq(kernel_named(p, "head_many")->line, p->op_lines[kernel_named(p, "head_many")->op]);
+    cr_assert_eq(kernel_named(p, "head_prefill")->line,
+                 p->op_lines[kernel_named(p, "head_prefill")->op]);
 }
 
 Test(lower, kernel_names_become_symbols) {

@@ -379,7 +379,7 @@ static void check_chain(const char *cpu) {
     enum { MOST = 40 };
     hcg_options o = {.cpu = cpu};
     hcg_program *p = lower(chain_text(), &o);
-    cr_assert_eq(p->kernels.n, 2, "one function for one token and one for many");
+    cr_assert_eq(p->kernels.n, 2, "one function for decode and one for prefill");
     const char *so = build_library(p, "chain"), *path = pack_random(p, "chain", 3);
     plain l = load_plain(so, "chain", path);
     int (*call)(const void *, int64_t, const float *, float *, void *, size_t);
@@ -559,7 +559,7 @@ Test(object, line_tables_point_into_the_kernel_ir) {
     build_library(p, "toy");
     uint32_t line = 0;
     for (size_t i = 0; i < p->kernels.n; i++)
-        if (!strcmp(p->kernels.at[i].name, "attention0_one")) line = p->kernels.at[i].line;
+        if (!strcmp(p->kernels.at[i].name, "attention0_decode")) line = p->kernels.at[i].line;
     cr_assert_gt(line, 0);
     cr_assert(shell(hd_printf(arena,
                               "cd %s && objdump --dwarf=decodedline libtoy.so | grep -qE "

@@ -34,9 +34,9 @@ static counts count_in_blocks(const char *system, int layers, int block) {
     cr_assert_not_null(p, "%s", system);
     counts n = {0};
     for (size_t i = 0; i < p->kernels.n; i++) {
-        n.rows += p->kernels.at[i].kind == HCG_ROW;
-        n.contractions += p->kernels.at[i].kind == HCG_CONTRACT;
-        n.sequences += p->kernels.at[i].kind == HCG_SEQUENCE;
+        n.rows += p->kernels.at[i].kind == HIR_KERNEL_ROW;
+        n.contractions += p->kernels.at[i].kind == HIR_KERNEL_CONTRACT;
+        n.sequences += p->kernels.at[i].kind == HIR_KERNEL_SEQUENCE;
         n.finishes += p->kernels.at[i].makes_y;
     }
     hadal_close(s);

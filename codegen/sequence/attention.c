@@ -1,5 +1,5 @@
-/* kernel.sequence: the op that looks along the sequence. Rows are tokens [r0, r1), columns [c0, c1)
- * key/value heads or, for one or a few tokens, ranges of their keys (attention.h). Keys and values
+/* The form attention of kernel.sequence. Rows are tokens [r0, r1), columns [c0, c1) key/value heads
+ * or, for decode and small batches, ranges of their keys (attention.h). Keys and values
  * come from the cache, where a head's positions follow each other: position s of head g at (g cap +
  * s) n.
  *
@@ -7,9 +7,10 @@
  *
  * Nothing of size T x C exists: both bodies go over the keys in tiles.
  */
-#include "codegen/contract/contraction.h"
-#include "codegen/library/library.h"
 #include "codegen/sequence/attention.h"
+#include "codegen/contract/contraction.h"
+#include "codegen/forms.h"
+#include "codegen/library/library.h"
 
 static bool refuse(hcg_emit *e, hir_id op, const char *what) {
     hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, op)->loc,
@@ -46,7 +47,12 @@ static hcg_cache cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
     return (hcg_cache){.base = hcg_arg(e, k, r), .dtype = t.dtype, .width = t.dim[2]};
 }
 
-bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k) {
+static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
+    static void (*const emit_phase[])(hcg_emit *, const hcg_attention *) = {
+        [HIR_DECODE] = hcg_attention_decode,
+        [HIR_PREFILL] = hcg_attention_prefill,
+        [HIR_SMALL_BATCH] = hcg_attention_small_batch,
+    };
     const hir_module *m = e->p->m;
     hir_id id = find_attention(m, k->op);
     if (id == HIR_NONE) return refuse(e, k->op, "its body is not one attention op");
@@ -67,20 +73,21 @@ bool hcg_emit_sequence(hcg_emit *e, const hcg_kernel *k) {
     a.cap = hcg_frame_cap(e);
     a.past = LLVMBuildNSWSub(e->b, hcg_frame_c(e), hcg_frame_t(e), "past");
     hcg_at_op(e, id);
-    if (k->one)
-        hcg_attention_decode(e, &a);
-    else if (k->few)
-        hcg_attention_small_batch(e, &a);
-    else
-        hcg_attention_prefill(e, &a);
+    emit_phase[k->phase](e, &a);
     return true;
 }
 
-void hcg_attention_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
+static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
     hir_id id = find_attention(m, kernel);
-    *counters = *range = 0;
     if (id == HIR_NONE) return;
     hir_type q = hir_arg_type(m, id, 0), v = hir_arg_type(m, id, 2);
     *counters = (uint64_t)v.dim[1] * HCG_COUNTER_BYTES;
     *range = (uint64_t)q.dim[1] * HRT_SMALL_BATCH * (uint64_t)hcg_partial_floats(v.dim[2]) * 4;
 }
+
+static int64_t key_value_heads(const hir_module *m, hir_id kernel) {
+    return hir_arg_type(m, hir_form_op(m, kernel), 1).dim[1];
+}
+
+const hcg_form hcg_form_attention = {
+    .emit = emit_attention, .columns = key_value_heads, .shared = count_shared};

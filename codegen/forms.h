@@ -1,0 +1,34 @@
+/* What code generation knows of each form of kernels (ir/kernels.def): hcg_form_NAME. A form of
+ * sequence kernels has a file of its own in codegen/sequence/. */
+#ifndef HCG_FORMS_H
+#define HCG_FORMS_H
+
+#include "codegen/program.h"
+
+struct hcg_emit;
+
+typedef struct hcg_form {
+    /* Starts with the builder in the entry block of e->fn and must leave it in a block that the
+     * caller ends with `ret void`. */
+    bool (*emit)(struct hcg_emit *e, const hcg_kernel *k);
+    /* hrt_step.cols: what ir/kernels.def calls a column. NULL: there is one. */
+    int64_t (*columns)(const hir_module *m, hir_id kernel);
+    /* Bytes of hrt_frame.shared: of counters, and for each range of HRT_KEYS positions. NULL: none
+     */
+    void (*shared)(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
+} hcg_form;
+
+#define K(id, name, several, doc)
+#define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
+          doc)                                                                                     \
+    extern const hcg_form hcg_form_##name;
+#include "ir/kernels.def"
+#undef K
+#undef F
+
+/* False, with a diagnostic: it cannot be emitted. */
+bool hcg_emit_kernel(struct hcg_emit *e, const hcg_kernel *k);
+int64_t hcg_columns(const hir_module *m, hir_id kernel);
+void hcg_shared_bytes(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
+
+#endif
