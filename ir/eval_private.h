@@ -25,7 +25,7 @@ struct hir_eval {
     eval_state *states;
     int64_t length; /* positions all states hold */
     hir_id
-        *memory; /* by value: the value in whose memory it lies, HIR_NONE if in none of the call */
+        *memory; /* by value: the value whose memory it shares; HIR_NONE: memory not of the call */
     uint32_t *last; /* by such value: number of the op that reads its memory last */
 };
 

@@ -96,7 +96,7 @@ static void spread_forward(hir_unroll *u) {
 
 static bool refuse_product(hir_unroll *u, hir_id op) {
     hd_diag *e = hd_err(u->d, HD_E_UNSUPPORTED, hir_place_of(u->m, op),
-                        "a product of two values of the stream lies between sublayers");
+                        "there is a product of two values of the stream between sublayers");
     e->cause = "both are as wide, so neither is a weight of the other: no matrix of numbers says "
                "how much of each arrives";
     return false;

@@ -374,7 +374,7 @@ static void remark_tile(former *f, uint32_t first, hir_ref *shared) {
 static void remark_alone(former *f, const member *a) {
     if (!a->may) return;
     hir_remark_add(f->c, false, a->op,
-                   "mixed alone, %u sources: with its neighbours it shares too few for results of "
+                   "mixed alone, %u sources: with the next mixes it shares too few for results of "
                    "a first phase to be worth a write and a read",
                    a->n);
 }
