@@ -113,6 +113,9 @@ typedef struct model {
     const char *(*session_message)(const void *);
     int64_t (*session_length)(const void *);
     int (*session_rewind)(void *, int64_t);
+    size_t (*session_save_size)(const void *);
+    int (*session_save)(void *, void *, size_t);
+    int (*session_restore)(void *, const void *, size_t);
     int (*forward)(void *, const int32_t *, int64_t, float *, int64_t);
     const char *(*strerror)(int);
 } model;
@@ -138,7 +141,7 @@ static model load(const char *so, const char *name, const char *weights, int64_t
 #define F(function) BIND(l, name, function)
     F(weights_open), F(weights_close), F(session_size), F(session_init), F(session_set_threads);
     F(session_set_cpu), F(session_cpu), F(session_message), F(session_length), F(session_rewind);
-    F(forward), F(strerror);
+    F(session_save_size), F(session_save), F(session_restore), F(forward), F(strerror);
 #undef F
     cr_assert_eq(l.weights_open(weights, &l.weights), 0);
     size_t size = l.session_size(max_tokens);
@@ -437,6 +440,58 @@ Test(object, plain_function_with_weights) {
     cr_assert_eq(call(l.weights, 0, &x[0][0], g, &y[0][0], work, size), HRT_ARGUMENT);
     free(work);
     unload_plain(&l);
+}
+
+/* ---- states of every kind
+ * ------------------------------------------------------------------------
+ */
+/* The toy with a window and a carry that no op writes yet. */
+static const char *toy_of_all_kinds(void) {
+    const char *text = toy_model(arena, "toy", 1, VOCAB), *func = strstr(text, "\nfunc(");
+    return hd_printf(arena,
+                     "%.*sstate $tail : window bf16[3, 96]\nstate $sum : carry f32[4, 2, 8]\n%s",
+                     (int)(func - text), text, func);
+}
+
+enum { SAVED_HEADER = 128, WINDOW_BYTES = 3 * 96 * 2, CARRY_BYTES = 4 * 64 };
+
+Test(object, a_model_with_a_carry_is_saved_and_not_shortened) {
+    hcg_program *p = lower(toy_of_all_kinds(), NULL);
+    model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 7), TOKENS);
+    int32_t ids[TOKENS];
+    float before[VOCAB], after[VOCAB];
+    fill_ids(ids);
+    cr_assert_eq(l.forward(l.session, ids, 9, NULL, 0), 0);
+    cr_assert_eq(l.session_rewind(l.session, 4), HRT_REWIND);
+    cr_assert(strstr(l.session_message(l.session), "tail, a window, can only be cleared"));
+    cr_assert_eq(l.session_length(l.session), 9);
+    const size_t cache = 9 * 4 * (3 + 2 * 32), /* $extra, keys, values */
+        size = l.session_save_size(l.session);
+    cr_assert_eq(size, SAVED_HEADER + cache + WINDOW_BYTES + CARRY_BYTES);
+    void *kept = hd_alloc(arena, 1, size);
+    cr_assert_eq(l.session_save(l.session, kept, size), 0);
+    cr_assert_eq(l.forward(l.session, ids + 9, 1, before, 1), 0);
+    cr_assert_eq(l.session_rewind(l.session, 0), 0);
+    cr_assert_eq(l.session_restore(l.session, kept, size), 0);
+    cr_assert_eq(l.session_length(l.session), 9);
+    cr_assert_eq(l.forward(l.session, ids + 9, 1, after, 1), 0);
+    cr_assert_arr_eq(before, after, sizeof before);
+    unload(&l);
+}
+
+Test(object, the_header_tells_what_state_there_is) {
+    const char *const texts[] = {toy_of_all_kinds(), toy_model(arena, "toy", 1, VOCAB)};
+    for (int i = 0; i < 2; i++) {
+        hcg_program *p = lower(texts[i], NULL);
+        cr_assert(hcg_emit_header(p, &diags, in_folder("toy.h")));
+        const char *none = i ? "! " : "";
+        cr_assert(shell(hd_printf(
+            arena,
+            "cd %s && grep -q 'TOY_CACHE_BYTES  *268 ' toy.h && %sgrep -q 'TOY_STATE_BYTES  *832 ' "
+            "toy.h && %sgrep -q 'TOY_REWIND unless' toy.h && " CC " -x c -std=c99 -pedantic "
+            "-Wall -Wextra -Werror -fsyntax-only toy.h",
+            folder, none, none)));
+    }
 }
 
 /* ---- what a library looks like from outside
