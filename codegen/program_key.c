@@ -13,8 +13,10 @@
 
 enum { FREE = -100 }; /* no dim is that */
 
-hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m) {
+hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m,
+                       const hcg_contraction *const *contractions) {
     hcg_keys *k = hd_new(a, hcg_keys);
+    k->contractions = contractions;
     k->arena = a;
     k->m = m;
     size_t sizes[2] = {m->weights.n, m->states.n};
@@ -202,7 +204,7 @@ static bool has_free_sizes(const hcg_keys *k, hir_id kernel, const hcg_contracti
     for (size_t i = 0; i < c->linears.n; i++) {
         const hir_dtype dtype = c->linears.at[i].dtype;
         if (hir_is_quantised(dtype) || dtype == HIR_BF16) return false; /* x is prepared by K */
-        if (c->linears.at[i].narrow) return false;                      /* N counts panels */
+        if (c->linears.at[i].layout != HIR_LAYOUT_PANEL) return false;  /* N counts panels */
     }
     const hcg_column_group *g = &c->groups.at[0];
     return c->groups.n == 1 && c->width == 1 && !g->heads && g->n > HIR_PANEL && c->k > 1;
@@ -219,37 +221,30 @@ static void add_prologue_sizes(const hcg_keys *k, const hcg_contraction *c, hd_t
     }
 }
 
-static bool plan(const hcg_keys *k, hir_id kernel, hcg_contraction *c) {
-    hd_diags d; /* what is wrong is told when the kernel is emitted */
-    hd_diags_init(&d, k->arena);
-    return hir_op_at(k->m, kernel)->code == HIR_KERNEL_CONTRACT_OP &&
-           hcg_plan_contraction(k->arena, &d, k->m, kernel, c);
-}
-
 bool hcg_family_key(hcg_keys *k, hir_id kernel, hd_text *key, int64_t size[HCG_SIZES]) {
-    hcg_contraction c;
+    const hcg_contraction *c = k->contractions[kernel];
     hcg_operands operands;
-    if (!plan(k, kernel, &c) || !has_free_sizes(k, kernel, &c)) return false;
+    if (!c || !has_free_sizes(k, kernel, c)) return false;
     k->without_sizes = true;
     hcg_kernel_key(k, kernel, &operands, key);
     k->without_sizes = false;
-    size[HCG_N] = c.groups.at[0].n;
-    size[HCG_K] = c.k;
-    add_prologue_sizes(k, &c, key);
+    size[HCG_N] = c->groups.at[0].n;
+    size[HCG_K] = c->k;
+    add_prologue_sizes(k, c, key);
     return true;
 }
 
 /* ---- parts -------------------------------------------------------------------------------------
  */
 bool hcg_prologue_key(hcg_keys *k, hir_id kernel, hd_text *key) {
-    hcg_contraction c;
+    const hcg_contraction *c = k->contractions[kernel];
     hcg_operands operands = {0};
     uint32_t values = 0;
-    if (!plan(k, kernel, &c) || !c.prologue.n) return false;
+    if (!c || !c->prologue.n) return false;
     k->call++;
-    for (size_t i = 0; i < c.prologue.n; i++)
-        add_op(k, kernel, c.prologue.at[i], 0, &values, &operands, key);
-    add_u64(key, k->local[c.x.index]);
+    for (size_t i = 0; i < c->prologue.n; i++)
+        add_op(k, kernel, c->prologue.at[i], 0, &values, &operands, key);
+    add_u64(key, k->local[c->x.index]);
     for (size_t i = 0; i < operands.list.n; i++)
         add_argument_type(k, key, operands.list.at[i]);
     return true;
@@ -267,12 +262,11 @@ static bool reads_before(const hcg_keys *k, hir_id kernel, hir_id from) {
 }
 
 bool hcg_epilogue_key(hcg_keys *k, hir_id kernel, uint32_t *first, hd_text *key) {
-    hcg_contraction c;
     hcg_operands operands = {0};
     hd_text before;
     uint32_t values = 0;
     hd_text_init(&before, k->arena);
-    if (!plan(k, kernel, &c)) return false;
+    if (!k->contractions[kernel]) return false;
     k->call++;
     hir_id id = hir_op_at(k->m, kernel)->body_first;
     for (; hir_op_at(k->m, id)->code != HIR_LINEAR_OP; id = hir_op_at(k->m, id)->next)

@@ -13,6 +13,7 @@ typedef struct hcg_operands {
 typedef struct hcg_keys {
     hd_arena *arena;
     const hir_module *m;
+    const hcg_contraction *const *contractions; /* hcg_program has them */
     hir_id *owner;      /* per value: the key whose arguments it was last seen in */
     uint32_t *local;    /* ... and its number there, or in the body */
     hir_id *seen_by[2]; /* the same for weights and for states: argument numbers */
@@ -21,7 +22,8 @@ typedef struct hcg_keys {
     bool without_sizes;              /* it leaves out N and K */
     uint32_t first_arg, first_value; /* of the part that it is of; 0: of all */
 } hcg_keys;
-hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m);
+hcg_keys *hcg_keys_new(hd_arena *a, const hir_module *m,
+                       const hcg_contraction *const *contractions);
 
 /* Finds the operands of a kernel and writes its body in canonical bytes: equal bytes, equal code.
  */

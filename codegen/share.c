@@ -202,6 +202,7 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
         .kind = kind_of(hir_op_at(s->m, id)->code),
         .name = symbol,
         .op = id,
+        .contraction = s->p->contractions[id],
         .one = one,
         .few = few,
         .n_inputs = operands->n_inputs,
@@ -219,7 +220,7 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     return (uint32_t)s->p->kernels.n - 1;
 }
 
-/* The parts of a contraction (contract/stages.c) are written beside the first function for many
+/* The parts of a contraction (contract/outline.c) are written beside the first function for many
  * tokens that has them so. Where sizes are arguments, what follows the sums is of that function
  * alone. */
 static void name_parts(sharing *s, hir_id id, const functions *f, const char *symbol) {
@@ -298,7 +299,7 @@ static void use_functions(sharing *s) {
 
 const hcg_use *hcg_share_kernels(hcg_program *p) {
     hd_arena *a = p->arena;
-    sharing s = {.a = a, .p = p, .m = p->m, .keys = hcg_keys_new(a, p->m)};
+    sharing s = {.a = a, .p = p, .m = p->m, .keys = hcg_keys_new(a, p->m, p->contractions)};
     s.form_keys.arena = s.kin_keys.arena = s.family_keys.arena = s.row_keys.arena = a;
     s.prologue_keys.arena = s.epilogue_keys.arena = a;
     s.form_of = hd_new_array(a, uint32_t, p->m->ops.n + 1);

@@ -1,14 +1,14 @@
 /* Epilogue of a contraction: bias, then the elementwise ops of the body on vectors of one row, then
- * the stores. Sums come from scratch (contract.h), not from the micro-kernel's registers: a pass
- * over a block that is still in the L1 costs little next to K multiply-adds an
- * element, and the ops are emitted once instead of once per register tile.
+ * the stores. Sums come from scratch (contract/backend.h), not from the micro-kernel's registers: a
+ * pass over a block that is still in the L1 costs little next to K multiply-adds an element, and
+ * the ops are emitted once instead of once per register tile.
  *
  * The last panel of N % 16 columns has code of its own, in which every tail is known.
  *
  * Where ops need a head at a time (norms of q and k, rope, the write to the cache), they are a row
  * program on the block, head by head; a bias is added to the block before.
  */
-#include "codegen/contract/block.h"
+#include "codegen/contract/epilogue.h"
 #include "codegen/library/library.h"
 #include "codegen/row/part.h"
 

@@ -1,14 +1,13 @@
 /* The matrix kernels of a level (matrix.h): micro-kernels on register tiles, the loops that run
  * them over a block, and the matrix-vector kernel.
  *
- * gemm walks blocks of B, at most K_BLOCK steps of one group of panels, and runs all rows over one
- * before it goes to the next: the block (K_BLOCK * panels * 64 bytes) stays in the first level
- * cache beside the rows in use. B comes from memory once per call, and while the rows of one block
- * are computed the next one is fetched, each slab of rows asking for its share of it: loads from
- * memory are spread evenly over the arithmetic, however few rows there are. (Prefetching a fixed
- * distance ahead instead, the first slab waits for all of the block and the others for nothing.)
- * Where one slab holds all rows there are no others: then it asks, for f32, for what is SLAB_AHEAD
- * bytes on in each panel.
+ * gemm walks blocks of B, a number of steps of one group of panels (hcg_block_steps), and runs all
+ * rows over one before it goes to the next: the block stays in the L1 beside the rows in use. B
+ * comes from memory once per call, and while the rows of one block are computed the next one is
+ * fetched, each slab of rows asking for its share of it: loads from memory are spread evenly over
+ * the arithmetic, however few rows there are. (Prefetching a fixed distance ahead instead, the
+ * first slab waits for all of the block and the others for nothing.) Where one slab holds all rows
+ * there are no others: then it asks, for f32, for what is SLAB_AHEAD bytes on in each panel.
  *
  * A narrow panel has 8 outputs and takes two elements of x at once: a broadcast of both stands
  * where that of one does, and the sums of even and of odd elements are added at the end of a block.
@@ -18,11 +17,12 @@
  * hardware to look ahead: each step asks for a line of the next block of x.
  */
 #include "codegen/contract/matrix.h"
+
+#include "codegen/contract/blocking.h"
 #include "codegen/emit/math.h"
 
 enum {
-    K_BLOCK = 128,
-    SLAB_AHEAD = 2048,
+    SLAB_AHEAD = 2048, /* bytes that f32 panels are prefetched ahead, where one slab has all rows */
     MOST_CHAINS = 16,
     MOST_ROWS = 16,    /* of a tile */
     NARROW_UNROLL = 8, /* steps that take a line of each row of x */
@@ -44,6 +44,11 @@ const hcg_tile *hcg_tile_of(const hcg_level *level) {
         if (best->lanes != level->lanes || tiles[i].fma == level->fma) best = &tiles[i];
     }
     return best;
+}
+
+/* Steps of k in a block of B. */
+static int64_t k_block(const hcg_emit *e) {
+    return hcg_block_steps(e->level, hcg_tile_of(e->level)->panels);
 }
 
 static LLVMValueRef multiply(hcg_emit *e, LLVMValueRef a, uint64_t n) {
@@ -313,7 +318,7 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
     LLVMValueRef b[32];
     fetch_ahead(e, t, index, offset);
     if (t->fetch_x && offset < t->rows) /* one row a step; a turn of NARROW_UNROLL takes all */
-        hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), (int64_t)K_BLOCK * 8);
+        hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), k_block(e) * 8);
     for (unsigned round = 0; round < rounds(&t->d); round++) {
         for (unsigned v = 0; v < width; v++) {
             LLVMValueRef p =
@@ -467,24 +472,24 @@ enum {
     GEMM_LDC,
     GEMM_ADD,
     GEMM_NEXT,
-    GEMM_REST,
-    GEMM_LDR = GEMM_REST + HCG_RESTS,
+    GEMM_TOUCHED,
+    GEMM_LD_TOUCHED = GEMM_TOUCHED + HCG_TOUCHED,
     GEMM_PARAMS
 };
 
 /* With the last steps of a slab: its lines of what is done with the sums when all rows have theirs.
  * Rows of results are pages of their own, and come too slowly when they are first needed. */
-static void fetch_rests(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
-                        LLVMValueRef rows) {
+static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
+                             LLVMValueRef rows) {
     LLVMValueRef zero = hcg_i64(e, 0), column = multiply(e, b->panel, b->d.outputs);
-    for (int i = 0; i < HCG_RESTS; i++) {
-        LLVMValueRef rest = g[GEMM_REST + i], any = LLVMBuildIsNotNull(e->b, rest, "");
+    for (int i = 0; i < HCG_TOUCHED; i++) {
+        LLVMValueRef place = g[GEMM_TOUCHED + i], any = LLVMBuildIsNotNull(e->b, place, "");
         LLVMValueRef n =
             LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, any, b->last, ""), rows, zero, "");
-        hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "rest", 0, NULL);
-        LLVMValueRef at = add(e, times(e, add(e, row, l.index), g[GEMM_LDR]), column);
+        hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "touched", 0, NULL);
+        LLVMValueRef at = add(e, times(e, add(e, row, l.index), g[GEMM_LD_TOUCHED]), column);
         for (unsigned bytes = 0; bytes < b->d.panels * b->d.outputs * 4; bytes += 64)
-            hcg_prefetch(e, hcg_at(e, e->f32, rest, at), bytes);
+            hcg_prefetch(e, hcg_at(e, e->f32, place, at), bytes);
         hcg_loop_end(e, &l, NULL);
     }
 }
@@ -495,7 +500,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, c
     LLVMValueRef share = times(e, b->k, pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
     LLVMValueRef row = part_start(e, slabs, l.index), rows = part_size(e, slabs, l.index);
-    fetch_rests(e, g, b, row, rows);
+    prefetch_touched(e, g, b, row, rows);
     LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), multiply(e, b->from, b->d.depth));
     LLVMValueRef c = add(e, times(e, row, g[GEMM_LDC]), multiply(e, b->panel, b->d.outputs));
     LLVMValueRef args[TILE_PARAMS] = {
@@ -517,25 +522,27 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, c
 /* What f32 panels ask for where one slab holds all rows. (bf16 loses a twentieth by it.) */
 static LLVMValueRef near_if_one(hcg_emit *e, const parts *slabs, const block *b) {
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, slabs->count, hcg_i64(e, 1), "one_slab");
-    return LLVMBuildSelect(e->b, one, hcg_at(e, e->i8, b->b, hcg_i64(e, SLAB_AHEAD)), b->next, "");
+    return LLVMBuildSelect(
+        e->b, one, hcg_at(e, e->i8, b->b, hcg_i64(e, hcg_prefetch_distance(e->level, SLAB_AHEAD))),
+        b->next, "");
 }
 
-/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, rests.., ldr) */
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, touched.., ld_touched) */
 static hcg_shared gemm_function(hcg_emit *e, kinds d) {
     LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
     hcg_shared s;
     for (int i = 0; i < GEMM_PARAMS; i++)
         params[i] = e->i64;
     params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = e->ptr;
-    for (int i = 0; i < HCG_RESTS; i++)
-        params[GEMM_REST + i] = e->ptr;
+    for (int i = 0; i < HCG_TOUCHED; i++)
+        params[GEMM_TOUCHED + i] = e->ptr;
     if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", kinds_name(e, &d)), params, GEMM_PARAMS,
                           &s))
         return s;
     const LLVMValueRef *g = s.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, d.panels);
     LLVMValueRef panel_stride = multiply(e, g[GEMM_K], line(&d));
-    parts slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], K_BLOCK);
+    parts slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], k_block(e));
     block b = {.d = d};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
     b.panel = lp.index, b.panels = hcg_smaller(e, wide, minus(e, g[GEMM_PANELS], lp.index));
@@ -569,9 +576,9 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     LLVMValueRef args[GEMM_PARAMS] = {
         g->x, g->ldx, g->rows, steps, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
         next};
-    for (int i = 0; i < HCG_RESTS; i++)
-        args[GEMM_REST + i] = g->rests[i] ? g->rests[i] : LLVMConstNull(e->ptr);
-    args[GEMM_LDR] = g->ldr ? g->ldr : hcg_i64(e, 0);
+    for (int i = 0; i < HCG_TOUCHED; i++)
+        args[GEMM_TOUCHED + i] = g->touched[i] ? g->touched[i] : LLVMConstNull(e->ptr);
+    args[GEMM_LD_TOUCHED] = g->ld_touched ? g->ld_touched : hcg_i64(e, 0);
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
 
@@ -640,7 +647,7 @@ static hcg_shared strip_function(hcg_emit *e, const kinds *d) {
     const char *name = hd_printf(e->arena, "product_%s", kinds_name(e, d));
     if (!hcg_shared_begin(e, name, params, STRIP_PARAMS, &s)) return s;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
-    parts steps = divide(e, s.param[STRIP_K], K_BLOCK);
+    parts steps = divide(e, s.param[STRIP_K], k_block(e));
     hcg_loop l = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, l.index, zero, "");
     emit_slabs(e, d, s.param, part_start(e, &steps, l.index), part_size(e, &steps, l.index),
@@ -669,7 +676,8 @@ static void gemv_steps(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef
     unsigned per_panel = HIR_PANEL / e->level->lanes, bytes = line_bytes(d);
     LLVMValueRef first = step_place(e, d, b, index, 0);
     for (unsigned u = 0; u < steps; u++) {
-        if (u * bytes % 64 == 0 && steps > 1) hcg_prefetch(e, first, u * bytes + GEMV_AHEAD);
+        if (u * bytes % 64 == 0 && steps > 1)
+            hcg_prefetch(e, first, u * bytes + hcg_prefetch_distance(e->level, GEMV_AHEAD));
         for (unsigned round = 0; round < rounds(d); round++) {
             LLVMValueRef xs = load_x(e, d, x, index, u, round);
             for (unsigned v = 0; v < per_panel; v++) {

@@ -15,7 +15,7 @@
 #ifndef HCG_MATRIX_H
 #define HCG_MATRIX_H
 
-#include "codegen/emit/emit.h"
+#include "codegen/contract/backend.h"
 
 typedef struct hcg_tile {
     const char *arch;
@@ -32,7 +32,6 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
 /* out[16][k] of a panel [k][16], k > 0 */
 void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out);
 
-enum { HCG_RESTS = 2 };
 /* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
@@ -46,10 +45,8 @@ typedef struct hcg_gemm {
     bool accumulate;     /* add to c instead of setting it */
     LLVMValueRef next;   /* panels of the call that follows, of the same k: they are fetched
                             meanwhile.   NULL: those behind b's */
-    LLVMValueRef
-        rests[HCG_RESTS]; /* what will be read or written at c's rows and columns when they
-                             are done, f32: it is asked for while they are. NULL: nothing */
-    LLVMValueRef ldr;
+    LLVMValueRef touched[HCG_TOUCHED]; /* prefetched: hcg_panels in contract/backend.h */
+    LLVMValueRef ld_touched;
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
 /* Narrow panels, at most, for which each row of x is read once. */

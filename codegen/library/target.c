@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "codegen/contract/backend.h"
 #include "codegen/library/library.h"
 
 typedef struct cpu {
@@ -182,13 +183,23 @@ static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_ta
     return false;
 }
 
-static bool find_variants(const char *cpu_name, unsigned dots, hd_arena *a, hd_diags *d,
-                          hcg_target *t) {
+/* The next level of the architecture, with the same vectors and the same code for the matrices? */
+static bool is_needless(const hcg_options *o, const hcg_level *level, const hcg_level *end) {
+    const hcg_level *next = level + 1;
+    while (next < end && strcmp(next->arch, level->arch) != 0)
+        next++;
+    return next < end && next->lanes == level->lanes && next->registers == level->registers &&
+           next->fma == level->fma && hcg_same_choices(level, next, o->exact, o->matrices);
+}
+
+static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
     const hcg_level *levels;
+    const char *cpu_name = o->cpu;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
-            (cpu_name ? strcmp(cpu_name, levels[i].name) == 0 : (levels[i].dots & ~dots) == 0))
+            (cpu_name ? strcmp(cpu_name, levels[i].name) == 0
+                      : !is_needless(o, &levels[i], levels + n)))
             hd_push(a, &t->bodies, hcg_variant_of_level(a, &levels[i]));
     if (t->bodies.n > 0) return true;
     if (strcmp(cpu_name, "native") == 0) return add_native(a, d, t);
@@ -202,5 +213,5 @@ static bool find_variants(const char *cpu_name, unsigned dots, hd_arena *a, hd_d
 
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
     *out = (hcg_target){0};
-    return find_triple(o, a, d, out) && find_variants(o->cpu, o->dots, a, d, out);
+    return find_triple(o, a, d, out) && find_variants(o, a, d, out);
 }
