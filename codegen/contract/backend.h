@@ -65,6 +65,9 @@ struct hcg_backend {
     const void *instructions; /* of this row of the table, for those that have several */
     /* Panels that are computed together: sums of a block have a multiple of as many columns. */
     int64_t (*tile_panels)(const hcg_level *level);
+    /* Rows of a block, at most, where rows of x have k elements: what caches hold of them as they
+     * are prepared. */
+    int64_t (*block_rows)(const hcg_level *level, int64_t k);
     unsigned tile_rows; /* gemm writes sums up to whole multiples of as many rows */
     bool prefetches;    /* gemm asks for what is needed next (hcg_panels) while it computes */
     /* Takes workspace (hcg_scratch) for the whole kernel; NULL: it needs none. */

@@ -5,9 +5,9 @@
 
 #include "codegen/emit/emit.h"
 
-/* Rows of f32 x[..][k] that a kernel takes at once, while panels pass: they stay in the L2, and the
- * sums of `panels` panels in the L1. */
-int64_t hcg_block_rows(const hcg_level *level, int64_t k, int64_t panels);
+/* Rows of x that a kernel computes together, while panels pass: rows of `row_bytes` stay in the L2,
+ * and the sums of `panels` panels in the L1. */
+int64_t hcg_block_rows(const hcg_level *level, int64_t row_bytes, int64_t panels);
 /* Steps of k, of 64 bytes in each of `panels` panels, over which all rows of a block run before the
  * next: those panels stay in the L1. */
 int64_t hcg_block_steps(const hcg_level *level, int64_t panels);

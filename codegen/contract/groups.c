@@ -301,6 +301,7 @@ static void groups_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) 
 const hcg_backend hcg_groups_as_f32 = {
     .name = "groups_as_f32",
     .tile_panels = hcg_vector_panels,
+    .block_rows = hcg_vector_rows,
     .tile_rows = 1,
     .begin = begin_groups,
     .prepare = prepare_groups,

@@ -6,8 +6,9 @@
  *     i[r][n] = sum q p over the group,   f += s t i  (+ m t sum p)
  *
  * Sums of integers are exact, and those of floats are made in the same order whatever the tile and
- * the instructions are: every level that takes x as bytes gives the same bits.
+ * the instructions are: every level with such a back end gives the same bits.
  */
+#include "codegen/contract/blocking.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/int8_group.h"
 #include "codegen/contract/multiply_add.h"
@@ -103,11 +104,11 @@ static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValue
     store4(e, start, bytes_at(e, out, (int64_t)width * 8));
 }
 
-/* prepare_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
+/* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
 static hcg_shared prepare_function(hcg_emit *e, unsigned width) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
     hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "take_%u", width), params, 5, &s)) return s;
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "int8_rows_%u", width), params, 5, &s)) return s;
     LLVMValueRef x = s.param[0], ldx = s.param[1], rows = s.param[2], k = s.param[3];
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, one, "last");
@@ -267,11 +268,17 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_loop_end(e, &l, NULL);
 }
 
+static int64_t block_rows(const hcg_level *level, int64_t k) {
+    const int64_t row_bytes = hcg_groups(k) * (int64_t)slab_group_bytes(1);
+    return hcg_block_rows(level, row_bytes, hcg_vector_panels(level));
+}
+
 #define BACKEND(id, ...)                                                                           \
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
         .instructions = &(const hcg_int8_instructions){__VA_ARGS__},                               \
         .tile_panels = hcg_vector_panels,                                                          \
+        .block_rows = block_rows,                                                                  \
         .tile_rows = ROWS,                                                                         \
         .begin = begin,                                                                            \
         .prepare = prepare,                                                                        \

@@ -1,21 +1,20 @@
 /* kernel.contract: y = epilogue(x W^T) for columns [c0, c1) of rows [r0, r1).
  *
- * T > 1 (many): a block of rows of x stays in the L2 while panels pass; panel group
- * by panel group, gemm leaves a block of sums in scratch and the epilogue stores it. x is read
- * where it lies: no thread packs what another one packs too.
+ * Many tokens: a block of rows of x stays in the L2 while panels pass; a few panels at a time, back
+ * ends (contract/backend.h) leave a block of sums in scratch and the epilogue stores it. Each
+ * thread reads x where it lies, or makes what its back ends want of its own block.
  *
- * T = 1 (one): a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
+ * One token: a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
  * scratch and through the same epilogue.
  */
 #include "codegen/contract/backend.h"
-#include "codegen/contract/blocking.h"
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/library/library.h"
 
 enum {
-    ONE_PANELS = 16,      /* between epilogues of the T = 1 body */
+    ONE_PANELS = 16,      /* between epilogues, for one token */
     HEAD_PANELS = 24,     /* between epilogues, where whole heads need more than a tile has */
     MOST_BACKENDS = 4,    /* that multiply matrices of one kernel */
     ROWS_READ_ONCE = 128, /* of a block, where each row of x is read once */
@@ -44,7 +43,7 @@ static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
     return LLVMBuildUDiv(e->b, over, blocks, "each");
 }
 
-typedef struct body {
+typedef struct emission { /* of one kernel */
     hcg_emit *e;
     const hcg_kernel *k;
     const hcg_contraction *c;
@@ -57,16 +56,16 @@ typedef struct body {
     LLVMValueRef kv;                     /* K */
     LLVMValueRef prologue_x;             /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
-} body;
+} emission;
 
 /* ---- back ends ---------------------------------------------------------------------------------
  */
-static const hcg_choice *choice_of(const body *p, const hcg_linear *l) {
+static const hcg_choice *choice_of(const emission *p, const hcg_linear *l) {
     const unsigned tokens = p->k->one ? HCG_ONE_TOKEN : HCG_MANY_TOKENS;
     return hcg_choose(p->e->level, p->e->p->options.exact, l->dtype, l->layout, tokens);
 }
 
-static bool refuse(body *p, const hcg_linear *l) {
+static bool refuse(emission *p, const hcg_linear *l) {
     const hir_value *y = hir_value_at(p->e->p->m, l->value);
     hd_err(p->e->diags, HD_E_INTERNAL, hir_op_at(p->e->p->m, y->op)->loc,
            "no back end multiplies a matrix of %s on %s", hir_dtype_name(l->dtype),
@@ -76,7 +75,7 @@ static bool refuse(body *p, const hcg_linear *l) {
 }
 
 /* A product for each row of the table that multiplies one of the matrices. */
-static bool choose_backends(body *p) {
+static bool choose_backends(emission *p) {
     const hcg_choice *choices;
     const size_t n = hcg_choices(&choices);
     p->product_of = hd_new_array(p->e->arena, unsigned, p->c->linears.n);
@@ -97,11 +96,11 @@ static bool choose_backends(body *p) {
 }
 
 /* Of all kernels that share the function. */
-static int64_t longest_k(const body *p) {
+static int64_t longest_k(const emission *p) {
     return p->k->n_sizes ? p->k->size[HCG_K].most : p->c->k;
 }
 
-static void begin_products(body *p, uint64_t rows) {
+static void begin_products(emission *p, uint64_t rows) {
     for (unsigned i = 0; i < p->n_products; i++) {
         hcg_product *q = &p->products[i];
         q->one = p->k->one, q->k = longest_k(p), q->rows = rows, q->panels = p->tile_panels;
@@ -109,13 +108,13 @@ static void begin_products(body *p, uint64_t rows) {
     }
 }
 
-static void end_products(body *p) {
+static void end_products(emission *p) {
     for (unsigned i = 0; i < p->n_products; i++)
         if (p->products[i].backend->end) p->products[i].backend->end(p->e, &p->products[i]);
 }
 
 /* Rows that sums need for `rows` of x. */
-static uint64_t rows_of_sums(const body *p, uint64_t rows) {
+static uint64_t rows_of_sums(const emission *p, uint64_t rows) {
     uint64_t most = rows;
     for (unsigned i = 0; i < p->n_products && !p->k->one; i++) {
         const uint64_t tile = p->products[i].backend->tile_rows;
@@ -128,7 +127,7 @@ static uint64_t rows_of_sums(const body *p, uint64_t rows) {
 /* ---- x -----------------------------------------------------------------------------------------
  */
 /* x of the block: where it lies, or made here by the prologue. */
-static bool find_x(body *p, LLVMValueRef *x) {
+static bool find_x(emission *p, LLVMValueRef *x) {
     hcg_emit *e = p->e;
     const hcg_contraction *c = p->c;
     if (!c->prologue.n) {
@@ -141,7 +140,7 @@ static bool find_x(body *p, LLVMValueRef *x) {
 }
 
 /* Each block of rows is prepared once for all panels. */
-static bool prepare_rows(body *p) {
+static bool prepare_rows(emission *p) {
     LLVMValueRef x;
     if (!find_x(p, &x)) return false;
     for (unsigned i = 0; i < p->n_products; i++) {
@@ -156,7 +155,7 @@ static bool prepare_rows(body *p) {
 /* ---- panels ------------------------------------------------------------------------------------
  */
 /* First panel at or after `panel` of a linear's weights. */
-static LLVMValueRef panel_at(const body *p, const hcg_linear *l, LLVMValueRef panel) {
+static LLVMValueRef panel_at(const emission *p, const hcg_linear *l, LLVMValueRef panel) {
     hcg_emit *e = p->e;
     LLVMValueRef bytes = hcg_i64(e, hcg_panel_bytes(l->dtype, p->c->k));
     if (!LLVMIsConstant(p->kv))
@@ -167,7 +166,7 @@ static LLVMValueRef panel_at(const body *p, const hcg_linear *l, LLVMValueRef pa
 
 /* The panels that are read after those of linear i: those of the next linear, or the next ones of
  * the first. */
-static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
+static LLVMValueRef following(emission *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
                               LLVMValueRef panels) {
     bool more = i + 1 < g->linears.n;
     if (!more) panel = LLVMBuildNSWAdd(p->e->b, panel, panels, "");
@@ -180,7 +179,7 @@ static unsigned all_narrow_panels(const hcg_column_group *g) {
 }
 
 /* Panels of 8 outputs in as many of 16: two in each, but perhaps one in the group's last. */
-static LLVMValueRef narrow_panels(const body *p, const hcg_column_group *g, LLVMValueRef panel,
+static LLVMValueRef narrow_panels(const emission *p, const hcg_column_group *g, LLVMValueRef panel,
                                   LLVMValueRef panels) {
     hcg_emit *e = p->e;
     LLVMValueRef two = hcg_i64(e, HIR_PANEL / hir_panel_rows(HIR_LAYOUT_NARROW));
@@ -190,7 +189,7 @@ static LLVMValueRef narrow_panels(const body *p, const hcg_column_group *g, LLVM
 }
 
 /* f32[T, n], which is not made in the kernel? */
-static bool is_outer_rows(const body *p, hir_ref r, int64_t n) {
+static bool is_outer_rows(const emission *p, hir_ref r, int64_t n) {
     const hir_module *m = p->e->p->m;
     if (r.kind != HIR_REF_VALUE) return false;
     hir_id by = hir_value_at(m, r.index)->op;
@@ -201,7 +200,7 @@ static bool is_outer_rows(const body *p, hir_ref r, int64_t n) {
 
 /* What the epilogue of a group will touch at the panels from `panel` on: a result, and rows that
  * its ops add to the sums. Those of heads lie where their row program puts them. */
-static void set_touched(body *p, const hcg_column_group *g, LLVMValueRef panel, hcg_panels *b) {
+static void set_touched(emission *p, const hcg_column_group *g, LLVMValueRef panel, hcg_panels *b) {
     hcg_emit *e = p->e;
     const hir_module *m = e->p->m;
     hir_ref touched[HCG_TOUCHED];
@@ -224,7 +223,7 @@ static void set_touched(body *p, const hcg_column_group *g, LLVMValueRef panel, 
 }
 
 /* The sums of linear i of a group; `at`: the column of the scratch where they begin. */
-static void emit_product(body *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
+static void emit_product(emission *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
                          LLVMValueRef panels, LLVMValueRef at) {
     hcg_emit *e = p->e;
     const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
@@ -247,8 +246,8 @@ static void emit_product(body *p, const hcg_column_group *g, size_t i, LLVMValue
     q->backend->gemm(e, q, &b);
 }
 
-static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels,
-                      LLVMValueRef at) {
+static void emit_sums(emission *p, const hcg_column_group *g, LLVMValueRef panel,
+                      LLVMValueRef panels, LLVMValueRef at) {
     for (size_t i = 0; i < g->linears.n; i++)
         emit_product(p, g, i, panel, panels, at);
 }
@@ -257,7 +256,7 @@ static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LL
  */
 /* Panels between epilogues: as many as are computed together, or whole heads and, if it can be,
  * whole tiles. */
-static int64_t panels_between(const body *p, const hcg_column_group *g) {
+static int64_t panels_between(const emission *p, const hcg_column_group *g) {
     int64_t least = (p->tile_panels + g->unit - 1) / g->unit * g->unit;
     for (int64_t n = least; n <= HEAD_PANELS; n += g->unit)
         if (n % p->tile_panels == 0) return n;
@@ -265,7 +264,7 @@ static int64_t panels_between(const body *p, const hcg_column_group *g) {
 }
 
 /* The sums of a block, as many panels at a time as are computed together. */
-static void emit_block(body *p, const hcg_column_group *g, LLVMValueRef panel,
+static void emit_block(emission *p, const hcg_column_group *g, LLVMValueRef panel,
                        LLVMValueRef panels) {
     hcg_emit *e = p->e;
     LLVMValueRef zero = hcg_i64(e, 0), step = hcg_i64(e, p->tile_panels);
@@ -280,7 +279,7 @@ static void emit_block(body *p, const hcg_column_group *g, LLVMValueRef panel,
     hcg_loop_end(e, &l, NULL);
 }
 
-static bool emit_group(body *p, const hcg_column_group *g) {
+static bool emit_group(emission *p, const hcg_column_group *g) {
     hcg_emit *e = p->e;
     p->ld = panels_between(p, g);
     LLVMValueRef from = e->c0, to = e->c1; /* of sizes known in the call only: one group */
@@ -299,7 +298,7 @@ static bool emit_group(body *p, const hcg_column_group *g) {
 }
 
 /* Workspace for blocks of at most `rows` rows: x, what back ends need, sums. */
-static void take_workspace(body *p, uint64_t rows) {
+static void take_workspace(emission *p, uint64_t rows) {
     size_t most = 0;
     int64_t panels = p->tile_panels;
     if (p->c->prologue.n) p->prologue_x = hcg_scratch(p->e, rows * (uint64_t)p->c->k * 4);
@@ -317,14 +316,14 @@ static void take_workspace(body *p, uint64_t rows) {
 
 /* Is each row of x read once, where it lies, for a narrow matrix that fits one group of panels?
  * Then no block of rows has to stay in a cache. */
-static bool passes_once(const body *p) {
+static bool passes_once(const emission *p) {
     const hcg_column_group *g = &p->c->groups.at[0];
     return p->c->linears.n == 1 && p->c->linears.at[0].layout == HIR_LAYOUT_NARROW &&
            !p->c->prologue.n && all_narrow_panels(g) <= hcg_narrow_panels(p->e->level);
 }
 
 /* Blocks of `each` rows, the last of what is left; with one token `each` is 1. */
-static bool emit_rows(body *p, LLVMValueRef each) {
+static bool emit_rows(emission *p, LLVMValueRef each) {
     hcg_emit *e = p->e;
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, each, "rows", 0, NULL);
     p->row = l.index, p->rows = each;
@@ -336,27 +335,36 @@ static bool emit_rows(body *p, LLVMValueRef each) {
     return ok;
 }
 
-static bool emit_many(body *p) {
-    hcg_emit *e = p->e;
+/* Rows of a block: the fewest that one of the back ends has. Panels that are computed together: the
+ * most. */
+static int64_t block_rows(emission *p) {
+    int64_t least = INT64_MAX;
     for (unsigned i = 0; i < p->n_products; i++) {
-        const int64_t panels = p->products[i].backend->tile_panels(e->level);
+        const hcg_backend *b = p->products[i].backend;
+        const int64_t panels = b->tile_panels(p->e->level);
+        const int64_t rows = b->block_rows(p->e->level, longest_k(p));
         if (panels > p->tile_panels) p->tile_panels = panels;
+        if (rows < least) least = rows;
     }
-    const int64_t block =
-        passes_once(p) ? ROWS_READ_ONCE : hcg_block_rows(e->level, longest_k(p), p->tile_panels);
+    return passes_once(p) ? ROWS_READ_ONCE : least;
+}
+
+static bool emit_many(emission *p) {
+    hcg_emit *e = p->e;
+    const int64_t block = block_rows(p);
     take_workspace(p, (uint64_t)block);
     LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
     return emit_rows(p, even_block(e, all, block));
 }
 
-static bool emit_one(body *p) {
+static bool emit_one(emission *p) {
     p->tile_panels = ONE_PANELS;
     take_workspace(p, 1);
     return emit_rows(p, hcg_i64(p->e, 1));
 }
 
 bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
-    body p = {.e = e, .k = k, .c = k->contraction};
+    emission p = {.e = e, .k = k, .c = k->contraction};
     if (!choose_backends(&p)) return false;
     p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, p.c->k);
     if (!(k->one ? emit_one(&p) : emit_many(&p))) return false;

@@ -5,10 +5,16 @@
  *   bf16_dots      the same panels by dot products of pairs, x rounded to bf16
  */
 #include "codegen/contract/multiply_add.h"
+
+#include "codegen/contract/blocking.h"
 #include "codegen/contract/pairs.h"
 
 int64_t hcg_vector_panels(const hcg_level *level) {
     return hcg_tile_of(level)->panels;
+}
+
+int64_t hcg_vector_rows(const hcg_level *level, int64_t k) {
+    return hcg_block_rows(level, (int64_t)sizeof(float) * k, hcg_vector_panels(level));
 }
 
 hcg_gemm hcg_vector_product(const hcg_product *p, const hcg_panels *b, hir_dtype x_dtype) {
@@ -63,6 +69,7 @@ static void multiply_add_gemv(hcg_emit *e, const hcg_product *p, const hcg_panel
 const hcg_backend hcg_multiply_add = {
     .name = "multiply_add",
     .tile_panels = hcg_vector_panels,
+    .block_rows = hcg_vector_rows,
     .tile_rows = 1,
     .prefetches = true,
     .begin = begin_multiply_add,
@@ -83,6 +90,7 @@ static void prepare_pairs(hcg_emit *e, hcg_product *p) {
 const hcg_backend hcg_pairs_as_f32 = {
     .name = "pairs_as_f32",
     .tile_panels = hcg_vector_panels,
+    .block_rows = hcg_vector_rows,
     .tile_rows = 1,
     .prefetches = true,
     .begin = begin_pairs,
@@ -114,6 +122,7 @@ static void bf16_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
 const hcg_backend hcg_bf16_dots_512 = {
     .name = "bf16_dots",
     .tile_panels = hcg_vector_panels,
+    .block_rows = hcg_vector_rows,
     .tile_rows = 1,
     .prefetches = true,
     .begin = begin_bf16,

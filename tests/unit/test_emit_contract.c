@@ -606,11 +606,18 @@ static void form_rows(problem *p, hir_ref x, int64_t n) {
     p->b.m->weights.at[0].layout = HIR_LAYOUT_ROWS;
 }
 
+/* A matrix that no row of contract/backends.def multiplies. */
+static void form_narrow_f16(problem *p, hir_ref x, int64_t n) {
+    yield(p, linear(p, x, n, false));
+    p->b.m->weights.at[0].type.dtype = HIR_F16;
+    p->b.m->weights.at[0].layout = HIR_LAYOUT_NARROW;
+}
+
 Test(emit_contract, refused) {
-    static form *const illegal[] = {form_illegal, form_two_inputs, form_rows};
+    static form *const illegal[] = {form_illegal, form_two_inputs, form_rows, form_narrow_f16};
     const hcg_level *levels;
     hcg_levels(&levels);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof illegal / sizeof *illegal; i++) {
         problem p;
         compiled c;
         build(&p, illegal[i], 2, 5, 4, HIR_F32, 1);
