@@ -260,28 +260,15 @@ bool api_need_kernels(hadal_session *s) {
     return false;
 }
 
-/* "f32", or a list of what x may be rounded to: the dot products that stay unused. */
 static bool read_activations(hadal_session *s, const char *text, unsigned *exact) {
-    static const struct {
-        const char *name;
-        unsigned dots;
-    } kinds[] = {{"int8", HCG_DOTS_INT8}, {"bf16", HCG_DOTS_BF16}, {"f32", 0}};
-    enum { KINDS = sizeof kinds / sizeof *kinds };
-    bool alone = !strchr(text, ',');
-    *exact = HCG_DOTS;
-    for (const char *at = text;; at++) {
-        size_t n = strcspn(at, ","), i = 0;
-        while (i < KINDS && !(strlen(kinds[i].name) == n && strncmp(at, kinds[i].name, n) == 0))
-            i++;
-        if (i == KINDS || (!kinds[i].dots && !alone)) {
-            hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "activations cannot be \"%s\"", text)->hint =
-                "int8, bf16, both with a comma between, or f32";
-            return false;
-        }
-        *exact &= ~kinds[i].dots;
-        at += n;
-        if (!*at) return true;
-    }
+    if (hcg_read_activations(text, exact)) return true;
+    hd_text names;
+    hd_text_init(&names, s->arena);
+    for (unsigned i = 0; i < HCG_ROUNDINGS; i++)
+        hd_text_f(&names, "%s%s", i ? ", " : "", hcg_rounding_name(i));
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "activations cannot be \"%s\"", text)->hint =
+        hd_printf(s->arena, "%s, several with commas between, or f32", names.at);
+    return false;
 }
 
 /* Lowers once per target; packing does not care which. */
@@ -289,7 +276,7 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
     if (!api_need_kernels(s)) return false;
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
-    unsigned exact = HCG_DOTS_BF16; /* rounding for bf16 weights is asked for */
+    unsigned exact = hcg_exact_by_default();
     if (t && t->activations && !read_activations(s, t->activations, &exact)) return false;
     const char *key = hd_printf(s->arena, "%s|%s|%s|%u", triple, cpu, ir_file, exact);
     if (s->program && strcmp(key, s->target_key) == 0) return true;

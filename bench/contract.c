@@ -211,7 +211,7 @@ int main(int argc, char **argv) {
                 if (t != HIR_I32 && !strcmp(argv[6], hir_dtype_name((hir_dtype)t)))
                     d = (hir_dtype)t;
             run(&levels[i], (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0},
-                argc > 7 && !strcmp(argv[7], "exact") ? HCG_DOTS : 0, threads, (char *)area);
+                argc > 7 && !strcmp(argv[7], "exact") ? HCG_ROUND_ALL : 0, threads, (char *)area);
             continue;
         }
         for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)

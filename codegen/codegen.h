@@ -6,12 +6,29 @@
 #include "support/machine.h"
 #include "support/tensorfile.h"
 
-/* Dot products in one instruction, for which x is rounded. */
+/* What activations may be rounded to: rows of contract/activations.def, and sets of them. */
 enum {
-    HCG_DOTS_INT8 = 1, /* of bytes: weights in groups (contract/groups.h) */
-    HCG_DOTS_BF16 = 2, /* of pairs: bf16 weights (contract/pairs.h) */
-    HCG_DOTS = 3,
+#define A(id, name, by_default) HCG_ROUNDING_##id,
+#include "codegen/contract/activations.def"
+#undef A
+    HCG_ROUNDINGS
 };
+enum {
+#define A(id, name, by_default) HCG_ROUND_##id = 1 << HCG_ROUNDING_##id,
+#include "codegen/contract/activations.def"
+#undef A
+    HCG_ROUND_ALL = (1 << HCG_ROUNDINGS) - 1
+};
+const char *hcg_rounding_name(unsigned i); /* of row i */
+/* What stays f32 unless asked otherwise, as hcg_options.exact. */
+unsigned hcg_exact_by_default(void);
+/* "f32", or a list of what they may be rounded to; false: it is neither. */
+bool hcg_read_activations(const char *text, unsigned *exact);
+
+/* Kinds of matrices that contractions read, by storage and layout: a set has a bit for each. */
+uint32_t hcg_matrix(hir_dtype dtype, hir_layout layout);
+/* What activations are rounded to for them on some CPU level (contract/backends.def). */
+unsigned hcg_roundings_of(uint32_t matrices, unsigned exact);
 
 /* What a part of code generation was and took. */
 typedef struct hcg_code_event {
@@ -31,8 +48,8 @@ typedef struct hcg_options {
                             runs on; 0: as the level has it, as the machine has it */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
     int threads;         /* for parallel emission; 0: as many as CPUs */
-    unsigned dots;       /* set by hcg_lower, of HCG_DOTS: what kernels have use for */
-    unsigned exact;      /* of HCG_DOTS: where x stays f32 although these would be faster */
+    uint32_t matrices;   /* set by hcg_lower: the kinds of the module's (hcg_matrix) */
+    unsigned exact;      /* of HCG_ROUND_*: what activations are not rounded to where they might */
     int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
     /* What passes were asked to do, for the library to tell: */
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */

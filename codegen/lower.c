@@ -230,15 +230,14 @@ static bool place_weights(lowering *l) {
     return true;
 }
 
-/* The dot products that linears of these weights have use for. */
-static unsigned dots_of(const hir_module *m) {
-    unsigned dots = 0;
+/* Those that contractions may read. */
+static uint32_t matrices_of(const hir_module *m) {
+    uint32_t matrices = 0;
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
-        if (hir_is_quantised(w->type.dtype)) dots |= HCG_DOTS_INT8;
-        if (w->type.dtype == HIR_BF16 && w->layout == HIR_LAYOUT_PANEL) dots |= HCG_DOTS_BF16;
+        if (w->layout != HIR_LAYOUT_ROWS) matrices |= hcg_matrix(w->type.dtype, w->layout);
     }
-    return dots;
+    return matrices;
 }
 
 static void add_factor(hd_text *table, const hir_derived_factor *f) {
@@ -304,12 +303,12 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     return true;
 }
 
-/* Which columns of the kernel the panels of a weight are (contract/contraction.h). */
+/* Which columns of the kernel the panels of a weight are (contract/contraction.h); c NULL: none. */
 static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
     const hir_weight *w = &l->m->weights.at[r.index];
     const uint64_t rows = (uint64_t)hir_panel_rows(w->layout);
     uint64_t bytes;
-    for (size_t i = 0; i < c->linears.n; i++) {
+    for (size_t i = 0; c && i < c->linears.n; i++) {
         const hcg_column_group *g = &c->groups.at[c->linears.at[i].group];
         if (!hir_ref_equal(c->linears.at[i].w, r) || !hir_weight_bytes(w, &bytes)) continue;
         const uint64_t panels = ((uint64_t)g->n + rows - 1) / rows;
@@ -401,17 +400,15 @@ static bool add_step(lowering *l, hir_id id) {
         return refuse(l, HD_E_VALUE, loc_of(l, op), "grain is not positive", NULL);
     ask_for_shared(l, id);
     if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
-    hcg_contraction c = {0};
-    const bool contract = op->code == HIR_KERNEL_CONTRACT_OP;
-    if (contract && !hcg_plan_contraction(l->a, l->d, l->m, id, &c)) return false;
-    step.cols = contract ? c.columns : hcg_columns(l->m, id);
+    const hcg_contraction *c = l->p->contractions[id];
+    step.cols = c ? c->columns : hcg_columns(l->m, id);
     for (size_t i = 0; i < use->operands.list.n; i++)
-        if (!add_operand(l, loc_of(l, op), use->operands.list.at[i], &c)) return false;
+        if (!add_operand(l, loc_of(l, op), use->operands.list.at[i], c)) return false;
     for (uint32_t i = 0; i < n_sizes; i++)
         hd_push(l->a, &l->p->operands,
                 ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
     for (size_t i = 0; i < use->runs.n; i++)
-        if (!add_operand(l, loc_of(l, op), use->runs.at[i], &c)) return false;
+        if (!add_operand(l, loc_of(l, op), use->runs.at[i], c)) return false;
     if (step.split_decode == HRT_SPLIT_COLS && is_small(l, &step))
         step.split_decode = HRT_SPLIT_NONE;
     hd_push(l->a, &l->p->steps, step);
@@ -494,7 +491,8 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
     l.p->op_lines = find_lines(&l);
-    l.p->options.dots = dots_of(m) & ~l.p->options.exact;
+    l.p->options.matrices = matrices_of(m);
+    if (!hcg_plan_contractions(l.p, d)) return NULL;
     l.uses = hcg_share_kernels(l.p);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);

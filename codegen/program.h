@@ -7,6 +7,8 @@
 #include "ir/kernels.h"
 #include "runtime/hadal_rt.h"
 
+typedef struct hcg_contraction hcg_contraction; /* contract/contraction.h */
+
 /* A size that is not the same in all kernels that share a function: an argument of its own
  * (HRT_NUMBER). Of a contraction: N, then K. Of a row program: N, such as the sources of a mix. */
 enum { HCG_N, HCG_K, HCG_SIZES };
@@ -36,12 +38,13 @@ typedef struct hcg_kernel {
     const char *name;       /* symbol without prefix and level */
     hir_id op;              /* the first kernel op with this body: what is emitted */
     hir_kernel_phase phase; /* for how many tokens; prefill where one function does for all */
+    const hcg_contraction *contraction; /* what `op` multiplies; NULL: it is no contraction */
     HD_VEC(hir_ref)
     operands; /* outer refs of `op` in argument order: args[i] of hrt_kernel.
                * Inputs first (values read, weights, states), in order of first use in the body,
                * each once; then the kernel's results in order (results that are state are not
                * repeated:          cache_append's state operand is the argument). */
-    /* Parts of a contraction that are functions of their own (contract/stages.c), shared by all
+    /* Parts of a contraction that are functions of their own (contract/outline.c), shared by all
      * whose parts are alike. What makes x: its name, NULL if x comes from outside. What results go
      * through: the name up to the number of the group; its operands begin at number `first_y`. Each
      * is written where the kernel that makes it is, and declared elsewhere. */
@@ -84,6 +87,7 @@ struct hcg_program {
     hd_arena *arena;
     const hir_module *m;
     hcg_options options;
+    const hcg_contraction *const *contractions; /* per op; NULL: it is no contraction */
     HD_VEC(hcg_kernel) kernels;
     HD_VEC(hrt_step) steps;
     HD_VEC(hcg_step_work) work; /* of each step */

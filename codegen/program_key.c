@@ -36,7 +36,7 @@ static bool has_free_sizes(const hir_module *m, hir_id kernel, const hcg_contrac
     for (size_t i = 0; i < c->linears.n; i++) {
         const hir_dtype dtype = c->linears.at[i].dtype;
         if (hir_is_quantised(dtype) || dtype == HIR_BF16) return false; /* x is prepared by K */
-        if (c->linears.at[i].narrow) return false;                      /* N counts panels */
+        if (c->linears.at[i].layout != HIR_LAYOUT_PANEL) return false;  /* N counts panels */
     }
     const hcg_column_group *g = &c->groups.at[0];
     return c->groups.n == 1 && c->width == 1 && !g->heads && g->n > HIR_PANEL && c->k > 1;
@@ -64,35 +64,27 @@ static hir_type without_sizes(const hir_module *m, hir_ref of, hir_type t) {
     return t;
 }
 
-static bool plan(const hir_canonical *k, hir_id kernel, hcg_contraction *c) {
-    hd_diags d; /* what is wrong is told when the kernel is emitted */
-    hd_diags_init(&d, k->arena);
-    return hir_op_at(k->m, kernel)->code == HIR_KERNEL_CONTRACT_OP &&
-           hcg_plan_contraction(k->arena, &d, k->m, kernel, c);
-}
-
-bool hcg_family_key(hir_canonical *k, hir_id kernel, int64_t size[HCG_SIZES]) {
-    hcg_contraction c;
-    if (!plan(k, kernel, &c) || !has_free_sizes(k->m, kernel, &c)) return false;
+bool hcg_family_key(hir_canonical *k, hir_id kernel, const hcg_contraction *c,
+                    int64_t size[HCG_SIZES]) {
+    if (!c || !has_free_sizes(k->m, kernel, c)) return false;
     k->type = without_sizes;
     hcg_kernel_key(k, kernel);
     k->type = NULL;
-    size[HCG_N] = c.groups.at[0].n;
-    size[HCG_K] = c.k;
-    add_prologue_sizes(k, &c);
+    size[HCG_N] = c->groups.at[0].n;
+    size[HCG_K] = c->k;
+    add_prologue_sizes(k, c);
     return true;
 }
 
 /* ---- parts -------------------------------------------------------------------------------------
  */
-bool hcg_prologue_key(hir_canonical *k, hir_id kernel) {
-    hcg_contraction c;
+bool hcg_prologue_key(hir_canonical *k, hir_id kernel, const hcg_contraction *c) {
     uint32_t x;
-    if (!plan(k, kernel, &c) || !c.prologue.n) return false;
+    if (!c || !c->prologue.n) return false;
     hir_canonical_begin(k, kernel);
-    for (size_t i = 0; i < c.prologue.n; i++)
-        hir_canonical_op(k, c.prologue.at[i], 0);
-    hir_canonical_find(k, c.x, &x);
+    for (size_t i = 0; i < c->prologue.n; i++)
+        hir_canonical_op(k, c->prologue.at[i], 0);
+    hir_canonical_find(k, c->x, &x);
     hir_canonical_number(k, x);
     hir_canonical_operand_types(k, 0);
     return true;
@@ -113,8 +105,7 @@ static bool reads_before(const hir_canonical *k, hir_id from) {
 }
 
 bool hcg_epilogue_key(hir_canonical *k, hir_id kernel, uint32_t *first) {
-    hcg_contraction c;
-    if (!plan(k, kernel, &c)) return false;
+    if (hir_kind_of(hir_op_at(k->m, kernel)->code) != HIR_KERNEL_CONTRACT) return false;
     hir_canonical_begin(k, kernel);
     hir_id id = hir_op_at(k->m, kernel)->body_first;
     for (; hir_op_at(k->m, id)->code != HIR_LINEAR_OP; id = hir_op_at(k->m, id)->next)

@@ -13,11 +13,12 @@ void hcg_kernel_key(hir_canonical *c, hir_id kernel);
 /* The same with sizes left out: equal forms, code that differs in `size` alone. False: this kernel
  * has no such form. A contraction of one group of linears, without reshapes, in weights of f32 or
  * f16: N and, where x comes from outside, K. */
-bool hcg_family_key(hir_canonical *c, hir_id kernel, int64_t size[HCG_SIZES]);
+bool hcg_family_key(hir_canonical *c, hir_id kernel, const hcg_contraction *of,
+                    int64_t size[HCG_SIZES]);
 
 /* What makes x of a contraction. Its operands are the first of the kernel's. False: x comes from
  * outside. */
-bool hcg_prologue_key(hir_canonical *c, hir_id kernel);
+bool hcg_prologue_key(hir_canonical *c, hir_id kernel, const hcg_contraction *of);
 /* What becomes of x, the linear ops and what follows, with operands numbered from *first on:
  * whatever makes x reads those before. False: it reads more than x of what is made in front. */
 bool hcg_epilogue_key(hir_canonical *c, hir_id kernel, uint32_t *first);

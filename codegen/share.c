@@ -79,7 +79,7 @@ static void add_form(family *all, const int64_t size[HCG_SIZES]) {
 
 /* N % HIR_PANEL decides the shape of the last panel: it is the same in a family. */
 static void join_family(sharing *s, form *f) {
-    if (!hcg_family_key(s->canonical, f->op, f->size)) return;
+    if (!hcg_family_key(s->canonical, f->op, s->p->contractions[f->op], f->size)) return;
     const uint32_t kin = number_in(s, &s->kin_keys);
     if (kin == s->kin.n) hd_push(s->a, &s->kin, 0);
     s->kin.at[kin]++;
@@ -158,6 +158,7 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
         .name = symbol,
         .op = id,
         .phase = phase,
+        .contraction = s->p->contractions[id],
         .n_inputs = operands->n_inputs,
         .line = s->p->op_lines[id],
     };
@@ -173,7 +174,7 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     return (uint32_t)s->p->kernels.n - 1;
 }
 
-/* The prologue and the epilogue of a contraction (contract/stages.c) are written beside the first
+/* The prologue and the epilogue of a contraction (contract/outline.c) are written beside the first
  * function for prefill that has them so. Where sizes are arguments, what follows the sums is of
  * that function alone. */
 static void name_parts(sharing *s, hir_id id, const functions *f, const char *symbol) {
@@ -189,7 +190,7 @@ static void name_parts(sharing *s, hir_id id, const functions *f, const char *sy
         decode->first_y = prefill->first_y = first;
         prefill->makes_y = number == known;
     }
-    if (!hcg_prologue_key(s->canonical, id)) return;
+    if (!hcg_prologue_key(s->canonical, id, s->p->contractions[id])) return;
     const size_t known = s->prologue_keys.keys.n;
     const uint32_t number = number_in(s, &s->prologue_keys);
     decode->x_part = prefill->x_part = hd_printf(s->a, "x_%u", number);

@@ -17,7 +17,7 @@ typedef struct planner {
     hcg_contraction *out;
     HD_VEC(uint32_t) parent; /* union-find over linears: which of them meet in an epilogue */
     HD_VEC(dependence) values;
-    hir_head_epilogue riders;
+    hir_head_epilogue head_epilogue;
     hir_id first_linear;
 } planner;
 
@@ -85,7 +85,7 @@ static bool plan_linear(planner *p, hir_id id) {
                           .w = op->args[1],
                           .bias = op->n_args > 2 ? op->args[2] : hir_no_ref(),
                           .dtype = w->type.dtype,
-                          .narrow = w->layout == HIR_LAYOUT_NARROW}));
+                          .layout = w->layout}));
     hd_push(p->arena, &p->parent, index);
     hd_push(p->arena, &p->values, ((dependence){op->results[0], index}));
     return true;
@@ -126,7 +126,7 @@ static void join_with_users(planner *p) {
 
 static bool is_head_op(const planner *p, const hir_op *o) {
     return o->n_results == 1 && o->code != HIR_LINEAR_OP &&
-           hir_find_head_op(&p->riders, hir_value_ref(o->results[0])) != NULL;
+           hir_find_head_op(&p->head_epilogue, hir_value_ref(o->results[0])) != NULL;
 }
 
 static bool is_inner(const planner *p, hir_ref r) {
@@ -147,8 +147,8 @@ static void plan_prologue(planner *p) {
 }
 
 static bool plan_body(planner *p) {
-    if (!hir_find_head_epilogue(p->m, p->arena, p->kernel, &p->riders))
-        return refuse(p, p->riders.refused, p->riders.why);
+    if (!hir_find_head_epilogue(p->m, p->arena, p->kernel, &p->head_epilogue))
+        return refuse(p, p->head_epilogue.refused, p->head_epilogue.why);
     plan_prologue(p);
     for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         hir_opcode code = hir_op_at(p->m, id)->code;
@@ -159,7 +159,7 @@ static bool plan_body(planner *p) {
         } else if (hir_has_trait(code, HIR_ELEMENTWISE)) {
             if (!plan_elementwise(p, id)) return false;
         } else {
-            return refuse(p, id, "an op that rides with no linear op");
+            return refuse(p, id, "an op that is neither linear nor of an epilogue");
         }
     }
     if (!p->out->linears.n) return refuse(p, p->kernel, "no linear op");
@@ -175,7 +175,7 @@ static bool make_groups(planner *p) {
         group_of[i] = HIR_NONE;
     for (uint32_t i = 0; i < c->linears.n; i++) {
         const hir_value *y = hir_value_at(p->m, c->linears.at[i].value);
-        int64_t n = y->type.dim[1], heads = hir_epilogue_heads(&p->riders, y->op);
+        int64_t n = y->type.dim[1], heads = hir_epilogue_heads(&p->head_epilogue, y->op);
         uint32_t root = find_root(p, i);
         if (group_of[root] == HIR_NONE) {
             group_of[root] = (uint32_t)c->groups.n;
@@ -187,7 +187,7 @@ static bool make_groups(planner *p) {
         hcg_column_group *g = &c->groups.at[group_of[root]];
         if (g->n != n) return refuse(p, p->kernel, "linear ops of different width that meet");
         if (g->heads && g->linears.n)
-            return refuse(p, p->kernel, "linear ops with riders that meet");
+            return refuse(p, p->kernel, "linear ops with per-head epilogues that meet");
         c->linears.at[i].group = group_of[root];
         hd_push(p->arena, &g->linears, i);
     }
@@ -235,7 +235,7 @@ static bool assign_ops(planner *p) {
     return true;
 }
 
-/* Riders, and constants that any of them may read. */
+/* Ops of per-head epilogues, and constants that any of them may read. */
 static void assign_head_ops(planner *p) {
     for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         const hir_op *op = hir_op_at(p->m, id);
@@ -246,7 +246,7 @@ static void assign_head_ops(planner *p) {
             if (!g->heads) continue;
             if (op->code == HIR_CONST_OP ||
                 (is_head_op(p, op) &&
-                 hir_find_head_op(&p->riders, hir_value_ref(op->results[0]))->root == root))
+                 hir_find_head_op(&p->head_epilogue, hir_value_ref(op->results[0]))->root == root))
                 hd_push(p->arena, &g->ops, id);
         }
     }
@@ -254,9 +254,9 @@ static void assign_head_ops(planner *p) {
 
 /* The group that makes a value which leaves the kernel; NULL: none does. */
 static hcg_column_group *maker_of(const planner *p, hir_ref r) {
-    const hir_head_op *rider = hir_find_head_op(&p->riders, r);
+    const hir_head_op *op = hir_find_head_op(&p->head_epilogue, r);
     uint32_t linear = linear_of(p, r);
-    if (rider) linear = linear_of(p, hir_value_ref(hir_op_at(p->m, rider->root)->results[0]));
+    if (op) linear = linear_of(p, hir_value_ref(hir_op_at(p->m, op->root)->results[0]));
     return linear == HIR_NONE ? NULL : &p->out->groups.at[p->out->linears.at[linear].group];
 }
 
@@ -283,6 +283,18 @@ bool hcg_plan_contraction(hd_arena *a, hd_diags *d, const hir_module *m, hir_id 
     assign_head_ops(&p);
     number_columns(out);
     return assign_yields(&p);
+}
+
+bool hcg_plan_contractions(hcg_program *p, hd_diags *d) {
+    const hcg_contraction **all = hd_new_array(p->arena, const hcg_contraction *, p->m->ops.n + 1);
+    p->contractions = all;
+    HIR_EACH(p->m, id, p->m->first) {
+        if (hir_op_at(p->m, id)->code != HIR_KERNEL_CONTRACT_OP) continue;
+        hcg_contraction *c = hd_new(p->arena, hcg_contraction);
+        if (!hcg_plan_contraction(p->arena, d, p->m, id, c)) return false;
+        all[id] = c;
+    }
+    return true;
 }
 
 int64_t hcg_contraction_columns(const hir_module *m, hir_id kernel_op) {

@@ -2,8 +2,8 @@
  *
  * The linears of a body fall into groups: those that meet in the epilogue (gate and up of a gated
  * MLP) share their columns; those that do not (q, k and v) have columns of their own. A group is
- * panels of HIR_PANEL output features; where a row program rides with it head by head, panels that
- * hold whole heads stay together (`unit`). A column of the kernel is as many panels as divide the
+ * panels of HIR_PANEL output features; where it has a per-head epilogue, panels that hold whole
+ * heads stay together (`unit`). A column of the kernel is as many panels as divide the
  * units of all groups; groups are numbered one after the other:
  *
  *     group 0: columns [0, C0)    group 1: [C0, C0 + C1)    ...     C = ceil(ceil(N / 16) / width)
@@ -14,10 +14,10 @@
 #include "codegen/program.h"
 
 typedef struct hcg_linear {
-    hir_id value;    /* its result, a value of the body */
-    hir_ref w, bias; /* panels of [N, K]; f32[N] or none */
-    hir_dtype dtype; /* of the panels */
-    bool narrow;     /* they are of 8 outputs: two make a panel of the kernel's columns */
+    hir_id value;      /* its result, a value of the body */
+    hir_ref w, bias;   /* panels of [N, K]; f32[N] or none */
+    hir_dtype dtype;   /* of the panels */
+    hir_layout layout; /* narrow: panels of 8 outputs, two make a panel of the kernel's columns */
     uint32_t group;
 } hcg_linear;
 
@@ -29,27 +29,30 @@ typedef struct hcg_yield { /* a value of the body that leaves the kernel */
 typedef struct hcg_column_group {
     int64_t n;                    /* output features of each of its linears */
     int64_t first_column, panels; /* its columns of the kernel */
-    int64_t heads;                /* a row program rides with as many; 0: elementwise ops do */
+    int64_t heads;                /* of a per-head epilogue; 0: it is elementwise */
     int64_t unit;                 /* panels that one thread does together */
     HD_VEC(uint32_t) linears;     /* indices into hcg_contraction.linears; one if there are heads */
     HD_VEC(hir_id) ops;           /* of its epilogue, in order */
     HD_VEC(hcg_yield) yields;     /* states are none: cache_append writes them */
 } hcg_column_group;
 
-typedef struct hcg_contraction {
+struct hcg_contraction {
     hir_ref x; /* [T, K] row-major under some shape */
     int64_t k;
     HD_VEC(hir_id) prologue; /* ops that make x; none: x comes from outside */
     HD_VEC(hcg_linear) linears;
     HD_VEC(hcg_column_group) groups;
     int64_t columns, width; /* of a column: panels */
-} hcg_contraction;
+};
 
 /* False and a diagnostic if the body is not one that passes may leave. */
 bool hcg_plan_contraction(hd_arena *a, hd_diags *d, const hir_module *m, hir_id kernel_op,
                           hcg_contraction *out);
 /* How many columns a contraction's work has (hrt_step.cols). */
 int64_t hcg_contraction_columns(const hir_module *m, hir_id kernel_op);
+
+/* Fills p->contractions, before anything else is made of the kernels. */
+bool hcg_plan_contractions(hcg_program *p, hd_diags *d);
 
 /* `r` with the reshapes that made it looked through: they move nothing. */
 hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r);

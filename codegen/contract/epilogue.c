@@ -1,14 +1,14 @@
 /* Epilogue of a contraction: bias, then the elementwise ops of the body on vectors of one row, then
- * the stores. Sums come from scratch (contract.h), not from the micro-kernel's registers: a pass
- * over a block that is still in the L1 costs little next to K multiply-adds an
- * element, and the ops are emitted once instead of once per register tile.
+ * the stores. Sums come from scratch (contract/backend.h), not from the micro-kernel's registers: a
+ * pass over a block that is still in the L1 costs little next to K multiply-adds an element, and
+ * the ops are emitted once instead of once per register tile.
  *
  * The last panel of N % 16 columns has code of its own, in which every tail is known.
  *
  * Where ops need a head at a time (norms of q and k, rope, the write to the cache), they are a row
  * program on the block, head by head; a bias is added to the block before.
  */
-#include "codegen/contract/block.h"
+#include "codegen/contract/epilogue.h"
 #include "codegen/library/library.h"
 #include "codegen/row/part.h"
 
@@ -154,13 +154,13 @@ static void emit_panel_or_edge(epilogue *p, LLVMValueRef at, LLVMValueRef column
         emit_panel(p, at, column, HIR_PANEL);
         return;
     }
-    LLVMBasicBlockRef part = LLVMAppendBasicBlockInContext(e->cx, e->fn, "edge");
+    LLVMBasicBlockRef rest = LLVMAppendBasicBlockInContext(e->cx, e->fn, "edge");
     LLVMBasicBlockRef full = LLVMAppendBasicBlockInContext(e->cx, e->fn, "panel");
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "stored");
     LLVMValueRef last = LLVMBuildNSWSub(e->b, p->b->n, hcg_i64(e, HIR_PANEL), "");
     LLVMValueRef is_edge = LLVMBuildICmp(e->b, LLVMIntSGT, column, last, "is_edge");
-    LLVMBuildCondBr(e->b, is_edge, part, full);
-    LLVMPositionBuilderAtEnd(e->b, part);
+    LLVMBuildCondBr(e->b, is_edge, rest, full);
+    LLVMPositionBuilderAtEnd(e->b, rest);
     emit_panel(p, at, column, (unsigned)edge);
     LLVMBuildBr(e->b, done);
     LLVMPositionBuilderAtEnd(e->b, full);
@@ -200,7 +200,7 @@ static bool emit_heads(epilogue *p) {
     const hcg_linear *l = &b->plan->linears.at[g->linears.at[0]];
     if (l->bias.kind != HIR_REF_NONE) emit_columns(p);
     LLVMValueRef end = LLVMBuildNSWAdd(e->b, b->panel, b->panels, "");
-    hcg_row_part part = {
+    hcg_row_part heads = {
         .ops = g->ops.at,
         .n_ops = g->ops.n,
         .given = {l->value, b->sums[0], b->ld},
@@ -213,7 +213,7 @@ static bool emit_heads(epilogue *p) {
         .head = heads_before(e, g, b->panel),
         .end = heads_before(e, g, end),
     };
-    return hcg_emit_row_part(e, p->k, &part);
+    return hcg_emit_row_part(e, p->k, &heads);
 }
 
 bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {

@@ -1,13 +1,14 @@
-/* Weights in groups as floats (contract/groups.h): their numbers in registers, one row of x against
- * them, whole panels and single rows as f32. */
+/* The back end groups_as_f32 (contract/groups.h): weights in groups as f32, in registers for one
+ * row of x, whole panels in workspace for many; and single rows of a table of such weights. */
 #include "codegen/contract/groups.h"
 
-#include "codegen/contract/matrix.h"
+#include "codegen/contract/blocking.h"
+#include "codegen/contract/multiply_add.h"
 #include "codegen/emit/math.h"
 #include "codegen/weights/quant.h"
 
 enum {
-    AHEAD = 6144,     /* bytes that panels are fetched ahead: what a fast memory owes a thread */
+    AHEAD = 6144,     /* bytes that panels are prefetched ahead: what a fast memory owes a thread */
     WORD = 4,         /* elements of a row that lie side by side */
     BLOCK_BYTES = 64, /* of a panel */
 };
@@ -40,9 +41,9 @@ LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, u
     return words;
 }
 
-void hcg_quant_fetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group) {
+void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group) {
     for (int64_t at = 0; at < (int64_t)hcg_group_bytes(dtype); at += 64)
-        hcg_prefetch(e, group, AHEAD + at);
+        hcg_prefetch(e, group, hcg_prefetch_distance(e->level, AHEAD) + at);
 }
 
 /* q of element k (0 .. 31) of vector v as f32; q8: its sign included. `words` of k's block. */
@@ -80,8 +81,8 @@ static void load_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigne
  */
 enum { PACKED_ROW = (1 + HIR_GROUP) * 4 }; /* bytes of a group of x */
 
-/* take(x, k, out) */
-static hcg_shared take_function(hcg_emit *e) {
+/* prepare(x, k, out) */
+static hcg_shared prepare_function(hcg_emit *e) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr};
     hcg_shared s;
     if (!hcg_shared_begin(e, "group_row", params, 3, &s)) return s;
@@ -109,16 +110,17 @@ static hcg_shared take_function(hcg_emit *e) {
 static void gemv_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef group,
                        LLVMValueRef *acc) {
     for (unsigned v = 0; v < vectors(e); v++) {
-        LLVMValueRef q[HIR_GROUP], part[WORD], scale = hcg_quant_scale(e, group, v);
+        LLVMValueRef q[HIR_GROUP], chain[WORD], scale = hcg_quant_scale(e, group, v);
         load_group(e, dtype, group, v, q);
         for (unsigned k = 0; k < HIR_GROUP; k++) {
             LLVMValueRef at = bytes_at(e, x, 4 + 4 * (int64_t)k);
             LLVMValueRef xs = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
-            part[k % WORD] =
-                k < WORD ? LLVMBuildFMul(e->b, xs, q[k], "") : hcg_fma(e, xs, q[k], part[k % WORD]);
+            chain[k % WORD] = k < WORD ? LLVMBuildFMul(e->b, xs, q[k], "")
+                                       : hcg_fma(e, xs, q[k], chain[k % WORD]);
         }
-        LLVMValueRef low = LLVMBuildFAdd(e->b, part[0], part[1], "");
-        LLVMValueRef sum = LLVMBuildFAdd(e->b, low, LLVMBuildFAdd(e->b, part[2], part[3], ""), "");
+        LLVMValueRef low = LLVMBuildFAdd(e->b, chain[0], chain[1], "");
+        LLVMValueRef sum =
+            LLVMBuildFAdd(e->b, low, LLVMBuildFAdd(e->b, chain[2], chain[3], ""), "");
         acc[v] = hcg_fma(e, sum, scale, acc[v]);
         if (dtype == HIR_Q8) continue;
         LLVMValueRef of_x = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, x));
@@ -126,7 +128,7 @@ static void gemv_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRe
     }
 }
 
-/* gemv(x, groups, b, panels, out), x as `take` leaves it */
+/* gemv(x, groups, b, panels, out), x as `prepare` leaves it */
 static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr, e->i64, e->ptr};
     hcg_shared s;
@@ -144,7 +146,7 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
         hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, lg.index, hcg_i64(e, PACKED_ROW), ""));
     for (unsigned v = 0; v < vectors(e); v++)
         acc[v] = lg.carried[v];
-    hcg_quant_fetch(e, dtype, group);
+    hcg_quant_prefetch(e, dtype, group);
     gemv_group(e, dtype, x, group, acc);
     hcg_loop_end(e, &lg, acc);
     LLVMValueRef out =
@@ -175,7 +177,7 @@ static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef group = hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, l.index, bytes, ""));
     LLVMValueRef size = hcg_i64(e, HIR_GROUP * HIR_PANEL);
     LLVMValueRef out = hcg_at(e, e->f32, s.param[2], LLVMBuildNSWMul(e->b, l.index, size, ""));
-    hcg_quant_fetch(e, dtype, group);
+    hcg_quant_prefetch(e, dtype, group);
     for (unsigned v = 0; v < vectors(e); v++) {
         LLVMValueRef scale = hcg_quant_scale(e, group, v);
         LLVMValueRef least = dtype == HIR_Q4 ? hcg_quant_least(e, group, v) : NULL;
@@ -191,18 +193,16 @@ static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
     return s;
 }
 
-/* Panels one behind the other in scratch, [k][16] each: the last group of each may reach beyond,
+/* Panels one behind the other in workspace, [k][16] each: the last group of each may reach beyond,
  * into the place of the next, which is written after it. */
-static void widen_panels(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
-                         LLVMValueRef panels) {
-    int64_t groups = (q->k + HIR_GROUP - 1) / HIR_GROUP;
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "widen", 0, NULL);
+static void widen_panels(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), b->n, hcg_i64(e, 1), "widen", 0, NULL);
     LLVMValueRef from =
-        LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, hcg_panel_bytes(dtype, q->k)), "");
-    LLVMValueRef to = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, q->k * HIR_PANEL), "");
-    LLVMValueRef args[] = {hcg_at(e, e->i8, b, from), hcg_i64(e, groups),
-                           hcg_at(e, e->f32, q->panels, to)};
-    hcg_shared f = widen_function(e, dtype);
+        LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, hcg_panel_bytes(b->dtype, p->k)), "");
+    LLVMValueRef to = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, p->k * HIR_PANEL), "");
+    LLVMValueRef args[] = {hcg_at(e, e->i8, b->w, from), hcg_i64(e, hcg_groups(p->k)),
+                           hcg_at(e, e->f32, p->panel_workspace, to)};
+    hcg_shared f = widen_function(e, b->dtype);
     hcg_shared_call(e, &f, args, 3);
     hcg_loop_end(e, &l, NULL);
 }
@@ -256,68 +256,55 @@ void hcg_quant_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef table, LLVMValueRe
     hcg_shared_call(e, &f, args, 4);
 }
 
-/* ---- either way -------------------------------------------------------------------------------
+/* ---- the back end ------------------------------------------------------------------------------
  */
+int64_t hcg_groups(int64_t k) {
+    return (k + HIR_GROUP - 1) / HIR_GROUP;
+}
+
 int64_t hcg_panel_bytes(hir_dtype dtype, int64_t k) {
     int64_t depth = hir_panel_depth(dtype), along_k = (k + depth - 1) / depth * depth;
     if (!hir_is_quantised(dtype)) return along_k * HIR_PANEL * (int64_t)hir_dtype_bytes(dtype);
-    return (k + HIR_GROUP - 1) / HIR_GROUP * (int64_t)hcg_group_bytes(dtype);
+    return hcg_groups(k) * (int64_t)hcg_group_bytes(dtype);
 }
 
-hcg_quant_x hcg_quant_room(hcg_emit *e, int64_t k, uint64_t rows, int64_t panels) {
-    hcg_quant_x q = {.int8 = hcg_quant_int8(e), .k = k};
-    uint64_t groups = (uint64_t)(k + HIR_GROUP - 1) / HIR_GROUP;
-    if (q.int8) {
-        q.width = hcg_int8_width(e, rows);
-        uint64_t slabs = (rows + q.width - 1) / q.width;
-        q.packed = hcg_scratch(e, slabs * groups * hcg_int8_group_bytes(q.width));
-    } else if (rows == 1) {
-        q.packed = hcg_scratch(e, groups * PACKED_ROW);
-    } else {
-        uint64_t elements = (uint64_t)panels * (uint64_t)k + HIR_GROUP;
-        q.panels = hcg_scratch(e, elements * HIR_PANEL * 4);
-    }
-    return q;
-}
-
-uint64_t hcg_quant_rows(const hcg_emit *e, uint64_t rows) {
-    unsigned width = hcg_quant_int8(e) ? hcg_int8_width(e, rows) : 1;
-    return (rows + width - 1) / width * width;
-}
-
-void hcg_quant_take(hcg_emit *e, hcg_quant_x *q, LLVMValueRef x, LLVMValueRef ldx,
-                    LLVMValueRef rows) {
-    q->x = x, q->ldx = ldx, q->rows = rows;
-    if (q->int8) {
-        hcg_int8_take(e, q);
-    } else if (q->packed) {
-        LLVMValueRef args[] = {x, hcg_i64(e, q->k), q->packed};
-        hcg_shared f = take_function(e);
-        hcg_shared_call(e, &f, args, 3);
-    }
-}
-
-void hcg_quant_gemm(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
-                    LLVMValueRef panels, LLVMValueRef c, LLVMValueRef ldc) {
-    if (q->int8) {
-        hcg_int8_gemm(e, q, dtype, b, panels, c, ldc);
+static void begin_groups(hcg_emit *e, hcg_product *p) {
+    if (p->decode) {
+        p->x_workspace = hcg_scratch(e, (uint64_t)hcg_groups(p->k) * PACKED_ROW);
         return;
     }
-    widen_panels(e, q, dtype, b, panels);
-    hcg_gemm g = {.dtype = HIR_F32, .x = q->x, .ldx = q->ldx, .rows = q->rows};
-    g.k = hcg_i64(e, q->k), g.b = q->panels, g.panels = panels, g.c = c, g.ldc = ldc;
-    g.next = q->panels;
+    uint64_t elements = (uint64_t)p->panels * (uint64_t)p->k + HIR_GROUP;
+    p->panel_workspace = hcg_scratch(e, elements * HIR_PANEL * 4);
+}
+
+static void prepare_groups(hcg_emit *e, hcg_product *p) {
+    if (!p->decode) return;
+    LLVMValueRef args[] = {p->x, hcg_i64(e, p->k), p->x_workspace};
+    hcg_shared f = prepare_function(e);
+    hcg_shared_call(e, &f, args, 3);
+}
+
+static void groups_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    widen_panels(e, p, b);
+    hcg_gemm g = hcg_vector_product(p, b, HIR_F32);
+    g.dtype = HIR_F32, g.b = g.next = p->panel_workspace;
     hcg_call_gemm(e, &g);
 }
 
-void hcg_quant_gemv(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
-                    LLVMValueRef panels, LLVMValueRef out) {
-    if (q->int8) {
-        hcg_int8_gemv(e, q, dtype, b, panels, out);
-        return;
-    }
-    LLVMValueRef groups = hcg_i64(e, (q->k + HIR_GROUP - 1) / HIR_GROUP);
-    LLVMValueRef args[] = {q->packed, groups, b, panels, out};
-    hcg_shared f = gemv_function(e, dtype);
+static void groups_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
+    LLVMValueRef args[] = {p->x_workspace, groups, b->w, b->n, b->sums};
+    hcg_shared f = gemv_function(e, b->dtype);
     hcg_shared_call(e, &f, args, 5);
 }
+
+const hcg_backend hcg_groups_as_f32 = {
+    .name = "groups_as_f32",
+    .tile_panels = hcg_vector_panels,
+    .block_rows = hcg_vector_rows,
+    .tile_rows = 1,
+    .begin = begin_groups,
+    .prepare = prepare_groups,
+    .gemm = groups_gemm,
+    .gemv = groups_gemv,
+};

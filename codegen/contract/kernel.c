@@ -1,30 +1,24 @@
 /* kernel.contract: y = epilogue(x W^T) for columns [c0, c1) of rows [r0, r1).
  *
- * T > 1 (prefill): a block of rows of x stays in the L2 while panels pass; panel group
- * by panel group, gemm leaves a block of sums in scratch and the epilogue stores it. x is read
- * where it lies: no thread packs what another one packs too.
+ * Prefill: a block of rows of x stays in the L2 while panels pass; a few panels at a time, back
+ * ends (contract/backend.h) leave a block of sums in scratch and the epilogue stores it. Each
+ * thread reads x where it lies, or makes what its back ends want of its own block.
  *
- * T = 1 (decode): a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
+ * Decode: a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
  * scratch and through the same epilogue.
  */
-#include "codegen/contract/block.h"
+#include "codegen/contract/backend.h"
+#include "codegen/contract/epilogue.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/matrix.h"
-#include "codegen/contract/pairs.h"
 #include "codegen/library/library.h"
 
 enum {
-    BLOCK_BYTES = 768 << 10, /* of x per row block: most of a L2 of 1 MiB */
-    MOST_ROWS = 128,         /* per row block: beyond, the sums of a tile leave the first level */
-    FEWEST_ROWS = 32,        /* per row block when K is long: panels are read once for each */
-    ONE_PANELS = 16,         /* between epilogues of the T = 1 body */
-    HEAD_PANELS = 24,        /* between epilogues, where whole heads need more than a tile has */
+    DECODE_PANELS = 16,   /* between epilogues, for one token */
+    HEAD_PANELS = 24,     /* between epilogues, where whole heads need more than a tile has */
+    MOST_BACKENDS = 4,    /* that multiply matrices of one kernel */
+    ROWS_READ_ONCE = 128, /* of a block, where each row of x is read once */
 };
-
-static int64_t row_block(int64_t k) {
-    int64_t rows = BLOCK_BYTES / 4 / k;
-    return rows > MOST_ROWS ? MOST_ROWS : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
-}
 
 /* The first panel of the group at or behind a column that begins a unit. */
 static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValueRef column,
@@ -49,25 +43,120 @@ static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
     return LLVMBuildUDiv(e->b, over, blocks, "each");
 }
 
-typedef struct body {
+typedef struct emission { /* of one kernel */
     hcg_emit *e;
     const hcg_kernel *k;
     const hcg_contraction *c;
-    int64_t step;        /* panels that are computed together */
-    int64_t ld;          /* of the sums of a group: panels between its epilogues */
-    LLVMValueRef *sums;  /* scratch, as many as the largest group has linears */
-    int64_t sum_bytes;   /* from one to the next */
-    LLVMValueRef kv;     /* K */
-    LLVMValueRef x;      /* of `row` */
-    LLVMValueRef made_x; /* scratch for x of a block, where a prologue makes it */
+    hcg_product products[MOST_BACKENDS]; /* one for each back end, in the order of the table */
+    unsigned n_products, *product_of;    /* product_of: by linear */
+    int64_t tile_panels;                 /* that are computed together */
+    int64_t ld;                          /* of the sums of a group: panels between its epilogues */
+    LLVMValueRef *sums;                  /* scratch, as many as the largest group has linears */
+    int64_t sum_bytes;                   /* from one to the next */
+    LLVMValueRef kv;                     /* K */
+    LLVMValueRef prologue_x;             /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
-    hcg_quant_x quant; /* x for weights in groups */
-    hcg_pair_x pairs;  /* and for those in pairs */
-    LLVMValueRef wide; /* scratch for `step` panels as f32, where some linear's are widened ahead */
-} body;
+} emission;
 
+/* ---- back ends ---------------------------------------------------------------------------------
+ */
+static const hcg_choice *choice_of(const emission *p, const hcg_linear *l) {
+    const unsigned tokens = p->k->phase == HIR_DECODE ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
+    return hcg_choose(p->e->level, p->e->p->options.exact, l->dtype, l->layout, tokens);
+}
+
+static bool refuse(emission *p, const hcg_linear *l) {
+    const hir_value *y = hir_value_at(p->e->p->m, l->value);
+    hd_err(p->e->diags, HD_E_INTERNAL, hir_op_at(p->e->p->m, y->op)->loc,
+           "no back end multiplies a matrix of %s on %s", hir_dtype_name(l->dtype),
+           p->e->level->name)
+        ->hint = "contract/backends.def";
+    return false;
+}
+
+/* A product for each row of the table that multiplies one of the matrices. */
+static bool choose_backends(emission *p) {
+    const hcg_choice *choices;
+    const size_t n = hcg_choices(&choices);
+    p->product_of = hd_new_array(p->e->arena, unsigned, p->c->linears.n);
+    for (size_t i = 0; i < p->c->linears.n; i++)
+        if (!choice_of(p, &p->c->linears.at[i])) return refuse(p, &p->c->linears.at[i]);
+    for (size_t row = 0; row < n; row++) {
+        hcg_product product = {.backend = choices[row].backend};
+        for (size_t i = 0; i < p->c->linears.n; i++) {
+            if (choice_of(p, &p->c->linears.at[i]) != &choices[row]) continue;
+            product.weights |= 1u << p->c->linears.at[i].dtype;
+            p->product_of[i] = p->n_products;
+        }
+        if (!product.weights) continue;
+        if (p->n_products == MOST_BACKENDS) return refuse(p, &p->c->linears.at[0]);
+        p->products[p->n_products++] = product;
+    }
+    return true;
+}
+
+/* Of all kernels that share the function. */
+static int64_t longest_k(const emission *p) {
+    return p->k->n_sizes ? p->k->size[HCG_K].most : p->c->k;
+}
+
+static void begin_products(emission *p, uint64_t rows) {
+    for (unsigned i = 0; i < p->n_products; i++) {
+        hcg_product *q = &p->products[i];
+        q->decode = p->k->phase == HIR_DECODE, q->k = longest_k(p), q->rows = rows,
+        q->panels = p->tile_panels;
+        if (q->backend->begin) q->backend->begin(p->e, q);
+    }
+}
+
+static void end_products(emission *p) {
+    for (unsigned i = 0; i < p->n_products; i++)
+        if (p->products[i].backend->end) p->products[i].backend->end(p->e, &p->products[i]);
+}
+
+/* Rows that sums need for `rows` of x. */
+static uint64_t rows_of_sums(const emission *p, uint64_t rows) {
+    uint64_t most = rows;
+    for (unsigned i = 0; i < p->n_products && p->k->phase != HIR_DECODE; i++) {
+        const uint64_t tile = p->products[i].backend->tile_rows;
+        const uint64_t whole = (rows + tile - 1) / tile * tile;
+        if (whole > most) most = whole;
+    }
+    return most;
+}
+
+/* ---- x -----------------------------------------------------------------------------------------
+ */
+/* x of the block: where it lies, or made here by the prologue. */
+static bool find_x(emission *p, LLVMValueRef *x) {
+    hcg_emit *e = p->e;
+    const hcg_contraction *c = p->c;
+    if (!c->prologue.n) {
+        *x = hcg_arg(e, p->k, c->x);
+        *x = hcg_at(e, e->f32, *x, LLVMBuildNSWMul(e->b, p->row, p->kv, ""));
+        return true;
+    }
+    *x = p->prologue_x;
+    return hcg_call_prologue(e, p->k, p->row, p->rows, *x, p->kv);
+}
+
+/* Each block of rows is prepared once for all panels. */
+static bool prepare_rows(emission *p) {
+    LLVMValueRef x;
+    if (!find_x(p, &x)) return false;
+    for (unsigned i = 0; i < p->n_products; i++) {
+        hcg_product *q = &p->products[i];
+        q->x = x, q->n_rows = p->rows;
+        q->ldx = q->length = p->kv;
+        if (q->backend->prepare) q->backend->prepare(p->e, q);
+    }
+    return true;
+}
+
+/* ---- panels ------------------------------------------------------------------------------------
+ */
 /* First panel at or after `panel` of a linear's weights. */
-static LLVMValueRef panel_at(const body *p, const hcg_linear *l, LLVMValueRef panel) {
+static LLVMValueRef panel_at(const emission *p, const hcg_linear *l, LLVMValueRef panel) {
     hcg_emit *e = p->e;
     LLVMValueRef bytes = hcg_i64(e, hcg_panel_bytes(l->dtype, p->c->k));
     if (!LLVMIsConstant(p->kv))
@@ -76,60 +165,9 @@ static LLVMValueRef panel_at(const body *p, const hcg_linear *l, LLVMValueRef pa
     return hcg_at(e, e->i8, hcg_arg(e, p->k, l->w), at);
 }
 
-static bool has_quantised(const hcg_contraction *c) {
-    for (size_t i = 0; i < c->linears.n; i++)
-        if (hir_is_quantised(c->linears.at[i].dtype)) return true;
-    return false;
-}
-
-static bool has_pairs(const hcg_contraction *c) {
-    for (size_t i = 0; i < c->linears.n; i++)
-        if (c->linears.at[i].dtype == HIR_BF16) return true;
-    return false;
-}
-
-/* x of the block: where it lies, or made here by the prologue. */
-static bool find_x(body *p) {
-    hcg_emit *e = p->e;
-    const hcg_contraction *c = p->c;
-    if (!c->prologue.n) {
-        LLVMValueRef x = hcg_arg(e, p->k, c->x);
-        p->x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, p->row, p->kv, ""));
-        return true;
-    }
-    p->x = p->made_x;
-    return hcg_make_x(e, p->k, c, p->row, p->rows, p->made_x, p->kv);
-}
-
-/* Each block of rows is prepared once for all panels. */
-static bool take_rows(body *p) {
-    if (!find_x(p)) return false;
-    if (has_quantised(p->c)) hcg_quant_take(p->e, &p->quant, p->x, p->kv, p->rows);
-    if (has_pairs(p->c)) hcg_pair_take(p->e, &p->pairs, p->x, p->rows);
-    return true;
-}
-
-/* Half floats without an instruction for them take some 20: once per block of rows, not per slab.
- */
-static bool widens_ahead(const hcg_emit *e, const hcg_linear *l) {
-    return l->dtype == HIR_F16 && !hcg_has_f16(e->level);
-}
-
-/* The panels from w on as f32, in scratch. */
-static LLVMValueRef widen_panels(body *p, hir_dtype dtype, LLVMValueRef w, LLVMValueRef panels) {
-    hcg_emit *e = p->e;
-    LLVMValueRef n = LLVMBuildNSWMul(e->b, p->kv, hcg_i64(e, HIR_PANEL), "");
-    n = LLVMBuildNSWMul(e->b, panels, n, "");
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "widen", 0, NULL);
-    LLVMValueRef v = hcg_load(e, dtype, hcg_at(e, hcg_element(e, dtype), w, l.index), NULL);
-    hcg_store(e, hcg_at(e, e->f32, p->wide, l.index), v, NULL);
-    hcg_loop_end(e, &l, NULL);
-    return p->wide;
-}
-
-/* The panels that gemm meets after those of linear i: those of the next linear, or the next ones
- * of the first. */
-static LLVMValueRef following(body *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
+/* The panels that are read after those of linear i: those of the next linear, or the next ones of
+ * the first. */
+static LLVMValueRef following(emission *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
                               LLVMValueRef panels) {
     bool more = i + 1 < g->linears.n;
     if (!more) panel = LLVMBuildNSWAdd(p->e->b, panel, panels, "");
@@ -142,7 +180,7 @@ static unsigned all_narrow_panels(const hcg_column_group *g) {
 }
 
 /* Panels of 8 outputs in as many of 16: two in each, but perhaps one in the group's last. */
-static LLVMValueRef narrow_panels(const body *p, const hcg_column_group *g, LLVMValueRef panel,
+static LLVMValueRef narrow_panels(const emission *p, const hcg_column_group *g, LLVMValueRef panel,
                                   LLVMValueRef panels) {
     hcg_emit *e = p->e;
     LLVMValueRef two = hcg_i64(e, HIR_PANEL / hir_panel_rows(HIR_LAYOUT_NARROW));
@@ -152,7 +190,7 @@ static LLVMValueRef narrow_panels(const body *p, const hcg_column_group *g, LLVM
 }
 
 /* f32[T, n], which is not made in the kernel? */
-static bool is_outer_rows(const body *p, hir_ref r, int64_t n) {
+static bool is_outer_rows(const emission *p, hir_ref r, int64_t n) {
     const hir_module *m = p->e->p->m;
     if (r.kind != HIR_REF_VALUE) return false;
     hir_id by = hir_value_at(m, r.index)->op;
@@ -163,81 +201,75 @@ static bool is_outer_rows(const body *p, hir_ref r, int64_t n) {
 
 /* What the epilogue of a group will touch at the panels from `panel` on: a result, and rows that
  * its ops add to the sums. Those of heads lie where their row program puts them. */
-static void set_rests(body *p, const hcg_column_group *g, LLVMValueRef panel, hcg_gemm *gemm) {
+static void set_touched(emission *p, const hcg_column_group *g, LLVMValueRef panel, hcg_panels *b) {
     hcg_emit *e = p->e;
     const hir_module *m = e->p->m;
-    hir_ref rests[HCG_RESTS];
+    hir_ref touched[HCG_TOUCHED];
     unsigned n = 0;
     if (g->heads) return;
     if (g->yields.n && hir_value_at(m, g->yields.at[0].result)->type.dtype == HIR_F32)
-        rests[n++] = hir_value_ref(g->yields.at[0].result);
+        touched[n++] = hir_value_ref(g->yields.at[0].result);
     for (size_t i = 0; i < g->ops.n; i++) {
         const hir_op *op = hir_op_at(m, g->ops.at[i]);
-        for (uint32_t a = 0; a < op->n_args && n < HCG_RESTS; a++) {
+        for (uint32_t a = 0; a < op->n_args && n < HCG_TOUCHED; a++) {
             hir_ref r = hcg_through_reshapes(m, op->args[a]);
-            if (is_outer_rows(p, r, g->n)) rests[n++] = r;
+            if (is_outer_rows(p, r, g->n)) touched[n++] = r;
         }
     }
-    gemm->ldr = p->k->n_sizes ? hcg_size_arg(e, p->k, HCG_N) : hcg_i64(e, g->n);
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, p->row, gemm->ldr, "");
+    b->ld_touched = p->k->n_sizes ? hcg_size_arg(e, p->k, HCG_N) : hcg_i64(e, g->n);
+    LLVMValueRef at = LLVMBuildNSWMul(e->b, p->row, b->ld_touched, "");
     at = LLVMBuildNSWAdd(e->b, at, LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HIR_PANEL), ""), "");
     for (unsigned i = 0; i < n; i++)
-        gemm->rests[i] = hcg_at(e, e->f32, hcg_arg(e, p->k, rests[i]), at);
+        b->touched[i] = hcg_at(e, e->f32, hcg_arg(e, p->k, touched[i]), at);
 }
 
-/* `at`: the column of the sums where they begin. */
-static void emit_sums(body *p, const hcg_column_group *g, LLVMValueRef panel, LLVMValueRef panels,
-                      LLVMValueRef at) {
+/* The sums of linear i of a group; `at`: the column of the scratch where they begin. */
+static void emit_product(emission *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
+                         LLVMValueRef panels, LLVMValueRef at) {
     hcg_emit *e = p->e;
-    const hcg_pair_x plain = {.x = p->x, .ld = p->kv};
-    LLVMValueRef ld = hcg_i64(e, p->ld * HIR_PANEL);
-    for (size_t i = 0; i < g->linears.n; i++) {
-        const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
-        const hcg_pair_x *x = l->dtype == HIR_BF16 ? &p->pairs : &plain;
-        LLVMValueRef k = x == &plain ? p->kv : hcg_i64(e, x->even);
-        hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
-        LLVMValueRef w = panel_at(p, l, panel);
-        LLVMValueRef sums = hcg_at(e, e->f32, p->sums[i], at);
-        if (hir_is_quantised(l->dtype) && p->k->phase == HIR_DECODE) {
-            hcg_quant_gemv(e, &p->quant, l->dtype, w, panels, sums);
-        } else if (hir_is_quantised(l->dtype)) {
-            hcg_quant_gemm(e, &p->quant, l->dtype, w, panels, sums, ld);
-        } else {
-            hcg_gemm gemm = {.dtype = l->dtype, .x_dtype = x->dtype, .x = x->x, .ldx = x->ld};
-            gemm.narrow = l->narrow ? all_narrow_panels(g) : 0;
-            gemm.rows = p->rows, gemm.k = k;
-            gemm.b = w, gemm.c = sums, gemm.ldc = ld;
-            gemm.panels = l->narrow ? narrow_panels(p, g, panel, panels) : panels;
-            if (p->k->phase == HIR_DECODE) {
-                hcg_call_gemv(e, &gemm);
-                continue;
-            }
-            if (widens_ahead(e, l)) {
-                gemm.b = widen_panels(p, l->dtype, w, panels);
-                gemm.dtype = HIR_F32;
-            }
-            gemm.next = following(p, g, i, panel, panels);
-            if (i + 1 == g->linears.n) set_rests(p, g, panel, &gemm);
-            hcg_call_gemm(e, &gemm);
-        }
+    const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
+    const hcg_product *q = &p->products[p->product_of[g->linears.at[i]]];
+    const bool narrow = l->layout == HIR_LAYOUT_NARROW;
+    hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
+    hcg_panels b = {.dtype = l->dtype, .narrow = narrow ? all_narrow_panels(g) : 0};
+    b.w = panel_at(p, l, panel);
+    b.sums = hcg_at(e, e->f32, p->sums[i], at);
+    b.ld = hcg_i64(e, p->ld * HIR_PANEL);
+    b.n = narrow ? narrow_panels(p, g, panel, panels) : panels;
+    if (p->k->phase == HIR_DECODE) {
+        q->backend->gemv(e, q, &b);
+        return;
     }
+    if (q->backend->prefetches) {
+        b.next = following(p, g, i, panel, panels);
+        if (i + 1 == g->linears.n) set_touched(p, g, panel, &b);
+    }
+    q->backend->gemm(e, q, &b);
 }
 
+static void emit_sums(emission *p, const hcg_column_group *g, LLVMValueRef panel,
+                      LLVMValueRef panels, LLVMValueRef at) {
+    for (size_t i = 0; i < g->linears.n; i++)
+        emit_product(p, g, i, panel, panels, at);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------
+ */
 /* Panels between epilogues: as many as are computed together, or whole heads and, if it can be,
  * whole tiles. */
-static int64_t panels_between(const body *p, const hcg_column_group *g) {
-    int64_t least = (p->step + g->unit - 1) / g->unit * g->unit;
+static int64_t panels_between(const emission *p, const hcg_column_group *g) {
+    int64_t least = (p->tile_panels + g->unit - 1) / g->unit * g->unit;
     for (int64_t n = least; n <= HEAD_PANELS; n += g->unit)
-        if (n % p->step == 0) return n;
+        if (n % p->tile_panels == 0) return n;
     return least;
 }
 
-/* The sums of a block, `step` panels at a time. */
-static void emit_block(body *p, const hcg_column_group *g, LLVMValueRef panel,
+/* The sums of a block, as many panels at a time as are computed together. */
+static void emit_block(emission *p, const hcg_column_group *g, LLVMValueRef panel,
                        LLVMValueRef panels) {
     hcg_emit *e = p->e;
-    LLVMValueRef zero = hcg_i64(e, 0), step = hcg_i64(e, p->step);
-    if (p->ld == p->step) {
+    LLVMValueRef zero = hcg_i64(e, 0), step = hcg_i64(e, p->tile_panels);
+    if (p->ld == p->tile_panels) {
         emit_sums(p, g, panel, panels, zero);
         return;
     }
@@ -248,7 +280,7 @@ static void emit_block(body *p, const hcg_column_group *g, LLVMValueRef panel,
     hcg_loop_end(e, &l, NULL);
 }
 
-static bool emit_group(body *p, const hcg_column_group *g) {
+static bool emit_group(emission *p, const hcg_column_group *g) {
     hcg_emit *e = p->e;
     p->ld = panels_between(p, g);
     LLVMValueRef from = e->c0, to = e->c1; /* of sizes known in the call only: one group */
@@ -261,84 +293,83 @@ static bool emit_group(body *p, const hcg_column_group *g) {
     block.panel = l.index, block.panels = n, block.sums = p->sums;
     block.ld = hcg_i64(e, p->ld * HIR_PANEL);
     block.sum_bytes = p->sum_bytes;
-    bool ok = hcg_finish_block(e, p->k, &block);
+    bool ok = hcg_call_epilogue(e, p->k, &block);
     hcg_loop_end(e, &l, NULL);
     return ok;
 }
 
-static void make_sums(body *p, uint64_t rows) {
+/* Workspace for blocks of at most `rows` rows: x, what back ends need, sums. */
+static void take_workspace(emission *p, uint64_t rows) {
     size_t most = 0;
-    const uint64_t room = rows;
-    int64_t panels = p->step;
-    if (p->c->prologue.n) p->made_x = hcg_scratch(p->e, rows * (uint64_t)p->c->k * 4);
-    if (has_quantised(p->c)) {
-        p->quant = hcg_quant_room(p->e, p->c->k, rows, p->step);
-        rows = hcg_quant_rows(p->e, rows);
+    int64_t panels = p->tile_panels;
+    if (p->c->prologue.n) p->prologue_x = hcg_scratch(p->e, rows * (uint64_t)p->c->k * 4);
+    begin_products(p, rows);
+    for (size_t i = 0; i < p->c->groups.n; i++) {
+        const hcg_column_group *g = &p->c->groups.at[i];
+        if (g->linears.n > most) most = g->linears.n;
+        if (panels_between(p, g) > panels) panels = panels_between(p, g);
     }
-    if (has_pairs(p->c)) p->pairs = hcg_pair_room(p->e, p->c->k, room);
-    for (size_t i = 0; i < p->c->groups.n; i++)
-        if (p->c->groups.at[i].linears.n > most) most = p->c->groups.at[i].linears.n;
-    for (size_t i = 0; i < p->c->groups.n; i++)
-        if (panels_between(p, &p->c->groups.at[i]) > panels)
-            panels = panels_between(p, &p->c->groups.at[i]);
     p->sums = hd_new_array(p->e->arena, LLVMValueRef, most);
-    p->sum_bytes = (int64_t)rows * panels * HIR_PANEL * 4;
+    p->sum_bytes = (int64_t)rows_of_sums(p, rows) * panels * HIR_PANEL * 4;
     for (size_t i = 0; i < most; i++)
         p->sums[i] = hcg_scratch(p->e, (uint64_t)p->sum_bytes);
 }
 
-/* Of all kernels that share the function. */
-static int64_t longest_k(const body *p) {
-    return p->k->n_sizes ? p->k->size[HCG_K].most : p->c->k;
-}
-
 /* Is each row of x read once, where it lies, for a narrow matrix that fits one group of panels?
  * Then no block of rows has to stay in a cache. */
-static bool passes_once(const body *p) {
+static bool passes_once(const emission *p) {
     const hcg_column_group *g = &p->c->groups.at[0];
-    return p->c->linears.n == 1 && p->c->linears.at[0].narrow && !p->c->prologue.n &&
-           all_narrow_panels(g) <= hcg_narrow_panels(p->e->level);
+    return p->c->linears.n == 1 && p->c->linears.at[0].layout == HIR_LAYOUT_NARROW &&
+           !p->c->prologue.n && all_narrow_panels(g) <= hcg_narrow_panels(p->e->level);
 }
 
-static bool emit_prefill(body *p) {
+/* Blocks of `each` rows, the last of what is left; with one token `each` is 1. */
+static bool emit_rows(emission *p, LLVMValueRef each) {
     hcg_emit *e = p->e;
-    int64_t k = longest_k(p), block = passes_once(p) ? MOST_ROWS : row_block(k);
-    bool ok = true;
-    p->step = hcg_tile_of(e->level)->panels;
-    make_sums(p, (uint64_t)block);
-    for (size_t i = 0; i < p->c->linears.n && !p->wide; i++)
-        if (widens_ahead(e, &p->c->linears.at[i]))
-            p->wide = hcg_scratch(e, (uint64_t)(p->step * k * HIR_PANEL) * 4);
-    LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
-    LLVMValueRef each = even_block(e, all, block);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, each, "rows", 0, NULL);
-    LLVMValueRef left = LLVMBuildNSWSub(e->b, e->r1, l.index, "");
-    p->row = l.index, p->rows = hcg_smaller(e, left, each);
-    ok = take_rows(p);
+    p->row = l.index, p->rows = each;
+    if (p->k->phase != HIR_DECODE)
+        p->rows = hcg_smaller(e, LLVMBuildNSWSub(e->b, e->r1, l.index, ""), each);
+    bool ok = prepare_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
     hcg_loop_end(e, &l, NULL);
     return ok;
 }
 
-static bool emit_decode(body *p) {
+/* Rows of a block: the fewest that one of the back ends has. Panels that are computed together: the
+ * most. */
+static int64_t block_rows(emission *p) {
+    int64_t least = INT64_MAX;
+    for (unsigned i = 0; i < p->n_products; i++) {
+        const hcg_backend *b = p->products[i].backend;
+        const int64_t panels = b->tile_panels(p->e->level);
+        const int64_t rows = b->block_rows(p->e->level, longest_k(p));
+        if (panels > p->tile_panels) p->tile_panels = panels;
+        if (rows < least) least = rows;
+    }
+    return passes_once(p) ? ROWS_READ_ONCE : least;
+}
+
+static bool emit_prefill(emission *p) {
     hcg_emit *e = p->e;
-    bool ok = true;
-    p->step = ONE_PANELS;
-    make_sums(p, 1);
-    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "row", 0, NULL);
-    p->row = l.index, p->rows = hcg_i64(e, 1);
-    ok = take_rows(p);
-    for (size_t i = 0; i < p->c->groups.n && ok; i++)
-        ok = emit_group(p, &p->c->groups.at[i]);
-    hcg_loop_end(e, &l, NULL);
-    return ok;
+    const int64_t block = block_rows(p);
+    take_workspace(p, (uint64_t)block);
+    LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
+    return emit_rows(p, even_block(e, all, block));
+}
+
+static bool emit_decode(emission *p) {
+    p->tile_panels = DECODE_PANELS;
+    take_workspace(p, 1);
+    return emit_rows(p, hcg_i64(p->e, 1));
 }
 
 bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
-    hcg_contraction c;
-    if (!hcg_plan_contraction(e->arena, e->diags, e->p->m, k->op, &c)) return false;
-    body p = {.e = e, .k = k, .c = &c};
-    p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, c.k);
-    return k->phase == HIR_DECODE ? emit_decode(&p) : emit_prefill(&p);
+    emission p = {.e = e, .k = k, .c = k->contraction};
+    if (!choose_backends(&p)) return false;
+    p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, p.c->k);
+    if (!(k->phase == HIR_DECODE ? emit_decode(&p) : emit_prefill(&p))) return false;
+    end_products(&p);
+    return true;
 }

@@ -1,31 +1,31 @@
 /* The matrix kernels of a level (matrix.h): micro-kernels on register tiles, the loops that run
  * them over a block, and the matrix-vector kernel.
  *
- * gemm walks blocks of B, at most K_BLOCK steps of one group of panels, and runs all rows over one
- * before it goes to the next: the block (K_BLOCK * panels * 64 bytes) stays in the first level
- * cache beside the rows in use. B comes from memory once per call, and while the rows of one block
- * are computed the next one is fetched, each slab of rows asking for its share of it: loads from
- * memory are spread evenly over the arithmetic, however few rows there are. (Prefetching a fixed
- * distance ahead instead, the first slab waits for all of the block and the others for nothing.)
- * Where one slab holds all rows there are no others: then it asks, for f32, for what is SLAB_AHEAD
- * bytes on in each panel.
+ * gemm walks blocks of B, a number of steps of one group of panels (hcg_block_steps), and runs all
+ * rows over one before it goes to the next: the block stays in the L1 beside the rows in use. B
+ * comes from memory once per call, and while the rows of one block are computed the next one is
+ * fetched, each slab of rows its share of it: loads from memory are spread evenly over
+ * the arithmetic, however few rows there are. (Prefetching a fixed distance ahead instead, the
+ * first slab waits for all of the block and the others for nothing.) Where one slab holds all rows
+ * there are no others: then f32 panels are prefetched SLAB_AHEAD bytes ahead.
  *
- * A narrow panel has 8 outputs and takes two elements of x at once: a broadcast of both stands
+ * A narrow panel has 8 outputs and meets two elements of x at once: a broadcast of both stands
  * where that of one does, and the sums of even and of odd elements are added at the end of a block.
  * 24 outputs then fill the registers that 48 do, and no lane of them with zeros; tiles are as wide
  * as the matrix, up to 40 outputs, and less high if need be. Such matrices are one group
  * of panels, so that each row of x passes once, a kilobyte per block, which is too little for
- * hardware to look ahead: each step asks for a line of the next block of x.
+ * hardware to look ahead: each step prefetches a line of the next block of x.
  */
 #include "codegen/contract/matrix.h"
+
+#include "codegen/contract/blocking.h"
 #include "codegen/emit/math.h"
 
 enum {
-    K_BLOCK = 128,
-    SLAB_AHEAD = 2048,
+    SLAB_AHEAD = 2048, /* bytes that f32 panels are prefetched ahead, where one slab has all rows */
     MOST_CHAINS = 16,
     MOST_ROWS = 16,    /* of a tile */
-    NARROW_UNROLL = 8, /* steps that take a line of each row of x */
+    NARROW_UNROLL = 8, /* steps in which a line of each row of x is read */
     MOST_NARROW = 5,   /* panels of a tile: 40 outputs */
     GEMV_AHEAD = 4096, /* bytes that panels are prefetched ahead of their use */
 };
@@ -44,6 +44,11 @@ const hcg_tile *hcg_tile_of(const hcg_level *level) {
         if (best->lanes != level->lanes || tiles[i].fma == level->fma) best = &tiles[i];
     }
     return best;
+}
+
+/* Steps of k in a block of B. */
+static int64_t k_block(const hcg_emit *e) {
+    return hcg_block_steps(e->level, hcg_tile_of(e->level)->panels);
 }
 
 static LLVMValueRef multiply(hcg_emit *e, LLVMValueRef a, uint64_t n) {
@@ -79,8 +84,8 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
 
 /* ---- one step of k ------------------------------------------------------------------------------
  */
-/* What meets in a step: `outputs` elements of b for each of `depth` neighbours along k, that many
- * of x. */
+/* What meets in a step: `outputs` elements of b for each of `depth` adjacent elements along k, that
+ * many of x. */
 typedef struct kinds {
     hir_dtype b, x;
     unsigned depth, outputs;
@@ -225,9 +230,9 @@ typedef struct micro {
     kinds d;
     unsigned rows, panels; /* of this variant, at most those of the level's tile */
     unsigned per_panel;    /* vectors */
-    bool fetch_x;          /* steps ask for the next block of x */
+    bool prefetch_x;       /* steps prefetch the next block of x */
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
-    LLVMValueRef next, pace;     /* to fetch for the next block: where, and bytes per step; of a
+    LLVMValueRef next, pace;     /* to prefetch for the next block: where, and bytes per step; of a
                                     strip: where, and the last row that there is */
     LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
     LLVMValueRef panel[8];       /* and of each panel */
@@ -290,9 +295,9 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     return joined;
 }
 
-/* What step index + offset asks for: of each panel as much as the slabs before and after leave to
- * it; of the next x of a strip what a step takes: a row's part, or an even part of all rows. */
-static void fetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
+/* What step index + offset prefetches: of each panel this slab's share of the next block; of the
+ * next x of a strip as much as a step reads: some of a row, or an equal share of all rows. */
+static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
     const unsigned bytes = line_bytes(&t->d);
     if (t->d.strip) {
         const int64_t step = 4 * (t->d.across ? t->d.across : (int64_t)t->d.rows);
@@ -300,9 +305,9 @@ static void fetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigne
                      offset * step);
         return;
     }
-    LLVMValueRef fetch = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
+    LLVMValueRef line_at = hcg_at(e, e->i8, t->next, times(e, index, t->pace));
     for (unsigned p = 0; p < t->panels; p++)
-        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), fetch, multiply(e, t->panel_stride, p)),
+        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), line_at, multiply(e, t->panel_stride, p)),
                      (int64_t)offset * bytes);
 }
 
@@ -311,9 +316,10 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
                       LLVMValueRef *acc) {
     unsigned width = t->panels * t->per_panel, bytes = line_bytes(&t->d);
     LLVMValueRef b[32];
-    fetch_ahead(e, t, index, offset);
-    if (t->fetch_x && offset < t->rows) /* one row a step; a turn of NARROW_UNROLL takes all */
-        hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), (int64_t)K_BLOCK * 8);
+    prefetch_ahead(e, t, index, offset);
+    if (t->prefetch_x &&
+        offset < t->rows) /* one row a step: an iteration of NARROW_UNROLL steps prefetches all */
+        hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), k_block(e) * 8);
     for (unsigned round = 0; round < rounds(&t->d); round++) {
         for (unsigned v = 0; v < width; v++) {
             LLVMValueRef p =
@@ -365,10 +371,10 @@ static LLVMValueRef row_place(hcg_emit *e, const kinds *d, const LLVMValueRef *p
     return opaque(e, hcg_at(e, hcg_element(e, d->x), param[0], times(e, param[1], number)));
 }
 
-/* Of the long loop. Strips come in all widths, and as fast with one step a turn. */
+/* Of the long loop. Strips come in all widths, and are as fast with one step an iteration. */
 static unsigned unroll_of(hcg_emit *e, const micro *t) {
     bool full = t->rows == t->d.rows && t->panels == t->d.panels && !t->d.strip;
-    return t->fetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
+    return t->prefetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
 }
 
 /* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
@@ -393,10 +399,10 @@ static hcg_shared tile_function(hcg_emit *e, kinds d, unsigned rows, unsigned pa
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
-    t.fetch_x = ahead;
+    t.prefetch_x = ahead;
     const unsigned unroll = unroll_of(e, &t);
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
-    t.fetch_x = false;
+    t.prefetch_x = false;
     run_tile(e, &t, k, 1, acc);
     finish_tile(e, &t, acc, join_tile(e, &t, acc));
     hcg_shared_end(e, &s);
@@ -425,30 +431,30 @@ static void dispatch_tile(hcg_emit *e, kinds d, unsigned least, LLVMValueRef row
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-/* n things in parts of at most `most`, as equal as can be: part i holds each + (i < more) of them
- * and begins at i * each + min(i, more). 17 rows on tiles of 8 are 6 + 6 + 5: a part of one row
+/* n things in ranges of at most `most`, as equal as can be: range i holds each + (i < more) of them
+ * and begins at i * each + min(i, more). 17 rows on tiles of 8 are 6 + 6 + 5: a range of one row
  * would load as much of b as one of eight. */
-typedef struct parts {
+typedef struct split {
     LLVMValueRef count, each, more;
-} parts;
+} split;
 
-static parts divide(hcg_emit *e, LLVMValueRef n, int64_t most) {
-    parts p = {.count = divide_up(e, n, hcg_i64(e, most))};
+static split divide(hcg_emit *e, LLVMValueRef n, int64_t most) {
+    split p = {.count = divide_up(e, n, hcg_i64(e, most))};
     p.each = LLVMBuildUDiv(e->b, n, p.count, "each");
     p.more = minus(e, n, times(e, p.each, p.count));
     return p;
 }
 
-static LLVMValueRef part_start(hcg_emit *e, const parts *p, LLVMValueRef i) {
+static LLVMValueRef split_start(hcg_emit *e, const split *p, LLVMValueRef i) {
     return add(e, times(e, i, p->each), hcg_smaller(e, i, p->more));
 }
 
-static LLVMValueRef part_size(hcg_emit *e, const parts *p, LLVMValueRef i) {
+static LLVMValueRef split_size(hcg_emit *e, const split *p, LLVMValueRef i) {
     LLVMValueRef one_more = LLVMBuildICmp(e->b, LLVMIntSLT, i, p->more, "");
     return add(e, p->each, LLVMBuildZExt(e->b, one_more, e->i64, ""));
 }
 
-typedef struct block { /* of b, and what is fetched while it is in use */
+typedef struct block { /* of b, and what is prefetched while it is in use */
     kinds d;
     LLVMValueRef from, k;       /* steps of k: the first, and how many */
     LLVMValueRef panel, panels; /* the same of panels */
@@ -467,35 +473,35 @@ enum {
     GEMM_LDC,
     GEMM_ADD,
     GEMM_NEXT,
-    GEMM_REST,
-    GEMM_LDR = GEMM_REST + HCG_RESTS,
+    GEMM_TOUCHED,
+    GEMM_LD_TOUCHED = GEMM_TOUCHED + HCG_TOUCHED,
     GEMM_PARAMS
 };
 
 /* With the last steps of a slab: its lines of what is done with the sums when all rows have theirs.
  * Rows of results are pages of their own, and come too slowly when they are first needed. */
-static void fetch_rests(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
-                        LLVMValueRef rows) {
+static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
+                             LLVMValueRef rows) {
     LLVMValueRef zero = hcg_i64(e, 0), column = multiply(e, b->panel, b->d.outputs);
-    for (int i = 0; i < HCG_RESTS; i++) {
-        LLVMValueRef rest = g[GEMM_REST + i], any = LLVMBuildIsNotNull(e->b, rest, "");
+    for (int i = 0; i < HCG_TOUCHED; i++) {
+        LLVMValueRef place = g[GEMM_TOUCHED + i], any = LLVMBuildIsNotNull(e->b, place, "");
         LLVMValueRef n =
             LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, any, b->last, ""), rows, zero, "");
-        hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "rest", 0, NULL);
-        LLVMValueRef at = add(e, times(e, add(e, row, l.index), g[GEMM_LDR]), column);
+        hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "touched", 0, NULL);
+        LLVMValueRef at = add(e, times(e, add(e, row, l.index), g[GEMM_LD_TOUCHED]), column);
         for (unsigned bytes = 0; bytes < b->d.panels * b->d.outputs * 4; bytes += 64)
-            hcg_prefetch(e, hcg_at(e, e->f32, rest, at), bytes);
+            hcg_prefetch(e, hcg_at(e, e->f32, place, at), bytes);
         hcg_loop_end(e, &l, NULL);
     }
 }
 
 /* All rows over one block of b. */
-static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, const block *b) {
+static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, const block *b) {
     LLVMValueRef pace = divide_up(e, hcg_i64(e, line_bytes(&b->d)), slabs->count);
     LLVMValueRef share = times(e, b->k, pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
-    LLVMValueRef row = part_start(e, slabs, l.index), rows = part_size(e, slabs, l.index);
-    fetch_rests(e, g, b, row, rows);
+    LLVMValueRef row = split_start(e, slabs, l.index), rows = split_size(e, slabs, l.index);
+    prefetch_touched(e, g, b, row, rows);
     LLVMValueRef x = add(e, times(e, row, g[GEMM_LDX]), multiply(e, b->from, b->d.depth));
     LLVMValueRef c = add(e, times(e, row, g[GEMM_LDC]), multiply(e, b->panel, b->d.outputs));
     LLVMValueRef args[TILE_PARAMS] = {
@@ -514,28 +520,31 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const parts *slabs, c
     hcg_loop_end(e, &l, NULL);
 }
 
-/* What f32 panels ask for where one slab holds all rows. (bf16 loses a twentieth by it.) */
-static LLVMValueRef near_if_one(hcg_emit *e, const parts *slabs, const block *b) {
+/* What is prefetched: where one slab holds all rows, panels near ahead. For f32 only: bf16 loses a
+ * twentieth by it. */
+static LLVMValueRef near_if_one(hcg_emit *e, const split *slabs, const block *b) {
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, slabs->count, hcg_i64(e, 1), "one_slab");
-    return LLVMBuildSelect(e->b, one, hcg_at(e, e->i8, b->b, hcg_i64(e, SLAB_AHEAD)), b->next, "");
+    return LLVMBuildSelect(
+        e->b, one, hcg_at(e, e->i8, b->b, hcg_i64(e, hcg_prefetch_distance(e->level, SLAB_AHEAD))),
+        b->next, "");
 }
 
-/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, rests.., ldr) */
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, touched.., ld_touched) */
 static hcg_shared gemm_function(hcg_emit *e, kinds d) {
     LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
     hcg_shared s;
     for (int i = 0; i < GEMM_PARAMS; i++)
         params[i] = e->i64;
     params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = e->ptr;
-    for (int i = 0; i < HCG_RESTS; i++)
-        params[GEMM_REST + i] = e->ptr;
+    for (int i = 0; i < HCG_TOUCHED; i++)
+        params[GEMM_TOUCHED + i] = e->ptr;
     if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", kinds_name(e, &d)), params, GEMM_PARAMS,
                           &s))
         return s;
     const LLVMValueRef *g = s.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, d.panels);
     LLVMValueRef panel_stride = multiply(e, g[GEMM_K], line(&d));
-    parts slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], K_BLOCK);
+    split slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], k_block(e));
     block b = {.d = d};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
     b.panel = lp.index, b.panels = hcg_smaller(e, wide, minus(e, g[GEMM_PANELS], lp.index));
@@ -545,7 +554,7 @@ static hcg_shared gemm_function(hcg_emit *e, kinds d) {
         LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, end, g[GEMM_PANELS], ""),
                         hcg_at(e, elem, g[GEMM_B], times(e, end, panel_stride)), g[GEMM_NEXT], "");
     hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
-    b.from = part_start(e, &steps, lk.index), b.k = part_size(e, &steps, lk.index);
+    b.from = split_start(e, &steps, lk.index), b.k = split_size(e, &steps, lk.index);
     b.b = hcg_at(e, elem, first, multiply(e, b.from, line(&d)));
     b.last = LLVMBuildICmp(e->b, LLVMIntEQ, add(e, lk.index, one), steps.count, "");
     b.next = LLVMBuildSelect(e->b, b.last, following,
@@ -569,9 +578,9 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     LLVMValueRef args[GEMM_PARAMS] = {
         g->x, g->ldx, g->rows, steps, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
         next};
-    for (int i = 0; i < HCG_RESTS; i++)
-        args[GEMM_REST + i] = g->rests[i] ? g->rests[i] : LLVMConstNull(e->ptr);
-    args[GEMM_LDR] = g->ldr ? g->ldr : hcg_i64(e, 0);
+    for (int i = 0; i < HCG_TOUCHED; i++)
+        args[GEMM_TOUCHED + i] = g->touched[i] ? g->touched[i] : LLVMConstNull(e->ptr);
+    args[GEMM_LD_TOUCHED] = g->ld_touched ? g->ld_touched : hcg_i64(e, 0);
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
 
@@ -601,14 +610,14 @@ unsigned hcg_strip_panels(const hcg_level *level) {
 static void emit_slabs(hcg_emit *e, const kinds *d, const LLVMValueRef *g, LLVMValueRef k,
                        LLVMValueRef n, LLVMValueRef accumulate) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, d->rows);
-    parts slabs = {.count = divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
+    split slabs = {.count = divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
     unsigned least = d->rows;
     if (d->across) {
         slabs = divide(e, hcg_i64(e, d->across), d->rows);
         least = (unsigned)LLVMConstIntGetSExtValue(slabs.each);
     }
     hcg_loop l = hcg_loop_begin(e, zero, slabs.count, one, "slab", 0, NULL);
-    LLVMValueRef row = part_start(e, &slabs, l.index), rows = part_size(e, &slabs, l.index);
+    LLVMValueRef row = split_start(e, &slabs, l.index), rows = split_size(e, &slabs, l.index);
     LLVMValueRef x = d->across ? add(e, multiply(e, k, (uint64_t)d->across), row)
                                : add(e, times(e, row, g[STRIP_LDX]), k);
     LLVMValueRef last = minus(e, minus(e, g[STRIP_ROWS], row), one);
@@ -640,10 +649,10 @@ static hcg_shared strip_function(hcg_emit *e, const kinds *d) {
     const char *name = hd_printf(e->arena, "product_%s", kinds_name(e, d));
     if (!hcg_shared_begin(e, name, params, STRIP_PARAMS, &s)) return s;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
-    parts steps = divide(e, s.param[STRIP_K], K_BLOCK);
+    split steps = divide(e, s.param[STRIP_K], k_block(e));
     hcg_loop l = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, l.index, zero, "");
-    emit_slabs(e, d, s.param, part_start(e, &steps, l.index), part_size(e, &steps, l.index),
+    emit_slabs(e, d, s.param, split_start(e, &steps, l.index), split_size(e, &steps, l.index),
                LLVMBuildSelect(e->b, first, s.param[STRIP_ADD], one, ""));
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);
@@ -669,7 +678,8 @@ static void gemv_steps(hcg_emit *e, const kinds *d, LLVMValueRef x, LLVMValueRef
     unsigned per_panel = HIR_PANEL / e->level->lanes, bytes = line_bytes(d);
     LLVMValueRef first = step_place(e, d, b, index, 0);
     for (unsigned u = 0; u < steps; u++) {
-        if (u * bytes % 64 == 0 && steps > 1) hcg_prefetch(e, first, u * bytes + GEMV_AHEAD);
+        if (u * bytes % 64 == 0 && steps > 1)
+            hcg_prefetch(e, first, u * bytes + hcg_prefetch_distance(e->level, GEMV_AHEAD));
         for (unsigned round = 0; round < rounds(d); round++) {
             LLVMValueRef xs = load_x(e, d, x, index, u, round);
             for (unsigned v = 0; v < per_panel; v++) {

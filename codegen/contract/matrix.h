@@ -15,7 +15,7 @@
 #ifndef HCG_MATRIX_H
 #define HCG_MATRIX_H
 
-#include "codegen/emit/emit.h"
+#include "codegen/contract/backend.h"
 
 typedef struct hcg_tile {
     const char *arch;
@@ -32,7 +32,6 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
 /* out[16][k] of a panel [k][16], k > 0 */
 void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out);
 
-enum { HCG_RESTS = 2 };
 /* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
@@ -44,12 +43,10 @@ typedef struct hcg_gemm {
     LLVMValueRef panels; /* how many */
     LLVMValueRef c, ldc; /* c[r][panel * 16 + j], or panel * 8 */
     bool accumulate;     /* add to c instead of setting it */
-    LLVMValueRef next;   /* panels of the call that follows, of the same k: they are fetched
+    LLVMValueRef next;   /* panels of the call that follows, of the same k: they are prefetched
                             meanwhile.   NULL: those behind b's */
-    LLVMValueRef
-        rests[HCG_RESTS]; /* what will be read or written at c's rows and columns when they
-                             are done, f32: it is asked for while they are. NULL: nothing */
-    LLVMValueRef ldr;
+    LLVMValueRef touched[HCG_TOUCHED]; /* prefetched: hcg_panels in contract/backend.h */
+    LLVMValueRef ld_touched;
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
 /* Narrow panels, at most, for which each row of x is read once. */
@@ -62,7 +59,7 @@ void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
  * product's C is the next one's B.
  *
  *   across 0   C[r] (+)= sum_k x[r][k] B[k]    rows ldx apart, of which the last may be repeated: C
- *                                              has room for HCG_TILE_ROWS more lines
+ *                                              has space for HCG_TILE_ROWS more lines
  *   across m   C[r] (+)= sum_k x[k][r] B[k]    r < m, which is also ldx and rows
  */
 enum { HCG_TILE_ROWS = 8 };
@@ -74,15 +71,16 @@ typedef struct hcg_strip {
     LLVMValueRef b, ldb;  /* ldb and ldc floats from panel to panel */
     LLVMValueRef c, ldc;
     LLVMValueRef accumulate; /* i64: add to c instead of setting it */
-    LLVMValueRef next;       /* what x will be soon, of the same ldx: it is asked for meanwhile */
+    LLVMValueRef next;       /* what x will be soon, of the same ldx: it is prefetched meanwhile */
 } hcg_strip;
 void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
 unsigned hcg_strip_panels(const hcg_level *level);
 
-/* Asks for the cache line `bytes` after p; beyond the end of memory it does nothing. */
+/* Prefetches the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
-/* ---- functions that the kernels of a body share ------------------------------------------------
+/* ---- functions that the kernels of a variant share
+ * ------------------------------------------------
  */
 enum { HCG_SHARED_PARAMS = 13 };
 typedef struct hcg_shared {
@@ -91,8 +89,8 @@ typedef struct hcg_shared {
     LLVMBasicBlockRef outer_block;
     LLVMMetadataRef outer_loc;
 } hcg_shared;
-/* The function `name` of the body: true if it has to be written (the builder is in its entry block
- * until hcg_shared_end), false if it is there already, or made in another module of the body
+/* The function `name` of the variant: true if it has to be written (the builder is in its entry
+ * block until hcg_shared_end), false if it is there already, or made in another module of it
  * (hcg_emit.shared_elsewhere). The name says all that its code depends on. */
 bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
                       hcg_shared *s);

@@ -1,14 +1,9 @@
 /* Rows of x for weights in pairs, and single rows of such weights (contract/pairs.h). The products
- * themselves are in contract/matrix.c: those of other weights, but for one step of a tile. */
+ * themselves are in contract/matrix.c: a step of a tile is all that differs from other weights. */
 #include "codegen/contract/pairs.h"
 
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/math.h"
-
-bool hcg_pair_dots(const hcg_emit *e) {
-    return !(e->p->options.exact & HCG_DOTS_BF16) && e->level->lanes == HIR_PANEL &&
-           hcg_has_feature(e->level, "avx512bf16");
-}
 
 /* Where x is rounded to bf16 there is an instruction for it: numbers below 2^-126 become zeros,
  * which is what the products make of them. */
@@ -18,8 +13,8 @@ static void store_whole(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueR
     LLVMSetAlignment(LLVMBuildStore(e->b, v, p), (unsigned)hir_dtype_bytes(dtype));
 }
 
-/* take(x, rows, k, out): out[r][0 .. even), zeros beyond k */
-static hcg_shared take_function(hcg_emit *e, hir_dtype dtype) {
+/* prepare(x, rows, k, out): out[r][0 .. even), zeros beyond k */
+static hcg_shared prepare_function(hcg_emit *e, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr}, elem = hcg_element(e, dtype);
     hcg_shared s;
     const char *name = hd_printf(e->arena, "pairs_%s", hir_dtype_name(dtype));
@@ -46,21 +41,22 @@ static hcg_shared take_function(hcg_emit *e, hir_dtype dtype) {
     return s;
 }
 
-hcg_pair_x hcg_pair_room(hcg_emit *e, int64_t k, uint64_t rows) {
-    hcg_pair_x p = {.k = k, .even = k + k % 2};
-    p.dtype = hcg_pair_dots(e) ? HIR_BF16 : HIR_F32;
-    if (p.dtype == HIR_BF16 || k % 2)
-        p.room = hcg_scratch(e, rows * (uint64_t)p.even * hir_dtype_bytes(p.dtype));
-    p.ld = hcg_i64(e, p.even);
-    return p;
+static int64_t even(int64_t k) {
+    return k + k % 2;
 }
 
-void hcg_pair_take(hcg_emit *e, hcg_pair_x *p, LLVMValueRef x, LLVMValueRef rows) {
-    p->x = p->room ? p->room : x;
-    if (!p->room) return;
-    hcg_shared f = take_function(e, p->dtype);
-    LLVMValueRef args[] = {x, rows, hcg_i64(e, p->k), p->room};
+void hcg_pair_begin(hcg_emit *e, hcg_product *p, hir_dtype dtype) {
+    if (dtype == HIR_BF16 || p->k % 2)
+        p->x_workspace = hcg_scratch(e, p->rows * (uint64_t)even(p->k) * hir_dtype_bytes(dtype));
+}
+
+void hcg_pair_prepare(hcg_emit *e, hcg_product *p, hir_dtype dtype) {
+    p->length = p->ldx = hcg_i64(e, even(p->k));
+    if (!p->x_workspace) return;
+    hcg_shared f = prepare_function(e, dtype);
+    LLVMValueRef args[] = {p->x, p->n_rows, hcg_i64(e, p->k), p->x_workspace};
     hcg_shared_call(e, &f, args, 4);
+    p->x = p->x_workspace;
 }
 
 /* row(panel, row in it, k, out), a pair at a time */

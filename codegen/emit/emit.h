@@ -16,7 +16,6 @@ typedef struct hcg_level {
     const char *name, *arch, *cpu;
     unsigned lanes, registers; /* f32 of a vector; for vectors */
     bool fma;
-    unsigned dots;        /* of HCG_DOTS */
     const char *features; /* checked at run time */
     hd_machine machine;
 } hcg_level;

@@ -203,6 +203,16 @@ static void json_string(hd_text *out, const char *s) {
     hd_text_add(out, "\"");
 }
 
+/* As --activations takes them: what is rounded on some of the levels. */
+static const char *activations(const hcg_program *p) {
+    const unsigned rounds = hcg_roundings_of(p->options.matrices, p->options.exact);
+    hd_text text;
+    hd_text_init(&text, p->arena);
+    for (unsigned i = 0; i < HCG_ROUNDINGS; i++)
+        if (rounds & 1u << i) hd_text_f(&text, "%s%s", text.n ? "," : "", hcg_rounding_name(i));
+    return text.n ? text.at : "f32";
+}
+
 const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     hd_text text;
     hd_text_init(&text, p->arena);
@@ -217,8 +227,8 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     }
     hd_text_f(&text, "], \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
     json_string(&text, p->options.weight_types ? p->options.weight_types : "f32");
-    static const char *const rounded[] = {"f32", "int8", "bf16", "int8,bf16"}; /* by HCG_DOTS */
-    hd_text_f(&text, ", \"activations\": \"%s\"", rounded[p->options.dots & HCG_DOTS]);
+    hd_text_add(&text, ", \"activations\": ");
+    json_string(&text, activations(p));
     hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
               p->options.norm_of_rows ? "row" : "dots");

@@ -5,8 +5,8 @@
     { .line = 64, .l1 = (l1_kb) << 10, .l2 = (l2_kb) << 10, .l3 = UINT64_C(l3_mb) << 20 }
 
 static const hcg_level levels[] = {
-#define L(id, name, arch, cpu, lanes, registers, fma, dots, l1_kb, l2_kb, l3_mb, features)         \
-    {name, arch, cpu, lanes, registers, fma, dots, features, MACHINE(l1_kb, l2_kb, l3_mb)},
+#define L(id, name, arch, cpu, lanes, registers, fma, l1_kb, l2_kb, l3_mb, features)               \
+    {name, arch, cpu, lanes, registers, fma, features, MACHINE(l1_kb, l2_kb, l3_mb)},
 #include "codegen/library/levels.def"
 #undef L
 };

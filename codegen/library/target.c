@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "codegen/contract/backend.h"
 #include "codegen/library/library.h"
 #include "runtime/detect.h"
 
@@ -211,12 +212,23 @@ static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_ta
     return false;
 }
 
+/* The next level of the architecture, with the same vectors and the same code for the matrices? */
+static bool is_needless(const hcg_options *o, const hcg_level *level, const hcg_level *end) {
+    const hcg_level *next = level + 1;
+    while (next < end && strcmp(next->arch, level->arch) != 0)
+        next++;
+    return next < end && next->lanes == level->lanes && next->registers == level->registers &&
+           next->fma == level->fma && hcg_same_choices(level, next, o->exact, o->matrices);
+}
+
 static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
     const hcg_level *levels;
+    const char *cpu_name = o->cpu;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
-            (o->cpu ? strcmp(o->cpu, levels[i].name) == 0 : (levels[i].dots & ~o->dots) == 0))
+            (cpu_name ? strcmp(cpu_name, levels[i].name) == 0
+                      : !is_needless(o, &levels[i], levels + n)))
             hd_push(a, &t->bodies, hcg_variant_of_level(a, &levels[i]));
     if (t->bodies.n > 0) return true;
     if (strcmp(o->cpu, "native") == 0) return add_native(o, a, d, t);

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "codegen/contract/contraction.h"
 #include "codegen/emit/emit.h"
 #include "codegen/forms.h"
 #include "codegen/library/library.h"
@@ -146,6 +147,11 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
 /* Emits and verifies. With the environment variable EMIT_DUMP, the LLVM IR and the object are left
  * in files of that prefix. */
 static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
+    hcg_contraction *c = hd_new(b->arena, hcg_contraction);
+    if (out->k.kind == HIR_KERNEL_CONTRACT && !out->k.contraction) {
+        if (!hcg_plan_contraction(b->arena, &b->diags, b->m, out->k.op, c)) return false;
+        out->k.contraction = c;
+    }
     enter_function(e);
     bool ok = hcg_emit_kernel(e, &out->k);
     if (!ok) return false;

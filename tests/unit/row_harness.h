@@ -77,6 +77,7 @@ static inline bool rows_share(rows *r) {
     bench *b = r->b;
     r->p = (hcg_program){.arena = b->arena, .m = b->m, .chunk = 512};
     r->p.op_lines = hd_new_array(b->arena, uint32_t, b->m->ops.n + 1);
+    cr_assert(hcg_plan_contractions(&r->p, &r->b->diags));
     r->uses = hcg_share_kernels(&r->p);
     r->functions = hd_new_array(b->arena, compiled, r->p.kernels.n + 1);
     for (size_t i = 0; i < r->p.kernels.n; i++)

@@ -3,9 +3,9 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "codegen/contract/byte_dot.h"
+#include "codegen/contract/backend.h"
 #include "codegen/contract/contraction.h"
-#include "tests/unit/emit_harness.h"
+#include "tests/unit/contract_harness.h"
 
 /* ---- a kernel and its data ---------------------------------------------------------------------
  */
@@ -23,8 +23,7 @@ typedef struct problem {
     hir_builder body;
     int64_t t, k;
     hir_dtype dtype;
-    bool bytes; /* weights in groups are multiplied with x in bytes (contract/groups.h) */
-    bool pairs; /* and those in bf16 with x in bf16 (contract/pairs.h) */
+    const hcg_level *level; /* whose back ends round x */
     HD_VEC(bound) bound;
     hir_ref yields[4];
     hir_type types[4];
@@ -210,26 +209,14 @@ static double apply(hir_opcode code, double x, double y) {
 
 static double expect(const problem *p, hir_ref r, int64_t row, int64_t column);
 
-/* x[at] as kernels of bytes take it: a row's group of k elements rounded to a scale of its own. */
-static double as_bytes(const float *row, int64_t k, int64_t at) {
-    float most = 0;
-    for (int64_t i = at / HIR_GROUP * HIR_GROUP; i < k && i / HIR_GROUP == at / HIR_GROUP; i++)
-        most = fmaxf(most, fabsf(row[i]));
-    if (most < 1e-30f) return 0;
-    return (double)(most * (float)(1.0 / 127)) * (double)rintf(row[at] * (127 / most));
-}
-
 static double expect_linear(const problem *p, const hir_op *op, int64_t row, int64_t column) {
     const float *x = find_bound(p, hcg_through_reshapes(p->b.m, op->args[0]))->values;
     const float *w = find_bound(p, op->args[1])->values;
     double sum = op->args[2].kind == HIR_REF_NONE ? 0 : expect(p, op->args[2], row, column);
-    hir_dtype dtype = p->b.m->weights.at[op->args[1].index].type.dtype;
-    for (int64_t i = 0; i < p->k; i++) {
-        double xi = (double)x[row * p->k + i];
-        if (p->bytes && hir_is_quantised(dtype)) xi = as_bytes(x + row * p->k, p->k, i);
-        if (p->pairs && dtype == HIR_BF16) xi = (double)hd_bf16_to_f32(hd_bf16_from_f32((float)xi));
-        sum += xi * (double)w[column * p->k + i];
-    }
+    const hir_weight *weight = &p->b.m->weights.at[op->args[1].index];
+    const unsigned rounds = rounds_of(p->level, p->b.exact, weight->type.dtype, weight->layout);
+    for (int64_t i = 0; i < p->k; i++)
+        sum += rounded_x(rounds, x + row * p->k, p->k, i) * (double)w[column * p->k + i];
     return sum;
 }
 
@@ -338,8 +325,7 @@ static void run_pieces(problem *p, const compiled *c, outputs *o) {
 
 static void check(problem *p, const hcg_level *level, bool one, const char *what) {
     compiled c = {0};
-    p->bytes = !(p->b.exact & HCG_DOTS_INT8) && hcg_byte_dots(level);
-    p->pairs = !(p->b.exact & HCG_DOTS_BF16) && hcg_has_feature(level, "avx512bf16");
+    p->level = level;
     bool ok = compile_kernel(&p->b, HIR_KERNEL_CONTRACT, p->kernel, one, level, &c);
     cr_assert(ok, "%s: %s", what, bench_errors(&p->b));
     outputs whole = new_outputs(p), pieces = new_outputs(p);
@@ -423,14 +409,14 @@ static void check_groups(const hcg_level *level, uint64_t seed) {
     int64_t n = seed % 3 ? 1 + random_below(&s, 100) : ns[random_below(&s, 6)];
     int64_t t = 1 + random_below(&s, seed % 5 ? 20 : 200);
     hir_dtype dtype = seed % 2 ? HIR_Q4 : HIR_Q8;
-    bool floats = hcg_byte_dots(level) && random_below(&s, 3) == 0;
+    bool floats = rounds_of(level, 0, HIR_Q8, HIR_LAYOUT_PANEL) && random_below(&s, 3) == 0;
     for (int one = 0; one < 2; one++) {
         problem p;
         char what[96];
         snprintf(what, sizeof what, "%s seed %lu %s%s", level->name, seed, one ? "one" : "many",
                  floats ? " floats" : "");
         build(&p, group_forms[seed % 4], one ? 1 : t, n, k, seed % 8 > 3 ? dtype : HIR_Q8, s);
-        p.b.exact = floats ? HCG_DOTS : 0;
+        p.b.exact = floats ? HCG_ROUND_ALL : 0;
         check(&p, level, one, what);
         discard(&p);
     }
@@ -483,7 +469,7 @@ static void check_same_bits(hir_dtype dtype, int64_t t, int64_t n, int64_t k) {
     build(&p, form_plain, t, n, k, dtype, (uint64_t)(t * n * k));
     outputs first = new_outputs(&p);
     for (size_t i = 0; i < n_levels; i++) {
-        if (!level_runs(&levels[i]) || !hcg_byte_dots(&levels[i])) continue;
+        if (!level_runs(&levels[i]) || !rounds_of(&levels[i], 0, dtype, HIR_LAYOUT_PANEL)) continue;
         compiled c = {0};
         outputs o = new_outputs(&p);
         cr_assert(compile_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, t == 1, &levels[i], &c));
@@ -620,11 +606,18 @@ static void form_rows(problem *p, hir_ref x, int64_t n) {
     p->b.m->weights.at[0].layout = HIR_LAYOUT_ROWS;
 }
 
+/* A matrix that no row of contract/backends.def multiplies. */
+static void form_narrow_f16(problem *p, hir_ref x, int64_t n) {
+    yield(p, linear(p, x, n, false));
+    p->b.m->weights.at[0].type.dtype = HIR_F16;
+    p->b.m->weights.at[0].layout = HIR_LAYOUT_NARROW;
+}
+
 Test(emit_contract, refused) {
-    static form *const illegal[] = {form_illegal, form_two_inputs, form_rows};
+    static form *const illegal[] = {form_illegal, form_two_inputs, form_rows, form_narrow_f16};
     const hcg_level *levels;
     hcg_levels(&levels);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof illegal / sizeof *illegal; i++) {
         problem p;
         compiled c;
         build(&p, illegal[i], 2, 5, 4, HIR_F32, 1);

@@ -30,10 +30,10 @@ typedef struct contraction {
 static void set_up(contraction *k, const hcg_level *level) {
     k->b = bench_new();
     bench_start(&k->b);
-    k->b.exact = HCG_DOTS;
+    k->b.exact = HCG_ROUND_ALL;
     k->b.m = hir_parse(k->b.arena, &k->b.diags, "state.hir", kernel_text);
     cr_assert(k->b.m, "%s", bench_errors(&k->b));
-    cr_assert(compile_kernel(&k->b, HCG_CONTRACT, k->b.m->first, false, level, &k->c), "%s",
+    cr_assert(compile_kernel(&k->b, HIR_KERNEL_CONTRACT, k->b.m->first, false, level, &k->c), "%s",
               bench_errors(&k->b));
     float w[OUT * K];
     for (int j = 0; j < OUT; j++)

@@ -62,6 +62,21 @@ Test(lower, equal_bodies_share_a_kernel) {
                  "row programs have one body");
 }
 
+/* What a contraction multiplies is found out once, and carried by each kernel that is made of it.
+ */
+Test(lower, facts_of_contractions_are_carried) {
+    hcg_program *p = lower(toy_model(arena, "toy", 5, 40));
+    size_t contractions = 0;
+    for (size_t i = 0; i < p->kernels.n; i++) {
+        const hcg_kernel *k = &p->kernels.at[i];
+        const bool is = hir_op_at(p->m, k->op)->code == HIR_KERNEL_CONTRACT_OP;
+        cr_assert_eq(k->contraction != NULL, is, "%s", k->name);
+        cr_assert_eq(k->contraction, p->contractions[k->op]);
+        contractions += is;
+    }
+    cr_assert_gt(contractions, 0);
+}
+
 Test(lower, size_does_not_grow_with_depth) {
     size_t n = lower(toy_model(arena, "toy", 1, 40))->kernels.n;
     cr_assert_eq(lower(toy_model(arena, "toy", 64, 40))->kernels.n, n);

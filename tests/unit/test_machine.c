@@ -2,6 +2,7 @@
  * what code is made. */
 #include <criterion/criterion.h>
 
+#include "codegen/contract/backend.h"
 #include "codegen/library/library.h"
 #include "runtime/detect.h"
 #include "tests/unit/diags_text.h"
@@ -194,6 +195,15 @@ Test(machine, a_name_adds_no_features) {
     cr_assert(has(&v, "avx2") && !has(&v, "avx512f") && !has(&v, "avx512vnni"));
 }
 
+/* What the level rounds activations to beside q8 and bf16 weights: its dot products, without the
+ * byte products that every AVX2 and AVX-512 CPU has. */
+static unsigned rounds_of(const hcg_level *level) {
+    const hcg_choice *bytes = hcg_choose(level, 0, HIR_Q8, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+    const hcg_choice *pairs = hcg_choose(level, 0, HIR_BF16, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+    const bool vnni = strstr(bytes->feature, "vnni") != NULL;
+    return (vnni ? bytes->rounds : 0) | pairs->rounds;
+}
+
 Test(machine, names_that_nobody_knows) {
     made_up c = avx512_cpu();
     hcg_variant v = native(&c, "quantumlake", (hd_machine){0});
@@ -206,7 +216,7 @@ Test(machine, avx512_without_dot_products) {
     made_up c = avx512_cpu();
     hcg_variant v = native(&c, "skylake-avx512", (hd_machine){0});
     cr_assert_eq(v.level.lanes, 16);
-    cr_assert_eq(v.level.dots, 0);
+    cr_assert_eq(rounds_of(&v.level), 0);
     cr_assert(has(&v, "avx512f") && !has(&v, "avx512vnni") && !has(&v, "avx512bf16"));
 }
 
@@ -214,7 +224,7 @@ Test(machine, avx2_only) {
     made_up c = avx2_cpu();
     hcg_variant v = native(&c, "haswell", (hd_machine){0});
     cr_assert_eq(v.level.lanes, 8);
-    cr_assert_eq(v.level.dots, 0);
+    cr_assert_eq(rounds_of(&v.level), 0);
     cr_assert(has(&v, "avx2") && has(&v, "fma") && has(&v, "f16c") && !has(&v, "avx512f"));
 }
 
@@ -224,7 +234,7 @@ Test(machine, dot_products_of_avx2) {
     at(&c, 7, 1)->eax = AVXVNNI_EAX;
     hcg_variant v = native(&c, "alderlake", (hd_machine){0});
     cr_assert_eq(v.level.lanes, 8);
-    cr_assert_eq(v.level.dots, HCG_DOTS_INT8);
+    cr_assert_eq(rounds_of(&v.level), HCG_ROUND_INT8);
 }
 
 /* The CPU has the instructions; the operating system does not save their registers. */

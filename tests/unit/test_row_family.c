@@ -117,6 +117,7 @@ static size_t functions_of(const form *f, const int *n, int count, int d) {
     bench *b = open_shared(f, n, count, d);
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
     p.op_lines = hd_new_array(b->arena, uint32_t, b->m->ops.n + 1);
+    cr_assert(hcg_plan_contractions(&p, &b->diags));
     hcg_share_kernels(&p);
     const size_t functions = p.kernels.n;
     close_text(b);

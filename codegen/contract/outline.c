@@ -1,36 +1,36 @@
-/* Parts of contractions that are functions of their own: what makes x (a row program), and what a
- * block of results goes through. A call for each block of rows or panels costs nothing beside their
- * work, and the bodies for one token and for many share them, as do all contractions whose parts
- * are alike (share.c): one function for the projections of all layers, whatever mix over depth is
- * in front of them. */
-#include "codegen/contract/block.h"
+/* Prologue and epilogue of contractions as functions of their own. A call for each block of rows or
+ * panels costs nothing beside their work, and the kernels for one token and for many share them, as
+ * do all contractions that have the same (share.c): one function for the projections of all layers,
+ * whatever mix over depth is in front of them. */
+#include "codegen/contract/epilogue.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/library/library.h"
 #include "codegen/row/part.h"
 
-enum { FRAME, ARGS, ROOM, ROW, ROWS, OWN };
+enum { FRAME, ARGS, SCRATCH, ROW, ROWS, OWN };
 
-typedef struct part {
+typedef struct outlined {
     hcg_shared fn;
     hcg_emit outer; /* what the kernel around was at */
-} part;
+} outlined;
 
-/* The parameters that all parts have come first. Inside, `e` is that of the part until part_end. */
-static bool part_begin(hcg_emit *e, const hcg_kernel *k, const char *name, bool here,
-                       LLVMTypeRef *params, unsigned n, part *p) {
-    params[FRAME] = params[ARGS] = params[ROOM] = e->ptr;
+/* The parameters that all have come first. Inside, `e` emits into the new function until
+ * outline_end. */
+static bool outline_begin(hcg_emit *e, const hcg_kernel *k, const char *name, bool here,
+                          LLVMTypeRef *params, unsigned n, outlined *p) {
+    params[FRAME] = params[ARGS] = params[SCRATCH] = e->ptr;
     params[ROW] = params[ROWS] = e->i64;
     p->outer = *e;
     here &= !e->parts_elsewhere;
     if (!hcg_shared_begin_if(e, here, name, params, n, &p->fn)) return false;
-    e->frame = p->fn.param[FRAME], e->args = p->fn.param[ARGS], e->room = p->fn.param[ROOM];
+    e->frame = p->fn.param[FRAME], e->args = p->fn.param[ARGS], e->room = p->fn.param[SCRATCH];
     e->scratch = 0;
     e->di_scope = hcg_function_scope(e, e->fn, k->line);
     hcg_at_op(e, k->op);
     return true;
 }
 
-static void part_end(hcg_emit *e, part *p) {
+static void outline_end(hcg_emit *e, outlined *p) {
     if (e->scratch > e->part_scratch) e->part_scratch = e->scratch;
     hcg_shared_end(e, &p->fn);
     e->frame = p->outer.frame, e->args = p->outer.args, e->room = p->outer.room;
@@ -38,34 +38,35 @@ static void part_end(hcg_emit *e, part *p) {
     e->di_scope = p->outer.di_scope;
 }
 
-static void part_call(hcg_emit *e, const part *p, LLVMValueRef row, LLVMValueRef rows,
-                      LLVMValueRef *args, unsigned n) {
-    args[FRAME] = e->frame, args[ROOM] = hcg_scratch(e, 0);
+static void outline_call(hcg_emit *e, const outlined *p, LLVMValueRef row, LLVMValueRef rows,
+                         LLVMValueRef *args, unsigned n) {
+    args[FRAME] = e->frame, args[SCRATCH] = hcg_scratch(e, 0);
     args[ROW] = row, args[ROWS] = rows;
     hcg_shared_call(e, &p->fn, args, n);
 }
 
-bool hcg_make_x(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c, LLVMValueRef row,
-                LLVMValueRef rows, LLVMValueRef x, LLVMValueRef ld) {
+bool hcg_call_prologue(hcg_emit *e, const hcg_kernel *k, LLVMValueRef row, LLVMValueRef rows,
+                       LLVMValueRef x, LLVMValueRef ld) {
+    const hcg_contraction *c = k->contraction;
     enum { X = OWN, LD, PARAMS };
     LLVMTypeRef params[PARAMS] = {[X] = e->ptr, [LD] = e->i64};
     LLVMValueRef args[PARAMS] = {[ARGS] = e->args, [X] = x, [LD] = ld};
     bool ok = true;
-    part f;
-    if (part_begin(e, k, k->x_part, k->makes_x, params, PARAMS, &f)) {
+    outlined f;
+    if (outline_begin(e, k, k->x_part, k->makes_x, params, PARAMS, &f)) {
         const LLVMValueRef *own = f.fn.param;
         hcg_row_part rows_of_x = {.ops = c->prologue.at, .n_ops = c->prologue.n};
         rows_of_x.given.value = HIR_NONE;
         rows_of_x.left = (hcg_row_block){c->x.index, own[X], own[LD]};
         rows_of_x.row = own[ROW], rows_of_x.rows = own[ROWS];
         ok = hcg_emit_row_part(e, k, &rows_of_x);
-        part_end(e, &f);
+        outline_end(e, &f);
     }
-    part_call(e, &f, row, rows, args, PARAMS);
+    outline_call(e, &f, row, rows, args, PARAMS);
     return ok;
 }
 
-bool hcg_finish_block(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
+bool hcg_call_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
     enum { PANEL = OWN, PANELS, SUMS, SUM_BYTES, LD, PARAMS };
     LLVMTypeRef params[PARAMS] = {
         [PANEL] = e->i64, [PANELS] = e->i64, [SUMS] = e->ptr, [SUM_BYTES] = e->i64, [LD] = e->i64};
@@ -79,8 +80,8 @@ bool hcg_finish_block(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
     const char *name =
         hd_printf(e->arena, "%s_of%zu", k->y_part, (size_t)(b->group - b->plan->groups.at));
     bool ok = true;
-    part f;
-    if (part_begin(e, k, name, k->makes_y, params, PARAMS, &f)) {
+    outlined f;
+    if (outline_begin(e, k, name, k->makes_y, params, PARAMS, &f)) {
         e->first_arg = k->first_y;
         const LLVMValueRef *own = f.fn.param;
         hcg_block inner = {.plan = b->plan, .group = b->group, .row = own[ROW], .rows = own[ROWS]};
@@ -92,8 +93,8 @@ bool hcg_finish_block(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
             inner.sums[i] = hcg_at(e, e->i8, own[SUMS], at);
         }
         ok = hcg_emit_epilogue(e, k, &inner);
-        part_end(e, &f);
+        outline_end(e, &f);
     }
-    part_call(e, &f, b->row, b->rows, args, PARAMS);
+    outline_call(e, &f, b->row, b->rows, args, PARAMS);
     return ok;
 }

@@ -1,6 +1,7 @@
-/* The parts of contract/kernel.c: what a tile of results goes through before it is stored. */
-#ifndef HCG_CONTRACT_H
-#define HCG_CONTRACT_H
+/* Prologue and epilogue of a contraction kernel: what makes x, and what a block of sums goes
+ * through before results are stored. */
+#ifndef HCG_EPILOGUE_H
+#define HCG_EPILOGUE_H
 
 #include "codegen/contract/contraction.h"
 #include "codegen/emit/emit.h"
@@ -21,14 +22,13 @@ typedef struct hcg_block {
  * whole ones: it begins at a multiple of group.unit panels. */
 bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
 
-/* ---- contract/stages.c
- * ------------------------------------------------------------------------------- Both parts are
- * functions that the kernel calls for each block. They take their scratch behind what the kernel
- * has taken by then: it may take none after the first call. */
+/* ---- contract/outline.c ------------------------------------------------------------------------
+ * Prologue and epilogue are functions of their own that the kernel calls for each block. They take
+ * their scratch behind what the kernel has taken by then: it may take none after the first call. */
 /* `rows` rows of x from the first token `row` on, at x and ld floats from one to the next. */
-bool hcg_make_x(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c, LLVMValueRef row,
-                LLVMValueRef rows, LLVMValueRef x, LLVMValueRef ld);
+bool hcg_call_prologue(hcg_emit *e, const hcg_kernel *k, LLVMValueRef row, LLVMValueRef rows,
+                       LLVMValueRef x, LLVMValueRef ld);
 /* hcg_emit_epilogue; b->n, which is made out there, is not looked at. */
-bool hcg_finish_block(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
+bool hcg_call_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
 
 #endif

@@ -1,5 +1,5 @@
-/* One group of a tile of byte products (contract/byte_dot.h). */
-#include "codegen/contract/byte_dot.h"
+/* One group of a tile of byte products (contract/int8_group.h). */
+#include "codegen/contract/int8_group.h"
 
 #include "codegen/contract/groups.h"
 #include "codegen/emit/math.h"
@@ -7,33 +7,20 @@
 enum {
     WORD = 4,
     STEPS = HIR_GROUP / WORD, /* of a group */
-    SUMS = HCG_BYTE_ROWS * HCG_BYTE_VECTORS,
+    SUMS = HCG_INT8_ROWS * HCG_INT8_VECTORS,
     TABLES = 3, /* in front of the words of x */
 };
 
-static bool is_wide(const hcg_emit *e) {
-    return e->level->lanes == HIR_PANEL;
-}
-
-static bool has_vnni(const hcg_level *level) {
-    return hcg_has_feature(level, level->lanes == HIR_PANEL ? "avx512vnni" : "avxvnni");
-}
-
-bool hcg_byte_dots(const hcg_level *level) {
-    return has_vnni(level) || (level->lanes == HIR_PANEL && hcg_has_feature(level, "avx512bw")) ||
-           (level->lanes == HIR_PANEL / 2 && hcg_has_feature(level, "avx2"));
-}
-
 /* With 32 registers the sums of either sort for two vectors fit; signs take more of them. */
-unsigned hcg_byte_vectors(const hcg_emit *e, hir_dtype dtype, unsigned rows, unsigned all) {
-    bool signs = dtype == HIR_Q8 && !has_vnni(e->level);
-    return rows == 1 || (is_wide(e) && !signs) ? all : 1;
+unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned all) {
+    bool signs = t->dtype == HIR_Q8 && !t->with->dot;
+    return t->rows == 1 || (e->level->registers >= 32 && !signs) ? all : 1;
 }
 
 /* ---- x ----------------------------------------------------------------------------------------
  */
 /* One of the slab's tables of 4 bytes a row, for all lanes. */
-static LLVMValueRef of_row(hcg_emit *e, const hcg_byte_tile *t, unsigned table, unsigned row,
+static LLVMValueRef of_row(hcg_emit *e, const hcg_int8_tile *t, unsigned table, unsigned row,
                            LLVMTypeRef type) {
     int64_t at = ((int64_t)table * t->width + row) * 4;
     LLVMValueRef v = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i8, t->x, hcg_i64(e, at)), "");
@@ -54,7 +41,7 @@ static LLVMValueRef as_bytes(hcg_emit *e, LLVMValueRef words) {
 }
 
 /* The four bytes of each output that step `s` multiplies: u of q8, q of q4. */
-static LLVMValueRef step_words(hcg_emit *e, const hcg_byte_tile *t, unsigned vector, unsigned s) {
+static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vector, unsigned s) {
     unsigned v = (t->first + vector) % (HIR_PANEL / e->level->lanes);
     if (t->dtype == HIR_Q8) return hcg_quant_block(e, t->dtype, t->group[vector], s, v);
     LLVMValueRef words = hcg_quant_block(e, t->dtype, t->group[vector], s / 2, v);
@@ -65,28 +52,23 @@ static LLVMValueRef step_words(hcg_emit *e, const hcg_byte_tile *t, unsigned vec
 
 /* ---- VNNI -------------------------------------------------------------------------------------
  */
-static LLVMValueRef dot(hcg_emit *e, LLVMValueRef sum, LLVMValueRef q, LLVMValueRef p) {
-    LLVMValueRef args[] = {sum, q, p};
-    const char *name = is_wide(e) ? "llvm.x86.avx512.vpdpbusd.512" : "llvm.x86.avx512.vpdpbusd.256";
-    return hcg_intrinsic(e, name, NULL, 0, args, 3);
-}
-
-/* Few sums take turns, so that the latency of one product hides behind others. At most 32 * 255 *
- * 127 < 2^21 + 2^19. */
-static void sum_vnni(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) {
-    unsigned n = t->rows * t->vectors, chains = n >= HCG_BYTE_CHAINS ? 1 : HCG_BYTE_CHAINS / n;
+/* Few sums have several chains each, so that the latency of one product hides behind others. At
+ * most 32 * 255 * 127 < 2^21 + 2^19. */
+static void sum_vnni(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
+    unsigned n = t->rows * t->vectors, chains = n >= HCG_INT8_CHAINS ? 1 : HCG_INT8_CHAINS / n;
     for (unsigned i = 0; i < n * chains; i++)
         ints[i] = t->dtype == HIR_Q8 && i < n ? of_row(e, t, 2, i / t->vectors, e->i32)
                                               : LLVMConstNull(words_type(e));
     for (unsigned s = 0; s < STEPS; s++) {
-        LLVMValueRef q[HCG_BYTE_VECTORS];
+        LLVMValueRef q[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++)
             q[v] = step_words(e, t, v, s);
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = of_row(e, t, TABLES + s, r, e->i32);
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &ints[s % chains * n + r * t->vectors + v];
-                *sum = dot(e, *sum, q[v], x);
+                LLVMValueRef args[] = {*sum, q[v], x};
+                *sum = hcg_intrinsic(e, t->with->dot, NULL, 0, args, 3);
             }
         }
     }
@@ -97,41 +79,39 @@ static void sum_vnni(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) {
 
 /* ---- maddubs ----------------------------------------------------------------------------------
  */
-static LLVMValueRef pairs(hcg_emit *e, LLVMValueRef u, LLVMValueRef p) { /* unsigned times signed */
+static LLVMValueRef pairs(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef u, LLVMValueRef p) {
     LLVMValueRef args[] = {u, p};
-    const char *name = is_wide(e) ? "llvm.x86.avx512.pmaddubs.w.512" : "llvm.x86.avx2.pmadd.ub.sw";
-    return hcg_intrinsic(e, name, NULL, 0, args, 2);
+    return hcg_intrinsic(e, t->with->maddubs, NULL, 0, args, 2);
 }
 
-static LLVMValueRef fours(hcg_emit *e, LLVMValueRef halves) {
+static LLVMValueRef fours(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef halves) {
     LLVMValueRef args[] = {halves, hcg_int_like(LLVMTypeOf(halves), 1)};
-    const char *name = is_wide(e) ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
-    return hcg_intrinsic(e, name, NULL, 0, args, 2);
+    return hcg_intrinsic(e, t->with->maddwd, NULL, 0, args, 2);
 }
 
 /* q4: u = q in 0 .. 15, |p| <= 128. The 16 products that a lane of 16 bits gathers from a group
  * stay within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. */
-static void sum_small(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) {
+static void sum_small(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
     for (unsigned s = 0; s < STEPS; s++) {
-        LLVMValueRef q[HCG_BYTE_VECTORS];
+        LLVMValueRef q[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++)
             q[v] = as_bytes(e, step_words(e, t, v, s));
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = as_bytes(e, of_row(e, t, TABLES + s, r, e->i32));
             for (unsigned v = 0; v < t->vectors; v++) {
-                LLVMValueRef *sum = &ints[r * t->vectors + v], two = pairs(e, q[v], x);
+                LLVMValueRef *sum = &ints[r * t->vectors + v], two = pairs(e, t, q[v], x);
                 *sum = s ? LLVMBuildAdd(e->b, *sum, two, "") : two;
             }
         }
     }
     for (unsigned i = 0; i < t->rows * t->vectors; i++)
-        ints[i] = fours(e, ints[i]);
+        ints[i] = fours(e, t, ints[i]);
 }
 
 /* p with the sign of q: -p where q < 0. Where q is 0 it does not matter. */
-static LLVMValueRef with_sign(hcg_emit *e, LLVMValueRef p, LLVMValueRef q) {
+static LLVMValueRef with_sign(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef p, LLVMValueRef q) {
     LLVMValueRef args[] = {p, q}, zero = LLVMConstNull(LLVMTypeOf(q));
-    if (!is_wide(e)) return hcg_intrinsic(e, "llvm.x86.avx2.psign.b", NULL, 0, args, 2);
+    if (t->with->sign) return hcg_intrinsic(e, t->with->sign, NULL, 0, args, 2);
     LLVMValueRef below = LLVMBuildICmp(e->b, LLVMIntSLT, q, zero, "");
     return LLVMBuildSelect(e->b, below, LLVMBuildSub(e->b, zero, p, ""), p, "");
 }
@@ -139,10 +119,10 @@ static LLVMValueRef with_sign(hcg_emit *e, LLVMValueRef p, LLVMValueRef q) {
 /* q8: q p = |q| (p with the sign of q). |q| <= 128 (rows beyond N hold -128) and |p| <= 127, so
  * that two products are at most 2 * 128 * 127 = 32512 < 2^15; u p would reach 2 * 255 * 127 and
  * saturate. */
-static void sum_signed(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) {
+static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
     LLVMTypeRef type = words_type(e), bytes = LLVMVectorType(e->i8, WORD * e->level->lanes);
     for (unsigned s = 0; s < STEPS; s++) {
-        LLVMValueRef q[HCG_BYTE_VECTORS], size[HCG_BYTE_VECTORS];
+        LLVMValueRef q[HCG_INT8_VECTORS], size[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++) {
             LLVMValueRef u = step_words(e, t, v, s);
             q[v] = as_bytes(e, LLVMBuildXor(e->b, u, hcg_int_like(type, 0x80808080), ""));
@@ -153,7 +133,7 @@ static void sum_signed(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) 
             LLVMValueRef x = as_bytes(e, of_row(e, t, TABLES + s, r, e->i32));
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &ints[r * t->vectors + v];
-                LLVMValueRef four = fours(e, pairs(e, size[v], with_sign(e, x, q[v])));
+                LLVMValueRef four = fours(e, t, pairs(e, t, size[v], with_sign(e, t, x, q[v])));
                 *sum = s ? LLVMBuildAdd(e->b, *sum, four, "") : four;
             }
         }
@@ -162,8 +142,8 @@ static void sum_signed(hcg_emit *e, const hcg_byte_tile *t, LLVMValueRef *ints) 
 
 /* ---- a group ----------------------------------------------------------------------------------
  */
-static void add_to_floats(hcg_emit *e, hcg_byte_tile *t, const LLVMValueRef *ints) {
-    LLVMValueRef scale[HCG_BYTE_VECTORS], least[HCG_BYTE_VECTORS];
+static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *ints) {
+    LLVMValueRef scale[HCG_INT8_VECTORS], least[HCG_INT8_VECTORS];
     for (unsigned i = 0; i < t->vectors; i++) {
         unsigned v = (t->first + i) % (HIR_PANEL / e->level->lanes);
         scale[i] = hcg_quant_scale(e, t->group[i], v);
@@ -182,9 +162,9 @@ static void add_to_floats(hcg_emit *e, hcg_byte_tile *t, const LLVMValueRef *int
     }
 }
 
-void hcg_byte_group(hcg_emit *e, hcg_byte_tile *t) {
-    LLVMValueRef ints[SUMS * HCG_BYTE_CHAINS] = {NULL};
-    if (has_vnni(e->level))
+void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t) {
+    LLVMValueRef ints[SUMS * HCG_INT8_CHAINS] = {NULL};
+    if (t->with->dot)
         sum_vnni(e, t, ints);
     else if (t->dtype == HIR_Q4)
         sum_small(e, t, ints);

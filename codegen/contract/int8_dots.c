@@ -1,16 +1,17 @@
-/* Contractions of bytes (contract/groups.h): rows of x rounded group by group, register tiles of
- * dot products of four bytes, and the same with one row. The products are in contract/byte_dot.c.
+/* The back ends int8_* (contract/groups.h): rows of x rounded group by group, register tiles of dot
+ * products of four bytes, and the same with one row. The products are in contract/int8_group.c.
  *
  * A tile keeps sums of integers for a group, and sums of floats for all groups:
  *
  *     i[r][n] = sum q p over the group,   f += s t i  (+ m t sum p)
  *
  * Sums of integers are exact, and those of floats are made in the same order whatever the tile and
- * the instructions are: every level that takes x as bytes gives the same bits.
+ * the instructions are: every level with such a back end gives the same bits.
  */
-#include "codegen/contract/byte_dot.h"
+#include "codegen/contract/blocking.h"
 #include "codegen/contract/groups.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/contract/int8_group.h"
+#include "codegen/contract/multiply_add.h"
 #include "codegen/emit/math.h"
 #include "codegen/weights/quant.h"
 
@@ -22,17 +23,13 @@ enum {
 static const unsigned heights[] = {6, 4, 2, 1}; /* of tiles, for last rows */
 enum { HEIGHTS = sizeof heights / sizeof *heights };
 
-bool hcg_quant_int8(const hcg_emit *e) {
-    return !(e->p->options.exact & HCG_DOTS_INT8) && hcg_byte_dots(e->level);
+/* Of a slab of x. */
+static unsigned width_of(const hcg_product *p) {
+    return p->decode ? 1 : ROWS;
 }
 
-unsigned hcg_int8_width(const hcg_emit *e, uint64_t rows) {
-    (void)e;
-    return rows == 1 ? 1 : ROWS;
-}
-
-/* t, t sum p, -128 sum p (contract/byte_dot.h); then the bytes */
-uint64_t hcg_int8_group_bytes(unsigned width) {
+/* t, t sum p, -128 sum p (contract/int8_group.h); then the bytes */
+static uint64_t slab_group_bytes(unsigned width) {
     return width * (3 * 4 + (uint64_t)HIR_GROUP);
 }
 
@@ -72,22 +69,22 @@ static LLVMValueRef largest(hcg_emit *e, const LLVMValueRef *x, unsigned n) {
 
 /* One group of one row: x of n elements (more than a group: whole) to `out`, the place of its row.
  */
-static void take_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
-                       LLVMValueRef out) {
-    unsigned lanes = e->level->lanes, parts = HIR_GROUP / lanes;
+static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
+                          LLVMValueRef out) {
+    unsigned lanes = e->level->lanes, vectors = HIR_GROUP / lanes;
     LLVMValueRef v[HIR_GROUP] = {NULL}, sum = NULL;
-    for (unsigned i = 0; i < parts; i++) {
+    for (unsigned i = 0; i < vectors; i++) {
         LLVMValueRef left = LLVMBuildNSWSub(e->b, n, hcg_i64(e, i * lanes), "");
         v[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, hcg_i64(e, i * lanes)), left);
     }
-    LLVMValueRef most = largest(e, v, parts), zero = LLVMConstReal(e->f32, 0);
+    LLVMValueRef most = largest(e, v, vectors), zero = LLVMConstReal(e->f32, 0);
     /* below, the inverse would not be finite; NaN is not below */
     LLVMValueRef small = LLVMBuildFCmp(e->b, LLVMRealOLT, most, LLVMConstReal(e->f32, 1e-30), "");
     LLVMValueRef t = LLVMBuildFMul(e->b, most, LLVMConstReal(e->f32, 1.0 / 127), "");
     LLVMValueRef inverse = LLVMBuildFDiv(e->b, LLVMConstReal(e->f32, 127), most, "");
     t = LLVMBuildSelect(e->b, small, zero, t, "t");
     inverse = hcg_splat_value(e, LLVMBuildSelect(e->b, small, zero, inverse, ""));
-    for (unsigned i = 0; i < parts; i++) {
+    for (unsigned i = 0; i < vectors; i++) {
         LLVMValueRef p = nearest(e, LLVMBuildFMul(e->b, v[i], inverse, ""));
         sum = sum ? LLVMBuildAdd(e->b, sum, p, "") : p;
         p = LLVMBuildTrunc(e->b, p, LLVMVectorType(e->i8, lanes), "");
@@ -107,17 +104,17 @@ static void take_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef
     store4(e, start, bytes_at(e, out, (int64_t)width * 8));
 }
 
-/* take_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
-static hcg_shared take_function(hcg_emit *e, unsigned width) {
+/* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
+static hcg_shared prepare_function(hcg_emit *e, unsigned width) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
     hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "take_%u", width), params, 5, &s)) return s;
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "int8_rows_%u", width), params, 5, &s)) return s;
     LLVMValueRef x = s.param[0], ldx = s.param[1], rows = s.param[2], k = s.param[3];
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, one, "last");
     LLVMValueRef groups =
         LLVMBuildUDiv(e->b, add(e, k, hcg_i64(e, HIR_GROUP - 1)), hcg_i64(e, HIR_GROUP), "");
-    LLVMValueRef slab_bytes = scaled(e, groups, hcg_int8_group_bytes(width));
+    LLVMValueRef slab_bytes = scaled(e, groups, slab_group_bytes(width));
     LLVMValueRef slabs =
         LLVMBuildUDiv(e->b, add(e, rows, hcg_i64(e, width - 1)), hcg_i64(e, width), "");
     hcg_loop lr = hcg_loop_begin(e, zero, scaled(e, slabs, width), one, "row", 0, NULL);
@@ -130,40 +127,46 @@ static hcg_shared take_function(hcg_emit *e, unsigned width) {
     x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, row, ldx, ""));
     hcg_loop lg = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
     LLVMValueRef at = scaled(e, lg.index, HIR_GROUP);
-    take_group(e, width, hcg_at(e, e->f32, x, at), LLVMBuildNSWSub(e->b, k, at, ""),
-               hcg_at(e, e->i8, out, scaled(e, lg.index, hcg_int8_group_bytes(width))));
+    prepare_group(e, width, hcg_at(e, e->f32, x, at), LLVMBuildNSWSub(e->b, k, at, ""),
+                  hcg_at(e, e->i8, out, scaled(e, lg.index, slab_group_bytes(width))));
     hcg_loop_end(e, &lg, NULL);
     hcg_loop_end(e, &lr, NULL);
     hcg_shared_end(e, &s);
     return s;
 }
 
-void hcg_int8_take(hcg_emit *e, const hcg_quant_x *q) {
-    hcg_shared f = take_function(e, q->width);
-    LLVMValueRef args[] = {q->x, q->ldx, q->rows, hcg_i64(e, q->k), q->packed};
+static void begin(hcg_emit *e, hcg_product *p) {
+    const uint64_t slabs = (p->rows + width_of(p) - 1) / width_of(p);
+    const uint64_t groups = (uint64_t)hcg_groups(p->k);
+    p->x_workspace = hcg_scratch(e, slabs * groups * slab_group_bytes(width_of(p)));
+}
+
+static void prepare(hcg_emit *e, hcg_product *p) {
+    hcg_shared f = prepare_function(e, width_of(p));
+    LLVMValueRef args[] = {p->x, p->ldx, p->n_rows, hcg_i64(e, p->k), p->x_workspace};
     hcg_shared_call(e, &f, args, 5);
 }
 
 /* ---- a tile ------------------------------------------------------------------------------------
  */
 /* The vectors `first` .. of a tile, as many as go together, along all groups. */
-static void run_vectors(hcg_emit *e, hcg_byte_tile *t, const hcg_shared *s, LLVMValueRef place) {
+static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMValueRef place) {
     unsigned n = t->rows * t->vectors, per_panel = HIR_PANEL / e->level->lanes;
     LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
     for (unsigned i = 0; i < n; i++)
         t->floats[i] = LLVMConstNull(e->vec);
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), s->param[3], hcg_i64(e, 1), "group", n, t->floats);
-    t->x = hcg_at(e, e->i8, x, scaled(e, l.index, hcg_int8_group_bytes(t->width)));
+    t->x = hcg_at(e, e->i8, x, scaled(e, l.index, slab_group_bytes(t->width)));
     LLVMValueRef group = hcg_at(e, e->i8, b, scaled(e, l.index, hcg_group_bytes(t->dtype)));
     for (unsigned v = 0; v < t->vectors; v++) {
         unsigned panel = (t->first + v) / per_panel;
         t->group[v] = hcg_at(e, e->i8, group, scaled(e, panel_bytes, panel));
-        if ((t->first + v) % per_panel == 0) hcg_quant_fetch(e, t->dtype, t->group[v]);
+        if ((t->first + v) % per_panel == 0) hcg_quant_prefetch(e, t->dtype, t->group[v]);
     }
     for (unsigned i = 0; i < n; i++)
         t->floats[i] = l.carried[i];
-    hcg_byte_group(e, t);
+    hcg_int8_group(e, t);
     hcg_loop_end(e, &l, t->floats);
     for (unsigned i = 0; i < n; i++) {
         LLVMValueRef at = scaled(e, s->param[5], i / t->vectors);
@@ -173,16 +176,16 @@ static void run_vectors(hcg_emit *e, hcg_byte_tile *t, const hcg_shared *s, LLVM
 }
 
 /* tile(x, b, panel_bytes, groups, c, ldc): c[rows][panels * 16] = one slab times panels */
-static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned width, unsigned rows,
-                                unsigned panels) {
+static hcg_shared tile_function(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
+                                unsigned width, unsigned rows, unsigned panels) {
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64};
     const char *name = hd_printf(e->arena, "dots_%s_%u_%ux%u", hir_dtype_name(dtype), width, rows,
                                  panels * HIR_PANEL);
     hcg_shared s;
     if (!hcg_shared_begin(e, name, params, 6, &s)) return s;
     unsigned all = panels * HIR_PANEL / e->level->lanes;
-    hcg_byte_tile t = {.dtype = dtype, .width = width, .rows = rows};
-    t.vectors = hcg_byte_vectors(e, dtype, rows, all);
+    hcg_int8_tile t = {.with = with, .dtype = dtype, .width = width, .rows = rows};
+    t.vectors = hcg_int8_vectors(e, &t, all);
     for (; t.first < all; t.first += t.vectors)
         run_vectors(e, &t, &s, s.param[4]);
     hcg_shared_end(e, &s);
@@ -192,8 +195,8 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype, unsigned width, un
 /* ---- blocks ------------------------------------------------------------------------------------
  */
 /* The smallest tile that holds `rows` <= ROWS rows and `panels` <= PANELS panels. */
-static void dispatch(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueRef panels,
-                     const LLVMValueRef args[6]) {
+static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
+                     LLVMValueRef rows, LLVMValueRef panels, const LLVMValueRef args[6]) {
     LLVMValueRef height = hcg_i64(e, heights[0]);
     for (unsigned i = 1; i < HEIGHTS; i++) {
         LLVMValueRef holds = LLVMBuildICmp(e->b, LLVMIntSLE, rows, hcg_i64(e, heights[i]), "");
@@ -208,7 +211,7 @@ static void dispatch(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueR
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, heights[i] * (PANELS + 1) + p), block);
             LLVMPositionBuilderAtEnd(e->b, block);
-            hcg_shared f = tile_function(e, dtype, ROWS, heights[i], p);
+            hcg_shared f = tile_function(e, with, dtype, ROWS, heights[i], p);
             hcg_shared_call(e, &f, args, 6);
             LLVMBuildBr(e->b, done);
         }
@@ -217,7 +220,7 @@ static void dispatch(hcg_emit *e, hir_dtype dtype, LLVMValueRef rows, LLVMValueR
 
 /* gemm(x, rows, groups, b, panels, c, ldc): a panel or two stay in the L2 while
  * all slabs pass */
-static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
+static hcg_shared gemm_function(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr, e->i64, e->ptr, e->i64};
     hcg_shared s;
     const char *name = hd_printf(e->arena, "dots_%s", hir_dtype_name(dtype));
@@ -225,7 +228,7 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef x = s.param[0], rows = s.param[1], groups = s.param[2], b = s.param[3];
     LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
     LLVMValueRef panel_bytes = scaled(e, groups, hcg_group_bytes(dtype));
-    LLVMValueRef row_bytes = scaled(e, groups, hcg_int8_group_bytes(1));
+    LLVMValueRef row_bytes = scaled(e, groups, slab_group_bytes(1));
     LLVMValueRef most = hcg_i64(e, PANELS * e->level->lanes / HIR_PANEL);
     hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
     LLVMValueRef wide = hcg_smaller(e, LLVMBuildNSWSub(e->b, panels, lp.index, ""), most);
@@ -236,33 +239,56 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
     at = add(e, at, scaled(e, lp.index, HIR_PANEL));
     LLVMValueRef xr = hcg_at(e, e->i8, x, LLVMBuildNSWMul(e->b, lr.index, row_bytes, ""));
     LLVMValueRef args[] = {xr, bp, panel_bytes, groups, hcg_at(e, e->f32, c, at), ldc};
-    dispatch(e, dtype, high, wide, args);
+    dispatch(e, with, dtype, high, wide, args);
     hcg_loop_end(e, &lr, NULL);
     hcg_loop_end(e, &lp, NULL);
     hcg_shared_end(e, &s);
     return s;
 }
 
-static LLVMValueRef groups_of(hcg_emit *e, const hcg_quant_x *q) {
-    return hcg_i64(e, (q->k + HIR_GROUP - 1) / HIR_GROUP);
-}
-
-void hcg_int8_gemm(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
-                   LLVMValueRef panels, LLVMValueRef c, LLVMValueRef ldc) {
-    hcg_shared f = gemm_function(e, dtype);
-    LLVMValueRef args[] = {q->packed, q->rows, groups_of(e, q), b, panels, c, ldc};
+/* ---- the back ends -----------------------------------------------------------------------------
+ */
+static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    hcg_shared f = gemm_function(e, p->backend->instructions, b->dtype);
+    LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
+    LLVMValueRef args[] = {p->x_workspace, p->n_rows, groups, b->w, b->n, b->sums, b->ld};
     hcg_shared_call(e, &f, args, 7);
 }
 
 /* One panel after the other: a stream that is read once. */
-void hcg_int8_gemv(hcg_emit *e, const hcg_quant_x *q, hir_dtype dtype, LLVMValueRef b,
-                   LLVMValueRef panels, LLVMValueRef out) {
-    LLVMValueRef panel_bytes = hcg_i64(e, hcg_panel_bytes(dtype, q->k));
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "panel", 0, NULL);
-    LLVMValueRef bp = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, l.index, panel_bytes, ""));
-    LLVMValueRef at = hcg_at(e, e->f32, out, scaled(e, l.index, HIR_PANEL));
-    LLVMValueRef args[] = {q->packed, bp, panel_bytes, groups_of(e, q), at, hcg_i64(e, HIR_PANEL)};
-    hcg_shared f = tile_function(e, dtype, 1, 1, 1);
+static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    LLVMValueRef panel_bytes = hcg_i64(e, hcg_panel_bytes(b->dtype, p->k));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), b->n, hcg_i64(e, 1), "panel", 0, NULL);
+    LLVMValueRef w = hcg_at(e, e->i8, b->w, LLVMBuildNSWMul(e->b, l.index, panel_bytes, ""));
+    LLVMValueRef at = hcg_at(e, e->f32, b->sums, scaled(e, l.index, HIR_PANEL));
+    LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
+    LLVMValueRef args[] = {p->x_workspace, w, panel_bytes, groups, at, hcg_i64(e, HIR_PANEL)};
+    hcg_shared f = tile_function(e, p->backend->instructions, b->dtype, 1, 1, 1);
     hcg_shared_call(e, &f, args, 6);
     hcg_loop_end(e, &l, NULL);
 }
+
+static int64_t block_rows(const hcg_level *level, int64_t k) {
+    const int64_t row_bytes = hcg_groups(k) * (int64_t)slab_group_bytes(1);
+    return hcg_block_rows(level, row_bytes, hcg_vector_panels(level));
+}
+
+#define BACKEND(id, ...)                                                                           \
+    const hcg_backend hcg_##id = {                                                                 \
+        .name = #id,                                                                               \
+        .instructions = &(const hcg_int8_instructions){__VA_ARGS__},                               \
+        .tile_panels = hcg_vector_panels,                                                          \
+        .block_rows = block_rows,                                                                  \
+        .tile_rows = ROWS,                                                                         \
+        .begin = begin,                                                                            \
+        .prepare = prepare,                                                                        \
+        .gemm = gemm,                                                                              \
+        .gemv = gemv,                                                                              \
+    }
+BACKEND(int8_vnni_512, .dot = "llvm.x86.avx512.vpdpbusd.512");
+BACKEND(int8_vnni_256, .dot = "llvm.x86.avx512.vpdpbusd.256");
+BACKEND(int8_maddubs_512, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
+        .maddwd = "llvm.x86.avx512.pmaddw.d.512");
+BACKEND(int8_maddubs_256, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",
+        .maddwd = "llvm.x86.avx2.pmadd.wd", .sign = "llvm.x86.avx2.psign.b");
+#undef BACKEND

@@ -1,0 +1,36 @@
+/* For tests of contractions: x as the back end of a matrix rounds it, written a second time. */
+#ifndef CONTRACT_HARNESS_H
+#define CONTRACT_HARNESS_H
+
+#include <math.h>
+
+#include "codegen/contract/backend.h"
+#include "tests/unit/emit_harness.h"
+
+/* What a level's back end rounds x to: HCG_ROUND_*. The same for one token and for many. */
+static inline unsigned rounds_of(const hcg_level *level, unsigned exact, hir_dtype dtype,
+                                 hir_layout layout) {
+    const hcg_choice *one = hcg_choose(level, exact, dtype, layout, HCG_FOR_DECODE);
+    const hcg_choice *many = hcg_choose(level, exact, dtype, layout, HCG_FOR_PREFILL);
+    if (one && many && one->rounds == many->rounds) return one->rounds;
+    fprintf(stderr, "%s: prefill and decode of %s mean different things\n", level->name,
+            hir_dtype_name(dtype));
+    exit(1);
+}
+
+/* row[at], its group of the row rounded to bytes with a scale of its own. */
+static inline double as_int8(const float *row, int64_t k, int64_t at) {
+    float most = 0;
+    for (int64_t i = at / HIR_GROUP * HIR_GROUP; i < k && i / HIR_GROUP == at / HIR_GROUP; i++)
+        most = fmaxf(most, fabsf(row[i]));
+    if (most < 1e-30f) return 0;
+    return (double)(most * (float)(1.0 / 127)) * (double)rintf(row[at] * (127 / most));
+}
+
+static inline double rounded_x(unsigned rounds, const float *row, int64_t k, int64_t at) {
+    if (rounds == HCG_ROUND_INT8) return as_int8(row, k, at);
+    if (rounds == HCG_ROUND_BF16) return (double)hd_bf16_to_f32(hd_bf16_from_f32(row[at]));
+    return (double)row[at];
+}
+
+#endif

@@ -1,0 +1,361 @@
+/* Every back end of contractions against plain loops: at each CPU level that this machine runs, for
+ * each type and layout of weights that its table gives to a row (contract/backends.def), with
+ * activations rounded and not, one token and many, random odd shapes, cut among random numbers of
+ * threads by rows and columns. And what the table says, level by level.
+ *
+ * Bound: with u = 2^-24, a sum of K products makes at most K + 1 rounding errors, each at most u
+ * times a partial sum, which is at most S = sum_k |x_k w_k|. They have random signs, so that 2
+ * sqrt(K + 1) u S holds with room; one lost or doubled product of the K is about S / K, a hundred
+ * times as much. Weights in groups are w = s q + m with parts that may cancel: of q4, with S made
+ * of the largest |s q| + |m|, for which twice the largest |w| of the matrix stands.
+ *
+ * Where x is rounded this holds for the rounded x:
+ *
+ *   bf16   products of bf16 are exact, and an instruction rounds at most once for each of its two;
+ *          against x itself the sum is off by at most 2^-8 S more
+ *   int8   sums of integers are exact; against x itself an element is off by at most t / 2, t the
+ *          largest of its group / 127
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "runtime/grid.h"
+#include "tests/unit/contract_harness.h"
+
+enum { MOST_T = 70, MOST_N = 200, MOST_K = 600, CALLS = 3, SHAPES = 3 };
+
+typedef struct subject { /* y = x w^T, and the sum of a second one, as columns of their own */
+    bench b;
+    uint64_t seed;
+    hir_id kernel;
+    hir_dtype dtype;
+    hir_layout layout;
+    int64_t k, n[2];
+    unsigned rounds; /* what x is rounded to, HCG_ROUND_* */
+    float *w[2];     /* values as stored */
+    void *panels[2];
+} subject;
+
+static void build(subject *s) {
+    s->b = bench_new();
+    bench_start(&s->b);
+    hir_module *m = s->b.m;
+    hir_builder top = hir_at_end(m, &s->b.diags);
+    hir_type in = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, s->k}), out[2];
+    hir_ref x = hir_value_ref(hir_add_input(m, "x", in)), y[2];
+    for (int i = 0; i < 2; i++)
+        out[i] = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, s->n[i]});
+    hir_attr attrs[] = {hir_string(HIR_A_NAME, "contract0"), hir_string(HIR_A_ROWS, "all"),
+                        hir_string(HIR_A_SPLIT_DECODE, "cols"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "cols")};
+    s->kernel = hir_build_kernel(&top, HIR_KERNEL_CONTRACT_OP, attrs, 4, out, 2);
+    hir_builder body = hir_in_body(m, &s->b.diags, s->kernel);
+    for (int i = 0; i < 2; i++) {
+        hir_type type = hir_make_type(s->dtype, 2, (int64_t[]){s->n[i], s->k});
+        uint32_t w = hir_add_weight(m, i ? "w1" : "w0", type, HD_NOWHERE);
+        m->weights.at[w].layout = s->layout;
+        s->w[i] = random_floats(&s->seed, (size_t)(s->n[i] * s->k));
+        s->panels[i] = pack_matrix(s->w[i], s->n[i], s->k, s->dtype, s->layout);
+        y[i] = hir_emit(&body, HIR_LINEAR_OP, (hir_ref[]){x, hir_weight_ref(w), hir_no_ref()}, 3,
+                        NULL, 0);
+    }
+    hir_build(&body, HIR_YIELD_OP, y, 2, NULL, 0);
+    cr_assert(!hd_diags_failed(&s->b.diags), "%s", bench_errors(&s->b));
+}
+
+static void discard(subject *s) {
+    for (int i = 0; i < 2; i++)
+        guarded_free(s->w[i]), guarded_free(s->panels[i]);
+    bench_free(&s->b);
+}
+
+/* As the runtime shares a step among `threads`, one after the other. */
+static void run_shared(const subject *s, const compiled *c, void *const *args, int64_t t,
+                       int threads) {
+    int64_t columns = hcg_columns(s->b.m, s->kernel);
+    hrt_grid g = hrt_cut(t, columns, threads);
+    hrt_frame frame = {.T = t, .C = t, .cap = t, .scratch = guarded((c->scratch + 63) / 64 * 64)};
+    memset(frame.scratch, 0xff, c->scratch); /* NaN: scratch must not be read before written */
+    for (int64_t i = 0; i < g.rows; i++)
+        for (int64_t j = 0; j < g.cols; j++)
+            c->call(&frame, args, t * i / g.rows, t * (i + 1) / g.rows, columns * j / g.cols,
+                    columns * (j + 1) / g.cols);
+    guarded_free(frame.scratch);
+}
+
+/* The largest |w| of matrix i, twice, where parts of weights may cancel; 0: they cannot. */
+static double cancelling(const subject *s, int i) {
+    double most = 0;
+    for (int64_t at = 0; at < s->n[i] * s->k && s->dtype == HIR_Q4; at++)
+        most = fmax(most, 2 * fabs((double)s->w[i][at]));
+    return most;
+}
+
+/* What the rounding of x may move x[at] by. */
+static double moved(const subject *s, const float *row, int64_t at) {
+    float most = 0;
+    if (s->rounds == HCG_ROUND_BF16) return ldexp(fabs((double)row[at]), -8);
+    if (s->rounds != HCG_ROUND_INT8) return 0;
+    for (int64_t k = at / HIR_GROUP * HIR_GROUP; k < s->k && k / HIR_GROUP == at / HIR_GROUP; k++)
+        most = fmaxf(most, fabsf(row[k]));
+    return (double)most / 127 * 0.5001;
+}
+
+static void compare(const subject *s, const float *x, float *const *y, int64_t t,
+                    const char *what) {
+    const double part = 2 * sqrt((double)s->k + 1) * ldexp(1, -24);
+    for (int i = 0; i < 2; i++) {
+        const double least = cancelling(s, i);
+        for (int64_t at = 0; at < t * s->n[i]; at++) {
+            const float *row = x + at / s->n[i] * s->k, *w = s->w[i] + at % s->n[i] * s->k;
+            double sum = 0, rounded = 0, size = 0, off = 0;
+            for (int64_t k = 0; k < s->k; k++) {
+                const double xk = rounded_x(s->rounds, row, s->k, k);
+                sum += (double)row[k] * w[k], rounded += xk * w[k];
+                size += fabs(xk) * fmax(fabs((double)w[k]), least);
+                off += moved(s, row, k) * fabs((double)w[k]);
+            }
+            const double y_at = y[i][at];
+            cr_assert(fabs(y_at - rounded) <= part * size,
+                      "%s T=%ld N=%ld K=%ld: [%ld, %ld] is %.9g, not %.9g", what, (long)t,
+                      (long)s->n[i], (long)s->k, (long)(at / s->n[i]), (long)(at % s->n[i]), y_at,
+                      rounded);
+            cr_assert(fabs(y_at - sum) <= part * size + off,
+                      "%s T=%ld N=%ld K=%ld: [%ld, %ld] is %.9g, too far from %.9g", what, (long)t,
+                      (long)s->n[i], (long)s->k, (long)(at / s->n[i]), (long)(at % s->n[i]), y_at,
+                      sum);
+        }
+    }
+}
+
+/* One call of t tokens; every operand ends at a page that may not be touched. */
+static void check_call(subject *s, const compiled *c, int64_t t, int threads, const char *what) {
+    float *x = random_floats(&s->seed, (size_t)(t * s->k)), *y[2];
+    for (int i = 0; i < 2; i++) {
+        y[i] = guarded((size_t)(t * s->n[i]) * 4);
+        memset(y[i], 0xff, (size_t)(t * s->n[i]) * 4);
+    }
+    run_shared(s, c, (void *[]){x, s->panels[0], s->panels[1], y[0], y[1]}, t, threads);
+    compare(s, x, y, t, what);
+    guarded_free(x), guarded_free(y[0]), guarded_free(y[1]);
+}
+
+/* ---- every back end ----------------------------------------------------------------------------
+ */
+static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype, hir_layout layout,
+                        uint64_t seed) {
+    static const int64_t ks[] = {1, 3, 31, 32, 33, 64, 95};
+    subject s = {.seed = (seed + 31 * (uint64_t)dtype) * 2654435761u + 1};
+    for (int i = 0; i < 8; i++)
+        random_bits(&s.seed);
+    s.dtype = dtype, s.layout = layout;
+    s.k = seed % 3 ? 1 + random_below(&s.seed, MOST_K) : ks[random_below(&s.seed, 7)];
+    if (layout == HIR_LAYOUT_NARROW) s.k += s.k % 2;
+    s.n[0] = 1 + random_below(&s.seed, seed % 2 ? MOST_N : 40);
+    s.n[1] = 1 + random_below(&s.seed, 60);
+    build(&s);
+    s.b.exact = exact;
+    s.rounds = rounds_of(level, exact, dtype, layout);
+    for (int one = 0; one < 2; one++) {
+        const unsigned tokens = one ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
+        const hcg_choice *choice = hcg_choose(level, exact, dtype, layout, tokens);
+        char what[96];
+        snprintf(what, sizeof what, "%s on %s: %s, %s, seed %d", choice->backend->name, level->name,
+                 hir_dtype_name(dtype), one ? "one" : "many", (int)seed);
+        compiled c;
+        cr_assert(compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, one, level, &c), "%s: %s",
+                  what, bench_errors(&s.b));
+        for (int i = 0; i < (one ? 1 : CALLS); i++)
+            check_call(&s, &c, one ? 1 : 1 + random_below(&s.seed, MOST_T),
+                       1 + (int)random_below(&s.seed, 40), what);
+        compiled_free(&c);
+    }
+    discard(&s);
+}
+
+/* Does the next level, of the same vectors, multiply it in the same way? Then it is checked there.
+ */
+static bool same_on_next(const hcg_level *level, const hcg_level *end, unsigned exact,
+                         hir_dtype dtype, hir_layout layout) {
+    const hcg_level *next = level + 1;
+    return next < end && next->lanes == level->lanes && level_runs(next) &&
+           hcg_same_choices(level, next, exact, hcg_matrix(dtype, layout));
+}
+
+/* With everything rounded that may be, and again with nothing, where that is another back end. */
+static void check_matrix(const hcg_level *level, const hcg_level *end, hir_dtype dtype,
+                         hir_layout layout) {
+    const hcg_choice *fast = hcg_choose(level, 0, dtype, layout, HCG_FOR_PREFILL);
+    const hcg_choice *exact = hcg_choose(level, HCG_ROUND_ALL, dtype, layout, HCG_FOR_PREFILL);
+    for (uint64_t seed = 0; seed < SHAPES && fast; seed++) {
+        if (!same_on_next(level, end, 0, dtype, layout))
+            check_shape(level, 0, dtype, layout, seed * 7);
+        if (exact != fast && !same_on_next(level, end, HCG_ROUND_ALL, dtype, layout))
+            check_shape(level, HCG_ROUND_ALL, dtype, layout, seed * 7 + 1);
+    }
+}
+
+static void check_levels(hir_dtype dtype) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        for (int layout = 0; layout < HIR_LAYOUTS && level_runs(&levels[i]); layout++)
+            check_matrix(&levels[i], levels + n, dtype, (hir_layout)layout);
+}
+
+Test(backends, f32) {
+    check_levels(HIR_F32);
+}
+
+Test(backends, bf16) {
+    check_levels(HIR_BF16);
+}
+
+Test(backends, f16) {
+    check_levels(HIR_F16);
+}
+
+Test(backends, q8) {
+    check_levels(HIR_Q8);
+}
+
+Test(backends, q4) {
+    check_levels(HIR_Q4);
+}
+
+/* Every number of rows around the heights of tiles and blocks of rows. */
+static void check_every_number_of_rows(const hcg_level *level, hir_dtype dtype) {
+    subject s = {.seed = 1, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 37, .n = {49, 16}};
+    s.rounds = rounds_of(level, 0, dtype, s.layout);
+    build(&s);
+    compiled c;
+    cr_assert(compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, false, level, &c));
+    for (int64_t t = 1; t <= 2 * MOST_T; t++)
+        check_call(&s, &c, t, 1, level->name);
+    compiled_free(&c);
+    discard(&s);
+}
+
+Test(backends, every_number_of_rows) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        if (!level_runs(&levels[i])) continue;
+        check_every_number_of_rows(&levels[i], HIR_F32);
+        if (rounds_of(&levels[i], 0, HIR_BF16, HIR_LAYOUT_PANEL))
+            check_every_number_of_rows(&levels[i], HIR_BF16);
+        if (rounds_of(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL))
+            check_every_number_of_rows(&levels[i], HIR_Q8);
+    }
+}
+
+/* ---- the table ---------------------------------------------------------------------------------
+ */
+static const hcg_level *level_of(const char *name) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(levels[i].name, name) == 0) return &levels[i];
+    cr_assert_fail("no level %s", name);
+    return NULL;
+}
+
+static const char *chosen(const char *level, unsigned exact, hir_dtype dtype) {
+    const hcg_choice *c =
+        hcg_choose(level_of(level), exact, dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+    return c ? c->backend->name : "none";
+}
+
+/* Which level uses which, written a second time: f32, bf16 and q8, all that may be rounded. */
+Test(backends, of_each_level) {
+    static const char *const want[][4] = {
+        {"avx512bf16", "multiply_add", "bf16_dots", "int8_vnni_512"},
+        {"avx512vnni", "multiply_add", "pairs_as_f32", "int8_vnni_512"},
+        {"avx512", "multiply_add", "pairs_as_f32", "int8_maddubs_512"},
+        {"avxvnni", "multiply_add", "pairs_as_f32", "int8_vnni_256"},
+        {"avx2", "multiply_add", "pairs_as_f32", "int8_maddubs_256"},
+        {"baseline", "multiply_add", "pairs_as_f32", "groups_as_f32"},
+        {"neon", "multiply_add", "pairs_as_f32", "groups_as_f32"},
+    };
+    const hcg_level *levels;
+    cr_assert_eq(hcg_levels(&levels), sizeof want / sizeof *want, "a level is missing here");
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_F32), want[i][1], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_F16), want[i][1], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_BF16), want[i][2], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_INT8, HIR_Q8), "groups_as_f32");
+        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16), "pairs_as_f32");
+        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_Q8), want[i][3]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_I32), "none");
+    }
+    cr_expect_null(hcg_choose(&levels[0], 0, HIR_BF16, HIR_LAYOUT_NARROW, HCG_FOR_DECODE));
+    cr_expect_null(hcg_choose(&levels[0], 0, HIR_F32, HIR_LAYOUT_ROWS, HCG_FOR_DECODE));
+}
+
+/* Every row is the first that fits somewhere: a level of the table multiplies some matrix by it. */
+Test(backends, no_row_is_out_of_reach) {
+    const hcg_choice *rows;
+    const hcg_level *levels;
+    const size_t n = hcg_choices(&rows), n_levels = hcg_levels(&levels);
+    for (size_t row = 0; row < n; row++) {
+        bool used = false;
+        for (size_t i = 0; i < n_levels; i++)
+            for (unsigned exact = 0; exact <= HCG_ROUND_ALL; exact++)
+                for (int d = 0; d < HIR_DTYPE_COUNT; d++)
+                    used |= hcg_choose(&levels[i], exact, (hir_dtype)d, HIR_LAYOUT_PANEL,
+                                       HCG_FOR_PREFILL) == &rows[row];
+        cr_expect(used, "no level uses row %zu, %s", row, rows[row].backend->name);
+    }
+}
+
+static const char *levels_in_library(hir_dtype dtype, unsigned exact) {
+    static char list[128];
+    hd_arena *a = hd_arena_new();
+    hd_diags d;
+    hd_diags_init(&d, a);
+    hcg_options o = {.triple = "x86_64-linux-gnu", .exact = exact};
+    o.matrices = hcg_matrix(dtype, HIR_LAYOUT_PANEL) | hcg_matrix(HIR_F32, HIR_LAYOUT_PANEL);
+    hcg_target t;
+    cr_assert(hcg_find_target(&o, a, &d, &t));
+    *list = 0;
+    for (size_t i = 0; i < t.bodies.n; i++) {
+        if (i) strcat(list, " ");
+        strcat(list, t.bodies.at[i].level.name);
+    }
+    hd_arena_free(a);
+    return list;
+}
+
+/* Levels that multiply nothing of the library in a way of their own are left out. */
+Test(backends, levels_in_a_library) {
+    cr_expect_str_eq(levels_in_library(HIR_F32, 0), "avx512 avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_F16, 0), "avx512 avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_Q4, 0), "avx512vnni avx512 avxvnni avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_Q8, HCG_ROUND_ALL), "avx512 avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_BF16, 0), "avx512bf16 avx512 avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_BF16, hcg_exact_by_default()), "avx512 avx2 baseline");
+}
+
+/* --activations, as text. */
+Test(backends, activations) {
+    static const struct {
+        const char *text;
+        unsigned exact;
+    } good[] = {{"f32", HCG_ROUND_ALL},
+                {"int8", HCG_ROUND_BF16},
+                {"bf16", HCG_ROUND_INT8},
+                {"int8,bf16", 0},
+                {"bf16,int8", 0}};
+    static const char *const bad[] = {"",     "int8,", ",int8", "f32,int8",  "int8,f32",
+                                      "int4", "int",   "INT8",  "int8 bf16", "f32,"};
+    unsigned exact;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        cr_expect(hcg_read_activations(good[i].text, &exact), "%s", good[i].text);
+        cr_expect_eq(exact, good[i].exact, "%s", good[i].text);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        cr_expect_not(hcg_read_activations(bad[i], &exact), "\"%s\"", bad[i]);
+    cr_expect_eq(hcg_exact_by_default(), HCG_ROUND_BF16);
+}

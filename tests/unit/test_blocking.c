@@ -1,0 +1,46 @@
+/* Sizes of a contraction's blocks (contract/blocking.h): what they are on levels of the table, and
+ * that they fit the caches of any machine. */
+#include <criterion/criterion.h>
+
+#include "codegen/contract/blocking.h"
+
+static hcg_level machine(uint32_t l1, uint32_t l2) {
+    return (hcg_level){.machine = {.line = 64, .l1 = l1, .l2 = l2, .l3 = 16 << 20}};
+}
+
+Test(blocking, of_a_server_core) {
+    const hcg_level l = machine(32 << 10, 1 << 20);
+    cr_expect_eq(hcg_block_rows(&l, 4 * 1024, 3), 128);
+    cr_expect_eq(hcg_block_rows(&l, 4 * 3072, 3), 64);
+    cr_expect_eq(hcg_block_rows(&l, 4 * 14336, 3), 32);
+    cr_expect_eq(hcg_block_rows(&l, 4 * 1, 1), 128);
+    cr_expect_eq(hcg_block_steps(&l, 3), 128);
+    cr_expect_eq(hcg_block_steps(&l, 1), 128);
+    cr_expect_eq(hcg_prefetch_distance(&l, 6144), 6144);
+}
+
+Test(blocking, larger_caches_hold_more) {
+    const hcg_level small = machine(32 << 10, 256 << 10), large = machine(48 << 10, 2 << 20);
+    cr_expect_eq(hcg_block_rows(&small, 4 * 1024, 1), 48);
+    cr_expect_eq(hcg_block_rows(&large, 4 * 3072, 3), 128);
+    cr_expect_eq(hcg_block_rows(&large, 4 * 1024, 16), 36, "the sums of 16 panels stay in the L1");
+    cr_expect_eq(hcg_block_steps(&small, 16), 24);
+    cr_expect_eq(hcg_prefetch_distance(&small, 1 << 20), 8 << 10);
+}
+
+/* Blocks fit, or are as small as they may be; no size of a cache makes one empty. */
+Test(blocking, of_any_machine) {
+    for (uint32_t l1 = 0; l1 <= 128 << 10; l1 += 16 << 10)
+        for (uint32_t l2 = 0; l2 <= 4 << 20; l2 += 128 << 10)
+            for (int64_t k = 1; k < 40000; k = k * 3 + 1)
+                for (int64_t panels = 1; panels <= 32; panels *= 2) {
+                    const hcg_level l = machine(l1, l2);
+                    const int64_t rows = hcg_block_rows(&l, 4 * k, panels);
+                    const int64_t steps = hcg_block_steps(&l, panels);
+                    cr_assert(rows >= 32 && rows <= 128);
+                    cr_assert(rows == 32 || (rows * k * 4 <= l2 && rows * panels * 64 <= l1));
+                    cr_assert(steps >= 16 && steps <= 128);
+                    cr_assert(steps == 16 || steps * panels * 64 <= l1);
+                    cr_assert(hcg_prefetch_distance(&l, 4096) <= 4096);
+                }
+}
