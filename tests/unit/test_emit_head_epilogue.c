@@ -1,6 +1,6 @@
-/* Prologues and per-head epilogues of contractions of random shapes at every CPU level: a norm as prologue, and norms
- * by heads, rotation of all or part of a head, sums with old values and the write to a cache as
- * epilogues, cut among random numbers of threads, against the evaluator.
+/* Prologues and per-head epilogues of contractions of random shapes at every CPU level: a norm as
+ * prologue, and norms by heads, rotation of all or part of a head, sums with old values and the
+ * write to a cache as epilogues, cut among random numbers of threads, against the evaluator.
  *
  * Bound: values pass a sum of at most 200 products and two norms, all in f32: 2e-5 of the largest
  * element leaves a factor of ten. What is rounded to a cache of bf16 or f16 may fall to the other
