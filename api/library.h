@@ -48,6 +48,9 @@ api_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked
     F(session_set_threads, int, (void *s, int threads))                                            \
     F(session_set_cpu, int, (void *s, const char *level))                                          \
     F(session_rewind, int, (void *s, int64_t length))                                              \
+    F(session_save_size, size_t, (const void *s))                                                  \
+    F(session_save, int, (void *s, void *memory, size_t size))                                     \
+    F(session_restore, int, (void *s, const void *memory, size_t size))                            \
     F(session_cpu, const char *, (const void *s))                                                  \
     F(session_message, const char *, (const void *s))                                              \
     F(session_profile, int, (void *s, api_profile_step *steps, size_t n))                          \
