@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "api/hidden.h"
-#include "api/ledger.h"
+#include "inspect/ledger.h"
 #include "api/session.h"
 #include "codegen/program.h"
 
