@@ -15,6 +15,7 @@
 
 #include "api/bench.h"
 #include "api/library.h"
+#include "api/look.h"
 
 #define API_FAILED 1
 
@@ -50,7 +51,7 @@ static uint64_t resident_now(void) {
     return read_kilobytes("/proc/self/smaps_rollup", "Rss:");
 }
 
-uint64_t bench_peak_resident(void) {
+static uint64_t peak_resident(void) {
     return read_kilobytes("/proc/self/status", "VmHWM:");
 }
 
@@ -190,7 +191,7 @@ static int prepare(const bench_state *b, subject *s, job j, int threads) {
 
 static bench_row row_of(const bench_state *b, const subject *s, job j, const samples *times,
                         const rounds *r) {
-    const api_work w = api_call_work(s->lib.info, j.tokens, j.past, 1);
+    const step_work w = api_call_work(s->lib.info, j.tokens, j.past, 1);
     return (bench_row){
         .model = s->model->label,
         .types = s->model->types,
@@ -257,8 +258,11 @@ static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
         rows[0].ratio_high = quantile(&t->ratio, 0.75);
     }
     for (size_t i = 0; i < n; i++)
-        hd_push(b->arena, &b->rows, rows[i]);
-    bench_print_rows(b, rows, n);
+        hd_push(b->arena, &b->results.rows, rows[i]);
+    hd_text text;
+    hd_text_init(&text, b->arena);
+    bench_rows_text(rows, n, b->width, &text);
+    if (b->print) b->print(b->context, text.at);
     return true;
 }
 
@@ -309,6 +313,16 @@ static bool open_subject(bench_state *b, hadal_session *session, const hadal_ben
     return true;
 }
 
+static void tell_loads(bench_state *b, const bench_load *loads, size_t n) {
+    hd_text text;
+    hd_text_init(&text, b->arena);
+    for (size_t i = 0; i < n; i++)
+        hd_push(b->arena, &b->results.loads, loads[i]);
+    b->width = bench_name_width(loads, n);
+    bench_loads_text(loads, n, &text);
+    if (b->print) b->print(b->context, text.at);
+}
+
 static bool run(hadal_session *session, bench_state *b, const hadal_bench_model *models, size_t n) {
     subject s[MODELS] = {0};
     bench_load loads[MODELS];
@@ -322,11 +336,7 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
                measure_load(&s[i], room, &loads[i]);
         library[i] = s[i].resident;
     }
-    if (good) {
-        for (size_t i = 0; i < n; i++)
-            hd_push(b->arena, &b->loads, loads[i]);
-        bench_print_models(b, loads, n);
-    }
+    if (good) tell_loads(b, loads, n);
     for (int decoding = 0; decoding <= 1 && good; decoding++) {
         good = measure_kind(b, s, n, decoding);
         for (size_t i = 0; i < n; i++) {
@@ -406,9 +416,9 @@ static bool begin(hadal_session *s, const hadal_bench_options *o) {
     b->n_prefill = o->n_prefill, b->n_decode = o->n_decode, b->n_threads = o->n_threads;
     b->rounds = (size_t)o->rounds;
     b->print = o->print, b->context = o->context;
-    b->host = host.at;
+    b->results.host = hd_strndup(s->arena, host.at, strcspn(host.at, "\n"));
     s->bench = b;
-    if (b->print) b->print(b->context, b->host);
+    if (b->print) b->print(b->context, host.at);
     return true;
 }
 
@@ -433,9 +443,8 @@ int hadal_bench_run(hadal_session *s, const hadal_bench_model *models, size_t n)
 const char *hadal_bench_json(hadal_session *s) {
     API_ENTER(s);
     (void)api_errors_;
-    hd_text text;
-    hd_text_init(&text, s->arena);
-    if (s->bench) bench_json(s->bench, &text);
+    if (s->bench) s->bench->results.peak_resident = peak_resident();
+    const char *text = s->bench ? api_look(s, INSPECT_BENCH, INSPECT_JSON) : "";
     hd_arena_guard(s->arena, api_outer_);
-    return text.at ? text.at : "";
+    return text;
 }

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "api/hidden.h"
-#include "api/ledger.h"
 #include "api/session.h"
 #include "codegen/program.h"
+#include "inspect/ledger.h"
 
 #define API_FAILED 1
 
@@ -315,12 +315,8 @@ static bool emit_ir(hadal_session *s, const char *path) {
     return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
 }
 
-static bool emit_object(hadal_session *s, const hadal_target *t, const char *path) {
-    s->program->options.event = t && t->event ? tell_code : NULL;
-    s->program->options.context = (void *)t;
-    const bool ok = hcg_emit_object(s->program, &s->diags, path);
-    s->program->options.event = NULL;
-    return ok;
+static bool emit_object(hadal_session *s, const char *path) {
+    return hcg_emit_object(s->program, &s->diags, path);
 }
 
 static bool emit_llvm(hadal_session *s, const char *path) {
@@ -340,14 +336,24 @@ static bool emit_weights(hadal_session *s, const char *path) {
            hcg_pack(s->program, &s->diags, &s->weights, path);
 }
 
+static bool emit_pieces(hadal_session *s, const hadal_target *t, const char *stem,
+                        hcg_objects *out) {
+    s->program->options.event = t && t->event ? tell_code : NULL;
+    s->program->options.context = (void *)t;
+    const bool ok = hcg_emit_pieces(s->program, &s->diags, stem, out);
+    s->program->options.event = NULL;
+    return ok;
+}
+
 static bool emit_library(hadal_session *s, const hadal_target *t, const char *path) {
-    const char *object =
+    const char *stem =
         hd_path_join(s->arena, hd_path_dir(s->arena, path),
-                     hd_printf(s->arena, ".hadal-%ld-%s.o", (long)getpid(), hd_path_base(path)));
+                     hd_printf(s->arena, ".hadal-%ld-%s", (long)getpid(), hd_path_base(path)));
     const char *runtime = t && t->runtime ? t->runtime : hcg_runtime(s->program, s->lib_dir);
-    const bool ok = emit_object(s, t, object) &&
-                    hcg_link(s->program, &s->diags, object, t ? t->cc : NULL, runtime, path);
-    remove(object);
+    hcg_objects objects;
+    const bool ok = emit_pieces(s, t, stem, &objects) &&
+                    hcg_link(s->program, &s->diags, &objects, t ? t->cc : NULL, runtime, path);
+    hcg_remove_objects(&objects);
     return ok;
 }
 
@@ -356,15 +362,12 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
         const char *kind;
         bool (*write)(hadal_session *s, const char *path);
     } writers[] = {
-        {"llvm", emit_llvm},
-        {"asm", emit_asm},
-        {"header", emit_header},
-        {"weights", emit_weights},
+        {"llvm", emit_llvm},     {"asm", emit_asm},         {"obj", emit_object},
+        {"header", emit_header}, {"weights", emit_weights},
     };
     if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, path);
     if (!need_program(s, t)) return false;
     if (strcmp(kind, "so") == 0) return emit_library(s, t, path);
-    if (strcmp(kind, "obj") == 0) return emit_object(s, t, path);
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
         if (strcmp(kind, writers[i].kind) == 0) return writers[i].write(s, path);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "nothing of kind \"%s\" can be emitted", kind);

@@ -96,27 +96,11 @@ bool api_library_ok(api_library *l, int code, const char *what) {
     return false;
 }
 
-/* ---- work --------------------------------------------------------------------------------------
+/* ---- work -------------------------------------------------------------------------------------
  */
 
-/* Row t of T looks at past + t + 1 positions. */
-static double pairs(int64_t T, int64_t past, int64_t rows) {
-    const double n = (double)rows;
-    return n * (double)(past + T) - n * (n - 1) / 2;
-}
-
-api_work api_step_work(const api_step *k, int64_t T, int64_t past, int64_t asked) {
-    const int64_t rows = k->last_rows ? asked : T;
-    if (rows == 0) return (api_work){0};
-    return (api_work){
-        .flops = (double)k->row_flops * (double)rows + (double)k->pair_flops * pairs(T, past, rows),
-        .bytes = (double)k->pass_bytes + (double)k->row_bytes * (double)rows +
-                 (double)k->position_bytes * (double)(past + T),
-    };
-}
-
-api_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t asked) {
-    api_work sum = {0};
+step_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t asked) {
+    step_work sum = {0};
     const int64_t chunk = (int64_t)info->max_chunk;
     for (int64_t done = 0, part; done < n; done += part) {
         part = n - done < chunk ? n - done : chunk;
@@ -125,7 +109,7 @@ api_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t as
         if (rows < 0) rows = 0;
         if (rows > part) rows = part;
         for (size_t i = 0; i < info->n_steps; i++) {
-            const api_work w = api_step_work(&info->steps[i], part, past + done, rows);
+            const step_work w = step_work_of(&info->steps[i], part, past + done, rows);
             sum.flops += w.flops, sum.bytes += w.bytes;
         }
     }

@@ -4,14 +4,10 @@
 #define API_LIBRARY_H
 
 #include "api/session.h"
+#include "inspect/steps.h"
 
 /* hadal_info of every generated header (codegen/library/header.c), as far as this compiler knows
  * it. */
-typedef struct api_step {
-    const char *name, *kind, *scope;
-    uint64_t line, last_rows;
-    uint64_t row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
-} api_step;
 typedef struct api_info {
     size_t struct_size;
     const char *version, *name, *digest, *options, *ops;
@@ -22,22 +18,12 @@ typedef struct api_info {
     size_t n_outputs;
     const char *const (*outputs)[2];
     size_t vocab, n_steps;
-    const api_step *steps;
+    const step_info *steps;
     size_t n_states;
     const char *const (*states)[3]; /* name, kind, type */
 } api_info;
-typedef struct api_profile_step { /* hadal_profile_step */
-    uint64_t calls, work_ns, wait_ns;
-} api_profile_step;
-
-/* What a call has to do. */
-typedef struct api_work {
-    double flops, bytes;
-} api_work;
-/* One step in one pass of T tokens behind `past` others, the last `asked` rows of logits wanted. */
-api_work api_step_work(const api_step *k, int64_t T, int64_t past, int64_t asked);
 /* A whole call of n tokens, pass by pass. */
-api_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked);
+step_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked);
 
 /* The functions of a generated library, under the model's prefix. */
 #define API_LIBRARY_FUNCTIONS(F)                                                                   \
@@ -53,7 +39,7 @@ api_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked
     F(session_restore, int, (void *s, const void *memory, size_t size))                            \
     F(session_cpu, const char *, (const void *s))                                                  \
     F(session_message, const char *, (const void *s))                                              \
-    F(session_profile, int, (void *s, api_profile_step *steps, size_t n))                          \
+    F(session_profile, int, (void *s, step_time *steps, size_t n))                                 \
     F(forward, int, (void *s, const int32_t *tokens, int64_t n, float *logits, int64_t rows))      \
     F(strerror, const char *, (int code))
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/hidden.h"
+#include "api/look.h"
 #include "api/profile.h"
 #include "codegen/program.h"
 #include "ir/eval.h"
@@ -266,8 +267,8 @@ static bool start_session(api_library *l, const hadal_run_options *o, int64_t n)
 
 typedef struct caller {
     api_library *l;
-    api_profile *profile; /* NULL: not wanted */
-    int64_t past;         /* tokens that the session holds */
+    profile *profile; /* NULL: not wanted */
+    int64_t past;     /* tokens that the session holds */
 } caller;
 
 static bool call_library(void *context, const int32_t *tokens, int64_t n, outputs *out) {
@@ -352,14 +353,11 @@ int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *token
 #undef API_FAILED
 #define API_FAILED NULL
 const char *hadal_profile_text(hadal_session *s, const char *form) {
-    static const char *const forms[] = {
-        [PROFILE_TEXT] = "text", [PROFILE_JSON] = "json", [PROFILE_FOLDED] = "folded"};
     API_ENTER(s);
     (void)api_errors_;
-    hd_text text;
-    hd_text_init(&text, s->arena);
-    for (size_t i = 0; s->profile && i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(form, forms[i]) == 0) api_profile_print(s->profile, (profile_form)i, &text);
+    inspect_form found;
+    const bool there = s->profile && inspect_find_form(form, &found);
+    const char *text = there ? api_look(s, INSPECT_PROFILE, found) : NULL;
     hd_arena_guard(s->arena, api_outer_);
-    return text.at;
+    return text;
 }

@@ -58,7 +58,8 @@ typedef struct hcg_options {
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;
     const char *host_cpu;
-    /* Hears of all parts of an object in their order, once it is made; NULL: nobody does. */
+    /* Called for each unit of compilation, in their order, once all are compiled; NULL: not wanted.
+     */
     void (*event)(void *context, const hcg_code_event *event);
     void *context;
 } hcg_options;
@@ -68,15 +69,23 @@ typedef struct hcg_options {
 typedef struct hcg_program hcg_program;
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o);
 
+/* One object of all code, made on one thread; needs no linker. */
 bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path);
+/* All code as objects STEM.000.o, .. for hcg_link, made on all CPUs. On failure none is left. */
+typedef struct hcg_objects {
+    const char **at; /* paths */
+    size_t n;
+} hcg_objects;
+bool hcg_emit_pieces(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out);
+void hcg_remove_objects(hcg_objects *objects);
 bool hcg_emit_llvm(hcg_program *p, hd_diags *d,
                    const char *path); /* textual LLVM IR, all levels in one file */
 bool hcg_emit_asm(hcg_program *p, hd_diags *d, const char *path);
 bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path);
 /* cc -shared: `cc` NULL means $CC, then cc; for another architecture than this machine's
  * ARCH-linux-gnu-gcc. `runtime`: path of libhadalrt.a, made for the same architecture. */
-bool hcg_link(hcg_program *p, hd_diags *d, const char *object, const char *cc, const char *runtime,
-              const char *path);
+bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const char *cc,
+              const char *runtime, const char *path);
 /* The archive that comes with the compiler, under its folder of libraries. */
 const char *hcg_runtime(const hcg_program *p, const char *lib_dir);
 /* Checks names, shapes and dtypes (all faults listed at once), converts, lays out, writes. */

@@ -17,7 +17,7 @@
 
 extern char **environ;
 
-enum { MAX_ARGS = 40, KEEP_OUTPUT = 4000 };
+enum { MAX_ARGS = 40, KEEP_OUTPUT = 4000 }; /* arguments besides the objects */
 
 /* Where the compiler is built with sanitizers, so is the runtime that is linked here. GCC's macros
  * come first: headers of LLVM define __has_feature for compilers that have none. */
@@ -35,12 +35,12 @@ enum { MAX_ARGS = 40, KEEP_OUTPUT = 4000 };
 
 typedef struct command {
     hd_arena *arena;
-    char *argv[MAX_ARGS];
-    size_t n;
+    char **argv;
+    size_t n, most;
 } command;
 
 static void add(command *c, const char *arg) {
-    if (c->n + 1 < MAX_ARGS) c->argv[c->n++] = hd_strdup(c->arena, arg);
+    if (c->n + 1 < c->most) c->argv[c->n++] = hd_strdup(c->arena, arg);
 }
 
 /* $CC may hold arguments ("ccache gcc"); they are separated by spaces. */
@@ -60,13 +60,16 @@ static const char *choose_cc(hd_arena *a, const char *arch, const char *cc) {
 }
 
 /* Everything that decides the library's bytes stands here: no build id, no path, no time. */
-static void make_command(command *c, const char *arch, const char *cc, const char *object,
+static void make_command(command *c, const char *arch, const char *cc, const hcg_objects *objects,
                          const char *runtime, const char *soname, const char *out) {
+    c->most = MAX_ARGS + objects->n;
+    c->argv = hd_new_array(c->arena, char *, c->most);
     add_words(c, choose_cc(c->arena, arch, cc));
     add(c, "-shared");
     add(c, "-o");
     add(c, out);
-    add(c, object);
+    for (size_t i = 0; i < objects->n; i++)
+        add(c, objects->at[i]);
     add(c, runtime);
     add(c, hd_printf(c->arena, "-Wl,-soname,%s", soname));
     add(c, "-Wl,--no-undefined");
@@ -182,15 +185,15 @@ static bool refuse_runtime(hd_arena *a, hd_diags *d, const char *arch, const cha
     return false;
 }
 
-bool hcg_link(hcg_program *p, hd_diags *d, const char *object, const char *cc, const char *runtime,
-              const char *path) {
+bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const char *cc,
+              const char *runtime, const char *path) {
     const char *arch = hcg_arch(p->arena, p->options.triple);
     if (!hd_exists(runtime)) return refuse_runtime(p->arena, d, arch, runtime);
     hd_output *out = hd_output_open(p->arena, d, path);
     if (!out) return false;
     command c = {.arena = p->arena};
     const char *soname = hd_printf(p->arena, "lib%s.so", p->m->name);
-    make_command(&c, arch, cc, object, runtime, soname, hd_output_temporary(out));
+    make_command(&c, arch, cc, objects, runtime, soname, hd_output_temporary(out));
     if (c.n == 0 || !run(&c, d)) {
         hd_output_discard(out);
         return false;

@@ -1,15 +1,16 @@
 /* Objects, assembly and LLVM text of a program.
  *
- * Assembly and LLVM text come from one module that holds every body and the description. Objects,
- * which every compilation needs, are made in pieces, a context and module each, on as many threads
- * as there are CPUs, and merged (elf.h). How a program is cut into pieces depends on the program
- * alone, so its bytes do not depend on the machine. */
+ * Assembly, LLVM text and the object of --emit=obj come from one module that holds every body and
+ * the description. What is linked to a library, which is what most compilations are for, is made in
+ * pieces, a context, module and object each, on as many threads as there are CPUs. How a program is
+ * cut into pieces depends on the program alone, so the library's bytes do not depend on the
+ * machine. */
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "codegen/library/elf.h"
 #include "codegen/library/library.h"
 #include "codegen/library/workers.h"
 #include "support/file.h"
@@ -34,18 +35,26 @@ static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t)
     return l;
 }
 
-bool hcg_emit_asm(hcg_program *p, hd_diags *d, const char *path) {
+static bool emit_code(hcg_program *p, hd_diags *d, LLVMCodeGenFileType kind, const char *path) {
     hcg_target t;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
     hcg_llvm *l = build_library(p, d, &t);
     LLVMMemoryBufferRef code;
     if (!l) return false;
-    bool ok = hcg_generate(l, LLVMAssemblyFile, &code);
+    bool ok = hcg_generate(l, kind, &code);
     hcg_llvm_free(l);
     if (!ok) return false;
     ok = hd_write_file(p->arena, d, path, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
     LLVMDisposeMemoryBuffer(code);
     return ok;
+}
+
+bool hcg_emit_asm(hcg_program *p, hd_diags *d, const char *path) {
+    return emit_code(p, d, LLVMAssemblyFile, path);
+}
+
+bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
+    return emit_code(p, d, LLVMObjectFile, path);
 }
 
 bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
@@ -275,7 +284,8 @@ static bool report(const work *w, hd_diags *d) {
     return true;
 }
 
-/* ---- the object ---------------------------------------------------------------------------------
+/* ---- the objects
+ * ---------------------------------------------------------------------------------
  */
 /* The table and the public functions, referring to kernels of other pieces. */
 static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
@@ -292,18 +302,27 @@ static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
     return ok;
 }
 
-static hd_bytes content(LLVMMemoryBufferRef buffer) {
-    return (hd_bytes){(const uint8_t *)LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer)};
+/* The description comes first, then pieces in the order of their jobs. */
+static bool write_pieces(const work *w, hd_diags *d, LLVMMemoryBufferRef description,
+                         const char *stem, hcg_objects *out) {
+    hd_arena *a = w->p->arena;
+    out->at = hd_new_array(a, const char *, w->jobs.n + 1);
+    for (size_t i = 0; i <= w->jobs.n; i++) {
+        LLVMMemoryBufferRef code = i ? w->jobs.at[i - 1].object : description;
+        const char *path = hd_printf(a, "%s.%03zu.o", stem, i);
+        if (!hd_write_file(a, d, path, LLVMGetBufferStart(code), LLVMGetBufferSize(code))) {
+            hcg_remove_objects(out);
+            return false;
+        }
+        out->at[out->n++] = path;
+    }
+    return true;
 }
 
-static bool merge(const work *w, hd_diags *d, LLVMMemoryBufferRef description, const char *path) {
-    hd_arena *a = w->p->arena;
-    hd_bytes *parts = hd_new_array(a, hd_bytes, w->jobs.n + 1), whole;
-    parts[0] = content(description);
-    for (size_t i = 0; i < w->jobs.n; i++)
-        parts[i + 1] = content(w->jobs.at[i].object);
-    return hcg_merge_objects(a, d, parts, w->jobs.n + 1, &whole) &&
-           hd_write_file(a, d, path, whole.at, whole.n);
+void hcg_remove_objects(hcg_objects *objects) {
+    for (size_t i = 0; i < objects->n; i++)
+        remove(objects->at[i]);
+    objects->n = 0;
 }
 
 static void tell(const work *w) {
@@ -328,7 +347,8 @@ static void take_room(const work *w) {
     w->p->scratch_bytes = most.kernels + most.parts;
 }
 
-bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
+bool hcg_emit_pieces(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out) {
+    *out = (hcg_objects){0};
     hcg_target t;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
     work *w = hd_new(p->arena, work);
@@ -341,7 +361,7 @@ bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
     take_room(w);
     bool ok = report(w, d);
     if (ok) tell(w);
-    ok = ok && describe(w, d, &description) && merge(w, d, description, path);
+    ok = ok && describe(w, d, &description) && write_pieces(w, d, description, stem, out);
     if (description) LLVMDisposeMemoryBuffer(description);
     free_jobs(w);
     return ok;

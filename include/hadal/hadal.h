@@ -141,7 +141,7 @@ HADAL_API const char *hadal_reduce_best(hadal_session *s, size_t *ops); /* so fa
 HADAL_API const char *hadal_ir_text(hadal_session *s, int locations);
 HADAL_API const char *hadal_plan_text(hadal_session *s); /* memory plan, after the pipeline */
 
-/* A part of the object: the functions of one kind for one CPU level. */
+/* A piece of the code of a library (kind "so"): the functions of one kind for one CPU level. */
 typedef struct hadal_code_event {
     const char *level, *part;       /* "avx512", "row programs" */
     size_t functions, instructions; /* instructions of LLVM's IR */

@@ -3,7 +3,8 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "api/inspect.h"
+#include "inspect/facts.h"
+#include "inspect/views.h"
 #include "tests/unit/arena_fixture.h"
 
 TestSuite(inspect, .init = open_arena, .fini = close_arena);
@@ -89,7 +90,11 @@ static hir_module *parse(const char *text) {
 static const char *inspect(const hir_module *graph, const hir_module *now, bool json) {
     hd_text out;
     hd_text_init(&out, arena);
-    hir_inspect_text(graph, now, json, &out);
+    const inspect_subject subject = {
+        .arena = arena, .diags = &diags, .graph = graph, .now = now ? now : graph};
+    const void *data = inspect_collect(INSPECT_FACTS, &subject);
+    cr_assert_not_null(data);
+    cr_assert(inspect_write(INSPECT_FACTS, json ? INSPECT_JSON : INSPECT_TEXT, data, &out));
     return out.at;
 }
 
@@ -97,8 +102,8 @@ static const char *inspect(const hir_module *graph, const hir_module *now, bool 
     cr_assert_not_null(strstr((text), (part)), "no '%s' in:\n%s", (part), (text))
 
 Test(inspect, facts_follow_from_the_ir) {
-    hir_facts f;
-    hir_collect_facts(parse(graph_text), &f);
+    module_facts f;
+    facts_count(parse(graph_text), &f);
     cr_assert_eq(f.parameters, 20 * 8 + 20 * 8 + 8);
     cr_assert_eq(f.tensors, 3);
     cr_assert_eq(f.unused, 1);
@@ -108,7 +113,7 @@ Test(inspect, facts_follow_from_the_ir) {
     cr_assert_eq(f.attention_flops, 2 * 2 * (4 + 6));
     cr_assert_eq(f.ops[HIR_SLICE_OP], 3);
     cr_assert_eq(f.total_ops, 13);
-    hir_collect_facts(parse(kernel_text), &f);
+    facts_count(parse(kernel_text), &f);
     cr_assert_eq(f.weight_bytes, 4 * 168 + 2 * 32 * 8, "20 rows are two panels of 16");
     cr_assert_eq(f.ops[HIR_KERNEL_ROW_OP], 4);
     cr_assert_eq(f.total_ops, 12);
@@ -116,14 +121,14 @@ Test(inspect, facts_follow_from_the_ir) {
 }
 
 Test(inspect, linears_on_more_rows_than_tokens_count_all_rows) {
-    hir_facts f;
-    hir_collect_facts(parse("hir 1 graph @t\n\nweight @w : f32[5, 4]\n\n"
-                            "func(%x: f32[T, 3, 4], %y: f32[4]) {\n"
-                            "  %a = linear %x, @w, _ : f32[T, 3, 5]\n"
-                            "  %b = linear %y, @w, _ : f32[5]\n"
-                            "  output %a {name = \"a\"}\n"
-                            "  output %b {name = \"b\"}\n}\n"),
-                      &f);
+    module_facts f;
+    facts_count(parse("hir 1 graph @t\n\nweight @w : f32[5, 4]\n\n"
+                      "func(%x: f32[T, 3, 4], %y: f32[4]) {\n"
+                      "  %a = linear %x, @w, _ : f32[T, 3, 5]\n"
+                      "  %b = linear %y, @w, _ : f32[5]\n"
+                      "  output %a {name = \"a\"}\n"
+                      "  output %b {name = \"b\"}\n}\n"),
+                &f);
     cr_assert_eq(f.linear_flops, 2 * 3 * 5 * 4, "and what has no T is no work of a token");
 }
 
@@ -132,8 +137,8 @@ Test(inspect, sums_of_sizes_do_not_wrap) {
     hir_type huge = hir_make_type(HIR_F32, 2, (int64_t[]){INT32_MAX, INT32_MAX});
     for (int i = 0; i < 5; i++)
         hir_add_weight(m, hd_printf(arena, "w%d", i), huge, HD_NOWHERE);
-    hir_facts f;
-    hir_collect_facts(m, &f);
+    module_facts f;
+    facts_count(m, &f);
     cr_assert_eq(f.parameters, UINT64_MAX);
     cr_assert_eq(f.weight_bytes, UINT64_MAX);
 }
@@ -194,17 +199,61 @@ Test(inspect, json_escapes_what_people_write_in_options) {
     json_decref(root);
 }
 
+/* ---- the table of views -------------------------------------------------------------------------
+ */
+
+Test(inspect, views_refuse_forms_that_they_do_not_have) {
+    hd_text out;
+    hd_text_init(&out, arena);
+    const hir_module *m = parse(graph_text);
+    const hir_pass_options options = {.chunk = 512};
+    const inspect_subject subject = {
+        .arena = arena, .diags = &diags, .graph = m, .now = m, .pass_options = &options};
+    inspect_numbers numbers;
+    for (int v = 0; v < INSPECT_VIEWS; v++) {
+        const inspect_view view = (inspect_view)v;
+        if (inspect_needs(view) != INSPECT_NEEDS_MODULE) continue;
+        const void *data = inspect_collect(view, &subject);
+        cr_assert_not_null(data, "view %d", v);
+        cr_expect(inspect_write(view, INSPECT_TEXT, data, &out), "view %d", v);
+        cr_expect_not(inspect_write(view, INSPECT_SVG, data, &out), "view %d", v);
+        cr_expect_not(inspect_write(view, INSPECT_FOLDED, data, &out), "view %d", v);
+        cr_expect_not(inspect_numbers_of(view, data, &numbers), "view %d", v);
+    }
+    inspect_form form;
+    cr_expect(inspect_find_form("folded", &form) && form == INSPECT_FOLDED);
+    cr_expect_not(inspect_find_form("pdf", &form));
+    cr_expect_not(inspect_find_form("", &form));
+}
+
+/* A collected view is data: writing it twice gives the same, and in JSON as in text. */
+Test(inspect, data_are_collected_once_and_written_in_any_form) {
+    const hir_pass_options options = {.chunk = 512};
+    const hir_module *m = parse(graph_text);
+    const inspect_subject subject = {
+        .arena = arena, .diags = &diags, .graph = m, .now = m, .pass_options = &options};
+    const void *data = inspect_collect(INSPECT_FACTS, &subject);
+    hd_text first, json, second;
+    hd_text_init(&first, arena), hd_text_init(&json, arena), hd_text_init(&second, arena);
+    cr_assert(inspect_write(INSPECT_FACTS, INSPECT_TEXT, data, &first));
+    cr_assert(inspect_write(INSPECT_FACTS, INSPECT_JSON, data, &json));
+    cr_assert(inspect_write(INSPECT_FACTS, INSPECT_TEXT, data, &second));
+    cr_expect_str_eq(first.at, second.at);
+    HAS(first.at, "328 in 3 tensors");
+    HAS(json.at, "\"parameters\": 328");
+}
+
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 Test(inspect, plan_gives_lives_and_reuse) {
-    hir_plan plan;
+    memory_plan plan;
     hir_module *m = parse(kernel_text);
-    hir_collect_plan(m, arena, &plan);
+    memory_plan_find(m, arena, &plan);
     cr_assert(plan.placed);
     cr_assert_eq(plan.kernels, 5);
     cr_assert_eq(plan.rows.n, 6);
     cr_assert_eq(plan.unshared, 4 * 32);
-    const hir_plan_row *r = plan.rows.at;
+    const memory_plan_row *r = plan.rows.at;
     const uint32_t life[][2] = {{0, 2}, {1, 2}, {2, 3}, {2, 3}, {3, 4}, {4, 4}};
     for (int i = 0; i < 6; i++) {
         cr_assert_eq(r[i].first, life[i][0], "row %d", i);
@@ -219,7 +268,9 @@ Test(inspect, plan_gives_lives_and_reuse) {
 Test(inspect, plan_text_is_a_table_that_names_values_as_the_ir_does) {
     hd_text out;
     hd_text_init(&out, arena);
-    hir_plan_text(parse(kernel_text), &out);
+    memory_plan plan;
+    memory_plan_find(parse(kernel_text), arena, &plan);
+    memory_plan_text(&plan, &out);
     HAS(out.at, "tiny: arena 128 bytes per token (128 without reuse), fixed 64 bytes, 5 kernels\n");
     HAS(out.at, "value  kernel     bytes    place      life  over\n"
                 "%h     row0       32       arena[0]   0-2\n"
@@ -233,6 +284,8 @@ Test(inspect, plan_text_is_a_table_that_names_values_as_the_ir_does) {
 Test(inspect, no_plan_before_plan_memory) {
     hd_text out;
     hd_text_init(&out, arena);
-    hir_plan_text(parse(graph_text), &out);
+    memory_plan plan;
+    memory_plan_find(parse(graph_text), arena, &plan);
+    memory_plan_text(&plan, &out);
     HAS(out.at, "tiny: no memory plan yet (graph stage)");
 }

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/heatmap.h"
-#include "api/mixing.h"
 #include "api/session.h"
 #include "codegen/codegen.h"
+#include "inspect/heatmap.h"
+#include "inspect/mixing.h"
 
 #define GOLDEN TEST_DATA "/golden/"
 

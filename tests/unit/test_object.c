@@ -35,11 +35,21 @@ static hcg_program *lower(const char *text, const hcg_options *o) {
 }
 
 static const char *build_library(hcg_program *p, const char *name) {
-    const char *object = in_folder(hd_printf(arena, "%s.o", name));
     const char *so = in_folder(hd_printf(arena, "lib%s.so", name));
-    cr_assert(hcg_emit_object(p, &diags, object), "%s", first_error());
-    cr_assert(hcg_link(p, &diags, object, NULL, RUNTIME, so), "%s", first_error());
+    hcg_objects objects;
+    cr_assert(hcg_emit_pieces(p, &diags, in_folder(name), &objects), "%s", first_error());
+    cr_assert(hcg_link(p, &diags, &objects, NULL, RUNTIME, so), "%s", first_error());
+    cr_assert(objects.n > 1 && hd_exists(objects.at[0]));
+    hcg_remove_objects(&objects);
+    cr_assert(objects.n == 0 && !hd_exists(in_folder(hd_printf(arena, "%s.000.o", name))));
     return so;
+}
+
+/* One object, from one module. */
+static const char *build_object(hcg_program *p, const char *name) {
+    const char *path = in_folder(hd_printf(arena, "%s.o", name));
+    cr_assert(hcg_emit_object(p, &diags, path), "%s", first_error());
+    return path;
 }
 
 static bool shell(const char *command) {
@@ -500,9 +510,11 @@ Test(object, same_input_same_bytes) {
     const char *text = toy_model(arena, "toy", LAYERS, VOCAB);
     hcg_options o = {.ir_file = in_folder("toy.kernel.hir")};
     const char *a = build_library(lower(text, &o), "toy");
+    build_object(lower(text, &o), "toy");
     cr_assert(shell(hd_printf(arena, "cd %s && mkdir one && mv toy.o libtoy.so one", folder)));
     hcg_options elsewhere = {.ir_file = "somewhere/else/toy.kernel.hir"};
     const char *b = build_library(lower(text, &elsewhere), "toy");
+    build_object(lower(text, &elsewhere), "toy");
     cr_assert(same_files(in_folder("one/toy.o"), in_folder("toy.o")));
     cr_assert(same_files(in_folder("one/libtoy.so"), b));
     (void)a;
@@ -670,6 +682,32 @@ Test(object, cross_object_for_aarch64) {
     cr_assert(n > 64 && !memcmp(elf, "\177ELF", 4) && elf[18] == (char)183, "an AArch64 object");
 }
 
+/* What --emit=obj leaves is all of the library but the runtime: linked by hand, it answers as the
+ * library does that is linked of pieces. */
+Test(object, the_one_object_links_to_a_library) {
+    hcg_options o = {.chunk = 8, .exact = HCG_DOTS};
+    hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
+    const char *object = build_object(p, "toy"), *so = in_folder("libtoy.so");
+    const hcg_objects one = {&object, 1};
+    cr_assert(hcg_link(p, &diags, &one, NULL, RUNTIME, so), "%s", first_error());
+    model l = load(so, "toy", pack_random(p, "toy", 7), TOKENS);
+    int32_t ids[TOKENS];
+    fill_ids(ids);
+    float got[TOKENS * VOCAB];
+    cr_assert_eq(l.forward(l.session, ids, TOKENS, got, TOKENS), 0);
+    cr_assert_lt(worst_error(reference(p->m, 7, ids), got, TOKENS * VOCAB), 1e-5);
+    unload(&l);
+}
+
+Test(object, pieces_that_cannot_be_written_leave_nothing) {
+    hcg_options o = {.cpu = "baseline"};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    hcg_objects objects;
+    cr_assert_not(hcg_emit_pieces(p, &diags, "/nonexistent/toy", &objects));
+    cr_assert_eq(hd_diags_first(&diags), HD_E_IO);
+    cr_assert_eq(objects.n, 0);
+}
+
 static void refused_target(const char *triple, const char *cpu, const char *message,
                            const char *hint) {
     hcg_options o = {.triple = triple, .cpu = cpu};
@@ -702,8 +740,7 @@ Test(object, targets_that_are_refused) {
 Test(object, links_that_fail_leave_nothing) {
     hcg_options o = {.cpu = "baseline"};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
-    const char *object = in_folder("toy.o"), *so = in_folder("libtoy.so");
-    cr_assert(hcg_emit_object(p, &diags, object), "%s", first_error());
+    const char *object = build_object(p, "toy"), *so = in_folder("libtoy.so");
     const struct {
         const char *object, *cc, *runtime;
         hd_error code;
@@ -719,7 +756,8 @@ Test(object, links_that_fail_leave_nothing) {
         cr_assert(hd_write_file(arena, &diags, so, "old", 3));
         diags.list.n = 0;
         diags.errors = 0;
-        cr_assert_not(hcg_link(p, &diags, cases[i].object, cases[i].cc, cases[i].runtime, so));
+        const hcg_objects one = {(const char *[]){cases[i].object}, 1};
+        cr_assert_not(hcg_link(p, &diags, &one, cases[i].cc, cases[i].runtime, so));
         cr_assert_eq(hd_diags_first(&diags), cases[i].code, "case %zu", i);
         cr_assert_not_null(strstr(diags.list.at[0].message, cases[i].part), "%s",
                            diags.list.at[0].message);
@@ -733,11 +771,11 @@ Test(object, links_that_fail_leave_nothing) {
 Test(object, a_foreign_library_needs_a_runtime_of_its_architecture) {
     hcg_options o = {.triple = "arm64-linux-gnu"};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
-    const char *object = in_folder("toy.o"), *so = in_folder("libtoy.so");
-    cr_assert(hcg_emit_object(p, &diags, object), "%s", first_error());
+    const char *object = build_object(p, "toy"), *so = in_folder("libtoy.so");
+    const hcg_objects one = {&object, 1};
     const char *runtime = hcg_runtime(p, "/nonexistent");
     cr_assert_str_eq(runtime, "/nonexistent/hadal/aarch64-linux-gnu/libhadalrt.a");
-    cr_assert_not(hcg_link(p, &diags, object, NULL, runtime, so));
+    cr_assert_not(hcg_link(p, &diags, &one, NULL, runtime, so));
     cr_assert_eq(hd_diags_first(&diags), HD_E_IO);
     cr_assert_not_null(strstr(diags.list.at[0].hint, "aarch64-linux-gnu-gcc"));
     cr_assert_not(hd_exists(so));

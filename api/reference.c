@@ -1,0 +1,74 @@
+/* What can be asked about the compiler: its ops and passes; and how two models differ. */
+#include <string.h>
+
+#include "api/session.h"
+#include "ir/diff.h"
+#include "ir/text.h"
+
+#define API_FAILED ""
+
+#define TEXT_ENTER(s)                                                                              \
+    API_ENTER(s);                                                                                  \
+    (void)api_errors_;                                                                             \
+    hd_text text;                                                                                  \
+    hd_text_init(&text, (s)->arena)
+#define TEXT_LEAVE(s)                                                                              \
+    hd_arena_guard((s)->arena, api_outer_);                                                        \
+    return text.at ? text.at : ""
+
+const char *hadal_passes_text(hadal_session *s) {
+    TEXT_ENTER(s);
+    for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
+        hd_text_f(&text, "%-26s %s\n", hir_pass(*id)->name, hir_pass(*id)->doc);
+    TEXT_LEAVE(s);
+}
+
+#undef API_FAILED
+#define API_FAILED NULL
+const char *hadal_ops_text(hadal_session *s, const char *only, int markdown) {
+    TEXT_ENTER(s);
+    if (!hir_print_reference(&text, markdown != 0, only)) {
+        const char *names[HIR_OPCODE_COUNT];
+        for (int i = 0; i < HIR_OPCODE_COUNT; i++)
+            names[i] = hir_info((hir_opcode)i)->name;
+        const char *near = hd_nearest(only, names, HIR_OPCODE_COUNT);
+        hd_diag *e = hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no op \"%s\"", only);
+        e->hint = near ? hd_printf(s->arena, "did you mean \"%s\"?", near) : NULL;
+        hd_arena_guard(s->arena, api_outer_);
+        return NULL;
+    }
+    TEXT_LEAVE(s);
+}
+
+static void count_line(hd_text *out, const hir_diff_counts *c) {
+    if (!hir_diff_any(c)) {
+        hd_text_add(out, "no differences\n");
+        return;
+    }
+    hd_text_f(out, "%zu added, %zu removed, %zu changed, %zu moved, %zu the same\n", c->added,
+              c->removed, c->changed, c->moved, c->same);
+}
+
+static bool is_ir_text(const char *path) {
+    const size_t n = strlen(path);
+    return n >= 4 && strcmp(path + n - 4, ".hir") == 0;
+}
+
+const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *differences) {
+    TEXT_ENTER(s);
+    *differences = 0;
+    const char *weights = s->weights_path;
+    const hir_module *ma = api_read_model(s, a, NULL);
+    hir_module *mb = api_read_model(s, b, NULL);
+    s->weights_path = weights; /* a folder would have brought its own */
+    const bool ok = ma && mb;
+    if (ok) {
+        /* Specs are named after their files, which says nothing about them. */
+        if (!is_ir_text(a) || !is_ir_text(b)) mb->name = ma->name;
+        const hir_diff_counts counts = hir_diff(ma, mb, &text);
+        count_line(&text, &counts);
+        *differences = hir_diff_any(&counts);
+    }
+    hd_arena_guard(s->arena, api_outer_);
+    return ok ? text.at : NULL;
+}

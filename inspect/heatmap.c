@@ -1,0 +1,266 @@
+/* Finding the weights of depth mixes: each traced tensor is the factor of a stack of sources; the
+ * stack says what the weights belong to, and what is made of the product which sublayer reads it.
+ */
+#include "inspect/heatmap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inspect/sublayers.h"
+
+typedef struct finder {
+    depth_weights *x;
+    hir_flow flow;
+    uint32_t *home; /* by value: the sublayer that it lies in */
+    uint32_t *last; /* by value: the last sublayer whose output it is made of */
+    HD_VEC(hir_id) traces;
+} finder;
+
+static bool is_trace(const hir_op *o) {
+    return o->code == HIR_TRACE_OP &&
+           strcmp(hir_attr_string(o, HIR_A_NAME, ""), "depth_weights") == 0;
+}
+
+/* ---- data flow ------------------------------------------------------------------------------- */
+
+static void find_last(finder *f) {
+    const hir_module *m = f->flow.m;
+    f->last = hd_new_array(f->x->arena, uint32_t, m->values.n);
+    for (size_t i = 0; i < f->flow.outputs.n; i++)
+        f->last[f->flow.outputs.at[i]] = (uint32_t)i + 1;
+    for (size_t k = 0; k < f->flow.program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->flow.program.at[k]);
+        for (uint32_t i = 0; o->n_results && i < o->n_args; i++) {
+            if (o->args[i].kind != HIR_REF_VALUE) continue;
+            const uint32_t n = f->last[f->flow.origin[o->args[i].index]];
+            if (n > f->last[o->results[0]]) f->last[o->results[0]] = n;
+        }
+    }
+}
+
+/* What a tensor shows the elements of, in whatever shape. */
+static hir_ref root_of(const hir_module *m, hir_ref r) {
+    while (r.kind == HIR_REF_VALUE && hir_value_at(m, r.index)->op != HIR_NONE) {
+        const hir_op *o = hir_op_at(m, hir_value_at(m, r.index)->op);
+        const bool view = hir_has_trait(o->code, HIR_MOVE) && o->n_args == 1;
+        if (!view) break;
+        r = o->args[0];
+    }
+    return r;
+}
+
+static const hir_op *stack_of(const hir_module *m, hir_ref r) {
+    const hir_ref root = root_of(m, r);
+    if (root.kind != HIR_REF_VALUE || hir_value_at(m, root.index)->op == HIR_NONE) return NULL;
+    const hir_op *o = hir_op_at(m, hir_value_at(m, root.index)->op);
+    return o->code == HIR_STACK_OP ? o : NULL;
+}
+
+/* The first product of these weights with a stack of n sources; *at: its number in the program. */
+static const hir_op *find_product(const finder *f, hir_ref weights, uint32_t n, size_t *at) {
+    const hir_module *m = f->flow.m;
+    for (size_t k = 0; k < f->flow.program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->flow.program.at[k]);
+        if (o->code != HIR_MUL_OP) continue;
+        for (int i = 0; i < 2; i++) {
+            if (!hir_ref_equal(root_of(m, o->args[i]), weights)) continue;
+            const hir_op *stack = stack_of(m, o->args[1 - i]);
+            if (!stack || stack->n_args != n) continue;
+            *at = k;
+            return stack;
+        }
+    }
+    return NULL;
+}
+
+/* The sublayer that reads first what op number `at` of the program makes: it is the input, or it
+ * goes into the output. 0: none does. */
+static uint32_t reader_of(const finder *f, size_t at) {
+    const hir_module *m = f->flow.m;
+    bool *reached = hd_new_array(f->x->arena, bool, m->values.n);
+    reached[hir_op_at(m, f->flow.program.at[at])->results[0]] = true;
+    for (size_t k = at; k < f->flow.program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->flow.program.at[k]);
+        if (!o->n_results) continue;
+        const hir_id y = o->results[0];
+        for (uint32_t i = 0; i < o->n_args && !reached[y]; i++)
+            reached[y] =
+                o->args[i].kind == HIR_REF_VALUE && reached[f->flow.origin[o->args[i].index]];
+        if (!reached[y]) continue;
+        if (f->flow.input[y] != HIR_NONE) return f->flow.inputs.at[f->flow.input[y]].sublayer;
+        if (f->home[y]) return f->home[y];
+    }
+    return 0;
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+static const hir_source *as_source(const hir_flow *f, hir_id v) {
+    for (size_t i = 0; i < f->inputs.n; i++)
+        for (size_t k = 0; k < f->inputs.at[i].sources.n; k++)
+            if (f->inputs.at[i].sources.at[k].value == v) return &f->inputs.at[i].sources.at[k];
+    return NULL;
+}
+
+/* Blocks and their live sums share the column of their first sublayer; what holds the embedding and
+ * more is a state of the stream, and stands where it ends. */
+static depth_source describe(const finder *f, hir_id v) {
+    const hir_id origin = f->flow.origin[v];
+    const hir_source *s = as_source(&f->flow, origin);
+    hd_text label;
+    hd_text_init(&label, f->x->arena);
+    if (s) {
+        hir_flow_print_source(s, &label);
+        return (depth_source){s->first ? s->first : s->last, label.at};
+    }
+    const uint32_t sublayer = f->home[origin] ? f->home[origin] : f->last[origin];
+    if (sublayer)
+        hd_text_f(&label, "%u", sublayer);
+    else
+        hd_text_add(&label, "e");
+    return (depth_source){sublayer, label.at};
+}
+
+static void describe_sources(const finder *f, const hir_op *stack, depth_row *row) {
+    row->sources = hd_new_array(f->x->arena, depth_source, (size_t)row->n);
+    for (int64_t i = 0; i < row->n; i++) {
+        const bool known = stack && stack->args[i].kind == HIR_REF_VALUE;
+        row->sources[i] =
+            known ? describe(f, stack->args[i].index)
+                  : (depth_source){(uint32_t)i, hd_printf(f->x->arena, "%lld", (long long)i)};
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* Does the sublayer look along the sequence? */
+static bool is_attention(const finder *f, uint32_t sublayer) {
+    for (size_t k = 0; k < f->flow.program.n; k++) {
+        const hir_op *o = hir_op_at(f->flow.m, f->flow.program.at[k]);
+        const bool looks = hir_has_trait(o->code, HIR_SEQUENCE);
+        if (looks && f->home[o->results[0]] == sublayer) return true;
+    }
+    return false;
+}
+
+static uint32_t block_of(const hir_flow *f, uint32_t sublayer) {
+    for (size_t i = 0; i < f->inputs.n; i++)
+        if (f->inputs.at[i].sublayer == sublayer) return f->inputs.at[i].block;
+    return f->blocks;
+}
+
+static void add_row(finder *f, hir_id trace) {
+    depth_weights *x = f->x;
+    const hir_module *m = f->flow.m;
+    const hir_ref shown = hir_op_at(m, trace)->args[0];
+    const hir_type t = hir_ref_type(m, shown);
+    depth_row row = {.n = t.dim[t.rank - 1], .ways = 1};
+    for (uint32_t i = hir_type_has_t(t) ? 1 : 0; i + 1 < t.rank; i++)
+        row.ways *= t.dim[i];
+    size_t at = 0;
+    const hir_op *stack = find_product(f, root_of(m, shown), (uint32_t)row.n, &at);
+    const uint32_t reader = stack ? reader_of(f, at) : 0;
+    const bool head = !reader || reader == HIR_FLOW_RESULT;
+    row.sublayer = head ? x->sublayers + 1 : reader;
+    row.label = head ? "out" : hd_printf(x->arena, "%u", reader);
+    row.attention = !head && is_attention(f, reader);
+    row.block = block_of(&f->flow, head ? HIR_FLOW_RESULT : reader);
+    describe_sources(f, stack, &row);
+    hd_push(x->arena, &x->rows, row);
+    hd_push(x->arena, &f->traces, trace);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static void take_mean(depth_row *row, const hir_array *a, depth_weights *x) {
+    row->mean = hd_new_array(x->arena, double, (size_t)row->n);
+    const int64_t count = a->n / row->n;
+    double sum = 0;
+    for (int64_t i = 0; i < a->n; i++)
+        row->mean[i % row->n] += a->at[i] / (double)count;
+    for (int64_t i = 0; i < row->n; i++)
+        sum += row->mean[i];
+    x->normalized &= fabs(sum - 1) < 1e-9;
+}
+
+static bool evaluate(depth_weights *x, const hir_module *m, hd_diags *d, hir_weight_source source,
+                     void *context, const double *ids) {
+    hir_eval *eval = hir_eval_new(x->arena, m, source, context);
+    hir_results results;
+    if (!hir_eval_call(eval, x->arena, d, x->tokens, (const double *const[]){ids}, &results, NULL,
+                       NULL))
+        return false;
+    size_t row = 0;
+    for (size_t i = 0; i < results.traces.n && row < x->rows.n; i++) {
+        const hir_array *a = &results.traces.at[i];
+        if (strncmp(a->name, "depth_weights.", strlen("depth_weights.")) != 0) continue;
+        take_mean(&x->rows.at[row++], a, x);
+    }
+    return true;
+}
+
+static int by_key(const void *a, const void *b) {
+    const depth_source *x = a, *y = b;
+    return x->key < y->key ? -1 : x->key > y->key;
+}
+
+/* A column for each key; of its labels the longest: the whole block. */
+static void find_columns(depth_weights *x) {
+    for (size_t r = 0; r < x->rows.n; r++)
+        for (int64_t i = 0; i < x->rows.at[r].n; i++) {
+            const depth_source s = x->rows.at[r].sources[i];
+            depth_source *same = NULL;
+            for (size_t c = 0; c < x->columns.n && !same; c++)
+                if (x->columns.at[c].key == s.key) same = &x->columns.at[c];
+            if (!same)
+                hd_push(x->arena, &x->columns, s);
+            else if (strlen(s.label) > strlen(same->label) ||
+                     (strlen(s.label) == strlen(same->label) && strcmp(s.label, same->label) > 0))
+                same->label = s.label;
+        }
+    qsort(x->columns.at, x->columns.n, sizeof *x->columns.at, by_key);
+    x->at = hd_new_array(x->arena, double, x->rows.n * x->columns.n);
+    for (size_t r = 0; r < x->rows.n; r++)
+        for (size_t c = 0; c < x->columns.n; c++) {
+            double *at = &x->at[r * x->columns.n + c];
+            *at = NAN;
+            for (int64_t i = 0; i < x->rows.at[r].n; i++)
+                if (x->rows.at[r].sources[i].key == x->columns.at[c].key)
+                    *at = (isnan(*at) ? 0 : *at) + x->rows.at[r].mean[i];
+        }
+}
+
+bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_source source,
+                  void *context, const double *ids, int64_t tokens, depth_weights *out) {
+    *out = (depth_weights){.name = graph->name, .arena = a, .tokens = tokens, .normalized = true};
+    finder f = {.x = out};
+    hir_flow_find(graph, a, &f.flow);
+    out->sublayers = (uint32_t)f.flow.outputs.n;
+    out->has_blocks = f.flow.blocks > 1 && 2 * f.flow.blocks <= out->sublayers;
+    f.home = sublayer_of_values(&f.flow, a, hd_new_array(a, bool, f.flow.outputs.n + 1));
+    find_last(&f);
+    HIR_EACH(graph, op, graph->first)
+    if (is_trace(hir_op_at(graph, op))) add_row(&f, op);
+    if (!out->rows.n) {
+        hd_diag *e = hd_err(d, HD_E_UNSUPPORTED, HD_NOWHERE, "%s has no depth mixes", graph->name);
+        e->cause = "nothing is traced as depth_weights";
+        e->hint = "in a system of your own: trace(a, \"depth_weights\"), a [T, sources]; "
+                  "--mixing-matrix draws any system";
+        return false;
+    }
+    for (size_t i = 0; i < out->rows.n; i++)
+        out->has_attention |= out->rows.at[i].attention;
+    if (!evaluate(out, graph, d, source, context, ids)) return false;
+    find_columns(out);
+    return true;
+}
+
+bool heatmap_collect(const inspect_subject *s, depth_weights *out) {
+    return heatmap_find(s->graph, s->arena, s->diags, s->weight_source, s->weights, s->ids,
+                        s->tokens, out);
+}
+
+inspect_numbers heatmap_numbers(const depth_weights *x) {
+    return (inspect_numbers){x->at, 2, {(int64_t)x->rows.n, (int64_t)x->columns.n}};
+}

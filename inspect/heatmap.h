@@ -1,0 +1,46 @@
+/* Weights of the depth mixes of a model, averaged over tokens: figure 8 of the Attention Residuals
+ * paper. What counts is what the model traces as depth_weights, as all systems of the library do.
+ */
+#ifndef INSPECT_HEATMAP_H
+#define INSPECT_HEATMAP_H
+
+#include "inspect/views.h"
+#include "passes/depth_flow.h"
+
+typedef struct depth_source { /* what one weight of a mix belongs to */
+    uint32_t key;             /* its column: where what it holds begins, or ends if with e */
+    const char *label;        /* "e", "5", "1-4" */
+} depth_source;
+
+typedef struct depth_row { /* a mix, in order of execution */
+    uint32_t sublayer;     /* that reads it; the number of sublayers + 1: the head */
+    const char *label;
+    bool attention;
+    uint32_t block;
+    int64_t n, ways; /* sources; heads or inputs that were averaged over */
+    depth_source *sources;
+    double *mean; /* [n] */
+} depth_row;
+
+typedef struct depth_weights {
+    const char *name;
+    hd_arena *arena;
+    int64_t tokens;
+    uint32_t sublayers;
+    bool has_attention;
+    bool has_blocks; /* of two sublayers and more, on average */
+    bool normalized; /* the weights of every mix add up to 1 */
+    HD_VEC(depth_row) rows;
+    HD_VEC(depth_source) columns; /* by key */
+    double *at;                   /* [rows, columns]; NaN where a mix has no such source */
+} depth_weights;
+
+/* False and a diagnostic: the model has no mixes, or cannot be evaluated. */
+bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_source source,
+                  void *context, const double *ids, int64_t tokens, depth_weights *out);
+bool heatmap_collect(const inspect_subject *s, depth_weights *out);
+void heatmap_text(const depth_weights *x, hd_text *out);
+void heatmap_svg(const depth_weights *x, hd_text *out);
+inspect_numbers heatmap_numbers(const depth_weights *x); /* [mixes, columns], NaN: no such source */
+
+#endif

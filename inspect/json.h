@@ -1,0 +1,10 @@
+/* JSON as the facts of a model are printed in. */
+#ifndef INSPECT_JSON_H
+#define INSPECT_JSON_H
+
+#include "support/text.h"
+
+void inspect_json_string(hd_text *out, const char *s);
+void inspect_json_key(hd_text *out, const char *key); /* "key": */
+
+#endif

@@ -1,0 +1,108 @@
+/* The ledger of a model: what the residual mechanism moves, at every stage that the model went
+ * through, beside the closed forms of the paper. */
+#ifndef INSPECT_LEDGER_H
+#define INSPECT_LEDGER_H
+
+#include "inspect/subject.h"
+#include "passes/ledger.h"
+#include "passes/paper_forms.h"
+
+typedef struct ledger_step { /* after a pass that changed something */
+    const char *pass;
+    hir_stage stage;
+    hir_traffic total;
+} ledger_step;
+
+/* Reads of sources in the blocks that form-blocks has chosen: those that a block shares once, all
+ * others by each mix. */
+typedef struct ledger_schedule {
+    uint32_t blocks;
+    uint64_t shared, single;
+} ledger_schedule;
+
+/* A row of the paper's Table 1 counted in the IR by the paper's rules, beside what the kernels
+ * move, and why the two differ. Rows of the stream per token. */
+typedef struct ledger_line {
+    const char *what, *why;
+    hir_traffic paper, kernels;
+} ledger_line;
+
+typedef struct ledger_table { /* n = 0: none of the rows is of this model's kind */
+    const hir_paper_form *form;
+    hir_paper_parameters parameters;
+    bool by_line;    /* the kernels' column has lines too; else a sum alone */
+    bool has_inputs; /* layer inputs are among the lines */
+    size_t n;
+    ledger_line line[8];
+    hir_traffic paper, kernels; /* the sums of the lines */
+} ledger_table;
+
+/* Bytes of a session for `tokens` tokens, `chunk` of them at a time. */
+typedef struct ledger_memory {
+    uint64_t tokens, chunk;
+    uint64_t state, mechanism_state; /* per token; what no attention reads as keys or values */
+    uint64_t fixed_state;            /* windows and carries */
+    uint64_t arena, mechanism_arena; /* per token of a chunk; the mechanism's at its fullest */
+    uint64_t fixed;
+    uint64_t session; /* in all; the library adds tables and scratch of threads to it */
+} ledger_memory;
+
+typedef struct ledger_group { /* accesses of a kernel that are alike, as many as `n` */
+    size_t n;
+    bool write;
+    hir_phase phase;
+    hir_flow_kind kind;
+    hir_dtype dtype;
+} ledger_group;
+
+typedef struct ledger_kernel { /* kernels of one name that do the same */
+    const char *name;
+    uint32_t times;
+    HD_VEC(ledger_group) groups;
+    hir_traffic each;
+} ledger_kernel;
+
+/* One module at several stages of its way. */
+typedef struct ledger_report {
+    const char *name;
+    hir_ledger graph;    /* as loaded: ops one at a time, unless it was kernel IR already */
+    hir_ledger naive;    /* kernels without the depth passes */
+    hir_ledger compiled; /* as it stands */
+    const hir_module *compiled_module;
+    bool has_ops, has_naive, has_kernels;
+    bool has_attends; /* attention over depth has been recognised */
+    HD_VEC(ledger_step) steps;
+    hir_flow_reads reads;  /* of sources, in `graph` */
+    hir_products products; /* of `graph` */
+    hir_paper_parameters parameters;
+    ledger_schedule
+        schedule; /* where blocks are a schedule only (Full AttnRes); blocks 0: not so */
+    ledger_table table;
+    ledger_memory *memory; /* NULL: there is no memory plan */
+    hir_traffic *by_block; /* of `compiled`, by block from 1; 0: of the output. NULL: one block */
+    HD_VEC(ledger_kernel) kernels; /* of `compiled`, in order of the program */
+} ledger_report;
+
+bool ledger_collect(const inspect_subject *s, ledger_report *out);
+void ledger_text(const ledger_report *r, hd_text *out);
+void ledger_json(const ledger_report *r, hd_text *out);
+
+/* Parts of the report, from what is in it already. */
+ledger_table ledger_count_table(const ledger_report *r);
+void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, ledger_memory *out);
+void ledger_count_blocks(ledger_report *r, hd_arena *a);
+void ledger_count_kernels(ledger_report *r, hd_arena *a);
+
+/* The ledger before and after the passes of a run, told in remarks. */
+typedef struct ledger_watch {
+    hir_stage stage;
+    hir_traffic total;
+} ledger_watch;
+void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a);
+void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
+                       hir_remarks *remarks);
+
+/* Name of an op for people: a kernel's, or that of the op. */
+const char *ledger_op_name(const hir_module *m, hir_id op);
+
+#endif

@@ -1,0 +1,284 @@
+/* The ledger for people: what is moved, beside the closed forms; then by phase, block, kernel. */
+#include "inspect/ledger.h"
+#include "inspect/units.h"
+#include "ir/text.h"
+
+enum { LABEL = 38 };
+
+/* 8.4375 as "8.44", 0 as "-". */
+static void print_units(hd_text *out, double units) {
+    if (units == 0)
+        hd_text_f(out, " %9s", "-");
+    else
+        hd_text_f(out, " %9.3f", units);
+}
+
+static void print_row(hd_text *out, const char *label, double read, double written) {
+    hd_text_f(out, "  %-*s", LABEL, label);
+    print_units(out, read);
+    print_units(out, written);
+    print_units(out, read + written);
+}
+
+static void print_traffic(hd_text *out, const hir_ledger *l, const char *label, hir_traffic t) {
+    print_row(out, label, hir_ledger_units(l, t.read), hir_ledger_units(l, t.written));
+    hd_text_f(out, " %12llu\n", (unsigned long long)(t.read + t.written));
+}
+
+static void print_head(hd_text *out, const char *title) {
+    hd_text_f(out, "\n%-*s %9s %9s %9s %12s\n", LABEL + 2, title, "read", "written", "total",
+              "bytes");
+}
+
+/* ---- the comparison -------------------------------------------------------------------------- */
+
+static void print_paper(const ledger_report *r, hd_text *out) {
+    const hir_paper_form *forms;
+    size_t n = hir_paper_forms(&forms);
+    const hir_paper_parameters p = r->parameters;
+    hd_text_f(out, "  closed forms of the paper at L = %.0f, N = %.0f, S = %.3g, m = %.0f\n",
+              p.sublayers, p.blocks, p.per_block, p.streams);
+    const bool mixes = r->reads.mixes > 0;
+    for (size_t i = 0; i < n; i++) {
+        if (forms[i].needs_mixes && !mixes) continue;
+        const char *label = hd_printf(out->arena, "  %s: %s", forms[i].name, forms[i].formula);
+        print_row(out, label, forms[i].read(p), forms[i].write(p));
+        if (forms[i].elements) hd_text_f(out, "  + %.0f numbers", forms[i].elements(p));
+        hd_text_add(out, "\n");
+    }
+}
+
+/* Rows alone, and numbers as the closed forms have them. */
+static void print_products(const ledger_report *r, hd_text *out) {
+    const hir_traffic rows = r->products.rows, numbers = r->products.numbers;
+    const double each = (double)(numbers.read + numbers.written) /
+                        (double)hir_dtype_bytes(HIR_F32) / r->graph.sublayers;
+    print_row(out, "  ops, products whole", hir_ledger_units(&r->graph, rows.read),
+              hir_ledger_units(&r->graph, rows.written));
+    hd_text_f(out, " %12llu  + %.0f numbers\n", (unsigned long long)(rows.read + rows.written),
+              each);
+}
+
+static void print_comparison(const ledger_report *r, hd_text *out) {
+    print_head(out, "in all");
+    if (r->has_ops) print_traffic(out, &r->graph, "ops one at a time", r->graph.total);
+    if (r->has_naive) print_traffic(out, &r->naive, "kernels, no depth passes", r->naive.total);
+    if (r->has_kernels) print_traffic(out, &r->compiled, "kernels, as compiled", r->compiled.total);
+    if (r->has_kernels && r->compiled.local) {
+        hir_traffic memory = r->compiled.total;
+        memory.read -= r->compiled.local;
+        print_traffic(out, &r->compiled, "  without reads within a tile", memory);
+    }
+    hd_text_add(out,
+                "  counted as the paper does: sums as often as they are written, no norms, layer\n"
+                "  inputs and output\n");
+    if (r->has_ops) print_traffic(out, &r->graph, "  ops one at a time", r->graph.paper);
+    if (r->has_ops) print_products(r, out);
+    if (r->has_naive) print_traffic(out, &r->naive, "  kernels, no depth passes", r->naive.paper);
+    if (r->has_kernels)
+        print_traffic(out, &r->compiled, "  kernels, as compiled", r->compiled.paper);
+    print_paper(r, out);
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+static void print_sources(const ledger_report *r, hd_text *out) {
+    const hir_flow_reads reads = r->reads;
+    if (!reads.mixes) return;
+    hd_text_f(out,
+              "\nreads of sources by the %u mixes of a token\n"
+              "  %-*s %9llu\n",
+              reads.mixes, LABEL, "naive: each reads its own", (unsigned long long)reads.naive);
+    if (r->has_naive && !r->has_attends) return; /* no attention over depth: no phases */
+    const ledger_schedule *s = &r->schedule;
+    if (s->blocks) {
+        hd_text_f(out, "  %-*s %9llu = %llu, once in each of %u blocks + %llu by single mixes\n",
+                  LABEL, "two phases, as form-blocks cuts",
+                  (unsigned long long)(s->shared + s->single), (unsigned long long)s->shared,
+                  s->blocks, (unsigned long long)s->single);
+        return;
+    }
+    hd_text_f(out, "  %-*s %9llu = %llu of finished blocks + %llu live + %llu by the output\n",
+              LABEL, "two phases: finished ones once",
+              (unsigned long long)(reads.bank + reads.live + reads.output),
+              (unsigned long long)reads.bank, (unsigned long long)reads.live,
+              (unsigned long long)reads.output);
+}
+
+/* ---- Table 1 ----------------------------------------------------------------------------------
+ */
+
+enum { TABLE_LABEL = 50 };
+
+static void print_cells(const ledger_report *r, hd_text *out, const hir_traffic *t) {
+    if (t)
+        hd_text_f(out, " %9.3f %9.3f", hir_ledger_units(&r->graph, t->read + t->written),
+                  hir_ledger_units(&r->graph, t->written));
+    else
+        hd_text_f(out, " %9s %9s", "", "");
+}
+
+static void print_table_line(const ledger_report *r, hd_text *out, const char *what,
+                             const hir_traffic *paper, const hir_traffic *kernels,
+                             const char *why) {
+    hd_text_f(out, "  %-*s", TABLE_LABEL, what);
+    print_cells(r, out, paper);
+    print_cells(r, out, kernels);
+    hd_text_f(out, "%s%s\n", *why ? "  " : "", why);
+}
+
+/* From what the lines count to what the ledger charges. */
+static void print_rest(const ledger_report *r, const ledger_table *t, hd_text *out) {
+    const hir_ledger *l = &r->compiled;
+    hir_traffic rest = {0};
+    for (int p = 0; p < HIR_PHASE_COUNT; p++) {
+        if (!hir_phase_is_charged((hir_phase)p) || hir_phase_is_in_paper((hir_phase)p)) continue;
+        if (p == HIR_PHASE_LAYER_INPUT && t->has_inputs) continue;
+        rest.read = hd_capped_add(rest.read, l->phase[p].read);
+        rest.written = hd_capped_add(rest.written, l->phase[p].written);
+    }
+    print_table_line(r, out, "+ norms, layer inputs, the output's mix", NULL, &rest,
+                     "not in Table 1");
+    if (l->phase[HIR_PHASE_OWN_SUM].written)
+        print_table_line(r, out, "- sums as the contractions' own writes", NULL,
+                         &l->phase[HIR_PHASE_OWN_SUM],
+                         "any sublayer writes once, under any residual");
+    print_table_line(r, out, "= the ledger of the kernels", NULL, &l->total, "");
+}
+
+static void print_table(const ledger_report *r, hd_text *out) {
+    const ledger_table *t = &r->table;
+    if (!t->n) return;
+    const hir_paper_parameters p = t->parameters;
+    hd_text_f(out,
+              "\nTable 1, %s, counted in this IR by the paper's rules, and what kernels move\n"
+              "%-*s %9s %9s %9s %9s\n",
+              t->form->name, TABLE_LABEL + 2, "in d per token per sublayer", "rules", "written",
+              "kernels", "written");
+    for (size_t i = 0; i < t->n; i++)
+        print_table_line(r, out, t->line[i].what, &t->line[i].paper,
+                         t->by_line ? &t->line[i].kernels : NULL, t->line[i].why);
+    print_table_line(r, out, "in all", &t->paper, &t->kernels, "");
+    hd_text_f(out, "  closed form %s at L = %.0f, N = %.4g, S = %.4g, m = %.0f: %.4g\n",
+              t->form->formula, p.sublayers, p.blocks, p.per_block, p.streams,
+              t->form->read(p) + t->form->write(p));
+    if (t->form->elements && r->graph.sublayers) {
+        const hir_traffic n = r->products.numbers;
+        hd_text_f(
+            out,
+            "  and numbers, %.0f in the closed form, %llu in this IR: every op counts of those "
+            "that make the\n  matrices from them\n",
+            t->form->elements(p),
+            (unsigned long long)((n.read + n.written) / hir_dtype_bytes(HIR_F32) /
+                                 r->graph.sublayers));
+    }
+    print_rest(r, t, out);
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static void print_bytes(hd_text *out, const char *label, uint64_t per_token, uint64_t tokens) {
+    const uint64_t bytes = hd_capped_mul(per_token, tokens);
+    hd_text_f(out, "  %-40s %12llu %10llu %14llu   %s\n", label, (unsigned long long)per_token,
+              (unsigned long long)tokens, (unsigned long long)bytes,
+              inspect_bytes(out->arena, bytes));
+}
+
+static void print_memory(const ledger_memory *x, hd_text *out) {
+    hd_text_f(out, "\n%-42s %12s %10s %14s\n", "memory of a session of 128K tokens", "per token",
+              "tokens", "bytes");
+    print_bytes(out, "states, kept for all tokens", x->state, x->tokens);
+    print_bytes(out, "  of the residual mechanism", x->mechanism_state, x->tokens);
+    if (x->fixed_state) print_bytes(out, "states of fixed size", x->fixed_state, 1);
+    print_bytes(out, "arena, for a chunk", x->arena, x->chunk);
+    print_bytes(out, "  of the residual mechanism, at most", x->mechanism_arena, x->chunk);
+    print_bytes(out, "fixed", x->fixed, 1);
+    print_bytes(out, "in all", x->session, 1);
+    print_bytes(out, "the mechanism's rows, all tokens at once", x->mechanism_arena, x->tokens);
+}
+
+/* ---- details --------------------------------------------------------------------------------- */
+
+static bool is_zero(hir_traffic t) {
+    return t.read == 0 && t.written == 0;
+}
+
+static void print_phases(const hir_ledger *l, hd_text *out) {
+    print_head(out, "by phase");
+    for (int p = 0; p < HIR_PHASE_COUNT; p++) {
+        if (is_zero(l->phase[p])) continue;
+        const char *name = hir_phase_name((hir_phase)p);
+        bool charged = hir_phase_is_charged((hir_phase)p);
+        print_traffic(out, l, charged ? name : hd_printf(out->arena, "(%s)", name), l->phase[p]);
+    }
+}
+
+/* Bytes in units of d, not divided among sublayers. */
+static double rows(const hir_ledger *l, uint64_t bytes) {
+    return l->unit ? (double)bytes / (double)l->unit : 0;
+}
+
+static void print_blocks(const ledger_report *r, hd_text *out) {
+    if (!r->by_block) return;
+    const hir_ledger *l = &r->compiled;
+    print_head(out, "by block, in d per token");
+    for (uint32_t b = 1; b <= l->flow.blocks + 1; b++) {
+        bool last = b > l->flow.blocks;
+        hir_traffic t = r->by_block[last ? 0 : b];
+        const char *label = last ? "output" : hd_printf(out->arena, "block %u", b);
+        print_row(out, label, rows(l, t.read), rows(l, t.written));
+        hd_text_f(out, " %12llu\n", (unsigned long long)(t.read + t.written));
+    }
+}
+
+static void print_kernel(const hir_ledger *l, const ledger_kernel *k, hd_text *out) {
+    const char *label =
+        k->times > 1 ? hd_printf(out->arena, "%s, %u times", k->name, k->times) : k->name;
+    print_row(out, label, rows(l, k->each.read), rows(l, k->each.written));
+    for (size_t i = 0; i < k->groups.n; i++) {
+        const ledger_group *g = &k->groups.at[i];
+        hd_text_f(out, "%s%s %zu %s %s (%s)", i ? ", " : "  ", g->write ? "writes" : "reads", g->n,
+                  hir_flow_kind_name(g->kind), hir_dtype_name(g->dtype), hir_phase_name(g->phase));
+    }
+    hd_text_add(out, "\n");
+}
+
+static void print_kernels(const ledger_report *r, hd_text *out) {
+    hd_text_f(out, "\n%-*s %9s %9s %9s\n", LABEL + 2, "by kernel, in d per token", "read",
+              "written", "total");
+    for (size_t i = 0; i < r->kernels.n; i++)
+        print_kernel(&r->compiled, &r->kernels.at[i], out);
+}
+
+static void print_steps(const ledger_report *r, hd_text *out) {
+    if (!r->steps.n) return;
+    hd_text_f(out, "\n%-*s %9s %9s %9s %12s\n", LABEL + 2, "after each pass that changed something",
+              "read", "written", "total", "bytes");
+    print_traffic(out, &r->graph, "(as loaded)", r->graph.total);
+    for (size_t i = 0; i < r->steps.n; i++)
+        print_traffic(out, &r->graph, r->steps.at[i].pass, r->steps.at[i].total);
+}
+
+void ledger_text(const ledger_report *r, hd_text *out) {
+    const hir_ledger *l = &r->graph;
+    if (!l->flow.width || !l->sublayers) {
+        hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", r->name);
+        return;
+    }
+    hd_text_f(out,
+              "ledger of %s: d = %llu, %u sublayers in %u block%s of at most %u\n"
+              "residual mechanism alone, per token per sublayer, in units of d (a row of f32)\n",
+              r->name, (unsigned long long)l->flow.width, l->sublayers, l->flow.blocks,
+              l->flow.blocks == 1 ? "" : "s", l->flow.longest_block);
+    print_comparison(r, out);
+    print_table(r, out);
+    print_sources(r, out);
+    print_steps(r, out);
+    if (!r->has_kernels) return;
+    print_phases(&r->compiled, out);
+    hd_text_f(out, "  weights read by the mechanism, once per call: %llu bytes\n",
+              (unsigned long long)r->compiled.fixed_bytes);
+    if (r->memory) print_memory(r->memory, out);
+    print_blocks(r, out);
+    print_kernels(r, out);
+}

@@ -1,0 +1,54 @@
+/* What the steps of a compiled model took in the calls of a run, prefill and decode apart.
+ *
+ * A step is one line of the kernel IR. Steps of one name share their code: they are one kernel.
+ * Time is that which passed on the first thread: its own share and the wait for the others. What is
+ * left of a call's time (checks, starting threads) is shown as such. */
+#ifndef INSPECT_PROFILE_H
+#define INSPECT_PROFILE_H
+
+#include "inspect/steps.h"
+#include "inspect/subject.h"
+
+typedef enum profile_phase_id { PROFILE_PREFILL, PROFILE_DECODE, PROFILE_PHASES } profile_phase_id;
+
+typedef struct profile_phase { /* calls of more than one token; of one */
+    uint64_t calls, tokens;
+    double seconds;   /* on the wall, of all calls */
+    step_time *steps; /* [n_steps] */
+    step_work *work;  /* [n_steps], of all calls */
+} profile_phase;
+
+typedef struct profile { /* as a run fills it */
+    const char *model, *cpu;
+    int threads; /* 0: the default */
+    size_t n_steps, max_chunk;
+    const step_info *steps; /* a copy: the library may be closed */
+    profile_phase phases[PROFILE_PHASES];
+} profile;
+
+typedef struct profile_entry { /* a step, or all steps of a kernel */
+    const step_info *step;
+    uint64_t calls, work_ns, wait_ns;
+    double flops, bytes;
+} profile_entry;
+
+typedef struct profile_table { /* of a phase; the longest first */
+    const char *name;
+    const profile_phase *phase;
+    profile_entry *kernels, *lines;
+    size_t n_kernels, n_lines;
+    profile_entry total;
+} profile_table;
+
+typedef struct profile_tables {
+    const profile *of;
+    profile_table phases[PROFILE_PHASES];
+} profile_tables;
+
+double profile_nanoseconds(const profile_entry *e);
+bool profile_collect(const inspect_subject *s, profile_tables *out);
+void profile_text(const profile_tables *x, hd_text *out);
+void profile_json(const profile_tables *x, hd_text *out);
+void profile_folded(const profile_tables *x, hd_text *out);
+
+#endif

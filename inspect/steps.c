@@ -1,0 +1,17 @@
+#include "inspect/steps.h"
+
+/* Row t of T looks at past + t + 1 positions. */
+static double pairs(int64_t T, int64_t past, int64_t rows) {
+    const double n = (double)rows;
+    return n * (double)(past + T) - n * (n - 1) / 2;
+}
+
+step_work step_work_of(const step_info *k, int64_t T, int64_t past, int64_t asked) {
+    const int64_t rows = k->last_rows ? asked : T;
+    if (rows == 0) return (step_work){0};
+    return (step_work){
+        .flops = (double)k->row_flops * (double)rows + (double)k->pair_flops * pairs(T, past, rows),
+        .bytes = (double)k->pass_bytes + (double)k->row_bytes * (double)rows +
+                 (double)k->position_bytes * (double)(past + T),
+    };
+}

@@ -1,0 +1,24 @@
+/* The steps of a compiled model: what its library tells of each (hadal_info of the generated
+ * header, codegen/library/header.c), what they took, and the work that they do. */
+#ifndef INSPECT_STEPS_H
+#define INSPECT_STEPS_H
+
+#include <stdint.h>
+
+typedef struct step_info {
+    const char *name, *kind, *scope;
+    uint64_t line, last_rows;
+    uint64_t row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
+} step_info;
+
+typedef struct step_time { /* hadal_profile_step */
+    uint64_t calls, work_ns, wait_ns;
+} step_time;
+
+typedef struct step_work {
+    double flops, bytes;
+} step_work;
+/* One step in one pass of T tokens behind `past` others, the last `asked` rows of logits wanted. */
+step_work step_work_of(const step_info *k, int64_t T, int64_t past, int64_t asked);
+
+#endif

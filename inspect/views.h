@@ -1,0 +1,46 @@
+/* The table of views (views.def): what can be looked at, what that needs, and how it is written. */
+#ifndef INSPECT_VIEWS_H
+#define INSPECT_VIEWS_H
+
+#include "inspect/subject.h"
+
+typedef enum inspect_view {
+#define V(id, type, needs, collect) INSPECT_##id,
+#include "inspect/views.def"
+    INSPECT_VIEWS
+} inspect_view;
+
+typedef enum inspect_need { /* what must be there of a subject besides arena and diags */
+                            INSPECT_NEEDS_MODULE, /* graph, now, pass_options */
+                            INSPECT_NEEDS_TOKENS, /* a graph that no pass has lowered, weights and
+                                                     tokens */
+                            INSPECT_NEEDS_PROFILE,
+                            INSPECT_NEEDS_BENCH,
+} inspect_need;
+
+typedef enum inspect_form {
+    INSPECT_TEXT,   /* for people */
+    INSPECT_JSON,   /* for programs */
+    INSPECT_SVG,    /* a picture */
+    INSPECT_FOLDED, /* stacks for flame graphs */
+    INSPECT_FORMS
+} inspect_form;
+
+/* An array of numbers, as an .npy file stores it. */
+typedef struct inspect_numbers {
+    const double *at;
+    uint32_t rank;
+    int64_t shape[3];
+} inspect_numbers;
+
+inspect_need inspect_needs(inspect_view view);
+/* The data of a view, in the subject's arena; NULL, and a diagnostic: they cannot be had. */
+const void *inspect_collect(inspect_view view, const inspect_subject *subject);
+/* Data of this view in a form; false: it has no such form. */
+bool inspect_write(inspect_view view, inspect_form form, const void *data, hd_text *out);
+/* False: the view has no numbers of one shape. */
+bool inspect_numbers_of(inspect_view view, const void *data, inspect_numbers *out);
+/* The form called `name` ("text", "json", "svg", "folded"); false: there is none. */
+bool inspect_find_form(const char *name, inspect_form *out);
+
+#endif
