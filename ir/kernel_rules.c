@@ -153,13 +153,14 @@ static void check_epilogue(rules *r, hir_id op) {
     }
 }
 
-/* A row op that rides head by head; views, which stand anywhere, are none. */
-static bool rides(const hir_head_epilogue *riders, const hir_op *o) {
+/* A row op of the per-head epilogue: it works on one head of what the linear ops make at a time.
+ * Reshapes may stand anywhere and do not count. */
+static bool is_head_op(const hir_head_epilogue *heads, const hir_op *o) {
     if (o->n_results != 1 || o->code == HIR_LINEAR_OP || o->code == HIR_RESHAPE_OP) return false;
-    return hir_find_head_op(riders, hir_value_ref(o->results[0])) != NULL;
+    return hir_find_head_op(heads, hir_value_ref(o->results[0])) != NULL;
 }
 
-/* Which part of a contraction's body an op belongs to. */
+/* Which part of a body an op belongs to, by what it is. */
 static part part_of(const rules *r, const hir_op *o) {
     if (o->code == HIR_LINEAR_OP) return LINEARS;
     if (o->code == HIR_CONST_OP || hir_has_trait(o->code, HIR_ELEMENTWISE)) return EPILOGUE;
@@ -168,7 +169,8 @@ static part part_of(const rules *r, const hir_op *o) {
     return NOWHERE;
 }
 
-/* Row ops in front of the linear ops may be done again by every thread. */
+/* May it stand in the prologue of a contraction, which makes x? Every thread runs the prologue for
+ * itself, so it must not matter how often an op is done. */
 static bool makes_x(const hir_op *o) {
     return o->n_results == 1 && is_primitive(o->code) &&
            !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION);
@@ -186,12 +188,12 @@ static void check_contraction(rules *r) {
     part now = HEAD;
     hir_ref x = {HIR_REF_NONE, 0};
     HD_VEC(hir_id) front = {0};
-    hir_head_epilogue riders;
-    if (!hir_find_head_epilogue(r->m, r->d->arena, r->kernel, &riders))
-        refuse(r, riders.refused, riders.why, NULL);
+    hir_head_epilogue heads;
+    if (!hir_find_head_epilogue(r->m, r->d->arena, r->kernel, &heads))
+        refuse(r, heads.refused, heads.why, NULL);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
-        part p = rides(&riders, o) ? EPILOGUE : part_of(r, o);
+        part p = is_head_op(&heads, o) ? EPILOGUE : part_of(r, o);
         if (now == HEAD && makes_x(o)) {
             hd_push(r->d->arena, &front, o->results[0]);
             check_weights(r, op);
@@ -200,8 +202,7 @@ static void check_contraction(rules *r) {
         if (!require(r, op, p <= TAIL, "it cannot stand in a contraction")) continue;
         if (p == TAIL && o->code == HIR_RESHAPE_OP) p = EPILOGUE;
         require(r, op, p >= now && p != HEAD,
-                "the order in a contraction is: what makes x, linear ops, what rides with them, "
-                "yield");
+                "the order in a contraction is: what makes x, linear ops, the epilogue, yield");
         now = p;
         if (o->code == HIR_LINEAR_OP)
             check_linear(r, op, &x);
@@ -210,7 +211,7 @@ static void check_contraction(rules *r) {
         if (o->code == HIR_CONST_OP)
             require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
                     "a constant in an epilogue is one number");
-        if (rides(&riders, o))
+        if (is_head_op(&heads, o))
             check_cache_use(r, op);
         else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
             check_epilogue(r, op);
@@ -298,7 +299,7 @@ static void check_row_program(rules *r) {
 }
 
 /* ---- yields -------------------------------------------------------------------------------- */
-/* What leaves a kernel is made in it: code generation stores results, it does not copy. */
+/* Code generation stores what a body computes; it cannot yield a value of another kernel. */
 static void check_yield(rules *r) {
     hir_id yield = hir_op_at(r->m, r->kernel)->body_last;
     const hir_op *y = hir_op_at(r->m, yield);
@@ -379,8 +380,9 @@ typedef struct memory {
     HD_VEC(span) alive;
 } memory;
 
-/* `value`, result `i` of the kernel, may lie over what nobody reads behind the kernel, and which no
- * other result lies over. */
+/* May result `i` of the kernel have the memory of `of`? The kernel (the last of its tile group) has
+ * to be the last that reads it, no other result may have it, and the kernel's kind must allow it
+ * (hir_may_be_in_place). */
 static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
     return of->dies == now && m->group_end[now] == now && of->from < of->to &&
            hir_in_place_of(m->r->m, m->r->kernel, i) == of->value;
