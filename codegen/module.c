@@ -233,25 +233,9 @@ size_t hcg_instructions(LLVMValueRef fn) {
     return n;
 }
 
-/* Keeps a share of the functions that are no kernels: of about as many instructions as others. */
-static void keep_share(const hcg_unit *piece, LLVMModuleRef mod, const LLVMValueRef *functions) {
-    size_t all = 0, before = 0;
-    for (size_t i = 0; i < piece->n; i++)
-        leave_out(functions[piece->kernels[i]]);
-    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
-        if (LLVMGetLinkage(f) == LLVMExternalLinkage) all += hcg_instructions(f);
-    if (all == 0) return;
-    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f)) {
-        if (LLVMGetLinkage(f) != LLVMExternalLinkage || LLVMIsDeclaration(f)) continue;
-        const size_t own = hcg_instructions(f), share = (before + own / 2) * piece->shares / all;
-        before += own;
-        if (share != piece->share) leave_out(f);
-    }
-}
-
-bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *piece,
-                   LLVMValueRef *functions, hcg_scratch_needs *room) {
-    const hcg_variant *body = piece->body;
+bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *unit,
+                   LLVMValueRef *functions, hcg_scratch_needs *scratch) {
+    const hcg_variant *body = unit->body;
     hcg_emit e = {.p = p,
                   .level = &body->level,
                   .arena = a,
@@ -259,20 +243,21 @@ bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *pie
                   .cx = l->cx,
                   .mod = l->mod,
                   .b = l->b,
-                  .shared_elsewhere = piece->holds == HCG_KERNELS,
-                  .parts_elsewhere = piece->holds == HCG_SHARED};
+                  .shared_elsewhere = unit->holds == HCG_KERNELS,
+                  .parts_elsewhere = unit->holds == HCG_SHARED};
     set_types(&e);
     begin_lines(p, l);
     e.lines = l->lines, e.ir_file = l->ir_file;
-    for (size_t i = 0; i < piece->n; i++) {
-        size_t index = piece->kernels ? piece->kernels[i] : i;
+    for (size_t i = 0; i < unit->n; i++) {
+        size_t index = unit->kernels ? unit->kernels[i] : i;
         const hcg_kernel *k = &p->kernels.at[index];
         functions[index] = declare_kernel(p, a, l->mod, body, k);
         if (!emit_function(&e, l, body, k, functions[index])) return false;
-        if (e.scratch > room->kernels) room->kernels = e.scratch;
+        if (e.scratch > scratch->kernels) scratch->kernels = e.scratch;
     }
-    if (e.part_scratch > room->parts) room->parts = e.part_scratch;
-    if (piece->holds == HCG_SHARED) keep_share(piece, l->mod, functions);
+    if (e.part_scratch > scratch->parts) scratch->parts = e.part_scratch;
+    for (size_t i = 0; unit->holds == HCG_SHARED && i < unit->n; i++)
+        leave_out(functions[unit->kernels[i]]);
     return !hd_diags_failed(l->diags);
 }
 

@@ -171,7 +171,8 @@ static part part_of(const rules *r, const hir_op *o) {
     return NOWHERE;
 }
 
-/* May the op be in a prologue? Every thread may run it again, so it must have no effect. */
+/* May it stand in the prologue of a contraction, which makes x? Every thread runs the prologue for
+ * itself, so it must not matter how often an op is done. */
 static bool makes_x(const hir_op *o) {
     return o->n_results == 1 && is_primitive(o->code) &&
            !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION);
@@ -382,8 +383,9 @@ typedef struct memory {
     HD_VEC(span) alive;
 } memory;
 
-/* Is result `i` of the kernel in place of `of`, a value that dies in this kernel and that no other
- * result is in place of? */
+/* May result `i` of the kernel have the memory of `of`? The kernel (the last of its tile group) has
+ * to be the last that reads it, no other result may have it, and the kernel's kind must allow it
+ * (hir_may_be_in_place). */
 static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
     return of->dies == now && m->group_end[now] == now && of->from < of->to &&
            hir_in_place_of(m->r->m, m->r->kernel, i) == of->value;

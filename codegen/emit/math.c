@@ -7,6 +7,7 @@
  * NaN in gives NaN out: every clamp is written so that an unordered comparison keeps x.
  */
 #include "codegen/emit/math.h"
+#include "codegen/emit/arithmetic.h"
 
 #define N_OF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -14,18 +15,6 @@
 
 static LLVMValueRef real(LLVMValueRef like, double value) {
     return hcg_real_like(LLVMTypeOf(like), value);
-}
-
-static LLVMValueRef add(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildFAdd(e->b, a, b, "");
-}
-
-static LLVMValueRef sub(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildFSub(e->b, a, b, "");
-}
-
-static LLVMValueRef mul(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildFMul(e->b, a, b, "");
 }
 
 static LLVMValueRef quotient(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
@@ -87,13 +76,13 @@ static power reduced_exp(hcg_emit *e, LLVMValueRef x) {
     /* adding 1.5 2^23 rounds to an integer, which then stands in the low bits */
     LLVMValueRef magic = real(x, 12582912.0);
     LLVMValueRef shifted = hcg_fma(e, x, real(x, log2_e), magic);
-    LLVMValueRef n = sub(e, shifted, magic);
+    LLVMValueRef n = hcg_fsub(e, shifted, magic);
     LLVMValueRef r = hcg_fma(e, n, real(x, -ln2_high), x);
     r = hcg_fma(e, n, real(x, -ln2_low), r);
-    LLVMValueRef y = hcg_fma(e, mul(e, r, r), polynomial(e, r, p, N_OF(p)), r);
+    LLVMValueRef y = hcg_fma(e, hcg_fmul(e, r, r), polynomial(e, r, p, N_OF(p)), r);
     LLVMTypeRef ints = int_type(e, x);
     return (power){LLVMBuildSub(e->b, bits(e, shifted), hcg_int_like(ints, 0x4b400000), ""),
-                   add(e, y, real(x, 1))};
+                   hcg_fadd(e, y, real(x, 1))};
 }
 
 /* Error at most 2 ulp. exp(-inf) = 0, exp(x > 88.73) = inf.
@@ -105,15 +94,15 @@ LLVMValueRef hcg_exp(hcg_emit *e, LLVMValueRef x) {
     power p = reduced_exp(e, x);
     LLVMValueRef half = LLVMBuildAShr(e->b, p.n, hcg_int_like(LLVMTypeOf(p.n), 1), "");
     LLVMValueRef rest = LLVMBuildSub(e->b, p.n, half, "");
-    LLVMValueRef y = mul(e, p.y, power_of_two(e, half, LLVMTypeOf(x)));
-    return mul(e, y, power_of_two(e, rest, LLVMTypeOf(x)));
+    LLVMValueRef y = hcg_fmul(e, p.y, power_of_two(e, half, LLVMTypeOf(x)));
+    return hcg_fmul(e, y, power_of_two(e, rest, LLVMTypeOf(x)));
 }
 
 /* Above ln 2^-126 n is in [-126, 0] and 2^n a normal number. */
 LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x) {
     LLVMValueRef none = less(e, x, real(x, -87.336540));
     power p = reduced_exp(e, x);
-    LLVMValueRef y = mul(e, p.y, power_of_two(e, p.n, LLVMTypeOf(x)));
+    LLVMValueRef y = hcg_fmul(e, p.y, power_of_two(e, p.n, LLVMTypeOf(x)));
     return pick(e, none, real(x, 0), y);
 }
 
@@ -124,19 +113,19 @@ LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x) {
                                0.0555035695,   0.240226507,   0.693147182};
     LLVMValueRef none = less(e, x, real(x, -87.336540)), log2_e = real(x, 1.4426950408889634);
     LLVMValueRef magic = real(x, 12582912.0), shifted = hcg_fma(e, x, log2_e, magic);
-    LLVMValueRef f = hcg_fma(e, x, log2_e, sub(e, magic, shifted));
+    LLVMValueRef f = hcg_fma(e, x, log2_e, hcg_fsub(e, magic, shifted));
     LLVMValueRef y = hcg_fma(e, f, polynomial(e, f, p, N_OF(p)), real(x, 1));
     LLVMValueRef n =
         LLVMBuildSub(e->b, bits(e, shifted), hcg_int_like(int_type(e, x), 0x4b400000), "");
-    return pick(e, none, real(x, 0), mul(e, y, power_of_two(e, n, LLVMTypeOf(x))));
+    return pick(e, none, real(x, 0), hcg_fmul(e, y, power_of_two(e, n, LLVMTypeOf(x))));
 }
 
 /* 2 atanh(s) for |s| <= 1/3: 2s + s^3 P(s^2). */
 static LLVMValueRef twice_atanh(hcg_emit *e, LLVMValueRef s) {
     static const double p[] = {0.232243299, 0.217065752, 0.28592357, 0.399997056, 0.666666687};
-    LLVMValueRef z = mul(e, s, s);
-    LLVMValueRef cube = mul(e, z, s);
-    return hcg_fma(e, cube, polynomial(e, z, p, N_OF(p)), add(e, s, s));
+    LLVMValueRef z = hcg_fmul(e, s, s);
+    LLVMValueRef cube = hcg_fmul(e, z, s);
+    return hcg_fma(e, cube, polynomial(e, z, p, N_OF(p)), hcg_fadd(e, s, s));
 }
 
 /* ln x = k ln 2 + ln m, m in [sqrt 1/2, sqrt 2); with f = m - 1: ln m = 2 atanh(f / (2 + f)).
@@ -146,16 +135,16 @@ LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x) {
     LLVMTypeRef type = LLVMTypeOf(x), ints = int_type(e, x);
     LLVMValueRef given = x;
     LLVMValueRef tiny = less(e, x, real(x, smallest));
-    x = pick(e, tiny, mul(e, x, real(x, 0x1p23)), x);
+    x = pick(e, tiny, hcg_fmul(e, x, real(x, 0x1p23)), x);
     LLVMValueRef root_half = hcg_int_like(ints, 0x3f3504f3); /* sqrt 1/2 */
     LLVMValueRef i = LLVMBuildSub(e->b, bits(e, x), root_half, "");
     LLVMValueRef exponent = LLVMBuildAShr(e->b, i, hcg_int_like(ints, 23), "");
     LLVMValueRef k = LLVMBuildSIToFP(e->b, exponent, type, "");
-    k = pick(e, tiny, sub(e, k, real(x, 23)), k);
+    k = pick(e, tiny, hcg_fsub(e, k, real(x, 23)), k);
     i = LLVMBuildAnd(e->b, i, hcg_int_like(ints, 0x7fffff), "");
     i = LLVMBuildAdd(e->b, i, root_half, "");
-    LLVMValueRef f = sub(e, LLVMBuildBitCast(e->b, i, type, ""), real(x, 1));
-    LLVMValueRef y = twice_atanh(e, quotient(e, f, add(e, f, real(x, 2))));
+    LLVMValueRef f = hcg_fsub(e, LLVMBuildBitCast(e->b, i, type, ""), real(x, 1));
+    LLVMValueRef y = twice_atanh(e, quotient(e, f, hcg_fadd(e, f, real(x, 2))));
     y = hcg_fma(e, k, real(x, ln2_low), y);
     y = hcg_fma(e, k, real(x, ln2_high), y);
 
@@ -175,12 +164,12 @@ static LLVMValueRef exp_of_minus(hcg_emit *e, LLVMValueRef x) {
 
 /* 1 / (1 + e^-x). Error at most 4 ulp for x > -87; below it becomes 0. */
 LLVMValueRef hcg_sigmoid(hcg_emit *e, LLVMValueRef x) {
-    return quotient(e, real(x, 1), add(e, real(x, 1), exp_of_minus(e, x)));
+    return quotient(e, real(x, 1), hcg_fadd(e, real(x, 1), exp_of_minus(e, x)));
 }
 
 /* x / (1 + e^-x). Error at most 4 ulp for x > -87; below it becomes -0. */
 LLVMValueRef hcg_silu(hcg_emit *e, LLVMValueRef x) {
-    return quotient(e, x, add(e, real(x, 1), exp_of_minus(e, x)));
+    return quotient(e, x, hcg_fadd(e, real(x, 1), exp_of_minus(e, x)));
 }
 
 /* |x| < 0.625: x + x^3 P(x^2); else 1 - 2 / (e^2|x| + 1) with the sign of x.
@@ -189,10 +178,10 @@ LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x) {
     static const double p[] = {-0.00609671418, 0.0209971797, -0.0538509078, 0.133327693,
                                -0.333333284};
     LLVMValueRef one = real(x, 1), a = hcg_abs(e, x);
-    LLVMValueRef z = mul(e, x, x);
-    LLVMValueRef small = hcg_fma(e, mul(e, z, x), polynomial(e, z, p, N_OF(p)), x);
-    LLVMValueRef big = add(e, hcg_exp(e, add(e, a, a)), one);
-    big = sub(e, one, quotient(e, real(x, 2), big));
+    LLVMValueRef z = hcg_fmul(e, x, x);
+    LLVMValueRef small = hcg_fma(e, hcg_fmul(e, z, x), polynomial(e, z, p, N_OF(p)), x);
+    LLVMValueRef big = hcg_fadd(e, hcg_exp(e, hcg_fadd(e, a, a)), one);
+    big = hcg_fsub(e, one, quotient(e, real(x, 2), big));
     return pick(e, less(e, a, real(x, 0.625)), small, with_sign(e, big, x));
 }
 
@@ -200,9 +189,9 @@ LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x) {
  * Error at most 4 ulp for x > -87. */
 LLVMValueRef hcg_softplus(hcg_emit *e, LLVMValueRef x) {
     LLVMValueRef z = exp_of_minus(e, hcg_abs(e, x));
-    LLVMValueRef y = twice_atanh(e, quotient(e, z, add(e, z, real(x, 2))));
+    LLVMValueRef y = twice_atanh(e, quotient(e, z, hcg_fadd(e, z, real(x, 2))));
     LLVMValueRef zero = real(x, 0);
-    return add(e, pick(e, less(e, x, zero), zero, x), y); /* NaN: through x and z */
+    return hcg_fadd(e, pick(e, less(e, x, zero), zero, x), y); /* NaN: through x and z */
 }
 
 /* ---- the error function ---------------------------------------------------------------------- */
@@ -213,8 +202,8 @@ static LLVMValueRef erfc_of_positive(hcg_emit *e, LLVMValueRef a) {
     static const double q[] = {-0.0597149208, 0.287768304, -0.493863642, 0.285697699, -0.0318417586,
                                0.204853654,   0.242572889, 0.282445043,  0.282082677};
     LLVMValueRef t = quotient(e, real(a, 1), hcg_fma(e, a, real(a, 0.5), real(a, 1)));
-    LLVMValueRef y = mul(e, t, polynomial(e, t, q, N_OF(q)));
-    return mul(e, y, exp_of_minus(e, mul(e, a, a)));
+    LLVMValueRef y = hcg_fmul(e, t, polynomial(e, t, q, N_OF(q)));
+    return hcg_fmul(e, y, exp_of_minus(e, hcg_fmul(e, a, a)));
 }
 
 /* |x| < 1: x P(x^2); else 1 - erfc |x| with the sign of x. Error at most 4 ulp. */
@@ -222,8 +211,8 @@ LLVMValueRef hcg_erf(hcg_emit *e, LLVMValueRef x) {
     static const double p[] = {-0.000564805989, 0.00492176181, -0.0267150551,
                                0.112803169,     -0.376123428,  1.12837911};
     LLVMValueRef one = real(x, 1), a = hcg_abs(e, x);
-    LLVMValueRef small = mul(e, x, polynomial(e, mul(e, x, x), p, N_OF(p)));
-    LLVMValueRef big = with_sign(e, sub(e, one, erfc_of_positive(e, a)), x);
+    LLVMValueRef small = hcg_fmul(e, x, polynomial(e, hcg_fmul(e, x, x), p, N_OF(p)));
+    LLVMValueRef big = with_sign(e, hcg_fsub(e, one, erfc_of_positive(e, a)), x);
     return pick(e, less(e, a, one), small, big);
 }
 
@@ -231,18 +220,18 @@ LLVMValueRef hcg_erf(hcg_emit *e, LLVMValueRef x) {
  * Error at most 16 ulp or 8e-9, whichever is larger. */
 LLVMValueRef hcg_gelu(hcg_emit *e, LLVMValueRef x) {
     LLVMValueRef zero = real(x, 0);
-    LLVMValueRef c = erfc_of_positive(e, mul(e, hcg_abs(e, x), real(x, 0.70710678118654752)));
-    LLVMValueRef two_sided = pick(e, less(e, x, zero), c, sub(e, real(x, 2), c));
-    return mul(e, mul(e, x, real(x, 0.5)), two_sided);
+    LLVMValueRef c = erfc_of_positive(e, hcg_fmul(e, hcg_abs(e, x), real(x, 0.70710678118654752)));
+    LLVMValueRef two_sided = pick(e, less(e, x, zero), c, hcg_fsub(e, real(x, 2), c));
+    return hcg_fmul(e, hcg_fmul(e, x, real(x, 0.5)), two_sided);
 }
 
 /* x/2 (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3).
  * Error at most 17 ulp or 1e-8, whichever is larger. */
 LLVMValueRef hcg_gelu_tanh(hcg_emit *e, LLVMValueRef x) {
     const double c = 1.5957691216057308; /* 2 sqrt(2/pi) */
-    LLVMValueRef z = mul(e, x, x);
+    LLVMValueRef z = hcg_fmul(e, x, x);
     LLVMValueRef u = hcg_fma(e, z, real(x, 0.044715 * c), real(x, c));
-    LLVMValueRef d = add(e, real(x, 1), exp_of_minus(e, mul(e, u, x)));
+    LLVMValueRef d = hcg_fadd(e, real(x, 1), exp_of_minus(e, hcg_fmul(e, u, x)));
     return quotient(e, x, d);
 }
 
@@ -261,14 +250,14 @@ void hcg_sincos(hcg_emit *e, LLVMValueRef angle, LLVMValueRef *sine, LLVMValueRe
     LLVMTypeRef type = LLVMTypeOf(angle), ints = hcg_like(type, e->i64);
     LLVMValueRef magic = real(angle, 6755399441055744.0); /* 1.5 2^52 */
     LLVMValueRef shifted = hcg_fma(e, angle, real(angle, 0.63661977236758134), magic);
-    LLVMValueRef q = sub(e, shifted, magic), r = angle;
+    LLVMValueRef q = hcg_fsub(e, shifted, magic), r = angle;
     for (size_t i = 0; i < N_OF(part); i++)
         r = hcg_fma(e, q, real(angle, -part[i]), r);
 
-    LLVMValueRef z = mul(e, r, r);
-    LLVMValueRef sr = hcg_fma(e, mul(e, z, r), polynomial(e, z, s, N_OF(s)), r);
+    LLVMValueRef z = hcg_fmul(e, r, r);
+    LLVMValueRef sr = hcg_fma(e, hcg_fmul(e, z, r), polynomial(e, z, s, N_OF(s)), r);
     LLVMValueRef cr = hcg_fma(e, z, real(angle, -0.5), real(angle, 1));
-    cr = hcg_fma(e, mul(e, z, z), polynomial(e, z, c, N_OF(c)), cr);
+    cr = hcg_fma(e, hcg_fmul(e, z, z), polynomial(e, z, c, N_OF(c)), cr);
 
     /* quadrant k: sin is s, c, -s, -c and cos is c, -s, -c, s */
     LLVMValueRef k = LLVMBuildBitCast(e->b, shifted, ints, "");
@@ -315,9 +304,9 @@ LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVM
     case HIR_RELU_OP: return relu(e, x);
     case HIR_SOFTPLUS_OP: return hcg_softplus(e, x);
     case HIR_ERF_OP: return hcg_erf(e, x);
-    case HIR_ADD_OP: return add(e, x, y);
-    case HIR_SUB_OP: return sub(e, x, y);
-    case HIR_MUL_OP: return mul(e, x, y);
+    case HIR_ADD_OP: return hcg_fadd(e, x, y);
+    case HIR_SUB_OP: return hcg_fsub(e, x, y);
+    case HIR_MUL_OP: return hcg_fmul(e, x, y);
     case HIR_DIV_OP: return quotient(e, x, y);
     case HIR_MAX_OP: return hcg_max(e, x, y);
     case HIR_MIN_OP: return hcg_min(e, x, y);

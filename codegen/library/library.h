@@ -78,9 +78,8 @@ typedef struct hcg_unit {
     enum {
         HCG_WHOLE,
         HCG_KERNELS, /* and their parts; not what they share with others (matrix.h) */
-        HCG_SHARED,  /* of these alone the share number `share` of `shares` */
+        HCG_SHARED,  /* that alone: whatever the kernels call */
     } holds;
-    unsigned share, shares;
 } hcg_unit;
 
 /* Bytes of scratch that the hungriest kernel asks for, and the hungriest part of one behind it. */
@@ -92,10 +91,10 @@ typedef struct hcg_scratch_needs {
  * what LLVM knows of a CPU by its name never adds to them or takes away. Vectors of the level's
  * width are legal, whatever width the CPU's tuning prefers for loops. */
 void hcg_set_function_target(LLVMValueRef fn, const hcg_variant *body);
-/* The piece into l->mod; functions[kernel] becomes the function of each, *room grows to what they
- * ask for. Reads the program only: pieces may be emitted at once, with an arena each. */
-bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *piece,
-                   LLVMValueRef *functions, hcg_scratch_needs *room);
+/* The unit into l->mod; functions[kernel] becomes the function of each, *scratch grows to what they
+ * ask for. Reads the program only: units may be emitted at once, with an arena each. */
+bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *unit,
+                   LLVMValueRef *functions, hcg_scratch_needs *scratch);
 /* How many a function has; 0 for a declaration. */
 size_t hcg_instructions(LLVMValueRef fn);
 /* Declarations of all kernels of a body, for a module that only refers to them. */

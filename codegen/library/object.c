@@ -22,15 +22,15 @@ static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t)
     if (!l) return NULL;
     size_t n = p->kernels.n;
     LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, t->bodies.n * n + 1);
-    hcg_scratch_needs room = {0};
+    hcg_scratch_needs scratch = {0};
     for (size_t i = 0; i < t->bodies.n; i++) {
-        hcg_unit piece = {.body = &t->bodies.at[i], .n = n};
-        if (!hcg_emit_unit(p, l, p->arena, &piece, functions + i * n, &room)) {
+        hcg_unit unit = {.body = &t->bodies.at[i], .n = n};
+        if (!hcg_emit_unit(p, l, p->arena, &unit, functions + i * n, &scratch)) {
             hcg_llvm_free(l);
             return NULL;
         }
     }
-    p->scratch_bytes = room.kernels + room.parts;
+    p->scratch_bytes = scratch.kernels + scratch.parts;
     hcg_describe(p, t, l->mod, l->b, functions);
     return l;
 }
@@ -71,18 +71,18 @@ bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
     return ok;
 }
 
-/* ---- pieces -------------------------------------------------------------------------------------
+/* ---- units -------------------------------------------------------------------------------------
  */
 enum {
-    PIECE_OPS = 250, /* of bodies: a piece costs some ms of its own */
-    MOST_PIECES = 6, /* of a class: with more to do they get longer instead */
-    SHARES = 2,      /* pieces for what kernels share */
+    UNIT_OPS = 250, /* of bodies: a unit costs some ms of its own */
+    MOST_UNITS = 6, /* of a class: with more to do they get longer instead */
 };
 
+/* Classes of units in the order of what the longest unit of each takes. */
 typedef enum class {
     ROWS,
-    CONTRACT_PREFILL,
     SHARED_CODE,
+    CONTRACT_PREFILL,
     SEQUENCES,
     CONTRACT_DECODE,
     CLASSES
@@ -101,13 +101,13 @@ static const struct {
 
 typedef struct job {
     class class;
-    hcg_unit piece;
+    hcg_unit unit;
     size_t ops;      /* of its kernels' bodies; 0: what they share */
     size_t number;   /* in the order of the program */
     hd_arena *arena; /* of the thread that does it; freed when the object is written */
     hd_diags diags;
     LLVMMemoryBufferRef object;
-    hcg_scratch_needs room;
+    hcg_scratch_needs scratch;
     bool done; /* false: see diags, or memory ran out */
     hcg_code_event event;
 } job;
@@ -118,9 +118,9 @@ typedef struct work {
     HD_VEC(job) jobs;
 } work;
 
-static void add_job(work *w, class c, hcg_unit piece, size_t ops) {
-    const job j = {.class = c, .piece = piece, .ops = ops, .number = w->jobs.n};
-    if (piece.n > 0) hd_push(w->p->arena, &w->jobs, j);
+static void add_job(work *w, class c, hcg_unit unit, size_t ops) {
+    const job j = {.class = c, .unit = unit, .ops = ops, .number = w->jobs.n};
+    if (unit.n > 0) hd_push(w->p->arena, &w->jobs, j);
 }
 
 static size_t body_ops(const hir_module *m, hir_id kernel) {
@@ -151,14 +151,14 @@ static void cut_class(work *w, class c, const hcg_variant *body, const list *k) 
     size_t all = 0;
     for (size_t i = 0; i < k->n; i++)
         all += body_ops(m, w->p->kernels.at[k->at[i]].op);
-    const size_t most = all / MOST_PIECES > PIECE_OPS ? all / MOST_PIECES : PIECE_OPS;
+    const size_t most = all / MOST_UNITS > UNIT_OPS ? all / MOST_UNITS : UNIT_OPS;
     for (size_t from = 0, to = 0; from < k->n; from = to) {
         size_t ops = 0;
         while (to < k->n && ops < most)
             ops += body_ops(m, w->p->kernels.at[k->at[to++]].op);
-        const hcg_unit piece = {
+        const hcg_unit unit = {
             .body = body, .kernels = k->at + from, .n = to - from, .holds = HCG_KERNELS};
-        add_job(w, c, piece, ops);
+        add_job(w, c, unit, ops);
     }
 }
 
@@ -166,8 +166,9 @@ static list empty_list(hcg_program *p) {
     return (list){hd_new_array(p->arena, uint32_t, p->kernels.n + 1), 0};
 }
 
-/* May it call what kernels share? Of row programs those alone that look up rows of a table, which
- * may be packed; the others need not be emitted to see what they call. */
+/* Whether a kernel may call functions that kernels share (tiles of contractions, the reading of
+ * packed rows). To find those functions, its code is built once more beside them; a row program
+ * calls some only if it looks up rows of a table, so the others are spared. */
 static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     if (k->kind != HIR_KERNEL_ROW) return true;
     HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
@@ -176,9 +177,8 @@ static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     return false;
 }
 
-/* Pieces that take longest come first, so that all threads end at about the same time. Classes are
- * in the order of what their longest piece takes; how long a row program takes goes with its ops.
- */
+/* Units that take longest come first, so that all threads end at about the same time; how long one
+ * takes goes with its ops. */
 static int longest_first(const void *x, const void *y) {
     const job *a = x, *b = y;
     if (a->class != b->class) return a->class < b->class ? -1 : 1;
@@ -199,8 +199,8 @@ static void cut(work *w) {
     for (class c = 0; c < CLASSES; c++)
         for (size_t b = 0; b < w->t->bodies.n; b++) {
             const hcg_variant *body = &w->t->bodies.at[b];
-            for (unsigned i = 0; c == SHARED_CODE && i < SHARES; i++)
-                add_job(w, c, (hcg_unit){body, callers.at, callers.n, HCG_SHARED, i, SHARES}, 0);
+            if (c == SHARED_CODE)
+                add_job(w, c, (hcg_unit){body, callers.at, callers.n, HCG_SHARED}, 0);
             cut_class(w, c, body, &of[c]);
         }
     if (w->jobs.n) qsort(w->jobs.at, w->jobs.n, sizeof *w->jobs.at, longest_first);
@@ -221,17 +221,17 @@ static void count_code(LLVMModuleRef mod, hcg_code_event *event) {
     }
 }
 
-static bool build_piece(work *w, job *j, hcg_llvm **l) {
+static bool build_unit(work *w, job *j, hcg_llvm **l) {
     *l = hcg_llvm_new(j->arena, &j->diags, w->t, w->p->m->name, classes[j->class].level);
     if (!*l) return false;
     LLVMValueRef *functions = hd_new_array(j->arena, LLVMValueRef, w->p->kernels.n + 1);
-    return hcg_emit_unit(w->p, *l, j->arena, &j->piece, functions, &j->room);
+    return hcg_emit_unit(w->p, *l, j->arena, &j->unit, functions, &j->scratch);
 }
 
-static bool compile_piece(work *w, job *j) {
+static bool compile_unit(work *w, job *j) {
     hcg_llvm *l = NULL;
     const double start = cpu_seconds();
-    bool ok = build_piece(w, j, &l);
+    bool ok = build_unit(w, j, &l);
     const double built = cpu_seconds();
     if (ok && w->p->options.event) count_code(l->mod, &j->event);
     ok = ok && hcg_generate(l, LLVMObjectFile, &j->object);
@@ -252,7 +252,7 @@ static void do_job(void *context, size_t worker, size_t item) {
     hd_arena_guard(j->arena, &here);
     if (setjmp(here)) return;
     hd_diags_init(&j->diags, j->arena);
-    j->done = compile_piece(w, j);
+    j->done = compile_unit(w, j);
 }
 
 static void free_jobs(void *what) {
@@ -265,7 +265,7 @@ static void free_jobs(void *what) {
     }
 }
 
-/* The first failed piece speaks for all. */
+/* The first failed unit speaks for all. */
 static bool report(const work *w, hd_diags *d) {
     for (size_t i = 0; i < w->jobs.n; i++) {
         const job *j = &w->jobs.at[i];
@@ -287,7 +287,7 @@ static bool report(const work *w, hd_diags *d) {
 /* ---- the objects
  * ---------------------------------------------------------------------------------
  */
-/* The table and the public functions, referring to kernels of other pieces. */
+/* The table and the public functions, referring to kernels of other units. */
 static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
     hcg_program *p = w->p;
     size_t n = p->kernels.n;
@@ -329,18 +329,18 @@ static void tell(const work *w) {
     const hcg_options *o = &w->p->options;
     for (size_t i = 0; o->event && i < w->jobs.n; i++) {
         job *j = &w->jobs.at[i];
-        j->event.level = j->piece.body->level.name;
+        j->event.level = j->unit.body->level.name;
         j->event.part = classes[j->class].name;
         j->event.bytes = LLVMGetBufferSize(j->object);
         o->event(o->context, &j->event);
     }
 }
 
-/* Pieces see their own functions only: the hungriest kernel may call the hungriest part. */
-static void take_room(const work *w) {
+/* Units see their own functions only: the hungriest kernel may call the hungriest part. */
+static void take_scratch(const work *w) {
     hcg_scratch_needs most = {0};
     for (size_t i = 0; i < w->jobs.n; i++) {
-        const hcg_scratch_needs *r = &w->jobs.at[i].room;
+        const hcg_scratch_needs *r = &w->jobs.at[i].scratch;
         if (r->kernels > most.kernels) most.kernels = r->kernels;
         if (r->parts > most.parts) most.parts = r->parts;
     }
@@ -358,7 +358,7 @@ bool hcg_emit_pieces(hcg_program *p, hd_diags *d, const char *stem, hcg_objects 
     cut(w);
     hcg_each_item(hcg_workers(p->options.threads), w->jobs.n, do_job, w);
     LLVMMemoryBufferRef description = NULL;
-    take_room(w);
+    take_scratch(w);
     bool ok = report(w, d);
     if (ok) tell(w);
     ok = ok && describe(w, d, &description) && write_pieces(w, d, description, stem, out);

@@ -12,6 +12,7 @@
  * shuffles and adds leaves each pair's sum in a lane of its own.
  */
 #include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention.h"
 
 enum {
@@ -32,18 +33,6 @@ typedef struct tile {
     LLVMValueRef keys, values; /* rows of the tile's first position */
     LLVMValueRef first, count; /* its first position, and how many */
 } tile;
-
-static LLVMValueRef mul_const(hcg_emit *e, LLVMValueRef x, int64_t n) {
-    return LLVMBuildNSWMul(e->b, x, hcg_i64(e, n), "");
-}
-
-static LLVMValueRef plus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildNSWAdd(e->b, x, y, "");
-}
-
-static LLVMValueRef minus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildNSWSub(e->b, x, y, "");
-}
 
 /* Element `at` of a row is about to be read: asks for the line AHEAD of it. */
 static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
@@ -149,8 +138,9 @@ static void dot_products(hcg_emit *e, const tile *t, const block *b, LLVMValueRe
                          unsigned heads, LLVMValueRef *acc) {
     int64_t lanes = e->level->lanes, n = t->a->n, whole = n / CHUNK * CHUNK;
     unsigned pairs = heads * b->keys;
-    LLVMValueRef q = hcg_at(e, e->f32, t->q, mul_const(e, head, n));
-    LLVMValueRef row = hcg_at(e, hcg_element(e, t->a->k.dtype), t->keys, mul_const(e, b->first, n));
+    LLVMValueRef q = hcg_at(e, e->f32, t->q, hcg_mul_const(e, head, n));
+    LLVMValueRef row =
+        hcg_at(e, hcg_element(e, t->a->k.dtype), t->keys, hcg_mul_const(e, b->first, n));
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = LLVMConstNull(e->vec);
     hcg_loop l =
@@ -158,7 +148,7 @@ static void dot_products(hcg_emit *e, const tile *t, const block *b, LLVMValueRe
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
     for (int64_t j = 0; j < CHUNK; j += lanes)
-        dot_step(e, t, b, q, row, heads, plus(e, l.index, hcg_i64(e, j)), j, NULL, acc);
+        dot_step(e, t, b, q, row, heads, hcg_add(e, l.index, hcg_i64(e, j)), j, NULL, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
@@ -171,7 +161,7 @@ static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
     const block *b = with;
     LLVMValueRef acc[MOST_LANES], scale = hcg_splat(e, t->a->scale);
     dot_products(e, t, b, head, heads, acc);
-    LLVMValueRef to = hcg_at(e, e->f32, t->scores, mul_const(e, head, HCG_LD_SCORES));
+    LLVMValueRef to = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
     to = hcg_at(e, e->f32, to, b->first);
     LLVMValueRef sums = LLVMBuildFMul(e->b, sum_each(e, acc, heads * b->keys), scale, "");
     for (unsigned h = 0; h < heads; h++)
@@ -182,7 +172,7 @@ static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
 /* scores[head][s] = scale q . k_s of the tile */
 static void emit_scores(hcg_emit *e, const tile *t) {
     unsigned most = score_heads(e, t), keys = e->level->lanes / most;
-    LLVMValueRef to = plus(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
+    LLVMValueRef to = hcg_add(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
     block b = {l.index, keys};
     by_heads(e, t, most, score_some, &b);
@@ -202,7 +192,7 @@ typedef struct columns { /* of the values: `n` vectors from `at` on, the last wi
 static LLVMValueRef output_place(hcg_emit *e, const tile *t, const columns *c, LLVMValueRef head,
                                  unsigned h, unsigned i) {
     int64_t ld = hcg_partial_floats(t->a->m);
-    LLVMValueRef o = hcg_at(e, e->f32, t->partial, mul_const(e, head, ld));
+    LLVMValueRef o = hcg_at(e, e->f32, t->partial, hcg_mul_const(e, head, ld));
     o = hcg_at(e, e->f32, o, c->at);
     return hcg_at(e, e->f32, o, hcg_i64(e, h * ld + i * e->level->lanes));
 }
@@ -215,10 +205,10 @@ static void add_values(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
     LLVMValueRef acc[HCG_CARRY], p[4];
     for (unsigned i = 0; i < heads * c->n; i++)
         acc[i] = hcg_load(e, HIR_F32, output_place(e, t, c, head, i / c->n, i % c->n), NULL);
-    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, mul_const(e, head, HCG_LD_SCORES));
+    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, 1), "value", heads * c->n, acc);
-    LLVMValueRef row = hcg_at(e, elem, t->values, mul_const(e, l.index, v->width));
+    LLVMValueRef row = hcg_at(e, elem, t->values, hcg_mul_const(e, l.index, v->width));
     row = hcg_at(e, elem, row, c->at);
     for (unsigned h = 0; h < heads; h++) {
         LLVMValueRef at = hcg_at(e, e->f32, scores, hcg_i64(e, h * HCG_LD_SCORES));
@@ -265,7 +255,7 @@ typedef struct partial { /* what a query head leaves of a range */
 static partial partial_of(hcg_emit *e, const hcg_attention *a, LLVMValueRef first,
                           LLVMValueRef head) {
     int64_t ld = hcg_partial_floats(a->m);
-    LLVMValueRef o = hcg_at(e, e->f32, first, mul_const(e, head, ld));
+    LLVMValueRef o = hcg_at(e, e->f32, first, hcg_mul_const(e, head, ld));
     return (partial){o, hcg_at(e, e->f32, o, hcg_i64(e, ld - HIR_PANEL))};
 }
 
@@ -282,8 +272,8 @@ static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
 static LLVMValueRef seen_keys(hcg_emit *e, const tile *t, LLVMValueRef head) {
     if (!t->small_batch) return t->count;
     LLVMValueRef token = LLVMBuildUDiv(e->b, head, hcg_i64(e, t->a->per_group), "token");
-    LLVMValueRef seen = plus(e, plus(e, t->a->past, token), hcg_i64(e, 1));
-    return hcg_larger(e, hcg_smaller(e, minus(e, seen, t->first), t->count), hcg_i64(e, 0));
+    LLVMValueRef seen = hcg_add(e, hcg_add(e, t->a->past, token), hcg_i64(e, 1));
+    return hcg_larger(e, hcg_smaller(e, hcg_sub(e, seen, t->first), t->count), hcg_i64(e, 0));
 }
 
 static void emit_softmax(hcg_emit *e, const tile *t) {
@@ -291,8 +281,8 @@ static void emit_softmax(hcg_emit *e, const tile *t) {
     hcg_loop l = each_head(e, t);
     partial p = partial_of(e, t->a, t->partial, l.index);
     hcg_softmax s = {.valid = seen_keys(e, t, l.index), .state = p.state, .o = p.o};
-    s.scores = hcg_at(e, e->f32, t->scores, mul_const(e, l.index, HCG_LD_SCORES));
-    s.n = LLVMBuildAnd(e->b, plus(e, t->count, hcg_i64(e, lanes - 1)), hcg_i64(e, -lanes), "");
+    s.scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, l.index, HCG_LD_SCORES));
+    s.n = LLVMBuildAnd(e->b, hcg_add(e, t->count, hcg_i64(e, lanes - 1)), hcg_i64(e, -lanes), "");
     s.width = output_width(e, t->a);
     hcg_softmax_tile(e, &s);
     hcg_loop_end(e, &l, NULL);
@@ -308,7 +298,7 @@ static void emit_range(hcg_emit *e, tile *t, LLVMValueRef group, LLVMValueRef fr
     hcg_loop_end(e, &start, NULL);
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
     t->first = l.index;
-    t->count = hcg_smaller(e, minus(e, to, l.index), hcg_i64(e, TILE));
+    t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, TILE));
     t->keys = hcg_cache_row(e, a, &a->k, group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, group, l.index);
     emit_scores(e, t);
@@ -325,7 +315,8 @@ typedef struct head { /* a key/value head: its ranges, and where they leave what
 
 /* Floats that the heads of `ranges` ranges leave. */
 static LLVMValueRef partial_floats(hcg_emit *e, const tile *t, LLVMValueRef ranges) {
-    return mul_const(e, LLVMBuildNSWMul(e->b, ranges, t->heads, ""), hcg_partial_floats(t->a->m));
+    return hcg_mul_const(e, LLVMBuildNSWMul(e->b, ranges, t->heads, ""),
+                         hcg_partial_floats(t->a->m));
 }
 
 static LLVMValueRef range_at(hcg_emit *e, const tile *t, const head *h, LLVMValueRef range) {
@@ -335,11 +326,11 @@ static LLVMValueRef range_at(hcg_emit *e, const tile *t, const head *h, LLVMValu
 /* Of q or out, in heads of all tokens: head j of the group. */
 static LLVMValueRef head_number(hcg_emit *e, const tile *t, const head *h, LLVMValueRef j) {
     int64_t per_group = t->a->per_group;
-    LLVMValueRef first = mul_const(e, h->group, per_group);
-    if (!t->small_batch) return plus(e, first, j);
+    LLVMValueRef first = hcg_mul_const(e, h->group, per_group);
+    if (!t->small_batch) return hcg_add(e, first, j);
     LLVMValueRef token = LLVMBuildUDiv(e->b, j, hcg_i64(e, per_group), "token");
-    LLVMValueRef within = minus(e, j, mul_const(e, token, per_group));
-    return plus(e, mul_const(e, token, t->a->heads), plus(e, first, within));
+    LLVMValueRef within = hcg_sub(e, j, hcg_mul_const(e, token, per_group));
+    return hcg_add(e, hcg_mul_const(e, token, t->a->heads), hcg_add(e, first, within));
 }
 
 /* o = the ranges merged from first to last */
@@ -353,7 +344,7 @@ static void emit_merge(hcg_emit *e, const tile *t, const head *h) {
     hcg_loop_end(e, &r, NULL);
     LLVMValueRef number = head_number(e, t, h, l.index);
     hcg_softmax_end(e, all.state, all.o, a->m,
-                    hcg_at(e, e->f32, a->out, mul_const(e, number, a->m)));
+                    hcg_at(e, e->f32, a->out, hcg_mul_const(e, number, a->m)));
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -361,13 +352,13 @@ static void emit_merge(hcg_emit *e, const tile *t, const head *h) {
  * before the others counted is visible then. */
 static void emit_arrival(hcg_emit *e, const tile *t, const head *h, LLVMValueRef done) {
     LLVMValueRef counter =
-        hcg_at(e, e->i8, hcg_frame_shared(e), mul_const(e, h->group, HCG_COUNTER_BYTES));
+        hcg_at(e, e->i8, hcg_frame_shared(e), hcg_mul_const(e, h->group, HCG_COUNTER_BYTES));
     LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
                                              LLVMAtomicOrderingAcquireRelease, false);
     LLVMBasicBlockRef last = LLVMAppendBasicBlockInContext(e->cx, e->fn, "last");
     LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived");
     LLVMValueRef complete =
-        LLVMBuildICmp(e->b, LLVMIntEQ, plus(e, before, done), h->ranges, "complete");
+        LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, before, done), h->ranges, "complete");
     LLVMBuildCondBr(e->b, complete, last, after);
     LLVMPositionBuilderAtEnd(e->b, last);
     LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
@@ -382,8 +373,8 @@ static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
     int64_t lanes = e->level->lanes;
     hcg_loop l = each_head(e, t);
     LLVMValueRef number = head_number(e, t, h, l.index);
-    LLVMValueRef from = hcg_at(e, e->f32, a->q, mul_const(e, number, a->n));
-    LLVMValueRef to = hcg_at(e, e->f32, t->q, mul_const(e, l.index, a->n));
+    LLVMValueRef from = hcg_at(e, e->f32, a->q, hcg_mul_const(e, number, a->n));
+    LLVMValueRef to = hcg_at(e, e->f32, t->q, hcg_mul_const(e, l.index, a->n));
     for (int64_t i = 0; i < a->n; i += lanes) {
         LLVMValueRef at = hcg_i64(e, i), left = a->n - i < lanes ? hcg_i64(e, a->n - i) : NULL;
         LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, at), left);
@@ -396,11 +387,13 @@ static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
 static void emit_columns(hcg_emit *e, tile *t) {
     const hcg_attention *a = t->a;
     LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = hcg_frame_c(e);
-    head h = {.ranges = LLVMBuildUDiv(e->b, plus(e, length, hcg_i64(e, HRT_KEYS - 1)), keys, "")};
+    head h = {.ranges =
+                  LLVMBuildUDiv(e->b, hcg_add(e, length, hcg_i64(e, HRT_KEYS - 1)), keys, "")};
     LLVMValueRef partials =
         hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, a->groups * HCG_COUNTER_BYTES));
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, h.ranges, "");
-    LLVMValueRef end = LLVMBuildUDiv(e->b, plus(e, e->c1, minus(e, h.ranges, one)), h.ranges, "");
+    LLVMValueRef end =
+        LLVMBuildUDiv(e->b, hcg_add(e, e->c1, hcg_sub(e, h.ranges, one)), h.ranges, "");
     hcg_loop l = hcg_loop_begin(e, first, end, one, "group", 0, NULL);
     LLVMValueRef column = LLVMBuildNSWMul(e->b, l.index, h.ranges, "");
     h.group = l.index;
@@ -408,15 +401,15 @@ static void emit_columns(hcg_emit *e, tile *t) {
     if (t->small_batch)
         gather_queries(e, t, &h);
     else
-        t->q = hcg_at(e, e->f32, a->q, mul_const(e, l.index, a->per_group * a->n));
-    LLVMValueRef from = hcg_larger(e, minus(e, e->c0, column), hcg_i64(e, 0));
-    LLVMValueRef to = hcg_smaller(e, minus(e, e->c1, column), h.ranges);
+        t->q = hcg_at(e, e->f32, a->q, hcg_mul_const(e, l.index, a->per_group * a->n));
+    LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), hcg_i64(e, 0));
+    LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), h.ranges);
     hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
     LLVMValueRef start = LLVMBuildNSWMul(e->b, r.index, keys, "");
     t->partial = range_at(e, t, &h, r.index);
-    emit_range(e, t, l.index, start, hcg_smaller(e, plus(e, start, keys), length));
+    emit_range(e, t, l.index, start, hcg_smaller(e, hcg_add(e, start, keys), length));
     hcg_loop_end(e, &r, NULL);
-    emit_arrival(e, t, &h, minus(e, to, from));
+    emit_arrival(e, t, &h, hcg_sub(e, to, from));
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -431,7 +424,7 @@ void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
 }
 
 void hcg_attention_small_batch(hcg_emit *e, const hcg_attention *a) {
-    tile t = {.a = a, .small_batch = true, .heads = mul_const(e, hcg_frame_t(e), a->per_group)};
+    tile t = {.a = a, .small_batch = true, .heads = hcg_mul_const(e, hcg_frame_t(e), a->per_group)};
     t.scores = floats(e, HRT_SMALL_BATCH * a->per_group * HCG_LD_SCORES);
     t.q = floats(e, HRT_SMALL_BATCH * a->per_group * a->n);
     emit_columns(e, &t);

@@ -14,6 +14,7 @@
  * its own.
  */
 #include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention.h"
 
 enum { QUERIES = HCG_QUERIES /* per tile, unless a group has more heads */ };
@@ -34,18 +35,6 @@ typedef struct tile {
     LLVMValueRef first, count;
 } tile;
 
-static LLVMValueRef mul_const(hcg_emit *e, LLVMValueRef x, int64_t n) {
-    return LLVMBuildNSWMul(e->b, x, hcg_i64(e, n), "");
-}
-
-static LLVMValueRef plus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildNSWAdd(e->b, x, y, "");
-}
-
-static LLVMValueRef minus(hcg_emit *e, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildNSWSub(e->b, x, y, "");
-}
-
 static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef n, int64_t most) {
     return hcg_smaller(e, n, hcg_i64(e, most));
 }
@@ -60,9 +49,10 @@ static void take_queries(hcg_emit *e, const tile *t) {
     const hcg_attention *a = t->a;
     int64_t n = a->per_group * a->n;
     hcg_loop rows = hcg_loop_begin(e, hcg_i64(e, 0), t->rows, hcg_i64(e, 1), "query_row", 0, NULL);
-    LLVMValueRef token = plus(e, t->row, rows.index);
-    LLVMValueRef at = plus(e, mul_const(e, token, a->heads * a->n), mul_const(e, t->group, n));
-    LLVMValueRef to = hcg_at(e, e->f32, t->rows_q, mul_const(e, rows.index, n));
+    LLVMValueRef token = hcg_add(e, t->row, rows.index);
+    LLVMValueRef at =
+        hcg_add(e, hcg_mul_const(e, token, a->heads * a->n), hcg_mul_const(e, t->group, n));
+    LLVMValueRef to = hcg_at(e, e->f32, t->rows_q, hcg_mul_const(e, rows.index, n));
     hcg_scale_row(e, hcg_at(e, e->f32, a->q, at), to, n, hcg_splat(e, a->scale));
     hcg_loop_end(e, &rows, NULL);
     LLVMValueRef length = hcg_i64(e, a->n);
@@ -74,7 +64,7 @@ static void widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef from, LLVMValueRef 
                   LLVMValueRef n) {
     LLVMTypeRef elem = hcg_element(e, dtype);
     LLVMValueRef lanes = hcg_i64(e, e->level->lanes);
-    LLVMValueRef end = plus(e, n, hcg_i64(e, 1 - (int64_t)e->level->lanes));
+    LLVMValueRef end = hcg_add(e, n, hcg_i64(e, 1 - (int64_t)e->level->lanes));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), end, lanes, "widen", 0, NULL);
     LLVMValueRef x = hcg_load(e, dtype, hcg_at(e, elem, from, l.index), NULL);
     hcg_store(e, hcg_at(e, e->f32, to, l.index), x, NULL);
@@ -89,14 +79,14 @@ static void widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef from, LLVMValueRef 
 static LLVMValueRef cache_rows(hcg_emit *e, const tile *t, const hcg_cache *c, LLVMValueRef wide) {
     LLVMValueRef rows = hcg_cache_row(e, t->a, c, t->group, t->first);
     if (c->dtype == HIR_F32) return rows;
-    widen(e, c->dtype, rows, wide, mul_const(e, t->count, c->width));
+    widen(e, c->dtype, rows, wide, hcg_mul_const(e, t->count, c->width));
     return wide;
 }
 
 /* Where the next tile of keys begins. Who asks for as many bytes as the rows of this one take as
  * f32 asks for those of 16 bits and as many behind them. */
 static LLVMValueRef next_rows(hcg_emit *e, const tile *t, const hcg_cache *c) {
-    return hcg_cache_row(e, t->a, c, t->group, plus(e, t->first, hcg_i64(e, HCG_KEYS)));
+    return hcg_cache_row(e, t->a, c, t->group, hcg_add(e, t->first, hcg_i64(e, HCG_KEYS)));
 }
 
 /* A loop that runs once or, unless `x` is zero or not as asked, never. */
@@ -108,9 +98,10 @@ static hcg_loop once_if(hcg_emit *e, LLVMIntPredicate is, LLVMValueRef x, const 
 
 /* Keys of this tile of keys that the token of a query sees. */
 static LLVMValueRef seen_by(hcg_emit *e, const tile *t, LLVMValueRef query) {
-    LLVMValueRef own = minus(e, plus(e, t->a->past, t->row), t->first); /* of the first token */
-    query = hcg_smaller(e, query, minus(e, t->queries, hcg_i64(e, 1)));
-    LLVMValueRef n = plus(e, plus(e, own, over(e, query, t->a->per_group)), hcg_i64(e, 1));
+    LLVMValueRef own =
+        hcg_sub(e, hcg_add(e, t->a->past, t->row), t->first); /* of the first token */
+    query = hcg_smaller(e, query, hcg_sub(e, t->queries, hcg_i64(e, 1)));
+    LLVMValueRef n = hcg_add(e, hcg_add(e, own, over(e, query, t->a->per_group)), hcg_i64(e, 1));
     return hcg_larger(e, hcg_smaller(e, n, t->count), hcg_i64(e, 0));
 }
 
@@ -122,13 +113,13 @@ typedef struct strip {
 } strip;
 
 static LLVMValueRef last_of_panel(hcg_emit *e, LLVMValueRef panel) {
-    return plus(e, mul_const(e, panel, HIR_PANEL), hcg_i64(e, HIR_PANEL - 1));
+    return hcg_add(e, hcg_mul_const(e, panel, HIR_PANEL), hcg_i64(e, HIR_PANEL - 1));
 }
 
 static strip strip_of(hcg_emit *e, const tile *t, LLVMValueRef panel, int64_t most) {
-    strip s = {.panel = panel, .n = at_most(e, minus(e, t->panels, panel), most)};
-    s.query = mul_const(e, panel, HIR_PANEL);
-    LLVMValueRef last = minus(e, plus(e, panel, s.n), hcg_i64(e, 1));
+    strip s = {.panel = panel, .n = at_most(e, hcg_sub(e, t->panels, panel), most)};
+    s.query = hcg_mul_const(e, panel, HIR_PANEL);
+    LLVMValueRef last = hcg_sub(e, hcg_add(e, panel, s.n), hcg_i64(e, 1));
     s.count = seen_by(e, t, last_of_panel(e, last));
     s.hidden = seen_by(e, t, s.query);
     return s;
@@ -137,8 +128,8 @@ static strip strip_of(hcg_emit *e, const tile *t, LLVMValueRef panel, int64_t mo
 static hcg_softmax_strip softmax_of(hcg_emit *e, const tile *t, LLVMValueRef panel,
                                     LLVMValueRef n) {
     hcg_softmax_strip s = {.panels = n, .scores = t->scores, .per_group = t->a->per_group};
-    s.states = hcg_at(e, e->f32, t->states, mul_const(e, panel, 2 * HIR_PANEL));
-    s.o = hcg_at(e, e->f32, t->o, mul_const(e, panel, t->a->m * HIR_PANEL));
+    s.states = hcg_at(e, e->f32, t->states, hcg_mul_const(e, panel, 2 * HIR_PANEL));
+    s.o = hcg_at(e, e->f32, t->o, hcg_mul_const(e, panel, t->a->m * HIR_PANEL));
     s.lines = hcg_i64(e, t->a->m);
     return s;
 }
@@ -147,12 +138,14 @@ static hcg_softmax_strip softmax_of(hcg_emit *e, const tile *t, LLVMValueRef pan
 static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef panel,
                         LLVMValueRef from, LLVMValueRef to) {
     const int64_t n = t->a->n, ldb = n * HIR_PANEL;
-    LLVMValueRef k = hcg_i64(e, n), skip = mul_const(e, from, n);
-    hcg_strip kq = {.ldx = k, .k = k, .rows = minus(e, to, from), .panels = minus(e, s->n, panel)};
+    LLVMValueRef k = hcg_i64(e, n), skip = hcg_mul_const(e, from, n);
+    hcg_strip kq = {
+        .ldx = k, .k = k, .rows = hcg_sub(e, to, from), .panels = hcg_sub(e, s->n, panel)};
     kq.x = hcg_at(e, e->f32, t->keys, skip), kq.next = hcg_at(e, e->f32, t->next_keys, skip);
-    kq.b = hcg_at(e, e->f32, t->q, mul_const(e, plus(e, s->panel, panel), ldb));
+    kq.b = hcg_at(e, e->f32, t->q, hcg_mul_const(e, hcg_add(e, s->panel, panel), ldb));
     kq.ldb = hcg_i64(e, ldb), kq.ldc = hcg_i64(e, HCG_STRIP_FLOATS);
-    LLVMValueRef c = plus(e, mul_const(e, panel, HCG_STRIP_FLOATS), mul_const(e, from, HIR_PANEL));
+    LLVMValueRef c =
+        hcg_add(e, hcg_mul_const(e, panel, HCG_STRIP_FLOATS), hcg_mul_const(e, from, HIR_PANEL));
     kq.c = hcg_at(e, e->f32, t->scores, c), kq.accumulate = hcg_i64(e, 0);
     hcg_call_strip(e, &kq);
 }
@@ -162,8 +155,8 @@ static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef
 static void emit_seen_scores(hcg_emit *e, const tile *t, const strip *s) {
     LLVMValueRef zero = hcg_i64(e, 0), done = zero;
     hcg_loop l = hcg_loop_begin(e, zero, s->n, hcg_i64(e, 1), "seen", 1, &done);
-    LLVMValueRef to = seen_by(e, t, last_of_panel(e, plus(e, s->panel, l.index)));
-    hcg_loop more = once_if(e, LLVMIntNE, minus(e, to, l.carried[0]), "more");
+    LLVMValueRef to = seen_by(e, t, last_of_panel(e, hcg_add(e, s->panel, l.index)));
+    hcg_loop more = once_if(e, LLVMIntNE, hcg_sub(e, to, l.carried[0]), "more");
     emit_scores(e, t, s, l.index, l.carried[0], to);
     hcg_loop_end(e, &more, NULL);
     hcg_loop_end(e, &l, &to);
@@ -177,8 +170,8 @@ static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
     softmax.later = LLVMBuildZExt(e->b, later, e->i64, "");
     softmax.count = s->count, softmax.hidden = s->hidden;
     /* key k is that of token past + row + q / (H/G) if it is not before (k - own) (H/G) */
-    LLVMValueRef own = minus(e, plus(e, a->past, t->row), t->first);
-    softmax.own = plus(e, mul_const(e, own, a->per_group), s->query);
+    LLVMValueRef own = hcg_sub(e, hcg_add(e, a->past, t->row), t->first);
+    softmax.own = hcg_add(e, hcg_mul_const(e, own, a->per_group), s->query);
     emit_seen_scores(e, t, s);
     hcg_softmax_strip_tile(e, &softmax);
     hcg_strip vp = {.across = a->m, .x = t->values, .ldx = m, .rows = m, .k = s->count};
@@ -196,7 +189,7 @@ static hcg_loop each_strip(hcg_emit *e, const tile *t, int64_t step) {
 static void emit_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     const hcg_attention *a = t->a;
     const int64_t most = hcg_strip_panels(e->level);
-    t->first = first, t->count = at_most(e, minus(e, t->seen, first), HCG_KEYS);
+    t->first = first, t->count = at_most(e, hcg_sub(e, t->seen, first), HCG_KEYS);
     t->keys = cache_rows(e, t, &a->k, t->wide_k);
     t->values = cache_rows(e, t, &a->v, t->wide_v);
     t->next_keys = next_rows(e, t, &a->k), t->next_values = next_rows(e, t, &a->v);
@@ -211,17 +204,17 @@ static void emit_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
 /* out of the queries of a panel */
 static void leave_panel(hcg_emit *e, const tile *t, LLVMValueRef panel) {
     const hcg_attention *a = t->a;
-    LLVMValueRef from = hcg_at(e, e->f32, t->o, mul_const(e, panel, a->m * HIR_PANEL));
-    LLVMValueRef query = mul_const(e, panel, HIR_PANEL);
+    LLVMValueRef from = hcg_at(e, e->f32, t->o, hcg_mul_const(e, panel, a->m * HIR_PANEL));
+    LLVMValueRef query = hcg_mul_const(e, panel, HIR_PANEL);
     hcg_unpack_panel(e, from, hcg_i64(e, a->m), t->rows_o);
-    LLVMValueRef n = at_most(e, minus(e, t->queries, query), HIR_PANEL);
+    LLVMValueRef n = at_most(e, hcg_sub(e, t->queries, query), HIR_PANEL);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "query", 0, NULL);
-    LLVMValueRef number = plus(e, query, l.index), token = over(e, number, a->per_group);
-    LLVMValueRef head = minus(e, number, mul_const(e, token, a->per_group));
-    head = plus(e, mul_const(e, t->group, a->per_group), head);
-    LLVMValueRef at = plus(e, mul_const(e, plus(e, t->row, token), a->heads), head);
-    hcg_scale_row(e, hcg_at(e, e->f32, t->rows_o, mul_const(e, l.index, a->m)),
-                  hcg_at(e, e->f32, a->out, mul_const(e, at, a->m)), a->m, hcg_splat(e, 1));
+    LLVMValueRef number = hcg_add(e, query, l.index), token = over(e, number, a->per_group);
+    LLVMValueRef head = hcg_sub(e, number, hcg_mul_const(e, token, a->per_group));
+    head = hcg_add(e, hcg_mul_const(e, t->group, a->per_group), head);
+    LLVMValueRef at = hcg_add(e, hcg_mul_const(e, hcg_add(e, t->row, token), a->heads), head);
+    hcg_scale_row(e, hcg_at(e, e->f32, t->rows_o, hcg_mul_const(e, l.index, a->m)),
+                  hcg_at(e, e->f32, a->out, hcg_mul_const(e, at, a->m)), a->m, hcg_splat(e, 1));
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -263,10 +256,10 @@ void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a) {
     hcg_loop groups = hcg_loop_begin(e, e->c0, e->c1, hcg_i64(e, 1), "group", 0, NULL);
     hcg_loop rows = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, t.tokens), "rows", 0, NULL);
     t.group = groups.index, t.row = rows.index;
-    t.rows = at_most(e, minus(e, e->r1, rows.index), t.tokens);
-    t.queries = mul_const(e, t.rows, a->per_group);
-    t.panels = over(e, plus(e, t.queries, hcg_i64(e, HIR_PANEL - 1)), HIR_PANEL);
-    t.seen = plus(e, plus(e, a->past, rows.index), t.rows);
+    t.rows = at_most(e, hcg_sub(e, e->r1, rows.index), t.tokens);
+    t.queries = hcg_mul_const(e, t.rows, a->per_group);
+    t.panels = over(e, hcg_add(e, t.queries, hcg_i64(e, HIR_PANEL - 1)), HIR_PANEL);
+    t.seen = hcg_add(e, hcg_add(e, a->past, rows.index), t.rows);
     emit_tile(e, &t);
     hcg_loop_end(e, &rows, NULL);
     hcg_loop_end(e, &groups, NULL);

@@ -642,7 +642,7 @@ Test(object, assembly_and_llvm_text) {
     cr_assert(shell(hd_printf(
         arena, "cd %s && " CC " -c toy.s -o s.o && nm s.o | grep -q ' T toy_forward'", folder)));
     cr_assert(shell(hd_printf(
-        arena, "cd %s && grep -q 'define hidden void @toy_head_many_avx512' toy.ll", folder)));
+        arena, "cd %s && grep -q 'define hidden void @toy_head_prefill_avx512' toy.ll", folder)));
     cr_assert(
         shell(hd_printf(
             arena, "cd %s && objdump -d s.o | awk '/^$/{on=0} /avx512>:/{on=1} on' | grep -q zmm",
