@@ -8,7 +8,6 @@
  * Sums of integers are exact, and those of floats are made in the same order whatever the tile and
  * the instructions are: every level with such a back end gives the same bits.
  */
-#include "codegen/contract/blocking.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/int8_group.h"
 #include "codegen/contract/multiply_add.h"
@@ -268,17 +267,12 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_loop_end(e, &l, NULL);
 }
 
-static int64_t block_rows(const hcg_level *level, int64_t k) {
-    const int64_t row_bytes = hcg_groups(k) * (int64_t)slab_group_bytes(1);
-    return hcg_block_rows(level, row_bytes, hcg_vector_panels(level));
-}
-
 #define BACKEND(id, ...)                                                                           \
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
         .instructions = &(const hcg_int8_instructions){__VA_ARGS__},                               \
         .tile_panels = hcg_vector_panels,                                                          \
-        .block_rows = block_rows,                                                                  \
+        .block_rows = hcg_vector_rows,                                                             \
         .tile_rows = ROWS,                                                                         \
         .begin = begin,                                                                            \
         .prepare = prepare,                                                                        \

@@ -1,4 +1,4 @@
-/* Back ends of vector multiply-adds: weights become f32 in registers, x is f32 (contract/matrix.c).
+/* Back ends of vector multiply-adds: weights become f32 in registers, x is f32 (contract/matrix.h).
  *
  *   multiply_add   f32 and f16, x where it lies
  *   pairs_as_f32   bf16, whose panels hold pairs along K (contract/pairs.h)

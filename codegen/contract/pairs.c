@@ -1,5 +1,5 @@
 /* Rows of x for weights in pairs, and single rows of such weights (contract/pairs.h). The products
- * themselves are in contract/matrix.c: a step of a tile is all that differs from other weights. */
+ * themselves are in contract/gemm.c: a step of a tile is all that differs from other weights. */
 #include "codegen/contract/pairs.h"
 
 #include "codegen/contract/matrix.h"
