@@ -47,6 +47,7 @@ api_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked
     F(session_set_cpu, int, (void *s, const char *level))                                          \
     F(session_rewind, int, (void *s, int64_t length))                                              \
     F(session_cpu, const char *, (const void *s))                                                  \
+    F(session_machine, const char *, (const void *s))                                              \
     F(session_message, const char *, (const void *s))                                              \
     F(session_profile, int, (void *s, api_profile_step *steps, size_t n))                          \
     F(forward, int, (void *s, const int32_t *tokens, int64_t n, float *logits, int64_t rows))      \

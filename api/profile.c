@@ -29,6 +29,7 @@ api_profile *api_profile_new(hd_arena *a, const api_library *l, int threads) {
     }
     *p = (api_profile){.model = hd_strdup(a, info->name),
                        .cpu = hd_strdup(a, l->session_cpu(l->session)),
+                       .machine = hd_strdup(a, l->session_machine(l->session)),
                        .threads = threads,
                        .n_steps = info->n_steps,
                        .max_chunk = info->max_chunk,
@@ -157,6 +158,7 @@ static void print_table(const api_profile *p, const profile_phase *phase, bool l
 static void print_text(const api_profile *p, hd_text *out) {
     hd_text_f(out, "profile of %s, body %s", p->model, p->cpu);
     hd_text_f(out, p->threads ? ", threads: %d\n" : "\n", p->threads);
+    hd_text_f(out, "machine: %s\n", p->machine);
     for (int i = 0; i < PROFILE_PHASES; i++) {
         const profile_phase *phase = &p->phases[i];
         if (phase->calls == 0) continue;
@@ -206,7 +208,7 @@ static void print_json(const api_profile *p, hd_text *out) {
     api_json_string(out, p->model);
     hd_text_add(out, ", \"cpu\": ");
     api_json_string(out, p->cpu);
-    hd_text_add(out, ", \"threads\": ");
+    hd_text_f(out, ", \"machine\": %s, \"threads\": ", p->machine);
     if (p->threads)
         hd_text_f(out, "%d", p->threads);
     else

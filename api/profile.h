@@ -14,8 +14,8 @@ typedef struct profile_phase { /* calls of more than one token; of one */
 } profile_phase;
 
 typedef struct api_profile {
-    const char *model, *cpu;
-    int threads; /* 0: the default */
+    const char *model, *cpu, *machine; /* machine: its facts as the library sees them, JSON */
+    int threads;                       /* 0: the default */
     size_t n_steps, max_chunk;
     const api_step *steps; /* a copy: the library may be closed */
     profile_phase phases[PROFILE_PHASES];

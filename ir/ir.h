@@ -95,6 +95,12 @@ enum { HIR_LAYOUTS = HIR_LAYOUT_NARROW + 1 };
 const char *hir_layout_name(hir_layout l); /* "rows", "panel", "narrow" */
 enum { HIR_PANEL = 16 };
 
+/* Queries of a tile of attention: tokens times the query heads that share keys. Kernel IR, which
+ * knows no machine, is cut by it (the grain of attention), so it is one for all: with 128 the
+ * tile's queries, results, and a strip of scores take some 200 KB at a head dim of 128, which the
+ * L2 of every level holds. */
+enum { HIR_QUERY_TILE = 128 };
+
 /* A weight may be made of others when weights are packed (printed as `= @a * @b,
  * softmax(@c)[0:3]`): some of its rows, or of the elements of a vector, are the product, element by
  * element, of factors that have the elements of all these rows, of one row, or one element. The

@@ -18,8 +18,6 @@
 
 #include "passes/util.h"
 
-enum { QUERIES = 128 /* of a tile of attention: sequence/attention_prefill.c */ };
-
 typedef struct scheduler {
     hir_pass_context *c;
     hir_module *m;
@@ -450,10 +448,10 @@ static void name_kernels(scheduler *s) {
 /* ---- the pass ------------------------------------------------------------------------------ */
 /* Tokens whose queries of one key/value head fill a tile. */
 static int64_t rows_of_tile(const hir_module *m, hir_id kernel) {
-    int64_t rows = QUERIES;
+    int64_t rows = HIR_QUERY_TILE;
     HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
         if (hir_op_at(m, op)->code != HIR_ATTENTION_OP) continue;
-        rows = QUERIES / (hir_arg_type(m, op, 0).dim[1] / hir_arg_type(m, op, 1).dim[1]);
+        rows = HIR_QUERY_TILE / (hir_arg_type(m, op, 0).dim[1] / hir_arg_type(m, op, 1).dim[1]);
     }
     return rows > 0 ? rows : 1;
 }

@@ -197,6 +197,7 @@ int64_t hrt_session_length(const hrt_session *s);
 int hrt_session_rewind(hrt_session *s, int64_t length);
 const char *hrt_session_message(const hrt_session *s); /* details of the last error, "" if none */
 const char *hrt_session_cpu(const hrt_session *s);
+const char *hrt_session_machine(const hrt_session *s); /* its facts as JSON */
 
 /* A profile: what one step took so far, in nanoseconds of the thread that called. Both together are
  * the time that passed; where no barrier follows a step its wait is 0. */
