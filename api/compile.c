@@ -278,9 +278,10 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
     unsigned exact = hcg_exact_by_default();
     if (t && t->activations && !read_activations(s, t->activations, &exact)) return false;
-    const char *key = hd_printf(s->arena, "%s|%s|%s|%u", triple, cpu, ir_file, exact);
+    const char *machine = t && t->machine ? t->machine : "";
+    const char *key = hd_printf(s->arena, "%s|%s|%s|%u|%s", triple, cpu, ir_file, exact, machine);
     if (s->program && strcmp(key, s->target_key) == 0) return true;
-    const hcg_options options = {
+    hcg_options options = {
         .triple = t && t->triple ? hd_strdup(s->arena, t->triple) : NULL,
         .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
@@ -292,6 +293,7 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
         .tile_tokens = s->pass_options.tile_tokens,
         .norm_of_rows = s->pass_options.norm_of_rows,
     };
+    if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
     s->target_key = key;
     return s->program != NULL;
@@ -308,10 +310,18 @@ static void tell_code(void *context, const hcg_code_event *e) {
                                              .translate = e->translate});
 }
 
-static bool emit_ir(hadal_session *s, const char *path) {
+/* What code for the target will assume, as comments behind kernel IR: line numbers stay. */
+static bool print_assumed(hadal_session *s, const hadal_target *t, hd_text *out) {
+    hcg_options o = {.triple = t->triple, .cpu = t->cpu};
+    if (t->machine && !hd_machine_parse(s->arena, &s->diags, t->machine, &o.machine)) return false;
+    return hcg_assumed_text(s->arena, &s->diags, &o, out);
+}
+
+static bool emit_ir(hadal_session *s, const hadal_target *t, const char *path) {
     hd_text text;
     hd_text_init(&text, s->arena);
     hir_print(s->m, (hir_print_options){.locations = true}, &text);
+    if (t && s->m->stage == HIR_STAGE_KERNEL && !print_assumed(s, t, &text)) return false;
     return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
 }
 
@@ -365,7 +375,7 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
         {"llvm", emit_llvm},     {"asm", emit_asm},         {"obj", emit_object},
         {"header", emit_header}, {"weights", emit_weights},
     };
-    if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, path);
+    if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, t, path);
     if (!need_program(s, t)) return false;
     if (strcmp(kind, "so") == 0) return emit_library(s, t, path);
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)

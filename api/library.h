@@ -38,6 +38,7 @@ step_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t aske
     F(session_save, int, (void *s, void *memory, size_t size))                                     \
     F(session_restore, int, (void *s, const void *memory, size_t size))                            \
     F(session_cpu, const char *, (const void *s))                                                  \
+    F(session_machine, const char *, (const void *s))                                              \
     F(session_message, const char *, (const void *s))                                              \
     F(session_profile, int, (void *s, step_time *steps, size_t n))                                 \
     F(forward, int, (void *s, const int32_t *tokens, int64_t n, float *logits, int64_t rows))      \

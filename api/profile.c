@@ -15,6 +15,7 @@ profile *api_profile_new(hd_arena *a, const api_library *l, int threads) {
     }
     *p = (profile){.model = hd_strdup(a, info->name),
                    .cpu = hd_strdup(a, l->session_cpu(l->session)),
+                   .machine = hd_strdup(a, l->session_machine(l->session)),
                    .threads = threads,
                    .n_steps = info->n_steps,
                    .max_chunk = info->max_chunk,

@@ -1,6 +1,7 @@
 /* The mechanism alone: what reading across depth costs when sublayers cost next to nothing.
  *
  *     bench_depth [--shape S,N,d]... [--tokens LIST] [--threads LIST] [--rounds N] [--spec FILE]
+ *                 [--machine FACTS]
  *
  * bench/specs/depth.hadal under six systems: "none" (the stand-ins of the sublayers by themselves),
  * the standard residual, Block AttnRes with the depth passes left out (every mix reads every
@@ -251,9 +252,11 @@ int main(int argc, char **argv) {
             o.rounds = list[0];
         else if (strcmp(option, "--spec") == 0 && *value)
             o.spec = value;
+        else if (strcmp(option, "--machine") == 0 && *value)
+            program_machine = value;
         else
             fail("usage: bench_depth [--shape S,N,d]... [--tokens LIST] [--threads LIST] "
-                 "[--rounds N] [--spec FILE]");
+                 "[--rounds N] [--spec FILE] [--machine FACTS]");
     }
     if (o.n_shapes == 0) o.n_shapes = 4;
     machine_print_host();

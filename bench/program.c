@@ -133,6 +133,8 @@ size_t numbers(const char *text, int64_t least, int64_t most, int64_t *out, size
     return n;
 }
 
+const char *program_machine;
+
 program *program_compile(const char *spec, const char *name, const char *defines,
                          const hadal_pipeline *pipeline) {
     char dir[] = "/tmp/hadal-bench-XXXXXX";
@@ -148,7 +150,7 @@ program *program_compile(const char *spec, const char *name, const char *defines
     check(s, hadal_init_weights(s, 1, "f32", random), "making weights");
     check(s, hadal_weights(s, random), "reading weights");
     const hadal_pipeline usual = {.struct_size = sizeof usual};
-    const hadal_target t = {.struct_size = sizeof t, .cpu = "native"};
+    const hadal_target t = {.struct_size = sizeof t, .cpu = "native", .machine = program_machine};
     check(s, hadal_run_passes(s, pipeline ? pipeline : &usual), "the pipeline");
     check(s, hadal_emit(s, &t, "so", files[0]), "emitting the library");
     check(s, hadal_emit(s, &t, "weights", files[1]), "packing weights");

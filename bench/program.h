@@ -33,6 +33,9 @@ typedef struct program {
 program *program_load(const char *path);
 void program_close(program *p);
 
+/* Facts to assume of the machine in what is compiled, as --machine of hadal; NULL: its own. */
+extern const char *program_machine;
+
 /* Compiles a spec in a folder of its own, which goes afterwards, with random weights, and loads it.
  * `defines`: "name=value,name=value"; `pipeline`: NULL for the default one. */
 program *program_compile(const char *spec, const char *name, const char *defines,

@@ -64,6 +64,10 @@ typedef struct hcg_options {
     void *context;
 } hcg_options;
 
+/* What code for the target assumes of machines: a line of comment for each variant that it may get.
+ * False: there is no such target (diagnostics). */
+bool hcg_assumed_text(hd_arena *a, hd_diags *d, const hcg_options *o, struct hd_text *out);
+
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,
  * steps, operands, weight offsets, digest. See codegen/program.h. */
 typedef struct hcg_program hcg_program;

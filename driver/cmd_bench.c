@@ -124,6 +124,9 @@ static int find_model(hadal_session *s, const command_line *line, const char *di
         if (option_given(line, OPTION_WEIGHTS_DTYPE) || option_given(line, OPTION_WEIGHTS))
             return hadal_fail(s, "usage", "a compiled model has its weights already",
                               "--weights and --weights-dtype are for a SPEC");
+        if (option_given(line, OPTION_MACHINE))
+            return hadal_fail(s, "usage", "--machine is for a SPEC",
+                              "a compiled model assumes what --machine of compile said");
         return 0;
     }
     if (ends_with(m->spec, ".so")) {
@@ -156,6 +159,7 @@ static int compile(hadal_session *s, const command_line *line, const model *m, c
         .struct_size = sizeof target,
         .cc = option_get(line, OPTION_LINKER),
         .cpu = level ? level : "native",
+        .machine = option_get(line, OPTION_MACHINE),
     };
     if (apply_definitions(s, line, OPTION_DEFINE)) return 1;
     if (m->defines != OPTION_DEFINE && apply_definitions(s, line, m->defines)) return 1;

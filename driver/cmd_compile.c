@@ -154,6 +154,7 @@ static hadal_target make_target(const command_line *line, const char *ir_file, b
     return (hadal_target){
         .struct_size = sizeof(hadal_target),
         .activations = option_get(line, OPTION_ACTIVATIONS),
+        .machine = option_get(line, OPTION_MACHINE),
         .triple = option_get(line, OPTION_TARGET),
         .cpu = cpu ? cpu : option_get(line, OPTION_MARCH),
         .cc = option_get(line, OPTION_LINKER),

@@ -1,4 +1,4 @@
-/* hadal opt, inspect, diff, ops, passes: looking inside. */
+/* hadal opt, inspect, diff, machine, ops, passes: looking inside. */
 #include <string.h>
 
 #include "driver/commands.h"
@@ -99,4 +99,11 @@ int cmd_passes(hadal_session *s, const command_line *line) {
     (void)line;
     fputs(hadal_passes_text(s), stdout);
     return 0;
+}
+
+int cmd_machine(hadal_session *s, const command_line *line) {
+    long long threads;
+    if (!option_number(s, line, OPTION_THREADS, -1, 0, 256, &threads)) return 1;
+    const char *text = hadal_machine_text(s, option_given(line, OPTION_JSON), (int)threads);
+    return text ? deliver(s, line, text) : 1;
 }

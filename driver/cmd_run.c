@@ -32,6 +32,7 @@ static int build(hadal_session *s, const command_line *line, const workplace *w)
         .cc = option_get(line, OPTION_LINKER),
         .cpu = option_get(line, OPTION_CPU_LEVEL),
         .activations = option_get(line, OPTION_ACTIVATIONS),
+        .machine = option_get(line, OPTION_MACHINE),
     };
     report_step("compiling");
     if (hadal_emit(s, &target, "so", w->library)) return 1;
@@ -47,6 +48,8 @@ static int options_of(hadal_session *s, const command_line *line, hadal_run_opti
     const bool profile = option_given(line, OPTION_PROFILE);
     if (profile && option_given(line, OPTION_INTERPRET))
         return hadal_fail(s, "usage", "--profile measures compiled code", "leave out --interpret");
+    if (option_given(line, OPTION_MACHINE) && option_given(line, OPTION_INTERPRET))
+        return hadal_fail(s, "usage", "--machine is for compiled code", "leave out --interpret");
     if (!profile && option_given(line, OPTION_ROUNDS))
         return hadal_fail(s, "usage", "--rounds is for --profile", NULL);
     *o = (hadal_run_options){

@@ -19,7 +19,7 @@ typedef struct profile_phase { /* calls of more than one token; of one */
 } profile_phase;
 
 typedef struct profile { /* as a run fills it */
-    const char *model, *cpu;
+    const char *model, *cpu, *machine; /* machine: its facts as the library sees them, JSON */
     int threads; /* 0: the default */
     size_t n_steps, max_chunk;
     const step_info *steps; /* a copy: the library may be closed */

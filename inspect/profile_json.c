@@ -45,6 +45,7 @@ void profile_json(const profile_tables *x, hd_text *out) {
     inspect_json_string(out, x->of->model);
     hd_text_add(out, ", \"cpu\": ");
     inspect_json_string(out, x->of->cpu);
+    hd_text_f(out, ", \"machine\": %s", x->of->machine);
     hd_text_add(out, ", \"threads\": ");
     if (x->of->threads)
         hd_text_f(out, "%d", x->of->threads);

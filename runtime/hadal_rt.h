@@ -233,6 +233,7 @@ int hrt_session_save(hrt_session *s, void *memory, size_t size);
 int hrt_session_restore(hrt_session *s, const void *memory, size_t size);
 const char *hrt_session_message(const hrt_session *s); /* details of the last error, "" if none */
 const char *hrt_session_cpu(const hrt_session *s);
+const char *hrt_session_machine(const hrt_session *s); /* its facts as JSON */
 
 /* A profile: what one step took so far, in nanoseconds of the thread that called. Both together are
  * the time that passed; where no barrier follows a step its wait is 0. */

@@ -90,6 +90,7 @@ struct hrt_session {
     hrt_memory memory;
     hrt_profile_step *profile; /* NULL: off */
     char message[200];
+    char machine[200]; /* what the level takes the machine for, as JSON */
 };
 
 /* The best level that this CPU has, or the one named; NULL: there is none. */

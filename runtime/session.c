@@ -35,6 +35,19 @@ static int thread_room(const hrt_layout *l, size_t size) {
     return room > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)room;
 }
 
+/* The level, and the machine as its kernels see it. */
+static void take_level(hrt_session *s, const hrt_level *level) {
+    const hd_machine m = hrt_machine_facts(s->model, level);
+    s->level = level;
+    size_t n = 0;
+#define F(name, type, least, most, text)                                                           \
+    n += (size_t)snprintf(s->machine + n, sizeof s->machine - n, "%s\"" #name "\": %" PRIu64,      \
+                          n ? ", " : "{", (uint64_t)m.name);
+    HD_MACHINE_FACTS(F)
+#undef F
+    snprintf(s->machine + n, sizeof s->machine - n, "}"); /* four numbers: they fit */
+}
+
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out) {
     hrt_layout l;
@@ -54,9 +67,9 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
         .processors = hrt_processors(),
         .room = thread_room(&l, size),
         .model = m,
-        .level = level,
         .weights = w ? w->data : NULL,
     };
+    take_level(s, level);
     hrt_carve(m, max_tokens, &l, mem, true, &s->memory);
     hrt_clear_states(m, &s->memory);
     *out = s;
@@ -121,7 +134,7 @@ int hrt_session_set_cpu(hrt_session *s, const char *name) {
     if (!hrt_enter(s)) return HRT_BUSY;
     const hrt_level *level = hrt_pick_level(s->model, name);
     if (!level) return hrt_leave(s, no_level(s, name ? name : ""));
-    s->level = level;
+    take_level(s, level);
     return hrt_leave(s, HRT_OK);
 }
 
@@ -176,6 +189,10 @@ const char *hrt_session_message(const hrt_session *s) {
 
 const char *hrt_session_cpu(const hrt_session *s) {
     return s ? s->level->name : "";
+}
+
+const char *hrt_session_machine(const hrt_session *s) {
+    return s ? s->machine : "";
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */

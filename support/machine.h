@@ -12,6 +12,7 @@
 #ifndef HD_MACHINE_H
 #define HD_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* F(name, type, least, most, "what it is"): sizes in bytes. An answer outside of least .. most is
@@ -46,5 +47,16 @@ static inline hd_machine hd_machine_sane(hd_machine m) {
     if (m.line & (m.line - 1)) m.line = 0; /* a power of two */
     return m;
 }
+
+/* ---- as text: for the compiler; the runtime has only what stands above -------------------------
+ */
+struct hd_arena;
+struct hd_diags;
+struct hd_text;
+/* "l2=2M,l3=480M": names of facts, sizes in bytes or with K, M or G behind; the others are 0. */
+bool hd_machine_parse(struct hd_arena *a, struct hd_diags *d, const char *text, hd_machine *out);
+/* "line 64, l1 32K, l2 1M, l3 32M", and as a JSON object; what is 0 is left out. */
+void hd_machine_print(hd_machine m, struct hd_text *out);
+void hd_machine_print_json(hd_machine m, struct hd_text *out);
 
 #endif

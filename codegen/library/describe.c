@@ -225,7 +225,16 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
         hd_text_add(&text, i ? ", " : "");
         json_string(&text, t->bodies.at[i].level.name);
     }
-    hd_text_f(&text, "], \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
+    hd_text_add(&text, "], \"assumed\": {");
+    for (size_t i = 0; i < t->bodies.n; i++) {
+        hd_text_add(&text, i ? ", " : "");
+        json_string(&text, t->bodies.at[i].level.name);
+        hd_text_add(&text, ": ");
+        hd_machine_print_json(t->bodies.at[i].level.machine, &text);
+    }
+    hd_text_add(&text, "}, \"machine\": ");
+    hd_machine_print_json(p->options.machine, &text);
+    hd_text_f(&text, ", \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
     json_string(&text, p->options.weight_types ? p->options.weight_types : "f32");
     hd_text_add(&text, ", \"activations\": ");
     json_string(&text, activations(p));
@@ -475,6 +484,7 @@ static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_restore", "session_restore", "ippl");
     forward_to_runtime(w, "session_message", "session_message", "pp");
     forward_to_runtime(w, "session_cpu", "session_cpu", "pp");
+    forward_to_runtime(w, "session_machine", "session_machine", "pp");
     forward_to_runtime(w, "session_profile", "session_profile", "ippl");
     write_forward(w);
     write_forward_batch(w);

@@ -34,6 +34,8 @@ hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level);
 const hcg_level *hcg_best_level(const char *arch, uint64_t features);
 /* The features of HRT_CPU_FEATURES that a level needs. */
 uint64_t hcg_level_features(const hcg_level *level);
+/* Known features by name, " " between. */
+const char *hcg_feature_names(hd_arena *a, uint64_t features);
 /* Refuses triples and CPUs that cannot be compiled for, with the nearest names. */
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
 

@@ -62,6 +62,10 @@ static const char *feature_list(hd_arena *a, uint64_t set, const char *between,
     return text.at;
 }
 
+const char *hcg_feature_names(hd_arena *a, uint64_t features) {
+    return feature_list(a, features, " ", "");
+}
+
 /* ---- triples -----------------------------------------------------------------------------------
  */
 static void initialise_llvm(void) {
@@ -244,5 +248,18 @@ bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target 
     for (size_t i = 0; i < out->bodies.n; i++)
         out->bodies.at[i].level.machine =
             hd_machine_or(o->machine, out->bodies.at[i].level.machine);
+    return true;
+}
+
+bool hcg_assumed_text(hd_arena *a, hd_diags *d, const hcg_options *o, hd_text *out) {
+    hcg_options all = *o;
+    hcg_target t;
+    all.dots = HCG_DOTS;
+    if (!hcg_find_target(&all, a, d, &t)) return false;
+    for (size_t i = 0; i < t.bodies.n; i++) {
+        hd_text_f(out, "; code for %s assumes ", t.bodies.at[i].level.name);
+        hd_machine_print(t.bodies.at[i].level.machine, out);
+        hd_text_add(out, "\n");
+    }
     return true;
 }

@@ -17,8 +17,6 @@
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention.h"
 
-enum { QUERIES = HCG_QUERIES /* per tile, unless a group has more heads */ };
-
 typedef struct tile {
     const hcg_attention *a;
     int64_t tokens;                 /* most per tile */
@@ -250,8 +248,8 @@ static void make_scratch(hcg_emit *e, tile *t) {
 }
 
 void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a) {
-    tile t = {.a = a, .tokens = QUERIES / a->per_group};
-    if (t.tokens < 1) t.tokens = 1;
+    tile t = {.a = a, .tokens = HIR_QUERY_TILE / a->per_group};
+    if (t.tokens < 1) t.tokens = 1; /* a group of more heads */
     make_scratch(e, &t);
     hcg_loop groups = hcg_loop_begin(e, e->c0, e->c1, hcg_i64(e, 1), "group", 0, NULL);
     hcg_loop rows = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, t.tokens), "rows", 0, NULL);

@@ -161,6 +161,8 @@ typedef struct hadal_target {
                                 NULL: "int8" */
     void (*event)(void *context, const hadal_code_event *event); /* may be NULL */
     void *context;
+    const char *machine; /* facts to assume of every machine instead of its own, for experiments:
+                            "l2=2M,l3=480M" (line, l1, l2, l3); NULL: none */
 } hadal_target;
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */
@@ -169,6 +171,13 @@ HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *ki
 
 /* Text to a file that appears whole or not at all. */
 HADAL_API int hadal_write_text(hadal_session *s, const char *path, const char *text);
+
+/* ---- machines -----------------------------------------------------------------------------------
+ */
+/* What Hadal sees of this machine: features, the CPU levels that it can run and what it lacks for
+ * the others, caches, threads; with `threads` > 0 its limits, measured on so many, 0: none are, -1:
+ * on all that the process may use. NULL: failed. */
+HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads);
 
 /* ---- evaluation ---------------------------------------------------------------------------------
  */

@@ -369,3 +369,57 @@ Test(machine, every_level_knows_all_facts) {
         cr_assert(m.line && m.l1 && m.l2 && m.l3, "%s", levels[i].name);
     }
 }
+
+/* ---- facts as text ----------------------------------------------------------------------------
+ */
+static const char *printed(hd_machine m, bool json) {
+    hd_text text;
+    hd_text_init(&text, arena);
+    (json ? hd_machine_print_json : hd_machine_print)(m, &text);
+    return text.at ? text.at : "";
+}
+
+Test(machine, facts_are_read_and_printed) {
+    hd_diags d;
+    hd_diags_init(&d, arena);
+    hd_machine m;
+    cr_assert(hd_machine_parse(arena, &d, "l2=2M,l3=480M", &m));
+    SAME_CACHES(m, ((hd_machine){.l2 = 2 << 20, .l3 = 480u << 20}));
+    cr_assert_str_eq(printed(m, false), "l2 2M, l3 480M");
+    cr_assert_str_eq(printed(m, true), "{\"l2\": 2097152, \"l3\": 503316480}");
+    cr_assert(hd_machine_parse(arena, &d, "line=64,l1=32769,l3=4G", &m));
+    SAME_CACHES(m, ((hd_machine){.line = 64, .l1 = 32769, .l3 = UINT64_C(4) << 30}));
+    cr_assert_str_eq(printed(m, false), "line 64, l1 32769, l3 4G");
+    cr_assert_str_eq(printed((hd_machine){0}, true), "{}");
+    cr_assert_eq(d.errors, 0);
+}
+
+Test(machine, facts_that_are_refused) {
+    static const char *const texts[] = {"",
+                                        "l2",
+                                        "l4=1M",
+                                        "l2=",
+                                        "l2=M",
+                                        "l2=2X",
+                                        "l2=-2M",
+                                        "l2=2M,",
+                                        "=2M",
+                                        "l2=2 M",
+                                        "l2=0",
+                                        "l1=1",
+                                        "l3=5G",
+                                        "l3=1K",
+                                        "line=48",
+                                        "l2=1KM",
+                                        "l2=2M;l1=1",
+                                        "l3=99999999999999999999",
+                                        "l3=17179869184G"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        hd_diags d;
+        hd_diags_init(&d, arena);
+        hd_machine m;
+        cr_expect(!hd_machine_parse(arena, &d, texts[i], &m), "\"%s\"", texts[i]);
+        cr_expect_eq(d.errors, 1, "\"%s\": %zu errors", texts[i], d.errors);
+        cr_expect_not_null(strstr(diags_text(arena, &d), "hint"), "\"%s\"", texts[i]);
+    }
+}

@@ -593,11 +593,13 @@ Test(object, the_library_tells_what_it_is) {
     cr_assert_str_eq(i->inputs[0][0], "tokens");
     cr_assert_str_eq(i->outputs[0][1], "f32[T, 40]");
     cr_assert_not_null(strstr(i->ops, "append0 row: reshape cache_append reshape cache_append\n"));
-    cr_assert_not_null(strstr(i->options,
-                              "\"chunk\": 99, \"weights\": \"f32\", \"activations\": \"bf16\", "
-                              "\"bank\": \"f32\", \"phase1\": \"f32\", \"merge_norm\": \"dots\", "
-                              "\"tile_tokens\": false, \"cache\": \"f32\", "
-                              "\"parameters\": {\"layers\": \"1\"}}"));
+    cr_assert_not_null(strstr(i->options, "\"assumed\": {\"avx512bf16\": {\"line\": 64, \"l1\": "));
+    cr_assert_not_null(
+        strstr(i->options,
+               "\"machine\": {}, \"chunk\": 99, \"weights\": \"f32\", \"activations\": \"bf16\", "
+               "\"bank\": \"f32\", \"phase1\": \"f32\", \"merge_norm\": \"dots\", "
+               "\"tile_tokens\": false, \"cache\": \"f32\", "
+               "\"parameters\": {\"layers\": \"1\"}}"));
     cr_assert_eq(i->vocab, VOCAB);
     cr_assert_eq(i->n_states, 3);
     cr_assert_str_eq(i->states[1][0], "l0.k");

@@ -3,6 +3,7 @@
  * without a seam, and no bad call changes anything. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 #include <xmmintrin.h>
 
+#include "runtime/detect.h"
 #include "tests/unit/runtime_toy.h"
 
 /* a pause inside a call, for the test of concurrent misuse */
@@ -434,6 +436,45 @@ Test(runtime, bad_calls_change_nothing) {
     cr_assert_eq(hrt_session_length(s), 20);
     free(s);
     hrt_weights_close(w);
+}
+
+/* What kernels are told of the machine: first what the library says, then what the CPU tells, then
+ * what the level assumes. */
+static int64_t l3_seen;
+static void k_l3(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                 int64_t c1) {
+    (void)args, (void)r0, (void)r1, (void)c0, (void)c1;
+    l3_seen = f->l3;
+}
+
+Test(runtime, facts_about_the_machine) {
+    static hrt_kernel *const functions[] = {k_l3};
+    const hd_machine found = hrt_detect(hrt_cpuid_here()).caches, assumed = {128, 1111, 2222, 3333};
+    const hrt_level level[] = {{.name = "plain", .kernels = functions, .machine = assumed}};
+    static const hrt_step step = {.grain = 1, .cols = 1};
+    hrt_model m = {.version = HRT_VERSION,
+                   .chunk = 4,
+                   .n_steps = 1,
+                   .n_levels = 1,
+                   .steps = &step,
+                   .levels = level,
+                   .machine = {.l2 = 777}};
+    const int32_t ids[1] = {0};
+    float *outs[1] = {NULL};
+    for (int said = 0; said < 2; said++) {
+        m.machine.l3 = said ? 5555 : 0;
+        const int64_t expected = said ? 5555 : (int64_t)hd_machine_or(found, assumed).l3;
+        hrt_session *s = open_session(&m, NULL, 4);
+        cr_assert_eq(hrt_forward(s, ids, 1, outs, 0), HRT_OK);
+        cr_assert_eq(l3_seen, expected);
+        char text[200];
+        snprintf(text, sizeof text, "\"l2\": 777, \"l3\": %" PRId64 "}", expected);
+        cr_assert_not_null(strstr(hrt_session_machine(s), text), "%s", hrt_session_machine(s));
+        cr_assert_eq(hrt_session_set_cpu(s, "plain"), HRT_OK);
+        cr_assert_not_null(strstr(hrt_session_machine(s), text));
+        free(s);
+    }
+    cr_assert_str_eq(hrt_session_machine(NULL), "");
 }
 
 Test(runtime, settings) {

@@ -1,0 +1,163 @@
+/* What Hadal sees of the machine that it runs on: `hadal machine`.
+ *
+ * The same eyes as everywhere: runtime/detect.h for features and caches, the table of CPU levels,
+ * target detection for the CPU that "native" is scheduled for, api/machine.h for the limits. */
+#include <omp.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/machine.h"
+#include "api/session.h"
+#include "codegen/library/library.h"
+#include "runtime/detect.h"
+
+#define API_FAILED NULL
+
+typedef struct facts {
+    hd_arena *arena;
+    hrt_machine here;
+    hcg_variant native;
+    const hcg_level *levels; /* of the table; those of this architecture count */
+    size_t n_levels;
+    int cpus, allowed; /* of the machine; that this process may use */
+    machine *limits;   /* NULL: not measured */
+} facts;
+
+/* Threads for which memory is there: measuring takes 160 MB each, and leaves half of what is free.
+ */
+static int threads_with_memory(int wanted) {
+    enum { EACH = 160 << 20 };
+    const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (pages < 1 || page < 1) return 1;
+    const long room = pages / 2 / (EACH / page);
+    return room < 1 ? 1 : room < wanted ? (int)room : wanted;
+}
+
+static bool measure(hadal_session *s, facts *f, int threads) {
+    enum { SAMPLES_TAKEN = 5 };
+    if (threads == 0) return true;
+    if (threads < 0) threads = threads_with_memory(f->allowed);
+    f->limits = machine_open(threads);
+    if (!f->limits) {
+        hd_err(&s->diags, HD_E_MEMORY, HD_NOWHERE, "there is no memory to measure with")->hint =
+            "each thread takes 160 MB: --threads 1, or 0 for no limits";
+        return false;
+    }
+    machine_pulse(f->limits); /* wakes the threads */
+    for (int i = 0; i < SAMPLES_TAKEN; i++)
+        machine_sample(f->limits);
+    return true;
+}
+
+static bool find_facts(hadal_session *s, facts *f) {
+    const hcg_options native = {.cpu = "native"};
+    hcg_target t;
+    f->arena = s->arena;
+    f->here = hrt_detect(hrt_cpuid_here());
+    if (!hcg_find_target(&native, s->arena, &s->diags, &t)) return false;
+    f->native = t.bodies.at[0];
+    f->n_levels = hcg_levels(&f->levels);
+    f->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    f->allowed = omp_get_num_procs();
+    return true;
+}
+
+/* The features of a level that the machine lacks; 0: it can run the level. */
+static uint64_t lacks(const facts *f, const hcg_level *level) {
+    return hcg_level_features(level) & ~f->here.features;
+}
+
+static bool is_here(const facts *f, const hcg_level *level) {
+    return strcmp(level->arch, f->native.level.arch) == 0;
+}
+
+/* ---- text --------------------------------------------------------------------------------------
+ */
+static void print_text(const facts *f, hd_text *out) {
+    const char *features = hcg_feature_names(f->arena, f->here.features);
+    machine_describe_host(out);
+    hd_text_f(out, "architecture  %s\n", f->native.level.arch);
+    hd_text_f(out, "features      %s\n", *features ? features : "those of every such CPU");
+    for (size_t i = 0, shown = 0; i < f->n_levels; i++) {
+        const hcg_level *l = &f->levels[i];
+        if (!is_here(f, l)) continue;
+        const uint64_t missing = lacks(f, l);
+        hd_text_f(out, "%-13s %-10s ", shown++ ? "" : "levels", l->name);
+        if (missing)
+            hd_text_f(out, "lacks %s\n", hcg_feature_names(f->arena, missing));
+        else
+            hd_text_add(out, "runs\n");
+    }
+    hd_text_f(out, "native        scheduled for %s, vectors of %u f32\n", f->native.tune,
+              f->native.level.lanes);
+    hd_text_add(out, "caches        ");
+    hd_machine_print(f->native.level.machine, out);
+    hd_text_add(out, "\n");
+    hd_text_f(out, "CPUs          %d, of which this process may use %d\n", f->cpus, f->allowed);
+    if (f->limits) machine_describe(f->limits, out);
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------
+ */
+/* Names with " " between as an array. */
+static void print_names(const char *names, hd_text *out) {
+    hd_text_add(out, "[");
+    for (bool first = true; *names; first = false) {
+        const size_t n = strcspn(names, " ");
+        hd_text_f(out, "%s\"%.*s\"", first ? "" : ", ", (int)n, names);
+        names += n + (names[n] == ' ');
+    }
+    hd_text_add(out, "]");
+}
+
+static void print_levels(const facts *f, hd_text *out) {
+    bool first = true;
+    hd_text_add(out, ",\n  \"levels\": [");
+    for (size_t i = 0; i < f->n_levels; i++) {
+        const hcg_level *l = &f->levels[i];
+        if (!is_here(f, l)) continue;
+        hd_text_f(out, "%s\n    {\"name\": \"%s\", \"runs\": %s, \"lacks\": ", first ? "" : ",",
+                  l->name, lacks(f, l) ? "false" : "true");
+        print_names(hcg_feature_names(f->arena, lacks(f, l)), out);
+        hd_text_add(out, "}");
+        first = false;
+    }
+    hd_text_add(out, "]");
+}
+
+static void print_limits(const machine *m, hd_text *out) {
+    hd_text_f(out, ",\n  \"limits\": {\"threads\": %d", machine_threads(m));
+    for (int l = 0; l < LIMIT_COUNT; l++) {
+        hd_text_f(out, ",\n    \"%s\": ", machine_limit_name((limit)l));
+        hd_text_double(out, machine_limit(m, (limit)l));
+    }
+    hd_text_add(out, "}");
+}
+
+static void print_json(const facts *f, hd_text *out) {
+    hd_text_f(out, "{\"schema\": \"hadal-machine-1\", \"architecture\": \"%s\",\n  \"features\": ",
+              f->native.level.arch);
+    print_names(hcg_feature_names(f->arena, f->here.features), out);
+    print_levels(f, out);
+    hd_text_f(out, ",\n  \"scheduled_for\": \"%s\", \"lanes\": %u,\n  \"found\": ", f->native.tune,
+              f->native.level.lanes);
+    hd_machine_print_json(f->here.caches, out);
+    hd_text_add(out, ", \"assumed\": ");
+    hd_machine_print_json(f->native.level.machine, out);
+    hd_text_f(out, ",\n  \"cpus\": %d, \"allowed\": %d", f->cpus, f->allowed);
+    if (f->limits) print_limits(f->limits, out);
+    hd_text_add(out, "}\n");
+}
+
+const char *hadal_machine_text(hadal_session *s, int json, int threads) {
+    API_ENTER(s);
+    (void)api_errors_;
+    facts f = {0};
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    const bool ok = find_facts(s, &f) && measure(s, &f, threads);
+    if (ok) (json ? print_json : print_text)(&f, &text);
+    machine_close(f.limits);
+    hd_arena_guard(s->arena, api_outer_);
+    return ok ? text.at : NULL;
+}
