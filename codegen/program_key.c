@@ -3,7 +3,7 @@
  * The key holds everything that an emitter may look at: the body's ops with attributes, types and
  * operands, where a value of the body is its number in the body and an outer value, weight or state
  * its argument number; then kind, type and layout of each argument, and which of them a result has
- * the place of. The kernel's own attributes say how its step is run (rows, splits, grain, tiles),
+ * the place of. The kernel's own attributes say how its step is run (rows, splits, grain),
  * which is no matter of its code. Two kernels that differ only in that and in which tensors they
  * touch have equal keys. */
 #include <string.h>

@@ -281,16 +281,6 @@ static inline hir_id hir_result(const hir_module *m, hir_id op) {
     for (hir_id op = (from), op##_next;                                                            \
          op != HIR_NONE && (op##_next = hir_op_at((m), op)->next, true); op = op##_next)
 
-/* ---- tiles ----
- * Kernels that stand one after the other with the same tile_group run together, tile_rows tokens at
- * a time (passes/tile_tokens.c); with tile_keeps what several of them read and none makes stays in
- * the cache from one to the next, too. Threads are then in different kernels at once, so what any
- * kernel of a group reads or makes is alive until the end of the group. */
-int64_t hir_tile_group(const hir_op *kernel); /* -1: in none */
-/* By number of the kernel in the text: number of the last kernel of its group; its own if it is in
- * none. */
-uint32_t *hir_group_ends(const hir_module *m, hd_arena *a);
-
 /* ---- places ----
  * A result of a row program may lie exactly where a value lies that the row program is the last to
  * read: row t of one over row t of the other. So may that of a contraction which reads the value in
@@ -351,9 +341,8 @@ static inline hir_attr hir_string(hir_attr_id id, const char *v) {
 static inline hir_attr hir_ints(hir_attr_id id, const int64_t *v, uint32_t n) {
     return (hir_attr){.id = id, .ints = v, .n = n};
 }
-void hir_set_attr(hir_module *m, hir_id op, hir_attr attr);       /* adds or replaces */
-bool hir_remove_attr(hir_module *m, hir_id op, hir_attr_id attr); /* false: it had none */
-bool hir_same_slice(const hir_op *a, const hir_op *b);            /* do two slices cut alike? */
+void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
+bool hir_same_slice(const hir_op *a, const hir_op *b);      /* do two slices cut alike? */
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);
