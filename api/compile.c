@@ -181,7 +181,6 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         !cache_dtype(s, p->cache_dtype, &s->cache_dtype))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
-    s->pass_options.tile_tokens = p->tile_tokens != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
     if (p->keep_hidden && !api_add_hidden(s->m, &s->diags)) return false;
@@ -290,7 +289,6 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
         .weight_types = s->weight_types,
         .bank_dtype = s->pass_options.bank_dtype,
         .phase1_dtype = s->pass_options.phase1_dtype,
-        .tile_tokens = s->pass_options.tile_tokens,
         .norm_of_rows = s->pass_options.norm_of_rows,
     };
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;

@@ -54,7 +54,7 @@ typedef struct hcg_options {
     /* What passes were asked to do, for the library to tell: */
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
-    bool tile_tokens, norm_of_rows;
+    bool norm_of_rows;
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;
     const char *host_cpu;

@@ -430,8 +430,6 @@ static void find_vocab(lowering *l, const hir_op *kernel) {
 }
 
 static bool add_steps(lowering *l) {
-    int64_t group = -1; /* of the step before; its first step: */
-    size_t first = 0;
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP) continue;
@@ -443,11 +441,6 @@ static bool add_steps(lowering *l) {
         }
         find_vocab(l, op);
         if (!add_step(l, id)) return false;
-        if (hir_tile_group(op) != group) first = l->p->steps.n - 1;
-        group = hir_tile_group(op);
-        if (group < 0) continue;
-        l->p->steps.at[first].tile_steps++;
-        l->p->steps.at[first].tile_rows = (uint32_t)hir_attr_int(op, HIR_A_TILE_ROWS, 0);
     }
     return true;
 }

@@ -2,7 +2,7 @@
  *
  * A form holds everything that an emitter may look at: the body's ops with attributes, types and
  * operands; kind, type and layout of each operand, and which of them a result has the place of. The
- * kernel's own attributes say how its step is run (rows, splits, grain, tiles), which is no matter
+ * kernel's own attributes say how its step is run (rows, splits, grain), which is no matter
  * of its code. Two kernels that differ only in that and in which tensors they touch have equal
  * forms. */
 #include "codegen/program_key.h"

@@ -92,7 +92,6 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .filter_passes = option_get(line, OPTION_FILTER_PASSES),
         .filter_ops = option_get(line, OPTION_FILTER_OPS),
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
-        .tile_tokens = option_given(line, OPTION_TILE_TOKENS),
         .ledger = option_given(line, OPTION_REMARKS),
     };
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;

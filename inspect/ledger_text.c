@@ -64,11 +64,6 @@ static void print_comparison(const ledger_report *r, hd_text *out) {
     if (r->has_ops) print_traffic(out, &r->graph, "ops one at a time", r->graph.total);
     if (r->has_naive) print_traffic(out, &r->naive, "kernels, no depth passes", r->naive.total);
     if (r->has_kernels) print_traffic(out, &r->compiled, "kernels, as compiled", r->compiled.total);
-    if (r->has_kernels && r->compiled.local) {
-        hir_traffic memory = r->compiled.total;
-        memory.read -= r->compiled.local;
-        print_traffic(out, &r->compiled, "  without reads within a tile", memory);
-    }
     hd_text_add(out,
                 "  counted as the paper does: sums as often as they are written, no norms, layer\n"
                 "  inputs and output\n");

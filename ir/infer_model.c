@@ -211,16 +211,6 @@ bool hir_rule_kernel(hir_check *c, hir_type *y) {
            check_split_name(c, HIR_A_SPLIT_PREFILL) &&
            (hir_attr_int(c->op, HIR_A_GRAIN, 1) > 0 ||
             hir_refuse(c, HD_E_VALUE, NULL, "'grain' must be more than 0")) &&
-           (hir_attr_int(c->op, HIR_A_TILE_GROUP, 0) >= 0 ||
-            hir_refuse(c, HD_E_VALUE, NULL, "'tile_group' must not be negative")) &&
-           (hir_attr_int(c->op, HIR_A_TILE_ROWS, 1) > 0 ||
-            hir_refuse(c, HD_E_VALUE, NULL, "'tile_rows' must be more than 0")) &&
-           (!hir_find_attr(c->op, HIR_A_TILE_GROUP) == !hir_find_attr(c->op, HIR_A_TILE_ROWS) ||
-            hir_refuse(c, HD_E_VALUE, NULL, "'tile_group' and 'tile_rows' come together")) &&
-           (hir_attr_int(c->op, HIR_A_TILE_KEEPS, 1) == 1 ||
-            hir_refuse(c, HD_E_VALUE, NULL, "'tile_keeps' is 1, or not there")) &&
-           (!hir_find_attr(c->op, HIR_A_TILE_KEEPS) || hir_find_attr(c->op, HIR_A_TILE_GROUP) ||
-            hir_refuse(c, HD_E_VALUE, NULL, "'tile_keeps' goes with 'tile_group'")) &&
            (*hir_attr_string(c->op, HIR_A_NAME, "") ||
             hir_refuse(c, HD_E_VALUE, NULL, "'name' is empty"));
 }

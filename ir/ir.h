@@ -336,16 +336,6 @@ typedef struct hir_op_work {
 } hir_op_work;
 hir_op_work hir_work_of(const hir_module *m, hir_id op);
 
-/* ---- tiles ----
- * Consecutive kernels with the same tile_group run together, tile_rows tokens at a time
- * (passes/tile_tokens.c); with tile_keeps, values that several of them read and none writes stay in
- * the cache from one kernel to the next, too. Threads are then in different kernels at once, so
- * whatever a kernel of the group reads or writes is live until the end of the group. */
-int64_t hir_tile_group(const hir_op *kernel); /* -1: in none */
-/* Kernels are numbered in program order. For each: the number of the last kernel of its group, or
- * its own number if it is in no group. */
-uint32_t *hir_group_ends(const hir_module *m, hd_arena *a);
-
 /* ---- in place ----
  * The result of a row program may alias a value whose last reader is that row program: row t of the
  * result is stored where row t of the value was. So may the result of a contraction that reads the
@@ -408,9 +398,8 @@ static inline hir_attr hir_string(hir_attr_id id, const char *v) {
 static inline hir_attr hir_ints(hir_attr_id id, const int64_t *v, uint32_t n) {
     return (hir_attr){.id = id, .ints = v, .n = n};
 }
-void hir_set_attr(hir_module *m, hir_id op, hir_attr attr);       /* adds or replaces */
-bool hir_remove_attr(hir_module *m, hir_id op, hir_attr_id attr); /* false: it had none */
-bool hir_same_slice(const hir_op *a, const hir_op *b);            /* same axis, start and length */
+void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
+bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start and length */
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);

@@ -15,8 +15,6 @@
  *   threads     the splits that the form may have
  *   rows        "last" kernels are of a form that may be, and write no state; only "last" kernels
  *               and output 0 of a model read their results
- *   tiles       the kernels of a tile_group stand one after the other, have one tile_rows, and do
- *               all rows; no sequences
  *   memory      results are inside their areas; values live at the same time do not overlap
  */
 #include <string.h>
@@ -379,15 +377,15 @@ typedef struct span { /* of a value in the arena or the fixed area */
 
 typedef struct memory {
     rules *r;
-    uint32_t *last_read, *group_end; /* by value; by number of a kernel */
+    uint32_t *last_read; /* by value */
     HD_VEC(span) alive;
 } memory;
 
-/* May result `i` of the kernel have the memory of `of`? The kernel (the last of its tile group) has
- * to be the last that reads it, no other result may have it, and the kernel's kind must allow it
+/* May result `i` of the kernel have the memory of `of`? The kernel has to be the last that
+ * reads it, no other result may have it, and the kernel's kind must allow it
  * (hir_may_be_in_place). */
 static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
-    return of->dies == now && m->group_end[now] == now && of->from < of->to &&
+    return of->dies == now && of->from < of->to &&
            hir_in_place_of(m->r->m, m->r->kernel, i) == of->value;
 }
 
@@ -398,7 +396,7 @@ static void check_overlap(memory *m, uint32_t i, uint32_t now) {
     if (!fixed && v->place != HIR_PLACE_ARENA) return;
     uint64_t bytes = (uint64_t)hir_type_row_elements(v->type) * hir_dtype_bytes(v->type.dtype);
     span s = {value, v->offset, v->offset + bytes, m->last_read[value], fixed};
-    if (s.dies < m->group_end[now]) s.dies = m->group_end[now];
+    if (s.dies < now) s.dies = now;
     for (size_t j = 0; j < m->alive.n; j++) {
         const span *o = &m->alive.at[j];
         bool meets = o->fixed == fixed && o->from < s.to && s.from < o->to;
@@ -423,8 +421,7 @@ static void note_last_reads(memory *m) {
         HIR_EACH(mod, op, hir_op_at(mod, kernel)->body_first) {
             const hir_op *o = hir_op_at(mod, op);
             for (uint32_t i = 0; i < o->n_args; i++)
-                if (o->args[i].kind == HIR_REF_VALUE)
-                    m->last_read[o->args[i].index] = m->group_end[number];
+                if (o->args[i].kind == HIR_REF_VALUE) m->last_read[o->args[i].index] = number;
         }
         number += hir_has_trait(hir_op_at(mod, kernel)->code, HIR_REGION);
     }
@@ -433,7 +430,6 @@ static void note_last_reads(memory *m) {
 static void check_places(rules *r) {
     memory m = {.r = r, .last_read = hd_new_array(r->d->arena, uint32_t, r->m->values.n)};
     uint32_t number = 0;
-    m.group_end = hir_group_ends(r->m, r->d->arena);
     note_last_reads(&m);
     HIR_EACH(r->m, kernel, r->m->first) {
         const hir_op *k = hir_op_at(r->m, kernel);
@@ -454,25 +450,6 @@ static bool is_planned(const hir_module *m) {
     for (uint32_t i = 0; i < hir_op_at(m, op)->n_results; i++)
         if (hir_value_at(m, hir_op_at(m, op)->results[i])->place != HIR_PLACE_NONE) return true;
     return false;
-}
-
-/* ---- tiles ---------------------------------------------------------------------------------- */
-/* Called in program order; `before`: the kernel before, or HIR_NONE. */
-static void check_tiles(rules *r, hir_id kernel, hir_id before, int64_t *highest) {
-    const hir_op *k = hir_op_at(r->m, kernel);
-    int64_t group = hir_tile_group(k);
-    if (group < 0) return;
-    require(r, kernel, !hir_runs_once(r->m, kernel) && !is_last(r, kernel),
-            "only kernels of all rows go tile by tile");
-    if (before != HIR_NONE && hir_tile_group(hir_op_at(r->m, before)) == group)
-        require(r, kernel,
-                hir_attr_int(k, HIR_A_TILE_ROWS, 0) ==
-                    hir_attr_int(hir_op_at(r->m, before), HIR_A_TILE_ROWS, 0),
-                "the kernels of a tile group have one tile_rows");
-    else
-        require(r, kernel, group > *highest,
-                "tile groups are numbered upwards, and their kernels stand together");
-    *highest = group > *highest ? group : *highest;
 }
 
 /* ---- the module ---------------------------------------------------------------------------- */
@@ -509,8 +486,6 @@ static bool is_model(const hir_module *m) {
 bool hir_verify_kernels(const hir_module *m, hd_diags *d) {
     rules r = {.m = m, .d = d, .kernel = HIR_NONE, .model = is_model(m), .ok = true};
     size_t outputs = 0;
-    hir_id before = HIR_NONE;
-    int64_t highest_group = -1;
     if (m->stage != HIR_STAGE_KERNEL) {
         hd_err(d, HD_E_TYPE, HD_NOWHERE, "the module is not at the kernel stage")->hint =
             "run the default pipeline";
@@ -523,8 +498,6 @@ bool hir_verify_kernels(const hir_module *m, hd_diags *d) {
             check_output(&r, op, outputs++);
         else if (hir_has_trait(code, HIR_REGION)) {
             check_kernel(&r, op);
-            check_tiles(&r, op, before, &highest_group);
-            before = op;
         } else
             refuse(&r, op, "it stands outside of a kernel", "the fuse pass puts ops into kernels");
     }

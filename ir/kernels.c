@@ -20,7 +20,6 @@ enum {
 #include "ir/phases.def"
 #undef P
     LAST_ROWS = HIR_LAST_ROWS,
-    TILES = HIR_TILES,
     OWNERS = HIR_OWNERS,
 };
 

@@ -46,7 +46,7 @@ typedef enum hir_kernel_phase {
     HIR_KERNEL_PHASES
 } hir_kernel_phase;
 
-enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_TILES = 2, HIR_OWNERS = 4 };
+enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2 };
 
 typedef struct hir_kind_info {
     hir_opcode op;

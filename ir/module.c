@@ -154,46 +154,7 @@ void hir_set_attr(hir_module *m, hir_id id, hir_attr attr) {
     op->n_attrs++;
 }
 
-bool hir_remove_attr(hir_module *m, hir_id id, hir_attr_id attr) {
-    hir_op *op = hir_op_at(m, id);
-    uint32_t at = 0;
-    while (at < op->n_attrs && op->attrs[at].id != attr)
-        at++;
-    if (at == op->n_attrs) return false;
-    op->n_attrs--;
-    memmove(op->attrs + at, op->attrs + at + 1, (op->n_attrs - at) * sizeof *op->attrs);
-    return true;
-}
-
-/* ---- tiles --------------------------------------------------------------------------------- */
-int64_t hir_tile_group(const hir_op *kernel) {
-    return hir_attr_int(kernel, HIR_A_TILE_GROUP, -1);
-}
-
-static bool is_kernel(const hir_module *m, hir_id op) {
-    return hir_has_trait(hir_op_at(m, op)->code, HIR_REGION);
-}
-
-uint32_t *hir_group_ends(const hir_module *m, hd_arena *a) {
-    uint32_t n = 0, first = 0;
-    HIR_EACH(m, op, m->first)
-    n += is_kernel(m, op);
-    uint32_t *ends = hd_new_array(a, uint32_t, (size_t)n + 1);
-    int64_t group = -1;
-    n = 0;
-    HIR_EACH(m, op, m->first) {
-        if (!is_kernel(m, op)) continue;
-        int64_t now = hir_tile_group(hir_op_at(m, op));
-        if (now < 0 || now != group) first = n;
-        group = now;
-        for (uint32_t i = first; i <= n; i++)
-            ends[i] = n;
-        n++;
-    }
-    return ends;
-}
-
-/* ---- in place -------------------------------------------------------------------------------- */
+/* ---- in place ------------------------------------------------------------------------------ */
 static bool same_rows(const hir_value *a, const hir_value *b) {
     return hir_type_has_t(a->type) && hir_type_has_t(b->type) && a->type.dtype == b->type.dtype &&
            hir_type_row_elements(a->type) == hir_type_row_elements(b->type);

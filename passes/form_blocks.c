@@ -22,15 +22,8 @@
  * so that a run of m members with s shared sources saves (m - 1)(s banked - result) bytes, and the
  * norms that only it reads: with all in f32, reading one or two sources again is cheaper than
  * storing a result. The best partition is found by dynamic programming.
- *
- * Where kernels run a tile of tokens at a time (options->tile_tokens), two mixes with no attention
- * between them may be in one tile, as those of an MLP and of the next attention. The sources of
- * both are then read from memory once and stay in the L2 for the second, and no result is written:
- * that saves s banked for two members, more than a phase 1 where sources are few. Such pairs are
- * left for tile-tokens, if their rows are expected to fit.
  */
 #include "passes/depth.h"
-#include "passes/tiles.h"
 
 enum {
     MOST_MEMBERS = 32, /* of a block, so that its queries and results fit the caches of a core */
@@ -39,9 +32,8 @@ enum {
 
 typedef struct member {
     hir_id op;
-    uint32_t n;       /* sources */
-    bool may;         /* it may be in a block */
-    uint32_t stretch; /* ops before it that look along the sequence */
+    uint32_t n; /* sources */
+    bool may;   /* it may be in a block */
     depth_cost cost;
 } member;
 
@@ -117,68 +109,14 @@ static int64_t saved_by(const former *f, uint32_t first, uint32_t n, const hir_r
     return depth_saved(&f->all.at[first].cost, n, (int64_t)s, own);
 }
 
-/* ---- tiles ---------------------------------------------------------------------------------- */
-typedef struct stretch {      /* from one mix to the next */
-    uint64_t elements, bytes; /* of the matrices between them */
-    uint64_t widest;          /* widest row that one of them reads */
-} stretch;
-
-/* Sums up the ops from `from` to `to`; false: they cannot be in one tile. */
-static bool walk(const former *f, hir_id from, hir_id to, stretch *s) {
-    const hir_dtype dtype = f->c->options->matrix_dtype;
-    const uint64_t size = hir_is_quantised(dtype) ? 1 : hir_dtype_bytes(dtype);
-    *s = (stretch){0};
-    for (hir_id op = from; op != HIR_NONE; op = hir_op_at(f->m, op)->next) {
-        const hir_op *o = hir_op_at(f->m, op);
-        if (op == to) return true;
-        if (o->code != HIR_LINEAR_OP) {
-            if (!hir_has_trait(o->code, HIR_LOCAL) || hir_has_trait(o->code, HIR_POSITION))
-                return false;
-            continue;
-        }
-        const int64_t x = pass_elements(hir_arg_type(f->m, op, 0)),
-                      w = pass_elements(hir_arg_type(f->m, op, 1));
-        s->elements = hd_capped_add(s->elements, (uint64_t)w);
-        s->bytes = hd_capped_add(s->bytes, hd_capped_mul((uint64_t)w, size));
-        if ((uint64_t)x > s->widest) s->widest = (uint64_t)x;
-    }
-    return false;
-}
-
-/* Are a mix and the next the only two between two attentions, as those of an MLP and of the next
- * attention? Of longer stretches it is not known yet which kernels will share a tile, and there are
- * no tiles after the last attention of a model, where only the last rows are computed. */
-static bool is_pair(const former *f, uint32_t first) {
-    const member *a = &f->all.at[first];
-    const uint32_t n = (uint32_t)f->all.n;
-    if (!f->c->options->tile_tokens || first + 1 >= n || a[1].stretch != a->stretch) return false;
-    bool begins = first == 0 || a[-1].stretch != a->stretch;
-    bool ends = first + 2 < n && a[2].stretch != a->stretch;
-    return begins && ends;
-}
-
-/* Bytes that a member and the next save if they are in one tile, where the second reads the shared
- * sources from the L2. 0: they do not fit. Besides the `shared` sources two rows of the stream are
- * live, the live sum before and after, and the widest row between the two. */
-static int64_t saved_in_tile(const former *f, uint32_t first, size_t shared) {
-    const member *a = &f->all.at[first];
-    stretch s;
-    if (!is_pair(f, first) || !walk(f, a->op, f->all.at[first + 1].op, &s)) return 0;
-    const uint64_t sources = hd_capped_mul(shared, (uint64_t)a->cost.banked),
-                   others = hd_capped_add(hd_capped_mul(s.widest, 4), 2 * (uint64_t)a->cost.live);
-    const int64_t rows = tile_rows(hd_capped_add(sources, others));
-    return rows > 0 && tile_hides(rows, s.elements, s.bytes) ? (int64_t)sources : 0;
-}
-
 /* ---- the best cuts -------------------------------------------------------------------------- */
 typedef struct cut { /* the best partition of the members from here on */
     int64_t saved;   /* bytes per token */
     uint32_t n;      /* members of the run that starts here */
-    bool in_tile;    /* each of them is mixed by itself, in one tile */
 } cut;
 
-typedef struct savings {                   /* of the runs that start with a member */
-    int64_t by[MOST_MEMBERS + 1], in_tile; /* as a block of so many members; 0: not a block */
+typedef struct savings {          /* of the runs that start with a member */
+    int64_t by[MOST_MEMBERS + 1]; /* as a block of so many members; 0: not a block */
 } savings;
 
 typedef struct sizes { /* allowed sizes of blocks */
@@ -195,7 +133,6 @@ static savings *find_savings(former *f, uint32_t most_sources) {
         for (uint32_t j = i + 1; j < n && j - i < MOST_MEMBERS; j++) {
             if (!alike(f, first, &f->all.at[j])) break;
             s = intersect(f, shared, s, &f->all.at[j]);
-            if (j == i + 1) all[i].in_tile = saved_in_tile(f, i, s);
             const int64_t here = saved_by(f, i, j - i + 1, shared, s);
             if (here <= 0) break; /* s can only shrink */
             all[i].by[j - i + 1] = here;
@@ -209,12 +146,10 @@ static int64_t find_cuts(const former *f, const savings *saved, const sizes *s, 
     const uint32_t n = (uint32_t)f->all.n;
     best[n] = (cut){0};
     for (uint32_t i = n; i-- > 0;) {
-        best[i] = (cut){best[i + 1].saved, 1, false};
-        if (saved[i].in_tile > 0 && saved[i].in_tile + best[i + 2].saved > best[i].saved)
-            best[i] = (cut){saved[i].in_tile + best[i + 2].saved, 2, true};
+        best[i] = (cut){best[i + 1].saved, 1};
         for (uint32_t k = 0; k < s->n && s->at[k] <= n - i; k++) {
             const int64_t here = saved[i].by[s->at[k]], all = here + best[i + s->at[k]].saved;
-            if (here > 0 && all > best[i].saved) best[i] = (cut){all, s->at[k], false};
+            if (here > 0 && all > best[i].saved) best[i] = (cut){all, s->at[k]};
         }
     }
     return best[0].saved;
@@ -224,7 +159,7 @@ static sizes sizes_of(const former *f, const cut *cuts) {
     bool has[MOST_MEMBERS + 1] = {0};
     sizes s = {0};
     for (uint32_t i = 0; i < f->all.n; i += cuts[i].n)
-        has[cuts[i].n] |= cuts[i].n > 1 && !cuts[i].in_tile;
+        has[cuts[i].n] |= cuts[i].n > 1;
     for (uint32_t m = 2; m <= MOST_MEMBERS; m++)
         if (has[m]) s.at[s.n++] = m;
     return s;
@@ -358,19 +293,6 @@ static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, h
     return true;
 }
 
-static void remark_tile(former *f, uint32_t first, hir_ref *shared) {
-    const member *a = &f->all.at[first];
-    size_t s = intersect(f, shared, sources_of(f, a, shared), a + 1);
-    const int64_t alone = bytes_alone(f, first, 2), saved = saved_in_tile(f, first, s);
-    hir_remark_add(
-        f->c, true, a->op,
-        "mixed in one tile with the next: %zu sources are read from memory once for both, "
-        "and no result is stored: %.4g d per token, %.4g d by a phase 1, %.4g d apart",
-        s, (double)(alone - saved) / (double)a->cost.live,
-        (double)(alone - saved_by(f, first, 2, shared, s)) / (double)a->cost.live,
-        (double)alone / (double)a->cost.live);
-}
-
 static void remark_alone(former *f, const member *a) {
     if (!a->may) return;
     hir_remark_add(f->c, false, a->op,
@@ -398,16 +320,14 @@ static bool may_share(former *f, const member *a) {
 
 bool pass_form_blocks(hir_pass_context *c) {
     former f = {.c = c, .m = c->m};
-    uint32_t most = 0, blocks = 0, sequences = 0;
+    uint32_t most = 0, blocks = 0;
     f.stamp = hd_new_array(c->scratch, uint32_t, c->m->values.n);
     HIR_EACH(f.m, op, f.m->first) {
-        sequences += hir_has_trait(hir_op_at(f.m, op)->code, HIR_SEQUENCE);
         if (hir_op_at(f.m, op)->code != HIR_DEPTH_ATTEND_OP) continue;
         member a = {.op = op, .n = depth_sources(f.m, op)};
         a.may = may_share(&f, &a);
         a.cost = depth_cost_of(f.m, op, c->options);
         if (a.n > most) most = a.n;
-        a.stretch = sequences;
         hd_push(c->scratch, &f.all, a);
     }
     f.readers = hd_new_array(c->scratch, uint32_t, c->m->values.n);
@@ -417,8 +337,6 @@ bool pass_form_blocks(hir_pass_context *c) {
     for (uint32_t i = 0; i < f.all.n; i += best[i].n) {
         if (best[i].n == 1)
             remark_alone(&f, &f.all.at[i]);
-        else if (best[i].in_tile)
-            remark_tile(&f, i, shared);
         else if (!mark_block(&f, i, best[i].n, blocks++, shared))
             return false;
     }

@@ -62,8 +62,6 @@ typedef struct clerk {
     HD_VEC(outer_read) reads;
     bool *weight_seen; /* by weight */
     bool in_front;     /* walking the prologue of a contraction */
-    /* by value: 1 + the first kernel that reads it in a tile group that keeps it */
-    hir_id *kept_by;
 } clerk;
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
@@ -145,7 +143,6 @@ static void enter(clerk *c, hir_access a) {
     hir_traffic *t = &l->phase[a.phase];
     add(a.write ? &t->written : &t->read, a.bytes);
     if (phases[a.phase].charged) add(a.write ? &l->total.written : &l->total.read, a.bytes);
-    if (phases[a.phase].charged && a.local) add(&l->local, a.bytes);
     if (phases[a.phase].paper) add(a.write ? &l->paper.written : &l->paper.read, a.bytes);
 }
 
@@ -337,7 +334,6 @@ static void charge_writes(clerk *c, hir_access a) {
     const hir_op *kernel = hir_op_at(c->m, a.op);
     uint32_t own = own_writes(c, kernel);
     a.write = true;
-    a.local = false;
     for (int sums = 0; sums < 2; sums++) /* plain outputs first */
         for (uint32_t i = 0; i < kernel->n_results; i++) {
             a.value = kernel->results[i];
@@ -353,20 +349,6 @@ static void charge_writes(clerk *c, hir_access a) {
         }
 }
 
-/* Was the value written by a kernel of the reader's tile group, or read by an earlier one that
- * keeps it? */
-static bool is_local(clerk *c, hir_id reader, hir_id value) {
-    const hir_op *kernel = hir_op_at(c->m, reader);
-    int64_t group = hir_tile_group(kernel);
-    hir_id maker = hir_value_at(c->m, value)->op;
-    if (group < 0) return false;
-    hir_id by = c->kept_by[value] ? c->kept_by[value] - 1 : HIR_NONE;
-    bool here = by != HIR_NONE && hir_tile_group(hir_op_at(c->m, by)) == group;
-    bool kept = here && by != reader;
-    if (!here && hir_find_attr(kernel, HIR_A_TILE_KEEPS)) c->kept_by[value] = reader + 1;
-    return kept || (maker != HIR_NONE && hir_tile_group(hir_op_at(c->m, maker)) == group);
-}
-
 static void charge_reads(clerk *c, hir_access a) {
     bool merges = false;
     for (size_t i = 0; i < c->reads.n; i++)
@@ -375,7 +357,6 @@ static void charge_reads(clerk *c, hir_access a) {
         const outer_read *r = &c->reads.at[i];
         uint64_t all = row_elements(c, r->value);
         a.value = r->value;
-        a.local = is_local(c, a.op, r->value);
         a.phase = phase_of_read(c, r, merges);
         a.bytes = row_bytes(c, r->value, r->whole || r->sliced > all ? all : r->sliced);
         enter(c, a);
@@ -464,7 +445,6 @@ void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
         .reach = hd_new_array(a, uint8_t, m->values.n),
         .read_at = hd_new_array(a, uint32_t, m->values.n),
         .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
-        .kept_by = hd_new_array(a, hir_id, m->values.n),
     };
     if (m->stage == HIR_STAGE_KERNEL)
         charge_kernels(&c);

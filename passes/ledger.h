@@ -30,8 +30,6 @@ typedef struct hir_access {
     hir_id op;    /* kernel, or op before there are kernels */
     hir_id value; /* as the operand or result of the op */
     bool write;
-    bool local; /* a read of a value that a kernel of the same tile group has written: it stays in
-                   the L2 when the group runs tile by tile */
     hir_phase phase;
     hir_flow_kind kind;
     hir_dtype dtype;
@@ -51,7 +49,6 @@ typedef struct hir_ledger {
     HD_VEC(hir_access) accesses;
     hir_traffic phase[HIR_PHASE_COUNT];
     hir_traffic total; /* all that is charged */
-    uint64_t local;    /* bytes of its reads that are local */
     hir_traffic paper; /* what the paper's Table 1 charges: without layer inputs and the output */
     uint64_t fixed_bytes; /* weights that the mechanism reads once per call */
 } hir_ledger;

@@ -36,7 +36,6 @@ typedef struct hir_pass_options {
     hir_dtype bank_dtype;   /* storage of sources that several mixes read, */
     hir_dtype phase1_dtype; /* and of the results of phase 1 (HIR_F32 or HIR_BF16) */
     int64_t chunk;     /* most tokens of one pass through the kernels; longer calls are cut (512) */
-    bool tile_tokens;  /* tile-tokens may form groups (false) */
     bool norm_of_rows; /* norms of blends of two rows are taken of the blend (false: from their dot
                           products, and of the blend where these cancel) */
 } hir_pass_options;

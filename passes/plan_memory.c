@@ -6,10 +6,9 @@
  *          T share one arena: offsets are bytes per token, multiples of 64, so that offset * T is
  *          aligned for every T; rows of whole pages are padded by a line. Results without T share
  *          the fixed area in the same way. A value is live from the kernel that defines it to the
- *          last that reads it, both included (to the end of the group where kernels run tile by
- *          tile), and values whose live ranges do not overlap may share bytes. A result of a row
- *          program may alias, row by row, a long value of the same size whose last reader the row
- *          program is: the streams of a residual system are updated in place, in half of the
+ *          last that reads it, both included, and values whose live ranges do not overlap may share
+ * bytes. A result of a row program may alias, row by row, a long value of the same size whose last
+ * reader the row program is: the streams of a residual system are updated in place, in half of the
  *          memory. Otherwise the values that a kernel reads and those that it writes never overlap.
  * Leaves   the kernels.
  *
@@ -50,9 +49,7 @@ typedef struct planner {
     hir_pass_context *c;
     hir_module *m;
     uint32_t n_kernels;
-    uint32_t *last_read; /* by value: number of the last kernel that reads it, or of the last kernel
-                            of that one's group */
-    uint32_t *group_end; /* by number of a kernel */
+    uint32_t *last_read; /* by value: number of the last kernel that reads it */
     buffer_list arena, fixed;
     HD_VEC(alias) aliases;
     hir_id *first; /* by value: the first value in its place */
@@ -133,7 +130,7 @@ static bool has_many_rows(const planner *p, hir_id kernel) {
 static buffer *find_aliased(planner *p, hir_id kernel, const buffer *b) {
     const hir_op *k = hir_op_at(p->m, kernel);
     const hir_dtype dtype = hir_value_at(p->m, b->value)->type.dtype;
-    bool can = hir_tile_group(k) < 0 && b->dies > b->born;
+    bool can = b->dies > b->born;
     if (!can || b->size < LONG_ROW || has_many_rows(p, kernel)) return NULL;
     HIR_EACH(p->m, op, k->body_first) {
         const hir_op *o = hir_op_at(p->m, op);
@@ -162,7 +159,7 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
     if (pass_type_has_c(v->type)) return place_state(p, kernel, i);
     if (v->place == HIR_PLACE_OUTPUT) return true;
     buffer b = {.value = value, .born = number, .dies = p->last_read[value]};
-    if (b.dies < p->group_end[number]) b.dies = p->group_end[number]; /* also if it has no reader */
+    if (b.dies < number) b.dies = number; /* also if it has no reader */
     if (!buffer_size(p, value, &b.size)) return false;
     buffer_list *list = hir_type_has_t(v->type) ? &p->arena : &p->fixed;
     buffer *aliased = list == &p->arena ? find_aliased(p, kernel, &b) : NULL;
@@ -178,14 +175,12 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
 
 static void find_last_reads(planner *p) {
     p->last_read = hd_new_array(p->c->scratch, uint32_t, p->m->values.n);
-    p->group_end = hir_group_ends(p->m, p->c->scratch);
     HIR_EACH(p->m, kernel, p->m->first) {
         if (hir_op_at(p->m, kernel)->code == HIR_OUTPUT_OP) continue;
         HIR_EACH(p->m, op, hir_op_at(p->m, kernel)->body_first) {
             const hir_op *o = hir_op_at(p->m, op);
             for (uint32_t i = 0; i < o->n_args; i++)
-                if (o->args[i].kind == HIR_REF_VALUE)
-                    p->last_read[o->args[i].index] = p->group_end[p->n_kernels];
+                if (o->args[i].kind == HIR_REF_VALUE) p->last_read[o->args[i].index] = p->n_kernels;
         }
         p->n_kernels++;
     }

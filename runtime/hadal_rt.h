@@ -96,10 +96,6 @@ typedef struct hrt_step {
     uint32_t grain;
     uint32_t last_rows; /* 1: only the rows asked for at the end (R of T) */
     uint32_t by_row;    /* 1: looks at the position or at state: rows of a batch go one by one */
-    /* This step and the next tile_steps - 1 may go together: each thread takes contiguous shares of
-     * the rows, and all columns, through all of them, tile_rows rows at a time. 0: not so, or
-     * inside such a run. */
-    uint32_t tile_steps, tile_rows;
     /* For 2 .. small_batch tokens, which are cut as one is; small_batch 0: there is none. */
     uint32_t kernel_small_batch, small_batch;
     uint32_t reserved;

@@ -227,25 +227,6 @@ static void run_step(worker *w, const hrt_job *j, const hrt_step *step, const pl
     run_rows(w, j, step, rows);
 }
 
-/* Going by tiles cuts rows where contractions otherwise cut columns. It pays when each thread gets
- * a whole tile: with fewer rows, every thread would read all weights for a few rows. */
-static bool goes_by_tiles(const worker *w, const hrt_job *j, const hrt_step *step) {
-    return step->tile_steps > 1 && !j->batch && w->frame.T >= (int64_t)step->tile_rows * w->count;
-}
-
-static void run_tiles(worker *w, const hrt_job *j, const hrt_step *step, const place *at) {
-    span mine = share((span){0, w->frame.T}, w->index, w->count);
-    for (int64_t r = mine.from; r < mine.to; r += step->tile_rows) {
-        span tile = {r, mine.to - r < step->tile_rows ? mine.to : r + step->tile_rows};
-        for (uint32_t i = 0; i < step->tile_steps; i++) {
-            find_args(w, j, &step[i], at);
-            call_kernel(w, j->level->kernels[step[i].kernel_prefill], tile,
-                        (span){0, step[i].cols});
-            hrt_watch_work(&w->watch, (uint32_t)(step - j->model->steps) + i);
-        }
-    }
-}
-
 /* Aims at this thread's part of the next step, from `i` on, that is cut by columns. */
 static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, uint32_t i) {
     const hrt_model *m = j->model;
@@ -266,17 +247,12 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
     hrt_watch_start(&w->watch);
     for (uint32_t i = next_step(m, 0, last), next; i < m->n_steps; i = next) {
         const hrt_step *step = &m->steps[i];
-        bool tiles = goes_by_tiles(w, j, step);
-        next = next_step(m, i + (tiles ? step->tile_steps : 1), last);
-        if (tiles) {
-            run_tiles(w, j, step, at);
-        } else {
-            run_step(w, j, step, at, step->last_rows ? last : all);
-            hrt_watch_work(&w->watch, i);
-        }
+        next = next_step(m, i + 1, last);
+        run_step(w, j, step, at, step->last_rows ? last : all);
+        hrt_watch_work(&w->watch, i);
         /* Between two steps that thread 0 does alone there is nobody to wait for. */
-        bool nobody = !tiles && is_alone(j, step, at) && next < m->n_steps &&
-                      is_alone(j, &m->steps[next], at);
+        bool nobody =
+            is_alone(j, step, at) && next < m->n_steps && is_alone(j, &m->steps[next], at);
         if (w->count > 1 && !nobody) {
             look_ahead(w, j, at, last, next);
             hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience, &w->ahead);

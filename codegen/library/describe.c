@@ -87,12 +87,11 @@ static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
         const hrt_step *s = &w->p->steps.at[i];
-        rows[i] =
-            RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill), u32(w, s->first_operand),
-                   u32(w, s->n_operands), u32(w, s->split_decode), u32(w, s->split_prefill),
-                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row), u32(w, s->tile_steps),
-                   u32(w, s->tile_rows), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
-                   u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
+        rows[i] = RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill),
+                         u32(w, s->first_operand), u32(w, s->n_operands), u32(w, s->split_decode),
+                         u32(w, s->split_prefill), u32(w, s->grain), u32(w, s->last_rows),
+                         u32(w, s->by_row), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
+                         u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -241,7 +240,6 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
               p->options.norm_of_rows ? "row" : "dots");
-    hd_text_f(&text, ", \"tile_tokens\": %s", p->options.tile_tokens ? "true" : "false");
     for (size_t i = 0; i < p->m->states.n; i++)
         if (p->m->states.at[i].kind == HIR_STATE_CACHE) {
             const hir_dtype dtype = p->m->states.at[i].type.dtype; /* of all caches */

@@ -104,8 +104,7 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     const char *filter_passes, *filter_ops;
     const char *cache_dtype; /* of keys and values: "f32", "bf16", "f16"; NULL: as the module says,
                               * which is f32 where it does not */
-    int ledger;      /* a remark after each pass that changed what the residual mechanism moves */
-    int tile_tokens; /* let runs of kernels between attentions go a tile of tokens at a time */
+    int ledger; /* a remark after each pass that changed what the residual mechanism moves */
     /* "f32" (NULL) or "bf16": storage of sources that several mixes over depth read (finished
      * blocks, the embedding), and of the results of their phase 1 */
     const char *bank_dtype, *phase1_dtype;

@@ -70,7 +70,7 @@ def draw_config(rng):
 
 def draw_flags(rng, known):
     flags = rng.choice(known) + ["--threads", str(rng.randint(1, 3))]
-    for option in (["--tile-tokens"], ["--merge-norm", "row"], ["--chunk", str(rng.randint(1, 8))]):
+    for option in (["--merge-norm", "row"], ["--chunk", str(rng.randint(1, 8))]):
         flags = flags + option if rng.random() < 0.3 else flags
     return flags
 

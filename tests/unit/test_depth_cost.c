@@ -4,7 +4,6 @@
  */
 #include <criterion/criterion.h>
 
-#include "hadal/hadal.h"
 #include "passes/ledger.h"
 #include "tests/unit/arena_fixture.h"
 #include "tests/unit/depth_models.h"
@@ -116,74 +115,4 @@ Test(depth_cost, kinds_of_mixes) {
     blocks += check_types((depth_style){.block = 3, .sublayers = 18, .d = 24, .heads = 3});
     cr_assert_gt(blocks, 60);
     cr_assert_gt(exact, 40);
-}
-
-/* ---- tiles of tokens ---------------------------------------------------------------------------
- */
-/* The model of bench/specs/qwen3.hadal, Block AttnRes, of another width. */
-static hir_module *layers(int hidden, int block, const char *system) {
-    hadal_session *s = hadal_open();
-    cr_assert_eq(hadal_include_path(s, HADAL_SOURCE "/frontend/std"), 0);
-    const char *defines[][2] = {{"system", system},
-                                {"layers", "14"},
-                                {"heads", "4"},
-                                {"kv_heads", "2"},
-                                {"head_dim", "32"},
-                                {"hidden", hd_printf(arena, "%d", hidden)},
-                                {"ff", hd_printf(arena, "%d", 3 * hidden)},
-                                {"block", hd_printf(arena, "%d", block)}};
-    for (size_t i = 0; i < sizeof defines / sizeof *defines; i++)
-        cr_assert_eq(hadal_define(s, defines[i][0], defines[i][1]), 0);
-    cr_assert_eq(hadal_load(s, HADAL_SOURCE "/bench/specs/qwen3.hadal", NULL), 0);
-    hir_module *m = hir_parse(arena, &diags, "qwen3.hir", hd_strdup(arena, hadal_ir_text(s, 0)));
-    hadal_close(s);
-    cr_assert(m, "%s", said());
-    return m;
-}
-
-/* What leaves the L2, with blocks cut for tiles or as without them; how many pairs
- * of mixes share a tile. */
-static uint64_t memory_bytes(hir_module *m, bool cut_for_tiles, int *pairs) {
-    const hir_pass_options plain = {.chunk = 512}, tiles = {.chunk = 512, .tile_tokens = true};
-    hir_remarks remarks = {.arena = arena};
-    size_t n = 0, at = 0;
-    for (; hir_pipeline()[n] != HIR_PASS_COUNT; n++)
-        if (hir_pipeline()[n] == HIR_PASS_FORM_BLOCKS) at = n + 1;
-    hir_run run = {.passes = hir_pipeline(), .n_passes = at, .stop_after = HIR_PASS_COUNT};
-    cr_assert(hir_run_passes(m, &run, cut_for_tiles ? &tiles : &plain, &remarks, &diags));
-    run.passes += at;
-    run.n_passes = n - at;
-    cr_assert(hir_run_passes(m, &run, &tiles, &remarks, &diags));
-    *pairs = 0;
-    for (size_t i = 0; i < remarks.list.n; i++)
-        *pairs += strstr(remarks.list.at[i].text, "mixed in one tile with the next") != NULL;
-    hir_ledger l;
-    hir_ledger_find(m, arena, &l);
-    return of_mixes(&l) - l.local;
-}
-
-static void check_pairs(hir_module *m, hir_module *same, bool chosen, const char *what) {
-    int none, pairs;
-    const uint64_t without = memory_bytes(m, false, &none), with = memory_bytes(same, true, &pairs);
-    cr_expect_eq(none, 0);
-    cr_expect_eq(pairs > 0, chosen, "%s: %d pairs", what, pairs);
-    cr_expect(chosen ? with < without : with == without, "%s: %llu for %llu", what,
-              (unsigned long long)with, (unsigned long long)without);
-}
-
-/* Pairs are formed where sources are few and rows narrow, and then less leaves the cache; where
- * rows are too wide for a tile there are none, and nothing changes. */
-Test(depth_cost, pairs_of_mixes_in_a_tile) {
-    static const struct {
-        int hidden, block;
-        bool chosen;
-    } cases[] = {{96, 4, true},  {96, 8, true},   {256, 4, true},
-                 {256, 6, true}, {512, 4, false}, {1024, 8, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_pairs(layers(cases[i].hidden, cases[i].block, "attnres"),
-                    layers(cases[i].hidden, cases[i].block, "attnres"), cases[i].chosen,
-                    hd_printf(arena, "d = %d, S = %d", cases[i].hidden, cases[i].block));
-    depth_style style = {.block = 4, .sublayers = 28, .d = 64, .norm = NORM_GAIN};
-    check_pairs(depth_model(arena, &diags, style).m, depth_model(arena, &diags, style).m, false,
-                "no attention: which kernels share a tile is not known");
 }

@@ -598,7 +598,7 @@ Test(object, the_library_tells_what_it_is) {
         strstr(i->options,
                "\"machine\": {}, \"chunk\": 99, \"weights\": \"f32\", \"activations\": \"bf16\", "
                "\"bank\": \"f32\", \"phase1\": \"f32\", \"merge_norm\": \"dots\", "
-               "\"tile_tokens\": false, \"cache\": \"f32\", "
+               "\"cache\": \"f32\", "
                "\"parameters\": {\"layers\": \"1\"}}"));
     cr_assert_eq(i->vocab, VOCAB);
     cr_assert_eq(i->n_states, 3);

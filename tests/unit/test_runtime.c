@@ -190,10 +190,9 @@ Test(runtime, every_range_of_keys_is_done_once) {
 
 /* Three kernels in a row, each of which asks whether the one before has done its rows. */
 enum { LINE = 3 };
-static atomic_int done[LINE][MAX_ROWS][MAX_COLS], out_of_order, longest;
+static atomic_int done[LINE][MAX_ROWS][MAX_COLS], out_of_order;
 
 static void pass_row(int kernel, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
-    if (r1 - r0 > atomic_load(&longest)) atomic_store(&longest, (int)(r1 - r0));
     for (int64_t r = r0; r < r1; r++)
         for (int64_t c = c0; c < c1; c++) {
             if (kernel && !atomic_load(&done[kernel - 1][r][0])) atomic_store(&out_of_order, 1);
@@ -215,23 +214,20 @@ static void run_line(const hrt_model *m, int64_t n, int threads) {
     int32_t ids[MAX_ROWS] = {0};
     float *outs[1] = {NULL};
     memset(done, 0, sizeof done);
-    atomic_store(&longest, 0);
     cr_assert_eq(hrt_session_set_threads(s, threads), HRT_OK);
     cr_assert_eq(hrt_forward(s, ids, n, outs, 1), HRT_OK);
     free(s);
 }
 
-Test(runtime, tiles_do_every_row_and_column_once_in_order) {
+Test(runtime, steps_do_every_row_and_column_once_in_order) {
     static hrt_kernel *const line[] = {k_line0, k_line1, k_line2};
     static const hrt_level level[] = {{.name = "plain", .kernels = line}};
-    enum { TILE = 5, COLUMNS = 7 };
+    enum { COLUMNS = 7 };
     hrt_step step[LINE];
     for (uint32_t i = 0; i < LINE; i++)
         step[i] = (hrt_step){.kernel_decode = i,
                              .kernel_prefill = i,
                              .split_prefill = i == 1 ? HRT_SPLIT_COLS : HRT_SPLIT_ROWS,
-                             .tile_steps = i ? 0 : LINE,
-                             .tile_rows = TILE,
                              .cols = i == 1 ? COLUMNS : 1};
     hrt_model m = {.version = HRT_VERSION, .chunk = MAX_ROWS, .n_steps = LINE, .n_levels = 1};
     m.steps = step, m.levels = level;
@@ -245,7 +241,6 @@ Test(runtime, tiles_do_every_row_and_column_once_in_order) {
                                      "%d threads, kernel %d, row %ld of %ld, column %ld", threads,
                                      k, (long)r, (long)n, (long)c);
             cr_assert_eq(out_of_order, 0, "%d threads, %ld rows", threads, (long)n);
-            if (n == 40) cr_assert_eq(longest, TILE);
         }
 }
 
