@@ -33,7 +33,7 @@ static bool can_stream(const row_run *r, const row_node *n) {
     const row_buffer *b = &r->g->buffers.at[n->buffer];
     const int64_t bytes = element_bytes(r, n);
     if (b->in_place) return false;                               /* its lines have just been read */
-    if (row_is_any(r->g, row_elements(&n->shape))) return false; /* how much is told late */
+    if (row_is_any(r->g, row_elements(&n->shape))) return false; /* a dynamic size */
     bool aligned = n->to.constant * bytes % LINE == 0 && b->elements * bytes % LINE == 0;
     for (int v = 0; v < ROW_VARS; v++)
         aligned &= v == r->lane_var ? n->to.by[v] == 1 : n->to.by[v] * bytes % LINE == 0;
@@ -104,7 +104,7 @@ LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
     return LLVMBuildAnd(e->b, aligned, is_much(r, bytes), "streams");
 }
 
-static void store_past(row_run *r, LLVMValueRef p, LLVMValueRef v, int64_t bytes) {
+static void store_nontemporal(row_run *r, LLVMValueRef p, LLVMValueRef v, int64_t bytes) {
     hcg_emit *e = r->e;
     LLVMValueRef s = LLVMBuildStore(e->b, v, p);
     LLVMSetAlignment(s, (unsigned)bytes);
@@ -139,7 +139,7 @@ bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMV
         LLVMValueRef at = hcg_at(e, hcg_element(e, dtype), p, hcg_i64(e, u * lanes)), x = v[u];
         if (together == 2)
             x = side_by_side(e, hcg_narrow(e, dtype, v[u]), hcg_narrow(e, dtype, v[u + 1]));
-        store_past(r, at, x, together * lanes * bytes);
+        store_nontemporal(r, at, x, together * lanes * bytes);
     }
     return true;
 }
