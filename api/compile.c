@@ -321,10 +321,14 @@ static void tell_code(void *context, const hcg_code_event *e) {
                                              .translate = e->translate});
 }
 
-static bool emit_ir(hadal_session *s, const char *path) {
+/* With a target, the schedules of row programs stand behind kernel IR: no line moves. */
+static bool emit_ir(hadal_session *s, const hadal_target *t, const char *path) {
     hd_text text;
     hd_text_init(&text, s->arena);
     hir_print(s->m, (hir_print_options){.locations = true}, &text);
+    if (t && s->m->stage == HIR_STAGE_KERNEL) {
+        if (!need_program(s, t) || !hcg_print_schedules(s->program, &s->diags, &text)) return false;
+    }
     return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
 }
 
@@ -374,7 +378,7 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
         {"header", emit_header},
         {"weights", emit_weights},
     };
-    if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, path);
+    if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, t, path);
     if (!need_program(s, t)) return false;
     if (strcmp(kind, "so") == 0) return emit_library(s, t, path);
     if (strcmp(kind, "obj") == 0) return emit_object(s, t, path);

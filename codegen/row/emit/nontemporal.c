@@ -10,8 +10,6 @@
  * they lose as much, and so does a kernel that reads again what it has stored. A kernel that reads
  * many rows besides (a mix of 17 sources) has driven out its own first results before it is done.
  */
-#include <string.h>
-
 #include "codegen/emit/math.h"
 #include "codegen/row/emit/run.h"
 
@@ -20,19 +18,6 @@ enum { LINE = 64, FROM_BYTES = 16 << 20, FROM_TOUCHED = 32 << 20 };
 /* Bytes of an element of what node `n` is stored to. */
 static int64_t element_bytes(const row_run *r, const row_node *n) {
     return (int64_t)hir_dtype_bytes(r->g->buffers.at[n->buffer].dtype);
-}
-
-/* Whole lines of rows that begin on a line, which the kernel itself does not read. */
-static bool can_stream(const row_run *r, const row_node *n) {
-    if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
-    const row_buffer *b = &r->g->buffers.at[n->buffer];
-    const int64_t bytes = element_bytes(r, n);
-    if (b->in_place) return false;                               /* its lines have just been read */
-    if (row_is_any(r->g, row_elements(&n->shape))) return false; /* how much is told late */
-    bool aligned = n->to.constant * bytes % LINE == 0 && b->elements * bytes % LINE == 0;
-    for (int v = 0; v < ROW_VARS; v++)
-        aligned &= v == r->lane_var ? n->to.by[v] == 1 : n->to.by[v] * bytes % LINE == 0;
-    return aligned && b->where == ROW_ARG && b->has_t;
 }
 
 /* Bytes of a token's rows in memory that the kernel reads and leaves. */
@@ -67,10 +52,10 @@ static LLVMValueRef is_much(row_run *r, int64_t row_bytes) {
 /* Bytes of a token's rows that the nest may stream; 0 if that is never enough. */
 static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
     int64_t bytes = 0;
-    if (!r->token || strcmp(r->e->level->arch, "x86_64") != 0) return 0;
+    if (!r->token) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (can_stream(r, n)) bytes += row_elements(&n->shape) * element_bytes(r, n);
+        if (n->nontemporal) bytes += row_elements(&n->shape) * element_bytes(r, n);
     }
     const int64_t most = row_most(r->g, touched_bytes(r)), chunk = r->e->p->chunk;
     return bytes * chunk < FROM_BYTES && most * chunk < FROM_TOUCHED ? 0 : bytes;
@@ -83,7 +68,7 @@ LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
     if (bytes == 0) return NULL;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (!can_stream(r, n)) continue;
+        if (!n->nontemporal) continue;
         LLVMValueRef address = LLVMBuildPtrToInt(e->b, r->base[n->buffer], e->i64, "");
         where = LLVMBuildOr(e->b, where, address, "");
     }
@@ -119,12 +104,12 @@ static LLVMValueRef side_by_side(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
 
 bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v) {
     hcg_emit *e = r->e;
-    if (!r->streaming || r->tail || !can_stream(r, n)) return false;
+    if (!r->streaming || r->tail || !n->nontemporal) return false;
     const hir_dtype dtype = r->g->buffers.at[n->buffer].dtype;
     const int64_t lanes = e->level->lanes, bytes = element_bytes(r, n);
-    if ((int64_t)r->copies * lanes * bytes % LINE != 0) return false;
+    if ((int64_t)r->unroll * lanes * bytes % LINE != 0) return false;
     const unsigned together = dtype == HIR_F32 ? 1 : 2; /* halves fill a vector in pairs */
-    for (unsigned u = 0; u < r->copies; u += together) {
+    for (unsigned u = 0; u < r->unroll; u += together) {
         LLVMValueRef at = hcg_at(e, hcg_element(e, dtype), p, hcg_i64(e, u * lanes)), x = v[u];
         if (together == 2)
             x = side_by_side(e, hcg_narrow(e, dtype, v[u]), hcg_narrow(e, dtype, v[u + 1]));

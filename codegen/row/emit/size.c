@@ -5,26 +5,6 @@
  * computed once at the start of the function. */
 #include "codegen/row/emit/run.h"
 
-typedef struct row_sum {
-    int64_t a, b; /* a + b HCG_ANY */
-} row_sum;
-
-static row_sum sum_of(int64_t number) {
-    const int64_t half = HCG_ANY / 2;
-    const int64_t b = (number + (number < 0 ? -half : half)) / HCG_ANY;
-    return (row_sum){number - b * HCG_ANY, b};
-}
-
-bool row_is_any(const row_graph *g, int64_t number) {
-    return g->k->any && sum_of(number).b != 0;
-}
-
-int64_t row_most(const row_graph *g, int64_t number) {
-    if (!row_is_any(g, number)) return number;
-    const row_sum s = sum_of(number);
-    return s.a + s.b * g->k->size[HCG_N].most;
-}
-
 /* Behind N, which is loaded first of all. */
 static LLVMValueRef computed_at_entry(row_run *r, row_sum s) {
     hcg_emit *e = r->e;
@@ -43,10 +23,10 @@ static LLVMValueRef computed_at_entry(row_run *r, row_sum s) {
 }
 
 LLVMValueRef row_i64(row_run *r, int64_t number) {
-    if (!row_is_any(r->g, number)) return hcg_i64(r->e, number);
+    if (!row_is_dynamic(r->g, number)) return hcg_i64(r->e, number);
     for (size_t i = 0; i < r->sizes.n; i++)
         if (r->sizes.at[i].number == number) return r->sizes.at[i].value;
-    row_size s = {number, computed_at_entry(r, sum_of(number))};
+    row_size s = {number, computed_at_entry(r, row_sum_of(number))};
     hd_push(r->g->arena, &r->sizes, s);
     return s.value;
 }

@@ -8,6 +8,11 @@ static int64_t row_bytes(const row_buffer *b) {
     return b->elements * (int64_t)hir_dtype_bytes(b->dtype);
 }
 
+/* The block of a stage that a buffer is rows of. */
+static const hcg_row_block *block_of(const row_run *r, const row_buffer *b) {
+    return b->where == ROW_GIVEN ? &r->stage->given : &r->stage->left;
+}
+
 void row_find_bases(row_run *r) {
     hcg_emit *e = r->e;
     for (size_t i = 0; i < r->g->buffers.n; i++) {
@@ -15,8 +20,8 @@ void row_find_bases(row_run *r) {
         if (!b->used) continue;
         if (b->where == ROW_SCRATCH)
             r->base[i] = row_scratch(r, row_bytes(b));
-        else if (b->where == ROW_BLOCK)
-            r->base[i] = b->block;
+        else if (row_in_block(b))
+            r->base[i] = block_of(r, b)->base;
         else
             r->base[i] = hcg_arg(e, r->g->k, b->ref);
         r->pointer[i] = r->base[i];
@@ -78,7 +83,7 @@ void row_find_states(row_run *r) {
     r->cap = hcg_frame_cap(e);
     for (size_t i = 0; i < n; i++)
         r->state[i] = r->base[i];
-    if (!r->g->part) return;
+    if (!r->stage) return;
     LLVMValueRef owners = hcg_frame_owners(e), call[2] = {r->slot, r->cap};
     LLVMBasicBlockRef alone = LLVMGetInsertBlock(e->b);
     LLVMBasicBlockRef batch = LLVMAppendBasicBlockInContext(e->cx, e->fn, "batch");
@@ -122,15 +127,15 @@ static LLVMValueRef find_state_row(row_run *r, size_t buffer) {
 
 static LLVMValueRef find_block_row(row_run *r, const row_buffer *b) {
     hcg_emit *e = r->e;
-    const hcg_row_part *p = r->g->part;
+    const hcg_row_stage *p = r->stage;
     LLVMValueRef row = LLVMBuildSub(e->b, r->token, p->row, "");
-    LLVMValueRef at = LLVMBuildMul(e->b, row, b->ld, "");
-    if (p->heads) {
+    LLVMValueRef at = LLVMBuildMul(e->b, row, block_of(r, b)->ld, "");
+    if (p->of.heads) {
         LLVMValueRef head = LLVMBuildSub(e->b, r->head, p->head, "");
         head = LLVMBuildMul(e->b, head, hcg_i64(e, b->elements), "");
         at = LLVMBuildAdd(e->b, at, head, "");
     }
-    return hcg_at(e, e->f32, b->block, at);
+    return hcg_at(e, e->f32, block_of(r, b)->base, at);
 }
 
 /* Where this token's row of a buffer is, or this head's share of it. */
@@ -141,8 +146,8 @@ static LLVMValueRef find_row(row_run *r, size_t buffer) {
         r->gathered[buffer] = gathered_row(r, b, r->base[buffer]);
     if (b->where == ROW_GATHER) return r->gathered[buffer];
     if (b->where == ROW_STATE) return find_state_row(r, buffer);
-    if (b->where == ROW_BLOCK) return find_block_row(r, b);
-    int64_t heads = b->by_head ? r->g->part->heads : 1;
+    if (row_in_block(b)) return find_block_row(r, b);
+    int64_t heads = b->by_head ? r->stage->of.heads : 1;
     LLVMValueRef p = bytes_on(r, r->base[buffer], r->token, row_bytes(b) * heads);
     return b->by_head ? bytes_on(r, p, r->head, row_bytes(b)) : p;
 }

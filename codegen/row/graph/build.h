@@ -1,9 +1,9 @@
-/* Building the graph of a row program (private to row/graph/node.c, _move.c, _position.c and
- * _graph.c). Functions that return bool say false after a diagnostic. */
-#ifndef HCG_EMIT_ROW_BUILD_H
-#define HCG_EMIT_ROW_BUILD_H
+/* Building the graph of a row program (private to graph/node.c, move.c, position.c and graph.c).
+ * Functions that return bool say false after a diagnostic. */
+#ifndef HCG_ROW_BUILD_H
+#define HCG_ROW_BUILD_H
 
-#include "codegen/row/row.h"
+#include "codegen/row/graph/graph.h"
 
 bool row_unsupported(row_graph *g, const hir_op *op, const char *why); /* always false */
 
@@ -18,8 +18,9 @@ uint32_t row_add_memory(row_graph *g, const hir_op *op, uint32_t buffer, bool to
 uint32_t row_add_copy(row_graph *g, const hir_op *op, row_shape shape, row_ref of);
 /* A buffer of `shape` whose producers are still to be added, and one of them: it writes its
  * elements at `to`. */
-uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape, uint32_t n_parts);
-void row_add_part(row_graph *g, uint32_t memory, uint32_t part, row_index to);
+uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape,
+                        uint32_t n_producers);
+void row_add_producer(row_graph *g, uint32_t memory, uint32_t producer, row_index to);
 /* `ref`, over the dims of a view, over other dims instead: map[i] tells view dim i. */
 row_ref row_through(const row_graph *g, const row_ref *ref, const row_index *map);
 /* Element number in the buffer of the node that `ref` reads. */

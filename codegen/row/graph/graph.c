@@ -99,7 +99,7 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
             *home = to;
             n = row_at(g, v->ref.node);
             for (uint32_t i = 0; i < n->n_producers;
-                 i++) /* parts that are the same for all tokens */
+                 i++) /* producers that are the same for all tokens */
                 row_at(g, n->producers[i])->token_free = n->token_free;
             return;
         }
@@ -110,14 +110,9 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
     row_at(g, copy)->token_free = !to.has_t;
 }
 
-static row_buffer block_buffer(const hcg_row_block *b, int64_t elements) {
-    return (row_buffer){.where = ROW_BLOCK,
-                        .dtype = HIR_F32,
-                        .has_t = true,
-                        .elements = elements,
-                        .step = 1,
-                        .block = b->base,
-                        .ld = b->ld};
+static row_buffer block_buffer(row_where where, int64_t elements) {
+    return (row_buffer){
+        .where = where, .dtype = HIR_F32, .has_t = true, .elements = elements, .step = 1};
 }
 
 /* A copy of its own, always: in a state the heads of a row lie apart and may be rounded, so that
@@ -127,7 +122,7 @@ static bool cache_append(row_graph *g, const hir_op *op) {
     if (op->args[1].kind != HIR_REF_STATE) return row_unsupported(g, op, "it appends to a state");
     if (!row_view_of(g, op, op->args[0], &x)) return false;
     hir_type state = hir_ref_type(g->m, op->args[1]);
-    bool by_head = g->part && g->part->heads;
+    bool by_head = g->stage && g->stage->heads;
     uint32_t copy = row_add_copy(g, op, x.shape, x.ref);
     row_at(g, copy)->buffer = row_add_buffer(g, (row_buffer){.where = ROW_STATE,
                                                              .ref = op->args[1],
@@ -141,9 +136,9 @@ static bool cache_append(row_graph *g, const hir_op *op) {
     return true;
 }
 
-/* What a part leaves: results of the kernel, and a block in scratch. */
+/* What a stage leaves: results of the kernel, and a block in scratch. */
 static bool leave(row_graph *g) {
-    const hcg_row_part *p = g->part;
+    const row_stage_ops *p = g->stage;
     const hir_op *kernel = hir_op_at(g->m, g->k->op);
     row_view v;
     for (size_t i = 0; i < p->n_yields; i++) {
@@ -158,9 +153,9 @@ static bool leave(row_graph *g) {
                              .elements = row_elements(&v.shape),
                              .step = 1});
     }
-    if (p->left.value == HIR_NONE) return true;
-    if (!row_view_of(g, kernel, hir_value_ref(p->left.value), &v)) return false;
-    deliver(g, kernel, &v, block_buffer(&p->left, row_elements(&v.shape)));
+    if (p->left == HIR_NONE) return true;
+    if (!row_view_of(g, kernel, hir_value_ref(p->left), &v)) return false;
+    deliver(g, kernel, &v, block_buffer(ROW_LEFT, row_elements(&v.shape)));
     return true;
 }
 
@@ -242,15 +237,15 @@ static bool build_op(row_graph *g, const hir_op *op) {
     return true;
 }
 
-static bool build_part(row_graph *g) {
-    const hcg_row_part *p = g->part;
+static bool build_stage(row_graph *g) {
+    const row_stage_ops *p = g->stage;
     g->has_t = true;
-    if (p->given.value != HIR_NONE) {
-        hir_type type = row_type_of(g, hir_value_ref(p->given.value));
-        uint32_t buffer = row_add_buffer(g, block_buffer(&p->given, hir_type_row_elements(type)));
+    if (p->given != HIR_NONE) {
+        hir_type type = row_type_of(g, hir_value_ref(p->given));
+        uint32_t buffer = row_add_buffer(g, block_buffer(ROW_GIVEN, hir_type_row_elements(type)));
         row_view *v = hd_new(g->arena, row_view);
         *v = row_view_buffer(row_add_memory(g, hir_op_at(g->m, g->k->op), buffer, false), type);
-        g->views[p->given.value] = v;
+        g->views[p->given] = v;
     }
     for (size_t i = 0; i < p->n_ops; i++)
         if (!build_op(g, hir_op_at(g->m, p->ops[i]))) return false;
@@ -262,7 +257,7 @@ bool row_build(row_graph *g) {
     g->views = hd_new_array(g->arena, row_view *, g->m->values.n);
     g->weights = hd_new_array(g->arena, uint32_t, g->m->weights.n + 1);
     memset(g->weights, 0xff, (g->m->weights.n + 1) * sizeof *g->weights);
-    if (g->part) return build_part(g);
+    if (g->stage) return build_stage(g);
     for (uint32_t i = 0; i < kernel->n_results; i++) {
         hir_type t = hir_value_at(g->m, kernel->results[i])->type;
         g->has_t |= t.rank > 0 && t.dim[0] < 0;

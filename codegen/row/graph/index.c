@@ -1,6 +1,6 @@
 /* Affine index maps. A view (reshape, slice, transpose, broadcast) of a value is a map from the
  * view's dims to the value's; maps compose, so a chain of views costs nothing at run time. */
-#include "codegen/row/row.h"
+#include "codegen/row/graph/index.h"
 
 row_index row_var(unsigned v) {
     row_index i = {0};

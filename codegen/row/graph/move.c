@@ -102,7 +102,7 @@ static row_view copy_pieces(row_graph *g, const hir_op *op, const piece *pieces,
             int there = place[pieces[j].stacked && i >= axis ? i + 1 : i];
             if (from[i] >= 0) to.by[from[i]] = whole.by[there];
         }
-        row_add_part(g, memory, row_add_copy(g, op, x->shape, x->ref), to);
+        row_add_producer(g, memory, row_add_copy(g, op, x->shape, x->ref), to);
     }
     return row_view_buffer(memory, type);
 }

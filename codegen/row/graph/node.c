@@ -7,6 +7,24 @@ bool row_unsupported(row_graph *g, const hir_op *op, const char *why) {
     return false;
 }
 
+/* ---- stages that go head by head --------------------------------------------------------------
+ */
+
+/* All that is made in the kernel, but constants; and what others made of as many heads. */
+bool row_is_by_head(const row_graph *g, hir_ref r) {
+    if (!g->stage || !g->stage->heads || r.kind != HIR_REF_VALUE) return false;
+    hir_type t = hir_ref_type(g->m, r);
+    hir_id op = hir_value_at(g->m, r.index)->op;
+    bool made_here = op != HIR_NONE && hir_op_at(g->m, op)->parent == g->k->op;
+    return made_here ? t.rank >= 2 : hir_is_by_heads(t, g->stage->heads);
+}
+
+hir_type row_type_of(const row_graph *g, hir_ref r) {
+    hir_type t = hir_ref_type(g->m, r);
+    if (row_is_by_head(g, r)) t.dim[1] /= g->stage->heads;
+    return t;
+}
+
 /* ---- nodes and buffers ----------------------------------------------------------------------- */
 
 uint32_t row_add_node(row_graph *g, row_kind kind, const hir_op *op, row_shape shape,
@@ -78,21 +96,22 @@ uint32_t row_add_copy(row_graph *g, const hir_op *op, row_shape shape, row_ref o
 }
 
 /* A buffer of `shape` whose producers are still to be added. */
-uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape, uint32_t n_parts) {
+uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape,
+                        uint32_t n_producers) {
     uint32_t buffer = row_add_buffer(
         g, (row_buffer){.where = ROW_SCRATCH, .dtype = HIR_F32, .elements = row_elements(shape)});
     uint32_t memory = row_add_memory(g, op, buffer, true);
-    row_at(g, memory)->producers = hd_new_array(g->arena, uint32_t, n_parts);
+    row_at(g, memory)->producers = hd_new_array(g->arena, uint32_t, n_producers);
     return memory;
 }
 
-/* `part` writes its elements at `to` of the buffer of `memory`. */
-void row_add_part(row_graph *g, uint32_t memory, uint32_t part, row_index to) {
-    row_node *m = row_at(g, memory), *p = row_at(g, part);
+/* `producer` writes its elements at `to` of the buffer of `memory`. */
+void row_add_producer(row_graph *g, uint32_t memory, uint32_t producer, row_index to) {
+    row_node *m = row_at(g, memory), *p = row_at(g, producer);
     p->buffer = m->buffer;
     p->to = to;
     p->fills = memory;
-    m->producers[m->n_producers++] = part;
+    m->producers[m->n_producers++] = producer;
     m->token_free &= p->token_free;
 }
 

@@ -47,7 +47,7 @@ bool row_rope_table(row_graph *g, const hir_op *op, hir_type type, row_view *out
         n->frequencies = (uint32_t)(g->tables.n - 1);
         row_index to = row_major(&half_shape);
         to.constant = i * half;
-        row_add_part(g, memory, pair[i], to);
+        row_add_producer(g, memory, pair[i], to);
     }
     *out = row_view_buffer(memory, type);
     return true;
@@ -89,7 +89,7 @@ bool row_rope(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
         row_index to = row_major(&shape);
         if (half == 1) to.by[place[last]] = 0;
         to.constant = i * half;
-        row_add_part(g, memory, node, to);
+        row_add_producer(g, memory, node, to);
     }
     *out = row_view_buffer(memory, type);
     return true;

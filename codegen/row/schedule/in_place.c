@@ -9,7 +9,7 @@
  * There a turn computes all before it stores any. Every other kernel is built anew with the result
  * in scratch, from where it is copied when the rest of the token is done.
  */
-#include "codegen/row/emit/run.h"
+#include "codegen/row/schedule/steps.h"
 
 /* One nest that writes elements over those of another buffer. */
 typedef struct overwriting {
@@ -86,39 +86,31 @@ static bool nest_allows(const overwriting *o, const row_nest *nest) {
 }
 
 /* Root `n`, which writes in the nest that runs as number `place` from the end. */
-static bool may_write(const hcg_level *level, const row_graph *g, uint32_t place,
-                      const row_node *n) {
-    const row_nest *nest = &g->per_token.list.at[place];
+static bool may_write(const row_schedule *s, uint32_t place, const row_node *n) {
+    const row_graph *g = s->g;
+    const row_nest *nest = &s->per_token.list.at[place];
     overwriting o = {.g = g, .old = g->buffers.at[n->buffer].over};
     for (uint32_t later = 0; later < place; later++)
-        if (!nest_allows(&o, &g->per_token.list.at[later])) return false;
+        if (!nest_allows(&o, &s->per_token.list.at[later])) return false;
     if (nest_allows(&o, nest)) return true;
     if (nest->small || nest->domain.rank == 0 || (n->kind == ROW_REDUCE && n->last)) return false;
     o.nest = nest;
     o.to = row_substitute(&n->to, nest->loops);
-    const row_jam jam = row_jam_of(level, g, nest);
-    const row_shape *s = &nest->domain;
-    o.columns = s->rank <= 3 && (s->rank < 2 || jam.inner == s->dim[s->rank - 2]) &&
-                (s->rank < 3 || jam.outer == s->dim[0]);
+    const row_shape *d = &nest->domain;
+    o.columns = d->rank <= 3 && (d->rank < 2 || nest->jam.inner == d->dim[d->rank - 2]) &&
+                (d->rank < 3 || nest->jam.outer == d->dim[0]);
     return nest_allows(&o, nest);
 }
 
-bool row_may_be_in_place(const hcg_level *level, const row_graph *g) {
-    for (uint32_t place = 0; place < g->per_token.list.n; place++) {
-        const row_nest *nest = &g->per_token.list.at[place];
+bool row_may_be_in_place(const row_schedule *s) {
+    const row_graph *g = s->g;
+    for (uint32_t place = 0; place < s->per_token.list.n; place++) {
+        const row_nest *nest = &s->per_token.list.at[place];
         for (size_t i = 0; i < nest->roots.n; i++) {
             const row_node *n = row_at(g, nest->roots.at[i]);
             if (n->buffer == ROW_NO_BUFFER || !g->buffers.at[n->buffer].in_place) continue;
-            if (!may_write(level, g, place, n)) return false;
+            if (!may_write(s, place, n)) return false;
         }
     }
     return true;
-}
-
-bool row_writes_over(const row_graph *g, const row_nest *nest) {
-    for (size_t i = 0; i < nest->roots.n; i++) {
-        const row_node *n = row_at(g, nest->roots.at[i]);
-        if (n->buffer != ROW_NO_BUFFER && g->buffers.at[n->buffer].in_place) return true;
-    }
-    return false;
 }

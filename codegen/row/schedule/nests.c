@@ -8,7 +8,7 @@
  * Nests are made from the last to the first: a root goes into the latest nest that is early enough
  * for its readers. A root read only in its own nest, at its own index, needs no memory.
  */
-#include "codegen/row/row.h"
+#include "codegen/row/schedule/steps.h"
 
 enum {
     DEEPEST = 24,        /* ops computed where they are read, one inside the other */
@@ -102,7 +102,7 @@ static bool is_identity(const row_index *at, uint32_t rank) {
 static void note_read(const reading *r, uint32_t p, const row_index *at) {
     row_node *n = row_at(r->g, p);
     row_shape domain = row_domain(n);
-    if (n->token_free && r->nests != &r->g->once) { /* it has run before the first token */
+    if (n->token_free && !r->nests->once) { /* it has run before the first token */
         n->far_read = true;
         n->reader = r->nest;
         return;
@@ -173,10 +173,12 @@ static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
     return (uint32_t)(nests->list.n - 1);
 }
 
-static void place(row_graph *g, uint32_t id) {
+/* Behind the nests up to number `behind`, which are made already. */
+static void place(row_schedule *s, uint32_t id, uint32_t behind) {
+    row_graph *g = s->g;
     row_node *n = row_at(g, id);
-    row_nests *nests = n->token_free ? &g->once : &g->per_token;
-    if (nests == &g->per_token && n->limit < g->behind) n->limit = g->behind;
+    row_nests *nests = n->token_free ? &s->once : &s->per_token;
+    if (!nests->once && n->limit < behind) n->limit = behind;
     n->nest = find_nest(g, nests, n);
     row_nest *nest = &nests->list.at[n->nest];
     hd_push(g->arena, &nest->roots, id);
@@ -193,7 +195,7 @@ static void place(row_graph *g, uint32_t id) {
 /* ---- rows that are read once less -------------------------------------------------------------
  */
 
-enum { MOST_ROWS = 16, FIRST_LEVEL = 32 << 10 };
+enum { MOST_ROWS = 16 };
 
 typedef struct row_set { /* rows of tokens: nodes, a ROW_MULTI for rows side by side */
     uint32_t n, node[MOST_ROWS + 1];
@@ -221,11 +223,12 @@ static void add_rows(const row_graph *g, const row_node *n, row_set *s) {
 }
 
 /* Are both mixes of the same rows, so many that they leave the L1 in between? */
-static bool mix_same_rows(const row_graph *g, const row_node *a, const row_node *b) {
+static bool mix_same_rows(const row_schedule *s, const row_node *a, const row_node *b) {
+    const row_graph *g = s->g;
     row_set x = {0}, y = {0};
     if (b->kind != a->kind || (b->kind == ROW_REDUCE && b->last)) return false;
     add_rows(g, a, &x), add_rows(g, b, &y);
-    bool same = x.bytes > FIRST_LEVEL && x.n == y.n && x.n <= MOST_ROWS;
+    bool same = x.bytes > s->target.machine.l1 && x.n == y.n && x.n <= MOST_ROWS;
     for (uint32_t i = 0; same && i < x.n; i++)
         same = x.node[i] == y.node[i]; /* sums of one form take them in one order */
     return same;
@@ -251,8 +254,9 @@ static bool is_ready(const row_graph *g, const row_node *n, uint32_t nest) {
 
 /* A nest that runs before number `from` and reads the same rows as its root `n`, which nothing in
  * the kernel reads; ROW_NO_NEST: there is none. */
-static uint32_t earlier_nest(const row_graph *g, const row_nests *nests, uint32_t from,
+static uint32_t earlier_nest(const row_schedule *s, const row_nests *nests, uint32_t from,
                              const row_node *n) {
+    const row_graph *g = s->g;
     const bool mix = n->kind == ROW_MAP || (n->kind == ROW_REDUCE && !n->last);
     if (!mix || n->at_the_end || n->reader != ROW_NO_NEST) return ROW_NO_NEST;
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
@@ -260,7 +264,7 @@ static uint32_t earlier_nest(const row_graph *g, const row_nests *nests, uint32_
         bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(g, nest, i, n) &&
                     has_room(nest, n) && is_ready(g, n, i);
         for (size_t k = 0; same && k < nest->roots.n; k++)
-            if (mix_same_rows(g, n, &g->nodes.at[nest->roots.at[k]])) return i;
+            if (mix_same_rows(s, n, &g->nodes.at[nest->roots.at[k]])) return i;
     }
     return ROW_NO_NEST;
 }
@@ -305,12 +309,13 @@ static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
 /* Mixes and sums are put into the last nest that is early enough. Where one of them is wanted
  * earlier than the others (a norm follows it), the others come along: rows are read once for all.
  */
-static void mix_together(row_graph *g, row_nests *nests) {
+static void mix_together(row_schedule *s, row_nests *nests) {
+    row_graph *g = s->g;
     for (uint32_t i = 0; i < nests->list.n; i++) {
         size_t kept = 0;
         for (size_t k = 0; k < nests->list.at[i].roots.n; k++) {
             const uint32_t id = nests->list.at[i].roots.at[k];
-            uint32_t to = earlier_nest(g, nests, i, row_at(g, id));
+            uint32_t to = earlier_nest(s, nests, i, row_at(g, id));
             if (to == ROW_NO_NEST) to = earlier_sums(g, nests, i, row_at(g, id));
             if (to == ROW_NO_NEST) {
                 nests->list.at[i].roots.at[kept++] = id;
@@ -345,8 +350,7 @@ static bool reads_on(const merge *m, const row_ref *ref, const row_index *loops)
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
     if (n->root) {
-        bool own =
-            n->nest == m->nest && (n->token_free ? &m->g->once : &m->g->per_token) == m->nests;
+        bool own = n->nest == m->nest && n->token_free == m->nests->once;
         row_index element = row_substitute(&n->to, at);
         return own || steps_on(m, &element);
     }
@@ -439,7 +443,8 @@ static void drop_dead(row_graph *g) {
     }
 }
 
-void row_plan(row_graph *g) {
+void row_choose_nests(row_schedule *s) {
+    row_graph *g = s->g;
     count_uses(g);
     drop_dead(g);
     choose_roots(g);
@@ -449,15 +454,18 @@ void row_plan(row_graph *g) {
         n->root &= !is_dead(g, n);
     }
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
-        if (row_at(g, i)->root && row_at(g, i)->at_the_end) place(g, i);
-    g->behind = (uint32_t)g->per_token.list.n;
+        if (row_at(g, i)->root && row_at(g, i)->at_the_end) place(s, i, 0);
+    const uint32_t behind = (uint32_t)s->per_token.list.n;
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
-        if (row_at(g, i)->root && !row_at(g, i)->at_the_end) place(g, i);
-    mix_together(g, &g->per_token);
-    row_small_choose(g);
+        if (row_at(g, i)->root && !row_at(g, i)->at_the_end) place(s, i, behind);
+    mix_together(s, &s->per_token);
+}
+
+void row_choose_memory(row_schedule *s) {
+    row_graph *g = s->g;
     for (uint32_t i = 0; i < g->nodes.n; i++)
         if (row_at(g, i)->root) choose_memory(g, i);
-    merge_loops(g, &g->once);
-    merge_loops(g, &g->per_token);
+    merge_loops(g, &s->once);
+    merge_loops(g, &s->per_token);
     mark_used(g);
 }
