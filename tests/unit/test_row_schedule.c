@@ -177,7 +177,7 @@ static row_schedule rows_of_two(int n, bool squares) {
     hd_text_init(&body, arena), hd_text_init(&results, arena), hd_text_init(&yields, arena);
     for (int i = 0; i < n; i++) {
         hd_text_f(&body,
-                  "    %%k%d = const {value = %d} : f32[]\n    %%m%d = mul %%y, %%k%d : f32[T, "
+                  "    %%k%d = const {value = %d, shape = []} : f32[]\n    %%m%d = mul %%y, %%k%d : f32[T, "
                   "2048]\n    %%r%d = add %%x, %%m%d : f32[T, 2048]\n",
                   i, i + 2, i, i, i, i);
         if (squares)
