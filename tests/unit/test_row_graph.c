@@ -8,21 +8,31 @@
 
 TestSuite(row_graph, .init = open_arena, .fini = close_arena);
 
+static row_shape shape_of(uint32_t rank, const int64_t *dims) {
+    row_shape s = {.rank = rank};
+    for (uint32_t d = 0; d < rank; d++)
+        s.dim[d] = row_int(dims[d]);
+    return s;
+}
+
 #define SHAPE(...)                                                                                 \
-    (row_shape) {                                                                                  \
-        .rank = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .dim = { __VA_ARGS__ }         \
-    }
+    shape_of(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
+
+/* constant + first * dim 0 + second * dim 1 */
+static row_index map_of(int64_t constant, int64_t first, int64_t second) {
+    return (row_index){.constant = row_int(constant), .by = {row_int(first), row_int(second)}};
+}
 
 /* Index `number` of shape `s` as its dims. */
 static void unravel(const row_shape *s, int64_t number, int64_t *at) {
-    for (uint32_t d = s->rank; d-- > 0; number /= s->dim[d])
-        at[d] = number % s->dim[d];
+    for (uint32_t d = s->rank; d-- > 0; number /= s->dim[d].a)
+        at[d] = number % s->dim[d].a;
 }
 
 static int64_t value_at(const row_index *f, const row_shape *s, const int64_t *at) {
-    int64_t sum = f->constant;
+    int64_t sum = f->constant.a;
     for (uint32_t d = 0; d < s->rank; d++)
-        sum += f->by[d] * at[d];
+        sum += f->by[d].a * at[d];
     return sum;
 }
 
@@ -32,7 +42,7 @@ static int64_t value_at(const row_index *f, const row_shape *s, const int64_t *a
 static void expect_split(row_shape old, row_shape new) {
     row_index map[ROW_VARS] = {0};
     cr_assert(row_split(&old, &new, map));
-    for (int64_t i = 0; i < row_elements(&new); i++) {
+    for (int64_t i = 0; i < row_elements(&new).a; i++) {
         int64_t at[HIR_MAX_RANK], before[HIR_MAX_RANK];
         unravel(&new, i, at);
         unravel(&old, i, before);
@@ -53,9 +63,11 @@ Test(row_graph, dims_that_are_cut_are_sums_of_the_new_ones) {
 /* The index in [3, 4] of element i of [12] is i / 4 and i % 4: no affine map. */
 Test(row_graph, dims_that_are_joined_would_be_quotients) {
     row_index map[ROW_VARS] = {0};
-    cr_expect_not(row_split(&SHAPE(3, 4), &SHAPE(12), map));
-    cr_expect_not(row_split(&SHAPE(3, 4), &SHAPE(4, 3), map));
-    cr_expect_not(row_split(&SHAPE(2, 3, 4), &SHAPE(2, 12), map));
+    const row_shape old = SHAPE(3, 4), joined = SHAPE(12), other = SHAPE(4, 3);
+    const row_shape three = SHAPE(2, 3, 4), two = SHAPE(2, 12);
+    cr_expect_not(row_split(&old, &joined, map));
+    cr_expect_not(row_split(&old, &other, map));
+    cr_expect_not(row_split(&three, &two, map));
 }
 
 /* ---- a reshape of memory: element numbers over new dims -------------------------------------- */
@@ -63,7 +75,7 @@ Test(row_graph, dims_that_are_joined_would_be_quotients) {
 static void expect_reshape(row_index f, row_shape old, row_shape new) {
     row_index out;
     cr_assert(row_reshape(&f, &old, &new, &out));
-    for (int64_t i = 0; i < row_elements(&new); i++) {
+    for (int64_t i = 0; i < row_elements(&new).a; i++) {
         int64_t at[HIR_MAX_RANK], before[HIR_MAX_RANK];
         unravel(&new, i, at);
         unravel(&old, i, before);
@@ -81,28 +93,80 @@ Test(row_graph, elements_in_order_have_any_shape) {
 
 /* The second half of each row of [4, 16]: rows can be counted otherwise, elements of a row too. */
 Test(row_graph, parts_of_rows_keep_their_rows) {
-    row_index half = {.constant = 8, .by = {16, 1}}, out;
+    const row_index half = map_of(8, 16, 1);
+    const row_shape old = SHAPE(4, 8), joined = SHAPE(32);
+    row_index out;
     expect_reshape(half, SHAPE(4, 8), SHAPE(2, 2, 8));
     expect_reshape(half, SHAPE(4, 8), SHAPE(4, 2, 4));
-    cr_expect_not(row_reshape(&half, &SHAPE(4, 8), &SHAPE(32), &out), "rows are apart");
+    cr_expect_not(row_reshape(&half, &old, &joined, &out), "rows are apart");
 }
 
 /* A transposed matrix has its elements in another order. */
 Test(row_graph, columns_are_no_rows) {
-    row_index transposed = {.by = {1, 4}}, out;
-    cr_expect_not(row_reshape(&transposed, &SHAPE(4, 6), &SHAPE(24), &out));
+    const row_index transposed = map_of(0, 1, 4);
+    const row_shape old = SHAPE(4, 6), joined = SHAPE(24);
+    row_index out;
+    cr_expect_not(row_reshape(&transposed, &old, &joined, &out));
     expect_reshape(transposed, SHAPE(4, 6), SHAPE(2, 2, 6));
 }
 
 /* f(g): the map of a view of a view. */
 Test(row_graph, maps_compose) {
-    const row_index f = {.constant = 3, .by = {10, 1}};
-    const row_index g[ROW_VARS] = {{.constant = 2, .by = {1}}, {.by = {0, 5}}};
-    const row_index expected = {.constant = 23, .by = {10, 5}}, is = row_substitute(&f, g);
+    const row_index f = map_of(3, 10, 1);
+    const row_index g[ROW_VARS] = {map_of(2, 1, 0), map_of(0, 0, 5)};
+    const row_index expected = map_of(23, 10, 5), is = row_substitute(&f, g);
     cr_expect(row_index_equal(&is, &expected));
 }
 
-/* ---- sizes a + b N --------------------------------------------------------------------------- */
+/* ---- sizes a + b N
+ * ---------------------------------------------------------------------------
+ */
+
+static row_size affine(int64_t a, int64_t b) {
+    return (row_size){.a = a, .b = b};
+}
+
+/* Strides of [2, 1 + N, 8] depend on N where dims behind do; splitting them is
+ * the same algebra. */
+Test(row_graph, sizes_may_depend_on_n) {
+    const row_shape s = {.rank = 3, .dim = {row_int(2), affine(1, 1), row_int(8)}};
+    const row_shape joined = {.rank = 2, .dim = {row_int(2), affine(8, 8)}};
+    const row_index at = row_major(&s), two = row_major(&joined);
+    row_index out, map[ROW_VARS] = {0};
+    cr_expect(row_size_equal(row_elements(&s), affine(16, 16)));
+    cr_expect(row_size_equal(at.by[0], affine(8, 8)));
+    cr_expect(row_size_is(at.by[1], 8));
+    cr_assert(row_reshape(&at, &s, &joined, &out));
+    cr_expect(row_index_equal(&out, &two));
+    cr_expect(row_split(&joined, &s, map));
+    cr_expect_not(row_split(&s, &joined, map));
+}
+
+Test(row_graph, n_is_larger_than_any_number) {
+    cr_expect(row_size_less(row_int(1 << 30), affine(-5, 1)));
+    cr_expect(row_size_less(affine(100, 1), affine(0, 2)));
+    cr_expect_not(row_size_less(affine(3, 1), affine(3, 1)));
+    cr_expect(row_bound(affine(0, 1)) > INT32_MAX);
+}
+
+Test(row_graph, multiples_are_multiples_whatever_n_is) {
+    cr_expect(row_size_divisible(affine(16, 32), row_int(16)));
+    cr_expect_not(row_size_divisible(affine(16, 8), row_int(16)));
+    cr_expect(row_size_divisible(affine(6, 4), affine(3, 2)));
+    cr_expect_not(row_size_divisible(affine(6, 4), affine(2, 2)));
+    cr_expect(row_size_divisible(row_int(0), affine(1, 1)));
+    cr_expect_not(row_size_divisible(row_int(8), row_int(0)));
+}
+
+/* N times N is no a + b N: it is marked, and refused when code is made of it.
+ */
+Test(row_graph, products_of_two_dynamic_sizes_are_marked) {
+    const row_size square = row_size_mul(affine(0, 1), affine(2, 1));
+    cr_expect(square.not_affine);
+    cr_expect(row_size_add(row_int(1), square).not_affine);
+    cr_expect(row_size_scale(square, 0).not_affine);
+    cr_expect_not(row_size_mul(affine(0, 1), row_int(3)).not_affine);
+}
 
 static hcg_row_form form_of(size_t n, const int64_t *numbers) {
     hcg_row_form x = {0};

@@ -25,8 +25,8 @@ static void set_loops(lane_loop *l, uint32_t j) {
     row_index next[ROW_VARS];
     for (unsigned v = 0; v < ROW_VARS; v++)
         next[v] = row_var(v);
-    if (jam.inner > 1) next[nest->domain.rank - 2].constant = j % jam.inner;
-    if (jam.outer > 1) next[nest->domain.rank - 3].constant = j / jam.inner;
+    if (jam.inner > 1) next[nest->domain.rank - 2].constant = row_int(j % jam.inner);
+    if (jam.outer > 1) next[nest->domain.rank - 3].constant = row_int(j / jam.inner);
     for (unsigned v = 0; v < ROW_VARS; v++)
         l->own[j][v] = l->loops[j][v] = row_substitute(&nest->loops[v], next);
     l->loops[j][ROW_INNER] = row_var(nest->domain.rank - 1);
@@ -114,8 +114,9 @@ static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t iterations, u
     set_sums(l, unroll, loop.carried);
 }
 
-/* One vector at a time along a dim of dynamic size: whole ones, then what is left of one. */
-static void dynamic_vectors(lane_loop *l, int64_t size) {
+/* One vector at a time along a dim of dynamic size: whole ones, then what is
+ * left of one. */
+static void dynamic_vectors(lane_loop *l, row_size size) {
     row_run *r = l->r;
     hcg_emit *e = r->e;
     LLVMValueRef step = hcg_i64(e, e->level->lanes), live[HCG_CARRY], to[2];
@@ -282,7 +283,7 @@ void row_emit_lanes(row_run *r) {
     const bool grouped = jam == 1 && nest->groups.first.n && !r->streaming;
     const unsigned unroll = grouped ? nest->groups.unroll : nest->unroll[jam];
     const bool in_block = r->block && r->block->length;
-    const int64_t size = nest->domain.dim[r->lane_var];
+    const row_size size = nest->domain.dim[r->lane_var];
     lane_loop l = {.r = r, .nest = nest, .last = nest->roots.n, .jam = jam};
     l.roots = grouped ? nest->groups.order : nest->roots.at;
     for (uint32_t j = 0; j < jam; j++)
@@ -294,10 +295,10 @@ void row_emit_lanes(row_run *r) {
         whole_vectors(&l, r->block->from, vectors / unroll, unroll);
         join_unrolled(&l, unroll);
         store_kept(&l);
-    } else if (row_is_dynamic(r->g, size)) {
+    } else if (row_is_dynamic(size)) {
         dynamic_vectors(&l, size);
     } else {
-        known_vectors(&l, size, unroll, grouped);
+        known_vectors(&l, size.a, unroll, grouped);
     }
     r->var[r->lane_var] = NULL;
     row_scope_end(r, scope);

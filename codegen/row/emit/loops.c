@@ -69,10 +69,10 @@ static void outer(row_run *r, uint32_t depth, row_jam jam) {
     }
     const uint32_t dim = dim_at(r, depth);
     uint32_t step = dim + 2 == rank ? jam.inner : dim + 3 == rank ? jam.outer : 1;
-    int64_t size = nest->domain.dim[dim], whole = size - size % step;
+    const int64_t size = nest->domain.dim[dim].a, whole = size - size % step;
     const uint32_t left = (uint32_t)(size - whole);
     const row_jam rest = {dim + 3 == rank ? left : jam.outer, dim + 2 == rank ? left : jam.inner};
-    if (row_is_dynamic(r->g, size)) {
+    if (row_is_dynamic(nest->domain.dim[dim])) {
         outer_dynamic(r, depth, jam);
         return;
     }
@@ -96,11 +96,12 @@ static LLVMValueRef next_block(row_run *r, LLVMValueRef from, int64_t whole, int
 static void sums_in_blocks(row_run *r) {
     hcg_emit *e = r->e;
     const row_nest *nest = r->nest;
-    const int64_t size = nest->domain.dim[r->lane_var], length = nest->block.length;
+    const int64_t size = nest->domain.dim[r->lane_var].a, length = nest->block.length;
     const int64_t whole = size / length * length;
-    const int64_t rows = row_elements(&nest->domain) / size, sums = (int64_t)nest->roots.n;
+    const row_size rows = row_elements_without(&nest->domain, nest->domain.rank - 1);
+    const int64_t sums = (int64_t)nest->roots.n;
     row_block_at block = {.length = length, .interchanged = nest->block.interchanged};
-    block.kept = row_scratch(r, rows * sums * e->level->lanes * 4);
+    block.kept = row_scratch(r, row_size_scale(rows, sums * e->level->lanes * 4));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), row_i64(r, rows), hcg_i64(e, 1), "row", 0, NULL);
     for (int64_t i = 0; i < sums; i++) {
         LLVMValueRef at = LLVMBuildMul(e->b, l.index, hcg_i64(e, sums), "");

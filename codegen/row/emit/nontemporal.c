@@ -1,10 +1,11 @@
-/* Stores past the caches.
+/* Non-temporal stores: they bypass the caches.
  *
- * A store to memory first reads the line that it will overwrite. Where a nest of loops leaves more
- * than the last cache holds before anybody reads it (phase 1 of a block: a row for each query),
- * that read is a third of the traffic, and what it brings in drives out what is still wanted.
- * Whether there is so much depends on the number of tokens, so a turn of the loops keeps its stores
- * to its end, and a branch there stores one way or the other.
+ * A store to memory first reads the line that it will overwrite. Where a nest
+ * of loops leaves more than the last cache holds before anybody reads it (phase
+ * 1 of a block: a row for each query), that read is a third of the traffic, and
+ * what it brings in drives out what is still wanted. Whether there is so much
+ * depends on the number of tokens, so an iteration keeps its stores to its end,
+ * and a branch there stores one way or the other.
  *
  * Measured (docs/experiments.md): from 32 MB on a mix and its readers gain a sixth, below 16 MB
  * they lose as much, and so does a kernel that reads again what it has stored. A kernel that reads
@@ -21,31 +22,36 @@ static int64_t element_bytes(const row_run *r, const row_node *n) {
 }
 
 /* Bytes of a token's rows in memory that the kernel reads and leaves. */
-static int64_t touched_bytes(const row_run *r) {
-    int64_t bytes = 0;
+static row_size touched_bytes(const row_run *r) {
+    row_size bytes = row_int(0);
     for (size_t i = 0; i < r->g->buffers.n; i++) {
         const row_buffer *b = &r->g->buffers.at[i];
         const bool row = b->used && b->where == ROW_ARG && b->has_t && !b->in_place;
-        if (row) bytes += b->elements * (int64_t)hir_dtype_bytes(b->dtype);
+        if (!row) continue;
+        const int64_t element = (int64_t)hir_dtype_bytes(b->dtype);
+        bytes = row_size_add(bytes, row_size_scale(b->elements, element));
     }
     for (size_t i = 0; i < r->g->nodes.n; i++) {
         const row_node *n = &r->g->nodes.at[i];
         const bool rows = n->kind == ROW_MULTI && n->run && n->uses;
-        if (rows) bytes += row_elements(&n->shape) * (int64_t)hir_dtype_bytes(n->dtype);
+        if (!rows) continue;
+        const int64_t element = (int64_t)hir_dtype_bytes(n->dtype);
+        bytes = row_size_add(bytes, row_size_scale(row_elements(&n->shape), element));
     }
     return bytes;
 }
 
 /* Are there at least `least` bytes, of so many a token? */
-static LLVMValueRef at_least(row_run *r, int64_t row_bytes, int64_t least) {
+static LLVMValueRef at_least(row_run *r, row_size row_bytes, int64_t least) {
     hcg_emit *e = r->e;
     LLVMValueRef bytes = LLVMBuildMul(e->b, hcg_frame_t(e), row_i64(r, row_bytes), "");
     return LLVMBuildICmp(e->b, LLVMIntSGE, bytes, hcg_i64(e, least), "");
 }
 
-/* Does the call leave or touch so much that stores of `row_bytes` a token go past the caches? */
+/* Does the call leave or touch so much that stores of `row_bytes` a token are
+ * non-temporal? */
 static LLVMValueRef is_much(row_run *r, int64_t row_bytes) {
-    LLVMValueRef leaves = at_least(r, row_bytes, FROM_BYTES);
+    LLVMValueRef leaves = at_least(r, row_int(row_bytes), FROM_BYTES);
     return LLVMBuildOr(r->e->b, leaves, at_least(r, touched_bytes(r), FROM_TOUCHED), "");
 }
 
@@ -55,7 +61,7 @@ static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
     if (!r->token) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (n->nontemporal) bytes += row_elements(&n->shape) * element_bytes(r, n);
+        if (n->nontemporal) bytes += row_elements(&n->shape).a * element_bytes(r, n);
     }
     const int64_t most = row_most(r->g, touched_bytes(r)), chunk = r->e->p->chunk;
     return bytes * chunk < FROM_BYTES && most * chunk < FROM_TOUCHED ? 0 : bytes;

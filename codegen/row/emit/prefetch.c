@@ -17,7 +17,7 @@ static LLVMValueRef known(const row_run *r, uint32_t node, const row_index *at) 
 /* Rows of those that `at` counts which an iteration takes; 0: they are not prefetched. */
 static uint32_t rows_of_iteration(const row_run *r, uint32_t node, const row_index *at) {
     row_index rest = *at;
-    rest.constant = 0;
+    rest.constant = row_int(0);
     for (size_t i = 0; i < r->nest->prefetch.n; i++) {
         const row_prefetch *p = &r->nest->prefetch.at[i];
         const row_index self = row_var(p->dim);
@@ -30,13 +30,13 @@ static uint32_t rows_of_iteration(const row_run *r, uint32_t node, const row_ind
 /* Bytes from a row's elements to those that are read when all rows have been. */
 static LLVMValueRef bytes_on(row_run *r, const row_node *n) {
     hcg_emit *e = r->e;
-    const int64_t elements =
-        n->run ? row_elements(&n->shape) / n->shape.dim[n->axis]
+    const row_size elements =
+        n->run ? row_elements_without(&n->shape, n->axis)
                : r->g->buffers.at[row_at(r->g, n->entries[0].node)->buffer].elements;
     const int64_t element = (int64_t)hir_dtype_bytes(n->dtype);
     if (r->block && r->block->next)
         return LLVMBuildMul(e->b, r->block->next, hcg_i64(e, element), "");
-    return LLVMBuildMul(e->b, r->more, row_i64(r, elements * element), "");
+    return LLVMBuildMul(e->b, r->more, row_i64(r, row_size_scale(elements, element)), "");
 }
 
 /* The row that the next iteration reads where this one reads row `at`, each taking `step`. */
@@ -45,7 +45,7 @@ static LLVMValueRef next_row(row_run *r, uint32_t node, const row_index *at, uin
     const row_node *n = row_at(r->g, node);
     LLVMValueRef size = row_i64(r, n->shape.dim[n->axis]);
     row_index next = *at;
-    next.constant += step;
+    next.constant = row_size_add(next.constant, row_int(step));
     LLVMValueRef i = row_number(r, &next, 0);
     LLVMValueRef past = LLVMBuildICmp(e->b, LLVMIntSGE, i, size, "");
     i = LLVMBuildSelect(e->b, past, LLVMBuildSub(e->b, i, size, ""), i, "next");
@@ -75,7 +75,7 @@ void row_prefetch_along(row_run *r, const row_team *t) {
     if (t->prefetch == HIR_NONE || r->tail) return;
     const row_node *rows = row_at(r->g, t->prefetch);
     const int64_t on = ROW_PREFETCH_DISTANCE / (int64_t)hir_dtype_bytes(rows->dtype);
-    LLVMValueRef last = row_i64(r, r->nest->domain.dim[r->lane_var] - on);
+    LLVMValueRef last = row_i64(r, row_size_add(r->nest->domain.dim[r->lane_var], row_int(-on)));
     LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, r->var[r->lane_var], last, "");
     LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, ROW_PREFETCH_DISTANCE), "");
     r->along = LLVMBuildSelect(e->b, here, hcg_i64(e, ROW_PREFETCH_DISTANCE), there, "along");

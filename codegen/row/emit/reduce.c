@@ -17,7 +17,7 @@ LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValu
 }
 
 /* 1 / extent, rounded as the constant would be. */
-static LLVMValueRef share_of_any(row_run *r, int64_t extent, LLVMTypeRef type) {
+static LLVMValueRef share_of_any(row_run *r, row_size extent, LLVMTypeRef type) {
     hcg_emit *e = r->e;
     LLVMValueRef n = LLVMBuildSIToFP(e->b, row_i64(r, extent), e->f64, "");
     LLVMValueRef share = LLVMBuildFDiv(e->b, LLVMConstReal(e->f64, 1), n, "");
@@ -27,9 +27,9 @@ static LLVMValueRef share_of_any(row_run *r, int64_t extent, LLVMTypeRef type) {
 
 LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef v) {
     if (n->op->code != HIR_REDUCE_MEAN_OP) return v;
-    LLVMValueRef share = row_is_dynamic(r->g, n->extent)
+    LLVMValueRef share = row_is_dynamic(n->extent)
                              ? share_of_any(r, n->extent, LLVMTypeOf(v))
-                             : hcg_real_like(LLVMTypeOf(v), 1.0 / (double)n->extent);
+                             : hcg_real_like(LLVMTypeOf(v), 1.0 / (double)n->extent.a);
     return LLVMBuildFMul(r->e->b, v, share, "");
 }
 
@@ -73,7 +73,7 @@ static void accumulate_team(row_run *r, running *w, row_index inner) {
 
 /* `n` elements of every member, from number `first` on. */
 static void accumulate_some(row_run *r, running *w, row_index first, int64_t n) {
-    for (int64_t i = 0; i < n; i++, first.constant++)
+    for (int64_t i = 0; i < n; i++, first.constant = row_size_add(first.constant, row_int(1)))
         accumulate_team(r, w, first);
 }
 
@@ -92,8 +92,9 @@ static void accumulate_loop(row_run *r, running *w, LLVMValueRef from, LLVMValue
     r->var[ROW_INNER] = NULL;
 }
 
-/* As many at once as go together, and of what is left half as many, until it is one by one. */
-static void accumulate_dynamic(row_run *r, running *w, int64_t extent) {
+/* As many at once as go together, and of what is left half as many, until it is
+ * one by one. */
+static void accumulate_dynamic(row_run *r, running *w, row_size extent) {
     hcg_emit *e = r->e;
     LLVMValueRef n = row_i64(r, extent), from = hcg_i64(e, 0);
     for (int64_t step = w->t->step; step > 0; step /= 2) {
@@ -103,15 +104,15 @@ static void accumulate_dynamic(row_run *r, running *w, int64_t extent) {
     }
 }
 
-static void accumulate_all(row_run *r, running *w, int64_t extent) {
+static void accumulate_all(row_run *r, running *w, row_size extent) {
     hcg_emit *e = r->e;
-    const int64_t step = w->t->step, whole = extent - extent % step;
+    const int64_t step = w->t->step, whole = extent.a - extent.a % step;
     row_prefetch_along(r, w->t);
-    if (row_is_dynamic(r->g, extent)) {
+    if (row_is_dynamic(extent)) {
         accumulate_dynamic(r, w, extent);
     } else {
         accumulate_loop(r, w, hcg_i64(e, 0), hcg_i64(e, whole), step);
-        accumulate_some(r, w, row_fixed(whole), extent - whole);
+        accumulate_some(r, w, row_fixed(row_int(whole)), extent.a - whole);
     }
     r->along = NULL;
 }
@@ -123,8 +124,8 @@ row_pack row_reduce(row_run *r, const row_node *n) {
             w.acc[m * r->unroll + u] = row_start(r, row_at(r->g, w.t->member[m]));
     for (uint32_t m = 0; m < w.t->n; m++)
         row_hoist(r, &row_at(r->g, w.t->member[m])->args[0], r->loops);
-    if (w.t->step >= n->extent) /* what is read stays known to others */
-        accumulate_some(r, &w, row_fixed(0), n->extent);
+    if (w.t->step >= row_bound(n->extent)) /* what is read stays known to others */
+        accumulate_some(r, &w, row_fixed(row_int(0)), n->extent.a);
     else
         accumulate_all(r, &w, n->extent);
     row_pack of_first = {0};

@@ -41,10 +41,10 @@ typedef struct row_made {
     uint32_t n_terms;
 } row_made;
 
-typedef struct row_size { /* a number that depends on N, and what it is */
-    int64_t number;
+typedef struct row_size_value { /* a size that depends on N, and what it is */
+    row_size size;
     LLVMValueRef value;
-} row_size;
+} row_size_value;
 
 typedef struct row_run {
     hcg_emit *e;
@@ -54,7 +54,7 @@ typedef struct row_run {
     row_made *made;             /* per node */
     LLVMValueRef *frequencies;  /* per table of the graph */
     LLVMValueRef n;             /* N, where the kernel has it and it has been asked for */
-    HD_VEC(row_size) sizes;
+    HD_VEC(row_size_value) sizes;
     LLVMValueRef token;    /* NULL outside the loop over tokens */
     LLVMValueRef more;     /* i64: 1 if a token follows, else 0 */
     LLVMValueRef position; /* of the token, as f64 */
@@ -146,9 +146,10 @@ void row_find_states(row_run *r);      /* this token's, or its session's */
 void row_find_rows(row_run *r);        /* of this token, or of this head of it */
 void row_advance_tables(row_run *r);
 
-/* ---- size.c ------------------------------------------------------------------------- */
-LLVMValueRef row_i64(row_run *r, int64_t number);    /* of a shape, stride or offset */
-LLVMValueRef row_scratch(row_run *r, int64_t bytes); /* fresh, as large as it may be */
+/* ---- size.c
+ * ------------------------------------------------------------------------- */
+LLVMValueRef row_i64(row_run *r, row_size size);      /* of a shape, stride or offset */
+LLVMValueRef row_scratch(row_run *r, row_size bytes); /* fresh, as large as it may be */
 
 /* ---- small.c ------------------------------------------------------------------------ */
 void row_emit_small(row_run *r, const row_nest *nest);

@@ -26,24 +26,24 @@ enum {
 
 typedef struct lane_map { /* element number for each lane */
     uint32_t n;
-    int64_t at[MOST_LANES];
+    row_size at[MOST_LANES];
 } lane_map;
 
 /* `f`, over dims of `s`, for each element of `s`. */
 static lane_map lanes_of(const row_shape *s, const row_index *f) {
-    lane_map m = {.n = (uint32_t)row_elements(s)};
+    lane_map m = {.n = (uint32_t)row_elements(s).a};
     for (uint32_t l = 0; l < m.n; l++) {
         int64_t rest = l;
         m.at[l] = f->constant;
-        for (uint32_t d = s->rank; d-- > 0; rest /= s->dim[d])
-            m.at[l] += f->by[d] * (rest % s->dim[d]);
+        for (uint32_t d = s->rank; d-- > 0; rest /= s->dim[d].a)
+            m.at[l] = row_size_add(m.at[l], row_size_scale(f->by[d], rest % s->dim[d].a));
     }
     return m;
 }
 
 static bool is_run(const lane_map *m, int64_t step) {
     for (uint32_t l = 1; l < m->n; l++)
-        if (m->at[l] != m->at[l - 1] + step) return false;
+        if (!row_size_equal(m->at[l], row_size_add(m->at[l - 1], row_int(step)))) return false;
     return true;
 }
 
@@ -72,10 +72,10 @@ static LLVMValueRef shuffled(row_run *r, LLVMValueRef v, const lane_map *m, doub
     const uint32_t size = size_of(v);
     LLVMValueRef at[MOST_LANES];
     if (size == 1) return spread(r, v, m->n);
-    if (m->n == 1) return LLVMBuildExtractElement(e->b, v, hcg_i64(e, m->at[0]), "");
-    if (m->n == size && m->at[0] == 0 && is_run(m, 1)) return v;
+    if (m->n == 1) return LLVMBuildExtractElement(e->b, v, row_i64(r, m->at[0]), "");
+    if (m->n == size && row_size_is(m->at[0], 0) && is_run(m, 1)) return v;
     for (uint32_t l = 0; l < m->n; l++)
-        at[l] = LLVMConstInt(e->i32, (uint64_t)(m->at[l] < size ? m->at[l] : size), false);
+        at[l] = LLVMConstInt(e->i32, (uint64_t)(m->at[l].a < size ? m->at[l].a : size), false);
     LLVMValueRef beyond = hcg_real_like(LLVMTypeOf(v), past);
     return LLVMBuildShuffleVector(e->b, v, beyond, LLVMConstVector(at, m->n), "");
 }
@@ -122,7 +122,7 @@ static LLVMValueRef reduced_lanes(row_run *r, const row_node *n, const lane_map 
     for (uint32_t i = 0; i < made->n_terms; i++) {
         lane_map term = *m;
         for (uint32_t l = 0; l < m->n; l++)
-            term.at[l] = m->at[l] * made->n_terms + i;
+            term.at[l] = row_int(m->at[l].a * made->n_terms + i);
         x[i] = shuffled(r, made->terms, &term, 0);
     }
     return combined(r, n, x, made->n_terms);
@@ -155,7 +155,7 @@ static LLVMValueRef map_lanes(row_run *r, const row_node *n, const row_shape *s,
 
 /* A few operations on sums: as cheap again, in the lanes of a reader that has more. */
 static bool stretched(const row_run *r, const row_node *n, uint32_t size) {
-    bool all = n->kind == ROW_MAP && !n->costly && row_elements(&n->shape) < size;
+    bool all = n->kind == ROW_MAP && !n->costly && row_elements(&n->shape).a < size;
     for (uint32_t a = 0; all && a < n->n_args; a++) {
         const row_node *x = row_at(r->g, n->args[a].node);
         const row_made *made = row_made_of(r, x);
@@ -169,7 +169,7 @@ static LLVMValueRef read_lanes(row_run *r, const row_ref *ref, const row_shape *
                                const row_index *loops) {
     const row_node *n = row_at(r->g, ref->node);
     row_index at[ROW_VARS] = {0}, element = row_major(&n->shape);
-    const uint32_t size = (uint32_t)row_elements(s);
+    const uint32_t size = (uint32_t)row_elements(s).a;
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
     const row_made *made = row_made_of(r, n);
@@ -198,17 +198,17 @@ static void make_terms(row_run *r, const row_node *n) {
         loops[v] = row_var(v);
     loops[ROW_INNER] = row_var(s.rank);
     s.dim[s.rank++] = n->extent;
-    const uint32_t elements = (uint32_t)row_elements(&n->shape);
+    const uint32_t elements = (uint32_t)row_elements(&n->shape).a;
     const double nothing = n->op->code == HIR_REDUCE_MAX_OP ? -INFINITY : 0;
     made->terms = read_lanes(r, &n->args[0], &s, loops);
-    made->n_terms = (uint32_t)n->extent;
+    made->n_terms = (uint32_t)n->extent.a;
     while (made->n_terms > FEW_TERMS) {
         const uint32_t half = (made->n_terms + 1) / 2;
         lane_map low = {.n = elements * half}, high = low;
         for (uint32_t l = 0; l < low.n; l++) {
             const uint32_t i = l % half, row = l / half * made->n_terms;
-            low.at[l] = row + i;
-            high.at[l] = i + half < made->n_terms ? row + i + half : MOST_LANES;
+            low.at[l] = row_int(row + i);
+            high.at[l] = row_int(i + half < made->n_terms ? row + i + half : MOST_LANES);
         }
         LLVMValueRef a = shuffled(r, made->terms, &low, nothing);
         LLVMValueRef b = shuffled(r, made->terms, &high, nothing);

@@ -63,37 +63,38 @@ static row_pack uniform(LLVMValueRef scalar) {
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static int64_t lane_stride(const row_run *r, const row_index *at) {
-    return r->lane_var < 0 ? 0 : at->by[r->lane_var];
+static row_size lane_stride(const row_run *r, const row_index *at) {
+    return r->lane_var < 0 ? row_int(0) : at->by[r->lane_var];
 }
 
 static bool depends(const row_index *at, uint32_t rank, int var) {
     bool does = false;
     for (uint32_t d = 0; var >= 0 && d < rank; d++)
-        does |= at[d].by[var] != 0;
+        does |= !row_size_is(at[d].by[var], 0);
     return does;
 }
 
 /* The number that `at` is for lane `lane` (counted on through unrolled vectors). */
 LLVMValueRef row_number(row_run *r, const row_index *at, int64_t lane) {
     hcg_emit *e = r->e;
-    LLVMValueRef sum = row_i64(r, at->constant + lane * lane_stride(r, at));
+    LLVMValueRef sum =
+        row_i64(r, row_size_add(at->constant, row_size_scale(lane_stride(r, at), lane)));
     for (unsigned v = 0; v < ROW_VARS; v++) {
-        if (!at->by[v]) continue;
+        if (row_size_is(at->by[v], 0)) continue;
         LLVMValueRef term = r->var[v];
-        if (at->by[v] != 1) term = LLVMBuildMul(e->b, term, row_i64(r, at->by[v]), "");
+        if (!row_size_is(at->by[v], 1)) term = LLVMBuildMul(e->b, term, row_i64(r, at->by[v]), "");
         sum = LLVMBuildAdd(e->b, term, sum, "");
     }
     return sum;
 }
 
 static row_index scaled(const row_index *at, int64_t by) {
-    return row_scaled_sum(row_fixed(0), by, at);
+    return row_scaled_sum(row_fixed(row_int(0)), row_int(by), at);
 }
 
 /* The row of a ROW_MULTI that entry `at` names, for one lane. */
 static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, int64_t lane) {
-    bool same = lane_stride(r, at) == 0;
+    bool same = row_size_is(lane_stride(r, at), 0);
     for (size_t i = r->pointers.n; same && i-- > 0;)
         if (r->pointers.at[i].node == node && row_index_equal(&r->pointers.at[i].index, at))
             return r->pointers.at[i].value;
@@ -111,12 +112,12 @@ static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, 
 /* Element `to` of a state's row is element `within` of its head number `head`: what a dim that
  * counts heads is multiplied by is divisible by their size. */
 static row_index split_head(const row_buffer *b, const row_index *to, row_index *within) {
-    row_index head = row_fixed(0);
+    row_index head = row_fixed(row_int(0));
     *within = *to;
     for (unsigned v = 0; v < ROW_VARS; v++)
-        if (to->by[v] % b->head == 0) {
-            head.by[v] = to->by[v] / b->head;
-            within->by[v] = 0;
+        if (row_size_divisible(to->by[v], row_int(b->head))) {
+            head.by[v] = (row_size){.a = to->by[v].a / b->head, .b = to->by[v].b / b->head};
+            within->by[v] = row_int(0);
         }
     return head;
 }
@@ -204,8 +205,8 @@ static row_pack load(row_run *r, uint32_t node, const row_index *at) {
         return uniform(hcg_load_scalar(r->e, dtype, address(r, node, dtype, at, 0)));
     row_index element = row_substitute(multi ? &n->within : &n->to, at);
     int64_t step = multi ? 1 : r->g->buffers.at[n->buffer].step;
-    bool scattered = multi && lane_stride(r, &at[n->axis]) != 0;
-    bool in_line = !scattered && lane_stride(r, &element) * step == 1;
+    bool scattered = multi && !row_size_is(lane_stride(r, &at[n->axis]), 0);
+    bool in_line = !scattered && row_size_is(row_size_scale(lane_stride(r, &element), step), 1);
     row_pack p = {0};
     if (multi && in_line)
         row_prefetch_issue(r, node, &at[n->axis], row_number(r, &element, 0),
@@ -227,11 +228,11 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
         split_head(b, &n->to, &within);
         within = row_substitute(&within, at);
     }
-    if (r->lane_var < 0 || lane_stride(r, &element) == 0) {
+    if (r->lane_var < 0 || row_size_is(lane_stride(r, &element), 0)) {
         hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, 0), pack->v[0], NULL);
         return;
     }
-    const bool in_line = lane_stride(r, &within) == 1;
+    const bool in_line = row_size_is(lane_stride(r, &within), 1);
     LLVMValueRef all[ROW_UNROLL] = {NULL};
     for (unsigned u = 0; u < r->unroll; u++)
         all[u] = vector_of(r, pack, u);
@@ -447,7 +448,7 @@ void row_hoist(row_run *r, const row_ref *ref, const row_index *loops) {
         return;
     }
     bool multi = n->kind == ROW_MULTI;
-    if (multi && !is_open(r, &at[n->axis], 1) && lane_stride(r, &at[n->axis]) == 0) {
+    if (multi && !is_open(r, &at[n->axis], 1) && row_size_is(lane_stride(r, &at[n->axis]), 0)) {
         LLVMValueRef row = row_pointer(r, ref->node, &at[n->axis], 0);
         row_prefetch_find(r, ref->node, &at[n->axis], row);
     }

@@ -26,8 +26,9 @@ row_ref row_through(const row_graph *g, const row_ref *ref, const row_index *map
 /* Element number in the buffer of the node that `ref` reads. */
 row_index row_linear(const row_graph *g, const row_ref *ref);
 
-row_view row_make_view(hir_type type, row_ref ref);
-row_view row_view_buffer(uint32_t memory, hir_type type); /* its elements in order, as `type` */
+row_view row_make_view(const row_graph *g, hir_type type, row_ref ref);
+row_view row_view_buffer(const row_graph *g, uint32_t memory,
+                         hir_type type); /* its elements in order, as `type` */
 row_view row_view_node(row_graph *g, uint32_t node, hir_type type);
 /* The view of an operand, made on first sight if it comes from outside. */
 bool row_view_of(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out);
@@ -38,7 +39,7 @@ bool row_view_of(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out)
 row_ref row_broadcast(row_graph *g, const row_view *x, hir_type type);
 row_view row_transposed(row_graph *g, const hir_op *op, const row_view *x, hir_type type);
 /* Elements from `start` on along `axis`, as many as `type` has. */
-row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, int64_t start, hir_type type);
+row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size start, hir_type type);
 row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type);
 bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type,
                       row_view *out); /* stack, concat */

@@ -6,7 +6,7 @@
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static bool elementwise(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
-    uint32_t node = row_add_node(g, ROW_MAP, op, row_squeeze(type, NULL), op->n_args);
+    uint32_t node = row_add_node(g, ROW_MAP, op, row_squeeze(g, type, NULL), op->n_args);
     for (uint32_t i = 0; i < op->n_args; i++) {
         row_view x;
         if (!row_view_of(g, op, op->args[i], &x)) return false;
@@ -25,7 +25,7 @@ static const hir_op *decider(const row_graph *g, const hir_op *op) {
     if (when->code != HIR_WHEN_OP || when->parent != g->k->op) return NULL;
     const hir_type c = hir_ref_type(g->m, when->args[0]), x = hir_ref_type(g->m, op->args[0]);
     const hir_type sum = hir_value_at(g->m, op->results[0])->type;
-    const bool one = row_squeeze(c, NULL).rank == 0 && row_squeeze(sum, NULL).rank == 0;
+    const bool one = row_squeeze(g, c, NULL).rank == 0 && row_squeeze(g, sum, NULL).rank == 0;
     return one && x.dim[hir_attr_int(op, HIR_A_AXIS, 0)] > 1 ? when : NULL;
 }
 
@@ -35,23 +35,23 @@ static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *o
     if (!row_view_of(g, op, when ? when->args[1] : op->args[0], &x)) return false;
     if (when && !row_view_of(g, op, when->args[0], &c)) return false;
     const hir_type whole = hir_ref_type(g->m, op->args[0]);
-    if (when) x = row_make_view(whole, row_broadcast(g, &x, whole));
+    if (when) x = row_make_view(g, whole, row_broadcast(g, &x, whole));
     uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
-    row_squeeze(x.type, from);
-    row_squeeze(type, to);
+    row_squeeze(g, x.type, from);
+    row_squeeze(g, type, to);
     row_index map[ROW_VARS] = {0};
     for (uint32_t i = 0; i < x.type.rank; i++)
         if (from[i] >= 0 && i != axis) map[from[i]] = row_var((unsigned)to[i < axis ? i : i - 1]);
     if (from[axis] < 0) { /* of one element: the element */
-        *out = row_make_view(type, row_through(g, &x.ref, map));
+        *out = row_make_view(g, type, row_through(g, &x.ref, map));
         return true;
     }
     map[from[axis]] = row_var(ROW_INNER);
-    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(type, NULL), when ? 2 : 1);
+    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(g, type, NULL), when ? 2 : 1);
     row_set_arg(g, node, 0, row_through(g, &x.ref, map));
     if (when) row_set_arg(g, node, 1, c.ref);
-    row_at(g, node)->extent = x.type.dim[axis];
+    row_at(g, node)->extent = row_dim(g, x.type.dim[axis]);
     row_at(g, node)->last = (uint32_t)from[axis] + 1 == x.shape.rank;
     *out = row_view_node(g, node, type);
     return true;
@@ -60,7 +60,7 @@ static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *o
 static row_view constant(row_graph *g, const hir_op *op, hir_type type) {
     uint32_t node = row_add_node(g, ROW_CONST, op, (row_shape){0}, 0);
     row_at(g, node)->value = hir_attr_float(op, HIR_A_VALUE, 0);
-    return row_make_view(type, (row_ref){.node = node});
+    return row_make_view(g, type, (row_ref){.node = node});
 }
 
 /* ---- what leaves the kernel ------------------------------------------------------------------ */
@@ -92,10 +92,11 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
         row_index wanted = row_major(&v->shape), to_memory = row_major(&n->shape);
         bool fresh = n->buffer == ROW_NO_BUFFER;
         row_index at = row_substitute(fresh ? &to_memory : &n->to, v->ref.at);
-        bool whole = row_index_equal(&wanted, &at) && row_elements(&n->shape) == to.elements;
+        bool whole =
+            row_index_equal(&wanted, &at) && row_size_equal(row_elements(&n->shape), to.elements);
         if (whole && fresh) row_store(g, v->ref.node);
         row_buffer *home = whole ? &g->buffers.at[row_at(g, v->ref.node)->buffer] : NULL;
-        if (home && home->where == ROW_SCRATCH && home->elements == to.elements) {
+        if (home && home->where == ROW_SCRATCH && row_size_equal(home->elements, to.elements)) {
             *home = to;
             n = row_at(g, v->ref.node);
             for (uint32_t i = 0; i < n->n_producers;
@@ -110,7 +111,7 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
     row_at(g, copy)->token_free = !to.has_t;
 }
 
-static row_buffer block_buffer(row_where where, int64_t elements) {
+static row_buffer block_buffer(row_where where, row_size elements) {
     return (row_buffer){
         .where = where, .dtype = HIR_F32, .has_t = true, .elements = elements, .step = 1};
 }
@@ -220,9 +221,9 @@ static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view 
     else if (op->code == HIR_TRANSPOSE_OP)
         *out = row_transposed(g, op, &x, type);
     else if (op->code == HIR_SLICE_OP)
-        *out = row_sliced(g, &x, axis, hir_attr_int(op, HIR_A_START, 0), type);
+        *out = row_sliced(g, &x, axis, row_dim(g, hir_attr_int(op, HIR_A_START, 0)), type);
     else
-        *out = row_make_view(type, row_broadcast(g, &x, type));
+        *out = row_make_view(g, type, row_broadcast(g, &x, type));
     return true;
 }
 
@@ -242,9 +243,9 @@ static bool build_stage(row_graph *g) {
     g->has_t = true;
     if (p->given != HIR_NONE) {
         hir_type type = row_type_of(g, hir_value_ref(p->given));
-        uint32_t buffer = row_add_buffer(g, block_buffer(ROW_GIVEN, hir_type_row_elements(type)));
+        uint32_t buffer = row_add_buffer(g, block_buffer(ROW_GIVEN, row_type_elements(g, type)));
         row_view *v = hd_new(g->arena, row_view);
-        *v = row_view_buffer(row_add_memory(g, hir_op_at(g->m, g->k->op), buffer, false), type);
+        *v = row_view_buffer(g, row_add_memory(g, hir_op_at(g->m, g->k->op), buffer, false), type);
         g->views[p->given] = v;
     }
     for (size_t i = 0; i < p->n_ops; i++)

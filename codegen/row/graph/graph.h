@@ -47,14 +47,15 @@ typedef struct row_buffer {
     hir_ref ids; /* gather */
     hir_dtype dtype;
     bool has_t;
-    int64_t elements; /* of one row */
-    int64_t step;     /* elements from one to the next: 1, or HIR_PANEL in a panel table */
-    int64_t head;     /* state: elements of one head; heads are cap positions apart */
-    bool by_head;     /* it holds one head; a row has as many as the stage */
-    bool in_place;    /* a result: it has the place of the value `over` ... */
-    hir_id over;      /* ... which the kernel reads */
-    bool used;        /* anything reads or writes it ... */
-    bool direct;      /* ... other than through a table of row pointers */
+    row_size elements; /* of one row */
+    int64_t step;      /* elements from one to the next: 1, or HIR_PANEL in a panel
+                          table */
+    int64_t head;      /* state: elements of one head; heads are cap positions apart */
+    bool by_head;      /* it holds one head; a row has as many as the stage */
+    bool in_place;     /* a result: it has the place of the value `over` ... */
+    hir_id over;       /* ... which the kernel reads */
+    bool used;         /* anything reads or writes it ... */
+    bool direct;       /* ... other than through a table of row pointers */
 } row_buffer;
 
 static inline bool row_in_block(const row_buffer *b) {
@@ -84,7 +85,7 @@ typedef struct row_ref { /* node at an index: one map per dim of the node, over 
 
 typedef struct row_entry { /* of ROW_MULTI */
     uint32_t node;         /* ROW_MEMORY or a stored node */
-    int64_t offset;        /* into its buffer */
+    row_size offset;       /* into its buffer */
 } row_entry;
 
 typedef struct row_node {
@@ -98,7 +99,7 @@ typedef struct row_node {
     bool is_sine;         /* trig */
     uint32_t sibling;     /* trig: cos of this sin, sin of this cos */
     uint32_t frequencies; /* trig: number of the table in row_graph.tables */
-    int64_t extent;       /* reduce: size of the reduced dim */
+    row_size extent;      /* reduce: size of the reduced dim */
     bool last;            /* reduce: that dim comes after all others, vectors run along it */
     uint32_t axis;        /* multi */
     hir_dtype dtype;      /* multi: of all its rows in memory */
@@ -161,7 +162,14 @@ static inline row_node *row_at(const row_graph *g, uint32_t node) {
 /* Body, or a stage of one, to nodes; every value that leaves it gets a producer that stores it.
  * False after a diagnostic. */
 bool row_build(row_graph *g);
-/* The type that a value has in the stage: of one head, where it is made of heads. */
+/* A dim of a type, or where a slice starts, as a size. */
+row_size row_dim(const row_graph *g, int64_t dim);
+/* Row shape of a type; place[i] is the row dim of type dim i, or -1 (T, or size
+ * 1). */
+row_shape row_squeeze(const row_graph *g, hir_type type, int *place);
+row_size row_type_elements(const row_graph *g, hir_type type); /* of a row */
+/* The type that a value has in the stage: of one head, where it is made of
+ * heads. */
 hir_type row_type_of(const row_graph *g, hir_ref r);
 bool row_is_by_head(const row_graph *g, hir_ref r);
 /* A buffer for a node's own elements, in row-major order, if it has none yet. */

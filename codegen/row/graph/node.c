@@ -1,4 +1,4 @@
-/* Nodes, buffers and views of a row program: the pieces that the ops of a body are turned into. */
+/* Nodes, buffers and views of a row program: what the ops of a body become. */
 #include "codegen/row/graph/build.h"
 
 bool row_unsupported(row_graph *g, const hir_op *op, const char *why) {
@@ -25,7 +25,33 @@ hir_type row_type_of(const row_graph *g, hir_ref r) {
     return t;
 }
 
-/* ---- nodes and buffers ----------------------------------------------------------------------- */
+/* ---- sizes
+ * -----------------------------------------------------------------------------------
+ */
+
+row_size row_dim(const row_graph *g, int64_t dim) {
+    if (!g->k->any || dim < HCG_DYNAMIC) return row_int(dim);
+    const hcg_affine size = g->k->dynamic.at[dim - HCG_DYNAMIC];
+    return (row_size){.a = size.a, .b = size.b};
+}
+
+row_shape row_squeeze(const row_graph *g, hir_type type, int *place) {
+    row_shape s = {0};
+    for (uint32_t i = 0; i < type.rank; i++) {
+        bool kept = type.dim[i] > 1;
+        if (place) place[i] = kept ? (int)s.rank : -1;
+        if (kept) s.dim[s.rank++] = row_dim(g, type.dim[i]);
+    }
+    return s;
+}
+
+row_size row_type_elements(const row_graph *g, hir_type type) {
+    const row_shape s = row_squeeze(g, type, NULL);
+    return row_elements(&s);
+}
+
+/* ---- nodes and buffers
+ * ----------------------------------------------------------------------- */
 
 uint32_t row_add_node(row_graph *g, row_kind kind, const hir_op *op, row_shape shape,
                       uint32_t n_args) {
@@ -117,26 +143,26 @@ void row_add_producer(row_graph *g, uint32_t memory, uint32_t producer, row_inde
 
 /* ---- views of values ------------------------------------------------------------------------- */
 
-row_view row_make_view(hir_type type, row_ref ref) {
-    return (row_view){.type = type, .shape = row_squeeze(type, NULL), .ref = ref};
+row_view row_make_view(const row_graph *g, hir_type type, row_ref ref) {
+    return (row_view){.type = type, .shape = row_squeeze(g, type, NULL), .ref = ref};
 }
 
 /* All elements of a buffer in order, under the shape of `type`. */
-row_view row_view_buffer(uint32_t memory, hir_type type) {
-    row_view v = row_make_view(type, (row_ref){.node = memory});
+row_view row_view_buffer(const row_graph *g, uint32_t memory, hir_type type) {
+    row_view v = row_make_view(g, type, (row_ref){.node = memory});
     v.ref.at[0] = row_major(&v.shape);
     return v;
 }
 
 row_view row_view_node(row_graph *g, uint32_t node, hir_type type) {
-    row_view v = row_make_view(type, identity(node, row_at(g, node)->shape.rank));
+    row_view v = row_make_view(g, type, identity(node, row_at(g, node)->shape.rank));
     return v;
 }
 
 /* Operands of a run as rows side by side. */
 static row_view view_run(row_graph *g, const hir_op *reader, const hcg_run *run, hir_type type) {
     int place[HIR_MAX_RANK];
-    const row_shape shape = row_squeeze(type, place);
+    const row_shape shape = row_squeeze(g, type, place);
     const uint32_t node = row_add_node(g, ROW_MULTI, reader, shape, 0);
     row_node *n = row_at(g, node);
     n->run = run;
@@ -144,9 +170,9 @@ static row_view view_run(row_graph *g, const hir_op *reader, const hcg_run *run,
     n->dtype = type.dtype;
     n->token_free = false;
     row_shape one = shape;
-    one.dim[n->axis] = 1;
+    one.dim[n->axis] = row_int(1);
     n->within = row_major(&one);
-    n->within.by[n->axis] = 0;
+    n->within.by[n->axis] = row_int(0);
     return row_view_node(g, node, type);
 }
 
@@ -174,8 +200,8 @@ static bool view_outer_value(row_graph *g, const hir_op *reader, hir_ref ref, ro
                                                      .dtype = type.dtype,
                                                      .has_t = has_t,
                                                      .by_head = row_is_by_head(g, ref),
-                                                     .elements = hir_type_row_elements(type)});
-    *out = row_view_buffer(row_add_memory(g, reader, buffer, !has_t), type);
+                                                     .elements = row_type_elements(g, type)});
+    *out = row_view_buffer(g, row_add_memory(g, reader, buffer, !has_t), type);
     return true;
 }
 
@@ -189,10 +215,10 @@ static bool view_weight(row_graph *g, const hir_op *reader, hir_ref ref, row_vie
             row_add_buffer(g, (row_buffer){.where = ROW_ARG,
                                            .ref = ref,
                                            .dtype = w->type.dtype,
-                                           .elements = hir_type_row_elements(w->type)});
+                                           .elements = row_type_elements(g, w->type)});
         g->weights[ref.index] = row_add_memory(g, reader, buffer, true);
     }
-    *out = row_view_buffer(g->weights[ref.index], w->type);
+    *out = row_view_buffer(g, g->weights[ref.index], w->type);
     return true;
 }
 

@@ -44,7 +44,7 @@ static bool is_plain(const row_node *n) {
 static bool wants_groups(const row_graph *g, const row_nest *nest) {
     enum { MANY = 5 };
     if (nest->roots.n <= MANY || nest->in_place || nest->block.length) return false;
-    if (row_is_dynamic(g, nest->domain.dim[nest->domain.rank - 1])) return false;
+    if (row_is_dynamic(nest->domain.dim[nest->domain.rank - 1])) return false;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(g, nest->roots.at[i]);
         if ((!is_plain(n) && !row_along_lanes(n)) || leader(g, n) == SEVERAL) return false;
@@ -122,12 +122,13 @@ static row_team make_team(const row_schedule *s, const row_nest *nest, uint32_t 
     for (size_t i = nest->roots.n; !of->chained && i-- > 0;) {
         const uint32_t id = nest->roots.at[i];
         const row_node *n = row_at(s->g, id);
-        if (id == first || !in_loop(n) || n->chained || n->extent != of->extent) continue;
+        if (id == first || !in_loop(n) || n->chained || !row_size_equal(n->extent, of->extent))
+            continue;
         if (is_taken(nest, id, unroll)) continue;
         if ((t.n + 1) * unroll > row_most_sums(&s->target)) break;
         t.member[t.n++] = id;
     }
-    t.step = elements_together(&t, of->extent);
+    t.step = elements_together(&t, row_bound(of->extent));
     return t;
 }
 

@@ -1,13 +1,15 @@
-/* Results that lie over what they replace (passes/plan_memory.c): row t of the result over row t of
- * a value that the kernel reads, such as the streams of a residual system.
+/* Results in the place of what they replace (passes/plan_memory.c): row t of
+ * the result has the place of row t of a value that the kernel reads, such as
+ * the streams of a residual system.
  *
  * Nothing of a token's row may be overwritten before all that needs it has read it. So it is in a
  * nest that comes behind every nest that reads the old row, and in the nest that reads it itself if
  *   - the element that is written is the only one that is read with it, or
- *   - a turn of the loops makes whole columns: all its loops but that along the lanes are inside
- *     the turn (row_jam_of), which reads and writes the elements at its own lanes alone.
- * There a turn computes all before it stores any. Every other kernel is built anew with the result
- * in scratch, from where it is copied when the rest of the token is done.
+ *   - an iteration makes whole columns: all loops but that along the vectors
+ * are jammed into it (row_nest.jam), and it reads and writes the elements at
+ * its own lanes alone. There an iteration computes all before it stores any.
+ * Every other kernel is built anew with the result in scratch, from where it is
+ * copied when the rest of the token is done.
  */
 #include "codegen/row/schedule/steps.h"
 
@@ -17,7 +19,7 @@ typedef struct overwriting {
     const row_nest *nest;
     hir_id old;   /* the value that is overwritten */
     row_index to; /* element that it writes, over the loops of the nest */
-    bool columns; /* a turn makes whole columns */
+    bool columns; /* an iteration makes whole columns */
 } overwriting;
 
 static bool is_old(const row_graph *g, uint32_t buffer, hir_id old) {
@@ -26,13 +28,15 @@ static bool is_old(const row_graph *g, uint32_t buffer, hir_id old) {
     return b->where == ROW_ARG && b->ref.kind == HIR_REF_VALUE && b->ref.index == old;
 }
 
-/* Element at the lanes of the turn: what the other loops add to it is whole rows. */
+/* Element at the lanes of the iteration: what the other loops add to it is
+ * whole rows. */
 static bool in_column(const overwriting *o, const row_index *element) {
     const row_shape *s = &o->nest->domain;
-    const int64_t row = s->dim[s->rank - 1];
-    bool whole = element->by[s->rank - 1] == 1 && element->constant % row == 0;
+    const row_size row = s->dim[s->rank - 1];
+    bool whole =
+        row_size_is(element->by[s->rank - 1], 1) && row_size_divisible(element->constant, row);
     for (uint32_t v = 0; v < ROW_VARS; v++)
-        whole &= v == s->rank - 1 || element->by[v] % row == 0;
+        whole &= v == s->rank - 1 || row_size_divisible(element->by[v], row);
     return whole;
 }
 
@@ -55,7 +59,7 @@ static bool allows(const overwriting *o, const row_ref *ref, const row_index *lo
     for (uint32_t j = 0; j < n->n_entries; j++) {
         if (!is_old(o->g, row_at(o->g, n->entries[j].node)->buffer, o->old)) continue;
         element = row_substitute(&n->within, at);
-        element.constant += n->entries[j].offset;
+        element.constant = row_size_add(element.constant, n->entries[j].offset);
         if (!o->nest || !may_read(o, &element)) return false;
     }
     if (n->run && n->run->replaced) { /* whichever of them it is */
@@ -97,8 +101,9 @@ static bool may_write(const row_schedule *s, uint32_t place, const row_node *n) 
     o.nest = nest;
     o.to = row_substitute(&n->to, nest->loops);
     const row_shape *d = &nest->domain;
-    o.columns = d->rank <= 3 && (d->rank < 2 || nest->jam.inner == d->dim[d->rank - 2]) &&
-                (d->rank < 3 || nest->jam.outer == d->dim[0]);
+    o.columns = d->rank <= 3 &&
+                (d->rank < 2 || row_size_is(d->dim[d->rank - 2], nest->jam.inner)) &&
+                (d->rank < 3 || row_size_is(d->dim[0], nest->jam.outer));
     return nest_allows(&o, nest);
 }
 

@@ -34,8 +34,8 @@ static row_jam choose_jam(const row_schedule *s, const row_nest *nest) {
     const uint32_t roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
     row_jam jam = {1, 1};
     if (rank < 2 || roots == 0) return jam;
-    const int64_t inner = nest->domain.dim[rank - 2];
-    const int64_t outer = rank > 2 ? nest->domain.dim[rank - 3] : 1;
+    const int64_t inner = row_bound(nest->domain.dim[rank - 2]);
+    const int64_t outer = rank > 2 ? row_bound(nest->domain.dim[rank - 3]) : 1;
     if (!nest->sums) {
         if (inner <= JAM_OF_ALL && inner * roots <= most) jam.inner = (uint32_t)inner;
         return jam;
@@ -56,7 +56,7 @@ static row_jam choose_jam(const row_schedule *s, const row_nest *nest) {
  * four at a time); interchanged, the n. */
 static int64_t rows_in_use(const row_schedule *s, const row_nest *nest, bool interchanged) {
     const uint32_t rank = nest->domain.rank;
-    const int64_t *dim = nest->domain.dim;
+    const row_size *dim = nest->domain.dim;
     if (rank < 3) return nest->jam.inner;
     return interchanged ? nest->jam.inner + row_most(s->g, dim[rank - 3])
                         : nest->jam.outer + row_most(s->g, dim[rank - 2]);
@@ -67,9 +67,10 @@ static int64_t rows_in_use(const row_schedule *s, const row_nest *nest, bool int
 static row_block choose_block(const row_schedule *s, const row_nest *nest) {
     enum { LEAST = 512, FEW = 8, ELEMENT = 4 };
     const row_block none = {0};
-    const int64_t size = nest->domain.dim[nest->domain.rank - 1];
+    const row_size lanes = nest->domain.dim[nest->domain.rank - 1];
+    const int64_t size = lanes.a, elements = row_bound(row_elements(&nest->domain));
     const int64_t roots = (int64_t)nest->roots.n, l1 = s->target.machine.l1;
-    if (row_is_dynamic(s->g, size) || row_elements(&nest->domain) / size < FEW) return none;
+    if (row_is_dynamic(lanes) || elements / size < FEW) return none;
     if (!nest->sums) return none;
     row_block block = {.length = LEAST};
     int64_t rows = roots + rows_in_use(s, nest, false);
@@ -89,7 +90,7 @@ static row_block choose_block(const row_schedule *s, const row_nest *nest) {
  * functions of many instructions fill the machine alone. If that leaves a rest, perhaps a few less
  * do not. */
 static unsigned vectors_at_once(const row_schedule *s, const row_nest *nest, size_t values) {
-    const int64_t vectors = nest->domain.dim[nest->domain.rank - 1] / s->target.lanes;
+    const int64_t vectors = nest->domain.dim[nest->domain.rank - 1].a / s->target.lanes;
     const bool many_registers = s->target.lanes == 16 && nest->reductions <= 1;
     unsigned most = values > 8 && !many_registers ? 1 : values > 3 ? 2 : ROW_UNROLL;
     for (size_t i = 0; i < nest->roots.n; i++)
@@ -102,7 +103,7 @@ static unsigned vectors_at_once(const row_schedule *s, const row_nest *nest, siz
 
 /* Vectors of an iteration that takes `jam` rows. */
 static unsigned choose_unroll(const row_schedule *s, const row_nest *nest, uint32_t jam) {
-    if (row_is_dynamic(s->g, nest->domain.dim[nest->domain.rank - 1])) return 1;
+    if (row_is_dynamic(nest->domain.dim[nest->domain.rank - 1])) return 1;
     unsigned unroll = vectors_at_once(s, nest, nest->roots.n * (nest->sums ? 1 : jam));
     while (jam > 1 && unroll > 1 && jam * nest->reductions * unroll > row_most_sums(&s->target))
         unroll /= 2;

@@ -49,13 +49,13 @@ static bool is_costly(const row_node *n) {
 static void count_uses(row_graph *g) {
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         const row_node *n = row_at(g, i);
-        row_shape domain = n->shape;
-        int64_t elements = row_elements(&domain) * (n->kind == ROW_REDUCE ? n->extent : 1);
+        row_size elements = row_elements(&n->shape);
+        if (n->kind == ROW_REDUCE) elements = row_size_mul(elements, n->extent);
         for (uint32_t a = 0; a < n->n_args; a++) {
             row_node *x = row_at(g, n->args[a].node);
             x->uses++;
             x->direct++;
-            x->wide_use |= row_elements(&x->shape) < elements;
+            x->wide_use |= row_size_less(row_elements(&x->shape), elements);
         }
         for (uint32_t j = 0; j < n->n_entries; j++)
             row_at(g, n->entries[j].node)->uses++;
@@ -156,7 +156,7 @@ static bool is_along(const row_node *n) {
     return n->kind == ROW_REDUCE && n->last;
 }
 
-static bool has_room(const row_nest *nest, const row_node *n) {
+static bool has_space(const row_nest *nest, const row_node *n) {
     return nest->roots.n < MOST_ROOTS && (!is_along(n) || nest->reductions < MOST_REDUCTIONS);
 }
 
@@ -164,7 +164,7 @@ static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
     row_shape domain = row_domain(n);
     for (uint32_t i = n->limit; i < nests->list.n; i++)
         if (row_shape_equal(&nests->list.at[i].domain, &domain) &&
-            same_tokens(g, &nests->list.at[i], i, n) && has_room(&nests->list.at[i], n))
+            same_tokens(g, &nests->list.at[i], i, n) && has_space(&nests->list.at[i], n))
             return i;
     row_nest fresh = {.domain = domain, .when = row_when(n)};
     for (unsigned v = 0; v < ROW_VARS; v++)
@@ -199,7 +199,7 @@ enum { MOST_ROWS = 16 };
 
 typedef struct row_set { /* rows of tokens: nodes, a ROW_MULTI for rows side by side */
     uint32_t n, node[MOST_ROWS + 1];
-    int64_t bytes; /* of them all */
+    row_size bytes; /* of them all */
 } row_set;
 
 /* The rows from outside that `n` is made of, without those of other roots. */
@@ -214,7 +214,9 @@ static void add_rows(const row_graph *g, const row_node *n, row_set *s) {
                 i++;
             if (i < s->n || s->n > MOST_ROWS) continue;
             const hir_dtype dtype = row ? g->buffers.at[x->buffer].dtype : x->dtype;
-            s->bytes += row_elements(&x->shape) * (int64_t)hir_dtype_bytes(dtype);
+            const row_size bytes =
+                row_size_scale(row_elements(&x->shape), (int64_t)hir_dtype_bytes(dtype));
+            s->bytes = row_size_add(s->bytes, bytes);
             s->node[s->n++] = id;
         } else if (!x->root) {
             add_rows(g, x, s);
@@ -228,7 +230,7 @@ static bool mix_same_rows(const row_schedule *s, const row_node *a, const row_no
     row_set x = {0}, y = {0};
     if (b->kind != a->kind || (b->kind == ROW_REDUCE && b->last)) return false;
     add_rows(g, a, &x), add_rows(g, b, &y);
-    bool same = x.bytes > s->target.machine.l1 && x.n == y.n && x.n <= MOST_ROWS;
+    bool same = row_bound(x.bytes) > s->target.machine.l1 && x.n == y.n && x.n <= MOST_ROWS;
     for (uint32_t i = 0; same && i < x.n; i++)
         same = x.node[i] == y.node[i]; /* sums of one form take them in one order */
     return same;
@@ -262,7 +264,7 @@ static uint32_t earlier_nest(const row_schedule *s, const row_nests *nests, uint
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
         bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(g, nest, i, n) &&
-                    has_room(nest, n) && is_ready(g, n, i);
+                    has_space(nest, n) && is_ready(g, n, i);
         for (size_t k = 0; same && k < nest->roots.n; k++)
             if (mix_same_rows(s, n, &g->nodes.at[nest->roots.at[k]])) return i;
     }
@@ -287,7 +289,7 @@ static uint32_t earlier_sums(const row_graph *g, const row_nests *nests, uint32_
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
         const bool may = row_shape_equal(&nest->domain, &domain) && same_tokens(g, nest, i, n) &&
-                         has_room(nest, n) && is_ready(g, n, i);
+                         has_space(nest, n) && is_ready(g, n, i);
         for (size_t k = 0; may && k < nest->roots.n; k++) {
             const row_node *other = &g->nodes.at[nest->roots.at[k]];
             if (is_along(other) && share_a_row(g, n, other)) return i;
@@ -336,11 +338,11 @@ typedef struct merge { /* of loop `outer` with the dim `inner`, which has `size`
     const row_nests *nests;
     uint32_t nest;
     uint32_t outer, inner;
-    int64_t size;
+    row_size size;
 } merge;
 
 static bool steps_on(const merge *m, const row_index *element) {
-    return element->by[m->outer] == element->by[m->inner] * m->size;
+    return row_size_equal(element->by[m->outer], row_size_mul(element->by[m->inner], m->size));
 }
 
 /* Do the elements that `ref` leads to lie as if the two loops were one? */
@@ -360,8 +362,8 @@ static bool reads_on(const merge *m, const row_ref *ref, const row_index *loops)
     }
     if (n->kind == ROW_MULTI) {
         row_index within = row_substitute(&n->within, at);
-        return at[n->axis].by[m->outer] == 0 && at[n->axis].by[m->inner] == 0 &&
-               steps_on(m, &within);
+        return row_size_is(at[n->axis].by[m->outer], 0) &&
+               row_size_is(at[n->axis].by[m->inner], 0) && steps_on(m, &within);
     }
     bool all = n->kind != ROW_TRIG;
     for (uint32_t a = 0; all && a < n->n_args; a++)
@@ -396,9 +398,9 @@ static void merge_loops(const row_graph *g, row_nests *nests) {
         while (d->rank > 1) {
             merge m = {g, nests, i, d->rank - 2, inner, d->dim[d->rank - 1]};
             if (!can_merge(&m, nest)) break;
-            d->dim[d->rank - 2] *= d->dim[d->rank - 1];
+            d->dim[d->rank - 2] = row_size_mul(d->dim[d->rank - 2], d->dim[d->rank - 1]);
             d->rank--;
-            nest->loops[m.outer] = row_fixed(0);
+            nest->loops[m.outer] = row_fixed(row_int(0));
             nest->loops[inner] = row_var(m.outer);
         }
     }

@@ -3,16 +3,21 @@
  * (emit/nontemporal.c). */
 #include "codegen/row/schedule/steps.h"
 
+/* Elements of so many bytes: do they fill lines? */
+static bool fills(row_size elements, int64_t bytes, int64_t line) {
+    return row_size_divisible(row_size_scale(elements, bytes), row_int(line));
+}
+
 static bool may_be(const row_schedule *s, const row_nest *nest, const row_node *n) {
     if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
     const row_buffer *b = &s->g->buffers.at[n->buffer];
     const int64_t bytes = (int64_t)hir_dtype_bytes(b->dtype), line = s->target.machine.line;
     const int lanes = (int)nest->domain.rank - 1;
-    if (b->in_place) return false; /* its lines have just been read */
-    if (row_is_dynamic(s->g, row_elements(&n->shape))) return false; /* nobody knows how much */
-    bool aligned = n->to.constant * bytes % line == 0 && b->elements * bytes % line == 0;
+    if (b->in_place) return false;                             /* its lines have just been read */
+    if (row_is_dynamic(row_elements(&n->shape))) return false; /* nobody knows how much */
+    bool aligned = fills(n->to.constant, bytes, line) && fills(b->elements, bytes, line);
     for (int v = 0; v < ROW_VARS; v++)
-        aligned &= v == lanes ? n->to.by[v] == 1 : n->to.by[v] * bytes % line == 0;
+        aligned &= v == lanes ? row_size_is(n->to.by[v], 1) : fills(n->to.by[v], bytes, line);
     return aligned && b->where == ROW_ARG && b->has_t;
 }
 

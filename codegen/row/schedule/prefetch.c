@@ -1,12 +1,13 @@
 /* Which rows are prefetched.
  *
- * Dot products of n sources and S queries take some sources at a time, each iteration along their
- * rows, and stop and start as many streams of reads as there are sources, for every token anew:
- * more than the machine prefetches by itself. So each iteration prefetches the same elements of the
- * rows that the next one reads, and the last iteration the first rows' next block, or those of the
- * next token. Where the loops are interchanged all rows have their turn again and again: each
- * iteration prefetches the next block of its own rows; not for one token alone, whose rows are in
- * the L2 (it cost 2 % of its time).
+ * Dot products of n sources and S queries take some sources at a time, each
+ * iteration along their rows, and stop and start as many streams of reads as
+ * there are sources, for every token anew: more than the machine prefetches by
+ * itself. So each iteration prefetches the same elements of the rows that the
+ * next one reads, and the last iteration the first rows' next block, or those
+ * of the next token. Where the loops are interchanged all rows are read again
+ * and again: each iteration prefetches the next block of its own rows; not for
+ * one token alone, whose rows are in the L2 (it cost 2 % of its time).
  *
  * Teams of sums over n rows that nothing has read before go through all of them side by side, some
  * vectors of each: they prefetch what comes ROW_PREFETCH_DISTANCE further along the same row, or in
@@ -20,7 +21,7 @@
 static uint32_t dim_of(const row_nest *nest, const row_index *at) {
     const uint32_t rank = nest->domain.rank;
     row_index rest = *at;
-    rest.constant = 0;
+    rest.constant = row_int(0);
     for (uint32_t back = 2; back <= 3 && back <= rank; back++) {
         const row_index self = row_var(rank - back);
         if (row_index_equal(&rest, &self)) return back;
@@ -90,10 +91,10 @@ static uint32_t fresh_rows(const row_schedule *s, const row_node *n) {
 
 static void choose_along(const row_schedule *s, const row_nest *nest, row_team *t) {
     const row_node *first = row_at(s->g, t->member[0]);
-    if (nest->domain.rank == 0 || t->n == 1 || t->step >= first->extent) return;
+    if (nest->domain.rank == 0 || t->n == 1 || t->step >= row_bound(first->extent)) return;
     const uint32_t node = fresh_rows(s, first);
     if (node == HIR_NONE) return;
-    const int64_t row = nest->domain.dim[nest->domain.rank - 1];
+    const int64_t row = row_bound(nest->domain.dim[nest->domain.rank - 1]);
     const int64_t on = ROW_PREFETCH_DISTANCE / (int64_t)hir_dtype_bytes(row_at(s->g, node)->dtype);
     if (row >= 2 * on) t->prefetch = node;
 }

@@ -8,15 +8,14 @@
 
 #include "codegen/row/schedule/schedule.h"
 
-static void add_size(hd_text *t, const row_graph *g, int64_t size) {
-    const row_sum sum = row_sum_of(size);
-    if (!row_is_dynamic(g, size)) {
-        hd_text_f(t, "%lld", (long long)size);
+static void add_size(hd_text *t, row_size size) {
+    if (!row_is_dynamic(size)) {
+        hd_text_f(t, "%lld", (long long)size.a);
         return;
     }
-    if (sum.b != 1) hd_text_f(t, "%lld ", (long long)sum.b);
+    if (size.b != 1) hd_text_f(t, "%lld ", (long long)size.b);
     hd_text_add(t, "N");
-    if (sum.a) hd_text_f(t, sum.a < 0 ? " - %lld" : " + %lld", llabs((long long)sum.a));
+    if (size.a) hd_text_f(t, size.a < 0 ? " - %lld" : " + %lld", llabs((long long)size.a));
 }
 
 static void add_count(hd_text *t, uint32_t n, const char *one, const char **comma) {
@@ -70,12 +69,12 @@ static void add_stores(hd_text *t, const row_graph *g, const row_nest *nest) {
     if (nontemporal) hd_text_add(t, ", non-temporal stores");
 }
 
-static void add_loops(hd_text *t, const row_graph *g, const row_nest *nest) {
+static void add_loops(hd_text *t, const row_nest *nest) {
     const row_jam jam = nest->jam;
     const unsigned unroll =
         nest->groups.first.n ? nest->groups.unroll : nest->unroll[jam.outer * jam.inner];
     hd_text_add(t, ", vectors along ");
-    add_size(t, g, nest->domain.dim[nest->domain.rank - 1]);
+    add_size(t, nest->domain.dim[nest->domain.rank - 1]);
     if (unroll > 1) hd_text_f(t, ", unroll %u", unroll);
     if (jam.outer * jam.inner > 1) hd_text_f(t, ", jam %ux%u", jam.outer, jam.inner);
     if (nest->block.length)
@@ -91,7 +90,7 @@ static void add_nest(hd_text *t, const row_graph *g, const row_nest *nest) {
     hd_text_add(t, "[");
     for (uint32_t d = 0; d < nest->domain.rank; d++) {
         if (d) hd_text_add(t, ", ");
-        add_size(t, g, nest->domain.dim[d]);
+        add_size(t, nest->domain.dim[d]);
     }
     hd_text_add(t, "]: ");
     add_roots(t, g, nest);
@@ -99,7 +98,7 @@ static void add_nest(hd_text *t, const row_graph *g, const row_nest *nest) {
     if (nest->small)
         hd_text_add(t, ", in registers");
     else if (nest->domain.rank)
-        add_loops(t, g, nest);
+        add_loops(t, nest);
     add_stores(t, g, nest);
     hd_text_add(t, "\n");
 }

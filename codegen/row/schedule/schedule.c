@@ -1,6 +1,10 @@
 /* The steps of scheduling a row program, in order (schedule.h). */
 #include "codegen/row/schedule/steps.h"
 
+int64_t row_most(const row_graph *g, row_size size) {
+    return row_is_dynamic(size) ? size.a + size.b * g->k->size[HCG_N].most : size.a;
+}
+
 static void choose_nest(const row_schedule *s, row_nest *nest) {
     if (nest->small || nest->roots.n == 0) return;
     row_choose_loops(s, nest);

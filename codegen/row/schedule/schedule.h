@@ -130,12 +130,7 @@ void row_print_schedule(const row_schedule *s, const char *indent, hd_text *out)
 const row_team *row_team_of(const row_nest *nest, uint32_t node, unsigned unroll);
 /* The loops a root wants: its dims, or its dims and the reduced one. */
 row_shape row_domain(const row_node *n);
-/* Does a size depend on N, and the most that it may be. */
-typedef struct row_sum {
-    int64_t a, b; /* a + b HCG_ANY */
-} row_sum;
-row_sum row_sum_of(int64_t size);
-bool row_is_dynamic(const row_graph *g, int64_t size);
-int64_t row_most(const row_graph *g, int64_t size);
+/* The most that a size may be. */
+int64_t row_most(const row_graph *g, row_size size);
 
 #endif

@@ -25,9 +25,10 @@ static bool is_small(const row_schedule *s, const row_node *n) {
     enum { MOST_VECTORS = 4 /* that all elements fill */ };
     const row_graph *g = s->g;
     bool reduced = n->kind == ROW_REDUCE;
-    int64_t elements = row_elements(&n->shape) * (reduced ? n->extent : 1);
+    row_size elements = row_elements(&n->shape);
+    if (reduced) elements = row_size_mul(elements, n->extent);
     bool plain = n->kind == ROW_COPY || (n->kind == ROW_MAP && n->op->code != HIR_CONVERT_OP);
-    if (elements > MOST_VECTORS * s->target.lanes || (!plain && !reduced) || row_when(n))
+    if (row_bound(elements) > MOST_VECTORS * s->target.lanes || (!plain && !reduced) || row_when(n))
         return false;
     if (n->buffer != ROW_NO_BUFFER && !plain_memory(g, n)) return false;
     for (uint32_t a = 0; a < n->n_args; a++)
