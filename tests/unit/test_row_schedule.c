@@ -265,8 +265,8 @@ Test(row_schedule, mixes_of_the_same_rows_are_teams) {
                 cr_expect_eq(row_team_of(nest, team->member[0], team->unroll), team);
                 members[team->unroll] += team->n;
             }
-            cr_expect_eq(members[1], q, "%s", text_of(&s));
-            cr_expect_eq(members[nest->unroll[1]], q, "%s", text_of(&s));
+            cr_expect_eq(members[1], (uint32_t)q, "%s", text_of(&s));
+            cr_expect_eq(members[nest->unroll[1]], (uint32_t)q, "%s", text_of(&s));
         }
 }
 

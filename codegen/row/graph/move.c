@@ -122,7 +122,7 @@ static bool locate(row_graph *g, row_ref ref, row_entry *entry, row_index *at) {
         if (n->run) return false;
         const row_index *which = &ref.at[n->axis];
         row_index fixed = row_fixed(which->constant);
-        if (!row_index_equal(&fixed, which)) return false;
+        if (!row_index_equal(&fixed, which) || row_is_dynamic(which->constant)) return false;
         const row_entry *inner = &n->entries[which->constant.a];
         entry->node = inner->node;
         *at = row_substitute(&n->within, ref.at);
