@@ -308,18 +308,24 @@ static void tell_code(void *context, const hcg_code_event *e) {
                                              .translate = e->translate});
 }
 
-/* What code for the target will assume, as comments behind kernel IR: line numbers stay. */
 static bool print_assumed(hadal_session *s, const hadal_target *t, hd_text *out) {
     hcg_options o = {.triple = t->triple, .cpu = t->cpu};
     if (t->machine && !hd_machine_parse(s->arena, &s->diags, t->machine, &o.machine)) return false;
     return hcg_assumed_text(s->arena, &s->diags, &o, out);
 }
 
+/* What code for the target assumes and how its row programs are scheduled, as comments behind the
+ * kernel IR: line numbers stay. */
+static bool print_target(hadal_session *s, const hadal_target *t, hd_text *out) {
+    return print_assumed(s, t, out) && need_program(s, t) &&
+           hcg_print_schedules(s->program, &s->diags, out);
+}
+
 static bool emit_ir(hadal_session *s, const hadal_target *t, const char *path) {
     hd_text text;
     hd_text_init(&text, s->arena);
     hir_print(s->m, (hir_print_options){.locations = true}, &text);
-    if (t && s->m->stage == HIR_STAGE_KERNEL && !print_assumed(s, t, &text)) return false;
+    if (t && s->m->stage == HIR_STAGE_KERNEL && !print_target(s, t, &text)) return false;
     return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
 }
 

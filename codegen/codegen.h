@@ -92,6 +92,8 @@ bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const cha
               const char *runtime, const char *path);
 /* The archive that comes with the compiler, under its folder of libraries. */
 const char *hcg_runtime(const hcg_program *p, const char *lib_dir);
+/* The schedules of all row programs at the levels of the target, as comments of IR text. */
+bool hcg_print_schedules(hcg_program *p, hd_diags *d, hd_text *out);
 /* Checks names, shapes and dtypes (all faults listed at once), converts, lays out, writes. */
 bool hcg_pack(hcg_program *p, hd_diags *d, const hd_tensors *weights, const char *path);
 /* The check alone: every weight of the module is there with its shape and a float dtype, and every

@@ -16,18 +16,21 @@ typedef struct hcg_size {
     int64_t least, most; /* among those kernels */
 } hcg_size;
 
-/* What N of a row program is in types that belong to all kernels of a function. Sizes, strides and
- * offsets that depend on N are a + b N there, a and b small; what is made of them is of that form
- * again, so this number, a prime far beyond any other, keeps a and b apart (row/family.h). */
-#define HCG_ANY INT64_C(2147483647)
+/* A size, stride or offset of a row program that depends on N: a + b N. In the
+ * types of hcg_kernel.any such a size is HCG_DYNAMIC + its number in
+ * hcg_kernel.dynamic (row/family.h). */
+typedef struct hcg_affine {
+    int64_t a, b;
+} hcg_affine;
+#define HCG_DYNAMIC (INT64_C(1) << 40) /* beyond any size */
 
 /* Operands of a row program that are stacked: N rows of one type, wherever they lie. They stand
  * behind all other arguments, those of a run side by side. */
 typedef struct hcg_run {
     hir_id value; /* of hcg_kernel.any: all of them, side by side along dim `axis` */
     uint32_t axis;
-    int64_t first; /* number of the first argument: a + b HCG_ANY */
-    bool replaced; /* a result lies over one of them */
+    hcg_affine first; /* number of the first argument */
+    bool replaced;    /* a result has the place of one of them */
 } hcg_run;
 
 /* One emitted function. Kernels whose bodies are equal up to the identity of their outer operands
@@ -54,9 +57,11 @@ typedef struct hcg_kernel {
     uint32_t n_inputs; /* how many of them are read; the rest are results */
     uint32_t n_sizes;  /* arguments behind the operands; 0: all sizes are those of `op` */
     hcg_size size[HCG_SIZES];
-    /* Of a row program with n_sizes: the module as `op` is to be read, with HCG_ANY for N and with
-     * a value for each run of operands, which are arguments behind N. */
+    /* Of a row program with n_sizes: the module as `op` is to be read, with sizes
+     * of its own and with a value for each run of operands, which are arguments
+     * behind N. */
     const hir_module *any;
+    HD_VEC(hcg_affine) dynamic; /* sizes of `any` that depend on N, each once */
     HD_VEC(hcg_run) runs;
     uint32_t line; /* of the op in the kernel IR text, 0: unknown */
 } hcg_kernel;

@@ -10,7 +10,7 @@
  */
 #include "codegen/contract/epilogue.h"
 #include "codegen/library/library.h"
-#include "codegen/row/part.h"
+#include "codegen/row/stage.h"
 
 #include <string.h>
 
@@ -200,20 +200,21 @@ static bool emit_heads(epilogue *p) {
     const hcg_linear *l = &b->plan->linears.at[g->linears.at[0]];
     if (l->bias.kind != HIR_REF_NONE) emit_columns(p);
     LLVMValueRef end = LLVMBuildNSWAdd(e->b, b->panel, b->panels, "");
-    hcg_row_part heads = {
-        .ops = g->ops.at,
-        .n_ops = g->ops.n,
-        .given = {l->value, b->sums[0], b->ld},
-        .left = {.value = HIR_NONE},
-        .yields = g->yields.at,
-        .n_yields = g->yields.n,
-        .heads = g->heads,
+    hcg_row_stage stage = {
+        .of = {.ops = g->ops.at,
+               .n_ops = g->ops.n,
+               .given = l->value,
+               .left = HIR_NONE,
+               .yields = g->yields.at,
+               .n_yields = g->yields.n,
+               .heads = g->heads},
+        .given = {b->sums[0], b->ld},
         .row = b->row,
         .rows = b->rows,
         .head = heads_before(e, g, b->panel),
         .end = heads_before(e, g, end),
     };
-    return hcg_emit_row_part(e, p->k, &heads);
+    return hcg_emit_row_stage(e, p->k, &stage);
 }
 
 bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {

@@ -5,7 +5,7 @@
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/library/library.h"
-#include "codegen/row/part.h"
+#include "codegen/row/stage.h"
 
 enum { FRAME, ARGS, SCRATCH, ROW, ROWS, OWN };
 
@@ -55,11 +55,11 @@ bool hcg_call_prologue(hcg_emit *e, const hcg_kernel *k, LLVMValueRef row, LLVMV
     outlined f;
     if (outline_begin(e, k, k->x_part, k->makes_x, params, PARAMS, &f)) {
         const LLVMValueRef *own = f.fn.param;
-        hcg_row_part rows_of_x = {.ops = c->prologue.at, .n_ops = c->prologue.n};
-        rows_of_x.given.value = HIR_NONE;
-        rows_of_x.left = (hcg_row_block){c->x.index, own[X], own[LD]};
-        rows_of_x.row = own[ROW], rows_of_x.rows = own[ROWS];
-        ok = hcg_emit_row_part(e, k, &rows_of_x);
+        hcg_row_stage stage = {.of = {.ops = c->prologue.at, .n_ops = c->prologue.n}};
+        stage.of.given = HIR_NONE, stage.of.left = c->x.index;
+        stage.left = (hcg_row_block){own[X], own[LD]};
+        stage.row = own[ROW], stage.rows = own[ROWS];
+        ok = hcg_emit_row_stage(e, k, &stage);
         outline_end(e, &f);
     }
     outline_call(e, &f, row, rows, args, PARAMS);

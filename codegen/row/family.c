@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    MOST = 4096,                 /* that a size which depends on N may be: rows are wider */
-    MOST_ELEMENTS = HCG_ANY >> 7 /* of a row: a of a + b HCG_ANY stays small */
+    MOST = 4096,            /* that a size which depends on N may be: rows are wider */
+    MOST_ELEMENTS = 1 << 24 /* of a row */
 };
 
 typedef struct walk {
@@ -115,8 +115,8 @@ static bool add_run(walk *w, const hir_op *op, uint32_t from, uint32_t n, hir_re
     return !fresh || (one.rank < HIR_MAX_RANK && add_type(w, *as, list.type));
 }
 
-/* Elements that lie together in a piece of a stack or concat. */
-static int64_t piece_elements(const walk *w, const hir_op *op) {
+/* Elements of an operand of a stack or concat that lie together. */
+static int64_t operand_elements(const walk *w, const hir_op *op) {
     const hir_type t = hir_value_at(w->m, op->results[0])->type;
     int64_t n = 1;
     for (uint32_t i = axis_of(op) + 1; i < t.rank; i++)
@@ -124,9 +124,9 @@ static int64_t piece_elements(const walk *w, const hir_op *op) {
     return n;
 }
 
-/* Operands of a stack or concat, runs of them as one. Long rows stay where they are if there is
- * nothing but one run; else they are as many as they are. */
-static bool add_pieces(walk *w, hir_id id) {
+/* Operands of a stack or concat, runs of them as one. Long rows stay where they
+ * are if there is nothing but one run; else they are as many as they are. */
+static bool add_operands(walk *w, hir_id id) {
     const hir_op *op = hir_op_at(w->m, id);
     hcg_row_args args = {.op = id, .at = hd_new_array(w->arena, hir_ref, op->n_args)};
     bool runs = false;
@@ -140,7 +140,7 @@ static bool add_pieces(walk *w, hir_id id) {
         runs |= run;
     }
     if (runs) hd_push(w->arena, &w->form->args, args);
-    return !runs || args.n == 1 || piece_elements(w, op) < HCG_SMALL_ROW;
+    return !runs || args.n == 1 || operand_elements(w, op) < HCG_SMALL_ROW;
 }
 
 /* ---- the body ----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ static bool add_op(walk *w, hir_id id) {
     for (uint32_t i = 0; i < op->n_attrs; i++)
         add_attr(w, id, &op->attrs[i]);
     if (ok && (op->code == HIR_STACK_OP || op->code == HIR_CONCAT_OP))
-        ok = add_pieces(w, id);
+        ok = add_operands(w, id);
     else
         for (uint32_t i = 0; ok && i < op->n_args; i++)
             ok = add_ref(w, op->args[i]);
@@ -192,7 +192,7 @@ static bool add_op(walk *w, hir_id id) {
     return ok;
 }
 
-/* Result `over` lies over rows that lists may hold. */
+/* A result has the place of row `over`, which lists may hold. */
 static void mark_lists(walk *w, hir_ref over) {
     for (size_t i = 0; i < w->form->lists.n; i++) {
         hcg_row_list *list = &w->form->lists.at[i];
@@ -251,16 +251,16 @@ static uint32_t sizes_at(const hcg_row_form *x, size_t place) {
  * type: numbers of elements are a + b N. */
 static bool is_usable(const hcg_row_model *model, const hcg_row_form *x) {
     for (size_t i = 0; i < x->places.n; i++) {
-        uint32_t told = 0;
+        uint32_t dynamic = 0;
         for (uint32_t d = 0; d < sizes_at(x, i); d++) {
             const size_t at = x->places.at[i].first + d;
             const int64_t size = x->numbers.at[at];
             if (!model->b[at]) continue;
-            told++;
+            dynamic++;
             if (size > MOST || (x->places.at[i].op == HIR_NONE && size < 2)) return false;
             if (x->places.at[i].ref.kind == HIR_REF_STATE) return false;
         }
-        if (told > 1) return false;
+        if (dynamic > 1) return false;
     }
     return true;
 }
@@ -300,11 +300,20 @@ bool hcg_find_row_model(hd_arena *arena, const hcg_row_form *x, const hcg_row_fo
 
 /* ---- the function of a family ------------------------------------------------------------------
  */
-static int64_t any_number(const hcg_row_model *model, size_t i) {
-    return model->a[i] + model->b[i] * HCG_ANY;
+/* Size number `i` of the form as a dim of the shared types: itself, or the
+ * number of a pair. */
+static int64_t any_number(hd_arena *arena, hcg_kernel *k, const hcg_row_model *model, size_t i) {
+    const hcg_affine size = {model->a[i], model->b[i]};
+    size_t number = 0;
+    if (size.b == 0) return size.a;
+    while (number < k->dynamic.n &&
+           (k->dynamic.at[number].a != size.a || k->dynamic.at[number].b != size.b))
+        number++;
+    if (number == k->dynamic.n) hd_push(arena, &k->dynamic, size);
+    return HCG_DYNAMIC + (int64_t)number;
 }
 
-/* The module with tables of its own, and room for a value a list. */
+/* The module with tables of its own, and with a value for each list. */
 static hir_module *copy_module(hd_arena *a, const hir_module *m, const hcg_row_form *x) {
     hir_module *any = hd_new(a, hir_module);
     *any = *m;
@@ -328,37 +337,40 @@ static void set_start(hd_arena *a, hir_op *op, int64_t start) {
     op->attrs = attrs;
 }
 
-static void set_sizes(hd_arena *a, const hcg_row_model *model, const hcg_row_form *x, size_t place,
-                      hir_module *any) {
+static void set_sizes(hd_arena *a, hcg_kernel *k, const hcg_row_model *model, const hcg_row_form *x,
+                      size_t place, hir_module *any) {
     const hcg_row_place *p = &x->places.at[place];
     if (p->op != HIR_NONE) {
-        set_start(a, &any->ops.at[p->op], any_number(model, p->first));
+        set_start(a, &any->ops.at[p->op], any_number(a, k, model, p->first));
         return;
     }
     if (p->ref.kind == HIR_REF_STATE) return; /* of one size in all */
     hir_type *t = p->ref.kind == HIR_REF_WEIGHT ? &any->weights.at[p->ref.index].type
                                                 : &any->values.at[p->ref.index].type;
     for (uint32_t d = 0; d < t->rank; d++)
-        t->dim[d] = any_number(model, p->first + d);
+        t->dim[d] = any_number(a, k, model, p->first + d);
 }
 
 void hcg_make_row_family(hcg_program *p, const hcg_row_model *model, const hcg_row_form *x,
                          hcg_kernel *k) {
     hir_module *any = copy_module(p->arena, p->m, x);
     for (size_t i = 0; i < x->places.n; i++)
-        set_sizes(p->arena, model, x, i, any);
+        set_sizes(p->arena, k, model, x, i, any);
     for (size_t i = 0; i < x->args.n; i++) {
         any->ops.at[x->args.at[i].op].args = x->args.at[i].at;
         any->ops.at[x->args.at[i].op].n_args = x->args.at[i].n;
     }
-    int64_t first = (int64_t)k->operands.n + k->n_sizes;
+    hcg_affine first = {.a = (int64_t)k->operands.n + k->n_sizes};
     for (size_t i = 0; i < x->lists.n; i++) {
         const hir_id value = (hir_id)(p->m->values.n + i);
         const uint32_t axis = x->lists.at[i].axis;
         const hcg_run run = {
             .value = value, .axis = axis, .first = first, .replaced = x->lists.at[i].replaced};
         hd_push(p->arena, &k->runs, run);
-        first += any->values.at[value].type.dim[axis];
+        const int64_t rows = any->values.at[value].type.dim[axis];
+        const hcg_affine n =
+            rows < HCG_DYNAMIC ? (hcg_affine){.a = rows} : k->dynamic.at[rows - HCG_DYNAMIC];
+        first.a += n.a, first.b += n.b;
     }
     k->any = any;
 }

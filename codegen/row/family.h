@@ -23,7 +23,7 @@ typedef struct hcg_row_list { /* operands that are stacked */
     hir_type type; /* of all together */
     const hir_ref *at;
     uint32_t n;
-    bool replaced; /* a result lies over one of them */
+    bool replaced; /* a result has the place of one of them */
 } hcg_row_list;
 
 typedef struct hcg_row_args { /* what an op reads in the place of its operands */

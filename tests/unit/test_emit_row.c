@@ -5,7 +5,6 @@
  * thousand terms, split over lanes, and functions of a few ulp. */
 #include <criterion/criterion.h>
 
-#include "codegen/row/emit/run.h"
 #include "tests/unit/row_harness.h"
 
 static const double tolerance = 1e-5;
@@ -728,16 +727,6 @@ Test(emit_row, no_calls_at_any_level) {
     snprintf(text + at, sizeof text - at,
              "    yield %%f%d\n  }\n  output %%out {name = \"y\"}\n}\n", n);
     check_no_calls(text);
-}
-
-/* Sums that go together are what a level's registers hold beside operands: AVX-512 and NEON have 32
- * of them, NEON with vectors as short as those of the baseline. */
-Test(emit_row, sums_that_registers_hold) {
-    const hcg_level *levels;
-    for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        const bool many = strstr(levels[l].features, "avx512f") || !strcmp(levels[l].name, "neon");
-        cr_expect_eq(row_most_sums(&levels[l]), many ? 24 : 8, "%s", levels[l].name);
-    }
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */

@@ -15,8 +15,6 @@
  * that reads many rows besides (a mix of 17 sources) has driven out its own first results before it
  * is done.
  */
-#include <string.h>
-
 #include "codegen/emit/math.h"
 #include "codegen/row/emit/run.h"
 
@@ -27,37 +25,28 @@ static int64_t element_bytes(const row_run *r, const row_node *n) {
     return (int64_t)hir_dtype_bytes(r->g->buffers.at[n->buffer].dtype);
 }
 
-/* Whole lines of rows that begin on a line, which the kernel itself does not read. */
-static bool can_stream(const row_run *r, const row_node *n) {
-    if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
-    const row_buffer *b = &r->g->buffers.at[n->buffer];
-    const int64_t bytes = element_bytes(r, n);
-    if (b->in_place) return false;                               /* its lines have just been read */
-    if (row_is_any(r->g, row_elements(&n->shape))) return false; /* a dynamic size */
-    bool aligned = n->to.constant * bytes % LINE == 0 && b->elements * bytes % LINE == 0;
-    for (int v = 0; v < ROW_VARS; v++)
-        aligned &= v == r->lane_var ? n->to.by[v] == 1 : n->to.by[v] * bytes % LINE == 0;
-    return aligned && b->where == ROW_ARG && b->has_t;
-}
-
 /* Bytes of a token's rows in memory that the kernel reads and leaves. */
-static int64_t touched_bytes(const row_run *r) {
-    int64_t bytes = 0;
+static row_size touched_bytes(const row_run *r) {
+    row_size bytes = row_int(0);
     for (size_t i = 0; i < r->g->buffers.n; i++) {
         const row_buffer *b = &r->g->buffers.at[i];
         const bool row = b->used && b->where == ROW_ARG && b->has_t && !b->in_place;
-        if (row) bytes += b->elements * (int64_t)hir_dtype_bytes(b->dtype);
+        if (!row) continue;
+        const int64_t element = (int64_t)hir_dtype_bytes(b->dtype);
+        bytes = row_size_add(bytes, row_size_scale(b->elements, element));
     }
     for (size_t i = 0; i < r->g->nodes.n; i++) {
         const row_node *n = &r->g->nodes.at[i];
         const bool rows = n->kind == ROW_MULTI && n->run && n->uses;
-        if (rows) bytes += row_elements(&n->shape) * (int64_t)hir_dtype_bytes(n->dtype);
+        if (!rows) continue;
+        const int64_t element = (int64_t)hir_dtype_bytes(n->dtype);
+        bytes = row_size_add(bytes, row_size_scale(row_elements(&n->shape), element));
     }
     return bytes;
 }
 
 /* Does the call have at least an L3 full of what is so many bytes a token? */
-static LLVMValueRef fills_l3(row_run *r, int64_t row_bytes) {
+static LLVMValueRef fills_l3(row_run *r, row_size row_bytes) {
     hcg_emit *e = r->e;
     LLVMValueRef bytes = LLVMBuildMul(e->b, hcg_frame_t(e), row_i64(r, row_bytes), "");
     return LLVMBuildICmp(e->b, LLVMIntSGE, bytes, hcg_frame_l3(e), "");
@@ -65,7 +54,7 @@ static LLVMValueRef fills_l3(row_run *r, int64_t row_bytes) {
 
 /* Does the call leave or touch so much that stores of `row_bytes` a token are non-temporal? */
 static LLVMValueRef is_much(row_run *r, int64_t row_bytes) {
-    LLVMValueRef leaves = fills_l3(r, 2 * row_bytes);
+    LLVMValueRef leaves = fills_l3(r, row_int(2 * row_bytes));
     return LLVMBuildOr(r->e->b, leaves, fills_l3(r, touched_bytes(r)), "");
 }
 
@@ -79,10 +68,10 @@ static bool is_never_much(const row_run *r, int64_t row_bytes) {
 /* Bytes of a token's rows that the nest may stream; 0 if that is never enough. */
 static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
     int64_t bytes = 0;
-    if (!r->token || strcmp(r->e->level->arch, "x86_64") != 0) return 0;
+    if (!r->token) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (can_stream(r, n)) bytes += row_elements(&n->shape) * element_bytes(r, n);
+        if (n->nontemporal) bytes += row_elements(&n->shape).a * element_bytes(r, n);
     }
     return is_never_much(r, bytes) ? 0 : bytes;
 }
@@ -94,7 +83,7 @@ LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
     if (bytes == 0) return NULL;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (!can_stream(r, n)) continue;
+        if (!n->nontemporal) continue;
         LLVMValueRef address = LLVMBuildPtrToInt(e->b, r->base[n->buffer], e->i64, "");
         where = LLVMBuildOr(e->b, where, address, "");
     }
@@ -130,12 +119,12 @@ static LLVMValueRef side_by_side(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
 
 bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v) {
     hcg_emit *e = r->e;
-    if (!r->streaming || r->tail || !can_stream(r, n)) return false;
+    if (!r->streaming || r->tail || !n->nontemporal) return false;
     const hir_dtype dtype = r->g->buffers.at[n->buffer].dtype;
     const int64_t lanes = e->level->lanes, bytes = element_bytes(r, n);
-    if ((int64_t)r->copies * lanes * bytes % LINE != 0) return false;
+    if ((int64_t)r->unroll * lanes * bytes % LINE != 0) return false;
     const unsigned together = dtype == HIR_F32 ? 1 : 2; /* halves fill a vector in pairs */
-    for (unsigned u = 0; u < r->copies; u += together) {
+    for (unsigned u = 0; u < r->unroll; u += together) {
         LLVMValueRef at = hcg_at(e, hcg_element(e, dtype), p, hcg_i64(e, u * lanes)), x = v[u];
         if (together == 2)
             x = side_by_side(e, hcg_narrow(e, dtype, v[u]), hcg_narrow(e, dtype, v[u + 1]));

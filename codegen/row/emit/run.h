@@ -1,25 +1,14 @@
-/* Emission of a planned row program (private to row/emit/value.c, _ahead.c, _small.c, _stream.c,
- * _when.c, _size.c, _where.c and _loops.c). */
-#ifndef HCG_EMIT_ROW_RUN_H
-#define HCG_EMIT_ROW_RUN_H
+/* Emission of a scheduled row program (private to emit/). */
+#ifndef HCG_ROW_RUN_H
+#define HCG_ROW_RUN_H
 
-#include "codegen/row/row.h"
-
-enum {
-    ROW_COPIES = 4,     /* vectors side by side that one turn of a loop works on */
-    ROW_MOST_SUMS = 24, /* row_most_sums() of any level, at most */
-};
-
-/* Accumulators, neighbours and copies counted: what operands leave of the level's registers. */
-static inline uint32_t row_most_sums(const hcg_level *level) {
-    return level->registers < 32 ? 8 : ROW_MOST_SUMS;
-}
+#include "codegen/row/emit/emit_row.h"
 
 /* A value at the lanes of the current loop: one scalar that is the same for all, or a vector for
- * each copy. */
+ * each unrolled one. */
 typedef struct row_pack {
     bool uniform;
-    LLVMValueRef v[ROW_COPIES];
+    LLVMValueRef v[ROW_UNROLL];
 } row_pack;
 
 typedef struct row_memo { /* what is known in the current scope */
@@ -34,30 +23,42 @@ typedef struct row_known { /* the same for things found by another value: splats
     LLVMValueRef from, value;
 } row_known;
 
-/* Sums along long rows, a piece of the rows for all sums before the next piece. */
-typedef struct row_piece {
+/* Where the vectors of a nest with blocks stand (schedule.h: row_block). */
+typedef struct row_block_at {
     LLVMValueRef kept; /* [elements of the domain without its last dim][sums][lanes], in scratch */
-    LLVMValueRef from; /* first element of the piece */
+    LLVMValueRef from; /* first element of the block */
     int64_t length;    /* 0: all that is left, and then the sums are finished */
-    int64_t done;      /* elements of earlier pieces, if length is 0 */
-    LLVMValueRef next; /* elements to the next piece, of this row or of the next token's; 0: none */
-    bool exchanged;    /* the two loops around that along the lanes have changed places */
-} row_piece;
+    int64_t done;      /* elements of earlier blocks, if length is 0 */
+    LLVMValueRef next; /* elements to the next block, of this row or of the next token's; 0: none */
+    bool interchanged;
+} row_block_at;
 
-typedef struct row_size { /* a number that depends on N, and what it is */
-    int64_t number;
+/* What has been computed of a root. */
+typedef struct row_made {
+    LLVMValueRef scalar; /* one element */
+    LLVMValueRef whole;  /* in a small nest: all elements, row-major */
+    LLVMValueRef terms;  /* of such a reduction: [elements][n_terms], still to be combined */
+    uint32_t n_terms;
+} row_made;
+
+typedef struct row_size_value { /* a size that depends on N, and what it is */
+    row_size size;
     LLVMValueRef value;
-} row_size;
+} row_size_value;
 
 typedef struct row_run {
     hcg_emit *e;
     row_graph *g;
-    LLVMValueRef n; /* N, where the kernel is told it and it has been asked for */
-    HD_VEC(row_size) sizes;
+    const row_schedule *s;
+    const hcg_row_stage *stage; /* NULL: the program is the whole kernel */
+    row_made *made;             /* per node */
+    LLVMValueRef *frequencies;  /* per table of the graph */
+    LLVMValueRef n;             /* N, where the kernel has it and it has been asked for */
+    HD_VEC(row_size_value) sizes;
     LLVMValueRef token;    /* NULL outside the loop over tokens */
     LLVMValueRef more;     /* i64: 1 if a token follows, else 0 */
     LLVMValueRef position; /* of the token, as f64 */
-    LLVMValueRef head;     /* of a part that goes head by head */
+    LLVMValueRef head;     /* of a stage that goes head by head */
     bool has_state;
     LLVMValueRef slot, cap; /* of states: this token's position, and positions of a head */
     LLVMValueRef *state;    /* per buffer: the state of this token's session */
@@ -70,23 +71,27 @@ typedef struct row_run {
     const row_nest *nest;
     const row_index *loops; /* dims of its roots, over `var` */
     int lane_var;           /* vectors run along it; -1: scalars */
-    unsigned copies;        /* vectors at once */
+    unsigned unroll;        /* vectors at once */
     LLVMValueRef tail;      /* valid lanes, NULL: all */
     LLVMValueRef
-        var[ROW_VARS];    /* NULL outside their loops; of lanes: where lane 0 of copy 0 stands */
-    const row_jam *turns; /* of a nest of nothing but sums; NULL: of another, nobody asks ahead */
-    LLVMValueRef along;   /* bytes further on in `along_rows` to ask for; NULL: nobody asks so */
+        var[ROW_VARS];  /* NULL outside their loops; of lanes: where lane 0 of vector 0 stands */
+    row_jam jam;        /* rows that this iteration takes */
+    LLVMValueRef along; /* bytes further on in `along_rows` to prefetch; NULL: nothing */
     uint32_t along_rows;
-    const row_piece *piece; /* NULL: loops along the lanes run over whole rows */
-    bool streaming;         /* this form of the nest stores past the caches */
-    bool has_streamed;      /* any form of any nest does */
-    int64_t most_streamed;  /* bytes for a token, of the nest that streams most */
+    const row_block_at *block; /* NULL: loops along the lanes run over whole rows */
+    bool streaming;            /* this form of the nest has non-temporal stores */
+    bool has_streamed;         /* any form of any nest does */
+    int64_t most_streamed;     /* bytes for a token, of the nest that streams most */
     HD_VEC(row_memo) memo;
-    HD_VEC(row_known) splats, pointers, next; /* next: rows that are asked for */
+    HD_VEC(row_known) splats, pointers, next; /* next: rows that are prefetched */
 } row_run;
 
-static inline bool row_exchanged(const row_run *r) {
-    return r->piece && r->piece->exchanged;
+static inline bool row_interchanged(const row_run *r) {
+    return r->block && r->block->interchanged;
+}
+
+static inline row_made *row_made_of(const row_run *r, const row_node *n) {
+    return &r->made[n - r->g->nodes.at];
 }
 
 /* Scopes: what was found inside a loop is forgotten behind it. */
@@ -96,7 +101,7 @@ typedef struct row_scope {
 row_scope row_scope_begin(const row_run *r);
 void row_scope_end(row_run *r, row_scope s);
 
-/* The number that `at` is for lane `lane` (counted on through the copies). */
+/* The number that `at` is for lane `lane` (counted on through unrolled vectors). */
 LLVMValueRef row_number(row_run *r, const row_index *at, int64_t lane);
 void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack);
 /* The node that `ref` leads to, at an index over the loops. */
@@ -109,7 +114,8 @@ row_pack row_compute(row_run *r, uint32_t node);
 void row_sum_together(row_run *r, const uint32_t *roots, size_t n);
 /* Everything in what `ref` reads that is known before the loops that are still to come. */
 void row_hoist(row_run *r, const row_ref *ref, const row_index *loops);
-/* acc[copy] with one more element of the reduction; `lanes`: lanes past the tail change nothing. */
+/* acc[vector] with one more element of the reduction; `lanes`: lanes past the tail change nothing.
+ */
 void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
                     LLVMValueRef *acc);
 LLVMValueRef row_start(row_run *r, const row_node *n); /* what an accumulator starts from */
@@ -120,7 +126,19 @@ void row_at_op(row_run *r, const row_node *n);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
 
-/* ---- row/emit/where.c ------------------------------------------------------------------------ */
+/* ---- lanes.c --------------------------------------------------------------------------------- */
+/* All elements along the vectors' dim at the current index of the other loops, or the current block
+ * of them, for r->jam rows. */
+void row_emit_lanes(row_run *r);
+
+/* ---- reduce.c -------------------------------------------------------------------------------- */
+row_pack row_reduce(row_run *r, const row_node *n); /* not along the lanes, at the loops' index */
+/* Reads a product's factors for a fused add, if `ref` reads one that is computed on the spot. */
+bool row_product(row_run *r, const row_ref *ref, const row_index *loops, row_pack *a, row_pack *b);
+unsigned row_width(const row_run *r, bool all_uniform);
+LLVMValueRef row_vector(row_run *r, const row_pack *p, bool all_uniform, unsigned u);
+
+/* ---- where.c ------------------------------------------------------------------------ */
 void row_find_bases(row_run *r);       /* of all buffers, before the loop over tokens */
 void row_make_tables(row_run *r);      /* of row pointers, as far as they are the same for all */
 LLVMValueRef row_position(row_run *r); /* of this token, i64 */
@@ -128,29 +146,25 @@ void row_find_states(row_run *r);      /* this token's, or its session's */
 void row_find_rows(row_run *r);        /* of this token, or of this head of it */
 void row_advance_tables(row_run *r);
 
-/* ---- row/emit/size.c ------------------------------------------------------------------------- */
-LLVMValueRef row_i64(row_run *r, int64_t number); /* of a shape, stride or offset */
-/* Does it depend on N, and the most that it may be. */
-bool row_is_any(const row_graph *g, int64_t number);
-int64_t row_most(const row_graph *g, int64_t number);
-LLVMValueRef row_scratch(row_run *r, int64_t bytes); /* a fresh piece, as large as it may be */
+/* ---- size.c
+ * ------------------------------------------------------------------------- */
+LLVMValueRef row_i64(row_run *r, row_size size);      /* of a shape, stride or offset */
+LLVMValueRef row_scratch(row_run *r, row_size bytes); /* fresh, as large as it may be */
 
-/* ---- row/emit/small.c ------------------------------------------------------------------------ */
+/* ---- small.c ------------------------------------------------------------------------ */
 void row_emit_small(row_run *r, const row_nest *nest);
 
-/* ---- row/emit/prefetch.c ------------------------------------------------------------------------
- */
-/* What turns of the loop around ask for where they read row `at` of ROW_MULTI `node`, which begins
- * at `row`; found before the loop along the lanes. */
+/* ---- prefetch.c ------------------------------------------------------------------------------ */
+/* The row to prefetch where iterations read row `at` of ROW_MULTI `node`, which begins at `row`;
+ * found before the loop along the lanes. */
 void row_prefetch_find(row_run *r, uint32_t node, const row_index *at, LLVMValueRef row);
-/* Before the loop over the rows of sum `n` at the current lanes: shall it ask further along them?
- */
-void row_prefetch_along(row_run *r, const row_node *n);
-/* Elements of row `at` are loaded from `here`, number `element` of the row: asks for others. */
-void row_prefetch_ask(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
-                      LLVMValueRef here);
+/* Before the loop of a team at the current lanes: how far along its rows it prefetches. */
+void row_prefetch_along(row_run *r, const row_team *t);
+/* Elements of row `at` are loaded from `here`, number `element` of the row: prefetches others. */
+void row_prefetch_issue(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
+                        LLVMValueRef here);
 
-/* ---- row/emit/when.c ------------------------------------------------------------------------- */
+/* ---- when.c ------------------------------------------------------------------------- */
 typedef struct row_branch {       /* around a nest that runs for some tokens */
     LLVMBasicBlockRef from, past; /* NULL: it runs for all */
     row_scope scope;
@@ -159,11 +173,10 @@ row_branch row_when_begin(row_run *r);
 /* Behind it its sums are numbers again, 0 for tokens that it was left out for. */
 void row_when_end(row_run *r, const row_branch *b);
 
-/* ---- row/emit/nontemporal.c
- * ----------------------------------------------------------------------- */
-/* i1: shall the stores of this nest go past the caches? NULL: never. */
+/* ---- nontemporal.c --------------------------------------------------------------------------- */
+/* i1: shall the stores of this nest be non-temporal? NULL: never. */
 LLVMValueRef row_stream_when(row_run *r, const row_nest *nest);
-/* Stores the vectors of all copies so, from `p` on; false: it is to be done as usual. */
+/* Stores all unrolled vectors so, from `p` on; false: it is to be done as usual. */
 bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v);
 void row_stream_end(row_run *r); /* at the end of the kernel */
 

@@ -1,32 +1,9 @@
-/* Sizes that a row program is told (program.h: HCG_ANY).
- *
- * Shapes, strides and offsets are numbers a + b HCG_ANY all through planning, where HCG_ANY is
- * simply a size larger than any. Here they become code: a + b N, with N from the arguments,
- * computed once at the start of the function. */
+/* Sizes as code: a + b N, with N from the arguments, computed once at the start
+ * of the function. */
 #include "codegen/row/emit/run.h"
 
-typedef struct row_sum {
-    int64_t a, b; /* a + b HCG_ANY */
-} row_sum;
-
-static row_sum sum_of(int64_t number) {
-    const int64_t half = HCG_ANY / 2;
-    const int64_t b = (number + (number < 0 ? -half : half)) / HCG_ANY;
-    return (row_sum){number - b * HCG_ANY, b};
-}
-
-bool row_is_any(const row_graph *g, int64_t number) {
-    return g->k->any && sum_of(number).b != 0;
-}
-
-int64_t row_most(const row_graph *g, int64_t number) {
-    if (!row_is_any(g, number)) return number;
-    const row_sum s = sum_of(number);
-    return s.a + s.b * g->k->size[HCG_N].most;
-}
-
 /* Behind N, which is loaded first of all. */
-static LLVMValueRef computed_at_entry(row_run *r, row_sum s) {
+static LLVMValueRef computed_at_entry(row_run *r, row_size s) {
     hcg_emit *e = r->e;
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
     LLVMBasicBlockRef entry = LLVMGetEntryBasicBlock(e->fn);
@@ -42,15 +19,18 @@ static LLVMValueRef computed_at_entry(row_run *r, row_sum s) {
     return v;
 }
 
-LLVMValueRef row_i64(row_run *r, int64_t number) {
-    if (!row_is_any(r->g, number)) return hcg_i64(r->e, number);
+LLVMValueRef row_i64(row_run *r, row_size size) {
+    if (size.not_affine)
+        hd_err(r->e->diags, HD_E_INTERNAL, HD_NOWHERE,
+               "a row program multiplies two sizes that are not known");
+    if (!row_is_dynamic(size)) return hcg_i64(r->e, size.a);
     for (size_t i = 0; i < r->sizes.n; i++)
-        if (r->sizes.at[i].number == number) return r->sizes.at[i].value;
-    row_size s = {number, computed_at_entry(r, sum_of(number))};
+        if (row_size_equal(r->sizes.at[i].size, size)) return r->sizes.at[i].value;
+    row_size_value s = {size, computed_at_entry(r, size)};
     hd_push(r->g->arena, &r->sizes, s);
     return s.value;
 }
 
-LLVMValueRef row_scratch(row_run *r, int64_t bytes) {
+LLVMValueRef row_scratch(row_run *r, row_size bytes) {
     return hcg_scratch(r->e, (uint64_t)row_most(r->g, bytes));
 }

@@ -18,90 +18,32 @@
 #include "codegen/row/emit/run.h"
 
 enum {
-    MOST_VECTORS = 4, /* of the level, that all elements fill */
     MOST_LANES = 64,
     FEW_TERMS = 4, /* that a reader adds up for itself */
 };
-
-/* ---- which nests are small ------------------------------------------------------------------- */
-
-static bool plain_memory(const row_graph *g, const row_node *n) {
-    const row_buffer *b = &g->buffers.at[n->buffer];
-    bool rows = b->where == ROW_SCRATCH || b->where == ROW_ARG || b->where == ROW_BLOCK;
-    return rows && b->dtype == HIR_F32 && b->step == 1;
-}
-
-/* Can all that `ref` reads, down to other roots, be computed in one vector? */
-static bool readable(const row_graph *g, const row_ref *ref) {
-    const row_node *n = row_at(g, ref->node);
-    if (n->kind == ROW_CONST) return true;
-    if (n->kind == ROW_MEMORY) return plain_memory(g, n);
-    if (n->root) return true;
-    bool can = n->kind == ROW_COPY || (n->kind == ROW_MAP && n->op->code != HIR_CONVERT_OP);
-    for (uint32_t a = 0; can && a < n->n_args; a++)
-        can = readable(g, &n->args[a]);
-    return can;
-}
-
-static bool is_small(const row_graph *g, const row_node *n) {
-    bool reduced = n->kind == ROW_REDUCE;
-    int64_t elements = row_elements(&n->shape) * (reduced ? n->extent : 1);
-    bool plain = n->kind == ROW_COPY || (n->kind == ROW_MAP && n->op->code != HIR_CONVERT_OP);
-    if (elements > MOST_VECTORS * g->lanes || (!plain && !reduced) || row_when(n)) return false;
-    if (n->buffer != ROW_NO_BUFFER && !plain_memory(g, n)) return false;
-    for (uint32_t a = 0; a < n->n_args; a++)
-        if (!readable(g, &n->args[a])) return false;
-    return true;
-}
-
-/* Roots that `ref` leads to are read from memory. */
-static void read_from_memory(row_graph *g, const row_ref *ref) {
-    row_node *n = row_at(g, ref->node);
-    if (n->root) n->from_memory = true;
-    for (uint32_t a = 0; !n->root && a < n->n_args; a++)
-        read_from_memory(g, &n->args[a]);
-    for (uint32_t j = 0; j < n->n_entries; j++)
-        row_at(g, n->entries[j].node)->from_memory = true;
-}
-
-void row_small_choose(row_graph *g) {
-    for (size_t i = 0; i < g->per_token.list.n; i++) {
-        row_nest *nest = &g->per_token.list.at[i];
-        nest->small = !nest->when;
-        for (size_t j = 0; nest->small && j < nest->roots.n; j++)
-            nest->small = is_small(g, row_at(g, nest->roots.at[j]));
-        for (size_t j = 0; nest->small && j < nest->roots.n; j++)
-            row_at(g, nest->roots.at[j])->small = true;
-    }
-    for (uint32_t i = 0; i < g->nodes.n; i++) {
-        const row_node *n = row_at(g, i);
-        for (uint32_t a = 0; n->root && !n->small && a < n->n_args; a++)
-            read_from_memory(g, &n->args[a]);
-    }
-}
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
 typedef struct lane_map { /* element number for each lane */
     uint32_t n;
-    int64_t at[MOST_LANES];
+    row_size at[MOST_LANES];
 } lane_map;
 
 /* `f`, over dims of `s`, for each element of `s`. */
 static lane_map lanes_of(const row_shape *s, const row_index *f) {
-    lane_map m = {.n = (uint32_t)row_elements(s)};
+    lane_map m = {.n = (uint32_t)row_elements(s).a};
     for (uint32_t l = 0; l < m.n; l++) {
         int64_t rest = l;
         m.at[l] = f->constant;
-        for (uint32_t d = s->rank; d-- > 0; rest /= s->dim[d])
-            m.at[l] += f->by[d] * (rest % s->dim[d]);
+        for (uint32_t d = s->rank; d-- > 0; rest /= s->dim[d].a)
+            m.at[l] = row_size_add(m.at[l], row_size_scale(f->by[d], rest % s->dim[d].a));
     }
     return m;
 }
 
 static bool is_run(const lane_map *m, int64_t step) {
     for (uint32_t l = 1; l < m->n; l++)
-        if (m->at[l] != m->at[l - 1] + step) return false;
+        if (!row_size_equal(m->at[l], row_size_add(m->at[l - 1], row_int(step)))) return false;
     return true;
 }
 
@@ -130,10 +72,10 @@ static LLVMValueRef shuffled(row_run *r, LLVMValueRef v, const lane_map *m, doub
     const uint32_t size = size_of(v);
     LLVMValueRef at[MOST_LANES];
     if (size == 1) return spread(r, v, m->n);
-    if (m->n == 1) return LLVMBuildExtractElement(e->b, v, hcg_i64(e, m->at[0]), "");
-    if (m->n == size && m->at[0] == 0 && is_run(m, 1)) return v;
+    if (m->n == 1) return LLVMBuildExtractElement(e->b, v, row_i64(r, m->at[0]), "");
+    if (m->n == size && row_size_is(m->at[0], 0) && is_run(m, 1)) return v;
     for (uint32_t l = 0; l < m->n; l++)
-        at[l] = LLVMConstInt(e->i32, (uint64_t)(m->at[l] < size ? m->at[l] : size), false);
+        at[l] = LLVMConstInt(e->i32, (uint64_t)(m->at[l].a < size ? m->at[l].a : size), false);
     LLVMValueRef beyond = hcg_real_like(LLVMTypeOf(v), past);
     return LLVMBuildShuffleVector(e->b, v, beyond, LLVMConstVector(at, m->n), "");
 }
@@ -176,13 +118,14 @@ static LLVMValueRef combined(row_run *r, const row_node *n, LLVMValueRef *x, uin
 /* The elements `m` of a reduction, from what is left to combine. */
 static LLVMValueRef reduced_lanes(row_run *r, const row_node *n, const lane_map *m) {
     LLVMValueRef x[FEW_TERMS] = {NULL};
-    for (uint32_t i = 0; i < n->n_terms; i++) {
+    const row_made *made = row_made_of(r, n);
+    for (uint32_t i = 0; i < made->n_terms; i++) {
         lane_map term = *m;
         for (uint32_t l = 0; l < m->n; l++)
-            term.at[l] = m->at[l] * n->n_terms + i;
-        x[i] = shuffled(r, n->terms, &term, 0);
+            term.at[l] = row_int(m->at[l].a * made->n_terms + i);
+        x[i] = shuffled(r, made->terms, &term, 0);
     }
-    return combined(r, n, x, n->n_terms);
+    return combined(r, n, x, made->n_terms);
 }
 
 /* If `ref` reads a product that is computed on the spot: its factors, for a fused add. */
@@ -212,10 +155,11 @@ static LLVMValueRef map_lanes(row_run *r, const row_node *n, const row_shape *s,
 
 /* A few operations on sums: as cheap again, in the lanes of a reader that has more. */
 static bool stretched(const row_run *r, const row_node *n, uint32_t size) {
-    bool all = n->kind == ROW_MAP && !n->costly && row_elements(&n->shape) < size;
+    bool all = n->kind == ROW_MAP && !n->costly && row_elements(&n->shape).a < size;
     for (uint32_t a = 0; all && a < n->n_args; a++) {
         const row_node *x = row_at(r->g, n->args[a].node);
-        all = x->kind == ROW_CONST || x->terms || x->scalar;
+        const row_made *made = row_made_of(r, x);
+        all = x->kind == ROW_CONST || made->terms || made->scalar;
     }
     return all;
 }
@@ -225,49 +169,51 @@ static LLVMValueRef read_lanes(row_run *r, const row_ref *ref, const row_shape *
                                const row_index *loops) {
     const row_node *n = row_at(r->g, ref->node);
     row_index at[ROW_VARS] = {0}, element = row_major(&n->shape);
-    const uint32_t size = (uint32_t)row_elements(s);
+    const uint32_t size = (uint32_t)row_elements(s).a;
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
+    const row_made *made = row_made_of(r, n);
     row_at_op(r, n);
     if (n->kind == ROW_CONST) return hcg_real_like(vector_of(r, size), n->value);
-    if (n->root && n->scalar) return spread(r, n->scalar, size);
+    if (n->root && made->scalar) return spread(r, made->scalar, size);
     if (n->kind == ROW_COPY && !n->root) return read_lanes(r, &n->args[0], s, at);
     if (n->kind == ROW_MAP && !n->root) return map_lanes(r, n, s, at);
-    if (!n->whole) element = n->to;
+    if (!made->whole) element = n->to;
     element = row_substitute(&element, at);
     lane_map m = lanes_of(s, &element);
-    if (!n->whole) return load_lanes(r, n, &m);
-    if (size <= r->e->level->lanes && n->terms) return reduced_lanes(r, n, &m);
+    if (!made->whole) return load_lanes(r, n, &m);
+    if (size <= r->e->level->lanes && made->terms) return reduced_lanes(r, n, &m);
     if (size <= r->e->level->lanes && stretched(r, n, size)) return map_lanes(r, n, s, at);
-    return shuffled(r, n->whole, &m, 0);
+    return shuffled(r, made->whole, &m, 0);
 }
 
 /* ---- roots ----------------------------------------------------------------------------------- */
 
 /* [elements][extent] in one vector; halves combined until few terms of each element are left. */
-static void make_terms(row_run *r, row_node *n) {
+static void make_terms(row_run *r, const row_node *n) {
+    row_made *made = row_made_of(r, n);
     row_shape s = n->shape;
     row_index loops[ROW_VARS];
     for (unsigned v = 0; v < ROW_VARS; v++)
         loops[v] = row_var(v);
     loops[ROW_INNER] = row_var(s.rank);
     s.dim[s.rank++] = n->extent;
-    const uint32_t elements = (uint32_t)row_elements(&n->shape);
+    const uint32_t elements = (uint32_t)row_elements(&n->shape).a;
     const double nothing = n->op->code == HIR_REDUCE_MAX_OP ? -INFINITY : 0;
-    n->terms = read_lanes(r, &n->args[0], &s, loops);
-    n->n_terms = (uint32_t)n->extent;
-    while (n->n_terms > FEW_TERMS) {
-        const uint32_t half = (n->n_terms + 1) / 2;
+    made->terms = read_lanes(r, &n->args[0], &s, loops);
+    made->n_terms = (uint32_t)n->extent.a;
+    while (made->n_terms > FEW_TERMS) {
+        const uint32_t half = (made->n_terms + 1) / 2;
         lane_map low = {.n = elements * half}, high = low;
         for (uint32_t l = 0; l < low.n; l++) {
-            const uint32_t i = l % half, row = l / half * n->n_terms;
-            low.at[l] = row + i;
-            high.at[l] = i + half < n->n_terms ? row + i + half : MOST_LANES;
+            const uint32_t i = l % half, row = l / half * made->n_terms;
+            low.at[l] = row_int(row + i);
+            high.at[l] = row_int(i + half < made->n_terms ? row + i + half : MOST_LANES);
         }
-        LLVMValueRef a = shuffled(r, n->terms, &low, nothing);
-        LLVMValueRef b = shuffled(r, n->terms, &high, nothing);
-        n->terms = row_combine(r, n, a, b);
-        n->n_terms = half;
+        LLVMValueRef a = shuffled(r, made->terms, &low, nothing);
+        LLVMValueRef b = shuffled(r, made->terms, &high, nothing);
+        made->terms = row_combine(r, n, a, b);
+        made->n_terms = half;
     }
 }
 
@@ -276,27 +222,28 @@ static void store_lanes(row_run *r, const row_node *n) {
     const lane_map m = lanes_of(&n->shape, &n->to);
     const bool run = is_run(&m, 1);
     for (uint32_t l = 0; l < (run ? 1 : m.n); l++) {
-        LLVMValueRef v = n->whole, lane = LLVMConstInt(e->i32, l, false);
+        LLVMValueRef v = row_made_of(r, n)->whole, lane = LLVMConstInt(e->i32, l, false);
         if (!run) v = LLVMBuildExtractElement(e->b, v, lane, "");
         LLVMValueRef p = hcg_at(e, e->f32, r->pointer[n->buffer], row_i64(r, m.at[l]));
         LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
     }
 }
 
-static void make_root(row_run *r, row_node *n) {
+static void make_root(row_run *r, const row_node *n) {
+    row_made *made = row_made_of(r, n);
     row_index self[ROW_VARS], element = row_major(&n->shape);
     for (unsigned v = 0; v < ROW_VARS; v++)
         self[v] = row_var(v);
     if (n->kind == ROW_REDUCE) {
         make_terms(r, n);
         lane_map m = lanes_of(&n->shape, &element);
-        n->whole = reduced_lanes(r, n, &m);
+        made->whole = reduced_lanes(r, n, &m);
     } else if (n->kind == ROW_COPY) {
-        n->whole = read_lanes(r, &n->args[0], &n->shape, self);
+        made->whole = read_lanes(r, &n->args[0], &n->shape, self);
     } else {
-        n->whole = map_lanes(r, n, &n->shape, self);
+        made->whole = map_lanes(r, n, &n->shape, self);
     }
-    if (n->shape.rank == 0) n->scalar = n->whole;
+    if (n->shape.rank == 0) made->scalar = made->whole;
     if (n->buffer != ROW_NO_BUFFER) store_lanes(r, n);
 }
 

@@ -52,8 +52,8 @@ static LLVMValueRef splat(row_run *r, LLVMValueRef scalar) {
     return k.value;
 }
 
-/* Copy `u` of a pack as a vector. */
-static LLVMValueRef copy_of(row_run *r, const row_pack *p, unsigned u) {
+/* Vector `u` of a pack. */
+static LLVMValueRef vector_of(row_run *r, const row_pack *p, unsigned u) {
     return p->uniform ? splat(r, p->v[0]) : p->v[u];
 }
 
@@ -63,37 +63,38 @@ static row_pack uniform(LLVMValueRef scalar) {
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static int64_t lane_stride(const row_run *r, const row_index *at) {
-    return r->lane_var < 0 ? 0 : at->by[r->lane_var];
+static row_size lane_stride(const row_run *r, const row_index *at) {
+    return r->lane_var < 0 ? row_int(0) : at->by[r->lane_var];
 }
 
 static bool depends(const row_index *at, uint32_t rank, int var) {
     bool does = false;
     for (uint32_t d = 0; var >= 0 && d < rank; d++)
-        does |= at[d].by[var] != 0;
+        does |= !row_size_is(at[d].by[var], 0);
     return does;
 }
 
-/* The number that `at` is for lane `lane` (counted on through the copies). */
+/* The number that `at` is for lane `lane` (counted on through unrolled vectors). */
 LLVMValueRef row_number(row_run *r, const row_index *at, int64_t lane) {
     hcg_emit *e = r->e;
-    LLVMValueRef sum = row_i64(r, at->constant + lane * lane_stride(r, at));
+    LLVMValueRef sum =
+        row_i64(r, row_size_add(at->constant, row_size_scale(lane_stride(r, at), lane)));
     for (unsigned v = 0; v < ROW_VARS; v++) {
-        if (!at->by[v]) continue;
+        if (row_size_is(at->by[v], 0)) continue;
         LLVMValueRef term = r->var[v];
-        if (at->by[v] != 1) term = LLVMBuildMul(e->b, term, row_i64(r, at->by[v]), "");
+        if (!row_size_is(at->by[v], 1)) term = LLVMBuildMul(e->b, term, row_i64(r, at->by[v]), "");
         sum = LLVMBuildAdd(e->b, term, sum, "");
     }
     return sum;
 }
 
 static row_index scaled(const row_index *at, int64_t by) {
-    return row_scaled_sum(row_fixed(0), by, at);
+    return row_scaled_sum(row_fixed(row_int(0)), row_int(by), at);
 }
 
 /* The row of a ROW_MULTI that entry `at` names, for one lane. */
 static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, int64_t lane) {
-    bool same = lane_stride(r, at) == 0;
+    bool same = row_size_is(lane_stride(r, at), 0);
     for (size_t i = r->pointers.n; same && i-- > 0;)
         if (r->pointers.at[i].node == node && row_index_equal(&r->pointers.at[i].index, at))
             return r->pointers.at[i].value;
@@ -111,12 +112,12 @@ static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, 
 /* Element `to` of a state's row is element `within` of its head number `head`: what a dim that
  * counts heads is multiplied by is divisible by their size. */
 static row_index split_head(const row_buffer *b, const row_index *to, row_index *within) {
-    row_index head = row_fixed(0);
+    row_index head = row_fixed(row_int(0));
     *within = *to;
     for (unsigned v = 0; v < ROW_VARS; v++)
-        if (to->by[v] % b->head == 0) {
-            head.by[v] = to->by[v] / b->head;
-            within->by[v] = 0;
+        if (row_size_divisible(to->by[v], row_int(b->head))) {
+            head.by[v] = (row_size){.a = to->by[v].a / b->head, .b = to->by[v].b / b->head};
+            within->by[v] = row_int(0);
         }
     return head;
 }
@@ -170,7 +171,7 @@ static LLVMValueRef is_valid(row_run *r, int64_t l) {
     return LLVMBuildICmp(e->b, LLVMIntSLT, hcg_i64(e, l), r->tail, "");
 }
 
-/* Where lane l of copy 0 is, l past a tail of unknown length: where lane 0 is, which is valid. */
+/* Where lane l of vector 0 is, l past a tail of unknown length: where lane 0 is, which is valid. */
 static LLVMValueRef lane_address(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
                                  int64_t first, int64_t l) {
     LLVMValueRef valid = is_valid(r, l);
@@ -204,13 +205,13 @@ static row_pack load(row_run *r, uint32_t node, const row_index *at) {
         return uniform(hcg_load_scalar(r->e, dtype, address(r, node, dtype, at, 0)));
     row_index element = row_substitute(multi ? &n->within : &n->to, at);
     int64_t step = multi ? 1 : r->g->buffers.at[n->buffer].step;
-    bool scattered = multi && lane_stride(r, &at[n->axis]) != 0;
-    bool in_line = !scattered && lane_stride(r, &element) * step == 1;
+    bool scattered = multi && !row_size_is(lane_stride(r, &at[n->axis]), 0);
+    bool in_line = !scattered && row_size_is(row_size_scale(lane_stride(r, &element), step), 1);
     row_pack p = {0};
     if (multi && in_line)
-        row_prefetch_ask(r, node, &at[n->axis], row_number(r, &element, 0),
-                         address(r, node, dtype, at, 0));
-    for (unsigned u = 0; u < r->copies; u++) {
+        row_prefetch_issue(r, node, &at[n->axis], row_number(r, &element, 0),
+                           address(r, node, dtype, at, 0));
+    for (unsigned u = 0; u < r->unroll; u++) {
         int64_t first = (int64_t)u * r->e->level->lanes;
         p.v[u] = in_line ? hcg_load(r->e, dtype, address(r, node, dtype, at, first), r->tail)
                          : gather_lanes(r, node, dtype, at, first);
@@ -227,16 +228,16 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
         split_head(b, &n->to, &within);
         within = row_substitute(&within, at);
     }
-    if (r->lane_var < 0 || lane_stride(r, &element) == 0) {
+    if (r->lane_var < 0 || row_size_is(lane_stride(r, &element), 0)) {
         hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, 0), pack->v[0], NULL);
         return;
     }
-    const bool in_line = lane_stride(r, &within) == 1;
-    LLVMValueRef all[ROW_COPIES] = {NULL};
-    for (unsigned u = 0; u < r->copies; u++)
-        all[u] = copy_of(r, pack, u);
+    const bool in_line = row_size_is(lane_stride(r, &within), 1);
+    LLVMValueRef all[ROW_UNROLL] = {NULL};
+    for (unsigned u = 0; u < r->unroll; u++)
+        all[u] = vector_of(r, pack, u);
     if (in_line && row_stream_store(r, n, address(r, node, b->dtype, at, 0), all)) return;
-    for (unsigned u = 0; u < r->copies; u++) {
+    for (unsigned u = 0; u < r->unroll; u++) {
         int64_t first = (int64_t)u * e->level->lanes;
         LLVMValueRef v = all[u];
         if (in_line) {
@@ -255,19 +256,19 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
-static unsigned width(const row_run *r, bool all_uniform) {
-    return all_uniform ? 1 : r->copies;
+unsigned row_width(const row_run *r, bool all_uniform) {
+    return all_uniform ? 1 : r->unroll;
 }
 
-static LLVMValueRef part(row_run *r, const row_pack *p, bool all_uniform, unsigned u) {
-    return all_uniform ? p->v[0] : copy_of(r, p, u);
+LLVMValueRef row_vector(row_run *r, const row_pack *p, bool all_uniform, unsigned u) {
+    return all_uniform ? p->v[0] : vector_of(r, p, u);
 }
 
 static row_pack fused(row_run *r, const row_pack *a, const row_pack *b, const row_pack *c) {
     row_pack y = {.uniform = a->uniform && b->uniform && c->uniform};
-    for (unsigned u = 0; u < width(r, y.uniform); u++)
-        y.v[u] = hcg_fma(r->e, part(r, a, y.uniform, u), part(r, b, y.uniform, u),
-                         part(r, c, y.uniform, u));
+    for (unsigned u = 0; u < row_width(r, y.uniform); u++)
+        y.v[u] = hcg_fma(r->e, row_vector(r, a, y.uniform, u), row_vector(r, b, y.uniform, u),
+                         row_vector(r, c, y.uniform, u));
     return y;
 }
 
@@ -281,8 +282,7 @@ static const row_node *target(const row_run *r, const row_ref *ref, const row_in
 }
 
 /* If `ref` reads a product that is computed on the spot: its factors, for a fused add. */
-static bool product(row_run *r, const row_ref *ref, const row_index *loops, row_pack *a,
-                    row_pack *b) {
+bool row_product(row_run *r, const row_ref *ref, const row_index *loops, row_pack *a, row_pack *b) {
     row_index at[ROW_VARS] = {0};
     row_pack known;
     const row_node *n = target(r, ref, loops, at);
@@ -297,7 +297,7 @@ static row_pack map(row_run *r, const row_node *n, const row_index *at) {
     row_pack a, b, x, y = {0};
     if (n->op->code == HIR_ADD_OP)
         for (uint32_t i = 0; i < 2; i++)
-            if (product(r, &n->args[i], at, &a, &b)) {
+            if (row_product(r, &n->args[i], at, &a, &b)) {
                 x = row_read(r, &n->args[1 - i], at);
                 row_at_op(r, n);
                 return fused(r, &a, &b, &x);
@@ -310,9 +310,9 @@ static row_pack map(row_run *r, const row_node *n, const row_index *at) {
     }
     row_pack z = {.uniform = all};
     row_at_op(r, n);
-    for (unsigned u = 0; u < width(r, all); u++)
-        z.v[u] = hcg_elementwise(r->e, n->op, part(r, &x, all, u),
-                                 n->n_args > 1 ? part(r, &y, all, u) : NULL);
+    for (unsigned u = 0; u < row_width(r, all); u++)
+        z.v[u] = hcg_elementwise(r->e, n->op, row_vector(r, &x, all, u),
+                                 n->n_args > 1 ? row_vector(r, &y, all, u) : NULL);
     return z;
 }
 
@@ -324,21 +324,22 @@ static row_pack rotate(row_run *r, const row_node *n, const row_index *at) {
         z.uniform &= in[i].uniform;
     }
     row_at_op(r, n);
-    for (unsigned u = 0; u < width(r, z.uniform); u++) {
-        LLVMValueRef b = part(r, &in[2], z.uniform, u);
+    for (unsigned u = 0; u < row_width(r, z.uniform); u++) {
+        LLVMValueRef b = row_vector(r, &in[2], z.uniform, u);
         if (n->value < 0) b = LLVMBuildFNeg(r->e->b, b, "");
-        LLVMValueRef bs = LLVMBuildFMul(r->e->b, b, part(r, &in[3], z.uniform, u), "");
-        z.v[u] = hcg_fma(r->e, part(r, &in[0], z.uniform, u), part(r, &in[1], z.uniform, u), bs);
+        LLVMValueRef bs = LLVMBuildFMul(r->e->b, b, row_vector(r, &in[3], z.uniform, u), "");
+        z.v[u] = hcg_fma(r->e, row_vector(r, &in[0], z.uniform, u),
+                         row_vector(r, &in[1], z.uniform, u), bs);
     }
     return z;
 }
 
 /* cos and sin of position times frequency, in f64 until the end: position times frequency may be
- * a million turns away from what is left of it. The sibling is remembered. */
+ * a million full circles away from what is left of it. The sibling is remembered. */
 static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
-    const row_table *table = &r->g->tables.at[n->frequencies];
+    const LLVMValueRef table = r->frequencies[n->frequencies];
     row_at_op(r, n);
     row_pack pair[2] = {{.uniform = !depends(at, n->shape.rank, r->lane_var)}};
     pair[1].uniform = pair[0].uniform;
@@ -351,10 +352,10 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
                                    "");
         p = LLVMBuildShuffleVector(e->b, p, LLVMGetPoison(type), zero, "");
     }
-    for (unsigned u = 0; u < width(r, pair[0].uniform); u++) {
+    for (unsigned u = 0; u < row_width(r, pair[0].uniform); u++) {
         int64_t first = (int64_t)u * e->level->lanes;
         LLVMValueRef j = n->shape.rank ? row_number(r, &at[0], first) : hcg_i64(e, 0);
-        LLVMValueRef f = LLVMBuildLoad2(e->b, type, hcg_at(e, e->f64, table->global, j), "");
+        LLVMValueRef f = LLVMBuildLoad2(e->b, type, hcg_at(e, e->f64, table, j), "");
         LLVMSetAlignment(f, 8);
         LLVMValueRef sine, cosine;
         hcg_sincos(e, LLVMBuildFMul(e->b, f, p, ""), &sine, &cosine);
@@ -363,171 +364,6 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     }
     row_remember(r, n->sibling, at, pair[!n->is_sine]);
     return pair[n->is_sine];
-}
-
-/* ---- reductions ------------------------------------------------------------------------------ */
-
-LLVMValueRef row_start(row_run *r, const row_node *n) {
-    double value = n->op->code == HIR_REDUCE_MAX_OP ? -INFINITY : 0;
-    return hcg_real_like(r->lane_var < 0 ? r->e->f32 : r->e->vec, value);
-}
-
-LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValueRef b) {
-    if (n->op->code == HIR_REDUCE_MAX_OP) return hcg_max(r->e, a, b);
-    return LLVMBuildFAdd(r->e->b, a, b, "");
-}
-
-/* 1 / extent, rounded as the constant would be. */
-static LLVMValueRef share_of_any(row_run *r, int64_t extent, LLVMTypeRef type) {
-    hcg_emit *e = r->e;
-    LLVMValueRef n = LLVMBuildSIToFP(e->b, row_i64(r, extent), e->f64, "");
-    LLVMValueRef share = LLVMBuildFDiv(e->b, LLVMConstReal(e->f64, 1), n, "");
-    share = LLVMBuildFPTrunc(e->b, share, e->f32, "");
-    return hcg_lanes(type) ? hcg_splat_value(e, share) : share;
-}
-
-LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef v) {
-    if (n->op->code != HIR_REDUCE_MEAN_OP) return v;
-    LLVMValueRef share = row_is_any(r->g, n->extent)
-                             ? share_of_any(r, n->extent, LLVMTypeOf(v))
-                             : hcg_real_like(LLVMTypeOf(v), 1.0 / (double)n->extent);
-    return LLVMBuildFMul(r->e->b, v, share, "");
-}
-
-static LLVMValueRef keep_past_tail(row_run *r, LLVMValueRef next, LLVMValueRef before) {
-    hcg_emit *e = r->e;
-    return LLVMBuildSelect(e->b, hcg_tail_mask(e, r->tail), next, before, "");
-}
-
-void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
-                    LLVMValueRef *acc) {
-    row_pack a, b;
-    bool scalar = r->lane_var < 0, sum = n->op->code != HIR_REDUCE_MAX_OP;
-    bool fuse = sum && product(r, &n->args[0], loops, &a, &b);
-    if (!fuse) a = row_read(r, &n->args[0], loops);
-    row_at_op(r, n);
-    for (unsigned u = 0; u < width(r, scalar); u++) {
-        LLVMValueRef next = part(r, &a, scalar, u);
-        if (fuse)
-            next = hcg_fma(r->e, next, part(r, &b, scalar, u), acc[u]);
-        else
-            next = row_combine(r, n, acc[u], next);
-        acc[u] = lanes && r->tail ? keep_past_tail(r, next, acc[u]) : next;
-    }
-}
-
-/* Reductions across the lanes' dim, the lanes being the accumulators, that run in one loop: what
- * several of them read is loaded once. */
-typedef struct team {
-    uint32_t n, member[HCG_CARRY];
-    LLVMValueRef acc[HCG_CARRY]; /* copies of one member together */
-} team;
-
-/* `first` and what else of the nest is still to be reduced over as many elements, as far as there
- * are registers. What waits for other roots of the nest goes alone. */
-static team make_team(row_run *r, const row_node *first) {
-    team t = {.n = 1, .member = {(uint32_t)(first - r->g->nodes.at)}};
-    row_pack known;
-    for (size_t i = r->nest->roots.n; !first->chained && i-- > 0;) {
-        uint32_t id = r->nest->roots.at[i];
-        const row_node *n = row_at(r->g, id);
-        if (n == first || n->kind != ROW_REDUCE || n->last || n->chained) continue;
-        if (n->extent != first->extent || recall(r, id, r->loops, &known)) continue;
-        if ((t.n + 1) * r->copies > row_most_sums(r->e->level)) break;
-        t.member[t.n++] = id;
-    }
-    for (uint32_t m = 0; m < t.n; m++)
-        for (unsigned u = 0; u < r->copies; u++)
-            t.acc[m * r->copies + u] = row_start(r, row_at(r->g, t.member[m]));
-    return t;
-}
-
-/* Element `inner` of every member. */
-static void accumulate_team(row_run *r, team *t, row_index inner) {
-    row_index loops[ROW_VARS];
-    memcpy(loops, r->loops, sizeof loops);
-    loops[ROW_INNER] = inner;
-    for (uint32_t m = 0; m < t->n; m++)
-        row_accumulate(r, row_at(r->g, t->member[m]), loops, false, &t->acc[m * r->copies]);
-}
-
-enum { FEW = 4, IN_A_TURN = 32 };
-
-/* Elements that a turn of the loop over a sum takes, a power of two. With one alone the loop ends,
- * and starts again for the next lanes, before much has been asked of memory; where each meets many
- * sums there is work enough. */
-static int64_t elements_together(const row_run *r, const team *t) {
-    int64_t n = FEW;
-    while (n > 1 && n * t->n * r->copies > IN_A_TURN)
-        n /= 2;
-    return n;
-}
-
-/* `n` elements of every member, from number `first` on. */
-static void accumulate_some(row_run *r, team *t, row_index first, int64_t n) {
-    for (int64_t i = 0; i < n; i++, first.constant++)
-        accumulate_team(r, t, first);
-}
-
-/* Elements from .. to, `step` at once. */
-static void accumulate_loop(row_run *r, team *t, LLVMValueRef from, LLVMValueRef to, int64_t step) {
-    hcg_emit *e = r->e;
-    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, step), "i", t->n * r->copies, t->acc);
-    row_scope s = row_scope_begin(r);
-    r->var[ROW_INNER] = l.index;
-    memcpy(t->acc, l.carried, sizeof t->acc);
-    accumulate_some(r, t, row_var(ROW_INNER), step);
-    hcg_loop_end(e, &l, t->acc);
-    memcpy(t->acc, l.carried, sizeof t->acc);
-    row_scope_end(r, s);
-    r->var[ROW_INNER] = NULL;
-}
-
-/* As many at once as go together, and of what is left half as many, until it is one by one. */
-static void accumulate_told(row_run *r, team *t, int64_t extent) {
-    hcg_emit *e = r->e;
-    LLVMValueRef n = row_i64(r, extent), from = hcg_i64(e, 0);
-    for (int64_t step = elements_together(r, t); step > 0; step /= 2) {
-        LLVMValueRef to = LLVMBuildAnd(e->b, n, hcg_i64(e, -step), "whole");
-        accumulate_loop(r, t, from, to, step);
-        from = to;
-    }
-}
-
-static void accumulate_all(row_run *r, team *t, int64_t extent) {
-    hcg_emit *e = r->e;
-    if (row_is_any(r->g, extent)) {
-        accumulate_told(r, t, extent);
-        return;
-    }
-    const int64_t step = elements_together(r, t), whole = extent - extent % step;
-    accumulate_loop(r, t, hcg_i64(e, 0), hcg_i64(e, whole), step);
-    accumulate_some(r, t, row_fixed(whole), extent - whole);
-}
-
-static row_pack reduce(row_run *r, const row_node *n) {
-    team t = make_team(r, n);
-    for (uint32_t m = 0; m < t.n; m++)
-        row_hoist(r, &row_at(r->g, t.member[m])->args[0], r->loops);
-    if (n->extent <= FEW) { /* what is read stays known to others */
-        accumulate_some(r, &t, row_fixed(0), n->extent);
-    } else {
-        if (t.n > 1) row_prefetch_along(r, n); /* one sum alone has little to do meanwhile */
-        accumulate_all(r, &t, n->extent);
-        r->along = NULL;
-    }
-    row_pack of_first = {0};
-    for (uint32_t m = t.n; m-- > 0;) {
-        const row_node *member = row_at(r->g, t.member[m]);
-        row_pack p = {0};
-        for (unsigned u = 0; u < r->copies; u++)
-            p.v[u] = row_finish(r, member, t.acc[m * r->copies + u]);
-        if (m == 0)
-            of_first = p;
-        else
-            row_remember(r, t.member[m], r->loops, p);
-    }
-    return of_first;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -540,7 +376,7 @@ static row_pack compute(row_run *r, uint32_t node, const row_index *at) {
     case ROW_MAP: return map(r, n, at);
     case ROW_ROTATE: return rotate(r, n, at);
     case ROW_TRIG: return trig(r, node, at);
-    case ROW_REDUCE: return reduce(r, n);
+    case ROW_REDUCE: return row_reduce(r, n);
     case ROW_MEMORY:
     case ROW_MULTI: break;
     }
@@ -560,7 +396,7 @@ row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops) {
     row_pack p;
     const row_node *n = target(r, ref, loops, at);
     if (recall(r, ref->node, at, &p)) return p;
-    if (n->root && n->scalar) return uniform(n->scalar);
+    if (n->root && row_made_of(r, n)->scalar) return uniform(row_made_of(r, n)->scalar);
     p = n->root ? load(r, ref->node, at) : compute(r, ref->node, at);
     row_remember(r, ref->node, at, p);
     return p;
@@ -612,7 +448,7 @@ void row_hoist(row_run *r, const row_ref *ref, const row_index *loops) {
         return;
     }
     bool multi = n->kind == ROW_MULTI;
-    if (multi && !is_open(r, &at[n->axis], 1) && lane_stride(r, &at[n->axis]) == 0) {
+    if (multi && !is_open(r, &at[n->axis], 1) && row_size_is(lane_stride(r, &at[n->axis]), 0)) {
         LLVMValueRef row = row_pointer(r, ref->node, &at[n->axis], 0);
         row_prefetch_find(r, ref->node, &at[n->axis], row);
     }

@@ -3,7 +3,7 @@
  *     %1 = when %c, %x      %2 = reduce_sum %1          %c: one number, %2: one number
  *
  * is 0 unless c > 0, so the loop over x is left out then. Its nest holds nothing but such sums of
- * one c, and what only they read (row/schedule/nests.c); a branch stands around it. Tokens mostly
+ * one c, and what only they read (schedule/nests.c); a branch stands around it. Tokens mostly
  * decide alike, so that the branch costs next to nothing.
  */
 #include "codegen/row/emit/run.h"
@@ -32,15 +32,15 @@ void row_when_end(row_run *r, const row_branch *b) {
     LLVMPositionBuilderAtEnd(e->b, b->past);
     LLVMBasicBlockRef from[] = {b->from, last};
     for (size_t i = 0; i < r->nest->roots.n; i++) {
-        row_node *n = row_at(r->g, r->nest->roots.at[i]);
-        if (!row_when(n)) continue;
-        LLVMValueRef sums[] = {LLVMConstReal(e->f32, 0), n->scalar};
-        n->scalar = LLVMBuildPhi(e->b, e->f32, "sum");
-        LLVMAddIncoming(n->scalar, sums, from, 2);
+        row_made *made = &r->made[r->nest->roots.at[i]];
+        if (!row_when(row_at(r->g, r->nest->roots.at[i]))) continue;
+        LLVMValueRef sums[] = {LLVMConstReal(e->f32, 0), made->scalar};
+        made->scalar = LLVMBuildPhi(e->b, e->f32, "sum");
+        LLVMAddIncoming(made->scalar, sums, from, 2);
     }
     for (size_t i = 0; i < r->nest->roots.n; i++) { /* stores, behind all joins */
         const row_node *n = row_at(r->g, r->nest->roots.at[i]);
-        row_pack p = {.uniform = true, .v = {n->scalar}};
+        row_pack p = {.uniform = true, .v = {row_made_of(r, n)->scalar}};
         if (row_when(n) && n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);
     }
 }

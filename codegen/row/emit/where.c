@@ -4,8 +4,13 @@
 #include "codegen/contract/pairs.h"
 #include "codegen/row/emit/run.h"
 
-static int64_t row_bytes(const row_buffer *b) {
-    return b->elements * (int64_t)hir_dtype_bytes(b->dtype);
+static row_size row_bytes(const row_buffer *b) {
+    return row_size_scale(b->elements, (int64_t)hir_dtype_bytes(b->dtype));
+}
+
+/* The block of a stage that a buffer is rows of. */
+static const hcg_row_block *block_of(const row_run *r, const row_buffer *b) {
+    return b->where == ROW_GIVEN ? &r->stage->given : &r->stage->left;
 }
 
 void row_find_bases(row_run *r) {
@@ -15,8 +20,8 @@ void row_find_bases(row_run *r) {
         if (!b->used) continue;
         if (b->where == ROW_SCRATCH)
             r->base[i] = row_scratch(r, row_bytes(b));
-        else if (b->where == ROW_BLOCK)
-            r->base[i] = b->block;
+        else if (row_in_block(b))
+            r->base[i] = block_of(r, b)->base;
         else
             r->base[i] = hcg_arg(e, r->g->k, b->ref);
         r->pointer[i] = r->base[i];
@@ -35,21 +40,21 @@ static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef t
     const hir_weight *w = &r->g->m->weights.at[b->ref.index];
     const hir_dtype stored = w->type.dtype;
     if (w->layout == HIR_LAYOUT_PANEL && hir_panel_depth(stored) > 1) {
-        LLVMValueRef row = hcg_scratch(e, (uint64_t)row_bytes(b));
+        LLVMValueRef row = row_scratch(r, row_bytes(b));
         if (hir_is_quantised(stored))
-            hcg_quant_row(e, stored, table, id, b->elements, row);
+            hcg_quant_row(e, stored, table, id, b->elements.a, row);
         else
-            hcg_pair_row(e, table, id, b->elements, row);
+            hcg_pair_row(e, table, id, b->elements.a, row);
         return row;
     }
     LLVMValueRef row = id, within = hcg_i64(e, 0);
-    int64_t row_elements = b->elements;
+    row_size elements = b->elements;
     if (b->step == HIR_PANEL) {
         row = LLVMBuildLShr(e->b, id, hcg_i64(e, 4), "");
         within = LLVMBuildAnd(e->b, id, hcg_i64(e, HIR_PANEL - 1), "");
-        row_elements *= HIR_PANEL;
+        elements = row_size_scale(elements, HIR_PANEL);
     }
-    LLVMValueRef first = LLVMBuildMul(e->b, row, hcg_i64(e, row_elements), "");
+    LLVMValueRef first = LLVMBuildMul(e->b, row, row_i64(r, elements), "");
     first = LLVMBuildAdd(e->b, first, within, "");
     return hcg_at(e, hcg_element(e, b->dtype), table, first);
 }
@@ -78,7 +83,7 @@ void row_find_states(row_run *r) {
     r->cap = hcg_frame_cap(e);
     for (size_t i = 0; i < n; i++)
         r->state[i] = r->base[i];
-    if (!r->g->part) return;
+    if (!r->stage) return;
     LLVMValueRef owners = hcg_frame_owners(e), call[2] = {r->slot, r->cap};
     LLVMBasicBlockRef alone = LLVMGetInsertBlock(e->b);
     LLVMBasicBlockRef batch = LLVMAppendBasicBlockInContext(e->cx, e->fn, "batch");
@@ -105,7 +110,7 @@ void row_find_states(row_run *r) {
 }
 
 /* base + which * bytes */
-static LLVMValueRef bytes_on(row_run *r, LLVMValueRef base, LLVMValueRef which, int64_t bytes) {
+static LLVMValueRef bytes_on(row_run *r, LLVMValueRef base, LLVMValueRef which, row_size bytes) {
     hcg_emit *e = r->e;
     return hcg_at(e, e->i8, base, LLVMBuildMul(e->b, which, row_i64(r, bytes), ""));
 }
@@ -114,7 +119,7 @@ static LLVMValueRef bytes_on(row_run *r, LLVMValueRef base, LLVMValueRef which, 
 static LLVMValueRef find_state_row(row_run *r, size_t buffer) {
     hcg_emit *e = r->e;
     const row_buffer *b = &r->g->buffers.at[buffer];
-    int64_t bytes = b->head * (int64_t)hir_dtype_bytes(b->dtype);
+    const row_size bytes = row_int(b->head * (int64_t)hir_dtype_bytes(b->dtype));
     LLVMValueRef row = r->slot;
     if (b->by_head) row = LLVMBuildAdd(e->b, row, LLVMBuildMul(e->b, r->head, r->cap, ""), "");
     return bytes_on(r, r->state[buffer], row, bytes);
@@ -122,15 +127,15 @@ static LLVMValueRef find_state_row(row_run *r, size_t buffer) {
 
 static LLVMValueRef find_block_row(row_run *r, const row_buffer *b) {
     hcg_emit *e = r->e;
-    const hcg_row_part *p = r->g->part;
+    const hcg_row_stage *p = r->stage;
     LLVMValueRef row = LLVMBuildSub(e->b, r->token, p->row, "");
-    LLVMValueRef at = LLVMBuildMul(e->b, row, b->ld, "");
-    if (p->heads) {
+    LLVMValueRef at = LLVMBuildMul(e->b, row, block_of(r, b)->ld, "");
+    if (p->of.heads) {
         LLVMValueRef head = LLVMBuildSub(e->b, r->head, p->head, "");
-        head = LLVMBuildMul(e->b, head, hcg_i64(e, b->elements), "");
+        head = LLVMBuildMul(e->b, head, row_i64(r, b->elements), "");
         at = LLVMBuildAdd(e->b, at, head, "");
     }
-    return hcg_at(e, e->f32, b->block, at);
+    return hcg_at(e, e->f32, block_of(r, b)->base, at);
 }
 
 /* Where this token's row of a buffer is, or this head's share of it. */
@@ -141,9 +146,9 @@ static LLVMValueRef find_row(row_run *r, size_t buffer) {
         r->gathered[buffer] = gathered_row(r, b, r->base[buffer]);
     if (b->where == ROW_GATHER) return r->gathered[buffer];
     if (b->where == ROW_STATE) return find_state_row(r, buffer);
-    if (b->where == ROW_BLOCK) return find_block_row(r, b);
-    int64_t heads = b->by_head ? r->g->part->heads : 1;
-    LLVMValueRef p = bytes_on(r, r->base[buffer], r->token, row_bytes(b) * heads);
+    if (row_in_block(b)) return find_block_row(r, b);
+    int64_t heads = b->by_head ? r->stage->of.heads : 1;
+    LLVMValueRef p = bytes_on(r, r->base[buffer], r->token, row_size_scale(row_bytes(b), heads));
     return b->by_head ? bytes_on(r, p, r->head, row_bytes(b)) : p;
 }
 
@@ -155,34 +160,36 @@ void row_find_rows(row_run *r) {
 /* ---- tables of row pointers
  * ---------------------------------------------------------------------- */
 
-/* Bytes that rows of a ROW_MULTI advance by from token to token: most are values with T of one
- * size. Entries that advance otherwise are written anew for each token. 0: none has T. */
-static int64_t stride_of(const row_run *r, const row_node *n) {
+/* Bytes that rows of a ROW_MULTI advance by from token to token: most are
+ * values with T of one size. Entries that advance otherwise are written anew
+ * for each token. 0: none has T. */
+static row_size stride_of(const row_run *r, const row_node *n) {
     if (n->run)
-        return row_elements(&n->shape) / n->shape.dim[n->axis] * (int64_t)hir_dtype_bytes(n->dtype);
+        return row_size_scale(row_elements_without(&n->shape, n->axis),
+                              (int64_t)hir_dtype_bytes(n->dtype));
     for (uint32_t j = 0; j < n->n_entries; j++) {
         const row_buffer *b = &r->g->buffers.at[row_at(r->g, n->entries[j].node)->buffer];
         if (b->where == ROW_ARG && b->has_t && !b->by_head) return row_bytes(b);
     }
-    return 0;
+    return row_int(0);
 }
 
-static bool advances_by(const row_buffer *b, int64_t stride) {
-    if (b->has_t) return b->where == ROW_ARG && !b->by_head && row_bytes(b) == stride;
-    return stride == 0;
+static bool advances_by(const row_buffer *b, row_size stride) {
+    if (!b->has_t) return row_size_is(stride, 0);
+    return b->where == ROW_ARG && !b->by_head && row_size_equal(row_bytes(b), stride);
 }
 
 /* Entries whose pointer at token 0 tells all the others (`fixed`), or those that it does not. */
 static void fill_table(row_run *r, uint32_t node, bool fixed) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
-    int64_t stride = stride_of(r, n);
+    const row_size stride = stride_of(r, n);
     for (uint32_t j = 0; j < n->n_entries; j++) {
         uint32_t buffer = row_at(r->g, n->entries[j].node)->buffer;
         const row_buffer *b = &r->g->buffers.at[buffer];
         if (advances_by(b, stride) != fixed) continue;
         LLVMValueRef p = fixed ? r->base[buffer] : find_row(r, buffer);
-        p = hcg_at(e, hcg_element(e, n->dtype), p, hcg_i64(e, n->entries[j].offset));
+        p = hcg_at(e, hcg_element(e, n->dtype), p, row_i64(r, n->entries[j].offset));
         if (!fixed && r->shift[node]) {
             LLVMValueRef back = LLVMBuildNeg(e->b, r->shift[node], "");
             p = LLVMBuildGEP2(e->b, e->i8, p, &back, 1, "");
@@ -196,7 +203,8 @@ void row_make_tables(row_run *r) {
         const row_node *n = row_at(r->g, i);
         if (n->kind != ROW_MULTI || n->uses == 0) continue;
         if (n->run) { /* the arguments are such a table */
-            r->rows[i] = hcg_at(r->e, r->e->ptr, r->e->args, row_i64(r, n->run->first));
+            r->rows[i] = hcg_at(r->e, r->e->ptr, r->e->args,
+                                row_i64(r, (row_size){.a = n->run->first.a, .b = n->run->first.b}));
             continue;
         }
         r->rows[i] = hcg_scratch(r->e, (uint64_t)n->n_entries * sizeof(void *));
@@ -208,8 +216,9 @@ void row_advance_tables(row_run *r) {
     hcg_emit *e = r->e;
     for (uint32_t i = 0; i < r->g->nodes.n; i++) {
         if (!r->rows[i]) continue;
-        int64_t stride = stride_of(r, row_at(r->g, i));
-        if (stride) r->shift[i] = LLVMBuildMul(e->b, r->token, row_i64(r, stride), "");
+        const row_size stride = stride_of(r, row_at(r->g, i));
+        if (!row_size_is(stride, 0))
+            r->shift[i] = LLVMBuildMul(e->b, r->token, row_i64(r, stride), "");
         fill_table(r, i, false);
     }
 }

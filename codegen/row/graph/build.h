@@ -1,9 +1,9 @@
-/* Building the graph of a row program (private to row/graph/node.c, _move.c, _position.c and
- * _graph.c). Functions that return bool say false after a diagnostic. */
-#ifndef HCG_EMIT_ROW_BUILD_H
-#define HCG_EMIT_ROW_BUILD_H
+/* Building the graph of a row program (private to graph/node.c, move.c, position.c and graph.c).
+ * Functions that return bool say false after a diagnostic. */
+#ifndef HCG_ROW_BUILD_H
+#define HCG_ROW_BUILD_H
 
-#include "codegen/row/row.h"
+#include "codegen/row/graph/graph.h"
 
 bool row_unsupported(row_graph *g, const hir_op *op, const char *why); /* always false */
 
@@ -18,15 +18,17 @@ uint32_t row_add_memory(row_graph *g, const hir_op *op, uint32_t buffer, bool to
 uint32_t row_add_copy(row_graph *g, const hir_op *op, row_shape shape, row_ref of);
 /* A buffer of `shape` whose producers are still to be added, and one of them: it writes its
  * elements at `to`. */
-uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape, uint32_t n_parts);
-void row_add_part(row_graph *g, uint32_t memory, uint32_t part, row_index to);
+uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape,
+                        uint32_t n_producers);
+void row_add_producer(row_graph *g, uint32_t memory, uint32_t producer, row_index to);
 /* `ref`, over the dims of a view, over other dims instead: map[i] tells view dim i. */
 row_ref row_through(const row_graph *g, const row_ref *ref, const row_index *map);
 /* Element number in the buffer of the node that `ref` reads. */
 row_index row_linear(const row_graph *g, const row_ref *ref);
 
-row_view row_make_view(hir_type type, row_ref ref);
-row_view row_view_buffer(uint32_t memory, hir_type type); /* its elements in order, as `type` */
+row_view row_make_view(const row_graph *g, hir_type type, row_ref ref);
+row_view row_view_buffer(const row_graph *g, uint32_t memory,
+                         hir_type type); /* its elements in order, as `type` */
 row_view row_view_node(row_graph *g, uint32_t node, hir_type type);
 /* The view of an operand, made on first sight if it comes from outside. */
 bool row_view_of(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out);
@@ -37,7 +39,7 @@ bool row_view_of(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out)
 row_ref row_broadcast(row_graph *g, const row_view *x, hir_type type);
 row_view row_transposed(row_graph *g, const hir_op *op, const row_view *x, hir_type type);
 /* Elements from `start` on along `axis`, as many as `type` has. */
-row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, int64_t start, hir_type type);
+row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size start, hir_type type);
 row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type);
 bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type,
                       row_view *out); /* stack, concat */

@@ -6,7 +6,7 @@
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static bool elementwise(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
-    uint32_t node = row_add_node(g, ROW_MAP, op, row_squeeze(type, NULL), op->n_args);
+    uint32_t node = row_add_node(g, ROW_MAP, op, row_squeeze(g, type, NULL), op->n_args);
     for (uint32_t i = 0; i < op->n_args; i++) {
         row_view x;
         if (!row_view_of(g, op, op->args[i], &x)) return false;
@@ -25,7 +25,7 @@ static const hir_op *decider(const row_graph *g, const hir_op *op) {
     if (when->code != HIR_WHEN_OP || when->parent != g->k->op) return NULL;
     const hir_type c = hir_ref_type(g->m, when->args[0]), x = hir_ref_type(g->m, op->args[0]);
     const hir_type sum = hir_value_at(g->m, op->results[0])->type;
-    const bool one = row_squeeze(c, NULL).rank == 0 && row_squeeze(sum, NULL).rank == 0;
+    const bool one = row_squeeze(g, c, NULL).rank == 0 && row_squeeze(g, sum, NULL).rank == 0;
     return one && x.dim[hir_attr_int(op, HIR_A_AXIS, 0)] > 1 ? when : NULL;
 }
 
@@ -35,23 +35,23 @@ static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *o
     if (!row_view_of(g, op, when ? when->args[1] : op->args[0], &x)) return false;
     if (when && !row_view_of(g, op, when->args[0], &c)) return false;
     const hir_type whole = hir_ref_type(g->m, op->args[0]);
-    if (when) x = row_make_view(whole, row_broadcast(g, &x, whole));
+    if (when) x = row_make_view(g, whole, row_broadcast(g, &x, whole));
     uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
-    row_squeeze(x.type, from);
-    row_squeeze(type, to);
+    row_squeeze(g, x.type, from);
+    row_squeeze(g, type, to);
     row_index map[ROW_VARS] = {0};
     for (uint32_t i = 0; i < x.type.rank; i++)
         if (from[i] >= 0 && i != axis) map[from[i]] = row_var((unsigned)to[i < axis ? i : i - 1]);
     if (from[axis] < 0) { /* of one element: the element */
-        *out = row_make_view(type, row_through(g, &x.ref, map));
+        *out = row_make_view(g, type, row_through(g, &x.ref, map));
         return true;
     }
     map[from[axis]] = row_var(ROW_INNER);
-    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(type, NULL), when ? 2 : 1);
+    uint32_t node = row_add_node(g, ROW_REDUCE, op, row_squeeze(g, type, NULL), when ? 2 : 1);
     row_set_arg(g, node, 0, row_through(g, &x.ref, map));
     if (when) row_set_arg(g, node, 1, c.ref);
-    row_at(g, node)->extent = x.type.dim[axis];
+    row_at(g, node)->extent = row_dim(g, x.type.dim[axis]);
     row_at(g, node)->last = (uint32_t)from[axis] + 1 == x.shape.rank;
     *out = row_view_node(g, node, type);
     return true;
@@ -60,7 +60,7 @@ static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *o
 static row_view constant(row_graph *g, const hir_op *op, hir_type type) {
     uint32_t node = row_add_node(g, ROW_CONST, op, (row_shape){0}, 0);
     row_at(g, node)->value = hir_attr_float(op, HIR_A_VALUE, 0);
-    return row_make_view(type, (row_ref){.node = node});
+    return row_make_view(g, type, (row_ref){.node = node});
 }
 
 /* ---- what leaves the kernel ------------------------------------------------------------------ */
@@ -92,14 +92,15 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
         row_index wanted = row_major(&v->shape), to_memory = row_major(&n->shape);
         bool fresh = n->buffer == ROW_NO_BUFFER;
         row_index at = row_substitute(fresh ? &to_memory : &n->to, v->ref.at);
-        bool whole = row_index_equal(&wanted, &at) && row_elements(&n->shape) == to.elements;
+        bool whole =
+            row_index_equal(&wanted, &at) && row_size_equal(row_elements(&n->shape), to.elements);
         if (whole && fresh) row_store(g, v->ref.node);
         row_buffer *home = whole ? &g->buffers.at[row_at(g, v->ref.node)->buffer] : NULL;
-        if (home && home->where == ROW_SCRATCH && home->elements == to.elements) {
+        if (home && home->where == ROW_SCRATCH && row_size_equal(home->elements, to.elements)) {
             *home = to;
             n = row_at(g, v->ref.node);
             for (uint32_t i = 0; i < n->n_producers;
-                 i++) /* parts that are the same for all tokens */
+                 i++) /* producers that are the same for all tokens */
                 row_at(g, n->producers[i])->token_free = n->token_free;
             return;
         }
@@ -110,14 +111,9 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
     row_at(g, copy)->token_free = !to.has_t;
 }
 
-static row_buffer block_buffer(const hcg_row_block *b, int64_t elements) {
-    return (row_buffer){.where = ROW_BLOCK,
-                        .dtype = HIR_F32,
-                        .has_t = true,
-                        .elements = elements,
-                        .step = 1,
-                        .block = b->base,
-                        .ld = b->ld};
+static row_buffer block_buffer(row_where where, row_size elements) {
+    return (row_buffer){
+        .where = where, .dtype = HIR_F32, .has_t = true, .elements = elements, .step = 1};
 }
 
 /* A copy of its own, always: in a state the heads of a row lie apart and may be rounded, so that
@@ -127,7 +123,7 @@ static bool cache_append(row_graph *g, const hir_op *op) {
     if (op->args[1].kind != HIR_REF_STATE) return row_unsupported(g, op, "it appends to a state");
     if (!row_view_of(g, op, op->args[0], &x)) return false;
     hir_type state = hir_ref_type(g->m, op->args[1]);
-    bool by_head = g->part && g->part->heads;
+    bool by_head = g->stage && g->stage->heads;
     uint32_t copy = row_add_copy(g, op, x.shape, x.ref);
     row_at(g, copy)->buffer = row_add_buffer(g, (row_buffer){.where = ROW_STATE,
                                                              .ref = op->args[1],
@@ -141,9 +137,9 @@ static bool cache_append(row_graph *g, const hir_op *op) {
     return true;
 }
 
-/* What a part leaves: results of the kernel, and a block in scratch. */
+/* What a stage leaves: results of the kernel, and a block in scratch. */
 static bool leave(row_graph *g) {
-    const hcg_row_part *p = g->part;
+    const row_stage_ops *p = g->stage;
     const hir_op *kernel = hir_op_at(g->m, g->k->op);
     row_view v;
     for (size_t i = 0; i < p->n_yields; i++) {
@@ -158,9 +154,9 @@ static bool leave(row_graph *g) {
                              .elements = row_elements(&v.shape),
                              .step = 1});
     }
-    if (p->left.value == HIR_NONE) return true;
-    if (!row_view_of(g, kernel, hir_value_ref(p->left.value), &v)) return false;
-    deliver(g, kernel, &v, block_buffer(&p->left, row_elements(&v.shape)));
+    if (p->left == HIR_NONE) return true;
+    if (!row_view_of(g, kernel, hir_value_ref(p->left), &v)) return false;
+    deliver(g, kernel, &v, block_buffer(ROW_LEFT, row_elements(&v.shape)));
     return true;
 }
 
@@ -225,9 +221,9 @@ static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view 
     else if (op->code == HIR_TRANSPOSE_OP)
         *out = row_transposed(g, op, &x, type);
     else if (op->code == HIR_SLICE_OP)
-        *out = row_sliced(g, &x, axis, hir_attr_int(op, HIR_A_START, 0), type);
+        *out = row_sliced(g, &x, axis, row_dim(g, hir_attr_int(op, HIR_A_START, 0)), type);
     else
-        *out = row_make_view(type, row_broadcast(g, &x, type));
+        *out = row_make_view(g, type, row_broadcast(g, &x, type));
     return true;
 }
 
@@ -242,15 +238,15 @@ static bool build_op(row_graph *g, const hir_op *op) {
     return true;
 }
 
-static bool build_part(row_graph *g) {
-    const hcg_row_part *p = g->part;
+static bool build_stage(row_graph *g) {
+    const row_stage_ops *p = g->stage;
     g->has_t = true;
-    if (p->given.value != HIR_NONE) {
-        hir_type type = row_type_of(g, hir_value_ref(p->given.value));
-        uint32_t buffer = row_add_buffer(g, block_buffer(&p->given, hir_type_row_elements(type)));
+    if (p->given != HIR_NONE) {
+        hir_type type = row_type_of(g, hir_value_ref(p->given));
+        uint32_t buffer = row_add_buffer(g, block_buffer(ROW_GIVEN, row_type_elements(g, type)));
         row_view *v = hd_new(g->arena, row_view);
-        *v = row_view_buffer(row_add_memory(g, hir_op_at(g->m, g->k->op), buffer, false), type);
-        g->views[p->given.value] = v;
+        *v = row_view_buffer(g, row_add_memory(g, hir_op_at(g->m, g->k->op), buffer, false), type);
+        g->views[p->given] = v;
     }
     for (size_t i = 0; i < p->n_ops; i++)
         if (!build_op(g, hir_op_at(g->m, p->ops[i]))) return false;
@@ -262,7 +258,7 @@ bool row_build(row_graph *g) {
     g->views = hd_new_array(g->arena, row_view *, g->m->values.n);
     g->weights = hd_new_array(g->arena, uint32_t, g->m->weights.n + 1);
     memset(g->weights, 0xff, (g->m->weights.n + 1) * sizeof *g->weights);
-    if (g->part) return build_part(g);
+    if (g->stage) return build_stage(g);
     for (uint32_t i = 0; i < kernel->n_results; i++) {
         hir_type t = hir_value_at(g->m, kernel->results[i])->type;
         g->has_t |= t.rank > 0 && t.dim[0] < 0;

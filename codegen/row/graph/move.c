@@ -10,8 +10,8 @@ enum { MOST_ENTRIES = 1 << 16 };
 /* Operand `x` stretched to `type` by the rules of elementwise ops: dims aligned at the right. */
 row_ref row_broadcast(row_graph *g, const row_view *x, hir_type type) {
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
-    row_squeeze(x->type, from);
-    row_squeeze(type, to);
+    row_squeeze(g, x->type, from);
+    row_squeeze(g, type, to);
     row_index map[ROW_VARS] = {0};
     for (uint32_t i = 0; i < x->type.rank; i++) {
         int place = to[i + type.rank - x->type.rank];
@@ -23,26 +23,27 @@ row_ref row_broadcast(row_graph *g, const row_view *x, hir_type type) {
 row_view row_transposed(row_graph *g, const hir_op *op, const row_view *x, hir_type type) {
     const int64_t *perm = hir_find_attr(op, HIR_A_PERM)->ints;
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
-    row_squeeze(x->type, from);
-    row_squeeze(type, to);
+    row_squeeze(g, x->type, from);
+    row_squeeze(g, type, to);
     row_index map[ROW_VARS] = {0};
     for (uint32_t i = 0; i < type.rank; i++)
         if (from[perm[i]] >= 0) map[from[perm[i]]] = row_var((unsigned)to[i]);
-    return row_make_view(type, row_through(g, &x->ref, map));
+    return row_make_view(g, type, row_through(g, &x->ref, map));
 }
 
-/* Dims of x shifted by `start` along `axis`; other dims of x are dims of y (same type rank). */
-row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, int64_t start, hir_type type) {
+/* Dims of x shifted by `start` along `axis`; other dims of x are dims of y
+ * (same type rank). */
+row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size start, hir_type type) {
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
-    row_squeeze(x->type, from);
-    row_squeeze(type, to);
+    row_squeeze(g, x->type, from);
+    row_squeeze(g, type, to);
     row_index map[ROW_VARS] = {0};
     for (uint32_t i = 0; i < type.rank; i++) {
         if (from[i] < 0) continue;
         if (to[i] >= 0) map[from[i]] = row_var((unsigned)to[i]);
-        if (i == axis) map[from[i]].constant += start;
+        if (i == axis) map[from[i]].constant = row_size_add(map[from[i]].constant, start);
     }
-    return row_make_view(type, row_through(g, &x->ref, map));
+    return row_make_view(g, type, row_through(g, &x->ref, map));
 }
 
 /* x laid out in memory, its elements in order. */
@@ -62,8 +63,8 @@ static row_view in_memory(row_graph *g, const hir_op *op, const row_view *x) {
 }
 
 row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type) {
-    row_shape shape = row_squeeze(type, NULL);
-    row_view y = row_make_view(type, (row_ref){.node = x.ref.node});
+    row_shape shape = row_squeeze(g, type, NULL);
+    row_view y = row_make_view(g, type, (row_ref){.node = x.ref.node});
     row_index map[ROW_VARS] = {0};
     if (row_split(&x.shape, &shape, map)) {
         y.ref = row_through(g, &x.ref, map);
@@ -78,33 +79,35 @@ row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type)
     return y;
 }
 
-/* ---- stack, concat: pieces side by side ------------------------------------------------------ */
+/* ---- stack, concat: operands side by side
+ * ------------------------------------------------------ */
 
-typedef struct piece { /* of a stack or concat: where it begins along the axis, how far it goes */
+typedef struct operand { /* of a stack or concat: where it begins along the
+                            axis, how far it goes */
     row_view view;
-    int64_t start, length;
+    row_size start, length;
     bool stacked; /* its view has no such dim */
-} piece;
+} operand;
 
-static row_view copy_pieces(row_graph *g, const hir_op *op, const piece *pieces, uint32_t axis,
-                            hir_type type) {
-    row_shape shape = row_squeeze(type, NULL);
+static row_view copy_operands(row_graph *g, const hir_op *op, const operand *operands,
+                              uint32_t axis, hir_type type) {
+    row_shape shape = row_squeeze(g, type, NULL);
     int place[HIR_MAX_RANK], from[HIR_MAX_RANK];
-    row_squeeze(type, place);
+    row_squeeze(g, type, place);
     row_index whole = row_major(&shape);
     uint32_t memory = row_add_filled(g, op, &shape, op->n_args);
     for (uint32_t j = 0; j < op->n_args; j++) {
-        const row_view *x = &pieces[j].view;
-        row_squeeze(x->type, from);
-        row_index to = row_fixed(0);
-        if (place[axis] >= 0) to.constant = pieces[j].start * whole.by[place[axis]];
+        const row_view *x = &operands[j].view;
+        row_squeeze(g, x->type, from);
+        row_index to = {0};
+        if (place[axis] >= 0) to.constant = row_size_mul(operands[j].start, whole.by[place[axis]]);
         for (uint32_t i = 0; i < x->type.rank; i++) {
-            int there = place[pieces[j].stacked && i >= axis ? i + 1 : i];
+            int there = place[operands[j].stacked && i >= axis ? i + 1 : i];
             if (from[i] >= 0) to.by[from[i]] = whole.by[there];
         }
-        row_add_part(g, memory, row_add_copy(g, op, x->shape, x->ref), to);
+        row_add_producer(g, memory, row_add_copy(g, op, x->shape, x->ref), to);
     }
-    return row_view_buffer(memory, type);
+    return row_view_buffer(g, memory, type);
 }
 
 static bool can_store(const row_node *n) {
@@ -119,11 +122,12 @@ static bool locate(row_graph *g, row_ref ref, row_entry *entry, row_index *at) {
         if (n->run) return false;
         const row_index *which = &ref.at[n->axis];
         row_index fixed = row_fixed(which->constant);
-        if (!row_index_equal(&fixed, which)) return false;
-        entry->node = n->entries[which->constant].node;
+        if (!row_index_equal(&fixed, which) || row_is_dynamic(which->constant)) return false;
+        const row_entry *inner = &n->entries[which->constant.a];
+        entry->node = inner->node;
         *at = row_substitute(&n->within, ref.at);
-        entry->offset = n->entries[which->constant].offset + at->constant;
-        at->constant = 0;
+        entry->offset = row_size_add(inner->offset, at->constant);
+        at->constant = row_int(0);
         return true;
     }
     if (!can_store(n)) return false;
@@ -131,7 +135,7 @@ static bool locate(row_graph *g, row_ref ref, row_entry *entry, row_index *at) {
     *at = row_linear(g, &ref);
     entry->node = ref.node;
     entry->offset = at->constant;
-    at->constant = 0;
+    at->constant = row_int(0);
     const row_buffer *b = &g->buffers.at[row_at(g, ref.node)->buffer];
     return b->step == 1;
 }
@@ -141,7 +145,7 @@ static bool same_entries(const row_node *a, const row_node *b) {
         return false;
     for (uint32_t j = 0; j < a->n_entries; j++)
         if (a->entries[j].node != b->entries[j].node ||
-            a->entries[j].offset != b->entries[j].offset)
+            !row_size_equal(a->entries[j].offset, b->entries[j].offset))
             return false;
     return row_shape_equal(&a->shape, &b->shape) && row_index_equal(&a->within, &b->within);
 }
@@ -162,26 +166,27 @@ static uint32_t add_multi(row_graph *g, const hir_op *op, const row_node *m) {
     return node;
 }
 
-/* Rows side by side without moving them: possible when the same map finds the elements of each. */
-static bool point_to_pieces(row_graph *g, const hir_op *op, const piece *pieces, uint32_t axis,
-                            bool stacked, hir_type type, row_view *out) {
+/* Rows side by side without moving them: possible when the same map finds the
+ * elements of each. */
+static bool point_to_operands(row_graph *g, const hir_op *op, const operand *operands,
+                              uint32_t axis, bool stacked, hir_type type, row_view *out) {
     int place[HIR_MAX_RANK], from[HIR_MAX_RANK];
-    row_shape shape = row_squeeze(type, place);
+    row_shape shape = row_squeeze(g, type, place);
     uint32_t along = (uint32_t)place[axis];
-    row_entry *entries = hd_new_array(g->arena, row_entry, (size_t)shape.dim[along]);
+    row_entry *entries = hd_new_array(g->arena, row_entry, (size_t)shape.dim[along].a);
     row_index within = {0};
     int64_t n = 0;
     bool token_free = true;
     hir_dtype dtype = HIR_F32;
     for (uint32_t j = 0; j < op->n_args; j++) {
-        const row_view *x = &pieces[j].view;
-        row_squeeze(x->type, from);
-        for (int64_t i = 0; i < pieces[j].length; i++, n++) {
+        const row_view *x = &operands[j].view;
+        row_squeeze(g, x->type, from);
+        for (int64_t i = 0; i < operands[j].length.a; i++, n++) {
             row_index map[ROW_VARS] = {0}, at;
             for (uint32_t d = 0; d < x->type.rank; d++) {
                 if (from[d] < 0) continue;
                 if (!stacked && d == axis)
-                    map[from[d]] = row_fixed(i);
+                    map[from[d]] = row_fixed(row_int(i));
                 else
                     map[from[d]] = row_var((unsigned)place[stacked && d >= axis ? d + 1 : d]);
             }
@@ -205,24 +210,26 @@ static bool point_to_pieces(row_graph *g, const hir_op *op, const piece *pieces,
 bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     bool stacked = op->code == HIR_STACK_OP;
     uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
-    piece *pieces = hd_new_array(g->arena, piece, op->n_args);
-    int64_t start = 0, row = 1;
+    operand *operands = hd_new_array(g->arena, operand, op->n_args);
+    row_size start = row_int(0), row = row_int(1);
     for (uint32_t j = 0; j < op->n_args; j++) {
-        if (!row_view_of(g, op, op->args[j], &pieces[j].view)) return false;
-        pieces[j].start = start;
-        pieces[j].stacked = stacked && pieces[j].view.type.rank < type.rank; /* not a run */
-        pieces[j].length = pieces[j].stacked ? 1 : pieces[j].view.type.dim[axis];
-        start += pieces[j].length;
+        if (!row_view_of(g, op, op->args[j], &operands[j].view)) return false;
+        operands[j].start = start;
+        operands[j].stacked = stacked && operands[j].view.type.rank < type.rank; /* not a run */
+        operands[j].length = row_int(1);
+        if (!operands[j].stacked) operands[j].length = row_dim(g, operands[j].view.type.dim[axis]);
+        start = row_size_add(start, operands[j].length);
     }
     for (uint32_t i = axis + 1; i < type.rank; i++)
-        row *= type.dim[i];
-    if (row >= HCG_SMALL_ROW && op->n_args == 1 && !pieces[0].stacked) {
-        *out = pieces[0].view;
+        row = row_size_mul(row, row_dim(g, type.dim[i]));
+    const bool is_long = row_bound(row) >= HCG_SMALL_ROW;
+    if (is_long && op->n_args == 1 && !operands[0].stacked) {
+        *out = operands[0].view;
         return true;
     }
-    if (row >= HCG_SMALL_ROW && start > 1 && start <= MOST_ENTRIES &&
-        point_to_pieces(g, op, pieces, axis, stacked, type, out))
+    if (is_long && row_bound(start) > 1 && row_bound(start) <= MOST_ENTRIES &&
+        point_to_operands(g, op, operands, axis, stacked, type, out))
         return true;
-    *out = copy_pieces(g, op, pieces, axis, type);
+    *out = copy_operands(g, op, operands, axis, type);
     return true;
 }

@@ -1,4 +1,4 @@
-/* Nodes, buffers and views of a row program: the pieces that the ops of a body are turned into. */
+/* Nodes, buffers and views of a row program: what the ops of a body become. */
 #include "codegen/row/graph/build.h"
 
 bool row_unsupported(row_graph *g, const hir_op *op, const char *why) {
@@ -7,7 +7,51 @@ bool row_unsupported(row_graph *g, const hir_op *op, const char *why) {
     return false;
 }
 
-/* ---- nodes and buffers ----------------------------------------------------------------------- */
+/* ---- stages that go head by head --------------------------------------------------------------
+ */
+
+/* All that is made in the kernel, but constants; and what others made of as many heads. */
+bool row_is_by_head(const row_graph *g, hir_ref r) {
+    if (!g->stage || !g->stage->heads || r.kind != HIR_REF_VALUE) return false;
+    hir_type t = hir_ref_type(g->m, r);
+    hir_id op = hir_value_at(g->m, r.index)->op;
+    bool made_here = op != HIR_NONE && hir_op_at(g->m, op)->parent == g->k->op;
+    return made_here ? t.rank >= 2 : hir_is_by_heads(t, g->stage->heads);
+}
+
+hir_type row_type_of(const row_graph *g, hir_ref r) {
+    hir_type t = hir_ref_type(g->m, r);
+    if (row_is_by_head(g, r)) t.dim[1] /= g->stage->heads;
+    return t;
+}
+
+/* ---- sizes
+ * -----------------------------------------------------------------------------------
+ */
+
+row_size row_dim(const row_graph *g, int64_t dim) {
+    if (!g->k->any || dim < HCG_DYNAMIC) return row_int(dim);
+    const hcg_affine size = g->k->dynamic.at[dim - HCG_DYNAMIC];
+    return (row_size){.a = size.a, .b = size.b};
+}
+
+row_shape row_squeeze(const row_graph *g, hir_type type, int *place) {
+    row_shape s = {0};
+    for (uint32_t i = 0; i < type.rank; i++) {
+        bool kept = type.dim[i] > 1;
+        if (place) place[i] = kept ? (int)s.rank : -1;
+        if (kept) s.dim[s.rank++] = row_dim(g, type.dim[i]);
+    }
+    return s;
+}
+
+row_size row_type_elements(const row_graph *g, hir_type type) {
+    const row_shape s = row_squeeze(g, type, NULL);
+    return row_elements(&s);
+}
+
+/* ---- nodes and buffers
+ * ----------------------------------------------------------------------- */
 
 uint32_t row_add_node(row_graph *g, row_kind kind, const hir_op *op, row_shape shape,
                       uint32_t n_args) {
@@ -78,46 +122,47 @@ uint32_t row_add_copy(row_graph *g, const hir_op *op, row_shape shape, row_ref o
 }
 
 /* A buffer of `shape` whose producers are still to be added. */
-uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape, uint32_t n_parts) {
+uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape,
+                        uint32_t n_producers) {
     uint32_t buffer = row_add_buffer(
         g, (row_buffer){.where = ROW_SCRATCH, .dtype = HIR_F32, .elements = row_elements(shape)});
     uint32_t memory = row_add_memory(g, op, buffer, true);
-    row_at(g, memory)->producers = hd_new_array(g->arena, uint32_t, n_parts);
+    row_at(g, memory)->producers = hd_new_array(g->arena, uint32_t, n_producers);
     return memory;
 }
 
-/* `part` writes its elements at `to` of the buffer of `memory`. */
-void row_add_part(row_graph *g, uint32_t memory, uint32_t part, row_index to) {
-    row_node *m = row_at(g, memory), *p = row_at(g, part);
+/* `producer` writes its elements at `to` of the buffer of `memory`. */
+void row_add_producer(row_graph *g, uint32_t memory, uint32_t producer, row_index to) {
+    row_node *m = row_at(g, memory), *p = row_at(g, producer);
     p->buffer = m->buffer;
     p->to = to;
     p->fills = memory;
-    m->producers[m->n_producers++] = part;
+    m->producers[m->n_producers++] = producer;
     m->token_free &= p->token_free;
 }
 
 /* ---- views of values ------------------------------------------------------------------------- */
 
-row_view row_make_view(hir_type type, row_ref ref) {
-    return (row_view){.type = type, .shape = row_squeeze(type, NULL), .ref = ref};
+row_view row_make_view(const row_graph *g, hir_type type, row_ref ref) {
+    return (row_view){.type = type, .shape = row_squeeze(g, type, NULL), .ref = ref};
 }
 
 /* All elements of a buffer in order, under the shape of `type`. */
-row_view row_view_buffer(uint32_t memory, hir_type type) {
-    row_view v = row_make_view(type, (row_ref){.node = memory});
+row_view row_view_buffer(const row_graph *g, uint32_t memory, hir_type type) {
+    row_view v = row_make_view(g, type, (row_ref){.node = memory});
     v.ref.at[0] = row_major(&v.shape);
     return v;
 }
 
 row_view row_view_node(row_graph *g, uint32_t node, hir_type type) {
-    row_view v = row_make_view(type, identity(node, row_at(g, node)->shape.rank));
+    row_view v = row_make_view(g, type, identity(node, row_at(g, node)->shape.rank));
     return v;
 }
 
 /* Operands of a run as rows side by side. */
 static row_view view_run(row_graph *g, const hir_op *reader, const hcg_run *run, hir_type type) {
     int place[HIR_MAX_RANK];
-    const row_shape shape = row_squeeze(type, place);
+    const row_shape shape = row_squeeze(g, type, place);
     const uint32_t node = row_add_node(g, ROW_MULTI, reader, shape, 0);
     row_node *n = row_at(g, node);
     n->run = run;
@@ -125,9 +170,9 @@ static row_view view_run(row_graph *g, const hir_op *reader, const hcg_run *run,
     n->dtype = type.dtype;
     n->token_free = false;
     row_shape one = shape;
-    one.dim[n->axis] = 1;
+    one.dim[n->axis] = row_int(1);
     n->within = row_major(&one);
-    n->within.by[n->axis] = 0;
+    n->within.by[n->axis] = row_int(0);
     return row_view_node(g, node, type);
 }
 
@@ -155,8 +200,8 @@ static bool view_outer_value(row_graph *g, const hir_op *reader, hir_ref ref, ro
                                                      .dtype = type.dtype,
                                                      .has_t = has_t,
                                                      .by_head = row_is_by_head(g, ref),
-                                                     .elements = hir_type_row_elements(type)});
-    *out = row_view_buffer(row_add_memory(g, reader, buffer, !has_t), type);
+                                                     .elements = row_type_elements(g, type)});
+    *out = row_view_buffer(g, row_add_memory(g, reader, buffer, !has_t), type);
     return true;
 }
 
@@ -170,10 +215,10 @@ static bool view_weight(row_graph *g, const hir_op *reader, hir_ref ref, row_vie
             row_add_buffer(g, (row_buffer){.where = ROW_ARG,
                                            .ref = ref,
                                            .dtype = w->type.dtype,
-                                           .elements = hir_type_row_elements(w->type)});
+                                           .elements = row_type_elements(g, w->type)});
         g->weights[ref.index] = row_add_memory(g, reader, buffer, true);
     }
-    *out = row_view_buffer(g->weights[ref.index], w->type);
+    *out = row_view_buffer(g, g->weights[ref.index], w->type);
     return true;
 }
 

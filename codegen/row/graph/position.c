@@ -34,7 +34,7 @@ bool row_rope_table(row_graph *g, const hir_op *op, hir_type type, row_view *out
     row_table table = {.at = f, .n = half, .padded = padded};
     hd_push(g->arena, &g->tables, table);
     hir_type half_type = hir_make_type(HIR_F32, 1, &half);
-    row_shape shape = row_squeeze(type, NULL), half_shape = row_squeeze(half_type, NULL);
+    row_shape shape = row_squeeze(g, type, NULL), half_shape = row_squeeze(g, half_type, NULL);
     uint32_t memory = row_add_filled(g, op, &shape, 2);
     uint32_t cosine = row_add_node(g, ROW_TRIG, op, half_shape, 0);
     uint32_t sine = row_add_node(g, ROW_TRIG, op, half_shape, 0);
@@ -46,10 +46,10 @@ bool row_rope_table(row_graph *g, const hir_op *op, hir_type type, row_view *out
         n->token_free = false;
         n->frequencies = (uint32_t)(g->tables.n - 1);
         row_index to = row_major(&half_shape);
-        to.constant = i * half;
-        row_add_part(g, memory, pair[i], to);
+        to.constant = row_int(i * half);
+        row_add_producer(g, memory, pair[i], to);
     }
-    *out = row_view_buffer(memory, type);
+    *out = row_view_buffer(g, memory, type);
     return true;
 }
 
@@ -63,10 +63,10 @@ bool row_rope(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     if (type.dim[last] % 2 != 0) return row_unsupported(g, op, "the last dim is odd");
     hir_type half_type = type, half_table = table.type;
     half_type.dim[last] = half_table.dim[table_last] = half;
-    row_view a = row_sliced(g, &x, last, 0, half_type),
-             b = row_sliced(g, &x, last, half, half_type);
-    row_view c = row_sliced(g, &table, table_last, 0, half_table);
-    row_view s = row_sliced(g, &table, table_last, half, half_table);
+    row_view a = row_sliced(g, &x, last, row_int(0), half_type),
+             b = row_sliced(g, &x, last, row_int(half), half_type);
+    row_view c = row_sliced(g, &table, table_last, row_int(0), half_table);
+    row_view s = row_sliced(g, &table, table_last, row_int(half), half_table);
     /* the table's [T, n] stands at the right of x's dims, T apart */
     hir_type one_head = half_type;
     for (uint32_t i = 1; i < last; i++)
@@ -74,12 +74,12 @@ bool row_rope(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     c.type = s.type = one_head;
     row_ref cosine = row_broadcast(g, &c, half_type), sine = row_broadcast(g, &s, half_type);
 
-    row_shape shape = row_squeeze(type, NULL);
+    row_shape shape = row_squeeze(g, type, NULL);
     uint32_t memory = row_add_filled(g, op, &shape, 2);
     int place[HIR_MAX_RANK];
-    row_squeeze(type, place);
+    row_squeeze(g, type, place);
     for (int i = 0; i < 2; i++) {
-        uint32_t node = row_add_node(g, ROW_ROTATE, op, row_squeeze(half_type, NULL), 4);
+        uint32_t node = row_add_node(g, ROW_ROTATE, op, row_squeeze(g, half_type, NULL), 4);
         row_set_arg(g, node, 0, i ? b.ref : a.ref);
         row_set_arg(g, node, 1, cosine);
         row_set_arg(g, node, 2, i ? a.ref : b.ref);
@@ -87,11 +87,11 @@ bool row_rope(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
         row_at(g, node)->value = i ? 1 : -1;
         /* dims of the half are those of x, except that a half of size 1 has no dim */
         row_index to = row_major(&shape);
-        if (half == 1) to.by[place[last]] = 0;
-        to.constant = i * half;
-        row_add_part(g, memory, node, to);
+        if (half == 1) to.by[place[last]] = row_int(0);
+        to.constant = row_int(i * half);
+        row_add_producer(g, memory, node, to);
     }
-    *out = row_view_buffer(memory, type);
+    *out = row_view_buffer(g, memory, type);
     return true;
 }
 
@@ -110,9 +110,9 @@ bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
                     .ids = ids,
                     .dtype = together ? HIR_F32 : w->type.dtype,
                     .has_t = true,
-                    .elements = hir_type_row_elements(type),
+                    .elements = row_type_elements(g, type),
                     .step = panel ? HIR_PANEL : 1};
-    row_view v = row_view_buffer(row_add_memory(g, op, row_add_buffer(g, b), false), type);
+    row_view v = row_view_buffer(g, row_add_memory(g, op, row_add_buffer(g, b), false), type);
     /* elements of a panel lie apart: read once, kept if read again */
     if (panel) v = row_view_node(g, row_add_copy(g, op, v.shape, v.ref), type);
     *out = v;

@@ -1,15 +1,17 @@
-/* Results that lie over what they replace (passes/plan_memory.c): row t of the result over row t of
- * a value that the kernel reads, such as the streams of a residual system.
+/* Results in the place of what they replace (passes/plan_memory.c): row t of
+ * the result has the place of row t of a value that the kernel reads, such as
+ * the streams of a residual system.
  *
  * Nothing of a token's row may be overwritten before all that needs it has read it. So it is in a
  * nest that comes behind every nest that reads the old row, and in the nest that reads it itself if
  *   - the element that is written is the only one that is read with it, or
- *   - a turn of the loops makes whole columns: all its loops but that along the lanes are inside
- *     the turn (row_jam_of), which reads and writes the elements at its own lanes alone.
- * There a turn computes all before it stores any. Every other kernel is built anew with the result
- * in scratch, from where it is copied when the rest of the token is done.
+ *   - an iteration makes whole columns: all loops but that along the vectors
+ * are jammed into it (row_nest.jam), and it reads and writes the elements at
+ * its own lanes alone. There an iteration computes all before it stores any.
+ * Every other kernel is built anew with the result in scratch, from where it is
+ * copied when the rest of the token is done.
  */
-#include "codegen/row/emit/run.h"
+#include "codegen/row/schedule/steps.h"
 
 /* One nest that writes elements over those of another buffer. */
 typedef struct overwriting {
@@ -17,7 +19,7 @@ typedef struct overwriting {
     const row_nest *nest;
     hir_id old;   /* the value that is overwritten */
     row_index to; /* element that it writes, over the loops of the nest */
-    bool columns; /* a turn makes whole columns */
+    bool columns; /* an iteration makes whole columns */
 } overwriting;
 
 static bool is_old(const row_graph *g, uint32_t buffer, hir_id old) {
@@ -26,13 +28,15 @@ static bool is_old(const row_graph *g, uint32_t buffer, hir_id old) {
     return b->where == ROW_ARG && b->ref.kind == HIR_REF_VALUE && b->ref.index == old;
 }
 
-/* Element at the lanes of the turn: what the other loops add to it is whole rows. */
+/* Element at the lanes of the iteration: what the other loops add to it is
+ * whole rows. */
 static bool in_column(const overwriting *o, const row_index *element) {
     const row_shape *s = &o->nest->domain;
-    const int64_t row = s->dim[s->rank - 1];
-    bool whole = element->by[s->rank - 1] == 1 && element->constant % row == 0;
+    const row_size row = s->dim[s->rank - 1];
+    bool whole =
+        row_size_is(element->by[s->rank - 1], 1) && row_size_divisible(element->constant, row);
     for (uint32_t v = 0; v < ROW_VARS; v++)
-        whole &= v == s->rank - 1 || element->by[v] % row == 0;
+        whole &= v == s->rank - 1 || row_size_divisible(element->by[v], row);
     return whole;
 }
 
@@ -55,7 +59,7 @@ static bool allows(const overwriting *o, const row_ref *ref, const row_index *lo
     for (uint32_t j = 0; j < n->n_entries; j++) {
         if (!is_old(o->g, row_at(o->g, n->entries[j].node)->buffer, o->old)) continue;
         element = row_substitute(&n->within, at);
-        element.constant += n->entries[j].offset;
+        element.constant = row_size_add(element.constant, n->entries[j].offset);
         if (!o->nest || !may_read(o, &element)) return false;
     }
     if (n->run && n->run->replaced) { /* whichever of them it is */
@@ -86,39 +90,32 @@ static bool nest_allows(const overwriting *o, const row_nest *nest) {
 }
 
 /* Root `n`, which writes in the nest that runs as number `place` from the end. */
-static bool may_write(const hcg_level *level, const row_graph *g, uint32_t place,
-                      const row_node *n) {
-    const row_nest *nest = &g->per_token.list.at[place];
+static bool may_write(const row_schedule *s, uint32_t place, const row_node *n) {
+    const row_graph *g = s->g;
+    const row_nest *nest = &s->per_token.list.at[place];
     overwriting o = {.g = g, .old = g->buffers.at[n->buffer].over};
     for (uint32_t later = 0; later < place; later++)
-        if (!nest_allows(&o, &g->per_token.list.at[later])) return false;
+        if (!nest_allows(&o, &s->per_token.list.at[later])) return false;
     if (nest_allows(&o, nest)) return true;
     if (nest->small || nest->domain.rank == 0 || (n->kind == ROW_REDUCE && n->last)) return false;
     o.nest = nest;
     o.to = row_substitute(&n->to, nest->loops);
-    const row_jam jam = row_jam_of(level, g, nest);
-    const row_shape *s = &nest->domain;
-    o.columns = s->rank <= 3 && (s->rank < 2 || jam.inner == s->dim[s->rank - 2]) &&
-                (s->rank < 3 || jam.outer == s->dim[0]);
+    const row_shape *d = &nest->domain;
+    o.columns = d->rank <= 3 &&
+                (d->rank < 2 || row_size_is(d->dim[d->rank - 2], nest->jam.inner)) &&
+                (d->rank < 3 || row_size_is(d->dim[0], nest->jam.outer));
     return nest_allows(&o, nest);
 }
 
-bool row_may_be_in_place(const hcg_level *level, const row_graph *g) {
-    for (uint32_t place = 0; place < g->per_token.list.n; place++) {
-        const row_nest *nest = &g->per_token.list.at[place];
+bool row_may_be_in_place(const row_schedule *s) {
+    const row_graph *g = s->g;
+    for (uint32_t place = 0; place < s->per_token.list.n; place++) {
+        const row_nest *nest = &s->per_token.list.at[place];
         for (size_t i = 0; i < nest->roots.n; i++) {
             const row_node *n = row_at(g, nest->roots.at[i]);
             if (n->buffer == ROW_NO_BUFFER || !g->buffers.at[n->buffer].in_place) continue;
-            if (!may_write(level, g, place, n)) return false;
+            if (!may_write(s, place, n)) return false;
         }
     }
     return true;
-}
-
-bool row_writes_over(const row_graph *g, const row_nest *nest) {
-    for (size_t i = 0; i < nest->roots.n; i++) {
-        const row_node *n = row_at(g, nest->roots.at[i]);
-        if (n->buffer != ROW_NO_BUFFER && g->buffers.at[n->buffer].in_place) return true;
-    }
-    return false;
 }

@@ -8,7 +8,7 @@
  * Nests are made from the last to the first: a root goes into the latest nest that is early enough
  * for its readers. A root read only in its own nest, at its own index, needs no memory.
  */
-#include "codegen/row/row.h"
+#include "codegen/row/schedule/steps.h"
 
 enum {
     DEEPEST = 24,        /* ops computed where they are read, one inside the other */
@@ -49,13 +49,13 @@ static bool is_costly(const row_node *n) {
 static void count_uses(row_graph *g) {
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         const row_node *n = row_at(g, i);
-        row_shape domain = n->shape;
-        int64_t elements = row_elements(&domain) * (n->kind == ROW_REDUCE ? n->extent : 1);
+        row_size elements = row_elements(&n->shape);
+        if (n->kind == ROW_REDUCE) elements = row_size_mul(elements, n->extent);
         for (uint32_t a = 0; a < n->n_args; a++) {
             row_node *x = row_at(g, n->args[a].node);
             x->uses++;
             x->direct++;
-            x->wide_use |= row_elements(&x->shape) < elements;
+            x->wide_use |= row_size_less(row_elements(&x->shape), elements);
         }
         for (uint32_t j = 0; j < n->n_entries; j++)
             row_at(g, n->entries[j].node)->uses++;
@@ -102,7 +102,7 @@ static bool is_identity(const row_index *at, uint32_t rank) {
 static void note_read(const reading *r, uint32_t p, const row_index *at) {
     row_node *n = row_at(r->g, p);
     row_shape domain = row_domain(n);
-    if (n->token_free && r->nests != &r->g->once) { /* it has run before the first token */
+    if (n->token_free && !r->nests->once) { /* it has run before the first token */
         n->far_read = true;
         n->reader = r->nest;
         return;
@@ -156,7 +156,7 @@ static bool is_along(const row_node *n) {
     return n->kind == ROW_REDUCE && n->last;
 }
 
-static bool has_room(const row_nest *nest, const row_node *n) {
+static bool has_space(const row_nest *nest, const row_node *n) {
     return nest->roots.n < MOST_ROOTS && (!is_along(n) || nest->reductions < MOST_REDUCTIONS);
 }
 
@@ -164,7 +164,7 @@ static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
     row_shape domain = row_domain(n);
     for (uint32_t i = n->limit; i < nests->list.n; i++)
         if (row_shape_equal(&nests->list.at[i].domain, &domain) &&
-            same_tokens(g, &nests->list.at[i], i, n) && has_room(&nests->list.at[i], n))
+            same_tokens(g, &nests->list.at[i], i, n) && has_space(&nests->list.at[i], n))
             return i;
     row_nest fresh = {.domain = domain, .when = row_when(n)};
     for (unsigned v = 0; v < ROW_VARS; v++)
@@ -173,10 +173,12 @@ static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
     return (uint32_t)(nests->list.n - 1);
 }
 
-static void place(row_graph *g, uint32_t id) {
+/* Behind the nests up to number `behind`, which are made already. */
+static void place(row_schedule *s, uint32_t id, uint32_t behind) {
+    row_graph *g = s->g;
     row_node *n = row_at(g, id);
-    row_nests *nests = n->token_free ? &g->once : &g->per_token;
-    if (nests == &g->per_token && n->limit < g->behind) n->limit = g->behind;
+    row_nests *nests = n->token_free ? &s->once : &s->per_token;
+    if (!nests->once && n->limit < behind) n->limit = behind;
     n->nest = find_nest(g, nests, n);
     row_nest *nest = &nests->list.at[n->nest];
     hd_push(g->arena, &nest->roots, id);
@@ -193,11 +195,11 @@ static void place(row_graph *g, uint32_t id) {
 /* ---- rows that are read once less -------------------------------------------------------------
  */
 
-enum { MOST_ROWS = 16, FIRST_LEVEL = 32 << 10 };
+enum { MOST_ROWS = 16 };
 
 typedef struct row_set { /* rows of tokens: nodes, a ROW_MULTI for rows side by side */
     uint32_t n, node[MOST_ROWS + 1];
-    int64_t bytes; /* of them all */
+    row_size bytes; /* of them all */
 } row_set;
 
 /* The rows from outside that `n` is made of, without those of other roots. */
@@ -212,7 +214,9 @@ static void add_rows(const row_graph *g, const row_node *n, row_set *s) {
                 i++;
             if (i < s->n || s->n > MOST_ROWS) continue;
             const hir_dtype dtype = row ? g->buffers.at[x->buffer].dtype : x->dtype;
-            s->bytes += row_elements(&x->shape) * (int64_t)hir_dtype_bytes(dtype);
+            const row_size bytes =
+                row_size_scale(row_elements(&x->shape), (int64_t)hir_dtype_bytes(dtype));
+            s->bytes = row_size_add(s->bytes, bytes);
             s->node[s->n++] = id;
         } else if (!x->root) {
             add_rows(g, x, s);
@@ -221,11 +225,12 @@ static void add_rows(const row_graph *g, const row_node *n, row_set *s) {
 }
 
 /* Are both mixes of the same rows, so many that they leave the L1 in between? */
-static bool mix_same_rows(const row_graph *g, const row_node *a, const row_node *b) {
+static bool mix_same_rows(const row_schedule *s, const row_node *a, const row_node *b) {
+    const row_graph *g = s->g;
     row_set x = {0}, y = {0};
     if (b->kind != a->kind || (b->kind == ROW_REDUCE && b->last)) return false;
     add_rows(g, a, &x), add_rows(g, b, &y);
-    bool same = x.bytes > FIRST_LEVEL && x.n == y.n && x.n <= MOST_ROWS;
+    bool same = row_bound(x.bytes) > s->target.machine.l1 && x.n == y.n && x.n <= MOST_ROWS;
     for (uint32_t i = 0; same && i < x.n; i++)
         same = x.node[i] == y.node[i]; /* sums of one form take them in one order */
     return same;
@@ -251,16 +256,17 @@ static bool is_ready(const row_graph *g, const row_node *n, uint32_t nest) {
 
 /* A nest that runs before number `from` and reads the same rows as its root `n`, which nothing in
  * the kernel reads; ROW_NO_NEST: there is none. */
-static uint32_t earlier_nest(const row_graph *g, const row_nests *nests, uint32_t from,
+static uint32_t earlier_nest(const row_schedule *s, const row_nests *nests, uint32_t from,
                              const row_node *n) {
+    const row_graph *g = s->g;
     const bool mix = n->kind == ROW_MAP || (n->kind == ROW_REDUCE && !n->last);
     if (!mix || n->at_the_end || n->reader != ROW_NO_NEST) return ROW_NO_NEST;
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
         bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(g, nest, i, n) &&
-                    has_room(nest, n) && is_ready(g, n, i);
+                    has_space(nest, n) && is_ready(g, n, i);
         for (size_t k = 0; same && k < nest->roots.n; k++)
-            if (mix_same_rows(g, n, &g->nodes.at[nest->roots.at[k]])) return i;
+            if (mix_same_rows(s, n, &g->nodes.at[nest->roots.at[k]])) return i;
     }
     return ROW_NO_NEST;
 }
@@ -283,7 +289,7 @@ static uint32_t earlier_sums(const row_graph *g, const row_nests *nests, uint32_
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
         const bool may = row_shape_equal(&nest->domain, &domain) && same_tokens(g, nest, i, n) &&
-                         has_room(nest, n) && is_ready(g, n, i);
+                         has_space(nest, n) && is_ready(g, n, i);
         for (size_t k = 0; may && k < nest->roots.n; k++) {
             const row_node *other = &g->nodes.at[nest->roots.at[k]];
             if (is_along(other) && share_a_row(g, n, other)) return i;
@@ -305,12 +311,13 @@ static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
 /* Mixes and sums are put into the last nest that is early enough. Where one of them is wanted
  * earlier than the others (a norm follows it), the others come along: rows are read once for all.
  */
-static void mix_together(row_graph *g, row_nests *nests) {
+static void mix_together(row_schedule *s, row_nests *nests) {
+    row_graph *g = s->g;
     for (uint32_t i = 0; i < nests->list.n; i++) {
         size_t kept = 0;
         for (size_t k = 0; k < nests->list.at[i].roots.n; k++) {
             const uint32_t id = nests->list.at[i].roots.at[k];
-            uint32_t to = earlier_nest(g, nests, i, row_at(g, id));
+            uint32_t to = earlier_nest(s, nests, i, row_at(g, id));
             if (to == ROW_NO_NEST) to = earlier_sums(g, nests, i, row_at(g, id));
             if (to == ROW_NO_NEST) {
                 nests->list.at[i].roots.at[kept++] = id;
@@ -331,11 +338,11 @@ typedef struct merge { /* of loop `outer` with the dim `inner`, which has `size`
     const row_nests *nests;
     uint32_t nest;
     uint32_t outer, inner;
-    int64_t size;
+    row_size size;
 } merge;
 
 static bool steps_on(const merge *m, const row_index *element) {
-    return element->by[m->outer] == element->by[m->inner] * m->size;
+    return row_size_equal(element->by[m->outer], row_size_mul(element->by[m->inner], m->size));
 }
 
 /* Do the elements that `ref` leads to lie as if the two loops were one? */
@@ -345,8 +352,7 @@ static bool reads_on(const merge *m, const row_ref *ref, const row_index *loops)
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
     if (n->root) {
-        bool own =
-            n->nest == m->nest && (n->token_free ? &m->g->once : &m->g->per_token) == m->nests;
+        bool own = n->nest == m->nest && n->token_free == m->nests->once;
         row_index element = row_substitute(&n->to, at);
         return own || steps_on(m, &element);
     }
@@ -356,8 +362,8 @@ static bool reads_on(const merge *m, const row_ref *ref, const row_index *loops)
     }
     if (n->kind == ROW_MULTI) {
         row_index within = row_substitute(&n->within, at);
-        return at[n->axis].by[m->outer] == 0 && at[n->axis].by[m->inner] == 0 &&
-               steps_on(m, &within);
+        return row_size_is(at[n->axis].by[m->outer], 0) &&
+               row_size_is(at[n->axis].by[m->inner], 0) && steps_on(m, &within);
     }
     bool all = n->kind != ROW_TRIG;
     for (uint32_t a = 0; all && a < n->n_args; a++)
@@ -392,9 +398,9 @@ static void merge_loops(const row_graph *g, row_nests *nests) {
         while (d->rank > 1) {
             merge m = {g, nests, i, d->rank - 2, inner, d->dim[d->rank - 1]};
             if (!can_merge(&m, nest)) break;
-            d->dim[d->rank - 2] *= d->dim[d->rank - 1];
+            d->dim[d->rank - 2] = row_size_mul(d->dim[d->rank - 2], d->dim[d->rank - 1]);
             d->rank--;
-            nest->loops[m.outer] = row_fixed(0);
+            nest->loops[m.outer] = row_fixed(row_int(0));
             nest->loops[inner] = row_var(m.outer);
         }
     }
@@ -439,7 +445,8 @@ static void drop_dead(row_graph *g) {
     }
 }
 
-void row_plan(row_graph *g) {
+void row_choose_nests(row_schedule *s) {
+    row_graph *g = s->g;
     count_uses(g);
     drop_dead(g);
     choose_roots(g);
@@ -449,15 +456,18 @@ void row_plan(row_graph *g) {
         n->root &= !is_dead(g, n);
     }
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
-        if (row_at(g, i)->root && row_at(g, i)->at_the_end) place(g, i);
-    g->behind = (uint32_t)g->per_token.list.n;
+        if (row_at(g, i)->root && row_at(g, i)->at_the_end) place(s, i, 0);
+    const uint32_t behind = (uint32_t)s->per_token.list.n;
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
-        if (row_at(g, i)->root && !row_at(g, i)->at_the_end) place(g, i);
-    mix_together(g, &g->per_token);
-    row_small_choose(g);
+        if (row_at(g, i)->root && !row_at(g, i)->at_the_end) place(s, i, behind);
+    mix_together(s, &s->per_token);
+}
+
+void row_choose_memory(row_schedule *s) {
+    row_graph *g = s->g;
     for (uint32_t i = 0; i < g->nodes.n; i++)
         if (row_at(g, i)->root) choose_memory(g, i);
-    merge_loops(g, &g->once);
-    merge_loops(g, &g->per_token);
+    merge_loops(g, &s->once);
+    merge_loops(g, &s->per_token);
     mark_used(g);
 }

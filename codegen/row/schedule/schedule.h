@@ -1,0 +1,136 @@
+/* Schedules of row programs: the second of three steps, graph → schedule → emit
+ * (docs/row-programs.md).
+ *
+ * Every choice about how a row program runs on a CPU level is made here and kept as plain data: the
+ * nests in order, what each computes, how its loops are unrolled, jammed, blocked and interchanged,
+ * what is prefetched and which stores may be non-temporal. emit/ carries it out and chooses
+ * nothing. A schedule can be printed (print.c) and is read by tests; nothing here knows LLVM.
+ *
+ *   schedule/nests.c        what is kept where, and which nodes share one loop nest
+ *   schedule/small.c        nests of a few elements: whole values in registers
+ *   schedule/loops.c        unroll, unroll-and-jam, blocks of sums
+ *   schedule/groups.c       many results of the same rows; reductions that share a loop
+ *   schedule/in_place.c     results that have the place of what they replace
+ *   schedule/prefetch.c     which rows are prefetched
+ *   schedule/nontemporal.c  which stores may be non-temporal
+ *   schedule/schedule.c     the steps in order
+ *   schedule/print.c        a line of text a nest
+ */
+#ifndef HCG_ROW_SCHEDULE_H
+#define HCG_ROW_SCHEDULE_H
+
+#include "codegen/row/graph/graph.h"
+#include "support/machine.h"
+
+/* What a schedule depends on beside the graph. */
+typedef struct row_target {
+    unsigned lanes, registers; /* f32 of a vector; for vectors */
+    bool nontemporal;          /* it has stores that bypass the caches */
+    hd_machine machine;
+} row_target;
+
+enum {
+    ROW_UNROLL = 4,     /* vectors side by side in an iteration, at most */
+    ROW_MOST_SUMS = 24, /* row_most_sums() of any target, at most */
+    ROW_MOST_JAM = 24,  /* rows that go together, at most */
+};
+
+/* Accumulators, rows that go together and unrolled vectors counted: what operands leave of the
+ * target's registers. */
+static inline uint32_t row_most_sums(const row_target *t) {
+    return t->registers < 32 ? 8 : ROW_MOST_SUMS;
+}
+
+/* ---- one nest -------------------------------------------------------------------------------- */
+
+/* Unroll-and-jam: elements of the two dims in front of the vectors' that one iteration takes. */
+typedef struct row_jam {
+    uint32_t outer, inner;
+} row_jam;
+
+/* Blocks of the dim that vectors run along: all sums take one block before the next, so that it
+ * stays in the L1 until all have read it. */
+typedef struct row_block {
+    int64_t length;    /* elements; 0: the dim is not cut */
+    bool interchanged; /* the two loops in front of the vectors' have changed places */
+} row_block;
+
+/* Results that are computed some at a time, where a nest has many of the same rows. */
+typedef struct row_groups {
+    const uint32_t *order;  /* the nest's roots, each followed by those that read it; later first */
+    HD_VEC(uint32_t) first; /* of each group in `order`; the groups in the order they run in */
+    unsigned unroll;
+    int64_t block; /* elements that all groups pass before the next */
+} row_groups;
+
+/* Reductions over a dim that vectors do not run along, in one loop: what several of them read is
+ * loaded once. */
+typedef struct row_team {
+    unsigned unroll; /* of the iterations that it belongs to */
+    uint32_t n, member[ROW_MOST_SUMS];
+    int64_t step;      /* elements that an iteration takes; the extent or more: no loop */
+    uint32_t prefetch; /* ROW_MULTI whose rows are prefetched further along; HIR_NONE */
+} row_team;
+
+/* Rows that are prefetched while others are read: of ROW_MULTI `node`, counted by loop `dim`. */
+typedef struct row_prefetch {
+    uint32_t node, dim;
+} row_prefetch;
+
+typedef struct row_nest {
+    row_shape domain;
+    row_index loops[ROW_VARS]; /* dims of its roots as functions of the loops */
+    HD_VEC(uint32_t) roots;    /* later ones first */
+    uint32_t reductions;       /* of them along the vectors */
+    const row_ref *when;       /* it runs for tokens where this number is above 0; NULL: for all */
+    bool small;                /* its roots are computed whole, in registers */
+    /* how its loops run; nothing of it for small nests and those of one element */
+    bool sums;     /* all roots are reductions along the vectors */
+    bool in_place; /* it writes where it reads: an iteration stores at its end */
+    row_jam jam;
+    uint8_t unroll[ROW_MOST_JAM + 1]; /* vectors of an iteration that takes so many rows */
+    row_block block;
+    row_groups groups; /* iterations of one row; no `first`: all results go together */
+    HD_VEC(row_team) teams;
+    HD_VEC(row_prefetch) prefetch;
+} row_nest;
+
+typedef struct row_nests {
+    HD_VEC(row_nest) list; /* the one that runs last comes first */
+    bool once;             /* before the first token */
+} row_nests;
+
+typedef struct row_schedule {
+    row_graph *g;
+    row_target target;
+    row_nests once, per_token;
+} row_schedule;
+
+/* Bytes further along a row that a team prefetches. */
+enum { ROW_PREFETCH_DISTANCE = 1024 };
+/* Bytes of a row that an iteration has to read before it prefetches any: half a line. */
+enum { ROW_PREFETCH_LEAST = 32 };
+
+/* ---- schedules ------------------------------------------------------------------------------- */
+
+/* A schedule of `g`, which learns what is kept in memory. */
+void row_make_schedule(row_graph *g, const row_target *target, row_schedule *out);
+/* May it write results to where the values lie that they replace? Else they are made in scratch
+ * (row_graph.apart). */
+bool row_may_be_in_place(const row_schedule *s);
+/* Graph and schedule of a row kernel: results in place where the schedule allows it. False after a
+ * diagnostic. */
+bool row_schedule_kernel(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_kernel *k,
+                         const row_target *target, row_graph *g, row_schedule *out);
+
+/* A line a nest, each behind `indent`. */
+void row_print_schedule(const row_schedule *s, const char *indent, hd_text *out);
+
+/* The team that `node` begins in iterations of so many vectors; NULL: it is in another's. */
+const row_team *row_team_of(const row_nest *nest, uint32_t node, unsigned unroll);
+/* The loops a root wants: its dims, or its dims and the reduced one. */
+row_shape row_domain(const row_node *n);
+/* The most that a size may be. */
+int64_t row_most(const row_graph *g, row_size size);
+
+#endif
