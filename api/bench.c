@@ -281,11 +281,11 @@ static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
     const int64_t *list = decode ? b->decode : b->prefill;
     const size_t count = decode ? b->n_decode : b->n_prefill;
     if (count == 0) return true;
-    const int64_t room = largest(list, count) + decode;
+    const int64_t capacity = largest(list, count) + decode;
     bool good = true;
     for (size_t i = 0; i < n && good; i++) {
         const uint64_t before = resident_now();
-        good = open_session(&s[i], room);
+        good = open_session(&s[i], capacity);
         s[i].held = 0;
         s[i].kept = NULL;
         charge(&s[i], before);
@@ -299,7 +299,7 @@ static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
 }
 
 static bool open_subject(bench_state *b, hadal_session *session, const hadal_bench_model *model,
-                         int64_t room, subject *s) {
+                         int64_t capacity, subject *s) {
     *s = (subject){.model = model, .name = model_name(session, model->library)};
     const uint64_t before = resident_now();
     if (!s->name || !api_library_open(&s->lib, session, model->library, s->name)) return false;
@@ -309,7 +309,7 @@ static bool open_subject(bench_state *b, hadal_session *session, const hadal_ben
     for (const char *c = strchr(type, ','); c; c = strchr(c + 1, ','))
         row = (row ? row : 1) * strtoull(c + 1, NULL, 10);
     s->logits = hd_alloc(b->arena, row ? row : 1, sizeof *s->logits);
-    s->tokens = hd_alloc(b->arena, (size_t)room, sizeof *s->tokens);
+    s->tokens = hd_alloc(b->arena, (size_t)capacity, sizeof *s->tokens);
     return true;
 }
 
@@ -328,12 +328,12 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
     bench_load loads[MODELS];
     const int64_t decode = largest(b->decode, b->n_decode) + 1,
                   prefill = largest(b->prefill, b->n_prefill);
-    const int64_t room = decode > prefill ? decode : prefill;
+    const int64_t capacity = decode > prefill ? decode : prefill;
     uint64_t library[MODELS] = {0};
     bool good = true;
     for (size_t i = 0; i < n && good; i++) {
-        good = open_subject(b, session, &models[i], room, &s[i]) &&
-               measure_load(&s[i], room, &loads[i]);
+        good = open_subject(b, session, &models[i], capacity, &s[i]) &&
+               measure_load(&s[i], capacity, &loads[i]);
         library[i] = s[i].resident;
     }
     if (good) tell_loads(b, loads, n);

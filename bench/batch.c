@@ -59,13 +59,14 @@ static fleet open_fleet(const options *o) {
         fail("%s is no model of tokens with its kernel IR beside it", o->model);
     for (size_t i = 0; i < o->batch.n; i++)
         if (o->batch.at[i] > f.n) f.n = o->batch.at[i];
-    const int64_t room = f.past + 1 > f.n ? f.past + 1 : f.n; /* one pass for the largest batch */
-    const size_t size = f.p->session_size(room);
+    const int64_t capacity =
+        f.past + 1 > f.n ? f.past + 1 : f.n; /* one pass for the largest batch */
+    const size_t size = f.p->session_size(capacity);
     f.sessions = memory((size_t)f.n * sizeof *f.sessions);
     f.tokens = memory((size_t)f.n * sizeof *f.tokens);
     f.logits = memory((size_t)(f.n * f.p->vocab) * sizeof *f.logits);
     for (int64_t i = 0; i < f.n; i++) {
-        check(&f, f.p->session_init(memory(size), size, f.p->weights, room, &f.sessions[i]));
+        check(&f, f.p->session_init(memory(size), size, f.p->weights, capacity, &f.sessions[i]));
         fill(&f, f.sessions[i]);
         f.tokens[i] = (int32_t)((i * 31 + 7) % f.p->vocab);
     }

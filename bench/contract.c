@@ -27,22 +27,24 @@ enum { ROUNDS = 9, AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
 #define MULADD(i)                                                                                  \
     "movaps %%xmm0, %%xmm14\n\tmulps %%xmm1, %%xmm14\n\taddps %%xmm14, %%xmm" #i "\n\t"
 #define PEAK(name, step)                                                                           \
-    static void name(int64_t turns) {                                                              \
+    static void name(int64_t iterations) {                                                         \
         __asm__ volatile("1:\n\t" CHAINS(step) "dec %0\n\tjnz 1b\n\t"                              \
-                         : "+r"(turns)::"xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",    \
-                           "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",    \
-                           "cc");                                                                  \
+                         : "+r"(iterations)::"xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",       \
+                           "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",     \
+                           "xmm14", "cc");                                                         \
     }
 PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_baseline, MULADD)
 
 static double peak_of(const hcg_level *l, int threads) { /* FLOP/s */
-    enum { TURNS = 400000 };
+    enum { ITERATIONS = 400000 };
     double start = now(threads);
 #pragma omp parallel num_threads(threads)
-    l->lanes == 16 ? peak_avx512(TURNS) : l->lanes == 8 ? peak_avx2(TURNS) : peak_baseline(TURNS);
-    return 2.0 * 12 * TURNS * l->lanes * threads / (now(threads) - start);
+    l->lanes == 16  ? peak_avx512(ITERATIONS)
+    : l->lanes == 8 ? peak_avx2(ITERATIONS)
+                    : peak_baseline(ITERATIONS);
+    return 2.0 * 12 * ITERATIONS * l->lanes * threads / (now(threads) - start);
 }
 
 typedef float wide __attribute__((vector_size(32)));

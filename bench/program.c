@@ -118,14 +118,14 @@ static void define_all(hadal_session *s, const char *defines) {
     free(copy);
 }
 
-size_t numbers(const char *text, int64_t least, int64_t most, int64_t *out, size_t room) {
+size_t numbers(const char *text, int64_t least, int64_t most, int64_t *out, size_t capacity) {
     const char *at = text;
     size_t n = 0;
     do {
         char *end;
         const int64_t number = strtol(at, &end, 10);
-        if (end == at || number < least || number > most || (*end && *end != ',') || n == room)
-            fail("\"%s\" is not a list of at most %zu numbers from %ld to %ld", text, room,
+        if (end == at || number < least || number > most || (*end && *end != ',') || n == capacity)
+            fail("\"%s\" is not a list of at most %zu numbers from %ld to %ld", text, capacity,
                  (long)least, (long)most);
         out[n++] = number;
         at = *end ? end + 1 : NULL;

@@ -42,7 +42,7 @@ program *program_compile(const char *spec, const char *name, const char *defines
                          const hadal_pipeline *pipeline);
 
 void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* Of an argument like "8,16": one to `room` numbers, each from `least` to `most`. */
-size_t numbers(const char *text, int64_t least, int64_t most, int64_t *out, size_t room);
+/* Of an argument like "8,16": one to `capacity` numbers, each from `least` to `most`. */
+size_t numbers(const char *text, int64_t least, int64_t most, int64_t *out, size_t capacity);
 
 #endif

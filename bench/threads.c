@@ -14,7 +14,7 @@
 #include "api/stats.h"
 #include "bench/program.h"
 
-enum { MOST = 16, MODELS = 4, ROOM = 512 };
+enum { MOST = 16, MODELS = 4, CAPACITY = 512 };
 
 typedef struct list {
     int64_t at[MOST];
@@ -49,7 +49,7 @@ static double own_memory(void) {
 }
 
 static void forward(const subject *s, int64_t n) {
-    int32_t tokens[ROOM];
+    int32_t tokens[CAPACITY];
     for (int64_t i = 0; i < n; i++)
         tokens[i] = (int32_t)(i * 31 % 50);
     check(s, s->p->forward(s->session, tokens, n, s->logits, 1));
@@ -78,23 +78,23 @@ static subject open_subject(const char *path) {
     subject s = {0};
     s.p = program_load(path);
     if (!s.p->forward) fail("%s is no model of tokens", path);
-    const size_t size = s.p->session_size(ROOM);
+    const size_t size = s.p->session_size(CAPACITY);
     void *memory = aligned_alloc(64, size);
     if (!memory) fail("out of memory");
     const double opening = time_to_open(s.p, path), before = now(2);
-    check(&s, s.p->session_init(memory, size, s.p->weights, ROOM, &s.session));
+    check(&s, s.p->session_init(memory, size, s.p->weights, CAPACITY, &s.session));
     const double making = now(2) - before;
     s.logits = malloc((size_t)1 << 22);
     if (!s.logits) fail("out of memory");
     const double own = own_memory();
     forward(&s, 1);
     const double one = own_memory();
-    forward(&s, ROOM);
+    forward(&s, CAPACITY);
     printf(
         "%-12s weights of %.1f MB open in %.3f ms, session in %.3f ms; session of %d tokens %.1f "
         "MB, of which touched by one token %.1f MB, by %d tokens %.1f MB\n",
-        s.p->name, (double)s.p->weights_size / (1 << 20), opening * 1e3, making * 1e3, ROOM,
-        (double)size / (1 << 20), one - own, ROOM, own_memory() - own);
+        s.p->name, (double)s.p->weights_size / (1 << 20), opening * 1e3, making * 1e3, CAPACITY,
+        (double)size / (1 << 20), one - own, CAPACITY, own_memory() - own);
     return s;
 }
 
@@ -133,7 +133,7 @@ static void measure(const subject *s, size_t n, const list *threads, int64_t tok
 }
 
 int main(int argc, char **argv) {
-    list threads = read_list("2,1,4,16,64,256", 256), tokens = read_list("1,128", ROOM);
+    list threads = read_list("2,1,4,16,64,256", 256), tokens = read_list("1,128", CAPACITY);
     list rounds = read_list("5", SAMPLES);
     subject s[MODELS];
     size_t n = 0;
@@ -142,7 +142,7 @@ int main(int argc, char **argv) {
         if (!last && strcmp(argv[i], "--threads") == 0)
             threads = read_list(argv[++i], 256);
         else if (!last && strcmp(argv[i], "--tokens") == 0)
-            tokens = read_list(argv[++i], ROOM);
+            tokens = read_list(argv[++i], CAPACITY);
         else if (!last && strcmp(argv[i], "--rounds") == 0)
             rounds = read_list(argv[++i], SAMPLES);
         else if (n < MODELS && strncmp(argv[i], "--", 2) != 0)

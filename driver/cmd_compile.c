@@ -149,7 +149,7 @@ static int choose_outputs(hadal_session *s, const command_line *line, plan *p) {
     return 0;
 }
 
-static hadal_target make_target(const command_line *line, const char *ir_file, bool *told) {
+static hadal_target make_target(const command_line *line, const char *ir_file, bool *has_head) {
     const char *cpu = option_get(line, OPTION_TARGET_CPU);
     return (hadal_target){
         .struct_size = sizeof(hadal_target),
@@ -160,7 +160,7 @@ static hadal_target make_target(const command_line *line, const char *ir_file, b
         .cc = option_get(line, OPTION_LINKER),
         .ir_file = option_given(line, OPTION_DEBUG_INFO) ? ir_file : NULL,
         .event = option_given(line, OPTION_TIME) ? report_code_time : NULL,
-        .context = told,
+        .context = has_head,
     };
 }
 
@@ -177,8 +177,8 @@ static int compile(hadal_session *s, const command_line *line, plan *p) {
     path_of(p, EMIT_KERNEL, ir_file, sizeof ir_file);
     path_of(p, EMIT_DEPTH, depth_file, sizeof depth_file);
     if (p->wanted[EMIT_DEPTH]) pipeline.depth_path = depth_file;
-    bool told = false;
-    const hadal_target target = make_target(line, ir_file, &told);
+    bool has_head = false;
+    const hadal_target target = make_target(line, ir_file, &has_head);
     if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);

@@ -32,9 +32,9 @@ static bool file_holds(const char *path, const char *text) {
             if (!more) break;
             all = more;
         }
-        const size_t room = size - n - 1, got = fread(all + n, 1, room, f);
+        const size_t left = size - n - 1, got = fread(all + n, 1, left, f);
         n += got;
-        if (got < room) break; /* its end, or it cannot be read any further */
+        if (got < left) break; /* its end, or it cannot be read any further */
     }
     fclose(f);
     const bool found = all && memmem(all, n, text, strlen(text));

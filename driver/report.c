@@ -76,12 +76,12 @@ void report_pass_time(void *context, const hadal_pass_event *event) {
 }
 
 void report_code_time(void *context, const hadal_code_event *e) {
-    bool *told = context;
+    bool *has_head = context;
     report_end();
-    if (!*told)
+    if (!*has_head)
         fprintf(stderr, "%-39s functions  instructions   bytes   to IR, ms  to code, ms\n",
                 "code, in CPU time");
-    *told = true;
+    *has_head = true;
     fprintf(stderr, "%-12s %-26s %9zu %13zu %7zu %11.3f %12.3f\n", e->level, e->part, e->functions,
             e->instructions, e->bytes, e->build * 1e3, e->translate * 1e3);
 }

@@ -11,7 +11,8 @@ void report_end(void);
 /* Prints all diagnostics of the session to stderr; the exit code they ask for. */
 int report_diagnostics(hadal_session *s, const command_line *line);
 void report_pass_time(void *context, const hadal_pass_event *event);
-void report_code_time(void *told, const hadal_code_event *event); /* told: bool, false at first */
-void report_remarks(hadal_session *s, bool json);                 /* json: one object a line */
+void report_code_time(void *has_head,
+                      const hadal_code_event *event); /* has_head: bool, false at first */
+void report_remarks(hadal_session *s, bool json);     /* json: one object a line */
 
 #endif

@@ -33,7 +33,7 @@ static bool in_shared_area(const hir_module *m, hir_id v) {
     return place == HIR_PLACE_ARENA || place == HIR_PLACE_FIXED;
 }
 
-static hir_id laid_over(const hir_module *m, const memory_plan *plan, const memory_plan_row *row) {
+static hir_id aliased_by(const hir_module *m, const memory_plan *plan, const memory_plan_row *row) {
     if (!in_shared_area(m, row->value)) return HIR_NONE;
     for (size_t i = plan->rows.n; i-- > 0;)
         if (shares_bytes(m, row, &plan->rows.at[i])) return plan->rows.at[i].value;
@@ -65,7 +65,7 @@ static void add_kernel(const hir_module *m, hd_arena *a, hir_id op, uint32_t ste
             .leaves = v->place == HIR_PLACE_OUTPUT || v->place == HIR_PLACE_STATE,
         };
         number += !v->name;
-        row.over = laid_over(m, plan, &row);
+        row.over = aliased_by(m, plan, &row);
         row.in_place = hir_in_place_of(m, op, i) != HIR_NONE;
         if (v->place == HIR_PLACE_ARENA) plan->unshared += row.bytes;
         plan->placed |= v->place != HIR_PLACE_NONE;

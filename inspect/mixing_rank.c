@@ -52,36 +52,36 @@ uint32_t mixing_rank_of(double *m, size_t rows, size_t columns) {
 }
 
 /* Rows of sublayer `cut` and later, columns before it. */
-static uint32_t rank_at(const mixing *x, const double *m, uint32_t cut, double *room,
+static uint32_t rank_at(const mixing *x, const double *m, uint32_t cut, double *scratch,
                         uint32_t *full) {
     const size_t columns = (size_t)x->starts + cut - 1;
     size_t rows = 0;
     for (size_t r = 0; r < x->rows.n; r++) {
         if (x->rows.at[r].sublayer < cut) continue;
         for (size_t c = 0; c < columns; c++)
-            room[rows * columns + c] = m[r * x->sources.n + c];
+            scratch[rows * columns + c] = m[r * x->sources.n + c];
         rows++;
     }
     const uint32_t most = (uint32_t)(rows < columns ? rows : columns);
     if (most > *full) *full = most;
-    return mixing_rank_of(room, rows, columns);
+    return mixing_rank_of(scratch, rows, columns);
 }
 
-static void take_rank(mixing *x, const double *m, double *room) {
+static void take_rank(mixing *x, const double *m, double *scratch) {
     for (uint32_t cut = 1; cut <= x->sublayers + 1; cut++) {
-        const uint32_t rank = rank_at(x, m, cut, room, &x->full_rank);
+        const uint32_t rank = rank_at(x, m, cut, scratch, &x->full_rank);
         if (rank > x->rank) x->rank = rank;
     }
 }
 
 void mixing_find_rank(mixing *x) {
     const size_t size = x->rows.n * x->sources.n;
-    double *room = hd_new_array(x->arena, double, size);
+    double *scratch = hd_new_array(x->arena, double, size);
     x->rank = x->full_rank = 0;
     x->rank_tokens = x->tokens < MIXING_TOKENS ? x->tokens : MIXING_TOKENS;
     for (int64_t t = 0; t < x->rank_tokens; t++) {
-        if (x->kind != MIXING_CHANNELS) take_rank(x, x->at + (size_t)t * size, room);
+        if (x->kind != MIXING_CHANNELS) take_rank(x, x->at + (size_t)t * size, scratch);
         for (int c = 0; x->kind == MIXING_CHANNELS && c < x->channels; c++)
-            take_rank(x, x->channel_at + (size_t)(t * x->channels + c) * size, room);
+            take_rank(x, x->channel_at + (size_t)(t * x->channels + c) * size, scratch);
     }
 }

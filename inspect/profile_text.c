@@ -41,7 +41,7 @@ static void print_lines(const profile_table *t, hd_text *out) {
 }
 
 void profile_text(const profile_tables *x, hd_text *out) {
-    hd_text_f(out, "profile of %s, body %s", x->of->model, x->of->cpu);
+    hd_text_f(out, "profile of %s, variant %s", x->of->model, x->of->cpu);
     hd_text_f(out, x->of->threads ? ", threads: %d\n" : "\n", x->of->threads);
     hd_text_f(out, "machine: %s\n", x->of->machine);
     for (int i = 0; i < PROFILE_PHASES; i++) {

@@ -189,11 +189,11 @@ static void print_line(hd_text *out, double x, double y, const char *style, cons
     hd_text_add(out, "</text>\n");
 }
 
-/* Every k-th label, so that those shown are `room` apart. */
-static size_t stride_of(int cell, int room) {
+/* Every k-th label, so that those shown are `spacing` apart. */
+static size_t stride_of(int cell, int spacing) {
     size_t stride = 1;
     static const size_t nice[] = {1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128};
-    for (size_t i = 0; i < sizeof nice / sizeof *nice && (int)stride * cell < room; i++)
+    for (size_t i = 0; i < sizeof nice / sizeof *nice && (int)stride * cell < spacing; i++)
         stride = nice[i];
     return stride;
 }
@@ -207,8 +207,8 @@ static void print_row_labels(const svg_panel *p, const layout *l, int x, hd_text
 
 static void print_column_labels(const svg_panel *p, const layout *l, int x, hd_text *out) {
     const bool upright = l->upright;
-    const int room = text_width(longest(p->column_labels, p->columns), l->font) + 2;
-    const size_t stride = stride_of(l->cell_w, upright ? l->font + 2 : room);
+    const int spacing = text_width(longest(p->column_labels, p->columns), l->font) + 2;
+    const size_t stride = stride_of(l->cell_w, upright ? l->font + 2 : spacing);
     const double y = l->top + (double)p->rows * l->cell_h + (upright ? 8 : 15);
     for (size_t i = 0; i < p->columns; i += stride) {
         const double at = x + ((double)i + 0.5) * l->cell_w + (upright ? 4 : 0);

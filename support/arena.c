@@ -77,18 +77,18 @@ static _Noreturn void exhausted(hd_arena *a) {
     abort();
 }
 
-/* A chunk with room for `size` bytes in zeroed memory. Large items get a chunk of their own behind
+/* A chunk that holds `size` bytes in zeroed memory. Large items get a chunk of their own behind
  * the one being filled, whose rest stays usable. */
 static unsigned char *new_chunk(hd_arena *a, size_t size) {
     if (size > largest_item) exhausted(a);
     bool own = size > LARGEST_CHUNK / 4;
-    size_t room = own ? size : a->next_chunk;
-    while (!own && room < size)
-        room *= 2;
-    chunk *c = calloc(1, sizeof *c + room);
+    size_t capacity = own ? size : a->next_chunk;
+    while (!own && capacity < size)
+        capacity *= 2;
+    chunk *c = calloc(1, sizeof *c + capacity);
     if (!c) exhausted(a);
-    c->size = room;
-    hide(c->at, room);
+    c->size = capacity;
+    hide(c->at, capacity);
     if (own && a->chunks) {
         c->next = a->chunks->next;
         a->chunks->next = c;
@@ -97,7 +97,7 @@ static unsigned char *new_chunk(hd_arena *a, size_t size) {
     c->next = a->chunks;
     a->chunks = c;
     a->free = c->at + size;
-    a->end = c->at + room;
+    a->end = c->at + capacity;
     if (a->next_chunk < LARGEST_CHUNK) a->next_chunk *= 2;
     return c->at;
 }

@@ -175,21 +175,21 @@ char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, siz
         return too_large(d, path, limit);
     }
     /* A pipe has no size, and a file may grow: read until the end, one byte beyond the limit. */
-    size_t room = S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : FIRST_BUFFER, used = 0;
-    char *text = hd_alloc(a, room + 1, 1);
+    size_t capacity = S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : FIRST_BUFFER, used = 0;
+    char *text = hd_alloc(a, capacity + 1, 1);
     for (;;) {
-        ssize_t got = read_fully(f->fd, text + used, room - used);
+        ssize_t got = read_fully(f->fd, text + used, capacity - used);
         if (got < 0) {
             io_error(d, "read", path, errno);
             close_descriptor(f);
             return NULL;
         }
         used += (size_t)got;
-        if (used < room || used > limit) break;
-        char *larger = hd_alloc(a, 2 * room + 1, 1);
+        if (used < capacity || used > limit) break;
+        char *larger = hd_alloc(a, 2 * capacity + 1, 1);
         memcpy(larger, text, used);
         text = larger;
-        room *= 2;
+        capacity *= 2;
     }
     close_descriptor(f);
     text[used] = '\0';
@@ -239,12 +239,12 @@ bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out) {
 struct hd_output {
     hd_arena *arena;
     hd_diags *diags;
-    const char *path;   /* as the caller named it, for messages */
-    const char *target; /* what the temporary becomes; links in `path` are followed */
-    char *temporary;    /* NULL: written directly */
-    int fd;             /* -1 once committed or discarded */
-    int error;          /* errno of the first failure */
-    size_t held, room;  /* bytes waiting in the buffer; that it holds */
+    const char *path;      /* as the caller named it, for messages */
+    const char *target;    /* what the temporary becomes; links in `path` are followed */
+    char *temporary;       /* NULL: written directly */
+    int fd;                /* -1 once committed or discarded */
+    int error;             /* errno of the first failure */
+    size_t held, capacity; /* bytes waiting in the buffer; that it holds */
     uint8_t *buffer;
 };
 
@@ -282,7 +282,7 @@ hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
     o->diags = d;
     o->path = hd_strdup(a, path);
     o->fd = -1;
-    o->room = FIRST_BUFFER;
+    o->capacity = FIRST_BUFFER;
     o->buffer = hd_new_array(a, uint8_t, FIRST_BUFFER);
     hd_arena_defer(a, discard_deferred, o);
     o->target = follow_links(a, o->path);
@@ -328,14 +328,14 @@ static bool flush(hd_output *o) {
 }
 
 /* The buffer is full. */
-static void make_room(hd_output *o) {
-    if (o->room == OUTPUT_BUFFER) {
+static void grow_buffer(hd_output *o) {
+    if (o->capacity == OUTPUT_BUFFER) {
         flush(o);
         return;
     }
     uint8_t *larger = hd_new_array(o->arena, uint8_t, OUTPUT_BUFFER);
     memcpy(larger, o->buffer, o->held);
-    o->buffer = larger, o->room = OUTPUT_BUFFER;
+    o->buffer = larger, o->capacity = OUTPUT_BUFFER;
 }
 
 /* Writes end where huge pages do: file systems that can (ext4, XFS) then keep the file in such, and
@@ -343,14 +343,14 @@ static void make_room(hd_output *o) {
 bool hd_output_write(hd_output *o, const void *data, size_t n) {
     const uint8_t *from = data;
     while (n > 0 && o->error == 0) {
-        size_t part = n < o->room - o->held ? n : o->room - o->held;
+        size_t part = n < o->capacity - o->held ? n : o->capacity - o->held;
         if (o->held == 0 && n >= OUTPUT_BUFFER) {
             part = n - n % OUTPUT_BUFFER;
             write_fully(o, from, part);
         } else {
             memcpy(o->buffer + o->held, from, part);
             o->held += part;
-            if (o->held == o->room) make_room(o);
+            if (o->held == o->capacity) grow_buffer(o);
         }
         from += part, n -= part;
     }

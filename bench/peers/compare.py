@@ -99,7 +99,7 @@ class Entry:
         self.difference = None
 
 
-def candidates(kind, a, files, shape, room):
+def candidates(kind, a, files, shape, capacity):
     """(name, has the standard residual, class, arguments) of all that might take part; their files
     that Hadal makes are there when the first one is asked for."""
     paths = {(s, o): files.library(s, kind, o) for o in a.compile for s in a.systems}
@@ -107,8 +107,8 @@ def candidates(kind, a, files, shape, room):
         for system in a.systems:
             label = f"Hadal, {system}" + (f", {options}" if options else "")
             yield label, system == "standard", models.Hadal, (paths[system, options], label, shape,
-                                                              a.threads, room)
-    common = (files.weights(), shape, a.threads, room)
+                                                              a.threads, capacity)
+    common = (files.weights(), shape, a.threads, capacity)
     if "torch" in a.peers:
         yield "torch", True, models.Torch, (kind, *common)
     if "onnx" in a.peers:

@@ -17,18 +17,18 @@ def tokens(shape, past, n):
 class Hadal:
     """A library that `hadal compile -o PATH` left, through its C interface."""
 
-    def __init__(self, path, label, shape, threads, room):
+    def __init__(self, path, label, shape, threads, capacity):
         folder, self.name = os.path.split(path)
         self.label, self.shape = label, shape
         self.weight_bytes = os.path.getsize(f"{path}.weights")
         self.lib = ctypes.CDLL(os.path.join(folder or ".", f"lib{self.name}.so"))
         weights, self.session = ctypes.c_void_p(), ctypes.c_void_p()
         self.check(self.call("weights_open")(f"{path}.weights".encode(), ctypes.byref(weights)))
-        size = self.call("session_size", ctypes.c_size_t)(ctypes.c_int64(room))
+        size = self.call("session_size", ctypes.c_size_t)(ctypes.c_int64(capacity))
         self.memory = ctypes.create_string_buffer(size + 64)
         start = (ctypes.addressof(self.memory) + 63) // 64 * 64
         self.check(self.call("session_init")(ctypes.c_void_p(start), ctypes.c_size_t(size), weights,
-                                             ctypes.c_int64(room), ctypes.byref(self.session)))
+                                             ctypes.c_int64(capacity), ctypes.byref(self.session)))
         self.check(self.call("session_set_threads")(self.session, threads))
         self.row = (ctypes.c_float * shape.vocab)()
 
@@ -54,7 +54,7 @@ class Hadal:
 class Torch:
     """Eager PyTorch: fused attention, q/k/v and gate/up as one product, caches made ahead."""
 
-    def __init__(self, kind, weights, shape, threads, room):
+    def __init__(self, kind, weights, shape, threads, capacity):
         try:
             import torch
         except ImportError:
@@ -74,9 +74,9 @@ class Torch:
         self.embed = tensor(checkpoint["model.embed_tokens.weight"])
         self.norm = tensor(checkpoint["model.norm.weight"])
         self.layers = [self.layer(checkpoint, i, tensor) for i in range(shape.layers)]
-        cache = (shape.layers, 1, shape.kv_heads, room, shape.head_dim)
+        cache = (shape.layers, 1, shape.kv_heads, capacity, shape.head_dim)
         self.k, self.v = torch.zeros(cache, dtype=dtype), torch.zeros(cache, dtype=dtype)
-        angle = torch.outer(torch.arange(room), self.frequencies())
+        angle = torch.outer(torch.arange(capacity), self.frequencies())
         self.cos, self.sin = (torch.cat([f(angle)] * 2, -1).to(dtype) for f in (torch.cos, torch.sin))
         every = [self.embed, self.norm] + [t for layer in self.layers for t in layer]
         self.weight_bytes = sum(t.numel() * t.element_size() for t in every)
@@ -127,7 +127,7 @@ class Torch:
 class Onnx:
     """ONNX Runtime on the graph of onnx_model.py, caches in buffers that it writes in place."""
 
-    def __init__(self, kind, weights, shape, threads, room, folder):
+    def __init__(self, kind, weights, shape, threads, capacity, folder):
         try:
             import numpy as np
             import onnxruntime as ort
@@ -139,7 +139,7 @@ class Onnx:
             raise Missing(f"ONNX Runtime has no kernels for {kind} on CPUs")
         self.np, self.ort, self.s = np, ort, shape
         self.label = f"ONNX Runtime {ort.__version__}"
-        path = onnx_model.write(kind, Checkpoint(weights), shape, room, folder)
+        path = onnx_model.write(kind, Checkpoint(weights), shape, capacity, folder)
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
@@ -149,7 +149,7 @@ class Onnx:
             raise Missing(str(e).splitlines()[0])
         self.weight_bytes = int(self.session.get_modelmeta().custom_metadata_map["weight_bytes"])
         self.binding = self.session.io_binding()
-        cache = (1, shape.kv_heads, room, shape.head_dim)
+        cache = (1, shape.kv_heads, capacity, shape.head_dim)
         self.caches = []
         for i in range(shape.layers):
             for x in "kv":
@@ -179,7 +179,7 @@ class Llama:
     """llama.cpp through llama-cpp-python, with its defaults: caches in f16, flash attention where it
     likes. Every matrix has the one format, also the head."""
 
-    def __init__(self, form, weights, shape, threads, room, folder):
+    def __init__(self, form, weights, shape, threads, capacity, folder):
         try:
             import llama_cpp
         except ImportError:
@@ -195,10 +195,10 @@ class Llama:
         if not self.model:
             raise Missing(f"{path} cannot be loaded")
         p = l.llama_context_default_params()
-        p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = room, 512, 512, threads, threads
+        p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = capacity, 512, 512, threads, threads
         self.context = l.llama_new_context_with_model(self.model, p)
         if not self.context:
-            raise Missing(f"no context for {room} tokens")
+            raise Missing(f"no context for {capacity} tokens")
         self.batch = l.llama_batch_init(512, 0, 1)
 
     def file(self, form, weights, folder, threads):

@@ -108,9 +108,9 @@ def attention(g, x, c, s, i):
     return g.product(y, c.layer(i, "self_attn.o_proj"), f"o{i}")
 
 
-def nodes(g, c, s, room):
+def nodes(g, c, s, capacity):
     embed = c["model.embed_tokens.weight"]
-    angle = np.outer(np.arange(room), s.theta ** (-np.arange(0, s.head_dim, 2) / s.head_dim))
+    angle = np.outer(np.arange(capacity), s.theta ** (-np.arange(0, s.head_dim, 2) / s.head_dim))
     g.tensor("cos", np.cos(angle).astype(np.float32), read=False)
     g.tensor("sin", np.sin(angle).astype(np.float32), read=False)
     x = g.node("Gather", [g.tensor("embed", embed, read=False), "ids"], ["embedded"])
@@ -127,20 +127,20 @@ def nodes(g, c, s, room):
     g.product(g.node("Slice", [h] + ends, ["tail"]), embed, "logits")
 
 
-def write(kind, checkpoint, shape, room, folder):
-    """FOLDER/qwen3-KIND-ROOM.onnx for caches of `room` tokens, and its weights, if it is not there;
+def write(kind, checkpoint, shape, capacity, folder):
+    """FOLDER/qwen3-KIND-CAPACITY.onnx for caches of `capacity` tokens, and its weights, if it is not there;
     the path. Its metadata tell `weight_bytes`, what a token reads of weights."""
-    path = os.path.join(folder, f"qwen3-{kind}-{room}.onnx")
+    path = os.path.join(folder, f"qwen3-{kind}-{capacity}.onnx")
     if os.path.exists(path):
         return path
     with open(f"{path}.weights", "wb") as file:
         g = Graph(kind, file)
-        nodes(g, checkpoint, shape, room)
+        nodes(g, checkpoint, shape, capacity)
     value, FLOAT = helper.make_tensor_value_info, TensorProto.FLOAT
     inputs = [value("ids", TensorProto.INT64, [1, "n"]), value("last", TensorProto.INT32, [1]),
               value("total", TensorProto.INT32, [])]
     outputs = []
-    cache = [1, shape.kv_heads, room, shape.head_dim]
+    cache = [1, shape.kv_heads, capacity, shape.head_dim]
     for i in range(shape.layers):
         inputs += [value(f"past_{x}{i}", FLOAT, cache) for x in "kv"]
         outputs += [value(f"present_{x}{i}", FLOAT, cache) for x in "kv"]

@@ -33,15 +33,15 @@ static void *memory(size_t size) {
 }
 
 static void begin(text *t, const jargon_weights *weights, const char *prompt, size_t tokens) {
-    const size_t n = strlen(prompt), room = n + tokens;
-    const size_t size = jargon_session_size((int64_t)room);
+    const size_t n = strlen(prompt), capacity = n + tokens;
+    const size_t size = jargon_session_size((int64_t)capacity);
     int32_t *ids = memory(n * sizeof *ids);
     for (size_t i = 0; i < n; i++)
         ids[i] = (unsigned char)prompt[i];
-    need(jargon_session_init(memory(size), size, weights, (int64_t)room, &t->session), NULL);
+    need(jargon_session_init(memory(size), size, weights, (int64_t)capacity, &t->session), NULL);
     need(jargon_forward(t->session, ids, (int64_t)n, t->logits, 1), t->session);
     free(ids);
-    t->bytes = strcpy(memory(room + 1), prompt);
+    t->bytes = strcpy(memory(capacity + 1), prompt);
     t->length = n;
 }
 

@@ -83,19 +83,19 @@ int main(int argc, char **argv) {
                         "[--temperature X] [--top-k K] [--seed S]\n");
         return 2;
     }
-    const int64_t n = (int64_t)strlen(s.prompt), room = n + s.tokens;
+    const int64_t n = (int64_t)strlen(s.prompt), capacity = n + s.tokens;
     uint64_t state = s.seed * 0x9E3779B97F4A7C15ULL + 1;
 
     jargon_weights *weights;
     int code = jargon_weights_open(s.weights, &weights);
     if (code) return fail(s.weights, code);
 
-    const size_t size = jargon_session_size(room);
+    const size_t size = jargon_session_size(capacity);
     void *memory = size ? aligned_alloc(JARGON_ALIGN, size) : NULL;
     int32_t *prompt = malloc((size_t)n * sizeof *prompt);
     if (!memory || !prompt) return fail("memory for the session", JARGON_MEMORY);
     jargon_session *session;
-    if ((code = jargon_session_init(memory, size, weights, room, &session)))
+    if ((code = jargon_session_init(memory, size, weights, capacity, &session)))
         return fail("session", code);
 
     for (int64_t i = 0; i < n; i++)

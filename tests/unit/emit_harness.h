@@ -1,11 +1,11 @@
 /* For tests and benchmarks of kernel emitters: one kernel op of a module, emitted for one CPU
- * level, compiled to an object and loaded into this process. Without the passes, lowering and the
- * runtime: what is tested is the emitter alone.
+ * level, compiled to an object and loaded into this process. Without the passes over the IR,
+ * lowering and the runtime: what is tested is the emitter alone. LLVM's module, target machine,
+ * passes and attributes are those of the compiler (codegen/library/library.h).
  */
 #ifndef EMIT_HARNESS_H
 #define EMIT_HARNESS_H
 
-#include <llvm-c/Analysis.h>
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
@@ -30,6 +30,7 @@ typedef struct bench {
     unsigned exact;   /* as hcg_options says */
     bool small_batch; /* attention: the function for small batches, not for decode or prefill */
     bool shared;      /* row_harness.h: row programs share functions as in a program */
+    hcg_llvm *llvm;   /* of the function that is being emitted */
 } bench;
 
 static inline bench bench_new(void) {
@@ -104,19 +105,19 @@ static inline void harness_check(LLVMErrorRef error) {
     exit(1);
 }
 
-static inline LLVMTargetMachineRef machine_for(const hcg_level *level, LLVMModuleRef mod) {
-    bool x86 = strcmp(level->arch, "x86_64") == 0;
-    const char *triple = x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu";
+static inline hcg_llvm *llvm_for(bench *b, const hcg_level *level) {
+    const bool x86 = strcmp(level->arch, "x86_64") == 0;
+    const hcg_target target = {.triple =
+                                   x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu",
+                               .arch = level->arch};
     LLVMInitializeX86TargetInfo(), LLVMInitializeAArch64TargetInfo();
     LLVMInitializeX86Target(), LLVMInitializeAArch64Target();
     LLVMInitializeX86TargetMC(), LLVMInitializeAArch64TargetMC();
     LLVMInitializeX86AsmPrinter(), LLVMInitializeAArch64AsmPrinter();
-    LLVMTargetRef target;
-    char *message = NULL;
-    if (LLVMGetTargetFromTriple(triple, &target, &message)) exit(1);
-    LLVMSetTarget(mod, triple);
-    return LLVMCreateTargetMachine(target, triple, level->cpu, "", LLVMCodeGenLevelDefault,
-                                   LLVMRelocPIC, LLVMCodeModelDefault);
+    hcg_llvm *l = hcg_llvm_new(b->arena, &b->diags, &target, "test", LLVMCodeGenLevelDefault);
+    if (l) return l;
+    fprintf(stderr, "%s\n", bench_errors(b));
+    exit(1);
 }
 
 static inline void enter_function(hcg_emit *e) {
@@ -133,9 +134,8 @@ static inline void enter_function(hcg_emit *e) {
 
 static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level) {
     hcg_emit e = {.p = p, .level = level, .arena = b->arena, .diags = &b->diags};
-    e.cx = LLVMContextCreate();
-    e.mod = LLVMModuleCreateWithNameInContext("test", e.cx);
-    e.b = LLVMCreateBuilderInContext(e.cx);
+    b->llvm = llvm_for(b, level);
+    e.cx = b->llvm->cx, e.mod = b->llvm->mod, e.b = b->llvm->b;
     e.i1 = LLVMInt1TypeInContext(e.cx), e.i8 = LLVMInt8TypeInContext(e.cx);
     e.i16 = LLVMInt16TypeInContext(e.cx), e.i32 = LLVMInt32TypeInContext(e.cx);
     e.i64 = LLVMInt64TypeInContext(e.cx), e.f32 = LLVMFloatTypeInContext(e.cx);
@@ -144,8 +144,8 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
     return e;
 }
 
-/* Emits and verifies. With the environment variable EMIT_DUMP, the LLVM IR and the object are left
- * in files of that prefix. */
+/* With the environment variable EMIT_DUMP, the LLVM IR and the object are left in files of that
+ * prefix. */
 static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     hcg_contraction *c = hd_new(b->arena, hcg_contraction);
     if (out->k.kind == HIR_KERNEL_CONTRACT && !out->k.contraction) {
@@ -157,21 +157,16 @@ static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     if (!ok) return false;
     LLVMBuildRetVoid(e->b);
     out->scratch = e->scratch + e->part_scratch;
-    char *message = NULL;
     const char *dump = getenv("EMIT_DUMP");
     if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), NULL);
-    bool broken = LLVMVerifyModule(e->mod, LLVMReturnStatusAction, &message);
-    if (broken) hd_err(&b->diags, HD_E_INTERNAL, HD_NOWHERE, "%s", message);
-    LLVMDisposeMessage(message);
-    return !broken;
+    return true;
 }
 
-static inline LLVMMemoryBufferRef generate(bench *b, hcg_emit *e, LLVMCodeGenFileType type) {
-    LLVMTargetMachineRef machine = machine_for(e->level, e->mod);
-    LLVMMemoryBufferRef code;
-    char *message = NULL;
-    if (LLVMTargetMachineEmitToMemoryBuffer(machine, e->mod, type, &message, &code)) exit(1);
-    LLVMDisposeTargetMachine(machine);
+/* Verifies, runs the compiler's passes of LLVM and generates code; NULL, and a diagnostic: it is
+ * illegal. */
+static inline LLVMMemoryBufferRef generate(bench *b, LLVMCodeGenFileType type) {
+    LLVMMemoryBufferRef code = NULL;
+    if (!hcg_generate(b->llvm, type, &code)) return NULL;
     const char *dump = getenv("EMIT_DUMP");
     FILE *f = dump ? fopen(hd_printf(b->arena, "%s.o", dump), "wb") : NULL;
     if (f) {
@@ -181,8 +176,9 @@ static inline LLVMMemoryBufferRef generate(bench *b, hcg_emit *e, LLVMCodeGenFil
     return code;
 }
 
-static inline void load(hcg_emit *e, bench *b, compiled *out) {
-    LLVMMemoryBufferRef object = generate(b, e, LLVMObjectFile);
+static inline bool load(bench *b, compiled *out) {
+    LLVMMemoryBufferRef object = generate(b, LLVMObjectFile);
+    if (!object) return false;
     out->code_bytes = LLVMGetBufferSize(object);
     harness_check(LLVMOrcCreateLLJIT(&out->jit, NULL));
     LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(out->jit);
@@ -190,21 +186,15 @@ static inline void load(hcg_emit *e, bench *b, compiled *out) {
     LLVMOrcExecutorAddress at; /* fails if the code calls anything outside: the JIT knows nothing */
     harness_check(LLVMOrcLLJITLookup(out->jit, &at, "kernel"));
     out->call = (hrt_kernel *)(uintptr_t)at;
-}
-
-static inline void free_emit(hcg_emit *e) {
-    LLVMDisposeBuilder(e->b);
-    LLVMDisposeModule(e->mod);
-    LLVMContextDispose(e->cx);
+    return true;
 }
 
 static inline bool compile_function(bench *b, hcg_program *p, const hcg_kernel *k,
                                     const hcg_level *level, compiled *out) {
     hcg_emit e = emit_for(b, p, level);
     *out = (compiled){.k = *k};
-    bool ok = emit_kernel_module(b, &e, out);
-    if (ok) load(&e, b, out);
-    free_emit(&e);
+    bool ok = emit_kernel_module(b, &e, out) && load(b, out);
+    hcg_llvm_free(b->llvm);
     return ok;
 }
 
@@ -223,12 +213,12 @@ static inline const char *assemble_kernel(bench *b, hir_kernel_kind kind, hir_id
     hcg_emit e = emit_for(b, &p, level);
     compiled c = {.k = kernel_of(b, kind, op, one)};
     const char *text = NULL;
-    if (emit_kernel_module(b, &e, &c)) {
-        LLVMMemoryBufferRef code = generate(b, &e, LLVMAssemblyFile);
+    LLVMMemoryBufferRef code = emit_kernel_module(b, &e, &c) ? generate(b, LLVMAssemblyFile) : NULL;
+    if (code) {
         text = hd_strndup(b->arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
         LLVMDisposeMemoryBuffer(code);
     }
-    free_emit(&e);
+    hcg_llvm_free(b->llvm);
     return text;
 }
 

@@ -51,11 +51,8 @@ static compiled compile_rows(bench *b, const hcg_level *level, hir_dtype dtype) 
     compiled c = {0};
     enter_function(&e);
     build_rows(&e, dtype);
-    char *message = NULL;
-    cr_assert_not(LLVMVerifyModule(e.mod, LLVMReturnStatusAction, &message), "%s", message);
-    LLVMDisposeMessage(message);
-    load(&e, b, &c);
-    free_emit(&e);
+    cr_assert(load(b, &c), "%s", bench_errors(b));
+    hcg_llvm_free(b->llvm);
     return c;
 }
 
@@ -177,13 +174,13 @@ Test(emit_half, features_not_names) {
         hcg_emit e = emit_for(&b, &p, &masked);
         enter_function(&e);
         build_rows(&e, HIR_BF16);
-        LLVMMemoryBufferRef code = generate(&b, &e, LLVMAssemblyFile);
+        LLVMMemoryBufferRef code = generate(&b, LLVMAssemblyFile);
         const char *text = hd_strndup(b.arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
         cr_expect(strstr(text, "vcvtneps2bf16"), "%s", masked.name);
         const char *call = foreign_call(&b, text);
         cr_expect(!call, "%s calls %s", masked.name, call);
         LLVMDisposeMemoryBuffer(code);
-        free_emit(&e);
+        hcg_llvm_free(b.llvm);
         bench_free(&b);
         tried++;
     }
@@ -201,13 +198,13 @@ Test(emit_half, calls_nothing) {
         hcg_emit e = emit_for(&b, &p, &levels[i]);
         enter_function(&e);
         build_rows(&e, HIR_F16);
-        LLVMMemoryBufferRef code = generate(&b, &e, LLVMAssemblyFile);
+        LLVMMemoryBufferRef code = generate(&b, LLVMAssemblyFile);
         const char *text = hd_strndup(b.arena, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
         const char *call = foreign_call(&b, text);
         cr_expect(!call, "%s calls %s", levels[i].name, call);
         cr_expect(!strstr(text, "__extendhf") && !strstr(text, "__truncsf"));
         LLVMDisposeMemoryBuffer(code);
-        free_emit(&e);
+        hcg_llvm_free(b.llvm);
         bench_free(&b);
     }
 }
