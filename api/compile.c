@@ -308,16 +308,10 @@ static void tell_code(void *context, const hcg_code_event *e) {
                                              .translate = e->translate});
 }
 
-static bool print_assumed(hadal_session *s, const hadal_target *t, hd_text *out) {
-    hcg_options o = {.triple = t->triple, .cpu = t->cpu};
-    if (t->machine && !hd_machine_parse(s->arena, &s->diags, t->machine, &o.machine)) return false;
-    return hcg_assumed_text(s->arena, &s->diags, &o, out);
-}
-
 /* What code for the target assumes and how its row programs are scheduled, as comments behind the
  * kernel IR: line numbers stay. */
 static bool print_target(hadal_session *s, const hadal_target *t, hd_text *out) {
-    return print_assumed(s, t, out) && need_program(s, t) &&
+    return need_program(s, t) && hcg_print_assumed(s->program, &s->diags, out) &&
            hcg_print_schedules(s->program, &s->diags, out);
 }
 
@@ -350,11 +344,11 @@ static bool emit_weights(hadal_session *s, const char *path) {
            hcg_pack(s->program, &s->diags, &s->weights, path);
 }
 
-static bool emit_pieces(hadal_session *s, const hadal_target *t, const char *stem,
-                        hcg_objects *out) {
+static bool emit_units(hadal_session *s, const hadal_target *t, const char *stem,
+                       hcg_objects *out) {
     s->program->options.event = t && t->event ? tell_code : NULL;
     s->program->options.context = (void *)t;
-    const bool ok = hcg_emit_pieces(s->program, &s->diags, stem, out);
+    const bool ok = hcg_emit_units(s->program, &s->diags, stem, out);
     s->program->options.event = NULL;
     return ok;
 }
@@ -365,7 +359,7 @@ static bool emit_library(hadal_session *s, const hadal_target *t, const char *pa
                      hd_printf(s->arena, ".hadal-%ld-%s", (long)getpid(), hd_path_base(path)));
     const char *runtime = t && t->runtime ? t->runtime : hcg_runtime(s->program, s->lib_dir);
     hcg_objects objects;
-    const bool ok = emit_pieces(s, t, stem, &objects) &&
+    const bool ok = emit_units(s, t, stem, &objects) &&
                     hcg_link(s->program, &s->diags, &objects, t ? t->cc : NULL, runtime, path);
     hcg_remove_objects(&objects);
     return ok;

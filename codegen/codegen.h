@@ -64,10 +64,6 @@ typedef struct hcg_options {
     void *context;
 } hcg_options;
 
-/* What code for the target assumes of machines: a line of comment for each variant that it may get.
- * False: there is no such target (diagnostics). */
-bool hcg_assumed_text(hd_arena *a, hd_diags *d, const hcg_options *o, struct hd_text *out);
-
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,
  * steps, operands, weight offsets, digest. See codegen/program.h. */
 typedef struct hcg_program hcg_program;
@@ -80,7 +76,7 @@ typedef struct hcg_objects {
     const char **at; /* paths */
     size_t n;
 } hcg_objects;
-bool hcg_emit_pieces(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out);
+bool hcg_emit_units(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out);
 void hcg_remove_objects(hcg_objects *objects);
 bool hcg_emit_llvm(hcg_program *p, hd_diags *d,
                    const char *path); /* textual LLVM IR, all levels in one file */
@@ -92,6 +88,8 @@ bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const cha
               const char *runtime, const char *path);
 /* The archive that comes with the compiler, under its folder of libraries. */
 const char *hcg_runtime(const hcg_program *p, const char *lib_dir);
+/* What the code of each variant assumes of the machine, as comments of IR text. */
+bool hcg_print_assumed(hcg_program *p, hd_diags *d, hd_text *out);
 /* The schedules of all row programs at the levels of the target, as comments of IR text. */
 bool hcg_print_schedules(hcg_program *p, hd_diags *d, hd_text *out);
 /* Checks names, shapes and dtypes (all faults listed at once), converts, lays out, writes. */

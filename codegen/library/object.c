@@ -2,8 +2,8 @@
  *
  * Assembly, LLVM text and the object of --emit=obj come from one module that holds every body and
  * the description. What is linked to a library, which is what most compilations are for, is made in
- * pieces, a context, module and object each, on as many threads as there are CPUs. How a program is
- * cut into pieces depends on the program alone, so the library's bytes do not depend on the
+ * units, a context, module and object each, on as many threads as there are CPUs. How a program is
+ * cut into units depends on the program alone, so the library's bytes do not depend on the
  * machine. */
 #include <setjmp.h>
 #include <stdio.h>
@@ -284,8 +284,7 @@ static bool report(const work *w, hd_diags *d) {
     return true;
 }
 
-/* ---- the objects
- * ---------------------------------------------------------------------------------
+/* ---- the objects ------------------------------------------------------------------------------
  */
 /* The table and the public functions, referring to kernels of other units. */
 static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
@@ -302,9 +301,9 @@ static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
     return ok;
 }
 
-/* The description comes first, then pieces in the order of their jobs. */
-static bool write_pieces(const work *w, hd_diags *d, LLVMMemoryBufferRef description,
-                         const char *stem, hcg_objects *out) {
+/* The description comes first, then units in the order of their jobs. */
+static bool write_units(const work *w, hd_diags *d, LLVMMemoryBufferRef description,
+                        const char *stem, hcg_objects *out) {
     hd_arena *a = w->p->arena;
     out->at = hd_new_array(a, const char *, w->jobs.n + 1);
     for (size_t i = 0; i <= w->jobs.n; i++) {
@@ -347,7 +346,7 @@ static void take_scratch(const work *w) {
     w->p->scratch_bytes = most.kernels + most.parts;
 }
 
-bool hcg_emit_pieces(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out) {
+bool hcg_emit_units(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out) {
     *out = (hcg_objects){0};
     hcg_target t;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
@@ -361,7 +360,7 @@ bool hcg_emit_pieces(hcg_program *p, hd_diags *d, const char *stem, hcg_objects 
     take_scratch(w);
     bool ok = report(w, d);
     if (ok) tell(w);
-    ok = ok && describe(w, d, &description) && write_pieces(w, d, description, stem, out);
+    ok = ok && describe(w, d, &description) && write_units(w, d, description, stem, out);
     if (description) LLVMDisposeMemoryBuffer(description);
     free_jobs(w);
     return ok;

@@ -251,11 +251,9 @@ bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target 
     return true;
 }
 
-bool hcg_assumed_text(hd_arena *a, hd_diags *d, const hcg_options *o, hd_text *out) {
-    hcg_options all = *o;
+bool hcg_print_assumed(hcg_program *p, hd_diags *d, hd_text *out) {
     hcg_target t;
-    all.dots = HCG_DOTS;
-    if (!hcg_find_target(&all, a, d, &t)) return false;
+    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
     for (size_t i = 0; i < t.bodies.n; i++) {
         hd_text_f(out, "; code for %s assumes ", t.bodies.at[i].level.name);
         hd_machine_print(t.bodies.at[i].level.machine, out);

@@ -42,7 +42,7 @@ bool hcg_print_schedules(hcg_program *p, hd_diags *d, hd_text *out) {
     level_text *at = hd_new_array(p->arena, level_text, t.bodies.n);
     for (size_t i = 0; i < p->kernels.n; i++) {
         const hcg_kernel *k = &p->kernels.at[i];
-        if (k->kind != HCG_ROW) continue;
+        if (k->kind != HIR_KERNEL_ROW) continue;
         if (!any) hd_text_add(out, "\n; Schedules of row programs (docs/row-programs.md)\n");
         any = true;
         for (size_t l = 0; l < t.bodies.n; l++)

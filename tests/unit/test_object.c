@@ -37,7 +37,7 @@ static hcg_program *lower(const char *text, const hcg_options *o) {
 static const char *build_library(hcg_program *p, const char *name) {
     const char *so = in_folder(hd_printf(arena, "lib%s.so", name));
     hcg_objects objects;
-    cr_assert(hcg_emit_pieces(p, &diags, in_folder(name), &objects), "%s", first_error());
+    cr_assert(hcg_emit_units(p, &diags, in_folder(name), &objects), "%s", first_error());
     cr_assert(hcg_link(p, &diags, &objects, NULL, RUNTIME, so), "%s", first_error());
     cr_assert(objects.n > 1 && hd_exists(objects.at[0]));
     hcg_remove_objects(&objects);
@@ -687,7 +687,7 @@ Test(object, cross_object_for_aarch64) {
 /* What --emit=obj leaves is all of the library but the runtime: linked by hand, it answers as the
  * library does that is linked of pieces. */
 Test(object, the_one_object_links_to_a_library) {
-    hcg_options o = {.chunk = 8, .exact = HCG_DOTS};
+    hcg_options o = {.chunk = 8, .exact = HCG_ROUND_ALL};
     hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
     const char *object = build_object(p, "toy"), *so = in_folder("libtoy.so");
     const hcg_objects one = {&object, 1};
@@ -705,7 +705,7 @@ Test(object, pieces_that_cannot_be_written_leave_nothing) {
     hcg_options o = {.cpu = "baseline"};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
     hcg_objects objects;
-    cr_assert_not(hcg_emit_pieces(p, &diags, "/nonexistent/toy", &objects));
+    cr_assert_not(hcg_emit_units(p, &diags, "/nonexistent/toy", &objects));
     cr_assert_eq(hd_diags_first(&diags), HD_E_IO);
     cr_assert_eq(objects.n, 0);
 }

@@ -42,7 +42,7 @@ static row_schedule schedule(const hir_module *m, const row_target *target) {
     row_graph *g = hd_new(arena, row_graph);
     hcg_kernel *k = hd_new(arena, hcg_kernel);
     row_schedule s;
-    *k = (hcg_kernel){.kind = HCG_ROW, .op = m->first};
+    *k = (hcg_kernel){.kind = HIR_KERNEL_ROW, .op = m->first};
     cr_assert(row_schedule_kernel(arena, &diags, m, k, target, g, &s), "%s", said());
     return s;
 }
