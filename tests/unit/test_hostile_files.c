@@ -15,6 +15,8 @@
 #define FOLDER "/tmp/hadal-hostile-XXXXXX"
 #include "tests/unit/folder_fixture.h"
 
+static const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
+
 TestSuite(hostile, .init = open_folder, .fini = close_folder, .timeout = 120);
 
 static int entries(const char *path) {
@@ -104,7 +106,7 @@ static bool read_npy(hd_arena *a, hd_diags *d, const char *path) {
 }
 
 static bool read_config(hd_arena *a, hd_diags *d, const char *path) {
-    return hfe_import(a, d, hd_path_dir(a, path)) != NULL;
+    return hfe_import(a, d, hd_path_dir(a, path), &options) != NULL;
 }
 
 /* Reads `rounds` mutations of a file; each is either taken or refused with a diagnostic. */
@@ -231,7 +233,7 @@ static void fail_every_allocation(job *work) {
 }
 
 static bool import_one(hd_arena *a, hd_diags *d) {
-    return hfe_import(a, d, TEST_DATA "/golden/attnres-block") != NULL;
+    return hfe_import(a, d, TEST_DATA "/golden/attnres-block", &options) != NULL;
 }
 
 static bool open_sharded(hd_arena *a, hd_diags *d) {
