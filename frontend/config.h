@@ -67,6 +67,11 @@ typedef struct hfe_known_fields {
  * as it is declared last. */
 void hfe_list_fields(hd_arena *a, const hfe_def *config, hfe_known_fields *out);
 
+/* A function of a config, or of one that it includes; NULL: there is none of this name. */
+const hfe_def *hfe_config_function(const hfe_def *config, const char *name);
+/* The config that `use NAME` in a config of `file` includes, or NULL. */
+const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s);
+
 /* ---- running (config.c) -------------------------------------------------------------------- */
 
 typedef struct hfe_parameter { /* of the imported spec */

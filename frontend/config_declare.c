@@ -216,6 +216,36 @@ static void add_rule(hd_arena *a, const hfe_def *config, const hfe_expr *call,
     }
 }
 
+enum { DEEPEST = 20 }; /* configs in configs; a circle is an error where it runs */
+
+const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s) {
+    const hfe_expr *x = s->value;
+    x = x->kind == HFE_X_CALL ? x->call.callee : x;
+    return x->kind == HFE_X_NAME ? hfe_find_config(file, x->name) : NULL;
+}
+
+static const hfe_def *find_function(const hfe_def *config, const char *name, int depth) {
+    for (size_t i = 0; i < config->methods.n; i++) {
+        if (config->methods.at[i]->name == name) {
+            return config->methods.at[i];
+        }
+    }
+    for (size_t i = 0; depth < DEEPEST && i < config->body.list.n; i++) {
+        const hfe_stmt *s = config->body.list.at[i];
+        const hfe_def *other =
+            s->kind == HFE_S_INCLUDE ? hfe_included_config(config->file, s) : NULL;
+        const hfe_def *found = other != NULL ? find_function(other, name, depth + 1) : NULL;
+        if (found != NULL) {
+            return found;
+        }
+    }
+    return NULL;
+}
+
+const hfe_def *hfe_config_function(const hfe_def *config, const char *name) {
+    return find_function(config, name, 0);
+}
+
 static void list_config(hd_arena *a, const hfe_def *config, int depth, hfe_known_fields *out);
 
 static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, int depth,
@@ -224,8 +254,7 @@ static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, i
         const hfe_stmt *s = b->list.at[i];
         hfe_declaration d;
         if (s->kind == HFE_S_INCLUDE) {
-            const hfe_expr *x = s->value->kind == HFE_X_CALL ? s->value->call.callee : s->value;
-            const hfe_def *other = hfe_find_config(config->file, x->name);
+            const hfe_def *other = hfe_included_config(config->file, s);
             if (other != NULL) {
                 list_config(a, other, depth + 1, out);
             }
@@ -245,7 +274,6 @@ static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, i
 }
 
 static void list_config(hd_arena *a, const hfe_def *config, int depth, hfe_known_fields *out) {
-    enum { DEEPEST = 20 }; /* a circle is an error where it runs */
     if (depth < DEEPEST) {
         list_block(a, config, &config->body, depth, out);
     }

@@ -112,18 +112,11 @@ static void collect_expr(resolver *r, const hfe_expr *x) {
 
 static void collect_block(resolver *r, const hfe_block *b);
 
-/* The config that an inclusion names, or NULL. */
-static const hfe_def *included(const hfe_file *file, const hfe_stmt *s) {
-    const hfe_expr *x = s->value;
-    x = x->kind == HFE_X_CALL ? x->call.callee : x;
-    return x->kind == HFE_X_NAME ? hfe_find_config(file, x->name) : NULL;
-}
-
 /* A config has the variables of those it includes. */
 static void collect_included(resolver *r, const hfe_stmt *s) {
     enum { DEEPEST = 20 }; /* a circle is an error where it runs */
     hfe_file *file = r->file;
-    const hfe_def *config = included(file, s);
+    const hfe_def *config = hfe_included_config(file, s);
     if (config != NULL && r->included < DEEPEST) {
         r->included++;
         r->file = config->file;
@@ -195,7 +188,8 @@ static bool is_known_to_family(const resolver *r, const char *name) {
     for (size_t i = 0; i < r->file->defs.n; i++) {
         const hfe_def *def = r->file->defs.at[i];
         config |= def->kind == HFE_D_CONFIG;
-        found |= def->kind == HFE_D_CONFIG && has_local(def, name);
+        found |= def->kind == HFE_D_CONFIG &&
+                 (has_local(def, name) || hfe_config_function(def, name) != NULL);
     }
     const bool inlined = r->def->object != NULL && r->def->object->kind == HFE_D_CONFIG;
     return (r->def->kind == HFE_D_MODEL && (found || (config && strcmp(name, "absent") == 0))) ||

@@ -68,6 +68,11 @@ static const hfe_expr *argument_of(const hfe_special *sp, const char *name) {
 
 /* The function of a config that a call names, which is then written out; NULL: another call. */
 static const hfe_def *inlined_function(hfe_special *sp, const hfe_expr *x, hfe_object **self) {
+    if (x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME &&
+        local_value(sp, x->call.callee->name) == NULL && self_of(sp) != NULL) {
+        *self = self_of(sp);
+        return hfe_config_function((*self)->def, x->call.callee->name);
+    }
     if (x->kind != HFE_X_CALL || x->call.callee->kind != HFE_X_FIELD) {
         return NULL;
     }
@@ -76,12 +81,7 @@ static const hfe_def *inlined_function(hfe_special *sp, const hfe_expr *x, hfe_o
         return NULL;
     }
     *self = base.object;
-    for (size_t i = 0; i < base.object->def->methods.n; i++) {
-        if (base.object->def->methods.at[i]->name == x->call.callee->field.name) {
-            return base.object->def->methods.at[i];
-        }
-    }
-    return NULL;
+    return hfe_config_function(base.object->def, x->call.callee->field.name);
 }
 
 static const hfe_expr *body_of(hfe_special *sp, const hfe_def *def) {
