@@ -311,9 +311,12 @@ static hfe_value read_absent(hfe_elab *e, const hfe_declaration *d, hfe_field *f
 hfe_value hfe_read_value(hfe_elab *e, const hfe_declaration *d, hfe_field *f) {
     const json_t *v = hfe_json_get(e->import->json, f);
     const hfe_expr *null = d->aspect[HFE_ASPECT_null];
-    const bool may_be_null = null != NULL && null->kind == HFE_X_BOOL && null->boolean;
-    if (v == NULL || (json_is_null(v) && may_be_null)) {
+    const bool as_absent = null != NULL && null->kind == HFE_X_BOOL && null->boolean;
+    if (v == NULL || (json_is_null(v) && as_absent)) {
         return read_absent(e, d, f);
+    }
+    if (json_is_null(v) && null != NULL) {
+        return hfe_eval(e, null);
     }
     switch (d->kind) {
     case HFE_KIND_INT: return read_int(e, d, v, f);
