@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/family.h"
 #include "frontend/import.h"
 
 #define API_FAILED 1
@@ -268,6 +269,21 @@ const char *hadal_import_text(hadal_session *s, const char *folder) {
     const char *text = import(s, folder);
     hd_arena_guard(s->arena, api_outer_);
     return text;
+}
+#undef API_FAILED
+#define API_FAILED 1
+
+#undef API_FAILED
+#define API_FAILED NULL
+const char *hadal_families_text(hadal_session *s) {
+    API_ENTER(s);
+    const hfe_options options = spec_options(s);
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    hfe_families_text(s->arena, &s->diags, &options, &text);
+    const bool ok = s->diags.errors == api_errors_;
+    hd_arena_guard(s->arena, api_outer_);
+    return ok ? text.at : NULL;
 }
 #undef API_FAILED
 #define API_FAILED 1

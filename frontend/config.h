@@ -111,7 +111,7 @@ hd_diag *hfe_field_error(hfe_json *j, const hfe_field *f, const char *format, ..
 /* The page `path`.hadal in the include folders or the library: read, and its names resolved. NULL:
  * it is not there, or it has faults, which are reported. */
 hfe_file *hfe_read_page(hfe_program *p, const char *path);
-/* The names of the pages in a folder of the library, such as "families". */
+/* The names of the pages in a folder of the library, such as "families"; not of its folders. */
 void hfe_pages_in(hfe_program *p, const char *inside, hfe_candidates *out);
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/config.h"
+#include "frontend/family.h"
 
 hd_diag *hfe_field_error(hfe_json *j, const hfe_field *f, const char *format, ...) {
     va_list args;
@@ -204,15 +204,10 @@ static bool is_page_name(const char *s) {
     return *s != '\0' && strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(s);
 }
 
-/* The config of a page: its name with underscores. */
 static const hfe_def *config_of_page(hfe_elab *e, const char *folder, const char *name) {
-    char *id = hd_strdup(e->arena, name);
-    for (char *c = id; *c != '\0'; c++) {
-        *c = *c == '-' ? '_' : *c;
-    }
     const hfe_file *page =
         is_page_name(name) ? hfe_read_page(e->p, hd_printf(e->arena, "%s/%s", folder, name)) : NULL;
-    return page != NULL ? hfe_find_config(page, hfe_intern(e->p, id, strlen(id))) : NULL;
+    return page != NULL ? hfe_page_config(e->p, page, name) : NULL;
 }
 
 static hfe_value refuse_system(hfe_elab *e, const hfe_field *type, const char *folder) {

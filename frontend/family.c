@@ -45,7 +45,7 @@ void hfe_pages_in(hfe_program *p, const char *inside, hfe_candidates *out) {
     hfe_library_pages(p, &all);
     for (size_t i = 0; i < all.list.n; i++) {
         const char *name = all.list.at[i];
-        if (strncmp(name, inside, n) == 0 && name[n] == '/') {
+        if (strncmp(name, inside, n) == 0 && name[n] == '/' && strchr(name + n + 1, '/') == NULL) {
             hd_push(p->arena, &out->list, name + n + 1);
         }
     }
@@ -60,7 +60,7 @@ static bool is_type(const char *s) {
                strlen(s);
 }
 
-static const hfe_def *config_of(hfe_program *p, const hfe_file *page, const char *type) {
+const hfe_def *hfe_page_config(hfe_program *p, const hfe_file *page, const char *type) {
     char *id = hd_strdup(p->arena, type);
     for (char *c = id; *c != '\0'; c++) {
         *c = *c == '-' ? '_' : *c;
@@ -83,7 +83,7 @@ static const hfe_def *find_family(hfe_program *p, const char *type) {
     if (find_page(p, path) == NULL) {
         path = type;
     }
-    return find_page(p, path) != NULL ? config_of(p, hfe_read_page(p, path), type) : NULL;
+    return find_page(p, path) != NULL ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
 }
 
 /* Fields of a config that a family does not know. */
@@ -175,8 +175,12 @@ static const hfe_def *model_of(const hfe_file *page, int depth) {
     return NULL;
 }
 
+const hfe_def *hfe_page_model(const hfe_file *page) {
+    return model_of(page, 0);
+}
+
 static char *write_out(hfe_elab *e, const hfe_def *config, const char *name) {
-    const hfe_def *model = model_of(config->file, 0);
+    const hfe_def *model = hfe_page_model(config->file);
     if (model == NULL) {
         hd_err(e->diags, HD_E_NAME, config->loc, "the family '%s' has no model", config->name);
         return NULL;

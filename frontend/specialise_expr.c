@@ -534,6 +534,13 @@ static void add_call(hfe_special *sp, const hfe_expr *x, size_t line, int indent
                              ? hfe_find_def(file_of(sp), callee->name)
                              : NULL;
     bool first = true;
+    const hfe_value named = hfe_static(sp, callee, true);
+    if (callee->kind == HFE_X_NAME && !hfe_is(named, HFE_UNSET) && !hfe_is(named, HFE_FUNCTION)) {
+        hfe_fail(sp->e, HD_E_NAME, callee->loc,
+                 "it is a variable of the config, and hides the function",
+                 "take another name for one of them", "'%s' is %s here, and cannot be called",
+                 callee->name, hfe_type_with_article(named.type));
+    }
     hfe_add_expr(sp, callee);
     hd_text_add(&sp->out, "(");
     for (size_t i = 0; i < x->call.args.n; i++) {

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "frontend/family.h"
 #include "frontend/import.h"
 #define FOLDER "/tmp/hadal-import-XXXXXX"
 #include "tests/unit/folder_fixture.h"
@@ -344,16 +345,18 @@ Test(import, refused_parameters_of_residual_systems) {
     cr_expect(find_error("contradicts the residual type elmo"));
 }
 
-/* What is known of the family, what is in its way, and what to do instead. */
+/* Which families there are, and the page that knows most of the fields. */
 Test(import, families_that_cannot_be_imported) {
     static const struct {
-        const char *family, *cause, *hint;
+        const char *family, *hint;
     } cases[] = {
-        {"kimi_linear", "linear attention (KDA), latent attention and experts",
-         "attn_res_block_size"},
-        {"mixtral", "its layers need experts", "llama, qwen2 and qwen3 can be imported"},
-        {"gpt_neox", "the families that can are llama, qwen2 and qwen3", "in the model language"},
-        {"qwen33", "the families that can", "did you mean 'qwen3'?"},
+        {"kimi_linear", "it knows all fields but kv_lora_rank"},
+        {"mixtral", "did you mean 'mistral'?"},
+        {"gpt_neox", "a page of your own in a folder DIR is found with -I DIR"},
+        {"qwen33", "did you mean 'qwen3'?"},
+        {"../families/llama", "the closest page is families/"},
+        {"common/decoder", "the closest page is families/"},
+        {"decoder", "the closest page is families/"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hd_diags_init(&diags, arena);
@@ -363,10 +366,10 @@ Test(import, families_that_cannot_be_imported) {
                       "\"hidden_size\": 48, \"intermediate_size\": 64, \"num_hidden_layers\": 4, "
                       "\"num_attention_heads\": 4, \"rms_norm_eps\": 1e-6}",
                       cases[i].family)));
-        cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of");
+        cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of: %s", said());
         const hd_diag *g = &diags.list.at[0];
         cr_expect_eq(g->loc.line, 1);
-        cr_expect(strstr(g->cause, cases[i].cause), "%s", g->cause);
+        cr_expect(strstr(g->cause, "granite, llama, mistral"), "%s", g->cause);
         cr_expect(strstr(g->hint, cases[i].hint), "%s", g->hint);
     }
 }
@@ -388,7 +391,7 @@ Test(import, refused_values_are_named) {
     static const struct {
         const char *family, *path, *value, *error;
     } cases[] = {
-        {"mistral", "use_cache", "true", "model_type: \"mistral\" cannot be imported"},
+        {"mixtral", "use_cache", "true", "model_type: \"mixtral\" cannot be imported"},
         {"llama", "model_type", "7", "model_type: 7 cannot be imported"},
         {"llama", "vocab_size", "0", "vocab_size: must be a whole number from 1 to 2147483647"},
         {"llama", "vocab_size", "-1", "vocab_size: must be a whole number"},
@@ -514,12 +517,34 @@ Test(import, contradictions) {
 
 Test(import, missing_fields_are_all_listed) {
     cr_expect_null(import_text("{}"));
-    static const char *const required[] = {
-        "model_type",        "vocab_size",          "hidden_size", "intermediate_size",
-        "num_hidden_layers", "num_attention_heads", "rms_norm_eps"};
+    static const char *const required[] = {"model_type",        "vocab_size",
+                                           "hidden_size",       "intermediate_size",
+                                           "num_hidden_layers", "num_attention_heads"};
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
         cr_expect(find_error(hd_printf(arena, "the field '%s' is missing", required[i])));
     cr_expect_eq(diags.errors, sizeof required / sizeof *required, "%s", said());
+}
+
+/* Hub configs leave out what is as in the family. */
+Test(import, absent_fields_have_the_default_of_their_family) {
+    static const char *const cases[][2] = {
+        {"llama", "    eps = 1e-06,\n    theta = 10000.0,\n"},
+        {"qwen2", "    eps = 1e-06,\n"},
+        {"mistral", "    kv_heads = 8,\n"},
+        {"olmo2", "    eps = 1e-05,\n"},
+        {"phi3", "    eps = 1e-05,\n"},
+        {"granite", "    logits_scaling = 1.0,\n"},
+        {"smollm3", "    theta = 2000000.0,\n    rotates = [true, true, true, false, true],\n"},
+        {"smollm3", "tied_head("},
+        {"qwen3", "    head_dim = 128,\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_has(import_text(hd_printf(arena,
+                                         "{\"model_type\": \"%s\", \"vocab_size\": 96, "
+                                         "\"hidden_size\": 64, \"intermediate_size\": 64, "
+                                         "\"num_hidden_layers\": 5, \"num_attention_heads\": 8%s}",
+                                         cases[i][0], i == 2 ? ", \"sliding_window\": null" : "")),
+                   cases[i][1]);
 }
 
 Test(import, all_faults_with_their_places) {
@@ -597,4 +622,15 @@ Test(import, files_that_are_no_config) {
     cr_expect(find_error("holds no config.json"));
     cr_expect_null(import_folder("/nonexistent"));
     cr_expect_eq(diags.errors, 2);
+}
+
+/* ---- documentation ------------------------------------------------------------------------- */
+
+Test(import, families_are_documented) {
+    hd_text made;
+    hd_text_init(&made, arena);
+    const char *doc = hd_read_text(arena, &diags, TEST_DATA "/../docs/families.md", 1 << 20, NULL);
+    hfe_families_text(arena, &diags, &options, &made);
+    cr_assert(doc && diags.errors == 0, "%s", said());
+    cr_expect_str_eq(doc, made.at, "run: hadal families > docs/families.md");
 }
