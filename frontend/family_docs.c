@@ -55,11 +55,13 @@ static void add_range(writer *w, const hfe_known_field *f, const char *least, co
     }
     if (above != NULL) {
         hd_text_f(w->out, "above %s", source_of(w, file_of(f), above));
-        hd_text_f(w->out, *most != '\0' ? " to %s" : "", most);
+        if (*most != '\0') {
+            hd_text_f(w->out, " to %s", most);
+        }
     } else if (*most != '\0') {
         hd_text_f(w->out, "%s to %s", least, most);
     } else {
-        hd_text_f(w->out, *least != '\0' ? "from %s" : "a number that f32 holds", least);
+        hd_text_f(w->out, "%s%s", *least != '\0' ? "from " : "a number that f32 holds", least);
     }
 }
 

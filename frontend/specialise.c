@@ -181,8 +181,9 @@ static const char *text_variable(hfe_elab *e, const char *name) {
 
 static void add_title(hfe_special *sp, hd_text *out) {
     const char *title = text_variable(sp->e, "title"), *with = text_variable(sp->e, "with");
-    hd_text_f(out, "# A %s model%s%s, from its config.json.\n",
-              title != NULL ? title : sp->e->import->config->def->name,
+    const char *name = title != NULL ? title : sp->e->import->config->def->name;
+    hd_text_f(out, "# %s %s model%s%s, from its config.json.\n",
+              strchr("AEIOUaeiou", name[0]) != NULL ? "An" : "A", name,
               with != NULL && *with != '\0' ? " with " : "", with != NULL ? with : "");
     hd_text_add(out, "# Weights are named as in the checkpoint.\n");
     for (size_t i = 0; i < sp->e->import->remarks.n; i++) {
