@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/family.h"
 #include "frontend/import.h"
 
 #define API_FAILED 1
@@ -180,17 +181,27 @@ static hir_module *load_hir(hadal_session *s, const char *path) {
     return hir_parse(s->arena, &s->diags, path, text);
 }
 
-static hir_module *load_spec(hadal_session *s, const char *path, const char *name) {
-    const hfe_options options = {
+/* Where files of the model language are looked for. */
+static hfe_options spec_options(hadal_session *s) {
+    return (hfe_options){
         .defines = s->defines.at,
         .n_defines = s->defines.n,
         .include_dirs = s->include_dirs.at,
         .n_include_dirs = s->include_dirs.n,
         .std_dir = hd_path_join(s->arena, s->data_dir, "std"),
-        .name = name,
     };
+}
+
+static char *import(hadal_session *s, const char *folder) {
+    const hfe_options options = spec_options(s);
+    return hfe_import(s->arena, &s->diags, folder, &options);
+}
+
+static hir_module *load_spec(hadal_session *s, const char *path, const char *name) {
+    hfe_options options = spec_options(s);
+    options.name = name;
     if (!hd_is_directory(path)) return hfe_load_spec(s->arena, &s->diags, path, &options);
-    const char *text = hfe_import(s->arena, &s->diags, path);
+    const char *text = import(s, path);
     if (!text) return NULL;
     s->weights_path = hd_strdup(s->arena, path);
     const char *label = hd_path_join(s->arena, path, "config.json.hadal");
@@ -255,16 +266,31 @@ const char *hadal_weights_path(const hadal_session *s) {
 const char *hadal_import_text(hadal_session *s, const char *folder) {
     API_ENTER(s);
     (void)api_errors_;
-    const char *text = hfe_import(s->arena, &s->diags, folder);
+    const char *text = import(s, folder);
     hd_arena_guard(s->arena, api_outer_);
     return text;
 }
 #undef API_FAILED
 #define API_FAILED 1
 
+#undef API_FAILED
+#define API_FAILED NULL
+const char *hadal_families_text(hadal_session *s) {
+    API_ENTER(s);
+    const hfe_options options = spec_options(s);
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    hfe_families_text(s->arena, &s->diags, &options, &text);
+    const bool ok = s->diags.errors == api_errors_;
+    hd_arena_guard(s->arena, api_outer_);
+    return ok ? text.at : NULL;
+}
+#undef API_FAILED
+#define API_FAILED 1
+
 int hadal_import(hadal_session *s, const char *folder, const char *out_path) {
     API_ENTER(s);
-    const char *text = hfe_import(s->arena, &s->diags, folder);
+    const char *text = import(s, folder);
     API_LEAVE(s, text && hd_write_file(s->arena, &s->diags, out_path, text, strlen(text)));
 }
 

@@ -95,6 +95,13 @@ int cmd_ops(hadal_session *s, const command_line *line) {
     return 0;
 }
 
+int cmd_families(hadal_session *s, const command_line *line) {
+    if (apply_definitions(s, line, OPTION_DEFINE)) return 1;
+    const char *text = hadal_families_text(s);
+    if (text) fputs(text, stdout);
+    return text ? 0 : 1;
+}
+
 int cmd_passes(hadal_session *s, const command_line *line) {
     (void)line;
     fputs(hadal_passes_text(s), stdout);

@@ -118,7 +118,16 @@ typedef enum hfe_stmt_kind {
     HFE_S_AT,
     HFE_S_RETURN,
     HFE_S_OUTPUT,
+    HFE_S_INCLUDE, /* use NAME(args), in a config: the fields and rules of another config */
 } hfe_stmt_kind;
+
+/* The word before `name = value` in a config (config.h). */
+typedef enum hfe_mark {
+    HFE_PLAIN,
+    HFE_FIELD,  /* a field of config.json */
+    HFE_PARAM,  /* becomes a parameter of the imported spec */
+    HFE_OPTION, /* the same, unless it has its default */
+} hfe_mark;
 
 typedef struct hfe_stmt hfe_stmt;
 typedef struct hfe_block {
@@ -132,6 +141,7 @@ typedef struct hfe_target {
 
 struct hfe_stmt {
     hfe_stmt_kind kind;
+    hfe_mark mark; /* ASSIGN */
     hd_loc loc;
     HD_VEC(hfe_target) targets; /* ASSIGN, UNPACK, ASSIGN_INDEX; FOR: its one or two names */
     hfe_expr *index;            /* ASSIGN_INDEX */
@@ -154,7 +164,13 @@ typedef struct hfe_input { /* of a model */
     hfe_exprs dims;
 } hfe_input;
 
-typedef enum hfe_def_kind { HFE_D_FN, HFE_D_OBJECT, HFE_D_MODEL, HFE_D_CONSTANT } hfe_def_kind;
+typedef enum hfe_def_kind {
+    HFE_D_FN,
+    HFE_D_OBJECT,
+    HFE_D_MODEL,
+    HFE_D_CONSTANT,
+    HFE_D_CONFIG, /* names of configs are apart from all other names */
+} hfe_def_kind;
 
 typedef struct hfe_def hfe_def;
 typedef struct hfe_file hfe_file;
@@ -165,7 +181,7 @@ struct hfe_def {
     hfe_file *file;
     HD_VEC(hfe_param) params;
     hfe_block body;
-    HD_VEC(hfe_def *) methods; /* OBJECT */
+    HD_VEC(hfe_def *) methods; /* OBJECT, CONFIG */
     hfe_def *object;           /* a method's */
     bool has_inputs;
     HD_VEC(hfe_input) inputs; /* MODEL */
@@ -182,6 +198,7 @@ typedef struct hfe_use {
 
 struct hfe_file {
     const char *path; /* as in diagnostics */
+    const char *page; /* as `use` would name it, where that is known (family.c) */
     const char *text;
     uint64_t device, inode; /* which file it is, whatever the path; 0: given as text */
     HD_VEC(hfe_use) uses;
@@ -234,6 +251,8 @@ hfe_file *hfe_read_program(hfe_program *p, const char *path, const char *text);
 bool hfe_parse(hfe_program *p, hfe_file *file);
 /* The definition which `name` means in a file: its own, then those of the files it uses. */
 hfe_def *hfe_find_def(const hfe_file *file, const char *name);
+/* The same among configs. */
+hfe_def *hfe_find_config(const hfe_file *file, const char *name);
 /* Names that mean nothing, or two things. Fills `locals` of every definition. */
 void hfe_resolve(hfe_program *p, hfe_file *file);
 /* Every name that may stand where `def` looks names up, for "did you mean". */

@@ -1,7 +1,7 @@
 /* Names and calls: variables, functions, objects and their methods. */
 #include <string.h>
 
-#include "frontend/value.h"
+#include "frontend/config.h"
 
 /* ---- names --------------------------------------------------------------------------------- */
 static hfe_locals_chunk *new_chunk(hfe_elab *e, hfe_locals_chunk *before, size_t least) {
@@ -346,6 +346,11 @@ hfe_value hfe_eval_call(hfe_elab *e, const hfe_expr *x) {
     enum { FEW = 8 };
     hfe_passed few[FEW];
     hfe_function f = {0};
+    hfe_rule rule;
+    if (e->frame->def->kind == HFE_D_CONFIG && x->call.callee->kind == HFE_X_NAME &&
+        hfe_find_rule(x->call.callee->name, &rule)) {
+        return hfe_run_rule(e, x, rule);
+    }
     size_t n = x->call.args.n;
     hfe_value callee = eval_callee(e, x->call.callee, &f);
     hfe_call call = {.loc = x->loc, .n_args = n, .name = f.name};

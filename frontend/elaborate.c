@@ -95,7 +95,23 @@ hd_loc hfe_place_in_spec(const hfe_elab *e, hd_loc loc) {
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
+/* Names in the model of a family are fields of a config.json. */
+static bool is_family(hfe_program *p, const hfe_file *file) {
+    for (size_t i = 0; i < file->defs.n; i++) {
+        const hfe_def *def = file->defs.at[i];
+        if (def->kind == HFE_D_CONFIG) {
+            hd_err(p->diags, HD_E_NAME, def->loc, "this is the page of a family, not a model")
+                ->hint = "it is taken when a folder with a config.json is compiled or imported";
+            return true;
+        }
+    }
+    return false;
+}
+
 static hfe_def *find_model(hfe_program *p, const hfe_file *file) {
+    if (is_family(p, file)) {
+        return NULL;
+    }
     for (size_t i = 0; i < file->defs.n; i++) {
         if (file->defs.at[i]->kind == HFE_D_MODEL) {
             return file->defs.at[i];

@@ -2,11 +2,12 @@
 #ifndef HFE_IMPORT_H
 #define HFE_IMPORT_H
 
-#include "support/diag.h"
+#include "frontend/frontend.h"
 
-/* Spec text for the config.json in `folder`; NULL and every fault of the config otherwise. What is
- * understood, ignored and refused is listed in docs/importing.md. */
-char *hfe_import(hd_arena *a, hd_diags *d, const char *folder);
+/* Spec text for the config.json in `folder`, by the page of its family (docs/importing.md); NULL
+ * and every fault of the config otherwise. Pages are looked for in the include folders of `options`
+ * and in its library. */
+char *hfe_import(hd_arena *a, hd_diags *d, const char *folder, const hfe_options *options);
 
 /* A folder that holds a config.json. */
 bool hfe_is_folder_model(const char *path);

@@ -32,17 +32,16 @@ hfe_json *hfe_json_open(hd_arena *a, hd_diags *d, const char *path) {
     return NULL;
 }
 
-json_t *hfe_json_get(const hfe_json *j, hfe_field f) {
-    json_t *object = f.object ? json_object_get(j->root, f.object) : j->root;
-    return json_object_get(object, f.name);
+json_t *hfe_json_get(const hfe_json *j, const hfe_field *f) {
+    return f ? json_object_get(hfe_json_get(j, f->object), f->name) : j->root;
 }
 
-const char *hfe_json_path(const hfe_json *j, hfe_field f) {
+const char *hfe_json_path(const hfe_json *j, const hfe_field *f) {
     hd_text t; /* names in a file may hold anything: escape them */
     hd_text_init(&t, j->arena);
-    hd_text_quoted(&t, f.name);
+    hd_text_quoted(&t, f->name);
     const char *name = hd_strndup(j->arena, t.at + 1, t.n - 2);
-    return f.object ? hd_printf(j->arena, "%s.%s", f.object, name) : name;
+    return f->object ? hd_printf(j->arena, "%s.%s", hfe_json_path(j, f->object), name) : name;
 }
 
 /* ---- places -------------------------------------------------------------------------------- */
@@ -104,21 +103,25 @@ static hd_loc place(const hfe_json *j, const char *from, const char *to) {
     return loc;
 }
 
-static hd_loc locate(const hfe_json *j, hfe_field f, bool want_value) {
-    const char *at = skip_space(j->text), *value, *key;
-    if (f.object && (!find_member(at, f.object, &value) || *(at = value) != '{'))
-        return (hd_loc){.file = j->file};
-    key = find_member(at, f.name, &value);
-    if (!key) return (hd_loc){.file = j->file};
-    return want_value ? place(j, value, skip_value(value)) : place(j, key, skip_string(key));
+/* Where the value of a field begins, and its name; NULL if it cannot be found. */
+static const char *find_field(const hfe_json *j, const hfe_field *f, const char **key) {
+    const char *value = NULL;
+    if (!f) return skip_space(j->text);
+    const char *object = find_field(j, f->object, key);
+    *key = object ? find_member(object, f->name, &value) : NULL;
+    return *key ? value : NULL;
 }
 
-hd_loc hfe_json_key(const hfe_json *j, hfe_field f) {
-    return locate(j, f, false);
+hd_loc hfe_json_key(const hfe_json *j, const hfe_field *f) {
+    const char *key = NULL;
+    if (!find_field(j, f, &key) || !key) return (hd_loc){.file = j->file};
+    return place(j, key, skip_string(key));
 }
 
-hd_loc hfe_json_value(const hfe_json *j, hfe_field f) {
-    return locate(j, f, true);
+hd_loc hfe_json_value(const hfe_json *j, const hfe_field *f) {
+    const char *key = NULL, *value = find_field(j, f, &key);
+    if (!value || !key) return (hd_loc){.file = j->file};
+    return place(j, value, skip_value(value));
 }
 
 const char *hfe_json_show(const hfe_json *j, const json_t *value) {

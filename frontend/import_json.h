@@ -16,15 +16,17 @@ typedef struct hfe_json {
 /* Reads and parses; NULL and a diagnostic if the file is no JSON object. Keys stand once. */
 hfe_json *hfe_json_open(hd_arena *a, hd_diags *d, const char *path);
 
-/* A field: of the root, or (`object` not NULL) of the object that the root's field `object` is. */
+/* A field of the object that another field is, or (`object` NULL) of the file. A field that is
+ * NULL stands for the file itself. */
 typedef struct hfe_field {
-    const char *object, *name;
+    const struct hfe_field *object;
+    const char *name;
 } hfe_field;
 
-json_t *hfe_json_get(const hfe_json *j, hfe_field f);              /* NULL if absent */
-const char *hfe_json_path(const hfe_json *j, hfe_field f);         /* for messages: a or a.b */
-hd_loc hfe_json_key(const hfe_json *j, hfe_field f);               /* place of its name */
-hd_loc hfe_json_value(const hfe_json *j, hfe_field f);             /* place of its value */
+json_t *hfe_json_get(const hfe_json *j, const hfe_field *f);       /* NULL if absent */
+const char *hfe_json_path(const hfe_json *j, const hfe_field *f);  /* for messages: a or a.b */
+hd_loc hfe_json_key(const hfe_json *j, const hfe_field *f);        /* place of its name */
+hd_loc hfe_json_value(const hfe_json *j, const hfe_field *f);      /* place of its value */
 const char *hfe_json_show(const hfe_json *j, const json_t *value); /* short, for messages */
 
 #endif

@@ -84,10 +84,21 @@ const hfe_token *hfe_expect(hfe_parser *ps, hfe_token_kind kind, const char *wha
     return NULL;
 }
 
+/* Words of configs are words only where no variable can be meant. */
+static bool at_word(const hfe_parser *ps, const char *word) {
+    return hfe_at(ps, HFE_T_NAME) && ps->at[1].kind == HFE_T_NAME &&
+           strcmp(ps->at->name, word) == 0;
+}
+
+static bool at_config(const hfe_parser *ps) {
+    return at_word(ps, "config");
+}
+
 /* A definition, at the start of a line, in the middle of a block: the block was not closed. */
 static bool at_definition(const hfe_parser *ps) {
-    return ps->at->loc.column == 1 && (hfe_at(ps, HFE_K_FN) || hfe_at(ps, HFE_K_OBJECT) ||
-                                       hfe_at(ps, HFE_K_MODEL) || hfe_at(ps, HFE_K_USE));
+    return ps->at->loc.column == 1 &&
+           (hfe_at(ps, HFE_K_FN) || hfe_at(ps, HFE_K_OBJECT) || hfe_at(ps, HFE_K_MODEL) ||
+            hfe_at(ps, HFE_K_USE) || at_config(ps));
 }
 
 bool hfe_close(hfe_parser *ps, hfe_token_kind kind, hd_loc open) {
@@ -350,7 +361,56 @@ static hfe_stmt *parse_simple(hfe_parser *ps) {
     return s;
 }
 
+/* use NAME or use NAME(name: value, ...) */
+static hfe_stmt *parse_include(hfe_parser *ps) {
+    hfe_stmt *s = new_stmt(ps, HFE_S_INCLUDE, hfe_next(ps)->loc);
+    if (hfe_at(ps, HFE_T_STRING)) {
+        hd_diag *d = hfe_trouble(ps, ps->at->loc, "'use' in a config names another config");
+        if (d != NULL) {
+            d->hint = "files are used at the top of a file";
+        }
+        return NULL;
+    }
+    s->value = hfe_parse_expr(ps);
+    const hfe_expr *x = s->value;
+    const bool call = x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME;
+    if (!ps->panic && !call && x->kind != HFE_X_NAME) {
+        hfe_trouble(ps, x->loc, "'use' in a config names another config");
+    }
+    return s;
+}
+
+/* field name = ..., param name = ..., option name = ... */
+static hfe_mark take_mark(hfe_parser *ps) {
+    static const char *const words[] = {
+        [HFE_FIELD] = "field", [HFE_PARAM] = "param", [HFE_OPTION] = "option"};
+    for (int i = HFE_FIELD; i <= HFE_OPTION; i++) {
+        if (at_word(ps, words[i])) {
+            hfe_next(ps);
+            return (hfe_mark)i;
+        }
+    }
+    return HFE_PLAIN;
+}
+
+static hfe_stmt *parse_config_statement(hfe_parser *ps) {
+    const hd_loc loc = ps->at->loc;
+    const hfe_mark mark = take_mark(ps);
+    hfe_stmt *s = mark == HFE_PLAIN && hfe_at(ps, HFE_K_USE) ? parse_include(ps) : parse_simple(ps);
+    if (s == NULL || mark == HFE_PLAIN) {
+        return s;
+    }
+    s->mark = mark;
+    if (!ps->panic && s->kind != HFE_S_ASSIGN) {
+        hfe_trouble(ps, loc, "one variable is declared: name = ...");
+    }
+    return s;
+}
+
 static hfe_stmt *parse_statement(hfe_parser *ps) {
+    if (ps->in->kind == HFE_D_CONFIG && (hfe_at(ps, HFE_T_NAME) || hfe_at(ps, HFE_K_USE))) {
+        return parse_config_statement(ps);
+    }
     switch (ps->at->kind) {
     case HFE_K_FOR: return parse_for(ps);
     case HFE_K_IF: return parse_if(ps);
@@ -557,7 +617,9 @@ static hfe_def *parse_object_or_model(hfe_parser *ps, hfe_def_kind kind) {
         return NULL;
     }
     hfe_def *def = new_def(ps, kind, name);
-    parse_params(ps, def);
+    if (kind != HFE_D_CONFIG || hfe_at(ps, HFE_P_LPAREN)) {
+        parse_params(ps, def);
+    }
     ps->in = def;
     if (kind == HFE_D_MODEL && hfe_at(ps, HFE_P_LPAREN) && !ps->panic) {
         parse_inputs(ps, def);
@@ -596,8 +658,9 @@ static hfe_def *parse_constant(hfe_parser *ps) {
         hd_diag *d = hfe_expected(ps, "a definition");
         if (d != NULL) {
             const char *foreign = hfe_foreign_word(name->name);
-            d->hint =
-                foreign != NULL ? foreign : "a file holds use, fn, object, model and NAME = value";
+            d->hint = foreign != NULL
+                          ? foreign
+                          : "a file holds use, fn, object, model, config and NAME = value";
         }
         return NULL;
     }
@@ -611,6 +674,9 @@ static hfe_def *parse_constant(hfe_parser *ps) {
 static void check_twice(hfe_parser *ps, const hfe_def *def) {
     for (size_t i = 0; i < ps->file->defs.n; i++) {
         const hfe_def *other = ps->file->defs.at[i];
+        if ((other->kind == HFE_D_CONFIG) != (def->kind == HFE_D_CONFIG)) {
+            continue;
+        }
         if (other->name == def->name || (other->kind == HFE_D_MODEL && def->kind == HFE_D_MODEL)) {
             bool same = other->name == def->name;
             hd_diag *d =
@@ -637,7 +703,9 @@ bool hfe_parse(hfe_program *p, hfe_file *file) {
         case HFE_K_FN: def = parse_fn(&ps); break;
         case HFE_K_OBJECT: def = parse_object_or_model(&ps, HFE_D_OBJECT); break;
         case HFE_K_MODEL: def = parse_object_or_model(&ps, HFE_D_MODEL); break;
-        default: def = parse_constant(&ps); break;
+        default:
+            def = at_config(&ps) ? parse_object_or_model(&ps, HFE_D_CONFIG) : parse_constant(&ps);
+            break;
         }
         if (def != NULL) {
             check_twice(&ps, def);

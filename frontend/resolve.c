@@ -5,13 +5,14 @@
  * method sets is a field if its object has one of that name, else a variable of its own. */
 #include <string.h>
 
-#include "frontend/value.h"
+#include "frontend/config.h"
 #include "ir/signature.h"
 
 typedef struct resolver {
     hfe_program *p;
     hfe_file *file;
     hfe_def *def;
+    int included; /* depth of configs in configs */
     HD_VEC(hfe_target) locals;
     HD_VEC(const char *) read;     /* names that some expression uses */
     HD_VEC(const char *) reported; /* unknown names, once per definition */
@@ -109,9 +110,31 @@ static void collect_expr(resolver *r, const hfe_expr *x) {
     each_child(r, x, collect_expr);
 }
 
+static void collect_block(resolver *r, const hfe_block *b);
+
+/* A config has the variables of those it includes. */
+static void collect_included(resolver *r, const hfe_stmt *s) {
+    enum { DEEPEST = 20 }; /* a circle is an error where it runs */
+    hfe_file *file = r->file;
+    const hfe_def *config = hfe_included_config(file, s);
+    if (config != NULL && r->included < DEEPEST) {
+        r->included++;
+        r->file = config->file;
+        for (size_t i = 0; i < config->params.n; i++) {
+            add_local(r, config->params.at[i].name, config->params.at[i].loc);
+        }
+        collect_block(r, &config->body);
+        r->file = file;
+        r->included--;
+    }
+}
+
 static void collect_block(resolver *r, const hfe_block *b) {
     for (size_t i = 0; i < b->list.n; i++) {
         const hfe_stmt *s = b->list.at[i];
+        if (s->kind == HFE_S_INCLUDE) {
+            collect_included(r, s);
+        }
         for (size_t k = 0; k < s->targets.n; k++) {
             add_local(r, s->targets.at[k].name, s->targets.at[k].loc);
         }
@@ -156,7 +179,21 @@ static hfe_def *find_method(const hfe_def *object, const char *name) {
 }
 
 static const hfe_def *object_of(const hfe_def *def) {
-    return def->kind == HFE_D_OBJECT ? def : def->object;
+    return def->kind == HFE_D_OBJECT || def->kind == HFE_D_CONFIG ? def : def->object;
+}
+
+/* The model of a family sees the variables of its config, and may leave out an argument. */
+static bool is_known_to_family(const resolver *r, const char *name) {
+    bool config = false, found = false;
+    for (size_t i = 0; i < r->file->defs.n; i++) {
+        const hfe_def *def = r->file->defs.at[i];
+        config |= def->kind == HFE_D_CONFIG;
+        found |= def->kind == HFE_D_CONFIG &&
+                 (has_local(def, name) || hfe_config_function(def, name) != NULL);
+    }
+    const bool inlined = r->def->object != NULL && r->def->object->kind == HFE_D_CONFIG;
+    return (r->def->kind == HFE_D_MODEL && (found || (config && strcmp(name, "absent") == 0))) ||
+           (inlined && strcmp(name, "absent") == 0);
 }
 
 static bool is_known(const resolver *r, const char *name) {
@@ -165,8 +202,8 @@ static bool is_known(const resolver *r, const char *name) {
     const hfe_def *def = hfe_find_def(r->file, name);
     return has_local(r->def, name) || (object != NULL && has_local(object, name)) ||
            find_method(object, name) != NULL || (def != NULL && def->kind != HFE_D_MODEL) ||
-           hfe_find_builtin(name) != NULL || hfe_find_op(name, &code) || strcmp(name, "T") == 0 ||
-           strcmp(name, "C") == 0;
+           is_known_to_family(r, name) || hfe_find_builtin(name) != NULL ||
+           hfe_find_op(name, &code) || strcmp(name, "T") == 0 || strcmp(name, "C") == 0;
 }
 
 static void add_candidate(hfe_program *p, hfe_candidates *out, const char *name) {
@@ -184,7 +221,7 @@ static void add_locals(hfe_program *p, const hfe_def *def, hfe_candidates *out) 
 
 static void add_defs(hfe_program *p, const hfe_file *file, hfe_candidates *out) {
     for (size_t i = 0; file != NULL && i < file->defs.n; i++) {
-        if (file->defs.at[i]->kind != HFE_D_MODEL) {
+        if (file->defs.at[i]->kind != HFE_D_MODEL && file->defs.at[i]->kind != HFE_D_CONFIG) {
             add_candidate(p, out, file->defs.at[i]->name);
         }
     }
@@ -254,8 +291,27 @@ static void check_op_name(resolver *r, const hfe_expr *x) {
                            : "'hadal ops' lists them";
 }
 
+static void check_expr(resolver *r, const hfe_expr *x);
+
+static void check_arguments(resolver *r, const hfe_expr *call) {
+    for (size_t i = 0; i < call->call.args.n; i++) {
+        check_expr(r, call->call.args.at[i].value);
+    }
+}
+
+static bool is_rule(const resolver *r, const hfe_expr *x, hfe_rule *rule) {
+    return r->def->kind == HFE_D_CONFIG && x->kind == HFE_X_CALL &&
+           x->call.callee->kind == HFE_X_NAME && hfe_find_rule(x->call.callee->name, rule);
+}
+
 static void check_expr(resolver *r, const hfe_expr *x) {
+    hfe_rule rule;
     if (x == NULL) {
+        return;
+    }
+    if (is_rule(r, x, &rule)) {
+        hfe_check_rule(r->p, x, rule);
+        check_arguments(r, x);
         return;
     }
     if (x->kind == HFE_X_NAME) {
@@ -269,9 +325,51 @@ static void check_expr(resolver *r, const hfe_expr *x) {
     each_child(r, x, check_expr);
 }
 
+static void check_config_name(resolver *r, const hfe_expr *x) {
+    if (hfe_find_config(r->file, x->name) == NULL) {
+        hd_err(r->p->diags, HD_E_NAME, x->loc, "there is no config '%s'", x->name)->hint =
+            "configs are known from this file and from those it uses";
+    }
+}
+
+/* A declaration of a field: its kind is no function, and what it is of is a config. */
+static void check_declaration(resolver *r, const hfe_declaration *d) {
+    for (int i = 0; i < HFE_N_ASPECTS; i++) {
+        if (i == HFE_ASPECT_of && d->aspect[i] != NULL) {
+            check_config_name(r, d->aspect[i]);
+        } else if (d->aspect[i] != NULL) {
+            check_expr(r, d->aspect[i]);
+        }
+    }
+}
+
+/* True: the statement has been dealt with. */
+static bool check_config_statement(resolver *r, const hfe_stmt *s) {
+    hfe_declaration d;
+    if (s->kind == HFE_S_INCLUDE) {
+        const hfe_expr *x = s->value;
+        check_config_name(r, x->kind == HFE_X_CALL ? x->call.callee : x);
+        if (x->kind == HFE_X_CALL) {
+            check_arguments(r, x);
+        }
+        return true;
+    }
+    if (s->mark == HFE_PLAIN) {
+        return false;
+    }
+    if (hfe_is_declaration(r->p, s, &d)) {
+        check_declaration(r, &d);
+        return true;
+    }
+    return s->mark == HFE_FIELD; /* reported */
+}
+
 static void check_block(resolver *r, const hfe_block *b) {
     for (size_t i = 0; i < b->list.n; i++) {
         const hfe_stmt *s = b->list.at[i];
+        if (check_config_statement(r, s)) {
+            continue;
+        }
         if (s->kind == HFE_S_ASSIGN_INDEX) { /* it needs the list that was there */
             hd_push(r->p->arena, &r->read, s->targets.at[0].name);
         }
@@ -301,7 +399,7 @@ static bool is_read(const resolver *r, const char *name) {
 /* A typing error on the left of `=` makes a new variable: this is how it shows. */
 static void note_unread(resolver *r) {
     const hfe_def *def = r->def;
-    if (def->kind == HFE_D_OBJECT) { /* fields are read from outside */
+    if (def->kind == HFE_D_OBJECT || def->kind == HFE_D_CONFIG) { /* read from outside */
         return;
     }
     size_t given = def->params.n + (def->kind != HFE_D_MODEL ? 0
@@ -371,7 +469,8 @@ static void check_clashes(resolver *r) {
         for (size_t k = 0; use->file != NULL && k < use->file->defs.n; k++) {
             const hfe_def *def = use->file->defs.at[k];
             const hfe_def *meant = hfe_find_def(f, def->name);
-            if (def->kind != HFE_D_MODEL && meant->file != f && meant != def) {
+            if (def->kind != HFE_D_MODEL && def->kind != HFE_D_CONFIG && meant->file != f &&
+                meant != def) {
                 hd_diag *d = hd_err(r->p->diags, HD_E_NAME, use->loc,
                                     "'%s' is defined in two of the used files", def->name);
                 d->cause =

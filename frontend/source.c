@@ -176,9 +176,10 @@ hfe_file *hfe_read_program(hfe_program *p, const char *path, const char *text) {
 }
 
 /* ---- definitions --------------------------------------------------------------------------- */
-static hfe_def *find_own(const hfe_file *file, const char *name) {
+static hfe_def *find_own(const hfe_file *file, const char *name, bool config) {
     for (size_t i = 0; i < file->defs.n; i++) {
-        if (file->defs.at[i]->name == name) {
+        const bool is_config = file->defs.at[i]->kind == HFE_D_CONFIG;
+        if (file->defs.at[i]->name == name && is_config == config) {
             return file->defs.at[i];
         }
     }
@@ -186,13 +187,22 @@ static hfe_def *find_own(const hfe_file *file, const char *name) {
 }
 
 hfe_def *hfe_find_def(const hfe_file *file, const char *name) {
-    hfe_def *def = find_own(file, name);
+    hfe_def *def = find_own(file, name, false);
     for (size_t i = 0; def == NULL && i < file->uses.n; i++) {
         hfe_file *used = file->uses.at[i].file;
-        def = used != NULL ? find_own(used, name) : NULL;
+        def = used != NULL ? find_own(used, name, false) : NULL;
         if (def != NULL && def->kind == HFE_D_MODEL) {
             def = NULL;
         }
+    }
+    return def;
+}
+
+hfe_def *hfe_find_config(const hfe_file *file, const char *name) {
+    hfe_def *def = find_own(file, name, true);
+    for (size_t i = 0; def == NULL && i < file->uses.n; i++) {
+        const hfe_file *used = file->uses.at[i].file;
+        def = used != NULL ? find_own(used, name, true) : NULL;
     }
     return def;
 }

@@ -183,6 +183,7 @@ struct hfe_elab {
     HD_VEC(hd_loc) reported; /* places that have had their error */
     hfe_locals_chunk *locals;
     HD_VEC(hfe_known_constant) constants;
+    struct hfe_reading *import; /* a config is run: what it is run on (config.h) */
 };
 
 /* Reports an error once per place, with the chain of calls that led there, and gives poison.

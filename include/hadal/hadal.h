@@ -259,6 +259,7 @@ HADAL_API const char *hadal_heatmap(hadal_session *s, const int32_t *tokens, int
 HADAL_API const char *hadal_ops_text(hadal_session *s, const char *only,
                                      int markdown); /* NULL: no such op */
 HADAL_API const char *hadal_passes_text(hadal_session *s);
+HADAL_API const char *hadal_families_text(hadal_session *s); /* Markdown */
 
 #ifdef __cplusplus
 }

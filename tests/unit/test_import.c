@@ -8,12 +8,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "frontend/family.h"
 #include "frontend/import.h"
-#include "frontend/import_residual.h"
 #define FOLDER "/tmp/hadal-import-XXXXXX"
 #include "tests/unit/folder_fixture.h"
 
 TestSuite(import, .init = open_folder, .fini = close_folder);
+
+static const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
+
+static char *import_folder(const char *path) {
+    return hfe_import(arena, &diags, path, &options);
+}
 
 static char *saved(int version, const char *name) {
     return hd_printf(arena, "%s/import/transformers-%d/%s", TEST_DATA, version, name);
@@ -21,7 +27,7 @@ static char *saved(int version, const char *name) {
 
 static char *import_text(const char *json) {
     cr_assert(hd_write_file(arena, &diags, in_folder("config.json"), json, strlen(json)));
-    return hfe_import(arena, &diags, folder);
+    return import_folder(folder);
 }
 
 static const hd_diag *find_error(const char *part) {
@@ -43,8 +49,8 @@ enum { N_FAMILIES = sizeof families / sizeof *families };
 
 Test(import, both_versions_of_transformers_say_the_same) {
     for (int i = 0; i < N_FAMILIES; i++) {
-        char *before = hfe_import(arena, &diags, saved(4, families[i]));
-        char *now = hfe_import(arena, &diags, saved(5, families[i]));
+        char *before = import_folder(saved(4, families[i]));
+        char *now = import_folder(saved(5, families[i]));
         cr_assert(before && now, "%s: %s", families[i], said());
         cr_expect_str_eq(before, now);
     }
@@ -52,7 +58,7 @@ Test(import, both_versions_of_transformers_say_the_same) {
 }
 
 Test(import, llama) {
-    char *t = hfe_import(arena, &diags, saved(5, "llama"));
+    char *t = import_folder(saved(5, "llama"));
     expect_has(t, "model llama(\n    layers = 4,\n    hidden = 48,\n    heads = 4,\n"
                   "    kv_heads = 2,\n    head_dim = 12,\n    ff = 80,\n    vocab = 96,\n"
                   "    eps = 1e-06,\n    theta = 10000.0,\n) {\n");
@@ -60,30 +66,30 @@ Test(import, llama) {
     expect_has(t, "attention(x, heads, kv_heads, head_dim, theta: theta)\n");
     expect_has(t, "r.write(swiglu(x, ff))");
     expect_has(t, "output logits = head(h, vocab)");
-    t = hfe_import(arena, &diags, saved(4, "llama-default"));
+    t = import_folder(saved(4, "llama-default"));
     expect_has(t, "kv_heads = 4,");
 }
 
 Test(import, llama_with_everything) {
-    char *t = hfe_import(arena, &diags, saved(4, "llama3"));
+    char *t = import_folder(saved(4, "llama3"));
     expect_has(t, "    theta = 500000.0,\n    factor = 8.0,\n    low_freq_factor = 1.0,\n"
                   "    high_freq_factor = 4.0,\n    original_positions = 128,\n");
     expect_has(t, "rope_scaling: scaling, qkv_bias: true,\n                o_bias: true)");
     expect_has(t, "swiglu(x, ff, bias: true)");
     expect_has(t, "tied_head(h, vocab)");
-    t = hfe_import(arena, &diags, saved(4, "llama-linear"));
+    t = import_folder(saved(4, "llama-linear"));
     expect_has(t, "scaling = linear_scaling(factor)");
     expect_has(t, "factor = 2.0");
 }
 
 Test(import, qwen) {
-    char *t = hfe_import(arena, &diags, saved(4, "qwen2"));
+    char *t = import_folder(saved(4, "qwen2"));
     expect_has(t, "theta: theta, qkv_bias: true)\n"); /* q, k, v always; o never */
     expect_has(t, "theta = 1000000.0");
-    t = hfe_import(arena, &diags, saved(5, "qwen3"));
+    t = import_folder(saved(5, "qwen3"));
     expect_has(t, "head_dim = 16");
     expect_has(t, "theta: theta, qk_norm: true, eps: eps)\n");
-    t = hfe_import(arena, &diags, saved(5, "qwen3-bias"));
+    t = import_folder(saved(5, "qwen3-bias"));
     expect_has(t, "qk_norm: true, eps: eps, qkv_bias: true,\n                o_bias: true)");
 }
 
@@ -153,10 +159,11 @@ Test(import, fields_that_change_nothing) {
 }
 
 Test(import, activations) {
-    expect_has(import_with("llama", "hidden_act", "\"gelu\""), "gate = gelu(linear(");
-    expect_has(import_with("llama", "hidden_act", "\"gelu_pytorch_tanh\""), "gelu_tanh(linear(");
-    expect_has(import_with("llama", "hidden_act", "\"relu\""), "gate = relu(linear(");
-    expect_has(import_with("llama", "hidden_act", "\"gelu_new\""), "r.write(gated_mlp(x, ff))");
+    expect_has(import_with("llama", "hidden_act", "\"gelu\""), "gated_mlp(x, ff, gelu)");
+    expect_has(import_with("llama", "hidden_act", "\"gelu_pytorch_tanh\""), "x, ff, gelu_tanh)");
+    expect_has(import_with("llama", "hidden_act", "\"relu\""), "gated_mlp(x, ff, relu)");
+    expect_has(import_with("llama", "hidden_act", "\"gelu_new\""),
+               "r.write(gated_mlp(x, ff, gelu_tanh))");
 }
 
 #define ATTNRES(size)                                                                              \
@@ -213,7 +220,7 @@ Test(import, residual_systems) {
          "    for l in 0..layers {"},
         {"{\"type\": \"depth-attention\", \"stride\": 2, \"recent_window\": 0, \"loops\": 3, "
          "\"k_norm_after_rope\": true}",
-         "    for turn in 0..loops {\n        for l in 0..layers {\n            at \"model"},
+         "    for iteration in 0..loops {\n        for l in 0..layers {\n            at \"model"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_has(import_with("qwen3", "residual", cases[i][0]), cases[i][1]);
@@ -234,14 +241,6 @@ Test(import, attention_residuals) {
     expect_has(t, "block_layers = 2");
 }
 
-Test(import, parameters_of_residual_systems_have_room) {
-    for (int i = 0; i < HFE_N_RESIDUALS; i++) {
-        size_t n;
-        hfe_parameters_of((hfe_residual_type)i, &n);
-        cr_expect_leq(n, HFE_MAX_PARAMETERS, "%s", hfe_systems[i].type);
-    }
-}
-
 Test(import, names_of_models) {
     static const char *const names[][2] = {{"good_Name2", "model good_Name2("},
                                            {"Qwen3-0.6B", "model Qwen3_0_6B("},
@@ -255,7 +254,7 @@ Test(import, names_of_models) {
         mkdir(model, 0700);
         const char *json = BASE("llama") "}";
         hd_write_file(arena, &diags, hd_path_join(arena, model, "config.json"), json, strlen(json));
-        expect_has(hfe_import(arena, &diags, model), names[i][1]);
+        expect_has(import_folder(model), names[i][1]);
         cr_expect(hfe_is_folder_model(model));
     }
     cr_expect_not(hfe_is_folder_model(folder));
@@ -346,16 +345,18 @@ Test(import, refused_parameters_of_residual_systems) {
     cr_expect(find_error("contradicts the residual type elmo"));
 }
 
-/* What is known of the family, what is in its way, and what to do instead. */
+/* Which families there are, and the page that knows most of the fields. */
 Test(import, families_that_cannot_be_imported) {
     static const struct {
-        const char *family, *cause, *hint;
+        const char *family, *hint;
     } cases[] = {
-        {"kimi_linear", "linear attention (KDA), latent attention and experts",
-         "attn_res_block_size"},
-        {"mixtral", "its layers need experts", "llama, qwen2 and qwen3 can be imported"},
-        {"gpt_neox", "the families that can are llama, qwen2 and qwen3", "in the model language"},
-        {"qwen33", "the families that can", "did you mean 'qwen3'?"},
+        {"kimi_linear", "it knows all fields but kv_lora_rank"},
+        {"mixtral", "did you mean 'mistral'?"},
+        {"gpt_neox", "a page of your own in a folder DIR is found with -I DIR"},
+        {"qwen33", "did you mean 'qwen3'?"},
+        {"../families/llama", "the closest page is families/"},
+        {"common/decoder", "the closest page is families/"},
+        {"decoder", "the closest page is families/"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hd_diags_init(&diags, arena);
@@ -365,10 +366,10 @@ Test(import, families_that_cannot_be_imported) {
                       "\"hidden_size\": 48, \"intermediate_size\": 64, \"num_hidden_layers\": 4, "
                       "\"num_attention_heads\": 4, \"rms_norm_eps\": 1e-6}",
                       cases[i].family)));
-        cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of");
+        cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of: %s", said());
         const hd_diag *g = &diags.list.at[0];
         cr_expect_eq(g->loc.line, 1);
-        cr_expect(strstr(g->cause, cases[i].cause), "%s", g->cause);
+        cr_expect(strstr(g->cause, "granite, hrm_text, llama, mistral"), "%s", g->cause);
         cr_expect(strstr(g->hint, cases[i].hint), "%s", g->hint);
     }
 }
@@ -390,7 +391,7 @@ Test(import, refused_values_are_named) {
     static const struct {
         const char *family, *path, *value, *error;
     } cases[] = {
-        {"mistral", "use_cache", "true", "model_type: \"mistral\" cannot be imported"},
+        {"mixtral", "use_cache", "true", "model_type: \"mixtral\" cannot be imported"},
         {"llama", "model_type", "7", "model_type: 7 cannot be imported"},
         {"llama", "vocab_size", "0", "vocab_size: must be a whole number from 1 to 2147483647"},
         {"llama", "vocab_size", "-1", "vocab_size: must be a whole number"},
@@ -510,18 +511,40 @@ Test(import, contradictions) {
     cr_expect_null(import_text(BASE("qwen2") ", \"use_sliding_window\": true, \"sliding_window\": "
                                              "16, \"max_window_layers\": 2}"));
     cr_expect(find_error("use_sliding_window: true cannot be honoured"));
-    cr_expect_null(hfe_import(arena, &diags, saved(4, "qwen2-sliding")));
+    cr_expect_null(import_folder(saved(4, "qwen2-sliding")));
     cr_expect(find_error("\"sliding_attention\" of layer 2 cannot be honoured"));
 }
 
 Test(import, missing_fields_are_all_listed) {
     cr_expect_null(import_text("{}"));
-    static const char *const required[] = {
-        "model_type",        "vocab_size",          "hidden_size", "intermediate_size",
-        "num_hidden_layers", "num_attention_heads", "rms_norm_eps"};
+    static const char *const required[] = {"model_type",        "vocab_size",
+                                           "hidden_size",       "intermediate_size",
+                                           "num_hidden_layers", "num_attention_heads"};
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
         cr_expect(find_error(hd_printf(arena, "the field '%s' is missing", required[i])));
     cr_expect_eq(diags.errors, sizeof required / sizeof *required, "%s", said());
+}
+
+/* Hub configs leave out what is as in the family. */
+Test(import, absent_fields_have_the_default_of_their_family) {
+    static const char *const cases[][2] = {
+        {"llama", "    eps = 1e-06,\n    theta = 10000.0,\n"},
+        {"qwen2", "    eps = 1e-06,\n"},
+        {"mistral", "    kv_heads = 8,\n"},
+        {"olmo2", "    eps = 1e-05,\n"},
+        {"phi3", "    eps = 1e-05,\n"},
+        {"granite", "    logits_scaling = 1.0,\n"},
+        {"smollm3", "    theta = 2000000.0,\n    rotates = [true, true, true, false, true],\n"},
+        {"smollm3", "tied_head("},
+        {"qwen3", "    head_dim = 128,\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_has(import_text(hd_printf(arena,
+                                         "{\"model_type\": \"%s\", \"vocab_size\": 96, "
+                                         "\"hidden_size\": 64, \"intermediate_size\": 64, "
+                                         "\"num_hidden_layers\": 5, \"num_attention_heads\": 8%s}",
+                                         cases[i][0], i == 2 ? ", \"sliding_window\": null" : "")),
+                   cases[i][1]);
 }
 
 Test(import, all_faults_with_their_places) {
@@ -595,22 +618,19 @@ Test(import, files_that_are_no_config) {
     cr_expect(find_error("depth"), "%s", said());
     hd_diags_init(&diags, arena);
     unlink(in_folder("config.json"));
-    cr_expect_null(hfe_import(arena, &diags, folder));
+    cr_expect_null(import_folder(folder));
     cr_expect(find_error("holds no config.json"));
-    cr_expect_null(hfe_import(arena, &diags, "/nonexistent"));
+    cr_expect_null(import_folder("/nonexistent"));
     cr_expect_eq(diags.errors, 2);
 }
 
 /* ---- documentation ------------------------------------------------------------------------- */
 
-Test(import, every_field_is_documented) {
-    static const char *const names[] = {
-#define F(name, families, kind, member, need, allowed, meaning) "`" name "`",
-#include "frontend/import_fields.def"
-#undef F
-    };
-    const char *doc = hd_read_text(arena, &diags, TEST_DATA "/../docs/importing.md", 1 << 20, NULL);
-    cr_assert(doc);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        cr_expect(strstr(doc, names[i]), "%s is not in docs/importing.md", names[i]);
+Test(import, families_are_documented) {
+    hd_text made;
+    hd_text_init(&made, arena);
+    const char *doc = hd_read_text(arena, &diags, TEST_DATA "/../docs/families.md", 1 << 20, NULL);
+    hfe_families_text(arena, &diags, &options, &made);
+    cr_assert(doc && diags.errors == 0, "%s", said());
+    cr_expect_str_eq(doc, made.at, "run: hadal families > docs/families.md");
 }

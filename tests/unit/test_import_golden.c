@@ -23,7 +23,7 @@ TestSuite(import_golden, .init = open_arena, .fini = close_arena, .timeout = 120
 
 static hir_module *elaborate(const char *folder) {
     const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
-    const char *text = hfe_import(arena, &diags, folder);
+    const char *text = hfe_import(arena, &diags, folder, &options);
     cr_assert(text, "%s", said());
     hir_module *m =
         hfe_load_spec_text(arena, &diags, hd_printf(arena, "%s.hadal", folder), text, &options);

@@ -1,0 +1,331 @@
+/* One field of config.json by its declaration: from JSON to a value of the language. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "frontend/family.h"
+
+hd_diag *hfe_field_error(hfe_json *j, const hfe_field *f, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const char *what = hd_vprintf(j->arena, format, args);
+    va_end(args);
+    return hd_err(j->diags, HD_E_CONFIG, hfe_json_value(j, f), "%s: %s", hfe_json_path(j, f), what);
+}
+
+static hfe_value expected(hfe_elab *e, const hfe_field *f, const char *what) {
+    hfe_json *j = e->import->json;
+    hfe_field_error(j, f, "must be %s, not %s", what, hfe_json_show(j, hfe_json_get(j, f)));
+    return hfe_poison();
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+/* The ends of a range; what is wrong with the page's own expression is reported. */
+static bool read_end(hfe_elab *e, const hfe_declaration *d, hfe_aspect aspect, double *out) {
+    const hfe_expr *x = d->aspect[aspect];
+    if (x == NULL) {
+        return true;
+    }
+    const hfe_value v = hfe_eval(e, x);
+    if (!hfe_is_number(v)) {
+        if (!hfe_is(v, HFE_POISON)) {
+            hfe_fail(e, HD_E_TYPE, x->loc, NULL, NULL, "the end of a range is a number");
+        }
+        return false;
+    }
+    *out = hfe_as_number(v);
+    return true;
+}
+
+static hfe_value read_int(hfe_elab *e, const hfe_declaration *d, const json_t *v,
+                          const hfe_field *f) {
+    double least = 1, most = INT32_MAX;
+    if (!read_end(e, d, HFE_ASPECT_least, &least) || !read_end(e, d, HFE_ASPECT_most, &most)) {
+        return hfe_poison();
+    }
+    const double x = json_is_integer(v) ? (double)json_integer_value(v) : NAN;
+    if (!(x >= least && x <= most)) {
+        const char *what = d->kind == HFE_KIND_INTS ? "a list of whole numbers" : "a whole number";
+        return expected(e, f, hd_printf(e->arena, "%s from %.0f to %.0f", what, least, most));
+    }
+    return hfe_int(json_integer_value(v));
+}
+
+static hfe_value read_float(hfe_elab *e, const hfe_declaration *d, const json_t *v,
+                            const hfe_field *f) {
+    double least = -FLT_MAX, most = FLT_MAX, above = -INFINITY;
+    if (!read_end(e, d, HFE_ASPECT_least, &least) || !read_end(e, d, HFE_ASPECT_most, &most) ||
+        !read_end(e, d, HFE_ASPECT_above, &above)) {
+        return hfe_poison();
+    }
+    const double x = json_number_value(v);
+    if (json_is_number(v) && fabs(x) <= FLT_MAX && x >= least && x <= most && x > above) {
+        return hfe_float(x);
+    }
+    const bool list = d->kind == HFE_KIND_FLOATS;
+    const char *range = "";
+    if (!(x > above)) {
+        return expected(e, f,
+                        hd_printf(e->arena, "%s above %g", list ? "numbers" : "a number", above));
+    }
+    if (least > -FLT_MAX && most < FLT_MAX) {
+        range = hd_printf(e->arena, ", from %g to %g", least, most);
+    } else if (least > -FLT_MAX) {
+        range = hd_printf(e->arena, ", %g or above", least);
+    }
+    return expected(
+        e, f, hd_printf(e->arena, "%s that f32 holds%s", list ? "numbers" : "a number", range));
+}
+
+/* ---- words --------------------------------------------------------------------------------- */
+
+/* A string of the file; the bytes that a message or a name could not show are refused. */
+static hfe_value read_text(hfe_elab *e, const json_t *v, const hfe_field *f, const char *what) {
+    if (!json_is_string(v)) {
+        return expected(e, f, what);
+    }
+    return hfe_new_string(e, HD_NOWHERE, json_string_value(v), strlen(json_string_value(v)));
+}
+
+static hfe_value refuse_word(hfe_elab *e, const hfe_declaration *d, const hfe_field *f,
+                             const hfe_list *words) {
+    hfe_json *j = e->import->json;
+    const char *shown = hfe_json_show(j, hfe_json_get(j, f)),
+               *noun = hfe_literal(d->aspect[HFE_ASPECT_noun]);
+    hd_text list;
+    hd_text_init(&list, e->arena);
+    for (size_t i = 0; i < words->n; i++) {
+        hd_text_f(&list, "%s%s", i > 0 ? ", " : "", hfe_item(words, i).string);
+    }
+    hd_diag *g = noun != NULL
+                     ? hfe_field_error(j, f, "the %s %s is not known", noun, shown)
+                     : hfe_field_error(j, f, "%s cannot be honoured by this version", shown);
+    g->cause = hd_printf(e->arena, "allowed: %s", list.at != NULL ? list.at : "nothing");
+    return hfe_poison();
+}
+
+static hfe_value read_word(hfe_elab *e, const hfe_declaration *d, const json_t *v,
+                           const hfe_field *f) {
+    const hfe_value words = hfe_eval(e, d->aspect[HFE_ASPECT_one_of]);
+    if (!hfe_is(words, HFE_LIST)) {
+        return hfe_is(words, HFE_POISON) ? words
+                                         : hfe_fail(e, HD_E_TYPE, d->aspect[HFE_ASPECT_one_of]->loc,
+                                                    NULL, NULL, "one_of is a list of strings");
+    }
+    for (size_t i = 0; i < words.list->n; i++) {
+        const hfe_value w = hfe_item(words.list, i);
+        if (!hfe_is(w, HFE_STRING)) {
+            return hfe_fail(e, HD_E_TYPE, d->aspect[HFE_ASPECT_one_of]->loc, NULL, NULL,
+                            "one_of is a list of strings");
+        }
+        if (json_is_string(v) && strcmp(json_string_value(v), w.string) == 0) {
+            return w;
+        }
+    }
+    if (!json_is_string(v) && d->aspect[HFE_ASPECT_noun] != NULL) {
+        return expected(e, f, "a string");
+    }
+    return refuse_word(e, d, f, words.list);
+}
+
+/* ---- lists --------------------------------------------------------------------------------- */
+
+static bool has_length(hfe_elab *e, const hfe_declaration *d, const json_t *list,
+                       const hfe_field *f) {
+    const hfe_expr *x = d->aspect[HFE_ASPECT_length];
+    if (x == NULL) {
+        return true;
+    }
+    const hfe_value n = hfe_eval(e, x);
+    if (!hfe_is(n, HFE_INT)) {
+        if (!hfe_is(n, HFE_POISON)) {
+            hfe_fail(e, HD_E_TYPE, x->loc, NULL, NULL, "a length is an int");
+        }
+        return false;
+    }
+    if (n.integer >= 0 && json_array_size(list) == (size_t)n.integer) {
+        return true;
+    }
+    hfe_field_error(e->import->json, f, "has %zu entries for %lld %s", json_array_size(list),
+                    (long long)n.integer, x->kind == HFE_X_NAME ? x->name : "places");
+    return false;
+}
+
+static hfe_value read_element(hfe_elab *e, const hfe_declaration *d, const json_t *v,
+                              const hfe_field *f) {
+    switch (d->kind) {
+    case HFE_KIND_INTS: return read_int(e, d, v, f);
+    case HFE_KIND_FLOATS: return read_float(e, d, v, f);
+    case HFE_KIND_BOOLS:
+        return json_is_boolean(v) ? hfe_bool(json_is_true(v))
+                                  : expected(e, f, "a list of true and false");
+    default: return read_text(e, v, f, "a list of strings");
+    }
+}
+
+static hfe_value read_list(hfe_elab *e, const hfe_declaration *d, const json_t *v,
+                           const hfe_field *f) {
+    static const char *const what[] = {
+#define KIND(id, word, what) [HFE_KIND_##id] = what,
+#include "frontend/config.def"
+    };
+    if (!json_is_array(v)) {
+        return expected(e, f, what[d->kind]);
+    }
+    if (!has_length(e, d, v, f)) {
+        return hfe_poison();
+    }
+    hfe_value list = hfe_new_list(e, HD_NOWHERE, NULL, 0);
+    for (size_t i = 0; i < json_array_size(v) && hfe_is(list, HFE_LIST); i++) {
+        const hfe_value item = read_element(e, d, json_array_get(v, i), f);
+        if (hfe_is(item, HFE_POISON)) {
+            return item;
+        }
+        list = hfe_append(e, HD_NOWHERE, list.list, item);
+    }
+    return list;
+}
+
+/* ---- objects ------------------------------------------------------------------------------- */
+
+static hfe_value read_object(hfe_elab *e, const hfe_declaration *d, const json_t *v, hfe_field *f) {
+    const hfe_expr *of = d->aspect[HFE_ASPECT_of];
+    const hfe_def *config = hfe_find_config(e->frame->def->file, of->name);
+    if (!json_is_object(v)) {
+        return expected(e, f,
+                        d->aspect[HFE_ASPECT_null] != NULL ? "null or an object" : "an object");
+    }
+    return config != NULL ? hfe_run_config(e, config, f, NULL) : hfe_poison();
+}
+
+/* Names of pages are made of these, so that none leads out of its folder. */
+static bool is_page_name(const char *s) {
+    return *s != '\0' && strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(s);
+}
+
+static const hfe_def *config_of_page(hfe_elab *e, const char *folder, const char *name) {
+    const hfe_file *page =
+        is_page_name(name) ? hfe_read_page(e->p, hd_printf(e->arena, "%s/%s", folder, name)) : NULL;
+    return page != NULL ? hfe_page_config(e->p, page, name) : NULL;
+}
+
+static hfe_value refuse_system(hfe_elab *e, const hfe_field *type, const char *folder) {
+    hfe_json *j = e->import->json;
+    const json_t *v = hfe_json_get(j, type);
+    hfe_candidates pages = {0};
+    hfe_pages_in(e->p, folder, &pages);
+    hd_diag *g =
+        hfe_field_error(j, type, "%s cannot be honoured by this version", hfe_json_show(j, v));
+    const char *near =
+        json_is_string(v) ? hd_nearest(json_string_value(v), pages.list.at, pages.list.n) : NULL;
+    g->cause = hd_printf(e->arena, "it is a page of %s/ that has a config of its name", folder);
+    g->hint = near != NULL ? hd_printf(e->arena, "did you mean '%s'?", near)
+                           : "other systems can be written in the model language";
+    return hfe_poison();
+}
+
+/* A system knows its own name, if its config has a variable for it. */
+static hfe_value named(hfe_elab *e, hfe_value system, const char *type) {
+    const hfe_object *o = hfe_is(system, HFE_OBJECT) ? system.object : NULL;
+    for (size_t i = 0; o != NULL && i < o->def->n_locals; i++) {
+        if (strcmp(o->def->locals[i].name, "type") == 0) {
+            o->fields[i] = hfe_string(hd_strdup(e->arena, type));
+        }
+    }
+    return system;
+}
+
+/* {"type": "page", ...}: the fields are those of the page's config. */
+static hfe_value read_system(hfe_elab *e, const hfe_declaration *d, const json_t *v, hfe_field *f) {
+    hfe_json *j = e->import->json;
+    const char *folder = hfe_literal(d->aspect[HFE_ASPECT_pages]);
+    const hfe_field type = {f, "type"};
+    const json_t *name = hfe_json_get(j, &type);
+    if (!json_is_object(v)) {
+        return expected(e, f, "an object");
+    }
+    if (name == NULL) {
+        hfe_field_error(j, f, "the field 'type' is missing");
+        return hfe_poison();
+    }
+    const size_t errors = e->diags->errors;
+    const hfe_def *config =
+        json_is_string(name) ? config_of_page(e, folder, json_string_value(name)) : NULL;
+    if (config == NULL) {
+        return e->diags->errors > errors ? hfe_poison() : refuse_system(e, &type, folder);
+    }
+    return named(e, hfe_run_config(e, config, f, "type"), json_string_value(name));
+}
+
+/* The system of a file that names none: its config is run on nothing. */
+static hfe_value default_system(hfe_elab *e, const hfe_declaration *d, hfe_field *f) {
+    const hfe_value type = hfe_eval(e, d->aspect[HFE_ASPECT_type]);
+    if (!hfe_is(type, HFE_STRING)) {
+        return hfe_poison();
+    }
+    const hfe_def *config =
+        config_of_page(e, hfe_literal(d->aspect[HFE_ASPECT_pages]), type.string);
+    return config != NULL ? named(e, hfe_run_config(e, config, f, "type"), type.string)
+                          : hfe_fail(e, HD_E_NAME, d->aspect[HFE_ASPECT_type]->loc, NULL, NULL,
+                                     "there is no page '%s' with a config", type.string);
+}
+
+/* Scalars as they are, none for everything else: the config looks at what it needs. */
+static hfe_value read_any(hfe_elab *e, const json_t *v) {
+    switch (json_typeof(v)) {
+    case JSON_TRUE:
+    case JSON_FALSE: return hfe_bool(json_is_true(v));
+    case JSON_INTEGER: return hfe_int(json_integer_value(v));
+    case JSON_REAL: return hfe_float(json_real_value(v));
+    case JSON_STRING:
+        return hfe_new_string(e, HD_NOWHERE, json_string_value(v), json_string_length(v));
+    default: return hfe_none();
+    }
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static hfe_value read_absent(hfe_elab *e, const hfe_declaration *d, hfe_field *f) {
+    hfe_json *j = e->import->json;
+    if (d->kind == HFE_KIND_SYSTEM) {
+        return default_system(e, d, f);
+    }
+    if (d->aspect[HFE_ASPECT_default] != NULL) {
+        return hfe_eval(e, d->aspect[HFE_ASPECT_default]);
+    }
+    if (f->object != NULL) {
+        hfe_field_error(j, f->object, "the field '%s' is missing: %s", d->name, d->meaning);
+    } else {
+        hd_err(j->diags, HD_E_CONFIG, (hd_loc){.file = j->file}, "the field '%s' is missing: %s",
+               d->name, d->meaning);
+    }
+    return hfe_poison();
+}
+
+hfe_value hfe_read_value(hfe_elab *e, const hfe_declaration *d, hfe_field *f) {
+    const json_t *v = hfe_json_get(e->import->json, f);
+    const hfe_expr *null = d->aspect[HFE_ASPECT_null];
+    const bool as_absent = null != NULL && null->kind == HFE_X_BOOL && null->boolean;
+    if (v == NULL || (json_is_null(v) && as_absent)) {
+        return read_absent(e, d, f);
+    }
+    if (json_is_null(v) && null != NULL) {
+        return hfe_eval(e, null);
+    }
+    switch (d->kind) {
+    case HFE_KIND_INT: return read_int(e, d, v, f);
+    case HFE_KIND_FLOAT: return read_float(e, d, v, f);
+    case HFE_KIND_BOOL:
+        return json_is_boolean(v) ? hfe_bool(json_is_true(v)) : expected(e, f, "true or false");
+    case HFE_KIND_TEXT: return read_text(e, v, f, "a string");
+    case HFE_KIND_WORD: return read_word(e, d, v, f);
+    case HFE_KIND_INTS:
+    case HFE_KIND_FLOATS:
+    case HFE_KIND_BOOLS:
+    case HFE_KIND_WORDS: return read_list(e, d, v, f);
+    case HFE_KIND_OBJECT: return read_object(e, d, v, f);
+    case HFE_KIND_SYSTEM: return read_system(e, d, v, f);
+    default: return read_any(e, v);
+    }
+}

@@ -1,0 +1,227 @@
+/* Pages of families: finding the one of a config.json, running its config, writing out its model.
+ */
+#include "frontend/family.h"
+
+#include <string.h>
+
+#include "frontend/specialise.h"
+#include "support/file.h"
+
+#define FAMILIES "families"
+
+/* ---- pages --------------------------------------------------------------------------------- */
+
+static const char *find_page(hfe_program *p, const char *path) {
+    const hfe_options *o = p->options;
+    for (size_t i = 0; i <= o->n_include_dirs; i++) {
+        const char *dir = i < o->n_include_dirs ? o->include_dirs[i] : o->std_dir;
+        const char *file =
+            dir != NULL ? hd_path_join(p->arena, dir, hd_printf(p->arena, "%s.hadal", path)) : NULL;
+        if (file != NULL && hd_exists(file) && !hd_is_directory(file)) {
+            return file;
+        }
+    }
+    return NULL;
+}
+
+hfe_file *hfe_read_page(hfe_program *p, const char *path) {
+    const char *found = find_page(p, path);
+    const size_t known = p->files.n;
+    hfe_file *file = found != NULL ? hfe_read_program(p, found, NULL) : NULL;
+    if (file == NULL) {
+        return NULL;
+    }
+    file->page = hd_strdup(p->arena, path);
+    const size_t errors = p->diags->errors;
+    for (size_t i = known; i < p->files.n; i++) {
+        hfe_resolve(p, p->files.at[i]);
+    }
+    return p->diags->errors == errors ? file : NULL;
+}
+
+void hfe_pages_in(hfe_program *p, const char *inside, hfe_candidates *out) {
+    hfe_candidates all = {0};
+    const size_t n = strlen(inside);
+    hfe_library_pages(p, &all);
+    for (size_t i = 0; i < all.list.n; i++) {
+        const char *name = all.list.at[i];
+        if (strncmp(name, inside, n) == 0 && name[n] == '/' && strchr(name + n + 1, '/') == NULL) {
+            hd_push(p->arena, &out->list, name + n + 1);
+        }
+    }
+}
+
+/* ---- the family of a config ----------------------------------------------------------------- */
+
+/* Letters of model types: none of them leads out of the folder. */
+static bool is_type(const char *s) {
+    return *s != '\0' &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+               strlen(s);
+}
+
+const hfe_def *hfe_page_config(hfe_program *p, const hfe_file *page, const char *type) {
+    char *id = hd_strdup(p->arena, type);
+    for (char *c = id; *c != '\0'; c++) {
+        *c = *c == '-' ? '_' : *c;
+    }
+    for (size_t i = 0; page != NULL && i < page->defs.n; i++) {
+        const hfe_def *def = page->defs.at[i];
+        if (def->kind == HFE_D_CONFIG && strcmp(def->name, id) == 0) {
+            return def;
+        }
+    }
+    return NULL;
+}
+
+/* The page families/TYPE, or TYPE for a page of one's own that lies in an include folder. */
+static const hfe_def *find_family(hfe_program *p, const char *type) {
+    const char *path = hd_printf(p->arena, FAMILIES "/%s", type);
+    if (!is_type(type)) {
+        return NULL;
+    }
+    if (find_page(p, path) == NULL) {
+        path = type;
+    }
+    return find_page(p, path) != NULL ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
+}
+
+/* Fields of a config that a family does not know. */
+static size_t count_unknown(hfe_program *p, const hfe_json *j, const hfe_def *config,
+                            hd_text *unknown) {
+    hfe_known_fields known;
+    const char *name;
+    json_t *value;
+    size_t n = 0;
+    hfe_list_fields(p->arena, config, &known);
+    json_object_foreach(j->root, name, value) {
+        bool found = strcmp(name, "model_type") == 0;
+        for (size_t i = 0; i < known.list.n && !found; i++) {
+            found = strcmp(known.list.at[i].name, name) == 0;
+        }
+        if (!found && n++ < 3) {
+            hd_text_f(unknown, "%s%s", n > 1 ? ", " : "",
+                      hfe_json_path(j, &(hfe_field){NULL, name}));
+        }
+    }
+    if (n > 3) {
+        hd_text_f(unknown, " and %zu more", n - 3);
+    }
+    return n;
+}
+
+/* The page that knows most of the fields: what to begin with, and what it lacks. */
+static void add_closest(hfe_program *p, const hfe_json *j, const hfe_candidates *pages,
+                        hd_diag *g) {
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < pages->list.n; i++) {
+        const hfe_def *config = find_family(p, pages->list.at[i]);
+        hd_text unknown;
+        hd_text_init(&unknown, p->arena);
+        const size_t n = config != NULL ? count_unknown(p, j, config, &unknown) : SIZE_MAX;
+        if (n < least) {
+            least = n;
+            g->hint =
+                hd_printf(p->arena,
+                          "the closest page is " FAMILIES "/%s: it knows all fields%s%s; a page of "
+                          "your own in a folder DIR is found with -I DIR (docs/importing.md)",
+                          pages->list.at[i], n > 0 ? " but " : "", n > 0 ? unknown.at : "");
+        }
+    }
+}
+
+static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
+    const json_t *v = hfe_json_get(j, f);
+    hfe_candidates all = {0}, pages = {0};
+    hfe_pages_in(p, FAMILIES, &all);
+    hd_text list;
+    hd_text_init(&list, p->arena);
+    for (size_t i = 0; i < all.list.n; i++) {
+        if (find_family(p, all.list.at[i]) != NULL) {
+            hd_push(p->arena, &pages.list, all.list.at[i]);
+            hd_text_f(&list, "%s%s", pages.list.n > 1 ? ", " : "", all.list.at[i]);
+        }
+    }
+    hd_diag *g =
+        hfe_field_error(j, f, "%s cannot be imported by this version", hfe_json_show(j, v));
+    g->cause =
+        hd_printf(p->arena, "the families that can are %s", list.at != NULL ? list.at : "none");
+    const char *near =
+        json_is_string(v) ? hd_nearest(json_string_value(v), pages.list.at, pages.list.n) : NULL;
+    if (near != NULL) {
+        g->hint = hd_printf(p->arena, "did you mean '%s'?", near);
+    } else {
+        add_closest(p, j, &pages, g);
+    }
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+/* The page's own, or that of the first page it uses which has one: a variation keeps the model. */
+static const hfe_def *model_of(const hfe_file *page, int depth) {
+    enum { DEEPEST = 20 };
+    for (size_t i = 0; i < page->defs.n; i++) {
+        if (page->defs.at[i]->kind == HFE_D_MODEL) {
+            return page->defs.at[i];
+        }
+    }
+    for (size_t i = 0; depth < DEEPEST && i < page->uses.n; i++) {
+        const hfe_file *used = page->uses.at[i].file;
+        const hfe_def *model = used != NULL ? model_of(used, depth + 1) : NULL;
+        if (model != NULL) {
+            return model;
+        }
+    }
+    return NULL;
+}
+
+const hfe_def *hfe_page_model(const hfe_file *page) {
+    return model_of(page, 0);
+}
+
+static char *write_out(hfe_elab *e, const hfe_def *config, const char *name) {
+    const hfe_def *model = hfe_page_model(config->file);
+    if (model == NULL) {
+        hd_err(e->diags, HD_E_NAME, config->loc, "the family '%s' has no model", config->name);
+        return NULL;
+    }
+    return hfe_specialise(e, model, name);
+}
+
+/* A file without a family: what any family would miss is said as well. */
+static const hfe_def *family_of(hfe_program *p, hfe_json *j, hfe_field *object) {
+    hfe_field *f = hd_new(p->arena, hfe_field);
+    *f = (hfe_field){object, "model_type"};
+    const json_t *type = hfe_json_get(j, f);
+    if (type == NULL) {
+        hd_err(j->diags, HD_E_CONFIG, (hd_loc){.file = j->file},
+               "the field 'model_type' is missing: the family");
+        return find_family(p, "llama");
+    }
+    const size_t errors = p->diags->errors;
+    const hfe_def *config = json_is_string(type) ? find_family(p, json_string_value(type)) : NULL;
+    if (config == NULL && p->diags->errors == errors) {
+        refuse_family(p, j, f);
+    }
+    return config;
+}
+
+char *hfe_import_family(hfe_program *p, hfe_json *j, const char *name) {
+    const size_t errors = p->diags->errors;
+    const hfe_def *config = family_of(p, j, NULL);
+    if (config == NULL) {
+        return NULL;
+    }
+    hfe_reading im = {.json = j};
+    hfe_elab e = {.p = p,
+                  .arena = p->arena,
+                  .diags = p->diags,
+                  .spec = config->file,
+                  .scope = "",
+                  .import = &im};
+    hd_diags_init(&e.trial, p->arena);
+    e.m = hir_module_new(p->arena, "import");
+    e.b = hir_at_end(e.m, &e.trial);
+    hfe_run_config(&e, config, NULL, "model_type");
+    return p->diags->errors > errors ? NULL : write_out(&e, config, name);
+}

@@ -1,0 +1,308 @@
+/* Pages of families: what their declarations promise, held against every field of every page; pages
+ * of one's own; pages with faults. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "frontend/family.h"
+#include "frontend/import.h"
+
+#define FOLDER "/tmp/hadal-pages-XXXXXX"
+#include "tests/unit/folder_fixture.h"
+
+TestSuite(family_pages, .init = open_folder, .fini = close_folder, .timeout = 300);
+
+#define STD TEST_DATA "/../frontend/std"
+
+static const hfe_options library = {.std_dir = STD};
+
+static const hd_diag *find_error(const hd_diags *d, const char *part) {
+    for (size_t i = 0; i < d->list.n; i++)
+        if (strstr(d->list.at[i].message, part)) return &d->list.at[i];
+    return NULL;
+}
+
+/* ---- hostile values for every declared field --------------------------------------------------
+ */
+
+static const char *const hostile[] = {
+    "0",      "-1",       "1",     "2147483647", "2147483648",   "9223372036854775807", "0.5",
+    "-1e300", "1e308",    "1e-40", "\"\"",       "\"\\u001b[\"", "\"full_attention\"",  "true",
+    "false",  "null",     "[]",    "[null]",     "[1]",          "[0, -1, 1e300]",      "[\"x\"]",
+    "{}",     "{\"a\":1}"};
+enum { N_HOSTILE = sizeof hostile / sizeof *hostile };
+
+static json_t *load(const char *text) {
+    json_error_t error;
+    json_t *v = json_loads(text, JSON_DECODE_ANY, &error);
+    cr_assert(v, "%s", text);
+    return v;
+}
+
+/* A list of many elements, for fields that count layers. */
+static json_t *long_list(void) {
+    json_t *list = json_array();
+    for (int i = 0; i < 100000; i++)
+        json_array_append_new(list, json_integer(i % 2));
+    return list;
+}
+
+/* Imports; a spec comes with no error, and no spec with one. Small models are elaborated too. */
+static void try_config(const json_t *config, const char *what, bool elaborate) {
+    hd_arena *a = hd_arena_new();
+    hd_diags d;
+    hd_diags_init(&d, a);
+    char *text = json_dumps(config, JSON_INDENT(1));
+    cr_assert(hd_write_file(a, &d, in_folder("config.json"), text, strlen(text)));
+    free(text);
+    const char *spec = hfe_import(a, &d, folder, &library);
+    cr_expect_eq(spec != NULL, d.errors == 0, "%s", what);
+    for (size_t i = 0; i < d.list.n; i++) {
+        hd_text shown;
+        hd_text_init(&shown, a);
+        hd_diag_render(&d.list.at[i], false, &shown);
+        cr_expect_not(strchr(shown.at, '\x1b'), "%s: a terminal would obey this", what);
+    }
+    if (spec && elaborate) {
+        const size_t errors = d.errors;
+        const bool made = hfe_load_spec_text(a, &d, "imported.hadal", spec, &library) != NULL;
+        cr_expect_eq(made, d.errors == errors, "%s", what);
+    }
+    hd_arena_free(a);
+}
+
+static void try_field(json_t *config, json_t *object, const char *name, const char *family) {
+    json_t *kept = json_incref(json_object_get(object, name));
+    for (int i = 0; i <= N_HOSTILE; i++) {
+        json_object_set_new(object, name, i < N_HOSTILE ? load(hostile[i]) : long_list());
+        try_config(
+            config,
+            hd_printf(arena, "%s.%s = %s", family, name, i < N_HOSTILE ? hostile[i] : "long"),
+            i == 0 || i == 2 || i == 6);
+    }
+    if (kept)
+        json_object_set_new(object, name, kept);
+    else
+        json_object_del(object, name);
+}
+
+static void try_fields(json_t *config, json_t *object, const hfe_def *def, const char *family) {
+    hfe_known_fields fields;
+    hfe_list_fields(arena, def, &fields);
+    cr_assert(fields.list.n > 0);
+    for (size_t i = 0; i < fields.list.n; i++) {
+        const hfe_known_field *f = &fields.list.at[i];
+        if (f->declared || f->only) try_field(config, object, f->name, family);
+        if (!f->declared || f->declaration.kind != HFE_KIND_OBJECT) continue;
+        json_t *kept = json_incref(json_object_get(object, f->name)), *inner = json_object();
+        json_object_set_new(object, f->name, inner);
+        const hfe_expr *of = f->declaration.aspect[HFE_ASPECT_of];
+        try_fields(config, inner, hfe_find_config(f->config->file, of->name), f->name);
+        if (kept)
+            json_object_set_new(object, f->name, kept);
+        else
+            json_object_del(object, f->name);
+    }
+}
+
+static void try_family(const char *name) {
+    hfe_program p = {.arena = arena, .diags = &diags, .options = &library};
+    const hfe_file *page = hfe_read_page(&p, hd_printf(arena, "families/%s", name));
+    cr_assert(page, "%s", said());
+    char path[512];
+    snprintf(path, sizeof path, "%s/published/%s/config.json", TEST_DATA, name);
+    json_error_t error;
+    json_t *config = json_load_file(path, 0, &error);
+    cr_assert(config, "%s: every family has a folder in tests/published", path);
+    try_config(config, name, true);
+    try_fields(config, config, hfe_page_config(&p, page, name), name);
+    json_decref(config);
+}
+
+Test(family_pages, every_field_of_every_family_with_hostile_values) {
+    hfe_program p = {.arena = arena, .diags = &diags, .options = &library};
+    hfe_candidates pages = {0};
+    hfe_pages_in(&p, "families", &pages);
+    cr_assert_geq(pages.list.n, 8);
+    for (size_t i = 0; i < pages.list.n; i++)
+        try_family(pages.list.at[i]);
+}
+
+/* The same for the fields of every residual system. */
+Test(family_pages, every_field_of_every_residual_system_with_hostile_values) {
+    hfe_program p = {.arena = arena, .diags = &diags, .options = &library};
+    hfe_candidates pages = {0};
+    hfe_pages_in(&p, "residual", &pages);
+    for (size_t i = 0; i < pages.list.n; i++) {
+        const char *name = pages.list.at[i];
+        const hfe_file *page = hfe_read_page(&p, hd_printf(arena, "residual/%s", name));
+        const hfe_def *def = page ? hfe_page_config(&p, page, name) : NULL;
+        hfe_known_fields fields = {0};
+        if (def) hfe_list_fields(arena, def, &fields);
+        if (fields.list.n == 0) continue;
+        json_t *config = load("{\"model_type\": \"qwen3\", \"vocab_size\": 9, \"hidden_size\": 8, "
+                              "\"intermediate_size\": 5, \"num_hidden_layers\": 2, "
+                              "\"num_attention_heads\": 2, \"head_dim\": 4}");
+        json_t *object = json_object();
+        json_object_set_new(config, "residual", object);
+        json_object_set_new(object, "type", json_string(name));
+        for (size_t k = 0; k < fields.list.n; k++) /* the other fields have a value that is legal */
+            if (!fields.list.at[k].declaration.aspect[HFE_ASPECT_default])
+                json_object_set_new(object, fields.list.at[k].name,
+                                    fields.list.at[k].declaration.kind == HFE_KIND_BOOL
+                                        ? json_true()
+                                        : json_integer(1));
+        try_config(config, name, true);
+        try_fields(config, object, def, name);
+        json_decref(config);
+    }
+}
+
+/* ---- pages of one's own -----------------------------------------------------------------------
+ */
+
+static void write_page(const char *name, const char *text) {
+    char *path = in_folder(name);
+    mkdir(hd_path_dir(arena, path), 0700);
+    cr_assert(hd_write_file(arena, &diags, path, text, strlen(text)), "%s", said());
+}
+
+static char *import_with_pages(const char *config) {
+    const char *dirs[] = {folder};
+    const hfe_options options = {.std_dir = STD, .include_dirs = dirs, .n_include_dirs = 1};
+    cr_assert(hd_write_file(arena, &diags, in_folder("config.json"), config, strlen(config)));
+    return hfe_import(arena, &diags, folder, &options);
+}
+
+#define SIZES                                                                                      \
+    "\"vocab_size\": 9, \"hidden_size\": 8, \"intermediate_size\": 5, \"num_hidden_layers\": 2, "  \
+    "\"num_attention_heads\": 2"
+
+Test(family_pages, a_page_of_ones_own_is_found_in_an_include_folder) {
+    write_page("llama_scaled.hadal",
+               "use \"layers\"\n"
+               "use \"families/common/decoder\"\n"
+               "config llama_scaled {\n"
+               "    title = \"scaled Llama\"\n"
+               "    use skeleton\n"
+               "    param gain = float(\"gain\", \"of everything\", default: 2.0)\n"
+               "}\n"
+               "fn times(x, by) {\n"
+               "    return by * x\n"
+               "}\n"
+               "model llama_scaled() {\n"
+               "    output logits = headed(times(embedded(), gain))\n"
+               "}\n");
+    const char *spec =
+        import_with_pages("{\"model_type\": \"llama_scaled\", \"gain\": 3, " SIZES "}");
+    cr_assert(spec, "%s", said());
+    cr_expect(strstr(spec, "# A scaled Llama model, from its config.json."), "%s", spec);
+    cr_expect(strstr(spec, "use \"llama_scaled\"\n"), "%s", spec);
+    cr_expect(strstr(spec, "    gain = 3.0,\n"), "%s", spec);
+    cr_expect(
+        strstr(spec, "head(times(embed(\"model.embed_tokens\", vocab, hidden), gain), vocab)"),
+        "%s", spec);
+    cr_expect_not(strstr(spec, "layers = "), "what nothing uses is left out:\n%s", spec);
+}
+
+/* A page in an include folder stands before the library's of the same name, and can build on it. */
+Test(family_pages, a_page_of_ones_own_can_build_on_the_page_of_the_same_name) {
+    write_page("families/llama.hadal", "use \"families/llama\"\n"
+                                       "config llama {\n"
+                                       "    use decoder\n"
+                                       "    title = \"my Llama\"\n"
+                                       "    ignored(\"ours\", \"our_field\")\n"
+                                       "}\n");
+    cr_expect_null(import_with_pages("{\"model_type\": \"llama\", \"our_field\": 1, " SIZES "}"));
+    cr_expect(find_error(&diags, "there is no config 'decoder'"), "%s", said());
+    hd_diags_init(&diags, arena);
+    write_page("families/llama.hadal", "use \"families/common/decoder\"\n"
+                                       "config llama {\n"
+                                       "    use decoder\n"
+                                       "    title = \"my Llama\"\n"
+                                       "    ignored(\"ours\", \"our_field\")\n"
+                                       "}\n");
+    const char *spec =
+        import_with_pages("{\"model_type\": \"llama\", \"our_field\": 1, " SIZES "}");
+    cr_assert(spec, "%s", said());
+    cr_expect(strstr(spec, "# A my Llama model"), "%s", spec);
+}
+
+/* A family page is no model by itself. */
+Test(family_pages, a_page_is_not_compiled_by_itself) {
+    cr_expect_null(hfe_load_spec(arena, &diags, STD "/families/llama.hadal", &library));
+    cr_expect(find_error(&diags, "this is the page of a family, not a model"), "%s", said());
+}
+
+/* ---- pages with faults ------------------------------------------------------------------------
+ */
+
+Test(family_pages, faults_of_pages_have_places) {
+    static const struct {
+        const char *body, *error;
+        uint32_t line;
+    } cases[] = {
+        {"    field a = whole(\"a\", \"m\")\n", "this is no kind of field", 2},
+        {"    field a = 7\n", "this is no kind of field", 2},
+        {"    field a = int(\"a\")\n", "a field has a name and a meaning", 2},
+        {"    field a = int(name, \"m\")\n", "a field has a name and a meaning", 2},
+        {"    field a = int(\"a\", \"m\", 7)\n", "aspects of a field are named", 2},
+        {"    field a = int(\"a\", \"m\", maximum: 7)\n", "fields have no such aspect", 2},
+        {"    field a = word(\"a\", \"m\")\n", "a word needs one_of", 2},
+        {"    field a = record(\"a\", \"m\")\n", "a record needs of", 2},
+        {"    field a = record(\"a\", \"m\", of: nobody)\n", "there is no config 'nobody'", 2},
+        {"    field a = system(\"a\", \"m\")\n", "a system needs pages", 2},
+        {"    field a, b = int(\"a\", \"m\")\n", "one variable is declared", 2},
+        {"    use nobody\n", "there is no config 'nobody'", 2},
+        {"    use \"layers\"\n", "'use' in a config names another config", 2},
+        {"    use page(x: 1)\n", "takes named arguments", 2},
+        {"    refuse(\"a\")\n", "too few arguments for 'refuse'", 2},
+        {"    refuse(message: \"a\", field: \"b\")\n", "'refuse' has no named arguments", 2},
+        {"    ignored(\"why\", name)\n", "fields are named by plain strings", 2},
+        {"    refus(\"a\", \"b\")\n", "unknown name 'refus'", 2},
+        {"    x = nothing + 1\n", "unknown name 'nothing'", 2},
+        {"    x = 1 + none\n", "'+' does not take", 2},
+        {"    field a = int(\"vocab_size\", \"m\", most: \"x\")\n",
+         "the end of a range is a number", 2},
+        {"    field a = ints(\"list\", \"m\", length: \"x\")\n", "a length is an int", 2},
+        {"    field a = word(\"hidden_act\", \"m\", one_of: [1])\n", "one_of is a list of strings",
+         2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        write_page("page.hadal",
+                   hd_printf(arena, "config page {\n%s}\nmodel page() {\n}\n", cases[i].body));
+        cr_expect_null(import_with_pages("{\"model_type\": \"page\", \"vocab_size\": 3, "
+                                         "\"hidden_act\": \"x\", \"list\": [1]}"),
+                       "%s", cases[i].body);
+        const hd_diag *g = find_error(&diags, cases[i].error);
+        cr_expect(g, "no '%s' in: %s", cases[i].error, said());
+        cr_expect(!g || g->loc.line == cases[i].line, "%s: line %u", cases[i].body, g->loc.line);
+    }
+}
+
+/* Includes in a circle, and models that cannot be written out, end with an error. */
+Test(family_pages, pages_that_cannot_be_read_to_the_end) {
+    static const char *const pages[][2] = {
+        {"config page {\n    use page\n}\nmodel page() {\n}\n", "this config cannot be included"},
+        {"config page {\n    x = 1\n}\n", "the family 'page' has no model"},
+        {"config page {\n    x = 1\n}\nmodel page() {\n    xs = [1]\n    xs[0] = 2\n"
+         "    output logits = input(\"tokens\")\n}\n",
+         "cannot stand in the model of a family"},
+        {"config page {\n    x = 1\n    fn f() {\n        y = 1\n        return y\n    }\n}\n"
+         "model page() {\n    output logits = f()\n}\n",
+         "a function of a config is one return"},
+        {"config page {\n    f = none\n}\nfn f(x) {\n    return x\n}\n"
+         "model page() {\n    output logits = f(input(\"tokens\"))\n}\n",
+         "'f' is none here, and cannot be called"},
+    };
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        hd_diags_init(&diags, arena);
+        write_page("page.hadal", pages[i][0]);
+        cr_expect_null(import_with_pages("{\"model_type\": \"page\"}"), "%s", pages[i][0]);
+        cr_expect(find_error(&diags, pages[i][1]), "no '%s' in: %s", pages[i][1], said());
+    }
+}
