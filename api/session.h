@@ -32,7 +32,7 @@ struct hadal_session {
     const char *target_key;
 
     struct hir_reducer *reducer; /* hadal_reduce_*; NULL: not begun */
-    struct profile *profile; /* of the last hadal_run; NULL: none was asked for */
+    struct profile *profile;     /* of the last hadal_run; NULL: none was asked for */
     struct bench_state *bench;   /* hadal_bench_*; NULL: not begun */
 
     const char *weights_path;

@@ -18,9 +18,9 @@ typedef struct profile_phase { /* calls of more than one token; of one */
     step_work *work;  /* [n_steps], of all calls */
 } profile_phase;
 
-typedef struct profile { /* as a run fills it */
+typedef struct profile {               /* as a run fills it */
     const char *model, *cpu, *machine; /* machine: its facts as the library sees them, JSON */
-    int threads; /* 0: the default */
+    int threads;                       /* 0: the default */
     size_t n_steps, max_chunk;
     const step_info *steps; /* a copy: the library may be closed */
     profile_phase phases[PROFILE_PHASES];

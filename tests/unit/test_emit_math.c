@@ -100,7 +100,8 @@ static void measure(const bound *b, const hcg_level *level, int row) {
                   row, row, b->op, row));
     cr_assert(t.m, "%s", bench_errors(&t));
     compiled c;
-    cr_assert(compile_kernel(&t, HIR_KERNEL_ROW, t.m->first, false, level, &c), "%s", bench_errors(&t));
+    cr_assert(compile_kernel(&t, HIR_KERNEL_ROW, t.m->first, false, level, &c), "%s",
+              bench_errors(&t));
     float *x = guarded(SAMPLES * 4), *y = guarded(SAMPLES * 4);
     for (int i = 0; i < SAMPLES; i++)
         x[i] = sample(b, i);

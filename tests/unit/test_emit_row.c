@@ -748,8 +748,8 @@ static void refuse(const char *tables, const char *body, const char *words) {
     const hcg_level *levels;
     hcg_levels(&levels);
     compiled c;
-    cr_assert(!compile_kernel(b, HIR_KERNEL_ROW, b->m->first, false, &levels[2], &c), "not refused: %s",
-              body);
+    cr_assert(!compile_kernel(b, HIR_KERNEL_ROW, b->m->first, false, &levels[2], &c),
+              "not refused: %s", body);
     cr_assert_eq(hd_diags_first(&b->diags), HD_E_UNSUPPORTED);
     cr_assert(strstr(bench_errors(b), words), "%s", bench_errors(b));
     close_text(b);

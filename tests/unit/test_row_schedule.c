@@ -3,6 +3,7 @@
  * non-temporally, on machines that are made up. Nothing is compiled, so no CPU need have them. */
 #include <criterion/criterion.h>
 
+#include "codegen/contract/contraction.h"
 #include "codegen/program_key.h"
 #include "codegen/row/schedule/schedule.h"
 #include "tests/unit/ir_fixture.h"
@@ -374,6 +375,7 @@ static const hcg_program *shared_mixes(void) {
     p->m = module_of(t.at);
     p->chunk = 512;
     p->op_lines = hd_new_array(arena, uint32_t, p->m->ops.n + 1);
+    cr_assert(hcg_plan_contractions(p, &diags), "%s", said());
     hcg_share_kernels(p);
     return p;
 }
