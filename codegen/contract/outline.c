@@ -4,6 +4,7 @@
  * whatever mix over depth is in front of them. */
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
 #include "codegen/row/stage.h"
 
@@ -90,7 +91,7 @@ bool hcg_call_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
         inner.n = k->n_sizes ? hcg_size_arg(e, k, HCG_N) : hcg_i64(e, b->group->n);
         inner.sums = hd_new_array(e->arena, LLVMValueRef, b->group->linears.n);
         for (size_t i = 0; i < b->group->linears.n; i++) {
-            LLVMValueRef at = LLVMBuildNSWMul(e->b, own[SUM_BYTES], hcg_i64(e, (int64_t)i), "");
+            LLVMValueRef at = hcg_mul_const(e, own[SUM_BYTES], (int64_t)i);
             inner.sums[i] = hcg_at(e, e->i8, own[SUMS], at);
         }
         ok = hcg_emit_epilogue(e, k, &inner);
