@@ -55,7 +55,7 @@ static bool find_facts(hadal_session *s, facts *f) {
     f->arena = s->arena;
     f->here = hrt_detect(hrt_cpuid_here());
     if (!hcg_find_target(&native, s->arena, &s->diags, &t)) return false;
-    f->native = t.bodies.at[0];
+    f->native = t.variants.at[0];
     f->n_levels = hcg_levels(&f->levels);
     f->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     f->allowed = omp_get_num_procs();

@@ -30,9 +30,9 @@ uint32_t hcg_matrix(hir_dtype dtype, hir_layout layout);
 /* What activations are rounded to for them on some CPU level (contract/backends.def). */
 unsigned hcg_roundings_of(uint32_t matrices, unsigned exact);
 
-/* What a part of code generation was and took. */
+/* What one unit of compilation is, and what it took. */
 typedef struct hcg_code_event {
-    const char *level;       /* whose body; "": that of no level */
+    const char *level;       /* whose variant; "": no level's */
     const char *part;        /* "row programs" */
     size_t functions;        /* with those that only other functions call */
     size_t instructions;     /* of LLVM's IR as it was built */
@@ -42,8 +42,8 @@ typedef struct hcg_code_event {
 
 typedef struct hcg_options {
     const char *triple;  /* NULL: this machine's */
-    const char *cpu;     /* NULL: one body per level of the triple; "native", a level's name
-                            (library/levels.def), or an LLVM CPU name: one body */
+    const char *cpu;     /* NULL: one variant per level of the triple; "native", a level's name
+                            (library/levels.def), or an LLVM CPU name: one variant */
     hd_machine machine;  /* facts to assume, and to take for those of the machine that the library
                             runs on; 0: as the level has it, as the machine has it */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */

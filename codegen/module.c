@@ -1,4 +1,4 @@
-/* One LLVM module: context, target machine, the kernels of a body, line tables, code generation.
+/* One LLVM module: context, target machine, the kernels of a variant, line tables, code generation.
  *
  * LLVM may not end the process whatever the input. Modules are verified before code is generated;
  * errors that LLVM reports through a context become diagnostics; CPU names and features are checked
@@ -140,9 +140,9 @@ static LLVMTypeRef kernel_type(LLVMContextRef cx) {
 
 /* NAME_kernel_level, with underscores for the dashes in names of CPUs. */
 static LLVMValueRef declare_kernel(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
-                                   const hcg_variant *body, const hcg_kernel *k) {
+                                   const hcg_variant *v, const hcg_kernel *k) {
     LLVMContextRef cx = LLVMGetModuleContext(mod);
-    char *name = hd_printf(a, "%s_%s_%s", p->m->name, k->name, body->level.name);
+    char *name = hd_printf(a, "%s_%s_%s", p->m->name, k->name, v->level.name);
     for (char *c = name; *c; c++)
         if (*c == '-') *c = '_';
     LLVMValueRef fn = LLVMAddFunction(mod, name, kernel_type(cx));
@@ -151,10 +151,10 @@ static LLVMValueRef declare_kernel(const hcg_program *p, hd_arena *a, LLVMModule
     return fn;
 }
 
-void hcg_declare_variant(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
-                         const hcg_variant *body, LLVMValueRef *functions) {
+void hcg_declare_variant(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_variant *v,
+                         LLVMValueRef *functions) {
     for (size_t i = 0; i < p->kernels.n; i++)
-        functions[i] = declare_kernel(p, a, mod, body, &p->kernels.at[i]);
+        functions[i] = declare_kernel(p, a, mod, v, &p->kernels.at[i]);
 }
 
 static void add_enum(LLVMContextRef cx, LLVMValueRef fn, LLVMAttributeIndex at, const char *name,
@@ -163,18 +163,19 @@ static void add_enum(LLVMContextRef cx, LLVMValueRef fn, LLVMAttributeIndex at, 
     LLVMAddAttributeAtIndex(fn, at, LLVMCreateEnumAttribute(cx, kind, value));
 }
 
-void hcg_set_function_target(LLVMValueRef fn, const hcg_variant *body) {
-    LLVMAddTargetDependentFunctionAttr(fn, "target-cpu", body->level.cpu);
-    LLVMAddTargetDependentFunctionAttr(fn, "tune-cpu", body->tune);
-    if (*body->told) LLVMAddTargetDependentFunctionAttr(fn, "target-features", body->told);
-    if (body->level.lanes == 16) {
+void hcg_set_function_target(LLVMValueRef fn, const hcg_variant *v) {
+    LLVMAddTargetDependentFunctionAttr(fn, "target-cpu", v->level.cpu);
+    LLVMAddTargetDependentFunctionAttr(fn, "tune-cpu", v->tune);
+    if (*v->llvm_features)
+        LLVMAddTargetDependentFunctionAttr(fn, "target-features", v->llvm_features);
+    if (v->level.lanes == 16) {
         LLVMAddTargetDependentFunctionAttr(fn, "prefer-vector-width", "512");
         LLVMAddTargetDependentFunctionAttr(fn, "min-legal-vector-width", "512");
     }
 }
 
-static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_variant *body) {
-    hcg_set_function_target(fn, body);
+static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_variant *v) {
+    hcg_set_function_target(fn, v);
     add_enum(cx, fn, LLVMAttributeFunctionIndex, "nounwind", 0);
     add_enum(cx, fn, LLVMAttributeFunctionIndex, "uwtable", 2); /* gdb and perf can walk out */
     for (LLVMAttributeIndex i = 1; i <= 2; i++) { /* frame and args: never written, never aliased */
@@ -207,9 +208,9 @@ static void set_function(hcg_emit *e, LLVMValueRef fn) {
 }
 
 /* One function from its declaration to its end. */
-static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_variant *body, const hcg_kernel *k,
+static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_variant *v, const hcg_kernel *k,
                           LLVMValueRef fn) {
-    add_attributes(l->cx, fn, body);
+    add_attributes(l->cx, fn, v);
     set_function(e, fn);
     e->di_scope = hcg_function_scope(e, fn, k->line);
     hcg_at_op(e, k->op);
@@ -235,27 +236,27 @@ size_t hcg_instructions(LLVMValueRef fn) {
 
 bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *unit,
                    LLVMValueRef *functions, hcg_scratch_needs *scratch) {
-    const hcg_variant *body = unit->body;
+    const hcg_variant *v = unit->variant;
     hcg_emit e = {.p = p,
-                  .level = &body->level,
+                  .level = &v->level,
                   .arena = a,
                   .diags = l->diags,
                   .cx = l->cx,
                   .mod = l->mod,
                   .b = l->b,
                   .shared_elsewhere = unit->holds == HCG_KERNELS,
-                  .parts_elsewhere = unit->holds == HCG_SHARED};
+                  .outlined_elsewhere = unit->holds == HCG_SHARED};
     set_types(&e);
     begin_lines(p, l);
     e.lines = l->lines, e.ir_file = l->ir_file;
     for (size_t i = 0; i < unit->n; i++) {
         size_t index = unit->kernels ? unit->kernels[i] : i;
         const hcg_kernel *k = &p->kernels.at[index];
-        functions[index] = declare_kernel(p, a, l->mod, body, k);
-        if (!emit_function(&e, l, body, k, functions[index])) return false;
+        functions[index] = declare_kernel(p, a, l->mod, v, k);
+        if (!emit_function(&e, l, v, k, functions[index])) return false;
         if (e.scratch > scratch->kernels) scratch->kernels = e.scratch;
     }
-    if (e.part_scratch > scratch->parts) scratch->parts = e.part_scratch;
+    if (e.outlined_scratch > scratch->outlined) scratch->outlined = e.outlined_scratch;
     for (size_t i = 0; unit->holds == HCG_SHARED && i < unit->n; i++)
         leave_out(functions[unit->kernels[i]]);
     return !hd_diags_failed(l->diags);

@@ -47,13 +47,14 @@ typedef struct hcg_kernel {
                * Inputs first (values read, weights, states), in order of first use in the body,
                * each once; then the kernel's results in order (results that are state are not
                * repeated:          cache_append's state operand is the argument). */
-    /* Parts of a contraction that are functions of their own (contract/outline.c), shared by all
-     * whose parts are alike. What makes x: its name, NULL if x comes from outside. What results go
-     * through: the name up to the number of the group; its operands begin at number `first_y`. Each
-     * is written where the kernel that makes it is, and declared elsewhere. */
-    const char *x_part, *y_part;
-    uint32_t first_y;
-    bool makes_x, makes_y;
+    /* Prologue and epilogue of a contraction are functions of their own (contract/outline.c), which
+     * all contractions with an equal one share. The name of the prologue is NULL if x comes from
+     * outside; that of the epilogue lacks the number of its group, and its arguments begin with
+     * operand number `epilogue_first_arg` of the kernel. The module of the kernel that holds one
+     * has its definition, others declare it. */
+    const char *prologue_name, *epilogue_name;
+    uint32_t epilogue_first_arg;
+    bool holds_prologue, holds_epilogue;
     uint32_t n_inputs; /* how many of them are read; the rest are results */
     uint32_t n_sizes;  /* arguments behind the operands; 0: all sizes are those of `op` */
     hcg_size size[HCG_SIZES];

@@ -177,24 +177,24 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
 /* The prologue and the epilogue of a contraction (contract/outline.c) are written beside the first
  * function for prefill that has them so. Where sizes are arguments, what follows the sums is of
  * that function alone. */
-static void name_parts(sharing *s, hir_id id, const functions *f, const char *symbol) {
+static void name_outlined(sharing *s, hir_id id, const functions *f, const char *symbol) {
     hcg_kernel *decode = &s->p->kernels.at[f->of[HIR_DECODE]];
     hcg_kernel *prefill = &s->p->kernels.at[f->of[HIR_PREFILL]];
     uint32_t first;
-    decode->y_part = prefill->y_part = hd_printf(s->a, "k_%s", symbol);
-    prefill->makes_y = true;
+    decode->epilogue_name = prefill->epilogue_name = hd_printf(s->a, "k_%s", symbol);
+    prefill->holds_epilogue = true;
     if (!prefill->n_sizes && hcg_epilogue_key(s->canonical, id, &first)) {
         const size_t known = s->epilogue_keys.keys.n;
         const uint32_t number = number_in(s, &s->epilogue_keys);
-        decode->y_part = prefill->y_part = hd_printf(s->a, "y_%u", number);
-        decode->first_y = prefill->first_y = first;
-        prefill->makes_y = number == known;
+        decode->epilogue_name = prefill->epilogue_name = hd_printf(s->a, "y_%u", number);
+        decode->epilogue_first_arg = prefill->epilogue_first_arg = first;
+        prefill->holds_epilogue = number == known;
     }
     if (!hcg_prologue_key(s->canonical, id, s->p->contractions[id])) return;
     const size_t known = s->prologue_keys.keys.n;
     const uint32_t number = number_in(s, &s->prologue_keys);
-    decode->x_part = prefill->x_part = hd_printf(s->a, "x_%u", number);
-    prefill->makes_x = number == known;
+    decode->prologue_name = prefill->prologue_name = hd_printf(s->a, "x_%u", number);
+    prefill->holds_prologue = number == known;
 }
 
 /* A function for each phase for which the form has one, in the order of the phases; others call
@@ -213,7 +213,7 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     }
     for (int i = 0; i < HIR_KERNEL_PHASES; i++)
         if (!(phases & 1u << i)) f.of[i] = f.of[HIR_PREFILL];
-    if (kind_of(s, id) == HIR_KERNEL_CONTRACT) name_parts(s, id, &f, symbol);
+    if (kind_of(s, id) == HIR_KERNEL_CONTRACT) name_outlined(s, id, &f, symbol);
     return f;
 }
 

@@ -9,6 +9,7 @@
  * program on the block, head by head; a bias is added to the block before.
  */
 #include "codegen/contract/epilogue.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
 #include "codegen/row/stage.h"
 
@@ -81,10 +82,10 @@ static LLVMValueRef load_outer(epilogue *p, hir_ref r, hir_type type) {
     hcg_emit *e = p->e;
     LLVMValueRef at = hcg_i64(e, 0), base = hcg_arg(e, p->k, hcg_through_reshapes(e->p->m, r));
     LLVMValueRef width = varies_by_column(type) ? p->b->n : hcg_i64(e, 1);
-    if (varies_by_row(type)) at = LLVMBuildNSWMul(e->b, p->row, width, "");
+    if (varies_by_row(type)) at = hcg_mul(e, p->row, width);
     if (!varies_by_column(type))
         return hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, base, at)));
-    at = LLVMBuildNSWAdd(e->b, at, p->column, "");
+    at = hcg_add(e, at, p->column);
     return hcg_load(e, HIR_F32, hcg_at(e, e->f32, base, at), p->valid);
 }
 
@@ -99,7 +100,7 @@ static void emit_bias(epilogue *p, LLVMValueRef at) {
     hir_ref bias = p->b->plan->linears.at[p->b->group->linears.at[0]].bias;
     LLVMValueRef place = hcg_at(e, e->f32, p->b->sums[0], at);
     LLVMValueRef v = hcg_load(e, HIR_F32, place, NULL);
-    v = LLVMBuildFAdd(e->b, v, load_outer(p, bias, hir_ref_type(e->p->m, bias)), "");
+    v = hcg_fadd(e, v, load_outer(p, bias, hir_ref_type(e->p->m, bias)));
     hcg_store(e, place, v, p->valid);
 }
 
@@ -116,7 +117,7 @@ static void emit_vector(epilogue *p, LLVMValueRef at) {
         const hcg_linear *l = &p->b->plan->linears.at[g->linears.at[i]];
         LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, p->b->sums[i], at), NULL);
         if (l->bias.kind != HIR_REF_NONE)
-            v = LLVMBuildFAdd(e->b, v, load_outer(p, l->bias, hir_ref_type(e->p->m, l->bias)), "");
+            v = hcg_fadd(e, v, load_outer(p, l->bias, hir_ref_type(e->p->m, l->bias)));
         set_known(p, hir_value_ref(l->value), v);
     }
     for (size_t i = 0; i < g->ops.n; i++) {
@@ -126,8 +127,8 @@ static void emit_vector(epilogue *p, LLVMValueRef at) {
         LLVMValueRef y = op->n_args > 1 ? operand(p, op->args[1]) : NULL;
         set_known(p, hir_value_ref(op->results[0]), hcg_elementwise(e, op, x, y));
     }
-    LLVMValueRef place = LLVMBuildNSWMul(e->b, p->row, p->b->n, "");
-    place = LLVMBuildNSWAdd(e->b, place, p->column, "");
+    LLVMValueRef place = hcg_mul(e, p->row, p->b->n);
+    place = hcg_add(e, place, p->column);
     for (size_t i = 0; i < g->yields.n; i++) {
         const hir_dtype dtype = hir_value_at(e->p->m, g->yields.at[i].result)->type.dtype;
         LLVMValueRef base = hcg_arg(e, p->k, hir_value_ref(g->yields.at[i].result));
@@ -142,8 +143,8 @@ static void emit_panel(epilogue *p, LLVMValueRef at, LLVMValueRef column, unsign
     for (unsigned v = 0; v < columns; v += e->level->lanes) {
         unsigned left = columns - v;
         p->valid = left < e->level->lanes ? hcg_i64(e, left) : NULL;
-        p->column = LLVMBuildNSWAdd(e->b, column, hcg_i64(e, v), "");
-        emit_vector(p, LLVMBuildNSWAdd(e->b, at, hcg_i64(e, v), ""));
+        p->column = hcg_add(e, column, hcg_i64(e, v));
+        emit_vector(p, hcg_add(e, at, hcg_i64(e, v)));
     }
 }
 
@@ -157,7 +158,7 @@ static void emit_panel_or_edge(epilogue *p, LLVMValueRef at, LLVMValueRef column
     LLVMBasicBlockRef rest = LLVMAppendBasicBlockInContext(e->cx, e->fn, "edge");
     LLVMBasicBlockRef full = LLVMAppendBasicBlockInContext(e->cx, e->fn, "panel");
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "stored");
-    LLVMValueRef last = LLVMBuildNSWSub(e->b, p->b->n, hcg_i64(e, HIR_PANEL), "");
+    LLVMValueRef last = hcg_sub(e, p->b->n, hcg_i64(e, HIR_PANEL));
     LLVMValueRef is_edge = LLVMBuildICmp(e->b, LLVMIntSGT, column, last, "is_edge");
     LLVMBuildCondBr(e->b, is_edge, rest, full);
     LLVMPositionBuilderAtEnd(e->b, rest);
@@ -174,20 +175,19 @@ static void emit_columns(epilogue *p) {
     const hcg_block *b = p->b;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop rows = hcg_loop_begin(e, zero, b->rows, one, "epilogue_row", 0, NULL);
-    p->row = LLVMBuildNSWAdd(e->b, b->row, rows.index, "");
+    p->row = hcg_add(e, b->row, rows.index);
     hcg_loop panels = hcg_loop_begin(e, zero, b->panels, one, "epilogue_panel", 0, NULL);
-    LLVMValueRef offset = LLVMBuildNSWMul(e->b, panels.index, hcg_i64(e, HIR_PANEL), "");
-    LLVMValueRef at =
-        LLVMBuildNSWAdd(e->b, LLVMBuildNSWMul(e->b, rows.index, b->ld, ""), offset, "");
-    LLVMValueRef panel = LLVMBuildNSWAdd(e->b, b->panel, panels.index, "");
-    emit_panel_or_edge(p, at, LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HIR_PANEL), ""));
+    LLVMValueRef offset = hcg_mul_const(e, panels.index, HIR_PANEL);
+    LLVMValueRef at = hcg_add(e, hcg_mul(e, rows.index, b->ld), offset);
+    LLVMValueRef panel = hcg_add(e, b->panel, panels.index);
+    emit_panel_or_edge(p, at, hcg_mul_const(e, panel, HIR_PANEL));
     hcg_loop_end(e, &panels, NULL);
     hcg_loop_end(e, &rows, NULL);
 }
 
 /* The heads before a panel that begins one; in all columns, all. */
 static LLVMValueRef heads_before(hcg_emit *e, const hcg_column_group *g, LLVMValueRef panel) {
-    LLVMValueRef columns = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HIR_PANEL), "");
+    LLVMValueRef columns = hcg_mul_const(e, panel, HIR_PANEL);
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSGT, columns, hcg_i64(e, g->n), "");
     columns = LLVMBuildSelect(e->b, more, hcg_i64(e, g->n), columns, "");
     return LLVMBuildUDiv(e->b, columns, hcg_i64(e, g->n / g->heads), "heads");
@@ -199,7 +199,7 @@ static bool emit_heads(epilogue *p) {
     const hcg_column_group *g = b->group;
     const hcg_linear *l = &b->plan->linears.at[g->linears.at[0]];
     if (l->bias.kind != HIR_REF_NONE) emit_columns(p);
-    LLVMValueRef end = LLVMBuildNSWAdd(e->b, b->panel, b->panels, "");
+    LLVMValueRef end = hcg_add(e, b->panel, b->panels);
     hcg_row_stage stage = {
         .of = {.ops = g->ops.at,
                .n_ops = g->ops.n,

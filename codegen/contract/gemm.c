@@ -23,19 +23,19 @@ typedef struct split {
 } split;
 
 static split divide(hcg_emit *e, LLVMValueRef n, int64_t most) {
-    split p = {.count = index_divide_up(e, n, hcg_i64(e, most))};
+    split p = {.count = hcg_divide_up(e, n, hcg_i64(e, most))};
     p.each = LLVMBuildUDiv(e->b, n, p.count, "each");
-    p.more = index_minus(e, n, index_times(e, p.each, p.count));
+    p.more = hcg_sub(e, n, hcg_mul(e, p.each, p.count));
     return p;
 }
 
 static LLVMValueRef split_start(hcg_emit *e, const split *p, LLVMValueRef i) {
-    return index_add(e, index_times(e, i, p->each), hcg_smaller(e, i, p->more));
+    return hcg_add(e, hcg_mul(e, i, p->each), hcg_smaller(e, i, p->more));
 }
 
 static LLVMValueRef split_size(hcg_emit *e, const split *p, LLVMValueRef i) {
     LLVMValueRef one_more = LLVMBuildICmp(e->b, LLVMIntSLT, i, p->more, "");
-    return index_add(e, p->each, LLVMBuildZExt(e->b, one_more, e->i64, ""));
+    return hcg_add(e, p->each, LLVMBuildZExt(e->b, one_more, e->i64, ""));
 }
 
 /* ---- panels of weights -------------------------------------------------------------------------
@@ -68,14 +68,14 @@ enum {
  * Rows of results are pages of their own, and come too slowly when they are first needed. */
 static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
                              LLVMValueRef rows) {
-    LLVMValueRef zero = hcg_i64(e, 0), column = index_scaled(e, b->panel, b->d.outputs);
+    LLVMValueRef zero = hcg_i64(e, 0), column = hcg_mul_const(e, b->panel, b->d.outputs);
     for (int i = 0; i < HCG_TOUCHED; i++) {
         LLVMValueRef place = g[GEMM_TOUCHED + i], any = LLVMBuildIsNotNull(e->b, place, "");
         LLVMValueRef n =
             LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, any, b->last, ""), rows, zero, "");
         hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "touched", 0, NULL);
         LLVMValueRef at =
-            index_add(e, index_times(e, index_add(e, row, l.index), g[GEMM_LD_TOUCHED]), column);
+            hcg_add(e, hcg_mul(e, hcg_add(e, row, l.index), g[GEMM_LD_TOUCHED]), column);
         for (unsigned bytes = 0; bytes < b->d.panels * b->d.outputs * 4; bytes += 64)
             hcg_prefetch(e, hcg_at(e, e->f32, place, at), bytes);
         hcg_loop_end(e, &l, NULL);
@@ -84,25 +84,25 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b,
 
 /* All rows over one block of b. */
 static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, const block *b) {
-    LLVMValueRef pace = index_divide_up(e, hcg_i64(e, tile_line_bytes(&b->d)), slabs->count);
-    LLVMValueRef share = index_times(e, b->k, pace), k = g[GEMM_K];
+    LLVMValueRef pace = hcg_divide_up(e, hcg_i64(e, tile_line_bytes(&b->d)), slabs->count);
+    LLVMValueRef share = hcg_mul(e, b->k, pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
     LLVMValueRef row = split_start(e, slabs, l.index), rows = split_size(e, slabs, l.index);
     prefetch_touched(e, g, b, row, rows);
     LLVMValueRef x =
-        index_add(e, index_times(e, row, g[GEMM_LDX]), index_scaled(e, b->from, b->d.depth));
+        hcg_add(e, hcg_mul(e, row, g[GEMM_LDX]), hcg_mul_const(e, b->from, b->d.depth));
     LLVMValueRef c =
-        index_add(e, index_times(e, row, g[GEMM_LDC]), index_scaled(e, b->panel, b->d.outputs));
+        hcg_add(e, hcg_mul(e, row, g[GEMM_LDC]), hcg_mul_const(e, b->panel, b->d.outputs));
     LLVMValueRef args[TILE_PARAMS] = {
         hcg_at(e, hcg_element(e, b->d.x), g[GEMM_X], x),
         g[GEMM_LDX],
         b->b,
-        index_scaled(e, k, tile_line(&b->d)),
+        hcg_mul_const(e, k, tile_line(&b->d)),
         b->k,
         hcg_at(e, e->f32, g[GEMM_C], c),
         g[GEMM_LDC],
         b->accumulate,
-        hcg_at(e, e->i8, b->next, index_times(e, l.index, share)),
+        hcg_at(e, e->i8, b->next, hcg_mul(e, l.index, share)),
         pace,
     };
     tile_dispatch(e, b->d, 1, rows, b->panels, args);
@@ -132,22 +132,22 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
         return s;
     const LLVMValueRef *g = s.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, d.panels);
-    LLVMValueRef panel_stride = index_scaled(e, g[GEMM_K], tile_line(&d));
+    LLVMValueRef panel_stride = hcg_mul_const(e, g[GEMM_K], tile_line(&d));
     split slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], tile_k_block(e));
     block b = {.d = d};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
-    b.panel = lp.index, b.panels = hcg_smaller(e, wide, index_minus(e, g[GEMM_PANELS], lp.index));
-    LLVMValueRef first = hcg_at(e, elem, g[GEMM_B], index_times(e, lp.index, panel_stride));
-    LLVMValueRef end = index_add(e, lp.index, wide);
+    b.panel = lp.index, b.panels = hcg_smaller(e, wide, hcg_sub(e, g[GEMM_PANELS], lp.index));
+    LLVMValueRef first = hcg_at(e, elem, g[GEMM_B], hcg_mul(e, lp.index, panel_stride));
+    LLVMValueRef end = hcg_add(e, lp.index, wide);
     LLVMValueRef following = LLVMBuildSelect(
         e->b, LLVMBuildICmp(e->b, LLVMIntSLT, end, g[GEMM_PANELS], ""),
-        hcg_at(e, elem, g[GEMM_B], index_times(e, end, panel_stride)), g[GEMM_NEXT], "");
+        hcg_at(e, elem, g[GEMM_B], hcg_mul(e, end, panel_stride)), g[GEMM_NEXT], "");
     hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     b.from = split_start(e, &steps, lk.index), b.k = split_size(e, &steps, lk.index);
-    b.b = hcg_at(e, elem, first, index_scaled(e, b.from, tile_line(&d)));
-    b.last = LLVMBuildICmp(e->b, LLVMIntEQ, index_add(e, lk.index, one), steps.count, "");
+    b.b = hcg_at(e, elem, first, hcg_mul_const(e, b.from, tile_line(&d)));
+    b.last = LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, lk.index, one), steps.count, "");
     b.next = LLVMBuildSelect(e->b, b.last, following,
-                             hcg_at(e, elem, b.b, index_scaled(e, b.k, tile_line(&d))), "");
+                             hcg_at(e, elem, b.b, hcg_mul_const(e, b.k, tile_line(&d))), "");
     b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
                                    g[GEMM_ADD], one, "");
     if (d.b == HIR_F32) b.next = near_if_one(e, &slabs, &b);
@@ -161,10 +161,10 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     tile_kind d = tile_kind_of(e, g);
     hcg_shared f = gemm_function(e, d);
-    LLVMValueRef panel_stride = index_scaled(e, g->k, d.outputs), next = g->next;
+    LLVMValueRef panel_stride = hcg_mul_const(e, g->k, d.outputs), next = g->next;
     LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");
     if (!next)
-        next = hcg_at(e, hcg_element(e, g->dtype), g->b, index_times(e, g->panels, panel_stride));
+        next = hcg_at(e, hcg_element(e, g->dtype), g->b, hcg_mul(e, g->panels, panel_stride));
     LLVMValueRef args[GEMM_PARAMS] = {
         g->x, g->ldx, g->rows, steps, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
         next};
@@ -200,8 +200,7 @@ unsigned hcg_strip_panels(const hcg_level *level) {
 static void emit_slabs(hcg_emit *e, const tile_kind *d, const LLVMValueRef *g, LLVMValueRef k,
                        LLVMValueRef n, LLVMValueRef accumulate) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, d->rows);
-    split slabs = {
-        .count = index_divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
+    split slabs = {.count = hcg_divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
     unsigned least = d->rows;
     if (d->across) {
         slabs = divide(e, hcg_i64(e, d->across), d->rows);
@@ -209,19 +208,18 @@ static void emit_slabs(hcg_emit *e, const tile_kind *d, const LLVMValueRef *g, L
     }
     hcg_loop l = hcg_loop_begin(e, zero, slabs.count, one, "slab", 0, NULL);
     LLVMValueRef row = split_start(e, &slabs, l.index), rows = split_size(e, &slabs, l.index);
-    LLVMValueRef x = d->across ? index_add(e, index_scaled(e, k, (uint64_t)d->across), row)
-                               : index_add(e, index_times(e, row, g[STRIP_LDX]), k);
-    LLVMValueRef last = index_minus(e, index_minus(e, g[STRIP_ROWS], row), one);
+    LLVMValueRef x = d->across ? hcg_add(e, hcg_mul_const(e, k, d->across), row)
+                               : hcg_add(e, hcg_mul(e, row, g[STRIP_LDX]), k);
+    LLVMValueRef last = hcg_sub(e, hcg_sub(e, g[STRIP_ROWS], row), one);
     LLVMValueRef ahead =
-        d->across ? x
-                  : index_add(e, index_times(e, row, g[STRIP_LDX]), index_scaled(e, k, d->rows));
+        d->across ? x : hcg_add(e, hcg_mul(e, row, g[STRIP_LDX]), hcg_mul_const(e, k, d->rows));
     LLVMValueRef args[TILE_PARAMS] = {
         hcg_at(e, e->f32, g[STRIP_X], x),
         g[STRIP_LDX],
-        hcg_at(e, e->f32, g[STRIP_B], index_scaled(e, k, HIR_PANEL)),
+        hcg_at(e, e->f32, g[STRIP_B], hcg_mul_const(e, k, HIR_PANEL)),
         g[STRIP_LDB],
         n,
-        hcg_at(e, e->f32, g[STRIP_C], index_scaled(e, row, HIR_PANEL)),
+        hcg_at(e, e->f32, g[STRIP_C], hcg_mul_const(e, row, HIR_PANEL)),
         g[STRIP_LDC],
         accumulate,
         hcg_at(e, e->f32, g[STRIP_NEXT], ahead),

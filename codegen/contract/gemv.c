@@ -18,7 +18,7 @@ static void gemv_steps(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValu
         for (unsigned round = 0; round < tile_rounds(d); round++) {
             LLVMValueRef xs = tile_load_x(e, d, x, index, u, round);
             for (unsigned v = 0; v < per_panel; v++) {
-                LLVMValueRef place = index_bytes(e, first, u * bytes + v * (bytes / per_panel));
+                LLVMValueRef place = hcg_at_byte(e, first, u * bytes + v * (bytes / per_panel));
                 LLVMValueRef *sum = &acc[u * per_panel + v];
                 *sum = tile_multiply_add(e, d, xs, tile_load_b(e, d, place, round), *sum);
             }
@@ -34,7 +34,7 @@ static void gemv_panel(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValu
     LLVMValueRef acc[MOST_CHAINS];
     for (unsigned i = 0; i < steps * per_panel; i++)
         acc[i] = LLVMConstNull(e->vec);
-    LLVMValueRef to = index_add(e, k, hcg_i64(e, 1 - (int64_t)steps));
+    LLVMValueRef to = hcg_add(e, k, hcg_i64(e, 1 - (int64_t)steps));
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, steps), "k", steps * per_panel, acc);
     for (unsigned i = 0; i < steps * per_panel; i++)
@@ -45,7 +45,7 @@ static void gemv_panel(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValu
         acc[i] = l.carried[i];
     for (unsigned half = steps / 2; half; half /= 2)
         for (unsigned i = 0; i < half * per_panel; i++)
-            acc[i] = LLVMBuildFAdd(e->b, acc[i], acc[i + half * per_panel], "");
+            acc[i] = hcg_fadd(e, acc[i], acc[i + half * per_panel]);
     hcg_loop rest = hcg_loop_begin(e, l.index, k, hcg_i64(e, 1), "k_rest", per_panel, acc);
     for (unsigned i = 0; i < per_panel; i++)
         acc[i] = rest.carried[i];
@@ -65,9 +65,9 @@ static hcg_shared gemv_function(hcg_emit *e, const tile_kind *d) {
         return s;
     LLVMValueRef x = s.param[0], k = s.param[1], b = s.param[2], panels = s.param[3];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), panels, hcg_i64(e, 1), "panel", 0, NULL);
-    LLVMValueRef at = index_times(e, l.index, index_scaled(e, k, tile_line(d)));
+    LLVMValueRef at = hcg_mul(e, l.index, hcg_mul_const(e, k, tile_line(d)));
     gemv_panel(e, d, x, k, hcg_at(e, hcg_element(e, d->b), b, at),
-               hcg_at(e, e->f32, s.param[4], index_scaled(e, l.index, d->outputs)));
+               hcg_at(e, e->f32, s.param[4], hcg_mul_const(e, l.index, d->outputs)));
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);
     return s;

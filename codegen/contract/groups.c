@@ -4,6 +4,7 @@
 
 #include "codegen/contract/blocking.h"
 #include "codegen/contract/multiply_add.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/weights/quant.h"
 
@@ -19,16 +20,12 @@ static unsigned vectors(const hcg_emit *e) {
     return HIR_PANEL / e->level->lanes;
 }
 
-static LLVMValueRef bytes_at(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
-    return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
-}
-
 LLVMValueRef hcg_quant_scale(hcg_emit *e, LLVMValueRef group, unsigned v) {
-    return hcg_load(e, HIR_F16, bytes_at(e, group, 2 * (int64_t)(v * e->level->lanes)), NULL);
+    return hcg_load(e, HIR_F16, hcg_at_byte(e, group, 2 * (int64_t)(v * e->level->lanes)), NULL);
 }
 
 LLVMValueRef hcg_quant_least(hcg_emit *e, LLVMValueRef group, unsigned v) {
-    return hcg_quant_scale(e, bytes_at(e, group, 2 * HIR_PANEL), v);
+    return hcg_quant_scale(e, hcg_at_byte(e, group, 2 * HIR_PANEL), v);
 }
 
 LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned block,
@@ -36,7 +33,7 @@ LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, u
     int64_t first = dtype == HIR_Q8 ? HCG_Q8_FIRST : HCG_Q4_FIRST;
     int64_t at = first + block * BLOCK_BYTES + v * e->level->lanes * WORD;
     LLVMTypeRef type = LLVMVectorType(e->i32, e->level->lanes);
-    LLVMValueRef words = LLVMBuildLoad2(e->b, type, bytes_at(e, group, at), "");
+    LLVMValueRef words = LLVMBuildLoad2(e->b, type, hcg_at_byte(e, group, at), "");
     LLVMSetAlignment(words, 16);
     return words;
 }
@@ -90,15 +87,14 @@ static hcg_shared prepare_function(hcg_emit *e) {
     LLVMValueRef x = s.param[0], k = s.param[1];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), k, hcg_i64(e, HIR_GROUP), "group", 0, NULL);
     LLVMValueRef group = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, HIR_GROUP), "");
-    LLVMValueRef out = hcg_at(e, e->i8, s.param[2],
-                              LLVMBuildNSWMul(e->b, group, hcg_i64(e, PACKED_ROW), "")),
+    LLVMValueRef out = hcg_at(e, e->i8, s.param[2], hcg_mul_const(e, group, PACKED_ROW)),
                  sum = NULL;
     for (unsigned i = 0; i < HIR_GROUP; i += lanes) {
-        LLVMValueRef at = LLVMBuildNSWAdd(e->b, l.index, hcg_i64(e, i), "");
-        LLVMValueRef left = LLVMBuildNSWSub(e->b, k, at, "");
+        LLVMValueRef at = hcg_add(e, l.index, hcg_i64(e, i));
+        LLVMValueRef left = hcg_sub(e, k, at);
         LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, at), left);
-        hcg_store(e, bytes_at(e, out, 4 + 4 * (int64_t)i), v, NULL);
-        sum = sum ? LLVMBuildFAdd(e->b, sum, v, "") : v;
+        hcg_store(e, hcg_at_byte(e, out, 4 + 4 * (int64_t)i), v, NULL);
+        sum = sum ? hcg_fadd(e, sum, v) : v;
     }
     hcg_store(e, out, hcg_sum_lanes(e, sum), NULL);
     hcg_loop_end(e, &l, NULL);
@@ -113,14 +109,13 @@ static void gemv_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRe
         LLVMValueRef q[HIR_GROUP], chain[WORD], scale = hcg_quant_scale(e, group, v);
         load_group(e, dtype, group, v, q);
         for (unsigned k = 0; k < HIR_GROUP; k++) {
-            LLVMValueRef at = bytes_at(e, x, 4 + 4 * (int64_t)k);
+            LLVMValueRef at = hcg_at_byte(e, x, 4 + 4 * (int64_t)k);
             LLVMValueRef xs = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
-            chain[k % WORD] = k < WORD ? LLVMBuildFMul(e->b, xs, q[k], "")
-                                       : hcg_fma(e, xs, q[k], chain[k % WORD]);
+            chain[k % WORD] =
+                k < WORD ? hcg_fmul(e, xs, q[k]) : hcg_fma(e, xs, q[k], chain[k % WORD]);
         }
-        LLVMValueRef low = LLVMBuildFAdd(e->b, chain[0], chain[1], "");
-        LLVMValueRef sum =
-            LLVMBuildFAdd(e->b, low, LLVMBuildFAdd(e->b, chain[2], chain[3], ""), "");
+        LLVMValueRef low = hcg_fadd(e, chain[0], chain[1]);
+        LLVMValueRef sum = hcg_fadd(e, low, hcg_fadd(e, chain[2], chain[3]));
         acc[v] = hcg_fma(e, sum, scale, acc[v]);
         if (dtype == HIR_Q8) continue;
         LLVMValueRef of_x = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, x));
@@ -135,22 +130,20 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
     const char *name = hd_printf(e->arena, "gemv_%s", hir_dtype_name(dtype));
     if (!hcg_shared_begin(e, name, params, 5, &s)) return s;
     LLVMValueRef groups = s.param[1], acc[4], bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype));
-    LLVMValueRef panel_bytes = LLVMBuildNSWMul(e->b, groups, bytes, "");
+    LLVMValueRef panel_bytes = hcg_mul(e, groups, bytes);
     hcg_loop lp = hcg_loop_begin(e, hcg_i64(e, 0), s.param[3], hcg_i64(e, 1), "panel", 0, NULL);
-    LLVMValueRef b = hcg_at(e, e->i8, s.param[2], LLVMBuildNSWMul(e->b, lp.index, panel_bytes, ""));
+    LLVMValueRef b = hcg_at(e, e->i8, s.param[2], hcg_mul(e, lp.index, panel_bytes));
     for (unsigned v = 0; v < vectors(e); v++)
         acc[v] = LLVMConstNull(e->vec);
     hcg_loop lg = hcg_loop_begin(e, hcg_i64(e, 0), groups, hcg_i64(e, 1), "group", vectors(e), acc);
-    LLVMValueRef group = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, lg.index, bytes, ""));
-    LLVMValueRef x =
-        hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, lg.index, hcg_i64(e, PACKED_ROW), ""));
+    LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul(e, lg.index, bytes));
+    LLVMValueRef x = hcg_at(e, e->i8, s.param[0], hcg_mul_const(e, lg.index, PACKED_ROW));
     for (unsigned v = 0; v < vectors(e); v++)
         acc[v] = lg.carried[v];
     hcg_quant_prefetch(e, dtype, group);
     gemv_group(e, dtype, x, group, acc);
     hcg_loop_end(e, &lg, acc);
-    LLVMValueRef out =
-        hcg_at(e, e->f32, s.param[4], LLVMBuildNSWMul(e->b, lp.index, hcg_i64(e, HIR_PANEL), ""));
+    LLVMValueRef out = hcg_at(e, e->f32, s.param[4], hcg_mul_const(e, lp.index, HIR_PANEL));
     for (unsigned v = 0; v < vectors(e); v++)
         hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), lg.carried[v], NULL);
     hcg_loop_end(e, &lp, NULL);
@@ -163,7 +156,7 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
 /* w = s q (+ m); s q is exact, so that both forms round once. */
 static LLVMValueRef number(hcg_emit *e, hir_dtype dtype, LLVMValueRef q, LLVMValueRef scale,
                            LLVMValueRef least) {
-    return dtype == HIR_Q8 ? LLVMBuildFMul(e->b, q, scale, "") : hcg_fma(e, q, scale, least);
+    return dtype == HIR_Q8 ? hcg_fmul(e, q, scale) : hcg_fma(e, q, scale, least);
 }
 
 /* widen(b, groups, out): a panel as [groups * HIR_GROUP][16] f32 */
@@ -174,9 +167,9 @@ static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
     if (!hcg_shared_begin(e, name, params, 3, &s)) return s;
     LLVMValueRef bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype)), q[HIR_GROUP];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[1], hcg_i64(e, 1), "group", 0, NULL);
-    LLVMValueRef group = hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, l.index, bytes, ""));
+    LLVMValueRef group = hcg_at(e, e->i8, s.param[0], hcg_mul(e, l.index, bytes));
     LLVMValueRef size = hcg_i64(e, HIR_GROUP * HIR_PANEL);
-    LLVMValueRef out = hcg_at(e, e->f32, s.param[2], LLVMBuildNSWMul(e->b, l.index, size, ""));
+    LLVMValueRef out = hcg_at(e, e->f32, s.param[2], hcg_mul(e, l.index, size));
     hcg_quant_prefetch(e, dtype, group);
     for (unsigned v = 0; v < vectors(e); v++) {
         LLVMValueRef scale = hcg_quant_scale(e, group, v);
@@ -197,9 +190,8 @@ static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
  * into the place of the next, which is written after it. */
 static void widen_panels(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), b->n, hcg_i64(e, 1), "widen", 0, NULL);
-    LLVMValueRef from =
-        LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, hcg_panel_bytes(b->dtype, p->k)), "");
-    LLVMValueRef to = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, p->k * HIR_PANEL), "");
+    LLVMValueRef from = hcg_mul_const(e, l.index, hcg_panel_bytes(b->dtype, p->k));
+    LLVMValueRef to = hcg_mul_const(e, l.index, p->k * HIR_PANEL);
     LLVMValueRef args[] = {hcg_at(e, e->i8, b->w, from), hcg_i64(e, hcg_groups(p->k)),
                            hcg_at(e, e->f32, p->panel_workspace, to)};
     hcg_shared f = widen_function(e, b->dtype);
@@ -219,8 +211,7 @@ static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[2], hcg_i64(e, 1), "k", 0, NULL);
     LLVMValueRef k = l.index, within = LLVMBuildAnd(e->b, k, hcg_i64(e, HIR_GROUP - 1), "");
     LLVMValueRef g = LLVMBuildLShr(e->b, k, hcg_i64(e, 5), "");
-    LLVMValueRef group =
-        hcg_at(e, e->i8, s.param[0], LLVMBuildNSWMul(e->b, g, hcg_i64(e, bytes), ""));
+    LLVMValueRef group = hcg_at(e, e->i8, s.param[0], hcg_mul_const(e, g, bytes));
     LLVMValueRef halves = hcg_at(e, e->i8, group, at_half);
     LLVMValueRef scale = hcg_load_scalar(e, HIR_F16, halves);
     LLVMValueRef block = LLVMBuildLShr(e->b, within, hcg_i64(e, q8 ? 2 : 3), "");
@@ -232,12 +223,12 @@ static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
     q = LLVMBuildZExt(e->b, q, e->i32, "");
     LLVMValueRef least = NULL;
     if (q8) {
-        q = LLVMBuildNSWSub(e->b, q, LLVMConstInt(e->i32, 128, false), "");
+        q = hcg_sub(e, q, LLVMConstInt(e->i32, 128, false));
     } else {
         LLVMValueRef half = LLVMBuildAnd(e->b, k, hcg_i64(e, WORD), ""); /* 4: the high half */
         q = LLVMBuildLShr(e->b, q, LLVMBuildTrunc(e->b, half, e->i32, ""), "");
         q = LLVMBuildAnd(e->b, q, LLVMConstInt(e->i32, 15, false), "");
-        least = hcg_load_scalar(e, HIR_F16, bytes_at(e, halves, 2 * HIR_PANEL));
+        least = hcg_load_scalar(e, HIR_F16, hcg_at_byte(e, halves, 2 * HIR_PANEL));
     }
     q = LLVMBuildSIToFP(e->b, q, e->f32, "");
     hcg_store(e, hcg_at(e, e->f32, s.param[3], k), number(e, dtype, q, scale, least), NULL);
@@ -249,7 +240,7 @@ static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
 void hcg_quant_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef table, LLVMValueRef row, int64_t k,
                    LLVMValueRef out) {
     LLVMValueRef panel = LLVMBuildLShr(e->b, row, hcg_i64(e, 4), "");
-    panel = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, hcg_panel_bytes(dtype, k)), "");
+    panel = hcg_mul_const(e, panel, hcg_panel_bytes(dtype, k));
     LLVMValueRef within = LLVMBuildAnd(e->b, row, hcg_i64(e, HIR_PANEL - 1), "");
     LLVMValueRef args[] = {hcg_at(e, e->i8, table, panel), within, hcg_i64(e, k), out};
     hcg_shared f = row_function(e, dtype);

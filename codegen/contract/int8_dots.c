@@ -11,6 +11,7 @@
 #include "codegen/contract/groups.h"
 #include "codegen/contract/int8_group.h"
 #include "codegen/contract/multiply_add.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/weights/quant.h"
 
@@ -32,18 +33,6 @@ static uint64_t slab_group_bytes(unsigned width) {
     return width * (3 * 4 + (uint64_t)HIR_GROUP);
 }
 
-static LLVMValueRef add(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildNSWAdd(e->b, a, b, "");
-}
-
-static LLVMValueRef scaled(hcg_emit *e, LLVMValueRef a, uint64_t n) {
-    return LLVMBuildNSWMul(e->b, a, hcg_i64(e, (int64_t)n), "");
-}
-
-static LLVMValueRef bytes_at(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
-    return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
-}
-
 /* ---- x ----------------------------------------------------------------------------------------
  */
 static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
@@ -53,7 +42,7 @@ static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
 /* y to the nearest integer, |y| < 2^22: adding 1.5 2^23 leaves it in the low bits. */
 static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef y) {
     LLVMTypeRef ints = LLVMVectorType(e->i32, e->level->lanes);
-    LLVMValueRef shifted = LLVMBuildFAdd(e->b, y, hcg_splat(e, 0x1.8p23), "");
+    LLVMValueRef shifted = hcg_fadd(e, y, hcg_splat(e, 0x1.8p23));
     shifted = LLVMBuildBitCast(e->b, shifted, ints, "");
     return LLVMBuildSub(e->b, shifted, hcg_int_like(ints, 0x4b400000), "");
 }
@@ -73,34 +62,34 @@ static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValue
     unsigned lanes = e->level->lanes, vectors = HIR_GROUP / lanes;
     LLVMValueRef v[HIR_GROUP] = {NULL}, sum = NULL;
     for (unsigned i = 0; i < vectors; i++) {
-        LLVMValueRef left = LLVMBuildNSWSub(e->b, n, hcg_i64(e, i * lanes), "");
+        LLVMValueRef left = hcg_sub(e, n, hcg_i64(e, i * lanes));
         v[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, hcg_i64(e, i * lanes)), left);
     }
     LLVMValueRef most = largest(e, v, vectors), zero = LLVMConstReal(e->f32, 0);
     /* below, the inverse would not be finite; NaN is not below */
     LLVMValueRef small = LLVMBuildFCmp(e->b, LLVMRealOLT, most, LLVMConstReal(e->f32, 1e-30), "");
-    LLVMValueRef t = LLVMBuildFMul(e->b, most, LLVMConstReal(e->f32, 1.0 / 127), "");
+    LLVMValueRef t = hcg_fmul(e, most, LLVMConstReal(e->f32, 1.0 / 127));
     LLVMValueRef inverse = LLVMBuildFDiv(e->b, LLVMConstReal(e->f32, 127), most, "");
     t = LLVMBuildSelect(e->b, small, zero, t, "t");
     inverse = hcg_splat_value(e, LLVMBuildSelect(e->b, small, zero, inverse, ""));
     for (unsigned i = 0; i < vectors; i++) {
-        LLVMValueRef p = nearest(e, LLVMBuildFMul(e->b, v[i], inverse, ""));
+        LLVMValueRef p = nearest(e, hcg_fmul(e, v[i], inverse));
         sum = sum ? LLVMBuildAdd(e->b, sum, p, "") : p;
         p = LLVMBuildTrunc(e->b, p, LLVMVectorType(e->i8, lanes), "");
         p = LLVMBuildBitCast(e->b, p, LLVMVectorType(e->i32, lanes / WORD), "");
         for (unsigned j = 0; j < lanes / WORD; j++) {
             int64_t at = (3 + i * lanes / WORD + j) * (int64_t)width * 4;
             LLVMValueRef lane = LLVMConstInt(e->i32, j, false);
-            store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), bytes_at(e, out, at));
+            store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), hcg_at_byte(e, out, at));
         }
     }
     LLVMTypeRef ints = LLVMTypeOf(sum);
     sum = hcg_intrinsic(e, "llvm.vector.reduce.add", &ints, 1, &sum, 1);
-    LLVMValueRef of_x = LLVMBuildFMul(e->b, LLVMBuildSIToFP(e->b, sum, e->f32, ""), t, "");
-    LLVMValueRef start = LLVMBuildNSWMul(e->b, sum, LLVMConstInt(e->i32, (uint64_t)-128, true), "");
+    LLVMValueRef of_x = hcg_fmul(e, LLVMBuildSIToFP(e->b, sum, e->f32, ""), t);
+    LLVMValueRef start = hcg_mul(e, sum, LLVMConstInt(e->i32, (uint64_t)-128, true));
     store4(e, t, out);
-    store4(e, of_x, bytes_at(e, out, (int64_t)width * 4));
-    store4(e, start, bytes_at(e, out, (int64_t)width * 8));
+    store4(e, of_x, hcg_at_byte(e, out, (int64_t)width * 4));
+    store4(e, start, hcg_at_byte(e, out, (int64_t)width * 8));
 }
 
 /* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
@@ -111,23 +100,21 @@ static hcg_shared prepare_function(hcg_emit *e, unsigned width) {
     LLVMValueRef x = s.param[0], ldx = s.param[1], rows = s.param[2], k = s.param[3];
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, one, "last");
-    LLVMValueRef groups =
-        LLVMBuildUDiv(e->b, add(e, k, hcg_i64(e, HIR_GROUP - 1)), hcg_i64(e, HIR_GROUP), "");
-    LLVMValueRef slab_bytes = scaled(e, groups, slab_group_bytes(width));
-    LLVMValueRef slabs =
-        LLVMBuildUDiv(e->b, add(e, rows, hcg_i64(e, width - 1)), hcg_i64(e, width), "");
-    hcg_loop lr = hcg_loop_begin(e, zero, scaled(e, slabs, width), one, "row", 0, NULL);
+    LLVMValueRef groups = hcg_divide_up(e, k, hcg_i64(e, HIR_GROUP));
+    LLVMValueRef slab_bytes = hcg_mul_const(e, groups, slab_group_bytes(width));
+    LLVMValueRef slabs = hcg_divide_up(e, rows, hcg_i64(e, width));
+    hcg_loop lr = hcg_loop_begin(e, zero, hcg_mul_const(e, slabs, width), one, "row", 0, NULL);
     LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, lr.index, last, "");
     LLVMValueRef row = LLVMBuildSelect(e->b, in, lr.index, last, "");
     LLVMValueRef slab = LLVMBuildUDiv(e->b, lr.index, hcg_i64(e, width), "");
     LLVMValueRef within = LLVMBuildURem(e->b, lr.index, hcg_i64(e, width), "");
-    LLVMValueRef out = add(e, LLVMBuildNSWMul(e->b, slab, slab_bytes, ""), scaled(e, within, 4));
+    LLVMValueRef out = hcg_add(e, hcg_mul(e, slab, slab_bytes), hcg_mul_const(e, within, 4));
     out = hcg_at(e, e->i8, s.param[4], out);
-    x = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, row, ldx, ""));
+    x = hcg_at(e, e->f32, x, hcg_mul(e, row, ldx));
     hcg_loop lg = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
-    LLVMValueRef at = scaled(e, lg.index, HIR_GROUP);
-    prepare_group(e, width, hcg_at(e, e->f32, x, at), LLVMBuildNSWSub(e->b, k, at, ""),
-                  hcg_at(e, e->i8, out, scaled(e, lg.index, slab_group_bytes(width))));
+    LLVMValueRef at = hcg_mul_const(e, lg.index, HIR_GROUP);
+    prepare_group(e, width, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at),
+                  hcg_at(e, e->i8, out, hcg_mul_const(e, lg.index, slab_group_bytes(width))));
     hcg_loop_end(e, &lg, NULL);
     hcg_loop_end(e, &lr, NULL);
     hcg_shared_end(e, &s);
@@ -156,11 +143,11 @@ static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVM
         t->floats[i] = LLVMConstNull(e->vec);
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), s->param[3], hcg_i64(e, 1), "group", n, t->floats);
-    t->x = hcg_at(e, e->i8, x, scaled(e, l.index, slab_group_bytes(t->width)));
-    LLVMValueRef group = hcg_at(e, e->i8, b, scaled(e, l.index, hcg_group_bytes(t->dtype)));
+    t->x = hcg_at(e, e->i8, x, hcg_mul_const(e, l.index, slab_group_bytes(t->width)));
+    LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul_const(e, l.index, hcg_group_bytes(t->dtype)));
     for (unsigned v = 0; v < t->vectors; v++) {
         unsigned panel = (t->first + v) / per_panel;
-        t->group[v] = hcg_at(e, e->i8, group, scaled(e, panel_bytes, panel));
+        t->group[v] = hcg_at(e, e->i8, group, hcg_mul_const(e, panel_bytes, panel));
         if ((t->first + v) % per_panel == 0) hcg_quant_prefetch(e, t->dtype, t->group[v]);
     }
     for (unsigned i = 0; i < n; i++)
@@ -168,8 +155,8 @@ static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVM
     hcg_int8_group(e, t);
     hcg_loop_end(e, &l, t->floats);
     for (unsigned i = 0; i < n; i++) {
-        LLVMValueRef at = scaled(e, s->param[5], i / t->vectors);
-        at = add(e, at, hcg_i64(e, (t->first + i % t->vectors) * e->level->lanes));
+        LLVMValueRef at = hcg_mul_const(e, s->param[5], i / t->vectors);
+        at = hcg_add(e, at, hcg_i64(e, (t->first + i % t->vectors) * e->level->lanes));
         hcg_store(e, hcg_at(e, e->f32, place, at), l.carried[i], NULL);
     }
 }
@@ -202,7 +189,7 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
         height = LLVMBuildSelect(e->b, holds, hcg_i64(e, heights[i]), height, "");
     }
     unsigned most = PANELS * e->level->lanes / HIR_PANEL;
-    LLVMValueRef key = add(e, scaled(e, height, PANELS + 1), panels);
+    LLVMValueRef key = hcg_add(e, hcg_mul_const(e, height, PANELS + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
     LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HEIGHTS * most);
     for (unsigned i = 0; i < HEIGHTS; i++)
@@ -226,17 +213,17 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_int8_instructions *with, 
     if (!hcg_shared_begin(e, name, params, 7, &s)) return s;
     LLVMValueRef x = s.param[0], rows = s.param[1], groups = s.param[2], b = s.param[3];
     LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
-    LLVMValueRef panel_bytes = scaled(e, groups, hcg_group_bytes(dtype));
-    LLVMValueRef row_bytes = scaled(e, groups, slab_group_bytes(1));
+    LLVMValueRef panel_bytes = hcg_mul_const(e, groups, hcg_group_bytes(dtype));
+    LLVMValueRef row_bytes = hcg_mul_const(e, groups, slab_group_bytes(1));
     LLVMValueRef most = hcg_i64(e, PANELS * e->level->lanes / HIR_PANEL);
     hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
-    LLVMValueRef wide = hcg_smaller(e, LLVMBuildNSWSub(e->b, panels, lp.index, ""), most);
-    LLVMValueRef bp = hcg_at(e, e->i8, b, LLVMBuildNSWMul(e->b, lp.index, panel_bytes, ""));
+    LLVMValueRef wide = hcg_smaller(e, hcg_sub(e, panels, lp.index), most);
+    LLVMValueRef bp = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, panel_bytes));
     hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, ROWS), "row", 0, NULL);
-    LLVMValueRef high = LLVMBuildNSWSub(e->b, rows, lr.index, "");
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, lr.index, ldc, "");
-    at = add(e, at, scaled(e, lp.index, HIR_PANEL));
-    LLVMValueRef xr = hcg_at(e, e->i8, x, LLVMBuildNSWMul(e->b, lr.index, row_bytes, ""));
+    LLVMValueRef high = hcg_sub(e, rows, lr.index);
+    LLVMValueRef at = hcg_mul(e, lr.index, ldc);
+    at = hcg_add(e, at, hcg_mul_const(e, lp.index, HIR_PANEL));
+    LLVMValueRef xr = hcg_at(e, e->i8, x, hcg_mul(e, lr.index, row_bytes));
     LLVMValueRef args[] = {xr, bp, panel_bytes, groups, hcg_at(e, e->f32, c, at), ldc};
     dispatch(e, with, dtype, high, wide, args);
     hcg_loop_end(e, &lr, NULL);
@@ -258,8 +245,8 @@ static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
 static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     LLVMValueRef panel_bytes = hcg_i64(e, hcg_panel_bytes(b->dtype, p->k));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), b->n, hcg_i64(e, 1), "panel", 0, NULL);
-    LLVMValueRef w = hcg_at(e, e->i8, b->w, LLVMBuildNSWMul(e->b, l.index, panel_bytes, ""));
-    LLVMValueRef at = hcg_at(e, e->f32, b->sums, scaled(e, l.index, HIR_PANEL));
+    LLVMValueRef w = hcg_at(e, e->i8, b->w, hcg_mul(e, l.index, panel_bytes));
+    LLVMValueRef at = hcg_at(e, e->f32, b->sums, hcg_mul_const(e, l.index, HIR_PANEL));
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
     LLVMValueRef args[] = {p->x_workspace, w, panel_bytes, groups, at, hcg_i64(e, HIR_PANEL)};
     hcg_shared f = tile_function(e, p->backend->instructions, b->dtype, 1, 1, 1);

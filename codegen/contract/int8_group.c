@@ -2,6 +2,7 @@
 #include "codegen/contract/int8_group.h"
 
 #include "codegen/contract/groups.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 
 enum {
@@ -155,7 +156,7 @@ static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *int
         for (unsigned v = 0; v < t->vectors; v++) {
             unsigned i = r * t->vectors + v;
             LLVMValueRef y = LLVMBuildSIToFP(e->b, ints[i], e->vec, "");
-            y = LLVMBuildFMul(e->b, y, step, "");
+            y = hcg_fmul(e, y, step);
             t->floats[i] = hcg_fma(e, y, scale[v], t->floats[i]);
             if (of_x) t->floats[i] = hcg_fma(e, of_x, least[v], t->floats[i]);
         }

@@ -11,6 +11,7 @@
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
 
 enum {
@@ -23,13 +24,13 @@ enum {
 /* The first panel of the group at or behind a column that begins a unit. */
 static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValueRef column,
                                  const hcg_column_group *g) {
-    LLVMValueRef p = LLVMBuildNSWSub(e->b, column, hcg_i64(e, g->first_column), "");
+    LLVMValueRef p = hcg_sub(e, column, hcg_i64(e, g->first_column));
     LLVMValueRef low = hcg_i64(e, 0), high = hcg_i64(e, g->panels);
-    if (c->width > 1) p = LLVMBuildNSWMul(e->b, p, hcg_i64(e, c->width), "");
+    if (c->width > 1) p = hcg_mul_const(e, p, c->width);
     if (g->unit > c->width) {
         LLVMValueRef unit = hcg_i64(e, g->unit);
-        p = LLVMBuildNSWAdd(e->b, p, hcg_i64(e, g->unit - 1), "");
-        p = LLVMBuildNSWSub(e->b, p, LLVMBuildSRem(e->b, p, unit, ""), "");
+        p = hcg_add(e, p, hcg_i64(e, g->unit - 1));
+        p = hcg_sub(e, p, LLVMBuildSRem(e->b, p, unit, ""));
     }
     return hcg_smaller(e, hcg_larger(e, p, low), high);
 }
@@ -37,9 +38,9 @@ static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValu
 /* n rows in as few blocks of at most `most` as it takes, of one size but for the last: a last block
  * of a few rows would read all panels for little. n > 0. */
 static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
-    LLVMValueRef over = LLVMBuildNSWAdd(e->b, n, hcg_i64(e, most - 1), "");
+    LLVMValueRef over = hcg_add(e, n, hcg_i64(e, most - 1));
     LLVMValueRef blocks = LLVMBuildUDiv(e->b, over, hcg_i64(e, most), "blocks");
-    over = LLVMBuildNSWAdd(e->b, n, LLVMBuildNSWSub(e->b, blocks, hcg_i64(e, 1), ""), "");
+    over = hcg_add(e, n, hcg_sub(e, blocks, hcg_i64(e, 1)));
     return LLVMBuildUDiv(e->b, over, blocks, "each");
 }
 
@@ -133,7 +134,7 @@ static bool find_x(emission *p, LLVMValueRef *x) {
     const hcg_contraction *c = p->c;
     if (!c->prologue.n) {
         *x = hcg_arg(e, p->k, c->x);
-        *x = hcg_at(e, e->f32, *x, LLVMBuildNSWMul(e->b, p->row, p->kv, ""));
+        *x = hcg_at(e, e->f32, *x, hcg_mul(e, p->row, p->kv));
         return true;
     }
     *x = p->prologue_x;
@@ -159,9 +160,8 @@ static bool prepare_rows(emission *p) {
 static LLVMValueRef panel_at(const emission *p, const hcg_linear *l, LLVMValueRef panel) {
     hcg_emit *e = p->e;
     LLVMValueRef bytes = hcg_i64(e, hcg_panel_bytes(l->dtype, p->c->k));
-    if (!LLVMIsConstant(p->kv))
-        bytes = LLVMBuildNSWMul(e->b, p->kv, hcg_i64(e, hcg_panel_bytes(l->dtype, 1)), "");
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, panel, bytes, "");
+    if (!LLVMIsConstant(p->kv)) bytes = hcg_mul_const(e, p->kv, hcg_panel_bytes(l->dtype, 1));
+    LLVMValueRef at = hcg_mul(e, panel, bytes);
     return hcg_at(e, e->i8, hcg_arg(e, p->k, l->w), at);
 }
 
@@ -170,7 +170,7 @@ static LLVMValueRef panel_at(const emission *p, const hcg_linear *l, LLVMValueRe
 static LLVMValueRef following(emission *p, const hcg_column_group *g, size_t i, LLVMValueRef panel,
                               LLVMValueRef panels) {
     bool more = i + 1 < g->linears.n;
-    if (!more) panel = LLVMBuildNSWAdd(p->e->b, panel, panels, "");
+    if (!more) panel = hcg_add(p->e, panel, panels);
     return panel_at(p, &p->c->linears.at[g->linears.at[more ? i + 1 : 0]], panel);
 }
 
@@ -185,8 +185,8 @@ static LLVMValueRef narrow_panels(const emission *p, const hcg_column_group *g, 
     hcg_emit *e = p->e;
     LLVMValueRef two = hcg_i64(e, HIR_PANEL / hir_panel_rows(HIR_LAYOUT_NARROW));
     LLVMValueRef all = hcg_i64(e, all_narrow_panels(g));
-    LLVMValueRef left = LLVMBuildNSWSub(e->b, all, LLVMBuildNSWMul(e->b, panel, two, ""), "");
-    return hcg_smaller(e, LLVMBuildNSWMul(e->b, panels, two, ""), left);
+    LLVMValueRef left = hcg_sub(e, all, hcg_mul(e, panel, two));
+    return hcg_smaller(e, hcg_mul(e, panels, two), left);
 }
 
 /* f32[T, n], which is not made in the kernel? */
@@ -217,8 +217,8 @@ static void set_touched(emission *p, const hcg_column_group *g, LLVMValueRef pan
         }
     }
     b->ld_touched = p->k->n_sizes ? hcg_size_arg(e, p->k, HCG_N) : hcg_i64(e, g->n);
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, p->row, b->ld_touched, "");
-    at = LLVMBuildNSWAdd(e->b, at, LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HIR_PANEL), ""), "");
+    LLVMValueRef at = hcg_mul(e, p->row, b->ld_touched);
+    at = hcg_add(e, at, hcg_mul_const(e, panel, HIR_PANEL));
     for (unsigned i = 0; i < n; i++)
         b->touched[i] = hcg_at(e, e->f32, hcg_arg(e, p->k, touched[i]), at);
 }
@@ -274,9 +274,9 @@ static void emit_block(emission *p, const hcg_column_group *g, LLVMValueRef pane
         return;
     }
     hcg_loop l = hcg_loop_begin(e, zero, panels, step, "step", 0, NULL);
-    LLVMValueRef n = hcg_smaller(e, LLVMBuildNSWSub(e->b, panels, l.index, ""), step);
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, HIR_PANEL), "");
-    emit_sums(p, g, LLVMBuildNSWAdd(e->b, panel, l.index, ""), n, at);
+    LLVMValueRef n = hcg_smaller(e, hcg_sub(e, panels, l.index), step);
+    LLVMValueRef at = hcg_mul_const(e, l.index, HIR_PANEL);
+    emit_sums(p, g, hcg_add(e, panel, l.index), n, at);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -287,7 +287,7 @@ static bool emit_group(emission *p, const hcg_column_group *g) {
     if (!p->k->n_sizes) from = clamp_panels(e, p->c, from, g), to = clamp_panels(e, p->c, to, g);
     LLVMValueRef most = hcg_i64(e, p->ld);
     hcg_loop l = hcg_loop_begin(e, from, to, most, "panels", 0, NULL);
-    LLVMValueRef n = hcg_smaller(e, LLVMBuildNSWSub(e->b, to, l.index, ""), most);
+    LLVMValueRef n = hcg_smaller(e, hcg_sub(e, to, l.index), most);
     emit_block(p, g, l.index, n);
     hcg_block block = {.plan = p->c, .group = g, .row = p->row, .rows = p->rows};
     block.panel = l.index, block.panels = n, block.sums = p->sums;
@@ -328,8 +328,7 @@ static bool emit_rows(emission *p, LLVMValueRef each) {
     hcg_emit *e = p->e;
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, each, "rows", 0, NULL);
     p->row = l.index, p->rows = each;
-    if (p->k->phase != HIR_DECODE)
-        p->rows = hcg_smaller(e, LLVMBuildNSWSub(e->b, e->r1, l.index, ""), each);
+    if (p->k->phase != HIR_DECODE) p->rows = hcg_smaller(e, hcg_sub(e, e->r1, l.index), each);
     bool ok = prepare_rows(p);
     for (size_t i = 0; i < p->c->groups.n && ok; i++)
         ok = emit_group(p, &p->c->groups.at[i]);
@@ -355,7 +354,7 @@ static bool emit_prefill(emission *p) {
     hcg_emit *e = p->e;
     const int64_t block = block_rows(p);
     take_workspace(p, (uint64_t)block);
-    LLVMValueRef all = LLVMBuildNSWSub(e->b, e->r1, e->r0, "");
+    LLVMValueRef all = hcg_sub(e, e->r1, e->r0);
     return emit_rows(p, even_block(e, all, block));
 }
 

@@ -8,6 +8,7 @@
 
 #include "codegen/contract/blocking.h"
 #include "codegen/contract/pairs.h"
+#include "codegen/emit/arithmetic.h"
 
 int64_t hcg_vector_panels(const hcg_level *level) {
     return hcg_tile_of(level)->panels;
@@ -42,8 +43,8 @@ static void begin_multiply_add(hcg_emit *e, hcg_product *p) {
 
 /* The panels as f32, in workspace. */
 static LLVMValueRef widen_panels(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    LLVMValueRef n = LLVMBuildNSWMul(e->b, p->length, hcg_i64(e, HIR_PANEL), "");
-    n = LLVMBuildNSWMul(e->b, b->n, n, "");
+    LLVMValueRef n = hcg_mul_const(e, p->length, HIR_PANEL);
+    n = hcg_mul(e, b->n, n);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "widen", 0, NULL);
     LLVMValueRef from = hcg_at(e, hcg_element(e, b->dtype), b->w, l.index);
     LLVMValueRef v = hcg_load(e, b->dtype, from, NULL);

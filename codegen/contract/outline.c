@@ -4,6 +4,7 @@
  * whatever mix over depth is in front of them. */
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
 #include "codegen/row/stage.h"
 
@@ -21,9 +22,10 @@ static bool outline_begin(hcg_emit *e, const hcg_kernel *k, const char *name, bo
     params[FRAME] = params[ARGS] = params[SCRATCH] = e->ptr;
     params[ROW] = params[ROWS] = e->i64;
     p->outer = *e;
-    here &= !e->parts_elsewhere;
+    here &= !e->outlined_elsewhere;
     if (!hcg_shared_begin_if(e, here, name, params, n, &p->fn)) return false;
-    e->frame = p->fn.param[FRAME], e->args = p->fn.param[ARGS], e->room = p->fn.param[SCRATCH];
+    e->frame = p->fn.param[FRAME], e->args = p->fn.param[ARGS],
+    e->scratch_base = p->fn.param[SCRATCH];
     e->scratch = 0;
     e->di_scope = hcg_function_scope(e, e->fn, k->line);
     hcg_at_op(e, k->op);
@@ -31,9 +33,9 @@ static bool outline_begin(hcg_emit *e, const hcg_kernel *k, const char *name, bo
 }
 
 static void outline_end(hcg_emit *e, outlined *p) {
-    if (e->scratch > e->part_scratch) e->part_scratch = e->scratch;
+    if (e->scratch > e->outlined_scratch) e->outlined_scratch = e->scratch;
     hcg_shared_end(e, &p->fn);
-    e->frame = p->outer.frame, e->args = p->outer.args, e->room = p->outer.room;
+    e->frame = p->outer.frame, e->args = p->outer.args, e->scratch_base = p->outer.scratch_base;
     e->scratch = p->outer.scratch, e->first_arg = p->outer.first_arg;
     e->di_scope = p->outer.di_scope;
 }
@@ -53,7 +55,7 @@ bool hcg_call_prologue(hcg_emit *e, const hcg_kernel *k, LLVMValueRef row, LLVMV
     LLVMValueRef args[PARAMS] = {[ARGS] = e->args, [X] = x, [LD] = ld};
     bool ok = true;
     outlined f;
-    if (outline_begin(e, k, k->x_part, k->makes_x, params, PARAMS, &f)) {
+    if (outline_begin(e, k, k->prologue_name, k->holds_prologue, params, PARAMS, &f)) {
         const LLVMValueRef *own = f.fn.param;
         hcg_row_stage stage = {.of = {.ops = c->prologue.at, .n_ops = c->prologue.n}};
         stage.of.given = HIR_NONE, stage.of.left = c->x.index;
@@ -70,7 +72,7 @@ bool hcg_call_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
     enum { PANEL = OWN, PANELS, SUMS, SUM_BYTES, LD, PARAMS };
     LLVMTypeRef params[PARAMS] = {
         [PANEL] = e->i64, [PANELS] = e->i64, [SUMS] = e->ptr, [SUM_BYTES] = e->i64, [LD] = e->i64};
-    LLVMValueRef first = hcg_at(e, e->ptr, e->args, hcg_i64(e, k->first_y));
+    LLVMValueRef first = hcg_at(e, e->ptr, e->args, hcg_i64(e, k->epilogue_first_arg));
     LLVMValueRef args[PARAMS] = {[ARGS] = first,
                                  [PANEL] = b->panel,
                                  [PANELS] = b->panels,
@@ -78,18 +80,18 @@ bool hcg_call_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
                                  [SUM_BYTES] = hcg_i64(e, b->sum_bytes),
                                  [LD] = b->ld};
     const char *name =
-        hd_printf(e->arena, "%s_of%zu", k->y_part, (size_t)(b->group - b->plan->groups.at));
+        hd_printf(e->arena, "%s_of%zu", k->epilogue_name, (size_t)(b->group - b->plan->groups.at));
     bool ok = true;
     outlined f;
-    if (outline_begin(e, k, name, k->makes_y, params, PARAMS, &f)) {
-        e->first_arg = k->first_y;
+    if (outline_begin(e, k, name, k->holds_epilogue, params, PARAMS, &f)) {
+        e->first_arg = k->epilogue_first_arg;
         const LLVMValueRef *own = f.fn.param;
         hcg_block inner = {.plan = b->plan, .group = b->group, .row = own[ROW], .rows = own[ROWS]};
         inner.panel = own[PANEL], inner.panels = own[PANELS], inner.ld = own[LD];
         inner.n = k->n_sizes ? hcg_size_arg(e, k, HCG_N) : hcg_i64(e, b->group->n);
         inner.sums = hd_new_array(e->arena, LLVMValueRef, b->group->linears.n);
         for (size_t i = 0; i < b->group->linears.n; i++) {
-            LLVMValueRef at = LLVMBuildNSWMul(e->b, own[SUM_BYTES], hcg_i64(e, (int64_t)i), "");
+            LLVMValueRef at = hcg_mul_const(e, own[SUM_BYTES], (int64_t)i);
             inner.sums[i] = hcg_at(e, e->i8, own[SUMS], at);
         }
         ok = hcg_emit_epilogue(e, k, &inner);

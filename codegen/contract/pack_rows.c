@@ -1,6 +1,7 @@
 /* Packing of rows into slabs [K][width] (matrix.h), and back: a transposition, done on blocks of
  * 4 x 4 in registers. */
 #include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
 
 enum { BLOCK = 4, WIDEST = 16 };
 
@@ -50,9 +51,9 @@ static void store_lanes(hcg_emit *e, LLVMValueRef v, unsigned n, LLVMValueRef p)
 static void pack_slab(hcg_emit *e, unsigned width, const LLVMValueRef *row, LLVMValueRef k,
                       LLVMValueRef out) {
     LLVMValueRef wide = hcg_i64(e, width);
-    LLVMValueRef to = LLVMBuildNSWAdd(e->b, k, hcg_i64(e, 1 - BLOCK), "");
+    LLVMValueRef to = hcg_add(e, k, hcg_i64(e, 1 - BLOCK));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, BLOCK), "k", 0, NULL);
-    LLVMValueRef base = hcg_at(e, e->f32, out, LLVMBuildNSWMul(e->b, l.index, wide, ""));
+    LLVMValueRef base = hcg_at(e, e->f32, out, hcg_mul(e, l.index, wide));
     for (unsigned first = 0; first < width; first += BLOCK) {
         LLVMValueRef column[BLOCK];
         pack_block(e, width, first, row, l.index, column);
@@ -63,7 +64,7 @@ static void pack_slab(hcg_emit *e, unsigned width, const LLVMValueRef *row, LLVM
     }
     hcg_loop_end(e, &l, NULL);
     hcg_loop rest = hcg_loop_begin(e, l.index, k, hcg_i64(e, 1), "k_rest", 0, NULL);
-    base = hcg_at(e, e->f32, out, LLVMBuildNSWMul(e->b, rest.index, wide, ""));
+    base = hcg_at(e, e->f32, out, hcg_mul(e, rest.index, wide));
     for (unsigned i = 0; i < width; i++) {
         LLVMValueRef x = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, row[i], rest.index));
         LLVMSetAlignment(LLVMBuildStore(e->b, x, hcg_at(e, e->f32, base, hcg_i64(e, i))), 4);
@@ -80,13 +81,12 @@ static hcg_shared pack_function(hcg_emit *e, unsigned width) {
     LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, hcg_i64(e, 1), "last"), row[WIDEST];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), rows, hcg_i64(e, width), "row", 0, NULL);
     for (unsigned i = 0; i < width; i++) {
-        LLVMValueRef r = LLVMBuildNSWAdd(e->b, l.index, hcg_i64(e, i), "");
+        LLVMValueRef r = hcg_add(e, l.index, hcg_i64(e, i));
         LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, r, last, "");
         r = LLVMBuildSelect(e->b, in, r, last, "");
-        row[i] = hcg_at(e, e->f32, x, LLVMBuildNSWMul(e->b, r, ldx, ""));
+        row[i] = hcg_at(e, e->f32, x, hcg_mul(e, r, ldx));
     }
-    pack_slab(e, width, row, k,
-              hcg_at(e, e->f32, s.param[4], LLVMBuildNSWMul(e->b, l.index, k, "")));
+    pack_slab(e, width, row, k, hcg_at(e, e->f32, s.param[4], hcg_mul(e, l.index, k)));
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);
     return s;
@@ -104,12 +104,12 @@ static hcg_shared unpack_function(hcg_emit *e) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr}, four = LLVMVectorType(e->f32, BLOCK);
     hcg_shared s;
     if (!hcg_shared_begin(e, "unpack", params, 3, &s)) return s;
-    LLVMValueRef k = s.param[1], to = LLVMBuildNSWAdd(e->b, k, hcg_i64(e, 1 - BLOCK), "");
+    LLVMValueRef k = s.param[1], to = hcg_add(e, k, hcg_i64(e, 1 - BLOCK));
     LLVMValueRef zero = hcg_i64(e, 0), wide = hcg_i64(e, HIR_PANEL), row[HIR_PANEL];
     for (int64_t i = 0; i < HIR_PANEL; i++)
-        row[i] = hcg_at(e, e->f32, s.param[2], LLVMBuildNSWMul(e->b, k, hcg_i64(e, i), ""));
+        row[i] = hcg_at(e, e->f32, s.param[2], hcg_mul_const(e, k, i));
     hcg_loop l = hcg_loop_begin(e, zero, to, hcg_i64(e, BLOCK), "k", 0, NULL);
-    LLVMValueRef base = hcg_at(e, e->f32, s.param[0], LLVMBuildNSWMul(e->b, l.index, wide, ""));
+    LLVMValueRef base = hcg_at(e, e->f32, s.param[0], hcg_mul(e, l.index, wide));
     for (int64_t first = 0; first < HIR_PANEL; first += BLOCK) {
         LLVMValueRef line[BLOCK];
         for (int64_t i = 0; i < BLOCK; i++) {
@@ -123,7 +123,7 @@ static hcg_shared unpack_function(hcg_emit *e) {
     }
     hcg_loop_end(e, &l, NULL);
     hcg_loop rest = hcg_loop_begin(e, l.index, k, hcg_i64(e, 1), "k_rest", 0, NULL);
-    base = hcg_at(e, e->f32, s.param[0], LLVMBuildNSWMul(e->b, rest.index, wide, ""));
+    base = hcg_at(e, e->f32, s.param[0], hcg_mul(e, rest.index, wide));
     for (int64_t i = 0; i < HIR_PANEL; i++) {
         LLVMValueRef x = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, base, hcg_i64(e, i)));
         LLVMValueRef at = hcg_at(e, e->f32, row[i], rest.index);

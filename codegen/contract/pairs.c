@@ -3,6 +3,7 @@
 #include "codegen/contract/pairs.h"
 
 #include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 
 /* Where x is rounded to bf16 there is an instruction for it: numbers below 2^-126 become zeros,
@@ -21,20 +22,19 @@ static hcg_shared prepare_function(hcg_emit *e, hir_dtype dtype) {
     if (!hcg_shared_begin(e, name, params, 4, &s)) return s;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), lanes = hcg_i64(e, e->level->lanes);
     LLVMValueRef k = s.param[2], odd = LLVMBuildAnd(e->b, k, one, "");
-    LLVMValueRef even = LLVMBuildNSWAdd(e->b, k, odd, "");
+    LLVMValueRef even = hcg_add(e, k, odd);
     hcg_loop rows = hcg_loop_begin(e, zero, s.param[1], one, "row", 0, NULL);
-    LLVMValueRef x = hcg_at(e, e->f32, s.param[0], LLVMBuildNSWMul(e->b, rows.index, k, ""));
-    LLVMValueRef out = hcg_at(e, elem, s.param[3], LLVMBuildNSWMul(e->b, rows.index, even, ""));
-    LLVMValueRef whole = LLVMBuildNSWSub(e->b, k, hcg_i64(e, (int64_t)e->level->lanes - 1), "");
+    LLVMValueRef x = hcg_at(e, e->f32, s.param[0], hcg_mul(e, rows.index, k));
+    LLVMValueRef out = hcg_at(e, elem, s.param[3], hcg_mul(e, rows.index, even));
+    LLVMValueRef whole = hcg_sub(e, k, hcg_i64(e, (int64_t)e->level->lanes - 1));
     hcg_loop l = hcg_loop_begin(e, zero, whole, lanes, "k", 0, NULL);
     LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, l.index), NULL);
     store_whole(e, dtype, hcg_at(e, elem, out, l.index), v);
     hcg_loop_end(e, &l, NULL);
     hcg_loop rest = hcg_loop_begin(e, l.index, even, lanes, "k_rest", 0, NULL); /* once or never */
-    LLVMValueRef in = LLVMBuildNSWSub(e->b, k, rest.index, "");
+    LLVMValueRef in = hcg_sub(e, k, rest.index);
     v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, rest.index), in);
-    hcg_store_as(e, dtype, hcg_at(e, elem, out, rest.index), v,
-                 LLVMBuildNSWSub(e->b, even, rest.index, ""));
+    hcg_store_as(e, dtype, hcg_at(e, elem, out, rest.index), v, hcg_sub(e, even, rest.index));
     hcg_loop_end(e, &rest, NULL);
     hcg_loop_end(e, &rows, NULL);
     hcg_shared_end(e, &s);
@@ -67,7 +67,7 @@ static hcg_shared row_function(hcg_emit *e) {
     LLVMValueRef one = hcg_i64(e, 1), panel = hcg_at(e, e->i32, s.param[0], s.param[1]);
     LLVMValueRef pairs = LLVMBuildLShr(e->b, s.param[2], one, ""), bits[2];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), pairs, one, "pair", 0, NULL);
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, HIR_PANEL), "");
+    LLVMValueRef at = hcg_mul_const(e, l.index, HIR_PANEL);
     LLVMValueRef both = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, panel, at), "");
     LLVMValueRef out = hcg_at(e, e->i64, s.param[3], l.index);
     bits[0] = LLVMBuildShl(e->b, both, LLVMConstInt(e->i32, 16, false), "");
@@ -77,7 +77,7 @@ static hcg_shared row_function(hcg_emit *e) {
     hcg_loop_end(e, &l, NULL);
     LLVMValueRef done = LLVMBuildShl(e->b, pairs, one, ""); /* of the odd one: the first half */
     hcg_loop rest = hcg_loop_begin(e, done, s.param[2], one, "odd", 0, NULL);
-    at = LLVMBuildNSWMul(e->b, rest.index, hcg_i64(e, HIR_PANEL / 2), "");
+    at = hcg_mul_const(e, rest.index, HIR_PANEL / 2);
     LLVMValueRef x = hcg_load_scalar(e, HIR_BF16, hcg_at(e, e->i32, panel, at));
     hcg_store(e, hcg_at(e, e->f32, s.param[3], rest.index), x, NULL);
     hcg_loop_end(e, &rest, NULL);
@@ -87,7 +87,7 @@ static hcg_shared row_function(hcg_emit *e) {
 
 void hcg_pair_row(hcg_emit *e, LLVMValueRef table, LLVMValueRef row, int64_t k, LLVMValueRef out) {
     LLVMValueRef panel = LLVMBuildLShr(e->b, row, hcg_i64(e, 4), "");
-    panel = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, (k + 1) / 2 * HIR_PANEL), "");
+    panel = hcg_mul_const(e, panel, (k + 1) / 2 * HIR_PANEL);
     LLVMValueRef within = LLVMBuildAnd(e->b, row, hcg_i64(e, HIR_PANEL - 1), "");
     LLVMValueRef args[] = {hcg_at(e, e->i32, table, panel), within, hcg_i64(e, k), out};
     hcg_shared f = row_function(e);

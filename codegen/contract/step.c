@@ -101,7 +101,7 @@ unsigned tile_rounds(const tile_kind *d) {
 LLVMValueRef tile_step_place(hcg_emit *e, const tile_kind *d, LLVMValueRef b, LLVMValueRef step,
                              unsigned v) {
     const unsigned per_panel = HIR_PANEL / e->level->lanes;
-    LLVMValueRef at = hcg_at(e, hcg_element(e, d->b), b, index_scaled(e, step, tile_line(d)));
+    LLVMValueRef at = hcg_at(e, hcg_element(e, d->b), b, hcg_mul_const(e, step, tile_line(d)));
     return hcg_at(e, hcg_element(e, d->b), at, hcg_i64(e, v * (tile_line(d) / per_panel)));
 }
 
@@ -135,7 +135,7 @@ static LLVMValueRef splat_two(hcg_emit *e, LLVMValueRef p) {
 LLVMValueRef tile_load_x(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef step,
                          unsigned offset, unsigned round) {
     const int64_t stride = d->across ? d->across : d->depth;
-    LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, index_scaled(e, step, (uint64_t)stride));
+    LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, hcg_mul_const(e, step, stride));
     at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * stride + round));
     if (d->narrow) return splat_two(e, at);
     LLVMValueRef one =
@@ -164,7 +164,7 @@ unsigned tile_join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n) {
                 lane[j] = LLVMConstInt(e->i32, 2 * j + odd, false);
             v[odd] = LLVMBuildShuffleVector(e->b, acc[i], other, LLVMConstVector(lane, lanes), "");
         }
-        acc[i / 2] = LLVMBuildFAdd(e->b, v[0], v[1], "");
+        acc[i / 2] = hcg_fadd(e, v[0], v[1]);
     }
     return (n + 1) / 2;
 }

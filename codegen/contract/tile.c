@@ -27,12 +27,12 @@ static unsigned accumulators(const micro *t) {
 /* &c[row][vector v] */
 static LLVMValueRef tile_place(hcg_emit *e, const micro *t, unsigned row, unsigned v) {
     if (t->d.strip) {
-        LLVMValueRef panel = hcg_at(e, e->f32, t->c, index_scaled(e, t->ldc, v / t->per_panel));
+        LLVMValueRef panel = hcg_at(e, e->f32, t->c, hcg_mul_const(e, t->ldc, v / t->per_panel));
         unsigned within = row * HIR_PANEL + v % t->per_panel * e->level->lanes;
         return hcg_at(e, e->f32, panel, hcg_i64(e, within));
     }
-    LLVMValueRef at = index_scaled(e, t->ldc, row);
-    return hcg_at(e, e->f32, t->c, index_add(e, at, hcg_i64(e, v * e->level->lanes)));
+    LLVMValueRef at = hcg_mul_const(e, t->ldc, row);
+    return hcg_at(e, e->f32, t->c, hcg_add(e, at, hcg_i64(e, v * e->level->lanes)));
 }
 
 static LLVMValueRef load_like(hcg_emit *e, LLVMValueRef p, LLVMValueRef v) {
@@ -54,7 +54,7 @@ static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc, unsigned
     for (unsigned r = 0; r < t->rows; r++)
         for (unsigned v = 0; v < width; v++) {
             LLVMValueRef c = load_like(e, tile_place(e, t, r, v), acc[r * width + v]);
-            sum[r * width + v] = LLVMBuildFAdd(e->b, c, acc[r * width + v], "");
+            sum[r * width + v] = hcg_fadd(e, c, acc[r * width + v]);
         }
     LLVMBuildBr(e->b, finish);
     LLVMPositionBuilderAtEnd(e->b, finish);
@@ -83,14 +83,13 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
     const unsigned bytes = tile_line_bytes(&t->d);
     if (t->d.strip) {
         const int64_t step = 4 * (t->d.across ? t->d.across : (int64_t)t->d.rows);
-        hcg_prefetch(e, hcg_at(e, e->i8, t->next, index_scaled(e, index, (uint64_t)step)),
-                     offset * step);
+        hcg_prefetch(e, hcg_at(e, e->i8, t->next, hcg_mul_const(e, index, step)), offset * step);
         return;
     }
-    LLVMValueRef line_at = hcg_at(e, e->i8, t->next, index_times(e, index, t->pace));
+    LLVMValueRef line_at = hcg_at(e, e->i8, t->next, hcg_mul(e, index, t->pace));
     for (unsigned p = 0; p < t->panels; p++)
         hcg_prefetch(
-            e, hcg_at(e, hcg_element(e, t->d.b), line_at, index_scaled(e, t->panel_stride, p)),
+            e, hcg_at(e, hcg_element(e, t->d.b), line_at, hcg_mul_const(e, t->panel_stride, p)),
             (int64_t)offset * bytes);
 }
 
@@ -107,7 +106,7 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
         for (unsigned v = 0; v < width; v++) {
             LLVMValueRef p =
                 tile_step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);
-            b[v] = tile_load_b(e, &t->d, index_bytes(e, p, (int64_t)offset * bytes), round);
+            b[v] = tile_load_b(e, &t->d, hcg_at_byte(e, p, (int64_t)offset * bytes), round);
         }
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = tile_load_x(e, &t->d, t->row[r], index, offset, round);
@@ -121,7 +120,7 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
 static LLVMValueRef run_tile(hcg_emit *e, const micro *t, LLVMValueRef from, unsigned unroll,
                              LLVMValueRef *acc) {
     unsigned n = accumulators(t);
-    LLVMValueRef to = index_add(e, t->k, hcg_i64(e, 1 - (int64_t)unroll));
+    LLVMValueRef to = hcg_add(e, t->k, hcg_i64(e, 1 - (int64_t)unroll));
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, unroll), "k", n, acc);
     for (unsigned i = 0; i < n; i++)
         acc[i] = l.carried[i];
@@ -152,7 +151,7 @@ static LLVMValueRef row_place(hcg_emit *e, const tile_kind *d, const LLVMValueRe
     if (d->across) return hcg_at(e, e->f32, param[0], hcg_i64(e, r));
     LLVMValueRef number = hcg_i64(e, r);
     if (d->strip) number = hcg_smaller(e, number, param[9]);
-    return opaque(e, hcg_at(e, hcg_element(e, d->x), param[0], index_times(e, param[1], number)));
+    return opaque(e, hcg_at(e, hcg_element(e, d->x), param[0], hcg_mul(e, param[1], number)));
 }
 
 /* Of the long loop. Strips come in all widths, and are as fast with one step an iteration. */
@@ -179,7 +178,8 @@ static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigne
     for (unsigned r = 0; r < rows; r++)
         t.row[r] = row_place(e, &d, s.param, r);
     for (unsigned p = 0; p < panels; p++)
-        t.panel[p] = hcg_at(e, hcg_element(e, d.b), s.param[2], index_scaled(e, t.panel_stride, p));
+        t.panel[p] =
+            hcg_at(e, hcg_element(e, d.b), s.param[2], hcg_mul_const(e, t.panel_stride, p));
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
@@ -197,7 +197,7 @@ static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigne
  * panels, both only known at run time. */
 void tile_dispatch(hcg_emit *e, tile_kind d, unsigned least, LLVMValueRef rows, LLVMValueRef panels,
                    const LLVMValueRef args[TILE_PARAMS]) {
-    LLVMValueRef key = index_add(e, index_scaled(e, rows, d.panels + 1), panels);
+    LLVMValueRef key = hcg_add(e, hcg_mul_const(e, rows, d.panels + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
     LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, d.rows * d.panels);
     for (unsigned h = least; h <= d.rows; h++)

@@ -4,32 +4,7 @@
 #define HCG_CONTRACT_TILE_H
 
 #include "codegen/contract/matrix.h"
-
-/* ---- numbers that code computes, i64 -----------------------------------------------------------
- */
-static inline LLVMValueRef index_scaled(hcg_emit *e, LLVMValueRef a, uint64_t n) {
-    return LLVMBuildNSWMul(e->b, a, hcg_i64(e, (int64_t)n), "");
-}
-
-static inline LLVMValueRef index_add(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildNSWAdd(e->b, a, b, "");
-}
-
-static inline LLVMValueRef index_times(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildNSWMul(e->b, a, b, "");
-}
-
-static inline LLVMValueRef index_minus(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildNSWSub(e->b, a, b, "");
-}
-
-static inline LLVMValueRef index_divide_up(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildUDiv(e->b, index_add(e, a, index_minus(e, b, hcg_i64(e, 1))), b, "");
-}
-
-static inline LLVMValueRef index_bytes(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
-    return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
-}
+#include "codegen/emit/arithmetic.h"
 
 /* ---- step.c: one step of k ---------------------------------------------------------------------
  */

@@ -1,4 +1,4 @@
-/* Additions and multiplications without names: of i64 (sizes, indices and offsets, which never
+/* Arithmetic without names for its results: of i64 (sizes, indices and offsets, which never
  * overflow) and of floats, scalars or vectors. */
 #ifndef HCG_ARITHMETIC_H
 #define HCG_ARITHMETIC_H
@@ -19,6 +19,16 @@ static inline LLVMValueRef hcg_mul(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) 
 
 static inline LLVMValueRef hcg_mul_const(hcg_emit *e, LLVMValueRef a, int64_t n) {
     return LLVMBuildNSWMul(e->b, a, hcg_i64(e, n), "");
+}
+
+/* a / b rounded up, for a >= 0 and b > 0. */
+static inline LLVMValueRef hcg_divide_up(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildUDiv(e->b, hcg_add(e, a, hcg_sub(e, b, hcg_i64(e, 1))), b, "");
+}
+
+/* The address `bytes` behind p. */
+static inline LLVMValueRef hcg_at_byte(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
+    return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
 }
 
 static inline LLVMValueRef hcg_fadd(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {

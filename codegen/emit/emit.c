@@ -130,14 +130,15 @@ static size_t find_operand(const hcg_emit *e, const hcg_kernel *k, hir_ref outer
     return find_operand(e, k, hir_state_ref((uint32_t)v->offset));
 }
 
-/* Bytes from e->args; a part may look in front of them. */
+/* Bytes from e->args; negative, modulo 2^64, for an argument that an epilogue reads in front of its
+ * first one. */
 static uint64_t arg_offset(const hcg_emit *e, size_t operand) {
     return ((uint64_t)operand - e->first_arg) * sizeof(void *);
 }
 
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k, hir_ref outer) {
     size_t i = find_operand(e, k, outer);
-    if (i == k->operands.n) { /* lowering and emission disagree: a defect, told, not a crash */
+    if (i == k->operands.n) { /* lowering and emission disagree: a defect, reported */
         hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, k->op)->loc,
                "kernel %s reads an operand that is not among its arguments", k->name);
         return LLVMConstNull(e->ptr);
@@ -177,7 +178,7 @@ LLVMValueRef hcg_frame_owners(hcg_emit *e) {
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {
     uint64_t at = (e->scratch + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
     e->scratch = at + bytes;
-    LLVMValueRef base = e->room;
+    LLVMValueRef base = e->scratch_base;
     if (!base) base = load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, scratch), "scratch");
     return hcg_at(e, e->i8, base, hcg_i64(e, (int64_t)at));
 }

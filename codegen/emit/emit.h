@@ -36,13 +36,14 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, vec; /* vec: <lanes x float> */
     LLVMValueRef fn;                                       /* being emitted; its parameters: */
     LLVMValueRef frame, args, r0, r1, c0, c1;
-    uint32_t first_arg;     /* `args` begins with that operand of the kernel */
-    bool shared_elsewhere;  /* what kernels share (matrix.h) is declared only, */
-    bool parts_elsewhere;   /* or their own parts (contract.h) are */
-    uint64_t scratch;       /* bytes of frame->scratch the current kernel uses (hcg_scratch) */
-    LLVMValueRef room;      /* of a part: where its scratch begins; NULL: it is frame->scratch */
-    uint64_t part_scratch;  /* bytes that the hungriest part uses behind its kernel's own */
-    LLVMDIBuilderRef lines; /* NULL without debug info; then so are: */
+    uint32_t first_arg;        /* `args` begins with this operand of the kernel */
+    bool shared_elsewhere;     /* declare, and do not define, what kernels share (matrix.h) */
+    bool outlined_elsewhere;   /* the same for their prologues and epilogues (contract/outline.c) */
+    uint64_t scratch;          /* bytes of scratch that the current function uses (hcg_scratch) */
+    LLVMValueRef scratch_base; /* where the scratch of a prologue or epilogue begins; NULL, in a
+                                  kernel: at frame->scratch */
+    uint64_t outlined_scratch; /* the most that a prologue or epilogue uses behind its kernel's */
+    LLVMDIBuilderRef lines;    /* NULL without debug info; then so are: */
     LLVMMetadataRef ir_file, di_scope;
 } hcg_emit;
 
@@ -62,7 +63,7 @@ LLVMValueRef hcg_frame_l3(hcg_emit *e);
 LLVMValueRef hcg_frame_shared(hcg_emit *e);
 LLVMValueRef hcg_frame_owners(hcg_emit *e);
 LLVMValueRef hcg_scratch(hcg_emit *e,
-                         uint64_t bytes); /* a fresh 64-byte aligned piece of frame->scratch */
+                         uint64_t bytes); /* the next `bytes` of scratch, 64-byte aligned */
 
 /* ---- integers and pointers ------------------------------------------------------------------- */
 LLVMValueRef hcg_i64(hcg_emit *e, int64_t v);

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/emit.h"
 #include "codegen/emit/math.h"
 
@@ -78,7 +79,7 @@ static LLVMValueRef widen_by_bits(hcg_emit *e, LLVMValueRef stored) {
     LLVMValueRef x = LLVMBuildZExt(e->b, stored, wide, "");
     LLVMValueRef m = up(e, and_with(e, x, 0x7fff), 13), normal = plus(e, m, REBIAS);
     LLVMValueRef whole = as_float(e, plus(e, m, REBIAS + (1 << 23)));
-    LLVMValueRef small = LLVMBuildFSub(e->b, whole, hcg_real_like(LLVMTypeOf(whole), 0x1p-14), "");
+    LLVMValueRef small = hcg_fsub(e, whole, hcg_real_like(LLVMTypeOf(whole), 0x1p-14));
     LLVMValueRef y = choose(e, less(e, m, F16_INFINITY), normal, plus(e, normal, REBIAS));
     y = choose(e, less(e, m, 1 << 23), as_bits(e, small), y);
     LLVMValueRef sign = up(e, and_with(e, x, 0x8000), 16);
@@ -91,8 +92,7 @@ static LLVMValueRef widen_by_bits(hcg_emit *e, LLVMValueRef stored) {
 static LLVMValueRef narrow_by_bits(hcg_emit *e, LLVMValueRef x) {
     const uint64_t half = 126u << 23, normal = 113u << 23, over = 143u << 23;
     LLVMValueRef bits = as_bits(e, x), m = and_with(e, bits, 0x7fffffff);
-    LLVMValueRef shifted =
-        LLVMBuildFAdd(e->b, as_float(e, m), hcg_real_like(LLVMTypeOf(x), 0.5), "");
+    LLVMValueRef shifted = hcg_fadd(e, as_float(e, m), hcg_real_like(LLVMTypeOf(x), 0.5));
     LLVMValueRef small = LLVMBuildSub(e->b, as_bits(e, shifted), ints(m, half), "");
     LLVMValueRef odd = and_with(e, down(e, m, 13), 1);
     LLVMValueRef rounded =

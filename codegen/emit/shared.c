@@ -1,6 +1,6 @@
-/* Functions that the kernels of one body share (matrix.h), hidden in the library: the body may be
- * made of several modules. They compile for the CPU of the kernel that asked first, which is the
- * CPU of all of the body's kernels. */
+/* Functions that the kernels of one variant share (matrix.h). They are hidden symbols of the
+ * library, since a variant may be compiled as several modules, and have the attributes (CPU and
+ * features) of the kernel that asked for them first, which are those of all its kernels. */
 #include "codegen/contract/matrix.h"
 
 #include <string.h>

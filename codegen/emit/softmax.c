@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/sequence/attention.h"
 
@@ -32,9 +33,9 @@ static LLVMValueRef exponentiate(hcg_emit *e, const hcg_softmax *s, LLVMValueRef
     LLVMValueRef sum = hcg_splat(e, 0), all = hcg_splat_value(e, maximum);
     hcg_loop l = hcg_loop_begin(e, zero, s->n, lanes, "exp", 1, &sum);
     LLVMValueRef at = hcg_at(e, e->f32, s->scores, l.index);
-    LLVMValueRef p = hcg_exp_not_positive(e, LLVMBuildFSub(e->b, load_clamped(e, at), all, ""));
+    LLVMValueRef p = hcg_exp_not_positive(e, hcg_fsub(e, load_clamped(e, at), all));
     hcg_store(e, at, p, NULL);
-    sum = LLVMBuildFAdd(e->b, l.carried[0], p, "");
+    sum = hcg_fadd(e, l.carried[0], p);
     hcg_loop_end(e, &l, &sum);
     return hcg_sum_lanes(e, l.carried[0]);
 }
@@ -51,7 +52,7 @@ static void scale_output(hcg_emit *e, const hcg_softmax *s, LLVMValueRef by) {
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), s->width, hcg_i64(e, e->level->lanes), "rescale", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->f32, s->o, l.index);
-    hcg_store(e, at, LLVMBuildFMul(e->b, hcg_load(e, HIR_F32, at, NULL), all, ""), NULL);
+    hcg_store(e, at, hcg_fmul(e, hcg_load(e, HIR_F32, at, NULL), all), NULL);
     hcg_loop_end(e, &l, NULL);
     LLVMBuildBr(e->b, after);
     LLVMPositionBuilderAtEnd(e->b, after);
@@ -65,7 +66,7 @@ static void softmax_body(hcg_emit *e, const hcg_softmax *s) {
     LLVMValueRef old = hcg_load_scalar(e, HIR_F32, state_at(e, s->state, 0));
     LLVMValueRef maximum = new_maximum(e, s, old);
     LLVMValueRef sum = exponentiate(e, s, maximum);
-    LLVMValueRef a = hcg_exp_not_positive(e, LLVMBuildFSub(e->b, old, maximum, ""));
+    LLVMValueRef a = hcg_exp_not_positive(e, hcg_fsub(e, old, maximum));
     LLVMValueRef before = hcg_load_scalar(e, HIR_F32, state_at(e, s->state, 1));
     hcg_store(e, state_at(e, s->state, 0), maximum, NULL);
     hcg_store(e, state_at(e, s->state, 1), hcg_fma(e, before, a, sum), NULL);
@@ -99,8 +100,8 @@ typedef struct column {
 enum { ROWS = 4 }; /* keys per turn of a loop; scores are filled up to as many */
 
 static LLVMValueRef score_at(hcg_emit *e, const column *c, LLVMValueRef key, int64_t more) {
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, key, hcg_i64(e, HIR_PANEL), "");
-    at = LLVMBuildNSWAdd(e->b, at, hcg_i64(e, more * HIR_PANEL), "");
+    LLVMValueRef at = hcg_mul_const(e, key, HIR_PANEL);
+    at = hcg_add(e, at, hcg_i64(e, more * HIR_PANEL));
     return hcg_at(e, e->f32, c->scores, at);
 }
 
@@ -114,8 +115,8 @@ static void hide_scores(hcg_emit *e, const column *c) {
     LLVMValueRef number = LLVMBuildAdd(e->b, hcg_splat_value(e, c->first),
                                        LLVMConstVector(lane, e->level->lanes), "");
     hcg_loop l = hcg_loop_begin(e, s->hidden, s->count, hcg_i64(e, 1), "hide", 0, NULL);
-    LLVMValueRef from = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, s->per_group), "");
-    from = LLVMBuildTrunc(e->b, LLVMBuildNSWSub(e->b, from, s->own, ""), e->i32, "");
+    LLVMValueRef from = hcg_mul_const(e, l.index, s->per_group);
+    from = LLVMBuildTrunc(e->b, hcg_sub(e, from, s->own), e->i32, "");
     LLVMValueRef sees = LLVMBuildICmp(e->b, LLVMIntSGE, number, hcg_splat_value(e, from), "");
     LLVMValueRef at = score_at(e, c, l.index, 0), score = hcg_load(e, HIR_F32, at, NULL);
     hcg_store(e, at, LLVMBuildSelect(e->b, sees, score, none, ""), NULL);
@@ -149,22 +150,22 @@ static LLVMValueRef weigh(hcg_emit *e, const column *c, LLVMValueRef largest) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->s->count, hcg_i64(e, ROWS), "exp", ROWS, sum);
     for (int i = 0; i < ROWS; i++) {
         LLVMValueRef at = score_at(e, c, l.index, i);
-        LLVMValueRef x = LLVMBuildFSub(e->b, hcg_load(e, HIR_F32, at, NULL), largest, "");
+        LLVMValueRef x = hcg_fsub(e, hcg_load(e, HIR_F32, at, NULL), largest);
         LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
         LLVMValueRef p = hcg_exp_weight(e, LLVMBuildSelect(e->b, over, zero, x, ""));
         hcg_store(e, at, p, NULL);
-        sum[i] = LLVMBuildFAdd(e->b, l.carried[i], p, "");
+        sum[i] = hcg_fadd(e, l.carried[i], p);
     }
     hcg_loop_end(e, &l, sum);
-    LLVMValueRef low = LLVMBuildFAdd(e->b, l.carried[0], l.carried[1], "");
-    return LLVMBuildFAdd(e->b, low, LLVMBuildFAdd(e->b, l.carried[2], l.carried[3], ""), "");
+    LLVMValueRef low = hcg_fadd(e, l.carried[0], l.carried[1]);
+    return hcg_fadd(e, low, hcg_fadd(e, l.carried[2], l.carried[3]));
 }
 
 static void scale_lines(hcg_emit *e, LLVMValueRef o, LLVMValueRef lines, LLVMValueRef by) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), lines, hcg_i64(e, 1), "scale", 0, NULL);
-    LLVMValueRef at = LLVMBuildNSWMul(e->b, l.index, hcg_i64(e, HIR_PANEL), "");
+    LLVMValueRef at = hcg_mul_const(e, l.index, HIR_PANEL);
     at = hcg_at(e, e->f32, o, at);
-    hcg_store(e, at, LLVMBuildFMul(e->b, hcg_load(e, HIR_F32, at, NULL), by, ""), NULL);
+    hcg_store(e, at, hcg_fmul(e, hcg_load(e, HIR_F32, at, NULL), by), NULL);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -185,7 +186,7 @@ static void softmax_column(hcg_emit *e, const column *c) {
     hide_scores(e, c);
     LLVMValueRef old = hcg_load(e, HIR_F32, c->largest, NULL);
     LLVMValueRef largest = largest_score(e, c, old), sum = weigh(e, c, largest);
-    LLVMValueRef a = hcg_exp_weight(e, LLVMBuildFSub(e->b, old, largest, ""));
+    LLVMValueRef a = hcg_exp_weight(e, hcg_fsub(e, old, largest));
     LLVMValueRef before = hcg_load(e, HIR_F32, c->sum, NULL);
     hcg_store(e, c->largest, largest, NULL);
     hcg_store(e, c->sum, hcg_fma(e, before, a, sum), NULL);
@@ -197,23 +198,23 @@ static column column_of(hcg_emit *e, const hcg_softmax_strip *s, LLVMValueRef v)
     const int64_t lanes = e->level->lanes, vectors = HIR_PANEL / lanes;
     LLVMValueRef panel = LLVMBuildUDiv(e->b, v, hcg_i64(e, vectors), "");
     LLVMValueRef lane = LLVMBuildURem(e->b, v, hcg_i64(e, vectors), "");
-    lane = LLVMBuildNSWMul(e->b, lane, hcg_i64(e, lanes), "");
-    LLVMValueRef scores = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, HCG_STRIP_FLOATS), "");
-    LLVMValueRef state = LLVMBuildNSWMul(e->b, panel, hcg_i64(e, 2 * HIR_PANEL), "");
-    LLVMValueRef o = LLVMBuildNSWMul(e->b, s->lines, hcg_i64(e, HIR_PANEL), "");
+    lane = hcg_mul_const(e, lane, lanes);
+    LLVMValueRef scores = hcg_mul_const(e, panel, HCG_STRIP_FLOATS);
+    LLVMValueRef state = hcg_mul_const(e, panel, 2 * HIR_PANEL);
+    LLVMValueRef o = hcg_mul_const(e, s->lines, HIR_PANEL);
     column c = {.s = s};
-    c.scores = hcg_at(e, e->f32, s->scores, LLVMBuildNSWAdd(e->b, scores, lane, ""));
-    c.largest = hcg_at(e, e->f32, s->states, LLVMBuildNSWAdd(e->b, state, lane, ""));
+    c.scores = hcg_at(e, e->f32, s->scores, hcg_add(e, scores, lane));
+    c.largest = hcg_at(e, e->f32, s->states, hcg_add(e, state, lane));
     c.sum = hcg_at(e, e->f32, c.largest, hcg_i64(e, HIR_PANEL));
-    o = LLVMBuildNSWAdd(e->b, LLVMBuildNSWMul(e->b, panel, o, ""), lane, "");
+    o = hcg_add(e, hcg_mul(e, panel, o), lane);
     c.o = hcg_at(e, e->f32, s->o, o);
-    c.first = LLVMBuildNSWMul(e->b, v, hcg_i64(e, lanes), "");
+    c.first = hcg_mul_const(e, v, lanes);
     c.first = LLVMBuildTrunc(e->b, c.first, e->i32, "");
     return c;
 }
 
 static LLVMValueRef columns(hcg_emit *e, LLVMValueRef panels) {
-    return LLVMBuildNSWMul(e->b, panels, hcg_i64(e, HIR_PANEL / e->level->lanes), "");
+    return hcg_mul_const(e, panels, HIR_PANEL / e->level->lanes);
 }
 
 /* softmax_strip(scores, count, hidden, own, panels, states, o, lines, later) */
@@ -266,18 +267,18 @@ void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValu
     LLVMValueRef old = hcg_load_scalar(e, HIR_F32, state_at(e, state, 0));
     LLVMValueRef other = hcg_load_scalar(e, HIR_F32, state_at(e, other_state, 0));
     LLVMValueRef maximum = hcg_max(e, old, other);
-    LLVMValueRef a = hcg_exp_not_positive(e, LLVMBuildFSub(e->b, old, maximum, ""));
-    LLVMValueRef b = hcg_exp_not_positive(e, LLVMBuildFSub(e->b, other, maximum, ""));
+    LLVMValueRef a = hcg_exp_not_positive(e, hcg_fsub(e, old, maximum));
+    LLVMValueRef b = hcg_exp_not_positive(e, hcg_fsub(e, other, maximum));
     LLVMValueRef s = hcg_load_scalar(e, HIR_F32, state_at(e, state, 1));
     LLVMValueRef r = hcg_load_scalar(e, HIR_F32, state_at(e, other_state, 1));
-    s = LLVMBuildFMul(e->b, s, a, "");
+    s = hcg_fmul(e, s, a);
     hcg_store(e, state_at(e, state, 0), maximum, NULL);
     hcg_store(e, state_at(e, state, 1), hcg_fma(e, r, b, s), NULL);
     a = hcg_splat_value(e, a), b = hcg_splat_value(e, b);
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), width, hcg_i64(e, e->level->lanes), "merge", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->f32, o, l.index);
-    LLVMValueRef x = LLVMBuildFMul(e->b, hcg_load(e, HIR_F32, at, NULL), a, "");
+    LLVMValueRef x = hcg_fmul(e, hcg_load(e, HIR_F32, at, NULL), a);
     LLVMValueRef y = hcg_load(e, HIR_F32, hcg_at(e, e->f32, other_o, l.index), NULL);
     hcg_store(e, at, hcg_fma(e, y, b, x), NULL);
     hcg_loop_end(e, &l, NULL);
@@ -297,11 +298,11 @@ void hcg_scale_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n, L
     LLVMValueRef rest = hcg_i64(e, whole), left = hcg_i64(e, n - whole);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), rest, hcg_i64(e, lanes), "scale", 0, NULL);
     LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, l.index), NULL);
-    hcg_store(e, hcg_at(e, e->f32, to, l.index), LLVMBuildFMul(e->b, x, by, ""), NULL);
+    hcg_store(e, hcg_at(e, e->f32, to, l.index), hcg_fmul(e, x, by), NULL);
     hcg_loop_end(e, &l, NULL);
     if (whole == n) return;
     x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, rest), left);
-    hcg_store(e, hcg_at(e, e->f32, to, rest), LLVMBuildFMul(e->b, x, by, ""), left);
+    hcg_store(e, hcg_at(e, e->f32, to, rest), hcg_fmul(e, x, by), left);
 }
 
 /* S is at least 1 unless every score overflowed to -inf: then 0, not 0/0. */

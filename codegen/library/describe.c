@@ -113,15 +113,15 @@ static LLVMValueRef machine(const writer *w, hd_machine m) {
 
 static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {
     size_t n = w->p->kernels.n;
-    LLVMValueRef *rows = rows_for(w, w->t->bodies.n);
-    for (size_t i = 0; i < w->t->bodies.n; i++) {
-        const hcg_variant *body = &w->t->bodies.at[i];
-        const char *name = hd_printf(w->p->arena, "kernels.%s", body->level.name);
+    LLVMValueRef *rows = rows_for(w, w->t->variants.n);
+    for (size_t i = 0; i < w->t->variants.n; i++) {
+        const hcg_variant *v = &w->t->variants.at[i];
+        const char *name = hd_printf(w->p->arena, "kernels.%s", v->level.name);
         LLVMValueRef kernels = table(w, name, functions + i * n, n);
-        rows[i] = RECORD(w, string(w, body->level.name), u64(w, body->features), kernels,
-                         machine(w, body->level.machine));
+        rows[i] = RECORD(w, string(w, v->level.name), u64(w, v->features), kernels,
+                         machine(w, v->level.machine));
     }
-    return table(w, "levels", rows, w->t->bodies.n);
+    return table(w, "levels", rows, w->t->variants.n);
 }
 
 static const hrt_state_kind runtime_kind[] = {
@@ -220,16 +220,16 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     hd_text_add(&text, ", \"target\": ");
     json_string(&text, t->triple);
     hd_text_add(&text, ", \"levels\": [");
-    for (size_t i = 0; i < t->bodies.n; i++) {
+    for (size_t i = 0; i < t->variants.n; i++) {
         hd_text_add(&text, i ? ", " : "");
-        json_string(&text, t->bodies.at[i].level.name);
+        json_string(&text, t->variants.at[i].level.name);
     }
     hd_text_add(&text, "], \"assumed\": {");
-    for (size_t i = 0; i < t->bodies.n; i++) {
+    for (size_t i = 0; i < t->variants.n; i++) {
         hd_text_add(&text, i ? ", " : "");
-        json_string(&text, t->bodies.at[i].level.name);
+        json_string(&text, t->variants.at[i].level.name);
         hd_text_add(&text, ": ");
-        hd_machine_print_json(t->bodies.at[i].level.machine, &text);
+        hd_machine_print_json(t->variants.at[i].level.machine, &text);
     }
     hd_text_add(&text, "}, \"machine\": ");
     hd_machine_print_json(p->options.machine, &text);
@@ -280,7 +280,7 @@ static void write_model(writer *w, LLVMValueRef *functions) {
         u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk), u64(w, p->m->arena_per_token),
         u64(w, p->m->fixed_bytes), u64(w, p->scratch_bytes), u64(w, p->counter_bytes),
         u64(w, p->range_bytes), u64(w, p->weights_bytes), u32(w, p->steps.n), u32(w, p->operands.n),
-        u32(w, w->t->bodies.n), u32(w, p->m->states.n), u32(w, p->inputs.n), u32(w, p->outputs.n),
+        u32(w, w->t->variants.n), u32(w, p->m->states.n), u32(w, p->inputs.n), u32(w, p->outputs.n),
         u32(w, n_weights), u32(w, p->kernels.n), steps(w), operands(w), levels(w, functions),
         states(w), inputs, outputs, weight_table, string(w, hcg_options_json(p, w->t)),
         string(w, kernel_list(w)), machine(w, p->options.machine));
@@ -333,9 +333,9 @@ static void write_info(writer *w) {
         hex[2 * i + 1] = digits[p->digest[i] & 15];
     }
     hex[32] = '\0';
-    LLVMValueRef *names = rows_for(w, w->t->bodies.n);
-    for (size_t i = 0; i < w->t->bodies.n; i++)
-        names[i] = string(w, w->t->bodies.at[i].level.name);
+    LLVMValueRef *names = rows_for(w, w->t->variants.n);
+    for (size_t i = 0; i < w->t->variants.n; i++)
+        names[i] = string(w, w->t->variants.at[i].level.name);
     LLVMValueRef inputs = info_tensors(w, "info.inputs", p->inputs.at, p->inputs.n);
     LLVMValueRef outputs = info_tensors(w, "info.outputs", p->outputs.at, p->outputs.n);
     enum { FIELDS = 19, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
@@ -348,8 +348,8 @@ static void write_info(writer *w) {
         string(w, kernel_list(w)),
         u64(w, p->weights_bytes ? p->weights_bytes + HRT_WEIGHTS_DATA : 0),
         u64(w, (uint64_t)p->chunk),
-        u64(w, w->t->bodies.n),
-        table(w, "info.levels", names, w->t->bodies.n),
+        u64(w, w->t->variants.n),
+        table(w, "info.levels", names, w->t->variants.n),
         u64(w, p->inputs.n),
         inputs,
         u64(w, p->outputs.n),

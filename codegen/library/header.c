@@ -421,8 +421,8 @@ static const char *state_kinds(hd_arena *a) {
 static const char *level_names(const hcg_target *t, hd_arena *a) {
     hd_text text;
     hd_text_init(&text, a);
-    for (size_t i = 0; i < t->bodies.n; i++)
-        hd_text_f(&text, "%s\"%s\"", i ? ", " : "", t->bodies.at[i].level.name);
+    for (size_t i = 0; i < t->variants.n; i++)
+        hd_text_f(&text, "%s\"%s\"", i ? ", " : "", t->variants.at[i].level.name);
     return text.at;
 }
 

@@ -10,25 +10,25 @@
 
 /* ---- target.c ----------------------------------------------------------------------------------
  */
-/* One body of all kernels. What its code may use, and what is asked for before it is chosen, are
- * the same set by construction. */
+/* The code of all kernels for one CPU level. The features that it may use and those that the
+ * dispatcher asks for before it chooses the variant are one set by construction. */
 typedef struct hcg_variant {
-    hcg_level level;   /* name, vector width, LLVM CPU that the features start from */
-    const char *tune;  /* LLVM CPU to schedule for */
-    const char *told;  /* "+avx,+avx2,...": its features, as level.cpu need not have them all */
-    uint64_t features; /* HRT_CPU_* that the machine must have */
+    hcg_level level;           /* name, vector width, LLVM CPU that the features start from */
+    const char *tune;          /* LLVM CPU to schedule for */
+    const char *llvm_features; /* "+avx,+avx2,...": all of them, as level.cpu may lack some */
+    uint64_t features;         /* HRT_CPU_* that the machine must have */
 } hcg_variant;
 
 typedef struct hcg_target {
     const char *triple, *arch;
-    HD_VEC(hcg_variant) bodies; /* best first */
+    HD_VEC(hcg_variant) variants; /* best first */
 } hcg_target;
 
 /* The first part of a triple, "x86_64"; NULL: this machine's. */
 const char *hcg_arch(hd_arena *a, const char *triple);
 /* Whether this program runs on another architecture. */
 bool hcg_is_foreign(const char *arch);
-/* The body of a level: its features, and nothing of the machine that compiles. */
+/* The variant of a level: its features, whatever the machine that compiles has. */
 hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level);
 /* The best level that has no more than these features; NULL: there is none for the architecture. */
 const hcg_level *hcg_best_level(const char *arch, uint64_t features);
@@ -42,7 +42,7 @@ bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target 
 /* ---- describe.c --------------------------------------------------------------------------------
  */
 /* Adds the constant hrt_model, hadal_info and the public functions to a module that holds (or
- * declares) all kernels: functions[body * kernels + kernel]. */
+ * declares) all kernels: functions[variant * kernels + kernel]. */
 void hcg_describe(hcg_program *p, const hcg_target *t, LLVMModuleRef mod, LLVMBuilderRef b,
                   LLVMValueRef *functions);
 /* "options" of the model: what it was compiled with, as JSON. */
@@ -72,36 +72,36 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
                        LLVMCodeGenOptLevel level);
 void hcg_llvm_free(hcg_llvm *l);
 
-/* Some kernels of one body, and what a module holds of them. */
+/* Some kernels of one variant, and what a module holds of them. */
 typedef struct hcg_unit {
-    const hcg_variant *body;
+    const hcg_variant *variant;
     const uint32_t *kernels; /* indices into program.kernels; NULL: 0 .. n - 1 */
     size_t n;
     enum {
         HCG_WHOLE,
-        HCG_KERNELS, /* and their parts; not what they share with others (matrix.h) */
+        HCG_KERNELS, /* with prologues and epilogues, without what they share (matrix.h) */
         HCG_SHARED,  /* that alone: whatever the kernels call */
     } holds;
 } hcg_unit;
 
-/* Bytes of scratch that the hungriest kernel asks for, and the hungriest part of one behind it. */
+/* The most bytes of scratch that a kernel uses, and that a prologue or epilogue uses behind it. */
 typedef struct hcg_scratch_needs {
-    uint64_t kernels, parts;
+    uint64_t kernels, outlined;
 } hcg_scratch_needs;
 
-/* Says for which CPU a function is compiled. The features of the body are those of the function:
+/* Says for which CPU a function is compiled. The function has the features of the variant:
  * what LLVM knows of a CPU by its name never adds to them or takes away. Vectors of the level's
  * width are legal, whatever width the CPU's tuning prefers for loops. */
-void hcg_set_function_target(LLVMValueRef fn, const hcg_variant *body);
+void hcg_set_function_target(LLVMValueRef fn, const hcg_variant *v);
 /* The unit into l->mod; functions[kernel] becomes the function of each, *scratch grows to what they
  * ask for. Reads the program only: units may be emitted at once, with an arena each. */
 bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *unit,
                    LLVMValueRef *functions, hcg_scratch_needs *scratch);
 /* How many a function has; 0 for a declaration. */
 size_t hcg_instructions(LLVMValueRef fn);
-/* Declarations of all kernels of a body, for a module that only refers to them. */
-void hcg_declare_variant(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
-                         const hcg_variant *body, LLVMValueRef *functions);
+/* Declarations of all kernels of a variant, for a module that only refers to them. */
+void hcg_declare_variant(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, const hcg_variant *v,
+                         LLVMValueRef *functions);
 /* Completes the line tables, runs LLVM's verifier and the few passes that pay. */
 bool hcg_finish_module(hcg_llvm *l);
 /* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. */

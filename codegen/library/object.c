@@ -1,10 +1,10 @@
 /* Objects, assembly and LLVM text of a program.
  *
- * Assembly, LLVM text and the object of --emit=obj come from one module that holds every body and
- * the description. What is linked to a library, which is what most compilations are for, is made in
- * units, a context, module and object each, on as many threads as there are CPUs. How a program is
- * cut into units depends on the program alone, so the library's bytes do not depend on the
- * machine. */
+ * Assembly, LLVM text and the object of --emit=obj come from one module that holds every variant
+ * and the description. What is linked to a library, which is what most compilations are for, is
+ * made in units, a context, module and object each, on as many threads as there are CPUs. How a
+ * program is cut into units depends on the program alone, so the library's bytes do not depend on
+ * the machine. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,16 +21,16 @@ static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t)
     hcg_llvm *l = hcg_llvm_new(p->arena, d, t, p->m->name, LLVMCodeGenLevelDefault);
     if (!l) return NULL;
     size_t n = p->kernels.n;
-    LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, t->bodies.n * n + 1);
+    LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, t->variants.n * n + 1);
     hcg_scratch_needs scratch = {0};
-    for (size_t i = 0; i < t->bodies.n; i++) {
-        hcg_unit unit = {.body = &t->bodies.at[i], .n = n};
+    for (size_t i = 0; i < t->variants.n; i++) {
+        hcg_unit unit = {.variant = &t->variants.at[i], .n = n};
         if (!hcg_emit_unit(p, l, p->arena, &unit, functions + i * n, &scratch)) {
             hcg_llvm_free(l);
             return NULL;
         }
     }
-    p->scratch_bytes = scratch.kernels + scratch.parts;
+    p->scratch_bytes = scratch.kernels + scratch.outlined;
     hcg_describe(p, t, l->mod, l->b, functions);
     return l;
 }
@@ -74,7 +74,7 @@ bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
 /* ---- units -------------------------------------------------------------------------------------
  */
 enum {
-    UNIT_OPS = 250, /* of bodies: a unit costs some ms of its own */
+    UNIT_OPS = 250, /* in bodies of kernels: a unit costs some ms of its own */
     MOST_UNITS = 6, /* of a class: with more to do they get longer instead */
 };
 
@@ -146,7 +146,7 @@ typedef struct list {
     size_t n;
 } list;
 
-static void cut_class(work *w, class c, const hcg_variant *body, const list *k) {
+static void cut_class(work *w, class c, const hcg_variant *v, const list *k) {
     const hir_module *m = w->p->m;
     size_t all = 0;
     for (size_t i = 0; i < k->n; i++)
@@ -157,7 +157,7 @@ static void cut_class(work *w, class c, const hcg_variant *body, const list *k) 
         while (to < k->n && ops < most)
             ops += body_ops(m, w->p->kernels.at[k->at[to++]].op);
         const hcg_unit unit = {
-            .body = body, .kernels = k->at + from, .n = to - from, .holds = HCG_KERNELS};
+            .variant = v, .kernels = k->at + from, .n = to - from, .holds = HCG_KERNELS};
         add_job(w, c, unit, ops);
     }
 }
@@ -197,11 +197,11 @@ static void cut(work *w) {
         if (calls_shared(p->m, &p->kernels.at[i])) callers.at[callers.n++] = (uint32_t)i;
     }
     for (class c = 0; c < CLASSES; c++)
-        for (size_t b = 0; b < w->t->bodies.n; b++) {
-            const hcg_variant *body = &w->t->bodies.at[b];
+        for (size_t b = 0; b < w->t->variants.n; b++) {
+            const hcg_variant *v = &w->t->variants.at[b];
             if (c == SHARED_CODE)
-                add_job(w, c, (hcg_unit){body, callers.at, callers.n, HCG_SHARED}, 0);
-            cut_class(w, c, body, &of[c]);
+                add_job(w, c, (hcg_unit){v, callers.at, callers.n, HCG_SHARED}, 0);
+            cut_class(w, c, v, &of[c]);
         }
     if (w->jobs.n) qsort(w->jobs.at, w->jobs.n, sizeof *w->jobs.at, longest_first);
 }
@@ -292,9 +292,9 @@ static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
     size_t n = p->kernels.n;
     hcg_llvm *l = hcg_llvm_new(p->arena, d, w->t, p->m->name, LLVMCodeGenLevelLess);
     if (!l) return false;
-    LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, w->t->bodies.n * n + 1);
-    for (size_t i = 0; i < w->t->bodies.n; i++)
-        hcg_declare_variant(p, p->arena, l->mod, &w->t->bodies.at[i], functions + i * n);
+    LLVMValueRef *functions = hd_new_array(p->arena, LLVMValueRef, w->t->variants.n * n + 1);
+    for (size_t i = 0; i < w->t->variants.n; i++)
+        hcg_declare_variant(p, p->arena, l->mod, &w->t->variants.at[i], functions + i * n);
     hcg_describe(p, w->t, l->mod, l->b, functions);
     bool ok = hcg_generate(l, LLVMObjectFile, object);
     hcg_llvm_free(l);
@@ -328,22 +328,23 @@ static void tell(const work *w) {
     const hcg_options *o = &w->p->options;
     for (size_t i = 0; o->event && i < w->jobs.n; i++) {
         job *j = &w->jobs.at[i];
-        j->event.level = j->unit.body->level.name;
+        j->event.level = j->unit.variant->level.name;
         j->event.part = classes[j->class].name;
         j->event.bytes = LLVMGetBufferSize(j->object);
         o->event(o->context, &j->event);
     }
 }
 
-/* Units see their own functions only: the hungriest kernel may call the hungriest part. */
+/* A unit knows its own functions only: the kernel with the most scratch may call the prologue or
+ * epilogue with the most. */
 static void take_scratch(const work *w) {
     hcg_scratch_needs most = {0};
     for (size_t i = 0; i < w->jobs.n; i++) {
         const hcg_scratch_needs *r = &w->jobs.at[i].scratch;
         if (r->kernels > most.kernels) most.kernels = r->kernels;
-        if (r->parts > most.parts) most.parts = r->parts;
+        if (r->outlined > most.outlined) most.outlined = r->outlined;
     }
-    w->p->scratch_bytes = most.kernels + most.parts;
+    w->p->scratch_bytes = most.kernels + most.outlined;
 }
 
 bool hcg_emit_units(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out) {

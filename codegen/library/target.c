@@ -135,7 +135,7 @@ hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level) {
     uint64_t features = hcg_level_features(level);
     return (hcg_variant){.level = *level,
                          .tune = level->cpu,
-                         .told = feature_list(a, features, ",", "+"),
+                         .llvm_features = feature_list(a, features, ",", "+"),
                          .features = features};
 }
 
@@ -161,11 +161,11 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
     if (!level) return;
     hcg_variant v = {.level = *level,
                      .tune = name ? name : level->cpu,
-                     .told = feature_list(a, features, ",", "+"),
+                     .llvm_features = feature_list(a, features, ",", "+"),
                      .features = features};
     if (name) v.level.name = name;
     v.level.features = feature_list(a, features, " ", "");
-    hd_push(a, &t->bodies, v);
+    hd_push(a, &t->variants, v);
 }
 
 /* LLVM's name for the CPU, unless it is that of an older one: hypervisors mask model numbers, and
@@ -188,7 +188,7 @@ static bool add_native(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targe
     }
     const hrt_machine here = hrt_detect(o->cpuid ? o->cpuid : hrt_cpuid_here());
     add_cpu(a, t, trusted_name(o, a, t->arch, here.features), here.features);
-    hd_machine *m = &t->bodies.at[0].level.machine;
+    hd_machine *m = &t->variants.at[0].level.machine;
     *m = hd_machine_or(here.caches, *m);
     return true;
 }
@@ -233,8 +233,8 @@ static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_ta
         if (strcmp(levels[i].arch, t->arch) == 0 &&
             (cpu_name ? strcmp(cpu_name, levels[i].name) == 0
                       : !is_needless(o, &levels[i], levels + n)))
-            hd_push(a, &t->bodies, hcg_variant_of_level(a, &levels[i]));
-    if (t->bodies.n > 0) return true;
+            hd_push(a, &t->variants, hcg_variant_of_level(a, &levels[i]));
+    if (t->variants.n > 0) return true;
     if (strcmp(o->cpu, "native") == 0) return add_native(o, a, d, t);
     const cpu *row = find_cpu(t->arch, o->cpu);
     if (!row) return unknown_cpu(o->cpu, a, d, t);
@@ -245,18 +245,18 @@ static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_ta
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
     *out = (hcg_target){0};
     if (!find_triple(o, a, d, out) || !find_variants(o, a, d, out)) return false;
-    for (size_t i = 0; i < out->bodies.n; i++)
-        out->bodies.at[i].level.machine =
-            hd_machine_or(o->machine, out->bodies.at[i].level.machine);
+    for (size_t i = 0; i < out->variants.n; i++)
+        out->variants.at[i].level.machine =
+            hd_machine_or(o->machine, out->variants.at[i].level.machine);
     return true;
 }
 
 bool hcg_print_assumed(hcg_program *p, hd_diags *d, hd_text *out) {
     hcg_target t;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
-    for (size_t i = 0; i < t.bodies.n; i++) {
-        hd_text_f(out, "; code for %s assumes ", t.bodies.at[i].level.name);
-        hd_machine_print(t.bodies.at[i].level.machine, out);
+    for (size_t i = 0; i < t.variants.n; i++) {
+        hd_text_f(out, "; code for %s assumes ", t.variants.at[i].level.name);
+        hd_machine_print(t.variants.at[i].level.machine, out);
         hd_text_add(out, "\n");
     }
     return true;

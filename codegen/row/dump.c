@@ -39,15 +39,15 @@ bool hcg_print_schedules(hcg_program *p, hd_diags *d, hd_text *out) {
     hcg_target t;
     bool any = false;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
-    level_text *at = hd_new_array(p->arena, level_text, t.bodies.n);
+    level_text *at = hd_new_array(p->arena, level_text, t.variants.n);
     for (size_t i = 0; i < p->kernels.n; i++) {
         const hcg_kernel *k = &p->kernels.at[i];
         if (k->kind != HIR_KERNEL_ROW) continue;
         if (!any) hd_text_add(out, "\n; Schedules of row programs (docs/row-programs.md)\n");
         any = true;
-        for (size_t l = 0; l < t.bodies.n; l++)
-            if (!schedule_text(p, d, k, &t.bodies.at[l].level, &at[l])) return false;
-        add_levels(out, k, at, t.bodies.n);
+        for (size_t l = 0; l < t.variants.n; l++)
+            if (!schedule_text(p, d, k, &t.variants.at[l].level, &at[l])) return false;
+        add_levels(out, k, at, t.variants.n);
     }
     return true;
 }

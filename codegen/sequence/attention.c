@@ -9,6 +9,7 @@
  */
 #include "codegen/sequence/attention.h"
 #include "codegen/contract/contraction.h"
+#include "codegen/emit/arithmetic.h"
 #include "codegen/forms.h"
 #include "codegen/library/library.h"
 
@@ -36,9 +37,9 @@ static bool is_state(const hir_module *m, hir_ref r) {
 
 LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache *c,
                            LLVMValueRef group, LLVMValueRef at) {
-    LLVMValueRef row = LLVMBuildNSWMul(e->b, group, a->cap, "");
-    row = LLVMBuildNSWAdd(e->b, row, at, "");
-    row = LLVMBuildNSWMul(e->b, row, hcg_i64(e, c->width), "");
+    LLVMValueRef row = hcg_mul(e, group, a->cap);
+    row = hcg_add(e, row, at);
+    row = hcg_mul_const(e, row, c->width);
     return hcg_at(e, hcg_element(e, c->dtype), c->base, row);
 }
 

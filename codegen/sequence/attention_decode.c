@@ -78,7 +78,7 @@ static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     }
     LLVMValueRef x = LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(even, lanes), "");
     LLVMValueRef y = LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(odd, lanes), "");
-    return LLVMBuildFAdd(e->b, x, y, "");
+    return hcg_fadd(e, x, y);
 }
 
 /* Lane i: the sum of v[i]'s lanes, 0 from `n` on. v, of e->level->lanes vectors, is used up. */
@@ -163,7 +163,7 @@ static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
     dot_products(e, t, b, head, heads, acc);
     LLVMValueRef to = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
     to = hcg_at(e, e->f32, to, b->first);
-    LLVMValueRef sums = LLVMBuildFMul(e->b, sum_each(e, acc, heads * b->keys), scale, "");
+    LLVMValueRef sums = hcg_fmul(e, sum_each(e, acc, heads * b->keys), scale);
     for (unsigned h = 0; h < heads; h++)
         hcg_store(e, hcg_at(e, e->f32, to, hcg_i64(e, h * HCG_LD_SCORES)),
                   some_lanes(e, sums, h * b->keys, b->keys), NULL);
@@ -315,8 +315,7 @@ typedef struct head { /* a key/value head: its ranges, and where they leave what
 
 /* Floats that the heads of `ranges` ranges leave. */
 static LLVMValueRef partial_floats(hcg_emit *e, const tile *t, LLVMValueRef ranges) {
-    return hcg_mul_const(e, LLVMBuildNSWMul(e->b, ranges, t->heads, ""),
-                         hcg_partial_floats(t->a->m));
+    return hcg_mul_const(e, hcg_mul(e, ranges, t->heads), hcg_partial_floats(t->a->m));
 }
 
 static LLVMValueRef range_at(hcg_emit *e, const tile *t, const head *h, LLVMValueRef range) {
@@ -387,15 +386,13 @@ static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
 static void emit_columns(hcg_emit *e, tile *t) {
     const hcg_attention *a = t->a;
     LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = hcg_frame_c(e);
-    head h = {.ranges =
-                  LLVMBuildUDiv(e->b, hcg_add(e, length, hcg_i64(e, HRT_KEYS - 1)), keys, "")};
+    head h = {.ranges = hcg_divide_up(e, length, keys)};
     LLVMValueRef partials =
         hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, a->groups * HCG_COUNTER_BYTES));
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, h.ranges, "");
-    LLVMValueRef end =
-        LLVMBuildUDiv(e->b, hcg_add(e, e->c1, hcg_sub(e, h.ranges, one)), h.ranges, "");
+    LLVMValueRef end = hcg_divide_up(e, e->c1, h.ranges);
     hcg_loop l = hcg_loop_begin(e, first, end, one, "group", 0, NULL);
-    LLVMValueRef column = LLVMBuildNSWMul(e->b, l.index, h.ranges, "");
+    LLVMValueRef column = hcg_mul(e, l.index, h.ranges);
     h.group = l.index;
     h.partials = hcg_at(e, e->f32, partials, partial_floats(e, t, column));
     if (t->small_batch)
@@ -405,7 +402,7 @@ static void emit_columns(hcg_emit *e, tile *t) {
     LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), hcg_i64(e, 0));
     LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), h.ranges);
     hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
-    LLVMValueRef start = LLVMBuildNSWMul(e->b, r.index, keys, "");
+    LLVMValueRef start = hcg_mul(e, r.index, keys);
     t->partial = range_at(e, t, &h, r.index);
     emit_range(e, t, l.index, start, hcg_smaller(e, hcg_add(e, start, keys), length));
     hcg_loop_end(e, &r, NULL);

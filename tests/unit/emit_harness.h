@@ -77,7 +77,7 @@ static inline void add_operand(bench *b, hcg_kernel *k, hir_ref r) {
 static inline hcg_kernel kernel_of(bench *b, hir_kernel_kind kind, hir_id op, bool one) {
     hcg_kernel k = {.kind = kind, .name = "kernel", .op = op};
     k.phase = one ? HIR_DECODE : b->small_batch ? HIR_SMALL_BATCH : HIR_PREFILL;
-    k.x_part = "x", k.y_part = "kernel", k.makes_x = k.makes_y = true;
+    k.prologue_name = "x", k.epilogue_name = "kernel", k.holds_prologue = k.holds_epilogue = true;
     HIR_EACH(b->m, id, hir_op_at(b->m, op)->body_first)
     for (uint32_t i = 0; i < hir_op_at(b->m, id)->n_args; i++)
         add_operand(b, &k, hir_op_at(b->m, id)->args[i]);
@@ -124,8 +124,8 @@ static inline void enter_function(hcg_emit *e) {
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->i64, e->i64};
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->cx), params, 6, false);
     e->fn = LLVMAddFunction(e->mod, "kernel", type);
-    hcg_variant body = hcg_variant_of_level(e->arena, e->level);
-    hcg_set_function_target(e->fn, &body);
+    hcg_variant v = hcg_variant_of_level(e->arena, e->level);
+    hcg_set_function_target(e->fn, &v);
     e->frame = LLVMGetParam(e->fn, 0), e->args = LLVMGetParam(e->fn, 1);
     e->r0 = LLVMGetParam(e->fn, 2), e->r1 = LLVMGetParam(e->fn, 3);
     e->c0 = LLVMGetParam(e->fn, 4), e->c1 = LLVMGetParam(e->fn, 5);
@@ -156,7 +156,7 @@ static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     bool ok = hcg_emit_kernel(e, &out->k);
     if (!ok) return false;
     LLVMBuildRetVoid(e->b);
-    out->scratch = e->scratch + e->part_scratch;
+    out->scratch = e->scratch + e->outlined_scratch;
     const char *dump = getenv("EMIT_DUMP");
     if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), NULL);
     return true;

@@ -320,9 +320,9 @@ static const char *levels_in_library(hir_dtype dtype, unsigned exact) {
     hcg_target t;
     cr_assert(hcg_find_target(&o, a, &d, &t));
     *list = 0;
-    for (size_t i = 0; i < t.bodies.n; i++) {
+    for (size_t i = 0; i < t.variants.n; i++) {
         if (i) strcat(list, " ");
-        strcat(list, t.bodies.at[i].level.name);
+        strcat(list, t.variants.at[i].level.name);
     }
     hd_arena_free(a);
     return list;

@@ -153,8 +153,8 @@ Test(emit_half, bf16_of_this_cpu) {
     hd_diags_init(&d, a);
     hcg_target t;
     cr_assert(hcg_find_target(&(hcg_options){.cpu = "native"}, a, &d, &t));
-    hcg_level level = t.bodies.at[0].level;
-    level.cpu = t.bodies.at[0].tune; /* with all that it has */
+    hcg_level level = t.variants.at[0].level;
+    level.cpu = t.variants.at[0].tune; /* with all that it has */
     if (hcg_has_feature(&level, "avx512bf16")) check_level(&level, HIR_BF16, true);
     hd_arena_free(a);
 }

@@ -136,8 +136,8 @@ static hcg_variant native(const made_up *c, const char *name, hd_machine said) {
                            .host_cpu = name,
                            .machine = said};
     cr_assert(hcg_find_target(&o, arena, &d, &t), "%s", diags_text(arena, &d));
-    cr_assert_eq(t.bodies.n, 1);
-    return t.bodies.at[0];
+    cr_assert_eq(t.variants.n, 1);
+    return t.variants.at[0];
 }
 
 static bool has(const hcg_variant *v, const char *feature) {
@@ -174,7 +174,7 @@ Test(machine, a_masked_name_takes_nothing_away) {
     cr_assert_str_eq(v.level.name, "avx512bf16", "an older CPU's name is not this one's");
     cr_assert_str_eq(v.tune, "cooperlake");
     cr_assert_str_eq(v.level.cpu, "cooperlake");
-    cr_assert_not_null(strstr(v.told, "+avx512bf16"));
+    cr_assert_not_null(strstr(v.llvm_features, "+avx512bf16"));
 }
 
 Test(machine, a_name_that_fits_is_tuned_for) {
@@ -311,8 +311,8 @@ Test(machine, what_the_user_says_comes_first) {
     hcg_target t;
     const hcg_options o = {.triple = "x86_64-linux-gnu", .machine = {.l2 = 3 << 20}};
     cr_assert(hcg_find_target(&o, arena, &d, &t));
-    for (size_t i = 0; i < t.bodies.n; i++)
-        cr_assert_eq(t.bodies.at[i].level.machine.l2, 3 << 20);
+    for (size_t i = 0; i < t.variants.n; i++)
+        cr_assert_eq(t.variants.at[i].level.machine.l2, 3 << 20);
 }
 
 Test(machine, sizes_that_no_cache_has) {
@@ -352,7 +352,7 @@ Test(machine, no_cpuid) {
     hcg_target t;
     const hcg_options o = {.triple = "aarch64-linux-gnu"};
     cr_assert(hcg_find_target(&o, arena, &d, &t));
-    SAME_CACHES(t.bodies.at[0].level.machine, defaults("neon"));
+    SAME_CACHES(t.variants.at[0].level.machine, defaults("neon"));
 }
 
 Test(machine, this_one) {

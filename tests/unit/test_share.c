@@ -37,7 +37,7 @@ static counts count_in_blocks(const char *system, int layers, int block) {
         n.rows += p->kernels.at[i].kind == HIR_KERNEL_ROW;
         n.contractions += p->kernels.at[i].kind == HIR_KERNEL_CONTRACT;
         n.sequences += p->kernels.at[i].kind == HIR_KERNEL_SEQUENCE;
-        n.finishes += p->kernels.at[i].makes_y;
+        n.finishes += p->kernels.at[i].holds_epilogue;
     }
     hadal_close(s);
     return n;
