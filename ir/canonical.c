@@ -39,7 +39,7 @@ void hir_canonical_number(hir_canonical *c, uint64_t number) {
     hd_push(c->arena, &c->numbers, number);
 }
 
-/* Eight characters a number. */
+/* The length, then eight characters in each number. */
 static void add_string(hir_canonical *c, const char *s) {
     const size_t n = s ? strlen(s) : 0;
     hir_canonical_number(c, n);
@@ -95,7 +95,7 @@ void hir_canonical_make(hir_canonical *c, hir_id value) {
     set_number(c, hir_value_ref(value), c->n_values++);
 }
 
-/* The number of something from outside of the body; a new one at first sight. */
+/* The number of an operand from outside of the body; at its first use it gets the next one. */
 static uint32_t operand(hir_canonical *c, hir_ref r) {
     uint32_t number;
     if (hir_canonical_find(c, r, &number)) return number;
@@ -105,7 +105,7 @@ static uint32_t operand(hir_canonical *c, hir_ref r) {
     return number;
 }
 
-/* From the first value or operand of the part on, modulo 2^32. */
+/* Numbers count from `first` on, modulo 2^32. */
 static void add_reference(hir_canonical *c, uint32_t kind, uint32_t number, uint32_t first) {
     hir_canonical_number(c, kind | (uint64_t)(uint32_t)(number - first) << 8);
 }
@@ -127,7 +127,7 @@ void hir_canonical_ref(hir_canonical *c, hir_ref r) {
     }
     const uint32_t number = operand(c, r);
     add_reference(c, HIR_CANONICAL_OPERAND, number, c->first_operand);
-    if (number < c->first_operand) add_operand_type(c, r); /* the part does not tell it */
+    if (number < c->first_operand) add_operand_type(c, r); /* not in the list of types */
 }
 
 void hir_canonical_operand_types(hir_canonical *c, size_t from) {
@@ -141,7 +141,7 @@ void hir_canonical_op(hir_canonical *c, hir_id id, uint32_t from) {
     hir_canonical_number(c, op->code);
     for (uint32_t i = 0; i < op->n_attrs; i++)
         hir_canonical_attr(c, &op->attrs[i]);
-    hir_canonical_number(c, UINT64_MAX); /* no attribute is that */
+    hir_canonical_number(c, UINT64_MAX); /* the end of the attributes: not the id of one */
     hir_canonical_number(c, op->n_args);
     for (uint32_t i = from; i < op->n_args; i++)
         hir_canonical_ref(c, op->args[i]);
@@ -161,7 +161,7 @@ void hir_canonical_body(hir_canonical *c, hir_id kernel) {
     hir_canonical_operand_types(c, 0);
 }
 
-/* The number of what a result lies in; UINT32_MAX: it has a place of its own. */
+/* The operand that a result overwrites, by number; UINT32_MAX: the result has its own place. */
 static uint32_t place_of(hir_canonical *c, uint32_t result) {
     const hir_value *v = hir_value_at(c->m, hir_op_at(c->m, c->kernel)->results[result]);
     if (v->place == HIR_PLACE_STATE) {

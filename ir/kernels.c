@@ -11,7 +11,7 @@ static const hir_kind_info kinds[] = {
 #undef F
 };
 
-/* Sets, as the columns of kernels.def write them. */
+/* The names that kernels.def uses in its columns of sets. */
 enum {
 #define S(id, name, doc) id = 1 << HIR_SPLIT_##id,
 #include "ir/splits.def"

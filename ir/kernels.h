@@ -57,8 +57,8 @@ typedef struct hir_form_info {
     const char *name;
     hir_kernel_kind kind;
     hir_opcode op;
-    hir_split decode, prefill;        /* what schedule chooses, and */
-    unsigned may_decode, may_prefill; /* what may be chosen: sets of 1 << hir_split */
+    hir_split decode, prefill;        /* what schedule chooses */
+    unsigned may_decode, may_prefill; /* what it may choose from: sets of 1 << hir_split */
     unsigned phases;                  /* set of 1 << hir_kernel_phase */
     unsigned traits;                  /* of hir_form_trait */
     const char *column, *doc;
@@ -68,19 +68,20 @@ const hir_kind_info *hir_kind(hir_kernel_kind kind);
 const hir_form_info *hir_form(hir_kernel_form form);
 
 /* ---- of ops -------------------------------------------------------------------------------- */
-hir_kernel_kind hir_kind_of(hir_opcode code); /* HIR_KERNEL_KINDS: it is no kernel */
-/* The form that an op of a body makes; HIR_KERNEL_FORMS: none. */
+hir_kernel_kind hir_kind_of(hir_opcode code); /* HIR_KERNEL_KINDS: not a kernel's op */
+/* The form of kernels with this op in the body; HIR_KERNEL_FORMS: the op decides no form. */
 hir_kernel_form hir_form_by_op(hir_opcode code);
 
 /* ---- of kernels ---------------------------------------------------------------------------- */
-/* HIR_KERNEL_FORMS: its body has no op that makes a form of its kind. */
+/* The form of a kernel; HIR_KERNEL_FORMS: no op of its body decides one. */
 hir_kernel_form hir_form_of(const hir_module *m, hir_id kernel);
-/* The op of the body that makes the form; the kernel itself where any body does; HIR_NONE: none. */
+/* The op of the body that decides the form; the kernel itself if its kind has one form alone;
+ * HIR_NONE: there is none. */
 hir_id hir_form_op(const hir_module *m, hir_id kernel);
 /* False for a kernel of no form. */
 bool hir_has_form_trait(const hir_module *m, hir_id kernel, unsigned trait);
-/* Attributes of a kernel that hir_verify has accepted; what is not in the table reads as none, and
- * as all. */
+/* Attributes of a kernel that hir_verify has accepted. A name that is not in the table gives
+ * HIR_SPLIT_NONE and HIR_ROWS_ALL. */
 hir_split hir_split_of(const hir_op *kernel, hir_attr_id attr);
 hir_rows hir_rows_of(const hir_op *kernel);
 
@@ -95,8 +96,8 @@ void hir_list_splits(hd_text *out, unsigned set);
 /* The part of docs/ops.md that describes forms, splits, rows and phases. */
 void hir_print_kernel_tables(hd_text *out);
 
-/* Queries of one key/value head that a thread takes together: schedule makes chunks of as many, the
- * emitter's tiles hold them (codegen/sequence/attention.h). */
+/* Queries of one key/value head that a thread computes together: the grain that schedule chooses,
+ * and the size of the emitter's tiles (codegen/sequence/attention.h). */
 enum { HIR_QUERY_TILE = 128 };
 
 #endif
