@@ -51,7 +51,7 @@ typedef struct hcg_options {
     uint32_t matrices;   /* set by hcg_lower: the kinds of the module's (hcg_matrix) */
     unsigned exact;      /* of HCG_ROUND_*: what activations are not rounded to where they might */
     int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
-    /* What passes were asked to do, for the library to tell: */
+    /* Options of passes, for hadal_info of the library: */
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
     bool norm_of_rows;

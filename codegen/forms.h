@@ -1,5 +1,5 @@
-/* What code generation knows of each form of kernels (ir/kernels.def): hcg_form_NAME. A form of
- * sequence kernels has a file of its own in codegen/sequence/. */
+/* The code generator of each form of kernels (ir/kernels.def): hcg_form_NAME. Forms of sequence
+ * kernels have files of their own in codegen/sequence/. */
 #ifndef HCG_FORMS_H
 #define HCG_FORMS_H
 

@@ -16,21 +16,20 @@ typedef struct hcg_size {
     int64_t least, most; /* among those kernels */
 } hcg_size;
 
-/* A size, stride or offset of a row program that depends on N: a + b N. In the
- * types of hcg_kernel.any such a size is HCG_DYNAMIC + its number in
- * hcg_kernel.dynamic (row/family.h). */
+/* A size, stride or offset of a row program that depends on N: a + b N. In the types of
+ * hcg_kernel.any it stands as HCG_DYNAMIC plus its number in hcg_kernel.dynamic (row/family.h). */
 typedef struct hcg_affine {
     int64_t a, b;
 } hcg_affine;
 #define HCG_DYNAMIC (INT64_C(1) << 40) /* beyond any size */
 
-/* Operands of a row program that are stacked: N rows of one type, wherever they lie. They stand
- * behind all other arguments, those of a run side by side. */
+/* A run of stacked operands of a row program: N rows of one type, wherever they lie. The arguments
+ * of runs come after all others, those of one run consecutively. */
 typedef struct hcg_run {
-    hir_id value; /* of hcg_kernel.any: all of them, side by side along dim `axis` */
+    hir_id value; /* of hcg_kernel.any: the stack of all of them along dim `axis` */
     uint32_t axis;
     hcg_affine first; /* number of the first argument */
-    bool replaced;    /* a result has the place of one of them */
+    bool replaced;    /* a result overwrites one of them */
 } hcg_run;
 
 /* One emitted function. Kernels whose bodies are equal up to the identity of their outer operands
@@ -46,7 +45,7 @@ typedef struct hcg_kernel {
     operands; /* outer refs of `op` in argument order: args[i] of hrt_kernel.
                * Inputs first (values read, weights, states), in order of first use in the body,
                * each once; then the kernel's results in order (results that are state are not
-               * repeated:          cache_append's state operand is the argument). */
+               * repeated: cache_append's state operand is the argument). */
     /* Prologue and epilogue of a contraction are functions of their own (contract/outline.c), which
      * all contractions with an equal one share. The name of the prologue is NULL if x comes from
      * outside; that of the epilogue lacks the number of its group, and its arguments begin with
@@ -58,9 +57,8 @@ typedef struct hcg_kernel {
     uint32_t n_inputs; /* how many of them are read; the rest are results */
     uint32_t n_sizes;  /* arguments behind the operands; 0: all sizes are those of `op` */
     hcg_size size[HCG_SIZES];
-    /* Of a row program with n_sizes: the module as `op` is to be read, with sizes
-     * of its own and with a value for each run of operands, which are arguments
-     * behind N. */
+    /* Of a row program with n_sizes: the module in which `op` is emitted. Its types have dynamic
+     * sizes, and it has a value for each run of operands. */
     const hir_module *any;
     HD_VEC(hcg_affine) dynamic; /* sizes of `any` that depend on N, each once */
     HD_VEC(hcg_run) runs;

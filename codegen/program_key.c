@@ -1,14 +1,13 @@
-/* Which kernels are the same function: canonical forms of bodies (ir/canonical.h).
+/* Which kernels share a function: those with equal canonical forms (ir/canonical.h).
  *
- * A form holds everything that an emitter may look at: the body's ops with attributes, types and
- * operands; kind, type and layout of each operand, and which of them a result has the place of. The
- * kernel's own attributes say how its step is run (rows, splits, grain), which is no matter
- * of its code. Two kernels that differ only in that and in which tensors they touch have equal
- * forms. */
+ * A form contains everything that an emitter may depend on: the body's ops with attributes, types
+ * and operands; kind, type and layout of each operand; which operand a result overwrites. It does
+ * not contain the kernel's own attributes (rows, splits, grain), which say how its step is run and
+ * do not change its code, nor which tensors it reads and writes. */
 #include "codegen/program_key.h"
 #include "codegen/contract/contraction.h"
 
-enum { FREE = -100 }; /* no dim is that */
+enum { FREE = -100 }; /* stands for a size that is left out: no dim has this value */
 
 void hcg_kernel_key(hir_canonical *c, hir_id kernel) {
     hir_canonical_body(c, kernel);
@@ -23,8 +22,8 @@ static bool is_in_front(const hcg_contraction *c, hir_id op) {
     return false;
 }
 
-/* Every last dim of the body is N or 1, but for that of x, which only linears read, and of what
- * makes x. */
+/* Is every last dim of the body N or 1, apart from that of x, which only linears may read, and
+ * those of the prologue? */
 static bool has_free_sizes(const hir_module *m, hir_id kernel, const hcg_contraction *c) {
     HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) {
         const hir_op *op = hir_op_at(m, id);
@@ -42,7 +41,7 @@ static bool has_free_sizes(const hir_module *m, hir_id kernel, const hcg_contrac
     return c->groups.n == 1 && c->width == 1 && !g->heads && g->n > HIR_PANEL && c->k > 1;
 }
 
-/* What makes x is made for its sizes, K among them: they stay in the key. */
+/* The code of a prologue depends on its sizes, K among them, so the key contains them. */
 static void add_prologue_sizes(hir_canonical *k, const hcg_contraction *c) {
     for (size_t i = 0; i < c->prologue.n; i++) {
         const hir_op *op = hir_op_at(k->m, c->prologue.at[i]);
@@ -54,7 +53,7 @@ static void add_prologue_sizes(hir_canonical *k, const hcg_contraction *c) {
     }
 }
 
-/* N and K where they stand in a body that hcg_family_key takes. */
+/* A type without N and K, in a body that has_free_sizes accepts. */
 static hir_type without_sizes(const hir_module *m, hir_ref of, hir_type t) {
     if (t.rank == 0) return t;
     const bool matrix =
@@ -76,7 +75,8 @@ bool hcg_family_key(hir_canonical *k, hir_id kernel, const hcg_contraction *c,
     return true;
 }
 
-/* ---- parts -------------------------------------------------------------------------------------
+/* ---- prologue and epilogue
+ * -------------------------------------------------------------------------------------
  */
 bool hcg_prologue_key(hir_canonical *k, hir_id kernel, const hcg_contraction *c) {
     uint32_t x;

@@ -1,26 +1,27 @@
-/* hcg_share_kernels: one function for all kernels that differ in the tensors they touch alone.
+/* hcg_share_kernels: which kernels share a function.
  *
- * Kernels of one form (program_key.h) have one function. Kernels that differ in sizes as well
- * (row/family.h for row programs) share one if the program has more than FEW forms of them: how
- * many functions there are must not depend on how deep a model is, and a few forms of their own
- * cost less than sizes that are not known before the call. Of row programs all forms that could
- * share count together: each number of queries has its phases 1. Any two forms may differ by a
- * line, so there has to be a family of more. */
+ * Kernels with equal forms (program_key.h), which differ in the tensors that they read and write
+ * alone, have one function. Kernels that differ in sizes as well (row programs: row/family.h) share
+ * one if the program has more than FEW such forms: the number of functions must not grow with the
+ * depth of a model, but a few functions with constant sizes are faster than one whose sizes are
+ * arguments. For row programs the forms of all families are counted together, since each number of
+ * queries has a family of its own. Any two forms fit some a + b N, so that only families of more
+ * than CHANCE forms count. */
 #include <ctype.h>
 #include <string.h>
 
 #include "codegen/row/family.h"
 
 enum {
-    FEW = 4,   /* sizes of one form that get functions of their own */
-    CHANCE = 2 /* forms of row programs that differ by a line whatever they are */
+    FEW = 4,   /* forms up to which each has a function of its own */
+    CHANCE = 2 /* forms of row programs that always fit some a + b N */
 };
 
 /* ---- forms and families ------------------------------------------------------------------------
  */
 enum { NONE = -1 };
 
-typedef struct form { /* kernels of equal bodies */
+typedef struct form { /* kernels with equal forms */
     hir_id op;        /* the first of them */
     int64_t family;   /* or NONE */
     int64_t size[HCG_SIZES];
@@ -174,9 +175,9 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     return (uint32_t)s->p->kernels.n - 1;
 }
 
-/* The prologue and the epilogue of a contraction (contract/outline.c) are written beside the first
- * function for prefill that has them so. Where sizes are arguments, what follows the sums is of
- * that function alone. */
+/* Names of the outlined prologue and epilogue of a contraction (contract/outline.c). The first
+ * prefill function with equal ones holds them. If sizes are arguments, the function shares its
+ * epilogue with no other. */
 static void name_outlined(sharing *s, hir_id id, const functions *f, const char *symbol) {
     hcg_kernel *decode = &s->p->kernels.at[f->of[HIR_DECODE]];
     hcg_kernel *prefill = &s->p->kernels.at[f->of[HIR_PREFILL]];

@@ -90,7 +90,7 @@ static bool run_again(const inspect_subject *s, ledger_report *r) {
     return true;
 }
 
-/* What the report tells of the kernels as they stand. */
+/* What the report says about the kernels of the module as it is now. */
 static void count_compiled(const inspect_subject *s, ledger_report *r) {
     hir_ledger_find(r->compiled_module, s->arena, &r->compiled);
     ledger_count_blocks(r, s->arena);

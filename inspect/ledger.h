@@ -93,7 +93,7 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
 void ledger_count_blocks(ledger_report *r, hd_arena *a);
 void ledger_count_kernels(ledger_report *r, hd_arena *a);
 
-/* The ledger before and after the passes of a run, told in remarks. */
+/* The ledger before and after each pass of a run, as remarks. */
 typedef struct ledger_watch {
     hir_stage stage;
     hir_traffic total;

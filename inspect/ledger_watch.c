@@ -1,4 +1,4 @@
-/* What each pass did to the ledger, told in remarks. */
+/* How each pass changed the ledger, as remarks. */
 #include "inspect/ledger.h"
 
 void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a) {

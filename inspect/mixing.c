@@ -1,9 +1,10 @@
 /* Finding the depth mixing matrix: rows and sources from the data flow, entries by pushing outputs
  * of sublayers through the linear paths of the graph.
  *
- * Each source is pushed twice: with its own row v, whose parts must add up to the inputs of the
- * sublayers, and with a row w of +1 and -1, which tells what kind of map it passed through. Numbers
- * give J w = M w, channels J w = g w and J v = g v with g = (J w) w; everything else is a map.
+ * Each source is pushed twice. With its own row v it gives J v, the source's share of a sublayer's
+ * input; the shares of all sources must add up to that input. A row w of +1 and -1 shows what kind
+ * of map J is: a number M if J w = M w; a number for each channel if, with g = (J w) w, both
+ * J w = g w and J v = g v; a general map otherwise.
  */
 #include "inspect/mixing.h"
 
@@ -37,8 +38,8 @@ static hir_id norm_operand(const hir_module *m, hir_id v) {
     return o->args[0].kind == HIR_REF_VALUE ? (hir_id)o->args[0].index : HIR_NONE;
 }
 
-/* What a sublayer reads is its input before its own norm. A norm whose result goes on as the stream
- * itself, in the place of what was normed, is the system's and stays (DeepNorm). */
+/* The input of a sublayer before its own norm. A norm whose result becomes the residual stream
+ * itself (DeepNorm) belongs to the residual system and is kept. */
 static hir_id before_norm(const hir_module *m, const hir_unroll *u, const hir_uses *uses,
                           hir_id v) {
     const hir_id raw = norm_operand(m, v);
@@ -168,7 +169,7 @@ static double *entry(mixing *x, int64_t t, size_t row, size_t source) {
     return &x->at[((size_t)t * x->rows.n + row) * x->sources.n + source];
 }
 
-/* What J is to v and to w, for one pair. */
+/* Finds the kind of J for one pair of source and row. */
 static void judge(finder *f, int64_t t, size_t row, size_t source, const double *jv,
                   const double *v, const double *jw) {
     mixing *x = f->x;

@@ -1,5 +1,5 @@
-/* The steps of a compiled model: what its library tells of each (hadal_info of the generated
- * header, codegen/library/header.c), what they took, and the work that they do. */
+/* The steps of a compiled model: their description in its library (hadal_info of the generated
+ * header, codegen/library/header.c), the time that they took, and the work that they do. */
 #ifndef INSPECT_STEPS_H
 #define INSPECT_STEPS_H
 

@@ -1,4 +1,4 @@
-/* What one looks at: a model at the stages of its way, and what a view needs besides. */
+/* What a view describes: a model at several stages of compilation, and data of its runs. */
 #ifndef INSPECT_SUBJECT_H
 #define INSPECT_SUBJECT_H
 

@@ -1,7 +1,7 @@
 /* Programs without tokens and state, called as plain functions.
  *
  * There is no object to keep: the caller hands over work memory with every call, and as many
- * threads run as OpenMP would start and as the memory has room for. */
+ * threads run as OpenMP would start and as the memory holds workspace for. */
 #include <string.h>
 
 #include "runtime/internal.h"
@@ -52,8 +52,8 @@ int hrt_call(const hrt_model *m, const hrt_weights *w, int64_t tokens, const voi
 
     int threads = hrt_default_threads();
     if (l.worker_bytes > 0) {
-        size_t room = (work_size - l.total) / l.worker_bytes + 1;
-        if ((size_t)threads > room) threads = (int)room;
+        size_t capacity = (work_size - l.total) / l.worker_bytes + 1;
+        if ((size_t)threads > capacity) threads = (int)capacity;
     }
     hrt_memory memory;
     hrt_carve(m, tokens, &l, work, false, &memory);

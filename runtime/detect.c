@@ -1,4 +1,4 @@
-/* CPUID's answers read (detect.h).
+/* Decodes the answers of CPUID (detect.h).
  *
  * Sources: Intel 64 SDM vol. 2A, CPUID, leaves 1, 4, 7, 80000001h; AMD64 APM vol. 3, appendix E,
  * leaves 8000_0001h, 8000_001Dh. Everything in this file is baseline code. */
@@ -55,7 +55,7 @@ static const struct {
 };
 enum { N_FEATURE_BITS = sizeof feature_bits / sizeof *feature_bits };
 
-/* A CPU answers a leaf beyond its largest with another leaf's data, or with none: 0 here. */
+/* A leaf; zeros beyond the largest one, where CPUs give the data of another leaf, or none. */
 static void ask(const hrt_cpuid *cpuid, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
     uint32_t most[4] = {0};
     cpuid->ask(cpuid->context, leaf & 0x80000000u, 0, most);
@@ -71,7 +71,7 @@ static uint64_t saved_registers(const hrt_cpuid *cpuid) {
     return answer[ECX] >> OSXSAVE & 1 ? cpuid->saved(cpuid->context) : 0;
 }
 
-/* A subleaf, if subleaf 0 names as many. */
+/* A subleaf; zeros beyond the largest one, which subleaf 0 gives. */
 static void ask_subleaf(const hrt_cpuid *cpuid, uint32_t leaf, uint32_t subleaf,
                         uint32_t answer[4]) {
     ask(cpuid, leaf, 0, answer);
@@ -87,7 +87,7 @@ static uint64_t find_features(const hrt_cpuid *cpuid) {
     uint64_t features = 0;
     uint32_t answer[4] = {0}, leaf = 0, subleaf = 0;
     for (size_t i = 0; i < N_FEATURE_BITS; i++) {
-        /* Each leaf once: under a hypervisor a question costs microseconds. */
+        /* Read each leaf once: under a hypervisor CPUID takes microseconds. */
         if (feature_bits[i].leaf != leaf || feature_bits[i].subleaf != subleaf)
             ask_subleaf(cpuid, leaf = feature_bits[i].leaf, subleaf = feature_bits[i].subleaf,
                         answer);
@@ -99,8 +99,9 @@ static uint64_t find_features(const hrt_cpuid *cpuid) {
 }
 
 /* ---- caches ---------------------------------------------------------------------------------- */
-/* One cache a subleaf, in one format for both makers. EAX: type in bits 0 to 4 (0: there are no
- * more), level in 5 to 7; EBX: line, partitions and ways, each less one; ECX: sets less one. */
+/* Each subleaf describes a cache, in the same format on Intel and AMD. EAX: type in bits 0 to 4 (0:
+ * there are no more), level in 5 to 7; EBX: line, partitions and ways, each less one; ECX: sets
+ * less one. */
 static hd_machine read_caches(const hrt_cpuid *cpuid, uint32_t leaf) {
     enum { NO_MORE = 0, DATA = 1, UNIFIED = 3, MOST = 16 };
     hd_machine m = {0};
@@ -112,7 +113,7 @@ static hd_machine read_caches(const hrt_cpuid *cpuid, uint32_t leaf) {
         if (type != DATA && type != UNIFIED) continue;
         const uint64_t line = (a[EBX] & 0xfff) + 1, partitions = (a[EBX] >> 12 & 0x3ff) + 1,
                        ways = (a[EBX] >> 22) + 1;
-        uint64_t bytes = 0; /* where the product does not fit: nonsense */
+        uint64_t bytes = 0; /* 0, that is unknown, if the product overflows */
         if (__builtin_mul_overflow(line * partitions * ways, (uint64_t)a[ECX] + 1, &bytes))
             continue;
         const uint32_t small = bytes > UINT32_MAX ? 0 : (uint32_t)bytes;

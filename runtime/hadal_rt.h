@@ -225,7 +225,7 @@ typedef struct hrt_saved_header {
 } hrt_saved_header;
 size_t hrt_session_save_size(const hrt_session *s);
 int hrt_session_save(hrt_session *s, void *memory, size_t size);
-/* The session may have room for another number of tokens than the one that was saved. */
+/* The session's capacity may differ from that of the one that was saved. */
 int hrt_session_restore(hrt_session *s, const void *memory, size_t size);
 const char *hrt_session_message(const hrt_session *s); /* details of the last error, "" if none */
 const char *hrt_session_cpu(const hrt_session *s);

@@ -18,7 +18,7 @@ struct hrt_weights {
  * In this order:
  *   head     the session struct (none for plain calls) and the tables of pointers
  *   states   one after the other, each of the rows that its kind has (state.c)
- *   arena    values of one chunk, as many bytes apart as their offsets times hrt_arena_rows tell
+ *   arena    values of one chunk, at their offsets (bytes per token) times hrt_arena_rows
  *   fixed    values without T
  *   sinks    one per output after the first: where it goes when the caller does not want it
  *   shared   what threads leave for each other in a kernel; its counters are zero between kernels
@@ -30,10 +30,11 @@ typedef struct hrt_layout {
     int64_t chunk; /* tokens that the arena holds */
 } hrt_layout;
 
-/* What offsets in the arena, which are bytes per token, are multiplied by for a call of `tokens`:
- * the next odd number. By plan-memory rows of whole pages are a line further apart than they are
- * long; 512 times that are whole pages again, and token t of all sources of a mix would lie in one
- * set of each cache. Odd times that are not. */
+/* Factor of the arena's offsets, which are bytes per token, in a call of `tokens`: that number, or
+ * the next odd one. plan-memory puts rows of whole pages one cache line further apart than they are
+ * long, so that they do not all lie in the same set of a cache. An even factor can undo that: 512
+ * such rows are a whole number of pages again, and token t of all sources of a mix would compete
+ * for one set. */
 static inline uint64_t hrt_arena_rows(int64_t tokens) {
     return (uint64_t)tokens | 1;
 }
@@ -55,10 +56,11 @@ void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memor
                hrt_memory *out);
 
 /* ---- state.c ---- */
-/* Rows of a state, for each head, in a session of `cap` positions; those in use if `cap` is the
- * number of tokens that it holds. */
+/* Rows of each head of a state: all of them if `cap` is the capacity of the session, those in use
+ * if it is the session's length. */
 uint64_t hrt_state_rows(const hrt_state_info *s, int64_t cap);
-bool hrt_states_known(const hrt_model *m); /* of kinds that this runtime has, in their form */
+/* Does this runtime support the kinds and shapes of all states? */
+bool hrt_states_known(const hrt_model *m);
 /* The first state that can only be cleared; NULL: all can be shortened. */
 const hrt_state_info *hrt_state_to_clear(const hrt_model *m);
 const char *hrt_state_word(const hrt_state_info *s);                 /* "window" */
@@ -81,8 +83,9 @@ void hrt_run(const hrt_job *job, int threads);
 struct hrt_session {
     hrt_owner owner; /* first: a batch of sessions is one of owners; written by hrt_forward_batch */
     atomic_flag busy;
-    int threads;          /* asked for */
-    int processors, room; /* most that run: CPUs allowed; threads that memory is there for */
+    int threads;         /* as set by the caller */
+    int processors;      /* CPUs that the process may use: no more threads run, */
+    int thread_capacity; /* nor more than memory holds workspace for */
     const hrt_model *model;
     const hrt_level *level;
     const uint8_t *weights;
@@ -90,12 +93,12 @@ struct hrt_session {
     hrt_memory memory;
     hrt_profile_step *profile; /* NULL: off */
     char message[200];
-    char machine[200]; /* what the level takes the machine for, as JSON */
+    char machine[200]; /* facts about the machine that kernels go by, as JSON */
 };
 
 /* The best level that this CPU has, or the one named; NULL: there is none. */
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name);
-/* The machine as this CPU tells it; what it does not tell is as the level's code assumes. */
+/* Facts about this CPU; those that it does not report are as the level's code assumes. */
 hd_machine hrt_machine_facts(const hrt_model *m, const hrt_level *level);
 int hrt_processors(void);      /* that this process may use, 1 .. HRT_MAX_THREADS */
 int hrt_default_threads(void); /* what OpenMP would take, at most hrt_processors() */

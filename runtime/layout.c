@@ -23,7 +23,7 @@ static uint64_t chunk_rows(const hrt_tensor_info *t, int64_t chunk) {
     return t->has_t ? (uint64_t)chunk : 1;
 }
 
-/* Room for the arguments of the step that has most. */
+/* Bytes for the arguments of the step with the most of them. */
 static size_t args_bytes(const hrt_model *m) {
     uint32_t most = 0;
     for (uint32_t i = 0; i < m->n_steps; i++)

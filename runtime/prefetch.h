@@ -1,11 +1,11 @@
-/* What a thread reads next, asked for while it has nothing to do.
+/* Prefetch of weights by threads that wait.
  *
- * With one token, contractions run at the rate of memory, and memory rests between them: while one
- * thread does a row program, and while threads wait for each other. Which panels a thread meets in
- * the next contraction is known before (hrt_operand.col_bytes), so a thread that waits brings the
- * first of its own share into its L2. It asks for a few lines at a time and looks
- * in between whether the wait is over; how much it asks for is bounded, so that what the cache
- * holds of values stays. */
+ * With one token, contractions run at the rate of memory, which is idle between them: while one
+ * thread runs a row program, and while threads wait for each other. Which panels a thread reads in
+ * the next contraction is known in advance (hrt_operand.col_bytes), so that a waiting thread
+ * prefetches the first ones of its share into its L2. It does so a few lines at a time and checks
+ * in between whether the wait is over. The amount is bounded, so that the cache keeps the values
+ * that it holds. */
 #ifndef HRT_PREFETCH_H
 #define HRT_PREFETCH_H
 
@@ -20,25 +20,24 @@ enum {
 
 typedef struct hrt_prefetch {
     uint32_t step;      /* the one it is for; UINT32_MAX: none yet */
-    uint32_t n, matrix; /* matrices of the step; where it is: column col of this one, */
+    uint32_t n, matrix; /* matrices of the step; the next bytes are of this one, column `col`, */
     int64_t col, to;    /* (to: the end of the thread's columns) */
-    uint64_t at;        /* and so many bytes into its panel */
-    int64_t left;       /* bytes; 0: nothing more to ask for */
+    uint64_t at;        /* `at` bytes into its panel */
+    int64_t left;       /* bytes to prefetch; 0: no more */
     const hrt_operand *of[HRT_PREFETCH_MATRICES];
     const uint8_t *weights;
 } hrt_prefetch;
 
-/* Bytes for one step, of an L2 of so many: what it holds of values stays. */
+/* The most bytes to prefetch for a step: a quarter of the L2, which keeps values in the rest. */
 static inline int64_t hrt_prefetch_most(uint32_t l2) {
     return l2 / 4;
 }
-/* Columns [from, to) of the step come next, at most `most` bytes of them; goes on where it was if
- * that is so already. */
+/* Prefetches columns [from, to) of the step next, at most `most` bytes of them. If it does so
+ * already, it continues where it is. */
 void hrt_prefetch_aim(hrt_prefetch *a, const hrt_model *m, const uint8_t *weights, uint32_t step,
                       int64_t from, int64_t to, int64_t most);
-/* The next HRT_PREFETCH_BLOCK bytes to ask for, maybe some beyond a panel's end. NULL: there are
- * none.
- */
+/* The next HRT_PREFETCH_BLOCK bytes to prefetch, of which some may be beyond a panel's end. NULL:
+ * there are no more. */
 const uint8_t *hrt_prefetch_next(hrt_prefetch *a);
 
 #endif

@@ -176,8 +176,8 @@ static void place_row(worker *w, const hrt_job *j, const hrt_step *step, const p
     w->frame.shared = s->memory.shared;
 }
 
-/* Each row is one token, cut like one; which thread gets which piece changes from row to row, so
- * that all are busy also where a row is a single piece. */
+/* Runs each row as a call of one token. Threads get their shares of a row in an order that rotates
+ * from row to row: a row that is not divided goes to another thread each time. */
 static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, const place *at,
                          span rows) {
     const hrt_frame whole = w->frame;
@@ -186,17 +186,17 @@ static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, cons
          cut = keys || step->split_decode == HRT_SPLIT_COLS;
     w->frame.T = 1;
     for (int64_t row = rows.from; row < rows.to; row++) {
-        int turn = (int)((w->index + row) % w->count);
-        if (!cut && turn != 0) continue;
+        int index = (int)((w->index + row) % w->count);
+        if (!cut && index != 0) continue;
         place_row(w, j, step, at, row);
         span cols = keys ? key_columns(w, step->cols) : (span){0, step->cols};
-        call_kernel(w, kernel, (span){0, 1}, cut ? share(cols, turn, w->count) : cols);
+        call_kernel(w, kernel, (span){0, 1}, cut ? share(cols, index, w->count) : cols);
     }
     w->frame = whole;
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
-/* Thread 0 does the step while the others have nothing to do. */
+/* Does thread 0 do this step alone? */
 static bool is_alone(const hrt_job *j, const hrt_step *step, const place *at) {
     return step_split(step, at->tokens) == HRT_SPLIT_NONE && !(j->batch && step->by_row);
 }
@@ -227,7 +227,8 @@ static void run_step(worker *w, const hrt_job *j, const hrt_step *step, const pl
     run_rows(w, j, step, rows);
 }
 
-/* Aims at this thread's part of the next step, from `i` on, that is cut by columns. */
+/* Prepares the prefetch of this thread's share of weights in the next step, from `i` on, that is
+ * divided by columns. */
 static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, uint32_t i) {
     const hrt_model *m = j->model;
     while (i < m->n_steps && step_split(&m->steps[i], at->tokens) != HRT_SPLIT_COLS)
@@ -250,7 +251,7 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
         next = next_step(m, i + 1, last);
         run_step(w, j, step, at, step->last_rows ? last : all);
         hrt_watch_work(&w->watch, i);
-        /* Between two steps that thread 0 does alone there is nobody to wait for. */
+        /* No barrier is needed between two steps that thread 0 does alone. */
         bool nobody =
             is_alone(j, step, at) && next < m->n_steps && is_alone(j, &m->steps[next], at);
         if (w->count > 1 && !nobody) {

@@ -1,6 +1,6 @@
-/* Sessions as bytes: saved to memory of the caller, and put back into a session of the same model,
- * build and weights, which may have room for another number of tokens. Nothing is written to a
- * session before all that the header says is known to be right. */
+/* Saves sessions to memory of the caller, and restores them into a session of the same model, build
+ * and weights, whose capacity may be another one. The whole header is checked before anything is
+ * written to a session. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static uint64_t checksum(const hrt_saved_header *h) {
 }
 
 static uint64_t saved_bytes(const hrt_model *m, int64_t length) {
-    uint64_t bytes = HRT_SAVED_DATA; /* what is used of a session's memory: no overflow */
+    uint64_t bytes = HRT_SAVED_DATA; /* no overflow: less than the session's memory */
     for (uint32_t i = 0; i < m->n_states; i++)
         bytes += hrt_state_rows(&m->states[i], length) * m->states[i].row_bytes;
     return bytes;
@@ -45,7 +45,7 @@ static hrt_saved_header header_of(const hrt_session *s, int64_t length) {
     return h;
 }
 
-/* Copies the rows in use between the session's memory and `data`, the saved rows of all states. */
+/* Copies the rows in use of all states: from the session to `data`, or back. */
 static void copy_states(const hrt_session *s, int64_t length, char *data, bool save) {
     for (uint32_t i = 0; i < s->model->n_states; i++) {
         const hrt_state_info *state = &s->model->states[i];
@@ -83,7 +83,7 @@ int hrt_session_save(hrt_session *s, void *memory, size_t size) {
     return hrt_leave(s, save(s, memory, size));
 }
 
-/* Whose bytes they are: "is it a saved session" first, then "is it of this model". */
+/* Refuses bytes that are no saved session, then those of another model, build or weights. */
 static int check_origin(hrt_session *s, const hrt_saved_header *h) {
     if (memcmp(h->magic, HRT_SAVED_MAGIC, sizeof h->magic) != 0)
         return hrt_fail(s, HRT_SAVED, "the bytes are no saved session");

@@ -11,8 +11,9 @@
 
 #include "runtime/internal.h"
 
-/* Threads that session_size makes room for: no more ever run than the machine has processors. The
- * number of configured ones, unlike that of allowed ones, cannot change between size and init. */
+/* Threads that session_size counts workspace for: the machine's processors, since no more ever run.
+ * Configured processors are counted, not those that the process may use: their number cannot change
+ * between size and init. */
 static size_t usual_threads(void) {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
     if (processors < 1) return 1;
@@ -28,11 +29,11 @@ size_t hrt_session_size(const hrt_model *m, int64_t max_tokens) {
     return m && lay_out(m, max_tokens, &l) ? l.total : 0;
 }
 
-/* Threads that `size` bytes have room for. */
-static int thread_room(const hrt_layout *l, size_t size) {
+/* Threads that `size` bytes hold workspace for. */
+static int thread_capacity(const hrt_layout *l, size_t size) {
     if (l->worker_bytes == 0) return HRT_MAX_THREADS;
-    size_t room = usual_threads() + (size - l->total) / l->worker_bytes;
-    return room > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)room;
+    size_t capacity = usual_threads() + (size - l->total) / l->worker_bytes;
+    return capacity > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)capacity;
 }
 
 /* The level, and the machine as its kernels see it. */
@@ -65,7 +66,7 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
         .busy = ATOMIC_FLAG_INIT,
         .threads = hrt_default_threads(),
         .processors = hrt_processors(),
-        .room = thread_room(&l, size),
+        .thread_capacity = thread_capacity(&l, size),
         .model = m,
         .weights = w ? w->data : NULL,
     };
@@ -108,10 +109,10 @@ int hrt_session_set_threads(hrt_session *s, int threads) {
     return hrt_leave(s, HRT_OK);
 }
 
-/* More threads than CPUs would take turns at every barrier. They are not started: the shares are
- * cut for those that run, and results do not depend on their number. */
+/* More threads than CPUs are not started: they would wait for each other's time slices at every
+ * barrier. Work is divided among those that run, and results do not depend on their number. */
 int hrt_workers(const hrt_session *s) {
-    int most = s->processors < s->room ? s->processors : s->room;
+    int most = s->processors < s->thread_capacity ? s->processors : s->thread_capacity;
     return s->threads < most ? s->threads : most;
 }
 
@@ -154,7 +155,7 @@ int64_t hrt_session_length(const hrt_session *s) {
     return s ? s->length : 0;
 }
 
-/* A state that can only be cleared is where it was, or at the beginning. */
+/* A state that can only be cleared may stay at its length or go back to 0. */
 static int rewind_states(hrt_session *s, int64_t length) {
     const hrt_state_info *fixed = hrt_state_to_clear(s->model);
     if (!fixed || length == s->length) return HRT_OK;
@@ -214,12 +215,12 @@ static int check_call(hrt_session *s, const int32_t *tokens, int64_t n, float *c
                         n);
     if (!outs || (rows > 0 && m->n_outputs > 0 && !outs[0]))
         return hrt_fail(s, HRT_ARGUMENT, "the output for %" PRId64 " rows is a null pointer", rows);
-    int64_t room = s->memory.cap - s->length;
-    if (n > room)
+    int64_t left = s->memory.cap - s->length;
+    if (n > left)
         return hrt_fail(s, HRT_FULL,
                         "%" PRId64 " tokens more than the session holds: %" PRId64 " of %" PRId64
                         " are taken",
-                        n - room, s->length, s->memory.cap);
+                        n - left, s->length, s->memory.cap);
     int rc = HRT_OK;
     for (int64_t i = 0; i < n && rc == HRT_OK; i++)
         rc = hrt_check_token(s, m, i, tokens[i]);

@@ -1,5 +1,5 @@
-/* What a session keeps between calls, by kind: how many rows there are, which of them are in use,
- * and what becomes of them when tokens are forgotten. The table is ir/states.def. */
+/* The states of a session by their kind (ir/states.def): how many rows a state has, how many are in
+ * use, and what rewinding does to it. */
 #include <string.h>
 
 #include "runtime/internal.h"

@@ -35,7 +35,7 @@ static void set(hd_machine *m, size_t i, uint64_t value) {
 
 /* ---- reading ----------------------------------------------------------------------------------
  */
-/* Decimal digits and K, M or G; 0: it is no such number, or none that fits. */
+/* A decimal number with an optional K, M or G; 0: malformed or too large. */
 static uint64_t read_size(const char *text, size_t n) {
     static const char units[] = "KMG";
     const char *unit = n > 1 ? memchr(units, text[n - 1], 3) : NULL;

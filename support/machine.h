@@ -1,22 +1,22 @@
-/* What decisions about code need to know of a machine: the one place that says so.
+/* The machine model: facts about a machine that decisions about code need.
  *
- * A fact comes from one of three places, the first that has it: what the user says (`--machine`,
- * for experiments), what the CPU itself answers (runtime/detect.h), the row of a CPU level with
- * cautious defaults (codegen/library/levels.def). What is decided when code is made (unrolling,
- * blocks, tiles) is decided for the level's defaults, since a library runs on many machines, and
- * for the machine at hand with `--target-cpu native`. What is decided when code runs (which stores
- * are non-temporal, how much is prefetched) is decided for the machine that it runs on.
+ * A fact comes from the first of three sources that has it: the user (`--machine`, for
+ * experiments), CPUID (runtime/detect.h), the cautious defaults of the CPU level
+ * (codegen/library/levels.def). Decisions of the compiler (unrolling, blocks, tiles) use the
+ * defaults of the level, since a library runs on many machines, or with `--target-cpu native` the
+ * facts of the machine that compiles. Decisions of generated code and the runtime (which stores are
+ * non-temporal, how much is prefetched) use the facts of the machine that they run on.
  *
- * Passes and emitters read the struct that the level carries, kernels the frame, and know no sizes
- * of their own. 0 in a field: not known. */
+ * Passes and emitters read these facts from hcg_level, kernels from hrt_frame; no other file has
+ * sizes of caches. A field that is 0 is not known. */
 #ifndef HD_MACHINE_H
 #define HD_MACHINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* F(name, type, least, most, "what it is"): sizes in bytes. An answer outside of least .. most is
- * nonsense, as hypervisors give it, and counts as none. */
+/* F(name, type, least, most, "what it is"): sizes in bytes. A value outside of least .. most
+ * (hypervisors report such) counts as not known. */
 #define HD_MACHINE_FACTS(F)                                                                        \
     F(line, uint32_t, 16, 1024, "a cache line")                                                    \
     F(l1, uint32_t, 4096, 1u << 20, "one core's L1 data cache")                                    \
@@ -38,7 +38,7 @@ static inline hd_machine hd_machine_or(hd_machine first, hd_machine second) {
     return first;
 }
 
-/* Without the facts that no machine has. */
+/* The facts with implausible values cleared. */
 static inline hd_machine hd_machine_sane(hd_machine m) {
 #define F(name, type, least, most, text)                                                           \
     if (m.name < (least) || m.name > (most)) m.name = 0;

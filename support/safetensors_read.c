@@ -62,7 +62,7 @@ typedef struct reader {
     const uint8_t *data;
     uint64_t data_bytes;
     HD_VEC(entry) entries;
-    bool ranges_known; /* every entry gave a range: gaps and overlaps can be told */
+    bool ranges_known; /* every entry gave a range: gaps and overlaps can be found */
 } reader;
 
 #define FAULT(r, ...) hd_err((r)->d, HD_E_FORMAT, (r)->loc, __VA_ARGS__)

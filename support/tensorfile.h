@@ -57,8 +57,9 @@ const hd_tensor *hd_tensors_find(const hd_tensors *t, const char *name); /* NULL
 /* Tensors in the order given, 64-byte aligned data. */
 bool hd_safetensors_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *list,
                           size_t n);
-/* The header alone, for data that follows piece by piece in the order of the list (`data` is not
- * read). False and a diagnostic if the list cannot stand in a file: a name twice, a size too large.
+/* The header alone, for data that the caller writes afterwards, in the order of the list (`data` is
+ * not read). False and a diagnostic if the list cannot stand in a file: a name twice, a size too
+ * large.
  */
 bool hd_safetensors_write_header(hd_output *o, hd_diags *d, const hd_tensor *list, size_t n);
 

@@ -2,7 +2,7 @@
  *
  * contract/kernel.c cuts a contraction into blocks (rows of x times panels of weights), has the
  * prologue make x and the epilogue store results. In between a back end computes the sums of a
- * block: it says how it wants x, and leaves
+ * block: it brings x into its own form, and leaves
  *
  *     sums[r][16 p + j] = sum_k x[r][k] w[16 p + j][k]        f32, rows `ld` apart, in scratch
  *
@@ -69,7 +69,7 @@ struct hcg_backend {
      * are prepared. */
     int64_t (*block_rows)(const hcg_level *level, int64_t k);
     unsigned tile_rows; /* gemm writes sums up to whole multiples of as many rows */
-    bool prefetches;    /* gemm asks for what is needed next (hcg_panels) while it computes */
+    bool prefetches;    /* gemm prefetches what is needed next (hcg_panels) while it computes */
     /* Takes workspace (hcg_scratch) for the whole kernel; NULL: it needs none. */
     void (*begin)(hcg_emit *e, hcg_product *p);
     /* Brings n_rows > 0 rows of x into the form that gemm or gemv reads; NULL: it reads x. */

@@ -6,7 +6,7 @@
 
 typedef struct dependence {
     hir_id value;    /* of the body, [T, N] */
-    uint32_t linear; /* any linear it meets in the epilogue; HIR_NONE: none yet known */
+    uint32_t linear; /* a linear that it depends on; HIR_NONE: none known yet */
 } dependence;
 
 typedef struct planner {
@@ -15,7 +15,7 @@ typedef struct planner {
     const hir_module *m;
     hir_id kernel;
     hcg_contraction *out;
-    HD_VEC(uint32_t) parent; /* union-find over linears: which of them meet in an epilogue */
+    HD_VEC(uint32_t) parent; /* union-find over linears: those that one epilogue combines */
     HD_VEC(dependence) values;
     hir_head_epilogue head_epilogue;
     hir_id first_linear;
@@ -107,7 +107,7 @@ static bool plan_elementwise(planner *p, hir_id id) {
     return true;
 }
 
-/* Backwards: an op of outer values only (a gate taken from elsewhere) belongs to its users. */
+/* Backwards, since an op of outer values only (such as a gate from elsewhere) joins its users. */
 static void join_with_users(planner *p) {
     for (hir_id id = hir_op_at(p->m, p->kernel)->body_last; id != HIR_NONE;
          id = hir_op_at(p->m, id)->prev) {
@@ -134,7 +134,7 @@ static bool is_inner(const planner *p, hir_ref r) {
     return op != HIR_NONE && hir_op_at(p->m, op)->parent == p->kernel;
 }
 
-/* Ops in front of the first linear op, if they do more than to view x. */
+/* The prologue: ops in front of the first linear, unless all of them are views of x. */
 static void plan_prologue(planner *p) {
     hir_id op = hir_op_at(p->m, p->kernel)->body_first;
     for (; op != HIR_NONE && hir_op_at(p->m, op)->code != HIR_LINEAR_OP;
@@ -194,7 +194,7 @@ static bool make_groups(planner *p) {
     return true;
 }
 
-/* What divides both; all units are at most HIR_HEAD_PANELS. */
+/* The greatest common divisor; units are at most HIR_HEAD_PANELS. */
 static int64_t divisor(int64_t a, int64_t b) {
     return b ? divisor(b, a % b) : a;
 }
@@ -252,7 +252,7 @@ static void assign_head_ops(planner *p) {
     }
 }
 
-/* The group that makes a value which leaves the kernel; NULL: none does. */
+/* The group that makes a yielded value; NULL: none. */
 static hcg_column_group *maker_of(const planner *p, hir_ref r) {
     const hir_head_op *op = hir_find_head_op(&p->head_epilogue, r);
     uint32_t linear = linear_of(p, r);
@@ -298,7 +298,7 @@ bool hcg_plan_contractions(hcg_program *p, hd_diags *d) {
 }
 
 int64_t hcg_contraction_columns(const hir_module *m, hir_id kernel_op) {
-    hd_diags d; /* what is wrong is told when the kernel is emitted */
+    hd_diags d; /* discarded: emission finds and reports the same errors */
     hcg_contraction c = {0};
     hd_diags_init(&d, m->arena);
     return hcg_plan_contraction(m->arena, &d, m, kernel_op, &c) ? c.columns : 1;

@@ -1,7 +1,7 @@
 /* What a kernel.contract computes, read off its body before any LLVM is touched: plain data.
  *
- * The linears of a body fall into groups: those that meet in the epilogue (gate and up of a gated
- * MLP) share their columns; those that do not (q, k and v) have columns of their own. A group is
+ * The linears of a body form groups: those that one epilogue combines (gate and up of a gated MLP)
+ * share their columns; the others (q, k and v) have columns of their own. A group is
  * panels of HIR_PANEL output features; where it has a per-head epilogue, panels that hold whole
  * heads stay together (`unit`). A column of the kernel is as many panels as divide the
  * units of all groups; groups are numbered one after the other:

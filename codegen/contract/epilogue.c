@@ -94,7 +94,7 @@ static LLVMValueRef operand(epilogue *p, hir_ref r) {
     return v ? v : load_outer(p, r, hir_ref_type(p->e->p->m, r));
 }
 
-/* Of a group with heads: the sums plus bias, where they are. */
+/* Of a group with heads: adds the bias to the sums in scratch. */
 static void emit_bias(epilogue *p, LLVMValueRef at) {
     hcg_emit *e = p->e;
     hir_ref bias = p->b->plan->linears.at[p->b->group->linears.at[0]].bias;
@@ -185,7 +185,7 @@ static void emit_columns(epilogue *p) {
     hcg_loop_end(e, &rows, NULL);
 }
 
-/* The heads before a panel that begins one; in all columns, all. */
+/* Number of heads in front of a panel with which one begins; at the end, of all. */
 static LLVMValueRef heads_before(hcg_emit *e, const hcg_column_group *g, LLVMValueRef panel) {
     LLVMValueRef columns = hcg_mul_const(e, panel, HIR_PANEL);
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSGT, columns, hcg_i64(e, g->n), "");

@@ -1,5 +1,5 @@
-/* Prologue and epilogue of a contraction kernel: what makes x, and what a block of sums goes
- * through before results are stored. */
+/* Prologue and epilogue of a contraction kernel: the ops that make x, and those from sums to stored
+ * results. */
 #ifndef HCG_EPILOGUE_H
 #define HCG_EPILOGUE_H
 
@@ -23,12 +23,12 @@ typedef struct hcg_block {
 bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
 
 /* ---- contract/outline.c ------------------------------------------------------------------------
- * Prologue and epilogue are functions of their own that the kernel calls for each block. They take
- * their scratch behind what the kernel has taken by then: it may take none after the first call. */
+ * Prologue and epilogue are functions of their own that the kernel calls for each block. Their
+ * scratch begins behind the kernel's, so the kernel may take no more after the first call. */
 /* `rows` rows of x from the first token `row` on, at x and ld floats from one to the next. */
 bool hcg_call_prologue(hcg_emit *e, const hcg_kernel *k, LLVMValueRef row, LLVMValueRef rows,
                        LLVMValueRef x, LLVMValueRef ld);
-/* hcg_emit_epilogue; b->n, which is made out there, is not looked at. */
+/* hcg_emit_epilogue in the outlined function, which finds b->n itself. */
 bool hcg_call_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
 
 #endif

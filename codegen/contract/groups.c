@@ -9,8 +9,9 @@
 #include "codegen/weights/quant.h"
 
 enum {
-    AHEAD = 6144,     /* bytes that panels are prefetched ahead: what a fast memory owes a thread */
-    WORD = 4,         /* elements of a row that lie side by side */
+    AHEAD =
+        6144, /* bytes that panels are prefetched ahead: latency times bandwidth of a fast memory */
+    WORD = 4, /* elements of a row that lie side by side */
     BLOCK_BYTES = 64, /* of a panel */
 };
 

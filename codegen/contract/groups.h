@@ -1,14 +1,14 @@
 /* Weights in groups, q8 and q4 (weights/quant.h): what the back ends for them have in common, and
- * how each wants x.
+ * the form of x that each reads.
  *
  *   groups_as_f32   (contract/groups.c) one token: integers become f32 in registers; many: panels
  *                   become f32 in workspace, for gemm
  *   int8            (contract/int8_dots.c) where the CPU has dot products of bytes: each group of x
- *                   gets integers of its own,
+ *                   is rounded to integers,
  *
  *                       x ~ t p,   t = max |x| / 127,   p in -127 .. 127, to nearest
  *
- *                   and a group adds   s t sum q p  +  m t sum p   to a sum, its sums of integers
+ *                   and a group adds   s t sum q p  +  m t sum p   to a sum. Sums of integers are
  *                   exact. The error of x is at most t / 2 an element; a group that holds a NaN
  *                   gives NaN.
  *

@@ -135,7 +135,7 @@ static void prepare(hcg_emit *e, hcg_product *p) {
 
 /* ---- a tile ------------------------------------------------------------------------------------
  */
-/* The vectors `first` .. of a tile, as many as go together, along all groups. */
+/* The vectors of a tile from `first` on that are computed together, along all groups. */
 static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMValueRef place) {
     unsigned n = t->rows * t->vectors, per_panel = HIR_PANEL / e->level->lanes;
     LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
@@ -204,8 +204,7 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-/* gemm(x, rows, groups, b, panels, c, ldc): a panel or two stay in the L2 while
- * all slabs pass */
+/* gemm(x, rows, groups, b, panels, c, ldc): a panel or two stay in the L2 while all slabs pass */
 static hcg_shared gemm_function(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr, e->i64, e->ptr, e->i64};
     hcg_shared s;

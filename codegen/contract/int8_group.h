@@ -1,5 +1,5 @@
 /* Dot products of bytes for weights in groups: what one group adds to the sums of a tile, with the
- * instructions that a level has. Every way gives the exact sum of integers.
+ * instructions that a level has. Both give the exact sum of integers.
  *
  *   VNNI      vpdpbusd: unsigned times signed bytes, four products to a sum of 32 bits
  *   maddubs   vpmaddubsw adds two products to 16 bits and would saturate, vpmaddwd adds pairs of
@@ -34,7 +34,7 @@ typedef struct hcg_int8_tile {
     LLVMValueRef floats[HCG_INT8_ROWS * HCG_INT8_VECTORS]; /* [row][vector] */
 } hcg_int8_tile;
 
-/* How many of a tile's `all` vectors go together: what registers hold. */
+/* How many of a tile's `all` vectors are computed together: as many as fit the registers. */
 unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned all);
 /* floats += what this group adds */
 void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t);

@@ -1,8 +1,8 @@
 /* kernel.contract: y = epilogue(x W^T) for columns [c0, c1) of rows [r0, r1).
  *
- * Prefill: a block of rows of x stays in the L2 while panels pass; a few panels at a time, back
- * ends (contract/backend.h) leave a block of sums in scratch and the epilogue stores it. Each
- * thread reads x where it lies, or makes what its back ends want of its own block.
+ * Prefill: a block of rows of x stays in the L2 while panels are streamed past it; a few panels at
+ * a time, back ends (contract/backend.h) leave a block of sums in scratch, and the epilogue stores
+ * its results. Each thread reads x in place, or prepares its own block for its back ends.
  *
  * Decode: a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
  * scratch and through the same epilogue.
@@ -35,8 +35,9 @@ static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValu
     return hcg_smaller(e, hcg_larger(e, p, low), high);
 }
 
-/* n rows in as few blocks of at most `most` as it takes, of one size but for the last: a last block
- * of a few rows would read all panels for little. n > 0. */
+/* Rows of a block when n rows are divided into as few blocks of at most `most` as possible, of
+ * equal size but for the last: a last block of a few rows would read all panels for little work. n
+ * > 0. */
 static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
     LLVMValueRef over = hcg_add(e, n, hcg_i64(e, most - 1));
     LLVMValueRef blocks = LLVMBuildUDiv(e->b, over, hcg_i64(e, most), "blocks");
@@ -75,7 +76,7 @@ static bool refuse(emission *p, const hcg_linear *l) {
     return false;
 }
 
-/* A product for each row of the table that multiplies one of the matrices. */
+/* Makes a product for each row of backends.def that multiplies one of the matrices. */
 static bool choose_backends(emission *p) {
     const hcg_choice *choices;
     const size_t n = hcg_choices(&choices);
@@ -96,7 +97,7 @@ static bool choose_backends(emission *p) {
     return true;
 }
 
-/* Of all kernels that share the function. */
+/* The largest K of all kernels that share the function. */
 static int64_t longest_k(const emission *p) {
     return p->k->n_sizes ? p->k->size[HCG_K].most : p->c->k;
 }
@@ -115,7 +116,7 @@ static void end_products(emission *p) {
         if (p->products[i].backend->end) p->products[i].backend->end(p->e, &p->products[i]);
 }
 
-/* Rows that sums need for `rows` of x. */
+/* Rows of sums that back ends write for `rows` rows of x. */
 static uint64_t rows_of_sums(const emission *p, uint64_t rows) {
     uint64_t most = rows;
     for (unsigned i = 0; i < p->n_products && p->k->phase != HIR_DECODE; i++) {
@@ -283,7 +284,7 @@ static void emit_block(emission *p, const hcg_column_group *g, LLVMValueRef pane
 static bool emit_group(emission *p, const hcg_column_group *g) {
     hcg_emit *e = p->e;
     p->ld = panels_between(p, g);
-    LLVMValueRef from = e->c0, to = e->c1; /* of sizes known in the call only: one group */
+    LLVMValueRef from = e->c0, to = e->c1; /* if sizes are arguments there is one group */
     if (!p->k->n_sizes) from = clamp_panels(e, p->c, from, g), to = clamp_panels(e, p->c, to, g);
     LLVMValueRef most = hcg_i64(e, p->ld);
     hcg_loop l = hcg_loop_begin(e, from, to, most, "panels", 0, NULL);
@@ -336,8 +337,7 @@ static bool emit_rows(emission *p, LLVMValueRef each) {
     return ok;
 }
 
-/* Rows of a block: the fewest that one of the back ends has. Panels that are computed together: the
- * most. */
+/* Rows of a block: the least of what the back ends want. Panels computed together: the most. */
 static int64_t block_rows(emission *p) {
     int64_t least = INT64_MAX;
     for (unsigned i = 0; i < p->n_products; i++) {

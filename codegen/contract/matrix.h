@@ -79,8 +79,7 @@ unsigned hcg_strip_panels(const hcg_level *level);
 /* Prefetches the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
-/* ---- functions that the kernels of a variant share
- * ------------------------------------------------
+/* ---- functions that the kernels of a variant share ---------------------------------------------
  */
 enum { HCG_SHARED_PARAMS = 13 };
 typedef struct hcg_shared {

@@ -30,8 +30,8 @@ hcg_gemm hcg_vector_product(const hcg_product *p, const hcg_panels *b, hir_dtype
 
 /* ---- multiply_add ------------------------------------------------------------------------------
  */
-/* Half floats without an instruction for them take some 20: once per block of rows, not per tile.
- */
+/* Without an instruction for it, widening f16 takes some 20: then panels are widened once per block
+ * of rows, not once per tile. */
 static bool widens_ahead(const hcg_emit *e, const hcg_product *p, hir_dtype dtype) {
     return dtype == HIR_F16 && !p->decode && !hcg_has_f16(e->level);
 }

@@ -1,12 +1,12 @@
 /* One step of k of the matrix kernels (contract/tile.h): what is loaded of x and of b, and how it
  * is multiplied.
  *
- * A narrow panel has 8 outputs and meets two elements of x at once: a broadcast of both stands
- * where that of one does, and the sums of even and of odd elements are added at the end of a block.
- * 24 outputs then fill the registers that 48 do, and no lane of them with zeros; tiles are as wide
- * as the matrix, up to 40 outputs, and less high if need be. Such matrices are one group
- * of panels, so that each row of x passes once, a kilobyte per block, which is too little for
- * hardware to look ahead: each step prefetches a line of the next block of x.
+ * A narrow panel has 8 outputs and is multiplied with two elements of x at once: both are
+ * broadcast, to even and odd lanes, and sums of even and of odd elements are added at the end of a
+ * block. So 24 outputs fill as many registers as 48 would, without lanes of zeros. Tiles are as
+ * wide as the matrix, up to 40 outputs, and have fewer rows if need be. Such a matrix is one group
+ * of panels: each row of x is read once, a kilobyte per block, which is too short for the hardware
+ * prefetcher, so each step prefetches a line of the next block of x.
  */
 #include "codegen/contract/blocking.h"
 #include "codegen/contract/tile.h"
@@ -73,7 +73,7 @@ unsigned tile_line_bytes(const tile_kind *d) {
     return tile_line(d) * (unsigned)hir_dtype_bytes(d->b);
 }
 
-/* Of what meets a panel, whatever stands beside it. */
+/* A name for the step's types and panel, whatever the number of panels. */
 const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     const char *b = hir_dtype_name(d->b);
     if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);

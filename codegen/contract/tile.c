@@ -77,8 +77,8 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     return joined;
 }
 
-/* What step index + offset prefetches: of each panel this slab's share of the next block; of the
- * next x of a strip as much as a step reads: some of a row, or an equal share of all rows. */
+/* Prefetches of step index + offset: this slab's share of each panel's next block or, for a strip,
+ * as much of the next x as a step reads: some of a row, or an equal share of all rows. */
 static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
     const unsigned bytes = tile_line_bytes(&t->d);
     if (t->d.strip) {
@@ -132,13 +132,14 @@ static LLVMValueRef run_tile(hcg_emit *e, const micro *t, LLVMValueRef from, uns
     return l.index;
 }
 
-/* p itself, without saying so: that rows lie one distance apart makes LLVM's loop strength
- * reduction keep multiples of the distance, and there are not enough registers for them. */
+/* p, in a way that LLVM cannot see through. If LLVM knew that rows are a constant distance apart,
+ * its loop strength reduction would keep multiples of it, for which there are not enough registers.
+ */
 static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
     return hcg_intrinsic(e, "llvm.launder.invariant.group", &e->ptr, 1, &p, 1);
 }
 
-/* Matrices of different numbers of narrow panels have tiles in common, but for the largest. */
+/* Matrices with different numbers of narrow panels share all tiles but the largest. */
 static const char *tile_name(hcg_emit *e, const tile_kind *d, unsigned rows, unsigned panels,
                              bool ahead) {
     return hd_printf(e->arena, "tile_%s_%ux%u%s", tile_panel_name(e, d), rows, panels * d->outputs,
@@ -154,7 +155,8 @@ static LLVMValueRef row_place(hcg_emit *e, const tile_kind *d, const LLVMValueRe
     return opaque(e, hcg_at(e, hcg_element(e, d->x), param[0], hcg_mul(e, param[1], number)));
 }
 
-/* Of the long loop. Strips come in all widths, and are as fast with one step an iteration. */
+/* Steps per iteration of the main loop. Strips, of which there are many widths, are as fast with
+ * one. */
 static unsigned unroll_of(hcg_emit *e, const micro *t) {
     bool full = t->rows == t->d.rows && t->panels == t->d.panels && !t->d.strip;
     return t->prefetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;

@@ -97,7 +97,7 @@ typedef struct column {
     LLVMValueRef o;
 } column;
 
-enum { ROWS = 4 }; /* keys per turn of a loop; scores are filled up to as many */
+enum { ROWS = 4 }; /* keys per iteration; scores are padded to a multiple of it */
 
 static LLVMValueRef score_at(hcg_emit *e, const column *c, LLVMValueRef key, int64_t more) {
     LLVMValueRef at = hcg_mul_const(e, key, HIR_PANEL);

@@ -1,7 +1,7 @@
 /* NAME.h: the C interface of one library, written for people.
  *
  * A template with a few marks, once for models and once for plain functions: @name@ and @NAME@ the
- * prefix in lower and in upper case, @macros@ and the like pieces that depend on the program. */
+ * prefix in lower and in upper case, @macros@ and the like text that depends on the program. */
 #include <ctype.h>
 #include <string.h>
 
@@ -225,7 +225,7 @@ static const char session_functions[] =
     "const char *@name@_session_cpu(const @name@_session *session);\n"
     "\n"
     "/* What it takes the machine for: sizes in bytes of a cache line and of the caches, as JSON.\n"
-    " * They come from this CPU; what it does not tell is as the level's code assumes. The text\n"
+    " * They come from this CPU; what it does not report is as the level's code assumes. The text\n"
     " * changes with session_set_cpu. */\n"
     "const char *@name@_session_machine(const @name@_session *session);\n"
     "\n"
@@ -342,7 +342,8 @@ static const char epilogue[] = "#ifdef __cplusplus\n"
                                "#endif\n"
                                "#endif\n";
 
-/* ---- pieces ------------------------------------------------------------------------------------
+/* ---- text that depends on the program
+ * ------------------------------------------------------------------------------------
  */
 static const char *upper(hd_arena *a, const char *s) {
     char *copy = hd_strdup(a, s);
@@ -403,7 +404,8 @@ static const char *macros(const hcg_program *p, const marks *m) {
                       "of other state that a session keeps, however many tokens it has read");
     }
     add_macro(&text, "ALIGN", HRT_ALIGN, "of memory handed over, in bytes");
-    add_macro(&text, "MAX_CHUNK", (uint64_t)p->chunk, "longer calls are cut into pieces of this");
+    add_macro(&text, "MAX_CHUNK", (uint64_t)p->chunk,
+              "longer calls are divided into chunks of this");
     if (p->weights_bytes > 0)
         add_macro(&text, "WEIGHTS_SIZE", p->weights_bytes + HRT_WEIGHTS_DATA,
                   "bytes of the weights file");

@@ -93,7 +93,7 @@ static void drain(int fd, hd_text *out) {
         ssize_t n = read(fd, buffer, sizeof buffer);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return;
-        size_t room = KEEP_OUTPUT - out->n, take = (size_t)n < room ? (size_t)n : room;
+        size_t left = KEEP_OUTPUT - out->n, take = (size_t)n < left ? (size_t)n : left;
         hd_text_add_n(out, buffer, take);
     }
 }

@@ -324,7 +324,7 @@ void hcg_remove_objects(hcg_objects *objects) {
     objects->n = 0;
 }
 
-static void tell(const work *w) {
+static void report_events(const work *w) {
     const hcg_options *o = &w->p->options;
     for (size_t i = 0; o->event && i < w->jobs.n; i++) {
         job *j = &w->jobs.at[i];
@@ -360,7 +360,7 @@ bool hcg_emit_units(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *
     LLVMMemoryBufferRef description = NULL;
     take_scratch(w);
     bool ok = report(w, d);
-    if (ok) tell(w);
+    if (ok) report_events(w);
     ok = ok && describe(w, d, &description) && write_units(w, d, description, stem, out);
     if (description) LLVMDisposeMemoryBuffer(description);
     free_jobs(w);

@@ -179,7 +179,7 @@ static const char *trusted_name(const hcg_options *o, hd_arena *a, const char *a
     return row && !(features & ~parse_features(row->features)) ? row->name : NULL;
 }
 
-/* The CPU that the compiler runs on, as it tells by CPUID. */
+/* The CPU that the compiler runs on, as CPUID describes it. */
 static bool add_native(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
     if (hcg_is_foreign(t->arch)) {
         hd_err(d, HD_E_TARGET, HD_NOWHERE, "\"native\" is not a CPU of %s", t->triple)->hint =

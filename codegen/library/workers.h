@@ -1,4 +1,4 @@
-/* The compiler's own threads: for work that falls into pieces which do not depend on each other. */
+/* The compiler's own threads, for work on items that do not depend on each other. */
 #ifndef HCG_WORKERS_H
 #define HCG_WORKERS_H
 

@@ -21,7 +21,7 @@ static bool schedule_text(hcg_program *p, hd_diags *d, const hcg_kernel *k, cons
     return true;
 }
 
-/* Levels whose schedules are the same have one text. */
+/* Prints equal schedules once, with the names of all their levels. */
 static void add_levels(hd_text *out, const hcg_kernel *k, const level_text *at, size_t n) {
     for (size_t i = 0; i < n; i++) {
         bool before = false;

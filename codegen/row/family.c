@@ -1,8 +1,8 @@
 /* Row programs that differ in one size (row/family.h).
  *
- * Which sizes depend on N is found by comparing two forms, not by following N through the body: a
- * size that is the same in both is the same in all, and one that differs by b times as much as N
- * is a + b N. Every further form is held against that. */
+ * Which sizes depend on N is found by comparing two forms, not by following N through the body. A
+ * size that is equal in both does not depend on N; one whose difference is b times that of N is
+ * a + b N. Every further form is checked against this model. */
 #include "codegen/row/family.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static bool add_type(walk *w, hir_ref ref, hir_type t) {
     return t.dtype != HIR_I32 && hir_type_row_elements(t) <= MOST_ELEMENTS;
 }
 
-/* An operand comes with its kind and type where it is first used. */
+/* Adds a reference; at its first use an operand's kind and type follow. */
 static bool add_ref(walk *w, hir_ref r) {
     const size_t known = w->c->operands.list.n;
     hir_canonical_ref(w->c, r);
@@ -53,7 +53,7 @@ static uint32_t axis_of(const hir_op *op) {
     return (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
 }
 
-/* The value from outside whose rows are those of `r`; none: it is made here. */
+/* The value from outside that `r` has the rows of; none: the kernel makes `r`. */
 static hir_ref outer_rows(const walk *w, hir_ref r) {
     while (r.kind == HIR_REF_VALUE && hir_canonical_is_local(w->c, r)) {
         const hir_op *op = hir_op_at(w->m, hir_value_at(w->m, r.index)->op);
@@ -115,7 +115,7 @@ static bool add_run(walk *w, const hir_op *op, uint32_t from, uint32_t n, hir_re
     return !fresh || (one.rank < HIR_MAX_RANK && add_type(w, *as, list.type));
 }
 
-/* Elements of an operand of a stack or concat that lie together. */
+/* Contiguous elements of an operand of a stack or concat. */
 static int64_t operand_elements(const walk *w, const hir_op *op) {
     const hir_type t = hir_value_at(w->m, op->results[0])->type;
     int64_t n = 1;
@@ -124,8 +124,8 @@ static int64_t operand_elements(const walk *w, const hir_op *op) {
     return n;
 }
 
-/* Operands of a stack or concat, runs of them as one. Long rows stay where they
- * are if there is nothing but one run; else they are as many as they are. */
+/* Adds the operands of a stack or concat, each run of them as one. False for a run of long rows
+ * beside other operands: a table of pointers to rows can hold one run and nothing else. */
 static bool add_operands(walk *w, hir_id id) {
     const hir_op *op = hir_op_at(w->m, id);
     hcg_row_args args = {.op = id, .at = hd_new_array(w->arena, hir_ref, op->n_args)};
@@ -192,7 +192,7 @@ static bool add_op(walk *w, hir_id id) {
     return ok;
 }
 
-/* A result has the place of row `over`, which lists may hold. */
+/* Marks the lists that hold row `over`, which a result overwrites. */
 static void mark_lists(walk *w, hir_ref over) {
     for (size_t i = 0; i < w->form->lists.n; i++) {
         hcg_row_list *list = &w->form->lists.at[i];
@@ -271,7 +271,7 @@ bool hcg_fits_row_model(const hcg_row_model *model, const hcg_row_form *x) {
     return is_usable(model, x);
 }
 
-/* N is the size that differs least. */
+/* Chooses as N the size that differs least. */
 static bool choose_n(const hcg_row_form *x, const hcg_row_form *y, size_t *n) {
     int64_t least = 0;
     for (size_t i = 0; i < x->numbers.n; i++) {
@@ -300,8 +300,8 @@ bool hcg_find_row_model(hd_arena *arena, const hcg_row_form *x, const hcg_row_fo
 
 /* ---- the function of a family ------------------------------------------------------------------
  */
-/* Size number `i` of the form as a dim of the shared types: itself, or the
- * number of a pair. */
+/* Size number `i` of the form as a dim in the shared types: the size itself or, if it depends on N,
+ * HCG_DYNAMIC plus the number of its pair a + b N. */
 static int64_t any_number(hd_arena *arena, hcg_kernel *k, const hcg_row_model *model, size_t i) {
     const hcg_affine size = {model->a[i], model->b[i]};
     size_t number = 0;
@@ -313,7 +313,7 @@ static int64_t any_number(hd_arena *arena, hcg_kernel *k, const hcg_row_model *m
     return HCG_DYNAMIC + (int64_t)number;
 }
 
-/* The module with tables of its own, and with a value for each list. */
+/* A copy of the module with its own tables of types, and with a value for each list. */
 static hir_module *copy_module(hd_arena *a, const hir_module *m, const hcg_row_form *x) {
     hir_module *any = hd_new(a, hir_module);
     *any = *m;

@@ -1,32 +1,33 @@
-/* Row programs that are the same but for one size, N: how many sources a mix has.
+/* Families of row programs that differ in one size N alone, such as the number of a mix's sources.
+ * A family shares one function, which takes N as an argument.
  *
- * What a form of row program is falls apart into a key, which holds no size and takes a run of
- * stacked operands for one, and the sizes in order. Forms of one key are a family if each size is
- * the same in all of them, or a + b N for some a and b. */
+ * The canonical form of a row program is kept in two parts: a key without any size, in which a run
+ * of stacked operands counts as one operand, and a list of the sizes. Forms with equal keys are a
+ * family if every size is a + b N, with an a and a b that are the same for all of them. */
 #ifndef HCG_ROW_FAMILY_H
 #define HCG_ROW_FAMILY_H
 
 #include "codegen/program_key.h"
 
-/* Rows shorter than this are not worth a pointer: a stack of them is copied together. */
+/* Rows shorter than this are copied to stack them, longer ones are reached by pointers. */
 enum { HCG_SMALL_ROW = 16 };
 
-typedef struct hcg_row_place { /* whose sizes begin at number `first` of the form */
-    hir_ref ref;               /* the dims of a value or weight ... */
-    hir_id op;                 /* ... or where a slice starts; HIR_NONE */
+typedef struct hcg_row_place { /* whose sizes are numbers `first` .. of the form */
+    hir_ref ref;               /* a value or weight: its dims, */
+    hir_id op;                 /* or a slice: its start; HIR_NONE: it is `ref` */
     size_t first;
 } hcg_row_place;
 
-typedef struct hcg_row_list { /* operands that are stacked */
-    hir_opcode code;          /* how */
+typedef struct hcg_row_list { /* a run of stacked operands */
+    hir_opcode code;          /* stack or concat */
     uint32_t axis;
-    hir_type type; /* of all together */
+    hir_type type; /* of the stack */
     const hir_ref *at;
     uint32_t n;
-    bool replaced; /* a result has the place of one of them */
+    bool replaced; /* a result overwrites one of them */
 } hcg_row_list;
 
-typedef struct hcg_row_args { /* what an op reads in the place of its operands */
+typedef struct hcg_row_args { /* operands of an op, with a list in place of a run of them */
     hir_id op;
     hir_ref *at;
     uint32_t n;
@@ -37,19 +38,18 @@ typedef struct hcg_row_form {
     HD_VEC(hcg_row_place) places;
     HD_VEC(hcg_row_list) lists; /* number i is value m->values.n + i */
     HD_VEC(hcg_row_args) args;
-    hir_operands operands; /* without those of lists: read, then results */
+    hir_operands operands; /* inputs without those in lists, then results */
 } hcg_row_form;
 
-/* Leaves the key in `c`. False: this kernel shares its function with kernels of its own sizes only.
- */
+/* Makes the form, and its key in `c`. False: the kernel cannot be in a family. */
 bool hcg_find_row_form(hir_canonical *c, hir_id kernel, hcg_row_form *form);
 
 typedef struct hcg_row_model {
-    size_t n;             /* number of the size that is N */
-    const int64_t *a, *b; /* of every size */
+    size_t n;             /* which number of the form is N */
+    const int64_t *a, *b; /* number i of a form is a[i] + b[i] N */
 } hcg_row_model;
 
-/* The family of two forms of one key, false: there is none. */
+/* The model of a family that has both forms, whose keys are equal. False: there is none. */
 bool hcg_find_row_model(hd_arena *arena, const hcg_row_form *x, const hcg_row_form *y,
                         hcg_row_model *model);
 bool hcg_fits_row_model(const hcg_row_model *model, const hcg_row_form *x);

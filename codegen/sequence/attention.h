@@ -30,7 +30,7 @@ typedef struct hcg_attention {
     int64_t per_group;     /* H / G */
     int64_t n, m;          /* head dims of q and k; of v and out */
     double scale;
-    LLVMValueRef cap;  /* positions that a head has room for */
+    LLVMValueRef cap;  /* capacity of the cache in positions */
     LLVMValueRef past; /* C - T: token t sees keys 0 .. past + t */
 } hcg_attention;
 

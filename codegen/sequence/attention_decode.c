@@ -17,7 +17,7 @@
 
 enum {
     TILE = 128,   /* keys between softmax steps; divides HRT_KEYS, at most HCG_KEYS */
-    CHUNK = 32,   /* floats of a key that one turn of the dot product takes */
+    CHUNK = 32,   /* floats of a key per iteration of the dot product */
     LINE = 64,    /* bytes */
     AHEAD = 8192, /* bytes */
     MOST_LANES = 64,
@@ -231,11 +231,11 @@ static void emit_values(hcg_emit *e, const tile *t) {
     const unsigned heads = t->small_batch && e->level->lanes >= 16 ? 4 : 2;
     int64_t lanes = e->level->lanes, m = t->a->m;
     unsigned vectors = (lanes >= 16 ? 16 : 8) / heads;
-    int64_t piece = lanes * vectors, whole = m / piece * piece, left = m - whole;
+    int64_t block = lanes * vectors, whole = m / block * block, left = m - whole;
     columns c = {.n = vectors};
     if (whole) {
         hcg_loop l =
-            hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, piece), "m", 0, NULL);
+            hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, block), "m", 0, NULL);
         c.at = l.index;
         by_heads(e, t, heads, add_values, &c);
         hcg_loop_end(e, &l, NULL);

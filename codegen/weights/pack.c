@@ -40,8 +40,8 @@ typedef struct packer {
     uint64_t at, total; /* bytes of the data */
     uint64_t reported;
     uint8_t to[BLOCK * 4];
-    uint8_t *panels; /* some of a weight, in their order */
-    uint64_t room;   /* bytes of them */
+    uint8_t *panels; /* buffer for the next panels of a weight, in order */
+    uint64_t panels_size;
     size_t n_workers;
     worker *workers;
 } packer;
@@ -80,9 +80,9 @@ static bool put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
 
 /* ---- panels ------------------------------------------------------------------------------------
  *
- * Panels do not depend on each other: as many as PANELS_BYTES hold are made at once, by all
- * threads, and then written in their order. What each thread needs besides is its own. */
-/* How elements of a panel lie: `depth` neighbours along K side by side, `rows` of those. */
+ * Panels do not depend on each other: all threads together make as many as PANELS_BYTES hold, which
+ * are then written in their order. */
+/* How elements of a panel lie: for each of `rows` rows, `depth` adjacent elements along K. */
 typedef struct form {
     hir_dtype dtype;
     uint64_t rows, depth;
@@ -185,7 +185,7 @@ static bool put_panels(packer *p, const hir_weight *w, const hd_tensor *t) {
     batch b = {.p = p, .t = t, .form = form_of(w)};
     const uint64_t N = (uint64_t)t->shape[0], panels = (N + b.form.rows - 1) / b.form.rows;
     b.size = panel_bytes(&b.form, (uint64_t)t->shape[1]);
-    const uint64_t most = p->room / b.size;
+    const uint64_t most = p->panels_size / b.size;
     for (; b.first < panels; b.first += most) {
         const uint64_t n = panels - b.first < most ? panels - b.first : most;
         hcg_each_item(p->n_workers, (size_t)n, put_panel, &b);
@@ -200,19 +200,19 @@ typedef struct slot {
     const hir_weight *w;
 } slot;
 
-/* Room for panels, at least one of the longest rows, and for what a thread needs to make one. */
-static void make_room(packer *p, hd_arena *a, const slot *slots, size_t n) {
+/* Allocates the buffer, for at least one panel of the longest rows, and each thread's workspace. */
+static void allocate_panels(packer *p, hd_arena *a, const slot *slots, size_t n) {
     uint64_t longest = 0;
     for (size_t i = 0; i < n; i++) {
         const hir_weight *w = slots[i].w;
         if (!is_panel(w)) continue;
         const form f = form_of(w);
         const uint64_t k = (uint64_t)w->type.dim[1], bytes = panel_bytes(&f, k);
-        if (bytes > p->room) p->room = bytes;
+        if (bytes > p->panels_size) p->panels_size = bytes;
         if (hir_is_quantised(w->type.dtype) && k > longest) longest = k;
     }
-    if (p->room < PANELS_BYTES) p->room = PANELS_BYTES;
-    p->panels = hd_alloc(a, p->room / HRT_ALIGN + 1, HRT_ALIGN);
+    if (p->panels_size < PANELS_BYTES) p->panels_size = PANELS_BYTES;
+    p->panels = hd_alloc(a, p->panels_size / HRT_ALIGN + 1, HRT_ALIGN);
     p->workers = hd_new_array(a, worker, p->n_workers);
     for (size_t i = 0; i < p->n_workers; i++) {
         worker *w = &p->workers[i];
@@ -398,7 +398,7 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
     memcpy(p->to, &header, sizeof header);
     hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
     p->n_workers = hcg_workers(program->options.threads);
-    make_room(p, a, slots, n);
+    allocate_panels(p, a, slots, n);
     if (!put_weights(p, program->m, slots, n, weights)) {
         hd_output_discard(p->out);
         return false;

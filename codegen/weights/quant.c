@@ -6,7 +6,7 @@
 
 #include "support/tensorfile.h"
 
-enum { LANES = 8 }; /* sums are kept in so many parts, which compilers turn into vectors */
+enum { LANES = 8 }; /* partial sums of each sum, so that the compiler vectorises the loops */
 
 static float as_f16(float x) {
     return hd_f16_to_f32(hd_f16_from_f32(x));

@@ -1,26 +1,24 @@
 /* Weights in groups: q8 and q4.
  *
- * HIR_GROUP neighbours along K of one row share what turns small integers into numbers:
+ * HIR_GROUP adjacent elements along K of one row share the factors of small integers:
  *
  *     q8   w = s q         q in -127 .. 127, s in f16                       8.5 bits a weight
  *     q4   w = s q + m     q in 0 .. 15, s and m in f16                     5 bits a weight
  *
- * s and m are taken as stored, and w is exact: that is what a quantised weight means, for the
- * evaluator and for the kernels.
+ * The value of a quantised weight, for the evaluator and for the kernels, is w computed exactly
+ * from s and m as stored.
  *
- * In a panel of HIR_PANEL rows, group after group along K; elements beyond K repeat those before
- * and are for nobody to read; rows beyond N are 0:
+ * A panel holds HIR_PANEL rows, group after group along K. Elements beyond K repeat earlier ones
+ * and are never used; rows beyond N are 0:
  *
  *     q8   544 bytes: s[16] in f16, then 8 blocks of 64 bytes
  *     q4   320 bytes: s[16] and m[16] in f16, then 4 blocks of 64 bytes
  *
- * A block is 4 bytes for each of the 16 rows, so that four neighbours along K stand in the 32-bit
- * lane of their row, as dot products of bytes want them; shifts and masks of whole lanes take them
- * out one by one:
+ * A block is 4 bytes for each of the 16 rows: a row's 32-bit lane holds four adjacent elements
+ * along K, as dot products of bytes read them. Shifts and masks of lanes give single elements:
  *
  *     q8   byte (n, i) of block j: q + 128 of k = 4 j + i
- *     q4   byte (n, i) of block j: q of k = 8 j + i in the low half, of 8 j + 4 + i in the high
- * half
+ *     q4   byte (n, i) of block j: q of k = 8 j + i in the low half, 8 j + 4 + i in the high half
  */
 #ifndef HCG_QUANT_H
 #define HCG_QUANT_H

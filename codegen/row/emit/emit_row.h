@@ -1,5 +1,5 @@
 /* Code of a scheduled row program: the last of three steps, graph → schedule → emit
- * (docs/row-programs.md). Whatever could be done in more than one way is decided by the schedule.
+ * (docs/row-programs.md). All choices are the schedule's.
  *
  *   emit/loops.c        loop nests, and the loop over tokens around them
  *   emit/lanes.c        the loop along vectors

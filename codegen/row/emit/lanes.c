@@ -1,6 +1,5 @@
 /* The loop along the vectors of a nest: iterations of several vectors side by side, then of one,
- * then what is left of one. Sizes are known, so that every tail has a constant mask, except for one
- * that depends on N. */
+ * then the tail. Masks of tails are constants, unless the size depends on N. */
 #include "codegen/emit/math.h"
 #include "codegen/row/emit/run.h"
 
@@ -9,16 +8,16 @@ typedef struct lane_loop {
     const row_nest *nest;
     const uint32_t *roots; /* of the nest, later ones first */
     size_t first, last;    /* those that this loop computes: [first, last) */
-    uint32_t first_sum;    /* reductions along the lanes that other loops have computed before */
-    uint32_t jam;          /* rows that go together */
-    uint32_t n;            /* reductions along the lanes, each for all these rows */
+    uint32_t first_sum;    /* reductions along the lanes of earlier loops of this nest */
+    uint32_t jam;          /* rows jammed into one iteration */
+    uint32_t n;            /* reductions along the lanes, each for all jammed rows */
     uint32_t reduction[ROW_MOST_SUMS];
     row_index own[ROW_MOST_JAM][ROW_VARS];        /* loops of the roots, per row */
     row_index loops[ROW_MOST_JAM][ROW_VARS];      /* of a reduction: its dims, then the lanes */
     LLVMValueRef acc[ROW_MOST_SUMS * ROW_UNROLL]; /* vectors of one sum together */
 } lane_loop;
 
-/* Loop variables as row `j` of an iteration sees them, and as its reductions along the lanes do. */
+/* Sets the loop variables for row `j` of an iteration, and for its reductions along the lanes. */
 static void set_loops(lane_loop *l, uint32_t j) {
     const row_nest *nest = l->nest;
     const row_jam jam = l->r->jam;
@@ -44,9 +43,9 @@ static void store_all(lane_loop *l, const row_pack *computed) {
         }
 }
 
-/* `unroll` vectors at the current index of every root of the nest, in order, for all rows that go
- * together: what they all read is loaded once. Where it writes what it reads, nothing is stored
- * before all is computed. */
+/* Computes `unroll` vectors at the current index of every root of the nest, in order, for all
+ * jammed rows, which share their loads. In a nest that writes in place nothing is stored before all
+ * is computed. */
 static void iteration(lane_loop *l, unsigned unroll, LLVMValueRef *acc) {
     row_run *r = l->r;
     row_scope scope = row_scope_begin(r);
@@ -114,8 +113,7 @@ static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t iterations, u
     set_sums(l, unroll, loop.carried);
 }
 
-/* One vector at a time along a dim of dynamic size: whole ones, then what is
- * left of one. */
+/* One vector at a time along a dim of dynamic size: whole vectors, then the tail. */
 static void dynamic_vectors(lane_loop *l, row_size size) {
     row_run *r = l->r;
     hcg_emit *e = r->e;
@@ -179,7 +177,7 @@ static int64_t blocks_of_groups(lane_loop *l, int64_t vectors) {
 
 /* ---- sums in blocks -------------------------------------------------------------------------- */
 
-/* Where sum `i` of row `j` waits from block to block. */
+/* Where sum `i` of row `j` is kept from block to block. */
 static LLVMValueRef kept_at(const lane_loop *l, uint32_t i, uint32_t j) {
     row_run *r = l->r;
     hcg_emit *e = r->e;
@@ -198,7 +196,7 @@ static LLVMValueRef kept_at(const lane_loop *l, uint32_t i, uint32_t j) {
     return hcg_at(e, e->vec, r->block->kept, row);
 }
 
-/* The first vector of each sum goes on from the block before. */
+/* Loads the sums of the block before into the first vector of each. */
 static void load_kept(lane_loop *l) {
     for (uint32_t i = 0; i < l->n * l->jam; i++)
         l->acc[i * ROW_UNROLL] =

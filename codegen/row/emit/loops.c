@@ -39,8 +39,8 @@ static void outer_range(row_run *r, uint32_t depth, int64_t from, int64_t to, ui
     outer_loop(r, depth, hcg_i64(e, from), hcg_i64(e, to), step, jam);
 }
 
-/* All elements of a dim of dynamic size: as many at once as go together, a power of two of them,
- * and of what is left half as many, until it is one by one. */
+/* A dim of dynamic size: iterations take the largest power of two of elements that the jam allows,
+ * then half as many for the rest, and so on down to one. */
 static void outer_dynamic(row_run *r, uint32_t depth, row_jam jam) {
     hcg_emit *e = r->e;
     const row_shape *domain = &r->nest->domain;
@@ -82,7 +82,7 @@ static void outer(row_run *r, uint32_t depth, row_jam jam) {
 
 /* ---- sums in blocks -------------------------------------------------------------------------- */
 
-/* Elements to the next block: rows of a token lie behind each other. */
+/* Elements from this block to the one that is read next, in this row or in the next token's. */
 static LLVMValueRef next_block(row_run *r, LLVMValueRef from, int64_t whole, int64_t length) {
     hcg_emit *e = r->e;
     if (!r->more) return NULL;
@@ -92,7 +92,7 @@ static LLVMValueRef next_block(row_run *r, LLVMValueRef from, int64_t whole, int
     return LLVMBuildSelect(e->b, here, hcg_i64(e, length), there, "on");
 }
 
-/* Sums wait in scratch, as vectors, while all of them take a block. */
+/* Computes sums block by block; between blocks they are kept in scratch, as vectors. */
 static void sums_in_blocks(row_run *r) {
     hcg_emit *e = r->e;
     const row_nest *nest = r->nest;
@@ -106,7 +106,8 @@ static void sums_in_blocks(row_run *r) {
     for (int64_t i = 0; i < sums; i++) {
         LLVMValueRef at = LLVMBuildMul(e->b, l.index, hcg_i64(e, sums), "");
         at = LLVMBuildAdd(e->b, at, hcg_i64(e, i), "");
-        const row_node *n = row_at(r->g, nest->roots.at[sums - 1 - i]); /* as lanes.c counts them */
+        const row_node *n =
+            row_at(r->g, nest->roots.at[sums - 1 - i]); /* in the order of lanes.c */
         hcg_store(e, hcg_at(e, e->vec, block.kept, at), row_start(r, n), NULL);
     }
     hcg_loop_end(e, &l, NULL);
@@ -131,7 +132,7 @@ static void single(row_run *r, const row_nest *nest) {
     }
 }
 
-/* Sums of one element that both forms of a nest have made: whichever did. */
+/* Phis of the one-element sums that both versions of a nest (stores non-temporal or not) make. */
 static void join_scalars(row_run *r, const row_nest *nest, LLVMValueRef *const made[2],
                          LLVMBasicBlockRef from[2]) {
     for (size_t i = 0; i < nest->roots.n; i++) {
@@ -142,7 +143,7 @@ static void join_scalars(row_run *r, const row_nest *nest, LLVMValueRef *const m
     }
 }
 
-/* The loops of a nest; twice, with a choice between them, if the stores may be non-temporal. */
+/* The loops of a nest. If its stores may be non-temporal there are two versions and a branch. */
 static void loops_of(row_run *r, const row_nest *nest) {
     hcg_emit *e = r->e;
     LLVMValueRef when = row_stream_when(r, nest);

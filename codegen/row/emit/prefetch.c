@@ -14,7 +14,7 @@ static LLVMValueRef known(const row_run *r, uint32_t node, const row_index *at) 
     return NULL;
 }
 
-/* Rows of those that `at` counts which an iteration takes; 0: they are not prefetched. */
+/* How many rows, counted by `at`, one iteration takes; 0: they are not prefetched. */
 static uint32_t rows_of_iteration(const row_run *r, uint32_t node, const row_index *at) {
     row_index rest = *at;
     rest.constant = row_int(0);
@@ -27,7 +27,8 @@ static uint32_t rows_of_iteration(const row_run *r, uint32_t node, const row_ind
     return 0;
 }
 
-/* Bytes from a row's elements to those that are read when all rows have been. */
+/* Bytes from the current elements of a row to those that are read after all rows: the next block's,
+ * or the next token's. */
 static LLVMValueRef bytes_on(row_run *r, const row_node *n) {
     hcg_emit *e = r->e;
     const row_size elements =

@@ -1,5 +1,5 @@
-/* Reductions: how an accumulator starts, goes on and ends, and teams of reductions over a dim that
- * vectors do not run along (schedule.h: row_team). */
+/* Reductions: how an accumulator starts, takes an element and ends; and teams of reductions over a
+ * dim that vectors do not run along (schedule.h: row_team). */
 #include <math.h>
 #include <string.h>
 
@@ -92,8 +92,8 @@ static void accumulate_loop(row_run *r, running *w, LLVMValueRef from, LLVMValue
     r->var[ROW_INNER] = NULL;
 }
 
-/* As many at once as go together, and of what is left half as many, until it is
- * one by one. */
+/* An extent of dynamic size: iterations take the team's step, which is a power of two, then half as
+ * many elements for the rest, and so on down to one. */
 static void accumulate_dynamic(row_run *r, running *w, row_size extent) {
     hcg_emit *e = r->e;
     LLVMValueRef n = row_i64(r, extent), from = hcg_i64(e, 0);
@@ -124,7 +124,7 @@ row_pack row_reduce(row_run *r, const row_node *n) {
             w.acc[m * r->unroll + u] = row_start(r, row_at(r->g, w.t->member[m]));
     for (uint32_t m = 0; m < w.t->n; m++)
         row_hoist(r, &row_at(r->g, w.t->member[m])->args[0], r->loops);
-    if (w.t->step >= row_bound(n->extent)) /* what is read stays known to others */
+    if (w.t->step >= row_bound(n->extent)) /* no loop: other roots can reuse what it loads */
         accumulate_some(r, &w, row_fixed(row_int(0)), n->extent.a);
     else
         accumulate_all(r, &w, n->extent);

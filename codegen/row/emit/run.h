@@ -11,37 +11,39 @@ typedef struct row_pack {
     LLVMValueRef v[ROW_UNROLL];
 } row_pack;
 
-typedef struct row_memo { /* what is known in the current scope */
+typedef struct row_memo { /* a value computed in the current scope */
     uint32_t node;
     row_index at[HIR_MAX_RANK];
     row_pack pack;
 } row_memo;
 
-typedef struct row_known { /* the same for things found by another value: splats, row pointers */
+typedef struct row_known { /* the same for splats and row pointers, which other values are made of
+                            */
     uint32_t node;
     row_index index;
     LLVMValueRef from, value;
 } row_known;
 
-/* Where the vectors of a nest with blocks stand (schedule.h: row_block). */
+/* The current block of a nest with blocks (schedule.h: row_block). */
 typedef struct row_block_at {
     LLVMValueRef kept; /* [elements of the domain without its last dim][sums][lanes], in scratch */
     LLVMValueRef from; /* first element of the block */
-    int64_t length;    /* 0: all that is left, and then the sums are finished */
+    int64_t length;    /* 0: the rest of the row, after which the sums are finished */
     int64_t done;      /* elements of earlier blocks, if length is 0 */
     LLVMValueRef next; /* elements to the next block, of this row or of the next token's; 0: none */
     bool interchanged;
 } row_block_at;
 
-/* What has been computed of a root. */
+/* Values of a root that are kept for later nests of the token. */
 typedef struct row_made {
     LLVMValueRef scalar; /* one element */
     LLVMValueRef whole;  /* in a small nest: all elements, row-major */
-    LLVMValueRef terms;  /* of such a reduction: [elements][n_terms], still to be combined */
+    LLVMValueRef terms;  /* of a reduction in a small nest: [elements][n_terms], whose readers add
+                            the terms */
     uint32_t n_terms;
 } row_made;
 
-typedef struct row_size_value { /* a size that depends on N, and what it is */
+typedef struct row_size_value { /* a size that depends on N, and its value */
     row_size size;
     LLVMValueRef value;
 } row_size_value;
@@ -53,7 +55,7 @@ typedef struct row_run {
     const hcg_row_stage *stage; /* NULL: the program is the whole kernel */
     row_made *made;             /* per node */
     LLVMValueRef *frequencies;  /* per table of the graph */
-    LLVMValueRef n;             /* N, where the kernel has it and it has been asked for */
+    LLVMValueRef n;             /* N, once it is loaded */
     HD_VEC(row_size_value) sizes;
     LLVMValueRef token;    /* NULL outside the loop over tokens */
     LLVMValueRef more;     /* i64: 1 if a token follows, else 0 */
@@ -76,11 +78,11 @@ typedef struct row_run {
     LLVMValueRef
         var[ROW_VARS];  /* NULL outside their loops; of lanes: where lane 0 of vector 0 stands */
     row_jam jam;        /* rows that this iteration takes */
-    LLVMValueRef along; /* bytes further on in `along_rows` to prefetch; NULL: nothing */
+    LLVMValueRef along; /* distance in bytes of prefetches in `along_rows`; NULL: none */
     uint32_t along_rows;
     const row_block_at *block; /* NULL: loops along the lanes run over whole rows */
-    bool streaming;            /* this form of the nest has non-temporal stores */
-    bool has_streamed;         /* any form of any nest does */
+    bool streaming;            /* this version of the nest has non-temporal stores */
+    bool has_streamed;         /* some nest has such a version */
     int64_t most_streamed;     /* bytes for a token, of the nest that streams most */
     HD_VEC(row_memo) memo;
     HD_VEC(row_known) splats, pointers, next; /* next: rows that are prefetched */
@@ -94,7 +96,7 @@ static inline row_made *row_made_of(const row_run *r, const row_node *n) {
     return &r->made[n - r->g->nodes.at];
 }
 
-/* Scopes: what was found inside a loop is forgotten behind it. */
+/* Scopes: values computed inside a loop are forgotten at its end. */
 typedef struct row_scope {
     size_t memo, splats, pointers, next;
 } row_scope;
@@ -108,13 +110,13 @@ void row_remember(row_run *r, uint32_t node, const row_index *at, row_pack pack)
 row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops);
 /* Computes a root other than a reduction along the lanes, at the loops' index. */
 row_pack row_compute(row_run *r, uint32_t node);
-/* Computes what is added up on the way to `n` roots, innermost sums first and each for all roots
- * before the next, and remembers it: x0 meets all of its weights, then x1, and so on, instead of
- * waiting in registers from root to root. */
+/* Computes and remembers the sums that `n` roots are made of: innermost sums first, and each for
+ * all roots before the next. So x0 is multiplied by its weights for all roots, then x1, and so on;
+ * no element stays in a register from root to root. */
 void row_sum_together(row_run *r, const uint32_t *roots, size_t n);
-/* Everything in what `ref` reads that is known before the loops that are still to come. */
+/* Computes whatever `ref` reads that does not depend on the loops still to be opened. */
 void row_hoist(row_run *r, const row_ref *ref, const row_index *loops);
-/* acc[vector] with one more element of the reduction; `lanes`: lanes past the tail change nothing.
+/* Adds an element of the reduction to acc[vector]; `lanes`: lanes beyond the tail stay as they are.
  */
 void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
                     LLVMValueRef *acc);
@@ -158,9 +160,10 @@ void row_emit_small(row_run *r, const row_nest *nest);
 /* The row to prefetch where iterations read row `at` of ROW_MULTI `node`, which begins at `row`;
  * found before the loop along the lanes. */
 void row_prefetch_find(row_run *r, uint32_t node, const row_index *at, LLVMValueRef row);
-/* Before the loop of a team at the current lanes: how far along its rows it prefetches. */
+/* Sets `along` for the loop of a team, which follows. */
 void row_prefetch_along(row_run *r, const row_team *t);
-/* Elements of row `at` are loaded from `here`, number `element` of the row: prefetches others. */
+/* Beside the load of element `element` of row `at`, from `here`: the prefetches that belong to it.
+ */
 void row_prefetch_issue(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
                         LLVMValueRef here);
 
@@ -170,13 +173,13 @@ typedef struct row_branch {       /* around a nest that runs for some tokens */
     row_scope scope;
 } row_branch;
 row_branch row_when_begin(row_run *r);
-/* Behind it its sums are numbers again, 0 for tokens that it was left out for. */
+/* Ends the branch: the nest's sums are 0 for tokens that skipped it. */
 void row_when_end(row_run *r, const row_branch *b);
 
 /* ---- nontemporal.c --------------------------------------------------------------------------- */
 /* i1: shall the stores of this nest be non-temporal? NULL: never. */
 LLVMValueRef row_stream_when(row_run *r, const row_nest *nest);
-/* Stores all unrolled vectors so, from `p` on; false: it is to be done as usual. */
+/* Stores all unrolled vectors non-temporally, from `p` on; false: plain stores are needed. */
 bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v);
 void row_stream_end(row_run *r); /* at the end of the kernel */
 

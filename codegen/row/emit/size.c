@@ -1,8 +1,7 @@
-/* Sizes as code: a + b N, with N from the arguments, computed once at the start
- * of the function. */
+/* Sizes as code: a + b N, with N from the arguments, computed once at the start of the function. */
 #include "codegen/row/emit/run.h"
 
-/* Behind N, which is loaded first of all. */
+/* Computes it in the entry block, behind the load of N. */
 static LLVMValueRef computed_at_entry(row_run *r, row_size s) {
     hcg_emit *e = r->e;
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);

@@ -1,16 +1,16 @@
 /* Small matrices of a token: gates, weights of a mix, the n x n matrices between streams.
  *
- * A nest of a few elements in loops costs more than its arithmetic: each hands its result to the
- * next through memory, masked to the elements that there are, and Sinkhorn's iteration on a 4 x 4
- * matrix is forty such nests in a row. So the roots of such a nest are computed whole, in straight
- * code: a root is one vector of all its elements in row-major order, it stays in registers for the
- * rest of the token, and a reader's index map is a shuffle with constant lanes:
+ * Loops over a few elements cost more than their arithmetic: each nest passes its result to the
+ * next through memory, with masked loads and stores, and Sinkhorn's iteration on a 4 x 4 matrix is
+ * forty such nests in a row. So the roots of such a nest are computed whole, in straight code: a
+ * root is one vector of all its elements in row-major order, it stays in registers for the rest of
+ * the token, and a reader's index map is a shuffle with constant lanes:
  *
  *     c / (reduce_sum(c, axis: 1) + eps), c of [4, 4]
  *     lanes (i, j) of the sum:  c[0, j] + c[1, j] + c[2, j] + c[3, j],  four shuffles of c
  *
- * A sum that fits a register of the machine is taken in the lanes of whoever reads it, so that what
- * follows it waits for no second shuffle. Only what other nests read is stored.
+ * A sum whose terms fit a register of the machine is added up in the lanes of each reader, which
+ * saves the shuffle of its result. Only what other nests read is stored.
  */
 #include <math.h>
 
@@ -153,7 +153,7 @@ static LLVMValueRef map_lanes(row_run *r, const row_node *n, const row_shape *s,
     return hcg_elementwise(r->e, n->op, x, y);
 }
 
-/* A few operations on sums: as cheap again, in the lanes of a reader that has more. */
+/* A few operations on sums, which are as cheap when they are computed anew in a reader's lanes? */
 static bool stretched(const row_run *r, const row_node *n, uint32_t size) {
     bool all = n->kind == ROW_MAP && !n->costly && row_elements(&n->shape).a < size;
     for (uint32_t a = 0; all && a < n->n_args; a++) {

@@ -1,6 +1,5 @@
-/* The value of a node at an index: what is remembered, loaded from memory, or computed from
- * operands on the spot. Values that are the same for all lanes stay scalars until they meet a
- * vector. */
+/* The value of a node at an index: remembered, loaded from memory, or computed from its operands.
+ * Values that are the same for all lanes stay scalars until an operation with a vector. */
 #include <math.h>
 #include <string.h>
 
@@ -109,8 +108,8 @@ static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, 
     return p;
 }
 
-/* Element `to` of a state's row is element `within` of its head number `head`: what a dim that
- * counts heads is multiplied by is divisible by their size. */
+/* Splits element `to` of a state's row into the number of its head and the element within it.
+ * Strides of dims that count heads are multiples of the head size. */
 static row_index split_head(const row_buffer *b, const row_index *to, row_index *within) {
     row_index head = row_fixed(row_int(0));
     *within = *to;
@@ -171,7 +170,8 @@ static LLVMValueRef is_valid(row_run *r, int64_t l) {
     return LLVMBuildICmp(e->b, LLVMIntSLT, hcg_i64(e, l), r->tail, "");
 }
 
-/* Where lane l of vector 0 is, l past a tail of unknown length: where lane 0 is, which is valid. */
+/* The address of lane l of vector 0. Beyond a tail of dynamic length it is that of lane 0, which is
+ * valid. */
 static LLVMValueRef lane_address(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
                                  int64_t first, int64_t l) {
     LLVMValueRef valid = is_valid(r, l);
@@ -334,8 +334,8 @@ static row_pack rotate(row_run *r, const row_node *n, const row_index *at) {
     return z;
 }
 
-/* cos and sin of position times frequency, in f64 until the end: position times frequency may be
- * a million full circles away from what is left of it. The sibling is remembered. */
+/* cos and sin of position times frequency. The product may be a million full circles, so it is
+ * reduced in f64. The other one of cos and sin is remembered for the sibling. */
 static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
@@ -385,7 +385,7 @@ static row_pack compute(row_run *r, uint32_t node, const row_index *at) {
 
 row_pack row_compute(row_run *r, uint32_t node) {
     row_pack p;
-    if (recall(r, node, r->loops, &p)) return p; /* a sibling has done it */
+    if (recall(r, node, r->loops, &p)) return p; /* computed together with a sibling */
     p = compute(r, node, r->loops);
     row_remember(r, node, r->loops, p);
     return p;

@@ -2,9 +2,9 @@
  *
  *     %1 = when %c, %x      %2 = reduce_sum %1          %c: one number, %2: one number
  *
- * is 0 unless c > 0, so the loop over x is left out then. Its nest holds nothing but such sums of
- * one c, and what only they read (schedule/nests.c); a branch stands around it. Tokens mostly
- * decide alike, so that the branch costs next to nothing.
+ * is 0 unless c > 0, and then the loop over x is skipped. Its nest holds only such sums of one c
+ * and what they alone read (schedule/nests.c), inside a branch. c > 0 is mostly the same from token
+ * to token, so that the branch is predicted well.
  */
 #include "codegen/row/emit/run.h"
 

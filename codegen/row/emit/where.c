@@ -29,8 +29,9 @@ void row_find_bases(row_run *r) {
     }
 }
 
-/* table + the row of ids[token]; in panels of 16 rows, neighbours in a panel lie side by side. A
- * row of a table in groups or pairs is widened into scratch, once a token. */
+/* The row of the table that ids[token] names. In panels of 16 rows, element k of all rows of a
+ * panel lies together. A row of a table in groups or pairs is widened into scratch, once per token.
+ */
 static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef table) {
     hcg_emit *e = r->e;
     LLVMValueRef ids = hcg_arg(e, r->g->k, b->ids);
@@ -115,7 +116,7 @@ static LLVMValueRef bytes_on(row_run *r, LLVMValueRef base, LLVMValueRef which, 
     return hcg_at(e, e->i8, base, LLVMBuildMul(e->b, which, row_i64(r, bytes), ""));
 }
 
-/* This token's row of a state, in the first head that is made: heads are cap positions apart. */
+/* This token's row of a state, in the first head that is computed. Heads are cap rows apart. */
 static LLVMValueRef find_state_row(row_run *r, size_t buffer) {
     hcg_emit *e = r->e;
     const row_buffer *b = &r->g->buffers.at[buffer];
@@ -160,9 +161,8 @@ void row_find_rows(row_run *r) {
 /* ---- tables of row pointers
  * ---------------------------------------------------------------------- */
 
-/* Bytes that rows of a ROW_MULTI advance by from token to token: most are
- * values with T of one size. Entries that advance otherwise are written anew
- * for each token. 0: none has T. */
+/* Bytes that rows of a ROW_MULTI advance by from token to token: most are values with T of one
+ * size. Entries that advance otherwise are written anew for each token. 0: none has T. */
 static row_size stride_of(const row_run *r, const row_node *n) {
     if (n->run)
         return row_size_scale(row_elements_without(&n->shape, n->axis),
@@ -179,7 +179,8 @@ static bool advances_by(const row_buffer *b, row_size stride) {
     return b->where == ROW_ARG && !b->by_head && row_size_equal(row_bytes(b), stride);
 }
 
-/* Entries whose pointer at token 0 tells all the others (`fixed`), or those that it does not. */
+/* Fills the table's entries whose pointers all advance by `shift` from token to token (`fixed`), or
+ * the other ones, which are written for each token. */
 static void fill_table(row_run *r, uint32_t node, bool fixed) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);

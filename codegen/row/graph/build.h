@@ -1,5 +1,5 @@
 /* Building the graph of a row program (private to graph/node.c, move.c, position.c and graph.c).
- * Functions that return bool say false after a diagnostic. */
+ * Functions that return bool return false after a diagnostic. */
 #ifndef HCG_ROW_BUILD_H
 #define HCG_ROW_BUILD_H
 
@@ -21,7 +21,7 @@ uint32_t row_add_copy(row_graph *g, const hir_op *op, row_shape shape, row_ref o
 uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape,
                         uint32_t n_producers);
 void row_add_producer(row_graph *g, uint32_t memory, uint32_t producer, row_index to);
-/* `ref`, over the dims of a view, over other dims instead: map[i] tells view dim i. */
+/* `ref`, which is over the dims of a view, over other dims: map[i] gives dim i of the view. */
 row_ref row_through(const row_graph *g, const row_ref *ref, const row_index *map);
 /* Element number in the buffer of the node that `ref` reads. */
 row_index row_linear(const row_graph *g, const row_ref *ref);
@@ -30,7 +30,7 @@ row_view row_make_view(const row_graph *g, hir_type type, row_ref ref);
 row_view row_view_buffer(const row_graph *g, uint32_t memory,
                          hir_type type); /* its elements in order, as `type` */
 row_view row_view_node(row_graph *g, uint32_t node, hir_type type);
-/* The view of an operand, made on first sight if it comes from outside. */
+/* The view of an operand, made at its first use if it comes from outside. */
 bool row_view_of(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out);
 
 /* ---- row/graph/move.c -------------------------------------------------------------------------

@@ -16,7 +16,7 @@ static bool elementwise(row_graph *g, const hir_op *op, hir_type type, row_view 
     return true;
 }
 
-/* The `when` by which one number decides for a whole sum; NULL: there is none (row/emit/when.c). */
+/* The `when` op that makes a whole sum depend on one number (row/emit/when.c); NULL: none. */
 static const hir_op *decider(const row_graph *g, const hir_op *op) {
     hir_id made =
         op->args[0].kind == HIR_REF_VALUE ? hir_value_at(g->m, op->args[0].index)->op : HIR_NONE;
@@ -65,7 +65,7 @@ static row_view constant(row_graph *g, const hir_op *op, hir_type type) {
 
 /* ---- what leaves the kernel ------------------------------------------------------------------ */
 
-/* Made in scratch and copied from there when all else is done. */
+/* Computes a result in scratch, and copies it to its place after everything else of the token. */
 static void deliver_at_the_end(row_graph *g, const hir_op *op, const row_view *v, row_buffer to) {
     uint32_t made = row_add_copy(g, op, v->shape, v->ref);
     row_at(g, made)->token_free = false;
@@ -78,8 +78,8 @@ static void deliver_at_the_end(row_graph *g, const hir_op *op, const row_view *v
     row_at(g, copy)->to = row_major(&v->shape);
 }
 
-/* The elements of `v` shall be in the buffer `to`: where they are computed, if they have no other
- * home yet, else by a copy. */
+/* Puts the elements of `v` into the buffer `to`: computes them there if they have no other buffer
+ * yet, else copies them. */
 static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffer to) {
     if (to.in_place && g->apart) {
         deliver_at_the_end(g, op, v, to);
@@ -116,8 +116,8 @@ static row_buffer block_buffer(row_where where, row_size elements) {
         .where = where, .dtype = HIR_F32, .has_t = true, .elements = elements, .step = 1};
 }
 
-/* A copy of its own, always: in a state the heads of a row lie apart and may be rounded, so that
- * nothing else could read it there. */
+/* Always copies: in a state the heads of a row lie apart and may be rounded, so that no other op
+ * could read the row from there. */
 static bool cache_append(row_graph *g, const hir_op *op) {
     row_view x;
     if (op->args[1].kind != HIR_REF_STATE) return row_unsupported(g, op, "it appends to a state");
@@ -166,7 +166,7 @@ static bool yield(row_graph *g, const hir_op *op) {
         hir_ref result = hir_value_ref(kernel->results[i]);
         const hir_value *value = hir_value_at(g->m, result.index);
         row_view v;
-        if (value->place == HIR_PLACE_STATE) continue; /* what wrote the state has put it there */
+        if (value->place == HIR_PLACE_STATE) continue; /* the op that writes the state stores it */
         if (!row_view_of(g, op, op->args[i], &v)) return false;
         bool has_t = hir_type_has_t(value->type);
         if (!has_t && !row_at(g, v.ref.node)->token_free)

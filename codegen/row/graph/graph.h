@@ -18,9 +18,9 @@
 
 /* ---- what a program is made of --------------------------------------------------------------- */
 
-/* The prologue or epilogue of a contraction as a row program: some ops of the kernel's body, over
- * rows that lie in its scratch. With `heads`, every value of it is [T, heads, ..] or [T, heads n]
- * (ir/heads.c), and the ops run for one head after the other: a block of columns holds some. */
+/* The prologue or epilogue of a contraction as a row program: some ops of the kernel's body, on
+ * rows in the contraction's scratch. With `heads`, every value is [T, heads, ..] or [T, heads n]
+ * (ir/heads.c), and the ops run head by head, since a block of columns holds some heads only. */
 typedef struct row_stage_ops {
     const hir_id *ops; /* in order */
     size_t n_ops;
@@ -28,17 +28,17 @@ typedef struct row_stage_ops {
     hir_id left;             /* one that they leave in scratch; HIR_NONE: none */
     const hcg_yield *yields; /* those that leave the kernel */
     size_t n_yields;
-    int64_t heads; /* 0: rows are not cut */
+    int64_t heads; /* 0: rows are not divided into heads */
 } row_stage_ops;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 typedef enum row_where {
     ROW_SCRATCH, /* bytes of the thread's scratch */
     ROW_ARG,     /* a kernel argument, at this token's row if it has T */
-    ROW_STATE,   /* the rows of a state, one in each head, that this token's position has */
+    ROW_STATE,   /* the rows of a state at this token's position, one in each head */
     ROW_GATHER,  /* the row of a table that this token's id names */
-    ROW_GIVEN,   /* of a stage: a row of the block that the contraction has in scratch, */
-    ROW_LEFT,    /* or of the one that the stage fills */
+    ROW_GIVEN,   /* of a stage: a row of the block in scratch that the stage reads, */
+    ROW_LEFT,    /* or of the one that it writes */
 } row_where;
 
 typedef struct row_buffer {
@@ -48,11 +48,11 @@ typedef struct row_buffer {
     hir_dtype dtype;
     bool has_t;
     row_size elements; /* of one row */
-    int64_t step;      /* elements from one to the next: 1, or HIR_PANEL in a panel
-                          table */
+    int64_t step;      /* elements from one to the next: 1, or HIR_PANEL in a table
+                          of panels */
     int64_t head;      /* state: elements of one head; heads are cap positions apart */
-    bool by_head;      /* it holds one head; a row has as many as the stage */
-    bool in_place;     /* a result: it has the place of the value `over` ... */
+    bool by_head;      /* elements are those of one head of a row */
+    bool in_place;     /* a result that overwrites the value `over` ... */
     hir_id over;       /* ... which the kernel reads */
     bool used;         /* anything reads or writes it ... */
     bool direct;       /* ... other than through a table of row pointers */
@@ -66,7 +66,7 @@ static inline bool row_in_block(const row_buffer *b) {
 typedef enum row_kind {
     ROW_CONST,
     ROW_MEMORY, /* elements of a buffer, seen as one dim */
-    ROW_MULTI,  /* rows side by side along dim `axis`, each where it is: stack without a copy */
+    ROW_MULTI,  /* a stack of rows along dim `axis` without a copy, by pointers to them */
     ROW_COPY,
     ROW_MAP,    /* an elementwise op */
     ROW_ROTATE, /* args a, c, b, s: a c + sign b s */
@@ -110,11 +110,11 @@ typedef struct row_node {
     uint32_t n_producers; /* memory: nodes that fill the buffer */
     uint32_t *producers;
     uint32_t fills;  /* the memory node that this one is a producer of, or HIR_NONE */
-    bool at_the_end; /* computed when all else of the token is done */
+    bool at_the_end; /* computed after everything else of the token */
     /* storage: element (v0, v1, ...) is at buffer[to(v0, v1, ...)] */
     uint32_t buffer;
     row_index to;
-    /* what the schedule finds out (schedule/): */
+    /* set by the schedule (schedule/): */
     uint32_t uses, depth;
     uint32_t direct; /* reads that are not by way of a ROW_MULTI */
     bool wide_use;   /* read once for several elements of the reader */
@@ -122,7 +122,7 @@ typedef struct row_node {
     bool root;       /* computed in a nest of its own or with others, not where it is read */
     uint32_t nest, limit, reader;
     bool far_read;    /* read elsewhere than at the same index of the same nest */
-    bool chained;     /* reads other roots at its own index: not before they are there */
+    bool chained;     /* reads other roots of its nest at its own index, so it comes after them */
     bool small;       /* its nest is (schedule/small.c) */
     bool from_memory; /* read by a nest that is not */
     bool nontemporal; /* its stores may be (schedule/nontemporal.c) */
@@ -146,7 +146,7 @@ typedef struct row_graph {
     const hir_module *whole; /* which alone has all operands of k->op */
     const hcg_kernel *k;
     const row_stage_ops *stage; /* NULL: the whole body */
-    bool apart; /* what is computed in place of another value is made in scratch, then copied */
+    bool apart; /* results that overwrite an input are computed in scratch, then copied */
     HD_VEC(row_node) nodes;
     HD_VEC(row_buffer) buffers;
     HD_VEC(row_table) tables;
@@ -162,14 +162,12 @@ static inline row_node *row_at(const row_graph *g, uint32_t node) {
 /* Body, or a stage of one, to nodes; every value that leaves it gets a producer that stores it.
  * False after a diagnostic. */
 bool row_build(row_graph *g);
-/* A dim of a type, or where a slice starts, as a size. */
+/* A dim of a type, or the start of a slice, as a size. */
 row_size row_dim(const row_graph *g, int64_t dim);
-/* Row shape of a type; place[i] is the row dim of type dim i, or -1 (T, or size
- * 1). */
+/* The row shape of a type. place[i] is the row dim of type dim i; -1 for T and dims of size 1. */
 row_shape row_squeeze(const row_graph *g, hir_type type, int *place);
 row_size row_type_elements(const row_graph *g, hir_type type); /* of a row */
-/* The type that a value has in the stage: of one head, where it is made of
- * heads. */
+/* The type of a value in the stage: of one head, if it is made of heads. */
 hir_type row_type_of(const row_graph *g, hir_ref r);
 bool row_is_by_head(const row_graph *g, hir_ref r);
 /* A buffer for a node's own elements, in row-major order, if it has none yet. */

@@ -111,7 +111,7 @@ static bool next_group(const row_shape *old, const row_shape *new, group *g) {
     return true;
 }
 
-/* Element number within a group, over the dims of `new`. */
+/* Number of an element within a group, as a function of the dims of `new`. */
 static row_index number_in_group(const row_shape *new, const group *g) {
     row_index at = {0};
     row_size stride = row_int(1);

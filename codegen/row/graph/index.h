@@ -9,10 +9,9 @@
  * -----------------------------------------------------------------------------------
  */
 
-/* Sizes, strides and offsets may depend on one number N that is not known at
- * compile time: a + b N. A type has one such dim at most, so no two of them are
- * ever multiplied; a size that was made so all the same is not affine, and is
- * refused when code is made of it. */
+/* Sizes, strides and offsets may depend on one number N that is not known at compile time: a + b N.
+ * A type has at most one such dim, so that sizes which depend on N are never multiplied with each
+ * other. If that should happen, the product is marked not_affine, and emission refuses it. */
 typedef struct row_size {
     int64_t a, b;
     bool not_affine;
@@ -30,7 +29,7 @@ static inline bool row_size_is(row_size x, int64_t a) {
 static inline bool row_size_equal(row_size x, row_size y) {
     return x.a == y.a && x.b == y.b;
 }
-/* For comparisons: N is larger than any number. */
+/* For comparisons: a size that depends on N counts as larger than any number. */
 static inline int64_t row_bound(row_size x) {
     return x.b ? (x.b > 0 ? INT64_C(1) << 60 : -(INT64_C(1) << 60)) : x.a;
 }
@@ -45,8 +44,7 @@ bool row_size_divisible(row_size x, row_size y);
  * ------------------------------------------------------------------------------------
  */
 
-/* Variables: 0 .. HIR_MAX_RANK-1 run over dims, ROW_INNER over a reduction
- * inside a loop. */
+/* Variables: 0 .. HIR_MAX_RANK - 1 run over dims, ROW_INNER over a reduction inside a loop. */
 enum { ROW_INNER = HIR_MAX_RANK, ROW_VARS = HIR_MAX_RANK + 1 };
 
 typedef struct row_index { /* constant + sum of by[v] * variable v */
@@ -67,11 +65,11 @@ row_size row_elements(const row_shape *s);
 row_size row_elements_without(const row_shape *s, uint32_t dim); /* of one index of that dim */
 bool row_shape_equal(const row_shape *a, const row_shape *b);
 row_index row_major(const row_shape *s); /* element number of (v0, v1, ...) */
-/* `old` dims as functions of the dims `new` of a reshape. False where one dim of `old` would be a
- * quotient or remainder. */
+/* The indices over `old` as affine functions of the indices over `new`, a reshape of it. False
+ * where one of them would be a quotient or a remainder. */
 bool row_split(const row_shape *old, const row_shape *new, row_index *out);
-/* f, affine over the dims `old`, as a function of the dims `new` of a reshape; false when it is not
- * affine there. */
+/* f, affine over the dims of `old`, as a function of the dims of `new`, a reshape of it; false
+ * where that function is not affine. */
 bool row_reshape(const row_index *f, const row_shape *old, const row_shape *new, row_index *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Ops that only move elements. They leave no node behind where an affine map can say where the
- * elements are, and where rows lie side by side only in name, pointers to them do. */
+/* Ops that only move elements. They become affine index maps, without a node, wherever such a map
+ * can express them; stacks of rows become tables of pointers. */
 #include "codegen/row/family.h"
 #include "codegen/row/graph/build.h"
 
@@ -31,8 +31,7 @@ row_view row_transposed(row_graph *g, const hir_op *op, const row_view *x, hir_t
     return row_make_view(g, type, row_through(g, &x->ref, map));
 }
 
-/* Dims of x shifted by `start` along `axis`; other dims of x are dims of y
- * (same type rank). */
+/* Dims of x shifted by `start` along `axis`; other dims of x are dims of y (same type rank). */
 row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size start, hir_type type) {
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
     row_squeeze(g, x->type, from);
@@ -150,8 +149,8 @@ static bool same_entries(const row_node *a, const row_node *b) {
     return row_shape_equal(&a->shape, &b->shape) && row_index_equal(&a->within, &b->within);
 }
 
-/* The node of a stack: one that is there already, if it stacks the same rows. Mixes of many queries
- * over one set of sources share a table of pointers so, and the loads behind it. */
+/* The node of a stack; an existing one, if it stacks the same rows. So mixes of many queries over
+ * the same sources share a table of pointers, and loads of the rows. */
 static uint32_t add_multi(row_graph *g, const hir_op *op, const row_node *m) {
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
         if (same_entries(row_at(g, i), m)) return i;
@@ -166,8 +165,7 @@ static uint32_t add_multi(row_graph *g, const hir_op *op, const row_node *m) {
     return node;
 }
 
-/* Rows side by side without moving them: possible when the same map finds the
- * elements of each. */
+/* Stacks rows without moving them. That is possible if one map gives the elements of every row. */
 static bool point_to_operands(row_graph *g, const hir_op *op, const operand *operands,
                               uint32_t axis, bool stacked, hir_type type, row_view *out) {
     int place[HIR_MAX_RANK], from[HIR_MAX_RANK];

@@ -10,7 +10,8 @@ bool row_unsupported(row_graph *g, const hir_op *op, const char *why) {
 /* ---- stages that go head by head --------------------------------------------------------------
  */
 
-/* All that is made in the kernel, but constants; and what others made of as many heads. */
+/* Is `r` divided into the stage's heads? Whatever the kernel makes, constants aside, is, and so are
+ * operands from outside with as many heads. */
 bool row_is_by_head(const row_graph *g, hir_ref r) {
     if (!g->stage || !g->stage->heads || r.kind != HIR_REF_VALUE) return false;
     hir_type t = hir_ref_type(g->m, r);
@@ -83,7 +84,7 @@ static row_ref identity(uint32_t node, uint32_t rank) {
     return r;
 }
 
-/* `ref`, over the dims of a view, over other dims instead: map[i] tells view dim i. */
+/* `ref`, which is over the dims of a view, over other dims: map[i] gives dim i of the view. */
 row_ref row_through(const row_graph *g, const row_ref *ref, const row_index *map) {
     row_ref r = {.node = ref->node};
     for (uint32_t i = 0; i < g->nodes.at[ref->node].shape.rank; i++)
@@ -222,7 +223,7 @@ static bool view_weight(row_graph *g, const hir_op *reader, hir_ref ref, row_vie
     return true;
 }
 
-/* The view of an operand, made on first sight if it comes from outside. */
+/* The view of an operand, made at its first use if it comes from outside. */
 bool row_view_of(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out) {
     if (ref.kind == HIR_REF_WEIGHT) return view_weight(g, reader, ref, out);
     if (ref.kind != HIR_REF_VALUE) return row_unsupported(g, reader, "it reads no state");

@@ -25,7 +25,7 @@ static uint32_t own_read(const row_graph *g, const row_node *of, const row_node 
     return one;
 }
 
-/* The root of its nest that root `n` follows: the row that it is the sum of squares of. */
+/* The root of its nest that root `n` follows: the row whose sum of squares it is. */
 static uint32_t leader(const row_graph *g, const row_node *n) {
     uint32_t lead = HIR_NONE;
     while (n->chained) {
@@ -90,9 +90,9 @@ static void choose_groups(const row_schedule *s, row_nest *nest) {
 
 /* ---- teams of reductions --------------------------------------------------------------------- */
 
-/* Elements of the reduced dim that an iteration takes, a power of two: all of a few. With one alone
- * the loop ends, and starts again for the next vectors, before much has been read; where each
- * element meets many sums there is work enough. */
+/* Elements of the reduced dim that an iteration takes, a power of two; all, if they are few. With
+ * one at a time the loop would end, and start again for the next vectors, after little work, unless
+ * many sums use each element. */
 static int64_t elements_together(const row_team *t, int64_t extent) {
     enum { FEW = 4, SUMS = 32 };
     int64_t n = FEW;
@@ -113,8 +113,8 @@ static bool in_loop(const row_node *n) {
     return n->kind == ROW_REDUCE && !n->last;
 }
 
-/* `first` and what else of the nest is still to be reduced over as many elements, as far as there
- * are registers. What waits for other roots of the nest goes alone. */
+/* A team of `first` and of further reductions of the nest over as many elements, as registers
+ * allow. A reduction that reads other roots of the nest has a team of its own. */
 static row_team make_team(const row_schedule *s, const row_nest *nest, uint32_t first,
                           unsigned unroll) {
     const row_node *of = row_at(s->g, first);
@@ -149,7 +149,7 @@ const row_team *row_team_of(const row_nest *nest, uint32_t node, unsigned unroll
 }
 
 void row_choose_groups(const row_schedule *s, row_nest *nest) {
-    bool used[ROW_UNROLL + 1] = {[1] = true}; /* the rest of a row goes vector by vector */
+    bool used[ROW_UNROLL + 1] = {[1] = true}; /* the rest of a row is computed vector by vector */
     if (nest->domain.rank > 0) choose_groups(s, nest);
     for (uint32_t jam = 1; jam <= nest->jam.outer * nest->jam.inner; jam++)
         used[nest->unroll[jam]] = true;

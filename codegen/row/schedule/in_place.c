@@ -1,15 +1,15 @@
-/* Results in the place of what they replace (passes/plan_memory.c): row t of
- * the result has the place of row t of a value that the kernel reads, such as
- * the streams of a residual system.
+/* Results in place of what they replace (passes/plan_memory.c): row t of the result overwrites row
+ * t of a value that the kernel reads, such as the streams of a residual system.
  *
- * Nothing of a token's row may be overwritten before all that needs it has read it. So it is in a
- * nest that comes behind every nest that reads the old row, and in the nest that reads it itself if
- *   - the element that is written is the only one that is read with it, or
- *   - an iteration makes whole columns: all loops but that along the vectors
- * are jammed into it (row_nest.jam), and it reads and writes the elements at
- * its own lanes alone. There an iteration computes all before it stores any.
- * Every other kernel is built anew with the result in scratch, from where it is
- * copied when the rest of the token is done.
+ * No element of a token's row may be overwritten before everything that needs it has read it. So a
+ * nest may write in place if it comes after every nest that reads the old row, and if it reads the
+ * old row itself, only if
+ *   - it reads the old row at the element that it writes, and nowhere else, or
+ *   - an iteration makes whole columns: all loops but that along the vectors are jammed into it
+ *     (row_nest.jam), and it reads and writes the elements at its own lanes alone. Such an
+ *     iteration computes everything before it stores anything.
+ * Any other kernel is built again with the result in scratch, from where it is copied after
+ * everything else of the token.
  */
 #include "codegen/row/schedule/steps.h"
 
@@ -28,8 +28,7 @@ static bool is_old(const row_graph *g, uint32_t buffer, hir_id old) {
     return b->where == ROW_ARG && b->ref.kind == HIR_REF_VALUE && b->ref.index == old;
 }
 
-/* Element at the lanes of the iteration: what the other loops add to it is
- * whole rows. */
+/* Is this element at the lanes of the iteration? Then the other loops add whole rows to it. */
 static bool in_column(const overwriting *o, const row_index *element) {
     const row_shape *s = &o->nest->domain;
     const row_size row = s->dim[s->rank - 1];
@@ -45,8 +44,8 @@ static bool may_read(const overwriting *o, const row_index *element) {
     return o->columns && in_column(o, element) && in_column(o, &o->to);
 }
 
-/* Does all that `ref` reads of the old row, in a nest with these loops, allow the writing? Without
- * a nest that writes: is nothing of it read? */
+/* Do the reads of the old row through `ref`, in a nest with these loops, allow it to be
+ * overwritten? For a nest that does not write it: is it not read at all? */
 static bool allows(const overwriting *o, const row_ref *ref, const row_index *loops) {
     const row_node *n = row_at(o->g, ref->node);
     row_index at[ROW_VARS] = {0}, element;

@@ -10,8 +10,9 @@ static bool is_all_sums(const row_graph *g, const row_nest *nest) {
     return true;
 }
 
-/* How many of `size` go together, at most `most`: all; else a divisor, if there is one of at least
- * LEAST; else as few iterations as can be, of nearly one size. */
+/* How many of `size` elements an iteration takes, at most `most`: all of them; else a divisor, if
+ * one is at least LEAST; else such a number that there are as few iterations as possible, of nearly
+ * equal size. */
 static uint32_t share_of(int64_t size, uint32_t most) {
     enum { LEAST = 3 };
     if (most == 0) return 1;
@@ -22,12 +23,12 @@ static uint32_t share_of(int64_t size, uint32_t most) {
     return (uint32_t)((size + iterations - 1) / iterations);
 }
 
-/* Where a nest is nothing but sums, n sources meet m queries with n + m loads: if all queries go
- * together a source is read once, and memory does not rest while others meet it in a cache. More
- * than JAM_OF_SUMS queries do not go together: then sources go by fours, as many streams of memory,
- * with as many queries as registers are left for. Where there is more than sums, all elements of a
- * short dim go together, such as the streams that a small matrix mixes: each is made of the same
- * rows, which memory then gives once. */
+/* A nest of sums alone: an iteration multiplies n sources with m queries and loads n + m vectors.
+ * If it takes all queries, each source is read once and memory is never idle. More than JAM_OF_SUMS
+ * queries are too many: then an iteration takes STREAMS sources, each a stream from memory, and as
+ * many queries as there are registers left.
+ * Other nests: an iteration takes all elements of a short dim, such as the streams that a small
+ * matrix mixes, since all are made of the same rows, which are then loaded once. */
 static row_jam choose_jam(const row_schedule *s, const row_nest *nest) {
     enum { STREAMS = 4, JAM_OF_ALL = 8, JAM_OF_SUMS = 8 };
     const uint32_t most = row_most_sums(&s->target);
@@ -51,9 +52,9 @@ static row_jam choose_jam(const row_schedule *s, const row_nest *nest) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Rows in use until sums of n rows with m others have all met: those that go together, and all that
- * they are about to meet. As the loops stand, these are the m (phase 1: queries, while sources pass
- * four at a time); interchanged, the n. */
+/* Rows that are read again and again while sums of n rows with m others are computed: those of one
+ * iteration, and all rows of the inner loop, which are the m (in phase 1 the queries, while sources
+ * come four at a time) or, if the loops are interchanged, the n. */
 static int64_t rows_in_use(const row_schedule *s, const row_nest *nest, bool interchanged) {
     const uint32_t rank = nest->domain.rank;
     const row_size *dim = nest->domain.dim;
@@ -62,8 +63,8 @@ static int64_t rows_in_use(const row_schedule *s, const row_nest *nest, bool int
                         : nest->jam.outer + row_most(s->g, dim[rank - 2]);
 }
 
-/* A block such that the rows in use stay in the L1; interchanged if these are fewer rows. None:
- * they stay anyway, or there is little to meet. */
+/* The longest block of which the rows in use stay in the L1, with loops interchanged if fewer rows
+ * are in use then. No blocks if whole rows stay in the L1, or if there are few sums. */
 static row_block choose_block(const row_schedule *s, const row_nest *nest) {
     enum { LEAST = 512, FEW = 8, ELEMENT = 4 };
     const row_block none = {0};
@@ -85,10 +86,9 @@ static row_block choose_block(const row_schedule *s, const row_nest *nest) {
 
 /* ---- unroll ---------------------------------------------------------------------------------- */
 
-/* Vectors side by side of `values` results, of which `sums` are sums: several hide the latency of
- * sums and share what a reduction inside the loop reads, or a factor that is the same for all;
- * functions of many instructions fill the machine alone. If that leaves a rest, perhaps a few less
- * do not. */
+/* Vectors that an iteration computes of `values` results. Several hide the latency of sums, and
+ * share loads of reductions inside the loop and factors that are the same for all; functions of
+ * many instructions keep the CPU busy alone. A smaller number is chosen if it divides the row. */
 static unsigned vectors_at_once(const row_schedule *s, const row_nest *nest, size_t values) {
     const int64_t vectors = nest->domain.dim[nest->domain.rank - 1].a / s->target.lanes;
     const bool many_registers = s->target.lanes == 16 && nest->reductions <= 1;

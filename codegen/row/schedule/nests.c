@@ -1,10 +1,10 @@
-/* What a row program keeps, and which nodes share a loop nest.
+/* Which values a row program stores, and which nodes share a loop nest.
  *
- * A node is a *root* when it is computed on its own account; every other node is computed where it
- * is read, in registers. Roots: reductions, what fills a buffer, what is read more than once, and
- * what would be computed again for several elements of its reader.
+ * A node is a *root* if a nest computes it for itself; every other node is computed where it is
+ * read, in registers. Roots are reductions, nodes that fill a buffer, nodes that are read more than
+ * once, and nodes that would be computed again for several elements of their reader.
  *
- * Roots with the same domain share a nest when none needs more of another than the element at hand.
+ * Roots with the same domain share a nest if they read each other at their own index alone.
  * Nests are made from the last to the first: a root goes into the latest nest that is early enough
  * for its readers. A root read only in its own nest, at its own index, needs no memory.
  */
@@ -139,7 +139,8 @@ static void follow(const reading *r, const row_ref *ref, const row_index *loops)
         follow(r, &n->args[a], at);
 }
 
-/* A nest that is left out for some tokens holds the sums that are, and what nobody else reads. */
+/* May root and nest be one, considering that a nest may be skipped for some tokens? Such a nest
+ * holds the sums of one `when`, and what they alone read. */
 static bool same_tokens(const row_graph *g, const row_nest *nest, uint32_t place,
                         const row_node *n) {
     const row_ref *when = row_when(n);
@@ -236,7 +237,7 @@ static bool mix_same_rows(const row_schedule *s, const row_node *a, const row_no
     return same;
 }
 
-/* Is all that is read on the way to root `n` there before nest number `nest` begins? */
+/* Are all roots that root `n` reads complete before nest number `nest` begins? */
 static bool is_ready(const row_graph *g, const row_node *n, uint32_t nest) {
     bool all = true;
     for (uint32_t a = 0; all && a < n->n_args; a++) {
@@ -308,9 +309,9 @@ static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
     nest->reductions += is_along(row_at(g, id));
 }
 
-/* Mixes and sums are put into the last nest that is early enough. Where one of them is wanted
- * earlier than the others (a norm follows it), the others come along: rows are read once for all.
- */
+/* Mixes and sums are in the last nest that is early enough for their readers. If one mix of some
+ * rows has to be earlier than the others (a norm follows it), this moves the others to its nest, so
+ * that the rows are read once. */
 static void mix_together(row_schedule *s, row_nests *nests) {
     row_graph *g = s->g;
     for (uint32_t i = 0; i < nests->list.n; i++) {
@@ -345,7 +346,7 @@ static bool steps_on(const merge *m, const row_index *element) {
     return row_size_equal(element->by[m->outer], row_size_mul(element->by[m->inner], m->size));
 }
 
-/* Do the elements that `ref` leads to lie as if the two loops were one? */
+/* Would one loop in place of the two reach the same elements through `ref`? */
 static bool reads_on(const merge *m, const row_ref *ref, const row_index *loops) {
     const row_node *n = &m->g->nodes.at[ref->node];
     row_index at[ROW_VARS] = {0};
@@ -388,8 +389,8 @@ static bool can_merge(const merge *m, const row_nest *nest) {
     return true;
 }
 
-/* Two loops over elements that follow each other in all memory they touch become one: vectors do
- * not stop at the ends of short rows. */
+/* Merges two loops whose elements are contiguous in all memory that the nest touches, so that
+ * vectors do not end with each short row. */
 static void merge_loops(const row_graph *g, row_nests *nests) {
     for (uint32_t i = 0; i < nests->list.n; i++) {
         row_nest *nest = &nests->list.at[i];

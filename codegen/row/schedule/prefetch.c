@@ -1,17 +1,16 @@
 /* Which rows are prefetched.
  *
- * Dot products of n sources and S queries take some sources at a time, each
- * iteration along their rows, and stop and start as many streams of reads as
- * there are sources, for every token anew: more than the machine prefetches by
- * itself. So each iteration prefetches the same elements of the rows that the
- * next one reads, and the last iteration the first rows' next block, or those
- * of the next token. Where the loops are interchanged all rows are read again
- * and again: each iteration prefetches the next block of its own rows; not for
- * one token alone, whose rows are in the L2 (it cost 2 % of its time).
+ * Dot products of n sources and S queries take some sources at a time: an iteration of the loop
+ * over sources reads their rows from end to end. For every token as many streams of reads start and
+ * end as there are sources, which is more than hardware prefetches. So while an iteration reads its
+ * rows, it prefetches the same elements of the rows of the next iteration; the last iteration
+ * prefetches the next block of the first rows, or the first rows of the next token. If the loops
+ * are interchanged, each iteration prefetches the next block of its own rows instead, except in a
+ * call of one token, whose rows are in the L2 (prefetching them cost 2 % of its time).
  *
- * Teams of sums over n rows that nothing has read before go through all of them side by side, some
- * vectors of each: they prefetch what comes ROW_PREFETCH_DISTANCE further along the same row, or in
- * that of the next token. A sum alone has little to do meanwhile.
+ * Teams of sums over n rows that no nest has read before read some vectors of each row in turn.
+ * They prefetch what lies ROW_PREFETCH_DISTANCE further along the same row, or in that of the next
+ * token. A single sum does not: it has too little arithmetic to overlap with it.
  */
 #include "codegen/row/schedule/steps.h"
 
@@ -50,7 +49,7 @@ static void find_rows(const row_schedule *s, row_nest *nest, const row_ref *ref,
         find_rows(s, nest, &n->args[a], at);
 }
 
-/* With fewer dims there is one query: there are few iterations, and a mix comes next. */
+/* A nest with fewer dims has one query, and so few iterations that prefetching does not pay. */
 static void choose_rows(const row_schedule *s, row_nest *nest) {
     row_index loops[ROW_VARS];
     if (!nest->sums || nest->domain.rank < 3) return;

@@ -32,41 +32,43 @@ typedef struct row_target {
 enum {
     ROW_UNROLL = 4,     /* vectors side by side in an iteration, at most */
     ROW_MOST_SUMS = 24, /* row_most_sums() of any target, at most */
-    ROW_MOST_JAM = 24,  /* rows that go together, at most */
+    ROW_MOST_JAM = 24,  /* rows jammed into one iteration, at most */
 };
 
-/* Accumulators, rows that go together and unrolled vectors counted: what operands leave of the
- * target's registers. */
+/* Accumulators of an iteration, over all jammed rows and unrolled vectors: the registers of the
+ * target that operands do not need. */
 static inline uint32_t row_most_sums(const row_target *t) {
     return t->registers < 32 ? 8 : ROW_MOST_SUMS;
 }
 
 /* ---- one nest -------------------------------------------------------------------------------- */
 
-/* Unroll-and-jam: elements of the two dims in front of the vectors' that one iteration takes. */
+/* Unroll-and-jam: how many elements of the two dims in front of the vectors' dim one iteration
+ * computes. */
 typedef struct row_jam {
     uint32_t outer, inner;
 } row_jam;
 
-/* Blocks of the dim that vectors run along: all sums take one block before the next, so that it
- * stays in the L1 until all have read it. */
+/* Blocks of the dim that vectors run along: all sums read a block, which stays in the L1 meanwhile,
+ * before any reads the next. */
 typedef struct row_block {
-    int64_t length;    /* elements; 0: the dim is not cut */
-    bool interchanged; /* the two loops in front of the vectors' have changed places */
+    int64_t length;    /* elements; 0: no blocks */
+    bool interchanged; /* the two loops in front of the vectors' loop are interchanged */
 } row_block;
 
-/* Results that are computed some at a time, where a nest has many of the same rows. */
+/* Groups of results: where a nest makes many results from the same rows, those that one loop along
+ * the vectors computes. */
 typedef struct row_groups {
     const uint32_t *order;  /* the nest's roots, each followed by those that read it; later first */
     HD_VEC(uint32_t) first; /* of each group in `order`; the groups in the order they run in */
     unsigned unroll;
-    int64_t block; /* elements that all groups pass before the next */
+    int64_t block; /* elements that all groups compute before any goes on to the next block */
 } row_groups;
 
-/* Reductions over a dim that vectors do not run along, in one loop: what several of them read is
- * loaded once. */
+/* Reductions, over a dim that vectors do not run along, which share one loop and the loads in it.
+ */
 typedef struct row_team {
-    unsigned unroll; /* of the iterations that it belongs to */
+    unsigned unroll; /* of the iterations that use this team */
     uint32_t n, member[ROW_MOST_SUMS];
     int64_t step;      /* elements that an iteration takes; the extent or more: no loop */
     uint32_t prefetch; /* ROW_MULTI whose rows are prefetched further along; HIR_NONE */
@@ -84,13 +86,13 @@ typedef struct row_nest {
     uint32_t reductions;       /* of them along the vectors */
     const row_ref *when;       /* it runs for tokens where this number is above 0; NULL: for all */
     bool small;                /* its roots are computed whole, in registers */
-    /* how its loops run; nothing of it for small nests and those of one element */
+    /* how its loops run; not used for small nests and those of one element */
     bool sums;     /* all roots are reductions along the vectors */
     bool in_place; /* it writes where it reads: an iteration stores at its end */
     row_jam jam;
     uint8_t unroll[ROW_MOST_JAM + 1]; /* vectors of an iteration that takes so many rows */
     row_block block;
-    row_groups groups; /* iterations of one row; no `first`: all results go together */
+    row_groups groups; /* for iterations of one row; `first` empty: all results are one group */
     HD_VEC(row_team) teams;
     HD_VEC(row_prefetch) prefetch;
 } row_nest;
@@ -113,9 +115,9 @@ enum { ROW_PREFETCH_LEAST = 32 };
 
 /* ---- schedules ------------------------------------------------------------------------------- */
 
-/* A schedule of `g`, which learns what is kept in memory. */
+/* Makes the schedule of `g`, and marks in `g` what is kept in memory. */
 void row_make_schedule(row_graph *g, const row_target *target, row_schedule *out);
-/* May it write results to where the values lie that they replace? Else they are made in scratch
+/* May results overwrite the values that they replace? If not, they are computed in scratch
  * (row_graph.apart). */
 bool row_may_be_in_place(const row_schedule *s);
 /* Graph and schedule of a row kernel: results in place where the schedule allows it. False after a
@@ -126,11 +128,13 @@ bool row_schedule_kernel(hd_arena *a, hd_diags *d, const hir_module *m, const hc
 /* A line a nest, each behind `indent`. */
 void row_print_schedule(const row_schedule *s, const char *indent, hd_text *out);
 
-/* The team that `node` begins in iterations of so many vectors; NULL: it is in another's. */
+/* The team whose first member is `node`, in iterations of `unroll` vectors; NULL: `node` is in the
+ * team of another. */
 const row_team *row_team_of(const row_nest *nest, uint32_t node, unsigned unroll);
-/* The loops a root wants: its dims, or its dims and the reduced one. */
+/* The loops that compute a root: its dims and, for a reduction along the vectors, the reduced one.
+ */
 row_shape row_domain(const row_node *n);
-/* The most that a size may be. */
+/* The largest value of a size, among all N of the kernel. */
 int64_t row_most(const row_graph *g, row_size size);
 
 #endif

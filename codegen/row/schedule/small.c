@@ -1,6 +1,6 @@
-/* Which nests are small: gates, weights of a mix, the n x n matrices between streams. A nest of a
- * few elements in loops costs more than its arithmetic, so that its values stay whole, in
- * registers, for the rest of the token (emit/small.c). Only what other nests read is stored. */
+/* Which nests are small: gates, weights of a mix, the n x n matrices between streams. Loops over a
+ * few elements cost more than their arithmetic, so that the values of such a nest stay in registers
+ * as a whole for the rest of the token (emit/small.c). Only what other nests read is stored. */
 #include "codegen/row/schedule/steps.h"
 
 static bool plain_memory(const row_graph *g, const row_node *n) {

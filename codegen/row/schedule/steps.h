@@ -4,11 +4,11 @@
 
 #include "codegen/row/schedule/schedule.h"
 
-/* nests.c: which nodes are computed on their own account, and the nests that they share. */
+/* nests.c: which nodes are roots, and the nests that they share. */
 void row_choose_nests(row_schedule *s);
-/* small.c: which nests are small, and whose roots need memory all the same. */
+/* small.c: which nests are small, and which of their roots need memory all the same. */
 void row_choose_small(row_schedule *s);
-/* nests.c: what is stored, which loops become one, and which buffers are used. */
+/* nests.c: which roots are stored, which loops are merged, and which buffers are used. */
 void row_choose_memory(row_schedule *s);
 /* nontemporal.c: stores that may be. */
 void row_choose_nontemporal(row_schedule *s);
