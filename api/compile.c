@@ -125,14 +125,8 @@ static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
 
 /* The type of keys and values called `name`; NULL: f32. */
 static bool cache_dtype(hadal_session *s, const char *name, hir_dtype *out) {
-    static const hir_dtype storage[] = {HIR_F32, HIR_BF16, HIR_F16};
     *out = HIR_F32;
-    if (!name) return true;
-    for (size_t i = 0; i < sizeof storage / sizeof *storage; i++)
-        if (strcmp(name, hir_dtype_name(storage[i])) == 0) {
-            *out = storage[i];
-            return true;
-        }
+    if (!name || hir_value_dtype_by_name(name, out)) return true;
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "keys and values cannot be stored as \"%s\"", name)
         ->hint = "f32, bf16 or f16";
     return false;

@@ -341,7 +341,7 @@ static bool add_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contractio
                    "ir/splits.def and hrt_split differ");
 #include "ir/splits.def"
 #undef S
-_Static_assert((int)HIR_SPLITS == HRT_SPLIT_KEYS + 1, "hrt_split has more than ir/splits.def");
+_Static_assert((int)HIR_SPLITS == HRT_SPLIT_CHANNELS + 1, "hrt_split has more than ir/splits.def");
 
 /* Row programs whose results are the same for every token run once, on one thread. */
 static bool is_token_free(const lowering *l, hir_id kernel) {
@@ -409,7 +409,7 @@ static bool add_step(lowering *l, hir_id id) {
                 ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
     for (size_t i = 0; i < use->runs.n; i++)
         if (!add_operand(l, loc_of(l, op), use->runs.at[i], c)) return false;
-    if (step.split_decode == HRT_SPLIT_COLS && is_small(l, &step))
+    if (c && step.split_decode == HRT_SPLIT_COLS && is_small(l, &step))
         step.split_decode = HRT_SPLIT_NONE;
     hd_push(l->a, &l->p->steps, step);
     hcg_step_work work = hcg_count_work(l->a, l->m, id);

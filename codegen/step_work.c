@@ -3,7 +3,8 @@
  * FLOPs are those of contractions and attention, a multiplication and an addition each one; row
  * programs have none that count beside their memory traffic. Bytes are the traffic that no schedule
  * can avoid: what a body reads of others, each row once, and what it leaves. Weights and everything
- * else without T are read once a pass, caches once a pass from end to end. What a kernel reads
+ * else without T are read once a pass, caches once a pass from end to end; windows and carries are
+ * read once a pass and left once. What a kernel reads
  * twice because it does not fit a cache is not in here; it shows as a lower rate. */
 #include <string.h>
 
@@ -118,6 +119,15 @@ static void charge_result(hir_type t, hcg_step_work *w) {
         w->pass_bytes += row_bytes(t);
 }
 
+/* What changes a window or a carry reads all of it and leaves all of it. Of a cache rows are added
+ * (charge_result). */
+static void charge_state(const counter *c, hir_id op, hcg_step_work *w) {
+    const uint32_t written = hir_written_state(c->m, op);
+    if (written == HIR_NONE) return;
+    const hir_type t = c->m->states.at[written].type;
+    if (!has_c(t)) w->pass_bytes += 2 * row_bytes(t);
+}
+
 /* ---- arithmetic --------------------------------------------------------------------------------
  */
 static void add_flops(const counter *c, hir_id id, hcg_step_work *w) {
@@ -172,6 +182,7 @@ hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel) {
         if (hir_op_at(m, id)->code == HIR_YIELD_OP) continue;
         add_reads(&c, hir_op_at(m, id));
         add_flops(&c, id, &w);
+        charge_state(&c, id, &w);
     }
     for (size_t i = 0; i < c.reads.n; i++)
         charge_read(&c, &c.reads.at[i], &w);

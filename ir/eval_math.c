@@ -99,20 +99,10 @@ bool eval_unary(eval_call *c, const hir_op *op, const hir_array *const *x, hir_a
     return true;
 }
 
-/* Rounds to a narrower type, to nearest even, in one step. f32 values stay as they are: the
- * evaluator computes them in f64. */
-static double rounded_to(hir_dtype dtype, double x) {
-    switch ((int)dtype) {
-    case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));
-    case HIR_F16: return hd_f16_to_f32(hd_f16_from_f64(x));
-    default: return x;
-    }
-}
-
 bool eval_convert(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)c, (void)op;
     for (int64_t i = 0; i < y->n; i++)
-        y->at[i] = rounded_to(y->type.dtype, x[0]->at[i]);
+        y->at[i] = hir_rounded(y->type.dtype, x[0]->at[i]);
     return true;
 }
 

@@ -100,20 +100,11 @@ bool eval_rope(eval_call *c, const hir_op *op, const hir_array *const *x, hir_ar
 
 /* ---- state over time ------------------------------------------------------------------------- */
 
-/* x rounded to the element type of a cache. */
-static double as_stored(hir_dtype dtype, double x) {
-    switch (dtype) {
-    case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));
-    case HIR_F16: return hd_f16_to_f32(hd_f16_from_f64(x));
-    default: return x;
-    }
-}
-
 bool eval_cache_append(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     hir_dtype dtype = hir_ref_type(c->m, op->args[1]).dtype;
     double *to = x[1]->at + (c->C - c->T) * (x[0]->n / c->T);
     for (int64_t i = 0; i < x[0]->n; i++)
-        to[i] = as_stored(dtype, x[0]->at[i]);
+        to[i] = hir_rounded(dtype, x[0]->at[i]);
     y->at = x[1]->at;
     y->n = x[1]->n;
     return true;

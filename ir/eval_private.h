@@ -59,15 +59,10 @@ typedef struct eval_call {
  * and, unless the rule makes a view, zeroed memory. False: a diagnostic was added. */
 typedef bool eval_rule(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y);
 
-eval_rule eval_const, eval_convert, eval_unary, eval_binary, eval_reduce, eval_rmsnorm,
-    eval_layernorm, eval_softmax; /* eval_math.c */
-eval_rule eval_depth_attend, eval_depth_weights, eval_depth_inverse_rms, eval_depth_scores,
-    eval_depth_mix, eval_depth_merge; /* eval_depth.c */
-eval_rule eval_reshape, eval_transpose, eval_broadcast, eval_stack, eval_concat,
-    eval_slice; /* eval_move.c */
-eval_rule eval_linear, eval_gather, eval_rope_table, eval_rope, eval_cache_append,
-    eval_attention;                             /* eval_model.c */
-eval_rule eval_output, eval_kernel, eval_yield; /* eval.c */
+/* eval_math.c, eval_move.c, eval_depth.c, eval_model.c, eval.c: one function per rule of ops.def */
+#define OP(id, name, stage, traits, operands, attrs, rule, doc) eval_rule eval_##rule;
+#include "ir/ops.def"
+#undef OP
 
 eval_rule *eval_rule_of(hir_opcode code);
 /* All elements of a weight, read at the first use. */

@@ -145,13 +145,13 @@ bool hir_is_value(hir_check *c, uint32_t i) {
                       c->op->args[i].kind == HIR_REF_WEIGHT ? "weight (@)" : "state ($)");
 }
 
-/* "cache_append": the ops that take a state. */
+/* "cache_append", or "a or b or c": the ops that take a state. */
 static const char *ops_with_state(const hir_check *c) {
     hd_text text;
     hd_text_init(&text, c->d->arena);
     for (int code = 0; code < HIR_OPCODE_COUNT; code++)
         if (hir_state_operand((hir_opcode)code) != HIR_NONE)
-            hd_text_f(&text, "%s%s", text.n ? ", " : "", hir_info((hir_opcode)code)->name);
+            hd_text_f(&text, "%s%s", text.n ? " or " : "", hir_info((hir_opcode)code)->name);
     return text.at;
 }
 

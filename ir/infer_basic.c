@@ -27,14 +27,9 @@ bool hir_rule_binary(hir_check *c, hir_type *y) {
 }
 
 bool hir_rule_convert(hir_check *c, hir_type *y) {
-    static const hir_dtype stored[] = {HIR_F32, HIR_BF16, HIR_F16};
     const char *name = hir_attr_string(c->op, HIR_A_DTYPE, "");
     if (!hir_rule_unary(c, y)) return false;
-    for (size_t i = 0; i < sizeof stored / sizeof *stored; i++)
-        if (!strcmp(name, hir_dtype_name(stored[i]))) {
-            y->dtype = stored[i];
-            return true;
-        }
+    if (hir_value_dtype_by_name(name, &y->dtype)) return true;
     return hir_refuse(c, HD_E_VALUE, "values are stored as f32, bf16 or f16", "'dtype' is \"%s\"",
                       name);
 }

@@ -21,7 +21,7 @@ enum {
 
 /* ---- types --------------------------------------------------------------------------------- */
 typedef enum hir_dtype {
-#define D(id, name, bytes, elements, depth) HIR_##id,
+#define D(id, name, bytes, elements, depth, use) HIR_##id,
 #include "ir/dtypes.def"
 #undef D
     HIR_DTYPE_COUNT
@@ -45,6 +45,12 @@ bool hir_is_quantised(hir_dtype t);    /* stored in groups of HIR_GROUP elements
 unsigned hir_panel_depth(hir_dtype t); /* consecutive elements along K stored together in a panel */
 enum { HIR_GROUP = 32 };
 const char *hir_dtype_name(hir_dtype t);
+bool hir_stores_values(hir_dtype t); /* values and state may be stored so */
+/* The type called `name`, if values and state may be stored so. */
+bool hir_value_dtype_by_name(const char *name, hir_dtype *out);
+/* x as an element of such a type holds it, rounded once to nearest even; f32, and types of groups:
+ * x itself, since the evaluator computes in f64. */
+double hir_rounded(hir_dtype t, double x);
 void hir_print_type(hd_text *out, hir_type t); /* f32[T, 4, 32] */
 
 /* ---- handles ------------------------------------------------------------------------------- */
@@ -333,6 +339,7 @@ bool hir_may_skip_rows(const hir_module *m, hir_id kernel);
  * sequence that the row looks at. */
 typedef struct hir_op_work {
     uint64_t row_flops, pair_flops;
+    int64_t rows_together; /* rows that share what they read of the sequence, at least 1 */
 } hir_op_work;
 hir_op_work hir_work_of(const hir_module *m, hir_id op);
 

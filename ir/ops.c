@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ir/signature.h"
+#include "support/tensorfile.h"
 
 enum {
     ELEMENTWISE = HIR_ELEMENTWISE,
@@ -37,8 +38,9 @@ static const struct {
 static const struct {
     const char *name;
     size_t bytes, elements, depth;
+    enum { FLOAT, WEIGHT, IDS } use;
 } dtype_table[] = {
-#define D(id, name, bytes, elements, depth) {name, bytes, elements, depth},
+#define D(id, name, bytes, elements, depth, use) {name, bytes, elements, depth, use},
 #include "ir/dtypes.def"
 #undef D
 };
@@ -83,6 +85,27 @@ bool hir_is_quantised(hir_dtype t) {
 
 unsigned hir_panel_depth(hir_dtype t) {
     return (unsigned)dtype_table[t].depth;
+}
+
+bool hir_stores_values(hir_dtype t) {
+    return dtype_table[t].use == FLOAT;
+}
+
+bool hir_value_dtype_by_name(const char *name, hir_dtype *out) {
+    for (int i = 0; i < HIR_DTYPE_COUNT; i++) {
+        if (!hir_stores_values((hir_dtype)i) || strcmp(name, dtype_table[i].name) != 0) continue;
+        *out = (hir_dtype)i;
+        return true;
+    }
+    return false;
+}
+
+double hir_rounded(hir_dtype t, double x) {
+    static float (*const widen[HIR_DTYPE_COUNT])(uint16_t) = {
+        [HIR_BF16] = hd_bf16_to_f32, [HIR_F16] = hd_f16_to_f32};
+    static uint16_t (*const narrow[HIR_DTYPE_COUNT])(double) = {
+        [HIR_BF16] = hd_bf16_from_f64, [HIR_F16] = hd_f16_from_f64};
+    return narrow[t] ? widen[t](narrow[t](x)) : x;
 }
 
 static uint64_t rounded_up(int64_t n, uint64_t to) {

@@ -23,8 +23,7 @@ const char *hir_why_no_state(hir_state_kind kind, hir_type type) {
     const char *numbers = grows ? "a cache is f32, bf16 or f16 [C, ..], with integers behind C"
                                 : "only a cache has C; all dims of another state are integers";
     int64_t elements, bytes;
-    if (type.dtype != HIR_F32 && type.dtype != HIR_BF16 && type.dtype != HIR_F16)
-        return "a state is f32, bf16 or f16";
+    if (!hir_stores_values(type.dtype)) return "a state is f32, bf16 or f16";
     if (type.rank == 0 || type.rank > HIR_MAX_RANK) return "a state has at least one dim";
     if (grows != (type.dim[0] == HIR_C)) return numbers;
     for (uint32_t i = grows; i < type.rank; i++)

@@ -1,5 +1,6 @@
-/* How much arithmetic an op is, by formula; ops without one are counted as free beside these. */
-#include "ir/ir.h"
+/* How much arithmetic an op is, and how many rows it does together, by formula; ops without one are
+ * counted as free beside these, and do one row at a time. */
+#include "ir/kernels.h"
 
 static uint64_t row_elements(hir_type t) {
     const int64_t n = hir_type_row_elements(t);
@@ -13,10 +14,12 @@ static hir_op_work linear(const hir_module *m, hir_id op) {
     return (hir_op_work){.row_flops = 2 * (uint64_t)w.dim[0] * row_elements(x)};
 }
 
-/* For each head and position n products with the key and m with the value. */
+/* For each head and position n products with the key and m with the value. The queries that tokens
+ * have of one key/value head fill a tile. */
 static hir_op_work attention(const hir_module *m, hir_id op) {
     const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
-    return (hir_op_work){.pair_flops = 2 * (uint64_t)q.dim[1] * (uint64_t)(q.dim[2] + v.dim[2])};
+    return (hir_op_work){.pair_flops = 2 * (uint64_t)q.dim[1] * (uint64_t)(q.dim[2] + v.dim[2]),
+                         .rows_together = HIR_QUERY_TILE / (q.dim[1] / v.dim[1])};
 }
 
 static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {
@@ -26,5 +29,7 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
 
 hir_op_work hir_work_of(const hir_module *m, hir_id op) {
     const hir_opcode code = hir_op_at(m, op)->code;
-    return formulas[code] ? formulas[code](m, op) : (hir_op_work){0};
+    hir_op_work work = formulas[code] ? formulas[code](m, op) : (hir_op_work){0};
+    if (work.rows_together < 1) work.rows_together = 1;
+    return work;
 }

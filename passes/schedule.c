@@ -11,8 +11,8 @@
  *                      run for the rows asked for. Attention may: a row of its result needs that
  *                      row of q, and the cache.
  *          4 threads   split_decode (T = 1) and split_prefill (T > 1) as the form has them; cyclic
- *                      in chunks of as many rows as make HIR_QUERY_TILE queries of a key/value
- *                      head; what runs once: none
+ *                      in chunks of as many rows as the op does together (ir/work.c); what runs
+ *                      once: none
  *          5 names     row0, row1, contract0 ...: the number counts different bodies, equal ones
  *                      share a name
  * Leaves   bodies.
@@ -323,20 +323,13 @@ static void name_kernels(scheduler *s) {
 }
 
 /* ---- the pass ------------------------------------------------------------------------------ */
-/* Tokens whose queries of one key/value head fill a tile. */
-static int64_t rows_of_tile(const hir_module *m, hir_id op) {
-    const int64_t rows =
-        HIR_QUERY_TILE / (hir_arg_type(m, op, 0).dim[1] / hir_arg_type(m, op, 1).dim[1]);
-    return rows > 0 ? rows : 1;
-}
-
 static void set_splits(scheduler *s, hir_id kernel) {
     const hir_kernel_form form = hir_form_of(s->m, kernel);
     const bool cut = form != HIR_KERNEL_FORMS && !hir_runs_once(s->m, kernel);
     const hir_split decode = cut ? hir_form(form)->decode : HIR_SPLIT_NONE;
     const hir_split prefill = cut ? hir_form(form)->prefill : HIR_SPLIT_NONE;
     if (prefill == HIR_SPLIT_CYCLIC) {
-        const int64_t grain = rows_of_tile(s->m, hir_form_op(s->m, kernel));
+        const int64_t grain = hir_work_of(s->m, hir_form_op(s->m, kernel)).rows_together;
         if (hir_attr_int(hir_op_at(s->m, kernel), HIR_A_GRAIN, 0) != grain)
             hir_set_attr(s->m, kernel, hir_int(HIR_A_GRAIN, grain));
     }

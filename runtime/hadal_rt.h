@@ -86,6 +86,8 @@ typedef enum hrt_split {
     HRT_SPLIT_KEYS,   /* T = 1, or small: contiguous shares of cols * R columns, where R ranges of
                        * HRT_KEYS positions cover the cache: column g * R + r is range r of head
                        * g. The ranges do not depend on the threads, so neither do results */
+    HRT_SPLIT_CHANNELS, /* contiguous shares of columns, never of rows: a row needs the one before
+                         */
 } hrt_split;
 
 typedef struct hrt_step {

@@ -158,6 +158,7 @@ static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, sp
         cols = key_columns(w, step->cols);
         call_kernel(w, kernel, rows, share(cols, w->index, w->count));
         break;
+    case HRT_SPLIT_CHANNELS: call_kernel(w, kernel, rows, share(cols, w->index, w->count)); break;
     }
 }
 
@@ -183,7 +184,8 @@ static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, cons
     const hrt_frame whole = w->frame;
     hrt_kernel *kernel = j->level->kernels[step->kernel_decode];
     bool keys = step->split_decode == HRT_SPLIT_KEYS,
-         cut = keys || step->split_decode == HRT_SPLIT_COLS;
+         cut = keys || step->split_decode == HRT_SPLIT_COLS ||
+               step->split_decode == HRT_SPLIT_CHANNELS;
     w->frame.T = 1;
     for (int64_t row = rows.from; row < rows.to; row++) {
         int index = (int)((w->index + row) % w->count);

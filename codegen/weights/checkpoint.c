@@ -190,11 +190,7 @@ bool hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, v
 
 /* x as it is stored, one by one; in groups: x itself. */
 static double stored(double x, hir_dtype to) {
-    switch (to) {
-    case HIR_BF16: return hd_bf16_to_f32(hd_bf16_from_f64(x));
-    case HIR_F16: return hd_f16_to_f32(hd_f16_from_f64(x));
-    default: return (float)x;
-    }
+    return (float)hir_rounded(to, x);
 }
 
 /* "[3, 77]" of element i. */

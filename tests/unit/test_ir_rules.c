@@ -96,7 +96,7 @@ static const rule_case refused[] = {
     {"const %x {value = 1, shape = []}", "const: takes no operands, but has 1"},
     {"stack {axis = 0}", "stack: has 0 operands, but takes (xs*)"},
     {"stack %x, _ {axis = 1}", "stack: operand xs[1] is missing"},
-    {"neg $f", "neg: operand x is a state ($); only cache_append takes one"},
+    {"neg $f", "neg: operand x is a state ($); only cache_append"},
     {"add %x, %ids", "add: operand b is i32[T]"},
     {"add %k, %k", "add: operand a is f32[C, 2, 4], a cache"},
     {"reduce_sum %x", "reduce_sum: attribute 'axis' is missing"},

@@ -34,10 +34,12 @@ static const hrt_model pausing_model = MODEL(pausing_levels, 1);
 /* ---- shares: every row and column once --------------------------------------------------------
  */
 enum { MAX_ROWS = 64, MAX_COLS = 24 };
-static atomic_int hits[MAX_ROWS][MAX_COLS];
+static atomic_int hits[MAX_ROWS][MAX_COLS], cut_rows;
+static int64_t all_rows;
 static void k_count(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
                     int64_t c1) {
     (void)f, (void)args;
+    if (r1 - r0 < all_rows) atomic_fetch_add(&cut_rows, 1);
     for (int64_t r = r0; r < r1; r++)
         for (int64_t c = c0; c < c1; c++)
             atomic_fetch_add(&hits[r][c], 1);
@@ -47,7 +49,7 @@ Test(runtime, every_share_of_every_split_is_done_once) {
     static hrt_kernel *const counters[] = {k_count};
     static const hrt_level level[] = {{.name = "plain", .kernels = counters}};
     int64_t sizes[] = {1, 2, 5, 16, 17, 31, 64};
-    for (int split = HRT_SPLIT_NONE; split <= HRT_SPLIT_COLS; split++)
+    for (int split = HRT_SPLIT_NONE; split <= HRT_SPLIT_CHANNELS; split++)
         for (int threads = 1; threads <= 17; threads++)
             for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
                 for (int64_t cols = 1; cols <= MAX_COLS; cols += 11) {
@@ -68,7 +70,9 @@ Test(runtime, every_share_of_every_split_is_done_once) {
                     float *outs[1] = {NULL};
                     memset(hits, 0, sizeof hits);
                     use_threads(s, threads);
+                    all_rows = rows, cut_rows = 0;
                     cr_assert_eq(hrt_forward(s, ids, n, outs, rows), HRT_OK);
+                    if (split == HRT_SPLIT_CHANNELS) cr_assert_eq(cut_rows, 0);
                     for (int64_t r = 0; r < MAX_ROWS; r++)
                         for (int64_t c = 0; c < MAX_COLS; c++)
                             cr_assert_eq(hits[r][c], r >= n - rows && r < n && c < cols,

@@ -196,7 +196,8 @@ Test(states, what_changes_state_does_all_rows) {
     }
 }
 
-/* The text of a source file says whether it asks for an op that changes state by its name. */
+/* The text of a source file says whether it asks for an op that changes state by its name. A row of
+ * a table by op, [NAME] = .., is no question. */
 static void expect_no_name(const char *path) {
     FILE *f = fopen(path, "r");
     cr_assert_not_null(f, "%s", path);
@@ -208,13 +209,15 @@ static void expect_no_name(const char *path) {
         char *name = hd_printf(arena, "HIR_%s_OP", hir_info((hir_opcode)i)->name);
         for (char *c = name; *c; c++)
             *c = *c == '.' ? '_' : (char)toupper((unsigned char)*c);
-        cr_expect_null(strstr(text, name), "%s asks for %s, not for the trait", path, name);
+        for (const char *at = text; (at = strstr(at, name)); at++)
+            cr_expect(at > text && at[-1] == '[', "%s asks for %s, not for the trait", path, name);
     }
 }
 
 Test(states, nobody_asks_for_such_an_op_by_its_name) {
-    static const char *const patterns[] = {"ir/*.c",    "passes/*.c",  "api/*.c",
-                                           "api/*/*.c", "codegen/*.c", "codegen/contract/*.c"};
+    static const char *const patterns[] = {"ir/*.c",         "passes/*.c",  "api/*.c",
+                                           "inspect/*.c",    "codegen/*.c", "codegen/*/*.c",
+                                           "codegen/*/*/*.c"};
     size_t files = 0;
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         glob_t all;

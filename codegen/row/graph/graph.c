@@ -57,10 +57,11 @@ static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *o
     return true;
 }
 
-static row_view constant(row_graph *g, const hir_op *op, hir_type type) {
+static bool constant(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     uint32_t node = row_add_node(g, ROW_CONST, op, (row_shape){0}, 0);
     row_at(g, node)->value = hir_attr_float(op, HIR_A_VALUE, 0);
-    return row_make_view(g, type, (row_ref){.node = node});
+    *out = row_make_view(g, type, (row_ref){.node = node});
+    return true;
 }
 
 /* ---- what leaves the kernel ------------------------------------------------------------------ */
@@ -118,15 +119,19 @@ static row_buffer block_buffer(row_where where, row_size elements) {
 
 /* Always copies: in a state the heads of a row lie apart and may be rounded, so that no other op
  * could read the row from there. */
-static bool cache_append(row_graph *g, const hir_op *op) {
+static bool write_state(row_graph *g, const hir_op *op) {
     row_view x;
-    if (op->args[1].kind != HIR_REF_STATE) return row_unsupported(g, op, "it appends to a state");
+    const hir_ref to = op->args[hir_state_operand(op->code)];
+    if (to.kind != HIR_REF_STATE) return row_unsupported(g, op, "it writes no state");
+    /* Tokens of a call may be done in any order, so that each needs a row of its own. */
+    if (hir_state_kind_of(g->m->states.at[to.index].kind)->rows != HIR_ROWS_PER_POSITION)
+        return row_unsupported(g, op, "it writes a state that has no row for each position");
     if (!row_view_of(g, op, op->args[0], &x)) return false;
-    hir_type state = hir_ref_type(g->m, op->args[1]);
+    hir_type state = hir_ref_type(g->m, to);
     bool by_head = g->stage && g->stage->heads;
     uint32_t copy = row_add_copy(g, op, x.shape, x.ref);
     row_at(g, copy)->buffer = row_add_buffer(g, (row_buffer){.where = ROW_STATE,
-                                                             .ref = op->args[1],
+                                                             .ref = to,
                                                              .dtype = state.dtype,
                                                              .has_t = true,
                                                              .elements = row_elements(&x.shape),
@@ -197,39 +202,62 @@ static bool row_type(row_graph *g, const hir_op *op, hir_type *type) {
     return true;
 }
 
-static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+/* Makes the view of what an op makes, of this type. */
+typedef bool row_builder(row_graph *g, const hir_op *op, hir_type type, row_view *out);
+
+static bool reshaped(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     row_view x;
-    uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
-    if (hir_has_trait(op->code, HIR_ELEMENTWISE)) return elementwise(g, op, type, out);
-    if (hir_has_trait(op->code, HIR_REDUCE)) return reduction(g, op, type, out);
-    switch (op->code) {
-    case HIR_CONST_OP: *out = constant(g, op, type); return true;
-    case HIR_STACK_OP:
-    case HIR_CONCAT_OP: return row_side_by_side(g, op, type, out);
-    case HIR_GATHER_OP: return row_gather(g, op, type, out);
-    case HIR_ROPE_TABLE_OP: return row_rope_table(g, op, type, out);
-    case HIR_ROPE_OP: return row_rope(g, op, type, out);
-    case HIR_RESHAPE_OP:
-    case HIR_TRANSPOSE_OP:
-    case HIR_BROADCAST_OP:
-    case HIR_SLICE_OP: break;
-    default: return row_unsupported(g, op, "it does not belong there");
-    }
     if (!row_view_of(g, op, op->args[0], &x)) return false;
-    if (op->code == HIR_RESHAPE_OP)
-        *out = row_reshaped(g, op, x, type);
-    else if (op->code == HIR_TRANSPOSE_OP)
-        *out = row_transposed(g, op, &x, type);
-    else if (op->code == HIR_SLICE_OP)
-        *out = row_sliced(g, &x, axis, row_dim(g, hir_attr_int(op, HIR_A_START, 0)), type);
-    else
-        *out = row_make_view(g, type, row_broadcast(g, &x, type));
+    *out = row_reshaped(g, op, x, type);
     return true;
+}
+
+static bool transposed(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+    row_view x;
+    if (!row_view_of(g, op, op->args[0], &x)) return false;
+    *out = row_transposed(g, op, &x, type);
+    return true;
+}
+
+static bool stretched(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+    row_view x;
+    if (!row_view_of(g, op, op->args[0], &x)) return false;
+    *out = row_make_view(g, type, row_broadcast(g, &x, type));
+    return true;
+}
+
+static bool sliced(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+    row_view x;
+    if (!row_view_of(g, op, op->args[0], &x)) return false;
+    const row_size start = row_dim(g, hir_attr_int(op, HIR_A_START, 0));
+    *out = row_sliced(g, &x, (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0), start, type);
+    return true;
+}
+
+/* What is neither elementwise nor a reduction. */
+static row_builder *const builders[HIR_OPCODE_COUNT] = {
+    [HIR_CONST_OP] = constant,
+    [HIR_STACK_OP] = row_side_by_side,
+    [HIR_CONCAT_OP] = row_side_by_side,
+    [HIR_SLICE_OP] = sliced,
+    [HIR_RESHAPE_OP] = reshaped,
+    [HIR_TRANSPOSE_OP] = transposed,
+    [HIR_BROADCAST_OP] = stretched,
+    [HIR_GATHER_OP] = row_gather,
+    [HIR_ROPE_TABLE_OP] = row_rope_table,
+    [HIR_ROPE_OP] = row_rope,
+};
+
+static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+    row_builder *build = builders[op->code];
+    if (hir_has_trait(op->code, HIR_ELEMENTWISE)) build = elementwise;
+    if (hir_has_trait(op->code, HIR_REDUCE)) build = reduction;
+    return build ? build(g, op, type, out) : row_unsupported(g, op, "it does not belong there");
 }
 
 /* Views of what an op makes. */
 static bool build_op(row_graph *g, const hir_op *op) {
-    if (op->code == HIR_CACHE_APPEND_OP) return cache_append(g, op);
+    if (hir_has_trait(op->code, HIR_WRITES_STATE)) return write_state(g, op);
     if (op->n_results != 1) return row_unsupported(g, op, "it does not belong there");
     hir_type type = row_type_of(g, hir_value_ref(op->results[0]));
     row_view *v = hd_new(g->arena, row_view);
