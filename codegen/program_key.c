@@ -34,8 +34,8 @@ static bool has_free_sizes(const hir_module *m, hir_id kernel, const hcg_contrac
     }
     for (size_t i = 0; i < c->linears.n; i++) {
         const hir_dtype dtype = c->linears.at[i].dtype;
-        if (hir_is_quantised(dtype) || dtype == HIR_BF16) return false; /* x is prepared by K */
-        if (c->linears.at[i].layout != HIR_LAYOUT_PANEL) return false;  /* N counts panels */
+        if (hir_panel_depth(dtype) > 1) return false;                  /* x is prepared by K */
+        if (c->linears.at[i].layout != HIR_LAYOUT_PANEL) return false; /* N counts panels */
     }
     const hcg_column_group *g = &c->groups.at[0];
     return c->groups.n == 1 && c->width == 1 && !g->heads && g->n > HIR_PANEL && c->k > 1;
