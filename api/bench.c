@@ -3,7 +3,7 @@
  * Prefill is a call of T tokens on an empty session, decode a call of one token behind caches that
  * hold a prefix; only the last row of logits is asked for. Every configuration is run in rounds,
  * with the limits of the machine between them (machine.h). With two models each round runs both,
- * now one first, now the other, and the ratio is that of neighbours.
+ * now one first, now the other, and the ratio is that of two adjacent runs.
  *
  * Memory: what the process grew by, resident, while this model was opened, its caches were filled
  * and its first call ran: pages of the library, of the weights and of the session that were touched

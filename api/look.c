@@ -135,7 +135,7 @@ static bool write_picture(hadal_session *s, inspect_view view, const void *data,
     return svg && hd_write_file(s->arena, &s->diags, path, svg, strlen(svg));
 }
 
-/* To the file a picture or the numbers; what was found is told in text. */
+/* Writes a picture or numbers to the file, and the findings as text. */
 static const char *look_at_work(hadal_session *s, inspect_view view, const int32_t *tokens,
                                 int64_t n, const char *path) {
     bool svg;

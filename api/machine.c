@@ -108,7 +108,7 @@ static const struct loops {
     void (*read)(const float *x, size_t n);
     void (*copy)(float *y, const float *x, size_t n);
     void (*triad)(float *y, const float *x, const float *z, size_t n);
-    void (*peak)(int64_t turns);
+    void (*peak)(int64_t iterations);
 } all_loops[] = {
 #if defined(__x86_64__)
     {16, stream_avx512, read_avx512, copy_avx512, triad_avx512, peak_avx512},
@@ -131,7 +131,7 @@ static const struct loops *widest(void) {
  */
 
 struct machine {
-    int threads, room; /* in use; that have memory */
+    int threads, capacity; /* in use; that have memory */
     const struct loops *loops;
     float *area[256];    /* in pages of the system's choice, as memory of a session is */
     float *weights[256]; /* in huge pages, which weights may have */
@@ -147,7 +147,7 @@ static void fill(float *x, size_t bytes) {
 machine *machine_open(int threads) {
     machine *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    m->room = m->threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
+    m->capacity = m->threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
     m->loops = widest();
     for (int t = 0; t < m->threads; t++) {
         m->area[t] = aligned_alloc(LINE, AREA);
@@ -168,7 +168,7 @@ machine *machine_open(int threads) {
 }
 
 void machine_close(machine *m) {
-    for (int t = 0; m && t < m->room; t++) {
+    for (int t = 0; m && t < m->capacity; t++) {
         free(m->area[t]);
         free(m->weights[t]);
     }
@@ -176,7 +176,7 @@ void machine_close(machine *m) {
 }
 
 void machine_use(machine *m, int threads) {
-    m->threads = threads < 1 ? 1 : threads > m->room ? m->room : threads;
+    m->threads = threads < 1 ? 1 : threads > m->capacity ? m->capacity : threads;
     machine_forget(m);
 }
 

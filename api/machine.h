@@ -36,7 +36,7 @@ typedef struct machine machine;
  * machine_use says otherwise. NULL: no memory. */
 machine *machine_open(int threads);
 void machine_close(machine *m);
-void machine_use(machine *m, int threads); /* 1 to what there is room for; forgets all samples */
+void machine_use(machine *m, int threads); /* 1 to those that have memory; forgets all samples */
 int machine_threads(const machine *m);
 /* One short run of every limit, about 60 ms. Once a round, at its end. */
 void machine_sample(machine *m);

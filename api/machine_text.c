@@ -23,14 +23,14 @@ typedef struct facts {
     machine *limits;   /* NULL: not measured */
 } facts;
 
-/* Threads for which memory is there: measuring takes 160 MB each, and leaves half of what is free.
+/* Threads for which there is memory: measuring takes 160 MB each, and leaves half of what is free.
  */
 static int threads_with_memory(int wanted) {
     enum { EACH = 160 << 20 };
     const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     if (pages < 1 || page < 1) return 1;
-    const long room = pages / 2 / (EACH / page);
-    return room < 1 ? 1 : room < wanted ? (int)room : wanted;
+    const long most = pages / 2 / (EACH / page);
+    return most < 1 ? 1 : most < wanted ? (int)most : wanted;
 }
 
 static bool measure(hadal_session *s, facts *f, int threads) {

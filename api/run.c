@@ -38,7 +38,7 @@ static bool tokens_from_list(hadal_session *s, const char *text, token_list *out
 static bool is_integer(hd_tensor_dtype t) {
     return t >= HD_T_U8 && t <= HD_T_U64;
 }
-_Static_assert(HD_T_BOOL < HD_T_U8 && HD_T_U64 < HD_T_F16, "whole numbers are neighbours");
+_Static_assert(HD_T_BOOL < HD_T_U8 && HD_T_U64 < HD_T_F16, "integer types are consecutive");
 
 static bool tokens_from_tensor(hadal_session *s, const char *name, const hd_tensor *t,
                                token_list *out) {

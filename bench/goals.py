@@ -128,7 +128,7 @@ def compiling(a):
 
 GROUPS = (decode, prefill, start, overhead, contractions, mechanism, residuals, compiling)
 
-# ---- pieces ---------------------------------------------------------------------------------------
+# ---- parts of the report ---------------------------------------------------------------------------
 
 
 def tokens(a, T):

@@ -20,7 +20,7 @@ typedef struct hunt {
 
 /* ---- one run -----------------------------------------------------------------------------------
  */
-/* Whether a file holds a text, also where pieces of it meet. */
+/* Does a file hold a text? Read as a whole, so that a text is found wherever it stands. */
 static bool file_holds(const char *path, const char *text) {
     FILE *f = fopen(path, "rb");
     if (!f) return false;

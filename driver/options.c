@@ -115,7 +115,7 @@ static int usage_error(const command_line *line, const char *text) {
 /* getopt's two descriptions of the options that a command takes. */
 static void describe(command_id command, struct option *list, char *letters) {
     size_t n = 0;
-    *letters++ = ':'; /* missing arguments are told from unknown options */
+    *letters++ = ':'; /* reports missing arguments and unknown options separately */
     for (int i = 0; i < OPTION_COUNT; i++) {
         const option_info *o = &option_table[i];
         if (!(o->commands & (1u << command))) continue;

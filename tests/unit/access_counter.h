@@ -158,10 +158,10 @@ static inline bool counted_compile(counted *c, hcg_program *p, hd_arena *a, hd_d
     uint32_t *all = hd_new_array(a, uint32_t, n + 1);
     for (size_t i = 0; i < n; i++)
         all[i] = (uint32_t)i;
-    const hcg_unit piece = {.variant = &t.variants.at[0], .kernels = all, .n = n};
-    hcg_scratch_needs room = {0};
-    if (!hcg_emit_unit(p, l, a, &piece, functions, &room)) return false;
-    c->scratch = room.kernels + room.outlined;
+    const hcg_unit unit = {.variant = &t.variants.at[0], .kernels = all, .n = n};
+    hcg_scratch_needs scratch = {0};
+    if (!hcg_emit_unit(p, l, a, &unit, functions, &scratch)) return false;
+    c->scratch = scratch.kernels + scratch.outlined;
     if (!hcg_finish_module(l)) return false; /* LLVM's passes first: what they leave is counted */
     const char **names = hd_new_array(a, const char *, n + 1);
     for (size_t i = 0; i < n; i++) {

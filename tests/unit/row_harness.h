@@ -25,7 +25,7 @@ typedef struct rows {
     const hcg_use *uses;                /* ... and what each op calls */
     int threads;                        /* that contractions are cut for, 0: one */
     void **values, **weights, **states; /* memory of each */
-    bool *replaced;                     /* per value: another lies over it */
+    bool *replaced;                     /* per value: a result overwrites it */
     hir_eval *eval;
     int64_t length;
     double worst;

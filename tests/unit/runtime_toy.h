@@ -177,7 +177,7 @@ static inline hrt_session *open_session(const hrt_model *m, const hrt_weights *w
                                         int64_t max_tokens) {
     size_t size = hrt_session_size(m, max_tokens);
     cr_assert_gt(size, 0);
-    size += TOY_THREADS * 4096; /* room for that many threads */
+    size += TOY_THREADS * 4096; /* workspace for that many threads */
     void *mem = aligned_alloc(64, size);
     memset(mem, 0xff, size);
     hrt_session *s = NULL;

@@ -5,9 +5,9 @@
  *
  * Bound: with u = 2^-24, a sum of K products makes at most K + 1 rounding errors, each at most u
  * times a partial sum, which is at most S = sum_k |x_k w_k|. They have random signs, so that 2
- * sqrt(K + 1) u S holds with room; one lost or doubled product of the K is about S / K, a hundred
- * times as much. Weights in groups are w = s q + m with parts that may cancel: of q4, with S made
- * of the largest |s q| + |m|, for which twice the largest |w| of the matrix stands.
+ * sqrt(K + 1) u S holds with a margin; one lost or doubled product of the K is about S / K, a
+ * hundred times as much. Weights in groups are w = s q + m with parts that may cancel: of q4, with
+ * S made of the largest |s q| + |m|, for which twice the largest |w| of the matrix stands.
  *
  * Where x is rounded this holds for the rounded x:
  *

@@ -15,14 +15,15 @@ static int64_t length_of(int i) {
     return (i * 11 + 3) % (N - 8);
 }
 
-/* Sessions of different lengths and sizes, filled by hrt_forward. The first holds `room` tokens. */
-static batch *open_batch(int count, int64_t room, int threads) {
+/* Sessions of different lengths and sizes, filled by hrt_forward. The first holds `capacity`
+ * tokens. */
+static batch *open_batch(int count, int64_t capacity, int threads) {
     batch *b = calloc(1, sizeof *b);
     b->weights = toy_weights(&model);
     for (int i = 0; i < count; i++) {
         float *none[2] = {NULL, NULL};
-        int64_t n = i == 0 && room < length_of(0) ? room - 1 : length_of(i);
-        b->sessions[i] = open_session(&model, b->weights, i == 0 ? room : N - i % 3);
+        int64_t n = i == 0 && capacity < length_of(0) ? capacity - 1 : length_of(i);
+        b->sessions[i] = open_session(&model, b->weights, i == 0 ? capacity : N - i % 3);
         use_threads(b->sessions[i], threads);
         for (int k = 0; k < N; k++)
             b->past[i][k] = (i * 5 + k * 7) % VOCAB;
@@ -54,11 +55,12 @@ static void expect_row(const batch *b, int i) {
 
 Test(batch, each_row_is_that_of_its_session) {
     const int counts[] = {1, 2, 3, 7, 8, 9, 17, 30};
-    const int64_t rooms[] = {1, 4, N}; /* rows that the first session's arena holds: 1, 4, CHUNK */
+    const int64_t capacities[] = {1, 4,
+                                  N}; /* rows that the first session's arena holds: 1, 4, CHUNK */
     for (int threads = 1; threads <= 5; threads++)
-        for (size_t r = 0; r < sizeof rooms / sizeof *rooms; r++)
+        for (size_t r = 0; r < sizeof capacities / sizeof *capacities; r++)
             for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
-                batch *b = open_batch(counts[k], rooms[r], threads);
+                batch *b = open_batch(counts[k], capacities[r], threads);
                 cr_assert_eq(forward(b, counts[k]), HRT_OK);
                 for (int i = 0; i < counts[k]; i++)
                     expect_row(b, i);

@@ -1,4 +1,4 @@
-/* Canonical forms of bodies (ir/canonical.h): which kernels are one form, and which are not. */
+/* Canonical forms of bodies (ir/canonical.h): which kernels have equal forms, and which do not. */
 #include <criterion/criterion.h>
 
 #include "ir/canonical.h"
@@ -11,7 +11,7 @@ static const char head[] = "hir 1 kernel @f\n\nweight @g : f32[16]\nweight @h : 
                            "weight @v : f32[16, 16]\n\n"
                            "func(%x: f32[T, 16], %y: f32[T, 16], %z: f32[T, 8]) {\n";
 
-/* The forms of two kernels with these bodies. `equal`: they are one. */
+/* Checks whether two kernels with these bodies have equal forms. */
 static void expect(const char *a, const char *b, bool equal) {
     hd_arena *arena = hd_arena_new();
     bench t = new_bench(hd_printf(arena,
@@ -138,7 +138,7 @@ Test(canonical, a_part_of_a_body) {
     hd_arena_free(arena);
 }
 
-/* Many forms, more than a set begins with, are told apart and found again. */
+/* A set with more forms than its first size keeps them apart and finds each again. */
 Test(canonical, sets_grow) {
     hd_arena *arena = hd_arena_new();
     bench t = new_bench(hd_printf(arena,

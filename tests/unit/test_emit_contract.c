@@ -1,5 +1,5 @@
-/* Contraction kernels against double loops: every epilogue form, odd shapes, both bodies, at every
- * CPU level of this machine, whole and cut into pieces. */
+/* Contraction kernels against double loops: every epilogue form, odd shapes, decode and prefill, at
+ * every CPU level of this machine, whole and divided into blocks. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -311,8 +311,8 @@ static bool same(const problem *p, const outputs *a, const outputs *b) {
     return true;
 }
 
-/* Random pieces that cover everything give what the whole gives, bit for bit. */
-static void run_pieces(problem *p, const compiled *c, outputs *o) {
+/* Random blocks that cover everything give what the whole gives, bit for bit. */
+static void run_blocks(problem *p, const compiled *c, outputs *o) {
     int64_t columns = hcg_columns(p->b.m, p->kernel);
     for (int64_t r0 = 0, r1; r0 < p->t; r0 = r1) {
         r1 = r0 + 1 + random_below(&p->seed, p->t - r0);
@@ -328,12 +328,12 @@ static void check(problem *p, const hcg_level *level, bool one, const char *what
     p->level = level;
     bool ok = compile_kernel(&p->b, HIR_KERNEL_CONTRACT, p->kernel, one, level, &c);
     cr_assert(ok, "%s: %s", what, bench_errors(&p->b));
-    outputs whole = new_outputs(p), pieces = new_outputs(p);
+    outputs whole = new_outputs(p), blocks = new_outputs(p);
     call(p, &c, &whole, 0, p->t, 0, hcg_columns(p->b.m, p->kernel));
     compare(p, &whole, what);
-    run_pieces(p, &c, &pieces);
-    cr_assert(same(p, &whole, &pieces), "%s: pieces differ from the whole", what);
-    free_outputs(&whole), free_outputs(&pieces);
+    run_blocks(p, &c, &blocks);
+    cr_assert(same(p, &whole, &blocks), "%s: blocks differ from the whole", what);
+    free_outputs(&whole), free_outputs(&blocks);
     compiled_free(&c);
 }
 

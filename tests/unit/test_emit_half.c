@@ -71,7 +71,7 @@ static float float_of(uint32_t bits) {
 }
 
 /* Floats spread over all bit patterns; around every value of f16 (its halfway points and their
- * neighbours); and the rest. */
+ * adjacent numbers); and the rest. */
 static float sample(uint32_t i) {
     uint32_t half = i / 4 & 0xffff, bits;
     if (i < 4 * 65536) return float_of(i * 16384 + 77);

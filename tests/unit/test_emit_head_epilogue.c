@@ -110,7 +110,7 @@ static bool make_kernels(bench *b, const shape *s, size_t *rows) {
     while (run.passes[run.n_passes] != HIR_PASS_COUNT)
         run.n_passes++;
     const char *text = text_of(b->arena, s);
-    b->m = hir_parse(b->arena, &b->diags, "ride.hir", hd_strdup(b->arena, text));
+    b->m = hir_parse(b->arena, &b->diags, "head_epilogue.hir", hd_strdup(b->arena, text));
     if (!b->m || !hir_run_passes(b->m, &run, &options, NULL, &b->diags)) return false;
     *rows = 0;
     HIR_EACH(b->m, op, b->m->first)
@@ -163,11 +163,11 @@ static void check_level(const hcg_level *level, uint64_t seed) {
     free(b);
 }
 
-TheoryDataPoints(ride, random_shapes) = {
+TheoryDataPoints(head_epilogue, random_shapes) = {
     DataPoints(uint64_t, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16),
 };
 
-Theory((uint64_t seed), ride, random_shapes) {
+Theory((uint64_t seed), head_epilogue, random_shapes) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)

@@ -406,17 +406,17 @@ static void check_made(maker *make, const int (*shapes)[3], size_t n) {
     check_made(make, (const int[][3])__VA_ARGS__,                                                  \
                sizeof((const int[][3])__VA_ARGS__) / sizeof(int[3]))
 
-/* Rows that the L1 does not hold meet each other piece by piece: 7 sums and a
- * largest element in two pieces and none left over, in one and a rest of vectors and lanes; two of
- * each, where an odd one out takes three vectors at once. */
-Test(emit_row, sums_in_pieces) {
+/* Dot products of rows that the L1 does not hold are computed block by block: 7 sums and a largest
+ * element in exactly two blocks, then in one and a rest of vectors and lanes; two of each, where
+ * the last has three vectors per iteration. */
+Test(emit_row, sums_in_blocks) {
     CHECK_MADE(dots, {{7, 9, 2048}, {7, 17, 1100}, {2, 9, 2736}});
 }
 
-/* As many queries as go together, one more, and a number that has no share; sources that are and
- * are not a multiple of a turn; rows in whole pieces, with a rest of vectors and lanes, in no
- * pieces; few queries meet all sources before the next do (7, 16 and 5, 17), or few sources all
- * queries (13, 11). */
+/* As many queries as one iteration takes, one more, and a number without a divisor; sources that
+ * are and are not a multiple of those of an iteration; rows in whole blocks, with a rest of vectors
+ * and lanes, and without blocks; loops over few queries and all sources (7, 16 and 5, 17), and over
+ * few sources and all queries (13, 11). */
 Test(emit_row, sources_meet_queries) {
     CHECK_MADE(phase_one, {{9, 8, 4096},
                            {4, 9, 2200},
@@ -434,49 +434,49 @@ Test(emit_row, given_mixes_of_many_rows) {
                {{9, 1, 2048}, {6, 2, 1100}, {7, 3, 300}, {8, 4, 1100}, {17, 8, 600}, {5, 24, 48}});
 }
 
-/* More results than registers: some at a time, a piece of them all before the next. One piece, two
- * and a rest, a rest of vectors and of lanes; an odd one out at the end. */
+/* More results than registers: computed in groups, each block of all groups before the next block.
+ * One block, two and a rest, a rest of vectors and of lanes; a last group of one result. */
 Test(emit_row, many_results_of_the_same_rows) {
     CHECK_MADE(
         plain_mixes,
         {{9, 1, 24}, {10, 1, 1024}, {11, 1, 1100}, {9, 8, 24}, {10, 8, 1024}, {11, 8, 1100}});
 }
 
-/* Some of them are summed up, squared, while they are made: a sum goes from piece to piece, beside
- * the group that makes its row. */
+/* With sums of squares of some results: such a sum is carried from block to block, in the group
+ * that makes its row. */
 Test(emit_row, many_results_and_sums_of_them) {
     CHECK_MADE(normed_mixes,
                {{5, 1, 24}, {5, 1, 1024}, {5, 1, 1100}, {9, 6, 24}, {10, 6, 1024}, {11, 6, 1100}});
 }
 
-static bool asks_ahead(const char *text, const hcg_level *level) {
+static bool prefetches(const char *text, const hcg_level *level) {
     bench *b = open_text(text);
     const char *assembly = assemble_kernel(b, HIR_KERNEL_ROW, b->m->first, false, level);
     cr_assert(assembly, "%s", bench_errors(b));
-    const bool asks = strstr(assembly, "prefetcht0") != NULL;
+    const bool found = strstr(assembly, "prefetcht0") != NULL;
     close_text(b);
-    return asks;
+    return found;
 }
 
-/* Where a turn of the lanes loads half a line or more, as sums of two vectors side by side always
- * do: while sources meet queries, and while several mixes are made of rows that nobody has read
- * before. For a single mix, or short rows, it does not pay. */
-Test(emit_row, sources_are_asked_for_ahead) {
+/* Rows are prefetched where an iteration loads half a cache line of each or more: in dot products
+ * of sources and queries, and in several mixes of rows that no nest has read before; not for a
+ * single mix or short rows. */
+Test(emit_row, sources_are_prefetched) {
     const hcg_level *levels;
     hd_arena *a = hd_arena_new();
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
         if (strcmp(levels[l].arch, "x86_64") != 0) continue;
         const hcg_level *level = &levels[l];
         const bool wide = level->lanes >= 8;
-        cr_expect_eq(asks_ahead(phase_one(a, 12, 8, 1024), level), wide, "%s", level->name);
-        cr_expect(asks_ahead(given_mixes(a, 9, 4, 1024), level), "%s", level->name);
-        cr_expect_not(asks_ahead(given_mixes(a, 9, 1, 1024), level), "%s", level->name);
-        cr_expect_not(asks_ahead(given_mixes(a, 9, 4, 256), level), "%s", level->name);
+        cr_expect_eq(prefetches(phase_one(a, 12, 8, 1024), level), wide, "%s", level->name);
+        cr_expect(prefetches(given_mixes(a, 9, 4, 1024), level), "%s", level->name);
+        cr_expect_not(prefetches(given_mixes(a, 9, 1, 1024), level), "%s", level->name);
+        cr_expect_not(prefetches(given_mixes(a, 9, 4, 256), level), "%s", level->name);
     }
     hd_arena_free(a);
 }
 
-/* Has the kernel a form whose stores go past the caches? */
+/* Has the kernel a version with non-temporal stores? */
 static void expect_streaming(bench *b, const hcg_level *level, bool expected) {
     const char *assembly = assemble_kernel(b, HIR_KERNEL_ROW, b->m->first, false, level);
     cr_assert(assembly, "%s", bench_errors(b));
@@ -484,7 +484,7 @@ static void expect_streaming(bench *b, const hcg_level *level, bool expected) {
     cr_assert_eq(strstr(assembly, "sfence") != NULL, expected, "%s", level->name);
 }
 
-/* Calls of first .. last tokens, `step` apart, of a kernel whose stores go past the caches. */
+/* Calls of first .. last tokens, `step` apart, of a kernel with non-temporal stores. */
 static void check_streaming(const char *text, const hcg_level *level, int first, int last,
                             int step) {
     bench *b = open_text(text);
@@ -499,10 +499,10 @@ static void check_streaming(const char *text, const hcg_level *level, int first,
 }
 
 /* Rows as many and as long as phase 1 leaves them: 17 of 16 KB for a token, 16 MB from 61 tokens
- * on. There the stores go past the caches, unless the rows do not begin on a line. Of bf16 they
- * have twice the elements; where rounding to f32 makes a tie of it, the other neighbour comes out,
- * 2^-7 of the value. */
-static void check_past_the_caches(const hcg_level *level, const char *half, int d, double most) {
+ * on. There the stores are non-temporal, unless the rows do not begin on a line. Of bf16 they
+ * have twice the elements; where rounding to f32 makes a tie of it, the other of the two nearest
+ * comes out, 2^-7 of the value. */
+static void check_nontemporal(const hcg_level *level, const char *half, int d, double most) {
     enum { ROWS = 17, FEW = 60, MANY = 62 };
     hd_arena *a = hd_arena_new();
     bench *b = open_text(mixes(a, ROWS, 1, d, 0, half));
@@ -513,7 +513,7 @@ static void check_past_the_caches(const hcg_level *level, const char *half, int 
     rows_expect(&r, FEW, 20, &seed, most);
     rows_expect(&r, MANY, 20, &seed, most);
     const hir_op *kernel = hir_op_at(b->m, b->m->first);
-    for (uint32_t i = 0; i < ROWS; i++) /* there is room: not all 64 rows are used */
+    for (uint32_t i = 0; i < ROWS; i++) /* not all 64 rows are used */
         r.values[kernel->results[i]] = (float *)r.values[kernel->results[i]] + 1;
     rows_expect(&r, MANY, 20, &seed, most); /* not on a line */
     for (uint32_t i = 0; i < ROWS; i++)
@@ -523,12 +523,12 @@ static void check_past_the_caches(const hcg_level *level, const char *half, int 
     hd_arena_free(a);
 }
 
-Test(emit_row, stores_past_the_caches) {
+Test(emit_row, nontemporal_stores) {
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
         if (!level_runs(&levels[l])) continue;
-        check_past_the_caches(&levels[l], NULL, 4096, tolerance);
-        if (levels[l].lanes == 16) check_past_the_caches(&levels[l], "bf16", 8192, 0x1p-7);
+        check_nontemporal(&levels[l], NULL, 4096, tolerance);
+        if (levels[l].lanes == 16) check_nontemporal(&levels[l], "bf16", 8192, 0x1p-7);
     }
 }
 
@@ -545,11 +545,11 @@ Test(emit_row, mixes_that_touch_more_than_the_caches_hold) {
     hd_arena_free(a);
 }
 
-/* A sum along the lanes of a row that goes past the caches scales a row of another nest: both forms
- * of the first nest make it. 62 tokens of 17 rows of 16 KB are more than 16 MB, 60 are less. All
- * rows of a call of 512 tokens are more than 32 MB, so the other nest has two forms too, at every
- * level: its vectors side by side fill a line. */
-Test(emit_row, sums_beside_stores_past_the_caches) {
+/* A sum along the lanes of a row that is stored non-temporally scales a row of another nest: both
+ * forms of the first nest make it. 62 tokens of 17 rows of 16 KB are more than 16 MB, 60 are less.
+ * All rows of a call of 512 tokens are more than 32 MB, so the other nest has two forms too, at
+ * every level: its vectors side by side fill a line. */
+Test(emit_row, sums_beside_nontemporal_stores) {
     enum { ROWS = 17, D = 4096, FEW = 60, MANY = 62 };
     static char text[16384];
     size_t at = 0;
@@ -685,16 +685,17 @@ Test(emit_row, sums_of_one_row_go_together) {
 /* A chain longer than a stack of calls should be, each value read twice and kept small. */
 Test(emit_row, long_chain) {
     enum { LENGTH = 3000 };
-    size_t room = 1 << 20, at = 0;
-    char *text = malloc(room);
-    at += (size_t)snprintf(text, room,
+    size_t capacity = 1 << 20, at = 0;
+    char *text = malloc(capacity);
+    at += (size_t)snprintf(text, capacity,
                            "hir 1 kernel @t\narena 400 per token\nfixed 400\n"
                            "func(%%v0: f32[T, 20] in input[0]) {\n"
                            "  %%out = " KERNEL("row0") " : f32[T, 20] in output[0] {\n");
     for (int i = 0; i < LENGTH; i++)
-        at += (size_t)snprintf(text + at, room - at, "    %%v%d = %s %%v%d, %%v%d : f32[T, 20]\n",
-                               i + 1, i % 2 ? "max" : "sub", i, i % 3 ? i : i / 2);
-    snprintf(text + at, room - at, "    yield %%v%d\n  }\n  output %%out {name = \"y\"}\n}\n",
+        at +=
+            (size_t)snprintf(text + at, capacity - at, "    %%v%d = %s %%v%d, %%v%d : f32[T, 20]\n",
+                             i + 1, i % 2 ? "max" : "sub", i, i % 3 ? i : i / 2);
+    snprintf(text + at, capacity - at, "    yield %%v%d\n  }\n  output %%out {name = \"y\"}\n}\n",
              LENGTH);
     check(text);
     free(text);

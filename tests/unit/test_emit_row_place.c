@@ -1,4 +1,4 @@
-/* Row programs whose results lie over what they replace (codegen/row/schedule/in_place.c), against
+/* Row programs whose results overwrite what they replace (codegen/row/schedule/in_place.c), against
  * the evaluator at every CPU level of this machine: what may be overwritten as it is read, and all
  * that may not.
  *
@@ -37,7 +37,7 @@ static void check_over(int n, int d, const char *results, const char *body) {
 }
 
 static const int widths[] = {3, 40, 130};
-static const int streams[] = {2, 4, 9}; /* 9: more than go together in a turn */
+static const int streams[] = {2, 4, 9}; /* 9: more than one iteration takes */
 
 static void check_all(const char *results, const char *body) {
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)

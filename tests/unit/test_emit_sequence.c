@@ -1,7 +1,7 @@
 /* Attention kernels against double loops: MHA, GQA and MQA, head dims that are no multiple of a
- * vector, tokens before the call, long caches, extreme scores, both bodies, at every CPU level of
- * this machine, whole and cut into pieces. The body for one token is called once for each row, as
- * if the others came in calls of their own. */
+ * vector, tokens before the call, long caches, extreme scores, all phases, at every CPU level of
+ * this machine, whole and divided into blocks. The function for one token is called once for each
+ * row, as if the others came in calls of their own. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -191,8 +191,8 @@ static void call_frame(const compiled *c, hrt_frame frame, void *const *args, in
     guarded_free(frame.scratch);
 }
 
-/* Rows t .. t + n - 1 by the body for one token or a few, its columns cut at random if `cut`, in
- * random order. */
+/* Rows t .. t + n - 1 by the function for one token or a few, its columns divided at random if
+ * `cut`, in random order. */
 static void call_some(problem *p, const compiled *c, float *o, int64_t t, int64_t n, bool cut) {
     const shape *s = &p->s;
     hrt_frame frame = {.T = n, .C = s->past + t + n, .cap = capacity(p)};
@@ -217,7 +217,7 @@ static void call(problem *p, const compiled *c, float *o, int64_t r0, int64_t r1
     call_frame(c, frame, (void *[]){p->q, p->stored_k, p->stored_v, o}, r0, r1, c0, c1);
 }
 
-/* All rows, as many at once as the body takes or, in pieces, fewer. */
+/* All rows, as many at once as the function takes or, in blocks, fewer. */
 static void call_by_rows(problem *p, const compiled *c, float *o, bool cut) {
     for (int64_t t = 0, n; t < p->s.t; t += n) {
         n = c->k.phase == HIR_DECODE ? 1
@@ -255,7 +255,7 @@ static void compare(const problem *p, const float *o, double tolerance, const ch
     free(e);
 }
 
-static void run_pieces(problem *p, const compiled *c, float *o) {
+static void run_blocks(problem *p, const compiled *c, float *o) {
     if (c->k.phase != HIR_PREFILL) {
         call_by_rows(p, c, o, true);
         return;
@@ -269,30 +269,30 @@ static void run_pieces(problem *p, const compiled *c, float *o) {
     }
 }
 
-enum body { PREFILL, DECODE, SMALL_BATCH, BODIES };
+enum phase { PREFILL, DECODE, SMALL_BATCH, PHASES };
 
-static void compile(problem *p, const hcg_level *level, enum body body, compiled *c) {
-    p->b.small_batch = body == SMALL_BATCH;
-    bool ok = compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, p->kernel, body == DECODE, level, c);
+static void compile(problem *p, const hcg_level *level, enum phase phase, compiled *c) {
+    p->b.small_batch = phase == SMALL_BATCH;
+    bool ok = compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, p->kernel, phase == DECODE, level, c);
     cr_assert(ok, "%s: %s", level->name, bench_errors(&p->b));
     cr_assert_eq(hcg_columns(p->b.m, p->kernel), p->s.groups);
 }
 
-static void check(problem *p, const hcg_level *level, enum body body) {
+static void check(problem *p, const hcg_level *level, enum phase phase) {
     static const char *const names[] = {"prefill", "decode", "small batch"};
     compiled c;
-    compile(p, level, body, &c);
+    compile(p, level, phase, &c);
     char what[64];
-    snprintf(what, sizeof what, "%s %s", level->name, names[body]);
-    float *whole = new_result(p), *pieces = new_result(p);
+    snprintf(what, sizeof what, "%s %s", level->name, names[phase]);
+    float *whole = new_result(p), *blocks = new_result(p);
     call_all(p, &c, whole);
     compare(p, whole, 5e-6, what);
-    run_pieces(p, &c, pieces);
-    compare(p, pieces, 5e-6, what);
-    if (body == DECODE)
-        cr_assert_eq(memcmp(whole, pieces, result_size(p) * 4), 0, "%s: pieces give other bits",
+    run_blocks(p, &c, blocks);
+    compare(p, blocks, 5e-6, what);
+    if (phase == DECODE)
+        cr_assert_eq(memcmp(whole, blocks, result_size(p) * 4), 0, "%s: blocks give other bits",
                      what);
-    guarded_free(whole), guarded_free(pieces);
+    guarded_free(whole), guarded_free(blocks);
     compiled_free(&c);
 }
 
@@ -318,8 +318,8 @@ static void check_level(const char *name) {
         for (int round = 0; round < 24; round++) {
             problem p;
             build(&p, random_shape(&s), random_bits(&s));
-            for (enum body body = PREFILL; body < BODIES; body++)
-                check(&p, &levels[i], body);
+            for (enum phase phase = PREFILL; phase < PHASES; phase++)
+                check(&p, &levels[i], phase);
             discard(&p);
         }
         return;
@@ -342,14 +342,14 @@ Test(emit_sequence, baseline) {
 static void each_level(shape s, void (*spoil)(problem *p), double tolerance) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < BODIES * n; i++) {
-        const hcg_level *level = &levels[i / BODIES];
+    for (size_t i = 0; i < PHASES * n; i++) {
+        const hcg_level *level = &levels[i / PHASES];
         if (!level_runs(level)) continue;
         problem p;
         compiled c;
         build(&p, s, 7);
         if (spoil) spoil(&p);
-        compile(&p, level, i % BODIES, &c);
+        compile(&p, level, i % PHASES, &c);
         float *o = new_result(&p);
         call_all(&p, &c, o);
         compare(&p, o, tolerance, level->name);
@@ -396,8 +396,8 @@ Test(emit_sequence, overflowing_scores) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     shape s = {.t = 17, .past = 150, .heads = 2, .groups = 1, .n = 20, .m = 20};
-    for (size_t i = 0; i < 3 * BODIES * n; i++) {
-        const hcg_level *level = &levels[i / (3 * BODIES)];
+    for (size_t i = 0; i < 3 * PHASES * n; i++) {
+        const hcg_level *level = &levels[i / (3 * PHASES)];
         if (!level_runs(level)) continue;
         problem p;
         compiled c;
@@ -407,12 +407,12 @@ Test(emit_sequence, overflowing_scores) {
         for (int64_t j = 0; j < (s.t + s.past) * s.n; j++) /* one head: its rows come first */
             p.k[j] = i % 3 == 2 && j % s.n ? 0 : 3e38f; /* third case: one product, no inf - inf */
         store_cache(&p);
-        compile(&p, level, i / 3 % BODIES, &c);
+        compile(&p, level, i / 3 % PHASES, &c);
         float *o = new_result(&p);
         call_all(&p, &c, o);
         for (size_t j = 0; j < result_size(&p); j++)
             cr_assert(isfinite(o[j]) && fabsf(o[j]) <= 1.0001f, "%s, case %zu: %g", level->name,
-                      i % (3 * BODIES), o[j]);
+                      i % (3 * PHASES), o[j]);
         guarded_free(o);
         compiled_free(&c);
         discard(&p);
@@ -424,13 +424,13 @@ Test(emit_sequence, causal) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     shape s = {.t = 30, .past = 115, .heads = 4, .groups = 2, .n = 24, .m = 24};
-    for (size_t i = 0; i < BODIES * n; i++) {
-        const hcg_level *level = &levels[i / BODIES];
+    for (size_t i = 0; i < PHASES * n; i++) {
+        const hcg_level *level = &levels[i / PHASES];
         if (!level_runs(level)) continue;
         problem p;
         compiled c;
         build(&p, s, 4);
-        compile(&p, level, i % BODIES, &c);
+        compile(&p, level, i % PHASES, &c);
         float *before = new_result(&p), *after = new_result(&p);
         call_all(&p, &c, before);
         int64_t from = s.past + 12;

@@ -59,7 +59,7 @@ static const char *const pieces[] = {
     "'",
 };
 
-static size_t mutate(hir_random *r, char *text, size_t n, size_t room) {
+static size_t mutate(hir_random *r, char *text, size_t n, size_t capacity) {
     uint64_t changes = 1 + hir_random_below(r, 3);
     for (uint64_t i = 0; i < changes && n > 1; i++) {
         size_t at = (size_t)hir_random_below(r, n);
@@ -70,7 +70,7 @@ static size_t mutate(hir_random *r, char *text, size_t n, size_t room) {
         case 1: text[at] ^= (char)(1 << hir_random_below(r, 8)); break;
         case 2: n = at; break; /* truncate */
         case 3:                /* insert a piece */
-            if (n + k > room) break;
+            if (n + k > capacity) break;
             memmove(text + at + k, text + at, n - at);
             memcpy(text + at, piece, k);
             n += k;
@@ -112,15 +112,15 @@ static bool read_config(hd_arena *a, hd_diags *d, const char *path) {
 /* Reads `rounds` mutations of a file; each is either taken or refused with a diagnostic. */
 static void try_mutations(reader *read, const char *name, const char *good, size_t n, int rounds) {
     hir_random r = hir_random_stream(1, name);
-    size_t room = n + 256;
-    char *text = malloc(room);
+    size_t capacity = n + 256;
+    char *text = malloc(capacity);
     int taken = 0;
     for (int i = 0; i <= rounds; i++) {
         hd_arena *a = hd_arena_new();
         hd_diags d;
         hd_diags_init(&d, a);
         memcpy(text, good, n);
-        size_t size = i ? mutate(&r, text, n, room) : n;
+        size_t size = i ? mutate(&r, text, n, capacity) : n;
         const char *path = hd_path_join(a, folder, name);
         FILE *f = fopen(path, "wb");
         cr_assert(f && fwrite(text, 1, size, f) == size);

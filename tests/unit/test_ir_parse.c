@@ -397,21 +397,21 @@ static const char *const pieces[] = {
 };
 
 /* One change: a piece put in, a stretch taken out, doubled or swapped, a byte changed. */
-static void mutate(char *text, size_t room) {
+static void mutate(char *text, size_t capacity) {
     size_t n = strlen(text), at = below(n + 1), length = below(12);
     const char *piece = pieces[below(sizeof pieces / sizeof *pieces)];
     if (at + length > n) length = n - at;
     switch (below(5)) {
     case 0:
         length = strlen(piece);
-        if (n + length < room) {
+        if (n + length < capacity) {
             memmove(text + at + length, text + at, n - at + 1);
             memcpy(text + at, piece, length);
         }
         break;
     case 1: memmove(text + at, text + at + length, n - at - length + 1); break;
     case 2:
-        if (n + length < room) memmove(text + at + length, text + at, n - at + 1);
+        if (n + length < capacity) memmove(text + at + length, text + at, n - at + 1);
         break;
     case 3:
         if (at < n) text[at] = (char)(1 + below(255));

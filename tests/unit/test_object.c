@@ -685,7 +685,7 @@ Test(object, cross_object_for_aarch64) {
 }
 
 /* What --emit=obj leaves is all of the library but the runtime: linked by hand, it answers as the
- * library does that is linked of pieces. */
+ * library does that is linked of units. */
 Test(object, the_one_object_links_to_a_library) {
     hcg_options o = {.chunk = 8, .exact = HCG_ROUND_ALL};
     hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);

@@ -1,7 +1,7 @@
-/* Row programs that differ in one size share a function that is told it (codegen/row/family.h):
- * many of each form, by the code that they share, against the evaluator, as a prefill that two
- * threads would cut and as a token after it, at every CPU level of this machine; and which of them
- * share none.
+/* Row programs that differ in one size share a function with that size as argument
+ * (codegen/row/family.h): many of each form, by the code that they share, against the evaluator, as
+ * a prefill that two threads would cut and as a token after it, at every CPU level of this machine;
+ * and which of them share none.
  *
  * Tolerance 1e-5 of a result's largest element: f32 rounding (6e-8) over sums of up to a few
  * hundred terms. */
@@ -211,7 +211,7 @@ static const form many_queries = {
                "    %d#i = reduce_sum %p#i {axis = 3} : f32[T, #n, 6]\n"
                "    %m#i = reduce_max %d#i {axis = 1} : f32[T, 6]\n"
                "    yield %d#i, %m#i\n  }\n",
-    .d = {40, 3000}, /* in one piece, and in several */
+    .d = {40, 3000}, /* in one block, and in several */
 };
 
 /* More queries than go together: sources go by fours, with five queries, five and three. */
@@ -229,7 +229,7 @@ static const form more_queries = {
     .d = {40, 3000},
 };
 
-/* Heads of values, some of them rows of another shape; the mean lies over the first source and is
+/* Heads of values, some of them rows of another shape; the mean overwrites the first source and is
  * appended to a state (Depth-Attention). */
 static const form heads = {
     .weights = "state $s#i : f32[C, 3, #d]\n",
@@ -249,7 +249,7 @@ static const form heads = {
     .d = {20},
 };
 
-/* A result lies over one of many sources, which are all read again behind it: it must wait. */
+/* A result overwrites one of many sources, all of which are read again later: it must come last. */
 static const form read_again = {
     .row = "#d",
     .functions = 3,

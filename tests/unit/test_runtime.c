@@ -437,8 +437,8 @@ Test(runtime, bad_calls_change_nothing) {
     hrt_weights_close(w);
 }
 
-/* What kernels are told of the machine: first what the library says, then what the CPU tells, then
- * what the level assumes. */
+/* The facts about the machine that kernels get: from the library's options, then from the CPU, then
+ * from the level. */
 static int64_t l3_seen;
 static void k_l3(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
                  int64_t c1) {

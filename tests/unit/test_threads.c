@@ -139,8 +139,8 @@ Test(threads, any_number_fits_what_session_size_says) {
         cr_assert_eq(started_by(threads, 0), threads < processors ? threads : processors);
     cr_assert_eq(started_by(HRT_MAX_THREADS, 1), 1);
     long configured = sysconf(_SC_NPROCESSORS_CONF);
-    int room = configured > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)configured;
-    cr_assert_eq(started_by(HRT_MAX_THREADS, HRT_MAX_THREADS), room,
+    int most = configured > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)configured;
+    cr_assert_eq(started_by(HRT_MAX_THREADS, HRT_MAX_THREADS), most,
                  "more than memory is there for");
 }
 

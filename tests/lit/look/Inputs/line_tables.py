@@ -1,6 +1,6 @@
 """line_tables.py LIBRARY.so KERNEL.hir LEVEL..: holds the line tables against the kernel IR.
 
-The body of each CPU level must have, for the kinds of op that do most of the work, lines on which such
+The variant of each CPU level must have, for the kinds of op that do most of the work, lines on which such
 ops stand; and no line may be one on which no op stands. Kernels whose bodies are equal share their
 code, so not every line of the IR has some."""
 import bisect
