@@ -387,7 +387,7 @@ Test(split_small, pseudo_query) {
 Test(split_small, what_becomes_row_operations) {
     static const struct {
         const char *x, *w, *y, *extra;
-        int linear, stacks, remarks;
+        size_t linear, stacks, remarks;
     } cases[] = {
         {"f32[T, 64]", "f32[8, 64]", "f32[T, 8]", "", 0, 0, 1},   /* few columns */
         {"f32[T, 64]", "f32[9, 64]", "f32[T, 9]", "", 1, 0, 0},   /* a contraction stays */
