@@ -365,7 +365,7 @@ static bool emit_decode(emission *p) {
 }
 
 bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
-    emission p = {.e = e, .k = k, .c = k->contraction};
+    emission p = {.e = e, .k = k, .c = k->contraction, .tile_panels = 1};
     if (!choose_backends(&p)) return false;
     p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, p.c->k);
     if (!(k->phase == HIR_DECODE ? emit_decode(&p) : emit_prefill(&p))) return false;
