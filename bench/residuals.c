@@ -10,7 +10,7 @@
  * the triad limit, weights at the read limit) or of the arithmetic (at the multiply-add limit),
  * whichever is longer. No schedule of these kernels is faster where caches do not help.
  *
- * Compile times are those of 48 layers with attention and SwiGLU: from the spec to the object.
+ * Compile times are those of 48 layers with attention and SwiGLU: from the spec to the library.
  */
 #include <omp.h>
 #include <stdio.h>
@@ -221,7 +221,7 @@ static void must(hadal_session *s, int failed, const char *what) {
     fail("%s failed", what);
 }
 
-/* Spec to object, for one CPU or all levels: seconds on the wall and of all CPUs. */
+/* Spec to linked library, for one CPU or all levels: seconds on the wall and of all CPUs. */
 static void compile_once(const options *o, const char *system, const char *cpu, const char *path,
                          double *wall, double *work) {
     const double from = clock_at(CLOCK_MONOTONIC), busy = clock_at(CLOCK_PROCESS_CPUTIME_ID);
@@ -234,7 +234,7 @@ static void compile_once(const options *o, const char *system, const char *cpu, 
     const hadal_pipeline p = {.struct_size = sizeof p};
     must(s, hadal_run_passes(s, &p), "the pipeline");
     const hadal_target t = {.struct_size = sizeof t, .cpu = cpu};
-    must(s, hadal_emit(s, &t, "obj", path), "emitting the object");
+    must(s, hadal_emit(s, &t, "so", path), "emitting the library");
     hadal_close(s);
     *wall = clock_at(CLOCK_MONOTONIC) - from;
     *work = clock_at(CLOCK_PROCESS_CPUTIME_ID) - busy;
@@ -246,7 +246,7 @@ static void compile_all(const options *o) {
     const int file = mkstemp(path);
     if (file < 0) fail("no file in /tmp can be made");
     close(file);
-    printf("48 layers, spec to object, s   native: wall   CPU   all levels: wall   CPU\n");
+    printf("48 layers, spec to library, s  native: wall   CPU   all levels: wall   CPU\n");
     for (size_t k = 0; k < o->n_systems; k++) {
         printf("%-16s", o->system[k]);
         for (int c = 0; c < 2; c++) {
