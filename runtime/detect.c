@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "runtime/hadal_rt.h"
 
@@ -55,42 +56,62 @@ static const struct {
 };
 enum { N_FEATURE_BITS = sizeof feature_bits / sizeof *feature_bits };
 
-/* A leaf; zeros beyond the largest one, where CPUs give the data of another leaf, or none. */
-static void ask(const hrt_cpuid *cpuid, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
-    uint32_t most[4] = {0};
-    cpuid->ask(cpuid->context, leaf & 0x80000000u, 0, most);
-    for (int i = 0; i < 4; i++)
-        answer[i] = 0;
-    if (leaf <= most[EAX]) cpuid->ask(cpuid->context, leaf, subleaf, answer);
+/* CPUID's answers so far: under a hypervisor each takes microseconds, so none is asked for twice.
+ * There is room for all that is read here: of the two leaves that describe caches at most sixteen
+ * subleaves each. */
+typedef struct reader {
+    const hrt_cpuid *cpuid;
+    uint32_t n;
+    struct {
+        uint32_t leaf, subleaf, answer[4];
+    } known[48];
+} reader;
+
+static void ask_once(reader *r, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
+    enum { MOST = sizeof r->known / sizeof *r->known };
+    uint32_t i = 0;
+    while (i < r->n && (r->known[i].leaf != leaf || r->known[i].subleaf != subleaf))
+        i++;
+    if (i < r->n) {
+        memcpy(answer, r->known[i].answer, sizeof r->known[i].answer);
+        return;
+    }
+    r->cpuid->ask(r->cpuid->context, leaf, subleaf, answer);
+    if (r->n == MOST) return;
+    r->known[r->n].leaf = leaf, r->known[r->n].subleaf = subleaf;
+    memcpy(r->known[r->n++].answer, answer, sizeof r->known->answer);
 }
 
-static uint64_t saved_registers(const hrt_cpuid *cpuid) {
+/* A leaf; zeros beyond the largest one, where CPUs give the data of another leaf, or none. */
+static void ask(reader *r, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
+    uint32_t most[4] = {0};
+    ask_once(r, leaf & 0x80000000u, 0, most);
+    memset(answer, 0, 4 * sizeof *answer);
+    if (leaf <= most[EAX]) ask_once(r, leaf, subleaf, answer);
+}
+
+static uint64_t saved_registers(reader *r) {
     enum { OSXSAVE = 27 };
     uint32_t answer[4];
-    ask(cpuid, 1, 0, answer);
-    return answer[ECX] >> OSXSAVE & 1 ? cpuid->saved(cpuid->context) : 0;
+    ask(r, 1, 0, answer);
+    return answer[ECX] >> OSXSAVE & 1 ? r->cpuid->saved(r->cpuid->context) : 0;
 }
 
 /* A subleaf; zeros beyond the largest one, which subleaf 0 gives. */
-static void ask_subleaf(const hrt_cpuid *cpuid, uint32_t leaf, uint32_t subleaf,
-                        uint32_t answer[4]) {
-    ask(cpuid, leaf, 0, answer);
+static void ask_subleaf(reader *r, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
+    ask(r, leaf, 0, answer);
     if (subleaf == 0) return;
     const bool has = answer[EAX] >= subleaf;
-    for (int i = 0; i < 4; i++)
-        answer[i] = 0;
-    if (has) ask(cpuid, leaf, subleaf, answer);
+    memset(answer, 0, 4 * sizeof *answer);
+    if (has) ask(r, leaf, subleaf, answer);
 }
 
-static uint64_t find_features(const hrt_cpuid *cpuid) {
-    const uint64_t saved = saved_registers(cpuid);
+static uint64_t find_features(reader *r) {
+    const uint64_t saved = saved_registers(r);
     uint64_t features = 0;
-    uint32_t answer[4] = {0}, leaf = 0, subleaf = 0;
     for (size_t i = 0; i < N_FEATURE_BITS; i++) {
-        /* Read each leaf once: under a hypervisor CPUID takes microseconds. */
-        if (feature_bits[i].leaf != leaf || feature_bits[i].subleaf != subleaf)
-            ask_subleaf(cpuid, leaf = feature_bits[i].leaf, subleaf = feature_bits[i].subleaf,
-                        answer);
+        uint32_t answer[4];
+        ask_subleaf(r, feature_bits[i].leaf, feature_bits[i].subleaf, answer);
         const bool usable = (saved & feature_bits[i].saved) == feature_bits[i].saved;
         if (usable && (answer[feature_bits[i].at] >> feature_bits[i].bit & 1))
             features |= feature_bits[i].feature;
@@ -102,12 +123,12 @@ static uint64_t find_features(const hrt_cpuid *cpuid) {
 /* Each subleaf describes a cache, in the same format on Intel and AMD. EAX: type in bits 0 to 4 (0:
  * there are no more), level in 5 to 7; EBX: line, partitions and ways, each less one; ECX: sets
  * less one. */
-static hd_machine read_caches(const hrt_cpuid *cpuid, uint32_t leaf) {
+static hd_machine read_caches(reader *r, uint32_t leaf) {
     enum { NO_MORE = 0, DATA = 1, UNIFIED = 3, MOST = 16 };
     hd_machine m = {0};
     for (uint32_t i = 0; i < MOST; i++) {
         uint32_t a[4];
-        ask(cpuid, leaf, i, a);
+        ask(r, leaf, i, a);
         const uint32_t type = a[EAX] & 31, level = a[EAX] >> 5 & 7;
         if (type == NO_MORE) break;
         if (type != DATA && type != UNIFIED) continue;
@@ -125,19 +146,21 @@ static hd_machine read_caches(const hrt_cpuid *cpuid, uint32_t leaf) {
 }
 
 /* Intel's leaf is 4; AMD's has the same format and exists if topoext (bit 22) is there. */
-static hd_machine find_caches(const hrt_cpuid *cpuid) {
+static hd_machine find_caches(reader *r) {
     enum { INTEL = 4, TOPOEXT = 22 };
     const uint32_t AMD = 0x8000001d;
-    hd_machine caches = read_caches(cpuid, INTEL);
+    hd_machine caches = read_caches(r, INTEL);
     uint32_t extended[4];
-    ask(cpuid, 0x80000001, 0, extended);
-    if (extended[ECX] >> TOPOEXT & 1) caches = hd_machine_or(caches, read_caches(cpuid, AMD));
+    ask(r, 0x80000001, 0, extended);
+    if (extended[ECX] >> TOPOEXT & 1) caches = hd_machine_or(caches, read_caches(r, AMD));
     return caches;
 }
 
 hrt_machine hrt_detect(const hrt_cpuid *cpuid) {
     if (!cpuid) return (hrt_machine){0};
-    return (hrt_machine){.features = find_features(cpuid), .caches = find_caches(cpuid)};
+    reader r = {.cpuid = cpuid};
+    const uint64_t features = find_features(&r);
+    return (hrt_machine){.features = features, .caches = find_caches(&r)};
 }
 
 /* ---- the instruction ------------------------------------------------------------------------- */

@@ -83,7 +83,7 @@ operand_base(const hrt_job *j, const hrt_operand *o, const place *at) {
 typedef struct worker {
     int index, count;
     hrt_frame frame;
-    hd_machine machine;
+    int64_t prefetch_most; /* bytes of weights for a step */
     void **args;
     hrt_patience patience;
     hrt_prefetch ahead;
@@ -237,8 +237,7 @@ static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, 
         i = next_step(m, i + 1, last);
     if (i >= m->n_steps || at->tokens > 1) return;
     span mine = share((span){0, m->steps[i].cols}, w->index, w->count);
-    hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to,
-                     hrt_prefetch_most(w->machine.l2));
+    hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to, w->prefetch_most);
 }
 
 static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
@@ -269,6 +268,7 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
  * and `left` say the same in C's own terms, which ThreadSanitizer follows. */
 typedef struct crew {
     const hrt_job *job;
+    hd_machine machine; /* that the call runs on */
     atomic_int begun, left;
     hrt_barrier barrier;
 } crew;
@@ -282,8 +282,8 @@ static void run_worker(crew *c, int index, int count) {
     w.frame.cap = mem->cap;
     w.frame.scratch = own + mem->args_bytes;
     w.frame.shared = mem->shared;
-    w.machine = hrt_machine_facts(j->model, j->level);
-    w.frame.l3 = (int64_t)w.machine.l3;
+    w.frame.l3 = (int64_t)c->machine.l3;
+    w.prefetch_most = hrt_prefetch_most(c->machine.l2);
     w.patience.spin = HRT_SPIN_MOST;
     w.ahead.step = UINT32_MAX;
     w.watch.steps = index == 0 ? j->profile : NULL;
@@ -319,7 +319,7 @@ __attribute__((constructor)) static void keep_openmp_loaded(void) {
 }
 
 void hrt_run(const hrt_job *job, int threads) {
-    crew c = {.job = job};
+    crew c = {.job = job, .machine = hrt_machine_facts(job->model, job->level)};
     if (threads <= 1) {
         run_worker(&c, 0, 1);
         return;
