@@ -21,14 +21,7 @@ expected=$case/expected.safetensors
 mkdir -p "$work"
 out=$work/$name-$level
 
-case $level in
-    interpret) flags=--interpret limit=1e-6 ;;
-    avx512) flags="--cpu-level $level" limit=1e-4
-        grep -q avx512vl /proc/cpuinfo || exit 77 ;;
-    avx2) flags="--cpu-level $level" limit=1e-4
-        grep -q avx2 /proc/cpuinfo || exit 77 ;;
-    *) flags="--cpu-level $level" limit=1e-4 ;;
-esac
+. "$(dirname "$0")/../tools/level.sh"
 
 check() {
     echo "$name $level: $1"

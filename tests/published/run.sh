@@ -12,14 +12,7 @@ expected=$case/expected.safetensors
 out=$work/$(basename "$case")-$level
 mkdir -p "$work"
 
-case $level in
-    interpret) flags=--interpret limit=1e-6 ;;
-    avx512) flags="--cpu-level $level" limit=1e-4
-        grep -q avx512vl /proc/cpuinfo || exit 77 ;;
-    avx2) flags="--cpu-level $level" limit=1e-4
-        grep -q avx2 /proc/cpuinfo || exit 77 ;;
-    *) flags="--cpu-level $level" limit=1e-4 ;;
-esac
+. "$(dirname "$0")/../tools/level.sh"
 
 for cut in "" "--split 5"; do
     # shellcheck disable=SC2086 # words

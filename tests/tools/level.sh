@@ -1,0 +1,10 @@
+# Sourced by scripts that run one case at one level, with $level set. Sets $flags, the options of `hadal run` for the
+# level, and $limit, how far logits may be off (each script says why). Ends the script with 77 if this machine cannot run it.
+case $level in
+    interpret) flags=--interpret limit=1e-6 ;;
+    avx512) flags="--cpu-level $level" limit=1e-4
+        grep -q avx512vl /proc/cpuinfo || exit 77 ;;
+    avx2) flags="--cpu-level $level" limit=1e-4
+        grep -q avx2 /proc/cpuinfo || exit 77 ;;
+    *) flags="--cpu-level $level" limit=1e-4 ;;
+esac
