@@ -113,6 +113,15 @@ hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_valu
     return unused ? hfe_none() : hfe_tensor(d->ref);
 }
 
+hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix) {
+    const char *full = in_model(e, loc) ? scoped_name(e, loc, prefix) : NULL;
+    if (full == NULL) {
+        return hfe_poison();
+    }
+    hir_add_unused_below(e->m, full);
+    return hfe_none();
+}
+
 hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape) {
     hir_type type;
     const char *full;

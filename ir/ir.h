@@ -282,6 +282,9 @@ typedef struct hir_module {
     hir_stage stage;
     HD_VEC(hir_option) options;
     HD_VEC(hir_weight) weights;
+    /* beginnings of names: tensors of other parts of the checkpoint (another tower of a multimodal
+     * model), which are neither checked nor packed (printed as `weights "vision." unused`) */
+    HD_VEC(const char *) unused_below;
     HD_VEC(hir_state) states;
     HD_VEC(hir_id) inputs; /* values */
     HD_VEC(hir_value) values;
@@ -430,6 +433,10 @@ const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row 
 uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
                                 const hir_derived_row *rows, uint32_t n_rows, hd_loc loc);
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
+/* Names that begin with `prefix` belong to other parts of the checkpoint. */
+void hir_add_unused_below(hir_module *m, const char *prefix);
+/* The first entry of `unused_below` that a name begins with; unused_below.n: with none. */
+size_t hir_unused_below(const hir_module *m, const char *name);
 /* Bytes of a weight as stored, in its layout and padded to whole panels and groups; false on
  * overflow. */
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes);

@@ -78,6 +78,20 @@ hir_id hir_add_input(hir_module *m, const char *name, hir_type type) {
     return id;
 }
 
+void hir_add_unused_below(hir_module *m, const char *prefix) {
+    if (hir_unused_below(m, prefix) < m->unused_below.n) return;
+    const char *kept = hd_strdup(m->arena, prefix);
+    hd_push(m->arena, &m->unused_below, kept);
+}
+
+size_t hir_unused_below(const hir_module *m, const char *name) {
+    size_t i = 0;
+    while (i < m->unused_below.n &&
+           strncmp(m->unused_below.at[i], name, strlen(m->unused_below.at[i])) != 0)
+        i++;
+    return i;
+}
+
 void hir_set_option(hir_module *m, const char *key, const char *value) {
     hir_option option = {NULL, hd_strdup(m->arena, value)};
     for (size_t i = 0; i < m->options.n; i++)
@@ -251,6 +265,8 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
     c->fixed_bytes = m->fixed_bytes;
     for (size_t i = 0; i < m->options.n; i++)
         hir_set_option(c, m->options.at[i].key, m->options.at[i].value);
+    for (size_t i = 0; i < m->unused_below.n; i++)
+        hir_add_unused_below(c, m->unused_below.at[i]);
     COPY_TABLE(a, &c->weights, &m->weights);
     COPY_TABLE(a, &c->states, &m->states);
     COPY_TABLE(a, &c->inputs, &m->inputs);

@@ -241,6 +241,11 @@ static void print_tables(const printer *p) {
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
     }
+    for (size_t i = 0; i < m->unused_below.n; i++) {
+        hd_text_add(p->out, "weights ");
+        hd_text_quoted(p->out, m->unused_below.at[i]);
+        hd_text_add(p->out, i + 1 == m->unused_below.n ? " unused\n\n" : " unused\n");
+    }
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
         hd_text_add(p->out, "state ");

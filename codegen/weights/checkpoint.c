@@ -117,7 +117,9 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     for (size_t i = 0; i < weights->list.n; i++) {
         const char *name = weights->list.at[i].name;
         uint32_t w = hir_find_weight(m, name);
-        if (w == HIR_NONE || hir_is_derived(&m->weights.at[w])) hd_push(d->arena, &extra, name);
+        const bool known = w != HIR_NONE && !hir_is_derived(&m->weights.at[w]);
+        if (!known && hir_unused_below(m, name) == m->unused_below.n)
+            hd_push(d->arena, &extra, name);
     }
     report_missing(m, &missing, &extra, d);
     report_extra(weights, &missing, &extra, d);
@@ -125,7 +127,27 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     return d->errors == errors;
 }
 
+/* How much of the checkpoint belongs to other parts of it, which nothing reads. */
+static void note_unused_below(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    for (size_t i = 0; i < m->unused_below.n; i++) {
+        size_t n = 0;
+        uint64_t bytes = 0;
+        for (size_t k = 0; k < weights->list.n; k++) {
+            const hd_tensor *t = &weights->list.at[k];
+            const bool below = hir_unused_below(m, t->name) == i;
+            if (below && hir_find_weight(m, t->name) == HIR_NONE) n++, bytes += t->bytes;
+        }
+        if (n > 0)
+            hd_note(d, HD_NOWHERE,
+                    "%zu tensor%s below '%s' (%llu bytes) belong%s to another part of the "
+                    "checkpoint and %s left out",
+                    n, n == 1 ? "" : "s", m->unused_below.at[i], (unsigned long long)bytes,
+                    n == 1 ? "s" : "", n == 1 ? "is" : "are");
+    }
+}
+
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    note_unused_below(m, d, weights);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         if (!w->unused || hir_is_derived(w) || hd_tensors_find(weights, w->name)) continue;
