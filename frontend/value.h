@@ -255,6 +255,7 @@ hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_valu
                              bool unused);
 /* Tensors whose names begin so are of another part of the checkpoint. */
 hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix);
-hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape);
+hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
+                            hir_state_kind kind);
 
 #endif

@@ -156,6 +156,7 @@ typedef struct hir_state_kind_info {
     const char *dims, *growth, *rewinding, *saved, *address, *doc; /* for people */
 } hir_state_kind_info;
 const hir_state_kind_info *hir_state_kind_of(hir_state_kind kind);
+bool hir_state_kind_by_word(const char *word, hir_state_kind *out);
 /* Why a state of that kind cannot have the type; NULL: it can. */
 const char *hir_why_no_state(hir_state_kind kind, hir_type type);
 

@@ -22,9 +22,26 @@ static hir_op_work attention(const hir_module *m, hir_id op) {
                          .rows_together = HIR_QUERY_TILE / (q.dim[1] / v.dim[1])};
 }
 
+/* A multiply and an add for each tap and channel. */
+static hir_op_work short_conv(const hir_module *m, hir_id op) {
+    const hir_type taps = hir_arg_type(m, op, 1);
+    return (hir_op_work){.row_flops = 2 * row_elements(hir_arg_type(m, op, 0)) *
+                                      (uint64_t)taps.dim[taps.rank - 1]};
+}
+
+/* For each element of S: the product with its decay, and a multiply and an add in S^T k, in S^T q
+ * and where S is changed. */
+static hir_op_work delta_rule(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
+    const uint64_t each = hir_op_at(m, op)->args[3].kind == HIR_REF_NONE ? 6 : 7;
+    return (hir_op_work){.row_flops = each * (uint64_t)q.dim[2] * row_elements(v)};
+}
+
 static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {
     [HIR_LINEAR_OP] = linear,
     [HIR_ATTENTION_OP] = attention,
+    [HIR_SHORT_CONV_OP] = short_conv,
+    [HIR_DELTA_RULE_OP] = delta_rule,
 };
 
 hir_op_work hir_work_of(const hir_module *m, hir_id op) {
