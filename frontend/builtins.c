@@ -138,6 +138,12 @@ static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
     return HIR_STATE_KINDS;
 }
 
+static hfe_value run_stacked_weight(hfe_elab *e, const hfe_call *call) {
+    return hfe_is(arg(call, 0), HFE_STRING)
+               ? hfe_declare_stacked(e, call->loc, arg(call, 0).string, arg(call, 1))
+               : refuse(e, call, 0, "a name");
+}
+
 static hfe_value run_state(hfe_elab *e, const hfe_call *call) {
     const hir_state_kind kind = call->n_args > 2 ? state_kind(e, call, 2) : HIR_STATE_CACHE;
     if (kind == HIR_STATE_KINDS) {
@@ -242,6 +248,7 @@ static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
     B(unused_weight, 2, 2, "unused_weight(name, shape)")                                           \
     B(unused_weights, 1, 1, "unused_weights(beginning of names)")                                  \
     B(state, 2, 3, "state(name, shape, kind)")                                                     \
+    B(stacked_weight, 2, 2, "stacked_weight(name, shape)")                                         \
     B(input, 1, 1, "input(name)")                                                                  \
     B(float, 1, 1, "float(n)")                                                                     \
     B(int, 1, 1, "int(x)")                                                                         \

@@ -257,5 +257,6 @@ hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_valu
 hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix);
 hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
                             hir_state_kind kind);
+hfe_value hfe_declare_stacked(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape);
 
 #endif

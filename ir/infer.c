@@ -162,8 +162,8 @@ bool hir_plain(hir_check *c, uint32_t i) {
                           "operand %s is a state ($); only %s takes one", hir_arg_name(c, i),
                           ops_with_state(c));
     if (t.dtype == HIR_I32)
-        return hir_refuse(c, HD_E_TYPE, "token ids are for gather only", "operand %s is %s",
-                          hir_arg_name(c, i), hir_type_text(c, t));
+        return hir_refuse(c, HD_E_TYPE, "ids are for gather, pick, mark and expert_linear",
+                          "operand %s is %s", hir_arg_name(c, i), hir_type_text(c, t));
     if (t.rank && t.dim[0] == HIR_C)
         return hir_refuse(c, HD_E_TYPE, "attention is what reads a cache",
                           "operand %s is %s, a cache", hir_arg_name(c, i), hir_type_text(c, t));
