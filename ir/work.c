@@ -14,6 +14,13 @@ static hir_op_work linear(const hir_module *m, hir_id op) {
     return (hir_op_work){.row_flops = 2 * (uint64_t)w.dim[0] * row_elements(x)};
 }
 
+/* 2 N K for each group of a row. */
+static hir_op_work block_linear(const hir_module *m, hir_id op) {
+    const hir_type x = hir_arg_type(m, op, 0), w = hir_arg_type(m, op, 1);
+    if (!hir_type_has_t(x)) return (hir_op_work){0};
+    return (hir_op_work){.row_flops = 2 * row_elements(w)};
+}
+
 /* For each head and position n products with the key and m with the value. The queries that tokens
  * have of one key/value head fill a tile. */
 static hir_op_work attention(const hir_module *m, hir_id op) {
@@ -24,6 +31,7 @@ static hir_op_work attention(const hir_module *m, hir_id op) {
 
 static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {
     [HIR_LINEAR_OP] = linear,
+    [HIR_BLOCK_LINEAR_OP] = block_linear,
     [HIR_ATTENTION_OP] = attention,
 };
 
