@@ -96,6 +96,12 @@ static hfe_value run_unused_weight(hfe_elab *e, const hfe_call *call) {
                : refuse(e, call, 0, "a name");
 }
 
+static hfe_value run_stacked_weight(hfe_elab *e, const hfe_call *call) {
+    return hfe_is(arg(call, 0), HFE_STRING)
+               ? hfe_declare_stacked(e, call->loc, arg(call, 0).string, arg(call, 1))
+               : refuse(e, call, 0, "a name");
+}
+
 static hfe_value run_state(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_STRING)
                ? hfe_declare_state(e, call->loc, arg(call, 0).string, arg(call, 1))
@@ -194,6 +200,7 @@ static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
     B(rank, 1, 1, "rank(x)")                                                                       \
     B(weight, 2, 2, "weight(name, shape)")                                                         \
     B(unused_weight, 2, 2, "unused_weight(name, shape)")                                           \
+    B(stacked_weight, 2, 2, "stacked_weight(name, shape)")                                         \
     B(state, 2, 2, "state(name, shape)")                                                           \
     B(input, 1, 1, "input(name)")                                                                  \
     B(float, 1, 1, "float(n)")                                                                     \

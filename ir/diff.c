@@ -188,8 +188,10 @@ static const char *derived_text(differ *d, const hir_weight *w) {
 
 static void diff_weight(changes *c, const hir_weight *x, const hir_weight *y) {
     static const char *const used[] = {"read", "unused"};
+    static const char *const parts[] = {"one tensor", "a tensor for each entry"};
     changed_text(c, "layout", hir_layout_name(x->layout), hir_layout_name(y->layout));
     changed_text(c, "use", used[x->unused], used[y->unused]);
+    changed_text(c, "stored as", parts[x->stacked], parts[y->stacked]);
     changed_text(c, "derived from", derived_text(c->d, x), derived_text(c->d, y));
 }
 

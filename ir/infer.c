@@ -171,8 +171,8 @@ bool hir_plain(hir_check *c, uint32_t i) {
                           "operand %s is a state ($); only %s takes one", hir_arg_name(c, i),
                           ops_with_state(c));
     if (t.dtype == HIR_I32)
-        return hir_refuse(c, HD_E_TYPE, "token ids are for gather only", "operand %s is %s",
-                          hir_arg_name(c, i), hir_type_text(c, t));
+        return hir_refuse(c, HD_E_TYPE, "ids are for gather, pick, mark and expert_linear",
+                          "operand %s is %s", hir_arg_name(c, i), hir_type_text(c, t));
     if (hir_type_has_c(t) && !works_on_cached_rows(c->op->code))
         return hir_refuse(c, HD_E_TYPE,
                           "attention, and graph ops that are local to a row, read a cache",

@@ -188,8 +188,9 @@ bool hir_rule_output(hir_check *c, hir_type *y) {
 bool hir_rule_yield(hir_check *c, hir_type *y) {
     (void)y;
     for (uint32_t i = 0; i < c->op->n_args; i++) {
+        const hir_type t = hir_arg(c, i);
         if (!hir_is_value(c, i)) return false;
-        if (hir_arg(c, i).dtype == HIR_I32)
+        if (t.dtype == HIR_I32 && t.rank == 1)
             return hir_refuse(c, HD_E_TYPE, NULL, "operand %s is token ids", hir_arg_name(c, i));
     }
     return true;

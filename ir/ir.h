@@ -96,7 +96,8 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *           its 16 rows (codegen/weights/quant.h). These types have no other layout.
  *   narrow  f32[N, K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
  *           ((n/8)*(K/2) + k/2)*16 + n%8*2 + k%2, rows beyond N are zero. For few outputs of many
- *           inputs (hir_fits_narrow). */
+ *           inputs (hir_fits_narrow).
+ * [E, N, K] in panels is E such matrices, one after the other. */
 typedef enum hir_layout { HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL, HIR_LAYOUT_NARROW } hir_layout;
 enum { HIR_LAYOUTS = HIR_LAYOUT_NARROW + 1 };
 const char *hir_layout_name(hir_layout l); /* "rows", "panel", "narrow" */
@@ -129,8 +130,10 @@ typedef struct hir_weight {
     const char *name; /* as in the checkpoint; a derived weight: one that it lacks */
     hir_type type;    /* integer dims only; dtype is the storage dtype */
     hir_layout layout;
-    bool unused;     /* no op reads it: if the checkpoint has it, its type is checked, it is never
-                        packed (printed as `unused`) */
+    bool stacked; /* entry e of the first dim is a tensor of its own in the checkpoint: the one with
+                     e in place of the `*` of the name (printed as `stacked`) */
+    bool unused;  /* no op reads it: if the checkpoint has it, its type is checked, it is never
+                     packed (printed as `unused`) */
     uint32_t n_rows; /* entries of `rows`; 0: the weight is in the checkpoint */
     const hir_derived_row *rows;
     hd_loc loc;
@@ -411,6 +414,10 @@ bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start 
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);
+/* The name of tensor `part` of a stacked weight. Its part before the `*`, the number, the rest. */
+const char *hir_part_name(hd_arena *a, const hir_weight *w, int64_t part);
+/* Is there one `*` in the name, where the number of a part stands? */
+bool hir_is_part_pattern(const char *name);
 static inline bool hir_is_derived(const hir_weight *w) {
     return w->n_rows > 0;
 }
@@ -434,6 +441,10 @@ uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if 
 /* Bytes of a weight as stored, in its layout and padded to whole panels and groups; false on
  * overflow. */
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes);
+/* A matrix [N, K], or matrices of experts [E, N, K], one after the other. */
+static inline bool hir_has_matrices(hir_type t) {
+    return t.rank == 2 || t.rank == 3;
+}
 /* Rows of a panel: a matrix is padded to a multiple of 1, 16 or 8 rows. */
 int64_t hir_panel_rows(hir_layout l);
 /* Is the narrow layout better for a contraction with this matrix? It is where panels of 16 rows

@@ -75,6 +75,16 @@ uint32_t hir_find_weight(const hir_module *m, const char *name) {
     return HIR_NONE;
 }
 
+bool hir_is_part_pattern(const char *name) {
+    const char *star = strchr(name, '*');
+    return star && !strchr(star + 1, '*');
+}
+
+const char *hir_part_name(hd_arena *a, const hir_weight *w, int64_t part) {
+    const char *star = strchr(w->name, '*');
+    return hd_printf(a, "%.*s%lld%s", (int)(star - w->name), w->name, (long long)part, star + 1);
+}
+
 hir_id hir_add_input(hir_module *m, const char *name, hir_type type) {
     hir_value v = {.type = type, .op = HIR_NONE};
     v.name = name ? hd_strdup(m->arena, name) : NULL;

@@ -191,13 +191,17 @@ static bool parse_derived(hir_parser *p, hir_weight *w) {
     return true;
 }
 
-/* What may follow a weight's type: layout, `unused`, derivation, location. */
+/* What may follow a weight's type: layout, `stacked`, `unused`, derivation, location. */
 static bool parse_weight_words(hir_parser *p, hir_weight *w) {
     for (int l = HIR_LAYOUT_ROWS + 1; l < HIR_LAYOUTS && w->layout == HIR_LAYOUT_ROWS; l++)
         if (hir_at_word(p, hir_layout_name((hir_layout)l))) {
             w->layout = (hir_layout)l;
             hir_advance(p);
         }
+    if (hir_at_word(p, "stacked")) {
+        w->stacked = true;
+        hir_advance(p);
+    }
     if (hir_at_word(p, "unused")) {
         w->unused = true;
         hir_advance(p);
@@ -225,6 +229,7 @@ static bool parse_weight(hir_parser *p) {
         return false;
     uint32_t i = hir_add_derived_weight(p->m, name.text, w.type, w.rows, w.n_rows, w.loc);
     p->m->weights.at[i].layout = w.layout;
+    p->m->weights.at[i].stacked = w.stacked;
     p->m->weights.at[i].unused = w.unused;
     hd_push(p->arena, &p->weight_locs, name.loc);
     *hir_names_find(&p->weights, name.text) = i;

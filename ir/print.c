@@ -236,6 +236,7 @@ static void print_tables(const printer *p) {
         hd_text_add(p->out, " : ");
         hir_print_type(p->out, w->type);
         if (w->layout != HIR_LAYOUT_ROWS) hd_text_f(p->out, " %s", hir_layout_name(w->layout));
+        hd_text_add(p->out, w->stacked ? " stacked" : "");
         hd_text_add(p->out, w->unused ? " unused" : "");
         hir_print_derived(p->out, w);
         print_loc(p, w->loc);

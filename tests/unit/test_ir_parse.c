@@ -78,9 +78,9 @@ static const parse_case cases[] = {
     {G "state $s : i32[C, 2]\nfunc() {\n}\n", 2, 7, "a state is f32, bf16 or f16", NULL},
     /* signature */
     {G "func(%x: f32[T, 4]\n", 2, 19, "expected ',', but the line ends here", NULL},
-    {G "func(%x: bf16[T, 4]) {\n}\n", 2, 6, "an input is f32 or i32[T]", NULL},
-    {G "func(%x: i32[4]) {\n}\n", 2, 6, "an input is f32 or i32[T]", NULL},
-    {G "func(%x: f32[C, 4]) {\n}\n", 2, 6, "an input is f32 or i32[T]", NULL},
+    {G "func(%x: bf16[T, 4]) {\n}\n", 2, 6, "an input is f32, ids i32[T]", NULL},
+    {G "func(%x: i32[4]) {\n}\n", 2, 6, "an input is f32, ids i32[T]", NULL},
+    {G "func(%x: f32[C, 4]) {\n}\n", 2, 6, "an input is f32, ids i32[T]", NULL},
     {G "func(%x: f32[T, 4], %x: f32[T]) {\n}\n", 2, 21, "%x is defined twice", "line 2"},
     {G "func(x: f32[T, 4]) {\n  %1 = neg %x\n}\n", 2, 6, "expected an input", NULL},
     {G F "  output %x {name = \"y\"}\n", 4, 1, "expected an op or '}', but the text ends here",

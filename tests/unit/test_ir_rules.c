@@ -10,6 +10,9 @@ static const char preamble[] = "hir 1 graph @rules\n"
                                "weight @n8 : f32[8]\n"
                                "weight @n4 : f32[4]\n"
                                "weight @one : f32[1]\n"
+                               "weight @experts : f32[5, 6, 8]\n"
+                               "weight @turned : f32[5, 8, 6]\n"
+                               "weight @biases : f32[5, 6]\n"
                                "weight @big : f32[2147483647]\n"
                                "weight @blocks : f32[2, 5, 4]\n"
                                "weight @six : f32[1, 1, 1, 1, 1, 2]\n"
@@ -19,10 +22,11 @@ static const char preamble[] = "hir 1 graph @rules\n"
                                "state $f : f32[C, 8]\n"
                                "func(%ids: i32[T], %x: f32[T, 8], %y: f32[T, 2, 4], %t: f32[T], "
                                "%s: f32[], %v: f32[3, 8], %odd: f32[T, 2, 3], %q: f32[T, 4, 4], "
-                               "%z: f32[T, 3, 4]) {\n"
+                               "%z: f32[T, 3, 4], %choice: i32[T, 3], %x3: f32[T, 3, 8]) {\n"
                                "  %k = cache_append %y, $c\n"
                                "  %k3 = cache_append %odd, $d\n"
-                               "  %e = cache_append %z, $e\n";
+                               "  %e = cache_append %z, $e\n"
+                               "  %fixed = topk @n8 {k = 3}\n";
 
 typedef struct rule_case {
     const char *op, *expected; /* the type, or a part of the message */
@@ -101,6 +105,18 @@ static const rule_case accepted[] = {
     {"rope_table {length = 4, theta = 10000, scaling = \"linear\", factor = 2}", "f32[T, 4]"},
     {"rope %y, %q4", "f32[T, 2, 4]"},
     {"attention %q, %k, %k {scale = 0.5}", "f32[T, 4, 4]"},
+    {"topk %x {k = 3}", "i32[T, 3]"},
+    {"topk %x {k = 8}", "i32[T, 8]"},
+    {"topk %y {k = 1}", "i32[T, 2, 1]"},
+    {"topk @half {k = 2}", "i32[4, 2]"},
+    {"pick %x, %choice", "f32[T, 3]"},
+    {"pick @n8, %choice", "f32[T, 3]"},
+    {"pick @n8, %fixed", "f32[3]"},
+    {"mark %choice {length = 7}", "f32[T, 7]"},
+    {"mark %fixed {length = 1}", "f32[1]"},
+    {"expert_linear %x, @experts, %choice", "f32[T, 3, 6]"},
+    {"expert_linear %x3, @experts, %choice, _", "f32[T, 3, 6]"},
+    {"expert_linear %x, @experts, %choice, @biases", "f32[T, 3, 6]"},
     {"attention %y, %k, %k3 {scale = -1}", "f32[T, 2, 3]"},
 };
 
@@ -249,6 +265,39 @@ static const rule_case refused[] = {
     {"attention %z, %k, %k {scale = 1}", "attention: 2 key/value heads do not divide 3 heads"},
     {"attention %q, %k, %e {scale = 1}", "the head counts differ"},
     {"attention %q, %k, %k {scale = inf}", "attention: 'scale' is inf; it must be finite"},
+    /* choosing, and contractions with chosen matrices */
+    {"topk %x {k = 9}", "topk: 'k' is 9; it must be from 1 to the 8 elements of the last axis"},
+    {"topk %x {k = 0}", "topk: 'k' is 0; it must be from 1"},
+    {"topk %x {k = -1}", "topk: 'k' is -1"},
+    {"topk %x", "topk: attribute 'k' is missing"},
+    {"topk %t {k = 1}", "topk: operand x, f32[T], has no last axis besides tokens"},
+    {"topk %s {k = 1}", "topk: operand x, f32[], has no last axis"},
+    {"topk %ids {k = 1}", "topk: operand x is i32[T]"},
+    {"topk %choice {k = 1}", "topk: operand x is i32[T, 3]"},
+    {"topk %k {k = 1}", "topk: operand x is f32[C, 2, 4], a cache"},
+    {"pick %x, %x", "pick: operand ids must be i32[.., k], not f32[T, 8]"},
+    {"pick %x, %ids", "pick: operand ids must be i32[.., k], not i32[T]"},
+    {"pick %x, @n8", "pick: operand ids must be a value (%), not a weight (@)"},
+    {"pick %y, %choice", "pick: x is f32[T, 2, 4] and ids i32[T, 3]: they choose from other rows"},
+    {"pick %x, %fixed", "pick: x is f32[T, 8] and ids i32[3]: they choose from other rows"},
+    {"pick %v, %choice", "pick: x is f32[3, 8] and ids i32[T, 3]: they choose from other rows"},
+    {"pick %choice, %choice", "pick: operand x is i32[T, 3]"},
+    {"mark %x {length = 3}", "mark: operand ids must be i32[.., k], not f32[T, 8]"},
+    {"mark %choice {length = 0}", "mark: 'length' is 0; it must be from 1"},
+    {"mark %choice {length = 2147483648}", "mark: 'length' is 2147483648"},
+    {"add %choice, %choice", "add: operand a is i32[T, 3]"},
+    {"reshape %choice {shape = [T, 3, 1]}", "reshape: operand x is i32[T, 3]"},
+    {"gather @w, %choice", "gather: operand ids must be i32[T], not i32[T, 3]"},
+    {"expert_linear %x, @w, %choice", "expert_linear: operand w must be [E, N, K], not f32[4, 8]"},
+    {"expert_linear %x, @turned, %choice",
+     "expert_linear: x is f32[T, 8], so w must be [E, N, 8], not f32[5, 8, 6]"},
+    {"expert_linear %y, @experts, %choice", "each id has a row of x, or all have one"},
+    {"expert_linear %v, @experts, %choice", "operand x must be [T, K] or [T, k, K], not f32[3, 8]"},
+    {"expert_linear %x, @experts, %ids", "operand ids must be i32[.., k], not i32[T]"},
+    {"expert_linear %x, @experts, %x", "operand ids must be i32[.., k], not f32[T, 8]"},
+    {"expert_linear %x, @experts, %fixed", "operand ids must be i32[T, k], not i32[3]"},
+    {"expert_linear %x, %x3, %choice", "operand w must be the same for every token"},
+    {"expert_linear %x, @experts, %choice, @n8", "operand bias must be [5, 6], not f32[8]"},
 };
 
 static hir_module *with_op(const char *op) {
@@ -275,7 +324,7 @@ Test(ir_rules, refused) {
         cr_assert_eq(diags.errors, 1, "%s\n%s", refused[i].op, said());
         cr_assert_not_null(strstr(diags.list.at[0].message, refused[i].expected),
                            "%s\nexpected: %s\n%s", refused[i].op, refused[i].expected, said());
-        cr_assert_eq(diags.list.at[0].loc.line, 19, "%s", said());
+        cr_assert_eq(diags.list.at[0].loc.line, 23, "%s", said());
     }
 }
 
