@@ -39,6 +39,7 @@ typedef struct hir_type {
 hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims);
 bool hir_type_equal(hir_type a, hir_type b);
 bool hir_type_has_t(hir_type t);           /* dim 0 is T */
+bool hir_type_has_c(hir_type t);           /* dim 0 is C */
 int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
 size_t hir_dtype_bytes(hir_dtype t);   /* of one element; 0 where elements are stored in groups */
 bool hir_is_quantised(hir_dtype t);    /* stored in groups of HIR_GROUP elements */

@@ -22,6 +22,10 @@ bool hir_type_has_t(hir_type t) {
     return t.rank > 0 && t.dim[0] == HIR_T;
 }
 
+bool hir_type_has_c(hir_type t) {
+    return t.rank > 0 && t.dim[0] == HIR_C;
+}
+
 int64_t hir_type_row_elements(hir_type t) {
     int64_t n = 1;
     for (uint32_t i = 0; i < t.rank; i++)
@@ -59,7 +63,9 @@ void hir_set_cache_dtype(hir_module *m, hir_dtype dtype) {
         if (m->states.at[i].kind == HIR_STATE_CACHE) m->states.at[i].type.dtype = dtype;
     for (size_t i = 0; i < m->values.n; i++) {
         hir_type *t = &m->values.at[i].type;
-        if (t->rank && t->dim[0] == HIR_C) t->dtype = dtype;
+        const bool state = m->stage == HIR_STAGE_KERNEL || /* where kernels pass states on */
+                           hir_state_of_value(m, hir_value_ref((hir_id)i)) != HIR_NONE;
+        if (hir_type_has_c(*t) && state) t->dtype = dtype;
     }
 }
 

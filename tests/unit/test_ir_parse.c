@@ -148,7 +148,7 @@ static const parse_case cases[] = {
     {G F "  %1 = rmsnorm %x {eps = infinity}\n}\n", 3, 26, "expected a number", NULL},
     {G F "  %1 = reshape %x {shape = [T, -4]}\n}\n", 3, 32, "'-4' is not an integer from 0 up",
      NULL},
-    {G F "  %1 = reshape %x {shape = [C, 4]}\n}\n", 3, 29, "expected an integer or T, found 'C'",
+    {G F "  %1 = reshape %x {shape = [N, 4]}\n}\n", 3, 29, "expected an integer, T or C, found 'N'",
      NULL},
     {G F "  %1 = reshape %x {shape = 4}\n}\n", 3, 28, "expected '[', found '4'", NULL},
     {G F "  output %x {name = y}\n}\n", 3, 21, "expected a string in quotes, found 'y'", NULL},

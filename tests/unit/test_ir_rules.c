@@ -14,6 +14,7 @@ static const char preamble[] = "hir 1 graph @rules\n"
                                "weight @turned : f32[5, 8, 6]\n"
                                "weight @biases : f32[5, 6]\n"
                                "weight @big : f32[2147483647]\n"
+                               "weight @blocks : f32[2, 5, 4]\n"
                                "weight @six : f32[1, 1, 1, 1, 1, 2]\n"
                                "state $c : f32[C, 2, 4]\n"
                                "state $d : f32[C, 2, 3]\n"
@@ -83,6 +84,21 @@ static const rule_case accepted[] = {
     {"linear %v, @w, _", "f32[3, 4]"},
     {"linear @n8, @w", "f32[4]"},
     {"linear %x, %v", "f32[T, 3]"},
+    {"block_linear %y, @blocks", "f32[T, 2, 5]"},
+    /* rows of a cache */
+    {"neg %k", "f32[C, 2, 4]"},
+    {"add %k, @n4", "f32[C, 2, 4]"},
+    {"mul %k, %k", "f32[C, 2, 4]"},
+    {"rmsnorm %k, @n4 {eps = 0}", "f32[C, 2, 4]"},
+    {"softmax %k {axis = 1}", "f32[C, 2, 4]"},
+    {"reduce_sum %k {axis = 2}", "f32[C, 2]"},
+    {"reshape %k {shape = [C, 8]}", "f32[C, 8]"},
+    {"transpose %k {perm = [0, 2, 1]}", "f32[C, 4, 2]"},
+    {"slice %k {axis = 2, start = 1, length = 2}", "f32[C, 2, 2]"},
+    {"concat %k, %k3 {axis = 2}", "f32[C, 2, 7]"},
+    {"stack %k, %k {axis = 1}", "f32[C, 2, 2, 4]"},
+    {"broadcast %k {shape = [C, 2, 4]}", "f32[C, 2, 4]"},
+    {"block_linear %k, @blocks", "f32[C, 2, 5]"},
     {"gather @half, %ids", "f32[T, 8]"},
     {"gather %v, %ids", "f32[T, 8]"},
     {"rope_table {length = 4, theta = 10000}", "f32[T, 4]"},
@@ -114,7 +130,23 @@ static const rule_case refused[] = {
     {"stack %x, _ {axis = 1}", "stack: operand xs[1] is missing"},
     {"neg $f", "neg: operand x is a state ($); only cache_append"},
     {"add %x, %ids", "add: operand b is i32[T]"},
-    {"add %k, %k", "add: operand a is f32[C, 2, 4], a cache"},
+    {"add %k, %y", "add: f32[C, 2, 4] and f32[T, 2, 4] do not broadcast"},
+    {"concat %k, %y {axis = 2}", "concat: operand xs[1] is f32[T, 2, 4], which differs from"},
+    {"cache_append %k, $c", "cache_append: operand x is f32[C, 2, 4], a cache"},
+    {"gather %k, %ids", "gather: operand table is f32[C, 2, 4], a cache"},
+    {"attention %k, %k, %k {scale = 1}", "attention: operand q is f32[C, 2, 4], a cache"},
+    {"rope %k, %q4", "rope: operand x is f32[C, 2, 4], a cache"},
+    {"reduce_sum %k {axis = 0}", "reduce_sum: axis 0 of f32[C, 2, 4] is that of positions"},
+    {"concat %k, %k {axis = 0}", "concat: axis 0 of f32[C, 2, 4] is that of positions"},
+    {"slice %k {axis = 0, start = 0, length = 1}", "slice: axis 0 of f32[C, 2, 4] is that of"},
+    {"transpose %k {perm = [1, 0, 2]}", "transpose: the dim of positions stays in front"},
+    {"block_linear %x, @blocks", "block_linear: operand x must be [T, G, K], not f32[T, 8]"},
+    {"block_linear %q, @blocks", "block_linear: x is f32[T, 4, 4], so w must be [4, N, 4]"},
+    {"block_linear %odd, @blocks", "block_linear: x is f32[T, 2, 3], so w must be [2, N, 3]"},
+    {"block_linear @blocks, @blocks", "block_linear: operand x must be [T, G, K], not f32[2"},
+    {"block_linear %y, %k", "block_linear: operand w must be the same for every token"},
+    {"block_linear %y, %y", "block_linear: operand w must be the same for every token"},
+    {"linear %x, %k", "linear: operand w must be [N, K], not f32[C, 2, 4]"},
     {"reduce_sum %x", "reduce_sum: attribute 'axis' is missing"},
     {"neg %x {axis = 1}", "neg has no attribute 'axis'"},
     /* elementwise */
@@ -153,7 +185,12 @@ static const rule_case refused[] = {
     {"reshape %v {shape = [T, 24]}", "reshape: f32[3, 8] has no tokens, so 'shape' cannot have T"},
     {"reshape %x {shape = [T, 9]}", "reshape: f32[T, 8] does not have the elements of f32[T, 9]"},
     {"reshape %x {shape = [T, 0]}", "reshape: dim 1 of 'shape' is 0"},
-    {"reshape %k {shape = [2, 4]}", "reshape: operand x is f32[C, 2, 4], a cache"},
+    {"reshape %k {shape = [2, 4]}",
+     "reshape: f32[C, 2, 4] is rows of a cache, so 'shape' must begin with C"},
+    {"reshape %k {shape = [T, 8]}", "reshape: f32[C, 2, 4] has no tokens"},
+    {"reshape %x {shape = [C, 8]}", "reshape: f32[T, 8] has tokens, so 'shape' must begin with T"},
+    {"reshape %v {shape = [C, 24]}", "reshape: f32[3, 8] is no cache, so 'shape' cannot have C"},
+    {"const {value = 1, shape = [C, 2]}", "const: there are no constants with C"},
     {"transpose %y {perm = [1, 0, 2]}", "transpose: the token dim stays in front"},
     {"transpose %y {perm = [0, 1]}", "transpose: 'perm' has 2 entries for f32[T, 2, 4]"},
     {"transpose %y {perm = [0, 1, 1]}", "transpose: 'perm' must hold each of 0 .. 2 once"},
@@ -287,7 +324,7 @@ Test(ir_rules, refused) {
         cr_assert_eq(diags.errors, 1, "%s\n%s", refused[i].op, said());
         cr_assert_not_null(strstr(diags.list.at[0].message, refused[i].expected),
                            "%s\nexpected: %s\n%s", refused[i].op, refused[i].expected, said());
-        cr_assert_eq(diags.list.at[0].loc.line, 22, "%s", said());
+        cr_assert_eq(diags.list.at[0].loc.line, 23, "%s", said());
     }
 }
 
