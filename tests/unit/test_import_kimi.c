@@ -130,9 +130,8 @@ Test(import_kimi, what_a_config_changes_in_the_spec) {
         {"-first_k_dense_replace; -moe_layer_freq; mlp_layer_types = [\"sparse\", \"dense\", "
          "\"dense\", \"sparse\", \"dense\"]",
          "sparse_layers = [true, false, false, true, false],"},
-        {"num_expert_group = 4; topk_group = 2", "groups: groups, top_groups: top_groups"},
-        {"routed_expert_hidden_size = 6; latent_moe_use_norm = true",
-         "latent: expert_latent,\n                    latent_norm: true"},
+        {"num_expert_group = 4; topk_group = 2", "top_groups: top_groups"},
+        {"routed_expert_hidden_size = 6; latent_moe_use_norm = true", "latent_norm: true"},
         {"moe_renormalize = false", "normalise = false,"},
         {"num_nextn_predict_layers = 2",
          "for name in [\"model.layers.5.\", \"model.layers.6.\"] {"},
