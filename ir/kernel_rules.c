@@ -9,7 +9,7 @@
  *   contract    (row op -> x)* linear+ (const | elementwise | row op)* yield
  *               what stands in front of the linear ops makes x, and nothing else
  *               an elementwise op takes whole [T, N], a row op one head at a time (ir/heads.c)
- *   sequence    [reshape of an outer value -> first operand] one op that makes a form (kernels.def)
+ *   sequence    [reshape of an outer value -> operand]* one op that makes a form (kernels.def)
  *               reshape* yield; each form has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
  *   threads     the splits that the form may have
@@ -100,7 +100,8 @@ static bool is_primitive(hir_opcode code) {
     if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
     if (hir_has_trait(code, HIR_WRITES_STATE)) return hir_has_trait(code, HIR_LOCAL);
     return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
-           code == HIR_ROPE_OP || code == HIR_YIELD_OP;
+           code == HIR_ROPE_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
+           code == HIR_MARK_OP || code == HIR_YIELD_OP;
 }
 
 /* ---- caches -------------------------------------------------------------------------------- */
@@ -234,11 +235,13 @@ static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
         const bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
         if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
         require(r, op, p >= now,
-                "the order in a sequence kernel is: a reshape of its first operand, the op that "
-                "looks along the sequence, reshapes, yield");
+                "the order in a sequence kernel is: reshapes of its operands, the op that looks "
+                "along the sequence, reshapes, yield");
         now = p;
-        if (p == HEAD) require(r, op, heads++ == 0, "only the first operand is reshaped in front");
+        heads += p == HEAD;
         if (!forms) continue;
+        require(r, op, heads <= 1 || hir_takes_views(o->code),
+                "only the first operand is reshaped in front");
         require(r, op, ops++ == 0, "a sequence kernel has one op that looks along the sequence");
         operands(r, op);
     }
@@ -259,6 +262,27 @@ static void check_attention_operands(rules *r, hir_id op) {
 
 static void check_attention(rules *r) {
     check_sequence(r, check_attention_operands);
+}
+
+/* All operands are f32 and outer values, weights or reshapes of these, but for the state. */
+static void check_views(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_ref x = o->args[i];
+        if (x.kind == HIR_REF_NONE || x.kind == HIR_REF_STATE) continue;
+        require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
+                "an operand is made in the kernel itself");
+        require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32, "an operand is not f32");
+    }
+    check_weights(r, op);
+}
+
+static void check_short_conv(rules *r) {
+    check_sequence(r, check_views);
+}
+
+static void check_delta_rule(rules *r) {
+    check_sequence(r, check_views);
 }
 
 /* A kernel of a kind whose forms are told apart by an op, without any. */
