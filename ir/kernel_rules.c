@@ -100,7 +100,8 @@ static bool is_primitive(hir_opcode code) {
     if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
     if (hir_has_trait(code, HIR_WRITES_STATE)) return hir_has_trait(code, HIR_LOCAL);
     return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
-           code == HIR_ROPE_OP || code == HIR_YIELD_OP;
+           code == HIR_ROPE_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
+           code == HIR_MARK_OP || code == HIR_YIELD_OP;
 }
 
 /* ---- caches -------------------------------------------------------------------------------- */

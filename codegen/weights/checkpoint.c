@@ -8,6 +8,7 @@
 
 #include "codegen/weights/convert.h"
 #include "codegen/weights/quant.h"
+#include "support/packed.h"
 
 enum {
     MAX_HINTS = 20,        /* names for which a similar one is looked for */
@@ -62,7 +63,8 @@ static bool check_tensor(const hir_weight *w, const hd_tensor *t, hd_diags *d) {
                         "weight '%s' has the dtype %s, which cannot be "
                         "converted to %s",
                         w->name, hd_tensor_dtype_name(t->dtype), hir_dtype_name(w->type.dtype));
-    g->cause = "weights are read from F32, BF16, F16 and F64";
+    g->cause = "weights are read from F32, BF16, F16 and F64, and from the quantised forms in "
+               "docs/quantised-checkpoints.md";
     return false;
 }
 
@@ -249,8 +251,13 @@ static void convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to
                     to == HIR_BF16 ? hd_bf16_from_f32(block[j]) : hd_f16_from_f32(block[j]);
         }
     } else {
-        for (uint64_t i = 0; i < n; i++)
-            half[i] = narrow(hd_tensor_get(t, first + i), to);
+        double wide[256];
+        for (uint64_t i = 0; i < n; i += 256) {
+            const uint64_t some = n - i < 256 ? n - i : 256;
+            hd_tensor_to_f64(t, first + i, some, wide);
+            for (uint64_t j = 0; j < some; j++)
+                half[i + j] = narrow(wide[j], to);
+        }
     }
 }
 
@@ -313,6 +320,7 @@ static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t,
         g->cause = "one such weight makes every result that it reaches useless";
         g->hint = "the training diverged, a conversion to f16 overflowed, or the file is damaged: "
                   "take another checkpoint";
+        if (t->packed) g->cause = hd_packed_fault(d->arena, t, i);
         return false;
     }
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' cannot be stored as %s", w->name, dtype);

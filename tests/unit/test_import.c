@@ -454,7 +454,7 @@ Test(import, refused_values_are_named) {
          "layer_types: \"chunked_attention\" of layer 1 cannot be honoured"},
         {"llama", "pretraining_tp", "2", "pretraining_tp: 2 cannot be honoured"},
         {"llama", "quantization_config", "{\"bits\": 4}",
-         "quantization_config: {\"bits\": 4} cannot"},
+         "quantization_config: the field 'quant_method' is missing"},
         {"llama", "is_encoder_decoder", "true", "is_encoder_decoder: true cannot be honoured"},
         {"llama", "sliding_window", "128", "unknown field 'sliding_window'"},
         {"qwen2", "attention_bias", "true", "unknown field 'attention_bias'"},
