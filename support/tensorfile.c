@@ -38,6 +38,18 @@ bool hd_tensor_measure(hd_tensor *t) {
     return true;
 }
 
+hd_tensor hd_tensor_at(const hd_tensor *t, int64_t i) {
+    hd_tensor at = *t;
+    at.rank--;
+    memmove(at.shape, at.shape + 1, at.rank * sizeof *at.shape);
+    hd_tensor_measure(&at);
+    if (t->packed)
+        at.packed_first += (uint64_t)i * at.elements;
+    else
+        at.data += (uint64_t)i * at.bytes;
+    return at;
+}
+
 void hd_tensor_print_type(hd_text *out, const hd_tensor *t) {
     hd_text_f(out, "%s [", t->packed ? hd_packing_name(t->packed->packing) : dtypes[t->dtype].name);
     for (uint32_t i = 0; i < t->rank; i++)

@@ -48,6 +48,7 @@ typedef struct hd_tensor {
     /* Quantised (packed.h): the elements are decoded when they are asked for, and there is no
      * `data`. `dtype` is the narrowest that holds all of them exactly. NULL: they are in `data`. */
     const struct hd_packed *packed;
+    uint64_t packed_first; /* element 0 is this one of `packed` */
 } hd_tensor;
 
 typedef struct hd_tensors {
@@ -74,6 +75,9 @@ void hd_tensor_print_type(hd_text *out, const hd_tensor *t); /* F32 [4, 32] */
 
 bool hd_npy_read(hd_arena *a, hd_diags *d, const char *path, hd_tensor *out);
 bool hd_npy_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *t);
+
+/* Element i of the first dim, a tensor of one dim less. */
+hd_tensor hd_tensor_at(const hd_tensor *t, int64_t i);
 
 /* Element i of a tensor as a number. Integers beyond 2^53 and F8 are refused before this by
  * hd_tensor_is_number. bf16 and f16 convert exactly. */

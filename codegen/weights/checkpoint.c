@@ -89,12 +89,8 @@ int64_t hcg_matrices(const hir_weight *w) {
 
 hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weight *w, int64_t i) {
     const hir_weight part = hcg_part_of(a, w, i);
-    hd_tensor t = *hd_tensors_find(weights, part.name);
-    if (t.rank != 3) return t;
-    t.bytes /= (uint64_t)t.shape[0], t.elements /= (uint64_t)t.shape[0];
-    t.data += (uint64_t)i * t.bytes;
-    t.rank = 2, t.shape[0] = t.shape[1], t.shape[1] = t.shape[2];
-    return t;
+    const hd_tensor *t = hd_tensors_find(weights, part.name);
+    return t->rank == 3 ? hd_tensor_at(t, i) : *t;
 }
 
 typedef HD_VEC(const char *) name_list;

@@ -41,7 +41,7 @@ static void place_of(const hd_packed *p, uint64_t i, uint64_t *row, uint64_t *co
     *row = matrix * p->rows + at % p->rows, *col = at / p->rows;
 }
 
-/* Codes and scale from element i on, as far as they lie side by side in one tile, at most n of
+/* Codes and scale from element i of the packed tensor on, as far as they lie side by side in one tile, at most n of
  * them: how many. */
 static uint64_t some_codes(const hd_packed *p, uint64_t i, uint64_t n, float *codes, float *scale) {
     uint64_t row, col;
@@ -59,7 +59,7 @@ static uint64_t some_codes(const hd_packed *p, uint64_t i, uint64_t n, float *co
 void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out) {
     float codes[SOME], scale;
     for (uint64_t done = 0, some; done < n; done += some) {
-        some = some_codes(t->packed, first + done, n - done, codes, &scale);
+        some = some_codes(t->packed, t->packed_first + first + done, n - done, codes, &scale);
         for (uint64_t i = 0; i < some; i++)
             out[done + i] = codes[i] * scale;
     }
@@ -68,7 +68,7 @@ void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
 void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out) {
     float codes[SOME], scale;
     for (uint64_t done = 0, some; done < n; done += some) {
-        some = some_codes(t->packed, first + done, n - done, codes, &scale);
+        some = some_codes(t->packed, t->packed_first + first + done, n - done, codes, &scale);
         for (uint64_t i = 0; i < some; i++)
             out[done + i] = (double)codes[i] * (double)scale;
     }
@@ -77,7 +77,7 @@ void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *ou
 const char *hd_packed_fault(hd_arena *a, const hd_tensor *t, uint64_t i) {
     const hd_packed *p = t->packed;
     uint64_t row, col;
-    place_of(p, i, &row, &col);
+    place_of(p, t->packed_first + i, &row, &col);
     const float scale = scale_at(p, row, col);
     hd_text name;
     hd_text_init(&name, a);

@@ -196,6 +196,28 @@ Test(packed, integers_of_four_bits) {
     }
 }
 
+/* A matrix of a stack is a tensor of its own, decoded or not, transposed or not. */
+Test(packed, matrices_of_stacks) {
+    enum { E = 3, N = 5, K = 64 };
+    hd_tensors t = {0};
+    put_e4m3(&t, "a", SHAPE(E, N, K));
+    put_e8m0(&t, "a_scale", HD_T_U8, SHAPE(E, N, K / 32));
+    put_bytes(&t, "b_blocks", HD_T_U8, SHAPE(E, N, K / 32, 16));
+    put_e8m0(&t, "b_scales", HD_T_U8, SHAPE(E, N, K / 32));
+    put_f32(&t, "c", SHAPE(E, N, K));
+    const hd_tensors u = unpacked(&t);
+    for (int i = 0; i < 3; i++) {
+        const hd_tensor *x = &u.list.at[i];
+        double all[E * N * K];
+        hd_tensor_to_f64(x, 0, x->elements, all);
+        for (int e = 0; e < E; e++) {
+            const hd_tensor one = hd_tensor_at(x, e);
+            cr_expect(one.rank == 2 && one.shape[0] == x->shape[1] && one.shape[1] == x->shape[2]);
+            expect_elements(&one, all + e * N * K);
+        }
+    }
+}
+
 /* Everything that is not quantised stays as it is, in order. */
 Test(packed, other_tensors_stay) {
     hd_tensors t = {0};
@@ -271,6 +293,37 @@ Test(packed, stored_in_every_type) {
     const hd_tensors u[2] = {unpacked(&blocks), unpacked(&integers)};
     for (int i = 0; i < 2; i++)
         expect_stored_alike(&u[i], &plain[i]);
+}
+
+/* Experts in one tensor, and in one for each: both are packed as the numbers themselves are. */
+Test(packed, stacks_in_every_type) {
+    enum { E = 3 };
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16, HIR_Q8, HIR_Q4};
+    hd_tensors stack = {0}, each = {0}, plain = {0};
+    put_e4m3(&stack, "m.0.weight", SHAPE(E, ROWS, COLS));
+    put_e8m0(&stack, "m.0.weight_scale", HD_T_U8, SHAPE(E, ROWS, COLS / 32));
+    memset((uint8_t *)(uintptr_t)the(&stack, "m.0.weight_scale")->data, 120, E * ROWS * COLS / 32);
+    const hd_tensors u = unpacked(&stack);
+    double *all = (double *)(void *)put(&plain, "m.0.weight", HD_T_F64, SHAPE(E, ROWS, COLS));
+    hd_tensor_to_f64(the(&u, "m.0.weight"), 0, E * ROWS * COLS, all);
+    for (int e = 0; e < E; e++) {
+        hd_tensor one = hd_tensor_at(the(&u, "m.0.weight"), e);
+        one.name = hd_printf(arena, "m.%d.weight", e);
+        hd_push(arena, &each.list, one);
+    }
+    for (size_t i = 0; i < 5; i++) {
+        const int64_t dims[] = {E, ROWS, COLS};
+        hir_module *m = hir_module_new(arena, "m");
+        hir_add_weight(m, "m.0.weight", hir_make_type(dtypes[i], 3, dims), HD_NOWHERE);
+        m->weights.at[0].layout = HIR_LAYOUT_PANEL;
+        size_t n[3];
+        const char *want = pack(m, &plain, "want", &n[0]), *got = pack(m, &u, "got", &n[1]);
+        cr_expect(n[0] == n[1] && memcmp(got, want, n[0]) == 0, "%s", hir_dtype_name(dtypes[i]));
+        m->weights.at[0].name = "m.*.weight";
+        m->weights.at[0].stacked = true;
+        const char *parts = pack(m, &each, "parts", &n[2]);
+        cr_expect(n[0] == n[2] && memcmp(parts, want, n[0]) == 0, "%s", hir_dtype_name(dtypes[i]));
+    }
 }
 
 /* Numbers beyond f32 are exact until they are stored, and then refused with the number. */
