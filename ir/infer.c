@@ -90,6 +90,10 @@ static bool attr_fits(hir_check *c, const hir_attr *a) {
     if (hir_attr_kind_of(a->id) == HIR_ATTR_INTS && (a->n > HIR_MAX_RANK || (a->n && !a->ints)))
         return hir_refuse(c, HD_E_LIMIT, NULL, "'%s' has %u entries, tensors have at most %d dims",
                           name, a->n, HIR_MAX_RANK);
+    if (hir_attr_kind_of(a->id) == HIR_ATTR_FLOATS &&
+        (a->n > HIR_MAX_ATTR_FLOATS || (a->n && !a->floats)))
+        return hir_refuse(c, HD_E_LIMIT, NULL, "'%s' has %u entries, a list has at most %d", name,
+                          a->n, HIR_MAX_ATTR_FLOATS);
     return true;
 }
 

@@ -15,6 +15,7 @@
 /* ---- limits -------------------------------------------------------------------------------- */
 enum {
     HIR_MAX_RANK = 6,
+    HIR_MAX_ATTR_FLOATS = 4096, /* entries of a list of numbers */
     HIR_MAX_OPS = 1 << 22,
     HIR_MAX_DIM = INT32_MAX, /* of one dim; element counts are int64 and checked */
 };
@@ -203,7 +204,8 @@ typedef enum hir_attr_kind {
     HIR_ATTR_INT,
     HIR_ATTR_FLOAT,
     HIR_ATTR_STRING,
-    HIR_ATTR_INTS
+    HIR_ATTR_INTS,
+    HIR_ATTR_FLOATS
 } hir_attr_kind;
 typedef enum hir_attr_id {
 #define A(id, name, kind) HIR_A_##id,
@@ -218,6 +220,7 @@ typedef struct hir_attr {
     double f;
     const char *s;
     const int64_t *ints; /* shape and perm; T is HIR_T */
+    const double *floats;
     uint32_t n;
 } hir_attr;
 
@@ -412,6 +415,9 @@ static inline hir_attr hir_string(hir_attr_id id, const char *v) {
 }
 static inline hir_attr hir_ints(hir_attr_id id, const int64_t *v, uint32_t n) {
     return (hir_attr){.id = id, .ints = v, .n = n};
+}
+static inline hir_attr hir_floats(hir_attr_id id, const double *v, uint32_t n) {
+    return (hir_attr){.id = id, .floats = v, .n = n};
 }
 void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
 bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start and length */

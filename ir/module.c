@@ -161,6 +161,11 @@ hir_attr hir_copy_attr(hd_arena *a, hir_attr attr) {
         memcpy(ints, attr.ints, attr.n * sizeof *ints);
         attr.ints = ints;
     }
+    if (attr.floats) {
+        double *floats = hd_new_array(a, double, attr.n);
+        memcpy(floats, attr.floats, attr.n * sizeof *floats);
+        attr.floats = floats;
+    }
     return attr;
 }
 

@@ -100,12 +100,22 @@ static void print_ref(const printer *p, hir_ref r) {
     }
 }
 
+static void print_doubles(hd_text *out, const double *x, uint32_t n) {
+    hd_text_add(out, "[");
+    for (uint32_t i = 0; i < n; i++) {
+        hd_text_add(out, i ? ", " : "");
+        hd_text_double(out, x[i]);
+    }
+    hd_text_add(out, "]");
+}
+
 void hir_print_attr(hd_text *out, const hir_attr *a) {
     switch (hir_attr_kind_of(a->id)) {
     case HIR_ATTR_INT: hd_text_f(out, "%lld", (long long)a->i); break;
     case HIR_ATTR_FLOAT: hd_text_double(out, a->f); break;
     case HIR_ATTR_STRING: hd_text_quoted(out, a->s); break;
     case HIR_ATTR_INTS: print_dims(out, a->ints, a->n); break;
+    case HIR_ATTR_FLOATS: print_doubles(out, a->floats, a->n); break;
     }
 }
 

@@ -103,7 +103,19 @@ static const rule_case accepted[] = {
     {"gather %v, %ids", "f32[T, 8]"},
     {"rope_table {length = 4, theta = 10000}", "f32[T, 4]"},
     {"rope_table {length = 4, theta = 10000, scaling = \"linear\", factor = 2}", "f32[T, 4]"},
+    {"rope_table {length = 4, theta = 2, rotating = 0}", "f32[T, 4]"},
+    {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2, original_positions = 9}",
+     "f32[T, 4]"},
+    {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 0.5, original_positions = 9, "
+     "beta_fast = 3, beta_slow = 0.5, truncate = 0, attention_factor = 1.5}",
+     "f32[T, 4]"},
+    {"rope_table {length = 4, theta = 2, scaling = \"longrope\", short_factors = [1, 2.5], "
+     "long_factors = [3, 4], original_positions = 9, rotating = 1}",
+     "f32[T, 4]"},
     {"rope %y, %q4", "f32[T, 2, 4]"},
+    {"rope %odd, %q2", "f32[T, 2, 3]"},
+    {"rope %odd, %q2 {start = 1, pairs = \"adjacent\"}", "f32[T, 2, 3]"},
+    {"rope %y, %q2 {start = 2, pairs = \"halves\"}", "f32[T, 2, 4]"},
     {"attention %q, %k, %k {scale = 0.5}", "f32[T, 4, 4]"},
     {"topk %x {k = 3}", "i32[T, 3]"},
     {"topk %x {k = 8}", "i32[T, 8]"},
@@ -117,6 +129,10 @@ static const rule_case accepted[] = {
     {"expert_linear %x, @experts, %choice", "f32[T, 3, 6]"},
     {"expert_linear %x3, @experts, %choice, _", "f32[T, 3, 6]"},
     {"expert_linear %x, @experts, %choice, @biases", "f32[T, 3, 6]"},
+    {"attention %q, %k, %k, @n4 {scale = 0.5, window = 1}", "f32[T, 4, 4]"},
+    {"attention %q, %k, %k3, %q4, %q {scale = 0.5, window = 2147483647, softcap = 50}",
+     "f32[T, 4, 3]"},
+    {"attention %y, %k, %k, _, %odd {scale = 0.5}", "f32[T, 2, 4]"},
     {"attention %y, %k, %k3 {scale = -1}", "f32[T, 2, 3]"},
 };
 
@@ -238,8 +254,42 @@ static const rule_case refused[] = {
     {"rope_table {length = 4, theta = 1, scaling = \"linear\", factor = -2}", "'factor' is -2"},
     {"rope_table {length = 4, theta = 1, scaling = \"linear\", factor = 2, low_freq_factor = 1}",
      "'low_freq_factor' means nothing with scaling \"linear\""},
-    {"rope_table {length = 4, theta = 1, scaling = \"yarn\", factor = 2}",
-     "rope_table: scaling \"yarn\" is not known"},
+    {"rope_table {length = 4, theta = 1, scaling = \"ntk\", factor = 2}",
+     "rope_table: scaling \"ntk\" is not known"},
+    {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2}",
+     "rope_table: scaling \"yarn\" needs the attribute 'original_positions'"},
+    {"rope_table {length = 4, theta = 1, scaling = \"yarn\", factor = 2, original_positions = 8}",
+     "rope_table: scaling \"yarn\" needs a 'theta' of more than 1"},
+    {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2, original_positions = 0}",
+     "rope_table: 'original_positions' must be more than 0"},
+    {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2, original_positions = 8, "
+     "beta_fast = 1}",
+     "rope_table: 'beta_slow' must be less than 'beta_fast'"},
+    {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2, original_positions = 8, "
+     "truncate = 2}",
+     "rope_table: 'truncate' is 2; it must be 0 or 1"},
+    {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2, original_positions = 8, "
+     "short_factors = [1, 2]}",
+     "rope_table: attribute 'short_factors' means nothing with scaling \"yarn\""},
+    {"rope_table {length = 4, theta = 2, beta_fast = 32}",
+     "rope_table: attribute 'beta_fast' means nothing without a scaling"},
+    {"rope_table {length = 4, theta = 2, attention_factor = 0}",
+     "rope_table: 'attention_factor' is 0; it must be finite and more than 0"},
+    {"rope_table {length = 4, theta = 2, rotating = 3}", "'rotating' is 3; it must be from 0 to 2"},
+    {"rope_table {length = 4, theta = 2, rotating = -1}", "'rotating' is -1; it must be from"},
+    {"rope_table {length = 4, theta = 2, scaling = \"longrope\", short_factors = [1], "
+     "long_factors = [1, 2], original_positions = 8}",
+     "rope_table: 'short_factors' has 1 entries, not 2"},
+    {"rope_table {length = 4, theta = 2, scaling = \"longrope\", short_factors = [1, 2], "
+     "long_factors = [1, 0], original_positions = 8}",
+     "rope_table: entry 1 of 'long_factors' must be finite and more than 0"},
+    {"rope_table {length = 4, theta = 2, scaling = \"longrope\", short_factors = [1, nan], "
+     "long_factors = [1, 0], original_positions = 8}",
+     "rope_table: entry 1 of 'short_factors' must be finite and more than 0"},
+    {"rope_table {length = 4, theta = 2, scaling = \"longrope\", short_factors = [1, 2], "
+     "original_positions = 8}",
+     "rope_table: scaling \"longrope\" needs the attribute 'long_factors'"},
+    {"rope_table {length = 4, theta = 2, short_factors = [1, two]}", "expected a number"},
     {"rope_table {length = 4, theta = 1, scaling = \"llama3\", factor = 2}",
      "scaling \"llama3\" needs the attribute 'low_freq_factor'"},
     {"rope_table {length = 4, theta = 1, scaling = \"llama3\", factor = 2, low_freq_factor = 4, "
@@ -249,9 +299,13 @@ static const rule_case refused[] = {
      "high_freq_factor = 4, original_positions = 0}",
      "'original_positions' must be more than 0"},
     {"rope %x, %q4", "rope: operand x must be [T, H, n], not f32[T, 8]"},
-    {"rope %odd, %q4", "rope: operand x must be [T, H, n] with even n, not f32[T, 2, 3]"},
-    {"rope %y, %x", "rope: operand table must be [T, 4], not f32[T, 8]"},
-    {"rope %y, @w", "rope: operand table must be [T, 4], not f32[4, 8]"},
+    {"rope %odd, %q4", "operand table must be [T, m] with an even m of at most 3, not f32[T, 4]"},
+    {"rope %y, %x", "operand table must be [T, m] with an even m of at most 4, not f32[T, 8]"},
+    {"rope %y, @w", "operand table must be [T, m] with an even m of at most 4, not f32[4, 8]"},
+    {"rope %y, %q2 {start = 3}",
+     "rope: 'start' is 3: 2 entries from there on are not in a head of 4"},
+    {"rope %y, %q2 {start = -1}", "rope: 'start' is -1: 2 entries from there on are not"},
+    {"rope %y, %q4 {pairs = \"thirds\"}", "'pairs' is \"thirds\"; it is one of \"halves\""},
     /* state */
     {"cache_append %y, $d",
      "x is f32[T, 2, 4], so the state must be f32[C, 2, 4], not f32[C, 2, 3]"},
@@ -264,6 +318,18 @@ static const rule_case refused[] = {
     {"attention %odd, %k, %k {scale = 1}", "the head sizes differ"},
     {"attention %z, %k, %k {scale = 1}", "attention: 2 key/value heads do not divide 3 heads"},
     {"attention %q, %k, %e {scale = 1}", "the head counts differ"},
+    {"attention %q, %k, %k, @n8 {scale = 1}", "operand sink must be [4] or [T, 4], not f32[8]"},
+    {"attention %q, %k, %k, %x {scale = 1}", "operand sink must be [4] or [T, 4], not f32[T, 8]"},
+    {"attention %q, %k, %k, $c {scale = 1}", "attention: operand sink is a state ($)"},
+    {"attention %q, %k, %k, %k {scale = 1}", "attention: operand sink is f32[C, 2, 4], a cache"},
+    {"attention %q, %k, %k, _, %y {scale = 1}",
+     "operand bias must be [T, 4, extent], not f32[T, 2"},
+    {"attention %q, %k, %k, _, @w {scale = 1}",
+     "operand bias must be [T, 4, extent], not f32[4, 8]"},
+    {"attention %q, %k, %k {scale = 1, window = 0}", "attention: 'window' is 0; it must be from 1"},
+    {"attention %q, %k, %k {scale = 1, window = 2147483648}", "'window' is 2147483648; it must be"},
+    {"attention %q, %k, %k {scale = 1, softcap = 0}", "'softcap' is 0; it must be finite and more"},
+    {"attention %q, %k, %k {scale = 1, softcap = nan}", "'softcap' is nan; it must be finite and"},
     {"attention %q, %k, %k {scale = inf}", "attention: 'scale' is inf; it must be finite"},
     /* choosing, and contractions with chosen matrices */
     {"topk %x {k = 9}", "topk: 'k' is 9; it must be from 1 to the 8 elements of the last axis"},
@@ -302,7 +368,9 @@ static const rule_case refused[] = {
 
 static hir_module *with_op(const char *op) {
     return parse(hd_printf(arena,
-                           "%s  %%q4 = reduce_sum %%q {axis = 1}\n  %%result = %s\n"
+                           "%s  %%q4 = reduce_sum %%q {axis = 1}\n"
+                           "  %%q2 = slice %%q4 {axis = 1, start = 0, length = 2}\n"
+                           "  %%result = %s\n"
                            "  output %%x {name = \"x\"}\n}\n",
                            preamble, op));
 }
@@ -324,7 +392,8 @@ Test(ir_rules, refused) {
         cr_assert_eq(diags.errors, 1, "%s\n%s", refused[i].op, said());
         cr_assert_not_null(strstr(diags.list.at[0].message, refused[i].expected),
                            "%s\nexpected: %s\n%s", refused[i].op, refused[i].expected, said());
-        cr_assert_eq(diags.list.at[0].loc.line, 23, "%s", said());
+        cr_assert_eq(diags.list.at[0].loc.line, 24, "%s", said());
+        cr_assert_eq(diags.list.at[0].loc.line, 19, "%s", said());
     }
 }
 
