@@ -467,11 +467,22 @@ static void add_slice(hfe_special *sp, const hfe_expr *x) {
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* `absent` in the place of an argument, perhaps behind a choice: the argument is left out. */
+/* `absent` in the place of an argument, perhaps behind a choice or what a function of the config
+ * returns: the argument is left out. */
 static bool is_absent(hfe_special *sp, const hfe_expr *x) {
     if (x->kind == HFE_X_IF) {
         const hfe_value c = hfe_static(sp, x->choice.condition, true);
         return hfe_is(c, HFE_BOOL) && is_absent(sp, c.boolean ? x->choice.yes : x->choice.no);
+    }
+    hfe_object *self = NULL;
+    const hfe_def *def = inlined_function(sp, x, &self);
+    if (def != NULL) {
+        hfe_inlined in = {def, self, x, sp->inlined};
+        const hfe_expr *body = body_of(sp, def);
+        sp->inlined = &in;
+        const bool absent = body != NULL && is_absent(sp, body);
+        sp->inlined = in.outer;
+        return absent;
     }
     const hfe_expr *argument = x->kind == HFE_X_NAME ? argument_of(sp, x->name) : NULL;
     if (argument != NULL) {

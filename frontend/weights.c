@@ -87,30 +87,85 @@ static void keep(hfe_elab *e, hfe_declared *slot, const char *name, hir_ref ref,
     e->declared.n++;
 }
 
+/* The weight of that name, declared at its first mention; NULL, reported: it cannot be. */
+static hir_weight *declare(hfe_elab *e, hd_loc loc, const char *name, hir_type type, bool stacked,
+                           hir_ref *ref) {
+    const char *full;
+    if (!table_has_room(e, loc) || (full = scoped_name(e, loc, name)) == NULL) {
+        return NULL;
+    }
+    hfe_declared *d = find_declared(e, full);
+    if (d->name == NULL) {
+        uint32_t w = hir_add_weight(e->m, full, type, hfe_place_in_spec(e, loc));
+        e->m->weights.at[w].unused = true; /* until something reads it */
+        e->m->weights.at[w].stacked = stacked;
+        keep(e, d, full, hir_weight_ref(w), loc);
+    } else if (d->ref.kind != HIR_REF_WEIGHT || !hir_type_equal(hir_ref_type(e->m, d->ref), type)) {
+        refuse_twice(e, loc, d, type, d->ref.kind == HIR_REF_WEIGHT);
+        return NULL;
+    }
+    *ref = d->ref;
+    hir_weight *w = &e->m->weights.at[d->ref.index];
+    if (w->stacked == stacked) {
+        return w;
+    }
+    hfe_fail(e, HD_E_NAME, loc, NULL, NULL, "'%s' is declared as one tensor and as a stack of them",
+             full);
+    return NULL;
+}
+
 hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
                              bool unused) {
     hir_type type;
-    const char *full;
-    if (!in_model(e, loc) || !hfe_shape(e, loc, shape, 0, "the shape of a weight", &type) ||
-        !table_has_room(e, loc) || (full = scoped_name(e, loc, name)) == NULL) {
+    hir_ref ref;
+    if (!in_model(e, loc) || !hfe_shape(e, loc, shape, 0, "the shape of a weight", &type)) {
         return hfe_poison();
     }
     if (type.rank == 0) {
         return hfe_fail(e, HD_E_TYPE, loc, NULL, "a single number is a weight of shape [1]",
                         "a weight has at least one dim");
     }
-    hfe_declared *d = find_declared(e, full);
-    if (d->name == NULL) {
-        uint32_t w = hir_add_weight(e->m, full, type, hfe_place_in_spec(e, loc));
-        e->m->weights.at[w].unused = unused;
-        keep(e, d, full, hir_weight_ref(w), loc);
-    } else if (d->ref.kind != HIR_REF_WEIGHT || !hir_type_equal(hir_ref_type(e->m, d->ref), type)) {
-        return refuse_twice(e, loc, d, type, d->ref.kind == HIR_REF_WEIGHT);
+    hir_weight *w = declare(e, loc, name, type, false, &ref);
+    if (w == NULL) {
+        return hfe_poison();
     }
-    if (!unused) {
-        e->m->weights.at[d->ref.index].unused = false;
+    w->unused &= unused;
+    return unused ? hfe_none() : hfe_tensor(ref);
+}
+
+/* A tensor of the checkpoint for each entry of the first dim, with its number in place of `*`. */
+hfe_value hfe_declare_stacked(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape) {
+    hir_type type;
+    hir_ref ref;
+    if (!in_model(e, loc) || !hfe_shape(e, loc, shape, 0, "the shape of a weight", &type)) {
+        return hfe_poison();
     }
-    return unused ? hfe_none() : hfe_tensor(d->ref);
+    if (type.rank < 2) {
+        return hfe_fail(e, HD_E_TYPE, loc, NULL,
+                        "stacked_weight(\"experts.*.w1.weight\", [E, N, K])",
+                        "a stacked weight has a dim for the parts, and theirs");
+    }
+    const char *full = hd_printf(e->arena, "%s.%s", e->scope, name);
+    if (!hir_is_part_pattern(full)) {
+        return hfe_fail(e, HD_E_VALUE, loc, NULL,
+                        "stacked_weight(\"experts.*.w1.weight\", [E, N, K])",
+                        "the name of a stacked weight has one `*`, for the number of a part");
+    }
+    hir_weight *w = declare(e, loc, name, type, true, &ref);
+    if (w == NULL) {
+        return hfe_poison();
+    }
+    w->unused = false;
+    return hfe_tensor(ref);
+}
+
+hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix) {
+    const char *full = in_model(e, loc) ? scoped_name(e, loc, prefix) : NULL;
+    if (full == NULL) {
+        return hfe_poison();
+    }
+    hir_add_unused_below(e->m, full);
+    return hfe_none();
 }
 
 /* What a state of the kind is written like. */

@@ -60,6 +60,9 @@ static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
     const hir_op *op = hir_op_at(m, id);
     hir_type q = hir_ref_type(m, op->args[0]), key = hir_ref_type(m, op->args[1]);
     hir_type value = hir_ref_type(m, op->args[2]);
+    if (op->args[3].kind != HIR_REF_NONE || op->args[4].kind != HIR_REF_NONE ||
+        hir_find_attr(op, HIR_A_WINDOW) || hir_find_attr(op, HIR_A_SOFTCAP))
+        return refuse(e, id, "sink, bias, window and softcap have no code yet");
     if (!is_state(m, op->args[1]) || !is_state(m, op->args[2]))
         return refuse(e, id, "keys or values that are not in the cache");
     hcg_attention a = {.heads = q.dim[1], .groups = key.dim[1], .n = q.dim[2], .m = value.dim[2]};
