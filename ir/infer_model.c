@@ -174,6 +174,56 @@ bool hir_rule_attention(hir_check *c, hir_type *y) {
     return true;
 }
 
+/* A row for all heads; `i`: of the operand. */
+static bool is_shared_cache(hir_check *c, uint32_t i) {
+    return is_cache(c, i) && (hir_arg(c, i).dim[1] == 1 ||
+                              hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [C, 1, n], not %s",
+                                         hir_arg_name(c, i), hir_type_text(c, hir_arg(c, i))));
+}
+
+static bool is_query(hir_check *c, uint32_t i) {
+    hir_type q = hir_arg(c, i);
+    return (hir_plain(c, i) && q.rank == 3 && hir_type_has_t(q)) ||
+           hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [T, H, n], not %s",
+                      hir_arg_name(c, i), hir_type_text(c, q));
+}
+
+/* q_shared and what it meets: `left` elements of a row, or rows of their own. */
+static bool shared_part_fits(hir_check *c, int64_t left) {
+    const hir_type q = hir_arg(c, 0);
+    const bool own = hir_has_arg(c, 3);
+    if (own && left)
+        return hir_refuse(c, HD_E_TYPE, NULL, "q is %s, so rows must be [C, 1, %lld], not %s",
+                          hir_type_text(c, q), (long long)q.dim[2],
+                          hir_type_text(c, hir_arg(c, 1)));
+    if (own && !is_shared_cache(c, 3)) return false;
+    const int64_t m = own ? hir_arg(c, 3).dim[2] : left;
+    if (!m)
+        return !hir_has_arg(c, 2) ||
+               hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared has nothing to meet");
+    if (!hir_has_arg(c, 2)) return hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared is missing");
+    if (!is_query(c, 2)) return false;
+    const hir_type p = hir_arg(c, 2);
+    return (p.dim[1] == q.dim[1] && p.dim[2] == m) ||
+           hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared must be [T, %lld, %lld], not %s",
+                      (long long)q.dim[1], (long long)m, hir_type_text(c, p));
+}
+
+bool hir_rule_attention_latent(hir_check *c, hir_type *y) {
+    if (!is_query(c, 0) || !is_shared_cache(c, 1) || !hir_finite(c, HIR_A_SCALE, false))
+        return false;
+    const hir_type q = hir_arg(c, 0);
+    const int64_t n = hir_arg(c, 1).dim[2], start = hir_attr_int(c->op, HIR_A_START, 0);
+    const int64_t left = n - q.dim[2];
+    if (left < 0 || (start != 0 && start != left))
+        return hir_refuse(c, HD_E_VALUE, "the latent is the first or the last elements of a row",
+                          "%lld elements from %lld are not at an end of %s", (long long)q.dim[2],
+                          (long long)start, hir_type_text(c, hir_arg(c, 1)));
+    *y = q;
+    y->dtype = HIR_F32;
+    return shared_part_fits(c, left);
+}
+
 /* ---- what leaves --------------------------------------------------------------------------- */
 bool hir_rule_output(hir_check *c, hir_type *y) {
     const char *name = hir_attr_string(c->op, HIR_A_NAME, "");
