@@ -33,15 +33,19 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
     /* a "last" kernel is read by "last" kernels: the one that is looked at stands at the end */
     return hd_printf(
         a,
-        "hir 1 kernel @f\n\nweight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n\n"
+        "hir 1 kernel @f\n\nweight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n"
+        "weight @x : f32[4, 16, 16] panel\n\n"
         "state $k : f32[C, 2, 8]\n\nfunc(%%t: i32[T]) {\n"
-        "  %%q, %%c = kernel.row %s : f32[T, 16], f32[C, 2, 8] {\n"
+        "  %%q, %%c, %%i = kernel.row %s : f32[T, 16], f32[C, 2, 8], i32[T, 2] {\n"
         "    %%1 = gather @e, %%t : f32[T, 16]\n"
         "    %%2 = reshape %%1 {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
-        "    %%3 = cache_append %%2, $k : f32[C, 2, 8]\n    yield %%1, %%3\n  }\n"
+        "    %%3 = cache_append %%2, $k : f32[C, 2, 8]\n"
+        "    %%12 = topk %%1 {k = 2} : i32[T, 2]\n    yield %%1, %%3, %%12\n  }\n"
         "  %%r = kernel.row %s : f32[T, 16] {\n    %%4 = neg %%q : f32[T, 16]\n    yield %%4\n  }\n"
         "  %%s = kernel.contract %s : f32[T, 16] {\n"
         "    %%5 = linear %%q, @w, _ : f32[T, 16]\n    yield %%5\n  }\n"
+        "  %%x = kernel.contract %s : f32[T, 2, 16] {\n"
+        "    %%13 = expert_linear %%q, @x, %%i, _ : f32[T, 2, 16]\n    yield %%13\n  }\n"
         "  %%a = kernel.sequence %s : f32[T, 2, 8] {\n"
         "    %%6 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%7 = attention %%6, %%c, %%c {scale = 1} : f32[T, 2, 8]\n    yield %%7\n  }\n"
@@ -49,10 +53,14 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%9 = add %%8, %%s : f32[T, 16]\n    yield %%9\n  }\n"
         "  %%p = kernel.row %s : f32[T, 2, 8] {\n    %%10 = reshape %%o {shape = [T, 2, 8]} : "
         "f32[T, 2, 8]\n"
-        "    %%11 = add %%a, %%10 : f32[T, 2, 8]\n    yield %%11\n  }\n"
+        "    %%11 = add %%a, %%10 : f32[T, 2, 8]\n"
+        "    %%14 = reshape %%x {shape = [T, 2, 16]} : f32[T, 2, 16]\n"
+        "    %%15 = slice %%14 {axis = 2, start = 0, length = 8} : f32[T, 2, 8]\n"
+        "    %%16 = add %%11, %%15 : f32[T, 2, 8]\n    yield %%16\n  }\n"
         "  output %%p {name = \"o\"}\n}\n",
         attrs_of(a, "first", first), attrs_of(a, "row", of[HIR_FORM_ROW_PROGRAM]),
         attrs_of(a, "contract", of[HIR_FORM_CONTRACTION]),
+        attrs_of(a, "experts", of[HIR_FORM_EXPERTS]),
         attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "sum", last),
         attrs_of(a, "out",
                  (attributes){last.rows, hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->decode),
