@@ -269,6 +269,7 @@ static const char *chosen(const char *level, unsigned exact, hir_dtype dtype) {
 /* Which level uses which, written a second time: f32, bf16 and q8, all that may be rounded. */
 Test(backends, of_each_level) {
     static const char *const want[][4] = {
+        {"amx", "multiply_add", "amx_rounded", "int8_vnni_512"},
         {"avx512bf16", "multiply_add", "bf16_dots", "int8_vnni_512"},
         {"avx512vnni", "multiply_add", "pairs_as_f32", "int8_vnni_512"},
         {"avx512", "multiply_add", "pairs_as_f32", "int8_maddubs_512"},
@@ -286,7 +287,8 @@ Test(backends, of_each_level) {
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_INT8, HIR_Q8), "groups_as_f32");
-        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16), "pairs_as_f32");
+        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16),
+                         i ? "pairs_as_f32" : "amx_exact");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_Q8), want[i][3]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_I32), "none");
     }
@@ -334,8 +336,9 @@ Test(backends, levels_in_a_library) {
     cr_expect_str_eq(levels_in_library(HIR_F16, 0), "avx512 avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_Q4, 0), "avx512vnni avx512 avxvnni avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_Q8, HCG_ROUND_ALL), "avx512 avx2 baseline");
-    cr_expect_str_eq(levels_in_library(HIR_BF16, 0), "avx512bf16 avx512 avx2 baseline");
-    cr_expect_str_eq(levels_in_library(HIR_BF16, hcg_exact_by_default()), "avx512 avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_BF16, 0), "amx avx512bf16 avx512 avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_BF16, hcg_exact_by_default()),
+                     "amx avx512 avx2 baseline");
 }
 
 /* --activations, as text. */
