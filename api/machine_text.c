@@ -131,6 +131,7 @@ static void print_levels(const facts *f, hd_text *out) {
 static void print_limits(const machine *m, hd_text *out) {
     hd_text_f(out, ",\n  \"limits\": {\"threads\": %d", machine_threads(m));
     for (int l = 0; l < LIMIT_COUNT; l++) {
+        if (machine_limit(m, (limit)l) == 0) continue; /* a unit that it has not */
         hd_text_f(out, ",\n    \"%s\": ", machine_limit_name((limit)l));
         hd_text_double(out, machine_limit(m, (limit)l));
     }

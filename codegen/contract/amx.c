@@ -1,6 +1,6 @@
 /* The back ends of a matrix unit for bf16 weights (contract/amx_tiles.h), for many tokens. A tile
- * of weights is 16 lines of a panel, as it lies (contract/pairs.h). x is prepared once for a block
- * of rows:
+ * of weights is 16 lines of a panel, as it lies (contract/pairs.h). x is brought into tiles of
+ * bf16:
  *
  *   amx_rounded   x is rounded to bf16, as for bf16_dots
  *   amx_exact     x = a + b + c, three bf16, exactly: a is the upper 8 of the 24 bits of x's
@@ -16,9 +16,11 @@
  * since a chain's additions round what is in it only, and a, b and c have one sign. Sums of f32
  * multiply-adds may be off by u S K. An infinity keeps its sign: its b and c are zeros.
  *
- * Blocks: x of a block of rows stays in the L2, two panels pass by it, of which as many steps stay
- * in the L1 as it holds while all rows are multiplied with them. The panels that follow are
- * prefetched meanwhile, a share of them with each step.
+ * Blocks, as in Goto and van de Geijn's "Anatomy of high-performance matrix multiplication", but
+ * that sums are what stays: those of a block of rows and some panels are in the L2 while slices of
+ * K pass by, of x, prepared for each slice, and of the panels, each read once. Within a slice, two
+ * panels stay in the L1 while all rows are multiplied with them; the next two are prefetched
+ * meanwhile, a share of them with each step.
  */
 #include "codegen/contract/amx_tiles.h"
 #include "codegen/contract/blocking.h"
@@ -28,8 +30,10 @@
 #include "codegen/emit/math.h"
 
 enum {
-    STEP = HCG_AMX_LINE / 2, /* elements of K in a tile */
-    MOST_PARTS = 3,
+    STEP = HCG_AMX_LINE / 2,               /* elements of K in a tile */
+    SLAB = HCG_AMX_ACROSS * HCG_AMX_LINES, /* rows that are multiplied together */
+    MOST_ROWS = 256, /* of a block: beyond, weights are read often enough for what they take */
+    INTO_L2 = 2,     /* of llvm.prefetch */
 };
 
 /* How a back end sees x. */
@@ -40,10 +44,6 @@ typedef struct parts {
 
 static const parts *parts_of(const hcg_product *p) {
     return p->backend->instructions;
-}
-
-static int64_t steps_of(int64_t k) {
-    return (k + STEP - 1) / STEP;
 }
 
 /* ---- x -----------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ enum {
     BLOCK_C,
     BLOCK_LDC, /* bytes */
     BLOCK_ADD,
-    BLOCK_NEXT, /* prefetched meanwhile, */
-    BLOCK_PACE, /* bytes with each step */
+    BLOCK_NEXT, /* the panels that follow, as far apart: prefetched meanwhile, */
+    BLOCK_PACE, /* bytes of each with each step */
     BLOCK_PARAMS
 };
 
@@ -190,11 +190,18 @@ static void begin_sums(hcg_emit *e, const block *d, const LLVMValueRef *g) {
     hcg_loop_end(e, &more, NULL);
 }
 
-static void prefetch_share(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef step) {
+/* The share of the panels that follow, into the L2: what is in use needs the L1. */
+static void prefetch_share(hcg_emit *e, const block *d, const LLVMValueRef *g, LLVMValueRef step) {
     LLVMValueRef from = hcg_at(e, e->i8, g[BLOCK_NEXT], hcg_mul(e, step, g[BLOCK_PACE]));
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), g[BLOCK_PACE], hcg_i64(e, HCG_AMX_LINE), "ahead", 0, NULL);
-    hcg_prefetch(e, hcg_at(e, e->i8, from, l.index), 0);
+    for (unsigned j = 0; j < d->panels; j++) {
+        LLVMValueRef line = hcg_at(e, e->i8, place(e, from, g[BLOCK_B_STRIDE], j), l.index);
+        LLVMValueRef args[] = {line, LLVMConstInt(e->i32, 0, false),
+                               LLVMConstInt(e->i32, INTO_L2, false),
+                               LLVMConstInt(e->i32, 1, false)};
+        hcg_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+    }
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -212,7 +219,7 @@ static hcg_shared block_function(hcg_emit *e, const block *d) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     begin_sums(e, d, g);
     hcg_loop l = hcg_loop_begin(e, zero, g[BLOCK_STEPS], one, "step", 0, NULL);
-    prefetch_share(e, g, l.index);
+    prefetch_share(e, d, g, l.index);
     LLVMValueRef x = hcg_mul_const(e, l.index, d->of->n * HCG_AMX_TILE);
     LLVMValueRef b = hcg_mul_const(e, l.index, HCG_AMX_TILE);
     multiply_step(e, d, hcg_at(e, e->i8, g[BLOCK_X], x), g[BLOCK_X_STRIDE],
@@ -246,38 +253,48 @@ static void call_block(hcg_emit *e, const parts *of, LLVMValueRef rows, LLVMValu
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-/* ---- all rows and some panels ------------------------------------------------------------------
+/* ---- slices of K -------------------------------------------------------------------------------
  */
 enum {
     GEMM_X,
-    GEMM_ROWS, /* tiles */
+    GEMM_LDX,
+    GEMM_ROWS,
     GEMM_K,
     GEMM_B,
     GEMM_PANELS,
     GEMM_C,
     GEMM_LDC,
     GEMM_NEXT,
-    GEMM_LAST, /* workspace for the last step of two panels */
+    GEMM_TILES, /* workspace for x of a slice, */
+    GEMM_LAST,  /* and for the last step of two panels */
     GEMM_PARAMS
 };
 
-/* Steps of two panels that stay in the L1 beside what streams by. */
-static int64_t block_steps(const hcg_emit *e) {
-    const int64_t steps = e->level->machine.l1 / 3 * 2 / (HCG_AMX_ACROSS * HCG_AMX_TILE);
+/* Steps of a slice: of two panels they fill half of the L1, or a third where three tiles of x
+ * stream past each of weights. */
+static int64_t slice_steps(const hcg_level *level, unsigned n) {
+    const int64_t steps = level->machine.l1 / (n == 1 ? 2 : 3) / (HCG_AMX_ACROSS * HCG_AMX_TILE);
     return steps < 1 ? 1 : steps;
 }
 
+typedef struct slice {
+    const parts *of;
+    const LLVMValueRef *g;
+    LLVMValueRef panel_bytes, tile_rows, slabs, pace;
+    LLVMValueRef from, steps; /* the first, and whole ones */
+    LLVMValueRef has_last, x_stride, add;
+} slice;
+
 /* Where K ends inside a tile: its lines, and zeros behind them, since panels may end there and what
  * follows may be no number. */
-static void copy_last(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef b, LLVMValueRef panel_bytes,
-                      LLVMValueRef panels, LLVMValueRef steps) {
+static void copy_last(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), line = hcg_i64(e, HCG_AMX_LINE);
-    LLVMValueRef whole = hcg_mul_const(e, steps, HCG_AMX_TILE);
+    LLVMValueRef whole = hcg_mul_const(e, hcg_add(e, s->from, s->steps), HCG_AMX_TILE);
     LLVMTypeRef bytes = LLVMVectorType(e->i32, HCG_AMX_LINE / 4);
     hcg_loop lp = hcg_loop_begin(e, zero, panels, one, "panel", 0, NULL);
-    LLVMValueRef from = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, panel_bytes));
-    LLVMValueRef to = hcg_at(e, e->i8, g[GEMM_LAST], hcg_mul_const(e, lp.index, HCG_AMX_TILE));
-    LLVMValueRef n = hcg_sub(e, panel_bytes, whole);
+    LLVMValueRef from = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, s->panel_bytes));
+    LLVMValueRef to = hcg_at(e, e->i8, s->g[GEMM_LAST], hcg_mul_const(e, lp.index, HCG_AMX_TILE));
+    LLVMValueRef n = hcg_sub(e, s->panel_bytes, whole);
     hcg_loop l = hcg_loop_begin(e, zero, n, line, "line", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->i8, from, hcg_add(e, whole, l.index));
     LLVMValueRef v = LLVMBuildLoad2(e->b, bytes, at, "");
@@ -291,122 +308,131 @@ static void copy_last(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef b, LLVMVa
     hcg_loop_end(e, &lp, NULL);
 }
 
-/* gemm(x, tiles of rows, k, b, panels, c, ldc, next, last) */
+/* All rows over the slice of two panels, or one. */
+static void emit_slabs(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panel,
+                       LLVMValueRef panels, LLVMValueRef next) {
+    LLVMValueRef across = hcg_i64(e, HCG_AMX_ACROSS), slab = hcg_i64(e, 0);
+    hcg_loop l = hcg_loop_begin(e, slab, s->tile_rows, across, "slab", 1, &slab);
+    LLVMValueRef rows = hcg_smaller(e, across, hcg_sub(e, s->tile_rows, l.index));
+    LLVMValueRef c = hcg_mul(e, hcg_mul_const(e, l.index, HCG_AMX_LINES), s->g[GEMM_LDC]);
+    c = hcg_add(e, c, hcg_mul_const(e, panel, HIR_PANEL));
+    slab = l.carried[0];
+    LLVMValueRef share = hcg_mul(e, hcg_mul(e, slab, s->steps), s->pace);
+    LLVMValueRef args[BLOCK_PARAMS] = {
+        hcg_at(e, e->i8, s->g[GEMM_TILES], hcg_mul(e, l.index, s->x_stride)),
+        s->x_stride,
+        b,
+        s->panel_bytes,
+        s->steps,
+        s->g[GEMM_LAST],
+        s->has_last,
+        hcg_at(e, e->f32, s->g[GEMM_C], c),
+        hcg_mul_const(e, s->g[GEMM_LDC], 4),
+        s->add,
+        hcg_at(e, e->i8, next, share),
+        s->pace,
+    };
+    call_block(e, s->of, rows, panels, args);
+    slab = hcg_add(e, slab, hcg_i64(e, 1));
+    hcg_loop_end(e, &l, &slab);
+}
+
+/* What is read after two panels of the slice: the next two, or the first two of the next slice;
+ * behind the last one, those of the next product. */
+static LLVMValueRef following(hcg_emit *e, const slice *s, LLVMValueRef end, LLVMValueRef behind,
+                              LLVMValueRef last) {
+    LLVMValueRef start = hcg_mul_const(e, s->from, HCG_AMX_TILE);
+    LLVMValueRef here = hcg_add(e, hcg_mul(e, end, s->panel_bytes), start);
+    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, end, s->g[GEMM_PANELS], "");
+    LLVMValueRef there = hcg_mul_const(e, behind, HCG_AMX_TILE);
+    LLVMValueRef other =
+        LLVMBuildSelect(e->b, last, s->g[GEMM_NEXT], hcg_at(e, e->i8, s->g[GEMM_B], there), "");
+    return LLVMBuildSelect(e->b, more, hcg_at(e, e->i8, s->g[GEMM_B], here), other, "");
+}
+
+/* All panels over one slice. */
+static void emit_panels(hcg_emit *e, const slice *s, LLVMValueRef behind, LLVMValueRef last) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), across = hcg_i64(e, HCG_AMX_ACROSS);
+    hcg_loop l = hcg_loop_begin(e, zero, s->g[GEMM_PANELS], across, "panel", 0, NULL);
+    LLVMValueRef panels = hcg_smaller(e, across, hcg_sub(e, s->g[GEMM_PANELS], l.index));
+    LLVMValueRef b = hcg_at(e, e->i8, s->g[GEMM_B], hcg_mul(e, l.index, s->panel_bytes));
+    LLVMValueRef next = following(e, s, hcg_add(e, l.index, across), behind, last);
+    hcg_loop cut = hcg_loop_begin(e, zero, s->has_last, one, "cut", 0, NULL); /* once or never */
+    copy_last(e, s, b, panels);
+    hcg_loop_end(e, &cut, NULL);
+    b = hcg_at(e, e->i8, b, hcg_mul_const(e, s->from, HCG_AMX_TILE));
+    emit_slabs(e, s, b, l.index, panels, next);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, next, tiles, last) */
 static hcg_shared gemm_function(hcg_emit *e, const parts *of) {
     LLVMTypeRef params[GEMM_PARAMS];
-    hcg_shared s;
+    hcg_shared f;
     for (int i = 0; i < GEMM_PARAMS; i++)
         params[i] = e->i64;
-    params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = params[GEMM_LAST] =
-        e->ptr;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "amx_%s", of->name), params, GEMM_PARAMS, &s))
-        return s;
-    const LLVMValueRef *g = s.param;
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), across = hcg_i64(e, HCG_AMX_ACROSS);
-    LLVMValueRef k = g[GEMM_K], steps = LLVMBuildUDiv(e->b, k, hcg_i64(e, STEP), "steps");
-    LLVMValueRef all = hcg_divide_up(e, k, hcg_i64(e, STEP)), has_last = hcg_sub(e, all, steps);
-    LLVMValueRef x_stride = hcg_mul_const(e, all, of->n * HCG_AMX_TILE);
+    params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = params[GEMM_TILES] =
+        params[GEMM_LAST] = e->ptr;
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "amx_%s", of->name), params, GEMM_PARAMS, &f))
+        return f;
+    const LLVMValueRef *g = f.param;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), step = hcg_i64(e, STEP), k = g[GEMM_K];
+    LLVMValueRef whole = LLVMBuildUDiv(e->b, k, step, "whole"), all = hcg_divide_up(e, k, step);
+    LLVMValueRef most = hcg_i64(e, slice_steps(e->level, of->n));
     LLVMValueRef pairs = LLVMBuildLShr(e->b, hcg_add(e, k, one), one, "");
-    LLVMValueRef panel_bytes = hcg_mul_const(e, pairs, HIR_PANEL * 4);
-    LLVMValueRef most = hcg_i64(e, block_steps(e));
-    LLVMValueRef slabs = hcg_divide_up(e, g[GEMM_ROWS], across);
-    LLVMValueRef lines = hcg_divide_up(e, hcg_i64(e, HCG_AMX_ACROSS * HCG_AMX_LINES), slabs);
-    LLVMValueRef pace = hcg_mul_const(e, lines, HCG_AMX_LINE);
-    hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], across, "panel", 0, NULL);
-    LLVMValueRef panels = hcg_smaller(e, across, hcg_sub(e, g[GEMM_PANELS], lp.index));
-    LLVMValueRef b = hcg_at(e, e->i8, g[GEMM_B], hcg_mul(e, lp.index, panel_bytes));
-    LLVMValueRef end = hcg_add(e, lp.index, across);
-    LLVMValueRef next = LLVMBuildSelect(
-        e->b, LLVMBuildICmp(e->b, LLVMIntSLT, end, g[GEMM_PANELS], ""),
-        hcg_at(e, e->i8, g[GEMM_B], hcg_mul(e, end, panel_bytes)), g[GEMM_NEXT], "");
-    hcg_loop cut = hcg_loop_begin(e, zero, has_last, one, "cut", 0, NULL); /* once or never */
-    copy_last(e, g, b, panel_bytes, panels, steps);
-    hcg_loop_end(e, &cut, NULL);
-    /* at least once: K may be less than a step */
-    hcg_loop lk = hcg_loop_begin(e, zero, hcg_larger(e, steps, one), most, "k_block", 0, NULL);
-    LLVMValueRef n = hcg_smaller(e, most, hcg_sub(e, steps, lk.index));
-    LLVMValueRef behind = hcg_add(e, lk.index, n);
-    LLVMValueRef at_end = LLVMBuildICmp(e->b, LLVMIntEQ, behind, steps, "");
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, "");
-    hcg_loop lr = hcg_loop_begin(e, zero, g[GEMM_ROWS], across, "slab", 0, NULL);
-    LLVMValueRef rows = hcg_smaller(e, across, hcg_sub(e, g[GEMM_ROWS], lr.index));
-    LLVMValueRef x = hcg_add(e, hcg_mul(e, lr.index, x_stride),
-                             hcg_mul_const(e, lk.index, of->n * HCG_AMX_TILE));
-    LLVMValueRef c = hcg_mul(e, hcg_mul_const(e, lr.index, HCG_AMX_LINES), g[GEMM_LDC]);
-    c = hcg_add(e, c, hcg_mul_const(e, lp.index, HIR_PANEL));
-    LLVMValueRef slab = LLVMBuildUDiv(e->b, lr.index, across, "");
-    LLVMValueRef share = hcg_add(e, hcg_mul(e, lk.index, slabs), hcg_mul(e, slab, n));
-    LLVMValueRef args[BLOCK_PARAMS] = {
-        hcg_at(e, e->i8, g[GEMM_X], x),
-        x_stride,
-        hcg_at(e, e->i8, b, hcg_mul_const(e, lk.index, HCG_AMX_TILE)),
-        panel_bytes,
-        n,
-        g[GEMM_LAST],
-        LLVMBuildSelect(e->b, at_end, has_last, zero, ""),
-        hcg_at(e, e->f32, g[GEMM_C], c),
-        hcg_mul_const(e, g[GEMM_LDC], 4),
-        LLVMBuildSelect(e->b, first, zero, one, ""),
-        hcg_at(e, e->i8, next, hcg_mul(e, share, pace)),
-        pace,
-    };
-    call_block(e, of, rows, panels, args);
-    hcg_loop_end(e, &lr, NULL);
-    hcg_loop_end(e, &lk, NULL);
-    hcg_loop_end(e, &lp, NULL);
-    hcg_shared_end(e, &s);
-    return s;
+    slice s = {.of = of, .g = g, .panel_bytes = hcg_mul_const(e, pairs, HIR_PANEL * 4)};
+    s.tile_rows = hcg_divide_up(e, g[GEMM_ROWS], hcg_i64(e, HCG_AMX_LINES));
+    s.slabs = hcg_divide_up(e, s.tile_rows, hcg_i64(e, HCG_AMX_ACROSS));
+    LLVMValueRef lines = hcg_divide_up(e, hcg_i64(e, HCG_AMX_LINES), s.slabs);
+    s.pace = hcg_mul_const(e, lines, HCG_AMX_LINE);
+    hcg_loop l = hcg_loop_begin(e, zero, all, most, "slice", 0, NULL);
+    LLVMValueRef behind = hcg_smaller(e, hcg_add(e, l.index, most), all);
+    LLVMValueRef is_last = LLVMBuildICmp(e->b, LLVMIntEQ, behind, all, "");
+    s.from = l.index, s.steps = hcg_sub(e, hcg_smaller(e, behind, whole), l.index);
+    LLVMValueRef n = hcg_sub(e, behind, l.index);
+    s.has_last = hcg_sub(e, n, s.steps), s.x_stride = hcg_mul_const(e, n, of->n * HCG_AMX_TILE);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, l.index, zero, "");
+    s.add = LLVMBuildSelect(e->b, first, zero, one, "");
+    LLVMValueRef at = hcg_mul_const(e, l.index, STEP);
+    LLVMValueRef x = hcg_at(e, e->f32, g[GEMM_X], at);
+    LLVMValueRef width = hcg_smaller(e, hcg_sub(e, k, at), hcg_mul_const(e, n, STEP));
+    hcg_shared prepare = prepare_function(e, of);
+    LLVMValueRef args[] = {x, g[GEMM_LDX], g[GEMM_ROWS], width, g[GEMM_TILES]};
+    hcg_shared_call(e, &prepare, args, 5);
+    emit_panels(e, &s, behind, is_last);
+    hcg_loop_end(e, &l, NULL);
+    hcg_shared_end(e, &f);
+    return f;
 }
 
 /* ---- the back ends -----------------------------------------------------------------------------
  */
+/* Sums of a block take a quarter of the L2. */
 static int64_t tile_panels(const hcg_level *level) {
-    (void)level;
-    return 2 * HCG_AMX_ACROSS;
+    const int64_t panels = level->machine.l2 / 4 / (MOST_ROWS * HCG_AMX_LINE);
+    return panels < HCG_AMX_ACROSS ? HCG_AMX_ACROSS : panels / HCG_AMX_ACROSS * HCG_AMX_ACROSS;
 }
 
-static int64_t rows_of(const hcg_level *level, int64_t k, unsigned n) {
-    const int64_t tile_row = steps_of(k) * n * HCG_AMX_TILE;
-    int64_t tiles = level->machine.l2 / 2 / tile_row;
-    if (tiles < 2) tiles = 2;
-    if (tiles > 32) tiles = 32;
-    return tiles * HCG_AMX_LINES;
-}
-
-static int64_t exact_rows(const hcg_level *level, int64_t k) {
-    return rows_of(level, k, MOST_PARTS);
-}
-
-static int64_t rounded_rows(const hcg_level *level, int64_t k) {
-    return rows_of(level, k, 1);
+/* More rows read panels less often. What a prologue makes of them is in memory that each thread
+ * has for itself: four times the L2 at most. */
+static int64_t block_rows(const hcg_level *level, int64_t k) {
+    const int64_t rows = 4 * (int64_t)level->machine.l2 / (4 * k) / SLAB * SLAB;
+    return rows < SLAB ? SLAB : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
 
 static void begin(hcg_emit *e, hcg_product *p) {
     const uint64_t tile_rows = (p->rows + HCG_AMX_LINES - 1) / HCG_AMX_LINES;
-    const uint64_t tiles = tile_rows * (uint64_t)steps_of(p->k) * parts_of(p)->n;
-    p->x_workspace = hcg_scratch(e, tiles * HCG_AMX_TILE);
+    const uint64_t steps = (uint64_t)slice_steps(e->level, parts_of(p)->n);
+    p->x_workspace = hcg_scratch(e, tile_rows * steps * parts_of(p)->n * HCG_AMX_TILE);
     p->panel_workspace = hcg_scratch(e, HCG_AMX_ACROSS * HCG_AMX_TILE);
     hcg_amx_configure(e);
 }
 
-static void prepare(hcg_emit *e, hcg_product *p) {
-    hcg_shared f = prepare_function(e, parts_of(p));
-    LLVMValueRef args[] = {p->x, p->ldx, p->n_rows, p->length, p->x_workspace};
-    hcg_shared_call(e, &f, args, 5);
-}
-
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_shared f = gemm_function(e, parts_of(p));
-    LLVMValueRef args[] = {
-        p->x_workspace,
-        hcg_divide_up(e, p->n_rows, hcg_i64(e, HCG_AMX_LINES)),
-        p->length,
-        b->w,
-        b->n,
-        b->sums,
-        b->ld,
-        b->next,
-        p->panel_workspace,
+    LLVMValueRef args[GEMM_PARAMS] = {
+        p->x,  p->ldx,  p->n_rows,      p->length,          b->w, b->n, b->sums,
+        b->ld, b->next, p->x_workspace, p->panel_workspace,
     };
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
@@ -416,19 +442,18 @@ static void end(hcg_emit *e, hcg_product *p) {
     hcg_amx_release(e);
 }
 
-#define BACKEND(id, parts_n, word, rows_fn)                                                        \
+#define BACKEND(id, parts_n, word)                                                                 \
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
         .instructions = &(const parts){parts_n, word},                                             \
         .tile_panels = tile_panels,                                                                \
-        .block_rows = rows_fn,                                                                     \
+        .block_rows = block_rows,                                                                  \
         .tile_rows = HCG_AMX_LINES,                                                                \
         .prefetches = true,                                                                        \
         .begin = begin,                                                                            \
-        .prepare = prepare,                                                                        \
         .gemm = gemm,                                                                              \
         .end = end,                                                                                \
     }
-BACKEND(amx_exact, MOST_PARTS, "exact", exact_rows);
-BACKEND(amx_rounded, 1, "rounded", rounded_rows);
+BACKEND(amx_exact, 3, "exact");
+BACKEND(amx_rounded, 1, "rounded");
 #undef BACKEND
