@@ -46,8 +46,8 @@ double machine_pulse(machine *m);
 void machine_forget(machine *m);
 void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_samples */
 /* Median since the last machine_forget: bytes/s, read and written counted, without the reads that
- * a cache makes before it writes; FMA and TILES (the matrix unit; 0: there is none that this process
- * may use): FLOP/s, an addition and a multiplication each one. */
+ * a cache makes before it writes; FMA and TILES (the matrix unit; 0: there is none that this
+ * process may use): FLOP/s, an addition and a multiplication each one. */
 double machine_limit(const machine *m, limit l);
 double machine_spread(const machine *m, limit l);
 double machine_drift(const machine *m, limit l);

@@ -1,6 +1,6 @@
 /* Speed of contraction kernels alone, on any number of threads: GEMM as a fraction of the
- * multiply-add peak, of the bf16 peak of a matrix unit if the level has one, and of its roof, which is
- * the lower one of the highest peak and of what the memory can deliver of the weights; GEMV as a
+ * multiply-add peak, of the bf16 peak of a matrix unit if the level has one, and of its roof, which
+ * is the lower one of the highest peak and of what the memory can deliver of the weights; GEMV as a
  * fraction of the read limit.
  *
  *     contract [LEVEL|all [THREADS [T K N [DTYPE [exact]]]]]
@@ -182,8 +182,8 @@ static void report(const job *j, const hcg_level *level) {
            "%6.1f GB/s %.2f of read  %.2f of roof (+-%.0f %%)\n",
            level->name, hir_dtype_name(j->s.dtype), j->s.t, j->s.k, j->s.n,
            j->s.gated ? "gated" : "plain", j->threads, work / median(&time) * 1e-9,
-           median(&of_peak), median(&of_unit), bytes / median(&time) * 1e-9, median(&of_read), median(&of_roof),
-           100 * spread(&of_roof));
+           median(&of_peak), median(&of_unit), bytes / median(&time) * 1e-9, median(&of_read),
+           median(&of_roof), 100 * spread(&of_roof));
 }
 
 static void run(const hcg_level *level, shape s, unsigned exact, int threads, char *area) {

@@ -20,6 +20,7 @@
 #include <math.h>
 
 #include "runtime/grid.h"
+#include "tests/tools/amx_emulator.h"
 #include "tests/unit/contract_harness.h"
 
 enum { MOST_T = 70, MOST_N = 200, MOST_K = 600, CALLS = 3, SHAPES = 3 };
@@ -222,6 +223,45 @@ Test(backends, q8) {
 Test(backends, q4) {
     check_levels(HIR_Q4);
 }
+
+/* ---- without the unit --------------------------------------------------------------------------
+ * The back ends of the matrix unit, their tile instructions emulated: on the plainest AVX-512
+ * level. This process must not ask for the unit, so no test of levels runs in it.
+ */
+#if defined(__x86_64__)
+static bool plain_vectors(hcg_level *out) {
+    const hcg_level *levels;
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
+    const size_t n = hcg_levels(&levels);
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t need = hcg_level_features(&levels[i]);
+        if (levels[i].lanes != 16 || strstr(levels[i].features, "amx") || (need & ~have)) continue;
+        *out = levels[i]; /* the last one has the least beside */
+        found = true;
+    }
+    return found;
+}
+
+static void check_emulated(hir_dtype dtype) {
+    static char features[512];
+    hcg_level level;
+    if (!plain_vectors(&level)) cr_skip_test("this CPU has no AVX-512");
+    snprintf(features, sizeof features, "%s amx-tile amx-bf16 amx-int8", level.features);
+    level.features = features, level.name = "emulated";
+    cr_assert(amx_emulator_start());
+    const uint64_t before = amx_emulator_count();
+    for (uint64_t seed = 0; seed < SHAPES; seed++) {
+        check_shape(&level, 0, dtype, HIR_LAYOUT_PANEL, seed * 7);
+        check_shape(&level, HCG_ROUND_ALL, dtype, HIR_LAYOUT_PANEL, seed * 7 + 1);
+    }
+    cr_assert_gt(amx_emulator_count(), before, "nothing was emulated");
+}
+
+Test(backends, emulated_bf16) {
+    check_emulated(HIR_BF16);
+}
+#endif
 
 /* Every number of rows around the heights of tiles and blocks of rows. */
 static void check_every_number_of_rows(const hcg_level *level, hir_dtype dtype) {
