@@ -9,7 +9,7 @@
  *   contract    (row op -> x)* linear+ (const | elementwise | row op)* yield
  *               what stands in front of the linear ops makes x, and nothing else
  *               an elementwise op takes whole [T, N], a row op one head at a time (ir/heads.c)
- *   sequence    [reshape of an outer value -> first operand] one op that makes a form (kernels.def)
+ *   sequence    reshapes of outer values that the op reads, one op that makes a form (kernels.def)
  *               reshape* yield; each form has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
  *   threads     the splits that the form may have
@@ -225,7 +225,7 @@ static void check_contraction(rules *r) {
 /* The body around the op that makes the form: `operands` is the form's rule for it. */
 static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
     part now = HEAD;
-    uint32_t heads = 0, ops = 0;
+    uint32_t ops = 0;
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         const hir_kernel_form form = hir_form_by_op(o->code);
@@ -234,21 +234,31 @@ static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
         const bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
         if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
         require(r, op, p >= now,
-                "the order in a sequence kernel is: a reshape of its first operand, the op that "
-                "looks along the sequence, reshapes, yield");
+                "the order in a sequence kernel is: reshapes of its operands, the op that looks "
+                "along the sequence, reshapes, yield");
         now = p;
-        if (p == HEAD) require(r, op, heads++ == 0, "only the first operand is reshaped in front");
         if (!forms) continue;
         require(r, op, ops++ == 0, "a sequence kernel has one op that looks along the sequence");
         operands(r, op);
     }
 }
 
+/* f32, and in memory when the kernel begins, perhaps under another shape. */
+static void check_in_memory(rules *r, hir_id op, uint32_t i, const char *name) {
+    const hir_ref x = hir_op_at(r->m, op)->args[i];
+    if (x.kind == HIR_REF_NONE) return;
+    require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
+            hd_printf(r->d->arena, "%s is made in the kernel itself", name));
+    require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32,
+            hd_printf(r->d->arena, "%s is not f32", name));
+}
+
 static void check_attention_operands(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
-    require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
-            "q is made in the kernel itself");
-    require(r, op, hir_ref_type(r->m, o->args[0]).dtype == HIR_F32, "q is not f32");
+    check_in_memory(r, op, 0, "q");
+    check_in_memory(r, op, 3, "sink");
+    check_in_memory(r, op, 4, "bias");
+    check_weights(r, op);
     for (uint32_t i = 1; i < 3; i++) {
         hir_id def = def_of(r, o->args[i]);
         bool outer = def != HIR_NONE && !is_inner(r, o->args[i]);
