@@ -37,7 +37,8 @@ struct hadal_session {
 
     const char *weights_path;
     bool weights_open;
-    hd_tensors weights;
+    hd_tensors stored;  /* as the files have them */
+    hd_tensors weights; /* what they are: quantised ones decode as they are read */
 };
 
 /* Every public function that allocates starts with API_ENTER and leaves with API_LEAVE: exhaustion

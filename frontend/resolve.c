@@ -352,6 +352,10 @@ static bool check_config_statement(resolver *r, const hfe_stmt *s) {
         if (x->kind == HFE_X_CALL) {
             check_arguments(r, x);
         }
+        if (s->name != NULL && hfe_literal(s->name) == NULL) {
+            hd_err(r->p->diags, HD_E_TYPE, s->name->loc,
+                   "the object that a config is for is named by a plain string");
+        }
         return true;
     }
     if (s->mark == HFE_PLAIN) {

@@ -31,6 +31,16 @@ bool eval_linear(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
     return true;
 }
 
+bool eval_block_linear(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    (void)c, (void)op;
+    const int64_t groups = x[1]->type.dim[0], n = x[1]->type.dim[1], k = x[1]->type.dim[2];
+    for (int64_t row = 0; row * k < x[0]->n; row++) /* of one group of one token */
+        for (int64_t j = 0; j < n; j++)
+            y->at[row * n + j] =
+                eval_dot(x[0]->at + row * k, x[1]->at + (row % groups * n + j) * k, k);
+    return true;
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 bool eval_gather(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {

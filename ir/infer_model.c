@@ -6,7 +6,7 @@
 
 static bool without_tokens(hir_check *c, uint32_t i) {
     hir_type t = hir_arg(c, i);
-    return !hir_type_has_t(t) ||
+    return (!hir_type_has_t(t) && !hir_type_has_c(t)) ||
            hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be the same for every token, not %s",
                       hir_arg_name(c, i), hir_type_text(c, t));
 }
@@ -27,6 +27,27 @@ bool hir_rule_linear(hir_check *c, hir_type *y) {
     *y = x;
     y->dtype = HIR_F32;
     y->dim[y->rank - 1] = w.dim[0];
+    return true;
+}
+
+bool hir_rule_block_linear(hir_check *c, hir_type *y) {
+    if (!hir_all_plain(c) || !hir_rank_is(c, 0, 3, "[T, G, K]") ||
+        !hir_rank_is(c, 1, 3, "[G, N, K]") || !without_tokens(c, 1))
+        return false;
+    hir_type x = hir_arg(c, 0), w = hir_arg(c, 1);
+    if (x.dim[0] > 0)
+        return hir_refuse(c, HD_E_TYPE, NULL, "operand x must be [T, G, K], not %s",
+                          hir_type_text(c, x));
+    if (x.dim[1] != w.dim[0] || x.dim[2] != w.dim[2])
+        return hir_refuse(c, HD_E_TYPE,
+                          x.dim[1] == w.dim[0] && x.dim[2] == w.dim[1]
+                              ? "weights are [groups, outputs, inputs]"
+                              : NULL,
+                          "x is %s, so w must be [%lld, N, %lld], not %s", hir_type_text(c, x),
+                          (long long)x.dim[1], (long long)x.dim[2], hir_type_text(c, w));
+    *y = x;
+    y->dtype = HIR_F32;
+    y->dim[2] = w.dim[1];
     return true;
 }
 
@@ -59,8 +80,9 @@ bool hir_rule_output(hir_check *c, hir_type *y) {
 bool hir_rule_yield(hir_check *c, hir_type *y) {
     (void)y;
     for (uint32_t i = 0; i < c->op->n_args; i++) {
+        const hir_type t = hir_arg(c, i);
         if (!hir_is_value(c, i)) return false;
-        if (hir_arg(c, i).dtype == HIR_I32)
+        if (t.dtype == HIR_I32 && t.rank == 1)
             return hir_refuse(c, HD_E_TYPE, NULL, "operand %s is token ids", hir_arg_name(c, i));
     }
     return true;

@@ -40,6 +40,7 @@ typedef struct hir_type {
 hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims);
 bool hir_type_equal(hir_type a, hir_type b);
 bool hir_type_has_t(hir_type t);           /* dim 0 is T */
+bool hir_type_has_c(hir_type t);           /* dim 0 is C */
 int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
 size_t hir_dtype_bytes(hir_dtype t);   /* of one element; 0 where elements are stored in groups */
 bool hir_is_quantised(hir_dtype t);    /* stored in groups of HIR_GROUP elements */
@@ -96,7 +97,8 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *           its 16 rows (codegen/weights/quant.h). These types have no other layout.
  *   narrow  f32[N, K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
  *           ((n/8)*(K/2) + k/2)*16 + n%8*2 + k%2, rows beyond N are zero. For few outputs of many
- *           inputs (hir_fits_narrow). */
+ *           inputs (hir_fits_narrow).
+ * [E, N, K] in panels is E such matrices, one after the other. */
 typedef enum hir_layout { HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL, HIR_LAYOUT_NARROW } hir_layout;
 enum { HIR_LAYOUTS = HIR_LAYOUT_NARROW + 1 };
 const char *hir_layout_name(hir_layout l); /* "rows", "panel", "narrow" */
@@ -129,8 +131,10 @@ typedef struct hir_weight {
     const char *name; /* as in the checkpoint; a derived weight: one that it lacks */
     hir_type type;    /* integer dims only; dtype is the storage dtype */
     hir_layout layout;
-    bool unused;     /* no op reads it: if the checkpoint has it, its type is checked, it is never
-                        packed (printed as `unused`) */
+    bool stacked; /* entry e of the first dim is a tensor of its own in the checkpoint: the one with
+                     e in place of the `*` of the name (printed as `stacked`) */
+    bool unused;  /* no op reads it: if the checkpoint has it, its type is checked, it is never
+                     packed (printed as `unused`) */
     uint32_t n_rows; /* entries of `rows`; 0: the weight is in the checkpoint */
     const hir_derived_row *rows;
     hd_loc loc;
@@ -157,6 +161,7 @@ typedef struct hir_state_kind_info {
     const char *dims, *growth, *rewinding, *saved, *address, *doc; /* for people */
 } hir_state_kind_info;
 const hir_state_kind_info *hir_state_kind_of(hir_state_kind kind);
+bool hir_state_kind_by_word(const char *word, hir_state_kind *out);
 /* Why a state of that kind cannot have the type; NULL: it can. */
 const char *hir_why_no_state(hir_state_kind kind, hir_type type);
 
@@ -285,6 +290,9 @@ typedef struct hir_module {
     hir_stage stage;
     HD_VEC(hir_option) options;
     HD_VEC(hir_weight) weights;
+    /* beginnings of names: tensors of other parts of the checkpoint (another tower of a multimodal
+     * model), which are neither checked nor packed (printed as `weights "vision." unused`) */
+    HD_VEC(const char *) unused_below;
     HD_VEC(hir_state) states;
     HD_VEC(hir_id) inputs; /* values */
     HD_VEC(hir_value) values;
@@ -416,6 +424,10 @@ bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start 
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);
+/* The name of tensor `part` of a stacked weight. Its part before the `*`, the number, the rest. */
+const char *hir_part_name(hd_arena *a, const hir_weight *w, int64_t part);
+/* Is there one `*` in the name, where the number of a part stands? */
+bool hir_is_part_pattern(const char *name);
 static inline bool hir_is_derived(const hir_weight *w) {
     return w->n_rows > 0;
 }
@@ -436,9 +448,17 @@ const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row 
 uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
                                 const hir_derived_row *rows, uint32_t n_rows, hd_loc loc);
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
+/* Names that begin with `prefix` belong to other parts of the checkpoint. */
+void hir_add_unused_below(hir_module *m, const char *prefix);
+/* The first entry of `unused_below` that a name begins with; unused_below.n: with none. */
+size_t hir_unused_below(const hir_module *m, const char *name);
 /* Bytes of a weight as stored, in its layout and padded to whole panels and groups; false on
  * overflow. */
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes);
+/* A matrix [N, K], or matrices of experts [E, N, K], one after the other. */
+static inline bool hir_has_matrices(hir_type t) {
+    return t.rank == 2 || t.rank == 3;
+}
 /* Rows of a panel: a matrix is padded to a multiple of 1, 16 or 8 rows. */
 int64_t hir_panel_rows(hir_layout l);
 /* Is the narrow layout better for a contraction with this matrix? It is where panels of 16 rows

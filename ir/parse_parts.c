@@ -228,8 +228,10 @@ static bool parse_ints_attr(hir_parser *p, hir_attr *a) {
                                    HIR_MAX_RANK);
         if (hir_at_word(p, "T"))
             ints[a->n] = HIR_T;
+        else if (hir_at_word(p, "C"))
+            ints[a->n] = HIR_C;
         else if (p->t.kind != HIR_TOK_NUMBER)
-            return hir_expected(p, "an integer or T");
+            return hir_expected(p, "an integer, T or C");
         else if (!hir_parse_i64(p->t.text, &ints[a->n]) || ints[a->n] < 0)
             return hir_parse_error(p, HD_E_VALUE, p->t.loc, NULL,
                                    "'%s' is not an integer from 0 up", p->t.text);

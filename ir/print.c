@@ -246,10 +246,16 @@ static void print_tables(const printer *p) {
         hd_text_add(p->out, " : ");
         hir_print_type(p->out, w->type);
         if (w->layout != HIR_LAYOUT_ROWS) hd_text_f(p->out, " %s", hir_layout_name(w->layout));
+        hd_text_add(p->out, w->stacked ? " stacked" : "");
         hd_text_add(p->out, w->unused ? " unused" : "");
         hir_print_derived(p->out, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
+    }
+    for (size_t i = 0; i < m->unused_below.n; i++) {
+        hd_text_add(p->out, "weights ");
+        hd_text_quoted(p->out, m->unused_below.at[i]);
+        hd_text_add(p->out, i + 1 == m->unused_below.n ? " unused\n\n" : " unused\n");
     }
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];

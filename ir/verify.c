@@ -73,9 +73,11 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_r
         if (!f)
             REFUSE(v, HD_E_NAME, loc, "weight @%s is derived from @%s, which is no weight", w->name,
                    name);
-        else if (hir_is_derived(f) || f->unused)
+        else if (hir_is_derived(f) || f->unused || f->stacked)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is derived from @%s, which is %s", w->name, name,
-                   f->unused ? "unused" : "derived itself");
+                   f->unused    ? "unused"
+                   : f->stacked ? "stacked"
+                                : "derived itself");
         else if (factor->first < 0 || n < 1 || n > all - factor->first)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is derived from elements %lld to %lld of @%s, %s",
                    w->name, (long long)factor->first, (long long)(factor->first + n), name,
@@ -128,14 +130,20 @@ static void verify_weights(verifier *v) {
                 v, HD_E_TYPE, loc,
                 "weight @%s is %s; its dims must be positive integers whose product can be counted",
                 w->name, type_text(v, w->type));
-        if (w->layout != HIR_LAYOUT_ROWS && w->type.rank != 2)
+        if (w->layout != HIR_LAYOUT_ROWS && !hir_has_matrices(w->type))
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
                    type_text(v, w->type));
+        if (w->stacked && (!hir_is_part_pattern(w->name) || w->type.rank < 2 || hir_is_derived(w)))
+            REFUSE(
+                v, HD_E_TYPE, loc,
+                "weight @%s is stacked: its name has one `*`, for the number of a part, its type "
+                "two dims or more, and it is not derived",
+                w->name);
         if (hir_is_quantised(w->type.dtype) && w->layout != HIR_LAYOUT_PANEL)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; q8 and q4 are stored in panels only",
                    w->name, type_text(v, w->type));
-        if (w->layout == HIR_LAYOUT_NARROW && w->type.rank == 2 &&
-            (w->type.dtype != HIR_F32 || w->type.dim[1] % 2))
+        if (w->layout == HIR_LAYOUT_NARROW && hir_has_matrices(w->type) &&
+            (w->type.rank != 2 || w->type.dtype != HIR_F32 || w->type.dim[1] % 2))
             REFUSE(v, HD_E_TYPE, loc,
                    "weight @%s is %s; narrow ones are f32 with rows of even length", w->name,
                    type_text(v, w->type));
@@ -179,9 +187,10 @@ static void verify_inputs(verifier *v) {
         hir_type t = value->type;
         v->visible[id] = DEFINED;
         verify_value_name(v, id, loc);
-        bool ids = t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
-        if (!ids && (t.dtype != HIR_F32 || !dims_fit(t, hir_type_has_t(t) ? 1 : 0)))
-            REFUSE(v, HD_E_TYPE, loc, "input %%%s is %s; an input is f32 or i32[T]", name,
+        const bool ids = t.dtype == HIR_I32 && hir_type_has_t(t);
+        if ((!ids && t.dtype != HIR_F32) || !dims_fit(t, hir_type_has_t(t) ? 1 : 0))
+            REFUSE(v, HD_E_TYPE, loc,
+                   "input %%%s is %s; an input is f32, ids i32[T], or choices i32[T, .., k]", name,
                    type_text(v, t));
         if (value->place != HIR_PLACE_NONE &&
             (value->place != HIR_PLACE_INPUT || value->offset != i))

@@ -35,7 +35,7 @@ typedef struct building {
 static bool reads_as_is(const hir_op *o, fuse_kind kind, uint32_t arg) {
     if (kind == FUSE_OUTPUT) return true;
     if (kind == FUSE_CONTRACT) return o->code != HIR_LINEAR_OP || arg > 0;
-    return kind == FUSE_SEQUENCE && arg > 0;
+    return kind == FUSE_SEQUENCE && arg > 0 && !hir_takes_views(o->code);
 }
 
 static bool want_shape(building *b, hir_id op, storage *s, hir_type t) {

@@ -24,7 +24,7 @@ enum {
 };
 
 static bool is_panel(const hir_weight *w) {
-    return w->layout != HIR_LAYOUT_ROWS && w->type.rank == 2;
+    return w->layout != HIR_LAYOUT_ROWS && hir_has_matrices(w->type);
 }
 
 typedef struct worker { /* what one thread needs to make a panel */
@@ -207,7 +207,7 @@ static void allocate_panels(packer *p, hd_arena *a, const slot *slots, size_t n)
         const hir_weight *w = slots[i].w;
         if (!is_panel(w)) continue;
         const form f = form_of(w);
-        const uint64_t k = (uint64_t)w->type.dim[1], bytes = panel_bytes(&f, k);
+        const uint64_t k = (uint64_t)w->type.dim[w->type.rank - 1], bytes = panel_bytes(&f, k);
         if (bytes > p->panels_size) p->panels_size = bytes;
         if (hir_is_quantised(w->type.dtype) && k > longest) longest = k;
     }
@@ -337,8 +337,20 @@ static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_
     return made;
 }
 
-static bool put_weight(packer *p, const hir_weight *w, const hd_tensor *t) {
+static bool put_tensor(packer *p, const hir_weight *w, const hd_tensor *t) {
     return is_panel(w) ? put_panels(p, w, t) : put_rows(p, t, w->type.dtype);
+}
+
+/* Matrices of experts, one after the other: those of one tensor, or each of its own. */
+static bool put_matrices(packer *p, const hir_weight *w, const hd_tensors *weights) {
+    hd_arena *a = hd_arena_new();
+    bool ok = a || !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+    for (int64_t i = 0; ok && i < hcg_matrices(w); i++) {
+        const hd_tensor t = hcg_find_matrix(a, weights, w, i);
+        ok = put_tensor(p, w, &t) || hcg_refuse_values(p->d, w, &t);
+    }
+    hd_arena_free(a);
+    return ok;
 }
 
 /* A tensor with numbers that are not finite, of which w is made: what comes of them may be finite,
@@ -355,12 +367,13 @@ static const hd_tensor *find_fault(const hir_weight *w, const hd_tensors *weight
 
 static bool put_or_refuse(packer *p, const hir_module *m, const hir_weight *w,
                           const hd_tensors *weights) {
+    if (w->stacked || (is_panel(w) && w->type.rank == 3)) return put_matrices(p, w, weights);
     hd_arena *a = hir_is_derived(w) ? hd_arena_new() : NULL; /* goes as soon as it is packed */
     if (hir_is_derived(w) && !a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
     const hd_tensor *t = a ? make_tensor(a, m, w, weights) : hd_tensors_find(weights, w->name),
                     *fault = find_fault(w, weights);
     const bool ok =
-        (!fault && put_weight(p, w, t)) || hcg_refuse_values(p->d, w, fault ? fault : t);
+        (!fault && put_tensor(p, w, t)) || hcg_refuse_values(p->d, w, fault ? fault : t);
     hd_arena_free(a);
     return ok;
 }

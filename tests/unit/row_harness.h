@@ -158,6 +158,7 @@ static inline double compiled_element(const rows *r, hir_id value, int64_t i) {
         i = (row % groups * ROWS_CAPACITY + row / groups) * n + i % n;
     }
     const void *at = r->values[value];
+    if (v->type.dtype == HIR_I32) return ((const int32_t *)at)[i];
     uint16_t half = v->type.dtype == HIR_F32 ? 0 : ((const uint16_t *)at)[i];
     if (v->type.dtype == HIR_BF16) return hd_bf16_to_f32(half);
     if (v->type.dtype == HIR_F16) return hd_f16_to_f32(half);

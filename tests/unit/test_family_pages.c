@@ -95,7 +95,10 @@ static void try_fields(json_t *config, json_t *object, const hfe_def *def, const
     cr_assert(fields.list.n > 0);
     for (size_t i = 0; i < fields.list.n; i++) {
         const hfe_known_field *f = &fields.list.at[i];
-        if (f->declared || f->only) try_field(config, object, f->name, family);
+        if (f->declared || f->only || f->alias_of || f->inside)
+            try_field(config, object, f->name, family);
+        if (f->inside && json_is_object(json_object_get(object, f->name)))
+            try_fields(config, json_object_get(object, f->name), f->inside, f->name);
         if (!f->declared || f->declaration.kind != HFE_KIND_OBJECT) continue;
         json_t *kept = json_incref(json_object_get(object, f->name)), *inner = json_object();
         json_object_set_new(object, f->name, inner);

@@ -10,7 +10,11 @@ static const char preamble[] = "hir 1 graph @rules\n"
                                "weight @n8 : f32[8]\n"
                                "weight @n4 : f32[4]\n"
                                "weight @one : f32[1]\n"
+                               "weight @experts : f32[5, 6, 8]\n"
+                               "weight @turned : f32[5, 8, 6]\n"
+                               "weight @biases : f32[5, 6]\n"
                                "weight @big : f32[2147483647]\n"
+                               "weight @blocks : f32[2, 5, 4]\n"
                                "weight @six : f32[1, 1, 1, 1, 1, 2]\n"
                                "state $c : f32[C, 2, 4]\n"
                                "state $d : f32[C, 2, 3]\n"
@@ -18,10 +22,11 @@ static const char preamble[] = "hir 1 graph @rules\n"
                                "state $f : f32[C, 8]\n"
                                "func(%ids: i32[T], %x: f32[T, 8], %y: f32[T, 2, 4], %t: f32[T], "
                                "%s: f32[], %v: f32[3, 8], %odd: f32[T, 2, 3], %q: f32[T, 4, 4], "
-                               "%z: f32[T, 3, 4]) {\n"
+                               "%z: f32[T, 3, 4], %choice: i32[T, 3], %x3: f32[T, 3, 8]) {\n"
                                "  %k = cache_append %y, $c\n"
                                "  %k3 = cache_append %odd, $d\n"
-                               "  %e = cache_append %z, $e\n";
+                               "  %e = cache_append %z, $e\n"
+                               "  %fixed = topk @n8 {k = 3}\n";
 
 typedef struct rule_case {
     const char *op, *expected; /* the type, or a part of the message */
@@ -79,6 +84,21 @@ static const rule_case accepted[] = {
     {"linear %v, @w, _", "f32[3, 4]"},
     {"linear @n8, @w", "f32[4]"},
     {"linear %x, %v", "f32[T, 3]"},
+    {"block_linear %y, @blocks", "f32[T, 2, 5]"},
+    /* rows of a cache */
+    {"neg %k", "f32[C, 2, 4]"},
+    {"add %k, @n4", "f32[C, 2, 4]"},
+    {"mul %k, %k", "f32[C, 2, 4]"},
+    {"rmsnorm %k, @n4 {eps = 0}", "f32[C, 2, 4]"},
+    {"softmax %k {axis = 1}", "f32[C, 2, 4]"},
+    {"reduce_sum %k {axis = 2}", "f32[C, 2]"},
+    {"reshape %k {shape = [C, 8]}", "f32[C, 8]"},
+    {"transpose %k {perm = [0, 2, 1]}", "f32[C, 4, 2]"},
+    {"slice %k {axis = 2, start = 1, length = 2}", "f32[C, 2, 2]"},
+    {"concat %k, %k3 {axis = 2}", "f32[C, 2, 7]"},
+    {"stack %k, %k {axis = 1}", "f32[C, 2, 2, 4]"},
+    {"broadcast %k {shape = [C, 2, 4]}", "f32[C, 2, 4]"},
+    {"block_linear %k, @blocks", "f32[C, 2, 5]"},
     {"gather @half, %ids", "f32[T, 8]"},
     {"gather %v, %ids", "f32[T, 8]"},
     {"rope_table {length = 4, theta = 10000}", "f32[T, 4]"},
@@ -97,6 +117,18 @@ static const rule_case accepted[] = {
     {"rope %odd, %q2 {start = 1, pairs = \"adjacent\"}", "f32[T, 2, 3]"},
     {"rope %y, %q2 {start = 2, pairs = \"halves\"}", "f32[T, 2, 4]"},
     {"attention %q, %k, %k {scale = 0.5}", "f32[T, 4, 4]"},
+    {"topk %x {k = 3}", "i32[T, 3]"},
+    {"topk %x {k = 8}", "i32[T, 8]"},
+    {"topk %y {k = 1}", "i32[T, 2, 1]"},
+    {"topk @half {k = 2}", "i32[4, 2]"},
+    {"pick %x, %choice", "f32[T, 3]"},
+    {"pick @n8, %choice", "f32[T, 3]"},
+    {"pick @n8, %fixed", "f32[3]"},
+    {"mark %choice {length = 7}", "f32[T, 7]"},
+    {"mark %fixed {length = 1}", "f32[1]"},
+    {"expert_linear %x, @experts, %choice", "f32[T, 3, 6]"},
+    {"expert_linear %x3, @experts, %choice, _", "f32[T, 3, 6]"},
+    {"expert_linear %x, @experts, %choice, @biases", "f32[T, 3, 6]"},
     {"attention %q, %k, %k, @n4 {scale = 0.5, window = 1}", "f32[T, 4, 4]"},
     {"attention %q, %k, %k3, %q4, %q {scale = 0.5, window = 2147483647, softcap = 50}",
      "f32[T, 4, 3]"},
@@ -114,7 +146,23 @@ static const rule_case refused[] = {
     {"stack %x, _ {axis = 1}", "stack: operand xs[1] is missing"},
     {"neg $f", "neg: operand x is a state ($); only cache_append"},
     {"add %x, %ids", "add: operand b is i32[T]"},
-    {"add %k, %k", "add: operand a is f32[C, 2, 4], a cache"},
+    {"add %k, %y", "add: f32[C, 2, 4] and f32[T, 2, 4] do not broadcast"},
+    {"concat %k, %y {axis = 2}", "concat: operand xs[1] is f32[T, 2, 4], which differs from"},
+    {"cache_append %k, $c", "cache_append: operand x is f32[C, 2, 4], a cache"},
+    {"gather %k, %ids", "gather: operand table is f32[C, 2, 4], a cache"},
+    {"attention %k, %k, %k {scale = 1}", "attention: operand q is f32[C, 2, 4], a cache"},
+    {"rope %k, %q4", "rope: operand x is f32[C, 2, 4], a cache"},
+    {"reduce_sum %k {axis = 0}", "reduce_sum: axis 0 of f32[C, 2, 4] is that of positions"},
+    {"concat %k, %k {axis = 0}", "concat: axis 0 of f32[C, 2, 4] is that of positions"},
+    {"slice %k {axis = 0, start = 0, length = 1}", "slice: axis 0 of f32[C, 2, 4] is that of"},
+    {"transpose %k {perm = [1, 0, 2]}", "transpose: the dim of positions stays in front"},
+    {"block_linear %x, @blocks", "block_linear: operand x must be [T, G, K], not f32[T, 8]"},
+    {"block_linear %q, @blocks", "block_linear: x is f32[T, 4, 4], so w must be [4, N, 4]"},
+    {"block_linear %odd, @blocks", "block_linear: x is f32[T, 2, 3], so w must be [2, N, 3]"},
+    {"block_linear @blocks, @blocks", "block_linear: operand x must be [T, G, K], not f32[2"},
+    {"block_linear %y, %k", "block_linear: operand w must be the same for every token"},
+    {"block_linear %y, %y", "block_linear: operand w must be the same for every token"},
+    {"linear %x, %k", "linear: operand w must be [N, K], not f32[C, 2, 4]"},
     {"reduce_sum %x", "reduce_sum: attribute 'axis' is missing"},
     {"neg %x {axis = 1}", "neg has no attribute 'axis'"},
     /* elementwise */
@@ -153,7 +201,12 @@ static const rule_case refused[] = {
     {"reshape %v {shape = [T, 24]}", "reshape: f32[3, 8] has no tokens, so 'shape' cannot have T"},
     {"reshape %x {shape = [T, 9]}", "reshape: f32[T, 8] does not have the elements of f32[T, 9]"},
     {"reshape %x {shape = [T, 0]}", "reshape: dim 1 of 'shape' is 0"},
-    {"reshape %k {shape = [2, 4]}", "reshape: operand x is f32[C, 2, 4], a cache"},
+    {"reshape %k {shape = [2, 4]}",
+     "reshape: f32[C, 2, 4] is rows of a cache, so 'shape' must begin with C"},
+    {"reshape %k {shape = [T, 8]}", "reshape: f32[C, 2, 4] has no tokens"},
+    {"reshape %x {shape = [C, 8]}", "reshape: f32[T, 8] has tokens, so 'shape' must begin with T"},
+    {"reshape %v {shape = [C, 24]}", "reshape: f32[3, 8] is no cache, so 'shape' cannot have C"},
+    {"const {value = 1, shape = [C, 2]}", "const: there are no constants with C"},
     {"transpose %y {perm = [1, 0, 2]}", "transpose: the token dim stays in front"},
     {"transpose %y {perm = [0, 1]}", "transpose: 'perm' has 2 entries for f32[T, 2, 4]"},
     {"transpose %y {perm = [0, 1, 1]}", "transpose: 'perm' must hold each of 0 .. 2 once"},
@@ -278,6 +331,39 @@ static const rule_case refused[] = {
     {"attention %q, %k, %k {scale = 1, softcap = 0}", "'softcap' is 0; it must be finite and more"},
     {"attention %q, %k, %k {scale = 1, softcap = nan}", "'softcap' is nan; it must be finite and"},
     {"attention %q, %k, %k {scale = inf}", "attention: 'scale' is inf; it must be finite"},
+    /* choosing, and contractions with chosen matrices */
+    {"topk %x {k = 9}", "topk: 'k' is 9; it must be from 1 to the 8 elements of the last axis"},
+    {"topk %x {k = 0}", "topk: 'k' is 0; it must be from 1"},
+    {"topk %x {k = -1}", "topk: 'k' is -1"},
+    {"topk %x", "topk: attribute 'k' is missing"},
+    {"topk %t {k = 1}", "topk: operand x, f32[T], has no last axis besides tokens"},
+    {"topk %s {k = 1}", "topk: operand x, f32[], has no last axis"},
+    {"topk %ids {k = 1}", "topk: operand x is i32[T]"},
+    {"topk %choice {k = 1}", "topk: operand x is i32[T, 3]"},
+    {"topk %k {k = 1}", "topk: operand x is f32[C, 2, 4], a cache"},
+    {"pick %x, %x", "pick: operand ids must be i32[.., k], not f32[T, 8]"},
+    {"pick %x, %ids", "pick: operand ids must be i32[.., k], not i32[T]"},
+    {"pick %x, @n8", "pick: operand ids must be a value (%), not a weight (@)"},
+    {"pick %y, %choice", "pick: x is f32[T, 2, 4] and ids i32[T, 3]: they choose from other rows"},
+    {"pick %x, %fixed", "pick: x is f32[T, 8] and ids i32[3]: they choose from other rows"},
+    {"pick %v, %choice", "pick: x is f32[3, 8] and ids i32[T, 3]: they choose from other rows"},
+    {"pick %choice, %choice", "pick: operand x is i32[T, 3]"},
+    {"mark %x {length = 3}", "mark: operand ids must be i32[.., k], not f32[T, 8]"},
+    {"mark %choice {length = 0}", "mark: 'length' is 0; it must be from 1"},
+    {"mark %choice {length = 2147483648}", "mark: 'length' is 2147483648"},
+    {"add %choice, %choice", "add: operand a is i32[T, 3]"},
+    {"reshape %choice {shape = [T, 3, 1]}", "reshape: operand x is i32[T, 3]"},
+    {"gather @w, %choice", "gather: operand ids must be i32[T], not i32[T, 3]"},
+    {"expert_linear %x, @w, %choice", "expert_linear: operand w must be [E, N, K], not f32[4, 8]"},
+    {"expert_linear %x, @turned, %choice",
+     "expert_linear: x is f32[T, 8], so w must be [E, N, 8], not f32[5, 8, 6]"},
+    {"expert_linear %y, @experts, %choice", "each id has a row of x, or all have one"},
+    {"expert_linear %v, @experts, %choice", "operand x must be [T, K] or [T, k, K], not f32[3, 8]"},
+    {"expert_linear %x, @experts, %ids", "operand ids must be i32[.., k], not i32[T]"},
+    {"expert_linear %x, @experts, %x", "operand ids must be i32[.., k], not f32[T, 8]"},
+    {"expert_linear %x, @experts, %fixed", "operand ids must be i32[T, k], not i32[3]"},
+    {"expert_linear %x, %x3, %choice", "operand w must be the same for every token"},
+    {"expert_linear %x, @experts, %choice, @n8", "operand bias must be [5, 6], not f32[8]"},
 };
 
 static hir_module *with_op(const char *op) {
@@ -306,7 +392,7 @@ Test(ir_rules, refused) {
         cr_assert_eq(diags.errors, 1, "%s\n%s", refused[i].op, said());
         cr_assert_not_null(strstr(diags.list.at[0].message, refused[i].expected),
                            "%s\nexpected: %s\n%s", refused[i].op, refused[i].expected, said());
-        cr_assert_eq(diags.list.at[0].loc.line, 19, "%s", said());
+        cr_assert_eq(diags.list.at[0].loc.line, 24, "%s", said());
     }
 }
 

@@ -33,15 +33,25 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
     /* a "last" kernel is read by "last" kernels: the one that is looked at stands at the end */
     return hd_printf(
         a,
-        "hir 1 kernel @f\n\nweight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n\n"
-        "state $k : f32[C, 2, 8]\n\nfunc(%%t: i32[T]) {\n"
-        "  %%q, %%c = kernel.row %s : f32[T, 16], f32[C, 2, 8] {\n"
+        "hir 1 kernel @f\n\nweight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n"
+        "weight @taps : f32[16, 2]\n\n"
+        "state $k : f32[C, 2, 8]\nstate $tail : window f32[1, 16]\n"
+        "state $s : carry f32[2, 8, 8]\n\nfunc(%%t: i32[T]) {\n"
+        "  %%q, %%c, %%b = kernel.row %s : f32[T, 16], f32[C, 2, 8], f32[T, 2] {\n"
         "    %%1 = gather @e, %%t : f32[T, 16]\n"
         "    %%2 = reshape %%1 {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
-        "    %%3 = cache_append %%2, $k : f32[C, 2, 8]\n    yield %%1, %%3\n  }\n"
+        "    %%3 = cache_append %%2, $k : f32[C, 2, 8]\n"
+        "    %%17 = reduce_sum %%2 {axis = 2} : f32[T, 2]\n    yield %%1, %%3, %%17\n  }\n"
         "  %%r = kernel.row %s : f32[T, 16] {\n    %%4 = neg %%q : f32[T, 16]\n    yield %%4\n  }\n"
         "  %%s = kernel.contract %s : f32[T, 16] {\n"
         "    %%5 = linear %%q, @w, _ : f32[T, 16]\n    yield %%5\n  }\n"
+        "  %%v = kernel.sequence %s : f32[T, 16] {\n"
+        "    %%12 = short_conv %%q, @taps, _, $tail : f32[T, 16]\n    yield %%12\n  }\n"
+        "  %%d = kernel.sequence %s : f32[T, 2, 8] {\n"
+        "    %%13 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%14 = reshape %%v {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%16 = delta_rule %%13, %%13, %%14, _, %%b, $s : f32[T, 2, 8]\n"
+        "    yield %%16\n  }\n"
         "  %%a = kernel.sequence %s : f32[T, 2, 8] {\n"
         "    %%6 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%7 = attention %%6, %%c, %%c {scale = 1} : f32[T, 2, 8]\n    yield %%7\n  }\n"
@@ -53,6 +63,7 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "  output %%p {name = \"o\"}\n}\n",
         attrs_of(a, "first", first), attrs_of(a, "row", of[HIR_FORM_ROW_PROGRAM]),
         attrs_of(a, "contract", of[HIR_FORM_CONTRACTION]),
+        attrs_of(a, "conv", of[HIR_FORM_SHORT_CONV]), attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
         attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "sum", last),
         attrs_of(a, "out",
                  (attributes){last.rows, hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->decode),
@@ -169,7 +180,8 @@ Test(kernels, kinds_cover_kernel_ops) {
 Test(kernels, a_sequence_kernel_has_one_form) {
     hd_arena *a = hd_arena_new();
     static const char *const bodies[][2] = {
-        {"    %b = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n", "it is one of attention"},
+        {"    %b = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n",
+         "it is one of attention, short_conv, delta_rule"},
         {"    %a = attention %q, %c, %c {scale = 1} : f32[T, 2, 8]\n"
          "    %b = attention %q, %c, %c {scale = 2} : f32[T, 2, 8]\n",
          "has one op that looks along the sequence"},

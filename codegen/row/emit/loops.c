@@ -181,6 +181,10 @@ static void emit_nest(row_run *r, const row_nest *nest) {
         row_emit_small(r, nest);
         return;
     }
+    if (nest->choice) {
+        row_emit_choice(r, row_at(r->g, nest->roots.at[0]));
+        return;
+    }
     row_scope scope = row_scope_begin(r);
     r->nest = nest;
     r->loops = nest->loops;

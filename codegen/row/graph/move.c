@@ -53,10 +53,10 @@ row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size sta
     return row_strided(g, x, axis, start, 1, type);
 }
 
-/* x laid out in memory, its elements in order. */
-static row_view in_memory(row_graph *g, const hir_op *op, const row_view *x) {
+row_view row_in_memory(row_graph *g, const hir_op *op, const row_view *x) {
     uint32_t node = row_add_copy(g, op, x->shape, x->ref);
     row_store(g, node);
+    if (x->type.dtype == HIR_I32) g->buffers.at[row_at(g, node)->buffer].dtype = HIR_I32;
     uint32_t memory = row_add_memory(g, op, row_at(g, node)->buffer, row_at(g, node)->token_free);
     uint32_t *producer = hd_new(g->arena, uint32_t);
     *producer = node;
@@ -79,7 +79,7 @@ row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type)
     }
     if (row_at(g, x.ref.node)->kind != ROW_MEMORY ||
         !row_reshape(&x.ref.at[0], &x.shape, &shape, &y.ref.at[0])) {
-        x = in_memory(g, op, &x);
+        x = row_in_memory(g, op, &x);
         y.ref.node = x.ref.node;
         row_reshape(&x.ref.at[0], &x.shape, &shape, &y.ref.at[0]);
     }
