@@ -394,7 +394,8 @@ static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, con
         if (strcmp(dtype ? dtype : "f32", kinds[i].name) == 0)
             return hcg_init_weights(s->graph, &s->diags, seed, kinds[i].dtype, path);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a checkpoint cannot be made in \"%s\"", dtype)
-        ->hint = "f32, bf16 or f16; weights are put into groups (q8, q4) when they are packed";
+        ->hint =
+        "f32, bf16 or f16; weights are put into groups (q8, q4, mxfp4) when they are packed";
     return false;
 }
 

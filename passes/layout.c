@@ -4,7 +4,7 @@
  * Does     decides layout and storage dtype of every weight by the ops that read it and by the
  *          caller's options (matrix_dtype, weight_rules):
  *            linear in a contraction kernel   panels; few outputs of many inputs: narrow ones
- *            gather only                      rows; q8 and q4: panels
+ *            gather only                      rows; q8, q4 and mxfp4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
  *                                             tables that row programs read element by element

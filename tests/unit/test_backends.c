@@ -223,6 +223,10 @@ Test(backends, q4) {
     check_levels(HIR_Q4);
 }
 
+Test(backends, mxfp4) {
+    check_levels(HIR_MXFP4);
+}
+
 /* Every number of rows around the heights of tiles and blocks of rows. */
 static void check_every_number_of_rows(const hcg_level *level, hir_dtype dtype) {
     subject s = {.seed = 1, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 37, .n = {49, 16}};
@@ -244,8 +248,10 @@ Test(backends, every_number_of_rows) {
         check_every_number_of_rows(&levels[i], HIR_F32);
         if (rounds_of(&levels[i], 0, HIR_BF16, HIR_LAYOUT_PANEL))
             check_every_number_of_rows(&levels[i], HIR_BF16);
-        if (rounds_of(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL))
+        if (rounds_of(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL)) {
             check_every_number_of_rows(&levels[i], HIR_Q8);
+            check_every_number_of_rows(&levels[i], HIR_MXFP4);
+        }
     }
 }
 
@@ -285,6 +291,7 @@ Test(backends, of_each_level) {
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_BF16), want[i][2], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_MXFP4), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_INT8, HIR_Q8), "groups_as_f32");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16), "pairs_as_f32");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_Q8), want[i][3]);
