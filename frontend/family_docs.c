@@ -208,7 +208,10 @@ static void add_inclusions(writer *w, const hfe_def *config, bool said) {
             other = hfe_included_config(config->file, s);
             const hfe_expr *x = s->value;
             const bool given = x->kind == HFE_X_CALL;
-            if (said && other != NULL && s->name == NULL) {
+            if (s->name != NULL) { /* a family, which stands among them */
+                continue;
+            }
+            if (said && other != NULL) {
                 hd_text_f(w->out, "Fields of [%s](#%s)%s%s%s.\n", other->name, other->name,
                           given ? ", as `" : "", given ? source_of(w, config->file, x) : "",
                           given ? "`" : "");

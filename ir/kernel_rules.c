@@ -9,6 +9,8 @@
  *   contract    (row op -> x)* linear+ (const | elementwise | row op)* yield
  *               what stands in front of the linear ops makes x, and nothing else
  *               an elementwise op takes whole [T, N], a row op one head at a time (ir/heads.c)
+ *   experts     (reshape of an outer value)* expert_linear+ (const | elementwise)* yield
+ *               one x, ids and type for all; an elementwise op takes whole [T, k, N]
  *   sequence    [reshape of an outer value -> operand]* one op that makes a form (kernels.def)
  *               reshape* yield; each form has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
@@ -87,7 +89,7 @@ static void check_weights(rules *r, hir_id op) {
         if (o->code == HIR_GATHER_OP && i == 0)
             require(r, op, w->layout != HIR_LAYOUT_NARROW,
                     "the table is stored as a narrow matrix");
-        else if (o->code == HIR_LINEAR_OP && i == 1)
+        else if ((o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP) && i == 1)
             require(r, op, w->layout != HIR_LAYOUT_ROWS, "the matrix is not stored in panels");
         else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
             refuse(r, op, "it reads elements of a weight that is not stored as f32 rows",
@@ -220,6 +222,67 @@ static void check_contraction(rules *r) {
         check_weights(r, op);
     }
     require(r, r->kernel, x.kind != HIR_REF_NONE, "a contraction has a linear op");
+}
+
+/* ---- experts ------------------------------------------------------------------------------- */
+static void check_expert_linear(rules *r, hir_id op, hir_id first) {
+    const hir_op *o = hir_op_at(r->m, op), *f = hir_op_at(r->m, first);
+    require(r, op, o->args[0].kind == HIR_REF_VALUE && o->args[2].kind == HIR_REF_VALUE,
+            "x and ids are values");
+    require(r, op, hir_ref_type(r->m, o->args[0]).dtype == HIR_F32, "x is not f32");
+    require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrices are not a weight");
+    require(r, op, o->args[3].kind != HIR_REF_VALUE, "the biases are not a weight");
+    require(r, op, !is_inner(r, o->args[2]), "ids are made in the kernel itself");
+    require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
+            "x is made in the kernel itself");
+    const bool alike = hir_ref_equal(o->args[0], f->args[0]) &&
+                       hir_ref_equal(o->args[2], f->args[2]) &&
+                       hir_type_equal(hir_value_at(r->m, o->results[0])->type,
+                                      hir_value_at(r->m, f->results[0])->type);
+    require(r, op, alike, "the products of a kernel have one x, one choice and one size");
+}
+
+/* An elementwise op on tiles [T, k, N]. */
+static void check_expert_epilogue(rules *r, hir_id op, hir_type tile) {
+    const hir_op *o = hir_op_at(r->m, op);
+    hir_type own = hir_value_at(r->m, o->results[0])->type;
+    own.dtype = HIR_F32; /* it is computed in f32 */
+    require(r, op, hir_type_equal(own, tile), "an epilogue of experts makes f32[T, k, N]");
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_ref x = o->args[i];
+        const hir_type t = hir_ref_type(r->m, x);
+        const bool column = t.rank == 1 && t.dim[0] == tile.dim[2] && !is_inner(r, x);
+        require(r, op, hir_type_equal(t, tile) || is_number(t) || column,
+                "an operand is not a [T, k, N], [N] or scalar");
+        require(r, op, !is_inner(r, x) || !is_a(r, x, HIR_RESHAPE_OP),
+                "an operand is reshaped in the kernel");
+    }
+}
+
+static void check_experts(rules *r) {
+    const hir_id first = hir_form_op(r->m, r->kernel);
+    const hir_type tile = hir_value_at(r->m, hir_result(r->m, first))->type;
+    part now = HEAD;
+    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        const bool product = o->code == HIR_EXPERT_LINEAR_OP;
+        part p = product ? LINEARS : part_of(r, o);
+        if (p == TAIL && o->code == HIR_RESHAPE_OP) p = EPILOGUE;
+        if (!require(r, op, p <= TAIL && o->code != HIR_LINEAR_OP,
+                     "it cannot stand in a contraction of experts"))
+            continue;
+        require(r, op, p >= now,
+                "the order in a contraction of experts is: reshapes of what it reads, products, "
+                "epilogue, yield");
+        now = p;
+        if (product) check_expert_linear(r, op, first);
+        if (o->code == HIR_CONST_OP)
+            require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
+                    "a constant in an epilogue is not a scalar");
+        if (hir_has_trait(o->code, HIR_ELEMENTWISE)) check_expert_epilogue(r, op, tile);
+        check_cache_use(r, op);
+        check_weights(r, op);
+    }
 }
 
 /* ---- sequences ----------------------------------------------------------------------------- */

@@ -78,8 +78,8 @@ bool hir_takes_views(hir_opcode code);
 /* ---- of kernels ---------------------------------------------------------------------------- */
 /* The form of a kernel; HIR_KERNEL_FORMS: no op of its body decides one. */
 hir_kernel_form hir_form_of(const hir_module *m, hir_id kernel);
-/* The op of the body that decides the form; the kernel itself if its kind has one form alone;
- * HIR_NONE: there is none. */
+/* The op of the body that decides the form; the kernel itself if its kind has a form for bodies
+ * without such an op; HIR_NONE: there is none. */
 hir_id hir_form_op(const hir_module *m, hir_id kernel);
 /* False for a kernel of no form. */
 bool hir_has_form_trait(const hir_module *m, hir_id kernel, unsigned trait);

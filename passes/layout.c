@@ -3,7 +3,8 @@
  * Needs    kernels.
  * Does     decides layout and storage dtype of every weight by the ops that read it and by the
  *          caller's options (matrix_dtype, weight_rules):
- *            linear in a contraction kernel   panels; few outputs of many inputs: narrow ones
+ *            linear or expert_linear in a
+ *            contraction kernel               panels; few outputs of many inputs: narrow ones
  *            gather only                      rows; q8, q4 and mxfp4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
@@ -16,10 +17,12 @@
 
 typedef struct reads { /* of one weight: an op of each kind, for messages; HIR_NONE: none */
     hir_id contracted, gathered, by_element;
+    bool decides; /* a choice: a router */
 } reads;
 
 static void note_read(reads *r, hir_opcode kernel, hir_opcode code, uint32_t arg, hir_id op) {
-    if (code == HIR_LINEAR_OP && arg == 1 && kernel == HIR_KERNEL_CONTRACT_OP)
+    const bool product = code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP;
+    if (product && arg == 1 && kernel == HIR_KERNEL_CONTRACT_OP)
         r->contracted = op;
     else if (code == HIR_GATHER_OP && arg == 0)
         r->gathered = op;
@@ -31,7 +34,7 @@ static reads *find_reads(hir_pass_context *c) {
     const hir_module *m = c->m;
     reads *all = hd_new_array(c->scratch, reads, m->weights.n);
     for (size_t w = 0; w < m->weights.n; w++)
-        all[w] = (reads){HIR_NONE, HIR_NONE, HIR_NONE};
+        all[w] = (reads){HIR_NONE, HIR_NONE, HIR_NONE, false};
     HIR_EACH(m, kernel, m->first) {
         HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
             const hir_op *o = hir_op_at(m, op);
@@ -40,6 +43,9 @@ static reads *find_reads(hir_pass_context *c) {
                     note_read(&all[o->args[i].index], hir_op_at(m, kernel)->code, o->code, i, op);
         }
     }
+    const bool *router = pass_find_routers(c);
+    for (size_t w = 0; w < m->weights.n; w++)
+        all[w].decides = router[w];
     return all;
 }
 
@@ -64,11 +70,11 @@ typedef struct outcome {
     const hir_weight *example;
 } outcome;
 
-/* Can the weight be stored as dtype? Matrices can, as any; grouped types need rank 2. */
+/* Can the weight be stored as dtype? Matrices can, as any; grouped types need matrices. */
 static bool can_store(const hir_weight *w, const reads *r, hir_dtype dtype) {
     bool matrix = w->type.rank >= 2 && r->by_element == HIR_NONE &&
                   (r->contracted != HIR_NONE || r->gathered != HIR_NONE);
-    return dtype == HIR_F32 || (matrix && (w->type.rank == 2 || !hir_is_quantised(dtype)));
+    return dtype == HIR_F32 || (matrix && (hir_has_matrices(w->type) || !hir_is_quantised(dtype)));
 }
 
 static bool is_read(const reads *r) {
@@ -76,11 +82,11 @@ static bool is_read(const reads *r) {
 }
 
 /* The dtype for a weight: that of the last rule that matches and can be applied, else the one for
- * matrices. */
+ * matrices; of a router f32, since a small error of its products is another choice. */
 static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *r,
                               outcome *outcomes) {
-    hir_dtype dtype =
-        can_store(w, r, c->options->matrix_dtype) ? c->options->matrix_dtype : HIR_F32;
+    const bool may = can_store(w, r, c->options->matrix_dtype) && !r->decides;
+    hir_dtype dtype = may ? c->options->matrix_dtype : HIR_F32;
     for (size_t i = 0; i < c->options->n_weight_rules; i++) {
         const hir_weight_rule *rule = &c->options->weight_rules[i];
         if (!hir_rule_matches(rule, w->name)) continue;

@@ -355,7 +355,7 @@ Test(import, families_that_cannot_be_imported) {
     static const struct {
         const char *family, *hint;
     } cases[] = {
-        {"kimi_linear", "it knows all fields but kv_lora_rank"},
+        {"mamba2", "it knows all fields but state_size"},
         {"mixtral", "did you mean 'mistral'?"},
         {"gpt_neox", "a page of your own in a folder DIR is found with -I DIR"},
         {"qwen33", "did you mean 'qwen3'?"},
@@ -367,14 +367,14 @@ Test(import, families_that_cannot_be_imported) {
         hd_diags_init(&diags, arena);
         cr_expect_null(import_text(
             hd_printf(arena,
-                      "{\"model_type\": \"%s\", \"kv_lora_rank\": 1, \"vocab_size\": 96, "
+                      "{\"model_type\": \"%s\", \"state_size\": 1, \"vocab_size\": 96, "
                       "\"hidden_size\": 48, \"intermediate_size\": 64, \"num_hidden_layers\": 4, "
                       "\"num_attention_heads\": 4, \"rms_norm_eps\": 1e-6}",
                       cases[i].family)));
         cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of: %s", said());
         const hd_diag *g = &diags.list.at[0];
         cr_expect_eq(g->loc.line, 1);
-        cr_expect(strstr(g->cause, "granite, hrm_text, llama, mistral"), "%s", g->cause);
+        cr_expect(strstr(g->cause, "granite, hrm_text, kimi_k3, kimi_linear, llama, mistral"), "%s", g->cause);
         cr_expect(strstr(g->hint, cases[i].hint), "%s", g->hint);
     }
 }
