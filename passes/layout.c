@@ -105,6 +105,7 @@ static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const re
  * match weights that it cannot apply to. */
 static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const outcome *o) {
     const char *dtype = hir_dtype_name(rule->dtype);
+    if (rule->offered) return true;
     if (!o->matched) {
         hd_warn(c->diags, HD_E_WEIGHTS, HD_NOWHERE, "no weight matches \"%s\", which is to be %s",
                 rule->pattern, dtype)
