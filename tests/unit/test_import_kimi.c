@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "frontend/import.h"
+#include "support/tensorfile.h"
 
 #define FOLDER "/tmp/hadal-kimi-XXXXXX"
 #include "tests/unit/folder_fixture.h"
@@ -220,6 +221,42 @@ Test(import_kimi, a_bound_of_the_decay_where_nothing_else_speaks_of_k3) {
     cr_expect_eq(diags.list.n, 0, "%s", said());
     cr_assert(import("kimi_k3", "pad_token_id = 1"));
     cr_expect_eq(diags.list.n, 0, "%s", said());
+}
+
+/* A folder with one tensor, of zeros. */
+static void write_tensor(const char *name, uint32_t rank, int64_t n, int64_t m) {
+    static const float zeros[64];
+    hd_tensor t = {.name = name, .dtype = HD_T_F32, .rank = rank, .shape = {n, m}};
+    if (rank == 4) t.shape[0] = t.shape[1] = t.shape[3] = 1, t.shape[2] = n;
+    t.data = (const uint8_t *)zeros;
+    cr_assert(hd_tensor_measure(&t));
+    cr_assert(hd_safetensors_write(arena, &diags, in_folder("model.safetensors"), &t, 1), "%s",
+              said());
+}
+
+/* What differs between checkpoints without a field that says so. */
+Test(import_kimi, what_the_tensors_say) {
+    write_tensor("model.layers.0.self_attn.A_log", 1, 4, 0);
+    cr_expect(strstr(import("kimi_linear", "vocab_size = 80"), "a_log: [4]"), "%s", said());
+    write_tensor("model.layers.0.self_attn.A_log", 1, 8, 0);
+    const char *spec = import("kimi_linear", "vocab_size = 80");
+    cr_assert(spec && strstr(spec, "a_log: [8]"), "entries behind the last head: %s", spec);
+    cr_expect(hfe_load_spec_text(arena, &diags, "spec.hadal", spec, &library), "%s", said());
+    write_tensor("model.layers.0.self_attn.A_log", 4, 4, 0);
+    cr_expect(strstr(import("kimi_linear", "vocab_size = 80"), "a_log: [1, 1, 4, 1]"));
+    write_tensor("model.layers.0.self_attn.A_log", 1, 3, 0);
+    spec = import("kimi_linear", "vocab_size = 80");
+    cr_assert(spec);
+    cr_expect_null(hfe_load_spec_text(arena, &diags, "spec.hadal", spec, &library));
+    cr_expect(find_message("A_log has 3 entries for 4 heads"), "%s", said());
+    write_tensor("model.layers.0.block_sparse_moe.gate_proj.weight", 2, 4, 4);
+    cr_expect(strstr(import("kimi_linear", "vocab_size = 80"),
+                     "shared_mlp(x, ff, gate: gate, name: \"block_sparse_moe\")"));
+    write_tensor("lm_head.weight", 2, 4, 4);
+    cr_expect(strstr(import("kimi_linear", "tie_word_embeddings = true"), "= head(h, vocab)"));
+    cr_expect(find_message("there is a head of its own"), "%s", said());
+    write_tensor("language_model.model.layers.0.self_attn.A_log", 1, 9, 0);
+    cr_expect(strstr(import("kimi_k3", "ignore_index = 1"), "a_log: [9]"));
 }
 
 Test(import_kimi, the_text_part_of_k3) {
