@@ -7,6 +7,8 @@ const hcg_form hcg_form_row_program = {.emit = hcg_emit_row};
 const hcg_form hcg_form_contraction = {.emit = hcg_emit_contract,
                                        .columns = hcg_contraction_columns};
 
+const hcg_form hcg_form_experts = {.emit = hcg_emit_experts, .columns = hcg_expert_columns};
+
 static const hcg_form *const forms[HIR_KERNEL_FORMS] = {
 #define K(id, name, several, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \

@@ -214,7 +214,7 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     }
     for (int i = 0; i < HIR_KERNEL_PHASES; i++)
         if (!(phases & 1u << i)) f.of[i] = f.of[HIR_PREFILL];
-    if (kind_of(s, id) == HIR_KERNEL_CONTRACT) name_outlined(s, id, &f, symbol);
+    if (s->p->contractions[id]) name_outlined(s, id, &f, symbol);
     return f;
 }
 

@@ -61,13 +61,24 @@ static distance measure(const hir_array *a, const hir_array *b) {
 
 /* ---- random inputs --------------------------------------------------------------------------- */
 
+/* How many there are of what op chooses with the ids `input`; 0: it chooses nothing with them. */
+static int64_t rows_chosen_from(const hir_module *m, hir_id op, hir_ref input) {
+    const hir_op *o = hir_op_at(m, op);
+    const uint32_t at = o->code == HIR_EXPERT_LINEAR_OP ? 2 : o->code == HIR_MARK_OP ? 0 : 1;
+    const bool chooses = o->code == HIR_GATHER_OP || o->code == HIR_PICK_OP ||
+                         o->code == HIR_MARK_OP || o->code == HIR_EXPERT_LINEAR_OP;
+    if (!chooses || !hir_ref_equal(o->args[at], input)) return 0;
+    if (o->code == HIR_MARK_OP) return hir_attr_int(o, HIR_A_LENGTH, 0);
+    const hir_type from = hir_arg_type(m, op, o->code == HIR_EXPERT_LINEAR_OP);
+    return o->code == HIR_PICK_OP ? from.dim[from.rank - 1] : from.dim[0];
+}
+
 /* The fewest rows of any table that is indexed by the ids of `input`, by ops from `first` on. */
 static int64_t fewest_rows(const hir_module *m, hir_id first, hir_id input, int64_t fewest) {
     HIR_EACH(m, op, first) {
         const hir_op *o = hir_op_at(m, op);
         if (o->body_first != HIR_NONE) fewest = fewest_rows(m, o->body_first, input, fewest);
-        if (o->code != HIR_GATHER_OP || !hir_ref_equal(o->args[1], hir_value_ref(input))) continue;
-        int64_t rows = hir_arg_type(m, op, 0).dim[0];
+        const int64_t rows = rows_chosen_from(m, op, hir_value_ref(input));
         if (rows > 0 && rows < fewest) fewest = rows;
     }
     return fewest;

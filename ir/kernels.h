@@ -46,7 +46,7 @@ typedef enum hir_kernel_phase {
     HIR_KERNEL_PHASES
 } hir_kernel_phase;
 
-enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2 };
+enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2, HIR_VIEWS = 4 };
 
 typedef struct hir_kind_info {
     hir_opcode op;
@@ -72,11 +72,14 @@ hir_kernel_kind hir_kind_of(hir_opcode code); /* HIR_KERNEL_KINDS: not a kernel'
 /* The form of kernels with this op in the body; HIR_KERNEL_FORMS: the op decides no form. */
 hir_kernel_form hir_form_by_op(hir_opcode code);
 
+/* May all operands of the op, which makes a form, be reshaped in its kernel? */
+bool hir_takes_views(hir_opcode code);
+
 /* ---- of kernels ---------------------------------------------------------------------------- */
 /* The form of a kernel; HIR_KERNEL_FORMS: no op of its body decides one. */
 hir_kernel_form hir_form_of(const hir_module *m, hir_id kernel);
-/* The op of the body that decides the form; the kernel itself if its kind has one form alone;
- * HIR_NONE: there is none. */
+/* The op of the body that decides the form; the kernel itself if its kind has a form for bodies
+ * without such an op; HIR_NONE: there is none. */
 hir_id hir_form_op(const hir_module *m, hir_id kernel);
 /* False for a kernel of no form. */
 bool hir_has_form_trait(const hir_module *m, hir_id kernel, unsigned trait);

@@ -114,12 +114,12 @@ static uint64_t rounded_up(int64_t n, uint64_t to) {
 
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes) {
     uint64_t elements = 1, group = dtype_table[w->type.dtype].elements, along_k = group;
-    bool panel = w->layout != HIR_LAYOUT_ROWS && w->type.rank == 2;
+    bool panel = w->layout != HIR_LAYOUT_ROWS && hir_has_matrices(w->type);
     const uint64_t rows = panel ? (uint64_t)hir_panel_rows(w->layout) : 1;
     if (panel) along_k = dtype_table[w->type.dtype].depth;
     for (uint32_t i = 0; i < w->type.rank; i++) {
-        bool last = i + 1 == w->type.rank;
-        uint64_t dim = rounded_up(w->type.dim[i], panel && i == 0 ? rows : last ? along_k : 1);
+        const bool last = i + 1 == w->type.rank, rows_dim = i + 2 == w->type.rank;
+        uint64_t dim = rounded_up(w->type.dim[i], panel && rows_dim ? rows : last ? along_k : 1);
         if (hd_mul_overflow(elements, dim, &elements)) return false;
     }
     return !hd_mul_overflow(elements / group, dtype_table[w->type.dtype].bytes, bytes) &&

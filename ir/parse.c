@@ -163,13 +163,14 @@ static bool parse_taken(hir_parser *p, hir_derived_factor *f) {
     return true;
 }
 
-/* @a, softmax(@a), softmax(@a)[0:3] */
+/* @a, softmax(@a), softmax(@a)[0:3], transposed(@a[0:96]) */
 static bool parse_factor(hir_parser *p, hir_derived_factor *f) {
     *f = (hir_derived_factor){0};
     if (!parse_derived_by(p, &f->by)) return false;
     if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "a weight (@name)");
     f->name = p->t.text;
     hir_advance(p);
+    if (f->by == HIR_DERIVED_TRANSPOSED) return parse_taken(p, f) && hir_expect(p, ')');
     return (!f->by || hir_expect(p, ')')) && parse_taken(p, f);
 }
 
@@ -191,13 +192,17 @@ static bool parse_derived(hir_parser *p, hir_weight *w) {
     return true;
 }
 
-/* What may follow a weight's type: layout, `unused`, derivation, location. */
+/* What may follow a weight's type: layout, `stacked`, `unused`, derivation, location. */
 static bool parse_weight_words(hir_parser *p, hir_weight *w) {
     for (int l = HIR_LAYOUT_ROWS + 1; l < HIR_LAYOUTS && w->layout == HIR_LAYOUT_ROWS; l++)
         if (hir_at_word(p, hir_layout_name((hir_layout)l))) {
             w->layout = (hir_layout)l;
             hir_advance(p);
         }
+    if (hir_at_word(p, "stacked")) {
+        w->stacked = true;
+        hir_advance(p);
+    }
     if (hir_at_word(p, "unused")) {
         w->unused = true;
         hir_advance(p);
@@ -225,6 +230,7 @@ static bool parse_weight(hir_parser *p) {
         return false;
     uint32_t i = hir_add_derived_weight(p->m, name.text, w.type, w.rows, w.n_rows, w.loc);
     p->m->weights.at[i].layout = w.layout;
+    p->m->weights.at[i].stacked = w.stacked;
     p->m->weights.at[i].unused = w.unused;
     hd_push(p->arena, &p->weight_locs, name.loc);
     *hir_names_find(&p->weights, name.text) = i;
@@ -256,6 +262,22 @@ static bool parse_state_kind(hir_parser *p, hir_state_kind *kind) {
     const char *hint = hir_nearest_hint(p, word, names, HIR_STATE_KINDS);
     if (!hint) return true;
     return hir_parse_error(p, HD_E_NAME, loc, hint, "there is no kind of state '%s'", word);
+}
+
+/* `weights "vision." unused` */
+static bool parse_unused_below(hir_parser *p) {
+    if (p->t.kind != HIR_TOK_STRING) return hir_expected(p, "the beginning of names in quotes");
+    if (*p->t.text == '\0')
+        return hir_parse_error(p, HD_E_VALUE, p->t.loc, "name the part of the checkpoint",
+                               "all names begin with nothing");
+    if (hir_unused_below(p->m, p->t.text) < p->m->unused_below.n)
+        return hir_parse_error(p, HD_E_NAME, p->t.loc, NULL,
+                               "names that begin so are unused already");
+    hir_add_unused_below(p->m, p->t.text);
+    hir_advance(p);
+    if (!hir_at_word(p, "unused")) return hir_expected(p, "'unused'");
+    hir_advance(p);
+    return true;
 }
 
 static bool parse_state(hir_parser *p) {
@@ -333,16 +355,18 @@ static bool parse_declaration(hir_parser *p, const char *keyword) {
     if (strcmp(keyword, "option") == 0) return parse_option(p);
     if (strcmp(keyword, "weight") == 0) return parse_weight(p);
     if (strcmp(keyword, "state") == 0) return parse_state(p);
+    if (strcmp(keyword, "weights") == 0) return parse_unused_below(p);
     return parse_area(p, strcmp(keyword, "arena") == 0);
 }
 
 static bool keyword_known(hir_parser *p) {
-    static const char *const keywords[] = {"option", "arena", "fixed", "weight", "state", "func"};
+    static const char *const keywords[] = {"option",  "arena", "fixed", "weight",
+                                           "weights", "state", "func"};
     if (p->t.kind != HIR_TOK_WORD)
         return hir_expected(p, "a declaration (weight, state, option, func)");
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
         if (hir_at_word(p, keywords[i])) return true;
-    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 6),
+    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 7),
                            "there is no declaration '%s'", p->t.text);
 }
 

@@ -69,19 +69,19 @@ static uint32_t phase_for_rows(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     if (!n) return 0;
     if (n->kind == FUSE_ROW) return n->phase;
-    return n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE ? n->phase + 1 : 0;
+    return n->kind >= FUSE_CONTRACT && n->kind <= FUSE_SEQUENCE ? n->phase + 1 : 0;
 }
 
 /* First phase whose contractions can read a value. */
 static uint32_t phase_for_contractions(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
-    bool made = n && (n->kind == FUSE_ROW || n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE);
+    bool made = n && n->kind >= FUSE_ROW && n->kind <= FUSE_SEQUENCE;
     return made ? n->phase : 0;
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
 static uint32_t new_group(fuse *f, fuse_kind kind, uint32_t phase) {
-    fuse_group g = {.kind = kind, .phase = phase, .same_x = HIR_NONE};
+    fuse_group g = {.kind = kind, .phase = phase, .same_x = HIR_NONE, .experts = HIR_NONE};
     hd_push(f->c->scratch, &f->groups, g);
     return (uint32_t)f->groups.n - 1;
 }
@@ -128,7 +128,8 @@ static void place_linear(fuse *f, hir_id op) {
     uint32_t base = fuse_base(f, x).index, phase = contraction_phase(f, x);
     for (uint32_t g = f->last_with_x[base]; g != HIR_NONE; g = f->groups.at[g].same_x) {
         const fuse_group *group = &f->groups.at[g];
-        if (group->phase < phase || !same_view(f, group->x, x)) continue;
+        if (group->phase < phase || group->experts != HIR_NONE || !same_view(f, group->x, x))
+            continue;
         place(f, op, FUSE_CONTRACT, group->phase, g);
         hir_remark_add(f->c, true, op, "joins the contraction of the same x");
         return;
@@ -140,13 +141,40 @@ static void place_linear(fuse *f, hir_id op) {
     place(f, op, FUSE_CONTRACT, phase, g);
 }
 
-static void place_sequence(fuse *f, hir_id op) {
+/* Products with chosen matrices join those of the same x, choice and size: gate and up. */
+static void place_experts(fuse *f, hir_id op) {
+    const hir_ref x = pass_arg(f->m, op, 0), ids = pass_arg(f->m, op, 2);
+    const uint32_t base = fuse_base(f, x).index;
+    const uint32_t of_ids = phase_for_contractions(f, ids);
+    uint32_t phase = contraction_phase(f, x);
+    if (of_ids > phase) phase = of_ids;
+    for (uint32_t g = f->last_with_x[base]; g != HIR_NONE; g = f->groups.at[g].same_x) {
+        const fuse_group *group = &f->groups.at[g];
+        const hir_op *first = group->experts == HIR_NONE ? NULL : hir_op_at(f->m, group->experts);
+        if (!first || group->phase < phase || !same_view(f, group->x, x)) continue;
+        if (!hir_ref_equal(first->args[2], ids) ||
+            !hir_type_equal(pass_result_type(f->m, group->experts), pass_result_type(f->m, op)))
+            continue;
+        place(f, op, FUSE_CONTRACT, group->phase, g);
+        hir_remark_add(f->c, true, op, "joins the experts of the same x");
+        return;
+    }
+    uint32_t g = new_group(f, FUSE_CONTRACT, phase);
+    f->groups.at[g].x = x;
+    f->groups.at[g].experts = op;
+    f->groups.at[g].same_x = f->last_with_x[base];
+    f->last_with_x[base] = g;
+    place(f, op, FUSE_CONTRACT, phase, g);
+}
+
+/* A kernel of one op. */
+static void place_alone(fuse *f, hir_id op, fuse_kind kind) {
     uint32_t phase = 0;
     for (uint32_t i = 0; i < hir_op_at(f->m, op)->n_args; i++) {
         uint32_t p = phase_for_contractions(f, pass_arg(f->m, op, i));
         if (p > phase) phase = p;
     }
-    place(f, op, FUSE_SEQUENCE, phase, new_group(f, FUSE_SEQUENCE, phase));
+    place(f, op, kind, phase, new_group(f, kind, phase));
 }
 
 /* ---- epilogues ----------------------------------------------------------------------------- */
@@ -154,7 +182,7 @@ static void place_sequence(fuse *f, hir_id op) {
 static bool is_column_operand(const fuse *f, hir_ref r, hir_type tile) {
     hir_type t = hir_ref_type(f->m, r);
     double value;
-    bool fits = pass_is_scalar(t) || (t.rank == 1 && t.dim[0] == tile.dim[1]);
+    bool fits = pass_is_scalar(t) || (t.rank == 1 && t.dim[0] == tile.dim[tile.rank - 1]);
     if (!fits) return false;
     if (pass_const(f->m, r, &value)) return t.rank == 0;
     return r.kind == HIR_REF_WEIGHT || pass_def(f->m, r) == HIR_NONE;
@@ -325,8 +353,7 @@ static void place_elementwise(fuse *f, hir_id op) {
 static bool is_free_view(const fuse *f, hir_id op) {
     if (!f->given_out[hir_result(f->m, op)]) return true;
     const fuse_node *n = fuse_node_of(f, fuse_base(f, pass_arg(f->m, op, 0)));
-    return n && (n->kind == FUSE_ROW || n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE ||
-                 n->kind == FUSE_FIXED);
+    return n && n->kind >= FUSE_FIXED && n->kind <= FUSE_SEQUENCE;
 }
 
 static bool place_op(fuse *f, hir_id op) {
@@ -347,9 +374,13 @@ static bool place_op(fuse *f, hir_id op) {
     else if (o->code == HIR_RESHAPE_OP && is_free_view(f, op))
         place(f, op, FUSE_COPIED, 0, HIR_NONE);
     else if (hir_has_trait(o->code, HIR_SEQUENCE))
-        place_sequence(f, op);
+        place_alone(f, op, FUSE_SEQUENCE);
+    else if (o->code == HIR_BLOCK_LINEAR_OP)
+        place_alone(f, op, FUSE_BLOCKS);
     else if (o->code == HIR_LINEAR_OP && is_contraction(f, o))
         place_linear(f, op);
+    else if (o->code == HIR_EXPERT_LINEAR_OP)
+        place_experts(f, op);
     else if (!hir_type_has_t(t) && !pass_type_has_c(t) && !hir_has_trait(o->code, HIR_WRITES_STATE))
         place(f, op, FUSE_FIXED, 0, HIR_NONE);
     else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
@@ -448,7 +479,7 @@ static bool may_sink(const fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const fuse_node *n = &f->node[op];
     if (hir_has_trait(o->code, HIR_EFFECT)) return false;
-    return n->kind == FUSE_ROW || (n->kind == FUSE_CONTRACT && o->code != HIR_LINEAR_OP);
+    return n->kind == FUSE_ROW || (n->kind == FUSE_CONTRACT && !fuse_is_product(o->code));
 }
 
 static bool repeats_operand(const fuse *f, const hir_op *o, uint32_t i) {
@@ -539,7 +570,7 @@ static void place_fixed(fuse *f, hir_id op) {
         const fuse_node *user = &f->node[f->uses.user[f->uses.first[v] + i]];
         if (user->kind == FUSE_OUTPUT) needs_place = true;
         if (user->kind == FUSE_OUTPUT || user->kind == FUSE_NONE) continue;
-        if (user->kind == FUSE_CONTRACT) needs_place = true;
+        if (user->kind == FUSE_CONTRACT || user->kind == FUSE_SEQUENCE) needs_place = true;
         if (user->phase < phase) phase = user->phase;
     }
     n->phase = phase == HIR_NONE ? 0 : phase;
@@ -569,7 +600,7 @@ static void fill_groups(fuse *f) {
         for (size_t k = 0; k < f->program.n; k++) {
             hir_id op = f->program.at[k];
             fuse_node *n = &f->node[op];
-            if ((hir_op_at(f->m, op)->code == HIR_LINEAR_OP && n->kind == FUSE_CONTRACT) != linear)
+            if ((fuse_is_product(hir_op_at(f->m, op)->code) && n->kind == FUSE_CONTRACT) != linear)
                 continue;
             if (n->kind == FUSE_ROW) n->group = row_group(f, rows, FUSE_ROW, n->phase);
             if (n->kind == FUSE_FIXED) n->group = row_group(f, fixed, FUSE_FIXED, n->phase);

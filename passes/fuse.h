@@ -12,6 +12,7 @@ typedef enum fuse_kind {
     FUSE_FIXED,  /* without T: in a row program that runs once */
     FUSE_ROW,
     FUSE_CONTRACT, /* linear, or an op of its epilogue */
+    FUSE_BLOCKS,   /* block_linear */
     FUSE_SEQUENCE,
     FUSE_OUTPUT,
 } fuse_kind;
@@ -32,6 +33,7 @@ typedef struct fuse_group { /* becomes a kernel */
     uint32_t phase;
     uint32_t same_x;    /* contraction: an older group that reads the same value, HIR_NONE */
     hir_ref x;          /* contraction: the shared operand */
+    hir_id experts;     /* contraction of experts: its first product; else HIR_NONE */
     HD_VEC(hir_id) ops; /* in program order; of a contraction: prologue, linear ops, epilogue */
 } fuse_group;
 
@@ -49,6 +51,9 @@ typedef struct fuse {
     HD_VEC(uint32_t) kernels; /* groups, in the order of their kernels */
 } fuse;
 
+static inline bool fuse_is_product(hir_opcode code) {
+    return code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP;
+}
 /* The value that a chain of reshapes views. */
 hir_ref fuse_base(const fuse *f, hir_ref r);
 /* The node of the op that defines a value; NULL for inputs, weights and states. */

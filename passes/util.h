@@ -65,4 +65,7 @@ void pass_forward_op(pass_forward *f, hir_module *m, hir_id op, hir_ref with);
 /* Rewrites the operands of all other ops and erases the replaced ones. */
 void pass_forward_finish(pass_forward *f, hir_module *m);
 
+/* By weight: is it a matrix whose products decide a choice (topk)? In kernel IR. */
+bool *pass_find_routers(hir_pass_context *c);
+
 #endif

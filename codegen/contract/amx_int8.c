@@ -94,7 +94,7 @@ static void unpack_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, LLVMV
         }
         store_words(e, words, out, line);
     }
-    store_words(e, hcg_quant_scale(e, group, 0), out, LINES);
+    store_words(e, hcg_quant_scale(e, dtype, group, 0), out, LINES);
     if (dtype == HIR_Q4) store_words(e, hcg_quant_least(e, group, 0), out, LINES + 1);
 }
 

@@ -290,6 +290,7 @@ bool hcg_plan_contractions(hcg_program *p, hd_diags *d) {
     p->contractions = all;
     HIR_EACH(p->m, id, p->m->first) {
         if (hir_op_at(p->m, id)->code != HIR_KERNEL_CONTRACT_OP) continue;
+        if (hir_form_of(p->m, id) != HIR_FORM_CONTRACTION) continue; /* contract/experts.c */
         hcg_contraction *c = hd_new(p->arena, hcg_contraction);
         if (!hcg_plan_contraction(p->arena, d, p->m, id, c)) return false;
         all[id] = c;

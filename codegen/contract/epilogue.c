@@ -41,7 +41,7 @@ static void set_known(epilogue *p, hir_ref r, LLVMValueRef v) {
 }
 
 static bool varies_by_row(hir_type t) {
-    return t.rank == 2 && t.dim[0] == HIR_T;
+    return t.rank >= 2 && t.dim[0] == HIR_T;
 }
 
 static bool varies_by_column(hir_type t) {
@@ -89,6 +89,14 @@ static LLVMValueRef load_outer(epilogue *p, hir_ref r, hir_type type) {
     return hcg_load(e, HIR_F32, hcg_at(e, e->f32, base, at), p->valid);
 }
 
+/* Of experts: that of the expert whose rows these are. */
+static LLVMValueRef load_bias(epilogue *p, hir_ref bias) {
+    hcg_emit *e = p->e;
+    if (!p->b->expert) return load_outer(p, bias, hir_ref_type(e->p->m, bias));
+    LLVMValueRef at = hcg_add(e, hcg_mul(e, p->b->expert, p->b->n), p->column);
+    return hcg_load(e, HIR_F32, hcg_at(e, e->f32, hcg_arg(e, p->k, bias), at), p->valid);
+}
+
 static LLVMValueRef operand(epilogue *p, hir_ref r) {
     LLVMValueRef v = find_known(p, hcg_through_reshapes(p->e->p->m, r));
     return v ? v : load_outer(p, r, hir_ref_type(p->e->p->m, r));
@@ -104,6 +112,12 @@ static void emit_bias(epilogue *p, LLVMValueRef at) {
     hcg_store(e, place, v, p->valid);
 }
 
+LLVMValueRef hcg_row_number(hcg_emit *e, LLVMValueRef row_of, LLVMValueRef i) {
+    LLVMValueRef row = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, row_of, i), "row");
+    LLVMSetAlignment(row, 4);
+    return LLVMBuildZExt(e->b, row, e->i64, "");
+}
+
 /* Everything for `lanes` columns of one row; `at` is the place of the sums in scratch. */
 static void emit_vector(epilogue *p, LLVMValueRef at) {
     hcg_emit *e = p->e;
@@ -116,8 +130,8 @@ static void emit_vector(epilogue *p, LLVMValueRef at) {
     for (size_t i = 0; i < g->linears.n; i++) {
         const hcg_linear *l = &p->b->plan->linears.at[g->linears.at[i]];
         LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, p->b->sums[i], at), NULL);
-        if (l->bias.kind != HIR_REF_NONE)
-            v = hcg_fadd(e, v, load_outer(p, l->bias, hir_ref_type(e->p->m, l->bias)));
+        if (l->bias.kind != HIR_REF_NONE && !p->b->without_bias)
+            v = hcg_fadd(e, v, load_bias(p, l->bias));
         set_known(p, hir_value_ref(l->value), v);
     }
     for (size_t i = 0; i < g->ops.n; i++) {
@@ -176,6 +190,7 @@ static void emit_columns(epilogue *p) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop rows = hcg_loop_begin(e, zero, b->rows, one, "epilogue_row", 0, NULL);
     p->row = hcg_add(e, b->row, rows.index);
+    if (b->row_of) p->row = hcg_row_number(e, b->row_of, p->row);
     hcg_loop panels = hcg_loop_begin(e, zero, b->panels, one, "epilogue_panel", 0, NULL);
     LLVMValueRef offset = hcg_mul_const(e, panels.index, HIR_PANEL);
     LLVMValueRef at = hcg_add(e, hcg_mul(e, rows.index, b->ld), offset);

@@ -16,11 +16,19 @@ typedef struct hcg_block {
     int64_t sum_bytes;          /* from one to the next */
     LLVMValueRef ld;
     LLVMValueRef n; /* output features of the group; n % 16 is that of group->n */
+    /* Of experts: */
+    LLVMValueRef row_of; /* i32: `row` and those behind it are numbers of entries, which say where
+                            results lie; NULL: they are rows of results */
+    LLVMValueRef expert; /* whose biases are added; NULL: one bias for all rows */
+    bool without_bias;
 } hcg_block;
 
 /* bias, the ops of the group, and the stores of what it yields. A block of a group with heads holds
  * whole ones: it begins at a multiple of group.unit panels. */
 bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
+
+/* Entry i of a list of rows, i64. */
+LLVMValueRef hcg_row_number(hcg_emit *e, LLVMValueRef row_of, LLVMValueRef i);
 
 /* ---- contract/outline.c ------------------------------------------------------------------------
  * Prologue and epilogue are functions of their own that the kernel calls for each block. Their

@@ -233,10 +233,12 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
         .gemm = gemm,                                                                              \
         .gemv = gemv,                                                                              \
     }
-BACKEND(int8_vnni_512, .dot = "llvm.x86.avx512.vpdpbusd.512");
-BACKEND(int8_vnni_256, .dot = "llvm.x86.avx512.vpdpbusd.256");
+BACKEND(int8_vnni_512, .dot = "llvm.x86.avx512.vpdpbusd.512",
+        .lookup = "llvm.x86.avx512.pshuf.b.512");
+BACKEND(int8_vnni_256, .dot = "llvm.x86.avx512.vpdpbusd.256", .lookup = "llvm.x86.avx2.pshuf.b");
 BACKEND(int8_maddubs_512, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
-        .maddwd = "llvm.x86.avx512.pmaddw.d.512");
+        .maddwd = "llvm.x86.avx512.pmaddw.d.512", .lookup = "llvm.x86.avx512.pshuf.b.512");
 BACKEND(int8_maddubs_256, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",
-        .maddwd = "llvm.x86.avx2.pmadd.wd", .sign = "llvm.x86.avx2.psign.b");
+        .maddwd = "llvm.x86.avx2.pmadd.wd", .sign = "llvm.x86.avx2.psign.b",
+        .lookup = "llvm.x86.avx2.pshuf.b");
 #undef BACKEND

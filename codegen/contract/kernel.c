@@ -7,17 +7,16 @@
  * Decode: a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
  * scratch and through the same epilogue.
  */
-#include "codegen/contract/backend.h"
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/matrix.h"
+#include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
 
 enum {
     DECODE_PANELS = 16,   /* between epilogues, for one token */
     HEAD_PANELS = 24,     /* between epilogues, where whole heads need more than a tile has */
-    MOST_BACKENDS = 4,    /* that multiply matrices of one kernel */
     ROWS_READ_ONCE = 128, /* of a block, where each row of x is read once */
 };
 
@@ -49,83 +48,14 @@ typedef struct emission { /* of one kernel */
     hcg_emit *e;
     const hcg_kernel *k;
     const hcg_contraction *c;
-    hcg_product products[MOST_BACKENDS]; /* one for each back end, in the order of the table */
-    unsigned n_products, *product_of;    /* product_of: by linear */
-    int64_t tile_panels;                 /* that are computed together */
-    int64_t ld;                          /* of the sums of a group: panels between its epilogues */
-    LLVMValueRef *sums;                  /* scratch, as many as the largest group has linears */
-    int64_t sum_bytes;                   /* from one to the next */
-    LLVMValueRef kv;                     /* K */
-    LLVMValueRef prologue_x;             /* scratch for x of a block, where a prologue makes it */
+    hcg_products products;
+    int64_t ld;              /* of the sums of a group: panels between its epilogues */
+    LLVMValueRef *sums;      /* scratch, as many as the largest group has linears */
+    int64_t sum_bytes;       /* from one to the next */
+    LLVMValueRef kv;         /* K */
+    LLVMValueRef prologue_x; /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
 } emission;
-
-/* ---- back ends ---------------------------------------------------------------------------------
- */
-static const hcg_choice *choice_of(const emission *p, const hcg_linear *l) {
-    const unsigned tokens = p->k->phase == HIR_DECODE ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
-    return hcg_choose(p->e->level, p->e->p->options.exact, l->dtype, l->layout, tokens);
-}
-
-static bool refuse(emission *p, const hcg_linear *l) {
-    const hir_value *y = hir_value_at(p->e->p->m, l->value);
-    hd_err(p->e->diags, HD_E_INTERNAL, hir_op_at(p->e->p->m, y->op)->loc,
-           "no back end multiplies a matrix of %s on %s", hir_dtype_name(l->dtype),
-           p->e->level->name)
-        ->hint = "contract/backends.def";
-    return false;
-}
-
-/* Makes a product for each row of backends.def that multiplies one of the matrices. */
-static bool choose_backends(emission *p) {
-    const hcg_choice *choices;
-    const size_t n = hcg_choices(&choices);
-    p->product_of = hd_new_array(p->e->arena, unsigned, p->c->linears.n);
-    for (size_t i = 0; i < p->c->linears.n; i++)
-        if (!choice_of(p, &p->c->linears.at[i])) return refuse(p, &p->c->linears.at[i]);
-    for (size_t row = 0; row < n; row++) {
-        hcg_product product = {.backend = choices[row].backend};
-        for (size_t i = 0; i < p->c->linears.n; i++) {
-            if (choice_of(p, &p->c->linears.at[i]) != &choices[row]) continue;
-            product.weights |= 1u << p->c->linears.at[i].dtype;
-            p->product_of[i] = p->n_products;
-        }
-        if (!product.weights) continue;
-        if (p->n_products == MOST_BACKENDS) return refuse(p, &p->c->linears.at[0]);
-        p->products[p->n_products++] = product;
-    }
-    return true;
-}
-
-/* The largest K of all kernels that share the function. */
-static int64_t longest_k(const emission *p) {
-    return p->k->n_sizes ? p->k->size[HCG_K].most : p->c->k;
-}
-
-static void begin_products(emission *p, uint64_t rows) {
-    for (unsigned i = 0; i < p->n_products; i++) {
-        hcg_product *q = &p->products[i];
-        q->decode = p->k->phase == HIR_DECODE, q->k = longest_k(p), q->rows = rows,
-        q->panels = p->tile_panels;
-        if (q->backend->begin) q->backend->begin(p->e, q);
-    }
-}
-
-static void end_products(emission *p) {
-    for (unsigned i = 0; i < p->n_products; i++)
-        if (p->products[i].backend->end) p->products[i].backend->end(p->e, &p->products[i]);
-}
-
-/* Rows of sums that back ends write for `rows` rows of x. */
-static uint64_t rows_of_sums(const emission *p, uint64_t rows) {
-    uint64_t most = rows;
-    for (unsigned i = 0; i < p->n_products && p->k->phase != HIR_DECODE; i++) {
-        const uint64_t tile = p->products[i].backend->tile_rows;
-        const uint64_t whole = (rows + tile - 1) / tile * tile;
-        if (whole > most) most = whole;
-    }
-    return most;
-}
 
 /* ---- x -----------------------------------------------------------------------------------------
  */
@@ -146,12 +76,7 @@ static bool find_x(emission *p, LLVMValueRef *x) {
 static bool prepare_rows(emission *p) {
     LLVMValueRef x;
     if (!find_x(p, &x)) return false;
-    for (unsigned i = 0; i < p->n_products; i++) {
-        hcg_product *q = &p->products[i];
-        q->x = x, q->n_rows = p->rows;
-        q->ldx = q->length = p->kv;
-        if (q->backend->prepare) q->backend->prepare(p->e, q);
-    }
+    hcg_prepare_products(p->e, &p->products, x, p->kv, p->rows);
     return true;
 }
 
@@ -229,7 +154,7 @@ static void emit_product(emission *p, const hcg_column_group *g, size_t i, LLVMV
                          LLVMValueRef panels, LLVMValueRef at) {
     hcg_emit *e = p->e;
     const hcg_linear *l = &p->c->linears.at[g->linears.at[i]];
-    const hcg_product *q = &p->products[p->product_of[g->linears.at[i]]];
+    const hcg_product *q = &p->products.at[p->products.of[g->linears.at[i]]];
     const bool narrow = l->layout == HIR_LAYOUT_NARROW;
     hcg_at_op(e, hir_value_at(e->p->m, l->value)->op);
     hcg_panels b = {.dtype = l->dtype, .narrow = narrow ? all_narrow_panels(g) : 0};
@@ -259,9 +184,9 @@ static void emit_sums(emission *p, const hcg_column_group *g, LLVMValueRef panel
 /* Panels between epilogues: as many as are computed together, or whole heads and, if it can be,
  * whole tiles. */
 static int64_t panels_between(const emission *p, const hcg_column_group *g) {
-    int64_t least = (p->tile_panels + g->unit - 1) / g->unit * g->unit;
+    int64_t least = (p->products.tile_panels + g->unit - 1) / g->unit * g->unit;
     for (int64_t n = least; n <= HEAD_PANELS; n += g->unit)
-        if (n % p->tile_panels == 0) return n;
+        if (n % p->products.tile_panels == 0) return n;
     return least;
 }
 
@@ -269,8 +194,8 @@ static int64_t panels_between(const emission *p, const hcg_column_group *g) {
 static void emit_block(emission *p, const hcg_column_group *g, LLVMValueRef panel,
                        LLVMValueRef panels) {
     hcg_emit *e = p->e;
-    LLVMValueRef zero = hcg_i64(e, 0), step = hcg_i64(e, p->tile_panels);
-    if (p->ld == p->tile_panels) {
+    LLVMValueRef zero = hcg_i64(e, 0), step = hcg_i64(e, p->products.tile_panels);
+    if (p->ld == p->products.tile_panels) {
         emit_sums(p, g, panel, panels, zero);
         return;
     }
@@ -302,16 +227,16 @@ static bool emit_group(emission *p, const hcg_column_group *g) {
 /* Workspace for blocks of at most `rows` rows: x, what back ends need, sums. */
 static void take_workspace(emission *p, uint64_t rows) {
     size_t most = 0;
-    int64_t panels = p->tile_panels;
+    int64_t panels = p->products.tile_panels;
     if (p->c->prologue.n) p->prologue_x = hcg_scratch(p->e, rows * (uint64_t)p->c->k * 4);
-    begin_products(p, rows);
+    hcg_begin_products(p->e, &p->products, rows);
     for (size_t i = 0; i < p->c->groups.n; i++) {
         const hcg_column_group *g = &p->c->groups.at[i];
         if (g->linears.n > most) most = g->linears.n;
         if (panels_between(p, g) > panels) panels = panels_between(p, g);
     }
     p->sums = hd_new_array(p->e->arena, LLVMValueRef, most);
-    p->sum_bytes = (int64_t)rows_of_sums(p, rows) * panels * HIR_PANEL * 4;
+    p->sum_bytes = (int64_t)hcg_rows_of_sums(&p->products, rows) * panels * HIR_PANEL * 4;
     for (size_t i = 0; i < most; i++)
         p->sums[i] = hcg_scratch(p->e, (uint64_t)p->sum_bytes);
 }
@@ -337,38 +262,26 @@ static bool emit_rows(emission *p, LLVMValueRef each) {
     return ok;
 }
 
-/* Rows of a block: the least of what the back ends want. Panels computed together: the most. */
-static int64_t block_rows(emission *p) {
-    int64_t least = INT64_MAX;
-    for (unsigned i = 0; i < p->n_products; i++) {
-        const hcg_backend *b = p->products[i].backend;
-        const int64_t panels = b->tile_panels(p->e->level);
-        const int64_t rows = b->block_rows(p->e->level, longest_k(p));
-        if (panels > p->tile_panels) p->tile_panels = panels;
-        if (rows < least) least = rows;
-    }
-    return passes_once(p) ? ROWS_READ_ONCE : least;
-}
-
 static bool emit_prefill(emission *p) {
     hcg_emit *e = p->e;
-    const int64_t block = block_rows(p);
+    const int64_t wanted = hcg_block_of_products(e, &p->products);
+    const int64_t block = passes_once(p) ? ROWS_READ_ONCE : wanted;
     take_workspace(p, (uint64_t)block);
     LLVMValueRef all = hcg_sub(e, e->r1, e->r0);
     return emit_rows(p, even_block(e, all, block));
 }
 
 static bool emit_decode(emission *p) {
-    p->tile_panels = DECODE_PANELS;
+    p->products.tile_panels = DECODE_PANELS;
     take_workspace(p, 1);
     return emit_rows(p, hcg_i64(p->e, 1));
 }
 
 bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
-    emission p = {.e = e, .k = k, .c = k->contraction, .tile_panels = 1};
-    if (!choose_backends(&p)) return false;
+    emission p = {.e = e, .k = k, .c = k->contraction};
+    if (!hcg_choose_products(e, k, p.c, &p.products)) return false;
     p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, p.c->k);
     if (!(k->phase == HIR_DECODE ? emit_decode(&p) : emit_prefill(&p))) return false;
-    end_products(&p);
+    hcg_end_products(e, &p.products);
     return true;
 }

@@ -50,6 +50,8 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
 /* Kernel kinds other than sequences (codegen/forms.h). */
 bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k);      /* row/row.c */
 bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k); /* contract/kernel.c */
+bool hcg_emit_experts(hcg_emit *e, const hcg_kernel *k);  /* contract/experts.c */
+int64_t hcg_expert_columns(const hir_module *m, hir_id kernel);
 
 /* ---- kernel arguments ----------------------------------------------------------------------- */
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k,
@@ -94,10 +96,11 @@ LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlock
 
 /* ---- 16-bit floats (emit/half.c) ----------------------------------------------------------------
  */
-/* How elements of this dtype stand in memory: float, or i16 for the 16-bit floats. */
+/* How elements of this dtype stand in memory: float, i32, or i16 for the 16-bit floats. */
 LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype);
-/* f32 of stored elements, and back; exact, and rounded once to nearest even (NaN stays NaN, what is
- * beyond the largest number becomes infinite). Scalars and vectors of any length. */
+/* f32 of stored elements, and back (i32: ids below 2^24); exact, and rounded once to nearest even
+ * (NaN stays NaN, what is beyond the largest number becomes infinite). Scalars and vectors of any
+ * length. */
 LLVMValueRef hcg_widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef stored);
 LLVMValueRef hcg_narrow(hcg_emit *e, hir_dtype dtype, LLVMValueRef x);
 /* Whether the CPU feature `name` (as in runtime/hadal_rt.h) is the level's. */

@@ -12,6 +12,7 @@
 #include "codegen/emit/math.h"
 
 LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype) {
+    if (dtype == HIR_I32) return e->i32;
     return dtype == HIR_BF16 || dtype == HIR_F16 ? e->i16 : e->f32;
 }
 
@@ -160,6 +161,7 @@ static LLVMValueRef narrow_bf16(hcg_emit *e, LLVMValueRef x) {
 LLVMValueRef hcg_widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef stored) {
     LLVMTypeRef type = LLVMTypeOf(stored);
     if (dtype == HIR_BF16) return widen_bf16(e, stored);
+    if (dtype == HIR_I32) return LLVMBuildSIToFP(e->b, stored, hcg_like(type, e->f32), "");
     if (dtype != HIR_F16) return stored;
     if (!hcg_has_f16(e->level)) return widen_by_bits(e, stored);
     LLVMTypeRef half = hcg_like(type, LLVMHalfTypeInContext(e->cx));
@@ -170,6 +172,7 @@ LLVMValueRef hcg_widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef stored) {
 LLVMValueRef hcg_narrow(hcg_emit *e, hir_dtype dtype, LLVMValueRef x) {
     LLVMTypeRef type = LLVMTypeOf(x);
     if (dtype == HIR_BF16) return narrow_bf16(e, x);
+    if (dtype == HIR_I32) return LLVMBuildFPToSI(e->b, x, hcg_like(type, e->i32), "");
     if (dtype != HIR_F16) return x;
     if (!hcg_has_f16(e->level)) return narrow_by_bits(e, x);
     LLVMTypeRef half = hcg_like(type, LLVMHalfTypeInContext(e->cx));

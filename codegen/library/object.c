@@ -135,6 +135,9 @@ static class class_of(const hcg_kernel *k) {
         [HIR_KERNEL_CONTRACT] = {[HIR_DECODE] = CONTRACT_DECODE,
                                  [HIR_PREFILL] = CONTRACT_PREFILL,
                                  [HIR_SMALL_BATCH] = CONTRACT_PREFILL},
+        [HIR_KERNEL_BLOCKS] = {[HIR_DECODE] = CONTRACT_DECODE,
+                               [HIR_PREFILL] = CONTRACT_PREFILL,
+                               [HIR_SMALL_BATCH] = CONTRACT_PREFILL},
         [HIR_KERNEL_SEQUENCE] = {SEQUENCES, SEQUENCES, SEQUENCES},
     };
     return of[k->kind][k->phase];
@@ -167,12 +170,15 @@ static list empty_list(hcg_program *p) {
 }
 
 /* Whether a kernel may call functions that kernels share (tiles of contractions, the reading of
- * packed rows). To find those functions, its code is built once more beside them; a row program
- * calls some only if it looks up rows of a table, so the others are spared. */
+ * packed rows, choices). To find those functions, its code is built once more beside them; a row
+ * program calls some only if it looks up rows of a table or chooses, so the others are spared. */
 static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     if (k->kind != HIR_KERNEL_ROW) return true;
     HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
-        if (hir_op_at(m, id)->code == HIR_GATHER_OP) return true;
+        const hir_opcode code = hir_op_at(m, id)->code;
+        if (code == HIR_GATHER_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
+            code == HIR_MARK_OP)
+            return true;
     }
     return false;
 }

@@ -8,10 +8,12 @@
 
 #include "codegen/weights/convert.h"
 #include "codegen/weights/quant.h"
+#include "support/packed.h"
 
 enum {
     MAX_HINTS = 20,        /* names for which a similar one is looked for */
     MAX_CANDIDATES = 5000, /* names looked through */
+    NAMED_PARTS = 10,      /* of a stacked weight that are missing */
     ALL_FAULTS = 1 << 20,  /* a checkpoint's faults are all listed, however many */
 };
 
@@ -61,8 +63,34 @@ static bool check_tensor(const hir_weight *w, const hd_tensor *t, hd_diags *d) {
                         "weight '%s' has the dtype %s, which cannot be "
                         "converted to %s",
                         w->name, hd_tensor_dtype_name(t->dtype), hir_dtype_name(w->type.dtype));
-    g->cause = "weights are read from F32, BF16, F16 and F64";
+    g->cause = "weights are read from F32, BF16, F16 and F64, and from the quantised forms in "
+               "docs/quantised-checkpoints.md";
     return false;
+}
+
+/* ---- stacked weights ----------------------------------------------------------------------- */
+
+int64_t hcg_parts(const hir_weight *w) {
+    return w->stacked ? w->type.dim[0] : 1;
+}
+
+hir_weight hcg_part_of(hd_arena *a, const hir_weight *w, int64_t part) {
+    hir_weight one = *w;
+    if (!w->stacked) return one;
+    one.name = hir_part_name(a, w, part);
+    one.type = hir_make_type(w->type.dtype, w->type.rank - 1, w->type.dim + 1);
+    one.stacked = false;
+    return one;
+}
+
+int64_t hcg_matrices(const hir_weight *w) {
+    return w->type.rank == 3 ? w->type.dim[0] : 1;
+}
+
+hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weight *w, int64_t i) {
+    const hir_weight part = hcg_part_of(a, w, i);
+    const hd_tensor *t = hd_tensors_find(weights, part.name);
+    return t->rank == 3 ? hd_tensor_at(t, i) : *t;
 }
 
 typedef HD_VEC(const char *) name_list;
@@ -87,6 +115,20 @@ static void report_missing(const hir_module *m, const name_list *missing, const 
     }
 }
 
+/* Parts of a stacked weight: one error for all, since there may be thousands. */
+static void report_missing_parts(const hir_weight *w, const name_list *missing, hd_diags *d) {
+    const size_t named = missing->n < NAMED_PARTS ? missing->n : NAMED_PARTS;
+    hd_text names;
+    hd_text_init(&names, d->arena);
+    for (size_t i = 0; i < named; i++)
+        hd_text_f(&names, "%s%s", i ? ", " : "missing are ", missing->at[i]);
+    if (missing->n > named) hd_text_f(&names, " and %zu more", missing->n - named);
+    hd_err(d, HD_E_WEIGHTS, w->loc,
+           "%zu of the %lld tensors of weight '%s' %s are missing from the checkpoint", missing->n,
+           (long long)w->type.dim[0], w->name, shape_text(d->arena, w->type))
+        ->cause = names.at;
+}
+
 static void report_extra(const hd_tensors *weights, const name_list *missing,
                          const name_list *extra, hd_diags *d) {
     for (size_t i = 0; i < extra->n; i++) {
@@ -101,14 +143,43 @@ static void report_extra(const hd_tensors *weights, const name_list *missing,
     }
 }
 
+typedef struct seen { /* of the tensors of a checkpoint: those that are weights of the model */
+    const hd_tensors *weights;
+    bool *is_weight;
+} seen;
+
+static const hd_tensor *see(seen *s, const char *name) {
+    const hd_tensor *t = hd_tensors_find(s->weights, name);
+    if (t) s->is_weight[t - s->weights->list.at] = true;
+    return t;
+}
+
+static void check_parts(const hir_weight *w, seen *s, hd_diags *d) {
+    name_list missing = {0};
+    for (int64_t i = 0; i < w->type.dim[0]; i++) {
+        const hir_weight part = hcg_part_of(d->arena, w, i);
+        const hd_tensor *t = see(s, part.name);
+        if (t)
+            check_tensor(&part, t, d);
+        else
+            hd_push(d->arena, &missing, part.name);
+    }
+    if (missing.n && !w->unused) report_missing_parts(w, &missing, d);
+}
+
 bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
     size_t errors = d->errors, limit = d->limit;
     name_list missing = {0}, extra = {0};
+    seen s = {weights, hd_new_array(d->arena, bool, weights->list.n + 1)};
     d->limit = ALL_FAULTS;
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
-        const hd_tensor *t = hd_tensors_find(weights, w->name);
         if (hir_is_derived(w)) continue;
+        if (w->stacked) {
+            check_parts(w, &s, d);
+            continue;
+        }
+        const hd_tensor *t = see(&s, w->name);
         if (t)
             check_tensor(w, t, d);
         else if (!w->unused)
@@ -116,8 +187,8 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     }
     for (size_t i = 0; i < weights->list.n; i++) {
         const char *name = weights->list.at[i].name;
-        uint32_t w = hir_find_weight(m, name);
-        if (w == HIR_NONE || hir_is_derived(&m->weights.at[w])) hd_push(d->arena, &extra, name);
+        if (!s.is_weight[i] && hir_unused_below(m, name) == m->unused_below.n)
+            hd_push(d->arena, &extra, name);
     }
     report_missing(m, &missing, &extra, d);
     report_extra(weights, &missing, &extra, d);
@@ -125,10 +196,31 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     return d->errors == errors;
 }
 
+/* How much of the checkpoint belongs to other parts of it, which nothing reads. */
+static void note_unused_below(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    for (size_t i = 0; i < m->unused_below.n; i++) {
+        size_t n = 0;
+        uint64_t bytes = 0;
+        for (size_t k = 0; k < weights->list.n; k++) {
+            const hd_tensor *t = &weights->list.at[k];
+            const bool below = hir_unused_below(m, t->name) == i;
+            if (below && hir_find_weight(m, t->name) == HIR_NONE) n++, bytes += t->bytes;
+        }
+        if (n > 0)
+            hd_note(d, HD_NOWHERE,
+                    "%zu tensor%s below '%s' (%llu bytes) belong%s to another part of the "
+                    "checkpoint and %s left out",
+                    n, n == 1 ? "" : "s", m->unused_below.at[i], (unsigned long long)bytes,
+                    n == 1 ? "s" : "", n == 1 ? "is" : "are");
+    }
+}
+
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    note_unused_below(m, d, weights);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
-        if (!w->unused || hir_is_derived(w) || hd_tensors_find(weights, w->name)) continue;
+        if (!w->unused || hir_is_derived(w) || w->stacked || hd_tensors_find(weights, w->name))
+            continue;
         hd_warn(d, HD_E_WEIGHTS, w->loc,
                 "weight '%s' %s is missing from the checkpoint; no result depends on it", w->name,
                 shape_text(d->arena, w->type));
@@ -155,8 +247,13 @@ static void convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to
                     to == HIR_BF16 ? hd_bf16_from_f32(block[j]) : hd_f16_from_f32(block[j]);
         }
     } else {
-        for (uint64_t i = 0; i < n; i++)
-            half[i] = narrow(hd_tensor_get(t, first + i), to);
+        double wide[256];
+        for (uint64_t i = 0; i < n; i += 256) {
+            const uint64_t some = n - i < 256 ? n - i : 256;
+            hd_tensor_to_f64(t, first + i, some, wide);
+            for (uint64_t j = 0; j < some; j++)
+                half[i + j] = narrow(wide[j], to);
+        }
     }
 }
 
@@ -219,6 +316,7 @@ static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t,
         g->cause = "one such weight makes every result that it reaches useless";
         g->hint = "the training diverged, a conversion to f16 overflowed, or the file is damaged: "
                   "take another checkpoint";
+        if (t->packed) g->cause = hd_packed_fault(d->arena, t, i);
         return false;
     }
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' cannot be stored as %s", w->name, dtype);
@@ -243,7 +341,7 @@ bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
 
 /* What is left of a matrix when it is stored in groups. */
 static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *out, hd_diags *d) {
-    uint64_t K = (uint64_t)t->shape[1], groups = (K + HIR_GROUP - 1) / HIR_GROUP;
+    uint64_t K = (uint64_t)t->shape[t->rank - 1], groups = (K + HIR_GROUP - 1) / HIR_GROUP;
     float *row = malloc(K * sizeof *row);
     hcg_group *g = malloc(groups * sizeof *g);
     bool ok = row && g;
@@ -262,20 +360,29 @@ static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *ou
     return ok;
 }
 
-bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
-    const hir_weight *weight = &m->weights.at[w];
-    const hd_tensor *t = hd_tensors_find(context, weight->name);
+/* A weight that is one tensor. */
+static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *out, hd_diags *d) {
+    const hd_tensor *t = hd_tensors_find(weights, w->name);
     if (!t) {
-        hd_err(d, HD_E_WEIGHTS, weight->loc, "weight '%s' is missing from the checkpoint",
-               weight->name);
+        hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' is missing from the checkpoint", w->name);
         return false;
     }
-    if (!check_tensor(weight, t, d)) return false;
-    if (hir_is_quantised(weight->type.dtype)) return quantised_source(weight, t, out, d);
+    if (!check_tensor(w, t, d)) return false;
+    if (hir_is_quantised(w->type.dtype)) return quantised_source(w, t, out, d);
     for (uint64_t i = 0; i < t->elements; i++) {
-        out[i] = weight->type.dtype == HIR_I32 ? hd_tensor_get(t, i)
-                                               : stored(hd_tensor_get(t, i), weight->type.dtype);
-        if (!isfinite(out[i])) return refuse_element(d, weight, t, i);
+        out[i] = w->type.dtype == HIR_I32 ? hd_tensor_get(t, i)
+                                          : stored(hd_tensor_get(t, i), w->type.dtype);
+        if (!isfinite(out[i])) return refuse_element(d, w, t, i);
+    }
+    return true;
+}
+
+bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
+    const hir_weight *weight = &m->weights.at[w];
+    const int64_t parts = hcg_parts(weight), each = hir_type_row_elements(weight->type) / parts;
+    for (int64_t i = 0; i < parts; i++) {
+        const hir_weight part = hcg_part_of(d->arena, weight, i);
+        if (!read_tensor(context, &part, out + i * each, d)) return false;
     }
     return true;
 }

@@ -5,6 +5,15 @@
 #include "ir/ir.h"
 #include "support/tensorfile.h"
 
+/* The tensors that a weight is in the checkpoint: one, or one for each entry of the first dim of a
+ * stacked weight. A weight of one of them has its name and type. */
+int64_t hcg_parts(const hir_weight *w);
+hir_weight hcg_part_of(hd_arena *a, const hir_weight *w, int64_t part);
+/* Matrix `i` of a weight [.., N, K] as a tensor [N, K], which is a tensor of the checkpoint or some
+ * rows of one. */
+int64_t hcg_matrices(const hir_weight *w);
+hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weight *w, int64_t i);
+
 /* Adds the error of a weight whose numbers, those of t, its storage cannot hold: which is the
  * first, and where. Gives false. */
 bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
+#include "codegen/weights/convert.h"
 #include "ir/random.h"
 
 enum { BLOCK = 8192 };
@@ -25,12 +26,10 @@ typedef struct distribution {
     double mean, deviation;
 } distribution;
 
-static distribution distribution_of(const hir_weight *w) {
+static distribution distribution_of(const hir_weight *w) { /* of one tensor */
     if (w->type.rank == 1 && !ends_with(w->name, "bias")) return (distribution){1, 0.1};
     if (w->type.rank < 2) return (distribution){0, 0.1};
-    double fan_in = 1;
-    for (uint32_t i = 1; i < w->type.rank; i++)
-        fan_in *= (double)w->type.dim[i];
+    const double fan_in = (double)w->type.dim[w->type.rank - 1];
     return (distribution){0, 1 / sqrt(fan_in)};
 }
 
@@ -62,19 +61,21 @@ static void put_weight(hd_output *o, const hir_weight *w, const hd_tensor *t, ui
 bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor_dtype dtype,
                       const char *path) {
     hd_arena *a = d->arena;
-    hd_tensor *list = hd_new_array(a, hd_tensor, m->weights.n + 1);
     uint64_t done = 0, total = 0;
     if (dtype != HD_T_F32 && dtype != HD_T_BF16 && dtype != HD_T_F16 && dtype != HD_T_F64) {
         hd_err(d, HD_E_VALUE, HD_NOWHERE, "weights cannot be made in the dtype %s",
                hd_tensor_dtype_name(dtype));
         return false;
     }
-    const hir_weight **weights = hd_new_array(a, const hir_weight *, m->weights.n + 1);
-    size_t count = 0;
-    for (size_t i = 0; i < m->weights.n; i++)
-        if (!hir_is_derived(&m->weights.at[i])) weights[count++] = &m->weights.at[i];
-    for (size_t i = 0; i < count; i++) {
-        const hir_weight *w = weights[i];
+    HD_VEC(hir_weight) weights = {0}; /* tensors of the checkpoint */
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        for (int64_t k = 0; !hir_is_derived(w) && k < hcg_parts(w); k++)
+            hd_push(a, &weights, hcg_part_of(a, w, k));
+    }
+    hd_tensor *list = hd_new_array(a, hd_tensor, weights.n + 1);
+    for (size_t i = 0; i < weights.n; i++) {
+        const hir_weight *w = &weights.at[i];
         list[i] = (hd_tensor){.name = w->name, .dtype = dtype, .rank = w->type.rank};
         memcpy(list[i].shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
         if (hd_tensor_measure(&list[i])) total += list[i].bytes; /* else the header says so */
@@ -82,14 +83,14 @@ bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor
     hd_output *o = hd_output_open(a, d, path);
     if (!o) return false;
     size_t errors = d->errors;
-    hd_safetensors_write_header(o, d, list, count);
+    hd_safetensors_write_header(o, d, list, weights.n);
     if (d->errors != errors) {
         hd_output_discard(o);
         return false;
     }
     uint8_t *block = hd_alloc(a, BLOCK, 8);
-    for (size_t i = 0; i < count; i++) {
-        put_weight(o, weights[i], &list[i], seed, block);
+    for (size_t i = 0; i < weights.n; i++) {
+        put_weight(o, &weights.at[i], &list[i], seed, block);
         done += list[i].bytes;
         hd_progress(d, "writing weights", done, total);
     }

@@ -224,6 +224,10 @@ Test(backends, q4) {
     check_levels(HIR_Q4);
 }
 
+Test(backends, mxfp4) {
+    check_levels(HIR_MXFP4);
+}
+
 /* ---- without the unit --------------------------------------------------------------------------
  * The back ends of the matrix unit, their tile instructions emulated, beside the other features of
  * each AVX-512 level that there is. This process must not ask for the unit, so no test of levels
@@ -298,8 +302,10 @@ Test(backends, every_number_of_rows) {
             check_every_number_of_rows(&levels[i], 0, HIR_BF16);
         if (hcg_has_feature(&levels[i], "amx-bf16"))
             check_every_number_of_rows(&levels[i], HCG_ROUND_ALL, HIR_BF16);
-        if (rounds_of(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL))
+        if (rounds_of(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL)) {
             check_every_number_of_rows(&levels[i], 0, HIR_Q8);
+            check_every_number_of_rows(&levels[i], 0, HIR_MXFP4);
+        }
     }
 }
 
@@ -384,6 +390,7 @@ Test(backends, of_each_level) {
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_BF16), want[i][2], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_MXFP4), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_INT8, HIR_Q8), "groups_as_f32");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16),
                          i ? "pairs_as_f32" : "amx_exact");

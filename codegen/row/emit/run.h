@@ -156,6 +156,9 @@ LLVMValueRef row_scratch(row_run *r, row_size bytes); /* fresh, as large as it m
 /* ---- small.c ------------------------------------------------------------------------ */
 void row_emit_small(row_run *r, const row_nest *nest);
 
+/* ---- choice.c ----------------------------------------------------------------------- */
+void row_emit_choice(row_run *r, const row_node *n);
+
 /* ---- prefetch.c ------------------------------------------------------------------------------ */
 /* The row to prefetch where iterations read row `at` of ROW_MULTI `node`, which begins at `row`;
  * found before the loop along the lanes. */

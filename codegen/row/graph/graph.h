@@ -9,6 +9,7 @@
  *   graph/graph.c     body ops become nodes; what is yielded gets its place
  *   graph/move.c      reshape, slice, transpose, broadcast become maps, stacks become pointers
  *   graph/position.c  gather, rope_table, rope
+ *   graph/choice.c    topk, pick, mark
  */
 #ifndef HCG_ROW_GRAPH_H
 #define HCG_ROW_GRAPH_H
@@ -71,6 +72,8 @@ typedef enum row_kind {
     ROW_MAP,    /* an elementwise op */
     ROW_ROTATE, /* args a, c, b, s: a c + sign b s */
     ROW_TRIG,   /* cos or sin of position times frequency */
+    ROW_CHOICE, /* topk, pick or mark: args are nodes in memory, whose elements it reads from the
+                   first one on, row after row; it fills a buffer, in a nest of its own */
     ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
                    the sum is 0, and nothing is read for it, unless this number is above 0 */
 } row_kind;
@@ -131,6 +134,8 @@ typedef struct row_node {
 typedef struct row_table { /* of frequencies in f64 */
     const double *at;
     int64_t n, padded;
+    double scale;   /* of cos and sin */
+    int64_t beyond; /* > 0: from this position on, those from at[padded] on */
 } row_table;
 
 typedef struct row_view { /* a value of the body */

@@ -194,7 +194,6 @@ static bool view_outer_value(row_graph *g, const hir_op *reader, hir_ref ref, ro
     for (uint32_t i = 0; i < type.rank; i++)
         if (type.dim[i] == HIR_C)
             return row_unsupported(g, reader, "it cannot read along the cache");
-    if (type.dtype == HIR_I32) return row_unsupported(g, reader, "it reads no integers");
     bool has_t = hir_type_has_t(type);
     uint32_t buffer = row_add_buffer(g, (row_buffer){.where = ROW_ARG,
                                                      .ref = ref,

@@ -6,7 +6,8 @@
  *
  * Roots with the same domain share a nest if they read each other at their own index alone.
  * Nests are made from the last to the first: a root goes into the latest nest that is early enough
- * for its readers. A root read only in its own nest, at its own index, needs no memory.
+ * for its readers. A root read only in its own nest, at its own index, needs no memory. A choice is
+ * alone in its nest.
  */
 #include "codegen/row/schedule/steps.h"
 
@@ -66,7 +67,8 @@ static void count_uses(row_graph *g) {
 static void choose_roots(row_graph *g) {
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         row_node *n = row_at(g, i);
-        n->root = n->kind == ROW_REDUCE || (is_arithmetic(n) && n->buffer != ROW_NO_BUFFER);
+        n->root = n->kind == ROW_REDUCE || n->kind == ROW_CHOICE ||
+                  (is_arithmetic(n) && n->buffer != ROW_NO_BUFFER);
         n->costly = is_costly(n);
         for (uint32_t a = 0; a < n->n_args; a++) {
             row_node *x = row_at(g, n->args[a].node);
@@ -163,11 +165,12 @@ static bool has_space(const row_nest *nest, const row_node *n) {
 
 static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
     row_shape domain = row_domain(n);
-    for (uint32_t i = n->limit; i < nests->list.n; i++)
-        if (row_shape_equal(&nests->list.at[i].domain, &domain) &&
+    const bool choice = n->kind == ROW_CHOICE;
+    for (uint32_t i = n->limit; i < nests->list.n && !choice; i++)
+        if (!nests->list.at[i].choice && row_shape_equal(&nests->list.at[i].domain, &domain) &&
             same_tokens(g, &nests->list.at[i], i, n) && has_space(&nests->list.at[i], n))
             return i;
-    row_nest fresh = {.domain = domain, .when = row_when(n)};
+    row_nest fresh = {.domain = domain, .when = row_when(n), .choice = choice};
     for (unsigned v = 0; v < ROW_VARS; v++)
         fresh.loops[v] = row_var(v);
     hd_push(g->arena, &nests->list, fresh);
@@ -379,7 +382,8 @@ static bool can_merge(const merge *m, const row_nest *nest) {
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = &m->g->nodes.at[nest->roots.at[i]];
         bool stored = n->buffer != ROW_NO_BUFFER;
-        if ((n->kind == ROW_REDUCE && n->last) || n->kind == ROW_TRIG) return false;
+        if ((n->kind == ROW_REDUCE && n->last) || n->kind == ROW_TRIG || n->kind == ROW_CHOICE)
+            return false;
         if (stored && !steps_on(m, &n->to)) return false;
         if (stored && m->g->buffers.at[n->buffer].where == ROW_STATE)
             return false; /* heads apart */
