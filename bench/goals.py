@@ -90,6 +90,23 @@ def contractions(a):
         yield (f"contraction {T} x {K} x {N}, f32: share of {bound[2]}", AT_LEAST, bound[1], bound[0], "")
 
 
+def matrix_unit(a):
+    """Nothing where there is none that this process may use."""
+    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
+    if not any(level["name"] == "amx" and level["runs"] for level in levels):
+        return
+    for T, K, N, goal in ((512, 1024, 3072, 0.50), (512, 3072, 1024, 0.50), (128, 1024, 3072, 0.45), (32, 1024, 3072, 0.30)):
+        shape = (T, K, N) if not a.quick else (16, 128, 128)
+        words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16").split()
+        yield (f"contraction {T} x {K} x {N}, bf16: share of the unit", AT_LEAST, goal,
+               float(words[words.index("unit") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
+        if T < 512:
+            continue
+        words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16", "exact").split()
+        yield ("the same, f32 activations: over multiply-add", AT_LEAST, 4.0,
+               float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
+
+
 def mechanism(a):
     shape = "16,8,2048" if not a.quick else "4,2,64"
     for T, threads in ((512, 2), (512, 1), (1, 1)):
@@ -126,7 +143,7 @@ def compiling(a):
         yield f"compiling {words[0]}, all levels, s", AT_MOST, 1.5, float(words[3]), ""
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, mechanism, residuals, compiling)
+GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, mechanism, residuals, compiling)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 
