@@ -8,6 +8,8 @@
 
 #include "frontend/family.h"
 #include "frontend/import.h"
+#include "frontend/quantisation.h"
+#include "support/packed.h"
 
 #define API_FAILED 1
 
@@ -300,6 +302,19 @@ bool api_need_module(hadal_session *s) {
     return false;
 }
 
+/* The tensors of the files, and what quantised ones are. The config beside a file is asked only if
+ * it has to do with the weights: a file that is no checkpoint's may lie beside anything. */
+static bool open_weights(hadal_session *s) {
+    hd_arena *a = s->arena;
+    const char *path = s->weights_path;
+    hd_quantisation how = {0};
+    s->weights = s->stored = (hd_tensors){0};
+    if (!hd_safetensors_open(a, &s->diags, path, &s->stored)) return false;
+    const bool ask = hd_is_directory(path) || hd_holds_packed(&s->stored);
+    if (ask && !hfe_quantisation_of(a, &s->diags, path, &how)) return false;
+    return hd_unpack(a, &s->diags, &s->stored, &how, &s->weights);
+}
+
 bool api_need_weights(hadal_session *s) {
     if (s->weights_open) return true;
     if (!s->weights_path) {
@@ -307,16 +322,15 @@ bool api_need_weights(hadal_session *s) {
             "--weights FILE takes a .safetensors file, an index, or a folder";
         return false;
     }
-    s->weights = (hd_tensors){0};
-    s->weights_open = hd_safetensors_open(s->arena, &s->diags, s->weights_path, &s->weights);
+    s->weights_open = open_weights(s);
     return s->weights_open;
 }
 
 bool api_may_write(hadal_session *s, const char *path) {
     const char *read = hd_same_file(path, s->spec) ? s->spec : NULL;
     if (hd_same_file(path, s->weights_path)) read = s->weights_path;
-    for (size_t i = 0; s->weights_open && i < s->weights.list.n && !read; i++)
-        if (hd_same_file(path, s->weights.list.at[i].file)) read = s->weights.list.at[i].file;
+    for (size_t i = 0; s->weights_open && i < s->stored.list.n && !read; i++)
+        if (hd_same_file(path, s->stored.list.at[i].file)) read = s->stored.list.at[i].file;
     if (!read) return true;
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "'%s' is read here, and would be replaced", read)
         ->hint = "give the output another name";

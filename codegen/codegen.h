@@ -97,7 +97,8 @@ bool hcg_pack(hcg_program *p, hd_diags *d, const hd_tensors *weights, const char
 /* The check alone: every weight of the module is there with its shape and a float dtype, and every
  * tensor of the file is a weight of the module. Weights marked `unused` may be absent. */
 bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights);
-/* A warning for each of those that is absent: it may be the checkpoint of another model. */
+/* A warning for each of those that is absent: it may be the checkpoint of another model; and how
+ * many tensors are left out because their names begin as those of other parts do. */
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights);
 /* A hir_weight_source (ir/eval.h) over a checkpoint; `context`: const hd_tensors *. */
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);

@@ -94,6 +94,10 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;
     pipeline.keep_hidden = options.hidden_path != NULL;
+    /* The evaluator takes the types of weights from the passes and nothing else: what comes behind
+     * is for code alone, unless somebody looks at it. */
+    if (options.interpret && !pipeline.stop_after && !pipeline.dump_dir && !pipeline.check)
+        pipeline.stop_after = "layout";
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (!options.interpret) {
         if (make_workplace(s, w) || build(s, line, w)) return 1;

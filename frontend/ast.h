@@ -118,7 +118,7 @@ typedef enum hfe_stmt_kind {
     HFE_S_AT,
     HFE_S_RETURN,
     HFE_S_OUTPUT,
-    HFE_S_INCLUDE, /* use NAME(args), in a config: the fields and rules of another config */
+    HFE_S_INCLUDE, /* use NAME(args) in "field", in a config: fields and rules of another */
 } hfe_stmt_kind;
 
 /* The word before `name = value` in a config (config.h). */
@@ -145,7 +145,7 @@ struct hfe_stmt {
     hd_loc loc;
     HD_VEC(hfe_target) targets; /* ASSIGN, UNPACK, ASSIGN_INDEX; FOR: its one or two names */
     hfe_expr *index;            /* ASSIGN_INDEX */
-    hfe_expr *name;             /* OUTPUT: a string */
+    hfe_expr *name;             /* OUTPUT: a string; INCLUDE: the field that holds the object */
     hfe_expr *value; /* what is run, set, looped over, asked, entered, returned; may be NULL */
     hfe_block body, otherwise;
 };

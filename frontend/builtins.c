@@ -96,6 +96,48 @@ static hfe_value run_unused_weight(hfe_elab *e, const hfe_call *call) {
                : refuse(e, call, 0, "a name");
 }
 
+/* Names of other parts of a checkpoint, in the present scope: a string, or a list of them. */
+static hfe_value run_unused_weights(hfe_elab *e, const hfe_call *call) {
+    const hfe_value v = arg(call, 0);
+    if (hfe_is(v, HFE_STRING)) {
+        return hfe_declare_unused_below(e, call->loc, v.string);
+    }
+    if (!hfe_is(v, HFE_LIST)) {
+        return refuse(e, call, 0, "the beginning of names, or a list of such");
+    }
+    for (size_t i = 0; i < v.list->n; i++) {
+        if (!hfe_is(hfe_item(v.list, i), HFE_STRING)) {
+            return refuse(e, call, 0, "a list of strings");
+        }
+        hfe_declare_unused_below(e, call->loc, hfe_item(v.list, i).string);
+    }
+    return hfe_none();
+}
+
+/* The kind of state of that name, or HIR_STATE_KINDS, reported. */
+static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
+    hfe_candidates words = {0};
+    hir_state_kind kind = HIR_STATE_CACHE;
+    if (!hfe_is(arg(call, i), HFE_STRING)) {
+        refuse(e, call, i, "a kind of state");
+        return HIR_STATE_KINDS;
+    }
+    if (hir_state_kind_by_word(arg(call, i).string, &kind)) {
+        return kind;
+    }
+    hd_text list;
+    hd_text_init(&list, e->arena);
+    for (int k = 0; k < HIR_STATE_KINDS; k++) {
+        const char *word = hir_state_kind_of((hir_state_kind)k)->word;
+        hd_push(e->arena, &words.list, word);
+        hd_text_f(&list, "%s\"%s\"", k ? ", " : "the kinds are ", word);
+    }
+    const char *hint = hfe_did_you_mean(e, arg(call, i).string, &words);
+    hfe_fail(e, HD_E_NAME, call->args[i].loc, list.at, hint, "there is no kind of state '%s'",
+             arg(call, i).string);
+    return HIR_STATE_KINDS;
+}
+
 static hfe_value run_stacked_weight(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_STRING)
                ? hfe_declare_stacked(e, call->loc, arg(call, 0).string, arg(call, 1))
@@ -103,8 +145,12 @@ static hfe_value run_stacked_weight(hfe_elab *e, const hfe_call *call) {
 }
 
 static hfe_value run_state(hfe_elab *e, const hfe_call *call) {
+    const hir_state_kind kind = call->n_args > 2 ? state_kind(e, call, 2) : HIR_STATE_CACHE;
+    if (kind == HIR_STATE_KINDS) {
+        return hfe_poison();
+    }
     return hfe_is(arg(call, 0), HFE_STRING)
-               ? hfe_declare_state(e, call->loc, arg(call, 0).string, arg(call, 1))
+               ? hfe_declare_state(e, call->loc, arg(call, 0).string, arg(call, 1), kind)
                : refuse(e, call, 0, "a name");
 }
 
@@ -200,8 +246,9 @@ static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
     B(rank, 1, 1, "rank(x)")                                                                       \
     B(weight, 2, 2, "weight(name, shape)")                                                         \
     B(unused_weight, 2, 2, "unused_weight(name, shape)")                                           \
+    B(unused_weights, 1, 1, "unused_weights(beginning of names)")                                  \
+    B(state, 2, 3, "state(name, shape, kind)")                                                     \
     B(stacked_weight, 2, 2, "stacked_weight(name, shape)")                                         \
-    B(state, 2, 2, "state(name, shape)")                                                           \
     B(input, 1, 1, "input(name)")                                                                  \
     B(float, 1, 1, "float(n)")                                                                     \
     B(int, 1, 1, "int(x)")                                                                         \

@@ -111,8 +111,40 @@ static bool bind_arguments(hfe_elab *e, const hfe_expr *x, const hfe_def *config
     return true;
 }
 
-/* The included config runs on the same object; then its variables are those of the including one.
- */
+/* The object that `use NAME in "field"` is for. False, with the fault reported: it is not there. */
+static bool enter_object(hfe_elab *e, const hfe_stmt *s, const hfe_def *config) {
+    hfe_reading *im = e->import;
+    hfe_field *f = hd_new(e->arena, hfe_field);
+    *f = (hfe_field){im->object, hfe_literal(s->name)};
+    const json_t *v = hfe_json_get(im->json, f);
+    if (json_is_object(v)) {
+        refuse_unknown_fields(e, config, f, "model_type");
+        im->object = f;
+        return true;
+    }
+    if (v != NULL) {
+        hfe_field_error(im->json, f, "must be an object, not %s", hfe_json_show(im->json, v));
+    } else {
+        hd_err(im->json->diags, HD_E_CONFIG, (hd_loc){.file = im->json->file},
+               "the field '%s' is missing: an object with the fields of %s",
+               hfe_json_path(im->json, f), config->name);
+    }
+    return false;
+}
+
+/* Variables of the included config become those of the including one; what could not be read is
+ * poison, so that nothing more is said of it. */
+static void take_variables(hfe_elab *e, const hfe_def *config, const hfe_value *locals) {
+    for (size_t i = 0; i < config->n_locals; i++) {
+        hfe_value *to = hfe_variable(e, config->locals[i].name);
+        if (to != NULL) {
+            *to = locals != NULL ? locals[i] : hfe_poison();
+        }
+    }
+}
+
+/* The included config runs on the same object, or on one that is a field of it; then its variables
+ * are those of the including one. */
 void hfe_run_include(hfe_elab *e, const hfe_stmt *s) {
     const hfe_expr *x = s->value;
     const hfe_expr *name = x->kind == HFE_X_CALL ? x->call.callee : x;
@@ -129,15 +161,16 @@ void hfe_run_include(hfe_elab *e, const hfe_stmt *s) {
     if (!bind_arguments(e, x, config, locals)) {
         return;
     }
+    hfe_field *outer = e->import->object;
+    if (s->name != NULL && !enter_object(e, s, config)) {
+        take_variables(e, config, NULL);
+        return;
+    }
     e->calls++;
     run_body(e, config, locals);
     e->calls--;
-    for (size_t i = 0; i < config->n_locals; i++) {
-        hfe_value *to = hfe_variable(e, config->locals[i].name);
-        if (to != NULL) {
-            *to = locals[i];
-        }
-    }
+    e->import->object = outer;
+    take_variables(e, config, locals);
 }
 
 static void add_parameter(hfe_elab *e, const char *name) {
@@ -151,13 +184,35 @@ static void add_parameter(hfe_elab *e, const char *name) {
     hd_push(e->arena, &im->params, p);
 }
 
+/* The field, by its name or by the other one that it has in some files. */
+static hfe_value read_declared(hfe_elab *e, const hfe_declaration *d, hfe_field *f) {
+    hfe_json *j = e->import->json;
+    const char *also = hfe_literal(d->aspect[HFE_ASPECT_also]);
+    hfe_field *other = hd_new(e->arena, hfe_field);
+    *other = (hfe_field){f->object, also};
+    if (also == NULL || hfe_json_get(j, other) == NULL) {
+        return hfe_read_value(e, d, f);
+    }
+    if (hfe_json_get(j, f) == NULL) {
+        return hfe_read_value(e, d, other);
+    }
+    const hfe_value v = hfe_read_value(e, d, f), w = hfe_read_value(e, d, other);
+    if (!hfe_is(v, HFE_POISON) && !hfe_is(w, HFE_POISON) &&
+        !json_equal(hfe_json_get(j, f), hfe_json_get(j, other))) {
+        hfe_field_error(j, other, "contradicts %s", hfe_json_path(j, f))->cause =
+            "both are names of one field";
+        return hfe_poison();
+    }
+    return v;
+}
+
 hfe_value hfe_run_marked(hfe_elab *e, const hfe_stmt *s) {
     hfe_declaration d;
     hfe_value v, otherwise = hfe_poison();
     if (hfe_is_declaration(NULL, s, &d)) {
         hfe_field *f = hd_new(e->arena, hfe_field);
         *f = (hfe_field){e->import->object, d.name};
-        v = hfe_read_value(e, &d, f);
+        v = read_declared(e, &d, f);
         if (s->mark == HFE_OPTION && d.aspect[HFE_ASPECT_default] != NULL) {
             otherwise = hfe_eval(e, d.aspect[HFE_ASPECT_default]);
         }
@@ -306,6 +361,11 @@ hfe_value hfe_run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
     case HFE_RULE_MISSING: return missing(e, call);
     case HFE_RULE_REMARK: remark(e, call); break;
     case HFE_RULE_ONLY: only(e, call); break;
+    case HFE_RULE_STORED: {
+        const char *name = text_argument(e, call, 0);
+        return name != NULL ? hfe_stored_shape(e, name) : hfe_poison();
+    }
+    case HFE_RULE_EACH_ONCE: return hfe_each_once(e, call);
     case HFE_RULE_GIVEN: {
         const hfe_field f = {e->import->object, hfe_literal(call->call.args.at[0].value)};
         return hfe_bool(hfe_json_get(e->import->json, &f) != NULL);

@@ -14,6 +14,7 @@
 
 #include "frontend/import_json.h"
 #include "frontend/value.h"
+#include "support/tensorfile.h"
 
 typedef enum hfe_kind {
 #define KIND(id, word, what) HFE_KIND_##id,
@@ -56,7 +57,9 @@ typedef struct hfe_known_field {
     const hfe_def *config; /* where it is known */
     bool declared;
     hfe_declaration declaration;
-    const hfe_expr *only; /* the call */
+    const hfe_expr *only;  /* the call */
+    const char *alias_of;  /* it is another name of this field */
+    const hfe_def *inside; /* the config that is included for this object */
 } hfe_known_field;
 
 typedef struct hfe_known_fields {
@@ -87,6 +90,7 @@ typedef struct hfe_reading {
     HD_VEC(hfe_parameter) params; /* in the order of declaration */
     HD_VEC(const char *) remarks;
     HD_VEC(const hfe_expr *) refused; /* rules that have spoken: each does once */
+    hd_tensors *tensors;              /* of the folder; NULL: not looked for yet */
 } hfe_reading;
 
 /* The config run on an object: OBJECT, or poison. What the config takes is taken by name from the
@@ -105,6 +109,14 @@ hfe_value hfe_read_value(hfe_elab *e, const hfe_declaration *d, hfe_field *f);
 /* An error at the value of a field: "rope_scaling.factor: <text>". */
 hd_diag *hfe_field_error(hfe_json *j, const hfe_field *f, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* ---- rules about lists and tensors (config_rules.c) ---------------------------------------- */
+
+/* Every number from `first` on, `count` of them, stands in one of the lists, once: true, or poison
+ * and an error for each that does not. */
+hfe_value hfe_each_once(hfe_elab *e, const hfe_expr *call);
+/* The shape of a tensor of the folder, as a list; none: it holds no such tensor. */
+hfe_value hfe_stored_shape(hfe_elab *e, const char *name);
 
 /* ---- pages (family.c) ---------------------------------------------------------------------- */
 

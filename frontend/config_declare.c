@@ -105,7 +105,10 @@ static bool read_aspect(hfe_program *p, const hfe_arg *arg, hfe_declaration *out
 
 static bool has_what_it_needs(hfe_program *p, const hfe_expr *x, const hfe_declaration *d) {
     const hfe_expr *of = d->aspect[HFE_ASPECT_of];
-    if (d->kind == HFE_KIND_WORD && d->aspect[HFE_ASPECT_one_of] == NULL) {
+    const hfe_expr *also = d->aspect[HFE_ASPECT_also];
+    if (also != NULL && hfe_literal(also) == NULL) {
+        complain(p, also->loc, "the other name of a field is a plain string");
+    } else if (d->kind == HFE_KIND_WORD && d->aspect[HFE_ASPECT_one_of] == NULL) {
         complain(p, x->loc, "a word needs one_of: [...]");
     } else if (d->kind == HFE_KIND_OBJECT && (of == NULL || of->kind != HFE_X_NAME)) {
         complain(p, x->loc, "a record needs of: NAME, the config of its fields");
@@ -156,7 +159,7 @@ bool hfe_is_declaration(hfe_program *p, const hfe_stmt *s, hfe_declaration *out)
 /* Arguments that name fields are plain strings: they are looked for without running the config. */
 static bool names_field(hfe_rule rule, size_t i) {
     return rule == HFE_RULE_IGNORED || ((rule == HFE_RULE_ONLY) && i < 2) ||
-           (rule == HFE_RULE_GIVEN && i == 0);
+           (rule == HFE_RULE_EACH_ONCE && i >= 3) || (rule == HFE_RULE_GIVEN && i == 0);
 }
 
 void hfe_check_rule(hfe_program *p, const hfe_expr *call, hfe_rule rule) {
@@ -255,7 +258,13 @@ static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, i
         hfe_declaration d;
         if (s->kind == HFE_S_INCLUDE) {
             const hfe_def *other = hfe_included_config(config->file, s);
-            if (other != NULL) {
+            if (s->name != NULL) {
+                add_known(a, out,
+                          (hfe_known_field){.name = hfe_literal(s->name),
+                                            .meaning = "the model's own fields",
+                                            .config = config,
+                                            .inside = other});
+            } else if (other != NULL) {
                 list_config(a, other, depth + 1, out);
             }
         } else if (hfe_is_declaration(NULL, s, &d)) {
@@ -265,6 +274,11 @@ static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, i
                                         .config = config,
                                         .declared = true,
                                         .declaration = d});
+            add_known(a, out,
+                      (hfe_known_field){.name = hfe_literal(d.aspect[HFE_ASPECT_also]),
+                                        .meaning = d.meaning,
+                                        .config = config,
+                                        .alias_of = d.name});
         } else if (s->kind == HFE_S_EXPR) {
             add_rule(a, config, s->value, out);
         }

@@ -310,12 +310,29 @@ static hfe_value call_def(hfe_elab *e, const hfe_function *f, const hfe_call *ca
     return result;
 }
 
+/* Has parameter i of `name(a, b, c)` this name? The last parameters, which may be left out, can be
+ * given by their names, too. */
+static bool is_parameter(const hfe_builtin *b, size_t i, const char *name) {
+    const char *at = strchr(b->signature, '(') + 1;
+    for (; i > 0 && at != NULL; i--) {
+        at = strchr(at, ',');
+        at = at == NULL ? NULL : at + 2;
+    }
+    return at != NULL && strcspn(at, ",)") == strlen(name) && strncmp(at, name, strlen(name)) == 0;
+}
+
 static hfe_value call_builtin(hfe_elab *e, const hfe_builtin *b, const hfe_call *call) {
     for (size_t i = 0; i < call->n_args; i++) {
-        if (call->args[i].name != NULL) {
+        const char *name = call->args[i].name;
+        if (name != NULL && b->least == b->most) {
             return hfe_fail(e, HD_E_NAME, call->args[i].loc,
                             hd_printf(e->arena, "it is %s", b->signature), NULL,
                             "'%s' has no named arguments", b->name);
+        }
+        if (name != NULL && (i < b->least || !is_parameter(b, i, name))) {
+            return hfe_fail(e, HD_E_NAME, call->args[i].loc,
+                            hd_printf(e->arena, "it is %s", b->signature), NULL,
+                            "argument %zu of '%s' cannot be named '%s'", i + 1, b->name, name);
         }
     }
     if (call->n_args < b->least || call->n_args > b->most) {

@@ -233,6 +233,26 @@ static bool ints_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v,
     return true;
 }
 
+static bool floats_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v, hir_attr *out) {
+    const char *want = hd_printf(e->arena, "a list of at most %d numbers", HIR_MAX_ATTR_FLOATS);
+    if (!hfe_is(v, HFE_LIST) || v.list->n > HIR_MAX_ATTR_FLOATS) {
+        return refuse_attribute(e, loc, id, want, NULL, v);
+    }
+    double *floats = hd_new_array(e->arena, double, v.list->n);
+    for (size_t i = 0; i < v.list->n; i++) {
+        hfe_value item = hfe_item(v.list, i);
+        if (hfe_is(item, HFE_POISON)) {
+            return false;
+        }
+        if (!hfe_is_number(item)) {
+            return refuse_attribute(e, loc, id, want, NULL, v);
+        }
+        floats[i] = hfe_as_number(item);
+    }
+    *out = hir_floats(id, floats, (uint32_t)v.list->n);
+    return true;
+}
+
 static bool make_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v, hir_attr *out) {
     switch (hir_attr_kind_of(id)) {
     case HIR_ATTR_INT:
@@ -247,6 +267,7 @@ static bool make_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v,
     case HIR_ATTR_STRING:
         *out = hir_string(id, v.string);
         return hfe_is(v, HFE_STRING) || refuse_attribute(e, loc, id, "a string", NULL, v);
+    case HIR_ATTR_FLOATS: return floats_attribute(e, loc, id, v, out);
     default: return ints_attribute(e, loc, id, v, out);
     }
 }

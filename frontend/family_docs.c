@@ -118,7 +118,9 @@ static void add_absent(writer *w, const hfe_known_field *f) {
 }
 
 static void add_field(writer *w, const hfe_known_field *f) {
-    hd_text_f(w->out, "| `%s` | ", f->name);
+    const char *also = hfe_literal(f->declaration.aspect[HFE_ASPECT_also]);
+    hd_text_f(w->out, "| `%s`%s%s%s | ", f->name, also != NULL ? ", or `" : "",
+              also != NULL ? also : "", also != NULL ? "`" : "");
     add_allowed(w, f);
     hd_text_add(w->out, " | ");
     add_absent(w, f);
@@ -140,7 +142,8 @@ static void add_ignored(writer *w, const hfe_def *config, const hfe_known_fields
     const char *meaning = NULL;
     for (size_t i = 0; i < fields->list.n; i++) {
         const hfe_known_field *f = &fields->list.at[i];
-        if (f->config != config || f->declared || f->only != NULL) {
+        if (f->config != config || f->declared || f->only != NULL || f->alias_of != NULL ||
+            f->inside != NULL) {
             continue;
         }
         if (meaning == NULL || strcmp(meaning, f->meaning) != 0) {
@@ -174,7 +177,11 @@ static void add_own_fields(writer *w, const hfe_def *config) {
         if (f->config == config && f->only != NULL) {
             add_single(w, f);
         }
-        list |= f->config == config && !f->declared;
+        if (f->config == config && f->inside != NULL) {
+            hd_text_f(w->out, "- `%s`: %s, those of [%s](#%s)\n", f->name, f->meaning,
+                      f->inside->name, f->inside->name);
+        }
+        list |= f->config == config && !f->declared && f->alias_of == NULL;
     }
     add_ignored(w, config, &fields);
     hd_text_add(w->out, list ? "\n" : "");
@@ -201,6 +208,9 @@ static void add_inclusions(writer *w, const hfe_def *config, bool said) {
             other = hfe_included_config(config->file, s);
             const hfe_expr *x = s->value;
             const bool given = x->kind == HFE_X_CALL;
+            if (s->name != NULL) { /* a family, which stands among them */
+                continue;
+            }
             if (said && other != NULL) {
                 hd_text_f(w->out, "Fields of [%s](#%s)%s%s%s.\n", other->name, other->name,
                           given ? ", as `" : "", given ? source_of(w, config->file, x) : "",

@@ -9,6 +9,7 @@
 
 #include "frontend/family.h"
 #include "frontend/lexer.h"
+#include "frontend/quantisation.h"
 #include "support/file.h"
 
 bool hfe_is_folder_model(const char *path) {
@@ -70,7 +71,8 @@ char *hfe_import(hd_arena *a, hd_diags *d, const char *folder, const hfe_options
     p.options = options ? options : &defaults;
     const size_t limit = d->limit;
     d->limit = ALL_FAULTS;
+    const bool readable = hfe_read_quantisation(j, NULL);
     char *text = hfe_import_family(&p, j, name_of(&p, folder));
     d->limit = limit;
-    return text;
+    return readable ? text : NULL;
 }

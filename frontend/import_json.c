@@ -124,6 +124,16 @@ hd_loc hfe_json_value(const hfe_json *j, const hfe_field *f) {
     return place(j, value, skip_value(value));
 }
 
+hd_loc hfe_json_element(const hfe_json *j, const hfe_field *f, size_t i) {
+    const char *key = NULL, *p = find_field(j, f, &key);
+    if (!p || !key || *p != '[') return hfe_json_value(j, f);
+    for (p = skip_space(p + 1); i > 0 && *p && *p != ']'; i--) {
+        p = skip_space(skip_value(p));
+        if (*p == ',') p = skip_space(p + 1);
+    }
+    return place(j, p, skip_value(p));
+}
+
 const char *hfe_json_show(const hfe_json *j, const json_t *value) {
     char *text = hd_alloc(j->arena, MAX_SHOWN + 4, 1);
     size_t flags = JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6);

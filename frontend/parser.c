@@ -361,7 +361,7 @@ static hfe_stmt *parse_simple(hfe_parser *ps) {
     return s;
 }
 
-/* use NAME or use NAME(name: value, ...) */
+/* use NAME or use NAME(name: value, ...), and perhaps: in "field" */
 static hfe_stmt *parse_include(hfe_parser *ps) {
     hfe_stmt *s = new_stmt(ps, HFE_S_INCLUDE, hfe_next(ps)->loc);
     if (hfe_at(ps, HFE_T_STRING)) {
@@ -376,6 +376,9 @@ static hfe_stmt *parse_include(hfe_parser *ps) {
     const bool call = x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME;
     if (!ps->panic && !call && x->kind != HFE_X_NAME) {
         hfe_trouble(ps, x->loc, "'use' in a config names another config");
+    }
+    if (hfe_accept(ps, HFE_K_IN)) {
+        s->name = hfe_parse_expr(ps);
     }
     return s;
 }

@@ -193,7 +193,8 @@ static bool is_known_to_family(const resolver *r, const char *name) {
     }
     const bool inlined = r->def->object != NULL && r->def->object->kind == HFE_D_CONFIG;
     return (r->def->kind == HFE_D_MODEL && (found || (config && strcmp(name, "absent") == 0))) ||
-           (inlined && strcmp(name, "absent") == 0);
+           (inlined &&
+            (strcmp(name, "absent") == 0 || hfe_config_function(r->def->object, name) != NULL));
 }
 
 static bool is_known(const resolver *r, const char *name) {
@@ -351,6 +352,10 @@ static bool check_config_statement(resolver *r, const hfe_stmt *s) {
         check_config_name(r, x->kind == HFE_X_CALL ? x->call.callee : x);
         if (x->kind == HFE_X_CALL) {
             check_arguments(r, x);
+        }
+        if (s->name != NULL && hfe_literal(s->name) == NULL) {
+            hd_err(r->p->diags, HD_E_TYPE, s->name->loc,
+                   "the object that a config is for is named by a plain string");
         }
         return true;
     }

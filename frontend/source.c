@@ -118,6 +118,9 @@ static void read_uses(hfe_program *p, hfe_file *file) {
                 hd_printf(p->arena, "%s is still being read", use->file->path);
             use->file = NULL;
         }
+        if (use->file != NULL && use->file->page == NULL) {
+            use->file->page = use->path;
+        }
     }
 }
 

@@ -109,11 +109,14 @@ static void add_if(hfe_special *sp, const hfe_stmt *s, int indent) {
     hd_text_add(&sp->out, "\n");
 }
 
-/* A loop over a list of one element that the config decides is no loop. */
+/* A loop over a list of one element that the config decides is no loop, and one of none nothing. */
 static bool add_single_round(hfe_special *sp, const hfe_stmt *s, int indent) {
     const hfe_value over = hfe_static(sp, s->value, false);
-    if (!hfe_is(over, HFE_LIST) || over.list->n != 1 || s->targets.n != 1) {
+    if (!hfe_is(over, HFE_LIST) || over.list->n > 1 || s->targets.n != 1) {
         return false;
+    }
+    if (over.list->n == 0) {
+        return true;
     }
     const size_t i = local_of(sp, s->targets.at[0].name);
     sp->e->frame->locals[i] = hfe_item(over.list, 0);
@@ -138,7 +141,13 @@ static void add_for(hfe_special *sp, const hfe_stmt *s, int indent) {
     hd_text_add(&sp->out, "\n");
 }
 
+/* A scope that turns out to have no name is none. */
 static void add_at(hfe_special *sp, const hfe_stmt *s, int indent) {
+    const hfe_value scope = hfe_static(sp, s->value, true);
+    if (hfe_is(scope, HFE_STRING) && *scope.string == '\0') {
+        add_block(sp, &s->body, indent);
+        return;
+    }
     add_indent(sp, indent);
     hd_text_add(&sp->out, "at ");
     hfe_add_expr(sp, s->value);

@@ -84,7 +84,22 @@ static const hfe_def *inlined_function(hfe_special *sp, const hfe_expr *x, hfe_o
     return hfe_config_function(base.object->def, x->call.callee->field.name);
 }
 
+/* How many functions of configs are being written out within each other. */
+static int inlined_depth(const hfe_special *sp) {
+    int depth = 0;
+    for (const hfe_inlined *in = sp->inlined; in != NULL; in = in->outer) {
+        depth++;
+    }
+    return depth;
+}
+
 static const hfe_expr *body_of(hfe_special *sp, const hfe_def *def) {
+    enum { DEEPEST = 20 };
+    if (inlined_depth(sp) > DEEPEST) {
+        hfe_fail(sp->e, HD_E_TYPE, def->loc, "it is written out where it is called", NULL,
+                 "a function of a config that calls itself has no end");
+        return NULL;
+    }
     if (def->body.list.n == 1 && def->body.list.at[0]->kind == HFE_S_RETURN &&
         def->body.list.at[0]->value != NULL) {
         return def->body.list.at[0]->value;
@@ -467,11 +482,22 @@ static void add_slice(hfe_special *sp, const hfe_expr *x) {
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* `absent` in the place of an argument, perhaps behind a choice: the argument is left out. */
+/* `absent` in the place of an argument, perhaps behind a choice or what a function of the config
+ * returns: the argument is left out. */
 static bool is_absent(hfe_special *sp, const hfe_expr *x) {
     if (x->kind == HFE_X_IF) {
         const hfe_value c = hfe_static(sp, x->choice.condition, true);
         return hfe_is(c, HFE_BOOL) && is_absent(sp, c.boolean ? x->choice.yes : x->choice.no);
+    }
+    hfe_object *self = NULL;
+    const hfe_def *def = inlined_function(sp, x, &self);
+    if (def != NULL) {
+        hfe_inlined in = {def, self, x, sp->inlined};
+        const hfe_expr *body = body_of(sp, def);
+        sp->inlined = &in;
+        const bool absent = body != NULL && is_absent(sp, body);
+        sp->inlined = in.outer;
+        return absent;
     }
     const hfe_expr *argument = x->kind == HFE_X_NAME ? argument_of(sp, x->name) : NULL;
     if (argument != NULL) {

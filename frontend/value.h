@@ -253,7 +253,10 @@ void hfe_set_params(hfe_elab *e, const hfe_def *model);
 bool hfe_is_name(const char *s);
 hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
                              bool unused);
+/* Tensors whose names begin so are of another part of the checkpoint. */
+hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix);
+hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
+                            hir_state_kind kind);
 hfe_value hfe_declare_stacked(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape);
-hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape);
 
 #endif

@@ -159,23 +159,61 @@ hfe_value hfe_declare_stacked(hfe_elab *e, hd_loc loc, const char *name, hfe_val
     return hfe_tensor(ref);
 }
 
-hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape) {
+hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix) {
+    const char *full = in_model(e, loc) ? scoped_name(e, loc, prefix) : NULL;
+    if (full == NULL) {
+        return hfe_poison();
+    }
+    hir_add_unused_below(e->m, full);
+    return hfe_none();
+}
+
+/* What a state of the kind is written like. */
+static const char *state_hint(hir_state_kind kind) {
+    static const char *const hints[] = {
+        [HIR_STATE_CACHE] = "state(\"k\", [C, heads, head_dim])",
+        [HIR_STATE_WINDOW] = "state(\"tail\", [rows, channels], kind: \"window\")",
+        [HIR_STATE_CARRY] = "state(\"s\", [heads, n, m], kind: \"carry\")",
+    };
+    return hints[kind];
+}
+
+static hfe_value refuse_two_kinds(hfe_elab *e, hd_loc loc, const hfe_declared *d,
+                                  hir_state_kind kind) {
+    const hir_state_kind first = e->m->states.at[d->ref.index].kind;
+    return hfe_fail(e, HD_E_TYPE, loc,
+                    hd_printf(e->arena, "a %s in line %u of %s, a %s here",
+                              hir_state_kind_of(first)->word, d->loc.line, d->loc.file,
+                              hir_state_kind_of(kind)->word),
+                    NULL, "'%s' is declared as two kinds of state", d->name);
+}
+
+hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
+                            hir_state_kind kind) {
     hir_type type;
     const char *full;
     if (!in_model(e, loc) || !hfe_shape(e, loc, shape, HIR_C, "the shape of a state", &type) ||
         !table_has_room(e, loc) || (full = scoped_name(e, loc, name)) == NULL) {
         return hfe_poison();
     }
-    if (type.rank == 0 || type.dim[0] != HIR_C) {
-        return hfe_fail(e, HD_E_TYPE, loc, NULL, "state(\"k\", [C, heads, head_dim])",
-                        "the first dim of a state is C");
+    if (kind == HIR_STATE_CACHE && (type.rank == 0 || type.dim[0] != HIR_C)) {
+        return hfe_fail(e, HD_E_TYPE, loc,
+                        "without a kind it is a cache, which has a row for each position",
+                        state_hint(kind), "the first dim of a state is C");
+    }
+    const char *why_not = hir_why_no_state(kind, type);
+    if (why_not != NULL) {
+        return hfe_fail(e, HD_E_TYPE, loc, why_not, state_hint(kind), "'%s' cannot be a %s", name,
+                        hir_state_kind_of(kind)->word);
     }
     hfe_declared *d = find_declared(e, full);
     if (d->name == NULL) {
-        uint32_t s = hir_add_state(e->m, full, HIR_STATE_CACHE, type, hfe_place_in_spec(e, loc));
+        uint32_t s = hir_add_state(e->m, full, kind, type, hfe_place_in_spec(e, loc));
         keep(e, d, full, hir_state_ref(s), loc);
     } else if (d->ref.kind != HIR_REF_STATE || !hir_type_equal(hir_ref_type(e->m, d->ref), type)) {
         return refuse_twice(e, loc, d, type, d->ref.kind == HIR_REF_STATE);
+    } else if (e->m->states.at[d->ref.index].kind != kind) {
+        return refuse_two_kinds(e, loc, d, kind);
     }
     return hfe_tensor(d->ref);
 }

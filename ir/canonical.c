@@ -65,6 +65,13 @@ void hir_canonical_attr(hir_canonical *c, const hir_attr *a) {
         for (uint32_t i = 0; i < a->n; i++)
             hir_canonical_number(c, (uint64_t)a->ints[i]);
         break;
+    case HIR_ATTR_FLOATS:
+        hir_canonical_number(c, a->n);
+        for (uint32_t i = 0; i < a->n; i++) {
+            memcpy(&bits, &a->floats[i], sizeof bits);
+            hir_canonical_number(c, bits);
+        }
+        break;
     }
 }
 

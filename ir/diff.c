@@ -139,6 +139,20 @@ static void diff_options(differ *d) {
     }
 }
 
+static void diff_unused_below(differ *d, const hir_module *m, const hir_module *other, char mark) {
+    for (size_t i = 0; i < m->unused_below.n; i++) {
+        bool both = false;
+        for (size_t k = 0; k < other->unused_below.n; k++)
+            both |= strcmp(m->unused_below.at[i], other->unused_below.at[k]) == 0;
+        d->counts.same += both && mark == '-';
+        if (both) continue;
+        start_line(d, mark);
+        hd_text_f(d->out, "weights \"%s\" unused\n", m->unused_below.at[i]);
+        d->counts.removed += mark == '-';
+        d->counts.added += mark == '+';
+    }
+}
+
 static void diff_heads(differ *d) {
     const hir_module *a = d->a.m, *b = d->b.m;
     changes c = {.d = d, .title = title_text, .what = "module"};
@@ -150,6 +164,8 @@ static void diff_heads(differ *d) {
     }
     finish(&c);
     diff_options(d);
+    diff_unused_below(d, a, b, '-');
+    diff_unused_below(d, b, a, '+');
 }
 
 /* ---- tables ------------------------------------------------------------------------------------

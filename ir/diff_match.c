@@ -39,6 +39,12 @@ static uint64_t mix_attr(uint64_t h, const hir_attr *a) {
         for (uint32_t i = 0; i < a->n; i++)
             h = mix(h, (uint64_t)a->ints[i]);
         return mix(h, a->n);
+    case HIR_ATTR_FLOATS:
+        for (uint32_t i = 0; i < a->n; i++) {
+            memcpy(&bits, &a->floats[i], sizeof bits);
+            h = mix(h, bits);
+        }
+        return mix(h, a->n);
     }
     return h;
 }

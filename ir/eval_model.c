@@ -31,6 +31,16 @@ bool eval_linear(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
     return true;
 }
 
+bool eval_block_linear(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    (void)c, (void)op;
+    const int64_t groups = x[1]->type.dim[0], n = x[1]->type.dim[1], k = x[1]->type.dim[2];
+    for (int64_t row = 0; row * k < x[0]->n; row++) /* of one group of one token */
+        for (int64_t j = 0; j < n; j++)
+            y->at[row * n + j] =
+                eval_dot(x[0]->at + row * k, x[1]->at + (row % groups * n + j) * k, k);
+    return true;
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 bool eval_gather(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
@@ -51,16 +61,8 @@ bool eval_gather(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
-/* f_j of the table, 0 <= j < length / 2 */
-static double frequency(const hir_op *op, int64_t j) {
-    double length = (double)hir_attr_int(op, HIR_A_LENGTH, 0);
-    double f = pow(hir_attr_float(op, HIR_A_THETA, 0), -2 * (double)j / length);
-    const char *scaling = hir_attr_string(op, HIR_A_SCALING, NULL);
-    if (!scaling) return f;
-    double factor = hir_attr_float(op, HIR_A_FACTOR, 1);
-    if (!strcmp(scaling, "linear")) return f / factor;
-
-    /* llama3: short wavelengths are kept, long ones stretched, those between interpolated */
+/* Short wavelengths are kept, long ones stretched, those between blended (Llama 3.1). */
+static double llama3(const hir_op *op, double f, double factor) {
     double low = hir_attr_float(op, HIR_A_LOW_FREQ, 1);
     double high = hir_attr_float(op, HIR_A_HIGH_FREQ, 1);
     double turns = (double)hir_attr_int(op, HIR_A_ORIGINAL, 1) * f / (2 * M_PI); /* o / w */
@@ -70,29 +72,71 @@ static double frequency(const hir_op *op, int64_t j) {
     return (1 - s) * f / factor + s * f;
 }
 
+/* The number j, a fraction, of the frequency that turns `times` times within the original positions
+ * (Peng et al. 2023, "YaRN", arXiv 2309.00071). */
+static double turns_often(const hir_op *op, double times) {
+    double half = (double)hir_attr_int(op, HIR_A_LENGTH, 0) / 2;
+    double positions = (double)hir_attr_int(op, HIR_A_ORIGINAL, 1);
+    return half * log(positions / (2 * M_PI * times)) / log(hir_attr_float(op, HIR_A_THETA, 0));
+}
+
+static double yarn(const hir_op *op, int64_t j, double f, double factor) {
+    double low = turns_often(op, hir_attr_float(op, HIR_A_BETA_FAST, 32));
+    double high = turns_often(op, hir_attr_float(op, HIR_A_BETA_SLOW, 1));
+    if (hir_attr_int(op, HIR_A_TRUNCATE, 1)) low = floor(low), high = ceil(high);
+    low = fmax(low, 0);
+    high = fmin(high, (double)hir_attr_int(op, HIR_A_LENGTH, 0) - 1);
+    if (high == low) high += 0.001;
+    double r = fmin(fmax(((double)j - low) / (high - low), 0), 1);
+    return f * (1 - r) + f / factor * r;
+}
+
+/* f_j of the table at position p, 0 <= j < length / 2 */
+static double frequency(const hir_op *op, int64_t j, int64_t p) {
+    double length = (double)hir_attr_int(op, HIR_A_LENGTH, 0);
+    if (j >= hir_attr_int(op, HIR_A_ROTATING, INT64_MAX)) return 0;
+    double f = pow(hir_attr_float(op, HIR_A_THETA, 0), -2 * (double)j / length);
+    const char *scaling = hir_attr_string(op, HIR_A_SCALING, "");
+    double factor = hir_attr_float(op, HIR_A_FACTOR, 1);
+    if (!strcmp(scaling, "linear")) return f / factor;
+    if (!strcmp(scaling, "llama3")) return llama3(op, f, factor);
+    if (!strcmp(scaling, "yarn")) return yarn(op, j, f, factor);
+    if (!strcmp(scaling, "longrope")) {
+        bool beyond = p >= hir_attr_int(op, HIR_A_ORIGINAL, 1);
+        hir_attr_id factors = beyond ? HIR_A_LONG_FACTORS : HIR_A_SHORT_FACTORS;
+        return f / hir_find_attr(op, factors)->floats[j];
+    }
+    return f;
+}
+
 bool eval_rope_table(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)x;
     int64_t length = y->type.dim[y->type.rank - 1], half = length / 2;
-    for (int64_t j = 0; j < half; j++) {
-        double f = frequency(op, j);
-        for (int64_t t = 0; t < c->T; t++) {
-            double angle = (double)(c->C - c->T + t) * f;
-            y->at[t * length + j] = cos(angle);
-            y->at[t * length + half + j] = sin(angle);
+    double by = hir_attr_float(op, HIR_A_ATTENTION_FACTOR, 1);
+    for (int64_t t = 0; t < c->T; t++)
+        for (int64_t j = 0; j < half; j++) {
+            int64_t p = c->C - c->T + t;
+            double angle = (double)p * frequency(op, j, p);
+            y->at[t * length + j] = by * cos(angle);
+            y->at[t * length + half + j] = by * sin(angle);
         }
-    }
     return true;
 }
 
 bool eval_rope(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
-    (void)c, (void)op;
-    int64_t n = x[1]->type.dim[1], half = n / 2, heads = x[0]->type.dim[1];
+    (void)c;
+    int64_t n = x[0]->type.dim[2], heads = x[0]->type.dim[1];
+    int64_t m = x[1]->type.dim[1], half = m / 2, start = hir_attr_int(op, HIR_A_START, 0);
+    bool adjacent = !strcmp(hir_attr_string(op, HIR_A_PAIRS, "halves"), "adjacent");
+    int64_t step = adjacent ? 2 : 1, apart = adjacent ? 1 : half;
+    memcpy(y->at, x[0]->at, (size_t)y->n * sizeof *y->at);
     for (int64_t row = 0; row * n < y->n; row++) {
-        const double *a = x[0]->at + row * n, *b = a + half;
-        const double *cosine = x[1]->at + row / heads * n, *sine = cosine + half;
+        const double *cosine = x[1]->at + row / heads * m, *sine = cosine + half;
         for (int64_t j = 0; j < half; j++) {
-            y->at[row * n + j] = a[j] * cosine[j] - b[j] * sine[j];
-            y->at[row * n + half + j] = b[j] * cosine[j] + a[j] * sine[j];
+            int64_t at = row * n + start + j * step;
+            double a = x[0]->at[at], b = x[0]->at[at + apart];
+            y->at[at] = a * cosine[j] - b * sine[j];
+            y->at[at + apart] = b * cosine[j] + a * sine[j];
         }
     }
     return true;
@@ -110,22 +154,32 @@ bool eval_cache_append(eval_call *c, const hir_op *op, const hir_array *const *x
     return true;
 }
 
-/* One query head of one token over `length` positions. Rows of k and v are `k_row` and `v_row`
- * elements apart. */
+/* One query head of one token, at position p, over the positions first .. p. Rows of k and v are
+ * `k_row` and `v_row` elements apart. */
 typedef struct head {
     const double *q, *k, *v;
-    int64_t n, m, k_row, v_row, length;
-    double scale;
+    int64_t n, m, k_row, v_row, p, first;
+    double scale, softcap;
+    double sink; /* -inf: none */
+    const double *bias;
+    int64_t extent; /* 0: no bias */
 } head;
 
-static void attend(const head *a, double *p, double *o) {
-    double max = -INFINITY, sum = 0;
-    for (int64_t s = 0; s < a->length; s++) {
-        p[s] = a->scale * eval_dot(a->q, a->k + s * a->k_row, a->n);
-        if (p[s] > max) max = p[s];
+static double logit(const head *a, int64_t s) {
+    double l = a->scale * eval_dot(a->q, a->k + s * a->k_row, a->n);
+    if (a->softcap > 0) l = a->softcap * tanh(l / a->softcap);
+    return a->p - s < a->extent ? l + a->bias[a->p - s] : l;
+}
+
+static void attend(const head *a, double *l, double *o) {
+    double max = a->sink;
+    for (int64_t s = a->first; s <= a->p; s++) {
+        l[s] = logit(a, s);
+        if (l[s] > max) max = l[s];
     }
-    for (int64_t s = 0; s < a->length; s++) {
-        double weight = exp(p[s] - max);
+    double sum = a->sink > -INFINITY ? exp(a->sink - max) : a->sink == -INFINITY ? 0 : NAN;
+    for (int64_t s = a->first; s <= a->p; s++) {
+        double weight = exp(l[s] - max);
         sum += weight;
         for (int64_t i = 0; i < a->m; i++)
             o[i] += weight * a->v[s * a->v_row + i];
@@ -137,10 +191,12 @@ static void attend(const head *a, double *p, double *o) {
 bool eval_attention(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     int64_t tokens = x[0]->type.dim[0], heads = x[0]->type.dim[1], n = x[0]->type.dim[2];
     int64_t groups = x[1]->type.dim[1], m = x[2]->type.dim[2];
-    double *p = hd_new_array(c->scratch, double, (size_t)c->C);
+    int64_t window = hir_attr_int(op, HIR_A_WINDOW, c->C);
+    const hir_array *sink = x[3], *bias = x[4];
+    double *l = hd_new_array(c->scratch, double, (size_t)c->C);
     for (int64_t h = 0; h < heads; h++) /* outermost, so that one head of k and v stays in cache */
         for (int64_t t = 0; t < tokens; t++) {
-            int64_t g = h / (heads / groups);
+            int64_t g = h / (heads / groups), p = c->C - c->T + t;
             head a = {
                 .q = x[0]->at + (t * heads + h) * n,
                 .k = x[1]->at + g * n,
@@ -149,10 +205,61 @@ bool eval_attention(eval_call *c, const hir_op *op, const hir_array *const *x, h
                 .m = m,
                 .k_row = groups * n,
                 .v_row = groups * m,
-                .length = c->C - c->T + t + 1,
+                .p = p,
+                .first = p >= window ? p - window + 1 : 0,
                 .scale = hir_attr_float(op, HIR_A_SCALE, 1),
+                .softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0),
+                .sink = -INFINITY,
             };
-            attend(&a, p, y->at + (t * heads + h) * m);
+            if (sink) a.sink = sink->at[sink->type.rank == 2 ? t * heads + h : h];
+            if (bias) a.extent = bias->type.dim[2], a.bias = bias->at + (t * heads + h) * a.extent;
+            attend(&a, l, y->at + (t * heads + h) * m);
+        }
+    return true;
+}
+
+/* ---- latent attention ------------------------------------------------------------------------ */
+
+/* One query head of one token: scores of c and of p, which may lie in the same row. */
+typedef struct latent_head {
+    const double *q, *q_p, *c, *p;
+    int64_t r, m, c_row, p_row, length;
+    double scale;
+} latent_head;
+
+static void attend_latent(const latent_head *a, double *p, double *o) {
+    double max = -INFINITY, sum = 0;
+    for (int64_t s = 0; s < a->length; s++) {
+        p[s] = eval_dot(a->q, a->c + s * a->c_row, a->r);
+        if (a->m) p[s] += eval_dot(a->q_p, a->p + s * a->p_row, a->m);
+        p[s] *= a->scale;
+        if (p[s] > max) max = p[s];
+    }
+    for (int64_t s = 0; s < a->length; s++) {
+        const double weight = exp(p[s] - max);
+        sum += weight;
+        for (int64_t i = 0; i < a->r; i++)
+            o[i] += weight * a->c[s * a->c_row + i];
+    }
+    for (int64_t i = 0; i < a->r; i++)
+        o[i] /= sum;
+}
+
+bool eval_attention_latent(eval_call *c, const hir_op *op, const hir_array *const *x,
+                           hir_array *y) {
+    const int64_t tokens = x[0]->type.dim[0], heads = x[0]->type.dim[1], r = x[0]->type.dim[2];
+    const int64_t n = x[1]->type.dim[2], start = hir_attr_int(op, HIR_A_START, 0);
+    double *p = hd_new_array(c->scratch, double, (size_t)c->C);
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t t = 0; t < tokens; t++) {
+            latent_head a = {.q = x[0]->at + (t * heads + h) * r, .c = x[1]->at + start, .r = r};
+            a.c_row = n, a.length = c->C - c->T + t + 1;
+            a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
+            a.m = x[2] ? x[2]->type.dim[2] : 0;
+            a.q_p = a.m ? x[2]->at + (t * heads + h) * a.m : NULL;
+            a.p = x[3] ? x[3]->at : x[1]->at + (start ? 0 : r);
+            a.p_row = x[3] ? a.m : n;
+            attend_latent(&a, p, y->at + (t * heads + h) * r);
         }
     return true;
 }

@@ -90,6 +90,10 @@ static bool attr_fits(hir_check *c, const hir_attr *a) {
     if (hir_attr_kind_of(a->id) == HIR_ATTR_INTS && (a->n > HIR_MAX_RANK || (a->n && !a->ints)))
         return hir_refuse(c, HD_E_LIMIT, NULL, "'%s' has %u entries, tensors have at most %d dims",
                           name, a->n, HIR_MAX_RANK);
+    if (hir_attr_kind_of(a->id) == HIR_ATTR_FLOATS &&
+        (a->n > HIR_MAX_ATTR_FLOATS || (a->n && !a->floats)))
+        return hir_refuse(c, HD_E_LIMIT, NULL, "'%s' has %u entries, a list has at most %d", name,
+                          a->n, HIR_MAX_ATTR_FLOATS);
     return true;
 }
 
@@ -155,6 +159,15 @@ static const char *ops_with_state(const hir_check *c) {
     return text.at;
 }
 
+/* Graph ops that compute each row from the same row of their operands do so for the rows of a
+ * cache, [C, ..], too: k and v may be made of what is cached. What leaves the program has tokens.
+ */
+static bool works_on_cached_rows(hir_opcode code) {
+    const unsigned by_row = HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE | HIR_COMPOSITE;
+    return hir_info(code)->stage == HIR_STAGE_GRAPH &&
+           (hir_has_trait(code, by_row) || code == HIR_LINEAR_OP || code == HIR_BLOCK_LINEAR_OP);
+}
+
 bool hir_plain(hir_check *c, uint32_t i) {
     hir_type t = hir_arg(c, i);
     if (c->op->args[i].kind == HIR_REF_STATE)
@@ -164,8 +177,9 @@ bool hir_plain(hir_check *c, uint32_t i) {
     if (t.dtype == HIR_I32)
         return hir_refuse(c, HD_E_TYPE, "ids are for gather, pick, mark and expert_linear",
                           "operand %s is %s", hir_arg_name(c, i), hir_type_text(c, t));
-    if (t.rank && t.dim[0] == HIR_C)
-        return hir_refuse(c, HD_E_TYPE, "attention is what reads a cache",
+    if (hir_type_has_c(t) && !works_on_cached_rows(c->op->code))
+        return hir_refuse(c, HD_E_TYPE,
+                          "attention, and graph ops that are local to a row, read a cache",
                           "operand %s is %s, a cache", hir_arg_name(c, i), hir_type_text(c, t));
     return true;
 }
@@ -207,6 +221,9 @@ bool hir_axis(hir_check *c, hir_type t, uint32_t limit, uint32_t *axis) {
     if (a == 0 && hir_type_has_t(t))
         return hir_refuse(c, HD_E_VALUE, NULL, "axis 0 of %s is the token dim, which stays",
                           hir_type_text(c, t));
+    if (a == 0 && hir_type_has_c(t))
+        return hir_refuse(c, HD_E_VALUE, NULL, "axis 0 of %s is that of positions, which stays",
+                          hir_type_text(c, t));
     *axis = (uint32_t)a;
     return true;
 }
@@ -216,9 +233,11 @@ bool hir_shape(hir_check *c, hir_type *y) {
     y->rank = a->n;
     for (uint32_t i = 0; i < a->n; i++) {
         int64_t dim = a->ints[i];
-        if (dim == HIR_T && i != 0)
-            return hir_refuse(c, HD_E_TYPE, NULL, "T can only be the first dim of 'shape'");
-        if (dim != HIR_T && (dim < 1 || dim > HIR_MAX_DIM))
+        const bool symbol = dim == HIR_T || dim == HIR_C;
+        if (symbol && i != 0)
+            return hir_refuse(c, HD_E_TYPE, NULL, "%s can only be the first dim of 'shape'",
+                              dim == HIR_T ? "T" : "C");
+        if (!symbol && (dim < 1 || dim > HIR_MAX_DIM))
             return hir_refuse(c, HD_E_VALUE, NULL,
                               "dim %u of 'shape' is %lld; dims are from 1 to %d", i, (long long)dim,
                               HIR_MAX_DIM);
@@ -237,7 +256,8 @@ bool hir_finite(hir_check *c, hir_attr_id id, bool positive) {
                       value.at, positive ? " and more than 0" : "");
 }
 
-/* Dims are aligned at the right; 1 broadcasts; T matches T, 1 or an absent dim, and stays dim 0. */
+/* Dims are aligned at the right; 1 broadcasts; T matches T, 1 or an absent dim, and stays dim 0. So
+ * does C. */
 bool hir_broadcast(hir_type *dst, hir_type t) {
     uint32_t rank = dst->rank > t.rank ? dst->rank : t.rank;
     hir_type y = {.dtype = HIR_F32, .rank = rank};
@@ -246,7 +266,7 @@ bool hir_broadcast(hir_type *dst, hir_type t) {
         int64_t b = i + t.rank >= rank ? t.dim[i + t.rank - rank] : 1;
         if (a != b && a != 1 && b != 1) return false;
         y.dim[i] = a == 1 ? b : a;
-        if (y.dim[i] == HIR_T && i != 0) return false;
+        if (y.dim[i] < 0 && i != 0) return false;
     }
     *dst = y;
     return true;

@@ -5,7 +5,9 @@
 
 /* ---- constants and elementwise ops --------------------------------------------------------- */
 bool hir_rule_const(hir_check *c, hir_type *y) {
-    return hir_shape(c, y);
+    if (!hir_shape(c, y)) return false;
+    return !hir_type_has_c(*y) || hir_refuse(c, HD_E_TYPE, "it is broadcast where it meets a cache",
+                                             "there are no constants with C");
 }
 
 bool hir_rule_unary(hir_check *c, hir_type *y) {
@@ -80,6 +82,11 @@ bool hir_rule_reshape(hir_check *c, hir_type *y) {
                           hir_type_has_t(x) ? "%s has tokens, so 'shape' must begin with T"
                                             : "%s has no tokens, so 'shape' cannot have T",
                           hir_type_text(c, x));
+    if (hir_type_has_c(x) != hir_type_has_c(*y))
+        return hir_refuse(c, HD_E_TYPE, NULL,
+                          hir_type_has_c(x) ? "%s is rows of a cache, so 'shape' must begin with C"
+                                            : "%s is no cache, so 'shape' cannot have C",
+                          hir_type_text(c, x));
     int64_t before = hir_type_row_elements(x), after = hir_type_row_elements(*y);
     if (before < 0 || before != after)
         return hir_refuse(c, HD_E_TYPE, NULL, "%s does not have the elements of %s",
@@ -103,8 +110,9 @@ bool hir_rule_transpose(hir_check *c, hir_type *y) {
         seen |= 1u << from;
         y->dim[i] = x.dim[from];
     }
-    if (hir_type_has_t(x) && perm->ints[0] != 0)
-        return hir_refuse(c, HD_E_TYPE, NULL, "the token dim stays in front: 'perm' begins with 0");
+    if ((hir_type_has_t(x) || hir_type_has_c(x)) && perm->ints[0] != 0)
+        return hir_refuse(c, HD_E_TYPE, NULL, "the %s stays in front: 'perm' begins with 0",
+                          hir_type_has_t(x) ? "token dim" : "dim of positions");
     return true;
 }
 

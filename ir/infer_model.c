@@ -1,4 +1,4 @@
-/* Type rules of contractions, token ops, state, outputs and kernels. */
+/* Type rules of contractions, tokens, outputs and kernels. */
 #include <string.h>
 
 #include "ir/kernels.h"
@@ -6,7 +6,7 @@
 
 static bool without_tokens(hir_check *c, uint32_t i) {
     hir_type t = hir_arg(c, i);
-    return !hir_type_has_t(t) ||
+    return (!hir_type_has_t(t) && !hir_type_has_c(t)) ||
            hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be the same for every token, not %s",
                       hir_arg_name(c, i), hir_type_text(c, t));
 }
@@ -30,7 +30,28 @@ bool hir_rule_linear(hir_check *c, hir_type *y) {
     return true;
 }
 
-/* ---- tokens and positions ------------------------------------------------------------------ */
+bool hir_rule_block_linear(hir_check *c, hir_type *y) {
+    if (!hir_all_plain(c) || !hir_rank_is(c, 0, 3, "[T, G, K]") ||
+        !hir_rank_is(c, 1, 3, "[G, N, K]") || !without_tokens(c, 1))
+        return false;
+    hir_type x = hir_arg(c, 0), w = hir_arg(c, 1);
+    if (x.dim[0] > 0)
+        return hir_refuse(c, HD_E_TYPE, NULL, "operand x must be [T, G, K], not %s",
+                          hir_type_text(c, x));
+    if (x.dim[1] != w.dim[0] || x.dim[2] != w.dim[2])
+        return hir_refuse(c, HD_E_TYPE,
+                          x.dim[1] == w.dim[0] && x.dim[2] == w.dim[1]
+                              ? "weights are [groups, outputs, inputs]"
+                              : NULL,
+                          "x is %s, so w must be [%lld, N, %lld], not %s", hir_type_text(c, x),
+                          (long long)x.dim[1], (long long)x.dim[2], hir_type_text(c, w));
+    *y = x;
+    y->dtype = HIR_F32;
+    y->dim[2] = w.dim[1];
+    return true;
+}
+
+/* ---- tokens -------------------------------------------------------------------------------- */
 bool hir_rule_gather(hir_check *c, hir_type *y) {
     if (!hir_plain(c, 0) || !hir_rank_is(c, 0, 2, "[rows, n]") || !without_tokens(c, 0) ||
         !hir_is_value(c, 1))
@@ -42,114 +63,6 @@ bool hir_rule_gather(hir_check *c, hir_type *y) {
     y->rank = 2;
     y->dim[0] = HIR_T;
     y->dim[1] = hir_arg(c, 0).dim[1];
-    return true;
-}
-
-static bool needs(hir_check *c, const char *scaling, hir_attr_id id) {
-    return hir_find_attr(c->op, id) ||
-           hir_refuse(c, HD_E_TYPE, NULL, "scaling \"%s\" needs the attribute '%s'", scaling,
-                      hir_attr_name(id));
-}
-
-static bool has_no_use(hir_check *c, hir_attr_id id, const char *with) {
-    return !hir_find_attr(c->op, id) ||
-           hir_refuse(c, HD_E_TYPE, NULL, "attribute '%s' means nothing %s", hir_attr_name(id),
-                      with);
-}
-
-static bool llama3_fits(hir_check *c) {
-    if (!needs(c, "llama3", HIR_A_FACTOR) || !needs(c, "llama3", HIR_A_LOW_FREQ) ||
-        !needs(c, "llama3", HIR_A_HIGH_FREQ) || !needs(c, "llama3", HIR_A_ORIGINAL) ||
-        !hir_finite(c, HIR_A_LOW_FREQ, true) || !hir_finite(c, HIR_A_HIGH_FREQ, true))
-        return false;
-    if (hir_attr_float(c->op, HIR_A_LOW_FREQ, 0) >= hir_attr_float(c->op, HIR_A_HIGH_FREQ, 0))
-        return hir_refuse(c, HD_E_VALUE, NULL,
-                          "'low_freq_factor' must be less than 'high_freq_factor'");
-    return hir_attr_int(c->op, HIR_A_ORIGINAL, 0) > 0 ||
-           hir_refuse(c, HD_E_VALUE, NULL, "'original_positions' must be more than 0");
-}
-
-static bool scaling_fits(hir_check *c) {
-    const char *scaling = hir_attr_string(c->op, HIR_A_SCALING, NULL);
-    if (!hir_finite(c, HIR_A_FACTOR, true)) return false;
-    if (scaling && strcmp(scaling, "llama3") == 0) return llama3_fits(c);
-    bool linear = scaling && strcmp(scaling, "linear") == 0;
-    if (scaling && !linear)
-        return hir_refuse(c, HD_E_VALUE, "the scalings are \"linear\" and \"llama3\"",
-                          "scaling \"%s\" is not known", scaling);
-    const char *with = linear ? "with scaling \"linear\"" : "without a scaling";
-    return has_no_use(c, HIR_A_LOW_FREQ, with) && has_no_use(c, HIR_A_HIGH_FREQ, with) &&
-           has_no_use(c, HIR_A_ORIGINAL, with) &&
-           (linear ? needs(c, "linear", HIR_A_FACTOR) : has_no_use(c, HIR_A_FACTOR, with));
-}
-
-bool hir_rule_rope_table(hir_check *c, hir_type *y) {
-    int64_t length = hir_attr_int(c->op, HIR_A_LENGTH, 0);
-    if (length < 2 || length % 2 || length > HIR_MAX_DIM)
-        return hir_refuse(c, HD_E_VALUE, NULL, "'length' is %lld; it must be even and at least 2",
-                          (long long)length);
-    y->rank = 2;
-    y->dim[0] = HIR_T;
-    y->dim[1] = length;
-    return hir_finite(c, HIR_A_THETA, true) && scaling_fits(c);
-}
-
-bool hir_rule_rope(hir_check *c, hir_type *y) {
-    if (!hir_rule_unary(c, y) || !hir_plain(c, 1) || !hir_rank_is(c, 0, 3, "[T, H, n]"))
-        return false;
-    hir_type x = hir_arg(c, 0), table = hir_arg(c, 1);
-    if (!hir_type_has_t(x) || x.dim[2] % 2)
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand x must be [T, H, n] with even n, not %s",
-                          hir_type_text(c, x));
-    if (table.rank != 2 || table.dim[0] != HIR_T || table.dim[1] != x.dim[2])
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand table must be [T, %lld], not %s",
-                          (long long)x.dim[2], hir_type_text(c, table));
-    return true;
-}
-
-/* ---- state over time ----------------------------------------------------------------------- */
-bool hir_rule_cache_append(hir_check *c, hir_type *y) {
-    if (!hir_plain(c, 0) || !hir_is_value(c, 0) || !hir_rank_is(c, 0, 3, "[T, G, n]")) return false;
-    hir_type x = hir_arg(c, 0), like;
-    if (!hir_type_has_t(x))
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand x must be [T, G, n], not %s",
-                          hir_type_text(c, x));
-    *y = hir_arg(c, 1);
-    like = x;
-    like.dim[0] = HIR_C;
-    like.dtype = y->dtype; /* cache_append rounds x to the state's type */
-    return hir_type_equal(like, *y) ||
-           hir_refuse(c, HD_E_TYPE, NULL, "x is %s, so the state must be %s, not %s",
-                      hir_type_text(c, x), hir_type_text(c, like), hir_type_text(c, *y));
-}
-
-static bool is_cache(hir_check *c, uint32_t i) {
-    hir_type t = hir_arg(c, i);
-    if (!hir_is_value(c, i)) return false;
-    return (t.rank == 3 && t.dim[0] == HIR_C) ||
-           hir_refuse(c, HD_E_TYPE, "cache_append makes such a value from rows [T, G, n]",
-                      "operand %s must be [C, G, n], not %s", hir_arg_name(c, i),
-                      hir_type_text(c, t));
-}
-
-bool hir_rule_attention(hir_check *c, hir_type *y) {
-    if (!hir_rule_unary(c, y) || !hir_rank_is(c, 0, 3, "[T, H, n]") || !is_cache(c, 1) ||
-        !is_cache(c, 2) || !hir_finite(c, HIR_A_SCALE, false))
-        return false;
-    hir_type q = hir_arg(c, 0), k = hir_arg(c, 1), v = hir_arg(c, 2);
-    if (!hir_type_has_t(q))
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand q must be [T, H, n], not %s",
-                          hir_type_text(c, q));
-    if (q.dim[2] != k.dim[2])
-        return hir_refuse(c, HD_E_TYPE, NULL, "q is %s and k is %s: the head sizes differ",
-                          hir_type_text(c, q), hir_type_text(c, k));
-    if (k.dim[1] != v.dim[1])
-        return hir_refuse(c, HD_E_TYPE, NULL, "k is %s and v is %s: the head counts differ",
-                          hir_type_text(c, k), hir_type_text(c, v));
-    if (q.dim[1] % k.dim[1])
-        return hir_refuse(c, HD_E_TYPE, NULL, "%lld key/value heads do not divide %lld heads",
-                          (long long)k.dim[1], (long long)q.dim[1]);
-    y->dim[2] = v.dim[2];
     return true;
 }
 

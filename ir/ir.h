@@ -15,6 +15,7 @@
 /* ---- limits -------------------------------------------------------------------------------- */
 enum {
     HIR_MAX_RANK = 6,
+    HIR_MAX_ATTR_FLOATS = 4096, /* entries of a list of numbers */
     HIR_MAX_OPS = 1 << 22,
     HIR_MAX_DIM = INT32_MAX, /* of one dim; element counts are int64 and checked */
 };
@@ -39,6 +40,7 @@ typedef struct hir_type {
 hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims);
 bool hir_type_equal(hir_type a, hir_type b);
 bool hir_type_has_t(hir_type t);           /* dim 0 is T */
+bool hir_type_has_c(hir_type t);           /* dim 0 is C */
 int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
 size_t hir_dtype_bytes(hir_dtype t);   /* of one element; 0 where elements are stored in groups */
 bool hir_is_quantised(hir_dtype t);    /* stored in groups of HIR_GROUP elements */
@@ -91,9 +93,9 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *           rows beyond N are zero. One layout for every CPU level.
  *           bf16: panels of [ceil(K/2)][16][2], (n, k) at ((n/16)*ceil(K/2) + k/2)*32 + n%16*2 +
  *           k%2; elements beyond K are zero.
- *           q8 and q4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the scales of
- *           its 16 rows (codegen/weights/quant.h). These types have no other layout.
- *   narrow  f32[N, K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
+ *           q8, q4 and mxfp4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the
+ * scales of its 16 rows (codegen/weights/quant.h). These types have no other layout. narrow  f32[N,
+ * K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
  *           ((n/8)*(K/2) + k/2)*16 + n%8*2 + k%2, rows beyond N are zero. For few outputs of many
  *           inputs (hir_fits_narrow).
  * [E, N, K] in panels is E such matrices, one after the other. */
@@ -116,7 +118,7 @@ const char *hir_derived_by_name(hir_derived_by by); /* "softmax"; "" for none */
 
 typedef struct hir_derived_factor {
     const char *name;  /* of a weight that is not derived itself */
-    hir_derived_by by; /* applied to all its elements, before the slice */
+    hir_derived_by by; /* applied to all its elements, before the slice; TRANSPOSED: to the slice */
     int64_t first, n;  /* slice: elements first .. first + n - 1; n == 0: all */
 } hir_derived_factor;
 
@@ -159,6 +161,7 @@ typedef struct hir_state_kind_info {
     const char *dims, *growth, *rewinding, *saved, *address, *doc; /* for people */
 } hir_state_kind_info;
 const hir_state_kind_info *hir_state_kind_of(hir_state_kind kind);
+bool hir_state_kind_by_word(const char *word, hir_state_kind *out);
 /* Why a state of that kind cannot have the type; NULL: it can. */
 const char *hir_why_no_state(hir_state_kind kind, hir_type type);
 
@@ -201,7 +204,8 @@ typedef enum hir_attr_kind {
     HIR_ATTR_INT,
     HIR_ATTR_FLOAT,
     HIR_ATTR_STRING,
-    HIR_ATTR_INTS
+    HIR_ATTR_INTS,
+    HIR_ATTR_FLOATS
 } hir_attr_kind;
 typedef enum hir_attr_id {
 #define A(id, name, kind) HIR_A_##id,
@@ -216,6 +220,7 @@ typedef struct hir_attr {
     double f;
     const char *s;
     const int64_t *ints; /* shape and perm; T is HIR_T */
+    const double *floats;
     uint32_t n;
 } hir_attr;
 
@@ -285,6 +290,9 @@ typedef struct hir_module {
     hir_stage stage;
     HD_VEC(hir_option) options;
     HD_VEC(hir_weight) weights;
+    /* beginnings of names: tensors of other parts of the checkpoint (another tower of a multimodal
+     * model), which are neither checked nor packed (printed as `weights "vision." unused`) */
+    HD_VEC(const char *) unused_below;
     HD_VEC(hir_state) states;
     HD_VEC(hir_id) inputs; /* values */
     HD_VEC(hir_value) values;
@@ -408,6 +416,9 @@ static inline hir_attr hir_string(hir_attr_id id, const char *v) {
 static inline hir_attr hir_ints(hir_attr_id id, const int64_t *v, uint32_t n) {
     return (hir_attr){.id = id, .ints = v, .n = n};
 }
+static inline hir_attr hir_floats(hir_attr_id id, const double *v, uint32_t n) {
+    return (hir_attr){.id = id, .floats = v, .n = n};
+}
 void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
 bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start and length */
 
@@ -420,7 +431,7 @@ bool hir_is_part_pattern(const char *name);
 static inline bool hir_is_derived(const hir_weight *w) {
     return w->n_rows > 0;
 }
-/* Elements in a row of a derived weight: the last dim of a matrix, 1 for a vector. */
+/* Elements in a row of a derived weight: the last dim of matrices, 1 for a vector. */
 int64_t hir_derived_row_elements(hir_type t);
 /* Rows (of `row` elements) in a block: those of its longest factor. Factors that name no weight are
  * ignored. */
@@ -432,11 +443,17 @@ static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t a
 bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b);
 /* Applies `by` to all elements of a factor's weight, in place. */
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
+/* TRANSPOSED: y[row][n / row] of x[n / row][row]. */
+void hir_transpose_rows(const double *x, int64_t n, int64_t row, double *y);
 const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n);
 /* Adds a derived weight; `rows` are copied. */
 uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
                                 const hir_derived_row *rows, uint32_t n_rows, hd_loc loc);
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
+/* Names that begin with `prefix` belong to other parts of the checkpoint. */
+void hir_add_unused_below(hir_module *m, const char *prefix);
+/* The first entry of `unused_below` that a name begins with; unused_below.n: with none. */
+size_t hir_unused_below(const hir_module *m, const char *name);
 /* Bytes of a weight as stored, in its layout and padded to whole panels and groups; false on
  * overflow. */
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes);

@@ -11,7 +11,7 @@
  *               an elementwise op takes whole [T, N], a row op one head at a time (ir/heads.c)
  *   experts     (reshape of an outer value)* expert_linear+ (const | elementwise)* yield
  *               one x, ids and type for all; an elementwise op takes whole [T, k, N]
- *   sequence    [reshape of an outer value -> first operand] one op that makes a form (kernels.def)
+ *   sequence    [reshape of an outer value -> operand]* one op that makes a form (kernels.def)
  *               reshape* yield; each form has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
  *   threads     the splits that the form may have
@@ -89,7 +89,9 @@ static void check_weights(rules *r, hir_id op) {
         if (o->code == HIR_GATHER_OP && i == 0)
             require(r, op, w->layout != HIR_LAYOUT_NARROW,
                     "the table is stored as a narrow matrix");
-        else if ((o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP) && i == 1)
+        else if ((o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP ||
+                  o->code == HIR_BLOCK_LINEAR_OP) &&
+                 i == 1)
             require(r, op, w->layout != HIR_LAYOUT_ROWS, "the matrix is not stored in panels");
         else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
             refuse(r, op, "it reads elements of a weight that is not stored as f32 rows",
@@ -285,6 +287,23 @@ static void check_experts(rules *r) {
     }
 }
 
+/* ---- block contractions -------------------------------------------------------------------- */
+static void check_blocks(rules *r) {
+    uint32_t products = 0;
+    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        if (o->code == HIR_RESHAPE_OP || o->code == HIR_YIELD_OP) continue;
+        if (!require(r, op, o->code == HIR_BLOCK_LINEAR_OP, "it cannot stand in a block kernel"))
+            continue;
+        const hir_type x = hir_ref_type(r->m, o->args[0]);
+        require(r, op, products++ == 0, "a block kernel has one block_linear");
+        require(r, op, hir_type_has_t(x) && x.dtype == HIR_F32, "x is not f32[T, G, K]");
+        require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrices are not a weight");
+        check_weights(r, op);
+    }
+    require(r, r->kernel, products > 0, "a block kernel has a block_linear");
+}
+
 /* ---- sequences ----------------------------------------------------------------------------- */
 /* The body around the op that makes the form: `operands` is the form's rule for it. */
 static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
@@ -298,21 +317,34 @@ static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
         const bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
         if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
         require(r, op, p >= now,
-                "the order in a sequence kernel is: a reshape of its first operand, the op that "
-                "looks along the sequence, reshapes, yield");
+                "the order in a sequence kernel is: reshapes of its operands, the op that looks "
+                "along the sequence, reshapes, yield");
         now = p;
-        if (p == HEAD) require(r, op, heads++ == 0, "only the first operand is reshaped in front");
+        heads += p == HEAD;
         if (!forms) continue;
+        require(r, op, heads <= 1 || hir_takes_views(o->code),
+                "only the first operand is reshaped in front");
         require(r, op, ops++ == 0, "a sequence kernel has one op that looks along the sequence");
         operands(r, op);
     }
 }
 
+/* f32, and in memory when the kernel begins, perhaps under another shape. */
+static void check_in_memory(rules *r, hir_id op, uint32_t i, const char *name) {
+    const hir_ref x = hir_op_at(r->m, op)->args[i];
+    if (x.kind == HIR_REF_NONE) return;
+    require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
+            hd_printf(r->d->arena, "%s is made in the kernel itself", name));
+    require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32,
+            hd_printf(r->d->arena, "%s is not f32", name));
+}
+
 static void check_attention_operands(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
-    require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
-            "q is made in the kernel itself");
-    require(r, op, hir_ref_type(r->m, o->args[0]).dtype == HIR_F32, "q is not f32");
+    check_in_memory(r, op, 0, "q");
+    check_in_memory(r, op, 3, "sink");
+    check_in_memory(r, op, 4, "bias");
+    check_weights(r, op);
     for (uint32_t i = 1; i < 3; i++) {
         hir_id def = def_of(r, o->args[i]);
         bool outer = def != HIR_NONE && !is_inner(r, o->args[i]);
@@ -321,8 +353,50 @@ static void check_attention_operands(rules *r, hir_id op) {
     }
 }
 
+static void check_latent_operands(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < 4; i += 2) { /* q and q_shared */
+        const hir_ref q = o->args[i];
+        if (q.kind == HIR_REF_NONE) continue;
+        require(r, op, !is_inner(r, q) || is_a(r, q, HIR_RESHAPE_OP),
+                "q is made in the kernel itself");
+        require(r, op, hir_ref_type(r->m, q).dtype == HIR_F32, "q is not f32");
+    }
+    for (uint32_t i = 1; i < 4; i += 2) {
+        if (o->args[i].kind == HIR_REF_NONE) continue;
+        const hir_id def = def_of(r, o->args[i]);
+        require(r, op, def != HIR_NONE && !is_inner(r, o->args[i]),
+                "rows are state, written by kernels before");
+    }
+}
+
+static void check_latent(rules *r) {
+    check_sequence(r, check_latent_operands);
+}
+
 static void check_attention(rules *r) {
     check_sequence(r, check_attention_operands);
+}
+
+/* All operands are f32 and outer values, weights or reshapes of these, but for the state. */
+static void check_views(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_ref x = o->args[i];
+        if (x.kind == HIR_REF_NONE || x.kind == HIR_REF_STATE) continue;
+        require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
+                "an operand is made in the kernel itself");
+        require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32, "an operand is not f32");
+    }
+    check_weights(r, op);
+}
+
+static void check_short_conv(rules *r) {
+    check_sequence(r, check_views);
+}
+
+static void check_delta_rule(rules *r) {
+    check_sequence(r, check_views);
 }
 
 /* A kernel of a kind whose forms are told apart by an op, without any. */

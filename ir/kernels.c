@@ -21,6 +21,7 @@ enum {
 #undef P
     LAST_ROWS = HIR_LAST_ROWS,
     OWNERS = HIR_OWNERS,
+    VIEWS = HIR_VIEWS,
 };
 
 static const hir_form_info forms[] = {
@@ -89,6 +90,11 @@ hir_id hir_form_op(const hir_module *m, hir_id kernel) {
             if (form != HIR_KERNEL_FORMS && forms[form].kind == kind) return op;
         }
     return hir_form_by_op(k->code) != HIR_KERNEL_FORMS ? kernel : HIR_NONE;
+}
+
+bool hir_takes_views(hir_opcode code) {
+    const hir_kernel_form form = hir_form_by_op(code);
+    return form != HIR_KERNEL_FORMS && forms[form].traits & HIR_VIEWS;
 }
 
 hir_kernel_form hir_form_of(const hir_module *m, hir_id kernel) {

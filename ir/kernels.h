@@ -46,7 +46,7 @@ typedef enum hir_kernel_phase {
     HIR_KERNEL_PHASES
 } hir_kernel_phase;
 
-enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2 };
+enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2, HIR_VIEWS = 4 };
 
 typedef struct hir_kind_info {
     hir_opcode op;
@@ -71,6 +71,9 @@ const hir_form_info *hir_form(hir_kernel_form form);
 hir_kernel_kind hir_kind_of(hir_opcode code); /* HIR_KERNEL_KINDS: not a kernel's op */
 /* The form of kernels with this op in the body; HIR_KERNEL_FORMS: the op decides no form. */
 hir_kernel_form hir_form_by_op(hir_opcode code);
+
+/* May all operands of the op, which makes a form, be reshaped in its kernel? */
+bool hir_takes_views(hir_opcode code);
 
 /* ---- of kernels ---------------------------------------------------------------------------- */
 /* The form of a kernel; HIR_KERNEL_FORMS: no op of its body decides one. */

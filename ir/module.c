@@ -22,6 +22,10 @@ bool hir_type_has_t(hir_type t) {
     return t.rank > 0 && t.dim[0] == HIR_T;
 }
 
+bool hir_type_has_c(hir_type t) {
+    return t.rank > 0 && t.dim[0] == HIR_C;
+}
+
 int64_t hir_type_row_elements(hir_type t) {
     int64_t n = 1;
     for (uint32_t i = 0; i < t.rank; i++)
@@ -59,7 +63,9 @@ void hir_set_cache_dtype(hir_module *m, hir_dtype dtype) {
         if (m->states.at[i].kind == HIR_STATE_CACHE) m->states.at[i].type.dtype = dtype;
     for (size_t i = 0; i < m->values.n; i++) {
         hir_type *t = &m->values.at[i].type;
-        if (t->rank && t->dim[0] == HIR_C) t->dtype = dtype;
+        const bool state = m->stage == HIR_STAGE_KERNEL || /* where kernels pass states on */
+                           hir_state_of_value(m, hir_value_ref((hir_id)i)) != HIR_NONE;
+        if (hir_type_has_c(*t) && state) t->dtype = dtype;
     }
 }
 
@@ -86,6 +92,20 @@ hir_id hir_add_input(hir_module *m, const char *name, hir_type type) {
     hir_id id = (hir_id)(m->values.n - 1);
     hd_push(m->arena, &m->inputs, id);
     return id;
+}
+
+void hir_add_unused_below(hir_module *m, const char *prefix) {
+    if (hir_unused_below(m, prefix) < m->unused_below.n) return;
+    const char *kept = hd_strdup(m->arena, prefix);
+    hd_push(m->arena, &m->unused_below, kept);
+}
+
+size_t hir_unused_below(const hir_module *m, const char *name) {
+    size_t i = 0;
+    while (i < m->unused_below.n &&
+           strncmp(m->unused_below.at[i], name, strlen(m->unused_below.at[i])) != 0)
+        i++;
+    return i;
 }
 
 void hir_set_option(hir_module *m, const char *key, const char *value) {
@@ -140,6 +160,11 @@ hir_attr hir_copy_attr(hd_arena *a, hir_attr attr) {
         int64_t *ints = hd_new_array(a, int64_t, attr.n);
         memcpy(ints, attr.ints, attr.n * sizeof *ints);
         attr.ints = ints;
+    }
+    if (attr.floats) {
+        double *floats = hd_new_array(a, double, attr.n);
+        memcpy(floats, attr.floats, attr.n * sizeof *floats);
+        attr.floats = floats;
     }
     return attr;
 }
@@ -261,6 +286,8 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
     c->fixed_bytes = m->fixed_bytes;
     for (size_t i = 0; i < m->options.n; i++)
         hir_set_option(c, m->options.at[i].key, m->options.at[i].value);
+    for (size_t i = 0; i < m->unused_below.n; i++)
+        hir_add_unused_below(c, m->unused_below.at[i]);
     COPY_TABLE(a, &c->weights, &m->weights);
     COPY_TABLE(a, &c->states, &m->states);
     COPY_TABLE(a, &c->inputs, &m->inputs);

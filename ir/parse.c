@@ -163,13 +163,14 @@ static bool parse_taken(hir_parser *p, hir_derived_factor *f) {
     return true;
 }
 
-/* @a, softmax(@a), softmax(@a)[0:3] */
+/* @a, softmax(@a), softmax(@a)[0:3], transposed(@a[0:96]) */
 static bool parse_factor(hir_parser *p, hir_derived_factor *f) {
     *f = (hir_derived_factor){0};
     if (!parse_derived_by(p, &f->by)) return false;
     if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "a weight (@name)");
     f->name = p->t.text;
     hir_advance(p);
+    if (f->by == HIR_DERIVED_TRANSPOSED) return parse_taken(p, f) && hir_expect(p, ')');
     return (!f->by || hir_expect(p, ')')) && parse_taken(p, f);
 }
 
@@ -263,6 +264,22 @@ static bool parse_state_kind(hir_parser *p, hir_state_kind *kind) {
     return hir_parse_error(p, HD_E_NAME, loc, hint, "there is no kind of state '%s'", word);
 }
 
+/* `weights "vision." unused` */
+static bool parse_unused_below(hir_parser *p) {
+    if (p->t.kind != HIR_TOK_STRING) return hir_expected(p, "the beginning of names in quotes");
+    if (*p->t.text == '\0')
+        return hir_parse_error(p, HD_E_VALUE, p->t.loc, "name the part of the checkpoint",
+                               "all names begin with nothing");
+    if (hir_unused_below(p->m, p->t.text) < p->m->unused_below.n)
+        return hir_parse_error(p, HD_E_NAME, p->t.loc, NULL,
+                               "names that begin so are unused already");
+    hir_add_unused_below(p->m, p->t.text);
+    hir_advance(p);
+    if (!hir_at_word(p, "unused")) return hir_expected(p, "'unused'");
+    hir_advance(p);
+    return true;
+}
+
 static bool parse_state(hir_parser *p) {
     hir_token name;
     hir_state_kind kind;
@@ -338,16 +355,18 @@ static bool parse_declaration(hir_parser *p, const char *keyword) {
     if (strcmp(keyword, "option") == 0) return parse_option(p);
     if (strcmp(keyword, "weight") == 0) return parse_weight(p);
     if (strcmp(keyword, "state") == 0) return parse_state(p);
+    if (strcmp(keyword, "weights") == 0) return parse_unused_below(p);
     return parse_area(p, strcmp(keyword, "arena") == 0);
 }
 
 static bool keyword_known(hir_parser *p) {
-    static const char *const keywords[] = {"option", "arena", "fixed", "weight", "state", "func"};
+    static const char *const keywords[] = {"option",  "arena", "fixed", "weight",
+                                           "weights", "state", "func"};
     if (p->t.kind != HIR_TOK_WORD)
         return hir_expected(p, "a declaration (weight, state, option, func)");
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
         if (hir_at_word(p, keywords[i])) return true;
-    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 6),
+    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 7),
                            "there is no declaration '%s'", p->t.text);
 }
 

@@ -112,7 +112,7 @@ static bool parse_dtype(hir_parser *p, hir_dtype *out) {
         }
     }
     return hir_parse_error(p, HD_E_NAME, p->t.loc,
-                           "the element types are f32, bf16, f16, q8, q4 and i32",
+                           "the element types are f32, bf16, f16, q8, q4, mxfp4 and i32",
                            "there is no element type '%s'", p->t.text);
 }
 
@@ -204,14 +204,14 @@ static bool parse_int_attr(hir_parser *p, hir_attr *a) {
     return true;
 }
 
-static bool parse_float_attr(hir_parser *p, hir_attr *a) {
+static bool parse_double(hir_parser *p, double *out) {
     const char *s = p->t.text;
     bool word = hir_at_word(p, "inf") || hir_at_word(p, "nan");
     if (p->t.kind != HIR_TOK_NUMBER && !word) return hir_expected(p, "a number");
     bool plain = !word && strcmp(s, "-inf") != 0, decimal = true;
     for (const char *c = s; plain && *c; c++)
         decimal = decimal && strchr("0123456789+-.eE", *c);
-    if (!decimal || !hd_read_double(s, strlen(s), &a->f) || (plain && isinf(a->f)))
+    if (!decimal || !hd_read_double(s, strlen(s), out) || (plain && isinf(*out)))
         return hir_parse_error(p, HD_E_VALUE, p->t.loc, NULL, "'%s' is not a number that fits", s);
     hir_advance(p);
     return true;
@@ -228,14 +228,32 @@ static bool parse_ints_attr(hir_parser *p, hir_attr *a) {
                                    HIR_MAX_RANK);
         if (hir_at_word(p, "T"))
             ints[a->n] = HIR_T;
+        else if (hir_at_word(p, "C"))
+            ints[a->n] = HIR_C;
         else if (p->t.kind != HIR_TOK_NUMBER)
-            return hir_expected(p, "an integer or T");
+            return hir_expected(p, "an integer, T or C");
         else if (!hir_parse_i64(p->t.text, &ints[a->n]) || ints[a->n] < 0)
             return hir_parse_error(p, HD_E_VALUE, p->t.loc, NULL,
                                    "'%s' is not an integer from 0 up", p->t.text);
         hir_advance(p);
         a->n++;
     }
+    return true;
+}
+
+static bool parse_floats_attr(hir_parser *p, hir_attr *a) {
+    HD_VEC(double) list = {0};
+    if (!hir_expect(p, '[')) return false;
+    while (!hir_accept(p, ']')) {
+        double x;
+        if (list.n && !hir_expect(p, ',')) return false;
+        if (list.n == HIR_MAX_ATTR_FLOATS)
+            return hir_parse_error(p, HD_E_LIMIT, p->t.loc, NULL, "more than %d entries",
+                                   HIR_MAX_ATTR_FLOATS);
+        if (!parse_double(p, &x)) return false;
+        hd_push(p->arena, &list, x);
+    }
+    *a = hir_floats(a->id, list.at, (uint32_t)list.n);
     return true;
 }
 
@@ -260,8 +278,9 @@ static bool parse_attr(hir_parser *p, hir_opcode code, const hir_signature *s, h
     if (!parse_attr_name(p, code, s, &a->id) || !hir_expect(p, '=')) return false;
     switch (hir_attr_kind_of(a->id)) {
     case HIR_ATTR_INT: return parse_int_attr(p, a);
-    case HIR_ATTR_FLOAT: return parse_float_attr(p, a);
+    case HIR_ATTR_FLOAT: return parse_double(p, &a->f);
     case HIR_ATTR_INTS: return parse_ints_attr(p, a);
+    case HIR_ATTR_FLOATS: return parse_floats_attr(p, a);
     case HIR_ATTR_STRING:
         if (p->t.kind != HIR_TOK_STRING) return hir_expected(p, "a string in quotes");
         a->s = p->t.text;

@@ -100,12 +100,22 @@ static void print_ref(const printer *p, hir_ref r) {
     }
 }
 
+static void print_doubles(hd_text *out, const double *x, uint32_t n) {
+    hd_text_add(out, "[");
+    for (uint32_t i = 0; i < n; i++) {
+        hd_text_add(out, i ? ", " : "");
+        hd_text_double(out, x[i]);
+    }
+    hd_text_add(out, "]");
+}
+
 void hir_print_attr(hd_text *out, const hir_attr *a) {
     switch (hir_attr_kind_of(a->id)) {
     case HIR_ATTR_INT: hd_text_f(out, "%lld", (long long)a->i); break;
     case HIR_ATTR_FLOAT: hd_text_double(out, a->f); break;
     case HIR_ATTR_STRING: hd_text_quoted(out, a->s); break;
     case HIR_ATTR_INTS: print_dims(out, a->ints, a->n); break;
+    case HIR_ATTR_FLOATS: print_doubles(out, a->floats, a->n); break;
     }
 }
 
@@ -210,12 +220,14 @@ static void print_header(const printer *p) {
                   (unsigned long long)m->arena_per_token, (unsigned long long)m->fixed_bytes);
 }
 
-/* @a, softmax(@a), softmax(@a)[0:3] */
+/* @a, softmax(@a), softmax(@a)[0:3], transposed(@a[0:96]) */
 static void print_factor(hd_text *out, const hir_derived_factor *f) {
+    const bool slice_first = f->by == HIR_DERIVED_TRANSPOSED;
     if (f->by) hd_text_f(out, "%s(", hir_derived_by_name(f->by));
     print_name(out, '@', f->name);
-    if (f->by) hd_text_add(out, ")");
+    if (f->by && !slice_first) hd_text_add(out, ")");
     if (f->n) hd_text_f(out, "[%lld:%lld]", (long long)f->first, (long long)(f->first + f->n));
+    if (slice_first) hd_text_add(out, ")");
 }
 
 /* = @a * @b, @c * @d */
@@ -241,6 +253,11 @@ static void print_tables(const printer *p) {
         hir_print_derived(p->out, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");
+    }
+    for (size_t i = 0; i < m->unused_below.n; i++) {
+        hd_text_add(p->out, "weights ");
+        hd_text_quoted(p->out, m->unused_below.at[i]);
+        hd_text_add(p->out, i + 1 == m->unused_below.n ? " unused\n\n" : " unused\n");
     }
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];

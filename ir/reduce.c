@@ -52,7 +52,7 @@ typedef struct size {
 } size;
 
 static size size_of(const hir_module *m) {
-    size s = {.rows = m->weights.n + m->states.n + m->inputs.n + m->options.n};
+    size s = {.rows = m->weights.n + m->states.n + m->inputs.n + m->options.n + m->unused_below.n};
     for (size_t i = 0; i < m->weights.n; i++)
         s.dims += dims_of(m->weights.at[i].type);
     for (size_t i = 0; i < m->states.n; i++)
@@ -407,12 +407,13 @@ static bool remove_rows(edit *e, size_t from, size_t count) {
     const named s = find_named(e);
     uint32_t *weight = hd_new_array(e->a, uint32_t, m->weights.n);
     uint32_t *state = hd_new_array(e->a, uint32_t, m->states.n);
-    uint32_t *rest = hd_new_array(e->a, uint32_t, m->inputs.n + m->options.n);
+    uint32_t *rest = hd_new_array(e->a, uint32_t, m->inputs.n + m->options.n + m->unused_below.n);
     size_t row = 0, dropped = 0;
     DROP_ROWS(&m->weights, s.weight[i_], weight);
     DROP_ROWS(&m->states, s.state[i_], state);
     DROP_ROWS(&m->inputs, s.input[m->inputs.at[i_]], rest);
     DROP_ROWS(&m->options, false, rest);
+    DROP_ROWS(&m->unused_below, false, rest);
     renumber(m, weight, state);
     return dropped > 0;
 }
@@ -545,7 +546,8 @@ static bool shrink_dims(edit *e, size_t item) {
 /* ---- the order of proposals --------------------------------------------------------------------
  */
 static size_t count_items(const hir_module *m, edit_kind kind) {
-    if (kind == TABLES) return m->weights.n + m->states.n + m->inputs.n + m->options.n;
+    if (kind == TABLES)
+        return m->weights.n + m->states.n + m->inputs.n + m->options.n + m->unused_below.n;
     if (kind == DIMS) return 2 * count_sets(dims_in(m).n);
     size_t n = 0;
     for (size_t i = 0; i < m->ops.n; i++)

@@ -9,6 +9,7 @@ static const char *const kind_names[] = {
     [HIR_ATTR_FLOAT] = "number",
     [HIR_ATTR_STRING] = "string",
     [HIR_ATTR_INTS] = "list of dims",
+    [HIR_ATTR_FLOATS] = "list of numbers",
 };
 
 static const struct {

@@ -35,7 +35,8 @@ static inline bool hir_has_arg(const hir_check *c, uint32_t i) {
     return c->op->args[i].kind != HIR_REF_NONE;
 }
 
-/* A value or weight of floating type without C, as all arithmetic ops take. */
+/* A value or weight of floating type, as all arithmetic ops take; with C only for graph ops that
+ * are local to a row. */
 bool hir_plain(hir_check *c, uint32_t i);
 bool hir_all_plain(hir_check *c);
 bool hir_is_value(hir_check *c, uint32_t i);
@@ -44,9 +45,9 @@ bool hir_rank_is(hir_check *c, uint32_t i, uint32_t rank, const char *form);
 bool hir_vector_of(hir_check *c, uint32_t i, int64_t n);
 /* The last dim of operand i, which must be an integer. */
 bool hir_last_dim(hir_check *c, uint32_t i, int64_t *n);
-/* Attribute `axis` as an index below `limit`, not the token dim of a type that has T. */
+/* Attribute `axis` as an index below `limit`, not the first dim of a type that has T or C. */
 bool hir_axis(hir_check *c, hir_type t, uint32_t limit, uint32_t *axis);
-/* Attribute `shape`: positive integers, T at the front only. */
+/* Attribute `shape`: positive integers, T or C at the front only. */
 bool hir_shape(hir_check *c, hir_type *y);
 /* A float attribute (absent: fine) that must be finite and, if `positive`, more than 0. */
 bool hir_finite(hir_check *c, hir_attr_id id, bool positive);

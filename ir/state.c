@@ -14,6 +14,15 @@ const hir_state_kind_info *hir_state_kind_of(hir_state_kind kind) {
     return &kinds[kind];
 }
 
+bool hir_state_kind_by_word(const char *word, hir_state_kind *out) {
+    for (int i = 0; i < HIR_STATE_KINDS; i++)
+        if (strcmp(kinds[i].word, word) == 0) {
+            *out = (hir_state_kind)i;
+            return true;
+        }
+    return false;
+}
+
 static bool is_length(int64_t dim) {
     return dim >= 1 && dim <= HIR_MAX_DIM;
 }

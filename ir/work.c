@@ -14,6 +14,13 @@ static hir_op_work linear(const hir_module *m, hir_id op) {
     return (hir_op_work){.row_flops = 2 * (uint64_t)w.dim[0] * row_elements(x)};
 }
 
+/* 2 N K for each group of a row. */
+static hir_op_work block_linear(const hir_module *m, hir_id op) {
+    const hir_type x = hir_arg_type(m, op, 0), w = hir_arg_type(m, op, 1);
+    if (!hir_type_has_t(x)) return (hir_op_work){0};
+    return (hir_op_work){.row_flops = 2 * row_elements(w)};
+}
+
 /* The same for each of the k matrices that a token has chosen. */
 static hir_op_work expert_linear(const hir_module *m, hir_id op) {
     const hir_type w = hir_arg_type(m, op, 1), ids = hir_arg_type(m, op, 2);
@@ -28,10 +35,38 @@ static hir_op_work attention(const hir_module *m, hir_id op) {
                          .rows_together = HIR_QUERY_TILE / (q.dim[1] / v.dim[1])};
 }
 
+/* A multiply and an add for each tap and channel. */
+static hir_op_work short_conv(const hir_module *m, hir_id op) {
+    const hir_type taps = hir_arg_type(m, op, 1);
+    return (hir_op_work){.row_flops = 2 * row_elements(hir_arg_type(m, op, 0)) *
+                                      (uint64_t)taps.dim[taps.rank - 1]};
+}
+
+/* For each element of S: the product with its decay, and a multiply and an add in S^T k, in S^T q
+ * and where S is changed. */
+static hir_op_work delta_rule(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
+    const uint64_t each = hir_op_at(m, op)->args[3].kind == HIR_REF_NONE ? 6 : 7;
+    return (hir_op_work){.row_flops = each * (uint64_t)q.dim[2] * row_elements(v)};
+}
+
+/* r + m products with the key, r with the value; all heads see the same row. */
+static hir_op_work latent(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0);
+    const bool shared = hir_op_at(m, op)->args[2].kind != HIR_REF_NONE;
+    const int64_t n = 2 * q.dim[2] + (shared ? hir_arg_type(m, op, 2).dim[2] : 0);
+    return (hir_op_work){.pair_flops = 2 * (uint64_t)q.dim[1] * (uint64_t)n,
+                         .rows_together = HIR_QUERY_TILE / q.dim[1]};
+}
+
 static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {
     [HIR_LINEAR_OP] = linear,
+    [HIR_BLOCK_LINEAR_OP] = block_linear,
     [HIR_EXPERT_LINEAR_OP] = expert_linear,
     [HIR_ATTENTION_OP] = attention,
+    [HIR_SHORT_CONV_OP] = short_conv,
+    [HIR_DELTA_RULE_OP] = delta_rule,
+    [HIR_ATTENTION_LATENT_OP] = latent,
 };
 
 hir_op_work hir_work_of(const hir_module *m, hir_id op) {

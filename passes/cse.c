@@ -38,6 +38,7 @@ static uint64_t hash_attr(uint64_t h, const hir_attr *a) {
     case HIR_ATTR_FLOAT: return hash_bytes(h, &a->f, sizeof a->f);
     case HIR_ATTR_STRING: return hash_bytes(h, a->s, strlen(a->s));
     case HIR_ATTR_INTS: return hash_bytes(h, a->ints, a->n * sizeof *a->ints);
+    case HIR_ATTR_FLOATS: return hash_bytes(h, a->floats, a->n * sizeof *a->floats);
     }
     return h;
 }
@@ -66,6 +67,8 @@ static bool equal_attr(const hir_attr *a, const hir_attr *b) {
     case HIR_ATTR_STRING: return !strcmp(a->s, b->s);
     case HIR_ATTR_INTS:
         return a->n == b->n && (!a->n || !memcmp(a->ints, b->ints, a->n * sizeof *a->ints));
+    case HIR_ATTR_FLOATS:
+        return a->n == b->n && (!a->n || !memcmp(a->floats, b->floats, a->n * sizeof *a->floats));
     }
     return false;
 }

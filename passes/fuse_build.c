@@ -35,7 +35,7 @@ typedef struct building {
 static bool reads_as_is(const hir_op *o, fuse_kind kind, uint32_t arg) {
     if (kind == FUSE_OUTPUT) return true;
     if (kind == FUSE_CONTRACT) return o->code != HIR_LINEAR_OP || arg > 0;
-    return kind == FUSE_SEQUENCE && arg > 0;
+    return kind == FUSE_SEQUENCE && arg > 0 && !hir_takes_views(o->code);
 }
 
 static bool want_shape(building *b, hir_id op, storage *s, hir_type t) {
@@ -137,6 +137,7 @@ static hir_ref operand(building *b, hir_ref r) {
 /* ---- bodies -------------------------------------------------------------------------------- */
 static hir_kernel_kind kernel_kind(fuse_kind kind) {
     if (kind == FUSE_CONTRACT) return HIR_KERNEL_CONTRACT;
+    if (kind == FUSE_BLOCKS) return HIR_KERNEL_BLOCKS;
     return kind == FUSE_SEQUENCE ? HIR_KERNEL_SEQUENCE : HIR_KERNEL_ROW;
 }
 

@@ -100,7 +100,7 @@ typedef struct hrt_step {
     uint32_t by_row;    /* 1: looks at the position or at state: rows of a batch go one by one */
     /* For 2 .. small_batch tokens, which are cut as one is; small_batch 0: there is none. */
     uint32_t kernel_small_batch, small_batch;
-    uint32_t reserved;
+    uint32_t window; /* of attention: positions that a token sees; 0: all before it */
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
 } hrt_step;
@@ -121,7 +121,8 @@ typedef struct hrt_level { /* one CPU level, best first */
     C(FMA, 12, "fma") C(LZCNT, 13, "lzcnt") C(MOVBE, 14, "movbe") C(AVX512F, 15, "avx512f") \
     C(AVX512BW, 16, "avx512bw") C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq") \
     C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni") \
-    C(AVX512BF16, 21, "avx512bf16") C(AVXVNNI, 22, "avxvnni")
+    C(AVX512BF16, 21, "avx512bf16") C(AVXVNNI, 22, "avxvnni") C(AMXTILE, 23, "amx-tile") \
+    C(AMXBF16, 24, "amx-bf16") C(AMXINT8, 25, "amx-int8")
 /* clang-format on */
 enum {
 #define C(id, bit, name) HRT_CPU_##id = 1 << bit,

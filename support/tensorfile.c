@@ -1,6 +1,6 @@
 /* Tensors in memory as the file formats hold them: sizes, look-up by name, and conversion of their
  * elements. Every widening is exact; every narrowing rounds once, to nearest even. */
-#include "support/tensorfile.h"
+#include "support/packed.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,8 +38,20 @@ bool hd_tensor_measure(hd_tensor *t) {
     return true;
 }
 
+hd_tensor hd_tensor_at(const hd_tensor *t, int64_t i) {
+    hd_tensor at = *t;
+    at.rank--;
+    memmove(at.shape, at.shape + 1, at.rank * sizeof *at.shape);
+    hd_tensor_measure(&at);
+    if (t->packed)
+        at.packed_first += (uint64_t)i * at.elements;
+    else
+        at.data += (uint64_t)i * at.bytes;
+    return at;
+}
+
 void hd_tensor_print_type(hd_text *out, const hd_tensor *t) {
-    hd_text_f(out, "%s [", dtypes[t->dtype].name);
+    hd_text_f(out, "%s [", t->packed ? hd_packing_name(t->packed->packing) : dtypes[t->dtype].name);
     for (uint32_t i = 0; i < t->rank; i++)
         hd_text_f(out, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
     hd_text_add(out, "]");
@@ -134,7 +146,8 @@ uint16_t hd_f16_from_f64(double x) {
 
 bool hd_tensor_is_number(const hd_tensor *t) {
     const int64_t limit = INT64_C(1) << 53;
-    if (t->dtype == HD_T_F8_E4M3 || t->dtype == HD_T_F8_E5M2) return false;
+    if (t->dtype == HD_T_F8_E4M3 || t->dtype == HD_T_F8_E5M2 || t->dtype == HD_T_F8_E8M0)
+        return false;
     if (t->dtype != HD_T_I64 && t->dtype != HD_T_U64) return true;
     for (uint64_t i = 0; i < t->elements; i++) {
         int64_t v = LOAD(int64_t, t->data, i);
@@ -145,6 +158,11 @@ bool hd_tensor_is_number(const hd_tensor *t) {
 
 double hd_tensor_get(const hd_tensor *t, uint64_t i) {
     const uint8_t *at = t->data;
+    if (t->packed) {
+        double x;
+        hd_packed_to_f64(t, i, 1, &x);
+        return x;
+    }
     switch (t->dtype) {
     case HD_T_BOOL: return at[i] != 0;
     case HD_T_U8: return at[i];
@@ -161,6 +179,7 @@ double hd_tensor_get(const hd_tensor *t, uint64_t i) {
     case HD_T_F64: return LOAD(double, at, i);
     case HD_T_F8_E4M3:
     case HD_T_F8_E5M2:
+    case HD_T_F8_E8M0:
     case HD_T_COUNT: break;
     }
     return NAN;
@@ -168,6 +187,10 @@ double hd_tensor_get(const hd_tensor *t, uint64_t i) {
 
 void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out) {
     const uint8_t *at = t->data;
+    if (t->packed) {
+        hd_packed_to_f32(t, first, n, out);
+        return;
+    }
     switch (t->dtype) {
     case HD_T_F32:
         if (n) memcpy(out, at + first * 4, n * 4);
@@ -184,4 +207,13 @@ void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
         for (uint64_t i = 0; i < n; i++)
             out[i] = (float)hd_tensor_get(t, first + i);
     }
+}
+
+void hd_tensor_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out) {
+    if (t->packed) {
+        hd_packed_to_f64(t, first, n, out);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = hd_tensor_get(t, first + i);
 }

@@ -24,7 +24,8 @@
     T(F32, "F32", 32, "<f4")         \
     T(F64, "F64", 64, "<f8")         \
     T(F8_E4M3, "F8_E4M3", 8, NULL)   \
-    T(F8_E5M2, "F8_E5M2", 8, NULL)
+    T(F8_E5M2, "F8_E5M2", 8, NULL)   \
+    T(F8_E8M0, "F8_E8M0", 8, NULL)
 /* clang-format on */
 typedef enum hd_tensor_dtype {
 #define T(id, name, bits, npy) HD_T_##id,
@@ -44,6 +45,10 @@ typedef struct hd_tensor {
     const uint8_t *data; /* little endian, row-major, alignment not guaranteed */
     uint64_t bytes, elements;
     const char *file; /* where it came from, for messages */
+    /* Quantised (packed.h): the elements are decoded when they are asked for, and there is no
+     * `data`. `dtype` is the narrowest that holds all of them exactly. NULL: they are in `data`. */
+    const struct hd_packed *packed;
+    uint64_t packed_first; /* element 0 is this one of `packed` */
 } hd_tensor;
 
 typedef struct hd_tensors {
@@ -53,6 +58,8 @@ typedef struct hd_tensors {
 /* `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds one of
  * them (model.safetensors, then model.safetensors.index.json, then the only *.safetensors). */
 bool hd_safetensors_open(hd_arena *a, hd_diags *d, const char *path, hd_tensors *out);
+/* Is there anything to open at `path`? */
+bool hd_safetensors_exist(hd_arena *a, const char *path);
 const hd_tensor *hd_tensors_find(const hd_tensors *t, const char *name); /* NULL if absent */
 /* Tensors in the order given, 64-byte aligned data. */
 bool hd_safetensors_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *list,
@@ -71,12 +78,16 @@ void hd_tensor_print_type(hd_text *out, const hd_tensor *t); /* F32 [4, 32] */
 bool hd_npy_read(hd_arena *a, hd_diags *d, const char *path, hd_tensor *out);
 bool hd_npy_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *t);
 
+/* Element i of the first dim, a tensor of one dim less. */
+hd_tensor hd_tensor_at(const hd_tensor *t, int64_t i);
+
 /* Element i of a tensor as a number. Integers beyond 2^53 and F8 are refused before this by
  * hd_tensor_is_number. bf16 and f16 convert exactly. */
 bool hd_tensor_is_number(const hd_tensor *t);
 double hd_tensor_get(const hd_tensor *t, uint64_t i);
 /* All elements as float32 (round to nearest even from F64). */
 void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out);
+void hd_tensor_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out);
 
 /* Round to nearest even; NaN stays NaN. */
 uint16_t hd_bf16_from_f32(float x);

@@ -8,6 +8,7 @@
 
 #include "codegen/weights/convert.h"
 #include "codegen/weights/quant.h"
+#include "support/packed.h"
 
 enum {
     MAX_HINTS = 20,        /* names for which a similar one is looked for */
@@ -62,7 +63,8 @@ static bool check_tensor(const hir_weight *w, const hd_tensor *t, hd_diags *d) {
                         "weight '%s' has the dtype %s, which cannot be "
                         "converted to %s",
                         w->name, hd_tensor_dtype_name(t->dtype), hir_dtype_name(w->type.dtype));
-    g->cause = "weights are read from F32, BF16, F16 and F64";
+    g->cause = "weights are read from F32, BF16, F16 and F64, and from the quantised forms in "
+               "docs/quantised-checkpoints.md";
     return false;
 }
 
@@ -87,12 +89,8 @@ int64_t hcg_matrices(const hir_weight *w) {
 
 hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weight *w, int64_t i) {
     const hir_weight part = hcg_part_of(a, w, i);
-    hd_tensor t = *hd_tensors_find(weights, part.name);
-    if (t.rank != 3) return t;
-    t.bytes /= (uint64_t)t.shape[0], t.elements /= (uint64_t)t.shape[0];
-    t.data += (uint64_t)i * t.bytes;
-    t.rank = 2, t.shape[0] = t.shape[1], t.shape[1] = t.shape[2];
-    return t;
+    const hd_tensor *t = hd_tensors_find(weights, part.name);
+    return t->rank == 3 ? hd_tensor_at(t, i) : *t;
 }
 
 typedef HD_VEC(const char *) name_list;
@@ -187,15 +185,38 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
         else if (!w->unused)
             hd_push(d->arena, &missing, w->name);
     }
-    for (size_t i = 0; i < weights->list.n; i++)
-        if (!s.is_weight[i]) hd_push(d->arena, &extra, weights->list.at[i].name);
+    for (size_t i = 0; i < weights->list.n; i++) {
+        const char *name = weights->list.at[i].name;
+        if (!s.is_weight[i] && hir_unused_below(m, name) == m->unused_below.n)
+            hd_push(d->arena, &extra, name);
+    }
     report_missing(m, &missing, &extra, d);
     report_extra(weights, &missing, &extra, d);
     d->limit = limit;
     return d->errors == errors;
 }
 
+/* How much of the checkpoint belongs to other parts of it, which nothing reads. */
+static void note_unused_below(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    for (size_t i = 0; i < m->unused_below.n; i++) {
+        size_t n = 0;
+        uint64_t bytes = 0;
+        for (size_t k = 0; k < weights->list.n; k++) {
+            const hd_tensor *t = &weights->list.at[k];
+            const bool below = hir_unused_below(m, t->name) == i;
+            if (below && hir_find_weight(m, t->name) == HIR_NONE) n++, bytes += t->bytes;
+        }
+        if (n > 0)
+            hd_note(d, HD_NOWHERE,
+                    "%zu tensor%s below '%s' (%llu bytes) belong%s to another part of the "
+                    "checkpoint and %s left out",
+                    n, n == 1 ? "" : "s", m->unused_below.at[i], (unsigned long long)bytes,
+                    n == 1 ? "s" : "", n == 1 ? "is" : "are");
+    }
+}
+
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
+    note_unused_below(m, d, weights);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         if (!w->unused || hir_is_derived(w) || w->stacked || hd_tensors_find(weights, w->name))
@@ -226,8 +247,13 @@ static void convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to
                     to == HIR_BF16 ? hd_bf16_from_f32(block[j]) : hd_f16_from_f32(block[j]);
         }
     } else {
-        for (uint64_t i = 0; i < n; i++)
-            half[i] = narrow(hd_tensor_get(t, first + i), to);
+        double wide[256];
+        for (uint64_t i = 0; i < n; i += 256) {
+            const uint64_t some = n - i < 256 ? n - i : 256;
+            hd_tensor_to_f64(t, first + i, some, wide);
+            for (uint64_t j = 0; j < some; j++)
+                half[i + j] = narrow(wide[j], to);
+        }
     }
 }
 
@@ -290,6 +316,7 @@ static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t,
         g->cause = "one such weight makes every result that it reaches useless";
         g->hint = "the training diverged, a conversion to f16 overflowed, or the file is damaged: "
                   "take another checkpoint";
+        if (t->packed) g->cause = hd_packed_fault(d->arena, t, i);
         return false;
     }
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' cannot be stored as %s", w->name, dtype);

@@ -55,8 +55,9 @@ static inline const char *bench_errors(bench *b) {
 
 /* Whether this machine can run the level. */
 static inline bool level_runs(const hcg_level *l) {
-    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
-    return strcmp(l->arch, "x86_64") == 0 && !(hcg_level_features(l) & ~have);
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features, need = hcg_level_features(l);
+    return strcmp(l->arch, "x86_64") == 0 && !(need & ~have) &&
+           hrt_permitted(hrt_cpuid_here(), need) == need;
 }
 
 /* ---- operands in the order of hcg_kernel.operands ----------------------------------------------

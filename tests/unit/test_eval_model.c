@@ -61,6 +61,89 @@ Test(eval_model, rope_table_and_its_scalings) {
     cr_assert(kinds[0] && kinds[1] && kinds[2], "the test must reach all three cases");
 }
 
+/* The same with cos and sin times `by`, at position p of each row, f by position. */
+static void expect_scaled(hir_array y, int64_t length, double (*f)(int64_t j, int64_t p), double by,
+                          const char *what) {
+    int64_t half = length / 2;
+    for (int64_t t = 0; t < y.n / length; t++)
+        for (int64_t j = 0; j < half; j++) {
+            double complex turn = by * cexp(I * ((double)t * f(j, t)));
+            double got[] = {y.at[t * length + j], y.at[t * length + half + j]};
+            double want[] = {creal(turn), cimag(turn)};
+            expect_near(got, want, 2, 1e-13, what);
+        }
+}
+
+/* Length 16, theta 10000, factor 4, o = 64. f_j = 10^(-j/2) turns 64 f_j / 2 pi times: beta_fast 32
+ * is passed by none, beta_slow 1 between j = 2 (1.02 turns) and 3. Exactly: 8 ln(64 / 64 pi) / ln
+ * 1e4 < 0, so l = 0, and 8 ln(64 / 2 pi) / ln 1e4 = 2.0158, so u = 3. */
+static double yarn_16(int64_t j, int64_t p) {
+    static const double share[] = {0, 1.0 / 3, 2.0 / 3, 1, 1, 1, 1, 1};
+    (void)p;
+    double f = pow(10, -(double)j / 2);
+    return f - share[j] * f * 3 / 4;
+}
+/* Not rounded, beta_fast 4: l = 8 ln(64 / 8 pi) / ln 1e4 = 0.8118 */
+static double yarn_fractions_16(int64_t j, int64_t p) {
+    double l = 8 * log(8 / acos(-1)) / log(1e4), u = 8 * log(32 / acos(-1)) / log(1e4);
+    double r = j < 1 ? 0 : j > 2 ? 1 : ((double)j - l) / (u - l), f = pow(10, -(double)j / 2);
+    (void)p;
+    return (1 - r) * f + r * f / 4;
+}
+static double longrope_4(int64_t j, int64_t p) {
+    static const double divisor[2][2] = {{1, 2}, {3, 8}};
+    return pow(10000, -(double)j / 2) / divisor[p >= 5][j];
+}
+static double proportional_8(int64_t j, int64_t p) {
+    (void)p;
+    return j < 3 ? pow(10, -(double)j) : 0;
+}
+
+Test(eval_model, rope_tables_with_factors) {
+    static const char yarn[] =
+        "theta = 10000, scaling = \"yarn\", factor = 4, original_positions = 64";
+    expect_scaled(rope_table(yarn, 40, 16), 16, yarn_16, 1, "yarn");
+    const char *more =
+        hd_printf(arena, "%s, truncate = 0, beta_fast = 4, attention_factor = 1.5", yarn);
+    expect_scaled(rope_table(more, 40, 16), 16, yarn_fractions_16, 1.5, "yarn, not rounded");
+    expect_scaled(rope_table("theta = 10000, scaling = \"longrope\", original_positions = 5, "
+                             "short_factors = [1, 2], long_factors = [3, 8], attention_factor = 2",
+                             12, 4),
+                  4, longrope_4, 2, "longrope");
+    expect_scaled(rope_table("theta = 10000, rotating = 3", 20, 8), 8, proportional_8, 1,
+                  "partial");
+}
+
+/* One token a head: entries 1 .. 4 of six turn, as halves (1, 3) (2, 4) or as neighbours. */
+Test(eval_model, rope_of_some_entries) {
+    static const struct {
+        const char *attrs;
+        int a[2], b[2];
+    } cases[] = {{"start = 1", {1, 2}, {3, 4}},
+                 {"start = 1, pairs = \"adjacent\"", {1, 3}, {2, 4}},
+                 {"start = 0", {0, 1}, {2, 3}},
+                 {"start = 2, pairs = \"halves\"", {2, 3}, {4, 5}}};
+    double x[4 * 2 * 6], want[4 * 2 * 6];
+    for (int i = 0; i < 48; i++)
+        x[i] = cos(3 + i);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        hir_module *m = graph(
+            "", "%x: f32[T, 2, 6]",
+            hd_printf(arena,
+                      "  %%r = rope_table {length = 4, theta = 50} : f32[T, 4]\n"
+                      "  %%y = rope %%x, %%r {%s} : f32[T, 2, 6]\n  output %%y {name = \"y\"}",
+                      cases[k].attrs));
+        memcpy(want, x, sizeof x);
+        for (int row = 0; row < 8; row++)
+            for (int j = 0; j < 2; j++) {
+                int a = row * 6 + cases[k].a[j], b = row * 6 + cases[k].b[j];
+                double complex z = (x[a] + I * x[b]) * cexp(I * (row / 2) * pow(50, -j / 2.0));
+                want[a] = creal(z), want[b] = cimag(z);
+            }
+        expect(run_one(m, 4, INPUTS(x)), 48, want, cases[k].attrs);
+    }
+}
+
 Test(eval_model, rope_turns_pairs_of_halves) {
     hir_module *m = graph("", "%x: f32[T, 2, 6]",
                           "  %r = rope_table {length = 6, theta = 50} : f32[T, 6]\n"
@@ -147,6 +230,80 @@ Test(eval_attention, one_call) {
     cr_assert_eq(hir_eval_length(e), 0);
     feed(e, 0, TOKENS, 1e-14);
     cr_assert_eq(hir_eval_length(e), TOKENS);
+}
+
+/* ---- options of attention: by tables of all logits ---------------------------------------------
+ */
+typedef struct options {
+    int window, extent; /* 0: none */
+    double softcap;
+    bool sink, by_token, bias;
+} options;
+
+enum { EXTENT = 4 };
+static double sinks[TOKENS * H], biases[TOKENS * H * EXTENT];
+
+/* e^logit of every pair, 0 where it is not seen; no maximum taken out. */
+static void plain_options(const options *w, double *out) {
+    for (int t = 0; t < TOKENS; t++)
+        for (int h = 0; h < H; h++) {
+            long double z = 0, sum[M] = {0};
+            if (w->sink) z = expl(sinks[w->by_token ? t * H + h : h]);
+            for (int s = 0; s < TOKENS; s++) {
+                bool seen = s <= t && (!w->window || s > t - w->window);
+                long double l = 0;
+                for (int i = 0; i < N; i++)
+                    l += 0.7L * q[(t * H + h) * N + i] * k[(s * G + h * G / H) * N + i];
+                if (w->softcap > 0) l = w->softcap * tanhl(l / w->softcap);
+                if (w->bias && s <= t && t - s < EXTENT) l += biases[(t * H + h) * EXTENT + t - s];
+                long double e = seen ? expl(l) : 0;
+                z += e;
+                for (int i = 0; i < M; i++)
+                    sum[i] += e * v[(s * G + h * G / H) * M + i];
+            }
+            for (int i = 0; i < M; i++)
+                out[(t * H + h) * M + i] = (double)(sum[i] / z);
+        }
+}
+
+static hir_eval *eval_with(const options *w) {
+    const char *window = w->window ? hd_printf(arena, ", window = %d", w->window) : "";
+    const char *cap = w->softcap > 0 ? hd_printf(arena, ", softcap = %g", w->softcap) : "";
+    const char *sink = !w->sink ? "_" : w->by_token ? "%sink" : "%sh";
+    const char *body = hd_printf(arena,
+                                 "  %%kc = cache_append %%k, $k : f32[C, 2, 3]\n"
+                                 "  %%vc = cache_append %%v, $v : f32[C, 2, 2]\n"
+                                 "  %%y = attention %%q, %%kc, %%vc, %s, %s {scale = 0.7%s%s}\n"
+                                 "  output %%y {name = \"y\"}",
+                                 sink, w->bias ? "%bias" : "_", window, cap);
+    const char *inputs = hd_printf(
+        arena, "%s, %%sink: f32[T, 4], %%sh: f32[4], %%bias: f32[T, 4, 4]", attention_inputs);
+    return hir_eval_new(arena, graph(attention_tables, inputs, body), NULL, NULL);
+}
+
+static void feed_options(hir_eval *e, int from, int to, const double *want) {
+    hir_results out = call(e, to - from,
+                           INPUTS(q + from * H * N, k + from * G * N, v + from * G * M,
+                                  sinks + from * H, sinks, biases + from * H * EXTENT));
+    expect_near(out.outputs.at[0].at, want + from * H * M, out.outputs.at[0].n, 1e-14, "options");
+}
+
+Test(eval_attention, window_sink_bias_and_softcap) {
+    static const int windows[] = {0, 1, 3, TOKENS, TOKENS + 5};
+    double want[TOKENS * H * M];
+    for (int i = 0; i < TOKENS * H; i++)
+        sinks[i] = 2 * sin(2.7 * i);
+    for (int i = 0; i < TOKENS * H * EXTENT; i++)
+        biases[i] = 3 * cos(1.7 * i);
+    for (int i = 0; i < 5 * 3 * 2 * 2; i++) {
+        options w = {.window = windows[i % 5], .sink = i / 5 % 3 > 0, .by_token = i / 5 % 3 == 2};
+        w.bias = i / 15 % 2, w.softcap = i / 30 ? 1.5 : 0;
+        plain_options(&w, want);
+        hir_eval *whole = eval_with(&w), *cut = eval_with(&w);
+        feed_options(whole, 0, TOKENS, want);
+        for (int at = 0; at < TOKENS; at += 4) /* cut where no window ends */
+            feed_options(cut, at, at + 4 < TOKENS ? at + 4 : TOKENS, want);
+    }
 }
 
 Test(eval_attention, any_split_gives_the_same) {

@@ -330,6 +330,26 @@ Test(eval_ops, linear_of_odd_sizes_against_plain_loops) {
     expect_near(y.at, want, y.n, 1e-13, "linear");
 }
 
+Test(eval_ops, block_linear_has_a_matrix_for_each_group) {
+    enum { T = 3, G = 2, K = 37, N = 71 };
+    hir_module *m = graph("weight @w : f32[2, 71, 37]\n", "%x: f32[T, 2, 37]",
+                          "  %y = block_linear %x, @w : f32[T, 2, 71]\n  output %y {name = \"y\"}");
+    static double w[G * N * K], x[T * G * K], want[T * G * N];
+    for (int i = 0; i < G * N * K; i++)
+        w[i] = sin(i);
+    for (int i = 0; i < T * G * K; i++)
+        x[i] = cos(0.7 * i);
+    for (int t = 0; t < T; t++)
+        for (int k = K - 1; k >= 0; k--) /* another order of summation */
+            for (int g = 0; g < G; g++)
+                for (int n = 0; n < N; n++)
+                    want[(t * G + g) * N + n] += w[(g * N + n) * K + k] * x[(t * G + g) * K + k];
+    givens all = {(given[]){{"w", w}}, 1};
+    hir_array y = call(hir_eval_new(arena, m, given_weights, &all), T, INPUTS(x)).outputs.at[0];
+    cr_assert_eq(y.n, T * G * N);
+    expect_near(y.at, want, y.n, 1e-13, "block_linear");
+}
+
 Test(eval_ops, gather_picks_rows) {
     const double table[] = {1, 2, 10, 20, 100, 200};
     hir_module *m = graph("weight @e : f32[3, 2]\n", "%ids: i32[T]",

@@ -95,7 +95,10 @@ static void try_fields(json_t *config, json_t *object, const hfe_def *def, const
     cr_assert(fields.list.n > 0);
     for (size_t i = 0; i < fields.list.n; i++) {
         const hfe_known_field *f = &fields.list.at[i];
-        if (f->declared || f->only) try_field(config, object, f->name, family);
+        if (f->declared || f->only || f->alias_of || f->inside)
+            try_field(config, object, f->name, family);
+        if (f->inside && json_is_object(json_object_get(object, f->name)))
+            try_fields(config, json_object_get(object, f->name), f->inside, f->name);
         if (!f->declared || f->declaration.kind != HFE_KIND_OBJECT) continue;
         json_t *kept = json_incref(json_object_get(object, f->name)), *inner = json_object();
         json_object_set_new(object, f->name, inner);
@@ -295,6 +298,10 @@ Test(family_pages, pages_that_cannot_be_read_to_the_end) {
         {"config page {\n    x = 1\n    fn f() {\n        y = 1\n        return y\n    }\n}\n"
          "model page() {\n    output logits = f()\n}\n",
          "a function of a config is one return"},
+        {"config page {\n    fn f() {\n        return g()\n    }\n    fn g() {\n        return "
+         "f()\n    }\n}\n"
+         "model page() {\n    output logits = f()\n}\n",
+         "a function of a config that calls itself has no end"},
         {"config page {\n    f = none\n}\nfn f(x) {\n    return x\n}\n"
          "model page() {\n    output logits = f(input(\"tokens\"))\n}\n",
          "'f' is none here, and cannot be called"},

@@ -10,7 +10,9 @@
 
 #include "codegen/program.h"
 #include "frontend/import.h"
+#include "frontend/quantisation.h"
 #include "ir/random.h"
+#include "support/packed.h"
 
 #define FOLDER "/tmp/hadal-hostile-XXXXXX"
 #include "tests/unit/folder_fixture.h"
@@ -102,6 +104,21 @@ static bool read_npy(hd_arena *a, hd_diags *d, const char *path) {
     volatile double sum = 0;
     for (uint64_t j = 0; j < t.elements; j++)
         sum = sum + hd_tensor_get(&t, j);
+    return true;
+}
+
+/* With what the config beside it says, every element. */
+static bool read_quantised(hd_arena *a, hd_diags *d, const char *path) {
+    hd_tensors stored, t;
+    hd_quantisation how;
+    const char *weights = hd_path_join(a, hd_path_dir(a, path), "model.safetensors");
+    if (!hd_safetensors_open(a, d, weights, &stored) || !hfe_quantisation_of(a, d, path, &how) ||
+        !hd_unpack(a, d, &stored, &how, &t))
+        return false;
+    volatile double sum = 0;
+    for (size_t i = 0; i < t.list.n; i++)
+        for (uint64_t j = 0; j < t.list.at[i].elements; j++)
+            sum = sum + hd_tensor_get(&t.list.at[i], j);
     return true;
 }
 
@@ -198,6 +215,44 @@ Test(hostile, mutated_configs) {
     }
 }
 
+/* One tensor of each packed form, so that their headers meet in mutated files; then their config.
+ */
+Test(hostile, mutated_quantised_files) {
+    static const char header[] =
+        "{\"a.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[3,5],\"data_offsets\":[0,15]},"
+        "\"a.weight_scale_inv\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[15,19]},"
+        "\"b_blocks\":{\"dtype\":\"U8\",\"shape\":[1,2,1,16],\"data_offsets\":[19,51]},"
+        "\"b_scales\":{\"dtype\":\"U8\",\"shape\":[1,2,1],\"data_offsets\":[51,53]},"
+        "\"c.weight_packed\":{\"dtype\":\"I32\",\"shape\":[2,2],\"data_offsets\":[53,69]},"
+        "\"c.weight_scale\":{\"dtype\":\"BF16\",\"shape\":[2,1],\"data_offsets\":[69,73]},"
+        "\"c.weight_shape\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[73,89]},"
+        "\"c.weight_zero_point\":{\"dtype\":\"I32\",\"shape\":[1,1],\"data_offsets\":[89,93]},"
+        "\"d.weight_packed\":{\"dtype\":\"U8\",\"shape\":[1,16],\"data_offsets\":[93,109]},"
+        "\"d.weight_scale\":{\"dtype\":\"U8\",\"shape\":[1,1],\"data_offsets\":[109,110]}}   ";
+    enum { N = sizeof header - 1, DATA = 110 };
+    char file[8 + N + DATA] = {(char)(N & 255), (char)(N >> 8)};
+    memcpy(file + 8, header, N);
+    file[8 + N + 73] = 2, file[8 + N + 81] = 9;
+    try_mutations(read_quantised, "model.safetensors", file, sizeof file, 3000);
+    hd_arena *a = hd_arena_new();
+    hd_diags d;
+    hd_diags_init(&d, a);
+    cr_assert(
+        hd_write_file(a, &d, hd_path_join(a, folder, "model.safetensors"), file, sizeof file));
+    static const char config[] =
+        "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+        "\"mixed-precision\", \"config_groups\": {\"x\": {\"format\": \"float-quantized\", "
+        "\"targets\": [\"re:[ab].*\"], \"weights\": {\"num_bits\": 8, \"type\": \"float\", "
+        "\"strategy\": \"block\", \"block_structure\": [128, 128]}}, \"y\": {\"format\": "
+        "\"pack-quantized\", \"targets\": [\"c\"], \"weights\": {\"num_bits\": 4, \"type\": "
+        "\"int\", \"symmetric\": false, \"strategy\": \"channel\"}}, \"z\": {\"format\": "
+        "\"mxfp4-pack-quantized\", \"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, "
+        "\"type\": \"float\", \"strategy\": \"group\", \"group_size\": 32}}}, \"ignore\": "
+        "[\"lm_head\", \"re:.*\\\\.gate$\"]}}";
+    try_mutations(read_quantised, "config.json", config, sizeof config - 1, 3000);
+    hd_arena_free(a);
+}
+
 /* ---- memory that runs out ------------------------------------------------------------------ */
 
 typedef bool job(hd_arena *a, hd_diags *d);
@@ -245,6 +300,14 @@ static bool open_sharded(hd_arena *a, hd_diags *d) {
     return hd_safetensors_open(a, d, TEST_DATA "/golden/llama3-sharded", &t);
 }
 
+static bool open_quantised(hd_arena *a, hd_diags *d) {
+    hd_tensors stored, t;
+    hd_quantisation how;
+    const char *path = TEST_DATA "/published/qwen3-int4";
+    return hd_safetensors_open(a, d, path, &stored) && hfe_quantisation_of(a, d, path, &how) &&
+           hd_unpack(a, d, &stored, &how, &t);
+}
+
 static bool write_one(hd_arena *a, hd_diags *d) {
     static const float x[3] = {1, 2, 3};
     hd_tensor t = {.name = "x", .dtype = HD_T_F32, .rank = 1, .shape = {3}};
@@ -275,6 +338,9 @@ Test(hostile, out_of_memory_while_importing) {
 }
 Test(hostile, out_of_memory_while_opening) {
     fail_every_allocation(open_sharded);
+}
+Test(hostile, out_of_memory_while_opening_quantised_weights) {
+    fail_allocations(open_quantised, 5);
 }
 Test(hostile, out_of_memory_while_writing) {
     fail_every_allocation(write_one);

@@ -41,6 +41,11 @@ static void expect_has(const char *text, const char *part) {
     cr_expect(strstr(text, part), "'%s' is not in:\n%s", part, text);
 }
 
+static void expect_lacks(const char *text, const char *part) {
+    cr_assert(text, "%s", said());
+    cr_expect(!strstr(text, part), "'%s' is in:\n%s", part, text);
+}
+
 /* ---- accepted ------------------------------------------------------------------------------ */
 
 static const char *const families[] = {"llama", "llama-default", "llama3",    "llama-linear",
@@ -350,7 +355,7 @@ Test(import, families_that_cannot_be_imported) {
     static const struct {
         const char *family, *hint;
     } cases[] = {
-        {"kimi_linear", "it knows all fields but kv_lora_rank"},
+        {"mamba2", "it knows all fields but state_size"},
         {"mixtral", "did you mean 'mistral'?"},
         {"gpt_neox", "a page of your own in a folder DIR is found with -I DIR"},
         {"qwen33", "did you mean 'qwen3'?"},
@@ -362,14 +367,14 @@ Test(import, families_that_cannot_be_imported) {
         hd_diags_init(&diags, arena);
         cr_expect_null(import_text(
             hd_printf(arena,
-                      "{\"model_type\": \"%s\", \"kv_lora_rank\": 1, \"vocab_size\": 96, "
+                      "{\"model_type\": \"%s\", \"state_size\": 1, \"vocab_size\": 96, "
                       "\"hidden_size\": 48, \"intermediate_size\": 64, \"num_hidden_layers\": 4, "
                       "\"num_attention_heads\": 4, \"rms_norm_eps\": 1e-6}",
                       cases[i].family)));
         cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of: %s", said());
         const hd_diag *g = &diags.list.at[0];
         cr_expect_eq(g->loc.line, 1);
-        cr_expect(strstr(g->cause, "granite, hrm_text, llama, mistral"), "%s", g->cause);
+        cr_expect(strstr(g->cause, "granite, hrm_text, kimi_k3, kimi_linear, llama, mistral"), "%s", g->cause);
         cr_expect(strstr(g->hint, cases[i].hint), "%s", g->hint);
     }
 }
@@ -424,7 +429,40 @@ Test(import, refused_values_are_named) {
         {"llama", "rope_theta", "\"x\"", "rope_theta: must be a number above 0"},
         {"llama", "rope_scaling", "2.0", "rope_scaling: must be null or an object"},
         {"llama", "rope_scaling.type", "\"dynamic\"", "rope_scaling.type: \"dynamic\" cannot be"},
-        {"llama", "rope_scaling.rope_type", "\"yarn\"", "rope_scaling.rope_type: \"yarn\" cannot"},
+        {"llama", "rope_scaling.rope_type", "\"ntk\"", "rope_scaling.rope_type: \"ntk\" cannot"},
+        {"llama", "rope_scaling.rope_type", "\"yarn\"",
+         "the field 'max_position_embeddings' is missing: yarn goes by it"},
+        {"llama", "rope_scaling",
+         "{\"rope_type\": \"yarn\", \"original_max_position_embeddings\": 64}",
+         "'max_position_embeddings' is missing: yarn goes by it, where it has no factor"},
+        {"llama", "rope_scaling",
+         "{\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 64, "
+         "\"beta_fast\": 0.5}",
+         "rope_scaling.beta_fast: beta_slow must be below beta_fast"},
+        {"llama", "rope_scaling",
+         "{\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 64, "
+         "\"attention_factor\": 0}",
+         "rope_scaling.attention_factor: must be a number above 0"},
+        {"llama", "rope_scaling",
+         "{\"rope_type\": \"longrope\", \"factor\": 4, \"original_max_position_embeddings\": 64, "
+         "\"short_factor\": [1]}",
+         "rope_scaling: the field 'long_factor' is missing"},
+        {"phi3", "rope_scaling",
+         "{\"type\": \"su\", \"factor\": 4, \"original_max_position_embeddings\": 64, "
+         "\"short_factor\": [1, 1, 1, 1, 1, 1], \"long_factor\": [1, 2]}",
+         "rope_scaling.long_factor: 2 factors for 12 entries of a head that rotate"},
+        {"phi3", "sliding_window", "0", "sliding_window: must be a whole number"},
+        {"phi3", "sliding_window", "2.5", "sliding_window: must be a whole number"},
+        {"phi3", "layer_types",
+         "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"full_attention\"]",
+         "layer_types: \"sliding_attention\" of layer 1 cannot be honoured"},
+        {"qwen2", "layer_types",
+         "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"full_attention\"]",
+         "layer_types: layers of the kind \"sliding_attention\" need a window"},
+        {"qwen2", "max_window_layers", "-1", "max_window_layers: must be a whole number from 0"},
+        {"olmo3", "layer_types",
+         "[\"full_attention\", \"chunked_attention\", \"full_attention\", \"full_attention\"]",
+         "layer_types: \"chunked_attention\" of layer 1 cannot be honoured"},
         {"llama", "rope_scaling.rope_type", "\"linear\"", "the field 'factor' is missing"},
         {"llama", "rope_scaling", "{\"rope_type\": \"linear\", \"factor\": -2}",
          "rope_scaling.factor: must be a number above 0"},
@@ -454,7 +492,7 @@ Test(import, refused_values_are_named) {
          "layer_types: \"chunked_attention\" of layer 1 cannot be honoured"},
         {"llama", "pretraining_tp", "2", "pretraining_tp: 2 cannot be honoured"},
         {"llama", "quantization_config", "{\"bits\": 4}",
-         "quantization_config: {\"bits\": 4} cannot"},
+         "quantization_config: the field 'quant_method' is missing"},
         {"llama", "is_encoder_decoder", "true", "is_encoder_decoder: true cannot be honoured"},
         {"llama", "sliding_window", "128", "unknown field 'sliding_window'"},
         {"qwen2", "attention_bias", "true", "unknown field 'attention_bias'"},
@@ -508,11 +546,69 @@ Test(import, contradictions) {
         BASE("llama") ", \"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": "
                       "{\"rope_type\": \"linear\", \"factor\": 2}}"));
     cr_expect(find_error("rope_scaling: differs from rope_parameters"));
-    cr_expect_null(import_text(BASE("qwen2") ", \"use_sliding_window\": true, \"sliding_window\": "
-                                             "16, \"max_window_layers\": 2}"));
-    cr_expect(find_error("use_sliding_window: true cannot be honoured"));
-    cr_expect_null(import_folder(saved(4, "qwen2-sliding")));
-    cr_expect(find_error("\"sliding_attention\" of layer 2 cannot be honoured"));
+}
+
+/* Which layers have a window, by each way of saying it. */
+Test(import, windows) {
+    static const char sliding[] = ", \"use_sliding_window\": true, \"sliding_window\": 16";
+    char *t = import_folder(saved(4, "qwen2-sliding"));
+    expect_has(t, "slides = [false, false, true, true]");
+    expect_has(t, "window = 128");
+    expect_has(t, "window: if slides[l] { window } else { none })");
+    t = import_text(hd_printf(arena, "%s%s, \"max_window_layers\": 3}", BASE("qwen2"), sliding));
+    expect_has(t, "slides = [false, false, false, true]");
+    expect_has(t, "window = 16");
+    t = import_text(hd_printf(arena, "%s%s, \"max_window_layers\": 0}", BASE("qwen3"), sliding));
+    expect_has(t, "window: window)"); /* all layers */
+    expect_lacks(t, "slides");
+    t = import_text(hd_printf(arena, "%s%s}", BASE("qwen3"), sliding)); /* from layer 28 on */
+    expect_lacks(t, "window");
+    t = import_text(BASE("mistral") ", \"num_key_value_heads\": 2}");
+    expect_has(t, "window = 4096");
+    t = import_text(BASE("mistral") ", \"num_key_value_heads\": 2, \"sliding_window\": null}");
+    expect_lacks(t, "window");
+    t = import_text(BASE("olmo3") "}");
+    expect_has(t, "slides = [true, true, true, false]");
+}
+
+#define STRETCHED ", \"max_position_embeddings\": 256, \"rope_scaling\": {\"rope_type\": "
+Test(import, yarn) {
+    /* 0.1 ln 4 + 1 */
+    char *t =
+        import_text(BASE("llama") STRETCHED "\"yarn\", \"original_max_position_embeddings\": 64}}");
+    expect_has(t, "factor = 4.0");
+    expect_has(t, "attention_factor = 1.138629436111989");
+    expect_has(t, "original_positions = 64");
+    expect_has(t, "beta_fast = 32.0");
+    t = import_text(BASE("llama") STRETCHED "\"yarn\", \"factor\": 40, \"mscale\": 1, "
+                                            "\"mscale_all_dim\": 1, \"truncate\": false}}");
+    expect_has(t, "attention_factor = 1.0");
+    expect_has(t, "original_positions = 256");
+    expect_has(t, "truncate: false");
+    /* (0.0707 ln 40 + 1) / (0.1 ln 40 + 1) */
+    t = import_text(BASE("llama") STRETCHED "\"yarn\", \"factor\": 40, \"mscale\": 0.707, "
+                                            "\"mscale_all_dim\": 1.0}}");
+    expect_has(t, "attention_factor = 0.92104235");
+    /* in OLMo 3 only layers without a window are stretched */
+    t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8}}");
+    expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
+}
+
+Test(import, longrope) {
+    static const char factors[] =
+        "\"short_factor\": [1, 1, 1, 1, 1, 1.5], \"long_factor\": [1, 2, 3, 4, 5, 6]";
+    char *t = import_text(hd_printf(arena, "%s%s\"longrope\", %s}, %s}", BASE("phi3"), STRETCHED,
+                                    factors, "\"original_max_position_embeddings\": 64"));
+    expect_has(t, "attention_factor = 1.1547005"); /* sqrt(1 + ln 4 / ln 64) */
+    expect_has(t, "original_positions = 64");
+    expect_has(t, "long_factors = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]");
+    /* the names of the first files */
+    t = import_text(hd_printf(arena, "%s%s\"su\", %s}, %s}", BASE("phi3"), STRETCHED, factors,
+                              "\"original_max_position_embeddings\": 64"));
+    expect_has(t, "longrope_scaling(");
+    t = import_text(hd_printf(arena, "%s%s\"yarn\", %s}, %s}", BASE("phi3"), STRETCHED, factors,
+                              "\"original_max_position_embeddings\": 256"));
+    expect_has(t, "attention_factor = 1.0"); /* not longer than in training */
 }
 
 Test(import, missing_fields_are_all_listed) {

@@ -157,6 +157,23 @@ static const struct {
                      "  %2 = cache_append %1, $k : f32[C, 2, 8]\n"
                      "  %3 = silu %0 : f32[T, 16]\n"
                      "  output %3 {name = \"logits\"}\n}\n"},
+    {"short_conv", "hir 1 graph @m\n\nweight @e : f32[40, 16]\nweight @w : f32[16, 4]\n\n"
+                   "state $s : window f32[3, 16]\n\n"
+                   "func(%t: i32[T]) {\n"
+                   "  %0 = gather @e, %t : f32[T, 16]\n"
+                   "  %1 = short_conv %0, @w, _, $s : f32[T, 16]\n"
+                   "  %2 = silu %1 : f32[T, 16]\n"
+                   "  output %2 {name = \"logits\"}\n}\n"},
+    {"delta_rule", "hir 1 graph @m\n\nweight @e : f32[40, 16]\n\n"
+                   "state $s : carry f32[2, 8, 8]\n\n"
+                   "func(%t: i32[T]) {\n"
+                   "  %0 = gather @e, %t : f32[T, 16]\n"
+                   "  %1 = reshape %0 {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+                   "  %2 = reduce_mean %1 {axis = 2} : f32[T, 2]\n"
+                   "  %3 = delta_rule %1, %1, %1, _, %2, $s : f32[T, 2, 8]\n"
+                   "  %4 = reshape %3 {shape = [T, 16]} : f32[T, 16]\n"
+                   "  %5 = silu %4 : f32[T, 16]\n"
+                   "  output %5 {name = \"logits\"}\n}\n"},
 };
 
 static const char *model_with(const char *op) {

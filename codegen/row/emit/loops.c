@@ -212,13 +212,14 @@ static void make_frequencies(row_run *r) {
     hcg_emit *e = r->e;
     for (size_t i = 0; i < r->g->tables.n; i++) {
         const row_table *t = &r->g->tables.at[i];
-        LLVMValueRef *f = hd_new_array(e->arena, LLVMValueRef, (size_t)t->padded);
-        for (int64_t j = 0; j < t->padded; j++)
+        const int64_t n = t->beyond ? 2 * t->padded : t->padded;
+        LLVMValueRef *f = hd_new_array(e->arena, LLVMValueRef, (size_t)n);
+        for (int64_t j = 0; j < n; j++)
             f[j] = LLVMConstReal(e->f64, t->at[j]);
-        LLVMTypeRef type = LLVMArrayType2(e->f64, (uint64_t)t->padded);
+        LLVMTypeRef type = LLVMArrayType2(e->f64, (uint64_t)n);
         LLVMValueRef global = LLVMAddGlobal(e->mod, type, "frequencies");
         r->frequencies[i] = global;
-        LLVMSetInitializer(global, LLVMConstArray2(e->f64, f, (uint64_t)t->padded));
+        LLVMSetInitializer(global, LLVMConstArray2(e->f64, f, (uint64_t)n));
         LLVMSetGlobalConstant(global, true);
         LLVMSetLinkage(global, LLVMPrivateLinkage);
         LLVMSetUnnamedAddress(global, LLVMGlobalUnnamedAddr);

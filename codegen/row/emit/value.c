@@ -334,12 +334,33 @@ static row_pack rotate(row_run *r, const row_node *n, const row_index *at) {
     return z;
 }
 
+/* A number in all lanes of a vector of f64, or as f64. */
+static LLVMValueRef splat_f64(const row_run *r, LLVMTypeRef type, double x) {
+    LLVMValueRef all[64], one = LLVMConstReal(r->e->f64, x);
+    if (type == r->e->f64) return one;
+    for (unsigned i = 0; i < r->e->level->lanes; i++)
+        all[i] = one;
+    return LLVMConstVector(all, r->e->level->lanes);
+}
+
+/* The frequencies of this token's position. */
+static LLVMValueRef frequencies_here(row_run *r, uint32_t number) {
+    hcg_emit *e = r->e;
+    const row_table *t = &r->g->tables.at[number];
+    if (!t->beyond) return r->frequencies[number];
+    LLVMValueRef limit = LLVMConstReal(e->f64, (double)t->beyond);
+    LLVMValueRef beyond = LLVMBuildFCmp(e->b, LLVMRealOGE, r->position, limit, "beyond");
+    LLVMValueRef skip = LLVMBuildSelect(e->b, beyond, hcg_i64(e, t->padded), hcg_i64(e, 0), "");
+    return hcg_at(e, e->f64, r->frequencies[number], skip);
+}
+
 /* cos and sin of position times frequency. The product may be a million full circles, so it is
  * reduced in f64. The other one of cos and sin is remembered for the sibling. */
 static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
-    const LLVMValueRef table = r->frequencies[n->frequencies];
+    const LLVMValueRef table = frequencies_here(r, n->frequencies);
+    const double scale = r->g->tables.at[n->frequencies].scale;
     row_at_op(r, n);
     row_pack pair[2] = {{.uniform = !depends(at, n->shape.rank, r->lane_var)}};
     pair[1].uniform = pair[0].uniform;
@@ -359,6 +380,10 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
         LLVMSetAlignment(f, 8);
         LLVMValueRef sine, cosine;
         hcg_sincos(e, LLVMBuildFMul(e->b, f, p, ""), &sine, &cosine);
+        if (scale != 1) {
+            cosine = LLVMBuildFMul(e->b, cosine, splat_f64(r, type, scale), "");
+            sine = LLVMBuildFMul(e->b, sine, splat_f64(r, type, scale), "");
+        }
         pair[0].v[u] = LLVMBuildFPTrunc(e->b, cosine, narrow, "");
         pair[1].v[u] = LLVMBuildFPTrunc(e->b, sine, narrow, "");
     }

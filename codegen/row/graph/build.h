@@ -42,6 +42,8 @@ row_view row_transposed(row_graph *g, const hir_op *op, const row_view *x, hir_t
 row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size start, hir_type type);
 /* x laid out in memory, its elements in order. */
 row_view row_in_memory(row_graph *g, const hir_op *op, const row_view *x);
+row_view row_strided(row_graph *g, const row_view *x, uint32_t axis, row_size start, int64_t step,
+                     hir_type type); /* the same, `step` apart in x */
 row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type);
 bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type,
                       row_view *out); /* stack, concat */

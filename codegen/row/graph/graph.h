@@ -134,6 +134,8 @@ typedef struct row_node {
 typedef struct row_table { /* of frequencies in f64 */
     const double *at;
     int64_t n, padded;
+    double scale;   /* of cos and sin */
+    int64_t beyond; /* > 0: from this position on, those from at[padded] on */
 } row_table;
 
 typedef struct row_view { /* a value of the body */

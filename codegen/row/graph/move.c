@@ -31,8 +31,10 @@ row_view row_transposed(row_graph *g, const hir_op *op, const row_view *x, hir_t
     return row_make_view(g, type, row_through(g, &x->ref, map));
 }
 
-/* Dims of x shifted by `start` along `axis`; other dims of x are dims of y (same type rank). */
-row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size start, hir_type type) {
+/* Dims of x shifted by `start` along `axis`, where elements of y are `step` apart in x; other dims
+ * of x are dims of y (same type rank). */
+row_view row_strided(row_graph *g, const row_view *x, uint32_t axis, row_size start, int64_t step,
+                     hir_type type) {
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
     row_squeeze(g, x->type, from);
     row_squeeze(g, type, to);
@@ -40,9 +42,15 @@ row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size sta
     for (uint32_t i = 0; i < type.rank; i++) {
         if (from[i] < 0) continue;
         if (to[i] >= 0) map[from[i]] = row_var((unsigned)to[i]);
-        if (i == axis) map[from[i]].constant = row_size_add(map[from[i]].constant, start);
+        if (i != axis) continue;
+        if (to[i] >= 0) map[from[i]].by[to[i]] = row_int(step);
+        map[from[i]].constant = row_size_add(map[from[i]].constant, start);
     }
     return row_make_view(g, type, row_through(g, &x->ref, map));
+}
+
+row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size start, hir_type type) {
+    return row_strided(g, x, axis, start, 1, type);
 }
 
 row_view row_in_memory(row_graph *g, const hir_op *op, const row_view *x) {

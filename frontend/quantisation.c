@@ -1,0 +1,513 @@
+/* Reading `quantization_config` (quantisation.h). Three forms are in use, told apart by
+ * `quant_method`: one that is about FP8, one about MXFP4 in blocks, and that of
+ * compressed-tensors, which has groups of modules with a form each. Fields that are not named here
+ * are refused, as everywhere in a config: what they change is not known. */
+#include "frontend/quantisation.h"
+
+#include <string.h>
+
+#include "frontend/config.h"
+#include "support/file.h"
+
+enum { MOST_TILE = 1 << 20, MOST_GROUPS = 64, MOST_PATTERNS = 10000 };
+
+typedef struct quant_reader {
+    hfe_json *json;
+    hd_quantisation *out;
+    bool quiet; /* no warnings */
+} quant_reader;
+
+/* ---- fields ------------------------------------------------------------------------------------
+ *
+ * What a value may be, apart from the one that `check` knows. */
+typedef enum field_kind {
+    ADVICE,   /* for other programs: anything */
+    NOTHING,  /* null, or an object or list with nothing in it */
+    FLAG,     /* true or false */
+    FALSE_IF, /* false */
+    STRING,   /* or null */
+    LIST,     /* of strings, or null */
+    SPECIAL,  /* read by itself */
+} field_kind;
+
+typedef struct known_field {
+    const char *name;
+    field_kind kind;
+    const char *why; /* NOTHING, FALSE_IF: what another value would mean */
+} known_field;
+
+static bool is_empty(const json_t *v) {
+    return json_is_null(v) || (json_is_object(v) && json_object_size(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0);
+}
+
+static bool is_string_list(const json_t *v) {
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        if (!json_is_string(json_array_get(v, i))) {
+            return false;
+        }
+    }
+    return json_is_array(v) && json_array_size(v) <= MOST_PATTERNS;
+}
+
+static const char *wanted(field_kind kind, const json_t *v) {
+    switch (kind) {
+    case NOTHING: return is_empty(v) ? NULL : "null";
+    case FLAG: return json_is_boolean(v) ? NULL : "true or false";
+    case FALSE_IF: return json_is_false(v) || json_is_null(v) ? NULL : "false";
+    case STRING: return json_is_string(v) || json_is_null(v) ? NULL : "a string";
+    case LIST: return is_string_list(v) || json_is_null(v) ? NULL : "a list of strings";
+    default: return NULL;
+    }
+}
+
+static bool check_field(quant_reader *r, const hfe_field *f, const json_t *v,
+                        const known_field *k) {
+    const char *want = wanted(k->kind, v);
+    if (want == NULL) {
+        return true;
+    }
+    hd_diag *g = hfe_field_error(r->json, f, "%s cannot be honoured by this version",
+                                 hfe_json_show(r->json, v));
+    g->cause = k->why != NULL ? hd_printf(r->json->arena, "%s; allowed: %s", k->why, want)
+                              : hd_printf(r->json->arena, "it must be %s", want);
+    return false;
+}
+
+/* Every field of an object is known and has a value of its kind. */
+static bool check_fields(quant_reader *r, const hfe_field *object, const known_field *known) {
+    const char *name;
+    json_t *v, *of = hfe_json_get(r->json, object);
+    bool ok = true;
+    if (!json_is_object(of)) {
+        hfe_field_error(r->json, object, "this must be an object");
+        return false;
+    }
+    json_object_foreach(of, name, v) {
+        const hfe_field f = {object, name};
+        const known_field *k = known;
+        while (k->name != NULL && strcmp(k->name, name) != 0) {
+            k++;
+        }
+        if (k->name != NULL) {
+            ok &= check_field(r, &f, v, k);
+            continue;
+        }
+        hd_err(r->json->diags, HD_E_CONFIG, hfe_json_key(r->json, &f), "unknown field '%s'",
+               hfe_json_path(r->json, &f))
+            ->cause = "what it changes is not known, so it cannot be left out of account";
+        ok = false;
+    }
+    return ok;
+}
+
+static const char *string_of(quant_reader *r, const hfe_field *object, const char *name) {
+    const hfe_field f = {object, name};
+    return json_string_value(hfe_json_get(r->json, &f));
+}
+
+static bool is_given(quant_reader *r, const hfe_field *object, const char *name) {
+    const hfe_field f = {object, name};
+    const json_t *v = hfe_json_get(r->json, &f);
+    return v != NULL && !json_is_null(v);
+}
+
+/* A number of elements that share something. */
+static bool read_size(quant_reader *r, const hfe_field *f, const json_t *v, uint64_t *out) {
+    if (json_is_integer(v) && json_integer_value(v) >= 1 && json_integer_value(v) <= MOST_TILE) {
+        *out = (uint64_t)json_integer_value(v);
+        return true;
+    }
+    hfe_field_error(r->json, f, "%s is no size of a group; it must be a whole number from 1 to %d",
+                    hfe_json_show(r->json, v), MOST_TILE);
+    return false;
+}
+
+/* [rows, columns] */
+static bool read_block(quant_reader *r, const hfe_field *f, hd_tile *out) {
+    const json_t *v = hfe_json_get(r->json, f);
+    if (!json_is_array(v) || json_array_size(v) != 2) {
+        hfe_field_error(r->json, f, "this must be a list of two sizes: rows and columns");
+        return false;
+    }
+    return read_size(r, f, json_array_get(v, 0), &out->rows) &&
+           read_size(r, f, json_array_get(v, 1), &out->cols);
+}
+
+/* Names of modules. A pattern that cannot be read takes nothing away: which tensors are quantised
+ * the tensors say; it is not held against them, which a warning says. False: one was not read. */
+static bool read_modules(quant_reader *r, const hfe_field *f, hd_module_list *out) {
+    const json_t *v = hfe_json_get(r->json, f);
+    bool all = true;
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const char *text = json_string_value(json_array_get(v, i)), *why = NULL;
+        if (text == NULL || hd_add_modules(r->json->arena, out, text, &why)) {
+            continue;
+        }
+        all = false;
+        if (r->quiet) {
+            continue;
+        }
+        hd_warn(r->json->diags, HD_E_CONFIG, hfe_json_value(r->json, f),
+                "%s: %s is not held against the tensors", hfe_json_path(r->json, f),
+                hfe_json_show(r->json, json_array_get(v, i)))
+            ->cause = hd_printf(r->json->arena, "it has %s", why);
+    }
+    return all;
+}
+
+static void read_ignored(quant_reader *r, const hfe_field *object, const char *name) {
+    const hfe_field f = {object, name};
+    if (is_given(r, object, name)) {
+        r->out->ignore_loc = hfe_json_value(r->json, &f);
+        r->out->ignore_field = hfe_json_path(r->json, &f);
+        read_modules(r, &f, &r->out->ignore);
+    }
+}
+
+static void add_group(quant_reader *r, const hd_quant_group *g) {
+    hd_push(r->json->arena, &r->out->groups, *g);
+}
+
+/* ---- FP8 ----------------------------------------------------------------------------------- */
+
+static const known_field fp8_fields[] = {
+    {"quant_method", SPECIAL, NULL},
+    {"fmt", SPECIAL, NULL},
+    {"weight_block_size", SPECIAL, NULL},
+    {"scale_fmt", SPECIAL, NULL},
+    {"activation_scheme", ADVICE, NULL}, /* activations are never rounded so */
+    {"dequantize", ADVICE, NULL},
+    {"modules_to_not_convert", LIST, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+/* A field that is one of these words, or absent, or null. */
+static bool check_word(quant_reader *r, const hfe_field *object, const char *name,
+                       const char *const *words, const char *what) {
+    const hfe_field f = {object, name};
+    const json_t *v = hfe_json_get(r->json, &f);
+    hd_text allowed;
+    hd_text_init(&allowed, r->json->arena);
+    for (size_t i = 0; words[i] != NULL; i++) {
+        if (json_is_string(v) && strcmp(json_string_value(v), words[i]) == 0) {
+            return true;
+        }
+        hd_text_f(&allowed, "%s\"%s\"", i > 0 ? ", " : "", words[i]);
+    }
+    if (v == NULL || json_is_null(v)) {
+        return true;
+    }
+    hfe_field_error(r->json, &f, "%s cannot be honoured by this version", hfe_json_show(r->json, v))
+        ->cause = hd_printf(r->json->arena, "%s; allowed: %s", what, allowed.at);
+    return false;
+}
+
+static bool read_fp8(quant_reader *r, const hfe_field *q) {
+    static const char *const formats[] = {"e4m3", "float8_e4m3fn", NULL};
+    static const char *const scales[] = {"ue8m0", "float", "float32", NULL};
+    const hfe_field block = {q, "weight_block_size"};
+    hd_quant_group g = {.format = "fp8", .packing = HD_PACKING_E4M3, .targets_known = true};
+    bool ok = check_fields(r, q, fp8_fields);
+    ok &= check_word(r, q, "fmt", formats, "the kind of FP8");
+    ok &= check_word(r, q, "scale_fmt", scales, "the kind of scales");
+    if (is_given(r, q, "weight_block_size")) {
+        g.tile_known = true;
+        ok &= read_block(r, &block, &g.tile);
+    }
+    read_ignored(r, q, "modules_to_not_convert");
+    add_group(r, &g);
+    return ok;
+}
+
+/* ---- MXFP4 in blocks, MXFP8 ----------------------------------------------------------------- */
+
+static const known_field mx_fields[] = {
+    {"quant_method", SPECIAL, NULL},
+    {"modules_to_not_convert", LIST, NULL},
+    {"dequantize", ADVICE, NULL},
+    {"activation_scheme", ADVICE, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+static bool read_mx(quant_reader *r, const hfe_field *q, const char *format, hd_packing packing) {
+    const hd_quant_group g = {.format = format,
+                              .packing = packing,
+                              .tile_known = true,
+                              .tile = {1, 32},
+                              .targets_known = true};
+    read_ignored(r, q, "modules_to_not_convert");
+    add_group(r, &g);
+    return check_fields(r, q, mx_fields);
+}
+
+static bool read_mxfp4(quant_reader *r, const hfe_field *q) {
+    return read_mx(r, q, "mxfp4", HD_PACKING_MXFP4);
+}
+
+static bool read_mxfp8(quant_reader *r, const hfe_field *q) {
+    return read_mx(r, q, "mxfp8", HD_PACKING_E4M3);
+}
+
+/* ---- compressed-tensors -------------------------------------------------------------------- */
+
+static const known_field compressed_fields[] = {
+    {"quant_method", SPECIAL, NULL},
+    {"format", STRING, NULL},
+    {"quantization_status", SPECIAL, NULL},
+    {"config_groups", SPECIAL, NULL},
+    {"ignore", LIST, NULL},
+    {"kv_cache_scheme", NOTHING, "the cache would be quantised as well"},
+    {"sparsity_config", NOTHING, "weights would be stored without their zeros"},
+    {"transform_config", NOTHING, "weights would be stored rotated"},
+    {"global_compression_ratio", ADVICE, NULL},
+    {"run_compressed", ADVICE, NULL},
+    {"version", ADVICE, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+static const known_field group_fields[] = {
+    {"targets", LIST, NULL},
+    {"weights", SPECIAL, NULL},
+    {"format", STRING, NULL},
+    {"input_activations", ADVICE, NULL},
+    {"output_activations", ADVICE, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+static const known_field weights_fields[] = {
+    {"num_bits", SPECIAL, NULL},
+    {"type", STRING, NULL},
+    {"strategy", STRING, NULL},
+    {"group_size", SPECIAL, NULL},
+    {"block_structure", SPECIAL, NULL},
+    {"symmetric", FLAG, NULL},
+    {"dynamic", FALSE_IF, "weights would be quantised at run time"},
+    {"actorder", SPECIAL, NULL},
+    {"observer", ADVICE, NULL},
+    {"observer_kwargs", ADVICE, NULL},
+    {"scale_dtype", STRING, NULL}, /* the tensors have one */
+    {"zp_dtype", STRING, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+/* Formats of compressed-tensors, and what their groups of weights must say. */
+static const struct compressed_format {
+    const char *name;
+    hd_packing packing;
+    int bits;
+    const char *type;
+    int group_size; /* 0: as `group_size` says */
+    bool zeros;     /* there may be zero points */
+    const char *strategies[4];
+} compressed_formats[] = {
+    {"pack-quantized", HD_PACKING_INT4, 4, "int", 0, true, {"group", "channel"}},
+    {"mxfp4-pack-quantized", HD_PACKING_MXFP4, 4, "float", 32, false, {"group"}},
+    {"mxfp8-quantized", HD_PACKING_E4M3, 8, "float", 32, false, {"group"}},
+    {"float-quantized", HD_PACKING_E4M3, 8, "float", 0, false, {"block", "channel", "tensor"}},
+};
+
+static const struct compressed_format *find_format(quant_reader *r, const hfe_field *group,
+                                                   const hfe_field *q) {
+    const bool own = is_given(r, group, "format");
+    const hfe_field f = {own ? group : q, "format"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    hd_text names;
+    hd_text_init(&names, r->json->arena);
+    for (size_t i = 0; i < sizeof compressed_formats / sizeof *compressed_formats; i++) {
+        const struct compressed_format *c = &compressed_formats[i];
+        if (json_is_string(v) && strcmp(json_string_value(v), c->name) == 0) {
+            return c;
+        }
+        hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", c->name);
+    }
+    hd_diag *g =
+        hfe_field_error(r->json, v != NULL ? &f : q, "%s is no format that is read",
+                        v != NULL ? hfe_json_show(r->json, v) : "a config without 'format'");
+    g->cause = hd_printf(r->json->arena, "formats that are read: %s", names.at);
+    return NULL;
+}
+
+static bool expect_int(quant_reader *r, const hfe_field *w, const char *name, int want,
+                       const char *format) {
+    const hfe_field f = {w, name};
+    const json_t *v = hfe_json_get(r->json, &f);
+    if (json_is_integer(v) && json_integer_value(v) == want) {
+        return true;
+    }
+    hfe_field_error(r->json, v != NULL ? &f : w, "%s cannot be honoured by this version",
+                    v != NULL ? hfe_json_show(r->json, v)
+                              : hd_printf(r->json->arena, "weights without '%s'", name))
+        ->cause = hd_printf(r->json->arena, "%s is read with %s %d", format, name, want);
+    return false;
+}
+
+/* What of a matrix shares a scale. */
+static bool read_tile(quant_reader *r, const hfe_field *w, const struct compressed_format *c,
+                      hd_quant_group *g) {
+    const hfe_field size = {w, "group_size"}, block = {w, "block_structure"};
+    const char *strategy = string_of(r, w, "strategy");
+    g->tile_known = true;
+    g->tile = (hd_tile){1, 0};
+    if (strategy == NULL || strcmp(strategy, "channel") == 0) {
+        g->tile_known = strategy != NULL;
+        return true;
+    }
+    if (strcmp(strategy, "tensor") == 0) {
+        g->tile.rows = 0;
+        return true;
+    }
+    if (strcmp(strategy, "block") == 0) {
+        return read_block(r, &block, &g->tile);
+    }
+    if (c->group_size != 0 && !expect_int(r, w, "group_size", c->group_size, c->name)) {
+        return false;
+    }
+    if (!is_given(r, w, "group_size")) {
+        hfe_field_error(r->json, w, "the field 'group_size' is missing");
+        return false;
+    }
+    return read_size(r, &size, hfe_json_get(r->json, &size), &g->tile.cols);
+}
+
+/* Orders of columns that leave no trace in the file: the columns are back in their places. */
+static const char *const harmless_orders[] = {"weight", "static", NULL};
+
+static bool read_weights(quant_reader *r, const hfe_field *w, const struct compressed_format *c,
+                         hd_quant_group *g) {
+    const char *const types[] = {c->type, NULL};
+    const hfe_field symmetric = {w, "symmetric"};
+    const json_t *flag = hfe_json_get(r->json, &symmetric);
+    bool ok = check_fields(r, w, weights_fields);
+    ok &= expect_int(r, w, "num_bits", c->bits, c->name);
+    ok &= check_word(r, w, "type", types, hd_printf(r->json->arena, "codes of %s", c->name));
+    ok &= check_word(r, w, "strategy", c->strategies, "what shares a scale");
+    ok &= check_word(r, w, "actorder", harmless_orders, "the order of columns in groups");
+    g->symmetric = !json_is_false(flag);
+    if (!g->symmetric && !c->zeros) {
+        hfe_field_error(r->json, &symmetric, "false cannot be honoured by this version")->cause =
+            hd_printf(r->json->arena, "%s has no zero points", c->name);
+        ok = false;
+    }
+    return ok && read_tile(r, w, c, g);
+}
+
+static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *group) {
+    const hfe_field weights = {group, "weights"}, targets = {group, "targets"};
+    hd_quant_group g = {0};
+    if (!check_fields(r, group, group_fields)) {
+        return false;
+    }
+    if (!is_given(r, group, "weights")) {
+        return true; /* a group of activations */
+    }
+    const struct compressed_format *c = find_format(r, group, q);
+    if (c == NULL || !read_weights(r, &weights, c, &g)) {
+        return false;
+    }
+    g.format = c->name;
+    g.packing = c->packing;
+    g.targets_known = read_modules(r, &targets, &g.targets);
+    add_group(r, &g);
+    return true;
+}
+
+static bool read_compressed(quant_reader *r, const hfe_field *q) {
+    static const char *const statuses[] = {"compressed", NULL};
+    const hfe_field groups = {q, "config_groups"};
+    json_t *of = hfe_json_get(r->json, &groups), *v;
+    const char *name;
+    bool ok = check_fields(r, q, compressed_fields);
+    ok &= check_word(r, q, "quantization_status", statuses, "whether weights are stored packed");
+    read_ignored(r, q, "ignore");
+    if (!json_is_object(of) || json_object_size(of) > MOST_GROUPS) {
+        hfe_field_error(r->json, of != NULL ? &groups : q,
+                        "'config_groups' must be an object with at most %d groups", MOST_GROUPS);
+        return false;
+    }
+    json_object_foreach(of, name, v) {
+        const hfe_field group = {&groups, name};
+        ok &= read_group(r, q, &group);
+    }
+    return ok;
+}
+
+/* ---- the field ----------------------------------------------------------------------------- */
+
+static const struct method {
+    const char *name;
+    bool (*read)(quant_reader *r, const hfe_field *q);
+} methods[] = {
+    {"fp8", read_fp8},
+    {"mxfp4", read_mxfp4},
+    {"mxfp8", read_mxfp8},
+    {"compressed-tensors", read_compressed},
+};
+
+static bool read_method(quant_reader *r, const hfe_field *q) {
+    const hfe_field f = {q, "quant_method"};
+    const json_t *v = hfe_json_get(r->json, q), *method = json_object_get(v, "quant_method");
+    hd_text names;
+    if (!json_is_object(v)) {
+        hfe_field_error(r->json, q, "this must be an object");
+        return false;
+    }
+    hd_text_init(&names, r->json->arena);
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (json_is_string(method) && strcmp(json_string_value(method), methods[i].name) == 0) {
+            return methods[i].read(r, q);
+        }
+        hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", methods[i].name);
+    }
+    hd_diag *g = hfe_field_error(
+        r->json, method != NULL ? &f : q, "%s",
+        method != NULL ? hd_printf(r->json->arena, "%s is not read", hfe_json_show(r->json, method))
+                       : "the field 'quant_method' is missing");
+    g->cause = hd_printf(r->json->arena, "ways of quantising that are read: %s", names.at);
+    g->hint = "take the unquantised checkpoint; --weights-dtype stores its weights in 4 or 8 bits";
+    return false;
+}
+
+/* Parts of a config that are the language model. */
+static const char *const parts[] = {"text_config", "llm_config", "language_config"};
+
+bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
+    static const char name[] = "quantization_config";
+    hfe_field *found = NULL;
+    hd_quantisation own = {0};
+    for (size_t i = 0; i <= sizeof parts / sizeof *parts; i++) {
+        hfe_field *part = hd_new(j->arena, hfe_field), *f = hd_new(j->arena, hfe_field);
+        *part = (hfe_field){NULL, i > 0 ? parts[i - 1] : NULL};
+        *f = (hfe_field){i > 0 ? part : NULL, name};
+        const json_t *v = hfe_json_get(j, f);
+        if (v == NULL || json_is_null(v)) {
+            continue;
+        }
+        if (found != NULL && !json_equal(v, hfe_json_get(j, found))) {
+            hfe_field_error(j, f, "this is not what '%s' says", hfe_json_path(j, found));
+            return false;
+        }
+        found = found != NULL ? found : f;
+    }
+    quant_reader r = {.json = j, .out = &own, .quiet = out == NULL};
+    if (found != NULL) {
+        own.given = true;
+        own.loc = hfe_json_key(j, found);
+    }
+    const bool ok = found == NULL || read_method(&r, found);
+    if (out != NULL) {
+        *out = own;
+    }
+    return ok;
+}
+
+bool hfe_quantisation_of(hd_arena *a, hd_diags *d, const char *weights, hd_quantisation *out) {
+    const char *folder = hd_is_directory(weights) ? weights : hd_path_dir(a, weights);
+    const char *config = hd_path_join(a, folder, "config.json");
+    *out = (hd_quantisation){0};
+    if (!hd_exists(config)) {
+        return true;
+    }
+    hfe_json *j = hfe_json_open(a, d, config);
+    return j != NULL && hfe_read_quantisation(j, out);
+}

@@ -1,0 +1,94 @@
+/* Type rules of ops that carry a state of fixed size from token to token: what they take, and what
+ * kind of state. */
+#include "ir/rules.h"
+
+/* Operand i is a state of this kind, of these dims and any type that a state may have. */
+static bool takes_state(hir_check *c, uint32_t i, hir_state_kind kind, uint32_t rank,
+                        const int64_t *dims) {
+    const hir_state *s = &c->m->states.at[c->op->args[i].index];
+    const hir_type want = hir_make_type(s->type.dtype, rank, dims);
+    if (s->kind == kind && hir_type_equal(s->type, want)) return true;
+    return hir_refuse(c, HD_E_TYPE, NULL, "the state must be a %s %s, not a %s %s",
+                      hir_state_kind_of(kind)->word, hir_type_text(c, want),
+                      hir_state_kind_of(s->kind)->word, hir_type_text(c, s->type));
+}
+
+/* Operand i is a value [T, ..] of this rank. */
+static bool has_tokens(hir_check *c, uint32_t i, uint32_t rank, const char *form) {
+    if (!hir_plain(c, i) || !hir_is_value(c, i) || !hir_rank_is(c, i, rank, form)) return false;
+    return hir_type_has_t(hir_arg(c, i)) ||
+           hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s", hir_arg_name(c, i), form,
+                      hir_type_text(c, hir_arg(c, i)));
+}
+
+/* ---- short convolution --------------------------------------------------------------------- */
+/* [G, n] or [T, G, n] for x [T, G c']. */
+static bool taps_fit(hir_check *c, int64_t channels, int64_t *n) {
+    const hir_type taps = hir_arg(c, 1);
+    const bool own = hir_type_has_t(taps);
+    if (!hir_plain(c, 1)) return false;
+    if (own && !hir_is_value(c, 1)) return false;
+    if (taps.rank != (own ? 3u : 2u))
+        return hir_refuse(c, HD_E_TYPE, "a checkpoint's [c, 1, n] needs a reshape",
+                          "operand taps must be [c, n] or [T, c, n], not %s",
+                          hir_type_text(c, taps));
+    const int64_t groups = taps.dim[taps.rank - 2];
+    *n = taps.dim[taps.rank - 1];
+    if (channels % groups)
+        return hir_refuse(c, HD_E_TYPE, NULL,
+                          "%lld groups of taps do not divide the %lld channels of x",
+                          (long long)groups, (long long)channels);
+    return *n >= 2 ||
+           hir_refuse(c, HD_E_TYPE, "one tap is a product: mul",
+                      "operand taps, %s, has fewer than two taps", hir_type_text(c, taps));
+}
+
+bool hir_rule_short_conv(hir_check *c, hir_type *y) {
+    int64_t n = 0;
+    if (!has_tokens(c, 0, 2, "[T, c]")) return false;
+    const hir_type x = hir_arg(c, 0);
+    if (!taps_fit(c, x.dim[1], &n)) return false;
+    if (hir_has_arg(c, 2) && !hir_plain(c, 2)) return false;
+    if (!hir_vector_of(c, 2, x.dim[1]) ||
+        !takes_state(c, 3, HIR_STATE_WINDOW, 2, (int64_t[]){n - 1, x.dim[1]}))
+        return false;
+    *y = x;
+    y->dtype = HIR_F32;
+    return true;
+}
+
+/* ---- delta rule ---------------------------------------------------------------------------- */
+/* Operand i is [T, heads] or, with `last`, [T, heads, last]. */
+static bool by_heads(hir_check *c, uint32_t i, int64_t heads, int64_t last) {
+    const hir_type want = hir_make_type(HIR_F32, last ? 3 : 2, (int64_t[]){HIR_T, heads, last});
+    hir_type t = hir_arg(c, i);
+    if (!hir_plain(c, i) || !hir_is_value(c, i)) return false;
+    t.dtype = HIR_F32;
+    return hir_type_equal(t, want) ||
+           hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s", hir_arg_name(c, i),
+                      hir_type_text(c, want), hir_type_text(c, hir_arg(c, i)));
+}
+
+/* A decay for each key channel, [T, H, n], or one for all of a head, [T, H, 1]. */
+static bool decay_fits(hir_check *c, int64_t heads, int64_t n) {
+    if (!hir_has_arg(c, 3)) return true;
+    const hir_type decay = hir_arg(c, 3);
+    return by_heads(c, 3, heads, decay.rank == 3 && decay.dim[2] == 1 ? 1 : n);
+}
+
+bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
+    if (!has_tokens(c, 0, 3, "[T, G, n]") || !has_tokens(c, 2, 3, "[T, H, m]")) return false;
+    const hir_type q = hir_arg(c, 0), v = hir_arg(c, 2);
+    const int64_t heads = v.dim[1], n = q.dim[2];
+    if (!by_heads(c, 1, q.dim[1], n)) return false;
+    if (heads % q.dim[1])
+        return hir_refuse(c, HD_E_TYPE, NULL,
+                          "q is %s and v is %s: the heads of q do not divide those of v",
+                          hir_type_text(c, q), hir_type_text(c, v));
+    if (!decay_fits(c, heads, n) || !by_heads(c, 4, heads, 0) ||
+        !takes_state(c, 5, HIR_STATE_CARRY, 3, (int64_t[]){heads, n, v.dim[2]}))
+        return false;
+    *y = v;
+    y->dtype = HIR_F32;
+    return hir_finite(c, HIR_A_SCALE, false);
+}

@@ -1,0 +1,110 @@
+/* Weights in FP8 E4M3: a sign, 4 bits of exponent, 3 of mantissa; a scale for each tile of a
+ * matrix.
+ *
+ *     NAME         F8_E4M3 [(E,) out, in]
+ *     NAME_scale_inv, or NAME_scale: a scale for each tile, the last ones cut off by the matrix
+ *
+ *     tile         dtype of scales       written by
+ *     128 x 128    F32, BF16, E8M0       DeepSeek and many after it ("fp8", weight_block_size)
+ *     1 x 32       E8M0, as F8_E8M0 or   MXFP8
+ *                  U8
+ *     1 x in       F32, BF16             compressed-tensors, "float-quantized" by channel
+ *     out x in     F32, BF16             the same by tensor
+ *
+ * W[r, c] = E4M3(NAME[r, c]) scale[r / tile rows, c / tile columns]. "inv" is in the name only: it
+ * is multiplied. The product of a code and an f32 scale takes 28 bits, more than f32 has; with
+ * scales of 16 bits, and powers of two, it is exact there. */
+#include <math.h>
+#include <string.h>
+
+#include "support/packed/reader.h"
+
+static float float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The bits of exponent and mantissa in the place of those of a float are a number 2^120 times too
+ * small, subnormal ones of E4M3 as well. */
+float hd_from_e4m3(uint8_t code) {
+    const uint32_t magnitude = code & 0x7f;
+    if (magnitude == 0x7f) return NAN;
+    const float x = float_of(magnitude << 20) * 0x1p120f;
+    return code & 0x80 ? -x : x;
+}
+
+void hd_codes_e4m3(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
+    const uint8_t *at = p->codes->data + row * p->cols + col;
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = hd_from_e4m3(at[i]);
+}
+
+/* ---- finding ------------------------------------------------------------------------------- */
+
+/* Has the scale tensor a scale for each of these tiles? */
+static bool fits(const hd_packed *p, hd_tile tile) {
+    const hd_tensor *s = p->scales;
+    const uint64_t rows = (p->rows + tile.rows - 1) / tile.rows,
+                   cols = (p->cols + tile.cols - 1) / tile.cols;
+    return s->rank >= 2 && (uint64_t)s->shape[s->rank - 2] == rows &&
+           (uint64_t)s->shape[s->rank - 1] == cols;
+}
+
+/* The tile is that of the config, or else the first of those in use that explains the shape. */
+static hd_tile choose_tile(const hd_packed *p, const hd_quant_group *group) {
+    const hd_tile block = {128, 128}, line = {1, 32}, channel = {1, p->cols};
+    if (group && group->tile_known)
+        return (hd_tile){group->tile.rows ? group->tile.rows : p->rows,
+                         group->tile.cols ? group->tile.cols : p->cols};
+    if (fits(p, block)) return block;
+    if (fits(p, line)) return line;
+    return fits(p, channel) ? channel : hd_is_e8m0(p->scales) ? line : block;
+}
+
+static bool check_dtype(hd_unpacking *u, const hd_tensor *s) {
+    if (s->dtype == HD_T_F32 || s->dtype == HD_T_BF16 || s->dtype == HD_T_F16 || hd_is_e8m0(s))
+        return true;
+    hd_part_fault(u, s, "is %s; scales of E4M3 are F32, BF16, F16, F8_E8M0 or U8",
+                  hd_type_text(u, s));
+    return false;
+}
+
+/* A single scale of all, which may be written as [], [1] or [1, 1]. */
+static bool is_single(const hd_tensor *s, const hd_quant_group *group) {
+    return s->elements == 1 && s->rank < 2 &&
+           (!group || !group->tile_known || (group->tile.rows == 0 && group->tile.cols == 0));
+}
+
+bool hd_read_e4m3(hd_unpacking *u, const hd_tensor *t) {
+    if (t->dtype != HD_T_F8_E4M3) return false;
+    const char *end = "_scale_inv";
+    /* parts of NVFP4 are E4M3, too: they are scales of what refuses them */
+    if (hd_has_suffix(t->name, ".weight_scale")) return false;
+    const hd_tensor *inverse = hd_part(u, t->name, end), *plain = hd_part(u, t->name, "_scale");
+    if (!inverse && !plain) return hd_refuse_missing(u, t, "its scales", t->name, end);
+    if (inverse && plain) {
+        hd_part_fault(u, t, "has scales twice: _scale_inv and _scale");
+        return true;
+    }
+    if ((t->rank != 2 && t->rank != 3) || t->elements == 0) {
+        hd_part_fault(u, t, "is %s; what is read quantised are matrices, or stacks of them",
+                      hd_type_text(u, t));
+        return true;
+    }
+    const hd_quant_group *group;
+    const char *end_of_weight = hd_has_suffix(t->name, ".weight") ? ".weight" : "";
+    const char *module = hd_stem(u, t, end_of_weight);
+    hd_packed p = {.packing = HD_PACKING_E4M3, .codes = t, .scales = inverse ? inverse : plain};
+    p.rows = (uint64_t)t->shape[t->rank - 2], p.cols = (uint64_t)t->shape[t->rank - 1];
+    hd_drop(u, module, ".input_scale");
+    if (!check_dtype(u, p.scales) || !hd_ask_config(u, t, module, p.packing, &group)) return true;
+    if (t->rank == 2 && is_single(p.scales, group))
+        p.tile = (hd_tile){p.rows, p.cols};
+    else
+        p.tile = choose_tile(&p, group);
+    if ((t->rank == 2 && is_single(p.scales, group)) || hd_check_scales(u, &p, t->rank - 2))
+        hd_add_packed(u, t->name, &p, t->rank - 2,
+                      p.scales->dtype == HD_T_F32 ? HD_T_F64 : HD_T_F32);
+    return true;
+}

@@ -1,0 +1,102 @@
+/* Weights in MXFP4: E2M1 (a sign, 2 bits of exponent, 1 of mantissa), two in a byte, the even
+ * column in its low half; 32 columns of a row share a power of two, E8M0. Stored in two ways:
+ *
+ *     NAME.weight_packed U8 [out, in/2]          compressed-tensors, "mxfp4-pack-quantized"
+ *     NAME.weight_scale  U8 [out, in/32]
+ *
+ *     P_blocks U8 [E, out, in/32, 16]            gpt_oss, "mxfp4"
+ *     P_scales U8 [E, out, in/32]
+ *
+ * The bytes of both lie alike. The second is what an unquantised checkpoint has as P [E, in, out]:
+ * its matrices are transposed here, so that one name has one shape. */
+#include "support/packed/reader.h"
+
+enum { GROUP = 32 };
+
+static const float numbers[16] = {0,    .5f,  1,  1.5f,  2,  3,  4,  6,
+                                  -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6};
+
+float hd_from_e2m1(uint8_t code) {
+    return numbers[code & 15];
+}
+
+void hd_codes_mxfp4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
+    const uint8_t *at = p->codes->data + row * (p->cols / 2);
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t c = col + i;
+        out[i] = numbers[at[c / 2] >> 4 * (c & 1) & 15];
+    }
+}
+
+/* What both ways have in common, the codes with `leading` dims before the matrix. */
+static void add(hd_unpacking *u, hd_packed *p, const char *name, const char *module,
+                uint32_t leading) {
+    const hd_quant_group *group;
+    p->packing = HD_PACKING_MXFP4;
+    p->tile = (hd_tile){1, GROUP};
+    if (!hd_ask_config(u, p->codes, module, p->packing, &group)) return;
+    if (!hd_is_e8m0(p->scales)) {
+        hd_part_fault(u, p->scales, "is %s; scales of MXFP4 are U8 or F8_E8M0",
+                      hd_type_text(u, p->scales));
+    } else if (p->cols % GROUP) {
+        hd_part_fault(u, p->codes, "has rows of %llu weights, which is no multiple of 32",
+                      (unsigned long long)p->cols);
+    } else if (hd_check_scales(u, p, leading)) {
+        hd_add_packed(u, name, p, leading, HD_T_F32);
+    }
+}
+
+/* ---- compressed-tensors -------------------------------------------------------------------- */
+
+/* A shape that is given says what the codes say. */
+static bool check_shape(hd_unpacking *u, const hd_packed *p, const hd_tensor *shape) {
+    if (!shape) return true;
+    const bool numbers_ = shape->dtype == HD_T_I64 || shape->dtype == HD_T_I32;
+    if (numbers_ && shape->rank == 1 && shape->shape[0] == 2 &&
+        hd_tensor_get(shape, 0) == (double)p->rows && hd_tensor_get(shape, 1) == (double)p->cols)
+        return true;
+    hd_part_fault(u, shape, "contradicts the shape of the codes")->cause =
+        hd_printf(u->a, "they are %s: two weights in a byte", hd_type_text(u, p->codes));
+    return false;
+}
+
+bool hd_read_mxfp4(hd_unpacking *u, const hd_tensor *t) {
+    const char *end = ".weight_packed";
+    if (t->dtype != HD_T_U8 || !hd_has_suffix(t->name, end)) return false;
+    const char *module = hd_stem(u, t, end);
+    hd_packed p = {.codes = t, .scales = hd_part(u, module, ".weight_scale")};
+    const hd_tensor *shape = hd_part(u, module, ".weight_shape");
+    const hd_tensor *global = hd_part(u, module, ".weight_global_scale");
+    hd_drop(u, module, ".input_global_scale");
+    if (global) {
+        hd_part_fault(u, global,
+                      "is the scale of a whole tensor: this is NVFP4, which is not read");
+        return true;
+    }
+    if (!p.scales) return hd_refuse_missing(u, t, "its scales", module, ".weight_scale");
+    if (t->rank != 2 || t->shape[1] > INT64_MAX / 2) {
+        hd_part_fault(u, t, "is %s; packed weights are a matrix", hd_type_text(u, t));
+        return true;
+    }
+    p.rows = (uint64_t)t->shape[0], p.cols = (uint64_t)t->shape[1] * 2;
+    if (check_shape(u, &p, shape)) add(u, &p, hd_printf(u->a, "%s.weight", module), module, 0);
+    return true;
+}
+
+/* ---- gpt_oss ------------------------------------------------------------------------------- */
+
+bool hd_read_mxfp4_blocks(hd_unpacking *u, const hd_tensor *t) {
+    const char *end = "_blocks";
+    if (t->dtype != HD_T_U8 || !hd_has_suffix(t->name, end)) return false;
+    const char *name = hd_stem(u, t, end);
+    hd_packed p = {.codes = t, .transposed = true, .scales = hd_part(u, name, "_scales")};
+    if (!p.scales) return hd_refuse_missing(u, t, "its scales", name, "_scales");
+    if (t->rank != 4 || t->shape[3] != GROUP / 2 || t->shape[2] > INT64_MAX / GROUP) {
+        hd_part_fault(u, t, "is %s; blocks of MXFP4 are [experts, out, in / 32, 16]",
+                      hd_type_text(u, t));
+        return true;
+    }
+    p.rows = (uint64_t)t->shape[1], p.cols = (uint64_t)t->shape[2] * GROUP;
+    add(u, &p, name, name, 1);
+    return true;
+}

@@ -1,0 +1,56 @@
+/* What the readers of packed tensors share (support/packed.h). */
+#ifndef HD_PACKED_READER_H
+#define HD_PACKED_READER_H
+
+#include "support/packed.h"
+
+typedef struct hd_unpacking {
+    hd_arena *a;
+    hd_diags *d;
+    const hd_tensors *stored;
+    const hd_quantisation *config;
+    bool *taken; /* stored tensors that are a part of another */
+    hd_tensors *out;
+} hd_unpacking;
+
+/* A reader: is this stored tensor the codes of a packed one? Then that is added or refused, and its
+ * parts are taken; true either way. */
+typedef bool hd_reader(hd_unpacking *u, const hd_tensor *t);
+hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_int4;
+
+/* The codes, their zero points taken off, of columns col .. col+n-1 of a row, counted through all
+ * matrices; all in one tile. */
+typedef void hd_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out);
+hd_codes hd_codes_e4m3, hd_codes_mxfp4, hd_codes_int4;
+
+bool hd_has_suffix(const char *name, const char *suffix);
+/* The name without a suffix that it has. */
+char *hd_stem(hd_unpacking *u, const hd_tensor *t, const char *suffix);
+/* The stored tensor STEM SUFFIX, taken; NULL: there is none. */
+const hd_tensor *hd_part(hd_unpacking *u, const char *stem, const char *suffix);
+/* The same for scales of activations and what else says nothing of the weight. */
+void hd_drop(hd_unpacking *u, const char *stem, const char *suffix);
+/* An error at the file of `t`. */
+hd_diag *hd_part_fault(hd_unpacking *u, const hd_tensor *t, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* "U8 [4, 32]" */
+const char *hd_type_text(hd_unpacking *u, const hd_tensor *t);
+bool hd_refuse_missing(hd_unpacking *u, const hd_tensor *t, const char *what, const char *stem,
+                       const char *suffix);
+
+static inline bool hd_is_e8m0(const hd_tensor *scales) {
+    return scales->dtype == HD_T_U8 || scales->dtype == HD_T_F8_E8M0;
+}
+
+/* What the config says of this tensor: in *group NULL if there is no config. False: it contradicts
+ * the file, which has been said. */
+bool hd_ask_config(hd_unpacking *u, const hd_tensor *t, const char *module, hd_packing packing,
+                   const hd_quant_group **group);
+/* Are the scales as many as the tiles? `leading` dims count matrices in both. */
+bool hd_check_scales(hd_unpacking *u, const hd_packed *p, uint32_t leading);
+/* Adds the tensor `name`: the first `leading` dims of the codes, then rows and columns. `dtype`:
+ * the narrowest in which all of its numbers are exact. */
+void hd_add_packed(hd_unpacking *u, const char *name, const hd_packed *p, uint32_t leading,
+                   hd_tensor_dtype dtype);
+
+#endif

@@ -1,0 +1,250 @@
+/* From stored tensors to the tensors that they are (support/packed.h): finding the parts, checking
+ * them, and what the readers need for that. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/packed/reader.h"
+
+/* In this order; a tensor belongs to the first that knows it. */
+static hd_reader *const readers[] = {hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4,
+                                     hd_read_int4};
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+bool hd_has_suffix(const char *name, const char *suffix) {
+    const size_t n = strlen(name), k = strlen(suffix);
+    return n > k && strcmp(name + n - k, suffix) == 0;
+}
+
+char *hd_stem(hd_unpacking *u, const hd_tensor *t, const char *suffix) {
+    return hd_strndup(u->a, t->name, strlen(t->name) - strlen(suffix));
+}
+
+const hd_tensor *hd_part(hd_unpacking *u, const char *stem, const char *suffix) {
+    const hd_tensor *t = hd_tensors_find(u->stored, hd_printf(u->a, "%s%s", stem, suffix));
+    if (t) u->taken[t - u->stored->list.at] = true;
+    return t;
+}
+
+void hd_drop(hd_unpacking *u, const char *stem, const char *suffix) {
+    (void)hd_part(u, stem, suffix);
+}
+
+/* A name from a file, which may hold anything. */
+static const char *show(hd_arena *a, const char *name) {
+    hd_text t;
+    hd_text_init(&t, a);
+    hd_text_quoted(&t, name);
+    return t.at;
+}
+
+hd_diag *hd_part_fault(hd_unpacking *u, const hd_tensor *t, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const char *what = hd_vprintf(u->a, format, args);
+    va_end(args);
+    return hd_err(u->d, HD_E_WEIGHTS, (hd_loc){.file = t->file}, "tensor %s %s",
+                  show(u->a, t->name), what);
+}
+
+const char *hd_type_text(hd_unpacking *u, const hd_tensor *t) {
+    hd_text text;
+    hd_text_init(&text, u->a);
+    hd_tensor_print_type(&text, t);
+    return text.at;
+}
+
+bool hd_refuse_missing(hd_unpacking *u, const hd_tensor *t, const char *what, const char *stem,
+                       const char *suffix) {
+    hd_diag *g = hd_part_fault(u, t, "is quantised, and %s are missing from the checkpoint", what);
+    g->cause =
+        hd_printf(u->a, "they should be in %s", show(u->a, hd_printf(u->a, "%s%s", stem, suffix)));
+    g->hint = "take the whole checkpoint: codes without their scales are no weights";
+    return true;
+}
+
+/* ---- against the config -------------------------------------------------------------------- */
+
+static bool refuse_ignored(hd_unpacking *u, const hd_tensor *t, const hd_modules *by,
+                           hd_packing packing) {
+    const hd_quantisation *q = u->config;
+    hd_diag *g = hd_err(u->d, HD_E_WEIGHTS, q->ignore_loc,
+                        "tensor %s is quantised (%s), and the config says that it is not",
+                        show(u->a, t->name), hd_packing_name(packing));
+    g->cause =
+        hd_printf(u->a, "%s in '%s' is for its module", show(u->a, by->text), q->ignore_field);
+    g->hint = "config and tensors are of two checkpoints, or the list is wrong: take it out there";
+    return false;
+}
+
+static bool refuse_form(hd_unpacking *u, const hd_tensor *t, hd_packing packing) {
+    const hd_quantisation *q = u->config;
+    hd_text said;
+    hd_text_init(&said, u->a);
+    hd_text_add(&said, "it has ");
+    for (size_t i = 0; i < q->groups.n; i++) {
+        const hd_quant_group *g = &q->groups.at[i];
+        hd_text_f(&said, "%s%s for", i ? ", " : "", g->format);
+        for (size_t k = 0; k < g->targets.list.n; k++)
+            hd_text_f(&said, "%s %s", k ? "," : "", show(u->a, g->targets.list.at[k].text));
+        if (g->targets.list.n == 0) hd_text_add(&said, " all modules");
+    }
+    if (q->groups.n == 0) hd_text_add(&said, "no quantised weights");
+    hd_diag *g = hd_err(u->d, HD_E_WEIGHTS, q->loc,
+                        "tensor %s is quantised (%s), of which the config does not tell",
+                        show(u->a, t->name), hd_packing_name(packing));
+    g->cause = said.at;
+    g->hint = "config and tensors are of two checkpoints, or the config is not complete";
+    return false;
+}
+
+bool hd_ask_config(hd_unpacking *u, const hd_tensor *t, const char *module, hd_packing packing,
+                   const hd_quant_group **group) {
+    *group = NULL;
+    if (!u->config->given) return true;
+    const hd_modules *ignored = hd_find_modules(&u->config->ignore, module);
+    if (ignored) return refuse_ignored(u, t, ignored, packing);
+    *group = hd_find_group(u->config, packing, module);
+    return *group || refuse_form(u, t, packing);
+}
+
+/* ---- shapes -------------------------------------------------------------------------------- */
+
+static uint64_t tiles(uint64_t n, uint64_t tile) {
+    return tile ? n / tile + (n % tile != 0) : 0;
+}
+
+bool hd_check_scales(hd_unpacking *u, const hd_packed *p, uint32_t leading) {
+    const hd_tensor *s = p->scales;
+    const uint64_t rows = tiles(p->rows, p->tile.rows), cols = tiles(p->cols, p->tile.cols);
+    bool fits = s->rank == leading + 2 && (uint64_t)s->shape[leading] == rows &&
+                (uint64_t)s->shape[leading + 1] == cols;
+    for (uint32_t i = 0; fits && i < leading; i++)
+        fits = s->shape[i] == p->codes->shape[i];
+    if (fits) return true;
+    hd_text want;
+    hd_text_init(&want, u->a);
+    hd_text_add(&want, "");
+    for (uint32_t i = 0; i < leading; i++)
+        hd_text_f(&want, "%lld, ", (long long)p->codes->shape[i]);
+    hd_diag *g = hd_part_fault(u, s, "is %s, not [%s%llu, %llu]", hd_type_text(u, s), want.at,
+                               (unsigned long long)rows, (unsigned long long)cols);
+    g->cause = hd_printf(u->a, "%s has matrices of [%llu, %llu], and a scale for each [%llu, %llu]",
+                         show(u->a, p->codes->name), (unsigned long long)p->rows,
+                         (unsigned long long)p->cols, (unsigned long long)p->tile.rows,
+                         (unsigned long long)p->tile.cols);
+    return false;
+}
+
+void hd_add_packed(hd_unpacking *u, const char *name, const hd_packed *p, uint32_t leading,
+                   hd_tensor_dtype dtype) {
+    hd_tensor t = {.name = name, .dtype = dtype, .rank = leading + 2, .file = p->codes->file};
+    if (strcmp(name, p->codes->name) != 0 && hd_tensors_find(u->stored, name)) {
+        hd_part_fault(u, p->codes, "is the quantised form of a tensor that is there as well")
+            ->cause = hd_printf(u->a, "%s is in the checkpoint", show(u->a, name));
+        return;
+    }
+    memcpy(t.shape, p->codes->shape, leading * sizeof *t.shape);
+    t.shape[leading] = (int64_t)(p->transposed ? p->cols : p->rows);
+    t.shape[leading + 1] = (int64_t)(p->transposed ? p->rows : p->cols);
+    if (!hd_tensor_measure(&t)) {
+        hd_part_fault(u, p->codes, "is too large: the size of its weights overflows");
+        return;
+    }
+    hd_packed *kept = hd_new(u->a, hd_packed);
+    *kept = *p;
+    t.packed = kept;
+    hd_push(u->a, &u->out->list, t);
+}
+
+/* ---- all tensors --------------------------------------------------------------------------- */
+
+/* Ends of names that only parts of quantised tensors have. */
+static const struct {
+    const char *suffix, *of; /* of: end of the name of what they belong to */
+} parts[] = {
+    {".weight_packed", NULL},
+    {"_scale_inv", ""},
+    {".weight_scale", ".weight_packed"},
+    {".weight_zero_point", ".weight_packed"},
+    {".weight_shape", ".weight_packed"},
+    {".weight_g_idx", ".weight_packed"},
+    {".weight_global_scale", ".weight_packed"},
+};
+
+static bool is_part(const hd_tensor *t, size_t *which) {
+    for (*which = 0; *which < sizeof parts / sizeof *parts; ++*which)
+        if (hd_has_suffix(t->name, parts[*which].suffix)) return true;
+    return false;
+}
+
+/* Codes of MXFP4 in blocks have a plain name, but then bytes are no weights of any other kind. */
+static bool is_codes(const hd_tensor *t) {
+    return t->dtype == HD_T_F8_E4M3 || (t->dtype == HD_T_U8 && hd_has_suffix(t->name, "_blocks"));
+}
+
+bool hd_holds_packed(const hd_tensors *stored) {
+    size_t which;
+    for (size_t i = 0; i < stored->list.n; i++)
+        if (is_codes(&stored->list.at[i]) || is_part(&stored->list.at[i], &which)) return true;
+    return false;
+}
+
+/* A part that nothing took. */
+static void refuse_orphan(hd_unpacking *u, const hd_tensor *t) {
+    size_t which;
+    if (!is_part(t, &which)) return;
+    if (!parts[which].of) {
+        hd_part_fault(u, t, "is %s, which no quantised form that is read here has",
+                      hd_type_text(u, t))
+            ->cause = "packed weights are U8 (MXFP4) or I32 (eight integers of 4 bits)";
+        return;
+    }
+    const char *stem = hd_stem(u, t, parts[which].suffix);
+    const char *of = hd_printf(u->a, "%s%s", stem, parts[which].of);
+    const hd_tensor *owner = hd_tensors_find(u->stored, of);
+    if (!owner && *parts[which].of) { /* a weight that is not quantised has its place */
+        const char *plain = hd_printf(u->a, "%s.weight", stem);
+        owner = hd_tensors_find(u->stored, plain);
+        if (owner) of = plain;
+    }
+    hd_diag *g = hd_part_fault(u, t, "belongs to a quantised tensor that is not there");
+    g->cause = owner ? hd_printf(u->a, "%s is %s", show(u->a, of), hd_type_text(u, owner))
+                     : hd_printf(u->a, "%s is missing", show(u->a, of));
+}
+
+static int by_name(const void *x, const void *y) {
+    return strcmp(((const hd_tensor *)x)->name, ((const hd_tensor *)y)->name);
+}
+
+static void collect(hd_unpacking *u) {
+    for (size_t i = 0; i < u->stored->list.n; i++) {
+        const hd_tensor *t = &u->stored->list.at[i];
+        if (u->taken[i]) continue;
+        refuse_orphan(u, t);
+        hd_push(u->a, &u->out->list, *t);
+    }
+    if (u->out->list.n) qsort(u->out->list.at, u->out->list.n, sizeof *u->out->list.at, by_name);
+}
+
+bool hd_unpack(hd_arena *a, hd_diags *d, const hd_tensors *stored, const hd_quantisation *q,
+               hd_tensors *out) {
+    const size_t errors = d->errors;
+    hd_unpacking u = {.a = a, .d = d, .stored = stored, .config = q, .out = out};
+    *out = (hd_tensors){0};
+    u.taken = hd_new_array(a, bool, stored->list.n + 1);
+    for (size_t i = 0; i < stored->list.n; i++) {
+        const hd_tensor *t = &stored->list.at[i];
+        for (size_t k = 0; k < sizeof readers / sizeof *readers; k++) {
+            if (!readers[k](&u, t)) continue;
+            u.taken[i] = true;
+            break;
+        }
+    }
+    if (q->given && out->list.n == 0 && d->errors == errors && q->groups.n)
+        hd_warn(d, HD_E_WEIGHTS, q->loc,
+                "the config says that weights are quantised, and no tensor is")
+            ->cause = "the tensors decide: they are taken as they are";
+    collect(&u);
+    return d->errors == errors;
+}

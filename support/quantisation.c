@@ -1,0 +1,191 @@
+/* Names of modules against the patterns of configs (quantisation.h). */
+#include "support/quantisation.h"
+
+#include <ctype.h>
+#include <regex.h>
+#include <string.h>
+
+enum { MAX_PATTERN = 1000 }; /* bytes of a regular expression from a file */
+
+const char *hd_packing_name(hd_packing p) {
+    static const char *const names[] = {
+#define P(id, name) name,
+        HD_PACKINGS(P)
+#undef P
+    };
+    return names[p];
+}
+
+/* ---- regular expressions -----------------------------------------------------------------------
+ *
+ * Configs hold those of Python. What POSIX extended ones have as well is translated; the rest is
+ * refused: look-around and back references, which have no equal there, and counts, with which a few
+ * bytes of a file can ask for any amount of memory. */
+
+static bool is_escape(char c, const char **class) {
+    static const struct {
+        char letter;
+        const char *class;
+    } classes[] = {{'d', "0-9"}, {'w', "A-Za-z0-9_"}, {'s', " \t"}};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (classes[i].letter == c) {
+            *class = classes[i].class;
+            return true;
+        }
+    return false;
+}
+
+/* An escape at p[0] = '\\'; NULL: it is none that is known. POSIX has no escapes inside brackets,
+ * and a backslash before what needs none means something else in the C library. */
+static const char *translate_escape(hd_text *out, const char *p, bool in_class) {
+    const char *class;
+    if (is_escape(p[1], &class))
+        hd_text_f(out, in_class ? "%s" : "[%s]", class);
+    else if (!ispunct((unsigned char)p[1]) || (in_class && strchr("[]^-\\", p[1])))
+        return NULL;
+    else
+        hd_text_f(out, !in_class && strchr(".[]()*+?{}|^$\\", p[1]) ? "\\%c" : "%c", p[1]);
+    return p + 2;
+}
+
+/* One character, escape or bracket outside of classes; NULL and why. */
+static const char *translate_one(hd_text *out, const char *p, const char **why) {
+    if (*p == '\\') {
+        p = translate_escape(out, p, false);
+        if (!p) *why = "an escape that is not known here";
+        return p;
+    }
+    if (strncmp(p, "(?:", 3) == 0) {
+        hd_text_add(out, "(");
+        return p + 3;
+    }
+    if (*p == '{' || strncmp(p, "(?", 2) == 0) {
+        *why = *p == '{' ? "a count in braces" : "a group that looks around or has options";
+        return NULL;
+    }
+    if (strchr("*+?", *p) && (p[1] == '?' || p[1] == '+')) {
+        hd_text_f(out, "%c", *p); /* lazy or possessive: whether there is a match is the same ... */
+        if (p[1] == '?') return p + 2;
+        *why = "a possessive repetition"; /* ... for lazy ones alone */
+        return NULL;
+    }
+    hd_text_f(out, "%c", *p);
+    return p + 1;
+}
+
+/* A bracket expression, p at its '['. */
+static const char *translate_class(hd_text *out, const char *p, const char **why) {
+    hd_text_add(out, "[");
+    p++;
+    if (*p == '^') hd_text_f(out, "%c", *p++);
+    for (bool first = true; *p && (first || *p != ']'); first = false) {
+        if (*p != '\\' && *p != '[') {
+            hd_text_f(out, "%c", *p++);
+            continue;
+        }
+        p = *p == '\\' ? translate_escape(out, p, true) : NULL;
+        if (!p) {
+            *why = "a bracket expression that is not known here";
+            return NULL;
+        }
+    }
+    if (*p != ']') *why = "a bracket that is not closed";
+    hd_text_add(out, "]");
+    return *p == ']' ? p + 1 : NULL;
+}
+
+static void free_regex(void *what) {
+    regfree(what);
+}
+
+static regex_t *compile(hd_arena *a, const char *pattern, const char **why) {
+    hd_text out;
+    hd_text_init(&out, a);
+    hd_text_add(&out, "^("); /* Python's match() begins at the beginning, and may end anywhere */
+    if (strlen(pattern) > MAX_PATTERN) {
+        *why = "more than 1000 bytes";
+        return NULL;
+    }
+    for (const char *p = pattern; *p;) {
+        p = *p == '[' ? translate_class(&out, p, why) : translate_one(&out, p, why);
+        if (!p) return NULL;
+    }
+    hd_text_add(&out, ")");
+    regex_t *regex = hd_new(a, regex_t);
+    if (regcomp(regex, out.at, REG_EXTENDED | REG_NOSUB) != 0) {
+        *why = "something that is no regular expression";
+        return NULL;
+    }
+    hd_arena_defer(a, free_regex, regex);
+    return regex;
+}
+
+/* ---- patterns ------------------------------------------------------------------------------- */
+
+/* "Linear": a letter in upper case, and no component of a path. */
+static bool is_class(const char *text) {
+    return isupper((unsigned char)*text) && !strpbrk(text, ".*");
+}
+
+bool hd_add_modules(hd_arena *a, hd_module_list *l, const char *text, const char **why) {
+    hd_modules m = {.text = hd_strdup(a, text), .all = is_class(text)};
+    if (strncmp(text, "re:", 3) == 0) {
+        m.regex = compile(a, text + 3, why);
+        if (!m.regex) return false;
+    }
+    hd_push(a, &l->list, m);
+    return true;
+}
+
+/* `*` is any characters. Without going back further than to the last one, which is enough: what an
+ * earlier one matches can always be the shortest that works. */
+static bool matches_glob(const char *pattern, const char *text, size_t n) {
+    const char *end = text + n, *star = NULL, *from = NULL;
+    while (text < end) {
+        if (*pattern == '*') {
+            star = ++pattern, from = text;
+        } else if (*pattern == *text) {
+            pattern++, text++;
+        } else if (star) {
+            pattern = star, text = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return !*pattern;
+}
+
+/* Some first or some last components of the name. */
+static bool names(const char *pattern, const char *module) {
+    const size_t n = strlen(module);
+    if (matches_glob(pattern, module, n)) return true;
+    for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.'))
+        if (matches_glob(pattern, module, (size_t)(dot - module)) ||
+            matches_glob(pattern, dot + 1, strlen(dot + 1)))
+            return true;
+    return false;
+}
+
+static bool speaks_of(const hd_modules *m, const char *module) {
+    if (m->regex) return regexec(m->regex, module, 0, NULL, 0) == 0;
+    return m->all || names(m->text, module);
+}
+
+const hd_modules *hd_find_modules(const hd_module_list *l, const char *module) {
+    for (size_t i = 0; i < l->list.n; i++)
+        if (speaks_of(&l->list.at[i], module)) return &l->list.at[i];
+    return NULL;
+}
+
+const hd_quant_group *hd_find_group(const hd_quantisation *q, hd_packing packing,
+                                    const char *module) {
+    for (size_t i = 0; i < q->groups.n; i++) {
+        const hd_quant_group *g = &q->groups.at[i];
+        if (g->packing != packing) continue;
+        if (!g->targets_known || g->targets.list.n == 0 || hd_find_modules(&g->targets, module))
+            return g;
+    }
+    return NULL;
+}

@@ -1,0 +1,68 @@
+/* What a config says about quantised weights: which modules, in which form. The tensors themselves
+ * decide what they are (packed.h); this is held against them, and gives the sizes that tensors
+ * leave open. frontend/quantisation.c reads it from a config.json. */
+#ifndef HD_QUANTISATION_H
+#define HD_QUANTISATION_H
+
+#include "support/diag.h"
+
+/* P(enum, name): forms in which tensors are packed (packed.h). */
+#define HD_PACKINGS(P)                                                                             \
+    P(E4M3, "e4m3")                                                                                \
+    P(MXFP4, "mxfp4")                                                                              \
+    P(INT4, "int4")
+typedef enum hd_packing {
+#define P(id, name) HD_PACKING_##id,
+    HD_PACKINGS(P)
+#undef P
+        HD_N_PACKINGS
+} hd_packing;
+
+const char *hd_packing_name(hd_packing p);
+
+/* Rows and columns of a matrix that share a scale; 0: all of them. */
+typedef struct hd_tile {
+    uint64_t rows, cols;
+} hd_tile;
+
+/* Names of modules, as configs write them: a regular expression after "re:", which must match from
+ * the beginning; else a name or some of its first or last components, with `*` for any characters;
+ * else the name of a Python class, which all modules are taken to have. */
+typedef struct hd_modules {
+    const char *text; /* as written */
+    void *regex;      /* regex_t; NULL: none */
+    bool all;         /* a class */
+} hd_modules;
+
+typedef struct hd_module_list {
+    HD_VEC(hd_modules) list;
+} hd_module_list;
+
+/* Adds a pattern. False: a regular expression with something in it that is not read here; it is not
+ * added, and `why` says what. */
+bool hd_add_modules(hd_arena *a, hd_module_list *l, const char *text, const char **why);
+const hd_modules *hd_find_modules(const hd_module_list *l, const char *module); /* NULL: none */
+
+typedef struct hd_quant_group {
+    const char *format; /* as the config writes it */
+    hd_packing packing;
+    bool tile_known, symmetric;
+    hd_tile tile;
+    hd_module_list targets; /* empty: all modules */
+    bool targets_known;     /* every pattern could be read */
+} hd_quant_group;
+
+typedef struct hd_quantisation {
+    bool given;
+    hd_loc loc; /* of the field */
+    hd_loc ignore_loc;
+    const char *ignore_field;
+    HD_VEC(hd_quant_group) groups;
+    hd_module_list ignore;
+} hd_quantisation;
+
+/* The group that speaks of a module packed so, or NULL. */
+const hd_quant_group *hd_find_group(const hd_quantisation *q, hd_packing packing,
+                                    const char *module);
+
+#endif

@@ -1,0 +1,244 @@
+/* `quantization_config`: the forms that checkpoints have, and everything about them that must be
+ * refused at its place. */
+#include <jansson.h>
+
+#include "frontend/quantisation.h"
+
+#define FOLDER "/tmp/hadal-quantisation-XXXXXX"
+#include "tests/unit/folder_fixture.h"
+
+TestSuite(quantisation, .init = open_folder, .fini = close_folder);
+
+static bool read_text(const char *json, hd_quantisation *out) {
+    diags.errors = diags.list.n = 0;
+    cr_assert(hd_write_file(arena, &diags, in_folder("config.json"), json, strlen(json)));
+    return hfe_quantisation_of(arena, &diags, folder, out);
+}
+
+static hd_quantisation read(const char *config) {
+    hd_quantisation q;
+    const char *json = hd_printf(arena, "{\n \"quantization_config\": %s\n}", config);
+    cr_assert(read_text(json, &q), "%s", said());
+    cr_expect(q.given);
+    return q;
+}
+
+static void refuse(const char *config, const char *part) {
+    hd_quantisation q;
+    const char *json = hd_printf(arena, "{\n \"quantization_config\": %s\n}", config);
+    cr_assert_not(read_text(json, &q), "no fault: %s", part);
+    cr_expect(strstr(said(), part), "'%s' is not in:\n%s", part, said());
+    cr_expect(strstr(said(), "config.json:2:"), "%s", said());
+}
+
+/* ---- FP8 and MXFP4 ------------------------------------------------------------------------- */
+
+Test(quantisation, fp8) {
+    hd_quantisation q =
+        read("{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": "
+             "\"dynamic\", \"weight_block_size\": [128, 64], \"scale_fmt\": \"ue8m0\", "
+             "\"modules_to_not_convert\": [\"lm_head\", \"model.embed_tokens\"]}");
+    cr_assert_eq(q.groups.n, 1);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_E4M3);
+    cr_expect(q.groups.at[0].tile_known);
+    cr_expect_eq(q.groups.at[0].tile.rows, 128);
+    cr_expect_eq(q.groups.at[0].tile.cols, 64);
+    cr_expect(hd_find_modules(&q.ignore, "lm_head"));
+    cr_expect_str_eq(q.ignore_field, "quantization_config.modules_to_not_convert");
+    q = read("{\"quant_method\": \"fp8\", \"modules_to_not_convert\": null}");
+    cr_expect_not(q.groups.at[0].tile_known);
+}
+
+Test(quantisation, fp8_refused) {
+#define FP8 "{\"quant_method\": \"fp8\", "
+    refuse(FP8 "\"fmt\": \"e5m2\"}", "quantization_config.fmt: \"e5m2\" cannot be honoured");
+    refuse(FP8 "\"weight_block_size\": [128]}", "must be a list of two sizes");
+    refuse(FP8 "\"weight_block_size\": [128, 0]}", "0 is no size of a group");
+    refuse(FP8 "\"weight_block_size\": [128, -1]}", "-1 is no size of a group");
+    refuse(FP8 "\"weight_block_size\": [128, 1e3]}", "1000.0 is no size of a group");
+    refuse(FP8 "\"weight_block_size\": [128, 99999999999]}", "99999999999 is no size of a group");
+    refuse(FP8 "\"weight_block_size\": 128}", "must be a list of two sizes");
+    refuse(FP8 "\"scale_fmt\": \"e5m3\"}", "allowed: \"ue8m0\", \"float\"");
+    refuse(FP8 "\"modules_to_not_convert\": \"lm_head\"}", "it must be a list of strings");
+    refuse(FP8 "\"modules_to_not_convert\": [1]}", "it must be a list of strings");
+    refuse(FP8 "\"bits\": 4}", "unknown field 'quantization_config.bits'");
+}
+
+Test(quantisation, mxfp4_in_blocks) {
+    const hd_quantisation q = read("{\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": "
+                                   "[\"model.layers.*.self_attn\"]}");
+    cr_assert_eq(q.groups.n, 1);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_MXFP4);
+    cr_expect(hd_find_modules(&q.ignore, "model.layers.3.self_attn.q_proj"));
+    cr_expect(hd_find_group(&q, HD_PACKING_MXFP4, "model.layers.3.mlp.experts.down_proj"));
+    cr_expect_not(hd_find_group(&q, HD_PACKING_INT4, "model.layers.3.mlp.experts.down_proj"));
+    refuse("{\"quant_method\": \"mxfp4\", \"fmt\": 1}", "unknown field");
+}
+
+Test(quantisation, mxfp8) {
+    const hd_quantisation q = read("{\"quant_method\": \"mxfp8\"}");
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_E4M3);
+    cr_expect_eq(q.groups.at[0].tile.cols, 32);
+}
+
+Test(quantisation, methods) {
+    refuse("{\"quant_method\": \"gptq\", \"bits\": 4}",
+           "quantization_config.quant_method: \"gptq\" is not read");
+    refuse("{\"quant_method\": 4}", "4 is not read");
+    refuse("{\"bits\": 4}", "the field 'quant_method' is missing");
+    refuse("4", "this must be an object");
+    refuse("[]", "this must be an object");
+    hd_quantisation q;
+    cr_expect(read_text("{\"quantization_config\": null}", &q));
+    cr_expect_not(q.given);
+}
+
+/* ---- compressed-tensors -------------------------------------------------------------------- */
+
+#define WEIGHTS(more)                                                                              \
+    "{\"num_bits\": 4, \"type\": \"int\", \"dynamic\": false, \"observer\": \"minmax\", "          \
+    "\"observer_kwargs\": {}, " more "}"
+#define GROUP(weights)                                                                             \
+    "{\"targets\": [\"Linear\"], \"input_activations\": null, \"output_activations\": null, "      \
+    "\"weights\": " weights "}"
+#define COMPRESSED(group, more)                                                                    \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "                  \
+    "\"quantization_status\": \"compressed\", \"kv_cache_scheme\": null, "                         \
+    "\"global_compression_ratio\": null, \"config_groups\": {\"group_0\": " group "}" more "}"
+#define BY_GROUP "\"strategy\": \"group\", \"group_size\": 32"
+
+Test(quantisation, compressed_integers) {
+    hd_quantisation q =
+        read(COMPRESSED(GROUP(WEIGHTS(BY_GROUP ", \"symmetric\": false, \"actorder\": \"weight\"")),
+                        ", \"ignore\": [\"lm_head\", \"re:.*gate$\"]"));
+    cr_assert_eq(q.groups.n, 1);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_INT4);
+    cr_expect_eq(q.groups.at[0].tile.rows, 1);
+    cr_expect_eq(q.groups.at[0].tile.cols, 32);
+    cr_expect_not(q.groups.at[0].symmetric);
+    cr_expect(hd_find_modules(&q.ignore, "mlp.gate"));
+    q = read(COMPRESSED(
+        GROUP(WEIGHTS("\"strategy\": \"channel\", \"group_size\": null, \"symmetric\": true")),
+        ""));
+    cr_expect(q.groups.at[0].tile_known);
+    cr_expect_eq(q.groups.at[0].tile.cols, 0);
+    cr_expect(q.groups.at[0].symmetric);
+}
+
+/* As Kimi K3 has it: in the part that is the language model, and with patterns. */
+Test(quantisation, inside_the_language_model) {
+    static const char inner[] =
+        "{\"quant_method\": \"compressed-tensors\", \"format\": \"mxfp4-pack-quantized\", "
+        "\"config_groups\": {\"group_0\": {\"format\": \"mxfp4-pack-quantized\", \"targets\": "
+        "[\"Linear\"], \"weights\": {\"num_bits\": 4, \"type\": \"float\", \"group_size\": 32, "
+        "\"strategy\": \"group\", \"symmetric\": true, \"dynamic\": false, \"actorder\": null, "
+        "\"block_structure\": null, \"observer\": \"minmax\", \"observer_kwargs\": {}, "
+        "\"scale_dtype\": \"torch.uint8\", \"zp_dtype\": null}}}, "
+        "\"ignore\": [\"re:.*self_attn.*\", \"re:.*mlp\\\\.(gate|up)_proj.*\"]}";
+    hd_quantisation q;
+    cr_assert(
+        read_text(hd_printf(arena, "{\"text_config\": {\"quantization_config\": %s}}", inner), &q),
+        "%s", said());
+    cr_assert(q.given);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_MXFP4);
+    cr_expect(hd_find_modules(&q.ignore, "model.layers.0.mlp.up_proj"));
+    cr_expect(read_text(hd_printf(arena,
+                                  "{\"quantization_config\": %s, \"text_config\": "
+                                  "{\"quantization_config\": %s}}",
+                                  inner, inner),
+                        &q),
+              "the same twice: %s", said());
+    cr_expect_not(read_text(hd_printf(arena,
+                                      "{\"quantization_config\": {\"quant_method\": \"fp8\"}, "
+                                      "\"text_config\": {\"quantization_config\": %s}}",
+                                      inner),
+                            &q));
+    cr_expect(strstr(said(), "this is not what 'quantization_config' says"), "%s", said());
+}
+
+Test(quantisation, several_forms) {
+    const hd_quantisation q =
+        read("{\"quant_method\": \"compressed-tensors\", \"format\": \"mixed-precision\", "
+             "\"config_groups\": {"
+             "\"a\": {\"format\": \"float-quantized\", \"targets\": [\"re:.*self_attn.*\"], "
+             "\"weights\": "
+             "{\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"block\", \"block_structure\": "
+             "[64, 32]}}, "
+             "\"b\": {\"format\": \"pack-quantized\", \"targets\": [\"re:.*mlp.*\"], \"weights\": "
+             "{\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"channel\"}}, "
+             "\"c\": {\"targets\": [\"Linear\"], \"weights\": null, \"input_activations\": "
+             "{\"num_bits\": 8}}}}");
+    cr_assert_eq(q.groups.n, 2);
+    cr_expect(hd_find_group(&q, HD_PACKING_E4M3, "l.0.self_attn.q_proj"));
+    cr_expect_not(hd_find_group(&q, HD_PACKING_E4M3, "l.0.mlp.up_proj"));
+    cr_expect(hd_find_group(&q, HD_PACKING_INT4, "l.0.mlp.up_proj"));
+    cr_expect_eq(q.groups.at[0].tile.rows, 64);
+}
+
+Test(quantisation, compressed_refused) {
+    static const char *const cases[][2] = {
+        {COMPRESSED(GROUP("{\"num_bits\": 8, \"type\": \"int\", " BY_GROUP "}"), ""),
+         "pack-quantized is read with num_bits 4"},
+        {COMPRESSED(GROUP("{\"type\": \"int\", " BY_GROUP "}"), ""), "weights without 'num_bits'"},
+        {COMPRESSED(GROUP("{\"num_bits\": 4, \"type\": \"float\", " BY_GROUP "}"), ""),
+         "allowed: \"int\""},
+        {COMPRESSED(GROUP(WEIGHTS("\"strategy\": \"tensor\"")), ""),
+         "allowed: \"group\", \"channel\""},
+        {COMPRESSED(GROUP(WEIGHTS("\"strategy\": \"group\"")), ""),
+         "the field 'group_size' is missing"},
+        {COMPRESSED(GROUP(WEIGHTS("\"strategy\": \"group\", \"group_size\": 0")), ""),
+         "0 is no size of a group"},
+        {COMPRESSED(GROUP(WEIGHTS("\"strategy\": \"group\", \"group_size\": \"32\"")), ""),
+         "\"32\" is no size"},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP ", \"actorder\": \"group\"")), ""),
+         "actorder: \"group\" cannot be honoured"},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP ", \"symmetric\": 1")), ""), "it must be true or false"},
+        {COMPRESSED(GROUP("{\"num_bits\": 4, \"type\": \"int\", \"dynamic\": true, " BY_GROUP "}"),
+                    ""),
+         "quantised at run time"},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP ", \"rotation\": 1")), ""),
+         "unknown field 'quantization_config.config_groups.group_0.weights.rotation'"},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"ignore\": \"lm_head\""),
+         "it must be a list of strings"},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"transform_config\": {\"a\": 1}"),
+         "stored rotated"},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"sparsity_config\": {\"format\": \"2:4\"}"),
+         "without their zeros"},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"colour\": 1"),
+         "unknown field 'quantization_config.colour'"},
+        {COMPRESSED("4", ""), "config_groups.group_0: this must be an object"},
+        {COMPRESSED("{\"weights\": 4}", ""),
+         "config_groups.group_0.weights: this must be an object"},
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"int-quantized\", "
+         "\"config_groups\": {\"a\": " GROUP(WEIGHTS(BY_GROUP)) "}}",
+         "\"int-quantized\" is no format that is read"},
+        {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": " GROUP(
+             WEIGHTS(BY_GROUP)) "}}",
+         "a config without 'format' is no format"},
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"}",
+         "'config_groups' must be an object"},
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+         "\"quantization_status\": \"frozen\", \"config_groups\": {}}",
+         "\"frozen\" cannot be honoured"},
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"mxfp4-pack-quantized\", "
+         "\"config_groups\": {\"a\": " GROUP("{\"num_bits\": 4, \"type\": \"float\", \"strategy\": "
+                                             "\"group\", \"group_size\": 16}") "}}",
+         "mxfp4-pack-quantized is read with group_size 32"},
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"mxfp4-pack-quantized\", "
+         "\"config_groups\": {\"a\": " GROUP(
+             "{\"num_bits\": 4, \"type\": \"float\", \"strategy\": \"group\", \"group_size\": 32, "
+             "\"symmetric\": false}") "}}",
+         "has no zero points"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i][0], cases[i][1]);
+}
+
+/* A pattern that cannot be read is told, and takes nothing away. */
+Test(quantisation, patterns_that_are_not_read) {
+    const hd_quantisation q =
+        read(COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"ignore\": [\"re:(?!x).*\", \"lm_head\"]"));
+    cr_expect(strstr(said(), "\"re:(?!x).*\" is not held against the tensors"), "%s", said());
+    cr_expect(strstr(said(), "it has a group that looks around"), "%s", said());
+    cr_expect_eq(q.ignore.list.n, 1);
+}

@@ -1,0 +1,306 @@
+/* Ops that carry a state of fixed size from token to token, in the IR: their type rules, and their
+ * meaning in the evaluator against the formulas written another way, for every way to cut a prompt
+ * into calls. */
+#include "support_eval.h"
+
+TestSuite(recurrence, .init = open_arena, .fini = close_arena);
+
+/* ---- type rules ------------------------------------------------------------------------------ */
+/* %x %q %k %v %a %b %e have tokens, %n and %m have none. */
+static const char preamble[] =
+    "hir 1 graph @rules\n"
+    "weight @w : f32[6, 4]\nweight @two : f32[2, 4]\nweight @five : f32[5, 4]\n"
+    "weight @raw : f32[6, 1, 4]\nweight @one : f32[6, 1]\nweight @n6 : f32[6]\n"
+    "weight @n3 : f32[3]\n"
+    "state $k : f32[C, 2, 3]\nstate $w : window f32[3, 6]\nstate $half : window bf16[3, 6]\n"
+    "state $short : window f32[2, 6]\nstate $cw : carry f32[3, 6]\n"
+    "state $s : carry f32[4, 3, 5]\nstate $s16 : carry bf16[4, 3, 5]\n"
+    "state $turned : carry f32[4, 5, 3]\nstate $ws : window f32[4, 3, 5]\n"
+    "func(%ids: i32[T], %x: f32[T, 6], %own: f32[T, 6, 4], %shared: f32[T, 3, 4], %row: f32[6], "
+    "%q: f32[T, 2, 3], %v: f32[T, 4, 5], %v3: f32[T, 3, 5], %a: f32[T, 4, 3], %g: f32[T, 4, 1], "
+    "%b: f32[T, 4], %q4: f32[T, 2, 4], %still: f32[2, 3, 3]) {\n"
+    "  %c = cache_append %q, $k\n";
+
+typedef struct rule_case {
+    const char *op, *expected; /* the type, or a part of the message */
+} rule_case;
+
+static const rule_case accepted[] = {
+    {"short_conv %x, @w, _, $w", "f32[T, 6]"},
+    {"short_conv %x, @w, @n6, $w", "f32[T, 6]"},
+    {"short_conv %x, @w, %row, $half", "f32[T, 6]"},
+    {"short_conv %x, @two, _, $w", "f32[T, 6]"},
+    {"short_conv %x, %own, @n6, $w", "f32[T, 6]"},
+    {"short_conv %x, %shared, _, $w", "f32[T, 6]"},
+    {"delta_rule %q, %q, %v, %a, %b, $s", "f32[T, 4, 5]"},
+    {"delta_rule %q, %q, %v, %g, %b, $s {scale = 0.5}", "f32[T, 4, 5]"},
+    {"delta_rule %q, %q, %v, _, %b, $s16", "f32[T, 4, 5]"},
+    {"delta_rule %a, %a, %v, _, %b, $s", "f32[T, 4, 5]"},
+};
+
+static const rule_case refused[] = {
+    {"short_conv %x, @w, $w", "short_conv: has 3 operands, but takes (x taps bias? state$)"},
+    {"short_conv %x, @w, _, %x", "short_conv: operand state must be a state ($)"},
+    {"short_conv %x, @w, _, $k", "the state must be a window f32[3, 6], not a cache f32[C, 2, 3]"},
+    {"short_conv %x, @w, _, $cw", "must be a window f32[3, 6], not a carry f32[3, 6]"},
+    {"short_conv %x, @w, _, $short", "must be a window f32[3, 6], not a window f32[2, 6]"},
+    {"short_conv %x, @raw, _, $w", "operand taps must be [c, n] or [T, c, n], not f32[6, 1, 4]"},
+    {"short_conv %x, %x, _, $w", "operand taps must be [c, n] or [T, c, n], not f32[T, 6]"},
+    {"short_conv %x, @five, _, $w", "5 groups of taps do not divide the 6 channels of x"},
+    {"short_conv %x, @one, _, $w", "operand taps, f32[6, 1], has fewer than two taps"},
+    {"short_conv %x, @w, @n3, $w", "operand bias must be [6], not f32[3]"},
+    {"short_conv %x, @w, %x, $w", "operand bias must be [6], not f32[T, 6]"},
+    {"short_conv %q, @w, _, $w", "operand x must be [T, c], not f32[T, 2, 3]"},
+    {"short_conv @w, @w, _, $w", "operand x must be a value (%), not a weight (@)"},
+    {"short_conv %ids, @w, _, $w", "operand x is i32[T]"},
+    {"short_conv %x, @w, _, $w {scale = 1}", "short_conv has no attribute 'scale'"},
+    {"delta_rule %q, %q, %v, _, $s", "delta_rule: has 5 operands"},
+    {"delta_rule %q, %q, %v, _, %b, $k", "must be a carry f32[4, 3, 5], not a cache"},
+    {"delta_rule %q, %q, %v, _, %b, $ws", "must be a carry f32[4, 3, 5], not a window"},
+    {"delta_rule %q, %q, %v, _, %b, $turned", "must be a carry f32[4, 3, 5], not a carry"},
+    {"delta_rule %q, %q4, %v, _, %b, $s", "operand k must be f32[T, 2, 3], not f32[T, 2, 4]"},
+    {"delta_rule %q, %a, %v, _, %b, $s", "operand k must be f32[T, 2, 3], not f32[T, 4, 3]"},
+    {"delta_rule %q, %c, %v, _, %b, $s", "operand k is f32[C, 2, 3], a cache"},
+    {"delta_rule %q, %q, %v3, _, %b, $s", "the heads of q do not divide those of v"},
+    {"delta_rule %q, %q, %x, _, %b, $s", "operand v must be [T, H, m], not f32[T, 6]"},
+    {"delta_rule %still, %q, %v, _, %b, $s", "operand q must be [T, G, n], not f32[2, 3, 3]"},
+    {"delta_rule %q, %q, %v, %q, %b, $s", "operand decay must be f32[T, 4, 3], not f32[T, 2, 3]"},
+    {"delta_rule %q, %q, %v, %b, %b, $s", "operand decay must be f32[T, 4, 3], not f32[T, 4]"},
+    {"delta_rule %q, %q, %v, %a, %g, $s", "operand beta must be f32[T, 4], not f32[T, 4, 1]"},
+    {"delta_rule %q, %q, %v, _, %b, $s {scale = nan}", "'scale' is nan; it must be finite"},
+};
+
+static hir_module *with_op(const char *op) {
+    return hir_parse(
+        arena, &diags, "test.hir",
+        hd_printf(arena, "%s  %%result = %s\n  output %%x {name = \"x\"}\n}\n", preamble, op));
+}
+
+Test(recurrence, accepted_types) {
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+        hir_module *m = with_op(accepted[i].op);
+        cr_assert_not_null(m, "%s", said());
+        hd_text t;
+        hd_text_init(&t, arena);
+        hir_print_type(&t, hir_value_at(m, (hir_id)m->values.n - 1)->type);
+        cr_expect_str_eq(t.at, accepted[i].expected, "%s gives %s", accepted[i].op, t.at);
+    }
+}
+
+Test(recurrence, refused_types) {
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        hd_diags_init(&diags, arena);
+        cr_assert_null(with_op(refused[i].op), "%s", refused[i].op);
+        const char *text = said();
+        cr_expect(strstr(text, refused[i].expected), "%s\nexpected: %s\n%s", refused[i].op,
+                  refused[i].expected, text);
+    }
+}
+
+Test(recurrence, one_op_writes_a_state) {
+    cr_assert_null(with_op("short_conv %x, @w, _, $w\n  %again = short_conv %x, @w, _, $w"));
+    cr_assert(strstr(said(), "state $w is written twice"), "%s", said());
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+enum { TOKENS = 11 };
+
+/* The ways in which TOKENS tokens are given to the evaluator; a row ends with 0. */
+static const int cuts[][TOKENS + 1] = {
+    {TOKENS}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, TOKENS - 1}, {7, TOKENS - 7}, {3, 1, 2, 5},
+};
+enum { CUTS = sizeof cuts / sizeof *cuts };
+
+static double wave(int i, double speed) {
+    return sin(1.3 + speed * i) + 0.25 * cos(0.37 * i);
+}
+
+static double *waves(int n, double speed) {
+    double *x = hd_new_array(arena, double, (size_t)n);
+    for (int i = 0; i < n; i++)
+        x[i] = wave(i, speed);
+    return x;
+}
+
+/* All rows of the first output, in calls of the given lengths. Inputs have `width` elements a row.
+ */
+static double *run_cut(hir_eval *e, const int *cut, size_t inputs, const double *const *x,
+                       const int *width, int out_width) {
+    double *y = hd_new_array(arena, double, (size_t)(TOKENS * out_width));
+    for (int at = 0; at < TOKENS; at += *cut++) {
+        const double *now[8];
+        for (size_t i = 0; i < inputs; i++)
+            now[i] = x[i] + at * width[i];
+        const hir_results out = call(e, *cut, now);
+        memcpy(y + at * out_width, out.outputs.at[0].at, (size_t)(*cut * out_width) * sizeof *y);
+    }
+    return y;
+}
+
+/* ---- short convolution ---- */
+typedef struct conv {
+    const char *state;
+    int channels, groups, n;
+    bool own, bias;
+} conv;
+
+static const conv convs[] = {
+    {"f32", 6, 6, 4, false, false},  {"f32", 6, 2, 3, true, true},   {"f32", 5, 5, 2, false, true},
+    {"bf16", 4, 4, 4, false, false}, {"f32", 4, 1, 16, true, false}, {"f16", 3, 3, 5, true, false},
+};
+
+static hir_module *conv_module(const conv *c) {
+    const char *taps = c->own ? hd_printf(arena, ", %%w: f32[T, %d, %d]", c->groups, c->n)
+                              : hd_printf(arena, ", %%w: f32[%d, %d]", c->groups, c->n);
+    return graph(
+        hd_printf(arena, "state $s : window %s[%d, %d]\n", c->state, c->n - 1, c->channels),
+        hd_printf(arena, "%%x: f32[T, %d], %%b: f32[%d]%s", c->channels, c->channels, taps),
+        hd_printf(arena, "  %%y = short_conv %%x, %%w, %s, $s\n  output %%y {name = \"y\"}",
+                  c->bias ? "%b" : "_"));
+}
+
+/* Earlier rows as the state holds them. */
+static double kept(const conv *c, double x) {
+    const hir_dtype type = !strcmp(c->state, "f32")    ? HIR_F32
+                           : !strcmp(c->state, "bf16") ? HIR_BF16
+                                                       : HIR_F16;
+    return hir_rounded(type, x);
+}
+
+/* Row t adds what it gives to rows t .. t + n - 1: the formula by source instead of by target. */
+static void plain_conv(const conv *c, const double *x, const double *b, const double *w,
+                       double *y) {
+    const int per_group = c->channels / c->groups;
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < c->channels; i++) {
+            y[t * c->channels + i] += c->bias ? b[i] : 0;
+            for (int back = 0; back < c->n && t + back < TOKENS; back++) {
+                const int at = t + back, group = (c->own ? at * c->groups : 0) + i / per_group;
+                const double now = x[t * c->channels + i];
+                y[at * c->channels + i] +=
+                    w[group * c->n + c->n - 1 - back] * (back ? kept(c, now) : now);
+            }
+        }
+}
+
+Test(recurrence, short_conv_is_its_formula_however_it_is_cut) {
+    for (size_t k = 0; k < sizeof convs / sizeof *convs; k++) {
+        const conv *c = &convs[k];
+        const double *x = waves(TOKENS * c->channels, 0.7), *b = waves(c->channels, 2.1);
+        const double *w = waves(TOKENS * c->groups * c->n, 1.7);
+        const int width[] = {c->channels, 0, c->own ? c->groups * c->n : 0};
+        double *want = hd_new_array(arena, double, (size_t)(TOKENS * c->channels));
+        plain_conv(c, x, b, w, want);
+        for (size_t i = 0; i < CUTS; i++) {
+            hir_eval *e = hir_eval_new(arena, conv_module(c), NULL, NULL);
+            const double *y = run_cut(e, cuts[i], 3, INPUTS(x, b, w), width, c->channels);
+            expect_near(y, want, TOKENS * c->channels, 1e-14, "short_conv");
+            cr_assert(hir_eval_rewind(e, 0));
+            y = run_cut(e, cuts[i], 3, INPUTS(x, b, w), width, c->channels);
+            expect_near(y, want, TOKENS * c->channels, 1e-14, "after rewinding to 0");
+        }
+    }
+}
+
+/* ---- delta rule ---- */
+typedef struct delta {
+    int heads, groups, n, m, decays; /* decays: n, 1, or 0 for none */
+    double scale;
+} delta;
+
+static const delta deltas[] = {
+    {4, 2, 3, 5, 3, 0.5},
+    {2, 2, 4, 4, 1, 1},
+    {3, 1, 5, 2, 0, -2},
+    {1, 1, 1, 1, 1, 1},
+};
+
+static hir_module *delta_module(const delta *d, const char *state) {
+    const char *inputs = hd_printf(
+        arena, "%%q: f32[T, %d, %d], %%k: f32[T, %d, %d], %%v: f32[T, %d, %d], %%b: f32[T, %d]",
+        d->groups, d->n, d->groups, d->n, d->heads, d->m, d->heads);
+    if (d->decays)
+        inputs = hd_printf(arena, "%s, %%a: f32[T, %d, %d]", inputs, d->heads, d->decays);
+    return graph(hd_printf(arena, "state $s : carry %s[%d, %d, %d]\n", state, d->heads, d->n, d->m),
+                 inputs,
+                 hd_printf(arena,
+                           "  %%y = delta_rule %%q, %%k, %%v, %s, %%b, $s {scale = %g}\n"
+                           "  output %%y {name = \"y\"}",
+                           d->decays ? "%a" : "_", d->scale));
+}
+
+/* One head, from the equation S' = (I - beta k k^T) D S + beta k v^T with matrices written out, in
+ * long double. */
+static void plain_delta(const delta *d, int h, const double *q, const double *k, const double *v,
+                        const double *a, const double *b, double *o) {
+    long double s[8][8] = {{0}}, next[8][8];
+    for (int t = 0; t < TOKENS; t++) {
+        const int g = t * d->groups + h * d->groups / d->heads, at = t * d->heads + h;
+        const double *kt = k + g * d->n, *at_decay = a + at * d->decays;
+        for (int i = 0; i < d->n; i++)
+            for (int j = 0; j < d->m; j++) {
+                next[i][j] = (long double)b[at] * kt[i] * v[at * d->m + j];
+                for (int l = 0; l < d->n; l++) {
+                    const long double factor = (i == l) - (long double)b[at] * kt[i] * kt[l];
+                    const double decay = d->decays == 0 ? 1 : at_decay[d->decays == 1 ? 0 : l];
+                    next[i][j] += factor * decay * s[l][j];
+                }
+            }
+        memcpy(s, next, sizeof s);
+        for (int j = 0; j < d->m; j++) {
+            long double sum = 0;
+            for (int i = 0; i < d->n; i++)
+                sum += s[i][j] * q[g * d->n + i];
+            o[at * d->m + j] = (double)(d->scale * sum);
+        }
+    }
+}
+
+static double *sigmoids(int n, double speed) {
+    double *x = waves(n, speed);
+    for (int i = 0; i < n; i++)
+        x[i] = 1 / (1 + exp(-2 * x[i]));
+    return x;
+}
+
+Test(recurrence, delta_rule_is_its_formula_however_it_is_cut) {
+    for (size_t c = 0; c < sizeof deltas / sizeof *deltas; c++) {
+        const delta *d = &deltas[c];
+        const int width[] = {d->groups * d->n, d->groups * d->n, d->heads * d->m, d->heads,
+                             d->heads * d->decays};
+        const double *q = waves(TOKENS * width[0], 0.9), *k = waves(TOKENS * width[1], 0.4);
+        const double *v = waves(TOKENS * width[2], 1.1), *b = sigmoids(TOKENS * width[3], 0.6);
+        const double *a = sigmoids(TOKENS * width[4] + 1, 2.3);
+        double *want = hd_new_array(arena, double, (size_t)(TOKENS * width[2]));
+        for (int h = 0; h < d->heads; h++)
+            plain_delta(d, h, q, k, v, a, b, want);
+        for (size_t i = 0; i < CUTS; i++) {
+            hir_eval *e = hir_eval_new(arena, delta_module(d, "f32"), NULL, NULL);
+            const double *y =
+                run_cut(e, cuts[i], d->decays ? 5 : 4, INPUTS(q, k, v, b, a), width, width[2]);
+            expect_near(y, want, TOKENS * width[2], 1e-12, "delta_rule");
+            cr_assert(hir_eval_rewind(e, 0));
+            cr_assert_not(hir_eval_rewind(e, 1));
+        }
+    }
+}
+
+/* A narrow carry is rounded behind every token, so that calls may be cut anywhere. */
+Test(recurrence, a_narrow_carry_does_not_depend_on_the_cut) {
+    const delta *d = &deltas[0];
+    const int width[] = {d->groups * d->n, d->groups * d->n, d->heads * d->m, d->heads,
+                         d->heads * d->decays};
+    const double *q = waves(TOKENS * width[0], 0.9), *k = waves(TOKENS * width[1], 0.4);
+    const double *v = waves(TOKENS * width[2], 1.1), *b = sigmoids(TOKENS * width[3], 0.6);
+    const double *a = sigmoids(TOKENS * width[4], 2.3), *exact = NULL, *first = NULL;
+    for (size_t i = 0; i < CUTS; i++) {
+        hir_eval *e = hir_eval_new(arena, delta_module(d, "bf16"), NULL, NULL);
+        const double *y = run_cut(e, cuts[i], 5, INPUTS(q, k, v, b, a), width, width[2]);
+        if (!first) first = y;
+        expect_near(y, first, TOKENS * width[2], 0, "cut");
+    }
+    exact = run_cut(hir_eval_new(arena, delta_module(d, "f32"), NULL, NULL), cuts[0], 5,
+                    INPUTS(q, k, v, b, a), width, width[2]);
+    expect_near(first, exact, TOKENS * width[2], 0.05, "rounded");
+    cr_assert(memcmp(first, exact, sizeof(double) * (size_t)(TOKENS * width[2])) != 0);
+}
