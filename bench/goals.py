@@ -131,6 +131,15 @@ def experts(a):
                        at[x[1], "f32"] / at[x[1], dtype], "")
 
 
+def latent(a):
+    for dtype in ("bf16", "f32"):
+        text = run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, 1 if a.quick else 0)
+        words = lines(text, "T=1")[0]
+        share = {word: float(words[i - 2]) for i, word in enumerate(words) if i > 1 and words[i - 1] == "of"}
+        yield (f"latent attention, one token, {dtype} cache: share of read", AT_LEAST, 0.80, share["read"],
+               f"{words[1]} {words[2]}, {share['multiply-add']:.2f} of multiply-add")
+
+
 def mechanism(a):
     shape = "16,8,2048" if not a.quick else "4,2,64"
     for T, threads in ((512, 2), (512, 1), (1, 1)):
@@ -167,7 +176,7 @@ def compiling(a):
         yield f"compiling {words[0]}, all levels, s", AT_MOST, 1.5, float(words[3]), ""
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, mechanism, residuals, compiling)
+GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, mechanism, residuals, compiling)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 
