@@ -20,6 +20,7 @@
 #include <math.h>
 
 #include "runtime/grid.h"
+#include "tests/tools/amx_emulator.h"
 #include "tests/unit/contract_harness.h"
 
 enum { MOST_T = 70, MOST_N = 200, MOST_K = 600, CALLS = 3, SHAPES = 3 };
@@ -223,6 +224,45 @@ Test(backends, q4) {
     check_levels(HIR_Q4);
 }
 
+/* ---- without the unit --------------------------------------------------------------------------
+ * The back ends of the matrix unit, their tile instructions emulated: on the plainest AVX-512
+ * level. This process must not ask for the unit, so no test of levels runs in it.
+ */
+#if defined(__x86_64__)
+static bool plain_vectors(hcg_level *out) {
+    const hcg_level *levels;
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
+    const size_t n = hcg_levels(&levels);
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t need = hcg_level_features(&levels[i]);
+        if (levels[i].lanes != 16 || strstr(levels[i].features, "amx") || (need & ~have)) continue;
+        *out = levels[i]; /* the last one has the least beside */
+        found = true;
+    }
+    return found;
+}
+
+static void check_emulated(hir_dtype dtype) {
+    static char features[512];
+    hcg_level level;
+    if (!plain_vectors(&level)) cr_skip_test("this CPU has no AVX-512");
+    snprintf(features, sizeof features, "%s amx-tile amx-bf16 amx-int8", level.features);
+    level.features = features, level.name = "emulated";
+    cr_assert(amx_emulator_start());
+    const uint64_t before = amx_emulator_count();
+    for (uint64_t seed = 0; seed < SHAPES; seed++) {
+        check_shape(&level, 0, dtype, HIR_LAYOUT_PANEL, seed * 7);
+        check_shape(&level, HCG_ROUND_ALL, dtype, HIR_LAYOUT_PANEL, seed * 7 + 1);
+    }
+    cr_assert_gt(amx_emulator_count(), before, "nothing was emulated");
+}
+
+Test(backends, emulated_bf16) {
+    check_emulated(HIR_BF16);
+}
+#endif
+
 /* Every number of rows around the heights of tiles and blocks of rows. */
 static void check_every_number_of_rows(const hcg_level *level, hir_dtype dtype) {
     subject s = {.seed = 1, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 37, .n = {49, 16}};
@@ -269,6 +309,7 @@ static const char *chosen(const char *level, unsigned exact, hir_dtype dtype) {
 /* Which level uses which, written a second time: f32, bf16 and q8, all that may be rounded. */
 Test(backends, of_each_level) {
     static const char *const want[][4] = {
+        {"amx", "multiply_add", "amx_rounded", "int8_vnni_512"},
         {"avx512bf16", "multiply_add", "bf16_dots", "int8_vnni_512"},
         {"avx512vnni", "multiply_add", "pairs_as_f32", "int8_vnni_512"},
         {"avx512", "multiply_add", "pairs_as_f32", "int8_maddubs_512"},
@@ -286,7 +327,8 @@ Test(backends, of_each_level) {
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_INT8, HIR_Q8), "groups_as_f32");
-        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16), "pairs_as_f32");
+        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16),
+                         i ? "pairs_as_f32" : "amx_exact");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_Q8), want[i][3]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_I32), "none");
     }
@@ -334,8 +376,9 @@ Test(backends, levels_in_a_library) {
     cr_expect_str_eq(levels_in_library(HIR_F16, 0), "avx512 avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_Q4, 0), "avx512vnni avx512 avxvnni avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_Q8, HCG_ROUND_ALL), "avx512 avx2 baseline");
-    cr_expect_str_eq(levels_in_library(HIR_BF16, 0), "avx512bf16 avx512 avx2 baseline");
-    cr_expect_str_eq(levels_in_library(HIR_BF16, hcg_exact_by_default()), "avx512 avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_BF16, 0), "amx avx512bf16 avx512 avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_BF16, hcg_exact_by_default()),
+                     "amx avx512 avx2 baseline");
 }
 
 /* --activations, as text. */
