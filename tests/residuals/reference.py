@@ -466,6 +466,20 @@ class AttnRes(Standard):
         return self.mix(2 * self.m.L)
 
 
+class NormedAttnRes(AttnRes):
+    def mix(self, k):
+        m, d = self.m, self.m.d
+        name = "model.output_attn_res" if k == 2 * m.L else f"model.layers.{k // 2}.{'mlp' if k % 2 else 'self_attention'}_res"
+        v = self.bank + ([self.prefix] if self.prefix else [])
+        query = m.w(name + "_proj.weight", 1, d)[0]
+        if len(v) == 1:
+            return v[0]
+        normed = [rms(x, None, self.p["eps"]) for x in v]
+        a = softmax([dot(query, x) / math.sqrt(d) for x in normed])
+        m.trace(a)
+        return mix(a, normed)
+
+
 class DepthAttention(Standard):
     def start(self):
         self.runs = []                        # per (loop, layer): keys and mixed values
@@ -492,4 +506,4 @@ class DepthAttention(Standard):
 SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "highway": Highway, "deepnorm": DeepNorm,
            "keel": Keel, "siamesenorm": Siamese, "laurel-lr": Laurel, "value-residual": ValueResidual, "elmo": Elmo,
            "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC,
-           "mhc-lite": MHCLite, "ddl": DDL, "attnres": AttnRes, "depth-attention": DepthAttention}
+           "mhc-lite": MHCLite, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention}

@@ -74,9 +74,21 @@ static void try_config(const json_t *config, const char *what, bool elaborate) {
     hd_arena_free(a);
 }
 
-static void try_field(json_t *config, json_t *object, const char *name, const char *family) {
+/* Many families include the same configs. Their fields get every value once, and few values from
+ * then on: what a family does with them may differ, how they are read does not. */
+static bool first_time(const hfe_known_field *f) {
+    static HD_VEC(const char *) seen;
+    const char *key = hd_printf(arena, "%s.%s", f->config ? f->config->name : "", f->name);
+    for (size_t i = 0; i < seen.n; i++)
+        if (strcmp(seen.at[i], key) == 0) return false;
+    hd_push(arena, &seen, key);
+    return true;
+}
+
+static void try_field(json_t *config, json_t *object, const char *name, const char *family,
+                      int step) {
     json_t *kept = json_incref(json_object_get(object, name));
-    for (int i = 0; i <= N_HOSTILE; i++) {
+    for (int i = 0; i <= N_HOSTILE; i += step) {
         json_object_set_new(object, name, i < N_HOSTILE ? load(hostile[i]) : long_list());
         try_config(
             config,
@@ -96,7 +108,7 @@ static void try_fields(json_t *config, json_t *object, const hfe_def *def, const
     for (size_t i = 0; i < fields.list.n; i++) {
         const hfe_known_field *f = &fields.list.at[i];
         if (f->declared || f->only || f->alias_of || f->inside)
-            try_field(config, object, f->name, family);
+            try_field(config, object, f->name, family, first_time(f) ? 1 : 6);
         if (f->inside && json_is_object(json_object_get(object, f->name)))
             try_fields(config, json_object_get(object, f->name), f->inside, f->name);
         if (!f->declared || f->declaration.kind != HFE_KIND_OBJECT) continue;
