@@ -329,11 +329,22 @@ static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
     }
 }
 
+/* f32, and in memory when the kernel begins, perhaps under another shape. */
+static void check_in_memory(rules *r, hir_id op, uint32_t i, const char *name) {
+    const hir_ref x = hir_op_at(r->m, op)->args[i];
+    if (x.kind == HIR_REF_NONE) return;
+    require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
+            hd_printf(r->d->arena, "%s is made in the kernel itself", name));
+    require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32,
+            hd_printf(r->d->arena, "%s is not f32", name));
+}
+
 static void check_attention_operands(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
-    require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
-            "q is made in the kernel itself");
-    require(r, op, hir_ref_type(r->m, o->args[0]).dtype == HIR_F32, "q is not f32");
+    check_in_memory(r, op, 0, "q");
+    check_in_memory(r, op, 3, "sink");
+    check_in_memory(r, op, 4, "bias");
+    check_weights(r, op);
     for (uint32_t i = 1; i < 3; i++) {
         hir_id def = def_of(r, o->args[i]);
         bool outer = def != HIR_NONE && !is_inner(r, o->args[i]);

@@ -128,8 +128,8 @@ static void verify_weights(verifier *v) {
         if (hir_names_add(&seen, w->name, (uint32_t)i))
             REFUSE(v, HD_E_NAME, loc, "there are two weights @%s", w->name);
         if (w->type.dtype == HIR_I32)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32, bf16, f16, q8 or q4",
-                   w->name);
+            REFUSE(v, HD_E_TYPE, loc,
+                   "weight @%s is i32; weights are f32, bf16, f16, q8, q4 or mxfp4", w->name);
         if (!dims_fit(w->type, 0))
             REFUSE(
                 v, HD_E_TYPE, loc,
@@ -145,8 +145,9 @@ static void verify_weights(verifier *v) {
                 "two dims or more, and it is not derived",
                 w->name);
         if (hir_is_quantised(w->type.dtype) && w->layout != HIR_LAYOUT_PANEL)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; q8 and q4 are stored in panels only",
-                   w->name, type_text(v, w->type));
+            REFUSE(v, HD_E_TYPE, loc,
+                   "weight @%s is %s; q8, q4 and mxfp4 are stored in panels only", w->name,
+                   type_text(v, w->type));
         if (w->layout == HIR_LAYOUT_NARROW && hir_has_matrices(w->type) &&
             (w->type.rank != 2 || w->type.dtype != HIR_F32 || w->type.dim[1] % 2))
             REFUSE(v, HD_E_TYPE, loc,

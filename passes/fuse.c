@@ -570,7 +570,7 @@ static void place_fixed(fuse *f, hir_id op) {
         const fuse_node *user = &f->node[f->uses.user[f->uses.first[v] + i]];
         if (user->kind == FUSE_OUTPUT) needs_place = true;
         if (user->kind == FUSE_OUTPUT || user->kind == FUSE_NONE) continue;
-        if (user->kind == FUSE_CONTRACT) needs_place = true;
+        if (user->kind == FUSE_CONTRACT || user->kind == FUSE_SEQUENCE) needs_place = true;
         if (user->phase < phase) phase = user->phase;
     }
     n->phase = phase == HIR_NONE ? 0 : phase;

@@ -6,7 +6,7 @@
  *            linear or expert_linear in a
  *            contraction kernel               panels; few outputs of many inputs: narrow ones
  *            block_linear                     panels of each group's matrix
- *            gather only                      rows; q8 and q4: panels
+ *            gather only                      rows; q8, q4 and mxfp4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
  *                                             tables that row programs read element by element
@@ -120,6 +120,7 @@ static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const re
  * match weights that it cannot apply to. */
 static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const outcome *o) {
     const char *dtype = hir_dtype_name(rule->dtype);
+    if (rule->offered) return true;
     if (!o->matched) {
         hd_warn(c->diags, HD_E_WEIGHTS, HD_NOWHERE, "no weight matches \"%s\", which is to be %s",
                 rule->pattern, dtype)
