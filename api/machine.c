@@ -9,8 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STREAM_MEMORY, STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA };
+#include "runtime/detect.h"
+#include "runtime/hadal_rt.h"
+
+enum { STREAM_MEMORY, STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA, STREAM_TILES };
 enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
+enum { TILE_TURNS = 100000, TILE_CHAINS = 4, TILE_FLOPS = 2 * 16 * 16 * 32 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
 enum { AHEAD = 4096 }; /* bytes: as kernels that read weights once fetch them */
 
@@ -88,10 +92,31 @@ LOOPS(avx512, 64, __attribute__((target("avx512f"))))
                            "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",    \
                            "cc");                                                                  \
     }
+
+/* Four independent sums, tiles of x and weights in registers. */
+__attribute__((target("amx-tile,amx-bf16"))) static void peak_tiles(int64_t n) {
+    static const struct {
+        uint8_t palette, start, none[14];
+        uint16_t line[16];
+        uint8_t lines[16];
+    } whole = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+    __asm__ volatile("ldtilecfg %1\n\t1:\n\t"
+                     "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\ttdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
+                     "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\ttdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t"
+                     "dec %0\n\tjnz 1b\n\ttilerelease\n\t"
+                     : "+r"(n)
+                     : "m"(whole)
+                     : "cc");
+}
+
 PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_narrow, MULADD)
 #else
+static void peak_tiles(int64_t n) {
+    (void)n;
+}
+
 static void peak_narrow(int64_t n) {
     vnarrow a[FMA_CHAINS] = {{0}}, x = {1e-9f, 1e-9f, 1e-9f, 1e-9f};
     for (int64_t i = 0; i < n; i++)
@@ -127,6 +152,13 @@ static const struct loops *widest(void) {
 #endif
 }
 
+/* Which asks the operating system for them. */
+static bool has_tiles(void) {
+    const uint64_t need = HRT_CPU_AMXTILE | HRT_CPU_AMXBF16;
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features & need;
+    return hrt_permitted(hrt_cpuid_here(), have) == need;
+}
+
 /* ---- samples ----------------------------------------------------------------------------------
  */
 
@@ -135,6 +167,7 @@ struct machine {
     const struct loops *loops;
     float *area[256];    /* in pages of the system's choice, as memory of a session is */
     float *weights[256]; /* in huge pages, which weights may have */
+    bool tiles;          /* there is a matrix unit */
     samples at[LIMIT_COUNT];
 };
 
@@ -149,6 +182,7 @@ machine *machine_open(int threads) {
     if (!m) return NULL;
     m->capacity = m->threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
     m->loops = widest();
+    m->tiles = has_tiles();
     for (int t = 0; t < m->threads; t++) {
         m->area[t] = aligned_alloc(LINE, AREA);
         m->weights[t] = aligned_alloc(HUGE_PAGE, WEIGHTS);
@@ -194,6 +228,7 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
     case STREAM_TRIAD:
         m->loops->triad(area, area + n / 3, area + n / 3 * 2, n / 3);
         return (double)bytes;
+    case STREAM_TILES: peak_tiles(TILE_TURNS); return (double)TILE_TURNS * TILE_CHAINS * TILE_FLOPS;
     default: m->loops->peak(FMA_TURNS); return 2.0 * FMA_TURNS * FMA_CHAINS * m->loops->lanes;
     }
 }
@@ -221,7 +256,7 @@ static double rate(machine *m, limit l) {
 
 void machine_sample(machine *m) {
     for (int l = 0; l < LIMIT_COUNT; l++)
-        sample(&m->at[l], rate(m, (limit)l));
+        if (l != LIMIT_TILES || m->tiles) sample(&m->at[l], rate(m, (limit)l));
 }
 
 double machine_pulse(machine *m) {
@@ -230,7 +265,7 @@ double machine_pulse(machine *m) {
 
 void machine_keep(machine *m, const bool *kept, size_t all) {
     for (int l = 0; l < LIMIT_COUNT; l++)
-        keep_samples(&m->at[l], kept, all);
+        if (m->at[l].n) keep_samples(&m->at[l], kept, all);
 }
 
 void machine_forget(machine *m) {
@@ -239,15 +274,15 @@ void machine_forget(machine *m) {
 }
 
 double machine_limit(const machine *m, limit l) {
-    return median(&m->at[l]);
+    return m->at[l].n ? median(&m->at[l]) : 0;
 }
 
 double machine_spread(const machine *m, limit l) {
-    return spread(&m->at[l]);
+    return m->at[l].n ? spread(&m->at[l]) : 0;
 }
 
 double machine_drift(const machine *m, limit l) {
-    return drift(&m->at[l]);
+    return m->at[l].n ? drift(&m->at[l]) : 0;
 }
 
 const char *machine_limit_name(limit l) {
@@ -310,9 +345,11 @@ void machine_describe(const machine *m, hd_text *out) {
     hd_text_f(out, "limits of the machine, %d thread%s, median of %zu runs among those above:\n ",
               m->threads, m->threads == 1 ? "" : "s", m->at[0].n);
     for (int l = 0; l < LIMIT_COUNT; l++)
-        hd_text_f(out, " %s %.0f %s (+-%.0f %%)%s", limits[l].name,
-                  machine_limit(m, (limit)l) * 1e-9, l == LIMIT_FMA ? "GFLOP/s" : "GB/s",
-                  100 * machine_spread(m, (limit)l), l + 1 < LIMIT_COUNT ? "," : "\n");
+        if (m->at[l].n)
+            hd_text_f(out, "%s %s %.0f %s (+-%.0f %%)", l ? "," : "", limits[l].name,
+                      machine_limit(m, (limit)l) * 1e-9, l >= LIMIT_FMA ? "GFLOP/s" : "GB/s",
+                      100 * machine_spread(m, (limit)l));
+    hd_text_add(out, "\n");
 }
 
 void machine_describe_host(hd_text *out) {

@@ -16,6 +16,7 @@
 typedef struct facts {
     hd_arena *arena;
     hrt_machine here;
+    uint64_t permitted; /* of its features, those that the operating system lets this process use */
     hcg_variant native;
     const hcg_level *levels; /* of the table; those of this architecture count */
     size_t n_levels;
@@ -54,6 +55,7 @@ static bool find_facts(hadal_session *s, facts *f) {
     hcg_target t;
     f->arena = s->arena;
     f->here = hrt_detect(hrt_cpuid_here());
+    f->permitted = hrt_permitted(hrt_cpuid_here(), f->here.features);
     if (!hcg_find_target(&native, s->arena, &s->diags, &t)) return false;
     f->native = t.variants.at[0];
     f->n_levels = hcg_levels(&f->levels);
@@ -62,9 +64,10 @@ static bool find_facts(hadal_session *s, facts *f) {
     return true;
 }
 
-/* The features of a level that the machine lacks; 0: it can run the level. */
+/* The features of a level that the machine lacks, or its operating system refuses; 0: it can run
+ * the level. */
 static uint64_t lacks(const facts *f, const hcg_level *level) {
-    return hcg_level_features(level) & ~f->here.features;
+    return hcg_level_features(level) & ~f->permitted;
 }
 
 static bool is_here(const facts *f, const hcg_level *level) {
@@ -128,6 +131,7 @@ static void print_levels(const facts *f, hd_text *out) {
 static void print_limits(const machine *m, hd_text *out) {
     hd_text_f(out, ",\n  \"limits\": {\"threads\": %d", machine_threads(m));
     for (int l = 0; l < LIMIT_COUNT; l++) {
+        if (machine_limit(m, (limit)l) == 0) continue; /* a unit that it has not */
         hd_text_f(out, ",\n    \"%s\": ", machine_limit_name((limit)l));
         hd_text_double(out, machine_limit(m, (limit)l));
     }

@@ -1,6 +1,7 @@
 /* Speed of contraction kernels alone, on any number of threads: GEMM as a fraction of the
- * multiply-add peak and of its roof, which is the lower one of that peak and of what the memory can
- * deliver of the weights; GEMV as a fraction of the read limit.
+ * multiply-add peak, of the bf16 peak of a matrix unit if the level has one, and of its roof, which
+ * is the lower one of the highest peak and of what the memory can deliver of the weights; GEMV as a
+ * fraction of the read limit.
  *
  *     contract [LEVEL|all [THREADS [T K N [DTYPE [exact]]]]]
  *
@@ -36,6 +37,31 @@ enum { ROUNDS = 9, AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
 PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_baseline, MULADD)
+
+/* The matrix unit of bf16: four sums, operands in registers. */
+static void peak_tiles(int64_t iterations) {
+    static const struct {
+        uint8_t palette, start, none[14];
+        uint16_t line[16];
+        uint8_t lines[16];
+    } whole = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+    __asm__ volatile("ldtilecfg %1\n\t1:\n\t"
+                     "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\ttdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
+                     "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\ttdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t"
+                     "dec %0\n\tjnz 1b\n\ttilerelease\n\t"
+                     : "+r"(iterations)
+                     : "m"(whole)
+                     : "cc");
+}
+
+static double unit_of(const hcg_level *l, int threads) { /* FLOP/s; 0: there is none */
+    enum { ITERATIONS = 60000 };
+    if (!hcg_has_features(l, "amx-tile amx-bf16")) return 0;
+    double start = now(threads);
+#pragma omp parallel num_threads(threads)
+    peak_tiles(ITERATIONS);
+    return 2.0 * 16 * 16 * 32 * 4 * ITERATIONS * threads / (now(threads) - start);
+}
 
 static double peak_of(const hcg_level *l, int threads) { /* FLOP/s */
     enum { ITERATIONS = 400000 };
@@ -122,10 +148,10 @@ static void calls_of_thread(const job *j, size_t calls) {
 }
 
 /* Seconds per call. */
-static double time_calls(const job *j) {
+static double time_calls(const job *j, double peak) {
     size_t linears = j->s.gated ? 2 : 1, calls = AREA_BYTES / j->weight_bytes / linears;
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * (double)linears;
-    size_t enough = (size_t)(6e9 * j->threads / work) + 1; /* 30 ms and more */
+    size_t enough = (size_t)(30e-3 * peak / work) + 1; /* 30 ms and more */
     if (calls > enough) calls = enough;
     double start = now(j->threads);
 #pragma omp parallel num_threads(j->threads)
@@ -134,8 +160,8 @@ static double time_calls(const job *j) {
 }
 
 static void report(const job *j, const hcg_level *level) {
-    static samples time, of_peak, of_read, of_roof;
-    time.n = of_peak.n = of_read.n = of_roof.n = 0;
+    static samples time, of_peak, of_unit, of_read, of_roof;
+    time.n = of_peak.n = of_unit.n = of_read.n = of_roof.n = 0;
     double linears = j->s.gated ? 2 : 1;
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * linears;
     double bytes = (double)j->weight_bytes * linears;
@@ -143,18 +169,21 @@ static void report(const job *j, const hcg_level *level) {
     for (int round = 0; round < ROUNDS; round++) {
         double peak = peak_of(level, j->threads);
         double read = read_speed(area, AREA_BYTES / 4, j->threads);
-        double t = time_calls(j), least = bytes / read > work / peak ? bytes / read : work / peak;
+        double unit = unit_of(level, j->threads), most = unit > peak ? unit : peak;
+        double t = time_calls(j, most), least = work / most;
+        if (bytes / read > least) least = bytes / read;
         sample(&time, t);
         sample(&of_peak, work / t / peak);
+        sample(&of_unit, unit ? work / t / unit : 0);
         sample(&of_read, bytes / t / read);
         sample(&of_roof, least / t);
     }
-    printf("%-8s %-4s T=%-4ld K=%-5ld N=%-5ld %s %dt %7.1f GFLOP/s %.2f of peak %6.1f GB/s %.2f of "
-           "read  %.2f of roof (+-%.0f %%)\n",
+    printf("%-8s %-4s T=%-4ld K=%-5ld N=%-5ld %s %dt %7.1f GFLOP/s %.2f of peak %.2f of unit "
+           "%6.1f GB/s %.2f of read  %.2f of roof (+-%.0f %%)\n",
            level->name, hir_dtype_name(j->s.dtype), j->s.t, j->s.k, j->s.n,
            j->s.gated ? "gated" : "plain", j->threads, work / median(&time) * 1e-9,
-           median(&of_peak), bytes / median(&time) * 1e-9, median(&of_read), median(&of_roof),
-           100 * spread(&of_roof));
+           median(&of_peak), median(&of_unit), bytes / median(&time) * 1e-9, median(&of_read),
+           median(&of_roof), 100 * spread(&of_roof));
 }
 
 static void run(const hcg_level *level, shape s, unsigned exact, int threads, char *area) {

@@ -69,10 +69,12 @@ typedef struct hcg_kernel {
  * ends with C positions in the caches, over n rows (T, or those asked for where a step does the
  * last rows only):
  *   FLOPs  n row_flops + pair_flops for each row and position that it looks at
- *   bytes  pass_bytes + n row_bytes + C position_bytes */
+ *   bytes  pass_bytes + n row_bytes + C position_bytes
+ *          + of expert_bytes, of `experts` matrices, what n rows touch that choose `chosen` each */
 typedef struct hcg_step_work {
     uint64_t row_flops, pair_flops;
     uint64_t pass_bytes, row_bytes, position_bytes;
+    uint64_t expert_bytes, experts, chosen;
     const char *scope; /* what its weights and caches are parts of: "model.layers.3", "" */
     uint32_t line;     /* of the kernel in the kernel IR text */
 } hcg_step_work;

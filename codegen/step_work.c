@@ -2,10 +2,11 @@
  *
  * FLOPs are those of contractions and attention, a multiplication and an addition each one; row
  * programs have none that count beside their memory traffic. Bytes are the traffic that no schedule
- * can avoid: what a body reads of others, each row once, and what it leaves. Weights and everything
- * else without T are read once a pass, caches once a pass from end to end; windows and carries are
- * read once a pass and left once. What a kernel reads
- * twice because it does not fit a cache is not in here; it shows as a lower rate. */
+ * can avoid: what a body reads of others, each row once, and what it leaves. Matrices of experts
+ * are counted apart: how many of them a pass reads depends on its rows. Weights and everything else
+ * without T are read once a pass, caches once a pass from end to end; windows and carries are read
+ * once a pass and left once. What a kernel reads twice because it does not fit a cache is not in
+ * here; it shows as a lower rate. */
 #include <string.h>
 
 #include "codegen/program.h"
@@ -82,13 +83,27 @@ static bool is_only_gathered(const counter *c, hir_ref weight) {
     return true;
 }
 
+/* The op that reads those matrices of a weight alone which tokens have chosen; NULL: none does. */
+static const hir_op *choice_from(const counter *c, hir_ref weight) {
+    HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
+        const hir_op *o = hir_op_at(c->m, id);
+        if (o->code == HIR_EXPERT_LINEAR_OP && hir_ref_equal(o->args[1], weight)) return o;
+    }
+    return NULL;
+}
+
 static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
     const hir_weight *weight = &c->m->weights.at[r.index];
     uint64_t bytes = 0, rows = weight->type.rank > 0 ? (uint64_t)weight->type.dim[0] : 1;
     hir_weight_bytes(weight, &bytes);
     const uint64_t panel = (uint64_t)hir_panel_rows(weight->layout); /* filled up to whole ones */
     rows = (rows + panel - 1) / panel * panel;
-    if (is_only_gathered(c, r))
+    const hir_op *choice = choice_from(c, r);
+    if (choice) {
+        w->expert_bytes += bytes;
+        w->experts = (uint64_t)weight->type.dim[0];
+        w->chosen = (uint64_t)hir_ref_type(c->m, choice->args[2]).dim[1];
+    } else if (is_only_gathered(c, r))
         w->row_bytes += bytes / rows;
     else
         w->pass_bytes += bytes;

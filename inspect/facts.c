@@ -13,7 +13,26 @@ static uint64_t stored_bytes(const hir_weight *w) {
     return hir_weight_bytes(w, &bytes) ? bytes : UINT64_MAX;
 }
 
+/* By weight: how many of its matrices a token chooses; 0: it reads them all. */
+static void find_choices(const hir_module *m, hir_id first, uint64_t *chosen) {
+    HIR_EACH(m, op, first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code == HIR_EXPERT_LINEAR_OP && o->args[1].kind == HIR_REF_WEIGHT)
+            chosen[o->args[1].index] += (uint64_t)hir_arg_type(m, op, 2).dim[1];
+        find_choices(m, o->body_first, chosen);
+    }
+}
+
+/* Elements that a token reads of a weight. */
+static uint64_t active_elements(hir_type t, uint64_t chosen) {
+    const uint64_t all = row_elements(t);
+    if (!chosen || chosen >= (uint64_t)t.dim[0]) return all;
+    return all / (uint64_t)t.dim[0] * chosen;
+}
+
 static void count_weights(const hir_module *m, module_facts *f) {
+    uint64_t *chosen = hd_new_array(m->arena, uint64_t, m->weights.n + 1);
+    find_choices(m, m->first, chosen);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         if (w->unused) {
@@ -24,7 +43,8 @@ static void count_weights(const hir_module *m, module_facts *f) {
         f->weight_bytes = hd_capped_add(f->weight_bytes, bytes);
         *of_dtype = hd_capped_add(*of_dtype, bytes);
         if (hir_is_derived(w)) continue;
-        f->tensors++;
+        f->tensors += w->stacked ? (uint32_t)w->type.dim[0] : 1;
+        f->active = hd_capped_add(f->active, active_elements(w->type, chosen[i]));
         f->parameters = hd_capped_add(f->parameters, row_elements(w->type));
     }
 }

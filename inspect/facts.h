@@ -5,9 +5,10 @@
 #include "inspect/memory_plan.h"
 
 typedef struct module_facts {
-    uint64_t parameters;   /* elements of the weights that ops read */
-    uint32_t tensors;      /* such weights */
-    uint32_t unused;       /* weights that a checkpoint may hold and no op reads */
+    uint64_t parameters; /* elements of the weights that ops read */
+    uint64_t active;  /* of them, those of the experts that no choice of a token takes left out */
+    uint32_t tensors; /* such weights */
+    uint32_t unused;  /* weights that a checkpoint may hold and no op reads */
     uint64_t weight_bytes; /* as stored: dtype, and panels filled up to whole ones */
     uint64_t dtype_bytes[HIR_DTYPE_COUNT]; /* the same for each type of storage */
     uint64_t state_bytes;                  /* per position, all caches */

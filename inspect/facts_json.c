@@ -69,9 +69,11 @@ static void print_plan(const memory_plan *plan, hd_text *out) {
 static void print_sizes(const facts *x, hd_text *out) {
     hd_text_f(out,
               "  \"parameters\": %llu,\n"
+              "  \"active_parameters\": %llu,\n"
               "  \"weights\": {\"tensors\": %u, \"unused\": %u, \"bytes\": %llu",
-              (unsigned long long)x->as_loaded.parameters, x->as_loaded.tensors,
-              x->as_loaded.unused, (unsigned long long)x->as_now.weight_bytes);
+              (unsigned long long)x->as_loaded.parameters, (unsigned long long)x->as_loaded.active,
+              x->as_loaded.tensors, x->as_loaded.unused,
+              (unsigned long long)x->as_now.weight_bytes);
     for (int t = 0; t < HIR_DTYPE_COUNT; t++)
         if (x->as_now.dtype_bytes[t])
             hd_text_f(out, ", \"%s\": %llu", hir_dtype_name((hir_dtype)t),

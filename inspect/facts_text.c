@@ -33,6 +33,8 @@ static void print_values(const char *label, const facts_value *at, size_t n, hd_
 static void print_size(const module_facts *graph, const module_facts *now, hd_text *out) {
     print_label(out, "parameters");
     hd_text_f(out, "%llu in %u tensors", (unsigned long long)graph->parameters, graph->tensors);
+    if (graph->active < graph->parameters)
+        hd_text_f(out, ", %llu active per token", (unsigned long long)graph->active);
     if (graph->unused) hd_text_f(out, " (%u more are read by no op)", graph->unused);
     hd_text_add(out, "\n");
     print_label(out, "weights");

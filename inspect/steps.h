@@ -9,6 +9,7 @@ typedef struct step_info {
     const char *name, *kind, *scope;
     uint64_t line, last_rows;
     uint64_t row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
+    uint64_t expert_bytes, experts, chosen;
 } step_info;
 
 typedef struct step_time { /* hadal_profile_step */

@@ -59,6 +59,7 @@ bool hir_flow_is_border(const hir_module *m, const hir_op *o) {
         hir_ref w = o->args[1];
         return w.kind == HIR_REF_WEIGHT && hir_ref_type(m, w).dim[0] > FEW_COLUMNS;
     }
+    case HIR_EXPERT_LINEAR_OP: return true;
     default: return !hir_has_trait(o->code, HIR_LOCAL) || hir_has_trait(o->code, HIR_WRITES_STATE);
     }
 }
@@ -238,7 +239,7 @@ static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x
     uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
     if (row < width || (x->n && x->numbers)) return true;
     if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
-    if (o->code == HIR_LINEAR_OP) return !is_border(f, o);
+    if (o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP) return !is_border(f, o);
     if (!hir_has_trait(o->code, HIR_REDUCE)) return false;
     return row % width != 0 || takes_width(f, o);
 }

@@ -2,6 +2,7 @@
  *
  * A level is chosen only when the CPU has every feature its code may use, so that no kernel can
  * meet an instruction the machine lacks. Everything in this file is baseline code. */
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/detect.h"
@@ -28,12 +29,42 @@ hd_machine hrt_machine_facts(const hrt_model *m, const hrt_level *level) {
     return hd_machine_or(hd_machine_or(m->machine, machine_here().caches), level->machine);
 }
 
+uint64_t hrt_level_lacks(const hrt_level *level, bool *refused) {
+    const uint64_t lacks = level->features & ~hrt_cpu_features();
+    *refused = false;
+    if (lacks) return lacks;
+    const uint64_t withheld = level->features & ~hrt_permitted(hrt_cpuid_here(), level->features);
+    *refused = withheld != 0;
+    return withheld;
+}
+
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name) {
-    uint64_t have = hrt_cpu_features();
+    bool refused;
     for (uint32_t i = 0; i < m->n_levels; i++) {
         const hrt_level *level = &m->levels[i];
         if (name && strcmp(name, level->name) != 0) continue;
-        if ((level->features & ~have) == 0) return level;
+        if (hrt_level_lacks(level, &refused) == 0) return level;
     }
     return NULL;
+}
+
+size_t hrt_print_lacks(const hrt_level *level, char *out, size_t size) {
+    static const struct {
+        uint64_t bit;
+        const char *name;
+    } names[] = {
+#define C(id, bit, name) {HRT_CPU_##id, name},
+        HRT_CPU_FEATURES(C)
+#undef C
+    };
+    bool refused;
+    const uint64_t lacks = hrt_level_lacks(level, &refused);
+    if (!lacks || !size) return 0;
+    const char *who = refused ? "the operating system refuses" : "the CPU lacks";
+    size_t n = (size_t)snprintf(out, size, "%s", who);
+    for (size_t i = 0; i < sizeof names / sizeof *names && n < size; i++)
+        if (lacks & names[i].bit) n += (size_t)snprintf(out + n, size - n, " %s", names[i].name);
+    for (unsigned i = sizeof names / sizeof *names; i < 64 && n < size; i++)
+        if (lacks >> i & 1) n += (size_t)snprintf(out + n, size - n, " feature %u", i);
+    return n < size ? n : size - 1;
 }

@@ -16,8 +16,9 @@ enum { EAX, EBX, ECX, EDX };
  * switches threads. */
 enum {
     ALWAYS = 0,
-    YMM = 0x06, /* XCR0: xmm and ymm */
-    ZMM = 0xe6, /* opmask, the upper halves of zmm and the upper sixteen too */
+    YMM = 0x06,      /* XCR0: xmm and ymm */
+    ZMM = 0xe6,      /* opmask, the upper halves of zmm and the upper sixteen too */
+    TILES = 0x60000, /* tile configuration and data: only for processes that ask, hrt_permitted */
 };
 
 /* X(feature, leaf, subleaf, register, bit, registers that must be saved) */
@@ -43,6 +44,9 @@ enum {
     X(AVX512VNNI, 7, 0, ECX, 11, ZMM)                                                              \
     X(AVX512BF16, 7, 1, EAX, 5, ZMM)                                                               \
     X(AVXVNNI, 7, 1, EAX, 4, YMM)                                                                  \
+    X(AMXTILE, 7, 0, EDX, 24, TILES)                                                               \
+    X(AMXBF16, 7, 0, EDX, 22, TILES)                                                               \
+    X(AMXINT8, 7, 0, EDX, 25, TILES)                                                               \
     X(SAHF, 0x80000001, 0, ECX, 0, ALWAYS)                                                         \
     X(LZCNT, 0x80000001, 0, ECX, 5, ALWAYS)
 
@@ -163,9 +167,18 @@ hrt_machine hrt_detect(const hrt_cpuid *cpuid) {
     return (hrt_machine){.features = features, .caches = find_caches(&r)};
 }
 
+/* ---- what programs must ask for -------------------------------------------------------------- */
+uint64_t hrt_permitted(const hrt_cpuid *cpuid, uint64_t features) {
+    const uint64_t tiles = HRT_CPU_AMXTILE | HRT_CPU_AMXBF16 | HRT_CPU_AMXINT8;
+    if (!(features & tiles) || (cpuid && cpuid->permit(cpuid->context))) return features;
+    return features & ~tiles;
+}
+
 /* ---- the instruction ------------------------------------------------------------------------- */
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static void ask_here(const void *context, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
     (void)context;
@@ -179,8 +192,17 @@ static uint64_t saved_here(const void *context) {
     return (uint64_t)high << 32 | low;
 }
 
+/* Linux, Documentation/arch/x86/xstate.rst: 8 KB of tiles in each signal frame are not given to
+ * programs that do not know of them. Kernels before 5.16 do not know the request; one that finds a
+ * small alternate signal stack refuses it. To ask again changes nothing. */
+static bool permit_here(const void *context) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    (void)context;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
 const hrt_cpuid *hrt_cpuid_here(void) {
-    static const hrt_cpuid here = {ask_here, saved_here, NULL};
+    static const hrt_cpuid here = {ask_here, saved_here, permit_here, NULL};
     return &here;
 }
 #else

@@ -7,6 +7,8 @@
 #ifndef HRT_DETECT_H
 #define HRT_DETECT_H
 
+#include <stdbool.h>
+
 #include "support/machine.h"
 
 typedef struct hrt_cpuid {
@@ -16,6 +18,9 @@ typedef struct hrt_cpuid {
     /* XCR0: which registers the operating system saves. It is called only if CPUID says that XCR0
      * can be read (OSXSAVE). */
     uint64_t (*saved)(const void *context);
+    /* Asks the operating system for the tile registers, for the whole process; false: it refuses.
+     */
+    bool (*permit)(const void *context);
     const void *context;
 } hrt_cpuid;
 
@@ -27,6 +32,9 @@ typedef struct hrt_machine {
 
 /* `cpuid` is NULL on an architecture without CPUID: no features, no sizes. */
 hrt_machine hrt_detect(const hrt_cpuid *cpuid);
+/* Of features that the machine has, those that this process may use: for some the operating system
+ * must be asked, which this does, and only if they are among these. */
+uint64_t hrt_permitted(const hrt_cpuid *cpuid, uint64_t features);
 /* CPUID of this machine; NULL if its architecture has no such instruction. */
 const hrt_cpuid *hrt_cpuid_here(void);
 

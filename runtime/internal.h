@@ -93,11 +93,16 @@ struct hrt_session {
     hrt_memory memory;
     hrt_profile_step *profile; /* NULL: off */
     char message[200];
-    char machine[200]; /* facts about the machine that kernels go by, as JSON */
+    char machine[512]; /* the level, why none better, and the facts that kernels go by, as JSON */
 };
 
 /* The best level that this CPU has, or the one named; NULL: there is none. */
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name);
+/* The features of a level that cannot be used here, 0: it runs. refused: the CPU has them, and the
+ * operating system does not give them. */
+uint64_t hrt_level_lacks(const hrt_level *level, bool *refused);
+/* The same as text, cut off at `size`: how long it is. */
+size_t hrt_print_lacks(const hrt_level *level, char *out, size_t size);
 /* Facts about this CPU; those that it does not report are as the level's code assumes. */
 hd_machine hrt_machine_facts(const hrt_model *m, const hrt_level *level);
 int hrt_processors(void);      /* that this process may use, 1 .. HRT_MAX_THREADS */

@@ -36,17 +36,28 @@ static int thread_capacity(const hrt_layout *l, size_t size) {
     return capacity > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)capacity;
 }
 
+/* Why the best level of the library does not run here; nothing if it does. Names of levels and
+ * features need no escapes. */
+static size_t print_passed_over(const hrt_model *m, char *out, size_t size) {
+    char why[160];
+    if (!hrt_print_lacks(&m->levels[0], why, sizeof why)) return 0;
+    return (size_t)snprintf(out, size, ", \"passed_over\": {\"%.40s\": \"%s\"}", m->levels[0].name,
+                            why);
+}
+
 /* The level, and the machine as its kernels see it. */
 static void take_level(hrt_session *s, const hrt_level *level) {
     const hd_machine m = hrt_machine_facts(s->model, level);
+    char *out = s->machine;
     s->level = level;
-    size_t n = 0;
+    size_t n = (size_t)snprintf(out, sizeof s->machine, "{\"level\": \"%.40s\"", level->name);
+    n += print_passed_over(s->model, out + n, sizeof s->machine - n);
 #define F(name, type, least, most, text)                                                           \
-    n += (size_t)snprintf(s->machine + n, sizeof s->machine - n, "%s\"" #name "\": %" PRIu64,      \
-                          n ? ", " : "{", (uint64_t)m.name);
+    n += (size_t)snprintf(out + n, sizeof s->machine - n, ", \"" #name "\": %" PRIu64,             \
+                          (uint64_t)m.name);
     HD_MACHINE_FACTS(F)
 #undef F
-    snprintf(s->machine + n, sizeof s->machine - n, "}"); /* four numbers: they fit */
+    snprintf(out + n, sizeof s->machine - n, "}"); /* 50 + 230 + four numbers: they fit */
 }
 
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
@@ -117,11 +128,13 @@ int hrt_workers(const hrt_session *s) {
 }
 
 static int no_level(hrt_session *s, const char *name) {
-    char names[100] = "";
+    char names[100] = "", why[120] = "";
     size_t n = 0;
     for (uint32_t i = 0; i < s->model->n_levels && n < sizeof names; i++) {
-        if (strcmp(name, s->model->levels[i].name) == 0)
-            return hrt_fail(s, HRT_CPU, "this CPU cannot run level \"%.40s\"", name);
+        if (strcmp(name, s->model->levels[i].name) == 0) {
+            hrt_print_lacks(&s->model->levels[i], why, sizeof why);
+            return hrt_fail(s, HRT_CPU, "level \"%.40s\" does not run here: %s", name, why);
+        }
         int k =
             snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", s->model->levels[i].name);
         n += k < 0 ? 0 : (size_t)k;

@@ -90,7 +90,7 @@ typedef struct hcg_choice { /* a row of contract/backends.def */
     unsigned rounds;                   /* HCG_ROUND_*; 0: x stays f32 */
     unsigned weights, layouts, tokens; /* sets: bits of hir_dtype, hir_layout, HCG_FOR_* */
     unsigned lanes;                    /* 0: any */
-    const char *feature;               /* "": none */
+    const char *features;              /* " " between; "": none */
 } hcg_choice;
 size_t hcg_choices(const hcg_choice **out);
 

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#define USE(id, rounds, weights, layouts, tokens, lanes, feature) extern const hcg_backend hcg_##id;
+#define USE(id, rounds, weights, layouts, tokens, lanes, features)                                 \
+    extern const hcg_backend hcg_##id;
 #include "codegen/contract/backends.def"
 #undef USE
 
@@ -12,8 +13,8 @@ enum { HCG_ROUND_NONE, DECODE = HCG_FOR_DECODE, PREFILL = HCG_FOR_PREFILL };
 static const hcg_choice choices[] = {
 #define W(id) (1u << HIR_##id)
 #define L(id) (1u << HIR_LAYOUT_##id)
-#define USE(id, rounds, weights, layouts, tokens, lanes, feature)                                  \
-    {&hcg_##id, HCG_ROUND_##rounds, weights, layouts, tokens, lanes, feature},
+#define USE(id, rounds, weights, layouts, tokens, lanes, features)                                 \
+    {&hcg_##id, HCG_ROUND_##rounds, weights, layouts, tokens, lanes, features},
 #include "codegen/contract/backends.def"
 #undef USE
 #undef L
@@ -33,8 +34,7 @@ static bool multiplies(const hcg_choice *c, unsigned exact, hir_dtype dtype, hir
 }
 
 static bool runs_on(const hcg_choice *c, const hcg_level *level) {
-    return (!c->lanes || c->lanes == level->lanes) &&
-           (!*c->feature || hcg_has_feature(level, c->feature));
+    return (!c->lanes || c->lanes == level->lanes) && hcg_has_features(level, c->features);
 }
 
 const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype dtype,

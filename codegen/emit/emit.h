@@ -105,6 +105,8 @@ LLVMValueRef hcg_widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef stored);
 LLVMValueRef hcg_narrow(hcg_emit *e, hir_dtype dtype, LLVMValueRef x);
 /* Whether the CPU feature `name` (as in runtime/hadal_rt.h) is the level's. */
 bool hcg_has_feature(const hcg_level *level, const char *name);
+/* All of some, with " " between; "": none is asked for. */
+bool hcg_has_features(const hcg_level *level, const char *names);
 bool hcg_has_f16(const hcg_level *level); /* widening f16 is an instruction */
 
 /* ---- vectors -----------------------------------------------------------------------------------

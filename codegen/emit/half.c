@@ -4,6 +4,7 @@
  * is integer arithmetic on the bits, which also holds where denormals are taken for zero: nothing
  * here reads or makes a denormal f32 that is not one already.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "codegen/emit/arithmetic.h"
@@ -20,6 +21,16 @@ bool hcg_has_feature(const hcg_level *level, const char *name) {
     for (const char *at = level->features; (at = strstr(at, name)); at += n)
         if ((at == level->features || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
     return false;
+}
+
+bool hcg_has_features(const hcg_level *level, const char *names) {
+    char name[32];
+    for (size_t n; *names; names += n + strspn(names + n, " ")) {
+        n = strcspn(names, " ");
+        snprintf(name, sizeof name, "%.*s", (int)n, names);
+        if (!hcg_has_feature(level, name)) return false;
+    }
+    return true;
 }
 
 bool hcg_has_f16(const hcg_level *level) {

@@ -308,7 +308,8 @@ static LLVMValueRef info_steps(const writer *w) {
                          string(w, hir_kind(p->kernels.at[s->kernel_prefill].kind)->name),
                          string(w, k->scope), u64(w, k->line), u64(w, s->last_rows),
                          u64(w, k->row_flops), u64(w, k->pair_flops), u64(w, k->pass_bytes),
-                         u64(w, k->row_bytes), u64(w, k->position_bytes));
+                         u64(w, k->row_bytes), u64(w, k->position_bytes), u64(w, k->expert_bytes),
+                         u64(w, k->experts), u64(w, k->chosen));
     }
     return table(w, "info.steps", rows, p->steps.n);
 }

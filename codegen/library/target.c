@@ -186,7 +186,9 @@ static bool add_native(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targe
             "name the CPU that the library shall run on";
         return false;
     }
-    const hrt_machine here = hrt_detect(o->cpuid ? o->cpuid : hrt_cpuid_here());
+    const hrt_cpuid *cpuid = o->cpuid ? o->cpuid : hrt_cpuid_here();
+    hrt_machine here = hrt_detect(cpuid);
+    here.features = hrt_permitted(cpuid, here.features);
     add_cpu(a, t, trusted_name(o, a, t->arch, here.features), here.features);
     hd_machine *m = &t->variants.at[0].level.machine;
     *m = hd_machine_or(here.caches, *m);

@@ -1,12 +1,290 @@
-/* The form short_conv of kernel.sequence. */
+/* The form short_conv of kernel.sequence: each channel with its last n - 1 rows.
+ *
+ *     y[t, i] = bias[i] + sum_{j<n} taps[i, j] x[t - n + 1 + j, i]
+ *
+ * Columns are groups of 16 channels; a thread goes through all tokens of its own. The last n - 1
+ * rows of a block of channels stay in registers, or where there are too many taps for that are read
+ * again: from x, or from the window, whose row of position p is number p mod n - 1 and zeros before
+ * the start. Earlier rows are those that the window would hold, rounded to its type, whichever call
+ * they belong to.
+ *
+ * Taps stand in memory with those of a channel side by side; vectors want them with channels side
+ * by side, so that they are turned once for each block, or for each token that has its own.
+ */
+#include "codegen/contract/contraction.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/forms.h"
 #include "codegen/library/library.h"
 
-static bool emit_short_conv(hcg_emit *e, const hcg_kernel *k) {
-    hd_err(e->diags, HD_E_UNSUPPORTED, hir_op_at(e->p->m, k->op)->loc,
-           "kernels of form short_conv are not emitted yet");
-    return false;
+enum {
+    COLUMN = 16,     /* channels: lanes of the widest vectors */
+    MOST_ROWS = 7,   /* that stay in registers for each vector of a block */
+    MOST_VECTORS = 4 /* of a block */
+};
+
+typedef struct conv {
+    LLVMValueRef x, taps, bias, window, out; /* bias NULL: none */
+    int64_t channels, groups, n;
+    bool own_taps;       /* each token has its own */
+    hir_dtype dtype;     /* of the window */
+    LLVMValueRef turned; /* f32 [n][lanes] for each vector of a block */
+    LLVMValueRef past;   /* position of the first token */
+} conv;
+
+/* Vectors of channels side by side, the last one of `valid` lanes (NULL: all). */
+typedef struct block {
+    LLVMValueRef channel; /* of the first lane */
+    LLVMValueRef valid;
+    unsigned vectors;
+} block;
+
+static LLVMValueRef lanes_of(const block *b, unsigned v) {
+    return v + 1 == b->vectors ? b->valid : NULL;
 }
 
-const hcg_form hcg_form_short_conv = {.emit = emit_short_conv};
+static LLVMValueRef channel_of(hcg_emit *e, const block *b, unsigned v) {
+    return hcg_add(e, b->channel, hcg_i64(e, v * e->level->lanes));
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+/* Vector v of row t of x or y. */
+static LLVMValueRef row_at(hcg_emit *e, const conv *c, LLVMValueRef base, LLVMValueRef t,
+                           const block *b, unsigned v) {
+    return hcg_at(e, e->f32, base,
+                  hcg_add(e, hcg_mul_const(e, t, c->channels), channel_of(e, b, v)));
+}
+
+static LLVMValueRef load_x(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v) {
+    return hcg_load(e, HIR_F32, row_at(e, c, c->x, t, b, v), lanes_of(b, v));
+}
+
+/* Vector v of the row of a position, which is not negative. */
+static LLVMValueRef window_at(hcg_emit *e, const conv *c, LLVMValueRef position, const block *b,
+                              unsigned v) {
+    LLVMValueRef row = LLVMBuildURem(e->b, position, hcg_i64(e, c->n - 1), "row");
+    LLVMValueRef at = hcg_add(e, hcg_mul_const(e, row, c->channels), channel_of(e, b, v));
+    return hcg_at(e, hcg_element(e, c->dtype), c->window, at);
+}
+
+/* The row of x that is `back` positions before token 0 of the call, 1 <= back < n. Adding whole
+ * turns of the window keeps the position from being negative before the start. */
+static LLVMValueRef load_window(hcg_emit *e, const conv *c, LLVMValueRef back, const block *b,
+                                unsigned v) {
+    LLVMValueRef position = hcg_sub(e, hcg_add(e, c->past, hcg_i64(e, c->n - 1)), back);
+    return hcg_load(e, c->dtype, window_at(e, c, position, b, v), lanes_of(b, v));
+}
+
+static LLVMValueRef rounded(hcg_emit *e, const conv *c, LLVMValueRef x) {
+    return c->dtype == HIR_F32 ? x : hcg_widen(e, c->dtype, hcg_narrow(e, c->dtype, x));
+}
+
+/* ---- taps ------------------------------------------------------------------------------------ */
+static LLVMValueRef turned_at(hcg_emit *e, const conv *c, unsigned v, LLVMValueRef tap) {
+    const int64_t lanes = e->level->lanes;
+    LLVMValueRef at = hcg_add(e, tap, hcg_i64(e, v * c->n));
+    return hcg_at(e, e->f32, c->turned, hcg_mul_const(e, at, lanes));
+}
+
+/* Tap 0 of the group of a channel, for token t. */
+static LLVMValueRef taps_at(hcg_emit *e, const conv *c, LLVMValueRef t, LLVMValueRef channel) {
+    LLVMValueRef group = LLVMBuildUDiv(e->b, channel, hcg_i64(e, c->channels / c->groups), "group");
+    if (c->own_taps) group = hcg_add(e, hcg_mul_const(e, t, c->groups), group);
+    return hcg_at(e, e->f32, c->taps, hcg_mul_const(e, group, c->n));
+}
+
+/* Lane l of vector v, tap after tap. */
+static void turn_lane(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v,
+                      LLVMValueRef lane) {
+    LLVMValueRef from = taps_at(e, c, t, hcg_add(e, channel_of(e, b, v), lane));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, c->n), hcg_i64(e, 1), "tap", 0, NULL);
+    LLVMValueRef x = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, from, l.index));
+    hcg_store(e, hcg_at(e, e->f32, turned_at(e, c, v, l.index), lane), x, NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* The taps of `lanes` channels that each have their own: n vectors as they lie in memory, of which
+ * each tap takes every n-th element. */
+static void shuffle_taps(hcg_emit *e, const conv *c, LLVMValueRef from, unsigned v) {
+    const unsigned lanes = e->level->lanes, n = (unsigned)c->n;
+    LLVMValueRef loaded[MOST_ROWS + 1], mask[64];
+    for (unsigned i = 0; i < n; i++)
+        loaded[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, hcg_i64(e, i * lanes)), NULL);
+    for (unsigned j = 0; j < n; j++) {
+        LLVMValueRef tap = LLVMGetPoison(e->vec);
+        for (unsigned i = 0; i < n; i++) { /* lanes whose element is in vector i */
+            bool any = false;
+            for (unsigned l = 0; l < lanes; l++) {
+                const unsigned at = l * n + j;
+                const bool here = at / lanes == i;
+                any |= here;
+                mask[l] = LLVMConstInt(e->i32, here ? lanes + at % lanes : l, false);
+            }
+            if (any)
+                tap =
+                    LLVMBuildShuffleVector(e->b, tap, loaded[i], LLVMConstVector(mask, lanes), "");
+        }
+        hcg_store(e, turned_at(e, c, v, hcg_i64(e, j)), tap, NULL);
+    }
+}
+
+static void turn_vector(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v) {
+    if (c->groups == c->channels && !lanes_of(b, v) && c->n <= MOST_ROWS + 1) {
+        shuffle_taps(e, c, taps_at(e, c, t, channel_of(e, b, v)), v);
+        return;
+    }
+    LLVMValueRef lanes = lanes_of(b, v) ? lanes_of(b, v) : hcg_i64(e, e->level->lanes);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), lanes, hcg_i64(e, 1), "lane", 0, NULL);
+    turn_lane(e, c, t, b, v, l.index);
+    hcg_loop_end(e, &l, NULL);
+}
+
+static void turn_taps(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b) {
+    for (unsigned v = 0; v < b->vectors; v++)
+        turn_vector(e, c, t, b, v);
+}
+
+static LLVMValueRef tap_of(hcg_emit *e, const conv *c, unsigned v, LLVMValueRef tap) {
+    return hcg_load(e, HIR_F32, turned_at(e, c, v, tap), NULL);
+}
+
+static LLVMValueRef bias_of(hcg_emit *e, const conv *c, const block *b, unsigned v) {
+    if (!c->bias) return LLVMConstNull(e->vec);
+    return hcg_load(e, HIR_F32, hcg_at(e, e->f32, c->bias, channel_of(e, b, v)), lanes_of(b, v));
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+static void store_y(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v,
+                    LLVMValueRef y) {
+    hcg_store(e, row_at(e, c, c->out, t, b, v), y, lanes_of(b, v));
+}
+
+/* Few taps: earlier rows are carried from token to token, oldest first. */
+static void emit_carried(hcg_emit *e, const conv *c, const block *b) {
+    const unsigned rows = (unsigned)c->n - 1, n = rows * b->vectors;
+    LLVMValueRef row[MOST_ROWS * MOST_VECTORS], next[MOST_ROWS * MOST_VECTORS];
+    for (unsigned v = 0; v < b->vectors; v++)
+        for (unsigned j = 0; j < rows; j++)
+            row[v * rows + j] = load_window(e, c, hcg_i64(e, rows - j), b, v);
+    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "token", n, row);
+    if (c->own_taps) turn_taps(e, c, l.index, b);
+    for (unsigned v = 0; v < b->vectors; v++) {
+        LLVMValueRef x = load_x(e, c, l.index, b, v), y = bias_of(e, c, b, v);
+        for (unsigned j = 0; j < rows; j++)
+            y = hcg_fma(e, tap_of(e, c, v, hcg_i64(e, j)), l.carried[v * rows + j], y);
+        y = hcg_fma(e, tap_of(e, c, v, hcg_i64(e, rows)), x, y);
+        store_y(e, c, l.index, b, v, y);
+        for (unsigned j = 0; j + 1 < rows; j++)
+            next[v * rows + j] = l.carried[v * rows + j + 1];
+        next[v * rows + rows - 1] = rounded(e, c, x);
+    }
+    hcg_loop_end(e, &l, next);
+}
+
+/* sum of taps from .. to - 1 for token t, with rows of the window or of the call. */
+static LLVMValueRef sum_taps(hcg_emit *e, const conv *c, const block *b, LLVMValueRef t,
+                             LLVMValueRef from, LLVMValueRef to, bool window, LLVMValueRef y) {
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, 1), "tap", 1, &y);
+    LLVMValueRef row = hcg_sub(e, hcg_add(e, t, l.index), hcg_i64(e, c->n - 1)), x;
+    if (window)
+        x = load_window(e, c, hcg_sub(e, hcg_i64(e, 0), row), b, 0);
+    else
+        x = rounded(e, c, load_x(e, c, row, b, 0));
+    y = hcg_fma(e, tap_of(e, c, 0, l.index), x, l.carried[0]);
+    hcg_loop_end(e, &l, &y);
+    return l.carried[0];
+}
+
+/* Any number of taps: earlier rows are read where they lie. One vector at a time. */
+static void emit_read(hcg_emit *e, const conv *c, const block *b) {
+    LLVMValueRef zero = hcg_i64(e, 0), last = hcg_i64(e, c->n - 1);
+    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "token", 0, NULL);
+    if (c->own_taps) turn_taps(e, c, l.index, b);
+    LLVMValueRef inside = hcg_larger(e, hcg_sub(e, last, l.index), zero); /* first tap in x */
+    LLVMValueRef y = bias_of(e, c, b, 0);
+    y = sum_taps(e, c, b, l.index, zero, inside, true, y);
+    y = sum_taps(e, c, b, l.index, inside, last, false, y);
+    store_y(e, c, l.index, b, 0, hcg_fma(e, tap_of(e, c, 0, last), load_x(e, c, l.index, b, 0), y));
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* The last rows of the call go to the window, once all of its old rows have been read. */
+static void keep_rows(hcg_emit *e, const conv *c, const block *b) {
+    LLVMValueRef first = hcg_larger(e, hcg_sub(e, e->r1, hcg_i64(e, c->n - 1)), e->r0);
+    hcg_loop l = hcg_loop_begin(e, first, e->r1, hcg_i64(e, 1), "keep", 0, NULL);
+    for (unsigned v = 0; v < b->vectors; v++)
+        hcg_store_as(e, c->dtype, window_at(e, c, hcg_add(e, c->past, l.index), b, v),
+                     load_x(e, c, l.index, b, v), lanes_of(b, v));
+    hcg_loop_end(e, &l, NULL);
+}
+
+static bool is_carried(const conv *c) {
+    return c->n - 1 <= MOST_ROWS;
+}
+
+static void emit_block(hcg_emit *e, const conv *c, const block *b) {
+    if (!c->own_taps) turn_taps(e, c, hcg_i64(e, 0), b);
+    if (is_carried(c))
+        emit_carried(e, c, b);
+    else
+        emit_read(e, c, b);
+    keep_rows(e, c, b);
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+/* Vectors whose rows fit into registers together. */
+static unsigned block_vectors(const hcg_emit *e, const conv *c) {
+    const int64_t fit = e->level->registers / 2 / c->n;
+    if (!is_carried(c) || fit < 2) return 1;
+    return fit < MOST_VECTORS ? 2 : MOST_VECTORS;
+}
+
+static LLVMValueRef emit_blocks(hcg_emit *e, const conv *c, LLVMValueRef from, LLVMValueRef to,
+                                unsigned vectors) {
+    const int64_t width = (int64_t)vectors * e->level->lanes;
+    LLVMValueRef end = hcg_sub(e, to, hcg_i64(e, width - 1));
+    hcg_loop l = hcg_loop_begin(e, from, end, hcg_i64(e, width), "block", 0, NULL);
+    emit_block(e, c, &(block){.channel = l.index, .vectors = vectors});
+    hcg_loop_end(e, &l, NULL);
+    return l.index;
+}
+
+static void emit_channels(hcg_emit *e, const conv *c) {
+    const int64_t lanes = e->level->lanes, rest = c->channels % lanes;
+    const unsigned most = block_vectors(e, c);
+    LLVMValueRef from = hcg_mul_const(e, e->c0, COLUMN);
+    LLVMValueRef to = hcg_smaller(e, hcg_mul_const(e, e->c1, COLUMN), hcg_i64(e, c->channels));
+    if (most > 1) from = emit_blocks(e, c, from, to, most);
+    from = emit_blocks(e, c, from, to, 1);
+    if (!rest) return;
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, lanes), "rest", 0, NULL);
+    emit_block(e, c, &(block){.channel = l.index, .vectors = 1, .valid = hcg_i64(e, rest)});
+    hcg_loop_end(e, &l, NULL);
+}
+
+static bool emit_short_conv(hcg_emit *e, const hcg_kernel *k) {
+    const hir_module *m = e->p->m;
+    const hir_id id = hir_form_op(m, k->op);
+    const hir_op *op = hir_op_at(m, id);
+    const hir_type x = hir_ref_type(m, op->args[0]), taps = hir_ref_type(m, op->args[1]);
+    conv c = {.channels = x.dim[1], .own_taps = hir_type_has_t(taps)};
+    LLVMValueRef *const operands[] = {&c.x, &c.taps, &c.bias, &c.window};
+    const size_t errors = e->diags->errors;
+    c.groups = taps.dim[taps.rank - 2], c.n = taps.dim[taps.rank - 1];
+    c.dtype = hir_ref_type(m, op->args[3]).dtype;
+    for (uint32_t i = 0; i < 4; i++)
+        if (op->args[i].kind != HIR_REF_NONE)
+            *operands[i] = hcg_arg(e, k, hcg_through_reshapes(m, op->args[i]));
+    c.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
+    if (e->diags->errors != errors) return false;
+    c.turned = hcg_scratch(e, (uint64_t)(block_vectors(e, &c) * c.n * e->level->lanes) * 4);
+    c.past = hcg_sub(e, hcg_frame_c(e), hcg_frame_t(e));
+    hcg_at_op(e, id);
+    emit_channels(e, &c);
+    return true;
+}
+
+static int64_t columns(const hir_module *m, hir_id kernel) {
+    return (hir_arg_type(m, hir_form_op(m, kernel), 0).dim[1] + COLUMN - 1) / COLUMN;
+}
+
+const hcg_form hcg_form_short_conv = {.emit = emit_short_conv, .columns = columns};

@@ -55,8 +55,9 @@ static inline const char *bench_errors(bench *b) {
 
 /* Whether this machine can run the level. */
 static inline bool level_runs(const hcg_level *l) {
-    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
-    return strcmp(l->arch, "x86_64") == 0 && !(hcg_level_features(l) & ~have);
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features, need = hcg_level_features(l);
+    return strcmp(l->arch, "x86_64") == 0 && !(need & ~have) &&
+           hrt_permitted(hrt_cpuid_here(), need) == need;
 }
 
 /* ---- operands in the order of hcg_kernel.operands ----------------------------------------------
@@ -148,7 +149,8 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
  * prefix. */
 static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     hcg_contraction *c = hd_new(b->arena, hcg_contraction);
-    if (out->k.kind == HIR_KERNEL_CONTRACT && !out->k.contraction) {
+    const bool contraction = hir_form_of(b->m, out->k.op) == HIR_FORM_CONTRACTION;
+    if (contraction && !out->k.contraction) {
         if (!hcg_plan_contraction(b->arena, &b->diags, b->m, out->k.op, c)) return false;
         out->k.contraction = c;
     }
@@ -330,6 +332,22 @@ static inline void *pack_matrix(float *w, int64_t n, int64_t k, hir_dtype dtype,
 
 static inline void *pack_panels(float *w, int64_t n, int64_t k, hir_dtype dtype) {
     return pack_matrix(w, n, k, dtype, HIR_LAYOUT_PANEL);
+}
+
+/* Matrices of [e, n, k], one after the other. */
+static inline void *pack_stack(float *w, int64_t e, int64_t n, int64_t k, hir_dtype dtype,
+                               hir_layout layout) {
+    const hir_weight one = {.type = hir_make_type(dtype, 2, (const int64_t[]){n, k}),
+                            .layout = layout};
+    uint64_t bytes;
+    if (!hir_weight_bytes(&one, &bytes)) exit(1);
+    char *out = guarded((size_t)e * bytes);
+    for (int64_t i = 0; i < e; i++) {
+        void *packed = pack_matrix(w + i * n * k, n, k, dtype, layout);
+        memcpy(out + (uint64_t)i * bytes, packed, bytes);
+        guarded_free(packed);
+    }
+    return out;
 }
 
 /* A layout that this matrix can have, every second time the narrow one. */

@@ -41,7 +41,9 @@ static inline bool stored_weights(void *seed, const hir_module *m, uint32_t w, d
     float *f = malloc(n * 4);
     for (size_t i = 0; i < n; i++)
         f[i] = (float)out[i];
-    guarded_free(pack_panels(f, weight->type.dim[0], weight->type.dim[1], weight->type.dtype));
+    const int64_t *dim = weight->type.dim, stack = weight->type.rank == 3 ? dim[0] : 1;
+    if (weight->type.rank == 3) dim++;
+    guarded_free(pack_stack(f, stack, dim[0], dim[1], weight->type.dtype, HIR_LAYOUT_PANEL));
     for (size_t i = 0; i < n; i++)
         out[i] = (double)f[i];
     free(f);
@@ -57,6 +59,9 @@ static inline void *pack_weight(rows *r, uint32_t w) {
     float *f = guarded((size_t)n * 4);
     for (int64_t i = 0; i < n; i++)
         f[i] = (float)x[i];
+    if (weight->layout != HIR_LAYOUT_ROWS && weight->type.rank == 3)
+        return pack_stack(f, weight->type.dim[0], weight->type.dim[1], weight->type.dim[2],
+                          weight->type.dtype, weight->layout);
     if (weight->layout != HIR_LAYOUT_ROWS)
         return pack_matrix(f, weight->type.dim[0], weight->type.dim[1], weight->type.dtype,
                            weight->layout);

@@ -5,6 +5,7 @@
 #include "codegen/contract/backend.h"
 #include "codegen/library/library.h"
 #include "runtime/detect.h"
+#include "runtime/hadal_rt.h"
 #include "tests/unit/diags_text.h"
 
 /* ---- a CPU that answers from a table ------------------------------------------------------------
@@ -17,6 +18,7 @@ typedef struct made_up {
     answer at[24];
     size_t n;
     uint64_t xcr0;
+    bool refuses; /* tiles to those who ask */
 } made_up;
 
 static void ask(const void *context, uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
@@ -33,8 +35,12 @@ static uint64_t saved(const void *context) {
     return ((const made_up *)context)->xcr0;
 }
 
+static bool permit(const void *context) {
+    return !((const made_up *)context)->refuses;
+}
+
 static hrt_cpuid cpuid_of(const made_up *c) {
-    return (hrt_cpuid){ask, saved, c};
+    return (hrt_cpuid){ask, saved, permit, c};
 }
 
 /* The answer to be changed; it becomes part of the CPU if it was not. */
@@ -67,7 +73,8 @@ enum {
     BF16_EAX = 1 << 5,
 };
 static const uint32_t AVX512_EBX = AVX2_EBX | 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
-enum { SAVES_AVX = 0x07, SAVES_AVX512 = 0xe7 };
+enum { SAVES_AVX = 0x07, SAVES_AVX512 = 0xe7, SAVES_TILES = 0x60000 };
+enum { AMX_EDX = 1 << 22 | 1 << 24 | 1 << 25 };
 
 static made_up avx2_cpu(void) {
     made_up c = {.xcr0 = SAVES_AVX};
@@ -87,6 +94,7 @@ static made_up avx512_cpu(void) {
     return c;
 }
 
+/* As a hypervisor shows it that keeps the matrix unit for itself. */
 static made_up granite_rapids(void) {
     made_up c = avx512_cpu();
     at(&c, 7, 0)->eax = 1;
@@ -96,6 +104,13 @@ static made_up granite_rapids(void) {
     add_cache(&c, INTEL_CACHES, 1, L1_CODE, 16, 64);
     add_cache(&c, INTEL_CACHES, 2, L2_ALL, 16, 2048);
     add_cache(&c, INTEL_CACHES, 3, L3_ALL, 20, 393216);
+    return c;
+}
+
+static made_up with_tiles(void) {
+    made_up c = granite_rapids();
+    c.xcr0 |= SAVES_TILES;
+    at(&c, 7, 0)->edx = AMX_EDX;
     return c;
 }
 
@@ -200,7 +215,7 @@ Test(machine, a_name_adds_no_features) {
 static unsigned rounds_of(const hcg_level *level) {
     const hcg_choice *bytes = hcg_choose(level, 0, HIR_Q8, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
     const hcg_choice *pairs = hcg_choose(level, 0, HIR_BF16, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
-    const bool vnni = strstr(bytes->feature, "vnni") != NULL;
+    const bool vnni = strstr(bytes->features, "vnni") != NULL;
     return (vnni ? bytes->rounds : 0) | pairs->rounds;
 }
 
@@ -252,6 +267,76 @@ Test(machine, features_that_the_system_does_not_save) {
     at(&c, 1, 0)->ecx &= ~(1u << 27); /* no XGETBV at all */
     v = native(&c, "graniterapids", (hd_machine){0});
     cr_assert_eq(v.level.lanes, 4);
+}
+
+/* The matrix unit: its three features, the registers that the system saves, and its permission. */
+Test(machine, a_matrix_unit) {
+    made_up c = with_tiles();
+    hcg_variant v = native(&c, "graniterapids", (hd_machine){0});
+    cr_assert_str_eq(v.level.name, "graniterapids");
+    cr_assert_str_eq(v.level.cpu, "cooperlake", "LLVM may use no more than the level asks for");
+    cr_assert(has(&v, "amx-tile") && has(&v, "amx-bf16") && has(&v, "amx-int8"));
+    v = native(&c, "rocketlake", (hd_machine){0});
+    cr_assert_str_eq(v.level.name, "amx");
+    cr_assert_not_null(strstr(v.llvm_features, "+amx-bf16"));
+}
+
+Test(machine, tiles_that_the_system_refuses) {
+    made_up c = with_tiles();
+    c.refuses = true;
+    hcg_variant v = native(&c, "rocketlake", (hd_machine){0});
+    cr_assert_str_eq(v.level.name, "avx512bf16");
+    cr_assert(!has(&v, "amx-tile") && !has(&v, "amx-bf16") && !has(&v, "amx-int8"));
+    const hrt_cpuid cpuid = cpuid_of(&c);
+    const uint64_t features = hrt_detect(&cpuid).features, plain = HRT_CPU_AVX2 | HRT_CPU_FMA;
+    cr_assert(features & HRT_CPU_AMXTILE, "the CPU has them");
+    cr_assert_eq(hrt_permitted(&cpuid, features) ^ features,
+                 HRT_CPU_AMXTILE | HRT_CPU_AMXBF16 | HRT_CPU_AMXINT8);
+    cr_assert_eq(hrt_permitted(&cpuid, plain), plain);
+    cr_assert_eq(hrt_permitted(NULL, plain), plain);
+}
+
+/* Old systems save no tiles, or their configuration alone. */
+Test(machine, tiles_that_the_system_does_not_save) {
+    static const uint64_t part[] = {0, 0x20000, 0x40000};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        made_up c = with_tiles();
+        c.xcr0 = SAVES_AVX512 | part[i];
+        hcg_variant v = native(&c, "rocketlake", (hd_machine){0});
+        cr_assert_str_eq(v.level.name, "avx512bf16");
+        cr_assert(!has(&v, "amx-tile"));
+    }
+}
+
+/* Where one of the three is missing, what is there multiplies nothing by the unit. */
+Test(machine, parts_of_a_matrix_unit) {
+    static const uint32_t bits[] = {1u << 22, 1u << 24, 1u << 25};
+    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
+        made_up c = with_tiles();
+        at(&c, 7, 0)->edx &= ~bits[i];
+        hcg_variant v = native(&c, "rocketlake", (hd_machine){0});
+        cr_assert_str_eq(v.level.name, "avx512bf16");
+        const hcg_choice *by =
+            hcg_choose(&v.level, HCG_ROUND_ALL, HIR_BF16, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+        const bool amx = strstr(by->backend->name, "amx") != NULL;
+        cr_assert_eq(amx, bits[i] == 1u << 25, "bf16 products need tiles and their own feature");
+    }
+}
+
+Test(machine, cpus_with_a_matrix_unit_by_name) {
+    static const char *const names[] = {"sapphirerapids", "emeraldrapids", "graniterapids",
+                                        "graniterapids-d"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        hd_diags d;
+        hd_diags_init(&d, arena);
+        hcg_target t;
+        const hcg_options o = {.triple = "x86_64-linux-gnu", .cpu = names[i]};
+        cr_assert(hcg_find_target(&o, arena, &d, &t));
+        cr_assert_eq(t.variants.n, 1);
+        cr_assert_eq(t.variants.at[0].level.machine.l2, 2 << 20);
+        cr_assert(has(&t.variants.at[0], "amx-int8"));
+        cr_assert_str_eq(t.variants.at[0].level.cpu, "cooperlake");
+    }
 }
 
 /* Leaf 7 beyond the largest leaf, subleaf 1 beyond the largest subleaf: what a CPU answers there
@@ -339,7 +424,7 @@ static void ask_endlessly(const void *context, uint32_t leaf, uint32_t subleaf, 
 
 Test(machine, a_list_of_caches_without_end) {
     made_up c = {0};
-    const hrt_cpuid cpuid = {ask_endlessly, saved, &c};
+    const hrt_cpuid cpuid = {ask_endlessly, saved, permit, &c};
     cr_assert_eq(hrt_detect(&cpuid).caches.l1, 32 << 10);
 }
 

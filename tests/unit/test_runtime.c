@@ -482,7 +482,11 @@ Test(runtime, settings) {
     cr_assert_str_eq(hrt_session_cpu(s), "plain", "a level that this CPU lacks was chosen");
     cr_assert_eq(hrt_session_set_cpu(s, "plain"), HRT_OK);
     cr_assert_eq(hrt_session_set_cpu(s, "impossible"), HRT_CPU);
-    cr_assert_str_eq(hrt_session_message(s), "this CPU cannot run level \"impossible\"");
+    cr_assert_str_eq(hrt_session_message(s),
+                     "level \"impossible\" does not run here: the CPU lacks feature 63");
+    cr_assert_not_null(strstr(hrt_session_machine(s),
+                              "{\"level\": \"plain\", \"passed_over\": {\"impossible\": "
+                              "\"the CPU lacks feature 63\"}, \"line\": "));
     cr_assert_eq(hrt_session_set_cpu(s, "avx9"), HRT_CPU);
     cr_assert_str_eq(hrt_session_message(s),
                      "there is no level \"avx9\" in this library, which has: impossible, plain");

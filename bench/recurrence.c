@@ -1,0 +1,200 @@
+/* Kernels with a state of fixed size alone: the delta rule and the short convolution. For one token
+ * the rate at which the state (and what else is as large) is read and written, beside a plain read
+ * of memory; for more the rate of multiply-adds, beside the machine's, counting 7 n m FLOPs for a
+ * token and head. Limits are measured in the same rounds, work is shared among threads as the
+ * runtime does it. Each call of one token meets the next of several states, as layers of a model
+ * do.
+ *
+ *     recurrence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
+ *
+ * SHAPE: only that line of the table, from 0.
+ */
+#include <omp.h>
+
+#include "bench/machine.h"
+#include "tests/unit/emit_harness.h"
+#include <math.h>
+
+typedef struct shape {
+    const char *op;
+    int64_t t, heads, groups, n, m; /* short_conv: m channels, n taps */
+    int64_t decays;
+} shape;
+
+static const shape shapes[] = {
+    {"delta_rule", 1, 32, 32, 128, 128, 128},   {"delta_rule", 512, 32, 32, 128, 128, 128},
+    {"delta_rule", 1, 32, 16, 128, 128, 1},     {"delta_rule", 512, 32, 16, 128, 128, 1},
+    {"delta_rule", 16, 32, 32, 128, 128, 128},  {"delta_rule", 512, 32, 32, 128, 128, 0},
+    {"delta_rule", 512, 16, 16, 256, 256, 256}, {"short_conv", 1, 1, 1, 4, 12288, 0},
+    {"short_conv", 512, 1, 1, 4, 12288, 0},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64, MOST_OPERANDS = 8 };
+
+typedef struct problem {
+    shape s;
+    bench b;
+    compiled c;
+    hir_id kernel;
+    int64_t states;
+    size_t state_bytes;
+    char *state;
+    float *operand[MOST_OPERANDS]; /* in the order of the kernel; NULL: the state */
+    char *scratch[MOST_THREADS];
+    samples seconds;
+} problem;
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+static const char *kernel_text(hd_arena *a, const shape *s, const char *dtype) {
+    static const char head[] =
+        "kernel.sequence {name = \"s\", rows = \"all\", split_decode = \"channels\", "
+        "split_prefill = \"channels\"}";
+    if (!strcmp(s->op, "short_conv"))
+        return hd_printf(
+            a,
+            "hir 1 kernel @b\nweight @w : f32[%ld, %ld]\n"
+            "state $s : window %s[%ld, %ld]\nfunc(%%x: f32[T, %ld]) {\n"
+            "  %%y = %s : f32[T, %ld] {\n"
+            "    %%1 = short_conv %%x, @w, _, $s : f32[T, %ld]\n    yield %%1\n  }\n}\n",
+            s->m, s->n, dtype, s->n - 1, s->m, s->m, head, s->m, s->m);
+    const char *decay =
+        s->decays ? hd_printf(a, ", %%d: f32[T, %ld, %ld]", s->heads, s->decays) : "";
+    return hd_printf(
+        a,
+        "hir 1 kernel @b\nstate $s : carry %s[%ld, %ld, %ld]\n"
+        "func(%%q: f32[T, %ld, %ld], %%k: f32[T, %ld, %ld], %%v: f32[T, %ld, %ld], %%b: f32[T, "
+        "%ld]%s) "
+        "{\n  %%y = %s : f32[T, %ld, %ld] {\n"
+        "    %%1 = delta_rule %%q, %%k, %%v, %s, %%b, $s {scale = 0.1} : f32[T, %ld, %ld]\n"
+        "    yield %%1\n  }\n}\n",
+        dtype, s->heads, s->n, s->m, s->groups, s->n, s->groups, s->n, s->heads, s->m, s->heads,
+        decay, head, s->heads, s->m, s->decays ? "%d" : "_", s->heads, s->m);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+static size_t bytes_of(const problem *p, hir_ref r) {
+    const hir_type t = hir_ref_type(p->b.m, r);
+    const int64_t rows = hir_type_has_t(t) ? p->s.t : 1;
+    return (size_t)(rows * hir_type_row_elements(t)) * hir_dtype_bytes(t.dtype);
+}
+
+/* Numbers for which S stays of ordinary size: keys of length 1, factors within 0..1. */
+static float *new_operand(const problem *p, hir_ref r, uint64_t *seed) {
+    const size_t n = bytes_of(p, r) / 4;
+    const double width = 1 / sqrt((double)p->s.n);
+    float *x = aligned_alloc(64, (n * 4 + 63) / 64 * 64);
+    const char *name = r.kind == HIR_REF_VALUE ? hir_value_at(p->b.m, r.index)->name : "";
+    const bool factor = name && (*name == 'd' || *name == 'b');
+    if (!x) exit(1);
+    for (size_t i = 0; i < n; i++)
+        x[i] = factor ? 0.95f + 0.05f * random_float(seed) : (float)(width * random_float(seed));
+    return x;
+}
+
+static void open_problem(problem *p, shape s, const hcg_level *level, const char *dtype) {
+    enum { COLD = 640 << 20, MOST_STATES = 512, CALLS = 2 };
+    *p = (problem){.s = s, .b = bench_new()};
+    bench_start(&p->b);
+    p->b.m = hir_parse(p->b.arena, &p->b.diags, "bench", kernel_text(p->b.arena, &s, dtype));
+    if (p->b.m) p->kernel = p->b.m->first;
+    if (!p->b.m || !compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, p->kernel, s.t == 1, level, &p->c)) {
+        fprintf(stderr, "%s\n", bench_errors(&p->b));
+        exit(1);
+    }
+    uint64_t seed = 1;
+    for (size_t i = 0; i < p->c.k.operands.n; i++) {
+        const hir_ref r = p->c.k.operands.at[i];
+        if (r.kind != HIR_REF_STATE)
+            p->operand[i] = new_operand(p, r, &seed);
+        else
+            p->state_bytes = (bytes_of(p, r) + 63) / 64 * 64;
+    }
+    p->states = s.t > 1 ? CALLS : COLD / (int64_t)p->state_bytes + 1;
+    if (p->states > MOST_STATES) p->states = MOST_STATES;
+    p->state = aligned_alloc(4096, ((size_t)p->states * p->state_bytes + 4095) / 4096 * 4096);
+    if (!p->state) exit(1);
+    memset(p->state, 0, (size_t)p->states * p->state_bytes);
+    for (int i = 0; i < MOST_THREADS; i++)
+        p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
+}
+
+static void close_problem(problem *p) {
+    for (size_t i = 0; i < MOST_OPERANDS; i++)
+        free(p->operand[i]);
+    for (int i = 0; i < MOST_THREADS; i++)
+        free(p->scratch[i]);
+    free(p->state);
+    compiled_free(&p->c);
+    bench_free(&p->b);
+}
+
+/* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
+static void call_share(const problem *p, int64_t state, int index, int count) {
+    const int64_t cols = hcg_columns(p->b.m, p->kernel);
+    const int64_t from = cols * index / count, to = cols * (index + 1) / count;
+    hrt_frame frame = {.T = p->s.t, .C = 1000 + p->s.t, .scratch = p->scratch[index]};
+    void *args[MOST_OPERANDS];
+    for (size_t i = 0; i < p->c.k.operands.n; i++)
+        args[i] = p->operand[i] ? (void *)p->operand[i]
+                                : (void *)(p->state + state * (int64_t)p->state_bytes);
+    if (from < to) p->c.call(&frame, args, 0, p->s.t, from, to);
+}
+
+static void time_round(problem *p, int threads) {
+    double start = now(threads);
+#pragma omp parallel num_threads(threads)
+    for (int64_t i = 0; i < p->states; i++) {
+        call_share(p, i, omp_get_thread_num(), omp_get_num_threads());
+#pragma omp barrier
+    }
+    sample(&p->seconds, (now(threads) - start) / (double)p->states);
+}
+
+static void print_problem(const problem *p, const machine *m) {
+    const shape *s = &p->s;
+    const double t = median(&p->seconds);
+    const bool conv = !strcmp(s->op, "short_conv");
+    double flops = (conv ? 2.0 : 7.0) * (double)(s->t * s->heads * s->n * s->m) / t;
+    double bytes = 2.0 * (double)p->state_bytes;
+    if (conv) bytes += 4.0 * (double)(s->n * s->m) + 8.0 * (double)(s->t * s->m);
+    printf("%s T=%-3ld H=%-2ld G=%-2ld n=%-3ld m=%-5ld d=%-3ld %9.1f us", s->op, s->t, s->heads,
+           s->groups, s->n, s->m, s->decays, t * 1e6);
+    if (s->t == 1 || conv)
+        printf(" %7.1f GB/s %5.2f of read\n", bytes / t * 1e-9,
+               bytes / t / machine_limit(m, LIMIT_READ));
+    else
+        printf(" %7.1f GFLOP/s %5.2f of multiply-add\n", flops * 1e-9,
+               flops / machine_limit(m, LIMIT_FMA));
+}
+
+int main(int argc, char **argv) {
+    static problem problems[SHAPES];
+    const hcg_level *levels, *level = NULL;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n && !level; i++)
+        if (level_runs(&levels[i]) &&
+            (argc < 2 || !strcmp(argv[1], "best") || !strcmp(argv[1], levels[i].name)))
+            level = &levels[i];
+    int threads = argc > 2 ? atoi(argv[2]) : 1;
+    const char *dtype = argc > 3 ? argv[3] : "f32";
+    if (!level || threads < 1 || threads > MOST_THREADS) return 2;
+    machine *m = machine_open(threads);
+    if (!m) return 2;
+    machine_print_host();
+    printf("%s, %d threads, states of %s\n", level->name, threads, dtype);
+    const int first = argc > 5 ? atoi(argv[5]) : 0, end = argc > 5 ? first + 1 : SHAPES;
+    if (first < 0 || end > SHAPES) return 2;
+    for (int i = first; i < end; i++)
+        open_problem(&problems[i], shapes[i], level, dtype);
+    rounds r;
+    for (rounds_begin(&r, m, argc > 4 ? (size_t)atoi(argv[4]) : 9); rounds_next(&r);)
+        for (int i = first; i < end; i++)
+            time_round(&problems[i], threads);
+    for (int i = first; i < end; i++) {
+        rounds_keep(&r, &problems[i].seconds);
+        print_problem(&problems[i], m);
+        close_problem(&problems[i]);
+    }
+    machine_print(m);
+    machine_close(m);
+    return 0;
+}
