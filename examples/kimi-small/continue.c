@@ -2,8 +2,8 @@
  *
  *   continue kimi_small.weights
  *
- * A layer of linear attention has a summary of all tokens so far, which no call can shorten again: a
- * session of such a model goes back to an earlier token only by what was kept there. Each
+ * A layer of linear attention has a summary of all tokens so far, which no call can shorten again:
+ * a session of such a model goes back to an earlier token only by what was kept there. Each
  * continuation is held against a second session that reads all of it from the beginning, and must
  * give the same bytes. */
 #include <stdio.h>
