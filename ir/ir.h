@@ -118,7 +118,7 @@ const char *hir_derived_by_name(hir_derived_by by); /* "softmax"; "" for none */
 
 typedef struct hir_derived_factor {
     const char *name;  /* of a weight that is not derived itself */
-    hir_derived_by by; /* applied to all its elements, before the slice */
+    hir_derived_by by; /* applied to all its elements, before the slice; TRANSPOSED: to the slice */
     int64_t first, n;  /* slice: elements first .. first + n - 1; n == 0: all */
 } hir_derived_factor;
 
@@ -431,7 +431,7 @@ bool hir_is_part_pattern(const char *name);
 static inline bool hir_is_derived(const hir_weight *w) {
     return w->n_rows > 0;
 }
-/* Elements in a row of a derived weight: the last dim of a matrix, 1 for a vector. */
+/* Elements in a row of a derived weight: the last dim of matrices, 1 for a vector. */
 int64_t hir_derived_row_elements(hir_type t);
 /* Rows (of `row` elements) in a block: those of its longest factor. Factors that name no weight are
  * ignored. */
@@ -443,6 +443,8 @@ static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t a
 bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b);
 /* Applies `by` to all elements of a factor's weight, in place. */
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
+/* TRANSPOSED: y[row][n / row] of x[n / row][row]. */
+void hir_transpose_rows(const double *x, int64_t n, int64_t row, double *y);
 const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n);
 /* Adds a derived weight; `rows` are copied. */
 uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,

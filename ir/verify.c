@@ -82,6 +82,10 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_r
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is derived from elements %lld to %lld of @%s, %s",
                    w->name, (long long)factor->first, (long long)(factor->first + n), name,
                    type_text(v, f->type));
+        else if (factor->by == HIR_DERIVED_TRANSPOSED &&
+                 (f->type.rank != 2 || factor->first % f->type.dim[1] || n % f->type.dim[1]))
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s: what is transposed of @%s, %s, is no whole rows",
+                   w->name, name, type_text(v, f->type));
         else if (n != 1 && n != row && n != rows * row)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s: %s of %lld elements is derived from @%s, %s",
                    w->name, rows > 1 || row == 1 ? "a block" : "a row", (long long)(rows * row),
@@ -102,7 +106,7 @@ static void verify_derived(verifier *v, size_t i, const hir_names *names) {
     int64_t rows = 0;
     bool ok = true;
     if (!dims_fit(w->type, 0)) return; /* reported already */
-    if (w->unused || rank < 1 || rank > 2) {
+    if (w->unused || rank < 1 || rank > 3) {
         REFUSE(v, HD_E_TYPE, loc,
                w->unused ? "weight @%s is derived from others, but unused" : wrong, w->name);
         return;
@@ -111,7 +115,8 @@ static void verify_derived(verifier *v, size_t i, const hir_names *names) {
         ok &= verify_factors(v, w, &w->rows[r], loc, names);
         rows += hir_derived_rows(v->m, &w->rows[r], hir_derived_row_elements(w->type));
     }
-    if (ok && rows != w->type.dim[0]) REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
+    if (ok && rows != (rank == 3 ? w->type.dim[0] * w->type.dim[1] : w->type.dim[0]))
+        REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
 }
 
 static void verify_weights(verifier *v) {
