@@ -68,7 +68,7 @@ static bool factor_array(eval_call *c, const hir_derived_factor *f, hir_array *o
     if (f->by == HIR_DERIVED_TRANSPOSED) {
         const int64_t n = hir_factor_elements(f, out->n);
         double *y = hd_new_array(c->scratch, double, (size_t)n);
-        hir_transpose_rows(out->at + f->first, n, out->type.dim[1], y);
+        hir_transpose_rows(out->at + f->first, n, out->type.dim[out->type.rank - 1], y);
         out->at = y, out->n = n;
         return true;
     }

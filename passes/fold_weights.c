@@ -8,9 +8,11 @@
  *          pseudo-query times the gain of its key norm is one vector to read instead of two; the
  *          queries of a block are one table. So do the softmax of a vector, a sigmoid, and slices
  *          of these: the weights of a mix that are the same for every token; and e^x, also of a
- * slice of a weight: the rates of decay of a recurrence. Maximal expressions are folded: a stack of
- * products is one weight. Equal expressions share one. Leaves   everything that depends on tokens
- * or contains other ops; plain weights; the ops that are now dead (dce removes them).
+ *          slice of a weight: the rates of decay of a recurrence. Maximal expressions are folded:
+ *          a stack of products is one weight. Equal expressions share one. A matrix, or each of
+ *          many, that a checkpoint has as a factor on the right is transposed.
+ * Leaves   everything that depends on tokens or contains other ops; plain weights; the ops that are
+ *          now dead (dce removes them).
  */
 #include <string.h>
 
@@ -170,6 +172,33 @@ static bool is_matrix(hir_type t) {
     return t.rank == 2 && t.dim[1] > 1;
 }
 
+/* A weight of the checkpoint whose last two dims change places. */
+static bool is_transposed(const folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    if (o->code != HIR_TRANSPOSE_OP || o->args[0].kind != HIR_REF_WEIGHT) return false;
+    const hir_weight *w = &f->m->weights.at[o->args[0].index];
+    const uint32_t rank = w->type.rank;
+    if (hir_is_derived(w) || w->stacked || rank < 2 || rank > 3) return false;
+    const int64_t *perm = hir_find_attr(o, HIR_A_PERM)->ints;
+    return perm[rank - 2] == rank - 1 && perm[rank - 1] == rank - 2;
+}
+
+/* The blocks of rows of a transposed weight: one for each matrix. */
+static uint32_t transposed_rows(const folder *f, hir_id op, hir_derived_row **rows) {
+    const hir_weight *w = &f->m->weights.at[hir_op_at(f->m, op)->args[0].index];
+    const hir_type t = w->type;
+    const uint32_t n = t.rank == 3 ? (uint32_t)t.dim[0] : 1;
+    const int64_t each = t.dim[t.rank - 2] * t.dim[t.rank - 1];
+    *rows = hd_new_array(f->c->scratch, hir_derived_row, n);
+    for (uint32_t i = 0; i < n; i++) {
+        hir_derived_factor *factor = hd_new(f->c->scratch, hir_derived_factor);
+        *factor = (hir_derived_factor){
+            .name = w->name, .by = HIR_DERIVED_TRANSPOSED, .first = i * each, .n = each};
+        (*rows)[i] = (hir_derived_row){1, factor};
+    }
+    return n;
+}
+
 /* A stack of products of vectors along a new first axis, or a concat of matrices, or of functions
  * of vectors. */
 static bool is_table(const folder *f, hir_id op) {
@@ -249,8 +278,12 @@ static void replace(folder *f, hir_id op, const hir_derived_row *rows, uint32_t 
 
 static void fold(folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
-    if (is_table(f, op) && o->n_args > 1 && f->wanted[o->results[0]] &&
-        !f->given_out[o->results[0]]) {
+    if (is_transposed(f, op) && f->wanted[o->results[0]] && !f->given_out[o->results[0]]) {
+        hir_derived_row *rows;
+        const uint32_t n = transposed_rows(f, op, &rows);
+        replace(f, op, rows, n);
+    } else if (is_table(f, op) && o->n_args > 1 && f->wanted[o->results[0]] &&
+               !f->given_out[o->results[0]]) {
         uint32_t n = o->n_args;
         hir_derived_row *rows = hd_new_array(f->c->scratch, hir_derived_row, n);
         for (uint32_t i = 0; i < n; i++) {

@@ -281,7 +281,7 @@ static double *transposed(hd_arena *a, const hd_tensor *t, const hir_derived_fac
     double *x = hd_new_array(a, double, (size_t)n), *y = hd_new_array(a, double, (size_t)n);
     for (int64_t i = 0; i < n; i++)
         x[i] = hd_tensor_get(t, (uint64_t)(f->first + i));
-    hir_transpose_rows(x, n, t->shape[1], y);
+    hir_transpose_rows(x, n, t->shape[t->rank - 1], y);
     return y;
 }
 
