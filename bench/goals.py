@@ -90,6 +90,23 @@ def contractions(a):
         yield (f"contraction {T} x {K} x {N}, f32: share of {bound[2]}", AT_LEAST, bound[1], bound[0], "")
 
 
+def matrix_unit(a):
+    """Nothing where there is none that this process may use."""
+    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
+    if not any(level["name"] == "amx" and level["runs"] for level in levels):
+        return
+    for T, K, N, goal in ((512, 1024, 3072, 0.50), (512, 3072, 1024, 0.50), (128, 1024, 3072, 0.45), (32, 1024, 3072, 0.30)):
+        shape = (T, K, N) if not a.quick else (16, 128, 128)
+        words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16").split()
+        yield (f"contraction {T} x {K} x {N}, bf16: share of the unit", AT_LEAST, goal,
+               float(words[words.index("unit") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
+        if T < 512:
+            continue
+        words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16", "exact").split()
+        yield ("the same, f32 activations: over multiply-add", AT_LEAST, 4.0,
+               float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
+
+
 def experts(a):
     shape = (128, 8, 512, 1536) if not a.quick else (16, 2, 32, 64)
 
@@ -112,6 +129,15 @@ def experts(a):
             else:
                 yield (f"experts, prefill 512, {x[1]}, {dtype}: speed over f32's", AT_LEAST, 1.5,
                        at[x[1], "f32"] / at[x[1], dtype], "")
+
+
+def latent(a):
+    for dtype in ("bf16", "f32"):
+        text = run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, 1 if a.quick else 0)
+        words = lines(text, "T=1")[0]
+        share = {word: float(words[i - 2]) for i, word in enumerate(words) if i > 1 and words[i - 1] == "of"}
+        yield (f"latent attention, one token, {dtype} cache: share of read", AT_LEAST, 0.80, share["read"],
+               f"{words[1]} {words[2]}, {share['multiply-add']:.2f} of multiply-add")
 
 
 def mechanism(a):
@@ -150,7 +176,7 @@ def compiling(a):
         yield f"compiling {words[0]}, all levels, s", AT_MOST, 1.5, float(words[3]), ""
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, experts, mechanism, residuals, compiling)
+GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, mechanism, residuals, compiling)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 

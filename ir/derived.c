@@ -83,4 +83,6 @@ void hir_derive_elements(hir_derived_by by, double *x, int64_t n) {
     if (by == HIR_DERIVED_SOFTMAX && n > 0) softmax(x, n);
     for (int64_t i = 0; by == HIR_DERIVED_SIGMOID && i < n; i++)
         x[i] = 1 / (1 + exp(-x[i]));
+    for (int64_t i = 0; by == HIR_DERIVED_EXP && i < n; i++)
+        x[i] = exp(x[i]);
 }

@@ -7,10 +7,10 @@
  *          whose rows the packer computes from the checkpoint, so that no kernel computes them. A
  *          pseudo-query times the gain of its key norm is one vector to read instead of two; the
  *          queries of a block are one table. So do the softmax of a vector, a sigmoid, and slices
- *          of these: the weights of a mix that are the same for every token. Maximal expressions
- *          are folded: a stack of products is one weight. Equal expressions share one.
- * Leaves   everything that depends on tokens or contains other ops; plain weights; the ops that are
- *          now dead (dce removes them).
+ *          of these: the weights of a mix that are the same for every token; and e^x, also of a
+ * slice of a weight: the rates of decay of a recurrence. Maximal expressions are folded: a stack of
+ * products is one weight. Equal expressions share one. Leaves   everything that depends on tokens
+ * or contains other ops; plain weights; the ops that are now dead (dce removes them).
  */
 #include <string.h>
 
@@ -89,6 +89,33 @@ static bool one_factor(const folder *f, hir_ref r, product *p) {
     return product_of(f, r, p) && p->n == 1;
 }
 
+/* Elements start .. of one factor, if `slice` takes such as follow each other. */
+static bool cut_factor(const folder *f, hir_id slice, product *p) {
+    const hir_op *o = hir_op_at(f->m, slice);
+    const hir_type t = hir_ref_type(f->m, o->args[0]), y = pass_result_type(f->m, slice);
+    const int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0), start = hir_attr_int(o, HIR_A_START, 0);
+    int64_t outer = 1;
+    if (!one_factor(f, o->args[0], p)) return false;
+    for (int64_t i = 0; i < axis; i++)
+        outer *= t.dim[i];
+    p->factor[0].first += start * (pass_elements(t) / t.dim[axis]);
+    p->factor[0].n = pass_elements(y);
+    return outer == 1;
+}
+
+/* A function of each element of a weight, or of a slice of one, which is a slice of the function.
+ */
+static void read_elementwise(folder *f, hir_id op, hir_derived_by by) {
+    const hir_ref x = pass_arg(f->m, op, 0);
+    const hir_id slice = pass_def_if(f->m, x, HIR_SLICE_OP);
+    product p;
+    if (hir_type_has_t(hir_ref_type(f->m, x))) return;
+    if (!one_factor(f, x, &p) && (slice == HIR_NONE || !cut_factor(f, slice, &p))) return;
+    if (p.factor[0].by) return;
+    p.factor[0].by = by;
+    note(f, op, &p);
+}
+
 /* Softmax of all elements of a vector, sigmoid. */
 static void read_function(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
@@ -104,18 +131,9 @@ static void read_function(folder *f, hir_id op, hir_derived_by by) {
 /* Contiguous slices of a function of a weight. Slices of a plain weight are not folded: they are
  * read in place. */
 static void read_slice(folder *f, hir_id op) {
-    const hir_op *o = hir_op_at(f->m, op);
-    const hir_type t = hir_ref_type(f->m, o->args[0]), y = pass_result_type(f->m, op);
-    const int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0), start = hir_attr_int(o, HIR_A_START, 0);
     product p;
-    if (!one_factor(f, o->args[0], &p) || !p.factor[0].by) return;
-    int64_t outer = 1;
-    for (int64_t i = 0; i < axis; i++)
-        outer *= t.dim[i];
-    if (outer != 1) return;
-    p.factor[0].first += start * (pass_elements(t) / t.dim[axis]);
-    p.factor[0].n = pass_elements(y);
-    note(f, op, &p);
+    if (!one_factor(f, pass_arg(f->m, op, 0), &p) || !p.factor[0].by) return;
+    if (cut_factor(f, op, &p)) note(f, op, &p);
 }
 
 static void read_op(folder *f, hir_id op) {
@@ -123,6 +141,7 @@ static void read_op(folder *f, hir_id op) {
     if (o->n_results != 1 || f->given_out[o->results[0]]) return;
     if (o->code == HIR_SOFTMAX_OP) read_function(f, op, HIR_DERIVED_SOFTMAX);
     if (o->code == HIR_SIGMOID_OP) read_function(f, op, HIR_DERIVED_SIGMOID);
+    if (o->code == HIR_EXP_OP) read_elementwise(f, op, HIR_DERIVED_EXP);
     if (o->code == HIR_SLICE_OP) read_slice(f, op);
     if (o->code == HIR_MUL_OP && !hir_type_has_t(pass_result_type(f->m, op))) read_mul(f, op);
     if (o->code == HIR_RESHAPE_OP) {
@@ -170,7 +189,9 @@ static bool is_table(const folder *f, hir_id op) {
 static bool is_product(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const product *p = o->n_results == 1 ? f->of[o->results[0]] : NULL;
-    return p && (p->n > 1 || has_function(p));
+    if (!p || (p->n < 2 && !has_function(p))) return false;
+    const hir_type t = pass_result_type(f->m, op);
+    return is_vector(t, p) || is_matrix(t);
 }
 
 /* Called in reverse program order. */
@@ -240,9 +261,8 @@ static void fold(folder *f, hir_id op) {
         replace(f, op, rows, n);
     } else if (is_product(f, op) && f->wanted[o->results[0]]) {
         const product *p = f->of[o->results[0]];
-        const hir_type t = pass_result_type(f->m, op);
         const hir_derived_row row = row_of(f, p);
-        if (is_vector(t, p) || is_matrix(t)) replace(f, op, &row, 1);
+        replace(f, op, &row, 1);
     }
 }
 
