@@ -6,7 +6,9 @@
 #include "api/hidden.h"
 #include "api/session.h"
 #include "codegen/program.h"
+#include "codegen/weights/convert.h"
 #include "inspect/ledger.h"
+#include "support/packed.h"
 
 #define API_FAILED 1
 
@@ -132,9 +134,44 @@ static bool cache_dtype(hadal_session *s, const char *name, hir_dtype *out) {
     return false;
 }
 
+/* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows? */
+static bool is_published_mxfp4(hadal_session *s, const hir_weight *w) {
+    const int64_t parts = hcg_parts(w);
+    for (int64_t i = 0; i < parts; i++) {
+        const hir_weight part = hcg_part_of(s->arena, w, i);
+        const hd_tensor *t = hd_tensors_find(&s->weights, part.name);
+        if (!t || !t->packed || t->packed->packing != HD_PACKING_MXFP4 || t->packed->transposed)
+            return false;
+    }
+    return parts > 0;
+}
+
+/* Where nothing is asked for all matrices, those that the checkpoint has in a type of ours are
+ * stored as they are: rules before the caller's, which override them. */
+static bool offer_published_types(hadal_session *s, hir_weight_types *types) {
+    hir_weight_types all = {.matrices = types->matrices, .given = types->given};
+    s->published_types = false;
+    if (types->given || !s->weights_path || !hd_safetensors_exist(s->arena, s->weights_path))
+        return true;
+    if (!s->weights_open && !api_need_weights(s)) return false;
+    for (size_t i = 0; i < s->graph->weights.n; i++) {
+        const hir_weight *w = &s->graph->weights.at[i];
+        const hir_weight_rule rule = {w->name, HIR_MXFP4, .offered = true};
+        if (hir_is_derived(w) || !is_published_mxfp4(s, w)) continue;
+        hd_push(s->arena, &all.rules, rule);
+        s->published_types = true;
+    }
+    for (size_t i = 0; i < types->rules.n; i++)
+        hd_push(s->arena, &all.rules, types->rules.at[i]);
+    *types = all;
+    return true;
+}
+
 static bool set_weight_types(hadal_session *s, const char *text) {
     hir_weight_types types;
-    if (!hir_parse_weight_types(s->arena, &s->diags, text, &types)) return false;
+    if (!hir_parse_weight_types(s->arena, &s->diags, text, &types) ||
+        !offer_published_types(s, &types))
+        return false;
     s->weight_types = text ? hd_strdup(s->arena, text) : NULL;
     s->pass_options.matrix_dtype = types.matrices;
     s->pass_options.weight_rules = types.rules.at;
@@ -270,6 +307,8 @@ static bool need_program(hadal_session *s, const hadal_target *t) {
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
     unsigned exact = hcg_exact_by_default();
+    /* what was not asked to be stored in few bits is not multiplied by rounded activations */
+    if (s->published_types && !s->weight_types) exact = HCG_ROUND_ALL;
     if (t && t->activations && !read_activations(s, t->activations, &exact)) return false;
     const char *machine = t && t->machine ? t->machine : "";
     const char *key = hd_printf(s->arena, "%s|%s|%s|%u|%s", triple, cpu, ir_file, exact, machine);
@@ -394,7 +433,8 @@ static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, con
         if (strcmp(dtype ? dtype : "f32", kinds[i].name) == 0)
             return hcg_init_weights(s->graph, &s->diags, seed, kinds[i].dtype, path);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a checkpoint cannot be made in \"%s\"", dtype)
-        ->hint = "f32, bf16 or f16; weights are put into groups (q8, q4) when they are packed";
+        ->hint =
+        "f32, bf16 or f16; weights are put into groups (q8, q4, mxfp4) when they are packed";
     return false;
 }
 

@@ -25,6 +25,7 @@ struct hadal_session {
     hir_module *m;     /* what passes work on: a clone of graph */
     hir_pass_options pass_options;
     const char *weight_types; /* as the pipeline was given them; NULL: f32 */
+    bool published_types;     /* some weights are stored as the checkpoint has them, unasked */
     bool recast_cache;        /* the last run of passes had an option for the type of caches: */
     hir_dtype cache_dtype;
     hir_remarks remarks;

@@ -393,6 +393,7 @@ static bool add_step(lowering *l, hir_id id) {
         .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = goes_by_row(l, id),
+        .window = (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, id)), HIR_A_WINDOW, 0),
         .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||

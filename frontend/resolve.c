@@ -193,7 +193,8 @@ static bool is_known_to_family(const resolver *r, const char *name) {
     }
     const bool inlined = r->def->object != NULL && r->def->object->kind == HFE_D_CONFIG;
     return (r->def->kind == HFE_D_MODEL && (found || (config && strcmp(name, "absent") == 0))) ||
-           (inlined && strcmp(name, "absent") == 0);
+           (inlined &&
+            (strcmp(name, "absent") == 0 || hfe_config_function(r->def->object, name) != NULL));
 }
 
 static bool is_known(const resolver *r, const char *name) {

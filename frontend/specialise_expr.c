@@ -84,7 +84,22 @@ static const hfe_def *inlined_function(hfe_special *sp, const hfe_expr *x, hfe_o
     return hfe_config_function(base.object->def, x->call.callee->field.name);
 }
 
+/* How many functions of configs are being written out within each other. */
+static int inlined_depth(const hfe_special *sp) {
+    int depth = 0;
+    for (const hfe_inlined *in = sp->inlined; in != NULL; in = in->outer) {
+        depth++;
+    }
+    return depth;
+}
+
 static const hfe_expr *body_of(hfe_special *sp, const hfe_def *def) {
+    enum { DEEPEST = 20 };
+    if (inlined_depth(sp) > DEEPEST) {
+        hfe_fail(sp->e, HD_E_TYPE, def->loc, "it is written out where it is called", NULL,
+                 "a function of a config that calls itself has no end");
+        return NULL;
+    }
     if (def->body.list.n == 1 && def->body.list.at[0]->kind == HFE_S_RETURN &&
         def->body.list.at[0]->value != NULL) {
         return def->body.list.at[0]->value;

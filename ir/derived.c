@@ -36,7 +36,7 @@ uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
 }
 
 int64_t hir_derived_row_elements(hir_type t) {
-    return t.rank == 2 ? t.dim[1] : 1;
+    return t.rank >= 2 ? t.dim[t.rank - 1] : 1;
 }
 
 int64_t hir_derived_rows(const hir_module *m, const hir_derived_row *block, int64_t row) {
@@ -70,6 +70,13 @@ static void softmax(double *x, int64_t n) {
         sum += x[i] = exp(x[i] - max);
     for (int64_t i = 0; i < n; i++)
         x[i] /= sum;
+}
+
+void hir_transpose_rows(const double *x, int64_t n, int64_t row, double *y) {
+    const int64_t rows = n / row;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < row; k++)
+            y[k * rows + i] = x[i * row + k];
 }
 
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n) {

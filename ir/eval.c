@@ -65,6 +65,13 @@ bool eval_shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, hi
 /* The elements of a factor: its weight, with the factor's function applied, sliced. */
 static bool factor_array(eval_call *c, const hir_derived_factor *f, hir_array *out) {
     if (!eval_weight_array(c, hir_find_weight(c->m, f->name), out)) return false;
+    if (f->by == HIR_DERIVED_TRANSPOSED) {
+        const int64_t n = hir_factor_elements(f, out->n);
+        double *y = hd_new_array(c->scratch, double, (size_t)n);
+        hir_transpose_rows(out->at + f->first, n, out->type.dim[1], y);
+        out->at = y, out->n = n;
+        return true;
+    }
     if (f->by) {
         const size_t bytes = (size_t)out->n * sizeof(double);
         out->at = memcpy(hd_new_array(c->scratch, double, (size_t)out->n), out->at, bytes);
@@ -89,6 +96,8 @@ static bool derive_weight(eval_call *c, const hir_weight *w, int64_t n, double *
             for (int64_t i = 0; i < block; i++)
                 at[i] *= f.at[i % f.n];
         }
+        for (int64_t i = 0; i < block; i++)
+            at[i] = hir_rounded(w->type.dtype, at[i]);
         at += block;
     }
     return true;

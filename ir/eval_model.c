@@ -217,3 +217,49 @@ bool eval_attention(eval_call *c, const hir_op *op, const hir_array *const *x, h
         }
     return true;
 }
+
+/* ---- latent attention ------------------------------------------------------------------------ */
+
+/* One query head of one token: scores of c and of p, which may lie in the same row. */
+typedef struct latent_head {
+    const double *q, *q_p, *c, *p;
+    int64_t r, m, c_row, p_row, length;
+    double scale;
+} latent_head;
+
+static void attend_latent(const latent_head *a, double *p, double *o) {
+    double max = -INFINITY, sum = 0;
+    for (int64_t s = 0; s < a->length; s++) {
+        p[s] = eval_dot(a->q, a->c + s * a->c_row, a->r);
+        if (a->m) p[s] += eval_dot(a->q_p, a->p + s * a->p_row, a->m);
+        p[s] *= a->scale;
+        if (p[s] > max) max = p[s];
+    }
+    for (int64_t s = 0; s < a->length; s++) {
+        const double weight = exp(p[s] - max);
+        sum += weight;
+        for (int64_t i = 0; i < a->r; i++)
+            o[i] += weight * a->c[s * a->c_row + i];
+    }
+    for (int64_t i = 0; i < a->r; i++)
+        o[i] /= sum;
+}
+
+bool eval_attention_latent(eval_call *c, const hir_op *op, const hir_array *const *x,
+                           hir_array *y) {
+    const int64_t tokens = x[0]->type.dim[0], heads = x[0]->type.dim[1], r = x[0]->type.dim[2];
+    const int64_t n = x[1]->type.dim[2], start = hir_attr_int(op, HIR_A_START, 0);
+    double *p = hd_new_array(c->scratch, double, (size_t)c->C);
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t t = 0; t < tokens; t++) {
+            latent_head a = {.q = x[0]->at + (t * heads + h) * r, .c = x[1]->at + start, .r = r};
+            a.c_row = n, a.length = c->C - c->T + t + 1;
+            a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
+            a.m = x[2] ? x[2]->type.dim[2] : 0;
+            a.q_p = a.m ? x[2]->at + (t * heads + h) * a.m : NULL;
+            a.p = x[3] ? x[3]->at : x[1]->at + (start ? 0 : r);
+            a.p_row = x[3] ? a.m : n;
+            attend_latent(&a, p, y->at + (t * heads + h) * r);
+        }
+    return true;
+}

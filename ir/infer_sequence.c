@@ -57,8 +57,8 @@ static bool has_what_it_needs(hir_check *c, const scaling *s) {
         const bool given = hir_find_attr(c->op, id) != NULL;
         const bool needs = s && is_listed(s->needs, 4, id);
         if (needs && !given)
-            return hir_refuse(c, HD_E_TYPE, NULL, "scaling \"%s\" needs the attribute '%s'", s->name,
-                              hir_attr_name(id));
+            return hir_refuse(c, HD_E_TYPE, NULL, "scaling \"%s\" needs the attribute '%s'",
+                              s->name, hir_attr_name(id));
         if (!given || needs || (s && is_listed(s->may, 3, id))) continue;
         const char *with =
             s ? hd_printf(c->d->arena, "with scaling \"%s\"", s->name) : "without a scaling";
@@ -87,14 +87,16 @@ static bool factors_fit(hir_check *c, hir_attr_id id) {
                           (long long)half);
     for (uint32_t i = 0; i < a->n; i++)
         if (!isfinite(a->floats[i]) || a->floats[i] <= 0)
-            return hir_refuse(c, HD_E_VALUE, NULL, "entry %u of '%s' must be finite and more than 0",
-                              i, hir_attr_name(id));
+            return hir_refuse(c, HD_E_VALUE, NULL,
+                              "entry %u of '%s' must be finite and more than 0", i,
+                              hir_attr_name(id));
     return true;
 }
 
 static bool numbers_fit(hir_check *c, const scaling *s) {
-    static const hir_attr_id positive[] = {HIR_A_FACTOR,    HIR_A_LOW_FREQ,  HIR_A_HIGH_FREQ,
-                                           HIR_A_BETA_FAST, HIR_A_BETA_SLOW, HIR_A_ATTENTION_FACTOR};
+    static const hir_attr_id positive[] = {HIR_A_FACTOR,    HIR_A_LOW_FREQ,
+                                           HIR_A_HIGH_FREQ, HIR_A_BETA_FAST,
+                                           HIR_A_BETA_SLOW, HIR_A_ATTENTION_FACTOR};
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (!hir_finite(c, positive[i], true)) return false;
     if (hir_find_attr(c->op, HIR_A_LOW_FREQ) && !is_below(c, HIR_A_LOW_FREQ, 0, HIR_A_HIGH_FREQ, 0))
@@ -108,7 +110,8 @@ static bool numbers_fit(hir_check *c, const scaling *s) {
     if (s && strcmp(s->name, "yarn") == 0) {
         if (!is_below(c, HIR_A_BETA_SLOW, 1, HIR_A_BETA_FAST, 32)) return false;
         if (hir_attr_float(c->op, HIR_A_THETA, 0) <= 1)
-            return hir_refuse(c, HD_E_VALUE, NULL, "scaling \"yarn\" needs a 'theta' of more than 1");
+            return hir_refuse(c, HD_E_VALUE, NULL,
+                              "scaling \"yarn\" needs a 'theta' of more than 1");
     }
     return factors_fit(c, HIR_A_SHORT_FACTORS) && factors_fit(c, HIR_A_LONG_FACTORS);
 }
@@ -208,9 +211,9 @@ static bool bias_fits(hir_check *c, int64_t heads) {
 static bool mask_fits(hir_check *c) {
     const int64_t window = hir_attr_int(c->op, HIR_A_WINDOW, 1);
     if (window < 1 || window > HIR_MAX_DIM)
-        return hir_refuse(c, HD_E_VALUE, "it counts the positions seen, with that of the token itself",
-                          "'window' is %lld; it must be from 1 to %d", (long long)window,
-                          HIR_MAX_DIM);
+        return hir_refuse(
+            c, HD_E_VALUE, "it counts the positions seen, with that of the token itself",
+            "'window' is %lld; it must be from 1 to %d", (long long)window, HIR_MAX_DIM);
     return hir_finite(c, HIR_A_SOFTCAP, true);
 }
 
@@ -233,4 +236,54 @@ bool hir_rule_attention(hir_check *c, hir_type *y) {
                           (long long)k.dim[1], (long long)q.dim[1]);
     y->dim[2] = v.dim[2];
     return sink_fits(c, q.dim[1]) && bias_fits(c, q.dim[1]) && mask_fits(c);
+}
+
+/* A row for all heads; `i`: of the operand. */
+static bool is_shared_cache(hir_check *c, uint32_t i) {
+    return is_cache(c, i) && (hir_arg(c, i).dim[1] == 1 ||
+                              hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [C, 1, n], not %s",
+                                         hir_arg_name(c, i), hir_type_text(c, hir_arg(c, i))));
+}
+
+static bool is_query(hir_check *c, uint32_t i) {
+    hir_type q = hir_arg(c, i);
+    return (hir_plain(c, i) && q.rank == 3 && hir_type_has_t(q)) ||
+           hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [T, H, n], not %s",
+                      hir_arg_name(c, i), hir_type_text(c, q));
+}
+
+/* q_shared and what it meets: `left` elements of a row, or rows of their own. */
+static bool shared_part_fits(hir_check *c, int64_t left) {
+    const hir_type q = hir_arg(c, 0);
+    const bool own = hir_has_arg(c, 3);
+    if (own && left)
+        return hir_refuse(c, HD_E_TYPE, NULL, "q is %s, so rows must be [C, 1, %lld], not %s",
+                          hir_type_text(c, q), (long long)q.dim[2],
+                          hir_type_text(c, hir_arg(c, 1)));
+    if (own && !is_shared_cache(c, 3)) return false;
+    const int64_t m = own ? hir_arg(c, 3).dim[2] : left;
+    if (!m)
+        return !hir_has_arg(c, 2) ||
+               hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared has nothing to meet");
+    if (!hir_has_arg(c, 2)) return hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared is missing");
+    if (!is_query(c, 2)) return false;
+    const hir_type p = hir_arg(c, 2);
+    return (p.dim[1] == q.dim[1] && p.dim[2] == m) ||
+           hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared must be [T, %lld, %lld], not %s",
+                      (long long)q.dim[1], (long long)m, hir_type_text(c, p));
+}
+
+bool hir_rule_attention_latent(hir_check *c, hir_type *y) {
+    if (!is_query(c, 0) || !is_shared_cache(c, 1) || !hir_finite(c, HIR_A_SCALE, false))
+        return false;
+    const hir_type q = hir_arg(c, 0);
+    const int64_t n = hir_arg(c, 1).dim[2], start = hir_attr_int(c->op, HIR_A_START, 0);
+    const int64_t left = n - q.dim[2];
+    if (left < 0 || (start != 0 && start != left))
+        return hir_refuse(c, HD_E_VALUE, "the latent is the first or the last elements of a row",
+                          "%lld elements from %lld are not at an end of %s", (long long)q.dim[2],
+                          (long long)start, hir_type_text(c, hir_arg(c, 1)));
+    *y = q;
+    y->dtype = HIR_F32;
+    return shared_part_fits(c, left);
 }

@@ -93,9 +93,9 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *           rows beyond N are zero. One layout for every CPU level.
  *           bf16: panels of [ceil(K/2)][16][2], (n, k) at ((n/16)*ceil(K/2) + k/2)*32 + n%16*2 +
  *           k%2; elements beyond K are zero.
- *           q8 and q4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the scales of
- *           its 16 rows (codegen/weights/quant.h). These types have no other layout.
- *   narrow  f32[N, K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
+ *           q8, q4 and mxfp4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the
+ * scales of its 16 rows (codegen/weights/quant.h). These types have no other layout. narrow  f32[N,
+ * K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
  *           ((n/8)*(K/2) + k/2)*16 + n%8*2 + k%2, rows beyond N are zero. For few outputs of many
  *           inputs (hir_fits_narrow).
  * [E, N, K] in panels is E such matrices, one after the other. */
@@ -118,7 +118,7 @@ const char *hir_derived_by_name(hir_derived_by by); /* "softmax"; "" for none */
 
 typedef struct hir_derived_factor {
     const char *name;  /* of a weight that is not derived itself */
-    hir_derived_by by; /* applied to all its elements, before the slice */
+    hir_derived_by by; /* applied to all its elements, before the slice; TRANSPOSED: to the slice */
     int64_t first, n;  /* slice: elements first .. first + n - 1; n == 0: all */
 } hir_derived_factor;
 
@@ -431,7 +431,7 @@ bool hir_is_part_pattern(const char *name);
 static inline bool hir_is_derived(const hir_weight *w) {
     return w->n_rows > 0;
 }
-/* Elements in a row of a derived weight: the last dim of a matrix, 1 for a vector. */
+/* Elements in a row of a derived weight: the last dim of matrices, 1 for a vector. */
 int64_t hir_derived_row_elements(hir_type t);
 /* Rows (of `row` elements) in a block: those of its longest factor. Factors that name no weight are
  * ignored. */
@@ -443,6 +443,8 @@ static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t a
 bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b);
 /* Applies `by` to all elements of a factor's weight, in place. */
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
+/* TRANSPOSED: y[row][n / row] of x[n / row][row]. */
+void hir_transpose_rows(const double *x, int64_t n, int64_t row, double *y);
 const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n);
 /* Adds a derived weight; `rows` are copied. */
 uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,

@@ -163,13 +163,14 @@ static bool parse_taken(hir_parser *p, hir_derived_factor *f) {
     return true;
 }
 
-/* @a, softmax(@a), softmax(@a)[0:3] */
+/* @a, softmax(@a), softmax(@a)[0:3], transposed(@a[0:96]) */
 static bool parse_factor(hir_parser *p, hir_derived_factor *f) {
     *f = (hir_derived_factor){0};
     if (!parse_derived_by(p, &f->by)) return false;
     if (p->t.kind != HIR_TOK_WEIGHT) return hir_expected(p, "a weight (@name)");
     f->name = p->t.text;
     hir_advance(p);
+    if (f->by == HIR_DERIVED_TRANSPOSED) return parse_taken(p, f) && hir_expect(p, ')');
     return (!f->by || hir_expect(p, ')')) && parse_taken(p, f);
 }
 

@@ -220,12 +220,14 @@ static void print_header(const printer *p) {
                   (unsigned long long)m->arena_per_token, (unsigned long long)m->fixed_bytes);
 }
 
-/* @a, softmax(@a), softmax(@a)[0:3] */
+/* @a, softmax(@a), softmax(@a)[0:3], transposed(@a[0:96]) */
 static void print_factor(hd_text *out, const hir_derived_factor *f) {
+    const bool slice_first = f->by == HIR_DERIVED_TRANSPOSED;
     if (f->by) hd_text_f(out, "%s(", hir_derived_by_name(f->by));
     print_name(out, '@', f->name);
-    if (f->by) hd_text_add(out, ")");
+    if (f->by && !slice_first) hd_text_add(out, ")");
     if (f->n) hd_text_f(out, "[%lld:%lld]", (long long)f->first, (long long)(f->first + f->n));
+    if (slice_first) hd_text_add(out, ")");
 }
 
 /* = @a * @b, @c * @d */

@@ -82,6 +82,10 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_r
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is derived from elements %lld to %lld of @%s, %s",
                    w->name, (long long)factor->first, (long long)(factor->first + n), name,
                    type_text(v, f->type));
+        else if (factor->by == HIR_DERIVED_TRANSPOSED &&
+                 (f->type.rank != 2 || factor->first % f->type.dim[1] || n % f->type.dim[1]))
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s: what is transposed of @%s, %s, is no whole rows",
+                   w->name, name, type_text(v, f->type));
         else if (n != 1 && n != row && n != rows * row)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s: %s of %lld elements is derived from @%s, %s",
                    w->name, rows > 1 || row == 1 ? "a block" : "a row", (long long)(rows * row),
@@ -102,7 +106,7 @@ static void verify_derived(verifier *v, size_t i, const hir_names *names) {
     int64_t rows = 0;
     bool ok = true;
     if (!dims_fit(w->type, 0)) return; /* reported already */
-    if (w->unused || rank < 1 || rank > 2) {
+    if (w->unused || rank < 1 || rank > 3) {
         REFUSE(v, HD_E_TYPE, loc,
                w->unused ? "weight @%s is derived from others, but unused" : wrong, w->name);
         return;
@@ -111,7 +115,8 @@ static void verify_derived(verifier *v, size_t i, const hir_names *names) {
         ok &= verify_factors(v, w, &w->rows[r], loc, names);
         rows += hir_derived_rows(v->m, &w->rows[r], hir_derived_row_elements(w->type));
     }
-    if (ok && rows != w->type.dim[0]) REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
+    if (ok && rows != (rank == 3 ? w->type.dim[0] * w->type.dim[1] : w->type.dim[0]))
+        REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
 }
 
 static void verify_weights(verifier *v) {
@@ -123,8 +128,8 @@ static void verify_weights(verifier *v) {
         if (hir_names_add(&seen, w->name, (uint32_t)i))
             REFUSE(v, HD_E_NAME, loc, "there are two weights @%s", w->name);
         if (w->type.dtype == HIR_I32)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s is i32; weights are f32, bf16, f16, q8 or q4",
-                   w->name);
+            REFUSE(v, HD_E_TYPE, loc,
+                   "weight @%s is i32; weights are f32, bf16, f16, q8, q4 or mxfp4", w->name);
         if (!dims_fit(w->type, 0))
             REFUSE(
                 v, HD_E_TYPE, loc,
@@ -140,8 +145,9 @@ static void verify_weights(verifier *v) {
                 "two dims or more, and it is not derived",
                 w->name);
         if (hir_is_quantised(w->type.dtype) && w->layout != HIR_LAYOUT_PANEL)
-            REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; q8 and q4 are stored in panels only",
-                   w->name, type_text(v, w->type));
+            REFUSE(v, HD_E_TYPE, loc,
+                   "weight @%s is %s; q8, q4 and mxfp4 are stored in panels only", w->name,
+                   type_text(v, w->type));
         if (w->layout == HIR_LAYOUT_NARROW && hir_has_matrices(w->type) &&
             (w->type.rank != 2 || w->type.dtype != HIR_F32 || w->type.dim[1] % 2))
             REFUSE(v, HD_E_TYPE, loc,

@@ -50,6 +50,15 @@ static hir_op_work delta_rule(const hir_module *m, hir_id op) {
     return (hir_op_work){.row_flops = each * (uint64_t)q.dim[2] * row_elements(v)};
 }
 
+/* r + m products with the key, r with the value; all heads see the same row. */
+static hir_op_work latent(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0);
+    const bool shared = hir_op_at(m, op)->args[2].kind != HIR_REF_NONE;
+    const int64_t n = 2 * q.dim[2] + (shared ? hir_arg_type(m, op, 2).dim[2] : 0);
+    return (hir_op_work){.pair_flops = 2 * (uint64_t)q.dim[1] * (uint64_t)n,
+                         .rows_together = HIR_QUERY_TILE / q.dim[1]};
+}
+
 static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {
     [HIR_LINEAR_OP] = linear,
     [HIR_BLOCK_LINEAR_OP] = block_linear,
@@ -57,6 +66,7 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_ATTENTION_OP] = attention,
     [HIR_SHORT_CONV_OP] = short_conv,
     [HIR_DELTA_RULE_OP] = delta_rule,
+    [HIR_ATTENTION_LATENT_OP] = latent,
 };
 
 hir_op_work hir_work_of(const hir_module *m, hir_id op) {

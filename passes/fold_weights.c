@@ -8,9 +8,10 @@
  *          pseudo-query times the gain of its key norm is one vector to read instead of two; the
  *          queries of a block are one table. So do the softmax of a vector, a sigmoid, and slices
  *          of these: the weights of a mix that are the same for every token; and e^x, also of a
- * slice of a weight: the rates of decay of a recurrence. Maximal expressions are folded: a stack of
- * products is one weight. Equal expressions share one. Leaves   everything that depends on tokens
- * or contains other ops; plain weights; the ops that are now dead (dce removes them).
+ *          slice of a weight: the rates of decay of a recurrence. Maximal expressions are folded: a
+ *          stack of products is one weight. Equal expressions share one.
+ * Leaves   everything that depends on tokens or contains other ops; plain weights; the ops that are
+ *          now dead (dce removes them).
  */
 #include <string.h>
 
@@ -103,8 +104,7 @@ static bool cut_factor(const folder *f, hir_id slice, product *p) {
     return outer == 1;
 }
 
-/* A function of each element of a weight, or of a slice of one, which is a slice of the function.
- */
+/* A function of each element of a weight or of a slice of one: that is a slice of the function. */
 static void read_elementwise(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
     const hir_id slice = pass_def_if(f->m, x, HIR_SLICE_OP);

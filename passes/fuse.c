@@ -69,13 +69,13 @@ static uint32_t phase_for_rows(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     if (!n) return 0;
     if (n->kind == FUSE_ROW) return n->phase;
-    return n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE ? n->phase + 1 : 0;
+    return n->kind >= FUSE_CONTRACT && n->kind <= FUSE_SEQUENCE ? n->phase + 1 : 0;
 }
 
 /* First phase whose contractions can read a value. */
 static uint32_t phase_for_contractions(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
-    bool made = n && (n->kind == FUSE_ROW || n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE);
+    bool made = n && n->kind >= FUSE_ROW && n->kind <= FUSE_SEQUENCE;
     return made ? n->phase : 0;
 }
 
@@ -167,13 +167,14 @@ static void place_experts(fuse *f, hir_id op) {
     place(f, op, FUSE_CONTRACT, phase, g);
 }
 
-static void place_sequence(fuse *f, hir_id op) {
+/* A kernel of one op. */
+static void place_alone(fuse *f, hir_id op, fuse_kind kind) {
     uint32_t phase = 0;
     for (uint32_t i = 0; i < hir_op_at(f->m, op)->n_args; i++) {
         uint32_t p = phase_for_contractions(f, pass_arg(f->m, op, i));
         if (p > phase) phase = p;
     }
-    place(f, op, FUSE_SEQUENCE, phase, new_group(f, FUSE_SEQUENCE, phase));
+    place(f, op, kind, phase, new_group(f, kind, phase));
 }
 
 /* ---- epilogues ----------------------------------------------------------------------------- */
@@ -352,8 +353,7 @@ static void place_elementwise(fuse *f, hir_id op) {
 static bool is_free_view(const fuse *f, hir_id op) {
     if (!f->given_out[hir_result(f->m, op)]) return true;
     const fuse_node *n = fuse_node_of(f, fuse_base(f, pass_arg(f->m, op, 0)));
-    return n && (n->kind == FUSE_ROW || n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE ||
-                 n->kind == FUSE_FIXED);
+    return n && n->kind >= FUSE_FIXED && n->kind <= FUSE_SEQUENCE;
 }
 
 static bool place_op(fuse *f, hir_id op) {
@@ -374,7 +374,9 @@ static bool place_op(fuse *f, hir_id op) {
     else if (o->code == HIR_RESHAPE_OP && is_free_view(f, op))
         place(f, op, FUSE_COPIED, 0, HIR_NONE);
     else if (hir_has_trait(o->code, HIR_SEQUENCE))
-        place_sequence(f, op);
+        place_alone(f, op, FUSE_SEQUENCE);
+    else if (o->code == HIR_BLOCK_LINEAR_OP)
+        place_alone(f, op, FUSE_BLOCKS);
     else if (o->code == HIR_LINEAR_OP && is_contraction(f, o))
         place_linear(f, op);
     else if (o->code == HIR_EXPERT_LINEAR_OP)
@@ -568,7 +570,7 @@ static void place_fixed(fuse *f, hir_id op) {
         const fuse_node *user = &f->node[f->uses.user[f->uses.first[v] + i]];
         if (user->kind == FUSE_OUTPUT) needs_place = true;
         if (user->kind == FUSE_OUTPUT || user->kind == FUSE_NONE) continue;
-        if (user->kind == FUSE_CONTRACT) needs_place = true;
+        if (user->kind == FUSE_CONTRACT || user->kind == FUSE_SEQUENCE) needs_place = true;
         if (user->phase < phase) phase = user->phase;
     }
     n->phase = phase == HIR_NONE ? 0 : phase;

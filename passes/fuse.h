@@ -12,6 +12,7 @@ typedef enum fuse_kind {
     FUSE_FIXED,  /* without T: in a row program that runs once */
     FUSE_ROW,
     FUSE_CONTRACT, /* linear, or an op of its epilogue */
+    FUSE_BLOCKS,   /* block_linear */
     FUSE_SEQUENCE,
     FUSE_OUTPUT,
 } fuse_kind;

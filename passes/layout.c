@@ -5,7 +5,8 @@
  *          caller's options (matrix_dtype, weight_rules):
  *            linear or expert_linear in a
  *            contraction kernel               panels; few outputs of many inputs: narrow ones
- *            gather only                      rows; q8 and q4: panels
+ *            block_linear                     panels of each group's matrix
+ *            gather only                      rows; q8, q4 and mxfp4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
  *                                             tables that row programs read element by element
@@ -23,6 +24,8 @@ typedef struct reads { /* of one weight: an op of each kind, for messages; HIR_N
 static void note_read(reads *r, hir_opcode kernel, hir_opcode code, uint32_t arg, hir_id op) {
     const bool product = code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP;
     if (product && arg == 1 && kernel == HIR_KERNEL_CONTRACT_OP)
+        r->contracted = op;
+    else if (code == HIR_BLOCK_LINEAR_OP && arg == 1 && kernel == HIR_KERNEL_BLOCKS_OP)
         r->contracted = op;
     else if (code == HIR_GATHER_OP && arg == 0)
         r->gathered = op;
@@ -81,18 +84,30 @@ static bool is_read(const reads *r) {
     return r->contracted != HIR_NONE || r->gathered != HIR_NONE || r->by_element != HIR_NONE;
 }
 
+/* A matrix that is made of another goes by the rules for either name. */
+static bool rule_matches(const hir_weight_rule *rule, const hir_weight *w) {
+    return hir_rule_matches(rule, w->name) || (hir_is_derived(w) && w->type.rank == 3 &&
+                                               hir_rule_matches(rule, w->rows[0].factor[0].name));
+}
+
+/* Nothing makes groups of what is made of other weights: bf16 is what comes next. */
+static hir_dtype for_derived(const hir_weight *w, hir_dtype dtype) {
+    const bool made = hir_is_derived(w) && w->type.rank == 3;
+    return made && hir_is_quantised(dtype) ? HIR_BF16 : dtype;
+}
+
 /* The dtype for a weight: that of the last rule that matches and can be applied, else the one for
  * matrices; of a router f32, since a small error of its products is another choice. */
 static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *r,
                               outcome *outcomes) {
-    const bool may = can_store(w, r, c->options->matrix_dtype) && !r->decides;
-    hir_dtype dtype = may ? c->options->matrix_dtype : HIR_F32;
+    const hir_dtype matrix = for_derived(w, c->options->matrix_dtype);
+    hir_dtype dtype = can_store(w, r, matrix) && !r->decides ? matrix : HIR_F32;
     for (size_t i = 0; i < c->options->n_weight_rules; i++) {
         const hir_weight_rule *rule = &c->options->weight_rules[i];
-        if (!hir_rule_matches(rule, w->name)) continue;
+        if (!rule_matches(rule, w)) continue;
         outcomes[i].matched++;
-        if (can_store(w, r, rule->dtype)) {
-            dtype = rule->dtype;
+        if (can_store(w, r, for_derived(w, rule->dtype))) {
+            dtype = for_derived(w, rule->dtype);
         } else if (is_read(r)) {
             outcomes[i].left++;
             outcomes[i].example = w;
@@ -105,6 +120,7 @@ static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const re
  * match weights that it cannot apply to. */
 static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const outcome *o) {
     const char *dtype = hir_dtype_name(rule->dtype);
+    if (rule->offered) return true;
     if (!o->matched) {
         hd_warn(c->diags, HD_E_WEIGHTS, HD_NOWHERE, "no weight matches \"%s\", which is to be %s",
                 rule->pattern, dtype)
@@ -147,6 +163,17 @@ static bool decide(hir_pass_context *c, hir_weight *w, const reads *r, hir_dtype
     return true;
 }
 
+/* What only matrices like this one are made of has their type: numbers of the checkpoint are
+ * rounded once, however they are read. */
+static void pass_to_sources(hir_pass_context *c, const reads *all, const hir_weight *w) {
+    if (!hir_is_derived(w) || w->type.rank != 3) return;
+    for (uint32_t i = 0; i < w->n_rows; i++)
+        for (uint32_t k = 0; k < w->rows[i].n; k++) {
+            const uint32_t source = hir_find_weight(c->m, w->rows[i].factor[k].name);
+            if (!is_read(&all[source])) c->m->weights.at[source].type.dtype = w->type.dtype;
+        }
+}
+
 bool pass_layout(hir_pass_context *c) {
     reads *all = find_reads(c);
     outcome *outcomes = hd_new_array(c->scratch, outcome, c->options->n_weight_rules + 1);
@@ -154,6 +181,8 @@ bool pass_layout(hir_pass_context *c) {
         hir_dtype dtype = choose_dtype(c, &c->m->weights.at[w], &all[w], outcomes);
         if (is_read(&all[w]) && !decide(c, &c->m->weights.at[w], &all[w], dtype)) return false;
     }
+    for (size_t w = 0; w < c->m->weights.n; w++)
+        pass_to_sources(c, all, &c->m->weights.at[w]);
     bool ok = true;
     for (size_t i = 0; i < c->options->n_weight_rules; i++)
         ok &= judge_rule(c, &c->options->weight_rules[i], &outcomes[i]);

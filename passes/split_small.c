@@ -12,6 +12,7 @@
  *              by element (its rows must stay rows): row operations;
  *            - x [T, .., K] with a large weight: one linear per slice x[:, s], stacked again, as
  *              long as there are at most 64; small weights and longer ones: row operations.
+ *          block_linear whose matrices are no weight, or whose x has no T: row operations.
  * Leaves   linear ops on [T, K] with a weight of more than 8 rows, or a large one of 3 to 8: the
  *          contraction kernels.
  */
@@ -48,6 +49,12 @@ static const char *reason_for_rows(const splitter *s, hir_ref x, hir_ref w) {
     return slices > MOST_SLICES ? "its x has too many slices" : NULL;
 }
 
+/* The reason to make a block_linear row operations; NULL: none. */
+static const char *blocks_as_rows(const hir_module *m, hir_id op) {
+    if (pass_arg(m, op, 1).kind != HIR_REF_WEIGHT) return "its matrices are not a weight";
+    return hir_type_has_t(hir_arg_type(m, op, 0)) ? NULL : "its x is the same for every token";
+}
+
 /* Marks weights that are read element by element: by all ops except gather, which reads rows, and
  * those linear ops that stay contractions, which read panels. */
 static void find_elementwise_reads(splitter *s) {
@@ -58,7 +65,9 @@ static void find_elementwise_reads(splitter *s) {
             bool gathered = o->code == HIR_GATHER_OP && i == 0;
             bool contracted =
                 o->code == HIR_LINEAR_OP && i == 1 && !reason_for_rows(s, o->args[0], o->args[1]);
-            if (!gathered && !contracted) s->by_element[o->args[i].index] = true;
+            const bool blocks =
+                o->code == HIR_BLOCK_LINEAR_OP && i == 1 && !blocks_as_rows(s->m, op);
+            if (!gathered && !contracted && !blocks) s->by_element[o->args[i].index] = true;
         }
     }
 }
@@ -97,6 +106,18 @@ static hir_ref with_bias(hir_builder *b, hir_ref y, hir_ref bias) {
     return hir_emit2(b, HIR_ADD_OP, y, bias);
 }
 
+/* x as [.., G, 1, K] times w [G, N, K], summed over K. */
+static bool split_blocks(splitter *s, hir_id op, const char *reason) {
+    hir_builder b = hir_before(s->m, s->c->diags, op);
+    const hir_ref x = pass_arg(s->m, op, 0);
+    const hir_type t = hir_ref_type(s->m, x);
+    hir_ref y = pass_reshape(&b, x, pass_with_one(t, t.rank - 1));
+    y = hir_emit2(&b, HIR_MUL_OP, y, pass_arg(s->m, op, 1));
+    if (y.kind == HIR_REF_NONE) return false;
+    hir_remark_add(s->c, true, op, "row operations instead of block contractions: %s", reason);
+    return replace(s, op, pass_reduce(&b, HIR_REDUCE_SUM_OP, y, hir_ref_type(s->m, y).rank - 1));
+}
+
 static bool split(splitter *s, hir_id op) {
     hir_ref x = pass_arg(s->m, op, 0), w = pass_arg(s->m, op, 1), bias = pass_arg(s->m, op, 2);
     hir_builder b = hir_before(s->m, s->c->diags, op);
@@ -128,7 +149,10 @@ bool pass_split_small(hir_pass_context *c) {
     find_elementwise_reads(&s);
     HIR_EACH(s.m, op, s.m->first) {
         pass_forward_args(&s.forward, s.m, op);
-        if (hir_op_at(s.m, op)->code == HIR_LINEAR_OP && !split(&s, op)) return false;
+        const hir_opcode code = hir_op_at(s.m, op)->code;
+        if (code == HIR_LINEAR_OP && !split(&s, op)) return false;
+        const char *reason = code == HIR_BLOCK_LINEAR_OP ? blocks_as_rows(s.m, op) : NULL;
+        if (reason && !split_blocks(&s, op, reason)) return false;
     }
     pass_forward_finish(&s.forward, s.m);
     return true;

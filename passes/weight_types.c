@@ -96,7 +96,7 @@ bool hir_parse_weight_types(hd_arena *a, hd_diags *d, const char *text, hir_weig
             return refuse(d, "two types for all matrices", text);
         } else {
             if (!parse_dtype(a, d, item, &out->matrices)) return false;
-            has_default = true;
+            has_default = out->given = true;
         }
         at += n;
         if (!*at) return true;

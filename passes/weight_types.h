@@ -8,10 +8,12 @@
 typedef struct hir_weight_rule {
     const char *pattern; /* with the wildcards `*` and `?` */
     hir_dtype dtype;
+    bool offered; /* by the checkpoint, not asked for: nothing is said where it is not followed */
 } hir_weight_rule;
 
 typedef struct hir_weight_types {
     hir_dtype matrices;            /* of matrices that linear and gather read and no rule matches */
+    bool given;                    /* `matrices` was; else it is f32 */
     HD_VEC(hir_weight_rule) rules; /* a later one overrides an earlier */
 } hir_weight_types;
 

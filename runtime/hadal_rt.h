@@ -100,7 +100,7 @@ typedef struct hrt_step {
     uint32_t by_row;    /* 1: looks at the position or at state: rows of a batch go one by one */
     /* For 2 .. small_batch tokens, which are cut as one is; small_batch 0: there is none. */
     uint32_t kernel_small_batch, small_batch;
-    uint32_t reserved;
+    uint32_t window; /* of attention: positions that a token sees; 0: all before it */
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
 } hrt_step;

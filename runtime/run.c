@@ -117,9 +117,13 @@ static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t 
     }
 }
 
-/* Columns of a step whose columns are cut into ranges of the cache. */
-static span key_columns(const worker *w, int64_t cols) {
-    return (span){0, cols * ((w->frame.C + HRT_KEYS - 1) / HRT_KEYS)};
+/* Columns of a step whose columns are cut into ranges of the cache: those with a position that some
+ * token of the call sees. */
+static span key_columns(const worker *w, const hrt_step *step) {
+    const int64_t last = (w->frame.C + HRT_KEYS - 1) / HRT_KEYS;
+    const int64_t before = w->frame.C - w->frame.T + 1 - (int64_t)step->window;
+    const int64_t first = step->window && before > 0 ? before / HRT_KEYS : 0;
+    return (span){0, step->cols * (last - first)};
 }
 
 /* A cell of a grid: threads side by side in it share rows and have columns of their own. */
@@ -155,7 +159,7 @@ static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, sp
     case HRT_SPLIT_CYCLIC: call_cyclic(w, kernel, rows, step->cols, step->grain); break;
     case HRT_SPLIT_COLS: call_cell(w, kernel, rows, cols); break;
     case HRT_SPLIT_KEYS:
-        cols = key_columns(w, step->cols);
+        cols = key_columns(w, step);
         call_kernel(w, kernel, rows, share(cols, w->index, w->count));
         break;
     case HRT_SPLIT_CHANNELS: call_kernel(w, kernel, rows, share(cols, w->index, w->count)); break;
@@ -191,7 +195,7 @@ static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, cons
         int index = (int)((w->index + row) % w->count);
         if (!cut && index != 0) continue;
         place_row(w, j, step, at, row);
-        span cols = keys ? key_columns(w, step->cols) : (span){0, step->cols};
+        span cols = keys ? key_columns(w, step) : (span){0, step->cols};
         call_kernel(w, kernel, (span){0, 1}, cut ? share(cols, index, w->count) : cols);
     }
     w->frame = whole;

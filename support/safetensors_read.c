@@ -478,32 +478,51 @@ static void close_folder(void *what) {
     *dir = NULL;
 }
 
-/* The only *.safetensors of a folder; NULL and a diagnostic if there is none or more than one. */
-static const char *only_file(hd_arena *a, hd_diags *d, const char *folder) {
-    const char *found = NULL;
-    size_t n = 0;
-    bool pickled = false;
+typedef struct folder_files {
+    const char *first; /* *.safetensors */
+    size_t n;
+    bool pickled; /* there are files of another kind */
+} folder_files;
+
+/* False: the folder cannot be read. */
+static bool list_folder(hd_arena *a, const char *folder, folder_files *out) {
+    *out = (folder_files){0};
     DIR **dir = hd_new(a, DIR *);
     hd_arena_defer(a, close_folder, dir);
     *dir = opendir(folder);
-    if (!*dir) {
+    if (!*dir) return false;
+    for (struct dirent *e; (e = readdir(*dir));) {
+        out->pickled |= has_suffix(e->d_name, ".bin") || has_suffix(e->d_name, ".pth");
+        if (e->d_name[0] == '.' || !has_suffix(e->d_name, ".safetensors")) continue;
+        if (out->n++ == 0) out->first = hd_path_join(a, folder, e->d_name);
+    }
+    close_folder(dir);
+    return true;
+}
+
+bool hd_safetensors_exist(hd_arena *a, const char *path) {
+    folder_files files;
+    if (!hd_is_directory(path)) return hd_exists(path);
+    return hd_exists(hd_path_join(a, path, "model.safetensors.index.json")) ||
+           (list_folder(a, path, &files) && files.n > 0);
+}
+
+/* The only *.safetensors of a folder; NULL and a diagnostic if there is none or more than one. */
+static const char *only_file(hd_arena *a, hd_diags *d, const char *folder) {
+    folder_files files;
+    if (!list_folder(a, folder, &files)) {
         hd_err(d, HD_E_IO, HD_NOWHERE, "cannot read '%s': %s", folder, strerrordesc_np(errno));
         return NULL;
     }
-    for (struct dirent *e; (e = readdir(*dir));) {
-        pickled |= has_suffix(e->d_name, ".bin") || has_suffix(e->d_name, ".pth");
-        if (e->d_name[0] == '.' || !has_suffix(e->d_name, ".safetensors")) continue;
-        if (n++ == 0) found = hd_path_join(a, folder, e->d_name);
-    }
-    close_folder(dir);
-    if (n == 1) return found;
+    const size_t n = files.n;
+    if (n == 1) return files.first;
     hd_diag *g = hd_err(d, HD_E_IO, HD_NOWHERE,
                         n ? "the folder '%s' holds %zu .safetensors files and no index"
                           : "the folder '%s' holds no .safetensors file",
                         folder, n);
     if (n)
         g->hint = "name the file, or add model.safetensors.index.json";
-    else if (pickled)
+    else if (files.pickled)
         g->hint = "pickled checkpoints are not read; convert them to safetensors";
     return NULL;
 }

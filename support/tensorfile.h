@@ -58,6 +58,8 @@ typedef struct hd_tensors {
 /* `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds one of
  * them (model.safetensors, then model.safetensors.index.json, then the only *.safetensors). */
 bool hd_safetensors_open(hd_arena *a, hd_diags *d, const char *path, hd_tensors *out);
+/* Is there anything to open at `path`? */
+bool hd_safetensors_exist(hd_arena *a, const char *path);
 const hd_tensor *hd_tensors_find(const hd_tensors *t, const char *name); /* NULL if absent */
 /* Tensors in the order given, 64-byte aligned data. */
 bool hd_safetensors_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *list,

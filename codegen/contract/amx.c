@@ -425,10 +425,10 @@ static void begin(hcg_emit *e, hcg_product *p) {
     const uint64_t steps = (uint64_t)slice_steps(e->level, parts_of(p)->n);
     p->x_workspace = hcg_scratch(e, tile_rows * steps * parts_of(p)->n * HCG_AMX_TILE);
     p->panel_workspace = hcg_scratch(e, HCG_AMX_ACROSS * HCG_AMX_TILE);
-    hcg_amx_configure(e);
 }
 
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    hcg_amx_configure(e, HCG_AMX_LINE);
     hcg_shared f = gemm_function(e, parts_of(p));
     LLVMValueRef args[GEMM_PARAMS] = {
         p->x,  p->ldx,  p->n_rows,      p->length,          b->w, b->n, b->sums,

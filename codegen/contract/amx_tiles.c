@@ -7,15 +7,16 @@ enum { PALETTE = 1, CONFIGURATION = 64, TILES = 8, LINE_BYTES_AT = 16, LINES_AT 
 
 /* What LDTILECFG reads: the palette; bytes of a line of each tile, in 16 bits; how many lines each
  * has. */
-static LLVMValueRef configuration(hcg_emit *e) {
-    static const char name[] = "amx_tiles";
+static LLVMValueRef configuration(hcg_emit *e, unsigned x_bytes) {
+    const char *name = hd_printf(e->arena, "amx_tiles_%u", x_bytes);
     LLVMValueRef global = LLVMGetNamedGlobal(e->mod, name), byte[CONFIGURATION];
     if (global) return global;
     for (unsigned i = 0; i < CONFIGURATION; i++)
         byte[i] = LLVMConstInt(e->i8, i ? 0 : PALETTE, false);
     for (unsigned t = 0; t < TILES; t++) {
-        byte[LINE_BYTES_AT + 2 * t] = LLVMConstInt(e->i8, HCG_AMX_LINE, false);
-        byte[LINES_AT + t] = LLVMConstInt(e->i8, HCG_AMX_LINES, false);
+        const bool is_x = t >= hcg_amx_x(0) && t < hcg_amx_w(0), is_w = t >= hcg_amx_w(0);
+        byte[LINE_BYTES_AT + 2 * t] = LLVMConstInt(e->i8, is_x ? x_bytes : HCG_AMX_LINE, false);
+        byte[LINES_AT + t] = LLVMConstInt(e->i8, is_w ? x_bytes / 4 : HCG_AMX_LINES, false);
     }
     LLVMValueRef bytes = LLVMConstArray2(e->i8, byte, CONFIGURATION);
     global = LLVMAddGlobal(e->mod, LLVMTypeOf(bytes), name);
@@ -30,8 +31,8 @@ static LLVMValueRef number(hcg_emit *e, unsigned tile) {
     return LLVMConstInt(e->i8, tile, false);
 }
 
-void hcg_amx_configure(hcg_emit *e) {
-    LLVMValueRef args[] = {configuration(e)};
+void hcg_amx_configure(hcg_emit *e, unsigned x_bytes) {
+    LLVMValueRef args[] = {configuration(e, x_bytes)};
     hcg_intrinsic(e, "llvm.x86.ldtilecfg", NULL, 0, args, 1);
 }
 

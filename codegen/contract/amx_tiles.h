@@ -1,12 +1,11 @@
 /* The tile registers of a matrix unit (AMX: Intel SDM vol. 1, chapter 18), for back ends of
- * contractions: 8 registers of up to 16 lines of 64 bytes. All are configured as whole ones, once
- * for each call of a kernel, and given back at its end, since a thread whose tiles are in use is
- * dearer to switch. Nothing of a kernel but its back end touches them.
+ * contractions: 8 registers of up to 16 lines of 64 bytes. Each product configures them as it needs
+ * them; they are given back at the end of a kernel, since a thread whose tiles are in use is dearer
+ * to switch. Nothing of a kernel but its back ends touches them.
  *
- * Sums are blocks of at most 2 x 2 tiles, of 16 rows x 16 outputs in f32 or i32. Beside them there
- * are two tiles of x (16 rows, 64 bytes along K) and two of weights (16 lines, 4 bytes along K of
- * each of 16 outputs: what panels of pairs and of groups have already); each that is loaded is
- * multiplied twice.
+ * Tiles 0 to 3 are sums, of 16 rows x 16 outputs in f32 or i32, 4 and 5 of x (16 rows), 6 and 7 of
+ * weights (lines of 4 bytes along K of each of 16 outputs: what panels of pairs and of groups have
+ * already).
  */
 #ifndef HCG_AMX_TILES_H
 #define HCG_AMX_TILES_H
@@ -31,7 +30,8 @@ static inline unsigned hcg_amx_w(unsigned panel) {
     return 6 + panel;
 }
 
-void hcg_amx_configure(hcg_emit *e);
+/* x_bytes: of a line of x, 64 or less; as many bytes of K have lines of weights. */
+void hcg_amx_configure(hcg_emit *e, unsigned x_bytes);
 void hcg_amx_release(hcg_emit *e);
 void hcg_amx_zero(hcg_emit *e, unsigned tile);
 /* Lines `stride` bytes (i64) apart. streamed: it need not stay in the L1. */

@@ -208,7 +208,7 @@ static void emit_slabs(hcg_emit *e, const tile_kind *d, const LLVMValueRef *g, L
     }
     hcg_loop l = hcg_loop_begin(e, zero, slabs.count, one, "slab", 0, NULL);
     LLVMValueRef row = split_start(e, &slabs, l.index), rows = split_size(e, &slabs, l.index);
-    LLVMValueRef x = d->across ? hcg_add(e, hcg_mul_const(e, k, d->across), row)
+    LLVMValueRef x = d->across ? hcg_add(e, hcg_mul_const(e, k, d->stride), row)
                                : hcg_add(e, hcg_mul(e, row, g[STRIP_LDX]), k);
     LLVMValueRef last = hcg_sub(e, hcg_sub(e, g[STRIP_ROWS], row), one);
     LLVMValueRef ahead =
@@ -253,6 +253,7 @@ void hcg_call_strip(hcg_emit *e, const hcg_strip *s) {
     const hcg_tile *tile = hcg_tile_of(e->level);
     tile_kind d = {.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
     d.rows = tile->rows, d.panels = tile->panels, d.strip = true, d.across = s->across;
+    d.stride = s->stride ? s->stride : s->across;
     hcg_shared f = strip_function(e, &d);
     LLVMValueRef args[STRIP_PARAMS] = {s->x,      s->ldx, s->rows, s->k,          s->b,   s->ldb,
                                        s->panels, s->c,   s->ldc,  s->accumulate, s->next};

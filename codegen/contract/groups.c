@@ -3,6 +3,7 @@
 #include "codegen/contract/groups.h"
 
 #include "codegen/contract/blocking.h"
+#include "codegen/contract/fp4.h"
 #include "codegen/contract/multiply_add.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
@@ -21,18 +22,21 @@ static unsigned vectors(const hcg_emit *e) {
     return HIR_PANEL / e->level->lanes;
 }
 
-LLVMValueRef hcg_quant_scale(hcg_emit *e, LLVMValueRef group, unsigned v) {
+static LLVMValueRef half_at(hcg_emit *e, LLVMValueRef group, unsigned v) {
     return hcg_load(e, HIR_F16, hcg_at_byte(e, group, 2 * (int64_t)(v * e->level->lanes)), NULL);
 }
 
+LLVMValueRef hcg_quant_scale(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v) {
+    return dtype == HIR_MXFP4 ? hcg_fp4_scale(e, group, v) : half_at(e, group, v);
+}
+
 LLVMValueRef hcg_quant_least(hcg_emit *e, LLVMValueRef group, unsigned v) {
-    return hcg_quant_scale(e, hcg_at_byte(e, group, 2 * HIR_PANEL), v);
+    return half_at(e, hcg_at_byte(e, group, 2 * HIR_PANEL), v);
 }
 
 LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned block,
                              unsigned v) {
-    int64_t first = dtype == HIR_Q8 ? HCG_Q8_FIRST : HCG_Q4_FIRST;
-    int64_t at = first + block * BLOCK_BYTES + v * e->level->lanes * WORD;
+    int64_t at = (int64_t)hcg_group_first(dtype) + block * BLOCK_BYTES + v * e->level->lanes * WORD;
     LLVMTypeRef type = LLVMVectorType(e->i32, e->level->lanes);
     LLVMValueRef words = LLVMBuildLoad2(e->b, type, hcg_at_byte(e, group, at), "");
     LLVMSetAlignment(words, 16);
@@ -44,10 +48,12 @@ void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group) {
         hcg_prefetch(e, group, hcg_prefetch_distance(e->level, AHEAD) + at);
 }
 
-/* q of element k (0 .. 31) of vector v as f32; q8: its sign included. `words` of k's block. */
+/* q of element k (0 .. 31) of vector v as f32; q8: its sign included; mxfp4: twice its number.
+ * `words` of k's block. */
 static LLVMValueRef element(hcg_emit *e, hir_dtype dtype, LLVMValueRef words, unsigned k) {
     LLVMTypeRef type = LLVMTypeOf(words);
     LLVMValueRef q;
+    if (dtype == HIR_MXFP4) return hcg_fp4_number(e, words, 8 * (k % WORD) + k % 8 / WORD * 4);
     if (dtype == HIR_Q8) { /* the byte to the top, its lowest sign bit back down */
         q = LLVMBuildXor(e->b, words, hcg_int_like(type, 0x80808080), "");
         q = LLVMBuildShl(e->b, q, hcg_int_like(type, 24 - 8 * (k % WORD)), "");
@@ -60,7 +66,7 @@ static LLVMValueRef element(hcg_emit *e, hir_dtype dtype, LLVMValueRef words, un
 }
 
 static unsigned block_of(hir_dtype dtype, unsigned k) {
-    return dtype == HIR_Q8 ? k / WORD : k / (2 * WORD);
+    return k / hcg_group_per_block(dtype);
 }
 
 /* q[k] for all k of a group, vector v. */
@@ -107,7 +113,7 @@ static hcg_shared prepare_function(hcg_emit *e) {
 static void gemv_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef group,
                        LLVMValueRef *acc) {
     for (unsigned v = 0; v < vectors(e); v++) {
-        LLVMValueRef q[HIR_GROUP], chain[WORD], scale = hcg_quant_scale(e, group, v);
+        LLVMValueRef q[HIR_GROUP], chain[WORD], scale = hcg_quant_scale(e, dtype, group, v);
         load_group(e, dtype, group, v, q);
         for (unsigned k = 0; k < HIR_GROUP; k++) {
             LLVMValueRef at = hcg_at_byte(e, x, 4 + 4 * (int64_t)k);
@@ -118,7 +124,7 @@ static void gemv_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRe
         LLVMValueRef low = hcg_fadd(e, chain[0], chain[1]);
         LLVMValueRef sum = hcg_fadd(e, low, hcg_fadd(e, chain[2], chain[3]));
         acc[v] = hcg_fma(e, sum, scale, acc[v]);
-        if (dtype == HIR_Q8) continue;
+        if (dtype != HIR_Q4) continue;
         LLVMValueRef of_x = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, x));
         acc[v] = hcg_fma(e, of_x, hcg_quant_least(e, group, v), acc[v]);
     }
@@ -157,7 +163,7 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
 /* w = s q (+ m); s q is exact, so that both forms round once. */
 static LLVMValueRef number(hcg_emit *e, hir_dtype dtype, LLVMValueRef q, LLVMValueRef scale,
                            LLVMValueRef least) {
-    return dtype == HIR_Q8 ? hcg_fmul(e, q, scale) : hcg_fma(e, q, scale, least);
+    return dtype == HIR_Q4 ? hcg_fma(e, q, scale, least) : hcg_fmul(e, q, scale);
 }
 
 /* widen(b, groups, out): a panel as [groups * HIR_GROUP][16] f32 */
@@ -173,7 +179,7 @@ static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef out = hcg_at(e, e->f32, s.param[2], hcg_mul(e, l.index, size));
     hcg_quant_prefetch(e, dtype, group);
     for (unsigned v = 0; v < vectors(e); v++) {
-        LLVMValueRef scale = hcg_quant_scale(e, group, v);
+        LLVMValueRef scale = hcg_quant_scale(e, dtype, group, v);
         LLVMValueRef least = dtype == HIR_Q4 ? hcg_quant_least(e, group, v) : NULL;
         load_group(e, dtype, group, v, q);
         for (unsigned k = 0; k < HIR_GROUP; k++) {
@@ -207,31 +213,32 @@ static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
     const char *name = hd_printf(e->arena, "row_%s", hir_dtype_name(dtype));
     if (!hcg_shared_begin(e, name, params, 4, &s)) return s;
     LLVMValueRef row = s.param[1], at_half = LLVMBuildShl(e->b, row, hcg_i64(e, 1), "");
-    bool q8 = dtype == HIR_Q8;
     int64_t bytes = (int64_t)hcg_group_bytes(dtype);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[2], hcg_i64(e, 1), "k", 0, NULL);
     LLVMValueRef k = l.index, within = LLVMBuildAnd(e->b, k, hcg_i64(e, HIR_GROUP - 1), "");
     LLVMValueRef g = LLVMBuildLShr(e->b, k, hcg_i64(e, 5), "");
     LLVMValueRef group = hcg_at(e, e->i8, s.param[0], hcg_mul_const(e, g, bytes));
     LLVMValueRef halves = hcg_at(e, e->i8, group, at_half);
-    LLVMValueRef scale = hcg_load_scalar(e, HIR_F16, halves);
-    LLVMValueRef block = LLVMBuildLShr(e->b, within, hcg_i64(e, q8 ? 2 : 3), "");
+    LLVMValueRef scale = dtype == HIR_MXFP4 ? hcg_fp4_scale_at(e, hcg_at(e, e->i8, group, row))
+                                            : hcg_load_scalar(e, HIR_F16, halves);
+    const int64_t per_block = hcg_group_per_block(dtype);
+    LLVMValueRef block = LLVMBuildUDiv(e->b, within, hcg_i64(e, per_block), "");
     LLVMValueRef at = LLVMBuildShl(e->b, block, hcg_i64(e, 6), "");
     at = LLVMBuildAdd(e->b, at, LLVMBuildShl(e->b, row, hcg_i64(e, 2), ""), "");
     at = LLVMBuildAdd(e->b, at, LLVMBuildAnd(e->b, k, hcg_i64(e, WORD - 1), ""), "");
-    at = LLVMBuildAdd(e->b, at, hcg_i64(e, q8 ? HCG_Q8_FIRST : HCG_Q4_FIRST), "");
+    at = LLVMBuildAdd(e->b, at, hcg_i64(e, (int64_t)hcg_group_first(dtype)), "");
     LLVMValueRef q = LLVMBuildLoad2(e->b, e->i8, hcg_at(e, e->i8, group, at), "q");
     q = LLVMBuildZExt(e->b, q, e->i32, "");
     LLVMValueRef least = NULL;
-    if (q8) {
+    if (dtype == HIR_Q8) {
         q = hcg_sub(e, q, LLVMConstInt(e->i32, 128, false));
     } else {
         LLVMValueRef half = LLVMBuildAnd(e->b, k, hcg_i64(e, WORD), ""); /* 4: the high half */
         q = LLVMBuildLShr(e->b, q, LLVMBuildTrunc(e->b, half, e->i32, ""), "");
         q = LLVMBuildAnd(e->b, q, LLVMConstInt(e->i32, 15, false), "");
-        least = hcg_load_scalar(e, HIR_F16, hcg_at_byte(e, halves, 2 * HIR_PANEL));
     }
-    q = LLVMBuildSIToFP(e->b, q, e->f32, "");
+    if (dtype == HIR_Q4) least = hcg_load_scalar(e, HIR_F16, hcg_at_byte(e, halves, 2 * HIR_PANEL));
+    q = dtype == HIR_MXFP4 ? hcg_fp4_number(e, q, 0) : LLVMBuildSIToFP(e->b, q, e->f32, "");
     hcg_store(e, hcg_at(e, e->f32, s.param[3], k), number(e, dtype, q, scale, least), NULL);
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);

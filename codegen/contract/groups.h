@@ -1,5 +1,5 @@
-/* Weights in groups, q8 and q4 (weights/quant.h): what the back ends for them have in common, and
- * the form of x that each reads.
+/* Weights in groups, q8, q4 and mxfp4 (weights/quant.h): what the back ends for them have in
+ * common, and the form of x that each reads.
  *
  *   groups_as_f32   (contract/groups.c) one token: integers become f32 in registers; many: panels
  *                   become f32 in workspace, for gemm
@@ -31,8 +31,8 @@ int64_t hcg_panel_bytes(hir_dtype dtype, int64_t k); /* of one panel, any dtype 
 /* The words of block `block` of a group, those of rows v * lanes ..: <lanes x i32>. */
 LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned block,
                              unsigned v);
-/* s of rows v * lanes ..; and m (q4 only). */
-LLVMValueRef hcg_quant_scale(hcg_emit *e, LLVMValueRef group, unsigned v);
+/* s of rows v * lanes .., mxfp4: half of it; and m (q4 only). */
+LLVMValueRef hcg_quant_scale(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v);
 LLVMValueRef hcg_quant_least(hcg_emit *e, LLVMValueRef group, unsigned v);
 /* Prefetches the group that lies a few KiB behind this one. */
 void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group);

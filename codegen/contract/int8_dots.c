@@ -10,6 +10,7 @@
  */
 #include "codegen/contract/groups.h"
 #include "codegen/contract/int8_group.h"
+#include "codegen/contract/int8_x.h"
 #include "codegen/contract/multiply_add.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
@@ -39,43 +40,14 @@ static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
     LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
 }
 
-/* y to the nearest integer, |y| < 2^22: adding 1.5 2^23 leaves it in the low bits. */
-static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef y) {
-    LLVMTypeRef ints = LLVMVectorType(e->i32, e->level->lanes);
-    LLVMValueRef shifted = hcg_fadd(e, y, hcg_splat(e, 0x1.8p23));
-    shifted = LLVMBuildBitCast(e->b, shifted, ints, "");
-    return LLVMBuildSub(e->b, shifted, hcg_int_like(ints, 0x4b400000), "");
-}
-
-/* Largest |x|, NaN if there is one. */
-static LLVMValueRef largest(hcg_emit *e, const LLVMValueRef *x, unsigned n) {
-    LLVMValueRef most = hcg_abs(e, x[0]);
-    for (unsigned i = 1; i < n; i++)
-        most = hcg_max(e, most, hcg_abs(e, x[i]));
-    return hcg_max_lanes(e, most);
-}
-
 /* One group of one row: x of n elements (more than a group: whole) to `out`, the place of its row.
  */
 static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
                           LLVMValueRef out) {
-    unsigned lanes = e->level->lanes, vectors = HIR_GROUP / lanes;
-    LLVMValueRef v[HIR_GROUP] = {NULL}, sum = NULL;
-    for (unsigned i = 0; i < vectors; i++) {
-        LLVMValueRef left = hcg_sub(e, n, hcg_i64(e, i * lanes));
-        v[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, hcg_i64(e, i * lanes)), left);
-    }
-    LLVMValueRef most = largest(e, v, vectors), zero = LLVMConstReal(e->f32, 0);
-    /* below, the inverse would not be finite; NaN is not below */
-    LLVMValueRef small = LLVMBuildFCmp(e->b, LLVMRealOLT, most, LLVMConstReal(e->f32, 1e-30), "");
-    LLVMValueRef t = hcg_fmul(e, most, LLVMConstReal(e->f32, 1.0 / 127));
-    LLVMValueRef inverse = LLVMBuildFDiv(e->b, LLVMConstReal(e->f32, 127), most, "");
-    t = LLVMBuildSelect(e->b, small, zero, t, "t");
-    inverse = hcg_splat_value(e, LLVMBuildSelect(e->b, small, zero, inverse, ""));
-    for (unsigned i = 0; i < vectors; i++) {
-        LLVMValueRef p = nearest(e, hcg_fmul(e, v[i], inverse));
-        sum = sum ? LLVMBuildAdd(e->b, sum, p, "") : p;
-        p = LLVMBuildTrunc(e->b, p, LLVMVectorType(e->i8, lanes), "");
+    const unsigned lanes = e->level->lanes;
+    const hcg_int8_x g = hcg_int8_round(e, x, n);
+    for (unsigned i = 0; i < HIR_GROUP / lanes; i++) {
+        LLVMValueRef p = g.p[i];
         p = LLVMBuildBitCast(e->b, p, LLVMVectorType(e->i32, lanes / WORD), "");
         for (unsigned j = 0; j < lanes / WORD; j++) {
             int64_t at = (3 + i * lanes / WORD + j) * (int64_t)width * 4;
@@ -83,13 +55,9 @@ static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValue
             store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), hcg_at_byte(e, out, at));
         }
     }
-    LLVMTypeRef ints = LLVMTypeOf(sum);
-    sum = hcg_intrinsic(e, "llvm.vector.reduce.add", &ints, 1, &sum, 1);
-    LLVMValueRef of_x = hcg_fmul(e, LLVMBuildSIToFP(e->b, sum, e->f32, ""), t);
-    LLVMValueRef start = hcg_mul(e, sum, LLVMConstInt(e->i32, (uint64_t)-128, true));
-    store4(e, t, out);
-    store4(e, of_x, hcg_at_byte(e, out, (int64_t)width * 4));
-    store4(e, start, hcg_at_byte(e, out, (int64_t)width * 8));
+    store4(e, g.step, out);
+    store4(e, g.of_x, hcg_at_byte(e, out, (int64_t)width * 4));
+    store4(e, g.start, hcg_at_byte(e, out, (int64_t)width * 8));
 }
 
 /* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
@@ -265,10 +233,12 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
         .gemm = gemm,                                                                              \
         .gemv = gemv,                                                                              \
     }
-BACKEND(int8_vnni_512, .dot = "llvm.x86.avx512.vpdpbusd.512");
-BACKEND(int8_vnni_256, .dot = "llvm.x86.avx512.vpdpbusd.256");
+BACKEND(int8_vnni_512, .dot = "llvm.x86.avx512.vpdpbusd.512",
+        .lookup = "llvm.x86.avx512.pshuf.b.512");
+BACKEND(int8_vnni_256, .dot = "llvm.x86.avx512.vpdpbusd.256", .lookup = "llvm.x86.avx2.pshuf.b");
 BACKEND(int8_maddubs_512, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
-        .maddwd = "llvm.x86.avx512.pmaddw.d.512");
+        .maddwd = "llvm.x86.avx512.pmaddw.d.512", .lookup = "llvm.x86.avx512.pshuf.b.512");
 BACKEND(int8_maddubs_256, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",
-        .maddwd = "llvm.x86.avx2.pmadd.wd", .sign = "llvm.x86.avx2.psign.b");
+        .maddwd = "llvm.x86.avx2.pmadd.wd", .sign = "llvm.x86.avx2.psign.b",
+        .lookup = "llvm.x86.avx2.pshuf.b");
 #undef BACKEND

@@ -1,6 +1,7 @@
 /* One group of a tile of byte products (contract/int8_group.h). */
 #include "codegen/contract/int8_group.h"
 
+#include "codegen/contract/fp4.h"
 #include "codegen/contract/groups.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
@@ -41,14 +42,25 @@ static LLVMValueRef as_bytes(hcg_emit *e, LLVMValueRef words) {
     return LLVMBuildBitCast(e->b, words, LLVMVectorType(e->i8, WORD * e->level->lanes), "");
 }
 
-/* The four bytes of each output that step `s` multiplies: u of q8, q of q4. */
+/* The four bytes of each output that step `s` multiplies: u of q8 and mxfp4, q of q4. */
 static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vector, unsigned s) {
     unsigned v = (t->first + vector) % (HIR_PANEL / e->level->lanes);
     if (t->dtype == HIR_Q8) return hcg_quant_block(e, t->dtype, t->group[vector], s, v);
     LLVMValueRef words = hcg_quant_block(e, t->dtype, t->group[vector], s / 2, v);
     LLVMTypeRef type = LLVMTypeOf(words);
     if (s % 2) words = LLVMBuildLShr(e->b, words, hcg_int_like(type, 4), "");
-    return LLVMBuildAnd(e->b, words, hcg_int_like(type, 0x0f0f0f0f), "");
+    words = LLVMBuildAnd(e->b, words, hcg_int_like(type, 0x0f0f0f0f), "");
+    return t->dtype == HIR_MXFP4 ? hcg_fp4_bytes(e, t->with->lookup, words) : words;
+}
+
+/* Where the sum of u p of a row starts; 0: NULL. */
+static LLVMValueRef start_of(hcg_emit *e, const hcg_int8_tile *t, unsigned row) {
+    if (t->dtype == HIR_Q4) return NULL;
+    LLVMValueRef start = of_row(e, t, 2, row, e->i32); /* -128 sum p */
+    if (t->dtype == HIR_Q8) return start;
+    LLVMTypeRef type = LLVMTypeOf(start);
+    start = LLVMBuildAShr(e->b, start, hcg_int_like(type, 5), "");
+    return LLVMBuildMul(e->b, start, hcg_int_like(type, HCG_FP4_ADDED / 4), "");
 }
 
 /* ---- VNNI -------------------------------------------------------------------------------------
@@ -58,8 +70,12 @@ static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vec
 static void sum_vnni(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
     unsigned n = t->rows * t->vectors, chains = n >= HCG_INT8_CHAINS ? 1 : HCG_INT8_CHAINS / n;
     for (unsigned i = 0; i < n * chains; i++)
-        ints[i] = t->dtype == HIR_Q8 && i < n ? of_row(e, t, 2, i / t->vectors, e->i32)
-                                              : LLVMConstNull(words_type(e));
+        ints[i] = LLVMConstNull(words_type(e));
+    for (unsigned r = 0; r < t->rows && t->dtype != HIR_Q4; r++) {
+        LLVMValueRef start = start_of(e, t, r);
+        for (unsigned v = 0; v < t->vectors; v++)
+            ints[r * t->vectors + v] = start;
+    }
     for (unsigned s = 0; s < STEPS; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++)
@@ -90,23 +106,37 @@ static LLVMValueRef fours(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef halv
     return hcg_intrinsic(e, t->with->maddwd, NULL, 0, args, 2);
 }
 
-/* q4: u = q in 0 .. 15, |p| <= 128. The 16 products that a lane of 16 bits gathers from a group
- * stay within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. */
-static void sum_small(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
-    for (unsigned s = 0; s < STEPS; s++) {
+/* Some steps, without widening. */
+static void sum_steps(hcg_emit *e, const hcg_int8_tile *t, unsigned first, unsigned end,
+                      LLVMValueRef *halves) {
+    for (unsigned s = first; s < end; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++)
             q[v] = as_bytes(e, step_words(e, t, v, s));
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = as_bytes(e, of_row(e, t, TABLES + s, r, e->i32));
             for (unsigned v = 0; v < t->vectors; v++) {
-                LLVMValueRef *sum = &ints[r * t->vectors + v], two = pairs(e, t, q[v], x);
-                *sum = s ? LLVMBuildAdd(e->b, *sum, two, "") : two;
+                LLVMValueRef *sum = &halves[r * t->vectors + v], two = pairs(e, t, q[v], x);
+                *sum = s > first ? LLVMBuildAdd(e->b, *sum, two, "") : two;
             }
         }
     }
-    for (unsigned i = 0; i < t->rows * t->vectors; i++)
-        ints[i] = fours(e, t, ints[i]);
+}
+
+/* q4: u = q in 0 .. 15, |p| <= 128. The 16 products that a lane of 16 bits gathers from a group
+ * stay within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. mxfp4: u in 0 .. 24,
+ * and 8 products, of half a group, stay within 8 * 24 * 128 = 24576. */
+static void sum_small(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
+    const unsigned some = t->dtype == HIR_Q4 ? STEPS : STEPS / 2;
+    for (unsigned first = 0; first < STEPS; first += some) {
+        LLVMValueRef halves[SUMS];
+        sum_steps(e, t, first, first + some, halves);
+        for (unsigned i = 0; i < t->rows * t->vectors; i++) {
+            LLVMValueRef sum = fours(e, t, halves[i]);
+            LLVMValueRef before = first ? ints[i] : start_of(e, t, i / t->vectors);
+            ints[i] = before ? LLVMBuildAdd(e->b, before, sum, "") : sum;
+        }
+    }
 }
 
 /* p with the sign of q: -p where q < 0. Where q is 0 it does not matter. */
@@ -147,7 +177,7 @@ static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *int
     LLVMValueRef scale[HCG_INT8_VECTORS], least[HCG_INT8_VECTORS];
     for (unsigned i = 0; i < t->vectors; i++) {
         unsigned v = (t->first + i) % (HIR_PANEL / e->level->lanes);
-        scale[i] = hcg_quant_scale(e, t->group[i], v);
+        scale[i] = hcg_quant_scale(e, t->dtype, t->group[i], v);
         least[i] = t->dtype == HIR_Q4 ? hcg_quant_least(e, t->group[i], v) : NULL;
     }
     for (unsigned r = 0; r < t->rows; r++) {
@@ -167,7 +197,7 @@ void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t) {
     LLVMValueRef ints[SUMS * HCG_INT8_CHAINS] = {NULL};
     if (t->with->dot)
         sum_vnni(e, t, ints);
-    else if (t->dtype == HIR_Q4)
+    else if (t->dtype != HIR_Q8)
         sum_small(e, t, ints);
     else
         sum_signed(e, t, ints);

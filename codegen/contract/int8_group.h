@@ -7,7 +7,7 @@
  *
  * A slab of prepared x (contract/groups.h) has three tables of 4 bytes a row in front of its words:
  * t in f32, t sum p in f32, and -128 sum p in i32, where the sum of u p starts if u = q + 128
- * stands for q.
+ * stands for q. Numbers of mxfp4 are halves of whole ones: u is twice the number, with 12 added.
  */
 #ifndef HCG_INT8_GROUP_H
 #define HCG_INT8_GROUP_H
@@ -22,6 +22,7 @@ typedef struct hcg_int8_instructions {
     const char *maddubs; /* unsigned times signed bytes, sums of two in 16 bits, saturated */
     const char *maddwd;  /* sums of two products of 16 bits, in 32 */
     const char *sign;    /* bytes with the signs of others; NULL: by compare and select */
+    const char *lookup;  /* bytes of a table of 16, repeated in every 16 bytes */
 } hcg_int8_instructions;
 
 typedef struct hcg_int8_tile {

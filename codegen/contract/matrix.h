@@ -60,11 +60,11 @@ void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
  *
  *   across 0   C[r] (+)= sum_k x[r][k] B[k]    rows ldx apart, of which the last may be repeated: C
  *                                              has space for HCG_TILE_ROWS more lines
- *   across m   C[r] (+)= sum_k x[k][r] B[k]    r < m, which is also ldx and rows
+ *   across m   C[r] (+)= sum_k x[k][r] B[k]    r < m, which is also rows; `stride` is ldx
  */
 enum { HCG_TILE_ROWS = 8 };
 typedef struct hcg_strip {
-    int64_t across;
+    int64_t across, stride; /* stride 0: m */
     LLVMValueRef x, ldx;
     LLVMValueRef rows, k; /* any counts but 0 */
     LLVMValueRef panels;  /* at most hcg_strip_panels */

@@ -76,6 +76,8 @@ unsigned tile_line_bytes(const tile_kind *d) {
 /* A name for the step's types and panel, whatever the number of panels. */
 const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     const char *b = hir_dtype_name(d->b);
+    if (d->across && d->stride != d->across)
+        return hd_printf(e->arena, "across%lld_of%lld", (long long)d->across, (long long)d->stride);
     if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);
     if (d->strip) return "strip";
     if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
@@ -134,7 +136,7 @@ static LLVMValueRef splat_two(hcg_emit *e, LLVMValueRef p) {
 /* The element, or pair, of the row x that meets it, in all lanes. */
 LLVMValueRef tile_load_x(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef step,
                          unsigned offset, unsigned round) {
-    const int64_t stride = d->across ? d->across : d->depth;
+    const int64_t stride = d->across ? d->stride : d->depth;
     LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, hcg_mul_const(e, step, stride));
     at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * stride + round));
     if (d->narrow) return splat_two(e, at);

@@ -16,7 +16,8 @@ typedef struct tile_kind {
     unsigned rows, panels; /* of a tile */
     bool narrow;
     bool strip;     /* c stands in panels as b does (hcg_strip) */
-    int64_t across; /* x[k][r], rows of x so long; 0: x[r][k] */
+    int64_t across; /* x[k][r], r < across; 0: x[r][k] */
+    int64_t stride; /* across: from row to row of x */
 } tile_kind;
 
 tile_kind tile_kind_of(const hcg_emit *e, const hcg_gemm *g);

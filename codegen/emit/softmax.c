@@ -105,6 +105,20 @@ static LLVMValueRef score_at(hcg_emit *e, const column *c, LLVMValueRef key, int
     return hcg_at(e, e->f32, c->scores, at);
 }
 
+/* -inf for the keys before a query's window: query i of the strip sees key k if i < k H/G + below.
+ */
+static void hide_first_scores(hcg_emit *e, const column *c, LLVMValueRef number) {
+    const hcg_softmax_strip *s = c->s;
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s->shown, hcg_i64(e, 1), "before", 0, NULL);
+    LLVMValueRef to = hcg_add(e, hcg_mul_const(e, l.index, s->per_group), s->below);
+    to = LLVMBuildTrunc(e->b, to, e->i32, "");
+    LLVMValueRef sees = LLVMBuildICmp(e->b, LLVMIntSLT, number, hcg_splat_value(e, to), "");
+    LLVMValueRef at = score_at(e, c, l.index, 0), score = hcg_load(e, HIR_F32, at, NULL);
+    score = LLVMBuildSelect(e->b, sees, score, hcg_splat(e, -INFINITY), "");
+    hcg_store(e, at, score, NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
 /* -inf for the keys behind a query's own, and for those that fill up. Query i of the strip sees key
  * k if i >= k H/G - own. */
 static void hide_scores(hcg_emit *e, const column *c) {
@@ -123,6 +137,7 @@ static void hide_scores(hcg_emit *e, const column *c) {
     hcg_loop_end(e, &l, NULL);
     for (int i = 0; i + 1 < ROWS; i++)
         hcg_store(e, score_at(e, c, s->count, i), none, NULL);
+    if (s->below) hide_first_scores(e, c, number);
 }
 
 /* NaN is left to the exponentials. */
@@ -217,17 +232,21 @@ static LLVMValueRef columns(hcg_emit *e, LLVMValueRef panels) {
     return hcg_mul_const(e, panels, HIR_PANEL / e->level->lanes);
 }
 
-/* softmax_strip(scores, count, hidden, own, panels, states, o, lines, later) */
+/* softmax_strip(scores, count, hidden, own, panels, states, o, lines, later), and with a window
+ * softmax_window(.., below, shown) */
 void hcg_softmax_strip_tile(hcg_emit *e, const hcg_softmax_strip *s) {
-    enum { PARAMS = 9 };
-    LLVMTypeRef params[PARAMS] = {e->ptr, e->i64, e->i64, e->i64, e->i64,
-                                  e->ptr, e->ptr, e->i64, e->i64};
+    enum { PARAMS = 9, WITH_WINDOW = 11 };
+    LLVMTypeRef params[WITH_WINDOW] = {e->ptr, e->i64, e->i64, e->i64, e->i64, e->ptr,
+                                       e->ptr, e->i64, e->i64, e->i64, e->i64};
     hcg_shared f;
-    const char *name = hd_printf(e->arena, "softmax_strip%lld", (long long)s->per_group);
-    if (hcg_shared_begin(e, name, params, PARAMS, &f)) {
+    const unsigned n = s->below ? WITH_WINDOW : PARAMS;
+    const char *name = hd_printf(e->arena, s->below ? "softmax_window%lld" : "softmax_strip%lld",
+                                 (long long)s->per_group);
+    if (hcg_shared_begin(e, name, params, n, &f)) {
         hcg_softmax_strip in = {.scores = f.param[0], .count = f.param[1], .hidden = f.param[2]};
         in.own = f.param[3], in.panels = f.param[4], in.states = f.param[5], in.o = f.param[6];
         in.lines = f.param[7], in.later = f.param[8], in.per_group = s->per_group;
+        if (s->below) in.below = f.param[9], in.shown = f.param[10];
         hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), columns(e, in.panels), hcg_i64(e, 1),
                                     "column", 0, NULL);
         column c = column_of(e, &in, l.index);
@@ -235,9 +254,10 @@ void hcg_softmax_strip_tile(hcg_emit *e, const hcg_softmax_strip *s) {
         hcg_loop_end(e, &l, NULL);
         hcg_shared_end(e, &f);
     }
-    LLVMValueRef args[PARAMS] = {s->scores, s->count, s->hidden, s->own,  s->panels,
-                                 s->states, s->o,     s->lines,  s->later};
-    hcg_shared_call(e, &f, args, PARAMS);
+    LLVMValueRef args[WITH_WINDOW] = {s->scores, s->count,  s->hidden, s->own,
+                                      s->panels, s->states, s->o,      s->lines,
+                                      s->later,  s->below,  s->shown};
+    hcg_shared_call(e, &f, args, n);
 }
 
 void hcg_softmax_strip_start(hcg_emit *e, const hcg_softmax_strip *s) {

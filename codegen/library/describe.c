@@ -91,7 +91,7 @@ static LLVMValueRef steps(const writer *w) {
                          u32(w, s->first_operand), u32(w, s->n_operands), u32(w, s->split_decode),
                          u32(w, s->split_prefill), u32(w, s->grain), u32(w, s->last_rows),
                          u32(w, s->by_row), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
-                         u32(w, 0), u64(w, (uint64_t)s->cols), string(w, s->name));
+                         u32(w, s->window), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }

@@ -135,6 +135,9 @@ static class class_of(const hcg_kernel *k) {
         [HIR_KERNEL_CONTRACT] = {[HIR_DECODE] = CONTRACT_DECODE,
                                  [HIR_PREFILL] = CONTRACT_PREFILL,
                                  [HIR_SMALL_BATCH] = CONTRACT_PREFILL},
+        [HIR_KERNEL_BLOCKS] = {[HIR_DECODE] = CONTRACT_DECODE,
+                               [HIR_PREFILL] = CONTRACT_PREFILL,
+                               [HIR_SMALL_BATCH] = CONTRACT_PREFILL},
         [HIR_KERNEL_SEQUENCE] = {SEQUENCES, SEQUENCES, SEQUENCES},
     };
     return of[k->kind][k->phase];

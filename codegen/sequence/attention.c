@@ -5,7 +5,8 @@
  *
  *     q[T, H, n]  k[C, G, n]  v[C, G, m]  ->  o[T, H, m],  head h reads group h / (H / G)
  *
- * Nothing of size T x C exists: both bodies go over the keys in tiles.
+ * Options: a window of keys, a soft cap and a bias of the scores, a sink (attention.h). Nothing of
+ * size T x C exists: both bodies go over the keys in tiles.
  */
 #include "codegen/sequence/attention.h"
 #include "codegen/contract/contraction.h"
@@ -48,6 +49,21 @@ static hcg_cache cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
     return (hcg_cache){.base = hcg_arg(e, k, r), .dtype = t.dtype, .width = t.dim[2]};
 }
 
+static void take_options(hcg_emit *e, const hcg_kernel *k, const hir_op *op, hcg_attention *a) {
+    const hir_module *m = e->p->m;
+    const hir_ref sink = op->args[3], bias = op->args[4];
+    a->window = hir_attr_int(op, HIR_A_WINDOW, 0);
+    a->softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
+    if (sink.kind != HIR_REF_NONE) {
+        a->sink = hcg_arg(e, k, hcg_through_reshapes(m, sink));
+        a->sink_by_token = hir_ref_type(m, sink).rank == 2;
+    }
+    if (bias.kind != HIR_REF_NONE) {
+        a->bias = hcg_arg(e, k, hcg_through_reshapes(m, bias));
+        a->extent = hir_ref_type(m, bias).dim[2];
+    }
+}
+
 static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
     static void (*const emit_phase[])(hcg_emit *, const hcg_attention *) = {
         [HIR_DECODE] = hcg_attention_decode,
@@ -60,15 +76,13 @@ static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
     const hir_op *op = hir_op_at(m, id);
     hir_type q = hir_ref_type(m, op->args[0]), key = hir_ref_type(m, op->args[1]);
     hir_type value = hir_ref_type(m, op->args[2]);
-    if (op->args[3].kind != HIR_REF_NONE || op->args[4].kind != HIR_REF_NONE ||
-        hir_find_attr(op, HIR_A_WINDOW) || hir_find_attr(op, HIR_A_SOFTCAP))
-        return refuse(e, id, "sink, bias, window and softcap have no code yet");
     if (!is_state(m, op->args[1]) || !is_state(m, op->args[2]))
         return refuse(e, id, "keys or values that are not in the cache");
     hcg_attention a = {.heads = q.dim[1], .groups = key.dim[1], .n = q.dim[2], .m = value.dim[2]};
     a.per_group = a.heads / a.groups;
     a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
     size_t errors = e->diags->errors;
+    take_options(e, k, op, &a);
     a.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
     a.k = cache_of(e, k, op->args[1]);
     a.v = cache_of(e, k, op->args[2]);

@@ -9,6 +9,11 @@
  *
  * M starts at the lowest finite number and scores are clamped to the highest, so that no difference
  * is inf - inf; keys that a token may not see have the score -inf and p = 0.
+ *
+ * A sink z, one more logit whose value is 0, is where this starts: M = z, S = 1, O = 0. A soft cap
+ * and a bias change the scores of a tile before its softmax step (attention_options.c). With a
+ * window w, a token at position p sees the keys p - w + 1 .. p: tiles of keys that no token of the
+ * call sees are not read.
  */
 #ifndef HCG_ATTENTION_H
 #define HCG_ATTENTION_H
@@ -30,9 +35,34 @@ typedef struct hcg_attention {
     int64_t per_group;     /* H / G */
     int64_t n, m;          /* head dims of q and k; of v and out */
     double scale;
+    double softcap;    /* 0: none */
+    int64_t window;    /* 0: none, token t sees keys 0 .. past + t; else the last ones of these */
+    LLVMValueRef sink; /* NULL: none; [H], or [T][H] if sink_by_token */
+    bool sink_by_token;
+    LLVMValueRef bias; /* NULL: none; [T][H][extent] */
+    int64_t extent;
     LLVMValueRef cap;  /* capacity of the cache in positions */
-    LLVMValueRef past; /* C - T: token t sees keys 0 .. past + t */
+    LLVMValueRef past; /* C - T: token t stands at position past + t */
 } hcg_attention;
+
+/* ---- options (attention_options.c) -------------------------------------------------------------
+ */
+/* One query: its token's position, its number in [T][H], its scores for `count` keys from position
+ * `first` on, `apart` floats from one to the next. */
+typedef struct hcg_query {
+    LLVMValueRef position, number, scores, first, count;
+    int64_t apart;
+} hcg_query;
+/* c tanh(x / c) of a vector of scores; x without a soft cap. */
+LLVMValueRef hcg_soft_cap(hcg_emit *e, const hcg_attention *a, LLVMValueRef x);
+/* Adds what the bias has for the distances of the query's keys. */
+void hcg_add_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q);
+/* M and S that a query starts with: those of the sink, or of nothing. `token` and `head` as in
+ * [T][H]. */
+void hcg_softmax_origin(hcg_emit *e, const hcg_attention *a, LLVMValueRef token, LLVMValueRef head,
+                        LLVMValueRef *maximum, LLVMValueRef *sum);
+/* The first position that the token at `position` sees. */
+LLVMValueRef hcg_first_seen(hcg_emit *e, const hcg_attention *a, LLVMValueRef position);
 
 /* Row of position `at` of head `group`. */
 LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache *c,
@@ -73,10 +103,12 @@ void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s);
 /* The same for a strip of queries: scores, O and states have queries in their lanes, in panels of
  * 16 side by side. scores[panel][key][16], HCG_STRIP_FLOATS apart; states[panel] is M[16], S[16];
  * O[panel][lines][16]. Query i sees key k if i >= k per_group - own: all see those before
- * `hidden`. */
+ * `hidden`. With a window it also has to be i < k per_group + below: all see those from `shown`
+ * on. */
 typedef struct hcg_softmax_strip {
     LLVMValueRef scores, count, states, o, lines, panels;
     LLVMValueRef hidden, own;
+    LLVMValueRef below, shown; /* NULL: no window */
     int64_t per_group;
     LLVMValueRef later; /* 0: these are the first keys, and O holds nothing yet */
 } hcg_softmax_strip;

@@ -3,7 +3,9 @@
  *
  * Work is cut into ranges of HRT_KEYS keys of a key/value head, for all query heads that share it.
  * In a small batch these are the heads of all tokens, brought together in scratch: head j belongs
- * to token j / (H/G), and softmax gives the keys behind its token no weight.
+ * to token j / (H/G), and softmax gives the keys behind its token, or before its window, no weight.
+ * Ranges begin at multiples of HRT_KEYS; of those that some token's window reaches the first may be
+ * cut short.
  * In a range, tile by tile: the scores of the tile's keys, the softmax step, the values. A head's
  * keys are one stream of memory and its values another; whoever reads asks for what comes later in
  * the same stream, so that memory is not idle while there is arithmetic, nor where a tile begins.
@@ -11,6 +13,9 @@
  * Scores: a block of keys meets a few query heads, one accumulator per pair, then a tree of
  * shuffles and adds leaves each pair's sum in a lane of its own.
  */
+#include <float.h>
+#include <math.h>
+
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention.h"
@@ -30,6 +35,7 @@ typedef struct tile {
     bool small_batch;          /* heads is not a constant */
     LLVMValueRef q, scores;    /* of the first of the heads: [heads][n], [..][HCG_LD_SCORES] */
     LLVMValueRef partial;      /* likewise: O and state, hcg_partial_floats apart */
+    LLVMValueRef group;        /* key/value head */
     LLVMValueRef keys, values; /* rows of the tile's first position */
     LLVMValueRef first, count; /* its first position, and how many */
 } tile;
@@ -164,6 +170,7 @@ static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
     LLVMValueRef to = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
     to = hcg_at(e, e->f32, to, b->first);
     LLVMValueRef sums = hcg_fmul(e, sum_each(e, acc, heads * b->keys), scale);
+    sums = hcg_soft_cap(e, t->a, sums);
     for (unsigned h = 0; h < heads; h++)
         hcg_store(e, hcg_at(e, e->f32, to, hcg_i64(e, h * HCG_LD_SCORES)),
                   some_lanes(e, sums, h * b->keys, b->keys), NULL);
@@ -268,39 +275,101 @@ static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
     return hcg_i64(e, (a->m + lanes - 1) / lanes * lanes);
 }
 
-/* Keys of the tile that a head's token sees: token t the positions 0 .. past + t. */
-static LLVMValueRef seen_keys(hcg_emit *e, const tile *t, LLVMValueRef head) {
+/* Head j of those that look at the tile: its token in the call, ... */
+static LLVMValueRef token_of(hcg_emit *e, const tile *t, LLVMValueRef j) {
+    if (!t->small_batch) return hcg_i64(e, 0);
+    return LLVMBuildUDiv(e->b, j, hcg_i64(e, t->a->per_group), "token");
+}
+
+/* ... which of the query heads it is, ... */
+static LLVMValueRef query_head(hcg_emit *e, const tile *t, LLVMValueRef group, LLVMValueRef j) {
+    int64_t per_group = t->a->per_group;
+    LLVMValueRef first = hcg_mul_const(e, group, per_group);
+    if (!t->small_batch) return hcg_add(e, first, j);
+    LLVMValueRef within = hcg_sub(e, j, hcg_mul_const(e, token_of(e, t, j), per_group));
+    return hcg_add(e, first, within);
+}
+
+/* ... and its number in q or out, in heads of all tokens. */
+static LLVMValueRef head_number(hcg_emit *e, const tile *t, LLVMValueRef group, LLVMValueRef j) {
+    LLVMValueRef head = query_head(e, t, group, j);
+    if (!t->small_batch) return head;
+    return hcg_add(e, hcg_mul_const(e, token_of(e, t, j), t->a->heads), head);
+}
+
+/* Keys of the tile up to the position of a head's token. */
+static LLVMValueRef seen_keys(hcg_emit *e, const tile *t, LLVMValueRef token) {
     if (!t->small_batch) return t->count;
-    LLVMValueRef token = LLVMBuildUDiv(e->b, head, hcg_i64(e, t->a->per_group), "token");
     LLVMValueRef seen = hcg_add(e, hcg_add(e, t->a->past, token), hcg_i64(e, 1));
     return hcg_larger(e, hcg_smaller(e, hcg_sub(e, seen, t->first), t->count), hcg_i64(e, 0));
+}
+
+/* -inf for the keys of the tile before the window of a head's token. In decode there are none. */
+static void hide_first_keys(hcg_emit *e, const tile *t, LLVMValueRef token, LLVMValueRef scores) {
+    if (!t->small_batch || !t->a->window) return;
+    LLVMValueRef lane[MOST_LANES], none = hcg_splat(e, -INFINITY);
+    unsigned lanes = e->level->lanes;
+    for (unsigned i = 0; i < lanes; i++)
+        lane[i] = LLVMConstInt(e->i32, i, false);
+    LLVMValueRef first = hcg_first_seen(e, t->a, hcg_add(e, t->a->past, token));
+    LLVMValueRef n = hcg_smaller(e, hcg_sub(e, first, t->first), t->count);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, lanes), "before", 0, NULL);
+    LLVMValueRef left = LLVMBuildTrunc(e->b, hcg_sub(e, n, l.index), e->i32, "");
+    LLVMValueRef sees =
+        LLVMBuildICmp(e->b, LLVMIntSGE, LLVMConstVector(lane, lanes), hcg_splat_value(e, left), "");
+    LLVMValueRef at = hcg_at(e, e->f32, scores, l.index), x = hcg_load(e, HIR_F32, at, NULL);
+    hcg_store(e, at, LLVMBuildSelect(e->b, sees, x, none, ""), NULL);
+    hcg_loop_end(e, &l, NULL);
 }
 
 static void emit_softmax(hcg_emit *e, const tile *t) {
     int64_t lanes = e->level->lanes;
     hcg_loop l = each_head(e, t);
     partial p = partial_of(e, t->a, t->partial, l.index);
-    hcg_softmax s = {.valid = seen_keys(e, t, l.index), .state = p.state, .o = p.o};
+    LLVMValueRef token = token_of(e, t, l.index);
+    hcg_softmax s = {.valid = seen_keys(e, t, token), .state = p.state, .o = p.o};
     s.scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, l.index, HCG_LD_SCORES));
+    hcg_query q = {.scores = s.scores, .first = t->first, .count = t->count, .apart = 1};
+    if (t->a->bias) {
+        q.position = hcg_add(e, t->a->past, token);
+        q.number = head_number(e, t, t->group, l.index);
+        hcg_add_bias(e, t->a, &q);
+    }
+    hide_first_keys(e, t, token, s.scores);
     s.n = LLVMBuildAnd(e->b, hcg_add(e, t->count, hcg_i64(e, lanes - 1)), hcg_i64(e, -lanes), "");
     s.width = output_width(e, t->a);
     hcg_softmax_tile(e, &s);
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Keys from .. to of a head. */
-static void emit_range(hcg_emit *e, tile *t, LLVMValueRef group, LLVMValueRef from,
+/* A head's first range has the sink; the others begin with nothing. */
+static void start_range(hcg_emit *e, const tile *t, LLVMValueRef range) {
+    const hcg_attention *a = t->a;
+    hcg_loop l = each_head(e, t);
+    partial p = partial_of(e, a, t->partial, l.index);
+    hcg_softmax_start(e, p.state, p.o, output_width(e, a));
+    if (a->sink) {
+        LLVMValueRef m, s, first = LLVMBuildICmp(e->b, LLVMIntEQ, range, hcg_i64(e, 0), "first");
+        hcg_softmax_origin(e, a, token_of(e, t, l.index), query_head(e, t, t->group, l.index), &m,
+                           &s);
+        m = LLVMBuildSelect(e->b, first, m, LLVMConstReal(e->f32, -FLT_MAX), "");
+        s = LLVMBuildSelect(e->b, first, s, LLVMConstReal(e->f32, 0), "");
+        hcg_store(e, p.state, m, NULL);
+        hcg_store(e, hcg_at(e, e->f32, p.state, hcg_i64(e, 1)), s, NULL);
+    }
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Keys from .. to of a head: one of its ranges. */
+static void emit_range(hcg_emit *e, tile *t, LLVMValueRef range, LLVMValueRef from,
                        LLVMValueRef to) {
     const hcg_attention *a = t->a;
-    hcg_loop start = each_head(e, t);
-    partial p = partial_of(e, a, t->partial, start.index);
-    hcg_softmax_start(e, p.state, p.o, output_width(e, a));
-    hcg_loop_end(e, &start, NULL);
+    start_range(e, t, range);
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
     t->first = l.index;
     t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, TILE));
-    t->keys = hcg_cache_row(e, a, &a->k, group, l.index);
-    t->values = hcg_cache_row(e, a, &a->v, group, l.index);
+    t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
+    t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
     emit_scores(e, t);
     emit_softmax(e, t);
     emit_values(e, t);
@@ -322,16 +391,6 @@ static LLVMValueRef range_at(hcg_emit *e, const tile *t, const head *h, LLVMValu
     return hcg_at(e, e->f32, h->partials, partial_floats(e, t, range));
 }
 
-/* Of q or out, in heads of all tokens: head j of the group. */
-static LLVMValueRef head_number(hcg_emit *e, const tile *t, const head *h, LLVMValueRef j) {
-    int64_t per_group = t->a->per_group;
-    LLVMValueRef first = hcg_mul_const(e, h->group, per_group);
-    if (!t->small_batch) return hcg_add(e, first, j);
-    LLVMValueRef token = LLVMBuildUDiv(e->b, j, hcg_i64(e, per_group), "token");
-    LLVMValueRef within = hcg_sub(e, j, hcg_mul_const(e, token, per_group));
-    return hcg_add(e, hcg_mul_const(e, token, t->a->heads), hcg_add(e, first, within));
-}
-
 /* o = the ranges merged from first to last */
 static void emit_merge(hcg_emit *e, const tile *t, const head *h) {
     const hcg_attention *a = t->a;
@@ -341,7 +400,7 @@ static void emit_merge(hcg_emit *e, const tile *t, const head *h) {
     partial p = partial_of(e, a, range_at(e, t, h, r.index), l.index);
     hcg_softmax_merge(e, all.state, all.o, p.state, p.o, output_width(e, a));
     hcg_loop_end(e, &r, NULL);
-    LLVMValueRef number = head_number(e, t, h, l.index);
+    LLVMValueRef number = head_number(e, t, h->group, l.index);
     hcg_softmax_end(e, all.state, all.o, a->m,
                     hcg_at(e, e->f32, a->out, hcg_mul_const(e, number, a->m)));
     hcg_loop_end(e, &l, NULL);
@@ -371,7 +430,7 @@ static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
     const hcg_attention *a = t->a;
     int64_t lanes = e->level->lanes;
     hcg_loop l = each_head(e, t);
-    LLVMValueRef number = head_number(e, t, h, l.index);
+    LLVMValueRef number = head_number(e, t, h->group, l.index);
     LLVMValueRef from = hcg_at(e, e->f32, a->q, hcg_mul_const(e, number, a->n));
     LLVMValueRef to = hcg_at(e, e->f32, t->q, hcg_mul_const(e, l.index, a->n));
     for (int64_t i = 0; i < a->n; i += lanes) {
@@ -382,18 +441,22 @@ static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Columns c0 .. c1 - 1: column g R + r is range r of head g, R ranges cover the cache. */
+/* Columns c0 .. c1 - 1: column g R + r is range r of head g, R ranges cover what is seen of the
+ * cache. */
 static void emit_columns(hcg_emit *e, tile *t) {
     const hcg_attention *a = t->a;
     LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = hcg_frame_c(e);
+    LLVMValueRef seen = hcg_first_seen(e, a, a->past),
+                 skipped = LLVMBuildUDiv(e->b, seen, keys, "");
     head h = {.ranges = hcg_divide_up(e, length, keys)};
+    if (a->window) h.ranges = hcg_sub(e, h.ranges, skipped);
     LLVMValueRef partials =
         hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, a->groups * HCG_COUNTER_BYTES));
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, h.ranges, "");
     LLVMValueRef end = hcg_divide_up(e, e->c1, h.ranges);
     hcg_loop l = hcg_loop_begin(e, first, end, one, "group", 0, NULL);
     LLVMValueRef column = hcg_mul(e, l.index, h.ranges);
-    h.group = l.index;
+    h.group = t->group = l.index;
     h.partials = hcg_at(e, e->f32, partials, partial_floats(e, t, column));
     if (t->small_batch)
         gather_queries(e, t, &h);
@@ -402,9 +465,10 @@ static void emit_columns(hcg_emit *e, tile *t) {
     LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), hcg_i64(e, 0));
     LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), h.ranges);
     hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
-    LLVMValueRef start = hcg_mul(e, r.index, keys);
+    LLVMValueRef start = hcg_mul(e, a->window ? hcg_add(e, r.index, skipped) : r.index, keys);
+    LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), length);
     t->partial = range_at(e, t, &h, r.index);
-    emit_range(e, t, l.index, start, hcg_smaller(e, hcg_add(e, start, keys), length));
+    emit_range(e, t, r.index, a->window ? hcg_larger(e, start, seen) : start, stop);
     hcg_loop_end(e, &r, NULL);
     emit_arrival(e, t, &h, hcg_sub(e, to, from));
     hcg_loop_end(e, &l, NULL);

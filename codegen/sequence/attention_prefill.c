@@ -11,11 +11,16 @@
  *
  * Query j of a tile is token j / (H/G), head j % (H/G). The causal limit differs from token to
  * token: a strip takes the keys that its last token sees, and hides from each query those behind
- * its own.
+ * its own. With a window it begins with the first key that its first token sees, rounded down to
+ * KEYS_TOGETHER, and hides from each query those before its window. Tiles of keys begin at
+ * multiples of HCG_KEYS all the same, so that a query's sums do not depend on the tokens that it
+ * meets them with.
  */
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention.h"
+
+enum { KEYS_TOGETHER = 4 }; /* what the softmax step sums at once (emit/softmax.c) */
 
 typedef struct tile {
     const hcg_attention *a;
@@ -31,6 +36,7 @@ typedef struct tile {
     LLVMValueRef keys, values;      /* rows of the tile of keys at `first` */
     LLVMValueRef next_keys, next_values;
     LLVMValueRef first, count;
+    LLVMValueRef block; /* the multiple of HCG_KEYS that the tile of keys is at or cut short of */
 } tile;
 
 static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef n, int64_t most) {
@@ -103,12 +109,33 @@ static LLVMValueRef seen_by(hcg_emit *e, const tile *t, LLVMValueRef query) {
     return hcg_larger(e, hcg_smaller(e, n, t->count), hcg_i64(e, 0));
 }
 
+/* Keys of this tile of keys before the window of a query's token. */
+static LLVMValueRef before_window(hcg_emit *e, const tile *t, LLVMValueRef query) {
+    query = hcg_smaller(e, query, hcg_sub(e, t->queries, hcg_i64(e, 1)));
+    LLVMValueRef token = hcg_add(e, t->row, over(e, query, t->a->per_group));
+    LLVMValueRef first = hcg_first_seen(e, t->a, hcg_add(e, t->a->past, token));
+    first = hcg_sub(e, first, t->first);
+    return hcg_larger(e, hcg_smaller(e, first, t->count), hcg_i64(e, 0));
+}
+
+static LLVMValueRef rounded_down(hcg_emit *e, LLVMValueRef x, int64_t to) {
+    return LLVMBuildAnd(e->b, x, hcg_i64(e, -to), "");
+}
+
 /* Panels `panel` .. of the tile, `n` of them. */
 typedef struct strip {
     LLVMValueRef panel, n, query; /* its first query */
     LLVMValueRef count;           /* keys that its last token sees; in emit_strip not 0 */
     LLVMValueRef hidden;          /* the first that its first token does not */
+    /* with a window, else NULL: */
+    LLVMValueRef from; /* the first that is taken, not behind the first that its first token sees */
+    LLVMValueRef shown; /* the first that its last token sees */
 } strip;
+
+/* Key number k of the tile, as one of those that the strip takes. */
+static LLVMValueRef of_strip(hcg_emit *e, const strip *s, LLVMValueRef k) {
+    return s->from ? hcg_sub(e, k, s->from) : k;
+}
 
 static LLVMValueRef last_of_panel(hcg_emit *e, LLVMValueRef panel) {
     return hcg_add(e, hcg_mul_const(e, panel, HIR_PANEL), hcg_i64(e, HIR_PANEL - 1));
@@ -120,6 +147,9 @@ static strip strip_of(hcg_emit *e, const tile *t, LLVMValueRef panel, int64_t mo
     LLVMValueRef last = hcg_sub(e, hcg_add(e, panel, s.n), hcg_i64(e, 1));
     s.count = seen_by(e, t, last_of_panel(e, last));
     s.hidden = seen_by(e, t, s.query);
+    if (!t->a->window) return s;
+    s.from = rounded_down(e, before_window(e, t, s.query), KEYS_TOGETHER);
+    s.shown = before_window(e, t, last_of_panel(e, last));
     return s;
 }
 
@@ -142,8 +172,8 @@ static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef
     kq.x = hcg_at(e, e->f32, t->keys, skip), kq.next = hcg_at(e, e->f32, t->next_keys, skip);
     kq.b = hcg_at(e, e->f32, t->q, hcg_mul_const(e, hcg_add(e, s->panel, panel), ldb));
     kq.ldb = hcg_i64(e, ldb), kq.ldc = hcg_i64(e, HCG_STRIP_FLOATS);
-    LLVMValueRef c =
-        hcg_add(e, hcg_mul_const(e, panel, HCG_STRIP_FLOATS), hcg_mul_const(e, from, HIR_PANEL));
+    LLVMValueRef c = hcg_add(e, hcg_mul_const(e, panel, HCG_STRIP_FLOATS),
+                             hcg_mul_const(e, of_strip(e, s, from), HIR_PANEL));
     kq.c = hcg_at(e, e->f32, t->scores, c), kq.accumulate = hcg_i64(e, 0);
     hcg_call_strip(e, &kq);
 }
@@ -151,28 +181,99 @@ static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef
 /* All that some query of a panel sees. Most tiles of keys are seen by all panels, which is one
  * product; of the last keys of a strip each panel sees more than the one before. */
 static void emit_seen_scores(hcg_emit *e, const tile *t, const strip *s) {
-    LLVMValueRef zero = hcg_i64(e, 0), done = zero;
+    LLVMValueRef zero = hcg_i64(e, 0), done = s->from ? s->from : zero;
     hcg_loop l = hcg_loop_begin(e, zero, s->n, hcg_i64(e, 1), "seen", 1, &done);
     LLVMValueRef to = seen_by(e, t, last_of_panel(e, hcg_add(e, s->panel, l.index)));
+    if (s->from) to = hcg_larger(e, to, s->from); /* a token of which no key is here */
     hcg_loop more = once_if(e, LLVMIntNE, hcg_sub(e, to, l.carried[0]), "more");
     emit_scores(e, t, s, l.index, l.carried[0], to);
     hcg_loop_end(e, &more, NULL);
     hcg_loop_end(e, &l, &to);
 }
 
+/* The soft cap, for all scores of the strip. */
+static void cap_scores(hcg_emit *e, const tile *t, const strip *s) {
+    if (!(t->a->softcap > 0)) return;
+    hcg_loop p = hcg_loop_begin(e, hcg_i64(e, 0), s->n, hcg_i64(e, 1), "panel", 0, NULL);
+    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, p.index, HCG_STRIP_FLOATS));
+    LLVMValueRef n = hcg_mul_const(e, of_strip(e, s, s->count), HIR_PANEL);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "cap", 0, NULL);
+    LLVMValueRef at = hcg_at(e, e->f32, scores, l.index);
+    hcg_store(e, at, hcg_soft_cap(e, t->a, hcg_load(e, HIR_F32, at, NULL)), NULL);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop_end(e, &p, NULL);
+}
+
+/* Query `number` of the tile: its token in the call, its head. */
+static void find_query(hcg_emit *e, const tile *t, LLVMValueRef number, LLVMValueRef *token,
+                       LLVMValueRef *head) {
+    const int64_t per_group = t->a->per_group;
+    LLVMValueRef row = over(e, number, per_group);
+    LLVMValueRef within = hcg_sub(e, number, hcg_mul_const(e, row, per_group));
+    *token = hcg_add(e, t->row, row);
+    *head = hcg_add(e, hcg_mul_const(e, t->group, per_group), within);
+}
+
+/* The bias, query by query: each has a row of its own. */
+static void bias_scores(hcg_emit *e, const tile *t, const strip *s) {
+    const hcg_attention *a = t->a;
+    if (!a->bias) return;
+    LLVMValueRef end = hcg_add(e, s->query, hcg_mul_const(e, s->n, HIR_PANEL)), token, head;
+    end = hcg_smaller(e, end, t->queries);
+    hcg_loop l = hcg_loop_begin(e, s->query, end, hcg_i64(e, 1), "biased", 0, NULL);
+    find_query(e, t, l.index, &token, &head);
+    LLVMValueRef in_strip = hcg_sub(e, l.index, s->query), panel = over(e, in_strip, HIR_PANEL);
+    LLVMValueRef lane = hcg_sub(e, in_strip, hcg_mul_const(e, panel, HIR_PANEL));
+    hcg_query q = {.position = hcg_add(e, a->past, token), .apart = HIR_PANEL};
+    q.number = hcg_add(e, hcg_mul_const(e, token, a->heads), head);
+    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, panel, HCG_STRIP_FLOATS));
+    q.scores = hcg_at(e, e->f32, scores, lane);
+    q.first = s->from ? hcg_add(e, t->first, s->from) : t->first;
+    q.count = of_strip(e, s, s->count);
+    hcg_add_bias(e, a, &q);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* What of the strip's keys is hidden from whom. */
+static void set_limits(hcg_emit *e, const tile *t, const strip *s, hcg_softmax_strip *softmax) {
+    const hcg_attention *a = t->a;
+    softmax->count = of_strip(e, s, s->count), softmax->hidden = of_strip(e, s, s->hidden);
+    /* key k is that of token past + row + q / (H/G) if it is not before (k - own) (H/G) */
+    LLVMValueRef own = hcg_sub(e, hcg_add(e, a->past, t->row), t->first);
+    own = of_strip(e, s, own);
+    softmax->own = hcg_add(e, hcg_mul_const(e, own, a->per_group), s->query);
+    if (!a->window) return;
+    softmax->hidden = hcg_larger(e, softmax->hidden, hcg_i64(e, 0));
+    softmax->shown = of_strip(e, s, s->shown);
+    /* key k + window is that of a token behind it */
+    LLVMValueRef below = hcg_mul_const(e, hcg_sub(e, hcg_i64(e, a->window), own), a->per_group);
+    softmax->below = hcg_sub(e, below, s->query);
+}
+
+/* Has a tile of keys before this one been of the strip? */
+static LLVMValueRef is_later(hcg_emit *e, const tile *t, const strip *s) {
+    LLVMValueRef before = t->first, first = hcg_i64(e, 0);
+    if (t->a->window) {
+        LLVMValueRef token = hcg_add(e, t->row, over(e, s->query, t->a->per_group));
+        first = hcg_first_seen(e, t->a, hcg_add(e, t->a->past, token));
+        first = rounded_down(e, first, HCG_KEYS), before = t->block;
+    }
+    LLVMValueRef later = LLVMBuildICmp(e->b, LLVMIntSGT, before, first, "");
+    return LLVMBuildZExt(e->b, later, e->i64, "");
+}
+
 static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
     const hcg_attention *a = t->a;
     hcg_softmax_strip softmax = softmax_of(e, t, s->panel, s->n);
     LLVMValueRef m = hcg_i64(e, a->m);
-    LLVMValueRef later = LLVMBuildICmp(e->b, LLVMIntSGT, t->first, hcg_i64(e, 0), "");
-    softmax.later = LLVMBuildZExt(e->b, later, e->i64, "");
-    softmax.count = s->count, softmax.hidden = s->hidden;
-    /* key k is that of token past + row + q / (H/G) if it is not before (k - own) (H/G) */
-    LLVMValueRef own = hcg_sub(e, hcg_add(e, a->past, t->row), t->first);
-    softmax.own = hcg_add(e, hcg_mul_const(e, own, a->per_group), s->query);
+    softmax.later = is_later(e, t, s);
+    set_limits(e, t, s, &softmax);
     emit_seen_scores(e, t, s);
+    cap_scores(e, t, s);
+    bias_scores(e, t, s);
     hcg_softmax_strip_tile(e, &softmax);
-    hcg_strip vp = {.across = a->m, .x = t->values, .ldx = m, .rows = m, .k = s->count};
+    hcg_strip vp = {.across = a->m, .x = t->values, .ldx = m, .rows = m, .k = softmax.count};
+    if (s->from) vp.x = hcg_at(e, e->f32, vp.x, hcg_mul_const(e, s->from, a->m));
     vp.panels = s->n, vp.b = t->scores, vp.ldb = hcg_i64(e, HCG_STRIP_FLOATS);
     vp.c = softmax.o, vp.ldc = hcg_i64(e, a->m * HIR_PANEL), vp.accumulate = softmax.later;
     vp.next = t->next_values;
@@ -186,14 +287,23 @@ static hcg_loop each_strip(hcg_emit *e, const tile *t, int64_t step) {
 
 static void emit_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     const hcg_attention *a = t->a;
-    const int64_t most = hcg_strip_panels(e->level);
-    t->first = first, t->count = at_most(e, hcg_sub(e, t->seen, first), HCG_KEYS);
+    const int64_t panels = hcg_strip_panels(e->level);
+    t->block = t->first = first;
+    LLVMValueRef most = hcg_i64(e, HCG_KEYS);
+    if (a->window) {
+        LLVMValueRef low = hcg_first_seen(e, a, hcg_add(e, a->past, t->row));
+        t->first = hcg_larger(e, first, rounded_down(e, low, KEYS_TOGETHER));
+        most = hcg_sub(e, hcg_add(e, first, most), t->first);
+    }
+    t->count = hcg_smaller(e, hcg_sub(e, t->seen, t->first), most);
     t->keys = cache_rows(e, t, &a->k, t->wide_k);
     t->values = cache_rows(e, t, &a->v, t->wide_v);
     t->next_keys = next_rows(e, t, &a->k), t->next_values = next_rows(e, t, &a->v);
-    hcg_loop l = each_strip(e, t, most);
-    strip s = strip_of(e, t, l.index, most);
-    hcg_loop some = once_if(e, LLVMIntNE, s.count, "some"); /* or they are behind all of its own */
+    hcg_loop l = each_strip(e, t, panels);
+    strip s = strip_of(e, t, l.index, panels);
+    /* or they are behind, or before, all of its own */
+    LLVMValueRef taken = of_strip(e, &s, s.count);
+    hcg_loop some = once_if(e, s.from ? LLVMIntSGT : LLVMIntNE, taken, "some");
     emit_strip(e, t, &s);
     hcg_loop_end(e, &some, NULL);
     hcg_loop_end(e, &l, NULL);
@@ -207,21 +317,38 @@ static void leave_panel(hcg_emit *e, const tile *t, LLVMValueRef panel) {
     hcg_unpack_panel(e, from, hcg_i64(e, a->m), t->rows_o);
     LLVMValueRef n = at_most(e, hcg_sub(e, t->queries, query), HIR_PANEL);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "query", 0, NULL);
-    LLVMValueRef number = hcg_add(e, query, l.index), token = over(e, number, a->per_group);
-    LLVMValueRef head = hcg_sub(e, number, hcg_mul_const(e, token, a->per_group));
-    head = hcg_add(e, hcg_mul_const(e, t->group, a->per_group), head);
-    LLVMValueRef at = hcg_add(e, hcg_mul_const(e, hcg_add(e, t->row, token), a->heads), head);
+    LLVMValueRef token, head;
+    find_query(e, t, hcg_add(e, query, l.index), &token, &head);
+    LLVMValueRef at = hcg_add(e, hcg_mul_const(e, token, a->heads), head);
     hcg_scale_row(e, hcg_at(e, e->f32, t->rows_o, hcg_mul_const(e, l.index, a->m)),
                   hcg_at(e, e->f32, a->out, hcg_mul_const(e, at, a->m)), a->m, hcg_splat(e, 1));
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Queries begin with their sink. */
+static void take_sinks(hcg_emit *e, const tile *t) {
+    if (!t->a->sink) return;
+    LLVMValueRef token, head, maximum, sum;
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->queries, hcg_i64(e, 1), "sink", 0, NULL);
+    find_query(e, t, l.index, &token, &head);
+    hcg_softmax_origin(e, t->a, token, head, &maximum, &sum);
+    LLVMValueRef panel = over(e, l.index, HIR_PANEL), at = hcg_mul_const(e, panel, HIR_PANEL);
+    at = hcg_add(e, at, l.index); /* 2 panels of 16 before it */
+    LLVMValueRef state = hcg_at(e, e->f32, t->states, at);
+    hcg_store(e, state, maximum, NULL);
+    hcg_store(e, hcg_at(e, e->f32, state, hcg_i64(e, HIR_PANEL)), sum, NULL);
     hcg_loop_end(e, &l, NULL);
 }
 
 /* Tokens row .. row + rows - 1 of one group. */
 static void emit_tile(hcg_emit *e, tile *t) {
     hcg_softmax_strip all = softmax_of(e, t, hcg_i64(e, 0), t->panels);
+    LLVMValueRef low = hcg_first_seen(e, t->a, hcg_add(e, t->a->past, t->row));
+    if (t->a->window) low = rounded_down(e, low, HCG_KEYS);
     hcg_softmax_strip_start(e, &all);
+    take_sinks(e, t);
     take_queries(e, t);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->seen, hcg_i64(e, HCG_KEYS), "keys", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, low, t->seen, hcg_i64(e, HCG_KEYS), "keys", 0, NULL);
     emit_keys(e, t, l.index);
     hcg_loop_end(e, &l, NULL);
     hcg_softmax_strip_end(e, &all);

@@ -275,10 +275,22 @@ typedef struct maker { /* of one weight, `row` elements of it at a time */
     double *product;
 } maker;
 
-/* All elements of a factor's weight with what is done to them; NULL: they are taken as they are. */
+/* The rows of the slice, transposed, where the slice would lie in the weight. */
+static double *transposed(hd_arena *a, const hd_tensor *t, const hir_derived_factor *f) {
+    const int64_t n = hir_factor_elements(f, (int64_t)t->elements);
+    double *x = hd_new_array(a, double, (size_t)n), *y = hd_new_array(a, double, (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = hd_tensor_get(t, (uint64_t)(f->first + i));
+    hir_transpose_rows(x, n, t->shape[1], y);
+    return y;
+}
+
+/* Elements of a factor's weight with what is done to them: all, of TRANSPOSED those of the slice.
+ * NULL: they are taken as they are. */
 static double *make_factor(hd_arena *a, const hd_tensors *weights, const hir_derived_factor *f) {
     if (!f->by) return NULL;
     const hd_tensor *t = hd_tensors_find(weights, f->name);
+    if (f->by == HIR_DERIVED_TRANSPOSED) return transposed(a, t, f);
     double *x = hd_new_array(a, double, t->elements);
     for (uint64_t i = 0; i < t->elements; i++)
         x[i] = hd_tensor_get(t, i);
@@ -290,7 +302,8 @@ static double *make_factor(hd_arena *a, const hd_tensors *weights, const hir_der
 static void multiply(const maker *k, const hir_derived_factor *f, const double *made, uint64_t i) {
     const hd_tensor *t = hd_tensors_find(k->weights, f->name);
     const uint64_t n = (uint64_t)hir_factor_elements(f, (int64_t)t->elements), row = k->row;
-    const uint64_t first = (uint64_t)f->first + (n == 1 ? 0 : i * row % n);
+    const bool cut = f->by == HIR_DERIVED_TRANSPOSED; /* what is made is the slice */
+    const uint64_t first = (cut ? 0 : (uint64_t)f->first) + (n == 1 ? 0 : i * row % n);
     if (!made) hd_tensor_to_f32(t, first, n == 1 ? 1 : row, k->factor);
     for (uint64_t j = 0; j < row; j++) {
         const uint64_t at = n == 1 ? 0 : j;
@@ -341,6 +354,16 @@ static bool put_tensor(packer *p, const hir_weight *w, const hd_tensor *t) {
     return is_panel(w) ? put_panels(p, w, t) : put_rows(p, t, w->type.dtype);
 }
 
+/* Matrices made of others, [G, N, K]. */
+static bool put_made_matrices(packer *p, const hir_weight *w, const hd_tensor *made) {
+    hd_tensor t = *made;
+    t.elements /= (uint64_t)t.shape[0], t.bytes /= (uint64_t)t.shape[0];
+    t.rank = 2, t.shape[0] = made->shape[1], t.shape[1] = made->shape[2];
+    for (int64_t i = 0; i < made->shape[0]; i++, t.data += t.bytes)
+        if (!put_tensor(p, w, &t)) return false;
+    return true;
+}
+
 /* Matrices of experts, one after the other: those of one tensor, or each of its own. */
 static bool put_matrices(packer *p, const hir_weight *w, const hd_tensors *weights) {
     hd_arena *a = hd_arena_new();
@@ -367,13 +390,14 @@ static const hd_tensor *find_fault(const hir_weight *w, const hd_tensors *weight
 
 static bool put_or_refuse(packer *p, const hir_module *m, const hir_weight *w,
                           const hd_tensors *weights) {
-    if (w->stacked || (is_panel(w) && w->type.rank == 3)) return put_matrices(p, w, weights);
+    const bool matrices = is_panel(w) && w->type.rank == 3;
+    if (!hir_is_derived(w) && (w->stacked || matrices)) return put_matrices(p, w, weights);
     hd_arena *a = hir_is_derived(w) ? hd_arena_new() : NULL; /* goes as soon as it is packed */
     if (hir_is_derived(w) && !a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
     const hd_tensor *t = a ? make_tensor(a, m, w, weights) : hd_tensors_find(weights, w->name),
                     *fault = find_fault(w, weights);
-    const bool ok =
-        (!fault && put_tensor(p, w, t)) || hcg_refuse_values(p->d, w, fault ? fault : t);
+    const bool ok = (!fault && (matrices ? put_made_matrices(p, w, t) : put_tensor(p, w, t))) ||
+                    hcg_refuse_values(p->d, w, fault ? fault : t);
     hd_arena_free(a);
     return ok;
 }

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "support/tensorfile.h"
+#include "support/packed.h"
 
 enum { LANES = 8 }; /* partial sums of each sum, so that the compiler vectorises the loops */
 
@@ -151,12 +151,51 @@ static bool quantise_q4(const float *x, hcg_group *g) {
 }
 #endif
 
+/* ---- mxfp4 -------------------------------------------------------------------------------------
+ */
+/* The nearest code, ties to the even one; y in units of the scale. Beyond 6 is 6. */
+static uint8_t nearest_e2m1(float y) {
+    static const float middles[] = {.25f, .75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
+    const float size = fabsf(y);
+    uint8_t code = 0;
+    while (code < 7 && (size > middles[code] || (size == middles[code] && code % 2)))
+        code++;
+    return (uint8_t)(code | (signbit(y) ? 8 : 0));
+}
+
+static double round_to(const float *x, int exponent, hcg_group *g) {
+    double error = 0;
+    const double s = ldexp(1, exponent);
+    *g = (hcg_group){.scale = (uint16_t)(exponent + 127)};
+    for (int i = 0; i < HIR_GROUP; i++) {
+        g->q[i] = nearest_e2m1((float)((double)x[i] / s));
+        const double d = (double)hd_from_e2m1(g->q[i]) * s - (double)x[i];
+        error += d * d;
+    }
+    return error;
+}
+
+/* What is exact with some scale is exact with the first that is tried: numbers that are at most 3
+ * in units of a scale are codes in units of half of it. A group of zeros has the scale 1. */
+static bool quantise_mxfp4(const float *x, hcg_group *g) {
+    float least, most;
+    range_of(x, &least, &most);
+    if (-least > most) most = -least;
+    hcg_group next;
+    int exponent = most > 0 ? ilogbf(most) - 2 : 0;
+    if (exponent < -127) exponent = -127;
+    const double error = round_to(x, exponent, g);
+    if (error > 0 && exponent < 127 && round_to(x, exponent + 1, &next) < error) *g = next;
+    return true;
+}
+
 /* ---- groups -----------------------------------------------------------------------------------
  */
 
 bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out) {
     for (int i = 0; i < HIR_GROUP; i++)
         if (!isfinite(x[i])) return false;
+    if (dtype == HIR_MXFP4) return quantise_mxfp4(x, out);
     return dtype == HIR_Q8 ? quantise_q8(x, out) : quantise_q4(x, out);
 }
 
@@ -171,24 +210,36 @@ bool hcg_quantise_row(hir_dtype dtype, const float *x, uint64_t k, hcg_group *ou
 }
 
 double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k) {
+    if (dtype == HIR_MXFP4)
+        return (double)hd_from_e2m1(g->q[k]) * (double)hd_from_e8m0((uint8_t)g->scale);
     double s = (double)hd_f16_to_f32(g->scale), m = (double)hd_f16_to_f32(g->least);
     return dtype == HIR_Q8 ? s * (g->q[k] - 128) : s * g->q[k] + m;
 }
 
 uint64_t hcg_group_bytes(hir_dtype dtype) {
-    return dtype == HIR_Q8 ? HCG_Q8_GROUP : HCG_Q4_GROUP;
+    return dtype == HIR_Q8 ? HCG_Q8_GROUP : dtype == HIR_Q4 ? HCG_Q4_GROUP : HCG_MXFP4_GROUP;
+}
+
+uint64_t hcg_group_first(hir_dtype dtype) {
+    return dtype == HIR_Q8 ? HCG_Q8_FIRST : dtype == HIR_Q4 ? HCG_Q4_FIRST : HCG_MXFP4_FIRST;
+}
+
+unsigned hcg_group_per_block(hir_dtype dtype) {
+    return dtype == HIR_Q8 ? 4 : 8;
 }
 
 /* Byte and shift of element k of a row in the integers of a panel's group. */
 static size_t place_of(hir_dtype dtype, unsigned row, unsigned k, unsigned *shift) {
-    unsigned per_block = dtype == HIR_Q8 ? 4 : 8;
-    *shift = dtype == HIR_Q4 && k % 8 >= 4 ? 4 : 0;
-    size_t first = dtype == HIR_Q8 ? HCG_Q8_FIRST : HCG_Q4_FIRST;
-    return first + (k / per_block) * 64 + row * 4 + k % 4;
+    unsigned per_block = hcg_group_per_block(dtype);
+    *shift = per_block == 8 && k % 8 >= 4 ? 4 : 0;
+    return hcg_group_first(dtype) + (k / per_block) * 64 + row * 4 + k % 4;
 }
 
 void hcg_put_group(hir_dtype dtype, const hcg_group *g, unsigned row, uint8_t *out) {
-    memcpy(out + 2 * row, &g->scale, 2);
+    if (dtype == HIR_MXFP4)
+        out[row] = (uint8_t)g->scale;
+    else
+        memcpy(out + 2 * row, &g->scale, 2);
     if (dtype == HIR_Q4) memcpy(out + 2 * (HIR_PANEL + row), &g->least, 2);
     for (unsigned k = 0; k < HIR_GROUP; k++) {
         unsigned shift;
@@ -198,7 +249,8 @@ void hcg_put_group(hir_dtype dtype, const hcg_group *g, unsigned row, uint8_t *o
 }
 
 void hcg_get_group(hir_dtype dtype, const uint8_t *panel_group, unsigned row, hcg_group *out) {
-    memcpy(&out->scale, panel_group + 2 * row, 2);
+    out->scale = panel_group[row];
+    if (dtype != HIR_MXFP4) memcpy(&out->scale, panel_group + 2 * row, 2);
     out->least = 0;
     if (dtype == HIR_Q4) memcpy(&out->least, panel_group + 2 * (HIR_PANEL + row), 2);
     for (unsigned k = 0; k < HIR_GROUP; k++) {

@@ -1,9 +1,13 @@
-/* Weights in groups: q8 and q4.
+/* Weights in groups: q8, q4 and mxfp4.
  *
  * HIR_GROUP adjacent elements along K of one row share the factors of small integers:
  *
  *     q8   w = s q         q in -127 .. 127, s in f16                       8.5 bits a weight
  *     q4   w = s q + m     q in 0 .. 15, s and m in f16                     5 bits a weight
+ *     mxfp4  w = 2^(s - 127) E2M1(q)   s in 0 .. 254, q a code of 4 bits     4.25 bits a weight
+ *
+ * mxfp4 is the MXFP4 of published checkpoints (support/packed/mxfp4.c), of which every number is
+ * stored exactly.
  *
  * The value of a quantised weight, for the evaluator and for the kernels, is w computed exactly
  * from s and m as stored.
@@ -13,12 +17,14 @@
  *
  *     q8   544 bytes: s[16] in f16, then 8 blocks of 64 bytes
  *     q4   320 bytes: s[16] and m[16] in f16, then 4 blocks of 64 bytes
+ *     mxfp4  272 bytes: s[16], a byte each, then 4 blocks of 64 bytes
  *
  * A block is 4 bytes for each of the 16 rows: a row's 32-bit lane holds four adjacent elements
  * along K, as dot products of bytes read them. Shifts and masks of lanes give single elements:
  *
  *     q8   byte (n, i) of block j: q + 128 of k = 4 j + i
- *     q4   byte (n, i) of block j: q of k = 8 j + i in the low half, 8 j + 4 + i in the high half
+ *     q4   byte (n, i) of block j: q of k = 8 j + i in the low half, 8 j + 4 + i in the high half;
+ *          mxfp4: the same
  */
 #ifndef HCG_QUANT_H
 #define HCG_QUANT_H
@@ -28,18 +34,21 @@
 enum {
     HCG_Q8_GROUP = 544, /* bytes of a group of a panel */
     HCG_Q4_GROUP = 320,
+    HCG_MXFP4_GROUP = 272,
     HCG_Q8_FIRST = 32, /* where its integers begin */
     HCG_Q4_FIRST = 64,
+    HCG_MXFP4_FIRST = 16,
 };
 
 typedef struct hcg_group { /* of one row */
-    uint16_t scale, least; /* s and m in f16; q8: m is 0 */
+    uint16_t scale, least; /* s and m in f16; q8: m is 0; mxfp4: the byte s, and 0 */
     uint8_t q[HIR_GROUP];  /* as in the file: q8 with 128 added */
 } hcg_group;
 
 /* The group of x, rounded to nearest: q8 with s = max |x| / 127; q4 with the s and m of
  * least squared error among those tried: the range of x and nine tenths of it, each improved twice
- * by the line of least squares through its q. The same x gives the same group.
+ * by the line of least squares through its q; mxfp4 with the lesser squared error of two powers of
+ * two: that which brings max |x| between 4 and 8, and the next. The same x gives the same group.
  * False if there is none: a number that is not finite, or too large for f16. */
 bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out);
 /* The groups of a row of k elements, ceil(k / HIR_GROUP) of them. */
@@ -47,7 +56,9 @@ bool hcg_quantise_row(hir_dtype dtype, const float *x, uint64_t k, hcg_group *ou
 /* Element k of a group; exact. */
 double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k);
 
-uint64_t hcg_group_bytes(hir_dtype dtype); /* of a panel */
+uint64_t hcg_group_bytes(hir_dtype dtype);     /* of a panel */
+uint64_t hcg_group_first(hir_dtype dtype);     /* where its integers begin */
+unsigned hcg_group_per_block(hir_dtype dtype); /* elements of a row in a block */
 /* Puts the group of row `row` of a panel into its place there. The panel's group is all zero bytes
  * at first, which is what rows that are not there hold. */
 void hcg_put_group(hir_dtype dtype, const hcg_group *g, unsigned row, uint8_t *out);

@@ -50,6 +50,11 @@ case $example in
             "$out/generate" --weights "$out/jargon.weights" --prompt "hacker: n. $beginning" --tokens 60 --temperature 0 | head -1
         done | cmp "$out/kept.txt" -
         ;;
+    kimi-small)
+        cp "$examples/kimi-small"/* "$out" && cd "$out"
+        make CC="$cc" HADAL="$hadal" OUT="$out" run | tee "$out/said.txt"
+        grep -q '^as if the prompt had been read again$' "$out/said.txt"
+        ;;
     two-models)
         for size in small:2:40 large:4:64; do
             name=${size%%:*} rest=${size#*:}

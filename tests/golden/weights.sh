@@ -24,13 +24,13 @@ distance() { # GOT EXPECTED LIMIT
     "$compare" "$@" || { echo "$name, weights in $type: too far" >&2; exit 1; }
 }
 
-for type in bf16 f16 q8 q4; do
+for type in bf16 f16 q8 q4 mxfp4; do
     run() { "$hadal" run "$case" --tokens "$expected:tokens" --weights-dtype "$type" "$@"; }
     run --interpret --logits "$out.want.npy"
     run --activations f32 --logits "$out.f32.npy"
     echo "$name $type: $(distance "$out.f32.npy" "$out.want.npy" 1e-4)"
     echo "$name $type: storage $(distance "$out.want.npy" "$expected:logits" 10)"
-    case $type in q8 | q4)
+    case $type in q8 | q4 | mxfp4)
         run --activations int8 --logits "$out.int8.npy"
         echo "$name $type: int8 $(distance "$out.int8.npy" "$out.want.npy" 0.6)" ;;
     bf16)

@@ -224,54 +224,70 @@ Test(backends, q4) {
     check_levels(HIR_Q4);
 }
 
+Test(backends, mxfp4) {
+    check_levels(HIR_MXFP4);
+}
+
 /* ---- without the unit --------------------------------------------------------------------------
- * The back ends of the matrix unit, their tile instructions emulated: on the plainest AVX-512
- * level. This process must not ask for the unit, so no test of levels runs in it.
+ * The back ends of the matrix unit, their tile instructions emulated, beside the other features of
+ * each AVX-512 level that there is. This process must not ask for the unit, so no test of levels
+ * runs in it.
  */
 #if defined(__x86_64__)
-static bool plain_vectors(hcg_level *out) {
-    const hcg_level *levels;
-    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
-    const size_t n = hcg_levels(&levels);
-    bool found = false;
-    for (size_t i = 0; i < n; i++) {
-        const uint64_t need = hcg_level_features(&levels[i]);
-        if (levels[i].lanes != 16 || strstr(levels[i].features, "amx") || (need & ~have)) continue;
-        *out = levels[i]; /* the last one has the least beside */
-        found = true;
-    }
-    return found;
+static void check_emulated_on(hcg_level level, hir_dtype dtype) {
+    static char features[512];
+    snprintf(features, sizeof features, "%s amx-tile amx-bf16 amx-int8", level.features);
+    level.features = features, level.name = "emulated";
+    for (unsigned rounds = 0; rounds <= HCG_ROUND_ALL; rounds += HCG_ROUND_ALL)
+        if (strstr(
+                hcg_choose(&level, rounds, dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL)->backend->name,
+                "amx"))
+            for (uint64_t seed = 0; seed < SHAPES; seed++)
+                check_shape(&level, rounds, dtype, HIR_LAYOUT_PANEL, seed * 7 + rounds);
 }
 
 static void check_emulated(hir_dtype dtype) {
-    static char features[512];
-    hcg_level level;
-    if (!plain_vectors(&level)) cr_skip_test("this CPU has no AVX-512");
-    snprintf(features, sizeof features, "%s amx-tile amx-bf16 amx-int8", level.features);
-    level.features = features, level.name = "emulated";
+    const hcg_level *levels;
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
+    const size_t n = hcg_levels(&levels);
     cr_assert(amx_emulator_start());
-    const uint64_t before = amx_emulator_count();
-    for (uint64_t seed = 0; seed < SHAPES; seed++) {
-        check_shape(&level, 0, dtype, HIR_LAYOUT_PANEL, seed * 7);
-        check_shape(&level, HCG_ROUND_ALL, dtype, HIR_LAYOUT_PANEL, seed * 7 + 1);
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t need = hcg_level_features(&levels[i]);
+        if (levels[i].lanes != 16 || strstr(levels[i].features, "amx") || (need & ~have)) continue;
+        check_emulated_on(levels[i], dtype);
+        any = true;
     }
-    cr_assert_gt(amx_emulator_count(), before, "nothing was emulated");
+    if (!any) cr_skip_test("this CPU has no AVX-512");
+    cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
 }
 
 Test(backends, emulated_bf16) {
     check_emulated(HIR_BF16);
 }
+
+Test(backends, emulated_q8) {
+    check_emulated(HIR_Q8);
+}
+
+Test(backends, emulated_q4) {
+    check_emulated(HIR_Q4);
+}
 #endif
 
 /* Every number of rows around the heights of tiles and blocks of rows. */
-static void check_every_number_of_rows(const hcg_level *level, hir_dtype dtype) {
+static void check_every_number_of_rows(const hcg_level *level, unsigned exact, hir_dtype dtype) {
     subject s = {.seed = 1, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 37, .n = {49, 16}};
-    s.rounds = rounds_of(level, 0, dtype, s.layout);
+    s.rounds = rounds_of(level, exact, dtype, s.layout);
     build(&s);
+    s.b.exact = exact;
     compiled c;
     cr_assert(compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, false, level, &c));
     for (int64_t t = 1; t <= 2 * MOST_T; t++)
         check_call(&s, &c, t, 1, level->name);
+    static const int64_t blocks[] = {255, 256, 257, 300, 513}; /* the largest block has 256 */
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        check_call(&s, &c, blocks[i], 1, level->name);
     compiled_free(&c);
     discard(&s);
 }
@@ -281,11 +297,15 @@ Test(backends, every_number_of_rows) {
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++) {
         if (!level_runs(&levels[i])) continue;
-        check_every_number_of_rows(&levels[i], HIR_F32);
+        check_every_number_of_rows(&levels[i], 0, HIR_F32);
         if (rounds_of(&levels[i], 0, HIR_BF16, HIR_LAYOUT_PANEL))
-            check_every_number_of_rows(&levels[i], HIR_BF16);
-        if (rounds_of(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL))
-            check_every_number_of_rows(&levels[i], HIR_Q8);
+            check_every_number_of_rows(&levels[i], 0, HIR_BF16);
+        if (hcg_has_feature(&levels[i], "amx-bf16"))
+            check_every_number_of_rows(&levels[i], HCG_ROUND_ALL, HIR_BF16);
+        if (rounds_of(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL)) {
+            check_every_number_of_rows(&levels[i], 0, HIR_Q8);
+            check_every_number_of_rows(&levels[i], 0, HIR_MXFP4);
+        }
     }
 }
 
@@ -309,7 +329,7 @@ static const char *chosen(const char *level, unsigned exact, hir_dtype dtype) {
 /* Which level uses which, written a second time: f32, bf16 and q8, all that may be rounded. */
 Test(backends, of_each_level) {
     static const char *const want[][4] = {
-        {"amx", "multiply_add", "amx_rounded", "int8_vnni_512"},
+        {"amx", "multiply_add", "amx_rounded", "amx_int8"},
         {"avx512bf16", "multiply_add", "bf16_dots", "int8_vnni_512"},
         {"avx512vnni", "multiply_add", "pairs_as_f32", "int8_vnni_512"},
         {"avx512", "multiply_add", "pairs_as_f32", "int8_maddubs_512"},
@@ -326,6 +346,7 @@ Test(backends, of_each_level) {
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_BF16), want[i][2], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_MXFP4), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_INT8, HIR_Q8), "groups_as_f32");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16),
                          i ? "pairs_as_f32" : "amx_exact");
@@ -374,7 +395,7 @@ static const char *levels_in_library(hir_dtype dtype, unsigned exact) {
 Test(backends, levels_in_a_library) {
     cr_expect_str_eq(levels_in_library(HIR_F32, 0), "avx512 avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_F16, 0), "avx512 avx2 baseline");
-    cr_expect_str_eq(levels_in_library(HIR_Q4, 0), "avx512vnni avx512 avxvnni avx2 baseline");
+    cr_expect_str_eq(levels_in_library(HIR_Q4, 0), "amx avx512vnni avx512 avxvnni avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_Q8, HCG_ROUND_ALL), "avx512 avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_BF16, 0), "amx avx512bf16 avx512 avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_BF16, hcg_exact_by_default()),

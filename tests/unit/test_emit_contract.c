@@ -389,7 +389,7 @@ Test(emit_contract, baseline) {
  */
 /* q, k and v of different dtypes: x is there as floats and as bytes. */
 static void form_mixed(problem *p, hir_ref x, int64_t n) {
-    static const hir_dtype dtypes[] = {HIR_Q4, HIR_F32, HIR_Q8, HIR_BF16};
+    static const hir_dtype dtypes[] = {HIR_Q4, HIR_MXFP4, HIR_Q8, HIR_BF16};
     for (int i = 0; i < 4; i++) {
         p->dtype = dtypes[i];
         yield(p, linear(p, x, n, i == 2));
@@ -408,7 +408,7 @@ static void check_groups(const hcg_level *level, uint64_t seed) {
     int64_t k = seed % 2 ? ks[random_below(&s, 7)] : 1 + random_below(&s, 300);
     int64_t n = seed % 3 ? 1 + random_below(&s, 100) : ns[random_below(&s, 6)];
     int64_t t = 1 + random_below(&s, seed % 5 ? 20 : 200);
-    hir_dtype dtype = seed % 2 ? HIR_Q4 : HIR_Q8;
+    hir_dtype dtype = seed % 3 == 2 ? HIR_MXFP4 : seed % 2 ? HIR_Q4 : HIR_Q8;
     bool floats = rounds_of(level, 0, HIR_Q8, HIR_LAYOUT_PANEL) && random_below(&s, 3) == 0;
     for (int one = 0; one < 2; one++) {
         problem p;
@@ -485,10 +485,10 @@ static void check_same_bits(hir_dtype dtype, int64_t t, int64_t n, int64_t k) {
 }
 
 Test(emit_contract, bytes_give_the_same_bits) {
-    for (int q4 = 0; q4 < 2; q4++) {
-        check_same_bits(q4 ? HIR_Q4 : HIR_Q8, 1, 37, 100);
-        check_same_bits(q4 ? HIR_Q4 : HIR_Q8, 23, 37, 100);
-        check_same_bits(q4 ? HIR_Q4 : HIR_Q8, 7, 200, 333);
+    for (hir_dtype dtype = HIR_Q8; dtype <= HIR_MXFP4; dtype++) {
+        check_same_bits(dtype, 1, 37, 100);
+        check_same_bits(dtype, 23, 37, 100);
+        check_same_bits(dtype, 7, 200, 333);
     }
 }
 

@@ -1,7 +1,8 @@
 /* Attention kernels against double loops: MHA, GQA and MQA, head dims that are no multiple of a
- * vector, tokens before the call, long caches, extreme scores, all phases, at every CPU level of
- * this machine, whole and divided into blocks. The function for one token is called once for each
- * row, as if the others came in calls of their own. */
+ * vector, tokens before the call, long caches, extreme scores, windows, sinks, a bias by distance,
+ * a soft cap, all phases, at every CPU level of this machine, whole and divided into blocks. The
+ * function for one token is called once for each row, as if the others came in calls of their own.
+ */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -11,8 +12,11 @@
 
 typedef struct shape {
     int64_t t, past, heads, groups, n, m;
-    bool reshaped;   /* q arrives as [T, H * n] and leaves as [T, H * m] */
-    hir_dtype dtype; /* of the cache */
+    bool reshaped;          /* q arrives as [T, H * n] and leaves as [T, H * m] */
+    hir_dtype dtype;        /* of the cache */
+    int64_t window, extent; /* 0: no window, no bias */
+    double softcap;         /* 0: none */
+    enum { NO_SINK, SINK_BY_HEAD, SINK_BY_TOKEN } sink;
 } shape;
 
 typedef struct problem {
@@ -21,7 +25,9 @@ typedef struct problem {
     uint64_t seed;
     hir_id kernel;
     double scale;
-    float *q, *k, *v; /* k and v are [G][cap][..]: NaN behind the past + t positions of each head */
+    float *q, *k, *v; /* k and v are [G][cap][..]: NaN behind the past + t positions of each head,
+                       * and before those that some token sees, rounded down to four */
+    float *sink, *bias;
     void *stored_k, *stored_v; /* the same in the type of the cache, which holds them exactly */
 } problem;
 
@@ -42,9 +48,10 @@ static int64_t capacity(const problem *p) {
 
 static float *cache(problem *p, int64_t width) {
     int64_t cap = capacity(p), used = cap - BEHIND;
+    int64_t first = p->s.window ? (p->s.past + 1 - p->s.window) & -4 : 0;
     float *x = random_floats(&p->seed, (size_t)(p->s.groups * cap * width));
     for (int64_t i = 0; i < p->s.groups * cap * width; i++)
-        if (i / width % cap >= used) x[i] = NAN;
+        if (i / width % cap >= used || i / width % cap < first) x[i] = NAN;
     return x;
 }
 
@@ -72,14 +79,35 @@ static float *row(const problem *p, float *x, int64_t width, int64_t g, int64_t 
     return x + (g * capacity(p) + at) * width;
 }
 
-static void build_body(problem *p, hir_ref q, hir_ref k, hir_ref v) {
+/* A number for the sink or the bias: an input, or a weight if it has no T. */
+static hir_ref extra(problem *p, const char *name, uint32_t rank, const int64_t *dims) {
+    hir_type type = hir_make_type(HIR_F32, rank, dims);
+    if (dims[0] == HIR_T) return hir_value_ref(hir_add_input(p->b.m, name, type));
+    return hir_weight_ref(hir_add_weight(p->b.m, name, type, HD_NOWHERE));
+}
+
+static hir_ref sink_of(problem *p) {
+    const int64_t dims[] = {HIR_T, p->s.heads};
+    if (p->s.sink == NO_SINK) return hir_no_ref();
+    return p->s.sink == SINK_BY_HEAD ? extra(p, "sink", 1, dims + 1) : extra(p, "sink", 2, dims);
+}
+
+static hir_ref bias_of(problem *p) {
+    const int64_t dims[] = {HIR_T, p->s.heads, p->s.extent};
+    return p->s.extent ? extra(p, "bias", 3, dims) : hir_no_ref();
+}
+
+static void build_body(problem *p, hir_ref q, hir_ref k, hir_ref v, hir_ref sink, hir_ref bias) {
     const shape *s = &p->s;
     hir_builder body = hir_in_body(p->b.m, &p->b.diags, p->kernel);
     hir_attr heads = hir_ints(HIR_A_SHAPE, (int64_t[]){HIR_T, s->heads, s->n}, 3);
     hir_attr flat = hir_ints(HIR_A_SHAPE, (int64_t[]){HIR_T, s->heads * s->m}, 2);
-    hir_attr scale = hir_float(HIR_A_SCALE, p->scale);
+    hir_attr attrs[3] = {hir_float(HIR_A_SCALE, p->scale)};
+    uint32_t n = 1;
+    if (s->window) attrs[n++] = hir_int(HIR_A_WINDOW, s->window);
+    if (s->softcap > 0) attrs[n++] = hir_float(HIR_A_SOFTCAP, s->softcap);
     if (s->reshaped) q = hir_emit(&body, HIR_RESHAPE_OP, &q, 1, &heads, 1);
-    hir_ref o = hir_emit(&body, HIR_ATTENTION_OP, (hir_ref[]){q, k, v}, 3, &scale, 1);
+    hir_ref o = hir_emit(&body, HIR_ATTENTION_OP, (hir_ref[]){q, k, v, sink, bias}, 5, attrs, n);
     if (s->reshaped) o = hir_emit(&body, HIR_RESHAPE_OP, &o, 1, &flat, 1);
     hir_build(&body, HIR_YIELD_OP, &o, 1, NULL, 0);
 }
@@ -92,6 +120,7 @@ static void build(problem *p, shape s, uint64_t seed) {
     hir_type tq = s.reshaped ? hir_make_type(HIR_F32, 2, flat) : hir_make_type(HIR_F32, 3, wide);
     hir_ref q = hir_value_ref(hir_add_input(p->b.m, "q", tq));
     hir_ref k = state(p, "k", s.groups, s.n), v = state(p, "v", s.groups, s.m);
+    hir_ref sink = sink_of(p), bias = bias_of(p);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
                         hir_string(HIR_A_SPLIT_DECODE, "keys"),
                         hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, 16)};
@@ -99,9 +128,11 @@ static void build(problem *p, shape s, uint64_t seed) {
     hir_type to = s.reshaped ? hir_make_type(HIR_F32, 2, out_flat) : hir_make_type(HIR_F32, 3, out);
     hir_builder top = hir_at_end(p->b.m, &p->b.diags);
     p->kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &to, 1);
-    build_body(p, q, k, v);
+    build_body(p, q, k, v, sink, bias);
     cr_assert(!hd_diags_failed(&p->b.diags), "%s", bench_errors(&p->b));
     p->q = random_floats(&p->seed, (size_t)(s.t * s.heads * s.n));
+    p->sink = random_floats(&p->seed, (size_t)(s.t * s.heads));
+    p->bias = random_floats(&p->seed, (size_t)(s.t * s.heads * s.extent));
     p->k = cache(p, s.n);
     p->v = cache(p, s.m);
     store_cache(p);
@@ -109,6 +140,7 @@ static void build(problem *p, shape s, uint64_t seed) {
 
 static void discard(problem *p) {
     guarded_free(p->q), guarded_free(p->k), guarded_free(p->v);
+    guarded_free(p->sink), guarded_free(p->bias);
     guarded_free(p->stored_k), guarded_free(p->stored_v);
     bench_free(&p->b);
 }
@@ -119,18 +151,24 @@ static void discard(problem *p) {
 /* o[m] of one token and head; the scores in double, as the rule of the op says */
 static void expect(const problem *p, int64_t t, int64_t h, double *o) {
     const shape *s = &p->s;
-    int64_t keys = s->past + t + 1, g = h / (s->heads / s->groups);
+    int64_t keys = s->past + t + 1, g = h / (s->heads / s->groups), number = t * s->heads + h;
+    int64_t first = s->window && keys > s->window ? keys - s->window : 0;
     double *score = malloc((size_t)keys * sizeof *score), most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < keys; i++) {
+    double sink = s->sink ? p->sink[s->sink == SINK_BY_HEAD ? h : number] : -INFINITY;
+    for (int64_t i = first; i < keys; i++) {
         score[i] = 0;
         for (int64_t j = 0; j < s->n; j++)
             score[i] += (double)p->q[(t * s->heads + h) * s->n + j] * row(p, p->k, s->n, g, i)[j];
         score[i] *= p->scale;
+        if (s->softcap > 0) score[i] = s->softcap * tanh(score[i] / s->softcap);
+        if (keys - 1 - i < s->extent) score[i] += p->bias[number * s->extent + keys - 1 - i];
         most = fmax(most, score[i]);
     }
     for (int64_t j = 0; j < s->m; j++)
         o[j] = 0;
-    for (int64_t i = 0; i < keys; i++) {
+    most = fmax(most, sink);
+    if (s->sink) sum = exp(sink - most);
+    for (int64_t i = first; i < keys; i++) {
         double e = exp(score[i] - most);
         sum += e;
         for (int64_t j = 0; j < s->m; j++)
@@ -184,22 +222,43 @@ static void free_shared(const shared *s) {
 
 static void call_frame(const compiled *c, hrt_frame frame, void *const *args, int64_t r0,
                        int64_t r1, int64_t c0, int64_t c1) {
-    cr_assert_eq(c->k.operands.n, 4);
     frame.scratch = guarded((c->scratch + 63) / 64 * 64);
     memset(frame.scratch, 0xff, c->scratch);
     c->call(&frame, args, r0, r1, c0, c1);
     guarded_free(frame.scratch);
 }
 
+/* The operands at row t, in the order of the kernel's. */
+static void operands_at(const problem *p, const compiled *c, int64_t t, float *o, void **args) {
+    const shape *s = &p->s;
+    uint32_t n = 0;
+    args[n++] = p->q + t * s->heads * s->n;
+    args[n++] = p->stored_k, args[n++] = p->stored_v;
+    if (s->sink) args[n++] = p->sink + (s->sink == SINK_BY_TOKEN ? t * s->heads : 0);
+    if (s->extent) args[n++] = p->bias + t * s->heads * s->extent;
+    args[n++] = o + t * s->heads * s->m;
+    cr_assert_eq(c->k.operands.n, n);
+}
+
+/* Columns of a call for one token or a few, as the runtime counts them. */
+static int64_t columns(const shape *s, const hrt_frame *f) {
+    int64_t before = f->C - f->T + 1 - s->window;
+    int64_t first = s->window && before > 0 ? before / HRT_KEYS : 0;
+    return s->groups * ((f->C + HRT_KEYS - 1) / HRT_KEYS - first);
+}
+
+enum { MOST_OPERANDS = 6 };
+
 /* Rows t .. t + n - 1 by the function for one token or a few, its columns divided at random if
  * `cut`, in random order. */
 static void call_some(problem *p, const compiled *c, float *o, int64_t t, int64_t n, bool cut) {
     const shape *s = &p->s;
     hrt_frame frame = {.T = n, .C = s->past + t + n, .cap = capacity(p)};
-    void *args[] = {p->q + t * s->heads * s->n, p->stored_k, p->stored_v, o + t * s->heads * s->m};
+    void *args[MOST_OPERANDS];
+    operands_at(p, c, t, o, args);
     shared shared = new_shared(p);
     frame.shared = shared.at;
-    int64_t cols = s->groups * ((frame.C + HRT_KEYS - 1) / HRT_KEYS);
+    int64_t cols = columns(s, &frame);
     int64_t at = cut ? random_below(&p->seed, cols + 1) : 0, mid = at;
     while (mid < cols) { /* the later columns first */
         int64_t to = cut ? mid + 1 + random_below(&p->seed, cols - mid) : cols;
@@ -214,7 +273,9 @@ static void call(problem *p, const compiled *c, float *o, int64_t r0, int64_t r1
                  int64_t c1) {
     int64_t length = p->s.past + p->s.t;
     hrt_frame frame = {.T = p->s.t, .C = length, .cap = capacity(p)};
-    call_frame(c, frame, (void *[]){p->q, p->stored_k, p->stored_v, o}, r0, r1, c0, c1);
+    void *args[MOST_OPERANDS];
+    operands_at(p, c, 0, o, args);
+    call_frame(c, frame, args, r0, r1, c0, c1);
 }
 
 /* All rows, as many at once as the function takes or, in blocks, fewer. */
@@ -244,10 +305,13 @@ static void compare(const problem *p, const float *o, double tolerance, const ch
             expect(p, t, h, e);
             for (int64_t j = 0; j < s->m; j++) {
                 double got = o[(t * s->heads + h) * s->m + j];
-                cr_assert(fabs(got - e[j]) <= tolerance,
-                          "%s: [%ld, %ld, %ld] is %.9g, not %.9g "
-                          "(T=%ld past=%ld H=%ld G=%ld n=%ld m=%ld)",
-                          what, t, h, j, got, e[j], s->t, s->past, s->heads, s->groups, s->n, s->m);
+                cr_assert(
+                    fabs(got - e[j]) <= tolerance,
+                    "%s: [%ld, %ld, %ld] is %.9g, not %.9g "
+                    "(T=%ld past=%ld H=%ld G=%ld n=%ld m=%ld window %ld extent %ld softcap %g "
+                    "sink %d)",
+                    what, t, h, j, got, e[j], s->t, s->past, s->heads, s->groups, s->n, s->m,
+                    s->window, s->extent, s->softcap, (int)s->sink);
             }
         }
     for (size_t i = 0; i < GUARD; i++)
@@ -289,7 +353,7 @@ static void check(problem *p, const hcg_level *level, enum phase phase) {
     compare(p, whole, 5e-6, what);
     run_blocks(p, &c, blocks);
     compare(p, blocks, 5e-6, what);
-    if (phase == DECODE)
+    if (phase == DECODE || phase == PREFILL)
         cr_assert_eq(memcmp(whole, blocks, result_size(p) * 4), 0, "%s: blocks give other bits",
                      what);
     guarded_free(whole), guarded_free(blocks);
@@ -339,6 +403,38 @@ Test(emit_sequence, baseline) {
     check_level("baseline");
 }
 
+/* Near the edges of a window or an extent, of a tile of keys (128), a range (256), a strip. */
+static int64_t some_reach(uint64_t *s) {
+    static const int64_t reaches[] = {1, 2, 3, 7, 16, 63, 127, 128, 129, 255, 256, 257, 400, 1000};
+    return reaches[random_below(s, sizeof reaches / sizeof *reaches)];
+}
+
+static shape with_options(shape s, uint64_t *seed, int64_t options) {
+    s.window = options & 1 ? some_reach(seed) : 0;
+    s.extent = options & 2 ? some_reach(seed) : 0;
+    s.softcap = options & 4 ? 0.5 + (double)random_below(seed, 4) : 0;
+    s.sink = options / 8;
+    return s;
+}
+
+static void check_options(const hcg_level *level) {
+    uint64_t s = 4711;
+    for (int64_t options = 1; options < 8 * 3; options++) {
+        problem p;
+        build(&p, with_options(random_shape(&s), &s, options), random_bits(&s));
+        for (enum phase phase = PREFILL; phase < PHASES; phase++)
+            check(&p, level, phase);
+        discard(&p);
+    }
+}
+
+Test(emit_sequence, options_crossed) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        if (level_runs(&levels[i])) check_options(&levels[i]);
+}
+
 static void each_level(shape s, void (*spoil)(problem *p), double tolerance) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
@@ -376,6 +472,52 @@ Test(emit_sequence, many_tokens_and_wide_heads) {
                5e-6);
     each_level((shape){.t = 150, .heads = 3, .groups = 1, .n = 40, .m = 64, .dtype = HIR_BF16},
                NULL, 5e-6);
+}
+
+/* Many strips in one tile of queries, windows that end in each of them. */
+Test(emit_sequence, windows_over_many_tokens) {
+    static const int64_t windows[] = {1, 5, 100, 128, 300};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        shape s = {.t = 300, .past = 130, .heads = 2, .groups = 1, .n = 24, .m = 17};
+        s.window = windows[i];
+        each_level(s, NULL, 5e-6);
+        s.sink = SINK_BY_TOKEN, s.extent = 40, s.heads = 7, s.t = 90;
+        each_level(s, NULL, 5e-6);
+    }
+}
+
+static void no_sink(problem *p) {
+    for (int64_t i = 0; i < p->s.heads; i++)
+        p->sink[i] = -INFINITY;
+}
+
+static void large_sinks(problem *p) {
+    for (int64_t i = 0; i < p->s.heads; i++)
+        p->sink[i] = i % 2 ? 3e38f : -3e38f;
+}
+
+/* Logits of 1e4 that the cap makes 30, and a bias of -inf, which hides a key. */
+static void capped(problem *p) {
+    for (int64_t i = 0; i < p->s.t * p->s.heads * p->s.n; i++)
+        p->q[i] *= 1e4f;
+}
+static void hidden_by_bias(problem *p) {
+    for (int64_t i = 0; i < p->s.t * p->s.heads * p->s.extent; i++)
+        if (i % 3 == 2) p->bias[i] = -INFINITY;
+}
+
+Test(emit_sequence, extreme_options) {
+    const shape s = {.t = 20, .past = 200, .heads = 4, .groups = 2, .n = 32, .m = 16};
+    shape with = s;
+    with.sink = SINK_BY_HEAD;
+    each_level(with, no_sink, 5e-6);
+    each_level(with, large_sinks, 5e-6);
+    with.softcap = 30;
+    each_level(with, capped, 1e-4); /* of a logit of 30 as f32, tanh with it */
+    with = s, with.extent = 30;
+    each_level(with, hidden_by_bias, 5e-6);
+    with.window = 30;
+    each_level(with, hidden_by_bias, 5e-6);
 }
 
 /* scores of some 1e5: e^x of either sign of them overflows, their differences do not matter */

@@ -298,6 +298,10 @@ Test(family_pages, pages_that_cannot_be_read_to_the_end) {
         {"config page {\n    x = 1\n    fn f() {\n        y = 1\n        return y\n    }\n}\n"
          "model page() {\n    output logits = f()\n}\n",
          "a function of a config is one return"},
+        {"config page {\n    fn f() {\n        return g()\n    }\n    fn g() {\n        return "
+         "f()\n    }\n}\n"
+         "model page() {\n    output logits = f()\n}\n",
+         "a function of a config that calls itself has no end"},
         {"config page {\n    f = none\n}\nfn f(x) {\n    return x\n}\n"
          "model page() {\n    output logits = f(input(\"tokens\"))\n}\n",
          "'f' is none here, and cannot be called"},

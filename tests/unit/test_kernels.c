@@ -34,15 +34,19 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
     return hd_printf(
         a,
         "hir 1 kernel @f\n\nweight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n"
-        "weight @x : f32[4, 16, 16] panel\nweight @taps : f32[16, 2]\n\n"
-        "state $k : f32[C, 2, 8]\nstate $tail : window f32[1, 16]\n"
+        "weight @x : f32[4, 16, 16] panel\nweight @taps : f32[16, 2]\n"
+        "weight @g : f32[2, 8, 8] panel\n\n"
+        "state $k : f32[C, 2, 8]\nstate $l : f32[C, 1, 16]\nstate $tail : window f32[1, 16]\n"
         "state $s : carry f32[2, 8, 8]\n\nfunc(%%t: i32[T]) {\n"
-        "  %%q, %%c, %%b, %%i = kernel.row %s : f32[T, 16], f32[C, 2, 8], f32[T, 2], i32[T, 2] {\n"
+        "  %%q, %%c, %%m, %%beta, %%i = kernel.row %s : f32[T, 16], f32[C, 2, 8], f32[C, 1, 16], "
+        "f32[T, 2], i32[T, 2] {\n"
         "    %%1 = gather @e, %%t : f32[T, 16]\n"
         "    %%2 = reshape %%1 {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%3 = cache_append %%2, $k : f32[C, 2, 8]\n"
+        "    %%20 = reshape %%1 {shape = [T, 1, 16]} : f32[T, 1, 16]\n"
+        "    %%21 = cache_append %%20, $l : f32[C, 1, 16]\n"
         "    %%17 = reduce_sum %%2 {axis = 2} : f32[T, 2]\n"
-        "    %%18 = topk %%1 {k = 2} : i32[T, 2]\n    yield %%1, %%3, %%17, %%18\n  }\n"
+        "    %%18 = topk %%1 {k = 2} : i32[T, 2]\n    yield %%1, %%3, %%21, %%17, %%18\n  }\n"
         "  %%r = kernel.row %s : f32[T, 16] {\n    %%4 = neg %%q : f32[T, 16]\n    yield %%4\n  }\n"
         "  %%s = kernel.contract %s : f32[T, 16] {\n"
         "    %%5 = linear %%q, @w, _ : f32[T, 16]\n    yield %%5\n  }\n"
@@ -53,25 +57,34 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "  %%d = kernel.sequence %s : f32[T, 2, 8] {\n"
         "    %%13 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%14 = reshape %%v {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
-        "    %%16 = delta_rule %%13, %%13, %%14, _, %%b, $s : f32[T, 2, 8]\n"
+        "    %%16 = delta_rule %%13, %%13, %%14, _, %%beta, $s : f32[T, 2, 8]\n"
         "    yield %%16\n  }\n"
         "  %%a = kernel.sequence %s : f32[T, 2, 8] {\n"
         "    %%6 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%7 = attention %%6, %%c, %%c {scale = 1} : f32[T, 2, 8]\n    yield %%7\n  }\n"
+        "  %%b = kernel.blocks %s : f32[T, 2, 8] {\n"
+        "    %%22 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%23 = block_linear %%22, @g : f32[T, 2, 8]\n    yield %%23\n  }\n"
+        "  %%l = kernel.sequence %s : f32[T, 1, 16] {\n"
+        "    %%24 = reshape %%q {shape = [T, 1, 16]} : f32[T, 1, 16]\n"
+        "    %%25 = attention.latent %%24, %%m, _, _ {scale = 1} : f32[T, 1, 16]\n"
+        "    yield %%25\n  }\n"
         "  %%o = kernel.contract %s : f32[T, 16] {\n    %%8 = linear %%r, @w, _ : f32[T, 16]\n"
         "    %%9 = add %%8, %%s : f32[T, 16]\n    yield %%9\n  }\n"
         "  %%p = kernel.row %s : f32[T, 2, 8] {\n    %%10 = reshape %%o {shape = [T, 2, 8]} : "
         "f32[T, 2, 8]\n"
-        "    %%11 = add %%a, %%10 : f32[T, 2, 8]\n"
-        "    %%14 = reshape %%x {shape = [T, 2, 16]} : f32[T, 2, 16]\n"
-        "    %%15 = slice %%14 {axis = 2, start = 0, length = 8} : f32[T, 2, 8]\n"
-        "    %%16 = add %%11, %%15 : f32[T, 2, 8]\n    yield %%16\n  }\n"
+        "    %%11 = add %%a, %%10 : f32[T, 2, 8]\n    %%12 = add %%11, %%b : f32[T, 2, 8]\n"
+        "    %%13 = reshape %%l {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%14 = add %%12, %%13 : f32[T, 2, 8]\n"
+        "    %%15 = slice %%x {axis = 2, start = 0, length = 8} : f32[T, 2, 8]\n"
+        "    %%16 = add %%14, %%15 : f32[T, 2, 8]\n    yield %%16\n  }\n"
         "  output %%p {name = \"o\"}\n}\n",
         attrs_of(a, "first", first), attrs_of(a, "row", of[HIR_FORM_ROW_PROGRAM]),
         attrs_of(a, "contract", of[HIR_FORM_CONTRACTION]),
         attrs_of(a, "experts", of[HIR_FORM_EXPERTS]), attrs_of(a, "conv", of[HIR_FORM_SHORT_CONV]),
         attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
-        attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "sum", last),
+        attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "blocks", of[HIR_FORM_BLOCKS]),
+        attrs_of(a, "latent", of[HIR_FORM_LATENT]), attrs_of(a, "sum", last),
         attrs_of(a, "out",
                  (attributes){last.rows, hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->decode),
                               hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->prefill)}));

@@ -268,8 +268,8 @@ static char *pack(hir_module *m, const hd_tensors *t, const char *name, size_t *
 
 /* The packed file and the evaluator's weights are what they are for the numbers themselves. */
 static void expect_stored_alike(const hd_tensors *quantised, const hd_tensors *plain) {
-    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16, HIR_Q8, HIR_Q4};
-    for (size_t i = 0; i < 5; i++)
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16, HIR_Q8, HIR_Q4, HIR_MXFP4};
+    for (size_t i = 0; i < 6; i++)
         for (int panel = 0; panel < 2; panel++) {
             if (!panel && hir_is_quantised(dtypes[i])) continue;
             hir_module *m = one_weight(dtypes[i], panel ? HIR_LAYOUT_PANEL : HIR_LAYOUT_ROWS);
@@ -298,7 +298,7 @@ Test(packed, stored_in_every_type) {
 /* Experts in one tensor, and in one for each: both are packed as the numbers themselves are. */
 Test(packed, stacks_in_every_type) {
     enum { E = 3 };
-    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16, HIR_Q8, HIR_Q4};
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16, HIR_Q8, HIR_Q4, HIR_MXFP4};
     hd_tensors stack = {0}, each = {0}, plain = {0};
     put_e4m3(&stack, "m.0.weight", SHAPE(E, ROWS, COLS));
     put_e8m0(&stack, "m.0.weight_scale", HD_T_U8, SHAPE(E, ROWS, COLS / 32));
@@ -311,7 +311,7 @@ Test(packed, stacks_in_every_type) {
         one.name = hd_printf(arena, "m.%d.weight", e);
         hd_push(arena, &each.list, one);
     }
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 6; i++) {
         const int64_t dims[] = {E, ROWS, COLS};
         hir_module *m = hir_module_new(arena, "m");
         hir_add_weight(m, "m.0.weight", hir_make_type(dtypes[i], 3, dims), HD_NOWHERE);

@@ -7,7 +7,7 @@
 
 #include "codegen/weights/quant.h"
 #include "ir/random.h"
-#include "support/tensorfile.h"
+#include "support/packed.h"
 
 static void draw(uint64_t seed, double mean, double deviation, float x[HIR_GROUP]) {
     hir_random r = hir_random_stream(seed, "group");
@@ -73,8 +73,8 @@ Theory((int seed, double mean, double deviation), quant, q4_is_no_worse_than_its
 /* Root mean square of the error over that of the weights, normal ones: 0.0053 and 0.0717 measured.
  */
 Test(quant, error_of_normal_weights) {
-    static const double bounds[] = {[HIR_Q8] = 0.0056, [HIR_Q4] = 0.073};
-    for (int d = HIR_Q8; d <= HIR_Q4; d++) {
+    static const double bounds[] = {[HIR_Q8] = 0.0056, [HIR_Q4] = 0.073, [HIR_MXFP4] = 0.12};
+    for (int d = HIR_Q8; d <= HIR_MXFP4; d++) {
         double error = 0, all = 0;
         for (uint64_t seed = 0; seed < 4000; seed++) {
             float x[HIR_GROUP];
@@ -87,6 +87,37 @@ Test(quant, error_of_normal_weights) {
         }
         cr_expect_leq(sqrt(error / all), bounds[d], "%s: %g", hir_dtype_name((hir_dtype)d),
                       sqrt(error / all));
+    }
+}
+
+/* Everything that MXFP4 has is exact in it: every scale that f32 holds the numbers of, and groups
+ * of any of the codes, the large ones left out as well. */
+Test(quant, mxfp4_is_exact) {
+    for (int scale = 0; scale <= 252; scale++)
+        for (unsigned most = 0; most < 8; most++) {
+            float x[HIR_GROUP];
+            hcg_group g;
+            for (unsigned i = 0; i < HIR_GROUP; i++) {
+                const unsigned code = i * 5 % (most + 1) + i / 3 % 2 * 8;
+                x[i] = hd_from_e2m1((uint8_t)code) * hd_from_e8m0((uint8_t)scale);
+            }
+            cr_assert(hcg_quantise(HIR_MXFP4, x, &g));
+            for (unsigned i = 0; i < HIR_GROUP; i++)
+                cr_assert_eq(hcg_group_at(HIR_MXFP4, &g, i), (double)x[i], "scale %d", scale);
+        }
+}
+
+/* Nearest of the numbers there are, where one scale serves: 6 is there, so that units are 1. */
+Test(quant, mxfp4_rounds_to_nearest_even) {
+    static const float cases[][2] = {
+        {0.25f, 0}, {0.26f, .5f}, {0.75f, 1}, {1.25f, 1}, {1.26f, 1.5f}, {1.75f, 2},   {2.5f, 2},
+        {2.51f, 3}, {3.5f, 4},    {5, 4},     {5.1f, 6},  {-5.1f, -6},   {-0.75f, -1}, {-2.5f, -2}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        float x[HIR_GROUP] = {6, cases[c][0]};
+        hcg_group g;
+        cr_assert(hcg_quantise(HIR_MXFP4, x, &g));
+        cr_expect_eq(hcg_group_at(HIR_MXFP4, &g, 1), (double)cases[c][1], "%g",
+                     (double)cases[c][0]);
     }
 }
 
@@ -128,7 +159,7 @@ Test(quant, numbers_that_do_not_fit_are_refused) {
 Test(quant, rows_of_any_length) {
     static const float five[] = {0.5f, -0.25f, 0.75f, 0.5f, -1};
     hcg_group g[3];
-    for (int d = HIR_Q8; d <= HIR_Q4; d++) {
+    for (int d = HIR_Q8; d <= HIR_MXFP4; d++) {
         float x[65];
         for (int i = 0; i < 65; i++)
             x[i] = 10 + five[i % 5]; /* far from 0, which would widen the range */
@@ -136,7 +167,8 @@ Test(quant, rows_of_any_length) {
             cr_assert(hcg_quantise_row((hir_dtype)d, x, k, g));
             for (uint64_t i = 0; i < k; i++) {
                 double w = hcg_group_at((hir_dtype)d, &g[i / HIR_GROUP], i % HIR_GROUP);
-                cr_assert(fabs(w - (double)x[i]) < 0.08, "%lu of %lu: %g", i, k, w);
+                cr_assert(fabs(w - (double)x[i]) < (d == HIR_MXFP4 ? 2 : 0.08), "%lu of %lu: %g", i,
+                          k, w);
             }
         }
     }
@@ -147,14 +179,15 @@ Test(quant, rows_of_any_length) {
 /* By the words of quant.h, not by the code of quant.c. */
 static unsigned stored(hir_dtype dtype, const uint8_t *group, unsigned n, unsigned k) {
     if (dtype == HIR_Q8) return group[32 + k / 4 * 64 + n * 4 + k % 4];
-    unsigned byte = group[64 + k / 8 * 64 + n * 4 + k % 4];
+    unsigned byte = group[(dtype == HIR_Q4 ? 64 : 16) + k / 8 * 64 + n * 4 + k % 4];
     return k % 8 < 4 ? byte & 15 : byte >> 4;
 }
 
 Test(quant, places_in_a_panel) {
     cr_expect_eq(hcg_group_bytes(HIR_Q8), 32 + 16 * 32);
     cr_expect_eq(hcg_group_bytes(HIR_Q4), 64 + 16 * 32 / 2);
-    for (int d = HIR_Q8; d <= HIR_Q4; d++) {
+    cr_expect_eq(hcg_group_bytes(HIR_MXFP4), 16 + 16 * 32 / 2);
+    for (int d = HIR_Q8; d <= HIR_MXFP4; d++) {
         hir_dtype dtype = (hir_dtype)d;
         uint8_t panel[HCG_Q8_GROUP + 1] = {[HCG_Q8_GROUP] = 77};
         panel[hcg_group_bytes(dtype)] = 77;
@@ -169,7 +202,8 @@ Test(quant, places_in_a_panel) {
         for (unsigned n = 0; n < HIR_PANEL; n++) {
             hcg_get_group(dtype, panel, n, &back);
             cr_expect_eq(memcmp(&back, &g[n], sizeof back), 0);
-            cr_expect_eq(memcmp(panel + 2 * n, &g[n].scale, 2), 0);
+            const unsigned size = dtype == HIR_MXFP4 ? 1 : 2;
+            cr_expect_eq(memcmp(panel + size * n, &g[n].scale, size), 0);
             for (unsigned k = 0; k < HIR_GROUP; k++)
                 cr_assert_eq(stored(dtype, panel, n, k), g[n].q[k]);
         }

@@ -76,7 +76,7 @@ Test(weight_types, patterns) {
         {".weight", ".weight", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hir_weight_rule r = {cases[i].pattern, HIR_Q8};
+        hir_weight_rule r = {.pattern = cases[i].pattern, .dtype = HIR_Q8};
         cr_expect_eq(hir_rule_matches(&r, cases[i].name), cases[i].matches, "%s on %s",
                      cases[i].pattern, cases[i].name);
     }

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Latent attention compiled, against the evaluator of the naive form.
+#
+#   run.sh HADAL TENSOR_COMPARE SPEC LEVEL WORK_FOLDER
+#
+# A prefill that several threads share and then tokens one by one, other cuts of the same tokens, parameters that give
+# other forms, caches and weights of other types. Tolerances, e = max |got - expected| / max |expected|:
+#   1e-5   both round caches and weights alike; a plain float32 evaluation stays below 2e-6. With caches of 16 bits an
+#          element in the middle of two may fall to the other side: 1e-2 (bf16), 2e-3 (f16), as in golden/run.sh
+#   0      one thread and two give the same bytes
+# Exit code 77: this machine cannot run the level.
+set -eu
+hadal=$1 compare=$2 spec=$3 level=$4 work=$5
+out=$work/$level
+mkdir -p "$work"
+
+. "$(dirname "$0")/../tools/level.sh"
+
+tokens=$(seq -s, 1 40),$(seq -s, 3 30)
+
+check() {
+    echo "$level: $1 $2 $3"
+    # shellcheck disable=SC2086 # options of several words
+    "$hadal" init-weights "$spec" $2 -o "$out.safetensors"
+    # shellcheck disable=SC2086
+    "$hadal" run "$spec" $2 $3 -w "$out.safetensors" -t "$tokens" --split 33 --interpret --logits "$out-exact.npy"
+    for threads in 1 2; do
+        # shellcheck disable=SC2086
+        "$hadal" run "$spec" $2 $3 -w "$out.safetensors" -t "$tokens" --split 33 $flags --threads $threads --logits "$out-$threads.npy"
+    done
+    "$compare" "$out-1.npy" "$out-exact.npy" "$1"
+    cmp "$out-1.npy" "$out-2.npy"
+}
+
+[ "$level" = interpret ] && exit 77
+check 1e-5 "" ""
+for split in 1 5 68; do
+    "$hadal" run "$spec" -w "$out.safetensors" -t "$tokens" --split $split $flags --logits "$out-cut.npy"
+    "$compare" "$out-cut.npy" "$out-1.npy" 1e-5
+done
+check 1e-5 "-D rotated=false -D gate=heads" "--weights-dtype bf16 --activations f32"
+check 1e-5 "-D rotated=false -D rope=0" "--weights-dtype f16"
+check 1e-2 "-D gate=none" "--cache-dtype bf16"
+check 2e-3 "" "--cache-dtype f16 --weights-dtype q8 --activations f32"
