@@ -14,7 +14,7 @@
 
 enum { STREAM_MEMORY, STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA, STREAM_TILES };
 enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
-enum { TILE_TURNS = 100000, TILE_CHAINS = 4, TILE_FLOPS = 2 * 16 * 16 * 32 };
+enum { TILE_TURNS = 100000 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
 enum { AHEAD = 4096 }; /* bytes: as kernels that read weights once fetch them */
 
@@ -94,7 +94,7 @@ LOOPS(avx512, 64, __attribute__((target("avx512f"))))
     }
 
 /* Four independent sums, tiles of x and weights in registers. */
-__attribute__((target("amx-tile,amx-bf16"))) static void peak_tiles(int64_t n) {
+__attribute__((target("amx-tile,amx-bf16"))) void machine_tile_products(int64_t n) {
     static const struct {
         uint8_t palette, start, none[14];
         uint16_t line[16];
@@ -113,7 +113,7 @@ PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_narrow, MULADD)
 #else
-static void peak_tiles(int64_t n) {
+void machine_tile_products(int64_t n) {
     (void)n;
 }
 
@@ -228,7 +228,9 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
     case STREAM_TRIAD:
         m->loops->triad(area, area + n / 3, area + n / 3 * 2, n / 3);
         return (double)bytes;
-    case STREAM_TILES: peak_tiles(TILE_TURNS); return (double)TILE_TURNS * TILE_CHAINS * TILE_FLOPS;
+    case STREAM_TILES:
+        machine_tile_products(TILE_TURNS);
+        return (double)TILE_TURNS * MACHINE_TILE_FLOPS;
     default: m->loops->peak(FMA_TURNS); return 2.0 * FMA_TURNS * FMA_CHAINS * m->loops->lanes;
     }
 }

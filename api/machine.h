@@ -52,6 +52,10 @@ double machine_limit(const machine *m, limit l);
 double machine_spread(const machine *m, limit l);
 double machine_drift(const machine *m, limit l);
 const char *machine_limit_name(limit l);
+/* `turns` times four independent products of bf16 tiles, 16 x 16 x 32 each; only where the process
+ * may use tiles. */
+void machine_tile_products(int64_t turns);
+enum { MACHINE_TILE_FLOPS = 4 * 2 * 16 * 16 * 32 }; /* of a turn */
 /* Limits as lines of text. */
 void machine_describe(const machine *m, hd_text *out);
 /* Date, CPU, number of CPUs, load. */

@@ -12,7 +12,7 @@
  */
 #include <omp.h>
 
-#include "api/stats.h"
+#include "api/machine.h"
 #include "codegen/contract/groups.h"
 #include "tests/unit/emit_harness.h"
 
@@ -38,29 +38,13 @@ PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_baseline, MULADD)
 
-/* The matrix unit of bf16: four sums, operands in registers. */
-static void peak_tiles(int64_t iterations) {
-    static const struct {
-        uint8_t palette, start, none[14];
-        uint16_t line[16];
-        uint8_t lines[16];
-    } whole = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
-    __asm__ volatile("ldtilecfg %1\n\t1:\n\t"
-                     "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\ttdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
-                     "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\ttdpbf16ps %%tmm7, %%tmm5, %%tmm3\n\t"
-                     "dec %0\n\tjnz 1b\n\ttilerelease\n\t"
-                     : "+r"(iterations)
-                     : "m"(whole)
-                     : "cc");
-}
-
 static double unit_of(const hcg_level *l, int threads) { /* FLOP/s; 0: there is none */
     enum { ITERATIONS = 60000 };
     if (!hcg_has_features(l, "amx-tile amx-bf16")) return 0;
     double start = now(threads);
 #pragma omp parallel num_threads(threads)
-    peak_tiles(ITERATIONS);
-    return 2.0 * 16 * 16 * 32 * 4 * ITERATIONS * threads / (now(threads) - start);
+    machine_tile_products(ITERATIONS);
+    return (double)MACHINE_TILE_FLOPS * ITERATIONS * threads / (now(threads) - start);
 }
 
 static double peak_of(const hcg_level *l, int threads) { /* FLOP/s */

@@ -90,6 +90,56 @@ def contractions(a):
         yield (f"contraction {T} x {K} x {N}, f32: share of {bound[2]}", AT_LEAST, bound[1], bound[0], "")
 
 
+def matrix_unit(a):
+    """Nothing where there is none that this process may use."""
+    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
+    if not any(level["name"] == "amx" and level["runs"] for level in levels):
+        return
+    for T, K, N, goal in ((512, 1024, 3072, 0.50), (512, 3072, 1024, 0.50), (128, 1024, 3072, 0.45), (32, 1024, 3072, 0.30)):
+        shape = (T, K, N) if not a.quick else (16, 128, 128)
+        words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16").split()
+        yield (f"contraction {T} x {K} x {N}, bf16: share of the unit", AT_LEAST, goal,
+               float(words[words.index("unit") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
+        if T < 512:
+            continue
+        words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16", "exact").split()
+        yield ("the same, f32 activations: over multiply-add", AT_LEAST, 4.0,
+               float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
+
+
+def experts(a):
+    shape = (128, 8, 512, 1536) if not a.quick else (16, 2, 32, 64)
+
+    def rows(T, dtype):
+        text = run(a, "bench_experts", "best", a.threads, a.rounds, T, *shape, dtype)
+        found = [x.split() for x in text.splitlines()]
+        return [x for x in found if len(x) > 3 and x[1] in ("up", "down")]
+
+    for dtype, goal in (("bf16", 0.90), ("q8", 0.85), ("q4", 0.80)):
+        for x in rows(1, dtype):
+            yield (f"experts, one token, {x[1]}, {dtype}: share of read", AT_LEAST, goal,
+                   float(x[x.index("read") - 2]), f"{x[x.index('us') - 1]} us")
+    at = {}
+    for dtype in ("f32", "q8", "q4"):
+        for x in rows(int(tokens(a, 512)), dtype):
+            at[x[1], dtype] = float(x[x.index("us") - 1])
+            if dtype == "f32":
+                yield (f"experts, prefill 512, {x[1]}, f32: share of multiply-add", AT_LEAST, 0.70,
+                       float(x[x.index("multiply-add") - 2]), f"{x[x.index('us') - 1]} us")
+            else:
+                yield (f"experts, prefill 512, {x[1]}, {dtype}: speed over f32's", AT_LEAST, 1.5,
+                       at[x[1], "f32"] / at[x[1], dtype], "")
+
+
+def latent(a):
+    for dtype in ("bf16", "f32"):
+        text = run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, 1 if a.quick else 0)
+        words = lines(text, "T=1")[0]
+        share = {word: float(words[i - 2]) for i, word in enumerate(words) if i > 1 and words[i - 1] == "of"}
+        yield (f"latent attention, one token, {dtype} cache: share of read", AT_LEAST, 0.80, share["read"],
+               f"{words[1]} {words[2]}, {share['multiply-add']:.2f} of multiply-add")
+
+
 def mechanism(a):
     shape = "16,8,2048" if not a.quick else "4,2,64"
     for T, threads in ((512, 2), (512, 1), (1, 1)):
@@ -126,7 +176,15 @@ def compiling(a):
         yield f"compiling {words[0]}, all levels, s", AT_MOST, 1.5, float(words[3]), ""
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, mechanism, residuals, compiling)
+def recurrence(a):
+    for shape, goal, what in ((0, 0.85, "delta rule, decode, 32 heads of 128: share of read"),
+                              (1, 0.45, "delta rule, prefill 512: share of multiply-add")):
+        for line in lines(run(a, "bench_recurrence", "best", a.threads, "f32", a.rounds, shape), "delta_rule"):
+            yield what, AT_LEAST, goal, float(line[line.index("of") - 1]), f"{line[line.index('us') - 1]} us"
+
+
+GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, recurrence, mechanism, residuals,
+          compiling)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@
  *
  *     sequence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
  *
- * SHAPE: only that line of the table, from 0.
+ * SHAPE: only that line of the table, from 0. Bytes and FLOPs are those of the keys that are seen.
  */
 #include <omp.h>
 
@@ -15,16 +15,20 @@
 #include "tests/unit/emit_harness.h"
 
 typedef struct shape {
-    int64_t t, past, heads, groups, n, grain;
+    int64_t t, past, heads, groups, n, grain, window;
 } shape;
 
 static const shape shapes[] = {
-    {1, 511, 16, 8, 128, 1},     {1, 4095, 16, 8, 128, 1},   {1, 4095, 16, 16, 64, 1},
-    {1, 4095, 32, 4, 128, 1},    {1, 16383, 8, 1, 128, 1},   {512, 0, 16, 8, 128, 64},
-    {2048, 0, 16, 8, 128, 64},   {512, 0, 16, 16, 64, 128},  {512, 512, 16, 8, 128, 64},
-    {512, 4096, 16, 8, 128, 64}, {16, 4096, 16, 8, 128, 64}, {4, 4096, 16, 1, 128, 8},
-    {2, 4096, 16, 8, 128, 64},   {4, 4096, 16, 8, 128, 64},  {8, 4096, 16, 8, 128, 64},
-    {8, 4096, 16, 1, 128, 8},
+    {1, 511, 16, 8, 128, 1, 0},      {1, 4095, 16, 8, 128, 1, 0},
+    {1, 4095, 16, 16, 64, 1, 0},     {1, 4095, 32, 4, 128, 1, 0},
+    {1, 16383, 8, 1, 128, 1, 0},     {512, 0, 16, 8, 128, 64, 0},
+    {2048, 0, 16, 8, 128, 64, 0},    {512, 0, 16, 16, 64, 128, 0},
+    {512, 512, 16, 8, 128, 64, 0},   {512, 4096, 16, 8, 128, 64, 0},
+    {16, 4096, 16, 8, 128, 64, 0},   {4, 4096, 16, 1, 128, 8, 0},
+    {2, 4096, 16, 8, 128, 64, 0},    {4, 4096, 16, 8, 128, 64, 0},
+    {8, 4096, 16, 8, 128, 64, 0},    {8, 4096, 16, 1, 128, 8, 0},
+    {1, 1023, 16, 8, 128, 1, 0},     {1, 32767, 16, 8, 128, 1, 1024},
+    {512, 512, 16, 8, 128, 64, 512}, {512, 7680, 16, 8, 128, 64, 512},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64 };
 
@@ -60,8 +64,8 @@ static hir_id build(bench *b, shape s, hir_dtype dtype) {
                         hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, s.grain)};
     hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &type, 1);
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
-    hir_attr scale = hir_float(HIR_A_SCALE, 0.1);
-    hir_ref o = hir_emit(&body, HIR_ATTENTION_OP, args, 3, &scale, 1);
+    hir_attr options[] = {hir_float(HIR_A_SCALE, 0.1), hir_int(HIR_A_WINDOW, s.window)};
+    hir_ref o = hir_emit(&body, HIR_ATTENTION_OP, args, 3, options, s.window ? 2 : 1);
     hir_build(&body, HIR_YIELD_OP, &o, 1, NULL, 0);
     return kernel;
 }
@@ -130,7 +134,9 @@ static void call_share(const problem *p, int64_t cache, int index, int count) {
     void *args[] = {p->q, p->keys + cache * (int64_t)p->cache_bytes,
                     p->values + cache * (int64_t)p->cache_bytes, p->o};
     if (s->t <= HRT_SMALL_BATCH) {
-        int64_t cols = s->groups * ((frame.C + HRT_KEYS - 1) / HRT_KEYS);
+        int64_t before = s->window ? frame.C - s->t + 1 - s->window : 0;
+        int64_t skipped = before > 0 ? before / HRT_KEYS : 0;
+        int64_t cols = s->groups * ((frame.C + HRT_KEYS - 1) / HRT_KEYS - skipped);
         int64_t from = cols * index / count, to = cols * (index + 1) / count;
         if (from < to) p->c.call(&frame, args, 0, s->t, from, to);
         return;
@@ -154,12 +160,16 @@ static void time_round(problem *p, int threads) {
 
 static void print_problem(const problem *p, const machine *m) {
     const shape *s = &p->s;
-    double t = median(&p->seconds),
-           pairs = (double)s->t * ((double)s->past + 0.5 * (double)(s->t + 1));
+    double t = median(&p->seconds), pairs = 0;
+    for (int64_t i = 0; i < s->t; i++) {
+        const int64_t seen = s->past + i + 1;
+        pairs += (double)(s->window && seen > s->window ? s->window : seen);
+    }
     double flops = 4.0 * pairs * (double)(s->heads * s->n) / t,
            bytes = 2.0 * (double)p->cache_bytes / t;
-    printf("T=%-4ld C=%-5ld H=%-2ld G=%-2ld n=%-3ld grain %-3ld %9.1f us", s->t, s->past + s->t,
-           s->heads, s->groups, s->n, s->grain, t * 1e6);
+    if (s->window) bytes *= (double)s->window / (double)(s->past + s->t);
+    printf("T=%-4ld C=%-5ld window %-4ld H=%-2ld G=%-2ld n=%-3ld grain %-3ld %9.1f us", s->t,
+           s->past + s->t, s->window, s->heads, s->groups, s->n, s->grain, t * 1e6);
     if (s->t == 1)
         printf(" %7.1f GB/s %5.2f of read\n", bytes * 1e-9, bytes / machine_limit(m, LIMIT_READ));
     else

@@ -112,6 +112,9 @@ static bool has_what_it_needs(hfe_program *p, const hfe_expr *x, const hfe_decla
         complain(p, x->loc, "a word needs one_of: [...]");
     } else if (d->kind == HFE_KIND_OBJECT && (of == NULL || of->kind != HFE_X_NAME)) {
         complain(p, x->loc, "a record needs of: NAME, the config of its fields");
+    } else if (d->kind == HFE_KIND_NUMBERED &&
+               (of == NULL || of->kind != HFE_X_NAME || d->aspect[HFE_ASPECT_length] == NULL)) {
+        complain(p, x->loc, "a numbered object needs of: NAME and length: N");
     } else if (d->kind == HFE_KIND_SYSTEM && (hfe_literal(d->aspect[HFE_ASPECT_pages]) == NULL ||
                                               d->aspect[HFE_ASPECT_type] == NULL)) {
         complain(p, x->loc, "a system needs pages: \"folder\" and type: \"page\"");

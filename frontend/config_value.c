@@ -131,17 +131,22 @@ static hfe_value read_word(hfe_elab *e, const hfe_declaration *d, const json_t *
 
 /* ---- lists --------------------------------------------------------------------------------- */
 
+/* The length that a declaration asks for; poison: it has none that is a number. */
+static hfe_value declared_length(hfe_elab *e, const hfe_expr *x) {
+    const hfe_value n = hfe_eval(e, x);
+    return hfe_is(n, HFE_INT) || hfe_is(n, HFE_POISON)
+               ? n
+               : hfe_fail(e, HD_E_TYPE, x->loc, NULL, NULL, "a length is an int");
+}
+
 static bool has_length(hfe_elab *e, const hfe_declaration *d, const json_t *list,
                        const hfe_field *f) {
     const hfe_expr *x = d->aspect[HFE_ASPECT_length];
     if (x == NULL) {
         return true;
     }
-    const hfe_value n = hfe_eval(e, x);
+    const hfe_value n = declared_length(e, x);
     if (!hfe_is(n, HFE_INT)) {
-        if (!hfe_is(n, HFE_POISON)) {
-            hfe_fail(e, HD_E_TYPE, x->loc, NULL, NULL, "a length is an int");
-        }
         return false;
     }
     if (n.integer >= 0 && json_array_size(list) == (size_t)n.integer) {
@@ -164,6 +169,21 @@ static hfe_value read_element(hfe_elab *e, const hfe_declaration *d, const json_
     }
 }
 
+/* One value for every place of a list. */
+static hfe_value repeat_value(hfe_elab *e, const hfe_declaration *d, const json_t *v,
+                              const hfe_field *f) {
+    const hfe_value n = declared_length(e, d->aspect[HFE_ASPECT_length]);
+    const hfe_value item = read_element(e, d, v, f);
+    if (!hfe_is(n, HFE_INT) || hfe_is(item, HFE_POISON)) {
+        return hfe_poison();
+    }
+    hfe_value list = hfe_new_list(e, HD_NOWHERE, NULL, 0);
+    for (int64_t i = 0; i < n.integer && hfe_is(list, HFE_LIST); i++) {
+        list = hfe_append(e, HD_NOWHERE, list.list, item);
+    }
+    return list;
+}
+
 static hfe_value read_list(hfe_elab *e, const hfe_declaration *d, const json_t *v,
                            const hfe_field *f) {
     static const char *const what[] = {
@@ -171,7 +191,9 @@ static hfe_value read_list(hfe_elab *e, const hfe_declaration *d, const json_t *
 #include "frontend/config.def"
     };
     if (!json_is_array(v)) {
-        return expected(e, f, what[d->kind]);
+        return d->aspect[HFE_ASPECT_each] != NULL && d->aspect[HFE_ASPECT_length] != NULL
+                   ? repeat_value(e, d, v, f)
+                   : expected(e, f, what[d->kind]);
     }
     if (!has_length(e, d, v, f)) {
         return hfe_poison();
@@ -188,6 +210,51 @@ static hfe_value read_list(hfe_elab *e, const hfe_declaration *d, const json_t *
 }
 
 /* ---- objects ------------------------------------------------------------------------------- */
+
+/* The number that a field's name is, below n; -1: it is none. */
+static int64_t numbered_field(const char *name, int64_t n) {
+    int64_t number = 0;
+    for (const char *c = name; *c != '\0'; c++) {
+        if (*c < '0' || *c > '9' || number >= n) {
+            return -1;
+        }
+        number = 10 * number + (*c - '0');
+    }
+    const bool padded = name[0] == '\0' || (name[0] == '0' && name[1] != '\0');
+    return padded || number >= n ? -1 : number;
+}
+
+/* {"2": {...}, "5": {...}}: a list with an object or none for each number. */
+static hfe_value read_numbered(hfe_elab *e, const hfe_declaration *d, const json_t *v,
+                               hfe_field *f) {
+    const hfe_def *config = hfe_find_config(e->frame->def->file, d->aspect[HFE_ASPECT_of]->name);
+    const hfe_value n = declared_length(e, d->aspect[HFE_ASPECT_length]);
+    if (!json_is_object(v)) {
+        return expected(e, f, "an object");
+    }
+    if (!hfe_is(n, HFE_INT) || n.integer < 0 || config == NULL) {
+        return hfe_poison();
+    }
+    hfe_value *items = hd_new_array(e->arena, hfe_value, (size_t)n.integer + 1);
+    for (int64_t i = 0; i < n.integer; i++) {
+        items[i] = hfe_none();
+    }
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)v, name, value) {
+        hfe_field *item = hd_new(e->arena, hfe_field);
+        *item = (hfe_field){f, hd_printf(e->arena, "%s", name)};
+        const int64_t i = numbered_field(name, n.integer);
+        if (i < 0 || !json_is_object(value)) {
+            hfe_field_error(e->import->json, item,
+                            i < 0 ? "is no number from 0 to %lld" : "must be an object",
+                            (long long)n.integer - 1);
+            return hfe_poison();
+        }
+        items[i] = hfe_run_config(e, config, item, NULL);
+    }
+    return hfe_new_list(e, HD_NOWHERE, items, (size_t)n.integer);
+}
 
 static hfe_value read_object(hfe_elab *e, const hfe_declaration *d, const json_t *v, hfe_field *f) {
     const hfe_expr *of = d->aspect[HFE_ASPECT_of];
@@ -325,6 +392,7 @@ hfe_value hfe_read_value(hfe_elab *e, const hfe_declaration *d, hfe_field *f) {
     case HFE_KIND_BOOLS:
     case HFE_KIND_WORDS: return read_list(e, d, v, f);
     case HFE_KIND_OBJECT: return read_object(e, d, v, f);
+    case HFE_KIND_NUMBERED: return read_numbered(e, d, v, f);
     case HFE_KIND_SYSTEM: return read_system(e, d, v, f);
     default: return read_any(e, v);
     }

@@ -96,6 +96,10 @@ static void add_allowed(writer *w, const hfe_known_field *f) {
         hd_text_f(w->out, "an object: [%s](#%s)", d->aspect[HFE_ASPECT_of]->name,
                   d->aspect[HFE_ASPECT_of]->name);
         break;
+    case HFE_KIND_NUMBERED:
+        hd_text_f(w->out, "an object of objects, by number: [%s](#%s)",
+                  d->aspect[HFE_ASPECT_of]->name, d->aspect[HFE_ASPECT_of]->name);
+        break;
     case HFE_KIND_SYSTEM:
         hd_text_add(w->out, "an object: [residual systems](#residual-systems)");
         break;
@@ -216,7 +220,8 @@ static void add_inclusions(writer *w, const hfe_def *config, bool said) {
                           given ? ", as `" : "", given ? source_of(w, config->file, x) : "",
                           given ? "`" : "");
             }
-        } else if (hfe_is_declaration(NULL, s, &d) && d.kind == HFE_KIND_OBJECT) {
+        } else if (hfe_is_declaration(NULL, s, &d) &&
+                   (d.kind == HFE_KIND_OBJECT || d.kind == HFE_KIND_NUMBERED)) {
             other = hfe_find_config(config->file, d.aspect[HFE_ASPECT_of]->name);
         }
         if (other != NULL) {

@@ -7,8 +7,7 @@
  *     f += s (t i)    and, q4,    f += (t sum p) m
  *
  * in the order and with the roundings of int8_group.c: the same bits. The sums f of a tile are in
- * registers over all groups. Two tiles of integers alternate, so that one is multiplied while the
- * other is added.
+ * registers over all groups. Two groups are multiplied while the two before them are added.
  *
  * Weights of a panel are brought into signed bytes, and their factors to f32, once for a block of
  * rows; there each group is
@@ -32,7 +31,8 @@ enum {
     X_TABLE = HCG_AMX_LINES * 4,
     X_BYTES = 2 * X_TABLE,
     X_GROUP = X_BYTES + HCG_AMX_LINES * HIR_GROUP,
-    AT_ONCE = 2, /* tiles of integers */
+    AT_ONCE = 2, /* tiles of integers that are multiplied, */
+    SLOTS = 4,   /* and that are in memory */
 };
 
 /* Of a group of a panel in workspace. */
@@ -152,40 +152,73 @@ static void add_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef
     }
 }
 
-/* From group `from` on, `n` at once, until fewer are left. */
-static LLVMValueRef run_groups(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g,
-                               LLVMValueRef from, unsigned n, LLVMValueRef *floats) {
-    LLVMValueRef to = hcg_sub(e, g[TILE_GROUPS], hcg_i64(e, n - 1)), x[AT_ONCE], b[AT_ONCE],
-                 ints[AT_ONCE];
-    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, n), "group", HCG_AMX_LINES, floats);
-    for (unsigned i = 0; i < n; i++) {
-        LLVMValueRef group = hcg_add(e, l.index, hcg_i64(e, i));
-        x[i] = hcg_at(e, e->i8, g[TILE_X], hcg_mul_const(e, group, X_GROUP));
-        b[i] = hcg_at(e, e->i8, g[TILE_B], hcg_mul_const(e, group, group_bytes(dtype)));
-        ints[i] = hcg_at_byte(e, g[TILE_INTS], i * HCG_AMX_TILE);
-        multiply_group(e, x[i], b[i], ints[i], i);
+typedef struct place { /* of a group */
+    LLVMValueRef x, b, ints;
+} place;
+
+/* Group `group`, whose integers go to tile `slot` of workspace. */
+static place place_of(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMValueRef group,
+                      LLVMValueRef slot) {
+    return (place){
+        hcg_at(e, e->i8, g[TILE_X], hcg_mul_const(e, group, X_GROUP)),
+        hcg_at(e, e->i8, g[TILE_B], hcg_mul_const(e, group, group_bytes(dtype))),
+        hcg_at(e, e->i8, g[TILE_INTS], hcg_mul_const(e, slot, HCG_AMX_TILE)),
+    };
+}
+
+/* Two groups from `from` on are multiplied, of those that there are: the last one again and again.
+ * They go to one half of the workspace, or the other. */
+static void multiply_two(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMValueRef from) {
+    LLVMValueRef last = hcg_sub(e, g[TILE_GROUPS], hcg_i64(e, 1));
+    for (unsigned i = 0; i < AT_ONCE; i++) {
+        LLVMValueRef group = hcg_add(e, from, hcg_i64(e, i));
+        LLVMValueRef slot = LLVMBuildAnd(e->b, group, hcg_i64(e, SLOTS - 1), "");
+        const place p = place_of(e, dtype, g, hcg_smaller(e, group, last), slot);
+        multiply_group(e, p.x, p.b, p.ints, i);
     }
+}
+
+/* What group `group` adds, which was multiplied before. */
+static void add_one(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMValueRef group,
+                    LLVMValueRef *floats) {
+    LLVMValueRef slot = LLVMBuildAnd(e->b, group, hcg_i64(e, SLOTS - 1), "");
+    const place p = place_of(e, dtype, g, group, slot);
+    add_group(e, dtype, p.x, p.b, p.ints, floats);
+}
+
+/* All groups, two at a time; the next two are multiplied before these are added: integers take long
+ * through memory. Then one, if there is one left. */
+static void run_groups(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMValueRef *floats) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), two = hcg_i64(e, AT_ONCE);
+    multiply_two(e, dtype, g, zero);
+    hcg_loop l = hcg_loop_begin(e, zero, hcg_sub(e, g[TILE_GROUPS], one), two, "groups",
+                                HCG_AMX_LINES, floats);
+    multiply_two(e, dtype, g, hcg_add(e, l.index, two));
     for (unsigned row = 0; row < HCG_AMX_LINES; row++)
         floats[row] = l.carried[row];
-    for (unsigned i = 0; i < n; i++)
-        add_group(e, dtype, x[i], b[i], ints[i], floats);
+    for (unsigned i = 0; i < AT_ONCE; i++)
+        add_one(e, dtype, g, hcg_add(e, l.index, hcg_i64(e, i)), floats);
     hcg_loop_end(e, &l, floats);
+    hcg_loop rest = hcg_loop_begin(e, l.index, g[TILE_GROUPS], one, "odd", HCG_AMX_LINES,
+                                   l.carried); /* once or never */
     for (unsigned row = 0; row < HCG_AMX_LINES; row++)
-        floats[row] = l.carried[row];
-    return l.index;
+        floats[row] = rest.carried[row];
+    add_one(e, dtype, g, rest.index, floats);
+    hcg_loop_end(e, &rest, floats);
+    for (unsigned row = 0; row < HCG_AMX_LINES; row++)
+        floats[row] = rest.carried[row];
 }
 
 /* tile(x, b, groups, ints, c, ldc): c[16][16] = x b */
 static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype) {
     LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->ptr, e->i64, e->ptr, e->ptr, e->i64};
-    LLVMValueRef floats[HCG_AMX_LINES], from = hcg_i64(e, 0);
+    LLVMValueRef floats[HCG_AMX_LINES];
     hcg_shared s;
     const char *name = hd_printf(e->arena, "amx_%s_16x16", hir_dtype_name(dtype));
     if (!hcg_shared_begin(e, name, params, TILE_PARAMS, &s)) return s;
     for (unsigned row = 0; row < HCG_AMX_LINES; row++)
         floats[row] = LLVMConstNull(e->vec);
-    for (unsigned n = AT_ONCE; n; n /= 2)
-        from = run_groups(e, dtype, s.param, from, n, floats);
+    run_groups(e, dtype, s.param, floats);
     for (unsigned row = 0; row < HCG_AMX_LINES; row++) {
         LLVMValueRef at = hcg_mul_const(e, s.param[TILE_LDC], row);
         hcg_store(e, hcg_at(e, e->f32, s.param[TILE_C], at), floats[row], NULL);
@@ -264,7 +297,7 @@ static void begin(hcg_emit *e, hcg_product *p) {
     const uint64_t groups = (uint64_t)hcg_groups(p->k);
     p->x_workspace = hcg_scratch(e, tiles * groups * X_GROUP);
     p->panel_workspace =
-        hcg_scratch(e, AT_ONCE * HCG_AMX_TILE + groups * (uint64_t)group_bytes(HIR_Q4));
+        hcg_scratch(e, SLOTS * HCG_AMX_TILE + groups * (uint64_t)group_bytes(HIR_Q4));
 }
 
 static void prepare(hcg_emit *e, hcg_product *p) {
@@ -283,7 +316,7 @@ static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
         b->n,
         b->sums,
         b->ld,
-        hcg_at_byte(e, p->panel_workspace, AT_ONCE * HCG_AMX_TILE),
+        hcg_at_byte(e, p->panel_workspace, SLOTS * HCG_AMX_TILE),
         p->panel_workspace,
     };
     hcg_amx_configure(e, HIR_GROUP);

@@ -18,6 +18,8 @@ enum { MOST = 100, LONG = 600, STEPS = 2 };
 static const double LIMIT = 1e-4;
 
 static model_session *sessions[MOST];
+static void *saved[MOST]; /* what each held at first */
+static size_t saved_size[MOST];
 static float *batch[MODEL_OUTPUTS], *alone[MODEL_OUTPUTS]; /* [MOST rows] of each output */
 static size_t width[MODEL_OUTPUTS];
 static int failed;
@@ -62,6 +64,10 @@ static void open_sessions(const model_weights *weights) {
         for (int64_t t = 0; t < length_of(i); t++)
             past[t] = token(i, t);
         if (length_of(i)) need(model_forward(sessions[i], past, length_of(i), NULL, 0), "forward");
+        saved_size[i] = model_session_save_size(sessions[i]);
+        saved[i] = malloc(saved_size[i]);
+        need(saved[i] ? model_session_save(sessions[i], saved[i], saved_size[i]) : MODEL_MEMORY,
+             "save");
     }
 }
 
@@ -100,6 +106,17 @@ static void compare(int count, int threads) {
     }
 }
 
+/* Back to the length that a session had at first. State that cannot be shortened, such as that of a
+ * recurrence, is taken from what was saved there. */
+static void go_back(int i) {
+    const int code = model_session_rewind(sessions[i], length_of(i));
+    if (code != MODEL_REWIND) {
+        need(code, "rewind");
+        return;
+    }
+    need(model_session_restore(sessions[i], saved[i], saved_size[i]), "restore");
+}
+
 /* STEPS tokens more in batches, and back; the same by each session alone, and back. */
 static void check(int count, int threads) {
     int32_t next[MOST];
@@ -110,12 +127,12 @@ static void check(int count, int threads) {
         need(forward_batch(next, count), "forward_batch");
     }
     for (int i = 0; i < count; i++) {
-        need(model_session_rewind(sessions[i], length_of(i)), "rewind");
+        go_back(i);
         for (int step = 0; step < STEPS; step++) {
             next[i] = token(i, length_of(i) + step);
             need(forward_alone(i, &next[i]), "forward");
         }
-        need(model_session_rewind(sessions[i], length_of(i)), "rewind");
+        go_back(i);
     }
     compare(count, threads);
 }
@@ -153,7 +170,7 @@ int main(int argc, char **argv) {
             check(counts[k], threads);
     check_refusals();
     for (int i = 0; i < MOST; i++)
-        free(sessions[i]);
+        free(sessions[i]), free(saved[i]);
     for (size_t k = 0; k < MODEL_OUTPUTS; k++)
         free(batch[k]), free(alone[k]);
     model_weights_close(weights);

@@ -40,6 +40,7 @@ def draw_residual(rng, hidden, layers, family):
 
     systems = {
         "attnres": lambda: draw_attnres(rng, hidden, layers),
+        "attnres-normed": lambda: dict(type="attnres-normed", block_size_sublayers=rng.randint(1, 7), eps=rng.choice([1e-6, 0.1])),
         "ddl": lambda: draw_ddl(rng),
         "deepnorm": lambda: dict(type="deepnorm", alpha=rng.uniform(-2, 3)),
         "denseformer": lambda: dict(type="denseformer", dilation=rng.randint(1, 4), period=rng.randint(1, 3)),
@@ -52,7 +53,7 @@ def draw_residual(rng, hidden, layers, family):
         "muddformer": lambda: dict(type="muddformer", expand_last=flag(), round64=flag()),
         "siamesenorm": lambda: dict(type="siamesenorm", depth_scale=flag(), input_norm=flag()),
         "value-residual": lambda: dict(type="value-residual", lambda_first=rng.uniform(-1, 2), lambda_own=rng.uniform(-1, 2)),
-        **{name: lambda name=name: dict(type=name) for name in ["standard", "rezero", "layerscale", "highway", "elmo"]},
+        **{name: lambda name=name: dict(type=name) for name in ["standard", "rezero", "layerscale", "highway", "elmo", "affine", "running-mean"]},
     }
     often = ["attnres"] * 6 + ["depth-attention"] * 2
     return systems[rng.choice(often + list(systems))]()

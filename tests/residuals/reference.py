@@ -204,6 +204,20 @@ class LayerScale(Standard):
         self.h = add(self.h, had(self.m.w(place(k) + "scale", self.m.d), y))
 
 
+class Affine(Standard):
+    def write(self, k, y, x):
+        at = f"model.layers.{k // 2}.post_{'mlp' if k % 2 else 'attention'}_residual_scale."
+        def moved(v, what):
+            return had(add(v, self.m.w(at + what + "_bias", self.m.d)), self.m.w(at + what + "_scale", self.m.d))
+        self.h = add(moved(y, "hidden_states"), moved(self.h, "residual"))
+
+
+class RunningMean(Standard):
+    def write(self, k, y, x):
+        i = k + 2
+        self.h = add(times(math.sqrt((i - 1) / i), self.h), times(1 / math.sqrt(i), y))
+
+
 class Highway(Standard):
     def write(self, k, y, x):
         z = self.m.linear(self.h, place(k) + "gate", self.m.d, bias=True)
@@ -466,6 +480,20 @@ class AttnRes(Standard):
         return self.mix(2 * self.m.L)
 
 
+class NormedAttnRes(AttnRes):
+    def mix(self, k):
+        m, d = self.m, self.m.d
+        name = "model.output_attn_res" if k == 2 * m.L else f"model.layers.{k // 2}.{'mlp' if k % 2 else 'self_attention'}_res"
+        v = self.bank + ([self.prefix] if self.prefix else [])
+        query = m.w(name + "_proj.weight", 1, d)[0]
+        if len(v) == 1:
+            return v[0]
+        normed = [rms(x, None, self.p["eps"]) for x in v]
+        a = softmax([dot(query, x) / math.sqrt(d) for x in normed])
+        m.trace(a)
+        return mix(a, normed)
+
+
 class DepthAttention(Standard):
     def start(self):
         self.runs = []                        # per (loop, layer): keys and mixed values
@@ -489,7 +517,7 @@ class DepthAttention(Standard):
         return out
 
 
-SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "highway": Highway, "deepnorm": DeepNorm,
+SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "affine": Affine, "running-mean": RunningMean, "highway": Highway, "deepnorm": DeepNorm,
            "keel": Keel, "siamesenorm": Siamese, "laurel-lr": Laurel, "value-residual": ValueResidual, "elmo": Elmo,
            "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC,
-           "mhc-lite": MHCLite, "ddl": DDL, "attnres": AttnRes, "depth-attention": DepthAttention}
+           "mhc-lite": MHCLite, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention}

@@ -55,9 +55,13 @@ GROUPS = {
         model(attnres(3, query="none", key_norm=False, normalization="sigmoid")),
         model(attnres(4, query="input", key_norm=False, normalization="sigmoid"), **LLAMA),
         model(attnres(1, window=50, num_heads=2), num_hidden_layers=1),
+        *(model(dict(type="attnres-normed", block_size_sublayers=n, eps=0.03), hidden_size=d) for n, d in [(1, 20), (2, 17), (4, 33), (9, 20)]),
+        model(dict(type="attnres-normed", block_size_sublayers=3, eps=0.2), num_hidden_layers=5, **LLAMA),
     ],
     "stream": [
         model(dict(type="rezero"), hidden_size=17, **LLAMA), model(dict(type="layerscale"), hidden_size=33),
+        model(dict(type="affine"), hidden_size=17), model(dict(type="affine"), num_hidden_layers=1, **LLAMA),
+        model(dict(type="running-mean"), hidden_size=13), model(dict(type="running-mean"), num_hidden_layers=5, **LLAMA),
         model(dict(type="highway"), hidden_size=7, num_hidden_layers=2), model(dict(type="deepnorm", alpha=0.5), hidden_size=19),
         model(dict(type="keel", alpha=1)), model(dict(type="siamesenorm", depth_scale=True, input_norm=False), **LLAMA),
         model(dict(type="siamesenorm", depth_scale=False, input_norm=True), hidden_size=15),

@@ -102,6 +102,14 @@ static void check_refusals(const model_weights *weights, char *bytes, size_t siz
     free(s);
 }
 
+static size_t state_bytes(void) {
+#ifdef MODEL_STATE_BYTES
+    return MODEL_STATE_BYTES;
+#else
+    return 0;
+#endif
+}
+
 static void check(const model_weights *weights, const char *path) {
     size_t size;
     for (int way = 0; way < WAYS; way++) {
@@ -113,7 +121,8 @@ static void check(const model_weights *weights, const char *path) {
     model_session *s = open_session(weights, PROMPT + MORE, 2);
     read_prompt(s);
     char *bytes = save(s, &size);
-    if (size > PROMPT * (size_t)MODEL_CACHE_BYTES + 4096) failed = 1; /* the rows in use */
+    /* the rows in use, and state of a fixed size */
+    if (size > PROMPT * (size_t)MODEL_CACHE_BYTES + state_bytes() + 4096) failed = 1;
     for (int threads = 1; threads <= 2; threads++)
         check_ways(weights, bytes, size, threads);
     check_refusals(weights, bytes, size);

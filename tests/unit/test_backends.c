@@ -309,6 +309,50 @@ Test(backends, every_number_of_rows) {
     }
 }
 
+/* Activations at the ends of f32, which stay f32: an infinity keeps its sign, whatever parts a back
+ * end splits it into, NaN stays NaN, the largest number is none of both, and what parts are below
+ * 2^-126 moves a sum by less than that times the weights. */
+static void check_ends(const hcg_level *level, hir_dtype dtype) {
+    enum { ROWS = 5, AT = 17 };
+    subject s = {.seed = 5, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 37, .n = {20, 16}};
+    build(&s);
+    s.b.exact = HCG_ROUND_ALL;
+    compiled c;
+    cr_assert(compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, false, level, &c));
+    float *x = guarded(ROWS * (size_t)s.k * 4), *y[2];
+    const float ends[ROWS] = {INFINITY, -INFINITY, NAN, 0x1.fffffep127f, 0x1.23456p-120f};
+    memset(x, 0, ROWS * (size_t)s.k * 4);
+    for (int r = 0; r < ROWS; r++)
+        x[r * s.k + AT] = ends[r];
+    for (int i = 0; i < 2; i++)
+        y[i] = guarded(ROWS * (size_t)s.n[i] * 4);
+    run_shared(&s, &c, (void *[]){x, s.panels[0], s.panels[1], y[0], y[1]}, ROWS, 1);
+    for (int64_t n = 0; n < s.n[0]; n++) {
+        const double w = (double)s.w[0][n * s.k + AT];
+        cr_assert_eq(y[0][0 * s.n[0] + n], w > 0 ? INFINITY : -INFINITY, "%s", level->name);
+        cr_assert_eq(y[0][1 * s.n[0] + n], w > 0 ? -INFINITY : INFINITY, "%s", level->name);
+        cr_assert(isnan(y[0][2 * s.n[0] + n]), "%s", level->name);
+        for (int r = 3; r < ROWS; r++) {
+            const double expected = (double)ends[r] * w;
+            cr_assert_float_eq((double)y[0][r * s.n[0] + n], expected,
+                               fabs(expected) * 0x1p-22 + 0x1p-125, "%s", level->name);
+        }
+    }
+    guarded_free(x), guarded_free(y[0]), guarded_free(y[1]);
+    compiled_free(&c);
+    discard(&s);
+}
+
+Test(backends, numbers_at_the_ends) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        if (!level_runs(&levels[i])) continue;
+        check_ends(&levels[i], HIR_F32);
+        check_ends(&levels[i], HIR_BF16);
+    }
+}
+
 /* ---- the table ---------------------------------------------------------------------------------
  */
 static const hcg_level *level_of(const char *name) {

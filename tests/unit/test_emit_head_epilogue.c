@@ -13,8 +13,11 @@
 
 typedef struct shape {
     int64_t k, heads, groups, n, rotated;
-    int norm; /* 0: none, 1: rmsnorm, 2: layernorm */
+    int norm;      /* 0: none, 1: rmsnorm, 2: layernorm */
+    int64_t start; /* of what rotates */
     bool bias, old, prologue;
+    bool cut;      /* what rotates is cut out of the head and put back */
+    bool adjacent; /* the pairs */
     hir_dtype cache, weights;
     double scale; /* of x */
 } shape;
@@ -35,6 +38,8 @@ static shape random_shape(uint64_t *seed) {
     s.cache = caches[random_below(seed, 3)];
     s.weights = weights[random_below(seed, 4)];
     s.scale = s.prologue ? scales[random_below(seed, 4)] : 1;
+    s.cut = s.rotated < s.n && random_below(seed, 2), s.adjacent = random_below(seed, 2);
+    if (!s.cut) s.start = random_below(seed, s.n - s.rotated + 1);
     return s;
 }
 
@@ -56,8 +61,10 @@ static void project(hd_text *t, const shape *s, const char *name, int64_t h, boo
     }
     if (!rotate || r == 0) {
         hd_text_f(t, "  %%%s = mul %%%s%s, @one : f32[T, %ld, %ld]\n", name, name, last, hn, n);
-    } else if (r == n) {
-        hd_text_f(t, "  %%%s = rope %%%s%s, %%table : f32[T, %ld, %ld]\n", name, name, last, hn, n);
+    } else if (!s->cut) {
+        hd_text_f(
+            t, "  %%%s = rope %%%s%s, %%table {start = %ld, pairs = \"%s\"} : f32[T, %ld, %ld]\n",
+            name, name, last, (long)s->start, s->adjacent ? "adjacent" : "halves", hn, n);
     } else {
         hd_text_f(t,
                   "  %%%s3 = slice %%%s%s {axis = 2, start = 0, length = %ld} : f32[T, %ld, %ld]\n",

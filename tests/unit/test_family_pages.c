@@ -74,9 +74,21 @@ static void try_config(const json_t *config, const char *what, bool elaborate) {
     hd_arena_free(a);
 }
 
-static void try_field(json_t *config, json_t *object, const char *name, const char *family) {
+/* Many families include the same configs. Their fields get every value once, and few values from
+ * then on: what a family does with them may differ, how they are read does not. */
+static bool first_time(const hfe_known_field *f) {
+    static HD_VEC(const char *) seen;
+    const char *key = hd_printf(arena, "%s.%s", f->config ? f->config->name : "", f->name);
+    for (size_t i = 0; i < seen.n; i++)
+        if (strcmp(seen.at[i], key) == 0) return false;
+    hd_push(arena, &seen, key);
+    return true;
+}
+
+static void try_field(json_t *config, json_t *object, const char *name, const char *family,
+                      int step) {
     json_t *kept = json_incref(json_object_get(object, name));
-    for (int i = 0; i <= N_HOSTILE; i++) {
+    for (int i = 0; i <= N_HOSTILE; i += step) {
         json_object_set_new(object, name, i < N_HOSTILE ? load(hostile[i]) : long_list());
         try_config(
             config,
@@ -96,7 +108,7 @@ static void try_fields(json_t *config, json_t *object, const hfe_def *def, const
     for (size_t i = 0; i < fields.list.n; i++) {
         const hfe_known_field *f = &fields.list.at[i];
         if (f->declared || f->only || f->alias_of || f->inside)
-            try_field(config, object, f->name, family);
+            try_field(config, object, f->name, family, first_time(f) ? 1 : 6);
         if (f->inside && json_is_object(json_object_get(object, f->name)))
             try_fields(config, json_object_get(object, f->name), f->inside, f->name);
         if (!f->declared || f->declaration.kind != HFE_KIND_OBJECT) continue;
@@ -232,6 +244,62 @@ Test(family_pages, a_page_of_ones_own_can_build_on_the_page_of_the_same_name) {
         import_with_pages("{\"model_type\": \"llama\", \"our_field\": 1, " SIZES "}");
     cr_assert(spec, "%s", said());
     cr_expect(strstr(spec, "# A my Llama model"), "%s", spec);
+}
+
+/* A list with a length may be one value, if the page says so; what is neither is refused. */
+Test(family_pages, one_value_stands_for_every_place_of_a_list) {
+    write_page("page.hadal",
+               "config page {\n"
+               "    param widths = ints(\"widths\", \"m\", length: 3, each: true)\n"
+               "    with = \"{sum(widths)}\"\n"
+               "    if sum(widths) != 6 {\n        refuse(\"widths\", \"sum\")\n    }\n"
+               "}\nmodel page() {\n    output logits = input(\"tokens\")\n}\n");
+    static const struct {
+        const char *value, *error;
+    } cases[] = {{"2", NULL},
+                 {"[1, 2, 3]", NULL},
+                 {"3", "sum"},
+                 {"[2, 4]", "has 2 entries for 3 places"},
+                 {"\"2\"", "a list of whole numbers"},
+                 {"0", "widths"},
+                 {"{}", "widths"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        import_with_pages(
+            hd_printf(arena, "{\"model_type\": \"page\", \"widths\": %s}", cases[i].value));
+        const bool fine =
+            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
+        cr_expect(fine, "%s: %s", cases[i].value, said());
+    }
+}
+
+/* An object whose fields are numbers is a list; numbers outside of it are refused. */
+Test(family_pages, objects_by_number) {
+    write_page("page.hadal",
+               "config part {\n    field x = int(\"x\", \"m\", default: 7)\n}\n"
+               "config page {\n    field parts = numbered(\"parts\", \"m\", of: part, length: 3)\n"
+               "    if sum([if p == none { 0 } else { p.x } for p in parts]) != 12 {\n"
+               "        refuse(\"parts\", \"sum\")\n    }\n}\n"
+               "model page() {\n    output logits = input(\"tokens\")\n}\n");
+    static const struct {
+        const char *value, *error;
+    } cases[] = {{"{\"0\": {\"x\": 5}, \"2\": {}}", NULL},
+                 {"{}", "sum"},
+                 {"{\"3\": {}}", "is no number from 0 to 2"},
+                 {"{\"-1\": {}}", "is no number from 0 to 2"},
+                 {"{\"01\": {}}", "is no number from 0 to 2"},
+                 {"{\"99999999999999999999\": {}}", "is no number from 0 to 2"},
+                 {"{\"1\": 12}", "must be an object"},
+                 {"{\"1\": {\"y\": 12}}", "unknown field 'parts.1.y'"},
+                 {"[]", "must be an object"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        import_with_pages(
+            hd_printf(arena, "{\"model_type\": \"page\", \"parts\": %s}", cases[i].value));
+        const bool fine =
+            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
+        cr_expect(fine, "%s: %s", cases[i].value, said());
+    }
 }
 
 /* A family page is no model by itself. */

@@ -5,7 +5,8 @@
 
 static const char head[] = "weight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n"
                            "weight @w2 : f32[16, 16] panel\nweight @rows : f32[16, 16]\n"
-                           "weight @g : f32[16]\n\nstate $k : f32[C, 2, 8]\n\n";
+                           "weight @g : f32[16]\nweight @two : f32[2]\nweight @half : bf16[2]\n\n"
+                           "state $k : f32[C, 2, 8]\n\n";
 
 #define ROW "{name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"}"
 #define ROW_LAST                                                                                   \
@@ -200,6 +201,19 @@ Test(kernel_rules, sequence_accepted) {
                   "    %d = reshape %b {shape = [T, 16]} : f32[T, 16]\n"
                   "    yield %d\n  }\n" OUT,
            NULL);
+}
+
+#define ATTEND(options)                                                                            \
+    APPEND "  %o = kernel.sequence " SEQUENCE " : f32[T, 2, 8] {\n"                                \
+           "    %a = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"                              \
+           "    %r = reshape %y {shape = [T, 2, 8]} : f32[T, 2, 8]\n"                              \
+           "    %b = attention %a, %c, %c, " options " {scale = 1, window = 3} : f32[T, 2, 8]\n"   \
+           "    yield %b\n  }\n" OUT
+
+Test(kernel_rules, options_of_attention_are_in_memory) {
+    expect(ATTEND("@two, %r"), NULL);
+    expect(ATTEND("_, %a"), NULL);
+    expect(ATTEND("@half, %r"), "reads elements of a weight that is not stored as f32 rows");
 }
 
 Test(kernel_rules, sequence_holds_attention_only) {

@@ -1,0 +1,194 @@
+/* Latent attention kernels alone, in their absorbed form: for T = 1 the rate at which cached rows
+ * are read, beside a plain read of memory; always the rate of multiply-adds, beside the machine's.
+ * With many heads arithmetic binds: a row of r + m numbers takes 2 H (2 r + m) operations. Limits
+ * are measured in the same rounds, work is shared among threads as the runtime does it. Each call
+ * reads the next of several caches, together too large for any cache of the CPU; of many tokens, of
+ * a few.
+ *
+ *     latent [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
+ *
+ * SHAPE: only that line of the table, from 0.
+ */
+#include <omp.h>
+
+#include "bench/machine.h"
+#include "tests/unit/emit_harness.h"
+
+typedef struct shape {
+    int64_t t, past, heads, r, m;
+} shape;
+
+static const shape shapes[] = {
+    {1, 32767, 32, 512, 64}, {1, 4095, 32, 512, 64},   {1, 32767, 8, 512, 64},
+    {1, 32767, 1, 512, 64},  {512, 0, 32, 512, 64},    {512, 4096, 32, 512, 64},
+    {8, 4096, 32, 512, 64},  {1, 32767, 128, 512, 64},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64 };
+
+typedef struct problem {
+    shape s;
+    bench b;
+    compiled c;
+    int64_t caches, grain;
+    size_t cache_bytes;
+    char *rows, *shared;
+    float *q, *q_shared, *o;
+    char *scratch[MOST_THREADS];
+    samples seconds;
+} problem;
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+static hir_id build(bench *b, shape s, hir_dtype dtype, int64_t grain) {
+    hir_builder top = hir_at_end(b->m, &b->diags);
+    hir_type to = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, s.r});
+    hir_type shared = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, s.m});
+    hir_type rows = hir_make_type(dtype, 3, (int64_t[]){HIR_C, 1, s.r + s.m});
+    hir_id q = hir_add_input(b->m, "q", to), state = hir_add_input(b->m, "rows", rows);
+    hir_id p = hir_add_input(b->m, "q_shared", shared);
+    hir_value_at(b->m, state)->place = HIR_PLACE_STATE;
+    hir_value_at(b->m, state)->offset =
+        hir_add_state(b->m, "rows", HIR_STATE_CACHE, rows, HD_NOWHERE);
+    hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
+                        hir_string(HIR_A_SPLIT_DECODE, "keys"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, grain)};
+    hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &to, 1);
+    hir_builder body = hir_in_body(b->m, &b->diags, kernel);
+    hir_attr scale = hir_float(HIR_A_SCALE, 0.01);
+    hir_ref args[] = {hir_value_ref(q), hir_value_ref(state), hir_value_ref(p), hir_no_ref()};
+    hir_ref o = hir_emit(&body, HIR_ATTENTION_LATENT_OP, args, 4, &scale, 1);
+    hir_build(&body, HIR_YIELD_OP, &o, 1, NULL, 0);
+    return kernel;
+}
+
+/* Small positive numbers: bits of any of the types with the exponent fixed. */
+static char *new_cache(size_t bytes, hir_dtype dtype) {
+    static const uint64_t keep[] = {[HIR_F32] = 0x007fffff007fffffull,
+                                    [HIR_BF16] = 0x007f007f007f007full,
+                                    [HIR_F16] = 0x03ff03ff03ff03ffull},
+                          one[] = {[HIR_F32] = 0x3d8000003d800000ull,
+                                   [HIR_BF16] = 0x3d803d803d803d80ull,
+                                   [HIR_F16] = 0x2c002c002c002c00ull};
+    char *x = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!x) exit(1);
+    uint64_t seed = 1;
+    for (size_t i = 0; i < bytes; i += 8) {
+        const uint64_t bits = (random_bits(&seed) & keep[dtype]) | one[dtype];
+        memcpy(x + i, &bits, 8);
+    }
+    return x;
+}
+
+static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype dtype) {
+    enum { COLD = 192 << 20, MOST_CACHES = 32, CALLS = 4 };
+    *p = (problem){.s = s, .b = bench_new(), .grain = HIR_QUERY_TILE / s.heads};
+    bench_start(&p->b);
+    if (p->grain < 1) p->grain = 1;
+    hir_id kernel = build(&p->b, s, dtype, p->grain);
+    if (!compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
+        fprintf(stderr, "%s\n", bench_errors(&p->b));
+        exit(1);
+    }
+    const int64_t length = s.t + s.past;
+    p->cache_bytes = (size_t)(length * (s.r + s.m)) * hir_dtype_bytes(dtype);
+    p->caches = COLD / (int64_t)p->cache_bytes + 1;
+    const int64_t most = s.t > 1 ? 1 : s.heads > 32 ? CALLS : MOST_CACHES;
+    if (p->caches > most) p->caches = most;
+    p->rows = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
+    uint64_t counters, range, seed = 1;
+    hcg_shared_bytes(p->b.m, kernel, &counters, &range);
+    const size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
+    p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
+    memset(p->shared, 0, shared);
+    p->q = random_floats(&seed, (size_t)(s.t * s.heads * s.r));
+    p->q_shared = random_floats(&seed, (size_t)(s.t * s.heads * s.m));
+    p->o = guarded((size_t)(s.t * s.heads * s.r) * 4);
+    for (int i = 0; i < MOST_THREADS; i++)
+        p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
+}
+
+static void close_problem(problem *p) {
+    free(p->rows), free(p->shared);
+    guarded_free(p->q), guarded_free(p->q_shared), guarded_free(p->o);
+    for (int i = 0; i < MOST_THREADS; i++)
+        free(p->scratch[i]);
+    compiled_free(&p->c);
+    bench_free(&p->b);
+}
+
+/* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
+static void call_share(const problem *p, int64_t cache, int index, int count) {
+    const shape *s = &p->s;
+    hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
+    frame.scratch = p->scratch[index], frame.shared = p->shared;
+    void *args[] = {p->q, p->rows + cache * (int64_t)p->cache_bytes, p->q_shared, p->o};
+    if (s->t == 1) {
+        int64_t cols = (frame.C + HRT_KEYS - 1) / HRT_KEYS;
+        int64_t from = cols * index / count, to = cols * (index + 1) / count;
+        if (from < to) p->c.call(&frame, args, 0, 1, from, to);
+        return;
+    }
+    const int64_t chunks = (s->t + p->grain - 1) / p->grain;
+    for (int64_t i = index; i < chunks; i += count) {
+        const int64_t r = i * p->grain, end = r + p->grain;
+        p->c.call(&frame, args, r, end < s->t ? end : s->t, 0, 1);
+    }
+}
+
+static void time_round(problem *p, int threads) {
+    double start = now(threads);
+#pragma omp parallel num_threads(threads)
+    for (int64_t i = 0; i < p->caches; i++) {
+        call_share(p, i, omp_get_thread_num(), omp_get_num_threads());
+#pragma omp barrier
+    }
+    sample(&p->seconds, (now(threads) - start) / (double)p->caches);
+}
+
+static void print_problem(const problem *p, const machine *m) {
+    const shape *s = &p->s;
+    const double t = median(&p->seconds);
+    const double pairs = (double)s->t * ((double)s->past + 0.5 * (double)(s->t + 1));
+    const double flops = 2.0 * pairs * (double)(s->heads * (2 * s->r + s->m)) / t;
+    const double bytes = (double)p->cache_bytes / t;
+    printf("T=%-4ld C=%-5ld H=%-3ld r=%-3ld m=%-3ld %10.1f us %7.1f GFLOP/s %5.2f of multiply-add",
+           s->t, s->past + s->t, s->heads, s->r, s->m, t * 1e6, flops * 1e-9,
+           flops / machine_limit(m, LIMIT_FMA));
+    if (s->t == 1)
+        printf(" %7.1f GB/s %5.2f of read", bytes * 1e-9, bytes / machine_limit(m, LIMIT_READ));
+    printf("\n");
+}
+
+int main(int argc, char **argv) {
+    static problem problems[SHAPES];
+    const hcg_level *levels, *level = NULL;
+    size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n && !level; i++)
+        if (level_runs(&levels[i]) &&
+            (argc < 2 || !strcmp(argv[1], "best") || !strcmp(argv[1], levels[i].name)))
+            level = &levels[i];
+    const int threads = argc > 2 ? atoi(argv[2]) : 1;
+    const hir_dtype dtype = argc <= 3 || !strcmp(argv[3], "f32") ? HIR_F32
+                            : !strcmp(argv[3], "bf16")           ? HIR_BF16
+                                                                 : HIR_F16;
+    if (!level || threads < 1 || threads > MOST_THREADS) return 2;
+    machine *m = machine_open(threads);
+    if (!m) return 2;
+    machine_print_host();
+    printf("%s, %d threads, %s cache\n", level->name, threads, hir_dtype_name(dtype));
+    const int first = argc > 5 ? atoi(argv[5]) : 0, end = argc > 5 ? first + 1 : SHAPES;
+    if (first < 0 || end > SHAPES) return 2;
+    for (int i = first; i < end; i++)
+        open_problem(&problems[i], shapes[i], level, dtype);
+    rounds r;
+    for (rounds_begin(&r, m, argc > 4 ? (size_t)atoi(argv[4]) : 5); rounds_next(&r);)
+        for (int i = first; i < end; i++)
+            time_round(&problems[i], threads);
+    for (int i = first; i < end; i++) {
+        rounds_keep(&r, &problems[i].seconds);
+        print_problem(&problems[i], m);
+        close_problem(&problems[i]);
+    }
+    machine_print(m);
+    machine_close(m);
+    return 0;
+}
