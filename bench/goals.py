@@ -176,7 +176,15 @@ def compiling(a):
         yield f"compiling {words[0]}, all levels, s", AT_MOST, 1.5, float(words[3]), ""
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, mechanism, residuals, compiling)
+def recurrence(a):
+    for shape, goal, what in ((0, 0.85, "delta rule, decode, 32 heads of 128: share of read"),
+                              (1, 0.45, "delta rule, prefill 512: share of multiply-add")):
+        for line in lines(run(a, "bench_recurrence", "best", a.threads, "f32", a.rounds, shape), "delta_rule"):
+            yield what, AT_LEAST, goal, float(line[line.index("of") - 1]), f"{line[line.index('us') - 1]} us"
+
+
+GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, recurrence, mechanism, residuals,
+          compiling)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 

@@ -105,8 +105,7 @@ static bool cut_factor(const folder *f, hir_id slice, product *p) {
     return outer == 1;
 }
 
-/* A function of each element of a weight, or of a slice of one, which is a slice of the function.
- */
+/* A function of each element of a weight or of a slice of one: that is a slice of the function. */
 static void read_elementwise(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
     const hir_id slice = pass_def_if(f->m, x, HIR_SLICE_OP);
