@@ -450,8 +450,7 @@ static void emit_columns(hcg_emit *e, tile *t) {
                  skipped = LLVMBuildUDiv(e->b, seen, keys, "");
     head h = {.ranges = hcg_divide_up(e, length, keys)};
     if (a->window) h.ranges = hcg_sub(e, h.ranges, skipped);
-    LLVMValueRef partials =
-        hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, a->groups * HCG_COUNTER_BYTES));
+    LLVMValueRef partials = hcg_frame_ranges(e);
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, h.ranges, "");
     LLVMValueRef end = hcg_divide_up(e, e->c1, h.ranges);
     hcg_loop l = hcg_loop_begin(e, first, end, one, "group", 0, NULL);

@@ -338,8 +338,7 @@ static void leave(hcg_emit *e, const tile *t, LLVMValueRef to, bool partial) {
 /* ---- one token ----------------------------------------------------------------------------- */
 static LLVMValueRef range_at(hcg_emit *e, const latent *a, LLVMValueRef range) {
     const int64_t each = a->heads * hcg_partial_floats(a->r);
-    LLVMValueRef all = hcg_at_byte(e, hcg_frame_shared(e), HCG_COUNTER_BYTES);
-    return hcg_at(e, e->f32, all, hcg_mul_const(e, range, each));
+    return hcg_at(e, e->f32, hcg_frame_ranges(e), hcg_mul_const(e, range, each));
 }
 
 static void merge_ranges(hcg_emit *e, const latent *a, LLVMValueRef ranges) {

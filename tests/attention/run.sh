@@ -22,6 +22,7 @@ for options in \
     "window=100 extent=1 n=7 m=33 rotary=6 sink=1 softcap=0.5" \
     "sink=2 heads=5 kv_heads=5 rotary=4 pairs=adjacent start=3" \
     "extent=64 heads=7 kv_heads=1 pairs=adjacent" \
+    "grow=2" \
     "window=290 sink=1 rotary=20"; do
     model="$spec -D window=0 -D extent=0 -D softcap=0.0 -D sink=0"
     for o in $options; do model="$model -D $o"; done
