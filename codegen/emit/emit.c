@@ -171,8 +171,9 @@ LLVMValueRef hcg_frame_shared(hcg_emit *e) {
     return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, shared), "shared");
 }
 
-/* Counters are 0 whenever no kernel uses them, so that no kernel may leave anything else where another
- * has counters: what ranges of keys leave lies behind the most that any kernel of the program has. */
+/* Counters are 0 whenever no kernel uses them, so that no kernel may leave anything else where
+ * another has counters: what ranges of keys leave lies behind the most that any kernel of the
+ * program has. */
 LLVMValueRef hcg_frame_ranges(hcg_emit *e) {
     return hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, (int64_t)e->p->counter_bytes));
 }

@@ -41,8 +41,8 @@ static void place_of(const hd_packed *p, uint64_t i, uint64_t *row, uint64_t *co
     *row = matrix * p->rows + at % p->rows, *col = at / p->rows;
 }
 
-/* Codes and scale from element i of the packed tensor on, as far as they lie side by side in one tile, at most n of
- * them: how many. */
+/* Codes and scale from element i of the packed tensor on, as far as they lie side by side in one
+ * tile, at most n of them: how many. */
 static uint64_t some_codes(const hd_packed *p, uint64_t i, uint64_t n, float *codes, float *scale) {
     uint64_t row, col;
     place_of(p, i, &row, &col);

@@ -18,6 +18,7 @@
 #include "codegen/emit/emit.h"
 #include "codegen/forms.h"
 #include "codegen/library/library.h"
+#include "codegen/sequence/attention.h"
 #include "codegen/weights/quant.h"
 #include "runtime/detect.h"
 #include "support/tensorfile.h"
@@ -200,10 +201,20 @@ static inline bool compile_function(bench *b, hcg_program *p, const hcg_kernel *
     return ok;
 }
 
+/* What a kernel asks for of the memory that threads share, in a program where another kernel has
+ * more counters. */
+static inline void shared_in_program(const bench *b, hir_id kernel, uint64_t *counters,
+                                     uint64_t *range) {
+    enum { OTHERS = 2 };
+    hcg_shared_bytes(b->m, kernel, counters, range);
+    *counters += OTHERS * HCG_COUNTER_BYTES;
+}
+
 static inline bool compile_kernel(bench *b, hir_kernel_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
     p.options.exact = b->exact;
+    shared_in_program(b, op, &p.counter_bytes, &p.range_bytes);
     hcg_kernel k = kernel_of(b, kind, op, one);
     return compile_function(b, &p, &k, level, out);
 }

@@ -196,7 +196,7 @@ static void call_frame(const problem *p, const compiled *c, hrt_frame frame, int
 static void call_token(problem *p, const compiled *c, float *o, int64_t t, bool cut) {
     hrt_frame frame = {.T = 1, .C = p->s.past + t + 1, .cap = capacity(p)};
     uint64_t counters, range, ranges = (uint64_t)(capacity(p) + HRT_KEYS - 1) / HRT_KEYS;
-    hcg_shared_bytes(p->b.m, p->kernel, &counters, &range);
+    shared_in_program(&p->b, p->kernel, &counters, &range);
     char *shared = guarded(counters + ranges * range);
     memset(shared, 0xff, counters + ranges * range);
     memset(shared, 0, counters);

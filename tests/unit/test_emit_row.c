@@ -615,7 +615,8 @@ Test(emit_row, nan_and_infinity) {
 
 /* Sums that one number decides about: left out for some tokens, for all, or for none; what they sum
  * is made for them alone, or is read by others too; by one number of several; of few elements; a
- * number of all tokens. */
+ * number of all tokens. Summands have one sign: the error of a sum that cancels is no share of it.
+ */
 Test(emit_row, sums_for_some_tokens) {
     check_widths(
         "hir 1 kernel @t\n"
@@ -627,7 +628,7 @@ Test(emit_row, sums_for_some_tokens) {
                     "arena[12], f32[T, 1] in output[0] {\n"
                     "    %c0 = slice %c {axis = 1, start = 0, length = 1} : f32[T, 1]\n"
                     "    %c1 = slice %c {axis = 1, start = 1, length = 1} : f32[T, 1]\n"
-                    "    %h = tanh %x : f32[T, #d]\n"
+                    "    %h = sigmoid %x : f32[T, #d]\n"
                     "    %own = add %x, %x : f32[T, #d]\n"
                     "    %square = mul %own, %own : f32[T, #d]\n"
                     "    %w0 = when %c0, %square : f32[T, #d]\n"

@@ -206,7 +206,7 @@ typedef struct shared {
 static shared new_shared(const problem *p) {
     shared s;
     uint64_t range, ranges = (uint64_t)(capacity(p) + HRT_KEYS - 1) / HRT_KEYS;
-    hcg_shared_bytes(p->b.m, p->kernel, &s.counters, &range);
+    shared_in_program(&p->b, p->kernel, &s.counters, &range);
     s.bytes = s.counters + ranges * range;
     s.at = guarded(s.bytes);
     memset(s.at, 0xff, s.bytes);
