@@ -107,7 +107,7 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     p->keys = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
     p->values = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
     uint64_t counters, range, seed = 1;
-    hcg_shared_bytes(p->b.m, kernel, &counters, &range);
+    shared_in_program(&p->b, kernel, &counters, &range);
     size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
     p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
     memset(p->shared, 0, shared);
