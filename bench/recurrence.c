@@ -11,8 +11,8 @@
  */
 #include <omp.h>
 
+#include "bench/kernel.h"
 #include "bench/machine.h"
-#include "tests/unit/emit_harness.h"
 #include <math.h>
 
 typedef struct shape {
@@ -168,12 +168,7 @@ static void print_problem(const problem *p, const machine *m) {
 
 int main(int argc, char **argv) {
     static problem problems[SHAPES];
-    const hcg_level *levels, *level = NULL;
-    size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n && !level; i++)
-        if (level_runs(&levels[i]) &&
-            (argc < 2 || !strcmp(argv[1], "best") || !strcmp(argv[1], levels[i].name)))
-            level = &levels[i];
+    const hcg_level *level = kernel_level(argc > 1 ? argv[1] : "best");
     int threads = argc > 2 ? atoi(argv[2]) : 1;
     const char *dtype = argc > 3 ? argv[3] : "f32";
     if (!level || threads < 1 || threads > MOST_THREADS) return 2;

@@ -10,9 +10,9 @@
  */
 #include <omp.h>
 
+#include "bench/kernel.h"
 #include "bench/machine.h"
 #include "codegen/sequence/attention.h"
-#include "tests/unit/emit_harness.h"
 
 typedef struct shape {
     int64_t t, past, heads, groups, n, grain, window;
@@ -68,25 +68,6 @@ static hir_id build(bench *b, shape s, hir_dtype dtype) {
     hir_ref o = hir_emit(&body, HIR_ATTENTION_OP, args, 3, options, s.window ? 2 : 1);
     hir_build(&body, HIR_YIELD_OP, &o, 1, NULL, 0);
     return kernel;
-}
-
-/* Small positive numbers: bits of any of the types with the exponent fixed. */
-static char *new_cache(size_t bytes, hir_dtype dtype) {
-    char *x = aligned_alloc(64, bytes);
-    if (!x) exit(1);
-    uint64_t seed = 1;
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t bits = random_bits(&seed);
-        uint64_t keep = dtype == HIR_F32   ? 0x007fffff007fffffull
-                        : dtype == HIR_F16 ? 0x03ff03ff03ff03ffull
-                                           : 0x007f007f007f007full;
-        uint64_t one = dtype == HIR_F32   ? 0x3d8000003d800000ull
-                       : dtype == HIR_F16 ? 0x2c002c002c002c00ull
-                                          : 0x3d803d803d803d80ull;
-        bits = (bits & keep) | one;
-        memcpy(x + i, &bits, 8);
-    }
-    return x;
 }
 
 static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype dtype) {
@@ -179,16 +160,9 @@ static void print_problem(const problem *p, const machine *m) {
 
 int main(int argc, char **argv) {
     static problem problems[SHAPES];
-    const hcg_level *levels, *level = NULL;
-    size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n && !level; i++)
-        if (level_runs(&levels[i]) &&
-            (argc < 2 || !strcmp(argv[1], "best") || !strcmp(argv[1], levels[i].name)))
-            level = &levels[i];
+    const hcg_level *level = kernel_level(argc > 1 ? argv[1] : "best");
     int threads = argc > 2 ? atoi(argv[2]) : 1;
-    hir_dtype dtype = argc <= 3 || !strcmp(argv[3], "f32") ? HIR_F32
-                      : !strcmp(argv[3], "bf16")           ? HIR_BF16
-                                                           : HIR_F16;
+    hir_dtype dtype = kernel_dtype(argc > 3 ? argv[3] : "f32");
     if (!level || threads < 1 || threads > MOST_THREADS) return 2;
     machine *m = machine_open(threads);
     if (!m) return 2;

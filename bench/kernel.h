@@ -1,0 +1,40 @@
+/* What benchmarks of one kernel share: their arguments, and numbers for a cache. */
+#ifndef BENCH_KERNEL_H
+#define BENCH_KERNEL_H
+
+#include "tests/unit/emit_harness.h"
+
+/* The best level that runs here, or the one of this name; NULL: neither. */
+static inline const hcg_level *kernel_level(const char *name) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        if (level_runs(&levels[i]) && (!strcmp(name, "best") || !strcmp(name, levels[i].name)))
+            return &levels[i];
+    return NULL;
+}
+
+/* Of a cache: f32, bf16, else f16. */
+static inline hir_dtype kernel_dtype(const char *name) {
+    return !strcmp(name, "f32") ? HIR_F32 : !strcmp(name, "bf16") ? HIR_BF16 : HIR_F16;
+}
+
+/* Small positive numbers: bits of any of the types with the exponent fixed. */
+static inline char *new_cache(size_t bytes, hir_dtype dtype) {
+    static const uint64_t keep[] = {[HIR_F32] = 0x007fffff007fffffull,
+                                    [HIR_BF16] = 0x007f007f007f007full,
+                                    [HIR_F16] = 0x03ff03ff03ff03ffull},
+                          one[] = {[HIR_F32] = 0x3d8000003d800000ull,
+                                   [HIR_BF16] = 0x3d803d803d803d80ull,
+                                   [HIR_F16] = 0x2c002c002c002c00ull};
+    char *x = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!x) exit(1);
+    uint64_t seed = 1;
+    for (size_t i = 0; i < bytes; i += 8) {
+        const uint64_t bits = (random_bits(&seed) & keep[dtype]) | one[dtype];
+        memcpy(x + i, &bits, 8);
+    }
+    return x;
+}
+
+#endif
