@@ -25,12 +25,13 @@ static void remove_workplace(const workplace *w) {
     remove_temporary_folder(w->dir);
 }
 
-/* Code for the best level of this machine is enough, unless another is asked for. */
+/* Code for this machine is enough, unless a level is asked for. */
 static int build(hadal_session *s, const command_line *line, const workplace *w) {
+    const char *level = option_get(line, OPTION_CPU_LEVEL);
     const hadal_target target = {
         .struct_size = sizeof target,
         .cc = option_get(line, OPTION_LINKER),
-        .cpu = option_get(line, OPTION_CPU_LEVEL),
+        .cpu = level ? level : "native",
         .activations = option_get(line, OPTION_ACTIVATIONS),
         .machine = option_get(line, OPTION_MACHINE),
     };
@@ -40,9 +41,10 @@ static int build(hadal_session *s, const command_line *line, const workplace *w)
     return hadal_emit(s, &target, "weights", w->weights);
 }
 
-static int options_of(hadal_session *s, const command_line *line, hadal_run_options *o) {
-    long long split, threads, rounds;
-    if (!option_number(s, line, OPTION_SPLIT, 0, 1, 1LL << 40, &split)) return 1;
+static int options_of(hadal_session *s, const command_line *line, option_number_list *split,
+                      hadal_run_options *o) {
+    long long threads, rounds;
+    if (!option_numbers(s, line, OPTION_SPLIT, "", split)) return 1;
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads)) return 1;
     if (!option_number(s, line, OPTION_ROUNDS, 1, 1, 1000, &rounds)) return 1;
     const bool profile = option_given(line, OPTION_PROFILE);
@@ -54,7 +56,8 @@ static int options_of(hadal_session *s, const command_line *line, hadal_run_opti
         return hadal_fail(s, "usage", "--rounds is for --profile", NULL);
     *o = (hadal_run_options){
         .struct_size = sizeof *o,
-        .split = split,
+        .split = split->at,
+        .n_split = split->n,
         .interpret = option_given(line, OPTION_INTERPRET),
         .cpu_level = option_get(line, OPTION_CPU_LEVEL),
         .threads = (int)threads,
@@ -82,6 +85,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
     const char *logits = option_get(line, OPTION_LOGITS);
     const int32_t *tokens;
     int64_t n;
+    option_number_list split;
     hadal_run_options options = {0};
     hadal_pipeline pipeline;
     if (!text) return hadal_fail(s, "usage", "--tokens is missing", "for example --tokens 1,2,3");
@@ -89,7 +93,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
         !option_given(line, OPTION_PROFILE))
         return hadal_fail(s, "usage", "--logits OUT.npy is missing",
                           "the result must go somewhere");
-    if (options_of(s, line, &options) || make_pipeline(s, line, &pipeline)) return 1;
+    if (options_of(s, line, &split, &options) || make_pipeline(s, line, &pipeline)) return 1;
     if (hadal_read_tokens(s, text, &tokens, &n)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;

@@ -182,7 +182,8 @@ HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads
  */
 typedef struct hadal_run_options {
     size_t struct_size;
-    int64_t split;         /* tokens in the first call, the rest one at a time; 0: all in one */
+    const int64_t *split; /* tokens of the first calls, then one at a time; none: all in one */
+    size_t n_split;
     int interpret;         /* reference evaluator; else `library` */
     const char *library;   /* path of the compiled .so */
     const char *packed;    /* its .weights */
