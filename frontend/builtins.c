@@ -193,6 +193,17 @@ static hfe_value run_int(hfe_elab *e, const hfe_call *call) {
                             text.at);
 }
 
+/* Of numbers only: there are no such ops. Angles of tokens are the op rope_table's. */
+static hfe_value run_cos(hfe_elab *e, const hfe_call *call) {
+    return hfe_is_number(arg(call, 0)) ? hfe_float(cos(hfe_as_number(arg(call, 0))))
+                                       : refuse(e, call, 0, "a number");
+}
+
+static hfe_value run_sin(hfe_elab *e, const hfe_call *call) {
+    return hfe_is_number(arg(call, 0)) ? hfe_float(sin(hfe_as_number(arg(call, 0))))
+                                       : refuse(e, call, 0, "a number");
+}
+
 static hfe_value run_type(hfe_elab *e, const hfe_call *call) {
     (void)e;
     return hfe_string(hfe_type_name(arg(call, 0).type));
@@ -252,6 +263,8 @@ static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
     B(input, 1, 1, "input(name)")                                                                  \
     B(float, 1, 1, "float(n)")                                                                     \
     B(int, 1, 1, "int(x)")                                                                         \
+    B(cos, 1, 1, "cos(x)")                                                                         \
+    B(sin, 1, 1, "sin(x)")                                                                         \
     B(type, 1, 1, "type(value)")                                                                   \
     B(scope, 0, 0, "scope()")                                                                      \
     B(error, 1, 1, "error(message)")                                                               \

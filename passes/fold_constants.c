@@ -4,7 +4,9 @@
  * Does     An op all of whose operands are `const` (one number, whatever the shape) and whose
  *          result is one number again becomes a `const`: elementwise ops, reductions, moves. In
  *          float64, as the evaluator does. Also x * c1 * c2 and x + c1 + c2 where both constants
- *          are powers of two or the sum is exact, so that nothing is rounded twice.
+ *          are powers of two or the sum is exact, so that nothing is rounded twice. A `const` with
+ *          dims becomes a scalar where the other operand has the shape of the result: kernels
+ *          splat a number, and have no memory for rows of equal ones.
  * Leaves   weights (nothing large is ever folded) and results that are not finite.
  */
 #include <math.h>
@@ -120,11 +122,32 @@ static bool merge(folder *f, hir_id op) {
     return true;
 }
 
+/* ---- shapes that nobody needs ---------------------------------------------------------------- */
+static bool make_scalar(folder *f, hir_id op, uint32_t operand) {
+    const hir_op *o = hir_op_at(f->m, op);
+    double v;
+    if (!pass_const(f->m, o->args[operand], &v) || hir_ref_type(f->m, o->args[operand]).rank == 0 ||
+        !hir_type_equal(hir_ref_type(f->m, o->args[1 - operand]), pass_result_type(f->m, op)))
+        return true;
+    hir_builder b = hir_before(f->m, f->c->diags, op);
+    hir_ref number = hir_emit_const(&b, v);
+    if (number.kind == HIR_REF_NONE) return false;
+    hir_op_at(f->m, op)->args[operand] = number;
+    f->c->changed = true;
+    return true;
+}
+
+static bool drop_shapes(folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    if (!hir_has_trait(o->code, HIR_ELEMENTWISE) || o->n_args != 2) return true;
+    return make_scalar(f, op, 0) && make_scalar(f, op, 1);
+}
+
 bool pass_fold_constants(hir_pass_context *c) {
     folder f = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
     HIR_EACH(f.m, op, f.m->first) {
         pass_forward_args(&f.forward, f.m, op);
-        if (!fold(&f, op) || !merge(&f, op)) return false;
+        if (!fold(&f, op) || !merge(&f, op) || !drop_shapes(&f, op)) return false;
     }
     pass_forward_finish(&f.forward, f.m);
     return true;

@@ -16,7 +16,7 @@ import os
 import random
 import sys
 
-from variations import attnres, check_variation, ddl, depth, levels, mhc, model
+from variations import attnres, check_variation, ddl, depth, dreamer, levels, mhc, model, mrla
 
 
 def draw_attnres(rng, hidden, layers):
@@ -50,10 +50,13 @@ def draw_residual(rng, hidden, layers, family):
         "laurel-lr": lambda: dict(type="laurel-lr", rank=rng.randint(1, 24)),
         "mhc": lambda: mhc(rng.randint(1, 6), rng.randint(1, 6), rng.choice([1e-6, 0.002, 0.1]), rng.choice([1, 2.0])),
         "mhc-lite": lambda: dict(type="mhc-lite", num_streams=rng.randint(1, 4)),
+        "mrla": lambda: mrla(rng.choice(["table", "base", "light"]), rng.choice([n for n in range(1, hidden + 1) if hidden % n == 0])),
+        "dreamer": lambda: dreamer(rng.randint(1, 4), 2 * rng.randint(1, 9), rng.randint(1, 3), rng.choice([None, 3, 1000.0])),
+        "ancre": lambda: dict(type="ancre", unit=rng.choice(["sublayer", "layer"]), temperature=rng.choice([0.1, 1, 2.5])),
         "muddformer": lambda: dict(type="muddformer", expand_last=flag(), round64=flag()),
         "siamesenorm": lambda: dict(type="siamesenorm", depth_scale=flag(), input_norm=flag()),
         "value-residual": lambda: dict(type="value-residual", lambda_first=rng.uniform(-1, 2), lambda_own=rng.uniform(-1, 2)),
-        **{name: lambda name=name: dict(type=name) for name in ["standard", "rezero", "layerscale", "highway", "elmo", "affine", "running-mean"]},
+        **{name: lambda name=name: dict(type=name) for name in ["standard", "rezero", "layerscale", "highway", "elmo", "affine", "running-mean", "densenet"]},
     }
     often = ["attnres"] * 6 + ["depth-attention"] * 2
     return systems[rng.choice(often + list(systems))]()

@@ -517,7 +517,115 @@ class DepthAttention(Standard):
         return out
 
 
+class DenseNet(Standard):
+    def start(self):
+        self.sources = [self.e]
+
+    def joined(self, name):
+        return self.m.linear(sum(self.sources, []), name, self.m.d)
+
+    def read(self, k):
+        return self.joined(place(k) + "proj") if k else self.e
+
+    def write(self, k, y, x):
+        self.sources.append(y)
+
+    def result(self):
+        return self.joined("model.residual.proj")
+
+
+def cut(x, heads):
+    n = len(x) // heads
+    return [x[h * n:h * n + n] for h in range(heads)]
+
+
+class Mrla(Standard):
+    def start(self):
+        self.heads, self.keys, self.vals, self.before = self.p["num_heads"], [], [], self.e
+
+    def projections(self, u, p, n):
+        q, key, v = (cut(self.m.linear(u, p + name, n), self.heads) for name in ("q_proj", "k_proj", "v_proj"))
+        self.keys.append(key)
+        self.vals.append(v)
+        return q
+
+    def over_depth(self, weights):
+        a = [weights(h) for h in range(self.heads)]
+        if len(self.keys) > 1:
+            self.m.trace(sum(a, []))
+        return sum((mix(a[h], [v[h] for v in self.vals]) for h in range(self.heads)), [])
+
+    def table(self, k, y):
+        q = self.projections(y, place(k), self.m.d)
+        def entries(z):
+            return [sigmoid(x) for x in z]
+        return self.over_depth(lambda h: [dot(entries(q[h]), entries(key[h])) for key in self.keys])
+
+    def softmax_over_depth(self, q):
+        return self.over_depth(lambda h: softmax([dot(q[h], key[h]) / math.sqrt(len(q[h])) for key in self.keys]))
+
+    def light(self, q, p):
+        out = []
+        for h, v in enumerate(self.vals[-1]):
+            out += times(sigmoid(dot(q[h], self.keys[-1][h]) / math.sqrt(len(v))), [gelu(x) for x in v])
+        return add(out, had(self.m.w(p + "lambda", self.m.d), self.m.norm(self.before, p + "prev_norm.weight")))
+
+    def write(self, k, y, x):
+        p, form = f"model.layers.{k // 2}.residual.", self.p["form"]
+        if form == "table":
+            self.h = self.table(k, y)
+            return
+        self.h = add(self.h, y)
+        if k % 2:
+            q = self.projections(self.m.norm(self.h, p + "norm.weight"), p, self.m.d)
+            self.h = add(self.h, self.softmax_over_depth(q) if form == "base" else self.light(q, p))
+            self.before = self.h
+
+
+class Dreamer(Mrla):
+    def turned(self, z):
+        if self.p["depth_rope_theta"] is None:
+            return z
+        n, t, out = self.p["head_dim"], len(self.keys) - 1, []
+        for head in z:
+            half = n // 2
+            phi = [t * self.p["depth_rope_theta"] ** (-2 * j / n) for j in range(half)]
+            out.append([head[j] * math.cos(f) - head[half + j] * math.sin(f) for j, f in enumerate(phi)] +
+                       [head[half + j] * math.cos(f) + head[j] * math.sin(f) for j, f in enumerate(phi)])
+        return out
+
+    def write(self, k, y, x):
+        p, n = f"model.layers.{k // 2}.residual.", self.heads * self.p["head_dim"]
+        self.h = add(self.h, y)
+        if k % 2 == 0:
+            q = self.turned(self.projections(self.m.norm(self.h, p + "norm.weight"), p, n))
+            self.keys[-1] = self.turned(self.keys[-1])
+            self.h = add(self.h, self.m.linear(self.softmax_over_depth(q), p + "o_proj", self.m.d))
+
+
+class Ancre(Standard):
+    def start(self):
+        self.states = [self.e]
+
+    def shortcuts(self, p):
+        a = softmax(times(1 / self.p["temperature"], self.m.w(p + "logits", len(self.states))))
+        if len(a) > 1:
+            self.m.trace(a)
+        return mix(a, self.states)
+
+    def write(self, k, y, x):
+        if self.p["unit"] == "sublayer":
+            self.h = add(y, self.shortcuts(place(k)))
+            self.states.append(self.h)
+            return
+        self.h = add(self.h, y)
+        if k % 2:
+            self.h = add(self.h, self.shortcuts(f"model.layers.{k // 2}.residual."))
+            self.states.append(self.h)
+
+
 SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "affine": Affine, "running-mean": RunningMean, "highway": Highway, "deepnorm": DeepNorm,
            "keel": Keel, "siamesenorm": Siamese, "laurel-lr": Laurel, "value-residual": ValueResidual, "elmo": Elmo,
            "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC,
-           "mhc-lite": MHCLite, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention}
+           "mhc-lite": MHCLite, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention,
+           "densenet": DenseNet, "mrla": Mrla, "dreamer": Dreamer, "ancre": Ancre}

@@ -44,6 +44,14 @@ def ddl(channels, kernel=None, eps=0.2, scale=4.0):
     return {**r, "conv_kernel": kernel} if kernel else r
 
 
+def mrla(form, heads):
+    return dict(type="mrla", form=form, num_heads=heads)
+
+
+def dreamer(heads, head_dim, loops=1, theta=None):
+    return dict(type="dreamer", num_heads=heads, head_dim=head_dim, loops=loops, depth_rope_theta=theta)
+
+
 LLAMA = dict(model_type="llama", num_attention_heads=3, num_key_value_heads=1, head_dim=4)
 
 GROUPS = {
@@ -95,6 +103,16 @@ GROUPS = {
         model(depth(1, 0)), model(depth(1, 0, after=True), num_attention_heads=6), model(depth(4, 0), num_hidden_layers=4),
         model(depth(5, 2), num_hidden_layers=5), model(depth(2, 50), **LLAMA), model(depth(2, 1, loops=2), num_hidden_layers=2),
         model(depth(1, 0, loops=3), num_hidden_layers=1), model(depth(2, 1, loops=2, after=True), head_dim=10),
+    ],
+    "layers": [
+        model(dict(type="densenet"), hidden_size=19), model(dict(type="densenet"), num_hidden_layers=1, **LLAMA),
+        model(mrla("table", 20)), model(mrla("table", 1), hidden_size=13, num_hidden_layers=2), model(mrla("base", 4)),
+        model(mrla("base", 17), hidden_size=17, num_hidden_layers=1), model(mrla("base", 3), hidden_size=33, num_hidden_layers=5, **LLAMA),
+        model(mrla("light", 5)), model(mrla("light", 1), hidden_size=11, num_hidden_layers=1, **LLAMA),
+        model(dict(type="ancre", unit="layer", temperature=0.05), hidden_size=17), model(dict(type="ancre", unit="layer", temperature=3), num_hidden_layers=1),
+        model(dict(type="ancre", unit="sublayer", temperature=1), num_hidden_layers=5, **LLAMA),
+        model(dreamer(3, 5)), model(dreamer(1, 2, loops=2, theta=7), hidden_size=13), model(dreamer(2, 10, loops=3, theta=10000.0), num_hidden_layers=1),
+        model(dreamer(5, 1, loops=2), num_hidden_layers=2, **LLAMA),
     ],
     # So many sizes of matrices, and numbers of sources, that functions are shared between them. Most deep
     # MUDDFormers with made-up weights magnify the rounding of float32 a thousandfold; this one does not.

@@ -206,6 +206,16 @@ Test(import, residual_systems) {
         {"{\"type\": \"laurel-lr\", \"rank\": 3}", "            r.write(y, x)\n"},
         {"{\"type\": \"value-residual\", \"lambda_first\": 0, \"lambda_own\": 1}",
          "    values = value_residual(first: first, own: own)\n"},
+        {"{\"type\": \"densenet\"}", "r = densenet(embed("},
+        {"{\"type\": \"mrla\", \"form\": \"base\", \"num_heads\": 2}",
+         "hidden), heads: layer_heads, eps: eps)"},
+        {"{\"type\": \"mrla\", \"form\": \"table\", \"num_heads\": 2}",
+         "r.read(\"attn_residual\")"},
+        {"{\"type\": \"ancre\", \"unit\": \"layer\", \"temperature\": 0.5}",
+         "r = ancre_layers(embed("},
+        {"{\"type\": \"dreamer\", \"num_heads\": 2, \"head_dim\": 4, \"loops\": 2, "
+         "\"depth_rope_theta\": 9}",
+         "    loops = 2,\n    depth_theta = 9.0,\n"},
         {"{\"type\": \"elmo\"}", "r.result(\"model.residual\")"},
         {"{\"type\": \"denseformer\", \"dilation\": 3, \"period\": 2}", "    dilation = 3,\n"},
         {"{\"type\": \"muddformer\", \"expand_last\": false, \"round64\": true}",
@@ -229,7 +239,8 @@ Test(import, residual_systems) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_has(import_with("qwen3", "residual", cases[i][0]), cases[i][1]);
-    expect_has(import_with("qwen3", "residual", cases[17][0]), "eps: eps, k_norm_last: true,\n");
+    expect_has(import_with("qwen3", "residual", cases[sizeof cases / sizeof *cases - 1][0]),
+               "eps: eps, k_norm_last: true,\n");
 }
 
 Test(import, attention_residuals) {
@@ -294,6 +305,14 @@ Test(import, refused_parameters_of_residual_systems) {
         {"keel", "\"alpha\": null", "residual.alpha: must be a number that f32 holds"},
         {"siamesenorm", "\"depth_scale\": true", "the field 'input_norm' is missing"},
         {"siamesenorm", "\"depth_scale\": 0, \"input_norm\": true", "must be true or false, not 0"},
+        {"mrla", "\"form\": \"heavy\", \"num_heads\": 2", "form: \"heavy\" cannot be"},
+        {"mrla", "\"form\": \"base\", \"num_heads\": 5", "5 does not divide the hidden_size"},
+        {"ancre", "\"unit\": \"layer\", \"temperature\": 0", "residual.temperature: must be"},
+        {"ancre", "\"temperature\": 1", "the field 'unit' is missing"},
+        {"dreamer", "\"num_heads\": 1, \"head_dim\": 3, \"depth_rope_theta\": 2",
+         "heads of 3 entries cannot be rotated"},
+        {"dreamer", "\"num_heads\": 1, \"head_dim\": 3, \"loops\": 0", "residual.loops: must be"},
+        {"densenet", "\"growth\": 1", "unknown field 'residual.growth'"},
         {"laurel-lr", "\"rank\": 0", "residual.rank: must be a whole number from 1"},
         {"value-residual", "\"lambda_first\": 1", "the field 'lambda_own' is missing"},
         {"denseformer", "\"dilation\": 0, \"period\": 1", "residual.dilation: must be"},

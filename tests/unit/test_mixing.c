@@ -102,6 +102,8 @@ static const struct {
     {"mhc-lite", MIXING_NUMBER, 2, 4},
     {"ddl", MIXING_NUMBER, 1, 1},
     {"ddl-dv4", MIXING_CHANNELS, 2, 4},
+    {"ancre", MIXING_NUMBER, 2, 8},
+    {"mrla-light", MIXING_CHANNELS, 1, 2},
     {"denseformer", MIXING_NUMBER, 2, 6},
     {"muddformer", MIXING_NUMBER, 2, 6},
     {"attnres-block", MIXING_NUMBER, 3, 3 + 4},

@@ -278,6 +278,28 @@ Test(fold_constants, merges_factors_that_are_exact) {
          "  output %5 {name = \"o\"}\n");
 }
 
+/* Rows of one number are numbers, unless the result has its shape of them. */
+Test(fold_constants, drops_shapes_that_nobody_needs) {
+    FOLD("  %0 = const {shape = [8], value = 1} : f32[8]\n"
+         "  %1 = mul %x, %0 : f32[T, 8]\n"
+         "  %2 = const {shape = [8], value = 0} : f32[8]\n"
+         "  %3 = sub %2, %1 : f32[T, 8]\n"
+         "  %4 = reduce_sum %3 {axis = 1} : f32[T]\n"
+         "  %5 = reshape %4 {shape = [T, 1]} : f32[T, 1]\n"
+         "  %6 = mul %5, %0 : f32[T, 8]\n"
+         "  output %6 {name = \"o\"}\n",
+         "  %0 = const {shape = [8], value = 1} : f32[8]\n"
+         "  %1 = const {shape = [], value = 1} : f32[]\n"
+         "  %2 = mul %x, %1 : f32[T, 8]\n"
+         "  %3 = const {shape = [8], value = 0} : f32[8]\n"
+         "  %4 = const {shape = [], value = 0} : f32[]\n"
+         "  %5 = sub %4, %2 : f32[T, 8]\n"
+         "  %6 = reduce_sum %5 {axis = 1} : f32[T]\n"
+         "  %7 = reshape %6 {shape = [T, 1]} : f32[T, 1]\n"
+         "  %8 = mul %7, %0 : f32[T, 8]\n"
+         "  output %8 {name = \"o\"}\n");
+}
+
 /* ---- cse ------------------------------------------------------------------------------------- */
 #define CSE(body, expected) expect_body(body, HIR_PASS_CSE, expected)
 
