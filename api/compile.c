@@ -125,13 +125,23 @@ static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
     return true;
 }
 
-/* The type of keys and values called `name`; NULL: f32. */
-static bool cache_dtype(hadal_session *s, const char *name, hir_dtype *out) {
-    *out = HIR_F32;
-    if (!name || hir_value_dtype_by_name(name, out)) return true;
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "keys and values cannot be stored as \"%s\"", name)
-        ->hint = "f32, bf16 or f16";
+/* The type called `name` for states of a kind; NULL: as the module says. */
+static bool state_dtype(hadal_session *s, hir_state_kind kind, const char *what, const char *name) {
+    s->recast[kind] = name != NULL;
+    if (!name || hir_value_dtype_by_name(name, &s->state_dtype[kind])) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s cannot be stored as \"%s\"", what, name)->hint =
+        "f32, bf16 or f16";
     return false;
+}
+
+static bool state_dtypes(hadal_session *s, const hadal_pipeline *p) {
+    return state_dtype(s, HIR_STATE_CACHE, "keys and values", p->cache_dtype) &&
+           state_dtype(s, HIR_STATE_CARRY, "the states of recurrences", p->carry_dtype);
+}
+
+void api_recast_states(const hadal_session *s, hir_module *m) {
+    for (int kind = 0; kind < HIR_STATE_KINDS; kind++)
+        if (s->recast[kind]) hir_set_state_dtype(m, (hir_state_kind)kind, s->state_dtype[kind]);
 }
 
 /* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows? */
@@ -209,14 +219,13 @@ static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p) ||
-        !cache_dtype(s, p->cache_dtype, &s->cache_dtype))
+        !state_dtypes(s, p))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
     if (p->keep_hidden && !api_add_hidden(s->m, &s->diags)) return false;
-    s->recast_cache = p->cache_dtype != NULL;
-    if (s->recast_cache) hir_set_cache_dtype(s->m, s->cache_dtype);
+    api_recast_states(s, s->m);
     s->program = NULL;
     s->remarks.list.n = 0;
 

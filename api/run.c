@@ -256,10 +256,10 @@ static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const 
                             int64_t n, outputs *out) {
     if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
     /* What is evaluated is the graph as loaded, no pass has touched it; the passes only say how the
-     * weights are rounded, and the options of the run how the cache is. */
+     * weights are rounded, and the options of the run how states are. */
     hir_module *m = hir_module_clone(s->graph, s->arena);
     if (o->hidden_path && !api_add_hidden(m, &s->diags)) return false;
-    if (s->recast_cache) hir_set_cache_dtype(m, s->cache_dtype);
+    api_recast_states(s, m);
     for (size_t i = 0; i < m->weights.n; i++) {
         const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
         if (packed == HIR_NONE) continue;

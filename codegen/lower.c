@@ -348,11 +348,22 @@ static bool is_token_free(const lowering *l, hir_id kernel) {
     return hir_op_at(l->m, kernel)->code == HIR_KERNEL_ROW_OP && hir_runs_once(l->m, kernel);
 }
 
+static void raise(uint64_t *most, uint64_t x) {
+    if (x > *most) *most = x;
+}
+
+/* Positions that a row of the kernel sees; 0: all before it. */
+static uint32_t window_of(const lowering *l, hir_id kernel) {
+    return (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, kernel)), HIR_A_WINDOW, 0);
+}
+
 static void ask_for_shared(lowering *l, hir_id kernel) {
+    const uint64_t window = window_of(l, kernel);
     uint64_t counters, range;
     hcg_shared_bytes(l->m, kernel, &counters, &range);
-    if (counters > l->p->counter_bytes) l->p->counter_bytes = counters;
-    if (range > l->p->range_bytes) l->p->range_bytes = range;
+    raise(&l->p->counter_bytes, counters);
+    raise(window ? &l->p->window_range_bytes : &l->p->range_bytes, range);
+    if (window) raise(&l->p->window_ranges, hcg_window_ranges(window));
 }
 
 /* Rows of a batch go one by one, unless the form finds the session of each itself. */
@@ -393,7 +404,7 @@ static bool add_step(lowering *l, hir_id id) {
         .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = goes_by_row(l, id),
-        .window = (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, id)), HIR_A_WINDOW, 0),
+        .window = window_of(l, id),
         .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||

@@ -193,6 +193,9 @@ void ledger_json(const ledger_report *r, hd_text *out) {
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);
     if (r->has_kernels) print_ledger(out, "kernels", &r->compiled, r->compiled_module);
     if (r->memory) print_memory(r->memory, out);
+    hd_text_add(out, ",\n  \"layers\": {");
+    layers_json(&r->layers, out);
+    hd_text_add(out, "}");
     hd_text_add(out, ",\n  \"passes\": [");
     for (size_t i = 0; i < r->steps.n; i++) {
         hd_text_add(out, i ? ",\n    {" : "\n    {");

@@ -29,7 +29,7 @@ typedef struct profile {               /* as a run fills it */
 typedef struct profile_entry { /* a step, or all steps of a kernel */
     const step_info *step;
     uint64_t calls, work_ns, wait_ns;
-    double flops, bytes;
+    step_work work;
 } profile_entry;
 
 typedef struct profile_table { /* of a phase; the longest first */

@@ -306,9 +306,9 @@ typedef struct hir_module {
 } hir_module;
 
 hir_module *hir_module_new(hd_arena *a, const char *name);
-/* Sets the element type of all caches: of states of that kind and of the values that cache_append
- * makes of them. */
-void hir_set_cache_dtype(hir_module *m, hir_dtype dtype);
+/* Sets the element type of all states of a kind, and of the values that are such a state: those
+ * that cache_append makes. */
+void hir_set_state_dtype(hir_module *m, hir_state_kind kind, hir_dtype dtype);
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
 
 static inline hir_op *hir_op_at(const hir_module *m, hir_id op) {

@@ -165,7 +165,9 @@ typedef struct hrt_model {
     int64_t chunk;      /* most tokens per pass through the steps */
     uint64_t arena_per_token, fixed_bytes, scratch_bytes;
     uint64_t counter_bytes, range_bytes; /* of hrt_frame.shared: at its start; for each HRT_KEYS
-                                          * positions of a session */
+                                          * positions of a session, */
+    uint64_t window_ranges, window_range_bytes; /* of which kernels with a window never meet more,
+                                                 * and have so much for each */
     uint64_t weights_bytes; /* size of the data of the weights file; 0: the model has none */
     uint32_t n_steps, n_operands, n_levels, n_states, n_inputs, n_outputs, n_weights, n_kernels;
     const hrt_step *steps;

@@ -303,9 +303,11 @@ static const char *index_text(hd_arena *a, const hd_tensor *t, uint64_t i) {
     return text.at;
 }
 
-static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i) {
+/* Element i of t, which is element `first + i` of `whole`. */
+static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i,
+                           const hd_tensor *whole, uint64_t first) {
     const double x = hd_tensor_get(t, i);
-    const char *at = index_text(d->arena, t, i), *dtype = hir_dtype_name(w->type.dtype);
+    const char *at = index_text(d->arena, whole, first + i), *dtype = hir_dtype_name(w->type.dtype);
     const hd_loc loc = t->file ? (hd_loc){.file = t->file} : w->loc;
     if (!isfinite(x)) {
         hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' is %s at %s", t->name,
@@ -328,15 +330,20 @@ static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t,
     return false;
 }
 
-bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
+bool hcg_refuse_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const hd_tensor *whole,
+                     uint64_t first) {
     for (uint64_t i = 0; i < t->elements; i++)
         if (!isfinite(stored(hd_tensor_get(t, i), w->type.dtype)))
-            return refuse_element(d, w, t, i);
+            return refuse_element(d, w, t, i, whole, first);
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' cannot be stored as %s", w->name,
                         hir_dtype_name(w->type.dtype));
     g->cause = "a number in it is too large for a scale in f16";
     g->hint = hd_printf(d->arena, "store it wider: --weights-dtype '...,%s=f32'", w->name);
     return false;
+}
+
+bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
+    return hcg_refuse_part(d, w, t, t, 0);
 }
 
 /* What is left of a matrix when it is stored in groups. */
@@ -372,7 +379,7 @@ static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *
     for (uint64_t i = 0; i < t->elements; i++) {
         out[i] = w->type.dtype == HIR_I32 ? hd_tensor_get(t, i)
                                           : stored(hd_tensor_get(t, i), w->type.dtype);
-        if (!isfinite(out[i])) return refuse_element(d, w, t, i);
+        if (!isfinite(out[i])) return refuse_element(d, w, t, i, t, 0);
     }
     return true;
 }

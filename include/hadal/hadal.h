@@ -111,8 +111,9 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     /* The norm behind a merge of phase 2: "dots" (NULL), from dot products of its two parts, and of
      * the row that it makes where they cancel; "row": always of that row */
     const char *merge_norm;
-    const char *depth_path; /* the IR before the pass that makes kernels, as a file; NULL: none */
-    int keep_hidden;        /* for hadal_run_options.hidden_path */
+    const char *depth_path;  /* the IR before the pass that makes kernels, as a file; NULL: none */
+    int keep_hidden;         /* for hadal_run_options.hidden_path */
+    const char *carry_dtype; /* of the states of recurrences: as cache_dtype */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 

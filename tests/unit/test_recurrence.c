@@ -304,3 +304,117 @@ Test(recurrence, a_narrow_carry_does_not_depend_on_the_cut) {
     expect_near(first, exact, TOKENS * width[2], 0.05, "rounded");
     cr_assert(memcmp(first, exact, sizeof(double) * (size_t)(TOKENS * width[2])) != 0);
 }
+
+/* ---- the error of a narrow carry ---- */
+enum { LONG = 600, N = 8, M = 3 };
+
+typedef struct long_input {
+    double q[LONG * N], k[LONG * N], v[LONG * M], b[LONG], a[LONG * N];
+} long_input;
+
+static void of_length_one(double *x) {
+    double sum = 0;
+    for (int i = 0; i < N; i++)
+        sum += x[i] * x[i];
+    for (int i = 0; i < N; i++)
+        x[i] /= sqrt(sum);
+}
+
+/* Keys and queries of length 1, beta in 0 .. 1, decays of at most `most`. */
+static long_input *long_inputs(double most) {
+    long_input *x = hd_new(arena, long_input);
+    for (int t = 0; t < LONG; t++) {
+        for (int i = 0; i < N; i++) {
+            x->q[t * N + i] = wave(t * N + i, 0.9), x->k[t * N + i] = wave(t * N + i, 0.4);
+            x->a[t * N + i] = most * (0.97 + 0.03 * sin(1.7 * (t * N + i)));
+        }
+        of_length_one(x->q + t * N), of_length_one(x->k + t * N);
+        for (int j = 0; j < M; j++)
+            x->v[t * M + j] = wave(t * M + j, 1.1);
+        x->b[t] = 0.5 + 0.5 * sin(0.6 * t);
+    }
+    return x;
+}
+
+static const double *long_run(const long_input *x, const char *state) {
+    static const delta d = {1, 1, N, M, N, 1};
+    hir_eval *e = hir_eval_new(arena, delta_module(&d, state), NULL, NULL);
+    return call(e, LONG, INPUTS(x->q, x->k, x->v, x->b, x->a)).outputs.at[0].at;
+}
+
+/* The longest that column j of the exact S is behind any token. */
+static double longest_column(const long_input *x, int j) {
+    double s[N] = {0}, longest = 0;
+    for (int t = 0; t < LONG; t++) {
+        double dot = 0, sum = 0;
+        for (int i = 0; i < N; i++)
+            dot += x->k[t * N + i] * (s[i] *= x->a[t * N + i]);
+        for (int i = 0; i < N; i++) {
+            s[i] += x->b[t] * x->k[t * N + i] * (x->v[t * M + j] - dot);
+            sum += s[i] * s[i];
+        }
+        longest = fmax(longest, sqrt(sum));
+    }
+    return longest;
+}
+
+/* Rounding S to a type of p bits changes it by at most u = 2^-p of each element. What a rounding
+ * has left is multiplied by (I - beta k k^T) diag(d) in each token, whose norm is at most the
+ * largest d, so that a column is off by no more than u max|S_j| (1 + d + d^2 + ..), and o by |q|
+ * times that:
+ *
+ *     |o_j - exact| <= scale |q| u max_t |S_j| / (1 - d)
+ *
+ * The bound is that of roundings which all go the same way; they do not, and what is seen is a
+ * tenth of it. */
+Test(recurrence, the_error_of_a_narrow_carry_is_bounded) {
+    static const struct {
+        const char *state;
+        double u;
+    } types[] = {{"bf16", 0x1p-8}, {"f16", 0x1p-11}};
+    static const double decays[] = {0.5, 0.9, 0.99};
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < 3; k++) {
+            const long_input *x = long_inputs(decays[k]);
+            const double *exact = long_run(x, "f32"), *y = long_run(x, types[i].state);
+            for (int j = 0; j < M; j++) {
+                const double bound = types[i].u * longest_column(x, j) / (1 - decays[k]);
+                for (int t = 0; t < LONG; t++)
+                    cr_expect_leq(fabs(y[t * M + j] - exact[t * M + j]), bound,
+                                  "%s, decays up to %g: token %d is off by %g of at most %g",
+                                  types[i].state, decays[k], t,
+                                  fabs(y[t * M + j] - exact[t * M + j]), bound);
+            }
+        }
+}
+
+/* A decay that takes less than half a step of the type off an element takes nothing off it: S is
+ * rounded back to what it was. In bf16 nothing fades whose decay is within 2^-9 of one. */
+Test(recurrence, a_narrow_carry_does_not_feel_decays_close_to_one) {
+    static const struct {
+        const char *state;
+        double decay;
+        bool fades;
+    } cases[] = {
+        {"bf16", 1 - 0x1p-10, false}, {"bf16", 1 - 0x1p-7, true}, {"f16", 1 - 0x1p-13, false},
+        {"f16", 1 - 0x1p-10, true},   {"f32", 1 - 0x1p-10, true},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        long_input *x = long_inputs(1);
+        for (int i = 0; i < LONG * N; i++)
+            x->a[i] = cases[c].decay;
+        for (int t = 0; t < LONG; t++)
+            x->b[t] = t == 0; /* the first token writes, the others read */
+        memcpy(x->k, (double[N]){1}, N * sizeof *x->k);
+        for (int t = 0; t < LONG; t++)
+            memcpy(x->q + t * N, (double[N]){1}, N * sizeof *x->q);
+        for (int j = 0; j < M; j++)
+            x->v[j] = 1;
+        const double *y = long_run(x, cases[c].state);
+        const double last = y[(LONG - 1) * M];
+        if (cases[c].fades)
+            cr_expect_lt(last, 0.8, "%s: %g", cases[c].state, last);
+        else
+            cr_expect_eq(last, cases[c].decay, "%s: %g", cases[c].state, last); /* of an S of 1 */
+    }
+}

@@ -90,13 +90,17 @@ Test(states, how_each_kind_lies_in_memory) {
     }
 }
 
-Test(states, the_type_of_caches_is_that_of_caches_alone) {
+Test(states, the_type_of_a_kind_is_that_of_this_kind_alone) {
     hir_module *m = parse(G "state $k : f32[C, 2, 8]\nstate $w : window f32[3, 96]\n"
                             "state $s : carry f32[4]\n" F);
-    hir_set_cache_dtype(m, HIR_BF16);
+    hir_set_state_dtype(m, HIR_STATE_CACHE, HIR_BF16);
     cr_assert_eq(m->states.at[0].type.dtype, HIR_BF16);
     cr_assert_eq(m->states.at[1].type.dtype, HIR_F32);
     cr_assert_eq(m->states.at[2].type.dtype, HIR_F32);
+    hir_set_state_dtype(m, HIR_STATE_CARRY, HIR_F16);
+    cr_assert_eq(m->states.at[0].type.dtype, HIR_BF16);
+    cr_assert_eq(m->states.at[1].type.dtype, HIR_F32);
+    cr_assert_eq(m->states.at[2].type.dtype, HIR_F16);
 }
 
 Test(states, an_op_takes_the_kind_that_it_is_for) {
