@@ -30,7 +30,7 @@ static bool is_kernel(const hir_op *op) {
 }
 
 static bool has_c(hir_type t) {
-    return t.rank > 0 && t.dim[0] == HIR_C;
+    return hir_type_has_c(t);
 }
 
 static bool is_tokens(hir_type t) {
@@ -411,6 +411,7 @@ static bool add_step(lowering *l, hir_id id) {
         hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
         return refuse(l, HD_E_VALUE, loc_of(l, op), "grain is not positive", NULL);
     ask_for_shared(l, id);
+    hcg_list_rows(l->m, id, &step);
     if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
     const hcg_contraction *c = l->p->contractions[id];
     step.cols = c ? c->columns : hcg_columns(l->m, id);

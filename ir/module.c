@@ -23,7 +23,7 @@ bool hir_type_has_t(hir_type t) {
 }
 
 bool hir_type_has_c(hir_type t) {
-    return t.rank > 0 && t.dim[0] == HIR_C;
+    return t.rank > 0 && hir_is_length(t.dim[0]);
 }
 
 int64_t hir_type_row_elements(hir_type t) {

@@ -53,6 +53,8 @@ static void print_dim(hd_text *out, int64_t dim) {
         hd_text_add(out, "T");
     else if (dim == HIR_C)
         hd_text_add(out, "C");
+    else if (hir_is_length(dim))
+        hd_text_f(out, "C/%lld", (long long)hir_rate(dim));
     else
         hd_text_f(out, "%lld", (long long)dim);
 }

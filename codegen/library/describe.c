@@ -91,7 +91,8 @@ static LLVMValueRef steps(const writer *w) {
                          u32(w, s->first_operand), u32(w, s->n_operands), u32(w, s->split_decode),
                          u32(w, s->split_prefill), u32(w, s->grain), u32(w, s->last_rows),
                          u32(w, s->by_row), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
-                         u32(w, s->window), u64(w, (uint64_t)s->cols), string(w, s->name));
+                         u32(w, s->window), u32(w, s->list_only), u32(w, s->list_rate),
+                         u32(w, s->list_most), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -139,7 +140,8 @@ static LLVMValueRef states(const writer *w) {
         const hir_state_shape shape = hir_shape_of_state(s);
         const uint64_t elements = (uint64_t)shape.heads * (uint64_t)shape.width;
         rows[i] = RECORD(w, string(w, s->name), u32(w, runtime_kind[s->kind]),
-                         u32(w, (uint64_t)shape.heads), u64(w, (uint64_t)shape.rows),
+                         u32(w, (uint64_t)shape.heads),
+                         u64(w, (uint64_t)(shape.rows ? shape.rows : shape.rate)),
                          u64(w, elements * hir_dtype_bytes(s->type.dtype)));
     }
     return table(w, "states", rows, m->states.n);

@@ -73,18 +73,19 @@ Test(states, how_each_kind_lies_in_memory) {
         const char *declaration;
         hir_state_shape shape;
     } all[] = {
-        {"state $s : f32[C, 2, 8]", {0, 2, 8}},
-        {"state $s : f32[C, 7]", {0, 1, 7}},
-        {"state $s : window f32[3, 96]", {3, 1, 96}},
-        {"state $s : window f32[512, 2, 8]", {512, 2, 8}},
-        {"state $s : carry f32[4, 32, 32]", {1, 1, 4096}},
-        {"state $s : carry f32[5]", {1, 1, 5}},
+        {"state $s : f32[C, 2, 8]", {1, 0, 2, 8}},
+        {"state $s : f32[C, 7]", {1, 0, 1, 7}},
+        {"state $s : f32[C/4, 2, 8]", {4, 0, 2, 8}},
+        {"state $s : window f32[3, 96]", {1, 3, 1, 96}},
+        {"state $s : window f32[512, 2, 8]", {1, 512, 2, 8}},
+        {"state $s : carry f32[4, 32, 32]", {1, 1, 1, 4096}},
+        {"state $s : carry f32[5]", {1, 1, 1, 5}},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const hir_state s = state_of(all[i].declaration);
         const hir_state_shape shape = hir_shape_of_state(&s);
-        cr_expect(shape.rows == all[i].shape.rows && shape.heads == all[i].shape.heads &&
-                      shape.width == all[i].shape.width,
+        cr_expect(shape.rate == all[i].shape.rate && shape.rows == all[i].shape.rows &&
+                      shape.heads == all[i].shape.heads && shape.width == all[i].shape.width,
                   "%s: %ld rows, %ld heads of %ld", all[i].declaration, (long)shape.rows,
                   (long)shape.heads, (long)shape.width);
     }

@@ -136,7 +136,9 @@ static bool write_state(row_graph *g, const hir_op *op) {
                                                              .has_t = true,
                                                              .elements = row_elements(&x.shape),
                                                              .by_head = by_head,
-                                                             .head = state.dim[2]});
+                                                             .head = state.dim[2],
+                                                             .heads = state.dim[1],
+                                                             .rate = hir_rate(state.dim[0])});
     row_at(g, copy)->to = row_major(&x.shape);
     row_at(g, copy)->token_free = false;
     return true;
@@ -197,7 +199,7 @@ static bool row_type(row_graph *g, const hir_op *op, hir_type *type) {
     if (type->dtype != HIR_F32 && op->code != HIR_CONVERT_OP && op->code != HIR_TOPK_OP)
         return row_unsupported(g, op, "its result is not f32");
     for (uint32_t i = 0; i < type->rank; i++)
-        if (type->dim[i] == HIR_C)
+        if (hir_is_length(type->dim[i]))
             return row_unsupported(g, op, "its result is as long as the cache");
     return true;
 }
