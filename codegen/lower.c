@@ -12,6 +12,7 @@
 #include "codegen/contract/contraction.h"
 #include "codegen/forms.h"
 #include "codegen/program_key.h"
+#include "ir/text.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
 
@@ -458,32 +459,6 @@ static bool add_steps(lowering *l) {
     return true;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
-/* Line of each op in the printed module: what stands before the body, then one op a line, kernels
- * with a line more for the brace. */
-static const uint32_t *find_lines(lowering *l) {
-    hd_text text;
-    hd_text_init(&text, l->a);
-    hir_module head = *l->m;
-    head.first = head.last = HIR_NONE;
-    hir_print(&head, (hir_print_options){0}, &text);
-    uint32_t *lines = hd_new_array(l->a, uint32_t, l->m->ops.n), line = 1;
-    const char *body = strstr(text.at, "\nfunc(");
-    if (!body) return lines;
-    for (const char *c = text.at; c <= body; c++)
-        line += *c == '\n';
-    HIR_EACH(l->m, id, l->m->first) {
-        lines[id] = ++line;
-        if (!is_kernel(hir_op_at(l->m, id))) continue;
-        HIR_EACH(l->m, inner, hir_op_at(l->m, id)->body_first) {
-            lines[inner] = ++line;
-        }
-        line++;
-    }
-    return lines;
-}
-
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o) {
     lowering l = {.a = a, .d = d, .m = m, .p = hd_new(a, hcg_program)};
     if (m->stage != HIR_STAGE_KERNEL) {
@@ -496,7 +471,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->m = m;
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
-    l.p->op_lines = find_lines(&l);
+    l.p->op_lines = hir_op_lines(m, a);
     l.p->options.matrices = matrices_of(m);
     if (!hcg_plan_contractions(l.p, d)) return NULL;
     l.uses = hcg_share_kernels(l.p);
