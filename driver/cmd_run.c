@@ -6,40 +6,7 @@
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
-
-typedef struct workplace { /* a temporary folder for the compiled model */
-    char dir[4096], library[4200], weights[4200];
-} workplace;
-
-static int make_workplace(hadal_session *s, workplace *w) {
-    if (make_temporary_folder(s, w->dir, sizeof w->dir)) return 1;
-    snprintf(w->library, sizeof w->library, "%s/libmodel.so", w->dir);
-    snprintf(w->weights, sizeof w->weights, "%s/model.weights", w->dir);
-    return 0;
-}
-
-static void remove_workplace(const workplace *w) {
-    if (!w->dir[0]) return;
-    remove(w->library);
-    remove(w->weights);
-    remove_temporary_folder(w->dir);
-}
-
-/* Code for this machine is enough, unless a level is asked for. */
-static int build(hadal_session *s, const command_line *line, const workplace *w) {
-    const char *level = option_get(line, OPTION_CPU_LEVEL);
-    const hadal_target target = {
-        .struct_size = sizeof target,
-        .cc = option_get(line, OPTION_LINKER),
-        .cpu = level ? level : "native",
-        .activations = option_get(line, OPTION_ACTIVATIONS),
-        .machine = option_get(line, OPTION_MACHINE),
-    };
-    report_step("compiling");
-    if (hadal_emit(s, &target, "so", w->library)) return 1;
-    report_step("packing weights");
-    return hadal_emit(s, &target, "weights", w->weights);
-}
+#include "driver/workplace.h"
 
 static int options_of(hadal_session *s, const command_line *line, option_number_list *split,
                       hadal_run_options *o) {
@@ -104,7 +71,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
         pipeline.stop_after = "layout";
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (!options.interpret) {
-        if (make_workplace(s, w) || build(s, line, w)) return 1;
+        if (make_workplace(s, w) || build_in_workplace(s, line, w)) return 1;
         options.library = w->library;
         options.packed = w->weights;
     }

@@ -9,6 +9,8 @@
 #include "inspect/steps.h"
 #include "inspect/subject.h"
 
+#define PROFILE_SCHEMA "hadal-profile-1" /* of its JSON */
+
 typedef enum profile_phase_id { PROFILE_PREFILL, PROFILE_DECODE, PROFILE_PHASES } profile_phase_id;
 
 typedef struct profile_phase { /* calls of more than one token; of one */

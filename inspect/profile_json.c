@@ -48,7 +48,7 @@ static void print_phase(const profile_table *t, hd_text *out) {
 }
 
 void profile_json(const profile_tables *x, hd_text *out) {
-    hd_text_add(out, "{\"schema\": \"hadal-profile-1\", \"model\": ");
+    hd_text_add(out, "{\"schema\": \"" PROFILE_SCHEMA "\", \"model\": ");
     inspect_json_string(out, x->of->model);
     hd_text_add(out, ", \"cpu\": ");
     inspect_json_string(out, x->of->cpu);
