@@ -19,6 +19,7 @@ enum {
 
 static bool dtype_fits(hd_tensor_dtype have, hir_dtype want) {
     if (want == HIR_I32) return have == HD_T_I32;
+    if (have == HD_T_I64 || have == HD_T_I32) return want == HIR_F32; /* tables of choices */
     return have == HD_T_F32 || have == HD_T_BF16 || have == HD_T_F16 || have == HD_T_F64;
 }
 

@@ -15,6 +15,7 @@ static const char preamble[] =
     "state $k : f32[C, 2, 3]\nstate $w : window f32[3, 6]\nstate $half : window bf16[3, 6]\n"
     "state $short : window f32[2, 6]\nstate $cw : carry f32[3, 6]\n"
     "state $s : carry f32[4, 3, 5]\nstate $s16 : carry bf16[4, 3, 5]\n"
+    "state $far : window f32[6, 6]\n"
     "state $turned : carry f32[4, 5, 3]\nstate $ws : window f32[4, 3, 5]\n"
     "func(%ids: i32[T], %x: f32[T, 6], %own: f32[T, 6, 4], %shared: f32[T, 3, 4], %row: f32[6], "
     "%q: f32[T, 2, 3], %v: f32[T, 4, 5], %v3: f32[T, 3, 5], %a: f32[T, 4, 3], %g: f32[T, 4, 1], "
@@ -32,6 +33,7 @@ static const rule_case accepted[] = {
     {"short_conv %x, @two, _, $w", "f32[T, 6]"},
     {"short_conv %x, %own, @n6, $w", "f32[T, 6]"},
     {"short_conv %x, %shared, _, $w", "f32[T, 6]"},
+    {"short_conv %x, @w, _, $far {dilation = 2}", "f32[T, 6]"},
     {"delta_rule %q, %q, %v, %a, %b, $s", "f32[T, 4, 5]"},
     {"delta_rule %q, %q, %v, %g, %b, $s {scale = 0.5}", "f32[T, 4, 5]"},
     {"delta_rule %q, %q, %v, _, %b, $s16", "f32[T, 4, 5]"},
@@ -54,6 +56,9 @@ static const rule_case refused[] = {
     {"short_conv @w, @w, _, $w", "operand x must be a value (%), not a weight (@)"},
     {"short_conv %ids, @w, _, $w", "operand x is i32[T]"},
     {"short_conv %x, @w, _, $w {scale = 1}", "short_conv has no attribute 'scale'"},
+    {"short_conv %x, @w, _, $w {dilation = 2}",
+     "must be a window f32[6, 6], not a window f32[3, 6]"},
+    {"short_conv %x, @w, _, $w {dilation = 0}", "'dilation' is 0; it must be from 1 to 715827882"},
     {"delta_rule %q, %q, %v, _, $s", "delta_rule: has 5 operands"},
     {"delta_rule %q, %q, %v, _, %b, $k", "must be a carry f32[4, 3, 5], not a cache"},
     {"delta_rule %q, %q, %v, _, %b, $ws", "must be a carry f32[4, 3, 5], not a window"},
