@@ -50,15 +50,6 @@ static bool contexts_fit(hir_check *c) {
     return are_whole(c, HIR_A_MULTIPLIERS, -0x1p31, 0x1p32 - 1);
 }
 
-static bool keeps_ids(hir_check *c, int64_t rows) {
-    const hir_state *s = &c->m->states.at[c->op->args[2].index];
-    const hir_type want = hir_make_type(HIR_F32, 2, (int64_t[]){rows, 1});
-    return (s->kind == HIR_STATE_WINDOW && hir_type_equal(s->type, want)) ||
-           hir_refuse(c, HD_E_TYPE, NULL, "the state must be a window %s, not a %s %s",
-                      hir_type_text(c, want), hir_state_kind_of(s->kind)->word,
-                      hir_type_text(c, s->type));
-}
-
 bool hir_rule_ngram_gather(hir_check *c, hir_type *y) {
     const hir_type ids = hir_arg(c, 0), table = hir_arg(c, 1);
     if (!hir_is_value(c, 0)) return false;
@@ -71,9 +62,12 @@ bool hir_rule_ngram_gather(hir_check *c, hir_type *y) {
                           "operand table must be [rows, n] or [parts, rows, n], not %s",
                           hir_type_text(c, table));
     const int64_t rows = table.rank == 3 ? table.dim[0] * table.dim[1] : table.dim[0];
-    if (!contexts_fit(c) || !hashes_fit(c, rows) ||
-        !keeps_ids(c, list(c, HIR_A_MULTIPLIERS)->n / 2 - 1))
-        return false;
+    if (!contexts_fit(c) || !hashes_fit(c, rows)) return false;
+    const int64_t kept = list(c, HIR_A_MULTIPLIERS)->n / 2 - 1;
+    if (!hir_takes_state(c, 2, HIR_STATE_WINDOW, 2, (int64_t[]){kept, 1})) return false;
+    if (hir_arg(c, 2).dtype != HIR_F32)
+        return hir_refuse(c, HD_E_TYPE, NULL, "the window of ids is f32, not %s",
+                          hir_type_text(c, hir_arg(c, 2)));
     *y = hir_make_type(HIR_F32, 3,
                        (int64_t[]){HIR_T, list(c, HIR_A_SIZES)->n, table.dim[table.rank - 1]});
     return true;
