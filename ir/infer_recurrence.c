@@ -32,14 +32,23 @@ static bool taps_fit(hir_check *c, int64_t channels, int64_t *n) {
                       "operand taps, %s, has fewer than two taps", hir_type_text(c, taps));
 }
 
+static bool dilation_fits(hir_check *c, int64_t n) {
+    const int64_t d = hir_attr_int(c->op, HIR_A_DILATION, 1);
+    return (d >= 1 && d <= HIR_MAX_DIM / (n - 1)) ||
+           hir_refuse(c, HD_E_VALUE, "it is how many positions lie from tap to tap",
+                      "'dilation' is %lld; it must be from 1 to %lld", (long long)d,
+                      (long long)(HIR_MAX_DIM / (n - 1)));
+}
+
 bool hir_rule_short_conv(hir_check *c, hir_type *y) {
     int64_t n = 0;
     if (!has_tokens(c, 0, 2, "[T, c]")) return false;
     const hir_type x = hir_arg(c, 0);
     if (!taps_fit(c, x.dim[1], &n)) return false;
     if (hir_has_arg(c, 2) && !hir_plain(c, 2)) return false;
-    if (!hir_vector_of(c, 2, x.dim[1]) ||
-        !hir_takes_state(c, 3, HIR_STATE_WINDOW, 2, (int64_t[]){n - 1, x.dim[1]}))
+    if (!hir_vector_of(c, 2, x.dim[1]) || !dilation_fits(c, n) ||
+        !hir_takes_state(c, 3, HIR_STATE_WINDOW, 2,
+                         (int64_t[]){(n - 1) * hir_attr_int(c->op, HIR_A_DILATION, 1), x.dim[1]}))
         return false;
     *y = x;
     y->dtype = HIR_F32;

@@ -104,8 +104,8 @@ static bool is_primitive(hir_opcode code) {
     if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
     if (hir_has_trait(code, HIR_WRITES_STATE)) return hir_has_trait(code, HIR_LOCAL);
     return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
-           code == HIR_ROPE_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
-           code == HIR_MARK_OP || code == HIR_YIELD_OP;
+           code == HIR_ROPE_OP || code == HIR_TOPK_OP || code == HIR_TO_IDS_OP ||
+           code == HIR_PICK_OP || code == HIR_MARK_OP || code == HIR_YIELD_OP;
 }
 
 /* ---- caches -------------------------------------------------------------------------------- */
@@ -439,6 +439,18 @@ static void check_pool(rules *r) {
 
 static void check_short_conv(rules *r) {
     check_sequence(r, check_views);
+}
+
+static void check_ngram_operands(rules *r, hir_id op) {
+    const hir_ref ids = hir_op_at(r->m, op)->args[0], table = hir_op_at(r->m, op)->args[1];
+    require(r, op, ids.kind == HIR_REF_VALUE && def_of(r, ids) == HIR_NONE,
+            "the ids are not an input");
+    require(r, op, table.kind == HIR_REF_WEIGHT, "the table is not a weight");
+    check_weights(r, op);
+}
+
+static void check_ngram(rules *r) {
+    check_sequence(r, check_ngram_operands);
 }
 
 static void check_delta_rule(rules *r) {

@@ -176,7 +176,7 @@ static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
         const hir_opcode code = hir_op_at(m, id)->code;
         if (code == HIR_GATHER_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
-            code == HIR_MARK_OP)
+            code == HIR_TO_IDS_OP || code == HIR_MARK_OP)
             return true;
     }
     return false;

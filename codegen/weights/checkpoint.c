@@ -19,10 +19,18 @@ enum {
 
 static bool dtype_fits(hd_tensor_dtype have, hir_dtype want) {
     if (want == HIR_I32) return have == HD_T_I32;
+    if (have == HD_T_I64 || have == HD_T_I32) return want == HIR_F32; /* tables of choices */
     return have == HD_T_F32 || have == HD_T_BF16 || have == HD_T_F16 || have == HD_T_F64;
 }
 
+/* A stack of matrices [G, N, K] may be stored as one of all their rows, [G N, K]. */
+static bool is_joined(const hd_tensor *t, hir_type type) {
+    return t->rank == 2 && type.rank == 3 && t->shape[0] == type.dim[0] * type.dim[1] &&
+           t->shape[1] == type.dim[2];
+}
+
 static bool shape_fits(const hd_tensor *t, hir_type type) {
+    if (is_joined(t, type)) return true;
     if (t->rank != type.rank) return false;
     for (uint32_t i = 0; i < type.rank; i++)
         if (t->shape[i] != type.dim[i]) return false;
@@ -89,8 +97,12 @@ int64_t hcg_matrices(const hir_weight *w) {
 
 hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weight *w, int64_t i) {
     const hir_weight part = hcg_part_of(a, w, i);
-    const hd_tensor *t = hd_tensors_find(weights, part.name);
-    return t->rank == 3 ? hd_tensor_at(t, i) : *t;
+    hd_tensor t = *hd_tensors_find(weights, part.name);
+    if (is_joined(&t, part.type)) {
+        t.rank = part.type.rank;
+        memcpy(t.shape, part.type.dim, t.rank * sizeof *t.shape);
+    }
+    return t.rank == 3 ? hd_tensor_at(&t, i) : t;
 }
 
 typedef HD_VEC(const char *) name_list;

@@ -180,13 +180,15 @@ static const char *conv_text(hd_arena *a, uint64_t *s, const char *dtype) {
     const int64_t n = random_below(s, 4) ? 2 + random_below(s, 7) : 9 + random_below(s, 12);
     const int64_t c = each * groups;
     const bool own = random_below(s, 2), bias = random_below(s, 2);
-    return hd_printf(
-        a,
-        "hir 1 kernel @c\nstate $s : window %s[%ld, %ld]\n"
-        "func(%%x: f32[T, %ld], %%w: f32[%s%ld, %ld], %%a: f32[%ld]) {\n  %%y = " HEAD
-        " : f32[T, %ld] {\n    %%1 = short_conv %%x, %%w, %s, $s : f32[T, %ld]\n    yield %%1\n"
-        "  }\n  output %%y {name = \"y\"}\n}\n",
-        dtype, n - 1, c, c, own ? "T, " : "", groups, n, c, c, bias ? "%a" : "_", c);
+    const int64_t apart = random_below(s, 3) ? 1 : 2 + random_below(s, 5);
+    return hd_printf(a,
+                     "hir 1 kernel @c\nstate $s : window %s[%ld, %ld]\n"
+                     "func(%%x: f32[T, %ld], %%w: f32[%s%ld, %ld], %%a: f32[%ld]) {\n  %%y = " HEAD
+                     " : f32[T, %ld] {\n    %%1 = short_conv %%x, %%w, %s, $s {dilation = %ld} : "
+                     "f32[T, %ld]\n    yield %%1\n"
+                     "  }\n  output %%y {name = \"y\"}\n}\n",
+                     dtype, (n - 1) * apart, c, c, own ? "T, " : "", groups, n, c, c,
+                     bias ? "%a" : "_", apart, c);
 }
 
 static void check_convs(const hcg_level *level) {

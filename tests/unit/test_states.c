@@ -169,6 +169,14 @@ static const struct {
                    "  %1 = short_conv %0, @w, _, $s : f32[T, 16]\n"
                    "  %2 = silu %1 : f32[T, 16]\n"
                    "  output %2 {name = \"logits\"}\n}\n"},
+    {"ngram_gather", "hir 1 graph @m\n\nweight @e : f32[40, 16]\nstate $s : window f32[1, 1]\n\n"
+                     "func(%t: i32[T]) {\n"
+                     "  %0 = ngram_gather %t, @e, $s {multipliers = [3, 0, 5, 0], sizes = [40], "
+                     "offsets = [0], eos = "
+                     "1} : f32[T, 1, 16]\n"
+                     "  %1 = reshape %0 {shape = [T, 16]} : f32[T, 16]\n"
+                     "  %2 = silu %1 : f32[T, 16]\n"
+                     "  output %2 {name = \"logits\"}\n}\n"},
     {"delta_rule", "hir 1 graph @m\n\nweight @e : f32[40, 16]\n\n"
                    "state $s : carry f32[2, 8, 8]\n\n"
                    "func(%t: i32[T]) {\n"
