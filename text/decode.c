@@ -201,20 +201,25 @@ static void feed(text_stream *s, size_t step, string piece) {
     }
 }
 
+static void begin_output(text_stream *s) {
+    s->out.n = 0;
+    hd_text_add(&s->out, "");
+}
+
 string text_stream_add(text_stream *s, int32_t id) {
     const tokenizer *t = s->t;
-    s->out.n = 0;
+    begin_output(s);
     if (id < 0 || (size_t)id >= t->n_ids || !t->tokens[id].at ||
         (s->skip_special && t->special[id]))
-        return (string){"", 0};
+        return (string){s->out.at, 0};
     if (t->decoders.n == 0 && s->begun) hd_text_add(&s->out, " ");
     s->begun = true;
     feed(s, 0, t->tokens[id]);
-    return (string){s->out.at ? s->out.at : "", s->out.n};
+    return (string){s->out.at, s->out.n};
 }
 
 string text_stream_end(text_stream *s) {
-    s->out.n = 0;
+    begin_output(s);
     for (size_t i = 0; i < s->t->decoders.n; i++) {
         state *x = &s->states[i];
         if (s->t->decoders.at[i].kind == DECODER_BYTE_LEVEL && x->held.n) {
@@ -225,5 +230,5 @@ string text_stream_end(text_stream *s) {
         x->begun = false, x->stripped = 0;
     }
     s->begun = false;
-    return (string){s->out.at ? s->out.at : "", s->out.n};
+    return (string){s->out.at, s->out.n};
 }

@@ -142,6 +142,9 @@ typedef struct tokenizer {
  * holds what is not known. */
 tokenizer *tokenizer_read(hd_arena *a, hd_diags *d, const char *path);
 
+/* The same for include/hadal/text.h; `path` may be a folder. Lives as long as `a`. */
+struct hadal_tokenizer *tokenizer_open(hd_arena *a, hd_diags *d, const char *path);
+
 /* ---- text to tokens ------------------------------------------------------------------------- */
 
 typedef struct piece {
