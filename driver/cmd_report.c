@@ -77,15 +77,15 @@ static int measure(subject *x, const command_line *line, const calls *c) {
         .struct_size = sizeof options,
         .split = c->split.at,
         .n_split = c->split.n,
-        .library = x->work.library,
-        .packed = x->work.weights,
+        .library = x->work.files.library,
+        .packed = x->work.files.weights,
         .cpu_level = option_get(line, OPTION_CPU_LEVEL),
         .threads = (int)c->threads,
         .profile = (int)c->rounds,
     };
     if (!c->n || option_given(line, OPTION_PROFILE)) return 0;
     if (hadal_check_weights(x->s) || make_workplace(x->s, &x->work) ||
-        build_in_workplace(x->s, line, &x->work))
+        build_library(x->s, line, &x->work))
         return 1;
     report_step("running");
     return hadal_run(x->s, &options, c->tokens, c->n, NULL, NULL);

@@ -15,6 +15,8 @@ pkg-config       finds the libraries below
 llvm-19-dev      code generation (the compiler only; nothing of it is in generated libraries)
 libjansson-dev   JSON with duplicate-key detection, in the importer and the safetensors reader
 zlib1g-dev       the code listings in reports are stored compressed (the compiler only)
+libpcre2-dev     regular expressions of tokenizers: Unicode classes, looking ahead (the compiler only)
+libutf8proc-dev  Unicode's normal forms and categories, for tokenizers (the compiler only; small, MIT licence)
 libxxhash-dev    XXH3 digests that tie a library to its weights (header-only)
 "
 tests="

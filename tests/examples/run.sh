@@ -50,6 +50,16 @@ case $example in
             "$out/generate" --weights "$out/jargon.weights" --prompt "hacker: n. $beginning" --tokens 60 --temperature 0 | head -1
         done | cmp "$out/kept.txt" -
         ;;
+    text)
+        lib=$(dirname "$hadal")/../lib
+        "$hadal" compile "$examples/jargon" -o "$out/jargon"
+        $cc -O2 "$examples/text/complete.c" -o "$out/complete" -I"$examples/../include" $link -L"$lib" -Wl,-rpath,"$lib" -ljargon -lhadaltext
+        "$out/complete" "$out/jargon.weights" "$examples/jargon" 'hacker: n. ' 100 | tee "$out/said.txt"
+        "$hadal" generate "$examples/jargon" --prompt 'hacker: n. ' -n 100 | cmp - "$out/said.txt"
+        "$hadal" generate "$out/jargon" --tokenizer "$examples/jargon" --prompt 'hacker: n. ' -n 100 | cmp - "$out/said.txt"
+        if "$out/complete" "$out/jargon.weights" "$examples/jargon/config.json" x 1 2>"$out/err"; then exit 1; fi
+        grep -q 'config.json:1:1: error: .*no tokenizer.json' "$out/err"
+        ;;
     kimi-small)
         cp "$examples/kimi-small"/* "$out" && cd "$out"
         make CC="$cc" HADAL="$hadal" OUT="$out" run | tee "$out/said.txt"
