@@ -173,15 +173,6 @@ static void add_flops(const counter *c, hir_id id, hcg_step_work *w) {
 
 /* ---- scope -------------------------------------------------------------------------------------
  */
-/* Where two dotted names part: the length of the components they share. */
-static size_t shared_components(const char *a, size_t n, const char *b) {
-    size_t end = 0, i = 0;
-    for (; i < n && a[i] == b[i] && b[i]; i++)
-        if (a[i] == '.') end = i;
-    if (i == n && (b[i] == '.' || !b[i])) end = n;
-    return end;
-}
-
 static const char *name_of(const hir_module *m, hir_ref r) {
     if (r.kind == HIR_REF_WEIGHT) return m->weights.at[r.index].name;
     if (r.kind == HIR_REF_STATE) return m->states.at[r.index].name;
@@ -201,7 +192,7 @@ static const char *find_scope(const counter *c) {
             if (!name) continue;
             const char *last = strrchr(name, '.');
             if (scope)
-                n = shared_components(scope, n, name);
+                n = hd_shared_components(scope, n, name);
             else
                 scope = name, n = last ? (size_t)(last - name) : 0;
         }
