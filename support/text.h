@@ -37,4 +37,8 @@ size_t hd_utf8_put(uint32_t code, char *out);
  * the "did you mean" of every diagnostic. */
 const char *hd_nearest(const char *word, const char *const *candidates, size_t n);
 
+/* Where two dotted names part: the length of the components that the first n characters of a share
+ * with b. */
+size_t hd_shared_components(const char *a, size_t n, const char *b);
+
 #endif
