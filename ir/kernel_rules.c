@@ -12,7 +12,8 @@
  *   experts     (reshape of an outer value)* expert_linear+ (const | elementwise)* yield
  *               one x, ids and type for all; an elementwise op takes whole [T, k, N]
  *   sequence    [reshape of an outer value -> operand]* one op that makes a form (kernels.def)
- *               reshape* yield; each form has its rule for the op's operands
+ *               (const | elementwise)* of forms that may have them, reshape* yield; each form
+ *               has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
  *   threads     the splits that the form may have
  *   rows        "last" kernels are of a form that may be, and write no state; only "last" kernels
@@ -142,6 +143,11 @@ static bool is_number(hir_type t) {
     return t.rank == 0 || (t.rank == 1 && t.dim[0] == 1);
 }
 
+static void check_number(rules *r, hir_id op) {
+    require(r, op, is_number(hir_value_at(r->m, hir_op_at(r->m, op)->results[0])->type),
+            "a constant in an epilogue is not a scalar");
+}
+
 static void check_epilogue(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     hir_type tile = hir_value_at(r->m, o->results[0])->type;
@@ -213,9 +219,7 @@ static void check_contraction(rules *r) {
             check_linear(r, op, &x);
         else
             check_front(r, op, front.at, front.n);
-        if (o->code == HIR_CONST_OP)
-            require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
-                    "a constant in an epilogue is not a scalar");
+        if (o->code == HIR_CONST_OP) check_number(r, op);
         if (is_head_op(&epilogue, o))
             check_cache_use(r, op);
         else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
@@ -309,18 +313,21 @@ static void check_blocks(rules *r) {
 static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
     part now = HEAD;
     uint32_t heads = 0, ops = 0;
+    const bool epilogue = hir_has_form_trait(r->m, r->kernel, HIR_EPILOGUE);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         const hir_kernel_form form = hir_form_by_op(o->code);
         const bool forms = form != HIR_KERNEL_FORMS && hir_form(form)->kind == HIR_KERNEL_SEQUENCE;
         const part p = forms ? LINEARS : part_of(r, o);
-        const bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
+        const bool may = (p != EPILOGUE || epilogue) && p <= TAIL && o->code != HIR_LINEAR_OP;
         if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
         require(r, op, p >= now,
                 "the order in a sequence kernel is: reshapes of its operands, the op that looks "
-                "along the sequence, reshapes, yield");
+                "along the sequence, elementwise ops of its result, reshapes, yield");
         now = p;
         heads += p == HEAD;
+        if (o->code == HIR_CONST_OP) check_number(r, op);
+        if (hir_has_trait(o->code, HIR_ELEMENTWISE)) check_epilogue(r, op), check_weights(r, op);
         if (!forms) continue;
         require(r, op, heads <= 1 || hir_takes_views(o->code),
                 "only the first operand is reshaped in front");

@@ -46,7 +46,7 @@ typedef enum hir_kernel_phase {
     HIR_KERNEL_PHASES
 } hir_kernel_phase;
 
-enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2, HIR_VIEWS = 4 };
+enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2, HIR_VIEWS = 4, HIR_EPILOGUE = 8 };
 
 typedef struct hir_kind_info {
     hir_opcode op;
@@ -74,6 +74,8 @@ hir_kernel_form hir_form_by_op(hir_opcode code);
 
 /* May all operands of the op, which makes a form, be reshaped in its kernel? */
 bool hir_takes_views(hir_opcode code);
+/* May elementwise ops of the op's result follow in its kernel? */
+bool hir_takes_epilogue(hir_opcode code);
 
 /* ---- of kernels ---------------------------------------------------------------------------- */
 /* The form of a kernel; HIR_KERNEL_FORMS: no op of its body decides one. */
