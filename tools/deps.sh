@@ -3,6 +3,7 @@
 #
 #   tools/deps.sh            what building and running needs
 #   tools/deps.sh --tests    that, and what the tests need
+#   tools/deps.sh --fuzz     that, and what fuzzing needs
 #   tools/deps.sh --list     prints the names and does nothing
 set -eu
 
@@ -30,14 +31,19 @@ libc6-dev-arm64-cross  headers of the C library there
 qemu-user        runs them
 chromium         opens the pages of hadal report, without a screen
 "
+fuzz="
+clang            libFuzzer
+libclang-rt-dev  its runtime, and those of the sanitizers
+"
 
 names() { printf '%s\n' "$1" | awk 'NF { print $1 }'; }
 
 wanted=$(names "$build")
 case "${1:-}" in
     --tests | --list) wanted="$wanted $(names "$tests")" ;;
+    --fuzz) wanted="$wanted $(names "$tests") $(names "$fuzz")" ;;
     "") ;;
-    *) echo "usage: tools/deps.sh [--tests|--list]" >&2; exit 2 ;;
+    *) echo "usage: tools/deps.sh [--tests|--fuzz|--list]" >&2; exit 2 ;;
 esac
 if [ "${1:-}" = --list ]; then
     printf '%s\n' $wanted
