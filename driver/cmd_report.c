@@ -37,6 +37,7 @@ static int load_spec(subject *x, const command_line *line) {
 }
 
 static int load(subject *x, const command_line *line) {
+    if (hadal_is_library(x->path)) return hadal_load_library(x->s, x->path);
     if (!hadal_is_dumps(x->path)) return load_spec(x, line);
     report_step("reading the dumps");
     return hadal_load_dumps(x->s, x->path);
@@ -72,21 +73,30 @@ static int read_calls(subject *x, const command_line *line, calls *c) {
     return 0;
 }
 
+/* A library and its weights: compiled now, or before. */
+static int find_library(subject *x, const command_line *line, hadal_run_options *o) {
+    if (hadal_is_library(x->path)) {
+        o->library = x->path;
+        o->packed = hadal_library_weights(x->s);
+        return 0;
+    }
+    o->library = x->work.files.library;
+    o->packed = x->work.files.weights;
+    return hadal_check_weights(x->s) || make_workplace(x->s, &x->work) ||
+           build_library(x->s, line, &x->work);
+}
+
 static int measure(subject *x, const command_line *line, const calls *c) {
-    const hadal_run_options options = {
+    hadal_run_options options = {
         .struct_size = sizeof options,
         .split = c->split.at,
         .n_split = c->split.n,
-        .library = x->work.files.library,
-        .packed = x->work.files.weights,
         .cpu_level = option_get(line, OPTION_CPU_LEVEL),
         .threads = (int)c->threads,
         .profile = (int)c->rounds,
     };
     if (!c->n || option_given(line, OPTION_PROFILE)) return 0;
-    if (hadal_check_weights(x->s) || make_workplace(x->s, &x->work) ||
-        build_library(x->s, line, &x->work))
-        return 1;
+    if (find_library(x, line, &options)) return 1;
     report_step("running");
     return hadal_run(x->s, &options, c->tokens, c->n, NULL, NULL);
 }
@@ -156,7 +166,8 @@ static int check_options(hadal_session *s, const command_line *line) {
 static int deliver(subject *first, const subject *second, const command_line *line) {
     const char *path = option_get(line, OPTION_OUTPUT), *text = first->json;
     if (!option_given(line, OPTION_JSON))
-        text = hadal_report_page(first->s, first->json, second ? second->json : NULL);
+        text = hadal_report_page(first->s, first->json, second ? second->s : NULL,
+                                 second ? second->json : NULL);
     if (!text) return 1;
     if (path && strcmp(path, "-") != 0) return hadal_write_text(first->s, path, text);
     fputs(text, stdout);

@@ -35,7 +35,12 @@ function open() {
     shown = link;
     return;
   }
-  for (const a of $("rooms").children) a.toggleAttribute("aria-current", false), a.dataset.room === link.room && a.setAttribute("aria-current", "page");
+  for (const a of $("rooms").children) {
+    a.removeAttribute("aria-current");
+    if (a.dataset.room !== link.room) continue;
+    a.setAttribute("aria-current", "page");
+    $("rooms").scrollLeft = a.offsetLeft - $("rooms").clientWidth / 2 + a.clientWidth / 2;
+  }
   const room = $("room");
   room.replaceChildren();
   painters = [];

@@ -109,7 +109,8 @@ function summaryRoom(room) {
     card(`Refused, and why (${refused.length})`, { class: "span6", id: "refused" }, refused.length ? h("div", { class: "scroll" }, remarkList(refused)) : h("p", { class: "empty" }, R.made_of === "dumps" ? "Dumps hold no remarks." : "No pass refused anything.")),
     card(`Taken (${taken.length})`, { class: "span6", id: "taken" }, taken.length ? h("div", { class: "scroll" }, remarkList(taken)) : h("p", { class: "empty" }, "No remarks.")),
     card("Options", { class: "span6" }, h("dl", { class: "facts" }, Object.entries(f.options).flatMap(([k, v]) => [h("dt", null, k), h("dd", null, v)]),
-      h("dt", null, "made of"), h("dd", null, `${R.made_of}, ${R.path}`), h("dt", null, "by"), h("dd", null, `Hadal ${R.hadal}`))),
+      h("dt", null, "made of"), h("dd", null, `${R.made_of}, ${R.path}`),
+      R.library && [h("dt", null, "library"), h("dd", null, `of Hadal ${R.library.version}, for ${R.library.levels.join(", ")}; ${Object.entries(R.library.options).map(([k, v]) => `${k} ${typeof v === "object" ? JSON.stringify(v) : v}`).join(", ")}`)], h("dt", null, "by"), h("dd", null, `Hadal ${R.hadal}`))),
     card("Inputs and outputs", { class: "span6" }, h("dl", { class: "facts" }, [...f.inputs.map((x) => ["in", x]), ...f.outputs.map((x) => ["out", x])].flatMap(([w, x]) => [h("dt", null, w), h("dd", { class: "mono" }, `${x.name}: ${x.type}`)]))),
     R.diagnostics.length && card("Said on the way", {}, diagnostics(R.diagnostics))));
 }
