@@ -49,6 +49,14 @@ function open() {
   if (!shown || shown.room !== link.room) scrollTo(0, 0);
   shown = link;
   room.dataset.room = link.room;
+  try {
+    fill(room, link);
+  } catch (fault) { // data that somebody has edited
+    console.error(fault);
+    room.replaceChildren(card("This room cannot be shown", { id: "fault" }, h("p", { class: "note" }, `The data of the report are not as docs/report-json.md has them: ${fault.message}`)));
+  }
+}
+function fill(room, link) {
   if (!R.facts && link.room !== "summary" && link.room !== "compare") room.append(card(null, {}, h("p", { class: "empty" }, "The model could not be compiled. "), h("a", { href: "#summary" }, "What is wrong")));
   else ROOMS.find((r) => r[0] === link.room)[2](room, link);
 }

@@ -78,7 +78,7 @@ case $example in
         for phase in none:'phase 1' none:'phase 2' none:mix token:mix; do
             "$hadal" report model.hadal -D sharpness=${phase%%:*} --code none --json | python3 -c '
 import json, sys
-print("%.3f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]]["total"])' "${phase#*:}" >phase.txt
+print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]]["total"])' "${phase#*:}" >phase.txt
             grep -qF "$(cat phase.txt)" README.md
         done
         "$hadal" report model.hadal -D sharpness=none --against-define sharpness=token --code none -o study.html
