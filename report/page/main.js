@@ -185,7 +185,7 @@ function onKey(e) {
 function start() {
   startTheme();
   document.title = `${R.name || R.path} – Hadal report`;
-  $("title").textContent = R.name || R.path || "Hadal";
+  $("title").textContent = R.name || (R.path || "Hadal").split("/").pop();
   $("subtitle").textContent = `${R.path || ""} · Hadal ${R.hadal}${B ? ` · against ${B.path}` : ""}`;
   ROOMS.forEach(([id, text], i) => $("rooms").append(h("a", { href: "#" + id, "data-room": id, title: `${text} (${i + 1})` }, text)));
   $("search").addEventListener("input", search);

@@ -41,7 +41,7 @@ function lengthBars(r) {
     { size: x.state, colour: "var(--p0)", tip: `caches ${bytes(x.state)}` },
     { size: x.fixed, colour: "var(--p2)", tip: `state of fixed size and values without tokens ${bytes(x.fixed)}` },
     { size: x.arena, colour: "var(--p1)", tip: `arena of a chunk ${bytes(x.arena)}` },
-  ], most, bytes(x.state + x.fixed + x.arena)));
+  ], most, bytes(x.state + x.fixed + x.arena), { class: "short" }));
 }
 
 function remarkItem(r, of = history) {
@@ -86,7 +86,7 @@ function recognised(r) {
 function summaryRoom(room) {
   const f = R.facts, l = R.ledger, d = R.depth;
   if (!f) {
-    room.append(h("div", { class: "hero" }, h("div", null, h("h2", null, R.path || "A model"), h("p", null, "could not be compiled"))),
+    room.append(h("div", { class: "hero" }, h("div", null, h("h2", null, (R.path || "A model").split("/").pop()), h("p", null, "could not be compiled"))),
       card("What is wrong", { id: "diagnostics" }, diagnostics(R.diagnostics)));
     return;
   }
