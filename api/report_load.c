@@ -202,10 +202,6 @@ static const char *library_name(hd_arena *a, const char *path) {
     return hd_strndup(a, base + 3, n - strlen("lib.so"));
 }
 
-int hadal_is_library(const char *path) {
-    return api_has_suffix(path, ".so") && hd_exists(path);
-}
-
 /* Is the kernel IR beside a library that of the library? */
 static bool check_steps(hadal_session *s, const api_info *info, const char *ir) {
     const uint32_t *lines = hir_op_lines(s->m, s->arena);
@@ -266,18 +262,12 @@ static bool load_library(hadal_session *s, const char *path) {
         return false;
     }
     s->library_path = hd_strdup(s->arena, path);
-    s->library_weights = hd_path_join(s->arena, hd_path_dir(s->arena, path),
-                                      hd_printf(s->arena, "%s.weights", name));
     return read_info(s, ir);
 }
 
 int hadal_load_library(hadal_session *s, const char *path) {
     API_ENTER(s);
     API_LEAVE(s, load_library(s, path));
-}
-
-const char *hadal_library_weights(const hadal_session *s) {
-    return s->library_weights;
 }
 
 /* ---- reports that were written before ---------------------------------------------------------

@@ -10,16 +10,12 @@ typedef struct subject { /* of a report; the second one has a session of its own
     hadal_session *s;
     const char *path;
     workplace work;
-    const char *json; /* NULL: it could not be made */
+    compiled_files compiled; /* library[0] 0: it is no compiled model */
+    const char *json;        /* NULL: it could not be made */
 } subject;
 
-static bool has_suffix(const char *s, const char *suffix) {
-    const size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
 static bool is_written_report(const subject *x) {
-    return has_suffix(x->path, ".json");
+    return ends_with(x->path, ".json");
 }
 
 /* ---- what is looked at ------------------------------------------------------------------------
@@ -37,7 +33,10 @@ static int load_spec(subject *x, const command_line *line) {
 }
 
 static int load(subject *x, const command_line *line) {
-    if (hadal_is_library(x->path)) return hadal_load_library(x->s, x->path);
+    char name[256];
+    if (find_compiled(x->path, &x->compiled, name, sizeof name))
+        return hadal_load_library(x->s, x->compiled.library);
+    x->compiled.library[0] = 0;
     if (!hadal_is_dumps(x->path)) return load_spec(x, line);
     report_step("reading the dumps");
     return hadal_load_dumps(x->s, x->path);
@@ -73,17 +72,12 @@ static int read_calls(subject *x, const command_line *line, calls *c) {
     return 0;
 }
 
-/* A library and its weights: compiled now, or before. */
-static int find_library(subject *x, const command_line *line, hadal_run_options *o) {
-    if (hadal_is_library(x->path)) {
-        o->library = x->path;
-        o->packed = hadal_library_weights(x->s);
-        return 0;
-    }
-    o->library = x->work.files.library;
-    o->packed = x->work.files.weights;
-    return hadal_check_weights(x->s) || make_workplace(x->s, &x->work) ||
-           build_library(x->s, line, &x->work);
+/* A library and its weights: compiled before, or now. */
+static const compiled_files *find_library(subject *x, const command_line *line) {
+    if (x->compiled.library[0]) return &x->compiled;
+    const bool built = !hadal_check_weights(x->s) && !make_workplace(x->s, &x->work) &&
+                       !build_library(x->s, line, &x->work);
+    return built ? &x->work.files : NULL;
 }
 
 static int measure(subject *x, const command_line *line, const calls *c) {
@@ -96,7 +90,10 @@ static int measure(subject *x, const command_line *line, const calls *c) {
         .profile = (int)c->rounds,
     };
     if (!c->n || option_given(line, OPTION_PROFILE)) return 0;
-    if (find_library(x, line, &options)) return 1;
+    const compiled_files *files = find_library(x, line);
+    if (!files) return 1;
+    options.library = files->library;
+    options.packed = files->weights;
     report_step("running");
     return hadal_run(x->s, &options, c->tokens, c->n, NULL, NULL);
 }

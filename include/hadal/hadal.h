@@ -303,9 +303,6 @@ HADAL_API int hadal_is_dumps(const char *path); /* Is it a folder with such file
 /* A compiled library, DIR/libNAME.so, with the IR that `compile --emit=graph,depth,kernel` left
  * beside it (the kernel IR at least, which must be that of the library). */
 HADAL_API int hadal_load_library(hadal_session *s, const char *path);
-HADAL_API int hadal_is_library(const char *path);
-/* Where its packed weights are expected; NULL: no library is loaded. */
-HADAL_API const char *hadal_library_weights(const hadal_session *s);
 /* Reads a report that was written before, and refuses any other JSON. */
 HADAL_API const char *hadal_read_report(hadal_session *s, const char *path);
 /* One HTML file that shows one report, or two side by side (`against`; NULL: one). `other`: the
