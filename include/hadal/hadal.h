@@ -282,8 +282,8 @@ HADAL_API const char *hadal_bench_json(hadal_session *s);
 /* ---- reports ------------------------------------------------------------------------------------
  */
 /* What the passes did to the loaded model, and all that can be said about what they made, as JSON
- * (docs/report-json.md). After hadal_run_passes with keep_history, or hadal_load_dumps; a
- * session in which loading failed gives the report of its diagnostics. */
+ * (docs/report-json.md). After hadal_run_passes with keep_history, or hadal_load_dumps or
+ * hadal_load_library; a session in which loading failed gives the report of its diagnostics. */
 typedef struct hadal_report_options {
     size_t struct_size;
     const char *path; /* what the report is of, for its title */
@@ -299,12 +299,16 @@ HADAL_API const char *hadal_report(hadal_session *s, const hadal_report_options 
 /* The files of --dump-ir, in place of a model: its graph is the first of them, and it stands as the
  * last one has it. */
 HADAL_API int hadal_load_dumps(hadal_session *s, const char *folder);
-/* Is it a folder with files of --dump-ir? */
-HADAL_API int hadal_is_dumps(const char *path);
+HADAL_API int hadal_is_dumps(const char *path); /* Is it a folder with such files? */
+/* A compiled library, DIR/libNAME.so, with the IR that `compile --emit=graph,depth,kernel` left
+ * beside it (the kernel IR at least, which must be that of the library). */
+HADAL_API int hadal_load_library(hadal_session *s, const char *path);
 /* Reads a report that was written before, and refuses any other JSON. */
 HADAL_API const char *hadal_read_report(hadal_session *s, const char *path);
-/* One HTML file that shows one report, or two side by side. */
-HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, const char *against);
+/* One HTML file that shows one report, or two side by side (`against`; NULL: one). `other`: the
+ * session that the second one is of, for the difference of the two models op by op; may be NULL. */
+HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, hadal_session *other,
+                                        const char *against);
 /* The life of one value, weight or state, as text. %N or %NAME: of the last dump; PASS:%N: of that
  * of a pass, `input` being the first; else the name of a weight, a state or an output. */
 HADAL_API const char *hadal_explain(hadal_session *s, const char *what);

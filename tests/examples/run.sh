@@ -65,6 +65,27 @@ case $example in
         make CC="$cc" HADAL="$hadal" OUT="$out" run | tee "$out/said.txt"
         grep -q '^as if the prompt had been read again$' "$out/said.txt"
         ;;
+    study)
+        cp "$examples/study"/* "$out" && cd "$out"
+        ./figures.sh "$hadal" | tee figures.txt
+        # every row of the table is as README has it, and so is what it quotes
+        while read -r row; do grep -qxF -- "$row" README.md; done <figures.txt
+        "$hadal" explain model.hadal -D sharpness=place model.layers.9.mlp_res_sharp >explained.txt
+        grep -qF 'part of @model.layers.9.mlp_res_norm.weight.folded = @model.layers.9.mlp_res_norm.weight * @model.layers.9.mlp_res_proj.weight * @model.layers.9.mlp_res_sharp' explained.txt
+        "$hadal" opt model.hadal -D sharpness=token --passes=default --remarks --filter-passes=recognise -o /dev/null 2>&1 |
+            grep -qF "$(grep -o 'model.hadal:10:36: .*' README.md)"
+        # phases of the ledger that the text has
+        for phase in none:'phase 1' none:'phase 2' none:mix token:mix; do
+            "$hadal" report model.hadal -D sharpness=${phase%%:*} --code none --json | python3 -c '
+import json, sys
+print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]]["total"])' "${phase#*:}" >phase.txt
+            grep -qF "$(cat phase.txt)" README.md
+        done
+        "$hadal" report model.hadal -D sharpness=none --against-define sharpness=token --code none -o study.html
+        for sharpness in none place token; do
+            "$hadal" opt model.hadal -D layers=4 -D hidden=64 -D heads=2 -D ff=64 -D vocab=64 -D sharpness=$sharpness --passes=default --check-passes -o /dev/null
+        done
+        ;;
     two-models)
         for size in small:2:40 large:4:64; do
             name=${size%%:*} rest=${size#*:}
