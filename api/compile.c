@@ -8,6 +8,7 @@
 #include "codegen/program.h"
 #include "codegen/weights/convert.h"
 #include "inspect/ledger.h"
+#include "report/history.h"
 #include "support/packed.h"
 
 #define API_FAILED 1
@@ -76,6 +77,16 @@ static void before_pass(void *context, int index, hir_pass_id id, const hir_modu
         !hd_write_file(s->arena, &s->diags, hooks->p->depth_path, text.at, text.n);
 }
 
+static void keep_stage(hadal_session *s, const char *pass, int index, const hir_module *m,
+                       bool changed, double seconds) {
+    if (index == 0) {
+        s->history = report_history_new(s->arena);
+        s->history_remarks.n = 0;
+    }
+    report_history_add(s->history, pass, index, m, changed, seconds);
+    hd_push(s->arena, &s->history_remarks, s->remarks.list.n);
+}
+
 static bool after_pass(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
                        double seconds, hd_diags *d) {
     (void)d;
@@ -86,6 +97,7 @@ static bool after_pass(void *context, int index, hir_pass_id id, const hir_modul
         hooks->p->event(hooks->p->context, &(hadal_pass_event){index + 1, name, changed, seconds});
     if (hooks->ledger && changed)
         ledger_watch_pass(hooks->ledger, m, name, hooks->s->arena, &hooks->s->remarks);
+    if (hooks->p->keep_history) keep_stage(hooks->s, name, index + 1, m, changed, seconds);
     return dump(hooks, index + 1, name, m, changed);
 }
 
@@ -125,13 +137,23 @@ static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
     return true;
 }
 
-/* The type of keys and values called `name`; NULL: f32. */
-static bool cache_dtype(hadal_session *s, const char *name, hir_dtype *out) {
-    *out = HIR_F32;
-    if (!name || hir_value_dtype_by_name(name, out)) return true;
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "keys and values cannot be stored as \"%s\"", name)
-        ->hint = "f32, bf16 or f16";
+/* The type called `name` for states of a kind; NULL: as the module says. */
+static bool state_dtype(hadal_session *s, hir_state_kind kind, const char *what, const char *name) {
+    s->recast[kind] = name != NULL;
+    if (!name || hir_value_dtype_by_name(name, &s->state_dtype[kind])) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s cannot be stored as \"%s\"", what, name)->hint =
+        "f32, bf16 or f16";
     return false;
+}
+
+static bool state_dtypes(hadal_session *s, const hadal_pipeline *p) {
+    return state_dtype(s, HIR_STATE_CACHE, "keys and values", p->cache_dtype) &&
+           state_dtype(s, HIR_STATE_CARRY, "the states of recurrences", p->carry_dtype);
+}
+
+void api_recast_states(const hadal_session *s, hir_module *m) {
+    for (int kind = 0; kind < HIR_STATE_KINDS; kind++)
+        if (s->recast[kind]) hir_set_state_dtype(m, (hir_state_kind)kind, s->state_dtype[kind]);
 }
 
 /* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows? */
@@ -209,14 +231,13 @@ static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p) ||
-        !cache_dtype(s, p->cache_dtype, &s->cache_dtype))
+        !state_dtypes(s, p))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
     if (p->keep_hidden && !api_add_hidden(s->m, &s->diags)) return false;
-    s->recast_cache = p->cache_dtype != NULL;
-    if (s->recast_cache) hir_set_cache_dtype(s->m, s->cache_dtype);
+    api_recast_states(s, s->m);
     s->program = NULL;
     s->remarks.list.n = 0;
 
@@ -236,6 +257,8 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
                         false};
     if (!hooks.passes || !hooks.ops || !dump(&hooks, 0, "input", s->m, true)) return false;
 
+    s->history = NULL;
+    if (p->keep_history) keep_stage(s, "input", 0, s->m, true, -1);
     ledger_watch ledger;
     if (p->ledger) {
         ledger_watch_start(&ledger, s->m, s->arena);
@@ -301,8 +324,7 @@ static bool read_activations(hadal_session *s, const char *text, unsigned *exact
     return false;
 }
 
-/* Lowers once per target; packing does not care which. */
-static bool need_program(hadal_session *s, const hadal_target *t) {
+bool api_need_program(hadal_session *s, const hadal_target *t) {
     if (!api_need_kernels(s)) return false;
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
@@ -344,7 +366,7 @@ static void tell_code(void *context, const hcg_code_event *e) {
 /* What code for the target assumes and how its row programs are scheduled, as comments behind the
  * kernel IR: line numbers stay. */
 static bool print_target(hadal_session *s, const hadal_target *t, hd_text *out) {
-    return need_program(s, t) && hcg_print_assumed(s->program, &s->diags, out) &&
+    return api_need_program(s, t) && hcg_print_assumed(s->program, &s->diags, out) &&
            hcg_print_schedules(s->program, &s->diags, out);
 }
 
@@ -357,15 +379,15 @@ static bool emit_ir(hadal_session *s, const hadal_target *t, const char *path) {
 }
 
 static bool emit_object(hadal_session *s, const char *path) {
-    return hcg_emit_object(s->program, &s->diags, path);
+    return hcg_emit_code(s->program, &s->diags, HCG_CODE_OBJECT, path);
 }
 
 static bool emit_llvm(hadal_session *s, const char *path) {
-    return hcg_emit_llvm(s->program, &s->diags, path);
+    return hcg_emit_code(s->program, &s->diags, HCG_CODE_LLVM, path);
 }
 
 static bool emit_asm(hadal_session *s, const char *path) {
-    return hcg_emit_asm(s->program, &s->diags, path);
+    return hcg_emit_code(s->program, &s->diags, HCG_CODE_ASM, path);
 }
 
 static bool emit_header(hadal_session *s, const char *path) {
@@ -407,7 +429,7 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
         {"header", emit_header}, {"weights", emit_weights},
     };
     if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, t, path);
-    if (!need_program(s, t)) return false;
+    if (!api_need_program(s, t)) return false;
     if (strcmp(kind, "so") == 0) return emit_library(s, t, path);
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
         if (strcmp(kind, writers[i].kind) == 0) return writers[i].write(s, path);

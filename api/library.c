@@ -108,10 +108,8 @@ step_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t a
         int64_t rows = asked - (n - done - part);
         if (rows < 0) rows = 0;
         if (rows > part) rows = part;
-        for (size_t i = 0; i < info->n_steps; i++) {
-            const step_work w = step_work_of(&info->steps[i], part, past + done, rows);
-            sum.flops += w.flops, sum.bytes += w.bytes;
-        }
+        for (size_t i = 0; i < info->n_steps; i++)
+            step_work_add(&sum, step_work_of(&info->steps[i], part, past + done, rows));
     }
     return sum;
 }

@@ -74,7 +74,12 @@ static const char *written(hadal_session *s, inspect_view view, inspect_form for
 }
 
 const char *api_look(hadal_session *s, inspect_view view, inspect_form form) {
-    return written(s, view, form, collect(s, view, NULL, 0));
+    return api_look_at_work(s, view, form, NULL, 0);
+}
+
+const char *api_look_at_work(hadal_session *s, inspect_view view, inspect_form form,
+                             const int32_t *tokens, int64_t n) {
+    return written(s, view, form, collect(s, view, tokens, n));
 }
 
 /* ---- views of a module -------------------------------------------------------------------------

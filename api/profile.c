@@ -47,10 +47,7 @@ void api_profile_end(profile *p, int64_t n, int64_t past) {
     const int64_t chunk = (int64_t)p->max_chunk;
     for (int64_t done = 0, part; done < n; done += part) {
         part = n - done < chunk ? n - done : chunk;
-        for (size_t i = 0; i < p->n_steps; i++) {
-            const step_work w = step_work_of(&p->steps[i], part, past + done, part);
-            phase->work[i].flops += w.flops;
-            phase->work[i].bytes += w.bytes;
-        }
+        for (size_t i = 0; i < p->n_steps; i++)
+            step_work_add(&phase->work[i], step_work_of(&p->steps[i], part, past + done, part));
     }
 }

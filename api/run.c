@@ -182,13 +182,27 @@ static bool write_results(hadal_session *s, const outputs *out, const char *logi
 
 typedef bool (*call_fn)(void *context, const int32_t *tokens, int64_t n, outputs *out);
 
-/* The first `split` tokens in one call and the rest one at a time; 0: all in one. */
-static bool in_calls(int64_t split, const int32_t *tokens, int64_t n, outputs *out, call_fn call,
-                     void *context) {
-    const int64_t first = split > 0 ? split : n;
-    if (!call(context, tokens, first, out)) return false;
-    for (int64_t i = first; i < n; i++)
-        if (!call(context, tokens + i, 1, out)) return false;
+/* Calls of as many tokens as `split` says, the rest one at a time; no `split`: all in one. */
+static bool in_calls(const hadal_run_options *o, const int32_t *tokens, int64_t n, outputs *out,
+                     call_fn call, void *context) {
+    if (!o->n_split) return call(context, tokens, n, out);
+    int64_t done = 0;
+    for (size_t i = 0; i < o->n_split; done += o->split[i++])
+        if (!call(context, tokens + done, o->split[i], out)) return false;
+    for (; done < n; done++)
+        if (!call(context, tokens + done, 1, out)) return false;
+    return true;
+}
+
+static bool check_split(hadal_session *s, const hadal_run_options *o, int64_t n) {
+    int64_t left = n;
+    for (size_t i = 0; i < o->n_split; left -= o->split[i++]) {
+        if (o->split[i] >= 1 && o->split[i] <= left) continue;
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a split after %lld of %lld tokens",
+               (long long)o->split[i], (long long)left)
+            ->hint = "each call takes at least one token, and all together at most those given";
+        return false;
+    }
     return true;
 }
 
@@ -242,10 +256,10 @@ static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const 
                             int64_t n, outputs *out) {
     if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
     /* What is evaluated is the graph as loaded, no pass has touched it; the passes only say how the
-     * weights are rounded, and the options of the run how the cache is. */
+     * weights are rounded, and the options of the run how states are. */
     hir_module *m = hir_module_clone(s->graph, s->arena);
     if (o->hidden_path && !api_add_hidden(m, &s->diags)) return false;
-    if (s->recast_cache) hir_set_cache_dtype(m, s->cache_dtype);
+    api_recast_states(s, m);
     for (size_t i = 0; i < m->weights.n; i++) {
         const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
         if (packed == HIR_NONE) continue;
@@ -253,7 +267,7 @@ static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const 
         m->weights.at[i].layout = s->m->weights.at[packed].layout;
     }
     interpreter in = {s, hir_eval_new(s->arena, m, hcg_weight_source, &s->weights)};
-    return in.eval && in_calls(o->split, tokens, n, out, call_interpreter, &in);
+    return in.eval && in_calls(o, tokens, n, out, call_interpreter, &in);
 }
 
 /* Threads and CPU level as asked for. */
@@ -294,7 +308,7 @@ static bool run_once(caller *c, const hadal_run_options *o, const int32_t *token
         out->at[i].filled = 0;
     c->past = 0;
     return api_library_ok(c->l, c->l->session_rewind(c->l->session, 0), "rewind") &&
-           in_calls(o->split, tokens, n, out, call_library, c);
+           in_calls(o, tokens, n, out, call_library, c);
 }
 
 /* The first run touches memory for the first time, so it is not profiled. */
@@ -324,11 +338,7 @@ static bool run_compiled(hadal_session *s, const hadal_run_options *o, const int
 static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens, int64_t n,
                 const char *logits_path, const char *trace_path) {
     if (!api_need_module(s)) return false;
-    if (o->split < 0 || o->split > n) {
-        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a split after %lld of %lld tokens",
-               (long long)o->split, (long long)n);
-        return false;
-    }
+    if (!check_split(s, o, n)) return false;
     outputs out;
     if (logits_path && !api_may_write(s, logits_path)) return false;
     if (trace_path && !api_may_write(s, trace_path)) return false;

@@ -26,9 +26,12 @@ struct hadal_session {
     hir_pass_options pass_options;
     const char *weight_types; /* as the pipeline was given them; NULL: f32 */
     bool published_types;     /* some weights are stored as the checkpoint has them, unasked */
-    bool recast_cache;        /* the last run of passes had an option for the type of caches: */
-    hir_dtype cache_dtype;
+    hir_dtype state_dtype[HIR_STATE_KINDS]; /* asked for by the last run of passes; */
+    bool recast[HIR_STATE_KINDS];           /* false: as the module says */
     hir_remarks remarks;
+    struct report_history *history; /* of the last run of passes; NULL: nobody asked */
+    HD_VEC(size_t) history_remarks; /* by stage: how many remarks there were behind it */
+    bool from_dumps;
     hcg_program *program; /* lowered from m for `target_key` */
     const char *target_key;
 
@@ -67,6 +70,10 @@ hir_module *api_read_model(hadal_session *s, const char *spec, const char *name)
 bool api_has_suffix(const char *s, const char *suffix);
 bool api_need_module(hadal_session *s);
 bool api_need_kernels(hadal_session *s);
+/* Gives the states of m the types that the last run of passes was asked for. */
+void api_recast_states(const hadal_session *s, hir_module *m);
+/* Lowers once per target; packing does not care which. */
+bool api_need_program(hadal_session *s, const hadal_target *t);
 /* A regular expression that names are held against; all pass where none was given. */
 typedef struct api_filter {
     regex_t regex;

@@ -69,8 +69,14 @@ typedef struct hcg_options {
 typedef struct hcg_program hcg_program;
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o);
 
-/* One object of all code, made on one thread; needs no linker. */
-bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path);
+/* All code as one piece, all levels in it, made on one thread; needs no linker. */
+typedef enum hcg_code_form {
+    HCG_CODE_LLVM, /* textual LLVM IR */
+    HCG_CODE_ASM,
+    HCG_CODE_OBJECT
+} hcg_code_form;
+bool hcg_write_code(hcg_program *p, hd_diags *d, hcg_code_form form, hd_text *out);
+bool hcg_emit_code(hcg_program *p, hd_diags *d, hcg_code_form form, const char *path);
 /* All code as objects STEM.000.o, .. for hcg_link, made on all CPUs. On failure none is left. */
 typedef struct hcg_objects {
     const char **at; /* paths */
@@ -78,9 +84,6 @@ typedef struct hcg_objects {
 } hcg_objects;
 bool hcg_emit_units(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out);
 void hcg_remove_objects(hcg_objects *objects);
-bool hcg_emit_llvm(hcg_program *p, hd_diags *d,
-                   const char *path); /* textual LLVM IR, all levels in one file */
-bool hcg_emit_asm(hcg_program *p, hd_diags *d, const char *path);
 bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path);
 /* cc -shared: `cc` NULL means $CC, then cc; for another architecture than this machine's
  * ARCH-linux-gnu-gcc. `runtime`: path of libhadalrt.a, made for the same architecture. */

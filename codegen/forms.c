@@ -40,6 +40,11 @@ int64_t hcg_columns(const hir_module *m, hir_id kernel) {
     return form && form->columns ? form->columns(m, kernel) : 1;
 }
 
+void hcg_list_rows(const hir_module *m, hir_id kernel, hrt_step *step) {
+    const hcg_form *form = form_of(m, kernel);
+    if (form && form->list) form->list(m, kernel, step);
+}
+
 void hcg_shared_bytes(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
     const hcg_form *form = form_of(m, kernel);
     *counters = *range = 0;

@@ -16,6 +16,9 @@ typedef struct hcg_form {
     /* Bytes of hrt_frame.shared: of counters, and for each range of HRT_KEYS positions. NULL: none
      */
     void (*shared)(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
+    /* Where ranges of `keys` are those of other rows than positions: hrt_step.list_*. NULL: they
+     * are of positions. */
+    void (*list)(const hir_module *m, hir_id kernel, hrt_step *step);
 } hcg_form;
 
 #define K(id, name, several, doc)
@@ -29,6 +32,12 @@ typedef struct hcg_form {
 /* False, with a diagnostic: it cannot be emitted. */
 bool hcg_emit_kernel(struct hcg_emit *e, const hcg_kernel *k);
 int64_t hcg_columns(const hir_module *m, hir_id kernel);
+void hcg_list_rows(const hir_module *m, hir_id kernel, hrt_step *step);
 void hcg_shared_bytes(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
+/* The most ranges of HRT_KEYS positions that a kernel meets whose rows see `window` of them: the
+ * few rows that are cut by ranges see window + HRT_SMALL_BATCH - 1, from anywhere in a range on. */
+static inline uint64_t hcg_window_ranges(uint64_t window) {
+    return (window + HRT_SMALL_BATCH - 3) / HRT_KEYS + 2;
+}
 
 #endif

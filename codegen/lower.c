@@ -12,6 +12,7 @@
 #include "codegen/contract/contraction.h"
 #include "codegen/forms.h"
 #include "codegen/program_key.h"
+#include "ir/text.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
 
@@ -30,7 +31,7 @@ static bool is_kernel(const hir_op *op) {
 }
 
 static bool has_c(hir_type t) {
-    return t.rank > 0 && t.dim[0] == HIR_C;
+    return hir_type_has_c(t);
 }
 
 static bool is_tokens(hir_type t) {
@@ -348,11 +349,22 @@ static bool is_token_free(const lowering *l, hir_id kernel) {
     return hir_op_at(l->m, kernel)->code == HIR_KERNEL_ROW_OP && hir_runs_once(l->m, kernel);
 }
 
+static void raise(uint64_t *most, uint64_t x) {
+    if (x > *most) *most = x;
+}
+
+/* Positions that a row of the kernel sees; 0: all before it. */
+static uint32_t window_of(const lowering *l, hir_id kernel) {
+    return (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, kernel)), HIR_A_WINDOW, 0);
+}
+
 static void ask_for_shared(lowering *l, hir_id kernel) {
+    const uint64_t window = window_of(l, kernel);
     uint64_t counters, range;
     hcg_shared_bytes(l->m, kernel, &counters, &range);
-    if (counters > l->p->counter_bytes) l->p->counter_bytes = counters;
-    if (range > l->p->range_bytes) l->p->range_bytes = range;
+    raise(&l->p->counter_bytes, counters);
+    raise(window ? &l->p->window_range_bytes : &l->p->range_bytes, range);
+    if (window) raise(&l->p->window_ranges, hcg_window_ranges(window));
 }
 
 /* Rows of a batch go one by one, unless the form finds the session of each itself. */
@@ -393,13 +405,14 @@ static bool add_step(lowering *l, hir_id id) {
         .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = goes_by_row(l, id),
-        .window = (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, id)), HIR_A_WINDOW, 0),
+        .window = window_of(l, id),
         .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
         return refuse(l, HD_E_VALUE, loc_of(l, op), "grain is not positive", NULL);
     ask_for_shared(l, id);
+    hcg_list_rows(l->m, id, &step);
     if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
     const hcg_contraction *c = l->p->contractions[id];
     step.cols = c ? c->columns : hcg_columns(l->m, id);
@@ -447,32 +460,6 @@ static bool add_steps(lowering *l) {
     return true;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
-/* Line of each op in the printed module: what stands before the body, then one op a line, kernels
- * with a line more for the brace. */
-static const uint32_t *find_lines(lowering *l) {
-    hd_text text;
-    hd_text_init(&text, l->a);
-    hir_module head = *l->m;
-    head.first = head.last = HIR_NONE;
-    hir_print(&head, (hir_print_options){0}, &text);
-    uint32_t *lines = hd_new_array(l->a, uint32_t, l->m->ops.n), line = 1;
-    const char *body = strstr(text.at, "\nfunc(");
-    if (!body) return lines;
-    for (const char *c = text.at; c <= body; c++)
-        line += *c == '\n';
-    HIR_EACH(l->m, id, l->m->first) {
-        lines[id] = ++line;
-        if (!is_kernel(hir_op_at(l->m, id))) continue;
-        HIR_EACH(l->m, inner, hir_op_at(l->m, id)->body_first) {
-            lines[inner] = ++line;
-        }
-        line++;
-    }
-    return lines;
-}
-
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o) {
     lowering l = {.a = a, .d = d, .m = m, .p = hd_new(a, hcg_program)};
     if (m->stage != HIR_STAGE_KERNEL) {
@@ -485,7 +472,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->m = m;
     if (o) l.p->options = *o;
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
-    l.p->op_lines = find_lines(&l);
+    l.p->op_lines = hir_op_lines(m, a);
     l.p->options.matrices = matrices_of(m);
     if (!hcg_plan_contractions(l.p, d)) return NULL;
     l.uses = hcg_share_kernels(l.p);

@@ -75,8 +75,9 @@ typedef struct hcg_step_work {
     uint64_t row_flops, pair_flops;
     uint64_t pass_bytes, row_bytes, position_bytes;
     uint64_t expert_bytes, experts, chosen;
-    const char *scope; /* what its weights and caches are parts of: "model.layers.3", "" */
-    uint32_t line;     /* of the kernel in the kernel IR text */
+    uint64_t state_bytes; /* of pass_bytes: windows and carries, read and left */
+    const char *scope;    /* what its weights and caches are parts of: "model.layers.3", "" */
+    uint32_t line;        /* of the kernel in the kernel IR text */
 } hcg_step_work;
 hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel); /* line: 0 */
 
@@ -106,7 +107,8 @@ struct hcg_program {
     HD_VEC(hcg_port) outputs;
     uint64_t weights_bytes;
     uint64_t scratch_bytes; /* filled while kernels are emitted: the largest any asks for */
-    uint64_t counter_bytes, range_bytes; /* of hrt_frame.shared: the largest any asks for */
+    uint64_t counter_bytes, range_bytes;        /* of hrt_frame.shared: the largest any asks for */
+    uint64_t window_ranges, window_range_bytes; /* the same of kernels with a window */
     uint8_t digest[16];
     bool is_model; /* one i32[T] input and state or not: NAME_forward; else NAME_call */
     int64_t vocab;

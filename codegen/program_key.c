@@ -7,7 +7,7 @@
 #include "codegen/program_key.h"
 #include "codegen/contract/contraction.h"
 
-enum { FREE = -100 }; /* stands for a size that is left out: no dim has this value */
+enum { FREE = INT32_MIN }; /* stands for a size that is left out: no dim has this value */
 
 void hcg_kernel_key(hir_canonical *c, hir_id kernel) {
     hir_canonical_body(c, kernel);

@@ -5,7 +5,8 @@
  * can avoid: what a body reads of others, each row once, and what it leaves. Matrices of experts
  * are counted apart: how many of them a pass reads depends on its rows. Weights and everything else
  * without T are read once a pass, caches once a pass from end to end; windows and carries are read
- * once a pass and left once. What a kernel reads twice because it does not fit a cache is not in
+ * once a pass and left once. Of a cache that a list is of, as many rows as the list has room for
+ * are counted for each token. What a kernel reads twice because it does not fit a cache is not in
  * here; it shows as a lower rate. */
 #include <string.h>
 
@@ -35,7 +36,7 @@ static uint64_t row_bytes(hir_type t) {
 }
 
 static bool has_c(hir_type t) {
-    return t.rank > 0 && t.dim[0] == HIR_C;
+    return hir_type_has_c(t);
 }
 
 /* ---- reads -------------------------------------------------------------------------------------
@@ -109,6 +110,20 @@ static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
         w->pass_bytes += bytes;
 }
 
+/* The rows of a cache that the only list read with it has room for; 0: it is read from end to end.
+ */
+static uint64_t listed_rows(const counter *c, hir_ref cache) {
+    HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
+        const hir_op *o = hir_op_at(c->m, id);
+        if (o->code != HIR_ATTENTION_SELECTED_OP || o->args[3].kind == HIR_REF_NONE) continue;
+        const bool entries = o->args[5].kind != HIR_REF_NONE;
+        for (uint32_t i = entries ? 5 : 1; i < (entries ? 6 : 3); i++)
+            if (hir_ref_equal(o->args[i], cache))
+                return (uint64_t)hir_ref_type(c->m, o->args[3]).dim[2];
+    }
+    return 0;
+}
+
 static void charge_read(const counter *c, const outer_read *r, hcg_step_work *w) {
     if (r->ref.kind == HIR_REF_WEIGHT) {
         charge_weight(c, r->ref, w);
@@ -118,8 +133,11 @@ static void charge_read(const counter *c, const outer_read *r, hcg_step_work *w)
     const uint64_t whole = row_elements(t);
     const uint64_t elements = r->whole || r->elements > whole ? whole : r->elements;
     const uint64_t bytes = elements * hir_dtype_bytes(t.dtype);
-    if (has_c(t))
-        w->position_bytes += bytes;
+    const uint64_t listed = has_c(t) ? listed_rows(c, r->ref) : 0;
+    if (listed)
+        w->row_bytes += listed * bytes;
+    else if (has_c(t))
+        w->position_bytes += bytes / (uint64_t)hir_rate(t.dim[0]);
     else if (hir_type_has_t(t))
         w->row_bytes += bytes;
     else
@@ -140,7 +158,9 @@ static void charge_state(const counter *c, hir_id op, hcg_step_work *w) {
     const uint32_t written = hir_written_state(c->m, op);
     if (written == HIR_NONE) return;
     const hir_type t = c->m->states.at[written].type;
-    if (!has_c(t)) w->pass_bytes += 2 * row_bytes(t);
+    if (has_c(t)) return;
+    w->pass_bytes += 2 * row_bytes(t);
+    w->state_bytes += 2 * row_bytes(t);
 }
 
 /* ---- arithmetic --------------------------------------------------------------------------------

@@ -7,41 +7,10 @@
 #include "driver/pipeline.h"
 #include "driver/report.h"
 
-enum { MOST = 16, MODELS = 2, PATH_SIZE = 4400 };
+enum { MOST = OPTION_NUMBERS, MODELS = 2, PATH_SIZE = 4400 };
 
 /* ---- lists -------------------------------------------------------------------------------------
  */
-
-typedef struct number_list {
-    int64_t at[MOST];
-    size_t n;
-} number_list;
-
-static int bad_list(hadal_session *s, const char *option, const char *text) {
-    char message[512];
-    snprintf(message, sizeof message,
-             "--%s takes at most %d whole numbers separated by commas, "
-             "not \"%.200s\"",
-             option, MOST, text);
-    return hadal_fail(s, "usage", message, NULL);
-}
-
-static int parse_numbers(hadal_session *s, const command_line *line, option_id id,
-                         const char *option, const char *missing, number_list *out) {
-    const char *given = option_get(line, id), *text = given ? given : missing;
-    out->n = 0;
-    for (const char *at = text; *at;) {
-        char *end;
-        const long long v = strtoll(at, &end, 10);
-        const bool last = *end == 0;
-        if (end == at || (!last && *end != ',') || v < 0 || v > 1LL << 40 || out->n == MOST)
-            return bad_list(s, option, text);
-        out->at[out->n++] = v;
-        at = end + !last;
-        if (!last && !*at) return bad_list(s, option, text);
-    }
-    return 0;
-}
 
 typedef struct type_list {
     char at[MOST][256];
@@ -195,12 +164,12 @@ static void print_text(void *context, const char *text) {
 }
 
 static int begin(hadal_session *s, const command_line *line) {
-    number_list prefill, decode, threads;
+    option_number_list prefill, decode, threads;
     int counts[MOST];
     long long rounds;
-    if (parse_numbers(s, line, OPTION_PREFILL, "prefill", "1,16,128,512", &prefill) ||
-        parse_numbers(s, line, OPTION_DECODE, "decode", "0,512,4096", &decode) ||
-        parse_numbers(s, line, OPTION_THREADS, "threads", "1,2", &threads))
+    if (!option_numbers(s, line, OPTION_PREFILL, "1,16,128,512", &prefill) ||
+        !option_numbers(s, line, OPTION_DECODE, "0,512,4096", &decode) ||
+        !option_numbers(s, line, OPTION_THREADS, "1,2", &threads))
         return 1;
     if (!option_number(s, line, OPTION_ROUNDS, 5, 1, 80, &rounds)) return 1;
     for (size_t i = 0; i < threads.n; i++)

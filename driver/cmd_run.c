@@ -6,43 +6,12 @@
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
+#include "driver/workplace.h"
 
-typedef struct workplace { /* a temporary folder for the compiled model */
-    char dir[4096], library[4200], weights[4200];
-} workplace;
-
-static int make_workplace(hadal_session *s, workplace *w) {
-    if (make_temporary_folder(s, w->dir, sizeof w->dir)) return 1;
-    snprintf(w->library, sizeof w->library, "%s/libmodel.so", w->dir);
-    snprintf(w->weights, sizeof w->weights, "%s/model.weights", w->dir);
-    return 0;
-}
-
-static void remove_workplace(const workplace *w) {
-    if (!w->dir[0]) return;
-    remove(w->library);
-    remove(w->weights);
-    remove_temporary_folder(w->dir);
-}
-
-/* Code for the best level of this machine is enough, unless another is asked for. */
-static int build(hadal_session *s, const command_line *line, const workplace *w) {
-    const hadal_target target = {
-        .struct_size = sizeof target,
-        .cc = option_get(line, OPTION_LINKER),
-        .cpu = option_get(line, OPTION_CPU_LEVEL),
-        .activations = option_get(line, OPTION_ACTIVATIONS),
-        .machine = option_get(line, OPTION_MACHINE),
-    };
-    report_step("compiling");
-    if (hadal_emit(s, &target, "so", w->library)) return 1;
-    report_step("packing weights");
-    return hadal_emit(s, &target, "weights", w->weights);
-}
-
-static int options_of(hadal_session *s, const command_line *line, hadal_run_options *o) {
-    long long split, threads, rounds;
-    if (!option_number(s, line, OPTION_SPLIT, 0, 1, 1LL << 40, &split)) return 1;
+static int options_of(hadal_session *s, const command_line *line, option_number_list *split,
+                      hadal_run_options *o) {
+    long long threads, rounds;
+    if (!option_numbers(s, line, OPTION_SPLIT, "", split)) return 1;
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads)) return 1;
     if (!option_number(s, line, OPTION_ROUNDS, 1, 1, 1000, &rounds)) return 1;
     const bool profile = option_given(line, OPTION_PROFILE);
@@ -54,7 +23,8 @@ static int options_of(hadal_session *s, const command_line *line, hadal_run_opti
         return hadal_fail(s, "usage", "--rounds is for --profile", NULL);
     *o = (hadal_run_options){
         .struct_size = sizeof *o,
-        .split = split,
+        .split = split->at,
+        .n_split = split->n,
         .interpret = option_given(line, OPTION_INTERPRET),
         .cpu_level = option_get(line, OPTION_CPU_LEVEL),
         .threads = (int)threads,
@@ -82,6 +52,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
     const char *logits = option_get(line, OPTION_LOGITS);
     const int32_t *tokens;
     int64_t n;
+    option_number_list split;
     hadal_run_options options = {0};
     hadal_pipeline pipeline;
     if (!text) return hadal_fail(s, "usage", "--tokens is missing", "for example --tokens 1,2,3");
@@ -89,7 +60,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
         !option_given(line, OPTION_PROFILE))
         return hadal_fail(s, "usage", "--logits OUT.npy is missing",
                           "the result must go somewhere");
-    if (options_of(s, line, &options) || make_pipeline(s, line, &pipeline)) return 1;
+    if (options_of(s, line, &split, &options) || make_pipeline(s, line, &pipeline)) return 1;
     if (hadal_read_tokens(s, text, &tokens, &n)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;
@@ -100,7 +71,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
         pipeline.stop_after = "layout";
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (!options.interpret) {
-        if (make_workplace(s, w) || build(s, line, w)) return 1;
+        if (make_workplace(s, w) || build_in_workplace(s, line, w)) return 1;
         options.library = w->library;
         options.packed = w->weights;
     }

@@ -61,6 +61,34 @@ bool option_number(hadal_session *s, const command_line *line, option_id id, lon
     return false;
 }
 
+static bool bad_list(hadal_session *s, option_id id, const char *text) {
+    char message[512];
+    snprintf(message, sizeof message,
+             "--%s takes at most %d whole numbers separated by commas, "
+             "not \"%.200s\"",
+             option_table[id].name, OPTION_NUMBERS, text);
+    hadal_fail(s, "usage", message, NULL);
+    return false;
+}
+
+bool option_numbers(hadal_session *s, const command_line *line, option_id id, const char *missing,
+                    option_number_list *out) {
+    const char *given = option_get(line, id), *text = given ? given : missing;
+    out->n = 0;
+    for (const char *at = text; *at;) {
+        char *end;
+        const long long v = strtoll(at, &end, 10);
+        const bool last = *end == 0;
+        if (end == at || (!last && *end != ',') || v < 0 || v > 1LL << 40 ||
+            out->n == OPTION_NUMBERS)
+            return bad_list(s, id, text);
+        out->at[out->n++] = v;
+        at = end + !last;
+        if (!last && !*at) return bad_list(s, id, text);
+    }
+    return true;
+}
+
 bool option_json(hadal_session *s, const command_line *line, option_id id, bool *json) {
     const char *text = option_get(line, id);
     *json = text && strcmp(text, "json") == 0;

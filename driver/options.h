@@ -57,6 +57,15 @@ static inline bool option_given(const command_line *line, option_id id) {
 bool option_number(hadal_session *s, const command_line *line, option_id id, long long missing,
                    long long least, long long most, long long *out);
 
+/* "1,16,128": whole numbers from 0 on, none for an empty text; `missing` when not given. */
+enum { OPTION_NUMBERS = 16 }; /* as many at most */
+typedef struct option_number_list {
+    int64_t at[OPTION_NUMBERS];
+    size_t n;
+} option_number_list;
+bool option_numbers(hadal_session *s, const command_line *line, option_id id, const char *missing,
+                    option_number_list *out);
+
 /* What an option with the argument "[=json]" asks for; false and an error in `s` if it is neither
  * text nor json. */
 bool option_json(hadal_session *s, const command_line *line, option_id id, bool *json);

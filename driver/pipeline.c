@@ -85,6 +85,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .check = option_given(line, OPTION_CHECK),
         .weights_dtype = option_get(line, OPTION_WEIGHTS_DTYPE),
         .cache_dtype = option_get(line, OPTION_CACHE_DTYPE),
+        .carry_dtype = option_get(line, OPTION_CARRY_DTYPE),
         .chunk = chunk,
         .bank_dtype = option_get(line, OPTION_BANK_DTYPE),
         .phase1_dtype = option_get(line, OPTION_PHASE1_DTYPE),

@@ -365,6 +365,10 @@ hfe_value hfe_run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
         const char *name = text_argument(e, call, 0);
         return name != NULL ? hfe_stored_shape(e, name) : hfe_poison();
     }
+    case HFE_RULE_STORED_NUMBERS: {
+        const char *name = text_argument(e, call, 0);
+        return name != NULL ? hfe_stored_numbers(e, name) : hfe_poison();
+    }
     case HFE_RULE_EACH_ONCE: return hfe_each_once(e, call);
     case HFE_RULE_GIVEN: {
         const hfe_field f = {e->import->object, hfe_literal(call->call.args.at[0].value)};

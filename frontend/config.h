@@ -117,6 +117,8 @@ hd_diag *hfe_field_error(hfe_json *j, const hfe_field *f, const char *format, ..
 hfe_value hfe_each_once(hfe_elab *e, const hfe_expr *call);
 /* The shape of a tensor of the folder, as a list; none: it holds no such tensor. */
 hfe_value hfe_stored_shape(hfe_elab *e, const char *name);
+/* Its elements, if they are whole numbers and few. */
+hfe_value hfe_stored_numbers(hfe_elab *e, const char *name);
 
 /* ---- pages (family.c) ---------------------------------------------------------------------- */
 

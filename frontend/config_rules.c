@@ -140,3 +140,35 @@ hfe_value hfe_stored_shape(hfe_elab *e, const char *name) {
     }
     return t != NULL ? hfe_new_list(e, HD_NOWHERE, dims, t->rank) : hfe_none();
 }
+
+/* Element i of a tensor of whole numbers, which keep all their bits. */
+static bool whole_number(const hd_tensor *t, uint64_t i, int64_t *out) {
+    if (t->packed != NULL) {
+        return false;
+    }
+    if (t->dtype == HD_T_I64) {
+        memcpy(out, t->data + i * sizeof *out, sizeof *out);
+        return true;
+    }
+    if (t->dtype != HD_T_I32) {
+        return false;
+    }
+    *out = (int64_t)hd_tensor_get(t, i);
+    return true;
+}
+
+hfe_value hfe_stored_numbers(hfe_elab *e, const char *name) {
+    const hd_tensor *t = hd_tensors_find(tensors_of(e), name);
+    if (t == NULL || t->elements > HIR_MAX_ATTR_FLOATS) {
+        return hfe_none();
+    }
+    hfe_value *numbers = hd_new_array(e->arena, hfe_value, (size_t)t->elements + 1);
+    for (uint64_t i = 0; i < t->elements; i++) {
+        int64_t n;
+        if (!whole_number(t, i, &n)) {
+            return hfe_none();
+        }
+        numbers[i] = hfe_int(n);
+    }
+    return hfe_new_list(e, HD_NOWHERE, numbers, (size_t)t->elements);
+}

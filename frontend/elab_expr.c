@@ -254,6 +254,17 @@ static hfe_value float_arithmetic(hfe_elab *e, hd_loc loc, hfe_binary op, double
     }
 }
 
+/* C / r: one for each r whole positions. */
+static hfe_value length_over(hfe_elab *e, hd_loc loc, hfe_value length, int64_t by) {
+    int64_t rate;
+    if (by < 1 || hd_mul_overflow(hir_rate(length.integer), by, &rate) || rate > HIR_MAX_RATE) {
+        return hfe_fail(e, HD_E_VALUE, loc, "C / r is one for each r positions", NULL,
+                        "a row cannot stand for that many positions; they are 1 to %d",
+                        HIR_MAX_RATE);
+    }
+    return hfe_dim(hir_over_rate(rate));
+}
+
 static hfe_value compare(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hfe_value b) {
     int order;
     if (hfe_is(a, HFE_INT) && hfe_is(b, HFE_INT)) {
@@ -363,6 +374,10 @@ hfe_value hfe_binary_value(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, 
     }
     if (op == HFE_ADD && hfe_is(a, HFE_STRING) && hfe_is(b, HFE_STRING)) {
         return join_strings(e, loc, a.string, b.string);
+    }
+    const bool length = hfe_is(a, HFE_DIM) && hir_is_length(a.integer);
+    if (op == HFE_DIV && length && hfe_is(b, HFE_INT)) {
+        return length_over(e, loc, a, b.integer);
     }
     return tensor_operator(e, loc, op, a, b);
 }

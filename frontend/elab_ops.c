@@ -174,7 +174,8 @@ bool hfe_shape(hfe_elab *e, hd_loc loc, hfe_value v, int64_t symbol, const char 
     hir_type t = {.dtype = HIR_F32, .rank = (uint32_t)v.list->n};
     for (uint32_t i = 0; i < t.rank; i++) {
         hfe_value dim = hfe_item(v.list, i);
-        bool is_symbol = hfe_is(dim, HFE_DIM) && dim.integer == symbol && i == 0;
+        bool is_symbol = hfe_is(dim, HFE_DIM) && i == 0 &&
+                         (dim.integer == symbol || (symbol == HIR_C && hir_is_length(dim.integer)));
         if (hfe_is(dim, HFE_POISON)) {
             return false;
         }

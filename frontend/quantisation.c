@@ -203,11 +203,14 @@ static bool check_word(quant_reader *r, const hfe_field *object, const char *nam
     return false;
 }
 
+/* Experts of DeepSeek-V4 are in MXFP4 beside it, of which the object says nothing. */
 static bool read_fp8(quant_reader *r, const hfe_field *q) {
     static const char *const formats[] = {"e4m3", "float8_e4m3fn", NULL};
     static const char *const scales[] = {"ue8m0", "float", "float32", NULL};
     const hfe_field block = {q, "weight_block_size"};
     hd_quant_group g = {.format = "fp8", .packing = HD_PACKING_E4M3, .targets_known = true};
+    const hd_quant_group pairs = {
+        .format = "mxfp4", .packing = HD_PACKING_MXFP4, .targets_known = true};
     bool ok = check_fields(r, q, fp8_fields);
     ok &= check_word(r, q, "fmt", formats, "the kind of FP8");
     ok &= check_word(r, q, "scale_fmt", scales, "the kind of scales");
@@ -217,6 +220,7 @@ static bool read_fp8(quant_reader *r, const hfe_field *q) {
     }
     read_ignored(r, q, "modules_to_not_convert");
     add_group(r, &g);
+    add_group(r, &pairs);
     return ok;
 }
 

@@ -136,7 +136,12 @@ bool hfe_show(hfe_value v, hd_text *out) {
     case HFE_INT: hd_text_f(out, "%lld", (long long)v.integer); return true;
     case HFE_FLOAT: hd_text_double(out, v.number); return true;
     case HFE_STRING: hd_text_add(out, v.string); return true;
-    case HFE_DIM: hd_text_add(out, v.integer == HIR_T ? "T" : "C"); return true;
+    case HFE_DIM:
+        hd_text_add(out, v.integer == HIR_T ? "T" : "C");
+        if (v.integer < HIR_C) {
+            hd_text_f(out, " / %lld", (long long)hir_rate(v.integer));
+        }
+        return true;
     case HFE_LIST:
         hd_text_add(out, "[");
         for (size_t i = 0; i < v.list->n; i++) {

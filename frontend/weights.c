@@ -196,7 +196,7 @@ hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value
         !table_has_room(e, loc) || (full = scoped_name(e, loc, name)) == NULL) {
         return hfe_poison();
     }
-    if (kind == HIR_STATE_CACHE && (type.rank == 0 || type.dim[0] != HIR_C)) {
+    if (kind == HIR_STATE_CACHE && (type.rank == 0 || !hir_is_length(type.dim[0]))) {
         return hfe_fail(e, HD_E_TYPE, loc,
                         "without a kind it is a cache, which has a row for each position",
                         state_hint(kind), "the first dim of a state is C");

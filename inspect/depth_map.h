@@ -39,5 +39,6 @@ typedef struct depth_map {
 
 bool depth_map_collect(const inspect_subject *s, depth_map *out);
 void depth_map_text(const depth_map *x, hd_text *out);
+void depth_map_json(const depth_map *x, hd_text *out);
 
 #endif

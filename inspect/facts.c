@@ -100,6 +100,7 @@ bool facts_collect(const inspect_subject *s, facts *out) {
     list_values(s->graph, s->arena, out);
     facts_count(s->graph, &out->as_loaded);
     facts_count(s->now, &out->as_now);
+    layers_collect(s->now, s->arena, &out->layers);
     out->lowered = s->now->stage != s->graph->stage;
     for (int i = 0; i < FACTS_POSITIONS; i++)
         out->work[i] =

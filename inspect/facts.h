@@ -2,6 +2,7 @@
 #ifndef INSPECT_FACTS_H
 #define INSPECT_FACTS_H
 
+#include "inspect/layers.h"
 #include "inspect/memory_plan.h"
 
 typedef struct module_facts {
@@ -37,6 +38,7 @@ typedef struct facts {
     module_facts as_loaded, as_now;
     bool lowered; /* passes have brought it to another stage */
     facts_work work[FACTS_POSITIONS];
+    layers layers; /* as it stands */
     memory_plan plan;
 } facts;
 bool facts_collect(const inspect_subject *s, facts *out);

@@ -96,7 +96,9 @@ void facts_json(const facts *x, hd_text *out) {
     print_values("outputs", x->outputs.at, x->outputs.n, out);
     print_sizes(x, out);
     print_work(x, out);
-    hd_text_add(out, "  \"stages\": [");
+    hd_text_add(out, "  ");
+    layers_json(&x->layers, out);
+    hd_text_add(out, ",\n  \"stages\": [");
     print_ops(x->graph, &x->as_loaded, out);
     if (x->lowered) {
         hd_text_add(out, ", ");

@@ -106,6 +106,7 @@ void facts_text(const facts *x, hd_text *out) {
     print_values("outputs", x->outputs.at, x->outputs.n, out);
     print_size(&x->as_loaded, &x->as_now, out);
     print_work(x, out);
+    layers_held_text(&x->layers, out);
     print_ops(x->graph, &x->as_loaded, out);
     if (x->lowered) print_ops(x->now, &x->as_now, out);
     print_plan_summary(&x->plan, out);

@@ -41,6 +41,7 @@ bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_
 bool heatmap_collect(const inspect_subject *s, depth_weights *out);
 void heatmap_text(const depth_weights *x, hd_text *out);
 void heatmap_svg(const depth_weights *x, hd_text *out);
+void heatmap_json(const depth_weights *x, hd_text *out);
 inspect_numbers heatmap_numbers(const depth_weights *x); /* [mixes, columns], NaN: no such source */
 
 #endif

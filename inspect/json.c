@@ -1,6 +1,8 @@
 /* Strings of JSON. */
 #include "inspect/json.h"
 
+#include <math.h>
+
 void inspect_json_string(hd_text *out, const char *s) {
     hd_text_add(out, "\"");
     for (; *s; s++) {
@@ -17,4 +19,11 @@ void inspect_json_string(hd_text *out, const char *s) {
 void inspect_json_key(hd_text *out, const char *key) {
     inspect_json_string(out, key);
     hd_text_add(out, ": ");
+}
+
+void inspect_json_rounded(hd_text *out, bool there, double x) {
+    if (there && isfinite(x))
+        hd_text_f(out, "%.6g", x);
+    else
+        hd_text_add(out, "null");
 }

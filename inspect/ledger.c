@@ -9,11 +9,17 @@ enum { PAPER_STREAMS = 4 }; /* m of Table 1, for models that have no streams of 
 
 typedef HD_VEC(hir_pass_id) pass_list;
 
-/* The default pipeline, with or without the passes that lead to the depth stage. */
+/* A pass that is for the residual mechanism. Attention over what is made of cached rows has no
+ * kernels without absorb-latent, whatever the residual mechanism is. */
+static bool is_of_mechanism(hir_pass_id id) {
+    return hir_pass(id)->stage_out == HIR_STAGE_DEPTH && id != HIR_PASS_ABSORB_LATENT;
+}
+
+/* The default pipeline, with or without these. */
 static pass_list pipeline(hd_arena *a, bool depth) {
     pass_list list = {0};
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
-        if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) hd_push(a, &list, *id);
+        if (depth || !is_of_mechanism(*id)) hd_push(a, &list, *id);
     return list;
 }
 
@@ -102,6 +108,7 @@ static void count_compiled(const inspect_subject *s, ledger_report *r) {
 
 bool ledger_collect(const inspect_subject *s, ledger_report *r) {
     *r = (ledger_report){.name = s->graph->name, .compiled_module = s->now};
+    layers_collect(s->now, s->arena, &r->layers);
     hir_ledger_find(s->graph, s->arena, &r->graph);
     r->parameters = parameters_of(&r->graph);
     r->reads = hir_flow_count_reads(&r->graph.flow);

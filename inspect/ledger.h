@@ -3,7 +3,7 @@
 #ifndef INSPECT_LEDGER_H
 #define INSPECT_LEDGER_H
 
-#include "inspect/subject.h"
+#include "inspect/layers.h"
 #include "passes/ledger.h"
 #include "passes/paper_forms.h"
 
@@ -78,6 +78,7 @@ typedef struct ledger_report {
     ledger_schedule
         schedule; /* where blocks are a schedule only (Full AttnRes); blocks 0: not so */
     ledger_table table;
+    layers layers;         /* of the compiled module: what the sublayers keep and read */
     ledger_memory *memory; /* NULL: there is no memory plan */
     hir_traffic *by_block; /* of `compiled`, by block from 1; 0: of the output. NULL: one block */
     HD_VEC(ledger_kernel) kernels; /* of `compiled`, in order of the program */

@@ -36,12 +36,14 @@ static void print_sublayer(hd_text *out, uint32_t sublayer) {
 }
 
 static void print_accesses(hd_text *out, const hir_ledger *l, const hir_module *m) {
+    const uint32_t *lines = hir_op_lines(m, out->arena);
     hd_text_add(out, "\"accesses\": [");
     for (size_t i = 0; i < l->accesses.n; i++) {
         const hir_access *a = &l->accesses.at[i];
         hd_text_add(out, i ? ",\n    {" : "\n    {");
         inspect_json_key(out, "op");
         inspect_json_string(out, ledger_op_name(m, a->op));
+        hd_text_f(out, ", \"line\": %u", lines[a->op]);
         hd_text_f(out, ", \"access\": \"%s\", \"phase\": \"%s\", \"kind\": \"%s\", ",
                   a->write ? "write" : "read", hir_phase_name(a->phase),
                   hir_flow_kind_name(a->kind));
@@ -193,6 +195,9 @@ void ledger_json(const ledger_report *r, hd_text *out) {
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);
     if (r->has_kernels) print_ledger(out, "kernels", &r->compiled, r->compiled_module);
     if (r->memory) print_memory(r->memory, out);
+    hd_text_add(out, ",\n  \"layers\": {");
+    layers_json(&r->layers, out);
+    hd_text_add(out, "}");
     hd_text_add(out, ",\n  \"passes\": [");
     for (size_t i = 0; i < r->steps.n; i++) {
         hd_text_add(out, i ? ",\n    {" : "\n    {");

@@ -258,6 +258,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
     const hir_ledger *l = &r->graph;
     if (!l->flow.width || !l->sublayers) {
         hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", r->name);
+        layers_traffic_text(&r->layers, out);
         return;
     }
     hd_text_f(out,
@@ -273,6 +274,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
     print_phases(&r->compiled, out);
     hd_text_f(out, "  weights read by the mechanism, once per call: %llu bytes\n",
               (unsigned long long)r->compiled.fixed_bytes);
+    layers_traffic_text(&r->layers, out);
     if (r->memory) print_memory(r->memory, out);
     print_blocks(r, out);
     print_kernels(r, out);

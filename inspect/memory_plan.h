@@ -25,5 +25,6 @@ typedef struct memory_plan {
 void memory_plan_find(const hir_module *m, hd_arena *a, memory_plan *out);
 bool memory_plan_collect(const inspect_subject *s, memory_plan *out);
 void memory_plan_text(const memory_plan *plan, hd_text *out);
+void memory_plan_json(const memory_plan *plan, hd_text *out);
 
 #endif

@@ -65,6 +65,7 @@ uint32_t mixing_rank_of(double *m, size_t rows, size_t columns);
 bool mixing_collect(const inspect_subject *s, mixing *out);
 void mixing_text(const mixing *x, hd_text *out);
 void mixing_svg(const mixing *x, hd_text *out);
+void mixing_json(const mixing *x, hd_text *out);
 inspect_numbers mixing_numbers(const mixing *x); /* [tokens, rows, sources] */
 
 /* The source was made before the row: its entry need not be 0. */

@@ -12,8 +12,7 @@ static void add(profile_entry *e, const profile_phase *phase, size_t i) {
     e->calls += phase->steps[i].calls;
     e->work_ns += phase->steps[i].work_ns;
     e->wait_ns += phase->steps[i].wait_ns;
-    e->flops += phase->work[i].flops;
-    e->bytes += phase->work[i].bytes;
+    step_work_add(&e->work, phase->work[i]);
 }
 
 static int longest_first(const void *a, const void *b) {

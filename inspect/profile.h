@@ -9,6 +9,8 @@
 #include "inspect/steps.h"
 #include "inspect/subject.h"
 
+#define PROFILE_SCHEMA "hadal-profile-1" /* of its JSON */
+
 typedef enum profile_phase_id { PROFILE_PREFILL, PROFILE_DECODE, PROFILE_PHASES } profile_phase_id;
 
 typedef struct profile_phase { /* calls of more than one token; of one */
@@ -29,7 +31,7 @@ typedef struct profile {               /* as a run fills it */
 typedef struct profile_entry { /* a step, or all steps of a kernel */
     const step_info *step;
     uint64_t calls, work_ns, wait_ns;
-    double flops, bytes;
+    step_work work;
 } profile_entry;
 
 typedef struct profile_table { /* of a phase; the longest first */

@@ -2,6 +2,11 @@
 #include "inspect/json.h"
 #include "inspect/profile.h"
 
+static void print_bytes(const char *key, double bytes, hd_text *out) {
+    hd_text_f(out, ", \"%s\": ", key);
+    hd_text_double(out, bytes);
+}
+
 static void print_entry(const profile_entry *e, bool line, hd_text *out) {
     hd_text_add(out, "{\"kernel\": ");
     inspect_json_string(out, e->step->name);
@@ -14,9 +19,11 @@ static void print_entry(const profile_entry *e, bool line, hd_text *out) {
     hd_text_f(out, ", \"calls\": %llu, \"work_ns\": %llu, \"wait_ns\": %llu, \"flops\": ",
               (unsigned long long)e->calls, (unsigned long long)e->work_ns,
               (unsigned long long)e->wait_ns);
-    hd_text_double(out, e->flops);
-    hd_text_add(out, ", \"bytes\": ");
-    hd_text_double(out, e->bytes);
+    hd_text_double(out, e->work.flops);
+    print_bytes("bytes", e->work.bytes, out);
+    print_bytes("state_bytes", e->work.state_bytes, out);
+    print_bytes("expert_bytes", e->work.touched, out);
+    print_bytes("expert_bytes_untouched", e->work.untouched, out);
     hd_text_add(out, "}");
 }
 
@@ -41,7 +48,7 @@ static void print_phase(const profile_table *t, hd_text *out) {
 }
 
 void profile_json(const profile_tables *x, hd_text *out) {
-    hd_text_add(out, "{\"schema\": \"hadal-profile-1\", \"model\": ");
+    hd_text_add(out, "{\"schema\": \"" PROFILE_SCHEMA "\", \"model\": ");
     inspect_json_string(out, x->of->model);
     hd_text_add(out, ", \"cpu\": ");
     inspect_json_string(out, x->of->cpu);

@@ -2,25 +2,47 @@
 
 #include <math.h>
 
-/* Row t of T looks at past + t + 1 positions. */
-static double pairs(int64_t T, int64_t past, int64_t rows) {
-    const double n = (double)rows;
-    return n * (double)(past + T) - n * (n - 1) / 2;
+/* Positions that the first n rows of a sequence look at, row i at min(i + 1, window). */
+static double positions_seen(double n, double window) {
+    return n <= window ? n * (n + 1) / 2 : window * (window + 1) / 2 + (n - window) * window;
 }
 
-/* Expected bytes of experts that one of the rows has chosen, if all are chosen alike. */
-static double touched(const step_info *k, int64_t rows) {
-    if (!k->experts) return 0;
-    const double missed = 1 - (double)k->chosen / (double)k->experts;
-    return (double)k->expert_bytes * (1 - pow(missed, (double)rows));
+/* The same for the last `rows` rows of past + T; window 0: they see all before them. */
+static double pairs(const step_info *k, int64_t T, int64_t past, int64_t rows) {
+    const double end = (double)(past + T), window = k->window ? (double)k->window : end;
+    return positions_seen(end, window) - positions_seen(end - (double)rows, window);
+}
+
+/* Positions that some of the rows see. */
+static double positions(const step_info *k, int64_t T, int64_t past, int64_t rows) {
+    const double all = (double)(past + T), seen = (double)k->window + (double)rows - 1;
+    return k->window && seen < all ? seen : all;
+}
+
+double step_share_touched(uint64_t experts, uint64_t chosen, int64_t rows) {
+    if (!experts) return 0;
+    return 1 - pow(1 - (double)chosen / (double)experts, (double)rows);
+}
+
+void step_work_add(step_work *sum, step_work w) {
+    sum->flops += w.flops;
+    sum->bytes += w.bytes;
+    sum->state_bytes += w.state_bytes;
+    sum->touched += w.touched;
+    sum->untouched += w.untouched;
 }
 
 step_work step_work_of(const step_info *k, int64_t T, int64_t past, int64_t asked) {
     const int64_t rows = k->last_rows ? asked : T;
     if (rows == 0) return (step_work){0};
+    const double cached = (double)k->position_bytes * positions(k, T, past, rows);
+    const double chosen = (double)k->expert_bytes * step_share_touched(k->experts, k->chosen, rows);
     return (step_work){
-        .flops = (double)k->row_flops * (double)rows + (double)k->pair_flops * pairs(T, past, rows),
-        .bytes = (double)k->pass_bytes + (double)k->row_bytes * (double)rows +
-                 (double)k->position_bytes * (double)(past + T) + touched(k, rows),
+        .flops =
+            (double)k->row_flops * (double)rows + (double)k->pair_flops * pairs(k, T, past, rows),
+        .bytes = (double)k->pass_bytes + (double)k->row_bytes * (double)rows + cached + chosen,
+        .state_bytes = (double)k->state_bytes + cached,
+        .touched = chosen,
+        .untouched = (double)k->expert_bytes - chosen,
     };
 }

@@ -10,6 +10,7 @@ typedef struct step_info {
     uint64_t line, last_rows;
     uint64_t row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
     uint64_t expert_bytes, experts, chosen;
+    uint64_t window, state_bytes;
 } step_info;
 
 typedef struct step_time { /* hadal_profile_step */
@@ -18,7 +19,12 @@ typedef struct step_time { /* hadal_profile_step */
 
 typedef struct step_work {
     double flops, bytes;
+    double state_bytes;        /* of these: states read, and those of fixed size left */
+    double touched, untouched; /* experts: of these, and what no row is expected to choose */
 } step_work;
+/* Of the experts, the share that one of the rows has chosen: expected, if all are chosen alike. */
+double step_share_touched(uint64_t experts, uint64_t chosen, int64_t rows);
+void step_work_add(step_work *sum, step_work w);
 /* One step in one pass of T tokens behind `past` others, the last `asked` rows of logits wanted. */
 step_work step_work_of(const step_info *k, int64_t T, int64_t past, int64_t asked);
 

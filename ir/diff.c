@@ -14,6 +14,7 @@
 typedef struct differ {
     hir_diff_side a, b;
     uint32_t *number_a, *number_b;
+    uint8_t *mark_a, *mark_b; /* hir_diff_mark, by op */
     hir_diff_counts counts;
     hd_text *out;
     const char *heading; /* still to be printed, or NULL */
@@ -37,10 +38,18 @@ static void print_op(differ *d, bool in_a, hir_id op) {
     hir_print_numbered(in_a ? d->a.m : d->b.m, op, in_a ? d->number_a : d->number_b, d->out);
 }
 
-static void whole_op(differ *d, char sign, bool in_a, hir_id op) {
-    start_line(d, sign);
+/* An op that one side alone has. */
+static void whole_op(differ *d, bool in_a, hir_id op) {
+    start_line(d, in_a ? '-' : '+');
     print_op(d, in_a, op);
     hd_text_add(d->out, "\n");
+    if (in_a) {
+        d->mark_a[op] = HIR_DIFF_REMOVED;
+        d->counts.removed++;
+    } else {
+        d->mark_b[op] = HIR_DIFF_ADDED;
+        d->counts.added++;
+    }
 }
 
 /* The changes in one op, weight etc. Its own line is printed before the first change. */
@@ -51,6 +60,7 @@ typedef struct changes {
     const char *moved; /* from where; its line is then printed even if nothing else changed. NULL:
                           not moved */
     bool titled, any;
+    uint8_t *mark; /* of an op or a kernel; NULL: it is none */
 } changes;
 
 static void print_title(changes *c) {
@@ -92,6 +102,7 @@ static void changed_type(changes *c, const char *name, hir_type from, hir_type t
 static void finish(changes *c) {
     hir_diff_counts *counts = &c->d->counts;
     if (c->moved && !c->titled) print_title(c);
+    if (c->mark) *c->mark = c->any ? HIR_DIFF_CHANGED : c->moved ? HIR_DIFF_MOVED : HIR_DIFF_SAME;
     if (c->any)
         counts->changed++;
     else if (c->moved)
@@ -295,13 +306,13 @@ static void title_ops(differ *d, const void *what) {
 static void print_operand(differ *d, bool in_a, hir_ref r) {
     const hir_diff_side *s = in_a ? &d->a : &d->b;
     hir_print_ref(s->m, r, in_a ? d->number_a : d->number_b, d->out);
-    const hir_source from = hir_diff_source(s, r);
+    const hir_diff_origin from = hir_diff_source(s, r);
     if (from.kind == HIR_FROM_OP)
         hd_text_f(d->out, " (%s)", hir_info(hir_op_at(s->m, s->op[from.index])->code)->name);
 }
 
 static bool same_operand(const differ *d, hir_ref x, hir_ref y) {
-    const hir_source p = hir_diff_source(&d->a, x), q = hir_diff_source(&d->b, y);
+    const hir_diff_origin p = hir_diff_source(&d->a, x), q = hir_diff_source(&d->b, y);
     if (p.kind != q.kind) return false;
     switch (p.kind) {
     case HIR_FROM_NOTHING: return true;
@@ -356,7 +367,7 @@ static void diff_attrs(changes *c, const hir_op *x, const hir_op *y) {
 
 static void diff_op(differ *d, hir_id a, hir_id b, const char *moved) {
     const op_pair pair = {a, b};
-    changes c = {.d = d, .title = title_ops, .what = &pair, .moved = moved};
+    changes c = {.d = d, .title = title_ops, .what = &pair, .moved = moved, .mark = &d->mark_b[b]};
     const hir_op *x = hir_op_at(d->a.m, a), *y = hir_op_at(d->b.m, b);
     diff_attrs(&c, x, y);
     diff_operands(&c, x, y);
@@ -432,8 +443,7 @@ static const char *kernel_name(const hir_module *m, hir_id kernel) {
 }
 
 static void removed_op(differ *d, const list *l, hir_id op) {
-    whole_op(d, '-', true, op);
-    d->counts.removed++;
+    whole_op(d, true, op);
     d->indent += 2;
     HIR_EACH(d->a.m, inner, hir_op_at(d->a.m, op)->body_first) {
         if (listed(d->a.m, inner) && partner(&d->a, &d->b, l->position_a, inner) == HIR_NONE)
@@ -458,8 +468,7 @@ static void diff_one(differ *d, const list *l, hir_id from, hir_id op) {
         if (kernel) {
             added_kernel(d, l, op);
         } else {
-            whole_op(d, '+', false, op);
-            d->counts.added++;
+            whole_op(d, false, op);
         }
         return;
     }
@@ -552,7 +561,7 @@ static void diff_body(differ *d, const list *outer, hir_id a, hir_id b) {
 
 static void diff_kernel(differ *d, const list *outer, hir_id a, hir_id b, const char *moved) {
     const op_pair pair = {a, b};
-    changes c = {.d = d, .title = title_ops, .what = &pair, .moved = moved};
+    changes c = {.d = d, .title = title_ops, .what = &pair, .moved = moved, .mark = &d->mark_b[b]};
     const hir_op *x = hir_op_at(d->a.m, a), *y = hir_op_at(d->b.m, b);
     diff_attrs(&c, x, y);
     diff_results(&c, x, y);
@@ -562,19 +571,18 @@ static void diff_kernel(differ *d, const list *outer, hir_id a, hir_id b, const 
 
 /* Prints the ops of a new kernel that are new themselves; the others were elsewhere before. */
 static void added_kernel(differ *d, const list *outer, hir_id b) {
-    whole_op(d, '+', false, b);
-    d->counts.added++;
+    whole_op(d, false, b);
     size_t old = 0;
     d->indent += 2;
     HIR_EACH(d->b.m, op, hir_op_at(d->b.m, b)->body_first) {
         if (!listed(d->b.m, op)) continue;
         const hir_id from = partner(&d->b, &d->a, outer->position_b, op);
         if (from == HIR_NONE) {
-            whole_op(d, '+', false, op);
-            d->counts.added++;
+            whole_op(d, false, op);
         } else {
             old++;
             diff_op(d, from, op, NULL);
+            if (d->mark_b[op] == HIR_DIFF_SAME) d->mark_b[op] = HIR_DIFF_MOVED;
         }
     }
     if (old) {
@@ -594,9 +602,11 @@ static uint32_t *positions(const hir_diff_side *s, hd_arena *a) {
     return at;
 }
 
-hir_diff_counts hir_diff(const hir_module *a, const hir_module *b, hd_text *out) {
+void hir_diff_find(const hir_module *a, const hir_module *b, hd_text *out, hir_diff_found *found) {
     hd_arena *arena = out->arena;
-    differ d = {.out = out};
+    differ d = {.out = out,
+                .mark_a = hd_new_array(arena, uint8_t, a->ops.n + 1),
+                .mark_b = hd_new_array(arena, uint8_t, b->ops.n + 1)};
     hir_diff_match(a, b, arena, &d.a, &d.b);
     d.number_a = hir_number_values(a, arena);
     d.number_b = hir_number_values(b, arena);
@@ -612,5 +622,11 @@ hir_diff_counts hir_diff(const hir_module *a, const hir_module *b, hd_text *out)
                 hd_new_array(arena, uint32_t, a->ops.n)};
     find_order(&d, &top);
     diff_lists(&d, &top);
-    return d.counts;
+    *found = (hir_diff_found){d.a, d.b, d.mark_a, d.mark_b, d.counts};
+}
+
+hir_diff_counts hir_diff(const hir_module *a, const hir_module *b, hd_text *out) {
+    hir_diff_found found;
+    hir_diff_find(a, b, out, &found);
+    return found.counts;
 }

@@ -56,7 +56,7 @@ static uint64_t hash_head(const hir_op *op) {
     return h;
 }
 
-static uint64_t hash_source(const hir_diff_side *s, uint64_t h, hir_source from) {
+static uint64_t hash_source(const hir_diff_side *s, uint64_t h, hir_diff_origin from) {
     h = mix(h, from.kind);
     switch (from.kind) {
     case HIR_FROM_NOTHING: return h;
@@ -70,14 +70,14 @@ static uint64_t hash_source(const hir_diff_side *s, uint64_t h, hir_source from)
 
 /* ---- flattening --------------------------------------------------------------------------------
  */
-hir_source hir_diff_source(const hir_diff_side *s, hir_ref r) {
+hir_diff_origin hir_diff_source(const hir_diff_side *s, hir_ref r) {
     switch ((hir_ref_kind)r.kind) {
     case HIR_REF_NONE: break;
     case HIR_REF_VALUE: return s->value[r.index];
-    case HIR_REF_WEIGHT: return (hir_source){HIR_FROM_WEIGHT, r.index, 0};
-    case HIR_REF_STATE: return (hir_source){HIR_FROM_STATE, r.index, 0};
+    case HIR_REF_WEIGHT: return (hir_diff_origin){HIR_FROM_WEIGHT, r.index, 0};
+    case HIR_REF_STATE: return (hir_diff_origin){HIR_FROM_STATE, r.index, 0};
     }
-    return (hir_source){HIR_FROM_NOTHING, 0, 0};
+    return (hir_diff_origin){HIR_FROM_NOTHING, 0, 0};
 }
 
 static void take_op(hir_diff_side *s, hir_id id) {
@@ -89,7 +89,7 @@ static void take_op(hir_diff_side *s, hir_id id) {
         h = hash_source(s, h, hir_diff_source(s, op->args[i]));
     s->deep[at] = h;
     for (uint32_t i = 0; i < op->n_results; i++)
-        s->value[op->results[i]] = (hir_source){HIR_FROM_OP, at, i};
+        s->value[op->results[i]] = (hir_diff_origin){HIR_FROM_OP, at, i};
 }
 
 /* A kernel's results are resolved to the values that its body yields. */
@@ -116,7 +116,7 @@ static void find_users(hir_diff_side *s, hd_arena *a) {
         for (uint32_t i = 0; i < s->n; i++) {
             const hir_op *op = hir_op_at(s->m, s->op[i]);
             for (uint32_t j = 0; j < op->n_args; j++) {
-                const hir_source from = hir_diff_source(s, op->args[j]);
+                const hir_diff_origin from = hir_diff_source(s, op->args[j]);
                 if (from.kind != HIR_FROM_OP) continue;
                 if (fill)
                     s->user[s->user_first[from.index] + s->user_count[from.index]] =
@@ -147,9 +147,9 @@ static void flatten(hir_diff_side *s, const hir_module *m, hd_arena *a) {
     *s = (hir_diff_side){.m = m};
     s->op = hd_new_array(a, hir_id, m->ops.n);
     s->deep = hd_new_array(a, uint64_t, m->ops.n);
-    s->value = hd_new_array(a, hir_source, m->values.n);
+    s->value = hd_new_array(a, hir_diff_origin, m->values.n);
     for (uint32_t i = 0; i < m->inputs.n; i++)
-        s->value[m->inputs.at[i]] = (hir_source){HIR_FROM_INPUT, i, 0};
+        s->value[m->inputs.at[i]] = (hir_diff_origin){HIR_FROM_INPUT, i, 0};
     HIR_EACH(m, id, m->first) {
         if (hir_has_trait(hir_op_at(m, id)->code, HIR_REGION))
             take_kernel(s, a, id);
@@ -226,8 +226,8 @@ enum {
     MOST_SWEEPS = 64,
 };
 
-static bool same_source(const hir_diff_side *a, hir_source x, const hir_diff_side *b,
-                        hir_source y) {
+static bool same_source(const hir_diff_side *a, hir_diff_origin x, const hir_diff_side *b,
+                        hir_diff_origin y) {
     if (x.kind != y.kind) return false;
     switch (x.kind) {
     case HIR_FROM_NOTHING: return true;
@@ -250,7 +250,7 @@ static bool readers_meet(const hir_diff_side *a, uint32_t i, const hir_diff_side
         if (other == HIR_NONE) continue;
         const hir_op *op = hir_op_at(b->m, b->op[other]);
         if (u.operand >= op->n_args) continue;
-        const hir_source from = hir_diff_source(b, op->args[u.operand]);
+        const hir_diff_origin from = hir_diff_source(b, op->args[u.operand]);
         if (from.kind == HIR_FROM_OP && from.index == j) return true;
     }
     return false;
@@ -293,7 +293,7 @@ static candidate best_neighbour(const hir_diff_side *a, uint32_t i, const hir_di
     candidate best = {HIR_NONE, 0};
     const hir_op *op = hir_op_at(a->m, a->op[i]);
     for (uint32_t k = 0; k < op->n_args; k++) {
-        const hir_source from = hir_diff_source(a, op->args[k]);
+        const hir_diff_origin from = hir_diff_source(a, op->args[k]);
         if (from.kind != HIR_FROM_OP || a->match[from.index] == HIR_NONE) continue;
         const uint32_t maker = a->match[from.index];
         for (uint32_t u = 0; u < b->user_count[maker] && u < MOST_LOOKED_AT; u++)
@@ -304,7 +304,7 @@ static candidate best_neighbour(const hir_diff_side *a, uint32_t i, const hir_di
         if (a->match[u.op] == HIR_NONE) continue;
         const hir_op *reader = hir_op_at(b->m, b->op[a->match[u.op]]);
         if (u.operand >= reader->n_args) continue;
-        const hir_source from = hir_diff_source(b, reader->args[u.operand]);
+        const hir_diff_origin from = hir_diff_source(b, reader->args[u.operand]);
         if (from.kind == HIR_FROM_OP) consider(a, i, b, from.index, s, &best);
     }
     return best;
@@ -338,7 +338,7 @@ static uint64_t anchor_hash(const hir_diff_side *s, uint32_t i) {
     bool named = op->code == HIR_OUTPUT_OP || op->code == HIR_TRACE_OP;
     if (named) return mix_text(h, hir_attr_string(op, HIR_A_NAME, ""));
     for (uint32_t k = 0; k < op->n_args; k++) {
-        const hir_source from = hir_diff_source(s, op->args[k]);
+        const hir_diff_origin from = hir_diff_source(s, op->args[k]);
         if (from.kind == HIR_FROM_OP || from.kind == HIR_FROM_NOTHING) continue;
         h = hash_source(s, mix(h, k), from);
         named = true;

@@ -30,7 +30,7 @@ int64_t hir_eval_length(const hir_eval *e) {
 hir_type eval_concrete(const eval_call *c, hir_type t) {
     for (uint32_t i = 0; i < t.rank; i++) {
         if (t.dim[i] == HIR_T) t.dim[i] = c->T;
-        if (t.dim[i] == HIR_C) t.dim[i] = c->C;
+        if (hir_is_length(t.dim[i])) t.dim[i] = c->C / hir_rate(t.dim[i]);
     }
     return t;
 }

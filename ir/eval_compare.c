@@ -87,7 +87,9 @@ static int64_t fewest_rows(const hir_module *m, hir_id first, hir_id input, int6
 static bool input_elements(hir_type t, int64_t tokens, int64_t length, int64_t *n) {
     *n = 1;
     for (uint32_t i = 0; i < t.rank; i++) {
-        int64_t dim = t.dim[i] == HIR_T ? tokens : t.dim[i] == HIR_C ? length : t.dim[i];
+        int64_t dim = t.dim[i];
+        if (dim == HIR_T) dim = tokens;
+        if (hir_is_length(dim)) dim = length / hir_rate(dim);
         if (hd_mul_overflow(*n, dim, n)) return false;
     }
     return *n <= HIR_EVAL_MAX_ELEMENTS;

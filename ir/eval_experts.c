@@ -1,4 +1,5 @@
-/* Evaluator rules of choosing (topk, pick, mark) and of contractions with chosen matrices. */
+/* Evaluator rules of choosing (topk, to_ids, pick, mark) and of contractions with chosen matrices.
+ */
 #include <math.h>
 
 #include "ir/eval_private.h"
@@ -29,6 +30,13 @@ bool eval_topk(eval_call *c, const hir_op *op, const hir_array *const *x, hir_ar
             y->at[row * k + j] = (double)best;
         }
     }
+    return true;
+}
+
+bool eval_to_ids(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    (void)c, (void)op;
+    for (int64_t i = 0; i < y->n; i++)
+        y->at[i] = trunc(x[0]->at[i]);
     return true;
 }
 

@@ -116,7 +116,7 @@ bool eval_rope_table(eval_call *c, const hir_op *op, const hir_array *const *x, 
     double by = hir_attr_float(op, HIR_A_ATTENTION_FACTOR, 1);
     for (int64_t t = 0; t < c->T; t++)
         for (int64_t j = 0; j < half; j++) {
-            int64_t p = c->C - c->T + t;
+            int64_t p = c->C - c->T + t + hir_attr_int(op, HIR_A_OFFSET, 0);
             double angle = (double)p * frequency(op, j, p);
             y->at[t * length + j] = by * cos(angle);
             y->at[t * length + half + j] = by * sin(angle);
@@ -146,10 +146,13 @@ bool eval_rope(eval_call *c, const hir_op *op, const hir_array *const *x, hir_ar
 /* ---- state over time ------------------------------------------------------------------------- */
 
 bool eval_cache_append(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
-    hir_dtype dtype = hir_ref_type(c->m, op->args[1]).dtype;
-    double *to = x[1]->at + (c->C - c->T) * (x[0]->n / c->T);
-    for (int64_t i = 0; i < x[0]->n; i++)
-        to[i] = hir_rounded(dtype, x[0]->at[i]);
+    const hir_type state = hir_ref_type(c->m, op->args[1]);
+    const int64_t row = x[0]->n / c->T, rate = hir_rate(state.dim[0]), past = c->C - c->T;
+    for (int64_t t = 0; t < c->T; t++) { /* of its positions the last one writes a row */
+        if ((past + t + 1) % rate != 0) continue;
+        for (int64_t i = 0; i < row; i++)
+            x[1]->at[(past + t) / rate * row + i] = hir_rounded(state.dtype, x[0]->at[t * row + i]);
+    }
     y->at = x[1]->at;
     y->n = x[1]->n;
     return true;

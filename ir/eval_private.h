@@ -11,7 +11,8 @@
  * position p is number p mod n. */
 typedef struct eval_state {
     double *at;
-    int64_t row;  /* of a cache: elements of one position */
+    int64_t row;  /* of a cache: elements of a row */
+    int64_t rate; /* of a cache: positions of a row */
     int64_t cap;  /* of a cache: positions there is room for */
     double *kept; /* of others: as it was before the call, to go back to if the call fails */
 } eval_state;

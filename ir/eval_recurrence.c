@@ -25,18 +25,19 @@ bool eval_short_conv(eval_call *c, const hir_op *op, const hir_array *const *x, 
     const bool own = hir_type_has_t(hir_ref_type(c->m, op->args[1]));
     const int64_t n = taps.dim[taps.rank - 1], groups = taps.dim[taps.rank - 2];
     const int64_t channels = x[0]->type.dim[1], past = c->C - c->T;
+    const int64_t apart = hir_attr_int(op, HIR_A_DILATION, 1), kept = (n - 1) * apart;
     const hir_dtype dtype = state_type(c, op, 3);
     for (int64_t t = 0; t < c->T; t++)
         for (int64_t i = 0; i < channels; i++) {
             const double *w = x[1]->at + ((own ? t * groups : 0) + i / (channels / groups)) * n;
             double sum = w[n - 1] * x[0]->at[t * channels + i];
             for (int64_t j = 0; j < n - 1; j++)
-                sum += w[j] * earlier(c, x[0], x[3], dtype, past + t - (n - 1) + j, i);
+                sum += w[j] * earlier(c, x[0], x[3], dtype, past + t - (n - 1 - j) * apart, i);
             y->at[t * channels + i] = sum + (x[2] ? x[2]->at[i] : 0);
         }
-    for (int64_t t = c->T > n - 1 ? c->T - (n - 1) : 0; t < c->T; t++)
+    for (int64_t t = c->T > kept ? c->T - kept : 0; t < c->T; t++)
         for (int64_t i = 0; i < channels; i++)
-            x[3]->at[(past + t) % (n - 1) * channels + i] =
+            x[3]->at[(past + t) % kept * channels + i] =
                 hir_rounded(dtype, x[0]->at[t * channels + i]);
     return true;
 }

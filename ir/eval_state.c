@@ -32,20 +32,22 @@ bool hir_eval_rewind(hir_eval *e, int64_t length) {
 void eval_state_array(const eval_call *c, uint32_t s, hir_array *out) {
     const hir_state *state = &c->m->states.at[s];
     *out = (hir_array){.name = state->name, .type = eval_concrete(c, state->type)};
-    out->n = grows(state) ? c->C * c->e->states[s].row : hir_type_row_elements(state->type);
+    out->n = hir_type_row_elements(state->type);
+    if (grows(state)) out->n *= c->C / c->e->states[s].rate;
     out->at = c->e->states[s].at;
 }
 
 static void grow(eval_call *c, eval_state *state) {
-    const int64_t length = c->e->length;
+    const int64_t held = c->e->length / state->rate, rows = c->C / state->rate;
     if (c->C > state->cap) {
         int64_t cap = c->C > 2 * state->cap ? c->C : 2 * state->cap;
-        double *at = hd_new_array(c->e->arena, double, (size_t)(cap * state->row));
-        if (state->at) memcpy(at, state->at, (size_t)(length * state->row) * sizeof *at);
+        double *at = hd_new_array(c->e->arena, double, (size_t)(cap / state->rate * state->row));
+        if (state->at) memcpy(at, state->at, (size_t)(held * state->row) * sizeof *at);
         state->at = at;
         state->cap = cap;
     }
-    memset(state->at + length * state->row, 0, (size_t)(c->T * state->row) * sizeof *state->at);
+    const size_t more = (size_t)((rows - held) * state->row);
+    memset(state->at + held * state->row, 0, more * sizeof *state->at);
 }
 
 static void keep(hir_eval *e, const hir_state *info, eval_state *state) {
@@ -66,7 +68,8 @@ bool eval_begin_states(eval_call *c) {
         if (whole.n > HIR_EVAL_MAX_ELEMENTS - c->elements)
             return eval_too_large(c, info->loc, what, whole.type);
         c->elements += whole.n;
-        c->e->states[s].row = grows(info) ? whole.n / c->C : 0;
+        c->e->states[s].row = grows(info) ? hir_type_row_elements(info->type) : 0;
+        c->e->states[s].rate = hir_shape_of_state(info).rate;
     }
     for (size_t s = 0; s < c->m->states.n; s++) {
         const hir_state *info = &c->m->states.at[s];

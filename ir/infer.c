@@ -233,7 +233,7 @@ bool hir_shape(hir_check *c, hir_type *y) {
     y->rank = a->n;
     for (uint32_t i = 0; i < a->n; i++) {
         int64_t dim = a->ints[i];
-        const bool symbol = dim == HIR_T || dim == HIR_C;
+        const bool symbol = dim == HIR_T || hir_is_length(dim);
         if (symbol && i != 0)
             return hir_refuse(c, HD_E_TYPE, NULL, "%s can only be the first dim of 'shape'",
                               dim == HIR_T ? "T" : "C");
@@ -270,4 +270,14 @@ bool hir_broadcast(hir_type *dst, hir_type t) {
     }
     *dst = y;
     return true;
+}
+
+bool hir_takes_state(hir_check *c, uint32_t i, hir_state_kind kind, uint32_t rank,
+                     const int64_t *dims) {
+    const hir_state *s = &c->m->states.at[c->op->args[i].index];
+    const hir_type want = hir_make_type(s->type.dtype, rank, dims);
+    if (s->kind == kind && hir_type_equal(s->type, want)) return true;
+    return hir_refuse(c, HD_E_TYPE, NULL, "the state must be a %s %s, not a %s %s",
+                      hir_state_kind_of(kind)->word, hir_type_text(c, want),
+                      hir_state_kind_of(s->kind)->word, hir_type_text(c, s->type));
 }

@@ -1,4 +1,4 @@
-/* Type rules of choosing (topk, pick, mark) and of contractions with chosen matrices. */
+/* Type rules of choosing (topk, to_ids, pick, mark) and of contractions with chosen matrices. */
 #include "ir/rules.h"
 
 /* Indices of a choice: i32 [.., k], made by topk. Token ids, i32[T], are none: they have no last
@@ -7,7 +7,7 @@ static bool is_choice(hir_check *c, uint32_t i) {
     const hir_type t = hir_arg(c, i);
     if (!hir_is_value(c, i)) return false;
     return (t.dtype == HIR_I32 && t.rank > 0 && t.dim[t.rank - 1] > 0) ||
-           hir_refuse(c, HD_E_TYPE, "topk makes such indices",
+           hir_refuse(c, HD_E_TYPE, "topk and to_ids make such indices",
                       "operand %s must be i32[.., k], not %s", hir_arg_name(c, i),
                       hir_type_text(c, t));
 }
@@ -24,6 +24,14 @@ bool hir_rule_topk(hir_check *c, hir_type *y) {
     *y = hir_arg(c, 0);
     y->dtype = HIR_I32;
     y->dim[y->rank - 1] = k;
+    return true;
+}
+
+bool hir_rule_to_ids(hir_check *c, hir_type *y) {
+    int64_t n;
+    if (!hir_plain(c, 0) || !hir_last_dim(c, 0, &n)) return false;
+    *y = hir_arg(c, 0);
+    y->dtype = HIR_I32;
     return true;
 }
 

@@ -2,17 +2,6 @@
  * kind of state. */
 #include "ir/rules.h"
 
-/* Operand i is a state of this kind, of these dims and any type that a state may have. */
-static bool takes_state(hir_check *c, uint32_t i, hir_state_kind kind, uint32_t rank,
-                        const int64_t *dims) {
-    const hir_state *s = &c->m->states.at[c->op->args[i].index];
-    const hir_type want = hir_make_type(s->type.dtype, rank, dims);
-    if (s->kind == kind && hir_type_equal(s->type, want)) return true;
-    return hir_refuse(c, HD_E_TYPE, NULL, "the state must be a %s %s, not a %s %s",
-                      hir_state_kind_of(kind)->word, hir_type_text(c, want),
-                      hir_state_kind_of(s->kind)->word, hir_type_text(c, s->type));
-}
-
 /* Operand i is a value [T, ..] of this rank. */
 static bool has_tokens(hir_check *c, uint32_t i, uint32_t rank, const char *form) {
     if (!hir_plain(c, i) || !hir_is_value(c, i) || !hir_rank_is(c, i, rank, form)) return false;
@@ -43,14 +32,23 @@ static bool taps_fit(hir_check *c, int64_t channels, int64_t *n) {
                       "operand taps, %s, has fewer than two taps", hir_type_text(c, taps));
 }
 
+static bool dilation_fits(hir_check *c, int64_t n) {
+    const int64_t d = hir_attr_int(c->op, HIR_A_DILATION, 1);
+    return (d >= 1 && d <= HIR_MAX_DIM / (n - 1)) ||
+           hir_refuse(c, HD_E_VALUE, "it is how many positions lie from tap to tap",
+                      "'dilation' is %lld; it must be from 1 to %lld", (long long)d,
+                      (long long)(HIR_MAX_DIM / (n - 1)));
+}
+
 bool hir_rule_short_conv(hir_check *c, hir_type *y) {
     int64_t n = 0;
     if (!has_tokens(c, 0, 2, "[T, c]")) return false;
     const hir_type x = hir_arg(c, 0);
     if (!taps_fit(c, x.dim[1], &n)) return false;
     if (hir_has_arg(c, 2) && !hir_plain(c, 2)) return false;
-    if (!hir_vector_of(c, 2, x.dim[1]) ||
-        !takes_state(c, 3, HIR_STATE_WINDOW, 2, (int64_t[]){n - 1, x.dim[1]}))
+    if (!hir_vector_of(c, 2, x.dim[1]) || !dilation_fits(c, n) ||
+        !hir_takes_state(c, 3, HIR_STATE_WINDOW, 2,
+                         (int64_t[]){(n - 1) * hir_attr_int(c->op, HIR_A_DILATION, 1), x.dim[1]}))
         return false;
     *y = x;
     y->dtype = HIR_F32;
@@ -86,7 +84,7 @@ bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
                           "q is %s and v is %s: the heads of q do not divide those of v",
                           hir_type_text(c, q), hir_type_text(c, v));
     if (!decay_fits(c, heads, n) || !by_heads(c, 4, heads, 0) ||
-        !takes_state(c, 5, HIR_STATE_CARRY, 3, (int64_t[]){heads, n, v.dim[2]}))
+        !hir_takes_state(c, 5, HIR_STATE_CARRY, 3, (int64_t[]){heads, n, v.dim[2]}))
         return false;
     *y = v;
     y->dtype = HIR_F32;

@@ -129,6 +129,10 @@ bool hir_rule_rope_table(hir_check *c, hir_type *y) {
     if (length < 2 || length % 2 || length > HIR_MAX_DIM)
         return hir_refuse(c, HD_E_VALUE, NULL, "'length' is %lld; it must be even and at least 2",
                           (long long)length);
+    const int64_t offset = hir_attr_int(c->op, HIR_A_OFFSET, 0);
+    if (offset < -HIR_MAX_DIM || offset > HIR_MAX_DIM)
+        return hir_refuse(c, HD_E_VALUE, NULL, "'offset' is %lld; it must be from %d to %d",
+                          (long long)offset, -HIR_MAX_DIM, HIR_MAX_DIM);
     if (rotating < 0 || rotating > length / 2)
         return hir_refuse(c, HD_E_VALUE, "it counts the pairs of entries that rotate",
                           "'rotating' is %lld; it must be from 0 to %lld", (long long)rotating,
@@ -170,7 +174,7 @@ bool hir_rule_cache_append(hir_check *c, hir_type *y) {
                           hir_type_text(c, x));
     *y = hir_arg(c, 1);
     like = x;
-    like.dim[0] = HIR_C;
+    like.dim[0] = hir_type_has_c(*y) ? y->dim[0] : HIR_C;
     like.dtype = y->dtype; /* cache_append rounds x to the state's type */
     return hir_type_equal(like, *y) ||
            hir_refuse(c, HD_E_TYPE, NULL, "x is %s, so the state must be %s, not %s",

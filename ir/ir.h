@@ -28,8 +28,19 @@ typedef enum hir_dtype {
     HIR_DTYPE_COUNT
 } hir_dtype;
 
-/* A dim is a positive integer or one of two symbols. */
+/* A dim is a positive integer or a symbol: T, C, or C/r, one for each r whole positions. */
 enum { HIR_T = -1 /* tokens of this call */, HIR_C = -2 /* cache length after this call */ };
+enum { HIR_MAX_RATE = 1 << 20 };                /* the largest r of C/r */
+enum { HIR_MAX_SELECT = 1 << 20 };              /* the most entries of a list of rows */
+static inline bool hir_is_length(int64_t dim) { /* C or C/r */
+    return dim <= HIR_C;
+}
+static inline int64_t hir_over_rate(int64_t rate) { /* C/rate; C for 1 */
+    return -1 - rate;
+}
+static inline int64_t hir_rate(int64_t dim) { /* r of C/r; 1 of C */
+    return -1 - dim;
+}
 
 typedef struct hir_type {
     hir_dtype dtype;
@@ -40,7 +51,7 @@ typedef struct hir_type {
 hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims);
 bool hir_type_equal(hir_type a, hir_type b);
 bool hir_type_has_t(hir_type t);           /* dim 0 is T */
-bool hir_type_has_c(hir_type t);           /* dim 0 is C */
+bool hir_type_has_c(hir_type t);           /* dim 0 is C or C/r */
 int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
 size_t hir_dtype_bytes(hir_dtype t);   /* of one element; 0 where elements are stored in groups */
 bool hir_is_quantised(hir_dtype t);    /* stored in groups of HIR_GROUP elements */
@@ -175,7 +186,8 @@ typedef struct hir_state {
 /* How a state lies in memory: `heads` one after the other, each of `rows` rows of `width`
  * elements. */
 typedef struct hir_state_shape {
-    int64_t rows; /* 0: as many as the session has positions */
+    int64_t rate; /* positions that a row of a cache stands for; of other states 1 */
+    int64_t rows; /* 0: as many as the session has positions, over the rate */
     int64_t heads, width;
 } hir_state_shape;
 hir_state_shape hir_shape_of_state(const hir_state *s);
@@ -306,9 +318,9 @@ typedef struct hir_module {
 } hir_module;
 
 hir_module *hir_module_new(hd_arena *a, const char *name);
-/* Sets the element type of all caches: of states of that kind and of the values that cache_append
- * makes of them. */
-void hir_set_cache_dtype(hir_module *m, hir_dtype dtype);
+/* Sets the element type of all states of a kind, and of the values that are such a state: those
+ * that cache_append makes. */
+void hir_set_state_dtype(hir_module *m, hir_state_kind kind, hir_dtype dtype);
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
 
 static inline hir_op *hir_op_at(const hir_module *m, hir_id op) {

@@ -57,7 +57,7 @@ static bool require(rules *r, hir_id op, bool holds, const char *what) {
 
 /* ---- facts --------------------------------------------------------------------------------- */
 static bool has_c(hir_type t) {
-    return t.rank > 0 && t.dim[0] == HIR_C;
+    return hir_type_has_c(t);
 }
 
 static hir_id def_of(const rules *r, hir_ref x) {
@@ -104,8 +104,8 @@ static bool is_primitive(hir_opcode code) {
     if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
     if (hir_has_trait(code, HIR_WRITES_STATE)) return hir_has_trait(code, HIR_LOCAL);
     return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
-           code == HIR_ROPE_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
-           code == HIR_MARK_OP || code == HIR_YIELD_OP;
+           code == HIR_ROPE_OP || code == HIR_TOPK_OP || code == HIR_TO_IDS_OP ||
+           code == HIR_PICK_OP || code == HIR_MARK_OP || code == HIR_YIELD_OP;
 }
 
 /* ---- caches -------------------------------------------------------------------------------- */
@@ -391,8 +391,66 @@ static void check_views(rules *r, hir_id op) {
     check_weights(r, op);
 }
 
+/* Rows of a cache that kernels before have written. */
+static void check_rows_operand(rules *r, hir_id op, uint32_t i, const char *what) {
+    const hir_ref x = hir_op_at(r->m, op)->args[i];
+    if (x.kind == HIR_REF_NONE) return;
+    const hir_id def = def_of(r, x);
+    require(r, op, def != HIR_NONE && !is_inner(r, x) && has_c(hir_ref_type(r->m, x)), what);
+}
+
+static void check_select_operands(rules *r, hir_id op) {
+    check_in_memory(r, op, 0, "q");
+    check_in_memory(r, op, 2, "weights");
+    check_rows_operand(r, op, 1, "keys are state, written by kernels before");
+    check_weights(r, op);
+}
+
+static void check_select(rules *r) {
+    check_sequence(r, check_select_operands);
+}
+
+static void check_attention_selected_operands(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    const hir_ref list = o->args[3], entries = o->args[5];
+    const hir_dtype dtype = hir_ref_type(r->m, o->args[1]).dtype;
+    check_in_memory(r, op, 0, "q");
+    check_in_memory(r, op, 4, "sink");
+    check_weights(r, op);
+    check_rows_operand(r, op, 1, "k and v are state, written by kernels before");
+    check_rows_operand(r, op, 2, "k and v are state, written by kernels before");
+    check_rows_operand(r, op, 5, "entries are state, written by kernels before");
+    require(r, op, !is_inner(r, list) || is_a(r, list, HIR_RESHAPE_OP),
+            "select is made in the kernel itself");
+    if (entries.kind == HIR_REF_NONE) return;
+    require(r, op,
+            hir_ref_type(r->m, entries).dtype == dtype &&
+                hir_ref_type(r->m, o->args[2]).dtype == dtype,
+            "entries, k and v are stored in different types");
+}
+
+static void check_attention_selected(rules *r) {
+    check_sequence(r, check_attention_selected_operands);
+}
+
+static void check_pool(rules *r) {
+    check_sequence(r, check_views);
+}
+
 static void check_short_conv(rules *r) {
     check_sequence(r, check_views);
+}
+
+static void check_ngram_operands(rules *r, hir_id op) {
+    const hir_ref ids = hir_op_at(r->m, op)->args[0], table = hir_op_at(r->m, op)->args[1];
+    require(r, op, ids.kind == HIR_REF_VALUE && def_of(r, ids) == HIR_NONE,
+            "the ids are not an input");
+    require(r, op, table.kind == HIR_REF_WEIGHT, "the table is not a weight");
+    check_weights(r, op);
+}
+
+static void check_ngram(rules *r) {
+    check_sequence(r, check_ngram_operands);
 }
 
 static void check_delta_rule(rules *r) {

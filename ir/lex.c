@@ -137,7 +137,7 @@ hir_token hir_next_token(hir_lexer *lx) {
     if (is_digit(c) || c == '-' || c == '+') return number(lx);
     if (is_letter(c)) return word(lx);
     lx->p++;
-    if (strchr("()[]{}=,:*", c)) {
+    if (strchr("()[]{}=,:*/", c)) {
         hir_token t = token(lx, HIR_TOK_PUNCT, start, hd_strndup(lx->arena, start, 1));
         t.punct = c;
         return t;

@@ -23,7 +23,7 @@ bool hir_type_has_t(hir_type t) {
 }
 
 bool hir_type_has_c(hir_type t) {
-    return t.rank > 0 && t.dim[0] == HIR_C;
+    return t.rank > 0 && hir_is_length(t.dim[0]);
 }
 
 int64_t hir_type_row_elements(hir_type t) {
@@ -58,9 +58,10 @@ uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc l
     return (uint32_t)(m->weights.n - 1);
 }
 
-void hir_set_cache_dtype(hir_module *m, hir_dtype dtype) {
+void hir_set_state_dtype(hir_module *m, hir_state_kind kind, hir_dtype dtype) {
     for (size_t i = 0; i < m->states.n; i++)
-        if (m->states.at[i].kind == HIR_STATE_CACHE) m->states.at[i].type.dtype = dtype;
+        if (m->states.at[i].kind == kind) m->states.at[i].type.dtype = dtype;
+    if (hir_state_kind_of(kind)->rows != HIR_ROWS_PER_POSITION) return; /* no value is one */
     for (size_t i = 0; i < m->values.n; i++) {
         hir_type *t = &m->values.at[i].type;
         const bool state = m->stage == HIR_STAGE_KERNEL || /* where kernels pass states on */

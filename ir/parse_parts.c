@@ -116,14 +116,30 @@ static bool parse_dtype(hir_parser *p, hir_dtype *out) {
                            "there is no element type '%s'", p->t.text);
 }
 
-/* An integer or T or C; symbols only where `first`. */
+/* T, C or C/r; the parser is at its first letter. */
+static bool parse_symbol(hir_parser *p, int64_t *out) {
+    int64_t rate = 1;
+    *out = hir_at_word(p, "T") ? HIR_T : HIR_C;
+    hir_advance(p);
+    if (*out == HIR_T || !hir_accept(p, '/')) return true;
+    if (p->t.kind != HIR_TOK_NUMBER) return hir_expected(p, "the number of positions of a row");
+    if (!hir_parse_i64(p->t.text, &rate) || rate < 2 || rate > HIR_MAX_RATE)
+        return hir_parse_error(p, HD_E_VALUE, p->t.loc, NULL,
+                               "a row cannot stand for %s positions; they are 2 to %d", p->t.text,
+                               HIR_MAX_RATE);
+    hir_advance(p);
+    *out = hir_over_rate(rate);
+    return true;
+}
+
+/* An integer or a symbol; symbols only where `first`. */
 static bool parse_dim(hir_parser *p, bool first, int64_t *out) {
     bool t = hir_at_word(p, "T"), c = hir_at_word(p, "C");
     if (t || c) {
         if (!first)
             return hir_parse_error(p, HD_E_TYPE, p->t.loc, NULL, "%s can only be the first dim",
                                    p->t.text);
-        *out = t ? HIR_T : HIR_C;
+        return parse_symbol(p, out);
     } else if (p->t.kind != HIR_TOK_NUMBER) {
         return hir_expected(p, "a dim (a positive integer, T or C)");
     } else if (!hir_parse_i64(p->t.text, out) || *out < 1 || *out > HIR_MAX_DIM) {
@@ -226,11 +242,11 @@ static bool parse_ints_attr(hir_parser *p, hir_attr *a) {
         if (a->n == HIR_MAX_RANK)
             return hir_parse_error(p, HD_E_LIMIT, p->t.loc, NULL, "more than %d entries",
                                    HIR_MAX_RANK);
-        if (hir_at_word(p, "T"))
-            ints[a->n] = HIR_T;
-        else if (hir_at_word(p, "C"))
-            ints[a->n] = HIR_C;
-        else if (p->t.kind != HIR_TOK_NUMBER)
+        if (hir_at_word(p, "T") || hir_at_word(p, "C")) {
+            if (!parse_symbol(p, &ints[a->n++])) return false;
+            continue;
+        }
+        if (p->t.kind != HIR_TOK_NUMBER)
             return hir_expected(p, "an integer, T or C");
         else if (!hir_parse_i64(p->t.text, &ints[a->n]) || ints[a->n] < 0)
             return hir_parse_error(p, HD_E_VALUE, p->t.loc, NULL,

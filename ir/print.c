@@ -53,6 +53,8 @@ static void print_dim(hd_text *out, int64_t dim) {
         hd_text_add(out, "T");
     else if (dim == HIR_C)
         hd_text_add(out, "C");
+    else if (hir_is_length(dim))
+        hd_text_f(out, "C/%lld", (long long)hir_rate(dim));
     else
         hd_text_f(out, "%lld", (long long)dim);
 }
@@ -305,4 +307,31 @@ void hir_print_op(const hir_module *m, hir_id op, hd_text *out) {
 void hir_print_ref(const hir_module *m, hir_ref r, const uint32_t *numbers, hd_text *out) {
     printer p = {m, out, {0}, numbers};
     print_ref(&p, r);
+}
+
+/* The line of `func(`. */
+static uint32_t header_lines(const hir_module *m, hd_arena *a) {
+    hd_text text;
+    hd_text_init(&text, a);
+    hir_module head = *m;
+    head.first = head.last = HIR_NONE;
+    hir_print(&head, (hir_print_options){0}, &text);
+    const char *body = strstr(text.at, "\nfunc(");
+    uint32_t line = 1;
+    for (const char *c = text.at; body && c <= body; c++)
+        line += *c == '\n';
+    return line;
+}
+
+uint32_t *hir_op_lines(const hir_module *m, hd_arena *a) {
+    uint32_t *lines = hd_new_array(a, uint32_t, m->ops.n + 1), line = header_lines(m, a);
+    HIR_EACH(m, id, m->first) {
+        lines[id] = ++line;
+        if (!hir_has_trait(hir_op_at(m, id)->code, HIR_REGION)) continue;
+        HIR_EACH(m, inner, hir_op_at(m, id)->body_first) {
+            lines[inner] = ++line;
+        }
+        line++;
+    }
+    return lines;
 }

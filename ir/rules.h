@@ -51,6 +51,9 @@ bool hir_axis(hir_check *c, hir_type t, uint32_t limit, uint32_t *axis);
 bool hir_shape(hir_check *c, hir_type *y);
 /* A float attribute (absent: fine) that must be finite and, if `positive`, more than 0. */
 bool hir_finite(hir_check *c, hir_attr_id id, bool positive);
+/* Operand i is a state of this kind, of these dims and any type that a state may have. */
+bool hir_takes_state(hir_check *c, uint32_t i, hir_state_kind kind, uint32_t rank,
+                     const int64_t *dims);
 /* dst = the broadcast of dst and t; false, without a message, if they do not fit. */
 bool hir_broadcast(hir_type *dst, hir_type t);
 

@@ -34,7 +34,7 @@ const char *hir_why_no_state(hir_state_kind kind, hir_type type) {
     int64_t elements, bytes;
     if (!hir_stores_values(type.dtype)) return "a state is f32, bf16 or f16";
     if (type.rank == 0 || type.rank > HIR_MAX_RANK) return "a state has at least one dim";
-    if (grows != (type.dim[0] == HIR_C)) return numbers;
+    if (grows != hir_is_length(type.dim[0])) return numbers;
     for (uint32_t i = grows; i < type.rank; i++)
         if (!is_length(type.dim[i])) return numbers;
     elements = hir_type_row_elements(type);
@@ -46,7 +46,8 @@ const char *hir_why_no_state(hir_state_kind kind, hir_type type) {
 hir_state_shape hir_shape_of_state(const hir_state *s) {
     const int64_t all = hir_type_row_elements(s->type);
     const hir_state_rows rows = kinds[s->kind].rows;
-    hir_state_shape shape = {.rows = rows == HIR_ROWS_ONE         ? 1
+    hir_state_shape shape = {.rate = rows == HIR_ROWS_PER_POSITION ? hir_rate(s->type.dim[0]) : 1,
+                             .rows = rows == HIR_ROWS_ONE         ? 1
                                      : rows == HIR_ROWS_FIRST_DIM ? s->type.dim[0]
                                                                   : 0,
                              .heads = 1};
@@ -95,7 +96,7 @@ bool hir_runs_once(const hir_module *m, hir_id kernel) {
     const hir_op *k = hir_op_at(m, kernel);
     for (uint32_t i = 0; i < k->n_results; i++) {
         const hir_type t = hir_value_at(m, k->results[i])->type;
-        if (t.rank && (t.dim[0] == HIR_T || t.dim[0] == HIR_C)) return false;
+        if (hir_type_has_t(t) || hir_type_has_c(t)) return false;
     }
     return !hir_writes_state(m, kernel);
 }

@@ -226,7 +226,7 @@ static bool area_holds(uint64_t area, uint64_t offset, hir_type t) {
 static bool place_fits(const verifier *v, hir_id id) {
     const hir_value *value = hir_value_at(v->m, id);
     hir_type t = value->type;
-    bool has_c = t.rank && t.dim[0] == HIR_C;
+    const bool has_c = hir_type_has_c(t);
     switch (value->place) {
     case HIR_PLACE_NONE: return true;
     case HIR_PLACE_ARENA:

@@ -35,6 +35,35 @@ static hir_op_work attention(const hir_module *m, hir_id op) {
                          .rows_together = HIR_QUERY_TILE / (q.dim[1] / v.dim[1])};
 }
 
+/* For each head and row of keys a product of n, its weight and sum; a row stands for `rate`
+ * positions. */
+static hir_op_work selection(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0), keys = hir_arg_type(m, op, 1);
+    const uint64_t each = 2 * (uint64_t)q.dim[1] * (uint64_t)(q.dim[2] + 1);
+    return (hir_op_work){.pair_flops = each / (uint64_t)hir_rate(keys.dim[0])};
+}
+
+/* As attention, of the rows that a list has room for; those of a window or of all entries as for
+ * each position. */
+static hir_op_work attention_selected(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
+    const hir_ref list = hir_op_at(m, op)->args[3], entries = hir_op_at(m, op)->args[5];
+    const uint64_t each = 2 * (uint64_t)q.dim[1] * (uint64_t)(q.dim[2] + v.dim[2]);
+    hir_op_work work = {0};
+    if (list.kind != HIR_REF_NONE)
+        work.row_flops = each * (uint64_t)hir_ref_type(m, list).dim[2];
+    else
+        work.pair_flops = each / (uint64_t)hir_rate(hir_ref_type(m, entries).dim[0]);
+    if (entries.kind != HIR_REF_NONE) work.pair_flops += each;
+    return work;
+}
+
+/* For each channel of the rows that one row is made of: an exponential, counted as one, and a
+ * multiply and two adds; once for `length` rows. */
+static hir_op_work pool(const hir_module *m, hir_id op) {
+    return (hir_op_work){.row_flops = 4 * row_elements(hir_arg_type(m, op, 0))};
+}
+
 /* A multiply and an add for each tap and channel. */
 static hir_op_work short_conv(const hir_module *m, hir_id op) {
     const hir_type taps = hir_arg_type(m, op, 1);
@@ -64,6 +93,9 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_BLOCK_LINEAR_OP] = block_linear,
     [HIR_EXPERT_LINEAR_OP] = expert_linear,
     [HIR_ATTENTION_OP] = attention,
+    [HIR_SELECT_OP] = selection,
+    [HIR_ATTENTION_SELECTED_OP] = attention_selected,
+    [HIR_POOL_OP] = pool,
     [HIR_SHORT_CONV_OP] = short_conv,
     [HIR_DELTA_RULE_OP] = delta_rule,
     [HIR_ATTENTION_LATENT_OP] = latent,

@@ -7,7 +7,8 @@
  *
  *              q . (W_k c) = (W_k^T q) . c           sum_s p_s (W_v c_s) = W_v (sum_s p_s c_s)
  *
- *          which is attention.latent, with a block_linear for each head in front and behind. The
+ *          which is attention.latent (over chosen positions: attention_selected of one row for all
+ *          heads), with a block_linear for each head in front and behind. The
  *          weights of both are derived from the map. It is done where a row of the cache is
  *          shorter than k and v of all heads, which is what attention would read otherwise.
  *          Other attention over what is made of cached rows keeps what is made: since all of it is
@@ -106,6 +107,38 @@ static bool absorb(absorber *s, hir_id op, const latent_view *v) {
     o = hir_emit2(&b, HIR_BLOCK_LINEAR_OP, o, w_v);
     if (o.kind == HIR_REF_NONE) return false;
     pass_forward_op(&s->forward, s->m, op, o);
+    return s->c->changed = true;
+}
+
+/* ---- chosen positions ------------------------------------------------------------------------ */
+/* Attention over chosen positions has cached rows for keys and for values, with the queries in the
+ * order of a row: [W_k^T q_n | q_p], or the other way round. Of o the latent's entries are taken.
+ */
+static bool absorb_selected(absorber *s, hir_id op, const latent_view *v) {
+    hir_builder b = hir_before(s->m, s->c->diags, op);
+    hir_op o = *hir_op_at(s->m, op);
+    const hir_ref w_k = matrix_of(s, &v->k, v->heads, true, "keys");
+    const hir_ref w_v = matrix_of(s, &v->v, v->heads, false, "values");
+    hir_ref args[6];
+    for (uint32_t i = 0; i < 6; i++)
+        args[i] = o.args[i];
+    hir_ref q = entries(s, &b, args[0], v->k_at, v->k.n);
+    if (q.kind == HIR_REF_NONE) return false;
+    q = hir_emit2(&b, HIR_BLOCK_LINEAR_OP, q, w_k);
+    if (v->has_shared && q.kind != HIR_REF_NONE) {
+        const hir_ref q_p = entries(s, &b, args[0], v->shared_at, v->shared.n);
+        const bool last = v->k.c.start != 0;
+        const hir_attr axis = hir_int(HIR_A_AXIS, 2);
+        if (q_p.kind == HIR_REF_NONE) return false;
+        q = hir_emit(&b, HIR_CONCAT_OP, (hir_ref[]){last ? q_p : q, last ? q : q_p}, 2, &axis, 1);
+    }
+    if (q.kind == HIR_REF_NONE) return false;
+    args[0] = q, args[1] = args[2] = v->k.c.rows;
+    hir_ref y = hir_emit(&b, HIR_ATTENTION_SELECTED_OP, args, 6, o.attrs, o.n_attrs);
+    if (y.kind != HIR_REF_NONE) y = entries(s, &b, y, v->k.c.start, v->k.c.n);
+    if (y.kind != HIR_REF_NONE) y = hir_emit2(&b, HIR_BLOCK_LINEAR_OP, y, w_v);
+    if (y.kind == HIR_REF_NONE) return false;
+    pass_forward_op(&s->forward, s->m, op, y);
     return s->c->changed = true;
 }
 
@@ -225,6 +258,9 @@ static bool visit(absorber *s, hir_id op) {
     latent_view v;
     const int64_t expanded = expanded_numbers(s->m, op);
     const char *why = latent_find(s->m, op, s->c->scratch, &v);
+    if (!why && hir_op_at(s->m, op)->code == HIR_ATTENTION_SELECTED_OP && v.has_shared &&
+        !hir_ref_equal(v.shared.rows, v.k.c.rows))
+        why = "the latent and what all heads share are cached apart";
     const int64_t cached = why ? 0 : cached_numbers(s->m, &v);
     if (!why && cached < expanded) {
         const int64_t r = v.k.c.n, p = v.has_shared ? v.shared.n : 0;
@@ -235,7 +271,8 @@ static bool visit(absorber *s, hir_id op) {
                        (long long)cached, (long long)expanded, (long long)(v.heads * (2 * r + p)),
                        (long long)(v.heads * (v.k.n + p + v.v.n)),
                        (long long)(v.heads * r * (v.k.n + v.v.n)));
-        return absorb(s, op, &v);
+        const bool selected = hir_op_at(s->m, op)->code == HIR_ATTENTION_SELECTED_OP;
+        return selected ? absorb_selected(s, op, &v) : absorb(s, op, &v);
     }
     if (!why)
         why = hd_printf(s->c->scratch,
@@ -254,7 +291,8 @@ bool pass_absorb_latent(hir_pass_context *c) {
     s.made = hd_new_array(c->scratch, hir_ref, s.n_values);
     s.left = hd_new_array(c->scratch, bool, s.n_values);
     HIR_EACH(s.m, op, s.m->first) {
-        if (hir_op_at(s.m, op)->code != HIR_ATTENTION_OP) continue;
+        const hir_opcode code = hir_op_at(s.m, op)->code;
+        if (code != HIR_ATTENTION_OP && code != HIR_ATTENTION_SELECTED_OP) continue;
         const bool made = is_made(s.m, pass_arg(s.m, op, 1)) || is_made(s.m, pass_arg(s.m, op, 2));
         if (made && !visit(&s, op)) return false;
     }

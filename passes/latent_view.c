@@ -204,8 +204,19 @@ static const char *check_places(const hir_module *m, const latent_view *v) {
     return NULL;
 }
 
+/* Attention over chosen rows: one list for all heads, of the positions themselves. */
+static const char *check_selected(const hir_module *m, hir_id op) {
+    const hir_op *o = hir_op_at(m, op);
+    if (o->args[5].kind != HIR_REF_NONE) return "it reads entries beside k and v";
+    if (hir_ref_type(m, o->args[3]).dim[1] != 1) return "heads see different positions";
+    return hir_arg_type(m, op, 0).dim[1] != hir_arg_type(m, op, 1).dim[1]
+               ? "several heads of q share a head of k"
+               : NULL;
+}
+
 static const char *check_op(const hir_module *m, hir_id op, hd_arena *a) {
     const hir_op *o = hir_op_at(m, op);
+    if (o->code == HIR_ATTENTION_SELECTED_OP) return check_selected(m, op);
     for (uint32_t i = 3; i < o->n_args; i++)
         if (o->args[i].kind != HIR_REF_NONE) return "it has operands beside q, k and v";
     for (uint32_t i = 0; i < o->n_attrs; i++)

@@ -1,8 +1,9 @@
 /* Routers: matrices whose products decide a choice (util.h).
  *
  * From the operand of a topk back through elementwise ops and views of as many elements, across
- * kernels, to linear ops. What has another number of elements, such as the sum that a score is
- * divided by, is made of the same products or of none. */
+ * kernels, to linear ops; and from that of a to_ids to the table of choices that it is a row of.
+ * What has another number of elements, such as the sum that a score is divided by, is made of the
+ * same products or of none. */
 #include "passes/util.h"
 
 typedef struct search {
@@ -24,7 +25,10 @@ static void visit(search *s, hir_id op) {
         mark_operands(s, o, pass_elements(hir_arg_type(s->m, op, 0)));
         return;
     }
+    if (o->code == HIR_TO_IDS_OP) mark_operands(s, o, pass_elements(hir_arg_type(s->m, op, 0)));
     if (o->n_results != 1 || !s->decides[o->results[0]]) return;
+    if (o->code == HIR_GATHER_OP && o->args[0].kind == HIR_REF_WEIGHT)
+        s->router[o->args[0].index] = true;
     if (o->code == HIR_LINEAR_OP && o->args[1].kind == HIR_REF_WEIGHT)
         s->router[o->args[1].index] = true;
     else if (hir_has_trait(o->code, HIR_ELEMENTWISE) || o->code == HIR_RESHAPE_OP)

@@ -20,7 +20,7 @@ bool pass_const(const hir_module *m, hir_ref r, double *value) {
 
 bool pass_type_has_c(hir_type t) {
     for (uint32_t i = 0; i < t.rank; i++)
-        if (t.dim[i] == HIR_C) return true;
+        if (hir_is_length(t.dim[i])) return true;
     return false;
 }
 

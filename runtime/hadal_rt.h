@@ -17,7 +17,7 @@
 
 #include "support/machine.h"
 
-#define HRT_VERSION     5u
+#define HRT_VERSION     6u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -101,6 +101,10 @@ typedef struct hrt_step {
     /* For 2 .. small_batch tokens, which are cut as one is; small_batch 0: there is none. */
     uint32_t kernel_small_batch, small_batch;
     uint32_t window; /* of attention: positions that a token sees; 0: all before it */
+    /* Ranges of rows of a list (HRT_SPLIT_KEYS with one token), list_rate 0: of positions. The list
+     * has the positions of the window, unless list_only, and C / list_rate rows, at most list_most.
+     */
+    uint32_t list_only, list_rate, list_most;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
 } hrt_step;
@@ -144,7 +148,8 @@ typedef enum hrt_state_kind {
 typedef struct hrt_state_info {
     const char *name;
     uint32_t kind, heads;
-    uint64_t rows;      /* of a window; 1 of a carry; of a cache 0, as many as positions (cap) */
+    uint64_t rows; /* of a window; 1 of a carry; of a cache: positions that a row stands for, so
+                    * that there are cap / rows of them (0: 1) */
     uint64_t row_bytes; /* of all heads */
 } hrt_state_info;
 
@@ -165,7 +170,9 @@ typedef struct hrt_model {
     int64_t chunk;      /* most tokens per pass through the steps */
     uint64_t arena_per_token, fixed_bytes, scratch_bytes;
     uint64_t counter_bytes, range_bytes; /* of hrt_frame.shared: at its start; for each HRT_KEYS
-                                          * positions of a session */
+                                          * positions of a session, */
+    uint64_t window_ranges, window_range_bytes; /* of which kernels with a window never meet more,
+                                                 * and have so much for each */
     uint64_t weights_bytes; /* size of the data of the weights file; 0: the model has none */
     uint32_t n_steps, n_operands, n_levels, n_states, n_inputs, n_outputs, n_weights, n_kernels;
     const hrt_step *steps;

@@ -32,6 +32,18 @@ static size_t args_bytes(const hrt_model *m) {
     return (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
 }
 
+/* Bytes that kernels leave for each other, of the one that leaves most: for each range of the
+ * session's positions, or of as many as a window can meet. False on overflow. */
+static bool partial_bytes(const hrt_model *m, int64_t cap, uint64_t *out) {
+    const uint64_t ranges = ((uint64_t)cap + HRT_KEYS - 1) / HRT_KEYS;
+    const uint64_t seen = ranges < m->window_ranges ? ranges : m->window_ranges;
+    uint64_t windows;
+    if (__builtin_mul_overflow(ranges, m->range_bytes, out)) return false;
+    if (__builtin_mul_overflow(seen, m->window_range_bytes, &windows)) return false;
+    if (windows > *out) *out = windows;
+    return true;
+}
+
 bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, bool sinks,
                  hrt_layout *out) {
     hrt_layout l = {0};
@@ -54,9 +66,10 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
         const hrt_tensor_info *t = &m->outputs[i];
         if (!place(&end, chunk_rows(t, l.chunk), t->row_bytes, HRT_ALIGN, &at)) return false;
     }
-    uint64_t ranges = ((uint64_t)cap + HRT_KEYS - 1) / HRT_KEYS;
+    uint64_t partials;
+    if (!partial_bytes(m, cap, &partials)) return false;
     if (!place(&end, 1, m->counter_bytes, HRT_ALIGN, &l.shared)) return false;
-    if (!place(&end, ranges, m->range_bytes, HRT_ALIGN, &at)) return false;
+    if (!place(&end, 1, partials, HRT_ALIGN, &at)) return false;
     l.args_bytes = args_bytes(m);
     if (!place(&l.worker_bytes, 1, l.args_bytes, HRT_ALIGN, &at)) return false;
     if (!place(&l.worker_bytes, 1, m->scratch_bytes, PAGE, &at)) return false;

@@ -117,9 +117,19 @@ static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t 
     }
 }
 
+/* Ranges that cover the list of a step for one token, one at least. */
+static int64_t list_ranges(int64_t length, const hrt_step *step) {
+    int64_t rows = length / step->list_rate, near = length;
+    if (rows > step->list_most) rows = step->list_most;
+    if (step->window && near > step->window) near = step->window;
+    if (!step->list_only) rows += near;
+    return rows > 0 ? (rows + HRT_KEYS - 1) / HRT_KEYS : 1;
+}
+
 /* Columns of a step whose columns are cut into ranges of the cache: those with a position that some
  * token of the call sees. */
 static span key_columns(const worker *w, const hrt_step *step) {
+    if (step->list_rate) return (span){0, step->cols * list_ranges(w->frame.C, step)};
     const int64_t last = (w->frame.C + HRT_KEYS - 1) / HRT_KEYS;
     const int64_t before = w->frame.C - w->frame.T + 1 - (int64_t)step->window;
     const int64_t first = step->window && before > 0 ? before / HRT_KEYS : 0;

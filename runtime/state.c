@@ -19,7 +19,8 @@ static const struct {
 };
 
 uint64_t hrt_state_rows(const hrt_state_info *s, int64_t cap) {
-    return kinds[s->kind].rows == PER_POSITION ? (uint64_t)cap : s->rows;
+    if (kinds[s->kind].rows != PER_POSITION) return s->rows;
+    return s->rows > 1 ? (uint64_t)cap / s->rows : (uint64_t)cap;
 }
 
 const char *hrt_state_word(const hrt_state_info *s) {

@@ -14,6 +14,7 @@ make             the build tool behind it
 pkg-config       finds the libraries below
 llvm-19-dev      code generation (the compiler only; nothing of it is in generated libraries)
 libjansson-dev   JSON with duplicate-key detection, in the importer and the safetensors reader
+zlib1g-dev       the code listings in reports are stored compressed (the compiler only)
 libxxhash-dev    XXH3 digests that tie a library to its weights (header-only)
 "
 tests="
@@ -25,6 +26,7 @@ binutils         nm and readelf, for the allow-list of symbols
 gcc-aarch64-linux-gnu  makes the runtime for aarch64, and links libraries for it
 libc6-dev-arm64-cross  headers of the C library there
 qemu-user        runs them
+chromium         opens the pages of hadal report, without a screen
 "
 
 names() { printf '%s\n' "$1" | awk 'NF { print $1 }'; }

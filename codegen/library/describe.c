@@ -91,7 +91,8 @@ static LLVMValueRef steps(const writer *w) {
                          u32(w, s->first_operand), u32(w, s->n_operands), u32(w, s->split_decode),
                          u32(w, s->split_prefill), u32(w, s->grain), u32(w, s->last_rows),
                          u32(w, s->by_row), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
-                         u32(w, s->window), u64(w, (uint64_t)s->cols), string(w, s->name));
+                         u32(w, s->window), u32(w, s->list_only), u32(w, s->list_rate),
+                         u32(w, s->list_most), u64(w, (uint64_t)s->cols), string(w, s->name));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -139,7 +140,8 @@ static LLVMValueRef states(const writer *w) {
         const hir_state_shape shape = hir_shape_of_state(s);
         const uint64_t elements = (uint64_t)shape.heads * (uint64_t)shape.width;
         rows[i] = RECORD(w, string(w, s->name), u32(w, runtime_kind[s->kind]),
-                         u32(w, (uint64_t)shape.heads), u64(w, (uint64_t)shape.rows),
+                         u32(w, (uint64_t)shape.heads),
+                         u64(w, (uint64_t)(shape.rows ? shape.rows : shape.rate)),
                          u64(w, elements * hir_dtype_bytes(s->type.dtype)));
     }
     return table(w, "states", rows, m->states.n);
@@ -212,6 +214,16 @@ static const char *activations(const hcg_program *p) {
     return text.n ? text.at : "f32";
 }
 
+/* The type of all states of a kind, if there are any. */
+static void options_of_states(const hir_module *m, hir_state_kind kind, hd_text *out) {
+    for (size_t i = 0; i < m->states.n; i++)
+        if (m->states.at[i].kind == kind) {
+            hd_text_f(out, ", \"%s\": \"%s\"", hir_state_kind_of(kind)->word,
+                      hir_dtype_name(m->states.at[i].type.dtype));
+            return;
+        }
+}
+
 const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     hd_text text;
     hd_text_init(&text, p->arena);
@@ -240,12 +252,8 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
               p->options.norm_of_rows ? "row" : "dots");
-    for (size_t i = 0; i < p->m->states.n; i++)
-        if (p->m->states.at[i].kind == HIR_STATE_CACHE) {
-            const hir_dtype dtype = p->m->states.at[i].type.dtype; /* of all caches */
-            hd_text_f(&text, ", \"cache\": \"%s\"", hir_dtype_name(dtype));
-            break;
-        }
+    for (int kind = 0; kind < HIR_STATE_KINDS; kind++)
+        options_of_states(p->m, (hir_state_kind)kind, &text);
     hd_text_add(&text, ", \"parameters\": {");
     for (size_t i = 0; i < p->m->options.n; i++) {
         hd_text_add(&text, i ? ", " : "");
@@ -279,7 +287,8 @@ static void write_model(writer *w, LLVMValueRef *functions) {
         w, u32(w, HRT_VERSION), u32(w, 0), string(w, p->m->name), bytes16(w, p->digest), build(w),
         u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk), u64(w, p->m->arena_per_token),
         u64(w, p->m->fixed_bytes), u64(w, p->scratch_bytes), u64(w, p->counter_bytes),
-        u64(w, p->range_bytes), u64(w, p->weights_bytes), u32(w, p->steps.n), u32(w, p->operands.n),
+        u64(w, p->range_bytes), u64(w, p->window_ranges), u64(w, p->window_range_bytes),
+        u64(w, p->weights_bytes), u32(w, p->steps.n), u32(w, p->operands.n),
         u32(w, w->t->variants.n), u32(w, p->m->states.n), u32(w, p->inputs.n), u32(w, p->outputs.n),
         u32(w, n_weights), u32(w, p->kernels.n), steps(w), operands(w), levels(w, functions),
         states(w), inputs, outputs, weight_table, string(w, hcg_options_json(p, w->t)),
@@ -304,12 +313,12 @@ static LLVMValueRef info_steps(const writer *w) {
     for (size_t i = 0; i < p->steps.n; i++) {
         const hrt_step *s = &p->steps.at[i];
         const hcg_step_work *k = &p->work.at[i];
-        rows[i] = RECORD(w, string(w, s->name),
-                         string(w, hir_kind(p->kernels.at[s->kernel_prefill].kind)->name),
-                         string(w, k->scope), u64(w, k->line), u64(w, s->last_rows),
-                         u64(w, k->row_flops), u64(w, k->pair_flops), u64(w, k->pass_bytes),
-                         u64(w, k->row_bytes), u64(w, k->position_bytes), u64(w, k->expert_bytes),
-                         u64(w, k->experts), u64(w, k->chosen));
+        rows[i] = RECORD(
+            w, string(w, s->name), string(w, hir_kind(p->kernels.at[s->kernel_prefill].kind)->name),
+            string(w, k->scope), u64(w, k->line), u64(w, s->last_rows), u64(w, k->row_flops),
+            u64(w, k->pair_flops), u64(w, k->pass_bytes), u64(w, k->row_bytes),
+            u64(w, k->position_bytes), u64(w, k->expert_bytes), u64(w, k->experts),
+            u64(w, k->chosen), u64(w, s->window), u64(w, k->state_bytes));
     }
     return table(w, "info.steps", rows, p->steps.n);
 }

@@ -281,9 +281,10 @@ static const char info_part[] =
     " * positions in the caches does n rows of each step: T, or the rows of logits asked for "
     "where\n"
     " * last_rows is 1. FLOPs: n * row_flops, and pair_flops for each row and position it looks "
-    "at.\n"
-    " * Bytes: pass_bytes + n * row_bytes + C * position_bytes, each read and each write once; and "
-    "of\n"
+    "at:\n"
+    " * all before it, or the last `window`. Bytes: pass_bytes + n * row_bytes, position_bytes for "
+    "each\n"
+    " * of the C positions that some row looks at, each read and each write once; and of\n"
     " * the expert_bytes of `experts` matrices, of which a row chooses `chosen`, those that some "
     "row\n"
     " * has chosen: if all are chosen alike, expert_bytes * (1 - (1 - chosen / experts)^n). */\n"
@@ -296,6 +297,8 @@ static const char info_part[] =
     "    uint64_t row_flops, pair_flops;\n"
     "    uint64_t pass_bytes, row_bytes, position_bytes;\n"
     "    uint64_t expert_bytes, experts, chosen; /* experts 0: there are none */\n"
+    "    uint64_t window;      /* positions that a row looks at; 0: all before it */\n"
+    "    uint64_t state_bytes; /* of pass_bytes: states of fixed size, read and left */\n"
     "} hadal_info_step;\n"
     "\n"
     "typedef struct hadal_info_state { /* what a session keeps between calls */\n"
@@ -374,13 +377,19 @@ static void add_macro(hd_text *out, const char *name, uint64_t value, const char
               comment);
 }
 
+static uint64_t divide_up(uint64_t n, uint64_t by) {
+    return (n + by - 1) / by;
+}
+
 /* Of each position in caches, or of states that do not grow. */
 static uint64_t state_bytes(const hir_module *m, bool grow) {
     uint64_t sum = 0;
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
         if ((hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION) == grow)
-            sum += (uint64_t)hir_type_row_elements(s->type) * hir_dtype_bytes(s->type.dtype);
+            sum +=
+                divide_up((uint64_t)hir_type_row_elements(s->type) * hir_dtype_bytes(s->type.dtype),
+                          (uint64_t)hir_shape_of_state(s).rate);
     }
     return sum;
 }

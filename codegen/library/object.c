@@ -35,40 +35,39 @@ static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t)
     return l;
 }
 
-static bool emit_code(hcg_program *p, hd_diags *d, LLVMCodeGenFileType kind, const char *path) {
-    hcg_target t;
-    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
-    hcg_llvm *l = build_library(p, d, &t);
-    LLVMMemoryBufferRef code;
-    if (!l) return false;
-    bool ok = hcg_generate(l, kind, &code);
-    hcg_llvm_free(l);
-    if (!ok) return false;
-    ok = hd_write_file(p->arena, d, path, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
-    LLVMDisposeMemoryBuffer(code);
-    return ok;
-}
-
-bool hcg_emit_asm(hcg_program *p, hd_diags *d, const char *path) {
-    return emit_code(p, d, LLVMAssemblyFile, path);
-}
-
-bool hcg_emit_object(hcg_program *p, hd_diags *d, const char *path) {
-    return emit_code(p, d, LLVMObjectFile, path);
-}
-
-bool hcg_emit_llvm(hcg_program *p, hd_diags *d, const char *path) {
-    hcg_target t;
-    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
-    hcg_llvm *l = build_library(p, d, &t);
-    if (!l) return false;
-    bool ok = hcg_finish_module(l);
-    char *text = ok ? LLVMPrintModuleToString(l->mod) : NULL;
-    hcg_llvm_free(l);
-    if (!ok) return false;
-    ok = hd_write_file(p->arena, d, path, text, strlen(text));
+static bool print_llvm(hcg_llvm *l, hd_text *out) {
+    char *text = hcg_finish_module(l) ? LLVMPrintModuleToString(l->mod) : NULL;
+    if (!text) return false;
+    hd_text_add(out, text);
     LLVMDisposeMessage(text);
+    return true;
+}
+
+static bool print_code(hcg_llvm *l, LLVMCodeGenFileType kind, hd_text *out) {
+    LLVMMemoryBufferRef code;
+    if (!hcg_generate(l, kind, &code)) return false;
+    hd_text_add_n(out, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
+    LLVMDisposeMemoryBuffer(code);
+    return true;
+}
+
+bool hcg_write_code(hcg_program *p, hd_diags *d, hcg_code_form form, hd_text *out) {
+    hcg_target t;
+    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
+    hcg_llvm *l = build_library(p, d, &t);
+    if (!l) return false;
+    const bool ok =
+        form == HCG_CODE_LLVM
+            ? print_llvm(l, out)
+            : print_code(l, form == HCG_CODE_ASM ? LLVMAssemblyFile : LLVMObjectFile, out);
+    hcg_llvm_free(l);
     return ok;
+}
+
+bool hcg_emit_code(hcg_program *p, hd_diags *d, hcg_code_form form, const char *path) {
+    hd_text code;
+    hd_text_init(&code, p->arena);
+    return hcg_write_code(p, d, form, &code) && hd_write_file(p->arena, d, path, code.at, code.n);
 }
 
 /* ---- units -------------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
         const hir_opcode code = hir_op_at(m, id)->code;
         if (code == HIR_GATHER_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
-            code == HIR_MARK_OP)
+            code == HIR_TO_IDS_OP || code == HIR_MARK_OP)
             return true;
     }
     return false;

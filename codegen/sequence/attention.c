@@ -44,7 +44,7 @@ LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache 
     return hcg_at(e, hcg_element(e, c->dtype), c->base, row);
 }
 
-static hcg_cache cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
+hcg_cache hcg_cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
     hir_type t = hir_ref_type(e->p->m, r);
     return (hcg_cache){.base = hcg_arg(e, k, r), .dtype = t.dtype, .width = t.dim[2]};
 }
@@ -84,8 +84,8 @@ static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
     size_t errors = e->diags->errors;
     take_options(e, k, op, &a);
     a.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
-    a.k = cache_of(e, k, op->args[1]);
-    a.v = cache_of(e, k, op->args[2]);
+    a.k = hcg_cache_of(e, k, op->args[1]);
+    a.v = hcg_cache_of(e, k, op->args[2]);
     a.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
     if (e->diags->errors != errors) return false;
     a.cap = hcg_frame_cap(e);

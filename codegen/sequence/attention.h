@@ -28,6 +28,8 @@ typedef struct hcg_cache {
     int64_t width;
 } hcg_cache;
 
+hcg_cache hcg_cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r);
+
 typedef struct hcg_attention {
     LLVMValueRef q, out; /* base pointers, [T][H][n] and [T][H][m] */
     hcg_cache k, v;

@@ -18,27 +18,15 @@
 
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/sequence/attention.h"
+#include "codegen/sequence/attention_tile.h"
 
 enum {
-    TILE = 128,   /* keys between softmax steps; divides HRT_KEYS, at most HCG_KEYS */
+    TILE = HCG_TILE_KEYS,
     CHUNK = 32,   /* floats of a key per iteration of the dot product */
     LINE = 64,    /* bytes */
     AHEAD = 8192, /* bytes */
     MOST_LANES = 64,
 };
-
-/* A tile of keys and the query heads that look at it. */
-typedef struct tile {
-    const hcg_attention *a;
-    LLVMValueRef heads;        /* how many: per_group for each token */
-    bool small_batch;          /* heads is not a constant */
-    LLVMValueRef q, scores;    /* of the first of the heads: [heads][n], [..][HCG_LD_SCORES] */
-    LLVMValueRef partial;      /* likewise: O and state, hcg_partial_floats apart */
-    LLVMValueRef group;        /* key/value head */
-    LLVMValueRef keys, values; /* rows of the tile's first position */
-    LLVMValueRef first, count; /* its first position, and how many */
-} tile;
 
 /* Element `at` of a row is about to be read: asks for the line AHEAD of it. */
 static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
@@ -47,8 +35,10 @@ static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, 
 }
 
 /* f(first head, how many) for all heads, `most` (a power of two) at once, the last ones fewer. */
-typedef void each_heads(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with);
-static void by_any_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
+typedef void each_heads(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
+                        void *with);
+static void by_any_heads(hcg_emit *e, const hcg_key_tile *t, unsigned most, each_heads *f,
+                         void *with) {
     LLVMValueRef whole = LLVMBuildAnd(e->b, t->heads, hcg_i64(e, -(int64_t)most), "");
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), whole, hcg_i64(e, most), "heads", 0, NULL);
     f(e, t, l.index, most, with);
@@ -58,7 +48,7 @@ static void by_any_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *
     hcg_loop_end(e, &rest, NULL);
 }
 
-static void by_heads(hcg_emit *e, const tile *t, unsigned most, each_heads *f, void *with) {
+static void by_heads(hcg_emit *e, const hcg_key_tile *t, unsigned most, each_heads *f, void *with) {
     if (t->small_batch) {
         by_any_heads(e, t, most, f, with);
         return;
@@ -110,7 +100,7 @@ typedef struct block {  /* of keys in a row */
 } block;
 
 /* Query heads and keys of a block: as many pairs as a vector has lanes. */
-static unsigned score_heads(const hcg_emit *e, const tile *t) {
+static unsigned score_heads(const hcg_emit *e, const hcg_key_tile *t) {
     unsigned most = e->level->lanes >= 16 ? 4 : 2;
     while (most > 1 && most > t->a->per_group && !t->small_batch)
         most /= 2;
@@ -119,9 +109,9 @@ static unsigned score_heads(const hcg_emit *e, const tile *t) {
 
 /* acc[head * keys + key] += q[head][at ..] k[key][at ..], `valid` lanes; `step`: at, less whole
  * chunks */
-static void dot_step(hcg_emit *e, const tile *t, const block *b, LLVMValueRef q, LLVMValueRef row,
-                     unsigned heads, LLVMValueRef at, int64_t step, LLVMValueRef valid,
-                     LLVMValueRef *acc) {
+static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef q,
+                     LLVMValueRef row, unsigned heads, LLVMValueRef at, int64_t step,
+                     LLVMValueRef valid, LLVMValueRef *acc) {
     const hcg_cache *k = &t->a->k;
     LLVMTypeRef elem = hcg_element(e, k->dtype);
     LLVMValueRef x[4];
@@ -140,7 +130,7 @@ static void dot_step(hcg_emit *e, const tile *t, const block *b, LLVMValueRef q,
 }
 
 /* acc[head * keys + key] = lane-wise products, summed over n */
-static void dot_products(hcg_emit *e, const tile *t, const block *b, LLVMValueRef head,
+static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef head,
                          unsigned heads, LLVMValueRef *acc) {
     int64_t lanes = e->level->lanes, n = t->a->n, whole = n / CHUNK * CHUNK;
     unsigned pairs = heads * b->keys;
@@ -163,7 +153,8 @@ static void dot_products(hcg_emit *e, const tile *t, const block *b, LLVMValueRe
                  acc);
 }
 
-static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with) {
+static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
+                       void *with) {
     const block *b = with;
     LLVMValueRef acc[MOST_LANES], scale = hcg_splat(e, t->a->scale);
     dot_products(e, t, b, head, heads, acc);
@@ -176,8 +167,7 @@ static void score_some(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
                   some_lanes(e, sums, h * b->keys, b->keys), NULL);
 }
 
-/* scores[head][s] = scale q . k_s of the tile */
-static void emit_scores(hcg_emit *e, const tile *t) {
+void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t) {
     unsigned most = score_heads(e, t), keys = e->level->lanes / most;
     LLVMValueRef to = hcg_add(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
@@ -196,8 +186,8 @@ typedef struct columns { /* of the values: `n` vectors from `at` on, the last wi
     unsigned n;
 } columns;
 
-static LLVMValueRef output_place(hcg_emit *e, const tile *t, const columns *c, LLVMValueRef head,
-                                 unsigned h, unsigned i) {
+static LLVMValueRef output_place(hcg_emit *e, const hcg_key_tile *t, const columns *c,
+                                 LLVMValueRef head, unsigned h, unsigned i) {
     int64_t ld = hcg_partial_floats(t->a->m);
     LLVMValueRef o = hcg_at(e, e->f32, t->partial, hcg_mul_const(e, head, ld));
     o = hcg_at(e, e->f32, o, c->at);
@@ -205,7 +195,8 @@ static LLVMValueRef output_place(hcg_emit *e, const tile *t, const columns *c, L
 }
 
 /* o[head][columns] += sum over the tile's keys of p[head][s] v_s[columns] */
-static void add_values(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned heads, void *with) {
+static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
+                       void *with) {
     const columns *c = with;
     const hcg_cache *v = &t->a->v;
     LLVMTypeRef elem = hcg_element(e, v->dtype);
@@ -233,8 +224,7 @@ static void add_values(hcg_emit *e, const tile *t, LLVMValueRef head, unsigned h
         hcg_store(e, output_place(e, t, c, head, i / c->n, i % c->n), l.carried[i], NULL);
 }
 
-/* O += P V of the tile */
-static void emit_values(hcg_emit *e, const tile *t) {
+void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t) {
     const unsigned heads = t->small_batch && e->level->lanes >= 16 ? 4 : 2;
     int64_t lanes = e->level->lanes, m = t->a->m;
     unsigned vectors = (lanes >= 16 ? 16 : 8) / heads;
@@ -266,7 +256,7 @@ static partial partial_of(hcg_emit *e, const hcg_attention *a, LLVMValueRef firs
     return (partial){o, hcg_at(e, e->f32, o, hcg_i64(e, ld - HIR_PANEL))};
 }
 
-static hcg_loop each_head(hcg_emit *e, const tile *t) {
+static hcg_loop each_head(hcg_emit *e, const hcg_key_tile *t) {
     return hcg_loop_begin(e, hcg_i64(e, 0), t->heads, hcg_i64(e, 1), "head", 0, NULL);
 }
 
@@ -276,13 +266,14 @@ static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
 }
 
 /* Head j of those that look at the tile: its token in the call, ... */
-static LLVMValueRef token_of(hcg_emit *e, const tile *t, LLVMValueRef j) {
+static LLVMValueRef token_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef j) {
     if (!t->small_batch) return hcg_i64(e, 0);
     return LLVMBuildUDiv(e->b, j, hcg_i64(e, t->a->per_group), "token");
 }
 
 /* ... which of the query heads it is, ... */
-static LLVMValueRef query_head(hcg_emit *e, const tile *t, LLVMValueRef group, LLVMValueRef j) {
+static LLVMValueRef query_head(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
+                               LLVMValueRef j) {
     int64_t per_group = t->a->per_group;
     LLVMValueRef first = hcg_mul_const(e, group, per_group);
     if (!t->small_batch) return hcg_add(e, first, j);
@@ -291,21 +282,23 @@ static LLVMValueRef query_head(hcg_emit *e, const tile *t, LLVMValueRef group, L
 }
 
 /* ... and its number in q or out, in heads of all tokens. */
-static LLVMValueRef head_number(hcg_emit *e, const tile *t, LLVMValueRef group, LLVMValueRef j) {
+static LLVMValueRef head_number(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
+                                LLVMValueRef j) {
     LLVMValueRef head = query_head(e, t, group, j);
     if (!t->small_batch) return head;
     return hcg_add(e, hcg_mul_const(e, token_of(e, t, j), t->a->heads), head);
 }
 
 /* Keys of the tile up to the position of a head's token. */
-static LLVMValueRef seen_keys(hcg_emit *e, const tile *t, LLVMValueRef token) {
+static LLVMValueRef seen_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef token) {
     if (!t->small_batch) return t->count;
     LLVMValueRef seen = hcg_add(e, hcg_add(e, t->a->past, token), hcg_i64(e, 1));
     return hcg_larger(e, hcg_smaller(e, hcg_sub(e, seen, t->first), t->count), hcg_i64(e, 0));
 }
 
 /* -inf for the keys of the tile before the window of a head's token. In decode there are none. */
-static void hide_first_keys(hcg_emit *e, const tile *t, LLVMValueRef token, LLVMValueRef scores) {
+static void hide_first_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef token,
+                            LLVMValueRef scores) {
     if (!t->small_batch || !t->a->window) return;
     LLVMValueRef lane[MOST_LANES], none = hcg_splat(e, -INFINITY);
     unsigned lanes = e->level->lanes;
@@ -322,7 +315,7 @@ static void hide_first_keys(hcg_emit *e, const tile *t, LLVMValueRef token, LLVM
     hcg_loop_end(e, &l, NULL);
 }
 
-static void emit_softmax(hcg_emit *e, const tile *t) {
+void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t) {
     int64_t lanes = e->level->lanes;
     hcg_loop l = each_head(e, t);
     partial p = partial_of(e, t->a, t->partial, l.index);
@@ -342,8 +335,7 @@ static void emit_softmax(hcg_emit *e, const tile *t) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* A head's first range has the sink; the others begin with nothing. */
-static void start_range(hcg_emit *e, const tile *t, LLVMValueRef range) {
+void hcg_start_range(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef range) {
     const hcg_attention *a = t->a;
     hcg_loop l = each_head(e, t);
     partial p = partial_of(e, a, t->partial, l.index);
@@ -361,43 +353,38 @@ static void start_range(hcg_emit *e, const tile *t, LLVMValueRef range) {
 }
 
 /* Keys from .. to of a head: one of its ranges. */
-static void emit_range(hcg_emit *e, tile *t, LLVMValueRef range, LLVMValueRef from,
+static void emit_range(hcg_emit *e, hcg_key_tile *t, LLVMValueRef range, LLVMValueRef from,
                        LLVMValueRef to) {
     const hcg_attention *a = t->a;
-    start_range(e, t, range);
+    hcg_start_range(e, t, range);
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
     t->first = l.index;
     t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, TILE));
     t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
-    emit_scores(e, t);
-    emit_softmax(e, t);
-    emit_values(e, t);
+    hcg_tile_scores(e, t);
+    hcg_tile_softmax(e, t);
+    hcg_tile_values(e, t);
     hcg_loop_end(e, &l, NULL);
 }
 
 /* ---- ranges of a head ------------------------------------------------------------------------ */
-typedef struct head { /* a key/value head: its ranges, and where they leave what */
-    LLVMValueRef group, ranges;
-    LLVMValueRef partials; /* [range][query head] */
-} head;
-
 /* Floats that the heads of `ranges` ranges leave. */
-static LLVMValueRef partial_floats(hcg_emit *e, const tile *t, LLVMValueRef ranges) {
+static LLVMValueRef partial_floats(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef ranges) {
     return hcg_mul_const(e, hcg_mul(e, ranges, t->heads), hcg_partial_floats(t->a->m));
 }
 
-static LLVMValueRef range_at(hcg_emit *e, const tile *t, const head *h, LLVMValueRef range) {
+LLVMValueRef hcg_range_at(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h,
+                          LLVMValueRef range) {
     return hcg_at(e, e->f32, h->partials, partial_floats(e, t, range));
 }
 
-/* o = the ranges merged from first to last */
-static void emit_merge(hcg_emit *e, const tile *t, const head *h) {
+void hcg_merge(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h) {
     const hcg_attention *a = t->a;
     hcg_loop l = each_head(e, t);
     partial all = partial_of(e, a, h->partials, l.index);
     hcg_loop r = hcg_loop_begin(e, hcg_i64(e, 1), h->ranges, hcg_i64(e, 1), "range", 0, NULL);
-    partial p = partial_of(e, a, range_at(e, t, h, r.index), l.index);
+    partial p = partial_of(e, a, hcg_range_at(e, t, h, r.index), l.index);
     hcg_softmax_merge(e, all.state, all.o, p.state, p.o, output_width(e, a));
     hcg_loop_end(e, &r, NULL);
     LLVMValueRef number = head_number(e, t, h->group, l.index);
@@ -406,27 +393,28 @@ static void emit_merge(hcg_emit *e, const tile *t, const head *h) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Counts `done` ranges of the head. Whoever finds them complete merges them: all that was written
- * before the others counted is visible then. */
-static void emit_arrival(hcg_emit *e, const tile *t, const head *h, LLVMValueRef done) {
+hcg_arrival hcg_arrive(hcg_emit *e, LLVMValueRef group, LLVMValueRef ranges, LLVMValueRef done) {
     LLVMValueRef counter =
-        hcg_at(e, e->i8, hcg_frame_shared(e), hcg_mul_const(e, h->group, HCG_COUNTER_BYTES));
+        hcg_at(e, e->i8, hcg_frame_shared(e), hcg_mul_const(e, group, HCG_COUNTER_BYTES));
     LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
                                              LLVMAtomicOrderingAcquireRelease, false);
     LLVMBasicBlockRef last = LLVMAppendBasicBlockInContext(e->cx, e->fn, "last");
-    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived");
+    hcg_arrival a = {LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived")};
     LLVMValueRef complete =
-        LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, before, done), h->ranges, "complete");
-    LLVMBuildCondBr(e->b, complete, last, after);
+        LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, before, done), ranges, "complete");
+    LLVMBuildCondBr(e->b, complete, last, a.after);
     LLVMPositionBuilderAtEnd(e->b, last);
     LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
-    emit_merge(e, t, h);
-    LLVMBuildBr(e->b, after);
-    LLVMPositionBuilderAtEnd(e->b, after);
+    return a;
+}
+
+void hcg_arrive_end(hcg_emit *e, const hcg_arrival *a) {
+    LLVMBuildBr(e->b, a->after);
+    LLVMPositionBuilderAtEnd(e->b, a->after);
 }
 
 /* The queries of all tokens' heads of a group, one after the other. */
-static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
+static void gather_queries(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h) {
     const hcg_attention *a = t->a;
     int64_t lanes = e->level->lanes;
     hcg_loop l = each_head(e, t);
@@ -443,12 +431,12 @@ static void gather_queries(hcg_emit *e, const tile *t, const head *h) {
 
 /* Columns c0 .. c1 - 1: column g R + r is range r of head g, R ranges cover what is seen of the
  * cache. */
-static void emit_columns(hcg_emit *e, tile *t) {
+static void emit_columns(hcg_emit *e, hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = hcg_frame_c(e);
     LLVMValueRef seen = hcg_first_seen(e, a, a->past),
                  skipped = LLVMBuildUDiv(e->b, seen, keys, "");
-    head h = {.ranges = hcg_divide_up(e, length, keys)};
+    hcg_ranged_head h = {.ranges = hcg_divide_up(e, length, keys)};
     if (a->window) h.ranges = hcg_sub(e, h.ranges, skipped);
     LLVMValueRef partials = hcg_frame_ranges(e);
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, h.ranges, "");
@@ -466,10 +454,12 @@ static void emit_columns(hcg_emit *e, tile *t) {
     hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
     LLVMValueRef start = hcg_mul(e, a->window ? hcg_add(e, r.index, skipped) : r.index, keys);
     LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), length);
-    t->partial = range_at(e, t, &h, r.index);
+    t->partial = hcg_range_at(e, t, &h, r.index);
     emit_range(e, t, r.index, a->window ? hcg_larger(e, start, seen) : start, stop);
     hcg_loop_end(e, &r, NULL);
-    emit_arrival(e, t, &h, hcg_sub(e, to, from));
+    const hcg_arrival all = hcg_arrive(e, h.group, h.ranges, hcg_sub(e, to, from));
+    hcg_merge(e, t, &h);
+    hcg_arrive_end(e, &all);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -478,13 +468,14 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
 }
 
 void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
-    tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
+    hcg_key_tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
     t.scores = floats(e, a->per_group * HCG_LD_SCORES);
     emit_columns(e, &t);
 }
 
 void hcg_attention_small_batch(hcg_emit *e, const hcg_attention *a) {
-    tile t = {.a = a, .small_batch = true, .heads = hcg_mul_const(e, hcg_frame_t(e), a->per_group)};
+    hcg_key_tile t = {
+        .a = a, .small_batch = true, .heads = hcg_mul_const(e, hcg_frame_t(e), a->per_group)};
     t.scores = floats(e, HRT_SMALL_BATCH * a->per_group * HCG_LD_SCORES);
     t.q = floats(e, HRT_SMALL_BATCH * a->per_group * a->n);
     emit_columns(e, &t);

@@ -1,12 +1,12 @@
 /* The form short_conv of kernel.sequence: each channel with its last n - 1 rows.
  *
- *     y[t, i] = bias[i] + sum_{j<n} taps[i, j] x[t - n + 1 + j, i]
+ *     y[t, i] = bias[i] + sum_{j<n} taps[i, j] x[t - (n - 1 - j) d, i]        d the dilation, or 1
  *
  * Columns are groups of 16 channels; a thread goes through all tokens of its own. The last n - 1
- * rows of a block of channels stay in registers, or where there are too many taps for that are read
- * again: from x, or from the window, whose row of position p is number p mod n - 1 and zeros before
- * the start. Earlier rows are those that the window would hold, rounded to its type, whichever call
- * they belong to.
+ * rows of a block of channels stay in registers, or where there are too many taps for that, or d is
+ * not 1, are read again: from x, or from the window, whose row of position p is number p mod (n -
+ * 1) d and zeros before the start. Earlier rows are those that the window would hold, rounded to
+ * its type, whichever call they belong to.
  *
  * Taps stand in memory with those of a channel side by side; vectors want them with channels side
  * by side, so that they are turned once for each block, or for each token that has its own.
@@ -25,6 +25,7 @@ enum {
 typedef struct conv {
     LLVMValueRef x, taps, bias, window, out; /* bias NULL: none */
     int64_t channels, groups, n;
+    int64_t apart, kept; /* positions from tap to tap; rows of the window */
     bool own_taps;       /* each token has its own */
     hir_dtype dtype;     /* of the window */
     LLVMValueRef turned; /* f32 [n][lanes] for each vector of a block */
@@ -61,16 +62,16 @@ static LLVMValueRef load_x(hcg_emit *e, const conv *c, LLVMValueRef t, const blo
 /* Vector v of the row of a position, which is not negative. */
 static LLVMValueRef window_at(hcg_emit *e, const conv *c, LLVMValueRef position, const block *b,
                               unsigned v) {
-    LLVMValueRef row = LLVMBuildURem(e->b, position, hcg_i64(e, c->n - 1), "row");
+    LLVMValueRef row = LLVMBuildURem(e->b, position, hcg_i64(e, c->kept), "row");
     LLVMValueRef at = hcg_add(e, hcg_mul_const(e, row, c->channels), channel_of(e, b, v));
     return hcg_at(e, hcg_element(e, c->dtype), c->window, at);
 }
 
-/* The row of x that is `back` positions before token 0 of the call, 1 <= back < n. Adding whole
- * turns of the window keeps the position from being negative before the start. */
+/* The row of x that is `back` positions before token 0 of the call, at most as many as the window
+ * has. Adding whole turns of the window keeps the position from being negative before the start. */
 static LLVMValueRef load_window(hcg_emit *e, const conv *c, LLVMValueRef back, const block *b,
                                 unsigned v) {
-    LLVMValueRef position = hcg_sub(e, hcg_add(e, c->past, hcg_i64(e, c->n - 1)), back);
+    LLVMValueRef position = hcg_sub(e, hcg_add(e, c->past, hcg_i64(e, c->kept)), back);
     return hcg_load(e, c->dtype, window_at(e, c, position, b, v), lanes_of(b, v));
 }
 
@@ -184,7 +185,8 @@ static void emit_carried(hcg_emit *e, const conv *c, const block *b) {
 static LLVMValueRef sum_taps(hcg_emit *e, const conv *c, const block *b, LLVMValueRef t,
                              LLVMValueRef from, LLVMValueRef to, bool window, LLVMValueRef y) {
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, 1), "tap", 1, &y);
-    LLVMValueRef row = hcg_sub(e, hcg_add(e, t, l.index), hcg_i64(e, c->n - 1)), x;
+    LLVMValueRef back = hcg_mul_const(e, hcg_sub(e, hcg_i64(e, c->n - 1), l.index), c->apart);
+    LLVMValueRef row = hcg_sub(e, t, back), x;
     if (window)
         x = load_window(e, c, hcg_sub(e, hcg_i64(e, 0), row), b, 0);
     else
@@ -199,7 +201,8 @@ static void emit_read(hcg_emit *e, const conv *c, const block *b) {
     LLVMValueRef zero = hcg_i64(e, 0), last = hcg_i64(e, c->n - 1);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "token", 0, NULL);
     if (c->own_taps) turn_taps(e, c, l.index, b);
-    LLVMValueRef inside = hcg_larger(e, hcg_sub(e, last, l.index), zero); /* first tap in x */
+    LLVMValueRef turns = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, c->apart), "");
+    LLVMValueRef inside = hcg_larger(e, hcg_sub(e, last, turns), zero); /* first tap in x */
     LLVMValueRef y = bias_of(e, c, b, 0);
     y = sum_taps(e, c, b, l.index, zero, inside, true, y);
     y = sum_taps(e, c, b, l.index, inside, last, false, y);
@@ -209,7 +212,7 @@ static void emit_read(hcg_emit *e, const conv *c, const block *b) {
 
 /* The last rows of the call go to the window, once all of its old rows have been read. */
 static void keep_rows(hcg_emit *e, const conv *c, const block *b) {
-    LLVMValueRef first = hcg_larger(e, hcg_sub(e, e->r1, hcg_i64(e, c->n - 1)), e->r0);
+    LLVMValueRef first = hcg_larger(e, hcg_sub(e, e->r1, hcg_i64(e, c->kept)), e->r0);
     hcg_loop l = hcg_loop_begin(e, first, e->r1, hcg_i64(e, 1), "keep", 0, NULL);
     for (unsigned v = 0; v < b->vectors; v++)
         hcg_store_as(e, c->dtype, window_at(e, c, hcg_add(e, c->past, l.index), b, v),
@@ -218,7 +221,7 @@ static void keep_rows(hcg_emit *e, const conv *c, const block *b) {
 }
 
 static bool is_carried(const conv *c) {
-    return c->n - 1 <= MOST_ROWS;
+    return c->kept <= MOST_ROWS && c->apart == 1;
 }
 
 static void emit_block(hcg_emit *e, const conv *c, const block *b) {
@@ -271,6 +274,7 @@ static bool emit_short_conv(hcg_emit *e, const hcg_kernel *k) {
     const size_t errors = e->diags->errors;
     c.groups = taps.dim[taps.rank - 2], c.n = taps.dim[taps.rank - 1];
     c.dtype = hir_ref_type(m, op->args[3]).dtype;
+    c.apart = hir_attr_int(op, HIR_A_DILATION, 1), c.kept = (c.n - 1) * c.apart;
     for (uint32_t i = 0; i < 4; i++)
         if (op->args[i].kind != HIR_REF_NONE)
             *operands[i] = hcg_arg(e, k, hcg_through_reshapes(m, op->args[i]));

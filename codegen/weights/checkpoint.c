@@ -19,10 +19,18 @@ enum {
 
 static bool dtype_fits(hd_tensor_dtype have, hir_dtype want) {
     if (want == HIR_I32) return have == HD_T_I32;
+    if (have == HD_T_I64 || have == HD_T_I32) return want == HIR_F32; /* tables of choices */
     return have == HD_T_F32 || have == HD_T_BF16 || have == HD_T_F16 || have == HD_T_F64;
 }
 
+/* A stack of matrices [G, N, K] may be stored as one of all their rows, [G N, K]. */
+static bool is_joined(const hd_tensor *t, hir_type type) {
+    return t->rank == 2 && type.rank == 3 && t->shape[0] == type.dim[0] * type.dim[1] &&
+           t->shape[1] == type.dim[2];
+}
+
 static bool shape_fits(const hd_tensor *t, hir_type type) {
+    if (is_joined(t, type)) return true;
     if (t->rank != type.rank) return false;
     for (uint32_t i = 0; i < type.rank; i++)
         if (t->shape[i] != type.dim[i]) return false;
@@ -89,8 +97,12 @@ int64_t hcg_matrices(const hir_weight *w) {
 
 hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weight *w, int64_t i) {
     const hir_weight part = hcg_part_of(a, w, i);
-    const hd_tensor *t = hd_tensors_find(weights, part.name);
-    return t->rank == 3 ? hd_tensor_at(t, i) : *t;
+    hd_tensor t = *hd_tensors_find(weights, part.name);
+    if (is_joined(&t, part.type)) {
+        t.rank = part.type.rank;
+        memcpy(t.shape, part.type.dim, t.rank * sizeof *t.shape);
+    }
+    return t.rank == 3 ? hd_tensor_at(&t, i) : t;
 }
 
 typedef HD_VEC(const char *) name_list;
@@ -303,9 +315,11 @@ static const char *index_text(hd_arena *a, const hd_tensor *t, uint64_t i) {
     return text.at;
 }
 
-static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i) {
+/* Element i of t, which is element `first + i` of `whole`. */
+static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i,
+                           const hd_tensor *whole, uint64_t first) {
     const double x = hd_tensor_get(t, i);
-    const char *at = index_text(d->arena, t, i), *dtype = hir_dtype_name(w->type.dtype);
+    const char *at = index_text(d->arena, whole, first + i), *dtype = hir_dtype_name(w->type.dtype);
     const hd_loc loc = t->file ? (hd_loc){.file = t->file} : w->loc;
     if (!isfinite(x)) {
         hd_diag *g = hd_err(d, HD_E_WEIGHTS, loc, "weight '%s' is %s at %s", t->name,
@@ -328,15 +342,20 @@ static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t,
     return false;
 }
 
-bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
+bool hcg_refuse_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const hd_tensor *whole,
+                     uint64_t first) {
     for (uint64_t i = 0; i < t->elements; i++)
         if (!isfinite(stored(hd_tensor_get(t, i), w->type.dtype)))
-            return refuse_element(d, w, t, i);
+            return refuse_element(d, w, t, i, whole, first);
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' cannot be stored as %s", w->name,
                         hir_dtype_name(w->type.dtype));
     g->cause = "a number in it is too large for a scale in f16";
     g->hint = hd_printf(d->arena, "store it wider: --weights-dtype '...,%s=f32'", w->name);
     return false;
+}
+
+bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
+    return hcg_refuse_part(d, w, t, t, 0);
 }
 
 /* What is left of a matrix when it is stored in groups. */
@@ -372,7 +391,7 @@ static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *
     for (uint64_t i = 0; i < t->elements; i++) {
         out[i] = w->type.dtype == HIR_I32 ? hd_tensor_get(t, i)
                                           : stored(hd_tensor_get(t, i), w->type.dtype);
-        if (!isfinite(out[i])) return refuse_element(d, w, t, i);
+        if (!isfinite(out[i])) return refuse_element(d, w, t, i, t, 0);
     }
     return true;
 }

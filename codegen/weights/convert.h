@@ -18,6 +18,10 @@ hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weig
  * first, and where. Gives false. */
 bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t);
 
+/* The same for a part of a tensor, whose element 0 is element `first` of the whole. */
+bool hcg_refuse_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const hd_tensor *whole,
+                     uint64_t first);
+
 /* Elements first .. first+n-1, rounded once to nearest even. The dtype was checked before. False:
  * one of them is not finite, in the checkpoint already or for being too large for `to`. */
 bool hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out);

@@ -6,7 +6,6 @@
  * takes no memory to speak of, however large the model; the digest of the content is put into the
  * header at the end. The same checkpoint and program give the same bytes.
  */
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "codegen/library/workers.h"
 #include "codegen/program.h"
 #include "codegen/weights/convert.h"
+#include "codegen/weights/made.h"
 #include "codegen/weights/quant.h"
 
 enum {
@@ -266,102 +266,10 @@ static hrt_weights_header make_header(const hcg_program *p) {
     return h;
 }
 
-/* ---- weights that are made of others --------------------------------------------------------- */
-typedef struct maker { /* of one weight, `row` elements of it at a time */
-    const hir_module *m;
-    const hd_tensors *weights;
-    uint64_t row;
-    float *factor;
-    double *product;
-} maker;
-
-/* The rows of the slice, transposed, where the slice would lie in the weight. */
-static double *transposed(hd_arena *a, const hd_tensor *t, const hir_derived_factor *f) {
-    const int64_t n = hir_factor_elements(f, (int64_t)t->elements);
-    double *x = hd_new_array(a, double, (size_t)n), *y = hd_new_array(a, double, (size_t)n);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = hd_tensor_get(t, (uint64_t)(f->first + i));
-    hir_transpose_rows(x, n, t->shape[t->rank - 1], y);
-    return y;
-}
-
-/* Elements of a factor's weight with what is done to them: all, of TRANSPOSED those of the slice.
- * NULL: they are taken as they are. */
-static double *make_factor(hd_arena *a, const hd_tensors *weights, const hir_derived_factor *f) {
-    if (!f->by) return NULL;
-    const hd_tensor *t = hd_tensors_find(weights, f->name);
-    if (f->by == HIR_DERIVED_TRANSPOSED) return transposed(a, t, f);
-    double *x = hd_new_array(a, double, t->elements);
-    for (uint64_t i = 0; i < t->elements; i++)
-        x[i] = hd_tensor_get(t, i);
-    hir_derive_elements(f->by, x, (int64_t)t->elements);
-    return x;
-}
-
-/* Row i of a part times that of a factor, or its one row, or its one element. */
-static void multiply(const maker *k, const hir_derived_factor *f, const double *made, uint64_t i) {
-    const hd_tensor *t = hd_tensors_find(k->weights, f->name);
-    const uint64_t n = (uint64_t)hir_factor_elements(f, (int64_t)t->elements), row = k->row;
-    const bool cut = f->by == HIR_DERIVED_TRANSPOSED; /* what is made is the slice */
-    const uint64_t first = (cut ? 0 : (uint64_t)f->first) + (n == 1 ? 0 : i * row % n);
-    if (!made) hd_tensor_to_f32(t, first, n == 1 ? 1 : row, k->factor);
-    for (uint64_t j = 0; j < row; j++) {
-        const uint64_t at = n == 1 ? 0 : j;
-        k->product[j] *= made ? made[first + at] : (double)k->factor[at];
-    }
-}
-
-/* Row by row, a part of a vector at once: the product in f64, rounded once. */
-static float *make_part(hd_arena *a, maker *k, const hir_weight *w, const hir_derived_row *part,
-                        float *out) {
-    const int64_t row = hir_derived_row_elements(w->type);
-    const uint64_t rows = (uint64_t)hir_derived_rows(k->m, part, row);
-    double **made = hd_new_array(a, double *, part->n + 1);
-    for (uint32_t f = 0; f < part->n; f++)
-        made[f] = make_factor(a, k->weights, &part->factor[f]);
-    k->row = w->type.rank == 1 ? rows : (uint64_t)row;
-    for (uint64_t i = 0; i < (w->type.rank == 1 ? 1 : rows); i++, out += k->row) {
-        for (uint64_t j = 0; j < k->row; j++)
-            k->product[j] = 1;
-        for (uint32_t f = 0; f < part->n; f++)
-            multiply(k, &part->factor[f], made[f], i);
-        for (uint64_t j = 0; j < k->row; j++)
-            out[j] = (float)k->product[j];
-    }
-    return out;
-}
-
-static const hd_tensor *make_tensor(hd_arena *a, const hir_module *m, const hir_weight *w,
-                                    const hd_tensors *weights) {
-    hd_tensor *made = hd_new(a, hd_tensor);
-    *made = (hd_tensor){.name = w->name, .dtype = HD_T_F32, .rank = w->type.rank};
-    memcpy(made->shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
-    made->elements = (uint64_t)hir_type_row_elements(w->type);
-    made->bytes = made->elements * sizeof(float);
-    const uint64_t n = (uint64_t)w->type.dim[w->type.rank - 1];
-    maker k = {.m = m,
-               .weights = weights,
-               .factor = hd_new_array(a, float, n),
-               .product = hd_new_array(a, double, n)};
-    float *out = hd_new_array(a, float, made->elements);
-    made->data = (const uint8_t *)out;
-    for (uint32_t r = 0; r < w->n_rows; r++)
-        out = make_part(a, &k, w, &w->rows[r], out);
-    return made;
-}
-
+/* ---- weights ----------------------------------------------------------------------------------
+ */
 static bool put_tensor(packer *p, const hir_weight *w, const hd_tensor *t) {
     return is_panel(w) ? put_panels(p, w, t) : put_rows(p, t, w->type.dtype);
-}
-
-/* Matrices made of others, [G, N, K]. */
-static bool put_made_matrices(packer *p, const hir_weight *w, const hd_tensor *made) {
-    hd_tensor t = *made;
-    t.elements /= (uint64_t)t.shape[0], t.bytes /= (uint64_t)t.shape[0];
-    t.rank = 2, t.shape[0] = made->shape[1], t.shape[1] = made->shape[2];
-    for (int64_t i = 0; i < made->shape[0]; i++, t.data += t.bytes)
-        if (!put_tensor(p, w, &t)) return false;
-    return true;
 }
 
 /* Matrices of experts, one after the other: those of one tensor, or each of its own. */
@@ -376,30 +284,56 @@ static bool put_matrices(packer *p, const hir_weight *w, const hd_tensors *weigh
     return ok;
 }
 
-/* A tensor with numbers that are not finite, of which w is made: what comes of them may be finite,
- * but the evaluator does not read them. NULL: there is none. */
-static const hd_tensor *find_fault(const hir_weight *w, const hd_tensors *weights) {
-    for (uint32_t r = 0; r < w->n_rows; r++)
-        for (uint32_t f = 0; f < w->rows[r].n; f++) {
-            const hd_tensor *factor = hd_tensors_find(weights, w->rows[r].factor[f].name);
-            for (uint64_t i = 0; i < factor->elements; i++)
-                if (!isfinite(hd_tensor_get(factor, i))) return factor;
-        }
-    return NULL;
+/* Rows of a derived weight, from `first` on, as a tensor. */
+static hd_tensor made_rows(hcg_maker *k, const hir_weight *w, uint64_t first, uint64_t n,
+                           float *to) {
+    const int64_t row = hir_derived_row_elements(w->type);
+    hd_tensor t = {.name = w->name, .dtype = HD_T_F32, .rank = 2, .shape = {(int64_t)n, row}};
+    hcg_make_rows(k, first, n, to);
+    hd_tensor_measure(&t);
+    t.data = (const uint8_t *)to;
+    return t;
+}
+
+static bool refuse_made(packer *p, const hir_weight *w, const hd_tensor *t, uint64_t first) {
+    hd_tensor whole = {.rank = w->type.rank};
+    memcpy(whole.shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
+    return hcg_refuse_part(p->d, w, t, &whole, first);
+}
+
+/* Matrix after matrix, some rows at a time: panels are rows side by side, so that those of some
+ * rows are the bytes that they are in the whole. */
+static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, hd_arena *a) {
+    const uint64_t row = (uint64_t)hir_derived_row_elements(w->type);
+    const uint64_t all = (uint64_t)hir_type_row_elements(w->type) / row;
+    const uint64_t matrix = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : all;
+    const uint64_t most = hcg_made_rows(k, PANELS_BYTES, HIR_PANEL);
+    float *rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
+    for (uint64_t first = 0, n; first < all; first += n) {
+        n = matrix - first % matrix < most ? matrix - first % matrix : most;
+        const hd_tensor t = made_rows(k, w, first, n, rows);
+        if (!put_tensor(p, w, &t)) return refuse_made(p, w, &t, first * row);
+    }
+    return true;
+}
+
+static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
+                         const hd_tensors *weights) {
+    hd_arena *a = hd_arena_new(); /* goes as soon as it is packed */
+    if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+    hcg_maker *k = hcg_maker_new(a, m, w, weights, p->n_workers);
+    const hd_tensor *fault = hcg_made_of_fault(k);
+    const bool ok = fault ? hcg_refuse_values(p->d, w, fault) : put_made(p, k, w, a);
+    hd_arena_free(a);
+    return ok;
 }
 
 static bool put_or_refuse(packer *p, const hir_module *m, const hir_weight *w,
                           const hd_tensors *weights) {
-    const bool matrices = is_panel(w) && w->type.rank == 3;
-    if (!hir_is_derived(w) && (w->stacked || matrices)) return put_matrices(p, w, weights);
-    hd_arena *a = hir_is_derived(w) ? hd_arena_new() : NULL; /* goes as soon as it is packed */
-    if (hir_is_derived(w) && !a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
-    const hd_tensor *t = a ? make_tensor(a, m, w, weights) : hd_tensors_find(weights, w->name),
-                    *fault = find_fault(w, weights);
-    const bool ok = (!fault && (matrices ? put_made_matrices(p, w, t) : put_tensor(p, w, t))) ||
-                    hcg_refuse_values(p->d, w, fault ? fault : t);
-    hd_arena_free(a);
-    return ok;
+    if (hir_is_derived(w)) return make_and_put(p, m, w, weights);
+    if (w->stacked || (is_panel(w) && w->type.rank == 3)) return put_matrices(p, w, weights);
+    const hd_tensor *t = hd_tensors_find(weights, w->name);
+    return put_tensor(p, w, t) || hcg_refuse_values(p->d, w, t);
 }
 
 static bool put_weights(packer *p, const hir_module *m, const slot *slots, size_t n,

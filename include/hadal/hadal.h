@@ -111,8 +111,10 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     /* The norm behind a merge of phase 2: "dots" (NULL), from dot products of its two parts, and of
      * the row that it makes where they cancel; "row": always of that row */
     const char *merge_norm;
-    const char *depth_path; /* the IR before the pass that makes kernels, as a file; NULL: none */
-    int keep_hidden;        /* for hadal_run_options.hidden_path */
+    const char *depth_path;  /* the IR before the pass that makes kernels, as a file; NULL: none */
+    int keep_hidden;         /* for hadal_run_options.hidden_path */
+    const char *carry_dtype; /* of the states of recurrences: as cache_dtype */
+    int keep_history;        /* for hadal_report and hadal_explain */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -182,7 +184,8 @@ HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads
  */
 typedef struct hadal_run_options {
     size_t struct_size;
-    int64_t split;         /* tokens in the first call, the rest one at a time; 0: all in one */
+    const int64_t *split; /* tokens of the first calls, then one at a time; none: all in one */
+    size_t n_split;
     int interpret;         /* reference evaluator; else `library` */
     const char *library;   /* path of the compiled .so */
     const char *packed;    /* its .weights */
@@ -230,6 +233,36 @@ HADAL_API int hadal_bench_begin(hadal_session *s, const hadal_bench_options *o);
 HADAL_API int hadal_bench_run(hadal_session *s, const hadal_bench_model *models, size_t n);
 /* All that was measured so far (docs/benchmarks.md has the schema). */
 HADAL_API const char *hadal_bench_json(hadal_session *s);
+
+/* ---- reports ------------------------------------------------------------------------------------
+ */
+/* What the passes did to the loaded model, and all that can be said about what they made, as JSON
+ * (docs/report-json.md). After hadal_run_passes with keep_history, or hadal_load_dumps; a
+ * session in which loading failed gives the report of its diagnostics. */
+typedef struct hadal_report_options {
+    size_t struct_size;
+    const char *path; /* what the report is of, for its title */
+    /* The model at work: weights of mixes and the mixing matrix, on these tokens and the weights
+     * given; and the profile of the last hadal_run, if there was one. 0: neither */
+    const int32_t *tokens;
+    int64_t n_tokens;
+    const char *profile;        /* a file of `hadal run --profile=FILE.json` instead; NULL: none */
+    const char *machine;        /* JSON of hadal_machine_text; NULL: none */
+    const hadal_target *target; /* code for the first CPU level of this target; NULL: no code */
+} hadal_report_options;
+HADAL_API const char *hadal_report(hadal_session *s, const hadal_report_options *o);
+/* The files of --dump-ir, in place of a model: its graph is the first of them, and it stands as the
+ * last one has it. */
+HADAL_API int hadal_load_dumps(hadal_session *s, const char *folder);
+/* Is it a folder with files of --dump-ir? */
+HADAL_API int hadal_is_dumps(const char *path);
+/* Reads a report that was written before, and refuses any other JSON. */
+HADAL_API const char *hadal_read_report(hadal_session *s, const char *path);
+/* One HTML file that shows one report, or two side by side. */
+HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, const char *against);
+/* The life of one value, weight or state, as text. %N or %NAME: of the last dump; PASS:%N: of that
+ * of a pass, `input` being the first; else the name of a weight, a state or an output. */
+HADAL_API const char *hadal_explain(hadal_session *s, const char *what);
 
 /* ---- facts --------------------------------------------------------------------------------------
  */

@@ -2,7 +2,8 @@
  * matrix.
  *
  *     NAME         F8_E4M3 [(E,) out, in]
- *     NAME_scale_inv, or NAME_scale: a scale for each tile, the last ones cut off by the matrix
+ *     NAME_scale_inv, or NAME_scale: a scale for each tile, the last ones cut off by the matrix; of
+ * a NAME that is MODULE.weight also MODULE.scale
  *
  *     tile         dtype of scales       written by
  *     128 x 128    F32, BF16, E8M0       DeepSeek and many after it ("fp8", weight_block_size)
@@ -81,21 +82,26 @@ bool hd_read_e4m3(hd_unpacking *u, const hd_tensor *t) {
     const char *end = "_scale_inv";
     /* parts of NVFP4 are E4M3, too: they are scales of what refuses them */
     if (hd_has_suffix(t->name, ".weight_scale")) return false;
-    const hd_tensor *inverse = hd_part(u, t->name, end), *plain = hd_part(u, t->name, "_scale");
-    if (!inverse && !plain) return hd_refuse_missing(u, t, "its scales", t->name, end);
-    if (inverse && plain) {
-        hd_part_fault(u, t, "has scales twice: _scale_inv and _scale");
-        return true;
+    const char *end_of_weight = hd_has_suffix(t->name, ".weight") ? ".weight" : "";
+    const char *module = hd_stem(u, t, end_of_weight);
+    const hd_tensor *scales[] = {hd_part(u, t->name, end), hd_part(u, t->name, "_scale"),
+                                 *end_of_weight ? hd_part(u, module, ".scale") : NULL};
+    const hd_tensor *found = NULL;
+    for (int i = 0; i < 3; i++) {
+        if (found && scales[i]) {
+            hd_part_fault(u, t, "has scales twice: _scale_inv, _scale or .scale");
+            return true;
+        }
+        if (scales[i]) found = scales[i];
     }
+    if (!found) return hd_refuse_missing(u, t, "its scales", t->name, end);
     if ((t->rank != 2 && t->rank != 3) || t->elements == 0) {
         hd_part_fault(u, t, "is %s; what is read quantised are matrices, or stacks of them",
                       hd_type_text(u, t));
         return true;
     }
     const hd_quant_group *group;
-    const char *end_of_weight = hd_has_suffix(t->name, ".weight") ? ".weight" : "";
-    const char *module = hd_stem(u, t, end_of_weight);
-    hd_packed p = {.packing = HD_PACKING_E4M3, .codes = t, .scales = inverse ? inverse : plain};
+    hd_packed p = {.packing = HD_PACKING_E4M3, .codes = t, .scales = found};
     p.rows = (uint64_t)t->shape[t->rank - 2], p.cols = (uint64_t)t->shape[t->rank - 1];
     hd_drop(u, module, ".input_scale");
     if (!check_dtype(u, p.scales) || !hd_ask_config(u, t, module, p.packing, &group)) return true;

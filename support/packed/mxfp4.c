@@ -1,5 +1,5 @@
 /* Weights in MXFP4: E2M1 (a sign, 2 bits of exponent, 1 of mantissa), two in a byte, the even
- * column in its low half; 32 columns of a row share a power of two, E8M0. Stored in two ways:
+ * column in its low half; 32 columns of a row share a power of two, E8M0. Stored in three ways:
  *
  *     NAME.weight_packed U8 [out, in/2]          compressed-tensors, "mxfp4-pack-quantized"
  *     NAME.weight_scale  U8 [out, in/32]
@@ -7,7 +7,10 @@
  *     P_blocks U8 [E, out, in/32, 16]            gpt_oss, "mxfp4"
  *     P_scales U8 [E, out, in/32]
  *
- * The bytes of both lie alike. The second is what an unquantised checkpoint has as P [E, in, out]:
+ *     NAME.weight I8 or U8 [out, in/2]           DeepSeek-V4, beside fp8
+ *     NAME.scale  F8_E8M0 or U8 [out, in/32]
+ *
+ * The bytes of all lie alike. The second is what an unquantised checkpoint has as P [E, in, out]:
  * its matrices are transposed here, so that one name has one shape. */
 #include "support/packed/reader.h"
 
@@ -80,6 +83,24 @@ bool hd_read_mxfp4(hd_unpacking *u, const hd_tensor *t) {
     }
     p.rows = (uint64_t)t->shape[0], p.cols = (uint64_t)t->shape[1] * 2;
     if (check_shape(u, &p, shape)) add(u, &p, hd_printf(u->a, "%s.weight", module), module, 0);
+    return true;
+}
+
+/* ---- DeepSeek-V4 --------------------------------------------------------------------------- */
+
+/* Bytes under the name of a weight are weights of two in a byte if scales stand beside them. */
+bool hd_read_mxfp4_pairs(hd_unpacking *u, const hd_tensor *t) {
+    const char *end = ".weight";
+    if ((t->dtype != HD_T_I8 && t->dtype != HD_T_U8) || !hd_has_suffix(t->name, end)) return false;
+    const char *module = hd_stem(u, t, end);
+    hd_packed p = {.codes = t, .scales = hd_part(u, module, ".scale")};
+    if (!p.scales) return false;
+    if (t->rank != 2 || t->shape[1] > INT64_MAX / 2) {
+        hd_part_fault(u, t, "is %s; packed weights are a matrix", hd_type_text(u, t));
+        return true;
+    }
+    p.rows = (uint64_t)t->shape[0], p.cols = (uint64_t)t->shape[1] * 2;
+    add(u, &p, t->name, module, 0);
     return true;
 }
 

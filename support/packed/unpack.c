@@ -7,7 +7,7 @@
 
 /* In this order; a tensor belongs to the first that knows it. */
 static hd_reader *const readers[] = {hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4,
-                                     hd_read_int4};
+                                     hd_read_mxfp4_pairs, hd_read_int4};
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
@@ -170,11 +170,14 @@ static const struct {
     {".weight_shape", ".weight_packed"},
     {".weight_g_idx", ".weight_packed"},
     {".weight_global_scale", ".weight_packed"},
+    {".scale", ".weight"},
 };
 
+/* A plain .scale may be anything; one of powers of two is a part. */
 static bool is_part(const hd_tensor *t, size_t *which) {
     for (*which = 0; *which < sizeof parts / sizeof *parts; ++*which)
-        if (hd_has_suffix(t->name, parts[*which].suffix)) return true;
+        if (hd_has_suffix(t->name, parts[*which].suffix))
+            return strcmp(parts[*which].suffix, ".scale") != 0 || t->dtype == HD_T_F8_E8M0;
     return false;
 }
 

@@ -34,8 +34,6 @@ first=$("$compare" --print "$expected:split" | cut -d' ' -f1)
 "$hadal" run "$case" --tokens "$tokens" --logits "$out-split.npy" --split "$first" $flags
 check "logits, $first tokens and then one by one" "$out-split.npy" "$expected:logits" $limit
 
-best=avx512
-grep -q avx512vl /proc/cpuinfo || best=avx2
 [ "$level" = interpret ] || [ "$level" = $best ] || exit 0
 
 "$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --hidden "$out-hidden.npy" --trace-depth "$out.depth" $flags --threads 2

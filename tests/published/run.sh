@@ -3,9 +3,10 @@
 #
 #   run.sh HADAL TENSOR_COMPARE FOLDER LEVEL WORK_FOLDER
 #
-# LEVEL: interpret (the float64 evaluator), or a CPU level of the compiled code. In one call, and cut: five tokens and then
-# one by one. e = max |got - expected| / max |expected|, at most 1e-6 for the evaluator (the expected logits are float32)
-# and 1e-4 compiled. Exit code 77: this machine cannot run the level.
+# LEVEL: interpret (the float64 evaluator), or a CPU level of the compiled code. The evaluator and the best level of the
+# machine in one call, and cut in calls of 5, 7, 1 and then one by one; other levels, where each further cut is a compilation,
+# one token first, five, most of the rest, and the last ones one by one. e = max |got - expected| / max |expected|, at most
+# 1e-6 for the evaluator (the expected logits are float32) and 1e-4 compiled. Exit code 77: this machine cannot run the level.
 set -eu
 hadal=$1 compare=$2 case=$3 level=$4 work=$5
 expected=$case/expected.safetensors
@@ -14,8 +15,15 @@ mkdir -p "$work"
 
 . "$(dirname "$0")/../tools/level.sh"
 
-for cut in "" "--split 5"; do
-    # shellcheck disable=SC2086 # words
-    "$hadal" run "$case" --tokens "$expected:tokens" --logits "$out.npy" $flags $cut
+run() {
+    "$hadal" run "$case" --tokens "$expected:tokens" --logits "$out.npy" $flags "$@"
     "$compare" "$out.npy" "$expected:logits" $limit
-done
+}
+
+if [ "$level" = interpret ] || [ "$level" = $best ]; then
+    run
+    run --split 5,7,1
+else
+    tokens=$("$compare" --print "$expected:tokens" | wc -w)
+    run --split 1,5,$((tokens > 12 ? tokens - 10 : 1))
+fi

@@ -38,3 +38,5 @@ for split in 1 7 68; do
 done
 check 1e-5 "--weights-dtype bf16 --activations f32"
 check 1e-2 "--cache-dtype bf16"
+check 1e-2 "--carry-dtype bf16"
+check 2e-3 "--carry-dtype f16"

@@ -49,6 +49,7 @@ def draw_residual(rng, hidden, layers, family):
         "keel": lambda: dict(type="keel", alpha=rng.uniform(-2, 3)),
         "laurel-lr": lambda: dict(type="laurel-lr", rank=rng.randint(1, 24)),
         "mhc": lambda: mhc(rng.randint(1, 6), rng.randint(1, 6), rng.choice([1e-6, 0.002, 0.1]), rng.choice([1, 2.0])),
+        "gated-streams": lambda: dict(type="gated-streams", num_streams=rng.randint(1, 6), rank=rng.randint(1, 30)),
         "mhc-lite": lambda: dict(type="mhc-lite", num_streams=rng.randint(1, 4)),
         "mrla": lambda: mrla(rng.choice(["table", "base", "light"]), rng.choice([n for n in range(1, hidden + 1) if hidden % n == 0])),
         "dreamer": lambda: dreamer(rng.randint(1, 4), 2 * rng.randint(1, 9), rng.randint(1, 3), rng.choice([None, 3, 1000.0])),

@@ -387,6 +387,29 @@ class MHC(HyperConnections):
         return mix([sigmoid(scale * a + b) + self.p["hc_eps"] for a, b in zip(z, base)], self.X)
 
 
+class GatedStreams(HyperConnections):
+    pre_norm = False
+
+    def mixed(self, p):
+        m, n, d, rank = self.m, self.n, self.m.d, self.p["rank"]
+        w = m.w(p + "hc_norm.weight", n * d)
+        Y = [had([1 + g for g in w[s * d:s * d + d]], rms(x, None, m.eps)) for s, x in enumerate(self.X)]
+        self.z = times(1 / n, sum(Y, []))
+        low = [a * sigmoid(a) for a in m.linear(self.z, p + "input_mix_weight_down", rank)]
+        c = [sigmoid(a) for a in m.linear(low, p + "input_mix_weight_up", n * d)]
+        return mix([1 / n] * n, [had(c[s * d:s * d + d], y) for s, y in enumerate(Y)])
+
+    def read(self, k):
+        p = f"model.layers.{k // 2}.{'mlp' if k % 2 else 'attn'}_hyper_connection."
+        y = self.mixed(p)
+        self.beta = [2 * sigmoid(a) for a in self.m.linear(self.z, p + "block_inject_weight", self.n)]
+        self.kept = self.X
+        return y
+
+    def result(self):
+        return self.mixed("model.hyper_connection_mixer.")
+
+
 class MHCLite(HyperConnections):
     def read(self, k):
         from itertools import permutations
@@ -627,5 +650,5 @@ class Ancre(Standard):
 SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "affine": Affine, "running-mean": RunningMean, "highway": Highway, "deepnorm": DeepNorm,
            "keel": Keel, "siamesenorm": Siamese, "laurel-lr": Laurel, "value-residual": ValueResidual, "elmo": Elmo,
            "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC,
-           "mhc-lite": MHCLite, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention,
+           "mhc-lite": MHCLite, "gated-streams": GatedStreams, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention,
            "densenet": DenseNet, "mrla": Mrla, "dreamer": Dreamer, "ancre": Ancre}

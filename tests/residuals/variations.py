@@ -94,6 +94,8 @@ GROUPS = {
         model(mhc(8, 2, 0.001, 2), num_hidden_layers=1, hidden_size=9),
         *(model(dict(type="mhc-lite", num_streams=n), hidden_size=d, num_hidden_layers=2) for n, d in [(1, 9), (2, 15), (3, 20)]),
         model(dict(type="mhc-lite", num_streams=5), num_hidden_layers=1, hidden_size=10),
+        *(model(dict(type="gated-streams", num_streams=n, rank=r), hidden_size=d, num_hidden_layers=2) for n, r, d in [(1, 1, 9), (2, 5, 20), (4, 13, 17)]),
+        model(dict(type="gated-streams", num_streams=7, rank=40), num_hidden_layers=1, **LLAMA),
     ],
     "ddl": [
         model(ddl(1, eps=0, scale=1), hidden_size=13, **LLAMA), model(ddl(2, 1), num_hidden_layers=2), model(ddl(3, 2), hidden_size=17, num_hidden_layers=2),

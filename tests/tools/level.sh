@@ -1,5 +1,6 @@
 # Sourced by scripts that run one case at one level, with $level set. Sets $flags, the options of `hadal run` for the
-# level, and $limit, how far logits may be off (each script says why). Ends the script with 77 if this machine cannot run it.
+# level, $limit, how far logits may be off (each script says why), and $best, the best level of this machine. Ends the script
+# with 77 if this machine cannot run $level.
 case $level in
     interpret) flags=--interpret limit=1e-6 ;;
     avx512) flags="--cpu-level $level" limit=1e-4
@@ -8,3 +9,5 @@ case $level in
         grep -q avx2 /proc/cpuinfo || exit 77 ;;
     *) flags="--cpu-level $level" limit=1e-4 ;;
 esac
+best=avx512
+grep -q avx512vl /proc/cpuinfo || best=avx2

@@ -119,7 +119,10 @@ static const hrt_operand operands[] = {
     {HRT_OUTPUT, 1, 0, 4, 0, 0, 0}, /* 13 copy */
 };
 #define STEP(k, first, n, one, many, last, row, columns)                                           \
-    { k, k, first, n, HRT_SPLIT_##one, HRT_SPLIT_##many, GRAIN, last, row, 0, 0, 0, columns, #k }
+    {                                                                                              \
+        k, k, first, n, HRT_SPLIT_##one, HRT_SPLIT_##many, GRAIN, last, row, 0, 0, 0, 0, 0, 0,     \
+            columns, #k                                                                            \
+    }
 static const hrt_step steps[] = {
     STEP(0, 0, 3, NONE, ROWS, 0, 0, 1),    STEP(1, 3, 2, NONE, ROWS, 0, 1, 1),
     STEP(4, 9, 1, NONE, NONE, 0, 0, 1),    STEP(2, 5, 2, COLS, CYCLIC, 0, 1, 1),

@@ -1,5 +1,5 @@
-/* topk, pick and mark in row programs against the evaluator, at every CPU level of this machine.
- * Ids are exact: what is compared is marks, and elements of the input itself. */
+/* topk, to_ids, pick and mark in row programs against the evaluator, at every CPU level of this
+ * machine. Ids are exact: what is compared is marks, and elements of the input itself. */
 #include <criterion/criterion.h>
 
 #include "tests/unit/row_harness.h"
@@ -77,6 +77,27 @@ Test(emit_choice, nan_and_infinity) {
                                 "    %%s = sqrt %%4 : f32[T, %d]\n"),
                          n, n, n),
                n, k); /* a row of NaN */
+    }
+    hd_arena_free(a);
+}
+
+/* Ids from 0 to 4 times n, some beyond the row, for rows of every size. */
+Test(emit_choice, numbers_as_ids) {
+    hd_arena *a = hd_arena_new();
+    for (int i = 0; i < SIZES; i++) {
+        const int n = sizes[i][0];
+        check(
+            hd_printf(a,
+                      "hir 1 kernel @t\narena 1024 per token\nfixed 0\n"
+                      "func(%%x: f32[T, %d] in input[0]) {\n"
+                      "  %%p = " KERNEL("row0") " : f32[T, %d] in output[0] {\n"
+                                                "    %%0 = const {value = %d, shape = []} : f32[]\n"
+                                                "    %%1 = mul %%x, %%0 : f32[T, %d]\n"
+                                                "    %%2 = to_ids %%1 : i32[T, %d]\n"
+                                                "    %%3 = pick %%x, %%2 : f32[T, %d]\n"
+                                                "    yield %%3\n  }\n"
+                                                "  output %%p {name = \"p\"}\n}\n",
+                      n, n, n, n, n, n));
     }
     hd_arena_free(a);
 }

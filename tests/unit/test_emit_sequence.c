@@ -207,6 +207,8 @@ static shared new_shared(const problem *p) {
     shared s;
     uint64_t range, ranges = (uint64_t)(capacity(p) + HRT_KEYS - 1) / HRT_KEYS;
     shared_in_program(&p->b, p->kernel, &s.counters, &range);
+    if (p->s.window && ranges > hcg_window_ranges((uint64_t)p->s.window))
+        ranges = hcg_window_ranges((uint64_t)p->s.window);
     s.bytes = s.counters + ranges * range;
     s.at = guarded(s.bytes);
     memset(s.at, 0xff, s.bytes);

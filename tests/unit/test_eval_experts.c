@@ -36,6 +36,13 @@ Test(eval_experts, topk_gives_the_largest_first_and_the_lower_of_equals) {
     EXPECT(y, "one of one", 0);
 }
 
+Test(eval_experts, to_ids_makes_ids_of_whole_numbers) {
+    hir_array y =
+        one_op("", "%x: f32[T, 3], %row: f32[4]", "  %ids = to_ids %x\n  %y = pick %row, %ids", 2,
+               INPUTS(NUMBERS(2, 0, 3, -1, 4, 1.75), NUMBERS(10, 11, 12, 13)));
+    EXPECT(y, "a fraction is cut off, ids outside give 0", 12, 10, 13, 0, 0, 11);
+}
+
 Test(eval_experts, topk_runs_over_the_last_axis) {
     hir_array y = one_op("", "%x: f32[T, 2, 3]", "  %ids = topk %x {k = 2}\n  %y = pick %x, %ids",
                          1, INPUTS(NUMBERS(1, 3, 2, 6, 4, 5)));

@@ -67,7 +67,7 @@ static outcome compile(const char *text, int done, bool emit) {
         const hcg_options o = {.cpu = "baseline", .threads = 1};
         hcg_program *p = hcg_lower(a, &d, m, &o);
         const bool last = hir_pipeline()[done] == HIR_PASS_COUNT;
-        result = p && (!emit || hcg_emit_object(p, &d, object)) ? COMPILED : REFUSED;
+        result = p && (!emit || hcg_emit_code(p, &d, HCG_CODE_OBJECT, object)) ? COMPILED : REFUSED;
         if (result == REFUSED) errors_are_good(&d, text, last);
     }
     hd_arena_free(a);

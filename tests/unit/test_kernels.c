@@ -37,7 +37,7 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "weight @x : f32[4, 16, 16] panel\nweight @taps : f32[16, 2]\n"
         "weight @g : f32[2, 8, 8] panel\n\n"
         "state $k : f32[C, 2, 8]\nstate $l : f32[C, 1, 16]\nstate $tail : window f32[1, 16]\n"
-        "state $s : carry f32[2, 8, 8]\n\nfunc(%%t: i32[T]) {\n"
+        "state $s : carry f32[2, 8, 8]\nstate $ids : window f32[1, 1]\n\nfunc(%%t: i32[T]) {\n"
         "  %%q, %%c, %%m, %%beta, %%i = kernel.row %s : f32[T, 16], f32[C, 2, 8], f32[C, 1, 16], "
         "f32[T, 2], i32[T, 2] {\n"
         "    %%1 = gather @e, %%t : f32[T, 16]\n"
@@ -54,8 +54,11 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%19 = expert_linear %%q, @x, %%i, _ : f32[T, 2, 16]\n    yield %%19\n  }\n"
         "  %%v = kernel.sequence %s : f32[T, 16] {\n"
         "    %%12 = short_conv %%q, @taps, _, $tail : f32[T, 16]\n    yield %%12\n  }\n"
+        "  %%n = kernel.sequence %s : f32[T, 1, 16] {\n"
+        "    %%37 = ngram_gather %%t, @e, $ids {multipliers = [3, 0, 5, 0], sizes = [40], "
+        "offsets = [0], eos = 1} : f32[T, 1, 16]\n    yield %%37\n  }\n"
         "  %%d = kernel.sequence %s : f32[T, 2, 8] {\n"
-        "    %%13 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%13 = reshape %%n {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%14 = reshape %%v {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%16 = delta_rule %%13, %%13, %%14, _, %%beta, $s : f32[T, 2, 8]\n"
         "    yield %%16\n  }\n"
@@ -82,7 +85,7 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         attrs_of(a, "first", first), attrs_of(a, "row", of[HIR_FORM_ROW_PROGRAM]),
         attrs_of(a, "contract", of[HIR_FORM_CONTRACTION]),
         attrs_of(a, "experts", of[HIR_FORM_EXPERTS]), attrs_of(a, "conv", of[HIR_FORM_SHORT_CONV]),
-        attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
+        attrs_of(a, "ngram", of[HIR_FORM_NGRAM]), attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
         attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "blocks", of[HIR_FORM_BLOCKS]),
         attrs_of(a, "latent", of[HIR_FORM_LATENT]), attrs_of(a, "sum", last),
         attrs_of(a, "out",

@@ -48,7 +48,7 @@ static const char *build_library(hcg_program *p, const char *name) {
 /* One object, from one module. */
 static const char *build_object(hcg_program *p, const char *name) {
     const char *path = in_folder(hd_printf(arena, "%s.o", name));
-    cr_assert(hcg_emit_object(p, &diags, path), "%s", first_error());
+    cr_assert(hcg_emit_code(p, &diags, HCG_CODE_OBJECT, path), "%s", first_error());
     return path;
 }
 
@@ -213,7 +213,8 @@ Test(object, every_level_agrees_with_the_evaluator) {
                 model l = load(so, "toy", weights, TOKENS);
                 float got[TOKENS * VOCAB];
                 if (l.session_set_cpu(l.session, levels[level]) != 0) {
-                    cr_log_warn("%s", l.session_message(l.session));
+                    /* no warning: Criterion counts those as failures when it exits */
+                    cr_log_info("%s", l.session_message(l.session));
                     unload(&l);
                     continue;
                 }
@@ -640,8 +641,8 @@ Test(object, line_tables_point_into_the_kernel_ir) {
 Test(object, assembly_and_llvm_text) {
     hcg_options o = {0};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
-    cr_assert(hcg_emit_asm(p, &diags, in_folder("toy.s")), "%s", first_error());
-    cr_assert(hcg_emit_llvm(p, &diags, in_folder("toy.ll")), "%s", first_error());
+    cr_assert(hcg_emit_code(p, &diags, HCG_CODE_ASM, in_folder("toy.s")), "%s", first_error());
+    cr_assert(hcg_emit_code(p, &diags, HCG_CODE_LLVM, in_folder("toy.ll")), "%s", first_error());
     cr_assert(shell(hd_printf(
         arena, "cd %s && " CC " -c toy.s -o s.o && nm s.o | grep -q ' T toy_forward'", folder)));
     cr_assert(shell(hd_printf(
@@ -679,7 +680,7 @@ Test(object, one_body_for_one_cpu) {
 Test(object, cross_object_for_aarch64) {
     hcg_options o = {.triple = "aarch64-linux-gnu"};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
-    cr_assert(hcg_emit_object(p, &diags, in_folder("toy.o")), "%s", first_error());
+    cr_assert(hcg_emit_code(p, &diags, HCG_CODE_OBJECT, in_folder("toy.o")), "%s", first_error());
     size_t n;
     const char *elf = read_bytes(in_folder("toy.o"), &n);
     cr_assert(n > 64 && !memcmp(elf, "\177ELF", 4) && elf[18] == (char)183, "an AArch64 object");
@@ -718,7 +719,7 @@ static void refused_target(const char *triple, const char *cpu, const char *mess
     diags.list.n = 0;
     diags.errors = 0;
     const char *path = in_folder("refused.o");
-    cr_assert_not(hcg_emit_object(p, &diags, path));
+    cr_assert_not(hcg_emit_code(p, &diags, HCG_CODE_OBJECT, path));
     cr_assert_eq(hd_diags_first(&diags), HD_E_TARGET);
     cr_assert_not_null(strstr(diags.list.at[0].message, message), "%s", diags.list.at[0].message);
     cr_assert(diags.list.at[0].hint && strstr(diags.list.at[0].hint, hint), "%s",

@@ -123,6 +123,28 @@ Test(packed, mxfp4) {
     expect_elements(the(&u, "m.weight"), want);
 }
 
+/* Scales that are MODULE.scale: of E4M3 in tiles, ragged ones at the ends, and of pairs of E2M1. A
+ * plain .scale is a tensor like any other. */
+Test(packed, scales_of_modules) {
+    enum { N = 130, K = 192 };
+    hd_tensors t = {0};
+    const uint8_t *eights = put_e4m3(&t, "m.weight", SHAPE(N, K));
+    const uint8_t *tiles = put_e8m0(&t, "m.scale", HD_T_F8_E8M0, SHAPE(2, 2));
+    const uint8_t *pairs = put_bytes(&t, "experts.0.w1.weight", HD_T_I8, SHAPE(N, K / 2));
+    const uint8_t *lines = put_e8m0(&t, "experts.0.w1.scale", HD_T_F8_E8M0, SHAPE(N, K / 32));
+    put_f32(&t, "hc.scale", SHAPE(1, 3));
+    double of_eights[N * K], of_pairs[N * K];
+    for (int i = 0; i < N * K; i++) {
+        of_eights[i] = e4m3(eights[i]) * e8m0(tiles[i / K / 128 * 2 + i % K / 128]);
+        of_pairs[i] = e2m1(half_of(pairs[i / 2], (uint64_t)i)) * e8m0(lines[i / 32]);
+    }
+    const hd_tensors u = unpacked(&t);
+    cr_expect_eq(u.list.n, 3);
+    expect_elements(the(&u, "m.weight"), of_eights);
+    expect_elements(the(&u, "experts.0.w1.weight"), of_pairs);
+    cr_expect_eq(the(&u, "m.weight")->dtype, HD_T_F32, "powers of two leave products exact");
+}
+
 /* The tensor of gpt_oss is [E, in, out], which is the other way round in the file. */
 Test(packed, mxfp4_in_blocks) {
     enum { E = 2, N = 5, K = 96 };

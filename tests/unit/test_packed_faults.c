@@ -53,6 +53,14 @@ static hd_tensors fours(void) {
     return t;
 }
 
+/* MODULE.weight and MODULE.scale, two weights in a byte */
+static hd_tensors pairs(void) {
+    hd_tensors t = {0};
+    put_bytes(&t, "m.weight", HD_T_I8, SHAPE(6, 32));
+    put_e8m0(&t, "m.scale", HD_T_F8_E8M0, SHAPE(6, 2));
+    return t;
+}
+
 static hd_tensors experts(void) {
     hd_tensors t = {0};
     put_bytes(&t, "x.down_proj_blocks", HD_T_U8, SHAPE(2, 6, 3, 16));
@@ -88,6 +96,11 @@ Test(packed_faults, without_scales) {
     t = fours();
     drop(&t, "m.weight_scale");
     refuse(&t, "they should be in \"m.weight_scale\"");
+    t = pairs();
+    drop(&t, "m.weight");
+    refuse(&t, "tensor \"m.scale\" belongs to a quantised tensor that is not there");
+    put_bf16(&t, "m.weight", SHAPE(6, 64));
+    refuse(&t, "\"m.weight\" is BF16 [6, 64]");
     t = experts();
     drop(&t, "x.down_proj_scales");
     refuse(&t, "they should be in \"x.down_proj_scales\"");
@@ -120,6 +133,17 @@ Test(packed_faults, twice) {
     t = blocks();
     put_f32(&t, "m.weight_scale", SHAPE(2, 3));
     refuse(&t, "has scales twice");
+    t = blocks();
+    put_e8m0(&t, "m.scale", HD_T_F8_E8M0, SHAPE(2, 3));
+    refuse(&t, "has scales twice");
+    t = pairs();
+    replace(&t, "m.scale", HD_T_F8_E8M0, SHAPE(6, 3));
+    refuse(&t, "\"m.scale\" is F8_E8M0 [6, 3], not [6, 2]");
+    replace(&t, "m.scale", HD_T_BF16, SHAPE(6, 2));
+    refuse(&t, "scales of MXFP4 are U8 or F8_E8M0");
+    t = pairs();
+    replace(&t, "m.weight", HD_T_I8, SHAPE(6, 2, 16));
+    refuse(&t, "packed weights are a matrix");
 }
 
 Test(packed_faults, shapes_of_scales) {

@@ -15,7 +15,7 @@ static hir_remarks remarks;
 static hir_module *passed(const char *text, hir_dtype cache, hir_pass_id last) {
     hir_module *m = hir_parse(arena, &diags, "test.hir", text);
     cr_assert_not_null(m, "%s\n%s", said(), text);
-    if (cache != HIR_F32) hir_set_cache_dtype(m, cache);
+    if (cache != HIR_F32) hir_set_state_dtype(m, HIR_STATE_CACHE, cache);
     size_t n = 0;
     while (hir_pipeline()[n] != HIR_PASS_COUNT)
         n++;

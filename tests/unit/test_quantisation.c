@@ -38,7 +38,8 @@ Test(quantisation, fp8) {
         read("{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": "
              "\"dynamic\", \"weight_block_size\": [128, 64], \"scale_fmt\": \"ue8m0\", "
              "\"modules_to_not_convert\": [\"lm_head\", \"model.embed_tokens\"]}");
-    cr_assert_eq(q.groups.n, 1);
+    cr_assert_eq(q.groups.n, 2);
+    cr_expect_eq(q.groups.at[1].packing, HD_PACKING_MXFP4, "of experts, beside fp8");
     cr_expect_eq(q.groups.at[0].packing, HD_PACKING_E4M3);
     cr_expect(q.groups.at[0].tile_known);
     cr_expect_eq(q.groups.at[0].tile.rows, 128);

@@ -173,6 +173,15 @@ Test(runtime, every_range_of_keys_is_done_once) {
         cr_assert_eq(hrt_session_size(&m, cap),
                      hrt_session_size(&plain, cap) + COUNTERS + ranges * RANGE_BYTES);
     }
+    /* kernels with a window leave no more, however long the session is */
+    hrt_model both = m;
+    both.window_ranges = 2, both.window_range_bytes = 3 * RANGE_BYTES;
+    for (int64_t ranges = 1; ranges <= 8; ranges++) {
+        const int64_t most = ranges < 2 ? 3 : ranges < 6 ? 6 : ranges;
+        cr_assert_eq(hrt_session_size(&both, ranges * HRT_KEYS),
+                     hrt_session_size(&plain, ranges * HRT_KEYS) + COUNTERS +
+                         (size_t)most * RANGE_BYTES);
+    }
     static const int64_t lengths[] = {0, 1, HRT_KEYS - 1, HRT_KEYS, 2 * HRT_KEYS, 3 * HRT_KEYS - 1};
     for (int threads = 1; threads <= 17; threads++)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {

@@ -73,30 +73,35 @@ Test(states, how_each_kind_lies_in_memory) {
         const char *declaration;
         hir_state_shape shape;
     } all[] = {
-        {"state $s : f32[C, 2, 8]", {0, 2, 8}},
-        {"state $s : f32[C, 7]", {0, 1, 7}},
-        {"state $s : window f32[3, 96]", {3, 1, 96}},
-        {"state $s : window f32[512, 2, 8]", {512, 2, 8}},
-        {"state $s : carry f32[4, 32, 32]", {1, 1, 4096}},
-        {"state $s : carry f32[5]", {1, 1, 5}},
+        {"state $s : f32[C, 2, 8]", {1, 0, 2, 8}},
+        {"state $s : f32[C, 7]", {1, 0, 1, 7}},
+        {"state $s : f32[C/4, 2, 8]", {4, 0, 2, 8}},
+        {"state $s : window f32[3, 96]", {1, 3, 1, 96}},
+        {"state $s : window f32[512, 2, 8]", {1, 512, 2, 8}},
+        {"state $s : carry f32[4, 32, 32]", {1, 1, 1, 4096}},
+        {"state $s : carry f32[5]", {1, 1, 1, 5}},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const hir_state s = state_of(all[i].declaration);
         const hir_state_shape shape = hir_shape_of_state(&s);
-        cr_expect(shape.rows == all[i].shape.rows && shape.heads == all[i].shape.heads &&
-                      shape.width == all[i].shape.width,
+        cr_expect(shape.rate == all[i].shape.rate && shape.rows == all[i].shape.rows &&
+                      shape.heads == all[i].shape.heads && shape.width == all[i].shape.width,
                   "%s: %ld rows, %ld heads of %ld", all[i].declaration, (long)shape.rows,
                   (long)shape.heads, (long)shape.width);
     }
 }
 
-Test(states, the_type_of_caches_is_that_of_caches_alone) {
+Test(states, the_type_of_a_kind_is_that_of_this_kind_alone) {
     hir_module *m = parse(G "state $k : f32[C, 2, 8]\nstate $w : window f32[3, 96]\n"
                             "state $s : carry f32[4]\n" F);
-    hir_set_cache_dtype(m, HIR_BF16);
+    hir_set_state_dtype(m, HIR_STATE_CACHE, HIR_BF16);
     cr_assert_eq(m->states.at[0].type.dtype, HIR_BF16);
     cr_assert_eq(m->states.at[1].type.dtype, HIR_F32);
     cr_assert_eq(m->states.at[2].type.dtype, HIR_F32);
+    hir_set_state_dtype(m, HIR_STATE_CARRY, HIR_F16);
+    cr_assert_eq(m->states.at[0].type.dtype, HIR_BF16);
+    cr_assert_eq(m->states.at[1].type.dtype, HIR_F32);
+    cr_assert_eq(m->states.at[2].type.dtype, HIR_F16);
 }
 
 Test(states, an_op_takes_the_kind_that_it_is_for) {
@@ -164,6 +169,14 @@ static const struct {
                    "  %1 = short_conv %0, @w, _, $s : f32[T, 16]\n"
                    "  %2 = silu %1 : f32[T, 16]\n"
                    "  output %2 {name = \"logits\"}\n}\n"},
+    {"ngram_gather", "hir 1 graph @m\n\nweight @e : f32[40, 16]\nstate $s : window f32[1, 1]\n\n"
+                     "func(%t: i32[T]) {\n"
+                     "  %0 = ngram_gather %t, @e, $s {multipliers = [3, 0, 5, 0], sizes = [40], "
+                     "offsets = [0], eos = "
+                     "1} : f32[T, 1, 16]\n"
+                     "  %1 = reshape %0 {shape = [T, 16]} : f32[T, 16]\n"
+                     "  %2 = silu %1 : f32[T, 16]\n"
+                     "  output %2 {name = \"logits\"}\n}\n"},
     {"delta_rule", "hir 1 graph @m\n\nweight @e : f32[40, 16]\n\n"
                    "state $s : carry f32[2, 8, 8]\n\n"
                    "func(%t: i32[T]) {\n"

@@ -2,6 +2,7 @@
  * d = 64, 2 heads of 32 on one key/value head of 32, a vocabulary of 40. */
 #include <criterion/criterion.h>
 
+#include "inspect/steps.h"
 #include "tests/unit/arena_fixture.h"
 #include "toy_model.h"
 
@@ -86,6 +87,68 @@ static hcg_step_work of_body(const char *tables, const char *body) {
                   "  output %%y {name = \"y\"}\n}\n",
                   tables, body));
     return p->work.at[0];
+}
+
+/* ---- what a call does ------------------------------------------------------------------------ */
+/* Row by row: the last `rows` of past + T look at all positions up to theirs, or the last ones. */
+static step_work by_rows(const step_info *k, int64_t T, int64_t past, int64_t rows) {
+    step_work w = {.bytes = (double)k->pass_bytes + (double)(rows * (int64_t)k->row_bytes),
+                   .flops = (double)(rows * (int64_t)k->row_flops)};
+    int64_t first = past + T; /* position that some row looks at */
+    for (int64_t p = past + T - rows; p < past + T; p++) {
+        const int64_t window = (int64_t)k->window, all = p + 1;
+        const int64_t seen = window && window < all ? window : all;
+        w.flops += (double)(seen * (int64_t)k->pair_flops);
+        if (p + 1 - seen < first) first = p + 1 - seen;
+    }
+    w.state_bytes = (double)((past + T - first) * (int64_t)k->position_bytes);
+    w.bytes += w.state_bytes;
+    return w;
+}
+
+Test(step_work, a_window_is_looked_at_and_no_more) {
+    static const uint64_t windows[] = {0, 1, 7, 128, 1000};
+    static const int64_t calls[][3] = {{1, 0, 1},     {1, 127, 1},   {1, 128, 1},
+                                       {1, 9000, 1},  {5, 0, 5},     {5, 0, 2},
+                                       {200, 0, 200}, {200, 900, 1}, {8, 6, 8}};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
+            const int64_t T = calls[c][0], past = calls[c][1], rows = calls[c][2];
+            const step_info k = {.last_rows = rows < T,
+                                 .row_flops = 3,
+                                 .pair_flops = 5,
+                                 .pass_bytes = 7,
+                                 .row_bytes = 11,
+                                 .position_bytes = 13,
+                                 .window = windows[i]};
+            const step_work got = step_work_of(&k, T, past, rows),
+                            want = by_rows(&k, T, past, rows);
+            cr_expect_eq(got.flops, want.flops, "window %zu, call %zu: %g FLOPs, not %g", i, c,
+                         got.flops, want.flops);
+            cr_expect_eq(got.bytes, want.bytes, "window %zu, call %zu: %g bytes, not %g", i, c,
+                         got.bytes, want.bytes);
+            cr_expect_eq(got.state_bytes, want.state_bytes);
+        }
+}
+
+/* 8 of 32 experts for each of n rows: of each expert the share 1 - (3/4)^n. A token touches a
+ * quarter, a call with one expert for all still no more than there is. */
+Test(step_work, experts_that_are_touched) {
+    const step_info k = {
+        .expert_bytes = 3200, .experts = 32, .chosen = 8, .state_bytes = 40, .pass_bytes = 50};
+    const step_info all = {.expert_bytes = 3200, .experts = 32, .chosen = 32};
+    step_work w = step_work_of(&k, 1, 9, 1);
+    cr_expect_eq(w.touched, 800);
+    cr_expect_eq(w.untouched, 2400);
+    cr_expect_eq(w.bytes, 850);
+    cr_expect_eq(w.state_bytes, 40);
+    w = step_work_of(&k, 2, 0, 2);
+    cr_expect_eq(w.touched, 3200 * (1 - 0.75 * 0.75));
+    w = step_work_of(&k, 512, 0, 512);
+    cr_expect_float_eq(w.touched, 3200, 1e-6);
+    w = step_work_of(&all, 3, 0, 3);
+    cr_expect_eq(w.touched, 3200);
+    cr_expect_eq(w.untouched, 0);
 }
 
 Test(step_work, equal_slices_are_read_once) {

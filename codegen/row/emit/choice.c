@@ -1,4 +1,5 @@
-/* topk, pick and mark, from memory to memory: functions that all row programs of a level share.
+/* topk, to_ids, pick and mark, from memory to memory: functions that all row programs of a level
+ * share.
  *
  * topk: each element becomes a key of 64 bits, and keys of a row are all different,
  *
@@ -134,6 +135,21 @@ static hcg_shared pick_function(hcg_emit *e) {
     return s;
 }
 
+/* to_ids(x, n, out), n elements in all */
+static hcg_shared to_ids_function(hcg_emit *e) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr};
+    hcg_shared s;
+    if (!hcg_shared_begin(e, "to_ids", params, 3, &s)) return s;
+    LLVMValueRef n = s.param[1], step = hcg_i64(e, e->level->lanes);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, step, "id", 0, NULL);
+    LLVMValueRef left = hcg_sub(e, n, l.index);
+    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, s.param[0], l.index), left);
+    hcg_store_as(e, HIR_I32, hcg_at(e, e->i32, s.param[2], l.index), x, left);
+    hcg_loop_end(e, &l, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
 /* mark(ids, k, rows, n, out); an id outside stores what is there */
 static hcg_shared mark_function(hcg_emit *e) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
@@ -182,6 +198,10 @@ void row_emit_choice(row_run *r, const row_node *n) {
         LLVMValueRef args[] = {x, hcg_i64(e, in), hcg_i64(e, last), hcg_i64(e, rows), keys, out};
         hcg_shared f = topk_function(e);
         hcg_shared_call(e, &f, args, 6);
+    } else if (op->code == HIR_TO_IDS_OP) {
+        LLVMValueRef args[] = {x, hcg_i64(e, last * rows), out};
+        hcg_shared f = to_ids_function(e);
+        hcg_shared_call(e, &f, args, 3);
     } else if (op->code == HIR_PICK_OP) {
         const row_size all = r->g->buffers.at[row_at(r->g, n->args[0].node)->buffer].elements;
         LLVMValueRef args[] = {x,

@@ -272,6 +272,8 @@ void row_emit(hcg_emit *e, const row_schedule *s, const hcg_row_stage *stage) {
     r.pointer = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
     r.gathered = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
     r.state = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
+    r.row = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
+    r.apart = hd_new_array(e->arena, LLVMValueRef, g->buffers.n + 1);
     r.rows = hd_new_array(e->arena, LLVMValueRef, g->nodes.n + 1);
     r.shift = hd_new_array(e->arena, LLVMValueRef, g->nodes.n + 1);
     row_find_bases(&r);

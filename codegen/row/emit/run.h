@@ -62,13 +62,14 @@ typedef struct row_run {
     LLVMValueRef position; /* of the token, as f64 */
     LLVMValueRef head;     /* of a stage that goes head by head */
     bool has_state;
-    LLVMValueRef slot, cap; /* of states: this token's position, and positions of a head */
-    LLVMValueRef *state;    /* per buffer: the state of this token's session */
-    LLVMValueRef *base;     /* per buffer: as the argument says */
-    LLVMValueRef *pointer;  /* per buffer: at this token's row */
-    LLVMValueRef *gathered; /* per buffer: the token's row of a table, once it was looked for */
-    LLVMValueRef *rows;     /* per node: table of row pointers of a ROW_MULTI */
-    LLVMValueRef *shift;    /* per node: bytes to add to them for this token */
+    LLVMValueRef slot, cap;    /* of states: this token's position, and positions of a head */
+    LLVMValueRef *state;       /* per buffer: the state of this token's session, ... */
+    LLVMValueRef *row, *apart; /* ... the number of the token's row, and rows from head to head */
+    LLVMValueRef *base;        /* per buffer: as the argument says */
+    LLVMValueRef *pointer;     /* per buffer: at this token's row */
+    LLVMValueRef *gathered;    /* per buffer: the token's row of a table, once it was looked for */
+    LLVMValueRef *rows;        /* per node: table of row pointers of a ROW_MULTI */
+    LLVMValueRef *shift;       /* per node: bytes to add to them for this token */
     /* of the nest being emitted */
     const row_nest *nest;
     const row_index *loops; /* dims of its roots, over `var` */

@@ -129,7 +129,8 @@ static LLVMValueRef head_pointer(row_run *r, const row_node *n, const row_index 
     row_index within, head = split_head(b, &n->to, &within);
     head = row_substitute(&head, at);
     *element = row_substitute(&within, at);
-    LLVMValueRef heads = LLVMBuildMul(e->b, row_number(r, &head, lane), r->cap, "");
+    LLVMValueRef apart = r->apart[n->buffer];
+    LLVMValueRef heads = LLVMBuildMul(e->b, row_number(r, &head, lane), apart, "");
     int64_t bytes = b->head * (int64_t)hir_dtype_bytes(b->dtype);
     LLVMValueRef offset = LLVMBuildMul(e->b, heads, hcg_i64(e, bytes), "");
     return hcg_at(e, e->i8, r->pointer[n->buffer], offset);
@@ -343,13 +344,20 @@ static LLVMValueRef splat_f64(const row_run *r, LLVMTypeRef type, double x) {
     return LLVMConstVector(all, r->e->level->lanes);
 }
 
+/* The position that a table is for, in f64. */
+static LLVMValueRef position_of(row_run *r, uint32_t number) {
+    const int64_t offset = r->g->tables.at[number].offset;
+    if (!offset) return r->position;
+    return LLVMBuildFAdd(r->e->b, r->position, LLVMConstReal(r->e->f64, (double)offset), "");
+}
+
 /* The frequencies of this token's position. */
 static LLVMValueRef frequencies_here(row_run *r, uint32_t number) {
     hcg_emit *e = r->e;
     const row_table *t = &r->g->tables.at[number];
     if (!t->beyond) return r->frequencies[number];
     LLVMValueRef limit = LLVMConstReal(e->f64, (double)t->beyond);
-    LLVMValueRef beyond = LLVMBuildFCmp(e->b, LLVMRealOGE, r->position, limit, "beyond");
+    LLVMValueRef beyond = LLVMBuildFCmp(e->b, LLVMRealOGE, position_of(r, number), limit, "beyond");
     LLVMValueRef skip = LLVMBuildSelect(e->b, beyond, hcg_i64(e, t->padded), hcg_i64(e, 0), "");
     return hcg_at(e, e->f64, r->frequencies[number], skip);
 }
@@ -366,7 +374,7 @@ static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     pair[1].uniform = pair[0].uniform;
     LLVMTypeRef type = pair[0].uniform ? e->f64 : LLVMVectorType(e->f64, e->level->lanes);
     LLVMTypeRef narrow = pair[0].uniform ? e->f32 : e->vec;
-    LLVMValueRef p = r->position;
+    LLVMValueRef p = position_of(r, n->frequencies);
     if (!pair[0].uniform) {
         LLVMValueRef zero = LLVMConstNull(LLVMVectorType(e->i32, e->level->lanes));
         p = LLVMBuildInsertElement(e->b, LLVMGetPoison(type), p, LLVMConstInt(e->i32, 0, false),

@@ -82,7 +82,7 @@ static LLVMValueRef load_owner(hcg_emit *e, LLVMTypeRef type, LLVMValueRef owner
 /* Where this token's rows of states are: those of the call, or of the session that the row of a
  * batch belongs to, where the argument is a state's number. Row programs meet no batch: they run
  * row by row, as if each were a call. */
-void row_find_states(row_run *r) {
+static void find_sessions(row_run *r) {
     hcg_emit *e = r->e;
     size_t n = r->g->buffers.n;
     r->slot = row_position(r);
@@ -115,19 +115,46 @@ void row_find_states(row_run *r) {
             r->state[i] = hcg_phi(e, r->base[i], r->state[i], from);
 }
 
+/* The row of a state that has one for each `rate` positions. A token that is not the last of them
+ * writes to memory that nobody reads: stores have no branches around them. */
+static void find_rated_row(row_run *r, size_t buffer) {
+    hcg_emit *e = r->e;
+    const row_buffer *b = &r->g->buffers.at[buffer];
+    LLVMValueRef rate = hcg_i64(e, b->rate), one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
+    LLVMValueRef end = LLVMBuildAdd(e->b, r->slot, one, "");
+    LLVMValueRef writes =
+        LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildURem(e->b, end, rate, ""), zero, "writes");
+    const int64_t bytes = b->heads * b->head * (int64_t)hir_dtype_bytes(b->dtype);
+    LLVMValueRef nowhere = row_scratch(r, row_int(bytes));
+    LLVMValueRef row = LLVMBuildUDiv(e->b, r->slot, rate, "");
+    r->state[buffer] = LLVMBuildSelect(e->b, writes, r->state[buffer], nowhere, "");
+    r->row[buffer] = LLVMBuildSelect(e->b, writes, row, zero, "");
+    r->apart[buffer] =
+        LLVMBuildSelect(e->b, writes, LLVMBuildUDiv(e->b, r->cap, rate, ""), one, "");
+}
+
+void row_find_states(row_run *r) {
+    find_sessions(r);
+    for (size_t i = 0; i < r->g->buffers.n; i++) {
+        const row_buffer *b = &r->g->buffers.at[i];
+        r->row[i] = r->slot, r->apart[i] = r->cap;
+        if (b->where == ROW_STATE && b->used && b->rate > 1) find_rated_row(r, i);
+    }
+}
+
 /* base + which * bytes */
 static LLVMValueRef bytes_on(row_run *r, LLVMValueRef base, LLVMValueRef which, row_size bytes) {
     hcg_emit *e = r->e;
     return hcg_at(e, e->i8, base, LLVMBuildMul(e->b, which, row_i64(r, bytes), ""));
 }
 
-/* This token's row of a state, in the first head that is computed. Heads are cap rows apart. */
+/* This token's row of a state, in the first head that is computed. */
 static LLVMValueRef find_state_row(row_run *r, size_t buffer) {
     hcg_emit *e = r->e;
     const row_buffer *b = &r->g->buffers.at[buffer];
     const row_size bytes = row_int(b->head * (int64_t)hir_dtype_bytes(b->dtype));
-    LLVMValueRef row = r->slot;
-    if (b->by_head) row = LLVMBuildAdd(e->b, row, LLVMBuildMul(e->b, r->head, r->cap, ""), "");
+    LLVMValueRef row = r->row[buffer], heads = r->apart[buffer];
+    if (b->by_head) row = LLVMBuildAdd(e->b, row, LLVMBuildMul(e->b, r->head, heads, ""), "");
     return bytes_on(r, r->state[buffer], row, bytes);
 }
 

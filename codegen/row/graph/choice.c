@@ -1,5 +1,5 @@
-/* topk, pick, mark: which elements of a row, which are only known at run time. No index map can say
- * so: each reads its operands in memory and fills a buffer. */
+/* topk, to_ids, pick, mark: which elements of a row, which are only known at run time. No index map
+ * can say so: each reads its operands in memory and fills a buffer. */
 #include "codegen/row/graph/build.h"
 
 enum { MOST_ELEMENTS = 1 << 24 /* of an axis: ids pass through f32 where they are copied */ };

@@ -136,7 +136,9 @@ static bool write_state(row_graph *g, const hir_op *op) {
                                                              .has_t = true,
                                                              .elements = row_elements(&x.shape),
                                                              .by_head = by_head,
-                                                             .head = state.dim[2]});
+                                                             .head = state.dim[2],
+                                                             .heads = state.dim[1],
+                                                             .rate = hir_rate(state.dim[0])});
     row_at(g, copy)->to = row_major(&x.shape);
     row_at(g, copy)->token_free = false;
     return true;
@@ -194,10 +196,11 @@ static bool yield(row_graph *g, const hir_op *op) {
 
 /* A type without T in it, for shapes of rows. T counts as a dim of size 1. */
 static bool row_type(row_graph *g, const hir_op *op, hir_type *type) {
-    if (type->dtype != HIR_F32 && op->code != HIR_CONVERT_OP && op->code != HIR_TOPK_OP)
+    if (type->dtype != HIR_F32 && op->code != HIR_CONVERT_OP && op->code != HIR_TOPK_OP &&
+        op->code != HIR_TO_IDS_OP)
         return row_unsupported(g, op, "its result is not f32");
     for (uint32_t i = 0; i < type->rank; i++)
-        if (type->dim[i] == HIR_C)
+        if (hir_is_length(type->dim[i]))
             return row_unsupported(g, op, "its result is as long as the cache");
     return true;
 }
@@ -247,6 +250,7 @@ static row_builder *const builders[HIR_OPCODE_COUNT] = {
     [HIR_ROPE_TABLE_OP] = row_rope_table,
     [HIR_ROPE_OP] = row_rope,
     [HIR_TOPK_OP] = row_choice,
+    [HIR_TO_IDS_OP] = row_choice,
     [HIR_PICK_OP] = row_choice,
     [HIR_MARK_OP] = row_choice,
 };

@@ -53,6 +53,8 @@ typedef struct row_buffer {
     int64_t step;      /* elements from one to the next: 1, or HIR_PANEL in a table
                           of panels */
     int64_t head;      /* state: elements of one head; heads are cap positions apart */
+    int64_t heads;     /* state: how many */
+    int64_t rate;      /* state: positions that a row stands for; their last one writes it */
     bool by_head;      /* elements are those of one head of a row */
     bool in_place;     /* a result that overwrites the value `over` ... */
     hir_id over;       /* ... which the kernel reads */
@@ -137,6 +139,7 @@ typedef struct row_table { /* of frequencies in f64 */
     int64_t n, padded;
     double scale;   /* of cos and sin */
     int64_t beyond; /* > 0: from this position on, those from at[padded] on */
+    int64_t offset; /* of the position that it is for, from that of the token */
 } row_table;
 
 typedef struct row_view { /* a value of the body */

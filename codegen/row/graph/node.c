@@ -192,7 +192,7 @@ static bool view_outer_value(row_graph *g, const hir_op *reader, hir_ref ref, ro
         return true;
     }
     for (uint32_t i = 0; i < type.rank; i++)
-        if (type.dim[i] == HIR_C)
+        if (hir_is_length(type.dim[i]))
             return row_unsupported(g, reader, "it cannot read along the cache");
     bool has_t = hir_type_has_t(type);
     uint32_t buffer = row_add_buffer(g, (row_buffer){.where = ROW_ARG,

@@ -62,6 +62,7 @@ static uint32_t add_table(row_graph *g, const hir_op *op) {
     row_table table = {.at = f, .n = half, .padded = padded, .scale = 1};
     table.scale = hir_attr_float(op, HIR_A_ATTENTION_FACTOR, 1);
     table.beyond = longrope ? hir_attr_int(op, HIR_A_ORIGINAL, 0) : 0;
+    table.offset = hir_attr_int(op, HIR_A_OFFSET, 0);
     hd_push(g->arena, &g->tables, table);
     return (uint32_t)(g->tables.n - 1);
 }

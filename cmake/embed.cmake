@@ -1,0 +1,15 @@
+# cmake -DOUT=FILE.c "-DFILES=a.html;b.js" -P embed.cmake
+# Writes `const report_page_part report_page_parts[]`: each file by its name, as bytes.
+set(text "/* Made by cmake/embed.cmake. */\n#include \"report/page.h\"\n")
+set(rows "")
+set(number 0)
+foreach(file ${FILES})
+  get_filename_component(name ${file} NAME)
+  file(READ ${file} bytes HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  string(APPEND text "static const char part${number}[] = {${bytes}0};\n")
+  string(APPEND rows "    {\"${name}\", part${number}},\n")
+  math(EXPR number "${number} + 1")
+endforeach()
+string(APPEND text "const report_page_part report_page_parts[] = {\n${rows}    {0, 0},\n};\n")
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,38 @@
+/* The k best of a stream of scores, without room for all of them.
+ *
+ * Scores become keys, i32 in the same order: the bits of x + 0 (so that -0 is 0), those of a
+ * negative number inverted but for the sign, NaN the least of all. Candidates are kept with their
+ * rows in rising order. When there are 2 k of them or more all but the k best are dropped, and from
+ * then on only a greater key than the least of these is taken: of equal ones the earlier row stays.
+ *
+ * The least key that is kept is found bit by bit from the highest on: t becomes t + 2^b if at least
+ * k keys are not less than that. So a choice costs 32 passes of comparisons of vectors, whatever
+ * the scores are, and it does not depend on how the stream was cut.
+ */
+#ifndef HCG_CHOOSE_H
+#define HCG_CHOOSE_H
+
+#include "codegen/emit/emit.h"
+
+enum { HCG_OFFERED = 256 }; /* the most scores that are offered at once */
+
+typedef struct hcg_best {
+    int64_t k;
+    LLVMValueRef keys, rows; /* scratch, i32: of the candidates */
+    LLVMValueRef state;      /* scratch, i64: how many; keys up to which none is taken any more */
+} hcg_best;
+
+hcg_best hcg_new_best(hcg_emit *e, int64_t k); /* takes scratch */
+void hcg_best_start(hcg_emit *e, const hcg_best *c);
+/* scores[0 .. count) are of the rows from `first` on; count <= HCG_OFFERED. */
+void hcg_best_offer(hcg_emit *e, const hcg_best *c, LLVMValueRef scores, LLVMValueRef first,
+                    LLVMValueRef count);
+/* The rows first .. first + count - 1, count <= k, are chosen, whatever their scores are. */
+void hcg_best_all(hcg_emit *e, const hcg_best *c, LLVMValueRef first, LLVMValueRef count);
+/* Drops all but the k best; how many are chosen, in c->rows. */
+LLVMValueRef hcg_best_end(hcg_emit *e, const hcg_best *c);
+
+/* A loop that runs once if the i1 holds, else never. */
+hcg_loop hcg_once_if(hcg_emit *e, LLVMValueRef condition, const char *name);
+
+#endif

@@ -1,0 +1,133 @@
+/* The form ngram of kernel.sequence: rows of a table that hashes of the last tokens name.
+ *
+ *     y[t, j] = table[h_m mod sizes[j] + offsets[j]],  h_m = XOR over s < m of id(t - s) M_s
+ *
+ * in 64 bits, for m = 2 .. N and so many entries j of each. One thread does all: a row is found by
+ * some integer arithmetic and copied. The ids of earlier calls are in the window as f32, the id of
+ * position p at p mod N - 1; they are written when all tokens have been read. The contexts, and the
+ * entries with their sizes, which are constants, are unrolled.
+ */
+#include "codegen/contract/contraction.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/forms.h"
+#include "codegen/library/library.h"
+
+enum { MOST_IDS = 16 };
+
+typedef struct ngram {
+    LLVMValueRef ids, table, window, out;
+    const hir_attr *halves, *sizes, *offsets;
+    int64_t n, heads, width, eos;
+    LLVMValueRef past; /* position of the first token */
+} ngram;
+
+static LLVMValueRef own_id(hcg_emit *e, const ngram *g, LLVMValueRef t) {
+    LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, g->ids, t), "id");
+    LLVMSetAlignment(id, 4);
+    return LLVMBuildSExt(e->b, id, e->i64, "");
+}
+
+static LLVMValueRef window_at(hcg_emit *e, const ngram *g, LLVMValueRef position) {
+    LLVMValueRef row = LLVMBuildURem(e->b, position, hcg_i64(e, g->n - 1), "row");
+    return hcg_at(e, e->f32, g->window, row);
+}
+
+/* The id `back` positions before token t, which is of this call or in the window; anything where
+ * that is before the start. Adding N - 1 keeps the position of the window from being negative. */
+static LLVMValueRef earlier_id(hcg_emit *e, const ngram *g, LLVMValueRef t, int64_t back) {
+    LLVMValueRef at = hcg_sub(e, t, hcg_i64(e, back)), zero = hcg_i64(e, 0);
+    LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSGE, at, zero, "here");
+    LLVMValueRef in_call = LLVMBuildSelect(e->b, here, at, zero, "");
+    LLVMValueRef in_window = LLVMBuildSelect(e->b, here, zero, hcg_add(e, g->past, at), "");
+    in_window = hcg_add(e, in_window, hcg_i64(e, g->n - 1));
+    LLVMValueRef kept = hcg_load_scalar(e, HIR_F32, window_at(e, g, in_window));
+    kept = LLVMBuildFPToSI(e->b, kept, e->i64, "");
+    return LLVMBuildSelect(e->b, here, own_id(e, g, in_call), kept, "id");
+}
+
+/* What token t sees 0 .. N - 1 positions back. */
+static void find_context(hcg_emit *e, const ngram *g, LLVMValueRef t, LLVMValueRef *ids) {
+    LLVMValueRef eos = hcg_i64(e, g->eos), p = hcg_add(e, g->past, t);
+    LLVMValueRef ended = LLVMConstInt(e->i1, 0, false);
+    ids[0] = own_id(e, g, t);
+    for (int64_t s = 1; s < g->n; s++) {
+        LLVMValueRef before = LLVMBuildICmp(e->b, LLVMIntSLT, p, hcg_i64(e, s), "before");
+        ended = LLVMBuildOr(e->b, ended, before, "ended");
+        ids[s] = LLVMBuildSelect(e->b, ended, eos, earlier_id(e, g, t, s), "");
+        ended = LLVMBuildOr(e->b, ended, LLVMBuildICmp(e->b, LLVMIntEQ, ids[s], eos, ""), "ended");
+    }
+}
+
+/* id M_s, which wraps around. */
+static LLVMValueRef product(hcg_emit *e, const ngram *g, LLVMValueRef id, int64_t s) {
+    const uint64_t low = (uint64_t)(int64_t)g->halves->floats[2 * s];
+    const uint64_t high = (uint64_t)(int64_t)g->halves->floats[2 * s + 1];
+    return LLVMBuildMul(e->b, id, LLVMConstInt(e->i64, low + (high << 32), false), "");
+}
+
+static LLVMValueRef row_of(hcg_emit *e, const ngram *g, LLVMValueRef hash, int64_t head) {
+    LLVMValueRef size = hcg_i64(e, (int64_t)g->sizes->floats[head]);
+    LLVMValueRef rest = LLVMBuildSRem(e->b, hash, size, "rest");
+    LLVMValueRef negative = LLVMBuildICmp(e->b, LLVMIntSLT, rest, hcg_i64(e, 0), "");
+    rest = LLVMBuildSelect(e->b, negative, hcg_add(e, rest, size), rest, "");
+    return hcg_add(e, rest, hcg_i64(e, (int64_t)g->offsets->floats[head]));
+}
+
+static void copy_row(hcg_emit *e, const ngram *g, LLVMValueRef row, LLVMValueRef to) {
+    LLVMValueRef from = hcg_at(e, e->f32, g->table, hcg_mul_const(e, row, g->width));
+    LLVMValueRef n = hcg_i64(e, g->width), step = hcg_i64(e, e->level->lanes);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, step, "copy", 0, NULL);
+    LLVMValueRef left = hcg_sub(e, n, l.index);
+    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, l.index), left);
+    hcg_store(e, hcg_at(e, e->f32, to, l.index), x, left);
+    hcg_loop_end(e, &l, NULL);
+}
+
+static void emit_token(hcg_emit *e, const ngram *g, LLVMValueRef t) {
+    LLVMValueRef ids[MOST_IDS];
+    const int64_t each = g->heads / (g->n - 1);
+    find_context(e, g, t, ids);
+    LLVMValueRef hash = product(e, g, ids[0], 0);
+    LLVMValueRef out = hcg_at(e, e->f32, g->out, hcg_mul_const(e, t, g->heads * g->width));
+    for (int64_t j = 0; j < g->heads; j++) {
+        const int64_t s = j / each + 1;
+        if (j % each == 0) hash = LLVMBuildXor(e->b, hash, product(e, g, ids[s], s), "hash");
+        copy_row(e, g, row_of(e, g, hash, j), hcg_at(e, e->f32, out, hcg_i64(e, j * g->width)));
+    }
+}
+
+static void keep_ids(hcg_emit *e, const ngram *g) {
+    LLVMValueRef first = hcg_larger(e, hcg_sub(e, e->r1, hcg_i64(e, g->n - 1)), e->r0);
+    hcg_loop l = hcg_loop_begin(e, first, e->r1, hcg_i64(e, 1), "keep", 0, NULL);
+    LLVMValueRef id = LLVMBuildSIToFP(e->b, own_id(e, g, l.index), e->f32, "");
+    LLVMValueRef to = window_at(e, g, hcg_add(e, g->past, l.index));
+    LLVMSetAlignment(LLVMBuildStore(e->b, id, to), 4);
+    hcg_loop_end(e, &l, NULL);
+}
+
+static bool emit_ngram(hcg_emit *e, const hcg_kernel *k) {
+    const hir_module *m = e->p->m;
+    const hir_id id = hir_form_op(m, k->op);
+    const hir_op *op = hir_op_at(m, id);
+    ngram g = {.halves = hir_find_attr(op, HIR_A_MULTIPLIERS),
+               .sizes = hir_find_attr(op, HIR_A_SIZES),
+               .offsets = hir_find_attr(op, HIR_A_OFFSETS),
+               .eos = hir_attr_int(op, HIR_A_EOS, 0)};
+    LLVMValueRef *const operands[] = {&g.ids, &g.table, &g.window};
+    const size_t errors = e->diags->errors;
+    for (uint32_t i = 0; i < 3; i++)
+        *operands[i] = hcg_arg(e, k, op->args[i]);
+    g.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
+    if (e->diags->errors != errors) return false;
+    g.n = g.halves->n / 2, g.heads = g.sizes->n;
+    g.width = hir_value_at(m, op->results[0])->type.dim[2];
+    g.past = hcg_sub(e, hcg_frame_c(e), hcg_frame_t(e));
+    hcg_at_op(e, id);
+    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "token", 0, NULL);
+    emit_token(e, &g, l.index);
+    hcg_loop_end(e, &l, NULL);
+    keep_ids(e, &g);
+    return true;
+}
+
+const hcg_form hcg_form_ngram = {.emit = emit_ngram};

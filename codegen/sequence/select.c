@@ -1,0 +1,270 @@
+/* The form select of kernel.sequence: the rows of a cache that score best.
+ *
+ *     q[T, H, n]  keys[C/r, G, n]  w[T, H]  ->  rows[T, G, K]
+ *     score[t, g, s] = sum over the heads h of group g of w[t, h] f(q[t, h] . keys[s, g])
+ *
+ * Scores of a tile of keys are made as those of attention (attention_tile.h), row after row of
+ * heads; a pass over the heads then leaves one number for each key. They are offered to a choice
+ * (choose.h), so that nothing of size T x C exists.
+ *
+ * One token: columns are ranges of HRT_KEYS rows of a group, which leave their scores in
+ * frame->shared; who does a group's last range chooses. Several tokens: a token and group at a
+ * time, tile after tile. A token that sees no more than k rows needs no scores.
+ */
+#include <string.h>
+
+#include "codegen/contract/contraction.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+#include "codegen/forms.h"
+#include "codegen/library/library.h"
+#include "codegen/sequence/attention_tile.h"
+#include "codegen/sequence/choose.h"
+
+typedef struct selecting {
+    hcg_attention a;      /* q and the keys; no values */
+    LLVMValueRef weights; /* [T][H]; NULL: 1 */
+    bool relu, positions;
+    int64_t k, rate, width, window; /* width: of a list; window 0: none */
+    hcg_best choice;
+    hcg_key_tile tile;
+    LLVMValueRef scores; /* scratch: of a tile, all heads together */
+} selecting;
+
+/* Rows first .. end - 1 that the token at `position` sees. */
+typedef struct sight {
+    LLVMValueRef position, first, end;
+} sight;
+
+static sight sight_of(hcg_emit *e, const selecting *s, LLVMValueRef position) {
+    LLVMValueRef end = hcg_add(e, position, hcg_i64(e, 1));
+    sight v = {.position = position, .first = hcg_i64(e, 0), .end = end};
+    if (s->rate > 1) v.end = LLVMBuildUDiv(e->b, end, hcg_i64(e, s->rate), "");
+    if (s->window) v.first = hcg_larger(e, hcg_sub(e, end, hcg_i64(e, s->window)), v.first);
+    return v;
+}
+
+/* Does the choice leave some rows out? */
+static LLVMValueRef is_choice(hcg_emit *e, const selecting *s, const sight *v) {
+    return LLVMBuildICmp(e->b, LLVMIntSGT, hcg_sub(e, v->end, v->first), hcg_i64(e, s->k), "");
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+/* A vector of scores of all heads of a group: `at` counts keys of the tile. */
+static void add_heads(hcg_emit *e, const selecting *s, LLVMValueRef weights, LLVMValueRef at,
+                      LLVMValueRef to) {
+    LLVMValueRef sum = LLVMConstNull(e->vec);
+    LLVMValueRef heads = hcg_i64(e, s->a.per_group);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), heads, hcg_i64(e, 1), "head", 1, &sum);
+    LLVMValueRef row = hcg_at(e, e->f32, s->tile.scores, hcg_mul_const(e, l.index, HCG_LD_SCORES));
+    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, row, at), NULL);
+    if (s->relu) x = hcg_max(e, x, LLVMConstNull(e->vec));
+    if (weights) {
+        LLVMValueRef w = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, weights, l.index));
+        sum = hcg_fma(e, hcg_splat_value(e, w), x, l.carried[0]);
+    } else {
+        sum = hcg_fadd(e, l.carried[0], x);
+    }
+    hcg_loop_end(e, &l, &sum);
+    hcg_store(e, hcg_at(e, e->f32, to, at), l.carried[0], NULL);
+}
+
+/* Scores of the rows first .. first + count - 1 of the group, count <= HCG_TILE_KEYS, to `to`,
+ * which is filled up to a whole vector. */
+static void score_tile(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueRef group,
+                       LLVMValueRef first, LLVMValueRef count, LLVMValueRef to) {
+    const hcg_attention *a = &s->a;
+    LLVMValueRef head =
+        hcg_add(e, hcg_mul_const(e, token, a->heads), hcg_mul_const(e, group, a->per_group));
+    hcg_key_tile *t = &s->tile;
+    t->q = hcg_at(e, e->f32, a->q, hcg_mul_const(e, head, a->n));
+    t->group = group, t->first = first, t->count = count;
+    t->keys = hcg_cache_row(e, a, &a->k, group, first);
+    hcg_tile_scores(e, t);
+    LLVMValueRef weights = s->weights ? hcg_at(e, e->f32, s->weights, head) : NULL;
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), count, hcg_i64(e, e->level->lanes), "sum", 0, NULL);
+    add_heads(e, s, weights, l.index, to);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+static void store_entry(hcg_emit *e, LLVMValueRef list, LLVMValueRef at, LLVMValueRef row) {
+    LLVMSetAlignment(LLVMBuildStore(e->b, row, hcg_at(e, e->i32, list, at)), 4);
+}
+
+/* list[from ..] = from - shift .. below to - shift; where that ends. */
+static LLVMValueRef count_up(hcg_emit *e, LLVMValueRef list, LLVMValueRef from, LLVMValueRef row,
+                             LLVMValueRef end) {
+    hcg_loop l = hcg_loop_begin(e, row, end, hcg_i64(e, 1), "next", 0, NULL);
+    LLVMValueRef at = hcg_add(e, from, hcg_sub(e, l.index, row));
+    store_entry(e, list, at, LLVMBuildTrunc(e->b, l.index, e->i32, ""));
+    hcg_loop_end(e, &l, NULL);
+    return hcg_add(e, from, hcg_larger(e, hcg_sub(e, end, row), hcg_i64(e, 0)));
+}
+
+static void write_list(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef list,
+                       LLVMValueRef n) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    hcg_loop l = hcg_loop_begin(e, zero, n, one, "list", 0, NULL);
+    LLVMValueRef row = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, s->choice.rows, l.index), "");
+    LLVMSetAlignment(row, 4);
+    if (s->positions) {
+        row = hcg_mul_const(e, LLVMBuildSExt(e->b, row, e->i64, ""), s->rate);
+        count_up(e, list, hcg_mul_const(e, l.index, s->rate), row,
+                 hcg_add(e, row, hcg_i64(e, s->rate)));
+    } else {
+        store_entry(e, list, l.index, row);
+    }
+    hcg_loop_end(e, &l, NULL);
+    if (s->positions)
+        n = count_up(e, list, hcg_mul_const(e, n, s->rate), hcg_mul_const(e, v->end, s->rate),
+                     hcg_add(e, v->position, one));
+    hcg_loop rest = hcg_loop_begin(e, n, hcg_i64(e, s->width), one, "none", 0, NULL);
+    store_entry(e, list, rest.index, LLVMConstInt(e->i32, UINT32_MAX, false));
+    hcg_loop_end(e, &rest, NULL);
+}
+
+static LLVMValueRef list_at(hcg_emit *e, const selecting *s, LLVMValueRef token,
+                            LLVMValueRef group) {
+    LLVMValueRef number = hcg_add(e, hcg_mul_const(e, token, s->a.groups), group);
+    return hcg_at(e, e->i32, s->a.out, hcg_mul_const(e, number, s->width));
+}
+
+/* The choice begins; all rows are taken where none is left out. */
+static void begin_choice(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef choose) {
+    hcg_best_start(e, &s->choice);
+    hcg_loop all = hcg_once_if(e, LLVMBuildNot(e->b, choose, ""), "take_all");
+    hcg_best_all(e, &s->choice, v->first, hcg_sub(e, v->end, v->first));
+    hcg_loop_end(e, &all, NULL);
+}
+
+static void end_choice(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef token,
+                       LLVMValueRef group) {
+    write_list(e, s, v, list_at(e, s, token, group), hcg_best_end(e, &s->choice));
+}
+
+/* ---- one token ------------------------------------------------------------------------------- */
+/* Rows from .. to - 1 of a group leave their scores. */
+static void score_range(hcg_emit *e, selecting *s, LLVMValueRef group, LLVMValueRef from,
+                        LLVMValueRef to, LLVMValueRef scores) {
+    LLVMValueRef tile = hcg_i64(e, HCG_TILE_KEYS);
+    hcg_loop l = hcg_loop_begin(e, from, to, tile, "tile", 0, NULL);
+    score_tile(e, s, hcg_i64(e, 0), group, l.index, hcg_smaller(e, hcg_sub(e, to, l.index), tile),
+               hcg_at(e, e->f32, scores, l.index));
+    hcg_loop_end(e, &l, NULL);
+}
+
+static void choose_from(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef group,
+                        LLVMValueRef choose, LLVMValueRef scores) {
+    LLVMValueRef most = hcg_i64(e, HCG_OFFERED);
+    begin_choice(e, s, v, choose);
+    LLVMValueRef end = LLVMBuildSelect(e->b, choose, v->end, v->first, "");
+    hcg_loop l = hcg_loop_begin(e, v->first, end, most, "scores", 0, NULL);
+    hcg_best_offer(e, &s->choice, hcg_at(e, e->f32, scores, l.index), l.index,
+                   hcg_smaller(e, hcg_sub(e, end, l.index), most));
+    hcg_loop_end(e, &l, NULL);
+    end_choice(e, s, v, hcg_i64(e, 0), group);
+}
+
+/* Columns c0 .. c1 - 1: column g R + i is range i of group g, R ranges cover all rows. Scores of a
+ * group lie one after the other, those of a range at its row. */
+static void emit_decode(hcg_emit *e, selecting *s) {
+    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), zero = hcg_i64(e, 0);
+    sight v = sight_of(e, s, s->a.past);
+    LLVMValueRef choose = is_choice(e, s, &v);
+    LLVMValueRef ranges = hcg_larger(e, hcg_divide_up(e, v.end, keys), one);
+    LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, ranges, "");
+    hcg_loop l = hcg_loop_begin(e, first, hcg_divide_up(e, e->c1, ranges), one, "group", 0, NULL);
+    LLVMValueRef column = hcg_mul(e, l.index, ranges);
+    LLVMValueRef scores = hcg_at(e, e->f32, hcg_frame_ranges(e), hcg_mul(e, column, keys));
+    LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), zero);
+    LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), ranges);
+    hcg_loop some = hcg_once_if(e, choose, "some");
+    /* tiles begin at multiples of their size in all shares: a score does not depend on threads */
+    score_range(e, s, l.index, hcg_mul(e, from, keys), hcg_smaller(e, hcg_mul(e, to, keys), v.end),
+                scores);
+    hcg_loop_end(e, &some, NULL);
+    const hcg_arrival all = hcg_arrive(e, l.index, ranges, hcg_sub(e, to, from));
+    choose_from(e, s, &v, l.index, choose, scores);
+    hcg_arrive_end(e, &all);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* ---- several tokens -------------------------------------------------------------------------- */
+static void emit_row(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueRef group) {
+    LLVMValueRef tile = hcg_i64(e, HCG_TILE_KEYS);
+    sight v = sight_of(e, s, hcg_add(e, s->a.past, token));
+    LLVMValueRef choose = is_choice(e, s, &v);
+    begin_choice(e, s, &v, choose);
+    LLVMValueRef end = LLVMBuildSelect(e->b, choose, v.end, v.first, "");
+    hcg_loop l = hcg_loop_begin(e, v.first, end, tile, "tile", 0, NULL);
+    LLVMValueRef count = hcg_smaller(e, hcg_sub(e, end, l.index), tile);
+    score_tile(e, s, token, group, l.index, count, s->scores);
+    hcg_best_offer(e, &s->choice, s->scores, l.index, count);
+    hcg_loop_end(e, &l, NULL);
+    end_choice(e, s, &v, token, group);
+}
+
+static void emit_prefill(hcg_emit *e, selecting *s) {
+    LLVMValueRef one = hcg_i64(e, 1);
+    hcg_loop t = hcg_loop_begin(e, e->r0, e->r1, one, "token", 0, NULL);
+    hcg_loop g = hcg_loop_begin(e, e->c0, e->c1, one, "group", 0, NULL);
+    emit_row(e, s, t.index, g.index);
+    hcg_loop_end(e, &g, NULL);
+    hcg_loop_end(e, &t, NULL);
+}
+
+/* ---- the form -------------------------------------------------------------------------------- */
+static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
+    const hir_module *m = e->p->m;
+    const hir_op *op = hir_op_at(m, hir_form_op(m, k->op));
+    const hir_type q = hir_ref_type(m, op->args[0]), keys = hir_ref_type(m, op->args[1]);
+    const size_t errors = e->diags->errors;
+    selecting s = {.a = {.heads = q.dim[1], .groups = keys.dim[1], .n = q.dim[2], .scale = 1}};
+    s.a.per_group = s.a.heads / s.a.groups;
+    s.a.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
+    s.a.k = hcg_cache_of(e, k, op->args[1]);
+    if (op->args[2].kind != HIR_REF_NONE)
+        s.weights = hcg_arg(e, k, hcg_through_reshapes(m, op->args[2]));
+    s.a.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
+    if (e->diags->errors != errors) return false;
+    s.relu = strcmp(hir_attr_string(op, HIR_A_ACTIVATION, "none"), "relu") == 0;
+    s.positions = strcmp(hir_attr_string(op, HIR_A_OF, "rows"), "positions") == 0;
+    s.k = hir_attr_int(op, HIR_A_K, 1), s.rate = hir_rate(keys.dim[0]);
+    s.window = hir_attr_int(op, HIR_A_WINDOW, 0);
+    s.width = hir_value_at(m, op->results[0])->type.dim[2];
+    s.a.cap = hcg_frame_cap(e);
+    if (s.rate > 1) s.a.cap = LLVMBuildUDiv(e->b, s.a.cap, hcg_i64(e, s.rate), "");
+    s.a.past = LLVMBuildNSWSub(e->b, hcg_frame_c(e), hcg_frame_t(e), "past");
+    hcg_at_op(e, hir_form_op(m, k->op));
+    s.choice = hcg_new_best(e, s.k);
+    s.tile = (hcg_key_tile){.a = &s.a, .heads = hcg_i64(e, s.a.per_group)};
+    s.tile.scores = hcg_scratch(e, (uint64_t)(s.a.per_group * HCG_LD_SCORES) * 4);
+    s.scores = hcg_scratch(e, HCG_LD_SCORES * 4);
+    if (k->phase == HIR_DECODE)
+        emit_decode(e, &s);
+    else
+        emit_prefill(e, &s);
+    return true;
+}
+
+static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
+    const int64_t groups = hir_arg_type(m, hir_form_op(m, kernel), 1).dim[1];
+    *counters = (uint64_t)groups * HCG_COUNTER_BYTES;
+    *range = (uint64_t)groups * HRT_KEYS * 4;
+}
+
+static int64_t groups_of_keys(const hir_module *m, hir_id kernel) {
+    return hir_arg_type(m, hir_form_op(m, kernel), 1).dim[1];
+}
+
+/* All complete rows. */
+static void list_rows(const hir_module *m, hir_id kernel, hrt_step *step) {
+    const int64_t rate = hir_rate(hir_arg_type(m, hir_form_op(m, kernel), 1).dim[0]);
+    step->window = 0;
+    step->list_only = 1, step->list_rate = (uint32_t)rate, step->list_most = UINT32_MAX;
+}
+
+const hcg_form hcg_form_select = {
+    .emit = emit_select, .columns = groups_of_keys, .shared = count_shared, .list = list_rows};

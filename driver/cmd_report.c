@@ -1,0 +1,205 @@
+/* hadal report, hadal explain. */
+#include <string.h>
+
+#include "driver/commands.h"
+#include "driver/pipeline.h"
+#include "driver/report.h"
+#include "driver/workplace.h"
+
+typedef struct subject { /* of a report; the second one has a session of its own */
+    hadal_session *s;
+    const char *path;
+    workplace work;
+    const char *json; /* NULL: it could not be made */
+} subject;
+
+static bool has_suffix(const char *s, const char *suffix) {
+    const size_t n = strlen(s), k = strlen(suffix);
+    return n >= k && strcmp(s + n - k, suffix) == 0;
+}
+
+static bool is_written_report(const subject *x) {
+    return has_suffix(x->path, ".json");
+}
+
+/* ---- what is looked at ------------------------------------------------------------------------
+ */
+
+static int load_spec(subject *x, const command_line *line) {
+    hadal_pipeline pipeline;
+    if (make_pipeline(x->s, line, &pipeline)) return 1;
+    const char *weights = option_get(line, OPTION_WEIGHTS);
+    report_step("reading the model");
+    if (hadal_load(x->s, x->path, NULL) || (weights && hadal_weights(x->s, weights))) return 1;
+    pipeline.keep_history = 1;
+    if (strcmp(hadal_stage(x->s), "kernel") == 0) pipeline.passes = ""; /* there is nothing to do */
+    return run_pipeline(x->s, line, &pipeline);
+}
+
+static int load(subject *x, const command_line *line) {
+    if (!hadal_is_dumps(x->path)) return load_spec(x, line);
+    report_step("reading the dumps");
+    return hadal_load_dumps(x->s, x->path);
+}
+
+/* ---- the model at work ------------------------------------------------------------------------
+ */
+
+typedef struct calls {
+    const int32_t *tokens;
+    int64_t n;
+    long long threads, rounds;
+    option_number_list split;
+} calls;
+
+/* Unless told otherwise: one call of all tokens but half of them, at most eight, which come one by
+ * one. Prefill and decode. */
+static void set_default_split(calls *c) {
+    const int64_t alone = c->n / 2 < 8 ? c->n / 2 : 8;
+    if (!c->split.n) c->split = (option_number_list){{c->n - alone}, 1};
+}
+
+static int read_calls(subject *x, const command_line *line, calls *c) {
+    const char *text = option_get(line, OPTION_TOKENS);
+    *c = (calls){0};
+    if (!text || is_written_report(x)) return 0;
+    if (!option_numbers(x->s, line, OPTION_SPLIT, "", &c->split) ||
+        !option_number(x->s, line, OPTION_THREADS, 0, 1, 256, &c->threads) ||
+        !option_number(x->s, line, OPTION_ROUNDS, 1, 1, 1000, &c->rounds) ||
+        hadal_read_tokens(x->s, text, &c->tokens, &c->n))
+        return 1;
+    set_default_split(c);
+    return 0;
+}
+
+static int measure(subject *x, const command_line *line, const calls *c) {
+    const hadal_run_options options = {
+        .struct_size = sizeof options,
+        .split = c->split.at,
+        .n_split = c->split.n,
+        .library = x->work.library,
+        .packed = x->work.weights,
+        .cpu_level = option_get(line, OPTION_CPU_LEVEL),
+        .threads = (int)c->threads,
+        .profile = (int)c->rounds,
+    };
+    if (!c->n || option_given(line, OPTION_PROFILE)) return 0;
+    if (hadal_check_weights(x->s) || make_workplace(x->s, &x->work) ||
+        build_in_workplace(x->s, line, &x->work))
+        return 1;
+    report_step("running");
+    return hadal_run(x->s, &options, c->tokens, c->n, NULL, NULL);
+}
+
+/* ---- reports ----------------------------------------------------------------------------------
+ */
+
+static hadal_target target_of(const command_line *line) {
+    const char *level = option_get(line, OPTION_CODE);
+    return (hadal_target){
+        .struct_size = sizeof(hadal_target),
+        .cpu = level ? level : "native",
+        .ir_file = "kernel.hir",
+        .activations = option_get(line, OPTION_ACTIVATIONS),
+        .machine = option_get(line, OPTION_MACHINE),
+    };
+}
+
+/* A model that is wrong has a report too: of its diagnostics. */
+static int report_of(subject *x, const command_line *line, const calls *c, const char *machine) {
+    const hadal_target target = target_of(line);
+    const char *level = option_get(line, OPTION_CODE);
+    const hadal_report_options options = {
+        .struct_size = sizeof options,
+        .path = x->path,
+        .tokens = c->tokens,
+        .n_tokens = c->n,
+        .profile = option_get(line, OPTION_PROFILE),
+        .machine = machine,
+        .target = level && strcmp(level, "none") == 0 ? NULL : &target,
+    };
+    if (is_written_report(x)) return !(x->json = hadal_read_report(x->s, x->path));
+    const int failed = load(x, line) || measure(x, line, c);
+    report_step("writing the report");
+    x->json = hadal_report(x->s, &options);
+    return failed || !x->json;
+}
+
+/* The limits of this machine, if something is measured here. */
+static const char *measured_limits(subject *x, const calls *c) {
+    if (!c->n) return NULL;
+    report_step("measuring the machine");
+    return hadal_machine_text(x->s, 1, c->threads ? (int)c->threads : -1);
+}
+
+static int check_options(hadal_session *s, const command_line *line) {
+    const char *profile = option_get(line, OPTION_PROFILE);
+    if (!option_get(line, OPTION_OUTPUT) && !option_given(line, OPTION_JSON))
+        return hadal_fail(s, "usage", "-o FILE.html is missing",
+                          "for example: hadal report model.hadal -o report.html");
+    if (profile && !*profile)
+        return hadal_fail(s, "usage", "--profile of a report takes a file",
+                          "hadal run --profile=FILE.json writes one; --tokens measures here");
+    if (option_given(line, OPTION_TOKENS) && profile)
+        return hadal_fail(s, "usage", "--tokens and --profile=FILE are two profiles",
+                          "ask for one of them");
+    if (!option_given(line, OPTION_TOKENS) &&
+        (option_given(line, OPTION_SPLIT) || option_given(line, OPTION_ROUNDS)))
+        return hadal_fail(s, "usage", "--split and --rounds are for --tokens", NULL);
+    if (option_given(line, OPTION_JSON) &&
+        (option_given(line, OPTION_AGAINST) || option_given(line, OPTION_AGAINST_DEFINE)))
+        return hadal_fail(s, "usage", "--json is of one model", "write one JSON file for each");
+    return 0;
+}
+
+/* To the file of -o, or to standard output. */
+static int deliver(subject *first, const subject *second, const command_line *line) {
+    const char *path = option_get(line, OPTION_OUTPUT), *text = first->json;
+    if (!option_given(line, OPTION_JSON))
+        text = hadal_report_page(first->s, first->json, second ? second->json : NULL);
+    if (!text) return 1;
+    if (path && strcmp(path, "-") != 0) return hadal_write_text(first->s, path, text);
+    fputs(text, stdout);
+    return 0;
+}
+
+static int make_reports(subject *first, subject *second, const command_line *line) {
+    calls c, other = {0};
+    if (read_calls(first, line, &c) || (second && read_calls(second, line, &other))) return 1;
+    const char *machine = measured_limits(first, &c);
+    if (c.n && !machine) return 1;
+    const int failed = report_of(first, line, &c, machine);
+    if (!first->json) return 1;
+    if (second && report_of(second, line, &other, machine)) {
+        report_diagnostics(second->s, line);
+        return hadal_fail(first->s, "usage", "the model of --against cannot be shown", NULL);
+    }
+    return deliver(first, second, line) || failed;
+}
+
+static const char *second_path(const command_line *line) {
+    const char *path = option_get(line, OPTION_AGAINST);
+    if (path) return path;
+    return option_given(line, OPTION_AGAINST_DEFINE) ? line->positional[0] : NULL;
+}
+
+int cmd_report(hadal_session *s, const command_line *line) {
+    subject first = {.s = s, .path = line->positional[0]}, second = {.path = second_path(line)};
+    if (check_options(s, line)) return 1;
+    if (second.path && !(second.s = hadal_open()))
+        return hadal_fail(s, "memory", "out of memory", NULL);
+    const int failed = (second.s && apply_definitions(second.s, line, OPTION_AGAINST_DEFINE)) ||
+                       make_reports(&first, second.s ? &second : NULL, line);
+    remove_workplace(&first.work);
+    remove_workplace(&second.work);
+    hadal_close(second.s);
+    return failed;
+}
+
+int cmd_explain(hadal_session *s, const command_line *line) {
+    subject x = {.s = s, .path = line->positional[0]};
+    if (load(&x, line)) return 1;
+    const char *text = hadal_explain(s, line->positional[1]);
+    if (text) fputs(text, stdout);
+    return !text;
+}

@@ -1,0 +1,183 @@
+/* States by what they are for, and experts by how they are chosen, from the ops that read them. */
+#include "inspect/layers.h"
+
+#include "inspect/steps.h"
+
+static const char *const keys[] = {
+#define G(id, key, label) key,
+#include "inspect/state_groups.def"
+#undef G
+};
+static const char *const labels[] = {
+#define G(id, key, label) label,
+#include "inspect/state_groups.def"
+#undef G
+};
+
+const char *state_group_key(int group) {
+    if (group < STATE_GROUP_OF_KIND) return keys[group];
+    return hir_state_kind_of((hir_state_kind)(group - STATE_GROUP_OF_KIND))->word;
+}
+
+const char *state_group_label(int group) {
+    return group < STATE_GROUP_OF_KIND ? labels[group] : state_group_key(group);
+}
+
+/* ---- who reads a state ----------------------------------------------------------------------- */
+typedef struct reader {
+    uint32_t state;
+    int64_t window; /* positions that a token sees; 0: all */
+} reader;
+
+typedef struct collector {
+    const hir_module *m;
+    hd_arena *arena;
+    bool *by_attention, *latent, *far; /* by state: who reads it, and whether all of it */
+    HD_VEC(reader) readers;
+    layers *out;
+} collector;
+
+/* The state whose rows an operand is; HIR_NONE: none. */
+static uint32_t state_read(const hir_module *m, hir_ref r) {
+    if (r.kind == HIR_REF_STATE) return r.index;
+    if (r.kind != HIR_REF_VALUE) return HIR_NONE;
+    const hir_value *v = hir_value_at(m, r.index);
+    if (v->place == HIR_PLACE_STATE) return (uint32_t)v->offset; /* made by another kernel */
+    return hir_state_of_value(m, r);
+}
+
+static void note_read(collector *c, const hir_op *o, uint32_t state) {
+    const int64_t window = hir_attr_int(o, HIR_A_WINDOW, 0);
+    c->by_attention[state] |= hir_has_trait(o->code, HIR_SEQUENCE);
+    c->latent[state] |= o->code == HIR_ATTENTION_LATENT_OP;
+    c->far[state] |= window == 0;
+    hd_push(c->arena, &c->readers, ((reader){state, window}));
+}
+
+/* An op reads a state once, whatever number of its operands it is; what only adds rows to it, or
+ * passes it on, reads nothing. */
+static void note_reads(collector *c, const hir_op *o) {
+    if (hir_has_trait(o->code, HIR_VIEW) || hir_has_trait(o->code, HIR_REGION) ||
+        o->code == HIR_YIELD_OP)
+        return;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const uint32_t state = state_read(c->m, o->args[i]);
+        bool again = state == HIR_NONE;
+        for (uint32_t k = 0; k < i && !again; k++)
+            again = state_read(c->m, o->args[k]) == state;
+        if (!again) note_read(c, o, state);
+    }
+}
+
+static int group_of(const collector *c, uint32_t s) {
+    const hir_state_kind kind = c->m->states.at[s].kind;
+    if (hir_state_kind_of(kind)->rows != HIR_ROWS_PER_POSITION) return STATE_GROUP_OF_KIND + kind;
+    if (c->latent[s]) return STATE_GROUP_LATENTS;
+    if (!c->by_attention[s]) return STATE_GROUP_ROWS;
+    return c->far[s] ? STATE_GROUP_KEYS : STATE_GROUP_WINDOWED;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+typedef struct row_size {
+    uint64_t rows; /* 0: one for each position */
+    uint64_t bytes;
+} row_size;
+
+static row_size size_of(const hir_state *s) {
+    const hir_state_shape shape = hir_shape_of_state(s);
+    const uint64_t elements = hd_capped_mul((uint64_t)shape.heads, (uint64_t)shape.width);
+    return (row_size){(uint64_t)shape.rows,
+                      hd_capped_mul(elements, hir_dtype_bytes(s->type.dtype))};
+}
+
+static void add(uint64_t *sum, uint64_t rows, uint64_t bytes) {
+    *sum = hd_capped_add(*sum, hd_capped_mul(rows, bytes));
+}
+
+/* A token adds a row to a cache and to a window; a carry is a row. */
+static void count_state(const collector *c, uint32_t s, states_at *at) {
+    const row_size size = size_of(&c->m->states.at[s]);
+    state_bytes *b = &at->group[group_of(c, s)];
+    add(&b->held, size.rows ? size.rows : (uint64_t)at->positions, size.bytes);
+    add(&b->written, 1, size.bytes);
+}
+
+static void count_reader(const collector *c, const reader *r, states_at *at) {
+    const row_size size = size_of(&c->m->states.at[r->state]);
+    const bool cut = r->window && r->window < at->positions;
+    const int64_t seen = cut ? r->window : at->positions;
+    add(&at->group[group_of(c, r->state)].read, size.rows ? size.rows : (uint64_t)seen, size.bytes);
+}
+
+static void count_length(const collector *c, int64_t positions, states_at *at) {
+    *at = (states_at){.positions = positions};
+    for (uint32_t s = 0; s < c->m->states.n; s++)
+        count_state(c, s, at);
+    for (size_t i = 0; i < c->readers.n; i++)
+        count_reader(c, &c->readers.at[i], at);
+    for (int g = 0; g < STATE_GROUPS; g++) {
+        add(&at->all.held, 1, at->group[g].held);
+        add(&at->all.read, 1, at->group[g].read);
+        add(&at->all.written, 1, at->group[g].written);
+    }
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+double expert_group_touched(const expert_group *g, int64_t tokens) {
+    return (double)g->experts *
+           step_share_touched((uint64_t)g->experts, (uint64_t)g->chosen, tokens);
+}
+
+static expert_group *group_for(collector *c, int64_t experts, int64_t chosen) {
+    for (size_t i = 0; i < c->out->experts.n; i++) {
+        expert_group *g = &c->out->experts.at[i];
+        if (g->experts == experts && g->chosen == chosen) return g;
+    }
+    hd_push(c->arena, &c->out->experts, ((expert_group){.experts = experts, .chosen = chosen}));
+    return &c->out->experts.at[c->out->experts.n - 1];
+}
+
+typedef HD_VEC(hir_ref) choice_list; /* numbers of experts that ops have read */
+
+static bool is_new(collector *c, choice_list *seen, hir_ref ids) {
+    for (size_t i = 0; i < seen->n; i++)
+        if (hir_ref_equal(seen->at[i], ids)) return false;
+    hd_push(c->arena, seen, ids);
+    return true;
+}
+
+static void note_experts(collector *c, choice_list *seen, hir_id op) {
+    const hir_op *o = hir_op_at(c->m, op);
+    if (o->code != HIR_EXPERT_LINEAR_OP || o->args[1].kind != HIR_REF_WEIGHT) return;
+    uint64_t bytes = 0;
+    const hir_weight *w = &c->m->weights.at[o->args[1].index];
+    expert_group *g = group_for(c, w->type.dim[0], hir_arg_type(c->m, op, 2).dim[1]);
+    if (!hir_weight_bytes(w, &bytes)) bytes = UINT64_MAX;
+    g->bytes = hd_capped_add(g->bytes, bytes);
+    g->layers += is_new(c, seen, o->args[2]);
+}
+
+/* ---- all ops --------------------------------------------------------------------------------- */
+static void look(collector *c, choice_list *seen, hir_id first) {
+    HIR_EACH(c->m, op, first) {
+        note_reads(c, hir_op_at(c->m, op));
+        note_experts(c, seen, op);
+        look(c, seen, hir_op_at(c->m, op)->body_first);
+    }
+}
+
+void layers_collect(const hir_module *m, hd_arena *a, layers *out) {
+    static const int64_t lengths[STATE_LENGTHS] = {4 << 10, 32 << 10, 128 << 10, 1 << 20};
+    const size_t n = m->states.n + 1;
+    collector c = {.m = m, .arena = a, .out = out};
+    choice_list seen = {0};
+    *out = (layers){0};
+    c.by_attention = hd_new_array(a, bool, n);
+    c.latent = hd_new_array(a, bool, n);
+    c.far = hd_new_array(a, bool, n);
+    look(&c, &seen, m->first);
+    for (uint32_t s = 0; s < m->states.n; s++)
+        out->groups += out->states[group_of(&c, s)]++ == 0;
+    for (int i = 0; i < STATE_LENGTHS; i++)
+        count_length(&c, lengths[i], &out->at[i]);
+}

@@ -1,0 +1,46 @@
+/* The page: the template with styles, scripts and data in the places that it has for them.
+ *
+ * Data are JSON in a script element of a type that browsers do not run. Whatever they hold, the
+ * element ends where it should: every `<` of them is written as an escape of JSON. */
+#include "report/page.h"
+
+#include <string.h>
+
+#include "report/report.h"
+
+static bool has_suffix(const char *s, const char *suffix) {
+    const size_t n = strlen(s), k = strlen(suffix);
+    return n >= k && strcmp(s + n - k, suffix) == 0;
+}
+
+static void add_parts(const char *suffix, hd_text *out) {
+    for (const report_page_part *p = report_page_parts; p->name; p++)
+        if (has_suffix(p->name, suffix)) hd_text_add(out, p->text);
+}
+
+/* U+2028 and U+2029 are legal in JSON and end lines in older JavaScript; the data are never run. */
+static void add_json(const char *json, hd_text *out) {
+    while (*json) {
+        const size_t n = strcspn(json, "<");
+        hd_text_add_n(out, json, n);
+        json += n;
+        if (*json == '<') {
+            hd_text_add(out, "\\u003c");
+            json++;
+        }
+    }
+}
+
+void report_page(const char *json, const char *against, hd_text *out) {
+    const char *at = report_page_parts[0].text;
+    static const char open[] = "<!--{", close[] = "}-->";
+    for (const char *mark; (mark = strstr(at, open)); at = strstr(mark, close) + strlen(close)) {
+        hd_text_add_n(out, at, (size_t)(mark - at));
+        const char *what = mark + strlen(open);
+        if (strncmp(what, "style", 5) == 0) add_parts(".css", out);
+        if (strncmp(what, "script", 6) == 0) add_parts(".js", out);
+        if (strncmp(what, "report", 6) == 0) add_json(json, out);
+        if (strncmp(what, "against", 7) == 0) add_json(against ? against : "null", out);
+    }
+    hd_text_add(out, at);
+}

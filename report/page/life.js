@@ -1,0 +1,62 @@
+// The life of one value: from the spec through the passes to kernel, buffer, code and time.
+
+function neighbourList(stage, ops, title) {
+  if (!ops.size) return null;
+  const list = [...ops].slice(0, 12).map((op) => h("li", null, h("a", { href: linkTo(stage, op), class: "ir", style: { "white-space": "pre-wrap" } }, irText(stage, history.layout(stage).row.get(op)))));
+  return h("section", null, h("h3", null, `${title} (${ops.size})`), h("ul", { class: "neighbours" }, list));
+}
+
+function sourceQuote(l) {
+  const file = (R.files || []).find((f) => f.path === l.file);
+  const line = file?.text.split("\n")[l.line - 1];
+  return [h("div", { class: "note" }, place(l)), line !== undefined && h("pre", { class: "mono" }, line.trim() + "\n" + " ".repeat(Math.max(0, l.column - 1 - (line.length - line.trimStart().length))) + "^")];
+}
+
+function kernelFacts(stage, row) {
+  const at = history.kernelRow(stage, row);
+  if (at < 0 || stage.ir !== "kernel") return null;
+  const f = history.rowForm(stage, at), line = history.layout(stage).lines[at], name = history.attr(f, "name");
+  const out = [h("dt", null, "kernel"), h("dd", null, h("a", { href: opLink(f[FORM.op], stage) }, name || "kernel"), `, line ${line}`)];
+  const kernel_line = history.layout(history.last).lines[history.layout(history.last).row.get(f[FORM.op])];
+  for (const r of planRows(R).filter((x) => x.line === kernel_line))
+    out.push(h("dt", null, "leaves"), h("dd", null, h("span", { class: "mono" }, r.value), ` in ${r.place}[${r.offset}], ${bytes(r.bytes)}${r.per_token ? " a token" : ""}, kernels ${r.first}–${r.last}`));
+  const moved = (R.ledger?.kernels?.accesses || []).filter((a) => a.line === kernel_line && isCharged(a.phase)).reduce((n, a) => n + a.bytes, 0);
+  if (moved) out.push(h("dt", null, "moves"), h("dd", null, `${bytes(moved)} a token for the residual mechanism`));
+  const step = R.code?.steps.find((x) => x.line === kernel_line);
+  for (const fn of new Set(step?.functions || [])) {
+    const code = R.code.functions.find((x) => x.name === fn), own = history.layout(history.last).lines[history.layout(history.last).row.get(history.op(stage, row))];
+    if (!code) continue;
+    const of = listingLines(code.assembly), n = of.filter((l) => l === own).length;
+    out.push(h("dt", null, "code"), h("dd", null, h("a", { href: `#code=${encodeURIComponent(fn)}&line=${own}` }, fn), `, bytes ${group(code.offset)} to ${group(code.offset + code.bytes)}${n ? `, ${plural(n, "line")} of assembly for this op` : ""}`));
+  }
+  for (const p of phases(R)) for (const e of p.lines.filter((x) => x.line === kernel_line && x.calls))
+    out.push(h("dt", null, p.phase), h("dd", null, `${time(nanoseconds(e))}, ${percent(nanoseconds(e) / (p.seconds * 1e9))}`));
+  return h("section", null, h("h3", null, "Kernel, buffer, code, time"), h("dl", { class: "facts" }, out));
+}
+
+const WHAT = { written: "as written", made: "made by", changed: "changed by", moved: "moved by", replaced: "replaced by", removed: "removed by" };
+
+/** `op` as it is in a stage; null: nothing is shown. */
+function showLife(op, stage) {
+  const aside = $("life");
+  document.body.classList.toggle("with-life", op !== null);
+  aside.hidden = op === null;
+  aside.replaceChildren();
+  if (op === null) return;
+  const row = history.layout(stage).row.get(op), f = history.rowForm(stage, row), l = history.location(f);
+  const life = history.life(op), end = life[life.length - 1], last = end.row >= 0 ? history.last : null;
+  const { operands, users } = history.neighbours(stage, op);
+  const refused = (R.remarks || []).filter((r) => r.op === op || life.some((x) => x.op === r.op));
+  const back = location.hash.replace(/&?(op|side)=[^&]*/g, "");
+  aside.append(h("button", { type: "button", class: "close", "aria-label": "Close (Escape)", onclick: () => go(back) }, "×"),
+    h("h2", { class: "mono" }, history.linkOf(stage, op), " ", h("span", { class: "o" }, history.strings[f[FORM.code]])),
+    h("p", { class: "note" }, `line ${history.layout(stage).lines[row]} after ${stage.pass}`),
+    l && h("section", null, h("h3", null, "Written"), sourceQuote(l)),
+    h("section", null, h("h3", null, "Through the passes"), h("ol", { class: "timeline" }, life.map((x) =>
+      h("li", { class: "stage-" + x.stage.ir }, h("a", { href: linkTo(x.stage, x.op) }, x.what === "written" ? WHAT.written : `${WHAT[x.what]} ${x.stage.pass}`),
+        x.row >= 0 && h("div", { class: "ir" }, irText(x.stage, x.row)))))),
+    last && history.layout(last).row.has(end.op) ? kernelFacts(last, history.layout(last).row.get(end.op)) : null,
+    refused.length ? h("section", null, h("h3", null, "Remarks"), h("ul", { class: "remarks" }, refused.slice(0, 20).map((r) => remarkItem(r)))) : null,
+    neighbourList(stage, operands, "Made of"), neighbourList(stage, users, "Read by"));
+  aside.scrollTop = 0;
+}

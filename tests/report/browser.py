@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""The page of `hadal report` in a browser: rooms, search, links, keys, what is shown against the JSON and the
+dumps, light and dark, wide and narrow, hostile names, a deep model.
+
+    browser.py HADAL SOURCE OUT        screenshots are left in OUT
+
+Exit code 77: there is no browser. BROWSER names another program than `chromium`."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from chromium import Browser
+
+hadal, source, out = sys.argv[1:4]
+program = shutil.which(os.environ.get("BROWSER", "chromium"))
+if not program:
+    print("skipped: there is no chromium (tools/deps.sh --tests installs it)")
+    sys.exit(77)
+shutil.rmtree(out, ignore_errors=True)
+os.makedirs(out)
+ROOMS = ["summary", "passes", "depth", "ledger", "memory", "time", "code"]
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([hadal, *arguments], capture_output=True, text=True, cwd=source)
+    assert done.returncode == code, f"hadal {arguments}: {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def at(name):
+    return os.path.join(out, name)
+
+
+def expect(shown, wanted, what):
+    assert shown == wanted, f"{what}: shown {shown!r}, wanted {wanted!r}"
+
+
+def load(name):
+    with open(at(name)) as f:
+        return json.load(f)
+
+
+# ---- what is looked at -----------------------------------------------------------------------------
+TINY = "examples/tiny/tiny.hadal"
+run("init-weights", TINY, "-o", at("tiny.safetensors"))
+run("report", TINY, "--weights", at("tiny.safetensors"), "--tokens", "1,2,3,4,5,6", "--threads", "1", "--json", "-o", at("tiny.json"))
+run("report", at("tiny.json"), "-o", at("tiny.html"))
+run("opt", TINY, "--passes=default", "--dump-ir=" + at("dumps"), "-o", at("tiny.hir"))
+run("report", TINY, "--against-define", "layers=6", "--code", "none", "-o", at("against.html"))
+run("report", "bench/specs/k3.hadal", "--code", "none", "-o", at("k3.html"))
+# names that would be markup, and a path
+folder = at("<img src=x onerror=pwned()>&amp;'")
+os.mkdir(folder)
+hostile = os.path.join(folder, "host</script><script>window.pwned=1</script>ile.hadal".replace("/", "_"))
+with open(os.path.join(source, "tests/report/Inputs/hostile.hadal")) as f, open(hostile, "w") as g:
+    g.write(f.read())
+run("report", hostile, "--code", "none", "-o", at("hostile.html"))
+with open(hostile, "a") as g:
+    g.write("model second() { output y = </script><script>window.pwned=1</script> }\n")
+run("report", hostile, "-o", at("broken.html"), code=1)
+
+browser = Browser(program)
+page = browser.page()
+try:
+    tiny = load("tiny.json")
+
+    # ---- every room, wide and narrow, light and dark -----------------------------------------------
+    for width, height, scheme in ((1280, 900, "light"), (400, 860, "dark")):
+        page.shape(width, height, scheme)
+        page.open(at("tiny.html"))
+        expect(page.run("document.documentElement.dataset.theme"), scheme, "palette")
+        for room in ROOMS:
+            page.go("#" + room)
+            expect(page.run("document.getElementById('room').dataset.room"), room, "room")
+            expect(page.run("document.querySelector('nav [aria-current]').dataset.room"), room, "tab")
+            assert page.run("document.getElementById('room').textContent.length") > 200, room
+            expect(page.run("document.documentElement.scrollWidth > innerWidth"), False, f"{room} is wider than {width}")
+            if room == "code":
+                page.until("document.querySelectorAll('#listing .row').length > 5")
+            page.screenshot(at(f"{room}-{width}-{scheme}.png"))
+        expect(page.complaints(), [], f"complaints at {width}")
+
+    # ---- what is shown is what the JSON says -------------------------------------------------------
+    page.shape(1280, 900, "dark")
+    page.open(at("tiny.html"))
+    tiles = page.run("document.getElementById('tiles').textContent")
+    assert "198k" in tiles and str(tiny["facts"]["parameters"]).startswith("198"), tiles
+    assert f"{tiny['facts']['plan']['kernels']}kernels" in tiles, tiles
+    moved = tiny["ledger"]["kernels"]["total"]["total"]
+    assert f"{moved:.3f}" in page.run("document.getElementById('headline').textContent").replace("\u202f", " "), moved
+    refused = [r for r in tiny["remarks"] if not r["taken"]]
+    assert f"({len(refused)})" in page.run("document.getElementById('refused').textContent")
+    for stage in tiny["history"]["stages"]:
+        if not stage["changed"] or "counts" not in stage:
+            continue
+        page.go(f"#pass={stage['pass']}@{stage['index']}" if [s["pass"] for s in tiny["history"]["stages"]].count(stage["pass"]) > 1 else f"#pass={stage['pass']}")
+        shown = page.run("Object.fromEntries([...document.querySelectorAll('#counts [data-count]')].map((x) => [x.dataset.count, parseInt(x.textContent.replace(/\\D/g, ''))]))")
+        expect(shown, {k: v for k, v in stage["counts"].items() if v and k != "same"}, stage["pass"])
+
+    # every row of every stage is the line of the dump
+    rows = page.run("""hadalReport.history.changed.map((s) => [s.index, s.pass, [...hadalReport.history.rows(s)].map((_, i) =>
+        [hadalReport.history.layout(s).lines[i], hadalReport.history.text(s, i)])])""")
+    compared = 0
+    for index, name, lines in rows:
+        with open(at(f"dumps/{index:02d}-{name}.hir")) as f:
+            dump = f.read().split("\n")
+        for number, text in lines:
+            line = re.sub(r' loc "[^"]*":\d+:\d+', "", dump[number - 1]).strip()
+            expect(text, re.sub(r" \{$", "", line), f"{name}, line {number}")
+            compared += 1
+    assert compared > 4000, compared
+
+    # the depth map has a cell for each source that a sublayer reads
+    page.go("#depth")
+    shown = page.run("[...document.querySelectorAll('.depth-row')].map((g) => [+g.dataset.sublayer, [...g.querySelectorAll('[data-source]')].map((x) => x.dataset.source)])")
+    expect(shown, [[r["sublayer"], r["sources"]] for r in tiny["depth"]["rows"]], "depth map")
+    expect(page.run("document.querySelectorAll('canvas').length"), 2, "weights of mixes and mixing matrix")
+
+    page.go("#ledger")
+    shown = page.run("[...document.querySelectorAll('#by-phase [data-bar]')].map((x) => x.dataset.bar)")
+    expect(shown, [k for k, p in tiny["ledger"]["kernels"]["phases"].items() if p["total"] and not k.startswith("producer")], "phases")
+    page.go("#memory")
+    expect(page.run("document.querySelectorAll('#arena [data-value]').length"), sum(r[5] == "arena" for r in tiny["memory"]["rows"]), "boxes of the arena")
+    page.go("#time")
+    expect(page.run("[...document.querySelectorAll('[data-phase]')].map((x) => x.dataset.phase)"), ["prefill", "decode"], "phases of the run")
+
+    # ---- one value, from the search to its code ----------------------------------------------------
+    page.go("#summary")
+    page.key("/")
+    page.type("o_proj layers.1")
+    page.until("document.querySelectorAll('#found [data-link]').length > 0")
+    assert "model.layers.1.self_attn.o_proj" in page.run("document.getElementById('found').textContent")
+    page.key("Enter", "\r")
+    page.until("!document.getElementById('life').hidden")
+    assert page.run("location.hash").startswith("#pass="), page.run("location.hash")
+    page.go("#pass=recognise-depth-attention&op=%108")
+    life = page.run("document.getElementById('life').textContent")
+    for part in ("depth.attend", "made by recognise-depth-attention", "replaced by split-merge", "depth.mix", "moved by fuse", "examples/tiny/tiny.hadal:", "Kernel, buffer, code, time", "tiny_row", "prefill"):
+        assert part in life, f"{part} is not in {life}"
+    expect(page.run("document.querySelectorAll('.cell.chosen').length"), 1, "the row of the value")
+    page.screenshot(at("life-1280-dark.png"))
+    # pointing at an op lights what it reads and who reads it
+    page.run("document.querySelector('.cell.chosen').dispatchEvent(new MouseEvent('mouseenter'))")
+    assert page.run("document.querySelectorAll('.cell.operand').length + document.querySelectorAll('.cell.user').length") > 1
+    page.run("[...document.querySelectorAll('#life a')].find((a) => a.hash.startsWith('#code=')).click()")
+    page.until("document.querySelectorAll('#listing .row.lit').length > 0")
+    page.run("[...document.querySelectorAll('.tabs button')].find((b) => b.textContent === 'LLVM IR').click()")
+    page.until("document.getElementById('listing')?.textContent.includes('define')")
+
+    # ---- keys --------------------------------------------------------------------------------------
+    page.key("2", "2")
+    page.until("document.getElementById('room').dataset.room === 'passes'")
+    before = page.run("document.querySelector('#pipeline [aria-current]').dataset.pass")
+    page.key("]", "]")
+    page.until(f"document.querySelector('#pipeline [aria-current]').dataset.pass !== {json.dumps(before)}")
+    page.key("n", "n")
+    page.until("!document.getElementById('life').hidden")
+    page.key("Escape")
+    page.until("document.getElementById('life').hidden")
+    page.key("t", "t")
+    expect(page.run("document.documentElement.dataset.theme"), "light", "palette after t")
+    expect(page.complaints(), [], "complaints")
+
+    # ---- two models --------------------------------------------------------------------------------
+    page.open(at("against.html"), "#compare")
+    text = page.run("document.getElementById('room').textContent").replace("\u202f", "")
+    assert "12" in text and "sublayers" in text and "layers46" in text, text[:400]
+    page.screenshot(at("compare-1280.png"))
+    expect(page.complaints(), [], "complaints of a comparison")
+
+    # ---- hostile names, a broken spec --------------------------------------------------------------
+    page.open(at("hostile.html"))
+    for room in ROOMS:
+        page.go("#" + room)
+    page.go("#pass=fuse")
+    page.key("/")
+    page.type("script")
+    page.until("document.querySelectorAll('#found [data-link]').length > 0")
+    assert "<script>window.pwned=1</script>" in page.run("document.getElementById('found').textContent")
+    expect(page.run("typeof window.pwned"), "undefined", "a name that was run")
+    expect(page.run("document.querySelectorAll('#room script, #room img').length"), 0, "elements that a name made")
+    expect(page.complaints(), [], "complaints about hostile names")
+    page.open(at("broken.html"))
+    assert "error:" in page.run("document.getElementById('diagnostics').textContent")
+    expect(page.run("typeof window.pwned"), "undefined", "a diagnostic that was run")
+    page.screenshot(at("broken-1280.png"))
+    expect(page.complaints(), [], "complaints of a broken spec")
+
+    # ---- 93 layers ---------------------------------------------------------------------------------
+    assert os.path.getsize(at("k3.html")) < 3 << 20, os.path.getsize(at("k3.html"))
+    page.call("Performance.disable")
+    page.call("Performance.enable", timeDomain="threadTicks")
+    page.open(at("k3.html"), "#pass=expand")
+    metrics = {m["name"]: m["value"] for m in page.call("Performance.getMetrics")["metrics"]}
+    ready = page.run("performance.getEntriesByName('ready')[0].startTime / 1000")
+    print(f"k3: {os.path.getsize(at('k3.html'))} bytes, shown after {ready:.2f} s, {metrics['TaskDuration']:.2f} s of CPU")
+    assert metrics["TaskDuration"] < 2, metrics  # seconds of the page's own thread: other processes do not count
+    scrolled = page.run("""(() => { const box = document.getElementById('ir'), t = performance.now();
+        for (let i = 0; i < 20; i++) { box.scrollTop = (box.scrollHeight * i) / 20; box.dispatchEvent(new Event('scroll')); box.getBoundingClientRect(); }
+        return [(performance.now() - t) / 20, box.querySelectorAll('.row').length, box.scrollHeight / 20]; })()""")
+    searched = page.run("(() => { const t = performance.now(), n = hadalReport.find('linear layers.70').length; return [performance.now() - t, n]; })()")
+    print(f"k3: a scroll {scrolled[0]:.1f} ms with {scrolled[1]} of {scrolled[2]:.0f} rows, a search {searched[0]:.1f} ms")
+    assert scrolled[0] < 100 and scrolled[1] < 200 < scrolled[2] and searched[0] < 500 and searched[1] > 0, (scrolled, searched)
+    for room in ROOMS:
+        page.go("#" + room)
+    expect(page.complaints(), [], "complaints of a deep model")
+finally:
+    browser.close()
+print(f"{compared} rows compared with dumps; screenshots are in {out}")

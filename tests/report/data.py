@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""The JSON of `hadal report` against what other commands say.
+
+    data.py HADAL SOURCE OUT"""
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+
+hadal, source, out = sys.argv[1:4]
+shutil.rmtree(out, ignore_errors=True)
+os.makedirs(out)
+TINY = "examples/tiny/tiny.hadal"
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([hadal, *arguments], capture_output=True, text=True, cwd=source)
+    assert done.returncode == code, f"hadal {arguments}: {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def said(*arguments):
+    return subprocess.run([hadal, *arguments], capture_output=True, text=True, cwd=source, check=True).stderr
+
+
+def at(name):
+    return os.path.join(out, name)
+
+
+def each(runs):
+    return [first + k for first, n in zip(runs[::2], runs[1::2]) for k in range(n)]
+
+
+def unpack(history):
+    """Forms of the rows of each stage that changed something."""
+    rows, out = [], []
+    for stage in history["stages"]:
+        if stage["changed"]:
+            before, rows = rows, []
+            for new, first, n in zip(*[iter(stage["rows"])] * 3):
+                assert n > 0 and (new or first + n <= len(before)), (stage["pass"], first, n)
+                rows += range(first, first + n) if new else before[first:first + n]
+            assert all(r < len(history["forms"]) for r in rows)
+            out.append((stage, rows))
+    return out
+
+
+def check_history(history):
+    strings, stages = history["strings"], unpack(history)
+    before = None
+    for stage, rows in stages:
+        ops = [history["forms"][r][0] for r in rows]
+        assert len(set(ops)) == len(ops), f"{stage['pass']}: an op stands twice"
+        made = set(history["inputs"])
+        kernels = {op for op in ops}
+        for r in rows:
+            f = history["forms"][r]
+            assert f[0] < history["ops"] and all(w < len(strings) for w in f[1:4]), f
+            assert f[6] == 0 or f[6] - 1 in kernels, f"{stage['pass']}: {f} is in no kernel"
+            made.update(f[8 + 3 * k] for k in range(f[7]))
+        for r in rows:
+            f = history["forms"][r]
+            for w in f[8 + 3 * f[7]:]:
+                assert w & 3 != 1 or w >> 2 in made, f"{stage['pass']}: {f} reads what nothing makes"
+                assert w & 3 < 2 or w >> 2 < len(strings), f
+        if before is not None:
+            # yields are no ops for `hadal diff`: new and gone ones are marked with their kernels, and not counted
+            def counted(numbers, forms):
+                return sum(strings[history["forms"][forms[i]][1]] != "yield" for i in numbers)
+            gone = {history["forms"][before[i]][0] for i in each(stage["removed"])}
+            assert gone == {history["forms"][r][0] for r in before} - set(ops), stage["pass"]
+            new = {ops[i] for i in each(stage["added"])}
+            assert new == set(ops) - {history["forms"][r][0] for r in before}, stage["pass"]
+            assert counted(each(stage["added"]), rows) <= stage["counts"]["added"]
+            assert counted(each(stage["removed"]), before) <= stage["counts"]["removed"]
+            for old, heir in zip(stage["heirs"][::2], stage["heirs"][1::2]):
+                assert old in gone and heir in ops, (stage["pass"], old, heir)
+        before = rows
+    return stages
+
+
+# ---- one model, in all the ways that lead to a report ----------------------------------------------
+text = run("report", TINY, "--json")
+r = json.loads(text)
+assert r["schema"] == "hadal-report-1" and r["made_of"] == "model" and r["name"] == "tiny" and r["diagnostics"] == []
+stages = check_history(r["history"])
+assert [f["path"] for f in r["files"]] == [TINY]
+with open(os.path.join(source, TINY)) as f:
+    assert r["files"][0]["text"] == f.read()
+
+# views are those of other commands
+assert r["facts"] == json.loads(run("inspect", TINY, "--json"))
+assert r["ledger"] == json.loads(run("inspect", TINY, "--ledger=json"))
+assert [s["pass"] for s in r["history"]["stages"][1:]] == re.findall(r"^ *\d+ +(\S+)", said("opt", TINY, "--passes=default", "--time-passes", "-o", at("tiny.hir")), re.M)
+remarks = [json.loads(line) for line in said("opt", TINY, "--passes=default", "--remarks=json", "-o", at("tiny.hir")).splitlines()]
+told = [(x["pass"], x["taken"], x["text"], x.get("op"), x.get("line", 0)) for x in remarks if not x["text"].startswith("ledger: ")]
+assert told == [(x["pass"], x["taken"], x["text"], x["code"], x["line"]) for x in r["remarks"]]
+
+# counts are the last line of hadal diff
+run("opt", TINY, "--passes=default", "--dump-ir=" + at("dumps"), "-o", at("tiny.hir"))
+paths = [at(f"dumps/{s['index']:02d}-{s['pass']}.hir") for s, _ in stages]
+for (stage, _), a, b in zip(stages[1:], paths, paths[1:]):
+    last = run("diff", a, b, code=1).splitlines()[-1]
+    c = stage["counts"]
+    assert last == f"{c['added']} added, {c['removed']} removed, {c['changed']} changed, {c['moved']} moved, {c['same']} the same", (stage["pass"], last, c)
+
+# a report of the dumps has the same history, but for what dumps do not hold
+d = json.loads(run("report", at("dumps"), "--json", "--code", "none"))
+assert d["made_of"] == "dumps" and d["remarks"] == [] and d["files"] == []
+
+
+def without(history):
+    return {**history, "stages": [{k: v for k, v in s.items() if k != "seconds"} for s in history["stages"]]}
+
+
+assert without(d["history"]) == without(r["history"])
+for view in ("facts", "depth", "memory"):
+    assert d[view] == r[view], view
+
+# steps and kernels, functions and listings
+kernels = {x[2] for x in r["memory"]["rows"]}
+functions = {f["name"]: f for f in r["code"]["functions"]}
+assert kernels <= {s["line"] for s in r["code"]["steps"]}
+for step in r["code"]["steps"]:
+    assert all(f in functions for f in step["functions"]), step
+last = stages[-1][0]["first_line"]
+for f in functions.values():
+    for form in ("llvm", "assembly"):
+        listing = zlib.decompress(base64.b64decode(f[form]["text"])).decode()
+        lines = [n for n in f[form]["lines"][1::2]]
+        assert sum(lines) == listing.count("\n") + 1, f["name"]
+        assert all(line == 0 or line >= last for line in f[form]["lines"][::2]), f["name"]
+    assert f["bytes"] > 0, f["name"]
+own = [functions[f] for s in r["code"]["steps"] for f in s["functions"]]
+assert all(any(f["assembly"]["lines"][::2]) for f in own), "functions without lines of the kernel IR"
+
+# the same input, the same bytes, but for times
+assert re.sub(r'"seconds": [0-9.]+', "", run("report", TINY, "--json")) == re.sub(r'"seconds": [0-9.]+', "", text)
+
+# ---- other models ----------------------------------------------------------------------------------
+for spec in ("examples/own-residual/model.hadal", "examples/plain-function/swiglu_gate.hir", "tests/golden/muddformer", "tests/recurrence/recurrence.hadal", "tests/latent/latent.hadal"):
+    x = json.loads(run("report", spec, "--json", "--code", "none", *(["-I", "examples/own-residual"] if "own" in spec else [])))
+    check_history(x["history"])
+kernel = json.loads(run("report", paths[-1], "--json", "--code", "none"))
+assert len(kernel["history"]["stages"]) == 1 and kernel["memory"] == r["memory"]
+
+print(f"{len(r['history']['forms'])} forms, {len(stages)} stages, {len(functions)} functions")
