@@ -353,13 +353,9 @@ static void raise(uint64_t *most, uint64_t x) {
     if (x > *most) *most = x;
 }
 
-/* Positions that a row of the kernel sees; 0: all before it. */
-static uint32_t window_of(const lowering *l, hir_id kernel) {
-    return (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, kernel)), HIR_A_WINDOW, 0);
-}
-
-static void ask_for_shared(lowering *l, hir_id kernel) {
-    const uint64_t window = window_of(l, kernel);
+/* Only ranges of positions are limited by a window: a list has rows of entries beside it. */
+static void ask_for_shared(lowering *l, hir_id kernel, const hrt_step *step) {
+    const uint64_t window = step->list_rate ? 0 : step->window;
     uint64_t counters, range;
     hcg_shared_bytes(l->m, kernel, &counters, &range);
     raise(&l->p->counter_bytes, counters);
@@ -405,14 +401,14 @@ static bool add_step(lowering *l, hir_id id) {
         .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = goes_by_row(l, id),
-        .window = window_of(l, id),
+        .window = (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, id)), HIR_A_WINDOW, 0),
         .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) > INT32_MAX)
         return refuse(l, HD_E_VALUE, loc_of(l, op), "grain is not positive", NULL);
-    ask_for_shared(l, id);
     hcg_list_rows(l->m, id, &step);
+    ask_for_shared(l, id, &step);
     if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
     const hcg_contraction *c = l->p->contractions[id];
     step.cols = c ? c->columns : hcg_columns(l->m, id);

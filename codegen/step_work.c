@@ -110,16 +110,17 @@ static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
         w->pass_bytes += bytes;
 }
 
-/* The rows of a cache that the only list read with it has room for; 0: it is read from end to end.
- */
+/* The rows of a cache that a list has room for, or that a window beside a list has; 0: it is read
+ * from end to end, or as far as the window of its step goes. */
 static uint64_t listed_rows(const counter *c, hir_ref cache) {
     HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
         const hir_op *o = hir_op_at(c->m, id);
-        if (o->code != HIR_ATTENTION_SELECTED_OP || o->args[3].kind == HIR_REF_NONE) continue;
-        const bool entries = o->args[5].kind != HIR_REF_NONE;
-        for (uint32_t i = entries ? 5 : 1; i < (entries ? 6 : 3); i++)
-            if (hir_ref_equal(o->args[i], cache))
-                return (uint64_t)hir_ref_type(c->m, o->args[3]).dim[2];
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            if (!hir_ref_equal(o->args[i], cache)) continue;
+            const hir_row_limit most = hir_rows_read(c->m, o, i);
+            const bool listed = most.chosen || o->code == HIR_ATTENTION_SELECTED_OP;
+            if (listed && most.rows) return (uint64_t)most.rows;
+        }
     }
     return 0;
 }
@@ -173,15 +174,6 @@ static void add_flops(const counter *c, hir_id id, hcg_step_work *w) {
 
 /* ---- scope -------------------------------------------------------------------------------------
  */
-/* Where two dotted names part: the length of the components they share. */
-static size_t shared_components(const char *a, size_t n, const char *b) {
-    size_t end = 0, i = 0;
-    for (; i < n && a[i] == b[i] && b[i]; i++)
-        if (a[i] == '.') end = i;
-    if (i == n && (b[i] == '.' || !b[i])) end = n;
-    return end;
-}
-
 static const char *name_of(const hir_module *m, hir_ref r) {
     if (r.kind == HIR_REF_WEIGHT) return m->weights.at[r.index].name;
     if (r.kind == HIR_REF_STATE) return m->states.at[r.index].name;
@@ -201,7 +193,7 @@ static const char *find_scope(const counter *c) {
             if (!name) continue;
             const char *last = strrchr(name, '.');
             if (scope)
-                n = shared_components(scope, n, name);
+                n = hd_shared_components(scope, n, name);
             else
                 scope = name, n = last ? (size_t)(last - name) : 0;
         }

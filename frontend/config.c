@@ -194,6 +194,7 @@ static hfe_value read_declared(hfe_elab *e, const hfe_declaration *d, hfe_field 
         return hfe_read_value(e, d, f);
     }
     if (hfe_json_get(j, f) == NULL) {
+        hd_push(e->arena, &e->import->aliases, ((hfe_alias){f, other}));
         return hfe_read_value(e, d, other);
     }
     const hfe_value v = hfe_read_value(e, d, f), w = hfe_read_value(e, d, other);
@@ -262,6 +263,17 @@ static bool has_spoken(hfe_elab *e, const hfe_expr *call) {
     return false;
 }
 
+/* The field, by the name that it has in the file. */
+static const hfe_field *as_written(const hfe_reading *im, const hfe_field *f) {
+    for (size_t i = 0; i < im->aliases.n; i++) {
+        const hfe_alias *a = &im->aliases.at[i];
+        if (a->field->object == f->object && strcmp(a->field->name, f->name) == 0) {
+            return a->other;
+        }
+    }
+    return f;
+}
+
 /* NAME, or OBJECT.NAME, of the object that is being read. */
 static const hfe_field *find_field(hfe_elab *e, const char *path) {
     const hfe_field *object = e->import->object;
@@ -275,7 +287,7 @@ static const hfe_field *find_field(hfe_elab *e, const char *path) {
     }
     hfe_field *f = hd_new(e->arena, hfe_field);
     *f = (hfe_field){object, path};
-    return f;
+    return as_written(e->import, f);
 }
 
 static hfe_value refuse(hfe_elab *e, const hfe_expr *call) {

@@ -83,11 +83,17 @@ typedef struct hfe_parameter { /* of the imported spec */
     bool used;
 } hfe_parameter;
 
+/* A field that a file has by its other name. */
+typedef struct hfe_alias {
+    const hfe_field *field, *other;
+} hfe_alias;
+
 typedef struct hfe_reading {
     hfe_json *json;
     hfe_field *object; /* that is being read; NULL: the file itself */
     hfe_object *config;
     HD_VEC(hfe_parameter) params; /* in the order of declaration */
+    HD_VEC(hfe_alias) aliases;
     HD_VEC(const char *) remarks;
     HD_VEC(const hfe_expr *) refused; /* rules that have spoken: each does once */
     hd_tensors *tensors;              /* of the folder; NULL: not looked for yet */

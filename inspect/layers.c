@@ -26,13 +26,14 @@ const char *state_group_label(int group) {
 /* ---- who reads a state ----------------------------------------------------------------------- */
 typedef struct reader {
     uint32_t state;
-    int64_t window; /* positions that a token sees; 0: all */
+    int64_t rows; /* that a token reads at most; 0: all */
 } reader;
 
 typedef struct collector {
     const hir_module *m;
     hd_arena *arena;
-    bool *by_attention, *latent, *far; /* by state: who reads it, and whether all of it */
+    bool *by_attention, *by_choice, *latent, *far,
+        *chosen; /* by state: who reads it, and how much */
     HD_VEC(reader) readers;
     layers *out;
 } collector;
@@ -46,12 +47,15 @@ static uint32_t state_read(const hir_module *m, hir_ref r) {
     return hir_state_of_value(m, r);
 }
 
-static void note_read(collector *c, const hir_op *o, uint32_t state) {
-    const int64_t window = hir_attr_int(o, HIR_A_WINDOW, 0);
-    c->by_attention[state] |= hir_has_trait(o->code, HIR_SEQUENCE);
+static void note_read(collector *c, const hir_op *o, uint32_t operand, uint32_t state) {
+    const hir_row_limit most = hir_rows_read(c->m, o, operand);
+    const bool choice = o->code == HIR_SELECT_OP;
+    c->by_choice[state] |= choice;
+    c->by_attention[state] |= !choice && hir_has_trait(o->code, HIR_SEQUENCE);
     c->latent[state] |= o->code == HIR_ATTENTION_LATENT_OP;
-    c->far[state] |= window == 0;
-    hd_push(c->arena, &c->readers, ((reader){state, window}));
+    c->far[state] |= most.rows == 0;
+    c->chosen[state] |= most.chosen;
+    hd_push(c->arena, &c->readers, ((reader){state, most.rows}));
 }
 
 /* An op reads a state once, whatever number of its operands it is; what only adds rows to it, or
@@ -65,7 +69,7 @@ static void note_reads(collector *c, const hir_op *o) {
         bool again = state == HIR_NONE;
         for (uint32_t k = 0; k < i && !again; k++)
             again = state_read(c->m, o->args[k]) == state;
-        if (!again) note_read(c, o, state);
+        if (!again) note_read(c, o, i, state);
     }
 }
 
@@ -73,40 +77,44 @@ static int group_of(const collector *c, uint32_t s) {
     const hir_state_kind kind = c->m->states.at[s].kind;
     if (hir_state_kind_of(kind)->rows != HIR_ROWS_PER_POSITION) return STATE_GROUP_OF_KIND + kind;
     if (c->latent[s]) return STATE_GROUP_LATENTS;
-    if (!c->by_attention[s]) return STATE_GROUP_ROWS;
+    if (!c->by_attention[s]) return c->by_choice[s] ? STATE_GROUP_INDEX : STATE_GROUP_ROWS;
+    if (c->chosen[s]) return STATE_GROUP_CHOSEN;
     return c->far[s] ? STATE_GROUP_KEYS : STATE_GROUP_WINDOWED;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 typedef struct row_size {
-    uint64_t rows; /* 0: one for each position */
-    uint64_t bytes;
+    uint64_t rows; /* 0: one for each position, or for `rate` of them */
+    uint64_t rate, bytes;
 } row_size;
 
 static row_size size_of(const hir_state *s) {
     const hir_state_shape shape = hir_shape_of_state(s);
     const uint64_t elements = hd_capped_mul((uint64_t)shape.heads, (uint64_t)shape.width);
-    return (row_size){(uint64_t)shape.rows,
+    return (row_size){(uint64_t)shape.rows, (uint64_t)shape.rate,
                       hd_capped_mul(elements, hir_dtype_bytes(s->type.dtype))};
+}
+
+static uint64_t rows_behind(row_size size, int64_t positions) {
+    return size.rows ? size.rows : (uint64_t)positions / size.rate;
 }
 
 static void add(uint64_t *sum, uint64_t rows, uint64_t bytes) {
     *sum = hd_capped_add(*sum, hd_capped_mul(rows, bytes));
 }
 
-/* A token adds a row to a cache and to a window; a carry is a row. */
+/* A token adds a row to a window, and to a cache, or its share of one; a carry is a row. */
 static void count_state(const collector *c, uint32_t s, states_at *at) {
     const row_size size = size_of(&c->m->states.at[s]);
     state_bytes *b = &at->group[group_of(c, s)];
-    add(&b->held, size.rows ? size.rows : (uint64_t)at->positions, size.bytes);
-    add(&b->written, 1, size.bytes);
+    add(&b->held, rows_behind(size, at->positions), size.bytes);
+    add(&b->written, 1, size.bytes / size.rate);
 }
 
 static void count_reader(const collector *c, const reader *r, states_at *at) {
     const row_size size = size_of(&c->m->states.at[r->state]);
-    const bool cut = r->window && r->window < at->positions;
-    const int64_t seen = cut ? r->window : at->positions;
-    add(&at->group[group_of(c, r->state)].read, size.rows ? size.rows : (uint64_t)seen, size.bytes);
+    const uint64_t all = rows_behind(size, at->positions), most = (uint64_t)r->rows;
+    add(&at->group[group_of(c, r->state)].read, most && most < all ? most : all, size.bytes);
 }
 
 static void count_length(const collector *c, int64_t positions, states_at *at) {
@@ -173,8 +181,10 @@ void layers_collect(const hir_module *m, hd_arena *a, layers *out) {
     choice_list seen = {0};
     *out = (layers){0};
     c.by_attention = hd_new_array(a, bool, n);
+    c.by_choice = hd_new_array(a, bool, n);
     c.latent = hd_new_array(a, bool, n);
     c.far = hd_new_array(a, bool, n);
+    c.chosen = hd_new_array(a, bool, n);
     look(&c, &seen, m->first);
     for (uint32_t s = 0; s < m->states.n; s++)
         out->groups += out->states[group_of(&c, s)]++ == 0;

@@ -365,6 +365,12 @@ typedef struct hir_op_work {
     int64_t rows_together; /* rows that share what they read of the sequence, at least 1 */
 } hir_op_work;
 hir_op_work hir_work_of(const hir_module *m, hir_id op);
+/* How many rows of a cache that is an operand of the op a token reads at most; 0: all before it. */
+typedef struct hir_row_limit {
+    int64_t rows;
+    bool chosen; /* those of a list; else the last ones */
+} hir_row_limit;
+hir_row_limit hir_rows_read(const hir_module *m, const hir_op *op, uint32_t operand);
 
 /* ---- in place ----
  * The result of a row program may alias a value whose last reader is that row program: row t of the

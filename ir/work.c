@@ -43,8 +43,8 @@ static hir_op_work selection(const hir_module *m, hir_id op) {
     return (hir_op_work){.pair_flops = each / (uint64_t)hir_rate(keys.dim[0])};
 }
 
-/* As attention, of the rows that a list has room for; those of a window or of all entries as for
- * each position. */
+/* As attention, of the rows that a list and a window have room for; all rows as for each position.
+ */
 static hir_op_work attention_selected(const hir_module *m, hir_id op) {
     const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
     const hir_ref list = hir_op_at(m, op)->args[3], entries = hir_op_at(m, op)->args[5];
@@ -54,7 +54,9 @@ static hir_op_work attention_selected(const hir_module *m, hir_id op) {
         work.row_flops = each * (uint64_t)hir_ref_type(m, list).dim[2];
     else
         work.pair_flops = each / (uint64_t)hir_rate(hir_ref_type(m, entries).dim[0]);
-    if (entries.kind != HIR_REF_NONE) work.pair_flops += each;
+    const int64_t window = hir_attr_int(hir_op_at(m, op), HIR_A_WINDOW, 0);
+    if (entries.kind != HIR_REF_NONE)
+        *(window ? &work.row_flops : &work.pair_flops) += each * (uint64_t)(window ? window : 1);
     return work;
 }
 
@@ -100,6 +102,18 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_DELTA_RULE_OP] = delta_rule,
     [HIR_ATTENTION_LATENT_OP] = latent,
 };
+
+/* attention_selected sees the rows of its list: of k and v, or of its entries, beside which k and v
+ * have a window. */
+hir_row_limit hir_rows_read(const hir_module *m, const hir_op *o, uint32_t operand) {
+    enum { LIST = 3, ENTRIES = 5 };
+    const int64_t window = hir_attr_int(o, HIR_A_WINDOW, 0);
+    if (o->code != HIR_ATTENTION_SELECTED_OP) return (hir_row_limit){.rows = window};
+    const bool entries = o->args[ENTRIES].kind != HIR_REF_NONE;
+    if (entries != (operand == ENTRIES)) return (hir_row_limit){.rows = window};
+    if (o->args[LIST].kind == HIR_REF_NONE) return (hir_row_limit){0};
+    return (hir_row_limit){.rows = hir_ref_type(m, o->args[LIST]).dim[2], .chosen = true};
+}
 
 hir_op_work hir_work_of(const hir_module *m, hir_id op) {
     const hir_opcode code = hir_op_at(m, op)->code;

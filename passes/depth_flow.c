@@ -60,6 +60,7 @@ bool hir_flow_is_border(const hir_module *m, const hir_op *o) {
         return w.kind == HIR_REF_WEIGHT && hir_ref_type(m, w).dim[0] > FEW_COLUMNS;
     }
     case HIR_EXPERT_LINEAR_OP: return true;
+    case HIR_PICK_OP: return true; /* the weights of what a router has chosen */
     default: return !hir_has_trait(o->code, HIR_LOCAL) || hir_has_trait(o->code, HIR_WRITES_STATE);
     }
 }

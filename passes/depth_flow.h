@@ -5,7 +5,8 @@
  * through kernels, and the result does not depend on whether a computation is one op or twenty. The
  * ledger and the depth map are built on it.
  *
- * Sublayers are delimited by contractions (linear with a large weight), attention and caches.
+ * Sublayers are delimited by contractions (linear with a large weight, experts), choices, attention
+ * and caches.
  * Values computed token by token from the embedding without passing through one of these belong to
  * the mechanism; a value from beyond that is combined with them is a sublayer's output.
  */
@@ -60,7 +61,8 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out);
 /* Is the op at the border of a sublayer, so that its operands are inputs? */
 bool hir_flow_is_border(const hir_module *m, const hir_op *op);
 const char *hir_flow_kind_name(hir_flow_kind k); /* "embedding", "sum", ... */
-/* Name of a sublayer for people: that of the weight of its last contraction. */
+/* Name of a sublayer for people: that of the weight of its last contraction, or what the names of
+ * its last ones have in common. */
 const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a);
 /* "e", "3", "1-2", "e-4" */
 void hir_flow_print_source(const hir_source *s, hd_text *out);

@@ -252,17 +252,55 @@ void flow_find_inputs(flow_finder *f) {
     }
 }
 
-const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a) {
-    if (sublayer == HIR_FLOW_RESULT) return "output";
-    const hir_module *m = f->m;
-    if (sublayer == 0 || sublayer > f->outputs.n) return "";
-    hir_id op = hir_value_at(m, f->outputs.at[sublayer - 1])->op;
-    const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(m, op);
-    if (!o || o->code != HIR_LINEAR_OP || o->args[1].kind != HIR_REF_WEIGHT) return "";
-    const char *name = m->weights.at[o->args[1].index].name;
+/* ---- names ----------------------------------------------------------------------------------- */
+typedef struct namer {
+    const hir_flow *f;
+    hd_arena *arena;
+    bool *seen; /* by value */
+    HD_VEC(hir_id) stack;
+    const char *name; /* what the names have in common so far; NULL: there are none */
+    size_t n;
+} namer;
+
+static void add_name(namer *x, const char *name) {
     size_t n = strlen(name), tail = strlen(".weight");
     if (n > tail && strcmp(name + n - tail, ".weight") == 0) n -= tail;
-    return hd_strndup(a, name, n);
+    const char *own = hd_strndup(x->arena, name, n);
+    x->n = x->name ? hd_shared_components(x->name, x->n, own) : n;
+    if (!x->name) x->name = own;
+}
+
+/* Operands that are made inside the sublayer, too. */
+static void push_inner(namer *x, const hir_op *o) {
+    const hir_flow *f = x->f;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE) continue;
+        const hir_id v = f->origin[o->args[i].index];
+        if (x->seen[v] || f->input[v] != HIR_NONE) continue;
+        if (f->kind[v] != HIR_FLOW_NONE && !f->inside[v]) continue;
+        x->seen[v] = true;
+        hd_push(x->arena, &x->stack, v);
+    }
+}
+
+/* Back from the output to the last contractions. */
+const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a) {
+    const hir_module *m = f->m;
+    if (sublayer == HIR_FLOW_RESULT) return "output";
+    if (sublayer == 0 || sublayer > f->outputs.n) return "";
+    namer x = {.f = f, .arena = a, .seen = hd_new_array(a, bool, m->values.n + 1)};
+    hd_push(a, &x.stack, f->outputs.at[sublayer - 1]);
+    while (x.stack.n) {
+        const hir_id op = hir_value_at(m, x.stack.at[--x.stack.n])->op;
+        const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(m, op);
+        if (!o) continue;
+        const bool product = o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP;
+        if (product && o->args[1].kind == HIR_REF_WEIGHT)
+            add_name(&x, m->weights.at[o->args[1].index].name);
+        else if (!hir_flow_is_border(m, o))
+            push_inner(&x, o);
+    }
+    return x.name ? hd_strndup(a, x.name, x.n) : "";
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */

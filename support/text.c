@@ -186,3 +186,11 @@ const char *hd_nearest(const char *word, const char *const *candidates, size_t n
     }
     return nearest;
 }
+
+size_t hd_shared_components(const char *a, size_t n, const char *b) {
+    size_t end = 0, i = 0;
+    for (; i < n && a[i] == b[i] && b[i]; i++)
+        if (a[i] == '.') end = i;
+    if (i == n && (b[i] == '.' || !b[i])) end = n;
+    return end;
+}

@@ -28,4 +28,8 @@ void hd_text_quoted(hd_text *t, const char *s);
  * the "did you mean" of every diagnostic. */
 const char *hd_nearest(const char *word, const char *const *candidates, size_t n);
 
+/* Where two dotted names part: the length of the components that the first n characters of a share
+ * with b. */
+size_t hd_shared_components(const char *a, size_t n, const char *b);
+
 #endif

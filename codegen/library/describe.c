@@ -318,7 +318,7 @@ static LLVMValueRef info_steps(const writer *w) {
             string(w, k->scope), u64(w, k->line), u64(w, s->last_rows), u64(w, k->row_flops),
             u64(w, k->pair_flops), u64(w, k->pass_bytes), u64(w, k->row_bytes),
             u64(w, k->position_bytes), u64(w, k->expert_bytes), u64(w, k->experts),
-            u64(w, k->chosen), u64(w, s->window), u64(w, k->state_bytes));
+            u64(w, k->chosen), u64(w, s->list_rate ? 0 : s->window), u64(w, k->state_bytes));
     }
     return table(w, "info.steps", rows, p->steps.n);
 }

@@ -1,5 +1,5 @@
 /* A compiled model called `model`: rows of model_forward_batch against model_forward of each
- * session alone.
+ * session alone, and a prompt in one call against the same cut into calls.
  *
  *   check model.weights
  *
@@ -137,6 +137,51 @@ static void check(int count, int threads) {
     compare(count, threads);
 }
 
+/* ---- cuts ------------------------------------------------------------------------------------ */
+enum { PROMPT = 24 };
+
+/* Logits of all tokens of the prompt, in calls of these lengths, the last one for the rest. */
+static void read_prompt(const model_weights *weights, const int64_t *calls, int threads,
+                        float *logits) {
+    const size_t size = model_session_size(PROMPT);
+    void *memory = aligned_alloc(MODEL_ALIGN, size);
+    model_session *session;
+    int32_t tokens[PROMPT];
+    for (int i = 0; i < PROMPT; i++)
+        tokens[i] = token(5, i);
+    if (!memory) exit(1);
+    need(model_session_init(memory, size, weights, PROMPT, &session), "init");
+    need(model_session_set_threads(session, threads), "set_threads");
+    for (int64_t at = 0, n; at < PROMPT; at += n) {
+        n = *calls && *calls < PROMPT - at ? *calls++ : PROMPT - at;
+        need(model_forward(session, tokens + at, n, logits + at * MODEL_LOGITS, n), "forward");
+    }
+    free(memory);
+}
+
+/* e stays below LIMIT however the prompt is cut: a call of one token takes its sums in another
+ * order. Two threads give the bytes of one. */
+static void check_cuts(const model_weights *weights) {
+    static const int64_t cuts[][4] = {{PROMPT}, {1}, {7}, {7, 1}, {3, 1, 11}};
+    static float whole[PROMPT * MODEL_LOGITS], one[PROMPT * MODEL_LOGITS],
+        two[PROMPT * MODEL_LOGITS];
+    read_prompt(weights, cuts[0], 1, whole);
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        double worst = 0, largest = 0;
+        read_prompt(weights, cuts[c], 1, one);
+        read_prompt(weights, cuts[c], 2, two);
+        for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+            const double difference = fabs((double)one[i] - whole[i]);
+            if (!(difference <= worst)) worst = difference;
+            if (fabs(whole[i]) > largest) largest = fabs(whole[i]);
+        }
+        if (worst <= LIMIT * largest && largest > 0 && !memcmp(one, two, sizeof one)) continue;
+        fprintf(stderr, "cut %zu: e = %.3g, threads %s\n", c, worst / largest,
+                memcmp(one, two, sizeof one) ? "differ" : "agree");
+        failed = 1;
+    }
+}
+
 static void expect_code(int code, int wanted, const char *what) {
     if (code == wanted) return;
     fprintf(stderr, "%s: code %d instead of %d\n", what, code, wanted);
@@ -169,11 +214,12 @@ int main(int argc, char **argv) {
         for (int threads = 1; threads <= 4; threads += 1 + (counts[k] > 3))
             check(counts[k], threads);
     check_refusals();
+    check_cuts(weights);
     for (int i = 0; i < MOST; i++)
         free(sessions[i]), free(saved[i]);
     for (size_t k = 0; k < MODEL_OUTPUTS; k++)
         free(batch[k]), free(alone[k]);
     model_weights_close(weights);
-    if (!failed) printf("batches agree with single calls\n");
+    if (!failed) printf("batches agree with single calls, and calls however they are cut\n");
     return failed;
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Batched decoding of one model against its sessions alone (check.c).
+# Batched decoding of one model against its sessions alone, and a prompt cut into calls (check.c).
 #
 #   run.sh HADAL CASE WORK_FOLDER
 #

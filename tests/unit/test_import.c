@@ -486,6 +486,17 @@ Test(import, refused_values_are_named) {
         {"olmo3", "layer_types",
          "[\"full_attention\", \"chunked_attention\", \"full_attention\", \"full_attention\"]",
          "layer_types: \"chunked_attention\" of layer 1 cannot be honoured"},
+        {"llama", "rope_parameters.full_attention", "{\"rope_type\": \"default\"}",
+         "rope_parameters.full_attention: positions by kind of layer cannot be honoured"},
+        {"olmo3", "rope_parameters", "{\"sliding_attention\": {\"rope_type\": \"linear\"}}",
+         "rope_parameters.sliding_attention: the field 'factor' is missing"},
+        {"olmo3", "rope_parameters",
+         "{\"sliding_attention\": {\"rope_type\": \"yarn\", \"factor\": 4}}",
+         "rope_parameters.sliding_attention: the rope_type \"yarn\" cannot be honoured"},
+        {"olmo3", "rope_parameters", "{\"sliding\": {\"rope_type\": \"default\"}}",
+         "unknown field 'rope_parameters.sliding'"},
+        {"olmo3", "rope_parameters", "{\"full_attention\": {\"rope_theta\": 1}, \"rope\": 1}",
+         "unknown field 'rope_parameters.rope'"},
         {"llama", "rope_scaling.rope_type", "\"linear\"", "the field 'factor' is missing"},
         {"llama", "rope_scaling", "{\"rope_type\": \"linear\", \"factor\": -2}",
          "rope_scaling.factor: must be a number above 0"},
@@ -615,6 +626,35 @@ Test(import, yarn) {
     /* in OLMo 3 only layers without a window are stretched */
     t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8}}");
     expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
+}
+
+/* transformers 5 writes positions of each kind of layer in an object of its own. */
+#define KINDS ", \"max_position_embeddings\": 256, \"rope_parameters\": "
+Test(import, positions_by_kind_of_layer) {
+    char *t = import_text(BASE("olmo3") KINDS
+                          "{\"full_attention\": {\"rope_type\": \"yarn\", \"factor\": 8, "
+                          "\"rope_theta\": 20000}, \"sliding_attention\": {\"rope_type\": "
+                          "\"default\", \"rope_theta\": 777}}}");
+    cr_expect_eq(diags.list.n, 0, "%s", said());
+    expect_has(t, "theta = 20000.0");
+    expect_has(t, "window_theta = 777.0");
+    expect_has(t, "theta: if slides[l] { window_theta } else { theta }");
+    expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
+    /* a theta that is not there is that of the family, also beside one outside */
+    t = import_text(BASE("olmo3") KINDS "{\"full_attention\": null, \"sliding_attention\": "
+                                        "{\"rope_type\": \"linear\", \"factor\": 3}}, "
+                                        "\"rope_theta\": 1000}");
+    expect_has(t, "theta = 1000.0");
+    expect_has(t, "window_theta = 500000.0");
+    expect_has(t, "if slides[l] { linear_scaling(window_factor) } else { none }");
+    /* outside alone it is that of layers without a window, which is said */
+    t = import_text(BASE("olmo3") ", \"rope_theta\": 1000}");
+    expect_has(t, "window_theta = 500000.0");
+    expect_has(t, "# rope_theta = 1000 is that of layers without a window");
+    const size_t notes = diags.list.n;
+    t = import_text(BASE("olmo3") ", \"rope_theta\": 500000}");
+    expect_lacks(t, "theta: if");
+    cr_expect_eq(diags.list.n, notes, "%s", said());
 }
 
 Test(import, longrope) {

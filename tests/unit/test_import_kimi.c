@@ -186,6 +186,8 @@ Test(import_kimi, what_is_refused) {
         {"num_key_value_heads = 2", "num_key_value_heads: 2 cannot be honoured"},
         {"qk_head_dim = 13", "qk_head_dim: 13 is not qk_nope_head_dim + qk_rope_head_dim, 12"},
         {"num_experts_per_token = 9", "9 of 8 experts cannot be chosen"},
+        {"-num_experts_per_token; num_experts_per_tok = 9",
+         "num_experts_per_tok: 9 of 8 experts cannot be chosen"}, /* by the name in the file */
         {"num_expert_group = 3", "8 experts are not 3 groups"},
         {"num_expert_group = 4; topk_group = 5", "5 of 4 groups cannot stay"},
         {"num_expert_group = 8; topk_group = 1", "1 groups have fewer than 2 experts"},

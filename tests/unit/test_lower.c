@@ -1,6 +1,7 @@
 /* hcg_lower: kernel IR to steps, shared kernels, operands, weight offsets and the digest. */
 #include <criterion/criterion.h>
 
+#include "passes/pass.h"
 #include "tests/unit/arena_fixture.h"
 #include "toy_model.h"
 
@@ -393,4 +394,50 @@ Test(lower, refuses_models_that_forward_cannot_serve) {
         HD_E_TYPE, "only kernels of a model");
     refused("hir 1 kernel @g\n\narena 0 per token\nfixed 0\n\nfunc(%x: f32[T, 8]) {\n}\n",
             HD_E_UNSUPPORTED, "no output");
+}
+
+/* ---- memory that threads share ----------------------------------------------------------------
+ */
+/* One layer that attends, as `op` says, over caches of keys and of entries; after all passes. */
+static hcg_program *attending(const char *op) {
+    hir_module *m =
+        hir_parse(arena, &diags, "test.hir",
+                  hd_printf(arena,
+                            "hir 1 graph @m\nweight @w : f32[10, 16]\nstate $k : f32[C, 1, 8]\n"
+                            "state $e : f32[C/4, 1, 8]\nfunc(%%ids: i32[T]) {\n"
+                            "  %%x = gather @w, %%ids : f32[T, 16]\n"
+                            "  %%q = reshape %%x {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+                            "  %%r = slice %%q {axis = 1, start = 0, length = 1} : f32[T, 1, 8]\n"
+                            "  %%c = cache_append %%r, $k : f32[C, 1, 8]\n"
+                            "  %%d = cache_append %%r, $e : f32[C/4, 1, 8]\n"
+                            "  %%o = %s : f32[T, 2, 8]\n"
+                            "  %%y = reshape %%o {shape = [T, 16]} : f32[T, 16]\n"
+                            "  output %%y {name = \"logits\"}\n}\n",
+                            op));
+    cr_assert(m, "%s", diags.list.n ? diags.list.at[0].message : "");
+    hir_pass_options options = {.chunk = 512};
+    hir_run run = {.passes = hir_pipeline(), .stop_after = HIR_PASS_COUNT};
+    while (run.passes[run.n_passes] != HIR_PASS_COUNT)
+        run.n_passes++;
+    cr_assert(hir_run_passes(m, &run, &options, NULL, &diags), "%s",
+              diags.list.n ? diags.list.at[0].message : "");
+    hcg_program *p = hcg_lower(arena, &diags, m, NULL);
+    cr_assert(p, "%s", diags.list.n ? diags.list.at[0].message : "");
+    return p;
+}
+
+/* A window limits the ranges of attention, but not those of a list, which has entries of the whole
+ * sequence beside the window. */
+Test(lower, only_ranges_of_positions_are_limited_by_a_window) {
+    const hcg_program *all = attending("attention %q, %c, %c, _, _ {scale = 1}");
+    cr_expect_gt(all->range_bytes, 0);
+    cr_expect_eq(all->window_ranges, 0);
+    const hcg_program *some = attending("attention %q, %c, %c, _, _ {scale = 1, window = 300}");
+    cr_expect_eq(some->range_bytes, 0);
+    cr_expect_eq(some->window_ranges, 3); /* 307 positions, from the last of a range on */
+    cr_expect_eq(some->window_range_bytes, all->range_bytes);
+    const hcg_program *list =
+        attending("attention_selected %q, %c, %c, _, _, %d {scale = 1, window = 300}");
+    cr_expect_gt(list->range_bytes, 0);
+    cr_expect_eq(list->window_ranges, 0);
 }

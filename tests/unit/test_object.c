@@ -619,6 +619,8 @@ Test(object, the_library_tells_what_it_is) {
         cr_assert_eq(i->steps[k].pass_bytes, w->pass_bytes);
         cr_assert_eq(i->steps[k].row_bytes, w->row_bytes);
         cr_assert_eq(i->steps[k].position_bytes, w->position_bytes);
+        cr_assert_eq(i->steps[k].window, p->steps.at[k].window); /* none has a list */
+        cr_assert_eq(i->steps[k].state_bytes, w->state_bytes);
     }
     cr_assert_str_eq(i->steps[2].kind, "contract");
     dlclose(handle);
