@@ -430,10 +430,11 @@ static bool add_step(lowering *l, hir_id id) {
 
 /* ---- token ids ---------------------------------------------------------------------------------
  */
-/* Ids must lie in every table they are looked up in. */
+/* Ids must lie in every table they are looked up in, unless it has a row for those behind it. */
 static void find_vocab(lowering *l, const hir_op *kernel) {
     HIR_EACH(l->m, id, kernel->body_first) {
-        if (hir_op_at(l->m, id)->code != HIR_GATHER_OP) continue;
+        const hir_op *op = hir_op_at(l->m, id);
+        if (op->code != HIR_GATHER_OP || hir_attr_int(op, HIR_A_BEYOND, -1) >= 0) continue;
         int64_t rows = hir_arg_type(l->m, id, 0).dim[0];
         if (rows > 0 && (l->p->vocab == 0 || rows < l->p->vocab)) l->p->vocab = rows;
     }

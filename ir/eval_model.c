@@ -47,6 +47,7 @@ bool eval_gather(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
     int64_t rows = x[0]->type.dim[0], width = x[0]->n / rows;
     for (int64_t t = 0; t < x[1]->n; t++) {
         double id = x[1]->at[t];
+        if (id >= (double)rows) id = (double)hir_attr_int(op, HIR_A_BEYOND, (int64_t)id);
         if (!(id >= 0 && id < (double)rows)) {
             hd_diag *diag = hd_err(c->d, HD_E_VALUE, op->loc, "token %lld of the call is %.0f",
                                    (long long)t, id);

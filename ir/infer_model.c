@@ -60,6 +60,10 @@ bool hir_rule_gather(hir_check *c, hir_type *y) {
     if (ids.dtype != HIR_I32 || ids.rank != 1 || ids.dim[0] != HIR_T)
         return hir_refuse(c, HD_E_TYPE, NULL, "operand ids must be i32[T], not %s",
                           hir_type_text(c, ids));
+    const int64_t rows = hir_arg(c, 0).dim[0], beyond = hir_attr_int(c->op, HIR_A_BEYOND, 0);
+    if (beyond < 0 || beyond >= rows)
+        return hir_refuse(c, HD_E_VALUE, NULL, "'beyond' is no row of the table: %lld of %lld",
+                          (long long)beyond, (long long)rows);
     y->rank = 2;
     y->dim[0] = HIR_T;
     y->dim[1] = hir_arg(c, 0).dim[1];

@@ -130,11 +130,11 @@ GROUPS = {
 
 # ---- files ------------------------------------------------------------------------------------------
 
-def write_safetensors(path, tensors):
+def write_safetensors(path, tensors, types={}):
     header, at = {}, 0
     for name, (shape, flat) in tensors.items():
         n = 4 * len(flat)
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + n]}
+        header[name] = {"dtype": types.get(name, "F32"), "shape": list(shape), "data_offsets": [at, at + n]}
         at += n
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

@@ -359,3 +359,14 @@ Test(eval_ops, gather_picks_rows) {
                       .outputs.at[0];
     EXPECT(y, "rows", 100, 200, 1, 2, 100, 200, 10, 20);
 }
+
+Test(eval_ops, gather_has_a_row_for_ids_behind_the_last) {
+    const double table[] = {1, 2, 10, 20, 100, 200};
+    hir_module *m =
+        graph("weight @e : f32[3, 2]\n", "%ids: i32[T]",
+              "  %y = gather @e, %ids {beyond = 1} : f32[T, 2]\n  output %y {name = \"y\"}");
+    givens all = {(given[]){{"e", table}}, 1};
+    hir_array y = call(hir_eval_new(arena, m, given_weights, &all), 4, INPUTS(NUMBERS(2, 3, 0, 99)))
+                      .outputs.at[0];
+    EXPECT(y, "rows", 100, 200, 10, 20, 1, 2, 10, 20);
+}

@@ -101,6 +101,7 @@ static const rule_case accepted[] = {
     {"block_linear %k, @blocks", "f32[C, 2, 5]"},
     {"gather @half, %ids", "f32[T, 8]"},
     {"gather %v, %ids", "f32[T, 8]"},
+    {"gather %v, %ids {beyond = 0}", "f32[T, 8]"},
     {"rope_table {length = 4, theta = 10000}", "f32[T, 4]"},
     {"rope_table {length = 4, theta = 10000, scaling = \"linear\", factor = 2}", "f32[T, 4]"},
     {"rope_table {length = 4, theta = 2, rotating = 0}", "f32[T, 4]"},
@@ -242,6 +243,8 @@ static const rule_case refused[] = {
     {"linear %x, @w, @n8", "linear: operand bias must be [4], not f32[8]"},
     {"linear %ids, @w", "linear: operand x is i32[T]"},
     /* tokens and positions */
+    {"gather @half, %ids {beyond = -1}", "gather: 'beyond' is no row of the table: -1 of"},
+    {"gather @half, %ids {beyond = 999}", "gather: 'beyond' is no row of the table: 999 of"},
     {"gather @w, %x", "gather: operand ids must be i32[T], not f32[T, 8]"},
     {"gather @n8, %ids", "gather: operand table must be [rows, n], not f32[8]"},
     {"gather %x, %ids", "gather: operand table must be the same for every token"},

@@ -39,6 +39,11 @@ static LLVMValueRef gathered_row(row_run *r, const row_buffer *b, LLVMValueRef t
     LLVMSetAlignment(id, 4);
     id = LLVMBuildSExt(e->b, id, e->i64, "");
     const hir_weight *w = &r->g->m->weights.at[b->ref.index];
+    if (b->beyond >= 0) {
+        LLVMValueRef there =
+            LLVMBuildICmp(e->b, LLVMIntSLT, id, hcg_i64(e, w->type.dim[0]), "there");
+        id = LLVMBuildSelect(e->b, there, id, hcg_i64(e, b->beyond), "");
+    }
     const hir_dtype stored = w->type.dtype;
     if (w->layout == HIR_LAYOUT_PANEL && hir_panel_depth(stored) > 1) {
         LLVMValueRef row = row_scratch(r, row_bytes(b));

@@ -199,6 +199,7 @@ bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     row_buffer b = {.where = ROW_GATHER,
                     .ref = table,
                     .ids = ids,
+                    .beyond = hir_attr_int(op, HIR_A_BEYOND, -1),
                     .dtype = together ? HIR_F32 : w->type.dtype,
                     .has_t = true,
                     .elements = row_type_elements(g, type),
