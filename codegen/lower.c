@@ -9,6 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "codegen/choices.h"
 #include "codegen/contract/contraction.h"
 #include "codegen/forms.h"
 #include "codegen/program_key.h"
@@ -21,7 +22,8 @@ typedef struct lowering {
     hd_diags *d;
     const hir_module *m;
     hcg_program *p;
-    const hcg_use *uses; /* per op */
+    const hcg_use *uses;       /* per op */
+    const hrt_choice *choices; /* likewise */
 } lowering;
 
 /* ---- small facts ------------------------------------------------------------------------------
@@ -353,8 +355,10 @@ static void raise(uint64_t *most, uint64_t x) {
     if (x > *most) *most = x;
 }
 
-/* Positions that a row of the kernel sees; 0: all before it. */
+/* Positions that a row of the kernel sees, or of the attention that it works for where that has two
+ * forms; 0: all before it. */
 static uint32_t window_of(const lowering *l, hir_id kernel) {
+    if (l->choices[kernel].when != HRT_ALWAYS) return (uint32_t)l->choices[kernel].forms.window;
     return (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, kernel)), HIR_A_WINDOW, 0);
 }
 
@@ -406,6 +410,7 @@ static bool add_step(lowering *l, hir_id id) {
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = goes_by_row(l, id),
         .window = window_of(l, id),
+        .choice = l->choices[id],
         .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
@@ -475,6 +480,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->options.matrices = matrices_of(m);
     if (!hcg_plan_contractions(l.p, d)) return NULL;
     l.uses = hcg_share_kernels(l.p);
+    l.choices = hcg_find_choices(a, m);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);
     return l.p;
