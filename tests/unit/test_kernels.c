@@ -82,9 +82,9 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "  %%p = kernel.row %s : f32[T, 2, 8] {\n    %%10 = reshape %%o {shape = [T, 2, 8]} : "
         "f32[T, 2, 8]\n"
         "    %%11 = add %%a, %%10 : f32[T, 2, 8]\n    %%32 = add %%11, %%b : f32[T, 2, 8]\n"
-        "    %%37 = add %%32, %%y : f32[T, 2, 8]\n"
+        "    %%57 = add %%32, %%y : f32[T, 2, 8]\n"
         "    %%33 = reshape %%l {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
-        "    %%34 = add %%37, %%33 : f32[T, 2, 8]\n"
+        "    %%34 = add %%57, %%33 : f32[T, 2, 8]\n"
         "    %%35 = slice %%x {axis = 2, start = 0, length = 8} : f32[T, 2, 8]\n"
         "    %%36 = add %%34, %%35 : f32[T, 2, 8]\n    yield %%36\n  }\n"
         "  output %%p {name = \"o\"}\n}\n",
@@ -211,7 +211,7 @@ Test(kernels, a_sequence_kernel_has_one_form) {
     hd_arena *a = hd_arena_new();
     static const char *const bodies[][2] = {
         {"    %b = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n",
-         "it is one of attention, attention.latent, attention.expanded, short_conv, delta_rule"},
+         "it is one of attention, attention.latent, attention.expanded, select"},
         {"    %a = attention %q, %c, %c {scale = 1} : f32[T, 2, 8]\n"
          "    %b = attention %q, %c, %c {scale = 2} : f32[T, 2, 8]\n",
          "has one op that looks along the sequence"},
