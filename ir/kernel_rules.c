@@ -90,9 +90,7 @@ static void check_weights(rules *r, hir_id op) {
         if (o->code == HIR_GATHER_OP && i == 0)
             require(r, op, w->layout != HIR_LAYOUT_NARROW,
                     "the table is stored as a narrow matrix");
-        else if ((o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP ||
-                  o->code == HIR_BLOCK_LINEAR_OP) &&
-                 i == 1)
+        else if (hir_is_matrix(o->code, i))
             require(r, op, w->layout != HIR_LAYOUT_ROWS, "the matrix is not stored in panels");
         else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
             refuse(r, op, "it reads elements of a weight that is not stored as f32 rows",
@@ -360,25 +358,44 @@ static void check_attention_operands(rules *r, hir_id op) {
     }
 }
 
-static void check_latent_operands(rules *r, hir_id op) {
+/* q, rows, q_shared and shared are operands `first` and on, `sink` and the bias behind it. */
+static void check_latent_parts(rules *r, hir_id op, uint32_t first, uint32_t sink) {
     const hir_op *o = hir_op_at(r->m, op);
-    for (uint32_t i = 0; i < 4; i += 2) { /* q and q_shared */
-        const hir_ref q = o->args[i];
-        if (q.kind == HIR_REF_NONE) continue;
-        require(r, op, !is_inner(r, q) || is_a(r, q, HIR_RESHAPE_OP),
-                "q is made in the kernel itself");
-        require(r, op, hir_ref_type(r->m, q).dtype == HIR_F32, "q is not f32");
-    }
-    for (uint32_t i = 1; i < 4; i += 2) {
+    check_in_memory(r, op, first, "q");
+    check_in_memory(r, op, first + 2, "q_shared");
+    check_in_memory(r, op, sink, "sink");
+    check_in_memory(r, op, sink + 1, "bias");
+    for (uint32_t i = first + 1; i < first + 4; i += 2) {
         if (o->args[i].kind == HIR_REF_NONE) continue;
         const hir_id def = def_of(r, o->args[i]);
         require(r, op, def != HIR_NONE && !is_inner(r, o->args[i]),
                 "rows are state, written by kernels before");
     }
+    check_weights(r, op);
+}
+
+static void check_latent_operands(rules *r, hir_id op) {
+    check_latent_parts(r, op, 0, 4);
 }
 
 static void check_latent(rules *r) {
     check_sequence(r, check_latent_operands);
+}
+
+/* The two matrices are panels; `otherwise` has the memory of the result, which is what it is when
+ * the kernel is left out. */
+static void check_expanded_operands(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    check_latent_parts(r, op, 1, 7);
+    for (uint32_t i = 5; i < 7; i++)
+        require(r, op, o->args[i].kind == HIR_REF_WEIGHT, "the matrices are not weights");
+    const hir_id other = def_of(r, o->args[0]);
+    require(r, op, other != HIR_NONE && !is_inner(r, o->args[0]),
+            "otherwise is the result of a kernel before");
+}
+
+static void check_expanded(rules *r) {
+    check_sequence(r, check_expanded_operands);
 }
 
 static void check_attention(rules *r) {
@@ -642,6 +659,10 @@ static void check_places(rules *r) {
         for (uint32_t i = 0; i < k->n_results; i++) {
             hir_place place = hir_value_at(r->m, k->results[i])->place;
             require(r, kernel, place != HIR_PLACE_NONE, "a result has no place");
+            require(r, kernel,
+                    hir_otherwise(r->m, kernel) == HIR_NONE ||
+                        hir_in_place_of(r->m, kernel, i) == hir_otherwise(r->m, kernel),
+                    "the result of attention.expanded lies where `otherwise` does");
             check_overlap(&m, i, number);
         }
         number++;
