@@ -393,11 +393,9 @@ Test(import, families_that_cannot_be_imported) {
         cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of: %s", said());
         const hd_diag *g = &diags.list.at[0];
         cr_expect_eq(g->loc.line, 1);
-        cr_expect(
-            strstr(
-                g->cause,
-                "kimi_k3, kimi_linear, llama, mistral, mixtral, nanbeige, olmo2, olmo3"),
-            "%s", g->cause);
+        cr_expect(strstr(g->cause,
+                         "kimi_k3, kimi_linear, llama, mistral, mixtral, nanbeige, olmo2, olmo3"),
+                  "%s", g->cause);
         cr_expect(strstr(g->hint, cases[i].hint), "%s", g->hint);
     }
 }
@@ -512,8 +510,8 @@ Test(import, refused_values_are_named) {
          "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192.5}",
          "rope_scaling.original_max_position_embeddings: must be a whole number"},
         {"llama", "rope_scaling.factor", "2", "rope_scaling: the field 'rope_type' is missing"},
-        {"llama", "rope_parameters.mrope_section", "[1]",
-         "unknown field 'rope_parameters.mrope_section'"},
+        {"llama", "rope_parameters.sections", "[1]", "unknown field 'rope_parameters.sections'"},
+        {"llama", "rope_theta", "null", "rope_theta: must be a number above 0"},
         {"llama", "rope_parameters.partial_rotary_factor", "0.5",
          "rope_parameters.partial_rotary_factor: 0.5 cannot be honoured"},
         {"llama", "rope_parameters.attention_factor", "1.5", "attention_factor: 1.5 cannot be"},

@@ -44,9 +44,9 @@ typedef enum row_where {
 
 typedef struct row_buffer {
     row_where where;
-    hir_ref ref; /* argument; gather: the table */
-    hir_ref ids;     /* gather */
-    int64_t beyond;  /* the row for ids behind the last one; -1: there are none */
+    hir_ref ref;    /* argument; gather: the table */
+    hir_ref ids;    /* gather */
+    int64_t beyond; /* the row for ids behind the last one; -1: there are none */
     hir_dtype dtype;
     bool has_t;
     row_size elements; /* of one row */
