@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "driver/workplace.h"
+
 enum { MOST_BYTES = 256 << 20 };
 
 static const option_id sources[] = {OPTION_TOKENS, OPTION_PROMPT, OPTION_PROMPT_FILE};
@@ -88,6 +90,14 @@ static void folder_of(const char *path, char *out, size_t size) {
                  slash ? path : ".");
 }
 
+/* Neither a file nor a folder nor, by the name given to compile -o, a library. */
+static bool is_absent(const char *spec) {
+    compiled_files files;
+    char name[256];
+    struct stat st;
+    return stat(spec, &st) != 0 && !find_compiled(spec, &files, name, sizeof name);
+}
+
 /* `needed`: there is text to read. */
 static int find_tokenizer(hadal_session *s, const command_line *line, bool needed, prompt *out) {
     const char *given = option_get(line, OPTION_TOKENIZER);
@@ -95,6 +105,8 @@ static int find_tokenizer(hadal_session *s, const command_line *line, bool neede
     folder_of(path, out->folder, sizeof out->folder);
     if (!given) path = out->folder;
     if (!given && !needed && !hadal_has_tokenizer(path)) return 0;
+    if (!given && is_absent(line->positional[0])) /* says so, of the model */
+        return hadal_load(s, line->positional[0], NULL);
     out->tokenizer = hadal_tokenizer_of(s, path);
     return out->tokenizer ? 0 : 1;
 }

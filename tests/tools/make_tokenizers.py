@@ -98,7 +98,7 @@ def byte_level(split=None, size=512, **model):
 BYTES = [f"<0x{i:02X}>" for i in range(256)]
 
 
-def sentencepiece(normalizer, splitter, size=300):
+def sentencepiece(normalizer, splitter, size=800):
     tok = Tokenizer(models.BPE(unk_token="<unk>"))
     tok.normalizer = normalizers.Replace(" ", "▁") if normalizer is None else normalizer
     tok.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
@@ -166,7 +166,7 @@ def digits():
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=True)])
     tok.decoder = decoders.ByteLevel()
-    return train(tok, 400, pre_tokenizers.ByteLevel.alphabet())
+    return train(tok, 512, pre_tokenizers.ByteLevel.alphabet())
 
 
 def llama2():
@@ -197,7 +197,7 @@ def odd():
     tok.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Strip(), normalizers.Replace(Regex(r"\s{2,}"), " ")])
     tok.pre_tokenizer = pre_tokenizers.Metaspace()
     tok.decoder = decoders.Metaspace()
-    train(tok, 330, special=["<unk>"])
+    train(tok, 800, special=["<unk>"])
     with_model(tok, ["<unk>"], unk_token="<unk>")
     tok.add_special_tokens(["<unk>", AddedToken("<mask>", lstrip=True, rstrip=True, normalized=False)])
     tok.add_tokens([AddedToken("cat", single_word=True), AddedToken("new york", normalized=True), AddedToken("ﬁne", normalized=True), AddedToken("</s>", rstrip=True, normalized=False), AddedToken("<s>", lstrip=True, normalized=False)])
@@ -208,7 +208,7 @@ def spaces():
     tok = Tokenizer(models.BPE(unk_token="?"))
     tok.normalizer = normalizers.NFD()
     tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Whitespace(), pre_tokenizers.Split(Regex("[aeiou]"), "merged_with_next"), pre_tokenizers.Digits()])
-    train(tok, 300, special=["?"])
+    train(tok, 600, special=["?"])
     return with_model(tok, ["?"], unk_token="?", fuse_unk=True)
 
 
