@@ -110,7 +110,7 @@ static void see(seen *s, const double *k, const double *v) {
 /* The rows of the list, up to the first that is not among `rows`. */
 static void see_listed(seen *s, const double *list, int64_t n, int64_t rows, const double *k,
                        int64_t k_row, const double *v, int64_t v_row) {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && i < rows; i++) {
         if (!(list[i] >= 0 && list[i] < (double)rows)) break;
         see(s, k + (int64_t)list[i] * k_row, v + (int64_t)list[i] * v_row);
     }
@@ -132,7 +132,7 @@ static void attend_to(const seen *s, const hir_op *op, const double *q, int64_t 
         for (int64_t j = 0; j < m; j++)
             o[j] += weight * s->v[i][j];
     }
-    for (int64_t j = 0; j < m; j++)
+    for (int64_t j = 0; j < m && s->n > 0; j++)
         o[j] /= sum;
 }
 
