@@ -223,7 +223,7 @@ Test(kernels, a_sequence_kernel_has_one_form) {
     static const char *const bodies[][2] = {
         {"    %b = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n",
          "it is one of attention, attention.latent, select, attention_selected, pool, short_conv, "
-         "delta_rule"},
+         "ngram_gather, delta_rule"},
         {"    %a = attention %q, %c, %c {scale = 1} : f32[T, 2, 8]\n"
          "    %b = attention %q, %c, %c {scale = 2} : f32[T, 2, 8]\n",
          "has one op that looks along the sequence"},
