@@ -304,6 +304,18 @@ LARGE = (kimi_overhead, ling)
 # ---- parts of the report ---------------------------------------------------------------------------
 
 
+def host():
+    """The CPU and how many of them: a share of limits is a fact of one machine."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            of = {x.split(":")[0].strip(): x.split(":", 1)[1].strip() for x in f if ":" in x}
+    except OSError:
+        of = {}
+    name = of.get("model name", "an unknown CPU")
+    number = f", family {of['cpu family']} model {of['model']}" if "cpu family" in of else ""
+    return f"{len(os.sched_getaffinity(0))} x {name}{number}"
+
+
 def tokens(a, T):
     return str(min(T, 16) if a.quick else T)
 
@@ -348,6 +360,7 @@ def main():
     a = parser.parse_args()
     a.rounds = 1 if a.quick else a.rounds
     rows = []
+    print(host())
     for group in GROUPS:
         if group.__name__ not in a.only if a.only else group in LARGE:
             continue
@@ -361,7 +374,7 @@ def main():
     print(f"\n{sum(r['met'] for r in rows)} of {len(rows)} met")
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
-            json.dump({"schema": "hadal-goals-1", "rows": rows}, f, indent=1)
+            json.dump({"schema": "hadal-goals-1", "host": host(), "rows": rows}, f, indent=1)
 
 
 if __name__ == "__main__":
