@@ -64,17 +64,6 @@ static void charge(subject *s, uint64_t before) {
 /* ---- subjects ----------------------------------------------------------------------------------
  */
 
-/* The model behind DIR/libNAME.so. */
-static const char *model_name(hadal_session *s, const char *path) {
-    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
-    const size_t n = strlen(file);
-    if (strncmp(file, "lib", 3) == 0 && api_has_suffix(file, ".so"))
-        return hd_strndup(s->arena, file + 3, n - 6);
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s is not named lib<name>.so", path)->hint =
-        "the name is the prefix of the library's functions";
-    return NULL;
-}
-
 static bool open_session(subject *s, int64_t max_tokens) {
     return api_library_weights(&s->lib, s->model->weights) &&
            api_library_session(&s->lib, max_tokens);
@@ -300,15 +289,11 @@ static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
 
 static bool open_subject(bench_state *b, hadal_session *session, const hadal_bench_model *model,
                          int64_t capacity, subject *s) {
-    *s = (subject){.model = model, .name = model_name(session, model->library)};
+    *s = (subject){.model = model, .name = api_library_model(session, model->library)};
     const uint64_t before = resident_now();
     if (!s->name || !api_library_open(&s->lib, session, model->library, s->name)) return false;
     charge(s, before);
-    uint64_t row = 0;
-    const char *type = s->lib.info->outputs[0][1]; /* f32[T, 32000] */
-    for (const char *c = strchr(type, ','); c; c = strchr(c + 1, ','))
-        row = (row ? row : 1) * strtoull(c + 1, NULL, 10);
-    s->logits = hd_alloc(b->arena, row ? row : 1, sizeof *s->logits);
+    s->logits = hd_alloc(b->arena, api_logits_row(s->lib.info), sizeof *s->logits);
     s->tokens = hd_alloc(b->arena, (size_t)capacity, sizeof *s->tokens);
     return true;
 }

@@ -1,6 +1,7 @@
 #include "api/library.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -42,6 +43,24 @@ static bool find_functions(api_library *l, const char *model) {
     return true;
 }
 
+const char *api_library_model(hadal_session *s, const char *path) {
+    const char *file = hd_path_base(path);
+    const size_t n = strlen(file);
+    if (strncmp(file, "lib", 3) == 0 && api_has_suffix(file, ".so"))
+        return hd_strndup(s->arena, file + 3, n - 6);
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s is not named lib<name>.so", path)->hint =
+        "the name is the prefix of the library's functions";
+    return NULL;
+}
+
+size_t api_logits_row(const api_info *info) {
+    uint64_t row = 1;
+    const char *type = info->outputs[0][1]; /* f32[T, 32000] */
+    for (const char *c = strchr(type, ','); c; c = strchr(c + 1, ','))
+        row *= strtoull(c + 1, NULL, 10);
+    return row ? row : 1;
+}
+
 bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model) {
     *l = (api_library){.s = s, .path = path};
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -73,6 +92,14 @@ bool api_library_session(api_library *l, int64_t max_tokens) {
     return api_library_ok(
         l, l->session_init(memory, l->memory_bytes, l->weights, max_tokens, &l->session),
         "session");
+}
+
+bool api_library_start(api_library *l, const char *packed, int64_t max_tokens, int threads,
+                       const char *cpu_level) {
+    if (!api_library_weights(l, packed) || !api_library_session(l, max_tokens)) return false;
+    if (threads && !api_library_ok(l, l->session_set_threads(l->session, threads), "threads"))
+        return false;
+    return !cpu_level || api_library_ok(l, l->session_set_cpu(l->session, cpu_level), cpu_level);
 }
 
 void api_library_end_session(api_library *l) {

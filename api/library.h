@@ -57,11 +57,18 @@ typedef struct api_library {
 #undef F
 } api_library;
 
+/* The name of the model behind DIR/libNAME.so; NULL and a diagnostic if it is called otherwise. */
+const char *api_library_model(hadal_session *s, const char *path);
+size_t api_logits_row(const api_info *i); /* floats of the first output for a token */
+
 /* The library at `path` of a model called `model`. */
 bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model);
 bool api_library_weights(api_library *l, const char *path); /* opens them */
 /* A session of up to max_tokens tokens in fresh memory, which is only touched where it is used. */
 bool api_library_session(api_library *l, int64_t max_tokens);
+/* Both, with threads (0: default) and CPU level (NULL: best) as asked for. */
+bool api_library_start(api_library *l, const char *packed, int64_t max_tokens, int threads,
+                       const char *cpu_level);
 /* Gives back session, weights, library: what there is of them. */
 void api_library_end_session(api_library *l);
 void api_library_close(api_library *l);

@@ -1,191 +1,14 @@
 /* Reports: what a session holds, through the views of inspect/ and the history of its passes. */
-#include <dirent.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/look.h"
 #include "api/report_code.h"
-#include "inspect/profile.h"
+#include "api/report_load.h"
+#include "inspect/json.h"
 #include "ir/text.h"
 #include "report/report.h"
-#include "support/json.h"
 
 #define API_FAILED NULL
-
-enum { REPORT_LIMIT = 256 << 20 };
-
-/* ---- dumps of passes --------------------------------------------------------------------------
- */
-
-typedef struct dump_file {
-    int index;
-    const char *pass, *path;
-} dump_file;
-typedef HD_VEC(dump_file) dump_list;
-
-/* "07-fuse.hir"; false: something else. */
-static bool read_dump_name(const char *name, int *index, const char **pass) {
-    char *end;
-    const long n = strtol(name, &end, 10);
-    if (end == name || end - name > 4 || *end != '-' || n < 0 || !api_has_suffix(name, ".hir"))
-        return false;
-    *index = (int)n;
-    *pass = end + 1;
-    return strlen(*pass) > strlen(".hir");
-}
-
-static int by_index(const void *x, const void *y) {
-    const dump_file *a = x, *b = y;
-    return a->index != b->index ? (a->index > b->index) - (a->index < b->index)
-                                : strcmp(a->pass, b->pass);
-}
-
-int hadal_is_dumps(const char *path) {
-    DIR *dir = opendir(path);
-    bool any = false;
-    int index;
-    const char *pass;
-    for (struct dirent *e; dir && !any && (e = readdir(dir));)
-        any = read_dump_name(e->d_name, &index, &pass);
-    if (dir) closedir(dir);
-    return any;
-}
-
-static bool list_dumps(hadal_session *s, const char *folder, dump_list *out) {
-    DIR *dir = opendir(folder);
-    dump_file f;
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (!read_dump_name(e->d_name, &f.index, &f.pass)) continue;
-        f.path = hd_path_join(s->arena, folder, e->d_name);
-        f.pass = hd_strndup(s->arena, f.pass, strlen(f.pass) - strlen(".hir"));
-        hd_push(s->arena, out, f);
-    }
-    if (dir) closedir(dir);
-    if (out->n) {
-        qsort(out->at, out->n, sizeof *out->at, by_index);
-        return true;
-    }
-    hd_err(&s->diags, HD_E_IO, HD_NOWHERE, "the folder '%s' holds no dumps", folder)->hint =
-        "--dump-ir=DIR writes them: 00-input.hir, 01-lower-traces.hir, ..";
-    return false;
-}
-
-/* "; fuse (unchanged)" stands for the dump before it. */
-static bool is_unchanged(const char *text) {
-    const char *end = strchr(text, '\n');
-    return *text == ';' && end && !end[1] &&
-           memmem(text, (size_t)(end - text), "(unchanged)", strlen("(unchanged)"));
-}
-
-static bool load_dump(hadal_session *s, const dump_file *f) {
-    size_t n;
-    const char *text = hd_read_text(s->arena, &s->diags, f->path, REPORT_LIMIT, &n);
-    if (!text) return false;
-    const bool unchanged = s->m && is_unchanged(text);
-    if (!unchanged) {
-        hd_diags_source(&s->diags, f->path, text);
-        hir_module *m = hir_parse(s->arena, &s->diags, f->path, text);
-        if (!m) return false;
-        s->m = m;
-        if (!s->graph) s->graph = m;
-    }
-    report_history_add(s->history, f->pass, f->index, s->m, !unchanged, -1);
-    hd_push(s->arena, &s->history_remarks, 0);
-    return true;
-}
-
-static bool load_dumps(hadal_session *s, const char *folder) {
-    dump_list files = {0};
-    s->spec = hd_strdup(s->arena, folder);
-    s->graph = s->m = NULL;
-    s->program = NULL;
-    if (!list_dumps(s, folder, &files)) return false;
-    s->history = report_history_new(s->arena);
-    s->from_dumps = true;
-    for (size_t i = 0; i < files.n; i++)
-        if (!load_dump(s, &files.at[i])) return false;
-    return true;
-}
-
-#undef API_FAILED
-#define API_FAILED 1
-int hadal_load_dumps(hadal_session *s, const char *folder) {
-    API_ENTER(s);
-    API_LEAVE(s, load_dumps(s, folder));
-}
-#undef API_FAILED
-#define API_FAILED NULL
-
-/* ---- a profile from a file --------------------------------------------------------------------
- */
-
-static bool refuse_profile(hadal_session *s, const char *path, const char *why) {
-    hd_diag *e =
-        hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE, "'%s' is no profile of this model", path);
-    e->cause = hd_strdup(s->arena, why);
-    e->hint = "hadal run SPEC --profile=FILE.json writes one, with the same options";
-    return false;
-}
-
-/* Is a kernel of that name in that line of the kernel IR? */
-static bool is_kernel_at(const hir_module *m, const uint32_t *lines, json_int_t line,
-                         const char *name) {
-    HIR_EACH(m, op, m->first) {
-        if ((json_int_t)lines[op] == line)
-            return strcmp(hir_attr_string(hir_op_at(m, op), HIR_A_NAME, ""), name) == 0;
-    }
-    return false;
-}
-
-static bool check_profile_lines(hadal_session *s, const char *path, json_t *lines) {
-    const uint32_t *at = hir_op_lines(s->m, s->arena);
-    size_t i;
-    json_t *row;
-    json_array_foreach(lines, i, row) {
-        const char *name = json_string_value(json_object_get(row, "kernel"));
-        const json_int_t line = json_integer_value(json_object_get(row, "line"));
-        if (!name || !json_is_number(json_object_get(row, "work_ns")) ||
-            !json_is_number(json_object_get(row, "wait_ns")))
-            return refuse_profile(s, path, "an entry lacks its kernel or its time");
-        if (!is_kernel_at(s->m, at, line, name))
-            return refuse_profile(s, path,
-                                  hd_printf(s->arena, "line %lld of the kernel IR is no kernel %s",
-                                            (long long)line, name));
-    }
-    return true;
-}
-
-static bool check_profile(hadal_session *s, const char *path, json_t *root) {
-    const char *schema = json_string_value(json_object_get(root, "schema"));
-    const char *model = json_string_value(json_object_get(root, "model"));
-    json_t *phases = json_object_get(root, "phases"), *phase;
-    size_t i;
-    if (!schema || strcmp(schema, PROFILE_SCHEMA) != 0)
-        return refuse_profile(s, path, "its schema is not " PROFILE_SCHEMA);
-    if (!model || strcmp(model, s->m->name) != 0)
-        return refuse_profile(s, path,
-                              hd_printf(s->arena, "it is of %s, and this is %s",
-                                        model ? model : "nothing", s->m->name));
-    if (!json_is_array(phases)) return refuse_profile(s, path, "it has no phases");
-    json_array_foreach(phases, i, phase) {
-        json_t *lines = json_object_get(phase, "lines");
-        if (!json_is_array(lines) || !json_is_array(json_object_get(phase, "kernels")) ||
-            !json_is_string(json_object_get(phase, "phase")) ||
-            !json_is_number(json_object_get(phase, "seconds")))
-            return refuse_profile(s, path, "a phase lacks its tables");
-        if (!check_profile_lines(s, path, lines)) return false;
-    }
-    return true;
-}
-
-static const char *read_profile(hadal_session *s, const char *path) {
-    size_t n;
-    const char *text = hd_read_text(s->arena, &s->diags, path, REPORT_LIMIT, &n);
-    json_t *root = text ? hd_json_parse(&s->diags, "profile", path, text, n) : NULL;
-    const bool ok = root && api_need_kernels(s) && check_profile(s, path, root);
-    json_decref(root);
-    return ok ? text : NULL;
-}
 
 /* ---- collecting -------------------------------------------------------------------------------
  */
@@ -230,17 +53,20 @@ static bool collect_views(hadal_session *s, const hadal_report_options *o, repor
         r->heatmap = look_if_there(s, INSPECT_HEATMAP, o->tokens, o->n_tokens);
         r->mixing = look_if_there(s, INSPECT_MIXING_MATRIX, o->tokens, o->n_tokens);
     }
-    if (o->profile) return (r->profile = read_profile(s, o->profile)) != NULL;
+    if (o->profile) return (r->profile = api_read_profile(s, o->profile)) != NULL;
     if (s->profile) r->profile = api_look(s, INSPECT_PROFILE, INSPECT_JSON);
     return true;
 }
 
 static bool collect(hadal_session *s, const hadal_report_options *o, report *r) {
-    *r = (report){.source = s->from_dumps ? REPORT_OF_DUMPS : REPORT_OF_MODEL,
+    *r = (report){.source = s->library_info ? REPORT_OF_LIBRARY
+                            : s->from_dumps ? REPORT_OF_DUMPS
+                                            : REPORT_OF_MODEL,
                   .path = o->path,
                   .name = s->graph ? s->graph->name : NULL,
                   .diags = &s->diags,
-                  .machine = o->machine};
+                  .machine = o->machine,
+                  .library = s->library_info};
     if (hd_diags_failed(&s->diags)) return true; /* the report of what is wrong */
     if (!s->history) {
         hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "no passes have run for a report");
@@ -269,42 +95,58 @@ const char *hadal_report(hadal_session *s, const hadal_report_options *o) {
     return ok ? text.at : NULL;
 }
 
-/* ---- reports that were written before ---------------------------------------------------------
+/* ---- two models -------------------------------------------------------------------------------
  */
 
-static const char *read_report(hadal_session *s, const char *path) {
-    size_t n;
-    const char *text = hd_read_text(s->arena, &s->diags, path, REPORT_LIMIT, &n);
-    json_t *root = text ? hd_json_parse(&s->diags, "report", path, text, n) : NULL;
-    const char *schema = json_string_value(json_object_get(root, "schema"));
-    const bool ok = schema && strcmp(schema, REPORT_SCHEMA) == 0;
-    if (root && !ok) {
-        hd_diag *e = hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE,
-                            "'%s' is no report that this "
-                            "version can show",
-                            path);
-        e->cause = schema ? hd_printf(s->arena, "its schema is %.40s, not " REPORT_SCHEMA, schema)
-                          : "it has no schema";
-        e->hint = "hadal report SPEC --json -o FILE.json writes one";
-    }
-    json_decref(root);
-    return ok ? text : NULL;
+enum { MOST_LINES = 4000 };
+
+/* The beginning of a text, and how many lines there are more. */
+static void add_lines(hd_text *out, const char *text) {
+    const char *end = text;
+    size_t n = 0, more = 0;
+    for (; *end && n < MOST_LINES; n++)
+        end += strcspn(end, "\n") + 1;
+    for (const char *c = end; *c; c++)
+        more += *c == '\n';
+    hd_text_add(out, "\"text\": ");
+    inspect_json_string(out, hd_strndup(out->arena, text, (size_t)(end - text)));
+    hd_text_f(out, ", \"more\": %zu", more);
 }
 
-const char *hadal_read_report(hadal_session *s, const char *path) {
-    API_ENTER(s);
-    (void)api_errors_;
-    const char *text = read_report(s, path);
-    hd_arena_guard(s->arena, api_outer_);
-    return text;
+static void add_difference(hd_text *out, const char *key, const hir_module *a,
+                           const hir_module *b) {
+    hd_text text;
+    hd_text_init(&text, out->arena);
+    hd_text_add(&text, "");
+    const hir_diff_counts c = hir_diff(a, b, &text);
+    hd_text_f(out,
+              "\"%s\": {\"counts\": {\"same\": %zu, \"changed\": %zu, \"moved\": %zu, "
+              "\"added\": %zu, \"removed\": %zu}, ",
+              key, c.same, c.changed, c.moved, c.added, c.removed);
+    add_lines(out, text.at);
+    hd_text_add(out, "}");
 }
 
-const char *hadal_report_page(hadal_session *s, const char *report, const char *against) {
+/* As `hadal diff` tells it: of the graphs as loaded, and of what became of them. */
+static const char *difference(hadal_session *s, const hadal_session *other) {
+    hd_text out;
+    hd_text_init(&out, s->arena);
+    if (!s->m || !other->m) return NULL;
+    hd_text_add(&out, "{");
+    add_difference(&out, "written", s->graph, other->graph);
+    hd_text_add(&out, ",\n");
+    add_difference(&out, "compiled", s->m, other->m);
+    hd_text_add(&out, "}");
+    return out.at;
+}
+
+const char *hadal_report_page(hadal_session *s, const char *report, hadal_session *other,
+                              const char *against) {
     API_ENTER(s);
     (void)api_errors_;
     hd_text text;
     hd_text_init(&text, s->arena);
-    report_page(report, against, &text);
+    report_page(report, against, other ? difference(s, other) : NULL, &text);
     hd_arena_guard(s->arena, api_outer_);
     return text.at;
 }

@@ -270,15 +270,6 @@ static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const 
     return in.eval && in_calls(o, tokens, n, out, call_interpreter, &in);
 }
 
-/* Threads and CPU level as asked for. */
-static bool start_session(api_library *l, const hadal_run_options *o, int64_t n) {
-    if (!api_library_weights(l, o->packed) || !api_library_session(l, n)) return false;
-    if (o->threads && !api_library_ok(l, l->session_set_threads(l->session, o->threads), "threads"))
-        return false;
-    return !o->cpu_level ||
-           api_library_ok(l, l->session_set_cpu(l->session, o->cpu_level), o->cpu_level);
-}
-
 typedef struct caller {
     api_library *l;
     profile *profile; /* NULL: not wanted */
@@ -326,7 +317,7 @@ static bool run_compiled(hadal_session *s, const hadal_run_options *o, const int
                          int64_t n, outputs *out) {
     api_library l;
     if (!api_library_open(&l, s, o->library, s->m->name)) return false;
-    bool ok = start_session(&l, o, n);
+    bool ok = api_library_start(&l, o->packed, n, o->threads, o->cpu_level);
     if (ok && o->profile > 0)
         ok = run_profiled(&l, o, tokens, n, out);
     else if (ok)

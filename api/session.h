@@ -29,10 +29,11 @@ struct hadal_session {
     hir_dtype state_dtype[HIR_STATE_KINDS]; /* asked for by the last run of passes; */
     bool recast[HIR_STATE_KINDS];           /* false: as the module says */
     hir_remarks remarks;
-    struct report_history *history; /* of the last run of passes; NULL: nobody asked */
-    HD_VEC(size_t) history_remarks; /* by stage: how many remarks there were behind it */
-    bool from_dumps;
-    hcg_program *program; /* lowered from m for `target_key` */
+    struct report_history *history;          /* of the last run of passes; NULL: nobody asked */
+    HD_VEC(size_t) history_remarks;          /* by stage: how many remarks there were behind it */
+    bool from_dumps;                         /* it was read, no passes have run */
+    const char *library_path, *library_info; /* hadal_load_library; NULL */
+    hcg_program *program;                    /* lowered from m for `target_key` */
     const char *target_key;
 
     struct hir_reducer *reducer; /* hadal_reduce_*; NULL: not begun */

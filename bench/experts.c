@@ -9,10 +9,15 @@
  */
 #include <omp.h>
 
+#include "bench/kernel.h"
 #include "bench/machine.h"
-#include "tests/unit/emit_harness.h"
 
-enum { MOST_THREADS = 64, CHOICES = 64 /* of calls, which repeat then */ };
+enum {
+    MOST_THREADS = 64,
+    CHOICES = 64,      /* of calls, which repeat then */
+    COLD = 1280 << 20, /* bytes of matrices that calls of one token go through, as layers do: what a
+                          call reads is in no cache */
+};
 
 typedef struct shape {
     int64_t t, experts, chosen, width, d;
@@ -34,7 +39,8 @@ typedef struct job {
     bench b;
     compiled c;
     int64_t columns;
-    size_t weight_bytes; /* of the matrices of all experts; there are one or two such */
+    size_t weight_bytes; /* of the matrices of all experts; a layer has one or two such */
+    int64_t layers;
     char *weights;
     float *x, *y;
     int32_t *ids; /* [CHOICES][t][chosen] */
@@ -101,8 +107,10 @@ static void open_job(job *j, const hcg_level *level, int threads) {
     (void)hir_weight_bytes(&j->b.m->weights.at[0], &bytes);
     j->columns = hcg_columns(j->b.m, kernel);
     j->weight_bytes = (size_t)bytes;
-    j->weights = guarded(2 * j->weight_bytes);
-    memset(j->weights, 0x3c, 2 * j->weight_bytes); /* small numbers in every type */
+    const size_t layer = (size_t)(2 - j->down) * j->weight_bytes;
+    j->layers = j->s.t == 1 ? (int64_t)(COLD / layer) + 1 : 1;
+    j->weights = new_weights((size_t)j->layers * layer);
+    memset(j->weights, 0x3c, (size_t)j->layers * layer); /* small numbers in every type */
     j->x = random_floats(&seed, (size_t)(j->s.t * j->s.chosen * j->k));
     j->y = guarded((size_t)(j->s.t * j->s.chosen * j->n) * 4);
     j->ids = guarded((size_t)(CHOICES * j->s.t * j->s.chosen) * 4);
@@ -114,7 +122,7 @@ static void open_job(job *j, const hcg_level *level, int threads) {
 static void close_job(job *j, int threads) {
     for (int i = 0; i < threads; i++)
         guarded_free(j->scratch[i]);
-    guarded_free(j->ids), guarded_free(j->y), guarded_free(j->x), guarded_free(j->weights);
+    guarded_free(j->ids), guarded_free(j->y), guarded_free(j->x), free(j->weights);
     compiled_free(&j->c);
     bench_free(&j->b);
 }
@@ -127,8 +135,8 @@ static void calls_of_thread(const job *j, int calls) {
     hrt_frame frame = {.T = j->s.t, .C = j->s.t, .cap = j->s.t, .scratch = j->scratch[me]};
     for (int i = 0; i < calls; i++) {
         int32_t *ids = j->ids + (int64_t)(i % CHOICES) * j->s.t * j->s.chosen;
-        void *up[] = {j->x, j->weights, ids, j->weights + j->weight_bytes, j->y};
-        void *down[] = {j->x, j->weights, ids, j->y};
+        char *w = j->weights + (size_t)((i % j->layers) * (2 - j->down)) * j->weight_bytes;
+        void *up[] = {j->x, w, ids, w + j->weight_bytes, j->y}, *down[] = {j->x, w, ids, j->y};
         j->c.call(&frame, j->down ? down : up, 0, j->s.t, from, to);
 #pragma omp barrier
     }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The goals that are set for Hadal's speed, each beside what this machine makes of it now.
 
-  goals.py [--bin build/release/bin] [--only NAME]... [--rounds 5] [--quick] [--json FILE]
+  goals.py [--bin build/release/bin] [--only NAME]... [--rounds 5] [--quick] [--work DIR] [--json FILE]
 
 Runs the benchmark programs (build them with the target `bench`), reads what they print, and prints
 a table: goal, measured, met or not. A figure is a median of rounds, a share that of a limit
-measured in the same run. --only: some groups of the table GROUPS below. --quick: small shapes and
+measured in the same run. --only: some groups of the table GROUPS below; those of LARGE, which write
+gigabytes to --work (a temporary folder), run only if they are named. --quick: small shapes and
 one round, to see that everything runs; its figures mean nothing. Exits with 0 whatever is met: on
 a busy machine nothing is.
 """
@@ -13,8 +14,11 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 SPECS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs")
 MODEL = os.path.join(SPECS, "qwen3.hadal")
@@ -23,14 +27,22 @@ AT_LEAST, AT_MOST = "at least", "at most"
 
 
 def run(a, program, *arguments):
-    command = [os.path.join(a.bin, program), *map(str, arguments)]
+    line = [os.path.join(a.bin, program), *map(str, arguments)]
     try:
-        out = subprocess.run(command, capture_output=True, text=True)
+        out = subprocess.run(line, capture_output=True, text=True)
     except OSError as e:
-        sys.exit(f"goals.py: {command[0]}: {e.strerror}")
+        sys.exit(f"goals.py: {line[0]}: {e.strerror}")
     if out.returncode:
-        sys.exit(f"goals.py: {' '.join(command)}:\n{out.stdout}{out.stderr}")
+        sys.exit(f"goals.py: {' '.join(line)}:\n{out.stdout}{out.stderr}")
     return out.stdout
+
+
+def command(a, *arguments):
+    return [os.path.join(a.bin, "hadal"), *map(str, arguments)]
+
+
+def defines(**values):
+    return [x for name, value in values.items() for x in ("-D", f"{name}={value}")]
 
 
 def lines(text, *start):
@@ -176,6 +188,107 @@ def compiling(a):
         yield f"compiling {words[0]}, all levels, s", AT_MOST, 1.5, float(words[3]), ""
 
 
+def compiling_kimi(a):
+    """27 layers of Kimi Linear with AttnRes and 256 experts, to a library for this CPU."""
+    spec, what = os.path.join(SPECS, "kimi.hadal"), "compiling Kimi Linear, 27 layers, 256 experts"
+    with tempfile.TemporaryDirectory() as folder:
+        def compiled(*options):
+            line = command(a, "compile", spec, "-o", os.path.join(folder, "kimi"), "--target-cpu", "native",
+                           "--time-passes", *options)
+            start = time.perf_counter()
+            out = subprocess.run(line, capture_output=True, text=True)
+            if out.returncode:
+                sys.exit(f"goals.py: {' '.join(line)}:\n{out.stderr}")
+            return time.perf_counter() - start, functions(out.stderr)
+
+        times = [compiled() for _ in range(a.rounds)]
+        few = compiled(*defines(layers=7, experts=16))[1]
+    yield f"{what}, native, s", AT_MOST, 0.7, statistics.median(t for t, _ in times), ""
+    yield (f"{what}: functions over those of 7 layers, 16 experts", AT_MOST, 1.1, times[0][1] / few,
+           f"{times[0][1]} and {few}")
+
+
+def functions(text):
+    """Of the table of --time-passes: LEVEL, what (words), functions, instructions, bytes, ms, ms."""
+    rows = [x.split() for x in text.split("code, in CPU time")[1].splitlines()[1:]]
+    return sum(int(x[-5]) for x in rows if len(x) > 6 and x[-5].isdigit())
+
+
+def kimi_overhead(a):
+    """Row programs of Kimi Linear with AttnRes less those without, of the whole, by profile; 8 layers of
+    the full width in blocks of 2, 8 experts: what a token meets is as in the model of 27 layers."""
+    spec, tokens_of = os.path.join(SPECS, "kimi.hadal"), {"prefill": 512, "decode": 16}
+    shape = dict(layers=8, block=2, experts=8, vocab=32000)
+    if a.quick:
+        shape.update(hidden=64, heads=2, head_dim=16, latent=32, width=32, ff=64, vocab=256)
+        tokens_of = {"prefill": 16, "decode": 4}
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        part = {system: by_kind(a, spec, {**shape, "system": system}, tokens_of, folder)
+                for system in ("attnres", "standard")}
+    for phase in ("prefill", "decode"):
+        ours, theirs = part["attnres"][phase], part["standard"][phase]
+        yield (f"{phase}, Kimi at d = 2304, bf16: AttnRes in row programs, of the whole", AT_MOST,
+               0.006 if phase == "prefill" else 0.002, (ours["row"] - theirs["row"]) / ours["all"],
+               f"{1e-6 * ours['row']:.1f} and {1e-6 * theirs['row']:.1f} of {1e-6 * ours['all']:.0f} ms")
+
+
+def by_kind(a, spec, shape, tokens_of, folder):
+    """{phase: {kind of kernel, "all": ns}} of a profile, with random weights."""
+    profile, ids = os.path.join(folder, "p.json"), range(sum(tokens_of.values()))
+    weights = os.path.join(folder, "random.safetensors")
+    run(a, "hadal", "init-weights", spec, *defines(**shape), "--weights-dtype", "bf16", "-o", weights, "-q")
+    run(a, "hadal", "run", spec, *defines(**shape), "-w", weights, "--weights-dtype", "bf16", "--tokens",
+        ",".join(map(str, ids)), "--split", tokens_of["prefill"], "--threads", a.threads, "--rounds", a.rounds,
+        f"--profile={profile}", "-q")
+    with open(profile, encoding="utf-8") as f:
+        report = json.load(f)
+    found = {}
+    for phase in report["phases"]:
+        of = found.setdefault(phase["phase"], {"all": 0, "row": 0})
+        for k in phase["kernels"]:
+            spent = k["work_ns"] + k["wait_ns"]
+            of["all"] += spent
+            of[k["kind"]] = of.get(k["kind"], 0) + spent
+    return found
+
+
+def ling(a):
+    """Ling 3.0 tiny, 7.9 billion parameters of which 1.3 are active: packed with random weights in q4, decoded. 16 GB of
+    checkpoint and 5 of weights in --work."""
+    spec = os.path.join(SPECS, "ling.hadal")
+    shape = defines(layers=4, hidden=64, heads=2, head_dim=16, latent=32, q_rank=32, experts=16, width=32, ff=64,
+                    vocab=256) if a.quick else []
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        weights, out = os.path.join(folder, "ling.safetensors"), os.path.join(folder, "ling")
+        run(a, "hadal", "init-weights", spec, *shape, "--weights-dtype", "bf16", "-o", weights, "-q")
+        own = peak_of_own(command(a, "compile", spec, *shape, "-w", weights, "--weights-dtype", "q4", "--target-cpu",
+                                  "native", "-o", out, "-q"))
+        os.remove(weights)
+        yield "packing Ling 3.0 tiny in q4: memory of its own, MB", AT_MOST, 300, own * 1e-6, "mapped input aside"
+        report = json.loads(run(a, "hadal", "bench", out, "--prefill", "", "--decode", "0,512", "--threads",
+                                a.threads, "--rounds", a.rounds, "--json"))
+    for row in report["rows"]:
+        yield (f"decode, Ling 3.0 tiny in q4, behind {row['cache']}: share of read", AT_LEAST, 0.80,
+               row["read_fraction"],
+               f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
+
+
+def peak_of_own(line):
+    """Most bytes that are no file's while it runs, as /proc sees it every 20 ms."""
+    process, most = subprocess.Popen(line), 0
+    while process.poll() is None:
+        try:
+            with open(f"/proc/{process.pid}/status", encoding="utf-8") as f:
+                own = [x.split()[1] for x in f if x.startswith("RssAnon:")]
+            most = max([most, *(1024 * int(x) for x in own)])
+        except OSError:
+            pass  # it has just ended
+        time.sleep(0.02)
+    if process.returncode:
+        sys.exit(f"goals.py: {' '.join(line)} failed")
+    return most
+
+
 def recurrence(a):
     decode, prefill = (9, 10) if a.quick else (0, 1)
     for shape, goal, what in ((decode, 0.85, "delta rule, decode, 32 heads of 128: share of read"),
@@ -185,7 +298,8 @@ def recurrence(a):
 
 
 GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, recurrence, mechanism, residuals,
-          compiling)
+          compiling, compiling_kimi, kimi_overhead, ling)
+LARGE = (kimi_overhead, ling)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 
@@ -229,12 +343,13 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--level", default="avx512", help="of contractions alone")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--work", metavar="DIR", help="where LARGE groups write, a temporary folder")
     parser.add_argument("--json")
     a = parser.parse_args()
     a.rounds = 1 if a.quick else a.rounds
     rows = []
     for group in GROUPS:
-        if a.only and group.__name__ not in a.only:
+        if group.__name__ not in a.only if a.only else group in LARGE:
             continue
         print(f"\n{group.__name__}", flush=True)
         for what, sense, goal, value, note in group(a):

@@ -2,6 +2,8 @@
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H
 
+#include <sys/mman.h>
+
 #include "tests/unit/emit_harness.h"
 
 /* The best level that runs here, or the one of this name; NULL: neither. */
@@ -17,6 +19,16 @@ static inline const hcg_level *kernel_level(const char *name) {
 /* Of a cache: f32, bf16, else f16. */
 static inline hir_dtype kernel_dtype(const char *name) {
     return !strcmp(name, "f32") ? HIR_F32 : !strcmp(name, "bf16") ? HIR_BF16 : HIR_F16;
+}
+
+/* Memory for weights as a library maps them: in huge pages where there are any. */
+static inline char *new_weights(size_t bytes) {
+    enum { HUGE_PAGE = 2 << 20 };
+    const size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    char *w = aligned_alloc(HUGE_PAGE, whole);
+    if (!w) exit(1);
+    (void)madvise(w, whole, MADV_HUGEPAGE); /* a hint, refused by some kernels */
+    return w;
 }
 
 /* Small positive numbers: bits of any of the types with the exponent fixed. */

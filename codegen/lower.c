@@ -9,6 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "codegen/choices.h"
 #include "codegen/contract/contraction.h"
 #include "codegen/forms.h"
 #include "codegen/program_key.h"
@@ -21,7 +22,8 @@ typedef struct lowering {
     hd_diags *d;
     const hir_module *m;
     hcg_program *p;
-    const hcg_use *uses; /* per op */
+    const hcg_use *uses;       /* per op */
+    const hrt_choice *choices; /* likewise */
 } lowering;
 
 /* ---- small facts ------------------------------------------------------------------------------
@@ -353,6 +355,13 @@ static void raise(uint64_t *most, uint64_t x) {
     if (x > *most) *most = x;
 }
 
+/* Positions that a row of the kernel sees, or of the attention that it works for where that has two
+ * forms; 0: all before it. */
+static uint32_t window_of(const lowering *l, hir_id kernel) {
+    if (l->choices[kernel].when != HRT_ALWAYS) return (uint32_t)l->choices[kernel].forms.window;
+    return (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, kernel)), HIR_A_WINDOW, 0);
+}
+
 /* Only ranges of positions are limited by a window: a list has rows of entries beside it. */
 static void ask_for_shared(lowering *l, hir_id kernel, const hrt_step *step) {
     const uint64_t window = step->list_rate ? 0 : step->window;
@@ -401,7 +410,8 @@ static bool add_step(lowering *l, hir_id id) {
         .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN),
         .by_row = goes_by_row(l, id),
-        .window = (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, id)), HIR_A_WINDOW, 0),
+        .window = window_of(l, id),
+        .choice = l->choices[id],
         .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||
@@ -472,6 +482,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->options.matrices = matrices_of(m);
     if (!hcg_plan_contractions(l.p, d)) return NULL;
     l.uses = hcg_share_kernels(l.p);
+    l.choices = hcg_find_choices(a, m);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     make_digest(&l);
     return l.p;

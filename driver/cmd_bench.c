@@ -1,13 +1,13 @@
 /* hadal bench: which models, compiled how, measured where. The measuring is the library's. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
+#include "driver/workplace.h"
 
-enum { MOST = OPTION_NUMBERS, MODELS = 2, PATH_SIZE = 4400 };
+enum { MOST = OPTION_NUMBERS, MODELS = 2 };
 
 /* ---- lists -------------------------------------------------------------------------------------
  */
@@ -49,34 +49,9 @@ typedef struct model {
     const char *spec;
     bool compiled;     /* a library, not a spec */
     option_id defines; /* besides -D; OPTION_DEFINE: none */
-    char library[PATH_SIZE], weights[PATH_SIZE], random[PATH_SIZE], label[256];
+    compiled_files files;
+    char random[PATH_SIZE], label[256];
 } model;
-
-static bool is_file(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
-static bool ends_with(const char *text, const char *end) {
-    const size_t n = strlen(text), k = strlen(end);
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
-/* DIR/NAME or DIR/libNAME.so of a compiled model; false: it is none. */
-static bool find_compiled(model *m) {
-    const char *slash = strrchr(m->spec, '/'), *file = slash ? slash + 1 : m->spec;
-    const int dir = slash ? (int)(slash - m->spec) : 1;
-    const char *folder = slash ? m->spec : ".";
-    char name[256];
-    if (strncmp(file, "lib", 3) == 0 && ends_with(file, ".so"))
-        snprintf(name, sizeof name, "%.*s", (int)strlen(file) - 6, file + 3);
-    else
-        snprintf(name, sizeof name, "%s", file);
-    snprintf(m->library, sizeof m->library, "%.*s/lib%s.so", dir, folder, name);
-    snprintf(m->weights, sizeof m->weights, "%.*s/%s.weights", dir, folder, name);
-    snprintf(m->label, sizeof m->label, "%s", name);
-    return is_file(m->library);
-}
 
 /* The spec's name and what was defined for it. */
 static void label_spec(const command_line *line, model *m) {
@@ -88,7 +63,7 @@ static void label_spec(const command_line *line, model *m) {
 }
 
 static int find_model(hadal_session *s, const command_line *line, const char *dir, model *m) {
-    m->compiled = find_compiled(m);
+    m->compiled = find_compiled(m->spec, &m->files, m->label, sizeof m->label);
     if (m->compiled) {
         if (option_given(line, OPTION_WEIGHTS_DTYPE) || option_given(line, OPTION_WEIGHTS))
             return hadal_fail(s, "usage", "a compiled model has its weights already",
@@ -105,8 +80,8 @@ static int find_model(hadal_session *s, const command_line *line, const char *di
     }
     const bool second = m->defines != OPTION_DEFINE;
     label_spec(line, m);
-    snprintf(m->library, sizeof m->library, "%s/libbench%d.so", dir, second);
-    snprintf(m->weights, sizeof m->weights, "%s/bench%d.weights", dir, second);
+    snprintf(m->files.library, sizeof m->files.library, "%s/libbench%d.so", dir, second);
+    snprintf(m->files.weights, sizeof m->files.weights, "%s/bench%d.weights", dir, second);
     snprintf(m->random, sizeof m->random, "%s/bench%d.safetensors", dir, second);
     return 0;
 }
@@ -138,9 +113,9 @@ static int compile(hadal_session *s, const command_line *line, const model *m, c
     if (hadal_load(s, m->spec, m->defines == OPTION_DEFINE ? "bench0" : "bench1")) return 1;
     if (give_weights(s, line, m) || run_pipeline(s, line, &pipeline)) return 1;
     report_step("compiling");
-    if (hadal_emit(s, &target, "so", m->library)) return 1;
+    if (hadal_emit(s, &target, "so", m->files.library)) return 1;
     report_step("packing weights");
-    return hadal_emit(s, &target, "weights", m->weights);
+    return hadal_emit(s, &target, "weights", m->files.weights);
 }
 
 /* In a session of its own, which is gone before anything is measured. An exit code. */
@@ -195,7 +170,7 @@ static int measure(hadal_session *s, const command_line *line, const model *m, s
     for (size_t i = 0; i < n; i++) {
         const int code = build(line, &m[i], types);
         if (code) return code;
-        list[i] = (hadal_bench_model){m[i].library, m[i].weights, m[i].label,
+        list[i] = (hadal_bench_model){m[i].files.library, m[i].files.weights, m[i].label,
                                       m[i].compiled ? "-"
                                       : types       ? types
                                                     : "f32"};
@@ -233,8 +208,8 @@ int cmd_bench(hadal_session *s, const command_line *line) {
     const int failed = bench(s, line, dir, m);
     for (int i = 0; i < MODELS; i++) {
         if (m[i].compiled || !m[i].random[0]) continue;
-        remove(m[i].library);
-        remove(m[i].weights);
+        remove(m[i].files.library);
+        remove(m[i].files.weights);
         remove(m[i].random);
     }
     remove_temporary_folder(dir);

@@ -10,16 +10,12 @@ typedef struct subject { /* of a report; the second one has a session of its own
     hadal_session *s;
     const char *path;
     workplace work;
-    const char *json; /* NULL: it could not be made */
+    compiled_files compiled; /* library[0] 0: it is no compiled model */
+    const char *json;        /* NULL: it could not be made */
 } subject;
 
-static bool has_suffix(const char *s, const char *suffix) {
-    const size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
 static bool is_written_report(const subject *x) {
-    return has_suffix(x->path, ".json");
+    return ends_with(x->path, ".json");
 }
 
 /* ---- what is looked at ------------------------------------------------------------------------
@@ -37,6 +33,10 @@ static int load_spec(subject *x, const command_line *line) {
 }
 
 static int load(subject *x, const command_line *line) {
+    char name[256];
+    if (find_compiled(x->path, &x->compiled, name, sizeof name))
+        return hadal_load_library(x->s, x->compiled.library);
+    x->compiled.library[0] = 0;
     if (!hadal_is_dumps(x->path)) return load_spec(x, line);
     report_step("reading the dumps");
     return hadal_load_dumps(x->s, x->path);
@@ -72,21 +72,28 @@ static int read_calls(subject *x, const command_line *line, calls *c) {
     return 0;
 }
 
+/* A library and its weights: compiled before, or now. */
+static const compiled_files *find_library(subject *x, const command_line *line) {
+    if (x->compiled.library[0]) return &x->compiled;
+    const bool built = !hadal_check_weights(x->s) && !make_workplace(x->s, &x->work) &&
+                       !build_library(x->s, line, &x->work);
+    return built ? &x->work.files : NULL;
+}
+
 static int measure(subject *x, const command_line *line, const calls *c) {
-    const hadal_run_options options = {
+    hadal_run_options options = {
         .struct_size = sizeof options,
         .split = c->split.at,
         .n_split = c->split.n,
-        .library = x->work.library,
-        .packed = x->work.weights,
         .cpu_level = option_get(line, OPTION_CPU_LEVEL),
         .threads = (int)c->threads,
         .profile = (int)c->rounds,
     };
     if (!c->n || option_given(line, OPTION_PROFILE)) return 0;
-    if (hadal_check_weights(x->s) || make_workplace(x->s, &x->work) ||
-        build_in_workplace(x->s, line, &x->work))
-        return 1;
+    const compiled_files *files = find_library(x, line);
+    if (!files) return 1;
+    options.library = files->library;
+    options.packed = files->weights;
     report_step("running");
     return hadal_run(x->s, &options, c->tokens, c->n, NULL, NULL);
 }
@@ -156,7 +163,8 @@ static int check_options(hadal_session *s, const command_line *line) {
 static int deliver(subject *first, const subject *second, const command_line *line) {
     const char *path = option_get(line, OPTION_OUTPUT), *text = first->json;
     if (!option_given(line, OPTION_JSON))
-        text = hadal_report_page(first->s, first->json, second ? second->json : NULL);
+        text = hadal_report_page(first->s, first->json, second ? second->s : NULL,
+                                 second ? second->json : NULL);
     if (!text) return 1;
     if (path && strcmp(path, "-") != 0) return hadal_write_text(first->s, path, text);
     fputs(text, stdout);

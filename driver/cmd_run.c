@@ -5,6 +5,7 @@
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
+#include "driver/prompt.h"
 #include "driver/report.h"
 #include "driver/workplace.h"
 
@@ -46,22 +47,21 @@ static int deliver_profile(hadal_session *s, const command_line *line) {
     return 0;
 }
 
-static int run(hadal_session *s, const command_line *line, workplace *w) {
-    const char *text = option_get(line, OPTION_TOKENS),
-               *trace = option_get(line, OPTION_TRACE_DEPTH);
+static int run(hadal_session *s, const command_line *line, workplace *w, prompt *p) {
+    const char *trace = option_get(line, OPTION_TRACE_DEPTH);
     const char *logits = option_get(line, OPTION_LOGITS);
-    const int32_t *tokens;
-    int64_t n;
     option_number_list split;
     hadal_run_options options = {0};
     hadal_pipeline pipeline;
-    if (!text) return hadal_fail(s, "usage", "--tokens is missing", "for example --tokens 1,2,3");
+    if (!has_prompt(line))
+        return hadal_fail(s, "usage", "--tokens is missing",
+                          "for example --tokens 1,2,3, or --prompt TEXT");
     if (!logits && !trace && !option_given(line, OPTION_HIDDEN) &&
         !option_given(line, OPTION_PROFILE))
         return hadal_fail(s, "usage", "--logits OUT.npy is missing",
                           "the result must go somewhere");
     if (options_of(s, line, &split, &options) || make_pipeline(s, line, &pipeline)) return 1;
-    if (hadal_read_tokens(s, text, &tokens, &n)) return 1;
+    if (read_prompt(s, line, p)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;
     pipeline.keep_hidden = options.hidden_path != NULL;
@@ -71,18 +71,20 @@ static int run(hadal_session *s, const command_line *line, workplace *w) {
         pipeline.stop_after = "layout";
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (!options.interpret) {
-        if (make_workplace(s, w) || build_in_workplace(s, line, w)) return 1;
-        options.library = w->library;
-        options.packed = w->weights;
+        if (make_workplace(s, w) || build_library(s, line, w)) return 1;
+        options.library = w->files.library;
+        options.packed = w->files.weights;
     }
     report_step(options.interpret ? "evaluating" : "running");
-    if (hadal_run(s, &options, tokens, n, logits, trace)) return 1;
+    if (hadal_run(s, &options, p->ids, p->n, logits, trace)) return 1;
     return options.profile ? deliver_profile(s, line) : 0;
 }
 
 int cmd_run(hadal_session *s, const command_line *line) {
     workplace w = {0};
-    const int failed = run(s, line, &w);
+    prompt p = {0};
+    const int failed = run(s, line, &w, &p);
+    free_prompt(&p);
     remove_workplace(&w);
     return failed;
 }

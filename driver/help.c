@@ -13,6 +13,7 @@ static const struct {
     {2, "the command line is wrong"},
     {3, "the machine or the file system failed: a file, memory, the linker, the target"},
     {4, "a defect in Hadal: a pass left an illegal module or changed an answer"},
+    {130, "generate was ended by Ctrl-C"},
 };
 
 /* Text folded at 78 columns, each line after `indent` spaces. */

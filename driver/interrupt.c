@@ -22,7 +22,7 @@ static char own[PATH_MAX]; /* a temporary folder */
 static volatile sig_atomic_t has_own;
 static char prefix[40]; /* of this process's temporaries; as support/file.c names them */
 
-static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 static bool is_unfinished(const char *name, bool all) {
@@ -55,13 +55,35 @@ static void on_signal(int number) {
     raise(number); /* its default now, when the handler returns: the caller sees what happened */
 }
 
-void catch_interrupts(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, old;
-    snprintf(prefix, sizeof prefix, ".hadal-%ld-", (long)getpid());
+static void end_on(int number) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
+    (void)sigaction(number, &action, NULL);
+}
+
+void catch_interrupts(void) {
+    struct sigaction old;
+    snprintf(prefix, sizeof prefix, ".hadal-%ld-", (long)getpid());
     for (int i = 0; i < NUMBERS; i++)
-        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
-            (void)sigaction(numbers[i], &action, NULL);
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) end_on(numbers[i]);
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_first_interrupt(int number) {
+    interrupted = 1;
+    end_on(number);
+}
+
+void defer_interrupt(void) {
+    struct sigaction action = {.sa_handler = on_first_interrupt, .sa_flags = (int)SA_RESTART}, old;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        (void)sigaction(SIGINT, &action, NULL);
+}
+
+bool was_interrupted(void) {
+    return interrupted != 0;
 }
 
 void clean_beside(const char *path) {

@@ -89,6 +89,21 @@ bool option_numbers(hadal_session *s, const command_line *line, option_id id, co
     return true;
 }
 
+bool option_decimal(hadal_session *s, const command_line *line, option_id id, double missing,
+                    double least, double most, double *out) {
+    const char *text = option_get(line, id);
+    *out = missing;
+    if (!text) return true;
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && !*end && *out >= least && *out <= most) return true;
+    char message[256];
+    snprintf(message, sizeof message, "--%s takes a number from %g to %g, not \"%.100s\"",
+             option_table[id].name, least, most, text);
+    hadal_fail(s, "usage", message, NULL);
+    return false;
+}
+
 bool option_json(hadal_session *s, const command_line *line, option_id id, bool *json) {
     const char *text = option_get(line, id);
     *json = text && strcmp(text, "json") == 0;

@@ -66,6 +66,10 @@ typedef struct option_number_list {
 bool option_numbers(hadal_session *s, const command_line *line, option_id id, const char *missing,
                     option_number_list *out);
 
+/* A decimal number within bounds, in the same way. */
+bool option_decimal(hadal_session *s, const command_line *line, option_id id, double missing,
+                    double least, double most, double *out);
+
 /* What an option with the argument "[=json]" asks for; false and an error in `s` if it is neither
  * text nor json. */
 bool option_json(hadal_session *s, const command_line *line, option_id id, bool *json);

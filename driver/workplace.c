@@ -1,23 +1,49 @@
 #include "driver/workplace.h"
 
+#include <string.h>
+#include <sys/stat.h>
+
 #include "driver/pipeline.h"
 #include "driver/report.h"
 
+bool is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool ends_with(const char *text, const char *end) {
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+bool find_compiled(const char *spec, compiled_files *out, char *name, size_t size) {
+    const char *slash = strrchr(spec, '/'), *file = slash ? slash + 1 : spec;
+    const int dir = slash ? (int)(slash - spec) : 1;
+    const char *folder = slash ? spec : ".";
+    if (strncmp(file, "lib", 3) == 0 && ends_with(file, ".so"))
+        snprintf(name, size, "%.*s", (int)strlen(file) - 6, file + 3);
+    else
+        snprintf(name, size, "%s", file);
+    snprintf(out->library, sizeof out->library, "%.*s/lib%s.so", dir, folder, name);
+    snprintf(out->weights, sizeof out->weights, "%.*s/%s.weights", dir, folder, name);
+    return is_file(out->library);
+}
+
 int make_workplace(hadal_session *s, workplace *w) {
     if (make_temporary_folder(s, w->dir, sizeof w->dir)) return 1;
-    snprintf(w->library, sizeof w->library, "%s/libmodel.so", w->dir);
-    snprintf(w->weights, sizeof w->weights, "%s/model.weights", w->dir);
+    snprintf(w->files.library, sizeof w->files.library, "%s/libmodel.so", w->dir);
+    snprintf(w->files.weights, sizeof w->files.weights, "%s/model.weights", w->dir);
     return 0;
 }
 
 void remove_workplace(const workplace *w) {
     if (!w->dir[0]) return;
-    remove(w->library);
-    remove(w->weights);
+    remove(w->files.library);
+    remove(w->files.weights);
     remove_temporary_folder(w->dir);
 }
 
-int build_in_workplace(hadal_session *s, const command_line *line, const workplace *w) {
+int build_library(hadal_session *s, const command_line *line, const workplace *w) {
     const char *level = option_get(line, OPTION_CPU_LEVEL);
     const hadal_target target = {
         .struct_size = sizeof target,
@@ -27,7 +53,7 @@ int build_in_workplace(hadal_session *s, const command_line *line, const workpla
         .machine = option_get(line, OPTION_MACHINE),
     };
     report_step("compiling");
-    if (hadal_emit(s, &target, "so", w->library)) return 1;
+    if (hadal_emit(s, &target, "so", w->files.library)) return 1;
     report_step("packing weights");
-    return hadal_emit(s, &target, "weights", w->weights);
+    return hadal_emit(s, &target, "weights", w->files.weights);
 }

@@ -1,16 +1,31 @@
-/* A temporary folder with a model compiled for this machine, for commands that run it. */
+/* Where compiled models lie: those of the user, and those that a command makes for itself. */
 #ifndef DRIVER_WORKPLACE_H
 #define DRIVER_WORKPLACE_H
 
 #include "driver/options.h"
 
-typedef struct workplace {
-    char dir[4096], library[4200], weights[4200];
+enum { PATH_SIZE = 4400 };
+
+typedef struct compiled_files {
+    char library[PATH_SIZE], weights[PATH_SIZE];
+} compiled_files;
+
+bool is_file(const char *path);
+bool ends_with(const char *text, const char *end);
+
+/* DIR/NAME or DIR/libNAME.so of a compiled model, whose name is put into `name`; false: it is none.
+ */
+bool find_compiled(const char *spec, compiled_files *out, char *name, size_t size);
+
+typedef struct workplace { /* a temporary folder for a compiled model called "model" */
+    char dir[4096];
+    compiled_files files;
 } workplace;
 
 int make_workplace(hadal_session *s, workplace *w);
-/* Code for this machine, unless a level is asked for, and packed weights. */
-int build_in_workplace(hadal_session *s, const command_line *line, const workplace *w);
-void remove_workplace(const workplace *w);
+void remove_workplace(const workplace *w); /* where one was made */
+/* The session's model, after its passes. Code for this machine is enough, unless a level is
+ * asked for. */
+int build_library(hadal_session *s, const command_line *line, const workplace *w);
 
 #endif

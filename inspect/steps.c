@@ -1,6 +1,9 @@
 #include "inspect/steps.h"
 
 #include <math.h>
+#include <stdbool.h>
+
+#include "runtime/hadal_rt.h"
 
 /* Positions that the first n rows of a sequence look at, row i at min(i + 1, window). */
 static double positions_seen(double n, double window) {
@@ -32,9 +35,20 @@ void step_work_add(step_work *sum, step_work w) {
     sum->untouched += w.untouched;
 }
 
+/* Is it a step of the way that such a call does not take? */
+static bool is_left_out(const step_info *k, int64_t rows, int64_t length) {
+    const hrt_choice c = {.when = (uint32_t)k->when,
+                          .forms = {.window = (int64_t)k->window,
+                                    .few_pair = (int64_t)k->few_pair,
+                                    .many_pair = (int64_t)k->many_pair,
+                                    .few_row = (int64_t)k->few_row,
+                                    .many_position = (int64_t)k->many_position}};
+    return !hrt_runs(&c, rows, length);
+}
+
 step_work step_work_of(const step_info *k, int64_t T, int64_t past, int64_t asked) {
     const int64_t rows = k->last_rows ? asked : T;
-    if (rows == 0) return (step_work){0};
+    if (rows == 0 || is_left_out(k, rows, past + T)) return (step_work){0};
     const double cached = (double)k->position_bytes * positions(k, T, past, rows);
     const double chosen = (double)k->expert_bytes * step_share_touched(k->experts, k->chosen, rows);
     return (step_work){

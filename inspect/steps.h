@@ -11,6 +11,7 @@ typedef struct step_info {
     uint64_t row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
     uint64_t expert_bytes, experts, chosen;
     uint64_t window, state_bytes;
+    uint64_t when, few_pair, many_pair, few_row, many_position;
 } step_info;
 
 typedef struct step_time { /* hadal_profile_step */

@@ -192,78 +192,131 @@ static void attend(const head *a, double *l, double *o) {
         o[i] /= sum;
 }
 
+/* What the op says of head h of token t, and its sink and bias; without q, k and v. */
+static head head_of(const eval_call *c, const hir_op *op, const hir_array *const *options,
+                    int64_t heads, int64_t h, int64_t t) {
+    const int64_t window = hir_attr_int(op, HIR_A_WINDOW, c->C), p = c->C - c->T + t;
+    const hir_array *sink = options[0], *bias = options[1];
+    head a = {.p = p, .first = p >= window ? p - window + 1 : 0, .sink = -INFINITY};
+    a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
+    a.softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
+    if (sink) a.sink = sink->at[sink->type.rank == 2 ? t * heads + h : h];
+    if (bias) a.extent = bias->type.dim[2], a.bias = bias->at + (t * heads + h) * a.extent;
+    return a;
+}
+
 bool eval_attention(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     int64_t tokens = x[0]->type.dim[0], heads = x[0]->type.dim[1], n = x[0]->type.dim[2];
     int64_t groups = x[1]->type.dim[1], m = x[2]->type.dim[2];
-    int64_t window = hir_attr_int(op, HIR_A_WINDOW, c->C);
-    const hir_array *sink = x[3], *bias = x[4];
     double *l = hd_new_array(c->scratch, double, (size_t)c->C);
     for (int64_t h = 0; h < heads; h++) /* outermost, so that one head of k and v stays in cache */
         for (int64_t t = 0; t < tokens; t++) {
-            int64_t g = h / (heads / groups), p = c->C - c->T + t;
-            head a = {
-                .q = x[0]->at + (t * heads + h) * n,
-                .k = x[1]->at + g * n,
-                .v = x[2]->at + g * m,
-                .n = n,
-                .m = m,
-                .k_row = groups * n,
-                .v_row = groups * m,
-                .p = p,
-                .first = p >= window ? p - window + 1 : 0,
-                .scale = hir_attr_float(op, HIR_A_SCALE, 1),
-                .softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0),
-                .sink = -INFINITY,
-            };
-            if (sink) a.sink = sink->at[sink->type.rank == 2 ? t * heads + h : h];
-            if (bias) a.extent = bias->type.dim[2], a.bias = bias->at + (t * heads + h) * a.extent;
+            int64_t g = h / (heads / groups);
+            head a = head_of(c, op, x + 3, heads, h, t);
+            a.q = x[0]->at + (t * heads + h) * n, a.n = n, a.m = m;
+            a.k = x[1]->at + g * n, a.k_row = groups * n;
+            a.v = x[2]->at + g * m, a.v_row = groups * m;
             attend(&a, l, y->at + (t * heads + h) * m);
         }
     return true;
 }
 
 /* ---- latent attention ------------------------------------------------------------------------ */
+/* c and p of each position, of one of the heads that are cached. */
+typedef struct latent_rows {
+    const double *c, *p;
+    int64_t r, m, c_row, p_row;
+} latent_rows;
 
-/* One query head of one token: scores of c and of p, which may lie in the same row. */
-typedef struct latent_head {
-    const double *q, *q_p, *c, *p;
-    int64_t r, m, c_row, p_row, length;
-    double scale;
-} latent_head;
+/* x: rows, q_shared, shared */
+static latent_rows rows_of(const hir_op *op, const hir_array *const *x, int64_t r, int64_t group) {
+    const int64_t n = x[0]->type.dim[2], start = hir_attr_int(op, HIR_A_START, 0);
+    latent_rows l = {.r = r, .m = x[1] ? x[1]->type.dim[2] : 0, .c_row = n * x[0]->type.dim[1]};
+    l.c = x[0]->at + group * n + start;
+    l.p = x[2] ? x[2]->at + group * l.m : x[0]->at + group * n + (start ? 0 : r);
+    l.p_row = x[2] ? l.m * x[2]->type.dim[1] : l.c_row;
+    return l;
+}
 
-static void attend_latent(const latent_head *a, double *p, double *o) {
-    double max = -INFINITY, sum = 0;
-    for (int64_t s = 0; s < a->length; s++) {
-        p[s] = eval_dot(a->q, a->c + s * a->c_row, a->r);
-        if (a->m) p[s] += eval_dot(a->q_p, a->p + s * a->p_row, a->m);
-        p[s] *= a->scale;
-        if (p[s] > max) max = p[s];
+/* k[C][n + m]: w c, or c itself, and p behind it. */
+static double *keys_of(const eval_call *c, const latent_rows *l, const double *w, int64_t n) {
+    double *k = hd_new_array(c->scratch, double, (size_t)(c->C * (n + l->m)));
+    for (int64_t s = 0; s < c->C; s++) {
+        double *row = k + s * (n + l->m);
+        for (int64_t i = 0; i < n; i++)
+            row[i] = w ? eval_dot(w + i * l->r, l->c + s * l->c_row, l->r) : l->c[s * l->c_row + i];
+        for (int64_t i = 0; i < l->m; i++)
+            row[n + i] = l->p[s * l->p_row + i];
     }
-    for (int64_t s = 0; s < a->length; s++) {
-        const double weight = exp(p[s] - max);
-        sum += weight;
-        for (int64_t i = 0; i < a->r; i++)
-            o[i] += weight * a->c[s * a->c_row + i];
+    return k;
+}
+
+/* All tokens of head h: q [T, H, n] and, of what is shared, x[0] [T, H, m]; a has k and v. */
+static void attend_tokens(eval_call *c, const hir_op *op, head a, const hir_array *q,
+                          const hir_array *shared, const hir_array *const *options, int64_t h,
+                          hir_array *y) {
+    const int64_t heads = q->type.dim[1], n = q->type.dim[2], m = a.n - n;
+    double *l = hd_new_array(c->scratch, double, (size_t)c->C);
+    double *both = hd_new_array(c->scratch, double, (size_t)a.n);
+    for (int64_t t = 0; t < q->type.dim[0]; t++) {
+        head at = head_of(c, op, options, heads, h, t);
+        at.k = a.k, at.v = a.v, at.n = a.n, at.m = a.m, at.k_row = a.k_row, at.v_row = a.v_row;
+        memcpy(both, q->at + (t * heads + h) * n, (size_t)n * sizeof *both);
+        if (m) memcpy(both + n, shared->at + (t * heads + h) * m, (size_t)m * sizeof *both);
+        at.q = both;
+        attend(&at, l, y->at + (t * heads + h) * a.m);
     }
-    for (int64_t i = 0; i < a->r; i++)
-        o[i] /= sum;
 }
 
 bool eval_attention_latent(eval_call *c, const hir_op *op, const hir_array *const *x,
                            hir_array *y) {
-    const int64_t tokens = x[0]->type.dim[0], heads = x[0]->type.dim[1], r = x[0]->type.dim[2];
-    const int64_t n = x[1]->type.dim[2], start = hir_attr_int(op, HIR_A_START, 0);
-    double *p = hd_new_array(c->scratch, double, (size_t)c->C);
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t t = 0; t < tokens; t++) {
-            latent_head a = {.q = x[0]->at + (t * heads + h) * r, .c = x[1]->at + start, .r = r};
-            a.c_row = n, a.length = c->C - c->T + t + 1;
-            a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
-            a.m = x[2] ? x[2]->type.dim[2] : 0;
-            a.q_p = a.m ? x[2]->at + (t * heads + h) * a.m : NULL;
-            a.p = x[3] ? x[3]->at : x[1]->at + (start ? 0 : r);
-            a.p_row = x[3] ? a.m : n;
-            attend_latent(&a, p, y->at + (t * heads + h) * r);
-        }
+    const int64_t heads = x[0]->type.dim[1], r = x[0]->type.dim[2], groups = x[1]->type.dim[1];
+    for (int64_t g = 0; g < groups; g++) {
+        const latent_rows l = rows_of(op, x + 1, r, g);
+        const head a = {.k = keys_of(c, &l, NULL, r),
+                        .n = r + l.m,
+                        .k_row = r + l.m,
+                        .v = l.c,
+                        .m = r,
+                        .v_row = l.c_row};
+        for (int64_t h = g * (heads / groups); h < (g + 1) * (heads / groups); h++)
+            attend_tokens(c, op, a, x[0], x[2], x + 4, h, y);
+    }
+    return true;
+}
+
+/* The two forms are one function: where they are not, there is no value. Their matrices may be
+ * stored in different types, so that they agree as far as numbers of 8 bits do. */
+static void compare_forms(const hir_array *other, hir_array *y) {
+    double most = 0, apart = 0;
+    for (int64_t i = 0; i < y->n; i++) {
+        const double d = fabs(y->at[i] - other->at[i]);
+        if (isnan(y->at[i]) && isnan(other->at[i])) continue;
+        most = fmax(most, fabs(y->at[i]));
+        apart = d <= apart ? apart : isnan(d) ? INFINITY : d;
+    }
+    for (int64_t i = 0; i < y->n && apart > 0.02 * most; i++)
+        y->at[i] = NAN;
+}
+
+bool eval_attention_expanded(eval_call *c, const hir_op *op, const hir_array *const *x,
+                             hir_array *y) {
+    const hir_array *q = x[1], *w_k = x[5], *w_v = x[6];
+    const int64_t heads = w_k->type.dim[0], n = w_k->type.dim[1], r = w_k->type.dim[2];
+    const int64_t per_head = q->type.dim[1] / heads, m = w_v->type.dim[1];
+    for (int64_t j = 0; j < heads; j++) {
+        const latent_rows l = rows_of(op, x + 2, r, j / (heads / x[2]->type.dim[1]));
+        latent_rows alone = l;
+        alone.m = 0;
+        const head a = {.k = keys_of(c, &l, w_k->at + j * n * r, n),
+                        .n = n + l.m,
+                        .k_row = n + l.m,
+                        .v = keys_of(c, &alone, w_v->at + j * m * r, m),
+                        .m = m,
+                        .v_row = m};
+        for (int64_t h = j * per_head; h < (j + 1) * per_head; h++)
+            attend_tokens(c, op, a, q, x[3], x + 7, h, y);
+    }
+    compare_forms(x[0], y);
     return true;
 }

@@ -191,10 +191,10 @@ static bool is_cache(hir_check *c, uint32_t i) {
 }
 
 /* One logit per head, the same for every token or not. */
-static bool sink_fits(hir_check *c, int64_t heads) {
-    if (!hir_has_arg(c, 3)) return true;
-    if (!hir_plain(c, 3)) return false;
-    const hir_type t = hir_arg(c, 3);
+static bool sink_fits(hir_check *c, uint32_t i, int64_t heads) {
+    if (!hir_has_arg(c, i)) return true;
+    if (!hir_plain(c, i)) return false;
+    const hir_type t = hir_arg(c, i);
     const bool fixed = t.rank == 1 && t.dim[0] == heads;
     const bool by_token = t.rank == 2 && t.dim[0] == HIR_T && t.dim[1] == heads;
     return fixed || by_token ||
@@ -202,23 +202,31 @@ static bool sink_fits(hir_check *c, int64_t heads) {
                       (long long)heads, (long long)heads, hir_type_text(c, t));
 }
 
-static bool bias_fits(hir_check *c, int64_t heads) {
-    if (!hir_has_arg(c, 4)) return true;
-    if (!hir_plain(c, 4)) return false;
-    const hir_type t = hir_arg(c, 4);
+static bool bias_fits(hir_check *c, uint32_t i, int64_t heads) {
+    if (!hir_has_arg(c, i)) return true;
+    if (!hir_plain(c, i)) return false;
+    const hir_type t = hir_arg(c, i);
     return (t.rank == 3 && t.dim[0] == HIR_T && t.dim[1] == heads) ||
            hir_refuse(c, HD_E_TYPE, "extent counts distances from 0, the token itself, on",
                       "operand bias must be [T, %lld, extent], not %s", (long long)heads,
                       hir_type_text(c, t));
 }
 
-static bool mask_fits(hir_check *c) {
+static bool options_fit(hir_check *c, uint32_t sink, int64_t heads) {
+    if (!sink_fits(c, sink, heads) || !bias_fits(c, sink + 1, heads)) return false;
     const int64_t window = hir_attr_int(c->op, HIR_A_WINDOW, 1);
     if (window < 1 || window > HIR_MAX_DIM)
         return hir_refuse(
             c, HD_E_VALUE, "it counts the positions seen, with that of the token itself",
             "'window' is %lld; it must be from 1 to %d", (long long)window, HIR_MAX_DIM);
     return hir_finite(c, HIR_A_SOFTCAP, true);
+}
+
+/* G key/value heads for H query heads. */
+static bool heads_divide(hir_check *c, int64_t groups, int64_t heads) {
+    return heads % groups == 0 ||
+           hir_refuse(c, HD_E_TYPE, NULL, "%lld key/value heads do not divide %lld heads",
+                      (long long)groups, (long long)heads);
 }
 
 bool hir_rule_attention(hir_check *c, hir_type *y) {
@@ -235,19 +243,16 @@ bool hir_rule_attention(hir_check *c, hir_type *y) {
     if (k.dim[1] != v.dim[1])
         return hir_refuse(c, HD_E_TYPE, NULL, "k is %s and v is %s: the head counts differ",
                           hir_type_text(c, k), hir_type_text(c, v));
-    if (q.dim[1] % k.dim[1])
-        return hir_refuse(c, HD_E_TYPE, NULL, "%lld key/value heads do not divide %lld heads",
-                          (long long)k.dim[1], (long long)q.dim[1]);
     y->dim[2] = v.dim[2];
-    return sink_fits(c, q.dim[1]) && bias_fits(c, q.dim[1]) && mask_fits(c);
+    return heads_divide(c, k.dim[1], q.dim[1]) && options_fit(c, 3, q.dim[1]);
 }
 
-/* A row for all heads; `i`: of the operand. */
-static bool is_shared_cache(hir_check *c, uint32_t i) {
-    return is_cache(c, i) && (hir_arg(c, i).dim[1] == 1 ||
-                              hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [C, 1, n], not %s",
-                                         hir_arg_name(c, i), hir_type_text(c, hir_arg(c, i))));
-}
+/* ---- latent attention ---------------------------------------------------------------------- */
+/* Operands of the two forms: where q is, what follows it, and how many elements the latent has. */
+typedef struct latent_rule {
+    uint32_t q, rows, q_shared, shared;
+    int64_t r;
+} latent_rule;
 
 static bool is_query(hir_check *c, uint32_t i) {
     hir_type q = hir_arg(c, i);
@@ -257,37 +262,72 @@ static bool is_query(hir_check *c, uint32_t i) {
 }
 
 /* q_shared and what it meets: `left` elements of a row, or rows of their own. */
-static bool shared_part_fits(hir_check *c, int64_t left) {
-    const hir_type q = hir_arg(c, 0);
-    const bool own = hir_has_arg(c, 3);
+static bool shared_part_fits(hir_check *c, const latent_rule *l, int64_t left) {
+    const hir_type q = hir_arg(c, l->q), rows = hir_arg(c, l->rows);
+    const bool own = hir_has_arg(c, l->shared);
     if (own && left)
-        return hir_refuse(c, HD_E_TYPE, NULL, "q is %s, so rows must be [C, 1, %lld], not %s",
-                          hir_type_text(c, q), (long long)q.dim[2],
-                          hir_type_text(c, hir_arg(c, 1)));
-    if (own && !is_shared_cache(c, 3)) return false;
-    const int64_t m = own ? hir_arg(c, 3).dim[2] : left;
+        return hir_refuse(c, HD_E_TYPE, NULL,
+                          "the latent has %lld elements, so rows must be [C, %lld, %lld], not %s",
+                          (long long)l->r, (long long)rows.dim[1], (long long)l->r,
+                          hir_type_text(c, rows));
+    if (own && !is_cache(c, l->shared)) return false;
+    if (own && hir_arg(c, l->shared).dim[1] != rows.dim[1])
+        return hir_refuse(c, HD_E_TYPE, NULL, "operand shared must be [C, %lld, m], not %s",
+                          (long long)rows.dim[1], hir_type_text(c, hir_arg(c, l->shared)));
+    const int64_t m = own ? hir_arg(c, l->shared).dim[2] : left;
     if (!m)
-        return !hir_has_arg(c, 2) ||
+        return !hir_has_arg(c, l->q_shared) ||
                hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared has nothing to meet");
-    if (!hir_has_arg(c, 2)) return hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared is missing");
-    if (!is_query(c, 2)) return false;
-    const hir_type p = hir_arg(c, 2);
+    if (!hir_has_arg(c, l->q_shared))
+        return hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared is missing");
+    if (!is_query(c, l->q_shared)) return false;
+    const hir_type p = hir_arg(c, l->q_shared);
     return (p.dim[1] == q.dim[1] && p.dim[2] == m) ||
            hir_refuse(c, HD_E_TYPE, NULL, "operand q_shared must be [T, %lld, %lld], not %s",
                       (long long)q.dim[1], (long long)m, hir_type_text(c, p));
 }
 
-bool hir_rule_attention_latent(hir_check *c, hir_type *y) {
-    if (!is_query(c, 0) || !is_shared_cache(c, 1) || !hir_finite(c, HIR_A_SCALE, false))
+static bool latent_fits(hir_check *c, const latent_rule *l) {
+    if (!is_query(c, l->q) || !is_cache(c, l->rows) || !hir_finite(c, HIR_A_SCALE, false))
         return false;
-    const hir_type q = hir_arg(c, 0);
-    const int64_t n = hir_arg(c, 1).dim[2], start = hir_attr_int(c->op, HIR_A_START, 0);
-    const int64_t left = n - q.dim[2];
+    const hir_type rows = hir_arg(c, l->rows);
+    const int64_t start = hir_attr_int(c->op, HIR_A_START, 0), left = rows.dim[2] - l->r;
     if (left < 0 || (start != 0 && start != left))
         return hir_refuse(c, HD_E_VALUE, "the latent is the first or the last elements of a row",
-                          "%lld elements from %lld are not at an end of %s", (long long)q.dim[2],
-                          (long long)start, hir_type_text(c, hir_arg(c, 1)));
-    *y = q;
+                          "%lld elements from %lld are not at an end of %s", (long long)l->r,
+                          (long long)start, hir_type_text(c, rows));
+    return heads_divide(c, rows.dim[1], hir_arg(c, l->q).dim[1]) && shared_part_fits(c, l, left);
+}
+
+bool hir_rule_attention_latent(hir_check *c, hir_type *y) {
+    if (!is_query(c, 0)) return false;
+    const latent_rule l = {
+        .q = 0, .rows = 1, .q_shared = 2, .shared = 3, .r = hir_arg(c, 0).dim[2]};
+    *y = hir_arg(c, 0);
     y->dtype = HIR_F32;
-    return shared_part_fits(c, left);
+    return latent_fits(c, &l) && options_fit(c, 4, y->dim[1]);
+}
+
+/* [K, n, r] */
+static bool is_map(hir_check *c, uint32_t i) {
+    return hir_plain(c, i) && hir_rank_is(c, i, 3, "[K, n, r]");
+}
+
+bool hir_rule_attention_expanded(hir_check *c, hir_type *y) {
+    if (!is_query(c, 0) || !is_query(c, 1) || !is_map(c, 5) || !is_map(c, 6)) return false;
+    const hir_type o = hir_arg(c, 0), q = hir_arg(c, 1), k = hir_arg(c, 5), v = hir_arg(c, 6);
+    const latent_rule l = {.q = 1, .rows = 2, .q_shared = 3, .shared = 4, .r = k.dim[2]};
+    if (k.dim[0] != v.dim[0] || k.dim[2] != v.dim[2] || k.dim[1] != q.dim[2])
+        return hir_refuse(c, HD_E_TYPE, NULL,
+                          "q is %s, w_k %s and w_v %s: w_k must be [K, n, r], w_v [K, m, r]",
+                          hir_type_text(c, q), hir_type_text(c, k), hir_type_text(c, v));
+    if (!latent_fits(c, &l) || !heads_divide(c, k.dim[0], q.dim[1]) ||
+        !heads_divide(c, hir_arg(c, 2).dim[1], k.dim[0]))
+        return false;
+    *y = q;
+    y->dtype = HIR_F32, y->dim[2] = v.dim[1];
+    if (!hir_type_equal(o, *y))
+        return hir_refuse(c, HD_E_TYPE, NULL, "operand otherwise must be %s, not %s",
+                          hir_type_text(c, *y), hir_type_text(c, o));
+    return options_fit(c, 7, y->dim[1]);
 }

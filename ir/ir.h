@@ -11,6 +11,7 @@
 #define HIR_IR_H
 
 #include "support/diag.h"
+#include "support/two_forms.h"
 
 /* ---- limits -------------------------------------------------------------------------------- */
 enum {
@@ -372,11 +373,18 @@ typedef struct hir_row_limit {
 } hir_row_limit;
 hir_row_limit hir_rows_read(const hir_module *m, const hir_op *op, uint32_t operand);
 
+/* Those of an attention.expanded: the first is `otherwise`. */
+hd_two_forms hir_forms_of(const hir_module *m, hir_id op);
+
 /* ---- in place ----
  * The result of a row program may alias a value whose last reader is that row program: row t of the
  * result is stored where row t of the value was. So may the result of a contraction that reads the
  * value only in elementwise ops of its epilogue, as when a sublayer's output is added to a running
- * sum. hir_may_be_in_place looks at the kernel's kind and body alone, not at liveness. */
+ * sum. The result of an attention.expanded has the memory of `otherwise`, which is its value where
+ * the kernel is left out. hir_may_be_in_place looks at the kernel's kind and body alone, not at
+ * liveness. */
+/* The value whose memory a kernel's result must have; HIR_NONE: it may have its own. */
+hir_id hir_otherwise(const hir_module *m, hir_id kernel);
 bool hir_may_be_in_place(const hir_module *m, hir_id kernel, hir_id value);
 /* The value that result number `i` of `kernel` aliases in this way, by the planned places;
  * HIR_NONE: it is not in place. */

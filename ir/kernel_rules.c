@@ -12,7 +12,8 @@
  *   experts     (reshape of an outer value)* expert_linear+ (const | elementwise)* yield
  *               one x, ids and type for all; an elementwise op takes whole [T, k, N]
  *   sequence    [reshape of an outer value -> operand]* one op that makes a form (kernels.def)
- *               reshape* yield; each form has its rule for the op's operands
+ *               (const | elementwise)* of forms that may have them, reshape* yield; each form
+ *               has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
  *   threads     the splits that the form may have
  *   rows        "last" kernels are of a form that may be, and write no state; only "last" kernels
@@ -89,9 +90,7 @@ static void check_weights(rules *r, hir_id op) {
         if (o->code == HIR_GATHER_OP && i == 0)
             require(r, op, w->layout != HIR_LAYOUT_NARROW,
                     "the table is stored as a narrow matrix");
-        else if ((o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP ||
-                  o->code == HIR_BLOCK_LINEAR_OP) &&
-                 i == 1)
+        else if (hir_is_matrix(o->code, i))
             require(r, op, w->layout != HIR_LAYOUT_ROWS, "the matrix is not stored in panels");
         else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
             refuse(r, op, "it reads elements of a weight that is not stored as f32 rows",
@@ -140,6 +139,11 @@ static void check_linear(rules *r, hir_id op, hir_ref *x) {
 
 static bool is_number(hir_type t) {
     return t.rank == 0 || (t.rank == 1 && t.dim[0] == 1);
+}
+
+static void check_number(rules *r, hir_id op) {
+    require(r, op, is_number(hir_value_at(r->m, hir_op_at(r->m, op)->results[0])->type),
+            "a constant in an epilogue is not a scalar");
 }
 
 static void check_epilogue(rules *r, hir_id op) {
@@ -213,9 +217,7 @@ static void check_contraction(rules *r) {
             check_linear(r, op, &x);
         else
             check_front(r, op, front.at, front.n);
-        if (o->code == HIR_CONST_OP)
-            require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
-                    "a constant in an epilogue is not a scalar");
+        if (o->code == HIR_CONST_OP) check_number(r, op);
         if (is_head_op(&epilogue, o))
             check_cache_use(r, op);
         else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
@@ -309,18 +311,21 @@ static void check_blocks(rules *r) {
 static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
     part now = HEAD;
     uint32_t heads = 0, ops = 0;
+    const bool epilogue = hir_has_form_trait(r->m, r->kernel, HIR_EPILOGUE);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         const hir_kernel_form form = hir_form_by_op(o->code);
         const bool forms = form != HIR_KERNEL_FORMS && hir_form(form)->kind == HIR_KERNEL_SEQUENCE;
         const part p = forms ? LINEARS : part_of(r, o);
-        const bool may = p != EPILOGUE && p <= TAIL && o->code != HIR_LINEAR_OP;
+        const bool may = (p != EPILOGUE || epilogue) && p <= TAIL && o->code != HIR_LINEAR_OP;
         if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
         require(r, op, p >= now,
                 "the order in a sequence kernel is: reshapes of its operands, the op that looks "
-                "along the sequence, reshapes, yield");
+                "along the sequence, elementwise ops of its result, reshapes, yield");
         now = p;
         heads += p == HEAD;
+        if (o->code == HIR_CONST_OP) check_number(r, op);
+        if (hir_has_trait(o->code, HIR_ELEMENTWISE)) check_epilogue(r, op), check_weights(r, op);
         if (!forms) continue;
         require(r, op, heads <= 1 || hir_takes_views(o->code),
                 "only the first operand is reshaped in front");
@@ -353,25 +358,44 @@ static void check_attention_operands(rules *r, hir_id op) {
     }
 }
 
-static void check_latent_operands(rules *r, hir_id op) {
+/* q, rows, q_shared and shared are operands `first` and on, `sink` and the bias behind it. */
+static void check_latent_parts(rules *r, hir_id op, uint32_t first, uint32_t sink) {
     const hir_op *o = hir_op_at(r->m, op);
-    for (uint32_t i = 0; i < 4; i += 2) { /* q and q_shared */
-        const hir_ref q = o->args[i];
-        if (q.kind == HIR_REF_NONE) continue;
-        require(r, op, !is_inner(r, q) || is_a(r, q, HIR_RESHAPE_OP),
-                "q is made in the kernel itself");
-        require(r, op, hir_ref_type(r->m, q).dtype == HIR_F32, "q is not f32");
-    }
-    for (uint32_t i = 1; i < 4; i += 2) {
+    check_in_memory(r, op, first, "q");
+    check_in_memory(r, op, first + 2, "q_shared");
+    check_in_memory(r, op, sink, "sink");
+    check_in_memory(r, op, sink + 1, "bias");
+    for (uint32_t i = first + 1; i < first + 4; i += 2) {
         if (o->args[i].kind == HIR_REF_NONE) continue;
         const hir_id def = def_of(r, o->args[i]);
         require(r, op, def != HIR_NONE && !is_inner(r, o->args[i]),
                 "rows are state, written by kernels before");
     }
+    check_weights(r, op);
+}
+
+static void check_latent_operands(rules *r, hir_id op) {
+    check_latent_parts(r, op, 0, 4);
 }
 
 static void check_latent(rules *r) {
     check_sequence(r, check_latent_operands);
+}
+
+/* The two matrices are panels; `otherwise` has the memory of the result, which is what it is when
+ * the kernel is left out. */
+static void check_expanded_operands(rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    check_latent_parts(r, op, 1, 7);
+    for (uint32_t i = 5; i < 7; i++)
+        require(r, op, o->args[i].kind == HIR_REF_WEIGHT, "the matrices are not weights");
+    const hir_id other = def_of(r, o->args[0]);
+    require(r, op, other != HIR_NONE && !is_inner(r, o->args[0]),
+            "otherwise is the result of a kernel before");
+}
+
+static void check_expanded(rules *r) {
+    check_sequence(r, check_expanded_operands);
 }
 
 static void check_attention(rules *r) {
@@ -635,6 +659,10 @@ static void check_places(rules *r) {
         for (uint32_t i = 0; i < k->n_results; i++) {
             hir_place place = hir_value_at(r->m, k->results[i])->place;
             require(r, kernel, place != HIR_PLACE_NONE, "a result has no place");
+            require(r, kernel,
+                    hir_otherwise(r->m, kernel) == HIR_NONE ||
+                        hir_in_place_of(r->m, kernel, i) == hir_otherwise(r->m, kernel),
+                    "the result of attention.expanded lies where `otherwise` does");
             check_overlap(&m, i, number);
         }
         number++;

@@ -22,6 +22,7 @@ enum {
     LAST_ROWS = HIR_LAST_ROWS,
     OWNERS = HIR_OWNERS,
     VIEWS = HIR_VIEWS,
+    EPILOGUE = HIR_EPILOGUE,
 };
 
 static const hir_form_info forms[] = {
@@ -92,9 +93,23 @@ hir_id hir_form_op(const hir_module *m, hir_id kernel) {
     return hir_form_by_op(k->code) != HIR_KERNEL_FORMS ? kernel : HIR_NONE;
 }
 
-bool hir_takes_views(hir_opcode code) {
+bool hir_is_matrix(hir_opcode code, uint32_t i) {
+    if (code == HIR_ATTENTION_EXPANDED_OP) return i == 5 || i == 6;
+    return i == 1 &&
+           (code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP || code == HIR_BLOCK_LINEAR_OP);
+}
+
+static bool has_trait(hir_opcode code, unsigned trait) {
     const hir_kernel_form form = hir_form_by_op(code);
-    return form != HIR_KERNEL_FORMS && forms[form].traits & HIR_VIEWS;
+    return form != HIR_KERNEL_FORMS && forms[form].traits & trait;
+}
+
+bool hir_takes_views(hir_opcode code) {
+    return has_trait(code, HIR_VIEWS);
+}
+
+bool hir_takes_epilogue(hir_opcode code) {
+    return has_trait(code, HIR_EPILOGUE);
 }
 
 hir_kernel_form hir_form_of(const hir_module *m, hir_id kernel) {

@@ -46,7 +46,7 @@ typedef enum hir_kernel_phase {
     HIR_KERNEL_PHASES
 } hir_kernel_phase;
 
-enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2, HIR_VIEWS = 4 };
+enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2, HIR_VIEWS = 4, HIR_EPILOGUE = 8 };
 
 typedef struct hir_kind_info {
     hir_opcode op;
@@ -72,8 +72,13 @@ hir_kernel_kind hir_kind_of(hir_opcode code); /* HIR_KERNEL_KINDS: not a kernel'
 /* The form of kernels with this op in the body; HIR_KERNEL_FORMS: the op decides no form. */
 hir_kernel_form hir_form_by_op(hir_opcode code);
 
+/* Is operand `i` of the op a matrix, or several, that contractions multiply with? */
+bool hir_is_matrix(hir_opcode code, uint32_t i);
+
 /* May all operands of the op, which makes a form, be reshaped in its kernel? */
 bool hir_takes_views(hir_opcode code);
+/* May elementwise ops of the op's result follow in its kernel? */
+bool hir_takes_epilogue(hir_opcode code);
 
 /* ---- of kernels ---------------------------------------------------------------------------- */
 /* The form of a kernel; HIR_KERNEL_FORMS: no op of its body decides one. */

@@ -196,10 +196,20 @@ static bool same_rows(const hir_value *a, const hir_value *b) {
            hir_type_row_elements(a->type) == hir_type_row_elements(b->type);
 }
 
+hir_id hir_otherwise(const hir_module *m, hir_id kernel) {
+    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code == HIR_ATTENTION_EXPANDED_OP && o->args[0].kind == HIR_REF_VALUE)
+            return o->args[0].index;
+    }
+    return HIR_NONE;
+}
+
 bool hir_may_be_in_place(const hir_module *m, hir_id kernel, hir_id value) {
     const hir_op *k = hir_op_at(m, kernel);
     bool behind = false, read = false;
     if (k->code == HIR_KERNEL_ROW_OP) return true;
+    if (k->code == HIR_KERNEL_SEQUENCE_OP) return hir_otherwise(m, kernel) == value;
     if (k->code != HIR_KERNEL_CONTRACT_OP || k->n_results != 1) return false;
     const hir_type type = hir_value_at(m, k->results[0])->type;
     HIR_EACH(m, op, k->body_first) {

@@ -4,7 +4,7 @@
 
 #include "ir/ir.h"
 
-enum { HIR_MAX_OPERANDS = 6, HIR_MAX_OP_ATTRS = 16 };
+enum { HIR_MAX_OPERANDS = 9, HIR_MAX_OP_ATTRS = 16 };
 
 typedef struct hir_operand_spec {
     char name[16];

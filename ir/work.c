@@ -81,13 +81,38 @@ static hir_op_work delta_rule(const hir_module *m, hir_id op) {
     return (hir_op_work){.row_flops = each * (uint64_t)q.dim[2] * row_elements(v)};
 }
 
-/* r + m products with the key, r with the value; all heads see the same row. */
+/* Entries of a head that meet what heads share of a cached row. */
+static int64_t shared_entries(const hir_module *m, hir_id op, uint32_t q_shared) {
+    const bool there = hir_op_at(m, op)->args[q_shared].kind != HIR_REF_NONE;
+    return there ? hir_arg_type(m, op, q_shared).dim[2] : 0;
+}
+
+/* r + m products with the key, r with the value; the heads of a group see the same row. */
 static hir_op_work latent(const hir_module *m, hir_id op) {
-    const hir_type q = hir_arg_type(m, op, 0);
-    const bool shared = hir_op_at(m, op)->args[2].kind != HIR_REF_NONE;
-    const int64_t n = 2 * q.dim[2] + (shared ? hir_arg_type(m, op, 2).dim[2] : 0);
+    const hir_type q = hir_arg_type(m, op, 0), rows = hir_arg_type(m, op, 1);
+    const int64_t n = 2 * q.dim[2] + shared_entries(m, op, 2);
     return (hir_op_work){.pair_flops = 2 * (uint64_t)q.dim[1] * (uint64_t)n,
-                         .rows_together = HIR_QUERY_TILE / q.dim[1]};
+                         .rows_together = HIR_QUERY_TILE / (q.dim[1] / rows.dim[1])};
+}
+
+/* The same with keys of n + m entries and values of their own size. What makes them is done for
+ * each position that is read, not for each row of the call. */
+static hir_op_work expanded(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 1), v = hir_arg_type(m, op, 6);
+    const int64_t n = q.dim[2] + shared_entries(m, op, 3) + v.dim[1];
+    return (hir_op_work){.pair_flops = 2 * (uint64_t)q.dim[1] * (uint64_t)n,
+                         .rows_together = HIR_QUERY_TILE};
+}
+
+hd_two_forms hir_forms_of(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 1), k = hir_arg_type(m, op, 5);
+    const hir_type v = hir_arg_type(m, op, 6);
+    const int64_t r = k.dim[2], n = k.dim[1], w = v.dim[1], shared = shared_entries(m, op, 3);
+    return (hd_two_forms){.few_pair = q.dim[1] * (2 * r + shared),
+                          .many_pair = q.dim[1] * (n + shared + w),
+                          .few_row = q.dim[1] * r * (n + w),
+                          .many_position = k.dim[0] * r * (n + w),
+                          .window = hir_attr_int(hir_op_at(m, op), HIR_A_WINDOW, 0)};
 }
 
 static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {
@@ -101,6 +126,7 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_SHORT_CONV_OP] = short_conv,
     [HIR_DELTA_RULE_OP] = delta_rule,
     [HIR_ATTENTION_LATENT_OP] = latent,
+    [HIR_ATTENTION_EXPANDED_OP] = expanded,
 };
 
 /* attention_selected sees the rows of its list: of k and v, or of its entries, beside which k and v

@@ -50,9 +50,10 @@ static hir_ref derived(absorber *s, const char *name, hir_type type, const hir_d
     }
 }
 
-/* [H, n, r], or transposed [H, r, n], of the rows of a map. */
-static hir_ref matrix_of(absorber *s, const latent_map *map, int64_t heads, bool transposed,
-                         const char *what) {
+/* Of `heads` query heads, the rows of the map that make the head of k or v that each meets:
+ * [heads, n, r], or transposed [heads, r, n]. */
+static hir_ref matrix_of(absorber *s, const latent_map *map, int64_t of, int64_t heads,
+                         bool transposed, const char *what) {
     const hir_weight *w = &s->m->weights.at[map->w.index];
     const int64_t r = map->c.n;
     hir_derived_row *rows = hd_new_array(s->c->scratch, hir_derived_row, (size_t)heads);
@@ -60,7 +61,7 @@ static hir_ref matrix_of(absorber *s, const latent_map *map, int64_t heads, bool
         hir_derived_factor *f = hd_new(s->c->scratch, hir_derived_factor);
         *f = (hir_derived_factor){.name = w->name, .n = map->n * r};
         f->by = transposed ? HIR_DERIVED_TRANSPOSED : HIR_DERIVED_AS_IS;
-        f->first = (map->first + h * map->stride) * r;
+        f->first = (map->first + h / (heads / of) * map->stride) * r;
         rows[h] = (hir_derived_row){1, f};
     }
     const int64_t dims[] = {heads, transposed ? r : map->n, transposed ? map->n : r};
@@ -87,25 +88,94 @@ static hir_ref entries(absorber *s, hir_builder *b, hir_ref q, int64_t at, int64
     return hir_emit(b, HIR_SLICE_OP, &q, 1, attrs, 3);
 }
 
+/* Operands of both forms that are the same in them, and their attributes. */
+typedef struct form {
+    hir_ref q, rows, q_shared, shared, sink, bias;
+    hir_attr attrs[4];
+    uint32_t n_attrs;
+    int64_t heads; /* of q */
+} form;
+
+static bool read_form(absorber *s, hir_builder *b, hir_id op, const latent_view *v, form *out) {
+    const hir_op *o = hir_op_at(s->m, op);
+    const hir_ref q = pass_arg(s->m, op, 0), none = hir_no_ref();
+    const bool own = v->has_shared && !hir_ref_equal(v->shared.rows, v->k.c.rows);
+    *out = (form){.rows = v->k.c.rows, .shared = own ? v->shared.rows : none, .q_shared = none};
+    out->sink = pass_arg(s->m, op, 3), out->bias = pass_arg(s->m, op, 4);
+    out->heads = hir_ref_type(s->m, q).dim[1];
+    if (v->k.c.start) out->attrs[out->n_attrs++] = hir_int(HIR_A_START, v->k.c.start);
+    for (uint32_t i = 0; i < o->n_attrs; i++) /* scale, window, softcap */
+        out->attrs[out->n_attrs++] = o->attrs[i];
+    out->q = entries(s, b, q, v->k_at, v->k.n);
+    if (v->has_shared) out->q_shared = entries(s, b, q, v->shared_at, v->shared.n);
+    return out->q.kind != HIR_REF_NONE && (!v->has_shared || out->q_shared.kind != HIR_REF_NONE);
+}
+
+/* W_v (attention.latent (W_k^T q)), all heads of each in a block_linear */
+static hir_ref absorbed(absorber *s, hir_builder *b, const latent_view *v, const form *f) {
+    const hir_ref w_k = matrix_of(s, &v->k, v->heads, f->heads, true, "keys");
+    const hir_ref w_v = matrix_of(s, &v->v, v->heads, f->heads, false, "values");
+    hir_ref o = hir_emit2(b, HIR_BLOCK_LINEAR_OP, f->q, w_k);
+    if (o.kind == HIR_REF_NONE) return o;
+    const hir_ref args[] = {o, f->rows, f->q_shared, f->shared, f->sink, f->bias};
+    o = hir_emit(b, HIR_ATTENTION_LATENT_OP, args, 6, f->attrs, f->n_attrs);
+    return o.kind == HIR_REF_NONE ? o : hir_emit2(b, HIR_BLOCK_LINEAR_OP, o, w_v);
+}
+
+static hir_ref expanded(absorber *s, hir_builder *b, const latent_view *v, const form *f,
+                        hir_ref otherwise) {
+    const hir_ref w_k = matrix_of(s, &v->k, v->heads, v->heads, false, "expanded_keys");
+    const hir_ref w_v = matrix_of(s, &v->v, v->heads, v->heads, false, "values");
+    const hir_ref args[] = {otherwise, f->q, f->rows, f->q_shared, f->shared,
+                            w_k,       w_v,  f->sink, f->bias};
+    return hir_emit(b, HIR_ATTENTION_EXPANDED_OP, args, 9, f->attrs, f->n_attrs);
+}
+
+/* The least tokens of a call behind `past` others for which the expanded form is chosen; 0: none up
+ * to a million. */
+static int64_t least_tokens(const hd_two_forms *f, int64_t past) {
+    int64_t low = 1, high = 1 << 20;
+    if (!hd_many_is_less(f, high, past + high)) return 0;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        *(hd_many_is_less(f, middle, past + middle) ? &high : &low) = middle;
+    }
+    return high;
+}
+
+/* What both forms take, and where the second begins. */
+static void remark_forms(absorber *s, hir_id op, hir_id by) {
+    enum { LONG = 32768 };
+    const hd_two_forms f = hir_forms_of(s->m, by);
+    const int64_t alone = least_tokens(&f, 0), behind = least_tokens(&f, LONG);
+    hir_remark_add(s->c, true, op,
+                   "many tokens against few positions meet keys and values that are made of the "
+                   "cached rows: %lld multiply-adds for each pair instead of %lld, and %lld for "
+                   "each position instead of %lld for each token; calls of %lld tokens or more%s",
+                   (long long)f.many_pair, (long long)f.few_pair, (long long)f.many_position,
+                   (long long)f.few_row, (long long)alone,
+                   !behind ? ""
+                           : hd_printf(s->c->scratch, ", behind %d others of %lld", (int)LONG,
+                                       (long long)behind));
+}
+
+/* Both forms where each has calls for which it takes less. */
 static bool absorb(absorber *s, hir_id op, const latent_view *v) {
     hir_builder b = hir_before(s->m, s->c->diags, op);
-    const hir_ref q = pass_arg(s->m, op, 0), none = hir_no_ref();
-    const double scale = hir_attr_float(hir_op_at(s->m, op), HIR_A_SCALE, 1);
-    const hir_ref w_k = matrix_of(s, &v->k, v->heads, true, "keys");
-    const hir_ref w_v = matrix_of(s, &v->v, v->heads, false, "values");
-    const bool own = v->has_shared && !hir_ref_equal(v->shared.rows, v->k.c.rows);
-    hir_ref q_n = entries(s, &b, q, v->k_at, v->k.n), q_p = none;
-    if (q_n.kind == HIR_REF_NONE) return false;
-    q_n = hir_emit2(&b, HIR_BLOCK_LINEAR_OP, q_n, w_k);
-    if (v->has_shared) q_p = entries(s, &b, q, v->shared_at, v->shared.n);
-    if (q_n.kind == HIR_REF_NONE || (v->has_shared && q_p.kind == HIR_REF_NONE)) return false;
-    const hir_ref args[] = {q_n, v->k.c.rows, q_p, own ? v->shared.rows : none};
-    const hir_attr attrs[] = {hir_int(HIR_A_START, v->k.c.start), hir_float(HIR_A_SCALE, scale)};
-    const uint32_t skip = v->k.c.start == 0;
-    hir_ref o = hir_emit(&b, HIR_ATTENTION_LATENT_OP, args, 4, attrs + skip, 2 - skip);
+    form f;
+    if (!read_form(s, &b, op, v, &f)) return false;
+    hir_ref o = absorbed(s, &b, v, &f);
     if (o.kind == HIR_REF_NONE) return false;
-    o = hir_emit2(&b, HIR_BLOCK_LINEAR_OP, o, w_v);
-    if (o.kind == HIR_REF_NONE) return false;
+    if (v->k.n + v->v.n < 2 * v->k.c.n) {
+        o = expanded(s, &b, v, &f, o);
+        if (o.kind == HIR_REF_NONE) return false;
+        remark_forms(s, op, pass_def(s->m, o));
+    } else {
+        hir_remark_add(s->c, false, op,
+                       "many tokens meet the cached rows as one does: keys and values of a head "
+                       "have %lld numbers, which is not less than two latents have",
+                       (long long)(v->k.n + v->v.n));
+    }
     pass_forward_op(&s->forward, s->m, op, o);
     return s->c->changed = true;
 }
@@ -117,8 +187,8 @@ static bool absorb(absorber *s, hir_id op, const latent_view *v) {
 static bool absorb_selected(absorber *s, hir_id op, const latent_view *v) {
     hir_builder b = hir_before(s->m, s->c->diags, op);
     hir_op o = *hir_op_at(s->m, op);
-    const hir_ref w_k = matrix_of(s, &v->k, v->heads, true, "keys");
-    const hir_ref w_v = matrix_of(s, &v->v, v->heads, false, "values");
+    const hir_ref w_k = matrix_of(s, &v->k, v->heads, v->heads, true, "keys");
+    const hir_ref w_v = matrix_of(s, &v->v, v->heads, v->heads, false, "values");
     hir_ref args[6];
     for (uint32_t i = 0; i < 6; i++)
         args[i] = o.args[i];
@@ -250,34 +320,34 @@ static int64_t cached_numbers(const hir_module *m, const latent_view *v) {
     return hir_ref_type(m, v->k.c.rows).dim[2] + (own ? v->shared.n : 0);
 }
 
-static int64_t expanded_numbers(const hir_module *m, hir_id op) {
+static int64_t made_numbers(const hir_module *m, hir_id op) {
     return pass_elements(hir_arg_type(m, op, 1)) + pass_elements(hir_arg_type(m, op, 2));
 }
 
 static bool visit(absorber *s, hir_id op) {
     latent_view v;
-    const int64_t expanded = expanded_numbers(s->m, op);
+    const int64_t made = made_numbers(s->m, op), heads = hir_arg_type(s->m, op, 0).dim[1];
     const char *why = latent_find(s->m, op, s->c->scratch, &v);
     if (!why && hir_op_at(s->m, op)->code == HIR_ATTENTION_SELECTED_OP && v.has_shared &&
         !hir_ref_equal(v.shared.rows, v.k.c.rows))
         why = "the latent and what all heads share are cached apart";
     const int64_t cached = why ? 0 : cached_numbers(s->m, &v);
-    if (!why && cached < expanded) {
+    if (!why && cached < made) {
         const int64_t r = v.k.c.n, p = v.has_shared ? v.shared.n : 0;
         hir_remark_add(s->c, true, op,
                        "latent attention: %lld numbers read for each position instead of %lld of k "
                        "and v; %lld multiply-adds for each pair of positions instead of %lld, and "
                        "%lld for each token instead of each position that is read",
-                       (long long)cached, (long long)expanded, (long long)(v.heads * (2 * r + p)),
-                       (long long)(v.heads * (v.k.n + p + v.v.n)),
-                       (long long)(v.heads * r * (v.k.n + v.v.n)));
+                       (long long)cached, (long long)made, (long long)(heads * (2 * r + p)),
+                       (long long)(heads * (v.k.n + p + v.v.n)),
+                       (long long)(heads * r * (v.k.n + v.v.n)));
         const bool selected = hir_op_at(s->m, op)->code == HIR_ATTENTION_SELECTED_OP;
         return selected ? absorb_selected(s, op, &v) : absorb(s, op, &v);
     }
     if (!why)
         why = hd_printf(s->c->scratch,
                         "k and v have %lld numbers for each position, a cached row has %lld",
-                        (long long)expanded, (long long)cached);
+                        (long long)made, (long long)cached);
     hir_remark_add(s->c, false, op, "k and v are cached as they are made of rows: %s", why);
     return keep(s, op, 1, "keys") && keep(s, op, 2, "values");
 }

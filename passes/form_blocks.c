@@ -293,12 +293,26 @@ static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, h
     return true;
 }
 
-static void remark_alone(former *f, const member *a) {
+/* What a phase 1 for the member and the next one would have gained: most often less than nothing.
+ */
+static const char *gain_in_a_pair(former *f, uint32_t i, hir_ref *shared) {
+    if (i + 1 >= f->all.n || !alike(f, &f->all.at[i], &f->all.at[i + 1])) return "";
+    const size_t s = intersect(f, shared, sources_of(f, &f->all.at[i], shared), &f->all.at[i + 1]);
+    const int64_t saved = saved_by(f, i, 2, shared, s);
+    const double d = (double)(saved < 0 ? -saved : saved) / (double)f->all.at[i].cost.live;
+    return hd_printf(
+        f->c->scratch, ": for it and the next one, which share %zu, it would move %s", s,
+        saved == 0 ? "as much"
+                   : hd_printf(f->c->scratch, "%.4g d %s", d, saved > 0 ? "less" : "more"));
+}
+
+static void remark_alone(former *f, uint32_t i, hir_ref *shared) {
+    const member *a = &f->all.at[i];
     if (!a->may) return;
     hir_remark_add(f->c, false, a->op,
                    "mixed alone, %u sources: with the next mixes it shares too few for results of "
-                   "a first phase to be worth a write and a read",
-                   a->n);
+                   "a first phase to be worth a write and a read%s",
+                   a->n, gain_in_a_pair(f, i, shared));
 }
 
 /* ---- the pass ------------------------------------------------------------------------------- */
@@ -336,7 +350,7 @@ bool pass_form_blocks(hir_pass_context *c) {
     hir_ref *shared = hd_new_array(c->scratch, hir_ref, most);
     for (uint32_t i = 0; i < f.all.n; i += best[i].n) {
         if (best[i].n == 1)
-            remark_alone(&f, &f.all.at[i]);
+            remark_alone(&f, i, shared);
         else if (!mark_block(&f, i, best[i].n, blocks++, shared))
             return false;
     }

@@ -13,8 +13,8 @@
  *     row op            phase = max over operands of (made by a row op: its phase;
  *                                                     made by a contraction: its phase + 1)
  *     linear, attention phase = that of its operands, after everything placed in the phase so far
- *     elementwise op    on the [T, N] result of a contraction, all other operands older: its
- *                       epilogue
+ *     elementwise op    on the [T, N] result of a contraction, or of a sequence kernel whose form
+ *                       may have one, all other operands older: its epilogue
  *     per-head op       on such a result (q/k norm, rope, the write to the cache), all other
  *                       operands older: its per-head epilogue
  *
@@ -175,6 +175,7 @@ static void place_alone(fuse *f, hir_id op, fuse_kind kind) {
         if (p > phase) phase = p;
     }
     place(f, op, kind, phase, new_group(f, kind, phase));
+    f->groups.at[f->node[op].group].epilogue = hir_takes_epilogue(hir_op_at(f->m, op)->code);
 }
 
 /* ---- epilogues ----------------------------------------------------------------------------- */
@@ -209,9 +210,16 @@ static bool is_not_in_memory(const fuse *f, hir_ref r) {
     return (view && !made) || (made && made->kind == FUSE_COPIED);
 }
 
+/* Of a contraction or a sequence kernel. */
 static bool is_in_group(const fuse *f, hir_ref r, uint32_t group) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
-    return n && n->kind == FUSE_CONTRACT && n->group == group;
+    return n && (n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE) && n->group == group;
+}
+
+/* Is the op in a kernel that may have an elementwise epilogue? */
+static bool has_epilogue(const fuse *f, const fuse_node *n) {
+    return n->kind == FUSE_CONTRACT ||
+           (n->kind == FUSE_SEQUENCE && f->groups.at[n->group].epilogue);
 }
 
 /* Is it the result of a per-head op, or does its linear op have a per-head epilogue? */
@@ -228,8 +236,7 @@ static const char *epilogue(const fuse *f, hir_id op, uint32_t *group) {
     tile.dtype = HIR_F32; /* it is computed in f32, and operands must be f32 */
     if (!hir_has_trait(o->code, HIR_ELEMENTWISE)) return "not elementwise";
     const fuse_node *n = fuse_node_of(f, newest_operand(f, o));
-    if (!n || n->kind != FUSE_CONTRACT)
-        return "its newest operand is not computed by a contraction";
+    if (!n || !has_epilogue(f, n)) return "its newest operand is not computed by a contraction";
     *group = n->group;
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_ref r = o->args[i];
@@ -337,8 +344,9 @@ static void place_elementwise(fuse *f, hir_id op) {
     uint32_t group = HIR_NONE;
     const char *why_not = epilogue(f, op, &group);
     if (!why_not) {
-        take_as_tiles(f, op, group);
-        place(f, op, FUSE_CONTRACT, f->groups.at[group].phase, group);
+        const fuse_group *g = &f->groups.at[group];
+        if (g->kind == FUSE_CONTRACT) take_as_tiles(f, op, group);
+        place(f, op, g->kind, g->phase, group);
         return;
     }
     if (place_head_op(f, op)) return;
@@ -479,6 +487,7 @@ static bool may_sink(const fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const fuse_node *n = &f->node[op];
     if (hir_has_trait(o->code, HIR_EFFECT)) return false;
+    if (n->kind == FUSE_SEQUENCE) return hir_has_trait(o->code, HIR_ELEMENTWISE);
     return n->kind == FUSE_ROW || (n->kind == FUSE_CONTRACT && !fuse_is_product(o->code));
 }
 

@@ -33,6 +33,7 @@ typedef struct fuse_group { /* becomes a kernel */
     uint32_t phase;
     uint32_t same_x;    /* contraction: an older group that reads the same value, HIR_NONE */
     hir_ref x;          /* contraction: the shared operand */
+    bool epilogue;      /* sequence: elementwise ops may follow */
     hir_id experts;     /* contraction of experts: its first product; else HIR_NONE */
     HD_VEC(hir_id) ops; /* in program order; of a contraction: prologue, linear ops, epilogue */
 } fuse_group;

@@ -35,6 +35,7 @@ typedef struct building {
 static bool reads_as_is(const hir_op *o, fuse_kind kind, uint32_t arg) {
     if (kind == FUSE_OUTPUT) return true;
     if (kind == FUSE_CONTRACT) return o->code != HIR_LINEAR_OP || arg > 0;
+    if (hir_has_trait(o->code, HIR_ELEMENTWISE)) return kind == FUSE_SEQUENCE;
     return kind == FUSE_SEQUENCE && arg > 0 && !hir_takes_views(o->code);
 }
 

@@ -214,24 +214,12 @@ static const char *check_selected(const hir_module *m, hir_id op) {
                : NULL;
 }
 
-static const char *check_op(const hir_module *m, hir_id op, hd_arena *a) {
-    const hir_op *o = hir_op_at(m, op);
-    if (o->code == HIR_ATTENTION_SELECTED_OP) return check_selected(m, op);
-    for (uint32_t i = 3; i < o->n_args; i++)
-        if (o->args[i].kind != HIR_REF_NONE) return "it has operands beside q, k and v";
-    for (uint32_t i = 0; i < o->n_attrs; i++)
-        if (o->attrs[i].id != HIR_A_SCALE)
-            return hd_printf(a, "it has the attribute '%s'", hir_attr_name(o->attrs[i].id));
-    if (hir_arg_type(m, op, 0).dim[1] != hir_arg_type(m, op, 1).dim[1])
-        return "several heads of q share a head of k";
-    return NULL;
-}
-
 const char *latent_find(const hir_module *m, hir_id op, hd_arena *a, latent_view *out) {
-    *out = (latent_view){.heads = hir_arg_type(m, op, 0).dim[1]};
+    *out = (latent_view){.heads = hir_arg_type(m, op, 1).dim[1]};
     reader r = {.m = m, .a = a, .out = out};
     strided v;
-    const char *why = check_op(m, op, a);
+    const char *why = NULL;
+    if (hir_op_at(m, op)->code == HIR_ATTENTION_SELECTED_OP) why = check_selected(m, op);
     if (!why) why = read_keys(&r, pass_arg(m, op, 1));
     if (why) return why;
     out->has_shared = r.shared > 0;

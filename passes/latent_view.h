@@ -22,7 +22,7 @@ typedef struct latent_map { /* entry j of head h is row first + h stride + j of 
 } latent_map;
 
 typedef struct latent_view {
-    int64_t heads;
+    int64_t heads; /* of k and v */
     latent_map k, v;
     int64_t k_at;    /* where in a head of q and k the mapped part begins */
     bool has_shared; /* the rest of a head: */

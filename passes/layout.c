@@ -5,7 +5,8 @@
  *          caller's options (matrix_dtype, weight_rules):
  *            linear or expert_linear in a
  *            contraction kernel               panels; few outputs of many inputs: narrow ones
- *            block_linear                     panels of each group's matrix
+ *            block_linear,
+ *            attention.expanded               panels of each group's matrix
  *            gather only                      rows; q8, q4 and mxfp4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
@@ -22,10 +23,8 @@ typedef struct reads { /* of one weight: an op of each kind, for messages; HIR_N
 } reads;
 
 static void note_read(reads *r, hir_opcode kernel, hir_opcode code, uint32_t arg, hir_id op) {
-    const bool product = code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP;
-    if (product && arg == 1 && kernel == HIR_KERNEL_CONTRACT_OP)
-        r->contracted = op;
-    else if (code == HIR_BLOCK_LINEAR_OP && arg == 1 && kernel == HIR_KERNEL_BLOCKS_OP)
+    /* a linear op of a row program reads elements */
+    if (hir_is_matrix(code, arg) && kernel != HIR_KERNEL_ROW_OP)
         r->contracted = op;
     else if (code == HIR_GATHER_OP && arg == 0)
         r->gathered = op;

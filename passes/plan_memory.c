@@ -26,7 +26,8 @@
  * reads and writes together, would all map to one set of the L1. */
 enum { ALIGNMENT = 64, PAGE = 4096 };
 
-/* Shorter rows are not updated in place: aliasing restricts the code of a kernel. */
+/* Shorter rows are not updated in place, unless they have to be: aliasing restricts the code of a
+ * kernel. */
 enum { LONG_ROW = 1024 };
 
 /* Kernels with more long results are mixes of the same rows (phase 1 of a block) that compute a few
@@ -131,7 +132,8 @@ static buffer *find_aliased(planner *p, hir_id kernel, const buffer *b) {
     const hir_op *k = hir_op_at(p->m, kernel);
     const hir_dtype dtype = hir_value_at(p->m, b->value)->type.dtype;
     bool can = b->dies > b->born;
-    if (!can || b->size < LONG_ROW || has_many_rows(p, kernel)) return NULL;
+    const bool must = hir_otherwise(p->m, kernel) != HIR_NONE;
+    if (!can || (!must && (b->size < LONG_ROW || has_many_rows(p, kernel)))) return NULL;
     HIR_EACH(p->m, op, k->body_first) {
         const hir_op *o = hir_op_at(p->m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {

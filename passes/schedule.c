@@ -115,6 +115,7 @@ static const char *reason_to_copy(const scheduler *s, hir_id output, const bool 
     if (kernel == HIR_NONE) return "it is an input";
     if (hir_value_at(s->m, x.index)->type.dtype != HIR_F32) return "outputs are f32";
     if (given_out[x.index]) return "the value is already another output";
+    if (hir_otherwise(s->m, kernel) != HIR_NONE) return "it is computed in place";
     if (s->model && output == s->output0 && !last[kernel] && !hir_runs_once(s->m, kernel))
         return "its value is needed for more rows than the caller asks for";
     return NULL;

@@ -103,7 +103,9 @@ static void tell_remarks(const teller *t, size_t stage, uint32_t number) {
         const hir_remark *m = &x->remark;
         if (x->stage != stage) continue;
         const bool same_op = m->op != HIR_NONE && report_op_number(t->h, stage, m->op) == number;
-        if (same_op) hd_text_f(t->out, "    %s: %s\n", m->taken ? "taken" : "refused", m->text);
+        if (same_op)
+            hd_text_f(t->out, "    %s by %s: %s\n", m->taken ? "taken" : "refused", m->pass,
+                      m->text);
     }
 }
 

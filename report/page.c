@@ -31,7 +31,7 @@ static void add_json(const char *json, hd_text *out) {
     }
 }
 
-void report_page(const char *json, const char *against, hd_text *out) {
+void report_page(const char *json, const char *against, const char *difference, hd_text *out) {
     const char *at = report_page_parts[0].text;
     static const char open[] = "<!--{", close[] = "}-->";
     for (const char *mark; (mark = strstr(at, open)); at = strstr(mark, close) + strlen(close)) {
@@ -41,6 +41,7 @@ void report_page(const char *json, const char *against, hd_text *out) {
         if (strncmp(what, "script", 6) == 0) add_parts(".js", out);
         if (strncmp(what, "report", 6) == 0) add_json(json, out);
         if (strncmp(what, "against", 7) == 0) add_json(against ? against : "null", out);
+        if (strncmp(what, "difference", 10) == 0) add_json(difference ? difference : "null", out);
     }
     hd_text_add(out, at);
 }

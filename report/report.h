@@ -56,7 +56,8 @@ typedef struct report_file { /* a text that locations point into */
     V(heatmap)                                                                                     \
     V(mixing)                                                                                      \
     V(profile)                                                                                     \
-    V(machine)
+    V(machine)                                                                                     \
+    V(library)
 
 typedef struct report_remark {
     uint32_t stage; /* index in the history */
@@ -78,8 +79,9 @@ typedef struct report {
 
 void report_json(const report *r, hd_text *out);
 
-/* A page that shows the JSON of a report, beside that of another one (NULL: alone). */
-void report_page(const char *json, const char *against, hd_text *out);
+/* A page that shows the JSON of a report, beside that of another one (NULL: alone), and how their
+ * models differ op by op (NULL: not known). */
+void report_page(const char *json, const char *against, const char *difference, hd_text *out);
 
 /* What became of an op, a weight or a state: its life in words. `what`: %N or %NAME of a value in
  * the last dump, PASS:%N in that of a pass (`input`: as loaded), or the name of a weight or a

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "support/machine.h"
+#include "support/two_forms.h"
 
 #define HRT_VERSION     6u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
@@ -90,6 +91,19 @@ typedef enum hrt_split {
                          */
 } hrt_split;
 
+/* In which calls a step runs: in all, or in those for which the first or the second of two forms
+ * takes fewer multiply-adds. */
+enum { HRT_ALWAYS, HRT_FEW, HRT_MANY };
+typedef struct hrt_choice {
+    uint32_t when;
+    hd_two_forms forms;
+} hrt_choice;
+
+static inline bool hrt_runs(const hrt_choice *c, int64_t rows, int64_t length) {
+    return c->when == HRT_ALWAYS ||
+           (c->when == HRT_MANY) == hd_many_is_less(&c->forms, rows, length);
+}
+
 typedef struct hrt_step {
     uint32_t kernel_decode,
         kernel_prefill; /* indices into a level's kernel table, for T = 1 and T > 1 */
@@ -107,6 +121,7 @@ typedef struct hrt_step {
     uint32_t list_only, list_rate, list_most;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
+    hrt_choice choice;
 } hrt_step;
 
 typedef struct hrt_level { /* one CPU level, best first */

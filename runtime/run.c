@@ -217,9 +217,19 @@ static bool is_alone(const hrt_job *j, const hrt_step *step, const place *at) {
     return step_split(step, at->tokens) == HRT_SPLIT_NONE && !(j->batch && step->by_row);
 }
 
-/* The next step from `i` on that has rows to do; n_steps: none. */
-static uint32_t next_step(const hrt_model *m, uint32_t i, span last) {
-    while (i < m->n_steps && m->steps[i].last_rows && last.from == last.to)
+/* Has the step nothing to do in this call: no rows, or is its result made in another way? Rows of a
+ * batch are calls of one token. */
+static bool is_idle(const hrt_job *j, const hrt_step *step, const place *at, span last) {
+    if (step->last_rows && last.from == last.to) return true;
+    if (step->choice.when == HRT_ALWAYS) return false;
+    if (j->batch) return step->choice.when == HRT_MANY;
+    const int64_t rows = step->last_rows ? last.to - last.from : at->tokens;
+    return !hrt_runs(&step->choice, rows, j->position + at->start + at->tokens);
+}
+
+/* The next step from `i` on that is not idle; n_steps: none. */
+static uint32_t next_step(const hrt_job *j, uint32_t i, const place *at, span last) {
+    while (i < j->model->n_steps && is_idle(j, &j->model->steps[i], at, last))
         i++;
     return i;
 }
@@ -248,7 +258,7 @@ static void run_step(worker *w, const hrt_job *j, const hrt_step *step, const pl
 static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, uint32_t i) {
     const hrt_model *m = j->model;
     while (i < m->n_steps && step_split(&m->steps[i], at->tokens) != HRT_SPLIT_COLS)
-        i = next_step(m, i + 1, last);
+        i = next_step(j, i + 1, at, last);
     if (i >= m->n_steps || at->tokens > 1) return;
     span mine = share((span){0, m->steps[i].cols}, w->index, w->count);
     hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to, w->prefetch_most);
@@ -261,9 +271,9 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
     w->frame.C = j->position + at->start + at->tokens;
     w->frame.owners = j->batch ? (const hrt_owner *const *)(j->batch + at->start) : NULL;
     hrt_watch_start(&w->watch);
-    for (uint32_t i = next_step(m, 0, last), next; i < m->n_steps; i = next) {
+    for (uint32_t i = next_step(j, 0, at, last), next; i < m->n_steps; i = next) {
         const hrt_step *step = &m->steps[i];
-        next = next_step(m, i + 1, last);
+        next = next_step(j, i + 1, at, last);
         run_step(w, j, step, at, step->last_rows ? last : all);
         hrt_watch_work(&w->watch, i);
         /* No barrier is needed between two steps that thread 0 does alone. */

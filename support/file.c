@@ -131,21 +131,6 @@ static char *too_large(hd_diags *d, const char *path, size_t limit) {
     return NULL;
 }
 
-/* Bytes of the character of UTF-8 at text, in its shortest form; 0: it is none. */
-static size_t character(const uint8_t *text, size_t n) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const uint8_t c = text[0];
-    if (c < 0x80) return 1;
-    const size_t bytes = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    uint32_t code = c & (0xffu >> (bytes + 1));
-    if (c < 0xc0 || c > 0xf4 || bytes > n) return 0;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0;
-        code = code << 6 | (text[i] & 0x3f);
-    }
-    return code < least[bytes] || code > 0x10ffff || code >> 11 == 0x1b ? 0 : bytes;
-}
-
 static bool check_text(hd_diags *d, const char *path, const char *text, size_t n) {
     const char *nul = memchr(text, 0, n);
     if (nul) {
@@ -155,9 +140,12 @@ static bool check_text(hd_diags *d, const char *path, const char *text, size_t n
         if (nul - text < 2 || marked) g->hint = "if it is UTF-16, save it as UTF-8";
         return false;
     }
-    for (size_t i = 0, some; i < n; i += some) {
-        some = character((const uint8_t *)text + i, n - i);
-        if (some) continue;
+    for (size_t i = 0; i < n;) {
+        const int some = hd_utf8(text + i, n - i);
+        if (some > 0) {
+            i += (size_t)some;
+            continue;
+        }
         hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not UTF-8 text: byte %zu is 0x%02x", path, i,
                (unsigned)(uint8_t)text[i])
             ->hint = "save it as UTF-8";

@@ -53,6 +53,51 @@ void hd_text_f(hd_text *t, const char *format, ...) {
     va_end(args);
 }
 
+/* ---- UTF-8 ------------------------------------------------------------------------------------
+ */
+
+/* Bytes of the character that begins with c, 0: none does. The second byte has bounds of its own,
+ * which keep out long forms, surrogates, and numbers beyond the last (Unicode 15, table 3-7). */
+static int lead(uint8_t c, uint8_t *least, uint8_t *most) {
+    *least = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
+    *most = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+    if (c < 0x80) return 1;
+    if (c < 0xc2 || c > 0xf4) return 0;
+    return c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
+int hd_utf8(const char *text, size_t n) {
+    uint8_t least, most;
+    const int bytes = lead((uint8_t)text[0], &least, &most);
+    if (bytes == 0) return -1;
+    for (int i = 1; i < bytes; i++) {
+        if ((size_t)i == n) return 0;
+        const uint8_t c = (uint8_t)text[i];
+        if (c < least || c > most) return -i;
+        least = 0x80, most = 0xbf;
+    }
+    return bytes;
+}
+
+uint32_t hd_utf8_code(const char *text) {
+    const uint8_t c = (uint8_t)text[0];
+    if (c < 0x80) return c;
+    const int bytes = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    uint32_t code = c & (0xffu >> (bytes + 1));
+    for (int i = 1; i < bytes; i++)
+        code = code << 6 | ((uint8_t)text[i] & 0x3f);
+    return code;
+}
+
+size_t hd_utf8_put(uint32_t code, char *out) {
+    const size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const uint8_t marks[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (size_t i = bytes; i-- > 1; code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(marks[bytes] | code);
+    return bytes;
+}
+
 /* ---- numbers ------------------------------------------------------------------------------- */
 /* The C locale object costs nothing in glibc and musl; if it cannot be had, the thread's own
  * locale is used, which differs in the decimal point at most. */

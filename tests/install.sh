@@ -26,6 +26,21 @@ lib=$(dirname "$(find "$prefix" -name 'libhadalc.so')")
 ${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE} -I"$prefix/include" "$work/version.c" -o "$work/version" $flags -L"$lib" -lhadalc -Wl,-rpath,"$lib"
 "$work/version"
 
+cat >"$work/text.c" <<'C'
+#include <hadal/text.h>
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv) {
+    char message[512] = "";
+    int32_t id = 0;
+    hadal_tokenizer *t = hadal_tokenizer_open(argv[argc - 1], message, sizeof message);
+    fputs(message, stderr);
+    return !t || hadal_tokenizer_encode(t, "a", 1, 1, &id, 1) != 1 || strcmp(hadal_tokenizer_token(t, id), "a");
+}
+C
+${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE} -I"$prefix/include" "$work/text.c" -o "$work/text" -L"$lib" -lhadaltext -Wl,-rpath,"$lib"
+"$work/text" "$examples/jargon"
+
 cat >"$work/project/CMakeLists.txt" <<'C'
 cmake_minimum_required(VERSION 3.25)
 project(user C)

@@ -3,6 +3,7 @@
 #
 #   tools/deps.sh            what building and running needs
 #   tools/deps.sh --tests    that, and what the tests need
+#   tools/deps.sh --fuzz     that, and what fuzzing needs
 #   tools/deps.sh --list     prints the names and does nothing
 set -eu
 
@@ -15,6 +16,8 @@ pkg-config       finds the libraries below
 llvm-19-dev      code generation (the compiler only; nothing of it is in generated libraries)
 libjansson-dev   JSON with duplicate-key detection, in the importer and the safetensors reader
 zlib1g-dev       the code listings in reports are stored compressed (the compiler only)
+libpcre2-dev     regular expressions of tokenizers: Unicode classes, looking ahead (the compiler only)
+libutf8proc-dev  Unicode's normal forms and categories, for tokenizers (the compiler only; small, MIT licence)
 libxxhash-dev    XXH3 digests that tie a library to its weights (header-only)
 "
 tests="
@@ -28,14 +31,19 @@ libc6-dev-arm64-cross  headers of the C library there
 qemu-user        runs them
 chromium         opens the pages of hadal report, without a screen
 "
+fuzz="
+clang            libFuzzer
+libclang-rt-dev  its runtime, and those of the sanitizers
+"
 
 names() { printf '%s\n' "$1" | awk 'NF { print $1 }'; }
 
 wanted=$(names "$build")
 case "${1:-}" in
     --tests | --list) wanted="$wanted $(names "$tests")" ;;
+    --fuzz) wanted="$wanted $(names "$tests") $(names "$fuzz")" ;;
     "") ;;
-    *) echo "usage: tools/deps.sh [--tests|--list]" >&2; exit 2 ;;
+    *) echo "usage: tools/deps.sh [--tests|--fuzz|--list]" >&2; exit 2 ;;
 esac
 if [ "${1:-}" = --list ]; then
     printf '%s\n' $wanted

@@ -81,18 +81,27 @@ static const char *type_text(const writer *w, hir_type t) {
     return text.at;
 }
 
+static LLVMValueRef choice(const writer *w, const hrt_choice *c) {
+    const hd_two_forms *f = &c->forms;
+    return RECORD(w, u32(w, c->when),
+                  RECORD(w, u64(w, (uint64_t)f->window), u64(w, (uint64_t)f->few_pair),
+                         u64(w, (uint64_t)f->many_pair), u64(w, (uint64_t)f->few_row),
+                         u64(w, (uint64_t)f->many_position)));
+}
+
 /* ---- hrt_model ---------------------------------------------------------------------------------
  */
 static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
         const hrt_step *s = &w->p->steps.at[i];
-        rows[i] = RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill),
-                         u32(w, s->first_operand), u32(w, s->n_operands), u32(w, s->split_decode),
-                         u32(w, s->split_prefill), u32(w, s->grain), u32(w, s->last_rows),
-                         u32(w, s->by_row), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
-                         u32(w, s->window), u32(w, s->list_only), u32(w, s->list_rate),
-                         u32(w, s->list_most), u64(w, (uint64_t)s->cols), string(w, s->name));
+        rows[i] =
+            RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill), u32(w, s->first_operand),
+                   u32(w, s->n_operands), u32(w, s->split_decode), u32(w, s->split_prefill),
+                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row),
+                   u32(w, s->kernel_small_batch), u32(w, s->small_batch), u32(w, s->window),
+                   u32(w, s->list_only), u32(w, s->list_rate), u32(w, s->list_most),
+                   u64(w, (uint64_t)s->cols), string(w, s->name), choice(w, &s->choice));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -313,12 +322,15 @@ static LLVMValueRef info_steps(const writer *w) {
     for (size_t i = 0; i < p->steps.n; i++) {
         const hrt_step *s = &p->steps.at[i];
         const hcg_step_work *k = &p->work.at[i];
+        const hd_two_forms *f = &s->choice.forms;
         rows[i] = RECORD(
             w, string(w, s->name), string(w, hir_kind(p->kernels.at[s->kernel_prefill].kind)->name),
             string(w, k->scope), u64(w, k->line), u64(w, s->last_rows), u64(w, k->row_flops),
             u64(w, k->pair_flops), u64(w, k->pass_bytes), u64(w, k->row_bytes),
             u64(w, k->position_bytes), u64(w, k->expert_bytes), u64(w, k->experts),
-            u64(w, k->chosen), u64(w, s->list_rate ? 0 : s->window), u64(w, k->state_bytes));
+            u64(w, k->chosen), u64(w, s->list_rate ? 0 : s->window), u64(w, k->state_bytes),
+            u64(w, s->choice.when), u64(w, (uint64_t)f->few_pair), u64(w, (uint64_t)f->many_pair),
+            u64(w, (uint64_t)f->few_row), u64(w, (uint64_t)f->many_position));
     }
     return table(w, "info.steps", rows, p->steps.n);
 }

@@ -49,9 +49,10 @@ hcg_cache hcg_cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
     return (hcg_cache){.base = hcg_arg(e, k, r), .dtype = t.dtype, .width = t.dim[2]};
 }
 
-static void take_options(hcg_emit *e, const hcg_kernel *k, const hir_op *op, hcg_attention *a) {
+void hcg_take_attention_options(hcg_emit *e, const hcg_kernel *k, const hir_op *op, uint32_t first,
+                                hcg_attention *a) {
     const hir_module *m = e->p->m;
-    const hir_ref sink = op->args[3], bias = op->args[4];
+    const hir_ref sink = op->args[first], bias = op->args[first + 1];
     a->window = hir_attr_int(op, HIR_A_WINDOW, 0);
     a->softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
     if (sink.kind != HIR_REF_NONE) {
@@ -82,7 +83,7 @@ static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
     a.per_group = a.heads / a.groups;
     a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
     size_t errors = e->diags->errors;
-    take_options(e, k, op, &a);
+    hcg_take_attention_options(e, k, op, 3, &a);
     a.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
     a.k = hcg_cache_of(e, k, op->args[1]);
     a.v = hcg_cache_of(e, k, op->args[2]);

@@ -66,6 +66,10 @@ void hcg_softmax_origin(hcg_emit *e, const hcg_attention *a, LLVMValueRef token,
 /* The first position that the token at `position` sees. */
 LLVMValueRef hcg_first_seen(hcg_emit *e, const hcg_attention *a, LLVMValueRef position);
 
+/* Window, soft cap, sink and bias of an op, the last two from operand `first` on. */
+void hcg_take_attention_options(hcg_emit *e, const hcg_kernel *k, const hir_op *op, uint32_t first,
+                                hcg_attention *a);
+
 /* Row of position `at` of head `group`. */
 LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache *c,
                            LLVMValueRef group, LLVMValueRef at);

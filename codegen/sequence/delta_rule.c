@@ -115,12 +115,13 @@ static LLVMValueRef lanes_of(const block *b, unsigned v) {
     return v + 1 == b->vectors ? b->valid : NULL;
 }
 
-/* Reads the state; with one token, when that is most of the work, asks for what lies at the same
- * place of the next block. */
+/* Reads the state; with one token, when that is most of the work, the first pass asks for what lies
+ * at the same place of the next block. */
 static LLVMValueRef load_state(hcg_emit *e, const piece *p, const block *b, LLVMValueRef i,
-                               unsigned v) {
+                               unsigned v, bool first) {
     LLVMValueRef at = state_vector(e, p, b, i, v);
-    if (p->a->one_token) hcg_prefetch(e, hcg_at(e, hcg_element(e, p->a->dtype), at, b->ahead), 0);
+    if (p->a->one_token && first)
+        hcg_prefetch(e, hcg_at(e, hcg_element(e, p->a->dtype), at, b->ahead), 0);
     return hcg_load(e, p->a->dtype, at, lanes_of(b, v));
 }
 
@@ -250,7 +251,7 @@ static void to_change(hcg_emit *e, const piece *p, LLVMValueRef t, const LLVMVal
 
 /* Goes through S once, from where `from` to where `to` says: changes it if f has a change, sums if
  * f has what to multiply with. */
-enum place { OF_STATE, OF_BLOCK };
+enum place { OF_STATE, OF_BLOCK, NOWHERE };
 static sums pass(hcg_emit *e, const piece *p, const block *b, const factors *f, enum place from,
                  enum place to) {
     const delta *a = p->a;
@@ -264,14 +265,15 @@ static sums pass(hcg_emit *e, const piece *p, const block *b, const factors *f, 
     LLVMValueRef for_q = n ? broadcast(e, f->for_q, i) : NULL;
     if (f->decay) decay = broadcast(e, f->decay, i);
     for (unsigned v = 0; v < b->vectors; v++) {
-        LLVMValueRef x = from == OF_STATE ? load_state(e, p, b, i, v) : load_block(e, p, b, i, v);
+        LLVMValueRef x =
+            from == OF_STATE ? load_state(e, p, b, i, v, !f->change) : load_block(e, p, b, i, v);
         if (f->change) {
             if (decay) x = hcg_fmul(e, x, decay);
             x = rounded(e, a, hcg_fma(e, f->change[v], k, x));
         }
         if (to == OF_STATE)
             store_state(e, p, b, i, v, x);
-        else
+        else if (to == OF_BLOCK)
             hcg_store(e, block_vector(e, p, b, i, v), x, NULL);
         if (!n) continue;
         s.at[v] = hcg_fma(e, x, for_k, l.carried[v]);
@@ -306,9 +308,17 @@ static void finish(hcg_emit *e, const piece *p, const block *b, LLVMValueRef t, 
 
 /* All prepared tokens for one block of columns. */
 static void emit_block(hcg_emit *e, const piece *p, const block *b) {
+    const delta *a = p->a;
     LLVMValueRef one = hcg_i64(e, 1), last = hcg_sub(e, p->end, one), change[MOST_VECTORS];
     factors f = to_sum(e, p, p->first);
-    sums s = pass(e, p, b, &f, OF_STATE, OF_BLOCK);
+    sums s = pass(e, p, b, &f, OF_STATE, a->one_token ? NOWHERE : OF_BLOCK);
+    if (a->one_token) {
+        finish(e, p, b, last, &s, change);
+        f = (factors){0};
+        to_change(e, p, last, change, &f);
+        pass(e, p, b, &f, OF_STATE, OF_STATE);
+        return;
+    }
     hcg_loop l = hcg_loop_begin(e, p->first, last, one, "token", 2 * b->vectors, s.at);
     for (unsigned i = 0; i < 2 * b->vectors; i++)
         s.at[i] = l.carried[i];

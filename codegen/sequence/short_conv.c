@@ -8,10 +8,12 @@
  * 1) d and zeros before the start. Earlier rows are those that the window would hold, rounded to
  * its type, whichever call they belong to.
  *
+ * Elementwise ops that follow in the kernel, an activation or a gate, are done before y is stored.
+ *
  * Taps stand in memory with those of a channel side by side; vectors want them with channels side
  * by side, so that they are turned once for each block, or for each token that has its own.
  */
-#include "codegen/contract/contraction.h"
+#include "codegen/contract/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/forms.h"
 #include "codegen/library/library.h"
@@ -23,7 +25,9 @@ enum {
 };
 
 typedef struct conv {
-    LLVMValueRef x, taps, bias, window, out; /* bias NULL: none */
+    LLVMValueRef x, taps, bias, window; /* bias NULL: none */
+    hir_id value;                       /* y, before the ops that follow in the kernel */
+    hcg_vector_ops *after;              /* those, and what they leave */
     int64_t channels, groups, n;
     int64_t apart, kept; /* positions from tap to tap; rows of the window */
     bool own_taps;       /* each token has its own */
@@ -154,9 +158,14 @@ static LLVMValueRef bias_of(hcg_emit *e, const conv *c, const block *b, unsigned
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
+/* y and what the kernel makes of it, while it is in a register. */
 static void store_y(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v,
                     LLVMValueRef y) {
-    hcg_store(e, row_at(e, c, c->out, t, b, v), y, lanes_of(b, v));
+    hcg_vector_ops *p = c->after;
+    p->row = t, p->column = channel_of(e, b, v), p->valid = lanes_of(b, v);
+    hcg_vector_ops_next(p);
+    hcg_vector_ops_give(p, c->value, y);
+    hcg_vector_ops_emit(p);
 }
 
 /* Few taps: earlier rows are carried from token to token, oldest first. */
@@ -264,6 +273,25 @@ static void emit_channels(hcg_emit *e, const conv *c) {
     hcg_loop_end(e, &l, NULL);
 }
 
+typedef struct body { /* what follows y */
+    HD_VEC(hir_id) ops;
+    HD_VEC(hcg_yield) yields;
+} body;
+
+static body read_body(hcg_emit *e, const hcg_kernel *k) {
+    const hir_module *m = e->p->m;
+    const hir_op *kernel = hir_op_at(m, k->op), *yield = hir_op_at(m, kernel->body_last);
+    body b = {0};
+    HIR_EACH(m, id, kernel->body_first) {
+        if (hir_has_trait(hir_op_at(m, id)->code, HIR_ELEMENTWISE)) hd_push(e->arena, &b.ops, id);
+    }
+    for (uint32_t i = 0; i < yield->n_args; i++) {
+        const hir_ref r = hcg_through_reshapes(m, yield->args[i]);
+        hd_push(e->arena, &b.yields, ((hcg_yield){r.index, kernel->results[i]}));
+    }
+    return b;
+}
+
 static bool emit_short_conv(hcg_emit *e, const hcg_kernel *k) {
     const hir_module *m = e->p->m;
     const hir_id id = hir_form_op(m, k->op);
@@ -278,7 +306,12 @@ static bool emit_short_conv(hcg_emit *e, const hcg_kernel *k) {
     for (uint32_t i = 0; i < 4; i++)
         if (op->args[i].kind != HIR_REF_NONE)
             *operands[i] = hcg_arg(e, k, hcg_through_reshapes(m, op->args[i]));
-    c.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
+    const body b = read_body(e, k);
+    hcg_vector_ops after = {.e = e, .k = k, .n = hcg_i64(e, c.channels)};
+    after.ops = b.ops.at, after.n_ops = b.ops.n;
+    after.yields = b.yields.at, after.n_yields = b.yields.n;
+    hcg_vector_ops_begin(&after);
+    c.value = op->results[0], c.after = &after;
     if (e->diags->errors != errors) return false;
     c.turned = hcg_scratch(e, (uint64_t)(block_vectors(e, &c) * c.n * e->level->lanes) * 4);
     c.past = hcg_sub(e, hcg_frame_c(e), hcg_frame_t(e));

@@ -208,6 +208,51 @@ HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int3
  * (stacks for flame graphs). NULL: there is no profile, or no such form. */
 HADAL_API const char *hadal_profile_text(hadal_session *s, const char *form);
 
+/* ---- text ---------------------------------------------------------------------------------------
+ */
+/* The tokenizer of a folder, or of a tokenizer.json, for the functions of hadal/text.h. It belongs
+ * to the session, and is not closed. NULL: failed; `hadal_has_tokenizer` asks whether there is one.
+ */
+HADAL_API const struct hadal_tokenizer *hadal_tokenizer_of(hadal_session *s, const char *path);
+HADAL_API int hadal_has_tokenizer(const char *path);
+/* The tokens that end a text: eos_token_id of the folder's generation_config.json, else of its
+ * config.json (or of the text part in it). None is no failure. *ids belongs to the session. */
+HADAL_API int hadal_stop_tokens(hadal_session *s, const char *folder, const int32_t **ids,
+                                size_t *n);
+
+typedef struct hadal_generate_options {
+    size_t struct_size;
+    const char *library, *packed; /* the compiled model, DIR/libNAME.so, and its .weights */
+    const char *cpu_level;        /* NULL: best */
+    int threads;                  /* 0: default */
+    int64_t max_tokens;           /* new ones, at most */
+    /* The next token, from its logits l: the largest where temperature is 0 (the first of equals).
+     * Else weights exp((l - max l) / temperature); of these the top_k largest (0: all), of those
+     * the fewest largest that have at least top_p (1: all) of their sum. Of equals the lower id
+     * counts as larger. A number u in [0, 1) is drawn, and the ids that are left are gone through
+     * upwards: the first at which the running sum exceeds u times the whole is the token. u is the
+     * upper 53 bits of the next number of a xoshiro256** generator seeded from `seed` (ir/random.c,
+     * stream "generate"); one for each token. */
+    double temperature, top_p;
+    int64_t top_k;
+    uint64_t seed;
+    const int32_t *stop; /* tokens that end the text; they are not reported */
+    size_t n_stop;
+    /* Each new token as it comes, and between calls of the model: anything but 0 stops. NULL: not
+     * asked. */
+    int (*token)(void *context, int32_t id);
+    int (*interrupted)(void *context);
+    void *context;
+} hadal_generate_options;
+typedef struct hadal_generated {
+    int64_t prompt_tokens, tokens; /* read; made */
+    double prompt_seconds, seconds;
+    int interrupted; /* the caller stopped it */
+} hadal_generated;
+/* Reads the prompt (at least one token) and goes on from there. */
+HADAL_API int hadal_generate(hadal_session *s, const hadal_generate_options *o,
+                             const int32_t *prompt, int64_t n, hadal_generated *out);
+
 /* ---- benchmarks ---------------------------------------------------------------------------------
  */
 typedef struct hadal_bench_options {
@@ -237,8 +282,8 @@ HADAL_API const char *hadal_bench_json(hadal_session *s);
 /* ---- reports ------------------------------------------------------------------------------------
  */
 /* What the passes did to the loaded model, and all that can be said about what they made, as JSON
- * (docs/report-json.md). After hadal_run_passes with keep_history, or hadal_load_dumps; a
- * session in which loading failed gives the report of its diagnostics. */
+ * (docs/report-json.md). After hadal_run_passes with keep_history, or hadal_load_dumps or
+ * hadal_load_library; a session in which loading failed gives the report of its diagnostics. */
 typedef struct hadal_report_options {
     size_t struct_size;
     const char *path; /* what the report is of, for its title */
@@ -254,12 +299,16 @@ HADAL_API const char *hadal_report(hadal_session *s, const hadal_report_options 
 /* The files of --dump-ir, in place of a model: its graph is the first of them, and it stands as the
  * last one has it. */
 HADAL_API int hadal_load_dumps(hadal_session *s, const char *folder);
-/* Is it a folder with files of --dump-ir? */
-HADAL_API int hadal_is_dumps(const char *path);
+HADAL_API int hadal_is_dumps(const char *path); /* Is it a folder with such files? */
+/* A compiled library, DIR/libNAME.so, with the IR that `compile --emit=graph,depth,kernel` left
+ * beside it (the kernel IR at least, which must be that of the library). */
+HADAL_API int hadal_load_library(hadal_session *s, const char *path);
 /* Reads a report that was written before, and refuses any other JSON. */
 HADAL_API const char *hadal_read_report(hadal_session *s, const char *path);
-/* One HTML file that shows one report, or two side by side. */
-HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, const char *against);
+/* One HTML file that shows one report, or two side by side (`against`; NULL: one). `other`: the
+ * session that the second one is of, for the difference of the two models op by op; may be NULL. */
+HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, hadal_session *other,
+                                        const char *against);
 /* The life of one value, weight or state, as text. %N or %NAME: of the last dump; PASS:%N: of that
  * of a pass, `input` being the first; else the name of a weight, a state or an output. */
 HADAL_API const char *hadal_explain(hadal_session *s, const char *what);

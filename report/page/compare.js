@@ -17,6 +17,12 @@ function optionRows() {
   return [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((k) => a[k] !== b[k]).map((k) => ({ cells: [k, a[k] ?? "–", b[k] ?? "–", ""] }));
 }
 
+/** A side by what it has of its own. */
+function sideText(a, b) {
+  const own = Object.entries(a.facts.options).filter(([k, v]) => b.facts.options[k] !== v).map(([k, v]) => `${k} = ${v}`);
+  return [a.path, ...own.slice(0, 4), a.hadal !== b.hadal && `Hadal ${a.hadal}`].filter(Boolean).join(", ");
+}
+
 function compareSummary() {
   const a = R.facts, b = B.facts, la = R.ledger?.kernels?.total.total, lb = B.ledger?.kernels?.total.total;
   return compareTable([
@@ -67,13 +73,32 @@ function compareRemarks() {
   return h("div", { class: "grid" }, h("div", { class: "span6" }, h("h3", null, "only this"), a.length ? list(a, history) : h("p", { class: "empty" }, "none")), h("div", { class: "span6" }, h("h3", null, "only against"), b.length ? list(b, other) : h("p", { class: "empty" }, "none")));
 }
 
+/** What `hadal diff` says of the two models, as written or as compiled. */
+function compareOps() {
+  if (!D) return null;
+  let which = D.written.counts.added + D.written.counts.removed + D.written.counts.changed ? "written" : "compiled";
+  const holder = h("section", { class: "card", id: "compare-ops" });
+  const kinds = { "+": "added", "-": "removed", "~": "changed", ">": "moved" };
+  const fill = () => {
+    const d = D[which], lines = d.text.split("\n").slice(0, -1), c = d.counts;
+    const list = new VirtualList(20, (i) => h("div", { class: "row single" }, h("div", { class: "cell " + (kinds[lines[i].trim()[0]] || "") }, h("span", { class: "line", style: { "padding-left": ".8rem" } }, lines[i]))), { style: { height: `${Math.min(30, lines.length + 1) * 20}px` } });
+    list.set(lines.length);
+    holder.replaceChildren();
+    add(holder, h("div", { class: "head" }, h("h2", null, "Op by op"), tabs([["written", "as written"], ["compiled", "as compiled"]], which, (x) => ((which = x), fill()))),
+      h("div", { class: "chips", style: { "margin-bottom": ".6rem" } }, ["added", "removed", "changed", "moved"].map((k) => c[k] > 0 && h("span", { class: "chip " + k }, `${SIGN[k]} ${group(c[k])} ${k}`)), h("span", { class: "chip" }, `${group(c.same)} the same`)),
+      lines.length ? list.box : h("p", { class: "empty" }, "No differences."), d.more > 0 && h("p", { class: "note" }, `and ${plural(d.more, "line")} more: hadal diff has them all`));
+  };
+  fill();
+  return holder;
+}
+
 function compareRoom(room) {
   if (!R.facts || !B.facts) return void room.append(card("Against", {}, h("p", { class: "empty" }, "One of the two models could not be compiled.")), B.facts ? "" : card("What is wrong", {}, diagnostics(B.diagnostics)));
   const options = optionRows();
-  room.append(h("div", { class: "grid" },
-    h("div", { class: "hero" }, h("div", null, h("h2", null, `${R.name} against ${B.name}`), h("p", null, `${R.path} (Hadal ${R.hadal}) · ${B.path} (Hadal ${B.hadal})`))),
+  add(room, h("div", { class: "grid" },
+    h("div", { class: "hero" }, h("div", null, h("h2", null, `${R.name} against ${B.name}`), h("p", null, `${sideText(R, B)} · ${sideText(B, R)}`))),
     card("Summary", { class: "span7", id: "compare-summary" }, compareSummary()),
     card("Options that differ", { class: "span5" }, options.length ? table([{ name: "" }, { name: "this" }, { name: "against" }, { name: "" }], options) : h("p", { class: "empty" }, "none")),
     card("Ledger by phase", { class: "span6", id: "compare-ledger" }, comparePhases()), card("Memory", { class: "span6", id: "compare-memory" }, compareMemory()),
-    card("Passes", { id: "compare-passes" }, comparePasses()), compareTime(), card("Remarks that differ", {}, compareRemarks())));
+    card("Passes", { id: "compare-passes" }, comparePasses()), compareTime(), compareOps(), card("Remarks that differ", {}, compareRemarks())));
 }

@@ -252,6 +252,7 @@ const layerOf = (name) => /^(?:[^.\d]+\.)*\d+/.exec(name)?.[0] || "";
 const R = readData("report");
 const B = readData("against");
 const history = R.history ? new History(R.history) : null;
+const D = readData("difference");
 const other = B && B.history ? new History(B.history) : null;
 
 /** Sums of the ledger by phase, of a stage, in units of d per token per sublayer. */

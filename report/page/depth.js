@@ -51,10 +51,10 @@ function depthPicture(d, costs) {
       g.append(s("text", { x: left - 38, y: y + step - 5, "text-anchor": "end" }, row.sublayer ? label : "output"), s("text", { x: left - 8, y: y + step - 5, "text-anchor": "end", class: "strong" }, row.sublayer || ""));
     }
     for (let k = 0; k < row.sources.length; ) {
-      const kind = k < row.shared && row.phase_1 + row.partial ? "phase1" : row.shared && row.partial ? "live" : "direct";
+      const two = row.phase_1 + row.partial > 0, kind = two ? (k < row.sources.length - row.direct ? "phase1" : "live") : "direct";
       const first = index.get(row.sources[k]);
       let n = 1;
-      if (size < 8) while (k + n < row.sources.length && index.get(row.sources[k + n]) === first + n && k + n < row.shared === k < row.shared) n++;
+      if (size < 8) while (k + n < row.sources.length && index.get(row.sources[k + n]) === first + n && (!two || k + n < row.sources.length - row.direct === k < row.sources.length - row.direct)) n++;
       g.append(s("rect", { class: "depth-cell " + kind, x: left + first * size + 1, y: y + 1, width: n * size - 2, height: step - 2, rx: size > 9 ? 3 : 1, "data-source": row.sources[k], "data-n": n }));
       k += n;
     }

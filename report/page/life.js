@@ -48,7 +48,7 @@ function showLife(op, stage) {
   const { operands, users } = history.neighbours(stage, op);
   const refused = (R.remarks || []).filter((r) => r.op === op || life.some((x) => x.op === r.op));
   const back = location.hash.replace(/&?(op|side)=[^&]*/g, "");
-  aside.append(h("button", { type: "button", class: "close", "aria-label": "Close (Escape)", onclick: () => go(back) }, "×"),
+  add(aside, h("button", { type: "button", class: "close", "aria-label": "Close (Escape)", onclick: () => go(back) }, "×"),
     h("h2", { class: "mono" }, history.linkOf(stage, op), " ", h("span", { class: "o" }, history.strings[f[FORM.code]])),
     h("p", { class: "note" }, `line ${history.layout(stage).lines[row]} after ${stage.pass}`),
     l && h("section", null, h("h3", null, "Written"), sourceQuote(l)),

@@ -35,7 +35,12 @@ function open() {
     shown = link;
     return;
   }
-  for (const a of $("rooms").children) a.toggleAttribute("aria-current", false), a.dataset.room === link.room && a.setAttribute("aria-current", "page");
+  for (const a of $("rooms").children) {
+    a.removeAttribute("aria-current");
+    if (a.dataset.room !== link.room) continue;
+    a.setAttribute("aria-current", "page");
+    $("rooms").scrollLeft = a.offsetLeft - $("rooms").clientWidth / 2 + a.clientWidth / 2;
+  }
   const room = $("room");
   room.replaceChildren();
   painters = [];
@@ -44,6 +49,14 @@ function open() {
   if (!shown || shown.room !== link.room) scrollTo(0, 0);
   shown = link;
   room.dataset.room = link.room;
+  try {
+    fill(room, link);
+  } catch (fault) { // data that somebody has edited
+    console.error(fault);
+    room.replaceChildren(card("This room cannot be shown", { id: "fault" }, h("p", { class: "note" }, `The data of the report are not as docs/report-json.md has them: ${fault.message}`)));
+  }
+}
+function fill(room, link) {
   if (!R.facts && link.room !== "summary" && link.room !== "compare") room.append(card(null, {}, h("p", { class: "empty" }, "The model could not be compiled. "), h("a", { href: "#summary" }, "What is wrong")));
   else ROOMS.find((r) => r[0] === link.room)[2](room, link);
 }
@@ -172,7 +185,7 @@ function onKey(e) {
 function start() {
   startTheme();
   document.title = `${R.name || R.path} – Hadal report`;
-  $("title").textContent = R.name || R.path || "Hadal";
+  $("title").textContent = R.name || (R.path || "Hadal").split("/").pop();
   $("subtitle").textContent = `${R.path || ""} · Hadal ${R.hadal}${B ? ` · against ${B.path}` : ""}`;
   ROOMS.forEach(([id, text], i) => $("rooms").append(h("a", { href: "#" + id, "data-room": id, title: `${text} (${i + 1})` }, text)));
   $("search").addEventListener("input", search);

@@ -41,7 +41,7 @@ function lengthBars(r) {
     { size: x.state, colour: "var(--p0)", tip: `caches ${bytes(x.state)}` },
     { size: x.fixed, colour: "var(--p2)", tip: `state of fixed size and values without tokens ${bytes(x.fixed)}` },
     { size: x.arena, colour: "var(--p1)", tip: `arena of a chunk ${bytes(x.arena)}` },
-  ], most, bytes(x.state + x.fixed + x.arena)));
+  ], most, bytes(x.state + x.fixed + x.arena), { class: "short" }));
 }
 
 function remarkItem(r, of = history) {
@@ -86,7 +86,7 @@ function recognised(r) {
 function summaryRoom(room) {
   const f = R.facts, l = R.ledger, d = R.depth;
   if (!f) {
-    room.append(h("div", { class: "hero" }, h("div", null, h("h2", null, R.path || "A model"), h("p", null, "could not be compiled"))),
+    room.append(h("div", { class: "hero" }, h("div", null, h("h2", null, (R.path || "A model").split("/").pop()), h("p", null, "could not be compiled"))),
       card("What is wrong", { id: "diagnostics" }, diagnostics(R.diagnostics)));
     return;
   }
@@ -109,7 +109,8 @@ function summaryRoom(room) {
     card(`Refused, and why (${refused.length})`, { class: "span6", id: "refused" }, refused.length ? h("div", { class: "scroll" }, remarkList(refused)) : h("p", { class: "empty" }, R.made_of === "dumps" ? "Dumps hold no remarks." : "No pass refused anything.")),
     card(`Taken (${taken.length})`, { class: "span6", id: "taken" }, taken.length ? h("div", { class: "scroll" }, remarkList(taken)) : h("p", { class: "empty" }, "No remarks.")),
     card("Options", { class: "span6" }, h("dl", { class: "facts" }, Object.entries(f.options).flatMap(([k, v]) => [h("dt", null, k), h("dd", null, v)]),
-      h("dt", null, "made of"), h("dd", null, `${R.made_of}, ${R.path}`), h("dt", null, "by"), h("dd", null, `Hadal ${R.hadal}`))),
+      h("dt", null, "made of"), h("dd", null, `${R.made_of}, ${R.path}`),
+      R.library && [h("dt", null, "library"), h("dd", null, `of Hadal ${R.library.version}, for ${R.library.levels.join(", ")}; ${Object.entries(R.library.options).map(([k, v]) => `${k} ${typeof v === "object" ? JSON.stringify(v) : v}`).join(", ")}`)], h("dt", null, "by"), h("dd", null, `Hadal ${R.hadal}`))),
     card("Inputs and outputs", { class: "span6" }, h("dl", { class: "facts" }, [...f.inputs.map((x) => ["in", x]), ...f.outputs.map((x) => ["out", x])].flatMap(([w, x]) => [h("dt", null, w), h("dd", { class: "mono" }, `${x.name}: ${x.type}`)]))),
     R.diagnostics.length && card("Said on the way", {}, diagnostics(R.diagnostics))));
 }

@@ -103,6 +103,6 @@ function timeRoom(room) {
       tile(percent(inside / all), "in kernels"), tile(percent(wait / Math.max(1, inside)), "of that waiting for threads")));
     grid.append(card(`Flame graph of ${phase.phase}`, {}, h("div", { class: "figure" }, flame(phase))));
     grid.append(h("section", { class: "card " + (roof ? "span7" : "") }, holder));
-    if (roof) grid.append(card("Roofline", { class: "span5" }, roof, h("p", { class: "note" }, limit ? "The line is what this machine can do, measured when the report was made." : "The limits of the machine were not measured.")));
+    if (roof) grid.append(card("Roofline", { class: "span5" }, roof, h("p", { class: "note" }, limit ? "The line is what this machine can do, with data from memory, measured when the report was made. A kernel above it, or with more than 100 % of its limit, finds its data in a cache." : "The limits of the machine were not measured.")));
   }
 }

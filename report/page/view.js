@@ -16,6 +16,8 @@ function make(node, attrs, children) {
 }
 const h = (tag, attrs, ...children) => make(document.createElement(tag), attrs, children);
 const s = (tag, attrs, ...children) => make(document.createElementNS("http://www.w3.org/2000/svg", tag), attrs, children);
+/** Adds what is there of the children. */
+const add = (node, ...children) => make(node, null, children);
 const $ = (id) => document.getElementById(id);
 
 // ---- numbers ----

@@ -50,10 +50,41 @@ case $example in
             "$out/generate" --weights "$out/jargon.weights" --prompt "hacker: n. $beginning" --tokens 60 --temperature 0 | head -1
         done | cmp "$out/kept.txt" -
         ;;
+    text)
+        lib=$(dirname "$hadal")/../lib
+        "$hadal" compile "$examples/jargon" -o "$out/jargon"
+        $cc -O2 "$examples/text/complete.c" -o "$out/complete" -I"$examples/../include" $link -L"$lib" -Wl,-rpath,"$lib" -ljargon -lhadaltext
+        "$out/complete" "$out/jargon.weights" "$examples/jargon" 'hacker: n. ' 100 | tee "$out/said.txt"
+        "$hadal" generate "$examples/jargon" --prompt 'hacker: n. ' -n 100 | cmp - "$out/said.txt"
+        "$hadal" generate "$out/jargon" --tokenizer "$examples/jargon" --prompt 'hacker: n. ' -n 100 | cmp - "$out/said.txt"
+        if "$out/complete" "$out/jargon.weights" "$examples/jargon/config.json" x 1 2>"$out/err"; then exit 1; fi
+        grep -q 'config.json:1:1: error: .*no tokenizer.json' "$out/err"
+        ;;
     kimi-small)
         cp "$examples/kimi-small"/* "$out" && cd "$out"
         make CC="$cc" HADAL="$hadal" OUT="$out" run | tee "$out/said.txt"
         grep -q '^as if the prompt had been read again$' "$out/said.txt"
+        ;;
+    study)
+        cp "$examples/study"/* "$out" && cd "$out"
+        ./figures.sh "$hadal" | tee figures.txt
+        # every row of the table is as README has it, and so is what it quotes
+        while read -r row; do grep -qxF -- "$row" README.md; done <figures.txt
+        "$hadal" explain model.hadal -D sharpness=place model.layers.9.mlp_res_sharp >explained.txt
+        grep -qF 'part of @model.layers.9.mlp_res_norm.weight.folded = @model.layers.9.mlp_res_norm.weight * @model.layers.9.mlp_res_proj.weight * @model.layers.9.mlp_res_sharp' explained.txt
+        "$hadal" opt model.hadal -D sharpness=token --passes=default --remarks --filter-passes=recognise -o /dev/null 2>&1 |
+            grep -qF "$(grep -o 'model.hadal:10:36: .*' README.md)"
+        # phases of the ledger that the text has
+        for phase in none:'phase 1' none:'phase 2' none:mix token:mix; do
+            "$hadal" report model.hadal -D sharpness=${phase%%:*} --code none --json | python3 -c '
+import json, sys
+print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]]["total"])' "${phase#*:}" >phase.txt
+            grep -qF "$(cat phase.txt)" README.md
+        done
+        "$hadal" report model.hadal -D sharpness=none --against-define sharpness=token --code none -o study.html
+        for sharpness in none place token; do
+            "$hadal" opt model.hadal -D layers=4 -D hidden=64 -D heads=2 -D ff=64 -D vocab=64 -D sharpness=$sharpness --passes=default --check-passes -o /dev/null
+        done
         ;;
     two-models)
         for size in small:2:40 large:4:64; do

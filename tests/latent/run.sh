@@ -3,8 +3,8 @@
 #
 #   run.sh HADAL TENSOR_COMPARE SPEC LEVEL WORK_FOLDER
 #
-# A prefill that several threads share and then tokens one by one, other cuts of the same tokens, parameters that give
-# other forms, caches and weights of other types. Tolerances, e = max |got - expected| / max |expected|:
+# A prefill that several threads share and then tokens one by one, other cuts of the same tokens (which are done in one form
+# or in the other), parameters that give other forms, options of attention, caches and weights of other types. Tolerances, e = max |got - expected| / max |expected|:
 #   1e-5   both round caches and weights alike; a plain float32 evaluation stays below 2e-6. With caches of 16 bits an
 #          element in the middle of two may fall to the other side: 1e-2 (bf16), 2e-3 (f16), as in golden/run.sh
 #   0      one thread and two give the same bytes
@@ -40,5 +40,7 @@ for split in 1 5 68; do
 done
 check 1e-5 "-D rotated=false -D gate=heads" "--weights-dtype bf16 --activations f32"
 check 1e-5 "-D rotated=false -D rope=0" "--weights-dtype f16"
+check 1e-5 "-D window=9 -D sink=true" ""
+check 1e-5 "-D softcap=3.0 -D sink=true" "--weights-dtype bf16 --activations f32"
 check 1e-2 "-D gate=none" "--cache-dtype bf16"
 check 2e-3 "" "--cache-dtype f16 --weights-dtype q8 --activations f32"

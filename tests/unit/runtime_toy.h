@@ -121,7 +121,11 @@ static const hrt_operand operands[] = {
 #define STEP(k, first, n, one, many, last, row, columns)                                           \
     {                                                                                              \
         k, k, first, n, HRT_SPLIT_##one, HRT_SPLIT_##many, GRAIN, last, row, 0, 0, 0, 0, 0, 0,     \
-            columns, #k                                                                            \
+            columns, #k, {                                                                         \
+            0, {                                                                                   \
+                0, 0, 0, 0, 0                                                                      \
+            }                                                                                      \
+        }                                                                                          \
     }
 static const hrt_step steps[] = {
     STEP(0, 0, 3, NONE, ROWS, 0, 0, 1),    STEP(1, 3, 2, NONE, ROWS, 0, 1, 1),

@@ -271,3 +271,30 @@ Test(diff, long_chain) {
         expect_counts(0, 1, 1, 0, text);
     }
 }
+
+/* Each op of a stage is marked as it is counted. */
+Test(diff, marks_are_what_is_counted) {
+    const char *other = HEAD "  %a = linear %x, @w : f32[T, 8]\n"
+                             "  %b = gelu %a : f32[T, 8]\n"
+                             "  %e = relu %b : f32[T, 8]\n"
+                             "  %c = rmsnorm %e, @g {eps = 1e-05} : f32[T, 8]\n"
+                             "  %d = add %c, %x : f32[T, 8]\n"
+                             "  output %d {name = \"o\"}\n}\n";
+    hir_module *a = parse(chain), *b = parse(other);
+    hd_text out;
+    hd_text_init(&out, arena);
+    hir_diff_found found;
+    hir_diff_find(a, b, &out, &found);
+    size_t marks[HIR_DIFF_REMOVED + 1] = {0};
+    HIR_EACH(b, op, b->first) {
+        marks[found.mark_b[op]]++;
+    }
+    HIR_EACH(a, op, a->first) {
+        marks[HIR_DIFF_REMOVED] += found.mark_a[op] == HIR_DIFF_REMOVED;
+    }
+    cr_expect_eq(marks[HIR_DIFF_ADDED], found.counts.added);
+    cr_expect_eq(marks[HIR_DIFF_CHANGED], found.counts.changed);
+    cr_expect_eq(marks[HIR_DIFF_MOVED], found.counts.moved);
+    cr_expect_eq(marks[HIR_DIFF_REMOVED], found.counts.removed);
+    cr_expect_gt(found.counts.added + found.counts.changed, 1, "%s", out.at);
+}

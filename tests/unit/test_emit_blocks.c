@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "tests/unit/emit_harness.h"
+#include "tests/unit/sequence_harness.h"
 
 typedef struct shape {
     int64_t t, groups, n, k;
@@ -20,9 +20,6 @@ typedef struct problem {
     float *x, *w;
     void *packed;
 } problem;
-
-enum { GUARD = 64 };
-static const float untouched = -12345.0f;
 
 static void build_kernel(problem *p) {
     const shape *s = &p->s;
@@ -48,21 +45,6 @@ static void build_kernel(problem *p) {
     cr_assert(!hd_diags_failed(&p->b.diags), "%s", bench_errors(&p->b));
 }
 
-/* Panels of each group's matrix in turn; w becomes what they hold. */
-static void pack(problem *p) {
-    const shape *s = &p->s;
-    hir_weight w = p->b.m->weights.at[0];
-    uint64_t bytes, each;
-    cr_assert(hir_weight_bytes(&w, &bytes));
-    each = bytes / (uint64_t)s->groups;
-    p->packed = guarded(bytes);
-    for (int64_t g = 0; g < s->groups; g++) {
-        void *panels = pack_panels(p->w + g * s->n * s->k, s->n, s->k, s->dtype);
-        memcpy((char *)p->packed + (uint64_t)g * each, panels, each);
-        guarded_free(panels);
-    }
-}
-
 static void open_problem(problem *p, shape s, uint64_t seed) {
     *p = (problem){.b = bench_new(), .s = s, .seed = seed * 2654435761u + 1};
     bench_start(&p->b);
@@ -70,7 +52,7 @@ static void open_problem(problem *p, shape s, uint64_t seed) {
     build_kernel(p);
     p->x = random_floats(&p->seed, (size_t)(s.t * s.groups * s.k));
     p->w = random_floats(&p->seed, (size_t)(s.groups * s.n * s.k));
-    pack(p);
+    p->packed = pack_blocks(p->w, s.groups, s.n, s.k, s.dtype);
 }
 
 static void close_problem(problem *p) {
@@ -97,8 +79,7 @@ static void compare(const problem *p, const float *y, const char *what) {
                           what, t, g, n, got, sum, s->t, s->groups, s->n, s->k,
                           hir_dtype_name(s->dtype));
             }
-    for (size_t i = 0; i < GUARD; i++)
-        cr_assert(y[results(p) + i] == untouched, "%s: wrote behind the result", what);
+    check_guard(y, results(p), what);
 }
 
 static void call(problem *p, const compiled *c, float *y, int64_t r0, int64_t r1, int64_t c0,
@@ -108,10 +89,7 @@ static void call(problem *p, const compiled *c, float *y, int64_t r0, int64_t r1
         const int64_t at = one ? t : 0;
         hrt_frame frame = {.T = one ? 1 : p->s.t, .C = p->s.t, .cap = p->s.t};
         void *args[] = {p->x + at * p->s.groups * p->s.k, p->packed, y + at * p->s.groups * p->s.n};
-        frame.scratch = guarded((c->scratch + 63) / 64 * 64);
-        memset(frame.scratch, 0xff, c->scratch);
-        c->call(&frame, args, one ? 0 : r0, one ? 1 : r1, c0, c1);
-        guarded_free(frame.scratch);
+        call_frame(c, frame, args, one ? 0 : r0, one ? 1 : r1, c0, c1);
     }
 }
 
@@ -134,9 +112,7 @@ static void check(problem *p, const hcg_level *level, bool decode) {
     snprintf(what, sizeof what, "%s %s", level->name, decode ? "decode" : "prefill");
     float *y[2];
     for (int i = 0; i < 2; i++) {
-        y[i] = guarded((results(p) + GUARD) * 4);
-        for (size_t k = 0; k < results(p) + GUARD; k++)
-            y[i][k] = untouched;
+        y[i] = new_results(results(p));
         if (i)
             call_cut(p, &c, y[i]);
         else
@@ -158,22 +134,15 @@ static shape random_shape(uint64_t *s) {
 }
 
 static void check_level(const char *name) {
-    const hcg_level *levels;
-    size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(levels[i].name, name) != 0) continue;
-        if (!level_runs(&levels[i])) cr_skip_test("this CPU has no %s", name);
-        uint64_t s = 815;
-        for (int round = 0; round < 20; round++) {
-            problem p;
-            open_problem(&p, random_shape(&s), random_bits(&s));
-            check(&p, &levels[i], false);
-            check(&p, &levels[i], true);
-            close_problem(&p);
-        }
-        return;
+    const hcg_level *level = level_named(name);
+    uint64_t s = 815;
+    for (int round = 0; round < 20; round++) {
+        problem p;
+        open_problem(&p, random_shape(&s), random_bits(&s));
+        check(&p, level, false);
+        check(&p, level, true);
+        close_problem(&p);
     }
-    cr_assert_fail("no level %s", name);
 }
 
 Test(emit_blocks, avx512bf16) {

@@ -1,16 +1,23 @@
-/* Latent attention kernels against double loops: heads that fill a panel and that do not, rows of
- * one state and of two, the latent at either end, caches of every type, tokens before the call, at
- * every CPU level of this machine, whole and divided among threads. The function for one token is
- * called once for each row, as if the others came in calls of their own. */
+/* Latent attention kernels against double loops, both forms: over rows as they are cached, and over
+ * keys and values that are made of them. Heads that fill a panel and that do not, several latents
+ * of a position, heads that share a key, rows of one state and of two, the latent at either end,
+ * caches and weights of every type, tokens before the call, windows, sinks, a bias by distance, a
+ * soft cap, at every CPU level of this machine, whole and divided among threads. The function for
+ * one token is called once for each row, as if the others came in calls of their own. */
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "tests/unit/emit_harness.h"
+#include "tests/unit/sequence_harness.h"
 
 typedef struct shape {
-    int64_t t, past, heads, r, m;
+    int64_t t, past, heads, groups, r, m;
     bool two_states, latent_last;
     hir_dtype dtype;
+    int64_t kv_heads, n, v; /* of the expanded form; kv_heads 0: it is the other one */
+    hir_dtype weights;
+    int64_t window, extent; /* 0: no window, no bias */
+    double softcap;         /* 0: none */
+    enum { NO_SINK, SINK_BY_HEAD, SINK_BY_TOKEN } sink;
 } shape;
 
 typedef struct problem {
@@ -19,209 +26,309 @@ typedef struct problem {
     uint64_t seed;
     hir_id kernel;
     double scale;
-    float *q, *q_p, *c, *p; /* [T][H][r], [T][H][m], [cap][r], [cap][m]: NaN behind the keys */
-    void *rows, *shared;    /* states as stored */
+    int64_t n, v, kv_heads; /* entries of q and of o; heads of k and v */
+    float *q, *q_p, *c,
+        *p; /* [T][H][n], [T][H][m], [G][cap][r], [G][cap][m]: NaN behind the keys */
+    float *sink, *bias, *w_k, *w_v;
+    void *rows, *shared, *packed_k, *packed_v; /* states and weights as stored */
+    double *keys, *values;                     /* [K][positions][n + m], [K][positions][v] */
 } problem;
 
-enum { BEHIND = 3, GUARD = 64 };
-static const float untouched = -12345.0f;
+enum { BEHIND = 3, MOST_OPERANDS = 10 };
+
+static int64_t positions(const problem *p) {
+    return p->s.past + p->s.t;
+}
 
 static int64_t capacity(const problem *p) {
-    return p->s.past + p->s.t + BEHIND;
+    return positions(p) + BEHIND;
 }
 
 static int64_t row_width(const problem *p) {
     return p->s.r + (p->s.two_states ? 0 : p->s.m);
 }
 
+static bool is_last(const shape *s) {
+    return s->latent_last && s->m && !s->two_states;
+}
+
 /* ---- the kernel ------------------------------------------------------------------------------ */
-static hir_ref state(problem *p, const char *name, int64_t n) {
-    hir_type type = hir_make_type(p->s.dtype, 3, (int64_t[]){HIR_C, 1, n});
-    uint32_t index = hir_add_state(p->b.m, name, HIR_STATE_CACHE, type, HD_NOWHERE);
-    hir_id v = hir_add_input(p->b.m, name, type); /* stands for the result of cache_append */
-    hir_value_at(p->b.m, v)->place = HIR_PLACE_STATE;
-    hir_value_at(p->b.m, v)->offset = index;
-    return hir_value_ref(v);
+static hir_ref input(problem *p, const char *name, uint32_t rank, const int64_t *dims) {
+    return hir_value_ref(hir_add_input(p->b.m, name, hir_make_type(HIR_F32, rank, dims)));
 }
 
 static hir_ref query(problem *p, const char *name, int64_t n) {
-    hir_type t = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, p->s.heads, n});
-    return hir_value_ref(hir_add_input(p->b.m, name, t));
+    return input(p, name, 3, (int64_t[]){HIR_T, p->s.heads, n});
+}
+
+static hir_ref sink_of(problem *p) {
+    const int64_t dims[] = {HIR_T, p->s.heads};
+    if (p->s.sink == NO_SINK) return hir_no_ref();
+    if (p->s.sink == SINK_BY_TOKEN) return input(p, "sink", 2, dims);
+    hir_type type = hir_make_type(HIR_F32, 1, dims + 1);
+    return hir_weight_ref(hir_add_weight(p->b.m, "sink", type, HD_NOWHERE));
+}
+
+static hir_ref map(problem *p, const char *name, int64_t n) {
+    const shape *s = &p->s;
+    hir_type type = hir_make_type(s->weights, 3, (int64_t[]){s->kv_heads, n, s->r});
+    uint32_t w = hir_add_weight(p->b.m, name, type, HD_NOWHERE);
+    p->b.m->weights.at[w].layout = HIR_LAYOUT_PANEL;
+    return hir_weight_ref(w);
+}
+
+/* The operands of either op, from q on; gives how many. */
+static uint32_t make_operands(problem *p, hir_ref *args) {
+    const shape *s = &p->s;
+    const hir_ref none = hir_no_ref();
+    uint32_t n = 0;
+    args[n++] = query(p, "q", p->n);
+    args[n++] = state_value(&p->b, "rows", s->dtype, s->groups, row_width(p));
+    args[n++] = s->m ? query(p, "q_p", s->m) : none;
+    args[n++] =
+        s->two_states && s->m ? state_value(&p->b, "shared", s->dtype, s->groups, s->m) : none;
+    if (s->kv_heads) args[n++] = map(p, "w_k", s->n);
+    if (s->kv_heads) args[n++] = map(p, "w_v", s->v);
+    args[n++] = sink_of(p);
+    args[n++] = s->extent ? input(p, "bias", 3, (int64_t[]){HIR_T, s->heads, s->extent}) : none;
+    return n;
 }
 
 static void build_kernel(problem *p) {
     const shape *s = &p->s;
-    hir_ref args[] = {query(p, "q", s->r), state(p, "rows", row_width(p)), hir_no_ref(),
-                      hir_no_ref()};
-    if (s->m) args[2] = query(p, "q_p", s->m);
-    if (s->two_states && s->m) args[3] = state(p, "shared", s->m);
-    const bool last = s->latent_last && s->m && !s->two_states;
+    const bool made = s->kv_heads > 0;
+    hir_ref args[MOST_OPERANDS];
+    if (made) args[0] = query(p, "otherwise", p->v);
+    const uint32_t n = made + make_operands(p, args + made);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_DECODE, "keys"),
-                        hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, 16)};
-    hir_attr of[] = {hir_int(HIR_A_START, last ? s->m : 0), hir_float(HIR_A_SCALE, p->scale)};
-    hir_type to = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s->heads, s->r});
+                        hir_string(HIR_A_SPLIT_DECODE, made ? "none" : "keys"),
+                        hir_string(HIR_A_SPLIT_PREFILL, made ? "cols" : "cyclic"),
+                        hir_int(HIR_A_GRAIN, 16)};
+    hir_attr of[4] = {hir_int(HIR_A_START, is_last(s) ? s->m : 0),
+                      hir_float(HIR_A_SCALE, p->scale)};
+    uint32_t n_of = 2;
+    if (s->window) of[n_of++] = hir_int(HIR_A_WINDOW, s->window);
+    if (s->softcap > 0) of[n_of++] = hir_float(HIR_A_SOFTCAP, s->softcap);
+    hir_type to = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s->heads, p->v});
     hir_builder top = hir_at_end(p->b.m, &p->b.diags);
     p->kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &to, 1);
     hir_builder body = hir_in_body(p->b.m, &p->b.diags, p->kernel);
-    hir_ref o = hir_emit(&body, HIR_ATTENTION_LATENT_OP, args, 4, of, 2);
+    hir_ref o = hir_emit(&body, made ? HIR_ATTENTION_EXPANDED_OP : HIR_ATTENTION_LATENT_OP, args, n,
+                         of, n_of);
     hir_build(&body, HIR_YIELD_OP, &o, 1, NULL, 0);
     cr_assert(!hd_diags_failed(&p->b.diags), "%s", bench_errors(&p->b));
 }
 
 /* ---- the cache --------------------------------------------------------------------------------*/
+/* Columns of the rows of all groups. Behind the keys they are NaN, and so are those before all
+ * windows, rounded down to four. */
 static float *columns(problem *p, int64_t n) {
-    float *x = random_floats(&p->seed, (size_t)(capacity(p) * n));
-    for (int64_t i = (p->s.past + p->s.t) * n; i < capacity(p) * n; i++)
-        x[i] = NAN;
+    const int64_t cap = capacity(p);
+    const int64_t first = p->s.window ? (p->s.past + 1 - p->s.window) & -4 : 0;
+    float *x = random_floats(&p->seed, (size_t)(p->s.groups * cap * n));
+    for (int64_t i = 0; i < p->s.groups * cap * n; i++)
+        if (i / n % cap >= positions(p) || i / n % cap < first) x[i] = NAN;
     return x;
 }
 
 /* x as a column of rows of a state of `width`; x becomes what that holds. */
 static void store(const problem *p, void *to, int64_t width, int64_t at, float *x, int64_t n) {
     const size_t bytes = hir_dtype_bytes(p->s.dtype);
-    for (int64_t i = 0; i < capacity(p) * n; i++) {
-        uint16_t half = p->s.dtype == HIR_BF16 ? hd_bf16_from_f32(x[i]) : hd_f16_from_f64(x[i]);
-        if (p->s.dtype == HIR_BF16) x[i] = hd_bf16_to_f32(half);
-        if (p->s.dtype == HIR_F16) x[i] = hd_f16_to_f32(half);
-        char *place = (char *)to + (size_t)(i / n * width + at + i % n) * bytes;
-        memcpy(place, p->s.dtype == HIR_F32 ? (void *)&x[i] : (void *)&half, bytes);
-    }
+    for (int64_t i = 0; i < p->s.groups * capacity(p) * n; i++)
+        store_element((char *)to + (size_t)(i / n * width + at + i % n) * bytes, p->s.dtype, &x[i]);
 }
 
 static void store_rows(problem *p) {
     const shape *s = &p->s;
-    const size_t bytes = hir_dtype_bytes(s->dtype), cap = (size_t)capacity(p);
-    const bool last = s->latent_last && !s->two_states;
+    const size_t bytes = hir_dtype_bytes(s->dtype), rows = (size_t)(s->groups * capacity(p));
     p->c = columns(p, s->r), p->p = columns(p, s->m);
-    p->rows = guarded(cap * (size_t)row_width(p) * bytes);
-    store(p, p->rows, row_width(p), last ? s->m : 0, p->c, s->r);
+    p->rows = guarded(rows * (size_t)row_width(p) * bytes);
+    store(p, p->rows, row_width(p), is_last(s) ? s->m : 0, p->c, s->r);
     if (!s->m) return;
-    if (s->two_states) p->shared = guarded(cap * (size_t)s->m * bytes);
+    if (s->two_states) p->shared = guarded(rows * (size_t)s->m * bytes);
     store(p, s->two_states ? p->shared : p->rows, s->two_states ? s->m : row_width(p),
-          s->two_states || last ? 0 : s->r, p->p, s->m);
+          s->two_states || is_last(s) ? 0 : s->r, p->p, s->m);
+}
+
+/* Entry i of a key or value of head j: that of the map, or of the latent. */
+static double entry(const problem *p, const float *w, int64_t n, int64_t j, int64_t s, int64_t i) {
+    const int64_t r = p->s.r, group = j / (p->kv_heads / p->s.groups);
+    const float *c = p->c + (group * capacity(p) + s) * r;
+    double sum = 0;
+    if (!w) return c[i];
+    for (int64_t l = 0; l < r; l++)
+        sum += (double)w[(j * n + i) * r + l] * c[l];
+    return sum;
+}
+
+static void expand(problem *p) {
+    const int64_t all = positions(p), m = p->s.m, width = p->n + m;
+    p->keys = malloc((size_t)(p->kv_heads * all * width) * sizeof *p->keys);
+    p->values = malloc((size_t)(p->kv_heads * all * p->v) * sizeof *p->values);
+    for (int64_t j = 0; j < p->kv_heads; j++)
+        for (int64_t s = 0; s < all; s++) {
+            const int64_t row = j * all + s, group = j / (p->kv_heads / p->s.groups);
+            for (int64_t i = 0; i < p->n; i++)
+                p->keys[row * width + i] = entry(p, p->w_k, p->n, j, s, i);
+            for (int64_t i = 0; i < m; i++)
+                p->keys[row * width + p->n + i] = p->p[(group * capacity(p) + s) * m + i];
+            for (int64_t i = 0; i < p->v; i++)
+                p->values[row * p->v + i] = entry(p, p->w_v, p->v, j, s, i);
+        }
+}
+
+/* Entries of a map are as small as make keys of the size of latents. */
+static float *new_map(problem *p, int64_t n) {
+    const size_t all = (size_t)(p->s.kv_heads * n * p->s.r);
+    float *w = random_floats(&p->seed, all);
+    for (size_t i = 0; i < all; i++)
+        w[i] *= 1.7f / sqrtf((float)p->s.r);
+    return w;
 }
 
 static void open_problem(problem *p, shape s, uint64_t seed) {
     *p = (problem){.b = bench_new(), .s = s, .seed = seed * 2654435761u + 1};
     bench_start(&p->b);
-    p->scale = 1.5 / sqrt((double)(s.r + s.m));
+    p->b.exact = ~0u; /* x stays f32: what is rounded is tested with the back ends */
+    p->n = s.kv_heads ? s.n : s.r, p->v = s.kv_heads ? s.v : s.r;
+    p->kv_heads = s.kv_heads ? s.kv_heads : s.groups;
+    p->scale = 1.5 / sqrt((double)(p->n + s.m));
     build_kernel(p);
-    p->q = random_floats(&p->seed, (size_t)(s.t * s.heads * s.r));
+    p->q = random_floats(&p->seed, (size_t)(s.t * s.heads * p->n));
     p->q_p = random_floats(&p->seed, (size_t)(s.t * s.heads * s.m));
+    p->sink = random_floats(&p->seed, (size_t)(s.t * s.heads));
+    p->bias = random_floats(&p->seed, (size_t)(s.t * s.heads * s.extent));
     store_rows(p);
+    if (s.kv_heads) {
+        p->w_k = new_map(p, s.n), p->w_v = new_map(p, s.v);
+        p->packed_k = pack_blocks(p->w_k, s.kv_heads, s.n, s.r, s.weights);
+        p->packed_v = pack_blocks(p->w_v, s.kv_heads, s.v, s.r, s.weights);
+    }
+    expand(p);
 }
 
 static void close_problem(problem *p) {
-    guarded_free(p->q), guarded_free(p->q_p), guarded_free(p->c), guarded_free(p->p);
-    guarded_free(p->rows), guarded_free(p->shared);
+    void *const all[] = {p->q,    p->q_p,    p->c,   p->p,   p->sink,     p->bias,
+                         p->rows, p->shared, p->w_k, p->w_v, p->packed_k, p->packed_v};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        guarded_free(all[i]);
+    free(p->keys), free(p->values);
     bench_free(&p->b);
 }
 
 /* ---- expected -------------------------------------------------------------------------------- */
-/* o[r] of one token and head, in double */
+static double score(const problem *p, int64_t t, int64_t h, int64_t at) {
+    const shape *s = &p->s;
+    const int64_t number = t * s->heads + h, apart = s->past + t - at, width = p->n + s->m;
+    const double *k = p->keys + (h / (s->heads / p->kv_heads) * positions(p) + at) * width;
+    double sum = 0;
+    for (int64_t j = 0; j < p->n; j++)
+        sum += p->q[number * p->n + j] * k[j];
+    for (int64_t j = 0; j < s->m; j++)
+        sum += p->q_p[number * s->m + j] * k[p->n + j];
+    sum *= p->scale;
+    if (s->softcap > 0) sum = s->softcap * tanh(sum / s->softcap);
+    return apart < s->extent ? sum + p->bias[number * s->extent + apart] : sum;
+}
+
+/* o[v] of one token and head, in double */
 static void expect(const problem *p, int64_t t, int64_t h, double *o) {
     const shape *s = &p->s;
-    int64_t keys = s->past + t + 1;
-    double *score = malloc((size_t)keys * sizeof *score), most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < keys; i++) {
-        score[i] = 0;
-        for (int64_t j = 0; j < s->r; j++)
-            score[i] += (double)p->q[(t * s->heads + h) * s->r + j] * p->c[i * s->r + j];
-        for (int64_t j = 0; j < s->m; j++)
-            score[i] += (double)p->q_p[(t * s->heads + h) * s->m + j] * p->p[i * s->m + j];
-        score[i] *= p->scale;
-        most = fmax(most, score[i]);
-    }
-    memset(o, 0, (size_t)s->r * sizeof *o);
-    for (int64_t i = 0; i < keys; i++) {
-        double e = exp(score[i] - most);
+    const int64_t end = s->past + t + 1, number = t * s->heads + h;
+    const int64_t first = s->window && end > s->window ? end - s->window : 0;
+    const double *v = p->values + h / (s->heads / p->kv_heads) * positions(p) * p->v;
+    double *l = malloc((size_t)end * sizeof *l), sum = 0;
+    const double sink = s->sink ? p->sink[s->sink == SINK_BY_HEAD ? h : number] : -INFINITY;
+    double most = sink;
+    for (int64_t i = first; i < end; i++)
+        most = fmax(most, l[i] = score(p, t, h, i));
+    memset(o, 0, (size_t)p->v * sizeof *o);
+    if (s->sink) sum = exp(sink - most);
+    for (int64_t i = first; i < end; i++) {
+        const double e = exp(l[i] - most);
         sum += e;
-        for (int64_t j = 0; j < s->r; j++)
-            o[j] += e * p->c[i * s->r + j];
+        for (int64_t j = 0; j < p->v; j++)
+            o[j] += e * v[i * p->v + j];
     }
-    for (int64_t j = 0; j < s->r; j++)
+    for (int64_t j = 0; j < p->v; j++)
         o[j] /= sum;
-    free(score);
+    free(l);
+}
+
+static size_t result_size(const problem *p) {
+    return (size_t)(p->s.t * p->s.heads * p->v);
 }
 
 /* Sums of up to 700 terms of size 1 in f32, weights that add up to 1: 5e-6 as in
- * test_emit_sequence.c. */
+ * test_emit_sequence.c. Keys and values that are made have errors of their own, sums of up to 70
+ * terms: twice that. */
 static void compare(const problem *p, const float *o, const char *what) {
     const shape *s = &p->s;
-    double *e = malloc((size_t)s->r * sizeof *e);
+    const double tolerance = s->kv_heads ? 1e-5 : 5e-6;
+    double *e = malloc((size_t)p->v * sizeof *e);
     for (int64_t t = 0; t < s->t; t++)
         for (int64_t h = 0; h < s->heads; h++) {
             expect(p, t, h, e);
-            for (int64_t j = 0; j < s->r; j++) {
-                double got = o[(t * s->heads + h) * s->r + j];
-                cr_assert(fabs(got - e[j]) <= 5e-6,
-                          "%s: [%ld, %ld, %ld] is %.9g, not %.9g (T=%ld past=%ld H=%ld r=%ld "
-                          "m=%ld)",
-                          what, t, h, j, got, e[j], s->t, s->past, s->heads, s->r, s->m);
+            for (int64_t j = 0; j < p->v; j++) {
+                double got = o[(t * s->heads + h) * p->v + j];
+                cr_assert(fabs(got - e[j]) <= tolerance,
+                          "%s: [%ld, %ld, %ld] is %.9g, not %.9g (T=%ld past=%ld H=%ld G=%ld r=%ld "
+                          "m=%ld K=%ld n=%ld v=%ld window %ld extent %ld softcap %g sink %d)",
+                          what, t, h, j, got, e[j], s->t, s->past, s->heads, s->groups, s->r, s->m,
+                          s->kv_heads, s->n, s->v, s->window, s->extent, s->softcap, (int)s->sink);
             }
         }
-    for (size_t i = 0; i < GUARD; i++)
-        cr_assert(o[(size_t)(s->t * s->heads * s->r) + i] == untouched,
-                  "%s: wrote behind the result", what);
+    check_guard(o, result_size(p), what);
     free(e);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
-static float *new_result(const problem *p) {
-    size_t n = (size_t)(p->s.t * p->s.heads * p->s.r) + GUARD;
-    float *o = guarded(n * 4);
-    for (size_t i = 0; i < n; i++)
-        o[i] = untouched;
-    return o;
-}
-
-static void call_frame(const problem *p, const compiled *c, hrt_frame frame, int64_t token,
-                       float *o, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+/* The operands at row t, in the order of the kernel's. */
+static void operands_at(const problem *p, const compiled *c, int64_t t, float *o, void **args) {
     const shape *s = &p->s;
-    void *args[5], *given[] = {p->q + token * s->heads * s->r, p->rows,
-                               p->q_p + token * s->heads * s->m, p->shared};
-    size_t n = 0;
-    for (int i = 0; i < 4; i++)
-        if (i < 2 || (i == 2 && s->m) || (i == 3 && s->m && s->two_states)) args[n++] = given[i];
-    args[n++] = o + token * s->heads * s->r;
+    const bool made = s->kv_heads > 0;
+    float *to = o + t * s->heads * p->v;
+    uint32_t n = 0;
+    if (made) args[n++] = to; /* nothing of `otherwise` is read */
+    args[n++] = p->q + t * s->heads * p->n;
+    args[n++] = p->rows;
+    if (s->m) args[n++] = p->q_p + t * s->heads * s->m;
+    if (s->m && s->two_states) args[n++] = p->shared;
+    if (made) args[n++] = p->packed_k, args[n++] = p->packed_v;
+    if (s->sink) args[n++] = p->sink + (s->sink == SINK_BY_TOKEN ? t * s->heads : 0);
+    if (s->extent) args[n++] = p->bias + t * s->heads * s->extent;
+    args[n++] = to;
     cr_assert_eq(c->k.operands.n, n);
-    frame.scratch = guarded((c->scratch + 63) / 64 * 64);
-    memset(frame.scratch, 0xff, c->scratch);
-    c->call(&frame, args, r0, r1, c0, c1);
-    guarded_free(frame.scratch);
 }
 
-/* One token, its ranges divided at random if `cut`, the later ones first. */
 static void call_token(problem *p, const compiled *c, float *o, int64_t t, bool cut) {
     hrt_frame frame = {.T = 1, .C = p->s.past + t + 1, .cap = capacity(p)};
-    uint64_t counters, range, ranges = (uint64_t)(capacity(p) + HRT_KEYS - 1) / HRT_KEYS;
-    shared_in_program(&p->b, p->kernel, &counters, &range);
-    char *shared = guarded(counters + ranges * range);
-    memset(shared, 0xff, counters + ranges * range);
-    memset(shared, 0, counters);
-    frame.shared = shared;
-    int64_t cols = (frame.C + HRT_KEYS - 1) / HRT_KEYS, at = cut ? cols / 2 : 0, from = at;
-    while (from < cols) {
-        int64_t to = cut ? from + 1 + random_below(&p->seed, cols - from) : cols;
-        call_frame(p, c, frame, t, o, 0, 1, from, to);
-        from = to;
-    }
-    if (at > 0) call_frame(p, c, frame, t, o, 0, 1, 0, at);
-    for (uint64_t i = 0; i < counters; i++)
-        cr_assert_eq(shared[i], 0, "a counter is left");
-    guarded_free(shared);
+    void *args[MOST_OPERANDS + 1];
+    shared shared = new_shared(&p->b, p->kernel, capacity(p), p->s.window);
+    operands_at(p, c, t, o, args);
+    frame.shared = shared.at;
+    call_columns(&p->seed, c, frame, args, 1, key_columns(p->s.groups, p->s.window, &frame), cut);
+    free_shared(&shared);
 }
 
 static void call_rows(problem *p, const compiled *c, float *o, bool cut) {
     const shape *s = &p->s;
-    hrt_frame frame = {.T = s->t, .C = s->past + s->t, .cap = capacity(p)};
+    const int64_t cols = hcg_columns(p->b.m, p->kernel);
+    hrt_frame frame = {.T = s->t, .C = positions(p), .cap = capacity(p)};
+    void *args[MOST_OPERANDS + 1];
+    operands_at(p, c, 0, o, args);
     for (int64_t from = 0, to; from < s->t; from = to) {
         to = cut ? from + 1 + random_below(&p->seed, s->t - from) : s->t;
-        if (c->k.phase != HIR_DECODE) call_frame(p, c, frame, 0, o, from, to, 0, 1);
-        for (int64_t t = from; t < to && c->k.phase == HIR_DECODE; t++)
-            call_token(p, c, o, t, cut);
+        const int64_t middle = cut ? random_below(&p->seed, cols) : 0;
+        if (middle) call_frame(c, frame, args, from, to, middle, cols);
+        call_frame(c, frame, args, from, to, 0, middle ? middle : cols);
     }
+}
+
+static void call_all(problem *p, const compiled *c, float *o, bool cut) {
+    for (int64_t t = 0; t < p->s.t && c->k.phase == HIR_DECODE; t++)
+        call_token(p, c, o, t, cut);
+    if (c->k.phase != HIR_DECODE) call_rows(p, c, o, cut);
 }
 
 static void check(problem *p, const hcg_level *level, bool decode) {
@@ -230,45 +337,76 @@ static void check(problem *p, const hcg_level *level, bool decode) {
     cr_assert(ok, "%s: %s", level->name, bench_errors(&p->b));
     char what[64];
     snprintf(what, sizeof what, "%s %s", level->name, decode ? "decode" : "prefill");
-    float *whole = new_result(p), *blocks = new_result(p);
-    call_rows(p, &c, whole, false);
+    float *whole = new_results(result_size(p)), *blocks = new_results(result_size(p));
+    call_all(p, &c, whole, false);
     compare(p, whole, what);
-    call_rows(p, &c, blocks, true);
+    call_all(p, &c, blocks, true);
     compare(p, blocks, what);
-    size_t bytes = (size_t)(p->s.t * p->s.heads * p->s.r) * 4;
-    if (decode) cr_assert_eq(memcmp(whole, blocks, bytes), 0, "%s: other bits in blocks", what);
+    if (decode)
+        cr_assert_eq(memcmp(whole, blocks, result_size(p) * 4), 0, "%s: other bits in blocks",
+                     what);
     guarded_free(whole), guarded_free(blocks);
     compiled_free(&c);
 }
 
+/* ---- shapes ---------------------------------------------------------------------------------- */
+static const hir_dtype floats[] = {HIR_F32, HIR_BF16, HIR_F16};
+
 static shape random_shape(uint64_t *s, int round) {
     static const int64_t heads[] = {1, 2, 5, 16, 24, 33, 130};
-    shape out = {.t = 1 + random_below(s, 20), .heads = heads[random_below(s, 7)]};
+    shape out = {.t = 1 + random_below(s, 20), .heads = heads[random_below(s, 7)], .groups = 1};
+    if (random_below(s, 3) == 0) out.groups = 3, out.heads = 3 * (1 + random_below(s, 9));
     out.past = random_below(s, 3) ? random_below(s, 600) : 0;
     out.r = 1 + random_below(s, 70), out.m = round % 4 ? 1 + random_below(s, 40) : 0;
     if (random_below(s, 2)) out.r = 64, out.m = out.m ? 16 : 0;
     out.two_states = random_below(s, 2), out.latent_last = random_below(s, 2);
-    out.dtype = (hir_dtype[]){HIR_F32, HIR_BF16, HIR_F16}[random_below(s, 3)];
+    out.dtype = floats[random_below(s, 3)];
     return out;
 }
 
+/* The same rows, with keys and values made of them: for each head, or for several. */
+static shape made_of(shape out, uint64_t *s) {
+    out.kv_heads = random_below(s, 2) ? out.heads : out.groups;
+    out.n = 1 + random_below(s, 40), out.v = 1 + random_below(s, 60);
+    if (random_below(s, 2)) out.n = 32, out.v = 48;
+    out.weights = floats[random_below(s, 3)];
+    return out;
+}
+
+/* Near the edges of a window or an extent, of a tile of keys (32 to 128), a range (256). */
+static int64_t some_reach(uint64_t *s) {
+    static const int64_t reaches[] = {1, 2, 3, 7, 16, 31, 33, 63, 127, 128, 129, 255, 257, 400};
+    return reaches[random_below(s, sizeof reaches / sizeof *reaches)];
+}
+
+static shape with_options(shape s, uint64_t *seed, int64_t options) {
+    s.window = options & 1 ? some_reach(seed) : 0;
+    s.extent = options & 2 ? some_reach(seed) : 0;
+    s.softcap = options & 4 ? 0.5 + (double)random_below(seed, 4) : 0;
+    s.sink = options / 8;
+    return s;
+}
+
+static void check_shape(shape s, const hcg_level *level, uint64_t seed) {
+    problem p;
+    open_problem(&p, s, seed);
+    check(&p, level, false);
+    if (!s.kv_heads) check(&p, level, true);
+    close_problem(&p);
+}
+
 static void check_level(const char *name) {
-    const hcg_level *levels;
-    size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(levels[i].name, name) != 0) continue;
-        if (!level_runs(&levels[i])) cr_skip_test("this CPU has no %s", name);
-        uint64_t s = 4711;
-        for (int round = 0; round < 16; round++) {
-            problem p;
-            open_problem(&p, random_shape(&s, round), random_bits(&s));
-            check(&p, &levels[i], false);
-            check(&p, &levels[i], true);
-            close_problem(&p);
-        }
-        return;
+    const hcg_level *level = level_named(name);
+    uint64_t s = 4711;
+    for (int round = 0; round < 12; round++) {
+        const shape plain = random_shape(&s, round);
+        check_shape(plain, level, random_bits(&s));
+        check_shape(made_of(plain, &s), level, random_bits(&s));
     }
-    cr_assert_fail("no level %s", name);
+}
+
+Test(emit_latent, avx512bf16) {
+    check_level("avx512bf16");
 }
 
 Test(emit_latent, avx512) {
@@ -283,17 +421,47 @@ Test(emit_latent, baseline) {
     check_level("baseline");
 }
 
+/* Each option alone, and all together, crossed with the others once. */
+Test(emit_latent, options_crossed) {
+    const hcg_level *levels;
+    size_t n = hcg_levels(&levels);
+    uint64_t s = 815;
+    for (int64_t options = 1; options < 8 * 3; options++) {
+        const hcg_level *level = &levels[(size_t)options % n];
+        const shape plain = with_options(random_shape(&s, (int)options), &s, options);
+        if (!level_runs(level)) continue;
+        check_shape(plain, level, random_bits(&s));
+        check_shape(made_of(plain, &s), level, random_bits(&s));
+    }
+}
+
 /* Nothing is called that a generated library does not have, on a level of another architecture,
  * too. */
 Test(emit_latent, no_foreign_calls) {
+    const shape all[] = {
+        {.t = 2, .heads = 4, .groups = 1, .r = 20, .m = 4, .dtype = HIR_BF16},
+        {.t = 2,
+         .heads = 4,
+         .groups = 1,
+         .r = 20,
+         .m = 4,
+         .dtype = HIR_BF16,
+         .kv_heads = 4,
+         .n = 8,
+         .v = 9,
+         .softcap = 2,
+         .sink = SINK_BY_HEAD,
+         .window = 5,
+         .extent = 3},
+    };
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
-        for (int decode = 0; decode < 2; decode++) {
+        for (int k = 0; k < 3; k++) {
             problem p;
-            open_problem(&p, (shape){.t = 2, .heads = 4, .r = 20, .m = 4, .dtype = HIR_BF16}, 1);
+            open_problem(&p, all[k / 2], 1);
             const char *text =
-                assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, decode, &levels[i]);
+                assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, k == 1, &levels[i]);
             cr_assert_not_null(text, "%s: %s", levels[i].name, bench_errors(&p.b));
             const char *call = foreign_call(&p.b, text);
             cr_assert_null(call, "%s calls %s", levels[i].name, call);

@@ -7,8 +7,7 @@
 #include <math.h>
 
 #include "codegen/sequence/attention.h"
-#include "support/tensorfile.h"
-#include "tests/unit/emit_harness.h"
+#include "tests/unit/sequence_harness.h"
 
 typedef struct shape {
     int64_t t, past, heads, groups, n, m;
@@ -33,15 +32,6 @@ typedef struct problem {
 
 enum { BEHIND = 3 };
 
-static hir_ref state(problem *p, const char *name, int64_t groups, int64_t n) {
-    hir_type type = hir_make_type(p->s.dtype, 3, (int64_t[]){HIR_C, groups, n});
-    uint32_t index = hir_add_state(p->b.m, name, HIR_STATE_CACHE, type, HD_NOWHERE);
-    hir_id v = hir_add_input(p->b.m, name, type); /* stands for the result of cache_append */
-    hir_value_at(p->b.m, v)->place = HIR_PLACE_STATE;
-    hir_value_at(p->b.m, v)->offset = index;
-    return hir_value_ref(v);
-}
-
 static int64_t capacity(const problem *p) {
     return p->s.past + p->s.t + BEHIND;
 }
@@ -59,12 +49,8 @@ static float *cache(problem *p, int64_t width) {
 static void *stored(const problem *p, float *x, int64_t width) {
     size_t n = (size_t)(p->s.groups * capacity(p) * width), bytes = hir_dtype_bytes(p->s.dtype);
     char *to = guarded(n * bytes);
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half = p->s.dtype == HIR_BF16 ? hd_bf16_from_f32(x[i]) : hd_f16_from_f64(x[i]);
-        if (p->s.dtype == HIR_BF16) x[i] = hd_bf16_to_f32(half);
-        if (p->s.dtype == HIR_F16) x[i] = hd_f16_to_f32(half);
-        memcpy(to + i * bytes, p->s.dtype == HIR_F32 ? (void *)&x[i] : (void *)&half, bytes);
-    }
+    for (size_t i = 0; i < n; i++)
+        store_element(to + i * bytes, p->s.dtype, &x[i]);
     return to;
 }
 
@@ -119,7 +105,8 @@ static void build(problem *p, shape s, uint64_t seed) {
     int64_t wide[] = {HIR_T, s.heads, s.n}, flat[] = {HIR_T, s.heads * s.n};
     hir_type tq = s.reshaped ? hir_make_type(HIR_F32, 2, flat) : hir_make_type(HIR_F32, 3, wide);
     hir_ref q = hir_value_ref(hir_add_input(p->b.m, "q", tq));
-    hir_ref k = state(p, "k", s.groups, s.n), v = state(p, "v", s.groups, s.m);
+    hir_ref k = state_value(&p->b, "k", s.dtype, s.groups, s.n);
+    hir_ref v = state_value(&p->b, "v", s.dtype, s.groups, s.m);
     hir_ref sink = sink_of(p), bias = bias_of(p);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
                         hir_string(HIR_A_SPLIT_DECODE, "keys"),
@@ -182,52 +169,12 @@ static void expect(const problem *p, int64_t t, int64_t h, double *o) {
 /* ---- running -----------------------------------------------------------------------------------
  */
 
-static const float untouched = -12345.0f;
-enum { GUARD = 64 };
-
 static size_t result_size(const problem *p) {
     return (size_t)(p->s.t * p->s.heads * p->s.m);
 }
 
 static float *new_result(const problem *p) {
-    size_t n = result_size(p) + GUARD;
-    float *o = guarded(n * 4);
-    for (size_t i = 0; i < n; i++)
-        o[i] = untouched;
-    return o;
-}
-
-/* What threads share: counters of zero, then garbage; all counters are zero again behind it. */
-typedef struct shared {
-    uint64_t counters, bytes;
-    char *at;
-} shared;
-
-static shared new_shared(const problem *p) {
-    shared s;
-    uint64_t range, ranges = (uint64_t)(capacity(p) + HRT_KEYS - 1) / HRT_KEYS;
-    shared_in_program(&p->b, p->kernel, &s.counters, &range);
-    if (p->s.window && ranges > hcg_window_ranges((uint64_t)p->s.window))
-        ranges = hcg_window_ranges((uint64_t)p->s.window);
-    s.bytes = s.counters + ranges * range;
-    s.at = guarded(s.bytes);
-    memset(s.at, 0xff, s.bytes);
-    memset(s.at, 0, s.counters);
-    return s;
-}
-
-static void free_shared(const shared *s) {
-    for (uint64_t i = 0; i < s->counters; i++)
-        cr_assert_eq(s->at[i], 0, "a counter is left");
-    guarded_free(s->at);
-}
-
-static void call_frame(const compiled *c, hrt_frame frame, void *const *args, int64_t r0,
-                       int64_t r1, int64_t c0, int64_t c1) {
-    frame.scratch = guarded((c->scratch + 63) / 64 * 64);
-    memset(frame.scratch, 0xff, c->scratch);
-    c->call(&frame, args, r0, r1, c0, c1);
-    guarded_free(frame.scratch);
+    return new_results(result_size(p));
 }
 
 /* The operands at row t, in the order of the kernel's. */
@@ -242,13 +189,6 @@ static void operands_at(const problem *p, const compiled *c, int64_t t, float *o
     cr_assert_eq(c->k.operands.n, n);
 }
 
-/* Columns of a call for one token or a few, as the runtime counts them. */
-static int64_t columns(const shape *s, const hrt_frame *f) {
-    int64_t before = f->C - f->T + 1 - s->window;
-    int64_t first = s->window && before > 0 ? before / HRT_KEYS : 0;
-    return s->groups * ((f->C + HRT_KEYS - 1) / HRT_KEYS - first);
-}
-
 enum { MOST_OPERANDS = 6 };
 
 /* Rows t .. t + n - 1 by the function for one token or a few, its columns divided at random if
@@ -258,16 +198,9 @@ static void call_some(problem *p, const compiled *c, float *o, int64_t t, int64_
     hrt_frame frame = {.T = n, .C = s->past + t + n, .cap = capacity(p)};
     void *args[MOST_OPERANDS];
     operands_at(p, c, t, o, args);
-    shared shared = new_shared(p);
+    shared shared = new_shared(&p->b, p->kernel, capacity(p), s->window);
     frame.shared = shared.at;
-    int64_t cols = columns(s, &frame);
-    int64_t at = cut ? random_below(&p->seed, cols + 1) : 0, mid = at;
-    while (mid < cols) { /* the later columns first */
-        int64_t to = cut ? mid + 1 + random_below(&p->seed, cols - mid) : cols;
-        call_frame(c, frame, args, 0, n, mid, to);
-        mid = to;
-    }
-    if (at > 0) call_frame(c, frame, args, 0, n, 0, at);
+    call_columns(&p->seed, c, frame, args, n, key_columns(s->groups, s->window, &frame), cut);
     free_shared(&shared);
 }
 
@@ -316,8 +249,7 @@ static void compare(const problem *p, const float *o, double tolerance, const ch
                     s->window, s->extent, s->softcap, (int)s->sink);
             }
         }
-    for (size_t i = 0; i < GUARD; i++)
-        cr_assert(o[result_size(p) + i] == untouched, "%s: wrote behind the result", what);
+    check_guard(o, result_size(p), what);
     free(e);
 }
 
@@ -375,22 +307,15 @@ static shape random_shape(uint64_t *s) {
 }
 
 static void check_level(const char *name) {
-    const hcg_level *levels;
-    size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(levels[i].name, name) != 0) continue;
-        if (!level_runs(&levels[i])) cr_skip_test("this CPU has no %s", name);
-        uint64_t s = 12345;
-        for (int round = 0; round < 24; round++) {
-            problem p;
-            build(&p, random_shape(&s), random_bits(&s));
-            for (enum phase phase = PREFILL; phase < PHASES; phase++)
-                check(&p, &levels[i], phase);
-            discard(&p);
-        }
-        return;
+    const hcg_level *level = level_named(name);
+    uint64_t s = 12345;
+    for (int round = 0; round < 24; round++) {
+        problem p;
+        build(&p, random_shape(&s), random_bits(&s));
+        for (enum phase phase = PREFILL; phase < PHASES; phase++)
+            check(&p, level, phase);
+        discard(&p);
     }
-    cr_assert_fail("no level %s", name);
 }
 
 Test(emit_sequence, avx512) {

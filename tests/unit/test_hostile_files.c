@@ -13,6 +13,7 @@
 #include "frontend/quantisation.h"
 #include "ir/random.h"
 #include "support/packed.h"
+#include "text/tokenizer.h"
 
 #define FOLDER "/tmp/hadal-hostile-XXXXXX"
 #include "tests/unit/folder_fixture.h"
@@ -215,6 +216,47 @@ Test(hostile, mutated_configs) {
     }
 }
 
+/* Read, a text encoded, and all of its tokens decoded. */
+static bool read_tokenizer(hd_arena *a, hd_diags *d, const char *path) {
+    static const char text[] = "Hello  w\u00f6rld <s> 123\n";
+    id_list ids = {0};
+    const tokenizer *t = tokenizer_read(a, d, path);
+    if (!t) return false;
+    if (tokenizer_encode(t, a, text, sizeof text - 1, true, &ids)) {
+        text_stream *s = text_stream_new(a, t, false, false);
+        for (size_t i = 0; i < ids.n; i++)
+            text_stream_add(s, ids.at[i]);
+        text_stream_end(s);
+    }
+    return true;
+}
+
+/* Small ones, so that every part of them is hit. */
+Test(hostile, mutated_tokenizers) {
+    static const char *const good[] = {
+        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{\"id\":5,"
+        "\"content\":\"<s>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":false,\"normalized\":"
+        "true,\"special\":true}],\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+        "\"NFC\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}]},"
+        "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+        "\"(?i:[a-z&&[^l]])+|\\\\p{L}{1,2}+\"},\"behavior\":\"Isolated\",\"invert\":false},"
+        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+        "\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"
+        "\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[5],\"tokens\":[\"<s>\"]}}},"
+        "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":"
+        "\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\"model\":"
+        "{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":\"l\",\"fuse_unk\":true,\"byte_"
+        "fallback\":"
+        "true,\"vocab\":{\"l\":0,\"o\":1,\"ll\":2,\"lo\":3,\"<0x0A>\":4,\"llo\":6},\"merges\":"
+        "[\"l l\",[\"l\",\"o\"],\"ll o\"]}}",
+        "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\","
+        "\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":true}]},"
+        "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+    };
+    for (int i = 0; i < 2; i++)
+        try_mutations(read_tokenizer, "tokenizer.json", good[i], strlen(good[i]), 3000);
+}
+
 /* One tensor of each packed form, so that their headers meet in mutated files; then their config.
  */
 Test(hostile, mutated_quantised_files) {
@@ -308,6 +350,10 @@ static bool open_quantised(hd_arena *a, hd_diags *d) {
            hd_unpack(a, d, &stored, &how, &t);
 }
 
+static bool open_tokenizer(hd_arena *a, hd_diags *d) {
+    return read_tokenizer(a, d, TEST_DATA "/text/llama2.json");
+}
+
 static bool write_one(hd_arena *a, hd_diags *d) {
     static const float x[3] = {1, 2, 3};
     hd_tensor t = {.name = "x", .dtype = HD_T_F32, .rank = 1, .shape = {3}};
@@ -341,6 +387,9 @@ Test(hostile, out_of_memory_while_opening) {
 }
 Test(hostile, out_of_memory_while_opening_quantised_weights) {
     fail_allocations(open_quantised, 5);
+}
+Test(hostile, out_of_memory_while_reading_a_tokenizer) {
+    fail_allocations(open_tokenizer, 7);
 }
 Test(hostile, out_of_memory_while_writing) {
     fail_every_allocation(write_one);

@@ -4,7 +4,7 @@
 TestSuite(ir_rules, .init = open_arena, .fini = close_arena);
 
 /* What the ops below find: %x %y have tokens, %s %v have none, %k is a cache. */
-static const char preamble[] = "hir 1 graph @rules\n"
+static const char preamble[] = " @rules\n"
                                "weight @w : f32[4, 8]\n"
                                "weight @half : bf16[4, 8]\n"
                                "weight @n8 : f32[8]\n"
@@ -15,6 +15,7 @@ static const char preamble[] = "hir 1 graph @rules\n"
                                "weight @biases : f32[5, 6]\n"
                                "weight @big : f32[2147483647]\n"
                                "weight @blocks : f32[2, 5, 4]\n"
+                               "weight @maps : f32[2, 4, 4]\n"
                                "weight @six : f32[1, 1, 1, 1, 1, 2]\n"
                                "state $c : f32[C, 2, 4]\n"
                                "state $d : f32[C, 2, 3]\n"
@@ -373,34 +374,85 @@ static const rule_case refused[] = {
     {"expert_linear %x, @experts, %choice, @n8", "operand bias must be [5, 6], not f32[8]"},
 };
 
-static hir_module *with_op(const char *op) {
+/* Latent attention stands in depth IR. Rows %k are [C, 2, 4]. */
+static const rule_case latent_accepted[] = {
+    {"attention.latent %q, %k {scale = 1}", "f32[T, 4, 4]"},
+    {"attention.latent %q, %k, %q, %k, @n4, %q {scale = 1, window = 3, softcap = 2}",
+     "f32[T, 4, 4]"},
+    {"attention.latent %q, %k, _, _, %q4 {scale = 1}", "f32[T, 4, 4]"},
+    {"attention.latent %odd, %k, %one2 {scale = 1}", "f32[T, 2, 3]"},
+    {"attention.latent %odd, %k, %one2 {start = 1, scale = 1}", "f32[T, 2, 3]"},
+    {"attention.expanded %q, %q, %k, _, _, @maps, @maps {scale = 1}", "f32[T, 4, 4]"},
+    {"attention.expanded %q, %q, %k, %q, %k, @maps, @maps, @n4, %q {scale = 1, window = 1}",
+     "f32[T, 4, 4]"},
+};
+
+static const rule_case latent_refused[] = {
+    {"attention.latent %x, %k {scale = 1}", "operand q must be [T, H, n], not f32[T, 8]"},
+    {"attention.latent %q, %y {scale = 1}", "operand rows must be [C, G, n], not f32[T, 2, 4]"},
+    {"attention.latent %z, %k {scale = 1}", "2 key/value heads do not divide 3 heads"},
+    {"attention.latent %odd, %k {scale = 1}", "operand q_shared is missing"},
+    {"attention.latent %q, %k, %q {scale = 1}", "operand q_shared has nothing to meet"},
+    {"attention.latent %odd, %k, %y {scale = 1}", "operand q_shared must be [T, 2, 1]"},
+    {"attention.latent %odd, %k, %one2, %k3 {scale = 1}",
+     "rows must be [C, 2, 3], not f32[C, 2, 4]"},
+    {"attention.latent %y, %k, %y, %e {scale = 1}", "operand shared must be [C, 2, m]"},
+    {"attention.latent %odd, %k, %one2 {start = 2, scale = 1}",
+     "3 elements from 2 are not at an end of f32[C, 2, 4]"},
+    {"attention.latent %q, %k, _, _, @n8 {scale = 1}", "operand sink must be [4] or [T, 4]"},
+    {"attention.latent %q, %k, _, _, _, %y {scale = 1}", "operand bias must be [T, 4, extent]"},
+    {"attention.latent %q, %k {scale = 1, window = 0}", "'window' is 0"},
+    {"attention.latent %q, %k {scale = 1, softcap = 0}", "'softcap' is 0"},
+    {"attention.expanded %q, %q, %k, _, _, @maps, @blocks {scale = 1}",
+     "operand otherwise must be f32[T, 4, 5], not f32[T, 4, 4]"},
+    {"attention.expanded %q, %q, %k, _, _, @blocks, @maps {scale = 1}",
+     "q is f32[T, 4, 4], w_k f32[2, 5, 4] and w_v f32[2, 4, 4]"},
+    {"attention.expanded %q, %q, %k, _, _, @w, @maps {scale = 1}", "operand w_k must be [K, n, r]"},
+    {"attention.expanded %z, %z, %k, _, _, @maps, @maps {scale = 1}", "do not divide 3 heads"},
+    {"attention.expanded %q, %q, %k3, _, _, @maps, @maps {scale = 1}",
+     "4 elements from 0 are not at an end of f32[C, 2, 3]"},
+};
+
+enum stage { IN_GRAPH, IN_DEPTH };
+
+static hir_module *with_op(enum stage stage, const char *op) {
     return parse(hd_printf(arena,
-                           "%s  %%q4 = reduce_sum %%q {axis = 1}\n"
+                           "hir 1 %s%s  %%q4 = reduce_sum %%q {axis = 1}\n"
                            "  %%q2 = slice %%q4 {axis = 1, start = 0, length = 2}\n"
+                           "  %%one2 = slice %%y {axis = 2, start = 0, length = 1}\n"
                            "  %%result = %s\n"
                            "  output %%x {name = \"x\"}\n}\n",
-                           preamble, op));
+                           stage == IN_DEPTH ? "depth" : "graph", preamble, op));
+}
+
+static void check_accepted(const rule_case *c, hir_module *m) {
+    cr_assert_not_null(m, "%s", said());
+    hd_text t;
+    hd_text_init(&t, arena);
+    hir_print_type(&t, hir_value_at(m, (hir_id)m->values.n - 1)->type);
+    cr_assert_str_eq(t.at, c->expected, "%s gives %s", c->op, t.at);
+}
+
+static void check_refused(const rule_case *c, hir_module *m) {
+    cr_assert_null(m, "%s", c->op);
+    cr_assert_eq(diags.errors, 1, "%s\n%s", c->op, said());
+    cr_assert_not_null(strstr(diags.list.at[0].message, c->expected), "%s\nexpected: %s\n%s", c->op,
+                       c->expected, said());
+    cr_assert_eq(diags.list.at[0].loc.line, 26, "%s", said());
 }
 
 Test(ir_rules, accepted) {
-    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
-        hir_module *m = with_op(accepted[i].op);
-        cr_assert_not_null(m, "%s", said());
-        hd_text t;
-        hd_text_init(&t, arena);
-        hir_print_type(&t, hir_value_at(m, (hir_id)m->values.n - 1)->type);
-        cr_assert_str_eq(t.at, accepted[i].expected, "%s gives %s", accepted[i].op, t.at);
-    }
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++)
+        check_accepted(&accepted[i], with_op(IN_GRAPH, accepted[i].op));
+    for (size_t i = 0; i < sizeof latent_accepted / sizeof *latent_accepted; i++)
+        check_accepted(&latent_accepted[i], with_op(IN_DEPTH, latent_accepted[i].op));
 }
 
 Test(ir_rules, refused) {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        cr_assert_null(with_op(refused[i].op), "%s", refused[i].op);
-        cr_assert_eq(diags.errors, 1, "%s\n%s", refused[i].op, said());
-        cr_assert_not_null(strstr(diags.list.at[0].message, refused[i].expected),
-                           "%s\nexpected: %s\n%s", refused[i].op, refused[i].expected, said());
-        cr_assert_eq(diags.list.at[0].loc.line, 24, "%s", said());
-    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        check_refused(&refused[i], with_op(IN_GRAPH, refused[i].op));
+    for (size_t i = 0; i < sizeof latent_refused / sizeof *latent_refused; i++)
+        check_refused(&latent_refused[i], with_op(IN_DEPTH, latent_refused[i].op));
 }
 
 Test(ir_rules, what_leaves) {
@@ -417,8 +469,8 @@ Test(ir_rules, what_leaves) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bool kernel = strncmp(cases[i].op, "yield", 5) == 0;
-        const char *text = hd_printf(arena, "%s  %s\n}\n", preamble, cases[i].op);
-        if (kernel) text = hd_printf(arena, "hir 1 kernel%s", text + strlen("hir 1 graph"));
+        const char *text = hd_printf(arena, "hir 1 %s%s  %s\n}\n", kernel ? "kernel" : "graph",
+                                     preamble, cases[i].op);
         cr_assert_null(parse(text), "%s", cases[i].op);
         cr_assert_not_null(strstr(diags.list.at[0].message, cases[i].expected), "%s", said());
     }

@@ -6,7 +6,8 @@
 static const char head[] = "weight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n"
                            "weight @w2 : f32[16, 16] panel\nweight @rows : f32[16, 16]\n"
                            "weight @g : f32[16]\nweight @two : f32[2]\nweight @half : bf16[2]\n\n"
-                           "state $k : f32[C, 2, 8]\n\n";
+                           "weight @taps : f32[16, 4]\n\n"
+                           "state $k : f32[C, 2, 8]\nstate $tail : window f32[3, 16]\n\n";
 
 #define ROW "{name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"}"
 #define ROW_LAST                                                                                   \
@@ -222,6 +223,28 @@ Test(kernel_rules, sequence_holds_attention_only) {
                   "    %b = attention %a, %c, %c {scale = 1} : f32[T, 2, 8]\n"
                   "    %d = neg %b : f32[T, 2, 8]\n"
                   "    yield %d\n  }\n" OUT,
+           "cannot stand in a sequence kernel");
+}
+
+#define CONVOLVE(after)                                                                            \
+    "  %o = kernel.sequence {name = \"s\", rows = \"all\", split_decode = \"channels\", "          \
+    "split_prefill = \"channels\"} : f32[T, 16] {\n"                                               \
+    "    %a = short_conv %x, @taps, _, $tail : f32[T, 16]\n" after "  }\n" OUT
+
+Test(kernel_rules, elementwise_ops_follow_a_convolution) {
+    expect(CONVOLVE("    %b = silu %a : f32[T, 16]\n    yield %b\n"), NULL);
+    expect(CONVOLVE("    %b = const {shape = [], value = 2} : f32[]\n"
+                    "    %c = mul %a, %b : f32[T, 16]\n    %d = add %y, %c : f32[T, 16]\n"
+                    "    %e = mul %d, @g : f32[T, 16]\n    yield %e\n"),
+           NULL);
+    expect(CONVOLVE("    %b = const {shape = [16], value = 2} : f32[16]\n"
+                    "    %c = mul %a, %b : f32[T, 16]\n    yield %c\n"),
+           "a constant in an epilogue is not a scalar");
+    expect(CONVOLVE("    %b = reshape %a {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+                    "    %c = reshape %b {shape = [T, 16]} : f32[T, 16]\n"
+                    "    %d = neg %c : f32[T, 16]\n    yield %d\n"),
+           "the order in a sequence kernel is");
+    expect(CONVOLVE("    %b = reduce_sum %a {axis = 1} : f32[T]\n    yield %a\n"),
            "cannot stand in a sequence kernel");
 }
 

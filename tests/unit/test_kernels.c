@@ -35,7 +35,7 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         a,
         "hir 1 kernel @f\n\nweight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n"
         "weight @x : f32[4, 16, 16] panel\nweight @taps : f32[16, 2]\n"
-        "weight @g : f32[2, 8, 8] panel\n\n"
+        "weight @g : f32[2, 8, 8] panel\nweight @maps : f32[2, 8, 16] panel\n\n"
         "state $k : f32[C, 2, 8]\nstate $l : f32[C, 1, 16]\nstate $tail : window f32[1, 16]\n"
         "state $s : carry f32[2, 8, 8]\nstate $ids : window f32[1, 1]\n\nfunc(%%t: i32[T]) {\n"
         "  %%q, %%c, %%m, %%beta, %%i = kernel.row %s : f32[T, 16], f32[C, 2, 8], f32[C, 1, 16], "
@@ -72,13 +72,19 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%24 = reshape %%q {shape = [T, 1, 16]} : f32[T, 1, 16]\n"
         "    %%25 = attention.latent %%24, %%m, _, _ {scale = 1} : f32[T, 1, 16]\n"
         "    yield %%25\n  }\n"
+        "  %%y = kernel.sequence %s : f32[T, 2, 8] {\n"
+        "    %%26 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%27 = attention.expanded %%d, %%26, %%m, _, _, @maps, @maps {scale = 1} : f32[T, 2, "
+        "8]\n"
+        "    yield %%27\n  }\n"
         "  %%o = kernel.contract %s : f32[T, 16] {\n    %%8 = linear %%r, @w, _ : f32[T, 16]\n"
         "    %%9 = add %%8, %%s : f32[T, 16]\n    yield %%9\n  }\n"
         "  %%p = kernel.row %s : f32[T, 2, 8] {\n    %%10 = reshape %%o {shape = [T, 2, 8]} : "
         "f32[T, 2, 8]\n"
         "    %%11 = add %%a, %%10 : f32[T, 2, 8]\n    %%32 = add %%11, %%b : f32[T, 2, 8]\n"
+        "    %%57 = add %%32, %%y : f32[T, 2, 8]\n"
         "    %%33 = reshape %%l {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
-        "    %%34 = add %%32, %%33 : f32[T, 2, 8]\n"
+        "    %%34 = add %%57, %%33 : f32[T, 2, 8]\n"
         "    %%35 = slice %%x {axis = 2, start = 0, length = 8} : f32[T, 2, 8]\n"
         "    %%36 = add %%34, %%35 : f32[T, 2, 8]\n    yield %%36\n  }\n"
         "  output %%p {name = \"o\"}\n}\n",
@@ -87,7 +93,8 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         attrs_of(a, "experts", of[HIR_FORM_EXPERTS]), attrs_of(a, "conv", of[HIR_FORM_SHORT_CONV]),
         attrs_of(a, "ngram", of[HIR_FORM_NGRAM]), attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
         attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "blocks", of[HIR_FORM_BLOCKS]),
-        attrs_of(a, "latent", of[HIR_FORM_LATENT]), attrs_of(a, "sum", last),
+        attrs_of(a, "latent", of[HIR_FORM_LATENT]), attrs_of(a, "made", of[HIR_FORM_EXPANDED]),
+        attrs_of(a, "sum", last),
         attrs_of(a, "out",
                  (attributes){last.rows, hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->decode),
                               hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->prefill)}));
@@ -204,7 +211,7 @@ Test(kernels, a_sequence_kernel_has_one_form) {
     hd_arena *a = hd_arena_new();
     static const char *const bodies[][2] = {
         {"    %b = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n",
-         "it is one of attention, attention.latent, short_conv, delta_rule"},
+         "it is one of attention, attention.latent, attention.expanded, select"},
         {"    %a = attention %q, %c, %c {scale = 1} : f32[T, 2, 8]\n"
          "    %b = attention %q, %c, %c {scale = 2} : f32[T, 2, 8]\n",
          "has one op that looks along the sequence"},

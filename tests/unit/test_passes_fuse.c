@@ -7,7 +7,8 @@
 static const char *function(hd_arena *a, const char *body) {
     return hd_printf(a,
                      "hir 1 graph @f\n\nweight @a : f32[32, 32]\nweight @b : f32[32, 32]\n"
-                     "weight @c : f32[32, 32]\nweight @wide : f32[48, 32]\nweight @g : f32[32]\n\n"
+                     "weight @c : f32[32, 32]\nweight @wide : f32[48, 32]\nweight @g : f32[32]\n"
+                     "weight @taps : f32[32, 4]\nstate $tail : window f32[3, 32]\n\n"
                      "func(%%x: f32[T, 32], %%y: f32[T, 32], %%v: f32[32]) {\n%s}\n",
                      body);
 }
@@ -250,6 +251,38 @@ Test(fuse, a_layer_is_six_kernels) {
         "%s", kernels_of(&b));
     hd_arena_free(b.arena);
     hd_arena_free(a);
+}
+
+/* ---- sequences ------------------------------------------------------------------------------- */
+Test(fuse, elementwise_ops_follow_a_convolution) {
+    expect_kernels("  %0 = short_conv %x, @taps, _, $tail : f32[T, 32]\n"
+                   "  %1 = silu %0 : f32[T, 32]\n"
+                   "  %2 = mul %y, %1 : f32[T, 32]\n"
+                   "  %3 = linear %2, @a, _ : f32[T, 32]\n"
+                   "  output %3 {name = \"o\"}\n",
+                   "sequence(short_conv silu mul)1 contract(linear)1");
+    expect_kernels("  %0 = linear %x, @a, _ : f32[T, 32]\n"
+                   "  %1 = linear %x, @b, _ : f32[T, 32]\n"
+                   "  %2 = short_conv %0, @taps, _, $tail : f32[T, 32]\n"
+                   "  %3 = mul %1, %2 : f32[T, 32]\n"
+                   "  output %2 {name = \"o\"}\n"
+                   "  output %3 {name = \"p\"}\n",
+                   "contract(linear linear)2 sequence(short_conv mul)2");
+}
+
+/* What has another shape in between, or is made later, stays outside. */
+Test(fuse, what_cannot_follow_a_convolution) {
+    expect_kernels("  %0 = short_conv %x, @taps, _, $tail : f32[T, 32]\n"
+                   "  %1 = reshape %0 {shape = [T, 2, 16]} : f32[T, 2, 16]\n"
+                   "  %2 = silu %1 : f32[T, 2, 16]\n"
+                   "  output %2 {name = \"o\"}\n",
+                   "sequence(short_conv)1 row(reshape silu)1");
+    expect_kernels("  %0 = short_conv %x, @taps, _, $tail : f32[T, 32]\n"
+                   "  %1 = reduce_sum %0 {axis = 1} : f32[T]\n"
+                   "  %2 = reshape %1 {shape = [T, 1]} : f32[T, 1]\n"
+                   "  %3 = mul %0, %2 : f32[T, 32]\n"
+                   "  output %3 {name = \"o\"}\n",
+                   "sequence(short_conv)1 row(reduce_sum reshape mul)1");
 }
 
 Test(fuse, traces_are_lowered_before) {

@@ -1,0 +1,236 @@
+/* Text from a compiled model: a prompt is read, and each token that comes of it is read in turn. */
+#include <string.h>
+#include <time.h>
+
+#include "api/library.h"
+#include "api/sample.h"
+#include "frontend/import_json.h"
+#include "support/file.h"
+#include "text/tokenizer.h"
+
+#define API_FAILED 1
+
+/* ---- tokens that end a text -------------------------------------------------------------------
+ */
+
+typedef HD_VEC(int32_t) token_list;
+
+static bool add_stop(hadal_session *s, hfe_json *j, const hfe_field *f, const json_t *v,
+                     token_list *out) {
+    const json_int_t id = json_integer_value(v);
+    if (json_is_integer(v) && id >= 0 && id <= INT32_MAX) {
+        hd_push(s->arena, out, (int32_t)id);
+        return true;
+    }
+    hd_err(&s->diags, HD_E_CONFIG, hfe_json_value(j, f), "%s: must be token ids, not %s",
+           hfe_json_path(j, f), hfe_json_show(j, v));
+    return false;
+}
+
+/* A token, a list of them, or null. *found: the field is there and says something. */
+static bool read_stops(hadal_session *s, hfe_json *j, const hfe_field *f, token_list *out,
+                       bool *found) {
+    const json_t *v = hfe_json_get(j, f);
+    *found = v && !json_is_null(v);
+    if (!*found) return true;
+    if (!json_is_array(v)) return add_stop(s, j, f, v, out);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!add_stop(s, j, f, json_array_get(v, i), out)) return false;
+    return true;
+}
+
+/* eos_token_id of a file, or of the object of its text part. */
+static bool stops_of(hadal_session *s, const char *path, token_list *out, bool *found) {
+    static const char *const parts[] = {"text_config", "llm_config"};
+    *found = false;
+    if (!hd_exists(path)) return true;
+    hfe_json *j = hfe_json_open(s->arena, &s->diags, path);
+    const hfe_field eos = {NULL, "eos_token_id"};
+    if (!j || !read_stops(s, j, &eos, out, found)) return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && !*found; i++) {
+        const hfe_field part = {NULL, parts[i]}, inner = {&part, "eos_token_id"};
+        if (!read_stops(s, j, &inner, out, found)) return false;
+    }
+    return true;
+}
+
+static bool stop_tokens(hadal_session *s, const char *folder, token_list *out) {
+    static const char *const files[] = {"generation_config.json", "config.json"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof files / sizeof *files && !found; i++)
+        if (!stops_of(s, hd_path_join(s->arena, folder, files[i]), out, &found)) return false;
+    return true;
+}
+
+int hadal_stop_tokens(hadal_session *s, const char *folder, const int32_t **ids, size_t *n) {
+    API_ENTER(s);
+    token_list list = {0};
+    const bool ok = stop_tokens(s, folder, &list);
+    *ids = list.at, *n = list.n;
+    API_LEAVE(s, ok);
+}
+
+/* ---- tokenizers -------------------------------------------------------------------------------
+ */
+
+int hadal_has_tokenizer(const char *path) {
+    char file[4096];
+    if (!hd_is_directory(path)) return hd_exists(path);
+    return snprintf(file, sizeof file, "%s/tokenizer.json", path) < (int)sizeof file &&
+           hd_exists(file);
+}
+
+/* A folder without tokenizer.json may have what one can be made of. */
+static void hint_other_files(hadal_session *s, const char *folder) {
+    static const struct {
+        const char *file, *hint;
+    } others[] = {
+        {"tiktoken.model",
+         "tiktoken.model has tokens without the pattern that goes with them, which is in Python "
+         "code: save the tokenizer as tokenizer.json with transformers"},
+        {"tokenizer.model", "tokenizer.model is of sentencepiece: save the tokenizer as "
+                            "tokenizer.json with transformers"},
+        {"vocab.json", "save the tokenizer as tokenizer.json with transformers"},
+    };
+    hd_diag *d =
+        hd_err(&s->diags, HD_E_IO, HD_NOWHERE, "there is no tokenizer.json in '%s'", folder);
+    d->hint = "--tokens takes token ids; --tokenizer names another file or folder";
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (hd_exists(hd_path_join(s->arena, folder, others[i].file))) {
+            d->hint = others[i].hint;
+            return;
+        }
+}
+
+#undef API_FAILED
+#define API_FAILED NULL
+const struct hadal_tokenizer *hadal_tokenizer_of(hadal_session *s, const char *path) {
+    API_ENTER(s);
+    (void)api_errors_;
+    const struct hadal_tokenizer *t = NULL;
+    if (hd_is_directory(path) && !hadal_has_tokenizer(path))
+        hint_other_files(s, path);
+    else
+        t = tokenizer_open(s->arena, &s->diags, hd_strdup(s->arena, path));
+    hd_arena_guard(s->arena, api_outer_);
+    return t;
+}
+#undef API_FAILED
+#define API_FAILED 1
+
+/* ---- generating -------------------------------------------------------------------------------
+ */
+
+typedef struct generation {
+    api_library lib;
+    const hadal_generate_options *o;
+    hadal_generated *out;
+    float *logits; /* of the last token */
+    size_t n_logits;
+} generation;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool is_interrupted(generation *g) {
+    if (!g->out->interrupted && g->o->interrupted && g->o->interrupted(g->o->context))
+        g->out->interrupted = 1;
+    return g->out->interrupted;
+}
+
+static bool forward(generation *g, const int32_t *tokens, int64_t n, int64_t rows) {
+    return api_library_ok(&g->lib, g->lib.forward(g->lib.session, tokens, n, g->logits, rows),
+                          "forward");
+}
+
+/* In the pieces that the library makes of a long call anyway, so that one can stop between them. */
+static bool read_prompt(generation *g, const int32_t *prompt, int64_t n) {
+    const int64_t chunk = (int64_t)g->lib.info->max_chunk;
+    const double began = now();
+    for (int64_t part; g->out->prompt_tokens < n && !is_interrupted(g);) {
+        const int64_t done = g->out->prompt_tokens;
+        part = n - done < chunk ? n - done : chunk;
+        hd_progress(&g->lib.s->diags, "reading the prompt", (uint64_t)done, (uint64_t)n);
+        if (!forward(g, prompt + done, part, done + part == n)) return false;
+        g->out->prompt_tokens += part;
+    }
+    g->out->prompt_seconds = now() - began;
+    return true;
+}
+
+static bool is_stop(const hadal_generate_options *o, int32_t id) {
+    for (size_t i = 0; i < o->n_stop; i++)
+        if (o->stop[i] == id) return true;
+    return false;
+}
+
+static bool write_tokens(generation *g, sampler *s) {
+    const hadal_generate_options *o = g->o;
+    while (g->out->tokens < o->max_tokens && !is_interrupted(g)) {
+        const int32_t id = api_sample(s, g->logits);
+        if (id < 0) {
+            hd_err(&g->lib.s->diags, HD_E_RUNTIME, HD_NOWHERE,
+                   "the logits after %lld tokens are no numbers",
+                   (long long)(g->out->prompt_tokens + g->out->tokens))
+                ->hint = "weights of another model, or numbers beyond what a type can hold";
+            return false;
+        }
+        if (is_stop(o, id)) return true;
+        g->out->tokens++;
+        if (o->token && o->token(o->context, id)) g->out->interrupted = 1;
+        /* nothing is drawn from what the last one gives */
+        if (g->out->tokens < o->max_tokens && !is_interrupted(g) && !forward(g, &id, 1, 1))
+            return false;
+    }
+    return true;
+}
+
+static bool generate(hadal_session *s, generation *g, const int32_t *prompt, int64_t n) {
+    const hadal_generate_options *o = g->o;
+    if (!api_library_start(&g->lib, o->packed, n + o->max_tokens, o->threads, o->cpu_level))
+        return false;
+    g->n_logits = api_logits_row(g->lib.info);
+    g->logits = hd_new_array(s->arena, float, g->n_logits);
+    sampler choice = api_sampler(s->arena, o, g->n_logits);
+    if (!read_prompt(g, prompt, n)) return false;
+    hd_progress(&s->diags, "writing", 0, 0);
+    const double began = now();
+    const bool ok = write_tokens(g, &choice);
+    g->out->seconds = now() - began;
+    return ok;
+}
+
+static bool are_options_good(hadal_session *s, const hadal_generate_options *o, int64_t n) {
+    const char *wrong = n < 1               ? "the prompt has no token"
+                        : o->max_tokens < 0 ? "max_tokens is negative"
+                        : !(o->temperature >= 0 && o->temperature <= 1e6)
+                            ? "temperature is not from 0 to 1e6"
+                        : !(o->top_p > 0 && o->top_p <= 1) ? "top_p is not above 0 and at most 1"
+                        : o->top_k < 0                     ? "top_k is negative"
+                                                           : NULL;
+    if (wrong) hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s", wrong);
+    return !wrong;
+}
+
+static bool run(hadal_session *s, const hadal_generate_options *o, const int32_t *prompt, int64_t n,
+                hadal_generated *out) {
+    generation g = {.o = o, .out = out};
+    *out = (hadal_generated){0};
+    if (!are_options_good(s, o, n)) return false;
+    const char *name = api_library_model(s, o->library);
+    if (!name || !api_library_open(&g.lib, s, o->library, name)) return false;
+    const bool ok = generate(s, &g, prompt, n);
+    api_library_close(&g.lib);
+    return ok;
+}
+
+int hadal_generate(hadal_session *s, const hadal_generate_options *o, const int32_t *prompt,
+                   int64_t n, hadal_generated *out) {
+    API_ENTER(s);
+    hadal_generate_options all = {0}; /* what an older caller does not know is 0 */
+    memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    API_LEAVE(s, run(s, &all, prompt, n, out));
+}

@@ -1,0 +1,69 @@
+/* Which steps of a program run in which calls (hrt_choice).
+ *
+ * The result of an attention.expanded is made in one of two ways: by its own kernel, or as
+ * `otherwise`, whose memory it has. Its kernel runs in calls of many rows. A kernel whose results
+ * are read for `otherwise` alone, at once or by other such kernels, runs in calls of few. */
+#include "codegen/choices.h"
+
+#include "ir/kernels.h"
+
+/* By value and by op: NOBODY reads it, or it is read for the attention.expanded of this number
+ * alone, or for something else. */
+enum { NOBODY = HIR_NONE, ANYBODY = HIR_NONE - 1 };
+
+typedef struct readers {
+    const hir_module *m;
+    hir_id *of; /* by value */
+} readers;
+
+static hir_id both(hir_id a, hir_id b) {
+    if (a == NOBODY || a == b) return b;
+    return b == NOBODY ? a : (hir_id)ANYBODY;
+}
+
+static void add_reader(const readers *r, hir_ref x, hir_id reader) {
+    if (x.kind == HIR_REF_VALUE) r->of[x.index] = both(r->of[x.index], reader);
+}
+
+/* Whom the kernel works for. */
+static hir_id served_by(const readers *r, hir_id kernel) {
+    const hir_op *k = hir_op_at(r->m, kernel);
+    hir_id all = NOBODY;
+    if (hir_writes_state(r->m, kernel)) return ANYBODY;
+    for (uint32_t i = 0; i < k->n_results; i++)
+        all = both(all, r->of[k->results[i]]);
+    return all == NOBODY ? (hir_id)ANYBODY : all;
+}
+
+static void read_operands(const readers *r, hir_id kernel, hir_id reader) {
+    HIR_EACH(r->m, op, hir_op_at(r->m, kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        const bool expanded = o->code == HIR_ATTENTION_EXPANDED_OP;
+        for (uint32_t i = 0; i < o->n_args; i++)
+            add_reader(r, o->args[i], expanded && i == 0 ? op : reader);
+    }
+}
+
+const hrt_choice *hcg_find_choices(hd_arena *a, const hir_module *m) {
+    hrt_choice *choices = hd_new_array(a, hrt_choice, m->ops.n);
+    readers r = {.m = m, .of = hd_new_array(a, hir_id, m->values.n + 1)};
+    for (size_t v = 0; v < m->values.n; v++)
+        r.of[v] = NOBODY;
+    for (hir_id op = m->last; op != HIR_NONE; op = hir_op_at(m, op)->prev) {
+        const hir_op *o = hir_op_at(m, op);
+        if (!hir_has_trait(o->code, HIR_REGION)) {
+            for (uint32_t i = 0; i < o->n_args; i++)
+                add_reader(&r, o->args[i], ANYBODY);
+            continue;
+        }
+        const hir_id form = hir_form_op(m, op);
+        const bool many = form != HIR_NONE && hir_op_at(m, form)->code == HIR_ATTENTION_EXPANDED_OP;
+        const hir_id reader = many ? (hir_id)ANYBODY : served_by(&r, op);
+        read_operands(&r, op, reader);
+        if (many)
+            choices[op] = (hrt_choice){HRT_MANY, hir_forms_of(m, form)};
+        else if (reader != ANYBODY)
+            choices[op] = (hrt_choice){HRT_FEW, hir_forms_of(m, reader)};
+    }
+    return choices;
+}

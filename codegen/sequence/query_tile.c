@@ -1,0 +1,441 @@
+/* Attention of a tile of queries (tokens times the query heads that share keys): it meets its keys
+ * tile by tile, strip by strip of a few panels of 16 queries, as two matrix products. Queries stand
+ * in lanes throughout:
+ *
+ *     S = K Q^T     [keys][16]     K as it lies; Q scaled and packed once per tile
+ *     P             softmax step of S, in place: maxima and sums need no shuffles
+ *     O += V^T P    [m][16]        V as it lies; O is transposed once, at the end
+ *
+ * so neither keys nor values are packed, however often they are met. A strip's S fits the L1. S is
+ * a sum of products where keys consist of parts that lie in different rows.
+ *
+ * Query j of a tile is token j / (H/G), head j % (H/G). The causal limit differs from token to
+ * token: a strip takes the keys that its last token sees, and hides from each query those behind
+ * its own. With a window it begins with the first key that its first token sees, rounded down to
+ * KEYS_TOGETHER, and hides from each query those before its window. Tiles of keys begin at
+ * multiples of their size all the same, so that a query's sums do not depend on the tokens that it
+ * meets them with.
+ */
+#include "codegen/sequence/query_tile.h"
+#include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
+
+enum { KEYS_TOGETHER = 4 }; /* what the softmax step sums at once (emit/softmax.c) */
+
+typedef hcg_query_tile tile;
+
+static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef n, int64_t most) {
+    return hcg_smaller(e, n, hcg_i64(e, most));
+}
+
+/* x / d for constants d > 0 and x >= 0 */
+static LLVMValueRef over(hcg_emit *e, LLVMValueRef x, int64_t d) {
+    return LLVMBuildUDiv(e->b, x, hcg_i64(e, d), "");
+}
+
+/* scale * q of the tokens of the tile, in a row for each token: the query heads of a group stand
+ * side by side. */
+static void scale_queries(hcg_emit *e, const tile *t, const hcg_query_part *p) {
+    const hcg_attention *a = t->a;
+    const int64_t n = a->per_group * p->n;
+    hcg_loop rows = hcg_loop_begin(e, hcg_i64(e, 0), t->n, hcg_i64(e, 1), "query_row", 0, NULL);
+    LLVMValueRef token = hcg_add(e, t->row, rows.index);
+    LLVMValueRef at =
+        hcg_add(e, hcg_mul_const(e, token, a->heads * p->n), hcg_mul_const(e, t->group, n));
+    LLVMValueRef to = hcg_at(e, e->f32, t->rows_q, hcg_mul_const(e, rows.index, n));
+    hcg_scale_row(e, hcg_at(e, e->f32, p->q, at), to, n, hcg_splat(e, a->scale));
+    hcg_loop_end(e, &rows, NULL);
+}
+
+/* Their lines of all panels. Those of several parts follow each other in each panel, so that panels
+ * are packed one by one. */
+static void pack_queries(hcg_emit *e, const tile *t, const hcg_query_part *p) {
+    LLVMValueRef n = hcg_i64(e, p->n);
+    if (t->parts == 1) {
+        hcg_pack_rows(e, HIR_PANEL, t->rows_q, n, t->queries, n, t->q);
+        return;
+    }
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->panels, hcg_i64(e, 1), "query_panel", 0, NULL);
+    LLVMValueRef query = hcg_mul_const(e, l.index, HIR_PANEL);
+    LLVMValueRef rows = hcg_at(e, e->f32, t->rows_q, hcg_mul_const(e, query, p->n));
+    LLVMValueRef to =
+        hcg_add(e, hcg_mul_const(e, query, t->lines), hcg_i64(e, p->line * HIR_PANEL));
+    hcg_pack_rows(e, HIR_PANEL, rows, n, at_most(e, hcg_sub(e, t->queries, query), HIR_PANEL), n,
+                  hcg_at(e, e->f32, t->q, to));
+    hcg_loop_end(e, &l, NULL);
+}
+
+void hcg_widen_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef from, LLVMValueRef to,
+                   LLVMValueRef n) {
+    LLVMTypeRef elem = hcg_element(e, dtype);
+    LLVMValueRef lanes = hcg_i64(e, e->level->lanes);
+    LLVMValueRef end = hcg_add(e, n, hcg_i64(e, 1 - (int64_t)e->level->lanes));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), end, lanes, "widen", 0, NULL);
+    LLVMValueRef x = hcg_load(e, dtype, hcg_at(e, elem, from, l.index), NULL);
+    hcg_store(e, hcg_at(e, e->f32, to, l.index), x, NULL);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, l.index, n, hcg_i64(e, 1), "rest", 0, NULL);
+    x = hcg_load_scalar(e, dtype, hcg_at(e, elem, from, rest.index));
+    hcg_store(e, hcg_at(e, e->f32, to, rest.index), x, NULL);
+    hcg_loop_end(e, &rest, NULL);
+}
+
+/* A loop that runs once or, unless `x` is zero or not as asked, never. */
+static hcg_loop once_if(hcg_emit *e, LLVMIntPredicate is, LLVMValueRef x, const char *name) {
+    LLVMValueRef times = LLVMBuildICmp(e->b, is, x, hcg_i64(e, 0), "");
+    times = LLVMBuildZExt(e->b, times, e->i64, "");
+    return hcg_loop_begin(e, hcg_i64(e, 0), times, hcg_i64(e, 1), name, 0, NULL);
+}
+
+/* Keys of this tile of keys that the token of a query sees. */
+static LLVMValueRef seen_by(hcg_emit *e, const tile *t, LLVMValueRef query) {
+    LLVMValueRef own =
+        hcg_sub(e, hcg_add(e, t->a->past, t->row), t->first); /* of the first token */
+    query = hcg_smaller(e, query, hcg_sub(e, t->queries, hcg_i64(e, 1)));
+    LLVMValueRef n = hcg_add(e, hcg_add(e, own, over(e, query, t->a->per_group)), hcg_i64(e, 1));
+    return hcg_larger(e, hcg_smaller(e, n, t->count), hcg_i64(e, 0));
+}
+
+/* Keys of this tile of keys before the window of a query's token. */
+static LLVMValueRef before_window(hcg_emit *e, const tile *t, LLVMValueRef query) {
+    query = hcg_smaller(e, query, hcg_sub(e, t->queries, hcg_i64(e, 1)));
+    LLVMValueRef token = hcg_add(e, t->row, over(e, query, t->a->per_group));
+    LLVMValueRef first = hcg_first_seen(e, t->a, hcg_add(e, t->a->past, token));
+    first = hcg_sub(e, first, t->first);
+    return hcg_larger(e, hcg_smaller(e, first, t->count), hcg_i64(e, 0));
+}
+
+static LLVMValueRef rounded_down(hcg_emit *e, LLVMValueRef x, int64_t to) {
+    return LLVMBuildAnd(e->b, x, hcg_i64(e, -to), "");
+}
+
+/* Panels `panel` .. of the tile, `n` of them. */
+typedef struct strip {
+    LLVMValueRef panel, n, query; /* its first query */
+    LLVMValueRef count;           /* keys that its last token sees; in emit_strip not 0 */
+    LLVMValueRef hidden;          /* the first that its first token does not */
+    /* with a window, else NULL: */
+    LLVMValueRef from; /* the first that is taken, not behind the first that its first token sees */
+    LLVMValueRef shown; /* the first that its last token sees */
+} strip;
+
+/* Key number k of the tile, as one of those that the strip takes. */
+static LLVMValueRef of_strip(hcg_emit *e, const strip *s, LLVMValueRef k) {
+    return s->from ? hcg_sub(e, k, s->from) : k;
+}
+
+static LLVMValueRef last_of_panel(hcg_emit *e, LLVMValueRef panel) {
+    return hcg_add(e, hcg_mul_const(e, panel, HIR_PANEL), hcg_i64(e, HIR_PANEL - 1));
+}
+
+static strip strip_of(hcg_emit *e, const tile *t, LLVMValueRef panel, int64_t most) {
+    strip s = {.panel = panel, .n = at_most(e, hcg_sub(e, t->panels, panel), most)};
+    s.query = hcg_mul_const(e, panel, HIR_PANEL);
+    LLVMValueRef last = hcg_sub(e, hcg_add(e, panel, s.n), hcg_i64(e, 1));
+    s.count = seen_by(e, t, last_of_panel(e, last));
+    s.hidden = seen_by(e, t, s.query);
+    if (!t->a->window) return s;
+    s.from = rounded_down(e, before_window(e, t, s.query), KEYS_TOGETHER);
+    s.shown = before_window(e, t, last_of_panel(e, last));
+    return s;
+}
+
+static hcg_softmax_strip softmax_of(hcg_emit *e, const tile *t, LLVMValueRef panel,
+                                    LLVMValueRef n) {
+    hcg_softmax_strip s = {.panels = n, .scores = t->scores, .per_group = t->a->per_group};
+    s.states = hcg_at(e, e->f32, t->states, hcg_mul_const(e, panel, 2 * HIR_PANEL));
+    s.o = hcg_at(e, e->f32, t->o, hcg_mul_const(e, panel, t->a->m * HIR_PANEL));
+    s.lines = hcg_i64(e, t->a->m);
+    return s;
+}
+
+/* Scores of the keys from .. to - 1 for the panels from `panel` of the strip on. */
+static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef panel,
+                        LLVMValueRef from, LLVMValueRef to) {
+    const int64_t ldb = t->lines * HIR_PANEL;
+    for (unsigned i = 0; i < t->sums; i++) {
+        const hcg_key_rows *k = &t->rows[i];
+        LLVMValueRef skip = hcg_mul_const(e, from, k->ld);
+        hcg_strip kq = {.ldx = hcg_i64(e, k->ld), .k = hcg_i64(e, k->n)};
+        kq.rows = hcg_sub(e, to, from), kq.panels = hcg_sub(e, s->n, panel);
+        kq.x = hcg_at(e, e->f32, k->x, skip), kq.next = hcg_at(e, e->f32, k->next, skip);
+        LLVMValueRef lines = hcg_mul_const(e, hcg_add(e, s->panel, panel), ldb);
+        lines = hcg_add(e, lines, hcg_i64(e, k->line * HIR_PANEL));
+        kq.b = hcg_at(e, e->f32, t->q, lines);
+        kq.ldb = hcg_i64(e, ldb), kq.ldc = hcg_i64(e, HCG_STRIP_FLOATS);
+        LLVMValueRef c = hcg_add(e, hcg_mul_const(e, panel, HCG_STRIP_FLOATS),
+                                 hcg_mul_const(e, of_strip(e, s, from), HIR_PANEL));
+        kq.c = hcg_at(e, e->f32, t->scores, c), kq.accumulate = hcg_i64(e, i > 0);
+        hcg_call_strip(e, &kq);
+    }
+}
+
+/* All that some query of a panel sees. Most tiles of keys are seen by all panels, which is one
+ * product; of the last keys of a strip each panel sees more than the one before. */
+static void emit_seen_scores(hcg_emit *e, const tile *t, const strip *s) {
+    LLVMValueRef zero = hcg_i64(e, 0), done = s->from ? s->from : zero;
+    hcg_loop l = hcg_loop_begin(e, zero, s->n, hcg_i64(e, 1), "seen", 1, &done);
+    LLVMValueRef to = seen_by(e, t, last_of_panel(e, hcg_add(e, s->panel, l.index)));
+    if (s->from) to = hcg_larger(e, to, s->from); /* a token of which no key is here */
+    hcg_loop more = once_if(e, LLVMIntNE, hcg_sub(e, to, l.carried[0]), "more");
+    emit_scores(e, t, s, l.index, l.carried[0], to);
+    hcg_loop_end(e, &more, NULL);
+    hcg_loop_end(e, &l, &to);
+}
+
+/* The soft cap, for all scores of the strip. */
+static void cap_scores(hcg_emit *e, const tile *t, const strip *s) {
+    if (!(t->a->softcap > 0)) return;
+    hcg_loop p = hcg_loop_begin(e, hcg_i64(e, 0), s->n, hcg_i64(e, 1), "panel", 0, NULL);
+    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, p.index, HCG_STRIP_FLOATS));
+    LLVMValueRef n = hcg_mul_const(e, of_strip(e, s, s->count), HIR_PANEL);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "cap", 0, NULL);
+    LLVMValueRef at = hcg_at(e, e->f32, scores, l.index);
+    hcg_store(e, at, hcg_soft_cap(e, t->a, hcg_load(e, HIR_F32, at, NULL)), NULL);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop_end(e, &p, NULL);
+}
+
+/* Query `number` of the tile: its token in the call, its head. */
+static void find_query(hcg_emit *e, const tile *t, LLVMValueRef number, LLVMValueRef *token,
+                       LLVMValueRef *head) {
+    const int64_t per_group = t->a->per_group;
+    LLVMValueRef row = over(e, number, per_group);
+    LLVMValueRef within = hcg_sub(e, number, hcg_mul_const(e, row, per_group));
+    *token = hcg_add(e, t->row, row);
+    *head = hcg_add(e, hcg_mul_const(e, t->group, per_group), within);
+}
+
+/* The bias, query by query: each has a row of its own. */
+static void bias_scores(hcg_emit *e, const tile *t, const strip *s) {
+    const hcg_attention *a = t->a;
+    if (!a->bias) return;
+    LLVMValueRef end = hcg_add(e, s->query, hcg_mul_const(e, s->n, HIR_PANEL)), token, head;
+    end = hcg_smaller(e, end, t->queries);
+    hcg_loop l = hcg_loop_begin(e, s->query, end, hcg_i64(e, 1), "biased", 0, NULL);
+    find_query(e, t, l.index, &token, &head);
+    LLVMValueRef in_strip = hcg_sub(e, l.index, s->query), panel = over(e, in_strip, HIR_PANEL);
+    LLVMValueRef lane = hcg_sub(e, in_strip, hcg_mul_const(e, panel, HIR_PANEL));
+    hcg_query q = {.position = hcg_add(e, a->past, token), .apart = HIR_PANEL};
+    q.number = hcg_add(e, hcg_mul_const(e, token, a->heads), head);
+    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, panel, HCG_STRIP_FLOATS));
+    q.scores = hcg_at(e, e->f32, scores, lane);
+    q.first = s->from ? hcg_add(e, t->first, s->from) : t->first;
+    q.count = of_strip(e, s, s->count);
+    hcg_add_bias(e, a, &q);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* What of the strip's keys is hidden from whom. */
+static void set_limits(hcg_emit *e, const tile *t, const strip *s, hcg_softmax_strip *softmax) {
+    const hcg_attention *a = t->a;
+    softmax->count = of_strip(e, s, s->count), softmax->hidden = of_strip(e, s, s->hidden);
+    /* key k is that of token past + row + q / (H/G) if it is not before (k - own) (H/G) */
+    LLVMValueRef own = hcg_sub(e, hcg_add(e, a->past, t->row), t->first);
+    own = of_strip(e, s, own);
+    softmax->own = hcg_add(e, hcg_mul_const(e, own, a->per_group), s->query);
+    if (!a->window) return;
+    softmax->hidden = hcg_larger(e, softmax->hidden, hcg_i64(e, 0));
+    softmax->shown = of_strip(e, s, s->shown);
+    /* key k + window is that of a token behind it */
+    LLVMValueRef below = hcg_mul_const(e, hcg_sub(e, hcg_i64(e, a->window), own), a->per_group);
+    softmax->below = hcg_sub(e, below, s->query);
+}
+
+/* Has a tile of keys before this one been of the strip? */
+static LLVMValueRef is_later(hcg_emit *e, const tile *t, const strip *s) {
+    LLVMValueRef before = t->first, first = t->from;
+    if (t->a->window) {
+        LLVMValueRef token = hcg_add(e, t->row, over(e, s->query, t->a->per_group));
+        LLVMValueRef seen = hcg_first_seen(e, t->a, hcg_add(e, t->a->past, token));
+        first = hcg_larger(e, first, rounded_down(e, seen, t->keys)), before = t->block;
+    }
+    LLVMValueRef later = LLVMBuildICmp(e->b, LLVMIntSGT, before, first, "");
+    return LLVMBuildZExt(e->b, later, e->i64, "");
+}
+
+static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
+    const hcg_attention *a = t->a;
+    hcg_softmax_strip softmax = softmax_of(e, t, s->panel, s->n);
+    LLVMValueRef m = hcg_i64(e, a->m);
+    softmax.later = is_later(e, t, s);
+    set_limits(e, t, s, &softmax);
+    emit_seen_scores(e, t, s);
+    cap_scores(e, t, s);
+    bias_scores(e, t, s);
+    hcg_softmax_strip_tile(e, &softmax);
+    const hcg_key_rows *v = &t->values;
+    hcg_strip vp = {.across = a->m, .stride = v->ld, .ldx = hcg_i64(e, v->ld), .rows = m};
+    vp.x = v->x, vp.k = softmax.count, vp.next = v->next;
+    if (s->from) vp.x = hcg_at(e, e->f32, vp.x, hcg_mul_const(e, s->from, v->ld));
+    vp.panels = s->n, vp.b = t->scores, vp.ldb = hcg_i64(e, HCG_STRIP_FLOATS);
+    vp.c = softmax.o, vp.ldc = hcg_i64(e, a->m * HIR_PANEL), vp.accumulate = softmax.later;
+    hcg_call_strip(e, &vp);
+}
+
+/* A loop over the panels of the tile, `step` at a time. */
+static hcg_loop each_strip(hcg_emit *e, const tile *t, int64_t step) {
+    return hcg_loop_begin(e, hcg_i64(e, 0), t->panels, hcg_i64(e, step), "strip", 0, NULL);
+}
+
+/* The tile of keys at `first`, a multiple of their number. */
+static void meet_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
+    const hcg_attention *a = t->a;
+    const int64_t panels = hcg_strip_panels(e->level);
+    t->block = t->first = first;
+    LLVMValueRef most = hcg_i64(e, t->keys);
+    if (a->window) {
+        LLVMValueRef low = hcg_first_seen(e, a, hcg_add(e, a->past, t->row));
+        t->first = hcg_larger(e, first, rounded_down(e, low, KEYS_TOGETHER));
+        most = hcg_sub(e, hcg_add(e, first, most), t->first);
+    }
+    t->count = hcg_smaller(e, hcg_sub(e, t->to, t->first), most);
+    t->fetch(e, t);
+    hcg_loop l = each_strip(e, t, panels);
+    strip s = strip_of(e, t, l.index, panels);
+    /* or they are behind, or before, all of its own */
+    LLVMValueRef taken = of_strip(e, &s, s.count);
+    hcg_loop some = once_if(e, s.from ? LLVMIntSGT : LLVMIntNE, taken, "some");
+    emit_strip(e, t, &s);
+    hcg_loop_end(e, &some, NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Room for what some loop does with each query of the tile: its number, and its row of O. */
+typedef struct one_query {
+    hcg_loop panels, queries;
+    LLVMValueRef number, o;
+    LLVMValueRef state; /* M; S is HIR_PANEL floats behind */
+} one_query;
+
+static one_query each_query(hcg_emit *e, const tile *t) {
+    const int64_t m = t->a->m;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    one_query q = {.panels = hcg_loop_begin(e, zero, t->panels, one, "leave", 0, NULL)};
+    LLVMValueRef query = hcg_mul_const(e, q.panels.index, HIR_PANEL);
+    LLVMValueRef from = hcg_at(e, e->f32, t->o, hcg_mul_const(e, query, m));
+    LLVMValueRef state = hcg_at(e, e->f32, t->states, hcg_mul_const(e, query, 2));
+    hcg_unpack_panel(e, from, hcg_i64(e, m), t->rows_o);
+    LLVMValueRef n = at_most(e, hcg_sub(e, t->queries, query), HIR_PANEL);
+    q.queries = hcg_loop_begin(e, zero, n, one, "query", 0, NULL);
+    q.number = hcg_add(e, query, q.queries.index);
+    q.o = hcg_at(e, e->f32, t->rows_o, hcg_mul_const(e, q.queries.index, m));
+    q.state = hcg_at(e, e->f32, state, q.queries.index);
+    return q;
+}
+
+static void end_query(hcg_emit *e, one_query *q) {
+    hcg_loop_end(e, &q->queries, NULL);
+    hcg_loop_end(e, &q->panels, NULL);
+}
+
+void hcg_queries_start(hcg_emit *e, const tile *t) {
+    hcg_softmax_strip all = softmax_of(e, t, hcg_i64(e, 0), t->panels);
+    hcg_softmax_strip_start(e, &all);
+}
+
+void hcg_queries_take_sinks(hcg_emit *e, const tile *t) {
+    if (!t->a->sink) return;
+    LLVMValueRef token, head, maximum, sum;
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->queries, hcg_i64(e, 1), "sink", 0, NULL);
+    find_query(e, t, l.index, &token, &head);
+    hcg_softmax_origin(e, t->a, token, head, &maximum, &sum);
+    LLVMValueRef panel = over(e, l.index, HIR_PANEL), at = hcg_mul_const(e, panel, HIR_PANEL);
+    at = hcg_add(e, at, l.index); /* 2 panels of 16 before it */
+    LLVMValueRef state = hcg_at(e, e->f32, t->states, at);
+    hcg_store(e, state, maximum, NULL);
+    hcg_store(e, hcg_at(e, e->f32, state, hcg_i64(e, HIR_PANEL)), sum, NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* ---- the tile --------------------------------------------------------------------------------
+ */
+LLVMValueRef hcg_floats(hcg_emit *e, int64_t n) {
+    return hcg_scratch(e, (uint64_t)n * 4);
+}
+
+int64_t hcg_whole_panels(int64_t n) {
+    return (n + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
+}
+
+void hcg_queries_begin(hcg_emit *e, tile *t) {
+    const hcg_attention *a = t->a;
+    const int64_t queries = hcg_whole_panels(t->tokens * a->per_group);
+    int64_t widest = 0;
+    t->lines = 0;
+    for (unsigned i = 0; i < t->parts; i++) {
+        if (t->part[i].n > widest) widest = t->part[i].n;
+        t->lines += t->part[i].n;
+    }
+    t->rows_q = hcg_floats(e, queries * widest);
+    t->q = hcg_floats(e, queries * t->lines);
+    t->scores = hcg_floats(e, hcg_strip_panels(e->level) * HCG_STRIP_FLOATS);
+    t->states = hcg_floats(e, queries * 2);
+    t->o = hcg_floats(e, queries * a->m);
+    t->rows_o = hcg_floats(e, HIR_PANEL * a->m);
+}
+
+void hcg_queries_take(hcg_emit *e, tile *t) {
+    t->queries = hcg_mul_const(e, t->n, t->a->per_group);
+    t->panels = over(e, hcg_add(e, t->queries, hcg_i64(e, HIR_PANEL - 1)), HIR_PANEL);
+    for (unsigned i = 0; i < t->parts; i++) {
+        scale_queries(e, t, &t->part[i]);
+        pack_queries(e, t, &t->part[i]);
+    }
+}
+
+LLVMValueRef hcg_queries_first_key(hcg_emit *e, const tile *t) {
+    return hcg_first_seen(e, t->a, hcg_add(e, t->a->past, t->row));
+}
+
+void hcg_queries_meet(hcg_emit *e, tile *t, LLVMValueRef from, LLVMValueRef to) {
+    t->from = t->a->window ? rounded_down(e, from, t->keys) : from, t->to = to;
+    hcg_loop l = hcg_loop_begin(e, t->from, to, hcg_i64(e, t->keys), "keys", 0, NULL);
+    meet_keys(e, t, l.index);
+    hcg_loop_end(e, &l, NULL);
+}
+
+void hcg_queries_leave(hcg_emit *e, tile *t) {
+    const hcg_attention *a = t->a;
+    hcg_softmax_strip all = softmax_of(e, t, hcg_i64(e, 0), t->panels);
+    LLVMValueRef token, head;
+    hcg_softmax_strip_end(e, &all);
+    one_query q = each_query(e, t);
+    find_query(e, t, q.number, &token, &head);
+    LLVMValueRef at = hcg_add(e, hcg_mul_const(e, token, a->heads), head);
+    hcg_scale_row(e, q.o, hcg_at(e, e->f32, a->out, hcg_mul_const(e, at, a->m)), a->m,
+                  hcg_splat(e, 1));
+    end_query(e, &q);
+}
+
+static void copy_number(hcg_emit *e, LLVMValueRef from, LLVMValueRef to) {
+    hcg_store(e, to, hcg_load_scalar(e, HIR_F32, from), NULL);
+}
+
+void hcg_queries_leave_partials(hcg_emit *e, tile *t, LLVMValueRef to) {
+    const int64_t m = t->a->m, each = hcg_partial_floats(m);
+    one_query q = each_query(e, t);
+    LLVMValueRef o = hcg_at(e, e->f32, to, hcg_mul_const(e, q.number, each));
+    LLVMValueRef state = hcg_at(e, e->f32, o, hcg_i64(e, each - HIR_PANEL));
+    hcg_scale_row(e, q.o, o, m, hcg_splat(e, 1));
+    copy_number(e, q.state, state);
+    copy_number(e, hcg_at(e, e->f32, q.state, hcg_i64(e, HIR_PANEL)),
+                hcg_at(e, e->f32, state, hcg_i64(e, 1)));
+    end_query(e, &q);
+}
+
+void hcg_queries_all_rows(hcg_emit *e, tile *t) {
+    LLVMValueRef one = hcg_i64(e, 1), step = hcg_i64(e, t->tokens);
+    hcg_loop groups = hcg_loop_begin(e, e->c0, e->c1, one, "group", 0, NULL);
+    hcg_loop rows = hcg_loop_begin(e, e->r0, e->r1, step, "rows", 0, NULL);
+    t->group = groups.index, t->row = rows.index;
+    t->n = hcg_smaller(e, hcg_sub(e, e->r1, rows.index), step);
+    hcg_queries_take(e, t);
+    hcg_queries_start(e, t);
+    hcg_queries_take_sinks(e, t);
+    hcg_queries_meet(e, t, hcg_queries_first_key(e, t),
+                     hcg_add(e, hcg_add(e, t->a->past, t->row), t->n));
+    hcg_queries_leave(e, t);
+    hcg_loop_end(e, &rows, NULL);
+    hcg_loop_end(e, &groups, NULL);
+}

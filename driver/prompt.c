@@ -1,0 +1,156 @@
+#include "driver/prompt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "driver/workplace.h"
+
+enum { MOST_BYTES = 256 << 20 };
+
+static const option_id sources[] = {OPTION_TOKENS, OPTION_PROMPT, OPTION_PROMPT_FILE};
+enum { SOURCES = sizeof sources / sizeof *sources };
+
+bool has_prompt(const command_line *line) {
+    for (int i = 0; i < SOURCES; i++)
+        if (option_given(line, sources[i])) return true;
+    return false;
+}
+
+static int check_sources(hadal_session *s, const command_line *line) {
+    int given = 0;
+    for (int i = 0; i < SOURCES; i++)
+        given += option_given(line, sources[i]);
+    if (given > 1)
+        return hadal_fail(s, "usage", "there is more than one prompt",
+                          "one of --tokens, --prompt and --prompt-file");
+    if (given == 0 && isatty(STDIN_FILENO))
+        return hadal_fail(s, "usage", "--prompt is missing",
+                          "--prompt TEXT, --prompt-file FILE, or text on standard input");
+    return 0;
+}
+
+/* ---- text --------------------------------------------------------------------------------------
+ */
+
+typedef struct bytes {
+    char *at;
+    size_t n;
+} bytes;
+
+static int cannot_read(hadal_session *s, const char *path, const char *why) {
+    char message[4400];
+    snprintf(message, sizeof message, "cannot read '%.4000s': %s", path, why);
+    return hadal_fail(s, "io", message, NULL);
+}
+
+/* All of a stream, whatever bytes it has: text that is no UTF-8 is the tokenizer's matter. */
+static int read_stream(hadal_session *s, FILE *in, const char *path, bytes *out) {
+    size_t capacity = 0, got = 1;
+    while (got > 0 && out->n <= MOST_BYTES) {
+        if (out->n == capacity) {
+            capacity = capacity ? 2 * capacity : 1 << 16;
+            char *larger = realloc(out->at, capacity);
+            if (!larger) return hadal_fail(s, "memory", "no memory for the prompt", NULL);
+            out->at = larger;
+        }
+        got = fread(out->at + out->n, 1, capacity - out->n, in);
+        out->n += got;
+    }
+    if (ferror(in)) return cannot_read(s, path, strerror(errno));
+    return out->n > MOST_BYTES ? cannot_read(s, path, "it is larger than 256 MB") : 0;
+}
+
+static int read_file(hadal_session *s, const char *path, bytes *out) {
+    if (!path || strcmp(path, "-") == 0) return read_stream(s, stdin, "standard input", out);
+    FILE *in = fopen(path, "rb");
+    if (!in) return cannot_read(s, path, strerror(errno));
+    const int failed = read_stream(s, in, path, out);
+    fclose(in);
+    return failed;
+}
+
+/* ---- tokenizers --------------------------------------------------------------------------------
+ */
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The folder itself, or the one in which a file lies. */
+static void folder_of(const char *path, char *out, size_t size) {
+    const char *slash = is_folder(path) ? NULL : strrchr(path, '/');
+    if (is_folder(path))
+        snprintf(out, size, "%s", path);
+    else
+        snprintf(out, size, "%.*s", slash ? slash == path ? 1 : (int)(slash - path) : 1,
+                 slash ? path : ".");
+}
+
+/* Neither a file nor a folder nor, by the name given to compile -o, a library. */
+static bool is_absent(const char *spec) {
+    compiled_files files;
+    char name[256];
+    struct stat st;
+    return stat(spec, &st) != 0 && !find_compiled(spec, &files, name, sizeof name);
+}
+
+/* `needed`: there is text to read. */
+static int find_tokenizer(hadal_session *s, const command_line *line, bool needed, prompt *out) {
+    const char *given = option_get(line, OPTION_TOKENIZER);
+    const char *path = given ? given : line->positional[0];
+    folder_of(path, out->folder, sizeof out->folder);
+    if (!given) path = out->folder;
+    if (!given && !needed && !hadal_has_tokenizer(path)) return 0;
+    if (!given && is_absent(line->positional[0])) /* says so, of the model */
+        return hadal_load(s, line->positional[0], NULL);
+    out->tokenizer = hadal_tokenizer_of(s, path);
+    return out->tokenizer ? 0 : 1;
+}
+
+static int encode(hadal_session *s, const command_line *line, const bytes *text, prompt *out) {
+    const bool around = !option_given(line, OPTION_RAW_PROMPT);
+    const int64_t n = hadal_tokenizer_encode(out->tokenizer, text->at, text->n, around, NULL, 0);
+    int32_t *ids = malloc((size_t)(n > 0 ? n : 1) * sizeof *ids);
+    if (n == HADAL_TEXT_MEMORY || !ids) {
+        free(ids);
+        return hadal_fail(s, "memory", "no memory for the prompt", NULL);
+    }
+    if (n < 0) {
+        free(ids);
+        return hadal_fail(s, "limit", "a pattern of the tokenizer takes too long on this prompt",
+                          "shorter words, or fewer of the same character in a row");
+    }
+    out->ids = ids;
+    out->n = hadal_tokenizer_encode(out->tokenizer, text->at, text->n, around, ids, n);
+    return n > 0 ? 0 : hadal_fail(s, "usage", "the prompt is empty", NULL);
+}
+
+int read_prompt(hadal_session *s, const command_line *line, prompt *out) {
+    const char *tokens = option_get(line, OPTION_TOKENS), *text = option_get(line, OPTION_PROMPT);
+    bytes read = {0};
+    *out = (prompt){0};
+    if (check_sources(s, line) || find_tokenizer(s, line, tokens == NULL, out)) return 1;
+    if (tokens) {
+        int32_t *ids = NULL;
+        const int32_t *list;
+        if (hadal_read_tokens(s, tokens, &list, &out->n)) return 1;
+        ids = malloc((size_t)out->n * sizeof *ids);
+        if (!ids) return hadal_fail(s, "memory", "no memory for the prompt", NULL);
+        memcpy(ids, list, (size_t)out->n * sizeof *ids);
+        out->ids = ids;
+        return 0;
+    }
+    if (text) return encode(s, line, &(bytes){(char *)text, strlen(text)}, out);
+    const int failed =
+        read_file(s, option_get(line, OPTION_PROMPT_FILE), &read) || encode(s, line, &read, out);
+    free(read.at);
+    return failed;
+}
+
+void free_prompt(prompt *p) {
+    free((void *)p->ids);
+}

@@ -1,0 +1,77 @@
+/* hadal/text.h: tokenizers, for programs that call a compiled model with text.
+ *
+ * Reads the tokenizer.json of a published model and does what the tokenizers library of Hugging
+ * Face does with it. Link libhadaltext, which needs neither the compiler nor LLVM (a program that
+ * links libhadalc has these functions already).
+ *
+ *     char message[512];
+ *     hadal_tokenizer *t = hadal_tokenizer_open("model/tokenizer.json", message, sizeof message);
+ *     int32_t ids[4096];
+ *     int64_t n = hadal_tokenizer_encode(t, text, strlen(text), 1, ids, 4096);
+ *     ...                                               tokens in, tokens out: NAME_forward
+ *     hadal_text_stream *s = hadal_text_stream_open(t, 1);
+ *     fputs(hadal_text_stream_add(s, next, NULL), stdout);
+ *
+ * Nothing here prints, aborts or exits. A tokenizer does not change once it is open: any number of
+ * threads may use it at once. A stream belongs to one thread at a time.
+ */
+#ifndef HADAL_TEXT_H
+#define HADAL_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef HADAL_API
+#if defined(__GNUC__)
+#define HADAL_API __attribute__((visibility("default")))
+#else
+#define HADAL_API
+#endif
+#endif
+
+typedef struct hadal_tokenizer hadal_tokenizer;
+
+/* `path`: a tokenizer.json, or a folder with one. NULL on failure; `message` (if size > 0) then
+ * says why, with file, line and column. */
+HADAL_API hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t size);
+HADAL_API void hadal_tokenizer_close(hadal_tokenizer *t); /* NULL is allowed */
+
+HADAL_API int32_t hadal_tokenizer_size(const hadal_tokenizer *t); /* ids are below */
+/* A token by its text in the file, "<|eot_id|>"; -1: there is none. */
+HADAL_API int32_t hadal_tokenizer_id(const hadal_tokenizer *t, const char *token);
+/* What an id stands for in the file; NULL: there is no such id. */
+HADAL_API const char *hadal_tokenizer_token(const hadal_tokenizer *t, int32_t id);
+
+/* Failures of hadal_tokenizer_encode. */
+enum {
+    HADAL_TEXT_MEMORY = -1,  /* out of memory */
+    HADAL_TEXT_PATTERN = -2, /* a pattern of the tokenizer takes too long on this text */
+};
+/* The ids of text[0..n), which is UTF-8 (what is ill-formed counts as U+FFFD). With `with_template`
+ * the tokens that the model wants around a text are added, usually one at its beginning. Returns
+ * their number and writes at most `capacity` of them; where it is more, call again with more room.
+ */
+HADAL_API int64_t hadal_tokenizer_encode(const hadal_tokenizer *t, const char *text, size_t n,
+                                         int with_template, int32_t *ids, int64_t capacity);
+
+/* Text of tokens as they come. What may still change, the beginning of a character, is held back.
+ * Begin with the tokens of the prompt and drop what they give: the first token of a text may be
+ * written otherwise than a later one. */
+typedef struct hadal_text_stream hadal_text_stream;
+HADAL_API hadal_text_stream *hadal_text_stream_open(const hadal_tokenizer *t,
+                                                    int skip_special); /* NULL: out of memory */
+/* The text that is certain with this token, valid until the next call on the stream; its bytes in
+ * *n (may be NULL). An id that is not there gives none. NULL: out of memory. */
+HADAL_API const char *hadal_text_stream_add(hadal_text_stream *s, int32_t id, size_t *n);
+/* What was held back; afterwards the stream begins a new text. */
+HADAL_API const char *hadal_text_stream_end(hadal_text_stream *s, size_t *n);
+HADAL_API void hadal_text_stream_close(hadal_text_stream *s); /* NULL is allowed */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Fuzzes one target for some seconds, from the tests' own files on, in one process.
+#
+#   tests/fuzz/run.sh BUILD_FOLDER TARGET SECONDS [CORPUS_FOLDER]
+#
+# Findings are left in CORPUS_FOLDER (default: BUILD_FOLDER/fuzz/corpus-TARGET) as crash-*, timeout-*, oom-*.
+set -eu
+build=$1 target=$2 seconds=$3
+tests=$(cd "$(dirname "$0")/.." && pwd)
+corpus=${4:-$build/fuzz/corpus-$target}
+seeds=$build/fuzz/seeds-$target
+rm -rf "$seeds"
+mkdir -p "$seeds" "$corpus"
+
+# each file of a list on standard input, under a name of its own
+take() {
+    while read -r path; do
+        cp "$path" "$seeds/$(printf '%s' "$path" | tr '/' '_')"
+    done
+}
+
+case $target in
+    spec) find "$tests/frontend" "$tests/../examples" "$tests/../bench/specs" -name '*.hadal' | take ;;
+    ir) find "$tests/lit" "$tests/frontend" -name '*.hir' | take ;;
+    config)
+        find "$tests/import" "$tests/golden" "$tests/published" -name config.json | take
+        for page in "$tests"/../frontend/std/families/*.hadal; do
+            { printf '{"model_type": "fuzz", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 16}\n%%%%\n'; cat "$page"; } >"$seeds/page_$(basename "$page")"
+        done
+        ;;
+    safetensors) find "$tests/golden" "$tests/published" \( -name '*.safetensors' -o -name '*.index.json' \) -size -64k | take ;;
+    tokenizer) find "$tests/text" "$tests/../examples/jargon" -name '*.json' -size -64k ! -name config.json | take ;;
+    weights)
+        { printf 'HADALWT1\001\0\0\0\0\0\0\0\001\002\003\004\005\006\007\010\011\012\013\014\015\016\017\020\0\020\0\0\0\0\0\0\100\0\0\0\0\0\0\0'; head -c 4112 /dev/zero; } >"$seeds/good"
+        ;;
+    *) echo "there is no target $target: tests/fuzz/targets.def lists them" >&2; exit 2 ;;
+esac
+if [ -d "$tests/fuzz/findings/$target" ]; then find "$tests/fuzz/findings/$target" -type f | take; fi
+exec "$build/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2500 -max_len=65536 -print_final_stats=1 -artifact_prefix="$corpus/" "$corpus" "$seeds"

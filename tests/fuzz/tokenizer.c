@@ -1,0 +1,39 @@
+#include <string.h>
+
+#include "tests/fuzz/fuzz.h"
+#include "text/tokenizer.h"
+
+/* Text becomes ids of the vocabulary, and these become well-formed text. */
+static void use(hd_arena *a, const tokenizer *t, const char *text, size_t n) {
+    id_list ids = {0};
+    if (!tokenizer_encode(t, a, text, n, true, &ids)) return;
+    text_stream *s = text_stream_new(a, t, false, false);
+    for (size_t i = 0; i <= ids.n; i++) {
+        const string piece = i < ids.n ? text_stream_add(s, ids.at[i]) : text_stream_end(s);
+        if (i < ids.n &&
+            (ids.at[i] < 0 || (size_t)ids.at[i] >= t->n_ids || !t->tokens[ids.at[i]].at))
+            fuzz_fail("an id is none");
+        for (size_t k = 0; k < piece.n;) {
+            const int bytes = hd_utf8(piece.at + k, piece.n - k);
+            if (bytes <= 0) fuzz_fail("text that is no UTF-8 was made");
+            k += (size_t)bytes;
+        }
+    }
+}
+
+static bool read_and_use(hd_arena *a, hd_diags *d, const char *data, size_t n) {
+    static const char usual[] =
+        "Hello  w\xc3\xb6rld\xff <s>\xe2\x82\xac 1234\n\n\t'll x\xcc\x81\xcc\xa3";
+    const char *nul = memchr(data, 0, n);
+    const size_t file = nul ? (size_t)(nul - data) : n;
+    const tokenizer *t = tokenizer_read(a, d, fuzz_write("tokenizer.json", data, file));
+    if (!t) return false;
+    use(a, t, usual, sizeof usual - 1);
+    if (nul) use(a, t, nul + 1, n - file - 1);
+    return true;
+}
+
+int fuzz_tokenizer(const uint8_t *data, size_t n) {
+    fuzz_in_arena(read_and_use, data, n);
+    return 0;
+}

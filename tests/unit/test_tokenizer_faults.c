@@ -1,0 +1,192 @@
+/* What a tokenizer.json must not hold: each fault is named with its path and place. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FOLDER "/tmp/hadal-tokenizer-XXXXXX"
+#include "tests/unit/folder_fixture.h"
+#include "text/tokenizer.h"
+
+TestSuite(tokenizer_faults, .init = open_folder, .fini = close_folder, .timeout = 30);
+
+static tokenizer *read_text(const char *text) {
+    const char *path = in_folder("tokenizer.json");
+    hd_diags_init(&diags, arena);
+    cr_assert(hd_write_file(arena, &diags, path, text, strlen(text)));
+    return tokenizer_read(arena, &diags, path);
+}
+
+#define MODEL "\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}"
+
+static void refused(const char *text, const char *words) {
+    cr_expect_null(read_text(text), "%s", text);
+    cr_expect(strstr(said(), words), "%s\n%swants: %s", text, said(), words);
+}
+
+/* With a good model. */
+static void step_refused(const char *steps, const char *words) {
+    refused(hd_printf(arena, "{%s,\n %s}", steps, MODEL), words);
+}
+
+static void model_refused(const char *model, const char *words) {
+    refused(hd_printf(arena, "{\"model\": {%s}}", model), words);
+}
+
+Test(tokenizer_faults, models) {
+    cr_assert(read_text("{" MODEL "}"), "%s", said());
+    refused("[]", "must be an object");
+    refused("{}", "no model");
+    refused("{\"model\": 1}", "model: must be an object, not 1");
+    refused("{\"model\": {\"type\": \"Unigram\"}}", "1:20: error: model.type: only byte pair");
+    refused("{" MODEL ", \"modle\": 1}", "modle: a field that is not known");
+    refused("{" MODEL ", \"model\": 1}", "duplicate");
+    refused("{" MODEL, "not legal JSON");
+    model_refused("\"type\": \"BPE\", \"merges\": []", "model.vocab: is missing");
+    model_refused("\"type\": \"BPE\", \"vocab\": {}", "model.merges: is missing");
+    model_refused("\"vocab\": [], \"merges\": []", "model.vocab: must be an object");
+    model_refused("\"vocab\": {\"a\": -1}, \"merges\": []", "model.vocab.a: must be from 0");
+    model_refused("\"vocab\": {\"a\": 4194304}, \"merges\": []", "must be from 0 to 4194303");
+    model_refused("\"vocab\": {\"a\": 99999999999999999999}, \"merges\": []", "not legal JSON");
+    model_refused("\"vocab\": {\"a\": \"0\"}, \"merges\": []", "a whole number, not \"0\"");
+    model_refused("\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []", "id 0 is that of another");
+    model_refused("\"vocab\": {\"a\": 0}, \"merges\": [\"a\"]", "model.merges[0]: must be two");
+    model_refused("\"vocab\": {\"a\": 0}, \"merges\": [\"a a a\"]", "must be two tokens");
+    model_refused("\"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]", "must be two tokens");
+    model_refused("\"vocab\": {\"a\": 0}, \"merges\": [[\"a\", 1]]", "must be two tokens");
+    model_refused("\"vocab\": {\"a\": 0}, \"merges\": [\"a a\"]", "what it makes, \"aa\"");
+    model_refused("\"vocab\": {\"a\": 0}, \"merges\": [\"b a\"]", "its first part, \"b\"");
+    model_refused("\"vocab\": {\"a\": 0, \"\": 1}, \"merges\": [[\"\", \"a\"]]", "its first part");
+    model_refused("\"vocab\": {\"a\": 0}, \"merges\": [], \"unk_token\": \"u\"",
+                  "unk_token: it, \"u\"");
+    model_refused("\"vocab\": {\"a\": 0}, \"merges\": [], \"dropout\": 0.1",
+                  "0.1 cannot be honoured");
+    model_refused("\"vocab\": {}, \"merges\": [], \"end_of_word_suffix\": \"</w>\"",
+                  "\"</w>\" cannot");
+    model_refused("\"vocab\": {}, \"merges\": [], \"fuse_unk\": 1",
+                  "fuse_unk: must be true or false");
+}
+
+/* Two merges that would undo each other make the same token of two pairs, and end. */
+Test(tokenizer_faults, merges_in_circles) {
+    const tokenizer *t =
+        read_text("{\"model\": {\"vocab\": {\"a\": 0, \"aa\": 1, \"aaa\": 2}, "
+                  "\"merges\": [\"a a\", \"aa a\", \"a aa\", \"a a\", \"aa a\"]}}");
+    id_list ids = {0};
+    cr_assert(t, "%s", said());
+    cr_assert(tokenizer_encode(t, arena, "aaaaa", 5, true, &ids));
+    cr_assert_eq(ids.n, 2); /* a a a a a, aa aa a, aa aaa */
+    cr_expect(ids.at[0] == 1 && ids.at[1] == 2);
+}
+
+Test(tokenizer_faults, added_tokens) {
+    step_refused("\"added_tokens\": {}", "added_tokens: must be a list");
+    step_refused("\"added_tokens\": [{\"id\": 3}]", "added_tokens[0].content: is missing");
+    step_refused("\"added_tokens\": [{\"content\": \"x\"}]", "added_tokens[0].id: is missing");
+    step_refused("\"added_tokens\": [{\"id\": 3, \"content\": \"\"}]", "content: is empty");
+    step_refused("\"added_tokens\": [{\"id\": 1, \"content\": \"x\"}]", "id 1 is that of another");
+    step_refused("\"added_tokens\": [{\"id\": 7, \"content\": \"a\"}]", "this token with id 0");
+    step_refused("\"added_tokens\": [{\"id\": 7, \"content\": \"x\", \"colour\": 1}]",
+                 "colour: a field");
+    step_refused(
+        "\"added_tokens\": [{\"id\": 7, \"content\": \"x\"}, {\"id\": 8, \"content\": \"x\"}]",
+        "added_tokens[1].content: stands twice");
+}
+
+Test(tokenizer_faults, steps) {
+    step_refused("\"normalizer\": {\"type\": \"Lowercase\"}", "\"Lowercase\" is not known");
+    step_refused("\"normalizer\": {\"type\": \"Precompiled\"}", "normalizer.type");
+    step_refused("\"normalizer\": {\"type\": \"NFC\", \"form\": 1}", "normalizer.form: a field");
+    step_refused("\"normalizer\": {\"type\": \"Prepend\"}", "normalizer.prepend: is missing");
+    step_refused("\"normalizer\": 1", "normalizer: must be an object");
+    step_refused(
+        "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, null]}",
+        "normalizer.normalizers[1]: must be an object");
+    step_refused("\"normalizer\": {\"type\": \"Replace\", \"content\": \"\", \"pattern\": "
+                 "{\"Regex\": \"(\"}}",
+                 "pattern.Regex: this pattern cannot be used: a group does not end");
+    step_refused("\"normalizer\": {\"type\": \"Replace\", \"content\": \"\", \"pattern\": "
+                 "{\"String\": \"\"}}",
+                 "pattern.String: is empty");
+    step_refused("\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}", "pre_tokenizer.type");
+    step_refused("\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"ab\"}",
+                 "replacement: must be one character");
+    step_refused("\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\", "
+                 "\"prepend_scheme\": \"second\"}",
+                 "\"second\" is not known");
+    step_refused("\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\", "
+                 "\"prepend_scheme\": \"first\", \"add_prefix_space\": false}",
+                 "contradicts prepend_scheme");
+    step_refused("\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, "
+                 "\"behavior\": \"Isolate\"}",
+                 "hint: Removed, Isolated");
+    step_refused("\"decoder\": {\"type\": \"WordPiece\"}", "decoder.type");
+    step_refused(
+        "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": "
+        "\"ByteFallback\"}]}",
+        "decoder.decoders[1]: this step is not known behind");
+    step_refused("\"post_processor\": {\"type\": \"BertProcessing\"}", "post_processor.type");
+    step_refused("\"truncation\": {\"max_length\": 4}", "truncation: texts are not truncated");
+    step_refused("\"padding\": {\"strategy\": {\"Fixed\": 4}}", "padding: texts are not filled");
+}
+
+Test(tokenizer_faults, templates) {
+#define TEMPLATE "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+    step_refused(TEMPLATE "[], \"special_tokens\": {}}", "the text itself");
+    step_refused(TEMPLATE "[{\"Sequence\": {\"id\": \"B\"}}], \"special_tokens\": {}}",
+                 "that text");
+    step_refused(TEMPLATE "[{\"SpecialToken\": {\"id\": \"x\"}}], \"special_tokens\": {}}",
+                 ".x: is missing");
+    step_refused(
+        TEMPLATE
+        "[{\"SpecialToken\": {\"id\": \"x\"}}], \"special_tokens\": {\"x\": {\"ids\": [9]}}}",
+        "special_tokens.x.ids[0]: there is no token 9");
+}
+
+Test(tokenizer_faults, patterns) {
+    static const struct {
+        const char *regex, *why;
+    } cases[] = {
+        {"a)", "ends nothing"},
+        {"[a", "class does not end"},
+        {"[]", "empty"},
+        {"a\\", "backslash"},
+        {"*a", "nothing to repeat"},
+        {"(?<n>a)", "of this kind"},
+        {"(?x:a)", "this kind"},
+        {"\\1", "\\1 is not known"},
+        {"\\Ra", "\\R is not known"},
+        {"\\p{Nobody}", "\\p{Nobody} is not known"},
+        {"[[:alpha:]]", "names of classes"},
+        {"[z-a]", "range"},
+        {"[a-\\d]", "range"},
+        {"\\x{110000}", "character code"},
+        {"\\u12", "code"},
+        {"(?<=a+)b", "lookbehind"},
+        {"a{3,2}", "out of order"},
+    };
+    const char *why;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        why = "";
+        cr_expect_null(pattern_regex(arena, cases[i].regex, &why), "%s", cases[i].regex);
+        cr_expect(strstr(why, cases[i].why), "%s: %s", cases[i].regex, why);
+    }
+    char deep[401] = "";
+    memset(deep, '(', 200), memset(deep + 200, ')', 200);
+    cr_expect_null(pattern_regex(arena, deep, &why));
+    memset(deep, '[', 400);
+    cr_expect_null(pattern_regex(arena, deep, &why));
+}
+
+/* Backtracking without end is an error of the text, not a hang. */
+Test(tokenizer_faults, backtracking) {
+    const tokenizer *t =
+        read_text("{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": "
+                  "\"(a+a+)+[bc]\"}, \"behavior\": \"Isolated\"}, " MODEL "}");
+    char text[2001];
+    id_list ids = {0};
+    cr_assert(t, "%s", said());
+    memset(text, 'a', sizeof text - 1);
+    cr_expect_not(tokenizer_encode(t, arena, text, sizeof text - 1, true, &ids));
+}

@@ -1,0 +1,145 @@
+/* include/hadal/text.h: exhaustion of memory, and errors, end here. */
+#include <stdio.h>
+#include <string.h>
+
+#include "hadal/text.h"
+#include "support/file.h"
+#include "text/tokenizer.h"
+
+struct hadal_tokenizer {
+    hd_arena *arena;
+    tokenizer *read;
+};
+
+struct hadal_text_stream {
+    hd_arena *arena;
+    text_stream *stream;
+};
+
+/* ---- tokenizers -------------------------------------------------------------------------------
+ */
+
+static const char *file_of(hd_arena *a, const char *path) {
+    return hd_is_directory(path) ? hd_path_join(a, path, "tokenizer.json") : path;
+}
+
+hadal_tokenizer *tokenizer_open(hd_arena *a, hd_diags *d, const char *path) {
+    hadal_tokenizer *t = hd_new(a, hadal_tokenizer);
+    t->arena = a;
+    t->read = tokenizer_read(a, d, file_of(a, path));
+    return t->read ? t : NULL;
+}
+
+static void tell(char *message, size_t size, const char *text) {
+    if (size > 0) snprintf(message, size, "%s", text);
+}
+
+/* The first error, in the tokenizer's own memory. */
+static hadal_tokenizer *open_or_tell(hd_arena *a, const char *path, char *message, size_t size) {
+    hd_diags *d = hd_new(a, hd_diags);
+    hd_diags_init(d, a);
+    hadal_tokenizer *t = tokenizer_open(a, d, path);
+    if (t || d->list.n == 0) return t;
+    hd_text text;
+    hd_text_init(&text, a);
+    hd_diag_render(&d->list.at[0], false, &text);
+    tell(message, size, text.at);
+    return NULL;
+}
+
+hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t size) {
+    hd_arena *a = hd_arena_new();
+    jmp_buf here;
+    tell(message, size, "out of memory");
+    if (!a) return NULL;
+    hd_arena_guard(a, &here);
+    if (setjmp(here)) {
+        hd_arena_free(a);
+        return NULL;
+    }
+    hadal_tokenizer *t = open_or_tell(a, path, message, size);
+    hd_arena_guard(a, NULL);
+    if (!t) hd_arena_free(a);
+    return t;
+}
+
+void hadal_tokenizer_close(hadal_tokenizer *t) {
+    if (t) hd_arena_free(t->arena);
+}
+
+int32_t hadal_tokenizer_size(const hadal_tokenizer *t) {
+    return (int32_t)t->read->n_ids;
+}
+
+int32_t hadal_tokenizer_id(const hadal_tokenizer *t, const char *token) {
+    const size_t n = strlen(token);
+    const int32_t id = string_map_find(&t->read->added_ids, token, n);
+    return id >= 0 ? id : string_map_find(&t->read->bpe.vocab, token, n);
+}
+
+const char *hadal_tokenizer_token(const hadal_tokenizer *t, int32_t id) {
+    return id >= 0 && (size_t)id < t->read->n_ids ? t->read->tokens[id].at : NULL;
+}
+
+int64_t hadal_tokenizer_encode(const hadal_tokenizer *t, const char *text, size_t n,
+                               int with_template, int32_t *ids, int64_t capacity) {
+    hd_arena *a = hd_arena_new();
+    jmp_buf here;
+    id_list all = {0};
+    if (!a) return HADAL_TEXT_MEMORY;
+    hd_arena_guard(a, &here);
+    if (setjmp(here)) {
+        hd_arena_free(a);
+        return HADAL_TEXT_MEMORY;
+    }
+    const bool ok = tokenizer_encode(t->read, a, text, n, with_template != 0, &all);
+    const int64_t count = (int64_t)all.n, most = count < capacity ? count : capacity;
+    if (ok && most > 0) memcpy(ids, all.at, (size_t)most * sizeof *ids);
+    hd_arena_free(a);
+    return ok ? count : HADAL_TEXT_PATTERN;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------
+ */
+
+hadal_text_stream *hadal_text_stream_open(const hadal_tokenizer *t, int skip_special) {
+    hd_arena *a = hd_arena_new();
+    jmp_buf here;
+    if (!a) return NULL;
+    hd_arena_guard(a, &here);
+    if (setjmp(here)) {
+        hd_arena_free(a);
+        return NULL;
+    }
+    hadal_text_stream *s = hd_new(a, hadal_text_stream);
+    s->arena = a;
+    s->stream = text_stream_new(a, t->read, false, skip_special != 0);
+    hd_arena_guard(a, NULL);
+    return s;
+}
+
+/* A token, or (`end`) what was held back. */
+static const char *advance(hadal_text_stream *s, bool end, int32_t id, size_t *n) {
+    jmp_buf here;
+    hd_arena_guard(s->arena, &here);
+    if (setjmp(here)) {
+        hd_arena_guard(s->arena, NULL);
+        return NULL;
+    }
+    const string piece = end ? text_stream_end(s->stream) : text_stream_add(s->stream, id);
+    hd_arena_guard(s->arena, NULL);
+    if (n) *n = piece.n;
+    return piece.at;
+}
+
+const char *hadal_text_stream_add(hadal_text_stream *s, int32_t id, size_t *n) {
+    return advance(s, false, id, n);
+}
+
+const char *hadal_text_stream_end(hadal_text_stream *s, size_t *n) {
+    return advance(s, true, 0, n);
+}
+
+void hadal_text_stream_close(hadal_text_stream *s) {
+    if (s) hd_arena_free(s->arena);
+}

@@ -1,0 +1,60 @@
+/* Kinds of characters. */
+#include <utf8proc.h>
+
+#include "text/tokenizer.h"
+
+bool is_space(uint32_t c) {
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+           c == 0x205f || c == 0x3000;
+}
+
+/* Letters that are symbols by category: circled, squared and negative ones. */
+static bool is_lettered_symbol(uint32_t c) {
+    return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+           (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
+}
+
+/* \w of Unicode's technical standard 18: Alphabetic, marks, decimal digits, connectors, joiners. */
+bool is_word_character(uint32_t c) {
+    switch (utf8proc_category((utf8proc_int32_t)c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: return is_lettered_symbol(c) || c == 0x200c || c == 0x200d;
+    }
+}
+
+size_t space_at_start(string text) {
+    size_t n = 0;
+    while (n < text.n && is_space(hd_utf8_code(text.at + n)))
+        n += (size_t)hd_utf8(text.at + n, text.n - n);
+    return n;
+}
+
+/* Where the last character of text[0..n) begins. */
+static size_t last_character(string text) {
+    size_t at = text.n - 1;
+    while (at > 0 && ((uint8_t)text.at[at] & 0xc0) == 0x80)
+        at--;
+    return at;
+}
+
+size_t space_at_end(string text) {
+    const size_t n = text.n;
+    while (text.n > 0 && is_space(hd_utf8_code(text.at + last_character(text))))
+        text.n = last_character(text);
+    return n - text.n;
+}
+
+bool ends_in_word(string text) {
+    return text.n > 0 && is_word_character(hd_utf8_code(text.at + last_character(text)));
+}

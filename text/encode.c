@@ -1,0 +1,64 @@
+/* From text to tokens. */
+#include "text/tokenizer.h"
+
+#include <string.h>
+
+/* Well-formed UTF-8, the same bytes where they are that already. */
+static string well_formed(hd_arena *a, const char *text, size_t n) {
+    size_t i = 0;
+    int k = 1;
+    while (i < n && (k = hd_utf8(text + i, n - i)) > 0)
+        i += (size_t)k;
+    if (i == n) return (string){text, n};
+    hd_text out;
+    hd_text_init(&out, a);
+    hd_text_add_n(&out, text, i);
+    while (i < n) {
+        k = hd_utf8(text + i, n - i);
+        hd_text_add_n(&out, k > 0 ? text + i : "\xef\xbf\xbd", k > 0 ? (size_t)k : 3);
+        i += k > 0 ? (size_t)k : k < 0 ? (size_t)-k : n - i;
+    }
+    return (string){out.at, out.n};
+}
+
+/* Added tokens are cut out of the text as it is, then others out of what is normalised. */
+static void cut(encoder *e, string text, piece_list *out) {
+    piece_list raw = {0};
+    cut_added(e, &e->t->raw, (piece){text.at, text.n, -1, true}, &raw);
+    for (size_t i = 0; i < raw.n; i++) {
+        piece p = raw.at[i];
+        if (p.id >= 0) {
+            hd_push(e->arena, out, p);
+            continue;
+        }
+        const string s = normalise(e, (string){p.at, p.n});
+        p.at = s.at, p.n = s.n;
+        cut_added(e, &e->t->normalized, p, out);
+    }
+}
+
+static void add_ids(hd_arena *a, const id_list *ids, id_list *out) {
+    for (size_t i = 0; i < ids->n; i++)
+        hd_push(a, out, ids->at[i]);
+}
+
+bool tokenizer_encode(const tokenizer *t, hd_arena *a, const char *text, size_t n,
+                      bool with_template, id_list *out) {
+    encoder e = {.t = t, .arena = a, .search = search_new(a)};
+    piece_list pieces = {0};
+    cut(&e, well_formed(a, text, n), &pieces);
+    for (size_t i = 0; i < t->splitters.n; i++)
+        split_pieces(&e, &t->splitters.at[i], &pieces);
+    if (e.limit) return false;
+    if (with_template) add_ids(a, &t->before, out);
+    bpe_scratch *scratch = bpe_scratch_new(a);
+    for (size_t i = 0; i < pieces.n; i++) {
+        const piece *p = &pieces.at[i];
+        if (p->id >= 0)
+            hd_push(a, out, p->id);
+        else if (p->n)
+            bpe_encode(&t->bpe, scratch, a, p->at, p->n, out);
+    }
+    if (with_template) add_ids(a, &t->after, out);
+    return true;
+}

@@ -1,0 +1,440 @@
+/* From Oniguruma's syntax (in Ruby's flavour, which the tokenizers library uses) to PCRE2's.
+ *
+ * Most is the same. What differs is written out: \s, \w, \d and \h are sets of their own; classes
+ * may hold classes and intersections ([a&&[^b]]); (?m) lets the dot match newlines; a bare (?i)
+ * reaches to the end of its group, alternatives included; {1,3}+ is a repetition of a repetition
+ * and not possessive; \p{Han} is the script, not the script extensions. What is not known is
+ * refused. Reference: doc/RE of Oniguruma 6.9; pcre2pattern(3). */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "text/pattern.h"
+
+enum { MOST_NESTED = 100 };
+
+typedef struct translation {
+    hd_arena *arena;
+    const char *in;
+    hd_text out;
+    const char *why; /* not NULL: refused */
+    int depth;
+} translation;
+
+static bool refuse(translation *t, const char *why) {
+    if (!t->why) t->why = why;
+    return false;
+}
+
+/* Outside of classes Oniguruma also takes superscripts and fractions of Latin-1 for parts of words.
+ */
+#define WORD         "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD_OUTSIDE WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+
+/* Sets by letter, as content of a class. The complement has the same letter, upper case. */
+static const struct {
+    char letter;
+    const char *set, *complement; /* NULL: only as [^set] */
+} sets[] = {
+    {'s', "\\p{White_Space}", "\\P{White_Space}"},
+    {'d', "\\p{Nd}", "\\P{Nd}"},
+    {'w', WORD, NULL},
+    {'h', "0-9A-Fa-f", NULL},
+};
+
+/* ---- single characters ------------------------------------------------------------------------
+ */
+
+static size_t character_bytes(const char *p) {
+    return (size_t)hd_utf8(p, strlen(p)); /* patterns come from JSON: they are UTF-8 */
+}
+
+static bool is_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/* A character that stands for itself wherever it is put. */
+static void add_character(hd_text *out, uint32_t code) {
+    char bytes[4];
+    if (code < 0x20 || code == 0x7f)
+        hd_text_f(out, "\\x{%x}", code);
+    else if (code < 0x80)
+        hd_text_f(out, is_word((char)code) ? "%c" : "\\%c", (int)code);
+    else
+        hd_text_add_n(out, bytes, hd_utf8_put(code, bytes));
+}
+
+static int hex_digit(char c) {
+    const char *digits = "0123456789abcdef",
+               *at = c ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static bool read_hex(translation *t, int least, int most, uint32_t *code) {
+    int n = 0;
+    for (*code = 0; n < most && hex_digit(*t->in) >= 0; n++)
+        *code = *code << 4 | (uint32_t)hex_digit(*t->in++);
+    return n >= least && *code <= 0x10ffff ? true
+                                           : refuse(t, "it has a character code that is none");
+}
+
+/* Behind a backslash, at a letter: a character by its code. False: it is none (`why` if it is
+ * wrong). */
+static bool read_code(translation *t, uint32_t *code) {
+    static const char letters[] = "tnrfvae", codes[] = "\t\n\r\f\v\a\x1b";
+    const char c = *t->in, *at = c ? strchr(letters, c) : NULL;
+    if (at) {
+        t->in++;
+        *code = (uint32_t)codes[at - letters];
+        return true;
+    }
+    if (c != 'x' && c != 'u') return false;
+    t->in++;
+    if (c == 'u') return read_hex(t, 4, 4, code);
+    if (*t->in != '{') return read_hex(t, 1, 2, code);
+    t->in++;
+    if (!read_hex(t, 1, 6, code)) return false;
+    return *t->in++ == '}' ? true : refuse(t, "a \\x{..} does not end");
+}
+
+/* ---- properties -------------------------------------------------------------------------------
+ */
+
+static bool compiles(const char *text) {
+    int code;
+    size_t at;
+    pcre2_code *p =
+        pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+    pcre2_code_free(p);
+    return p != NULL;
+}
+
+/* {Name} or {^Name}, behind \p or \P. */
+static bool add_property(translation *t, bool negated, hd_text *out) {
+    char name[48] = "";
+    if (*t->in != '{') return refuse(t, "a \\p is not followed by {Name}");
+    t->in++;
+    if (*t->in == '^') negated = !negated, t->in++;
+    const size_t n = strspn(t->in, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_");
+    if (n == 0 || n >= sizeof name || t->in[n] != '}')
+        return refuse(t, "the name of a property is none");
+    memcpy(name, t->in, n);
+    t->in += n + 1;
+    const char *script = hd_printf(t->arena, "\\p{sc:%s}", name);
+    const char *plain = hd_printf(t->arena, "\\p{%s}", name);
+    const char *property = compiles(script) ? script : plain;
+    if (!compiles(property))
+        return refuse(t, hd_printf(t->arena, "the property %s is not known", plain));
+    hd_text_f(out, "\\%c%s", negated ? 'P' : 'p', property + 2);
+    return true;
+}
+
+/* ---- classes ----------------------------------------------------------------------------------
+ */
+
+static bool add_class(translation *t, hd_text *out);
+
+/* One operand of &&: what may stand in one class of PCRE2, and what must stand beside it. */
+typedef struct operand {
+    hd_text flat, beside; /* beside: "|alternative|alternative" */
+} operand;
+
+/* Behind a backslash in a class. *code: a character, if true is returned and *single. */
+static bool class_escape(translation *t, operand *o, uint32_t *code, bool *single) {
+    *single = true;
+    if (*t->in == 'b') {
+        t->in++;
+        *code = '\b';
+        return true;
+    }
+    if (read_code(t, code)) return true;
+    if (t->why) return false;
+    const char c = *t->in;
+    if (c && !is_word(c)) {
+        *code = hd_utf8_code(t->in);
+        t->in += character_bytes(t->in);
+        return true;
+    }
+    *single = false;
+    t->in += c != 0;
+    if (c == 'p' || c == 'P') return add_property(t, c == 'P', &o->flat);
+    for (size_t i = 0; c && i < sizeof sets / sizeof *sets; i++) {
+        if (c == sets[i].letter || (c + 32 == sets[i].letter && sets[i].complement)) {
+            hd_text_add(&o->flat, c == sets[i].letter ? sets[i].set : sets[i].complement);
+            return true;
+        }
+        if (c + 32 == sets[i].letter) {
+            hd_text_f(&o->beside, "|[^%s]", sets[i].set);
+            return true;
+        }
+    }
+    return refuse(t, hd_printf(t->arena, "\\%c in a class is not known", c ? c : ' '));
+}
+
+/* A character of a class, behind a backslash or not. */
+static bool class_character(translation *t, operand *o, uint32_t *code, bool *single) {
+    if (*t->in == '\\') {
+        t->in++;
+        return class_escape(t, o, code, single);
+    }
+    *single = true;
+    *code = hd_utf8_code(t->in);
+    t->in += character_bytes(t->in);
+    return true;
+}
+
+static bool class_item(translation *t, operand *o) {
+    uint32_t from, to;
+    bool single;
+    if (*t->in == '[') {
+        if (t->in[1] == ':') return refuse(t, "names of classes, [:name:], are not known");
+        hd_text_add(&o->beside, "|");
+        return add_class(t, &o->beside);
+    }
+    if (!class_character(t, o, &from, &single)) return false;
+    if (!single) return true;
+    add_character(&o->flat, from);
+    if (t->in[0] != '-' || !t->in[1] || t->in[1] == ']' || t->in[1] == '[') return true;
+    t->in++;
+    if (!class_character(t, o, &to, &single)) return false;
+    if (!single || to < from) return refuse(t, "a range of characters is none");
+    hd_text_add(&o->flat, "-");
+    add_character(&o->flat, to);
+    return true;
+}
+
+static bool is_flat(const operand *o) {
+    return o->beside.n == 0;
+}
+
+static void add_operand(const operand *o, hd_text *out) {
+    if (is_flat(o))
+        hd_text_f(out, "[%s]", o->flat.at);
+    else if (o->flat.n)
+        hd_text_f(out, "(?:[%s]%s)", o->flat.at, o->beside.at);
+    else
+        hd_text_f(out, "(?:%s)", o->beside.at + 1);
+}
+
+/* Up to && or the end. */
+static bool read_operand(translation *t, operand *o) {
+    hd_text_init(&o->flat, t->arena);
+    hd_text_init(&o->beside, t->arena);
+    while (*t->in != ']' && strncmp(t->in, "&&", 2) != 0) {
+        if (!*t->in) return refuse(t, "a class does not end");
+        if (!class_item(t, o)) return false;
+    }
+    return o->flat.n || o->beside.n ? true : refuse(t, "a class is empty");
+}
+
+/* All operands but the last are looked ahead for. */
+static bool class_content(translation *t, bool negated, hd_text *out) {
+    operand o;
+    hd_text ahead;
+    hd_text_init(&ahead, t->arena);
+    for (;;) {
+        if (!read_operand(t, &o)) return false;
+        if (*t->in == ']') break;
+        t->in += 2;
+        hd_text_add(&ahead, "(?=");
+        add_operand(&o, &ahead);
+        hd_text_add(&ahead, ")");
+    }
+    t->in++;
+    if (!ahead.n && negated && is_flat(&o)) {
+        hd_text_f(out, "[^%s]", o.flat.at);
+        return true;
+    }
+    if (ahead.n || negated) hd_text_add(out, negated ? "(?:(?!" : "(?:");
+    if (ahead.n) hd_text_add(out, ahead.at);
+    add_operand(&o, out);
+    if (ahead.n || negated) hd_text_add(out, negated ? ")(?s:.))" : ")");
+    return true;
+}
+
+static bool add_class(translation *t, hd_text *out) {
+    const bool negated = t->in[1] == '^';
+    t->in += 1 + negated;
+    if (++t->depth > MOST_NESTED) return refuse(t, "it is nested too deeply");
+    const bool ok = class_content(t, negated, out);
+    t->depth--;
+    return ok;
+}
+
+/* ---- everything else --------------------------------------------------------------------------
+ */
+
+static bool add_alternatives(translation *t);
+
+static bool add_escape(translation *t) {
+    uint32_t code;
+    const char c = *++t->in, small = (char)(c | 32);
+    if (read_code(t, &code)) {
+        add_character(&t->out, code);
+        return true;
+    }
+    if (t->why) return false;
+    if (!c) return refuse(t, "it ends in a backslash");
+    if (!is_word(c)) {
+        add_character(&t->out, hd_utf8_code(t->in));
+        t->in += character_bytes(t->in);
+        return true;
+    }
+    t->in++;
+    if (small == 'p') return add_property(t, c == 'P', &t->out);
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (small == sets[i].letter) {
+            hd_text_f(&t->out, "[%s%s]", c == small ? "" : "^",
+                      small == 'w' ? WORD_OUTSIDE : sets[i].set);
+            return true;
+        }
+    const char *word = WORD_OUTSIDE;
+    if (c == 'b')
+        hd_text_f(&t->out, "(?:(?<=[%s])(?![%s])|(?<![%s])(?=[%s]))", word, word, word, word);
+    else if (c == 'B')
+        hd_text_f(&t->out, "(?:(?<=[%s])(?=[%s])|(?<![%s])(?![%s]))", word, word, word, word);
+    else if (c == 'A' || c == 'z' || c == 'Z')
+        hd_text_f(&t->out, "\\%c", c);
+    else
+        return refuse(t, hd_printf(t->arena, "\\%c is not known", c));
+    return true;
+}
+
+/* Behind "(?": options, up to ":" or ")". (?m) of Ruby is (?s). */
+static bool add_options(translation *t) {
+    hd_text_add(&t->out, "(?");
+    for (; *t->in && strchr("im-", *t->in); t->in++)
+        hd_text_add_n(&t->out, *t->in == 'm' ? "s" : t->in, 1);
+    hd_text_add(&t->out, ":");
+    if (*t->in == ':') {
+        t->in++;
+    } else if (*t->in == ')') { /* for the rest of the group around it */
+        t->in++;
+        if (!add_alternatives(t)) return false;
+        hd_text_add(&t->out, ")");
+        return true;
+    } else {
+        return refuse(t, "a group of this kind is not known");
+    }
+    if (!add_alternatives(t)) return false;
+    if (*t->in++ != ')') return refuse(t, "a group does not end");
+    hd_text_add(&t->out, ")");
+    return true;
+}
+
+static bool add_group(translation *t) {
+    static const char *const kinds[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
+    size_t k = 0, n = 0;
+    while (k < sizeof kinds / sizeof *kinds && strncmp(t->in, kinds[k], strlen(kinds[k])) != 0)
+        k++;
+    if (k < sizeof kinds / sizeof *kinds) {
+        n = strlen(kinds[k]);
+    } else if (t->in[1] == '?') {
+        t->in += 2;
+        return add_options(t);
+    } else { /* groups that capture need not, where nothing refers to them */
+        n = 1, k = 0;
+    }
+    t->in += n;
+    hd_text_add(&t->out, kinds[k]);
+    if (!add_alternatives(t)) return false;
+    if (*t->in++ != ')') return refuse(t, "a group does not end");
+    hd_text_add(&t->out, ")");
+    return true;
+}
+
+/* {n}, {n,}, {,m}, {n,m}: false if the brace at t->in is none of these and stands for itself. */
+static bool read_interval(translation *t, char *out, size_t size, bool *exact) {
+    const char *p = t->in + 1;
+    const size_t least = strspn(p, "0123456789");
+    const bool comma = p[least] == ',';
+    const char *second = p + least + comma;
+    const size_t most = comma ? strspn(second, "0123456789") : 0;
+    if (second[most] != '}' || least + most == 0 || least > 5 || most > 5) return false;
+    snprintf(out, size, "{%.*s%s%.*s}", least ? (int)least : 1, least ? p : "0", comma ? "," : "",
+             (int)most, second);
+    *exact = !comma;
+    t->in = second + most + 1;
+    return true;
+}
+
+static void insert(hd_text *out, size_t at, const char *what) {
+    const size_t n = strlen(what), tail = out->n - at;
+    hd_text_add_n(out, what, n);
+    memmove(out->at + at + n, out->at + at, tail);
+    memcpy(out->at + at, what, n);
+}
+
+/* A quantifier behind what begins at `atom`. Where one follows another, the first with its atom is
+ * the atom of the second. */
+static bool add_quantifier(translation *t, size_t atom, bool *quantified) {
+    char text[32];
+    bool exact = false;
+    if (atom == SIZE_MAX) return refuse(t, "a quantifier has nothing to repeat");
+    const bool interval = *t->in == '{';
+    if (interval)
+        (void)read_interval(t, text, sizeof text, &exact);
+    else
+        snprintf(text, sizeof text, "%c", *t->in++);
+    if (*quantified) {
+        insert(&t->out, atom, "(?:");
+        hd_text_add(&t->out, ")");
+    }
+    hd_text_add(&t->out, text);
+    *quantified = true;
+    /* {n}? is (?:..{n})? in Ruby, and {..}+ repeats the repetition */
+    if (interval ? *t->in == '?' && !exact : *t->in == '?' || *t->in == '+')
+        hd_text_add_n(&t->out, t->in++, 1);
+    return true;
+}
+
+static bool is_quantifier(translation *t) {
+    char text[32];
+    bool exact;
+    if (*t->in == '*' || *t->in == '+' || *t->in == '?') return true;
+    translation here = *t;
+    return *t->in == '{' && read_interval(&here, text, sizeof text, &exact);
+}
+
+static bool add_atom(translation *t) {
+    if (*t->in == '(') return add_group(t);
+    if (*t->in == '[') return add_class(t, &t->out);
+    if (*t->in == '\\') return add_escape(t);
+    if (strchr(".^$", *t->in)) {
+        hd_text_add_n(&t->out, t->in++, 1);
+        return true;
+    }
+    add_character(&t->out, hd_utf8_code(t->in));
+    t->in += character_bytes(t->in);
+    return true;
+}
+
+/* Up to the end, or to the parenthesis that ends the group. */
+static bool add_alternatives(translation *t) {
+    size_t atom = SIZE_MAX;
+    bool quantified = false, ok = ++t->depth <= MOST_NESTED || refuse(t, "it is nested too deeply");
+    while (ok && *t->in && *t->in != ')') {
+        if (*t->in == '|') {
+            hd_text_add_n(&t->out, t->in++, 1);
+            atom = SIZE_MAX;
+        } else if (is_quantifier(t)) {
+            ok = add_quantifier(t, atom, &quantified);
+        } else {
+            atom = t->out.n;
+            quantified = false;
+            ok = add_atom(t);
+        }
+    }
+    t->depth--;
+    return ok;
+}
+
+const char *pattern_translate(hd_arena *a, const char *text, const char **why) {
+    translation t = {.arena = a, .in = text};
+    hd_text_init(&t.out, a);
+    bool ok = add_alternatives(&t);
+    if (ok && *t.in) ok = refuse(&t, "a parenthesis ends nothing");
+    *why = t.why;
+    return ok ? t.out.at ? t.out.at : "" : NULL;
+}

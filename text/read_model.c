@@ -1,0 +1,233 @@
+/* The vocabulary, the merges, and the tokens that were added to them. */
+#include <string.h>
+
+#include "text/read.h"
+
+static string copied(reader *r, const char *text, size_t n) {
+    return (string){hd_strndup(r->arena, text, n), n};
+}
+
+/* ---- vocabulary -------------------------------------------------------------------------------
+ */
+
+static void need_ids(tokenizer *t, size_t *capacity, size_t n) {
+    if (n <= *capacity) return;
+    while (*capacity < n)
+        *capacity = *capacity ? 2 * *capacity : 1024;
+    string *tokens = hd_new_array(t->arena, string, *capacity);
+    bool *special = hd_new_array(t->arena, bool, *capacity);
+    if (t->n_ids) {
+        memcpy(tokens, t->tokens, t->n_ids * sizeof *tokens);
+        memcpy(special, t->special, t->n_ids * sizeof *special);
+    }
+    t->tokens = tokens, t->special = special;
+}
+
+/* False, and an error at `at`, if another token has this id. */
+static bool claim_id(reader *r, const field *at, size_t *capacity, int64_t id, string content) {
+    tokenizer *t = r->t;
+    need_ids(t, capacity, (size_t)id + 1);
+    if ((size_t)id >= t->n_ids) t->n_ids = (size_t)id + 1;
+    string *slot = &t->tokens[id];
+    if (slot->at && (slot->n != content.n || memcmp(slot->at, content.at, content.n) != 0)) {
+        field_error(at, HD_E_FORMAT, "id %lld is that of another token", (long long)id)->cause =
+            hd_printf(at->json->arena, "\"%.*s\" has it", (int)(slot->n < 60 ? slot->n : 60),
+                      slot->at);
+        return false;
+    }
+    *slot = content;
+    return true;
+}
+
+static bool read_vocab(reader *r, const field *vocab, size_t *capacity) {
+    const char *name;
+    json_t *value;
+    if (!field_is_object(vocab)) return false;
+    string_map_init(&r->t->bpe.vocab, r->arena, json_object_size(vocab->value));
+    json_object_foreach(vocab->value, name, value) {
+        const field f = {vocab->json, vocab, name, 0, value};
+        int64_t id;
+        if (!field_integer(&f, 0, MOST_IDS - 1, &id)) return false;
+        const string content = copied(r, name, strlen(name));
+        if (!claim_id(r, &f, capacity, id, content)) return false;
+        string_map_add(&r->t->bpe.vocab, content.at, content.n, (int32_t)id);
+    }
+    return true;
+}
+
+/* ---- merges -----------------------------------------------------------------------------------
+ */
+
+/* "left right", or ["left", "right"]. */
+static bool merge_parts(const field *f, string *left, string *right) {
+    if (json_is_string(f->value)) {
+        const char *text = json_string_value(f->value), *space = strchr(text, ' ');
+        if (space && !strchr(space + 1, ' ')) {
+            *left = (string){text, (size_t)(space - text)};
+            *right = (string){space + 1, strlen(space + 1)};
+            return true;
+        }
+    } else if (json_array_size(f->value) == 2) {
+        const json_t *a = json_array_get(f->value, 0), *b = json_array_get(f->value, 1);
+        if (json_is_string(a) && json_is_string(b)) {
+            *left = (string){json_string_value(a), json_string_length(a)};
+            *right = (string){json_string_value(b), json_string_length(b)};
+            return true;
+        }
+    }
+    field_error(f, HD_E_FORMAT, "must be two tokens, \"a b\" or [\"a\", \"b\"]");
+    return false;
+}
+
+static bool token_of(const bpe *b, const field *f, string token, const char *what, int32_t *id) {
+    *id = string_map_find(&b->vocab, token.at, token.n);
+    if (*id >= 0 && token.n > 0) return true;
+    field_error(f, HD_E_FORMAT, "%s, \"%.*s\", is not in the vocabulary", what,
+                (int)(token.n < 60 ? token.n : 60), token.at);
+    return false;
+}
+
+/* A merge makes the token that is both of its parts one after the other, so that each is longer
+ * than what it is made of: there are no cycles. */
+static bool read_merge(reader *r, const field *f, size_t rank, hd_text *both) {
+    bpe *b = &r->t->bpe;
+    string left, right;
+    int32_t ids[3];
+    if (!merge_parts(f, &left, &right)) return false;
+    both->n = 0;
+    hd_text_add_n(both, left.at, left.n);
+    hd_text_add_n(both, right.at, right.n);
+    if (!token_of(b, f, left, "its first part", &ids[0]) ||
+        !token_of(b, f, right, "its second part", &ids[1]) ||
+        !token_of(b, f, (string){both->at, both->n}, "what it makes", &ids[2]))
+        return false;
+    bpe_add_merge(b, (uint32_t)ids[0], (uint32_t)ids[1], (uint32_t)rank, ids[2]);
+    return true;
+}
+
+static bool read_merges(reader *r, const field *merges) {
+    if (!field_is_list(merges)) return false;
+    hd_text both;
+    hd_text_init(&both, r->arena);
+    const size_t n = json_array_size(merges->value);
+    bpe_merges_init(&r->t->bpe, r->arena, n);
+    for (size_t i = 0; i < n; i++) {
+        const field f = field_element(merges, i);
+        if (!read_merge(r, &f, i, &both)) return false;
+    }
+    return true;
+}
+
+/* ---- the model --------------------------------------------------------------------------------
+ */
+
+/* Null or what says the same. */
+static bool must_be_off(const field *model, const char *name) {
+    const field f = field_get(model, name);
+    const char *text = json_string_value(f.value);
+    if (field_is_null(&f) || (text && !*text) ||
+        (json_is_number(f.value) && json_number_value(f.value) == 0))
+        return true;
+    field_error(&f, HD_E_UNSUPPORTED, "%s cannot be honoured by this version",
+                hd_json_show(f.json->arena, f.value));
+    return false;
+}
+
+static bool read_unk(reader *r, const field *model) {
+    const field f = field_get(model, "unk_token");
+    const char *text;
+    r->t->bpe.unk = -1;
+    if (field_is_null(&f)) return true;
+    return field_string(&f, &text) &&
+           token_of(&r->t->bpe, &f, (string){text, strlen(text)}, "it", &r->t->bpe.unk);
+}
+
+static void find_bytes(bpe *b) {
+    char name[8];
+    for (unsigned i = 0; i < 256; i++) {
+        snprintf(name, sizeof name, "<0x%02X>", i);
+        b->bytes[i] = string_map_find(&b->vocab, name, 6);
+    }
+}
+
+static bool is_bpe(const field *model) {
+    const field type = field_get(model, "type");
+    const char *name = json_string_value(type.value);
+    /* older files have no type; only the one of these models has merges */
+    if (field_is_null(&type) && json_object_get(model->value, "merges")) return true;
+    if (name && strcmp(name, "BPE") == 0) return true;
+    field_error(&type, HD_E_UNSUPPORTED, "only byte pair encoding (\"BPE\") is known, not %s",
+                type.value ? hd_json_show(type.json->arena, type.value) : "a model without a type");
+    return false;
+}
+
+bool read_model(reader *r, const field *model) {
+    static const char known[] = "type dropout unk_token continuing_subword_prefix "
+                                "end_of_word_suffix fuse_unk byte_fallback ignore_merges vocab "
+                                "merges";
+    bpe *b = &r->t->bpe;
+    size_t capacity = 0;
+    if (!field_is_object(model) || !is_bpe(model) || !field_known(model, known)) return false;
+    const field vocab = field_get(model, "vocab"), merges = field_get(model, "merges");
+    if (!must_be_off(model, "dropout") || !must_be_off(model, "continuing_subword_prefix") ||
+        !must_be_off(model, "end_of_word_suffix") ||
+        !field_optional_bool(model, "fuse_unk", &b->fuse_unk) ||
+        !field_optional_bool(model, "byte_fallback", &b->byte_fallback) ||
+        !field_optional_bool(model, "ignore_merges", &b->ignore_merges) ||
+        !read_vocab(r, &vocab, &capacity) || !read_merges(r, &merges) || !read_unk(r, model))
+        return false;
+    find_bytes(b);
+    return true;
+}
+
+/* ---- added tokens -----------------------------------------------------------------------------
+ */
+
+static bool read_added(reader *r, const field *f, size_t *capacity) {
+    added_token a = {0};
+    int64_t id = 0;
+    const field content = field_get(f, "content"), number = field_get(f, "id");
+    if (!field_known(f, "id content single_word lstrip rstrip normalized special") ||
+        !field_integer(&number, 0, MOST_IDS - 1, &id) || !read_text(r, &content, &a.content) ||
+        !field_optional_bool(f, "single_word", &a.single_word) ||
+        !field_optional_bool(f, "lstrip", &a.strip_left) ||
+        !field_optional_bool(f, "rstrip", &a.strip_right) ||
+        !field_optional_bool(f, "normalized", &a.normalized) ||
+        !field_optional_bool(f, "special", &a.special))
+        return false;
+    a.id = (int32_t)id;
+    const int32_t of_vocab = string_map_find(&r->t->bpe.vocab, a.content.at, a.content.n);
+    if (of_vocab >= 0 && of_vocab != a.id) {
+        field_error(&number, HD_E_FORMAT, "the vocabulary has this token with id %d", of_vocab);
+        return false;
+    }
+    if (!a.content.n || !string_map_add(&r->t->added_ids, a.content.at, a.content.n, a.id)) {
+        field_error(&content, HD_E_FORMAT, "%s", a.content.n ? "stands twice" : "is empty");
+        return false;
+    }
+    if (!claim_id(r, &number, capacity, id, a.content)) return false;
+    r->t->special[id] = a.special;
+    hd_push(r->arena, &r->t->added, a);
+    return true;
+}
+
+bool read_added_tokens(reader *r, const field *list) {
+    tokenizer *t = r->t;
+    size_t capacity = t->n_ids;
+    if (!field_is_null(list) && !field_is_list(list)) return false;
+    const size_t n = json_array_size(list->value);
+    string_map_init(&t->added_ids, r->arena, n);
+    for (size_t i = 0; i < n; i++) {
+        const field f = field_element(list, i);
+        if (!read_added(r, &f, &capacity)) return false;
+    }
+    encoder e = {.t = t, .arena = r->arena, .search = search_new(r->arena)};
+    for (size_t i = 0; i < n; i++) {
+        added_token *a = &t->added.at[i];
+        a->pattern = a->normalized ? normalise(&e, a->content) : a->content;
+        t->tokens[a->id] = a->pattern; /* what it is decoded to, as in the tokenizers library */
+    }
+    t->raw = added_set_of(t, false);
+    t->normalized = added_set_of(t, true);
+    return true;
+}

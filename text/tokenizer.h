@@ -1,0 +1,204 @@
+/* A tokenizer as its tokenizer.json has it. The way of a text: added tokens are cut out (added.c),
+ * what lies between them is normalised (normalise.c), split into pieces (split.c), and each piece
+ * is made of tokens by byte pair encoding (bpe.c); a template adds tokens at both ends (encode.c).
+ * The way back: decode.c. A tokenizer does not change once it is read: threads may share it. */
+#ifndef TEXT_TOKENIZER_H
+#define TEXT_TOKENIZER_H
+
+#include "support/diag.h"
+#include "text/pattern.h"
+
+enum { MOST_IDS = 1 << 22 }; /* ids are below; the largest vocabularies published have 2^18 */
+
+/* ---- names by content ----------------------------------------------------------------------- */
+
+typedef struct string {
+    const char *at;
+    size_t n;
+} string;
+
+typedef struct string_map { /* from strings to ids; grows while it is read */
+    string *keys;           /* .at NULL: a free slot */
+    int32_t *ids;
+    size_t slots, n; /* slots: a power of two */
+    uint64_t seed;
+} string_map;
+void string_map_init(string_map *m, hd_arena *a, size_t most);
+bool string_map_add(string_map *m, const char *at, size_t n, int32_t id); /* false: it is there */
+int32_t string_map_find(const string_map *m, const char *at, size_t n);   /* -1: it is not */
+
+/* ---- byte pair encoding --------------------------------------------------------------------- */
+
+typedef struct merge {
+    uint32_t left, right; /* ids */
+    uint32_t rank;        /* lower ones are done first */
+    int32_t id;           /* of the result; -1: a free slot */
+} merge;
+
+typedef struct bpe {
+    string_map vocab;
+    merge *merges; /* slots, a power of two */
+    size_t merge_slots;
+    bool ignore_merges; /* a piece that is a token is that token */
+    bool byte_fallback, fuse_unk;
+    int32_t unk;        /* -1: none */
+    int32_t bytes[256]; /* ids of <0x00> .. <0xFF>; -1: not there */
+} bpe;
+
+typedef HD_VEC(int32_t) id_list;
+typedef struct bpe_scratch bpe_scratch;
+bpe_scratch *bpe_scratch_new(hd_arena *a);
+/* The tokens of a piece, in n log n steps. */
+void bpe_encode(const bpe *b, bpe_scratch *s, hd_arena *a, const char *text, size_t n,
+                id_list *out);
+void bpe_merges_init(bpe *b, hd_arena *a, size_t most);
+/* A pair that is there already gets the new rank, as in the tokenizers library. */
+void bpe_add_merge(bpe *b, uint32_t left, uint32_t right, uint32_t rank, int32_t id);
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+typedef enum normalizer_kind {
+#define NORMALIZER(id, type, fields) NORMALIZER_##id,
+#include "text/kinds.def"
+    NORMALIZER_KINDS
+} normalizer_kind;
+
+typedef enum splitter_kind {
+#define SPLITTER(id, type, fields) SPLITTER_##id,
+#include "text/kinds.def"
+    SPLITTER_KINDS
+} splitter_kind;
+
+typedef enum decoder_kind {
+#define DECODER(id, type, fields) DECODER_##id,
+#include "text/kinds.def"
+    DECODER_KINDS
+} decoder_kind;
+
+typedef struct normalizer {
+    normalizer_kind kind;
+    const pattern *pattern;
+    string content;   /* of Prepend and Replace */
+    bool left, right; /* of Strip */
+} normalizer;
+
+typedef enum behaviour { /* what becomes of the matches of a pattern */
+                         REMOVED,
+                         ISOLATED,
+                         MERGED_WITH_PREVIOUS,
+                         MERGED_WITH_NEXT,
+                         CONTIGUOUS,
+} behaviour;
+
+typedef enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } prepend_scheme;
+
+typedef struct splitter {
+    splitter_kind kind;
+    const pattern *pattern; /* NULL: it does not split */
+    behaviour behaviour;
+    bool invert;           /* what the pattern does not match is the match */
+    bool add_prefix_space; /* ByteLevel */
+    string replacement;    /* Metaspace */
+    prepend_scheme scheme;
+} splitter;
+
+typedef struct decoder {
+    decoder_kind kind;
+    const pattern *pattern;
+    string content; /* Replace, Strip; the character of Metaspace */
+    size_t start, stop;
+    bool drop_first; /* Metaspace: that character is left out of the first token */
+    bool joined;     /* a step before made one text of all tokens */
+} decoder;
+
+typedef struct added_token {
+    int32_t id;
+    string content;
+    string pattern; /* what is looked for: normalised content where the token asks for that */
+    bool special, single_word, strip_left, strip_right, normalized;
+} added_token;
+
+typedef struct added_set { /* sorted by pattern, each pattern once */
+    added_token **at;
+    size_t n;
+} added_set;
+
+typedef struct tokenizer {
+    hd_arena *arena;
+    bpe bpe;
+    HD_VEC(normalizer) normalizers;
+    HD_VEC(splitter) splitters;
+    HD_VEC(decoder) decoders;
+    HD_VEC(added_token) added;
+    added_set raw, normalized; /* looked for before and after normalising */
+    string_map added_ids;      /* by content */
+    id_list before, after;     /* of the template */
+    string *tokens;            /* by id; .at NULL: there is no such id */
+    bool *special;
+    size_t n_ids;
+} tokenizer;
+
+/* Reads a tokenizer.json; everything of it lives in `a`. NULL and diagnostics if it is none, or
+ * holds what is not known. */
+tokenizer *tokenizer_read(hd_arena *a, hd_diags *d, const char *path);
+
+/* The same for include/hadal/text.h; `path` may be a folder. Lives as long as `a`. */
+struct hadal_tokenizer *tokenizer_open(hd_arena *a, hd_diags *d, const char *path);
+
+/* ---- text to tokens ------------------------------------------------------------------------- */
+
+typedef struct piece {
+    const char *at; /* UTF-8 */
+    size_t n;
+    int32_t id; /* of an added token; -1: text */
+    bool first; /* begins where the whole text does */
+} piece;
+typedef HD_VEC(piece) piece_list;
+
+typedef struct encoder { /* what one encoding needs */
+    const tokenizer *t;
+    hd_arena *arena;
+    search *search;
+    bool limit; /* a pattern backtracked too much */
+} encoder;
+
+string normalise(encoder *e, string text);
+void cut_added(encoder *e, const added_set *set, piece in, piece_list *out);
+/* Sorts and drops tokens whose pattern stands there already. */
+added_set added_set_of(tokenizer *t, bool normalized);
+void split_pieces(encoder *e, const splitter *s, piece_list *pieces);
+
+/* Ill-formed UTF-8 becomes U+FFFD, once for each maximal subpart. False: a pattern backtracked
+ * beyond measure. */
+bool tokenizer_encode(const tokenizer *t, hd_arena *a, const char *text, size_t n,
+                      bool with_template, id_list *out);
+
+/* ---- tokens to text ------------------------------------------------------------------------- */
+
+/* Text as it comes: what may still change with the next token (unfinished UTF-8) is held back. */
+typedef struct text_stream text_stream;
+/* `whole`: the whole text is wanted at once, and ill-formed bytes are judged by runs, as the
+ * tokenizers library does. */
+text_stream *text_stream_new(hd_arena *a, const tokenizer *t, bool whole, bool skip_special);
+/* The text that is certain now, valid until the next call. Ids that are not there say nothing. */
+string text_stream_add(text_stream *s, int32_t id);
+string text_stream_end(text_stream *s); /* what was held back; the next token begins a new text */
+
+/* ---- characters ----------------------------------------------------------------------------- */
+
+bool is_space(uint32_t code); /* White_Space of Unicode */
+bool is_word_character(uint32_t code);
+size_t space_at_start(string text); /* bytes of white space at its ends */
+size_t space_at_end(string text);
+bool ends_in_word(string text);
+
+/* ---- characters of byte-level vocabularies -------------------------------------------------- */
+
+/* Each byte has a printable character of its own (GPT-2): Latin-1 where that is printable, else one
+ * from U+0100 on. */
+uint32_t byte_character(uint8_t byte);
+int character_byte(uint32_t code); /* -1: it is none of those */
+/* The text with each of its bytes as its character. */
+string as_byte_characters(hd_arena *a, const char *text, size_t n);
+
+#endif
