@@ -126,20 +126,19 @@ VARIATIONS = {
         dict(attention_k_eq_v=True, num_kv_shared_layers=0), dict(layer_types=[S, F, S, F, S, F], per_layer_config=DROP, global_head_dim=12, sliding_window=2),
         dict(attention_bias=True),
     ],
-    "gemma4": [{TEXT + "num_kv_shared_layers": 2}, {TEXT + "sliding_window": 3, TEXT + "hidden_size_per_layer_input": 4}, {TEXT + "num_global_key_value_heads": 1, TEXT + "attention_k_eq_v": True, TEXT + "num_kv_shared_layers": 0}],
     "gemma4-experts": [dict(top_k_experts=1), dict(attention_k_eq_v=False, top_k_experts=6), dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=64, num_experts=3)],
     "inkling2_text": [
         dict(n_layers_per_attn_res_block=1), dict(n_layers_per_attn_res_block=4, layer_types=["hybrid"] * 6), dict(layer_types=["hybrid_sliding"] * 6, n_layers_per_attn_res_block=3, sliding_window_size=2),
         dict(conv_kernel_size=2, unpadded_vocab_size=90, num_experts_per_tok=1), dict(rel_extent=3, log_scaling_n_floor=1000, num_key_value_heads=4, swa_num_key_value_heads=6),
         dict(layer_types=DROP, num_hidden_layers=7, n_layers_per_attn_res_block=6),
     ],
-    "inkling2": [{TEXT + "n_layers_per_attn_res_block": 1}, {TEXT + "layer_types": ["hybrid"] * 4, TEXT + "rel_extent": 30}, {TEXT + "final_logit_softcapping": None}],
     "kimi_linear": [
         {"num_expert_group": 4, "topk_group": 2}, {"moe_renormalize": False, "num_shared_experts": 2}, {"q_lora_rank": 10}, {"first_k_dense_replace": 2, "linear_attn_config.short_conv_kernel_size": 2},
         {"linear_attn_config.full_attn_layers": [1, 3, 5], "linear_attn_config.kda_layers": [2, 4]},
     ],
     "hrm_text": [
-        dict(H_cycles=1, L_cycles=3, num_hidden_layers=16, L_bp_cycles=[3]), dict(mlp_bias=True, tie_word_embeddings=True), dict(attention_bias=True, num_key_value_heads=2),
+        dict(H_cycles=1, L_cycles=3, num_hidden_layers=8, L_bp_cycles=[3]), dict(mlp_bias=True, tie_word_embeddings=True), dict(attention_bias=True, num_key_value_heads=2),
+        dict(num_layers_per_stack=DROP, num_hidden_layers=2, embedding_scale=DROP, initializer_range=0.5, L_bp_cycles=DROP, L_cycles=DROP, H_cycles=DROP),
         dict(H_cycles=3, L_cycles=1, num_hidden_layers=12, L_bp_cycles=[1]),
     ],
 }
