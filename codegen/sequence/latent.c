@@ -216,6 +216,38 @@ static void emit_decode(hcg_emit *e, const hcg_latent *l) {
     hcg_loop_end(e, &groups, NULL);
 }
 
+/* Up to half a panel of heads would leave half of the lanes to repetitions: they go as those of
+ * ordinary attention do, with elements of a row in lanes, where key and value are columns of one
+ * row. */
+static bool goes_as_attention(const hcg_latent *l) {
+    return l->a.per_group <= HIR_PANEL / 2 && !l->shared_state;
+}
+
+/* to[h][at .. at + n - 1] = q[h], all heads of the token, rows `width` apart */
+static void place_queries(hcg_emit *e, const hcg_latent *l, LLVMValueRef q, int64_t n, int64_t at,
+                          LLVMValueRef to) {
+    const int64_t width = l->r + l->m;
+    hcg_loop h =
+        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, l->a.heads), hcg_i64(e, 1), "head", 0, NULL);
+    LLVMValueRef row = hcg_add(e, hcg_mul_const(e, h.index, width), hcg_i64(e, at));
+    hcg_scale_row(e, hcg_at(e, e->f32, q, hcg_mul_const(e, h.index, n)), hcg_at(e, e->f32, to, row),
+                  n, hcg_splat(e, 1));
+    hcg_loop_end(e, &h, NULL);
+}
+
+static void decode_as_attention(hcg_emit *e, const hcg_latent *l) {
+    hcg_attention a = l->a;
+    a.k = a.v = l->state[0];
+    a.v.base = hcg_at(e, hcg_element(e, a.v.dtype), a.v.base, hcg_i64(e, l->start));
+    a.n = l->r + l->m;
+    if (l->shared) {
+        a.q = hcg_floats(e, a.heads * a.n);
+        place_queries(e, l, l->a.q, l->r, l->start, a.q);
+        place_queries(e, l, l->q_shared, l->m, l->shared_at, a.q);
+    }
+    hcg_attention_decode(e, &a);
+}
+
 /* ---- several tokens ------------------------------------------------------------------------ */
 static void emit_prefill(hcg_emit *e, const hcg_latent *l) {
     cached of = {.l = l};
@@ -231,7 +263,9 @@ static bool emit_latent(hcg_emit *e, const hcg_kernel *k) {
     if (!hcg_find_latent(e, k, id, 0, 4, hir_arg_type(e->p->m, id, 0).dim[2], &l)) return false;
     l.a.per_group = l.a.heads / l.a.groups, l.a.m = l.r;
     hcg_at_op(e, id);
-    if (k->phase == HIR_DECODE)
+    if (k->phase == HIR_DECODE && goes_as_attention(&l))
+        decode_as_attention(e, &l);
+    else if (k->phase == HIR_DECODE)
         emit_decode(e, &l);
     else
         emit_prefill(e, &l);
