@@ -150,7 +150,8 @@ LATENT_HEADS = {0: 32, 10: 16, 2: 8}
 
 def latent(a):
     def shares(dtype, shape):
-        words = lines(run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, shape), "T=")[0]
+        T = "T=512" if shape in (8, 9) else "T=1"
+        words = lines(run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, shape), T)[0]
         return {word: float(words[i - 2]) for i, word in enumerate(words) if i > 1 and words[i - 1] == "of"}
 
     for dtype in ("bf16", "f32"):
