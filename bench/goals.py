@@ -143,13 +143,26 @@ def experts(a):
                        at[x[1], "f32"] / at[x[1], dtype], "")
 
 
+# Of shapes of bench/latent.c, the numbers of heads. Multiply-adds of many heads take longer than reading the rows, whatever
+# the kernel does: the goal is the share of the harder limit, and the share of both stands beside it.
+LATENT_HEADS = {0: 32, 10: 16, 2: 8}
+
+
 def latent(a):
+    def shares(dtype, shape):
+        T = "T=512" if shape in (8, 9) else "T=1"
+        words = lines(run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, shape), T)[0]
+        return {word: float(words[i - 2]) for i, word in enumerate(words) if i > 1 and words[i - 1] == "of"}
+
     for dtype in ("bf16", "f32"):
-        text = run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, 1 if a.quick else 0)
-        words = lines(text, "T=1")[0]
-        share = {word: float(words[i - 2]) for i, word in enumerate(words) if i > 1 and words[i - 1] == "of"}
-        yield (f"latent attention, one token, {dtype} cache: share of read", AT_LEAST, 0.80, share["read"],
-               f"{words[1]} {words[2]}, {share['multiply-add']:.2f} of multiply-add")
+        for shape, heads in {1: 32}.items() if a.quick else LATENT_HEADS.items():
+            share = shares(dtype, shape)
+            yield (f"latent attention, one token, {heads} heads, {dtype} cache: share of the harder limit", AT_LEAST, 0.80,
+                   max(share["read"], share["multiply-add"]),
+                   f"{share['read']:.2f} of read, {share['multiply-add']:.2f} of multiply-add")
+    for shape, behind in ((8, "alone"), (9, "behind 4096")) if not a.quick else ():
+        yield (f"latent attention, prefill 512 {behind}, keys and values that are made: share of multiply-add", AT_LEAST, 0.70,
+               shares("f32", shape)["multiply-add"], "")
 
 
 def mechanism(a):
