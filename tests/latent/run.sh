@@ -40,7 +40,6 @@ for split in 1 5 68; do
 done
 check 1e-5 "-D rotated=false -D gate=heads" "--weights-dtype bf16 --activations f32"
 check 1e-5 "-D rotated=false -D rope=0" "--weights-dtype f16"
-check 1e-5 "-D window=9 -D sink=true" ""
-check 1e-5 "-D softcap=3.0 -D sink=true" "--weights-dtype bf16 --activations f32"
+check 1e-5 "-D window=9 -D sink=true -D softcap=3.0" ""
 check 1e-2 "-D gate=none" "--cache-dtype bf16"
 check 2e-3 "" "--cache-dtype f16 --weights-dtype q8 --activations f32"
