@@ -88,7 +88,7 @@ static const hfe_def *find_family(hfe_program *p, const char *type) {
 
 /* Fields of a config that a family does not know. */
 static size_t count_unknown(hfe_program *p, const hfe_json *j, const hfe_def *config,
-                            hd_text *unknown) {
+                            hd_text *unknown, size_t *declared) {
     hfe_known_fields known;
     const char *name;
     json_t *value;
@@ -107,20 +107,25 @@ static size_t count_unknown(hfe_program *p, const hfe_json *j, const hfe_def *co
     if (n > 3) {
         hd_text_f(unknown, " and %zu more", n - 3);
     }
+    *declared = known.list.n;
     return n;
 }
 
-/* The page that knows most of the fields: what to begin with, and what it lacks. */
+/* The page that knows most of the fields, of equals the one that declares fewest besides: what to
+ * begin with, and what it lacks. */
 static void add_closest(hfe_program *p, const hfe_json *j, const hfe_candidates *pages,
                         hd_diag *g) {
-    size_t least = SIZE_MAX;
+    size_t least = SIZE_MAX, smallest = SIZE_MAX;
     for (size_t i = 0; i < pages->list.n; i++) {
         const hfe_def *config = find_family(p, pages->list.at[i]);
         hd_text unknown;
         hd_text_init(&unknown, p->arena);
-        const size_t n = config != NULL ? count_unknown(p, j, config, &unknown) : SIZE_MAX;
-        if (n < least) {
+        size_t declared = SIZE_MAX;
+        const size_t n =
+            config != NULL ? count_unknown(p, j, config, &unknown, &declared) : SIZE_MAX;
+        if (n < least || (n == least && declared < smallest)) {
             least = n;
+            smallest = declared;
             g->hint =
                 hd_printf(p->arena,
                           "the closest page is " FAMILIES "/%s: it knows all fields%s%s; a page of "

@@ -374,7 +374,7 @@ Test(import, families_that_cannot_be_imported) {
     static const struct {
         const char *family, *hint;
     } cases[] = {
-        {"mamba2", "it knows all fields but state_size"},
+        {"mamba2", "the closest page is families/olmo2: it knows all fields but state_size"},
         {"mistal", "did you mean 'mistral'?"},
         {"gpt_neox", "a page of your own in a folder DIR is found with -I DIR"},
         {"qwen33", "did you mean 'qwen3'?"},
