@@ -33,6 +33,7 @@ static void cut(encoder *e, string text, piece_list *out) {
         }
         const string s = normalise(e, (string){p.at, p.n});
         p.at = s.at, p.n = s.n;
+        p.first &= !e->cut_off;
         cut_added(e, &e->t->normalized, p, out);
     }
 }

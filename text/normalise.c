@@ -92,6 +92,7 @@ static string replace(encoder *e, string text, const normalizer *r) {
     size_t done = 0;
     found f;
     while ((f = pattern_next(r->pattern, e->search, text.at, text.n, &state, &m)) == FOUND) {
+        e->cut_off |= m.from == 0 && m.to > 0 && r->content.n == 0;
         hd_text_add_n(&out, text.at + done, m.from - done);
         hd_text_add_n(&out, r->content.at, r->content.n);
         done = m.to;
@@ -102,9 +103,10 @@ static string replace(encoder *e, string text, const normalizer *r) {
     return (string){out.at, out.n};
 }
 
-static string strip(string text, const normalizer *s) {
+static string strip(encoder *e, string text, const normalizer *s) {
     if (s->right) text.n -= space_at_end(text);
     const size_t n = s->left ? space_at_start(text) : 0;
+    e->cut_off |= n > 0;
     return (string){text.at + n, text.n - n};
 }
 
@@ -117,13 +119,14 @@ static string step(encoder *e, const normalizer *s, string text) {
     case NORMALIZER_NFKD: return normal_form(a, text, true, false);
     case NORMALIZER_PREPEND: return text.n ? prepend(a, text, s->content) : text;
     case NORMALIZER_REPLACE: return replace(e, text, s);
-    case NORMALIZER_STRIP: return strip(text, s);
+    case NORMALIZER_STRIP: return strip(e, text, s);
     case NORMALIZER_BYTE_LEVEL: return as_byte_characters(a, text.at, text.n);
     default: return text;
     }
 }
 
 string normalise(encoder *e, string text) {
+    e->cut_off = false;
     for (size_t i = 0; i < e->t->normalizers.n; i++)
         text = step(e, &e->t->normalizers.at[i], text);
     return text;

@@ -151,7 +151,7 @@ typedef struct piece {
     const char *at; /* UTF-8 */
     size_t n;
     int32_t id; /* of an added token; -1: text */
-    bool first; /* begins where the whole text does */
+    bool first; /* begins where the whole text does, as it was before it was normalised */
 } piece;
 typedef HD_VEC(piece) piece_list;
 
@@ -159,7 +159,8 @@ typedef struct encoder { /* what one encoding needs */
     const tokenizer *t;
     hd_arena *arena;
     search *search;
-    bool limit; /* a pattern backtracked too much */
+    bool limit;   /* a pattern backtracked too much */
+    bool cut_off; /* the last normalisation took away the beginning of its text */
 } encoder;
 
 string normalise(encoder *e, string text);

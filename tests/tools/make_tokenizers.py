@@ -212,7 +212,17 @@ def spaces():
     return with_model(tok, ["?"], unk_token="?", fuse_unk=True)
 
 
-KINDS = [gpt2, llama3, qwen, cl100k, deepseek, kimi, o200k, digits, llama2, mistral, gemma, odd, spaces]
+def first():
+    """Metaspace for the first piece only, which is none where white space was taken off the beginning."""
+    tok = Tokenizer(models.BPE(unk_token="<unk>"))
+    tok.normalizer = normalizers.Strip()
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Punctuation("merged_with_next"), pre_tokenizers.Metaspace(prepend_scheme="first")])
+    tok.decoder = decoders.Metaspace(prepend_scheme="first")
+    train(tok, 400, special=["<unk>"])
+    return with_model(tok, ["<unk>"], unk_token="<unk>")
+
+
+KINDS = [gpt2, llama3, qwen, cl100k, deepseek, kimi, o200k, digits, llama2, mistral, gemma, odd, spaces, first]
 
 
 def text_of(data):
