@@ -143,13 +143,26 @@ def experts(a):
                        at[x[1], "f32"] / at[x[1], dtype], "")
 
 
+# Of shapes of bench/latent.c, the numbers of heads. Multiply-adds of many heads take longer than reading the rows, whatever
+# the kernel does: the goal is the share of the harder limit, and the share of both stands beside it.
+LATENT_HEADS = {0: 32, 10: 16, 2: 8}
+
+
 def latent(a):
+    def shares(dtype, shape):
+        T = "T=512" if shape in (8, 9) else "T=1"
+        words = lines(run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, shape), T)[0]
+        return {word: float(words[i - 2]) for i, word in enumerate(words) if i > 1 and words[i - 1] == "of"}
+
     for dtype in ("bf16", "f32"):
-        text = run(a, "bench_latent", a.level, a.threads, dtype, a.rounds, 1 if a.quick else 0)
-        words = lines(text, "T=1")[0]
-        share = {word: float(words[i - 2]) for i, word in enumerate(words) if i > 1 and words[i - 1] == "of"}
-        yield (f"latent attention, one token, {dtype} cache: share of read", AT_LEAST, 0.80, share["read"],
-               f"{words[1]} {words[2]}, {share['multiply-add']:.2f} of multiply-add")
+        for shape, heads in {1: 32}.items() if a.quick else LATENT_HEADS.items():
+            share = shares(dtype, shape)
+            yield (f"latent attention, one token, {heads} heads, {dtype} cache: share of the harder limit", AT_LEAST, 0.80,
+                   max(share["read"], share["multiply-add"]),
+                   f"{share['read']:.2f} of read, {share['multiply-add']:.2f} of multiply-add")
+    for shape, behind in ((8, "alone"), (9, "behind 4096")) if not a.quick else ():
+        yield (f"latent attention, prefill 512 {behind}, keys and values that are made: share of multiply-add", AT_LEAST, 0.70,
+               shares("f32", shape)["multiply-add"], "")
 
 
 def mechanism(a):
@@ -304,6 +317,18 @@ LARGE = (kimi_overhead, ling)
 # ---- parts of the report ---------------------------------------------------------------------------
 
 
+def host():
+    """The CPU and how many of them: a share of limits is a fact of one machine."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            of = {x.split(":")[0].strip(): x.split(":", 1)[1].strip() for x in f if ":" in x}
+    except OSError:
+        of = {}
+    name = of.get("model name", "an unknown CPU")
+    number = f", family {of['cpu family']} model {of['model']}" if "cpu family" in of else ""
+    return f"{len(os.sched_getaffinity(0))} x {name}{number}"
+
+
 def tokens(a, T):
     return str(min(T, 16) if a.quick else T)
 
@@ -348,6 +373,7 @@ def main():
     a = parser.parse_args()
     a.rounds = 1 if a.quick else a.rounds
     rows = []
+    print(host())
     for group in GROUPS:
         if group.__name__ not in a.only if a.only else group in LARGE:
             continue
@@ -361,7 +387,7 @@ def main():
     print(f"\n{sum(r['met'] for r in rows)} of {len(rows)} met")
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
-            json.dump({"schema": "hadal-goals-1", "rows": rows}, f, indent=1)
+            json.dump({"schema": "hadal-goals-1", "host": host(), "rows": rows}, f, indent=1)
 
 
 if __name__ == "__main__":

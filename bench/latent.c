@@ -1,9 +1,11 @@
-/* Latent attention kernels alone, in their absorbed form: for T = 1 the rate at which cached rows
- * are read, beside a plain read of memory; always the rate of multiply-adds, beside the machine's.
- * With many heads arithmetic binds: a row of r + m numbers takes 2 H (2 r + m) operations. Limits
- * are measured in the same rounds, work is shared among threads as the runtime does it. Each call
- * reads the next of several caches, together too large for any cache of the CPU; of many tokens, of
- * a few.
+/* Latent attention kernels alone: for T = 1 the rate at which cached rows are read, beside a plain
+ * read of memory; always the rate of multiply-adds, beside the machine's. Over cached rows as they
+ * are, and (n and v not 0) over keys and values made of them, in whose multiply-adds those that
+ * make them are counted. With many heads arithmetic binds: a row of r + m numbers takes 2 H (2 r +
+ * m) operations. For T = 1 a second figure says what share of the read limit arithmetic leaves.
+ * Limits are measured in the same rounds, work is shared among threads as the runtime does it. Each
+ * call reads the next of several caches, together too large for any cache of the CPU; of many
+ * tokens, of a few.
  *
  *     latent [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
  *
@@ -16,14 +18,26 @@
 
 typedef struct shape {
     int64_t t, past, heads, r, m;
+    int64_t n, v; /* entries of keys and values that are made; 0: none are */
 } shape;
 
 static const shape shapes[] = {
-    {1, 32767, 32, 512, 64}, {1, 4095, 32, 512, 64},   {1, 32767, 8, 512, 64},
-    {1, 32767, 1, 512, 64},  {512, 0, 32, 512, 64},    {512, 4096, 32, 512, 64},
-    {8, 4096, 32, 512, 64},  {1, 32767, 128, 512, 64},
+    {1, 32767, 32, 512, 64, 0, 0},   {1, 4095, 32, 512, 64, 0, 0},
+    {1, 32767, 8, 512, 64, 0, 0},    {1, 32767, 1, 512, 64, 0, 0},
+    {512, 0, 32, 512, 64, 0, 0},     {512, 4096, 32, 512, 64, 0, 0},
+    {8, 4096, 32, 512, 64, 0, 0},    {1, 32767, 128, 512, 64, 0, 0},
+    {512, 0, 32, 512, 64, 128, 128}, {512, 4096, 32, 512, 64, 128, 128},
+    {1, 32767, 16, 512, 64, 0, 0},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64 };
+
+static int64_t entries_of_q(const shape *s) {
+    return s->n ? s->n : s->r;
+}
+
+static int64_t entries_of_o(const shape *s) {
+    return s->v ? s->v : s->r;
+}
 
 typedef struct problem {
     shape s;
@@ -32,30 +46,47 @@ typedef struct problem {
     int64_t caches, grain;
     size_t cache_bytes;
     char *rows, *shared;
-    float *q, *q_shared, *o;
+    float *q, *q_shared, *o, *w; /* w: keys of all heads, then values; any panels will do */
     char *scratch[MOST_THREADS];
     samples seconds;
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
+static hir_ref map(bench *b, const char *name, shape s, int64_t n) {
+    hir_type type = hir_make_type(HIR_F32, 3, (int64_t[]){s.heads, n, s.r});
+    const uint32_t w = hir_add_weight(b->m, name, type, HD_NOWHERE);
+    b->m->weights.at[w].layout = HIR_LAYOUT_PANEL;
+    return hir_weight_ref(w);
+}
+
 static hir_id build(bench *b, shape s, hir_dtype dtype, int64_t grain) {
     hir_builder top = hir_at_end(b->m, &b->diags);
-    hir_type to = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, s.r});
+    hir_type to = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, entries_of_o(&s)});
+    hir_type from = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, entries_of_q(&s)});
     hir_type shared = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, s.m});
     hir_type rows = hir_make_type(dtype, 3, (int64_t[]){HIR_C, 1, s.r + s.m});
-    hir_id q = hir_add_input(b->m, "q", to), state = hir_add_input(b->m, "rows", rows);
+    hir_id q = hir_add_input(b->m, "q", from), state = hir_add_input(b->m, "rows", rows);
     hir_id p = hir_add_input(b->m, "q_shared", shared);
     hir_value_at(b->m, state)->place = HIR_PLACE_STATE;
     hir_value_at(b->m, state)->offset =
         hir_add_state(b->m, "rows", HIR_STATE_CACHE, rows, HD_NOWHERE);
     hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_DECODE, "keys"),
-                        hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, grain)};
+                        hir_string(HIR_A_SPLIT_DECODE, s.n ? "none" : "keys"),
+                        hir_string(HIR_A_SPLIT_PREFILL, s.n ? "cols" : "cyclic"),
+                        hir_int(HIR_A_GRAIN, grain)};
     hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &to, 1);
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
     hir_attr scale = hir_float(HIR_A_SCALE, 0.01);
-    hir_ref args[] = {hir_value_ref(q), hir_value_ref(state), hir_value_ref(p), hir_no_ref()};
-    hir_ref o = hir_emit(&body, HIR_ATTENTION_LATENT_OP, args, 4, &scale, 1);
+    hir_ref args[] = {hir_no_ref(), hir_value_ref(q), hir_value_ref(state), hir_value_ref(p),
+                      hir_no_ref(), hir_no_ref(),     hir_no_ref()};
+    hir_ref o;
+    if (s.n) {
+        args[0] = hir_value_ref(hir_add_input(b->m, "otherwise", to));
+        args[5] = map(b, "w_k", s, s.n), args[6] = map(b, "w_v", s, s.v);
+        o = hir_emit(&body, HIR_ATTENTION_EXPANDED_OP, args, 7, &scale, 1);
+    } else {
+        o = hir_emit(&body, HIR_ATTENTION_LATENT_OP, args + 1, 4, &scale, 1);
+    }
     hir_build(&body, HIR_YIELD_OP, &o, 1, NULL, 0);
     return kernel;
 }
@@ -81,16 +112,17 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     const size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
     p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
     memset(p->shared, 0, shared);
-    p->q = random_floats(&seed, (size_t)(s.t * s.heads * s.r));
+    p->q = random_floats(&seed, (size_t)(s.t * s.heads * entries_of_q(&s)));
+    p->w = random_floats(&seed, (size_t)(s.heads * (s.n + s.v) * s.r));
     p->q_shared = random_floats(&seed, (size_t)(s.t * s.heads * s.m));
-    p->o = guarded((size_t)(s.t * s.heads * s.r) * 4);
+    p->o = guarded((size_t)(s.t * s.heads * entries_of_o(&s)) * 4);
     for (int i = 0; i < MOST_THREADS; i++)
         p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
 }
 
 static void close_problem(problem *p) {
     free(p->rows), free(p->shared);
-    guarded_free(p->q), guarded_free(p->q_shared), guarded_free(p->o);
+    guarded_free(p->q), guarded_free(p->q_shared), guarded_free(p->o), guarded_free(p->w);
     for (int i = 0; i < MOST_THREADS; i++)
         free(p->scratch[i]);
     compiled_free(&p->c);
@@ -103,6 +135,13 @@ static void call_share(const problem *p, int64_t cache, int index, int count) {
     hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
     frame.scratch = p->scratch[index], frame.shared = p->shared;
     void *args[] = {p->q, p->rows + cache * (int64_t)p->cache_bytes, p->q_shared, p->o};
+    if (s->n) {
+        const int64_t from = s->heads * index / count, to = s->heads * (index + 1) / count;
+        void *made[] = {p->o, p->q, args[1], p->q_shared, p->w, p->w + s->heads * s->n * s->r,
+                        p->o};
+        if (from < to) p->c.call(&frame, made, 0, s->t, from, to);
+        return;
+    }
     if (s->t == 1) {
         int64_t cols = (frame.C + HRT_KEYS - 1) / HRT_KEYS;
         int64_t from = cols * index / count, to = cols * (index + 1) / count;
@@ -130,13 +169,19 @@ static void print_problem(const problem *p, const machine *m) {
     const shape *s = &p->s;
     const double t = median(&p->seconds);
     const double pairs = (double)s->t * ((double)s->past + 0.5 * (double)(s->t + 1));
-    const double flops = 2.0 * pairs * (double)(s->heads * (2 * s->r + s->m)) / t;
+    const int64_t each = s->n ? s->n + s->m + s->v : 2 * s->r + s->m;
+    const double made = (double)((s->past + s->t) * s->r) * (double)(s->n + s->v);
+    const double work = 2.0 * (double)s->heads * (pairs * (double)each + made), flops = work / t;
     const double bytes = (double)p->cache_bytes / t;
-    printf("T=%-4ld C=%-5ld H=%-3ld r=%-3ld m=%-3ld %10.1f us %7.1f GFLOP/s %5.2f of multiply-add",
-           s->t, s->past + s->t, s->heads, s->r, s->m, t * 1e6, flops * 1e-9,
-           flops / machine_limit(m, LIMIT_FMA));
+    printf(
+        "T=%-4ld C=%-5ld H=%-3ld r=%-3ld m=%-3ld %s %10.1f us %7.1f GFLOP/s %5.2f of multiply-add",
+        s->t, s->past + s->t, s->heads, s->r, s->m, s->n ? "made  " : "cached", t * 1e6,
+        flops * 1e-9, flops / machine_limit(m, LIMIT_FMA));
     if (s->t == 1)
-        printf(" %7.1f GB/s %5.2f of read", bytes * 1e-9, bytes / machine_limit(m, LIMIT_READ));
+        printf(" %7.1f GB/s %5.2f of read (%.2f at most by arithmetic)", bytes * 1e-9,
+               bytes / machine_limit(m, LIMIT_READ),
+               (double)p->cache_bytes / work * machine_limit(m, LIMIT_FMA) /
+                   machine_limit(m, LIMIT_READ));
     printf("\n");
 }
 

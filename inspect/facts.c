@@ -70,7 +70,7 @@ void facts_count(const hir_module *m, module_facts *out) {
     count_weights(m, out);
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
-        const uint64_t bytes = hd_capped_mul(row_elements(s->type), hir_dtype_bytes(s->type.dtype));
+        const uint64_t bytes = hir_state_bytes(s);
         const bool grows = hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION;
         uint64_t *sum = grows ? &out->state_bytes : &out->fixed_state_bytes;
         *sum = hd_capped_add(*sum, bytes);

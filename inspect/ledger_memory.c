@@ -26,9 +26,7 @@ static void count_states(const hir_ledger *l, const hir_module *m, hd_arena *a,
     const bool *of_attention = states_of_attention(l, m, a);
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
-        int64_t n = hir_type_row_elements(s->type);
-        uint64_t bytes =
-            n < 0 ? UINT64_MAX : hd_capped_mul((uint64_t)n, hir_dtype_bytes(s->type.dtype));
+        const uint64_t bytes = hir_state_bytes(s);
         if (hir_state_kind_of(s->kind)->rows != HIR_ROWS_PER_POSITION) {
             out->fixed_state = hd_capped_add(out->fixed_state, bytes);
             continue;

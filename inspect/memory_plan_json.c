@@ -18,15 +18,13 @@ static void print_states(const hir_module *m, hd_text *out) {
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
         const hir_state_kind_info *kind = hir_state_kind_of(s->kind);
-        const int64_t elements = hir_type_row_elements(s->type);
         hd_text_add(out, i ? ",\n    {\"name\": " : "\n    {\"name\": ");
         inspect_json_string(out, s->name);
         hd_text_f(out, ", \"kind\": \"%s\", \"type\": \"", kind->word);
         hir_print_type(out, s->type);
         hd_text_f(out, "\", \"per_position\": %s, \"bytes\": %llu}",
                   kind->rows == HIR_ROWS_PER_POSITION ? "true" : "false",
-                  (unsigned long long)hd_capped_mul(elements < 0 ? UINT64_MAX : (uint64_t)elements,
-                                                    hir_dtype_bytes(s->type.dtype)));
+                  (unsigned long long)hir_state_bytes(s));
     }
     hd_text_add(out, "]");
 }

@@ -192,6 +192,8 @@ typedef struct hir_state_shape {
     int64_t heads, width;
 } hir_state_shape;
 hir_state_shape hir_shape_of_state(const hir_state *s);
+/* Bytes of a cache for each position, rounded up; of another state all. */
+uint64_t hir_state_bytes(const hir_state *s);
 
 /* Where a value is stored; set by plan-memory. */
 typedef enum hir_place {

@@ -56,6 +56,14 @@ hir_state_shape hir_shape_of_state(const hir_state *s) {
     return shape;
 }
 
+uint64_t hir_state_bytes(const hir_state *s) {
+    const int64_t n = hir_type_row_elements(s->type);
+    const uint64_t rate = (uint64_t)hir_shape_of_state(s).rate;
+    if (n < 0) return UINT64_MAX;
+    return hd_capped_add(hd_capped_mul((uint64_t)n, hir_dtype_bytes(s->type.dtype)), rate - 1) /
+           rate;
+}
+
 /* ---- the table of states ------------------------------------------------------------------- */
 uint32_t hir_add_state(hir_module *m, const char *name, hir_state_kind kind, hir_type type,
                        hd_loc loc) {

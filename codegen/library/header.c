@@ -385,19 +385,13 @@ static void add_macro(hd_text *out, const char *name, uint64_t value, const char
               comment);
 }
 
-static uint64_t divide_up(uint64_t n, uint64_t by) {
-    return (n + by - 1) / by;
-}
-
 /* Of each position in caches, or of states that do not grow. */
 static uint64_t state_bytes(const hir_module *m, bool grow) {
     uint64_t sum = 0;
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
         if ((hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION) == grow)
-            sum +=
-                divide_up((uint64_t)hir_type_row_elements(s->type) * hir_dtype_bytes(s->type.dtype),
-                          (uint64_t)hir_shape_of_state(s).rate);
+            sum += hir_state_bytes(s);
     }
     return sum;
 }

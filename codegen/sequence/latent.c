@@ -16,6 +16,7 @@
 #include "codegen/contract/contraction.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/forms.h"
+#include "codegen/sequence/attention_tile.h"
 
 enum { LEAST_KEYS = 32 };
 
@@ -117,62 +118,6 @@ static hcg_query_tile begin(hcg_emit *e, cached *of, int64_t tokens) {
 }
 
 /* ---- one token ----------------------------------------------------------------------------- */
-/* What ranges leave: of each, of each query head of the group, O and then M and S. */
-typedef struct ranges {
-    LLVMValueRef n, first; /* how many, of the group; what the first leaves */
-} ranges;
-
-static LLVMValueRef partial_at(hcg_emit *e, const hcg_attention *a, LLVMValueRef first,
-                               LLVMValueRef number) {
-    return hcg_at(e, e->f32, first, hcg_mul_const(e, number, hcg_partial_floats(a->m)));
-}
-
-static LLVMValueRef state_of(hcg_emit *e, const hcg_attention *a, LLVMValueRef partial) {
-    return hcg_at(e, e->f32, partial, hcg_i64(e, hcg_partial_floats(a->m) - HIR_PANEL));
-}
-
-static LLVMValueRef range_at(hcg_emit *e, const hcg_attention *a, const ranges *r,
-                             LLVMValueRef number) {
-    return partial_at(e, a, r->first, hcg_mul_const(e, number, a->per_group));
-}
-
-/* o of the heads of a group = its ranges merged from first to last */
-static void merge_ranges(hcg_emit *e, const hcg_attention *a, const ranges *of,
-                         LLVMValueRef group) {
-    const int64_t lanes = e->level->lanes;
-    LLVMValueRef width = hcg_i64(e, (a->m + lanes - 1) / lanes * lanes), one = hcg_i64(e, 1);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, a->per_group), one, "head", 0, NULL);
-    LLVMValueRef all = partial_at(e, a, of->first, l.index);
-    hcg_loop r = hcg_loop_begin(e, one, of->n, one, "range", 0, NULL);
-    LLVMValueRef other = partial_at(e, a, range_at(e, a, of, r.index), l.index);
-    hcg_softmax_merge(e, state_of(e, a, all), all, state_of(e, a, other), other, width);
-    hcg_loop_end(e, &r, NULL);
-    LLVMValueRef head = hcg_add(e, hcg_mul_const(e, group, a->per_group), l.index);
-    hcg_softmax_end(e, state_of(e, a, all), all, a->m,
-                    hcg_at(e, e->f32, a->out, hcg_mul_const(e, head, a->m)));
-    hcg_loop_end(e, &l, NULL);
-}
-
-/* Counts ranges of a group that are done. Who finds them complete merges them: all that was written
- * before the others counted is visible then. */
-static void arrive(hcg_emit *e, const hcg_attention *a, const ranges *of, LLVMValueRef group,
-                   LLVMValueRef done) {
-    LLVMValueRef counter =
-        hcg_at(e, e->i8, hcg_frame_shared(e), hcg_mul_const(e, group, HCG_COUNTER_BYTES));
-    LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
-                                             LLVMAtomicOrderingAcquireRelease, false);
-    LLVMBasicBlockRef last = LLVMAppendBasicBlockInContext(e->cx, e->fn, "last");
-    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived");
-    LLVMValueRef complete =
-        LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, before, done), of->n, "complete");
-    LLVMBuildCondBr(e->b, complete, last, after);
-    LLVMPositionBuilderAtEnd(e->b, last);
-    LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
-    merge_ranges(e, a, of, group);
-    LLVMBuildBr(e->b, after);
-    LLVMPositionBuilderAtEnd(e->b, after);
-}
-
 /* Keys of range `number` of those that are seen, `skipped` of the cache before them. The first has
  * the sinks; which one a tile begins with is known at run time only. */
 static void emit_range(hcg_emit *e, hcg_query_tile *t, LLVMValueRef number, LLVMValueRef skipped) {
@@ -195,25 +140,61 @@ static void emit_range(hcg_emit *e, hcg_query_tile *t, LLVMValueRef number, LLVM
 static void emit_decode(hcg_emit *e, const hcg_latent *l) {
     const hcg_attention *a = &l->a;
     LLVMValueRef keys = hcg_i64(e, HRT_KEYS), one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
+    const hcg_key_tile heads = {.a = a, .heads = hcg_i64(e, a->per_group)};
     cached of = {.l = l};
     hcg_query_tile t = begin(e, &of, 1);
     t.row = zero, t.n = one;
     LLVMValueRef skipped = LLVMBuildUDiv(e->b, hcg_first_seen(e, a, a->past), keys, "");
-    ranges r = {.n = hcg_sub(e, hcg_divide_up(e, hcg_frame_c(e), keys), skipped)};
-    hcg_loop groups = hcg_loop_begin(e, LLVMBuildUDiv(e->b, e->c0, r.n, ""),
-                                     hcg_divide_up(e, e->c1, r.n), one, "group", 0, NULL);
-    LLVMValueRef column = hcg_mul(e, groups.index, r.n);
-    r.first = partial_at(e, a, hcg_frame_ranges(e), hcg_mul_const(e, column, a->per_group));
-    t.group = groups.index;
+    hcg_ranged_head h = {.ranges = hcg_sub(e, hcg_divide_up(e, hcg_frame_c(e), keys), skipped)};
+    hcg_loop groups = hcg_loop_begin(e, LLVMBuildUDiv(e->b, e->c0, h.ranges, ""),
+                                     hcg_divide_up(e, e->c1, h.ranges), one, "group", 0, NULL);
+    LLVMValueRef column = hcg_mul(e, groups.index, h.ranges);
+    const int64_t each = a->per_group * hcg_partial_floats(a->m);
+    h.partials = hcg_at(e, e->f32, hcg_frame_ranges(e), hcg_mul_const(e, column, each));
+    h.group = t.group = groups.index;
     hcg_queries_take(e, &t);
     LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), zero);
-    LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), r.n);
+    LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), h.ranges);
     hcg_loop range = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
     emit_range(e, &t, range.index, skipped);
-    hcg_queries_leave_partials(e, &t, range_at(e, a, &r, range.index));
+    hcg_queries_leave_partials(e, &t, hcg_range_at(e, &heads, &h, range.index));
     hcg_loop_end(e, &range, NULL);
-    arrive(e, a, &r, groups.index, hcg_sub(e, to, from));
+    const hcg_arrival last = hcg_arrive(e, h.group, h.ranges, hcg_sub(e, to, from));
+    hcg_merge(e, &heads, &h);
+    hcg_arrive_end(e, &last);
     hcg_loop_end(e, &groups, NULL);
+}
+
+/* Up to half a panel of heads would leave half of the lanes to repetitions: they go as those of
+ * ordinary attention do, with elements of a row in lanes, where key and value are columns of one
+ * row. */
+static bool goes_as_attention(const hcg_latent *l) {
+    return l->a.per_group <= HIR_PANEL / 2 && !l->shared_state;
+}
+
+/* to[h][at .. at + n - 1] = q[h], all heads of the token, rows `width` apart */
+static void place_queries(hcg_emit *e, const hcg_latent *l, LLVMValueRef q, int64_t n, int64_t at,
+                          LLVMValueRef to) {
+    const int64_t width = l->r + l->m;
+    hcg_loop h =
+        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, l->a.heads), hcg_i64(e, 1), "head", 0, NULL);
+    LLVMValueRef row = hcg_add(e, hcg_mul_const(e, h.index, width), hcg_i64(e, at));
+    hcg_scale_row(e, hcg_at(e, e->f32, q, hcg_mul_const(e, h.index, n)), hcg_at(e, e->f32, to, row),
+                  n, hcg_splat(e, 1));
+    hcg_loop_end(e, &h, NULL);
+}
+
+static void decode_as_attention(hcg_emit *e, const hcg_latent *l) {
+    hcg_attention a = l->a;
+    a.k = a.v = l->state[0];
+    a.v.base = hcg_at(e, hcg_element(e, a.v.dtype), a.v.base, hcg_i64(e, l->start));
+    a.n = l->r + l->m;
+    if (l->shared) {
+        a.q = hcg_floats(e, a.heads * a.n);
+        place_queries(e, l, l->a.q, l->r, l->start, a.q);
+        place_queries(e, l, l->q_shared, l->m, l->shared_at, a.q);
+    }
+    hcg_attention_decode(e, &a);
 }
 
 /* ---- several tokens ------------------------------------------------------------------------ */
@@ -231,7 +212,9 @@ static bool emit_latent(hcg_emit *e, const hcg_kernel *k) {
     if (!hcg_find_latent(e, k, id, 0, 4, hir_arg_type(e->p->m, id, 0).dim[2], &l)) return false;
     l.a.per_group = l.a.heads / l.a.groups, l.a.m = l.r;
     hcg_at_op(e, id);
-    if (k->phase == HIR_DECODE)
+    if (k->phase == HIR_DECODE && goes_as_attention(&l))
+        decode_as_attention(e, &l);
+    else if (k->phase == HIR_DECODE)
         emit_decode(e, &l);
     else
         emit_prefill(e, &l);

@@ -16,7 +16,7 @@ import os
 import random
 import sys
 
-from variations import attnres, check_variation, ddl, depth, dreamer, levels, mhc, model, mrla
+from variations import attnres, check_variation, ddl, depth, dreamer, ihc, levels, mhc, model, mrla
 
 
 def draw_attnres(rng, hidden, layers):
@@ -49,6 +49,7 @@ def draw_residual(rng, hidden, layers, family):
         "keel": lambda: dict(type="keel", alpha=rng.uniform(-2, 3)),
         "laurel-lr": lambda: dict(type="laurel-lr", rank=rng.randint(1, 24)),
         "mhc": lambda: mhc(rng.randint(1, 6), rng.randint(1, 6), rng.choice([1e-6, 0.002, 0.1]), rng.choice([1, 2.0])),
+        "ihc": lambda: ihc(rng.randint(1, 6), rng.choice([0, 1e-6, 0.1]), rng.choice([1, 2.0])),
         "gated-streams": lambda: dict(type="gated-streams", num_streams=rng.randint(1, 6), rank=rng.randint(1, 30)),
         "mhc-lite": lambda: dict(type="mhc-lite", num_streams=rng.randint(1, 4)),
         "mrla": lambda: mrla(rng.choice(["table", "base", "light"]), rng.choice([n for n in range(1, hidden + 1) if hidden % n == 0])),
@@ -57,7 +58,7 @@ def draw_residual(rng, hidden, layers, family):
         "muddformer": lambda: dict(type="muddformer", expand_last=flag(), round64=flag()),
         "siamesenorm": lambda: dict(type="siamesenorm", depth_scale=flag(), input_norm=flag()),
         "value-residual": lambda: dict(type="value-residual", lambda_first=rng.uniform(-1, 2), lambda_own=rng.uniform(-1, 2)),
-        **{name: lambda name=name: dict(type=name) for name in ["standard", "rezero", "layerscale", "highway", "elmo", "affine", "running-mean", "densenet"]},
+        **{name: lambda name=name: dict(type=name) for name in ["standard", "rezero", "layerscale", "highway", "elmo", "affine", "gain", "running-mean", "densenet"]},
     }
     often = ["attnres"] * 6 + ["depth-attention"] * 2
     return systems[rng.choice(often + list(systems))]()

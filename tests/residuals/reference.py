@@ -212,6 +212,12 @@ class Affine(Standard):
         self.h = add(moved(y, "hidden_states"), moved(self.h, "residual"))
 
 
+class Gain(Standard):
+    def write(self, k, y, x):
+        at = f"model.layers.{k // 2}." + ("post_attention_residual" if k % 2 else "input_residual")
+        self.h = add(had(self.m.w(at, self.m.d), self.h), y)
+
+
 class RunningMean(Standard):
     def write(self, k, y, x):
         i = k + 2
@@ -382,9 +388,21 @@ class MHC(HyperConnections):
 
     def result(self):
         m, n = self.m, self.n
+        if self.p.get("collapse") == "mean":
+            return mix([1 / n] * n, self.X)
         z = matvec(m.w("model.residual.head_fn", n, n * m.d), self.flat())
         scale, base = m.w("model.residual.head_scale", 1)[0], m.w("model.residual.head_base", n)
         return mix([sigmoid(scale * a + b) + self.p["hc_eps"] for a, b in zip(z, base)], self.X)
+
+
+class IHC(MHC):
+    def read(self, k):
+        m, n, p, eps = self.m, self.n, place(k), self.p["hc_eps"]
+        z = matvec(m.w(p + "fn", 2 * n, n * m.d), self.flat())
+        base, scale = m.w(p + "base", 2 * n), m.w(p + "scale", 2)
+        self.beta = [self.p["magnitude"] * sigmoid(scale[1] * z[n + i] + base[n + i]) + eps for i in range(n)]
+        self.kept = self.X
+        return mix([sigmoid(scale[0] * z[i] + base[i]) + eps for i in range(n)], self.X)
 
 
 class GatedStreams(HyperConnections):
@@ -647,8 +665,8 @@ class Ancre(Standard):
             self.states.append(self.h)
 
 
-SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "affine": Affine, "running-mean": RunningMean, "highway": Highway, "deepnorm": DeepNorm,
+SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "affine": Affine, "gain": Gain, "running-mean": RunningMean, "highway": Highway, "deepnorm": DeepNorm,
            "keel": Keel, "siamesenorm": Siamese, "laurel-lr": Laurel, "value-residual": ValueResidual, "elmo": Elmo,
-           "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC,
+           "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC, "ihc": IHC,
            "mhc-lite": MHCLite, "gated-streams": GatedStreams, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention,
            "densenet": DenseNet, "mrla": Mrla, "dreamer": Dreamer, "ancre": Ancre}

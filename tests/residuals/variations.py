@@ -39,6 +39,10 @@ def mhc(n, iters, eps, mult):
     return dict(type="mhc", num_streams=n, sinkhorn_iters=iters, hc_eps=eps, post_mult=mult)
 
 
+def ihc(n, eps, magnitude):
+    return dict(type="ihc", num_streams=n, hc_eps=eps, magnitude=magnitude)
+
+
 def ddl(channels, kernel=None, eps=0.2, scale=4.0):
     r = dict(type="ddl", value_channels=channels, k_eps=eps, v_sigmoid_scale=scale)
     return {**r, "conv_kernel": kernel} if kernel else r
@@ -69,6 +73,7 @@ GROUPS = {
     "stream": [
         model(dict(type="rezero"), hidden_size=17, **LLAMA), model(dict(type="layerscale"), hidden_size=33),
         model(dict(type="affine"), hidden_size=17), model(dict(type="affine"), num_hidden_layers=1, **LLAMA),
+        model(dict(type="gain"), hidden_size=17), model(dict(type="gain"), num_hidden_layers=2, **LLAMA),
         model(dict(type="running-mean"), hidden_size=13), model(dict(type="running-mean"), num_hidden_layers=5, **LLAMA),
         model(dict(type="highway"), hidden_size=7, num_hidden_layers=2), model(dict(type="deepnorm", alpha=0.5), hidden_size=19),
         model(dict(type="keel", alpha=1)), model(dict(type="siamesenorm", depth_scale=True, input_norm=False), **LLAMA),
@@ -92,6 +97,9 @@ GROUPS = {
         model(mhc(1, 1, 0, 2.0), num_hidden_layers=2), model(mhc(2, 2, 0.01, 1.0), hidden_size=13),
         model(mhc(3, 20, 1e-6, 2.0), num_hidden_layers=2, **LLAMA), model(mhc(5, 3, 0.002, 0.7), num_hidden_layers=1),
         model(mhc(8, 2, 0.001, 2), num_hidden_layers=1, hidden_size=9),
+        *(model({**mhc(n, 2, 0.01, 1.5), "collapse": "mean"}, hidden_size=d, num_hidden_layers=2) for n, d in [(1, 9), (3, 20)]),
+        *(model(ihc(n, e, f), hidden_size=d, num_hidden_layers=2) for n, e, f, d in [(1, 0, 2.0, 9), (2, 0.01, 1.0, 20), (5, 1e-6, 0.7, 17)]),
+        model(ihc(3, 1e-6, 2.0), num_hidden_layers=1, **LLAMA),
         *(model(dict(type="mhc-lite", num_streams=n), hidden_size=d, num_hidden_layers=2) for n, d in [(1, 9), (2, 15), (3, 20)]),
         model(dict(type="mhc-lite", num_streams=5), num_hidden_layers=1, hidden_size=10),
         *(model(dict(type="gated-streams", num_streams=n, rank=r), hidden_size=d, num_hidden_layers=2) for n, r, d in [(1, 1, 9), (2, 5, 20), (4, 13, 17)]),

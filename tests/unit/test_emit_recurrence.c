@@ -259,6 +259,44 @@ static void check_pools(const hcg_level *level) {
     }
 }
 
+/* ---- runs of positions ----------------------------------------------------------------------- */
+static const char *pool_text(hd_arena *a, uint64_t *s, const char *dtype) {
+    const int64_t n = 1 + random_below(s, 90), r = 2 + random_below(s, 7);
+    const bool halves = random_below(s, 2), place = random_below(s, 2);
+    const int64_t wide = halves ? 2 * n : n;
+    return hd_printf(a,
+                     "hir 1 kernel @p\nstate $s : window %s[%ld, %ld]\n"
+                     "func(%%x: f32[T, %ld], %%g: f32[T, %ld], %%w: f32[%ld, %ld]) {\n  %%y = " HEAD
+                     " : f32[T, %ld] {\n    %%1 = pool %%x, %%g, %s, $s {length = %ld%s} : f32[T, "
+                     "%ld]\n    yield %%1\n  }\n  output %%y {name = \"y\"}\n}\n",
+                     dtype, (halves ? 2 * r : r) - 1, 2 * wide, wide, wide, r, wide, n,
+                     place ? "%w" : "_", r, halves ? ", halves = 1" : "", n);
+}
+
+/* Logits that lie far apart, and beyond what e^x can hold: only their differences matter. */
+static void spread_gates(problem *p) {
+    const hir_type gate = hir_value_at(p->b.m, p->b.m->inputs.at[1])->type;
+    for (size_t k = 0; k < elements(p, gate); k++)
+        p->in[1][k] = p->in[1][k] * 40 + 200;
+}
+
+static void check_pools(const hcg_level *level) {
+    uint64_t s = 1231;
+    for (int round = 0; round < 16; round++) {
+        problem p;
+        hd_arena *a = hd_arena_new();
+        open_problem(&p, pool_text(a, &s, dtypes[random_below(&s, 4)]), 1 + random_below(&s, 40),
+                     random_bits(&s));
+        if (round % 4 == 0) spread_gates(&p);
+        evaluate(&p);
+        /* weights of at most 16 rows, two exponentials each; rows are rounded alike; an f32 logit
+         * of 240 is off by 2^-17 */
+        check_cuts(&p, level, round % 4 ? 2e-6 : 4e-5);
+        close_problem(&p);
+        hd_arena_free(a);
+    }
+}
+
 /* ---- delta rule ------------------------------------------------------------------------------ */
 typedef struct delta {
     int64_t heads, groups, n, m, decays;

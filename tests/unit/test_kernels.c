@@ -37,16 +37,19 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "weight @x : f32[4, 16, 16] panel\nweight @taps : f32[16, 2]\n"
         "weight @g : f32[2, 8, 8] panel\nweight @maps : f32[2, 8, 16] panel\n\n"
         "state $k : f32[C, 2, 8]\nstate $l : f32[C, 1, 16]\nstate $tail : window f32[1, 16]\n"
-        "state $s : carry f32[2, 8, 8]\nstate $ids : window f32[1, 1]\n\nfunc(%%t: i32[T]) {\n"
-        "  %%q, %%c, %%m, %%beta, %%i = kernel.row %s : f32[T, 16], f32[C, 2, 8], f32[C, 1, 16], "
-        "f32[T, 2], i32[T, 2] {\n"
+        "state $s : carry f32[2, 8, 8]\nstate $run : window f32[3, 32]\n"
+        "state $ids : window f32[1, 1]\n\nfunc(%%t: i32[T]) {\n"
+        "  %%q, %%c, %%m, %%beta, %%i, %%y = kernel.row %s : f32[T, 16], f32[C, 2, 8], f32[C, 1, "
+        "16], "
+        "f32[T, 2], i32[T, 2], i32[T, 2, 2] {\n"
         "    %%1 = gather @e, %%t : f32[T, 16]\n"
         "    %%2 = reshape %%1 {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%3 = cache_append %%2, $k : f32[C, 2, 8]\n"
         "    %%20 = reshape %%1 {shape = [T, 1, 16]} : f32[T, 1, 16]\n"
         "    %%21 = cache_append %%20, $l : f32[C, 1, 16]\n"
         "    %%17 = reduce_sum %%2 {axis = 2} : f32[T, 2]\n"
-        "    %%18 = topk %%1 {k = 2} : i32[T, 2]\n    yield %%1, %%3, %%21, %%17, %%18\n  }\n"
+        "    %%18 = topk %%1 {k = 2} : i32[T, 2]\n    %%43 = topk %%2 {k = 2} : i32[T, 2, 2]\n"
+        "    yield %%1, %%3, %%21, %%17, %%18, %%43\n  }\n"
         "  %%r = kernel.row %s : f32[T, 16] {\n    %%4 = neg %%q : f32[T, 16]\n    yield %%4\n  }\n"
         "  %%s = kernel.contract %s : f32[T, 16] {\n"
         "    %%5 = linear %%q, @w, _ : f32[T, 16]\n    yield %%5\n  }\n"
@@ -55,11 +58,20 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "  %%v = kernel.sequence %s : f32[T, 16] {\n"
         "    %%12 = short_conv %%q, @taps, _, $tail : f32[T, 16]\n    yield %%12\n  }\n"
         "  %%n = kernel.sequence %s : f32[T, 1, 16] {\n"
-        "    %%37 = ngram_gather %%t, @e, $ids {multipliers = [3, 0, 5, 0], sizes = [40], "
-        "offsets = [0], eos = 1} : f32[T, 1, 16]\n    yield %%37\n  }\n"
+        "    %%46 = ngram_gather %%t, @e, $ids {multipliers = [3, 0, 5, 0], sizes = [40], "
+        "offsets = [0], eos = 1} : f32[T, 1, 16]\n    yield %%46\n  }\n"
+        "  %%u = kernel.sequence %s : f32[T, 16] {\n"
+        "    %%37 = pool %%v, %%q, _, $run {length = 4} : f32[T, 16]\n    yield %%37\n  }\n"
+        "  %%z = kernel.sequence %s : i32[T, 2, 5] {\n"
+        "    %%38 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%39 = select %%38, %%c, _ {k = 5} : i32[T, 2, 5]\n    yield %%39\n  }\n"
+        "  %%h = kernel.sequence %s : f32[T, 2, 8] {\n"
+        "    %%40 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%41 = attention_selected %%40, %%c, %%c, %%y {scale = 1} : f32[T, 2, 8]\n"
+        "    yield %%41\n  }\n"
         "  %%d = kernel.sequence %s : f32[T, 2, 8] {\n"
         "    %%13 = reshape %%n {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
-        "    %%14 = reshape %%v {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%14 = reshape %%u {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%16 = delta_rule %%13, %%13, %%14, _, %%beta, $s : f32[T, 2, 8]\n"
         "    yield %%16\n  }\n"
         "  %%a = kernel.sequence %s : f32[T, 2, 8] {\n"
@@ -72,7 +84,7 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%24 = reshape %%q {shape = [T, 1, 16]} : f32[T, 1, 16]\n"
         "    %%25 = attention.latent %%24, %%m, _, _ {scale = 1} : f32[T, 1, 16]\n"
         "    yield %%25\n  }\n"
-        "  %%y = kernel.sequence %s : f32[T, 2, 8] {\n"
+        "  %%k = kernel.sequence %s : f32[T, 2, 8] {\n"
         "    %%26 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%27 = attention.expanded %%d, %%26, %%m, _, _, @maps, @maps {scale = 1} : f32[T, 2, "
         "8]\n"
@@ -82,16 +94,22 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "  %%p = kernel.row %s : f32[T, 2, 8] {\n    %%10 = reshape %%o {shape = [T, 2, 8]} : "
         "f32[T, 2, 8]\n"
         "    %%11 = add %%a, %%10 : f32[T, 2, 8]\n    %%32 = add %%11, %%b : f32[T, 2, 8]\n"
-        "    %%57 = add %%32, %%y : f32[T, 2, 8]\n"
+        "    %%57 = add %%32, %%k : f32[T, 2, 8]\n"
         "    %%33 = reshape %%l {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%34 = add %%57, %%33 : f32[T, 2, 8]\n"
         "    %%35 = slice %%x {axis = 2, start = 0, length = 8} : f32[T, 2, 8]\n"
-        "    %%36 = add %%34, %%35 : f32[T, 2, 8]\n    yield %%36\n  }\n"
+        "    %%36 = add %%34, %%35 : f32[T, 2, 8]\n"
+        "    %%42 = add %%36, %%h : f32[T, 2, 8]\n"
+        "    %%44 = mark %%z {length = 8} : f32[T, 2, 8]\n"
+        "    %%45 = add %%42, %%44 : f32[T, 2, 8]\n    yield %%45\n  }\n"
         "  output %%p {name = \"o\"}\n}\n",
         attrs_of(a, "first", first), attrs_of(a, "row", of[HIR_FORM_ROW_PROGRAM]),
         attrs_of(a, "contract", of[HIR_FORM_CONTRACTION]),
         attrs_of(a, "experts", of[HIR_FORM_EXPERTS]), attrs_of(a, "conv", of[HIR_FORM_SHORT_CONV]),
-        attrs_of(a, "ngram", of[HIR_FORM_NGRAM]), attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
+        attrs_of(a, "ngram", of[HIR_FORM_NGRAM]), attrs_of(a, "pool", of[HIR_FORM_POOL]),
+        attrs_of(a, "select", of[HIR_FORM_SELECT]),
+        attrs_of(a, "selected", of[HIR_FORM_ATTENTION_SELECTED]),
+        attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
         attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "blocks", of[HIR_FORM_BLOCKS]),
         attrs_of(a, "latent", of[HIR_FORM_LATENT]), attrs_of(a, "made", of[HIR_FORM_EXPANDED]),
         attrs_of(a, "sum", last),
@@ -211,7 +229,9 @@ Test(kernels, a_sequence_kernel_has_one_form) {
     hd_arena *a = hd_arena_new();
     static const char *const bodies[][2] = {
         {"    %b = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n",
-         "it is one of attention, attention.latent, attention.expanded, select"},
+         "it is one of attention, attention.latent, attention.expanded, select, "
+         "attention_selected, pool, short_conv, "
+         "ngram_gather, delta_rule"},
         {"    %a = attention %q, %c, %c {scale = 1} : f32[T, 2, 8]\n"
          "    %b = attention %q, %c, %c {scale = 2} : f32[T, 2, 8]\n",
          "has one op that looks along the sequence"},

@@ -177,6 +177,12 @@ static const struct {
                      "  %1 = reshape %0 {shape = [T, 16]} : f32[T, 16]\n"
                      "  %2 = silu %1 : f32[T, 16]\n"
                      "  output %2 {name = \"logits\"}\n}\n"},
+    {"pool", "hir 1 graph @m\n\nweight @e : f32[40, 16]\nstate $s : window f32[3, 32]\n\n"
+             "func(%t: i32[T]) {\n"
+             "  %0 = gather @e, %t : f32[T, 16]\n"
+             "  %1 = pool %0, %0, _, $s {length = 4} : f32[T, 16]\n"
+             "  %2 = silu %1 : f32[T, 16]\n"
+             "  output %2 {name = \"logits\"}\n}\n"},
     {"delta_rule", "hir 1 graph @m\n\nweight @e : f32[40, 16]\n\n"
                    "state $s : carry f32[2, 8, 8]\n\n"
                    "func(%t: i32[T]) {\n"

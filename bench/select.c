@@ -1,0 +1,200 @@
+/* Kernels of sparse attention alone: choosing rows of a cache, and attention over those. For T = 1
+ * the rate at which rows are read (all keys of the indexer; the chosen rows alone), beside a plain
+ * read of memory; always the rate of multiply-adds, beside the machine's. Limits are measured in
+ * the same rounds, work is shared among threads as the runtime does it. Each call reads the next of
+ * several caches, together too large for any cache of the CPU; of many tokens, of one.
+ *
+ *     select [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
+ *
+ * SHAPE: only that line of the table, from 0.
+ */
+#include <omp.h>
+
+#include "bench/kernel.h"
+#include "bench/machine.h"
+
+typedef struct shape {
+    bool choose; /* else attention */
+    int64_t t, past, heads, n, rate, k;
+} shape;
+
+/* The indexers of DeepSeek-V3.2 and Hy4, of GLM-5 Next and of Qwen4; attention over rows of latent
+ * attention, and of one head of grouped-query attention. */
+static const shape shapes[] = {
+    {true, 1, 32767, 64, 128, 1, 2048},   {true, 1, 32767, 16, 128, 1, 2048},
+    {true, 1, 131071, 16, 128, 1, 2048},  {true, 1, 32767, 32, 128, 16, 128},
+    {true, 256, 4096, 16, 128, 1, 2048},  {false, 1, 32767, 32, 576, 1, 2048},
+    {false, 1, 131071, 32, 576, 1, 2048}, {false, 1, 32767, 8, 256, 1, 2048},
+    {false, 256, 4096, 32, 576, 1, 2048},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64 };
+
+typedef struct problem {
+    shape s;
+    bench b;
+    compiled c;
+    hrt_step step;
+    int64_t caches;
+    size_t cache_bytes, row_bytes;
+    char *rows, *shared;
+    float *q, *w;
+    int32_t *list, *out;
+    char *scratch[MOST_THREADS];
+    samples seconds;
+} problem;
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+static hir_ref input(bench *b, const char *name, hir_dtype dtype, int64_t n, int64_t m) {
+    const hir_type t = hir_make_type(dtype, m ? 3 : 2, (int64_t[]){HIR_T, n, m});
+    return hir_value_ref(hir_add_input(b->m, name, t));
+}
+
+static hir_id build(bench *b, const shape *s, hir_dtype dtype) {
+    hir_builder top = hir_at_end(b->m, &b->diags);
+    hir_type to = hir_make_type(HIR_I32, 3, (int64_t[]){HIR_T, 1, s->k});
+    if (!s->choose) to = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s->heads, s->n});
+    hir_type rows = hir_make_type(dtype, 3, (int64_t[]){hir_over_rate(s->rate), 1, s->n});
+    hir_ref q = input(b, "q", HIR_F32, s->heads, s->n);
+    hir_id state = hir_add_input(b->m, "rows", rows);
+    hir_ref other =
+        s->choose ? input(b, "w", HIR_F32, s->heads, 0) : input(b, "list", HIR_I32, 1, s->k);
+    hir_value_at(b->m, state)->place = HIR_PLACE_STATE;
+    hir_value_at(b->m, state)->offset =
+        hir_add_state(b->m, "rows", HIR_STATE_CACHE, rows, HD_NOWHERE);
+    hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
+                        hir_string(HIR_A_SPLIT_DECODE, "keys"),
+                        hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, 1)};
+    hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &to, 1);
+    hir_builder body = hir_in_body(b->m, &b->diags, kernel);
+    hir_attr choice[] = {hir_int(HIR_A_K, s->k), hir_string(HIR_A_ACTIVATION, "relu")};
+    hir_attr scale = hir_float(HIR_A_SCALE, 0.01);
+    const hir_ref r = hir_value_ref(state);
+    hir_ref y = s->choose ? hir_emit(&body, HIR_SELECT_OP, (hir_ref[]){q, r, other}, 3, choice, 2)
+                          : hir_emit(&body, HIR_ATTENTION_SELECTED_OP, (hir_ref[]){q, r, r, other},
+                                     4, &scale, 1);
+    hir_build(&body, HIR_YIELD_OP, &y, 1, NULL, 0);
+    return kernel;
+}
+
+/* Rising rows, about as far apart as they can be. */
+static void fill_list(const problem *p, uint64_t *seed) {
+    const int64_t length = p->s.t + p->s.past, step = length / p->s.k;
+    for (int64_t i = 0; i < p->s.t * p->s.k; i++)
+        p->list[i] = (int32_t)(i % p->s.k * step + random_below(seed, step));
+}
+
+static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype dtype) {
+    enum { COLD = 192 << 20, MOST_CACHES = 24 };
+    *p = (problem){.s = s, .b = bench_new()};
+    bench_start(&p->b);
+    hir_id kernel = build(&p->b, &s, dtype);
+    if (!compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
+        fprintf(stderr, "%s\n", bench_errors(&p->b));
+        exit(1);
+    }
+    hcg_list_rows(p->b.m, kernel, &p->step);
+    const int64_t length = s.t + s.past;
+    p->row_bytes = (size_t)s.n * hir_dtype_bytes(dtype);
+    p->cache_bytes = (size_t)(length / s.rate) * p->row_bytes;
+    p->caches = s.t > 1 ? 1 : COLD / (int64_t)p->cache_bytes + 1;
+    if (p->caches > MOST_CACHES) p->caches = MOST_CACHES;
+    p->rows = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
+    uint64_t counters, range, seed = 1;
+    shared_in_program(&p->b, kernel, &counters, &range);
+    const size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
+    p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
+    memset(p->shared, 0, shared);
+    p->q = random_floats(&seed, (size_t)(s.t * s.heads * s.n));
+    p->w = random_floats(&seed, (size_t)(s.t * s.heads));
+    p->list = guarded((size_t)(s.t * s.k) * 4);
+    fill_list(p, &seed);
+    p->out = guarded((size_t)(s.t * (s.choose ? s.k : s.heads * s.n)) * 4);
+    for (int i = 0; i < MOST_THREADS; i++)
+        p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
+}
+
+static void close_problem(problem *p) {
+    free(p->rows), free(p->shared);
+    guarded_free(p->q), guarded_free(p->w), guarded_free(p->list), guarded_free(p->out);
+    for (int i = 0; i < MOST_THREADS; i++)
+        free(p->scratch[i]);
+    compiled_free(&p->c);
+    bench_free(&p->b);
+}
+
+/* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
+static int64_t listed(const problem *p) { /* rows of the list that is cut into ranges */
+    const int64_t rows = (p->s.t + p->s.past) / p->step.list_rate;
+    return rows < p->step.list_most ? rows : p->step.list_most;
+}
+
+static void call_share(const problem *p, int64_t cache, int index, int count) {
+    const shape *s = &p->s;
+    hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
+    frame.scratch = p->scratch[index], frame.shared = p->shared;
+    void *args[] = {p->q, p->rows + cache * (int64_t)p->cache_bytes,
+                    s->choose ? (void *)p->w : (void *)p->list, p->out};
+    if (s->t == 1) {
+        int64_t cols = (listed(p) + HRT_KEYS - 1) / HRT_KEYS;
+        int64_t from = cols * index / count, to = cols * (index + 1) / count;
+        if (from < to) p->c.call(&frame, args, 0, 1, from, to);
+        return;
+    }
+    for (int64_t r = index; r < s->t; r += count)
+        p->c.call(&frame, args, r, r + 1, 0, 1);
+}
+
+static void time_round(problem *p, int threads) {
+    double start = now(threads);
+#pragma omp parallel num_threads(threads)
+    for (int64_t i = 0; i < p->caches; i++) {
+        call_share(p, i, omp_get_thread_num(), omp_get_num_threads());
+#pragma omp barrier
+    }
+    sample(&p->seconds, (now(threads) - start) / (double)p->caches);
+}
+
+static void print_problem(const problem *p, const machine *m) {
+    const shape *s = &p->s;
+    const double t = median(&p->seconds);
+    const double seen =
+        s->choose ? ((double)s->past + 0.5 * (double)(s->t + 1)) / (double)s->rate : (double)s->k;
+    const double flops =
+        2.0 * (double)s->t * seen * (double)(s->heads * s->n) * (s->choose ? 1 : 2) / t;
+    const double bytes = (double)listed(p) * (double)p->row_bytes / t;
+    printf("%-9s T=%-4ld C=%-6ld H=%-3ld n=%-3ld C/%-3ld k=%-4ld %10.1f us %7.1f GFLOP/s %5.2f of "
+           "multiply-add",
+           s->choose ? "select" : "attention", s->t, s->past + s->t, s->heads, s->n, s->rate, s->k,
+           t * 1e6, flops * 1e-9, flops / machine_limit(m, LIMIT_FMA));
+    if (s->t == 1)
+        printf(" %7.1f GB/s %5.2f of read", bytes * 1e-9, bytes / machine_limit(m, LIMIT_READ));
+    printf("\n");
+}
+
+int main(int argc, char **argv) {
+    static problem problems[SHAPES];
+    const hcg_level *level = kernel_level(argc > 1 ? argv[1] : "best");
+    const int threads = argc > 2 ? atoi(argv[2]) : 1;
+    const hir_dtype dtype = kernel_dtype(argc > 3 ? argv[3] : "f32");
+    if (!level || threads < 1 || threads > MOST_THREADS) return 2;
+    machine *m = machine_open(threads);
+    if (!m) return 2;
+    machine_print_host();
+    printf("%s, %d threads, %s cache\n", level->name, threads, hir_dtype_name(dtype));
+    const int first = argc > 5 ? atoi(argv[5]) : 0, end = argc > 5 ? first + 1 : SHAPES;
+    if (first < 0 || end > SHAPES) return 2;
+    for (int i = first; i < end; i++)
+        open_problem(&problems[i], shapes[i], level, dtype);
+    rounds r;
+    for (rounds_begin(&r, m, argc > 4 ? (size_t)atoi(argv[4]) : 5); rounds_next(&r);)
+        for (int i = first; i < end; i++)
+            time_round(&problems[i], threads);
+    for (int i = first; i < end; i++) {
+        rounds_keep(&r, &problems[i].seconds);
+        print_problem(&problems[i], m);
+        close_problem(&problems[i]);
+    }
+    machine_print(m);
+    machine_close(m);
+    return 0;
+}
