@@ -61,18 +61,23 @@ static bool has_config(hd_arena *a, hd_diags *d, const char *folder) {
     return true;
 }
 
-char *hfe_import(hd_arena *a, hd_diags *d, const char *folder, const hfe_options *options) {
+char *hfe_import_with(hfe_program *p, const char *folder) {
     enum { ALL_FAULTS = 1 << 16 };
-    static const hfe_options defaults = {0};
-    if (!has_config(a, d, folder)) return NULL;
-    hfe_json *j = hfe_json_open(a, d, hd_path_join(a, folder, "config.json"));
+    hd_diags *d = p->diags;
+    if (!has_config(p->arena, d, folder)) return NULL;
+    hfe_json *j = hfe_json_open(p->arena, d, hd_path_join(p->arena, folder, "config.json"));
     if (!j) return NULL;
-    hfe_program p = {.arena = a, .diags = d, .errors = d->errors};
-    p.options = options ? options : &defaults;
+    p->errors = d->errors;
     const size_t limit = d->limit;
     d->limit = ALL_FAULTS;
     const bool readable = hfe_read_quantisation(j, NULL);
-    char *text = hfe_import_family(&p, j, name_of(&p, folder));
+    char *text = hfe_import_family(p, j, name_of(p, folder));
     d->limit = limit;
     return readable ? text : NULL;
+}
+
+char *hfe_import(hd_arena *a, hd_diags *d, const char *folder, const hfe_options *options) {
+    static const hfe_options defaults = {0};
+    hfe_program p = {.arena = a, .diags = d, .options = options ? options : &defaults};
+    return hfe_import_with(&p, folder);
 }

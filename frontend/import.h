@@ -9,6 +9,10 @@
  * and in its library. */
 char *hfe_import(hd_arena *a, hd_diags *d, const char *folder, const hfe_options *options);
 
+/* The same for one folder after another: pages that `p` has read are not read again. */
+struct hfe_program;
+char *hfe_import_with(struct hfe_program *p, const char *folder);
+
 /* A folder that holds a config.json. */
 bool hfe_is_folder_model(const char *path);
 
