@@ -322,6 +322,21 @@ static const char *head_epilogue(const fuse *f, hir_id op, head_op *out) {
 }
 
 /* Places the op in the per-head epilogue of its newest operand's contraction, if possible. */
+/* Bytes of a row. */
+static int64_t row_size(const fuse *f, hir_ref r) {
+    hir_type t = hir_ref_type(f->m, r);
+    int64_t n = pass_elements(t);
+    if (n > INT32_MAX) n = INT32_MAX; /* so that sums do not overflow */
+    return n * (int64_t)hir_dtype_bytes(t.dtype);
+}
+
+/* What a refused fusion leaves: `r` goes through memory. */
+static const char *through_memory(const fuse *f, hir_ref r) {
+    if (!hir_type_has_t(hir_ref_type(f->m, r))) return "";
+    return hd_printf(f->c->scratch, "; %lld bytes of each token are written and read for it",
+                     (long long)row_size(f, r));
+}
+
 static bool place_head_op(fuse *f, hir_id op) {
     hir_ref last = newest_operand(f, hir_op_at(f->m, op));
     const fuse_node *n = fuse_node_of(f, fuse_base(f, last));
@@ -330,7 +345,8 @@ static bool place_head_op(fuse *f, hir_id op) {
     const char *why_not = head_epilogue(f, op, &r);
     if (why_not) {
         if (hir_ref_type(f->m, last).rank >= 3)
-            hir_remark_add(f->c, false, op, "no per-head epilogue of the contraction: %s", why_not);
+            hir_remark_add(f->c, false, op, "no per-head epilogue of the contraction: %s%s",
+                           why_not, through_memory(f, last));
         return false;
     }
     place(f, op, FUSE_CONTRACT, f->groups.at[r.group].phase, r.group);
@@ -350,7 +366,9 @@ static void place_elementwise(fuse *f, hir_id op) {
         return;
     }
     if (place_head_op(f, op)) return;
-    if (group != HIR_NONE) hir_remark_add(f->c, false, op, "no elementwise epilogue: %s", why_not);
+    if (group != HIR_NONE)
+        hir_remark_add(f->c, false, op, "no elementwise epilogue: %s%s", why_not,
+                       through_memory(f, newest_operand(f, hir_op_at(f->m, op))));
     place_row(f, op);
 }
 
@@ -473,14 +491,6 @@ static uint32_t phase_of_users(const fuse *f, uint32_t value) {
         phase = n->phase;
     }
     return phase;
-}
-
-/* Bytes of a row. */
-static int64_t row_size(const fuse *f, hir_ref r) {
-    hir_type t = hir_ref_type(f->m, r);
-    int64_t n = pass_elements(t);
-    if (n > INT32_MAX) n = INT32_MAX; /* so that sums do not overflow */
-    return n * (int64_t)hir_dtype_bytes(t.dtype);
 }
 
 static bool may_sink(const fuse *f, hir_id op) {
@@ -711,7 +721,8 @@ static void place_prologues(fuse *f) {
         const char *why_not = prologue(f, group, &contraction);
         hir_id first = f->groups.at[group].ops.at[0];
         if (why_not && contraction != HIR_NONE)
-            hir_remark_add(f->c, false, first, "no prologue of the contraction: %s", why_not);
+            hir_remark_add(f->c, false, first, "no prologue of the contraction: %s%s", why_not,
+                           through_memory(f, f->groups.at[contraction].x));
         if (why_not) continue;
         hir_remark_add(f->c, true, first, "becomes a prologue of the contraction");
         kept--;
