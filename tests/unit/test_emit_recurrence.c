@@ -180,8 +180,8 @@ static const char *after_conv(hd_arena *a, uint64_t *s, int64_t c) {
         "    yield %%1\n",
         "    %%2 = silu %%1 : f32[T, %ld]\n    yield %%2\n",
         "    %%2 = silu %%1 : f32[T, %ld]\n    %%3 = mul %%g, %%2 : f32[T, %ld]\n    yield %%3\n",
-        "    %%2 = const {shape = [], value = 0.5} : f32[]\n    %%3 = mul %%1, %%2 : f32[T, %ld]\n"
-        "    %%4 = add %%3, %%a : f32[T, %ld]\n    yield %%4\n",
+        ("    %%2 = const {shape = [], value = 0.5} : f32[]\n    %%3 = mul %%1, %%2 : f32[T, %ld]\n"
+         "    %%4 = add %%3, %%a : f32[T, %ld]\n    yield %%4\n"),
     };
     return hd_printf(a, texts[random_below(s, 4)], c, c);
 }
