@@ -29,9 +29,9 @@ static bool find_functions(api_library *l, const char *model) {
     const api_info *(*info)(void);
     if (!need_symbol(l, model, "info", &info)) return false;
     l->info = info();
-    if (l->info->struct_size < sizeof *l->info) {
-        hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s is of Hadal %s, this is %s", l->path,
-               l->info->version, hadal_version())
+    if (l->info->struct_size < sizeof *l->info || l->info->step_size != sizeof(step_info)) {
+        hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s is of another Hadal (%s, this is %s)",
+               l->path, l->info->version, hadal_version())
             ->hint = "compile the model again";
         return false;
     }

@@ -21,6 +21,7 @@ typedef struct api_info {
     const step_info *steps;
     size_t n_states;
     const char *const (*states)[3]; /* name, kind, type */
+    size_t step_size;               /* of step_info as the library knows it */
 } api_info;
 /* A whole call of n tokens, pass by pass. */
 step_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked);

@@ -316,6 +316,9 @@ static LLVMValueRef info_tensors(const writer *w, const char *name, const hcg_po
     return table(w, name, rows, n);
 }
 
+/* Of hadal_info_step, each of 8 bytes. */
+enum { STEP_FIELDS = 20, STEP_SIZE = STEP_FIELDS * 8 };
+
 static LLVMValueRef info_steps(const writer *w) {
     const hcg_program *p = w->p;
     LLVMValueRef *rows = rows_for(w, p->steps.n);
@@ -323,14 +326,28 @@ static LLVMValueRef info_steps(const writer *w) {
         const hrt_step *s = &p->steps.at[i];
         const hcg_step_work *k = &p->work.at[i];
         const hd_two_forms *f = &s->choice.forms;
-        rows[i] = RECORD(
-            w, string(w, s->name), string(w, hir_kind(p->kernels.at[s->kernel_prefill].kind)->name),
-            string(w, k->scope), u64(w, k->line), u64(w, s->last_rows), u64(w, k->row_flops),
-            u64(w, k->pair_flops), u64(w, k->pass_bytes), u64(w, k->row_bytes),
-            u64(w, k->position_bytes), u64(w, k->expert_bytes), u64(w, k->experts),
-            u64(w, k->chosen), u64(w, s->list_rate ? 0 : s->window), u64(w, k->state_bytes),
-            u64(w, s->choice.when), u64(w, (uint64_t)f->few_pair), u64(w, (uint64_t)f->many_pair),
-            u64(w, (uint64_t)f->few_row), u64(w, (uint64_t)f->many_position));
+        LLVMValueRef fields[] = {string(w, s->name),
+                                 string(w, hir_kind(p->kernels.at[s->kernel_prefill].kind)->name),
+                                 string(w, k->scope),
+                                 u64(w, k->line),
+                                 u64(w, s->last_rows),
+                                 u64(w, k->row_flops),
+                                 u64(w, k->pair_flops),
+                                 u64(w, k->pass_bytes),
+                                 u64(w, k->row_bytes),
+                                 u64(w, k->position_bytes),
+                                 u64(w, k->expert_bytes),
+                                 u64(w, k->experts),
+                                 u64(w, k->chosen),
+                                 u64(w, s->list_rate ? 0 : s->window),
+                                 u64(w, k->state_bytes),
+                                 u64(w, s->choice.when),
+                                 u64(w, (uint64_t)f->few_pair),
+                                 u64(w, (uint64_t)f->many_pair),
+                                 u64(w, (uint64_t)f->few_row),
+                                 u64(w, (uint64_t)f->many_position)};
+        _Static_assert(sizeof fields / sizeof *fields == STEP_FIELDS, "STEP_FIELDS is wrong");
+        rows[i] = record(w, fields, STEP_FIELDS);
     }
     return table(w, "info.steps", rows, p->steps.n);
 }
@@ -360,7 +377,7 @@ static void write_info(writer *w) {
         names[i] = string(w, w->t->variants.at[i].level.name);
     LLVMValueRef inputs = info_tensors(w, "info.inputs", p->inputs.at, p->inputs.n);
     LLVMValueRef outputs = info_tensors(w, "info.outputs", p->outputs.at, p->outputs.n);
-    enum { FIELDS = 19, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
+    enum { FIELDS = 20, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
     LLVMValueRef fields[FIELDS] = {
         u64(w, STRUCT_SIZE),
         string(w, HADAL_VERSION),
@@ -381,6 +398,7 @@ static void write_info(writer *w) {
         info_steps(w),
         u64(w, p->m->states.n),
         info_states(w),
+        u64(w, STEP_SIZE),
     };
     w->info = global(w, "info", record(w, fields, FIELDS));
 }

@@ -342,6 +342,7 @@ static const char info_part[] =
     "    const hadal_info_step *steps;\n"
     "    size_t n_states;\n"
     "    const hadal_info_state *states;\n"
+    "    size_t step_size;    /* bytes from one of steps to the next: they grow as this does */\n"
     "} hadal_info;\n"
     "#endif\n"
     "/* Constant, lives as long as the library. */\n"

@@ -608,6 +608,7 @@ Test(object, the_library_tells_what_it_is) {
     cr_assert_str_eq(i->states[1][1], "cache");
     cr_assert_str_eq(i->states[1][2], "f32[C, 1, 32]");
     cr_assert_eq(i->n_steps, p->steps.n);
+    cr_assert_eq(i->step_size, sizeof *i->steps);
     for (size_t k = 0; k < i->n_steps; k++) {
         const hcg_step_work *w = &p->work.at[k];
         cr_assert_str_eq(i->steps[k].name, p->steps.at[k].name);
