@@ -67,7 +67,7 @@ function roofline(phase, limit) {
   for (const p of points.sort((a, b) => nanoseconds(b.k) - nanoseconds(a.k))) {
     const share = nanoseconds(p.k) / all, roof = limit?.flops && limit?.bytes ? Math.min(limit.flops, p.x * limit.bytes) : null;
     out.append(tipped(s("circle", { cx: x(p.x), cy: y(p.y), r: 3 + 16 * Math.sqrt(share), fill: kindColour(p.k.kernel), "fill-opacity": 0.75 }),
-      `${p.k.kernel}\n${time(nanoseconds(p.k))}, ${percent(share)}\n${count(p.y)}FLOP/s, ${bytes((p.k.bytes / nanoseconds(p.k)) * 1e9)}/s${roof ? `\n${percent(p.y / roof)} of its limit, bound by ${p.x < limit.flops / limit.bytes ? "bandwidth" : "arithmetic"}` : ""}`));
+      `${p.k.kernel}\n${time(nanoseconds(p.k))}, ${percent(share)}\n${rate(p.y)}, ${bytes((p.k.bytes / nanoseconds(p.k)) * 1e9)}/s${roof ? `\n${percent(p.y / roof)} of its limit, bound by ${p.x < limit.flops / limit.bytes ? "bandwidth" : "arithmetic"}` : ""}`));
   }
   return out;
 }
@@ -92,7 +92,7 @@ function timeRoom(room) {
     return void room.append(card("Time", {}, h("p", { class: "empty" }, "Nothing was run. A report made with --weights F --tokens 1,2,3 runs the model and shows its times; --profile=FILE.json shows those of a run before.")));
   const limit = machineLimits(R), grid = h("div", { class: "grid" });
   room.append(grid);
-  grid.append(h("div", { class: "hero" }, h("p", null, `variant ${R.profile.cpu}, ${R.profile.threads ? plural(R.profile.threads, "thread") : "default threads"}${limit ? `; this machine: ${count(limit.flops)}FLOP/s, ${bytes(limit.bytes)}/s from memory` : ""}`)));
+  grid.append(h("div", { class: "hero" }, h("p", null, `variant ${R.profile.cpu}, ${R.profile.threads ? plural(R.profile.threads, "thread") : "default threads"}${limit ? `; this machine: ${rate(limit.flops)}, ${bytes(limit.bytes)}/s from memory` : ""}`)));
   for (const phase of phases(R)) {
     const inside = phase.lines.reduce((a, e) => a + nanoseconds(e), 0), wait = phase.lines.reduce((a, e) => a + e.wait_ns, 0), all = phase.seconds * 1e9;
     let byLine = false;

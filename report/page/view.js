@@ -31,6 +31,7 @@ function scaled(n, base, units) {
 const countOf = (n) => scaled(n, 1000, ["", "k", "M", "G", "T", "P"]);
 const bytesOf = (n) => scaled(n, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 const count = (n) => countOf(n).join("");
+const rate = (n) => countOf(n).join("\u202f") + "FLOP/s";
 const bytes = (n) => bytesOf(n).join("\u202f");
 const time = (ns) => scaled(ns, 1000, ["ns", "µs", "ms", "s"]).join("\u202f");
 const units = (x) => (x === 0 ? "0" : x.toFixed(x >= 100 ? 1 : 3)) + "\u202fd";
