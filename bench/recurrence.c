@@ -9,10 +9,8 @@
  *
  * SHAPE: only that line of the table, from 0.
  */
-#include <omp.h>
 
-#include "bench/kernel.h"
-#include "bench/machine.h"
+#include "bench/kernel_main.h"
 #include <math.h>
 
 typedef struct shape {
@@ -29,19 +27,18 @@ static const shape shapes[] = {
     {"short_conv", 512, 1, 1, 4, 12288, 0},     {"delta_rule", 1, 2, 2, 16, 16, 16},
     {"delta_rule", 16, 2, 2, 16, 16, 16}, /* these two: goals.py --quick */
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64, MOST_OPERANDS = 8 };
+enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_OPERANDS = 8 };
 
 typedef struct problem {
+    kernel_runs runs;
     shape s;
     bench b;
     compiled c;
     hir_id kernel;
-    int64_t states;
     size_t state_bytes;
     char *state;
     float *operand[MOST_OPERANDS]; /* in the order of the kernel; NULL: the state */
     char *scratch[MOST_THREADS];
-    samples seconds;
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -91,11 +88,14 @@ static float *new_operand(const problem *p, hir_ref r, uint64_t *seed) {
     return x;
 }
 
-static void open_problem(problem *p, shape s, const hcg_level *level, const char *dtype) {
+static void open_problem(void *problem_at, int shape_at, const hcg_level *level, hir_dtype dtype) {
+    problem *p = problem_at;
+    const shape s = shapes[shape_at];
     enum { COLD = 640 << 20, MOST_STATES = 512, CALLS = 2 };
     *p = (problem){.s = s, .b = bench_new()};
     bench_start(&p->b);
-    p->b.m = hir_parse(p->b.arena, &p->b.diags, "bench", kernel_text(p->b.arena, &s, dtype));
+    p->b.m = hir_parse(p->b.arena, &p->b.diags, "bench",
+                       kernel_text(p->b.arena, &s, hir_dtype_name(dtype)));
     if (p->b.m) p->kernel = p->b.m->first;
     if (!p->b.m || !compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, p->kernel, s.t == 1, level, &p->c)) {
         fprintf(stderr, "%s\n", bench_errors(&p->b));
@@ -109,16 +109,17 @@ static void open_problem(problem *p, shape s, const hcg_level *level, const char
         else
             p->state_bytes = (bytes_of(p, r) + 63) / 64 * 64;
     }
-    p->states = s.t > 1 ? CALLS : COLD / (int64_t)p->state_bytes + 1;
-    if (p->states > MOST_STATES) p->states = MOST_STATES;
-    p->state = aligned_alloc(4096, ((size_t)p->states * p->state_bytes + 4095) / 4096 * 4096);
+    p->runs.copies = s.t > 1 ? CALLS : COLD / (int64_t)p->state_bytes + 1;
+    if (p->runs.copies > MOST_STATES) p->runs.copies = MOST_STATES;
+    p->state = aligned_alloc(4096, ((size_t)p->runs.copies * p->state_bytes + 4095) / 4096 * 4096);
     if (!p->state) exit(1);
-    memset(p->state, 0, (size_t)p->states * p->state_bytes);
+    memset(p->state, 0, (size_t)p->runs.copies * p->state_bytes);
     for (int i = 0; i < MOST_THREADS; i++)
         p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
 }
 
-static void close_problem(problem *p) {
+static void close_problem(void *problem_at) {
+    problem *p = problem_at;
     for (size_t i = 0; i < MOST_OPERANDS; i++)
         free(p->operand[i]);
     for (int i = 0; i < MOST_THREADS; i++)
@@ -129,7 +130,8 @@ static void close_problem(problem *p) {
 }
 
 /* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
-static void call_share(const problem *p, int64_t state, int index, int count) {
+static void call_share(const void *problem_at, int64_t state, int index, int count) {
+    const problem *p = problem_at;
     const int64_t cols = hcg_columns(p->b.m, p->kernel);
     const int64_t from = cols * index / count, to = cols * (index + 1) / count;
     hrt_frame frame = {.T = p->s.t, .C = 1000 + p->s.t, .scratch = p->scratch[index]};
@@ -140,19 +142,10 @@ static void call_share(const problem *p, int64_t state, int index, int count) {
     if (from < to) p->c.call(&frame, args, 0, p->s.t, from, to);
 }
 
-static void time_round(problem *p, int threads) {
-    double start = now(threads);
-#pragma omp parallel num_threads(threads)
-    for (int64_t i = 0; i < p->states; i++) {
-        call_share(p, i, omp_get_thread_num(), omp_get_num_threads());
-#pragma omp barrier
-    }
-    sample(&p->seconds, (now(threads) - start) / (double)p->states);
-}
-
-static void print_problem(const problem *p, const machine *m) {
+static void print_problem(const void *problem_at, const machine *m) {
+    const problem *p = problem_at;
     const shape *s = &p->s;
-    const double t = median(&p->seconds);
+    const double t = median(&p->runs.seconds);
     const bool conv = !strcmp(s->op, "short_conv");
     double flops = (conv ? 2.0 : 7.0) * (double)(s->t * s->heads * s->n * s->m) / t;
     double bytes = 2.0 * (double)p->state_bytes;
@@ -168,29 +161,13 @@ static void print_problem(const problem *p, const machine *m) {
 }
 
 int main(int argc, char **argv) {
-    static problem problems[SHAPES];
-    const hcg_level *level = kernel_level(argc > 1 ? argv[1] : "best");
-    int threads = argc > 2 ? atoi(argv[2]) : 1;
-    const char *dtype = argc > 3 ? argv[3] : "f32";
-    if (!level || threads < 1 || threads > MOST_THREADS) return 2;
-    machine *m = machine_open(threads);
-    if (!m) return 2;
-    machine_print_host();
-    printf("%s, %d threads, states of %s\n", level->name, threads, dtype);
-    const int first = argc > 5 ? atoi(argv[5]) : 0, end = argc > 5 ? first + 1 : SHAPES;
-    if (first < 0 || end > SHAPES) return 2;
-    for (int i = first; i < end; i++)
-        open_problem(&problems[i], shapes[i], level, dtype);
-    rounds r;
-    for (rounds_begin(&r, m, argc > 4 ? (size_t)atoi(argv[4]) : 9); rounds_next(&r);)
-        for (int i = first; i < end; i++)
-            time_round(&problems[i], threads);
-    for (int i = first; i < end; i++) {
-        rounds_keep(&r, &problems[i].seconds);
-        print_problem(&problems[i], m);
-        close_problem(&problems[i]);
-    }
-    machine_print(m);
-    machine_close(m);
-    return 0;
+    static const kernel_bench bench = {.shapes = SHAPES,
+                                       .rounds = 9,
+                                       .problem = sizeof(problem),
+                                       .stored = {"states of ", ""},
+                                       .open = open_problem,
+                                       .call = call_share,
+                                       .print = print_problem,
+                                       .close = close_problem};
+    return kernel_main(&bench, argc, argv);
 }

@@ -8,10 +8,8 @@
  *
  * SHAPE: only that line of the table, from 0.
  */
-#include <omp.h>
 
-#include "bench/kernel.h"
-#include "bench/machine.h"
+#include "bench/kernel_main.h"
 
 typedef struct shape {
     bool choose; /* else attention */
@@ -27,20 +25,19 @@ static const shape shapes[] = {
     {false, 1, 131071, 32, 576, 1, 2048}, {false, 1, 32767, 8, 256, 1, 2048},
     {false, 256, 4096, 32, 576, 1, 2048},
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64 };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 typedef struct problem {
+    kernel_runs runs;
     shape s;
     bench b;
     compiled c;
     hrt_step step;
-    int64_t caches;
     size_t cache_bytes, row_bytes;
     char *rows, *shared;
     float *q, *w;
     int32_t *list, *out;
     char *scratch[MOST_THREADS];
-    samples seconds;
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -83,7 +80,9 @@ static void fill_list(const problem *p, uint64_t *seed) {
         p->list[i] = (int32_t)(i % p->s.k * step + random_below(seed, step));
 }
 
-static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype dtype) {
+static void open_problem(void *problem_at, int shape_at, const hcg_level *level, hir_dtype dtype) {
+    problem *p = problem_at;
+    const shape s = shapes[shape_at];
     enum { COLD = 192 << 20, MOST_CACHES = 24 };
     *p = (problem){.s = s, .b = bench_new()};
     bench_start(&p->b);
@@ -96,9 +95,9 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     const int64_t length = s.t + s.past;
     p->row_bytes = (size_t)s.n * hir_dtype_bytes(dtype);
     p->cache_bytes = (size_t)(length / s.rate) * p->row_bytes;
-    p->caches = s.t > 1 ? 1 : COLD / (int64_t)p->cache_bytes + 1;
-    if (p->caches > MOST_CACHES) p->caches = MOST_CACHES;
-    p->rows = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
+    p->runs.copies = s.t > 1 ? 1 : COLD / (int64_t)p->cache_bytes + 1;
+    if (p->runs.copies > MOST_CACHES) p->runs.copies = MOST_CACHES;
+    p->rows = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
     uint64_t counters, range, seed = 1;
     shared_in_program(&p->b, kernel, &counters, &range);
     const size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
@@ -113,7 +112,8 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
         p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
 }
 
-static void close_problem(problem *p) {
+static void close_problem(void *problem_at) {
+    problem *p = problem_at;
     free(p->rows), free(p->shared);
     guarded_free(p->q), guarded_free(p->w), guarded_free(p->list), guarded_free(p->out);
     for (int i = 0; i < MOST_THREADS; i++)
@@ -128,7 +128,8 @@ static int64_t listed(const problem *p) { /* rows of the list that is cut into r
     return rows < p->step.list_most ? rows : p->step.list_most;
 }
 
-static void call_share(const problem *p, int64_t cache, int index, int count) {
+static void call_share(const void *problem_at, int64_t cache, int index, int count) {
+    const problem *p = problem_at;
     const shape *s = &p->s;
     hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
     frame.scratch = p->scratch[index], frame.shared = p->shared;
@@ -144,19 +145,10 @@ static void call_share(const problem *p, int64_t cache, int index, int count) {
         p->c.call(&frame, args, r, r + 1, 0, 1);
 }
 
-static void time_round(problem *p, int threads) {
-    double start = now(threads);
-#pragma omp parallel num_threads(threads)
-    for (int64_t i = 0; i < p->caches; i++) {
-        call_share(p, i, omp_get_thread_num(), omp_get_num_threads());
-#pragma omp barrier
-    }
-    sample(&p->seconds, (now(threads) - start) / (double)p->caches);
-}
-
-static void print_problem(const problem *p, const machine *m) {
+static void print_problem(const void *problem_at, const machine *m) {
+    const problem *p = problem_at;
     const shape *s = &p->s;
-    const double t = median(&p->seconds);
+    const double t = median(&p->runs.seconds);
     const double seen =
         s->choose ? ((double)s->past + 0.5 * (double)(s->t + 1)) / (double)s->rate : (double)s->k;
     const double flops =
@@ -172,29 +164,13 @@ static void print_problem(const problem *p, const machine *m) {
 }
 
 int main(int argc, char **argv) {
-    static problem problems[SHAPES];
-    const hcg_level *level = kernel_level(argc > 1 ? argv[1] : "best");
-    const int threads = argc > 2 ? atoi(argv[2]) : 1;
-    const hir_dtype dtype = kernel_dtype(argc > 3 ? argv[3] : "f32");
-    if (!level || threads < 1 || threads > MOST_THREADS) return 2;
-    machine *m = machine_open(threads);
-    if (!m) return 2;
-    machine_print_host();
-    printf("%s, %d threads, %s cache\n", level->name, threads, hir_dtype_name(dtype));
-    const int first = argc > 5 ? atoi(argv[5]) : 0, end = argc > 5 ? first + 1 : SHAPES;
-    if (first < 0 || end > SHAPES) return 2;
-    for (int i = first; i < end; i++)
-        open_problem(&problems[i], shapes[i], level, dtype);
-    rounds r;
-    for (rounds_begin(&r, m, argc > 4 ? (size_t)atoi(argv[4]) : 5); rounds_next(&r);)
-        for (int i = first; i < end; i++)
-            time_round(&problems[i], threads);
-    for (int i = first; i < end; i++) {
-        rounds_keep(&r, &problems[i].seconds);
-        print_problem(&problems[i], m);
-        close_problem(&problems[i]);
-    }
-    machine_print(m);
-    machine_close(m);
-    return 0;
+    static const kernel_bench bench = {.shapes = SHAPES,
+                                       .rounds = 5,
+                                       .problem = sizeof(problem),
+                                       .stored = {"", " cache"},
+                                       .open = open_problem,
+                                       .call = call_share,
+                                       .print = print_problem,
+                                       .close = close_problem};
+    return kernel_main(&bench, argc, argv);
 }

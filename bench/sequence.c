@@ -8,10 +8,8 @@
  *
  * SHAPE: only that line of the table, from 0. Bytes and FLOPs are those of the keys that are seen.
  */
-#include <omp.h>
 
-#include "bench/kernel.h"
-#include "bench/machine.h"
+#include "bench/kernel_main.h"
 #include "codegen/sequence/attention.h"
 
 typedef struct shape {
@@ -30,18 +28,17 @@ static const shape shapes[] = {
     {1, 1023, 16, 8, 128, 1, 0},     {1, 32767, 16, 8, 128, 1, 1024},
     {512, 512, 16, 8, 128, 64, 512}, {512, 7680, 16, 8, 128, 64, 512},
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_THREADS = 64 };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 typedef struct problem {
+    kernel_runs runs;
     shape s;
     bench b;
     compiled c;
-    int64_t caches;     /* pairs of keys and values */
     size_t cache_bytes; /* of keys, and of values */
     char *keys, *values, *shared;
     float *q, *o;
     char *scratch[MOST_THREADS];
-    samples seconds;
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -70,7 +67,9 @@ static hir_id build(bench *b, shape s, hir_dtype dtype) {
     return kernel;
 }
 
-static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype dtype) {
+static void open_problem(void *problem_at, int shape_at, const hcg_level *level, hir_dtype dtype) {
+    problem *p = problem_at;
+    const shape s = shapes[shape_at];
     enum { COLD = 192 << 20, MOST_CACHES = 32, CALLS = 4 };
     *p = (problem){.s = s, .b = bench_new()};
     bench_start(&p->b);
@@ -82,11 +81,11 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
     }
     int64_t length = s.t + s.past;
     p->cache_bytes = (size_t)(length * s.groups * s.n) * hir_dtype_bytes(dtype);
-    p->caches = COLD / (int64_t)(2 * p->cache_bytes) + 1;
+    p->runs.copies = COLD / (int64_t)(2 * p->cache_bytes) + 1;
     const int64_t most = s.t > HRT_SMALL_BATCH ? CALLS : MOST_CACHES;
-    if (p->caches > most) p->caches = most;
-    p->keys = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
-    p->values = new_cache(p->cache_bytes * (size_t)p->caches, dtype);
+    if (p->runs.copies > most) p->runs.copies = most;
+    p->keys = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
+    p->values = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
     uint64_t counters, range, seed = 1;
     shared_in_program(&p->b, kernel, &counters, &range);
     size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
@@ -98,7 +97,8 @@ static void open_problem(problem *p, shape s, const hcg_level *level, hir_dtype 
         p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
 }
 
-static void close_problem(problem *p) {
+static void close_problem(void *problem_at) {
+    problem *p = problem_at;
     free(p->keys), free(p->values), free(p->shared);
     guarded_free(p->q), guarded_free(p->o);
     for (int i = 0; i < MOST_THREADS; i++)
@@ -108,7 +108,8 @@ static void close_problem(problem *p) {
 }
 
 /* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
-static void call_share(const problem *p, int64_t cache, int index, int count) {
+static void call_share(const void *problem_at, int64_t cache, int index, int count) {
+    const problem *p = problem_at;
     const shape *s = &p->s;
     hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
     frame.scratch = p->scratch[index], frame.shared = p->shared;
@@ -129,19 +130,10 @@ static void call_share(const problem *p, int64_t cache, int index, int count) {
     }
 }
 
-static void time_round(problem *p, int threads) {
-    double start = now(threads);
-#pragma omp parallel num_threads(threads)
-    for (int64_t i = 0; i < p->caches; i++) {
-        call_share(p, i, omp_get_thread_num(), omp_get_num_threads());
-#pragma omp barrier
-    }
-    sample(&p->seconds, (now(threads) - start) / (double)p->caches);
-}
-
-static void print_problem(const problem *p, const machine *m) {
+static void print_problem(const void *problem_at, const machine *m) {
+    const problem *p = problem_at;
     const shape *s = &p->s;
-    double t = median(&p->seconds), pairs = 0;
+    double t = median(&p->runs.seconds), pairs = 0;
     for (int64_t i = 0; i < s->t; i++) {
         const int64_t seen = s->past + i + 1;
         pairs += (double)(s->window && seen > s->window ? s->window : seen);
@@ -159,29 +151,13 @@ static void print_problem(const problem *p, const machine *m) {
 }
 
 int main(int argc, char **argv) {
-    static problem problems[SHAPES];
-    const hcg_level *level = kernel_level(argc > 1 ? argv[1] : "best");
-    int threads = argc > 2 ? atoi(argv[2]) : 1;
-    hir_dtype dtype = kernel_dtype(argc > 3 ? argv[3] : "f32");
-    if (!level || threads < 1 || threads > MOST_THREADS) return 2;
-    machine *m = machine_open(threads);
-    if (!m) return 2;
-    machine_print_host();
-    printf("%s, %d threads, %s cache\n", level->name, threads, hir_dtype_name(dtype));
-    const int first = argc > 5 ? atoi(argv[5]) : 0, end = argc > 5 ? first + 1 : SHAPES;
-    if (first < 0 || end > SHAPES) return 2;
-    for (int i = first; i < end; i++)
-        open_problem(&problems[i], shapes[i], level, dtype);
-    rounds r;
-    for (rounds_begin(&r, m, argc > 4 ? (size_t)atoi(argv[4]) : 9); rounds_next(&r);)
-        for (int i = first; i < end; i++)
-            time_round(&problems[i], threads);
-    for (int i = first; i < end; i++) {
-        rounds_keep(&r, &problems[i].seconds);
-        print_problem(&problems[i], m);
-        close_problem(&problems[i]);
-    }
-    machine_print(m);
-    machine_close(m);
-    return 0;
+    static const kernel_bench bench = {.shapes = SHAPES,
+                                       .rounds = 9,
+                                       .problem = sizeof(problem),
+                                       .stored = {"", " cache"},
+                                       .open = open_problem,
+                                       .call = call_share,
+                                       .print = print_problem,
+                                       .close = close_problem};
+    return kernel_main(&bench, argc, argv);
 }
