@@ -1,7 +1,7 @@
 /* Ops that carry a state of fixed size from token to token, in the IR: their type rules, and their
  * meaning in the evaluator against the formulas written another way, for every way to cut a prompt
  * into calls. */
-#include "support_eval.h"
+#include "state_ops.h"
 
 TestSuite(recurrence, .init = open_arena, .fini = close_arena);
 
@@ -22,10 +22,6 @@ static const char preamble[] =
     "%q: f32[T, 2, 3], %v: f32[T, 4, 5], %v3: f32[T, 3, 5], %a: f32[T, 4, 3], %g: f32[T, 4, 1], "
     "%b: f32[T, 4], %q4: f32[T, 2, 4], %still: f32[2, 3, 3]) {\n"
     "  %c = cache_append %q, $k\n";
-
-typedef struct rule_case {
-    const char *op, *expected; /* the type, or a part of the message */
-} rule_case;
 
 static const rule_case accepted[] = {
     {"short_conv %x, @w, _, $w", "f32[T, 6]"},
@@ -106,58 +102,21 @@ static const rule_case refused[] = {
     {"delta_rule %q, %q, %v, _, %b, $s {scale = nan}", "'scale' is nan; it must be finite"},
 };
 
-static hir_module *with_op(const char *op) {
-    return hir_parse(
-        arena, &diags, "test.hir",
-        hd_printf(arena, "%s  %%result = %s\n  output %%x {name = \"x\"}\n}\n", preamble, op));
-}
-
 Test(recurrence, accepted_types) {
-    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
-        hir_module *m = with_op(accepted[i].op);
-        cr_assert_not_null(m, "%s", said());
-        hd_text t;
-        hd_text_init(&t, arena);
-        hir_print_type(&t, hir_value_at(m, (hir_id)m->values.n - 1)->type);
-        cr_expect_str_eq(t.at, accepted[i].expected, "%s gives %s", accepted[i].op, t.at);
-    }
+    expect_accepted(preamble, accepted, sizeof accepted / sizeof *accepted);
 }
 
 Test(recurrence, refused_types) {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        hd_diags_init(&diags, arena);
-        cr_assert_null(with_op(refused[i].op), "%s", refused[i].op);
-        const char *text = said();
-        cr_expect(strstr(text, refused[i].expected), "%s\nexpected: %s\n%s", refused[i].op,
-                  refused[i].expected, text);
-    }
+    expect_refused(preamble, refused, sizeof refused / sizeof *refused);
 }
 
 Test(recurrence, one_op_writes_a_state) {
-    cr_assert_null(with_op("short_conv %x, @w, _, $w\n  %again = short_conv %x, @w, _, $w"));
+    cr_assert_null(
+        with_op(preamble, "short_conv %x, @w, _, $w\n  %again = short_conv %x, @w, _, $w"));
     cr_assert(strstr(said(), "state $w is written twice"), "%s", said());
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
-enum { TOKENS = 11 };
-
-/* The ways in which TOKENS tokens are given to the evaluator; a row ends with 0. */
-static const int cuts[][TOKENS + 1] = {
-    {TOKENS}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, TOKENS - 1}, {7, TOKENS - 7}, {3, 1, 2, 5},
-};
-enum { CUTS = sizeof cuts / sizeof *cuts };
-
-static double wave(int i, double speed) {
-    return sin(1.3 + speed * i) + 0.25 * cos(0.37 * i);
-}
-
-static double *waves(int n, double speed) {
-    double *x = hd_new_array(arena, double, (size_t)n);
-    for (int i = 0; i < n; i++)
-        x[i] = wave(i, speed);
-    return x;
-}
-
 /* All rows of the first output, in calls of the given lengths. Inputs have `width` elements a row.
  */
 static double *run_cut(hir_eval *e, const int *cut, size_t inputs, const double *const *x,

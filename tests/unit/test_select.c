@@ -1,7 +1,7 @@
 /* Sparse attention in the IR: type rules of select, attention_selected, pool, caches with a row for
  * several positions and tables of positions apart from the token's, and their meaning in the
  * evaluator against numbers made another way, for every way to cut a prompt into calls. */
-#include "support_eval.h"
+#include "state_ops.h"
 
 TestSuite(select, .init = open_arena, .fini = close_arena);
 
@@ -16,10 +16,6 @@ static const char preamble[] =
     "%l: i32[T, 2, 5], %l1: i32[T, 1, 5], %l3: i32[T, 3, 5], %q5: f32[T, 4, 5], %still: f32[4, 4, "
     "3]) {\n"
     "  %c = cache_append %kv, $k\n  %r = cache_append %kv, $e\n";
-
-typedef struct rule_case {
-    const char *op, *expected; /* the type, or a part of the message */
-} rule_case;
 
 static const rule_case accepted[] = {
     {"select %q, %c, _ {k = 5}", "i32[T, 2, 5]"},
@@ -73,31 +69,12 @@ static const rule_case refused[] = {
     {"rope_table {length = 4, theta = 2, offset = 2147483648}", "'offset' is 2147483648"},
 };
 
-static hir_module *with_op(const char *op) {
-    return hir_parse(
-        arena, &diags, "test.hir",
-        hd_printf(arena, "%s  %%result = %s\n  output %%x {name = \"x\"}\n}\n", preamble, op));
-}
-
 Test(select, accepted_types) {
-    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
-        hir_module *m = with_op(accepted[i].op);
-        cr_assert_not_null(m, "%s", said());
-        hd_text t;
-        hd_text_init(&t, arena);
-        hir_print_type(&t, hir_value_at(m, (hir_id)m->values.n - 1)->type);
-        cr_expect_str_eq(t.at, accepted[i].expected, "%s gives %s", accepted[i].op, t.at);
-    }
+    expect_accepted(preamble, accepted, sizeof accepted / sizeof *accepted);
 }
 
 Test(select, refused_types) {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        hd_diags_init(&diags, arena);
-        cr_assert_null(with_op(refused[i].op), "%s", refused[i].op);
-        const char *text = said();
-        cr_expect(strstr(text, refused[i].expected), "%s\nexpected: %s\n%s", refused[i].op,
-                  refused[i].expected, text);
-    }
+    expect_refused(preamble, refused, sizeof refused / sizeof *refused);
 }
 
 Test(select, rates_in_the_text) {
@@ -121,19 +98,6 @@ Test(select, rates_in_the_text) {
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
-enum { TOKENS = 11 };
-static const int cuts[][TOKENS + 1] = {
-    {TOKENS}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, TOKENS - 1}, {7, TOKENS - 7}, {3, 1, 2, 5},
-};
-enum { CUTS = sizeof cuts / sizeof *cuts };
-
-static double *waves(int n, double speed) {
-    double *x = hd_new_array(arena, double, (size_t)n);
-    for (int i = 0; i < n; i++)
-        x[i] = sin(1.3 + speed * i) + 0.25 * cos(0.37 * i);
-    return x;
-}
-
 /* All rows of the first output of all cuts are `want`. */
 static void expect_cuts(const char *tables, const char *inputs, const char *body, size_t n,
                         const double *const *x, const int *width, int out, const double *want) {
