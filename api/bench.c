@@ -427,9 +427,7 @@ int hadal_bench_run(hadal_session *s, const hadal_bench_model *models, size_t n)
 #define API_FAILED ""
 const char *hadal_bench_json(hadal_session *s) {
     API_ENTER(s);
-    (void)api_errors_;
     if (s->bench) s->bench->results.peak_resident = peak_resident();
     const char *text = s->bench ? api_look(s, INSPECT_BENCH, INSPECT_JSON) : "";
-    hd_arena_guard(s->arena, api_outer_);
-    return text;
+    API_RETURN(s, text);
 }

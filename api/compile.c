@@ -482,10 +482,8 @@ int hadal_check_weights(hadal_session *s) {
 #define API_FAILED ""
 const char *hadal_ir_text(hadal_session *s, int locations) {
     API_ENTER(s);
-    (void)api_errors_;
     hd_text text;
     hd_text_init(&text, s->arena);
     if (s->m) hir_print(s->m, (hir_print_options){.locations = locations != 0}, &text);
-    hd_arena_guard(s->arena, api_outer_);
-    return text.at ? text.at : "";
+    API_RETURN(s, text.at ? text.at : "");
 }

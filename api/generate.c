@@ -106,14 +106,12 @@ static void hint_other_files(hadal_session *s, const char *folder) {
 #define API_FAILED NULL
 const struct hadal_tokenizer *hadal_tokenizer_of(hadal_session *s, const char *path) {
     API_ENTER(s);
-    (void)api_errors_;
     const struct hadal_tokenizer *t = NULL;
     if (hd_is_directory(path) && !hadal_has_tokenizer(path))
         hint_other_files(s, path);
     else
         t = tokenizer_open(s->arena, &s->diags, hd_strdup(s->arena, path));
-    hd_arena_guard(s->arena, api_outer_);
-    return t;
+    API_RETURN(s, t);
 }
 #undef API_FAILED
 #define API_FAILED 1

@@ -89,10 +89,8 @@ const char *api_look_at_work(hadal_session *s, inspect_view view, inspect_form f
 
 static const char *look(hadal_session *s, inspect_view view, int json) {
     API_ENTER(s);
-    (void)api_errors_;
     const char *text = api_look(s, view, json ? INSPECT_JSON : INSPECT_TEXT);
-    hd_arena_guard(s->arena, api_outer_);
-    return text;
+    API_RETURN(s, text);
 }
 
 const char *hadal_stage(const hadal_session *s) {

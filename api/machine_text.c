@@ -155,13 +155,11 @@ static void print_json(const facts *f, hd_text *out) {
 
 const char *hadal_machine_text(hadal_session *s, int json, int threads) {
     API_ENTER(s);
-    (void)api_errors_;
     facts f = {0};
     hd_text text;
     hd_text_init(&text, s->arena);
     const bool ok = find_facts(s, &f) && measure(s, &f, threads);
     if (ok) (json ? print_json : print_text)(&f, &text);
     machine_close(f.limits);
-    hd_arena_guard(s->arena, api_outer_);
-    return ok ? text.at : NULL;
+    API_RETURN(s, ok ? text.at : NULL);
 }

@@ -25,16 +25,13 @@ static const char *text_of(const hir_module *m, jmp_buf *guard) {
 
 const char *hadal_reduce_next(hadal_session *s) {
     API_ENTER(s);
-    (void)api_errors_;
     const hir_module *m = s->reducer ? hir_reducer_next(s->reducer) : NULL;
     const char *text = m ? text_of(m, &api_here_) : NULL;
-    hd_arena_guard(s->arena, api_outer_);
-    return text;
+    API_RETURN(s, text);
 }
 
 const char *hadal_reduce_best(hadal_session *s, size_t *ops) {
     API_ENTER(s);
-    (void)api_errors_;
     const char *text = NULL;
     if (s->reducer) {
         const hir_module *m = hir_reducer_best(s->reducer);
@@ -43,8 +40,7 @@ const char *hadal_reduce_best(hadal_session *s, size_t *ops) {
             *ops += !m->ops.at[i].erased && m->ops.at[i].code != HIR_YIELD_OP;
         text = text_of(m, &api_here_);
     }
-    hd_arena_guard(s->arena, api_outer_);
-    return text;
+    API_RETURN(s, text);
 }
 
 void hadal_reduce_answer(hadal_session *s, int taken) {

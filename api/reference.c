@@ -69,6 +69,5 @@ const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *diff
         count_line(&text, &counts);
         *differences = hir_diff_any(&counts);
     }
-    hd_arena_guard(s->arena, api_outer_);
-    return ok ? text.at : NULL;
+    API_RETURN(s, ok ? text.at : NULL);
 }

@@ -83,7 +83,6 @@ static bool collect(hadal_session *s, const hadal_report_options *o, report *r) 
 
 const char *hadal_report(hadal_session *s, const hadal_report_options *o) {
     API_ENTER(s);
-    (void)api_errors_;
     hadal_report_options all = {0}; /* what an older caller does not know is 0 */
     memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
     report r;
@@ -91,8 +90,7 @@ const char *hadal_report(hadal_session *s, const hadal_report_options *o) {
     hd_text_init(&text, s->arena);
     const bool ok = collect(s, &all, &r);
     if (ok) report_json(&r, &text);
-    hd_arena_guard(s->arena, api_outer_);
-    return ok ? text.at : NULL;
+    API_RETURN(s, ok ? text.at : NULL);
 }
 
 /* ---- two models -------------------------------------------------------------------------------
@@ -143,22 +141,18 @@ static const char *difference(hadal_session *s, const hadal_session *other) {
 const char *hadal_report_page(hadal_session *s, const char *report, hadal_session *other,
                               const char *against) {
     API_ENTER(s);
-    (void)api_errors_;
     hd_text text;
     hd_text_init(&text, s->arena);
     report_page(report, against, other ? difference(s, other) : NULL, &text);
-    hd_arena_guard(s->arena, api_outer_);
-    return text.at;
+    API_RETURN(s, text.at);
 }
 
 const char *hadal_explain(hadal_session *s, const char *what) {
     API_ENTER(s);
-    (void)api_errors_;
     report r;
     hd_text text;
     hd_text_init(&text, s->arena);
     const bool ok = collect(s, &(hadal_report_options){.path = s->spec}, &r) &&
                     !hd_diags_failed(&s->diags) && report_explain(&r, what, &s->diags, &text);
-    hd_arena_guard(s->arena, api_outer_);
-    return ok ? text.at : NULL;
+    API_RETURN(s, ok ? text.at : NULL);
 }

@@ -297,8 +297,6 @@ static const char *read_report(hadal_session *s, const char *path) {
 
 const char *hadal_read_report(hadal_session *s, const char *path) {
     API_ENTER(s);
-    (void)api_errors_;
     const char *text = read_report(s, path);
-    hd_arena_guard(s->arena, api_outer_);
-    return text;
+    API_RETURN(s, text);
 }

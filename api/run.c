@@ -355,10 +355,8 @@ int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *token
 #define API_FAILED NULL
 const char *hadal_profile_text(hadal_session *s, const char *form) {
     API_ENTER(s);
-    (void)api_errors_;
     inspect_form found;
     const bool there = s->profile && inspect_find_form(form, &found);
     const char *text = there ? api_look(s, INSPECT_PROFILE, found) : NULL;
-    hd_arena_guard(s->arena, api_outer_);
-    return text;
+    API_RETURN(s, text);
 }

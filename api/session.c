@@ -93,12 +93,10 @@ hadal_diagnostic hadal_diagnostic_at(const hadal_session *s, size_t i) {
 const char *hadal_diagnostic_text(hadal_session *s, size_t i, int colour) {
     if (i >= s->diags.list.n) return "error: out of memory [memory]\n";
     API_ENTER(s);
-    (void)api_errors_;
     hd_text text;
     hd_text_init(&text, s->arena);
     hd_diag_render(&s->diags.list.at[i], colour != 0, &text);
-    hd_arena_guard(s->arena, api_outer_);
-    return text.at ? text.at : "";
+    API_RETURN(s, text.at ? text.at : "");
 }
 #undef API_FAILED
 #define API_FAILED 1
@@ -267,10 +265,8 @@ const char *hadal_weights_path(const hadal_session *s) {
 #define API_FAILED NULL
 const char *hadal_import_text(hadal_session *s, const char *folder) {
     API_ENTER(s);
-    (void)api_errors_;
     const char *text = import(s, folder);
-    hd_arena_guard(s->arena, api_outer_);
-    return text;
+    API_RETURN(s, text);
 }
 #undef API_FAILED
 #define API_FAILED 1
@@ -284,8 +280,7 @@ const char *hadal_families_text(hadal_session *s) {
     hd_text_init(&text, s->arena);
     hfe_families_text(s->arena, &s->diags, &options, &text);
     const bool ok = s->diags.errors == api_errors_;
-    hd_arena_guard(s->arena, api_outer_);
-    return ok ? text.at : NULL;
+    API_RETURN(s, ok ? text.at : NULL);
 }
 #undef API_FAILED
 #define API_FAILED 1

@@ -65,6 +65,14 @@ struct hadal_session {
             hd_err(&(s)->diags, HD_E_INTERNAL, HD_NOWHERE, "a step failed without saying why");    \
         return api_ok_ ? 0 : 1;                                                                    \
     } while (0)
+/* The same where a value is given back, such as a text that is NULL on failure. `value` is a
+ * variable: what may run out of memory is done before. */
+#define API_RETURN(s, value)                                                                       \
+    do {                                                                                           \
+        (void)api_errors_;                                                                         \
+        hd_arena_guard((s)->arena, api_outer_);                                                    \
+        return (value);                                                                            \
+    } while (0)
 
 /* The module of a .hadal spec, IR text or a folder; NULL and a diagnostic on failure. */
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name);
