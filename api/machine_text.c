@@ -145,7 +145,7 @@ static void print_json(const facts *f, hd_text *out) {
     print_levels(f, out);
     hd_text_f(out, ",\n  \"scheduled_for\": \"%s\", \"lanes\": %u,\n  \"found\": ", f->native.tune,
               f->native.level.lanes);
-    hd_machine_print_json(f->here.caches, out);
+    hd_machine_print_json(f->here.facts, out);
     hd_text_add(out, ", \"assumed\": ");
     hd_machine_print_json(f->native.level.machine, out);
     hd_text_f(out, ",\n  \"cpus\": %d, \"allowed\": %d", f->cpus, f->allowed);
