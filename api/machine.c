@@ -12,7 +12,15 @@
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 
-enum { STREAM_MEMORY, STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA, STREAM_TILES };
+enum {
+    STREAM_MEMORY,
+    STREAM_READ,
+    STREAM_COPY,
+    STREAM_TRIAD,
+    STREAM_FMA,
+    STREAM_DOTS,
+    STREAM_TILES
+};
 enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
 enum { TILE_TURNS = 100000 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
@@ -84,7 +92,8 @@ LOOPS(avx512, 64, __attribute__((target("avx512f"))))
 #define FMA256(i) "vfmadd231ps %%ymm0, %%ymm1, %%ymm" #i "\n\t"
 #define MULADD(i)                                                                                  \
     "movaps %%xmm0, %%xmm14\n\tmulps %%xmm1, %%xmm14\n\taddps %%xmm14, %%xmm" #i "\n\t"
-#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n\t"
+#define ZERO(i)    "pxor %%xmm" #i ", %%xmm" #i "\n\t"
+#define DOTS512(i) "vdpbf16ps %%zmm0, %%zmm1, %%zmm" #i "\n\t"
 #define PEAK(name, step)                                                                           \
     static void name(int64_t n) {                                                                  \
         __asm__ volatile(ZERO(0) ZERO(1) CHAINS(ZERO) "1:\n\t" CHAINS(step) "dec %0\n\tjnz 1b\n\t" \
@@ -109,11 +118,16 @@ __attribute__((target("amx-tile,amx-bf16"))) void machine_tile_products(int64_t 
                      : "cc");
 }
 
+PEAK(peak_dots, DOTS512)
 PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_narrow, MULADD)
 #else
 void machine_tile_products(int64_t n) {
+    (void)n;
+}
+
+static void peak_dots(int64_t n) {
     (void)n;
 }
 
@@ -152,6 +166,10 @@ static const struct loops *widest(void) {
 #endif
 }
 
+static bool has_dots(void) {
+    return (hrt_detect(hrt_cpuid_here()).features & HRT_CPU_AVX512BF16) != 0;
+}
+
 /* Which asks the operating system for them. */
 static bool has_tiles(void) {
     const uint64_t need = HRT_CPU_AMXTILE | HRT_CPU_AMXBF16;
@@ -167,7 +185,7 @@ struct machine {
     const struct loops *loops;
     float *area[256];    /* in pages of the system's choice, as memory of a session is */
     float *weights[256]; /* in huge pages, which weights may have */
-    bool tiles;          /* there is a matrix unit */
+    bool dots, tiles;    /* there are dot products of bf16; there is a matrix unit */
     samples at[LIMIT_COUNT];
 };
 
@@ -182,7 +200,7 @@ machine *machine_open(int threads) {
     if (!m) return NULL;
     m->capacity = m->threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
     m->loops = widest();
-    m->tiles = has_tiles();
+    m->dots = has_dots(), m->tiles = has_tiles();
     for (int t = 0; t < m->threads; t++) {
         m->area[t] = aligned_alloc(LINE, AREA);
         m->weights[t] = aligned_alloc(HUGE_PAGE, WEIGHTS);
@@ -228,6 +246,7 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
     case STREAM_TRIAD:
         m->loops->triad(area, area + n / 3, area + n / 3 * 2, n / 3);
         return (double)bytes;
+    case STREAM_DOTS: peak_dots(FMA_TURNS); return 4.0 * FMA_TURNS * FMA_CHAINS * 16;
     case STREAM_TILES:
         machine_tile_products(TILE_TURNS);
         return (double)TILE_TURNS * MACHINE_TILE_FLOPS;
@@ -256,9 +275,13 @@ static double rate(machine *m, limit l) {
     return done / (now(m->threads) - start);
 }
 
+static bool is_there(const machine *m, limit l) {
+    return l == LIMIT_DOTS ? m->dots : l != LIMIT_TILES || m->tiles;
+}
+
 void machine_sample(machine *m) {
     for (int l = 0; l < LIMIT_COUNT; l++)
-        if (l != LIMIT_TILES || m->tiles) sample(&m->at[l], rate(m, (limit)l));
+        if (is_there(m, (limit)l)) sample(&m->at[l], rate(m, (limit)l));
 }
 
 double machine_pulse(machine *m) {

@@ -74,7 +74,7 @@ static bool parse_one(hd_arena *a, hd_diags *d, const char *item, size_t n, hd_m
     set(&one, i, size);
     one = hd_machine_sane(one);
     if (!fits || get(&one, i) == 0) {
-        hd_err(d, HD_E_USAGE, HD_NOWHERE, "\"%s\" does not say %s", hd_strndup(a, item, n),
+        hd_err(d, HD_E_USAGE, HD_NOWHERE, "\"%s\" cannot be %s", hd_strndup(a, item, n),
                facts[i].text)
             ->hint =
             hd_printf(a, "%llu to %llu; K, M and G may stand behind the number",
