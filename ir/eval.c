@@ -112,9 +112,10 @@ bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out) {
                               weight->type);
     if (!e->weights[w]) {
         double *at = hd_new_array(e->arena, double, (size_t)out->n);
-        if (hir_is_derived(weight) ? !derive_weight(c, weight, out->n, at)
-                                   : !e->source(e->context, c->m, w, at, c->d))
-            return false;
+        const bool derived = hir_is_derived(weight),
+                   asked = !derived || hir_is_quantised(weight->type.dtype);
+        if (derived && !derive_weight(c, weight, out->n, at)) return false;
+        if (asked && !e->source(e->context, c->m, w, at, c->d)) return false;
         e->weights[w] = at;
     }
     out->at = e->weights[w];
