@@ -66,10 +66,10 @@ hir_id hir_transposed_source(const hir_module *m, const hir_weight *w) {
     if (!hir_is_derived(w) || w->type.rank < 2) return HIR_NONE;
     const hir_id source = hir_find_weight(m, w->rows[0].factor[0].name);
     if (source == HIR_NONE) return HIR_NONE;
-    const hir_type from = m->weights.at[source].type;
+    const hir_type from = hir_whole_type(&m->weights.at[source]), to = hir_whole_type(w);
     const uint32_t rank = from.rank, n = rank == 3 ? (uint32_t)from.dim[0] : 1;
-    if (rank != w->type.rank || w->n_rows != n || from.dim[rank - 2] != w->type.dim[rank - 1] ||
-        from.dim[rank - 1] != w->type.dim[rank - 2])
+    if (rank != to.rank || w->n_rows != n || from.dim[rank - 2] != to.dim[rank - 1] ||
+        from.dim[rank - 1] != to.dim[rank - 2])
         return HIR_NONE;
     const int64_t each = from.dim[rank - 2] * from.dim[rank - 1], all = n * each;
     for (uint32_t i = 0; i < n; i++) {
