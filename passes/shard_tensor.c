@@ -38,6 +38,7 @@ typedef struct rewriter {
     hir_pass_context *c;
     hir_module *m;
     size_t n_values; /* before values were made here */
+    hir_type *whole; /* by value: its type on one machine */
     where *at;       /* by value */
     bool *cheap;     /* by value: made of tables of positions and constants, on every rank */
     hir_ref *rows, *all, *share; /* by value: it in another place; none: not made yet */
@@ -79,7 +80,7 @@ static uint32_t share_attrs(const rewriter *w, hir_id value, bool gather, hir_at
     out[n++] = hir_int(HIR_A_GROUPS, share.groups);
     out[n++] = hir_int(HIR_A_UNITS, share.units);
     out[n++] = hir_string(HIR_A_PAD, "repeat");
-    if (gather) out[n++] = hir_int(HIR_A_LENGTH, share.whole);
+    if (gather) out[n++] = hir_int(HIR_A_LENGTH, w->whole[value].dim[slot->axis]);
     return n;
 }
 
@@ -236,7 +237,9 @@ static void rewrite_plain(rewriter *w, hir_id op) {
     const uint32_t n = o->n_args;
     where at = ROWS;
     bool cheap = false;
-    if (leaves || sequence) {
+    if (o->code == HIR_COMM_RECV_OP || o->code == HIR_COMM_SEND_OP) {
+        take_rows(w, op); /* between stages the rows of a rank cross */
+    } else if (leaves || sequence) {
         at = ALL;
         cheap = hir_has_trait(o->code, HIR_PURE_CONST);
         for (uint32_t i = 0; i < n; i++)
@@ -346,7 +349,7 @@ static void divide_weights(rewriter *w, const requests *r) {
     HIR_EACH(w->m, op, w->m->first) {
         const hir_op *o = hir_op_at(w->m, op);
         for (uint32_t i = 0; i < o->n_args; i++)
-            reads[o->args[i].index] += o->args[i].kind == HIR_REF_WEIGHT;
+            if (o->args[i].kind == HIR_REF_WEIGHT) reads[o->args[i].index]++;
     }
     for (size_t i = 0; i < r->list.n; i++) {
         const request *q = &r->list.at[i];
@@ -428,6 +431,9 @@ bool pass_shard_tensor(hir_pass_context *c) {
     c->m->divide_from =
         c->options->divide_from > c->options->ranks ? c->options->divide_from : c->options->ranks;
     shard_find_parts(&s);
+    w.whole = by_value(&w, sizeof *w.whole);
+    for (size_t v = 0; v < w.n_values; v++)
+        w.whole[v] = c->m->values.at[v].type;
     w.at = by_value(&w, sizeof *w.at);
     w.cheap = by_value(&w, sizeof *w.cheap);
     w.rows = by_value(&w, sizeof *w.rows);
@@ -445,7 +451,9 @@ bool pass_shard_tensor(hir_pass_context *c) {
         if (!w.failed) rewrite(&w, op);
     }
     if (w.failed) return false;
-    if (!c->options->divide_from) c->m->divide_from = rows_divided_from(&w);
+    /* stages have to agree, and see only their own layers */
+    if (!c->options->divide_from && c->options->stages <= 1)
+        c->m->divide_from = rows_divided_from(&w);
     hir_remark_add(c, true, HIR_NONE,
                    "%zu parts of layers are divided over %u ranks; %u values are gathered and %u "
                    "sums are scattered for each token, rows being divided from %lld tokens on",
