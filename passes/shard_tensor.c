@@ -95,9 +95,25 @@ static hir_ref gather_rows(rewriter *w, hir_id before, hir_ref x, bool narrow) {
 
 static hir_ref all_of(rewriter *w, hir_id before, hir_id v, bool narrow);
 
+/* A constant is made again, with the rows or the share that are wanted; none: it is none. */
+static hir_ref constant(rewriter *w, hir_id before, hir_id v, hir_type t) {
+    const hir_id op = hir_value_at(w->m, v)->op;
+    if (op == HIR_NONE || hir_op_at(w->m, op)->code != HIR_CONST_OP) return hir_no_ref();
+    const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, t.dim, t.rank),
+                              *hir_find_attr(hir_op_at(w->m, op), HIR_A_VALUE)};
+    hir_builder b = hir_before(w->m, w->c->diags, before);
+    const hir_ref y = hir_emit(&b, HIR_CONST_OP, NULL, 0, attrs, 2);
+    w->failed |= y.kind == HIR_REF_NONE;
+    return y;
+}
+
 static hir_ref rows_of(rewriter *w, hir_id before, hir_id v) {
     const hir_ref x = hir_value_ref(v);
     if (w->at[v] == SAME || w->at[v] == ROWS) return x;
+    if (w->rows[v].kind != HIR_REF_NONE) return w->rows[v];
+    hir_type t = hir_value_at(w->m, v)->type;
+    t.dim[0] = hir_t_over(w->m->ranks);
+    w->rows[v] = constant(w, before, v, t);
     if (w->rows[v].kind != HIR_REF_NONE) return w->rows[v];
     w->scatters += w->at[v] == SUMS;
     if (w->at[v] == SUMS)
