@@ -412,19 +412,22 @@ Test(backends, no_row_is_out_of_reach) {
         for (size_t i = 0; i < n_levels; i++)
             for (unsigned exact = 0; exact <= HCG_ROUND_ALL; exact++)
                 for (int d = 0; d < HIR_DTYPE_COUNT; d++)
-                    used |= hcg_choose(&levels[i], exact, (hir_dtype)d, HIR_LAYOUT_PANEL,
-                                       HCG_FOR_PREFILL) == &rows[row];
+                    for (int l = 0; l < HIR_LAYOUTS; l++)
+                        used |= hcg_choose(&levels[i], exact, (hir_dtype)d, (hir_layout)l,
+                                           rows[row].tokens & HCG_FOR_PREFILL
+                                               ? HCG_FOR_PREFILL
+                                               : HCG_FOR_DECODE) == &rows[row];
         cr_expect(used, "no level uses row %zu, %s", row, rows[row].backend->name);
     }
 }
 
-static const char *levels_in_library(hir_dtype dtype, unsigned exact) {
+static const char *levels_with(uint32_t matrices, unsigned exact) {
     static char list[128];
     hd_arena *a = hd_arena_new();
     hd_diags d;
     hd_diags_init(&d, a);
     hcg_options o = {.triple = "x86_64-linux-gnu", .exact = exact};
-    o.matrices = hcg_matrix(dtype, HIR_LAYOUT_PANEL) | hcg_matrix(HIR_F32, HIR_LAYOUT_PANEL);
+    o.matrices = matrices | hcg_matrix(HIR_F32, HIR_LAYOUT_PANEL);
     hcg_target t;
     cr_assert(hcg_find_target(&o, a, &d, &t));
     *list = 0;
@@ -436,6 +439,10 @@ static const char *levels_in_library(hir_dtype dtype, unsigned exact) {
     return list;
 }
 
+static const char *levels_in_library(hir_dtype dtype, unsigned exact) {
+    return levels_with(hcg_matrix(dtype, HIR_LAYOUT_PANEL), exact);
+}
+
 /* Levels that multiply nothing of the library in a way of their own are left out. */
 Test(backends, levels_in_a_library) {
     cr_expect_str_eq(levels_in_library(HIR_F32, 0), "avx512 avx2 baseline");
@@ -445,6 +452,9 @@ Test(backends, levels_in_a_library) {
     cr_expect_str_eq(levels_in_library(HIR_BF16, 0), "amx avx512bf16 avx512 avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_BF16, hcg_exact_by_default()),
                      "amx avx512 avx2 baseline");
+    const uint32_t cached = hcg_matrix(HIR_BF16, HIR_LAYOUT_ROWS);
+    cr_expect_str_eq(levels_with(cached, 0), "avx512bf16 avx512 avx2 baseline");
+    cr_expect_str_eq(levels_with(cached, hcg_exact_by_default()), "avx512 avx2 baseline");
 }
 
 /* --activations, as text. */
