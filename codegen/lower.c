@@ -233,9 +233,11 @@ static bool place_weights(lowering *l) {
     return true;
 }
 
-/* Those that contractions may read. */
+/* Those that contractions may read, and what attention meets as one. */
 static uint32_t matrices_of(const hir_module *m) {
     uint32_t matrices = 0;
+    HIR_EACH(m, id, m->first)
+    if (is_kernel(hir_op_at(m, id))) matrices |= hcg_cached_matrices(m, id);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         if (w->layout != HIR_LAYOUT_ROWS) matrices |= hcg_matrix(w->type.dtype, w->layout);
