@@ -115,6 +115,11 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     int keep_hidden;         /* for hadal_run_options.hidden_path */
     const char *carry_dtype; /* of the states of recurrences: as cache_dtype */
     int keep_history;        /* for hadal_report and hadal_explain */
+    /* Many machines: ranks that share each layer (0: one), from how many tokens on they divide rows
+     * (0: the compiler decides), and how gathered rows cross ("f32", NULL, or "bf16"); stages that
+     * share the layers (0: one), how many parts each has (0: one), and which stage is wanted. */
+    int64_t ranks, divide_from, stages, virtual_stages, stage;
+    const char *gather_dtype;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -310,8 +315,10 @@ HADAL_API const char *hadal_read_report(hadal_session *s, const char *path);
 HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, hadal_session *other,
                                         const char *against);
 /* The life of one value, weight or state, as text. %N or %NAME: of the last dump; PASS:%N: of that
- * of a pass, `input` being the first; else the name of a weight, a state or an output. */
-HADAL_API const char *hadal_explain(hadal_session *s, const char *what);
+ * of a pass, `input` being the first; else the name of a weight, a state or an output. `target`: the
+ * machine code of its op is told of the first CPU level of this target; NULL: it is not. */
+HADAL_API const char *hadal_explain(hadal_session *s, const char *what,
+                                    const hadal_target *target);
 
 /* ---- facts --------------------------------------------------------------------------------------
  */
