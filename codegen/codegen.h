@@ -55,6 +55,7 @@ typedef struct hcg_options {
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
     bool norm_of_rows;
+    uint32_t stage, stages; /* of a pipeline over the layers; 0 stages: it is none */
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;
     const char *host_cpu;
