@@ -124,7 +124,7 @@ bool eval_message_waits(const eval_call *c, int64_t from) {
 
 bool eval_comm_send(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     const int64_t to = hir_attr_int(op, HIR_A_TO, 0);
-    (void)y;
+    memcpy(y->at, x[0]->at, (size_t)y->n * sizeof *y->at);
     if (!c->mail || to == c->e->stage || to >= c->mail->stages) {
         hd_err(c->d, HD_E_VALUE, op->loc, "comm.send: there is no stage %lld to send to",
                (long long)to);

@@ -45,14 +45,15 @@ static size_t golden_cases(const char **names, size_t most) {
 
 static hir_remarks remarks;
 
-/* The passes up to the one that shards; `run` says for how many ranks. */
-static hir_module *up_to_shards(const hir_module *graph, hir_pass_options options) {
+/* The pipeline, or the part of it up to the pass that shards. */
+static hir_module *compiled(const hir_module *graph, hir_pass_options options, bool kernels) {
     hir_module *m = hir_module_clone(graph, arena);
     size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_SPLIT_SMALL)
+    while (hir_pipeline()[n] != (kernels ? HIR_PASS_COUNT : HIR_PASS_SPLIT_SMALL))
         n++;
     const hir_run run = {
         .passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT, .verify = true};
+    options.chunk = 512;
     remarks = (hir_remarks){.arena = arena};
     if (!hir_run_passes(m, &run, &options, &remarks, &diags)) cr_assert_fail("%s", said());
     return m;
@@ -67,11 +68,16 @@ static bool is_there(const hir_module *m, hir_opcode code) {
 
 static void check(const char *name, const hir_module *graph, int64_t ranks, int64_t from) {
     const hir_pass_options one = {0}, many = {.ranks = ranks, .divide_from = from};
-    const hir_module *alone = up_to_shards(graph, one), *shared = up_to_shards(graph, many);
+    const hir_module *alone = compiled(graph, one, false);
+    const hir_module *shared = compiled(graph, many, false);
+    const hir_module *kernels = compiled(graph, many, true);
     cr_assert_eq(shared->ranks, ranks);
     cr_assert(is_there(shared, HIR_COMM_REDUCE_SCATTER_OP), "%s: nothing is divided", name);
     cr_assert(hir_same_answer(alone, shared, TOLERANCE, 7, &diags), "%s, %lld ranks: %s", name,
               (long long)ranks, said());
+    cr_assert(hir_verify_kernels(kernels, &diags), "%s: %s", name, said());
+    cr_assert(hir_same_answer(alone, kernels, TOLERANCE, 7, &diags),
+              "%s, kernels of %lld ranks: %s", name, (long long)ranks, said());
 }
 
 static void check_all(int64_t ranks, int64_t from) {
