@@ -45,9 +45,8 @@ bool hcg_make_exchange(hd_diags *d, const hir_module *m, hir_id kernel, hrt_exch
     const hir_type y = hir_value_at(m, op->results[0])->type;
     const hir_type x = op->code == HIR_COMM_RECV_OP ? y : hir_ref_type(m, op->args[0]);
     const int64_t row = hir_type_row_elements(x);
-    hrt_exchange e = {.kind = kind_of(op),
-                      .element = hir_dtype_bytes(x.dtype),
-                      .row = (uint64_t)row};
+    hrt_exchange e = {
+        .kind = kind_of(op), .element = hir_dtype_bytes(x.dtype), .row = (uint64_t)row};
     if (!hir_type_has_t(x) || row < 0 || m->ranks > HADAL_COMM_MAX_RANKS) {
         hd_diag *g = hd_err(d, HD_E_UNSUPPORTED, hir_place_of(m, kernel),
                             "an exchange of this form has no step in the library");

@@ -1,4 +1,5 @@
-/* Steps of the runtime that exchange values between ranks: they are no code, but rows of a table. */
+/* Steps of the runtime that exchange values between ranks: they are no code, but rows of a table.
+ */
 #ifndef HCG_EXCHANGES_H
 #define HCG_EXCHANGES_H
 

@@ -178,8 +178,8 @@ static bool find_rows(const lowering *l, const hir_weight *w, const hir_weight *
 
 /* Parts of a vector are no rows. */
 static bool is_derived_rows(const hir_weight *w) {
-    return hir_is_derived(w) && w->layout == HIR_LAYOUT_ROWS && w->type.dtype == HIR_F32 &&
-           (w->type.rank == 2 || w->n_rows == 1);
+    return hir_is_derived(w) && !w->share.on && w->layout == HIR_LAYOUT_ROWS &&
+           w->type.dtype == HIR_F32 && (w->type.rank == 2 || w->n_rows == 1);
 }
 
 /* The query that a sublayer reads by itself is a row of the table that phase 1 of its block has
@@ -312,8 +312,8 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     if (v->place == HIR_PLACE_NONE)
         return refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                       "the plan-memory pass gives every such value its place");
-    bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED ||
-                v->place == HIR_PLACE_LOCAL;
+    bool area =
+        v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED || v->place == HIR_PLACE_LOCAL;
     *out = (hrt_operand){.base = bases[v->place],
                          .index = area ? 0 : (uint32_t)v->offset,
                          .offset = area ? v->offset : 0,

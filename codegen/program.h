@@ -77,8 +77,8 @@ typedef struct hcg_step_work {
     uint64_t expert_bytes, experts, chosen;
     uint64_t state_bytes; /* of pass_bytes: windows and carries, read and left */
     hir_kernel_kind kind;
-    const char *scope;    /* what its weights and caches are parts of: "model.layers.3", "" */
-    uint32_t line;        /* of the kernel in the kernel IR text */
+    const char *scope; /* what its weights and caches are parts of: "model.layers.3", "" */
+    uint32_t line;     /* of the kernel in the kernel IR text */
 } hcg_step_work;
 hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel); /* line: 0 */
 
@@ -100,7 +100,7 @@ struct hcg_program {
     HD_VEC(hrt_step) steps;
     HD_VEC(hcg_step_work) work; /* of each step */
     HD_VEC(hrt_operand) operands;
-    HD_VEC(hrt_exchange) exchanges; /* of steps that are no kernels */
+    HD_VEC(hrt_exchange) exchanges;  /* of steps that are no kernels */
     HD_VEC(uint64_t) weight_offsets; /* per module weight, HCG_UNREAD or a multiple of 64 */
     HD_VEC(uint32_t)
     weight_holders; /* per module weight: the one that it is rows of, and lies in;

@@ -39,21 +39,27 @@ typedef struct identity {
     int64_t max_tokens;
 } identity;
 
-/* What has to be the same on all ranks; stages are models of their own. */
-static bool are_alike(const identity *a, const identity *b) {
+/* What has to be the same on all ranks of a group; `everywhere`: on all there are, stages being
+ * models of their own. */
+static bool are_alike(const identity *a, const identity *b, bool everywhere) {
     if (a->ranks != b->ranks || a->stages != b->stages || a->level != b->level ||
-        a->max_tokens != b->max_tokens || memcmp(a->set, b->set, sizeof a->set) != 0)
+        a->max_tokens != b->max_tokens)
         return false;
-    return a->stage != b->stage || (memcmp(a->model, b->model, sizeof a->model) == 0 &&
-                                    memcmp(a->build, b->build, sizeof a->build) == 0);
+    return everywhere || (a->stage == b->stage && memcmp(a->set, b->set, sizeof a->set) == 0 &&
+                          memcmp(a->model, b->model, sizeof a->model) == 0 &&
+                          memcmp(a->build, b->build, sizeof a->build) == 0);
 }
 
 static int judge(const hadal_comm *c, const identity *all) {
     for (int32_t r = 0; r < c->size; r++)
         if (all[r].code) return all[r].code;
-    for (int32_t r = 0; r < c->size; r++)
-        if (!are_alike(&all[0], &all[r]) || all[r].stage != (uint32_t)r / all[r].ranks)
+    for (int32_t r = 0; r < c->size; r++) {
+        const int32_t stage = r / (int32_t)all[r].ranks;
+        const identity *first = &all[stage * (int32_t)all[r].ranks];
+        if (!are_alike(&all[0], &all[r], true) || all[r].stage != (uint32_t)stage ||
+            !are_alike(first, &all[r], false))
             return HRT_RANKS;
+    }
     return HRT_OK;
 }
 

@@ -95,14 +95,13 @@ static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
         const hrt_step *s = &w->p->steps.at[i];
-        rows[i] =
-            RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill), u32(w, s->first_operand),
-                   u32(w, s->n_operands), u32(w, s->split_decode), u32(w, s->split_prefill),
-                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row),
-                   u32(w, s->kernel_small_batch), u32(w, s->small_batch), u32(w, s->window),
-                   u32(w, s->list_only), u32(w, s->list_rate), u32(w, s->list_most),
-                   u64(w, (uint64_t)s->cols), string(w, s->name), choice(w, &s->choice),
-                   u32(w, s->local), u32(w, s->exchange));
+        rows[i] = RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill),
+                         u32(w, s->first_operand), u32(w, s->n_operands), u32(w, s->split_decode),
+                         u32(w, s->split_prefill), u32(w, s->grain), u32(w, s->last_rows),
+                         u32(w, s->by_row), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
+                         u32(w, s->window), u32(w, s->list_only), u32(w, s->list_rate),
+                         u32(w, s->list_most), u64(w, (uint64_t)s->cols), string(w, s->name),
+                         choice(w, &s->choice), u32(w, s->local), u32(w, s->exchange));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
