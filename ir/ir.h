@@ -519,6 +519,8 @@ static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t a
     return f->n ? f->n : all;
 }
 bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b);
+/* The weight of which a derived one is all matrices, each transposed; HIR_NONE: it is no such. */
+hir_id hir_transposed_source(const hir_module *m, const hir_weight *w);
 /* Applies `by` to all elements of a factor's weight, in place. */
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
 /* TRANSPOSED: y[row][n / row] of x[n / row][row]. */

@@ -67,6 +67,8 @@ HADAL_API int hadal_load(hadal_session *s, const char *spec, const char *name);
  */
 HADAL_API int hadal_weights(hadal_session *s, const char *path);
 HADAL_API const char *hadal_weights_path(const hadal_session *s); /* NULL: none given */
+/* Of a folder: does it hold weights? Of a file: is it there? 0 where none were given. */
+HADAL_API int hadal_weights_exist(hadal_session *s);
 /* Stage of the module as it stands: "graph", "depth" or "kernel". NULL: there is none. */
 HADAL_API const char *hadal_stage(const hadal_session *s);
 /* Readable spec text from a Hugging Face style folder, to a file. */
