@@ -77,7 +77,7 @@ static bool collect(hadal_session *s, const hadal_report_options *o, report *r) 
     add_files(s, r);
     if (!collect_views(s, o, r)) return false;
     if (o->target && s->m->stage == HIR_STAGE_KERNEL)
-        return (r->code = api_report_code(s, o->target)) != NULL;
+        return (r->code = api_report_code(s, o->target, true)) != NULL;
     return true;
 }
 
@@ -147,12 +147,15 @@ const char *hadal_report_page(hadal_session *s, const char *report, hadal_sessio
     API_RETURN(s, text.at);
 }
 
-const char *hadal_explain(hadal_session *s, const char *what) {
+const char *hadal_explain(hadal_session *s, const char *what, const hadal_target *target) {
     API_ENTER(s);
+    const hadal_report_options o = {.path = s->spec};
     report r;
     hd_text text;
     hd_text_init(&text, s->arena);
-    const bool ok = collect(s, &(hadal_report_options){.path = s->spec}, &r) &&
-                    !hd_diags_failed(&s->diags) && report_explain(&r, what, &s->diags, &text);
+    bool ok = collect(s, &o, &r) && !hd_diags_failed(&s->diags);
+    if (ok && target && s->m->stage == HIR_STAGE_KERNEL)
+        ok = (r.code = api_report_code(s, target, false)) != NULL;
+    ok = ok && report_explain(&r, what, &s->diags, &text);
     API_RETURN(s, ok ? text.at : NULL);
 }

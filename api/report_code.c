@@ -2,10 +2,10 @@
  * the line of the kernel IR for each line of LLVM IR and assembly. */
 #include "api/report_code.h"
 
-#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/object_lines.h"
 #include "codegen/library/library.h"
 #include "codegen/program.h"
 
@@ -16,6 +16,8 @@ typedef struct collector {
     hadal_session *s;
     report_code *code;
     hir_names index; /* of functions */
+    bool listings;
+    HD_VEC(uint32_t) locs; /* by `.loc`: the line of its function's listing that follows it */
 } collector;
 
 static report_function *function_named(collector *c, const char *name) {
@@ -130,6 +132,7 @@ static void read_assembly(collector *c, const char *text) {
             to = NULL;
         } else if (begins(at, "\t.loc\t")) {
             line = line_of_directive(at);
+            hd_push(c->s->arena, &c->locs, to ? (uint32_t)to->lines.n : 0);
         } else if (to && is_code(at, n)) {
             add_line(c, to, at, n, line);
         }
@@ -140,22 +143,87 @@ static void read_assembly(collector *c, const char *text) {
 /* ---- the object -------------------------------------------------------------------------------
  */
 
-/* Where functions lie in the text of an object that was made a moment ago. */
-static void read_object(collector *c, const hd_text *object) {
-    const Elf64_Ehdr *head = (const Elf64_Ehdr *)object->at;
-    const Elf64_Shdr *sections = (const Elf64_Shdr *)(object->at + head->e_shoff);
-    for (unsigned i = 0; i < head->e_shnum; i++) {
-        if (sections[i].sh_type != SHT_SYMTAB) continue;
-        const Elf64_Sym *symbols = (const Elf64_Sym *)(object->at + sections[i].sh_offset);
-        const char *names = object->at + sections[sections[i].sh_link].sh_offset;
-        for (size_t k = 0; k < sections[i].sh_size / sizeof *symbols; k++) {
-            if (ELF64_ST_TYPE(symbols[k].st_info) != STT_FUNC) continue;
-            const uint32_t *known = hir_names_find(&c->index, names + symbols[k].st_name);
-            if (!known) continue;
-            c->code->functions.at[*known].offset = symbols[k].st_value;
-            c->code->functions.at[*known].bytes = symbols[k].st_size;
-        }
+static void place_functions(collector *c, const object_lines *object) {
+    for (size_t i = 0; i < object->functions.n; i++) {
+        const object_function *f = &object->functions.at[i];
+        if (c->listings && !hir_names_find(&c->index, f->name)) continue;
+        report_function *known = function_named(c, f->name);
+        known->offset = f->offset;
+        known->bytes = f->bytes;
     }
+}
+
+/* Functions in the order of their addresses. */
+static int by_offset(const void *a, const void *b) {
+    const report_function *x = *(report_function *const *)a, *y = *(report_function *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static report_function **sorted_functions(const collector *c) {
+    report_function **all = hd_new_array(c->s->arena, report_function *, c->code->functions.n);
+    for (size_t i = 0; i < c->code->functions.n; i++)
+        all[i] = &c->code->functions.at[i];
+    qsort(all, c->code->functions.n, sizeof *all, by_offset);
+    return all;
+}
+
+/* The function whose code an address is in; NULL: none. */
+static report_function *function_at(const collector *c, report_function **sorted,
+                                    uint64_t address) {
+    size_t low = 0, high = c->code->functions.n;
+    while (low < high) { /* the first that begins behind the address */
+        const size_t middle = low + (high - low) / 2;
+        if (sorted[middle]->offset > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    report_function *f = low ? sorted[low - 1] : NULL;
+    return f && address - f->offset < f->bytes ? f : NULL;
+}
+
+/* Adds [begin, end) to the ranges of a function, of which it may be the continuation. */
+static void add_range(collector *c, report_function *f, report_range range) {
+    report_range *last = f->ranges.n ? &f->ranges.at[f->ranges.n - 1] : NULL;
+    if (last && last->line == range.line && last->first + last->bytes == range.first)
+        last->bytes += range.bytes;
+    else
+        hd_push(c->s->arena, &f->ranges, range);
+}
+
+/* A row of the table is a `.loc` of the assembly, in the same order. */
+static void add_ranges(collector *c, const object_lines *object) {
+    report_function **sorted = sorted_functions(c);
+    size_t loc = 0;
+    for (size_t i = 0; i + 1 < object->rows.n; i++) {
+        const object_row *row = &object->rows.at[i];
+        if (row->ends) continue;
+        const uint32_t listed = loc < c->locs.n ? c->locs.at[loc] : 0;
+        const uint64_t end = object->rows.at[i + 1].address;
+        report_function *f = function_at(c, sorted, row->address);
+        loc++;
+        if (!f || end <= row->address) continue;
+        const uint64_t first = row->address - f->offset, most = f->bytes - first;
+        const uint64_t bytes = end - row->address < most ? end - row->address : most;
+        add_range(c, f, (report_range){row->line, (uint32_t)first, (uint32_t)bytes, listed});
+    }
+}
+
+static bool read_object(collector *c, const hd_text *text) {
+    object_lines object;
+    size_t rows = 0;
+    const bool read = api_read_object(c->s->arena, text, &object);
+    for (size_t i = 0; read && i < object.rows.n; i++)
+        rows += !object.rows.at[i].ends;
+    if (!read || (c->listings && rows != c->locs.n)) {
+        hd_err(&c->s->diags, HD_E_INTERNAL, HD_NOWHERE,
+               read ? "the line table of the object is not that of its assembly"
+                    : "the line table of the object cannot be read");
+        return false;
+    }
+    place_functions(c, &object);
+    add_ranges(c, &object);
+    return true;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------
@@ -191,21 +259,27 @@ static bool write_form(hadal_session *s, hcg_code_form form, hd_text *out) {
     return hcg_write_code(s->program, &s->diags, form, out);
 }
 
-const report_code *api_report_code(hadal_session *s, const hadal_target *target) {
-    collector c = {.s = s, .code = hd_new(s->arena, report_code)};
+/* What a reader sees: both listings, from which functions have their order. */
+static bool read_listings(collector *c) {
+    hd_text llvm, assembly;
+    if (!write_form(c->s, HCG_CODE_LLVM, &llvm) || !write_form(c->s, HCG_CODE_ASM, &assembly))
+        return false;
+    read_llvm(c, llvm.at);
+    read_assembly(c, assembly.at);
+    return true;
+}
+
+const report_code *api_report_code(hadal_session *s, const hadal_target *target, bool listings) {
+    collector c = {.s = s, .code = hd_new(s->arena, report_code), .listings = listings};
     hcg_target t;
-    hd_text llvm, assembly, object;
+    hd_text object;
     hir_names_init(&c.index, s->arena);
     if (!api_need_program(s, target) ||
         !hcg_find_target(&s->program->options, s->arena, &s->diags, &t))
         return NULL;
     c.code->level = t.variants.at[0].level.name;
-    if (!write_form(s, HCG_CODE_LLVM, &llvm) || !write_form(s, HCG_CODE_ASM, &assembly) ||
-        !write_form(s, HCG_CODE_OBJECT, &object))
-        return NULL;
-    read_llvm(&c, llvm.at);
-    read_assembly(&c, assembly.at);
-    read_object(&c, &object);
+    if (listings && !read_listings(&c)) return NULL;
     list_steps(&c, s->program);
-    return c.code;
+    const bool read = write_form(s, HCG_CODE_OBJECT, &object) && read_object(&c, &object);
+    return read ? c.code : NULL;
 }

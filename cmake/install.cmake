@@ -3,9 +3,11 @@
 include(CMakePackageConfigHelpers)
 
 target_include_directories(hadalc INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_include_directories(hadaltext INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+foreach(library hadaltext hadal_threads ${HADAL_MPI_TARGETS})
+  target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
 install(TARGETS hadal EXPORT hadal-targets RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS hadalc hadaltext EXPORT hadal-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS hadalc hadaltext hadal_threads ${HADAL_MPI_TARGETS} EXPORT hadal-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS hadalrt ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/hadal DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY frontend/std DESTINATION ${CMAKE_INSTALL_DATADIR}/hadal)

@@ -112,10 +112,14 @@ static hadal_target target_of(const command_line *line) {
     };
 }
 
+static bool no_code(const command_line *line) {
+    const char *level = option_get(line, OPTION_CODE);
+    return level && strcmp(level, "none") == 0;
+}
+
 /* A model that is wrong has a report too: of its diagnostics. */
 static int report_of(subject *x, const command_line *line, const calls *c, const char *machine) {
     const hadal_target target = target_of(line);
-    const char *level = option_get(line, OPTION_CODE);
     const hadal_report_options options = {
         .struct_size = sizeof options,
         .path = x->path,
@@ -123,7 +127,7 @@ static int report_of(subject *x, const command_line *line, const calls *c, const
         .n_tokens = c->n,
         .profile = option_get(line, OPTION_PROFILE),
         .machine = machine,
-        .target = level && strcmp(level, "none") == 0 ? NULL : &target,
+        .target = no_code(line) ? NULL : &target,
     };
     if (is_written_report(x)) return !(x->json = hadal_read_report(x->s, x->path));
     const int failed = load(x, line) || measure(x, line, c);
@@ -207,7 +211,8 @@ int cmd_report(hadal_session *s, const command_line *line) {
 int cmd_explain(hadal_session *s, const command_line *line) {
     subject x = {.s = s, .path = line->positional[0]};
     if (load(&x, line)) return 1;
-    const char *text = hadal_explain(s, line->positional[1]);
+    const hadal_target target = target_of(line);
+    const char *text = hadal_explain(s, line->positional[1], no_code(line) ? NULL : &target);
     if (text) fputs(text, stdout);
     return !text;
 }

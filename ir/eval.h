@@ -26,6 +26,12 @@ bool hir_random_weights(void *context, const hir_module *m, uint32_t w, double *
 
 typedef struct hir_eval hir_eval; /* weights and state over time */
 hir_eval *hir_eval_new(hd_arena *a, const hir_module *m, hir_weight_source source, void *context);
+/* A sharded module is evaluated for all its ranks side by side, op by op. Results and observed
+ * values are those of rank 0; it is an error of the call if another rank has other results. The
+ * stages of a pipeline run side by side, too, each until it waits for what another has to send; all
+ * take the same inputs, and their results are put together. */
+hir_eval *hir_eval_new_pipeline(hd_arena *a, const hir_module *const *stages, size_t n,
+                                hir_weight_source source, void *context);
 
 typedef struct hir_array { /* a result: row-major doubles, T and C already numbers */
     const char *name;

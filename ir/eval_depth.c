@@ -6,9 +6,8 @@
 #include "ir/eval_private.h"
 
 /* Row t of an array whose first dim may be T; the array itself where it has no T. */
-static const double *row_of(const eval_call *c, const hir_array *a, uint32_t rank_with_t,
-                            int64_t t) {
-    return a->type.rank == rank_with_t ? a->at + t * (a->n / c->T) : a->at;
+static const double *row_of(const hir_array *a, uint32_t rank_with_t, int64_t t) {
+    return a->type.rank == rank_with_t ? a->at + t * (a->n / a->type.dim[0]) : a->at;
 }
 
 static double inverse_rms(const double *x, int64_t d, double eps) {
@@ -31,9 +30,9 @@ typedef struct mixing {
 } mixing;
 
 /* Scores of one head of one token. */
-static void attend_scores(eval_call *c, const mixing *m, int64_t t, int64_t h, double *s) {
+static void attend_scores(const mixing *m, int64_t t, int64_t h, double *s) {
     double scale = hir_attr_float(m->op, HIR_A_SCALE, 1), eps = hir_attr_float(m->op, HIR_A_EPS, 0);
-    const double *q = m->x[QUERY] ? row_of(c, m->x[QUERY], 2, t) : NULL;
+    const double *q = m->x[QUERY] ? row_of(m->x[QUERY], 2, t) : NULL;
     for (uint32_t i = 0; i < m->n; i++) {
         const double *x = m->x[SOURCES + i]->at + t * m->d;
         double r = 1;
@@ -75,10 +74,10 @@ static mixing mixing_of(const hir_op *op, const hir_array *const *x) {
 bool eval_depth_attend(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     const mixing m = mixing_of(op, x);
     double *s = hd_new_array(c->scratch, double, m.n);
-    for (int64_t t = 0; t < c->T; t++)
+    for (int64_t t = 0; t < y->type.dim[0]; t++)
         for (int64_t h = 0; h < m.heads; h++) {
-            attend_scores(c, &m, t, h, s);
-            double partial = weights_of(&m, x[LSE] ? row_of(c, x[LSE], 2, t) + h : NULL, s);
+            attend_scores(&m, t, h, s);
+            double partial = weights_of(&m, x[LSE] ? row_of(x[LSE], 2, t) + h : NULL, s);
             for (int64_t k = t * m.d + h * m.group; k < t * m.d + (h + 1) * m.group; k++) {
                 y->at[k] = x[PARTIAL] ? partial * x[PARTIAL]->at[k] : 0;
                 for (uint32_t i = 0; i < m.n; i++)
@@ -91,10 +90,10 @@ bool eval_depth_attend(eval_call *c, const hir_op *op, const hir_array *const *x
 bool eval_depth_weights(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     const mixing m = mixing_of(op, x);
     double *s = hd_new_array(c->scratch, double, m.n);
-    for (int64_t t = 0; t < c->T; t++)
+    for (int64_t t = 0; t < y->type.dim[0]; t++)
         for (int64_t h = 0; h < m.heads; h++) {
-            attend_scores(c, &m, t, h, s);
-            weights_of(&m, x[LSE] ? row_of(c, x[LSE], 2, t) + h : NULL, s);
+            attend_scores(&m, t, h, s);
+            weights_of(&m, x[LSE] ? row_of(x[LSE], 2, t) + h : NULL, s);
             for (uint32_t i = 0; i < m.n; i++)
                 y->at[(t * m.n + i) * m.heads + h] = s[i];
         }
@@ -106,7 +105,8 @@ bool eval_depth_weights(eval_call *c, const hir_op *op, const hir_array *const *
 bool eval_depth_inverse_rms(eval_call *c, const hir_op *op, const hir_array *const *x,
                             hir_array *y) {
     int64_t d = x[0]->type.dim[1];
-    for (int64_t t = 0; t < c->T; t++)
+    (void)c;
+    for (int64_t t = 0; t < y->type.dim[0]; t++)
         y->at[t] = inverse_rms(x[0]->at + t * d, d, hir_attr_float(op, HIR_A_EPS, 0));
     return true;
 }
@@ -116,7 +116,7 @@ bool eval_depth_scores(eval_call *c, const hir_op *op, const hir_array *const *x
     int64_t n = op->n_args - FIRST, heads = hir_attr_int(op, HIR_A_HEADS, 1), at = 0;
     int64_t d = x[FIRST]->type.dim[1], queries = y->type.dim[2];
     bool with_t = hir_type_has_t(hir_ref_type(c->m, op->args[QUERIES]));
-    for (int64_t t = 0; t < c->T; t++)
+    for (int64_t t = 0; t < y->type.dim[0]; t++)
         for (int64_t i = 0; i < n; i++)
             for (int64_t s = 0; s < queries; s++)
                 for (int64_t h = 0; h < heads; h++) {
@@ -132,8 +132,9 @@ bool eval_depth_scores(eval_call *c, const hir_op *op, const hir_array *const *x
 
 bool eval_depth_mix(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     int64_t n = op->n_args - 1, heads = hir_attr_int(op, HIR_A_HEADS, 1), d = y->type.dim[1];
-    for (int64_t t = 0; t < c->T; t++) {
-        const double *w = row_of(c, x[0], heads > 1 ? 3 : 2, t);
+    (void)c;
+    for (int64_t t = 0; t < y->type.dim[0]; t++) {
+        const double *w = row_of(x[0], heads > 1 ? 3 : 2, t);
         for (int64_t i = 0; i < n; i++)
             for (int64_t k = 0; k < d; k++)
                 y->at[t * d + k] += w[i * heads + k / (d / heads)] * x[1 + i]->at[t * d + k];
@@ -144,10 +145,11 @@ bool eval_depth_mix(eval_call *c, const hir_op *op, const hir_array *const *x, h
 bool eval_depth_merge(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     enum { PARTIAL_MIX, MIX_LSE, LIVE, SCORE };
     int64_t heads = hir_attr_int(op, HIR_A_HEADS, 1), d = y->type.dim[1];
-    for (int64_t t = 0; t < c->T; t++)
+    (void)c;
+    for (int64_t t = 0; t < y->type.dim[0]; t++)
         for (int64_t k = 0; k < d; k++) {
             int64_t h = k / (d / heads);
-            double difference = row_of(c, x[SCORE], 2, t)[h] - row_of(c, x[MIX_LSE], 2, t)[h];
+            double difference = row_of(x[SCORE], 2, t)[h] - row_of(x[MIX_LSE], 2, t)[h];
             double o = x[PARTIAL_MIX]->at[t * d + k], live = x[LIVE]->at[t * d + k];
             y->at[t * d + k] = o + (live - o) / (1 + exp(-difference));
         }

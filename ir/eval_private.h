@@ -22,7 +22,11 @@ struct hir_eval {
     const hir_module *m;
     hir_weight_source source;
     void *context;
-    double **weights; /* NULL: not read yet */
+    double **weights; /* NULL: not read yet; of a sharded module, the part of this rank */
+    const hir_module *with_whole; /* the module as its checkpoint has it, and */
+    double **whole;               /* its weights, which all ranks share; NULL: not read yet */
+    int64_t rank, stage;
+    hir_eval *next_rank, *next_stage; /* of a sharded module, and of a pipeline; NULL: the last */
     eval_state *states;
     int64_t length; /* positions all states hold */
     hir_id
@@ -40,6 +44,17 @@ typedef struct eval_pool { /* freed buffers of n elements, for reuse */
     HD_VEC(double *) free;
 } eval_pool;
 
+typedef struct eval_message { /* what a stage has sent to another */
+    int64_t from, to, rank, n;
+    double *at;
+    bool taken;
+} eval_message;
+
+typedef struct eval_mail {
+    int64_t stages;
+    HD_VEC(eval_message) messages;
+} eval_mail;
+
 typedef struct eval_call {
     hir_eval *e;
     const hir_module *m;
@@ -51,7 +66,10 @@ typedef struct eval_call {
     hir_results *out;
     HD_VEC(eval_count) traces;
     HD_VEC(eval_pool) pools;
-    uint32_t step; /* number of the next op */
+    uint32_t step;           /* number of the next op */
+    struct eval_call *group; /* the calls of all ranks, by rank */
+    hir_array operand;       /* first operand of a comm op, for the other ranks */
+    eval_mail *mail;         /* NULL: no pipeline */
     hir_observer observe;
     void *observe_context;
 } eval_call;
@@ -66,6 +84,8 @@ typedef bool eval_rule(eval_call *c, const hir_op *op, const hir_array *const *x
 #undef OP
 
 eval_rule *eval_rule_of(hir_opcode code);
+/* Has stage `from` sent something to this rank that no recv has taken? */
+bool eval_message_waits(const eval_call *c, int64_t from);
 /* All elements of a weight, read at the first use. */
 bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out);
 

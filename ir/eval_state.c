@@ -17,15 +17,27 @@ void eval_new_states(hir_eval *e) {
     e->states = hd_new_array(e->arena, eval_state, e->m->states.n);
 }
 
-bool hir_eval_rewind(hir_eval *e, int64_t length) {
-    if (length < 0 || length > e->length) return false;
-    if (length == e->length) return true;
+static bool may_rewind(const hir_eval *e, int64_t length) {
     for (size_t i = 0; length > 0 && i < e->m->states.n; i++)
         if (hir_state_kind_of(e->m->states.at[i].kind)->rewind == HIR_REWIND_CLEAR) return false;
+    return true;
+}
+
+static void rewind_rank(hir_eval *e, int64_t length) {
     for (size_t i = 0; length == 0 && i < e->m->states.n; i++)
         if (!grows(&e->m->states.at[i]) && e->states[i].at)
             memset(e->states[i].at, 0, fixed_bytes(&e->m->states.at[i]));
     e->length = length;
+}
+
+bool hir_eval_rewind(hir_eval *e, int64_t length) {
+    if (length < 0 || length > e->length) return false;
+    if (length == e->length) return true;
+    for (const hir_eval *s = e; s; s = s->next_stage)
+        if (!may_rewind(s, length)) return false;
+    for (hir_eval *s = e; s; s = s->next_stage)
+        for (hir_eval *r = s; r; r = r->next_rank)
+            rewind_rank(r, length);
     return true;
 }
 

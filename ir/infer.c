@@ -130,11 +130,22 @@ static bool size_fits(hir_check *c, hir_type t) {
     return true;
 }
 
+/* What looks along the sequence, or makes a state longer, needs all rows. */
+static bool has_all_rows(hir_check *c) {
+    if (!hir_has_trait(c->op->code, HIR_POSITION)) return true;
+    for (uint32_t i = 0; i < c->op->n_args; i++)
+        if (hir_has_arg(c, i) && hir_arg(c, i).rank && hir_is_row_share(hir_arg(c, i).dim[0]))
+            return hir_refuse(c, HD_E_TYPE, "comm.all_gather makes all rows of them",
+                              "operand %s is %s, the rows of one rank", hir_arg_name(c, i),
+                              hir_type_text(c, hir_arg(c, i)));
+    return true;
+}
+
 bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out) {
     hir_check c = {m, op, d, hir_info(op->code)->name, hir_signature_of(op->code)};
     hir_type y = {.dtype = HIR_F32};
-    if (!operands_complete(&c) || !attrs_complete(&c) || !rules[op->code](&c, &y) ||
-        !size_fits(&c, y))
+    if (!operands_complete(&c) || !attrs_complete(&c) || !has_all_rows(&c) ||
+        !rules[op->code](&c, &y) || !size_fits(&c, y))
         return false;
     *out = y;
     return true;
@@ -233,10 +244,14 @@ bool hir_shape(hir_check *c, hir_type *y) {
     y->rank = a->n;
     for (uint32_t i = 0; i < a->n; i++) {
         int64_t dim = a->ints[i];
-        const bool symbol = dim == HIR_T || hir_is_length(dim);
+        const bool symbol = hir_is_tokens(dim) || hir_is_length(dim);
         if (symbol && i != 0)
             return hir_refuse(c, HD_E_TYPE, NULL, "%s can only be the first dim of 'shape'",
-                              dim == HIR_T ? "T" : "C");
+                              hir_is_tokens(dim) ? "T" : "C");
+        if (hir_is_row_share(dim) && hir_row_ranks(dim) != (int64_t)c->m->ranks)
+            return hir_refuse(c, HD_E_TYPE, NULL,
+                              "'shape' has rows of a rank of %lld, but the module is for %u",
+                              (long long)hir_row_ranks(dim), c->m->ranks ? c->m->ranks : 1);
         if (!symbol && (dim < 1 || dim > HIR_MAX_DIM))
             return hir_refuse(c, HD_E_VALUE, NULL,
                               "dim %u of 'shape' is %lld; dims are from 1 to %d", i, (long long)dim,

@@ -82,6 +82,9 @@ bool hir_rule_reshape(hir_check *c, hir_type *y) {
                           hir_type_has_t(x) ? "%s has tokens, so 'shape' must begin with T"
                                             : "%s has no tokens, so 'shape' cannot have T",
                           hir_type_text(c, x));
+    if (hir_type_has_t(x) && x.dim[0] != y->dim[0])
+        return hir_refuse(c, HD_E_TYPE, NULL, "%s and %s have the rows of different ranks",
+                          hir_type_text(c, x), hir_type_text(c, *y));
     if (hir_type_has_c(x) != hir_type_has_c(*y))
         return hir_refuse(c, HD_E_TYPE, NULL,
                           hir_type_has_c(x) ? "%s is rows of a cache, so 'shape' must begin with C"

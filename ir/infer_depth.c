@@ -20,7 +20,7 @@ static bool sources_fit(hir_check *c, uint32_t first, uint32_t n, mixing *x) {
             return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [T, d], not %s",
                               hir_arg_name(c, i), hir_type_text(c, t));
         if (i == first) x->row = t;
-        if (t.dim[1] != x->row.dim[1])
+        if (t.dim[0] != x->row.dim[0] || t.dim[1] != x->row.dim[1])
             return hir_refuse(c, HD_E_TYPE, NULL, "operand %s is %s, but the first source is %s",
                               hir_arg_name(c, i), hir_type_text(c, t), hir_type_text(c, x->row));
     }
@@ -36,21 +36,22 @@ static bool wrong_type(hir_check *c, uint32_t i, const char *form) {
                       hir_type_text(c, hir_arg(c, i)));
 }
 
-/* Checks that operand i, if present, is [dims..] (if `without_t`) or [T, dims..] (if `with_t`). */
-static bool is_shaped(hir_check *c, uint32_t i, bool with_t, bool without_t, uint32_t rank,
-                      const int64_t *dims) {
+/* Checks that operand i, if present, is [dims..] (if `without_t`) or [T, dims..] (if `with_t`),
+ * with the rows of the sources. */
+static bool is_shaped(hir_check *c, uint32_t i, const mixing *x, bool with_t, bool without_t,
+                      uint32_t rank, const int64_t *dims) {
     if (!hir_has_arg(c, i)) return true;
     hir_type t = hir_arg(c, i);
     bool has_t = hir_type_has_t(t);
     hir_type want = {.dtype = t.dtype, .rank = rank + has_t};
-    if (has_t) want.dim[0] = HIR_T;
+    if (has_t) want.dim[0] = x->row.dim[0];
     for (uint32_t k = 0; k < rank; k++)
         want.dim[k + has_t] = dims[k];
     if ((has_t ? with_t : without_t) && hir_type_equal(t, want)) return true;
     if (!has_t && with_t && !without_t) { /* for the message: the type expected */
         for (uint32_t k = rank; k > 0; k--)
             want.dim[k] = want.dim[k - 1];
-        want.dim[0] = HIR_T;
+        want.dim[0] = x->row.dim[0];
         want.rank = rank + 1;
     }
     return wrong_type(c, i, hir_type_text(c, want));
@@ -91,9 +92,11 @@ static bool attend_fits(hir_check *c, mixing *out, bool *is_softmax) {
     bool softmax;
     if (!hir_all_plain(c) || !sources_fit(c, SOURCES, c->op->n_args - SOURCES, &x)) return false;
     int64_t n = x.n, d = x.d, h = x.heads;
-    if (!is_shaped(c, QUERY, true, true, 1, &d) || !is_shaped(c, BIAS, false, true, 1, &n) ||
-        !is_shaped(c, INVERSE, true, false, 1, &n) || !is_shaped(c, PARTIAL, true, false, 1, &d) ||
-        !is_shaped(c, LSE, true, false, 1, &h) || !normalization_fits(c, &softmax) ||
+    if (!is_shaped(c, QUERY, &x, true, true, 1, &d) ||
+        !is_shaped(c, BIAS, &x, false, true, 1, &n) ||
+        !is_shaped(c, INVERSE, &x, true, false, 1, &n) ||
+        !is_shaped(c, PARTIAL, &x, true, false, 1, &d) ||
+        !is_shaped(c, LSE, &x, true, false, 1, &h) || !normalization_fits(c, &softmax) ||
         !eps_is_sound(c) || !hir_finite(c, HIR_A_SCALE, false) || !block_fits(c, x.n))
         return false;
     if (!hir_has_arg(c, QUERY) && !hir_has_arg(c, BIAS))
@@ -120,7 +123,7 @@ bool hir_rule_depth_weights(hir_check *c, hir_type *y) {
     mixing x = {0};
     bool softmax = false;
     if (!attend_fits(c, &x, &softmax)) return false;
-    *y = hir_make_type(HIR_F32, x.heads > 1 ? 3 : 2, (int64_t[]){HIR_T, x.n, x.heads});
+    *y = hir_make_type(HIR_F32, x.heads > 1 ? 3 : 2, (int64_t[]){x.row.dim[0], x.n, x.heads});
     if (hir_has_arg(c, LSE) && !softmax)
         return hir_refuse(c, HD_E_TYPE, NULL, "lse goes with softmax");
     return !hir_has_arg(c, PARTIAL) ||
@@ -132,7 +135,7 @@ bool hir_rule_depth_weights(hir_check *c, hir_type *y) {
 bool hir_rule_depth_inverse_rms(hir_check *c, hir_type *y) {
     mixing x;
     if (!hir_all_plain(c) || !sources_fit(c, 0, 1, &x) || !eps_is_sound(c)) return false;
-    *y = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, 1});
+    *y = hir_make_type(HIR_F32, 2, (int64_t[]){x.row.dim[0], 1});
     return true;
 }
 
@@ -145,9 +148,10 @@ bool hir_rule_depth_scores(hir_check *c, hir_type *y) {
     hir_type q = hir_arg(c, QUERIES);
     int64_t s = hir_type_has_t(q) ? 1 : q.dim[0], n = x.n, bias[] = {n, s};
     if (q.dim[1] != x.d) return wrong_type(c, QUERIES, "as wide as the sources");
-    if (!is_shaped(c, BIAS, false, true, 2, bias) || !is_shaped(c, INVERSE, true, false, 1, &n))
+    if (!is_shaped(c, BIAS, &x, false, true, 2, bias) ||
+        !is_shaped(c, INVERSE, &x, true, false, 1, &n))
         return false;
-    *y = hir_make_type(HIR_F32, x.heads > 1 ? 4 : 3, (int64_t[]){HIR_T, n, s, x.heads});
+    *y = hir_make_type(HIR_F32, x.heads > 1 ? 4 : 3, (int64_t[]){x.row.dim[0], n, s, x.heads});
     return true;
 }
 
@@ -156,7 +160,7 @@ bool hir_rule_depth_mix(hir_check *c, hir_type *y) {
     if (!hir_all_plain(c) || !sources_fit(c, 1, c->op->n_args - 1, &x)) return false;
     int64_t dims[] = {x.n, x.heads};
     *y = x.row;
-    return is_shaped(c, 0, true, true, x.heads > 1 ? 2 : 1, dims);
+    return is_shaped(c, 0, &x, true, true, x.heads > 1 ? 2 : 1, dims);
 }
 
 bool hir_rule_depth_merge(hir_check *c, hir_type *y) {
@@ -165,7 +169,9 @@ bool hir_rule_depth_merge(hir_check *c, hir_type *y) {
     if (!hir_all_plain(c) || !sources_fit(c, PARTIAL, 1, &partial) || !sources_fit(c, LIVE, 1, &x))
         return false;
     if (partial.d != x.d) return wrong_type(c, PARTIAL, "as wide as live");
+    if (partial.row.dim[0] != x.row.dim[0])
+        return wrong_type(c, PARTIAL, "of the same rows as live");
     *y = x.row;
-    return is_shaped(c, LSE, true, true, 1, &x.heads) &&
-           is_shaped(c, SCORE, true, true, 1, &x.heads);
+    return is_shaped(c, LSE, &x, true, true, 1, &x.heads) &&
+           is_shaped(c, SCORE, &x, true, true, 1, &x.heads);
 }

@@ -81,7 +81,7 @@ static bool chosen_rows_fit(hir_check *c) {
     if (!hir_type_has_t(x) || x.rank < 2 || x.rank > 3)
         return hir_refuse(c, HD_E_TYPE, NULL, "operand x must be [T, K] or [T, k, K], not %s",
                           hir_type_text(c, x));
-    return x.rank == 2 || x.dim[1] == ids.dim[1] ||
+    return (x.dim[0] == ids.dim[0] && (x.rank == 2 || x.dim[1] == ids.dim[1])) ||
            hir_refuse(c, HD_E_TYPE, NULL,
                       "x is %s and ids %s: each id has a row of x, or all have one",
                       hir_type_text(c, x), hir_type_text(c, ids));
@@ -105,6 +105,6 @@ bool hir_rule_expert_linear(hir_check *c, hir_type *y) {
             return hir_refuse(c, HD_E_TYPE, NULL, "operand bias must be [%lld, %lld], not %s",
                               (long long)w.dim[0], (long long)w.dim[1], hir_type_text(c, bias));
     }
-    *y = hir_make_type(HIR_F32, 3, (const int64_t[]){HIR_T, ids.dim[1], w.dim[1]});
+    *y = hir_make_type(HIR_F32, 3, (const int64_t[]){ids.dim[0], ids.dim[1], w.dim[1]});
     return true;
 }

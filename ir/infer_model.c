@@ -57,7 +57,7 @@ bool hir_rule_gather(hir_check *c, hir_type *y) {
         !hir_is_value(c, 1))
         return false;
     hir_type ids = hir_arg(c, 1);
-    if (ids.dtype != HIR_I32 || ids.rank != 1 || ids.dim[0] != HIR_T)
+    if (ids.dtype != HIR_I32 || ids.rank != 1 || !hir_type_has_t(ids))
         return hir_refuse(c, HD_E_TYPE, NULL, "operand ids must be i32[T], not %s",
                           hir_type_text(c, ids));
     const int64_t rows = hir_arg(c, 0).dim[0], beyond = hir_attr_int(c->op, HIR_A_BEYOND, 0);
@@ -65,7 +65,7 @@ bool hir_rule_gather(hir_check *c, hir_type *y) {
         return hir_refuse(c, HD_E_VALUE, NULL, "'beyond' is no row of the table: %lld of %lld",
                           (long long)beyond, (long long)rows);
     y->rank = 2;
-    y->dim[0] = HIR_T;
+    y->dim[0] = ids.dim[0];
     y->dim[1] = hir_arg(c, 0).dim[1];
     return true;
 }

@@ -152,7 +152,7 @@ bool hir_rule_rope(hir_check *c, hir_type *y) {
     if (!hir_type_has_t(x))
         return hir_refuse(c, HD_E_TYPE, NULL, "operand x must be [T, H, n], not %s",
                           hir_type_text(c, x));
-    if (table.rank != 2 || table.dim[0] != HIR_T || table.dim[1] % 2 || table.dim[1] > x.dim[2])
+    if (table.rank != 2 || table.dim[0] != x.dim[0] || table.dim[1] % 2 || table.dim[1] > x.dim[2])
         return hir_refuse(c, HD_E_TYPE, "rope_table makes one",
                           "operand table must be [T, m] with an even m of at most %lld, not %s",
                           (long long)x.dim[2], hir_type_text(c, table));

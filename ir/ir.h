@@ -11,6 +11,7 @@
 #define HIR_IR_H
 
 #include "support/diag.h"
+#include "support/share.h"
 #include "support/two_forms.h"
 
 /* ---- limits -------------------------------------------------------------------------------- */
@@ -29,18 +30,32 @@ typedef enum hir_dtype {
     HIR_DTYPE_COUNT
 } hir_dtype;
 
-/* A dim is a positive integer or a symbol: T, C, or C/r, one for each r whole positions. */
+/* A dim is a positive integer or a symbol: T, C, C/r, one for each r whole positions, or T/P, the
+ * rows of a rank of P (support/share.h). */
 enum { HIR_T = -1 /* tokens of this call */, HIR_C = -2 /* cache length after this call */ };
 enum { HIR_MAX_RATE = 1 << 20 };                /* the largest r of C/r */
 enum { HIR_MAX_SELECT = 1 << 20 };              /* the most entries of a list of rows */
 static inline bool hir_is_length(int64_t dim) { /* C or C/r */
-    return dim <= HIR_C;
+    return dim <= HIR_C && dim >= -1 - HIR_MAX_RATE;
 }
 static inline int64_t hir_over_rate(int64_t rate) { /* C/rate; C for 1 */
     return -1 - rate;
 }
 static inline int64_t hir_rate(int64_t dim) { /* r of C/r; 1 of C */
     return -1 - dim;
+}
+enum { HIR_MAX_RANKS = 4096 };                    /* the largest P of T/P */
+static inline int64_t hir_t_over(int64_t ranks) { /* T/ranks; T for 1 */
+    return ranks > 1 ? -2 * HIR_MAX_RATE - ranks : HIR_T;
+}
+static inline bool hir_is_row_share(int64_t dim) { /* T/P */
+    return dim < -2 * HIR_MAX_RATE;
+}
+static inline int64_t hir_row_ranks(int64_t dim) { /* P of T/P; 1 of T */
+    return hir_is_row_share(dim) ? -2 * HIR_MAX_RATE - dim : 1;
+}
+static inline bool hir_is_tokens(int64_t dim) { /* T or T/P */
+    return dim == HIR_T || hir_is_row_share(dim);
 }
 
 typedef struct hir_type {
@@ -51,7 +66,7 @@ typedef struct hir_type {
 
 hir_type hir_make_type(hir_dtype dtype, uint32_t rank, const int64_t *dims);
 bool hir_type_equal(hir_type a, hir_type b);
-bool hir_type_has_t(hir_type t);           /* dim 0 is T */
+bool hir_type_has_t(hir_type t);           /* dim 0 is T or T/P */
 bool hir_type_has_c(hir_type t);           /* dim 0 is C or C/r */
 int64_t hir_type_row_elements(hir_type t); /* product of the integer dims; -1 on overflow */
 size_t hir_dtype_bytes(hir_dtype t);   /* of one element; 0 where elements are stored in groups */
@@ -139,9 +154,18 @@ typedef struct hir_derived_row { /* one block of rows: the product of its factor
     hir_derived_factor *factor;
 } hir_derived_row;
 
+/* Which part of a weight each rank has: a share of one dim. The weight's type is that of the part,
+ * which is what ops read and what is packed; `share.whole` is the dim in the checkpoint. */
+typedef struct hir_weight_share {
+    bool on;
+    uint32_t dim;
+    hd_share share;
+} hir_weight_share;
+
 typedef struct hir_weight {
-    const char *name; /* as in the checkpoint; a derived weight: one that it lacks */
-    hir_type type;    /* integer dims only; dtype is the storage dtype */
+    const char *name;       /* as in the checkpoint; a derived weight: one that it lacks */
+    hir_type type;          /* integer dims only; dtype is the storage dtype */
+    hir_weight_share share; /* of sharded modules; printed as `shard {..}` behind the whole type */
     hir_layout layout;
     bool stacked; /* entry e of the first dim is a tensor of its own in the checkpoint: the one with
                      e in place of the `*` of the name (printed as `stacked`) */
@@ -265,6 +289,7 @@ enum hir_trait {
     HIR_VIEW = 512,
     HIR_SEQUENCE = 1024,
     HIR_WRITES_STATE = 2048,
+    HIR_COMM = 4096,
 };
 
 typedef struct hir_op_info {
@@ -313,6 +338,12 @@ typedef struct hir_module {
     HD_VEC(hir_value) values;
     HD_VEC(hir_op) ops;
     hir_id first, last; /* top-level op list */
+    /* Of a sharded module, one for all ranks of a group: how many there are, and from how many
+     * tokens on the rows T/P of a rank are a part; in calls of fewer tokens every rank has all
+     * rows, and T/P is T. Printed as `ranks 4, rows divided from 16 tokens`; 0 ranks: not sharded.
+     */
+    uint32_t ranks;
+    int64_t divide_from;
     /* set by plan-memory, printed as `arena 1536 per token` / `fixed 64` when stage is kernel */
     uint64_t arena_per_token, fixed_bytes;
     /* by op: its location in the text that the module was parsed from; for messages only */
@@ -449,6 +480,23 @@ static inline hir_attr hir_floats(hir_attr_id id, const double *v, uint32_t n) {
 }
 void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
 bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start and length */
+
+/* shards: ir/shards.c */
+/* The type of a weight in the checkpoint. */
+hir_type hir_whole_type(const hir_weight *w);
+/* Makes a weight of the whole type a share of its dim. The share must be legal. */
+void hir_shard_weight(hir_weight *w, uint32_t dim, hd_share share);
+/* Why a dim of so many elements cannot be divided so; NULL: it can. */
+const char *hir_why_no_share(const hd_share *share);
+/* The module as it is to whoever reads a checkpoint: with whole weights. Ops are shared with `m`.
+ */
+const hir_module *hir_with_whole_weights(const hir_module *m, hd_arena *a);
+/* Copies the part of a rank out of a whole weight, row-major, elements of `size` bytes; padding is
+ * zeros or repeated units. */
+void hir_take_share(const hir_weight *w, int64_t rank, size_t size, const void *whole, void *part);
+/* The share that the attributes of a comm op name (axis, groups, units, pad, and the length of the
+ * whole dim); false: they name none, and rows are meant. */
+bool hir_share_of_op(const hir_module *m, const hir_op *op, int64_t whole, hd_share *out);
 
 /* tables */
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc);

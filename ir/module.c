@@ -19,7 +19,7 @@ bool hir_type_equal(hir_type a, hir_type b) {
 }
 
 bool hir_type_has_t(hir_type t) {
-    return t.rank > 0 && t.dim[0] == HIR_T;
+    return t.rank > 0 && hir_is_tokens(t.dim[0]);
 }
 
 bool hir_type_has_c(hir_type t) {
@@ -192,7 +192,8 @@ void hir_set_attr(hir_module *m, hir_id id, hir_attr attr) {
 
 /* ---- in place ------------------------------------------------------------------------------ */
 static bool same_rows(const hir_value *a, const hir_value *b) {
-    return hir_type_has_t(a->type) && hir_type_has_t(b->type) && a->type.dtype == b->type.dtype &&
+    return hir_type_has_t(a->type) && hir_type_has_t(b->type) && a->type.dim[0] == b->type.dim[0] &&
+           a->type.dtype == b->type.dtype &&
            hir_type_row_elements(a->type) == hir_type_row_elements(b->type);
 }
 
@@ -293,6 +294,8 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
     c->stage = m->stage;
     c->first = m->first;
     c->last = m->last;
+    c->ranks = m->ranks;
+    c->divide_from = m->divide_from;
     c->arena_per_token = m->arena_per_token;
     c->fixed_bytes = m->fixed_bytes;
     for (size_t i = 0; i < m->options.n; i++)

@@ -17,6 +17,7 @@ enum {
     VIEW = HIR_VIEW,
     SEQUENCE = HIR_SEQUENCE,
     WRITES_STATE = HIR_WRITES_STATE,
+    COMM = HIR_COMM,
 };
 
 static const hir_op_info op_table[] = {
@@ -205,5 +206,6 @@ const char *hir_operand_name(const hir_signature *s, uint32_t i, hd_arena *a) {
 }
 
 uint32_t hir_result_count(hir_opcode code) {
-    return code != HIR_OUTPUT_OP && code != HIR_TRACE_OP && code != HIR_YIELD_OP;
+    return code != HIR_OUTPUT_OP && code != HIR_TRACE_OP && code != HIR_YIELD_OP &&
+           code != HIR_COMM_SEND_OP;
 }

@@ -192,8 +192,77 @@ static bool parse_derived(hir_parser *p, hir_weight *w) {
     return true;
 }
 
-/* What may follow a weight's type: layout, `stacked`, `unused`, derivation, location. */
+/* `ranks 4, rows divided from 16 tokens`: before all types that have T/4 or are shards. */
+static bool parse_ranks(hir_parser *p) {
+    static const char *const words[] = {"rows", "divided", "from"};
+    uint64_t ranks, from;
+    const hd_loc loc = p->t.loc;
+    if (p->m->ranks) return hir_parse_error(p, HD_E_NAME, p->last, NULL, "'ranks' is given twice");
+    if (p->m->weights.n)
+        return hir_parse_error(p, HD_E_SYNTAX, p->last, NULL, "'ranks' stands before all weights");
+    if (!hir_parse_u64(p, &ranks) || !hir_expect(p, ',')) return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (!hir_at_word(p, words[i])) return hir_expected(p, "'rows divided from N tokens'");
+        hir_advance(p);
+    }
+    if (!hir_parse_u64(p, &from)) return false;
+    if (!hir_at_word(p, "tokens")) return hir_expected(p, "'tokens'");
+    hir_advance(p);
+    if (ranks < 2 || ranks > HIR_MAX_RANKS || from < ranks || from > HIR_MAX_DIM)
+        return hir_parse_error(
+            p, HD_E_VALUE, loc, "each of them has a row then",
+            "there are 2 to %d ranks, and rows are divided from as many tokens on "
+            "as there are ranks, or more",
+            HIR_MAX_RANKS);
+    p->m->ranks = (uint32_t)ranks;
+    p->m->divide_from = (int64_t)from;
+    return true;
+}
+
+static bool parse_share_number(hir_parser *p, const char *name, int64_t *out) {
+    uint64_t n;
+    if (!hir_at_word(p, name)) return hir_expected(p, hd_printf(p->arena, "'%s'", name));
+    hir_advance(p);
+    if (!hir_expect(p, '=') || !hir_parse_u64(p, &n)) return false;
+    *out = (int64_t)n;
+    return hir_expect(p, ',');
+}
+
+/* `shard {dim = 0, groups = 2, units = 4, pad = "repeat"}`; nothing: every rank has all. */
+static bool parse_shard(hir_parser *p, hir_weight *w) {
+    hd_share s = {.ranks = p->m->ranks};
+    int64_t dim;
+    const hd_loc loc = p->t.loc;
+    if (!hir_at_word(p, "shard")) return true;
+    hir_advance(p);
+    if (!hir_expect(p, '{') || !parse_share_number(p, "dim", &dim) ||
+        !parse_share_number(p, "groups", &s.groups) || !parse_share_number(p, "units", &s.units))
+        return false;
+    if (!hir_at_word(p, "pad")) return hir_expected(p, "'pad'");
+    hir_advance(p);
+    if (!hir_expect(p, '=')) return false;
+    s.repeat = p->t.kind == HIR_TOK_STRING && strcmp(p->t.text, "repeat") == 0;
+    if (p->t.kind != HIR_TOK_STRING || (!s.repeat && strcmp(p->t.text, "zero") != 0))
+        return hir_expected(p, "\"zero\" or \"repeat\"");
+    hir_advance(p);
+    if (!hir_expect(p, '}')) return false;
+    if (!p->m->ranks)
+        return hir_parse_error(p, HD_E_TYPE, loc,
+                               "a module for 4 ranks says so: ranks 4, rows divided from 16 tokens",
+                               "a shard of a weight, but the module is for one machine");
+    if (dim >= w->type.rank)
+        return hir_parse_error(p, HD_E_VALUE, loc, NULL, "dim %lld is none of the weight's %u",
+                               (long long)dim, w->type.rank);
+    s.whole = w->type.dim[dim];
+    const char *why = hir_why_no_share(&s);
+    if (why) return hir_parse_error(p, HD_E_VALUE, loc, NULL, "%s", why);
+    hir_shard_weight(w, (uint32_t)dim, s);
+    return true;
+}
+
+/* What may follow a weight's type: shard, layout, `stacked`, `unused`, derivation, location. */
 static bool parse_weight_words(hir_parser *p, hir_weight *w) {
+    if (!parse_shard(p, w)) return false;
     for (int l = HIR_LAYOUT_ROWS + 1; l < HIR_LAYOUTS && w->layout == HIR_LAYOUT_ROWS; l++)
         if (hir_at_word(p, hir_layout_name((hir_layout)l))) {
             w->layout = (hir_layout)l;
@@ -229,6 +298,7 @@ static bool parse_weight(hir_parser *p) {
         !parse_weight_words(p, &w))
         return false;
     uint32_t i = hir_add_derived_weight(p->m, name.text, w.type, w.rows, w.n_rows, w.loc);
+    p->m->weights.at[i].share = w.share;
     p->m->weights.at[i].layout = w.layout;
     p->m->weights.at[i].stacked = w.stacked;
     p->m->weights.at[i].unused = w.unused;
@@ -356,17 +426,18 @@ static bool parse_declaration(hir_parser *p, const char *keyword) {
     if (strcmp(keyword, "weight") == 0) return parse_weight(p);
     if (strcmp(keyword, "state") == 0) return parse_state(p);
     if (strcmp(keyword, "weights") == 0) return parse_unused_below(p);
+    if (strcmp(keyword, "ranks") == 0) return parse_ranks(p);
     return parse_area(p, strcmp(keyword, "arena") == 0);
 }
 
 static bool keyword_known(hir_parser *p) {
-    static const char *const keywords[] = {"option",  "arena", "fixed", "weight",
-                                           "weights", "state", "func"};
+    static const char *const keywords[] = {"option", "ranks",   "arena", "fixed",
+                                           "weight", "weights", "state", "func"};
     if (p->t.kind != HIR_TOK_WORD)
         return hir_expected(p, "a declaration (weight, state, option, func)");
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
         if (hir_at_word(p, keywords[i])) return true;
-    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 7),
+    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 8),
                            "there is no declaration '%s'", p->t.text);
 }
 

@@ -116,12 +116,27 @@ static bool parse_dtype(hir_parser *p, hir_dtype *out) {
                            "there is no element type '%s'", p->t.text);
 }
 
-/* T, C or C/r; the parser is at its first letter. */
+/* P of T/P; the parser is behind the stroke. */
+static bool parse_row_ranks(hir_parser *p, int64_t *out) {
+    int64_t ranks;
+    if (p->t.kind != HIR_TOK_NUMBER) return hir_expected(p, "the number of ranks");
+    if (!hir_parse_i64(p->t.text, &ranks) || ranks < 2 || ranks != (int64_t)p->m->ranks)
+        return hir_parse_error(p, HD_E_VALUE, p->t.loc,
+                               "a module for 4 ranks says so: ranks 4, rows divided from 16 tokens",
+                               "the rows of a rank of %s, but the module is for %u", p->t.text,
+                               p->m->ranks ? p->m->ranks : 1);
+    hir_advance(p);
+    *out = hir_t_over(ranks);
+    return true;
+}
+
+/* T, T/P, C or C/r; the parser is at its first letter. */
 static bool parse_symbol(hir_parser *p, int64_t *out) {
     int64_t rate = 1;
     *out = hir_at_word(p, "T") ? HIR_T : HIR_C;
     hir_advance(p);
-    if (*out == HIR_T || !hir_accept(p, '/')) return true;
+    if (!hir_accept(p, '/')) return true;
+    if (*out == HIR_T) return parse_row_ranks(p, out);
     if (p->t.kind != HIR_TOK_NUMBER) return hir_expected(p, "the number of positions of a row");
     if (!hir_parse_i64(p->t.text, &rate) || rate < 2 || rate > HIR_MAX_RATE)
         return hir_parse_error(p, HD_E_VALUE, p->t.loc, NULL,

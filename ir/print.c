@@ -55,6 +55,8 @@ static void print_dim(hd_text *out, int64_t dim) {
         hd_text_add(out, "C");
     else if (hir_is_length(dim))
         hd_text_f(out, "C/%lld", (long long)hir_rate(dim));
+    else if (hir_is_row_share(dim))
+        hd_text_f(out, "T/%lld", (long long)hir_row_ranks(dim));
     else
         hd_text_f(out, "%lld", (long long)dim);
 }
@@ -217,6 +219,9 @@ static void print_header(const printer *p) {
         hd_text_quoted(p->out, o->value);
         hd_text_add(p->out, i + 1 == m->options.n ? "\n\n" : "\n");
     }
+    if (m->ranks)
+        hd_text_f(p->out, "ranks %u, rows divided from %lld tokens\n\n", m->ranks,
+                  (long long)m->divide_from);
     if (m->stage == HIR_STAGE_KERNEL)
         hd_text_f(p->out, "arena %llu per token\nfixed %llu\n\n",
                   (unsigned long long)m->arena_per_token, (unsigned long long)m->fixed_bytes);
@@ -241,6 +246,14 @@ void hir_print_derived(hd_text *out, const hir_weight *w) {
         }
 }
 
+/* shard {dim = 0, groups = 2, units = 4, pad = "repeat"} */
+static void print_shard(hd_text *out, const hir_weight *w) {
+    const hd_share *s = &w->share.share;
+    if (!w->share.on) return;
+    hd_text_f(out, " shard {dim = %u, groups = %lld, units = %lld, pad = \"%s\"}", w->share.dim,
+              (long long)s->groups, (long long)s->units, s->repeat ? "repeat" : "zero");
+}
+
 static void print_tables(const printer *p) {
     const hir_module *m = p->m;
     for (size_t i = 0; i < m->weights.n; i++) {
@@ -248,7 +261,8 @@ static void print_tables(const printer *p) {
         hd_text_add(p->out, "weight ");
         print_name(p->out, '@', w->name);
         hd_text_add(p->out, " : ");
-        hir_print_type(p->out, w->type);
+        hir_print_type(p->out, hir_whole_type(w));
+        print_shard(p->out, w);
         if (w->layout != HIR_LAYOUT_ROWS) hd_text_f(p->out, " %s", hir_layout_name(w->layout));
         hd_text_add(p->out, w->stacked ? " stacked" : "");
         hd_text_add(p->out, w->unused ? " unused" : "");

@@ -14,6 +14,8 @@ typedef enum visibility { UNDEFINED, CLAIMED, DEFINED, OUT_OF_SCOPE } visibility
 
 typedef struct verifier {
     const hir_module *m;
+    const hir_module
+        *whole; /* with weights as in the checkpoint: derived weights are made of those */
     hd_diags *d;
     const hir_text_locs *text; /* where it was parsed from, or NULL */
     unsigned char *visible;
@@ -61,13 +63,13 @@ static bool dims_fit(hir_type t, uint32_t first) {
 static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_row *block,
                            hd_loc loc, const hir_names *names) {
     const int64_t row = hir_derived_row_elements(w->type),
-                  rows = hir_derived_rows(v->m, block, row);
+                  rows = hir_derived_rows(v->whole, block, row);
     const size_t errors = v->d->errors;
     for (uint32_t k = 0; k < block->n; k++) {
         const hir_derived_factor *factor = &block->factor[k];
         const char *name = factor->name;
         const uint32_t *at = hir_names_find(names, name);
-        const hir_weight *f = at ? &v->m->weights.at[*at] : NULL;
+        const hir_weight *f = at ? &v->whole->weights.at[*at] : NULL;
         const int64_t all = f ? hir_type_row_elements(f->type) : 0,
                       n = hir_factor_elements(factor, all);
         if (!f)
@@ -99,7 +101,7 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_r
 /* The blocks of a derived weight must add up to the rows of its type (of a vector: the
  * elements). */
 static void verify_derived(verifier *v, size_t i, const hir_names *names) {
-    const hir_weight *w = &v->m->weights.at[i];
+    const hir_weight *w = &v->whole->weights.at[i];
     hd_loc loc = v->text ? v->text->weights[i] : w->loc;
     const uint32_t rank = w->type.rank;
     const char *wrong = rank == 1
@@ -115,10 +117,17 @@ static void verify_derived(verifier *v, size_t i, const hir_names *names) {
     }
     for (uint32_t r = 0; r < w->n_rows; r++) {
         ok &= verify_factors(v, w, &w->rows[r], loc, names);
-        rows += hir_derived_rows(v->m, &w->rows[r], hir_derived_row_elements(w->type));
+        rows += hir_derived_rows(v->whole, &w->rows[r], hir_derived_row_elements(w->type));
     }
     if (ok && rows != (rank == 3 ? w->type.dim[0] * w->type.dim[1] : w->type.dim[0]))
         REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
+}
+
+/* The weight's type is that of a share of one of its dims. */
+static bool share_fits(const hir_module *m, const hir_weight *w) {
+    const hir_weight_share *s = &w->share;
+    return s->dim < w->type.rank && s->share.ranks == (int64_t)m->ranks && m->ranks > 1 &&
+           !hir_why_no_share(&s->share) && w->type.dim[s->dim] == hd_local_elements(&s->share);
 }
 
 static void verify_weights(verifier *v) {
@@ -146,6 +155,9 @@ static void verify_weights(verifier *v) {
                 "weight @%s is stacked: its name has one `*`, for the number of a part, its type "
                 "two dims or more, and it is not derived",
                 w->name);
+        if (w->share.on && !share_fits(v->m, w))
+            REFUSE(v, HD_E_TYPE, loc, "weight @%s, %s, is not the shard that it says", w->name,
+                   type_text(v, w->type));
         if (hir_is_quantised(w->type.dtype) && w->layout != HIR_LAYOUT_PANEL)
             REFUSE(v, HD_E_TYPE, loc,
                    "weight @%s is %s; q8, q4 and mxfp4 are stored in panels only", w->name,
@@ -195,8 +207,8 @@ static void verify_inputs(verifier *v) {
         hir_type t = value->type;
         v->visible[id] = DEFINED;
         verify_value_name(v, id, loc);
-        const bool ids = t.dtype == HIR_I32 && hir_type_has_t(t);
-        if ((!ids && t.dtype != HIR_F32) || !dims_fit(t, hir_type_has_t(t) ? 1 : 0))
+        const bool ids = t.dtype == HIR_I32 && t.rank && t.dim[0] == HIR_T;
+        if ((!ids && t.dtype != HIR_F32) || !dims_fit(t, t.rank && t.dim[0] == HIR_T ? 1 : 0))
             REFUSE(v, HD_E_TYPE, loc,
                    "input %%%s is %s; an input is f32, ids i32[T], or choices i32[T, .., k]", name,
                    type_text(v, t));
@@ -207,6 +219,12 @@ static void verify_inputs(verifier *v) {
 }
 
 static void verify_tables(verifier *v) {
+    if (v->m->ranks && (v->m->ranks < 2 || v->m->ranks > HIR_MAX_RANKS ||
+                        v->m->divide_from < (int64_t)v->m->ranks))
+        REFUSE(v, HD_E_VALUE, v->text ? v->text->module : HD_NOWHERE,
+               "the module is for %u ranks, and divides rows from %lld tokens on: not every rank "
+               "would have one",
+               v->m->ranks, (long long)v->m->divide_from);
     if (!is_identifier(v->m->name))
         REFUSE(v, HD_E_NAME, v->text ? v->text->module : HD_NOWHERE,
                "the module's name '%s' is no C identifier", v->m->name);
@@ -437,6 +455,7 @@ static void collect_outputs(verifier *v) {
 
 bool hir_verify_at(const hir_module *m, hd_diags *d, const hir_text_locs *text) {
     verifier v = {.m = m, .d = d, .text = text, .ok = true};
+    v.whole = hir_with_whole_weights(m, d->arena);
     v.visible = hd_new_array(d->arena, unsigned char, m->values.n);
     v.written = hd_new_array(d->arena, bool, m->states.n);
     hir_names_init(&v.outputs, d->arena);

@@ -171,10 +171,13 @@ static bool absorb(absorber *s, hir_id op, const latent_view *v) {
         if (o.kind == HIR_REF_NONE) return false;
         remark_forms(s, op, pass_def(s->m, o));
     } else {
+        const int64_t p = v->has_shared ? v->shared.n : 0;
         hir_remark_add(s->c, false, op,
-                       "many tokens meet the cached rows as one does: keys and values of a head "
-                       "have %lld numbers, which is not less than two latents have",
-                       (long long)(v->k.n + v->v.n));
+                       "many tokens meet the cached rows as one does: with keys and values of "
+                       "their own they would take %lld multiply-adds for each pair of positions, "
+                       "not less than %lld",
+                       (long long)(f.heads * (v->k.n + p + v->v.n)),
+                       (long long)(f.heads * (2 * v->k.c.n + p)));
     }
     pass_forward_op(&s->forward, s->m, op, o);
     return s->c->changed = true;
@@ -324,6 +327,35 @@ static int64_t made_numbers(const hir_module *m, hir_id op) {
     return pass_elements(hir_arg_type(m, op, 1)) + pass_elements(hir_arg_type(m, op, 2));
 }
 
+/* The numbers that the states which r is made of have for each position; each value counts once. */
+static int64_t numbers_of_states(const absorber *s, hir_ref r, bool *seen) {
+    const hir_id made = pass_def(s->m, r);
+    int64_t sum = 0;
+    if (r.kind != HIR_REF_VALUE || seen[r.index] || !hir_type_has_c(hir_ref_type(s->m, r)))
+        return 0;
+    seen[r.index] = true;
+    if (hir_state_of_value(s->m, r) != HIR_NONE) return pass_elements(hir_ref_type(s->m, r));
+    for (uint32_t i = 0; made != HIR_NONE && i < hir_op_at(s->m, made)->n_args; i++)
+        sum += numbers_of_states(s, pass_arg(s->m, made, i), seen);
+    return sum;
+}
+
+/* What attention over the rows themselves would have read less. */
+static const char *gain_of_rows(const absorber *s, hir_id op, int64_t made) {
+    bool *seen = hd_new_array(s->c->scratch, bool, s->m->values.n);
+    const int64_t rows = numbers_of_states(s, pass_arg(s->m, op, 1), seen) +
+                         numbers_of_states(s, pass_arg(s->m, op, 2), seen);
+    if (rows >= made)
+        return hd_printf(s->c->scratch,
+                         "; nothing would have been gained: the rows have %lld numbers for each "
+                         "position, k and v %lld",
+                         (long long)rows, (long long)made);
+    return hd_printf(s->c->scratch,
+                     "; attention reads %lld numbers for each position instead of the %lld of the "
+                     "rows",
+                     (long long)made, (long long)rows);
+}
+
 static bool visit(absorber *s, hir_id op) {
     latent_view v;
     const int64_t made = made_numbers(s->m, op), heads = hir_arg_type(s->m, op, 0).dim[1];
@@ -344,11 +376,9 @@ static bool visit(absorber *s, hir_id op) {
         const bool selected = hir_op_at(s->m, op)->code == HIR_ATTENTION_SELECTED_OP;
         return selected ? absorb_selected(s, op, &v) : absorb(s, op, &v);
     }
-    if (!why)
-        why = hd_printf(s->c->scratch,
-                        "k and v have %lld numbers for each position, a cached row has %lld",
-                        (long long)made, (long long)cached);
-    hir_remark_add(s->c, false, op, "k and v are cached as they are made of rows: %s", why);
+    if (!why) why = "they are no larger than the rows";
+    hir_remark_add(s->c, false, op, "k and v are cached as they are made of rows: %s%s", why,
+                   gain_of_rows(s, op, made));
     return keep(s, op, 1, "keys") && keep(s, op, 2, "values");
 }
 

@@ -48,8 +48,7 @@ static bool is_map(const deferrer *d, hir_id op) {
     if (o->code != HIR_LINEAR_OP || o->args[1].kind != HIR_REF_WEIGHT) return false;
     const hir_ref bias = pass_arg(d->m, op, 2);
     const hir_type x = hir_ref_type(d->m, o->args[0]);
-    return x.rank == 2 && x.dim[0] == HIR_T && bias.kind != HIR_REF_VALUE &&
-           is_stored_as_f32(d, &d->m->weights.at[o->args[1].index]);
+    return x.rank == 2 && x.dim[0] == HIR_T && bias.kind != HIR_REF_VALUE;
 }
 
 static void note_reads(deferrer *d, hir_id op) {
@@ -80,22 +79,56 @@ static bool has_other_readers(const deferrer *d, hir_ref x) {
     return x.kind == HIR_REF_VALUE && d->reads[x.index] > 1;
 }
 
-/* Are all users of the norm linear ops that together have a narrow matrix? */
-static bool can_wait(const deferrer *d, hir_id norm) {
+/* Are all users of the norm linear ops that together have few outputs? */
+static bool is_candidate(const deferrer *d, hir_id norm) {
     const hir_id value = hir_result(d->m, norm);
-    const hir_ref gain = pass_arg(d->m, norm, 1);
+    int64_t outputs = 0;
     uint32_t n = 0;
-    if (gain.kind == HIR_REF_VALUE || !d->maps[value]) return false;
-    if (hir_arg_type(d->m, norm, 0).dtype != HIR_F32 ||
-        !has_other_readers(d, pass_arg(d->m, norm, 0)))
-        return false;
-    hir_type all = matrix_of(d, d->maps[value]);
+    if (!d->maps[value]) return false;
+    const int64_t inputs = matrix_of(d, d->maps[value]).dim[1];
+    for (const reader *r = d->maps[value]; r; r = r->next, n++)
+        outputs += matrix_of(d, r).dim[0];
+    return n == d->reads[value] && inputs / LEAST_RATIO >= outputs;
+}
+
+/* Why a candidate is applied before its linear ops; NULL: it can wait. */
+static const char *why_not(const deferrer *d, hir_id norm) {
+    const reader *maps = d->maps[hir_result(d->m, norm)];
+    const hir_ref gain = pass_arg(d->m, norm, 1);
+    hir_type all = matrix_of(d, maps);
     all.dim[0] = 0;
-    for (const reader *r = d->maps[value]; r; r = r->next, n++) {
-        if (d->weight_reads[pass_arg(d->m, r->op, 1).index] > 1) return false;
+    if (gain.kind == HIR_REF_VALUE) return "its gain is computed";
+    if (hir_arg_type(d->m, norm, 0).dtype != HIR_F32) return "its rows are not f32";
+    for (const reader *r = maps; r; r = r->next) {
+        const uint32_t w = pass_arg(d->m, r->op, 1).index;
+        if (!is_stored_as_f32(d, &d->m->weights.at[w]))
+            return "a matrix is not stored as f32, so that its product with the gain would be "
+                   "rounded";
+        if (d->weight_reads[w] > 1) return "a matrix has other readers";
         all.dim[0] += matrix_of(d, r).dim[0];
     }
-    return n == d->reads[value] && all.dim[1] >= LEAST_RATIO * all.dim[0] && hir_fits_narrow(all);
+    return hir_fits_narrow(all) ? NULL : "the matrix would not be stored as a narrow one";
+}
+
+/* Refused norms of candidates leave a remark; others were no question. */
+static bool can_wait(const deferrer *d, hir_id norm) {
+    if (!is_candidate(d, norm)) return false;
+    const char *why = why_not(d, norm);
+    const bool others = has_other_readers(d, pass_arg(d->m, norm, 0));
+    const long long bytes = 4 * hir_arg_type(d->m, norm, 0).dim[1];
+    if (!others)
+        hir_remark_add(
+            d->c, false, norm,
+            "applied before the linear ops: nothing else reads the row, which would have "
+            "to be written in place of the normed one, so that nothing would have been "
+            "gained");
+    else if (why)
+        hir_remark_add(
+            d->c, false, norm,
+            "applied before the linear ops: %s; %lld bytes of each token are written for "
+            "it",
+            why, bytes);
+    return others && !why;
 }
 
 /* ---- the rewrite ------------------------------------------------------------------------------

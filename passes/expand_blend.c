@@ -139,11 +139,18 @@ hir_ref expand_norm_of_blend(expander *e, hir_id op) {
     const double eps = hir_attr_float(hir_op_at(e->m, op), HIR_A_EPS, 0);
     if (e->c->options->norm_of_rows || !read_blend(e->m, pass_arg(e->m, op, 0), &x))
         return hir_no_ref();
-    const char *why = eps < expand_least_eps          ? "eps is below 1e-12"
-                      : is_read_by_others(e, x.h, op) ? "the blend is stored for others"
-                                                      : NULL;
-    if (why) {
-        hir_remark_add(e->c, false, op, "norm of a blend from its row: %s", why);
+    if (is_read_by_others(e, x.h, op)) {
+        hir_remark_add(e->c, false, op,
+                       "norm of a blend from its row: the blend is stored for others, so that "
+                       "nothing would have been gained");
+        return hir_no_ref();
+    }
+    if (eps < expand_least_eps) {
+        hir_remark_add(e->c, false, op,
+                       "norm of a blend from its row: eps is below 1e-12; %lld bytes of each token "
+                       "are kept for a second loop over it",
+                       (long long)pass_elements(hir_ref_type(e->m, x.h)) *
+                           (long long)sizeof(float));
         return hir_no_ref();
     }
     hir_ref y = inverse_rms(e, &x, eps);

@@ -298,6 +298,68 @@ static void fold(folder *f, hir_id op) {
     }
 }
 
+/* ---- what is left ------------------------------------------------------------------------------
+ */
+static bool is_free(hir_opcode code) {
+    return code == HIR_CONST_OP || hir_has_trait(code, HIR_MOVE);
+}
+
+/* By value: is it made of weights and constants alone, of at least one weight? */
+static bool *made_of_weights(const folder *f) {
+    bool *made = hd_new_array(f->c->scratch, bool, f->n_values);
+    bool *is_const = hd_new_array(f->c->scratch, bool, f->n_values);
+    HIR_EACH(f->m, op, f->m->first) {
+        const hir_op *o = hir_op_at(f->m, op);
+        if (o->n_results != 1 || o->results[0] >= f->n_values) continue;
+        bool weight = false, all = !hir_has_trait(o->code, HIR_EFFECT);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_ref r = o->args[i];
+            const bool value = r.kind == HIR_REF_VALUE && r.index < f->n_values;
+            const bool known = value && (made[r.index] || is_const[r.index]);
+            weight |= r.kind == HIR_REF_WEIGHT || (value && made[r.index]);
+            all &= r.kind == HIR_REF_WEIGHT || r.kind == HIR_REF_NONE || known;
+        }
+        made[o->results[0]] = all && weight;
+        is_const[o->results[0]] = all && !weight;
+    }
+    return made;
+}
+
+/* By value: does something that depends on more than weights read it, or what only moves it? */
+static bool *read_by_others(const folder *f, const bool *made) {
+    bool *read = hd_new_array(f->c->scratch, bool, f->n_values);
+    for (hir_id op = f->m->last; op != HIR_NONE; op = hir_op_at(f->m, op)->prev) {
+        const hir_op *o = hir_op_at(f->m, op);
+        const hir_id y = o->n_results ? o->results[0] : HIR_NONE;
+        if (y != HIR_NONE && (y >= f->n_values || !f->live[y])) continue;
+        const bool passes_on = y != HIR_NONE && made[y] && is_free(o->code);
+        const bool reads = y == HIR_NONE || !made[y] || (passes_on && read[y]);
+        for (uint32_t i = 0; reads && i < o->n_args; i++)
+            if (o->args[i].kind == HIR_REF_VALUE && o->args[i].index < f->n_values)
+                read[o->args[i].index] = true;
+    }
+    return read;
+}
+
+/* Expressions of weights alone that the packer cannot compute are computed in each call. */
+static void remark_left(folder *f) {
+    const bool *made = made_of_weights(f), *read = read_by_others(f, made);
+    HIR_EACH(f->m, op, f->m->first) {
+        const hir_op *o = hir_op_at(f->m, op);
+        const hir_id y = o->n_results == 1 ? o->results[0] : HIR_NONE;
+        if (y >= f->n_values || !made[y] || !read[y] || !f->wanted[y] || is_free(o->code)) continue;
+        if (!hir_ref_equal(pass_forward_get(&f->forward, hir_value_ref(y)), hir_value_ref(y)))
+            continue;
+        hir_remark_add(f->c, false, op,
+                       "computed in each call, not when weights are packed: %s; %lld numbers",
+                       f->given_out[y] ? "it is an output"
+                       : f->of[y]      ? "one number is not worth a weight"
+                                       : "it is no product, stack or function of weights that the "
+                                         "packer computes",
+                       (long long)pass_elements(pass_result_type(f->m, op)));
+    }
+}
+
 bool pass_fold_weights(hir_pass_context *c) {
     folder f = {.c = c, .m = c->m, .n_values = c->m->values.n, .forward = {.arena = c->scratch}};
     f.of = hd_new_array(c->scratch, product *, f.n_values);
@@ -314,6 +376,7 @@ bool pass_fold_weights(hir_pass_context *c) {
     for (hir_id op = f.m->last; op != HIR_NONE; op = hir_op_at(f.m, op)->prev)
         note_reads(&f, op);
     HIR_EACH(f.m, op, f.m->first) fold(&f, op);
+    if (c->remarks) remark_left(&f);
     pass_forward_finish(&f.forward, f.m);
     return true;
 }

@@ -32,8 +32,9 @@ enum {
 
 typedef struct member {
     hir_id op;
-    uint32_t n; /* sources */
-    bool may;   /* it may be in a block */
+    uint32_t n;      /* sources */
+    bool may;        /* it may be in a block */
+    const char *why; /* why not, if that is worth a remark */
     depth_cost cost;
 } member;
 
@@ -296,7 +297,9 @@ static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, h
 /* What a phase 1 for the member and the next one would have gained: most often less than nothing.
  */
 static const char *gain_in_a_pair(former *f, uint32_t i, hir_ref *shared) {
-    if (i + 1 >= f->all.n || !alike(f, &f->all.at[i], &f->all.at[i + 1])) return "";
+    if (i + 1 >= f->all.n) return ": it is the last one, so that nothing would have been gained";
+    if (!alike(f, &f->all.at[i], &f->all.at[i + 1]))
+        return ": the next one is of another kind, so that nothing would have been gained";
     const size_t s = intersect(f, shared, sources_of(f, &f->all.at[i], shared), &f->all.at[i + 1]);
     const int64_t saved = saved_by(f, i, 2, shared, s);
     const double d = (double)(saved < 0 ? -saved : saved) / (double)f->all.at[i].cost.live;
@@ -306,8 +309,57 @@ static const char *gain_in_a_pair(former *f, uint32_t i, hir_ref *shared) {
                    : hd_printf(f->c->scratch, "%.4g d %s", d, saved > 0 ? "less" : "more"));
 }
 
+/* The sources of a member, each once. */
+static size_t distinct_sources(former *f, const member *a, hir_ref *out) {
+    size_t n = 0;
+    f->now++;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const hir_ref x = depth_source(f->m, a->op, i);
+        if (f->stamp[x.index] != f->now) out[n++] = x;
+        f->stamp[x.index] = f->now;
+    }
+    return n;
+}
+
+/* Of the blocks of member i and those behind it, or before it, the one that saves most. */
+typedef struct best_block {
+    int64_t saved; /* bytes, each member's part */
+    uint32_t n;    /* members; 0: none saves anything */
+} best_block;
+
+static void try_blocks(former *f, uint32_t i, int step, hir_ref *shared, best_block *best) {
+    const member *a = &f->all.at[i];
+    size_t s = distinct_sources(f, a, shared);
+    uint32_t j = i;
+    for (uint32_t n = 2; n <= MOST_MEMBERS; n++) {
+        if (step < 0 ? j == 0 : j + 1 >= f->all.n) return;
+        j = step < 0 ? j - 1 : j + 1;
+        if (!depth_same_kind(f->m, a->op, f->all.at[j].op)) return;
+        s = intersect(f, shared, s, &f->all.at[j]);
+        const int64_t saved = saved_by(f, i, n, shared, s) / n;
+        if (saved > best->saved) *best = (best_block){saved, n};
+    }
+}
+
+/* What a member that may not be in a block would have saved in one. */
+static const char *gain_in_a_block(former *f, uint32_t i, hir_ref *shared) {
+    best_block best = {0};
+    try_blocks(f, i, 1, shared, &best);
+    try_blocks(f, i, -1, shared, &best);
+    if (!best.n)
+        return "; nothing would have been gained: it shares too few sources with those beside it";
+    return hd_printf(f->c->scratch,
+                     "; as one of a block of %u it would move %lld bytes, %.4g d, less for each "
+                     "token",
+                     best.n, (long long)best.saved,
+                     (double)best.saved / (double)f->all.at[i].cost.live);
+}
+
 static void remark_alone(former *f, uint32_t i, hir_ref *shared) {
     const member *a = &f->all.at[i];
+    if (a->why)
+        hir_remark_add(f->c, false, a->op, "in no block: %s%s", a->why,
+                       gain_in_a_block(f, i, shared));
     if (!a->may) return;
     hir_remark_add(f->c, false, a->op,
                    "mixed alone, %u sources: with the next mixes it shares too few for results of "
@@ -316,20 +368,14 @@ static void remark_alone(former *f, uint32_t i, hir_ref *shared) {
 }
 
 /* ---- the pass ------------------------------------------------------------------------------- */
-static bool may_share(former *f, const member *a) {
+static bool may_share(former *f, member *a) {
     const hir_op *o = hir_op_at(f->m, a->op);
-    if (depth_is_given(o->args[ATTEND_QUERY]) && depth_query_has_t(f->m, a->op)) {
-        hir_remark_add(f->c, false, a->op,
-                       "in no block: its query depends on the token, so that its scores cannot "
-                       "be made ahead of it");
-        return false;
-    }
-    if (read_twice(f, a)) {
-        hir_remark_add(f->c, false, a->op, "in no block: it reads a source twice");
-        return false;
-    }
-    return !depth_is_given(o->args[ATTEND_PARTIAL]) && !depth_is_given(o->args[ATTEND_INVERSE]) &&
-           !hir_find_attr(o, HIR_A_BLOCK);
+    if (depth_is_given(o->args[ATTEND_QUERY]) && depth_query_has_t(f->m, a->op))
+        a->why = "its query depends on the token, so that its scores cannot be made ahead of it";
+    else if (read_twice(f, a))
+        a->why = "it reads a source twice";
+    return !a->why && !depth_is_given(o->args[ATTEND_PARTIAL]) &&
+           !depth_is_given(o->args[ATTEND_INVERSE]) && !hir_find_attr(o, HIR_A_BLOCK);
 }
 
 bool pass_form_blocks(hir_pass_context *c) {

@@ -332,7 +332,8 @@ static int64_t row_size(const fuse *f, hir_ref r) {
 
 /* What a refused fusion leaves: `r` goes through memory. */
 static const char *through_memory(const fuse *f, hir_ref r) {
-    if (!hir_type_has_t(hir_ref_type(f->m, r))) return "";
+    if (!hir_type_has_t(hir_ref_type(f->m, r)))
+        return "; nothing of a token would have been saved: the value is the same for all of them";
     return hd_printf(f->c->scratch, "; %lld bytes of each token are written and read for it",
                      (long long)row_size(f, r));
 }

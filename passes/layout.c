@@ -98,12 +98,14 @@ static hir_dtype for_derived(const hir_weight *w, hir_dtype dtype) {
 /* The dtype for a weight: that of the last rule that matches and can be applied, else the one for
  * matrices; of a router f32, since a small error of its products is another choice. */
 static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *r,
-                              outcome *outcomes) {
+                              outcome *outcomes, hir_dtype *wanted) {
     const hir_dtype matrix = for_derived(w, c->options->matrix_dtype);
     hir_dtype dtype = can_store(w, r, matrix) && !r->decides ? matrix : HIR_F32;
+    *wanted = c->options->matrix_dtype;
     for (size_t i = 0; i < c->options->n_weight_rules; i++) {
         const hir_weight_rule *rule = &c->options->weight_rules[i];
         if (!rule_matches(rule, w)) continue;
+        *wanted = rule->dtype;
         outcomes[i].matched++;
         if (can_store(w, r, for_derived(w, rule->dtype))) {
             dtype = for_derived(w, rule->dtype);
@@ -151,15 +153,38 @@ static bool decide(hir_pass_context *c, hir_weight *w, const reads *r, hir_dtype
     hir_type stored = w->type;
     stored.dtype = dtype;
     if (contracted && !gathered && hir_fits_narrow(stored)) layout = HIR_LAYOUT_NARROW;
-    if (by_element && gathered)
-        hir_remark_add(c, false, r->by_element, "weight '%s' stays f32: its elements are read",
-                       w->name);
     if (contracted && gathered)
         hir_remark_add(c, true, r->gathered, "weight '%s' is kept once, as panels", w->name);
     c->changed |= w->layout != layout || w->type.dtype != dtype;
     w->layout = layout;
     w->type.dtype = dtype;
     return true;
+}
+
+/* Why a matrix is not stored in the type that the options have for it, and what that takes. */
+static void remark_wider(hir_pass_context *c, const hir_weight *w, const reads *r,
+                         hir_dtype wanted) {
+    hir_weight asked = *w;
+    uint64_t bytes, less;
+    asked.type.dtype = wanted;
+    if (hir_is_quantised(wanted)) asked.layout = HIR_LAYOUT_PANEL;
+    if (w->type.rank < 2 || !hir_weight_bytes(w, &bytes) || !hir_weight_bytes(&asked, &less))
+        return;
+    if (less >= bytes) return;
+    const bool by_element = r->by_element != HIR_NONE;
+    if (by_element && hir_is_derived(w)) return; /* a table of vectors, no matrix of the model */
+    const hir_id op = by_element                  ? r->by_element
+                      : r->contracted != HIR_NONE ? r->contracted
+                                                  : r->gathered;
+    const char *why = by_element          ? "row programs read its elements in f32"
+                      : hir_is_derived(w) ? "it is made of other weights, and nothing makes groups "
+                                            "of what is"
+                      : r->decides ? "its products decide a choice, and a small error of one "
+                                     "is another choice"
+                                   : "its type has no matrices to make groups of";
+    hir_remark_add(c, false, op, "weight '%s' is stored as %s, not as %s: %s; %llu bytes, not %llu",
+                   w->name, hir_dtype_name(w->type.dtype), hir_dtype_name(wanted), why,
+                   (unsigned long long)bytes, (unsigned long long)less);
 }
 
 /* What only matrices like this one are made of has their type: numbers of the checkpoint are
@@ -177,8 +202,11 @@ bool pass_layout(hir_pass_context *c) {
     reads *all = find_reads(c);
     outcome *outcomes = hd_new_array(c->scratch, outcome, c->options->n_weight_rules + 1);
     for (size_t w = 0; w < c->m->weights.n; w++) {
-        hir_dtype dtype = choose_dtype(c, &c->m->weights.at[w], &all[w], outcomes);
-        if (is_read(&all[w]) && !decide(c, &c->m->weights.at[w], &all[w], dtype)) return false;
+        hir_weight *weight = &c->m->weights.at[w];
+        hir_dtype wanted, dtype = choose_dtype(c, weight, &all[w], outcomes, &wanted);
+        if (!is_read(&all[w])) continue;
+        if (!decide(c, weight, &all[w], dtype)) return false;
+        if (dtype != wanted) remark_wider(c, weight, &all[w], wanted);
     }
     for (size_t w = 0; w < c->m->weights.n; w++)
         pass_to_sources(c, all, &c->m->weights.at[w]);

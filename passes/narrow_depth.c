@@ -19,6 +19,8 @@ typedef struct narrower {
     uint32_t *readers; /* by value: number of mixes that read it as a source */
     hir_ref *stored;   /* by value: the narrow value that they read instead, or none */
     uint32_t banked, results;
+    uint32_t alone;      /* sources that one mix reads, */
+    int64_t alone_bytes; /* and what they would have moved less */
 } narrower;
 
 /* Index of the first operand that is a source; all later ones are, too. */
@@ -33,11 +35,14 @@ static uint32_t first_source(hir_opcode code) {
     }
 }
 
+static bool mixes(hir_opcode code) {
+    return code == HIR_DEPTH_ATTEND_OP || code == HIR_DEPTH_MIX_OP;
+}
+
 static void count_readers(narrower *n) {
     HIR_EACH(n->m, op, n->m->first) {
         const hir_op *o = hir_op_at(n->m, op);
-        bool mixes = o->code == HIR_DEPTH_ATTEND_OP || o->code == HIR_DEPTH_MIX_OP;
-        for (uint32_t i = mixes ? first_source(o->code) : o->n_args; i < o->n_args; i++)
+        for (uint32_t i = mixes(o->code) ? first_source(o->code) : o->n_args; i < o->n_args; i++)
             n->readers[o->args[i].index]++;
     }
 }
@@ -58,10 +63,21 @@ static hir_ref narrowed(narrower *n, hir_ref x, hir_dtype dtype, uint32_t *count
     return *y;
 }
 
+/* A source that one mix reads stays f32, most often because the kernel that makes it mixes it. */
+static void count_alone(narrower *n, hir_ref x) {
+    const hir_type t = hir_ref_type(n->m, x);
+    const size_t kept = hir_dtype_bytes(HIR_F32),
+                 wanted = hir_dtype_bytes(n->c->options->bank_dtype);
+    if (t.dtype != HIR_F32 || wanted == kept) return;
+    n->alone++;
+    n->alone_bytes += 2 * (int64_t)(kept - wanted) * pass_elements(t); /* written and read */
+}
+
 static bool narrow_sources(narrower *n, hir_id op) {
-    for (uint32_t i = first_source(hir_op_at(n->m, op)->code); i < hir_op_at(n->m, op)->n_args;
-         i++) {
+    const hir_opcode code = hir_op_at(n->m, op)->code;
+    for (uint32_t i = first_source(code); i < hir_op_at(n->m, op)->n_args; i++) {
         hir_ref x = pass_arg(n->m, op, i);
+        if (n->readers[x.index] == 1 && mixes(code)) count_alone(n, x);
         if (n->readers[x.index] < 2) continue;
         hir_ref y = narrowed(n, x, n->c->options->bank_dtype, &n->banked);
         if (!depth_is_given(y)) return false;
@@ -79,6 +95,26 @@ static bool narrow_result(narrower *n, hir_id op) {
     return true;
 }
 
+static void remark_left(const narrower *n) {
+    const hir_pass_options *o = n->c->options;
+    const char *bank = hir_dtype_name(o->bank_dtype), *phase1 = hir_dtype_name(o->phase1_dtype);
+    if (n->alone)
+        hir_remark_add(n->c, false, HIR_NONE,
+                       "%u sources that one mix reads stay f32: as %s up to %lld bytes of each "
+                       "token less would be written and read",
+                       n->alone, bank, (long long)n->alone_bytes);
+    else if (o->bank_dtype != HIR_F32 && !n->banked)
+        hir_remark_add(n->c, false, HIR_NONE,
+                       "none is stored as %s: there is no mix over depth with sources to store, "
+                       "nothing would have been gained",
+                       bank);
+    if (o->phase1_dtype != HIR_F32 && !n->results)
+        hir_remark_add(n->c, false, HIR_NONE,
+                       "no result of a phase 1 is stored for later: none is stored as %s, nothing "
+                       "would have been gained",
+                       phase1);
+}
+
 static void remark(const narrower *n) {
     const hir_pass_options *o = n->c->options;
     if (n->banked)
@@ -87,14 +123,7 @@ static void remark(const narrower *n) {
     if (n->results)
         hir_remark_add(n->c, true, HIR_NONE, "%u results of phase 1 are stored as %s", n->results,
                        hir_dtype_name(o->phase1_dtype));
-    if (o->bank_dtype != HIR_F32 && !n->banked)
-        hir_remark_add(n->c, false, HIR_NONE,
-                       "no source is read by two mixes: none is stored as %s",
-                       hir_dtype_name(o->bank_dtype));
-    if (o->phase1_dtype != HIR_F32 && !n->results)
-        hir_remark_add(n->c, false, HIR_NONE,
-                       "no result of a phase 1 is stored for later: none is stored as %s",
-                       hir_dtype_name(o->phase1_dtype));
+    remark_left(n);
 }
 
 bool pass_narrow_depth(hir_pass_context *c) {

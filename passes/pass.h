@@ -38,6 +38,11 @@ typedef struct hir_pass_options {
     int64_t chunk;     /* most tokens of one pass through the kernels; longer calls are cut (512) */
     bool norm_of_rows; /* norms of blends of two rows are taken of the blend (false: from their dot
                           products, and of the blend where these cancel) */
+    int64_t ranks;     /* machines that share each layer (0 or 1: one) */
+    int64_t divide_from;    /* tokens of a call from which on they divide rows; 0: by the ledger */
+    hir_dtype gather_dtype; /* of rows that cross between them (HIR_F32 or HIR_BF16) */
+    int64_t stages, virtual_stages; /* of a pipeline over the layers, (0 or 1: none) */
+    int64_t stage;                  /* and which of them this module is, from 0 */
 } hir_pass_options;
 
 typedef struct hir_pass_context {

@@ -402,6 +402,21 @@ static void remark_taken(recogniser *r, hir_id op, const candidate *c, const dep
                    s->is_product && biased ? ", bias" : "", heads);
 }
 
+/* What attention over depth would have gained: alone, a mix reads its sources as the sum does; in a
+ * block a result of phase 1, written and read, can stand for all sources but its own. */
+static const char *gain(const recogniser *r, const candidate *c) {
+    const int64_t n = (int64_t)c->terms.n, row = c->terms.at[0].d * (int64_t)sizeof(float);
+    enum { LEFT = 3 }; /* rows: its own source, and the result twice */
+    if (n <= LEFT)
+        return hd_printf(r->c->scratch,
+                         "; nothing would have been gained: a block pays from %d sources on",
+                         LEFT + 1);
+    return hd_printf(r->c->scratch,
+                     "; it reads %lld rows of %lld bytes for each token, in a block with others it "
+                     "would have moved up to %lld bytes less",
+                     (long long)n, (long long)row, (long long)((n - LEFT) * row));
+}
+
 static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {
     hir_builder b = hir_before(r->m, r->c->diags, op);
     hir_type result = pass_result_type(r->m, op);
@@ -457,8 +472,9 @@ static bool visit(recogniser *r, hir_id op) {
     bool taken = check_weights(r, &c) && check_sources(&c);
     if (taken && c.logits.kind != HIR_REF_NONE) sort_terms(r, &c);
     if (taken && read_scores(r, &c, s)) return replace(r, op, &c, s);
-    hir_remark_add(r->c, false, op, "a weighted sum of %zu values, but no attention over depth: %s",
-                   c.terms.n, c.why);
+    hir_remark_add(r->c, false, op,
+                   "a weighted sum of %zu values, but no attention over depth: %s%s", c.terms.n,
+                   c.why, gain(r, &c));
     return true;
 }
 

@@ -102,7 +102,11 @@ static bool insert_copy(scheduler *s, hir_id output, const char *why) {
         return false;
     hir_op_at(m, output)->args[0] = hir_value_ref(hir_result(m, kernel));
     s->c->changed = true;
-    hir_remark_add(s->c, true, output, "copied by a separate row program: %s", why);
+    hir_remark_add(s->c, false, output,
+                   "not written in place, copied by a separate row program: %s; %lld bytes%s are "
+                   "read and written for it",
+                   why, (long long)(pass_elements(t) * (int64_t)sizeof(float)),
+                   hir_type_has_t(t) ? " of each token" : "");
     return true;
 }
 

@@ -215,6 +215,76 @@ static void tell_ledger(const teller *t, const report_stage *s, hir_id kernel) {
                   (unsigned long long)sum.written);
 }
 
+/* ---- machine code -----------------------------------------------------------------------------
+ */
+
+static bool is_of_step(const report_step *s, const char *name) {
+    return strcmp(s->function[0], name) == 0 || strcmp(s->function[1], name) == 0 ||
+           strcmp(s->function[2], name) == 0;
+}
+
+static bool is_of_steps(const report_code *c, const char *name) {
+    for (size_t i = 0; i < c->steps.n; i++)
+        if (is_of_step(&c->steps.at[i], name)) return true;
+    return false;
+}
+
+/* The line that an op of a kernel has in a function: kernels with equal bodies share one, whose
+ * lines are those of the first of them. */
+static uint32_t line_in_function(const report_code *c, const char *name, uint32_t kernel,
+                                 uint32_t line) {
+    uint32_t first = kernel;
+    for (size_t i = 0; i < c->steps.n; i++)
+        if (is_of_step(&c->steps.at[i], name) && c->steps.at[i].line < first)
+            first = c->steps.at[i].line;
+    return line - kernel + first;
+}
+
+static uint64_t bytes_of_line(const report_function *f, uint32_t line) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < f->ranges.n; i++)
+        if (f->ranges.at[i].line == line) bytes += f->ranges.at[i].bytes;
+    return bytes;
+}
+
+/* A function, and those of its bytes that were made for a line. */
+static void tell_function(const teller *t, const report_function *f, uint32_t line) {
+    enum { MOST = 4 };
+    size_t n = 0;
+    const uint64_t bytes = bytes_of_line(f, line);
+    hd_text_f(t->out, "  code in %s: %llu bytes at 0x%llx of the object", f->name,
+              (unsigned long long)f->bytes, (unsigned long long)f->offset);
+    if (bytes) hd_text_f(t->out, ", %llu of them for this op:", (unsigned long long)bytes);
+    for (size_t i = 0; i < f->ranges.n; i++) {
+        const report_range *r = &f->ranges.at[i];
+        const unsigned long long at = f->offset + r->first;
+        if (r->line == line && ++n <= MOST)
+            hd_text_f(t->out, "%s 0x%llx to 0x%llx", n > 1 ? "," : "", at, at + r->bytes);
+    }
+    if (n > MOST) hd_text_f(t->out, " and %zu more", n - MOST);
+    hd_text_add(t->out, "\n");
+}
+
+/* The functions of the kernel; and of those that they call, such as epilogues, the ones that have
+ * code of the op. */
+static void tell_code(const teller *t, uint32_t kernel, uint32_t line) {
+    const report_code *c = t->r->code;
+    const report_step *step = NULL;
+    uint32_t shared = line;
+    for (size_t i = 0; c && i < c->steps.n; i++)
+        if (c->steps.at[i].line == kernel) step = &c->steps.at[i];
+    for (size_t i = 0; step && i < c->functions.n; i++) {
+        const report_function *f = &c->functions.at[i];
+        if (!is_of_step(step, f->name)) continue;
+        shared = line_in_function(c, f->name, kernel, line);
+        tell_function(t, f, shared);
+    }
+    for (size_t i = 0; step && i < c->functions.n; i++) {
+        const report_function *f = &c->functions.at[i];
+        if (bytes_of_line(f, shared) && !is_of_steps(c, f->name)) tell_function(t, f, shared);
+    }
+}
+
 static void tell_kernel(const teller *t, const report_stage *s, hir_id op) {
     const hir_op *o = hir_op_at(s->m, op);
     const hir_op_work work = hir_work_of(s->m, op);
@@ -228,6 +298,7 @@ static void tell_kernel(const teller *t, const report_stage *s, hir_id op) {
               hir_attr_string(k, HIR_A_NAME, ""), s->line[kernel]);
     tell_memory(t, s, kernel);
     tell_ledger(t, s, kernel);
+    tell_code(t, s->line[kernel], s->line[op]);
 }
 
 static bool explain_op(const teller *t, const report_stage *s, hir_id op) {

@@ -23,10 +23,17 @@ typedef struct report_listing {
     hd_text text;
     HD_VEC(uint32_t) lines;
 } report_listing;
+/* Machine code that was made for one line of the kernel IR. */
+typedef struct report_range {
+    uint32_t line;         /* 0: for none */
+    uint32_t first, bytes; /* counted from where the function begins */
+    uint32_t listed;       /* the line of the assembly listing where it begins */
+} report_range;
 typedef struct report_function {
     const char *name;       /* symbol: "tiny_row2_avx512" */
     uint64_t offset, bytes; /* of its code in the object's text */
     report_listing llvm, assembly;
+    HD_VEC(report_range) ranges; /* in the order of addresses; of functions without lines none */
 } report_function;
 
 /* A step of the library: a kernel of the IR, and the functions that compute it. */

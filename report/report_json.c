@@ -326,6 +326,15 @@ static void print_listing(const char *key, const report_listing *l, hd_text *out
     hd_text_add(out, "]}");
 }
 
+static void print_ranges(const report_function *f, hd_text *out) {
+    hd_text_add(out, ", \"ranges\": [");
+    for (size_t i = 0; i < f->ranges.n; i++) {
+        const report_range *r = &f->ranges.at[i];
+        hd_text_f(out, "%s%u,%u,%u,%u", i ? "," : "", r->line, r->first, r->bytes, r->listed);
+    }
+    hd_text_add(out, "]");
+}
+
 static void print_step(const report_step *s, hd_text *out) {
     hd_text_f(out, "{\"line\": %u, ", s->line);
     member(out, "kernel", s->name);
@@ -361,6 +370,7 @@ static void print_code(const report_code *c, hd_text *out) {
                   (unsigned long long)f->bytes);
         print_listing("llvm", &f->llvm, out);
         print_listing("assembly", &f->assembly, out);
+        print_ranges(f, out);
         hd_text_add(out, "}");
     }
     hd_text_add(out, "]}");

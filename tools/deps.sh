@@ -2,8 +2,9 @@
 # Names every package Hadal needs on Debian 12, with the reason, and installs what is missing.
 #
 #   tools/deps.sh            what building and running needs
-#   tools/deps.sh --tests    that, and what the tests need
-#   tools/deps.sh --fuzz     that, and what fuzzing needs
+#   tools/deps.sh --mpi      that, and what models on many machines need
+#   tools/deps.sh --tests    all that, and what the tests need
+#   tools/deps.sh --fuzz     all that, and what fuzzing needs
 #   tools/deps.sh --list     prints the names and does nothing
 set -eu
 
@@ -20,7 +21,13 @@ libpcre2-dev     regular expressions of tokenizers: Unicode classes, looking ahe
 libutf8proc-dev  Unicode's normal forms and categories, for tokenizers (the compiler only; small, MIT licence)
 libxxhash-dev    XXH3 digests that tie a library to its weights (header-only)
 "
+mpi="
+libopenmpi-dev   exchanges between processes of a divided model (libhadal_mpi only)
+openmpi-bin      mpirun, which starts them
+"
 tests="
+libmpich-dev     the other MPI that libhadal_mpi is tested with
+mpich            its mpirun
 libcriterion-dev unit tests
 llvm-19-tools    FileCheck and lit
 python3          runs lit
@@ -40,10 +47,11 @@ names() { printf '%s\n' "$1" | awk 'NF { print $1 }'; }
 
 wanted=$(names "$build")
 case "${1:-}" in
-    --tests | --list) wanted="$wanted $(names "$tests")" ;;
-    --fuzz) wanted="$wanted $(names "$tests") $(names "$fuzz")" ;;
+    --mpi) wanted="$wanted $(names "$mpi")" ;;
+    --tests | --list) wanted="$wanted $(names "$mpi") $(names "$tests")" ;;
+    --fuzz) wanted="$wanted $(names "$mpi") $(names "$tests") $(names "$fuzz")" ;;
     "") ;;
-    *) echo "usage: tools/deps.sh [--tests|--fuzz|--list]" >&2; exit 2 ;;
+    *) echo "usage: tools/deps.sh [--mpi|--tests|--fuzz|--list]" >&2; exit 2 ;;
 esac
 if [ "${1:-}" = --list ]; then
     printf '%s\n' $wanted

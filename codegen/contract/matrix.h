@@ -78,6 +78,8 @@ unsigned hcg_strip_panels(const hcg_level *level);
 
 /* Prefetches the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
+/* The same, but not into the L1. */
+void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
 /* ---- functions that the kernels of a variant share ---------------------------------------------
  */

@@ -30,11 +30,19 @@ const hcg_tile *hcg_tile_of(const hcg_level *level) {
     return best;
 }
 
-void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+static void prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead, unsigned locality) {
     LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
-                           LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, 3, false),
+                           LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, locality, false),
                            LLVMConstInt(e->i32, 1, false)};
     hcg_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+}
+
+void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+    prefetch(e, p, bytes_ahead, 3);
+}
+
+void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+    prefetch(e, p, bytes_ahead, 2);
 }
 
 /* Steps of k in a block of B. */

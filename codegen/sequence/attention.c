@@ -100,7 +100,7 @@ static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters,
     hir_id id = find_attention(m, kernel);
     if (id == HIR_NONE) return;
     hir_type q = hir_arg_type(m, id, 0), v = hir_arg_type(m, id, 2);
-    *counters = (uint64_t)v.dim[1] * HCG_COUNTER_BYTES;
+    *counters = hcg_counter_bytes(v.dim[1]);
     *range = (uint64_t)q.dim[1] * HRT_SMALL_BATCH * (uint64_t)hcg_partial_floats(v.dim[2]) * 4;
 }
 

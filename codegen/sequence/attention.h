@@ -39,6 +39,7 @@ typedef struct hcg_attention {
     double scale;
     double softcap;    /* 0: none */
     int64_t window;    /* 0: none, token t sees keys 0 .. past + t; else the last ones of these */
+    bool one_row;      /* values are columns of the rows of keys, which are read once for both */
     LLVMValueRef sink; /* NULL: none; [H], or [T][H] if sink_by_token */
     bool sink_by_token;
     LLVMValueRef bias; /* NULL: none; [T][H][extent] */
@@ -81,8 +82,13 @@ enum {
     HCG_SLACK = 16, /* floats after a row of scores, or lines after a panel, that may be written */
     HCG_LD_SCORES = HCG_KEYS + HCG_SLACK,
     HCG_STRIP_FLOATS = HCG_LD_SCORES * HIR_PANEL, /* from panel to panel of a strip of scores */
-    HCG_COUNTER_BYTES = 64,                       /* apart: each key/value head has its own */
+    HCG_COUNTER_BYTES = 64,                       /* apart */
+    HCG_COUNTERS = 17, /* of a key/value head: of blocks of ranges, and of those (ranges.c) */
 };
+
+static inline uint64_t hcg_counter_bytes(int64_t groups) {
+    return (uint64_t)groups * HCG_COUNTERS * HCG_COUNTER_BYTES;
+}
 
 /* What a query head leaves of a range of keys in frame->shared: O, then M and S in lines of their
  * own, in floats. */

@@ -12,6 +12,10 @@
  *
  * Scores: a block of keys meets a few query heads, one accumulator per pair, then a tree of
  * shuffles and adds leaves each pair's sum in a lane of its own.
+ *
+ * Where values are columns of the rows of keys, and there are many heads, arithmetic is the limit:
+ * rows are read from memory once and met from the L2 by eight heads at a time, while each step of
+ * scores and values asks for its share of the tile that follows.
  */
 #include <float.h>
 #include <math.h>
@@ -26,6 +30,8 @@ enum {
     LINE = 64,    /* bytes */
     AHEAD = 8192, /* bytes */
     MOST_LANES = 64,
+    LEAST_ROWS = 32, /* of a tile */
+    MOST_HEADS = 8,  /* that meet a key at once */
 };
 
 /* Element `at` of a row is about to be read: asks for the line AHEAD of it. */
@@ -99,12 +105,77 @@ typedef struct block {  /* of keys in a row */
     unsigned keys;
 } block;
 
+/* Query heads and vectors of columns of the values' sums: as many as registers hold. Values that
+ * come from memory are read by rows as long as can be; those that scores have read, by as many
+ * heads as can be. */
+static unsigned value_heads(const hcg_emit *e, const hcg_key_tile *t) {
+    if (e->level->lanes < 16) return 2;
+    if (t->small_batch) return 4;
+    unsigned most = t->a->one_row ? MOST_HEADS : 2;
+    while (most > 2 && most > t->a->per_group)
+        most /= 2;
+    return most;
+}
+
+static unsigned value_vectors(const hcg_emit *e, const hcg_key_tile *t) {
+    return (e->level->lanes >= 16 ? 16 : 8) / value_heads(e, t);
+}
+
 /* Query heads and keys of a block: as many pairs as a vector has lanes. */
 static unsigned score_heads(const hcg_emit *e, const hcg_key_tile *t) {
-    unsigned most = e->level->lanes >= 16 ? 4 : 2;
+    unsigned most = e->level->lanes < 16 ? 2 : t->a->one_row ? MOST_HEADS : 4;
     while (most > 1 && most > t->a->per_group && !t->small_batch)
         most /= 2;
     return most;
+}
+
+/* Of a tile whose rows are keys and values what is asked for of the next: so many bytes with each
+ * step, that is CHUNK entries of a block of keys, or a key that meets a block of columns. */
+typedef struct shares {
+    int64_t score_blocks, score_steps, score_bytes; /* blocks of all heads; steps of a block */
+    int64_t value_steps, value_bytes;
+} shares;
+
+static int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
+    const hcg_attention *a = t->a;
+    const int64_t heads = score_heads(e, t), keys = (int64_t)e->level->lanes / heads;
+    const int64_t columns = (int64_t)e->level->lanes * value_vectors(e, t);
+    const int64_t bytes = t->most * a->k.width * (int64_t)hir_dtype_bytes(a->k.dtype);
+    shares s = {.score_blocks = t->most / keys, .score_steps = a->n / CHUNK};
+    const int64_t scores = divide_up(a->per_group, heads) * s.score_blocks * s.score_steps;
+    s.value_steps = divide_up(a->per_group, value_heads(e, t)) * divide_up(a->m, columns) * t->most;
+    s.value_bytes = divide_up(bytes / 2, s.value_steps);
+    if (s.value_bytes > LINE) s.value_bytes = LINE;
+    if (scores) s.score_bytes = divide_up(bytes - s.value_bytes * s.value_steps, scores);
+    return s;
+}
+
+/* `offset` bytes into the rows behind the tile. */
+static LLVMValueRef next_rows(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef offset) {
+    const hcg_cache *k = &t->a->k;
+    LLVMValueRef end = hcg_i64(e, t->most * k->width);
+    return hcg_at(e, e->i8, hcg_at(e, hcg_element(e, k->dtype), t->keys, end), offset);
+}
+
+static void prefetch_share(hcg_emit *e, LLVMValueRef from, LLVMValueRef step, int64_t bytes) {
+    LLVMValueRef at = hcg_at(e, e->i8, from, hcg_mul_const(e, step, bytes));
+    for (int64_t i = 0; i < bytes; i += LINE)
+        hcg_prefetch_l2(e, at, i);
+}
+
+/* Where the steps of a block of keys that meets the heads from `head` on begin to ask. */
+static LLVMValueRef score_share(hcg_emit *e, const hcg_key_tile *t, const block *b,
+                                LLVMValueRef head) {
+    const shares s = shares_of(e, t);
+    const unsigned heads = score_heads(e, t), keys = e->level->lanes / heads;
+    LLVMValueRef pass = LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), "");
+    LLVMValueRef number = LLVMBuildUDiv(e->b, b->first, hcg_i64(e, keys), "");
+    number = hcg_add(e, hcg_mul_const(e, pass, s.score_blocks), number);
+    return next_rows(e, t, hcg_mul_const(e, number, s.score_steps * s.score_bytes));
 }
 
 /* acc[head * keys + key] += q[head][at ..] k[key][at ..], `valid` lanes; `step`: at, less whole
@@ -114,7 +185,7 @@ static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVal
                      LLVMValueRef valid, LLVMValueRef *acc) {
     const hcg_cache *k = &t->a->k;
     LLVMTypeRef elem = hcg_element(e, k->dtype);
-    LLVMValueRef x[4];
+    LLVMValueRef x[MOST_HEADS];
     for (unsigned h = 0; h < heads; h++) {
         LLVMValueRef place = hcg_at(e, e->f32, hcg_at(e, e->f32, q, at), hcg_i64(e, h * k->width));
         x[h] = hcg_load(e, HIR_F32, place, valid);
@@ -123,7 +194,7 @@ static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVal
     for (unsigned i = 0; i < b->keys; i++) {
         LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * k->width));
         LLVMValueRef key = hcg_load(e, k->dtype, place, valid);
-        if (!valid) prefetch_after(e, k, place, step);
+        if (!valid && !t->a->one_row) prefetch_after(e, k, place, step);
         for (unsigned h = 0; h < heads; h++)
             acc[h * b->keys + i] = hcg_fma(e, x[h], key, acc[h * b->keys + i]);
     }
@@ -139,10 +210,13 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
         hcg_at(e, hcg_element(e, t->a->k.dtype), t->keys, hcg_mul_const(e, b->first, n));
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = LLVMConstNull(e->vec);
+    LLVMValueRef next = t->a->one_row ? score_share(e, t, b, head) : NULL;
+    const int64_t bytes = next ? shares_of(e, t).score_bytes : 0;
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, CHUNK), "dot", pairs, acc);
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
+    if (next) prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, hcg_i64(e, CHUNK), ""), bytes);
     for (int64_t j = 0; j < CHUNK; j += lanes)
         dot_step(e, t, b, q, row, heads, hcg_add(e, l.index, hcg_i64(e, j)), j, NULL, acc);
     hcg_loop_end(e, &l, acc);
@@ -167,8 +241,30 @@ static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
                   some_lanes(e, sums, h * b->keys, b->keys), NULL);
 }
 
+/* All keys of the tile for some heads. */
+static void score_all(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
+                      void *with) {
+    (void)with;
+    const unsigned keys = e->level->lanes / score_heads(e, t);
+    LLVMValueRef to = hcg_add(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
+    block b = {l.index, keys};
+    score_some(e, t, head, heads, &b);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop rest = hcg_loop_begin(e, l.index, t->count, hcg_i64(e, 1), "key", 0, NULL);
+    b = (block){rest.index, 1};
+    score_some(e, t, head, heads, &b);
+    hcg_loop_end(e, &rest, NULL);
+}
+
+/* Keys that come from memory meet all heads before the next; queries of many heads are more than
+ * the L1 holds, so that some heads meet all of the tile's rows before the others. */
 void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t) {
     unsigned most = score_heads(e, t), keys = e->level->lanes / most;
+    if (t->a->one_row) {
+        by_heads(e, t, most, score_all, NULL);
+        return;
+    }
     LLVMValueRef to = hcg_add(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
     block b = {l.index, keys};
@@ -194,20 +290,36 @@ static LLVMValueRef output_place(hcg_emit *e, const hcg_key_tile *t, const colum
     return hcg_at(e, e->f32, o, hcg_i64(e, h * ld + i * e->level->lanes));
 }
 
+/* The same of a block of columns. */
+static LLVMValueRef value_share(hcg_emit *e, const hcg_key_tile *t, const columns *c,
+                                LLVMValueRef head) {
+    const shares s = shares_of(e, t);
+    const int64_t heads = value_heads(e, t), passes = divide_up(t->a->per_group, heads);
+    const int64_t scores = s.score_blocks * s.score_steps * s.score_bytes *
+                           divide_up(t->a->per_group, score_heads(e, t));
+    LLVMValueRef width = hcg_i64(e, (int64_t)e->level->lanes * value_vectors(e, t));
+    LLVMValueRef number = hcg_mul_const(e, LLVMBuildUDiv(e->b, c->at, width, ""), passes);
+    number = hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
+    number = hcg_mul_const(e, number, t->most * s.value_bytes);
+    return next_rows(e, t, hcg_add(e, number, hcg_i64(e, scores)));
+}
+
 /* o[head][columns] += sum over the tile's keys of p[head][s] v_s[columns] */
 static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                        void *with) {
     const columns *c = with;
     const hcg_cache *v = &t->a->v;
     LLVMTypeRef elem = hcg_element(e, v->dtype);
-    LLVMValueRef acc[HCG_CARRY], p[4];
+    LLVMValueRef acc[HCG_CARRY], p[MOST_HEADS];
     for (unsigned i = 0; i < heads * c->n; i++)
         acc[i] = hcg_load(e, HIR_F32, output_place(e, t, c, head, i / c->n, i % c->n), NULL);
     LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
+    LLVMValueRef next = t->a->one_row ? value_share(e, t, c, head) : NULL;
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, 1), "value", heads * c->n, acc);
     LLVMValueRef row = hcg_at(e, elem, t->values, hcg_mul_const(e, l.index, v->width));
     row = hcg_at(e, elem, row, c->at);
+    if (next) prefetch_share(e, next, l.index, shares_of(e, t).value_bytes);
     for (unsigned h = 0; h < heads; h++) {
         LLVMValueRef at = hcg_at(e, e->f32, scores, hcg_i64(e, h * HCG_LD_SCORES));
         p[h] = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, at, l.index)));
@@ -215,7 +327,7 @@ static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
     for (unsigned i = 0; i < c->n; i++) {
         LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * e->level->lanes));
         LLVMValueRef x = hcg_load(e, v->dtype, place, i + 1 == c->n ? c->valid : NULL);
-        prefetch_after(e, v, place, i * e->level->lanes);
+        if (!t->a->one_row) prefetch_after(e, v, place, i * e->level->lanes);
         for (unsigned h = 0; h < heads; h++)
             acc[h * c->n + i] = hcg_fma(e, p[h], x, l.carried[h * c->n + i]);
     }
@@ -225,9 +337,8 @@ static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
 }
 
 void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t) {
-    const unsigned heads = t->small_batch && e->level->lanes >= 16 ? 4 : 2;
+    const unsigned heads = value_heads(e, t), vectors = value_vectors(e, t);
     int64_t lanes = e->level->lanes, m = t->a->m;
-    unsigned vectors = (lanes >= 16 ? 16 : 8) / heads;
     int64_t block = lanes * vectors, whole = m / block * block, left = m - whole;
     columns c = {.n = vectors};
     if (whole) {
@@ -244,51 +355,8 @@ void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t) {
     by_heads(e, t, heads, add_values, &c);
 }
 
-/* ---- a range of keys ------------------------------------------------------------------------- */
-typedef struct partial { /* what a query head leaves of a range */
-    LLVMValueRef o, state;
-} partial;
-
-static partial partial_of(hcg_emit *e, const hcg_attention *a, LLVMValueRef first,
-                          LLVMValueRef head) {
-    int64_t ld = hcg_partial_floats(a->m);
-    LLVMValueRef o = hcg_at(e, e->f32, first, hcg_mul_const(e, head, ld));
-    return (partial){o, hcg_at(e, e->f32, o, hcg_i64(e, ld - HIR_PANEL))};
-}
-
-static hcg_loop each_head(hcg_emit *e, const hcg_key_tile *t) {
-    return hcg_loop_begin(e, hcg_i64(e, 0), t->heads, hcg_i64(e, 1), "head", 0, NULL);
-}
-
-static LLVMValueRef output_width(hcg_emit *e, const hcg_attention *a) {
-    int64_t lanes = e->level->lanes;
-    return hcg_i64(e, (a->m + lanes - 1) / lanes * lanes);
-}
-
-/* Head j of those that look at the tile: its token in the call, ... */
-static LLVMValueRef token_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef j) {
-    if (!t->small_batch) return hcg_i64(e, 0);
-    return LLVMBuildUDiv(e->b, j, hcg_i64(e, t->a->per_group), "token");
-}
-
-/* ... which of the query heads it is, ... */
-static LLVMValueRef query_head(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
-                               LLVMValueRef j) {
-    int64_t per_group = t->a->per_group;
-    LLVMValueRef first = hcg_mul_const(e, group, per_group);
-    if (!t->small_batch) return hcg_add(e, first, j);
-    LLVMValueRef within = hcg_sub(e, j, hcg_mul_const(e, token_of(e, t, j), per_group));
-    return hcg_add(e, first, within);
-}
-
-/* ... and its number in q or out, in heads of all tokens. */
-static LLVMValueRef head_number(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
-                                LLVMValueRef j) {
-    LLVMValueRef head = query_head(e, t, group, j);
-    if (!t->small_batch) return head;
-    return hcg_add(e, hcg_mul_const(e, token_of(e, t, j), t->a->heads), head);
-}
-
+/* ---- the softmax step --------------------------------------------------------------------------
+ */
 /* Keys of the tile up to the position of a head's token. */
 static LLVMValueRef seen_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef token) {
     if (!t->small_batch) return t->count;
@@ -317,49 +385,33 @@ static void hide_first_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef tok
 
 void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t) {
     int64_t lanes = e->level->lanes;
-    hcg_loop l = each_head(e, t);
-    partial p = partial_of(e, t->a, t->partial, l.index);
-    LLVMValueRef token = token_of(e, t, l.index);
+    hcg_loop l = hcg_each_head(e, t);
+    hcg_partial p = hcg_partial_of(e, t, t->partial, l.index);
+    LLVMValueRef token = hcg_token_of(e, t, l.index);
     hcg_softmax s = {.valid = seen_keys(e, t, token), .state = p.state, .o = p.o};
     s.scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, l.index, HCG_LD_SCORES));
     hcg_query q = {.scores = s.scores, .first = t->first, .count = t->count, .apart = 1};
     if (t->a->bias) {
         q.position = hcg_add(e, t->a->past, token);
-        q.number = head_number(e, t, t->group, l.index);
+        q.number = hcg_head_number(e, t, t->group, l.index);
         hcg_add_bias(e, t->a, &q);
     }
     hide_first_keys(e, t, token, s.scores);
     s.n = LLVMBuildAnd(e->b, hcg_add(e, t->count, hcg_i64(e, lanes - 1)), hcg_i64(e, -lanes), "");
-    s.width = output_width(e, t->a);
+    s.width = hcg_output_width(e, t->a);
     hcg_softmax_tile(e, &s);
     hcg_loop_end(e, &l, NULL);
 }
 
-void hcg_start_range(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef range) {
-    const hcg_attention *a = t->a;
-    hcg_loop l = each_head(e, t);
-    partial p = partial_of(e, a, t->partial, l.index);
-    hcg_softmax_start(e, p.state, p.o, output_width(e, a));
-    if (a->sink) {
-        LLVMValueRef m, s, first = LLVMBuildICmp(e->b, LLVMIntEQ, range, hcg_i64(e, 0), "first");
-        hcg_softmax_origin(e, a, token_of(e, t, l.index), query_head(e, t, t->group, l.index), &m,
-                           &s);
-        m = LLVMBuildSelect(e->b, first, m, LLVMConstReal(e->f32, -FLT_MAX), "");
-        s = LLVMBuildSelect(e->b, first, s, LLVMConstReal(e->f32, 0), "");
-        hcg_store(e, p.state, m, NULL);
-        hcg_store(e, hcg_at(e, e->f32, p.state, hcg_i64(e, 1)), s, NULL);
-    }
-    hcg_loop_end(e, &l, NULL);
-}
-
+/* ---- a range of keys ------------------------------------------------------------------------- */
 /* Keys from .. to of a head: one of its ranges. */
 static void emit_range(hcg_emit *e, hcg_key_tile *t, LLVMValueRef range, LLVMValueRef from,
                        LLVMValueRef to) {
     const hcg_attention *a = t->a;
     hcg_start_range(e, t, range);
-    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, t->most), "tile", 0, NULL);
     t->first = l.index;
-    t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, TILE));
+    t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, t->most));
     t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
     hcg_tile_scores(e, t);
@@ -368,57 +420,13 @@ static void emit_range(hcg_emit *e, hcg_key_tile *t, LLVMValueRef range, LLVMVal
     hcg_loop_end(e, &l, NULL);
 }
 
-/* ---- ranges of a head ------------------------------------------------------------------------ */
-/* Floats that the heads of `ranges` ranges leave. */
-static LLVMValueRef partial_floats(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef ranges) {
-    return hcg_mul_const(e, hcg_mul(e, ranges, t->heads), hcg_partial_floats(t->a->m));
-}
-
-LLVMValueRef hcg_range_at(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h,
-                          LLVMValueRef range) {
-    return hcg_at(e, e->f32, h->partials, partial_floats(e, t, range));
-}
-
-void hcg_merge(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h) {
-    const hcg_attention *a = t->a;
-    hcg_loop l = each_head(e, t);
-    partial all = partial_of(e, a, h->partials, l.index);
-    hcg_loop r = hcg_loop_begin(e, hcg_i64(e, 1), h->ranges, hcg_i64(e, 1), "range", 0, NULL);
-    partial p = partial_of(e, a, hcg_range_at(e, t, h, r.index), l.index);
-    hcg_softmax_merge(e, all.state, all.o, p.state, p.o, output_width(e, a));
-    hcg_loop_end(e, &r, NULL);
-    LLVMValueRef number = head_number(e, t, h->group, l.index);
-    hcg_softmax_end(e, all.state, all.o, a->m,
-                    hcg_at(e, e->f32, a->out, hcg_mul_const(e, number, a->m)));
-    hcg_loop_end(e, &l, NULL);
-}
-
-hcg_arrival hcg_arrive(hcg_emit *e, LLVMValueRef group, LLVMValueRef ranges, LLVMValueRef done) {
-    LLVMValueRef counter =
-        hcg_at(e, e->i8, hcg_frame_shared(e), hcg_mul_const(e, group, HCG_COUNTER_BYTES));
-    LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
-                                             LLVMAtomicOrderingAcquireRelease, false);
-    LLVMBasicBlockRef last = LLVMAppendBasicBlockInContext(e->cx, e->fn, "last");
-    hcg_arrival a = {LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived")};
-    LLVMValueRef complete =
-        LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, before, done), ranges, "complete");
-    LLVMBuildCondBr(e->b, complete, last, a.after);
-    LLVMPositionBuilderAtEnd(e->b, last);
-    LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
-    return a;
-}
-
-void hcg_arrive_end(hcg_emit *e, const hcg_arrival *a) {
-    LLVMBuildBr(e->b, a->after);
-    LLVMPositionBuilderAtEnd(e->b, a->after);
-}
-
+/* ---- columns --------------------------------------------------------------------------------- */
 /* The queries of all tokens' heads of a group, one after the other. */
 static void gather_queries(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h) {
     const hcg_attention *a = t->a;
     int64_t lanes = e->level->lanes;
-    hcg_loop l = each_head(e, t);
-    LLVMValueRef number = head_number(e, t, h->group, l.index);
+    hcg_loop l = hcg_each_head(e, t);
+    LLVMValueRef number = hcg_head_number(e, t, h->group, l.index);
     LLVMValueRef from = hcg_at(e, e->f32, a->q, hcg_mul_const(e, number, a->n));
     LLVMValueRef to = hcg_at(e, e->f32, t->q, hcg_mul_const(e, l.index, a->n));
     for (int64_t i = 0; i < a->n; i += lanes) {
@@ -431,35 +439,41 @@ static void gather_queries(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_
 
 /* Columns c0 .. c1 - 1: column g R + r is range r of head g, R ranges cover what is seen of the
  * cache. */
+typedef struct key_ranges { /* of a head: range 0 begins `skipped` ranges behind position 0 */
+    hcg_key_tile *t;
+    hcg_ranged_head h;
+    LLVMValueRef skipped, seen; /* seen: the first position that is */
+} key_ranges;
+
+static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
+    const key_ranges *k = with;
+    const bool window = k->t->a->window;
+    LLVMValueRef keys = hcg_i64(e, HRT_KEYS);
+    LLVMValueRef start = hcg_mul(e, window ? hcg_add(e, range, k->skipped) : range, keys);
+    LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), hcg_frame_c(e));
+    k->t->partial = hcg_range_at(e, k->t, &k->h, range);
+    emit_range(e, k->t, range, window ? hcg_larger(e, start, k->seen) : start, stop);
+}
+
 static void emit_columns(hcg_emit *e, hcg_key_tile *t) {
     const hcg_attention *a = t->a;
-    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), length = hcg_frame_c(e);
-    LLVMValueRef seen = hcg_first_seen(e, a, a->past),
-                 skipped = LLVMBuildUDiv(e->b, seen, keys, "");
-    hcg_ranged_head h = {.ranges = hcg_divide_up(e, length, keys)};
-    if (a->window) h.ranges = hcg_sub(e, h.ranges, skipped);
-    LLVMValueRef partials = hcg_frame_ranges(e);
-    LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, h.ranges, "");
-    LLVMValueRef end = hcg_divide_up(e, e->c1, h.ranges);
-    hcg_loop l = hcg_loop_begin(e, first, end, one, "group", 0, NULL);
-    LLVMValueRef column = hcg_mul(e, l.index, h.ranges);
-    h.group = t->group = l.index;
-    h.partials = hcg_at(e, e->f32, partials, partial_floats(e, t, column));
+    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS);
+    key_ranges k = {.t = t, .seen = hcg_first_seen(e, a, a->past)};
+    k.skipped = LLVMBuildUDiv(e->b, k.seen, keys, "");
+    LLVMValueRef ranges = hcg_divide_up(e, hcg_frame_c(e), keys), partials = hcg_frame_ranges(e);
+    if (a->window) ranges = hcg_sub(e, ranges, k.skipped);
+    LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, ranges, "");
+    hcg_loop l = hcg_loop_begin(e, first, hcg_divide_up(e, e->c1, ranges), one, "group", 0, NULL);
+    LLVMValueRef column = hcg_mul(e, l.index, ranges);
+    k.h = (hcg_ranged_head){.group = l.index, .ranges = ranges, .partials = partials};
+    k.h.partials = hcg_range_at(e, t, &k.h, column);
+    t->group = l.index;
     if (t->small_batch)
-        gather_queries(e, t, &h);
+        gather_queries(e, t, &k.h);
     else
         t->q = hcg_at(e, e->f32, a->q, hcg_mul_const(e, l.index, a->per_group * a->n));
-    LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), hcg_i64(e, 0));
-    LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), h.ranges);
-    hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
-    LLVMValueRef start = hcg_mul(e, a->window ? hcg_add(e, r.index, skipped) : r.index, keys);
-    LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), length);
-    t->partial = hcg_range_at(e, t, &h, r.index);
-    emit_range(e, t, r.index, a->window ? hcg_larger(e, start, seen) : start, stop);
-    hcg_loop_end(e, &r, NULL);
-    const hcg_arrival all = hcg_arrive(e, h.group, h.ranges, hcg_sub(e, to, from));
-    hcg_merge(e, t, &h);
-    hcg_arrive_end(e, &all);
+    hcg_each_range(e, t, &k.h, hcg_larger(e, hcg_sub(e, e->c0, column), hcg_i64(e, 0)),
+                   hcg_smaller(e, hcg_sub(e, e->c1, column), ranges), do_range, &k);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -467,15 +481,28 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
     return hcg_scratch(e, (uint64_t)n * 4);
 }
 
+/* Rows of a tile that are met from the L2, in a sixth of it: the next tile comes meanwhile, the one
+ * before is still there, and sums and queries are met as often. */
+static int64_t rows_of_tile(const hcg_emit *e, const hcg_attention *a) {
+    const int64_t row = a->k.width * (int64_t)hir_dtype_bytes(a->k.dtype);
+    int64_t rows = TILE;
+    while (rows > LEAST_ROWS && 6 * rows * row > (int64_t)e->level->machine.l2)
+        rows /= 2;
+    return rows;
+}
+
 void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
     hcg_key_tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
     t.scores = floats(e, a->per_group * HCG_LD_SCORES);
+    t.most = a->one_row ? rows_of_tile(e, a) : TILE;
     emit_columns(e, &t);
 }
 
 void hcg_attention_small_batch(hcg_emit *e, const hcg_attention *a) {
-    hcg_key_tile t = {
-        .a = a, .small_batch = true, .heads = hcg_mul_const(e, hcg_frame_t(e), a->per_group)};
+    hcg_key_tile t = {.a = a,
+                      .most = TILE,
+                      .small_batch = true,
+                      .heads = hcg_mul_const(e, hcg_frame_t(e), a->per_group)};
     t.scores = floats(e, HRT_SMALL_BATCH * a->per_group * HCG_LD_SCORES);
     t.q = floats(e, HRT_SMALL_BATCH * a->per_group * a->n);
     emit_columns(e, &t);

@@ -155,7 +155,7 @@ static void emit_prefill(hcg_emit *e, selected *s) {
     s->tile.partial = partial;
     emit_range(e, s, &v, zero, zero, hcg_add(e, v.near, v.far));
     const hcg_ranged_head h = {.group = g.index, .ranges = one, .partials = partial};
-    hcg_merge(e, &s->tile, &h);
+    hcg_finish_heads(e, &s->tile, &h);
     hcg_loop_end(e, &g, NULL);
     hcg_loop_end(e, &t, NULL);
 }
@@ -168,8 +168,22 @@ static LLVMValueRef count_ranges(hcg_emit *e, const selected *s, const sight *v)
     return hcg_larger(e, n, hcg_i64(e, 1));
 }
 
+typedef struct list_ranges { /* of a head */
+    selected *s;
+    const sight *v;
+    hcg_ranged_head h;
+} list_ranges;
+
+static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
+    const list_ranges *l = with;
+    LLVMValueRef keys = hcg_i64(e, HRT_KEYS), start = hcg_mul(e, range, keys);
+    LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), hcg_add(e, l->v->near, l->v->far));
+    l->s->tile.partial = hcg_range_at(e, &l->s->tile, &l->h, range);
+    emit_range(e, l->s, l->v, range, start, stop);
+}
+
 static void emit_decode(hcg_emit *e, selected *s) {
-    LLVMValueRef one = hcg_i64(e, 1), zero = hcg_i64(e, 0), keys = hcg_i64(e, HRT_KEYS);
+    LLVMValueRef one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
     take_head(e, s, zero, zero);
     sight v = sight_of(e, s, s->a.past);
     LLVMValueRef ranges = count_ranges(e, s, &v), partials = hcg_frame_ranges(e);
@@ -178,19 +192,11 @@ static void emit_decode(hcg_emit *e, selected *s) {
     LLVMValueRef column = hcg_mul(e, l.index, ranges);
     take_head(e, s, zero, l.index);
     if (s->lists > 1) v = sight_of(e, s, s->a.past);
-    hcg_ranged_head h = {.group = l.index, .ranges = ranges, .partials = partials};
-    h.partials = hcg_range_at(e, &s->tile, &h, column);
-    LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), zero);
-    LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), ranges);
-    hcg_loop r = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
-    LLVMValueRef start = hcg_mul(e, r.index, keys);
-    LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), hcg_add(e, v.near, v.far));
-    s->tile.partial = hcg_range_at(e, &s->tile, &h, r.index);
-    emit_range(e, s, &v, r.index, start, stop);
-    hcg_loop_end(e, &r, NULL);
-    const hcg_arrival all = hcg_arrive(e, l.index, ranges, hcg_sub(e, to, from));
-    hcg_merge(e, &s->tile, &h);
-    hcg_arrive_end(e, &all);
+    list_ranges r = {.s = s, .v = &v};
+    r.h = (hcg_ranged_head){.group = l.index, .ranges = ranges, .partials = partials};
+    r.h.partials = hcg_range_at(e, &s->tile, &r.h, column);
+    hcg_each_range(e, &s->tile, &r.h, hcg_larger(e, hcg_sub(e, e->c0, column), zero),
+                   hcg_smaller(e, hcg_sub(e, e->c1, column), ranges), do_range, &r);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -225,7 +231,7 @@ static void make_tile(hcg_emit *e, selected *s) {
     const hcg_attention *a = &s->a;
     s->tile_a = *a;
     s->tile_a.k.dtype = s->tile_a.v.dtype = HIR_F32;
-    s->tile = (hcg_key_tile){.a = &s->tile_a, .heads = hcg_i64(e, a->per_group)};
+    s->tile = (hcg_key_tile){.a = &s->tile_a, .most = TILE, .heads = hcg_i64(e, a->per_group)};
     s->tile.scores = hcg_scratch(e, (uint64_t)(a->per_group * HCG_LD_SCORES) * 4);
     s->tile.keys = s->tile.values = hcg_scratch(e, (uint64_t)(TILE * a->n) * 4);
     if (!s->same) s->tile.values = hcg_scratch(e, (uint64_t)(TILE * a->m) * 4);
@@ -260,7 +266,7 @@ static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters,
     const hir_id id = hir_form_op(m, kernel);
     const hir_type q = hir_arg_type(m, id, 0), v = hir_arg_type(m, id, 2);
     const bool entries = hir_op_at(m, id)->args[5].kind != HIR_REF_NONE;
-    *counters = (uint64_t)v.dim[1] * HCG_COUNTER_BYTES;
+    *counters = hcg_counter_bytes(v.dim[1]);
     *range = (uint64_t)q.dim[1] * (uint64_t)hcg_partial_floats(v.dim[2]) * 4 * (entries ? 2 : 1);
 }
 

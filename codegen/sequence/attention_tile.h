@@ -18,15 +18,31 @@ typedef struct hcg_key_tile {
     LLVMValueRef group;        /* key/value head */
     LLVMValueRef keys, values; /* rows of the tile's first position */
     LLVMValueRef first, count; /* its first position, and how many */
+    int64_t most;              /* the most that there are */
 } hcg_key_tile;
 
-/* A head's first range has the sink; the others begin with nothing. */
-void hcg_start_range(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef range);
 /* scores[head][s] = scale q . k_s of the tile */
 void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t);
 void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);
 /* O += P V of the tile */
 void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t);
+
+/* ---- ranges of keys (ranges.c) -----------------------------------------------------------------
+ */
+typedef struct hcg_partial { /* what a query head leaves of a range */
+    LLVMValueRef o, state;
+} hcg_partial;
+/* Those of head number `head` of the tile, in what all of them leave from `first` on. */
+hcg_partial hcg_partial_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef first,
+                           LLVMValueRef head);
+/* Floats of O in whole vectors. */
+LLVMValueRef hcg_output_width(hcg_emit *e, const hcg_attention *a);
+/* A loop over the heads that look at the tile; of number j its token in the call, and its number in
+ * q or out, in heads of all tokens. */
+hcg_loop hcg_each_head(hcg_emit *e, const hcg_key_tile *t);
+LLVMValueRef hcg_token_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef j);
+LLVMValueRef hcg_head_number(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
+                             LLVMValueRef j);
 
 typedef struct hcg_ranged_head { /* a key/value head: its ranges, and where they leave what */
     LLVMValueRef group, ranges;
@@ -34,14 +50,22 @@ typedef struct hcg_ranged_head { /* a key/value head: its ranges, and where they
 } hcg_ranged_head;
 LLVMValueRef hcg_range_at(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h,
                           LLVMValueRef range);
-/* o = the ranges merged from first to last */
-void hcg_merge(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h);
-/* Counts `done` ranges of the group and puts the builder where whoever finds them complete goes on;
- * all that was written before the others counted is visible there. */
+/* At t->partial: nothing yet, or what the sinks are for the head's first range. */
+void hcg_start_range(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef range);
+/* f for each of the ranges from .. to - 1 of a head, at least one, which leaves it at hcg_range_at.
+ * Whoever does a head's last one finishes it. */
+typedef void hcg_range(hcg_emit *e, void *with, LLVMValueRef range);
+void hcg_each_range(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h, LLVMValueRef from,
+                    LLVMValueRef to, hcg_range *f, void *with);
+/* o = what the head's first range holds */
+void hcg_finish_heads(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h);
+
+/* Adds `done` to a counter of frame->shared and puts the builder where whoever finds `all` of them
+ * goes on; all that was written before the others counted is visible there. */
 typedef struct hcg_arrival {
     LLVMBasicBlockRef after;
 } hcg_arrival;
-hcg_arrival hcg_arrive(hcg_emit *e, LLVMValueRef group, LLVMValueRef ranges, LLVMValueRef done);
+hcg_arrival hcg_arrive(hcg_emit *e, LLVMValueRef counter, LLVMValueRef all, LLVMValueRef done);
 void hcg_arrive_end(hcg_emit *e, const hcg_arrival *a);
 
 #endif

@@ -135,6 +135,19 @@ static void emit_range(hcg_emit *e, hcg_query_tile *t, LLVMValueRef number, LLVM
                      hcg_smaller(e, hcg_add(e, start, keys), hcg_frame_c(e)));
 }
 
+typedef struct row_ranges { /* of a group */
+    hcg_query_tile *t;
+    const hcg_key_tile *heads;
+    hcg_ranged_head h;
+    LLVMValueRef skipped;
+} row_ranges;
+
+static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
+    const row_ranges *r = with;
+    emit_range(e, r->t, range, r->skipped);
+    hcg_queries_leave_partials(e, r->t, hcg_range_at(e, r->heads, &r->h, range));
+}
+
 /* Columns c0 .. c1 - 1: column g R + r is range r of group g, R ranges cover what is seen of the
  * cache. */
 static void emit_decode(hcg_emit *e, const hcg_latent *l) {
@@ -144,32 +157,27 @@ static void emit_decode(hcg_emit *e, const hcg_latent *l) {
     cached of = {.l = l};
     hcg_query_tile t = begin(e, &of, 1);
     t.row = zero, t.n = one;
-    LLVMValueRef skipped = LLVMBuildUDiv(e->b, hcg_first_seen(e, a, a->past), keys, "");
-    hcg_ranged_head h = {.ranges = hcg_sub(e, hcg_divide_up(e, hcg_frame_c(e), keys), skipped)};
-    hcg_loop groups = hcg_loop_begin(e, LLVMBuildUDiv(e->b, e->c0, h.ranges, ""),
-                                     hcg_divide_up(e, e->c1, h.ranges), one, "group", 0, NULL);
-    LLVMValueRef column = hcg_mul(e, groups.index, h.ranges);
-    const int64_t each = a->per_group * hcg_partial_floats(a->m);
-    h.partials = hcg_at(e, e->f32, hcg_frame_ranges(e), hcg_mul_const(e, column, each));
-    h.group = t.group = groups.index;
+    row_ranges r = {.t = &t, .heads = &heads};
+    r.skipped = LLVMBuildUDiv(e->b, hcg_first_seen(e, a, a->past), keys, "");
+    LLVMValueRef ranges = hcg_sub(e, hcg_divide_up(e, hcg_frame_c(e), keys), r.skipped);
+    hcg_loop groups = hcg_loop_begin(e, LLVMBuildUDiv(e->b, e->c0, ranges, ""),
+                                     hcg_divide_up(e, e->c1, ranges), one, "group", 0, NULL);
+    LLVMValueRef column = hcg_mul(e, groups.index, ranges);
+    r.h = (hcg_ranged_head){.group = groups.index, .ranges = ranges};
+    r.h.partials = hcg_frame_ranges(e);
+    r.h.partials = hcg_range_at(e, &heads, &r.h, column);
+    t.group = groups.index;
     hcg_queries_take(e, &t);
-    LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), zero);
-    LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), h.ranges);
-    hcg_loop range = hcg_loop_begin(e, from, to, one, "range", 0, NULL);
-    emit_range(e, &t, range.index, skipped);
-    hcg_queries_leave_partials(e, &t, hcg_range_at(e, &heads, &h, range.index));
-    hcg_loop_end(e, &range, NULL);
-    const hcg_arrival last = hcg_arrive(e, h.group, h.ranges, hcg_sub(e, to, from));
-    hcg_merge(e, &heads, &h);
-    hcg_arrive_end(e, &last);
+    hcg_each_range(e, &heads, &r.h, hcg_larger(e, hcg_sub(e, e->c0, column), zero),
+                   hcg_smaller(e, hcg_sub(e, e->c1, column), ranges), do_range, &r);
     hcg_loop_end(e, &groups, NULL);
 }
 
 /* Up to half a panel of heads would leave half of the lanes to repetitions: they go as those of
  * ordinary attention do, with elements of a row in lanes, where key and value are columns of one
  * row. */
-static bool goes_as_attention(const hcg_latent *l) {
-    return l->a.per_group <= HIR_PANEL / 2 && !l->shared_state;
+static bool goes_as_attention(const hcg_emit *e, const hcg_latent *l) {
+    return (l->a.per_group <= HIR_PANEL / 2 || e->level->lanes >= 16) && !l->shared_state;
 }
 
 /* to[h][at .. at + n - 1] = q[h], all heads of the token, rows `width` apart */
@@ -188,7 +196,7 @@ static void decode_as_attention(hcg_emit *e, const hcg_latent *l) {
     hcg_attention a = l->a;
     a.k = a.v = l->state[0];
     a.v.base = hcg_at(e, hcg_element(e, a.v.dtype), a.v.base, hcg_i64(e, l->start));
-    a.n = l->r + l->m;
+    a.n = l->r + l->m, a.one_row = true;
     if (l->shared) {
         a.q = hcg_floats(e, a.heads * a.n);
         place_queries(e, l, l->a.q, l->r, l->start, a.q);
@@ -212,7 +220,7 @@ static bool emit_latent(hcg_emit *e, const hcg_kernel *k) {
     if (!hcg_find_latent(e, k, id, 0, 4, hir_arg_type(e->p->m, id, 0).dim[2], &l)) return false;
     l.a.per_group = l.a.heads / l.a.groups, l.a.m = l.r;
     hcg_at_op(e, id);
-    if (k->phase == HIR_DECODE && goes_as_attention(&l))
+    if (k->phase == HIR_DECODE && goes_as_attention(e, &l))
         decode_as_attention(e, &l);
     else if (k->phase == HIR_DECODE)
         emit_decode(e, &l);
@@ -227,7 +235,7 @@ static int64_t latent_heads(const hir_module *m, hir_id kernel) {
 
 static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
     const hir_type q = hir_arg_type(m, hir_form_op(m, kernel), 0);
-    *counters = (uint64_t)latent_heads(m, kernel) * HCG_COUNTER_BYTES;
+    *counters = hcg_counter_bytes(latent_heads(m, kernel));
     *range = (uint64_t)q.dim[1] * (uint64_t)hcg_partial_floats(q.dim[2]) * 4;
 }
 

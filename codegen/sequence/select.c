@@ -239,7 +239,7 @@ static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
     s.a.past = LLVMBuildNSWSub(e->b, hcg_frame_c(e), hcg_frame_t(e), "past");
     hcg_at_op(e, hir_form_op(m, k->op));
     s.choice = hcg_new_best(e, s.k);
-    s.tile = (hcg_key_tile){.a = &s.a, .heads = hcg_i64(e, s.a.per_group)};
+    s.tile = (hcg_key_tile){.a = &s.a, .most = HCG_TILE_KEYS, .heads = hcg_i64(e, s.a.per_group)};
     s.tile.scores = hcg_scratch(e, (uint64_t)(s.a.per_group * HCG_LD_SCORES) * 4);
     s.scores = hcg_scratch(e, HCG_LD_SCORES * 4);
     if (k->phase == HIR_DECODE)

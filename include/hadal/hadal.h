@@ -326,8 +326,10 @@ HADAL_API const char *hadal_read_report(hadal_session *s, const char *path);
 HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, hadal_session *other,
                                         const char *against);
 /* The life of one value, weight or state, as text. %N or %NAME: of the last dump; PASS:%N: of that
- * of a pass, `input` being the first; else the name of a weight, a state or an output. */
-HADAL_API const char *hadal_explain(hadal_session *s, const char *what);
+ * of a pass, `input` being the first; else the name of a weight, a state or an output. `target`: the
+ * machine code of its op is told of the first CPU level of this target; NULL: it is not. */
+HADAL_API const char *hadal_explain(hadal_session *s, const char *what,
+                                    const hadal_target *target);
 
 /* ---- facts --------------------------------------------------------------------------------------
  */

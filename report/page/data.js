@@ -272,6 +272,32 @@ async function unpack(listing) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return (listing.plain = await new Response(stream).text());
 }
+/** Where machine code was made for which line of the kernel IR: ranges of bytes in the text of the object. */
+function codeRanges(f) {
+  const out = [];
+  for (let i = 0; i < (f.ranges?.length || 0); i += 4) {
+    const [line, first, n, listed] = f.ranges.slice(i, i + 4);
+    out.push({ line, from: f.offset + first, to: f.offset + first + n, bytes: n, listed });
+  }
+  return out;
+}
+/** The line that an op of a kernel has in a function: that of the first kernel with an equal body, which share it. */
+function lineInFunction(name, kernel, line) {
+  const lines = R.code.steps.filter((x) => x.functions.includes(name)).map((x) => x.line);
+  return line - kernel + Math.min(kernel, ...lines);
+}
+/** The functions of a step, and of those that they call, such as epilogues, the ones with code of a line; each with what the
+    line is called in it. */
+function functionsOf(step, line) {
+  const of_steps = new Set(R.code.steps.flatMap((x) => x.functions)), out = [];
+  let shared = line;
+  for (const name of new Set(step.functions)) {
+    const f = R.code.functions.find((x) => x.name === name);
+    if (f) out.push([f, (shared = lineInFunction(name, step.line, line))]);
+  }
+  for (const f of R.code.functions) if (!of_steps.has(f.name) && codeRanges(f).some((x) => x.line === shared)) out.push([f, shared]);
+  return out;
+}
 /** By line of a listing: line of the kernel IR. */
 function listingLines(listing) {
   const out = [];

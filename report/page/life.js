@@ -23,16 +23,19 @@ function kernelFacts(stage, row) {
   const moved = (R.ledger?.kernels?.accesses || []).filter((a) => a.line === kernel_line && isCharged(a.phase)).reduce((n, a) => n + a.bytes, 0);
   if (moved) out.push(h("dt", null, "moves"), h("dd", null, `${bytes(moved)} a token for the residual mechanism`));
   const step = R.code?.steps.find((x) => x.line === kernel_line);
-  for (const fn of new Set(step?.functions || [])) {
-    const code = R.code.functions.find((x) => x.name === fn), own = history.layout(history.last).lines[history.layout(history.last).row.get(history.op(stage, row))];
-    if (!code) continue;
-    const of = listingLines(code.assembly), n = of.filter((l) => l === own).length;
-    out.push(h("dt", null, "code"), h("dd", null, h("a", { href: `#code=${encodeURIComponent(fn)}&line=${own}` }, fn), `, bytes ${group(code.offset)} to ${group(code.offset + code.bytes)}${n ? `, ${plural(n, "line")} of assembly for this op` : ""}`));
+  const own = history.layout(history.last).lines[history.layout(history.last).row.get(history.op(stage, row))];
+  for (const [code, at] of step ? functionsOf(step, own) : []) {
+    const fn = code.name, of = codeRanges(code).filter((x) => x.line === at), n = of.reduce((a, x) => a + x.bytes, 0);
+    out.push(h("dt", null, "code"), h("dd", null, h("a", { href: `#code=${encodeURIComponent(fn)}&line=${at}` }, fn), ` ${group(code.bytes)} bytes, ${hex(code.offset)}–${hex(code.offset + code.bytes)}`,
+      n > 0 && h("div", { class: "ranges" }, `for this op ${group(n)}: `, rangeText(of, 4))));
   }
   for (const p of phases(R)) for (const e of p.lines.filter((x) => x.line === kernel_line && x.calls))
     out.push(h("dt", null, p.phase), h("dd", null, `${time(nanoseconds(e))}, ${percent(nanoseconds(e) / (p.seconds * 1e9))}`));
   return h("section", null, h("h3", null, "Kernel, buffer, code, time"), h("dl", { class: "facts" }, out));
 }
+
+/** Ranges as "0x12–0x40, 0x51–0x5c and 3 more". */
+const rangeText = (ranges, most) => h("span", { class: "mono" }, ranges.slice(0, most).map((x) => `${hex(x.from)}–${hex(x.to)}`).join(", "), ranges.length > most ? ` and ${ranges.length - most} more` : "");
 
 const WHAT = { written: "as written", made: "made by", changed: "changed by", moved: "moved by", replaced: "replaced by", removed: "removed by" };
 

@@ -35,6 +35,7 @@ const rate = (n) => countOf(n).join("\u202f") + "FLOP/s";
 const bytes = (n) => bytesOf(n).join("\u202f");
 const time = (ns) => scaled(ns, 1000, ["ns", "µs", "ms", "s"]).join("\u202f");
 const units = (x) => (x === 0 ? "0" : x.toFixed(x >= 100 ? 1 : 3)) + "\u202fd";
+const hex = (n) => "0x" + n.toString(16);
 const percent = (x) => (100 * x).toFixed(x < 0.1 ? 1 : 0) + "\u202f%";
 const plural = (n, one, many) => `${group(n)} ${n === 1 ? one : many || one + "s"}`;
 

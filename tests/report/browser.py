@@ -145,8 +145,19 @@ try:
     # pointing at an op lights what it reads and who reads it
     page.run("document.querySelector('.cell.chosen').dispatchEvent(new MouseEvent('mouseenter'))")
     assert page.run("document.querySelectorAll('.cell.operand').length + document.querySelectorAll('.cell.user').length") > 1
+    # ... to the bytes that were made for it, in the panel and in the listing
+    told = page.run("[...document.querySelectorAll('#life .ranges')].map((x) => x.textContent)")
+    assert told and re.fullmatch(r"for this op [\d\u202f]+: (0x[0-9a-f]+–0x[0-9a-f]+(, | and \d+ more)?)+", told[0]), told
+    ranges = [[int(x, 16) for x in pair] for pair in re.findall(r"0x([0-9a-f]+)–0x([0-9a-f]+)", told[0])]
+    function = page.run("[...document.querySelectorAll('#life a')].find((a) => a.hash.startsWith('#code=')).textContent")
+    held = next(f for f in tiny["code"]["functions"] if f["name"] == function)
+    for begin, end in ranges:
+        assert [begin - held["offset"], end - begin] in [list(x[1:3]) for x in zip(*[iter(held["ranges"])] * 4)], (begin, end)
     page.run("[...document.querySelectorAll('#life a')].find((a) => a.hash.startsWith('#code=')).click()")
     page.until("document.querySelectorAll('#listing .row.lit').length > 0")
+    assert f"0x{ranges[0][0]:x}–0x{ranges[0][1]:x}" in page.run("document.getElementById('made-for').textContent")
+    addresses = page.run("[...document.querySelectorAll('#listing .address')].map((x) => x.textContent).filter(Boolean)")
+    assert f"{ranges[0][0]:x}" in addresses, (ranges, addresses)
     page.run("[...document.querySelectorAll('.tabs button')].find((b) => b.textContent === 'LLVM IR').click()")
     page.until("document.getElementById('listing')?.textContent.includes('define')")
 

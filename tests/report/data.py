@@ -135,6 +135,36 @@ for f in functions.values():
         assert sum(lines) == listing.count("\n") + 1, f["name"]
         assert all(line == 0 or line >= last for line in f[form]["lines"][::2]), f["name"]
     assert f["bytes"] > 0, f["name"]
+# ranges of machine code: whole, in order, and at the lines of the listing that have the same line of the IR
+for f in functions.values():
+    ranges = list(zip(*[iter(f["ranges"])] * 4))
+    if not ranges:
+        assert not any(f["assembly"]["lines"][::2]), f"{f['name']} has lines, and no ranges"
+        continue
+    listed = [line for line, n in zip(f["assembly"]["lines"][::2], f["assembly"]["lines"][1::2]) for _ in range(n)]
+    so_far = 0
+    for line, first, n, where in ranges:
+        assert first == so_far and n > 0 and line == listed[where], (f["name"], line, first, n, where)
+        so_far += n
+    assert so_far == f["bytes"], f["name"]
+    assert {line for line, *_ in ranges} == set(listed), f["name"]
+
+# and they are what binutils read from the line table of the object that `hadal compile` makes
+if shutil.which("objdump") and shutil.which("nm"):
+    run("compile", TINY, "-g", "--emit=obj", "--target-cpu", "native", "-o", at("tiny"))
+    begins = {name: int(address, 16) for address, kind, name in (x.split() for x in subprocess.run(["nm", at("tiny.o")], capture_output=True, text=True, check=True).stdout.splitlines() if len(x.split()) == 3)}
+    decoded = subprocess.run(["objdump", "--dwarf=decodedline", at("tiny.o")], capture_output=True, text=True, check=True).stdout
+    table = [(int(x[2], 16), x[1]) for x in (line.split() for line in decoded.splitlines()) if len(x) >= 3 and x[0] == "tiny.kernel.hir" and re.fullmatch(r"0x[0-9a-f]+|0", x[2])]
+    of_address = {}
+    for address, line in table:  # of rows at one address the last one counts
+        of_address[address] = line
+    compared = 0
+    for f in functions.values():
+        for line, first, n, _ in zip(*[iter(f["ranges"])] * 4):
+            told = of_address.get(begins[f["name"]] + first)
+            assert told == str(line), (f["name"], line, first, told)
+            compared += 1
+    assert compared > 500, compared
 own = [functions[f] for s in r["code"]["steps"] for f in s["functions"]]
 assert all(any(f["assembly"]["lines"][::2]) for f in own), "functions without lines of the kernel IR"
 

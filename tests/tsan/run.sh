@@ -6,7 +6,8 @@
 # 1 The runtime's unit tests: kernels in C, so that every access of a kernel is seen, with up to 17 threads in a
 #   region. The sanitizer does not know OpenMP's own synchronisation, and needs not to: what orders the threads of a call
 #   are atomics of the runtime (runtime/run.c: crew).
-# 2 A compiled model: sessions in threads of their own on one weights object.
+# 2 Exchanges between ranks that are threads.
+# 3 A compiled model: sessions in threads of their own on one weights object.
 set -eu
 hadal=$1 source=$2 out=$3
 mkdir -p "$out"
@@ -16,6 +17,9 @@ for test in test_threads test_batch; do
     $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
     "$out/$test"
 done
+$tsan -I"$source/include" -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/threads.c \
+    "$source"/tests/comm/scenarios.c "$source/tests/unit/test_comm.c" -o "$out/test_comm" -pthread
+"$out/test_comm"
 
 "$hadal" compile "$source/examples/jargon/jargon.hadal" --weights "$source/examples/jargon/model.safetensors" \
     --emit=obj,header,weights -o "$out/jargon"

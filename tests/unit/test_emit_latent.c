@@ -259,9 +259,9 @@ static size_t result_size(const problem *p) {
     return (size_t)(p->s.t * p->s.heads * p->v);
 }
 
-/* Sums of up to 700 terms of size 1 in f32, weights that add up to 1: 5e-6 as in
- * test_emit_sequence.c. Keys and values that are made have errors of their own, sums of up to 70
- * terms: twice that. */
+/* Sums of up to 700 terms of size 1 (or of 5000 whose weights are as much less) in f32, weights
+ * that add up to 1: 5e-6 as in test_emit_sequence.c. Keys and values that are made have errors of
+ * their own, sums of up to 70 terms: twice that. */
 static void compare(const problem *p, const float *o, const char *what) {
     const shape *s = &p->s;
     const double tolerance = s->kv_heads ? 1e-5 : 5e-6;
@@ -395,9 +395,24 @@ static void check_shape(shape s, const hcg_level *level, uint64_t seed) {
     close_problem(&p);
 }
 
+/* So many ranges that they are merged in several blocks, the last of them shorter; heads that are
+ * no whole number of those that meet a row together; rows of the size that models have. */
+static void check_long(const hcg_level *level) {
+    static const shape shapes[] = {
+        {.t = 2, .past = 4700, .heads = 12, .groups = 1, .r = 64, .m = 16},
+        {.t = 1, .past = 5200, .heads = 3, .groups = 1, .r = 33, .m = 7, .dtype = HIR_BF16},
+        {.t = 1, .past = 4400, .heads = 36, .groups = 2, .r = 40, .window = 4250},
+        {.t = 1, .past = 1500, .heads = 19, .groups = 1, .r = 512, .m = 64, .dtype = HIR_BF16},
+        {.t = 2, .past = 2600, .heads = 8, .groups = 1, .r = 24, .m = 8, .two_states = true},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(shapes[i], level, 100 + i);
+}
+
 static void check_level(const char *name) {
     const hcg_level *level = level_named(name);
     uint64_t s = 4711;
+    check_long(level);
     for (int round = 0; round < 12; round++) {
         const shape plain = random_shape(&s, round);
         check_shape(plain, level, random_bits(&s));

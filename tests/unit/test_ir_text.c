@@ -209,6 +209,25 @@ static const char *const texts[] = {
     "  output %12 {name = \"z\"}\n"
     "  output %13 {name = \"w\"}\n"
     "}\n",
+    /* one module for the ranks of a group, and what crosses between them */
+    "hir 1 depth @s\n\n"
+    "ranks 4, rows divided from 16 tokens\n\n"
+    "weight @q : f32[24, 8] shard {dim = 0, groups = 2, units = 3, pad = \"repeat\"}\n"
+    "weight @o : bf16[8, 10] shard {dim = 1, groups = 10, units = 1, pad = \"zero\"} unused\n\n"
+    "func(%x: f32[T, 8]) {\n"
+    "  %0 = comm.part %x : f32[T/4, 8]\n"
+    "  %1 = reshape %0 {shape = [T/4, 2, 4]} : f32[T/4, 2, 4]\n"
+    "  %2 = comm.all_gather %0 {dtype = \"bf16\"} : f32[T, 8]\n"
+    "  %3 = linear %2, @q, _ : f32[T, 8]\n"
+    "  %4 = comm.all_gather %3 {axis = 1, length = 24, groups = 2, units = 3, pad = \"repeat\"} : "
+    "f32[T, 24]\n"
+    "  %5 = comm.part %4 {axis = 1, groups = 4, units = 1} : f32[T, 6]\n"
+    "  %6 = comm.all_reduce %5 : f32[T, 6]\n"
+    "  %7 = comm.reduce_scatter %6 {dtype = \"f32\"} : f32[T/4, 6]\n"
+    "  comm.send %7 {to = 1}\n"
+    "  %8 = comm.recv {shape = [T, 3], from = 2} : f32[T, 3]\n"
+    "  output %8 {name = \"y\"}\n"
+    "}\n",
 };
 
 static void comes_back(const char *text, bool locations) {

@@ -1,0 +1,148 @@
+/* Ranges of the keys of a key/value head, for one token or a few: what each leaves in
+ * frame->shared, and how that is merged.
+ *
+ * A query head leaves O, M and S of every range (attention.h). Ranges are merged in blocks, each by
+ * who has done the last range of it, and the blocks by who has merged the last of these: most of
+ * what ranges leave is read while it is still in a cache, by all threads, and only the results of a
+ * few blocks by one. Who merges differs from call to call; the order in which is the same for any
+ * number of threads, and so is the result.
+ */
+#include <float.h>
+
+#include "codegen/emit/arithmetic.h"
+#include "codegen/sequence/attention_tile.h"
+
+enum { BLOCKS = HCG_COUNTERS - 1, LEAST_RANGES = 4 /* of a block */ };
+
+/* ---- query heads ----------------------------------------------------------------------------- */
+hcg_partial hcg_partial_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef first,
+                           LLVMValueRef head) {
+    const int64_t ld = hcg_partial_floats(t->a->m);
+    LLVMValueRef o = hcg_at(e, e->f32, first, hcg_mul_const(e, head, ld));
+    return (hcg_partial){o, hcg_at(e, e->f32, o, hcg_i64(e, ld - HIR_PANEL))};
+}
+
+hcg_loop hcg_each_head(hcg_emit *e, const hcg_key_tile *t) {
+    return hcg_loop_begin(e, hcg_i64(e, 0), t->heads, hcg_i64(e, 1), "head", 0, NULL);
+}
+
+LLVMValueRef hcg_output_width(hcg_emit *e, const hcg_attention *a) {
+    const int64_t lanes = e->level->lanes;
+    return hcg_i64(e, (a->m + lanes - 1) / lanes * lanes);
+}
+
+LLVMValueRef hcg_token_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef j) {
+    if (!t->small_batch) return hcg_i64(e, 0);
+    return LLVMBuildUDiv(e->b, j, hcg_i64(e, t->a->per_group), "token");
+}
+
+/* Which of the query heads it is. */
+static LLVMValueRef query_head(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
+                               LLVMValueRef j) {
+    const int64_t per_group = t->a->per_group;
+    LLVMValueRef first = hcg_mul_const(e, group, per_group);
+    if (!t->small_batch) return hcg_add(e, first, j);
+    LLVMValueRef within = hcg_sub(e, j, hcg_mul_const(e, hcg_token_of(e, t, j), per_group));
+    return hcg_add(e, first, within);
+}
+
+LLVMValueRef hcg_head_number(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
+                             LLVMValueRef j) {
+    LLVMValueRef head = query_head(e, t, group, j);
+    if (!t->small_batch) return head;
+    return hcg_add(e, hcg_mul_const(e, hcg_token_of(e, t, j), t->a->heads), head);
+}
+
+/* ---- one range ------------------------------------------------------------------------------- */
+void hcg_start_range(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef range) {
+    const hcg_attention *a = t->a;
+    hcg_loop l = hcg_each_head(e, t);
+    const hcg_partial p = hcg_partial_of(e, t, t->partial, l.index);
+    hcg_softmax_start(e, p.state, p.o, hcg_output_width(e, a));
+    if (a->sink) {
+        LLVMValueRef m, s, first = LLVMBuildICmp(e->b, LLVMIntEQ, range, hcg_i64(e, 0), "first");
+        hcg_softmax_origin(e, a, hcg_token_of(e, t, l.index), query_head(e, t, t->group, l.index),
+                           &m, &s);
+        m = LLVMBuildSelect(e->b, first, m, LLVMConstReal(e->f32, -FLT_MAX), "");
+        s = LLVMBuildSelect(e->b, first, s, LLVMConstReal(e->f32, 0), "");
+        hcg_store(e, p.state, m, NULL);
+        hcg_store(e, hcg_at(e, e->f32, p.state, hcg_i64(e, 1)), s, NULL);
+    }
+    hcg_loop_end(e, &l, NULL);
+}
+
+LLVMValueRef hcg_range_at(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h,
+                          LLVMValueRef range) {
+    LLVMValueRef heads = hcg_mul(e, range, t->heads);
+    return hcg_at(e, e->f32, h->partials, hcg_mul_const(e, heads, hcg_partial_floats(t->a->m)));
+}
+
+/* ---- merging --------------------------------------------------------------------------------- */
+/* The range `first` becomes those at first, first + step, .. together, `count` of them. */
+static void merge(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h, LLVMValueRef first,
+                  LLVMValueRef step, LLVMValueRef count) {
+    hcg_loop l = hcg_each_head(e, t);
+    const hcg_partial all = hcg_partial_of(e, t, hcg_range_at(e, t, h, first), l.index);
+    hcg_loop r = hcg_loop_begin(e, hcg_i64(e, 1), count, hcg_i64(e, 1), "range", 0, NULL);
+    LLVMValueRef at = hcg_range_at(e, t, h, hcg_add(e, first, hcg_mul(e, r.index, step)));
+    const hcg_partial p = hcg_partial_of(e, t, at, l.index);
+    hcg_softmax_merge(e, all.state, all.o, p.state, p.o, hcg_output_width(e, t->a));
+    hcg_loop_end(e, &r, NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
+void hcg_finish_heads(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h) {
+    const hcg_attention *a = t->a;
+    hcg_loop l = hcg_each_head(e, t);
+    const hcg_partial all = hcg_partial_of(e, t, h->partials, l.index);
+    LLVMValueRef number = hcg_head_number(e, t, h->group, l.index);
+    hcg_softmax_end(e, all.state, all.o, a->m,
+                    hcg_at(e, e->f32, a->out, hcg_mul_const(e, number, a->m)));
+    hcg_loop_end(e, &l, NULL);
+}
+
+hcg_arrival hcg_arrive(hcg_emit *e, LLVMValueRef counter, LLVMValueRef all, LLVMValueRef done) {
+    counter = hcg_mul_const(e, counter, HCG_COUNTER_BYTES);
+    counter = hcg_at(e, e->i8, hcg_frame_shared(e), counter);
+    LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
+                                             LLVMAtomicOrderingAcquireRelease, false);
+    LLVMBasicBlockRef last = LLVMAppendBasicBlockInContext(e->cx, e->fn, "last");
+    hcg_arrival a = {LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived")};
+    LLVMValueRef complete =
+        LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, before, done), all, "complete");
+    LLVMBuildCondBr(e->b, complete, last, a.after);
+    LLVMPositionBuilderAtEnd(e->b, last);
+    LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
+    return a;
+}
+
+void hcg_arrive_end(hcg_emit *e, const hcg_arrival *a) {
+    LLVMBuildBr(e->b, a->after);
+    LLVMPositionBuilderAtEnd(e->b, a->after);
+}
+
+void hcg_each_range(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h, LLVMValueRef from,
+                    LLVMValueRef to, hcg_range *f, void *with) {
+    LLVMValueRef one = hcg_i64(e, 1), counters = hcg_mul_const(e, h->group, HCG_COUNTERS);
+    LLVMValueRef each = hcg_divide_up(e, h->ranges, hcg_i64(e, BLOCKS));
+    each = hcg_larger(e, each, hcg_i64(e, LEAST_RANGES));
+    hcg_loop b = hcg_loop_begin(e, LLVMBuildUDiv(e->b, from, each, ""), hcg_divide_up(e, to, each),
+                                one, "block", 0, NULL);
+    LLVMValueRef first = hcg_mul(e, b.index, each);
+    LLVMValueRef end = hcg_smaller(e, hcg_add(e, first, each), h->ranges);
+    LLVMValueRef own = hcg_larger(e, from, first), own_end = hcg_smaller(e, to, end);
+    hcg_loop r = hcg_loop_begin(e, own, own_end, one, "range", 0, NULL);
+    f(e, with, r.index);
+    hcg_loop_end(e, &r, NULL);
+    LLVMValueRef counter = hcg_add(e, hcg_add(e, counters, one), b.index);
+    const hcg_arrival block =
+        hcg_arrive(e, counter, hcg_sub(e, end, first), hcg_sub(e, own_end, own));
+    merge(e, t, h, first, one, hcg_sub(e, end, first));
+    LLVMValueRef blocks = hcg_divide_up(e, h->ranges, each);
+    const hcg_arrival head = hcg_arrive(e, counters, blocks, one);
+    merge(e, t, h, hcg_i64(e, 0), each, blocks);
+    hcg_finish_heads(e, t, h);
+    hcg_arrive_end(e, &head);
+    hcg_arrive_end(e, &block);
+    hcg_loop_end(e, &b, NULL);
+}

@@ -1,0 +1,584 @@
+/* All exchanges are one: to each other rank of a group goes a run of bytes, from each comes one.
+ * They go in rounds of a message at most to and from each, and what a round has brought is taken
+ * when all of it is there: blocks are copied to their places, partial sums are added in the order
+ * of ranks. */
+#include "comm/exchange.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+static const char *exchange_name(uint32_t kind) {
+    static const char *const names[] = {
+#define E(id, name) [HADAL_COMM_##id] = name,
+        HADAL_COMM_EXCHANGES(E)
+#undef E
+            [COMM_CLOSE] = "close"};
+    return kind <= COMM_CLOSE ? names[kind] : "something unknown";
+}
+
+static uint64_t type_bytes(hadal_comm_type type) {
+    static const uint8_t bytes[] = {
+#define T(id, bytes) [HADAL_COMM_##id] = bytes,
+        HADAL_COMM_TYPES(T)
+#undef T
+    };
+    return (unsigned)type < sizeof bytes ? bytes[type] : 0;
+}
+
+/* The first error stays: what comes after follows from it. */
+__attribute__((format(printf, 3, 4))) static int fail(comm_exchange *x, int code,
+                                                      const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(x->message, sizeof x->message, format, args);
+    va_end(args);
+    x->broken = code;
+    x->link.give_up(x->link.self);
+    return code;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+typedef struct patience {
+    int64_t until; /* nanoseconds of the monotonic clock */
+    int64_t begun;
+    unsigned looks;
+} patience;
+
+static int64_t nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static patience patience_of(int64_t timeout_ns) {
+    const int64_t now = nanoseconds();
+    patience p = {.begun = now};
+    if (timeout_ns < 0) timeout_ns = 0;
+    if (__builtin_add_overflow(now, timeout_ns, &p.until)) p.until = INT64_MAX;
+    return p;
+}
+
+/* False: time is up. Others may need this CPU to be able to answer, so it is looked for a short
+ * while only, then offered, and after a millisecond given away. */
+static bool wait_a_little(patience *p) {
+    enum { LOOKS = 100, OFFERS = 1000000, SLEEP = 50000 };
+    if (p->looks++ < LOOKS) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+        return true;
+    }
+    const int64_t now = nanoseconds();
+    if (now >= p->until) return false;
+    if (now - p->begun < OFFERS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP}, NULL);
+    return true;
+}
+
+/* ---- one exchange ---------------------------------------------------------------------------- */
+typedef struct job job;
+struct job {
+    uint32_t kind;
+    hadal_comm_type type;
+    hadal_comm_group group;
+    /* For member i of the group that is not this rank: what it gets, and the bytes it sends. */
+    const uint8_t *(*outgoing)(const job *j, int32_t i, uint64_t *bytes);
+    uint64_t (*incoming)(const job *j, int32_t i);
+    /* Takes bytes [at, at + piece) of all that comes; parts[i] of member i. */
+    void (*take)(const job *j, uint64_t at, uint64_t piece, const uint8_t *const *parts);
+    const uint8_t *in;
+    uint8_t *out;
+    const uint64_t *counts; /* elements of each member's block; NULL: `n` for all */
+    uint64_t n;
+    int32_t self; /* this rank's place in the group; -1: it is not in it (send, recv) */
+};
+
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* Bytes of a run of `total` that belong to the round that begins at `at`. */
+static uint64_t in_round(uint64_t total, uint64_t at, uint64_t piece) {
+    return at < total ? smaller(total - at, piece) : 0;
+}
+
+static int post_part(comm_exchange *x, const job *j, int32_t i, uint64_t at, bool *done) {
+    const int32_t rank = j->group.first + i;
+    uint64_t total;
+    const uint8_t *from = j->outgoing(j, i, &total);
+    const uint64_t bytes = in_round(total, at, x->link.piece);
+    *done = true;
+    if (bytes == 0) return HADAL_COMM_OK;
+    uint8_t *room = x->link.room(x->link.self, rank);
+    *done = room != NULL;
+    if (!room) return HADAL_COMM_OK;
+    const comm_head head = {j->kind, j->type, x->ends[rank].sent++, total};
+    memcpy(room, &head, sizeof head);
+    memcpy(room + COMM_HEAD, from + at, (size_t)bytes);
+    x->traffic[j->kind].sent += bytes;
+    const int rc = x->link.post(x->link.self, rank, (size_t)(COMM_HEAD + bytes));
+    if (rc) return fail(x, rc, "%s: nothing can be sent to rank %d", exchange_name(j->kind), rank);
+    return HADAL_COMM_OK;
+}
+
+static int check_message(comm_exchange *x, const job *j, int32_t rank, const uint8_t *message,
+                         size_t size, uint64_t bytes, uint64_t total) {
+    comm_head head = {.kind = UINT32_MAX};
+    if (size >= COMM_HEAD) memcpy(&head, message, sizeof head);
+    const uint32_t kind = j->kind == HADAL_COMM_RECV ? HADAL_COMM_SEND : j->kind;
+    if (head.kind == COMM_CLOSE && kind != COMM_CLOSE)
+        return fail(x, HADAL_COMM_LOST, "%s: rank %d has closed its side", exchange_name(j->kind),
+                    rank);
+    if (head.kind != kind || head.type != (uint32_t)j->type || head.total != total)
+        return fail(x, HADAL_COMM_MISMATCH,
+                    "rank %d makes %s of %llu bytes, this one %s of %llu of another type or size",
+                    rank, exchange_name(head.kind), (unsigned long long)head.total,
+                    exchange_name(j->kind), (unsigned long long)total);
+    if (head.number != x->ends[rank].received || size != COMM_HEAD + bytes)
+        return fail(x, HADAL_COMM_TRANSPORT, "%s: a message of rank %d is damaged or out of order",
+                    exchange_name(j->kind), rank);
+    x->ends[rank].received++;
+    return HADAL_COMM_OK;
+}
+
+/* *part: the values of member i in this round, NULL as long as they have not come. */
+static int look_for_part(comm_exchange *x, const job *j, int32_t i, uint64_t at,
+                         const uint8_t **part, bool *done) {
+    const int32_t rank = j->group.first + i;
+    const uint64_t total = j->incoming(j, i), bytes = in_round(total, at, x->link.piece);
+    *done = bytes == 0 || *part;
+    if (*done) return HADAL_COMM_OK;
+    size_t size = 0;
+    int code = HADAL_COMM_OK;
+    const bool gone = x->link.is_gone(x->link.self, rank); /* asked before the look: see below */
+    const uint8_t *message = x->link.look(x->link.self, rank, &size, &code);
+    if (code)
+        return fail(x, code, "%s: nothing can be received of rank %d", exchange_name(j->kind),
+                    rank);
+    if (!message && gone) /* nothing was there although all that it sent had been sent */
+        return fail(x, HADAL_COMM_LOST, "%s: rank %d has given up", exchange_name(j->kind), rank);
+    if (!message) return HADAL_COMM_OK;
+    code = check_message(x, j, rank, message, size, bytes, total);
+    if (code) return code;
+    x->traffic[j->kind].received += bytes;
+    *part = message + COMM_HEAD;
+    *done = true;
+    return HADAL_COMM_OK;
+}
+
+static inline bool is_other(const job *j, int32_t i) {
+    return i != j->self;
+}
+
+typedef struct round {
+    uint64_t at;
+    bool posted[HADAL_COMM_MAX_RANKS];
+    const uint8_t *parts[HADAL_COMM_MAX_RANKS];
+} round;
+
+/* One attempt at what is left of the round; *missing: a member that is waited for, -1: none. */
+static int advance(comm_exchange *x, const job *j, round *r, int32_t *missing) {
+    *missing = -1;
+    for (int32_t i = 0; i < j->group.count; i++) {
+        bool done;
+        int rc = HADAL_COMM_OK;
+        if (!is_other(j, i)) continue;
+        if (!r->posted[i]) rc = post_part(x, j, i, r->at, &r->posted[i]);
+        if (rc) return rc;
+        rc = look_for_part(x, j, i, r->at, &r->parts[i], &done);
+        if (rc) return rc;
+        if (!done || !r->posted[i]) *missing = i;
+    }
+    return HADAL_COMM_OK;
+}
+
+static int timed_out(comm_exchange *x, const job *j, int32_t i, const patience *p) {
+    return fail(x, HADAL_COMM_TIMEOUT, "%s: rank %d has not answered for %.3g s",
+                exchange_name(j->kind), j->group.first + i,
+                (double)(nanoseconds() - p->begun) / 1e9);
+}
+
+static int run_round(comm_exchange *x, const job *j, uint64_t at, patience *p) {
+    round r = {.at = at};
+    int32_t missing;
+    for (;;) {
+        const int rc = advance(x, j, &r, &missing);
+        if (rc) return rc;
+        if (missing < 0) break;
+        if (!wait_a_little(p)) return timed_out(x, j, missing, p);
+    }
+    p->looks = 0;
+    if (j->take) j->take(j, at, x->link.piece, r.parts);
+    for (int32_t i = 0; i < j->group.count; i++)
+        if (r.parts[i]) x->link.drop(x->link.self, j->group.first + i);
+    return HADAL_COMM_OK;
+}
+
+/* What was posted must arrive while this rank computes. */
+static int wait_until_left(comm_exchange *x, const job *j, patience *p) {
+    for (int32_t i = 0; i < j->group.count; i++)
+        while (is_other(j, i) && !x->link.has_left(x->link.self, j->group.first + i))
+            if (!wait_a_little(p)) return timed_out(x, j, i, p);
+    return HADAL_COMM_OK;
+}
+
+static uint64_t longest_run(const job *j) {
+    uint64_t longest = 0, bytes;
+    for (int32_t i = 0; i < j->group.count; i++) {
+        if (!is_other(j, i)) continue;
+        j->outgoing(j, i, &bytes);
+        if (bytes > longest) longest = bytes;
+        if (j->incoming(j, i) > longest) longest = j->incoming(j, i);
+    }
+    return longest;
+}
+
+/* A group of one has no rounds: what it keeps is taken at once, as one piece. */
+static int run_exchange(comm_exchange *x, const job *j, uint64_t own, int64_t timeout_ns) {
+    patience p = patience_of(timeout_ns);
+    x->traffic[j->kind].calls++;
+    uint64_t longest = longest_run(j);
+    if (own > longest) longest = own;
+    for (uint64_t at = 0; at < longest; at += x->link.piece) {
+        const int rc = run_round(x, j, at, &p);
+        if (rc) return rc;
+    }
+    return wait_until_left(x, j, &p);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+static int refuse(comm_exchange *x, uint32_t kind, const char *what) {
+    return fail(x, HADAL_COMM_ARGUMENT, "%s: %s", exchange_name(kind), what);
+}
+
+/* Where the members' blocks begin; false: their sum does not fit. */
+static bool sum_counts(const uint64_t *counts, int32_t n, uint64_t *sum) {
+    *sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (__builtin_add_overflow(*sum, counts[i], sum)) return false;
+    return *sum <= INT64_MAX / 4;
+}
+
+/* Fills in what all exchanges of a group have. */
+static int begin(comm_exchange *x, job *j, const void *in, void *out) {
+    if (x->broken) return x->broken;
+    const hadal_comm_group g = j->group;
+    if (g.first < 0 || g.count < 1 || g.count > x->face.size - g.first || x->face.rank < g.first ||
+        x->face.rank - g.first >= g.count)
+        return refuse(x, j->kind,
+                      "this rank is not in the group, or the group has other ranks "
+                      "than there are");
+    if (type_bytes(j->type) == 0) return refuse(x, j->kind, "there is no such type");
+    j->self = x->face.rank - g.first;
+    uint64_t all = j->n;
+    if (j->counts && !sum_counts(j->counts, g.count, &all))
+        return refuse(x, j->kind, "the counts are too large");
+    if (!j->counts && all > INT64_MAX / 4) return refuse(x, j->kind, "the count is too large");
+    const uint64_t own = j->counts ? j->counts[j->self] : all;
+    const uint64_t wants = j->kind == HADAL_COMM_ALL_GATHER ? own : all;
+    const uint64_t gets = j->kind == HADAL_COMM_REDUCE_SCATTER ? own : all;
+    if ((wants > 0 && !in) || (gets > 0 && !out))
+        return refuse(x, j->kind, "a null pointer where there are values");
+    j->in = in;
+    j->out = out;
+    return HADAL_COMM_OK;
+}
+
+static uint64_t block_start(const job *j, int32_t member) {
+    uint64_t start = 0;
+    for (int32_t i = 0; j->counts && i < member; i++)
+        start += j->counts[i];
+    return start * type_bytes(j->type);
+}
+
+static uint64_t block_bytes(const job *j, int32_t member) {
+    return (j->counts ? j->counts[member] : j->n) * type_bytes(j->type);
+}
+
+static const uint8_t *own_to_all(const job *j, int32_t i, uint64_t *bytes) {
+    (void)i;
+    *bytes = block_bytes(j, j->self);
+    return j->in;
+}
+
+static const uint8_t *theirs_to_each(const job *j, int32_t i, uint64_t *bytes) {
+    *bytes = block_bytes(j, i);
+    return j->in + block_start(j, i);
+}
+
+static uint64_t theirs_from_each(const job *j, int32_t i) {
+    return block_bytes(j, i);
+}
+
+static uint64_t own_from_all(const job *j, int32_t i) {
+    (void)i;
+    return block_bytes(j, j->self);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+static void take_blocks(const job *j, uint64_t at, uint64_t piece, const uint8_t *const *parts) {
+    for (int32_t i = 0; i < j->group.count; i++) {
+        const uint64_t bytes = in_round(block_bytes(j, i), at, piece);
+        if (bytes == 0) continue;
+        const uint8_t *from = i == j->self ? j->in + at : parts[i];
+        uint8_t *to = j->out + block_start(j, i) + at;
+        if (to != from) memcpy(to, from, (size_t)bytes);
+    }
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+static float widen(uint16_t half) {
+    const uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void add_values(float *sum, const uint8_t *part, uint64_t n, hadal_comm_type type,
+                       bool first) {
+    if (type == HADAL_COMM_F32) {
+        const float *x = (const float *)(const void *)part;
+        for (uint64_t i = 0; i < n; i++)
+            sum[i] = first ? x[i] : sum[i] + x[i];
+    } else {
+        const uint16_t *x = (const uint16_t *)(const void *)part;
+        for (uint64_t i = 0; i < n; i++)
+            sum[i] = first ? widen(x[i]) : sum[i] + widen(x[i]);
+    }
+}
+
+/* A block at a time, so that `out` may be where this rank's part is read. */
+static void take_sums(const job *j, uint64_t at, uint64_t piece, const uint8_t *const *parts) {
+    enum { BLOCK = 1024 };
+    float sum[BLOCK];
+    const uint64_t size = type_bytes(j->type), bytes = in_round(block_bytes(j, j->self), at, piece);
+    const uint64_t start = j->counts ? block_start(j, j->self) : 0;
+    const uint8_t *own = bytes ? j->in + start + at : NULL;
+    float *out = bytes ? (float *)(void *)j->out + at / size : NULL;
+    for (uint64_t k = 0, n; k < bytes / size; k += n) {
+        n = smaller(bytes / size - k, BLOCK);
+        for (int32_t i = 0; i < j->group.count; i++)
+            add_values(sum, (i == j->self ? own : parts[i]) + k * size, n, j->type, i == 0);
+        memcpy(out + k, sum, (size_t)n * sizeof *sum);
+    }
+}
+
+static bool is_summed(hadal_comm_type type) {
+    return type == HADAL_COMM_F32 || type == HADAL_COMM_BF16;
+}
+
+/* Every rank sums a part of it, then all get the sums. */
+static int reduce_in_parts(comm_exchange *x, const job *whole, int64_t timeout_ns) {
+    const hadal_comm_group g = whole->group;
+    uint64_t counts[HADAL_COMM_MAX_RANKS];
+    for (int32_t i = 0; i < g.count; i++)
+        counts[i] = (uint64_t)(hadal_comm_first_row((int64_t)whole->n, i + 1, g.count) -
+                               hadal_comm_first_row((int64_t)whole->n, i, g.count));
+    job j = *whole;
+    j.counts = counts;
+    j.outgoing = theirs_to_each;
+    float *part = (float *)(void *)whole->out + hadal_comm_first_row((int64_t)j.n, j.self, g.count);
+    j.out = (uint8_t *)part;
+    const patience p = patience_of(timeout_ns);
+    const int rc = run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
+    if (rc) return rc;
+    j.type = HADAL_COMM_F32;
+    j.outgoing = own_to_all;
+    j.incoming = theirs_from_each;
+    j.take = take_blocks;
+    j.in = (const uint8_t *)part;
+    j.out = whole->out;
+    x->traffic[j.kind].calls--; /* it is one exchange */
+    return run_exchange(x, &j, block_bytes(&j, j.self), p.until - nanoseconds());
+}
+
+static int all_reduce(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
+                      float *out, uint64_t n, int64_t timeout_ns) {
+    comm_exchange *x = context;
+    job j = {.kind = HADAL_COMM_ALL_REDUCE,
+             .type = type,
+             .group = group,
+             .outgoing = own_to_all,
+             .incoming = own_from_all,
+             .take = take_sums,
+             .n = n};
+    const int rc = begin(x, &j, in, out);
+    if (rc) return rc;
+    if (!is_summed(type)) return refuse(x, j.kind, "only f32 and bf16 can be summed");
+    if (!hadal_comm_is_direct(n, type_bytes(type), group.count))
+        return reduce_in_parts(x, &j, timeout_ns);
+    return run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
+}
+
+static int reduce_scatter(void *context, hadal_comm_group group, hadal_comm_type type,
+                          const void *in, float *out, const uint64_t *counts, int64_t timeout_ns) {
+    comm_exchange *x = context;
+    job j = {.kind = HADAL_COMM_REDUCE_SCATTER,
+             .type = type,
+             .group = group,
+             .outgoing = theirs_to_each,
+             .incoming = own_from_all,
+             .take = take_sums,
+             .counts = counts};
+    if (!counts && !x->broken) return refuse(x, j.kind, "there are no counts");
+    const int rc = begin(x, &j, in, out);
+    if (rc) return rc;
+    if (!is_summed(type)) return refuse(x, j.kind, "only f32 and bf16 can be summed");
+    return run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
+}
+
+/* ---- gathering --------------------------------------------------------------------------------
+ */
+static int all_gather(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
+                      void *out, const uint64_t *counts, int64_t timeout_ns) {
+    comm_exchange *x = context;
+    job j = {.kind = HADAL_COMM_ALL_GATHER,
+             .type = type,
+             .group = group,
+             .outgoing = own_to_all,
+             .incoming = theirs_from_each,
+             .take = take_blocks,
+             .counts = counts};
+    if (!counts && !x->broken) return refuse(x, j.kind, "there are no counts");
+    const int rc = begin(x, &j, in, out);
+    if (rc) return rc;
+    return run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
+}
+
+/* ---- from one to another --------------------------------------------------------------------- */
+static const uint8_t *all_out(const job *j, int32_t i, uint64_t *bytes) {
+    (void)i;
+    *bytes = j->n;
+    return j->in;
+}
+
+static const uint8_t *nothing_out(const job *j, int32_t i, uint64_t *bytes) {
+    (void)j, (void)i;
+    *bytes = 0;
+    return NULL;
+}
+
+static uint64_t all_in(const job *j, int32_t i) {
+    (void)i;
+    return j->n;
+}
+
+static uint64_t nothing_in(const job *j, int32_t i) {
+    (void)j, (void)i;
+    return 0;
+}
+
+static void take_received(const job *j, uint64_t at, uint64_t piece, const uint8_t *const *parts) {
+    memcpy(j->out + at, parts[0], (size_t)in_round(j->n, at, piece));
+}
+
+static int with_one(comm_exchange *x, job *j, int32_t rank, const void *data, uint64_t bytes,
+                    int64_t timeout_ns) {
+    if (x->broken) return x->broken;
+    if (rank < 0 || rank >= x->face.size || rank == x->face.rank)
+        return refuse(x, j->kind, "there is no such other rank");
+    if ((bytes > 0 && !data) || bytes > INT64_MAX)
+        return refuse(x, j->kind, "a null pointer, or a size beyond all memory");
+    j->type = HADAL_COMM_BYTES;
+    j->group = (hadal_comm_group){rank, 1};
+    j->n = bytes;
+    j->self = -1;
+    return run_exchange(x, j, 0, timeout_ns);
+}
+
+static int send_bytes(void *context, int32_t to, const void *data, uint64_t bytes,
+                      int64_t timeout_ns) {
+    job j = {.kind = HADAL_COMM_SEND, .outgoing = all_out, .incoming = nothing_in, .in = data};
+    return with_one(context, &j, to, data, bytes, timeout_ns);
+}
+
+static int receive_bytes(void *context, int32_t from, void *data, uint64_t bytes,
+                         int64_t timeout_ns) {
+    job j = {.kind = HADAL_COMM_RECV,
+             .outgoing = nothing_out,
+             .incoming = all_in,
+             .take = take_received,
+             .out = data};
+    return with_one(context, &j, from, data, bytes, timeout_ns);
+}
+
+/* ---- the struct ------------------------------------------------------------------------------ */
+static void count(void *context, hadal_comm_traffic *traffic) {
+    const comm_exchange *x = context;
+    memcpy(traffic, x->traffic, sizeof x->traffic);
+}
+
+static const char *message(void *context) {
+    return ((const comm_exchange *)context)->message;
+}
+
+void comm_exchange_start(comm_exchange *x, comm_link link, int32_t rank, int32_t size,
+                         comm_ends *ends) {
+    *x = (comm_exchange){
+        .face = {.version = HADAL_COMM_VERSION,
+                 .rank = rank,
+                 .size = size,
+                 .context = x,
+                 .all_reduce = all_reduce,
+                 .reduce_scatter = reduce_scatter,
+                 .all_gather = all_gather,
+                 .send = send_bytes,
+                 .recv = receive_bytes,
+                 .count = count,
+                 .message = message},
+        .link = link,
+        .ends = ends,
+    };
+    memset(ends, 0, (size_t)size * sizeof *ends);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+static bool say_goodbye(comm_exchange *x, int32_t rank) {
+    uint8_t *room = x->link.room(x->link.self, rank);
+    if (!room) return false;
+    const comm_head head = {COMM_CLOSE, HADAL_COMM_BYTES, x->ends[rank].sent++, 0};
+    memset(room, 0, COMM_HEAD);
+    memcpy(room, &head, sizeof head);
+    return x->link.post(x->link.self, rank, COMM_HEAD) == HADAL_COMM_OK;
+}
+
+/* 1: its last message is there; 0: not yet; -1: it will not come. */
+static int heard_goodbye(comm_exchange *x, int32_t rank) {
+    size_t size = 0;
+    int code = HADAL_COMM_OK;
+    const bool gone = x->link.is_gone(x->link.self, rank);
+    const uint8_t *m = x->link.look(x->link.self, rank, &size, &code);
+    if (code || (!m && gone)) return -1;
+    if (!m) return 0;
+    comm_head head = {.kind = UINT32_MAX};
+    if (size >= COMM_HEAD) memcpy(&head, m, sizeof head);
+    x->link.drop(x->link.self, rank);
+    return head.kind == COMM_CLOSE ? 1 : -1;
+}
+
+bool comm_exchange_end(comm_exchange *x, int64_t timeout_ns) {
+    patience p = patience_of(timeout_ns);
+    if (x->broken) return false;
+    x->broken = HADAL_COMM_LOST;
+    snprintf(x->message, sizeof x->message, "this rank has closed its side");
+    bool well = true;
+    for (int32_t r = 0; r < x->face.size && well; r++)
+        well = r == x->face.rank || say_goodbye(x, r);
+    for (int32_t r = 0; r < x->face.size && well; r++) {
+        if (r == x->face.rank) continue;
+        int heard;
+        while ((heard = heard_goodbye(x, r)) == 0 && wait_a_little(&p)) {
+        }
+        well = heard == 1;
+        while (well && !x->link.has_left(x->link.self, r))
+            well = wait_a_little(&p);
+    }
+    if (!well) x->link.give_up(x->link.self);
+    return well;
+}
