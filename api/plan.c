@@ -43,13 +43,23 @@ static plan_step step_of(const hcg_program *p, size_t i) {
                  .many_pair = (uint64_t)f->many_pair,
                  .few_row = (uint64_t)f->few_row,
                  .many_position = (uint64_t)f->many_position},
-        .matrix = matrix_of(p->m, p->kernels.at[s->kernel_prefill].op),
+        .local = s->local,
     };
+}
+
+/* An exchange has no kernel, and no work of its own. */
+static plan_step exchange_of(const hcg_program *p, const hrt_step *s) {
+    return (plan_step){.work = {.name = s->name, .last_rows = s->last_rows},
+                       .local = s->local,
+                       .is_exchange = true,
+                       .exchange = p->exchanges.at[s->exchange - 1]};
 }
 
 static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
     plan_stage out = {.weight_bytes = p->weights_bytes,
                       .arena_per_token = p->m->arena_per_token,
+                      .local_per_token = p->m->local_per_token,
+                      .divide_from = p->m->divide_from,
                       .fixed_bytes = p->m->fixed_bytes};
     for (size_t i = 0; i < p->m->states.n; i++) {
         const hir_state *state = &p->m->states.at[i];
@@ -57,28 +67,63 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
         uint64_t *sum = grows ? &out.state_bytes : &out.fixed_state_bytes;
         *sum = hd_capped_add(*sum, hir_state_bytes(state));
     }
-    for (size_t i = 0; i < p->steps.n; i++)
-        hd_push(s->arena, &out.steps, step_of(p, i));
+    for (size_t i = 0; i < p->steps.n; i++) {
+        const hrt_step *step = &p->steps.at[i];
+        plan_step each = step->exchange ? exchange_of(p, step) : step_of(p, i);
+        if (!step->exchange) each.matrix = matrix_of(p->m, p->kernels.at[step->kernel_prefill].op);
+        hd_push(s->arena, &out.steps, each);
+    }
     return out;
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-static bool add_stages(hadal_session *s, const hadal_pipeline *pipeline, plan_shape *shape) {
-    if (hadal_run_passes(s, pipeline) != 0) return false;
-    if (!api_need_program(s, NULL)) return false;
+static bool add_stage(hadal_session *s, const hadal_pipeline *pipeline, plan_shape *shape) {
+    if (hadal_run_passes(s, pipeline) != 0 || !api_need_program(s, NULL)) return false;
     hd_push(s->arena, &shape->stage, stage_of(s, s->program));
     return true;
 }
 
+/* The first error since there were `errors`, in short; they do not count: the shape is no good. */
+static const char *take_refusal(hadal_session *s, size_t errors, size_t listed) {
+    const char *why = "it cannot be compiled so";
+    for (size_t i = s->diags.list.n; i-- > listed;)
+        if (s->diags.list.at[i].severity == HD_ERROR) why = s->diags.list.at[i].message;
+    s->diags.errors = errors;
+    s->diags.list.n = listed;
+    return why;
+}
+
+static plan_shape shape_of(hadal_session *s, const hadal_pipeline *pipeline, int64_t ranks,
+                           int64_t stages) {
+    plan_shape shape = {.ranks = ranks, .stages = stages};
+    hadal_pipeline one = *pipeline;
+    one.ranks = ranks;
+    one.stages = stages;
+    const size_t errors = s->diags.errors, listed = s->diags.list.n;
+    for (one.stage = 0; one.stage < stages; one.stage++)
+        if (!add_stage(s, &one, &shape)) {
+            shape.refused = take_refusal(s, errors, listed);
+            break;
+        }
+    return shape;
+}
+
 static bool add_shapes(hadal_session *s, const hadal_pipeline *pipeline,
                        const hadal_plan_options *o, plan *out) {
-    for (size_t i = 0; i < o->n_hosts; i++) {
-        plan_shape shape = {.ranks = 1, .stages = 1};
-        if (!add_stages(s, pipeline, &shape)) return false;
-        hd_push(s->arena, &out->shapes, shape);
-    }
-    return true;
+    for (size_t i = 0; i < o->n_hosts; i++)
+        for (int64_t stages = 1; stages <= o->hosts[i]; stages++) {
+            if (o->hosts[i] % stages) continue;
+            const int64_t ranks = o->hosts[i] / stages;
+            const bool wanted = (pipeline->ranks <= 1 || pipeline->ranks == ranks) &&
+                                (pipeline->stages <= 1 || pipeline->stages == stages);
+            if (!wanted) continue;
+            hd_push(s->arena, &out->shapes, shape_of(s, pipeline, ranks, stages));
+        }
+    if (out->shapes.n) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "no number of hosts is so many ranks and stages")
+        ->hint = "--hosts has to be --ranks times --stages";
+    return false;
 }
 
 static int64_t most_hosts(const hadal_plan_options *o) {

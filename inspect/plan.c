@@ -51,38 +51,60 @@ const char *plan_binds(plan_time t) {
     return names[most];
 }
 
-/* Bytes that leave a rank for each byte of the rows of all. */
-static double leaving(plan_exchange e, int64_t ranks) {
-    const double others = (double)(ranks - 1) / (double)ranks;
-    switch (e) {
-    case PLAN_ALL_REDUCE: return 2 * others;
-    case PLAN_REDUCE_SCATTER:
-    case PLAN_ALL_GATHER: return others;
-    case PLAN_SEND: return 1.0 / (double)ranks; /* each rank sends its rows */
-    case PLAN_NO_EXCHANGE: break;
-    }
-    return 0;
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+typedef struct crossing {
+    double bytes; /* that leave a rank */
+    int messages; /* that wait for each other */
+} crossing;
+
+/* A sum of n elements that every rank gets: hadal_comm.h says how it goes. */
+static crossing sum_for_all(double n, uint64_t element, int64_t ranks) {
+    if (hadal_comm_is_direct((uint64_t)n, element, (int32_t)ranks))
+        return (crossing){(double)(ranks - 1) * n * (double)element, 1};
+    const double part = n * (double)(ranks - 1) / (double)ranks;
+    return (crossing){part * (double)(element + sizeof(float)), 2};
 }
 
-static double rows_of(int64_t T, const plan_step *s, int64_t ranks) {
-    if (!s->rows_of_rank || ranks == 1) return (double)T;
-    const double rows = (double)T / (double)ranks;
-    return rows < 1 ? 1 : rows;
+/* Of `rows` rows of all ranks together, or of the rank alone in what goes between stages. */
+static crossing crossing_of(const hrt_exchange *e, int64_t ranks, double rows, bool divided) {
+    const uint64_t element = e->narrow ? 2 : e->element;
+    const double all = rows * (double)e->row;
+    const double part = all * (double)(ranks - 1) / (double)ranks * (double)element;
+    switch (e->kind) {
+    case HRT_ALL_REDUCE: return sum_for_all(all, element, ranks);
+    case HRT_REDUCE_SCATTER:
+        return divided ? (crossing){part, 1} : sum_for_all(all, element, ranks);
+    case HRT_GATHER_ROWS: return divided ? (crossing){part, 1} : (crossing){0, 0};
+    case HRT_GATHER_UNITS: /* x is the rank's share of each row */
+        return (crossing){all * (double)(ranks - 1) * (double)element, 1};
+    case HRT_SEND: return (crossing){all * (double)element, 1};
+    default: return (crossing){0, 0}; /* what is received, another sends */
+    }
 }
+
+/* What a call begins with where there are several ranks or stages. */
+static plan_time agreement(const plan *p, const plan_shape *shape) {
+    const bool alone = shape->ranks * shape->stages == 1;
+    return (plan_time){.latency = alone ? 0 : p->host.fact[PLAN_LATENCY]};
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
 
 /* One step in a pass of T tokens behind `past` others; *bytes: what leaves the rank. */
-static plan_time time_of(const plan *p, const plan_step *s, int64_t ranks, int64_t T, int64_t past,
-                         double *bytes) {
-    if (s->exchange != PLAN_NO_EXCHANGE) {
-        const double all = (double)s->crossing_row_bytes * (double)(s->work.last_rows ? 1 : T);
-        const double out = all * leaving(s->exchange, ranks);
-        *bytes += out;
-        if (out == 0) return (plan_time){0};
-        return (plan_time){.latency = p->host.fact[PLAN_LATENCY],
-                           .network = out * 8 / p->host.fact[PLAN_NETWORK]};
+static plan_time time_of(const plan *p, const plan_stage *stage, const plan_step *s, int64_t ranks,
+                         int64_t T, int64_t past, double *bytes) {
+    const bool divided = ranks > 1 && T >= stage->divide_from;
+    const int64_t local = divided && s->local ? (T + ranks - 1) / ranks : T;
+    if (s->is_exchange) {
+        const bool between = s->exchange.kind == HRT_SEND;
+        const double rows = s->work.last_rows ? 1 : (double)(between ? local : T);
+        const crossing x = crossing_of(&s->exchange, ranks, rows, divided);
+        *bytes += x.bytes;
+        return (plan_time){.latency = x.messages * p->host.fact[PLAN_LATENCY],
+                           .network = x.bytes > 0 ? x.bytes * 8 / p->host.fact[PLAN_NETWORK] : 0};
     }
-    const int64_t rows = (int64_t)rows_of(T, s, ranks);
-    const step_work w = step_work_of(&s->work, rows, past + T - rows, 1);
+    const step_work w = step_work_of(&s->work, local, past + T - local, 1);
     const double arithmetic = w.flops / rate(p, s->matrix, T > 1);
     const double memory = w.bytes / (p->host.fact[PLAN_READ] * share[SHARE_READ]);
     return arithmetic > memory ? (plan_time){.arithmetic = arithmetic}
@@ -93,7 +115,7 @@ static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t rank
                             int64_t past, double *bytes) {
     plan_time sum = {0};
     for (size_t i = 0; i < stage->steps.n; i++)
-        add(&sum, time_of(p, &stage->steps.at[i], ranks, T, past, bytes));
+        add(&sum, time_of(p, stage, &stage->steps.at[i], ranks, T, past, bytes));
     return sum;
 }
 
@@ -111,7 +133,11 @@ static void count_memory(const plan *p, plan_shape *shape) {
         const plan_stage *s = &shape->stage.at[i];
         const double states =
             (double)s->state_bytes * (double)longest + (double)s->fixed_state_bytes;
-        const double arena = (double)s->arena_per_token * (double)chunk + (double)s->fixed_bytes;
+        const int64_t local = chunk >= s->divide_from && shape->ranks > 1
+                                  ? (chunk + shape->ranks - 1) / shape->ranks
+                                  : chunk;
+        const double arena = (double)s->arena_per_token * (double)chunk +
+                             (double)s->local_per_token * (double)local + (double)s->fixed_bytes;
         const double all = (double)s->weight_bytes + states + arena;
         if (all <= (double)shape->bytes) continue;
         shape->weight_bytes = s->weight_bytes;
@@ -149,7 +175,8 @@ static void predict_prefill(const plan *p, plan_shape *shape) {
         add(&all, t);
     }
     shape->prefill_crossing /= (double)p->call.prompt;
-    shape->prefill = slowest;
+    shape->prefill = agreement(p, shape);
+    add(&shape->prefill, slowest);
     add(&shape->prefill, scaled(all, 1 / chunks));
     add(&shape->prefill, scaled(slowest, -1 / chunks));
     shape->prefill_rate = (double)p->call.prompt / plan_time_all(shape->prefill);
@@ -157,6 +184,7 @@ static void predict_prefill(const plan *p, plan_shape *shape) {
 
 /* A token goes through all stages. */
 static void predict_decode(const plan *p, plan_shape *shape) {
+    shape->decode = agreement(p, shape);
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;
         add(&shape->decode,

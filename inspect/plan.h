@@ -7,38 +7,32 @@
  *     max(operations / (rate of its kind of product * share), bytes / (read * share))
  *
  * where the shares are what kernels reach of these limits (inspect/plan_shares.def); an exchange of
- * b bytes that leave a rank takes latency + b / network. Prefill of several stages is a pipeline of
- * chunks: as long as the slowest stage takes for all chunks, and the others for one. */
+ * b bytes that leave a rank takes latency + b / network, and those of a call begin with one of a
+ * few bytes, in which ranks agree on it. Prefill of several stages is a pipeline of chunks: as long
+ * as the slowest stage takes for all chunks, and the others for one. */
 #ifndef INSPECT_PLAN_H
 #define INSPECT_PLAN_H
 
 #include "inspect/plan_host.h"
 #include "inspect/steps.h"
 #include "ir/ir.h"
-
-/* How the rows that ranks of a stage hold relate to what crosses. */
-typedef enum plan_exchange {
-    PLAN_NO_EXCHANGE,
-    PLAN_ALL_REDUCE,     /* all rows, summed: 2 (P - 1) / P of them leave a rank */
-    PLAN_REDUCE_SCATTER, /* (P - 1) / P of the rows leave a rank */
-    PLAN_ALL_GATHER,     /* the same */
-    PLAN_SEND            /* all rows of a rank, to the next stage */
-} plan_exchange;
+#include "runtime/hadal_rt.h"
 
 typedef struct plan_step {
-    step_info work;    /* of all rows of a call, or */
-    bool rows_of_rank; /* of those of the rank alone */
-    hir_dtype matrix;  /* what it multiplies with; f32 where it multiplies with none */
-    plan_exchange exchange;
-    uint64_t crossing_row_bytes; /* of an exchange: of one row of all ranks together */
+    step_info work;
+    hir_dtype matrix; /* what it multiplies with; f32 where it multiplies with none */
+    bool local;       /* goes over the rows of the rank */
+    bool is_exchange; /* and no kernel: */
+    hrt_exchange exchange;
 } plan_step;
 
 /* What one rank of a stage holds and does. */
 typedef struct plan_stage {
     HD_VEC(plan_step) steps;
     uint64_t weight_bytes;
-    uint64_t state_bytes, fixed_state_bytes; /* for each position; of fixed size */
-    uint64_t arena_per_token, fixed_bytes;
+    uint64_t state_bytes, fixed_state_bytes;                /* for each position; of fixed size */
+    uint64_t arena_per_token, local_per_token, fixed_bytes; /* of all rows, of a rank's */
+    int64_t divide_from; /* ranks divide the rows of calls of so many tokens */
 } plan_stage;
 
 typedef struct plan_call {    /* what rates are asked for */

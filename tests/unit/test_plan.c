@@ -116,8 +116,10 @@ static plan_step product(void) {
         .work = {.name = "p", .row_flops = 1000, .row_bytes = 10, .pass_bytes = 4000}};
 }
 
-static plan_step exchange(plan_exchange e, uint64_t row_bytes) {
-    return (plan_step){.work = {.name = "x"}, .exchange = e, .crossing_row_bytes = row_bytes};
+static plan_step exchange(hrt_exchange_kind kind, uint64_t row) {
+    return (plan_step){.work = {.name = "x"},
+                       .is_exchange = true,
+                       .exchange = {.kind = kind, .element = 4, .row = row}};
 }
 
 static plan_stage stage_with(const plan_step *steps, size_t n) {
@@ -125,6 +127,8 @@ static plan_stage stage_with(const plan_step *steps, size_t n) {
                       .state_bytes = 8,
                       .fixed_state_bytes = 100,
                       .arena_per_token = 16,
+                      .local_per_token = 64,
+                      .divide_from = 8,
                       .fixed_bytes = 32};
     for (size_t i = 0; i < n; i++)
         hd_push(arena, &out.steps, steps[i]);
@@ -153,9 +157,10 @@ Test(plan, one_host_by_hand) {
     close_to(s->prefill_rate, 100 / s->prefill.memory, "rate");
     close_to(s->decode.memory, 4010 / 1000.0 / share_of("READ"), "decode");
     cr_assert_str_eq(plan_binds(s->decode), "memory");
+    cr_assert_eq(s->decode.latency, 0, "there is nobody to agree with");
     cr_assert_eq(s->state_bytes, 100 + 8 * 100);
-    cr_assert_eq(s->arena_bytes, 32 + 16 * 64);
-    cr_assert_eq(s->bytes, 4000 + 900 + 1056);
+    cr_assert_eq(s->arena_bytes, 32 + (16 + 64) * 64);
+    cr_assert_eq(s->bytes, 4000 + 900 + 5152);
     cr_assert(s->fits);
     cr_assert_eq(p.best_decode, 0);
 }
@@ -186,16 +191,42 @@ Test(plan, rates_go_by_the_type_of_the_matrix) {
              8000 / 1000.0 / share_of("FMA"), "no dot products of bytes");
 }
 
+Test(plan, ranks_do_their_rows_of_long_calls) {
+    plan_step local = product();
+    local.local = true;
+    const plan_stage stage = stage_with(&local, 1);
+    const plan_call call = {.prompt = 10, .position = 0, .chunk = 10};
+    const char *facts = "memory=1G,read=1G,flops=1000,network=1G,latency=1us";
+    const plan p = of_one(facts, 4, &stage, 1, call);
+    close_to(p.shapes.at[0].prefill.arithmetic, 3 * 1000 / 1000.0 / share_of("FMA"),
+             "three rows of ten on the fullest rank");
+    close_to(p.shapes.at[0].decode.arithmetic, 1 / share_of("FMA"), "each rank has the one row");
+    cr_assert_eq(p.shapes.at[0].arena_bytes, 32 + 16 * 10 + 64 * 3);
+}
+
 Test(plan, what_crosses_between_ranks) {
-    const plan_step steps[] = {exchange(PLAN_REDUCE_SCATTER, 400), exchange(PLAN_ALL_GATHER, 400)};
+    const plan_step steps[] = {exchange(HRT_REDUCE_SCATTER, 100), exchange(HRT_GATHER_ROWS, 100)};
     const plan_stage stage = stage_with(steps, 2);
-    const plan p = of_one("memory=1G,read=1G,flops=1G,network=8000,latency=1ms", 4, &stage, 1,
-                          (plan_call){.prompt = 10, .position = 0, .chunk = 10});
+    const char *facts = "memory=1G,read=1G,flops=1G,network=8000,latency=1ms";
+    const plan p =
+        of_one(facts, 4, &stage, 1, (plan_call){.prompt = 10, .position = 0, .chunk = 10});
     const plan_shape *s = &p.shapes.at[0];
     close_to(s->prefill_crossing, 2 * 400 * 3 / 4.0, "three quarters of a row, twice");
     close_to(s->prefill.network, 10 * 600 / 1000.0, "1000 bytes a second");
-    close_to(s->prefill.latency, 2e-3, "twice");
+    close_to(s->prefill.latency, 3e-3, "twice, and the ranks agree on the call");
     cr_assert_str_eq(plan_binds(s->prefill), "network");
+    /* one row: a sum for all ranks, to each of the three others, and nothing is gathered */
+    close_to(s->decode_crossing, 3 * 400, "a token");
+    close_to(s->decode.latency, 2e-3, "one sum, and the ranks agree");
+}
+
+Test(plan, a_large_sum_goes_in_two_steps) {
+    const plan_step step = exchange(HRT_ALL_REDUCE, 100000);
+    const plan_stage stage = stage_with(&step, 1);
+    const plan p = of_one("memory=1G,read=1G,flops=1G,network=8000,latency=1ms", 4, &stage, 1,
+                          (plan_call){.prompt = 1, .position = 0, .chunk = 10});
+    close_to(p.shapes.at[0].decode_crossing, 2 * 400000 * 3 / 4.0, "parts, and their sums");
+    close_to(p.shapes.at[0].decode.latency, 3e-3, "two steps");
 }
 
 Test(plan, stages_fill_with_chunks) {
