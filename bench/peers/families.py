@@ -99,7 +99,22 @@ class Tokens:
         return (7919 * position + 11) % self.vocab
 
 
-class LlamaFamily(models.Llama):
+class Onward:
+    """Tokens behind others go on from where the last call ended: the state of a recurrence cannot be shortened."""
+
+    length = 0
+
+    def forward(self, past, n):
+        start = self.length if past else 0
+        super().forward(start, n)
+        self.length = start + n
+
+
+class HadalFamily(Onward, models.Hadal):
+    pass
+
+
+class LlamaFamily(Onward, models.Llama):
     """llama.cpp on a family's file; `weights` is what the file is made of."""
 
     def file(self, form, weights, folder, threads):
@@ -114,8 +129,8 @@ class LlamaFamily(models.Llama):
 
 def open_pair(a, subject, kind, entries):
     """Hadal's process, then llama.cpp's; raises Missing."""
-    capacity = a.prefill + a.decode
-    entries.append(compare.Entry("Hadal", True, models.Hadal, subject.library(kind), "Hadal", subject.shape, a.threads, capacity))
+    capacity = a.prefill + a.decode + 1
+    entries.append(compare.Entry("Hadal", True, HadalFamily, subject.library(kind), "Hadal", subject.shape, a.threads, capacity))
     made_of = (subject.family, subject.config, subject.weights())
     entries.append(compare.Entry("llama.cpp", True, LlamaFamily, FORMS[kind], made_of, subject.shape, a.threads, capacity,
                                  subject.folder))
