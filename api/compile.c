@@ -231,12 +231,28 @@ static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
     hir_pass_options *o = &s->pass_options;
     return merge_norm(s, p->merge_norm, &o->norm_of_rows) &&
            depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
+           depth_dtype(s, "gathered rows", p->gather_dtype, &o->gather_dtype) &&
            depth_dtype(s, "results of phase 1", p->phase1_dtype, &o->phase1_dtype);
+}
+
+/* How many machines there are, and which of them the module is for. */
+static bool machine_options(hadal_session *s, const hadal_pipeline *p) {
+    hir_pass_options *o = &s->pass_options;
+    o->ranks = p->ranks;
+    o->divide_from = p->divide_from;
+    o->stages = p->stages;
+    o->virtual_stages = p->virtual_stages;
+    o->stage = p->stage;
+    if (p->stage >= 0 && p->stage < (p->stages > 1 ? p->stages : 1)) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no stage %lld of %lld", (long long)p->stage,
+           (long long)(p->stages > 1 ? p->stages : 1))
+        ->hint = "stages count from 0";
+    return false;
 }
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p) ||
-        !state_dtypes(s, p))
+        !state_dtypes(s, p) || !machine_options(s, p))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
@@ -350,6 +366,8 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
         .bank_dtype = s->pass_options.bank_dtype,
         .phase1_dtype = s->pass_options.phase1_dtype,
         .norm_of_rows = s->pass_options.norm_of_rows,
+        .stage = (uint32_t)s->pass_options.stage,
+        .stages = (uint32_t)s->pass_options.stages,
     };
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
