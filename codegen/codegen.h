@@ -48,7 +48,8 @@ typedef struct hcg_options {
                             runs on; 0: as the level has it, as the machine has it */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
     int threads;         /* for parallel emission; 0: as many as CPUs */
-    uint32_t matrices;   /* set by hcg_lower: the kinds of the module's (hcg_matrix) */
+    uint32_t matrices;   /* set by hcg_lower: the kinds of the module's (hcg_matrix); */
+    bool attention;      /* and whether queries meet keys in it */
     unsigned exact;      /* of HCG_ROUND_*: what activations are not rounded to where they might */
     int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
     /* Options of passes, for hadal_info of the library: */

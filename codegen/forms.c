@@ -52,6 +52,11 @@ void hcg_list_rows(const hir_module *m, hir_id kernel, hrt_step *step) {
     if (form && form->list) form->list(m, kernel, step);
 }
 
+uint32_t hcg_cached_matrices(const hir_module *m, hir_id kernel) {
+    const hcg_form *form = form_of(m, kernel);
+    return form && form->cached ? form->cached(m, kernel) : 0;
+}
+
 void hcg_shared_bytes(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
     const hcg_form *form = form_of(m, kernel);
     *counters = *range = 0;

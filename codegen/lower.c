@@ -238,14 +238,26 @@ static bool place_weights(lowering *l) {
     return true;
 }
 
-/* Those that contractions may read. */
+/* Those that contractions may read, and what attention meets as one. */
 static uint32_t matrices_of(const hir_module *m) {
     uint32_t matrices = 0;
+    HIR_EACH(m, id, m->first)
+    if (is_kernel(hir_op_at(m, id))) matrices |= hcg_cached_matrices(m, id);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         if (w->layout != HIR_LAYOUT_ROWS) matrices |= hcg_matrix(w->type.dtype, w->layout);
     }
     return matrices;
+}
+
+/* Whether queries meet keys, in one of the forms that a tile of queries serves. */
+static bool has_attention(const hir_module *m) {
+    HIR_EACH(m, id, m->first) {
+        const hir_kernel_form form = hir_form_of(m, id);
+        if (form == HIR_FORM_ATTENTION || form == HIR_FORM_LATENT || form == HIR_FORM_EXPANDED)
+            return true;
+    }
+    return false;
 }
 
 static void add_factor(hd_text *table, const hir_derived_factor *f) {
@@ -524,6 +536,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
     l.p->op_lines = hir_op_lines(m, a);
     l.p->options.matrices = matrices_of(m);
+    l.p->options.attention = has_attention(m);
     if (!hcg_plan_contractions(l.p, d)) return NULL;
     l.uses = hcg_share_kernels(l.p);
     l.choices = hcg_find_choices(a, m);

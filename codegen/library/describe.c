@@ -227,7 +227,8 @@ static void json_string(hd_text *out, const char *s) {
 
 /* As --activations takes them: what is rounded on some of the levels. */
 static const char *activations(const hcg_program *p) {
-    const unsigned rounds = hcg_roundings_of(p->options.matrices, p->options.exact);
+    unsigned rounds = hcg_roundings_of(p->options.matrices, p->options.exact);
+    if (p->options.attention) rounds |= HCG_ROUND_BF16 & ~p->options.exact; /* matrix units */
     hd_text text;
     hd_text_init(&text, p->arena);
     for (unsigned i = 0; i < HCG_ROUNDINGS; i++)

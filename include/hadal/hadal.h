@@ -165,8 +165,8 @@ typedef struct hadal_target {
     const char *runtime;     /* libhadalrt.a of that architecture; NULL: the installed one */
     const char *ir_file;     /* line tables point here; NULL: no debug info */
     const char *activations; /* what they may be rounded to where that is faster: "int8" for q8 and
-                                q4 weights, "bf16" for bf16 weights, "int8,bf16"; "f32": nothing;
-                                NULL: "int8" */
+                                q4 weights, "bf16" for bf16 weights and cached latents,
+                                "int8,bf16"; "f32": nothing; NULL: "int8" */
     void (*event)(void *context, const hadal_code_event *event); /* may be NULL */
     void *context;
     const char *machine; /* facts to assume of every machine instead of its own, for experiments:

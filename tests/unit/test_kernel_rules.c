@@ -67,7 +67,8 @@ static void expect_exchange(const char *body, const char *message) {
     bench b = new_bench(hd_printf(a,
                                   "hir 1 kernel @f\n\nranks 2, rows divided from 2 tokens\n\n"
                                   "func(%%x: f32[T, 16]) {\n  %%o = kernel.comm " COMM
-                                  " : f32[T, 16] {\n%s  }\n" OUT "}\n",
+                                  " : f32[T, 16] {\n%s  }\n"
+                                  "  output %%o {name = \"o\"}\n}\n",
                                   body));
     cr_assert(b.m, "%s", errors_of(&b));
     const bool ok = hir_verify_kernels(b.m, &b.diags);
