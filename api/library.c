@@ -85,11 +85,22 @@ static bool need_ranks(const api_library *l) {
     return false;
 }
 
+/* This rank cannot take part, which the others learn where all make their sessions. */
+static void tell_ranks(const api_library *l) {
+    void *session = NULL;
+    (void)l->session_init_on(NULL, 0, NULL, 1, l->s->comm, l->s->comm_timeout, &session);
+}
+
+static bool open_share(api_library *l, const char *path) {
+    if (!need_ranks(l)) return false;
+    path = hcg_share_path(l->s->arena, path, l->s->comm->rank, l->s->comm->size);
+    if (api_library_ok(l, l->weights_open(path, &l->weights), path)) return true;
+    tell_ranks(l);
+    return false;
+}
+
 bool api_library_weights(api_library *l, const char *path) {
-    if (l->session_init_on) {
-        if (!need_ranks(l)) return false;
-        path = hcg_share_path(l->s->arena, path, l->s->comm->rank, l->s->comm->size);
-    }
+    if (l->session_init_on) return open_share(l, path);
     return api_library_ok(l, l->weights_open(path, &l->weights), path);
 }
 

@@ -19,7 +19,7 @@ compare() { # RANKS, options
     "$hadal" compile $common --ranks "$ranks" "$@" -o "$out/m_$ranks"
     "$compare" "$out/libm_whole.so" "$out/m_whole.weights" "$out/libm_$ranks.so" "$ranks" 37
 }
-compare 2
+[ $# = 1 ] || compare 2
 for ranks in "$@"; do
     compare "$ranks" --divide-from "$ranks"
 done
