@@ -99,6 +99,7 @@ print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]
     two-ranks)
         build=$(cd "$(dirname "$hadal")/.." && pwd)
         command -v mpicc.openmpi > /dev/null && [ -e "$build/lib/libhadal_mpi.so" ] || exit 77
+        rm -rf "$out" && mkdir -p "$out"
         cp "$examples/two-ranks/"* "$out"
         mkdir -p "$out/../tiny" && cp "$examples/tiny/tiny.hadal" "$out/../tiny"
         make -C "$out" HADAL="$build"
