@@ -9,6 +9,13 @@ const hcg_form hcg_form_contraction = {.emit = hcg_emit_contract,
 
 const hcg_form hcg_form_experts = {.emit = hcg_emit_experts, .columns = hcg_expert_columns};
 
+static bool emit_comm(hcg_emit *e, const hcg_kernel *k) {
+    hd_err(e->diags, HD_E_UNSUPPORTED, hir_op_at(e->p->m, k->op)->loc,
+           "exchanges between ranks are steps of the runtime, and have no code");
+    return false;
+}
+const hcg_form hcg_form_comm = {.emit = emit_comm};
+
 static const hcg_form *const forms[HIR_KERNEL_FORMS] = {
 #define K(id, name, several, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \

@@ -208,23 +208,44 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     return d->errors == errors;
 }
 
-/* How much of the checkpoint belongs to other parts of it, which nothing reads. */
+/* Tensors that nothing reads, below one beginning of names or several. */
+typedef struct unread {
+    size_t n, beginnings;
+    uint64_t bytes;
+} unread;
+
+static void note_unread(hd_diags *d, const unread *u, const char *beginning) {
+    const char *others = "";
+    if (u->beginnings > 1)
+        others = hd_printf(d->arena, " and %zu other beginnings of names", u->beginnings - 1);
+    hd_note(d, HD_NOWHERE,
+            "%zu tensor%s below '%s'%s (%llu bytes) belong%s to another part of the "
+            "checkpoint and %s left out",
+            u->n, u->n == 1 ? "" : "s", beginning, others, (unsigned long long)u->bytes,
+            u->n == 1 ? "s" : "", u->n == 1 ? "is" : "are");
+}
+
+/* How much of the checkpoint belongs to other parts of it, which nothing reads: a note for each
+ * part, or for all if they are many. */
 static void note_unused_below(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
-    for (size_t i = 0; i < m->unused_below.n; i++) {
-        size_t n = 0;
-        uint64_t bytes = 0;
-        for (size_t k = 0; k < weights->list.n; k++) {
-            const hd_tensor *t = &weights->list.at[k];
-            const bool below = hir_unused_below(m, t->name) == i;
-            if (below && hir_find_weight(m, t->name) == HIR_NONE) n++, bytes += t->bytes;
-        }
-        if (n > 0)
-            hd_note(d, HD_NOWHERE,
-                    "%zu tensor%s below '%s' (%llu bytes) belong%s to another part of the "
-                    "checkpoint and %s left out",
-                    n, n == 1 ? "" : "s", m->unused_below.at[i], (unsigned long long)bytes,
-                    n == 1 ? "s" : "", n == 1 ? "is" : "are");
+    enum { FEW = 8 };
+    unread *of = hd_new_array(d->arena, unread, m->unused_below.n + 1), all = {0};
+    size_t first = m->unused_below.n;
+    for (size_t k = 0; k < weights->list.n; k++) {
+        const hd_tensor *t = &weights->list.at[k];
+        const size_t i = hir_unused_below(m, t->name);
+        if (i == m->unused_below.n || hir_find_weight(m, t->name) != HIR_NONE) continue;
+        all.beginnings += of[i].n == 0;
+        of[i].n++, of[i].bytes += t->bytes;
+        all.n++, all.bytes += t->bytes;
+        if (i < first) first = i;
     }
+    if (all.beginnings > FEW) {
+        note_unread(d, &all, m->unused_below.at[first]);
+        return;
+    }
+    for (size_t i = 0; i < m->unused_below.n; i++)
+        if (of[i].n > 0) note_unread(d, &of[i], m->unused_below.at[i]);
 }
 
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights) {

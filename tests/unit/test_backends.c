@@ -292,6 +292,10 @@ Test(backends, emulated_q8) {
 Test(backends, emulated_q4) {
     check_emulated(HIR_Q4);
 }
+
+Test(backends, emulated_mxfp4) {
+    check_emulated(HIR_MXFP4);
+}
 #endif
 
 /* Every number of rows around the heights of tiles and blocks of rows. */
@@ -442,8 +446,7 @@ Test(backends, of_each_level) {
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_BF16), want[i][2], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
-        cr_expect_str_eq(chosen(want[i][0], 0, HIR_MXFP4), i ? want[i][3] : "int8_vnni_512", "%s",
-                         want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_MXFP4), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_INT8, HIR_Q8), "groups_as_f32");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16),
                          i ? "pairs_as_f32" : "amx_exact");

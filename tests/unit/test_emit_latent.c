@@ -3,7 +3,8 @@
  * of a position, heads that share a key, rows of one state and of two, the latent at either end,
  * caches and weights of every type, tokens before the call, windows, sinks, a bias by distance, a
  * soft cap, at every CPU level of this machine, whole and divided among threads. The function for
- * one token is called once for each row, as if the others came in calls of their own. */
+ * one token is called once for each row, as if the others came in calls of their own. The matrix
+ * unit, emulated where there is none, with f32 activations and rounded ones. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -33,6 +34,8 @@ typedef struct problem {
     float *sink, *bias, *w_k, *w_v;
     void *rows, *shared, *packed_k, *packed_v; /* states and weights as stored */
     double *keys, *values;                     /* [K][positions][n + m], [K][positions][v] */
+    bool rounded;                              /* q, rows and p are rounded to bf16 */
+    double tolerance;
 } problem;
 
 enum { BEHIND = 3, MOST_OPERANDS = 10 };
@@ -193,10 +196,14 @@ static void round_all(float *x, int64_t n) {
         x[i] = hd_bf16_to_f32(hd_bf16_from_f32(x[i]));
 }
 
+/* The tolerance: sums of up to 700 terms of size 1 (or of 5000 whose weights are as much less) in
+ * f32, weights that add up to 1: 5e-6 as in test_emit_sequence.c. Keys and values that are made
+ * have errors of their own, sums of up to 70 terms: twice that. */
 static void open_problem(problem *p, shape s, uint64_t seed) {
     *p = (problem){.b = bench_new(), .s = s, .seed = seed * 2654435761u + 1};
     bench_start(&p->b);
     p->b.exact = s.rounded ? 0 : ~0u; /* x of maps stays f32: that is tested with the back ends */
+    p->tolerance = s.kv_heads ? 1e-5 : 5e-6;
     p->n = s.kv_heads ? s.n : s.r, p->v = s.kv_heads ? s.v : s.r;
     p->kv_heads = s.kv_heads ? s.kv_heads : s.groups;
     p->scale = 1.5 / sqrt((double)(p->n + s.m));
@@ -225,16 +232,22 @@ static void close_problem(problem *p) {
 }
 
 /* ---- expected -------------------------------------------------------------------------------- */
+/* scale q . k, of n elements; q is rounded when it is scaled. */
+static double scaled_product(const problem *p, const float *q, const double *k, int64_t n) {
+    const float scale = (float)p->scale;
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        sum += p->rounded ? (double)hd_bf16_to_f32(hd_bf16_from_f32(q[j] * scale)) * k[j]
+                          : (double)q[j] * k[j];
+    return p->rounded ? sum : sum * p->scale;
+}
+
 static double score(const problem *p, int64_t t, int64_t h, int64_t at) {
     const shape *s = &p->s;
     const int64_t number = t * s->heads + h, apart = s->past + t - at, width = p->n + s->m;
     const double *k = p->keys + (h / (s->heads / p->kv_heads) * positions(p) + at) * width;
-    double sum = 0;
-    for (int64_t j = 0; j < p->n; j++)
-        sum += p->q[number * p->n + j] * k[j];
-    for (int64_t j = 0; j < s->m; j++)
-        sum += p->q_p[number * s->m + j] * k[p->n + j];
-    sum *= p->scale;
+    double sum = scaled_product(p, p->q + number * p->n, k, p->n);
+    sum += scaled_product(p, p->q_p + number * s->m, k + p->n, s->m);
     if (s->softcap > 0) sum = s->softcap * tanh(sum / s->softcap);
     return apart < s->extent ? sum + p->bias[number * s->extent + apart] : sum;
 }
@@ -269,12 +282,9 @@ static size_t result_size(const problem *p) {
     return (size_t)(p->s.t * p->s.heads * p->v);
 }
 
-/* Sums of up to 700 terms of size 1 (or of 5000 whose weights are as much less) in f32, weights
- * that add up to 1: 5e-6 as in test_emit_sequence.c. Keys and values that are made have errors of
- * their own, sums of up to 70 terms: twice that. */
 static void compare(const problem *p, const float *o, const char *what) {
     const shape *s = &p->s;
-    const double tolerance = s->kv_heads ? 1e-5 : 5e-6;
+    const double tolerance = p->tolerance;
     double *e = malloc(2 * (size_t)p->v * sizeof *e);
     for (int64_t t = 0; t < s->t; t++)
         for (int64_t h = 0; h < s->heads; h++) {
@@ -465,6 +475,74 @@ Test(emit_latent, avx2) {
 
 Test(emit_latent, baseline) {
     check_level("baseline");
+}
+
+/* Rows that are rounded to bf16; behind the keys they stay NaN. */
+static void round_rows(problem *p) {
+    const int64_t all = p->kv_heads * positions(p);
+    for (int64_t i = 0; i < all * (p->n + p->s.m); i++)
+        p->keys[i] = (double)hd_bf16_to_f32(hd_bf16_from_f32((float)p->keys[i]));
+    for (int64_t i = 0; i < all * p->v; i++)
+        p->values[i] = (double)hd_bf16_to_f32(hd_bf16_from_f32((float)p->values[i]));
+}
+
+/* The matrix unit; exact as by vectors, and rounded. Weights p are rounded then, each by 2^-9 of
+ * itself, and values are at most 1. Keys and values that are made are rounded as they are in f32,
+ * and so may be the other of two neighbours: of that exact ones tell enough. */
+static void check_tiles(shape s, const hcg_level *level, uint64_t seed) {
+    check_shape(s, level, seed);
+    if (s.kv_heads) return;
+    problem p;
+    open_problem(&p, s, seed);
+    p.rounded = true, p.b.exact = 0, p.tolerance += 0x1p-9;
+    round_rows(&p);
+    check(&p, level, false);
+    /* few heads go as those of ordinary attention do, by vectors */
+    if (s.heads / s.groups > HIR_PANEL / 2 || (s.two_states && s.m)) check(&p, level, true);
+    close_problem(&p);
+}
+
+static hcg_level with_tiles(void) {
+    hcg_level level;
+    if (!level_with_tiles(&level)) cr_skip_test("this CPU has no AVX-512");
+    return level;
+}
+
+static void check_emulated(const hcg_level *level) {
+    if (strcmp(level->name, "emulated") == 0)
+        cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
+}
+
+Test(emit_latent, tiles) {
+    const hcg_level level = with_tiles();
+    uint64_t s = 4711;
+    for (int round = 0; round < 8; round++) {
+        const shape plain = random_shape(&s, round);
+        check_tiles(round % 4 == 3 ? made_of(plain, &s) : plain, &level, random_bits(&s));
+    }
+    check_emulated(&level);
+}
+
+/* As in DeepSeek-V3, by size: rows of 576 that are tiles as they lie. */
+Test(emit_latent, wide_rows_on_tiles) {
+    const hcg_level level = with_tiles();
+    shape s = {.t = 2, .past = 290, .heads = 32, .groups = 1, .r = 512, .m = 64};
+    for (int i = 0; i < 2; i++) {
+        s.dtype = floats[i];
+        check_tiles(s, &level, 99);
+    }
+    check_emulated(&level);
+}
+
+Test(emit_latent, options_on_tiles) {
+    const hcg_level level = with_tiles();
+    uint64_t s = 815;
+    static const int64_t some[] = {1, 2, 4, 8, 16, 15, 23}; /* each alone, and all */
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        const shape plain = with_options(random_shape(&s, (int)i), &s, some[i]);
+        check_tiles(i % 2 ? made_of(plain, &s) : plain, &level, random_bits(&s));
+    }
+    check_emulated(&level);
 }
 
 /* Each option alone, and all together, crossed with the others once. */
