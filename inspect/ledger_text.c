@@ -203,10 +203,11 @@ static void print_exchanges(const ledger_report *r, hd_text *out) {
     hir_find_crossings(m, out->arena, &all);
     if (!all.list.n || !r->memory) return;
     const int64_t chunk = (int64_t)r->memory->chunk, ranks = (int64_t)r->memory->ranks;
-    hd_text_f(out,
-              "\nexchanges of a call: %zu; %lld ranks divide rows from %lld tokens on\n"
-              "  bytes that a rank sends       %14s %14s\n",
-              all.list.n, (long long)ranks, (long long)m->divide_from, "1 token",
+    hd_text_f(out, "\nexchanges of a call: %zu", all.list.n);
+    if (ranks > 1)
+        hd_text_f(out, "; %lld ranks divide rows from %lld tokens on", (long long)ranks,
+                  (long long)m->divide_from);
+    hd_text_f(out, "\n  bytes that a rank sends       %14s %14s\n", "1 token",
               hd_printf(out->arena, "%lld tokens", (long long)chunk));
     for (int64_t rank = 0; rank < ranks; rank++)
         hd_text_f(out, "  rank %-24lld %14llu %14llu\n", (long long)rank,

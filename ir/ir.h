@@ -389,8 +389,8 @@ bool hir_writes_state(const hir_module *m, hir_id kernel); /* does an op of its 
 /* Has no row for each token to make and no state to change: one run does for all tokens. */
 bool hir_runs_once(const hir_module *m, hir_id kernel);
 /* May all tokens be left out but those whose rows the caller asks for, where nobody else reads the
- * results? Not if the kernel changes a state, which every token has to do, whatever reads the
- * kernel's results. */
+ * results? Not if the kernel changes a state, or sends rows to another stage of a pipeline, which
+ * every token has to do, whatever reads the kernel's results. */
 bool hir_may_skip_rows(const hir_module *m, hir_id kernel);
 
 /* ---- work ----

@@ -570,9 +570,13 @@ static void check_rows(rules *r, const hir_form_info *form) {
     require(r, r->kernel, form->traits & HIR_LAST_ROWS,
             "a kernel of this form needs all rows to make the last");
     require(r, r->kernel, !hir_runs_once(r->m, r->kernel), "a kernel without T has no last rows");
-    HIR_EACH(r->m, op, k->body_first)
-    require(r, op, !hir_has_trait(hir_op_at(r->m, op)->code, HIR_WRITES_STATE),
-            "state is written for all rows, not for the last alone");
+    HIR_EACH(r->m, op, k->body_first) {
+        const hir_opcode code = hir_op_at(r->m, op)->code;
+        require(r, op, !hir_has_trait(code, HIR_WRITES_STATE),
+                "state is written for all rows, not for the last alone");
+        require(r, op, code != HIR_COMM_SEND_OP && code != HIR_COMM_RECV_OP,
+                "stages send each other all rows, not the last alone");
+    }
 }
 
 /* A kernel of all rows must read values that have all rows. */

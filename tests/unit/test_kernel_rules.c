@@ -78,6 +78,15 @@ static void expect_exchange(const char *body, const char *message) {
     hd_arena_free(a);
 }
 
+Test(kernel_rules, stages_send_all_rows) {
+    expect_model("  %r = kernel.comm {name = \"e\", rows = \"last\", split_decode = \"none\", "
+                 "split_prefill = \"none\"} : f32[T, 16] {\n"
+                 "    %a = comm.recv {shape = [T, 16], from = 1} : f32[T, 16]\n    yield %a\n  }\n"
+                 "  %o = kernel.row " ROW_LAST " : f32[T, 16] {\n    %b = neg %r : f32[T, 16]\n"
+                 "    yield %b\n  }\n" OUT,
+                 "stages send each other all rows");
+}
+
 Test(kernel_rules, exchanges_have_one_op) {
     expect_exchange("    %a = comm.all_reduce %x : f32[T, 16]\n    yield %a\n", NULL);
     expect_exchange("    %a = comm.all_reduce %x : f32[T, 16]\n"
