@@ -156,13 +156,15 @@ void api_recast_states(const hadal_session *s, hir_module *m) {
         if (s->recast[kind]) hir_set_state_dtype(m, (hir_state_kind)kind, s->state_dtype[kind]);
 }
 
-/* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows? */
-static bool is_published_mxfp4(hadal_session *s, const hir_weight *w) {
+/* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows; or, if
+ * `transposed`, along its columns? */
+static bool is_published_mxfp4(hadal_session *s, const hir_weight *w, bool transposed) {
     const int64_t parts = hcg_parts(w);
     for (int64_t i = 0; i < parts; i++) {
         const hir_weight part = hcg_part_of(s->arena, w, i);
         const hd_tensor *t = hd_tensors_find(&s->weights, part.name);
-        if (!t || !t->packed || t->packed->packing != HD_PACKING_MXFP4 || t->packed->transposed)
+        if (!t || !t->packed || t->packed->packing != HD_PACKING_MXFP4 ||
+            t->packed->transposed != transposed)
             return false;
     }
     return parts > 0;
@@ -178,10 +180,13 @@ static bool offer_published_types(hadal_session *s, hir_weight_types *types) {
     if (!s->weights_open && !api_need_weights(s)) return false;
     for (size_t i = 0; i < s->graph->weights.n; i++) {
         const hir_weight *w = &s->graph->weights.at[i];
-        const hir_weight_rule rule = {w->name, HIR_MXFP4, .offered = true};
-        if (hir_is_derived(w) || !is_published_mxfp4(s, w)) continue;
-        hd_push(s->arena, &all.rules, rule);
-        s->published_types = true;
+        if (hir_is_derived(w)) continue;
+        for (int transposed = 0; transposed < 2; transposed++) {
+            const hir_weight_rule rule = {w->name, HIR_MXFP4, true, transposed};
+            if (!is_published_mxfp4(s, w, transposed)) continue;
+            hd_push(s->arena, &all.rules, rule);
+            s->published_types = true;
+        }
     }
     for (size_t i = 0; i < types->rules.n; i++)
         hd_push(s->arena, &all.rules, types->rules.at[i]);
@@ -361,6 +366,8 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
         .bank_dtype = s->pass_options.bank_dtype,
         .phase1_dtype = s->pass_options.phase1_dtype,
         .norm_of_rows = s->pass_options.norm_of_rows,
+        .stage = (uint32_t)s->pass_options.stage,
+        .stages = (uint32_t)s->pass_options.stages,
     };
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);

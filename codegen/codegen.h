@@ -48,13 +48,15 @@ typedef struct hcg_options {
                             runs on; 0: as the level has it, as the machine has it */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */
     int threads;         /* for parallel emission; 0: as many as CPUs */
-    uint32_t matrices;   /* set by hcg_lower: the kinds of the module's (hcg_matrix) */
+    uint32_t matrices;   /* set by hcg_lower: the kinds of the module's (hcg_matrix); */
+    bool attention;      /* and whether queries meet keys in it */
     unsigned exact;      /* of HCG_ROUND_*: what activations are not rounded to where they might */
     int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
     /* Options of passes, for hadal_info of the library: */
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
     bool norm_of_rows;
+    uint32_t stage, stages; /* of a pipeline over the layers; 0 stages: it is none */
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;
     const char *host_cpu;
@@ -97,6 +99,8 @@ bool hcg_print_assumed(hcg_program *p, hd_diags *d, hd_text *out);
 bool hcg_print_schedules(hcg_program *p, hd_diags *d, hd_text *out);
 /* Checks names, shapes and dtypes (all faults listed at once), converts, lays out, writes. */
 bool hcg_pack(hcg_program *p, hd_diags *d, const hd_tensors *weights, const char *path);
+/* The file of a rank of a divided model: m.r0of4.weights for m.weights; others: `path`. */
+const char *hcg_share_path(hd_arena *a, const hcg_program *p, const char *path, int64_t rank);
 /* The check alone: every weight of the module is there with its shape and a float dtype, and every
  * tensor of the file is a weight of the module. Weights marked `unused` may be absent. */
 bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights);
@@ -105,6 +109,13 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights);
 /* A hir_weight_source (ir/eval.h) over a checkpoint; `context`: const hd_tensors *. */
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
+/* The same for a module as it was before the passes, whose weights are rounded as those of
+ * `packed`, which the passes made of it, are stored. */
+typedef struct hcg_rounded_weights {
+    const hd_tensors *checkpoint;
+    const hir_module *packed;
+} hcg_rounded_weights;
+bool hcg_rounded_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
 /* A checkpoint of seeded random weights for the module, unused ones included. The same arguments
  * give the same bytes on every machine. */
 bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor_dtype dtype,

@@ -43,6 +43,11 @@ hir_eval *hir_eval_new(hd_arena *a, const hir_module *m, hir_weight_source sourc
     return hir_eval_new_pipeline(a, &m, 1, source, context);
 }
 
+void hir_eval_alone(hir_eval *e) {
+    for (hir_eval *r = e; r; r = r->next_rank)
+        r->alone = true;
+}
+
 int64_t hir_eval_length(const hir_eval *e) {
     return e->length;
 }
@@ -144,9 +149,10 @@ static bool whole_weight(eval_call *c, uint32_t w, hir_array *out) {
                               weight->type);
     if (!e->whole[w]) {
         double *at = hd_new_array(e->arena, double, (size_t)out->n);
-        if (hir_is_derived(weight) ? !derive_weight(c, weight, out->n, at)
-                                   : !e->source(e->context, e->with_whole, w, at, c->d))
-            return false;
+        const bool derived = hir_is_derived(weight),
+                   asked = !derived || hir_is_quantised(weight->type.dtype);
+        if (derived && !derive_weight(c, weight, out->n, at)) return false;
+        if (asked && !e->source(e->context, e->with_whole, w, at, c->d)) return false;
         e->whole[w] = at;
     }
     out->at = e->whole[w];

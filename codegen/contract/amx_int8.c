@@ -1,4 +1,4 @@
-/* The back end of a matrix unit for q8 and q4 weights, for many tokens: the numbers of
+/* The back end of a matrix unit for q8, q4 and mxfp4 weights, for many tokens: the numbers of
  * contract/int8_dots.c, by products of tiles of bytes (contract/amx_tiles.h).
  *
  * A tile has one group along K: TDPBSSD gives the 16 x 16 exact sums of integers of a group, which
@@ -12,9 +12,12 @@
  * Weights of a panel are brought into signed bytes, and their factors to f32, once for a block of
  * rows; there each group is
  *
- *     8 lines of 64 bytes | s[16] | m[16]      f32; q8: m is not there
+ *     8 lines of 64 bytes | s[16] | m[16]      f32; m for q4 only
+ *
+ * mxfp4: the bytes are twice the numbers, -12 .. 12, and s is halved (contract/fp4.h).
  */
 #include "codegen/contract/amx_tiles.h"
+#include "codegen/contract/fp4.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/int8_x.h"
 #include "codegen/contract/matrix.h"
@@ -81,6 +84,15 @@ static void store_words(hcg_emit *e, LLVMValueRef v, LLVMValueRef out, unsigned 
     LLVMSetAlignment(LLVMBuildStore(e->b, v, to), HCG_AMX_LINE);
 }
 
+/* Twice the numbers of codes in bytes. */
+static LLVMValueRef doubled_numbers(hcg_emit *e, LLVMValueRef codes) {
+    LLVMTypeRef bytes = LLVMVectorType(e->i8, WORD * HIR_PANEL), type = LLVMTypeOf(codes);
+    LLVMValueRef u = hcg_fp4_bytes(e, "llvm.x86.avx512.pshuf.b.512", codes);
+    u = LLVMBuildBitCast(e->b, u, bytes, "");
+    u = LLVMBuildSub(e->b, u, hcg_int_like(bytes, HCG_FP4_ADDED), "");
+    return LLVMBuildBitCast(e->b, u, type, "");
+}
+
 /* The lines of one group, as signed bytes. */
 static void unpack_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, LLVMValueRef out) {
     for (unsigned line = 0; line < LINES; line++) {
@@ -92,6 +104,7 @@ static void unpack_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, LLVMV
             if (line % 2) words = LLVMBuildLShr(e->b, words, hcg_int_like(type, 4), "");
             words = LLVMBuildAnd(e->b, words, hcg_int_like(type, 0x0f0f0f0f), "");
         }
+        if (dtype == HIR_MXFP4) words = doubled_numbers(e, words);
         store_words(e, words, out, line);
     }
     store_words(e, hcg_quant_scale(e, dtype, group, 0), out, LINES);

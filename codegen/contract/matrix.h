@@ -83,7 +83,7 @@ void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
 /* ---- functions that the kernels of a variant share ---------------------------------------------
  */
-enum { HCG_SHARED_PARAMS = 13 };
+enum { HCG_SHARED_PARAMS = 16 };
 typedef struct hcg_shared {
     LLVMValueRef fn, param[HCG_SHARED_PARAMS];
     LLVMValueRef outer_fn; /* what was being emitted */

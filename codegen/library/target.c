@@ -8,6 +8,7 @@
 
 #include "codegen/contract/backend.h"
 #include "codegen/library/library.h"
+#include "codegen/sequence/query_amx.h"
 #include "runtime/detect.h"
 
 typedef struct cpu {
@@ -218,13 +219,17 @@ static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_ta
     return false;
 }
 
-/* The next level of the architecture, with the same vectors and the same code for the matrices? */
+/* The next level of the architecture, with the same vectors and the same code for matrices and
+ * attention? */
 static bool is_needless(const hcg_options *o, const hcg_level *level, const hcg_level *end) {
     const hcg_level *next = level + 1;
     while (next < end && strcmp(next->arch, level->arch) != 0)
         next++;
-    return next < end && next->lanes == level->lanes && next->registers == level->registers &&
-           next->fma == level->fma && hcg_same_choices(level, next, o->exact, o->matrices);
+    if (next == end || next->lanes != level->lanes || next->registers != level->registers ||
+        next->fma != level->fma)
+        return false;
+    if (o->attention && hcg_attends_by_amx(level) != hcg_attends_by_amx(next)) return false;
+    return hcg_same_choices(level, next, o->exact, o->matrices);
 }
 
 /* The levels, on the machine that the user speaks of. */

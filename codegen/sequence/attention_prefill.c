@@ -1,6 +1,6 @@
 /* Attention of several tokens (T > 1): tiles of queries of one key/value head meet the rows of the
- * cache (query_tile.h). Rows are used where they lie; those of 16 bits are widened, once for
- * all queries of the tile. */
+ * cache (query_tile.h). Rows are used where they lie; vectors want those of 16 bits widened, once
+ * for all queries of the tile. */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/query_tile.h"
 
@@ -15,13 +15,14 @@ typedef struct cached { /* keys and values */
 static hcg_key_rows rows_of(hcg_emit *e, const hcg_query_tile *t, const hcg_cache *c,
                             LLVMValueRef wide) {
     const cached *of = t->of;
-    hcg_key_rows rows = {.ld = c->width, .n = c->width};
+    hcg_key_rows rows = {.dtype = c->dtype, .ld = c->width, .n = c->width};
     LLVMValueRef next = hcg_add(e, t->first, hcg_i64(e, t->keys));
     rows.x = hcg_cache_row(e, of->a, c, t->group, t->first);
     rows.next = hcg_cache_row(e, of->a, c, t->group, next);
-    if (c->dtype == HIR_F32) return rows;
+    rows.ahead = hcg_i64(e, t->keys * c->width * (int64_t)hir_dtype_bytes(c->dtype));
+    if (c->dtype == HIR_F32 || t->amx) return rows;
     hcg_widen_row(e, c->dtype, rows.x, wide, hcg_mul_const(e, t->count, c->width));
-    rows.x = wide;
+    rows.x = wide, rows.dtype = HIR_F32;
     return rows;
 }
 
@@ -37,8 +38,9 @@ void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a) {
     t.tokens = HIR_QUERY_TILE / a->per_group;
     if (t.tokens < 1) t.tokens = 1; /* a group of more heads */
     t.part[0] = (hcg_query_part){.q = a->q, .n = a->n};
+    t.segment[0].n = a->n, t.segments = 1;
     hcg_queries_begin(e, &t);
-    if (a->k.dtype != HIR_F32) of.wide_k = hcg_floats(e, t.keys * a->n);
-    if (a->v.dtype != HIR_F32) of.wide_v = hcg_floats(e, t.keys * a->m);
+    if (a->k.dtype != HIR_F32 && !t.amx) of.wide_k = hcg_floats(e, t.keys * a->n);
+    if (a->v.dtype != HIR_F32 && !t.amx) of.wide_v = hcg_floats(e, t.keys * a->m);
     hcg_queries_all_rows(e, &t);
 }

@@ -17,6 +17,7 @@
 #include "codegen/emit/arithmetic.h"
 #include "codegen/forms.h"
 #include "codegen/sequence/attention_tile.h"
+#include "codegen/sequence/query_amx.h"
 
 enum { LEAST_KEYS = 32 };
 
@@ -71,38 +72,48 @@ static int64_t keys_of_tile(const hcg_emit *e, const hcg_latent *l) {
     return keys;
 }
 
-/* Rows of a state: where they lie, or widened. */
+/* Rows of a state: where they lie, or widened for vectors. */
 static hcg_key_rows rows_of(hcg_emit *e, const hcg_query_tile *t, unsigned state) {
     const cached *of = t->of;
     const hcg_cache *c = &of->l->state[state];
-    hcg_key_rows rows = {.ld = c->width};
+    hcg_key_rows rows = {.dtype = c->dtype, .ld = c->width};
     LLVMValueRef next = hcg_add(e, t->first, hcg_i64(e, t->keys));
     rows.x = hcg_cache_row(e, t->a, c, t->group, t->first);
     rows.next = hcg_cache_row(e, t->a, c, t->group, next);
-    if (c->dtype == HIR_F32) return rows;
+    rows.ahead = hcg_i64(e, t->keys * c->width * (int64_t)hir_dtype_bytes(c->dtype));
+    if (c->dtype == HIR_F32 || t->amx) return rows;
     hcg_widen_row(e, c->dtype, rows.x, of->wide[state], hcg_mul_const(e, t->count, c->width));
-    rows.x = of->wide[state];
+    rows.x = of->wide[state], rows.dtype = HIR_F32;
     return rows;
 }
 
 static hcg_key_rows columns_of(hcg_emit *e, hcg_key_rows rows, int64_t at, int64_t n) {
-    rows.x = hcg_at(e, e->f32, rows.x, hcg_i64(e, at)), rows.n = n;
+    rows.x = hcg_at(e, hcg_element(e, rows.dtype), rows.x, hcg_i64(e, at)), rows.n = n;
     return rows;
 }
 
+/* The second half of what is prefetched of rows, for products behind those that have the first. */
+static void halve_ahead(hcg_emit *e, hcg_key_rows *first, hcg_key_rows *second) {
+    first->ahead = LLVMBuildUDiv(e->b, first->ahead, hcg_i64(e, 2), "");
+    second->next = hcg_at(e, e->i8, first->next, first->ahead), second->ahead = first->ahead;
+}
+
 /* One product does both parts where they follow each other in the rows as in the queries. */
+static bool are_one(const hcg_latent *l) {
+    return !l->shared_state && !l->start;
+}
+
 static void fetch(hcg_emit *e, hcg_query_tile *t) {
     const cached *of = t->of;
     const hcg_latent *l = of->l;
     const hcg_key_rows rows = rows_of(e, t, 0);
-    t->values = t->rows[0] = columns_of(e, rows, l->start, l->r), t->sums = 1;
-    if (!l->shared) return;
-    if (!l->shared_state && !l->start) {
-        t->rows[0].n = l->r + l->m;
-        return;
-    }
+    t->values = t->rows[0] = columns_of(e, rows, l->start, l->r);
+    t->rows[0].n = t->segment[0].n, t->sums = t->segments;
+    halve_ahead(e, &t->rows[0], &t->values);
+    if (t->segments == 1) return;
     t->rows[1] = columns_of(e, l->shared_state ? rows_of(e, t, 1) : rows, l->shared_at, l->m);
-    t->rows[1].line = l->r, t->sums = 2;
+    t->rows[1].line = l->r;
+    if (!l->shared_state) t->rows[1].ahead = hcg_i64(e, 0);
 }
 
 static hcg_query_tile begin(hcg_emit *e, cached *of, int64_t tokens) {
@@ -111,9 +122,15 @@ static hcg_query_tile begin(hcg_emit *e, cached *of, int64_t tokens) {
     t.parts = 1 + l->shared, t.fetch = fetch, t.of = of;
     t.part[0] = (hcg_query_part){.q = l->a.q, .n = l->r};
     if (l->shared) t.part[1] = (hcg_query_part){.q = l->q_shared, .n = l->m, .line = l->r};
+    t.segment[0].n = l->r, t.segments = 1;
+    if (l->shared && are_one(l))
+        t.segment[0].n += l->m;
+    else if (l->shared)
+        t.segment[1].line = l->r, t.segment[1].n = l->m, t.segments = 2;
     hcg_queries_begin(e, &t);
     for (unsigned i = 0; i <= l->shared_state; i++)
-        if (l->state[i].dtype != HIR_F32) of->wide[i] = hcg_floats(e, t.keys * l->state[i].width);
+        if (l->state[i].dtype != HIR_F32 && !t.amx)
+            of->wide[i] = hcg_floats(e, t.keys * l->state[i].width);
     return t;
 }
 
@@ -171,13 +188,17 @@ static void emit_decode(hcg_emit *e, const hcg_latent *l) {
     hcg_each_range(e, &heads, &r.h, hcg_larger(e, hcg_sub(e, e->c0, column), zero),
                    hcg_smaller(e, hcg_sub(e, e->c1, column), ranges), do_range, &r);
     hcg_loop_end(e, &groups, NULL);
+    hcg_queries_end(e, &t);
 }
 
-/* Up to half a panel of heads would leave half of the lanes to repetitions: they go as those of
- * ordinary attention do, with elements of a row in lanes, where key and value are columns of one
- * row. */
+/* As those of ordinary attention, with elements of a row in lanes, where key and value are columns
+ * of one row: up to half a panel of heads would leave half of the lanes of a query tile to
+ * repetitions; vectors of 16 meet eight heads at once that way. More heads are the matrix unit's.
+ */
 static bool goes_as_attention(const hcg_emit *e, const hcg_latent *l) {
-    return (l->a.per_group <= HIR_PANEL / 2 || e->level->lanes >= 16) && !l->shared_state;
+    if (l->shared_state) return false;
+    const bool vectors = e->level->lanes >= HIR_PANEL && !hcg_attends_by_amx(e->level);
+    return l->a.per_group <= HIR_PANEL / 2 || vectors;
 }
 
 /* to[h][at .. at + n - 1] = q[h], all heads of the token, rows `width` apart */
@@ -239,5 +260,15 @@ static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters,
     *range = (uint64_t)q.dim[1] * (uint64_t)hcg_partial_floats(q.dim[2]) * 4;
 }
 
-const hcg_form hcg_form_latent = {
-    .emit = emit_latent, .columns = latent_heads, .shared = count_shared};
+static uint32_t cached_matrices(const hir_module *m, hir_id kernel) {
+    const hir_id op = hir_form_op(m, kernel);
+    const hir_type q = hir_arg_type(m, op, 0), rows = hir_arg_type(m, op, 1);
+    const bool apart = hir_op_at(m, op)->args[3].kind != HIR_REF_NONE;
+    const bool pairs = !apart && hcg_pairs_fit(rows.dim[2], q.dim[2]);
+    return pairs ? hcg_matrix(rows.dtype, HIR_LAYOUT_ROWS) : 0;
+}
+
+const hcg_form hcg_form_latent = {.emit = emit_latent,
+                                  .columns = latent_heads,
+                                  .shared = count_shared,
+                                  .cached = cached_matrices};

@@ -87,7 +87,9 @@ static hcg_key_rows multiply(hcg_emit *e, map *m, LLVMValueRef head, LLVMValueRe
     p.sums = hcg_at(e, e->f32, m->sums, hcg_mul_const(e, l.index, HIR_PANEL));
     q->backend->gemm(e, q, &p);
     hcg_loop_end(e, &l, NULL);
-    return (hcg_key_rows){.x = m->sums, .next = m->sums, .ld = m->ld, .n = m->n};
+    hcg_key_rows rows = {.x = m->sums, .next = m->sums, .ld = m->ld, .n = m->n};
+    rows.ahead = hcg_i64(e, 0); /* they are made */
+    return rows;
 }
 
 /* Columns at .. at + n - 1 of the rows first .. first + count - 1 of a state, of `group`. */
@@ -104,7 +106,7 @@ static LLVMValueRef take_columns(hcg_emit *e, const expanded *x, const columns *
     LLVMTypeRef elem = hcg_element(e, c->dtype);
     LLVMValueRef rows = hcg_cache_row(e, &x->l.a, c, from->group, from->first);
     LLVMValueRef n = hcg_i64(e, from->n), at = hcg_i64(e, from->at), zero = hcg_i64(e, 0);
-    if (!scratch) return hcg_at(e, e->f32, rows, at);
+    if (!scratch) return hcg_at(e, elem, rows, at);
     hcg_loop row = hcg_loop_begin(e, zero, from->count, hcg_i64(e, 1), "gather", 0, NULL);
     at = hcg_add(e, hcg_mul_const(e, row.index, c->width), at);
     LLVMValueRef to = hcg_at(e, e->f32, scratch, hcg_mul_const(e, row.index, from->n));
@@ -127,15 +129,17 @@ static void fetch(hcg_emit *e, hcg_query_tile *t) {
     LLVMValueRef p = take_columns(e, x, &c, x->p);
     t->rows[1] = (hcg_key_rows){.x = p, .next = p, .n = l->m, .line = l->a.n};
     t->rows[1].ld = x->p ? l->m : c.state->width, t->sums = 2;
+    t->rows[1].dtype = x->p ? HIR_F32 : c.state->dtype, t->rows[1].ahead = hcg_i64(e, 0);
 }
 
 /* ---- the form ------------------------------------------------------------------------------ */
-/* Products want rows without gaps. */
-static void make_scratch(hcg_emit *e, expanded *x, int64_t keys) {
+/* Products want rows without gaps, those of vectors f32. */
+static void make_scratch(hcg_emit *e, expanded *x, const hcg_query_tile *t) {
+    const int64_t keys = t->keys;
     const hcg_latent *l = &x->l;
     const hcg_cache *c = &l->state[0], *p = &l->state[l->shared_state];
     if (c->dtype != HIR_F32 || c->width != l->r) x->c = hcg_floats(e, keys * l->r);
-    if (l->shared && p->dtype != HIR_F32) x->p = hcg_floats(e, keys * l->m);
+    if (l->shared && p->dtype != HIR_F32 && !t->amx) x->p = hcg_floats(e, keys * l->m);
     begin_map(e, &x->k, keys);
     begin_map(e, &x->v, keys);
 }
@@ -158,8 +162,10 @@ static bool emit_expanded(hcg_emit *e, const hcg_kernel *k) {
     t.parts = 1 + x.l.shared, t.fetch = fetch, t.of = &x;
     t.part[0] = (hcg_query_part){.q = a->q, .n = a->n};
     if (x.l.shared) t.part[1] = (hcg_query_part){.q = x.l.q_shared, .n = x.l.m, .line = a->n};
+    t.segment[0].n = a->n, t.segments = 1 + x.l.shared;
+    if (x.l.shared) t.segment[1].line = a->n, t.segment[1].n = x.l.m;
     hcg_queries_begin(e, &t);
-    make_scratch(e, &x, t.keys);
+    make_scratch(e, &x, &t);
     hcg_queries_all_rows(e, &t);
     end_map(e, &x.k);
     end_map(e, &x.v);

@@ -15,10 +15,17 @@
  * KEYS_TOGETHER, and hides from each query those before its window. Tiles of keys begin at
  * multiples of their size all the same, so that a query's sums do not depend on the tokens that it
  * meets them with.
+ *
+ * On the matrix unit both products are its own, and O stands in rows (query_amx.c).
  */
 #include "codegen/sequence/query_tile.h"
+
+#include <float.h>
+
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+#include "codegen/sequence/query_amx.h"
 
 enum { KEYS_TOGETHER = 4 }; /* what the softmax step sums at once (emit/softmax.c) */
 
@@ -109,6 +116,11 @@ static LLVMValueRef rounded_down(hcg_emit *e, LLVMValueRef x, int64_t to) {
     return LLVMBuildAnd(e->b, x, hcg_i64(e, -to), "");
 }
 
+/* Keys are taken from multiples of so many on. */
+static int64_t keys_together(const tile *t) {
+    return t->amx ? HCG_AMX_KEYS : KEYS_TOGETHER;
+}
+
 /* Panels `panel` .. of the tile, `n` of them. */
 typedef struct strip {
     LLVMValueRef panel, n, query; /* its first query */
@@ -135,7 +147,7 @@ static strip strip_of(hcg_emit *e, const tile *t, LLVMValueRef panel, int64_t mo
     s.count = seen_by(e, t, last_of_panel(e, last));
     s.hidden = seen_by(e, t, s.query);
     if (!t->a->window) return s;
-    s.from = rounded_down(e, before_window(e, t, s.query), KEYS_TOGETHER);
+    s.from = rounded_down(e, before_window(e, t, s.query), keys_together(t));
     s.shown = before_window(e, t, last_of_panel(e, last));
     return s;
 }
@@ -145,7 +157,7 @@ static hcg_softmax_strip softmax_of(hcg_emit *e, const tile *t, LLVMValueRef pan
     hcg_softmax_strip s = {.panels = n, .scores = t->scores, .per_group = t->a->per_group};
     s.states = hcg_at(e, e->f32, t->states, hcg_mul_const(e, panel, 2 * HIR_PANEL));
     s.o = hcg_at(e, e->f32, t->o, hcg_mul_const(e, panel, t->a->m * HIR_PANEL));
-    s.lines = hcg_i64(e, t->a->m);
+    s.lines = hcg_i64(e, t->amx ? 0 : t->a->m); /* else O is not in lanes */
     return s;
 }
 
@@ -254,23 +266,39 @@ static LLVMValueRef is_later(hcg_emit *e, const tile *t, const strip *s) {
     return LLVMBuildZExt(e->b, later, e->i64, "");
 }
 
-static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
+/* O += V^T P, queries in lanes. */
+static void emit_values(hcg_emit *e, const tile *t, const strip *s,
+                        const hcg_softmax_strip *softmax) {
     const hcg_attention *a = t->a;
-    hcg_softmax_strip softmax = softmax_of(e, t, s->panel, s->n);
     LLVMValueRef m = hcg_i64(e, a->m);
-    softmax.later = is_later(e, t, s);
-    set_limits(e, t, s, &softmax);
-    emit_seen_scores(e, t, s);
-    cap_scores(e, t, s);
-    bias_scores(e, t, s);
-    hcg_softmax_strip_tile(e, &softmax);
     const hcg_key_rows *v = &t->values;
     hcg_strip vp = {.across = a->m, .stride = v->ld, .ldx = hcg_i64(e, v->ld), .rows = m};
-    vp.x = v->x, vp.k = softmax.count, vp.next = v->next;
+    vp.x = v->x, vp.k = softmax->count, vp.next = v->next;
     if (s->from) vp.x = hcg_at(e, e->f32, vp.x, hcg_mul_const(e, s->from, v->ld));
     vp.panels = s->n, vp.b = t->scores, vp.ldb = hcg_i64(e, HCG_STRIP_FLOATS);
-    vp.c = softmax.o, vp.ldc = hcg_i64(e, a->m * HIR_PANEL), vp.accumulate = softmax.later;
+    vp.c = softmax->o, vp.ldc = hcg_i64(e, a->m * HIR_PANEL), vp.accumulate = softmax->later;
     hcg_call_strip(e, &vp);
+}
+
+static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
+    hcg_softmax_strip softmax = softmax_of(e, t, s->panel, s->n);
+    hcg_amx_strip by_amx = {.panel = s->panel, .panels = s->n, .to = s->count};
+    softmax.later = by_amx.later = is_later(e, t, s);
+    by_amx.number = over(e, s->panel, HCG_AMX_PANELS), by_amx.from = s->from;
+    if (!s->from) by_amx.from = hcg_i64(e, 0);
+    set_limits(e, t, s, &softmax);
+    if (t->amx)
+        hcg_amx_scores(e, t, &by_amx);
+    else
+        emit_seen_scores(e, t, s);
+    cap_scores(e, t, s);
+    bias_scores(e, t, s);
+    if (t->amx) hcg_amx_keep_maxima(e, t, &by_amx);
+    hcg_softmax_strip_tile(e, &softmax);
+    if (t->amx)
+        hcg_amx_values(e, t, &by_amx);
+    else
+        emit_values(e, t, s, &softmax);
 }
 
 /* A loop over the panels of the tile, `step` at a time. */
@@ -281,16 +309,17 @@ static hcg_loop each_strip(hcg_emit *e, const tile *t, int64_t step) {
 /* The tile of keys at `first`, a multiple of their number. */
 static void meet_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     const hcg_attention *a = t->a;
-    const int64_t panels = hcg_strip_panels(e->level);
+    const int64_t panels = t->amx ? HCG_AMX_PANELS : hcg_strip_panels(e->level);
     t->block = t->first = first;
     LLVMValueRef most = hcg_i64(e, t->keys);
     if (a->window) {
         LLVMValueRef low = hcg_first_seen(e, a, hcg_add(e, a->past, t->row));
-        t->first = hcg_larger(e, first, rounded_down(e, low, KEYS_TOGETHER));
+        t->first = hcg_larger(e, first, rounded_down(e, low, keys_together(t)));
         most = hcg_sub(e, hcg_add(e, first, most), t->first);
     }
     t->count = hcg_smaller(e, hcg_sub(e, t->to, t->first), most);
     t->fetch(e, t);
+    if (t->amx) hcg_amx_take_keys(e, t);
     hcg_loop l = each_strip(e, t, panels);
     strip s = strip_of(e, t, l.index, panels);
     /* or they are behind, or before, all of its own */
@@ -315,11 +344,14 @@ static one_query each_query(hcg_emit *e, const tile *t) {
     LLVMValueRef query = hcg_mul_const(e, q.panels.index, HIR_PANEL);
     LLVMValueRef from = hcg_at(e, e->f32, t->o, hcg_mul_const(e, query, m));
     LLVMValueRef state = hcg_at(e, e->f32, t->states, hcg_mul_const(e, query, 2));
-    hcg_unpack_panel(e, from, hcg_i64(e, m), t->rows_o);
+    if (!t->amx) hcg_unpack_panel(e, from, hcg_i64(e, m), t->rows_o);
     LLVMValueRef n = at_most(e, hcg_sub(e, t->queries, query), HIR_PANEL);
     q.queries = hcg_loop_begin(e, zero, n, one, "query", 0, NULL);
     q.number = hcg_add(e, query, q.queries.index);
-    q.o = hcg_at(e, e->f32, t->rows_o, hcg_mul_const(e, q.queries.index, m));
+    if (t->amx)
+        q.o = hcg_at(e, e->f32, t->o, hcg_mul_const(e, q.number, hcg_whole_panels(m)));
+    else
+        q.o = hcg_at(e, e->f32, t->rows_o, hcg_mul_const(e, q.queries.index, m));
     q.state = hcg_at(e, e->f32, state, q.queries.index);
     return q;
 }
@@ -361,7 +393,7 @@ int64_t hcg_whole_panels(int64_t n) {
 void hcg_queries_begin(hcg_emit *e, tile *t) {
     const hcg_attention *a = t->a;
     const int64_t queries = hcg_whole_panels(t->tokens * a->per_group);
-    int64_t widest = 0;
+    int64_t widest = 0, panels = hcg_strip_panels(e->level);
     t->lines = 0;
     for (unsigned i = 0; i < t->parts; i++) {
         if (t->part[i].n > widest) widest = t->part[i].n;
@@ -369,10 +401,18 @@ void hcg_queries_begin(hcg_emit *e, tile *t) {
     }
     t->rows_q = hcg_floats(e, queries * widest);
     t->q = hcg_floats(e, queries * t->lines);
-    t->scores = hcg_floats(e, hcg_strip_panels(e->level) * HCG_STRIP_FLOATS);
+    if (hcg_attends_by_amx(e->level)) {
+        hcg_amx_queries_begin(e, t);
+        panels = HCG_AMX_PANELS;
+    }
+    t->scores = hcg_floats(e, panels * HCG_STRIP_FLOATS);
     t->states = hcg_floats(e, queries * 2);
-    t->o = hcg_floats(e, queries * a->m);
-    t->rows_o = hcg_floats(e, HIR_PANEL * a->m);
+    t->o = hcg_floats(e, queries * (t->amx ? hcg_whole_panels(a->m) : a->m));
+    if (!t->amx) t->rows_o = hcg_floats(e, HIR_PANEL * a->m);
+}
+
+void hcg_queries_end(hcg_emit *e, const tile *t) {
+    if (t->amx) hcg_amx_queries_end(e);
 }
 
 void hcg_queries_take(hcg_emit *e, tile *t) {
@@ -382,6 +422,7 @@ void hcg_queries_take(hcg_emit *e, tile *t) {
         scale_queries(e, t, &t->part[i]);
         pack_queries(e, t, &t->part[i]);
     }
+    if (t->amx) hcg_amx_take_queries(e, t);
 }
 
 LLVMValueRef hcg_queries_first_key(hcg_emit *e, const tile *t) {
@@ -395,16 +436,24 @@ void hcg_queries_meet(hcg_emit *e, tile *t, LLVMValueRef from, LLVMValueRef to) 
     hcg_loop_end(e, &l, NULL);
 }
 
+/* 1 / S of a query whose O is a row. */
+static LLVMValueRef inverse_sum(hcg_emit *e, const one_query *q) {
+    LLVMValueRef sum =
+        hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, q->state, hcg_i64(e, HIR_PANEL)));
+    sum = hcg_max(e, sum, LLVMConstReal(e->f32, FLT_MIN)); /* as hcg_softmax_strip_end */
+    return hcg_splat_value(e, LLVMBuildFDiv(e->b, LLVMConstReal(e->f32, 1), sum, ""));
+}
+
 void hcg_queries_leave(hcg_emit *e, tile *t) {
     const hcg_attention *a = t->a;
     hcg_softmax_strip all = softmax_of(e, t, hcg_i64(e, 0), t->panels);
     LLVMValueRef token, head;
-    hcg_softmax_strip_end(e, &all);
+    if (!t->amx) hcg_softmax_strip_end(e, &all);
     one_query q = each_query(e, t);
     find_query(e, t, q.number, &token, &head);
     LLVMValueRef at = hcg_add(e, hcg_mul_const(e, token, a->heads), head);
     hcg_scale_row(e, q.o, hcg_at(e, e->f32, a->out, hcg_mul_const(e, at, a->m)), a->m,
-                  hcg_splat(e, 1));
+                  t->amx ? inverse_sum(e, &q) : hcg_splat(e, 1));
     end_query(e, &q);
 }
 
@@ -438,4 +487,5 @@ void hcg_queries_all_rows(hcg_emit *e, tile *t) {
     hcg_queries_leave(e, t);
     hcg_loop_end(e, &rows, NULL);
     hcg_loop_end(e, &groups, NULL);
+    hcg_queries_end(e, t);
 }

@@ -14,8 +14,10 @@ typedef struct hcg_query_part { /* some entries of each query */
     int64_t n, line;            /* the first of its lines of a packed query */
 } hcg_query_part;
 
-typedef struct hcg_key_rows { /* f32, a row for each key of the tile of keys */
+typedef struct hcg_key_rows { /* a row for each key of the tile of keys */
+    hir_dtype dtype;          /* f32, but on the matrix unit */
     LLVMValueRef x, next;     /* next: what is prefetched meanwhile */
+    LLVMValueRef ahead;       /* how many bytes of it; read on the matrix unit only */
     int64_t ld, line, n;      /* the n lines of a packed query from `line` on meet them; of values
                                  line is 0 and n the number of their entries */
 } hcg_key_rows;
@@ -27,6 +29,10 @@ struct hcg_query_tile {
     hcg_query_part part[HCG_MOST_PARTS];
     unsigned parts;
     int64_t lines; /* of a packed query */
+    struct {       /* the lines that rows[i] will meet */
+        int64_t line, n;
+    } segment[HCG_MOST_PARTS];
+    unsigned segments;
     /* Sets the rows of keys and values of `group` at the positions first .. first + count - 1. */
     void (*fetch)(hcg_emit *e, hcg_query_tile *t);
     void *of; /* for fetch */
@@ -35,6 +41,7 @@ struct hcg_query_tile {
     /* Where the tile is: the first token of the call and how many, the key/value head. */
     LLVMValueRef group, row, n;
     LLVMValueRef first, count; /* keys of the present tile of keys */
+    struct hcg_query_amx *amx; /* the matrix unit's; NULL: products are those of vectors */
     /* the rest is the tile's own */
     LLVMValueRef rows_q, q;         /* scratch: queries as rows, and in panels */
     LLVMValueRef scores, states, o; /* of a strip; of all panels */
@@ -44,8 +51,10 @@ struct hcg_query_tile {
     LLVMValueRef block; /* the multiple of `keys` that the tile of keys is at or cut short of */
 };
 
-/* Takes scratch; a, tokens, keys and the parts are set. */
+/* Takes scratch; a, tokens, keys, parts and segments are set. With t->amx behind it, rows are
+ * fetched as they are stored, and `ahead` is set. */
 void hcg_queries_begin(hcg_emit *e, hcg_query_tile *t);
+void hcg_queries_end(hcg_emit *e, const hcg_query_tile *t); /* behind all loops */
 /* The queries of the tokens row .. row + n - 1 of a group, n at most `tokens`. */
 void hcg_queries_take(hcg_emit *e, hcg_query_tile *t);
 /* They have met no keys yet; and then, if there are sinks: nothing but their sinks. */

@@ -417,12 +417,60 @@ static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *
     return true;
 }
 
+/* Numbers of a derived weight, as they are when they are stored in groups. */
+static bool round_derived(const hir_weight *w, double *at, hd_diags *d) {
+    const uint64_t row = (uint64_t)hir_derived_row_elements(w->type);
+    const uint64_t n = (uint64_t)hir_type_row_elements(w->type);
+    float *x = malloc(n * sizeof *x);
+    if (!x) return !hd_err(d, HD_E_MEMORY, w->loc, "no memory for weight '%s'", w->name);
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = (float)at[i];
+    hd_tensor t = {.name = w->name, .dtype = HD_T_F32, .rank = 2};
+    t.shape[0] = (int64_t)(n / row), t.shape[1] = (int64_t)row;
+    hd_tensor_measure(&t);
+    t.data = (const uint8_t *)x;
+    const bool ok = quantised_source(w, &t, at, d);
+    free(x);
+    return ok;
+}
+
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
     const hir_weight *weight = &m->weights.at[w];
+    if (hir_is_derived(weight)) return round_derived(weight, out, d);
     const int64_t parts = hcg_parts(weight), each = hir_type_row_elements(weight->type) / parts;
     for (int64_t i = 0; i < parts; i++) {
         const hir_weight part = hcg_part_of(d->arena, weight, i);
         if (!read_tensor(context, &part, out + i * each, d)) return false;
     }
     return true;
+}
+
+/* The weight in groups that holds the matrices of the one called `name` transposed. */
+static const hir_weight *transposed_in_groups(const hir_module *m, const char *name) {
+    const hir_id source = hir_find_weight(m, name);
+    for (size_t i = 0; source != HIR_NONE && i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        if (hir_is_quantised(w->type.dtype) && hir_transposed_source(m, w) == source) return w;
+    }
+    return NULL;
+}
+
+bool hcg_rounded_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
+    const hcg_rounded_weights *all = context;
+    const hir_weight *weight = &m->weights.at[w];
+    const hir_weight *made = transposed_in_groups(all->packed, weight->name);
+    if (!hcg_weight_source((void *)all->checkpoint, m, w, out, d)) return false;
+    if (!made) return true;
+    const int64_t *dim = made->type.dim + made->type.rank - 2, each = dim[0] * dim[1];
+    const int64_t n = hir_type_row_elements(made->type);
+    double *rows = malloc((size_t)n * sizeof *rows);
+    if (!rows)
+        return !hd_err(d, HD_E_MEMORY, weight->loc, "no memory for weight '%s'", weight->name);
+    for (int64_t at = 0; at < n; at += each)
+        hir_transpose_rows(out + at, each, dim[0], rows + at);
+    const bool ok = round_derived(made, rows, d);
+    for (int64_t at = 0; ok && at < n; at += each)
+        hir_transpose_rows(rows + at, each, dim[1], out + at);
+    free(rows);
+    return ok;
 }

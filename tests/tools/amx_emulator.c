@@ -173,29 +173,104 @@ static float f16_at(const uint8_t *p) {
     return half >> 15 ? -x : x;
 }
 
-/* One element of c: even and odd elements of each pair in a chain of their own, then both, then
- * what was there; each step rounds once. */
-static float dot_of_halves(const amx_state *s, unsigned a, unsigned b, unsigned row, unsigned n,
-                           float sum, float (*at)(const uint8_t *)) {
-    float chain[2] = {0, 0};
-    for (unsigned k = 0; k < s->rows[b]; k++)
-        for (unsigned i = 0; i < 2; i++) {
-            const float x = at(&s->tile[a][row][4 * k + 2 * i]);
-            const float w = at(&s->tile[b][k][4 * n + 2 * i]);
-            chain[i] = flushed(fmaf(x, w, chain[i]));
-        }
-    return flushed(flushed(sum) + flushed(chain[0] + chain[1]));
+/* What vectors of the host do as it is, so that tests take seconds and not minutes; fmaf as one
+ * instruction rounds as the function does. */
+#if defined(__x86_64__)
+#define WITH_FMA __attribute__((target("avx2,fma")))
+static bool has_fma(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#else
+#define WITH_FMA
+static bool has_fma(void) {
+    return true;
+}
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+enum { COLUMNS = AMX_ROW_BYTES / 4 };
+
+/* x[0] and x[1]: even and odd elements of each pair, [lines of a or b][columns] */
+typedef struct halves {
+    float a[2][AMX_ROWS][COLUMNS], b[2][AMX_ROWS][COLUMNS];
+} halves;
+
+static void take_halves(const amx_state *s, unsigned a, unsigned b, float (*at)(const uint8_t *),
+                        halves *out) {
+    for (unsigned row = 0; row < AMX_ROWS; row++)
+        for (unsigned n = 0; n < COLUMNS; n++)
+            for (unsigned i = 0; i < 2; i++) {
+                out->a[i][row][n] = at(&s->tile[a][row][4 * n + 2 * i]);
+                out->b[i][row][n] = at(&s->tile[b][row][4 * n + 2 * i]);
+            }
 }
 
-static int32_t dot_of_bytes(const amx_state *s, unsigned a, unsigned b, unsigned row, unsigned n,
-                            int32_t sum, bool a_signed, bool b_signed) {
-    for (unsigned k = 0; k < s->rows[b]; k++)
-        for (unsigned i = 0; i < 4; i++) {
-            const uint8_t x = s->tile[a][row][4 * k + i], w = s->tile[b][k][4 * n + i];
-            const int32_t product = (a_signed ? (int8_t)x : x) * (b_signed ? (int8_t)w : w);
-            sum = (int32_t)((uint32_t)sum + (uint32_t)product);
-        }
-    return sum;
+/* A row of c: even and odd elements of each pair in a chain of their own, then both, then what was
+ * there; each step rounds once. */
+INLINE void add_halves(const halves *x, unsigned row, unsigned depth, float sum[COLUMNS]) {
+    float chain[2][COLUMNS] = {{0}, {0}};
+    for (unsigned k = 0; k < depth; k++)
+        for (unsigned i = 0; i < 2; i++)
+            for (unsigned n = 0; n < COLUMNS; n++)
+                chain[i][n] = flushed(fmaf(x->a[i][row][k], x->b[i][k][n], chain[i][n]));
+    for (unsigned n = 0; n < COLUMNS; n++)
+        sum[n] = flushed(flushed(sum[n]) + flushed(chain[0][n] + chain[1][n]));
+}
+
+WITH_FMA static void add_halves_by_fma(const halves *x, unsigned row, unsigned depth, float *sum) {
+    add_halves(x, row, depth, sum);
+}
+
+static void add_halves_by_calls(const halves *x, unsigned row, unsigned depth, float *sum) {
+    add_halves(x, row, depth, sum);
+}
+
+/* Of the four bytes of each word, [byte][line][column] */
+typedef struct bytes {
+    int32_t a[4][AMX_ROWS][COLUMNS], b[4][AMX_ROWS][COLUMNS];
+} bytes;
+
+static void take_bytes(const amx_state *s, unsigned a, unsigned b, bool a_signed, bool b_signed,
+                       bytes *out) {
+    for (unsigned row = 0; row < AMX_ROWS; row++)
+        for (unsigned n = 0; n < COLUMNS; n++)
+            for (unsigned i = 0; i < 4; i++) {
+                const uint8_t x = s->tile[a][row][4 * n + i], w = s->tile[b][row][4 * n + i];
+                out->a[i][row][n] = a_signed ? (int8_t)x : x;
+                out->b[i][row][n] = b_signed ? (int8_t)w : w;
+            }
+}
+
+static void add_bytes(const bytes *x, unsigned row, unsigned depth, int32_t sum[COLUMNS]) {
+    for (unsigned k = 0; k < depth; k++)
+        for (unsigned i = 0; i < 4; i++)
+            for (unsigned n = 0; n < COLUMNS; n++)
+                sum[n] = (int32_t)((uint32_t)sum[n] + (uint32_t)(x->a[i][row][k] * x->b[i][k][n]));
+}
+
+/* All rows of c. */
+static void multiply_halves(amx_state *s, unsigned c, unsigned a, unsigned b,
+                            float (*at)(const uint8_t *)) {
+    halves x;
+    take_halves(s, a, b, at, &x);
+    for (unsigned row = 0; row < s->rows[c]; row++) {
+        float sum[COLUMNS];
+        memcpy(sum, s->tile[c][row], sizeof sum);
+        (has_fma() ? add_halves_by_fma : add_halves_by_calls)(&x, row, s->rows[b], sum);
+        memcpy(s->tile[c][row], sum, sizeof sum);
+    }
+}
+
+static void multiply_bytes(amx_state *s, unsigned c, unsigned a, unsigned b, bool a_signed,
+                           bool b_signed) {
+    bytes x;
+    take_bytes(s, a, b, a_signed, b_signed, &x);
+    for (unsigned row = 0; row < s->rows[c]; row++) {
+        int32_t sum[COLUMNS];
+        memcpy(sum, s->tile[c][row], sizeof sum);
+        add_bytes(&x, row, s->rows[b], sum);
+        memcpy(s->tile[c][row], sum, sizeof sum);
+    }
 }
 
 static amx_result multiply(amx_state *s, const insn *i) {
@@ -205,18 +280,10 @@ static amx_result multiply(amx_state *s, const insn *i) {
     const unsigned c = i->reg, a = i->rm, b = i->vvvv;
     if (i->mod != 3 || b >= AMX_TILES || !fit(s, c, a, b)) return AMX_UNDEFINED;
     if (i->opcode == HALVES && i->prefix < 2) return AMX_UNDEFINED;
-    for (unsigned row = 0; row < s->rows[c]; row++)
-        for (unsigned n = 0; n < s->line_bytes[c] / 4u; n++) {
-            uint8_t *at = &s->tile[c][row][4 * n];
-            float f;
-            int32_t sum;
-            memcpy(&f, at, 4), memcpy(&sum, at, 4);
-            if (i->opcode == HALVES)
-                f = dot_of_halves(s, a, b, row, n, f, i->prefix == 2 ? bf16_at : f16_at);
-            else
-                sum = dot_of_bytes(s, a, b, row, n, sum, a_signed[i->prefix], b_signed[i->prefix]);
-            memcpy(at, i->opcode == HALVES ? (void *)&f : (void *)&sum, 4);
-        }
+    if (i->opcode == HALVES)
+        multiply_halves(s, c, a, b, i->prefix == 2 ? bf16_at : f16_at);
+    else
+        multiply_bytes(s, c, a, b, a_signed[i->prefix], b_signed[i->prefix]);
     for (unsigned row = 0; row < AMX_ROWS; row++) /* beyond c's rows and lines: zeros */
         for (unsigned n = row < s->rows[c] ? s->line_bytes[c] : 0; n < AMX_ROW_BYTES; n++)
             s->tile[c][row][n] = 0;

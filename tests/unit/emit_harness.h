@@ -22,6 +22,7 @@
 #include "codegen/weights/quant.h"
 #include "runtime/detect.h"
 #include "support/tensorfile.h"
+#include "tests/tools/amx_emulator.h"
 #include "tests/unit/diags_text.h"
 
 typedef struct bench {
@@ -59,6 +60,24 @@ static inline bool level_runs(const hcg_level *l) {
     const uint64_t have = hrt_detect(hrt_cpuid_here()).features, need = hcg_level_features(l);
     return strcmp(l->arch, "x86_64") == 0 && !(need & ~have) &&
            hrt_permitted(hrt_cpuid_here(), need) == need;
+}
+
+/* The level with a matrix unit: that of the table where this machine runs it; else the best AVX-512
+ * level of this machine with the tile instructions emulated, in this process from now on. False:
+ * there is no AVX-512. */
+static inline bool level_with_tiles(hcg_level *out) {
+    static char features[512];
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        if (levels[i].lanes != 16 || !level_runs(&levels[i])) continue;
+        *out = levels[i];
+        if (hcg_has_feature(out, "amx-tile")) return true;
+        snprintf(features, sizeof features, "%s amx-tile amx-bf16 amx-int8", out->features);
+        out->features = features, out->name = "emulated";
+        return amx_emulator_start();
+    }
+    return false;
 }
 
 /* ---- operands in the order of hcg_kernel.operands ----------------------------------------------

@@ -3,7 +3,8 @@
  * of a position, heads that share a key, rows of one state and of two, the latent at either end,
  * caches and weights of every type, tokens before the call, windows, sinks, a bias by distance, a
  * soft cap, at every CPU level of this machine, whole and divided among threads. The function for
- * one token is called once for each row, as if the others came in calls of their own. */
+ * one token is called once for each row, as if the others came in calls of their own. The matrix
+ * unit, emulated where there is none, with f32 activations and rounded ones. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -18,6 +19,7 @@ typedef struct shape {
     int64_t window, extent; /* 0: no window, no bias */
     double softcap;         /* 0: none */
     enum { NO_SINK, SINK_BY_HEAD, SINK_BY_TOKEN } sink;
+    bool rounded; /* queries and softmax weights may be rounded to bf16 */
 } shape;
 
 typedef struct problem {
@@ -32,6 +34,8 @@ typedef struct problem {
     float *sink, *bias, *w_k, *w_v;
     void *rows, *shared, *packed_k, *packed_v; /* states and weights as stored */
     double *keys, *values;                     /* [K][positions][n + m], [K][positions][v] */
+    bool rounded;                              /* q, rows and p are rounded to bf16 */
+    double tolerance;
 } problem;
 
 enum { BEHIND = 3, MOST_OPERANDS = 10 };
@@ -186,16 +190,27 @@ static float *new_map(problem *p, int64_t n) {
     return w;
 }
 
+/* To bf16, so that a kernel that rounds them computes with the same numbers. */
+static void round_all(float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        x[i] = hd_bf16_to_f32(hd_bf16_from_f32(x[i]));
+}
+
+/* The tolerance: sums of up to 700 terms of size 1 (or of 5000 whose weights are as much less) in
+ * f32, weights that add up to 1: 5e-6 as in test_emit_sequence.c. Keys and values that are made
+ * have errors of their own, sums of up to 70 terms: twice that. */
 static void open_problem(problem *p, shape s, uint64_t seed) {
     *p = (problem){.b = bench_new(), .s = s, .seed = seed * 2654435761u + 1};
     bench_start(&p->b);
-    p->b.exact = ~0u; /* x stays f32: what is rounded is tested with the back ends */
+    p->b.exact = s.rounded ? 0 : ~0u; /* x of maps stays f32: that is tested with the back ends */
+    p->tolerance = s.kv_heads ? 1e-5 : 5e-6;
     p->n = s.kv_heads ? s.n : s.r, p->v = s.kv_heads ? s.v : s.r;
     p->kv_heads = s.kv_heads ? s.kv_heads : s.groups;
     p->scale = 1.5 / sqrt((double)(p->n + s.m));
     build_kernel(p);
     p->q = random_floats(&p->seed, (size_t)(s.t * s.heads * p->n));
     p->q_p = random_floats(&p->seed, (size_t)(s.t * s.heads * s.m));
+    if (s.rounded) round_all(p->q, s.t * s.heads * p->n), round_all(p->q_p, s.t * s.heads * s.m);
     p->sink = random_floats(&p->seed, (size_t)(s.t * s.heads));
     p->bias = random_floats(&p->seed, (size_t)(s.t * s.heads * s.extent));
     store_rows(p);
@@ -217,21 +232,27 @@ static void close_problem(problem *p) {
 }
 
 /* ---- expected -------------------------------------------------------------------------------- */
+/* scale q . k, of n elements; q is rounded when it is scaled. */
+static double scaled_product(const problem *p, const float *q, const double *k, int64_t n) {
+    const float scale = (float)p->scale;
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        sum += p->rounded ? (double)hd_bf16_to_f32(hd_bf16_from_f32(q[j] * scale)) * k[j]
+                          : (double)q[j] * k[j];
+    return p->rounded ? sum : sum * p->scale;
+}
+
 static double score(const problem *p, int64_t t, int64_t h, int64_t at) {
     const shape *s = &p->s;
     const int64_t number = t * s->heads + h, apart = s->past + t - at, width = p->n + s->m;
     const double *k = p->keys + (h / (s->heads / p->kv_heads) * positions(p) + at) * width;
-    double sum = 0;
-    for (int64_t j = 0; j < p->n; j++)
-        sum += p->q[number * p->n + j] * k[j];
-    for (int64_t j = 0; j < s->m; j++)
-        sum += p->q_p[number * s->m + j] * k[p->n + j];
-    sum *= p->scale;
+    double sum = scaled_product(p, p->q + number * p->n, k, p->n);
+    sum += scaled_product(p, p->q_p + number * s->m, k + p->n, s->m);
     if (s->softcap > 0) sum = s->softcap * tanh(sum / s->softcap);
     return apart < s->extent ? sum + p->bias[number * s->extent + apart] : sum;
 }
 
-/* o[v] of one token and head, in double */
+/* o[v] of one token and head, in double, and behind them sums of the sizes of their terms */
 static void expect(const problem *p, int64_t t, int64_t h, double *o) {
     const shape *s = &p->s;
     const int64_t end = s->past + t + 1, number = t * s->heads + h;
@@ -242,15 +263,17 @@ static void expect(const problem *p, int64_t t, int64_t h, double *o) {
     double most = sink;
     for (int64_t i = first; i < end; i++)
         most = fmax(most, l[i] = score(p, t, h, i));
-    memset(o, 0, (size_t)p->v * sizeof *o);
+    memset(o, 0, 2 * (size_t)p->v * sizeof *o);
     if (s->sink) sum = exp(sink - most);
     for (int64_t i = first; i < end; i++) {
         const double e = exp(l[i] - most);
         sum += e;
-        for (int64_t j = 0; j < p->v; j++)
+        for (int64_t j = 0; j < p->v; j++) {
             o[j] += e * v[i * p->v + j];
+            o[p->v + j] += e * fabs(v[i * p->v + j]);
+        }
     }
-    for (int64_t j = 0; j < p->v; j++)
+    for (int64_t j = 0; j < 2 * p->v; j++)
         o[j] /= sum;
     free(l);
 }
@@ -259,19 +282,17 @@ static size_t result_size(const problem *p) {
     return (size_t)(p->s.t * p->s.heads * p->v);
 }
 
-/* Sums of up to 700 terms of size 1 (or of 5000 whose weights are as much less) in f32, weights
- * that add up to 1: 5e-6 as in test_emit_sequence.c. Keys and values that are made have errors of
- * their own, sums of up to 70 terms: twice that. */
 static void compare(const problem *p, const float *o, const char *what) {
     const shape *s = &p->s;
-    const double tolerance = s->kv_heads ? 1e-5 : 5e-6;
-    double *e = malloc((size_t)p->v * sizeof *e);
+    const double tolerance = p->tolerance;
+    double *e = malloc(2 * (size_t)p->v * sizeof *e);
     for (int64_t t = 0; t < s->t; t++)
         for (int64_t h = 0; h < s->heads; h++) {
             expect(p, t, h, e);
             for (int64_t j = 0; j < p->v; j++) {
                 double got = o[(t * s->heads + h) * p->v + j];
-                cr_assert(fabs(got - e[j]) <= tolerance,
+                const double rounding = s->rounded ? 0x1p-8 * e[p->v + j] : 0;
+                cr_assert(fabs(got - e[j]) <= tolerance + rounding,
                           "%s: [%ld, %ld, %ld] is %.9g, not %.9g (T=%ld past=%ld H=%ld G=%ld r=%ld "
                           "m=%ld K=%ld n=%ld v=%ld window %ld extent %ld softcap %g sink %d)",
                           what, t, h, j, got, e[j], s->t, s->past, s->heads, s->groups, s->r, s->m,
@@ -409,6 +430,26 @@ static void check_long(const hcg_level *level) {
         check_shape(shapes[i], level, 100 + i);
 }
 
+/* With dot products of pairs: an odd number of keys, of heads, rows that end in half a vector,
+ * columns that are no whole block; shapes that cannot be met in pairs are met as f32. */
+Test(emit_latent, rounded_to_pairs) {
+    static const shape shapes[] = {
+        {.t = 3, .past = 700, .heads = 8, .r = 512, .m = 64},
+        {.t = 2, .past = 300, .heads = 33, .r = 96, .m = 10, .latent_last = true},
+        {.t = 5, .past = 0, .heads = 5, .r = 32, .m = 0},
+        {.t = 1, .past = 401, .heads = 16, .r = 64, .m = 16, .window = 130, .softcap = 2},
+        {.t = 2, .past = 600, .heads = 12, .r = 160, .m = 2, .sink = SINK_BY_HEAD, .extent = 9},
+        {.t = 2, .past = 200, .heads = 4, .r = 48, .m = 16},
+        {.t = 2, .past = 200, .heads = 4, .r = 64, .m = 5},
+    };
+    const hcg_level *level = level_named("avx512bf16");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        shape s = shapes[i];
+        s.groups = 1, s.dtype = HIR_BF16, s.rounded = true;
+        check_shape(s, level, 200 + i);
+    }
+}
+
 static void check_level(const char *name) {
     const hcg_level *level = level_named(name);
     uint64_t s = 4711;
@@ -434,6 +475,74 @@ Test(emit_latent, avx2) {
 
 Test(emit_latent, baseline) {
     check_level("baseline");
+}
+
+/* Rows that are rounded to bf16; behind the keys they stay NaN. */
+static void round_rows(problem *p) {
+    const int64_t all = p->kv_heads * positions(p);
+    for (int64_t i = 0; i < all * (p->n + p->s.m); i++)
+        p->keys[i] = (double)hd_bf16_to_f32(hd_bf16_from_f32((float)p->keys[i]));
+    for (int64_t i = 0; i < all * p->v; i++)
+        p->values[i] = (double)hd_bf16_to_f32(hd_bf16_from_f32((float)p->values[i]));
+}
+
+/* The matrix unit; exact as by vectors, and rounded. Weights p are rounded then, each by 2^-9 of
+ * itself, and values are at most 1. Keys and values that are made are rounded as they are in f32,
+ * and so may be the other of two neighbours: of that exact ones tell enough. */
+static void check_tiles(shape s, const hcg_level *level, uint64_t seed) {
+    check_shape(s, level, seed);
+    if (s.kv_heads) return;
+    problem p;
+    open_problem(&p, s, seed);
+    p.rounded = true, p.b.exact = 0, p.tolerance += 0x1p-9;
+    round_rows(&p);
+    check(&p, level, false);
+    /* few heads go as those of ordinary attention do, by vectors */
+    if (s.heads / s.groups > HIR_PANEL / 2 || (s.two_states && s.m)) check(&p, level, true);
+    close_problem(&p);
+}
+
+static hcg_level with_tiles(void) {
+    hcg_level level;
+    if (!level_with_tiles(&level)) cr_skip_test("this CPU has no AVX-512");
+    return level;
+}
+
+static void check_emulated(const hcg_level *level) {
+    if (strcmp(level->name, "emulated") == 0)
+        cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
+}
+
+Test(emit_latent, tiles) {
+    const hcg_level level = with_tiles();
+    uint64_t s = 4711;
+    for (int round = 0; round < 8; round++) {
+        const shape plain = random_shape(&s, round);
+        check_tiles(round % 4 == 3 ? made_of(plain, &s) : plain, &level, random_bits(&s));
+    }
+    check_emulated(&level);
+}
+
+/* As in DeepSeek-V3, by size: rows of 576 that are tiles as they lie. */
+Test(emit_latent, wide_rows_on_tiles) {
+    const hcg_level level = with_tiles();
+    shape s = {.t = 2, .past = 290, .heads = 32, .groups = 1, .r = 512, .m = 64};
+    for (int i = 0; i < 2; i++) {
+        s.dtype = floats[i];
+        check_tiles(s, &level, 99);
+    }
+    check_emulated(&level);
+}
+
+Test(emit_latent, options_on_tiles) {
+    const hcg_level level = with_tiles();
+    uint64_t s = 815;
+    static const int64_t some[] = {1, 2, 4, 8, 16, 15, 23}; /* each alone, and all */
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        const shape plain = with_options(random_shape(&s, (int)i), &s, some[i]);
+        check_tiles(i % 2 ? made_of(plain, &s) : plain, &level, random_bits(&s));
+    }
+    check_emulated(&level);
 }
 
 /* Each option alone, and all together, crossed with the others once. */

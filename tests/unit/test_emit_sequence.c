@@ -2,6 +2,7 @@
  * vector, tokens before the call, long caches, extreme scores, windows, sinks, a bias by distance,
  * a soft cap, all phases, at every CPU level of this machine, whole and divided into blocks. The
  * function for one token is called once for each row, as if the others came in calls of their own.
+ * The matrix unit, emulated where there is none, with f32 activations and rounded ones.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -28,6 +29,8 @@ typedef struct problem {
                        * and before those that some token sees, rounded down to four */
     float *sink, *bias;
     void *stored_k, *stored_v; /* the same in the type of the cache, which holds them exactly */
+    bool rounded;              /* q, k, v and p are rounded to bf16 */
+    double tolerance;
 } problem;
 
 enum { BEHIND = 3 };
@@ -101,6 +104,8 @@ static void build_body(problem *p, hir_ref q, hir_ref k, hir_ref v, hir_ref sink
 static void build(problem *p, shape s, uint64_t seed) {
     *p = (problem){.b = bench_new(), .s = s, .seed = seed * 2654435761u + 1};
     bench_start(&p->b);
+    p->b.exact = HCG_ROUND_ALL;
+    p->tolerance = 5e-6;
     p->scale = 1.5 / sqrt((double)s.n);
     int64_t wide[] = {HIR_T, s.heads, s.n}, flat[] = {HIR_T, s.heads * s.n};
     hir_type tq = s.reshaped ? hir_make_type(HIR_F32, 2, flat) : hir_make_type(HIR_F32, 3, wide);
@@ -134,6 +139,18 @@ static void discard(problem *p) {
 
 /* ---- expected ----------------------------------------------------------------------------------
  */
+static double taken(const problem *p, float x) {
+    return (double)(p->rounded ? hd_bf16_to_f32(hd_bf16_from_f32(x)) : x);
+}
+
+/* scale q . k; q is rounded when it is scaled */
+static double scaled_product(const problem *p, const float *q, const float *k) {
+    const float scale = (float)p->scale;
+    double sum = 0;
+    for (int64_t j = 0; j < p->s.n; j++)
+        sum += p->rounded ? taken(p, q[j] * scale) * taken(p, k[j]) : (double)q[j] * (double)k[j];
+    return p->rounded ? sum : sum * p->scale;
+}
 
 /* o[m] of one token and head; the scores in double, as the rule of the op says */
 static void expect(const problem *p, int64_t t, int64_t h, double *o) {
@@ -143,10 +160,7 @@ static void expect(const problem *p, int64_t t, int64_t h, double *o) {
     double *score = malloc((size_t)keys * sizeof *score), most = -INFINITY, sum = 0;
     double sink = s->sink ? p->sink[s->sink == SINK_BY_HEAD ? h : number] : -INFINITY;
     for (int64_t i = first; i < keys; i++) {
-        score[i] = 0;
-        for (int64_t j = 0; j < s->n; j++)
-            score[i] += (double)p->q[(t * s->heads + h) * s->n + j] * row(p, p->k, s->n, g, i)[j];
-        score[i] *= p->scale;
+        score[i] = scaled_product(p, p->q + number * s->n, row(p, p->k, s->n, g, i));
         if (s->softcap > 0) score[i] = s->softcap * tanh(score[i] / s->softcap);
         if (keys - 1 - i < s->extent) score[i] += p->bias[number * s->extent + keys - 1 - i];
         most = fmax(most, score[i]);
@@ -159,7 +173,7 @@ static void expect(const problem *p, int64_t t, int64_t h, double *o) {
         double e = exp(score[i] - most);
         sum += e;
         for (int64_t j = 0; j < s->m; j++)
-            o[j] += e * row(p, p->v, s->m, g, i)[j];
+            o[j] += e * taken(p, row(p, p->v, s->m, g, i)[j]);
     }
     for (int64_t j = 0; j < s->m; j++)
         o[j] /= sum;
@@ -284,9 +298,9 @@ static void check(problem *p, const hcg_level *level, enum phase phase) {
     snprintf(what, sizeof what, "%s %s", level->name, names[phase]);
     float *whole = new_result(p), *blocks = new_result(p);
     call_all(p, &c, whole);
-    compare(p, whole, 5e-6, what);
+    compare(p, whole, p->tolerance, what);
     run_blocks(p, &c, blocks);
-    compare(p, blocks, 5e-6, what);
+    compare(p, blocks, p->tolerance, what);
     if (phase == DECODE || phase == PREFILL)
         cr_assert_eq(memcmp(whole, blocks, result_size(p) * 4), 0, "%s: blocks give other bits",
                      what);
@@ -316,6 +330,37 @@ static void check_level(const char *name) {
             check(&p, level, phase);
         discard(&p);
     }
+}
+
+/* The matrix unit; exact as by vectors, and rounded. Weights p are rounded then, each by 2^-9 of
+ * itself, and |v| <= 1. */
+static void check_tiles(const hcg_level *level, shape s, uint64_t seed) {
+    for (int rounded = 0; rounded < 2; rounded++) {
+        problem p;
+        build(&p, s, seed);
+        if (rounded) p.rounded = true, p.b.exact = 0, p.tolerance += 0x1p-9;
+        check(&p, level, PREFILL);
+        discard(&p);
+    }
+}
+
+static hcg_level with_tiles(void) {
+    hcg_level level;
+    if (!level_with_tiles(&level)) cr_skip_test("this CPU has no AVX-512");
+    return level;
+}
+
+static void check_emulated(const hcg_level *level) {
+    if (strcmp(level->name, "emulated") == 0)
+        cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
+}
+
+Test(emit_sequence, tiles) {
+    const hcg_level level = with_tiles();
+    uint64_t s = 12345;
+    for (int round = 0; round < 12; round++)
+        check_tiles(&level, random_shape(&s), random_bits(&s));
+    check_emulated(&level);
 }
 
 Test(emit_sequence, avx512) {
@@ -355,6 +400,15 @@ static void check_options(const hcg_level *level) {
     }
 }
 
+Test(emit_sequence, options_on_tiles) {
+    const hcg_level level = with_tiles();
+    uint64_t s = 4711;
+    static const int64_t some[] = {1, 2, 4, 8, 16, 3, 15, 23}; /* each alone, and all */
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        check_tiles(&level, with_options(random_shape(&s), &s, some[i]), random_bits(&s));
+    check_emulated(&level);
+}
+
 Test(emit_sequence, options_crossed) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
@@ -362,24 +416,30 @@ Test(emit_sequence, options_crossed) {
         if (level_runs(&levels[i])) check_options(&levels[i]);
 }
 
+static void check_spoilt(const hcg_level *level, enum phase phase, shape s,
+                         void (*spoil)(problem *p), double tolerance) {
+    problem p;
+    compiled c;
+    build(&p, s, 7);
+    if (spoil) spoil(&p);
+    compile(&p, level, phase, &c);
+    float *o = new_result(&p);
+    call_all(&p, &c, o);
+    compare(&p, o, tolerance, level->name);
+    guarded_free(o);
+    compiled_free(&c);
+    discard(&p);
+}
+
+/* With the matrix unit as well. */
 static void each_level(shape s, void (*spoil)(problem *p), double tolerance) {
     const hcg_level *levels;
+    hcg_level tiles;
     size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < PHASES * n; i++) {
-        const hcg_level *level = &levels[i / PHASES];
-        if (!level_runs(level)) continue;
-        problem p;
-        compiled c;
-        build(&p, s, 7);
-        if (spoil) spoil(&p);
-        compile(&p, level, i % PHASES, &c);
-        float *o = new_result(&p);
-        call_all(&p, &c, o);
-        compare(&p, o, tolerance, level->name);
-        guarded_free(o);
-        compiled_free(&c);
-        discard(&p);
-    }
+    for (size_t i = 0; i < PHASES * n; i++)
+        if (level_runs(&levels[i / PHASES]))
+            check_spoilt(&levels[i / PHASES], i % PHASES, s, spoil, tolerance);
+    if (level_with_tiles(&tiles)) check_spoilt(&tiles, PREFILL, s, spoil, tolerance);
 }
 
 Test(emit_sequence, long_cache) {
@@ -465,9 +525,11 @@ Test(emit_sequence, overflowing_scores) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     shape s = {.t = 17, .past = 150, .heads = 2, .groups = 1, .n = 20, .m = 20};
-    for (size_t i = 0; i < 3 * PHASES * n; i++) {
-        const hcg_level *level = &levels[i / (3 * PHASES)];
-        if (!level_runs(level)) continue;
+    hcg_level tiles;
+    const bool with = level_with_tiles(&tiles);
+    for (size_t i = 0; i < 3 * PHASES * (n + 1); i++) {
+        const hcg_level *level = i < 3 * PHASES * n ? &levels[i / (3 * PHASES)] : &tiles;
+        if (level == &tiles ? !with : !level_runs(level)) continue;
         problem p;
         compiled c;
         build(&p, s, 3);
@@ -493,9 +555,11 @@ Test(emit_sequence, causal) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     shape s = {.t = 30, .past = 115, .heads = 4, .groups = 2, .n = 24, .m = 24};
-    for (size_t i = 0; i < PHASES * n; i++) {
-        const hcg_level *level = &levels[i / PHASES];
-        if (!level_runs(level)) continue;
+    hcg_level tiles;
+    const bool with = level_with_tiles(&tiles);
+    for (size_t i = 0; i < PHASES * (n + 1); i++) {
+        const hcg_level *level = i < PHASES * n ? &levels[i / PHASES] : &tiles;
+        if (level == &tiles ? !with : !level_runs(level)) continue;
         problem p;
         compiled c;
         build(&p, s, 4);
