@@ -98,6 +98,9 @@ size_t hcg_choices(const hcg_choice **out);
 const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype dtype,
                              hir_layout layout, unsigned tokens);
 
+/* What activations are rounded to for a set of matrices (hcg_matrix) on a level: HCG_ROUND_*. */
+unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact);
+
 /* Whether two levels multiply all matrices of a set (hcg_matrix) by the same rows. */
 bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices);
 
