@@ -156,13 +156,15 @@ void api_recast_states(const hadal_session *s, hir_module *m) {
         if (s->recast[kind]) hir_set_state_dtype(m, (hir_state_kind)kind, s->state_dtype[kind]);
 }
 
-/* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows? */
-static bool is_published_mxfp4(hadal_session *s, const hir_weight *w) {
+/* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows; or, if
+ * `transposed`, along its columns? */
+static bool is_published_mxfp4(hadal_session *s, const hir_weight *w, bool transposed) {
     const int64_t parts = hcg_parts(w);
     for (int64_t i = 0; i < parts; i++) {
         const hir_weight part = hcg_part_of(s->arena, w, i);
         const hd_tensor *t = hd_tensors_find(&s->weights, part.name);
-        if (!t || !t->packed || t->packed->packing != HD_PACKING_MXFP4 || t->packed->transposed)
+        if (!t || !t->packed || t->packed->packing != HD_PACKING_MXFP4 ||
+            t->packed->transposed != transposed)
             return false;
     }
     return parts > 0;
@@ -178,10 +180,13 @@ static bool offer_published_types(hadal_session *s, hir_weight_types *types) {
     if (!s->weights_open && !api_need_weights(s)) return false;
     for (size_t i = 0; i < s->graph->weights.n; i++) {
         const hir_weight *w = &s->graph->weights.at[i];
-        const hir_weight_rule rule = {w->name, HIR_MXFP4, .offered = true};
-        if (hir_is_derived(w) || !is_published_mxfp4(s, w)) continue;
-        hd_push(s->arena, &all.rules, rule);
-        s->published_types = true;
+        if (hir_is_derived(w)) continue;
+        for (int transposed = 0; transposed < 2; transposed++) {
+            const hir_weight_rule rule = {w->name, HIR_MXFP4, true, transposed};
+            if (!is_published_mxfp4(s, w, transposed)) continue;
+            hd_push(s->arena, &all.rules, rule);
+            s->published_types = true;
+        }
     }
     for (size_t i = 0; i < types->rules.n; i++)
         hd_push(s->arena, &all.rules, types->rules.at[i]);
@@ -226,12 +231,28 @@ static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
     hir_pass_options *o = &s->pass_options;
     return merge_norm(s, p->merge_norm, &o->norm_of_rows) &&
            depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
+           depth_dtype(s, "gathered rows", p->gather_dtype, &o->gather_dtype) &&
            depth_dtype(s, "results of phase 1", p->phase1_dtype, &o->phase1_dtype);
+}
+
+/* How many machines there are, and which of them the module is for. */
+static bool machine_options(hadal_session *s, const hadal_pipeline *p) {
+    hir_pass_options *o = &s->pass_options;
+    o->ranks = p->ranks;
+    o->divide_from = p->divide_from;
+    o->stages = p->stages;
+    o->virtual_stages = p->virtual_stages;
+    o->stage = p->stage;
+    if (p->stage >= 0 && p->stage < (p->stages > 1 ? p->stages : 1)) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no stage %lld of %lld", (long long)p->stage,
+           (long long)(p->stages > 1 ? p->stages : 1))
+        ->hint = "stages count from 0";
+    return false;
 }
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p) ||
-        !state_dtypes(s, p))
+        !state_dtypes(s, p) || !machine_options(s, p))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;

@@ -12,7 +12,16 @@
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 
-enum { STREAM_MEMORY, STREAM_READ, STREAM_COPY, STREAM_TRIAD, STREAM_FMA, STREAM_TILES };
+enum {
+    STREAM_MEMORY,
+    STREAM_READ,
+    STREAM_COPY,
+    STREAM_TRIAD,
+    STREAM_FMA,
+    STREAM_DOTS,
+    STREAM_BYTES,
+    STREAM_TILES
+};
 enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
 enum { TILE_TURNS = 100000 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
@@ -84,7 +93,10 @@ LOOPS(avx512, 64, __attribute__((target("avx512f"))))
 #define FMA256(i) "vfmadd231ps %%ymm0, %%ymm1, %%ymm" #i "\n\t"
 #define MULADD(i)                                                                                  \
     "movaps %%xmm0, %%xmm14\n\tmulps %%xmm1, %%xmm14\n\taddps %%xmm14, %%xmm" #i "\n\t"
-#define ZERO(i) "pxor %%xmm" #i ", %%xmm" #i "\n\t"
+#define ZERO(i)     "pxor %%xmm" #i ", %%xmm" #i "\n\t"
+#define DOTS512(i)  "vdpbf16ps %%zmm0, %%zmm1, %%zmm" #i "\n\t"
+#define BYTES512(i) "vpdpbusd %%zmm0, %%zmm1, %%zmm" #i "\n\t"
+#define BYTES256(i) "%{vex%} vpdpbusd %%ymm0, %%ymm1, %%ymm" #i "\n\t"
 #define PEAK(name, step)                                                                           \
     static void name(int64_t n) {                                                                  \
         __asm__ volatile(ZERO(0) ZERO(1) CHAINS(ZERO) "1:\n\t" CHAINS(step) "dec %0\n\tjnz 1b\n\t" \
@@ -109,6 +121,9 @@ __attribute__((target("amx-tile,amx-bf16"))) void machine_tile_products(int64_t 
                      : "cc");
 }
 
+PEAK(peak_dots, DOTS512)
+PEAK(peak_bytes512, BYTES512)
+PEAK(peak_bytes256, BYTES256)
 PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_narrow, MULADD)
@@ -152,6 +167,21 @@ static const struct loops *widest(void) {
 #endif
 }
 
+/* Dot products; of the same kind the widest first. */
+static const struct dots {
+    int kind;
+    uint64_t feature;
+    void (*run)(int64_t turns);
+    int products; /* of an instruction */
+} all_dots[] = {
+#if defined(__x86_64__)
+    {STREAM_DOTS, HRT_CPU_AVX512BF16, peak_dots, 32},
+    {STREAM_BYTES, HRT_CPU_AVX512VNNI, peak_bytes512, 64},
+    {STREAM_BYTES, HRT_CPU_AVXVNNI, peak_bytes256, 32},
+#endif
+    {0},
+};
+
 /* Which asks the operating system for them. */
 static bool has_tiles(void) {
     const uint64_t need = HRT_CPU_AMXTILE | HRT_CPU_AMXBF16;
@@ -167,7 +197,8 @@ struct machine {
     const struct loops *loops;
     float *area[256];    /* in pages of the system's choice, as memory of a session is */
     float *weights[256]; /* in huge pages, which weights may have */
-    bool tiles;          /* there is a matrix unit */
+    uint64_t features;
+    bool tiles; /* there is a matrix unit */
     samples at[LIMIT_COUNT];
 };
 
@@ -182,7 +213,7 @@ machine *machine_open(int threads) {
     if (!m) return NULL;
     m->capacity = m->threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
     m->loops = widest();
-    m->tiles = has_tiles();
+    m->features = hrt_detect(hrt_cpuid_here()).features, m->tiles = has_tiles();
     for (int t = 0; t < m->threads; t++) {
         m->area[t] = aligned_alloc(LINE, AREA);
         m->weights[t] = aligned_alloc(HUGE_PAGE, WEIGHTS);
@@ -218,6 +249,13 @@ int machine_threads(const machine *m) {
     return m->threads;
 }
 
+/* NULL: the CPU has none. */
+static const struct dots *dots_of(const machine *m, int kind) {
+    for (size_t i = 0; i < sizeof all_dots / sizeof *all_dots; i++)
+        if (all_dots[i].kind == kind && m->features & all_dots[i].feature) return &all_dots[i];
+    return NULL;
+}
+
 /* One pass over `bytes` of one thread's memory; what was read and written. */
 static double pass(const machine *m, float *area, int kind, size_t bytes) {
     const size_t n = bytes / sizeof(float);
@@ -228,6 +266,10 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
     case STREAM_TRIAD:
         m->loops->triad(area, area + n / 3, area + n / 3 * 2, n / 3);
         return (double)bytes;
+    case STREAM_DOTS:
+    case STREAM_BYTES:
+        dots_of(m, kind)->run(FMA_TURNS);
+        return 2.0 * FMA_TURNS * FMA_CHAINS * dots_of(m, kind)->products;
     case STREAM_TILES:
         machine_tile_products(TILE_TURNS);
         return (double)TILE_TURNS * MACHINE_TILE_FLOPS;
@@ -256,9 +298,15 @@ static double rate(machine *m, limit l) {
     return done / (now(m->threads) - start);
 }
 
+static bool is_there(const machine *m, limit l) {
+    const int kind = limits[l].kind;
+    if (kind == STREAM_DOTS || kind == STREAM_BYTES) return dots_of(m, kind) != NULL;
+    return kind != STREAM_TILES || m->tiles;
+}
+
 void machine_sample(machine *m) {
     for (int l = 0; l < LIMIT_COUNT; l++)
-        if (l != LIMIT_TILES || m->tiles) sample(&m->at[l], rate(m, (limit)l));
+        if (is_there(m, (limit)l)) sample(&m->at[l], rate(m, (limit)l));
 }
 
 double machine_pulse(machine *m) {
@@ -343,13 +391,17 @@ void rounds_keep(const rounds *r, samples *s) {
 /* ---- text -------------------------------------------------------------------------------------
  */
 
+static const char *unit_of(limit l) {
+    return limits[l].kind == STREAM_BYTES ? "Gop/s" : l >= LIMIT_FMA ? "GFLOP/s" : "GB/s";
+}
+
 void machine_describe(const machine *m, hd_text *out) {
     hd_text_f(out, "limits of the machine, %d thread%s, median of %zu runs among those above:\n ",
               m->threads, m->threads == 1 ? "" : "s", m->at[0].n);
     for (int l = 0; l < LIMIT_COUNT; l++)
         if (m->at[l].n)
             hd_text_f(out, "%s %s %.0f %s (+-%.0f %%)", l ? "," : "", limits[l].name,
-                      machine_limit(m, (limit)l) * 1e-9, l >= LIMIT_FMA ? "GFLOP/s" : "GB/s",
+                      machine_limit(m, (limit)l) * 1e-9, unit_of((limit)l),
                       100 * machine_spread(m, (limit)l));
     hd_text_add(out, "\n");
 }

@@ -22,6 +22,8 @@
     L(L2, "512 KB read", STREAM_READ, 512 << 10)                                                   \
     L(L1, "16 KB read", STREAM_READ, 16 << 10)                                                     \
     L(FMA, "f32 multiply-add", STREAM_FMA, 0)                                                      \
+    L(DOTS, "bf16 dots", STREAM_DOTS, 0)                                                           \
+    L(BYTES, "int8 dots", STREAM_BYTES, 0)                                                         \
     L(TILES, "bf16 tile products", STREAM_TILES, 0)
 
 typedef enum limit {
@@ -46,8 +48,9 @@ double machine_pulse(machine *m);
 void machine_forget(machine *m);
 void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_samples */
 /* Median since the last machine_forget: bytes/s, read and written counted, without the reads that
- * a cache makes before it writes; FMA and TILES (the matrix unit; 0: there is none that this
- * process may use): FLOP/s, an addition and a multiplication each one. */
+ * a cache makes before it writes; FMA, DOTS and BYTES (vdpbf16ps, vpdpbusd) and TILES (the matrix
+ * unit): operations/s, an addition and a multiplication each one. 0: there is none that this
+ * process may use. */
 double machine_limit(const machine *m, limit l);
 double machine_spread(const machine *m, limit l);
 double machine_drift(const machine *m, limit l);

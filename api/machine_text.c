@@ -74,8 +74,25 @@ static bool is_here(const facts *f, const hcg_level *level) {
     return strcmp(level->arch, f->native.level.arch) == 0;
 }
 
+/* Rates of the machine model as they were measured; a limit that there is not is 0. */
+static hd_machine measured_rates(const facts *f) {
+    const double fma = machine_limit(f->limits, LIMIT_FMA);
+    return (hd_machine){
+        .bf16_dots = (uint32_t)(100 * machine_limit(f->limits, LIMIT_DOTS) / fma + 0.5),
+        .matrix_unit = (uint32_t)(100 * machine_limit(f->limits, LIMIT_TILES) / fma + 0.5)};
+}
+
 /* ---- text --------------------------------------------------------------------------------------
  */
+/* Beside those that code goes by, which "facts" lists. */
+static void print_rates(const facts *f, hd_text *out) {
+    hd_machine m = measured_rates(f);
+    if (!m.bf16_dots && !m.matrix_unit) return;
+    hd_text_add(out, "rates, of which f32 multiply-adds are 100, measured: ");
+    hd_machine_print(m, out);
+    hd_text_add(out, "\n");
+}
+
 static void print_text(const facts *f, hd_text *out) {
     const char *features = hcg_feature_names(f->arena, f->here.features);
     machine_describe_host(out);
@@ -93,11 +110,12 @@ static void print_text(const facts *f, hd_text *out) {
     }
     hd_text_f(out, "native        scheduled for %s, vectors of %u f32\n", f->native.tune,
               f->native.level.lanes);
-    hd_text_add(out, "caches        ");
+    hd_text_add(out, "facts         ");
     hd_machine_print(f->native.level.machine, out);
     hd_text_add(out, "\n");
     hd_text_f(out, "CPUs          %d, of which this process may use %d\n", f->cpus, f->allowed);
     if (f->limits) machine_describe(f->limits, out);
+    if (f->limits) print_rates(f, out);
 }
 
 /* ---- JSON --------------------------------------------------------------------------------------
@@ -138,6 +156,11 @@ static void print_limits(const machine *m, hd_text *out) {
     hd_text_add(out, "}");
 }
 
+static void print_measured_rates(const facts *f, hd_text *out) {
+    hd_text_add(out, ",\n  \"rates\": ");
+    hd_machine_print_json(measured_rates(f), out);
+}
+
 static void print_json(const facts *f, hd_text *out) {
     hd_text_f(out, "{\"schema\": \"hadal-machine-1\", \"architecture\": \"%s\",\n  \"features\": ",
               f->native.level.arch);
@@ -145,11 +168,12 @@ static void print_json(const facts *f, hd_text *out) {
     print_levels(f, out);
     hd_text_f(out, ",\n  \"scheduled_for\": \"%s\", \"lanes\": %u,\n  \"found\": ", f->native.tune,
               f->native.level.lanes);
-    hd_machine_print_json(f->here.caches, out);
+    hd_machine_print_json(f->here.facts, out);
     hd_text_add(out, ", \"assumed\": ");
     hd_machine_print_json(f->native.level.machine, out);
     hd_text_f(out, ",\n  \"cpus\": %d, \"allowed\": %d", f->cpus, f->allowed);
     if (f->limits) print_limits(f->limits, out);
+    if (f->limits) print_measured_rates(f, out);
     hd_text_add(out, "}\n");
 }
 

@@ -266,7 +266,8 @@ static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const 
         m->weights.at[i].type.dtype = s->m->weights.at[packed].type.dtype;
         m->weights.at[i].layout = s->m->weights.at[packed].layout;
     }
-    interpreter in = {s, hir_eval_new(s->arena, m, hcg_weight_source, &s->weights)};
+    hcg_rounded_weights weights = {&s->weights, s->m};
+    interpreter in = {s, hir_eval_new(s->arena, m, hcg_rounded_source, &weights)};
     return in.eval && in_calls(o, tokens, n, out, call_interpreter, &in);
 }
 

@@ -262,6 +262,14 @@ const char *hadal_weights_path(const hadal_session *s) {
 }
 
 #undef API_FAILED
+#define API_FAILED 0
+int hadal_weights_exist(hadal_session *s) {
+    API_ENTER(s);
+    const int there = s->weights_path && hd_safetensors_exist(s->arena, s->weights_path);
+    API_RETURN(s, there);
+}
+
+#undef API_FAILED
 #define API_FAILED NULL
 const char *hadal_import_text(hadal_session *s, const char *folder) {
     API_ENTER(s);

@@ -286,6 +286,40 @@ def ling(a):
                f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
 
 
+def family(a, name):
+    """A published family at full width with few layers and random weights, in the types that it is run in: 7 GB of checkpoint
+    and as much of weights in --work. Decoding reads what a token needs of them."""
+    folder = os.path.join(SPECS, name)
+    if a.quick:
+        folder = os.path.join(SPECS, "..", "..", "tests", "published", name)
+    report = json.loads(run(a, "hadal", "bench", folder, "--weights-dtype", "f32,bf16,q4", "--prefill", tokens(a, 512),
+                            "--decode", "0", "--threads", a.threads, "--rounds", a.rounds, "--json"))
+    rows = {(r["phase"], r["weights_dtype"]): r for r in report["rows"]}
+    for dtype, goal in (("bf16", 0.90), ("q4", 0.80)):
+        row = rows["decode", dtype]
+        yield (f"decode, {name}, {dtype}: share of read", AT_LEAST, goal, row["read_fraction"],
+               f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
+    row = rows["prefill", "f32"]
+    yield (f"prefill 512, {name}, f32: share of multiply-add", AT_LEAST, 0.65, row["fma_fraction"],
+           f"{row['tokens_per_second']:.0f} tok/s at {giga(row, 'fma_limit')} GFLOP/s{busy(row)}")
+
+
+def gemma3n(a):
+    yield from family(a, "gemma3n")
+
+
+def inkling2(a):
+    yield from family(a, "inkling2")
+
+
+def gpt_oss(a):
+    yield from family(a, "gpt_oss")
+
+
+def qwen3_moe(a):
+    yield from family(a, "qwen3_moe")
+
+
 def peak_of_own(line):
     """Most bytes that are no file's while it runs, as /proc sees it every 20 ms."""
     process, most = subprocess.Popen(line), 0
@@ -311,8 +345,8 @@ def recurrence(a):
 
 
 GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, recurrence, mechanism, residuals,
-          compiling, compiling_kimi, kimi_overhead, ling)
-LARGE = (kimi_overhead, ling)
+          compiling, compiling_kimi, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
+LARGE = (kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 
@@ -372,6 +406,8 @@ def main():
     parser.add_argument("--json")
     a = parser.parse_args()
     a.rounds = 1 if a.quick else a.rounds
+    if a.work:
+        os.environ["TMPDIR"] = a.work  # of hadal bench
     rows = []
     print(host())
     for group in GROUPS:

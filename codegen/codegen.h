@@ -109,6 +109,13 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights);
 /* A hir_weight_source (ir/eval.h) over a checkpoint; `context`: const hd_tensors *. */
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
+/* The same for a module as it was before the passes, whose weights are rounded as those of
+ * `packed`, which the passes made of it, are stored. */
+typedef struct hcg_rounded_weights {
+    const hd_tensors *checkpoint;
+    const hir_module *packed;
+} hcg_rounded_weights;
+bool hcg_rounded_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
 /* A checkpoint of seeded random weights for the module, unused ones included. The same arguments
  * give the same bytes on every machine. */
 bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor_dtype dtype,

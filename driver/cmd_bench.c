@@ -53,10 +53,17 @@ typedef struct model {
     char random[PATH_SIZE], label[256];
 } model;
 
-/* The spec's name and what was defined for it. */
+/* The name of the spec or of the folder, and what was defined for it. */
 static void label_spec(const command_line *line, model *m) {
-    const char *slash = strrchr(m->spec, '/'), *file = slash ? slash + 1 : m->spec;
-    size_t n = (size_t)snprintf(m->label, sizeof m->label, "%.*s", (int)strcspn(file, "."), file);
+    size_t end = strlen(m->spec), start;
+    if (ends_with(m->spec, ".hadal")) end -= strlen(".hadal");
+    if (ends_with(m->spec, ".hir")) end -= strlen(".hir");
+    while (end > 1 && m->spec[end - 1] == '/')
+        end--;
+    for (start = end; start > 0 && m->spec[start - 1] != '/';)
+        start--;
+    size_t n =
+        (size_t)snprintf(m->label, sizeof m->label, "%.*s", (int)(end - start), m->spec + start);
     for (size_t i = 0; i < line->n_options && n < sizeof m->label; i++)
         if (line->options[i].id == OPTION_DEFINE || line->options[i].id == m->defines)
             n += (size_t)snprintf(m->label + n, sizeof m->label - n, " %s", line->options[i].value);
@@ -86,11 +93,11 @@ static int find_model(hadal_session *s, const command_line *line, const char *di
     return 0;
 }
 
-/* Weights of --weights, of the folder, or random ones, which are made once. */
+/* Weights of --weights, of the folder if it has any, or random ones, which are made once. */
 static int give_weights(hadal_session *s, const command_line *line, const model *m) {
     const char *given = m->defines == OPTION_DEFINE ? option_get(line, OPTION_WEIGHTS) : NULL;
     if (given) return hadal_weights(s, given) || hadal_check_weights(s);
-    if (hadal_weights_path(s)) return hadal_check_weights(s);
+    if (hadal_weights_exist(s)) return hadal_check_weights(s);
     report_step("making random weights");
     if (!is_file(m->random) && hadal_init_weights(s, 1, "f32", m->random)) return 1;
     return hadal_weights(s, m->random);

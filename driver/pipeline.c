@@ -77,6 +77,13 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
     if (!option_number(s, line, OPTION_CHUNK, 512, 1, 1 << 20, &chunk)) return 1;
     bool json;
     if (!option_json(s, line, OPTION_REMARKS, &json)) return 1;
+    long long ranks, divide_from, stages, parts, stage;
+    if (!option_number(s, line, OPTION_RANKS, 1, 1, 4096, &ranks) ||
+        !option_number(s, line, OPTION_DIVIDE_FROM, 0, 0, 1 << 20, &divide_from) ||
+        !option_number(s, line, OPTION_STAGES, 1, 1, 4096, &stages) ||
+        !option_number(s, line, OPTION_VIRTUAL_STAGES, 1, 1, 4096, &parts) ||
+        !option_number(s, line, OPTION_STAGE, 0, 0, 4095, &stage))
+        return 1;
     *out = (hadal_pipeline){
         .struct_size = sizeof *out,
         .stop_after = option_get(line, OPTION_STOP_AFTER),
@@ -89,6 +96,12 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .chunk = chunk,
         .bank_dtype = option_get(line, OPTION_BANK_DTYPE),
         .phase1_dtype = option_get(line, OPTION_PHASE1_DTYPE),
+        .ranks = ranks,
+        .divide_from = divide_from,
+        .stages = stages,
+        .virtual_stages = parts,
+        .stage = stage,
+        .gather_dtype = option_get(line, OPTION_GATHER_DTYPE),
         .merge_norm = option_get(line, OPTION_MERGE_NORM),
         .filter_passes = option_get(line, OPTION_FILTER_PASSES),
         .filter_ops = option_get(line, OPTION_FILTER_OPS),

@@ -111,22 +111,34 @@ static int find_tokenizer(hadal_session *s, const command_line *line, bool neede
     return out->tokenizer ? 0 : 1;
 }
 
+static int refuse_prompt(hadal_session *s, int64_t n) {
+    if (n == 0) return hadal_fail(s, "usage", "the prompt is empty", NULL);
+    if (n == HADAL_TEXT_MEMORY) return hadal_fail(s, "memory", "no memory for the prompt", NULL);
+    return hadal_fail(s, "limit", "a pattern of the tokenizer takes too long on this prompt",
+                      "shorter words, or fewer of the same character in a row");
+}
+
+/* Once, unless the text has more tokens than bytes, as normalisation can make of it. */
 static int encode(hadal_session *s, const command_line *line, const bytes *text, prompt *out) {
     const bool around = !option_given(line, OPTION_RAW_PROMPT);
-    const int64_t n = hadal_tokenizer_encode(out->tokenizer, text->at, text->n, around, NULL, 0);
-    int32_t *ids = malloc((size_t)(n > 0 ? n : 1) * sizeof *ids);
-    if (n == HADAL_TEXT_MEMORY || !ids) {
-        free(ids);
-        return hadal_fail(s, "memory", "no memory for the prompt", NULL);
+    int64_t most = (int64_t)text->n + 64, n = 0;
+    int32_t *ids = NULL;
+    for (;;) {
+        int32_t *larger = realloc(ids, (size_t)most * sizeof *ids);
+        n = larger ? hadal_tokenizer_encode(out->tokenizer, text->at, text->n, around, larger, most)
+                   : HADAL_TEXT_MEMORY;
+        if (larger) ids = larger;
+        if (n <= most) break;
+        most = n;
     }
-    if (n < 0) {
+    if (n <= 0) {
         free(ids);
-        return hadal_fail(s, "limit", "a pattern of the tokenizer takes too long on this prompt",
-                          "shorter words, or fewer of the same character in a row");
+        return refuse_prompt(s, n);
     }
-    out->ids = ids;
-    out->n = hadal_tokenizer_encode(out->tokenizer, text->at, text->n, around, ids, n);
-    return n > 0 ? 0 : hadal_fail(s, "usage", "the prompt is empty", NULL);
+    int32_t *fitting = realloc(ids, (size_t)n * sizeof *ids);
+    out->ids = fitting ? fitting : ids;
+    out->n = n;
+    return 0;
 }
 
 int read_prompt(hadal_session *s, const command_line *line, prompt *out) {

@@ -1,6 +1,7 @@
 /* One field of config.json by its declaration: from JSON to a value of the language. */
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/family.h"
@@ -139,22 +140,48 @@ static hfe_value declared_length(hfe_elab *e, const hfe_expr *x) {
                : hfe_fail(e, HD_E_TYPE, x->loc, NULL, NULL, "a length is an int");
 }
 
+/* How many entries of a list count, in `count`; false: it has too few or too many. */
 static bool has_length(hfe_elab *e, const hfe_declaration *d, const json_t *list,
-                       const hfe_field *f) {
-    const hfe_expr *x = d->aspect[HFE_ASPECT_length];
+                       const hfe_field *f, size_t *count) {
+    const hfe_expr *x = d->aspect[HFE_ASPECT_length], *follow = d->aspect[HFE_ASPECT_more];
+    *count = json_array_size(list);
     if (x == NULL) {
         return true;
     }
     const hfe_value n = declared_length(e, x);
-    if (!hfe_is(n, HFE_INT)) {
+    const hfe_value more = follow != NULL ? declared_length(e, follow) : hfe_int(0);
+    if (!hfe_is(n, HFE_INT) || !hfe_is(more, HFE_INT)) {
         return false;
     }
-    if (n.integer >= 0 && json_array_size(list) == (size_t)n.integer) {
+    const size_t size = *count;
+    *count = n.integer >= 0 ? (size_t)n.integer : 0;
+    if (n.integer >= 0 && (size == *count || size == *count + (size_t)more.integer)) {
         return true;
     }
-    hfe_field_error(e->import->json, f, "has %zu entries for %lld %s", json_array_size(list),
-                    (long long)n.integer, x->kind == HFE_X_NAME ? x->name : "places");
+    hfe_field_error(e->import->json, f, "has %zu entries for %lld %s", size, (long long)n.integer,
+                    x->kind == HFE_X_NAME ? x->name : "places");
     return false;
+}
+
+/* "3,4,5" as [3, 4, 5]; NULL: it is not of this form. */
+static json_t *split_numbers(const char *text) {
+    json_t *list = json_array();
+    while (list != NULL) {
+        const size_t digits = strspn(text, "0123456789");
+        if (digits == 0 || digits > 9) {
+            break;
+        }
+        json_array_append_new(list, json_integer(strtol(text, NULL, 10)));
+        text += digits;
+        if (*text == '\0') {
+            return list;
+        }
+        if (*text++ != ',') {
+            break;
+        }
+    }
+    json_decref(list);
+    return NULL;
 }
 
 static hfe_value read_element(hfe_elab *e, const hfe_declaration *d, const json_t *v,
@@ -190,16 +217,26 @@ static hfe_value read_list(hfe_elab *e, const hfe_declaration *d, const json_t *
 #define KIND(id, word, what) [HFE_KIND_##id] = what,
 #include "frontend/config.def"
     };
+    if (json_is_string(v) && d->kind == HFE_KIND_INTS && d->aspect[HFE_ASPECT_joined] != NULL) {
+        json_t *list = split_numbers(json_string_value(v));
+        const hfe_value value =
+            list != NULL
+                ? read_list(e, d, list, f)
+                : expected(e, f, "a list of whole numbers, or a string of them with commas");
+        json_decref(list);
+        return value;
+    }
     if (!json_is_array(v)) {
         return d->aspect[HFE_ASPECT_each] != NULL && d->aspect[HFE_ASPECT_length] != NULL
                    ? repeat_value(e, d, v, f)
                    : expected(e, f, what[d->kind]);
     }
-    if (!has_length(e, d, v, f)) {
+    size_t count;
+    if (!has_length(e, d, v, f, &count)) {
         return hfe_poison();
     }
     hfe_value list = hfe_new_list(e, HD_NOWHERE, NULL, 0);
-    for (size_t i = 0; i < json_array_size(v) && hfe_is(list, HFE_LIST); i++) {
+    for (size_t i = 0; i < count && hfe_is(list, HFE_LIST); i++) {
         const hfe_value item = read_element(e, d, json_array_get(v, i), f);
         if (hfe_is(item, HFE_POISON)) {
             return item;

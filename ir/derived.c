@@ -62,6 +62,25 @@ bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b) {
     return same;
 }
 
+hir_id hir_transposed_source(const hir_module *m, const hir_weight *w) {
+    if (!hir_is_derived(w) || w->type.rank < 2) return HIR_NONE;
+    const hir_id source = hir_find_weight(m, w->rows[0].factor[0].name);
+    if (source == HIR_NONE) return HIR_NONE;
+    const hir_type from = hir_whole_type(&m->weights.at[source]), to = hir_whole_type(w);
+    const uint32_t rank = from.rank, n = rank == 3 ? (uint32_t)from.dim[0] : 1;
+    if (rank != to.rank || w->n_rows != n || from.dim[rank - 2] != to.dim[rank - 1] ||
+        from.dim[rank - 1] != to.dim[rank - 2])
+        return HIR_NONE;
+    const int64_t each = from.dim[rank - 2] * from.dim[rank - 1], all = n * each;
+    for (uint32_t i = 0; i < n; i++) {
+        const hir_derived_factor *f = w->rows[i].factor;
+        if (w->rows[i].n != 1 || f->by != HIR_DERIVED_TRANSPOSED || f->first != i * each ||
+            hir_factor_elements(f, all) != each || strcmp(f->name, m->weights.at[source].name) != 0)
+            return HIR_NONE;
+    }
+    return source;
+}
+
 static void softmax(double *x, int64_t n) {
     double max = x[0], sum = 0;
     for (int64_t i = 0; i < n; i++)

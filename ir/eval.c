@@ -144,9 +144,10 @@ static bool whole_weight(eval_call *c, uint32_t w, hir_array *out) {
                               weight->type);
     if (!e->whole[w]) {
         double *at = hd_new_array(e->arena, double, (size_t)out->n);
-        if (hir_is_derived(weight) ? !derive_weight(c, weight, out->n, at)
-                                   : !e->source(e->context, e->with_whole, w, at, c->d))
-            return false;
+        const bool derived = hir_is_derived(weight),
+                   asked = !derived || hir_is_quantised(weight->type.dtype);
+        if (derived && !derive_weight(c, weight, out->n, at)) return false;
+        if (asked && !e->source(e->context, e->with_whole, w, at, c->d)) return false;
         e->whole[w] = at;
     }
     out->at = e->whole[w];

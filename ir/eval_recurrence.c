@@ -49,7 +49,7 @@ typedef struct head {
     const double *q, *k, *v, *decay;
     double *s;
     int64_t n, m;
-    bool one_decay;
+    bool one_decay, additive;
     double beta, scale;
     hir_dtype dtype;
 } head;
@@ -71,7 +71,8 @@ static double column_dot(const head *a, const double *x, int64_t j) {
 static void delta_token(const head *a, double *o) {
     decay_state(a);
     for (int64_t j = 0; j < a->m; j++) {
-        const double change = a->beta * (a->v[j] - column_dot(a, a->k, j));
+        const double held = a->additive ? 0 : column_dot(a, a->k, j);
+        const double change = a->beta * (a->v[j] - held);
         for (int64_t i = 0; i < a->n; i++)
             a->s[i * a->m + j] += a->k[i] * change;
         o[j] = a->scale * column_dot(a, a->q, j);
@@ -96,7 +97,8 @@ bool eval_delta_rule(eval_call *c, const hir_op *op, const hir_array *const *x, 
                 .n = n,
                 .m = m,
                 .one_decay = decays == 1,
-                .beta = x[4]->at[at],
+                .additive = hir_is_additive(op),
+                .beta = x[4] ? x[4]->at[at] : 1,
                 .scale = hir_attr_float(op, HIR_A_SCALE, 1),
                 .dtype = state_type(c, op, 5),
             };

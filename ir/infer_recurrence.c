@@ -1,5 +1,7 @@
 /* Type rules of ops that carry a state of fixed size from token to token: what they take, and what
  * kind of state. */
+#include <string.h>
+
 #include "ir/rules.h"
 
 /* Operand i is a value [T, ..] of this rank. */
@@ -74,6 +76,17 @@ static bool decay_fits(hir_check *c, int64_t heads, int64_t n) {
     return by_heads(c, 3, heads, decay.rank == 3 && decay.dim[2] == 1 ? 1 : n);
 }
 
+bool hir_is_additive(const hir_op *op) {
+    return strcmp(hir_attr_string(op, HIR_A_RULE, "delta"), "additive") == 0;
+}
+
+static bool rule_fits(hir_check *c) {
+    const char *rule = hir_attr_string(c->op, HIR_A_RULE, "delta");
+    return strcmp(rule, "delta") == 0 || strcmp(rule, "additive") == 0 ||
+           hir_refuse(c, HD_E_VALUE, NULL, "'rule' is \"%s\"; it must be \"delta\" or \"additive\"",
+                      rule);
+}
+
 bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
     if (!has_tokens(c, 0, 3, "[T, G, n]") || !has_tokens(c, 2, 3, "[T, H, m]")) return false;
     const hir_type q = hir_arg(c, 0), v = hir_arg(c, 2);
@@ -83,10 +96,10 @@ bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
         return hir_refuse(c, HD_E_TYPE, NULL,
                           "q is %s and v is %s: the heads of q do not divide those of v",
                           hir_type_text(c, q), hir_type_text(c, v));
-    if (!decay_fits(c, heads, n) || !by_heads(c, 4, heads, 0) ||
+    if (!decay_fits(c, heads, n) || (hir_has_arg(c, 4) && !by_heads(c, 4, heads, 0)) ||
         !hir_takes_state(c, 5, HIR_STATE_CARRY, 3, (int64_t[]){heads, n, v.dim[2]}))
         return false;
     *y = v;
     y->dtype = HIR_F32;
-    return hir_finite(c, HIR_A_SCALE, false);
+    return rule_fits(c) && hir_finite(c, HIR_A_SCALE, false);
 }

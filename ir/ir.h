@@ -463,6 +463,8 @@ const hir_attr *hir_find_attr(const hir_op *op, hir_attr_id id);
 int64_t hir_attr_int(const hir_op *op, hir_attr_id id, int64_t missing);
 double hir_attr_float(const hir_op *op, hir_attr_id id, double missing);
 const char *hir_attr_string(const hir_op *op, hir_attr_id id, const char *missing);
+/* Of a delta_rule: what is stored is added, not corrected by what the state gives already. */
+bool hir_is_additive(const hir_op *op);
 static inline hir_attr hir_int(hir_attr_id id, int64_t v) {
     return (hir_attr){.id = id, .i = v};
 }
@@ -517,6 +519,8 @@ static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t a
     return f->n ? f->n : all;
 }
 bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b);
+/* The weight of which a derived one is all matrices, each transposed; HIR_NONE: it is no such. */
+hir_id hir_transposed_source(const hir_module *m, const hir_weight *w);
 /* Applies `by` to all elements of a factor's weight, in place. */
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
 /* TRANSPOSED: y[row][n / row] of x[n / row][row]. */
@@ -528,7 +532,8 @@ uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
 /* Names that begin with `prefix` belong to other parts of the checkpoint. */
 void hir_add_unused_below(hir_module *m, const char *prefix);
-/* The first entry of `unused_below` that a name begins with; unused_below.n: with none. */
+/* The first entry of `unused_below` that a name begins with, where * stands for a number;
+ * unused_below.n: with none. */
 size_t hir_unused_below(const hir_module *m, const char *name);
 /* Bytes of a weight as stored, in its layout and padded to whole panels and groups; false on
  * overflow. */

@@ -101,10 +101,21 @@ void hir_add_unused_below(hir_module *m, const char *prefix) {
     hd_push(m->arena, &m->unused_below, kept);
 }
 
+static bool begins_with(const char *name, const char *beginning) {
+    for (; *beginning; beginning++) {
+        if (*beginning == '*') {
+            const size_t digits = strspn(name, "0123456789");
+            if (digits == 0) return false;
+            name += digits;
+        } else if (*name++ != *beginning)
+            return false;
+    }
+    return true;
+}
+
 size_t hir_unused_below(const hir_module *m, const char *name) {
     size_t i = 0;
-    while (i < m->unused_below.n &&
-           strncmp(m->unused_below.at[i], name, strlen(m->unused_below.at[i])) != 0)
+    while (i < m->unused_below.n && !begins_with(name, m->unused_below.at[i]))
         i++;
     return i;
 }

@@ -73,6 +73,7 @@ static double as_half(double x) {
 bool hir_random_weights(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
     (void)d;
     const hir_weight *weight = &m->weights.at[w];
+    if (hir_is_derived(weight)) return true;
     hir_type type = weight->type;
     hir_random r = hir_random_stream(*(const uint64_t *)context, weight->name);
     int64_t n = hir_type_row_elements(type);

@@ -73,11 +73,12 @@ static hir_op_work short_conv(const hir_module *m, hir_id op) {
                                       (uint64_t)taps.dim[taps.rank - 1]};
 }
 
-/* For each element of S: the product with its decay, and a multiply and an add in S^T k, in S^T q
- * and where S is changed. */
+/* For each element of S: the product with its decay, and a multiply and an add in S^T k, where v is
+ * corrected by it, in S^T q and where S is changed. */
 static hir_op_work delta_rule(const hir_module *m, hir_id op) {
     const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
-    const uint64_t each = hir_op_at(m, op)->args[3].kind == HIR_REF_NONE ? 6 : 7;
+    const uint64_t decay = hir_op_at(m, op)->args[3].kind == HIR_REF_NONE ? 0 : 1;
+    const uint64_t each = (hir_is_additive(hir_op_at(m, op)) ? 4 : 6) + decay;
     return (hir_op_work){.row_flops = each * (uint64_t)q.dim[2] * row_elements(v)};
 }
 

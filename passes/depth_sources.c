@@ -283,6 +283,16 @@ static void push_inner(namer *x, const hir_op *o) {
     }
 }
 
+/* The weight that r is, or moves the elements of; HIR_NONE. */
+static uint32_t weight_behind(const hir_module *m, hir_ref r) {
+    while (r.kind == HIR_REF_VALUE) {
+        const hir_id made = hir_value_at(m, r.index)->op;
+        if (made == HIR_NONE || !hir_has_trait(hir_op_at(m, made)->code, HIR_MOVE)) break;
+        r = hir_op_at(m, made)->args[0];
+    }
+    return r.kind == HIR_REF_WEIGHT ? r.index : HIR_NONE;
+}
+
 /* Back from the output to the last contractions. */
 const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a) {
     const hir_module *m = f->m;
@@ -295,8 +305,9 @@ const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_aren
         const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(m, op);
         if (!o) continue;
         const bool product = o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP;
-        if (product && o->args[1].kind == HIR_REF_WEIGHT)
-            add_name(&x, m->weights.at[o->args[1].index].name);
+        const uint32_t weight = product ? weight_behind(m, o->args[1]) : HIR_NONE;
+        if (weight != HIR_NONE)
+            add_name(&x, m->weights.at[weight].name);
         else if (!hir_flow_is_border(m, o))
             push_inner(&x, o);
     }

@@ -26,6 +26,8 @@ typedef struct building {
     /* by value of the graph: its copy in the present body */
     hir_id *copy_in; /* the kernel */
     hir_ref *copy;
+    bool *copy_ahead; /* of the linear ops of a contraction */
+    bool ahead;       /* is the present place? */
     hir_builder body;
     uint32_t group;
 } building;
@@ -121,10 +123,17 @@ static hir_ref base_operand(building *b, hir_ref base, hir_type t) {
     return n->group == b->group ? base : stored_as(b, base.index, t);
 }
 
+/* Is the copy of a value in the present body one for the present place? A constant of a prologue is
+ * none for an epilogue, which runs elsewhere. */
+static bool is_copied_here(const building *b, uint32_t v) {
+    if (b->copy_in[v] != b->body.parent) return false;
+    return b->copy_ahead[v] == b->ahead || pass_def_if(b->m, b->copy[v], HIR_CONST_OP) == HIR_NONE;
+}
+
 /* The ref in the present body for an operand of the graph. */
 static hir_ref operand(building *b, hir_ref r) {
     if (r.kind != HIR_REF_VALUE) return r;
-    if (b->copy_in[r.index] == b->body.parent) return b->copy[r.index];
+    if (is_copied_here(b, r.index)) return b->copy[r.index];
     hir_id def = pass_def(b->m, r);
     hir_type t = hir_ref_type(b->m, r);
     hir_ref x = base_operand(b, fuse_base(b->f, r), t);
@@ -132,6 +141,7 @@ static hir_ref operand(building *b, hir_ref r) {
     x = x.kind == HIR_REF_NONE ? x : pass_reshape(&b->body, x, t);
     b->copy_in[r.index] = b->body.parent;
     b->copy[r.index] = x;
+    b->copy_ahead[r.index] = b->ahead;
     return x;
 }
 
@@ -173,6 +183,7 @@ static bool move_in(building *b, hir_id op, hir_id kernel) {
         hir_op_at(b->m, op)->args[i] = now;
     }
     hir_move_before(b->m, op, kernel, HIR_NONE);
+    if (hir_op_at(b->m, op)->code == HIR_LINEAR_OP) b->ahead = false;
     return true;
 }
 
@@ -207,6 +218,7 @@ static bool build_kernel(building *b, uint32_t group) {
     hir_id kernel = new_kernel(b, g);
     if (kernel == HIR_NONE) return false;
     b->group = group;
+    b->ahead = true;
     b->body = hir_in_body(b->m, b->f->c->diags, kernel);
     for (size_t i = 0; i < g->ops.n; i++)
         if (!move_in(b, g->ops.at[i], kernel)) return false;
@@ -242,6 +254,7 @@ bool fuse_build(fuse *f) {
     b.stored = hd_new_array(f->c->scratch, storage, b.n_values);
     b.copy_in = hd_new_array(f->c->scratch, hir_id, b.n_values);
     b.copy = hd_new_array(f->c->scratch, hir_ref, b.n_values);
+    b.copy_ahead = hd_new_array(f->c->scratch, bool, b.n_values);
     for (size_t v = 0; v < b.n_values; v++)
         b.copy_in[v] = HIR_NONE;
     if (!find_stored(&b)) return false;

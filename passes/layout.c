@@ -72,6 +72,10 @@ typedef struct outcome {
     const hir_weight *example;
 } outcome;
 
+static bool is_read(const reads *r) {
+    return r->contracted != HIR_NONE || r->gathered != HIR_NONE || r->by_element != HIR_NONE;
+}
+
 /* Can the weight be stored as dtype? Matrices can, as any; grouped types need matrices. */
 static bool can_store(const hir_weight *w, const reads *r, hir_dtype dtype) {
     bool matrix = w->type.rank >= 2 && r->by_element == HIR_NONE &&
@@ -79,27 +83,40 @@ static bool can_store(const hir_weight *w, const reads *r, hir_dtype dtype) {
     return dtype == HIR_F32 || (matrix && (hir_has_matrices(w->type) || !hir_is_quantised(dtype)));
 }
 
-static bool is_read(const reads *r) {
-    return r->contracted != HIR_NONE || r->gathered != HIR_NONE || r->by_element != HIR_NONE;
+static bool is_made(const hir_weight *w) {
+    return hir_is_derived(w) && w->type.rank == 3;
 }
 
-/* A matrix that is made of another goes by the rules for either name. */
+/* A matrix that is made of another goes by the rules for either name; one that is of the other's
+ * transpose, by none but those that are made so. */
 static bool rule_matches(const hir_weight_rule *rule, const hir_weight *w) {
-    return hir_rule_matches(rule, w->name) || (hir_is_derived(w) && w->type.rank == 3 &&
-                                               hir_rule_matches(rule, w->rows[0].factor[0].name));
+    if (rule->of_transposed && !is_made(w)) return false;
+    return hir_rule_matches(rule, w->name) ||
+           (is_made(w) && hir_rule_matches(rule, w->rows[0].factor[0].name));
 }
 
-/* Nothing makes groups of what is made of other weights: bf16 is what comes next. */
-static hir_dtype for_derived(const hir_weight *w, hir_dtype dtype) {
-    const bool made = hir_is_derived(w) && w->type.rank == 3;
-    return made && hir_is_quantised(dtype) ? HIR_BF16 : dtype;
+/* All of another weight that nothing else reads, each of its matrices transposed. */
+static bool is_other_transposed(const hir_pass_context *c, const reads *all, const hir_weight *w) {
+    const hir_id source = hir_transposed_source(c->m, w);
+    return source != HIR_NONE && !is_read(&all[source]);
+}
+
+/* What is made of other weights is stored in groups if it is one of them transposed. Else the other
+ * is read in a second form, whose groups would be others: bf16, which is the same in both, is what
+ * comes next. So it is if only the numbers of the other, as it lies, are in groups exactly. */
+static hir_dtype for_derived(hir_pass_context *c, const reads *all, const hir_weight *w,
+                             const hir_weight_rule *rule, hir_dtype dtype) {
+    if (!is_made(w) || !hir_is_quantised(dtype)) return dtype;
+    const bool exact_elsewhere = rule && rule->offered && !rule->of_transposed;
+    return exact_elsewhere || !is_other_transposed(c, all, w) ? HIR_BF16 : dtype;
 }
 
 /* The dtype for a weight: that of the last rule that matches and can be applied, else the one for
  * matrices; of a router f32, since a small error of its products is another choice. */
-static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *r,
+static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *all,
                               outcome *outcomes, hir_dtype *wanted) {
-    const hir_dtype matrix = for_derived(w, c->options->matrix_dtype);
+    const reads *r = &all[w - c->m->weights.at];
+    const hir_dtype matrix = for_derived(c, all, w, NULL, c->options->matrix_dtype);
     hir_dtype dtype = can_store(w, r, matrix) && !r->decides ? matrix : HIR_F32;
     *wanted = c->options->matrix_dtype;
     for (size_t i = 0; i < c->options->n_weight_rules; i++) {
@@ -107,8 +124,9 @@ static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const re
         if (!rule_matches(rule, w)) continue;
         *wanted = rule->dtype;
         outcomes[i].matched++;
-        if (can_store(w, r, for_derived(w, rule->dtype))) {
-            dtype = for_derived(w, rule->dtype);
+        const hir_dtype asked = for_derived(c, all, w, rule, rule->dtype);
+        if (can_store(w, r, asked)) {
+            dtype = asked;
         } else if (is_read(r)) {
             outcomes[i].left++;
             outcomes[i].example = w;
@@ -177,8 +195,7 @@ static void remark_wider(hir_pass_context *c, const hir_weight *w, const reads *
                       : r->contracted != HIR_NONE ? r->contracted
                                                   : r->gathered;
     const char *why = by_element          ? "row programs read its elements in f32"
-                      : hir_is_derived(w) ? "it is made of other weights, and nothing makes groups "
-                                            "of what is"
+                      : hir_is_derived(w) ? "it is made of other weights, whose groups are others"
                       : r->decides ? "its products decide a choice, and a small error of one "
                                      "is another choice"
                                    : "its type has no matrices to make groups of";
@@ -188,9 +205,9 @@ static void remark_wider(hir_pass_context *c, const hir_weight *w, const reads *
 }
 
 /* What only matrices like this one are made of has their type: numbers of the checkpoint are
- * rounded once, however they are read. */
+ * rounded once, however they are read. In groups they are when they are in their place. */
 static void pass_to_sources(hir_pass_context *c, const reads *all, const hir_weight *w) {
-    if (!hir_is_derived(w) || w->type.rank != 3) return;
+    if (!is_made(w) || hir_is_quantised(w->type.dtype)) return;
     for (uint32_t i = 0; i < w->n_rows; i++)
         for (uint32_t k = 0; k < w->rows[i].n; k++) {
             const uint32_t source = hir_find_weight(c->m, w->rows[i].factor[k].name);
@@ -203,7 +220,7 @@ bool pass_layout(hir_pass_context *c) {
     outcome *outcomes = hd_new_array(c->scratch, outcome, c->options->n_weight_rules + 1);
     for (size_t w = 0; w < c->m->weights.n; w++) {
         hir_weight *weight = &c->m->weights.at[w];
-        hir_dtype wanted, dtype = choose_dtype(c, weight, &all[w], outcomes, &wanted);
+        hir_dtype wanted, dtype = choose_dtype(c, weight, all, outcomes, &wanted);
         if (!is_read(&all[w])) continue;
         if (!decide(c, weight, &all[w], dtype)) return false;
         if (dtype != wanted) remark_wider(c, weight, &all[w], wanted);

@@ -19,6 +19,7 @@ static const hir_pass_id default_pipeline[] = {
     HIR_PASS_DEFER_NORMS,
     HIR_PASS_FOLD_WEIGHTS,
     HIR_PASS_DCE,
+    HIR_PASS_SHARD_TENSOR,
     HIR_PASS_SPLIT_SMALL,
     HIR_PASS_FUSE,
     HIR_PASS_EXPAND,

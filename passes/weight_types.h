@@ -9,6 +9,7 @@ typedef struct hir_weight_rule {
     const char *pattern; /* with the wildcards `*` and `?` */
     hir_dtype dtype;
     bool offered; /* by the checkpoint, not asked for: nothing is said where it is not followed */
+    bool of_transposed; /* speaks only of what is made of such a weight by transposing it */
 } hir_weight_rule;
 
 typedef struct hir_weight_types {

@@ -26,7 +26,7 @@ uint64_t hrt_cpu_features(void) {
 }
 
 hd_machine hrt_machine_facts(const hrt_model *m, const hrt_level *level) {
-    return hd_machine_or(hd_machine_or(m->machine, machine_here().caches), level->machine);
+    return hd_machine_or(hd_machine_or(m->machine, machine_here().facts), level->machine);
 }
 
 uint64_t hrt_level_lacks(const hrt_level *level, bool *refused) {
@@ -38,14 +38,23 @@ uint64_t hrt_level_lacks(const hrt_level *level, bool *refused) {
     return withheld;
 }
 
+/* Does the machine do worse what the level was chosen for by the compiler? Then a level below it
+ * has a faster way. */
+static bool is_slow(const hrt_model *m, const hrt_level *level) {
+    return hrt_machine_facts(m, level).bf16_dots < level->machine.bf16_dots;
+}
+
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name) {
+    const hrt_level *slow = NULL;
     bool refused;
     for (uint32_t i = 0; i < m->n_levels; i++) {
         const hrt_level *level = &m->levels[i];
         if (name && strcmp(name, level->name) != 0) continue;
-        if (hrt_level_lacks(level, &refused) == 0) return level;
+        if (hrt_level_lacks(level, &refused) != 0) continue;
+        if (name || !is_slow(m, level)) return level;
+        if (!slow) slow = level;
     }
-    return NULL;
+    return slow;
 }
 
 size_t hrt_print_lacks(const hrt_level *level, char *out, size_t size) {

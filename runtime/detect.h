@@ -27,7 +27,7 @@ typedef struct hrt_cpuid {
 typedef struct hrt_machine {
     uint64_t
         features; /* of HRT_CPU_FEATURES (runtime/hadal_rt.h), without those that the OS lacks */
-    hd_machine caches; /* 0 where CPUID reports nothing plausible */
+    hd_machine facts; /* 0 where CPUID reports nothing plausible */
 } hrt_machine;
 
 /* `cpuid` is NULL on an architecture without CPUID: no features, no sizes. */

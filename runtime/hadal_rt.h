@@ -18,7 +18,7 @@
 #include "support/machine.h"
 #include "support/two_forms.h"
 
-#define HRT_VERSION     6u
+#define HRT_VERSION     7u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -128,7 +128,8 @@ typedef struct hrt_level { /* one CPU level, best first */
     const char *name;      /* "avx512" */
     uint64_t features;     /* HRT_CPU_* bits that must all be there */
     hrt_kernel *const *kernels;
-    hd_machine machine; /* what its code assumes; all facts are known */
+    hd_machine
+        machine; /* what its code assumes; sizes are known, a rate is 0 where there is none */
 } hrt_level;
 
 /* CPU features a level may need: C(ENUM, bit, "LLVM name") */

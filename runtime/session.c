@@ -53,11 +53,12 @@ static void take_level(hrt_session *s, const hrt_level *level) {
     size_t n = (size_t)snprintf(out, sizeof s->machine, "{\"level\": \"%.40s\"", level->name);
     n += print_passed_over(s->model, out + n, sizeof s->machine - n);
 #define F(name, type, least, most, text)                                                           \
-    n += (size_t)snprintf(out + n, sizeof s->machine - n, ", \"" #name "\": %" PRIu64,             \
-                          (uint64_t)m.name);
+    if (m.name)                                                                                    \
+        n += (size_t)snprintf(out + n, sizeof s->machine - n, ", \"" #name "\": %" PRIu64,         \
+                              (uint64_t)m.name);
     HD_MACHINE_FACTS(F)
 #undef F
-    snprintf(out + n, sizeof s->machine - n, "}"); /* 50 + 230 + four numbers: they fit */
+    snprintf(out + n, sizeof s->machine - n, "}"); /* 50 + 230 + six numbers: they fit */
 }
 
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,

@@ -16,6 +16,11 @@ static const struct {
 };
 enum { FACTS = sizeof facts / sizeof *facts };
 
+/* "line l1 .." */
+#define F(name, type, least, most, text) " " #name
+static const char fact_names[] = HD_MACHINE_FACTS(F);
+#undef F
+
 static uint64_t get(const hd_machine *m, size_t i) {
     const uint64_t all[FACTS] = {
 #define F(name, type, least, most, text) m->name,
@@ -60,7 +65,7 @@ static bool parse_one(hd_arena *a, hd_diags *d, const char *item, size_t n, hd_m
     if (i == FACTS) {
         hd_err(d, HD_E_USAGE, HD_NOWHERE, "\"%s\" is no fact about a machine",
                hd_strndup(a, item, length))
-            ->hint = "line, l1, l2, l3: for example l2=2M,l3=480M";
+            ->hint = hd_printf(a, "facts:%s; for example l2=2M,l3=480M", fact_names);
         return false;
     }
     const uint64_t size = equals ? read_size(equals + 1, n - length - 1) : 0;
@@ -69,10 +74,10 @@ static bool parse_one(hd_arena *a, hd_diags *d, const char *item, size_t n, hd_m
     set(&one, i, size);
     one = hd_machine_sane(one);
     if (!fits || get(&one, i) == 0) {
-        hd_err(d, HD_E_USAGE, HD_NOWHERE, "\"%s\" is no size of %s", hd_strndup(a, item, n),
+        hd_err(d, HD_E_USAGE, HD_NOWHERE, "\"%s\" cannot be %s", hd_strndup(a, item, n),
                facts[i].text)
             ->hint =
-            hd_printf(a, "%llu to %llu bytes; K, M and G may stand behind the number",
+            hd_printf(a, "%llu to %llu; K, M and G may stand behind the number",
                       (unsigned long long)facts[i].least, (unsigned long long)facts[i].most);
         return false;
     }

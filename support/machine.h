@@ -8,20 +8,26 @@
  * non-temporal, how much is prefetched) use the facts of the machine that they run on.
  *
  * Passes and emitters read these facts from hcg_level, kernels from hrt_frame; no other file has
- * sizes of caches. A field that is 0 is not known. */
+ * sizes of caches. A field that is 0 is not known.
+ *
+ * Rates are relative, since only which of two ways is faster is asked of them, and the same at any
+ * clock: multiply-adds of one kind that are made in the time of 100 by f32 vectors. `hadal machine`
+ * measures both sides. */
 #ifndef HD_MACHINE_H
 #define HD_MACHINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* F(name, type, least, most, "what it is"): sizes in bytes. A value outside of least .. most
- * (hypervisors report such) counts as not known. */
+/* F(name, type, least, most, "what it is"): sizes in bytes, and rates. A value outside of least ..
+ * most (hypervisors report such) counts as not known. */
 #define HD_MACHINE_FACTS(F)                                                                        \
     F(line, uint32_t, 16, 1024, "a cache line")                                                    \
     F(l1, uint32_t, 4096, 1u << 20, "one core's L1 data cache")                                    \
     F(l2, uint32_t, 65536, 1u << 28, "one core's L2 cache")                                        \
-    F(l3, uint64_t, 1u << 20, UINT64_C(1) << 32, "the L3 cache that cores share")
+    F(l3, uint64_t, 1u << 20, UINT64_C(1) << 32, "the L3 cache that cores share")                  \
+    F(bf16_dots, uint32_t, 1, 10000, "the rate of bf16 dot products")                              \
+    F(matrix_unit, uint32_t, 1, 100000, "the rate of the matrix unit with bf16")
 
 typedef struct hd_machine {
 #define F(name, type, least, most, text) type name;
@@ -53,9 +59,10 @@ static inline hd_machine hd_machine_sane(hd_machine m) {
 struct hd_arena;
 struct hd_diags;
 struct hd_text;
-/* "l2=2M,l3=480M": names of facts, sizes in bytes or with K, M or G behind; the others are 0. */
+/* "l2=2M,bf16_dots=100": names of facts, numbers as they are or with K, M or G behind; the others
+ * are 0. */
 bool hd_machine_parse(struct hd_arena *a, struct hd_diags *d, const char *text, hd_machine *out);
-/* "line 64, l1 32K, l2 1M, l3 32M", and as a JSON object; what is 0 is left out. */
+/* "line 64, l1 32K, l2 1M, l3 32M, bf16_dots 200", and as a JSON object; what is 0 is left out. */
 void hd_machine_print(hd_machine m, struct hd_text *out);
 void hd_machine_print_json(hd_machine m, struct hd_text *out);
 

@@ -12,7 +12,7 @@ rm -rf "$work"
 mkdir -p "$work"
 
 awk -v to="$work" '/^```/ { if (!on) n++; on = !on; next } on { print > (to "/example" n ".hadal") }' "$docs/layers.md"
-[ "$(ls "$work" | wc -l)" -eq 4 ]
+[ "$(ls "$work" | wc -l)" -eq 5 ]
 for spec in "$work"/*.hadal; do
     out=${spec%.hadal}
     "$hadal" init-weights "$spec" -o "$out.safetensors"

@@ -1,20 +1,25 @@
-/* The back ends of a matrix unit for bf16 weights (contract/amx_tiles.h), for many tokens. A tile
- * of weights is 16 lines of a panel, as it lies (contract/pairs.h). x is brought into tiles of
- * bf16:
+/* The back ends of a matrix unit for bf16 and f32 weights (contract/amx_tiles.h), for many tokens.
+ * x, and weights of f32, are brought into tiles of bf16 (contract/amx_parts.h):
  *
- *   amx_rounded   x is rounded to bf16, as for bf16_dots
- *   amx_exact     x = a + b + c, three bf16, exactly: a is the upper 8 of the 24 bits of x's
- *                 significand, b the upper 8 of what is left, c the rest. Three products go to one
- *                 sum:   x w = a w + b w + c w
+ *   amx_rounded   x is rounded to bf16, as for bf16_dots; weights are bf16
+ *   amx_exact     x is the sum of three bf16, weights are bf16: three products go to one sum
+ *   amx_f32       x and weights are sums of three bf16 each: six of nine products go to one sum
+ *
+ * A tile of bf16 weights is 16 lines of a panel, as it lies (contract/pairs.h). Parts of f32
+ * weights are made for two panels at a time and all rows of the block: the file holds f32.
  *
  * Products of bf16 are exact in f32. Of 16 pairs along K, TDPBF16PS adds the even and the odd
  * products in a chain each, both chains, and the sum so far; each addition rounds to nearest,
  * numbers below 2^-126 count as zeros on the way in and out. With u = 2^-24 and S = sum |x w|
  *
- *     |error| <= u S (P K / 32 + 18) + 2^-126 sum |w|         P parts, to first order in u
+ *     |error| <= u S (P K / 32 + 18) + 2^-126 sum |w|         P products, to first order in u
  *
- * since a chain's additions round what is in it only, and a, b and c have one sign. Sums of f32
- * multiply-adds may be off by u S K. An infinity keeps its sign: its b and c are zeros.
+ * since a chain's additions round what is in it only, and the parts beyond the first are small.
+ * Where weights have parts too, the second and third ones are at most 2^-8 and 2^-16 of the whole,
+ * so that the three products that are left out come to u S (2 + 2^-8) at most, and parts below
+ * 2^-126 to 2^-126 sum |x|. Sums of f32 multiply-adds may be off by u S K. A row of x that holds an
+ * infinity or NaN is multiplied by vectors, as one token is: infinity times a part that is zero
+ * would be none.
  *
  * Blocks, as in Goto and van de Geijn's "Anatomy of high-performance matrix multiplication", but
  * that sums are what stays: those of a block of rows and some panels are in the L2 while slices of
@@ -22,7 +27,7 @@
  * panels stay in the L1 while all rows are multiplied with them; the next two are prefetched
  * meanwhile, a share of them with each step.
  */
-#include "codegen/contract/amx_tiles.h"
+#include "codegen/contract/amx_parts.h"
 #include "codegen/contract/blocking.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/matrix.h"
@@ -30,95 +35,22 @@
 #include "codegen/emit/math.h"
 
 enum {
-    STEP = HCG_AMX_LINE / 2,               /* elements of K in a tile */
+    STEP = HCG_AMX_STEP,
     SLAB = HCG_AMX_ACROSS * HCG_AMX_LINES, /* rows that are multiplied together */
     MOST_ROWS = 256, /* of a block: beyond, weights are read often enough for what they take */
     INTO_L2 = 2,     /* of llvm.prefetch */
+    INFINITE = 0x7f800000,
 };
 
-/* How a back end sees x. */
-typedef struct parts {
-    unsigned n;
-    const char *name;
-} parts;
+typedef hcg_amx_parts parts;
 
 static const parts *parts_of(const hcg_product *p) {
     return p->backend->instructions;
 }
 
-/* ---- x -----------------------------------------------------------------------------------------
- * [row / 16][step][part][row % 16][32] in bf16, zeros beyond K. Rows beyond the last one are left
- * as they are: only sums that nobody reads come of them.
- */
-static LLVMValueRef masked(hcg_emit *e, LLVMValueRef x, uint64_t mask) {
-    LLVMTypeRef ints = LLVMVectorType(e->i32, e->level->lanes);
-    LLVMValueRef bits = LLVMBuildBitCast(e->b, x, ints, "");
-    bits = LLVMBuildAnd(e->b, bits, hcg_int_like(ints, mask), "");
-    return LLVMBuildBitCast(e->b, bits, e->vec, "");
-}
-
-/* The upper halves of 32 f32, side by side. */
-static LLVMValueRef upper_halves(hcg_emit *e, const LLVMValueRef x[2]) {
-    LLVMTypeRef halves = LLVMVectorType(e->i16, STEP);
-    LLVMValueRef low = LLVMBuildBitCast(e->b, x[0], halves, "");
-    LLVMValueRef high = LLVMBuildBitCast(e->b, x[1], halves, ""), lane[STEP];
-    for (unsigned i = 0; i < STEP; i++)
-        lane[i] = LLVMConstInt(e->i32, 2 * i + 1, false);
-    return LLVMBuildShuffleVector(e->b, low, high, LLVMConstVector(lane, STEP), "");
-}
-
-static LLVMValueRef rounded(hcg_emit *e, const LLVMValueRef x[2]) {
-    LLVMValueRef half[2], lane[STEP];
-    for (unsigned i = 0; i < 2; i++)
-        half[i] = hcg_narrow(e, HIR_BF16, x[i]);
-    for (unsigned i = 0; i < STEP; i++)
-        lane[i] = LLVMConstInt(e->i32, i, false);
-    return LLVMBuildShuffleVector(e->b, half[0], half[1], LLVMConstVector(lane, STEP), "");
-}
-
-/* x less what its upper half has; an infinity has all of itself there. */
-static LLVMValueRef remainder_of(hcg_emit *e, LLVMValueRef x) {
-    LLVMValueRef whole = masked(e, x, 0xffff0000);
-    LLVMValueRef all = LLVMBuildFCmp(e->b, LLVMRealOEQ, x, whole, "");
-    return LLVMBuildSelect(e->b, all, LLVMConstNull(e->vec), hcg_fsub(e, x, whole), "");
-}
-
-/* 32 elements of a row to their place in a tile of each part. */
-static void store_parts(hcg_emit *e, const parts *p, LLVMValueRef x[2], LLVMValueRef out) {
-    for (unsigned i = 0; i < p->n; i++) {
-        LLVMValueRef part = p->n == 1 ? rounded(e, x) : upper_halves(e, x);
-        LLVMSetAlignment(LLVMBuildStore(e->b, part, hcg_at_byte(e, out, i * HCG_AMX_TILE)), 64);
-        for (unsigned j = 0; j < 2 && i + 1 < p->n; j++)
-            x[j] = remainder_of(e, x[j]);
-    }
-}
-
-/* x_parts(x, ldx, rows, k, out) */
-static hcg_shared prepare_function(hcg_emit *e, const parts *p) {
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
-    hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "amx_x_%s", p->name), params, 5, &s)) return s;
-    LLVMValueRef k = s.param[3], zero = hcg_i64(e, 0), one = hcg_i64(e, 1), v[2];
-    LLVMValueRef steps = hcg_divide_up(e, k, hcg_i64(e, STEP));
-    LLVMValueRef tile_row = hcg_mul_const(e, steps, p->n * HCG_AMX_TILE);
-    hcg_loop rows = hcg_loop_begin(e, zero, s.param[2], one, "row", 0, NULL);
-    LLVMValueRef x = hcg_at(e, e->f32, s.param[0], hcg_mul(e, rows.index, s.param[1]));
-    LLVMValueRef tile = LLVMBuildUDiv(e->b, rows.index, hcg_i64(e, HCG_AMX_LINES), "");
-    LLVMValueRef line = LLVMBuildURem(e->b, rows.index, hcg_i64(e, HCG_AMX_LINES), "");
-    LLVMValueRef out = hcg_add(e, hcg_mul(e, tile, tile_row), hcg_mul_const(e, line, HCG_AMX_LINE));
-    out = hcg_at(e, e->i8, s.param[4], out);
-    hcg_loop l = hcg_loop_begin(e, zero, steps, one, "step", 0, NULL);
-    LLVMValueRef at = hcg_mul_const(e, l.index, STEP);
-    for (unsigned i = 0; i < 2; i++) {
-        LLVMValueRef from = hcg_add(e, at, hcg_i64(e, i * (STEP / 2)));
-        v[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, from), hcg_sub(e, k, from));
-    }
-    LLVMValueRef to = hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, p->n * HCG_AMX_TILE));
-    store_parts(e, p, v, to);
-    hcg_loop_end(e, &l, NULL);
-    hcg_loop_end(e, &rows, NULL);
-    hcg_shared_end(e, &s);
-    return s;
+/* Are weights f32, of which parts are made? */
+static bool splits_weights(const parts *p) {
+    return p->w > 1;
 }
 
 /* ---- a block of tiles --------------------------------------------------------------------------
@@ -140,8 +72,9 @@ enum {
     BLOCK_C,
     BLOCK_LDC, /* bytes */
     BLOCK_ADD,
-    BLOCK_NEXT, /* the panels that follow, as far apart: prefetched meanwhile, */
-    BLOCK_PACE, /* bytes of each with each step */
+    BLOCK_NEXT,        /* the panels that follow, prefetched meanwhile: */
+    BLOCK_NEXT_STRIDE, /* bytes from one to the other, */
+    BLOCK_PACE,        /* bytes of each with each step */
     BLOCK_PARAMS
 };
 
@@ -149,19 +82,29 @@ static LLVMValueRef place(hcg_emit *e, LLVMValueRef p, LLVMValueRef stride, unsi
     return i ? hcg_at(e, e->i8, p, stride) : p;
 }
 
+/* The products of a step. A part of x or of weights that was in the product before is still in its
+ * registers. */
 static void multiply_step(hcg_emit *e, const block *d, LLVMValueRef x, LLVMValueRef x_stride,
                           LLVMValueRef b, LLVMValueRef b_stride) {
     LLVMValueRef line = hcg_i64(e, HCG_AMX_LINE);
-    for (unsigned j = 0; j < d->panels; j++)
-        hcg_amx_load(e, hcg_amx_w(j), place(e, b, b_stride, j), line, false);
-    for (unsigned part = 0; part < d->of->n; part++)
+    const parts *p = d->of;
+    for (unsigned n = 0; n < p->n; n++) {
+        const bool new_w = !n || p->of[n].w != p->of[n - 1].w;
+        const bool new_x = !n || p->of[n].x != p->of[n - 1].x;
+        for (unsigned j = 0; j < d->panels && new_w; j++)
+            hcg_amx_load(e, hcg_amx_w(j),
+                         hcg_at_byte(e, place(e, b, b_stride, j), p->of[n].w * HCG_AMX_TILE), line,
+                         false);
         for (unsigned i = 0; i < d->rows; i++) {
             LLVMValueRef from = place(e, x, x_stride, i);
-            hcg_amx_load(e, hcg_amx_x(i), hcg_at_byte(e, from, part * HCG_AMX_TILE), line, true);
+            if (new_x)
+                hcg_amx_load(e, hcg_amx_x(i), hcg_at_byte(e, from, p->of[n].x * HCG_AMX_TILE), line,
+                             true);
             for (unsigned j = 0; j < d->panels; j++)
                 hcg_amx_multiply(e, "llvm.x86.tdpbf16ps", hcg_amx_sum(i, j), hcg_amx_x(i),
                                  hcg_amx_w(j));
         }
+    }
 }
 
 /* f(tile, its place in c) for all sums */
@@ -196,7 +139,7 @@ static void prefetch_share(hcg_emit *e, const block *d, const LLVMValueRef *g, L
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), g[BLOCK_PACE], hcg_i64(e, HCG_AMX_LINE), "ahead", 0, NULL);
     for (unsigned j = 0; j < d->panels; j++) {
-        LLVMValueRef line = hcg_at(e, e->i8, place(e, from, g[BLOCK_B_STRIDE], j), l.index);
+        LLVMValueRef line = hcg_at(e, e->i8, place(e, from, g[BLOCK_NEXT_STRIDE], j), l.index);
         LLVMValueRef args[] = {line, LLVMConstInt(e->i32, 0, false),
                                LLVMConstInt(e->i32, INTO_L2, false),
                                LLVMConstInt(e->i32, 1, false)};
@@ -220,13 +163,13 @@ static hcg_shared block_function(hcg_emit *e, const block *d) {
     begin_sums(e, d, g);
     hcg_loop l = hcg_loop_begin(e, zero, g[BLOCK_STEPS], one, "step", 0, NULL);
     prefetch_share(e, d, g, l.index);
-    LLVMValueRef x = hcg_mul_const(e, l.index, d->of->n * HCG_AMX_TILE);
-    LLVMValueRef b = hcg_mul_const(e, l.index, HCG_AMX_TILE);
+    LLVMValueRef x = hcg_mul_const(e, l.index, d->of->x * HCG_AMX_TILE);
+    LLVMValueRef b = hcg_mul_const(e, l.index, d->of->w * HCG_AMX_TILE);
     multiply_step(e, d, hcg_at(e, e->i8, g[BLOCK_X], x), g[BLOCK_X_STRIDE],
                   hcg_at(e, e->i8, g[BLOCK_B], b), g[BLOCK_B_STRIDE]);
     hcg_loop_end(e, &l, NULL);
     hcg_loop last = hcg_loop_begin(e, zero, g[BLOCK_HAS_LAST], one, "last", 0, NULL);
-    x = hcg_mul_const(e, g[BLOCK_STEPS], d->of->n * HCG_AMX_TILE);
+    x = hcg_mul_const(e, g[BLOCK_STEPS], d->of->x * HCG_AMX_TILE);
     multiply_step(e, d, hcg_at(e, e->i8, g[BLOCK_X], x), g[BLOCK_X_STRIDE], g[BLOCK_LAST],
                   hcg_i64(e, HCG_AMX_TILE));
     hcg_loop_end(e, &last, NULL);
@@ -266,15 +209,22 @@ enum {
     GEMM_LDC,
     GEMM_NEXT,
     GEMM_TILES, /* workspace for x of a slice, */
-    GEMM_LAST,  /* and for the last step of two panels */
+    GEMM_OWN,   /* and for the last step of two panels, and parts of their slice; */
+    GEMM_MOST,  /* the largest |x| of each row, where weights are split */
     GEMM_PARAMS
 };
 
 /* Steps of a slice: of two panels they fill half of the L1, or a third where three tiles of x
  * stream past each of weights. */
-static int64_t slice_steps(const hcg_level *level, unsigned n) {
-    const int64_t steps = level->machine.l1 / (n == 1 ? 2 : 3) / (HCG_AMX_ACROSS * HCG_AMX_TILE);
+static int64_t slice_steps(const hcg_level *level, const parts *of) {
+    const int64_t share = level->machine.l1 / (of->x > of->w ? 3 : 2);
+    const int64_t steps = share / (HCG_AMX_ACROSS * of->w * HCG_AMX_TILE);
     return steps < 1 ? 1 : steps;
+}
+
+/* Of the parts of a panel's slice; 0: there are none. */
+static int64_t split_bytes(const hcg_level *level, const parts *of) {
+    return splits_weights(of) ? slice_steps(level, of) * of->w * HCG_AMX_TILE : 0;
 }
 
 typedef struct slice {
@@ -285,53 +235,86 @@ typedef struct slice {
     LLVMValueRef has_last, x_stride, add;
 } slice;
 
+/* Where parts of a panel's slice are made, behind the last steps of two panels. */
+static LLVMValueRef split_place(hcg_emit *e, const slice *s, LLVMValueRef panel) {
+    LLVMValueRef at = hcg_mul_const(e, panel, split_bytes(e->level, s->of));
+    at = hcg_add(e, at, hcg_i64(e, HCG_AMX_ACROSS * hcg_amx_step_bytes(s->of)));
+    return hcg_at(e, e->i8, s->g[GEMM_OWN], at);
+}
+
+static void store_line(hcg_emit *e, LLVMValueRef v, LLVMValueRef to) {
+    LLVMSetAlignment(LLVMBuildStore(e->b, v, to), HCG_AMX_LINE);
+}
+
 /* Where K ends inside a tile: its lines, and zeros behind them, since panels may end there and what
  * follows may be no number. */
 static void copy_last(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
+    const int64_t step = hcg_amx_step_bytes(s->of);
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), line = hcg_i64(e, HCG_AMX_LINE);
-    LLVMValueRef whole = hcg_mul_const(e, hcg_add(e, s->from, s->steps), HCG_AMX_TILE);
+    LLVMValueRef whole = hcg_mul_const(e, hcg_add(e, s->from, s->steps), step);
     LLVMTypeRef bytes = LLVMVectorType(e->i32, HCG_AMX_LINE / 4);
     hcg_loop lp = hcg_loop_begin(e, zero, panels, one, "panel", 0, NULL);
     LLVMValueRef from = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, s->panel_bytes));
-    LLVMValueRef to = hcg_at(e, e->i8, s->g[GEMM_LAST], hcg_mul_const(e, lp.index, HCG_AMX_TILE));
+    LLVMValueRef to = hcg_at(e, e->i8, s->g[GEMM_OWN], hcg_mul_const(e, lp.index, step));
     LLVMValueRef n = hcg_sub(e, s->panel_bytes, whole);
     hcg_loop l = hcg_loop_begin(e, zero, n, line, "line", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->i8, from, hcg_add(e, whole, l.index));
     LLVMValueRef v = LLVMBuildLoad2(e->b, bytes, at, "");
     LLVMSetAlignment(v, HCG_AMX_LINE);
-    LLVMSetAlignment(LLVMBuildStore(e->b, v, hcg_at(e, e->i8, to, l.index)), HCG_AMX_LINE);
+    store_line(e, v, hcg_at(e, e->i8, to, l.index));
     hcg_loop_end(e, &l, NULL);
-    hcg_loop rest = hcg_loop_begin(e, l.index, hcg_i64(e, HCG_AMX_TILE), line, "zero", 0, NULL);
-    v = LLVMConstNull(bytes);
-    LLVMSetAlignment(LLVMBuildStore(e->b, v, hcg_at(e, e->i8, to, rest.index)), HCG_AMX_LINE);
+    hcg_loop rest = hcg_loop_begin(e, l.index, hcg_i64(e, step), line, "zero", 0, NULL);
+    store_line(e, LLVMConstNull(bytes), hcg_at(e, e->i8, to, rest.index));
     hcg_loop_end(e, &rest, NULL);
     hcg_loop_end(e, &lp, NULL);
+}
+
+/* The parts of the slice of two panels, or one, b: where the slice begins in the first; its last
+ * step has been copied. */
+static void split_panels(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
+    const int64_t step = hcg_amx_step_bytes(s->of);
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    hcg_loop l = hcg_loop_begin(e, zero, panels, one, "split", 0, NULL);
+    LLVMValueRef to = split_place(e, s, l.index);
+    LLVMValueRef from = hcg_at(e, e->i8, b, hcg_mul(e, l.index, s->panel_bytes));
+    hcg_amx_split_panel(e, s->of, from, s->steps, to);
+    from = hcg_at(e, e->i8, s->g[GEMM_OWN], hcg_mul_const(e, l.index, step));
+    to = hcg_at(e, e->i8, to, hcg_mul_const(e, s->steps, s->of->w * HCG_AMX_TILE));
+    hcg_amx_split_panel(e, s->of, from, s->has_last, to);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* The weights of a slice as blocks read them: in place, and the last step where it was copied; or
+ * as parts, the last one among them. */
+static void set_weights(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef *args) {
+    args[BLOCK_B] = b, args[BLOCK_B_STRIDE] = s->panel_bytes;
+    args[BLOCK_STEPS] = s->steps;
+    args[BLOCK_LAST] = s->g[GEMM_OWN], args[BLOCK_HAS_LAST] = s->has_last;
+    if (!splits_weights(s->of)) return;
+    args[BLOCK_B] = split_place(e, s, hcg_i64(e, 0));
+    args[BLOCK_B_STRIDE] = hcg_i64(e, split_bytes(e->level, s->of));
+    args[BLOCK_STEPS] = hcg_add(e, s->steps, s->has_last);
+    args[BLOCK_HAS_LAST] = hcg_i64(e, 0);
 }
 
 /* All rows over the slice of two panels, or one. */
 static void emit_slabs(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panel,
                        LLVMValueRef panels, LLVMValueRef next) {
-    LLVMValueRef across = hcg_i64(e, HCG_AMX_ACROSS), slab = hcg_i64(e, 0);
+    LLVMValueRef across = hcg_i64(e, HCG_AMX_ACROSS), slab = hcg_i64(e, 0), args[BLOCK_PARAMS];
     hcg_loop l = hcg_loop_begin(e, slab, s->tile_rows, across, "slab", 1, &slab);
     LLVMValueRef rows = hcg_smaller(e, across, hcg_sub(e, s->tile_rows, l.index));
     LLVMValueRef c = hcg_mul(e, hcg_mul_const(e, l.index, HCG_AMX_LINES), s->g[GEMM_LDC]);
     c = hcg_add(e, c, hcg_mul_const(e, panel, HIR_PANEL));
     slab = l.carried[0];
     LLVMValueRef share = hcg_mul(e, hcg_mul(e, slab, s->steps), s->pace);
-    LLVMValueRef args[BLOCK_PARAMS] = {
-        hcg_at(e, e->i8, s->g[GEMM_TILES], hcg_mul(e, l.index, s->x_stride)),
-        s->x_stride,
-        b,
-        s->panel_bytes,
-        s->steps,
-        s->g[GEMM_LAST],
-        s->has_last,
-        hcg_at(e, e->f32, s->g[GEMM_C], c),
-        hcg_mul_const(e, s->g[GEMM_LDC], 4),
-        s->add,
-        hcg_at(e, e->i8, next, share),
-        s->pace,
-    };
+    set_weights(e, s, b, args);
+    args[BLOCK_X] = hcg_at(e, e->i8, s->g[GEMM_TILES], hcg_mul(e, l.index, s->x_stride));
+    args[BLOCK_X_STRIDE] = s->x_stride;
+    args[BLOCK_C] = hcg_at(e, e->f32, s->g[GEMM_C], c);
+    args[BLOCK_LDC] = hcg_mul_const(e, s->g[GEMM_LDC], 4);
+    args[BLOCK_ADD] = s->add;
+    args[BLOCK_NEXT] = hcg_at(e, e->i8, next, share);
+    args[BLOCK_NEXT_STRIDE] = s->panel_bytes, args[BLOCK_PACE] = s->pace;
     call_block(e, s->of, rows, panels, args);
     slab = hcg_add(e, slab, hcg_i64(e, 1));
     hcg_loop_end(e, &l, &slab);
@@ -341,10 +324,10 @@ static void emit_slabs(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef
  * behind the last one, those of the next product. */
 static LLVMValueRef following(hcg_emit *e, const slice *s, LLVMValueRef end, LLVMValueRef behind,
                               LLVMValueRef last) {
-    LLVMValueRef start = hcg_mul_const(e, s->from, HCG_AMX_TILE);
+    LLVMValueRef start = hcg_mul_const(e, s->from, hcg_amx_step_bytes(s->of));
     LLVMValueRef here = hcg_add(e, hcg_mul(e, end, s->panel_bytes), start);
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, end, s->g[GEMM_PANELS], "");
-    LLVMValueRef there = hcg_mul_const(e, behind, HCG_AMX_TILE);
+    LLVMValueRef there = hcg_mul_const(e, behind, hcg_amx_step_bytes(s->of));
     LLVMValueRef other =
         LLVMBuildSelect(e->b, last, s->g[GEMM_NEXT], hcg_at(e, e->i8, s->g[GEMM_B], there), "");
     return LLVMBuildSelect(e->b, more, hcg_at(e, e->i8, s->g[GEMM_B], here), other, "");
@@ -360,47 +343,91 @@ static void emit_panels(hcg_emit *e, const slice *s, LLVMValueRef behind, LLVMVa
     hcg_loop cut = hcg_loop_begin(e, zero, s->has_last, one, "cut", 0, NULL); /* once or never */
     copy_last(e, s, b, panels);
     hcg_loop_end(e, &cut, NULL);
-    b = hcg_at(e, e->i8, b, hcg_mul_const(e, s->from, HCG_AMX_TILE));
+    b = hcg_at(e, e->i8, b, hcg_mul_const(e, s->from, hcg_amx_step_bytes(s->of)));
+    if (splits_weights(s->of)) split_panels(e, s, b, panels);
     emit_slabs(e, s, b, l.index, panels, next);
     hcg_loop_end(e, &l, NULL);
 }
 
-/* gemm(x, ldx, rows, k, b, panels, c, ldc, next, tiles, last) */
+/* ---- rows that are not finite ------------------------------------------------------------------
+ */
+static LLVMValueRef most_at(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row) {
+    return hcg_at(e, e->i32, g[GEMM_MOST], row);
+}
+
+static void clear_most(hcg_emit *e, const LLVMValueRef *g) {
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), g[GEMM_ROWS], hcg_i64(e, 1), "clear", 0, NULL);
+    LLVMValueRef zero = LLVMConstInt(e->i32, 0, false);
+    LLVMSetAlignment(LLVMBuildStore(e->b, zero, most_at(e, g, l.index)), 4);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Sums of rows with an infinity or NaN once more, by vectors. */
+static void multiply_infinite(hcg_emit *e, const LLVMValueRef *g) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    hcg_loop l = hcg_loop_begin(e, zero, g[GEMM_ROWS], one, "row", 0, NULL);
+    LLVMValueRef most = LLVMBuildLoad2(e->b, e->i32, most_at(e, g, l.index), "");
+    LLVMSetAlignment(most, 4);
+    LLVMValueRef bound = LLVMConstInt(e->i32, INFINITE, false);
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntUGE, most, bound, "");
+    hcg_loop once =
+        hcg_loop_begin(e, zero, LLVMBuildZExt(e->b, is, e->i64, ""), one, "infinite", 0, NULL);
+    hcg_gemm row = {.dtype = HIR_F32, .x_dtype = HIR_F32, .k = g[GEMM_K], .b = g[GEMM_B]};
+    row.x = hcg_at(e, e->f32, g[GEMM_X], hcg_mul(e, l.index, g[GEMM_LDX]));
+    row.c = hcg_at(e, e->f32, g[GEMM_C], hcg_mul(e, l.index, g[GEMM_LDC]));
+    row.panels = g[GEMM_PANELS];
+    hcg_call_gemv(e, &row);
+    hcg_loop_end(e, &once, NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* ---- all slices --------------------------------------------------------------------------------
+ */
+/* Of the rows, what no slice changes. */
+static slice begin_slices(hcg_emit *e, const parts *of, const LLVMValueRef *g) {
+    slice s = {.of = of, .g = g};
+    LLVMValueRef k = g[GEMM_K], one = hcg_i64(e, 1);
+    LLVMValueRef pairs = LLVMBuildLShr(e->b, hcg_add(e, k, one), one, "");
+    s.panel_bytes = splits_weights(of) ? hcg_mul_const(e, k, HIR_PANEL * 4)
+                                       : hcg_mul_const(e, pairs, HIR_PANEL * 4);
+    s.tile_rows = hcg_divide_up(e, g[GEMM_ROWS], hcg_i64(e, HCG_AMX_LINES));
+    s.slabs = hcg_divide_up(e, s.tile_rows, hcg_i64(e, HCG_AMX_ACROSS));
+    LLVMValueRef lines = hcg_i64(e, hcg_amx_step_bytes(of) / HCG_AMX_LINE);
+    s.pace = hcg_mul_const(e, hcg_divide_up(e, lines, s.slabs), HCG_AMX_LINE);
+    return s;
+}
+
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, next, tiles, own, most) */
 static hcg_shared gemm_function(hcg_emit *e, const parts *of) {
     LLVMTypeRef params[GEMM_PARAMS];
     hcg_shared f;
     for (int i = 0; i < GEMM_PARAMS; i++)
         params[i] = e->i64;
     params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = params[GEMM_TILES] =
-        params[GEMM_LAST] = e->ptr;
+        params[GEMM_OWN] = params[GEMM_MOST] = e->ptr;
     if (!hcg_shared_begin(e, hd_printf(e->arena, "amx_%s", of->name), params, GEMM_PARAMS, &f))
         return f;
     const LLVMValueRef *g = f.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), step = hcg_i64(e, STEP), k = g[GEMM_K];
     LLVMValueRef whole = LLVMBuildUDiv(e->b, k, step, "whole"), all = hcg_divide_up(e, k, step);
-    LLVMValueRef most = hcg_i64(e, slice_steps(e->level, of->n));
-    LLVMValueRef pairs = LLVMBuildLShr(e->b, hcg_add(e, k, one), one, "");
-    slice s = {.of = of, .g = g, .panel_bytes = hcg_mul_const(e, pairs, HIR_PANEL * 4)};
-    s.tile_rows = hcg_divide_up(e, g[GEMM_ROWS], hcg_i64(e, HCG_AMX_LINES));
-    s.slabs = hcg_divide_up(e, s.tile_rows, hcg_i64(e, HCG_AMX_ACROSS));
-    LLVMValueRef lines = hcg_divide_up(e, hcg_i64(e, HCG_AMX_LINES), s.slabs);
-    s.pace = hcg_mul_const(e, lines, HCG_AMX_LINE);
+    LLVMValueRef most = hcg_i64(e, slice_steps(e->level, of));
+    slice s = begin_slices(e, of, g);
+    if (splits_weights(of)) clear_most(e, g);
     hcg_loop l = hcg_loop_begin(e, zero, all, most, "slice", 0, NULL);
     LLVMValueRef behind = hcg_smaller(e, hcg_add(e, l.index, most), all);
     LLVMValueRef is_last = LLVMBuildICmp(e->b, LLVMIntEQ, behind, all, "");
     s.from = l.index, s.steps = hcg_sub(e, hcg_smaller(e, behind, whole), l.index);
     LLVMValueRef n = hcg_sub(e, behind, l.index);
-    s.has_last = hcg_sub(e, n, s.steps), s.x_stride = hcg_mul_const(e, n, of->n * HCG_AMX_TILE);
+    s.has_last = hcg_sub(e, n, s.steps), s.x_stride = hcg_mul_const(e, n, of->x * HCG_AMX_TILE);
     LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, l.index, zero, "");
     s.add = LLVMBuildSelect(e->b, first, zero, one, "");
     LLVMValueRef at = hcg_mul_const(e, l.index, STEP);
     LLVMValueRef x = hcg_at(e, e->f32, g[GEMM_X], at);
     LLVMValueRef width = hcg_smaller(e, hcg_sub(e, k, at), hcg_mul_const(e, n, STEP));
-    hcg_shared prepare = prepare_function(e, of);
-    LLVMValueRef args[] = {x, g[GEMM_LDX], g[GEMM_ROWS], width, g[GEMM_TILES]};
-    hcg_shared_call(e, &prepare, args, 5);
+    hcg_amx_split_rows(e, of, x, g[GEMM_LDX], g[GEMM_ROWS], width, g[GEMM_TILES], g[GEMM_MOST]);
     emit_panels(e, &s, behind, is_last);
     hcg_loop_end(e, &l, NULL);
+    if (splits_weights(of)) multiply_infinite(e, g);
     hcg_shared_end(e, &f);
     return f;
 }
@@ -421,18 +448,39 @@ static int64_t block_rows(const hcg_level *level, int64_t k) {
 }
 
 static void begin(hcg_emit *e, hcg_product *p) {
+    const parts *of = parts_of(p);
     const uint64_t tile_rows = (p->rows + HCG_AMX_LINES - 1) / HCG_AMX_LINES;
-    const uint64_t steps = (uint64_t)slice_steps(e->level, parts_of(p)->n);
-    p->x_workspace = hcg_scratch(e, tile_rows * steps * parts_of(p)->n * HCG_AMX_TILE);
-    p->panel_workspace = hcg_scratch(e, HCG_AMX_ACROSS * HCG_AMX_TILE);
+    const uint64_t steps = (uint64_t)slice_steps(e->level, of);
+    const uint64_t split = (uint64_t)split_bytes(e->level, of);
+    const uint64_t most = splits_weights(of) ? p->rows * 4 : 0;
+    p->x_workspace = hcg_scratch(e, tile_rows * steps * of->x * HCG_AMX_TILE + most);
+    p->panel_workspace = hcg_scratch(e, HCG_AMX_ACROSS * (hcg_amx_step_bytes(of) + split));
+}
+
+/* Behind the tiles of x. */
+static LLVMValueRef most_workspace(hcg_emit *e, const hcg_product *p) {
+    const parts *of = parts_of(p);
+    const uint64_t tile_rows = (p->rows + HCG_AMX_LINES - 1) / HCG_AMX_LINES;
+    const uint64_t steps = (uint64_t)slice_steps(e->level, of);
+    return hcg_at_byte(e, p->x_workspace, (int64_t)(tile_rows * steps * of->x * HCG_AMX_TILE));
 }
 
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_amx_configure(e, HCG_AMX_LINE);
     hcg_shared f = gemm_function(e, parts_of(p));
     LLVMValueRef args[GEMM_PARAMS] = {
-        p->x,  p->ldx,  p->n_rows,      p->length,          b->w, b->n, b->sums,
-        b->ld, b->next, p->x_workspace, p->panel_workspace,
+        p->x,
+        p->ldx,
+        p->n_rows,
+        p->length,
+        b->w,
+        b->n,
+        b->sums,
+        b->ld,
+        b->next,
+        p->x_workspace,
+        p->panel_workspace,
+        most_workspace(e, p),
     };
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
@@ -442,10 +490,10 @@ static void end(hcg_emit *e, hcg_product *p) {
     hcg_amx_release(e);
 }
 
-#define BACKEND(id, parts_n, word)                                                                 \
+#define BACKEND(id, ...)                                                                           \
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
-        .instructions = &(const parts){parts_n, word},                                             \
+        .instructions = &(const parts){__VA_ARGS__},                                               \
         .tile_panels = tile_panels,                                                                \
         .block_rows = block_rows,                                                                  \
         .tile_rows = HCG_AMX_LINES,                                                                \
@@ -454,6 +502,9 @@ static void end(hcg_emit *e, hcg_product *p) {
         .gemm = gemm,                                                                              \
         .end = end,                                                                                \
     }
-BACKEND(amx_exact, 3, "exact");
-BACKEND(amx_rounded, 1, "rounded");
+BACKEND(amx_exact, "exact", .x = 3, .w = 1, .n = 3, .of = {{0, 0}, {1, 0}, {2, 0}});
+BACKEND(amx_rounded, "rounded", .x = 1, .w = 1, .n = 1);
+/* The smallest products first; in this order, seven parts are loaded in place of twelve. */
+BACKEND(amx_f32, "f32", .x = 3, .w = 3, .n = 6,
+        .of = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {0, 0}, {2, 0}});
 #undef BACKEND

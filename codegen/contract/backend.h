@@ -91,6 +91,10 @@ typedef struct hcg_choice { /* a row of contract/backends.def */
     unsigned weights, layouts, tokens; /* sets: bits of hir_dtype, hir_layout, HCG_FOR_* */
     unsigned lanes;                    /* 0: any */
     const char *features;              /* " " between; "": none */
+    struct {
+        size_t fact; /* offset of a rate (u32) in hd_machine, */
+        uint32_t least;
+    } needs; /* least 0: nothing */
 } hcg_choice;
 size_t hcg_choices(const hcg_choice **out);
 

@@ -1,9 +1,10 @@
 /* Which back end multiplies a matrix: contract/backends.def as data, and what follows from it. */
 #include "codegen/contract/backend.h"
 
+#include <stddef.h>
 #include <string.h>
 
-#define USE(id, rounds, weights, layouts, tokens, lanes, features)                                 \
+#define USE(id, rounds, weights, layouts, tokens, lanes, features, needs)                          \
     extern const hcg_backend hcg_##id;
 #include "codegen/contract/backends.def"
 #undef USE
@@ -13,10 +14,16 @@ enum { HCG_ROUND_NONE, DECODE = HCG_FOR_DECODE, PREFILL = HCG_FOR_PREFILL };
 static const hcg_choice choices[] = {
 #define W(id) (1u << HIR_##id)
 #define L(id) (1u << HIR_LAYOUT_##id)
-#define USE(id, rounds, weights, layouts, tokens, lanes, features)                                 \
-    {&hcg_##id, HCG_ROUND_##rounds, weights, layouts, tokens, lanes, features},
+#define ANY                                                                                        \
+    { 0, 0 }
+#define AT_LEAST(fact, n)                                                                          \
+    { offsetof(hd_machine, fact), n }
+#define USE(id, rounds, weights, layouts, tokens, lanes, features, needs)                          \
+    {&hcg_##id, HCG_ROUND_##rounds, weights, layouts, tokens, lanes, features, needs},
 #include "codegen/contract/backends.def"
 #undef USE
+#undef AT_LEAST
+#undef ANY
 #undef L
 #undef W
 };
@@ -33,8 +40,16 @@ static bool multiplies(const hcg_choice *c, unsigned exact, hir_dtype dtype, hir
     return !(c->rounds & exact) && (c->weights & 1u << dtype) && (c->layouts & 1u << layout);
 }
 
+static bool has_rate(const hcg_choice *c, const hd_machine *m) {
+    uint32_t rate;
+    if (!c->needs.least) return true;
+    memcpy(&rate, (const char *)m + c->needs.fact, sizeof rate);
+    return rate >= c->needs.least;
+}
+
 static bool runs_on(const hcg_choice *c, const hcg_level *level) {
-    return (!c->lanes || c->lanes == level->lanes) && hcg_has_features(level, c->features);
+    return (!c->lanes || c->lanes == level->lanes) && hcg_has_features(level, c->features) &&
+           has_rate(c, &level->machine);
 }
 
 const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype dtype,

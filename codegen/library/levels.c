@@ -1,12 +1,15 @@
 /* The table of CPU levels (levels.def) as data. */
 #include "codegen/emit/emit.h"
 
-#define MACHINE(l1_kb, l2_kb, l3_mb)                                                               \
-    { .line = 64, .l1 = (l1_kb) << 10, .l2 = (l2_kb) << 10, .l3 = UINT64_C(l3_mb) << 20 }
+#define MACHINE(l1_kb, l2_kb, l3_mb, dots, unit)                                                   \
+    {                                                                                              \
+        .line = 64, .l1 = (l1_kb) << 10, .l2 = (l2_kb) << 10, .l3 = UINT64_C(l3_mb) << 20,         \
+        .bf16_dots = (dots), .matrix_unit = (unit)                                                 \
+    }
 
 static const hcg_level levels[] = {
-#define L(id, name, arch, cpu, lanes, registers, fma, l1_kb, l2_kb, l3_mb, features)               \
-    {name, arch, cpu, lanes, registers, fma, features, MACHINE(l1_kb, l2_kb, l3_mb)},
+#define L(id, name, arch, cpu, lanes, registers, fma, l1_kb, l2_kb, l3_mb, dots, unit, features)   \
+    {name, arch, cpu, lanes, registers, fma, features, MACHINE(l1_kb, l2_kb, l3_mb, dots, unit)},
 #include "codegen/library/levels.def"
 #undef L
 };

@@ -192,7 +192,7 @@ static bool add_native(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targe
     here.features = hrt_permitted(cpuid, here.features);
     add_cpu(a, t, trusted_name(o, a, t->arch, here.features), here.features);
     hd_machine *m = &t->variants.at[0].level.machine;
-    *m = hd_machine_or(here.caches, *m);
+    *m = hd_machine_or(here.facts, *m);
     return true;
 }
 
@@ -232,10 +232,22 @@ static bool is_needless(const hcg_options *o, const hcg_level *level, const hcg_
     return hcg_same_choices(level, next, o->exact, o->matrices);
 }
 
-static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
+/* The levels, on the machine that the user speaks of. */
+static const hcg_level *levels_on(hd_arena *a, hd_machine machine, size_t *n) {
     const hcg_level *levels;
+    *n = hcg_levels(&levels);
+    hcg_level *out = hd_new_array(a, hcg_level, *n);
+    for (size_t i = 0; i < *n; i++) {
+        out[i] = levels[i];
+        out[i].machine = hd_machine_or(machine, levels[i].machine);
+    }
+    return out;
+}
+
+static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
     const char *cpu_name = o->cpu;
-    size_t n = hcg_levels(&levels);
+    size_t n;
+    const hcg_level *levels = levels_on(a, o->machine, &n);
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
             (cpu_name ? strcmp(cpu_name, levels[i].name) == 0

@@ -15,6 +15,8 @@
  * where ' is the next token: four operations for an element of S, which stays in the L1 cache. One
  * token alone reads S for p and r and again, from there, to change it. Each element sees the same
  * operations in the same order in both, so that it does not matter how a prompt is cut into calls.
+ *
+ * With the rule "additive" e is beta v: p is not needed, and all else is the same.
  */
 #include "codegen/contract/contraction.h"
 #include "codegen/contract/matrix.h"
@@ -33,6 +35,7 @@ typedef struct delta {
     int64_t decays; /* of a head: n, 1 for all rows, 0: none */
     double scale;
     bool one_token;        /* of the call */
+    bool additive;         /* nothing is subtracted from v */
     hir_dtype dtype;       /* of the state */
     int64_t tokens;        /* prepared at once */
     LLVMValueRef prepared; /* [tokens][rows of `row`][n] */
@@ -58,10 +61,15 @@ typedef struct block {
     LLVMValueRef ahead; /* elements of the state from here to where the next block begins */
 } block;
 
-/* S^T (d k) and S^T (d q) of one token, by vector. */
+/* S^T (d k), unless nothing is subtracted, and S^T (d q) of one token, by vector. */
 typedef struct sums {
     LLVMValueRef at[2 * MOST_VECTORS];
 } sums;
+
+/* How many there are of a block: those of q are the last. */
+static unsigned sums_of(const delta *a, const block *b) {
+    return (a->additive ? 1 : 2) * b->vectors;
+}
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 static LLVMValueRef floats_at(hcg_emit *e, LLVMValueRef base, LLVMValueRef index) {
@@ -255,13 +263,13 @@ enum place { OF_STATE, OF_BLOCK, NOWHERE };
 static sums pass(hcg_emit *e, const piece *p, const block *b, const factors *f, enum place from,
                  enum place to) {
     const delta *a = p->a;
-    const unsigned n = f->for_k ? 2 * b->vectors : 0;
+    const unsigned n = f->for_q ? sums_of(a, b) : 0, of_q = n - (n ? b->vectors : 0);
     sums s;
     for (unsigned v = 0; v < n; v++)
         s.at[v] = LLVMConstNull(e->vec);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, a->n), hcg_i64(e, 1), "row", n, s.at);
     LLVMValueRef i = l.index, k = f->change ? broadcast(e, f->k, i) : NULL, decay = f->one_decay;
-    LLVMValueRef for_k = n ? broadcast(e, f->for_k, i) : NULL;
+    LLVMValueRef for_k = of_q ? broadcast(e, f->for_k, i) : NULL;
     LLVMValueRef for_q = n ? broadcast(e, f->for_q, i) : NULL;
     if (f->decay) decay = broadcast(e, f->decay, i);
     for (unsigned v = 0; v < b->vectors; v++) {
@@ -276,8 +284,8 @@ static sums pass(hcg_emit *e, const piece *p, const block *b, const factors *f, 
         else if (to == OF_BLOCK)
             hcg_store(e, block_vector(e, p, b, i, v), x, NULL);
         if (!n) continue;
-        s.at[v] = hcg_fma(e, x, for_k, l.carried[v]);
-        s.at[b->vectors + v] = hcg_fma(e, x, for_q, l.carried[b->vectors + v]);
+        if (of_q) s.at[v] = hcg_fma(e, x, for_k, l.carried[v]);
+        s.at[of_q + v] = hcg_fma(e, x, for_q, l.carried[of_q + v]);
     }
     hcg_loop_end(e, &l, s.at);
     for (unsigned v = 0; v < n; v++)
@@ -290,16 +298,22 @@ static sums pass(hcg_emit *e, const piece *p, const block *b, const factors *f, 
 static void finish(hcg_emit *e, const piece *p, const block *b, LLVMValueRef t, const sums *s,
                    LLVMValueRef *change) {
     const delta *a = p->a;
-    LLVMValueRef at = hcg_add(e, hcg_mul_const(e, t, a->heads), p->head), beta = beta_of(e, p, t);
+    const unsigned of_q = sums_of(a, b) - b->vectors;
+    LLVMValueRef at = hcg_add(e, hcg_mul_const(e, t, a->heads), p->head);
+    LLVMValueRef beta = a->beta ? beta_of(e, p, t) : NULL;
     at = hcg_add(e, hcg_mul_const(e, at, a->m), b->channel);
     LLVMValueRef product = broadcast(e, a->products, hcg_sub(e, t, p->first)), decay = NULL;
     if (a->decays == 1) decay = one_decay(e, p, t);
     for (unsigned v = 0; v < b->vectors; v++) {
-        LLVMValueRef lanes = lanes_of(b, v), read = s->at[v], o = s->at[b->vectors + v];
+        LLVMValueRef lanes = lanes_of(b, v), o = s->at[of_q + v];
         LLVMValueRef here = hcg_add(e, at, hcg_i64(e, v * e->level->lanes));
-        if (decay) read = hcg_fmul(e, read, decay), o = hcg_fmul(e, o, decay);
-        LLVMValueRef value = hcg_load(e, HIR_F32, floats_at(e, a->v, here), lanes);
-        change[v] = hcg_fmul(e, beta, hcg_fsub(e, value, read));
+        if (decay) o = hcg_fmul(e, o, decay);
+        change[v] = hcg_load(e, HIR_F32, floats_at(e, a->v, here), lanes);
+        if (of_q) {
+            LLVMValueRef read = decay ? hcg_fmul(e, s->at[v], decay) : s->at[v];
+            change[v] = hcg_fsub(e, change[v], read);
+        }
+        if (beta) change[v] = hcg_fmul(e, beta, change[v]);
         o = hcg_fma(e, change[v], product, o);
         if (a->scale != 1) o = hcg_fmul(e, o, hcg_splat(e, a->scale));
         hcg_store(e, floats_at(e, a->out, here), o, lanes);
@@ -319,8 +333,8 @@ static void emit_block(hcg_emit *e, const piece *p, const block *b) {
         pass(e, p, b, &f, OF_STATE, OF_STATE);
         return;
     }
-    hcg_loop l = hcg_loop_begin(e, p->first, last, one, "token", 2 * b->vectors, s.at);
-    for (unsigned i = 0; i < 2 * b->vectors; i++)
+    hcg_loop l = hcg_loop_begin(e, p->first, last, one, "token", sums_of(a, b), s.at);
+    for (unsigned i = 0; i < sums_of(a, b); i++)
         s.at[i] = l.carried[i];
     prefetch_token(e, p, b, l.index);
     finish(e, p, b, l.index, &s, change);
@@ -328,7 +342,7 @@ static void emit_block(hcg_emit *e, const piece *p, const block *b) {
     to_change(e, p, l.index, change, &f);
     s = pass(e, p, b, &f, OF_BLOCK, OF_BLOCK);
     hcg_loop_end(e, &l, s.at);
-    for (unsigned i = 0; i < 2 * b->vectors; i++)
+    for (unsigned i = 0; i < sums_of(a, b); i++)
         s.at[i] = l.carried[i];
     finish(e, p, b, last, &s, change);
     f = (factors){0};
@@ -430,6 +444,7 @@ static bool emit_delta_rule(hcg_emit *e, const hcg_kernel *k) {
     a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
     a.dtype = hir_ref_type(m, op->args[5]).dtype;
     a.one_token = k->phase == HIR_DECODE;
+    a.additive = hir_is_additive(op);
     for (uint32_t i = 0; i < 6; i++)
         if (op->args[i].kind != HIR_REF_NONE)
             *operands[i] = hcg_arg(e, k, hcg_through_reshapes(m, op->args[i]));

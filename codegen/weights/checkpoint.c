@@ -208,23 +208,44 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     return d->errors == errors;
 }
 
-/* How much of the checkpoint belongs to other parts of it, which nothing reads. */
+/* Tensors that nothing reads, below one beginning of names or several. */
+typedef struct unread {
+    size_t n, beginnings;
+    uint64_t bytes;
+} unread;
+
+static void note_unread(hd_diags *d, const unread *u, const char *beginning) {
+    const char *others = "";
+    if (u->beginnings > 1)
+        others = hd_printf(d->arena, " and %zu other beginnings of names", u->beginnings - 1);
+    hd_note(d, HD_NOWHERE,
+            "%zu tensor%s below '%s'%s (%llu bytes) belong%s to another part of the "
+            "checkpoint and %s left out",
+            u->n, u->n == 1 ? "" : "s", beginning, others, (unsigned long long)u->bytes,
+            u->n == 1 ? "s" : "", u->n == 1 ? "is" : "are");
+}
+
+/* How much of the checkpoint belongs to other parts of it, which nothing reads: a note for each
+ * part, or for all if they are many. */
 static void note_unused_below(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
-    for (size_t i = 0; i < m->unused_below.n; i++) {
-        size_t n = 0;
-        uint64_t bytes = 0;
-        for (size_t k = 0; k < weights->list.n; k++) {
-            const hd_tensor *t = &weights->list.at[k];
-            const bool below = hir_unused_below(m, t->name) == i;
-            if (below && hir_find_weight(m, t->name) == HIR_NONE) n++, bytes += t->bytes;
-        }
-        if (n > 0)
-            hd_note(d, HD_NOWHERE,
-                    "%zu tensor%s below '%s' (%llu bytes) belong%s to another part of the "
-                    "checkpoint and %s left out",
-                    n, n == 1 ? "" : "s", m->unused_below.at[i], (unsigned long long)bytes,
-                    n == 1 ? "s" : "", n == 1 ? "is" : "are");
+    enum { FEW = 8 };
+    unread *of = hd_new_array(d->arena, unread, m->unused_below.n + 1), all = {0};
+    size_t first = m->unused_below.n;
+    for (size_t k = 0; k < weights->list.n; k++) {
+        const hd_tensor *t = &weights->list.at[k];
+        const size_t i = hir_unused_below(m, t->name);
+        if (i == m->unused_below.n || hir_find_weight(m, t->name) != HIR_NONE) continue;
+        all.beginnings += of[i].n == 0;
+        of[i].n++, of[i].bytes += t->bytes;
+        all.n++, all.bytes += t->bytes;
+        if (i < first) first = i;
     }
+    if (all.beginnings > FEW) {
+        note_unread(d, &all, m->unused_below.at[first]);
+        return;
+    }
+    for (size_t i = 0; i < m->unused_below.n; i++)
+        if (of[i].n > 0) note_unread(d, &of[i], m->unused_below.at[i]);
 }
 
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
@@ -396,12 +417,60 @@ static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *
     return true;
 }
 
+/* Numbers of a derived weight, as they are when they are stored in groups. */
+static bool round_derived(const hir_weight *w, double *at, hd_diags *d) {
+    const uint64_t row = (uint64_t)hir_derived_row_elements(w->type);
+    const uint64_t n = (uint64_t)hir_type_row_elements(w->type);
+    float *x = malloc(n * sizeof *x);
+    if (!x) return !hd_err(d, HD_E_MEMORY, w->loc, "no memory for weight '%s'", w->name);
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = (float)at[i];
+    hd_tensor t = {.name = w->name, .dtype = HD_T_F32, .rank = 2};
+    t.shape[0] = (int64_t)(n / row), t.shape[1] = (int64_t)row;
+    hd_tensor_measure(&t);
+    t.data = (const uint8_t *)x;
+    const bool ok = quantised_source(w, &t, at, d);
+    free(x);
+    return ok;
+}
+
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
     const hir_weight *weight = &m->weights.at[w];
+    if (hir_is_derived(weight)) return round_derived(weight, out, d);
     const int64_t parts = hcg_parts(weight), each = hir_type_row_elements(weight->type) / parts;
     for (int64_t i = 0; i < parts; i++) {
         const hir_weight part = hcg_part_of(d->arena, weight, i);
         if (!read_tensor(context, &part, out + i * each, d)) return false;
     }
     return true;
+}
+
+/* The weight in groups that holds the matrices of the one called `name` transposed. */
+static const hir_weight *transposed_in_groups(const hir_module *m, const char *name) {
+    const hir_id source = hir_find_weight(m, name);
+    for (size_t i = 0; source != HIR_NONE && i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        if (hir_is_quantised(w->type.dtype) && hir_transposed_source(m, w) == source) return w;
+    }
+    return NULL;
+}
+
+bool hcg_rounded_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
+    const hcg_rounded_weights *all = context;
+    const hir_weight *weight = &m->weights.at[w];
+    const hir_weight *made = transposed_in_groups(all->packed, weight->name);
+    if (!hcg_weight_source((void *)all->checkpoint, m, w, out, d)) return false;
+    if (!made) return true;
+    const int64_t *dim = made->type.dim + made->type.rank - 2, each = dim[0] * dim[1];
+    const int64_t n = hir_type_row_elements(made->type);
+    double *rows = malloc((size_t)n * sizeof *rows);
+    if (!rows)
+        return !hd_err(d, HD_E_MEMORY, weight->loc, "no memory for weight '%s'", weight->name);
+    for (int64_t at = 0; at < n; at += each)
+        hir_transpose_rows(out + at, each, dim[0], rows + at);
+    const bool ok = round_derived(made, rows, d);
+    for (int64_t at = 0; ok && at < n; at += each)
+        hir_transpose_rows(rows + at, each, dim[1], out + at);
+    free(rows);
+    return ok;
 }

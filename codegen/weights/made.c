@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "codegen/library/workers.h"
+#include "support/packed.h"
 
 enum {
     PIECE = 1 << 16, /* elements that a thread makes at a time, or one row */
@@ -141,12 +142,33 @@ static void read_transposed(const workspace *own, const hd_tensor *t, const hir_
     }
 }
 
+/* Is the slice whole matrices of a tensor that is itself, in the file, their transpose? */
+static bool is_as_stored(const hd_tensor *t, const hir_derived_factor *f) {
+    const uint64_t matrix =
+        t->rank < 2 ? 0 : (uint64_t)t->shape[t->rank - 1] * (uint64_t)t->shape[t->rank - 2];
+    return t->packed && t->packed->transposed &&
+           (uint64_t)hir_factor_elements(f, (int64_t)t->elements) == matrix &&
+           (t->packed_first + (uint64_t)f->first) % matrix == 0;
+}
+
+/* Elements as they lie in the file. */
+static void read_stored(const workspace *own, const hd_tensor *t, uint64_t first, uint64_t n,
+                        double *out) {
+    hd_packed stored = *t->packed;
+    hd_tensor there = *t;
+    stored.transposed = false;
+    there.packed = &stored;
+    read_as_is(own, &there, first, n, out);
+}
+
 /* Elements at .. at + n - 1 of a factor, all of them there. */
 static void read_factor(const hcg_maker *k, const workspace *own, const hir_derived_factor *f,
                         uint64_t at, uint64_t n, double *out) {
     const hd_tensor *t = hd_tensors_find(k->weights, f->name);
     const uint64_t first = (uint64_t)f->first + at;
-    if (f->by == HIR_DERIVED_TRANSPOSED) {
+    if (f->by == HIR_DERIVED_TRANSPOSED && is_as_stored(t, f)) {
+        read_stored(own, t, first, n, out);
+    } else if (f->by == HIR_DERIVED_TRANSPOSED) {
         read_transposed(own, t, f, at, n, out);
     } else if (f->by == HIR_DERIVED_SOFTMAX) {
         memcpy(out, softmax_of(k, t) + first, n * sizeof *out);

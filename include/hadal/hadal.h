@@ -67,6 +67,8 @@ HADAL_API int hadal_load(hadal_session *s, const char *spec, const char *name);
  */
 HADAL_API int hadal_weights(hadal_session *s, const char *path);
 HADAL_API const char *hadal_weights_path(const hadal_session *s); /* NULL: none given */
+/* Of a folder: does it hold weights? Of a file: is it there? 0 where none were given. */
+HADAL_API int hadal_weights_exist(hadal_session *s);
 /* Stage of the module as it stands: "graph", "depth" or "kernel". NULL: there is none. */
 HADAL_API const char *hadal_stage(const hadal_session *s);
 /* Readable spec text from a Hugging Face style folder, to a file. */
@@ -115,6 +117,11 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
     int keep_hidden;         /* for hadal_run_options.hidden_path */
     const char *carry_dtype; /* of the states of recurrences: as cache_dtype */
     int keep_history;        /* for hadal_report and hadal_explain */
+    /* Many machines: ranks that share each layer (0: one), from how many tokens on they divide rows
+     * (0: the compiler decides), and how gathered rows cross ("f32", NULL, or "bf16"); stages that
+     * share the layers (0: one), how many parts each has (0: one), and which stage is wanted. */
+    int64_t ranks, divide_from, stages, virtual_stages, stage;
+    const char *gather_dtype;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 

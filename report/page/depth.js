@@ -29,7 +29,7 @@ function depthPicture(d, costs) {
   const columns = depthColumns(d), index = new Map(columns.map((c, i) => [c, i]));
   const size = Math.max(5, Math.min(20, Math.floor(760 / columns.length))), step = d.rows.length > 120 ? 7 : d.rows.length > 60 ? 11 : 18;
   const longest = Math.max(...columns.map((c) => c.length)), turned = longest * 6.5 > size;
-  const left = 250, top = turned ? 24 + longest * 5 : 34, width = left + columns.length * size + 150, height = top + d.rows.length * step + 8;
+  const narrow = innerWidth < 640, left = narrow ? 46 : 250, top = turned ? 24 + longest * 5 : 34, width = left + columns.length * size + 150, height = top + d.rows.length * step + 8;
   const root = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "depth map", id: "depth-map" });
   const every = Math.ceil(14 / size);
   columns.forEach((c, i) => {
@@ -47,8 +47,8 @@ function depthPicture(d, costs) {
     block = row.block;
     g.append(s("rect", { class: "hit", x: 0, y, width: left + columns.length * size, height: step }));
     if (step >= 11) {
-      const label = row.name.length > 34 ? "…" + row.name.slice(-33) : row.name;
-      g.append(s("text", { x: left - 38, y: y + step - 5, "text-anchor": "end" }, row.sublayer ? label : "output"), s("text", { x: left - 8, y: y + step - 5, "text-anchor": "end", class: "strong" }, row.sublayer || ""));
+      const label = narrow ? "" : row.name.length > 34 ? "…" + row.name.slice(-33) : row.name;
+      g.append(s("text", { x: left - 38, y: y + step - 5, "text-anchor": "end" }, row.sublayer ? label : narrow ? "" : "output"), s("text", { x: left - 8, y: y + step - 5, "text-anchor": "end", class: "strong" }, row.sublayer || (narrow ? "out" : "")));
     }
     for (let k = 0; k < row.sources.length; ) {
       const two = row.phase_1 + row.partial > 0, kind = two ? (k < row.sources.length - row.direct ? "phase1" : "live") : "direct";
@@ -81,11 +81,6 @@ function depthRoom(room) {
     h("p", { class: "note" }, `${recognised(R).join(" · ")}. e is the embedding, 3 the output of sublayer 3, 1-4 a sum of outputs. A click leads to the kernel.`),
     h("div", { style: { margin: ".6rem 0" } }, legend([["var(--p0)", "finished, read once for the block (phase 1)"], ["var(--p1)", "live, merged (phase 2)"], ["var(--p3)", "read by the sublayer itself"]])),
     h("div", { class: "figure" }, depthPicture(d, costs))));
-  const two = d.phase_1.filter((b) => b.kernel);
-  if (two.length)
-    grid.append(card("Blocks", { class: "span6", id: "blocks" }, h("div", { class: "scroll" }, table(
-      [{ name: "block", n: 1 }, { name: "kernel of phase 1" }, { name: "sources", n: 1 }, { name: "mixes", n: 1 }, { name: "moved a token", n: 1 }],
-      d.phase_1.map((b) => ({ id: b.block, go: b.line ? () => go(lineLink(b.line)) : null, cells: [b.block, b.kernel || "one phase", b.sources, b.mixes, costs.has(b.block) ? bytes(costs.get(b.block).bytes) : ""] }))))));
   if (R.heatmap) {
     const rows = R.heatmap.rows;
     grid.append(matrixFigure("Weights of the mixes", `mean of ${plural(R.heatmap.tokens, "token")}; rows read, columns are sources`, rows.map((r) => r.mean), rows.map((r) => r.label), R.heatmap.columns, (r, c) => `sublayer ${r} reads ${c}`, R.heatmap.normalized ? 1 : 0));
@@ -93,5 +88,10 @@ function depthRoom(room) {
   if (R.mixing)
     grid.append(matrixFigure("Mixing matrix", `how much of each output arrives in each input, mean of ${plural(R.mixing.tokens, "token")}; semiseparable rank ${R.mixing.rank}`, R.mixing.mean, R.mixing.rows, R.mixing.columns, (r, c) => `sublayer ${r}, output of ${c}`));
   if (!R.heatmap && !R.mixing)
-    grid.append(card("Weights of the mixes", { class: "span6" }, h("p", { class: "note" }, "Shown for a report made with --weights and --tokens.")));
+    grid.append(card("Weights of the mixes", {}, h("p", { class: "note" }, "Shown for a report made with --weights and --tokens.")));
+  const two = d.phase_1.filter((b) => b.kernel);
+  if (two.length)
+    grid.append(card("Blocks", { id: "blocks" }, h("div", { class: "scroll" }, table(
+      [{ name: "block", n: 1 }, { name: "kernel of phase 1" }, { name: "sources", n: 1 }, { name: "mixes", n: 1 }, { name: "moved a token", n: 1 }],
+      d.phase_1.map((b) => ({ id: b.block, go: b.line ? () => go(lineLink(b.line)) : null, cells: [b.block, b.kernel || "one phase", b.sources, b.mixes, costs.has(b.block) ? bytes(costs.get(b.block).bytes) : ""] }))))));
 }

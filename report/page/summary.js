@@ -79,7 +79,8 @@ function recognised(r) {
   if (l?.sources?.mixes) out.push(`${l.sources.mixes} mixes over depth`);
   if (d.blocks > 1 || l?.sources?.mixes) out.push(plural(d.blocks, "block") + ` of at most ${d.longest_block}`);
   const two = d.phase_1.filter((b) => b.kernel).length;
-  if (d.phase_1.length) out.push(two ? `${plural(two, "block")} in two phases` : "mixed in one phase");
+  if (!l?.sources?.mixes) out.push("one stream, no mixes over depth");
+  else if (d.phase_1.length) out.push(two ? `${plural(two, "block")} in two phases` : "mixed in one phase");
   return out;
 }
 
@@ -112,5 +113,5 @@ function summaryRoom(room) {
       h("dt", null, "made of"), h("dd", null, `${R.made_of}, ${R.path}`),
       R.library && [h("dt", null, "library"), h("dd", null, `of Hadal ${R.library.version}, for ${R.library.levels.join(", ")}; ${Object.entries(R.library.options).map(([k, v]) => `${k} ${typeof v === "object" ? JSON.stringify(v) : v}`).join(", ")}`)], h("dt", null, "by"), h("dd", null, `Hadal ${R.hadal}`))),
     card("Inputs and outputs", { class: "span6" }, h("dl", { class: "facts" }, [...f.inputs.map((x) => ["in", x]), ...f.outputs.map((x) => ["out", x])].flatMap(([w, x]) => [h("dt", null, w), h("dd", { class: "mono" }, `${x.name}: ${x.type}`)]))),
-    R.diagnostics.length && card("Said on the way", {}, diagnostics(R.diagnostics))));
+    R.diagnostics.length > 0 && card("Said on the way", {}, diagnostics(R.diagnostics))));
 }

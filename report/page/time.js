@@ -14,7 +14,7 @@ const kindColour = (name) => {
 /** layer > kernel > line, as wide as they took. */
 function flame(phase) {
   const root = { name: phase.phase, size: 0, children: new Map() };
-  for (const e of phase.lines) {
+  for (const e of [...phase.lines].sort((a, b) => a.line - b.line)) { // in the order of the program
     let node = root;
     root.size += nanoseconds(e);
     for (const name of [layerOf(e.scope) || e.scope || "–", e.kernel, `line ${e.line}`]) {
@@ -32,7 +32,8 @@ function flame(phase) {
     const box = s("rect", { x, y: level * height, width: w, height: height - 1, rx: 2, fill: level === 2 ? kindColour(node.name) : level === 3 ? `color-mix(in srgb, ${kindColour(parent.name)} 45%, var(--surface))` : level ? `color-mix(in srgb, var(--p7) ${odd ? 42 : 30}%, var(--surface))` : "var(--p8)", "data-name": node.name });
     if (node.line && lineLink(node.line)) box.addEventListener("click", () => go(lineLink(node.line)));
     out.append(tipped(box, `${node.name}\n${time(node.size)}, ${percent(node.size / root.size)}${node.wait ? `\n${time(node.wait)} of it waiting for other threads` : ""}`));
-    if (w > 34) out.append(s("text", { x: x + 5, y: level * height + 17 }, node.name.slice(0, Math.floor(w / 7))));
+    const fits = Math.floor((w - 8) / 6.6); // letters
+    if (fits >= Math.min(node.name.length, 6)) out.append(s("text", { x: x + 5, y: level * height + 17 }, node.name.length > fits ? node.name.slice(0, fits - 1) + "…" : node.name));
     let n = 0;
     for (const child of node.children.values()) draw(child, x, level + 1, node, n++ % 2), (x += (width * child.size) / root.size);
   };
@@ -49,7 +50,7 @@ function machineLimits(r) {
 }
 
 function roofline(phase, limit) {
-  const width = 640, height = 320, left = 62, bottom = 34, right = 14, top = 12;
+  const width = 640, height = 320, left = 82, bottom = 34, right = 14, top = 12;
   const points = phase.kernels.filter((k) => nanoseconds(k) > 0 && k.flops > 0 && k.bytes > 0).map((k) => ({ k, x: k.flops / k.bytes, y: (k.flops / nanoseconds(k)) * 1e9 }));
   if (!points.length) return null;
   const lx = points.map((p) => Math.log10(p.x)), ly = points.map((p) => Math.log10(p.y));
@@ -57,7 +58,7 @@ function roofline(phase, limit) {
   const x = (v) => left + ((Math.log10(v) - x0) / (x1 - x0)) * (width - left - right), y = (v) => height - bottom - ((Math.log10(v) - y0) / (y1 - y0)) * (height - bottom - top);
   const out = s("svg", { width: "100%", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "roofline" });
   for (let e = x0; e <= x1; e++) out.append(s("line", { class: "block-line", x1: x(10 ** e), x2: x(10 ** e), y1: top, y2: height - bottom }), s("text", { x: x(10 ** e), y: height - bottom + 15, "text-anchor": "middle" }, e < 0 ? (10 ** e).toFixed(-e) : String(10 ** e)));
-  for (let e = y0; e <= y1; e++) out.append(s("line", { class: "block-line", x1: left, x2: width - right, y1: y(10 ** e), y2: y(10 ** e) }), s("text", { x: left - 6, y: y(10 ** e) + 4, "text-anchor": "end" }, count(10 ** e) + "F/s"));
+  for (let e = y0; e <= y1; e++) out.append(s("line", { class: "block-line", x1: left, x2: width - right, y1: y(10 ** e), y2: y(10 ** e) }), s("text", { x: left - 6, y: y(10 ** e) + 4, "text-anchor": "end" }, `${count(10 ** e).replace(/\.0+/, "")}FLOP/s`));
   out.append(s("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "FLOPs a byte"));
   if (limit?.flops && limit?.bytes) {
     const ridge = limit.flops / limit.bytes, from = Math.max(10 ** x0, 10 ** y0 / limit.bytes);
@@ -83,7 +84,7 @@ function timeTable(phase, byLine) {
   const columns = [{ name: byLine ? "line" : "kernel" }, { name: byLine ? "scope" : "kind" }, { name: "time", n: 1 }, { name: "share", n: 1 }, { name: "waits", n: 1 }, { name: "GFLOP/s", n: 1 }, { name: "GB/s", n: 1 }, { name: "of its limit", n: 1 }];
   return h("div", { class: "scroll" }, table(columns, list.slice(0, 500).map((k) => ({
     go: byLine && lineLink(k.line) ? () => go(lineLink(k.line)) : null,
-    cells: [byLine ? `${k.line} ${k.kernel}` : k.kernel, byLine ? k.scope : k.kind, time(nanoseconds(k)), percent(nanoseconds(k) / all), k.wait_ns ? time(k.wait_ns) : "", (k.flops / nanoseconds(k)).toFixed(1), (k.bytes / nanoseconds(k)).toFixed(1), boundBy(k, limit)],
+    cells: [byLine ? `${k.line} ${k.kernel}` : k.kernel, byLine ? k.scope : k.kind, time(nanoseconds(k)), percent(nanoseconds(k) / all), k.wait_ns ? time(k.wait_ns) : "", k.flops ? (k.flops / nanoseconds(k)).toFixed(1) : "", k.bytes ? (k.bytes / nanoseconds(k)).toFixed(1) : "", boundBy(k, limit)],
   }))));
 }
 

@@ -124,7 +124,7 @@ class VirtualList {
 function heat(matrix, rows, columns, tip, most) {
   const size = Math.max(2, Math.min(20, Math.floor(560 / Math.max(columns.length, 1)))), labelled = size >= 9;
   const longest = Math.max(...rows.map((x) => x.length), 1), left = labelled ? 12 + 7 * longest : 0;
-  const deepest = Math.max(...columns.map((x) => x.length), 1), top = labelled ? 10 + 7 * deepest : 0;
+  const deepest = Math.max(...columns.map((x) => x.length), 1), top = labelled ? 14 + 7 * deepest : 0;
   const peak = most || Math.max(1e-9, ...matrix.flat().filter((x) => x !== null).map(Math.abs));
   const ratio = Math.min(3, devicePixelRatio || 1), width = left + columns.length * size, height = top + rows.length * size;
   const canvas = h("canvas", { width: width * ratio, height: height * ratio, style: { width: width + "px", height: height + "px" }, role: "img", "aria-label": "matrix" });

@@ -58,7 +58,7 @@ def draw_residual(rng, hidden, layers, family):
         "muddformer": lambda: dict(type="muddformer", expand_last=flag(), round64=flag()),
         "siamesenorm": lambda: dict(type="siamesenorm", depth_scale=flag(), input_norm=flag()),
         "value-residual": lambda: dict(type="value-residual", lambda_first=rng.uniform(-1, 2), lambda_own=rng.uniform(-1, 2)),
-        **{name: lambda name=name: dict(type=name) for name in ["standard", "rezero", "layerscale", "highway", "elmo", "affine", "gain", "running-mean", "densenet"]},
+        **{name: lambda name=name: dict(type=name) for name in ["standard", "rezero", "layerscale", "highway", "elmo", "affine", "gain", "running-mean", "preserving-gate", "normed-residual", "densenet"]},
     }
     often = ["attnres"] * 6 + ["depth-attention"] * 2
     return systems[rng.choice(often + list(systems))]()

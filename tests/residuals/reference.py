@@ -224,6 +224,19 @@ class RunningMean(Standard):
         self.h = add(times(math.sqrt((i - 1) / i), self.h), times(1 / math.sqrt(i), y))
 
 
+class PreservingGate(Standard):
+    def write(self, k, y, x):
+        at = f"model.layers.{k // 2}." + ("post_feedforward_residual_gate" if k % 2 else "post_attention_residual_gate")
+        b = [sigmoid(g / self.m.r.get("temperature", 0.3)) for g in self.m.w(at + ".gate", self.m.d)]
+        a = [math.sqrt(max((1 - v) * (1 + v), 0.001)) for v in b]
+        self.h = add(had(a, self.h), had(b, y))
+
+
+class NormedResidual(Standard):
+    def write(self, k, y, x):
+        self.h = add(times(self.m.r.get("alpha", 1.0), x), times(self.m.r.get("beta", 1.0), y))
+
+
 class Highway(Standard):
     def write(self, k, y, x):
         z = self.m.linear(self.h, place(k) + "gate", self.m.d, bias=True)
@@ -665,7 +678,7 @@ class Ancre(Standard):
             self.states.append(self.h)
 
 
-SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "affine": Affine, "gain": Gain, "running-mean": RunningMean, "highway": Highway, "deepnorm": DeepNorm,
+SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "affine": Affine, "gain": Gain, "running-mean": RunningMean, "preserving-gate": PreservingGate, "normed-residual": NormedResidual, "highway": Highway, "deepnorm": DeepNorm,
            "keel": Keel, "siamesenorm": Siamese, "laurel-lr": Laurel, "value-residual": ValueResidual, "elmo": Elmo,
            "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC, "ihc": IHC,
            "mhc-lite": MHCLite, "gated-streams": GatedStreams, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention,

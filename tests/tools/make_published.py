@@ -23,7 +23,7 @@ import sys
 import torch
 
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 FLOAT32, IN_FLOAT32 = torch.float32, torch.Tensor.float
 transformers.logging.set_verbosity_error()
@@ -31,6 +31,8 @@ transformers.utils.logging.disable_progress_bar()
 
 PUBLISHED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "published")
 DROP = object()
+TOWERS = ("model.vision", "model.audio", "vision_", "vit_")        # tensors of other parts of a model, of which one is kept
+DERIVED = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")  # stored, but made from the config: not random
 AGREE = 1e-12       # of the logits of the folder read back, of their largest
 
 
@@ -81,7 +83,7 @@ def empty_model(folder):
 def randomise(model, seed):
     torch.manual_seed(seed)
     for name, tensor in model.state_dict().items():
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or name.endswith(DERIVED):
             continue
         noise = torch.randn(tensor.shape)
         matrix = tensor.dim() >= 2 and tensor.shape[-1] > 1 and tensor.shape[-2] > 1
@@ -99,18 +101,30 @@ def logits_of(model, tokens):
 
 def write(model, config, folder):
     model.to(FLOAT32).save_pretrained(folder)
+    keep_one_of_towers(os.path.join(folder, "model.safetensors"))
     with contextlib.suppress(FileNotFoundError):
         os.remove(os.path.join(folder, "generation_config.json"))
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(config, f, indent=2)
 
 
-# Buffers that are not stored (frequencies) are those of a model that was made in float64: tensors are copied into one.
+# The language model is what is computed: of what lies beside it one tensor shows that it is there.
+def keep_one_of_towers(path):
+    tensors = load_file(path)
+    towers = sorted(name for name in tensors if name.startswith(TOWERS))
+    for name in towers[1:]:
+        del tensors[name]
+    if len(towers) > 1:
+        save_file(tensors, path, metadata={"format": "pt"})
+
+
+# Buffers that are made from the config (frequencies, decays) are those of a model that was made in float64: tensors are copied into one.
 def check_read_back(folder, tokens, logits):
     again, _ = empty_model(folder)
     stored = type(again).from_pretrained(folder, dtype=FLOAT32).state_dict()
     for name, tensor in again.state_dict().items():
-        tensor.copy_(stored[name])
+        if not name.endswith(DERIVED):
+            tensor.copy_(stored[name])
     error = ((logits_of(again, tokens) - logits).abs().max() / logits.abs().max()).item()
     if error > AGREE:
         raise Unlike(f"read back, the logits differ by {error:.2g} of their largest")

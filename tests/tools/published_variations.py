@@ -143,6 +143,39 @@ VARIATIONS = {
     ],
 }
 
+# Lists by layer of Step 3.7 go on for the layers that draft tokens: one here.
+STEP_V5 = {TEXT + k: DROP for k in ("num_attention_groups", "attention_other_setting", "rope_theta", "partial_rotary_factors", "rope_scaling", "moe_layers_enum", "moe_num_experts", "moe_top_k")}
+STEP_V5.update({TEXT + k: v for k, v in dict(
+    num_key_value_heads=1, num_sliding_attention_heads=5, per_layer_config={"1": dict(num_attention_heads=5), "2": dict(num_attention_heads=5), "4": dict(num_attention_heads=5)},
+    rope_parameters=dict(full_attention=dict(rope_type="yarn", rope_theta=500.0, partial_rotary_factor=0.5, factor=4.0, original_max_position_embeddings=8, beta_fast=4.0, beta_slow=1.0),
+                         sliding_attention=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=1.0)),
+    n_routed_experts=5, num_experts_per_tok=3, mlp_layer_types=["dense", "sparse", "dense", "sparse", "sparse"], layer_types=[F, S, S, F, S], num_nextn_predict_layers=0,
+    swiglu_limits=None, swiglu_limits_shared=[0.0, 0.5, 0.0, 0.0, 0.2], query_pre_attn_scalar=5).items()})
+VARIATIONS.update({
+    "minimax": [
+        dict(layer_types=DROP, block_size=3), dict(layer_types=[F, F, L, L], sliding_window=4, tie_word_embeddings=True, num_key_value_heads=6),
+        dict(layer_types=[L] * 4, hidden_act="gelu", num_attention_heads=4, head_dim=10, length=30, block_size=256),
+        dict(**old_rope(77.0, OLD_YARN), num_experts_per_tok=1, full_attn_beta_factor=0.25, rms_norm_eps=0.1), dict(layer_types=[F] * 4, num_hidden_layers=4, head_dim=DROP, num_attention_heads=4),
+        {k: DROP for k in ("full_attn_alpha_factor", "full_attn_beta_factor", "linear_attn_alpha_factor", "linear_attn_beta_factor", "mlp_alpha_factor", "mlp_beta_factor")},
+    ],
+    "longcat_flash": [
+        dict(zero_expert_num=0, tie_word_embeddings=True), dict(zero_expert_num=9, moe_topk=6, attention_bias=True), dict(zero_expert_num=2, n_routed_experts=2, moe_topk=2, hidden_act="gelu"),
+        dict(rope_theta=DROP, rope_parameters=dict(**YARN, mscale=0.5, mscale_all_dim=0.7), num_layers=DROP, num_hidden_layers=4), dict(qk_rope_head_dim=10, head_dim=10, v_head_dim=4, qk_nope_head_dim=3, num_attention_heads=5, q_lora_rank=7, router_bias=True),
+        dict(num_layers=2, zero_expert_num=1, routed_scaling_factor=1.0, moe_topk=2),
+    ],
+    "step3p7": [
+        STEP_V5, {TEXT + "swiglu_limits": DROP, TEXT + "swiglu_limits_shared": DROP, TEXT + "moe_layers_enum": [0, 4], TEXT + "attention_bias": True, TEXT + "mlp_bias": True},
+        {TEXT + "attention_other_setting": DROP, TEXT + "rope_scaling": DROP, TEXT + "partial_rotary_factors": DROP, TEXT + "rope_theta": 300.0, TEXT + "moe_layers_enum": DROP, TEXT + "share_expert_dim": 7, "tie_word_embeddings": True, TEXT + "tie_word_embeddings": True},
+        {TEXT + "layer_types": DROP, TEXT + "rope_theta": DROP, TEXT + "partial_rotary_factors": DROP, TEXT + "rope_scaling": DROP},
+        {TEXT + "rope_scaling": dict(type="llama3", factor=2.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16), TEXT + "sliding_window": 1, TEXT + "head_dim": 12, TEXT + "attention_other_setting": dict(attention_type=S, num_attention_heads=2)},
+    ],
+    "muse_spark": [
+        {TEXT + "layer_types": DROP, TEXT + "layer_rope_theta": DROP, TEXT + "mlp_layer_types": DROP, TEXT + "attention_bias": True}, {TEXT + "mlp_layer_types": ["dense"] * 5, TEXT + "residual_gate_temperature": 0.05, TEXT + "sliding_window": 1},
+        {TEXT + "rope_parameters": DROP, TEXT + "layer_rope_theta": [1.0, 0, 5, 0, 0], TEXT + "num_key_value_heads": 4, TEXT + "hidden_act": "gelu"}, {TEXT + "num_experts_per_tok": 6, TEXT + "moe_hidden_size": 10, TEXT + "post_norm_eps": 0.1, TEXT + "rms_norm_eps": 0.01, TEXT + "output_multiplier": 3.0, TEXT + "final_logit_softcapping": 1.5},
+        {TEXT + "rope_parameters": YARN, TEXT + "head_dim": 14, TEXT + "tie_word_embeddings": True, TEXT + "layer_types": [S] * 5, TEXT + "layer_rope_theta": [7.0] * 5},
+    ],
+})
+
 # The names that transformers 5 writes for these are not what it reads: they are checked as the hub has them.
 NOT_READ_BACK = {"kimi_linear", "bailing_hybrid", "olmo_hybrid", "inkling2", "inkling2_text", "zaya"}
 

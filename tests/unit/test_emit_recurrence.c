@@ -262,7 +262,7 @@ static void check_pools(const hcg_level *level) {
 /* ---- delta rule ------------------------------------------------------------------------------ */
 typedef struct delta {
     int64_t heads, groups, n, m, decays;
-    const char *dtype, *scale;
+    const char *dtype, *scale, *beta;
 } delta;
 
 static const char *delta_text(hd_arena *a, delta d) {
@@ -271,10 +271,11 @@ static const char *delta_text(hd_arena *a, delta d) {
         "hir 1 kernel @d\nstate $s : carry %s[%ld, %ld, %ld]\n"
         "func(%%q: f32[T, %ld, %ld], %%k: f32[T, %ld, %ld], %%v: f32[T, %ld, %ld], "
         "%%b: f32[T, %ld], %%d: f32[T, %ld, %ld]) {\n  %%y = " HEAD " : f32[T, %ld, %ld] {\n"
-        "    %%1 = delta_rule %%q, %%k, %%v, %s, %%b, $s %s : f32[T, %ld, %ld]\n    yield %%1\n"
+        "    %%1 = delta_rule %%q, %%k, %%v, %s, %s, $s %s : f32[T, %ld, %ld]\n    yield %%1\n"
         "  }\n  output %%y {name = \"y\"}\n}\n",
         d.dtype, d.heads, d.n, d.m, d.groups, d.n, d.groups, d.n, d.heads, d.m, d.heads, d.heads,
-        d.decays ? d.decays : 1, d.heads, d.m, d.decays ? "%d" : "_", d.scale, d.heads, d.m);
+        d.decays ? d.decays : 1, d.heads, d.m, d.decays ? "%d" : "_", d.beta, d.scale, d.heads,
+        d.m);
 }
 
 static delta random_delta(uint64_t *s) {
@@ -283,13 +284,15 @@ static delta random_delta(uint64_t *s) {
     d.n = 1 + random_below(s, 70), d.m = 1 + random_below(s, 150);
     if (random_below(s, 3) == 0) d.n = 128, d.m = 128;
     d.decays = (int64_t[]){d.n, 1, 0}[random_below(s, 3)];
-    d.scale = random_below(s, 2) ? "{scale = 0.25}" : "";
+    d.scale = (const char *[]){"{scale = 0.25}", "", "{rule = \"additive\"}",
+                               "{scale = 0.25, rule = \"additive\"}"}[random_below(s, 4)];
+    d.beta = random_below(s, 3) ? "%b" : "_";
     return d;
 }
 
 static void check_deltas(const hcg_level *level) {
     uint64_t s = 4711;
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < 32; round++) {
         problem p;
         hd_arena *a = hd_arena_new();
         const delta d = random_delta(&s);
@@ -331,7 +334,7 @@ Test(emit_recurrence, baseline) {
 Test(emit_recurrence, neon_code_calls_nothing) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
-    const delta d = {2, 1, 24, 20, 24, "bf16", ""};
+    const delta d = {2, 1, 24, 20, 24, "bf16", "", "%b"};
     for (size_t i = 0; i < n; i++) {
         if (strcmp(levels[i].arch, "x86_64") == 0) continue;
         uint64_t s = 5;
@@ -406,7 +409,8 @@ static void far_apart(problem *p) {
 }
 
 Test(emit_recurrence, decays_and_inputs_at_their_limits) {
-    const delta wide = {2, 1, 20, 40, 20, "f32", ""}, one = {2, 2, 16, 16, 1, "f32", ""};
+    const delta wide = {2, 1, 20, 40, 20, "f32", "", "%b"},
+                one = {2, 2, 16, 16, 1, "f32", "", "%b"};
     void (*const sets[])(problem *) = {forget_all, keep_all, nothing, far_apart};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         each_level(wide, 30, sets[i], close_to_the_evaluator);
@@ -432,7 +436,7 @@ static void other_head_is_well(problem *p, const float *out, const char *level) 
 }
 
 Test(emit_recurrence, nan_stays_in_its_head) {
-    const delta d = {NAN_HEADS, NAN_HEADS, NAN_N, NAN_M, NAN_N, "f32", ""};
+    const delta d = {NAN_HEADS, NAN_HEADS, NAN_N, NAN_M, NAN_N, "f32", "", "%b"};
     each_level(d, 10, nan_in_a_head, other_head_is_well);
 }
 
@@ -450,5 +454,5 @@ static void close_to_the_end(problem *p, const float *out, const char *level) {
 }
 
 Test(emit_recurrence, a_hundred_thousand_tokens) {
-    each_level((delta){2, 1, 8, 16, 8, "f32", ""}, 100000, long_lived, close_to_the_end);
+    each_level((delta){2, 1, 8, 16, 8, "f32", "", "%b"}, 100000, long_lived, close_to_the_end);
 }

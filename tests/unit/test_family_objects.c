@@ -327,9 +327,9 @@ static const char parts[] = "hir 1 graph @m\n\n"
                             "  %0 = gather @text.w, %tokens : f32[T, 2]\n"
                             "  output %0 {name = \"logits\"}\n}\n";
 
-static bool check_names(const char *const *names, size_t n) {
+static bool check_names_of(const char *module, const char *const *names, size_t n) {
     static const float zeros[8];
-    hir_module *m = hir_parse(arena, &diags, "m.hir", parts);
+    hir_module *m = hir_parse(arena, &diags, "m.hir", module);
     hd_tensors tensors = {0};
     cr_assert(m, "%s", said());
     for (size_t i = 0; i < n; i++) {
@@ -343,6 +343,10 @@ static bool check_names(const char *const *names, size_t n) {
     return fit;
 }
 
+static bool check_names(const char *const *names, size_t n) {
+    return check_names_of(parts, names, n);
+}
+
 Test(family_objects, tensors_of_other_parts_are_counted_and_left_out) {
     const char *const names[] = {"text.draft.a", "text.w", "vision.a", "vision.b"};
     cr_assert(check_names(names, 4), "%s", said());
@@ -350,6 +354,37 @@ Test(family_objects, tensors_of_other_parts_are_counted_and_left_out) {
               said());
     cr_expect(find_error("1 tensor below 'text.draft.' (32 bytes) belongs to another part"), "%s",
               said());
+}
+
+#define MODULE(parts)                                                                              \
+    "hir 1 graph @m\n\nweight @w : f32[4, 2]\n\n" parts "\nfunc(%tokens: i32[T]) {\n"              \
+    "  %0 = gather @w, %tokens : f32[T, 2]\n  output %0 {name = \"logits\"}\n}\n"
+
+Test(family_objects, a_star_stands_for_a_number) {
+    static const char module[] = MODULE("weights \"layers.*.draft.*.\" unused\n");
+    const char *const names[] = {"layers.0.draft.7.a", "layers.12.draft.34.b", "w"};
+    cr_assert(check_names_of(module, names, 3), "%s", said());
+    cr_expect(find_error("2 tensors below 'layers.*.draft.*.' (64 bytes) belong"), "%s", said());
+    const char *const others[] = {"layers..draft.7.a", "layers.1.draft.7", "layers.1a.draft.7.b",
+                                  "layers.x.draft.7.c", "w"};
+    hd_diags_init(&diags, arena);
+    cr_expect_not(check_names_of(module, others, 5));
+    cr_expect_eq(diags.errors, 4, "%s", said());
+}
+
+/* Of many parts there is one note. */
+Test(family_objects, many_parts_are_counted_together) {
+    static const char module[] =
+        MODULE("weights \"a.\" unused\nweights \"b.\" unused\nweights \"c.\" unused\n"
+               "weights \"d.\" unused\nweights \"e.\" unused\nweights \"f.\" unused\n"
+               "weights \"g.\" unused\nweights \"h.\" unused\nweights \"i.\" unused\n"
+               "weights \"j.\" unused\n");
+    const char *const names[] = {"b.0", "b.1", "c.0", "d.0", "e.0", "f.0",
+                                 "g.0", "h.0", "i.0", "j.0", "w"};
+    cr_assert(check_names_of(module, names, 11), "%s", said());
+    cr_expect(find_error("10 tensors below 'b.' and 8 other beginnings of names (320 bytes)"), "%s",
+              said());
+    cr_expect_eq(diags.list.n, 1, "%s", said());
 }
 
 Test(family_objects, a_tensor_of_no_part_is_an_error) {

@@ -290,6 +290,64 @@ Test(family_pages, one_value_stands_for_every_place_of_a_list) {
     }
 }
 
+/* A list may go on, if the page says for how long: what follows is left out. */
+Test(family_pages, lists_that_go_on) {
+    write_page(
+        "page.hadal",
+        "config page {\n"
+        "    field some = ints(\"some\", \"m\", length: 3, more: 2)\n"
+        "    if sum(some) != 6 or len(some) != 3 {\n        refuse(\"some\", \"sum\")\n    }\n"
+        "}\nmodel page() {\n    output logits = input(\"tokens\")\n}\n");
+    static const struct {
+        const char *value, *error;
+    } cases[] = {{"[1, 2, 3]", NULL},
+                 {"[1, 2, 3, 9, 9]", NULL},
+                 {"[1, 2, 3, 9]", "has 4 entries for 3 places"},
+                 {"[1, 2]", "has 2 entries for 3 places"},
+                 {"[1, 2, 3, 9, 9, 9]", "has 6 entries for 3 places"},
+                 {"[1, 2, 4]", "sum"},
+                 {"3", "a list of whole numbers"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        import_with_pages(
+            hd_printf(arena, "{\"model_type\": \"page\", \"some\": %s}", cases[i].value));
+        const bool fine =
+            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
+        cr_expect(fine, "%s: %s", cases[i].value, said());
+    }
+}
+
+/* A string of numbers is a list, if the page says so. */
+Test(family_pages, lists_that_are_strings) {
+    write_page("page.hadal",
+               "config page {\n"
+               "    field some = ints(\"some\", \"m\", least: 0, most: 99, joined: true)\n"
+               "    if sum(some) != 15 {\n        refuse(\"some\", \"sum\")\n    }\n"
+               "}\nmodel page() {\n    output logits = input(\"tokens\")\n}\n");
+    static const struct {
+        const char *value, *error;
+    } cases[] = {{"\"3,12\"", NULL},
+                 {"\"15\"", NULL},
+                 {"[3, 12]", NULL},
+                 {"\"3,4\"", "sum"},
+                 {"\"\"", "a string of them with commas"},
+                 {"\"3,,12\"", "a string of them with commas"},
+                 {"\"3,12,\"", "a string of them with commas"},
+                 {"\"3 12\"", "a string of them with commas"},
+                 {"\"3,-1\"", "a string of them with commas"},
+                 {"\"3,100\"", "from 0 to 99"},
+                 {"\"99999999999999999999\"", "a string of them with commas"},
+                 {"15", "a list of whole numbers"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        import_with_pages(
+            hd_printf(arena, "{\"model_type\": \"page\", \"some\": %s}", cases[i].value));
+        const bool fine =
+            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
+        cr_expect(fine, "%s: %s", cases[i].value, said());
+    }
+}
+
 /* An object whose fields are numbers is a list; numbers outside of it are refused. */
 Test(family_pages, objects_by_number) {
     write_page("page.hadal",

@@ -161,7 +161,7 @@ static bool has(const hcg_variant *v, const char *feature) {
 
 static hd_machine caches_of(const made_up *c) {
     const hrt_cpuid cpuid = cpuid_of(c);
-    return hrt_detect(&cpuid).caches;
+    return hrt_detect(&cpuid).facts;
 }
 
 static hd_machine defaults(const char *level) {
@@ -269,6 +269,29 @@ Test(machine, features_that_the_system_does_not_save) {
     cr_assert_eq(v.level.lanes, 4);
 }
 
+/* Who made the CPU says how fast its dot products of bf16 are, where it has them, and with that
+ * whether they are used. */
+Test(machine, dot_products_by_their_maker) {
+    made_up intel = granite_rapids(), amd = genoa();
+    at(&intel, 0, 0)->ebx = 0x756e6547, at(&amd, 0, 0)->ebx = 0x68747541;
+    cr_assert_eq(caches_of(&intel).bf16_dots, 100);
+    cr_assert_eq(caches_of(&amd).bf16_dots, 200);
+    hcg_variant v = native(&intel, NULL, (hd_machine){0});
+    cr_assert_eq(rounds_of(&v.level) & HCG_ROUND_BF16, 0, "they gain nothing there");
+    cr_assert_eq(v.level.machine.bf16_dots, 100);
+    v = native(&intel, NULL, (hd_machine){.bf16_dots = 180});
+    cr_assert_eq(rounds_of(&v.level) & HCG_ROUND_BF16, HCG_ROUND_BF16, "the user knows better");
+    v = native(&amd, NULL, (hd_machine){0});
+    cr_assert_eq(rounds_of(&v.level) & HCG_ROUND_BF16, HCG_ROUND_BF16);
+    at(&amd, 0, 0)->ebx = 0x12345678; /* nobody */
+    cr_assert_eq(caches_of(&amd).bf16_dots, 0);
+    v = native(&amd, NULL, (hd_machine){0});
+    cr_assert_eq(v.level.machine.bf16_dots, defaults("avx512bf16").bf16_dots);
+    at(&amd, 0, 0)->ebx = 0x68747541;
+    at(&amd, 7, 1)->eax = 0;
+    cr_assert_eq(caches_of(&amd).bf16_dots, 0, "there are none");
+}
+
 /* The matrix unit: its three features, the registers that the system saves, and its permission. */
 Test(machine, a_matrix_unit) {
     made_up c = with_tiles();
@@ -368,9 +391,11 @@ Test(machine, refuses_native_of_another_architecture) {
 
 Test(machine, caches_of_both_makers) {
     made_up c = granite_rapids();
-    SAME_CACHES(caches_of(&c), ((hd_machine){64, 48 << 10, 2 << 20, 480u << 20}));
+    SAME_CACHES(caches_of(&c),
+                ((hd_machine){.line = 64, .l1 = 48 << 10, .l2 = 2 << 20, .l3 = 480u << 20}));
     c = genoa();
-    SAME_CACHES(caches_of(&c), ((hd_machine){64, 32 << 10, 1 << 20, 32u << 20}));
+    SAME_CACHES(caches_of(&c),
+                ((hd_machine){.line = 64, .l1 = 32 << 10, .l2 = 1 << 20, .l3 = 32u << 20}));
     at(&c, 0x80000001, 0)->ecx &= ~TOPOEXT; /* then the leaf means nothing */
     SAME_CACHES(caches_of(&c), ((hd_machine){0}));
 }
@@ -390,7 +415,8 @@ Test(machine, what_is_not_told_is_as_the_level_assumes) {
 Test(machine, what_the_user_says_comes_first) {
     made_up c = granite_rapids();
     hcg_variant v = native(&c, NULL, (hd_machine){.l3 = 32 << 20});
-    SAME_CACHES(v.level.machine, ((hd_machine){64, 48 << 10, 2 << 20, 32 << 20}));
+    SAME_CACHES(v.level.machine,
+                ((hd_machine){.line = 64, .l1 = 48 << 10, .l2 = 2 << 20, .l3 = 32 << 20}));
     hd_diags d;
     hd_diags_init(&d, arena);
     hcg_target t;
@@ -425,13 +451,13 @@ static void ask_endlessly(const void *context, uint32_t leaf, uint32_t subleaf, 
 Test(machine, a_list_of_caches_without_end) {
     made_up c = {0};
     const hrt_cpuid cpuid = {ask_endlessly, saved, permit, &c};
-    cr_assert_eq(hrt_detect(&cpuid).caches.l1, 32 << 10);
+    cr_assert_eq(hrt_detect(&cpuid).facts.l1, 32 << 10);
 }
 
 Test(machine, no_cpuid) {
     const hrt_machine m = hrt_detect(NULL);
     cr_assert_eq(m.features, 0);
-    SAME_CACHES(m.caches, ((hd_machine){0}));
+    SAME_CACHES(m.facts, ((hd_machine){0}));
     hd_diags d;
     hd_diags_init(&d, arena);
     hcg_target t;
@@ -443,7 +469,7 @@ Test(machine, no_cpuid) {
 Test(machine, this_one) {
     const hrt_machine m = hrt_detect(hrt_cpuid_here());
     cr_assert_eq(m.features, hrt_cpu_features(), "compiler and runtime see the same");
-    SAME_CACHES(m.caches, hd_machine_sane(m.caches));
+    SAME_CACHES(m.facts, hd_machine_sane(m.facts));
 }
 
 Test(machine, every_level_knows_all_facts) {
@@ -475,6 +501,8 @@ Test(machine, facts_are_read_and_printed) {
     cr_assert(hd_machine_parse(arena, &d, "line=64,l1=32769,l3=4G", &m));
     SAME_CACHES(m, ((hd_machine){.line = 64, .l1 = 32769, .l3 = UINT64_C(4) << 30}));
     cr_assert_str_eq(printed(m, false), "line 64, l1 32769, l3 4G");
+    cr_assert(hd_machine_parse(arena, &d, "bf16_dots=100,matrix_unit=1600", &m));
+    cr_assert_str_eq(printed(m, false), "bf16_dots 100, matrix_unit 1600");
     cr_assert_str_eq(printed((hd_machine){0}, true), "{}");
     cr_assert_eq(d.errors, 0);
 }
@@ -495,6 +523,9 @@ Test(machine, facts_that_are_refused) {
                                         "l3=5G",
                                         "l3=1K",
                                         "line=48",
+                                        "bf16_dots=0",
+                                        "bf16_dots=10001",
+                                        "matrix_unit=1.5",
                                         "l2=1KM",
                                         "l2=2M;l1=1",
                                         "l3=99999999999999999999",

@@ -38,6 +38,8 @@ static const rule_case accepted[] = {
     {"delta_rule %q, %q, %v, %g, %b, $s {scale = 0.5}", "f32[T, 4, 5]"},
     {"delta_rule %q, %q, %v, _, %b, $s16", "f32[T, 4, 5]"},
     {"delta_rule %a, %a, %v, _, %b, $s", "f32[T, 4, 5]"},
+    {"delta_rule %q, %q, %v, %g, _, $s {rule = \"additive\"}", "f32[T, 4, 5]"},
+    {"delta_rule %q, %q, %v, _, %b, $s {rule = \"delta\"}", "f32[T, 4, 5]"},
 };
 
 #define NGRAM(multipliers, sizes, offsets)                                                         \
@@ -99,6 +101,9 @@ static const rule_case refused[] = {
     {"delta_rule %q, %q, %v, %q, %b, $s", "operand decay must be f32[T, 4, 3], not f32[T, 2, 3]"},
     {"delta_rule %q, %q, %v, %b, %b, $s", "operand decay must be f32[T, 4, 3], not f32[T, 4]"},
     {"delta_rule %q, %q, %v, %a, %g, $s", "operand beta must be f32[T, 4], not f32[T, 4, 1]"},
+    {"delta_rule %q, %q, %v, _, %b, $s {rule = \"hebb\"}",
+     "'rule' is \"hebb\"; it must be \"delta\" or \"additive\""},
+    {"delta_rule %q, %q, %v, _, %b, $s {rule = 1}", "rule"},
     {"delta_rule %q, %q, %v, _, %b, $s {scale = nan}", "'scale' is nan; it must be finite"},
 };
 
@@ -261,13 +266,14 @@ Test(recurrence, rows_are_those_that_hashes_name) {
 typedef struct delta {
     int heads, groups, n, m, decays; /* decays: n, 1, or 0 for none */
     double scale;
+    bool additive, no_beta;
 } delta;
 
 static const delta deltas[] = {
-    {4, 2, 3, 5, 3, 0.5},
-    {2, 2, 4, 4, 1, 1},
-    {3, 1, 5, 2, 0, -2},
-    {1, 1, 1, 1, 1, 1},
+    {4, 2, 3, 5, 3, 0.5, false, false}, {2, 2, 4, 4, 1, 1, false, false},
+    {3, 1, 5, 2, 0, -2, false, false},  {1, 1, 1, 1, 1, 1, false, false},
+    {2, 1, 3, 4, 3, 0.5, false, true},  {4, 2, 3, 5, 1, 1, true, true},
+    {3, 3, 5, 2, 0, 2, true, false},    {2, 1, 4, 3, 4, -1, true, true},
 };
 
 static hir_module *delta_module(const delta *d, const char *state) {
@@ -279,13 +285,14 @@ static hir_module *delta_module(const delta *d, const char *state) {
     return graph(hd_printf(arena, "state $s : carry %s[%d, %d, %d]\n", state, d->heads, d->n, d->m),
                  inputs,
                  hd_printf(arena,
-                           "  %%y = delta_rule %%q, %%k, %%v, %s, %%b, $s {scale = %g}\n"
+                           "  %%y = delta_rule %%q, %%k, %%v, %s, %s, $s {scale = %g%s}\n"
                            "  output %%y {name = \"y\"}",
-                           d->decays ? "%a" : "_", d->scale));
+                           d->decays ? "%a" : "_", d->no_beta ? "_" : "%b", d->scale,
+                           d->additive ? ", rule = \"additive\"" : ""));
 }
 
 /* One head, from the equation S' = (I - beta k k^T) D S + beta k v^T with matrices written out, in
- * long double. */
+ * long double; without k k^T where the rule is additive. */
 static void plain_delta(const delta *d, int h, const double *q, const double *k, const double *v,
                         const double *a, const double *b, double *o) {
     long double s[8][8] = {{0}}, next[8][8];
@@ -294,9 +301,11 @@ static void plain_delta(const delta *d, int h, const double *q, const double *k,
         const double *kt = k + g * d->n, *at_decay = a + at * d->decays;
         for (int i = 0; i < d->n; i++)
             for (int j = 0; j < d->m; j++) {
-                next[i][j] = (long double)b[at] * kt[i] * v[at * d->m + j];
+                const long double beta = d->no_beta ? 1 : b[at];
+                next[i][j] = beta * kt[i] * v[at * d->m + j];
                 for (int l = 0; l < d->n; l++) {
-                    const long double factor = (i == l) - (long double)b[at] * kt[i] * kt[l];
+                    const long double back = d->additive ? 0 : beta * kt[i] * kt[l];
+                    const long double factor = (i == l) - back;
                     const double decay = d->decays == 0 ? 1 : at_decay[d->decays == 1 ? 0 : l];
                     next[i][j] += factor * decay * s[l][j];
                 }
@@ -392,7 +401,7 @@ static long_input *long_inputs(double most) {
 }
 
 static const double *long_run(const long_input *x, const char *state) {
-    static const delta d = {1, 1, N, M, N, 1};
+    static const delta d = {1, 1, N, M, N, 1, false, false};
     hir_eval *e = hir_eval_new(arena, delta_module(&d, state), NULL, NULL);
     return call(e, LONG, INPUTS(x->q, x->k, x->v, x->b, x->a)).outputs.at[0].at;
 }

@@ -457,7 +457,8 @@ static void k_l3(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, 
 
 Test(runtime, facts_about_the_machine) {
     static hrt_kernel *const functions[] = {k_l3};
-    const hd_machine found = hrt_detect(hrt_cpuid_here()).caches, assumed = {128, 1111, 2222, 3333};
+    const hd_machine found = hrt_detect(hrt_cpuid_here()).facts,
+                     assumed = {.line = 128, .l1 = 1111, .l2 = 2222, .l3 = 3333};
     const hrt_level level[] = {{.name = "plain", .kernels = functions, .machine = assumed}};
     static const hrt_step step = {.grain = 1, .cols = 1};
     hrt_model m = {.version = HRT_VERSION,
@@ -466,7 +467,7 @@ Test(runtime, facts_about_the_machine) {
                    .n_levels = 1,
                    .steps = &step,
                    .levels = level,
-                   .machine = {.l2 = 777}};
+                   .machine = {.l2 = 777, .bf16_dots = 55}};
     const int32_t ids[1] = {0};
     float *outs[1] = {NULL};
     for (int said = 0; said < 2; said++) {
@@ -476,13 +477,37 @@ Test(runtime, facts_about_the_machine) {
         cr_assert_eq(hrt_forward(s, ids, 1, outs, 0), HRT_OK);
         cr_assert_eq(l3_seen, expected);
         char text[200];
-        snprintf(text, sizeof text, "\"l2\": 777, \"l3\": %" PRId64 "}", expected);
+        snprintf(text, sizeof text, "\"l2\": 777, \"l3\": %" PRId64 ", \"bf16_dots\": 55}",
+                 expected);
         cr_assert_not_null(strstr(hrt_session_machine(s), text), "%s", hrt_session_machine(s));
         cr_assert_eq(hrt_session_set_cpu(s, "plain"), HRT_OK);
         cr_assert_not_null(strstr(hrt_session_machine(s), text));
         free(s);
     }
     cr_assert_str_eq(hrt_session_machine(NULL), "");
+}
+
+/* A level whose dot products are slower here than its code was chosen for is the last choice, but
+ * can be asked for. */
+Test(runtime, levels_that_would_be_slow) {
+    static hrt_kernel *const functions[] = {k_l3};
+    static const hrt_step step = {.grain = 1, .cols = 1};
+    const hrt_level levels[] = {
+        {.name = "dots", .kernels = functions, .machine = {.bf16_dots = 200}},
+        {.name = "plain", .kernels = functions}};
+    hrt_model m = {.version = HRT_VERSION, .chunk = 4, .n_steps = 1, .steps = &step};
+    m.levels = levels;
+    for (m.n_levels = 1; m.n_levels <= 2; m.n_levels++)
+        for (m.machine.bf16_dots = 199; m.machine.bf16_dots <= 200; m.machine.bf16_dots++) {
+            const bool plain = m.n_levels == 2 && m.machine.bf16_dots < 200;
+            hrt_session *s = open_session(&m, NULL, 4);
+            cr_assert_str_eq(hrt_session_cpu(s), plain ? "plain" : "dots");
+            cr_assert_eq(hrt_session_set_cpu(s, "dots"), HRT_OK);
+            cr_assert_str_eq(hrt_session_cpu(s), "dots");
+            cr_assert_eq(hrt_session_set_cpu(s, NULL), HRT_OK);
+            cr_assert_str_eq(hrt_session_cpu(s), plain ? "plain" : "dots");
+            free(s);
+        }
 }
 
 Test(runtime, settings) {

@@ -1,0 +1,43 @@
+/* How the matrix unit sees numbers of f32: as sums of bf16 (contract/amx.c multiplies them).
+ *
+ *   rounded   x is rounded to bf16; weights are bf16
+ *   exact     x = a + b + c, exactly: a is the upper 8 of the 24 bits of x's significand, b the
+ *             upper 8 of what is left, c the rest; weights are bf16. An infinity is its a alone.
+ *   f32       x and weights are three parts each, exactly, each part the nearest bf16 to what is
+ *             left. Of nine products the six largest are taken. An infinity would meet zeros among
+ *             the parts of weights, so rows of x that have one are told.
+ */
+#ifndef HCG_AMX_PARTS_H
+#define HCG_AMX_PARTS_H
+
+#include "codegen/contract/amx_tiles.h"
+
+enum {
+    HCG_AMX_STEP = HCG_AMX_LINE / 2,
+    /* elements of K in a tile of bf16 */ HCG_AMX_PRODUCTS = 6
+};
+
+typedef struct hcg_amx_parts {
+    const char *name;
+    unsigned x, w; /* parts of x, and of weights: 1, that is as they are stored, or 3 */
+    unsigned n;    /* products: x part of[i].x with weights part of[i].w, in this order */
+    struct {
+        unsigned x, w;
+    } of[HCG_AMX_PRODUCTS];
+} hcg_amx_parts;
+
+/* Bytes of a panel for a step of K, as it is stored. */
+unsigned hcg_amx_step_bytes(const hcg_amx_parts *p);
+
+/* Rows of x, in f32 and `ldx` apart, to tiles [row / 16][step][part][row % 16][32], zeros beyond
+ * `k`. Rows beyond the last one are left as they are: only sums that nobody reads come of them.
+ * most[row], where weights have parts: the larger of what it was and the row's largest |x|, as bits
+ * of f32 (so that NaN and infinities are the largest). */
+void hcg_amx_split_rows(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x, LLVMValueRef ldx,
+                        LLVMValueRef rows, LLVMValueRef k, LLVMValueRef out, LLVMValueRef most);
+
+/* `steps` of a panel of f32 [K][16] to tiles [step][part], in pairs along K. */
+void hcg_amx_split_panel(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef w, LLVMValueRef steps,
+                         LLVMValueRef out);
+
+#endif

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""A report of every published family, opened in a browser: each room at two widths without a word on the console, and wider than
+the screen nowhere. Families of different kinds of layers are run, so that all rooms have something to show.
+
+    families.py HADAL SOURCE OUT [all]       all: every one of them is run
+
+Exit code 77: there is no browser. BROWSER names another program than `chromium`."""
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+from chromium import Browser
+
+hadal, source, out = sys.argv[1:4]
+program = shutil.which(os.environ.get("BROWSER", "chromium"))
+if not program:
+    print("skipped: there is no chromium (tools/deps.sh --tests installs it)")
+    sys.exit(77)
+shutil.rmtree(out, ignore_errors=True)
+os.makedirs(out)
+ROOMS = ["summary", "passes", "depth", "ledger", "memory", "time", "code"]
+# experts, chosen positions, latents, recurrences, tables and streams beside each other, several streams with selection
+AT_WORK = {"gpt_oss", "glm5_next", "deepseek_v3", "kimi_linear", "gemma3n", "qwen4_exp"}
+
+
+def report(folder, name):
+    page = os.path.join(out, name + ".html")
+    run = name in AT_WORK or sys.argv[4:] == ["all"]
+    options = ["--tokens", "1,2,3,4,5,6,7,8,9"] if run else ["--code", "none"]
+    done = subprocess.run([hadal, "report", folder, *options, "-o", page], capture_output=True, text=True)
+    assert done.returncode == 0, f"{name}: {done.returncode}\n{done.stderr}"
+    return page, run
+
+
+def look(page, name, run):
+    """Every room, and the life of the value that the last output is."""
+    for room in ROOMS:
+        page.go("#" + room)
+        assert page.run("document.getElementById('room').dataset.room") == room, (name, room)
+        assert page.run("document.getElementById('fault') === null"), (name, room, page.complaints())
+        assert not page.run("document.documentElement.scrollWidth > innerWidth"), f"{name}: {room} is too wide"
+    page.go(page.run("'#pass=' + hadalReport.history.last.id + '&op=line' + hadalReport.history.layout(hadalReport.history.last).lines.slice(-3)[0]"))
+    page.until("!document.getElementById('life').hidden")
+    if run:
+        page.go("#time")
+        assert page.run("document.querySelectorAll('.flame').length") == 2, name
+        page.go("#code")
+        page.until("document.querySelectorAll('#listing .row').length > 5")
+    assert page.complaints() == [], (name, page.complaints())
+
+
+browser = Browser(program)
+page = browser.page()
+seen = 0
+try:
+    for config in sorted(glob.glob(os.path.join(source, "tests/published/*/config.json"))):
+        folder = os.path.dirname(config)
+        name = os.path.basename(folder)
+        path, run = report(folder, name)
+        for width, height, scheme in ((1280, 900, "light"), (400, 860, "dark")):
+            page.shape(width, height, scheme)
+            page.open(path)
+            look(page, name, run)
+        seen += 1
+        if not run:
+            os.remove(path)
+finally:
+    browser.close()
+assert seen > 40 and all(os.path.exists(os.path.join(out, name + ".html")) for name in AT_WORK), seen
+print(f"{seen} families")

@@ -1,0 +1,95 @@
+/* Sharded modules against the module of one machine: all golden cases, and models of the residual
+ * systems, through the evaluator, which runs the ranks side by side. Prompts are cut in three calls
+ * (5, 1 and 3 tokens), so that rows are divided raggedly, not at all, and behind an odd length.
+ *
+ * Sums over ranks are added in another order than those of one machine: a result differs by some
+ * roundings of a double, 1e-16 each, amplified by the depth of the model. 1e-11 relative to the
+ * largest element leaves room for that; a head, row or bias too many or too few shows at 1e-3. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <string.h>
+
+#include "frontend/frontend.h"
+#include "frontend/import.h"
+#include "ir/eval.h"
+#include "passes/pass.h"
+#include "tests/unit/arena_fixture.h"
+
+#define TOLERANCE 1e-11
+
+TestSuite(shard, .init = open_arena, .fini = close_arena, .timeout = 600);
+
+static hir_module *golden(const char *name) {
+    const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
+    const char *folder = hd_printf(arena, "%s/golden/%s", TEST_DATA, name);
+    const char *text = hfe_import(arena, &diags, folder, &options);
+    cr_assert(text, "%s", said());
+    hir_module *m =
+        hfe_load_spec_text(arena, &diags, hd_printf(arena, "%s.hadal", folder), text, &options);
+    cr_assert(m, "%s", said());
+    return m;
+}
+
+/* The folders of tests/golden that hold a case. */
+static size_t golden_cases(const char **names, size_t most) {
+    DIR *d = opendir(TEST_DATA "/golden");
+    size_t n = 0;
+    cr_assert(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_name[0] != '.' && !strchr(e->d_name, '.') && n < most)
+            names[n++] = hd_strdup(arena, e->d_name);
+    closedir(d);
+    cr_assert_gt(n, 30);
+    return n;
+}
+
+static hir_remarks remarks;
+
+/* The passes up to the one that shards; `run` says for how many ranks. */
+static hir_module *up_to_shards(const hir_module *graph, hir_pass_options options) {
+    hir_module *m = hir_module_clone(graph, arena);
+    size_t n = 0;
+    while (hir_pipeline()[n] != HIR_PASS_SPLIT_SMALL)
+        n++;
+    const hir_run run = {
+        .passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT, .verify = true};
+    remarks = (hir_remarks){.arena = arena};
+    if (!hir_run_passes(m, &run, &options, &remarks, &diags)) cr_assert_fail("%s", said());
+    return m;
+}
+
+static bool is_there(const hir_module *m, hir_opcode code) {
+    HIR_EACH(m, op, m->first) {
+        if (hir_op_at(m, op)->code == code) return true;
+    }
+    return false;
+}
+
+static void check(const char *name, const hir_module *graph, int64_t ranks, int64_t from) {
+    const hir_pass_options one = {0}, many = {.ranks = ranks, .divide_from = from};
+    const hir_module *alone = up_to_shards(graph, one), *shared = up_to_shards(graph, many);
+    cr_assert_eq(shared->ranks, ranks);
+    cr_assert(is_there(shared, HIR_COMM_REDUCE_SCATTER_OP), "%s: nothing is divided", name);
+    cr_assert(hir_same_answer(alone, shared, TOLERANCE, 7, &diags), "%s, %lld ranks: %s", name,
+              (long long)ranks, said());
+}
+
+static void check_all(int64_t ranks, int64_t from) {
+    const char *names[128];
+    const size_t n = golden_cases(names, 128);
+    for (size_t i = 0; i < n; i++)
+        check(names[i], golden(names[i]), ranks, from);
+}
+
+Test(shard, golden_cases_on_two_ranks) {
+    check_all(2, 2);
+}
+Test(shard, golden_cases_on_three_ranks) {
+    check_all(3, 3);
+}
+Test(shard, golden_cases_on_four_ranks) {
+    check_all(4, 4);
+}
+Test(shard, golden_cases_on_more_ranks_than_heads_with_rows_on_all) {
+    check_all(7, 100);
+}
