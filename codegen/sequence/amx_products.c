@@ -33,7 +33,8 @@ static LLVMValueRef upper_half(hcg_emit *e, LLVMValueRef bits) {
     return LLVMBuildAnd(e->b, bits, hcg_int_like(words(e), 0xffff0000), "");
 }
 
-/* Parts of 16 numbers: bf16 in the upper halves of words, zeros in the lower. */
+/* Parts of 16 numbers: bf16 in the upper halves of words, zeros in the lower. Of a number that is
+ * not finite the first has all. */
 static void split(hcg_emit *e, hir_dtype dtype, unsigned parts, LLVMValueRef x,
                   LLVMValueRef *part) {
     if (parts == 1 && dtype != HIR_BF16) {
@@ -45,8 +46,20 @@ static void split(hcg_emit *e, hir_dtype dtype, unsigned parts, LLVMValueRef x,
         part[i] = upper_half(e, bits_of(e, x));
         if (i + 1 == parts) return;
         LLVMValueRef whole = LLVMBuildBitCast(e->b, part[i], e->vec, "");
-        LLVMValueRef all = LLVMBuildFCmp(e->b, LLVMRealOEQ, x, whole, ""); /* infinities */
+        LLVMValueRef all = LLVMBuildFCmp(e->b, LLVMRealOEQ, x, whole, "");
         x = LLVMBuildSelect(e->b, all, LLVMConstNull(e->vec), hcg_fsub(e, x, whole), "");
+    }
+}
+
+/* The same of probabilities, which are never infinite. */
+static void split_finite(hcg_emit *e, unsigned parts, LLVMValueRef x, LLVMValueRef *part) {
+    if (parts == 1) {
+        split(e, HIR_F32, parts, x, part);
+        return;
+    }
+    for (unsigned i = 0; i < parts; i++) {
+        part[i] = upper_half(e, bits_of(e, x));
+        x = hcg_fsub(e, x, LLVMBuildBitCast(e->b, part[i], e->vec, ""));
     }
 }
 
@@ -265,19 +278,26 @@ static void transpose(hcg_emit *e, LLVMValueRef v[LINES]) {
 
 enum { PROBS_P, PROBS_KEYS, PROBS_OUT, PROBS_PARAMS };
 
+/* Zeros behind the last key up to a whole step. */
+static void fill_step(hcg_emit *e, LLVMValueRef p, LLVMValueRef keys) {
+    LLVMValueRef end = hcg_mul_const(e, steps_of(e, keys), STEP);
+    hcg_loop l = hcg_loop_begin(e, keys, end, hcg_i64(e, 1), "no_key", 0, NULL);
+    hcg_store(e, hcg_at(e, e->f32, p, hcg_mul_const(e, l.index, HIR_PANEL)), hcg_splat(e, 0), NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
 static hcg_shared probabilities_function(hcg_emit *e, unsigned parts) {
     LLVMTypeRef params[PROBS_PARAMS] = {e->ptr, e->i64, e->ptr};
     hcg_shared s;
     const char *name = hd_printf(e->arena, "amx_probabilities_%u", parts);
     if (!hcg_shared_begin(e, name, params, PROBS_PARAMS, &s)) return s;
     LLVMValueRef keys = s.param[PROBS_KEYS], v[PARTS][LINES], part[2][PARTS];
+    fill_step(e, s.param[PROBS_P], keys);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), keys, hcg_i64(e, STEP), "step", 0, NULL);
+    LLVMValueRef p = hcg_at(e, e->f32, s.param[PROBS_P], hcg_mul_const(e, l.index, HIR_PANEL));
     for (unsigned i = 0; i < STEP; i++) {
-        LLVMValueRef key = hcg_add(e, l.index, hcg_i64(e, i));
-        LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, key, keys, "");
-        LLVMValueRef n = LLVMBuildSelect(e->b, in, hcg_i64(e, LINES), hcg_i64(e, 0), "");
-        LLVMValueRef at = hcg_at(e, e->f32, s.param[PROBS_P], hcg_mul_const(e, key, HIR_PANEL));
-        split(e, HIR_F32, parts, hcg_load(e, HIR_F32, at, n), part[i % 2]);
+        LLVMValueRef at = hcg_at_byte(e, p, i * LINE);
+        split_finite(e, parts, hcg_load(e, HIR_F32, at, NULL), part[i % 2]);
         for (unsigned j = 0; j < parts && i % 2; j++)
             v[j][i / 2] = paired(e, part[0][j], part[1][j]);
     }
