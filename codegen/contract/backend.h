@@ -41,6 +41,7 @@ typedef struct hcg_product {
     /* The back end's own, from begin on: */
     LLVMValueRef x_workspace;     /* for x as it wants it; NULL: x is read where it lies */
     LLVMValueRef panel_workspace; /* for panels as it wants them; NULL: they are read in place */
+    struct hcg_product *few; /* the same by another back end, for few rows; NULL: there is none */
 } hcg_product;
 
 /* Rows that an epilogue reads or writes beside the sums: as many at most are prefetched. */
