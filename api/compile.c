@@ -381,6 +381,8 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
         .bank_dtype = s->pass_options.bank_dtype,
         .phase1_dtype = s->pass_options.phase1_dtype,
         .norm_of_rows = s->pass_options.norm_of_rows,
+        .stage = (uint32_t)s->pass_options.stage,
+        .stages = (uint32_t)s->pass_options.stages,
     };
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);

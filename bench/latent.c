@@ -7,9 +7,10 @@
  * call reads the next of several caches, together too large for any cache of the CPU; of many
  * tokens, of a few.
  *
- *     latent [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
+ *     latent [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE] [rounded]
  *
- * SHAPE: only that line of the table, from 0.
+ * SHAPE: only that line of the table, from 0. rounded: queries and weights of values may be rounded
+ * to bf16, as with --activations bf16.
  */
 
 #include "bench/kernel_main.h"
@@ -28,6 +29,8 @@ static const shape shapes[] = {
     {1, 32767, 16, 512, 64, 0, 0},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static bool rounded;
 
 static int64_t entries_of_q(const shape *s) {
     return s->n ? s->n : s->r;
@@ -95,6 +98,7 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
     enum { COLD = 192 << 20, MOST_CACHES = 32, CALLS = 4 };
     *p = (problem){.s = s, .b = bench_new(), .grain = HIR_QUERY_TILE / s.heads};
     bench_start(&p->b);
+    p->b.exact = rounded ? 0 : HCG_ROUND_ALL;
     if (p->grain < 1) p->grain = 1;
     hir_id kernel = build(&p->b, s, dtype, p->grain);
     if (!compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
@@ -187,5 +191,6 @@ int main(int argc, char **argv) {
                                        .call = call_share,
                                        .print = print_problem,
                                        .close = close_problem};
+    rounded = argc > 6 && strcmp(argv[6], "rounded") == 0;
     return kernel_main(&bench, argc, argv);
 }

@@ -9,6 +9,13 @@ const hcg_form hcg_form_contraction = {.emit = hcg_emit_contract,
 
 const hcg_form hcg_form_experts = {.emit = hcg_emit_experts, .columns = hcg_expert_columns};
 
+static bool emit_comm(hcg_emit *e, const hcg_kernel *k) {
+    hd_err(e->diags, HD_E_UNSUPPORTED, hir_op_at(e->p->m, k->op)->loc,
+           "exchanges between ranks are steps of the runtime, and have no code");
+    return false;
+}
+const hcg_form hcg_form_comm = {.emit = emit_comm};
+
 static const hcg_form *const forms[HIR_KERNEL_FORMS] = {
 #define K(id, name, several, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
@@ -43,6 +50,11 @@ int64_t hcg_columns(const hir_module *m, hir_id kernel) {
 void hcg_list_rows(const hir_module *m, hir_id kernel, hrt_step *step) {
     const hcg_form *form = form_of(m, kernel);
     if (form && form->list) form->list(m, kernel, step);
+}
+
+uint32_t hcg_cached_matrices(const hir_module *m, hir_id kernel) {
+    const hcg_form *form = form_of(m, kernel);
+    return form && form->cached ? form->cached(m, kernel) : 0;
 }
 
 void hcg_shared_bytes(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {

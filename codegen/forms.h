@@ -19,6 +19,8 @@ typedef struct hcg_form {
     /* Where ranges of `keys` are those of other rows than positions: hrt_step.list_*. NULL: they
      * are of positions. */
     void (*list)(const hir_module *m, hir_id kernel, hrt_step *step);
+    /* hcg_matrix of cached rows that are met as a matrix. NULL: there are none. */
+    uint32_t (*cached)(const hir_module *m, hir_id kernel);
 } hcg_form;
 
 #define K(id, name, several, doc)
@@ -33,6 +35,7 @@ typedef struct hcg_form {
 bool hcg_emit_kernel(struct hcg_emit *e, const hcg_kernel *k);
 int64_t hcg_columns(const hir_module *m, hir_id kernel);
 void hcg_list_rows(const hir_module *m, hir_id kernel, hrt_step *step);
+uint32_t hcg_cached_matrices(const hir_module *m, hir_id kernel);
 void hcg_shared_bytes(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
 /* The most ranges of HRT_KEYS positions that a kernel meets whose rows see `window` of them: the
  * few rows that are cut by ranges see window + HRT_SMALL_BATCH - 1, from anywhere in a range on. */

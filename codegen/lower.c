@@ -11,6 +11,7 @@
 
 #include "codegen/choices.h"
 #include "codegen/contract/contraction.h"
+#include "codegen/exchanges.h"
 #include "codegen/forms.h"
 #include "codegen/program_key.h"
 #include "ir/text.h"
@@ -100,6 +101,10 @@ static bool add_inputs(lowering *l) {
         if (!add_port(l, true, name, v->type, HD_NOWHERE)) return false;
     }
     l->p->is_model = m->inputs.n == 1 && is_tokens(l->p->inputs.at[0].type);
+    if (m->ranks > 0 && !l->p->is_model)
+        return refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE,
+                      "only models of tokens are divided over ranks",
+                      "compile the function without --ranks");
     if (l->p->is_model || m->states.n == 0) return true;
     return refuse(l, HD_E_UNSUPPORTED, m->states.at[0].loc,
                   "a program with state must have one input, i32[T] tokens",
@@ -173,8 +178,8 @@ static bool find_rows(const lowering *l, const hir_weight *w, const hir_weight *
 
 /* Parts of a vector are no rows. */
 static bool is_derived_rows(const hir_weight *w) {
-    return hir_is_derived(w) && w->layout == HIR_LAYOUT_ROWS && w->type.dtype == HIR_F32 &&
-           (w->type.rank == 2 || w->n_rows == 1);
+    return hir_is_derived(w) && !w->share.on && w->layout == HIR_LAYOUT_ROWS &&
+           w->type.dtype == HIR_F32 && (w->type.rank == 2 || w->n_rows == 1);
 }
 
 /* The query that a sublayer reads by itself is a row of the table that phase 1 of its block has
@@ -233,9 +238,11 @@ static bool place_weights(lowering *l) {
     return true;
 }
 
-/* Those that contractions may read. */
+/* Those that contractions may read, and what attention meets as one. */
 static uint32_t matrices_of(const hir_module *m) {
     uint32_t matrices = 0;
+    HIR_EACH(m, id, m->first)
+    if (is_kernel(hir_op_at(m, id))) matrices |= hcg_cached_matrices(m, id);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         if (w->layout != HIR_LAYOUT_ROWS) matrices |= hcg_matrix(w->type.dtype, w->layout);
@@ -259,6 +266,14 @@ static void add_factor(hd_text *table, const hir_derived_factor *f) {
     if (f->n) hd_text_f(table, " %lld %lld", (long long)f->first, (long long)f->n);
 }
 
+/* Which part of it the ranks have. */
+static void add_share(hd_text *table, const hir_weight *w) {
+    const hd_share *s = &w->share.share;
+    if (w->share.on)
+        hd_text_f(table, " shard %u %lld %lld %lld %lld %d", w->share.dim, (long long)s->ranks,
+                  (long long)s->whole, (long long)s->groups, (long long)s->units, s->repeat);
+}
+
 /* Of all that decides where in the file a kernel looks for what. */
 static void make_digest(lowering *l) {
     hd_text table;
@@ -270,6 +285,7 @@ static void make_digest(lowering *l) {
         hd_text_quoted(&table, w->name);
         hd_text_add(&table, " ");
         hir_print_type(&table, w->type);
+        add_share(&table, w);
         for (uint32_t r = 0; r < w->n_rows; r++)
             for (uint32_t k = 0; k < w->rows[r].n; k++) {
                 hd_text_add(&table, k ? " * " : r ? ", " : " = ");
@@ -295,7 +311,7 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     static const uint32_t bases[] = {
         [HIR_PLACE_ARENA] = HRT_ARENA, [HIR_PLACE_FIXED] = HRT_FIXED,
         [HIR_PLACE_INPUT] = HRT_INPUT, [HIR_PLACE_OUTPUT] = HRT_OUTPUT,
-        [HIR_PLACE_STATE] = HRT_STATE,
+        [HIR_PLACE_STATE] = HRT_STATE, [HIR_PLACE_LOCAL] = HRT_LOCAL,
     };
     if (v->op == HIR_NONE) { /* an input, whether or not it is written so */
         size_t i = 0;
@@ -308,7 +324,8 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     if (v->place == HIR_PLACE_NONE)
         return refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                       "the plan-memory pass gives every such value its place");
-    bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED;
+    bool area =
+        v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED || v->place == HIR_PLACE_LOCAL;
     *out = (hrt_operand){.base = bases[v->place],
                          .index = area ? 0 : (uint32_t)v->offset,
                          .offset = area ? v->offset : 0,
@@ -402,7 +419,35 @@ static bool is_small(const lowering *l, const hrt_step *step) {
     return bytes <= SMALL;
 }
 
+/* What crosses between ranks: the first operand is x, the last one y. */
+static bool add_exchange(lowering *l, hir_id id) {
+    const hir_op *op = hir_op_at(l->m, id);
+    const hir_operands *operands = &l->uses[id].operands;
+    hrt_exchange e;
+    if (!hcg_make_exchange(l->d, l->m, id, &e)) return false;
+    hd_push(l->a, &l->p->exchanges, e);
+    hrt_step step = {
+        .split_decode = HRT_SPLIT_NONE,
+        .split_prefill = HRT_SPLIT_NONE,
+        .last_rows = hir_rows_of(op) == HIR_ROWS_LAST,
+        .first_operand = (uint32_t)l->p->operands.n,
+        .n_operands = (uint32_t)operands->list.n,
+        .grain = DEFAULT_GRAIN,
+        .cols = 1,
+        .name = hir_attr_string(op, HIR_A_NAME, "comm"),
+        .exchange = (uint32_t)l->p->exchanges.n,
+    };
+    for (size_t i = 0; i < operands->list.n; i++)
+        if (!add_operand(l, loc_of(l, op), operands->list.at[i], NULL)) return false;
+    hd_push(l->a, &l->p->steps, step);
+    hcg_step_work work = hcg_count_work(l->a, l->m, id);
+    work.line = l->p->op_lines[id];
+    hd_push(l->a, &l->p->work, work);
+    return true;
+}
+
 static bool add_step(lowering *l, hir_id id) {
+    if (hcg_is_exchange(l->m, id)) return add_exchange(l, id);
     const hir_op *op = hir_op_at(l->m, id);
     const hcg_use *use = &l->uses[id];
     const hcg_kernel *prefill = &l->p->kernels.at[use->function[HIR_PREFILL]];
@@ -422,6 +467,7 @@ static bool add_step(lowering *l, hir_id id) {
         .by_row = goes_by_row(l, id),
         .window = window_of(l, id),
         .choice = l->choices[id],
+        .local = hcg_is_local(l->m, id),
         .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };
     if (hir_attr_int(op, HIR_A_GRAIN, DEFAULT_GRAIN) < 1 ||

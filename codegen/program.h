@@ -76,8 +76,9 @@ typedef struct hcg_step_work {
     uint64_t pass_bytes, row_bytes, position_bytes;
     uint64_t expert_bytes, experts, chosen;
     uint64_t state_bytes; /* of pass_bytes: windows and carries, read and left */
-    const char *scope;    /* what its weights and caches are parts of: "model.layers.3", "" */
-    uint32_t line;        /* of the kernel in the kernel IR text */
+    hir_kernel_kind kind;
+    const char *scope; /* what its weights and caches are parts of: "model.layers.3", "" */
+    uint32_t line;     /* of the kernel in the kernel IR text */
 } hcg_step_work;
 hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel); /* line: 0 */
 
@@ -99,6 +100,7 @@ struct hcg_program {
     HD_VEC(hrt_step) steps;
     HD_VEC(hcg_step_work) work; /* of each step */
     HD_VEC(hrt_operand) operands;
+    HD_VEC(hrt_exchange) exchanges;  /* of steps that are no kernels */
     HD_VEC(uint64_t) weight_offsets; /* per module weight, HCG_UNREAD or a multiple of 64 */
     HD_VEC(uint32_t)
     weight_holders; /* per module weight: the one that it is rows of, and lies in;
@@ -115,5 +117,10 @@ struct hcg_program {
     int64_t chunk;
     const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */
 };
+
+/* Of the pipeline that the module is a stage of; 1: of none. */
+static inline uint32_t hcg_stages(const hcg_program *p) {
+    return p->options.stages ? p->options.stages : 1;
+}
 
 #endif

@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "codegen/exchanges.h"
 #include "codegen/row/family.h"
 
 enum {
@@ -121,6 +122,7 @@ static void join_row_family(sharing *s, form *f) {
 static void find_form(sharing *s, hir_id id) {
     hcg_kernel_key(s->canonical, id);
     s->uses[id].operands = s->canonical->operands;
+    if (hcg_is_exchange(s->m, id)) return; /* it has no function */
     const uint32_t number = number_in(s, &s->form_keys);
     s->form_of[id] = number;
     if (number < s->forms.n) return;
@@ -241,7 +243,8 @@ static void order_operands(sharing *s, hir_id id, const family *all, hcg_use *us
 static void use_functions(sharing *s) {
     functions *of_form = hd_new_array(s->a, functions, s->forms.n + 1);
     HIR_EACH(s->m, id, s->m->first) {
-        if (!hir_has_trait(hir_op_at(s->m, id)->code, HIR_REGION)) continue;
+        if (!hir_has_trait(hir_op_at(s->m, id)->code, HIR_REGION) || hcg_is_exchange(s->m, id))
+            continue;
         const form *f = &s->forms.at[s->form_of[id]];
         hcg_use *use = &s->uses[id];
         family *sizes = family_of(s, f);

@@ -203,8 +203,8 @@ static const char *find_scope(const counter *c) {
 
 hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel) {
     counter c = {.arena = a, .m = m, .kernel = kernel};
-    hcg_step_work w = {.scope = find_scope(&c)};
     const hir_op *k = hir_op_at(m, kernel);
+    hcg_step_work w = {.scope = find_scope(&c), .kind = hir_kind_of(k->code)};
     HIR_EACH(m, id, k->body_first) {
         if (hir_op_at(m, id)->code == HIR_YIELD_OP) continue;
         add_reads(&c, hir_op_at(m, id));

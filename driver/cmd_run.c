@@ -58,8 +58,9 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
                           "for example --tokens 1,2,3, or --prompt TEXT");
     if (!logits && !trace && !option_given(line, OPTION_HIDDEN) &&
         !option_given(line, OPTION_PROFILE))
-        return hadal_fail(s, "usage", "--logits OUT.npy is missing",
-                          "the result must go somewhere");
+        return hadal_fail(
+            s, "usage", "--logits OUT.npy is missing",
+            "it stores the logits, --profile prints times; hadal generate writes text");
     if (options_of(s, line, &split, &options) || make_pipeline(s, line, &pipeline)) return 1;
     if (read_prompt(s, line, p)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;

@@ -19,5 +19,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p);
 /* Where they are asked for: the remarks from number `from` on. */
 void print_remarks(hadal_session *s, const command_line *line, size_t from);
+/* Text to the file of -o, or to standard output ("-" or no -o). */
+int deliver_text(hadal_session *s, const command_line *line, const char *text);
 
 #endif

@@ -43,6 +43,11 @@ hir_eval *hir_eval_new(hd_arena *a, const hir_module *m, hir_weight_source sourc
     return hir_eval_new_pipeline(a, &m, 1, source, context);
 }
 
+void hir_eval_alone(hir_eval *e) {
+    for (hir_eval *r = e; r; r = r->next_rank)
+        r->alone = true;
+}
+
 int64_t hir_eval_length(const hir_eval *e) {
     return e->length;
 }

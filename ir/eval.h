@@ -14,9 +14,9 @@
 #define HIR_EVAL_MAX_ELEMENTS ((int64_t)1 << 30)
 
 /* Writes weight number w to `out` as doubles, already rounded to its storage dtype (row-major,
- * whatever the layout). Called once per weight and evaluator. Of derived weights only those that are
- * stored in groups come here: `out` holds their numbers already, which are to be rounded. False: the
- * evaluation fails (diagnostic added). */
+ * whatever the layout). Called once per weight and evaluator. Of derived weights only those that
+ * are stored in groups come here: `out` holds their numbers already, which are to be rounded.
+ * False: the evaluation fails (diagnostic added). */
 typedef bool (*hir_weight_source)(void *context, const hir_module *m, uint32_t w, double *out,
                                   hd_diags *d);
 /* Seeded random weights of ordinary size: normal / sqrt(fan in) for matrices, 1 + 0.1 normal for
@@ -33,6 +33,10 @@ hir_eval *hir_eval_new(hd_arena *a, const hir_module *m, hir_weight_source sourc
  * take the same inputs, and their results are put together. */
 hir_eval *hir_eval_new_pipeline(hd_arena *a, const hir_module *const *stages, size_t n,
                                 hir_weight_source source, void *context);
+
+/* For comparing one stage of a pipeline with the same stage: what it receives is random, by the
+ * order of its receipts, and what it sends is among its outputs. */
+void hir_eval_alone(hir_eval *e);
 
 typedef struct hir_array { /* a result: row-major doubles, T and C already numbers */
     const char *name;
@@ -89,5 +93,8 @@ bool hir_first_difference(const hir_module *before, const hir_module *after, dou
  * of the difference, and the first value known to differ. */
 bool hir_same_answer(const hir_module *before, const hir_module *after, double tolerance,
                      uint64_t seed, hd_diags *d);
+/* The same of a module and of the stages of a pipeline, which are evaluated together. */
+bool hir_same_answer_of_stages(const hir_module *before, const hir_module *const *stages, size_t n,
+                               double tolerance, uint64_t seed, hd_diags *d);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/eval_private.h"
+#include "ir/random.h"
 
 static hir_dtype crossing(const hir_op *op) {
     hir_dtype t = HIR_F32;
@@ -122,9 +123,28 @@ bool eval_message_waits(const eval_call *c, int64_t from) {
     return false;
 }
 
+/* What a stage alone sends is compared like an output. */
+static bool give_out_sent(eval_call *c, const hir_op *op, const hir_array *x) {
+    hir_array sent = *x;
+    sent.name = hd_printf(c->scratch, "sent.%u", c->sent++);
+    sent.type.dim[0] = c->T;
+    sent.n = c->T * elements_of_row(x);
+    sent.at = eval_take(c, sent.n);
+    if (!sent.at) return eval_too_large(c, op->loc, sent.name, sent.type);
+    const bool part = hir_is_row_share(hir_ref_type(c->m, op->args[0]).dim[0]);
+    for (uint32_t r = 0; r < (part ? c->m->ranks : 1); r++) {
+        const hir_array *from = part ? &c->group[r].operand : x;
+        const int64_t at = part ? first_row(c, r) * elements_of_row(x) : 0;
+        memcpy(sent.at + at, from->at, (size_t)from->n * sizeof *from->at);
+    }
+    hd_push(c->scratch, &c->out->outputs, sent);
+    return true;
+}
+
 bool eval_comm_send(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     const int64_t to = hir_attr_int(op, HIR_A_TO, 0);
-    (void)y;
+    memcpy(y->at, x[0]->at, (size_t)y->n * sizeof *y->at);
+    if (!c->mail && c->e->alone) return give_out_sent(c, op, x[0]);
     if (!c->mail || to == c->e->stage || to >= c->mail->stages) {
         hd_err(c->d, HD_E_VALUE, op->loc, "comm.send: there is no stage %lld to send to",
                (long long)to);
@@ -136,6 +156,19 @@ bool eval_comm_send(eval_call *c, const hir_op *op, const hir_array *const *x, h
     hd_push(c->scratch, &c->mail->messages,
             ((eval_message){
                 .from = c->e->stage, .to = to, .rank = c->e->rank, .n = x[0]->n, .at = at}));
+    return true;
+}
+
+/* Random numbers for all rows of the call, of which a rank takes its own. */
+static bool receive_random(eval_call *c, const hir_op *op, hir_array *y) {
+    const uint64_t seed = (uint64_t)c->e->length;
+    hir_random r = hir_random_stream(seed, hd_printf(c->scratch, "received %u", c->received++));
+    const bool part = hir_is_row_share(hir_value_at(c->m, op->results[0])->type.dim[0]);
+    const int64_t row = elements_of_row(y), first = part ? first_row(c, c->e->rank) * row : 0;
+    for (int64_t i = 0; i < first; i++)
+        hir_random_normal(&r);
+    for (int64_t i = 0; i < y->n; i++)
+        y->at[i] = hir_random_normal(&r);
     return true;
 }
 
@@ -155,6 +188,7 @@ bool eval_comm_recv(eval_call *c, const hir_op *op, const hir_array *const *x, h
         m->taken = true;
         return true;
     }
+    if (!c->mail && c->e->alone) return receive_random(c, op, y);
     hd_err(c->d, HD_E_VALUE, op->loc, "comm.recv: stage %lld has sent nothing", (long long)from);
     return false;
 }

@@ -13,8 +13,10 @@
 static const int64_t call_tokens[] = {5, 1, 3};
 enum { CALLS = sizeof call_tokens / sizeof *call_tokens };
 
-typedef struct side { /* one of the two modules */
-    const hir_module *m;
+typedef struct side {                /* one of the two modules */
+    const hir_module *m;             /* of a pipeline the last stage, which has the outputs */
+    const hir_module *const *stages; /* of a pipeline all, else NULL */
+    size_t n_stages;
     hir_eval *eval;
     hir_results results;
     hir_array *values; /* by value; `at` NULL: not made in this call */
@@ -78,6 +80,11 @@ static int64_t fewest_rows(const hir_module *m, hir_id first, hir_id input, int6
     HIR_EACH(m, op, first) {
         const hir_op *o = hir_op_at(m, op);
         if (o->body_first != HIR_NONE) fewest = fewest_rows(m, o->body_first, input, fewest);
+        if (o->code == HIR_COMM_PART_OP && hir_ref_equal(o->args[0], hir_value_ref(input))) {
+            const hir_id kernel = o->parent; /* a rank's ids are ids of the same table */
+            const hir_op *makes = kernel == HIR_NONE ? o : hir_op_at(m, kernel);
+            fewest = fewest_rows(m, m->first, makes->results[0], fewest);
+        }
         const int64_t rows = rows_chosen_from(m, op, hir_value_ref(input));
         if (rows > 0 && rows < fewest) fewest = rows;
     }
@@ -140,7 +147,8 @@ static bool run_side(comparison *c, side *s, hd_arena *scratch, int64_t tokens,
     s->scratch = scratch;
     s->values = hd_new_array(scratch, hir_array, s->m->values.n);
     memset(&s->order, 0, sizeof s->order);
-    return hir_eval_call(s->eval, scratch, c->d, tokens, inputs, &s->results, record, s);
+    return hir_eval_call(s->eval, scratch, c->d, tokens, inputs, &s->results,
+                         s->stages ? NULL : record, s);
 }
 
 static const hir_array *find_result(const hir_results *r, const char *name) {
@@ -301,19 +309,26 @@ static bool run_guarded_call(comparison *c, int call) {
 
 static bool run_calls(comparison *c, hd_arena *a) {
     c->before.eval = hir_eval_new(a, c->before.m, hir_random_weights, &c->seed);
-    c->after.eval = hir_eval_new(a, c->after.m, hir_random_weights, &c->seed);
+    if (c->after.stages) {
+        c->after.eval = hir_eval_new_pipeline(a, c->after.stages, c->after.n_stages,
+                                              hir_random_weights, &c->seed);
+    } else {
+        c->after.eval = hir_eval_new(a, c->after.m, hir_random_weights, &c->seed);
+        hir_eval_alone(c->before.eval);
+        hir_eval_alone(c->after.eval);
+    }
     for (int call = 0; call < CALLS; call++)
         if (!run_guarded_call(c, call)) return c->out->found;
     return true;
 }
 
-bool hir_first_difference(const hir_module *before, const hir_module *after, double tolerance,
-                          uint64_t seed, hd_diags *d, hir_difference *out) {
+static bool first_difference(const hir_module *before, side after, double tolerance, uint64_t seed,
+                             hd_diags *d, hir_difference *out) {
     *out = (hir_difference){.output = HIR_NONE, .first_value = HIR_NONE, .first_op = HIR_NONE};
-    if (!same_inputs(before, after, d)) return false;
+    if (!same_inputs(before, after.m, d)) return false;
     comparison c = {
         .before = {.m = before},
-        .after = {.m = after},
+        .after = after,
         .tolerance = tolerance,
         .seed = seed,
         .d = d,
@@ -332,6 +347,11 @@ bool hir_first_difference(const hir_module *before, const hir_module *after, dou
     return ok;
 }
 
+bool hir_first_difference(const hir_module *before, const hir_module *after, double tolerance,
+                          uint64_t seed, hd_diags *d, hir_difference *out) {
+    return first_difference(before, (side){.m = after}, tolerance, seed, d, out);
+}
+
 /* ---- the result as diagnostics -------------------------------------------------------------- */
 
 static const char *op_text(const hir_module *m, hir_id op, hd_arena *a) {
@@ -348,10 +368,11 @@ static hir_id producer(const hir_module *m, hir_id op) {
     return hir_value_at(m, x.index)->op;
 }
 
-bool hir_same_answer(const hir_module *before, const hir_module *after, double tolerance,
-                     uint64_t seed, hd_diags *d) {
+static bool same_answer(const hir_module *before, side other, double tolerance, uint64_t seed,
+                        hd_diags *d) {
+    const hir_module *after = other.m;
     hir_difference x;
-    if (!hir_first_difference(before, after, tolerance, seed, d, &x)) return false;
+    if (!first_difference(before, other, tolerance, seed, d, &x)) return false;
     if (!x.found) return true;
     hd_loc loc = HD_NOWHERE;
     hir_id op = x.output == HIR_NONE ? HIR_NONE : producer(after, x.output);
@@ -368,4 +389,15 @@ bool hir_same_answer(const hir_module *before, const hir_module *after, double t
                 op_text(after, x.first_op, d->arena));
     }
     return false;
+}
+
+bool hir_same_answer(const hir_module *before, const hir_module *after, double tolerance,
+                     uint64_t seed, hd_diags *d) {
+    return same_answer(before, (side){.m = after}, tolerance, seed, d);
+}
+
+bool hir_same_answer_of_stages(const hir_module *before, const hir_module *const *stages, size_t n,
+                               double tolerance, uint64_t seed, hd_diags *d) {
+    const side after = {.m = stages[n - 1], .stages = stages, .n_stages = n};
+    return same_answer(before, after, tolerance, seed, d);
 }

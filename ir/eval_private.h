@@ -26,6 +26,7 @@ struct hir_eval {
     const hir_module *with_whole; /* the module as its checkpoint has it, and */
     double **whole;               /* its weights, which all ranks share; NULL: not read yet */
     int64_t rank, stage;
+    bool alone;                       /* one stage of a pipeline: what it receives is random */
     hir_eval *next_rank, *next_stage; /* of a sharded module, and of a pipeline; NULL: the last */
     eval_state *states;
     int64_t length; /* positions all states hold */
@@ -70,6 +71,7 @@ typedef struct eval_call {
     struct eval_call *group; /* the calls of all ranks, by rank */
     hir_array operand;       /* first operand of a comm op, for the other ranks */
     eval_mail *mail;         /* NULL: no pipeline */
+    uint32_t received, sent; /* by a stage alone */
     hir_observer observe;
     void *observe_context;
 } eval_call;

@@ -3,12 +3,12 @@
 
 /* [T, heads, ..] */
 static bool by_heads(hir_type t, int64_t heads) {
-    return t.rank >= 2 && t.dim[0] == HIR_T && t.dim[1] == heads;
+    return t.rank >= 2 && hir_is_tokens(t.dim[0]) && t.dim[1] == heads;
 }
 
 /* The same memory with heads and columns in one dim. */
 static bool is_flat(hir_type t, int64_t heads) {
-    return t.rank == 2 && t.dim[0] == HIR_T && t.dim[1] > 0 && t.dim[1] % heads == 0;
+    return t.rank == 2 && hir_is_tokens(t.dim[0]) && t.dim[1] > 0 && t.dim[1] % heads == 0;
 }
 
 bool hir_is_by_heads(hir_type t, int64_t heads) {

@@ -114,7 +114,7 @@ static bool stage_fits(hir_check *c, hir_attr_id id) {
 }
 
 bool hir_rule_comm_send(hir_check *c, hir_type *y) {
-    (void)y;
+    *y = hir_arg(c, 0);
     return dtype_fits(c) && stage_fits(c, HIR_A_TO) && hir_is_value(c, 0) &&
            (hir_type_has_t(hir_arg(c, 0)) ||
             hir_refuse(c, HD_E_TYPE, "what is the same for every token each stage can make",

@@ -86,7 +86,7 @@ bool hir_rule_yield(hir_check *c, hir_type *y) {
     for (uint32_t i = 0; i < c->op->n_args; i++) {
         const hir_type t = hir_arg(c, i);
         if (!hir_is_value(c, i)) return false;
-        if (t.dtype == HIR_I32 && t.rank == 1)
+        if (t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T)
             return hir_refuse(c, HD_E_TYPE, NULL, "operand %s is token ids", hir_arg_name(c, i));
     }
     return true;

@@ -224,6 +224,7 @@ typedef enum hir_place {
     HIR_PLACE_NONE,   /* not decided, or inside a kernel */
     HIR_PLACE_ARENA,  /* offset * T bytes into the arena: the rows of one call, T times the row size
                        */
+    HIR_PLACE_LOCAL,  /* the same in the arena of the rows of this rank */
     HIR_PLACE_FIXED,  /* offset bytes into the fixed area: values without T */
     HIR_PLACE_INPUT,  /* the caller's input number `offset` */
     HIR_PLACE_OUTPUT, /* the caller's output number `offset` */
@@ -346,6 +347,7 @@ typedef struct hir_module {
     int64_t divide_from;
     /* set by plan-memory, printed as `arena 1536 per token` / `fixed 64` when stage is kernel */
     uint64_t arena_per_token, fixed_bytes;
+    uint64_t local_per_token; /* the arena of the rows of a rank; `local 512 per token` */
     /* by op: its location in the text that the module was parsed from; for messages only */
     const hd_loc *text_locs;
     uint32_t n_text_locs;

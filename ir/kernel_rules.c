@@ -123,7 +123,7 @@ static void check_cache_use(rules *r, hir_id op) {
 typedef enum part { HEAD, LINEARS, EPILOGUE, TAIL, NOWHERE } part;
 
 static bool is_tile(hir_type t) {
-    return t.dtype == HIR_F32 && t.rank == 2 && t.dim[0] == HIR_T;
+    return t.dtype == HIR_F32 && t.rank == 2 && hir_is_tokens(t.dim[0]);
 }
 
 static void check_linear(rules *r, hir_id op, hir_ref *x) {
@@ -493,6 +493,20 @@ static void refuse_formless(rules *r) {
     refuse(r, r->kernel, "a sequence kernel has an op that looks along the sequence", names.at);
 }
 
+/* ---- exchanges ----------------------------------------------------------------------------- */
+
+/* One comm op, of a value that another kernel has made, and the yield. */
+static void check_comm(rules *r) {
+    uint32_t n = 0;
+    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        if (o->code == HIR_YIELD_OP || o->code == HIR_RESHAPE_OP) continue;
+        require(r, op, hir_has_trait(o->code, HIR_COMM), "it does not cross between ranks");
+        require(r, op, n++ == 0, "an exchange has one op");
+    }
+    require(r, r->kernel, n == 1, "an exchange has one op");
+}
+
 /* ---- row programs -------------------------------------------------------------------------- */
 
 static void check_row_program(rules *r) {
@@ -588,11 +602,11 @@ static void check_output(rules *r, hir_id op, size_t number) {
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
-typedef struct span { /* of a value in the arena or the fixed area */
+typedef struct span { /* of a value in an arena or the fixed area */
     hir_id value;
     uint64_t from, to;
     uint32_t dies; /* number of the last kernel that reads it */
-    bool fixed;
+    hir_place place;
 } span;
 
 typedef struct memory {
@@ -612,14 +626,15 @@ static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
 static void check_overlap(memory *m, uint32_t i, uint32_t now) {
     const hir_id value = hir_op_at(m->r->m, m->r->kernel)->results[i];
     const hir_value *v = hir_value_at(m->r->m, value);
-    bool fixed = v->place == HIR_PLACE_FIXED;
-    if (!fixed && v->place != HIR_PLACE_ARENA) return;
+    const bool area =
+        v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL || v->place == HIR_PLACE_FIXED;
+    if (!area) return;
     uint64_t bytes = (uint64_t)hir_type_row_elements(v->type) * hir_dtype_bytes(v->type.dtype);
-    span s = {value, v->offset, v->offset + bytes, m->last_read[value], fixed};
+    span s = {value, v->offset, v->offset + bytes, m->last_read[value], v->place};
     if (s.dies < now) s.dies = now;
     for (size_t j = 0; j < m->alive.n; j++) {
         const span *o = &m->alive.at[j];
-        bool meets = o->fixed == fixed && o->from < s.to && s.from < o->to;
+        bool meets = o->place == v->place && o->from < s.to && s.from < o->to;
         if (meets && !takes_place(m, i, o, now))
             refuse(m->r, m->r->kernel, "a result overwrites a value that is still live",
                    "plan-memory gives values that are live at the same time different places");

@@ -246,13 +246,13 @@ bool hir_may_be_in_place(const hir_module *m, hir_id kernel, hir_id value) {
 hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i) {
     const hir_op *k = hir_op_at(m, kernel);
     const hir_value *v = hir_value_at(m, k->results[i]);
-    if (v->place != HIR_PLACE_ARENA) return HIR_NONE;
+    if (v->place != HIR_PLACE_ARENA && v->place != HIR_PLACE_LOCAL) return HIR_NONE;
     HIR_EACH(m, op, k->body_first) {
         const hir_op *o = hir_op_at(m, op);
         for (uint32_t j = 0; j < o->n_args; j++) {
             if (o->args[j].kind != HIR_REF_VALUE) continue;
             const hir_value *x = hir_value_at(m, o->args[j].index);
-            if (x->place == HIR_PLACE_ARENA && x->offset == v->offset && same_rows(v, x) &&
+            if (x->place == v->place && x->offset == v->offset && same_rows(v, x) &&
                 hir_may_be_in_place(m, kernel, o->args[j].index))
                 return o->args[j].index;
         }
@@ -308,6 +308,7 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
     c->ranks = m->ranks;
     c->divide_from = m->divide_from;
     c->arena_per_token = m->arena_per_token;
+    c->local_per_token = m->local_per_token;
     c->fixed_bytes = m->fixed_bytes;
     for (size_t i = 0; i < m->options.n; i++)
         hir_set_option(c, m->options.at[i].key, m->options.at[i].value);

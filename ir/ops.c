@@ -206,6 +206,5 @@ const char *hir_operand_name(const hir_signature *s, uint32_t i, hd_arena *a) {
 }
 
 uint32_t hir_result_count(hir_opcode code) {
-    return code != HIR_OUTPUT_OP && code != HIR_TRACE_OP && code != HIR_YIELD_OP &&
-           code != HIR_COMM_SEND_OP;
+    return code != HIR_OUTPUT_OP && code != HIR_TRACE_OP && code != HIR_YIELD_OP;
 }

@@ -109,18 +109,24 @@ static bool parse_option(hir_parser *p) {
     return true;
 }
 
-/* `arena 1536 per token` and `fixed 64`: at the kernel stage only, once each. */
-static bool parse_area(hir_parser *p, bool arena) {
-    bool *given = arena ? &p->arena_given : &p->fixed_given;
+/* `arena 1536 per token`, `local 512 per token` and `fixed 64`: at the kernel stage only, once
+ * each. */
+static bool parse_area(hir_parser *p, const char *word) {
+    const bool local = strcmp(word, "local") == 0, fixed = strcmp(word, "fixed") == 0;
+    bool *given = local ? &p->local_given : fixed ? &p->fixed_given : &p->arena_given;
+    uint64_t *size = local   ? &p->m->local_per_token
+                     : fixed ? &p->m->fixed_bytes
+                             : &p->m->arena_per_token;
     if (p->m->stage != HIR_STAGE_KERNEL)
         return hir_parse_error(p, HD_E_TYPE, p->last, NULL, "only kernel IR has %s",
-                               arena ? "an arena" : "a fixed area");
-    if (*given)
-        return hir_parse_error(p, HD_E_NAME, p->last, NULL, "'%s' is given twice",
-                               arena ? "arena" : "fixed");
+                               fixed ? "a fixed area" : "an arena");
+    if (local && !p->m->ranks)
+        return hir_parse_error(p, HD_E_TYPE, p->last, NULL,
+                               "only sharded modules have rows of a rank");
+    if (*given) return hir_parse_error(p, HD_E_NAME, p->last, NULL, "'%s' is given twice", word);
     *given = true;
-    if (!hir_parse_u64(p, arena ? &p->m->arena_per_token : &p->m->fixed_bytes)) return false;
-    if (!arena) return true;
+    if (!hir_parse_u64(p, size)) return false;
+    if (fixed) return true;
     if (!hir_at_word(p, "per")) return hir_expected(p, "'per token'");
     hir_advance(p);
     if (!hir_at_word(p, "token")) return hir_expected(p, "'token'");
@@ -427,17 +433,17 @@ static bool parse_declaration(hir_parser *p, const char *keyword) {
     if (strcmp(keyword, "state") == 0) return parse_state(p);
     if (strcmp(keyword, "weights") == 0) return parse_unused_below(p);
     if (strcmp(keyword, "ranks") == 0) return parse_ranks(p);
-    return parse_area(p, strcmp(keyword, "arena") == 0);
+    return parse_area(p, keyword);
 }
 
 static bool keyword_known(hir_parser *p) {
-    static const char *const keywords[] = {"option", "ranks",   "arena", "fixed",
+    static const char *const keywords[] = {"option", "ranks",   "arena", "local", "fixed",
                                            "weight", "weights", "state", "func"};
     if (p->t.kind != HIR_TOK_WORD)
         return hir_expected(p, "a declaration (weight, state, option, func)");
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
         if (hir_at_word(p, keywords[i])) return true;
-    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 8),
+    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 9),
                            "there is no declaration '%s'", p->t.text);
 }
 

@@ -5,7 +5,8 @@
 #include "ir/text.h"
 
 static const char *const stage_names[] = {"graph", "depth", "kernel"};
-static const char *const place_names[] = {"", "arena", "fixed", "input", "output", "state"};
+static const char *const place_names[] = {"",      "arena",  "local", "fixed",
+                                          "input", "output", "state"};
 
 const char *hir_stage_name(hir_stage stage) {
     return stage_names[stage];
@@ -223,8 +224,11 @@ static void print_header(const printer *p) {
         hd_text_f(p->out, "ranks %u, rows divided from %lld tokens\n\n", m->ranks,
                   (long long)m->divide_from);
     if (m->stage == HIR_STAGE_KERNEL)
-        hd_text_f(p->out, "arena %llu per token\nfixed %llu\n\n",
-                  (unsigned long long)m->arena_per_token, (unsigned long long)m->fixed_bytes);
+        hd_text_f(p->out, "arena %llu per token\n", (unsigned long long)m->arena_per_token);
+    if (m->stage == HIR_STAGE_KERNEL && m->ranks)
+        hd_text_f(p->out, "local %llu per token\n", (unsigned long long)m->local_per_token);
+    if (m->stage == HIR_STAGE_KERNEL)
+        hd_text_f(p->out, "fixed %llu\n\n", (unsigned long long)m->fixed_bytes);
 }
 
 /* @a, softmax(@a), softmax(@a)[0:3], transposed(@a[0:96]) */

@@ -248,7 +248,10 @@ static bool place_fits(const verifier *v, hir_id id) {
     switch (value->place) {
     case HIR_PLACE_NONE: return true;
     case HIR_PLACE_ARENA:
-        return hir_type_has_t(t) && area_holds(v->m->arena_per_token, value->offset, t);
+        return t.rank && t.dim[0] == HIR_T && area_holds(v->m->arena_per_token, value->offset, t);
+    case HIR_PLACE_LOCAL:
+        return t.rank && hir_is_row_share(t.dim[0]) &&
+               area_holds(v->m->local_per_token, value->offset, t);
     case HIR_PLACE_FIXED:
         return !hir_type_has_t(t) && !has_c && area_holds(v->m->fixed_bytes, value->offset, t);
     case HIR_PLACE_OUTPUT:

@@ -75,7 +75,7 @@ static queries get_queries(maker *k) {
 
 /* x [T(, n), d] against all queries: [T(, n)(, S)(, H)] */
 static hir_ref dots(maker *k, hir_ref x, const queries *q, bool many_sources) {
-    int64_t dims[HIR_MAX_RANK] = {HIR_T};
+    int64_t dims[HIR_MAX_RANK] = {hir_ref_type(k->m, x).dim[0]};
     uint32_t rank = 1;
     hir_ref table = q->q;
     if (many_sources) dims[rank++] = k->n;
@@ -132,7 +132,7 @@ static hir_ref products(maker *k, const queries *q, hir_ref inverse) {
 /* [T, n] or [n, S], reshaped to broadcast over the other dims of the scores */
 static hir_ref aligned(maker *k, hir_ref x, bool has_t) {
     hir_type y = pass_result_type(k->m, k->op), t = hir_ref_type(k->m, x);
-    int64_t dims[] = {HIR_T, t.dim[has_t], has_t ? 1 : t.dim[1], 1};
+    int64_t dims[] = {y.dim[0], t.dim[has_t], has_t ? 1 : t.dim[1], 1};
     uint32_t skip = !has_t;
     return pass_reshape(k->b, x, type_of(y.rank - skip, dims + skip));
 }
@@ -158,7 +158,8 @@ static hir_ref scores(maker *k) {
 /* ---- mix ----------------------------------------------------------------------------------- */
 /* [T, d], or its channels by head */
 static hir_type by_head(const maker *k) {
-    int64_t dims[] = {HIR_T, k->heads, k->d / k->heads}, row[] = {HIR_T, k->d};
+    const int64_t rows = pass_result_type(k->m, k->op).dim[0];
+    int64_t dims[] = {rows, k->heads, k->d / k->heads}, row[] = {rows, k->d};
     return k->heads > 1 ? type_of(3, dims) : type_of(2, row);
 }
 

@@ -107,7 +107,7 @@ static void place_row(fuse *f, hir_id op) {
 
 static bool is_contraction(const fuse *f, const hir_op *o) {
     hir_type x = hir_ref_type(f->m, o->args[0]);
-    return o->args[1].kind == HIR_REF_WEIGHT && x.rank == 2 && x.dim[0] == HIR_T &&
+    return o->args[1].kind == HIR_REF_WEIGHT && x.rank == 2 && hir_is_tokens(x.dim[0]) &&
            (o->n_args < 3 || o->args[2].kind != HIR_REF_VALUE);
 }
 
@@ -176,6 +176,18 @@ static void place_alone(fuse *f, hir_id op, fuse_kind kind) {
     }
     place(f, op, kind, phase, new_group(f, kind, phase));
     f->groups.at[f->node[op].group].epilogue = hir_takes_epilogue(hir_op_at(f->m, op)->code);
+}
+
+/* What is sent and received stays in the order of the program: what two stages send each other is
+ * told apart by nothing else. */
+static void place_comm(fuse *f, hir_id op) {
+    const bool ordered = hir_has_trait(hir_op_at(f->m, op)->code, HIR_EFFECT);
+    place_alone(f, op, FUSE_COMM);
+    fuse_node *n = &f->node[op];
+    if (!ordered) return;
+    if (n->phase < f->sent) n->phase = f->groups.at[n->group].phase = f->sent;
+    f->sent = n->phase;
+    if (f->sent > f->front) f->front = f->sent;
 }
 
 /* ---- epilogues ----------------------------------------------------------------------------- */
@@ -404,6 +416,8 @@ static bool place_op(fuse *f, hir_id op) {
         place_alone(f, op, FUSE_SEQUENCE);
     else if (o->code == HIR_BLOCK_LINEAR_OP)
         place_alone(f, op, FUSE_BLOCKS);
+    else if (hir_has_trait(o->code, HIR_COMM))
+        place_comm(f, op);
     else if (o->code == HIR_LINEAR_OP && is_contraction(f, o))
         place_linear(f, op);
     else if (o->code == HIR_EXPERT_LINEAR_OP)
@@ -601,6 +615,12 @@ static void place_fixed(fuse *f, hir_id op) {
 }
 
 /* ---- groups of rows, order of kernels ------------------------------------------------------ */
+/* Rows of the call and those of a rank are two row programs. */
+static bool has_rows_of_rank(const fuse *f, hir_id op) {
+    const hir_type t = pass_result_type(f->m, op);
+    return t.rank > 0 && hir_is_row_share(t.dim[0]);
+}
+
 static uint32_t row_group(fuse *f, uint32_t *of_phase, fuse_kind kind, uint32_t phase) {
     if (of_phase[phase] == HIR_NONE) of_phase[phase] = new_group(f, kind, phase);
     return of_phase[phase];
@@ -616,13 +636,16 @@ static uint32_t *no_groups(fuse *f, uint32_t n) {
 static void fill_groups(fuse *f) {
     uint32_t phases = f->front + 1, contractions = (uint32_t)f->groups.n;
     uint32_t *rows = no_groups(f, phases), *fixed = no_groups(f, phases);
+    uint32_t *of_rank = no_groups(f, phases);
     for (int linear = 1; linear >= 0; linear--) /* linear ops come first in a contraction */
         for (size_t k = 0; k < f->program.n; k++) {
             hir_id op = f->program.at[k];
             fuse_node *n = &f->node[op];
             if ((fuse_is_product(hir_op_at(f->m, op)->code) && n->kind == FUSE_CONTRACT) != linear)
                 continue;
-            if (n->kind == FUSE_ROW) n->group = row_group(f, rows, FUSE_ROW, n->phase);
+            if (n->kind == FUSE_ROW)
+                n->group =
+                    row_group(f, has_rows_of_rank(f, op) ? of_rank : rows, FUSE_ROW, n->phase);
             if (n->kind == FUSE_FIXED) n->group = row_group(f, fixed, FUSE_FIXED, n->phase);
             if (n->kind >= FUSE_FIXED && n->kind <= FUSE_SEQUENCE)
                 hd_push(f->c->scratch, &f->groups.at[n->group].ops, op);
@@ -639,6 +662,7 @@ static void fill_groups(fuse *f) {
     for (uint32_t p = 0, k = 0; p < phases; p++) {
         if (fixed[p] != HIR_NONE) hd_push(f->c->scratch, &f->kernels, fixed[p]);
         if (rows[p] != HIR_NONE) hd_push(f->c->scratch, &f->kernels, rows[p]);
+        if (of_rank[p] != HIR_NONE) hd_push(f->c->scratch, &f->kernels, of_rank[p]);
         for (; k < contractions && f->groups.at[sorted[k]].phase == p; k++)
             if (f->groups.at[sorted[k]].ops.n) hd_push(f->c->scratch, &f->kernels, sorted[k]);
     }

@@ -13,6 +13,7 @@ typedef enum fuse_kind {
     FUSE_ROW,
     FUSE_CONTRACT, /* linear, or an op of its epilogue */
     FUSE_BLOCKS,   /* block_linear */
+    FUSE_COMM,     /* what crosses between ranks */
     FUSE_SEQUENCE,
     FUSE_OUTPUT,
 } fuse_kind;
@@ -46,6 +47,7 @@ typedef struct fuse {
     fuse_node *node;        /* by op */
     HD_VEC(fuse_group) groups;
     uint32_t front;           /* highest phase of a row op so far */
+    uint32_t sent;            /* phase of the last send or recv so far */
     uint32_t *last_with_x;    /* by value: newest contraction group that reads it */
     bool *given_out;          /* by value: an output names it */
     hir_uses uses;            /* by base value: its users, looking through reshapes */

@@ -149,6 +149,7 @@ static hir_ref operand(building *b, hir_ref r) {
 static hir_kernel_kind kernel_kind(fuse_kind kind) {
     if (kind == FUSE_CONTRACT) return HIR_KERNEL_CONTRACT;
     if (kind == FUSE_BLOCKS) return HIR_KERNEL_BLOCKS;
+    if (kind == FUSE_COMM) return HIR_KERNEL_COMM;
     return kind == FUSE_SEQUENCE ? HIR_KERNEL_SEQUENCE : HIR_KERNEL_ROW;
 }
 

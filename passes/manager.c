@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "ir/eval.h"
-#include "passes/util.h"
+#include "passes/shard.h"
 
 /* Two float64 evaluations of one model differ by rounding only: a pass may reorder sums and factors
  * (1e-16 per op, amplified by some 1e3 over deep models), while a wrong rewrite shows at 1e-6 and
@@ -152,9 +152,34 @@ static const hir_module *without_conversions(const hir_module *m, hd_arena *a) {
     return exact;
 }
 
+/* shard-tensor rounds what crosses by request. */
+static const hir_module *with_f32_crossing(const hir_module *m, hd_arena *a) {
+    hir_module *exact = hir_module_clone(m, a);
+    HIR_EACH(exact, op, exact->first)
+    if (hir_has_trait(hir_op_at(exact, op)->code, HIR_COMM) &&
+        hir_find_attr(hir_op_at(exact, op), HIR_A_DTYPE))
+        hir_set_attr(exact, op, hir_string(HIR_A_DTYPE, hir_dtype_name(HIR_F32)));
+    return exact;
+}
+
+/* A stage alone has no answer: all are made, and evaluated together. */
+static bool check_stages(const hir_module *before, const hir_pass_options *options,
+                         hd_arena *scratch, hd_diags *d) {
+    const hir_module **stages = hd_new_array(scratch, const hir_module *, (size_t)options->stages);
+    return shard_all_stages(before, options, d, scratch, stages) &&
+           hir_same_answer_of_stages(before, stages, (size_t)options->stages, check_tolerance,
+                                     CHECK_SEED, d);
+}
+
 static bool check_after(const hir_module *before, const hir_module *after, const step *s,
-                        hd_arena *scratch, hd_diags *d) {
+                        const hir_pass_options *options, hd_arena *scratch, hd_diags *d) {
     size_t from = d->list.n;
+    if (s->id == HIR_PASS_SHARD_PIPELINE) {
+        if (check_stages(before, options, scratch, d)) return true;
+        blame(d, from, s);
+        return false;
+    }
+    if (s->id == HIR_PASS_SHARD_TENSOR) after = with_f32_crossing(after, scratch);
     if (s->id == HIR_PASS_NARROW_DEPTH) after = without_conversions(after, scratch);
     if (hir_same_answer(before, after, check_tolerance, CHECK_SEED, d)) return true;
     blame(d, from, s);
@@ -192,7 +217,8 @@ static bool run_step(const step *s, hir_pass_context *c, const hir_run *run) {
     if (!run_pass(c, s, &seconds)) return false;
     if (run->verify && !verify_after(c->m, s, c->diags)) return false;
     if (s->id == HIR_PASS_PLAN_MEMORY && !verify_kernels_after(c->m, s, c->diags)) return false;
-    if (before && c->changed && !check_after(before, c->m, s, c->scratch, c->diags)) return false;
+    if (before && c->changed && !check_after(before, c->m, s, c->options, c->scratch, c->diags))
+        return false;
     return !h->after || h->after(h->context, s->index, s->id, c->m, c->changed, seconds, c->diags);
 }
 

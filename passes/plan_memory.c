@@ -50,8 +50,8 @@ typedef struct planner {
     hir_pass_context *c;
     hir_module *m;
     uint32_t n_kernels;
-    uint32_t *last_read; /* by value: number of the last kernel that reads it */
-    buffer_list arena, fixed;
+    uint32_t *last_read;             /* by value: number of the last kernel that reads it */
+    buffer_list arena, local, fixed; /* local: of the rows of a rank */
     HD_VEC(alias) aliases;
     hir_id *first; /* by value: the first value in its place */
 } planner;
@@ -128,7 +128,7 @@ static bool has_many_rows(const planner *p, hir_id kernel) {
 
 /* Finds a value that result `b` of the kernel may alias, as the kernel is its last reader; returns
  * its buffer. */
-static buffer *find_aliased(planner *p, hir_id kernel, const buffer *b) {
+static buffer *find_aliased(planner *p, buffer_list *list, hir_id kernel, const buffer *b) {
     const hir_op *k = hir_op_at(p->m, kernel);
     const hir_dtype dtype = hir_value_at(p->m, b->value)->type.dtype;
     bool can = b->dies > b->born;
@@ -141,8 +141,8 @@ static buffer *find_aliased(planner *p, hir_id kernel, const buffer *b) {
             if (p->last_read[o->args[i].index] != b->born) continue; /* cheapest test first */
             if (p->first[o->args[i].index] == HIR_NONE) continue;    /* a value of the body */
             const hir_value *x = hir_value_at(p->m, o->args[i].index);
-            for (size_t j = p->arena.n; j-- > 0;) {
-                buffer *of = &p->arena.at[j];
+            for (size_t j = list->n; j-- > 0;) {
+                buffer *of = &list->at[j];
                 bool its = of->value == p->first[o->args[i].index] && of->dies == b->born;
                 bool same = hir_type_row_elements(x->type) ==
                             hir_type_row_elements(hir_value_at(p->m, b->value)->type);
@@ -163,8 +163,11 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
     buffer b = {.value = value, .born = number, .dies = p->last_read[value]};
     if (b.dies < number) b.dies = number; /* also if it has no reader */
     if (!buffer_size(p, value, &b.size)) return false;
-    buffer_list *list = hir_type_has_t(v->type) ? &p->arena : &p->fixed;
-    buffer *aliased = list == &p->arena ? find_aliased(p, kernel, &b) : NULL;
+    const bool tokens = hir_type_has_t(v->type);
+    buffer_list *list = !tokens                            ? &p->fixed
+                        : hir_is_row_share(v->type.dim[0]) ? &p->local
+                                                           : &p->arena;
+    buffer *aliased = tokens ? find_aliased(p, list, kernel, &b) : NULL;
     p->first[value] = aliased ? aliased->value : value;
     if (aliased) {
         aliased->dies = b.dies;
@@ -326,12 +329,16 @@ bool pass_plan_memory(hir_pass_context *c) {
     find_last_reads(&p);
     if (!place_outputs(&p) || !place_results(&p)) return false;
     uint64_t arena = plan_area(&p, &p.arena, HIR_PLACE_ARENA, "arena per token");
+    uint64_t local =
+        plan_area(&p, &p.local, HIR_PLACE_LOCAL, "arena per token of the rows of a rank");
     uint64_t fixed = plan_area(&p, &p.fixed, HIR_PLACE_FIXED, "fixed area");
     for (size_t i = 0; i < p.aliases.n; i++)
-        set_place(&p, p.aliases.at[i].value, HIR_PLACE_ARENA,
+        set_place(&p, p.aliases.at[i].value, hir_value_at(c->m, p.aliases.at[i].first)->place,
                   hir_value_at(c->m, p.aliases.at[i].first)->offset);
     if (p.aliases.n)
         hir_remark_add(c, true, HIR_NONE, "%zu results are computed in place", p.aliases.n);
+    c->changed |= local != c->m->local_per_token;
+    c->m->local_per_token = local;
     c->changed |= arena != c->m->arena_per_token || fixed != c->m->fixed_bytes;
     c->m->arena_per_token = arena;
     c->m->fixed_bytes = fixed;

@@ -277,8 +277,19 @@ static uint64_t text_peak(scheduler *s, const dependences *d) {
     return l.peak;
 }
 
+/* What stages send each other is received in the order in which it is sent: that of the text. */
+static bool has_messages(const scheduler *s) {
+    for (size_t i = 0; i < s->kernels.n; i++) {
+        HIR_EACH(s->m, op, hir_op_at(s->m, s->kernels.at[i])->body_first) {
+            const hir_opcode code = hir_op_at(s->m, op)->code;
+            if (code == HIR_COMM_SEND_OP || code == HIR_COMM_RECV_OP) return true;
+        }
+    }
+    return false;
+}
+
 static void order_kernels(scheduler *s) {
-    if (!s->kernels.n) return;
+    if (!s->kernels.n || has_messages(s)) return;
     dependences d = find_dependences(s);
     uint32_t *to = hd_new_array(s->c->scratch, uint32_t, d.n);
     uint64_t before = text_peak(s, &d), after = greedy_order(s, &d, to);

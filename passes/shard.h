@@ -1,4 +1,5 @@
-/* The shard-tensor pass: which axis of which value ranks share.
+/* The passes that divide a module over machines. shard_pipeline.c: runs of layers over stages.
+ * shard-tensor: which axis of which value ranks share.
  *
  * shard_axes.c  how an axis of an op's result lies in its operands: the one table of ops
  * shard_find.c  parts: all values, weights and states whose axes must be divided together
@@ -63,6 +64,11 @@ typedef struct shard {
 
 /* Finds the parts that are divided. */
 void shard_find_parts(shard *s);
+/* shard-pipeline for every stage of a graph; `stages` has room for them. For checks. */
+bool pass_shard_pipeline(hir_pass_context *c);
+bool shard_all_stages(const hir_module *graph, const hir_pass_options *options, hd_diags *d,
+                      hd_arena *a, const hir_module **stages);
+
 /* The slot of a value that is divided; NULL: it is not. */
 static inline const shard_slot *shard_slot_of(const shard *s, hir_id value) {
     const shard_part *p = s->part_of[value];

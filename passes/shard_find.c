@@ -252,8 +252,10 @@ static void give_up(finder *f, hir_id op) {
         f->s->is_end[f->p->ends.at[i]] = false;
     for (size_t i = 0; i < f->p->begins.n; i++)
         f->s->is_begin[f->p->begins.at[i]] = false;
-    hir_remark_add(f->s->c, false, f->p->refused_at == HIR_NONE ? op : f->p->refused_at,
-                   "is done by each rank with all of its weights: %s", f->p->refused);
+    hir_remark_add(
+        f->s->c, false, f->p->refused_at == HIR_NONE ? op : f->p->refused_at,
+        "is done by each rank with all of its weights, %llu bytes more than its share: %s",
+        (unsigned long long)f->p->saved, f->p->refused);
 }
 
 static void find_from(shard *s, hir_id op) {

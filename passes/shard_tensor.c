@@ -38,6 +38,7 @@ typedef struct rewriter {
     hir_pass_context *c;
     hir_module *m;
     size_t n_values; /* before values were made here */
+    hir_type *whole; /* by value: its type on one machine */
     where *at;       /* by value */
     bool *cheap;     /* by value: made of tables of positions and constants, on every rank */
     hir_ref *rows, *all, *share; /* by value: it in another place; none: not made yet */
@@ -79,7 +80,7 @@ static uint32_t share_attrs(const rewriter *w, hir_id value, bool gather, hir_at
     out[n++] = hir_int(HIR_A_GROUPS, share.groups);
     out[n++] = hir_int(HIR_A_UNITS, share.units);
     out[n++] = hir_string(HIR_A_PAD, "repeat");
-    if (gather) out[n++] = hir_int(HIR_A_LENGTH, share.whole);
+    if (gather) out[n++] = hir_int(HIR_A_LENGTH, w->whole[value].dim[slot->axis]);
     return n;
 }
 
@@ -94,9 +95,25 @@ static hir_ref gather_rows(rewriter *w, hir_id before, hir_ref x, bool narrow) {
 
 static hir_ref all_of(rewriter *w, hir_id before, hir_id v, bool narrow);
 
+/* A constant is made again, with the rows or the share that are wanted; none: it is none. */
+static hir_ref constant(rewriter *w, hir_id before, hir_id v, hir_type t) {
+    const hir_id op = hir_value_at(w->m, v)->op;
+    if (op == HIR_NONE || hir_op_at(w->m, op)->code != HIR_CONST_OP) return hir_no_ref();
+    const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, t.dim, t.rank),
+                              *hir_find_attr(hir_op_at(w->m, op), HIR_A_VALUE)};
+    hir_builder b = hir_before(w->m, w->c->diags, before);
+    const hir_ref y = hir_emit(&b, HIR_CONST_OP, NULL, 0, attrs, 2);
+    w->failed |= y.kind == HIR_REF_NONE;
+    return y;
+}
+
 static hir_ref rows_of(rewriter *w, hir_id before, hir_id v) {
     const hir_ref x = hir_value_ref(v);
     if (w->at[v] == SAME || w->at[v] == ROWS) return x;
+    if (w->rows[v].kind != HIR_REF_NONE) return w->rows[v];
+    hir_type t = hir_value_at(w->m, v)->type;
+    t.dim[0] = hir_t_over(w->m->ranks);
+    w->rows[v] = constant(w, before, v, t);
     if (w->rows[v].kind != HIR_REF_NONE) return w->rows[v];
     w->scatters += w->at[v] == SUMS;
     if (w->at[v] == SUMS)
@@ -236,7 +253,9 @@ static void rewrite_plain(rewriter *w, hir_id op) {
     const uint32_t n = o->n_args;
     where at = ROWS;
     bool cheap = false;
-    if (leaves || sequence) {
+    if (o->code == HIR_COMM_RECV_OP || o->code == HIR_COMM_SEND_OP) {
+        take_rows(w, op); /* between stages the rows of a rank cross */
+    } else if (leaves || sequence) {
         at = ALL;
         cheap = hir_has_trait(o->code, HIR_PURE_CONST);
         for (uint32_t i = 0; i < n; i++)
@@ -346,7 +365,7 @@ static void divide_weights(rewriter *w, const requests *r) {
     HIR_EACH(w->m, op, w->m->first) {
         const hir_op *o = hir_op_at(w->m, op);
         for (uint32_t i = 0; i < o->n_args; i++)
-            reads[o->args[i].index] += o->args[i].kind == HIR_REF_WEIGHT;
+            if (o->args[i].kind == HIR_REF_WEIGHT) reads[o->args[i].index]++;
     }
     for (size_t i = 0; i < r->list.n; i++) {
         const request *q = &r->list.at[i];
@@ -390,15 +409,18 @@ static bool may_divide(rewriter *w, const requests *r) {
 enum { EXCHANGE_BYTES = 1 << 18 };
 
 /* With rows divided, a rank does a P-th of what is local to rows, and each gathered value is an
- * exchange; with all rows on all ranks there are none of these. */
+ * exchange; with all rows on all ranks there are none of these. Never more tokens than a rank has
+ * rows of a whole chunk, for which there is memory anyway. */
 static int64_t rows_divided_from(const rewriter *w) {
     const int64_t ranks = w->m->ranks;
     uint64_t row = 0;
     for (size_t v = 0; v < w->n_values; v++)
         if (w->at[v] == ROWS) row += (uint64_t)pass_elements(hir_value_at(w->m, (hir_id)v)->type);
     const uint64_t saved = row * 8 * (uint64_t)(ranks - 1) / (uint64_t)ranks + 1;
-    const uint64_t tokens = (uint64_t)w->gathers * EXCHANGE_BYTES / saved;
-    return tokens < (uint64_t)ranks ? ranks : tokens > 4096 ? 4096 : (int64_t)tokens;
+    const int64_t tokens = (int64_t)((uint64_t)w->gathers * EXCHANGE_BYTES / saved);
+    const int64_t chunk = w->c->options->chunk > 0 ? w->c->options->chunk : 512;
+    const int64_t most = chunk / ranks > ranks ? chunk / ranks : ranks;
+    return tokens < ranks ? ranks : tokens > most ? most : tokens;
 }
 
 static void *by_value(const rewriter *w, size_t size) {
@@ -428,6 +450,9 @@ bool pass_shard_tensor(hir_pass_context *c) {
     c->m->divide_from =
         c->options->divide_from > c->options->ranks ? c->options->divide_from : c->options->ranks;
     shard_find_parts(&s);
+    w.whole = by_value(&w, sizeof *w.whole);
+    for (size_t v = 0; v < w.n_values; v++)
+        w.whole[v] = c->m->values.at[v].type;
     w.at = by_value(&w, sizeof *w.at);
     w.cheap = by_value(&w, sizeof *w.cheap);
     w.rows = by_value(&w, sizeof *w.rows);
@@ -445,7 +470,9 @@ bool pass_shard_tensor(hir_pass_context *c) {
         if (!w.failed) rewrite(&w, op);
     }
     if (w.failed) return false;
-    if (!c->options->divide_from) c->m->divide_from = rows_divided_from(&w);
+    /* stages have to agree, and see only their own layers */
+    if (!c->options->divide_from && c->options->stages <= 1)
+        c->m->divide_from = rows_divided_from(&w);
     hir_remark_add(c, true, HIR_NONE,
                    "%zu parts of layers are divided over %u ranks; %u values are gathered and %u "
                    "sums are scattered for each token, rows being divided from %lld tokens on",

@@ -77,8 +77,8 @@ static void find_elementwise_reads(splitter *s) {
 static hir_ref linear_of_slices(splitter *s, hir_builder *b, hir_ref x, hir_ref w) {
     hir_type xt = hir_ref_type(s->m, x), wt = hir_ref_type(s->m, w);
     int64_t k = wt.dim[1], n = wt.dim[0], slices = pass_elements(xt) / k;
-    hir_type row = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, k});
-    hir_ref flat = pass_reshape(b, x, hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, slices, k}));
+    hir_type row = hir_make_type(HIR_F32, 2, (int64_t[]){xt.dim[0], k});
+    hir_ref flat = pass_reshape(b, x, hir_make_type(HIR_F32, 3, (int64_t[]){xt.dim[0], slices, k}));
     hir_ref parts[MOST_SLICES];
     for (int64_t i = 0; i < slices; i++) {
         hir_attr at[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, i), hir_int(HIR_A_LENGTH, 1)};

@@ -108,7 +108,7 @@ hir_type pass_keep_one(hir_type t, uint32_t axis) {
 static hir_type flat_rows(hir_type t) {
     uint32_t lead = hir_type_has_t(t);
     hir_type flat = {.dtype = t.dtype, .rank = lead};
-    if (lead) flat.dim[0] = HIR_T;
+    if (lead) flat.dim[0] = t.dim[0];
     int64_t n = 1;
     for (uint32_t i = lead; i + 1 < t.rank; i++)
         n *= t.dim[i]; /* cannot overflow: it divides the row size, which was checked */

@@ -48,6 +48,8 @@ static int run_batch(hrt_session *const *sessions, const int32_t *tokens, int64_
                      float *const *outs) {
     hrt_session *first = sessions[0];
     int rc = HRT_OK;
+    if (first->model->ranks > 0)
+        return hrt_fail(first, HRT_RANKS, "a model that is divided over ranks takes no batches");
     for (int64_t i = 0; i < count && rc == HRT_OK; i++)
         rc = check_row(first, sessions[i], i, tokens[i]);
     if (rc != HRT_OK) return rc;

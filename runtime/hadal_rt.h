@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hadal/hadal_comm.h"
 #include "support/machine.h"
 #include "support/two_forms.h"
 
@@ -65,6 +66,7 @@ typedef enum hrt_base {
     HRT_INPUT,  /* input number `index`, advanced to the first token of the chunk (inputs with T) */
     HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
     HRT_NUMBER, /* no address: the argument is the number `offset` */
+    HRT_LOCAL,  /* rows of this rank: as HRT_ARENA, in an area of their own, times those rows */
 } hrt_base;
 
 typedef struct hrt_operand {
@@ -122,7 +124,34 @@ typedef struct hrt_step {
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
     hrt_choice choice;
+    uint32_t local;    /* 1: goes over the rows of this rank (hrt_model.ranks) */
+    uint32_t exchange; /* it is no kernel, but number `exchange - 1` of hrt_model.exchanges */
 } hrt_step;
+
+/* What crosses between the ranks of a model, or, where nothing does, depends on the rank. The
+ * step's first operand is x, its last one y; a SEND has only x, a RECV only y. */
+typedef enum hrt_exchange_kind {
+    HRT_ALL_REDUCE,     /* y = the sum of x over the ranks */
+    HRT_REDUCE_SCATTER, /* the same, rows of this rank */
+    HRT_GATHER_ROWS,    /* y = the rows of all ranks */
+    HRT_GATHER_UNITS,   /* y's rows are made of units that each rank has some of */
+    HRT_PART_ROWS,      /* y = the rows of this rank, of x */
+    HRT_PART_UNITS,     /* y's rows are the units of this rank, of x's */
+    HRT_SEND,           /* to the same rank of stage `peer` */
+    HRT_RECV,
+} hrt_exchange_kind;
+
+typedef struct hrt_exchange {
+    uint32_t kind;
+    uint32_t narrow; /* 1: f32 values cross as bf16, which each rank rounds its own to as well */
+    uint32_t peer;
+    uint32_t repeat;  /* of units: hd_share (support/share.h) */
+    uint64_t element; /* bytes of one, in x and y */
+    uint64_t row;     /* elements of a row of x; of y where there is no x */
+    uint64_t outer;   /* of units: runs of them in a row, */
+    uint64_t unit;    /* elements of a unit, */
+    uint64_t groups, units;
+} hrt_exchange;
 
 typedef struct hrt_level { /* one CPU level, best first */
     const char *name;      /* "avx512" */
@@ -199,6 +228,12 @@ typedef struct hrt_model {
     const char *options; /* effective compile options as JSON */
     const char *ops;     /* kernel list, one per line: name, kind, ops */
     hd_machine machine;  /* facts to take for those of the machine it runs on, for experiments */
+    /* Of a model that is divided over ranks, 0 ranks: it is not. Calls of fewer tokens than
+     * divide_from have all rows on every rank (hd_first_row). */
+    uint32_t ranks, stage, stages, n_exchanges;
+    int64_t divide_from;
+    uint64_t local_per_token; /* bytes of rows of a rank */
+    const hrt_exchange *exchanges;
 } hrt_model;
 
 /* ---- weights ------------------------------------------------------------------------------- */
@@ -208,10 +243,12 @@ typedef struct hrt_model {
 #define HRT_WEIGHTS_DATA  4096
 typedef struct hrt_weights_header {
     char magic[8];
-    uint32_t version, reserved;
+    uint32_t version, rank; /* whose share of a divided model it is; 0 of others */
     uint8_t digest[16];
     uint64_t data_offset, data_bytes; /* file size is their sum */
     uint8_t content[16]; /* XXH3-128 of the data, canonical form; checked by tools, not at open */
+    uint8_t set[16];     /* of a divided model: XXH3-128 of the ranks' `content`, the same in all
+                          * files that were packed together; 0 of others */
 } hrt_weights_header;
 
 typedef struct hrt_weights hrt_weights;
@@ -226,6 +263,13 @@ void hrt_weights_close(hrt_weights *w);
 size_t hrt_session_size(const hrt_model *m, int64_t max_tokens); /* 0: out of range */
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out);
+/* Of a divided model: all ranks call it. Each checks what it was given; then they tell each other,
+ * and all return the same: the error of the first rank that has one, or HRT_RANKS if they differ in
+ * model, build, CPU level, weights packed together, or max_tokens. `timeout_ns` is the deadline of
+ * each exchange, here and in every call of the session, which `comm` must outlive. */
+int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
+                        int64_t max_tokens, const hadal_comm *comm, int64_t timeout_ns,
+                        hrt_session **out);
 /* 1 .. HRT_MAX_THREADS; initially the OpenMP default. No more run than there are CPUs that the
  * process may use now: they would wait for each other. */
 int hrt_session_set_threads(hrt_session *s, int threads);

@@ -6,9 +6,12 @@
 #include <stdbool.h>
 
 #include "runtime/hadal_rt.h"
+#include "support/share.h"
 
 struct hrt_weights {
     const hrt_model *model;
+    uint32_t rank;
+    uint8_t content[16], set[16];
     const uint8_t *data;
     void *map; /* NULL: the memory is the caller's */
     size_t map_bytes;
@@ -19,12 +22,14 @@ struct hrt_weights {
  *   head     the session struct (none for plain calls) and the tables of pointers
  *   states   one after the other, each of the rows that its kind has (state.c)
  *   arena    values of one chunk, at their offsets (bytes per token) times hrt_arena_rows
+ *   local    the same of rows of this rank, where the model is divided over ranks
  *   fixed    values without T
  *   sinks    one per output after the first: where it goes when the caller does not want it
+ *   staging  values on their way to other ranks and from them, in the form in which they cross
  *   shared   what threads leave for each other in a kernel; its counters are zero between kernels
  *   workers  per thread: the argument array of a kernel call, then the kernel's scratch */
 typedef struct hrt_layout {
-    size_t tables, states, arena, fixed, sinks, shared, workers;
+    size_t tables, states, arena, local, fixed, sinks, staging, shared, workers;
     size_t args_bytes, worker_bytes; /* worker_bytes 4096-aligned: no line is shared */
     size_t total;
     int64_t chunk; /* tokens that the arena holds */
@@ -47,7 +52,7 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
 typedef struct hrt_memory {
     char **states; /* [n_states] */
     char **sinks;  /* [n_outputs], NULL without sinks; entry 0 is not used */
-    char *arena, *fixed, *shared, *workers;
+    char *arena, *local, *fixed, *staging, *shared, *workers;
     size_t args_bytes, worker_bytes;
     int64_t cap, chunk;
 } hrt_memory;
@@ -66,6 +71,38 @@ const hrt_state_info *hrt_state_to_clear(const hrt_model *m);
 const char *hrt_state_word(const hrt_state_info *s);                 /* "window" */
 void hrt_clear_states(const hrt_model *m, const hrt_memory *memory); /* of fixed size */
 
+/* ---- ranks.c, exchange.c: models that are divided ---- */
+/* The side of a session among those of other ranks. */
+typedef struct hrt_side {
+    const hadal_comm *comm;
+    int64_t timeout_ns;
+    hadal_comm_group group; /* that shares the layers of this rank */
+    int32_t rank;           /* in that group */
+    bool broken;            /* an exchange has failed */
+} hrt_side;
+
+/* Rows of a call, or of a chunk of it: `tokens` from number `start` on. */
+typedef struct hrt_place {
+    int64_t start, tokens;
+} hrt_place;
+
+/* The rows of a rank of the group, as a place in the call. */
+hrt_place hrt_place_of(const hrt_model *m, const hrt_place *chunk, int64_t rank);
+/* Most rows of a rank in a chunk of up to `chunk` tokens. */
+int64_t hrt_local_rows(const hrt_model *m, int64_t chunk);
+/* Bytes of staging that the model's exchanges need. False on overflow. */
+bool hrt_staging_bytes(const hrt_model *m, int64_t chunk, uint64_t *bytes);
+/* x and y point at row 0 of the chunk, or of this rank's part of it; `wanted`: the first row of the
+ * chunk that the step does. A hadal_comm_result. */
+int hrt_make_exchange(const hrt_model *m, const hrt_side *side, const hrt_exchange *e,
+                      const void *x, void *y, void *staging, const hrt_place *chunk,
+                      int64_t wanted);
+/* Before a call of `n` tokens, which this rank refuses with `code` if that is an error: the ranks
+ * tell each other, and HRT_OK means that all make the same call. */
+int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n, int64_t rows);
+/* An exchange in the call has failed. */
+int hrt_break(hrt_session *s, int comm_code);
+
 /* One call of a program: n tokens from position `position` on. */
 typedef struct hrt_job {
     const hrt_model *model;
@@ -77,8 +114,10 @@ typedef struct hrt_job {
     int64_t n, rows, position;
     hrt_session *const *batch; /* [n] whose tokens the rows are; NULL: all are of one */
     hrt_profile_step *profile; /* per step; NULL: not wanted */
+    const hrt_side *side;      /* among ranks; NULL: the model is not divided */
 } hrt_job;
-void hrt_run(const hrt_job *job, int threads);
+/* 0, or the hadal_comm_result of the exchange that failed. */
+int hrt_run(const hrt_job *job, int threads);
 
 struct hrt_session {
     hrt_owner owner; /* first: a batch of sessions is one of owners; written by hrt_forward_batch */
@@ -90,12 +129,16 @@ struct hrt_session {
     const hrt_level *level;
     const uint8_t *weights;
     int64_t length;
+    hrt_side side; /* comm NULL: the model is not divided */
     hrt_memory memory;
     hrt_profile_step *profile; /* NULL: off */
     char message[200];
     char machine[512]; /* the level, why none better, and the facts that kernels go by, as JSON */
 };
 
+/* hrt_session_init of any model; `out` is not cleared on errors. */
+int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
+                     int64_t max_tokens, hrt_session **out);
 /* The best level that this CPU has, or the one named; NULL: there is none. */
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name);
 /* The features of a level that cannot be used here, 0: it runs. refused: the CPU has them, and the

@@ -60,13 +60,17 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
     }
     uint64_t rows = hrt_arena_rows(l.chunk);
     if (!place(&end, rows, m->arena_per_token, HRT_ALIGN, &l.arena)) return false;
+    const uint64_t local_rows = hrt_arena_rows(hrt_local_rows(m, l.chunk));
+    if (!place(&end, local_rows, m->local_per_token, HRT_ALIGN, &l.local)) return false;
     if (!place(&end, 1, m->fixed_bytes, HRT_ALIGN, &l.fixed)) return false;
     l.sinks = end;
     for (uint32_t i = 1; sinks && i < m->n_outputs; i++) {
         const hrt_tensor_info *t = &m->outputs[i];
         if (!place(&end, chunk_rows(t, l.chunk), t->row_bytes, HRT_ALIGN, &at)) return false;
     }
-    uint64_t partials;
+    uint64_t staging, partials;
+    if (!hrt_staging_bytes(m, l.chunk, &staging)) return false;
+    if (!place(&end, 1, staging, HRT_ALIGN, &l.staging)) return false;
     if (!partial_bytes(m, cap, &partials)) return false;
     if (!place(&end, 1, m->counter_bytes, HRT_ALIGN, &l.shared)) return false;
     if (!place(&end, 1, partials, HRT_ALIGN, &at)) return false;
@@ -90,7 +94,9 @@ void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memor
     *out = (hrt_memory){
         .states = tables,
         .arena = base + l->arena,
+        .local = base + l->local,
         .fixed = base + l->fixed,
+        .staging = base + l->staging,
         .shared = base + l->shared,
         .workers = base + l->workers,
         .args_bytes = l->args_bytes,

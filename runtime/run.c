@@ -11,6 +11,7 @@
  * (hrt_step.by_row) run row by row, each with its session's length and state. */
 #include <dlfcn.h>
 #include <omp.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "runtime/barrier.h"
@@ -25,9 +26,7 @@ typedef struct span {
     int64_t from, to;
 } span;
 
-typedef struct place { /* of a chunk in the call */
-    int64_t start, tokens;
-} place;
+typedef hrt_place place; /* of a chunk in the call */
 
 /* Rows of the chunk which are among the last `rows` of the call. */
 static span wanted_rows(const hrt_job *j, const place *at) {
@@ -64,6 +63,7 @@ static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at)
     case HRT_INPUT: return input_base(j, o->index, at->start);
     case HRT_OUTPUT: return output_base(j, o->index, at->start);
     case HRT_NUMBER: return (void *)(uintptr_t)o->offset;
+    case HRT_LOCAL: return mem->local + o->offset * hrt_arena_rows(at->tokens);
     case HRT_ARENA:
     case HRT_WEIGHT: break;
     }
@@ -84,6 +84,7 @@ typedef struct worker {
     int index, count;
     hrt_frame frame;
     int64_t prefetch_most; /* bytes of weights for a step */
+    int64_t exchanges;     /* of the call so far */
     void **args;
     hrt_patience patience;
     hrt_prefetch ahead;
@@ -264,12 +265,17 @@ static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, 
     hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to, w->prefetch_most);
 }
 
-static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
-    const hrt_model *m = j->model;
-    span all = {0, at->tokens}, last = wanted_rows(j, at);
+/* What kernels see of the rows at hand. */
+static void set_frame(worker *w, const hrt_job *j, const place *at) {
     w->frame.T = at->tokens;
     w->frame.C = j->position + at->start + at->tokens;
     w->frame.owners = j->batch ? (const hrt_owner *const *)(j->batch + at->start) : NULL;
+}
+
+static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
+    const hrt_model *m = j->model;
+    span all = {0, at->tokens}, last = wanted_rows(j, at);
+    set_frame(w, j, at);
     hrt_watch_start(&w->watch);
     for (uint32_t i = next_step(j, 0, at, last), next; i < m->n_steps; i = next) {
         const hrt_step *step = &m->steps[i];
@@ -287,6 +293,86 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
     }
 }
 
+/* ---- the walk of one rank ---------------------------------------------------------------------
+ * As above, with two more kinds of steps: those that go over the rows of this rank, which they see
+ * as a chunk of their own, and exchanges, which thread 0 makes. */
+/* How an exchange ended, for all threads: its number in the call above the hadal_comm_result.
+ * Thread 0 may be at the next one when others ask for this one. */
+typedef _Atomic int64_t outcome;
+enum { CODE_BITS = 8 };
+
+static bool has_failed(const outcome *o, int64_t number) {
+    const int64_t at = atomic_load_explicit(o, memory_order_relaxed);
+    return at != 0 && at >> CODE_BITS == number;
+}
+
+static void run_exchange(const worker *w, const hrt_job *j, const hrt_step *step, const place *all,
+                         const place *mine, outcome *failed) {
+    const hrt_model *m = j->model;
+    const hrt_operand *operands = m->operands + step->first_operand;
+    const hrt_exchange *e = &m->exchanges[step->exchange - 1];
+    const int64_t wanted = step->last_rows ? wanted_rows(j, all).from : 0;
+    void *at[2] = {NULL, NULL};
+    for (uint32_t k = 0; k < step->n_operands && k < 2; k++)
+        at[k] = operand_base(j, &operands[k], operands[k].base == HRT_LOCAL ? mine : all);
+    const bool receives = e->kind == HRT_RECV;
+    const int code = hrt_make_exchange(m, j->side, e, receives ? NULL : at[0],
+                                       receives ? at[0] : at[1], j->memory->staging, all, wanted);
+    if (code) atomic_store_explicit(failed, w->exchanges << CODE_BITS | code, memory_order_relaxed);
+}
+
+static void run_step_of_rank(worker *w, const hrt_job *j, const hrt_step *step, const place *all,
+                             const place *mine, outcome *failed) {
+    const place *at = step->local ? mine : all;
+    if (step->exchange) {
+        w->exchanges++;
+        if (w->index == 0) run_exchange(w, j, step, all, mine, failed);
+        return;
+    }
+    set_frame(w, j, at);
+    run_step(w, j, step, at, step->last_rows ? wanted_rows(j, at) : (span){0, at->tokens});
+}
+
+static bool is_idle_on_rank(const hrt_job *j, const hrt_step *step, const place *all,
+                            const place *mine) {
+    const place *at = step->local && !step->exchange ? mine : all;
+    return is_idle(j, step, at, wanted_rows(j, at));
+}
+
+static uint32_t next_step_of_rank(const hrt_job *j, uint32_t i, const place *all,
+                                  const place *mine) {
+    while (i < j->model->n_steps && is_idle_on_rank(j, &j->model->steps[i], all, mine))
+        i++;
+    return i;
+}
+
+static bool is_alone_on_rank(const hrt_job *j, const hrt_step *step, const place *all,
+                             const place *mine) {
+    return step->exchange || is_alone(j, step, step->local ? mine : all);
+}
+
+/* False: an exchange has failed; all threads leave the walk at the same step. */
+static bool run_chunk_of_rank(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *all,
+                              outcome *failed) {
+    const hrt_model *m = j->model;
+    const place mine = hrt_place_of(m, all, j->side->rank);
+    hrt_watch_start(&w->watch);
+    for (uint32_t i = next_step_of_rank(j, 0, all, &mine), next; i < m->n_steps; i = next) {
+        const hrt_step *step = &m->steps[i];
+        next = next_step_of_rank(j, i + 1, all, &mine);
+        run_step_of_rank(w, j, step, all, &mine, failed);
+        hrt_watch_work(&w->watch, i);
+        const bool nobody = !step->exchange && is_alone_on_rank(j, step, all, &mine) &&
+                            next < m->n_steps && is_alone_on_rank(j, &m->steps[next], all, &mine);
+        if (w->count > 1 && !nobody) {
+            hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience, &w->ahead);
+            hrt_watch_wait(&w->watch, i);
+        }
+        if (step->exchange && has_failed(failed, w->exchanges)) return false;
+    }
+    return true;
+}
+
 /* ---- the region ------------------------------------------------------------------------------ */
 /* What the threads of a call share. Beginning and end of a region order what they write; `begun`
  * and `left` say the same in C's own terms, which ThreadSanitizer follows. */
@@ -294,6 +380,7 @@ typedef struct crew {
     const hrt_job *job;
     hd_machine machine; /* that the call runs on */
     atomic_int begun, left;
+    outcome failed;
     hrt_barrier barrier;
 } crew;
 
@@ -314,7 +401,11 @@ static void run_worker(crew *c, int index, int count) {
     hrt_fp_mode old = hrt_fp_enter();
     for (int64_t start = 0; start < j->n; start += mem->chunk) {
         int64_t left = j->n - start;
-        run_chunk(&w, j, &c->barrier, &(place){start, left < mem->chunk ? left : mem->chunk});
+        const place at = {start, left < mem->chunk ? left : mem->chunk};
+        if (!j->side)
+            run_chunk(&w, j, &c->barrier, &at);
+        else if (!run_chunk_of_rank(&w, j, &c->barrier, &at, &c->failed))
+            break;
     }
     hrt_fp_leave(old);
 }
@@ -342,15 +433,21 @@ __attribute__((constructor)) static void keep_openmp_loaded(void) {
     if (handle) dlclose(handle);
 }
 
-void hrt_run(const hrt_job *job, int threads) {
+static int comm_code(const crew *c) {
+    const int64_t failed = atomic_load_explicit(&c->failed, memory_order_relaxed);
+    return (int)(failed & ((1 << CODE_BITS) - 1));
+}
+
+int hrt_run(const hrt_job *job, int threads) {
     crew c = {.job = job, .machine = hrt_machine_facts(job->model, job->level)};
     if (threads <= 1) {
         run_worker(&c, 0, 1);
-        return;
+        return comm_code(&c);
     }
     atomic_store_explicit(&c.begun, 1, memory_order_release);
     run_region(&c, threads);
     (void)atomic_load_explicit(&c.left, memory_order_acquire);
+    return comm_code(&c);
 }
 
 int hrt_processors(void) {

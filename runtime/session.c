@@ -61,10 +61,9 @@ static void take_level(hrt_session *s, const hrt_level *level) {
     snprintf(out + n, sizeof s->machine - n, "}"); /* 50 + 230 + six numbers: they fit */
 }
 
-int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
+int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out) {
     hrt_layout l;
-    if (out) *out = NULL;
     if (!m || !mem || !out || (!w && m->weights_bytes > 0)) return HRT_ARGUMENT;
     if (!lay_out(m, max_tokens, &l)) return HRT_ARGUMENT;
     if ((uintptr_t)mem % HRT_ALIGN != 0) return HRT_ALIGNMENT;
@@ -87,6 +86,13 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
     hrt_clear_states(m, &s->memory);
     *out = s;
     return HRT_OK;
+}
+
+int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
+                     int64_t max_tokens, hrt_session **out) {
+    if (out) *out = NULL;
+    if (m && m->ranks > 0) return HRT_RANKS; /* it has to be told the others */
+    return hrt_session_make(m, mem, size, w, max_tokens, out);
 }
 
 /* ---- one caller at a time -------------------------------------------------------------------- */
@@ -246,9 +252,11 @@ int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *
     if (!s) return HRT_ARGUMENT;
     if (!hrt_enter(s)) return HRT_BUSY;
     int rc = check_call(s, tokens, n, outs, rows);
+    const bool divided = s->side.comm != NULL;
+    if (divided) rc = hrt_agree_on_call(s, rc, tokens, n, rows);
     if (rc != HRT_OK) return hrt_leave(s, rc);
     const void *ins[1] = {tokens};
-    hrt_run(
+    const int failed = hrt_run(
         &(hrt_job){
             .model = s->model,
             .level = s->level,
@@ -260,8 +268,10 @@ int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *
             .rows = rows,
             .position = s->length,
             .profile = s->profile,
+            .side = divided ? &s->side : NULL,
         },
         hrt_workers(s));
+    if (failed) return hrt_leave(s, hrt_break(s, failed));
     s->length += n;
     return hrt_leave(s, HRT_OK);
 }

@@ -31,12 +31,17 @@ static int make_weights(const hrt_model *m, const void *file, size_t size, bool 
     if (rc != HRT_OK) return rc;
     hrt_weights *w = malloc(sizeof *w);
     if (!w) return HRT_MEMORY;
+    hrt_weights_header h;
+    memcpy(&h, file, sizeof h);
     *w = (hrt_weights){
         .model = m,
+        .rank = h.rank,
         .data = (const uint8_t *)file + HRT_WEIGHTS_DATA,
         .map = mapped ? (void *)(uintptr_t)file : NULL,
         .map_bytes = mapped ? size : 0,
     };
+    memcpy(w->content, h.content, sizeof w->content);
+    memcpy(w->set, h.set, sizeof w->set);
     *out = w;
     return HRT_OK;
 }

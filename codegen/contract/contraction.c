@@ -61,7 +61,7 @@ static void join(planner *p, uint32_t a, uint32_t b) {
 }
 
 static bool is_matrix(hir_type t, int64_t n) {
-    return t.rank == 2 && t.dim[0] == HIR_T && (n < 0 || t.dim[1] == n);
+    return t.rank == 2 && hir_is_tokens(t.dim[0]) && (n < 0 || t.dim[1] == n);
 }
 
 static bool plan_linear(planner *p, hir_id id) {
@@ -214,7 +214,7 @@ static bool fits(const planner *p, hir_ref r, int64_t n) {
     if (t.dtype != HIR_F32) return false;
     if (t.rank == 0) return true;
     if (t.dim[t.rank - 1] != n && t.dim[t.rank - 1] != 1) return false;
-    return t.rank == 1 || (t.rank == 2 && (t.dim[0] == HIR_T || t.dim[0] == 1));
+    return t.rank == 1 || (t.rank == 2 && (hir_is_tokens(t.dim[0]) || t.dim[0] == 1));
 }
 
 static bool assign_ops(planner *p) {

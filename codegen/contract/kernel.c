@@ -122,7 +122,7 @@ static bool is_outer_rows(const emission *p, hir_ref r, int64_t n) {
     hir_id by = hir_value_at(m, r.index)->op;
     if (by != HIR_NONE && hir_op_at(m, by)->parent == p->k->op) return false;
     hir_type t = hir_ref_type(m, r);
-    return t.dtype == HIR_F32 && t.rank == 2 && t.dim[0] == HIR_T && t.dim[1] == n;
+    return t.dtype == HIR_F32 && t.rank == 2 && hir_is_tokens(t.dim[0]) && t.dim[1] == n;
 }
 
 /* What the epilogue of a group will touch at the panels from `panel` on: a result, and rows that

@@ -15,7 +15,7 @@ static void set_known(hcg_vector_ops *p, hir_ref r, LLVMValueRef v) {
 }
 
 static bool varies_by_row(hir_type t) {
-    return t.rank >= 2 && t.dim[0] == HIR_T;
+    return t.rank >= 2 && hir_is_tokens(t.dim[0]);
 }
 
 static bool varies_by_column(hir_type t) {

@@ -95,13 +95,13 @@ static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
         const hrt_step *s = &w->p->steps.at[i];
-        rows[i] =
-            RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill), u32(w, s->first_operand),
-                   u32(w, s->n_operands), u32(w, s->split_decode), u32(w, s->split_prefill),
-                   u32(w, s->grain), u32(w, s->last_rows), u32(w, s->by_row),
-                   u32(w, s->kernel_small_batch), u32(w, s->small_batch), u32(w, s->window),
-                   u32(w, s->list_only), u32(w, s->list_rate), u32(w, s->list_most),
-                   u64(w, (uint64_t)s->cols), string(w, s->name), choice(w, &s->choice));
+        rows[i] = RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill),
+                         u32(w, s->first_operand), u32(w, s->n_operands), u32(w, s->split_decode),
+                         u32(w, s->split_prefill), u32(w, s->grain), u32(w, s->last_rows),
+                         u32(w, s->by_row), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
+                         u32(w, s->window), u32(w, s->list_only), u32(w, s->list_rate),
+                         u32(w, s->list_most), u64(w, (uint64_t)s->cols), string(w, s->name),
+                         choice(w, &s->choice), u32(w, s->local), u32(w, s->exchange));
     }
     return table(w, "steps", rows, w->p->steps.n);
 }
@@ -115,6 +115,17 @@ static LLVMValueRef operands(const writer *w) {
                    u32(w, o->first_col), u32(w, o->cols), u64(w, o->col_bytes));
     }
     return table(w, "operands", rows, w->p->operands.n);
+}
+
+static LLVMValueRef exchanges(const writer *w) {
+    LLVMValueRef *rows = rows_for(w, w->p->exchanges.n);
+    for (size_t i = 0; i < w->p->exchanges.n; i++) {
+        const hrt_exchange *e = &w->p->exchanges.at[i];
+        rows[i] = RECORD(w, u32(w, e->kind), u32(w, e->narrow), u32(w, e->peer), u32(w, e->repeat),
+                         u64(w, e->element), u64(w, e->row), u64(w, e->outer), u64(w, e->unit),
+                         u64(w, e->groups), u64(w, e->units));
+    }
+    return table(w, "exchanges", rows, w->p->exchanges.n);
 }
 
 static LLVMValueRef machine(const writer *w, hd_machine m) {
@@ -263,6 +274,9 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
               p->options.norm_of_rows ? "row" : "dots");
+    if (p->m->ranks > 0)
+        hd_text_f(&text, ", \"ranks\": %u, \"stage\": %u, \"stages\": %u", p->m->ranks,
+                  p->options.stage, hcg_stages(p));
     for (int kind = 0; kind < HIR_STATE_KINDS; kind++)
         options_of_states(p->m, (hir_state_kind)kind, &text);
     hd_text_add(&text, ", \"parameters\": {");
@@ -303,7 +317,9 @@ static void write_model(writer *w, LLVMValueRef *functions) {
         u32(w, w->t->variants.n), u32(w, p->m->states.n), u32(w, p->inputs.n), u32(w, p->outputs.n),
         u32(w, n_weights), u32(w, p->kernels.n), steps(w), operands(w), levels(w, functions),
         states(w), inputs, outputs, weight_table, string(w, hcg_options_json(p, w->t)),
-        string(w, kernel_list(w)), machine(w, p->options.machine));
+        string(w, kernel_list(w)), machine(w, p->options.machine), u32(w, p->m->ranks),
+        u32(w, p->options.stage), u32(w, hcg_stages(p)), u32(w, p->exchanges.n),
+        u64(w, (uint64_t)p->m->divide_from), u64(w, p->m->local_per_token), exchanges(w));
     w->model = global(w, "model", model);
 }
 
@@ -329,7 +345,7 @@ static LLVMValueRef info_steps(const writer *w) {
         const hcg_step_work *k = &p->work.at[i];
         const hd_two_forms *f = &s->choice.forms;
         LLVMValueRef fields[] = {string(w, s->name),
-                                 string(w, hir_kind(p->kernels.at[s->kernel_prefill].kind)->name),
+                                 string(w, hir_kind(k->kind)->name),
                                  string(w, k->scope),
                                  u64(w, k->line),
                                  u64(w, s->last_rows),
@@ -426,7 +442,7 @@ static LLVMValueRef begin(const writer *w, const char *name, LLVMTypeRef result,
 
 static LLVMValueRef call_runtime(const writer *w, const char *name, LLVMTypeRef result,
                                  LLVMValueRef *args, unsigned n) {
-    enum { MOST = 8 };
+    enum { MOST = 9 };
     LLVMTypeRef types[MOST];
     for (unsigned i = 0; i < n; i++)
         types[i] = LLVMTypeOf(args[i]);
@@ -456,7 +472,7 @@ static LLVMTypeRef letter_type(const writer *w, char c) {
 
 static void forward_to_runtime(const writer *w, const char *name, const char *runtime_name,
                                const char *signature) {
-    enum { MOST = 8 };
+    enum { MOST = 9 };
     LLVMTypeRef params[MOST], result = letter_type(w, signature[0]);
     LLVMValueRef args[MOST];
     unsigned n = 0, n_args = 0;
@@ -514,7 +530,10 @@ static void write_forward_batch(const writer *w) {
 
 static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_size", "session_size", "lml");
-    forward_to_runtime(w, "session_init", "session_init", "implplp");
+    if (w->p->m->ranks > 0)
+        forward_to_runtime(w, "session_init_on", "session_init_on", "implplplp");
+    else
+        forward_to_runtime(w, "session_init", "session_init", "implplp");
     forward_to_runtime(w, "session_set_threads", "session_set_threads", "ipi");
     forward_to_runtime(w, "session_set_cpu", "session_set_cpu", "ipp");
     forward_to_runtime(w, "session_length", "session_length", "lp");

@@ -66,8 +66,7 @@ static const char model_head[] =
     " *         @name@_session *session = NULL;\n"
     " *         size_t size = @name@_session_size(1024);  // room for 1024 tokens\n"
     " *         void *memory = aligned_alloc(@NAME@_ALIGN, size);\n"
-    " *         int code = @name@_weights_open(\"@name@.weights\", &weights);\n"
-    " *         if (!code) code = @name@_session_init(memory, size, weights, 1024, &session);\n"
+    "@example_session@"
     " *         if (!code) code = @name@_forward(session, tokens, 3, logits, 1);\n"
     " *         if (code) fprintf(stderr, \"%s\\n\", @name@_strerror(code));\n"
     " *         else printf(\"the first logit of the last token is %g\\n\", logits[0]);\n"
@@ -160,8 +159,7 @@ static const char session_functions[] =
     "/* Makes a session in memory of the caller, aligned to @NAME@_ALIGN, at least session_size\n"
     " * bytes; what it holds does not matter. The session is gone when the memory is: there is\n"
     " * nothing to close. The weights must outlive it. */\n"
-    "int @name@_session_init(void *memory, size_t size, const @name@_weights *weights,\n"
-    "    int64_t max_tokens, @name@_session **out);\n"
+    "@session_init@"
     "\n"
     "/* Reads n tokens behind those the session holds, and writes the logits of the last `rows`\n"
     " * of them: rows * @NAME@_LOGITS floats, row by row, in order. 0 <= rows <= n; logits may be\n"
@@ -235,6 +233,40 @@ static const char session_functions[] =
     " * changes with the next call. */\n"
     "const char *@name@_session_message(const @name@_session *session);\n"
     "\n";
+
+static const char example_alone[] =
+    " *         int code = @name@_weights_open(\"@name@.weights\", &weights);\n"
+    " *         if (!code) code = @name@_session_init(memory, size, weights, 1024, &session);\n";
+
+/* `comm` is the program's affair: docs/many-machines.md has a whole one. */
+static const char example_on_ranks[] =
+    " *         char share[64]; // of this rank; `comm` is what it exchanges with the others\n"
+    " *         snprintf(share, sizeof share, \"@name@.r%dof@ranks@.weights\", (int)comm->rank);\n"
+    " *         int code = @name@_weights_open(share, &weights);\n"
+    " *         if (!code) code = @name@_session_init_on(memory, size, weights, 1024, comm,\n"
+    " *                                                  10 * INT64_C(1000000000), &session);\n";
+
+static const char init_alone[] =
+    "int @name@_session_init(void *memory, size_t size, const @name@_weights *weights,\n"
+    "    int64_t max_tokens, @name@_session **out);\n";
+
+static const char init_on_ranks[] =
+    "/* This model is divided over @NAME@_RANKS ranks: `weights` are the share of this one,\n"
+    " * @name@.r0of@ranks@.weights for rank 0, and `comm` is what it exchanges with the others\n"
+    " * (<hadal/hadal_comm.h>, of libhadal_mpi or libhadal_threads), which must outlive the\n"
+    " * session. All ranks make their sessions, and then every call, with the same tokens and\n"
+    " * rows, and all get the same logits. `timeout_ns`, nanoseconds, is the deadline of each\n"
+    " * exchange. Errors, besides those of arguments:\n"
+    " *   @NAME@_RANKS     the ranks differ in model, build, CPU level, packing of the weights or\n"
+    " *                    max_tokens, or have the wrong share; here all ranks return the same\n"
+    " *   @NAME@_EXCHANGE  an exchange failed or was not over in time, here or in any call after\n"
+    " *                    it; the session cannot go on\n"
+    " *   @NAME@_PEER      of calls: another rank refused it, or was called with other tokens;\n"
+    " *                    nothing has changed */\n"
+    "struct hadal_comm;\n"
+    "int @name@_session_init_on(void *memory, size_t size, const @name@_weights *weights,\n"
+    "    int64_t max_tokens, const struct hadal_comm *comm, int64_t timeout_ns,\n"
+    "    @name@_session **out);\n";
 
 static const char outputs_function[] =
     "\n"
@@ -422,6 +454,11 @@ static const char *macros(const hcg_program *p, const marks *m) {
             add_macro(&text, "STATE_BYTES", state_bytes(p->m, false),
                       "of other state that a session keeps, however many tokens it has read");
     }
+    if (p->m->ranks > 0) {
+        add_macro(&text, "RANKS", p->m->ranks, "that share each layer");
+        if (hcg_stages(p) > 1)
+            add_macro(&text, "STAGES", hcg_stages(p), "that share the layers, of RANKS ranks each");
+    }
     add_macro(&text, "ALIGN", HRT_ALIGN, "of memory handed over, in bytes");
     add_macro(&text, "MAX_CHUNK", (uint64_t)p->chunk,
               "longer calls are divided into chunks of this");
@@ -560,6 +597,9 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "rewind", rewind_text(p->m, &m));
     set(&m, "state_kinds", state_kinds(p->arena));
     set(&m, "output_list", output_list(p, p->arena));
+    set(&m, "ranks", hd_printf(p->arena, "%u", p->m->ranks));
+    set(&m, "example_session", filled(&m, p->m->ranks ? example_on_ranks : example_alone));
+    set(&m, "session_init", filled(&m, p->m->ranks ? init_on_ranks : init_alone));
     set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");
     if (!p->is_model) set_call_marks(p, &m);

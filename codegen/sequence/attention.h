@@ -28,6 +28,11 @@ typedef struct hcg_cache {
     int64_t width;
 } hcg_cache;
 
+/* Rows of a width, and values among them, that can be met in pairs (row_pairs.c)? */
+static inline bool hcg_pairs_fit(int64_t width, int64_t values) {
+    return width % 2 == 0 && values % (2 * HIR_PANEL) == 0;
+}
+
 hcg_cache hcg_cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r);
 
 typedef struct hcg_attention {

@@ -19,6 +19,7 @@
  */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
@@ -31,7 +32,6 @@ enum {
     AHEAD = 8192, /* bytes */
     MOST_LANES = 64,
     LEAST_ROWS = 32, /* of a tile */
-    MOST_HEADS = 8,  /* that meet a key at once */
 };
 
 /* Element `at` of a row is about to be read: asks for the line AHEAD of it. */
@@ -111,7 +111,7 @@ typedef struct block {  /* of keys in a row */
 static unsigned value_heads(const hcg_emit *e, const hcg_key_tile *t) {
     if (e->level->lanes < 16) return 2;
     if (t->small_batch) return 4;
-    unsigned most = t->a->one_row ? MOST_HEADS : 2;
+    unsigned most = t->a->one_row ? HCG_MOST_HEADS : 2;
     while (most > 2 && most > t->a->per_group)
         most /= 2;
     return most;
@@ -123,7 +123,7 @@ static unsigned value_vectors(const hcg_emit *e, const hcg_key_tile *t) {
 
 /* Query heads and keys of a block: as many pairs as a vector has lanes. */
 static unsigned score_heads(const hcg_emit *e, const hcg_key_tile *t) {
-    unsigned most = e->level->lanes < 16 ? 2 : t->a->one_row ? MOST_HEADS : 4;
+    unsigned most = e->level->lanes < 16 ? 2 : t->a->one_row ? HCG_MOST_HEADS : 4;
     while (most > 1 && most > t->a->per_group && !t->small_batch)
         most /= 2;
     return most;
@@ -133,11 +133,16 @@ static unsigned score_heads(const hcg_emit *e, const hcg_key_tile *t) {
  * step, that is CHUNK entries of a block of keys, or a key that meets a block of columns. */
 typedef struct shares {
     int64_t score_blocks, score_steps, score_bytes; /* blocks of all heads; steps of a block */
-    int64_t value_steps, value_bytes;
+    int64_t value_steps, value_bytes;               /* steps of a block of columns for some heads */
 } shares;
 
 static int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
+}
+
+/* Keys of a step of values. */
+static int64_t keys_at_once(const hcg_key_tile *t) {
+    return t->q_pairs ? 2 : 1;
 }
 
 static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
@@ -147,10 +152,12 @@ static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     const int64_t bytes = t->most * a->k.width * (int64_t)hir_dtype_bytes(a->k.dtype);
     shares s = {.score_blocks = t->most / keys, .score_steps = a->n / CHUNK};
     const int64_t scores = divide_up(a->per_group, heads) * s.score_blocks * s.score_steps;
-    s.value_steps = divide_up(a->per_group, value_heads(e, t)) * divide_up(a->m, columns) * t->most;
-    s.value_bytes = divide_up(bytes / 2, s.value_steps);
+    s.value_steps = t->most / keys_at_once(t);
+    const int64_t values =
+        divide_up(a->per_group, value_heads(e, t)) * divide_up(a->m, columns) * s.value_steps;
+    s.value_bytes = divide_up(bytes / 2, values);
     if (s.value_bytes > LINE) s.value_bytes = LINE;
-    if (scores) s.score_bytes = divide_up(bytes - s.value_bytes * s.value_steps, scores);
+    if (scores) s.score_bytes = divide_up(bytes - s.value_bytes * values, scores);
     return s;
 }
 
@@ -178,23 +185,28 @@ static LLVMValueRef score_share(hcg_emit *e, const hcg_key_tile *t, const block 
     return next_rows(e, t, hcg_mul_const(e, number, s.score_steps * s.score_bytes));
 }
 
-/* acc[head * keys + key] += q[head][at ..] k[key][at ..], `valid` lanes; `step`: at, less whole
- * chunks */
+/* acc[head * keys + key] += q[head][at ..] k[key][at ..], `valid` of a step's elements; `offset`:
+ * at, less whole chunks */
 static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef q,
-                     LLVMValueRef row, unsigned heads, LLVMValueRef at, int64_t step,
-                     LLVMValueRef valid, LLVMValueRef *acc) {
+                     LLVMValueRef row, unsigned heads, LLVMValueRef at, int64_t offset,
+                     int64_t valid, LLVMValueRef *acc) {
     const hcg_cache *k = &t->a->k;
     LLVMTypeRef elem = hcg_element(e, k->dtype);
-    LLVMValueRef x[MOST_HEADS];
+    LLVMValueRef some = valid < (int64_t)e->level->lanes ? hcg_i64(e, valid) : NULL;
+    LLVMValueRef x[HCG_MOST_HEADS];
+    row = hcg_at(e, elem, row, at);
+    if (t->q_pairs) {
+        hcg_pair_scores(e, t, hcg_at(e, elem, q, at), row, heads, b->keys, valid, acc);
+        return;
+    }
     for (unsigned h = 0; h < heads; h++) {
         LLVMValueRef place = hcg_at(e, e->f32, hcg_at(e, e->f32, q, at), hcg_i64(e, h * k->width));
-        x[h] = hcg_load(e, HIR_F32, place, valid);
+        x[h] = hcg_load(e, HIR_F32, place, some);
     }
-    row = hcg_at(e, elem, row, at);
     for (unsigned i = 0; i < b->keys; i++) {
         LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * k->width));
-        LLVMValueRef key = hcg_load(e, k->dtype, place, valid);
-        if (!valid && !t->a->one_row) prefetch_after(e, k, place, step);
+        LLVMValueRef key = hcg_load(e, k->dtype, place, some);
+        if (!some && !t->a->one_row) prefetch_after(e, k, place, offset);
         for (unsigned h = 0; h < heads; h++)
             acc[h * b->keys + i] = hcg_fma(e, x[h], key, acc[h * b->keys + i]);
     }
@@ -203,9 +215,11 @@ static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVal
 /* acc[head * keys + key] = lane-wise products, summed over n */
 static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef head,
                          unsigned heads, LLVMValueRef *acc) {
-    int64_t lanes = e->level->lanes, n = t->a->n, whole = n / CHUNK * CHUNK;
+    const int64_t n = t->a->n, whole = n / CHUNK * CHUNK;
+    const int64_t step = (int64_t)e->level->lanes * (t->q_pairs ? 2 : 1);
     unsigned pairs = heads * b->keys;
-    LLVMValueRef q = hcg_at(e, e->f32, t->q, hcg_mul_const(e, head, n));
+    LLVMValueRef at = hcg_mul_const(e, head, n);
+    LLVMValueRef q = t->q_pairs ? hcg_at(e, e->i16, t->q_pairs, at) : hcg_at(e, e->f32, t->q, at);
     LLVMValueRef row =
         hcg_at(e, hcg_element(e, t->a->k.dtype), t->keys, hcg_mul_const(e, b->first, n));
     for (unsigned i = 0; i < pairs; i++)
@@ -217,14 +231,13 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
     if (next) prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, hcg_i64(e, CHUNK), ""), bytes);
-    for (int64_t j = 0; j < CHUNK; j += lanes)
-        dot_step(e, t, b, q, row, heads, hcg_add(e, l.index, hcg_i64(e, j)), j, NULL, acc);
+    for (int64_t j = 0; j < CHUNK; j += step)
+        dot_step(e, t, b, q, row, heads, hcg_add(e, l.index, hcg_i64(e, j)), j, step, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
-    for (int64_t j = whole; j < n; j += lanes)
-        dot_step(e, t, b, q, row, heads, hcg_i64(e, j), j, n - j < lanes ? hcg_i64(e, n - j) : NULL,
-                 acc);
+    for (int64_t j = whole; j < n; j += step)
+        dot_step(e, t, b, q, row, heads, hcg_i64(e, j), j, n - j < step ? n - j : step, acc);
 }
 
 static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
@@ -300,7 +313,7 @@ static LLVMValueRef value_share(hcg_emit *e, const hcg_key_tile *t, const column
     LLVMValueRef width = hcg_i64(e, (int64_t)e->level->lanes * value_vectors(e, t));
     LLVMValueRef number = hcg_mul_const(e, LLVMBuildUDiv(e->b, c->at, width, ""), passes);
     number = hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
-    number = hcg_mul_const(e, number, t->most * s.value_bytes);
+    number = hcg_mul_const(e, number, s.value_steps * s.value_bytes);
     return next_rows(e, t, hcg_add(e, number, hcg_i64(e, scores)));
 }
 
@@ -310,7 +323,7 @@ static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
     const columns *c = with;
     const hcg_cache *v = &t->a->v;
     LLVMTypeRef elem = hcg_element(e, v->dtype);
-    LLVMValueRef acc[HCG_CARRY], p[MOST_HEADS];
+    LLVMValueRef acc[HCG_CARRY], p[HCG_MOST_HEADS];
     for (unsigned i = 0; i < heads * c->n; i++)
         acc[i] = hcg_load(e, HIR_F32, output_place(e, t, c, head, i / c->n, i % c->n), NULL);
     LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
@@ -336,7 +349,42 @@ static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
         hcg_store(e, output_place(e, t, c, head, i / c->n, i % c->n), l.carried[i], NULL);
 }
 
+/* The same in pairs of keys; the last key may be left over. */
+static void add_value_pairs(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
+                            void *with) {
+    const columns *c = with;
+    const int64_t width = t->a->v.width;
+    const unsigned n = heads * c->n;
+    LLVMValueRef acc[HCG_CARRY], next = value_share(e, t, c, head), two = hcg_i64(e, 2);
+    LLVMValueRef weights = hcg_at(e, e->i16, t->p_pairs, hcg_mul_const(e, head, HCG_LD_SCORES));
+    LLVMValueRef rows = hcg_at(e, e->i16, t->values, c->at);
+    for (unsigned i = 0; i < n; i++)
+        acc[i] = LLVMConstNull(e->vec);
+    LLVMValueRef even = LLVMBuildAnd(e->b, t->count, hcg_i64(e, -2), "");
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), even, two, "values", n, acc);
+    LLVMValueRef row = hcg_at(e, e->i16, rows, hcg_mul_const(e, l.index, width));
+    prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, two, ""), shares_of(e, t).value_bytes);
+    memcpy(acc, l.carried, n * sizeof *acc);
+    hcg_pair_values(e, hcg_at(e, e->i16, weights, l.index), row,
+                    hcg_at(e, e->i16, row, hcg_i64(e, width)), heads, c->n, acc);
+    hcg_loop_end(e, &l, acc);
+    hcg_loop rest = hcg_loop_begin(e, even, t->count, two, "value", n, l.carried);
+    row = hcg_at(e, e->i16, rows, hcg_mul_const(e, rest.index, width));
+    memcpy(acc, rest.carried, n * sizeof *acc);
+    hcg_pair_values(e, hcg_at(e, e->i16, weights, rest.index), row, NULL, heads, c->n, acc);
+    hcg_loop_end(e, &rest, acc);
+    memcpy(acc, rest.carried, n * sizeof *acc);
+    for (unsigned i = 0; i < n; i += 2)
+        hcg_pair_columns(e, acc + i);
+    for (unsigned i = 0; i < n; i++) {
+        LLVMValueRef place = output_place(e, t, c, head, i / c->n, i % c->n);
+        hcg_store(e, place, hcg_fadd(e, hcg_load(e, HIR_F32, place, NULL), acc[i]), NULL);
+    }
+}
+
 void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t) {
+    each_heads *add = t->q_pairs ? add_value_pairs : add_values;
+    if (t->q_pairs) hcg_pairs_take_weights(e, t);
     const unsigned heads = value_heads(e, t), vectors = value_vectors(e, t);
     int64_t lanes = e->level->lanes, m = t->a->m;
     int64_t block = lanes * vectors, whole = m / block * block, left = m - whole;
@@ -345,14 +393,14 @@ void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t) {
         hcg_loop l =
             hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, block), "m", 0, NULL);
         c.at = l.index;
-        by_heads(e, t, heads, add_values, &c);
+        by_heads(e, t, heads, add, &c);
         hcg_loop_end(e, &l, NULL);
     }
     if (!left) return;
     c.at = hcg_i64(e, whole);
     c.n = (unsigned)((left + lanes - 1) / lanes);
     c.valid = left % lanes ? hcg_i64(e, left % lanes) : NULL;
-    by_heads(e, t, heads, add_values, &c);
+    by_heads(e, t, heads, add, &c);
 }
 
 /* ---- the softmax step --------------------------------------------------------------------------
@@ -472,6 +520,7 @@ static void emit_columns(hcg_emit *e, hcg_key_tile *t) {
         gather_queries(e, t, &k.h);
     else
         t->q = hcg_at(e, e->f32, a->q, hcg_mul_const(e, l.index, a->per_group * a->n));
+    if (t->q_pairs) hcg_pairs_take_queries(e, t);
     hcg_each_range(e, t, &k.h, hcg_larger(e, hcg_sub(e, e->c0, column), hcg_i64(e, 0)),
                    hcg_smaller(e, hcg_sub(e, e->c1, column), ranges), do_range, &k);
     hcg_loop_end(e, &l, NULL);
@@ -495,6 +544,7 @@ void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
     hcg_key_tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
     t.scores = floats(e, a->per_group * HCG_LD_SCORES);
     t.most = a->one_row ? rows_of_tile(e, a) : TILE;
+    if (hcg_rows_in_pairs(e, a)) hcg_pairs_begin(e, &t);
     emit_columns(e, &t);
 }
 

@@ -6,7 +6,10 @@
 
 #include "codegen/sequence/attention.h"
 
-enum { HCG_TILE_KEYS = 128 }; /* between softmax steps; divides HRT_KEYS, at most HCG_KEYS */
+enum {
+    HCG_TILE_KEYS = 128, /* between softmax steps; divides HRT_KEYS, at most HCG_KEYS */
+    HCG_MOST_HEADS = 8,  /* that meet a key at once */
+};
 
 /* A tile of keys and the query heads that look at it. */
 typedef struct hcg_key_tile {
@@ -19,6 +22,7 @@ typedef struct hcg_key_tile {
     LLVMValueRef keys, values; /* rows of the tile's first position */
     LLVMValueRef first, count; /* its first position, and how many */
     int64_t most;              /* the most that there are */
+    LLVMValueRef q_pairs, p_pairs, q_row; /* bf16 of q and of weights (row_pairs.c); NULL: as f32 */
 } hcg_key_tile;
 
 /* scores[head][s] = scale q . k_s of the tile */
@@ -26,6 +30,23 @@ void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t);
 void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);
 /* O += P V of the tile */
 void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t);
+
+/* ---- rows of bf16 in pairs (row_pairs.c) -------------------------------------------------------
+ */
+/* Does the level multiply the cached rows in pairs, with rounded queries and weights? */
+bool hcg_rows_in_pairs(const hcg_emit *e, const hcg_attention *a);
+/* Takes scratch; then, for each head of rows and for each tile behind its softmax step. */
+void hcg_pairs_begin(hcg_emit *e, hcg_key_tile *t);
+void hcg_pairs_take_queries(hcg_emit *e, const hcg_key_tile *t);
+void hcg_pairs_take_weights(hcg_emit *e, const hcg_key_tile *t);
+/* acc[head][key] += lane-wise products of the pairs at q and row, `valid` elements */
+void hcg_pair_scores(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef q, LLVMValueRef row,
+                     unsigned heads, unsigned keys, int64_t valid, LLVMValueRef *acc);
+/* acc[head][vector] += weights of two keys times their rows, or (second NULL) of the last key;
+ * columns of two vectors at a time are in an order that hcg_pair_columns undoes. */
+void hcg_pair_values(hcg_emit *e, LLVMValueRef weights, LLVMValueRef row, LLVMValueRef second,
+                     unsigned heads, unsigned vectors, LLVMValueRef *acc);
+void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc);
 
 /* ---- ranges of keys (ranges.c) -----------------------------------------------------------------
  */

@@ -260,5 +260,15 @@ static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters,
     *range = (uint64_t)q.dim[1] * (uint64_t)hcg_partial_floats(q.dim[2]) * 4;
 }
 
-const hcg_form hcg_form_latent = {
-    .emit = emit_latent, .columns = latent_heads, .shared = count_shared};
+static uint32_t cached_matrices(const hir_module *m, hir_id kernel) {
+    const hir_id op = hir_form_op(m, kernel);
+    const hir_type q = hir_arg_type(m, op, 0), rows = hir_arg_type(m, op, 1);
+    const bool apart = hir_op_at(m, op)->args[3].kind != HIR_REF_NONE;
+    const bool pairs = !apart && hcg_pairs_fit(rows.dim[2], q.dim[2]);
+    return pairs ? hcg_matrix(rows.dtype, HIR_LAYOUT_ROWS) : 0;
+}
+
+const hcg_form hcg_form_latent = {.emit = emit_latent,
+                                  .columns = latent_heads,
+                                  .shared = count_shared,
+                                  .cached = cached_matrices};

@@ -16,6 +16,7 @@
 #include "codegen/weights/convert.h"
 #include "codegen/weights/made.h"
 #include "codegen/weights/quant.h"
+#include "codegen/weights/shares.h"
 
 enum {
     BLOCK = 2048,             /* elements converted at a time */
@@ -37,6 +38,7 @@ typedef struct packer {
     hd_diags *d;
     hd_output *out;
     XXH3_state_t *hash; /* of the data so far */
+    int64_t rank;       /* whose share is packed */
     uint64_t at, total; /* bytes of the data */
     uint64_t reported;
     uint8_t to[BLOCK * 4];
@@ -284,21 +286,59 @@ static bool put_matrices(packer *p, const hir_weight *w, const hd_tensors *weigh
     return ok;
 }
 
-/* Rows of a derived weight, from `first` on, as a tensor. */
-static hd_tensor made_rows(hcg_maker *k, const hir_weight *w, uint64_t first, uint64_t n,
-                           float *to) {
-    const int64_t row = hir_derived_row_elements(w->type);
-    hd_tensor t = {.name = w->name, .dtype = HD_T_F32, .rank = 2, .shape = {(int64_t)n, row}};
-    hcg_make_rows(k, first, n, to);
+/* ---- shares of ranks ---- */
+static hd_tensor rows_tensor(const hir_weight *w, uint64_t n, uint64_t row, const float *rows) {
+    hd_tensor t = {
+        .name = w->name, .dtype = HD_T_F32, .rank = 2, .shape = {(int64_t)n, (int64_t)row}};
     hd_tensor_measure(&t);
-    t.data = (const uint8_t *)to;
+    t.data = (const uint8_t *)rows;
     return t;
 }
 
-static bool refuse_made(packer *p, const hir_weight *w, const hd_tensor *t, uint64_t first) {
+static bool refuse_rows(packer *p, const hir_weight *w, const hd_tensor *t, uint64_t first) {
     hd_tensor whole = {.rank = w->type.rank};
     memcpy(whole.shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
     return hcg_refuse_part(p->d, w, t, &whole, first);
+}
+
+/* The rank's part, matrix after matrix, whole panels of rows at a time. */
+static bool put_share_rows(packer *p, hcg_share_reader *r, const hir_weight *w, hd_arena *a) {
+    const uint64_t row = (uint64_t)w->type.dim[w->type.rank - 1];
+    const uint64_t all = (uint64_t)hir_type_row_elements(w->type) / row;
+    const uint64_t matrix = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : all;
+    uint64_t most = PANELS_BYTES / sizeof(float) / row / HIR_PANEL * HIR_PANEL;
+    if (most < HIR_PANEL) most = HIR_PANEL;
+    float *rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
+    for (uint64_t first = 0, n; first < all; first += n) {
+        n = matrix - first % matrix < most ? matrix - first % matrix : most;
+        hcg_read_share(r, first * row, n * row, rows);
+        const hd_tensor t = rows_tensor(w, n, row, rows);
+        if (!put_tensor(p, w, &t)) return refuse_rows(p, w, &t, first * row);
+    }
+    return true;
+}
+
+static bool put_share(packer *p, const hir_module *whole, const hir_weight *w,
+                      const hd_tensors *weights) {
+    if (w->type.dtype == HIR_I32) {
+        hd_err(p->d, HD_E_UNSUPPORTED, w->loc, "weight '%s' of whole numbers cannot be shared out",
+               w->name);
+        return false;
+    }
+    hd_arena *a = hd_arena_new(); /* goes as soon as it is packed */
+    if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+    hcg_share_reader *r = hcg_share_reader_new(a, whole, w, weights, p->rank, p->n_workers);
+    const hd_tensor *fault = hcg_share_fault(r);
+    const bool ok = fault ? hcg_refuse_values(p->d, w, fault) : put_share_rows(p, r, w, a);
+    hd_arena_free(a);
+    return ok;
+}
+
+/* Rows of a derived weight, from `first` on, as a tensor. */
+static hd_tensor made_rows(hcg_maker *k, const hir_weight *w, uint64_t first, uint64_t n,
+                           float *to) {
+    hcg_make_rows(k, first, n, to);
+    return rows_tensor(w, n, (uint64_t)hir_derived_row_elements(w->type), to);
 }
 
 /* Matrix after matrix, some rows at a time: panels are rows side by side, so that those of some
@@ -312,7 +352,7 @@ static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, hd_arena *a) 
     for (uint64_t first = 0, n; first < all; first += n) {
         n = matrix - first % matrix < most ? matrix - first % matrix : most;
         const hd_tensor t = made_rows(k, w, first, n, rows);
-        if (!put_tensor(p, w, &t)) return refuse_made(p, w, &t, first * row);
+        if (!put_tensor(p, w, &t)) return refuse_rows(p, w, &t, first * row);
     }
     return true;
 }
@@ -330,6 +370,7 @@ static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
 
 static bool put_or_refuse(packer *p, const hir_module *m, const hir_weight *w,
                           const hd_tensors *weights) {
+    if (w->share.on) return put_share(p, m, w, weights);
     if (hir_is_derived(w)) return make_and_put(p, m, w, weights);
     if (w->stacked || (is_panel(w) && w->type.rank == 3)) return put_matrices(p, w, weights);
     const hd_tensor *t = hd_tensors_find(weights, w->name);
@@ -346,14 +387,22 @@ static bool put_weights(packer *p, const hir_module *m, const slot *slots, size_
     return true;
 }
 
-bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
-    hd_arena *a = program->arena;
-    size_t n;
-    slot *slots = hd_new_array(a, slot, program->m->weights.n + 1);
-    if (!hcg_check_weights(program->m, d, weights) || !plan(program, d, slots, &n)) return false;
+typedef struct file { /* one that is being written */
+    hd_output *out;
+    hrt_weights_header header;
+} file;
 
+/* Writes all of a file but for what others of the set decide. `a`: of this file alone. */
+static bool write_file(hcg_program *program, hd_diags *d, const hd_tensors *weights, int64_t rank,
+                       const char *path, hd_arena *a, file *out) {
+    const hir_module *m = program->m;
+    const hir_module *whole = hir_with_whole_weights(m, a);
+    size_t n;
+    slot *slots = hd_new_array(a, slot, m->weights.n + 1);
+    if (!plan(program, d, slots, &n)) return false;
     packer *p = hd_new(a, packer);
     p->d = d;
+    p->rank = rank;
     p->total = program->weights_bytes;
     hd_arena_defer(a, free_hash, p);
     p->hash = XXH3_createState();
@@ -362,22 +411,78 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
         return false;
     }
     XXH3_128bits_reset(p->hash);
-    p->out = hd_output_open(a, d, path);
+    p->out = out->out = hd_output_open(program->arena, d, path);
     if (!p->out) return false;
 
-    hrt_weights_header header = make_header(program);
-    memcpy(p->to, &header, sizeof header);
+    out->header = make_header(program);
+    out->header.rank = (uint32_t)rank;
+    memcpy(p->to, &out->header, sizeof out->header);
     hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
     p->n_workers = hcg_workers(program->options.threads);
     allocate_panels(p, a, slots, n);
-    if (!put_weights(p, program->m, slots, n, weights)) {
-        hd_output_discard(p->out);
-        return false;
-    }
-
+    if (!put_weights(p, whole, slots, n, weights)) return false;
     XXH128_canonical_t content;
     XXH128_canonicalFromHash(&content, XXH3_128bits_digest(p->hash));
-    memcpy(header.content, content.digest, sizeof header.content);
-    hd_output_rewrite(p->out, 0, &header, sizeof header);
-    return hd_output_commit(p->out);
+    memcpy(out->header.content, content.digest, sizeof out->header.content);
+    return true;
+}
+
+static bool pack_file(hcg_program *program, hd_diags *d, const hd_tensors *weights, int64_t rank,
+                      const char *path, file *out) {
+    hd_arena *a = hd_arena_new();
+    if (!a) return !hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+    jmp_buf here;
+    hd_arena_guard(a, &here);
+    if (setjmp(here)) {
+        hd_arena_free(a);
+        return !hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+    }
+    const bool ok = write_file(program, d, weights, rank, path, a, out);
+    hd_arena_free(a);
+    return ok;
+}
+
+/* What binds shares to each other: they were packed together. */
+static void bind_files(hd_arena *a, file *files, int64_t n) {
+    enum { SIZE = sizeof files->header.content };
+    uint8_t *all = hd_alloc(a, (size_t)n, SIZE);
+    XXH128_canonical_t set;
+    for (int64_t i = 0; i < n; i++)
+        memcpy(all + i * SIZE, files[i].header.content, SIZE);
+    XXH128_canonicalFromHash(&set, XXH3_128bits(all, (size_t)n * SIZE));
+    for (int64_t i = 0; i < n; i++)
+        memcpy(files[i].header.set, set.digest, sizeof files[i].header.set);
+}
+
+const char *hcg_share_path(hd_arena *a, const hcg_program *p, const char *path, int64_t rank) {
+    static const char suffix[] = ".weights";
+    size_t stem = strlen(path), end = strlen(suffix);
+    if (p->m->ranks == 0) return path;
+    const bool named = stem > end && strcmp(path + stem - end, suffix) == 0;
+    if (named) stem -= end;
+    return hd_printf(a, "%.*s.r%lldof%lld%s", (int)stem, path,
+                     (long long)(p->options.stage * p->m->ranks + rank),
+                     (long long)(hcg_stages(p) * p->m->ranks), named ? suffix : "");
+}
+
+/* One file, or one for each rank of the group: none appears unless all are whole. */
+bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
+    hd_arena *a = program->arena;
+    const hir_module *whole = hir_with_whole_weights(program->m, a);
+    const int64_t n = program->m->ranks > 0 ? (int64_t)program->m->ranks : 1;
+    file *files = hd_new_array(a, file, (size_t)n);
+    if (!hcg_check_weights(whole, d, weights)) return false;
+    bool ok = true;
+    for (int64_t i = 0; ok && i < n; i++)
+        ok = pack_file(program, d, weights, i, hcg_share_path(a, program, path, i), &files[i]);
+    if (ok && program->m->ranks > 0) bind_files(a, files, n);
+    for (int64_t i = 0; i < n; i++) {
+        if (!files[i].out) continue;
+        if (ok) hd_output_rewrite(files[i].out, 0, &files[i].header, sizeof files[i].header);
+        if (ok)
+            ok = hd_output_commit(files[i].out);
+        else
+            hd_output_discard(files[i].out);
+    }
+    return ok;
 }

@@ -127,7 +127,7 @@ function heat(matrix, rows, columns, tip, most) {
   const deepest = Math.max(...columns.map((x) => x.length), 1), top = labelled ? 14 + 7 * deepest : 0;
   const peak = most || Math.max(1e-9, ...matrix.flat().filter((x) => x !== null).map(Math.abs));
   const ratio = Math.min(3, devicePixelRatio || 1), width = left + columns.length * size, height = top + rows.length * size;
-  const canvas = h("canvas", { width: width * ratio, height: height * ratio, style: { width: width + "px", height: height + "px" }, role: "img", "aria-label": "matrix" });
+  const canvas = h("canvas", { width: width * ratio, height: height * ratio, style: { width: width + "px", "aspect-ratio": `${width} / ${height}` }, role: "img", "aria-label": "matrix" });
   const paint = () => {
     const c = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
     const dark = document.documentElement.dataset.theme === "dark", gap = size > 4 ? 1 : 0;

@@ -42,4 +42,6 @@ check 1e-5 "-D rotated=false -D gate=heads" "--weights-dtype bf16 --activations 
 check 1e-5 "-D rotated=false -D rope=0" "--weights-dtype f16"
 check 1e-5 "-D window=9 -D sink=true -D softcap=3.0" ""
 check 1e-2 "-D gate=none" "--cache-dtype bf16"
+# rounded queries and weights: 2^-8 of each, through two layers of softmaxes; 5e-3 seen
+check 2e-2 "-D gate=none -D latent=32" "--cache-dtype bf16 --activations bf16"
 check 2e-3 "" "--cache-dtype f16 --weights-dtype q8 --activations f32"

@@ -142,6 +142,8 @@ try:
         assert part in life, f"{part} is not in {life}"
     expect(page.run("document.querySelectorAll('.cell.chosen').length"), 1, "the row of the value")
     page.screenshot(at("life-1280-dark.png"))
+    page.go("#pass=recognise-depth-attention&op=%25108")
+    assert page.run("document.getElementById('life').textContent").startswith(life[:20]), "a link whose sign of a value is encoded"
     # pointing at an op lights what it reads and who reads it
     page.run("document.querySelector('.cell.chosen').dispatchEvent(new MouseEvent('mouseenter'))")
     assert page.run("document.querySelectorAll('.cell.operand').length + document.querySelectorAll('.cell.user').length") > 1
@@ -177,6 +179,15 @@ try:
     expect(page.run("(dispatchEvent(new Event('beforeprint')), document.documentElement.dataset.theme)"), "light", "palette on paper")
     expect(page.run("(dispatchEvent(new Event('afterprint')), document.documentElement.dataset.theme)"), "dark", "palette after printing")
     assert len(page.call("Page.printToPDF")["data"]) > 10000
+    # on paper pictures are as wide as it at the most
+    page.call("Emulation.setDeviceMetricsOverride", width=794, height=1120, deviceScaleFactor=1, mobile=False)
+    page.call("Emulation.setEmulatedMedia", media="print")
+    for room, pictures in (("depth", 3), ("memory", 1), ("time", 4)):
+        page.go("#" + room)
+        wide = page.run("[...document.querySelectorAll('.figure > svg, .figure > canvas, .card > svg')].map((x) => x.getBoundingClientRect().right <= innerWidth)")
+        assert len(wide) >= pictures and all(wide), (room, wide)
+    page.call("Emulation.setEmulatedMedia", media="")
+    page.shape(1280, 900, "dark")
     expect(page.complaints(), [], "complaints")
 
     # ---- two models --------------------------------------------------------------------------------

@@ -6,20 +6,23 @@
 # 1 The runtime's unit tests: kernels in C, so that every access of a kernel is seen, with up to 17 threads in a
 #   region. The sanitizer does not know OpenMP's own synchronisation, and needs not to: what orders the threads of a call
 #   are atomics of the runtime (runtime/run.c: crew).
-# 2 Exchanges between ranks that are threads.
+# 2 Exchanges between ranks that are threads, and the calls of a divided model.
 # 3 A compiled model: sessions in threads of their own on one weights object.
 set -eu
 hadal=$1 source=$2 out=$3
 mkdir -p "$out"
-tsan="${CC:-cc} -std=gnu17 -g -O1 -fsanitize=thread -fopenmp -D_GNU_SOURCE -I$source -I$out"
+tsan="${CC:-cc} -std=gnu17 -g -O1 -fsanitize=thread -fopenmp -D_GNU_SOURCE -I$source -I$source/include -I$out"
 export TSAN_OPTIONS="halt_on_error=1 $(printf %s "${TSAN_OPTIONS:-}")"
 for test in test_threads test_batch; do
     $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
     "$out/$test"
 done
-$tsan -I"$source/include" -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/threads.c \
+$tsan -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/threads.c \
     "$source"/tests/comm/scenarios.c "$source/tests/unit/test_comm.c" -o "$out/test_comm" -pthread
 "$out/test_comm"
+$tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source"/comm/exchange.c \
+    "$source"/comm/threads.c "$source/tests/unit/test_ranks.c" -o "$out/test_ranks" -lm -pthread
+"$out/test_ranks"
 
 "$hadal" compile "$source/examples/jargon/jargon.hadal" --weights "$source/examples/jargon/model.safetensors" \
     --emit=obj,header,weights -o "$out/jargon"

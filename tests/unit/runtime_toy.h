@@ -120,12 +120,9 @@ static const hrt_operand operands[] = {
 };
 #define STEP(k, first, n, one, many, last, row, columns)                                           \
     {                                                                                              \
-        k, k, first, n, HRT_SPLIT_##one, HRT_SPLIT_##many, GRAIN, last, row, 0, 0, 0, 0, 0, 0,     \
-            columns, #k, {                                                                         \
-            0, {                                                                                   \
-                0, 0, 0, 0, 0                                                                      \
-            }                                                                                      \
-        }                                                                                          \
+        .kernel_decode = k, .kernel_prefill = k, .first_operand = first, .n_operands = n,          \
+        .split_decode = HRT_SPLIT_##one, .split_prefill = HRT_SPLIT_##many, .grain = GRAIN,        \
+        .last_rows = last, .by_row = row, .cols = columns, .name = #k                              \
     }
 static const hrt_step steps[] = {
     STEP(0, 0, 3, NONE, ROWS, 0, 0, 1),    STEP(1, 3, 2, NONE, ROWS, 0, 1, 1),

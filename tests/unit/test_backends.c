@@ -467,21 +467,21 @@ Test(backends, no_row_is_out_of_reach) {
         for (size_t i = 0; i < n_levels; i++)
             for (unsigned exact = 0; exact <= HCG_ROUND_ALL; exact++)
                 for (int d = 0; d < HIR_DTYPE_COUNT; d++)
-                    for (unsigned t = HCG_FOR_DECODE; t <= HCG_FOR_PREFILL; t++)
-                        used |= hcg_choose(&levels[i], exact, (hir_dtype)d, HIR_LAYOUT_PANEL, t) ==
-                                &rows[row];
+                    for (int l = 0; l < HIR_LAYOUTS; l++)
+                        for (unsigned t = HCG_FOR_DECODE; t <= HCG_FOR_PREFILL; t++)
+                            used |= hcg_choose(&levels[i], exact, (hir_dtype)d, (hir_layout)l, t) ==
+                                    &rows[row];
         cr_expect(used, "no level uses row %zu, %s", row, rows[row].backend->name);
     }
 }
 
-/* With matrices of f32 beside those of `dtype`. */
-static const char *levels_in_library(hir_dtype dtype, unsigned exact, hd_machine machine) {
+static const char *levels_with(uint32_t matrices, unsigned exact, hd_machine machine) {
     static char list[128];
     hd_arena *a = hd_arena_new();
     hd_diags d;
     hd_diags_init(&d, a);
     hcg_options o = {.triple = "x86_64-linux-gnu", .exact = exact, .machine = machine};
-    o.matrices = hcg_matrix(dtype, HIR_LAYOUT_PANEL) | hcg_matrix(HIR_F32, HIR_LAYOUT_PANEL);
+    o.matrices = matrices | hcg_matrix(HIR_F32, HIR_LAYOUT_PANEL);
     hcg_target t;
     cr_assert(hcg_find_target(&o, a, &d, &t));
     *list = 0;
@@ -491,6 +491,11 @@ static const char *levels_in_library(hir_dtype dtype, unsigned exact, hd_machine
     }
     hd_arena_free(a);
     return list;
+}
+
+/* With matrices of f32 beside those of `dtype`. */
+static const char *levels_in_library(hir_dtype dtype, unsigned exact, hd_machine machine) {
+    return levels_with(hcg_matrix(dtype, HIR_LAYOUT_PANEL), exact, machine);
 }
 
 /* Levels that multiply nothing of the library in a way of their own are left out. */
@@ -504,6 +509,11 @@ Test(backends, levels_in_a_library) {
     cr_expect_str_eq(levels_in_library(HIR_BF16, 0, any), "amx avx512bf16 avx512 avx2 baseline");
     cr_expect_str_eq(levels_in_library(HIR_BF16, hcg_exact_by_default(), any),
                      "amx avx512 avx2 baseline");
+    const uint32_t cached = hcg_matrix(HIR_BF16, HIR_LAYOUT_ROWS);
+    cr_expect_str_eq(levels_with(cached, 0, any), "amx avx512bf16 avx512 avx2 baseline");
+    cr_expect_str_eq(levels_with(cached, hcg_exact_by_default(), any), "amx avx512 avx2 baseline");
+    const hd_machine slow_dots = {.bf16_dots = 149};
+    cr_expect_str_eq(levels_with(cached, 0, slow_dots), "amx avx512 avx2 baseline");
 }
 
 /* What the rates of a machine decide: six products in the place of one, and dot products that round

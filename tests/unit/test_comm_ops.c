@@ -253,11 +253,11 @@ static hir_eval *two_stages(const char *first, const char *second) {
 }
 
 Test(comm_ops, stages_wait_for_each_other) {
-    hir_eval *e = two_stages("  %0 = neg %x\n  comm.send %0 {to = 1}\n"
+    hir_eval *e = two_stages("  %0 = neg %x\n  %s = comm.send %0 {to = 1}\n"
                              "  %1 = comm.recv {from = 1, shape = [T, 2]}\n"
                              "  output %1 {name = \"y\"}\n",
                              "  %0 = comm.recv {from = 0, shape = [T, 2]}\n  %1 = add %0, %0\n"
-                             "  comm.send %1 {to = 0}\n  output %0 {name = \"z\"}\n");
+                             "  %s = comm.send %1 {to = 0}\n  output %0 {name = \"z\"}\n");
     hir_results out = call(e, 2, INPUTS(NUMBERS(1, 2, 3, 4)));
     EXPECT(out.outputs.at[0], "y", -2, -4, -6, -8);
     EXPECT(out.outputs.at[1], "z", -1, -2, -3, -4);
@@ -270,9 +270,9 @@ static const struct {
     {"  %0 = comm.recv {from = 1, shape = [T, 2]}\n  output %0 {name = \"y\"}\n",
      "  %0 = comm.recv {from = 0, shape = [T, 2]}\n  output %0 {name = \"z\"}\n",
      "every stage waits for another"},
-    {"  comm.send %x {to = 2}\n", "  output %x {name = \"z\"}\n", "there is no stage 2"},
-    {"  comm.send %x {to = 0}\n", "  output %x {name = \"z\"}\n", "there is no stage 0"},
-    {"  comm.send %x {to = 1}\n", "  %0 = comm.recv {from = 0, shape = [T, 3]}\n",
+    {"  %s = comm.send %x {to = 2}\n", "  output %x {name = \"z\"}\n", "there is no stage 2"},
+    {"  %s = comm.send %x {to = 0}\n", "  output %x {name = \"z\"}\n", "there is no stage 0"},
+    {"  %s = comm.send %x {to = 1}\n", "  %0 = comm.recv {from = 0, shape = [T, 3]}\n",
      "stage 0 sent 2 elements, but 3 are expected"},
 };
 

@@ -209,6 +209,31 @@ static const char *const texts[] = {
     "  output %12 {name = \"z\"}\n"
     "  output %13 {name = \"w\"}\n"
     "}\n",
+    /* kernels of a rank */
+    "hir 1 kernel @r\n\n"
+    "ranks 2, rows divided from 4 tokens\n\n"
+    "arena 0 per token\n"
+    "local 96 per token\n"
+    "fixed 0\n\n"
+    "weight @embed : f32[256, 8]\n\n"
+    "func(%ids: i32[T] in input[0]) {\n"
+    "  %0 = kernel.comm {name = \"comm0\", rows = \"all\", split_decode = \"none\", split_prefill = "
+    "\"none\"} : i32[T/2] in local[64] {\n"
+    "    %1 = comm.part %ids : i32[T/2]\n"
+    "    yield %1\n"
+    "  }\n"
+    "  %2 = kernel.row {name = \"row0\", rows = \"all\", split_decode = \"none\", split_prefill = "
+    "\"rows\"} : f32[T/2, 8] in local[0] {\n"
+    "    %3 = gather @embed, %0 : f32[T/2, 8]\n"
+    "    yield %3\n"
+    "  }\n"
+    "  %4 = kernel.comm {name = \"comm1\", rows = \"last\", split_decode = \"none\", split_prefill = "
+    "\"none\"} : f32[T, 8] in output[0] {\n"
+    "    %5 = comm.all_gather %2 : f32[T, 8]\n"
+    "    yield %5\n"
+    "  }\n"
+    "  output %4 {name = \"y\"}\n"
+    "}\n",
     /* one module for the ranks of a group, and what crosses between them */
     "hir 1 depth @s\n\n"
     "ranks 4, rows divided from 16 tokens\n\n"
@@ -224,9 +249,9 @@ static const char *const texts[] = {
     "  %5 = comm.part %4 {axis = 1, groups = 4, units = 1} : f32[T, 6]\n"
     "  %6 = comm.all_reduce %5 : f32[T, 6]\n"
     "  %7 = comm.reduce_scatter %6 {dtype = \"f32\"} : f32[T/4, 6]\n"
-    "  comm.send %7 {to = 1}\n"
-    "  %8 = comm.recv {shape = [T, 3], from = 2} : f32[T, 3]\n"
-    "  output %8 {name = \"y\"}\n"
+    "  %8 = comm.send %7 {to = 1} : f32[T/4, 6]\n"
+    "  %9 = comm.recv {shape = [T, 3], from = 2} : f32[T, 3]\n"
+    "  output %9 {name = \"y\"}\n"
     "}\n",
 };
 

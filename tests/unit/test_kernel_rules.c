@@ -59,6 +59,33 @@ Test(kernel_rules, an_output_is_a_result) {
     expect("  output %x {name = \"o\"}\n", "result of a kernel");
 }
 
+/* ---- exchanges ------------------------------------------------------------------------------- */
+#define COMM "{name = \"e\", rows = \"all\", split_decode = \"none\", split_prefill = \"none\"}"
+
+static void expect_exchange(const char *body, const char *message) {
+    hd_arena *a = hd_arena_new();
+    bench b = new_bench(hd_printf(a,
+                                  "hir 1 kernel @f\n\nranks 2, rows divided from 2 tokens\n\n"
+                                  "func(%%x: f32[T, 16]) {\n  %%o = kernel.comm " COMM
+                                  " : f32[T, 16] {\n%s  }\n"
+                                  "  output %%o {name = \"o\"}\n}\n",
+                                  body));
+    cr_assert(b.m, "%s", errors_of(&b));
+    const bool ok = hir_verify_kernels(b.m, &b.diags);
+    cr_expect_eq(ok, !message, "%s\n%s", body, errors_of(&b));
+    if (message) cr_expect(strstr(errors_of(&b), message), "%s\n%s", body, errors_of(&b));
+    hd_arena_free(b.arena);
+    hd_arena_free(a);
+}
+
+Test(kernel_rules, exchanges_have_one_op) {
+    expect_exchange("    %a = comm.all_reduce %x : f32[T, 16]\n    yield %a\n", NULL);
+    expect_exchange("    %a = comm.all_reduce %x : f32[T, 16]\n"
+                    "    %b = comm.all_reduce %a : f32[T, 16]\n    yield %b\n",
+                    "an exchange has one op");
+    expect_exchange("    %a = neg %x : f32[T, 16]\n    yield %a\n", "does not cross between ranks");
+}
+
 /* ---- contractions ---------------------------------------------------------------------------- */
 Test(kernel_rules, contraction_accepted) {
     expect("  %o = kernel.contract " CONTRACT " : f32[T, 2, 8] {\n"

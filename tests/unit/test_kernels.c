@@ -33,7 +33,8 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
     /* a "last" kernel is read by "last" kernels: the one that is looked at stands at the end */
     return hd_printf(
         a,
-        "hir 1 kernel @f\n\nweight @e : f32[40, 16]\nweight @w : f32[16, 16] panel\n"
+        "hir 1 kernel @f\n\nranks 2, rows divided from 2 tokens\n\nweight @e : f32[40, 16]\nweight "
+        "@w : f32[16, 16] panel\n"
         "weight @x : f32[4, 16, 16] panel\nweight @taps : f32[16, 2]\n"
         "weight @g : f32[2, 8, 8] panel\nweight @maps : f32[2, 8, 16] panel\n\n"
         "state $k : f32[C, 2, 8]\nstate $l : f32[C, 1, 16]\nstate $tail : window f32[1, 16]\n"
@@ -55,6 +56,8 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%5 = linear %%q, @w, _ : f32[T, 16]\n    yield %%5\n  }\n"
         "  %%x = kernel.contract %s : f32[T, 2, 16] {\n"
         "    %%19 = expert_linear %%q, @x, %%i, _ : f32[T, 2, 16]\n    yield %%19\n  }\n"
+        "  %%sum = kernel.comm %s : f32[T, 16] {\n"
+        "    %%60 = comm.all_reduce %%q : f32[T, 16]\n    yield %%60\n  }\n"
         "  %%v = kernel.sequence %s : f32[T, 16] {\n"
         "    %%12 = short_conv %%q, @taps, _, $tail : f32[T, 16]\n    yield %%12\n  }\n"
         "  %%n = kernel.sequence %s : f32[T, 1, 16] {\n"
@@ -101,13 +104,15 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%36 = add %%34, %%35 : f32[T, 2, 8]\n"
         "    %%42 = add %%36, %%h : f32[T, 2, 8]\n"
         "    %%44 = mark %%z {length = 8} : f32[T, 2, 8]\n"
-        "    %%45 = add %%42, %%44 : f32[T, 2, 8]\n    yield %%45\n  }\n"
+        "    %%45 = add %%42, %%44 : f32[T, 2, 8]\n"
+        "    %%61 = reshape %%sum {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%62 = add %%45, %%61 : f32[T, 2, 8]\n    yield %%62\n  }\n"
         "  output %%p {name = \"o\"}\n}\n",
         attrs_of(a, "first", first), attrs_of(a, "row", of[HIR_FORM_ROW_PROGRAM]),
         attrs_of(a, "contract", of[HIR_FORM_CONTRACTION]),
-        attrs_of(a, "experts", of[HIR_FORM_EXPERTS]), attrs_of(a, "conv", of[HIR_FORM_SHORT_CONV]),
-        attrs_of(a, "ngram", of[HIR_FORM_NGRAM]), attrs_of(a, "pool", of[HIR_FORM_POOL]),
-        attrs_of(a, "select", of[HIR_FORM_SELECT]),
+        attrs_of(a, "experts", of[HIR_FORM_EXPERTS]), attrs_of(a, "sum0", of[HIR_FORM_COMM]),
+        attrs_of(a, "conv", of[HIR_FORM_SHORT_CONV]), attrs_of(a, "ngram", of[HIR_FORM_NGRAM]),
+        attrs_of(a, "pool", of[HIR_FORM_POOL]), attrs_of(a, "select", of[HIR_FORM_SELECT]),
         attrs_of(a, "selected", of[HIR_FORM_ATTENTION_SELECTED]),
         attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
         attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "blocks", of[HIR_FORM_BLOCKS]),

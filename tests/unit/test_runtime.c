@@ -780,9 +780,12 @@ Test(runtime, texts_and_pinned_codes) {
     cr_assert_eq(HRT_REWIND, 15);
     cr_assert_eq(HRT_SAVED, 16);
     cr_assert_eq(HRT_BUILD, 17);
-    for (int i = 0; i <= HRT_BUILD; i++)
+    cr_assert_eq(HRT_RANKS, 18);
+    cr_assert_eq(HRT_EXCHANGE, 19);
+    cr_assert_eq(HRT_PEER, 20);
+    for (int i = 0; i <= HRT_PEER; i++)
         cr_assert_str_neq(hrt_strerror(i), "unknown error code");
-    cr_assert_str_eq(hrt_strerror(18), "unknown error code");
+    cr_assert_str_eq(hrt_strerror(21), "unknown error code");
     cr_assert_str_eq(hrt_strerror(-1), "unknown error code");
 }
 

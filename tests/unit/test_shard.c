@@ -7,6 +7,7 @@
  * largest element leaves room for that; a head, row or bias too many or too few shows at 1e-3. */
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "frontend/frontend.h"
@@ -30,29 +31,40 @@ static hir_module *golden(const char *name) {
     return m;
 }
 
+typedef struct case_name {
+    char text[64];
+} case_name;
+
 /* The folders of tests/golden that hold a case. */
-static size_t golden_cases(const char **names, size_t most) {
+static size_t golden_cases(case_name *names, size_t most) {
     DIR *d = opendir(TEST_DATA "/golden");
     size_t n = 0;
     cr_assert(d);
     for (struct dirent *e; (e = readdir(d));)
         if (e->d_name[0] != '.' && !strchr(e->d_name, '.') && n < most)
-            names[n++] = hd_strdup(arena, e->d_name);
+            snprintf(names[n++].text, sizeof names->text, "%.63s", e->d_name);
     closedir(d);
     cr_assert_gt(n, 30);
     return n;
 }
 
+/* Each case has memory of its own. */
+static void next_arena(void) {
+    close_arena();
+    open_arena();
+}
+
 static hir_remarks remarks;
 
-/* The passes up to the one that shards; `run` says for how many ranks. */
-static hir_module *up_to_shards(const hir_module *graph, hir_pass_options options) {
+/* The pipeline, or the part of it up to the pass that shards. */
+static hir_module *compiled(const hir_module *graph, hir_pass_options options, bool kernels) {
     hir_module *m = hir_module_clone(graph, arena);
     size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_SPLIT_SMALL)
+    while (hir_pipeline()[n] != (kernels ? HIR_PASS_COUNT : HIR_PASS_SPLIT_SMALL))
         n++;
     const hir_run run = {
         .passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT, .verify = true};
+    options.chunk = 512;
     remarks = (hir_remarks){.arena = arena};
     if (!hir_run_passes(m, &run, &options, &remarks, &diags)) cr_assert_fail("%s", said());
     return m;
@@ -67,18 +79,25 @@ static bool is_there(const hir_module *m, hir_opcode code) {
 
 static void check(const char *name, const hir_module *graph, int64_t ranks, int64_t from) {
     const hir_pass_options one = {0}, many = {.ranks = ranks, .divide_from = from};
-    const hir_module *alone = up_to_shards(graph, one), *shared = up_to_shards(graph, many);
+    const hir_module *alone = compiled(graph, one, false);
+    const hir_module *shared = compiled(graph, many, false);
+    const hir_module *kernels = compiled(graph, many, true);
     cr_assert_eq(shared->ranks, ranks);
     cr_assert(is_there(shared, HIR_COMM_REDUCE_SCATTER_OP), "%s: nothing is divided", name);
     cr_assert(hir_same_answer(alone, shared, TOLERANCE, 7, &diags), "%s, %lld ranks: %s", name,
               (long long)ranks, said());
+    cr_assert(hir_verify_kernels(kernels, &diags), "%s: %s", name, said());
+    cr_assert(hir_same_answer(alone, kernels, TOLERANCE, 7, &diags),
+              "%s, kernels of %lld ranks: %s", name, (long long)ranks, said());
 }
 
 static void check_all(int64_t ranks, int64_t from) {
-    const char *names[128];
+    case_name names[128];
     const size_t n = golden_cases(names, 128);
-    for (size_t i = 0; i < n; i++)
-        check(names[i], golden(names[i]), ranks, from);
+    for (size_t i = 0; i < n; i++) {
+        check(names[i].text, golden(names[i].text), ranks, from);
+        next_arena();
+    }
 }
 
 Test(shard, golden_cases_on_two_ranks) {
@@ -92,4 +111,43 @@ Test(shard, golden_cases_on_four_ranks) {
 }
 Test(shard, golden_cases_on_more_ranks_than_heads_with_rows_on_all) {
     check_all(7, 100);
+}
+
+/* ---- pipelines ------------------------------------------------------------------------------- */
+
+/* All stages, each compiled by itself, evaluated together. */
+static void check_stages(const char *name, const hir_module *graph, int64_t stages, int64_t parts,
+                         int64_t ranks) {
+    const hir_pass_options one = {0};
+    const hir_module *alone = compiled(graph, one, false), *of[8];
+    for (int kernels = 0; kernels < 2; kernels++) {
+        for (int64_t i = 0; i < stages; i++) {
+            const hir_pass_options o = {
+                .ranks = ranks, .stages = stages, .virtual_stages = parts, .stage = i};
+            of[i] = compiled(graph, o, kernels);
+            cr_assert(is_there(of[i], HIR_COMM_SEND_OP) || kernels || i + 1 == stages, "%s", name);
+        }
+        cr_assert(hir_same_answer_of_stages(alone, of, (size_t)stages, TOLERANCE, 3, &diags),
+                  "%s, %lld stages of %lld, %lld ranks%s: %s", name, (long long)stages,
+                  (long long)parts, (long long)ranks, kernels ? ", kernels" : "", said());
+    }
+}
+
+static void check_pipelines(int64_t stages, int64_t parts, int64_t ranks) {
+    case_name names[128];
+    const size_t n = golden_cases(names, 128);
+    for (size_t i = 0; i < n; i++) {
+        check_stages(names[i].text, golden(names[i].text), stages, parts, ranks);
+        next_arena();
+    }
+}
+
+Test(shard, golden_cases_on_two_stages_of_two_parts) {
+    check_pipelines(2, 2, 1);
+}
+Test(shard, golden_cases_on_two_stages_of_two_ranks) {
+    check_pipelines(2, 1, 2);
+}
+Test(shard, golden_cases_on_two_stages_of_two_parts_and_two_ranks) {
+    check_pipelines(2, 2, 2);
 }

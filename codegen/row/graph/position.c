@@ -186,10 +186,23 @@ bool row_rope(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     return true;
 }
 
+/* Only ids that the caller has given are known to lie in the table: those of an input, or of a
+ * rank's part of one. */
+static bool are_given(const hir_module *m, hir_ref ids) {
+    if (ids.kind != HIR_REF_VALUE) return false;
+    const hir_id kernel = hir_value_at(m, ids.index)->op;
+    if (kernel == HIR_NONE) return true;
+    const hir_op *of = hir_op_at(m, kernel);
+    if (of->code != HIR_KERNEL_COMM_OP) return false;
+    const hir_op *part = hir_op_at(m, of->body_first);
+    return part->code == HIR_COMM_PART_OP && part->args[0].kind == HIR_REF_VALUE &&
+           hir_value_at(m, part->args[0].index)->op == HIR_NONE;
+}
+
 bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     hir_ref table = op->args[0], ids = op->args[1];
     if (table.kind != HIR_REF_WEIGHT) return row_unsupported(g, op, "the table is not a weight");
-    if (ids.kind != HIR_REF_VALUE || hir_value_at(g->m, ids.index)->op != HIR_NONE)
+    if (!are_given(g->m, ids))
         return row_unsupported(g, op, "the ids are not an input");
     const hir_weight *w = &g->m->weights.at[table.index];
     /* rows whose elements do not lie at one distance are made f32 when they are found */

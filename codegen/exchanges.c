@@ -1,0 +1,74 @@
+/* kernel.comm to rows of hrt_model.exchanges. */
+#include "codegen/exchanges.h"
+
+#include <string.h>
+
+static hir_id comm_op(const hir_module *m, hir_id kernel) {
+    HIR_EACH(m, id, hir_op_at(m, kernel)->body_first)
+    if (hir_has_trait(hir_op_at(m, id)->code, HIR_COMM)) return id;
+    return HIR_NONE;
+}
+
+/* With an axis it is units of a row that ranks share, without one rows. */
+static hrt_exchange_kind kind_of(const hir_op *op) {
+    const bool units = hir_find_attr(op, HIR_A_AXIS) != NULL;
+    switch (op->code) {
+    case HIR_COMM_ALL_REDUCE_OP: return HRT_ALL_REDUCE;
+    case HIR_COMM_REDUCE_SCATTER_OP: return HRT_REDUCE_SCATTER;
+    case HIR_COMM_ALL_GATHER_OP: return units ? HRT_GATHER_UNITS : HRT_GATHER_ROWS;
+    case HIR_COMM_PART_OP: return units ? HRT_PART_UNITS : HRT_PART_ROWS;
+    case HIR_COMM_SEND_OP: return HRT_SEND;
+    default: return HRT_RECV;
+    }
+}
+
+/* Runs of units in a row: dims between the tokens and the axis; behind the axis all is one unit. */
+static void find_units(const hir_module *m, const hir_op *op, hir_type x, hir_type y,
+                       hrt_exchange *e) {
+    const uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
+    const hir_type whole = e->kind == HRT_GATHER_UNITS ? y : x;
+    hd_share s;
+    hir_share_of_op(m, op, whole.dim[axis], &s);
+    e->outer = 1;
+    e->unit = (uint64_t)hd_unit_elements(&s);
+    for (uint32_t i = 1; i < whole.rank; i++) {
+        if (i < axis) e->outer *= (uint64_t)whole.dim[i];
+        if (i > axis) e->unit *= (uint64_t)whole.dim[i];
+    }
+    e->groups = (uint64_t)s.groups;
+    e->units = (uint64_t)s.units;
+    e->repeat = s.repeat;
+}
+
+bool hcg_make_exchange(hd_diags *d, const hir_module *m, hir_id kernel, hrt_exchange *out) {
+    const hir_op *op = hir_op_at(m, comm_op(m, kernel));
+    const hir_type y = hir_value_at(m, op->results[0])->type;
+    const hir_type x = op->code == HIR_COMM_RECV_OP ? y : hir_ref_type(m, op->args[0]);
+    const int64_t row = hir_type_row_elements(x);
+    hrt_exchange e = {
+        .kind = kind_of(op), .element = hir_dtype_bytes(x.dtype), .row = (uint64_t)row};
+    if (!hir_type_has_t(x) || row < 0 || m->ranks > HADAL_COMM_MAX_RANKS) {
+        hd_diag *g = hd_err(d, HD_E_UNSUPPORTED, hir_place_of(m, kernel),
+                            "an exchange of this form has no step in the library");
+        g->cause = m->ranks > HADAL_COMM_MAX_RANKS
+                       ? hd_printf(d->arena, "there are more than %d ranks", HADAL_COMM_MAX_RANKS)
+                       : "what crosses has rows of tokens";
+        return false;
+    }
+    const char *dtype = hir_attr_string(op, HIR_A_DTYPE, "f32");
+    e.narrow = x.dtype == HIR_F32 && strcmp(dtype, hir_dtype_name(HIR_BF16)) == 0;
+    if (e.kind == HRT_GATHER_UNITS || e.kind == HRT_PART_UNITS) find_units(m, op, x, y, &e);
+    if (e.kind == HRT_SEND) e.peer = (uint32_t)hir_attr_int(op, HIR_A_TO, 0);
+    if (e.kind == HRT_RECV) e.peer = (uint32_t)hir_attr_int(op, HIR_A_FROM, 0);
+    *out = e;
+    return true;
+}
+
+bool hcg_is_local(const hir_module *m, hir_id kernel) {
+    const hir_op *op = hir_op_at(m, kernel);
+    for (uint32_t i = 0; i < op->n_results; i++) {
+        const hir_type t = hir_value_at(m, op->results[i])->type;
+        if (t.rank > 0 && hir_is_row_share(t.dim[0])) return true;
+    }
+    return false;
+}
