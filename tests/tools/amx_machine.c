@@ -1,8 +1,11 @@
 /* A machine whose CPU has the matrix unit and whose system grants it, for generated libraries in
  * tests: linked in front of the runtime's own hrt_cpuid_here, it answers for this machine's CPUID,
- * with the unit beside AVX-512 and the tile instructions emulated. */
+ * with the unit beside AVX-512 and the tile instructions emulated. With HADAL_TEST_UNIT=refused the
+ * system refuses the unit, with =unsaved it does not save its registers. */
 #include <cpuid.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "runtime/detect.h"
 #include "tests/tools/amx_emulator.h"
@@ -10,6 +13,11 @@
 enum { EBX = 1, EDX = 3, EXTENDED_FEATURES = 7 };
 static const uint32_t avx512f = 1u << 16, unit = 1u << 22 | 1u << 24 | 1u << 25;
 static const uint64_t tiles = 0x60000;
+
+static bool unit_is(const char *what) {
+    const char *is = getenv("HADAL_TEST_UNIT");
+    return is && strcmp(is, what) == 0;
+}
 
 static void ask(const void *context, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
     (void)context;
@@ -21,12 +29,13 @@ static uint64_t saved(const void *context) {
     uint32_t low, high;
     (void)context;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return ((uint64_t)high << 32 | low) | tiles;
+    const uint64_t here = ((uint64_t)high << 32 | low) & ~tiles;
+    return unit_is("unsaved") ? here : here | tiles;
 }
 
 static bool permit(const void *context) {
     (void)context;
-    return amx_emulator_start();
+    return !unit_is("refused") && amx_emulator_start();
 }
 
 const hrt_cpuid *hrt_cpuid_here(void) {
