@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+import stored
+
 SPECS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs")
 MODEL = os.path.join(SPECS, "qwen3.hadal")
 SMALL = "hidden=64,layers=2,ff=128,vocab=256"  # of MODEL, for --quick
@@ -102,10 +104,14 @@ def contractions(a):
         yield (f"contraction {T} x {K} x {N}, f32: share of {bound[2]}", AT_LEAST, bound[1], bound[0], "")
 
 
+def has_unit(a):
+    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
+    return any(level["name"] == "amx" and level["runs"] for level in levels)
+
+
 def matrix_unit(a):
     """Nothing where there is none that this process may use."""
-    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
-    if not any(level["name"] == "amx" and level["runs"] for level in levels):
+    if not has_unit(a):
         return
     for T, K, N, goal in ((512, 1024, 3072, 0.50), (512, 3072, 1024, 0.50), (128, 1024, 3072, 0.45), (32, 1024, 3072, 0.30)):
         shape = (T, K, N) if not a.quick else (16, 128, 128)
@@ -114,9 +120,61 @@ def matrix_unit(a):
                float(words[words.index("unit") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
         if T < 512:
             continue
+        words = run(a, "bench_contract", "amx", a.threads, *shape, "f32").split()
+        yield ("the same, f32 weights: over multiply-add", AT_LEAST, 1.5,
+               float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
         words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16", "exact").split()
         yield ("the same, f32 activations: over multiply-add", AT_LEAST, 4.0,
                float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
+
+
+# Weights, way to compile, phase of the model: over what of the same run, and the goal. The peers are those of bench/peers.
+SERVER_GOALS = (("bf16", "--activations int8,bf16", "torch.compile", 1.7, "bf16, activations rounded"),
+                ("bf16", "", "torch.compile", 0.9, "bf16, exact activations"),
+                ("q8", "", "OpenVINO", 2.0, "q8"))
+
+
+def matrix_unit_models(a):
+    """Whole models on the matrix unit beside peers that use it too; those that are not installed are left out."""
+    if not has_unit(a):
+        return
+    for kind in ("bf16", "q8"):
+        of_kind = [g for g in SERVER_GOALS if g[0] == kind]
+        rows = compared(a, kind, [g[1] for g in of_kind])
+        for _, options, peer, goal, what in of_kind:
+            ours = [r for r in rows if r["label"] == "Hadal, standard" + (f", {options}" if options else "")]
+            theirs = [r for r in rows if r["label"].startswith(peer)]
+            if ours and theirs:
+                mine, other = (x[0]["prefill"]["tokens_per_second"] for x in (ours, theirs))
+                yield (f"prefill 512, {what}: tokens/s over {peer}'s", AT_LEAST, goal, mine / other,
+                       f"{mine:.0f} and {other:.0f} tok/s")
+    report = bench(a, "q8,q4", prefill=tokens(a, 512), decode="")
+    q8, q4 = (next(r for r in report["rows"] if r["weights_dtype"] == x) for x in ("q8", "q4"))
+    yield ("prefill 512, q4: tokens/s over q8's", AT_LEAST, 0.95, q8["seconds"] / q4["seconds"], busy(q4))
+    row = bench(a, "bf16", "--activations", "int8,bf16", "--prefill", tokens(a, 512), "--decode", "",
+                "--against-define", "system=standard")["rows"][0]
+    yield ("prefill 512, bf16: time of AttnRes over the standard residual's", AT_MOST, 1.015, row["time_ratio"],
+           f"quartiles {row['time_ratio_low']:.3f} .. {row['time_ratio_high']:.3f}")
+
+
+def compared(a, kind, ways):
+    """Rows of bench/peers/compare.py."""
+    compare = os.path.join(os.path.dirname(SPECS), "peers", "compare.py")
+    small = [x for d in ("layers=2", "hidden=64", "heads=2", "kv_heads=1", "head_dim=32", "ff=128", "vocab=96")
+             for x in ("-D", d)] if a.quick else []
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        out = os.path.join(folder, "peers.json")
+        line = [sys.executable, compare, "--hadal", os.path.join(a.bin, "hadal"), "--types", kind, "--systems", "standard",
+                "--peers", "compile,openvino", "--phases", "prefill", "--prefill", tokens(a, 512), "--threads",
+                str(a.threads), "--rounds", str(a.rounds), "--work", folder, "--json", out, *small]
+        done = subprocess.run(line + [f"--compile={w}" for w in ways], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"goals.py: {' '.join(line)}:\n{done.stdout}{done.stderr}")
+        with open(out, encoding="utf-8") as f:
+            report = json.load(f)
+    for x in report["left_out"]:
+        print(f"  {x['model']} is left out: {x['reason']}")
+    return report["rows"]
 
 
 def experts(a):
@@ -286,6 +344,38 @@ def ling(a):
                f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
 
 
+def packing(a):
+    """Bytes read and written while a checkpoint is packed, over those of a copy of the same file, one after the other; 0.25 G
+    weights, 4 GB in --work."""
+    shape = defines(layers=14) if not a.quick else defines(hidden=64, layers=2, ff=128, vocab=256)
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        path = {form: os.path.join(folder, f"{form}.safetensors") for form in ("f32", "bf16", "mxfp4", "fp8")}
+        for dtype in ("f32", "bf16"):
+            run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", dtype, "-q", "-o", path[dtype])
+        for form in stored.FORMS:
+            stored.write(path["bf16"], path[form], form)
+        out = os.path.join(folder, "out")
+        for form, dtype in (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("mxfp4", "mxfp4"),
+                            ("fp8", "q8")):
+            asked = f"*_proj={dtype}" if dtype == "mxfp4" else dtype
+            ratios, rates = [], []
+            for _ in range(a.rounds):
+                copied = timed(lambda: shutil.copyfile(path[form], f"{out}.copy"))
+                packed = timed(lambda: run(a, "hadal", "compile", MODEL, *shape, "-w", path[form], "--weights-dtype", asked,
+                                           "--target-cpu", "native", "--emit=weights", "-q", "-o", out))
+                size = os.path.getsize(path[form])
+                rates.append((size + os.path.getsize(f"{out}.weights")) / packed)
+                ratios.append(rates[-1] / (2 * size / copied))
+            yield (f"packing {form} as {dtype}: rate over that of a copy", AT_LEAST, 0.5, statistics.median(ratios),
+                   f"{statistics.median(rates) * 1e-9:.2f} GB/s read and written")
+
+
+def timed(what):
+    start = time.perf_counter()
+    what()
+    return time.perf_counter() - start
+
+
 def family(a, name):
     """A published family at full width with few layers and random weights, in the types that it is run in: 7 GB of checkpoint
     and as much of weights in --work. Decoding reads what a token needs of them."""
@@ -344,9 +434,9 @@ def recurrence(a):
             yield what, AT_LEAST, goal, float(line[line.index("of") - 1]), f"{line[line.index('us') - 1]} us"
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, recurrence, mechanism, residuals,
-          compiling, compiling_kimi, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
-LARGE = (kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
+GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
+          compiling, compiling_kimi, packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
+LARGE = (packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 

@@ -82,8 +82,9 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
                           "for example --tokens 1,2,3, or --prompt TEXT");
     if (!logits && !trace && !option_given(line, OPTION_HIDDEN) &&
         !option_given(line, OPTION_PROFILE))
-        return hadal_fail(s, "usage", "--logits OUT.npy is missing",
-                          "the result must go somewhere");
+        return hadal_fail(
+            s, "usage", "--logits OUT.npy is missing",
+            "it stores the logits, --profile prints times; hadal generate writes text");
     char name[256];
     if (find_compiled(line->positional[0], &w->files, name, sizeof name))
         return run_compiled(s, line, w, p, group);

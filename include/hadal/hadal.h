@@ -143,6 +143,22 @@ HADAL_API const char *hadal_reduce_next(hadal_session *s); /* NULL: there is non
 HADAL_API void hadal_reduce_answer(hadal_session *s, int still_fails);
 HADAL_API const char *hadal_reduce_best(hadal_session *s, size_t *ops); /* so far, and its ops */
 
+/* ---- many machines ------------------------------------------------------------------------------
+ */
+typedef struct hadal_plan_options {
+    size_t struct_size;   /* sizeof(hadal_plan_options) */
+    const char *host;     /* "FILE.json,name=value,..": inspect/plan_facts.def */
+    const int64_t *hosts; /* how many hosts there may be: each number is tried */
+    size_t n_hosts;
+    int64_t prompt, position; /* tokens of a prefill; cached tokens when one is decoded */
+    int json;
+} hadal_plan_options;
+/* How the loaded model could be spread over hosts, what each would hold, and the rates to expect,
+ * as text or JSON (docs/many-machines.md). Weights are not needed. Runs the pipeline for each
+ * shape. NULL: failed. */
+HADAL_API const char *hadal_plan(hadal_session *s, const hadal_pipeline *p,
+                                 const hadal_plan_options *o);
+
 /* ---- output -------------------------------------------------------------------------------------
  */
 /* Text of the module as it stands; `locations`: with places. */
