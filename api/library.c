@@ -58,6 +58,7 @@ const char *api_library_model(hadal_session *s, const char *path) {
 
 size_t api_logits_row(const api_info *info) {
     uint64_t row = 1;
+    if (info->n_outputs == 0) return 1;     /* a stage of a pipeline that is not the last */
     const char *type = info->outputs[0][1]; /* f32[T, 32000] */
     for (const char *c = strchr(type, ','); c; c = strchr(c + 1, ','))
         row *= strtoull(c + 1, NULL, 10);
