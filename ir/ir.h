@@ -389,8 +389,8 @@ bool hir_writes_state(const hir_module *m, hir_id kernel); /* does an op of its 
 /* Has no row for each token to make and no state to change: one run does for all tokens. */
 bool hir_runs_once(const hir_module *m, hir_id kernel);
 /* May all tokens be left out but those whose rows the caller asks for, where nobody else reads the
- * results? Not if the kernel changes a state, or sends rows to another stage of a pipeline, which
- * every token has to do, whatever reads the kernel's results. */
+ * results? Not if the kernel changes a state, which every token has to do, whatever reads the
+ * kernel's results, and not if it sends to another stage of a pipeline or receives. */
 bool hir_may_skip_rows(const hir_module *m, hir_id kernel);
 
 /* ---- work ----
@@ -534,6 +534,9 @@ uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
 /* Names that begin with `prefix` belong to other parts of the checkpoint. */
 void hir_add_unused_below(hir_module *m, const char *prefix);
+/* What follows in a name behind a beginning in which * stands for a number; NULL: it begins
+ * otherwise. */
+const char *hir_behind_match(const char *name, const char *pattern);
 /* The first entry of `unused_below` that a name begins with, where * stands for a number;
  * unused_below.n: with none. */
 size_t hir_unused_below(const hir_module *m, const char *name);
