@@ -9,6 +9,7 @@
 #include "api/machine.h"
 #include "api/session.h"
 #include "codegen/library/library.h"
+#include "inspect/units.h"
 #include "runtime/detect.h"
 
 #define API_FAILED NULL
@@ -21,6 +22,7 @@ typedef struct facts {
     const hcg_level *levels; /* of the table; those of this architecture count */
     size_t n_levels;
     int cpus, allowed; /* of the machine; that this process may use */
+    uint64_t memory;   /* bytes; 0: not known */
     machine *limits;   /* NULL: not measured */
 } facts;
 
@@ -32,6 +34,11 @@ static int threads_with_memory(int wanted) {
     if (pages < 1 || page < 1) return 1;
     const long most = pages / 2 / (EACH / page);
     return most < 1 ? 1 : most < wanted ? (int)most : wanted;
+}
+
+static uint64_t memory_here(void) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages < 1 || page < 1 ? 0 : (uint64_t)pages * (uint64_t)page;
 }
 
 static bool measure(hadal_session *s, facts *f, int threads) {
@@ -61,6 +68,7 @@ static bool find_facts(hadal_session *s, facts *f) {
     f->n_levels = hcg_levels(&f->levels);
     f->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     f->allowed = omp_get_num_procs();
+    f->memory = memory_here();
     return true;
 }
 
@@ -114,6 +122,7 @@ static void print_text(const facts *f, hd_text *out) {
     hd_machine_print(f->native.level.machine, out);
     hd_text_add(out, "\n");
     hd_text_f(out, "CPUs          %d, of which this process may use %d\n", f->cpus, f->allowed);
+    if (f->memory) hd_text_f(out, "memory        %s\n", inspect_bytes(f->arena, f->memory));
     if (f->limits) machine_describe(f->limits, out);
     if (f->limits) print_rates(f, out);
 }
@@ -172,6 +181,7 @@ static void print_json(const facts *f, hd_text *out) {
     hd_text_add(out, ", \"assumed\": ");
     hd_machine_print_json(f->native.level.machine, out);
     hd_text_f(out, ",\n  \"cpus\": %d, \"allowed\": %d", f->cpus, f->allowed);
+    if (f->memory) hd_text_f(out, ", \"memory\": %llu", (unsigned long long)f->memory);
     if (f->limits) print_limits(f->limits, out);
     if (f->limits) print_measured_rates(f, out);
     hd_text_add(out, "}\n");

@@ -104,10 +104,14 @@ def contractions(a):
         yield (f"contraction {T} x {K} x {N}, f32: share of {bound[2]}", AT_LEAST, bound[1], bound[0], "")
 
 
+def has_unit(a):
+    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
+    return any(level["name"] == "amx" and level["runs"] for level in levels)
+
+
 def matrix_unit(a):
     """Nothing where there is none that this process may use."""
-    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
-    if not any(level["name"] == "amx" and level["runs"] for level in levels):
+    if not has_unit(a):
         return
     for T, K, N, goal in ((512, 1024, 3072, 0.50), (512, 3072, 1024, 0.50), (128, 1024, 3072, 0.45), (32, 1024, 3072, 0.30)):
         shape = (T, K, N) if not a.quick else (16, 128, 128)
@@ -116,9 +120,61 @@ def matrix_unit(a):
                float(words[words.index("unit") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
         if T < 512:
             continue
+        words = run(a, "bench_contract", "amx", a.threads, *shape, "f32").split()
+        yield ("the same, f32 weights: over multiply-add", AT_LEAST, 1.5,
+               float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
         words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16", "exact").split()
         yield ("the same, f32 activations: over multiply-add", AT_LEAST, 4.0,
                float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
+
+
+# Weights, way to compile, phase of the model: over what of the same run, and the goal. The peers are those of bench/peers.
+SERVER_GOALS = (("bf16", "--activations int8,bf16", "torch.compile", 1.7, "bf16, activations rounded"),
+                ("bf16", "", "torch.compile", 0.9, "bf16, exact activations"),
+                ("q8", "", "OpenVINO", 2.0, "q8"))
+
+
+def matrix_unit_models(a):
+    """Whole models on the matrix unit beside peers that use it too; those that are not installed are left out."""
+    if not has_unit(a):
+        return
+    for kind in ("bf16", "q8"):
+        of_kind = [g for g in SERVER_GOALS if g[0] == kind]
+        rows = compared(a, kind, [g[1] for g in of_kind])
+        for _, options, peer, goal, what in of_kind:
+            ours = [r for r in rows if r["label"] == "Hadal, standard" + (f", {options}" if options else "")]
+            theirs = [r for r in rows if r["label"].startswith(peer)]
+            if ours and theirs:
+                mine, other = (x[0]["prefill"]["tokens_per_second"] for x in (ours, theirs))
+                yield (f"prefill 512, {what}: tokens/s over {peer}'s", AT_LEAST, goal, mine / other,
+                       f"{mine:.0f} and {other:.0f} tok/s")
+    report = bench(a, "q8,q4", prefill=tokens(a, 512), decode="")
+    q8, q4 = (next(r for r in report["rows"] if r["weights_dtype"] == x) for x in ("q8", "q4"))
+    yield ("prefill 512, q4: tokens/s over q8's", AT_LEAST, 0.95, q8["seconds"] / q4["seconds"], busy(q4))
+    row = bench(a, "bf16", "--activations", "int8,bf16", "--prefill", tokens(a, 512), "--decode", "",
+                "--against-define", "system=standard")["rows"][0]
+    yield ("prefill 512, bf16: time of AttnRes over the standard residual's", AT_MOST, 1.015, row["time_ratio"],
+           f"quartiles {row['time_ratio_low']:.3f} .. {row['time_ratio_high']:.3f}")
+
+
+def compared(a, kind, ways):
+    """Rows of bench/peers/compare.py."""
+    compare = os.path.join(os.path.dirname(SPECS), "peers", "compare.py")
+    small = [x for d in ("layers=2", "hidden=64", "heads=2", "kv_heads=1", "head_dim=32", "ff=128", "vocab=96")
+             for x in ("-D", d)] if a.quick else []
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        out = os.path.join(folder, "peers.json")
+        line = [sys.executable, compare, "--hadal", os.path.join(a.bin, "hadal"), "--types", kind, "--systems", "standard",
+                "--peers", "compile,openvino", "--phases", "prefill", "--prefill", tokens(a, 512), "--threads",
+                str(a.threads), "--rounds", str(a.rounds), "--work", folder, "--json", out, *small]
+        done = subprocess.run(line + [f"--compile={w}" for w in ways], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"goals.py: {' '.join(line)}:\n{done.stdout}{done.stderr}")
+        with open(out, encoding="utf-8") as f:
+            report = json.load(f)
+    for x in report["left_out"]:
+        print(f"  {x['model']} is left out: {x['reason']}")
+    return report["rows"]
 
 
 def experts(a):
@@ -378,7 +434,7 @@ def recurrence(a):
             yield what, AT_LEAST, goal, float(line[line.index("of") - 1]), f"{line[line.index('us') - 1]} us"
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, experts, latent, recurrence, mechanism, residuals,
+GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
           compiling, compiling_kimi, packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 LARGE = (packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 

@@ -5,21 +5,13 @@
 #include "driver/pipeline.h"
 #include "driver/report.h"
 
-/* To the file of -o, or to standard output ("-" or no -o). */
-static int deliver(hadal_session *s, const command_line *line, const char *text) {
-    const char *path = option_get(line, OPTION_OUTPUT);
-    if (path && strcmp(path, "-") != 0) return hadal_write_text(s, path, text);
-    fputs(text, stdout);
-    return 0;
-}
-
 int cmd_opt(hadal_session *s, const command_line *line) {
     hadal_pipeline pipeline;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
     const char *list = option_get(line, OPTION_PASS_LIST);
     pipeline.passes = list;
     if ((list || pipeline.stop_after) && run_pipeline(s, line, &pipeline)) return 1;
-    return deliver(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
+    return deliver_text(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
 }
 
 /* The reports that replace the facts of a model. */
@@ -78,13 +70,13 @@ int cmd_inspect(hadal_session *s, const command_line *line) {
     if (strcmp(hadal_stage(s), "kernel") == 0) pipeline.passes = ""; /* there is nothing to do */
     if (!on_tokens && run_pipeline(s, line, &pipeline)) return 1;
     const char *text = on_tokens ? look_at_tokens(s, line) : inspection(s, line);
-    return text ? deliver(s, line, text) : 1;
+    return text ? deliver_text(s, line, text) : 1;
 }
 
 int cmd_diff(hadal_session *s, const command_line *line) {
     int differences;
     const char *text = hadal_diff(s, line->positional[0], line->positional[1], &differences);
-    return !text || deliver(s, line, text) || differences;
+    return !text || deliver_text(s, line, text) || differences;
 }
 
 int cmd_ops(hadal_session *s, const command_line *line) {
@@ -112,5 +104,5 @@ int cmd_machine(hadal_session *s, const command_line *line) {
     long long threads;
     if (!option_number(s, line, OPTION_THREADS, -1, 0, 256, &threads)) return 1;
     const char *text = hadal_machine_text(s, option_given(line, OPTION_JSON), (int)threads);
-    return text ? deliver(s, line, text) : 1;
+    return text ? deliver_text(s, line, text) : 1;
 }

@@ -155,6 +155,41 @@ static int usage_error(const command_line *line, const char *text) {
     return EXIT_USAGE;
 }
 
+/* The option whose name is nearest to `name`, of those that `command` takes or does not; -1: none
+ * is near. */
+static int nearest_option(const char *name, command_id command, bool takes) {
+    size_t best = strlen(name) / 3 + 1;
+    int near = -1;
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        const bool has = option_table[i].commands & (1u << command);
+        const size_t d = has == takes ? distance(name, option_table[i].name) : SIZE_MAX;
+        if (d < best) best = d, near = i;
+    }
+    return near;
+}
+
+/* "--NAME", "--NAME=VALUE" or "-N" that the command does not take. */
+static int no_such_option(const command_line *line, const char *given) {
+    const command_id command = line->command;
+    char name[64], text[256];
+    snprintf(text, sizeof text, "there is no option \"%s\"", given);
+    const int code = usage_error(line, text);
+    if (strncmp(given, "--", 2) != 0) return code;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(given + 2, "="), given + 2);
+    const int own = nearest_option(name, command, true);
+    const int other = nearest_option(name, command, false);
+    if (own >= 0 && (other < 0 || distance(name, option_table[own].name) <=
+                                      distance(name, option_table[other].name)))
+        fprintf(stderr, "  hint: did you mean \"--%s\"?\n", option_table[own].name);
+    else if (other >= 0) {
+        fprintf(stderr, "  hint: --%s is an option of", option_table[other].name);
+        for (int i = 0; i < COMMAND_COUNT; i++)
+            if (option_table[other].commands & (1u << i)) fprintf(stderr, " %s", commands[i].name);
+        fputs("\n", stderr);
+    }
+    return code;
+}
+
 /* getopt's two descriptions of the options that a command takes. */
 static void describe(command_id command, struct option *list, char *letters) {
     size_t n = 0;
@@ -201,11 +236,10 @@ int parse_command_line(int argc, char **argv, command_line *line) {
     optind = 1;
     int got;
     while ((got = getopt_long(argc - 1, argv + 1, letters, list, NULL)) != -1) {
-        if (got == '?' || got == ':') {
+        if (got == '?') return no_such_option(line, argv[optind]);
+        if (got == ':') {
             char text[256];
-            snprintf(text, sizeof text, "%s \"%s\"",
-                     got == ':' ? "an argument is missing after" : "there is no option",
-                     argv[optind]);
+            snprintf(text, sizeof text, "an argument is missing after \"%s\"", argv[optind]);
             return usage_error(line, text);
         }
         const option_id id = got >= LONG_OPTION ? (option_id)(got - LONG_OPTION) : by_letter(got);

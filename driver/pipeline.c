@@ -119,3 +119,10 @@ int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipelin
         report_remarks(s, json);
     return failed;
 }
+
+int deliver_text(hadal_session *s, const command_line *line, const char *text) {
+    const char *path = option_get(line, OPTION_OUTPUT);
+    if (path && strcmp(path, "-") != 0) return hadal_write_text(s, path, text);
+    fputs(text, stdout);
+    return 0;
+}

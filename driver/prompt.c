@@ -112,7 +112,9 @@ static int find_tokenizer(hadal_session *s, const command_line *line, bool neede
 }
 
 static int refuse_prompt(hadal_session *s, int64_t n) {
-    if (n == 0) return hadal_fail(s, "usage", "the prompt is empty", NULL);
+    if (n == 0)
+        return hadal_fail(s, "usage", "the prompt is empty",
+                          "--prompt TEXT, --prompt-file FILE, or text on standard input");
     if (n == HADAL_TEXT_MEMORY) return hadal_fail(s, "memory", "no memory for the prompt", NULL);
     return hadal_fail(s, "limit", "a pattern of the tokenizer takes too long on this prompt",
                       "shorter words, or fewer of the same character in a row");

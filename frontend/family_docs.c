@@ -212,10 +212,11 @@ static void add_inclusions(writer *w, const hfe_def *config, bool said) {
             other = hfe_included_config(config->file, s);
             const hfe_expr *x = s->value;
             const bool given = x->kind == HFE_X_CALL;
-            if (s->name != NULL) { /* a family, which stands among them */
-                continue;
+            const bool inside = s->name != NULL; /* it is what a field holds */
+            if (inside && other != NULL && other->file != config->file) {
+                continue; /* a family with a page, which stands among them */
             }
-            if (said && other != NULL) {
+            if (said && !inside && other != NULL) {
                 hd_text_f(w->out, "Fields of [%s](#%s)%s%s%s.\n", other->name, other->name,
                           given ? ", as `" : "", given ? source_of(w, config->file, x) : "",
                           given ? "`" : "");

@@ -2,6 +2,7 @@
 #include "frontend/import.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,11 +45,30 @@ static const char *name_of(hfe_program *p, const char *folder) {
     return is_taken(p, name) ? hd_printf(a, "%s_model", name) : name;
 }
 
+/* The spec that lies in a folder alone; NULL: there are none, or several. */
+static const char *only_spec_in(hd_arena *a, const char *folder) {
+    DIR *open = opendir(folder);
+    const char *found = NULL;
+    size_t n = 0, end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/')
+        end--;
+    for (const struct dirent *e = open ? readdir(open) : NULL; e; e = readdir(open)) {
+        const size_t length = strlen(e->d_name), tail = strlen(".hadal");
+        if (length <= tail || strcmp(e->d_name + length - tail, ".hadal") != 0) continue;
+        found = hd_printf(a, "%.*s/%s", (int)end, folder, e->d_name);
+        n++;
+    }
+    if (open) closedir(open);
+    return n == 1 ? found : NULL;
+}
+
 /* Is it a folder with a config? Otherwise what is wrong has been said. */
 static bool has_config(hd_arena *a, hd_diags *d, const char *folder) {
     if (hd_is_directory(folder) && !hfe_is_folder_model(folder)) {
+        const char *spec = only_spec_in(a, folder);
         hd_err(d, HD_E_IO, HD_NOWHERE, "the folder '%s' holds no config.json", folder)->hint =
-            "a model is a .hadal file, a .hir file, or a folder with a config.json";
+            spec ? hd_printf(a, "did you mean \"%s\"?", spec)
+                 : "a model is a .hadal file, a .hir file, or a folder with a config.json";
         return false;
     }
     if (hd_exists(folder) && !hd_is_directory(folder)) {

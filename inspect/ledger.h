@@ -43,6 +43,10 @@ typedef struct ledger_memory {
     uint64_t state, mechanism_state; /* per token; what no attention reads as keys or values */
     uint64_t fixed_state;            /* windows and carries */
     uint64_t arena, mechanism_arena; /* per token of a chunk; the mechanism's at its fullest */
+    uint64_t local, ranks;           /* arena for each row of a rank; 0 and 1: not sharded */
+    uint64_t local_rows;             /* the most that a rank has of a chunk */
+    uint64_t mechanism_rows;         /* rows of the mechanism that a rank has of a chunk, */
+    uint64_t all_rows;               /* and of all tokens at once */
     uint64_t fixed;
     uint64_t session; /* in all; the library adds tables and scratch of threads to it */
 } ledger_memory;

@@ -2,6 +2,7 @@
 #include "inspect/json.h"
 #include "inspect/ledger.h"
 #include "ir/text.h"
+#include "passes/crossing.h"
 
 static void print_number(hd_text *out, const char *key, uint64_t n) {
     inspect_json_key(out, key);
@@ -170,12 +171,30 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
               ",\n  \"memory\": {\"tokens\": %llu, \"chunk\": %llu, "
               "\"state_bytes_per_token\": %llu, \"mechanism_state_bytes_per_token\": %llu,\n"
               "   \"arena_bytes_per_token\": %llu, \"mechanism_arena_bytes_per_token\": %llu, "
-              "\"fixed_bytes\": %llu, \"fixed_state_bytes\": %llu, \"session_bytes\": %llu}",
+              "\"fixed_bytes\": %llu, \"fixed_state_bytes\": %llu, \"session_bytes\": %llu,\n"
+              "   \"ranks\": %llu, \"local_arena_bytes_per_row\": %llu, \"local_rows\": %llu}",
               (unsigned long long)x->tokens, (unsigned long long)x->chunk,
               (unsigned long long)x->state, (unsigned long long)x->mechanism_state,
               (unsigned long long)x->arena, (unsigned long long)x->mechanism_arena,
               (unsigned long long)x->fixed, (unsigned long long)x->fixed_state,
-              (unsigned long long)x->session);
+              (unsigned long long)x->session, (unsigned long long)x->ranks,
+              (unsigned long long)x->local, (unsigned long long)x->local_rows);
+}
+
+/* By rank: bytes sent in calls of one token and of a chunk, of which the last row is asked for. */
+static void print_exchanges(const ledger_report *r, hd_text *out) {
+    const hir_module *m = r->compiled_module;
+    hir_crossings all;
+    hir_find_crossings(m, out->arena, &all);
+    if (!all.list.n || !r->memory) return;
+    const int64_t chunk = (int64_t)r->memory->chunk;
+    hd_text_f(out, ",\n  \"exchanges\": {\"number\": %zu, \"divide_from\": %lld, \"sent\": [",
+              all.list.n, (long long)m->divide_from);
+    for (int64_t rank = 0; rank < (int64_t)r->memory->ranks; rank++)
+        hd_text_f(out, "%s{\"token\": %llu, \"chunk\": %llu}", rank ? ", " : "",
+                  (unsigned long long)hir_bytes_sent(m, &all, rank, 1, 1),
+                  (unsigned long long)hir_bytes_sent(m, &all, rank, chunk, 1));
+    hd_text_add(out, "]}");
 }
 
 void ledger_json(const ledger_report *r, hd_text *out) {
@@ -195,6 +214,7 @@ void ledger_json(const ledger_report *r, hd_text *out) {
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);
     if (r->has_kernels) print_ledger(out, "kernels", &r->compiled, r->compiled_module);
     if (r->memory) print_memory(r->memory, out);
+    print_exchanges(r, out);
     hd_text_add(out, ",\n  \"layers\": {");
     layers_json(&r->layers, out);
     hd_text_add(out, "}");

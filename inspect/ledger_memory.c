@@ -44,13 +44,22 @@ static uint64_t most_alive(const hir_ledger *l, const hir_module *m, hd_arena *a
     for (size_t i = 0; i < plan.rows.n; i++) {
         const memory_plan_row *row = &plan.rows.at[i];
         const bool ours = l->flow.kind[l->flow.origin[row->value]] != HIR_FLOW_NONE;
-        if (!ours || hir_value_at(m, row->value)->place != HIR_PLACE_ARENA) continue;
+        const hir_place place = hir_value_at(m, row->value)->place;
+        if (!ours || (place != HIR_PLACE_ARENA && place != HIR_PLACE_LOCAL)) continue;
         for (uint32_t k = row->first + row->in_place; k <= row->last; k++)
             alive[k] = hd_capped_add(alive[k], row->bytes);
     }
     for (uint32_t k = 0; k < plan.kernels; k++)
         if (alive[k] > most) most = alive[k];
     return most;
+}
+
+/* The most rows that a rank has of calls of up to so many tokens: in short ones it has all. */
+static uint64_t most_local_rows(const hir_module *m, uint64_t tokens) {
+    if (!m->ranks) return tokens;
+    const uint64_t share = (tokens + m->ranks - 1) / m->ranks, whole = (uint64_t)m->divide_from - 1;
+    const uint64_t undivided = whole < tokens ? whole : tokens;
+    return share > undivided ? share : undivided;
 }
 
 void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, ledger_memory *out) {
@@ -63,5 +72,11 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
     out->fixed = m->fixed_bytes;
     out->session = hd_capped_add(hd_capped_mul(out->state, out->tokens),
                                  hd_capped_mul(out->arena, out->chunk));
+    out->ranks = m->ranks ? m->ranks : 1;
+    out->local = m->local_per_token;
+    out->local_rows = most_local_rows(m, out->chunk);
+    out->mechanism_rows = out->local_rows;
+    out->all_rows = (out->tokens + out->ranks - 1) / out->ranks;
+    out->session = hd_capped_add(out->session, hd_capped_mul(out->local, out->local_rows));
     out->session = hd_capped_add(out->session, hd_capped_add(out->fixed, out->fixed_state));
 }

@@ -2,6 +2,7 @@
 #include "inspect/ledger.h"
 #include "inspect/units.h"
 #include "ir/text.h"
+#include "passes/crossing.h"
 
 enum { LABEL = 38 };
 
@@ -186,10 +187,31 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
     print_bytes(out, "  of the residual mechanism", x->mechanism_state, x->tokens);
     if (x->fixed_state) print_bytes(out, "states of fixed size", x->fixed_state, 1);
     print_bytes(out, "arena, for a chunk", x->arena, x->chunk);
-    print_bytes(out, "  of the residual mechanism, at most", x->mechanism_arena, x->chunk);
+    print_bytes(out, "  of the residual mechanism, at most", x->mechanism_arena, x->mechanism_rows);
+    if (x->local) print_bytes(out, "arena of the rows of a rank", x->local, x->local_rows);
     print_bytes(out, "fixed", x->fixed, 1);
     print_bytes(out, "in all", x->session, 1);
-    print_bytes(out, "the mechanism's rows, all tokens at once", x->mechanism_arena, x->tokens);
+    print_bytes(out, "the mechanism's rows, all tokens at once", x->mechanism_arena, x->all_rows);
+}
+
+/* ---- machines -------------------------------------------------------------------------------- */
+
+/* What a rank sends in calls of one token and of a chunk. */
+static void print_exchanges(const ledger_report *r, hd_text *out) {
+    const hir_module *m = r->compiled_module;
+    hir_crossings all;
+    hir_find_crossings(m, out->arena, &all);
+    if (!all.list.n || !r->memory) return;
+    const int64_t chunk = (int64_t)r->memory->chunk, ranks = (int64_t)r->memory->ranks;
+    hd_text_f(out,
+              "\nexchanges of a call: %zu; %lld ranks divide rows from %lld tokens on\n"
+              "  bytes that a rank sends       %14s %14s\n",
+              all.list.n, (long long)ranks, (long long)m->divide_from, "1 token",
+              hd_printf(out->arena, "%lld tokens", (long long)chunk));
+    for (int64_t rank = 0; rank < ranks; rank++)
+        hd_text_f(out, "  rank %-24lld %14llu %14llu\n", (long long)rank,
+                  (unsigned long long)hir_bytes_sent(m, &all, rank, 1, 1),
+                  (unsigned long long)hir_bytes_sent(m, &all, rank, chunk, 1));
 }
 
 /* ---- details --------------------------------------------------------------------------------- */
@@ -276,6 +298,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
               (unsigned long long)r->compiled.fixed_bytes);
     layers_traffic_text(&r->layers, out);
     if (r->memory) print_memory(r->memory, out);
+    print_exchanges(r, out);
     print_blocks(r, out);
     print_kernels(r, out);
 }

@@ -30,7 +30,7 @@ static bool shares_bytes(const hir_module *m, const memory_plan_row *a, const me
 
 static bool in_shared_area(const hir_module *m, hir_id v) {
     hir_place place = hir_value_at(m, v)->place;
-    return place == HIR_PLACE_ARENA || place == HIR_PLACE_FIXED;
+    return place == HIR_PLACE_ARENA || place == HIR_PLACE_LOCAL || place == HIR_PLACE_FIXED;
 }
 
 static hir_id aliased_by(const hir_module *m, const memory_plan *plan, const memory_plan_row *row) {
@@ -67,7 +67,7 @@ static void add_kernel(const hir_module *m, hd_arena *a, hir_id op, uint32_t ste
         number += !v->name;
         row.over = aliased_by(m, plan, &row);
         row.in_place = hir_in_place_of(m, op, i) != HIR_NONE;
-        if (v->place == HIR_PLACE_ARENA) plan->unshared += row.bytes;
+        if (v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL) plan->unshared += row.bytes;
         plan->placed |= v->place != HIR_PLACE_NONE;
         hd_push(a, &plan->rows, row);
     }

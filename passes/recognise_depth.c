@@ -402,19 +402,17 @@ static void remark_taken(recogniser *r, hir_id op, const candidate *c, const dep
                    s->is_product && biased ? ", bias" : "", heads);
 }
 
-/* What attention over depth would have gained: alone, a mix reads its sources as the sum does; in a
- * block a result of phase 1, written and read, can stand for all sources but its own. */
+/* What attention over depth would have gained at the most. Alone, a mix reads as many rows as the
+ * sum does, but in the prologue of a contraction its result is not written; in a block a result of
+ * phase 1, written and read, can stand for all sources but its own. */
 static const char *gain(const recogniser *r, const candidate *c) {
-    const int64_t n = (int64_t)c->terms.n, row = c->terms.at[0].d * (int64_t)sizeof(float);
     enum { LEFT = 3 }; /* rows: its own source, and the result twice */
-    if (n <= LEFT)
-        return hd_printf(r->c->scratch,
-                         "; nothing would have been gained: a block pays from %d sources on",
-                         LEFT + 1);
+    const int64_t n = (int64_t)c->terms.n, row = c->terms.at[0].d * (int64_t)sizeof(float);
+    const int64_t less = 1 + (n > LEFT ? n - LEFT : 0);
     return hd_printf(r->c->scratch,
-                     "; it reads %lld rows of %lld bytes for each token, in a block with others it "
-                     "would have moved up to %lld bytes less",
-                     (long long)n, (long long)row, (long long)((n - LEFT) * row));
+                     "; it reads %lld rows of %lld bytes for each token and writes one, recognised "
+                     "it would have moved up to %lld bytes less",
+                     (long long)n, (long long)row, (long long)(less * row));
 }
 
 static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {

@@ -409,15 +409,18 @@ static bool may_divide(rewriter *w, const requests *r) {
 enum { EXCHANGE_BYTES = 1 << 18 };
 
 /* With rows divided, a rank does a P-th of what is local to rows, and each gathered value is an
- * exchange; with all rows on all ranks there are none of these. */
+ * exchange; with all rows on all ranks there are none of these. Never more tokens than a rank has
+ * rows of a whole chunk, for which there is memory anyway. */
 static int64_t rows_divided_from(const rewriter *w) {
     const int64_t ranks = w->m->ranks;
     uint64_t row = 0;
     for (size_t v = 0; v < w->n_values; v++)
         if (w->at[v] == ROWS) row += (uint64_t)pass_elements(hir_value_at(w->m, (hir_id)v)->type);
     const uint64_t saved = row * 8 * (uint64_t)(ranks - 1) / (uint64_t)ranks + 1;
-    const uint64_t tokens = (uint64_t)w->gathers * EXCHANGE_BYTES / saved;
-    return tokens < (uint64_t)ranks ? ranks : tokens > 4096 ? 4096 : (int64_t)tokens;
+    const int64_t tokens = (int64_t)((uint64_t)w->gathers * EXCHANGE_BYTES / saved);
+    const int64_t chunk = w->c->options->chunk > 0 ? w->c->options->chunk : 512;
+    const int64_t most = chunk / ranks > ranks ? chunk / ranks : ranks;
+    return tokens < ranks ? ranks : tokens > most ? most : tokens;
 }
 
 static void *by_value(const rewriter *w, size_t size) {
@@ -440,6 +443,7 @@ bool pass_shard_tensor(hir_pass_context *c) {
                (long long)c->options->ranks, HIR_MAX_RANKS);
         return false;
     }
+    if (!shard_take_apart(c)) return false;
     shard s = {.c = c, .m = c->m, .uses = hir_compute_uses(c->m, c->scratch)};
     rewriter w = {.s = &s, .c = c, .m = c->m, .n_values = c->m->values.n};
     requests r = {0};

@@ -389,7 +389,9 @@ static bool unknown(const teller *t, const char *what) {
     const char **names = hd_new_array(t->out->arena, const char *, first->m->weights.n + 1);
     for (size_t i = 0; i < first->m->weights.n; i++)
         names[i] = first->m->weights.at[i].name;
-    const char *near = hd_nearest(what, names, first->m->weights.n);
+    const char *near = what[strspn(what, "0123456789")] == 0
+                           ? hd_printf(t->out->arena, "%%%s", what)
+                           : hd_nearest(what, names, first->m->weights.n);
     hd_err(t->diags, HD_E_NAME, HD_NOWHERE, "there is no \"%s\"", what)->hint =
         near ? hd_printf(t->out->arena, "did you mean \"%s\"?", near)
              : "%N is a value of the kernel IR, PASS:%N one of a dump, NAME a weight, a state or "
@@ -401,7 +403,9 @@ static bool explain_name(const teller *t, const char *name) {
     const report_stage *stages[] = {&t->h->stages.at[0], report_last(t->h)};
     for (int i = 0; i < 2; i++) {
         const hir_module *m = stages[i]->m;
-        const uint32_t weight = hir_find_weight(m, name);
+        uint32_t weight = hir_find_weight(m, name);
+        if (weight == HIR_NONE) /* people leave the end away */
+            weight = hir_find_weight(m, hd_printf(t->out->arena, "%s.weight", name));
         if (weight != HIR_NONE) return explain_weight(t, stages[i], weight);
         for (size_t k = 0; k < m->states.n; k++)
             if (strcmp(m->states.at[k].name, name) == 0)

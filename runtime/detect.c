@@ -177,8 +177,26 @@ static uint32_t rate_of_dots(reader *r, uint64_t features) {
     return 0;
 }
 
+/* ---- without CPUID --------------------------------------------------------------------------- */
+uint64_t hrt_features_of_arm64(uint64_t hwcap) {
+    enum { ASIMDDP = 20 };
+    return hwcap >> ASIMDDP & 1 ? HRT_CPU_DOTPROD : 0;
+}
+
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+
+static uint64_t system_features(void) {
+    return hrt_features_of_arm64(getauxval(AT_HWCAP));
+}
+#else
+static uint64_t system_features(void) {
+    return 0;
+}
+#endif
+
 hrt_machine hrt_detect(const hrt_cpuid *cpuid) {
-    if (!cpuid) return (hrt_machine){0};
+    if (!cpuid) return (hrt_machine){.features = system_features()};
     reader r = {.cpuid = cpuid};
     hrt_machine m = {.features = find_features(&r)};
     m.facts = find_caches(&r);
@@ -226,6 +244,6 @@ const hrt_cpuid *hrt_cpuid_here(void) {
 }
 #else
 const hrt_cpuid *hrt_cpuid_here(void) {
-    return NULL; /* aarch64: vectors are part of the base architecture, nothing is asked for */
+    return NULL; /* aarch64: the operating system tells what the CPU has */
 }
 #endif

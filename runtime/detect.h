@@ -30,8 +30,11 @@ typedef struct hrt_machine {
     hd_machine facts; /* 0 where CPUID reports nothing plausible */
 } hrt_machine;
 
-/* `cpuid` is NULL on an architecture without CPUID: no features, no sizes. */
+/* `cpuid` is NULL on an architecture without CPUID: the features that the operating system tells
+ * of, no sizes. */
 hrt_machine hrt_detect(const hrt_cpuid *cpuid);
+/* Features of aarch64 by the bits of AT_HWCAP (Linux, Documentation/arch/arm64/elf_hwcaps.rst). */
+uint64_t hrt_features_of_arm64(uint64_t hwcap);
 /* Of features that the machine has, those that this process may use: for some the operating system
  * must be asked, which this does, and only if they are among these. */
 uint64_t hrt_permitted(const hrt_cpuid *cpuid, uint64_t features);

@@ -171,7 +171,8 @@ typedef struct hrt_level { /* one CPU level, best first */
     C(AVX512BW, 16, "avx512bw") C(AVX512CD, 17, "avx512cd") C(AVX512DQ, 18, "avx512dq") \
     C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni") \
     C(AVX512BF16, 21, "avx512bf16") C(AVXVNNI, 22, "avxvnni") C(AMXTILE, 23, "amx-tile") \
-    C(AMXBF16, 24, "amx-bf16") C(AMXINT8, 25, "amx-int8")
+    C(AMXBF16, 24, "amx-bf16") C(AMXINT8, 25, "amx-int8") \
+    C(DOTPROD, 26, "dotprod")
 /* clang-format on */
 enum {
 #define C(id, bit, name) HRT_CPU_##id = 1 << bit,

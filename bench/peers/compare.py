@@ -30,7 +30,7 @@ from worker import Worker
 
 SPEC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "specs", "qwen3.hadal")
 SYSTEMS = ("attnres", "standard")
-PEERS = ("torch", "onnx", "llama")
+PEERS = ("torch", "compile", "onnx", "openvino", "llama")
 # What llama.cpp has for a type of Hadal's.
 LLAMA_FORMATS = {"f32": ["f32"], "bf16": ["bf16"], "f16": ["f16"], "q8": ["q8_0"],
                  "q4": ["q4_0", "q4_1", "q4_k"]}
@@ -111,8 +111,12 @@ def candidates(kind, a, files, shape, capacity):
     common = (files.weights(), shape, a.threads, capacity)
     if "torch" in a.peers:
         yield "torch", True, models.Torch, (kind, *common)
+    if "compile" in a.peers:
+        yield "torch.compile", True, models.TorchCompiled, (kind, *common)
     if "onnx" in a.peers:
         yield "onnx", True, models.Onnx, (kind, *common, files.folder)
+    if "openvino" in a.peers:
+        yield "openvino", True, models.OpenVino, (kind, *common)
     if "llama" in a.peers:
         for form in LLAMA_FORMATS[kind]:
             yield f"llama {form}", True, models.Llama, (form, *common, files.folder)

@@ -1,4 +1,5 @@
-"""The models of a comparison: compiled by Hadal, in eager PyTorch, llama.cpp and ONNX Runtime.
+"""The models of a comparison: compiled by Hadal, in PyTorch (eager, and compiled by torch.compile),
+llama.cpp, ONNX Runtime and OpenVINO.
 
 Each has label, weight_bytes (what a token reads of weights), forward(past, n): n tokens behind
 `past` that earlier calls left, the last row of logits asked for; and logits(), that row. All raise
@@ -110,18 +111,31 @@ class Torch:
 
     def forward(self, past, n):
         assert past == 0 or n == 1, "is_causal speaks of square masks"
-        t, F, d = self.t, self.t.nn.functional, (self.s.hidden,)
-        with t.inference_mode():
-            x = self.embed[tokens(self.s, past, n)]
-            for i, (norm, qkv, q_norm, k_norm, o, mlp_norm, gate_up, down) in enumerate(self.layers):
-                h = F.linear(F.rms_norm(x, d, norm, EPS), qkv)
-                x = x + F.linear(self.attention(i, h, q_norm, k_norm, past, n), o)
-                gate, up = F.linear(F.rms_norm(x, d, mlp_norm, EPS), gate_up).chunk(2, -1)
-                x = x + F.linear(F.silu(gate) * up, down)
-            self.row = F.linear(F.rms_norm(x[-1:], d, self.norm, EPS), self.embed)
+        with self.t.inference_mode():
+            self.row = self.step(self.t.tensor(tokens(self.s, past, n)), past, n)
+
+    def step(self, ids, past, n):
+        """The last row of logits."""
+        F, d = self.t.nn.functional, (self.s.hidden,)
+        x = self.embed[ids]
+        for i, (norm, qkv, q_norm, k_norm, o, mlp_norm, gate_up, down) in enumerate(self.layers):
+            h = F.linear(F.rms_norm(x, d, norm, EPS), qkv)
+            x = x + F.linear(self.attention(i, h, q_norm, k_norm, past, n), o)
+            gate, up = F.linear(F.rms_norm(x, d, mlp_norm, EPS), gate_up).chunk(2, -1)
+            x = x + F.linear(F.silu(gate) * up, down)
+        return F.linear(F.rms_norm(x[-1:], d, self.norm, EPS), self.embed)
 
     def logits(self):
         return self.row[0].float().tolist()
+
+
+class TorchCompiled(Torch):
+    """The same through torch.compile (inductor), once for each length of prompt and place behind it."""
+
+    def __init__(self, kind, weights, shape, threads, capacity):
+        super().__init__(kind, weights, shape, threads, capacity)
+        self.label = self.label.replace("PyTorch", "torch.compile")
+        self.step = self.t.compile(self.step, dynamic=False)
 
 
 class Onnx:
@@ -169,6 +183,36 @@ class Onnx:
 
     def logits(self):
         return self.binding.get_outputs()[-1].numpy().reshape(-1).tolist()
+
+
+class OpenVino:
+    """OpenVINO on the graph of openvino_model.py. State of a prompt is put back before a token behind it."""
+
+    def __init__(self, kind, weights, shape, threads, capacity):
+        try:
+            import openvino
+
+            import openvino_model
+        except ImportError as e:
+            raise Missing(f"{e} (pip install numpy openvino)")
+        if kind not in openvino_model.KINDS:
+            raise Missing(f"OpenVINO has no {kind} on CPUs")
+        self.s, self.label = shape, f"OpenVINO {openvino.__version__.split('-')[0]}"
+        try:
+            self.runner = openvino_model.Runner(kind, Checkpoint(weights), shape, threads)
+        except RuntimeError as e:  # of OpenVINO
+            raise Missing(str(e).splitlines()[0])
+        self.weight_bytes = self.runner.weight_bytes
+
+    def prepare(self, past):
+        self.runner.prepare(past)
+
+    def forward(self, past, n):
+        self.runner.forward(tokens(self.s, past, n), past)
+
+    def logits(self):
+        self.runner.keep()
+        return self.runner.row.tolist()
 
 
 LLAMA_FORMATS = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0",

@@ -25,12 +25,15 @@ def _serve(pipe, make, arguments):
     pipe.send(("ready", (model.label, model.weight_bytes)))
     while True:
         command, past, n, times = pipe.recv()
+        prepare = getattr(model, "prepare", lambda past: None)
         if command == "logits":
+            prepare(past)
             model.forward(past, n)
             pipe.send(("logits", model.logits()))
             continue
         seconds = []
         for _ in range(times):
+            prepare(past)
             start = time.perf_counter()
             model.forward(past, n)
             seconds.append(time.perf_counter() - start)
@@ -39,7 +42,7 @@ def _serve(pipe, make, arguments):
 
 class Worker:
     """make(*arguments) runs in the new process and gives an object with label, weight_bytes,
-    forward(past, n) and logits(). Raises Missing where that cannot take part, also when the process
+    forward(past, n) and logits(), and perhaps prepare(past), which is not timed. Raises Missing where that cannot take part, also when the process
     dies; otherwise the process is stopped when this returns."""
 
     def __init__(self, make, *arguments):

@@ -93,6 +93,7 @@ LLVMValueRef hcg_fp4_bytes(hcg_emit *e, const char *lookup, LLVMValueRef words) 
         all[i] = LLVMConstInt(e->i8, (unsigned)(doubled[i % TABLE_LANES] + HCG_FP4_ADDED), false);
     LLVMTypeRef bytes = LLVMVectorType(e->i8, n);
     LLVMValueRef args[] = {LLVMConstVector(all, n), LLVMBuildBitCast(e->b, words, bytes, "")};
-    LLVMValueRef u = hcg_intrinsic(e, lookup, NULL, 0, args, 2);
+    const bool overloaded = n == TABLE_LANES; /* aarch64's: of either length */
+    LLVMValueRef u = hcg_intrinsic(e, lookup, &bytes, overloaded, args, 2);
     return LLVMBuildBitCast(e->b, u, LLVMTypeOf(words), "");
 }

@@ -146,6 +146,12 @@ static hcg_shared tile_function(hcg_emit *e, const hcg_int8_instructions *with, 
     return s;
 }
 
+/* Panels of a tile: two vectors of sums, or one panel where those are less. */
+static unsigned most_panels(const hcg_emit *e) {
+    const unsigned panels = PANELS * e->level->lanes / HIR_PANEL;
+    return panels ? panels : 1;
+}
+
 /* ---- blocks ------------------------------------------------------------------------------------
  */
 /* The smallest tile that holds `rows` <= ROWS rows and `panels` <= PANELS panels. */
@@ -156,7 +162,7 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
         LLVMValueRef holds = LLVMBuildICmp(e->b, LLVMIntSLE, rows, hcg_i64(e, heights[i]), "");
         height = LLVMBuildSelect(e->b, holds, hcg_i64(e, heights[i]), height, "");
     }
-    unsigned most = PANELS * e->level->lanes / HIR_PANEL;
+    const unsigned most = most_panels(e);
     LLVMValueRef key = hcg_add(e, hcg_mul_const(e, height, PANELS + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
     LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HEIGHTS * most);
@@ -182,7 +188,7 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_int8_instructions *with, 
     LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
     LLVMValueRef panel_bytes = hcg_mul_const(e, groups, hcg_group_bytes(dtype));
     LLVMValueRef row_bytes = hcg_mul_const(e, groups, slab_group_bytes(1));
-    LLVMValueRef most = hcg_i64(e, PANELS * e->level->lanes / HIR_PANEL);
+    LLVMValueRef most = hcg_i64(e, most_panels(e));
     hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
     LLVMValueRef wide = hcg_smaller(e, hcg_sub(e, panels, lp.index), most);
     LLVMValueRef bp = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, panel_bytes));
@@ -236,6 +242,8 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
 BACKEND(int8_vnni_512, .dot = "llvm.x86.avx512.vpdpbusd.512",
         .lookup = "llvm.x86.avx512.pshuf.b.512");
 BACKEND(int8_vnni_256, .dot = "llvm.x86.avx512.vpdpbusd.256", .lookup = "llvm.x86.avx2.pshuf.b");
+BACKEND(int8_sdot, .dot = "llvm.aarch64.neon.sdot", .is_signed = true,
+        .lookup = "llvm.aarch64.neon.tbl1");
 BACKEND(int8_maddubs_512, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
         .maddwd = "llvm.x86.avx512.pmaddw.d.512", .lookup = "llvm.x86.avx512.pshuf.b.512");
 BACKEND(int8_maddubs_256, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",

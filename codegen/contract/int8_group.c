@@ -16,7 +16,8 @@ enum {
 /* With 32 registers the sums of either sort for two vectors fit; signs take more of them. */
 unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned all) {
     bool signs = t->dtype == HIR_Q8 && !t->with->dot;
-    return t->rows == 1 || (e->level->registers >= 32 && !signs) ? all : 1;
+    unsigned most = all < HCG_INT8_VECTORS ? all : HCG_INT8_VECTORS;
+    return t->rows == 1 || (e->level->registers >= 32 && !signs) ? most : 1;
 }
 
 /* ---- x ----------------------------------------------------------------------------------------
@@ -42,10 +43,16 @@ static LLVMValueRef as_bytes(hcg_emit *e, LLVMValueRef words) {
     return LLVMBuildBitCast(e->b, words, LLVMVectorType(e->i8, WORD * e->level->lanes), "");
 }
 
-/* The four bytes of each output that step `s` multiplies: u of q8 and mxfp4, q of q4. */
+/* The four bytes of each output that step `s` multiplies: u of q8 and mxfp4, q of q4, and of q8
+ * where bytes are signed. */
 static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vector, unsigned s) {
     unsigned v = (t->first + vector) % (HIR_PANEL / e->level->lanes);
-    if (t->dtype == HIR_Q8) return hcg_quant_block(e, t->dtype, t->group[vector], s, v);
+    if (t->dtype == HIR_Q8) {
+        LLVMValueRef u = hcg_quant_block(e, t->dtype, t->group[vector], s, v);
+        return t->with->is_signed
+                   ? LLVMBuildXor(e->b, u, hcg_int_like(LLVMTypeOf(u), 0x80808080), "")
+                   : u;
+    }
     LLVMValueRef words = hcg_quant_block(e, t->dtype, t->group[vector], s / 2, v);
     LLVMTypeRef type = LLVMTypeOf(words);
     if (s % 2) words = LLVMBuildLShr(e->b, words, hcg_int_like(type, 4), "");
@@ -55,7 +62,7 @@ static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vec
 
 /* Where the sum of u p of a row starts; 0: NULL. */
 static LLVMValueRef start_of(hcg_emit *e, const hcg_int8_tile *t, unsigned row) {
-    if (t->dtype == HIR_Q4) return NULL;
+    if (t->dtype == HIR_Q4 || (t->dtype == HIR_Q8 && t->with->is_signed)) return NULL;
     LLVMValueRef start = of_row(e, t, 2, row, e->i32); /* -128 sum p */
     if (t->dtype == HIR_Q8) return start;
     LLVMTypeRef type = LLVMTypeOf(start);
@@ -63,17 +70,25 @@ static LLVMValueRef start_of(hcg_emit *e, const hcg_int8_tile *t, unsigned row) 
     return LLVMBuildMul(e->b, start, hcg_int_like(type, HCG_FP4_ADDED / 4), "");
 }
 
-/* ---- VNNI -------------------------------------------------------------------------------------
+/* ---- VNNI and sdot ----------------------------------------------------------------------------
  */
+static LLVMValueRef add_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef sum, LLVMValueRef q,
+                             LLVMValueRef x) {
+    LLVMValueRef words[] = {sum, q, x}, bytes[] = {sum, as_bytes(e, q), as_bytes(e, x)};
+    LLVMTypeRef types[] = {LLVMTypeOf(sum), LLVMTypeOf(bytes[1])};
+    if (t->with->is_signed) return hcg_intrinsic(e, t->with->dot, types, 2, bytes, 3);
+    return hcg_intrinsic(e, t->with->dot, NULL, 0, words, 3);
+}
+
 /* Few sums have several chains each, so that the latency of one product hides behind others. At
  * most 32 * 255 * 127 < 2^21 + 2^19. */
-static void sum_vnni(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
+static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
     unsigned n = t->rows * t->vectors, chains = n >= HCG_INT8_CHAINS ? 1 : HCG_INT8_CHAINS / n;
     for (unsigned i = 0; i < n * chains; i++)
         ints[i] = LLVMConstNull(words_type(e));
-    for (unsigned r = 0; r < t->rows && t->dtype != HIR_Q4; r++) {
+    for (unsigned r = 0; r < t->rows; r++) {
         LLVMValueRef start = start_of(e, t, r);
-        for (unsigned v = 0; v < t->vectors; v++)
+        for (unsigned v = 0; v < t->vectors && start; v++)
             ints[r * t->vectors + v] = start;
     }
     for (unsigned s = 0; s < STEPS; s++) {
@@ -84,8 +99,7 @@ static void sum_vnni(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
             LLVMValueRef x = of_row(e, t, TABLES + s, r, e->i32);
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &ints[s % chains * n + r * t->vectors + v];
-                LLVMValueRef args[] = {*sum, q[v], x};
-                *sum = hcg_intrinsic(e, t->with->dot, NULL, 0, args, 3);
+                *sum = add_dots(e, t, *sum, q[v], x);
             }
         }
     }
@@ -196,7 +210,7 @@ static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *int
 void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t) {
     LLVMValueRef ints[SUMS * HCG_INT8_CHAINS] = {NULL};
     if (t->with->dot)
-        sum_vnni(e, t, ints);
+        sum_dots(e, t, ints);
     else if (t->dtype != HIR_Q8)
         sum_small(e, t, ints);
     else

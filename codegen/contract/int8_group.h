@@ -2,6 +2,7 @@
  * instructions that a level has. Both give the exact sum of integers.
  *
  *   VNNI      vpdpbusd: unsigned times signed bytes, four products to a sum of 32 bits
+ *   sdot      (aarch64) signed times signed bytes, the same: q itself is multiplied, not u
  *   maddubs   vpmaddubsw adds two products to 16 bits and would saturate, vpmaddwd adds pairs of
  *             those to 32 bits. Why it never saturates is said where it is used.
  *
@@ -18,7 +19,8 @@ enum { HCG_INT8_ROWS = 6, HCG_INT8_VECTORS = 2, HCG_INT8_CHAINS = 4 };
 
 /* Names of LLVM's intrinsics, for vectors of the level's width. */
 typedef struct hcg_int8_instructions {
-    const char *dot;     /* VNNI; NULL: maddubs, that is */
+    const char *dot;     /* VNNI or sdot; NULL: maddubs, that is */
+    bool is_signed;      /* sdot */
     const char *maddubs; /* unsigned times signed bytes, sums of two in 16 bits, saturated */
     const char *maddwd;  /* sums of two products of 16 bits, in 32 */
     const char *sign;    /* bytes with the signs of others; NULL: by compare and select */

@@ -170,6 +170,8 @@ function passesRoom(room, link) {
 function choose(view, link) {
   const stage = link.side === "before" && view.stage.before ? view.stage.before : view.stage;
   view.op = link.op ? history.opOfLink(stage, link.op) ?? null : null;
+  // some programs write the sign of a value in a link as %25
+  if (view.op === null && link.op?.startsWith("%25")) view.op = history.opOfLink(stage, "%" + link.op.slice(3)) ?? null;
   for (const node of view.list.shown.values()) applyLight(view, node);
   if (view.op === null) return void showLife(null);
   const pair = view.pairs.findIndex((p) => (p.b >= 0 ? history.op(view.stage, p.b) : history.op(view.stage.before, p.a)) === view.op);

@@ -466,6 +466,40 @@ Test(machine, no_cpuid) {
     SAME_CACHES(t.variants.at[0].level.machine, defaults("neon"));
 }
 
+/* aarch64 has no CPUID: the operating system's bits, of which one is looked at. */
+Test(machine, features_of_arm64) {
+    cr_assert_eq(hrt_features_of_arm64(0), 0);
+    cr_assert_eq(hrt_features_of_arm64(UINT64_C(1) << 20), HRT_CPU_DOTPROD);
+    cr_assert_eq(hrt_features_of_arm64(~(UINT64_C(1) << 20)), 0);
+}
+
+/* A library for aarch64 has the level with dot products if it has weights in groups, and by a CPU's
+ * name what that CPU has. */
+Test(machine, levels_of_arm64) {
+    hd_diags d;
+    hd_diags_init(&d, arena);
+    hcg_target t;
+    hcg_options o = {.triple = "aarch64-linux-gnu",
+                     .matrices = hcg_matrix(HIR_F32, HIR_LAYOUT_PANEL)};
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert_eq(t.variants.n, 1);
+    cr_assert_str_eq(t.variants.at[0].level.name, "neon");
+    o.matrices |= hcg_matrix(HIR_Q4, HIR_LAYOUT_PANEL);
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert_eq(t.variants.n, 2);
+    cr_assert_str_eq(t.variants.at[0].level.name, "dotprod");
+    cr_assert_str_eq(t.variants.at[0].llvm_features, "+dotprod");
+    o.exact = HCG_ROUND_ALL;
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert_eq(t.variants.n, 1, "nothing may be rounded");
+    o = (hcg_options){.triple = "aarch64-linux-gnu", .cpu = "neoverse-n1"};
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert(has(&t.variants.at[0], "dotprod"));
+    o.cpu = "cortex-a53";
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert_not(has(&t.variants.at[0], "dotprod"));
+}
+
 Test(machine, this_one) {
     const hrt_machine m = hrt_detect(hrt_cpuid_here());
     cr_assert_eq(m.features, hrt_cpu_features(), "compiler and runtime see the same");

@@ -1,0 +1,186 @@
+#include "inspect/plan.h"
+
+static const double share[] = {
+#define S(id, value, text) value,
+#include "inspect/plan_shares.def"
+#undef S
+};
+enum {
+#define S(id, value, text) SHARE_##id,
+#include "inspect/plan_shares.def"
+#undef S
+};
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* Operations per second in products with a matrix so stored. One row is a matrix-vector product,
+ * which no unit but that of multiply-adds is tried for: memory holds it up. */
+static double rate(const plan *p, hir_dtype matrix, bool many) {
+    const double *fact = p->host.fact;
+    double best = fact[PLAN_FMA] * share[SHARE_FMA];
+    const bool bytes = matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4;
+    const bool pairs = matrix == HIR_BF16 && p->call.rounded;
+    const double ways[] = {
+        bytes ? fact[PLAN_INT8] * share[SHARE_INT8] : 0,
+        pairs ? fact[PLAN_BF16] * share[SHARE_BF16] : 0,
+        pairs && many ? fact[PLAN_TILES] * share[SHARE_TILES] : 0,
+        matrix == HIR_BF16 && many ? fact[PLAN_TILES] * share[SHARE_EXACT] : 0,
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (ways[i] > best) best = ways[i];
+    return best;
+}
+
+static void add(plan_time *sum, plan_time t) {
+    sum->arithmetic += t.arithmetic;
+    sum->memory += t.memory;
+    sum->latency += t.latency;
+    sum->network += t.network;
+}
+
+double plan_time_all(plan_time t) {
+    return t.arithmetic + t.memory + t.latency + t.network;
+}
+
+const char *plan_binds(plan_time t) {
+    const double parts[] = {t.arithmetic, t.memory, t.latency, t.network};
+    static const char *const names[] = {"arithmetic", "memory", "latency", "network"};
+    size_t most = 0;
+    for (size_t i = 1; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i] > parts[most]) most = i;
+    return names[most];
+}
+
+/* Of a call of T: the first rank's share has as many rows as any, or one less. */
+static int64_t rows_of_rank(const plan_stage *stage, int64_t T) {
+    const int64_t ranks = stage->m->ranks;
+    return ranks && T >= stage->m->divide_from ? (T + ranks - 1) / ranks : T;
+}
+
+/* What a call begins with where there are several ranks or stages. */
+static plan_time agreement(const plan *p, const plan_shape *shape) {
+    const bool alone = shape->ranks * shape->stages == 1;
+    return (plan_time){.latency = alone ? 0 : p->host.fact[PLAN_LATENCY]};
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* One kernel in a pass of T tokens behind `past` others. */
+static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_step *s, int64_t T,
+                             int64_t past) {
+    const int64_t rows = s->local ? rows_of_rank(stage, T) : T;
+    const step_work w = step_work_of(&s->work, rows, past + T - rows, 1);
+    const double arithmetic = w.flops / rate(p, s->matrix, T > 1);
+    const double memory = w.bytes / (p->host.fact[PLAN_READ] * share[SHARE_READ]);
+    return arithmetic > memory ? (plan_time){.arithmetic = arithmetic}
+                               : (plan_time){.memory = memory};
+}
+
+static plan_time crossing_time(const plan *p, const plan_stage *stage, const hir_crossing *x,
+                               int64_t T, double *bytes) {
+    const double sent = (double)hir_crossing_sent(stage->m, x, 0, T, 1);
+    *bytes += sent;
+    return (plan_time){.latency =
+                           hir_crossing_messages(stage->m, x, T, 1) * p->host.fact[PLAN_LATENCY],
+                       .network = sent > 0 ? sent * 8 / p->host.fact[PLAN_NETWORK] : 0};
+}
+
+/* A pass through all steps; *bytes: what leaves the rank. */
+static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t T, int64_t past,
+                            double *bytes) {
+    plan_time sum = {0};
+    for (size_t i = 0; i < stage->steps.n; i++)
+        add(&sum, kernel_time(p, stage, &stage->steps.at[i], T, past));
+    for (size_t i = 0; i < stage->crossings.list.n; i++)
+        add(&sum, crossing_time(p, stage, &stage->crossings.list.at[i], T, bytes));
+    return sum;
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+static uint64_t as_bytes(double x) {
+    return x < 0x1p63 ? (uint64_t)x : UINT64_MAX;
+}
+
+static void count_memory(const plan *p, plan_shape *shape) {
+    const int64_t longest =
+        p->call.position + 1 > p->call.prompt ? p->call.position + 1 : p->call.prompt;
+    const int64_t chunk = p->call.chunk < longest ? p->call.chunk : longest;
+    for (size_t i = 0; i < shape->stage.n; i++) {
+        const plan_stage *s = &shape->stage.at[i];
+        const double states =
+            (double)s->state_bytes * (double)longest + (double)s->fixed_state_bytes;
+        const int64_t local = rows_of_rank(s, chunk);
+        const double arena = (double)s->arena_per_token * (double)chunk +
+                             (double)s->local_per_token * (double)local + (double)s->fixed_bytes;
+        const double all = (double)s->weight_bytes + states + arena;
+        if (all <= (double)shape->bytes) continue;
+        shape->weight_bytes = s->weight_bytes;
+        shape->state_bytes = as_bytes(states);
+        shape->arena_bytes = as_bytes(arena);
+        shape->bytes = as_bytes(all);
+    }
+    shape->fits = (double)shape->bytes <= p->host.fact[PLAN_MEMORY];
+}
+
+/* All chunks through one stage. */
+static plan_time prompt_time(const plan *p, const plan_stage *s, double *bytes) {
+    plan_time sum = {0};
+    for (int64_t past = 0; past < p->call.prompt; past += p->call.chunk) {
+        const int64_t left = p->call.prompt - past;
+        const int64_t T = left < p->call.chunk ? left : p->call.chunk;
+        add(&sum, stage_time(p, s, T, past, bytes));
+    }
+    return sum;
+}
+
+static plan_time scaled(plan_time t, double by) {
+    return (plan_time){t.arithmetic * by, t.memory * by, t.latency * by, t.network * by};
+}
+
+/* The slowest stage for all chunks, and the others for one, in the mean. */
+static void predict_prefill(const plan *p, plan_shape *shape) {
+    const double chunks = (double)((p->call.prompt + p->call.chunk - 1) / p->call.chunk);
+    plan_time slowest = {0}, all = {0};
+    for (size_t i = 0; i < shape->stage.n; i++) {
+        double bytes = 0;
+        const plan_time t = prompt_time(p, &shape->stage.at[i], &bytes);
+        if (plan_time_all(t) > plan_time_all(slowest)) slowest = t;
+        if (bytes > shape->prefill_crossing) shape->prefill_crossing = bytes;
+        add(&all, t);
+    }
+    shape->prefill_crossing /= (double)p->call.prompt;
+    shape->prefill = agreement(p, shape);
+    add(&shape->prefill, slowest);
+    add(&shape->prefill, scaled(all, 1 / chunks));
+    add(&shape->prefill, scaled(slowest, -1 / chunks));
+    shape->prefill_rate = (double)p->call.prompt / plan_time_all(shape->prefill);
+}
+
+/* A token goes through all stages. */
+static void predict_decode(const plan *p, plan_shape *shape) {
+    shape->decode = agreement(p, shape);
+    for (size_t i = 0; i < shape->stage.n; i++) {
+        double bytes = 0;
+        add(&shape->decode, stage_time(p, &shape->stage.at[i], 1, p->call.position, &bytes));
+        if (bytes > shape->decode_crossing) shape->decode_crossing = bytes;
+    }
+    shape->decode_rate = 1 / plan_time_all(shape->decode);
+}
+
+void plan_predict(plan *p) {
+    p->best_prefill = p->best_decode = p->shapes.n;
+    for (size_t i = 0; i < p->shapes.n; i++) {
+        plan_shape *s = &p->shapes.at[i];
+        if (s->refused) continue;
+        count_memory(p, s);
+        predict_prefill(p, s);
+        predict_decode(p, s);
+        if (!s->fits) continue;
+        const size_t none = p->shapes.n;
+        if (p->best_prefill == none || s->prefill_rate > p->shapes.at[p->best_prefill].prefill_rate)
+            p->best_prefill = i;
+        if (p->best_decode == none || s->decode_rate > p->shapes.at[p->best_decode].decode_rate)
+            p->best_decode = i;
+    }
+}

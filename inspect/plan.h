@@ -1,0 +1,76 @@
+/* How to spread a model over hosts, and what to expect of that: `hadal plan`.
+ *
+ * A shape cuts the layers into stages and each stage over ranks; every host is one rank of one
+ * stage. What a rank holds and does is counted in the module that it would run: each step has its
+ * operations and its bytes (inspect/steps.h), each exchange its rows. A step takes
+ *
+ *     max(operations / (rate of its kind of product * share), bytes / (read * share))
+ *
+ * where the shares are what kernels reach of these limits (inspect/plan_shares.def); an exchange of
+ * b bytes that leave a rank takes latency + b / network, and those of a call begin with one of a
+ * few bytes, in which ranks agree on it. Prefill of several stages is a pipeline of chunks: as long
+ * as the slowest stage takes for all chunks, and the others for one. */
+#ifndef INSPECT_PLAN_H
+#define INSPECT_PLAN_H
+
+#include "inspect/plan_host.h"
+#include "inspect/steps.h"
+#include "ir/ir.h"
+#include "passes/crossing.h"
+
+typedef struct plan_step { /* a kernel */
+    step_info work;
+    hir_dtype matrix; /* what it multiplies with; f32 where it multiplies with none */
+    bool local;       /* goes over the rows of the rank */
+} plan_step;
+
+/* What one rank of a stage holds and does. */
+typedef struct plan_stage {
+    const hir_module *m; /* how many ranks it has, and when they divide rows */
+    HD_VEC(plan_step) steps;
+    hir_crossings crossings;
+    uint64_t weight_bytes;
+    uint64_t state_bytes, fixed_state_bytes;                /* for each position; of fixed size */
+    uint64_t arena_per_token, local_per_token, fixed_bytes; /* of all rows, of a rank's */
+} plan_stage;
+
+typedef struct plan_call {    /* what rates are asked for */
+    int64_t prompt, position; /* tokens of a prefill; cached when a token is decoded */
+    int64_t chunk;
+    bool rounded; /* bf16 weights meet activations rounded to bf16 */
+} plan_call;
+
+/* Seconds of a call by what holds it up. */
+typedef struct plan_time {
+    double arithmetic, memory, latency, network;
+} plan_time;
+
+typedef struct plan_shape {
+    int64_t ranks, stages;
+    HD_VEC(plan_stage) stage;
+    const char *refused; /* why the model has no such shape; NULL: the rest is filled */
+    /* of the fullest host */
+    uint64_t weight_bytes, state_bytes, arena_bytes, bytes;
+    bool fits;
+    double prefill_crossing, decode_crossing; /* bytes that leave the busiest host, for a token */
+    plan_time prefill, decode;                /* of the prompt; of a token */
+    double prefill_rate, decode_rate;         /* tokens per second */
+} plan_shape;
+
+typedef struct plan {
+    const char *model;
+    plan_host host;
+    plan_call call;
+    HD_VEC(plan_shape) shapes;
+    size_t best_prefill, best_decode; /* numbers of shapes that fit; shapes.n: none does */
+} plan;
+
+/* Fills what is derived from the stages of each shape. */
+void plan_predict(plan *p);
+double plan_time_all(plan_time t);
+const char *plan_binds(plan_time t); /* the largest of them: "arithmetic", "memory", .. */
+
+void plan_text(const plan *p, hd_text *out);
+void plan_json(const plan *p, hd_text *out);
+
+#endif

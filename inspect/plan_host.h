@@ -1,0 +1,27 @@
+/* A host as `hadal plan` sees it: a few rates. */
+#ifndef INSPECT_PLAN_HOST_H
+#define INSPECT_PLAN_HOST_H
+
+#include "support/diag.h"
+
+typedef enum plan_fact {
+#define F(id, name, key, unit, needed, text) PLAN_##id,
+#include "inspect/plan_facts.def"
+#undef F
+    PLAN_FACTS
+} plan_fact;
+
+typedef struct plan_host {
+    double fact[PLAN_FACTS]; /* bytes, per second, seconds; 0: not known, or not there */
+} plan_host;
+
+/* "FILE.json,name=value,..": facts of a file that `hadal machine --json` wrote, and facts by name,
+ * which replace those of the file. False, and a diagnostic, where one is wrong. */
+bool plan_host_parse(hd_diags *d, const char *text, plan_host *out);
+/* False, and a diagnostic that names them, if facts are missing that `hosts` hosts need. */
+bool plan_host_check(hd_diags *d, const plan_host *h, int64_t most_hosts);
+
+const char *plan_fact_name(plan_fact f);
+const char *plan_fact_meaning(plan_fact f);
+
+#endif

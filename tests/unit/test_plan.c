@@ -1,0 +1,253 @@
+/* Predictions of `hadal plan` held against arithmetic done by hand, and what it refuses of a host.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "inspect/plan.h"
+#include "tests/unit/arena_fixture.h"
+
+TestSuite(plan, .init = open_arena, .fini = close_arena);
+
+static double share_of(const char *name) {
+#define S(id, value, text)                                                                         \
+    if (!strcmp(name, #id)) return value;
+#include "inspect/plan_shares.def"
+#undef S
+    cr_assert_fail("no share %s", name);
+    return NAN;
+}
+
+static plan_host host(const char *text) {
+    plan_host h;
+    cr_assert(plan_host_parse(&diags, text, &h), "%s", said());
+    return h;
+}
+
+static void close_to(double x, double want, const char *what) {
+    cr_assert(fabs(x - want) <= 1e-12 * fabs(want), "%s: %.17g is not %.17g", what, x, want);
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+Test(plan, a_host_by_name) {
+    const plan_host h = host("memory=2G,read=1.5G,flops=3T,network=10G,latency=50us");
+    close_to(h.fact[PLAN_MEMORY], 2147483648.0, "memory");
+    close_to(h.fact[PLAN_READ], 1.5e9, "read");
+    close_to(h.fact[PLAN_FMA], 3e12, "flops");
+    close_to(h.fact[PLAN_NETWORK], 1e10, "network");
+    close_to(h.fact[PLAN_LATENCY], 50e-6, "latency");
+    cr_assert_eq(h.fact[PLAN_TILES], 0);
+    close_to(host("latency=2s").fact[PLAN_LATENCY], 2, "seconds");
+    close_to(host("latency=0.5").fact[PLAN_LATENCY], 0.5, "no suffix");
+}
+
+static const char *file_with(const char *text) {
+    char *path = hd_strdup(arena, "/tmp/hadal-plan-XXXXXX");
+    const int fd = mkstemp(path);
+    cr_assert(fd >= 0);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+    return path;
+}
+
+Test(plan, a_host_from_a_file_and_names_that_replace_its_facts) {
+    const char *path = file_with("{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"limits\": "
+                                 "{\"memory read\": 5e9, \"f32 multiply-add\": 7e9}}");
+    const plan_host h = host(hd_printf(arena, "read=6G,%s,latency=1us", path));
+    unlink(path);
+    close_to(h.fact[PLAN_MEMORY], 1000, "memory");
+    close_to(h.fact[PLAN_READ], 6e9, "read: by name");
+    close_to(h.fact[PLAN_FMA], 7e9, "flops");
+    close_to(h.fact[PLAN_LATENCY], 1e-6, "latency");
+}
+
+static void refused(const char *text, const char *why) {
+    plan_host h;
+    const size_t before = diags.errors;
+    cr_assert_not(plan_host_parse(&diags, text, &h), "%s", text);
+    cr_assert_eq(diags.errors, before + 1, "%s", text);
+    cr_assert(strstr(said(), why), "%s: %s", text, said());
+}
+
+Test(plan, hosts_that_are_refused) {
+    refused("memmory=2G", "did you mean \"memory\"?");
+    refused("cores=2", "memory, read, flops");
+    refused("memory=", "\"\" is no value of memory");
+    refused("memory=0", "no value of memory");
+    refused("memory=-1", "no value of memory");
+    refused("memory=2Q", "no value of memory");
+    refused("memory=inf", "no value of memory");
+    refused("read=nan", "no value of read");
+    refused("latency=5xs", "no value of latency");
+    refused("latency=us", "no value of latency");
+    refused("/nowhere/at/all.json", "/nowhere/at/all.json");
+    const char *bad[][2] = {
+        {"[1", "not legal JSON"},
+        {"[1]", "its schema is not \"hadal-machine-1\""},
+        {"{\"schema\": \"hadal-machine-9\"}", "its schema is not \"hadal-machine-1\""},
+        {"{\"schema\": \"hadal-machine-1\", \"memory\": \"much\"}", "\"memory\" is \"much\""},
+        {"{\"schema\": \"hadal-machine-1\", \"limits\": {\"memory read\": -4}}",
+         "\"memory read\" is -4"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *path = file_with(bad[i][0]);
+        refused(path, bad[i][1]);
+        unlink(path);
+    }
+}
+
+Test(plan, what_a_host_must_tell) {
+    const plan_host alone = host("memory=1G,read=1G,flops=1G"), blind = host("memory=1G,flops=1G");
+    cr_assert(plan_host_check(&diags, &alone, 1));
+    cr_assert_not(plan_host_check(&diags, &alone, 2));
+    cr_assert(strstr(said(), "lacks network"), "%s", said());
+    cr_assert_not(plan_host_check(&diags, &blind, 1));
+    cr_assert(strstr(said(), "lacks read"), "%s", said());
+}
+
+/* ---- predictions ----------------------------------------------------------------------------- */
+
+/* A product of 1000 operations and 10 bytes for each row, 4000 bytes once a pass. */
+static plan_step product(void) {
+    return (plan_step){
+        .work = {.name = "p", .row_flops = 1000, .row_bytes = 10, .pass_bytes = 4000}};
+}
+
+static hir_crossing crossing(hir_opcode code, uint64_t row) {
+    return (hir_crossing){.code = code, .row = row, .element_bytes = 4};
+}
+
+static plan_stage stage_with(const plan_step *steps, size_t n) {
+    plan_stage out = {.weight_bytes = 4000,
+                      .state_bytes = 8,
+                      .fixed_state_bytes = 100,
+                      .arena_per_token = 16,
+                      .local_per_token = 64,
+                      .fixed_bytes = 32};
+    for (size_t i = 0; i < n; i++)
+        hd_push(arena, &out.steps, steps[i]);
+    return out;
+}
+
+static plan_stage stage_that_sends(const hir_crossing *all, size_t n) {
+    plan_stage out = stage_with(NULL, 0);
+    for (size_t i = 0; i < n; i++)
+        hd_push(arena, &out.crossings.list, all[i]);
+    return out;
+}
+
+static plan of_one(const char *facts, int64_t ranks, const plan_stage *stages, size_t n,
+                   plan_call call) {
+    plan p = {.model = "m", .host = host(facts), .call = call};
+    plan_shape shape = {.ranks = ranks, .stages = (int64_t)n};
+    hir_module *m = hir_module_new(arena, "m");
+    m->ranks = ranks > 1 ? (uint32_t)ranks : 0;
+    m->divide_from = ranks > 1 ? 8 : 0;
+    for (size_t i = 0; i < n; i++) {
+        plan_stage stage = stages[i];
+        stage.m = m;
+        hd_push(arena, &shape.stage, stage);
+    }
+    hd_push(arena, &p.shapes, shape);
+    plan_predict(&p);
+    return p;
+}
+
+Test(plan, one_host_by_hand) {
+    const plan_step steps[] = {product()};
+    const plan_stage stage = stage_with(steps, 1);
+    const plan p = of_one("memory=1G,read=1000,flops=100000", 1, &stage, 1,
+                          (plan_call){.prompt = 100, .position = 40, .chunk = 64});
+    const plan_shape *s = &p.shapes.at[0];
+    /* chunks of 64 and 36 rows: their bytes take longer than their operations */
+    close_to(s->prefill.memory, (4000 + 640 + 4000 + 360) / 1000.0 / share_of("READ"), "prefill");
+    close_to(s->prefill_rate, 100 / s->prefill.memory, "rate");
+    close_to(s->decode.memory, 4010 / 1000.0 / share_of("READ"), "decode");
+    cr_assert_str_eq(plan_binds(s->decode), "memory");
+    cr_assert_eq(s->decode.latency, 0, "there is nobody to agree with");
+    cr_assert_eq(s->state_bytes, 100 + 8 * 100);
+    cr_assert_eq(s->arena_bytes, 32 + (16 + 64) * 64);
+    cr_assert_eq(s->bytes, 4000 + 900 + 5152);
+    cr_assert(s->fits);
+    cr_assert_eq(p.best_decode, 0);
+}
+
+Test(plan, arithmetic_where_it_takes_longer) {
+    const plan_step steps[] = {product()};
+    const plan_stage stage = stage_with(steps, 1);
+    const plan p = of_one("memory=1K,read=1G,flops=1000", 1, &stage, 1,
+                          (plan_call){.prompt = 10, .position = 0, .chunk = 64});
+    const plan_shape *s = &p.shapes.at[0];
+    close_to(s->prefill.arithmetic, 10 * 1000 / 1000.0 / share_of("FMA"), "prefill");
+    cr_assert_eq(s->prefill.memory, 0);
+    cr_assert_str_eq(plan_binds(s->prefill), "arithmetic");
+    cr_assert_not(s->fits);
+    cr_assert_eq(p.best_prefill, 1, "nothing fits");
+}
+
+Test(plan, rates_go_by_the_type_of_the_matrix) {
+    plan_step q8 = product();
+    q8.matrix = HIR_Q8;
+    const plan_stage stage = stage_with(&q8, 1);
+    const plan_call call = {.prompt = 8, .position = 0, .chunk = 64};
+    const char *with = "memory=1G,read=1T,flops=1000,int8=8000";
+    close_to(of_one(with, 1, &stage, 1, call).shapes.at[0].prefill.arithmetic,
+             8000 / 8000.0 / share_of("INT8"), "bytes");
+    const char *without = "memory=1G,read=1T,flops=1000";
+    close_to(of_one(without, 1, &stage, 1, call).shapes.at[0].prefill.arithmetic,
+             8000 / 1000.0 / share_of("FMA"), "no dot products of bytes");
+}
+
+Test(plan, ranks_do_their_rows_of_long_calls) {
+    plan_step local = product();
+    local.local = true;
+    const plan_stage stage = stage_with(&local, 1);
+    const plan_call call = {.prompt = 10, .position = 0, .chunk = 10};
+    const char *facts = "memory=1G,read=1G,flops=1000,network=1G,latency=1us";
+    const plan p = of_one(facts, 4, &stage, 1, call);
+    close_to(p.shapes.at[0].prefill.arithmetic, 3 * 1000 / 1000.0 / share_of("FMA"),
+             "three rows of ten on the fullest rank");
+    close_to(p.shapes.at[0].decode.arithmetic, 1 / share_of("FMA"), "each rank has the one row");
+    cr_assert_eq(p.shapes.at[0].arena_bytes, 32 + 16 * 10 + 64 * 3);
+}
+
+Test(plan, what_crosses_between_ranks) {
+    const hir_crossing all[] = {crossing(HIR_COMM_REDUCE_SCATTER_OP, 100),
+                                crossing(HIR_COMM_ALL_GATHER_OP, 100)};
+    const plan_stage stage = stage_that_sends(all, 2);
+    const char *facts = "memory=1G,read=1G,flops=1G,network=8000,latency=1ms";
+    const plan p =
+        of_one(facts, 4, &stage, 1, (plan_call){.prompt = 12, .position = 0, .chunk = 12});
+    const plan_shape *s = &p.shapes.at[0];
+    close_to(s->prefill_crossing, 2 * 400 * 3 / 4.0, "three quarters of a row, twice");
+    close_to(s->prefill.network, 12 * 600 / 1000.0, "1000 bytes a second");
+    close_to(s->prefill.latency, 3e-3, "twice, and the ranks agree on the call");
+    cr_assert_str_eq(plan_binds(s->prefill), "network");
+    /* one row: a sum for all ranks, to each of the three others, and nothing is gathered */
+    close_to(s->decode_crossing, 3 * 400, "a token");
+    close_to(s->decode.latency, 2e-3, "one sum, and the ranks agree");
+}
+
+Test(plan, a_large_sum_goes_in_two_steps) {
+    const hir_crossing sum = crossing(HIR_COMM_ALL_REDUCE_OP, 100000);
+    const plan_stage stage = stage_that_sends(&sum, 1);
+    const plan p = of_one("memory=1G,read=1G,flops=1G,network=8000,latency=1ms", 4, &stage, 1,
+                          (plan_call){.prompt = 1, .position = 0, .chunk = 10});
+    close_to(p.shapes.at[0].decode_crossing, 2 * 400000 * 3 / 4.0, "parts, and their sums");
+    close_to(p.shapes.at[0].decode.latency, 3e-3, "two steps");
+}
+
+Test(plan, stages_fill_with_chunks) {
+    const plan_step steps[] = {product()};
+    const plan_stage stages[] = {stage_with(steps, 1), stage_with(steps, 1)};
+    const plan_call call = {.prompt = 100, .position = 0, .chunk = 10};
+    const char *facts = "memory=1G,read=1G,flops=1000,network=1G,latency=1us";
+    const double one = of_one(facts, 1, stages, 1, call).shapes.at[0].prefill.arithmetic;
+    const plan p = of_one(facts, 1, stages, 2, call);
+    close_to(p.shapes.at[0].prefill.arithmetic, one * 11 / 10, "ten chunks and one to fill");
+    const double token = of_one(facts, 1, stages, 1, call).shapes.at[0].decode.arithmetic;
+    close_to(p.shapes.at[0].decode.arithmetic, 2 * token, "a token goes through both");
+}
