@@ -162,6 +162,32 @@ static double once(subject *s, job j, int threads, int times) {
     return (now(threads) - start) / times;
 }
 
+/* Ranks of a divided model have to make the same calls: what they do next is decided by the most
+ * that one of them wants. Where they cannot agree the next call fails, and says why. */
+static int64_t most_of_ranks(const hadal_session *session, int64_t mine) {
+    const hadal_comm *c = session->comm;
+    int64_t all[HADAL_COMM_MAX_RANKS], most = mine;
+    uint64_t counts[HADAL_COMM_MAX_RANKS];
+    if (!c || c->size > HADAL_COMM_MAX_RANKS) return mine;
+    for (int32_t i = 0; i < c->size; i++)
+        counts[i] = sizeof mine;
+    if (c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES, &mine, all,
+                      counts, session->comm_timeout))
+        return mine;
+    for (int32_t i = 0; i < c->size; i++)
+        if (all[i] > most) most = all[i];
+    return most;
+}
+
+/* The first rank measures; the others follow. */
+static bool measures(const hadal_session *session) {
+    return !session->comm || session->comm->rank == 0;
+}
+
+static bool next_round(const hadal_session *session, rounds *r) {
+    return most_of_ranks(session, measures(session) && rounds_next(r)) > 0;
+}
+
 /* Fills caches and warms up; the number of runs a sample should take. 0: failed. */
 static int prepare(const bench_state *b, subject *s, job j, int threads) {
     const double enough = 0.05;
@@ -175,7 +201,8 @@ static int prepare(const bench_state *b, subject *s, job j, int threads) {
     charge(s, before);
     const double first = once(s, j, threads, 1);
     if (first < 0) return 0;
-    return first < enough && first > 0 ? 1 + (int)(enough / first) : 1;
+    const int wanted = first < enough && first > 0 ? 1 + (int)(enough / first) : 1;
+    return (int)most_of_ranks(s->lib.s, wanted);
 }
 
 static bench_row row_of(const bench_state *b, const subject *s, job j, const samples *times,
@@ -211,7 +238,7 @@ typedef struct timing { /* of the models of a run, in one configuration */
 
 static bool run_rounds(bench_state *b, subject *s, size_t n, job j, int each, timing *t) {
     rounds_begin(&t->r, b->m, b->rounds);
-    while (rounds_next(&t->r)) {
+    while (next_round(s->lib.s, &t->r)) {
         double at[MODELS] = {0};
         for (size_t k = 0; k < n; k++) {
             const size_t i = t->r.n % 2 ? n - 1 - k : k;
@@ -234,6 +261,7 @@ static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
         if (wanted > each) each = wanted;
     }
     if (!run_rounds(b, s, n, j, each, t)) return false;
+    if (!measures(s->lib.s)) return true;
     rounds_keep(&t->r, &t->ratio);
     bench_row rows[MODELS];
     for (size_t i = 0; i < n; i++) {

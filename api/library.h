@@ -4,6 +4,7 @@
 #define API_LIBRARY_H
 
 #include "api/session.h"
+#include "hadal/hadal_comm.h"
 #include "inspect/steps.h"
 
 /* hadal_info of every generated header (codegen/library/header.c), as far as this compiler knows
@@ -31,7 +32,6 @@ step_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t aske
     F(weights_open, int, (const char *path, void **out))                                           \
     F(weights_close, void, (void *w))                                                              \
     F(session_size, size_t, (int64_t max_tokens))                                                  \
-    F(session_init, int, (void *mem, size_t size, const void *w, int64_t max, void **out))         \
     F(session_set_threads, int, (void *s, int threads))                                            \
     F(session_set_cpu, int, (void *s, const char *level))                                          \
     F(session_rewind, int, (void *s, int64_t length))                                              \
@@ -51,6 +51,10 @@ typedef struct api_library {
     const api_info *info;
     void *handle, *weights, *session, *memory;
     size_t memory_bytes;
+    /* One of the two: the library is divided over ranks, or it is not. */
+    int (*session_init)(void *mem, size_t size, const void *w, int64_t max, void **out);
+    int (*session_init_on)(void *mem, size_t size, const void *w, int64_t max,
+                           const struct hadal_comm *comm, int64_t timeout_ns, void **out);
     int (*forward_outputs)(void *s, const int32_t *tokens, int64_t n, float *const *outs,
                            int64_t rows); /* NULL: it has one output */
 #define F(name, result, arguments) result(*name) arguments;
@@ -64,7 +68,8 @@ size_t api_logits_row(const api_info *i); /* floats of the first output for a to
 
 /* The library at `path` of a model called `model`. */
 bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model);
-bool api_library_weights(api_library *l, const char *path); /* opens them */
+/* Opens them, or this rank's share of them. */
+bool api_library_weights(api_library *l, const char *path);
 /* A session of up to max_tokens tokens in fresh memory, which is only touched where it is used. */
 bool api_library_session(api_library *l, int64_t max_tokens);
 /* Both, with threads (0: default) and CPU level (NULL: best) as asked for. */

@@ -43,23 +43,16 @@ static plan_step step_of(const hcg_program *p, size_t i) {
                  .many_pair = (uint64_t)f->many_pair,
                  .few_row = (uint64_t)f->few_row,
                  .many_position = (uint64_t)f->many_position},
+        .matrix = s->exchange ? HIR_F32 : matrix_of(p->m, p->kernels.at[s->kernel_prefill].op),
         .local = s->local,
     };
 }
 
-/* An exchange has no kernel, and no work of its own. */
-static plan_step exchange_of(const hcg_program *p, const hrt_step *s) {
-    return (plan_step){.work = {.name = s->name, .last_rows = s->last_rows},
-                       .local = s->local,
-                       .is_exchange = true,
-                       .exchange = p->exchanges.at[s->exchange - 1]};
-}
-
 static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
-    plan_stage out = {.weight_bytes = p->weights_bytes,
+    plan_stage out = {.m = p->m,
+                      .weight_bytes = p->weights_bytes,
                       .arena_per_token = p->m->arena_per_token,
                       .local_per_token = p->m->local_per_token,
-                      .divide_from = p->m->divide_from,
                       .fixed_bytes = p->m->fixed_bytes};
     for (size_t i = 0; i < p->m->states.n; i++) {
         const hir_state *state = &p->m->states.at[i];
@@ -68,11 +61,10 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
         *sum = hd_capped_add(*sum, hir_state_bytes(state));
     }
     for (size_t i = 0; i < p->steps.n; i++) {
-        const hrt_step *step = &p->steps.at[i];
-        plan_step each = step->exchange ? exchange_of(p, step) : step_of(p, i);
-        if (!step->exchange) each.matrix = matrix_of(p->m, p->kernels.at[step->kernel_prefill].op);
-        hd_push(s->arena, &out.steps, each);
+        const plan_step step = step_of(p, i);
+        if (!p->steps.at[i].exchange) hd_push(s->arena, &out.steps, step);
     }
+    hir_find_crossings(p->m, s->arena, &out.crossings);
     return out;
 }
 

@@ -161,7 +161,7 @@ static bool write_traces(hadal_session *s, const outputs *out, const char *path)
         if (!is_hidden(&out->at[i])) traces[n++] = as_tensor(&out->at[i], out->tokens);
     if (n == 0)
         hd_warn(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE, "%s traces nothing: %s is empty",
-                s->m->name, path)
+                s->m ? s->m->name : "the library", path)
             ->hint = "mixes over depth are traced as depth_weights; --mixing-matrix of inspect "
                      "looks at any system";
     return hd_safetensors_write(s->arena, &s->diags, path, traces, n);
@@ -327,8 +327,49 @@ static bool run_compiled(hadal_session *s, const hadal_run_options *o, const int
     return ok;
 }
 
+/* "f32[T, 4, 256]", as libraries tell their outputs. */
+static hir_type type_of_text(const char *text) {
+    int64_t dims[HIR_MAX_RANK] = {HIR_T};
+    uint32_t rank = 1;
+    for (const char *c = strchr(text, ','); c && rank < HIR_MAX_RANK; c = strchr(c + 1, ','))
+        dims[rank++] = strtoll(c + 1, NULL, 10);
+    return hir_make_type(HIR_F32, rank, dims);
+}
+
+static void collect_from_library(hadal_session *s, const api_info *info, int64_t tokens,
+                                 outputs *out) {
+    *out = (outputs){hd_new_array(s->arena, output, info->n_outputs), info->n_outputs, tokens};
+    for (size_t i = 0; i < info->n_outputs; i++) {
+        output *o = &out->at[i];
+        *o = (output){.name = info->outputs[i][0], .type = type_of_text(info->outputs[i][1])};
+        o->row = hir_type_row_elements(o->type);
+        o->at = hd_alloc(s->arena, (size_t)tokens, (size_t)o->row * sizeof(float));
+    }
+}
+
+/* A library of which nothing is known but what it tells itself. */
+static bool run_library(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
+                        int64_t n, const char *logits_path, const char *trace_path) {
+    api_library l;
+    outputs out;
+    const char *model = api_library_model(s, o->library);
+    if (!check_split(s, o, n) || !model || !api_library_open(&l, s, o->library, model))
+        return false;
+    bool ok = api_library_start(&l, o->packed, n, o->threads, o->cpu_level);
+    if (ok) collect_from_library(s, l.info, n, &out);
+    if (ok && o->profile > 0)
+        ok = run_profiled(&l, o, tokens, n, &out);
+    else if (ok)
+        ok = run_once(&(caller){.l = &l}, o, tokens, n, &out);
+    ok = ok && write_results(s, &out, logits_path, trace_path, NULL);
+    api_library_close(&l);
+    return ok;
+}
+
 static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens, int64_t n,
                 const char *logits_path, const char *trace_path) {
+    if (!s->graph && o->library && !o->interpret)
+        return run_library(s, o, tokens, n, logits_path, trace_path);
     if (!api_need_module(s)) return false;
     if (!check_split(s, o, n)) return false;
     outputs out;

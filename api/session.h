@@ -40,6 +40,9 @@ struct hadal_session {
     struct profile *profile;     /* of the last hadal_run; NULL: none was asked for */
     struct bench_state *bench;   /* hadal_bench_*; NULL: not begun */
 
+    const struct hadal_comm *comm; /* of divided libraries (hadal_use_ranks); NULL: there is none */
+    int64_t comm_timeout;          /* nanoseconds */
+
     const char *weights_path;
     bool weights_open;
     hd_tensors stored;  /* as the files have them */

@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+import stored
+
 SPECS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs")
 MODEL = os.path.join(SPECS, "qwen3.hadal")
 SMALL = "hidden=64,layers=2,ff=128,vocab=256"  # of MODEL, for --quick
@@ -342,6 +344,38 @@ def ling(a):
                f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
 
 
+def packing(a):
+    """Bytes read and written while a checkpoint is packed, over those of a copy of the same file, one after the other; 0.25 G
+    weights, 4 GB in --work."""
+    shape = defines(layers=14) if not a.quick else defines(hidden=64, layers=2, ff=128, vocab=256)
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        path = {form: os.path.join(folder, f"{form}.safetensors") for form in ("f32", "bf16", "mxfp4", "fp8")}
+        for dtype in ("f32", "bf16"):
+            run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", dtype, "-q", "-o", path[dtype])
+        for form in stored.FORMS:
+            stored.write(path["bf16"], path[form], form)
+        out = os.path.join(folder, "out")
+        for form, dtype in (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("mxfp4", "mxfp4"),
+                            ("fp8", "q8")):
+            asked = f"*_proj={dtype}" if dtype == "mxfp4" else dtype
+            ratios, rates = [], []
+            for _ in range(a.rounds):
+                copied = timed(lambda: shutil.copyfile(path[form], f"{out}.copy"))
+                packed = timed(lambda: run(a, "hadal", "compile", MODEL, *shape, "-w", path[form], "--weights-dtype", asked,
+                                           "--target-cpu", "native", "--emit=weights", "-q", "-o", out))
+                size = os.path.getsize(path[form])
+                rates.append((size + os.path.getsize(f"{out}.weights")) / packed)
+                ratios.append(rates[-1] / (2 * size / copied))
+            yield (f"packing {form} as {dtype}: rate over that of a copy", AT_LEAST, 0.5, statistics.median(ratios),
+                   f"{statistics.median(rates) * 1e-9:.2f} GB/s read and written")
+
+
+def timed(what):
+    start = time.perf_counter()
+    what()
+    return time.perf_counter() - start
+
+
 def family(a, name):
     """A published family at full width with few layers and random weights, in the types that it is run in: 7 GB of checkpoint
     and as much of weights in --work. Decoding reads what a token needs of them."""
@@ -401,8 +435,8 @@ def recurrence(a):
 
 
 GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
-          compiling, compiling_kimi, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
-LARGE = (kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
+          compiling, compiling_kimi, packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
+LARGE = (packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 

@@ -99,8 +99,8 @@ bool hcg_print_assumed(hcg_program *p, hd_diags *d, hd_text *out);
 bool hcg_print_schedules(hcg_program *p, hd_diags *d, hd_text *out);
 /* Checks names, shapes and dtypes (all faults listed at once), converts, lays out, writes. */
 bool hcg_pack(hcg_program *p, hd_diags *d, const hd_tensors *weights, const char *path);
-/* The file of a rank of a divided model: m.r0of4.weights for m.weights; others: `path`. */
-const char *hcg_share_path(hd_arena *a, const hcg_program *p, const char *path, int64_t rank);
+/* The file of a rank of a divided model: m.r0of4.weights for m.weights. */
+const char *hcg_share_path(hd_arena *a, const char *path, int64_t rank, int64_t ranks);
 /* The check alone: every weight of the module is there with its shape and a float dtype, and every
  * tensor of the file is a weight of the module. Weights marked `unused` may be absent. */
 bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights);

@@ -4,6 +4,7 @@
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
+#include "driver/ranks.h"
 #include "driver/report.h"
 #include "driver/workplace.h"
 
@@ -145,7 +146,7 @@ static void print_text(void *context, const char *text) {
     fflush(stdout);
 }
 
-static int begin(hadal_session *s, const command_line *line) {
+static int begin(hadal_session *s, const command_line *line, bool silent) {
     option_number_list prefill, decode, threads;
     int counts[MOST];
     long long rounds;
@@ -165,7 +166,7 @@ static int begin(hadal_session *s, const command_line *line) {
         .threads = counts,
         .n_threads = threads.n,
         .rounds = (int)rounds,
-        .print = option_given(line, OPTION_JSON) ? NULL : print_text,
+        .print = silent || option_given(line, OPTION_JSON) ? NULL : print_text,
     };
     return hadal_bench_begin(s, &o);
 }
@@ -193,18 +194,35 @@ static void choose_models(const command_line *line, model *m, size_t *n) {
     m[1] = (model){.spec = against ? against : m[0].spec, .defines = OPTION_AGAINST_DEFINE};
 }
 
-static int bench(hadal_session *s, const command_line *line, const char *dir, model *m) {
+/* A divided model shares its processes with no other. */
+static int join(hadal_session *s, const command_line *line, const model *m, size_t n,
+                ranks *group) {
+    for (size_t i = 0; i < n; i++) {
+        int64_t wanted = 0;
+        if (!m[i].compiled) continue;
+        if (hadal_library_ranks(s, m[i].files.library, &wanted)) return 1;
+        if (wanted > 0 && n > 1)
+            return hadal_fail(s, "usage", "--against is for models of one process",
+                              "measure models that are divided over ranks one by one");
+        if (wanted > 0) return join_ranks(s, line, m[i].files.library, group);
+    }
+    return 0;
+}
+
+static int bench(hadal_session *s, const command_line *line, const char *dir, model *m,
+                 ranks *group) {
     size_t n;
     static type_list types;
     choose_models(line, m, &n);
     if (parse_types(s, line, &types)) return 1;
     for (size_t i = 0; i < n; i++)
         if (find_model(s, line, dir, &m[i])) return 1;
-    if (begin(s, line)) return 1;
+    if (join(s, line, m, n, group) || begin(s, line, group->silent)) return 1;
     int code = 0;
     for (size_t i = 0; !code && i < (types.n ? types.n : 1); i++)
         code = measure(s, line, m, n, types.n ? types.at[i] : NULL);
-    if (!code && option_given(line, OPTION_JSON)) print_text(NULL, hadal_bench_json(s));
+    if (!code && option_given(line, OPTION_JSON) && !group->silent)
+        print_text(NULL, hadal_bench_json(s));
     return code;
 }
 
@@ -212,7 +230,8 @@ int cmd_bench(hadal_session *s, const command_line *line) {
     char dir[4096];
     static model m[MODELS];
     if (make_temporary_folder(s, dir, sizeof dir)) return 1;
-    const int failed = bench(s, line, dir, m);
+    ranks group = {0};
+    const int failed = leave_ranks(&group, bench(s, line, dir, m, &group));
     for (int i = 0; i < MODELS; i++) {
         if (m[i].compiled || !m[i].random[0]) continue;
         remove(m[i].files.library);

@@ -5,6 +5,7 @@
 #include "driver/interrupt.h"
 #include "driver/pipeline.h"
 #include "driver/prompt.h"
+#include "driver/ranks.h"
 #include "driver/report.h"
 #include "driver/workplace.h"
 
@@ -15,11 +16,11 @@ enum { EXIT_INTERRUPTED = 128 + 2 };
 
 typedef struct writer {
     hadal_text_stream *stream; /* NULL: ids are written */
-    bool begun;
+    bool begun, silent;        /* silent: another rank writes */
 } writer;
 
 static int open_writer(hadal_session *s, const prompt *p, writer *w) {
-    if (!p->tokenizer) return 0;
+    if (!p->tokenizer || w->silent) return 0;
     w->stream = hadal_text_stream_open(p->tokenizer, 1);
     if (!w->stream) return hadal_fail(s, "memory", "no memory for text", NULL);
     for (int64_t i = 0; i < p->n; i++) /* a text goes on differently than it begins */
@@ -36,6 +37,7 @@ static int write_text(const char *text, size_t n) {
 static int write_token(void *context, int32_t id) {
     writer *w = context;
     size_t n = 0;
+    if (w->silent) return 0;
     report_end(); /* the progress line goes as soon as there is something to read */
     if (w->stream) {
         const char *text = hadal_text_stream_add(w->stream, id, &n);
@@ -52,7 +54,7 @@ static void close_writer(writer *w) {
         const char *rest = hadal_text_stream_end(w->stream, &n);
         (void)write_text(rest, n);
     }
-    (void)write_text("\n", 1);
+    if (!w->silent) (void)write_text("\n", 1);
     hadal_text_stream_close(w->stream);
 }
 
@@ -108,23 +110,6 @@ static int options_of(hadal_session *s, const command_line *line, const prompt *
     return hadal_stop_tokens(s, p->folder, &o->stop, &o->n_stop);
 }
 
-/* A compiled model has been compiled with options of its own. */
-static int refuse_spec_options(hadal_session *s, const command_line *line) {
-    static const option_id of_specs[] = {
-        OPTION_DEFINE,       OPTION_WEIGHTS,    OPTION_WEIGHTS_DTYPE, OPTION_BANK_DTYPE,
-        OPTION_PHASE1_DTYPE, OPTION_MERGE_NORM, OPTION_ACTIVATIONS,   OPTION_CACHE_DTYPE,
-        OPTION_CARRY_DTYPE,  OPTION_MACHINE,    OPTION_LINKER,        OPTION_CHUNK,
-        OPTION_INCLUDE};
-    for (size_t i = 0; i < sizeof of_specs / sizeof *of_specs; i++) {
-        if (!option_given(line, of_specs[i])) continue;
-        char message[128];
-        snprintf(message, sizeof message, "--%s is for a SPEC, and this is a compiled model",
-                 option_name(of_specs[i]));
-        return hadal_fail(s, "usage", message, "give it to hadal compile");
-    }
-    return 0;
-}
-
 static int compile(hadal_session *s, const command_line *line, workplace *w) {
     hadal_pipeline pipeline;
     return make_pipeline(s, line, &pipeline) || load_model(s, line, "model") ||
@@ -132,18 +117,20 @@ static int compile(hadal_session *s, const command_line *line, workplace *w) {
            build_library(s, line, w);
 }
 
-static int generate(hadal_session *s, const command_line *line, const prompt *p, workplace *w) {
+static int generate(hadal_session *s, const command_line *line, const prompt *p, workplace *w,
+                    ranks *group) {
     hadal_generate_options o;
     hadal_generated done = {0};
     writer out = {0};
     char name[256];
     if (options_of(s, line, p, &o)) return 1;
     if (find_compiled(line->positional[0], &w->files, name, sizeof name)) {
-        if (refuse_spec_options(s, line)) return 1;
+        if (refuse_spec_options(s, line) || join_ranks(s, line, w->files.library, group)) return 1;
     } else if (compile(s, line, w)) {
         return 1;
     }
     o.library = w->files.library, o.packed = w->files.weights, o.context = &out;
+    out.silent = group->silent;
     if (open_writer(s, p, &out)) return 1;
     report_step("reading the prompt");
     defer_interrupt();
@@ -151,14 +138,16 @@ static int generate(hadal_session *s, const command_line *line, const prompt *p,
     report_end();
     close_writer(&out);
     if (failed) return 1;
-    tell_rates(line, &done);
+    if (!group->silent) tell_rates(line, &done);
     return was_interrupted() ? EXIT_INTERRUPTED : 0;
 }
 
 int cmd_generate(hadal_session *s, const command_line *line) {
     workplace w = {0};
     prompt p;
-    const int failed = read_prompt(s, line, &p) ? 1 : generate(s, line, &p, &w);
+    ranks group = {0};
+    int failed = read_prompt(s, line, &p) ? 1 : generate(s, line, &p, &w, &group);
+    failed = leave_ranks(&group, failed);
     free_prompt(&p);
     remove_workplace(&w);
     return failed;

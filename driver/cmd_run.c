@@ -6,6 +6,7 @@
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/prompt.h"
+#include "driver/ranks.h"
 #include "driver/report.h"
 #include "driver/workplace.h"
 
@@ -47,7 +48,30 @@ static int deliver_profile(hadal_session *s, const command_line *line) {
     return 0;
 }
 
-static int run(hadal_session *s, const command_line *line, workplace *w, prompt *p) {
+/* A library that was compiled before, perhaps divided over ranks: all of them run it, the first
+ * writes. */
+static int run_compiled(hadal_session *s, const command_line *line, workplace *w, prompt *p,
+                        ranks *group) {
+    const char *logits = option_get(line, OPTION_LOGITS);
+    const char *trace = option_get(line, OPTION_TRACE_DEPTH);
+    option_number_list split;
+    hadal_run_options options;
+    if (option_given(line, OPTION_INTERPRET) || option_given(line, OPTION_HIDDEN))
+        return hadal_fail(s, "usage", "--interpret and --hidden are for a SPEC",
+                          "a compiled model gives the outputs that it was compiled with");
+    if (refuse_spec_options(s, line) || options_of(s, line, &split, &options) ||
+        read_prompt(s, line, p) || join_ranks(s, line, w->files.library, group))
+        return 1;
+    options.library = w->files.library;
+    options.packed = w->files.weights;
+    report_step("running");
+    if (hadal_run(s, &options, p->ids, p->n, group->silent ? NULL : logits,
+                  group->silent ? NULL : trace))
+        return 1;
+    return options.profile && !group->silent ? deliver_profile(s, line) : 0;
+}
+
+static int run(hadal_session *s, const command_line *line, workplace *w, prompt *p, ranks *group) {
     const char *trace = option_get(line, OPTION_TRACE_DEPTH);
     const char *logits = option_get(line, OPTION_LOGITS);
     option_number_list split;
@@ -61,6 +85,13 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
         return hadal_fail(
             s, "usage", "--logits OUT.npy is missing",
             "it stores the logits, --profile prints times; hadal generate writes text");
+    char name[256];
+    if (find_compiled(line->positional[0], &w->files, name, sizeof name))
+        return run_compiled(s, line, w, p, group);
+    if (option_given(line, OPTION_RANKS) && !option_given(line, OPTION_INTERPRET))
+        return hadal_fail(s, "usage", "--ranks of run is for --interpret",
+                          "hadal compile SPEC --ranks P -o DIR/NAME, then mpirun -n P hadal run "
+                          "DIR/NAME");
     if (options_of(s, line, &split, &options) || make_pipeline(s, line, &pipeline)) return 1;
     if (read_prompt(s, line, p)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
@@ -84,7 +115,8 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
 int cmd_run(hadal_session *s, const command_line *line) {
     workplace w = {0};
     prompt p = {0};
-    const int failed = run(s, line, &w, &p);
+    ranks group = {0};
+    const int failed = leave_ranks(&group, run(s, line, &w, &p, &group));
     free_prompt(&p);
     remove_workplace(&w);
     return failed;

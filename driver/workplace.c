@@ -29,6 +29,23 @@ bool find_compiled(const char *spec, compiled_files *out, char *name, size_t siz
     return is_file(out->library);
 }
 
+int refuse_spec_options(hadal_session *s, const command_line *line) {
+    static const option_id of_specs[] = {
+        OPTION_DEFINE,       OPTION_WEIGHTS,       OPTION_WEIGHTS_DTYPE, OPTION_BANK_DTYPE,
+        OPTION_PHASE1_DTYPE, OPTION_MERGE_NORM,    OPTION_ACTIVATIONS,   OPTION_CACHE_DTYPE,
+        OPTION_CARRY_DTYPE,  OPTION_MACHINE,       OPTION_LINKER,        OPTION_CHUNK,
+        OPTION_INCLUDE,      OPTION_RANKS,         OPTION_DIVIDE_FROM,   OPTION_GATHER_DTYPE,
+        OPTION_STAGES,       OPTION_VIRTUAL_STAGES};
+    for (size_t i = 0; i < sizeof of_specs / sizeof *of_specs; i++) {
+        if (!option_given(line, of_specs[i])) continue;
+        char message[128];
+        snprintf(message, sizeof message, "--%s is for a SPEC, and this is a compiled model",
+                 option_name(of_specs[i]));
+        return hadal_fail(s, "usage", message, "give it to hadal compile");
+    }
+    return 0;
+}
+
 int make_workplace(hadal_session *s, workplace *w) {
     if (make_temporary_folder(s, w->dir, sizeof w->dir)) return 1;
     snprintf(w->files.library, sizeof w->files.library, "%s/libmodel.so", w->dir);

@@ -17,6 +17,9 @@ bool ends_with(const char *text, const char *end);
  */
 bool find_compiled(const char *spec, compiled_files *out, char *name, size_t size);
 
+/* Options that say how a model is compiled; this one has been. */
+int refuse_spec_options(hadal_session *s, const command_line *line);
+
 typedef struct workplace { /* a temporary folder for a compiled model called "model" */
     char dir[4096];
     compiled_files files;

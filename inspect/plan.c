@@ -51,36 +51,10 @@ const char *plan_binds(plan_time t) {
     return names[most];
 }
 
-/* ---- exchanges ------------------------------------------------------------------------------- */
-
-typedef struct crossing {
-    double bytes; /* that leave a rank */
-    int messages; /* that wait for each other */
-} crossing;
-
-/* A sum of n elements that every rank gets: hadal_comm.h says how it goes. */
-static crossing sum_for_all(double n, uint64_t element, int64_t ranks) {
-    if (hadal_comm_is_direct((uint64_t)n, element, (int32_t)ranks))
-        return (crossing){(double)(ranks - 1) * n * (double)element, 1};
-    const double part = n * (double)(ranks - 1) / (double)ranks;
-    return (crossing){part * (double)(element + sizeof(float)), 2};
-}
-
-/* Of `rows` rows of all ranks together, or of the rank alone in what goes between stages. */
-static crossing crossing_of(const hrt_exchange *e, int64_t ranks, double rows, bool divided) {
-    const uint64_t element = e->narrow ? 2 : e->element;
-    const double all = rows * (double)e->row;
-    const double part = all * (double)(ranks - 1) / (double)ranks * (double)element;
-    switch (e->kind) {
-    case HRT_ALL_REDUCE: return sum_for_all(all, element, ranks);
-    case HRT_REDUCE_SCATTER:
-        return divided ? (crossing){part, 1} : sum_for_all(all, element, ranks);
-    case HRT_GATHER_ROWS: return divided ? (crossing){part, 1} : (crossing){0, 0};
-    case HRT_GATHER_UNITS: /* x is the rank's share of each row */
-        return (crossing){all * (double)(ranks - 1) * (double)element, 1};
-    case HRT_SEND: return (crossing){all * (double)element, 1};
-    default: return (crossing){0, 0}; /* what is received, another sends */
-    }
+/* Of a call of T: the first rank's share has as many rows as any, or one less. */
+static int64_t rows_of_rank(const plan_stage *stage, int64_t T) {
+    const int64_t ranks = stage->m->ranks;
+    return ranks && T >= stage->m->divide_from ? (T + ranks - 1) / ranks : T;
 }
 
 /* What a call begins with where there are several ranks or stages. */
@@ -91,31 +65,34 @@ static plan_time agreement(const plan *p, const plan_shape *shape) {
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* One step in a pass of T tokens behind `past` others; *bytes: what leaves the rank. */
-static plan_time time_of(const plan *p, const plan_stage *stage, const plan_step *s, int64_t ranks,
-                         int64_t T, int64_t past, double *bytes) {
-    const bool divided = ranks > 1 && T >= stage->divide_from;
-    const int64_t local = divided && s->local ? (T + ranks - 1) / ranks : T;
-    if (s->is_exchange) {
-        const bool between = s->exchange.kind == HRT_SEND;
-        const double rows = s->work.last_rows ? 1 : (double)(between ? local : T);
-        const crossing x = crossing_of(&s->exchange, ranks, rows, divided);
-        *bytes += x.bytes;
-        return (plan_time){.latency = x.messages * p->host.fact[PLAN_LATENCY],
-                           .network = x.bytes > 0 ? x.bytes * 8 / p->host.fact[PLAN_NETWORK] : 0};
-    }
-    const step_work w = step_work_of(&s->work, local, past + T - local, 1);
+/* One kernel in a pass of T tokens behind `past` others. */
+static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_step *s, int64_t T,
+                             int64_t past) {
+    const int64_t rows = s->local ? rows_of_rank(stage, T) : T;
+    const step_work w = step_work_of(&s->work, rows, past + T - rows, 1);
     const double arithmetic = w.flops / rate(p, s->matrix, T > 1);
     const double memory = w.bytes / (p->host.fact[PLAN_READ] * share[SHARE_READ]);
     return arithmetic > memory ? (plan_time){.arithmetic = arithmetic}
                                : (plan_time){.memory = memory};
 }
 
-static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t ranks, int64_t T,
-                            int64_t past, double *bytes) {
+static plan_time crossing_time(const plan *p, const plan_stage *stage, const hir_crossing *x,
+                               int64_t T, double *bytes) {
+    const double sent = (double)hir_crossing_sent(stage->m, x, 0, T, 1);
+    *bytes += sent;
+    return (plan_time){.latency =
+                           hir_crossing_messages(stage->m, x, T, 1) * p->host.fact[PLAN_LATENCY],
+                       .network = sent > 0 ? sent * 8 / p->host.fact[PLAN_NETWORK] : 0};
+}
+
+/* A pass through all steps; *bytes: what leaves the rank. */
+static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t T, int64_t past,
+                            double *bytes) {
     plan_time sum = {0};
     for (size_t i = 0; i < stage->steps.n; i++)
-        add(&sum, time_of(p, stage, &stage->steps.at[i], ranks, T, past, bytes));
+        add(&sum, kernel_time(p, stage, &stage->steps.at[i], T, past));
+    for (size_t i = 0; i < stage->crossings.list.n; i++)
+        add(&sum, crossing_time(p, stage, &stage->crossings.list.at[i], T, bytes));
     return sum;
 }
 
@@ -133,9 +110,7 @@ static void count_memory(const plan *p, plan_shape *shape) {
         const plan_stage *s = &shape->stage.at[i];
         const double states =
             (double)s->state_bytes * (double)longest + (double)s->fixed_state_bytes;
-        const int64_t local = chunk >= s->divide_from && shape->ranks > 1
-                                  ? (chunk + shape->ranks - 1) / shape->ranks
-                                  : chunk;
+        const int64_t local = rows_of_rank(s, chunk);
         const double arena = (double)s->arena_per_token * (double)chunk +
                              (double)s->local_per_token * (double)local + (double)s->fixed_bytes;
         const double all = (double)s->weight_bytes + states + arena;
@@ -149,12 +124,12 @@ static void count_memory(const plan *p, plan_shape *shape) {
 }
 
 /* All chunks through one stage. */
-static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t ranks, double *bytes) {
+static plan_time prompt_time(const plan *p, const plan_stage *s, double *bytes) {
     plan_time sum = {0};
     for (int64_t past = 0; past < p->call.prompt; past += p->call.chunk) {
         const int64_t left = p->call.prompt - past;
         const int64_t T = left < p->call.chunk ? left : p->call.chunk;
-        add(&sum, stage_time(p, s, ranks, T, past, bytes));
+        add(&sum, stage_time(p, s, T, past, bytes));
     }
     return sum;
 }
@@ -169,7 +144,7 @@ static void predict_prefill(const plan *p, plan_shape *shape) {
     plan_time slowest = {0}, all = {0};
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;
-        const plan_time t = prompt_time(p, &shape->stage.at[i], shape->ranks, &bytes);
+        const plan_time t = prompt_time(p, &shape->stage.at[i], &bytes);
         if (plan_time_all(t) > plan_time_all(slowest)) slowest = t;
         if (bytes > shape->prefill_crossing) shape->prefill_crossing = bytes;
         add(&all, t);
@@ -187,8 +162,7 @@ static void predict_decode(const plan *p, plan_shape *shape) {
     shape->decode = agreement(p, shape);
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;
-        add(&shape->decode,
-            stage_time(p, &shape->stage.at[i], shape->ranks, 1, p->call.position, &bytes));
+        add(&shape->decode, stage_time(p, &shape->stage.at[i], 1, p->call.position, &bytes));
         if (bytes > shape->decode_crossing) shape->decode_crossing = bytes;
     }
     shape->decode_rate = 1 / plan_time_all(shape->decode);

@@ -16,23 +16,22 @@
 #include "inspect/plan_host.h"
 #include "inspect/steps.h"
 #include "ir/ir.h"
-#include "runtime/hadal_rt.h"
+#include "passes/crossing.h"
 
-typedef struct plan_step {
+typedef struct plan_step { /* a kernel */
     step_info work;
     hir_dtype matrix; /* what it multiplies with; f32 where it multiplies with none */
     bool local;       /* goes over the rows of the rank */
-    bool is_exchange; /* and no kernel: */
-    hrt_exchange exchange;
 } plan_step;
 
 /* What one rank of a stage holds and does. */
 typedef struct plan_stage {
+    const hir_module *m; /* how many ranks it has, and when they divide rows */
     HD_VEC(plan_step) steps;
+    hir_crossings crossings;
     uint64_t weight_bytes;
     uint64_t state_bytes, fixed_state_bytes;                /* for each position; of fixed size */
     uint64_t arena_per_token, local_per_token, fixed_bytes; /* of all rows, of a rank's */
-    int64_t divide_from; /* ranks divide the rows of calls of so many tokens */
 } plan_stage;
 
 typedef struct plan_call {    /* what rates are asked for */

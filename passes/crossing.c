@@ -79,6 +79,17 @@ uint64_t hir_crossing_sent(const hir_module *m, const hir_crossing *x, int64_t r
     }
 }
 
+int hir_crossing_messages(const hir_module *m, const hir_crossing *x, int64_t tokens,
+                          int64_t rows) {
+    if (hir_crossing_sent(m, x, 0, tokens, rows) == 0) return 0;
+    const bool divided = m->ranks && tokens >= m->divide_from;
+    const bool sum =
+        x->code == HIR_COMM_ALL_REDUCE_OP || (x->code == HIR_COMM_REDUCE_SCATTER_OP && !divided);
+    if (!x->last || rows > tokens) rows = tokens;
+    const uint64_t n = (uint64_t)rows * x->row;
+    return sum && !hadal_comm_is_direct(n, x->element_bytes, (int32_t)m->ranks) ? 2 : 1;
+}
+
 uint64_t hir_bytes_sent(const hir_module *m, const hir_crossings *all, int64_t rank, int64_t tokens,
                         int64_t rows) {
     uint64_t sum = 0;

@@ -26,6 +26,8 @@ void hir_find_crossings(const hir_module *m, hd_arena *a, hir_crossings *out);
  * of which the caller asks for the last `rows`. */
 uint64_t hir_crossing_sent(const hir_module *m, const hir_crossing *x, int64_t rank, int64_t tokens,
                            int64_t rows);
+/* Messages of it that wait for each other; 0: nothing crosses. */
+int hir_crossing_messages(const hir_module *m, const hir_crossing *x, int64_t tokens, int64_t rows);
 /* Of all exchanges. */
 uint64_t hir_bytes_sent(const hir_module *m, const hir_crossings *all, int64_t rank, int64_t tokens,
                         int64_t rows);

@@ -62,6 +62,10 @@ typedef struct shard {
     bool *is_end, *is_begin;    /* by op, of parts that are divided */
 } shard;
 
+/* shard_apart.c: contractions whose slices divide differently become several. False: a diagnostic
+ * was added. */
+bool shard_take_apart(hir_pass_context *c);
+
 /* Finds the parts that are divided. */
 void shard_find_parts(shard *s);
 /* shard-pipeline for every stage of a graph; `stages` has room for them. For checks. */

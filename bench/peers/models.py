@@ -250,13 +250,16 @@ class Llama:
         if not os.path.exists(source) and not os.path.exists(path):
             write_gguf(Checkpoint(weights), self.s, source)
         if not os.path.exists(path):
-            p = self.l.llama_model_quantize_default_params()
-            p.nthread, p.pure = threads, True
-            p.ftype = getattr(self.l, f"LLAMA_FTYPE_{LLAMA_FORMATS[form]}")
-            if self.l.llama_model_quantize(source.encode(), f"{path}.part".encode(), ctypes.byref(p)):
-                raise Missing(f"llama.cpp cannot store this model as {form}")
-            os.replace(f"{path}.part", path)
+            self.quantise(source, path, form, threads)
         return path
+
+    def quantise(self, source, path, form, threads):
+        p = self.l.llama_model_quantize_default_params()
+        p.nthread, p.pure = threads, True
+        p.ftype = getattr(self.l, f"LLAMA_FTYPE_{LLAMA_FORMATS[form]}")
+        if self.l.llama_model_quantize(source.encode(), f"{path}.part".encode(), ctypes.byref(p)):
+            raise Missing(f"llama.cpp cannot store this model as {form}")
+        os.replace(f"{path}.part", path)
 
     def forward(self, past, n):
         l, b = self.l, self.batch

@@ -251,12 +251,13 @@ static const char init_alone[] =
     "    int64_t max_tokens, @name@_session **out);\n";
 
 static const char init_on_ranks[] =
-    "/* This model is divided over @NAME@_RANKS ranks: `weights` are the share of this one,\n"
+    "/* This model is divided over @NAME@_RANK_COUNT ranks: `weights` are the share of this one,\n"
     " * @name@.r0of@ranks@.weights for rank 0, and `comm` is what it exchanges with the others\n"
     " * (<hadal/hadal_comm.h>, of libhadal_mpi or libhadal_threads), which must outlive the\n"
     " * session. All ranks make their sessions, and then every call, with the same tokens and\n"
     " * rows, and all get the same logits. `timeout_ns`, nanoseconds, is the deadline of each\n"
-    " * exchange. Errors, besides those of arguments:\n"
+    " * exchange. A rank that lacks its weights or memory calls this all the same, with NULL, and\n"
+    " * all return @NAME@_ARGUMENT at once. Errors, besides those of arguments:\n"
     " *   @NAME@_RANKS     the ranks differ in model, build, CPU level, packing of the weights or\n"
     " *                    max_tokens, or have the wrong share; here all ranks return the same\n"
     " *   @NAME@_EXCHANGE  an exchange failed or was not over in time, here or in any call after\n"
@@ -455,9 +456,10 @@ static const char *macros(const hcg_program *p, const marks *m) {
                       "of other state that a session keeps, however many tokens it has read");
     }
     if (p->m->ranks > 0) {
-        add_macro(&text, "RANKS", p->m->ranks, "that share each layer");
+        add_macro(&text, "RANK_COUNT", p->m->ranks, "that share each layer");
         if (hcg_stages(p) > 1)
-            add_macro(&text, "STAGES", hcg_stages(p), "that share the layers, of RANKS ranks each");
+            add_macro(&text, "STAGE_COUNT", hcg_stages(p),
+                      "that share the layers, of so many ranks each");
     }
     add_macro(&text, "ALIGN", HRT_ALIGN, "of memory handed over, in bytes");
     add_macro(&text, "MAX_CHUNK", (uint64_t)p->chunk,

@@ -454,15 +454,20 @@ static void bind_files(hd_arena *a, file *files, int64_t n) {
         memcpy(files[i].header.set, set.digest, sizeof files[i].header.set);
 }
 
-const char *hcg_share_path(hd_arena *a, const hcg_program *p, const char *path, int64_t rank) {
+const char *hcg_share_path(hd_arena *a, const char *path, int64_t rank, int64_t ranks) {
     static const char suffix[] = ".weights";
     size_t stem = strlen(path), end = strlen(suffix);
-    if (p->m->ranks == 0) return path;
     const bool named = stem > end && strcmp(path + stem - end, suffix) == 0;
     if (named) stem -= end;
-    return hd_printf(a, "%.*s.r%lldof%lld%s", (int)stem, path,
-                     (long long)(p->options.stage * p->m->ranks + rank),
-                     (long long)(hcg_stages(p) * p->m->ranks), named ? suffix : "");
+    return hd_printf(a, "%.*s.r%lldof%lld%s", (int)stem, path, (long long)rank, (long long)ranks,
+                     named ? suffix : "");
+}
+
+/* Of rank `i` of the module's group. */
+static const char *file_path(const hcg_program *p, const char *path, int64_t i) {
+    const int64_t ranks = p->m->ranks;
+    if (ranks == 0) return path;
+    return hcg_share_path(p->arena, path, p->options.stage * ranks + i, hcg_stages(p) * ranks);
 }
 
 /* One file, or one for each rank of the group: none appears unless all are whole. */
@@ -474,7 +479,7 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
     if (!hcg_check_weights(whole, d, weights)) return false;
     bool ok = true;
     for (int64_t i = 0; ok && i < n; i++)
-        ok = pack_file(program, d, weights, i, hcg_share_path(a, program, path, i), &files[i]);
+        ok = pack_file(program, d, weights, i, file_path(program, path, i), &files[i]);
     if (ok && program->m->ranks > 0) bind_files(a, files, n);
     for (int64_t i = 0; i < n; i++) {
         if (!files[i].out) continue;

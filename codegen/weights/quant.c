@@ -1,6 +1,7 @@
 /* Rounding of weights to groups (quant.h), and their places in a panel. */
 #include "codegen/weights/quant.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -8,49 +9,17 @@
 
 enum { LANES = 8 }; /* partial sums of each sum, so that the compiler vectorises the loops */
 
-static float as_f16(float x) {
-    return hd_f16_to_f32(hd_f16_from_f32(x));
-}
-
-static void range_of(const float *x, float *least, float *most) {
-    *least = *most = x[0];
-    for (int i = 1; i < HIR_GROUP; i++) {
-        *least = x[i] < *least ? x[i] : *least;
-        *most = x[i] > *most ? x[i] : *most;
-    }
-}
-
-/* ---- q8 ---------------------------------------------------------------------------------------
- */
-static bool quantise_q8(const float *x, hcg_group *g) {
-    float least, most;
-    range_of(x, &least, &most);
-    if (-least > most) most = -least;
-    float s = as_f16(most / 127), inverse = s > 0 ? 1 / s : 0;
-    if (!isfinite(s)) return false;
-    g->scale = hd_f16_from_f32(s), g->least = 0;
-    for (int i = 0; i < HIR_GROUP; i++) {
-        float q = rintf(x[i] * inverse);
-        q = q > 127 ? 127 : q < -127 ? -127 : q;
-        g->q[i] = (uint8_t)(128 + (int)q);
-    }
-    return true;
-}
-
-/* ---- q4 ---------------------------------------------------------------------------------------
- *
- * Compiled twice: vectors of eight where the CPU has them halve the time. There is no fused
- * multiply-add in either, and sums have the same LANES parts: the results are the same. */
+/* What takes time is compiled twice: vectors of eight where the CPU has them halve it. There is no
+ * fused multiply-add in either, and sums have the same LANES parts: the results are the same. */
 #define EACH_CPU static inline __attribute__((always_inline))
 
 typedef float lanes __attribute__((vector_size(LANES * 4)));
 typedef int32_t masks __attribute__((vector_size(LANES * 4)));
 
-typedef struct trial {
-    float s, m; /* values of f16 */
-    float q[HIR_GROUP];
-    float error; /* sum of squares */
-} trial;
+/* Macros, since functions do not give vectors that the CPU may not have. */
+#define CHOOSE(which, yes, no) ((lanes)(((which) & (masks)(yes)) | (~(which) & (masks)(no))))
+/* to nearest, ties to even, of numbers below 2^22 */
+#define NEAREST(x) (((x) + 0x1.8p23f) - 0x1.8p23f)
 
 EACH_CPU float sum(const lanes *all) {
     float part[LANES];
@@ -59,11 +28,90 @@ EACH_CPU float sum(const lanes *all) {
            ((part[1] + part[5]) + (part[3] + part[7]));
 }
 
+/* Whole numbers that are small enough for the bytes of a group. */
+EACH_CPU void put_bytes(const masks *from, uint8_t *to) {
+    int32_t each[LANES];
+    memcpy(each, from, sizeof each);
+    for (int i = 0; i < LANES; i++)
+        to[i] = (uint8_t)each[i];
+}
+
+/* `name` for the CPU that it runs on. */
+#if defined(__x86_64__)
+#define FOR_THIS_CPU(name)                                                                         \
+    static bool name##_plain(const float *x, hcg_group *g) {                                       \
+        return name##_here(x, g);                                                                  \
+    }                                                                                              \
+    __attribute__((target("avx2"))) static bool name##_avx2(const float *x, hcg_group *g) {        \
+        return name##_here(x, g);                                                                  \
+    }                                                                                              \
+    static bool name(const float *x, hcg_group *g) {                                               \
+        return __builtin_cpu_supports("avx2") ? name##_avx2(x, g) : name##_plain(x, g);            \
+    }
+#else
+#define FOR_THIS_CPU(name)                                                                         \
+    static bool name(const float *x, hcg_group *g) {                                               \
+        return name##_here(x, g);                                                                  \
+    }
+#endif
+
+static float as_f16(float x) {
+    return hd_f16_to_f32(hd_f16_from_f32(x));
+}
+
+EACH_CPU void range_of(const float *x, float *least, float *most) {
+    lanes low, high, at;
+    memcpy(&low, x, sizeof low);
+    high = low;
+    for (int i = LANES; i < HIR_GROUP; i += LANES) {
+        memcpy(&at, x + i, sizeof at);
+        low = CHOOSE(at < low, at, low);
+        high = CHOOSE(at > high, at, high);
+    }
+    *least = low[0], *most = high[0];
+    for (int i = 1; i < LANES; i++) {
+        *least = low[i] < *least ? low[i] : *least;
+        *most = high[i] > *most ? high[i] : *most;
+    }
+}
+
+/* ---- q8 ---------------------------------------------------------------------------------------
+ */
+EACH_CPU bool quantise_q8_here(const float *x, hcg_group *g) {
+    float least, top;
+    range_of(x, &least, &top);
+    if (-least > top) top = -least;
+    const float s = as_f16(top / 127), inverse = s > 0 ? 1 / s : 0;
+    if (!isfinite(s)) return false;
+    g->scale = hd_f16_from_f32(s), g->least = 0;
+    const lanes most = (lanes){0} + 127;
+    for (int i = 0; i < HIR_GROUP; i += LANES) {
+        lanes q;
+        memcpy(&q, x + i, sizeof q);
+        q = NEAREST(q * inverse);
+        q = CHOOSE(q > most, most, q);
+        q = CHOOSE(q < -most, -most, q);
+        const masks bytes = __builtin_convertvector(q + 128, masks);
+        put_bytes(&bytes, g->q + i);
+    }
+    return true;
+}
+
+FOR_THIS_CPU(quantise_q8)
+
+/* ---- q4 ---------------------------------------------------------------------------------------
+ */
+typedef struct trial {
+    float s, m; /* values of f16 */
+    float q[HIR_GROUP];
+    float error; /* sum of squares */
+} trial;
+
 /* Vectors by name: comparisons of floats keep compilers from making them out of a loop. A choice is
  * made with the bits of what a comparison gives, 0 or all ones; NaN becomes 0. */
 EACH_CPU void try_line(const float *x, float s, float m, trial *t) {
     t->s = as_f16(s), t->m = as_f16(m);
-    const lanes zero = {0}, most = zero + 15, magic = zero + 0x1.8p23f;
+    const lanes zero = {0}, most = zero + 15;
     const float inverse = t->s > 0 ? 1 / t->s : 0;
     lanes errors = zero;
     for (int i = 0; i < HIR_GROUP; i += LANES) {
@@ -71,9 +119,7 @@ EACH_CPU void try_line(const float *x, float s, float m, trial *t) {
         memcpy(&at, x + i, sizeof at);
         q = (at - t->m) * inverse;
         q = (lanes)((masks)q & (q > zero));
-        const masks low = q < most;
-        q = (lanes)(((masks)q & low) | ((masks)most & ~low));
-        q = (q + magic) - magic; /* to nearest, ties to even */
+        q = NEAREST(CHOOSE(q < most, q, most));
         const lanes d = t->s * q + t->m - at;
         memcpy(t->q + i, &q, sizeof q);
         errors += d * d;
@@ -133,68 +179,72 @@ EACH_CPU bool quantise_q4_here(const float *x, hcg_group *g) {
     return true;
 }
 
-static bool quantise_q4_plain(const float *x, hcg_group *g) {
-    return quantise_q4_here(x, g);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static bool quantise_q4_avx2(const float *x, hcg_group *g) {
-    return quantise_q4_here(x, g);
-}
-
-static bool quantise_q4(const float *x, hcg_group *g) {
-    return __builtin_cpu_supports("avx2") ? quantise_q4_avx2(x, g) : quantise_q4_plain(x, g);
-}
-#else
-static bool quantise_q4(const float *x, hcg_group *g) {
-    return quantise_q4_plain(x, g);
-}
-#endif
+FOR_THIS_CPU(quantise_q4)
 
 /* ---- mxfp4 -------------------------------------------------------------------------------------
  */
-/* The nearest code, ties to the even one; y in units of the scale. Beyond 6 is 6. */
-static uint8_t nearest_e2m1(float y) {
-    static const float middles[] = {.25f, .75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
-    const float size = fabsf(y);
-    uint8_t code = 0;
-    while (code < 7 && (size > middles[code] || (size == middles[code] && code % 2)))
-        code++;
-    return (uint8_t)(code | (signbit(y) ? 8 : 0));
+/* One step up the numbers of E2M1: sizes above `middle`, and those at it if `with` is set, which
+ * makes ties go to the even code. */
+EACH_CPU void step_up(const lanes *size, float middle, bool with, float by, masks *code,
+                      lanes *value) {
+    const masks up = with ? *size >= middle : *size > middle;
+    *code -= up;
+    *value += (lanes)(up & (masks)((lanes){0} + by));
 }
 
-static double round_to(const float *x, int exponent, hcg_group *g) {
-    double error = 0;
-    const double s = ldexp(1, exponent);
-    *g = (hcg_group){.scale = (uint16_t)(exponent + 127)};
-    for (int i = 0; i < HIR_GROUP; i++) {
-        g->q[i] = nearest_e2m1((float)((double)x[i] / s));
-        const double d = (double)hd_from_e2m1(g->q[i]) * s - (double)x[i];
-        error += d * d;
+/* The nearest codes of x / 2^exponent, beyond 6 that of 6. Gives the sum of squared errors, in
+ * units. */
+EACH_CPU float round_to(const float *x, int exponent, hcg_group *g) {
+    const float inverse = ldexpf(1, -exponent);
+    const masks sign = (masks){0} + INT32_MIN;
+    lanes errors = {0};
+    g->scale = (uint16_t)(exponent + 127), g->least = 0;
+    for (int i = 0; i < HIR_GROUP; i += LANES) {
+        lanes y, value = {0};
+        masks code = {0};
+        memcpy(&y, x + i, sizeof y);
+        y *= inverse;
+        const lanes size = (lanes)((masks)y & ~sign);
+        step_up(&size, .25f, false, .5f, &code, &value);
+        step_up(&size, .75f, true, .5f, &code, &value);
+        step_up(&size, 1.25f, false, .5f, &code, &value);
+        step_up(&size, 1.75f, true, .5f, &code, &value);
+        step_up(&size, 2.5f, false, 1, &code, &value);
+        step_up(&size, 3.5f, true, 1, &code, &value);
+        step_up(&size, 5, false, 2, &code, &value);
+        const lanes d = size - value;
+        errors += d * d;
+        code |= ((masks)y < 0) & 8;
+        put_bytes(&code, g->q + i);
     }
-    return error;
+    return sum(&errors);
 }
 
 /* What is exact with some scale is exact with the first that is tried: numbers that are at most 3
  * in units of a scale are codes in units of half of it. A group of zeros has the scale 1. */
-static bool quantise_mxfp4(const float *x, hcg_group *g) {
+EACH_CPU bool quantise_mxfp4_here(const float *x, hcg_group *g) {
     float least, most;
     range_of(x, &least, &most);
     if (-least > most) most = -least;
     hcg_group next;
     int exponent = most > 0 ? ilogbf(most) - 2 : 0;
     if (exponent < -127) exponent = -127;
-    const double error = round_to(x, exponent, g);
-    if (error > 0 && exponent < 127 && round_to(x, exponent + 1, &next) < error) *g = next;
+    const float error = round_to(x, exponent, g);
+    /* units of the next are twice as large */
+    if (error > 0 && exponent < 127 && 4 * round_to(x, exponent + 1, &next) < error) *g = next;
     return true;
 }
+
+FOR_THIS_CPU(quantise_mxfp4)
 
 /* ---- groups -----------------------------------------------------------------------------------
  */
 
 bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out) {
+    bool finite = true; /* a loop without a way out of it, which compilers turn into vectors */
     for (int i = 0; i < HIR_GROUP; i++)
-        if (!isfinite(x[i])) return false;
+        finite &= fabsf(x[i]) <= FLT_MAX;
+    if (!finite) return false;
     if (dtype == HIR_MXFP4) return quantise_mxfp4(x, out);
     return dtype == HIR_Q8 ? quantise_q8(x, out) : quantise_q4(x, out);
 }
@@ -241,10 +291,14 @@ void hcg_put_group(hir_dtype dtype, const hcg_group *g, unsigned row, uint8_t *o
     else
         memcpy(out + 2 * row, &g->scale, 2);
     if (dtype == HIR_Q4) memcpy(out + 2 * (HIR_PANEL + row), &g->least, 2);
-    for (unsigned k = 0; k < HIR_GROUP; k++) {
+    const unsigned per_block = hcg_group_per_block(dtype);
+    for (unsigned k = 0; k < HIR_GROUP; k += per_block) { /* four bytes at a time, side by side */
         unsigned shift;
-        uint8_t *at = out + place_of(dtype, row, k, &shift);
-        *at = (uint8_t)(*at | g->q[k] << shift);
+        uint32_t low, high = 0;
+        memcpy(&low, g->q + k, sizeof low);
+        if (per_block == 8) memcpy(&high, g->q + k + 4, sizeof high);
+        low |= high << 4; /* halves of bytes: nothing leaves its byte */
+        memcpy(out + place_of(dtype, row, k, &shift), &low, sizeof low);
     }
 }
 

@@ -205,6 +205,15 @@ HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads
 
 /* ---- evaluation ---------------------------------------------------------------------------------
  */
+/* Into how many ranks a compiled library is divided; 0: it is not. */
+struct hadal_comm;
+HADAL_API int hadal_library_ranks(hadal_session *s, const char *library, int64_t *ranks);
+/* What hadal_run, hadal_generate and hadal_bench_run exchange values of such libraries with
+ * (hadal_comm.h), which must outlive the session, and the deadline of each exchange. All ranks make
+ * the same calls; each opens its own share of the weights, NAME.r0of4.weights for NAME.weights. */
+HADAL_API void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns);
+
+/* Without a loaded model `library` runs by itself, with its outputs alone. */
 typedef struct hadal_run_options {
     size_t struct_size;
     const int64_t *split; /* tokens of the first calls, then one at a time; none: all in one */
@@ -333,10 +342,9 @@ HADAL_API const char *hadal_read_report(hadal_session *s, const char *path);
 HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, hadal_session *other,
                                         const char *against);
 /* The life of one value, weight or state, as text. %N or %NAME: of the last dump; PASS:%N: of that
- * of a pass, `input` being the first; else the name of a weight, a state or an output. `target`: the
- * machine code of its op is told of the first CPU level of this target; NULL: it is not. */
-HADAL_API const char *hadal_explain(hadal_session *s, const char *what,
-                                    const hadal_target *target);
+ * of a pass, `input` being the first; else the name of a weight, a state or an output. `target`:
+ * the machine code of its op is told of the first CPU level of this target; NULL: it is not. */
+HADAL_API const char *hadal_explain(hadal_session *s, const char *what, const hadal_target *target);
 
 /* ---- facts --------------------------------------------------------------------------------------
  */

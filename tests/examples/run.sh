@@ -96,6 +96,20 @@ print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]
         $cc -O2 "$examples/two-models/two.c" -o "$out/two" $link -lsmall -llarge
         "$out/two" "$out/small.weights" "$out/large.weights"
         ;;
+    two-ranks)
+        build=$(cd "$(dirname "$hadal")/.." && pwd)
+        command -v mpicc.openmpi > /dev/null && [ -e "$build/lib/libhadal_mpi.so" ] || exit 77
+        rm -rf "$out" && mkdir -p "$out"
+        cp "$examples/two-ranks/"* "$out"
+        mkdir -p "$out/../tiny" && cp "$examples/tiny/tiny.hadal" "$out/../tiny"
+        make -C "$out" HADAL="$build"
+        root=
+        [ "$(id -u)" != 0 ] || root=--allow-run-as-root
+        mpirun.openmpi --oversubscribe $root -n 2 "$out/ranks" "$out/out" > "$out/two.txt"
+        "$hadal" compile "$examples/tiny/tiny.hadal" --weights "$out/tiny.safetensors" -o "$out/whole"
+        "$hadal" generate "$out/whole" --tokens 1,2,3 --max-tokens 13 --quiet | tr -s ' \n' ' ' > "$out/one.txt"
+        tr -s ' \n' ' ' < "$out/two.txt" | cmp - "$out/one.txt"
+        ;;
     plain-function)
         "$hadal" compile "$examples/plain-function/swiglu_gate.hir" -o "$out/gate"
         $cc -O2 "$examples/plain-function/call.c" -o "$out/call" $link -lgate

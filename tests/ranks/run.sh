@@ -17,9 +17,20 @@ compare() { # RANKS, options
     ranks=$1
     shift
     "$hadal" compile $common --ranks "$ranks" "$@" -o "$out/m_$ranks"
-    "$compare" "$out/libm_whole.so" "$out/m_whole.weights" "$out/libm_$ranks.so" "$ranks" 37
+    "$compare" "$out/libm_whole.so" "$out/m_whole.weights" "$out/libm_$ranks.so" "$ranks" 37 > "$out/said"
+    grep -v ^sent "$out/said"
+    # bytes that crossed are those of the ledger
+    "$hadal" inspect $case $weights --chunk 16 --ranks "$ranks" "$@" --ledger=json > "$out/ledger.json"
+    grep ^sent "$out/said" | python3 -c '
+import json, sys
+told = json.load(open(sys.argv[1]))["exchanges"]["sent"]
+for line in sys.stdin:
+    rank, token, chunk = map(int, line.split()[1:])
+    if (token, chunk) != (told[rank]["token"], told[rank]["chunk"]):
+        sys.exit(f"rank {rank} sent {token} and {chunk} bytes, the ledger has {told[rank]}")
+' "$out/ledger.json"
 }
-compare 2
+[ $# = 1 ] || compare 2
 for ranks in "$@"; do
     compare "$ranks" --divide-from "$ranks"
 done

@@ -4,7 +4,9 @@
  *
  * Ranks are threads of this process. Prompts are read at once, in pieces, and token by token; each
  * row of logits may differ by LIMIT (1e-5) of the largest logit, or of 1. All ranks must have the
- * same bits. What the transport has counted is printed. */
+ * same bits. What the transport has counted is printed; a last line for each rank, "sent RANK TOKEN
+ * CHUNK", has the bytes that it sent in a call of one token and in one of a chunk, of which the
+ * last row of logits was asked for. */
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -13,6 +15,19 @@
 #include <string.h>
 
 #include "hadal/hadal_threads.h"
+
+/* Of the info that every library tells (its header): the first output's type, and vocab. */
+typedef struct info {
+    size_t struct_size;
+    const char *version, *name, *digest, *options, *ops;
+    size_t weights_size, max_chunk, n_levels;
+    const char *const *levels;
+    size_t n_inputs;
+    const char *const (*inputs)[2];
+    size_t n_outputs;
+    const char *const (*outputs)[2];
+    size_t vocab;
+} info;
 
 typedef struct library {
     void *handle;
@@ -65,19 +80,6 @@ static int open_library(library *l, const char *path) {
     return l->forward ? 0 : (fprintf(stderr, "%s is no model\n", path), 1);
 }
 
-/* Of the info that every library tells (its header): the first output's type, and vocab. */
-typedef struct info {
-    size_t struct_size;
-    const char *version, *name, *digest, *options, *ops;
-    size_t weights_size, max_chunk, n_levels;
-    const char *const *levels;
-    size_t n_inputs;
-    const char *const (*inputs)[2];
-    size_t n_outputs;
-    const char *const (*outputs)[2];
-    size_t vocab;
-} info;
-
 /* Calls of case k: at once; some and the rest; some, then one by one. */
 static int64_t next_call(int k, int64_t done) {
     const int64_t left = n_tokens - done;
@@ -103,9 +105,32 @@ typedef struct rank {
     char share[4096];
     float *logits[CASES];
     hadal_comm_traffic traffic[HADAL_COMM_EXCHANGE_COUNT];
+    unsigned long long sent[2]; /* in a call of one token, of a chunk */
+    int64_t chunk;
     int code;
     char why[300];
 } rank;
+
+/* What the ranks tell each other before a call is not the model's. */
+enum { CALL_WORD = 64 };
+
+static unsigned long long bytes_sent(const hadal_comm *comm) {
+    hadal_comm_traffic t[HADAL_COMM_EXCHANGE_COUNT];
+    unsigned long long sum = 0;
+    comm->count(comm->context, t);
+    for (int i = 0; i < HADAL_COMM_EXCHANGE_COUNT; i++)
+        sum += t[i].sent;
+    return sum;
+}
+
+static int count_call(rank *r, const hadal_comm *comm, void *session, int64_t n,
+                      unsigned long long *sent) {
+    const unsigned long long before = bytes_sent(comm);
+    int code = r->l->rewind(session, 0);
+    if (!code) code = r->l->forward(session, tokens, n, r->logits[0], 1);
+    *sent = bytes_sent(comm) - before - CALL_WORD * (unsigned long long)(comm->size - 1);
+    return code;
+}
 
 static void run(rank *r) {
     void *weights = NULL, *session = NULL;
@@ -117,6 +142,9 @@ static void run(rank *r) {
         r->code = r->l->session_init_on(memory, size, weights, n_tokens, comm,
                                         60 * INT64_C(1000000000), &session);
     if (!r->code) r->code = r->l->set_threads(session, 1 + r->ranks % 2);
+    const int64_t calls[2] = {1, r->chunk < n_tokens ? r->chunk : n_tokens};
+    for (int k = 0; k < 2 && !r->code; k++)
+        r->code = count_call(r, comm, session, calls[k], &r->sent[k]);
     for (int k = 0; k < CASES && !r->code; k++)
         r->code = read_prompt(r->l, session, k, r->logits[k]);
     if (r->code)
@@ -140,7 +168,9 @@ static int run_ranks(const library *l, const char *path, int32_t n, rank *all) {
     if (hadal_threads_open(n, &group)) return 1;
     const char *slash = strrchr(path, '/');
     for (int32_t i = 0; i < n; i++) {
+        const info *facts = l->info();
         all[i] = (rank){.l = l, .group = group, .number = i, .ranks = n};
+        all[i].chunk = (int64_t)facts->max_chunk;
         snprintf(all[i].share, sizeof all[i].share, "%.*s%s.r%dof%d.weights",
                  slash ? (int)(slash - path) + 1 : 0, path, l->prefix, i, n);
         for (int k = 0; k < CASES; k++)
@@ -181,6 +211,7 @@ static void print_traffic(const rank *r) {
                (unsigned long long)r->traffic[HADAL_COMM_##id].received);
     HADAL_COMM_EXCHANGES(E)
 #undef E
+    printf("sent %d %llu %llu\n", r->number, r->sent[0], r->sent[1]);
 }
 
 int main(int argc, char **argv) {

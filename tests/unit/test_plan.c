@@ -116,10 +116,8 @@ static plan_step product(void) {
         .work = {.name = "p", .row_flops = 1000, .row_bytes = 10, .pass_bytes = 4000}};
 }
 
-static plan_step exchange(hrt_exchange_kind kind, uint64_t row) {
-    return (plan_step){.work = {.name = "x"},
-                       .is_exchange = true,
-                       .exchange = {.kind = kind, .element = 4, .row = row}};
+static hir_crossing crossing(hir_opcode code, uint64_t row) {
+    return (hir_crossing){.code = code, .row = row, .element_bytes = 4};
 }
 
 static plan_stage stage_with(const plan_step *steps, size_t n) {
@@ -128,10 +126,16 @@ static plan_stage stage_with(const plan_step *steps, size_t n) {
                       .fixed_state_bytes = 100,
                       .arena_per_token = 16,
                       .local_per_token = 64,
-                      .divide_from = 8,
                       .fixed_bytes = 32};
     for (size_t i = 0; i < n; i++)
         hd_push(arena, &out.steps, steps[i]);
+    return out;
+}
+
+static plan_stage stage_that_sends(const hir_crossing *all, size_t n) {
+    plan_stage out = stage_with(NULL, 0);
+    for (size_t i = 0; i < n; i++)
+        hd_push(arena, &out.crossings.list, all[i]);
     return out;
 }
 
@@ -139,8 +143,14 @@ static plan of_one(const char *facts, int64_t ranks, const plan_stage *stages, s
                    plan_call call) {
     plan p = {.model = "m", .host = host(facts), .call = call};
     plan_shape shape = {.ranks = ranks, .stages = (int64_t)n};
-    for (size_t i = 0; i < n; i++)
-        hd_push(arena, &shape.stage, stages[i]);
+    hir_module *m = hir_module_new(arena, "m");
+    m->ranks = ranks > 1 ? (uint32_t)ranks : 0;
+    m->divide_from = ranks > 1 ? 8 : 0;
+    for (size_t i = 0; i < n; i++) {
+        plan_stage stage = stages[i];
+        stage.m = m;
+        hd_push(arena, &shape.stage, stage);
+    }
     hd_push(arena, &p.shapes, shape);
     plan_predict(&p);
     return p;
@@ -205,14 +215,15 @@ Test(plan, ranks_do_their_rows_of_long_calls) {
 }
 
 Test(plan, what_crosses_between_ranks) {
-    const plan_step steps[] = {exchange(HRT_REDUCE_SCATTER, 100), exchange(HRT_GATHER_ROWS, 100)};
-    const plan_stage stage = stage_with(steps, 2);
+    const hir_crossing all[] = {crossing(HIR_COMM_REDUCE_SCATTER_OP, 100),
+                                crossing(HIR_COMM_ALL_GATHER_OP, 100)};
+    const plan_stage stage = stage_that_sends(all, 2);
     const char *facts = "memory=1G,read=1G,flops=1G,network=8000,latency=1ms";
     const plan p =
-        of_one(facts, 4, &stage, 1, (plan_call){.prompt = 10, .position = 0, .chunk = 10});
+        of_one(facts, 4, &stage, 1, (plan_call){.prompt = 12, .position = 0, .chunk = 12});
     const plan_shape *s = &p.shapes.at[0];
     close_to(s->prefill_crossing, 2 * 400 * 3 / 4.0, "three quarters of a row, twice");
-    close_to(s->prefill.network, 10 * 600 / 1000.0, "1000 bytes a second");
+    close_to(s->prefill.network, 12 * 600 / 1000.0, "1000 bytes a second");
     close_to(s->prefill.latency, 3e-3, "twice, and the ranks agree on the call");
     cr_assert_str_eq(plan_binds(s->prefill), "network");
     /* one row: a sum for all ranks, to each of the three others, and nothing is gathered */
@@ -221,8 +232,8 @@ Test(plan, what_crosses_between_ranks) {
 }
 
 Test(plan, a_large_sum_goes_in_two_steps) {
-    const plan_step step = exchange(HRT_ALL_REDUCE, 100000);
-    const plan_stage stage = stage_with(&step, 1);
+    const hir_crossing sum = crossing(HIR_COMM_ALL_REDUCE_OP, 100000);
+    const plan_stage stage = stage_that_sends(&sum, 1);
     const plan p = of_one("memory=1G,read=1G,flops=1G,network=8000,latency=1ms", 4, &stage, 1,
                           (plan_call){.prompt = 1, .position = 0, .chunk = 10});
     close_to(p.shapes.at[0].decode_crossing, 2 * 400000 * 3 / 4.0, "parts, and their sums");

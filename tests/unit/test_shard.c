@@ -20,9 +20,9 @@
 
 TestSuite(shard, .init = open_arena, .fini = close_arena, .timeout = 600);
 
-static hir_module *golden(const char *name) {
+static hir_module *load(const char *where, const char *name) {
     const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
-    const char *folder = hd_printf(arena, "%s/golden/%s", TEST_DATA, name);
+    const char *folder = hd_printf(arena, "%s/%s/%s", TEST_DATA, where, name);
     const char *text = hfe_import(arena, &diags, folder, &options);
     cr_assert(text, "%s", said());
     hir_module *m =
@@ -35,9 +35,9 @@ typedef struct case_name {
     char text[64];
 } case_name;
 
-/* The folders of tests/golden that hold a case. */
-static size_t golden_cases(case_name *names, size_t most) {
-    DIR *d = opendir(TEST_DATA "/golden");
+/* The folders of tests/golden, or of tests/published, that hold a case. */
+static size_t cases_in(const char *where, case_name *names, size_t most) {
+    DIR *d = opendir(hd_printf(arena, "%s/%s", TEST_DATA, where));
     size_t n = 0;
     cr_assert(d);
     for (struct dirent *e; (e = readdir(d));)
@@ -77,25 +77,27 @@ static bool is_there(const hir_module *m, hir_opcode code) {
     return false;
 }
 
-static void check(const char *name, const hir_module *graph, int64_t ranks, int64_t from) {
+/* True: sums are scattered, so that some layer is divided. */
+static bool check(const char *name, const hir_module *graph, int64_t ranks, int64_t from) {
     const hir_pass_options one = {0}, many = {.ranks = ranks, .divide_from = from};
     const hir_module *alone = compiled(graph, one, false);
     const hir_module *shared = compiled(graph, many, false);
     const hir_module *kernels = compiled(graph, many, true);
     cr_assert_eq(shared->ranks, ranks);
-    cr_assert(is_there(shared, HIR_COMM_REDUCE_SCATTER_OP), "%s: nothing is divided", name);
     cr_assert(hir_same_answer(alone, shared, TOLERANCE, 7, &diags), "%s, %lld ranks: %s", name,
               (long long)ranks, said());
     cr_assert(hir_verify_kernels(kernels, &diags), "%s: %s", name, said());
     cr_assert(hir_same_answer(alone, kernels, TOLERANCE, 7, &diags),
               "%s, kernels of %lld ranks: %s", name, (long long)ranks, said());
+    return is_there(shared, HIR_COMM_REDUCE_SCATTER_OP);
 }
 
 static void check_all(int64_t ranks, int64_t from) {
     case_name names[128];
-    const size_t n = golden_cases(names, 128);
+    const size_t n = cases_in("golden", names, 128);
     for (size_t i = 0; i < n; i++) {
-        check(names[i].text, golden(names[i].text), ranks, from);
+        cr_assert(check(names[i].text, load("golden", names[i].text), ranks, from),
+                  "%s: nothing is divided", names[i].text);
         next_arena();
     }
 }
@@ -111,6 +113,20 @@ Test(shard, golden_cases_on_four_ranks) {
 }
 Test(shard, golden_cases_on_more_ranks_than_heads_with_rows_on_all) {
     check_all(7, 100);
+}
+
+/* Attention, recurrences, experts and latents as published families have them. */
+Test(shard, published_families_on_two_and_on_five_ranks) {
+    case_name names[128];
+    const size_t n = cases_in("published", names, 128);
+    size_t divided = 0;
+    for (size_t i = 0; i < n; i++) {
+        divided += check(names[i].text, load("published", names[i].text), i % 2 ? 2 : 5, 5);
+        next_arena();
+    }
+    /* Of one family projections lie in one matrix, and their biases are several weights side by
+     * side: its layers are done by each rank. */
+    cr_assert_geq(divided, n - 1);
 }
 
 /* ---- pipelines ------------------------------------------------------------------------------- */
@@ -135,9 +151,9 @@ static void check_stages(const char *name, const hir_module *graph, int64_t stag
 
 static void check_pipelines(int64_t stages, int64_t parts, int64_t ranks) {
     case_name names[128];
-    const size_t n = golden_cases(names, 128);
+    const size_t n = cases_in("golden", names, 128);
     for (size_t i = 0; i < n; i++) {
-        check_stages(names[i].text, golden(names[i].text), stages, parts, ranks);
+        check_stages(names[i].text, load("golden", names[i].text), stages, parts, ranks);
         next_arena();
     }
 }

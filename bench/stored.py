@@ -1,0 +1,71 @@
+"""Checkpoints in the forms that quantised ones are published in, with random codes, for what is measured of reading them."""
+import json
+import math
+import os
+import struct
+
+PIECE = 1 << 24  # bytes written at a time
+
+
+def header_of(path):
+    with open(path, "rb") as f:
+        (size,) = struct.unpack("<Q", f.read(8))
+        return json.loads(f.read(size)), 8 + size
+
+
+def random_bytes(f, n, table=None):
+    for at in range(0, n, PIECE):
+        x = os.urandom(min(PIECE, n - at))
+        f.write(x.translate(table) if table else x)
+
+
+def constants(f, n, byte):
+    for at in range(0, n, PIECE):
+        f.write(bytes([byte]) * min(PIECE, n - at))
+
+
+# bytes of E4M3 that are numbers
+E4M3 = bytes(x & 0xFE if x & 0x7F == 0x7F else x for x in range(256))
+
+
+def mxfp4(name, rows, cols):
+    stem = name.removesuffix(".weight")
+    yield f"{stem}.weight_packed", "U8", [rows, cols // 2], lambda f: random_bytes(f, rows * cols // 2)
+    yield f"{stem}.weight_scale", "U8", [rows, cols // 32], lambda f: constants(f, rows * cols // 32, 120)
+
+
+def fp8(name, rows, cols):
+    scales = [math.ceil(rows / 128), math.ceil(cols / 128)]
+    yield name, "F8_E4M3", [rows, cols], lambda f: random_bytes(f, rows * cols, E4M3)
+    yield f"{name}_scale_inv", "F32", scales, lambda f: f.write(struct.pack("<f", 2.0**-12) * (scales[0] * scales[1]))
+
+
+FORMS = {"mxfp4": mxfp4, "fp8": fp8}
+BYTES = {"U8": 1, "F8_E4M3": 1, "F32": 4, "BF16": 2}
+
+
+def write(source, path, form):
+    """The checkpoint `source` with its projections in one of FORMS."""
+    tensors, start = header_of(source)
+    listed = []
+    for name, t in tensors.items():
+        if len(t["shape"]) == 2 and name.endswith("_proj.weight"):
+            listed += FORMS[form](name, *t["shape"])
+        else:
+            begin, end = t["data_offsets"]
+            listed.append((name, t["dtype"], t["shape"], (start + begin, end - begin)))
+    header, at = {}, 0
+    for name, dtype, shape, _ in listed:
+        n = BYTES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + n]}
+        at += n
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(source, "rb") as old, open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for _, _, _, what in listed:
+            if callable(what):
+                what(f)
+                continue
+            old.seek(what[0])
+            f.write(old.read(what[1]))

@@ -1,0 +1,90 @@
+/* MPI is found at run time, in libhadal_mpi, so that the command needs it for divided models alone
+ * (docs/decisions/mpi-at-run-time.md). */
+#include "driver/ranks.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hadal/hadal_comm.h"
+
+static const char library_name[] = "libhadal_mpi.so";
+
+/* Set by the mpirun of Open MPI, of MPICH, and of others that speak PMI. */
+static bool is_in_job(void) {
+    static const char *const set[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        if (getenv(set[i])) return true;
+    return false;
+}
+
+static int fail(hadal_session *s, const char *what, const char *detail, const char *hint) {
+    char message[600];
+    snprintf(message, sizeof message, "%s%s%.400s", what, detail ? ": " : "", detail ? detail : "");
+    return hadal_fail(s, "runtime", message, hint);
+}
+
+/* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
+static bool find(void *library, const char *name, void *slot) {
+    void *address = dlsym(library, name);
+    memcpy(slot, &address, sizeof address);
+    return address != NULL;
+}
+
+typedef struct functions {
+    int (*open)(int64_t timeout_ns, void **out);
+    const hadal_comm *(*comm)(void *group);
+} functions;
+
+/* RTLD_GLOBAL: parts of some MPIs are opened later, and look for its symbols. */
+static int open_mpi(hadal_session *s, ranks *r, functions *f) {
+    r->library = dlopen(library_name, RTLD_NOW | RTLD_GLOBAL);
+    if (!r->library)
+        return fail(s, "a divided model needs MPI, which cannot be loaded", dlerror(),
+                    "libhadal_mpi is built where CMake finds an MPI: tools/deps.sh --mpi");
+    if (find(r->library, "hadal_mpi_open_world", &f->open) &&
+        find(r->library, "hadal_mpi_comm", &f->comm) &&
+        find(r->library, "hadal_mpi_close", &r->close))
+        return 0;
+    return fail(s, "libhadal_mpi lacks functions", NULL, "it is of another version of hadal");
+}
+
+static int enter(hadal_session *s, const functions *f, int64_t wanted, ranks *r) {
+    char text[120];
+    const int code = f->open(r->timeout_ns, &r->group);
+    if (code) {
+        snprintf(text, sizeof text, "code %d", code);
+        return fail(s, "the processes of the job do not come together", text,
+                    "all of them have to be started with the same command");
+    }
+    const hadal_comm *comm = f->comm(r->group);
+    r->silent = comm->rank > 0;
+    hadal_use_ranks(s, comm, r->timeout_ns);
+    if (comm->size == wanted) return 0;
+    snprintf(text, sizeof text, "the model is divided over %lld ranks, the job has %d",
+             (long long)wanted, (int)comm->size);
+    return fail(s, text, NULL, "start as many processes as ranks: mpirun -n RANKS hadal ...");
+}
+
+int join_ranks(hadal_session *s, const command_line *line, const char *path, ranks *out) {
+    long long seconds;
+    int64_t wanted;
+    functions f = {0};
+    *out = (ranks){0};
+    if (!option_number(s, line, OPTION_COMM_TIMEOUT, 60, 1, 1000000, &seconds)) return 1;
+    if (hadal_library_ranks(s, path, &wanted)) return 1;
+    if (wanted == 0) return 0;
+    out->timeout_ns = seconds * INT64_C(1000000000);
+    if (!is_in_job()) {
+        char text[120];
+        snprintf(text, sizeof text, "mpirun -n %lld hadal ... starts one for each",
+                 (long long)wanted);
+        return fail(s, "the model is divided over ranks, and this process is alone", NULL, text);
+    }
+    return open_mpi(s, out, &f) || enter(s, &f, wanted, out);
+}
+
+int leave_ranks(ranks *r, int failed) {
+    if (!r->group || failed) return failed;
+    return !r->close(r->group, r->timeout_ns);
+}

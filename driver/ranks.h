@@ -1,0 +1,20 @@
+/* A compiled model that is divided over ranks: this process is one of an MPI job. */
+#ifndef DRIVER_RANKS_H
+#define DRIVER_RANKS_H
+
+#include "driver/options.h"
+
+typedef struct ranks {
+    void *group, *library; /* NULL: the model is not divided */
+    int (*close)(void *group, int64_t timeout_ns);
+    int64_t timeout_ns;
+    bool silent; /* another rank tells and writes what comes of it */
+} ranks;
+
+/* Joins the job if the library at `path` is divided, and gives the session its exchanges. */
+int join_ranks(hadal_session *s, const command_line *line, const char *path, ranks *out);
+/* Leaves it; 1 if that went wrong, or if the command has failed: then the job ends without the
+ * others being waited for. */
+int leave_ranks(ranks *r, int failed);
+
+#endif

@@ -1,0 +1,64 @@
+#!/bin/sh
+# driver.sh HADAL COMPARE MPIRUN FLAVOUR SPEC OUT: divided models under mpirun, as a user starts them: results are those
+# of the undivided model, the first rank alone writes, and what does not fit together is an error on all ranks, in time.
+set -eu
+hadal=$1 compare=$2 mpirun=$3 flavour=$4 spec=$5 out=$6
+options=
+[ "$flavour" != openmpi ] || options="--oversubscribe"
+[ "$flavour" != openmpi ] || [ "$(id -u)" != 0 ] || options="$options --allow-run-as-root"
+rm -rf "$out"
+mkdir -p "$out"
+tokens=1,2,3,4,5,6,7,8,9,10,11,12,13
+
+ranks() { # N, command
+    n=$1
+    shift
+    timeout -k 5 100 "$mpirun" $options -n "$n" "$hadal" "$@" --threads 1 --comm-timeout 20
+}
+refused() { # words of the message, N, command
+    words=$1
+    shift
+    if ranks "$@" > "$out/said" 2>&1; then echo "not refused: $*"; exit 1; fi
+    grep -q "$words" "$out/said" || { echo "\"$words\" is not in what was said:"; cat "$out/said"; exit 1; }
+}
+
+"$hadal" init-weights "$spec" -o "$out/w.safetensors"
+"$hadal" compile "$spec" --weights "$out/w.safetensors" --march native -o "$out/whole"
+"$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 --divide-from 2 -o "$out/two"
+"$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 3 --chunk 64 -o "$out/three"
+"$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 --divide-from 2 --gather-dtype bf16 -o "$out/narrow"
+
+"$hadal" run "$out/whole" --tokens $tokens --logits "$out/whole.npy"
+for name in two three; do
+    n=2
+    [ $name = two ] || n=3
+    ranks $n run "$out/$name" --tokens $tokens --logits "$out/$name.npy" --split 7
+    "$compare" "$out/$name.npy" "$out/whole.npy" 1e-5
+done
+# rows in bf16 have 8 bits: 2^-9 each, over a few layers
+ranks 2 run "$out/narrow" --tokens $tokens --logits "$out/narrow.npy"
+"$compare" "$out/narrow.npy" "$out/whole.npy" 0.05
+! "$compare" "$out/narrow.npy" "$out/whole.npy" 1e-5 > /dev/null
+
+"$hadal" generate "$out/whole" --tokens 1,2,3 --max-tokens 20 --quiet > "$out/whole.txt"
+ranks 2 generate "$out/two" --tokens 1,2,3 --max-tokens 20 --quiet > "$out/two.txt"
+cmp "$out/two.txt" "$out/whole.txt"
+ranks 2 bench "$out/two" --prefill 16 --decode 0 --rounds 1 > "$out/bench.txt"
+[ "$(grep -c prefill "$out/bench.txt")" = 1 ]
+
+refused "the model is divided over 2 ranks, the job has 3" 3 run "$out/two" --tokens 1 --logits "$out/x.npy"
+if "$hadal" run "$out/two" --tokens 1 --logits "$out/x.npy" 2> "$out/said"; then exit 1; fi
+grep -q "this process is alone" "$out/said"
+refused "vocab" 2 run "$out/two" --tokens 1,99999 --logits "$out/x.npy"
+
+# a share that is cut short, one of another packing, and that of another rank
+cp "$out/two.r1of2.weights" "$out/kept"
+head -c 10000 "$out/kept" > "$out/two.r1of2.weights"
+refused "cut short" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
+"$hadal" init-weights "$spec" --seed 2 -o "$out/w2.safetensors"
+"$hadal" compile "$spec" --weights "$out/w2.safetensors" --march native --ranks 2 --divide-from 2 -o "$out/two"
+cp "$out/kept" "$out/two.r1of2.weights"
+refused "ranks do not agree" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
+cp "$out/two.r0of2.weights" "$out/two.r1of2.weights"
+refused "ranks do not agree" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
+[ ! -e "$out/x.npy" ]
