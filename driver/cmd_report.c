@@ -34,8 +34,11 @@ static int load_spec(subject *x, const command_line *line) {
 
 static int load(subject *x, const command_line *line) {
     char name[256];
-    if (find_compiled(x->path, &x->compiled, name, sizeof name))
-        return hadal_load_library(x->s, x->compiled.library);
+    if (find_compiled(x->path, &x->compiled, name, sizeof name)) {
+        const char *weights = option_get(line, OPTION_WEIGHTS); /* of the checkpoint */
+        return hadal_load_library(x->s, x->compiled.library) ||
+               (weights && hadal_weights(x->s, weights));
+    }
     x->compiled.library[0] = 0;
     if (!hadal_is_dumps(x->path)) return load_spec(x, line);
     report_step("reading the dumps");

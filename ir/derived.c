@@ -102,6 +102,10 @@ void hir_derive_elements(hir_derived_by by, double *x, int64_t n) {
     if (by == HIR_DERIVED_SOFTMAX && n > 0) softmax(x, n);
     for (int64_t i = 0; by == HIR_DERIVED_SIGMOID && i < n; i++)
         x[i] = 1 / (1 + exp(-x[i]));
-    for (int64_t i = 0; by == HIR_DERIVED_EXP && i < n; i++)
+    const bool is_exp = by == HIR_DERIVED_EXP || by == HIR_DERIVED_NEG_EXP;
+    for (int64_t i = 0; is_exp && i < n; i++)
         x[i] = exp(x[i]);
+    const bool is_neg = by == HIR_DERIVED_NEG || by == HIR_DERIVED_NEG_EXP;
+    for (int64_t i = 0; is_neg && i < n; i++)
+        x[i] = -x[i];
 }

@@ -52,8 +52,9 @@ static hir_ref derived(absorber *s, const char *name, hir_type type, const hir_d
 
 /* Of `heads` query heads, the rows of the map that make the head of k or v that each meets:
  * [heads, n, r], or transposed [heads, r, n]. */
-static hir_ref matrix_of(absorber *s, const latent_map *map, int64_t of, int64_t heads,
+static hir_ref matrix_of(absorber *s, const latent_view *v, const latent_map *map, int64_t heads,
                          bool transposed, const char *what) {
+    const int64_t of = v->heads, groups = v->groups;
     const hir_weight *w = &s->m->weights.at[map->w.index];
     const int64_t r = map->c.n;
     hir_derived_row *rows = hd_new_array(s->c->scratch, hir_derived_row, (size_t)heads);
@@ -61,7 +62,8 @@ static hir_ref matrix_of(absorber *s, const latent_map *map, int64_t of, int64_t
         hir_derived_factor *f = hd_new(s->c->scratch, hir_derived_factor);
         *f = (hir_derived_factor){.name = w->name, .n = map->n * r};
         f->by = transposed ? HIR_DERIVED_TRANSPOSED : HIR_DERIVED_AS_IS;
-        f->first = (map->first + h / (heads / of) * map->stride) * r;
+        const int64_t j = h / (heads / of), each = of / groups; /* head of k; of a cached row */
+        f->first = (map->first + j / each * map->group_stride + j % each * map->stride) * r;
         rows[h] = (hir_derived_row){1, f};
     }
     const int64_t dims[] = {heads, transposed ? r : map->n, transposed ? map->n : r};
@@ -113,8 +115,8 @@ static bool read_form(absorber *s, hir_builder *b, hir_id op, const latent_view 
 
 /* W_v (attention.latent (W_k^T q)), all heads of each in a block_linear */
 static hir_ref absorbed(absorber *s, hir_builder *b, const latent_view *v, const form *f) {
-    const hir_ref w_k = matrix_of(s, &v->k, v->heads, f->heads, true, "keys");
-    const hir_ref w_v = matrix_of(s, &v->v, v->heads, f->heads, false, "values");
+    const hir_ref w_k = matrix_of(s, v, &v->k, f->heads, true, "keys");
+    const hir_ref w_v = matrix_of(s, v, &v->v, f->heads, false, "values");
     hir_ref o = hir_emit2(b, HIR_BLOCK_LINEAR_OP, f->q, w_k);
     if (o.kind == HIR_REF_NONE) return o;
     const hir_ref args[] = {o, f->rows, f->q_shared, f->shared, f->sink, f->bias};
@@ -124,8 +126,8 @@ static hir_ref absorbed(absorber *s, hir_builder *b, const latent_view *v, const
 
 static hir_ref expanded(absorber *s, hir_builder *b, const latent_view *v, const form *f,
                         hir_ref otherwise) {
-    const hir_ref w_k = matrix_of(s, &v->k, v->heads, v->heads, false, "expanded_keys");
-    const hir_ref w_v = matrix_of(s, &v->v, v->heads, v->heads, false, "values");
+    const hir_ref w_k = matrix_of(s, v, &v->k, v->heads, false, "expanded_keys");
+    const hir_ref w_v = matrix_of(s, v, &v->v, v->heads, false, "values");
     const hir_ref args[] = {otherwise, f->q, f->rows, f->q_shared, f->shared,
                             w_k,       w_v,  f->sink, f->bias};
     return hir_emit(b, HIR_ATTENTION_EXPANDED_OP, args, 9, f->attrs, f->n_attrs);
@@ -190,8 +192,8 @@ static bool absorb(absorber *s, hir_id op, const latent_view *v) {
 static bool absorb_selected(absorber *s, hir_id op, const latent_view *v) {
     hir_builder b = hir_before(s->m, s->c->diags, op);
     hir_op o = *hir_op_at(s->m, op);
-    const hir_ref w_k = matrix_of(s, &v->k, v->heads, v->heads, true, "keys");
-    const hir_ref w_v = matrix_of(s, &v->v, v->heads, v->heads, false, "values");
+    const hir_ref w_k = matrix_of(s, v, &v->k, v->heads, true, "keys");
+    const hir_ref w_v = matrix_of(s, v, &v->v, v->heads, false, "values");
     hir_ref args[6];
     for (uint32_t i = 0; i < 6; i++)
         args[i] = o.args[i];
@@ -320,7 +322,7 @@ static void sweep(absorber *s) {
 /* Numbers that attention reads for each position: of the rows that are cached, and of k and v. */
 static int64_t cached_numbers(const hir_module *m, const latent_view *v) {
     const bool own = v->has_shared && !hir_ref_equal(v->shared.rows, v->k.c.rows);
-    return hir_ref_type(m, v->k.c.rows).dim[2] + (own ? v->shared.n : 0);
+    return v->groups * (hir_ref_type(m, v->k.c.rows).dim[2] + (own ? v->shared.n : 0));
 }
 
 static int64_t made_numbers(const hir_module *m, hir_id op) {

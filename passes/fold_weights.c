@@ -8,7 +8,9 @@
  *          pseudo-query times the gain of its key norm is one vector to read instead of two; the
  *          queries of a block are one table. So do the softmax of a vector, a sigmoid, and slices
  *          of these: the weights of a mix that are the same for every token; and e^x, also of a
- *          slice of a weight: the rates of decay of a recurrence. Maximal expressions are folded:
+ *          slice of a weight: the rates of decay of a recurrence. A minus before a product of such
+ *          a rate with what depends on tokens goes to the rate, which gives the same bits. Maximal
+ *          expressions are folded:
  *          a stack of products is one weight. Equal expressions share one. A matrix, or each of
  *          many, that a checkpoint has as a factor on the right is transposed.
  * Leaves   everything that depends on tokens or contains other ops; plain weights; the ops that are
@@ -36,6 +38,48 @@ typedef struct folder {
     size_t n_values;
     pass_forward forward;
 } folder;
+
+/* ---- a minus before a rate --------------------------------------------------------------------
+ */
+/* The exp of weights alone that r is, reshaped or not. */
+static hir_id rate_of(const hir_module *m, hir_ref r) {
+    hir_id by = pass_def(m, r);
+    while (by != HIR_NONE && hir_op_at(m, by)->code == HIR_RESHAPE_OP)
+        by = pass_def(m, pass_arg(m, by, 0));
+    if (by == HIR_NONE || hir_op_at(m, by)->code != HIR_EXP_OP) return HIR_NONE;
+    const hir_ref y = hir_value_ref(hir_op_at(m, by)->results[0]);
+    return hir_type_has_t(hir_ref_type(m, y)) || hir_type_has_c(hir_ref_type(m, y)) ? HIR_NONE : by;
+}
+
+/* -(a x) becomes (-a) x where a is a rate and nothing else reads the product. */
+static void move_minus(hir_pass_context *c) {
+    hir_module *m = c->m;
+    pass_forward forward = {.arena = c->scratch};
+    uint32_t *uses = hd_new_array(c->scratch, uint32_t, m->values.n);
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        for (uint32_t i = 0; i < o->n_args; i++)
+            if (o->args[i].kind == HIR_REF_VALUE) uses[o->args[i].index]++;
+    }
+    HIR_EACH(m, op, m->first) {
+        if (hir_op_at(m, op)->code != HIR_NEG_OP) continue;
+        const hir_ref x = pass_arg(m, op, 0);
+        const hir_id mul = pass_def_if(m, x, HIR_MUL_OP);
+        if (mul == HIR_NONE || !hir_type_has_t(hir_ref_type(m, x)) || uses[x.index] > 1) continue;
+        const bool second = rate_of(m, pass_arg(m, mul, 0)) == HIR_NONE;
+        const hir_ref a = pass_arg(m, mul, second), other = pass_arg(m, mul, !second);
+        const hir_id rate = rate_of(m, a);
+        if (rate == HIR_NONE) continue;
+        hir_builder b = hir_before(m, c->diags, op);
+        const hir_ref e = hir_value_ref(hir_op_at(m, rate)->results[0]);
+        hir_ref minus = hir_emit(&b, HIR_NEG_OP, &e, 1, NULL, 0);
+        if (minus.kind == HIR_REF_NONE) return;
+        minus = pass_reshape(&b, minus, hir_ref_type(m, a));
+        pass_forward_op(&forward, m, op, hir_emit2(&b, HIR_MUL_OP, minus, other));
+        c->changed = true;
+    }
+    pass_forward_finish(&forward, m);
+}
 
 /* ---- products ------------------------------------------------------------------------------- */
 static int64_t elements(const folder *f, hir_ref r) {
@@ -117,6 +161,20 @@ static void read_elementwise(folder *f, hir_id op, hir_derived_by by) {
     note(f, op, &p);
 }
 
+/* The minus goes to a factor that has room for it. */
+static void read_neg(folder *f, hir_id op) {
+    product p;
+    if (hir_type_has_t(pass_result_type(f->m, op)) || !product_of(f, pass_arg(f->m, op, 0), &p))
+        return;
+    for (uint32_t k = 0; k < p.n; k++) {
+        hir_derived_by *by = &p.factor[k].by;
+        if (*by != HIR_DERIVED_AS_IS && *by != HIR_DERIVED_EXP) continue;
+        *by = *by == HIR_DERIVED_EXP ? HIR_DERIVED_NEG_EXP : HIR_DERIVED_NEG;
+        note(f, op, &p);
+        return;
+    }
+}
+
 /* Softmax of all elements of a vector, sigmoid. */
 static void read_function(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
@@ -143,6 +201,7 @@ static void read_op(folder *f, hir_id op) {
     if (o->code == HIR_SOFTMAX_OP) read_function(f, op, HIR_DERIVED_SOFTMAX);
     if (o->code == HIR_SIGMOID_OP) read_function(f, op, HIR_DERIVED_SIGMOID);
     if (o->code == HIR_EXP_OP) read_elementwise(f, op, HIR_DERIVED_EXP);
+    if (o->code == HIR_NEG_OP) read_neg(f, op);
     if (o->code == HIR_SLICE_OP) read_slice(f, op);
     if (o->code == HIR_MUL_OP && !hir_type_has_t(pass_result_type(f->m, op))) read_mul(f, op);
     if (o->code == HIR_RESHAPE_OP) {
@@ -361,6 +420,7 @@ static void remark_left(folder *f) {
 }
 
 bool pass_fold_weights(hir_pass_context *c) {
+    move_minus(c);
     folder f = {.c = c, .m = c->m, .n_values = c->m->values.n, .forward = {.arena = c->scratch}};
     f.of = hd_new_array(c->scratch, product *, f.n_values);
     f.live = hd_new_array(c->scratch, bool, f.n_values);

@@ -2,7 +2,7 @@
 
 /* ---- strides ------------------------------------------------------------------------------- */
 /* A value [C, ..]: element (i, j, ..) of a row is element offset + i stride[0] + j stride[1] + ..
- * of a row of `base`, which is a state's rows or the result of a linear op. */
+ * of a row of `base`, which is a state's rows or the result of a linear op or a block_linear. */
 typedef struct strided {
     hir_ref base;
     int64_t offset;
@@ -96,7 +96,7 @@ static const char *view_of(const hir_module *m, hir_ref r, hd_arena *a, strided 
     if (op == HIR_NONE) return "a part of it is not made of cached rows";
     const hir_op *o = hir_op_at(m, op);
     const hir_type t = pass_result_type(m, op);
-    if (o->code == HIR_LINEAR_OP) {
+    if (o->code == HIR_LINEAR_OP || o->code == HIR_BLOCK_LINEAR_OP) {
         *out = contiguous(r, t);
         return NULL;
     }
@@ -120,41 +120,104 @@ static bool is_state(const hir_module *m, const strided *s) {
     return hir_state_of_value(m, s->base) != HIR_NONE;
 }
 
-static const char *columns_of(const hir_module *m, strided *s, latent_columns *out) {
+static int64_t rows_of(const hir_module *m, hir_ref state) {
+    return hir_ref_type(m, state).dim[1];
+}
+
+/* Columns of each of the `groups` rows of a position: the view [G, n] of a state. */
+static const char *columns_of(const hir_module *m, strided *s, int64_t groups,
+                              latent_columns *out) {
     const hir_type rows = hir_ref_type(m, s->base);
     if (!is_state(m, s)) return "it is a map of a map";
-    if (rows.rank != 3 || rows.dim[1] != 1) return "the cached rows have several heads";
+    if (rows.rank != 3) return "the cached rows have several heads";
+    if (rows.dim[1] != groups)
+        return groups == 1 ? "the cached rows have several heads"
+                           : "its parts are cached in different numbers of rows";
+    if (groups > 1) {
+        if (s->rank != 2 || s->dim[0] != groups || s->stride[0] != rows.dim[2])
+            return "it takes cached rows of a position together";
+        s->dim[0] = 1;
+    }
     merge_dims(s);
     if (s->rank > 1 || (s->rank == 1 && s->stride[0] != 1))
         return "it takes cached elements that do not follow each other";
     *out = (latent_columns){s->base, s->offset, s->rank ? s->dim[0] : 1};
-    return NULL;
+    return out->start + out->n > rows.dim[2] ? "it takes cached rows of a position together" : NULL;
 }
 
-/* The view [H, n] of a linear op's result. */
+/* The view [G, H/G, n] of what a linear op makes of G rows of a position, n elements each. */
 static const char *map_of(const hir_module *m, const strided *s, hd_arena *a, latent_map *out) {
     const hir_id linear = pass_def(m, s->base);
+    const bool own = hir_op_at(m, linear)->code == HIR_BLOCK_LINEAR_OP; /* a matrix for each row */
     const hir_ref x = pass_arg(m, linear, 0), w = pass_arg(m, linear, 1);
-    const hir_type xt = hir_ref_type(m, x);
+    const hir_type made = hir_ref_type(m, s->base);
+    const int64_t groups = s->dim[0], n = made.dim[made.rank - 1], last = s->dim[1] - 1;
     strided c;
     if (pass_arg(m, linear, 2).kind != HIR_REF_NONE) return "its map has a bias";
     if (w.kind != HIR_REF_WEIGHT || hir_is_derived(&m->weights.at[w.index]) ||
         m->weights.at[w.index].stacked)
         return "its map is no matrix of the checkpoint";
-    if (pass_elements(xt) != xt.dim[xt.rank - 1]) return "its map is applied to several rows";
-    if (s->dim[1] != 1 && s->stride[1] != 1)
+    if (s->dim[2] != 1 && s->stride[2] != 1)
         return "rows of its map that make a head do not follow each other";
     const char *why = view_of(m, x, a, &c);
     if (why) return why;
-    *out = (latent_map){.w = w, .first = s->offset, .stride = s->stride[0], .n = s->dim[1]};
-    return columns_of(m, &c, &out->c);
+    if (pass_elements(made) != groups * n) {
+        if (groups > 1) return "its map takes cached rows of a position together";
+        if (!own) return "its map is applied to several rows";
+        if (c.rank != 2 || c.stride[0] != 0) return "its maps are of different cached rows";
+        c.dim[0] = 1; /* a matrix for each head, of one row */
+    }
+    if (groups > 1 && (s->stride[0] != n || s->offset + last * s->stride[1] + s->dim[2] > n))
+        return "heads of a cached row do not follow each other";
+    *out = (latent_map){.w = w, .first = s->offset, .stride = s->stride[1], .n = s->dim[2]};
+    out->group_stride = own ? n : 0;
+    return columns_of(m, &c, groups, &out->c);
 }
 
-/* The part of a key that is the same for all heads. */
+/* The part of a key that is the same for all heads of a row. */
 static const char *shared_of(const hir_module *m, strided *s, latent_columns *out) {
-    if (s->dim[0] != 1 && s->stride[0] != 0) return "heads of k are parts of the cached rows";
-    s->dim[0] = 1;
-    return columns_of(m, s, out);
+    const int64_t groups = s->dim[0];
+    if (s->dim[1] != 1 && s->stride[1] != 0) return "heads of k are parts of the cached rows";
+    s->dim[1] = s->dim[2], s->stride[1] = s->stride[2], s->rank = 2;
+    return columns_of(m, s, groups, out);
+}
+
+/* ---- heads --------------------------------------------------------------------------------- */
+/* [C, H, n] that is [C, G, H/G, n] reshaped: that. */
+static hir_ref by_groups(const hir_module *m, hir_ref r, int64_t groups) {
+    const hir_id reshape = pass_def_if(m, r, HIR_RESHAPE_OP);
+    if (reshape == HIR_NONE || groups == 1) return r;
+    const hir_ref x = pass_arg(m, reshape, 0);
+    const hir_type from = hir_ref_type(m, x), to = hir_ref_type(m, r);
+    const bool same = from.rank == 4 && to.rank == 3 && from.dim[1] == groups &&
+                      from.dim[1] * from.dim[2] == to.dim[1] && from.dim[3] == to.dim[2];
+    return same ? x : r;
+}
+
+/* The view [G, H/G, n] of r, [C, H, n] or [C, G, H/G, n]. */
+static const char *heads_of(const hir_module *m, hir_ref r, int64_t groups, hd_arena *a,
+                            strided *s) {
+    const char *why = view_of(m, r, a, s);
+    if (why) return why;
+    if (s->rank == 3) return s->dim[0] == groups ? NULL : "it is not [C, H, n]";
+    if (s->rank != 2) return "it is not [C, H, n]";
+    if (s->dim[0] % groups) return "its heads do not divide among the cached rows";
+    const int64_t each = s->dim[0] / groups;
+    s->rank = 3;
+    s->dim[2] = s->dim[1], s->stride[2] = s->stride[1];
+    s->dim[1] = each, s->stride[1] = s->stride[0];
+    s->dim[0] = groups, s->stride[0] *= each;
+    return NULL;
+}
+
+/* Rows of a position in the state that r is made of, or that some part of it is; 1 where none is
+ * found. */
+static int64_t groups_of(const hir_module *m, hir_ref r) {
+    for (hir_id op; hir_state_of_value(m, r) == HIR_NONE; r = pass_arg(m, op, 0)) {
+        op = pass_def(m, r);
+        if (op == HIR_NONE || hir_op_at(m, op)->n_args == 0) return 1;
+    }
+    return hir_ref_type(m, r).rank == 3 ? rows_of(m, r) : 1;
 }
 
 /* ---- attention ----------------------------------------------------------------------------- */
@@ -168,20 +231,21 @@ typedef struct reader {
 
 /* Parts of k along the entries of a head, those of nested concats one after the other. */
 static const char *read_keys(reader *r, hir_ref k) {
+    k = by_groups(r->m, k, r->out->groups);
     const hir_id concat = pass_def_if(r->m, k, HIR_CONCAT_OP);
+    const int64_t entries = hir_ref_type(r->m, k).rank - 1;
     const char *why = NULL;
     strided s;
-    if (concat != HIR_NONE && hir_attr_int(hir_op_at(r->m, concat), HIR_A_AXIS, 0) == 2) {
+    if (concat != HIR_NONE && hir_attr_int(hir_op_at(r->m, concat), HIR_A_AXIS, 0) == entries) {
         for (uint32_t i = 0; i < hir_op_at(r->m, concat)->n_args && !why; i++)
             why = read_keys(r, pass_arg(r->m, concat, i));
         return why;
     }
-    if ((why = view_of(r->m, k, r->a, &s))) return why;
-    if (s.rank != 2) return "a part of k is not [C, H, n]";
+    if ((why = heads_of(r->m, k, r->out->groups, r->a, &s))) return why;
     const bool shared = is_state(r->m, &s);
     if (shared ? r->shared++ : r->maps++) return "k has more than one part of a kind";
     *(shared ? &r->out->shared_at : &r->out->k_at) = r->at;
-    r->at += s.dim[1];
+    r->at += s.dim[2];
     return shared ? shared_of(r->m, &s, &r->out->shared) : map_of(r->m, &s, r->a, &r->out->k);
 }
 
@@ -205,8 +269,9 @@ static const char *check_places(const hir_module *m, const latent_view *v) {
 }
 
 /* Attention over chosen rows: one list for all heads, of the positions themselves. */
-static const char *check_selected(const hir_module *m, hir_id op) {
+static const char *check_selected(const hir_module *m, hir_id op, const latent_view *v) {
     const hir_op *o = hir_op_at(m, op);
+    if (v->groups > 1) return "the cached rows have several heads";
     if (o->args[5].kind != HIR_REF_NONE) return "it reads entries beside k and v";
     if (hir_ref_type(m, o->args[3]).dim[1] != 1) return "heads see different positions";
     return hir_arg_type(m, op, 0).dim[1] != hir_arg_type(m, op, 1).dim[1]
@@ -219,13 +284,15 @@ const char *latent_find(const hir_module *m, hir_id op, hd_arena *a, latent_view
     reader r = {.m = m, .a = a, .out = out};
     strided v;
     const char *why = NULL;
-    if (hir_op_at(m, op)->code == HIR_ATTENTION_SELECTED_OP) why = check_selected(m, op);
+    out->groups = groups_of(m, pass_arg(m, op, 1));
+    if (hir_op_at(m, op)->code == HIR_ATTENTION_SELECTED_OP) why = check_selected(m, op, out);
     if (!why) why = read_keys(&r, pass_arg(m, op, 1));
     if (why) return why;
     out->has_shared = r.shared > 0;
     if (!r.maps) return "k is no map of cached rows";
-    if ((why = view_of(m, pass_arg(m, op, 2), a, &v))) return why;
-    if (is_state(m, &v) || v.rank != 2) return "v is no map of cached rows";
+    const hir_ref values = by_groups(m, pass_arg(m, op, 2), out->groups);
+    if ((why = heads_of(m, values, out->groups, a, &v))) return why;
+    if (is_state(m, &v)) return "v is no map of cached rows";
     if ((why = map_of(m, &v, a, &out->v))) return why;
     if (!same_columns(&out->k.c, &out->v.c)) return "k and v are maps of different rows";
     return check_places(m, out);

@@ -56,6 +56,7 @@ typedef struct report_file { /* a text that locations point into */
 
 /* JSON of views, as they write it; NULL: not there. */
 #define REPORT_VIEWS(V)                                                                            \
+    V(settings)                                                                                    \
     V(facts)                                                                                       \
     V(ledger)                                                                                      \
     V(depth)                                                                                       \

@@ -2,7 +2,7 @@
 
 function codeRoom(room, link) {
   const c = R.code;
-  if (!c) return void room.append(card("Code", {}, h("p", { class: "empty" }, R.made_of === "model" ? "The report was made with --code none." : "A report of dumps has no code.")));
+  if (!c) return void room.append(card("Code", {}, h("p", { class: "empty" }, R.made_of === "model" ? "The report was made with --code none." : "The report was made with --code none, or without IR of the kernel stage.")));
   const f = c.functions.find((x) => x.name === link.code) || c.functions.find((x) => c.steps.some((step) => step.functions.includes(x.name))) || c.functions[0];
   const form = link.form === "llvm" ? "llvm" : "assembly";
   const own = c.functions.filter((x) => c.steps.some((step) => step.functions.includes(x.name))), rest = c.functions.filter((x) => !own.includes(x));
@@ -13,7 +13,7 @@ function codeRoom(room, link) {
   room.append(h("div", { class: "split" },
     card(`Functions for ${c.level}`, {}, h("div", { class: "list", id: "functions" }, own.map(entry), rest.length ? h("h3", { style: { margin: ".8rem 0 .3rem .5rem" } }, "called by them") : null, rest.map(entry))),
     h("section", { class: "card" }, h("div", { class: "head" }, h("h2", { id: "function" }, f.name), tabs([["assembly", "assembly"], ["llvm", "LLVM IR"]], form, (x) => go(`#code=${encodeURIComponent(f.name)}&form=${x}`))),
-      h("p", { class: "note" }, `${group(f.bytes)} bytes, ${hex(f.offset)} to ${hex(f.offset + f.bytes)} of the object`, kernelsOf(f)), holder)));
+      h("p", { class: "note" }, `${group(f.bytes)} bytes, ${hex(f.offset)} to ${hex(f.offset + f.bytes)} of the object`, kernelsOf(f), R.made_of !== "model" && "; made of its kernel IR by the version of Hadal that wrote the report"), holder)));
   room.querySelector('.list [aria-pressed="true"]')?.scrollIntoView({ block: "nearest" });
   listingView(f, form, holder, +link.line || 0);
 }

@@ -12,14 +12,17 @@ function compareTable(rows) {
     rows.filter((x) => x[1] !== undefined || x[2] !== undefined).map(([name, a, b, show, better]) => ({ id: name, cells: [name, a === undefined || a === null ? "–" : show(a), b === undefined || b === null ? "–" : show(b), difference(a, b, show, better)] })));
 }
 
+/** Options of the model, and of the compiler as the command calls them. */
+const allOptions = (r) => ({ ...r.facts.options, ...Object.fromEntries(Object.entries(r.settings || {}).map(([k, v]) => ["--" + k, v])) });
+
 function optionRows() {
-  const a = R.facts.options, b = B.facts.options;
+  const a = allOptions(R), b = allOptions(B);
   return [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((k) => a[k] !== b[k]).map((k) => ({ cells: [k, a[k] ?? "–", b[k] ?? "–", ""] }));
 }
 
 /** A side by what it has of its own. */
 function sideText(a, b) {
-  const own = Object.entries(a.facts.options).filter(([k, v]) => b.facts.options[k] !== v).map(([k, v]) => `${k} = ${v}`);
+  const there = allOptions(b), own = Object.entries(allOptions(a)).filter(([k, v]) => there[k] !== v).map(([k, v]) => `${k} = ${v}`);
   return [a.path, ...own.slice(0, 4), a.hadal !== b.hadal && `Hadal ${a.hadal}`].filter(Boolean).join(", ");
 }
 
@@ -98,7 +101,7 @@ function compareRoom(room) {
   add(room, h("div", { class: "grid" },
     h("div", { class: "hero" }, h("div", null, h("h2", null, `${R.name} against ${B.name}`), h("p", null, `${sideText(R, B)} · ${sideText(B, R)}`))),
     card("Summary", { class: "span7", id: "compare-summary" }, compareSummary()),
-    card("Options that differ", { class: "span5" }, options.length ? table([{ name: "" }, { name: "this" }, { name: "against" }, { name: "" }], options) : h("p", { class: "empty" }, "none")),
+    card("Options that differ", { class: "span5", id: "compare-options" }, options.length ? table([{ name: "" }, { name: "this" }, { name: "against" }, { name: "" }], options) : h("p", { class: "empty" }, "none")),
     card("Ledger by phase", { class: "span6", id: "compare-ledger" }, comparePhases()), card("Memory", { class: "span6", id: "compare-memory" }, compareMemory()),
     card("Passes", { id: "compare-passes" }, comparePasses()), compareTime(), compareOps(), card("Remarks that differ", {}, compareRemarks())));
 }

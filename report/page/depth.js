@@ -38,7 +38,8 @@ function depthPicture(d, costs) {
   });
   let block = 0;
   d.rows.forEach((row, r) => {
-    const y = top + r * step, g = s("g", { class: "depth-row", tabindex: -1, "data-sublayer": row.sublayer });
+    const y = top + r * step, g = s("g", { class: "depth-row", "data-sublayer": row.sublayer });
+    g.setAttribute("tabindex", r ? -1 : 0);
     if (row.block !== block) root.append(s("line", { class: "block-line", x1: 0, x2: width, y1: y, y2: y }));
     if (row.block !== block && row.sublayer) {
       const cost = costs.get(row.block);
@@ -63,6 +64,17 @@ function depthPicture(d, costs) {
     const link = row.line ? lineLink(row.line) : null;
     if (link) g.addEventListener("click", () => go(link));
     root.append(g);
+  });
+  // one stop of the tab key; arrows go from row to row
+  root.addEventListener("keydown", (e) => {
+    const rows = [...root.querySelectorAll(".depth-row")], at = rows.indexOf(document.activeElement);
+    if (e.key === "Enter") rows[at]?.dispatchEvent(new MouseEvent("click"));
+    const next = rows[at + ({ ArrowDown: 1, ArrowUp: -1 }[e.key] ?? NaN)];
+    if (!next) return;
+    e.preventDefault();
+    rows[at].setAttribute("tabindex", -1);
+    next.setAttribute("tabindex", 0);
+    next.focus();
   });
   return root;
 }

@@ -109,7 +109,7 @@ function summaryRoom(room) {
       legend([["var(--p0)", "caches"], ["var(--p2)", "fixed"], ["var(--p1)", "arena"]])), h("p", { class: "note" }, h("a", { href: "#memory" }, "Memory plan"))),
     card(`Refused, and why (${refused.length})`, { class: "span6", id: "refused" }, refused.length ? h("div", { class: "scroll" }, remarkList(refused)) : h("p", { class: "empty" }, R.made_of === "dumps" ? "Dumps hold no remarks." : "No pass refused anything.")),
     card(`Taken (${taken.length})`, { class: "span6", id: "taken" }, taken.length ? h("div", { class: "scroll" }, remarkList(taken)) : h("p", { class: "empty" }, "No remarks.")),
-    card("Options", { class: "span6" }, h("dl", { class: "facts" }, Object.entries(f.options).flatMap(([k, v]) => [h("dt", null, k), h("dd", null, v)]),
+    card("Options", { class: "span6" }, h("dl", { class: "facts" }, Object.entries(allOptions(R)).flatMap(([k, v]) => [h("dt", null, k), h("dd", null, v)]),
       h("dt", null, "made of"), h("dd", null, `${R.made_of}, ${R.path}`),
       R.library && [h("dt", null, "library"), h("dd", null, `of Hadal ${R.library.version}, for ${R.library.levels.join(", ")}; ${Object.entries(R.library.options).map(([k, v]) => `${k} ${typeof v === "object" ? JSON.stringify(v) : v}`).join(", ")}`)], h("dt", null, "by"), h("dd", null, `Hadal ${R.hadal}`))),
     card("Inputs and outputs", { class: "span6" }, h("dl", { class: "facts" }, [...f.inputs.map((x) => ["in", x]), ...f.outputs.map((x) => ["out", x])].flatMap(([w, x]) => [h("dt", null, w), h("dd", { class: "mono" }, `${x.name}: ${x.type}`)]))),

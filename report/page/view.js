@@ -80,7 +80,7 @@ function tipped(node, text) {
 }
 const hideTip = () => ($("tip").hidden = true);
 
-/** A list that has elements for the rows in sight alone. */
+/** A list that has elements for the rows in sight alone. By keyboard: arrows, Home and End move a cursor, Enter is a click. */
 class VirtualList {
   constructor(height, draw, attrs) {
     this.height = height;
@@ -89,11 +89,14 @@ class VirtualList {
     this.box = h("div", { class: "virtual ir", tabindex: 0, ...attrs }, this.inner);
     this.n = 0;
     this.shown = new Map();
+    this.cursor = -1;
+    this.box.addEventListener("keydown", (e) => this.onKey(e));
     this.box.addEventListener("scroll", () => this.update(), { passive: true });
     new ResizeObserver(() => this.update()).observe(this.box);
   }
   set(n) {
     this.n = n;
+    this.cursor = Math.min(this.cursor, n - 1);
     this.inner.style.height = n * this.height + "px";
     this.inner.replaceChildren();
     this.shown.clear();
@@ -108,9 +111,26 @@ class VirtualList {
       if (this.shown.has(i)) continue;
       const node = this.draw(i);
       node.style.top = i * this.height + "px";
+      node.classList.toggle("cursor", i === this.cursor);
       this.inner.append(node);
       this.shown.set(i, node);
     }
+  }
+  /** What of the row in sight is clicked and pointed at: the later side of a pair. */
+  handle(i) {
+    const node = this.shown.get(i);
+    return node && (node.querySelector(".cell.after[data-op]") || node.querySelector(".cell[data-op]") || node);
+  }
+  onKey(e) {
+    const last = this.n - 1, at = this.cursor, inSight = Math.ceil(this.box.scrollTop / this.height);
+    const to = { ArrowDown: at < 0 ? inSight : at + 1, ArrowUp: at < 0 ? inSight : at - 1, Home: 0, End: last }[e.key];
+    if (e.key === "Enter" && at >= 0) return void this.handle(at)?.click();
+    if (to === undefined || last < 0) return;
+    e.preventDefault();
+    this.cursor = Math.max(0, Math.min(last, to));
+    this.show(this.cursor);
+    for (const [i, node] of this.shown) node.classList.toggle("cursor", i === this.cursor);
+    this.handle(this.cursor)?.dispatchEvent(new MouseEvent("mouseenter"));
   }
   show(i) {
     const top = i * this.height;

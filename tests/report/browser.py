@@ -51,6 +51,8 @@ run("report", at("tiny.json"), "-o", at("tiny.html"))
 run("opt", TINY, "--passes=default", "--dump-ir=" + at("dumps"), "-o", at("tiny.hir"))
 run("report", TINY, "--against-define", "layers=6", "--code", "none", "-o", at("against.html"))
 run("report", "bench/specs/k3.hadal", "--code", "none", "-o", at("k3.html"))
+run("report", TINY, "--weights-dtype", "q4", "--code", "none", "--json", "-o", at("q4.json"))
+run("report", TINY, "--code", "none", "--against", at("q4.json"), "-o", at("settings.html"))
 # names that would be markup, and a path
 folder = at("<img src=x onerror=pwned()>&amp;'")
 os.mkdir(folder)
@@ -173,6 +175,25 @@ try:
     page.until("!document.getElementById('life').hidden")
     page.key("Escape")
     page.until("document.getElementById('life').hidden")
+    # lists and the depth map without a mouse
+    page.go("#pass=fuse")
+    page.run("document.getElementById('ir').focus()")
+    for _ in range(3):
+        page.key("ArrowDown")
+    expect(page.run("document.querySelectorAll('#ir .row.cursor').length"), 1, "cursor of the list")
+    page.key("Enter", "\r")
+    page.until("!document.getElementById('life').hidden")
+    page.key("End")
+    assert page.run("document.querySelector('#ir .row.cursor').getBoundingClientRect().bottom <= document.getElementById('ir').getBoundingClientRect().bottom + 1"), "the last row is in sight"
+    before = page.run("location.hash")
+    page.key("Enter", "\r")
+    page.until(f"location.hash !== {json.dumps(before)}")
+    page.go("#depth")
+    page.run("document.querySelector('.depth-row').focus()")
+    page.key("ArrowDown")
+    expect(page.run("document.activeElement.dataset.sublayer"), "2", "row of the depth map")
+    page.key("Enter", "\r")
+    page.until("!document.getElementById('life').hidden")
     page.key("t", "t")
     expect(page.run("document.documentElement.dataset.theme"), "light", "palette after t")
     page.key("t", "t")
@@ -195,6 +216,8 @@ try:
     text = page.run("document.getElementById('room').textContent").replace("\u202f", "")
     assert "12" in text and "sublayers" in text and "layers46" in text, text[:400]
     page.screenshot(at("compare-1280.png"))
+    page.open(at("settings.html"), "#compare")
+    expect(page.run("[...document.querySelectorAll('#compare-options td')].map((x) => x.textContent)"), ["--weights-dtype", "f32", "q4", ""], "options of the command that differ")
     expect(page.complaints(), [], "complaints of a comparison")
 
     # ---- hostile names, a broken spec --------------------------------------------------------------

@@ -100,6 +100,11 @@ remarks = [json.loads(line) for line in said("opt", TINY, "--passes=default", "-
 told = [(x["pass"], x["taken"], x["text"], x.get("op"), x.get("line", 0)) for x in remarks if not x["text"].startswith("ledger: ")]
 assert told == [(x["pass"], x["taken"], x["text"], x["code"], x["line"]) for x in r["remarks"]]
 
+# what the compiler was told
+assert r["settings"] == {"weights-dtype": "f32", "bank-dtype": "f32", "phase1-dtype": "f32", "merge-norm": "dots", "chunk": "512"}, r["settings"]
+told = json.loads(run("report", TINY, "--json", "--code", "none", "--weights-dtype", "q4,lm_head=q8", "--phase1-dtype", "bf16", "--cache-dtype", "f16", "--chunk", "64"))["settings"]
+assert told == {**r["settings"], "weights-dtype": "q4,lm_head=q8", "phase1-dtype": "bf16", "chunk": "64", "cache-dtype": "f16"}, told
+
 # counts are the last line of hadal diff
 run("opt", TINY, "--passes=default", "--dump-ir=" + at("dumps"), "-o", at("tiny.hir"))
 paths = [at(f"dumps/{s['index']:02d}-{s['pass']}.hir") for s, _ in stages]

@@ -106,7 +106,7 @@ Test(passes_latent, near_misses) {
         {"  %k = linear %r, @k, _\n  %v = linear %s, @v, _\n" ATTEND,
          "k and v are maps of different rows"},
         {"  %k = linear %two, @k, _\n  %v = linear %two, @v, _\n" ATTEND,
-         "the cached rows have several heads"},
+         "its map takes cached rows of a position together"},
         {"  %k1 = linear %r, @k, _\n  %k = linear %k1, @twice, _\n  %v = linear %r, @v, _\n" ATTEND,
          "it is a map of a map"},
         {"  %k1 = linear %r, @k, _\n  %k = silu %k1\n  %v = linear %r, @v, _\n" ATTEND,
