@@ -174,8 +174,10 @@ static int by_nearness(const void *x, const void *y) {
 static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tensors) {
     const char *tensors = "";
     if (folder_has_tensors && c->tensors < SIZE_MAX) {
-        tensors = c->tensors == 0 ? ", and all tensors"
-                                  : hd_printf(a, ", and all tensors but %zu", c->tensors);
+        tensors =
+            c->tensors == 0
+                ? ", and all tensors"
+                : hd_printf(a, ", and %zu tensors are of the folder or of it alone", c->tensors);
     }
     return hd_printf(a, "%s: it knows all fields%s%s%s", c->family->name,
                      *c->unknown != '\0' ? " but " : "", c->unknown, tensors);
