@@ -58,6 +58,7 @@ bool hcg_make_exchange(hd_diags *d, const hir_module *m, hir_id kernel, hrt_exch
     const char *dtype = hir_attr_string(op, HIR_A_DTYPE, "f32");
     e.narrow = x.dtype == HIR_F32 && strcmp(dtype, hir_dtype_name(HIR_BF16)) == 0;
     if (e.kind == HRT_GATHER_UNITS || e.kind == HRT_PART_UNITS) find_units(m, op, x, y, &e);
+    e.local = hir_is_row_share(x.dim[0]);
     if (e.kind == HRT_SEND) e.peer = (uint32_t)hir_attr_int(op, HIR_A_TO, 0);
     if (e.kind == HRT_RECV) e.peer = (uint32_t)hir_attr_int(op, HIR_A_FROM, 0);
     *out = e;

@@ -101,7 +101,7 @@ static bool add_inputs(lowering *l) {
         if (!add_port(l, true, name, v->type, HD_NOWHERE)) return false;
     }
     l->p->is_model = m->inputs.n == 1 && is_tokens(l->p->inputs.at[0].type);
-    if (m->ranks > 0 && !l->p->is_model)
+    if (hcg_ranks(l->p) > 0 && !l->p->is_model)
         return refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE,
                       "only models of tokens are divided over ranks",
                       "compile the function without --ranks");
@@ -144,12 +144,23 @@ static bool add_output(lowering *l, const hir_op *op) {
            check_output_rows(l, op, v->op);
 }
 
+/* A stage of a pipeline may have nothing else to show. */
+static bool sends(const hir_module *m) {
+    HIR_EACH(m, id, m->first) {
+        const hir_op *op = hir_op_at(m, id);
+        if (is_kernel(op) && hcg_is_exchange(m, id) &&
+            hir_op_at(m, op->body_first)->code == HIR_COMM_SEND_OP)
+            return true;
+    }
+    return false;
+}
+
 static bool add_outputs(lowering *l) {
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP && !add_output(l, op)) return false;
     }
-    if (l->p->outputs.n > 0) return true;
+    if (l->p->outputs.n > 0 || sends(l->m)) return true;
     return refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE, "the program has no output", NULL);
 }
 

@@ -122,5 +122,10 @@ struct hcg_program {
 static inline uint32_t hcg_stages(const hcg_program *p) {
     return p->options.stages ? p->options.stages : 1;
 }
+/* Ranks that share each layer of a program that is divided, one alone where only the layers are
+ * shared out; 0: it is not divided. */
+static inline uint32_t hcg_ranks(const hcg_program *p) {
+    return p->m->ranks ? p->m->ranks : hcg_stages(p) > 1 ? 1 : 0;
+}
 
 #endif

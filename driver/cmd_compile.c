@@ -182,7 +182,10 @@ static int compile(hadal_session *s, const command_line *line, plan *p) {
     if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);
-    return emit_stage(s, &target, p, AFTER_PASSES);
+    const size_t remarks = hadal_remarks(s);
+    const int failed = emit_stage(s, &target, p, AFTER_PASSES);
+    print_remarks(s, line, remarks); /* those of code */
+    return failed;
 }
 
 int cmd_compile(hadal_session *s, const command_line *line) {

@@ -190,7 +190,8 @@ static void print_exchanges(const ledger_report *r, hd_text *out) {
     const int64_t chunk = (int64_t)r->memory->chunk;
     hd_text_f(out, ",\n  \"exchanges\": {\"number\": %zu, \"divide_from\": %lld, \"sent\": [",
               all.list.n, (long long)m->divide_from);
-    for (int64_t rank = 0; rank < (int64_t)r->memory->ranks; rank++)
+    const int64_t ranks = r->memory->ranks ? (int64_t)r->memory->ranks : 1; /* a stage of one */
+    for (int64_t rank = 0; rank < ranks; rank++)
         hd_text_f(out, "%s{\"token\": %llu, \"chunk\": %llu}", rank ? ", " : "",
                   (unsigned long long)hir_bytes_sent(m, &all, rank, 1, 1),
                   (unsigned long long)hir_bytes_sent(m, &all, rank, chunk, 1));

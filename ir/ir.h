@@ -390,7 +390,7 @@ bool hir_writes_state(const hir_module *m, hir_id kernel); /* does an op of its 
 bool hir_runs_once(const hir_module *m, hir_id kernel);
 /* May all tokens be left out but those whose rows the caller asks for, where nobody else reads the
  * results? Not if the kernel changes a state, which every token has to do, whatever reads the
- * kernel's results. */
+ * kernel's results, and not if it sends to another stage of a pipeline or receives. */
 bool hir_may_skip_rows(const hir_module *m, hir_id kernel);
 
 /* ---- work ----

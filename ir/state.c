@@ -109,6 +109,16 @@ bool hir_runs_once(const hir_module *m, hir_id kernel) {
     return !hir_writes_state(m, kernel);
 }
 
+/* What a stage sends, the next one needs of all tokens, and so it receives all. */
+static bool is_between_stages(const hir_module *m, hir_id kernel) {
+    HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) {
+        const hir_opcode code = hir_op_at(m, id)->code;
+        if (code == HIR_COMM_SEND_OP || code == HIR_COMM_RECV_OP) return true;
+    }
+    return false;
+}
+
 bool hir_may_skip_rows(const hir_module *m, hir_id kernel) {
-    return !hir_writes_state(m, kernel) && !hir_runs_once(m, kernel);
+    return !hir_writes_state(m, kernel) && !hir_runs_once(m, kernel) &&
+           !is_between_stages(m, kernel);
 }

@@ -225,9 +225,10 @@ static void part_units(const exchange *x) {
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */
-/* All rows that this rank has of the value: a stage sends what it holds. */
+/* All rows, or those of this rank, of the value: a stage sends what it holds. */
 static uint64_t stage_elements(const exchange *x) {
-    return (uint64_t)x->chunk->tokens * x->e->row;
+    const hrt_place mine = hrt_place_of(x->m, x->chunk, x->side->rank);
+    return (uint64_t)(x->e->local ? mine.tokens : x->chunk->tokens) * x->e->row;
 }
 
 static int send_rows(const exchange *x) {

@@ -146,6 +146,8 @@ typedef struct hrt_exchange {
     uint32_t narrow; /* 1: f32 values cross as bf16, which each rank rounds its own to as well */
     uint32_t peer;
     uint32_t repeat;  /* of units: hd_share (support/share.h) */
+    uint32_t local;   /* of SEND and RECV: only rows of this rank cross, to the same rows there */
+    uint32_t reserved;
     uint64_t element; /* bytes of one, in x and y */
     uint64_t row;     /* elements of a row of x; of y where there is no x */
     uint64_t outer;   /* of units: runs of them in a row, */

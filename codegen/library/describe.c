@@ -122,6 +122,7 @@ static LLVMValueRef exchanges(const writer *w) {
     for (size_t i = 0; i < w->p->exchanges.n; i++) {
         const hrt_exchange *e = &w->p->exchanges.at[i];
         rows[i] = RECORD(w, u32(w, e->kind), u32(w, e->narrow), u32(w, e->peer), u32(w, e->repeat),
+                         u32(w, e->local), u32(w, 0),
                          u64(w, e->element), u64(w, e->row), u64(w, e->outer), u64(w, e->unit),
                          u64(w, e->groups), u64(w, e->units));
     }
@@ -130,7 +131,7 @@ static LLVMValueRef exchanges(const writer *w) {
 
 static LLVMValueRef machine(const writer *w, hd_machine m) {
     return RECORD(w, u32(w, m.line), u32(w, m.l1), u32(w, m.l2), u64(w, m.l3), u32(w, m.bf16_dots),
-                  u32(w, m.matrix_unit));
+                  u32(w, m.matrix_unit), u32(w, m.unit_rows));
 }
 
 static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {
@@ -274,8 +275,8 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
               p->options.norm_of_rows ? "row" : "dots");
-    if (p->m->ranks > 0)
-        hd_text_f(&text, ", \"ranks\": %u, \"stage\": %u, \"stages\": %u", p->m->ranks,
+    if (hcg_ranks(p) > 0)
+        hd_text_f(&text, ", \"ranks\": %u, \"stage\": %u, \"stages\": %u", hcg_ranks(p),
                   p->options.stage, hcg_stages(p));
     for (int kind = 0; kind < HIR_STATE_KINDS; kind++)
         options_of_states(p->m, (hir_state_kind)kind, &text);
@@ -317,7 +318,7 @@ static void write_model(writer *w, LLVMValueRef *functions) {
         u32(w, w->t->variants.n), u32(w, p->m->states.n), u32(w, p->inputs.n), u32(w, p->outputs.n),
         u32(w, n_weights), u32(w, p->kernels.n), steps(w), operands(w), levels(w, functions),
         states(w), inputs, outputs, weight_table, string(w, hcg_options_json(p, w->t)),
-        string(w, kernel_list(w)), machine(w, p->options.machine), u32(w, p->m->ranks),
+        string(w, kernel_list(w)), machine(w, p->options.machine), u32(w, hcg_ranks(p)),
         u32(w, p->options.stage), u32(w, hcg_stages(p)), u32(w, p->exchanges.n),
         u64(w, (uint64_t)p->m->divide_from), u64(w, p->m->local_per_token), exchanges(w));
     w->model = global(w, "model", model);
@@ -530,7 +531,7 @@ static void write_forward_batch(const writer *w) {
 
 static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_size", "session_size", "lml");
-    if (w->p->m->ranks > 0)
+    if (hcg_ranks(w->p) > 0)
         forward_to_runtime(w, "session_init_on", "session_init_on", "implplplp");
     else
         forward_to_runtime(w, "session_init", "session_init", "implplp");

@@ -444,7 +444,7 @@ static const char *macros(const hcg_program *p, const marks *m) {
     hd_text text;
     hd_text_init(&text, m->arena);
     if (p->is_model) {
-        uint64_t logits = p->outputs.at[0].row_bytes / sizeof(float);
+        uint64_t logits = p->outputs.n ? p->outputs.at[0].row_bytes / sizeof(float) : 0;
         add_macro(&text, "VOCAB", (uint64_t)p->vocab, "token ids are 0 .. VOCAB - 1");
         add_macro(&text, "LOGITS", logits, "floats per row of logits");
         add_macro(&text, "OUTPUTS", p->outputs.n, "outputs of forward, the logits included");
@@ -455,11 +455,12 @@ static const char *macros(const hcg_program *p, const marks *m) {
             add_macro(&text, "STATE_BYTES", state_bytes(p->m, false),
                       "of other state that a session keeps, however many tokens it has read");
     }
-    if (p->m->ranks > 0) {
-        add_macro(&text, "RANK_COUNT", p->m->ranks, "that share each layer");
+    if (hcg_ranks(p) > 0) {
+        add_macro(&text, "RANK_COUNT", hcg_ranks(p) * hcg_stages(p),
+                  "that make the model together");
         if (hcg_stages(p) > 1)
             add_macro(&text, "STAGE_COUNT", hcg_stages(p),
-                      "that share the layers, of so many ranks each");
+                      "among which the layers are shared out; the last has logits");
     }
     add_macro(&text, "ALIGN", HRT_ALIGN, "of memory handed over, in bytes");
     add_macro(&text, "MAX_CHUNK", (uint64_t)p->chunk,
@@ -599,9 +600,9 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "rewind", rewind_text(p->m, &m));
     set(&m, "state_kinds", state_kinds(p->arena));
     set(&m, "output_list", output_list(p, p->arena));
-    set(&m, "ranks", hd_printf(p->arena, "%u", p->m->ranks));
-    set(&m, "example_session", filled(&m, p->m->ranks ? example_on_ranks : example_alone));
-    set(&m, "session_init", filled(&m, p->m->ranks ? init_on_ranks : init_alone));
+    set(&m, "ranks", hd_printf(p->arena, "%u", hcg_ranks(p) * hcg_stages(p)));
+    set(&m, "example_session", filled(&m, hcg_ranks(p) ? example_on_ranks : example_alone));
+    set(&m, "session_init", filled(&m, hcg_ranks(p) ? init_on_ranks : init_alone));
     set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");
     if (!p->is_model) set_call_marks(p, &m);

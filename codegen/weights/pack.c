@@ -465,7 +465,7 @@ const char *hcg_share_path(hd_arena *a, const char *path, int64_t rank, int64_t 
 
 /* Of rank `i` of the module's group. */
 static const char *file_path(const hcg_program *p, const char *path, int64_t i) {
-    const int64_t ranks = p->m->ranks;
+    const int64_t ranks = hcg_ranks(p);
     if (ranks == 0) return path;
     return hcg_share_path(p->arena, path, p->options.stage * ranks + i, hcg_stages(p) * ranks);
 }
@@ -474,13 +474,13 @@ static const char *file_path(const hcg_program *p, const char *path, int64_t i) 
 bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
     hd_arena *a = program->arena;
     const hir_module *whole = hir_with_whole_weights(program->m, a);
-    const int64_t n = program->m->ranks > 0 ? (int64_t)program->m->ranks : 1;
+    const int64_t n = hcg_ranks(program) ? (int64_t)hcg_ranks(program) : 1;
     file *files = hd_new_array(a, file, (size_t)n);
     if (!hcg_check_weights(whole, d, weights)) return false;
     bool ok = true;
     for (int64_t i = 0; ok && i < n; i++)
         ok = pack_file(program, d, weights, i, file_path(program, path, i), &files[i]);
-    if (ok && program->m->ranks > 0) bind_files(a, files, n);
+    if (ok && hcg_ranks(program) > 0) bind_files(a, files, n);
     for (int64_t i = 0; i < n; i++) {
         if (!files[i].out) continue;
         if (ok) hd_output_rewrite(files[i].out, 0, &files[i].header, sizeof files[i].header);

@@ -2,11 +2,12 @@
  *
  *     ranks_compare WHOLE.so WHOLE.weights DIVIDED.so RANKS TOKENS [LIMIT]
  *
- * Ranks are threads of this process. Prompts are read at once, in pieces, and token by token; each
- * row of logits may differ by LIMIT (1e-5) of the largest logit, or of 1. All ranks must have the
- * same bits. What the transport has counted is printed; a last line for each rank, "sent RANK TOKEN
- * CHUNK", has the bytes that it sent in a call of one token and in one of a chunk, of which the
- * last row of logits was asked for. */
+ * DIVIDED with a %d in its name and RANKS such as 2x3 are a pipeline of 3 stages of 2 ranks, a
+ * library for each stage, of which the last has logits. Ranks are threads of this process. Prompts
+ * are read at once, in pieces, and token by token; each row of logits may differ by LIMIT (1e-5) of
+ * the largest logit, or of 1. All ranks must have the same bits. What the transport has counted is
+ * printed; a last line for each rank, "sent RANK TOKEN CHUNK", has the bytes that it sent in a call
+ * of one token and in one of a chunk, of which the last row of logits was asked for. */
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -46,7 +47,7 @@ typedef struct library {
     const void *(*info)(void);
 } library;
 
-enum { MOST_RANKS = 8, CASES = 3 };
+enum { MOST_RANKS = 8, CASES = 4 };
 static int64_t n_tokens, row; /* of the prompt; floats of a row of logits */
 static int32_t *tokens;
 
@@ -80,7 +81,8 @@ static int open_library(library *l, const char *path) {
     return l->forward ? 0 : (fprintf(stderr, "%s is no model\n", path), 1);
 }
 
-/* Calls of case k: at once; some and the rest; some, then one by one. */
+/* Calls of case k: at once; some and the rest; some, then one by one; the same with the last row of
+ * each call alone. */
 static int64_t next_call(int k, int64_t done) {
     const int64_t left = n_tokens - done;
     if (k == 0) return left;
@@ -92,7 +94,8 @@ static int read_prompt(const library *l, void *session, int k, float *logits) {
     int code = l->rewind(session, 0);
     for (int64_t done = 0, n; done < n_tokens && !code; done += n) {
         n = next_call(k, done);
-        code = l->forward(session, tokens + done, n, logits + done * row, n);
+        const int64_t rows = k == 3 ? 1 : n;
+        code = l->forward(session, tokens + done, n, logits + (done + n - rows) * row, rows);
     }
     return code;
 }
@@ -162,12 +165,13 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
-static int run_ranks(const library *l, const char *path, int32_t n, rank *all) {
+static int run_ranks(const library *stages, const char *path, int32_t per, int32_t n, rank *all) {
     pthread_t threads[MOST_RANKS];
     hadal_threads *group;
     if (hadal_threads_open(n, &group)) return 1;
     const char *slash = strrchr(path, '/');
     for (int32_t i = 0; i < n; i++) {
+        const library *l = &stages[i / per];
         const info *facts = l->info();
         all[i] = (rank){.l = l, .group = group, .number = i, .ranks = n};
         all[i].chunk = (int64_t)facts->max_chunk;
@@ -214,17 +218,32 @@ static void print_traffic(const rank *r) {
     printf("sent %d %llu %llu\n", r->number, r->sent[0], r->sent[1]);
 }
 
+/* `pattern` with the number in the place of %d. */
+static void path_of_stage(const char *pattern, int stage, char *out, size_t size) {
+    const char *at = strstr(pattern, "%d");
+    if (at)
+        snprintf(out, size, "%.*s%d%s", (int)(at - pattern), pattern, stage, at + 2);
+    else
+        snprintf(out, size, "%s", pattern);
+}
+
 int main(int argc, char **argv) {
     if (argc < 6) return fprintf(stderr, "usage: see the head of this file\n"), 2;
-    library whole, divided;
+    static library whole, divided[MOST_RANKS];
     static rank ranks[MOST_RANKS];
-    const int32_t n = atoi(argv[4]);
+    const char *times = strchr(argv[4], 'x');
+    const int32_t per = atoi(argv[4]), stages = times ? atoi(times + 1) : 1, n = per * stages;
     const double limit = argc > 6 ? atof(argv[6]) : 1e-5;
     n_tokens = atoll(argv[5]);
-    if (n < 1 || n > MOST_RANKS || n_tokens < 1) return 2;
-    if (open_library(&whole, argv[1]) || open_library(&divided, argv[3])) return 1;
-    if (!whole.session_init || !divided.session_init_on)
-        return fprintf(stderr, "one is to be undivided, the other divided\n"), 1;
+    if (per < 1 || stages < 1 || n > MOST_RANKS || n_tokens < 1) return 2;
+    if (open_library(&whole, argv[1])) return 1;
+    for (int i = 0; i < stages; i++) {
+        char path[4096];
+        path_of_stage(argv[3], i, path, sizeof path);
+        if (open_library(&divided[i], path)) return 1;
+        if (!whole.session_init || !divided[i].session_init_on)
+            return fprintf(stderr, "one is to be undivided, the other divided\n"), 1;
+    }
     const info *facts = whole.info();
     row = 1;
     for (const char *c = strchr(facts->outputs[0][1], ','); c; c = strchr(c + 1, ','))
@@ -248,13 +267,14 @@ int main(int argc, char **argv) {
     }
     if (code) return fprintf(stderr, "undivided: %s\n", whole.strerror(code)), 1;
 
-    int failed = run_ranks(&divided, argv[3], n, ranks);
+    int failed = run_ranks(divided, argv[3], per, n, ranks);
+    const int32_t first = n - per; /* of the last stage */
     for (int k = 0; k < CASES && !failed; k++) {
-        failed = compare(want[k], ranks[0].logits[k], "divided", k, limit);
-        for (int32_t i = 1; i < n && !failed; i++)
-            if (memcmp(ranks[0].logits[k], ranks[i].logits[k],
+        failed = compare(want[k], ranks[first].logits[k], "divided", k, limit);
+        for (int32_t i = first + 1; i < n && !failed; i++)
+            if (memcmp(ranks[first].logits[k], ranks[i].logits[k],
                        (size_t)(n_tokens * row) * sizeof(float)) != 0)
-                failed = fprintf(stderr, "rank %d has other bits than rank 0\n", i);
+                failed = fprintf(stderr, "rank %d has other bits than rank %d\n", i, first);
     }
     for (int32_t i = 0; i < n && !failed; i++)
         print_traffic(&ranks[i]);
