@@ -23,6 +23,7 @@ typedef struct nearness {
     size_t aliases;      /* fields of the config that it calls otherwise itself */
     size_t other;        /* 0: the plainest */
     size_t besides;      /* weight of the fields that it has besides */
+    const char *spec;    /* what it makes of the file; NULL: nothing */
     const char *unknown; /* the fields that it does not know */
 } nearness;
 
@@ -113,21 +114,43 @@ static size_t compare_tensors(const hir_module *m, const hd_tensors *tensors) {
     return n;
 }
 
-/* The family applied to the file; what it says is not for the user. */
-static void try_family(hfe_program *p, const hfe_json *j, const hd_tensors *tensors,
-                       nearness *out) {
+/* The family's config run on the file; what it says is not for the user. */
+static void try_config(hfe_program *p, const hfe_json *j, nearness *out) {
     hd_diags silent, *heard = p->diags;
     hd_diags_init(&silent, p->arena);
     hfe_json file = *j;
     file.diags = p->diags = &silent;
-    char *text = hfe_import_as(p, &file, out->family->config, "closest");
-    if (text != NULL && tensors->list.n > 0) {
-        const hir_module *m =
-            hfe_load_spec_text(p->arena, &silent, "closest.hadal", text, p->options);
-        out->tensors = m != NULL ? compare_tensors(m, tensors) : tensors->list.n;
-    }
+    out->spec = hfe_import_as(p, &file, out->family->config, "closest");
     out->faults = silent.errors;
     p->diags = heard;
+}
+
+/* Its model beside the tensors; how many weights it has. */
+static size_t try_model(hfe_program *p, const hd_tensors *tensors, nearness *out) {
+    hd_diags silent;
+    hd_diags_init(&silent, p->arena);
+    const hir_module *m =
+        hfe_load_spec_text(p->arena, &silent, "closest.hadal", out->spec, p->options);
+    out->faults = silent.errors;
+    if (m != NULL) {
+        out->tensors = compare_tensors(m, tensors);
+    }
+    return m != NULL ? m->weights.n : 0;
+}
+
+/* Those that have no more errors than the best one, as long as it does not take too long: models
+ * of ten thousand layers are no reason to wait for a hint. */
+static void try_models(hfe_program *p, const hd_tensors *tensors, nearness *list, size_t n) {
+    enum { MOST_WEIGHTS = 1 << 17 };
+    size_t made = 0;
+    for (size_t i = 0; i < n; i++) {
+        list[i].tensors = SIZE_MAX;
+    }
+    for (size_t i = 0; i < n && list[i].faults == list[0].faults && made < MOST_WEIGHTS; i++) {
+        if (list[i].spec != NULL) {
+            made += try_model(p, tensors, &list[i]);
+        }
+    }
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -150,9 +173,11 @@ static int by_nearness(const void *x, const void *y) {
 
 static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tensors) {
     const char *tensors = "";
-    if (folder_has_tensors && c->faults == 0) {
-        tensors = c->tensors == 0 ? ", and all tensors"
-                                  : hd_printf(a, ", and all tensors but %zu", c->tensors);
+    if (folder_has_tensors && c->tensors < SIZE_MAX) {
+        tensors =
+            c->tensors == 0
+                ? ", and all tensors"
+                : hd_printf(a, ", and %zu tensors are of the folder or of it alone", c->tensors);
     }
     return hd_printf(a, "%s: it knows all fields%s%s%s", c->family->name,
                      *c->unknown != '\0' ? " but " : "", c->unknown, tensors);
@@ -182,13 +207,14 @@ const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_fami
     }
     qsort(all, n, sizeof *all, by_nearness);
     const size_t least = all[0].strange;
-    for (size_t i = 0; i < n && all[i].strange == least; i++) {
-        try_family(p, j, &tensors, &all[i]);
-    }
     size_t equals = 0;
     while (equals < n && all[equals].strange == least) {
-        equals++;
+        try_config(p, j, &all[equals++]);
     }
     qsort(all, equals, sizeof *all, by_nearness);
+    if (tensors.list.n > 0) {
+        try_models(p, &tensors, all, equals);
+        qsort(all, equals, sizeof *all, by_nearness);
+    }
     return said_of(p->arena, &all[0], tensors.list.n > 0);
 }

@@ -173,6 +173,7 @@ VARIATIONS.update({
         {TEXT + "layer_types": DROP, TEXT + "layer_rope_theta": DROP, TEXT + "mlp_layer_types": DROP, TEXT + "attention_bias": True}, {TEXT + "mlp_layer_types": ["dense"] * 5, TEXT + "residual_gate_temperature": 0.05, TEXT + "sliding_window": 1},
         {TEXT + "rope_parameters": DROP, TEXT + "layer_rope_theta": [1.0, 0, 5, 0, 0], TEXT + "num_key_value_heads": 4, TEXT + "hidden_act": "gelu"}, {TEXT + "num_experts_per_tok": 6, TEXT + "moe_hidden_size": 10, TEXT + "post_norm_eps": 0.1, TEXT + "rms_norm_eps": 0.01, TEXT + "output_multiplier": 3.0, TEXT + "final_logit_softcapping": 1.5},
         {TEXT + "rope_parameters": YARN, TEXT + "head_dim": 14, TEXT + "tie_word_embeddings": True, TEXT + "layer_types": [S] * 5, TEXT + "layer_rope_theta": [7.0] * 5},
+        {TEXT + "rope_parameters": DROP, TEXT + "rope_theta": 77.0}, {TEXT + "rope_parameters": DROP, TEXT + "rope_theta": 77.0, TEXT + "rope_scaling": dict(rope_type="linear", factor=2.0)},
     ],
 })
 
