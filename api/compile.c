@@ -345,6 +345,21 @@ static bool read_activations(hadal_session *s, const char *text, unsigned *exact
     return false;
 }
 
+/* A remark for each level that does not do what --activations allows. */
+static bool remark_activations(hadal_session *s) {
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    if (!hcg_activations_not_rounded(s->program, &s->diags, &text)) return false;
+    for (const char *at = text.n ? text.at : ""; *at;) {
+        const size_t n = strcspn(at, "\n");
+        hir_remark r = {.pass = "activations", .op = HIR_NONE, .loc = HD_NOWHERE};
+        r.op_name = "module", r.text = hd_strndup(s->arena, at, n);
+        hd_push(s->arena, &s->remarks.list, r);
+        at += n + 1;
+    }
+    return true;
+}
+
 bool api_need_program(hadal_session *s, const hadal_target *t) {
     if (!api_need_kernels(s)) return false;
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
@@ -372,7 +387,7 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
     s->target_key = key;
-    return s->program != NULL;
+    return s->program && (!t || !t->activations || remark_activations(s));
 }
 
 static void tell_code(void *context, const hcg_code_event *e) {

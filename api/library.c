@@ -5,7 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "codegen/codegen.h"
+#include "codegen/library/library.h"
+#include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -105,6 +106,34 @@ bool api_library_weights(api_library *l, const char *path) {
     return api_library_ok(l, l->weights_open(path, &l->weights), path);
 }
 
+/* What this machine lacks for each level of a library that has none for it. */
+static const char *what_levels_ask_for(const api_library *l) {
+    hd_arena *a = l->s->arena;
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
+    hd_diags none;
+    hd_text text;
+    hd_diags_init(&none, a);
+    hd_text_init(&text, a);
+    for (size_t i = 0; i < l->info->n_levels; i++) {
+        hcg_target t;
+        if (!hcg_find_target(&(hcg_options){.cpu = l->info->levels[i]}, a, &none, &t)) continue;
+        const uint64_t need = hcg_level_features(&t.variants.at[0].level), lacks = need & ~have;
+        const uint64_t withheld = need & ~hrt_permitted(hrt_cpuid_here(), need);
+        hd_text_f(&text, "%slevel %s: %s %s", text.n ? "; " : "", l->info->levels[i],
+                  lacks ? "the CPU lacks" : "the operating system refuses",
+                  hcg_feature_names(a, lacks ? lacks : withheld));
+    }
+    return text.n ? text.at : NULL;
+}
+
+static bool refuse_machine(api_library *l) {
+    hd_diag *e =
+        hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "session: %s", l->strerror(HRT_CPU));
+    e->cause = what_levels_ask_for(l);
+    e->hint = "`hadal machine` tells the levels that run here";
+    return false;
+}
+
 bool api_library_session(api_library *l, int64_t max_tokens) {
     l->memory_bytes = l->session_size(max_tokens);
     void *memory = MAP_FAILED;
@@ -122,7 +151,7 @@ bool api_library_session(api_library *l, int64_t max_tokens) {
             ? l->session_init_on(memory, l->memory_bytes, l->weights, max_tokens, l->s->comm,
                                  l->s->comm_timeout, &l->session)
             : l->session_init(memory, l->memory_bytes, l->weights, max_tokens, &l->session);
-    return api_library_ok(l, code, "session");
+    return code == HRT_CPU ? refuse_machine(l) : api_library_ok(l, code, "session");
 }
 
 bool api_library_start(api_library *l, const char *packed, int64_t max_tokens, int threads,

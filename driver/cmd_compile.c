@@ -184,7 +184,10 @@ static int compile(hadal_session *s, const command_line *line, plan *p, long lon
     if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);
-    return emit_stage(s, &target, p, AFTER_PASSES);
+    const size_t remarks = hadal_remarks(s);
+    const int failed = emit_stage(s, &target, p, AFTER_PASSES);
+    print_remarks(s, line, remarks); /* those of code */
+    return failed;
 }
 
 /* A library for each stage, NAME_s0 and so on, each in a session of its own. An exit code. */

@@ -187,7 +187,12 @@ static int make_reports(subject *first, subject *second, const command_line *lin
     if (!first->json) return 1;
     if (second && report_of(second, line, &other, machine)) {
         report_diagnostics(second->s, line);
-        return hadal_fail(first->s, "usage", "the model of --against cannot be shown", NULL);
+        return hadal_fail(first->s, "usage", "the model of --against cannot be shown",
+                          option_given(line, OPTION_WEIGHTS)
+                              ? "--weights is of both; of a model with weights of its own write a "
+                                "report, hadal report B --weights F --tokens .. --json -o b.json, "
+                                "then --against b.json"
+                              : NULL);
     }
     return deliver(first, second, line) || failed;
 }

@@ -111,12 +111,16 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
 }
 
+void print_remarks(hadal_session *s, const command_line *line, size_t from) {
+    bool json = false;
+    if (option_given(line, OPTION_REMARKS) && option_json(s, line, OPTION_REMARKS, &json))
+        report_remarks(s, from, json);
+}
+
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p) {
     report_step("running passes");
     const int failed = hadal_run_passes(s, p);
-    bool json = false;
-    if (option_given(line, OPTION_REMARKS) && option_json(s, line, OPTION_REMARKS, &json))
-        report_remarks(s, json);
+    print_remarks(s, line, 0);
     return failed;
 }
 

@@ -17,6 +17,8 @@ void remove_temporary_folder(const char *dir); /* once it is empty */
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out);
 /* Runs it, then prints remarks if they are asked for (also after a failure). */
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p);
+/* Where they are asked for: the remarks from number `from` on. */
+void print_remarks(hadal_session *s, const command_line *line, size_t from);
 /* Text to the file of -o, or to standard output ("-" or no -o). */
 int deliver_text(hadal_session *s, const command_line *line, const char *text);
 

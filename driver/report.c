@@ -125,9 +125,9 @@ static void print_remark(const hadal_remark *r) {
             r->op ? ": " : "", r->text);
 }
 
-void report_remarks(hadal_session *s, bool json) {
+void report_remarks(hadal_session *s, size_t from, bool json) {
     report_end();
-    for (size_t i = 0; i < hadal_remarks(s); i++) {
+    for (size_t i = from; i < hadal_remarks(s); i++) {
         const hadal_remark r = hadal_remark_at(s, i);
         if (json)
             print_remark_json(&r);

@@ -13,6 +13,7 @@ int report_diagnostics(hadal_session *s, const command_line *line);
 void report_pass_time(void *context, const hadal_pass_event *event);
 void report_code_time(void *has_head,
                       const hadal_code_event *event); /* has_head: bool, false at first */
-void report_remarks(hadal_session *s, bool json);     /* json: one object a line */
+/* Those from number `from` on; json: one object a line. */
+void report_remarks(hadal_session *s, size_t from, bool json);
 
 #endif

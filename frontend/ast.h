@@ -217,6 +217,10 @@ typedef struct hfe_unread { /* a variable that is set and never read */
     const char *hint;
 } hfe_unread;
 
+typedef struct hfe_library_name { /* that a page of the library defines */
+    const char *name, *page;
+} hfe_library_name;
+
 typedef struct hfe_program {
     hd_arena *arena;
     hd_diags *diags;
@@ -225,7 +229,8 @@ typedef struct hfe_program {
     hfe_names names;
     HD_VEC(hfe_file *) files;   /* the spec first */
     HD_VEC(const char *) pages; /* of the library, once asked for */
-    bool pages_known;
+    HD_VEC(hfe_library_name) library; /* by page, once asked for */
+    bool pages_known, library_known;
     HD_VEC(hfe_unread) unread; /* said only when all else is well */
 } hfe_program;
 

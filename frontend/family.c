@@ -8,6 +8,7 @@
 #include "support/file.h"
 
 #define FAMILIES "families"
+#define PLAINEST "llama" /* of which most others are variations */
 
 /* ---- pages --------------------------------------------------------------------------------- */
 
@@ -86,65 +87,19 @@ static const hfe_def *find_family(hfe_program *p, const char *type) {
     return find_page(p, path) != NULL ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
 }
 
-/* Fields of a config that a family does not know. */
-static size_t count_unknown(hfe_program *p, const hfe_json *j, const hfe_def *config,
-                            hd_text *unknown, size_t *declared) {
-    hfe_known_fields known;
-    const char *name;
-    json_t *value;
-    size_t n = 0;
-    hfe_list_fields(p->arena, config, &known);
-    json_object_foreach(j->root, name, value) {
-        bool found = strcmp(name, "model_type") == 0;
-        for (size_t i = 0; i < known.list.n && !found; i++) {
-            found = strcmp(known.list.at[i].name, name) == 0;
-        }
-        if (!found && n++ < 3) {
-            hd_text_f(unknown, "%s%s", n > 1 ? ", " : "",
-                      hfe_json_path(j, &(hfe_field){NULL, name}));
-        }
-    }
-    if (n > 3) {
-        hd_text_f(unknown, " and %zu more", n - 3);
-    }
-    *declared = known.list.n;
-    return n;
-}
-
-/* The page that knows most of the fields, of equals the one that declares fewest besides: what to
- * begin with, and what it lacks. */
-static void add_closest(hfe_program *p, const hfe_json *j, const hfe_candidates *pages,
-                        hd_diag *g) {
-    size_t least = SIZE_MAX, smallest = SIZE_MAX;
-    for (size_t i = 0; i < pages->list.n; i++) {
-        const hfe_def *config = find_family(p, pages->list.at[i]);
-        hd_text unknown;
-        hd_text_init(&unknown, p->arena);
-        size_t declared = SIZE_MAX;
-        const size_t n =
-            config != NULL ? count_unknown(p, j, config, &unknown, &declared) : SIZE_MAX;
-        if (n < least || (n == least && declared < smallest)) {
-            least = n;
-            smallest = declared;
-            g->hint =
-                hd_printf(p->arena,
-                          "the closest page is " FAMILIES "/%s: it knows all fields%s%s; a page of "
-                          "your own in a folder DIR is found with -I DIR (docs/importing.md)",
-                          pages->list.at[i], n > 0 ? " but " : "", n > 0 ? unknown.at : "");
-        }
-    }
-}
-
 static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
     const json_t *v = hfe_json_get(j, f);
     hfe_candidates all = {0}, pages = {0};
+    hfe_families families = {0};
     hfe_pages_in(p, FAMILIES, &all);
     hd_text list;
     hd_text_init(&list, p->arena);
     for (size_t i = 0; i < all.list.n; i++) {
-        if (find_family(p, all.list.at[i]) != NULL) {
-            hd_push(p->arena, &pages.list, all.list.at[i]);
-            hd_text_f(&list, "%s%s", pages.list.n > 1 ? ", " : "", all.list.at[i]);
+        const hfe_family one = {all.list.at[i], find_family(p, all.list.at[i])};
+        if (one.config != NULL) {
+            hd_push(p->arena, &pages.list, one.name);
+            hd_push(p->arena, &families.list, one);
+            hd_text_f(&list, "%s%s", pages.list.n > 1 ? ", " : "", one.name);
         }
     }
     hd_diag *g =
@@ -156,7 +111,13 @@ static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
     if (near != NULL) {
         g->hint = hd_printf(p->arena, "did you mean '%s'?", near);
     } else {
-        add_closest(p, j, &pages, g);
+        const char *closest = hfe_closest_family(p, j, &families, PLAINEST);
+        g->hint = closest == NULL
+                      ? NULL
+                      : hd_printf(p->arena,
+                                  "the closest page is " FAMILIES "/%s; a page of your own in a "
+                                  "folder DIR is found with -I DIR (docs/importing.md)",
+                                  closest);
     }
 }
 
@@ -201,7 +162,7 @@ static const hfe_def *family_of(hfe_program *p, hfe_json *j, hfe_field *object) 
     if (type == NULL) {
         hd_err(j->diags, HD_E_CONFIG, (hd_loc){.file = j->file},
                "the field 'model_type' is missing: the family");
-        return find_family(p, "llama");
+        return find_family(p, PLAINEST);
     }
     const size_t errors = p->diags->errors;
     const hfe_def *config = json_is_string(type) ? find_family(p, json_string_value(type)) : NULL;
@@ -212,11 +173,12 @@ static const hfe_def *family_of(hfe_program *p, hfe_json *j, hfe_field *object) 
 }
 
 char *hfe_import_family(hfe_program *p, hfe_json *j, const char *name) {
-    const size_t errors = p->diags->errors;
     const hfe_def *config = family_of(p, j, NULL);
-    if (config == NULL) {
-        return NULL;
-    }
+    return config != NULL ? hfe_import_as(p, j, config, name) : NULL;
+}
+
+char *hfe_import_as(hfe_program *p, hfe_json *j, const hfe_def *config, const char *name) {
+    const size_t errors = p->diags->errors;
     hfe_reading im = {.json = j};
     hfe_elab e = {.p = p,
                   .arena = p->arena,

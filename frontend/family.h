@@ -7,6 +7,22 @@
 
 /* The spec of a folder's config by the page of its family. */
 char *hfe_import_family(hfe_program *p, hfe_json *j, const char *name);
+/* The same by this config. */
+char *hfe_import_as(hfe_program *p, hfe_json *j, const hfe_def *config, const char *name);
+
+typedef struct hfe_family {
+    const char *name;
+    const hfe_def *config;
+} hfe_family;
+
+typedef struct hfe_families {
+    HD_VEC(hfe_family) list;
+} hfe_families;
+
+/* The family that a config is closest to, and what it does not know of it, for a message; NULL:
+ * there are none. `plainest`: the one that is taken of equals. */
+const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_families *families,
+                               const char *plainest);
 
 /* The config of a page that has its name, with underscores for dashes; NULL: there is none. */
 const hfe_def *hfe_page_config(hfe_program *p, const hfe_file *page, const char *name);

@@ -68,20 +68,23 @@ void hfe_library_pages(hfe_program *p, hfe_candidates *out) {
 }
 
 /* ---- names --------------------------------------------------------------------------------- */
-/* Does a line of the text begin with `fn NAME(` or `object NAME(`? */
-static bool defines(const char *text, const char *name) {
-    size_t n = strlen(name);
+/* The names of lines of a text that begin with `fn NAME(` or `object NAME(`. */
+static void list_names(hfe_program *p, const char *text, const char *page) {
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
         line += *line == '\n';
-        size_t word = strncmp(line, "fn ", 3) == 0 ? 3 : strncmp(line, "object ", 7) == 0 ? 7 : 0;
-        if (word > 0 && strncmp(line + word, name, n) == 0 && line[word + n] == '(') {
-            return true;
+        const size_t word = strncmp(line, "fn ", 3) == 0       ? 3
+                            : strncmp(line, "object ", 7) == 0 ? 7
+                                                               : 0;
+        const size_t n = word > 0 ? strcspn(line + word, "( \n") : 0;
+        if (n > 0 && line[word + n] == '(') {
+            const hfe_library_name known = {hd_strndup(p->arena, line + word, n), page};
+            hd_push(p->arena, &p->library, known);
         }
     }
-    return false;
 }
 
-const char *hfe_library_page(hfe_program *p, const char *name) {
+/* Reads all pages, once: every unknown name of a program asks for them. */
+static void list_library(hfe_program *p) {
     hfe_candidates pages = {0};
     hd_diags unheard;
     hd_diags_init(&unheard, p->arena);
@@ -91,8 +94,20 @@ const char *hfe_library_page(hfe_program *p, const char *name) {
         const char *path = hd_path_join(p->arena, p->options->std_dir,
                                         hd_printf(p->arena, "%s.hadal", pages.list.at[i]));
         const char *text = hd_read_text(p->arena, &unheard, path, HFE_MAX_FILE, &n);
-        if (text != NULL && defines(text, name)) {
-            return pages.list.at[i];
+        if (text != NULL) {
+            list_names(p, text, pages.list.at[i]);
+        }
+    }
+    p->library_known = true;
+}
+
+const char *hfe_library_page(hfe_program *p, const char *name) {
+    if (!p->library_known) {
+        list_library(p);
+    }
+    for (size_t i = 0; i < p->library.n; i++) {
+        if (strcmp(p->library.at[i].name, name) == 0) {
+            return p->library.at[i].page;
         }
     }
     return NULL;

@@ -534,6 +534,9 @@ uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
 /* Names that begin with `prefix` belong to other parts of the checkpoint. */
 void hir_add_unused_below(hir_module *m, const char *prefix);
+/* What follows in a name behind a beginning in which * stands for a number; NULL: it begins
+ * otherwise. */
+const char *hir_behind_match(const char *name, const char *pattern);
 /* The first entry of `unused_below` that a name begins with, where * stands for a number;
  * unused_below.n: with none. */
 size_t hir_unused_below(const hir_module *m, const char *name);

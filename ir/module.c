@@ -101,21 +101,21 @@ void hir_add_unused_below(hir_module *m, const char *prefix) {
     hd_push(m->arena, &m->unused_below, kept);
 }
 
-static bool begins_with(const char *name, const char *beginning) {
-    for (; *beginning; beginning++) {
-        if (*beginning == '*') {
+const char *hir_behind_match(const char *name, const char *pattern) {
+    for (; *pattern; pattern++) {
+        if (*pattern == '*') {
             const size_t digits = strspn(name, "0123456789");
-            if (digits == 0) return false;
+            if (digits == 0) return NULL;
             name += digits;
-        } else if (*name++ != *beginning)
-            return false;
+        } else if (*name++ != *pattern)
+            return NULL;
     }
-    return true;
+    return name;
 }
 
 size_t hir_unused_below(const hir_module *m, const char *name) {
     size_t i = 0;
-    while (i < m->unused_below.n && !begins_with(name, m->unused_below.at[i]))
+    while (i < m->unused_below.n && !hir_behind_match(name, m->unused_below.at[i]))
         i++;
     return i;
 }

@@ -276,6 +276,34 @@ static void find_from(shard *s, hir_id op) {
         hd_push(s->c->scratch, &s->parts, f.p);
 }
 
+/* A table saves memory alone, as a token reads one of its rows: it is divided, by features, if a
+ * rank saves so many times what crosses for a token. */
+enum { TABLE_WORTH = 1024 };
+
+static void find_table(shard *s, hir_id op) {
+    const hir_op *o = hir_op_at(s->m, op);
+    const hir_id v = o->results[0];
+    finder f = {s, s->m, s->c->scratch, hd_new(s->c->scratch, shard_part)};
+    const shard_part *other = s->part_of[v];
+    if (o->args[0].kind != HIR_REF_WEIGHT || (other && !other->refused)) return;
+    s->part_of[v] = NULL;
+    add_value(&f, hir_value_ref(v), 1, new_class(&f));
+    add_operand(&f, op, 0, 1, 0, false);
+    f.p->crossing = pass_elements(hir_value_at(s->m, v)->type);
+    f.p->saved = bytes_saved(&f);
+    s->is_begin[op] = true;
+    if (f.p->saved / TABLE_WORTH < (uint64_t)f.p->crossing * 4)
+        f.p->refused = "it has few rows";
+    else
+        divide(&f);
+    if (!f.p->refused) {
+        hd_push(s->c->scratch, &s->parts, f.p);
+        return;
+    }
+    s->is_begin[op] = false;
+    s->part_of[v] = NULL;
+}
+
 void shard_find_parts(shard *s) {
     const size_t values = s->m->values.n;
     s->part_of = hd_new_array(s->c->scratch, shard_part *, values);
@@ -286,5 +314,9 @@ void shard_find_parts(shard *s) {
         const hir_op *o = hir_op_at(s->m, op);
         if (o->n_results != 1 || s->part_of[o->results[0]] || s->is_end[op]) continue;
         if (shard_begins(s->m, op, pass_result_type(s->m, op).rank - 1)) find_from(s, op);
+    }
+    HIR_EACH(s->m, op, s->m->first) {
+        const hir_op *o = hir_op_at(s->m, op);
+        if (o->code == HIR_GATHER_OP) find_table(s, op);
     }
 }

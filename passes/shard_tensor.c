@@ -358,47 +358,55 @@ static uint32_t copy_of_weight(rewriter *w, uint32_t weight) {
     return hir_add_derived_weight(w->m, name, from.type, &row, 1, from.loc);
 }
 
-/* A weight that all its readers want the same share of becomes that share; where they differ, as a
- * table that is embedding and head, each reader has its own. */
-static void divide_weights(rewriter *w, const requests *r) {
+/* How many operands read each weight. */
+static uint32_t *count_reads(const rewriter *w) {
     uint32_t *reads = hd_new_array(w->c->scratch, uint32_t, w->m->weights.n);
     HIR_EACH(w->m, op, w->m->first) {
         const hir_op *o = hir_op_at(w->m, op);
         for (uint32_t i = 0; i < o->n_args; i++)
             if (o->args[i].kind == HIR_REF_WEIGHT) reads[o->args[i].index]++;
     }
-    for (size_t i = 0; i < r->list.n; i++) {
-        const request *q = &r->list.at[i];
-        uint32_t same = 0;
-        size_t first = r->list.n;
-        for (size_t k = 0; k < r->list.n; k++) {
-            if (r->list.at[k].weight != q->weight || !same_share(&r->list.at[k], q)) continue;
-            if (first == r->list.n) first = k;
-            same++;
-        }
-        hir_ref *arg = &hir_op_at(w->m, q->op)->args[q->arg];
-        if (first < i)
-            *arg = hir_op_at(w->m, r->list.at[first].op)->args[r->list.at[first].arg];
-        else if (same != reads[q->weight])
-            *arg = hir_weight_ref(copy_of_weight(w, q->weight));
-        if (first == i) hir_shard_weight(&w->m->weights.at[arg->index], q->dim, q->share);
-    }
+    return reads;
 }
 
-static bool may_divide(rewriter *w, const requests *r) {
-    for (size_t i = 0; i < r->list.n; i++) {
-        const hir_weight *weight = &w->m->weights.at[r->list.at[i].weight];
-        uint32_t reads = 0;
-        HIR_EACH(w->m, op, w->m->first) {
-            const hir_op *o = hir_op_at(w->m, op);
-            for (uint32_t k = 0; weight->stacked && k < o->n_args; k++)
-                reads += hir_ref_equal(o->args[k], hir_weight_ref(r->list.at[i].weight));
-        }
-        if (!weight->stacked || reads == 1) continue;
-        hd_err(w->c->diags, HD_E_UNSUPPORTED, weight->loc,
+/* Makes the share for the first of some requests for it; the others read what that one does. */
+static void divide_weight(rewriter *w, const requests *r, size_t i, const uint32_t *next,
+                          uint32_t reads) {
+    const request *q = &r->list.at[i];
+    hir_ref *arg = &hir_op_at(w->m, q->op)->args[q->arg];
+    uint32_t same = 0;
+    for (size_t k = i; k != HIR_NONE; k = next[k])
+        same += same_share(&r->list.at[k], q);
+    if (same != reads) *arg = hir_weight_ref(copy_of_weight(w, q->weight));
+    hir_shard_weight(&w->m->weights.at[arg->index], q->dim, q->share);
+    for (size_t k = next[i]; k != HIR_NONE; k = next[k])
+        if (same_share(&r->list.at[k], q))
+            hir_op_at(w->m, r->list.at[k].op)->args[r->list.at[k].arg] = *arg;
+}
+
+/* A weight that all its readers want the same share of becomes that share; where they differ, as a
+ * table that is embedding and head, each reader has its own. */
+static bool divide_weights(rewriter *w, const requests *r) {
+    const size_t weights = w->m->weights.n, n = r->list.n;
+    const uint32_t *reads = count_reads(w);
+    uint32_t *first = hd_new_array(w->c->scratch, uint32_t, weights);
+    uint32_t *next = hd_new_array(w->c->scratch, uint32_t, n); /* request for the same weight */
+    memset(first, 0xff, weights * sizeof *first);
+    for (size_t i = n; i-- > 0;) {
+        const hir_weight *of = &w->m->weights.at[r->list.at[i].weight];
+        next[i] = first[r->list.at[i].weight];
+        first[r->list.at[i].weight] = (uint32_t)i;
+        if (!of->stacked || reads[r->list.at[i].weight] == 1) continue;
+        hd_err(w->c->diags, HD_E_UNSUPPORTED, of->loc,
                "the stacked weight @%s is read by several ops, and ranks cannot share it",
-               weight->name);
+               of->name);
         return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool made = false;
+        for (size_t k = first[r->list.at[i].weight]; k != i; k = next[k])
+            made |= same_share(&r->list.at[k], &r->list.at[i]);
+        if (!made) divide_weight(w, r, i, next, reads[r->list.at[i].weight]);
     }
     return true;
 }
@@ -465,8 +473,7 @@ bool pass_shard_tensor(hir_pass_context *c) {
             hir_type_has_t(hir_value_at(c->m, c->m->inputs.at[i])->type) ? ALL : SAME;
     HIR_EACH(c->m, op, c->m->first) plan_op(&w, op);
     collect(&w, &r);
-    if (!may_divide(&w, &r)) return false;
-    divide_weights(&w, &r);
+    if (!divide_weights(&w, &r)) return false;
     HIR_EACH(c->m, op, c->m->first) {
         if (!w.failed) rewrite(&w, op);
     }

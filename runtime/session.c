@@ -58,7 +58,7 @@ static void take_level(hrt_session *s, const hrt_level *level) {
                               (uint64_t)m.name);
     HD_MACHINE_FACTS(F)
 #undef F
-    snprintf(out + n, sizeof s->machine - n, "}"); /* 50 + 230 + six numbers: they fit */
+    snprintf(out + n, sizeof s->machine - n, "}"); /* 50 + 230 + seven numbers: they fit */
 }
 
 int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,

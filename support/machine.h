@@ -27,7 +27,8 @@
     F(l2, uint32_t, 65536, 1u << 28, "one core's L2 cache")                                        \
     F(l3, uint64_t, 1u << 20, UINT64_C(1) << 32, "the L3 cache that cores share")                  \
     F(bf16_dots, uint32_t, 1, 10000, "the rate of bf16 dot products")                              \
-    F(matrix_unit, uint32_t, 1, 100000, "the rate of the matrix unit with bf16")
+    F(matrix_unit, uint32_t, 1, 100000, "the rate of the matrix unit with bf16")                   \
+    F(unit_rows, uint32_t, 1, 1000, "rows from which on the matrix unit multiplies bytes")
 
 typedef struct hd_machine {
 #define F(name, type, least, most, text) type name;

@@ -27,7 +27,7 @@ static LLVMValueRef masked(hcg_emit *e, LLVMValueRef bits, uint64_t mask) {
 }
 
 /* x without its lower half. */
-static LLVMValueRef truncated(hcg_emit *e, LLVMValueRef x) {
+LLVMValueRef hcg_amx_truncated(hcg_emit *e, LLVMValueRef x) {
     return LLVMBuildBitCast(e->b, masked(e, bits_of(e, x), UPPER_HALF), e->vec, "");
 }
 
@@ -44,7 +44,7 @@ static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef x) {
 }
 
 /* x less its truncated part; an infinity has all of itself there. */
-static LLVMValueRef remainder_of(hcg_emit *e, LLVMValueRef x, LLVMValueRef part) {
+LLVMValueRef hcg_amx_remainder(hcg_emit *e, LLVMValueRef x, LLVMValueRef part) {
     LLVMValueRef all = LLVMBuildFCmp(e->b, LLVMRealOEQ, x, part, "");
     return LLVMBuildSelect(e->b, all, LLVMConstNull(e->vec), hcg_fsub(e, x, part), "");
 }
@@ -54,8 +54,8 @@ static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, L
     LLVMValueRef part;
     if (i + 1 == p->x) return *x; /* what is left: 8 bits */
     if (p->w == 1) {
-        part = truncated(e, *x);
-        *x = remainder_of(e, *x, part);
+        part = hcg_amx_truncated(e, *x);
+        *x = hcg_amx_remainder(e, *x, part);
     } else {
         part = nearest(e, *x);
         *x = hcg_fsub(e, *x, part);
@@ -66,7 +66,7 @@ static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, L
 /* ---- x -----------------------------------------------------------------------------------------
  */
 /* The upper halves of 32 f32, side by side. */
-static LLVMValueRef upper_halves(hcg_emit *e, const LLVMValueRef x[2]) {
+LLVMValueRef hcg_amx_line(hcg_emit *e, const LLVMValueRef x[2]) {
     LLVMTypeRef halves = LLVMVectorType(e->i16, HCG_AMX_STEP);
     LLVMValueRef low = LLVMBuildBitCast(e->b, x[0], halves, "");
     LLVMValueRef high = LLVMBuildBitCast(e->b, x[1], halves, ""), lane[HCG_AMX_STEP];
@@ -93,7 +93,7 @@ static void store_row(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x[2], LL
     if (p->x == 1) store_line(e, rounded(e, x), out);
     for (unsigned i = 0; i < p->x && p->x > 1; i++) {
         LLVMValueRef part[] = {take_part(e, p, i, &x[0]), take_part(e, p, i, &x[1])};
-        store_line(e, upper_halves(e, part), hcg_at_byte(e, out, i * HCG_AMX_TILE));
+        store_line(e, hcg_amx_line(e, part), hcg_at_byte(e, out, i * HCG_AMX_TILE));
     }
 }
 
@@ -160,20 +160,22 @@ void hcg_amx_split_rows(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x, LLV
     hcg_shared_call(e, &f, args, SPLIT_PARAMS);
 }
 
+LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high) {
+    LLVMTypeRef ints = ints_like(e);
+    low = LLVMBuildLShr(e->b, bits_of(e, low), hcg_int_like(ints, 16), "");
+    return LLVMBuildOr(e->b, low, masked(e, bits_of(e, high), UPPER_HALF), "");
+}
+
 /* ---- weights -----------------------------------------------------------------------------------
  */
 /* Two elements of K of 16 outputs to a line of each part's tile. */
 static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef w, LLVMValueRef out) {
-    LLVMTypeRef ints = ints_like(e);
     LLVMValueRef v[2];
     for (unsigned j = 0; j < 2; j++)
         v[j] = hcg_load(e, HIR_F32, hcg_at_byte(e, w, j * HCG_AMX_LINE), NULL);
     for (unsigned i = 0; i < p->w; i++) {
-        LLVMValueRef low = bits_of(e, take_part(e, p, i, &v[0]));
-        LLVMValueRef high = bits_of(e, take_part(e, p, i, &v[1]));
-        low = LLVMBuildLShr(e->b, low, hcg_int_like(ints, 16), "");
-        LLVMValueRef line = LLVMBuildOr(e->b, low, masked(e, high, UPPER_HALF), "");
-        store_line(e, line, hcg_at_byte(e, out, i * HCG_AMX_TILE));
+        LLVMValueRef low = take_part(e, p, i, &v[0]), high = take_part(e, p, i, &v[1]);
+        store_line(e, hcg_amx_pair_line(e, low, high), hcg_at_byte(e, out, i * HCG_AMX_TILE));
     }
 }
 

@@ -41,6 +41,7 @@ typedef struct hcg_product {
     /* The back end's own, from begin on: */
     LLVMValueRef x_workspace;     /* for x as it wants it; NULL: x is read where it lies */
     LLVMValueRef panel_workspace; /* for panels as it wants them; NULL: they are read in place */
+    struct hcg_product *few; /* the same by another back end, for few rows; NULL: there is none */
 } hcg_product;
 
 /* Rows that an epilogue reads or writes beside the sums: as many at most are prefetched. */
@@ -101,6 +102,9 @@ size_t hcg_choices(const hcg_choice **out);
 /* The row that multiplies such a matrix; `exact` as in hcg_options. NULL: there is none. */
 const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype dtype,
                              hir_layout layout, unsigned tokens);
+
+/* What activations are rounded to for a set of matrices (hcg_matrix) on a level: HCG_ROUND_*. */
+unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact);
 
 /* Whether two levels multiply all matrices of a set (hcg_matrix) by the same rows. */
 bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices);

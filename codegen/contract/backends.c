@@ -118,6 +118,20 @@ bool hcg_read_activations(const char *text, unsigned *exact) {
     }
 }
 
+unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact) {
+    unsigned rounds = 0;
+    for (int d = 0; d < HIR_DTYPE_COUNT; d++)
+        for (int l = 0; l < HIR_LAYOUTS; l++)
+            for (unsigned tokens = DECODE; tokens <= PREFILL; tokens++) {
+                const hcg_choice *c =
+                    matrices & hcg_matrix((hir_dtype)d, (hir_layout)l)
+                        ? hcg_choose(level, exact, (hir_dtype)d, (hir_layout)l, tokens)
+                        : NULL;
+                if (c) rounds |= c->rounds;
+            }
+    return rounds;
+}
+
 unsigned hcg_roundings_of(uint32_t matrices, unsigned exact) {
     unsigned rounds = 0;
     for (size_t i = 0; i < CHOICES; i++)

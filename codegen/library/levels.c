@@ -1,10 +1,13 @@
 /* The table of CPU levels (levels.def) as data. */
 #include "codegen/emit/emit.h"
 
+/* Rows of bytes from which on a matrix unit is faster than vectors (contract/amx_int8.c). */
+enum { UNIT_ROWS = 8 };
+
 #define MACHINE(l1_kb, l2_kb, l3_mb, dots, unit)                                                   \
     {                                                                                              \
         .line = 64, .l1 = (l1_kb) << 10, .l2 = (l2_kb) << 10, .l3 = UINT64_C(l3_mb) << 20,         \
-        .bf16_dots = (dots), .matrix_unit = (unit)                                                 \
+        .bf16_dots = (dots), .matrix_unit = (unit), .unit_rows = (unit) ? UNIT_ROWS : 0            \
     }
 
 static const hcg_level levels[] = {

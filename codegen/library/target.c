@@ -270,6 +270,24 @@ bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target 
     return true;
 }
 
+bool hcg_activations_not_rounded(hcg_program *p, hd_diags *d, hd_text *out) {
+    const unsigned exact = p->options.exact;
+    const unsigned attention = p->options.attention ? HCG_ROUND_BF16 & ~exact : 0;
+    const unsigned asked = hcg_roundings_of(p->options.matrices, exact) | attention;
+    hcg_target t;
+    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
+    for (size_t i = 0; i < t.variants.n; i++) {
+        const hcg_level *level = &t.variants.at[i].level;
+        const unsigned done = hcg_roundings_on(level, p->options.matrices, exact) |
+                              (hcg_attends_by_amx(level) ? attention : 0);
+        for (unsigned r = 0; r < HCG_ROUNDINGS; r++)
+            if (asked & ~done & 1u << r)
+                hd_text_f(out, "level %s rounds nothing to %s: activations stay f32 there\n",
+                          level->name, hcg_rounding_name(r));
+    }
+    return true;
+}
+
 bool hcg_print_assumed(hcg_program *p, hd_diags *d, hd_text *out) {
     hcg_target t;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;

@@ -21,39 +21,19 @@ unsigned hcg_amx_parts_of(hir_dtype dtype, bool exact) {
 
 /* ---- parts -------------------------------------------------------------------------------------
  */
-static LLVMTypeRef words(hcg_emit *e) {
-    return LLVMVectorType(e->i32, e->level->lanes);
-}
-
-static LLVMValueRef bits_of(hcg_emit *e, LLVMValueRef x) {
-    return LLVMBuildBitCast(e->b, x, words(e), "");
-}
-
-static LLVMValueRef upper_half(hcg_emit *e, LLVMValueRef bits) {
-    return LLVMBuildAnd(e->b, bits, hcg_int_like(words(e), 0xffff0000), "");
-}
-
-/* Parts of 16 numbers: bf16 in the upper halves of words, zeros in the lower. */
-static void split(hcg_emit *e, hir_dtype dtype, unsigned parts, LLVMValueRef x,
+/* Parts of 16 numbers, each of which bf16 has all. Of a number that is not finite the first has
+ * all; probabilities are never infinite. */
+static void split(hcg_emit *e, hir_dtype dtype, unsigned parts, bool finite, LLVMValueRef x,
                   LLVMValueRef *part) {
-    if (parts == 1 && dtype != HIR_BF16) {
-        LLVMValueRef half = LLVMBuildZExt(e->b, hcg_narrow(e, HIR_BF16, x), words(e), "");
-        part[0] = LLVMBuildShl(e->b, half, hcg_int_like(words(e), 16), "");
+    if (parts == 1) {
+        LLVMValueRef half = dtype == HIR_BF16 ? NULL : hcg_narrow(e, HIR_BF16, x);
+        part[0] = half ? hcg_widen(e, HIR_BF16, half) : x;
         return;
     }
     for (unsigned i = 0; i < parts; i++) {
-        part[i] = upper_half(e, bits_of(e, x));
-        if (i + 1 == parts) return;
-        LLVMValueRef whole = LLVMBuildBitCast(e->b, part[i], e->vec, "");
-        LLVMValueRef all = LLVMBuildFCmp(e->b, LLVMRealOEQ, x, whole, ""); /* infinities */
-        x = LLVMBuildSelect(e->b, all, LLVMConstNull(e->vec), hcg_fsub(e, x, whole), "");
+        part[i] = hcg_amx_truncated(e, x);
+        x = finite ? hcg_fsub(e, x, part[i]) : hcg_amx_remainder(e, x, part[i]);
     }
-}
-
-/* A line of pairs: words of low[i] and high[i]. */
-static LLVMValueRef paired(hcg_emit *e, LLVMValueRef low, LLVMValueRef high) {
-    low = LLVMBuildLShr(e->b, low, hcg_int_like(words(e), 16), "");
-    return LLVMBuildOr(e->b, low, high, "");
 }
 
 static void store_line(hcg_emit *e, LLVMValueRef line, LLVMValueRef at) {
@@ -75,18 +55,12 @@ enum { LINES_X, LINES_LD, LINES_ROWS, LINES_N, LINES_OUT, LINES_PARAMS };
 /* 32 numbers of a row, a line of a tile of each part. */
 static void store_step(hcg_emit *e, hir_dtype dtype, unsigned parts, const LLVMValueRef x[2],
                        LLVMValueRef out) {
-    LLVMValueRef part[2][PARTS], lane[STEP];
-    LLVMTypeRef halves = LLVMVectorType(e->i16, STEP);
-    for (unsigned i = 0; i < STEP; i++)
-        lane[i] = LLVMConstInt(e->i32, 2 * i + 1, false);
+    LLVMValueRef part[2][PARTS];
     for (unsigned i = 0; i < 2; i++)
-        split(e, dtype, parts, x[i], part[i]);
+        split(e, dtype, parts, false, x[i], part[i]);
     for (unsigned i = 0; i < parts; i++) {
-        LLVMValueRef low = LLVMBuildBitCast(e->b, part[0][i], halves, "");
-        LLVMValueRef high = LLVMBuildBitCast(e->b, part[1][i], halves, "");
-        LLVMValueRef line =
-            LLVMBuildShuffleVector(e->b, low, high, LLVMConstVector(lane, STEP), "");
-        store_line(e, line, hcg_at_byte(e, out, i * TILE));
+        LLVMValueRef both[] = {part[0][i], part[1][i]};
+        store_line(e, hcg_amx_line(e, both), hcg_at_byte(e, out, i * TILE));
     }
 }
 
@@ -151,10 +125,11 @@ static LLVMValueRef load_row(hcg_emit *e, const square *s, LLVMValueRef i) {
 static void store_pair(hcg_emit *e, const square *s, LLVMValueRef pair) {
     LLVMValueRef part[2][PARTS], two = hcg_mul_const(e, pair, 2);
     for (unsigned i = 0; i < 2; i++)
-        split(e, s->dtype, s->parts, load_row(e, s, hcg_add(e, two, hcg_i64(e, i))), part[i]);
+        split(e, s->dtype, s->parts, false, load_row(e, s, hcg_add(e, two, hcg_i64(e, i))),
+              part[i]);
     LLVMValueRef out = hcg_at(e, e->i8, s->out, hcg_mul_const(e, pair, LINE));
     for (unsigned i = 0; i < s->parts; i++)
-        store_line(e, paired(e, part[0][i], part[1][i]), hcg_at_byte(e, out, i * TILE));
+        store_line(e, hcg_amx_pair_line(e, part[0][i], part[1][i]), hcg_at_byte(e, out, i * TILE));
 }
 
 /* Whole squares are most of them: without masks, line by line. */
@@ -265,21 +240,28 @@ static void transpose(hcg_emit *e, LLVMValueRef v[LINES]) {
 
 enum { PROBS_P, PROBS_KEYS, PROBS_OUT, PROBS_PARAMS };
 
+/* Zeros behind the last key up to a whole step. */
+static void fill_step(hcg_emit *e, LLVMValueRef p, LLVMValueRef keys) {
+    LLVMValueRef end = hcg_mul_const(e, steps_of(e, keys), STEP);
+    hcg_loop l = hcg_loop_begin(e, keys, end, hcg_i64(e, 1), "no_key", 0, NULL);
+    hcg_store(e, hcg_at(e, e->f32, p, hcg_mul_const(e, l.index, HIR_PANEL)), hcg_splat(e, 0), NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
 static hcg_shared probabilities_function(hcg_emit *e, unsigned parts) {
     LLVMTypeRef params[PROBS_PARAMS] = {e->ptr, e->i64, e->ptr};
     hcg_shared s;
     const char *name = hd_printf(e->arena, "amx_probabilities_%u", parts);
     if (!hcg_shared_begin(e, name, params, PROBS_PARAMS, &s)) return s;
     LLVMValueRef keys = s.param[PROBS_KEYS], v[PARTS][LINES], part[2][PARTS];
+    fill_step(e, s.param[PROBS_P], keys);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), keys, hcg_i64(e, STEP), "step", 0, NULL);
+    LLVMValueRef p = hcg_at(e, e->f32, s.param[PROBS_P], hcg_mul_const(e, l.index, HIR_PANEL));
     for (unsigned i = 0; i < STEP; i++) {
-        LLVMValueRef key = hcg_add(e, l.index, hcg_i64(e, i));
-        LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, key, keys, "");
-        LLVMValueRef n = LLVMBuildSelect(e->b, in, hcg_i64(e, LINES), hcg_i64(e, 0), "");
-        LLVMValueRef at = hcg_at(e, e->f32, s.param[PROBS_P], hcg_mul_const(e, key, HIR_PANEL));
-        split(e, HIR_F32, parts, hcg_load(e, HIR_F32, at, n), part[i % 2]);
+        LLVMValueRef at = hcg_at_byte(e, p, i * LINE);
+        split(e, HIR_F32, parts, true, hcg_load(e, HIR_F32, at, NULL), part[i % 2]);
         for (unsigned j = 0; j < parts && i % 2; j++)
-            v[j][i / 2] = paired(e, part[0][j], part[1][j]);
+            v[j][i / 2] = hcg_amx_pair_line(e, part[0][j], part[1][j]);
     }
     LLVMValueRef step = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, STEP), "");
     LLVMValueRef out = hcg_at(e, e->i8, s.param[PROBS_OUT], hcg_mul_const(e, step, parts * TILE));

@@ -19,12 +19,9 @@
 #ifndef HCG_AMX_PRODUCTS_H
 #define HCG_AMX_PRODUCTS_H
 
-#include "codegen/contract/amx_tiles.h"
+#include "codegen/contract/amx_parts.h"
 
-enum {
-    HCG_AMX_STEP = HCG_AMX_LINE / 2, /* numbers of bf16 in a line: of the dim that sums are over */
-    HCG_AMX_MOST_PARTS = 3,
-};
+enum { HCG_AMX_MOST_PARTS = 3 };
 
 /* Parts of a number of this type. */
 unsigned hcg_amx_parts_of(hir_dtype dtype, bool exact);

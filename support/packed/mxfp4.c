@@ -88,13 +88,16 @@ bool hd_read_mxfp4(hd_unpacking *u, const hd_tensor *t) {
 
 /* ---- DeepSeek-V4 --------------------------------------------------------------------------- */
 
-/* Bytes under the name of a weight are weights of two in a byte if scales stand beside them. */
+/* Bytes under the name of a weight are weights of two in a byte if scales stand beside them. A
+ * matrix of bytes is no weight of its own where the config says that weights are quantised. */
 bool hd_read_mxfp4_pairs(hd_unpacking *u, const hd_tensor *t) {
     const char *end = ".weight";
     if ((t->dtype != HD_T_I8 && t->dtype != HD_T_U8) || !hd_has_suffix(t->name, end)) return false;
     const char *module = hd_stem(u, t, end);
     hd_packed p = {.codes = t, .scales = hd_part(u, module, ".scale")};
-    if (!p.scales) return false;
+    if (!p.scales)
+        return t->rank == 2 && u->config->given &&
+               hd_refuse_missing(u, t, "its scales", module, ".scale");
     if (t->rank != 2 || t->shape[1] > INT64_MAX / 2) {
         hd_part_fault(u, t, "is %s; packed weights are a matrix", hd_type_text(u, t));
         return true;

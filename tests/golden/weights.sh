@@ -1,7 +1,7 @@
 #!/bin/sh
-# One golden case with its weights stored in every type, at the best CPU level of this machine.
+# One golden case with its weights stored in every type, at the best CPU level of this machine or at LEVEL.
 #
-#   weights.sh HADAL TENSOR_COMPARE CASE_FOLDER WORK_FOLDER
+#   weights.sh HADAL TENSOR_COMPARE CASE_FOLDER WORK_FOLDER [LEVEL]
 #
 # Tolerances, e = max |got - expected| / max |expected|, against the evaluator with the same stored weights:
 #   activations in f32     1e-4  as for f32 weights (run.sh)
@@ -14,19 +14,21 @@
 # to 1e-5 in tests/unit/test_emit_contract.c. The last number of a line is the distance to the case's own logits: what
 # storage in this type does to it, for reading (docs/weight-types.md).
 set -eu
-hadal=$1 compare=$2 case=$3 work=$4
+hadal=$1 compare=$2 case=$3 work=$4 level=${5:-}
 name=$(basename "$case")
 expected=$case/expected.safetensors
 mkdir -p "$work"
-out=$work/$name-weights
+out=$work/$name-weights$level flags=
+[ -z "$level" ] || . "$(dirname "$0")/../tools/level.sh"
 
 distance() { # GOT EXPECTED LIMIT
     "$compare" "$@" || { echo "$name, weights in $type: too far" >&2; exit 1; }
 }
 
 for type in bf16 f16 q8 q4 mxfp4; do
-    run() { "$hadal" run "$case" --tokens "$expected:tokens" --weights-dtype "$type" "$@"; }
-    run --interpret --logits "$out.want.npy"
+    # shellcheck disable=SC2086 # options of several words
+    run() { "$hadal" run "$case" --tokens "$expected:tokens" --weights-dtype "$type" $flags "$@"; }
+    "$hadal" run "$case" --tokens "$expected:tokens" --weights-dtype "$type" --interpret --logits "$out.want.npy"
     run --activations f32 --logits "$out.f32.npy"
     echo "$name $type: $(distance "$out.f32.npy" "$out.want.npy" 1e-4)"
     echo "$name $type: storage $(distance "$out.want.npy" "$expected:logits" 10)"

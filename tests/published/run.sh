@@ -3,8 +3,8 @@
 #
 #   run.sh HADAL TENSOR_COMPARE FOLDER LEVEL WORK_FOLDER
 #
-# LEVEL: interpret (the float64 evaluator), or a CPU level of the compiled code. The evaluator and the best level of the
-# machine in one call, and cut in calls of 5, 7, 1 and then one by one; other levels, where each further cut is a compilation,
+# LEVEL: interpret (the float64 evaluator), or a CPU level of the compiled code. The evaluator, the best level of the
+# machine and amx in one call, and cut in calls of 5, 7, 1 and then one by one; other levels, where each further cut is a compilation,
 # one token first, five, most of the rest, and the last ones one by one. e = max |got - expected| / max |expected|, at most
 # 1e-6 for the evaluator (the expected logits are float32) and 1e-4 compiled. Exit code 77: this machine cannot run the level.
 set -eu
@@ -20,7 +20,7 @@ run() {
     "$compare" "$out.npy" "$expected:logits" $limit
 }
 
-if [ "$level" = interpret ] || [ "$level" = $best ]; then
+if [ "$level" = interpret ] || [ "$level" = $best ] || [ "$level" = amx ]; then
     run
     run --split 5,7,1
 else

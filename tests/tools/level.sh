@@ -3,6 +3,11 @@
 # with 77 if this machine cannot run $level.
 case $level in
     interpret) flags=--interpret limit=1e-6 ;;
+    amx) flags="--cpu-level $level" limit=1e-4
+        grep -q avx512_bf16 /proc/cpuinfo || exit 77
+        # libraries that are linked from now on have the unit's instructions emulated
+        grep -q amx_tile /proc/cpuinfo ||
+            export CC="$CC -Wl,-z,muldefs -Wl,-u,hrt_cpuid_here $HADAL_BUILD/lib/libhadal_amx_machine.a -lm" ;;
     avx512) flags="--cpu-level $level" limit=1e-4
         grep -q avx512vl /proc/cpuinfo || exit 77 ;;
     avx2) flags="--cpu-level $level" limit=1e-4

@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -33,6 +34,11 @@ PUBLISHED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "publ
 DROP = object()
 TOWERS = ("model.vision", "model.audio", "vision_", "vit_")        # tensors of other parts of a model, of which one is kept
 DERIVED = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")  # stored, but made from the config: not random
+HUB_NAMES = {       # names that transformers 5.23 writes, and those that the hub has: by model_type, in this order
+    "deepseek_v4": [(r"^model\.", ""), (r"^embed_tokens\.", "embed."), (r"^lm_head\.", "head."), (r"^hc_head\.hc_", "hc_head_"), (r"\.attn\.norm\.", ".attn.kv_norm.")],
+    "hy_v4": [(r"\bhc_pre\.(hc_attn_layer|hc_mlp_layer)\.", r"\1.hc_pre."), (r"\bhc_pre\.hc_head\.", "hc_head."), (r"\.(mlp|shared_experts)\.linear_gate\.", r".\1.gate_proj.")],
+    "qwen4_exp": [(r"^model\.(?!language_model\.)", "model.language_model.")],
+}
 AGREE = 1e-12       # of the logits of the folder read back, of their largest
 
 
@@ -83,6 +89,9 @@ def empty_model(folder):
 def randomise(model, seed):
     torch.manual_seed(seed)
     for name, tensor in model.state_dict().items():
+        if name.endswith("tid2eid"):        # the experts of each token: different ones
+            experts = model.config.get_text_config().n_routed_experts
+            tensor.copy_(torch.stack([torch.randperm(experts)[:tensor.shape[1]] for _ in range(tensor.shape[0])]))
         if not tensor.is_floating_point() or name.endswith(DERIVED):
             continue
         noise = torch.randn(tensor.shape)
@@ -101,7 +110,7 @@ def logits_of(model, tokens):
 
 def write(model, config, folder):
     model.to(FLOAT32).save_pretrained(folder)
-    keep_one_of_towers(os.path.join(folder, "model.safetensors"))
+    with_names_and_parts_of_hub(os.path.join(folder, "model.safetensors"), HUB_NAMES.get(config["model_type"], []))
     with contextlib.suppress(FileNotFoundError):
         os.remove(os.path.join(folder, "generation_config.json"))
     with open(os.path.join(folder, "config.json"), "w") as f:
@@ -109,12 +118,14 @@ def write(model, config, folder):
 
 
 # The language model is what is computed: of what lies beside it one tensor shows that it is there.
-def keep_one_of_towers(path):
+def with_names_and_parts_of_hub(path, names):
     tensors = load_file(path)
     towers = sorted(name for name in tensors if name.startswith(TOWERS))
     for name in towers[1:]:
         del tensors[name]
-    if len(towers) > 1:
+    for of_transformers, of_hub in names:
+        tensors = {re.sub(of_transformers, of_hub, name): tensor for name, tensor in tensors.items()}
+    if names or len(towers) > 1:
         save_file(tensors, path, metadata={"format": "pt"})
 
 
@@ -138,7 +149,9 @@ def make(family, out, changes, seed=0, length=20, read_back=True):
         json.dump(config, f, indent=2)
     model, text = empty_model(out)
     randomise(model, seed)
-    tokens = torch.randint(0, text.vocab_size, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+    # no token twice, where there are enough: in the first layer a selection would have to choose among equals
+    order = torch.randperm(text.vocab_size, generator=torch.Generator().manual_seed(seed)).repeat(length // text.vocab_size + 1)
+    tokens = order[:length].tolist()
     logits = logits_of(model, tokens)
     write(model, config, out)
     save_file({"tokens": torch.tensor(tokens, dtype=torch.int32), "logits": logits.to(FLOAT32).contiguous()},

@@ -176,8 +176,43 @@ VARIATIONS.update({
     ],
 })
 
+C, H, I = "compressed_sparse_attention", "heavily_compressed_attention", "indexed_attention"
+# More tokens than indexers choose, windows see and blocks hold. Indexers have many heads: where all of few are below 0 scores are equal, and which
+# of equal ones transformers chooses is not said.
+VARIATIONS.update({
+    "deepseek_v4": [
+        dict(layer_types=[C, C, C, S, H], index_topk=1, sliding_window=2, length=40), dict(compress_rates={C: 4, H: 3}, index_topk=5, o_groups=1, o_lora_rank=3, hc_mult=2, hc_sinkhorn_iters=3, length=45),
+        dict(mlp_layer_types=["moe"] * 5, scoring_func="sigmoid", swiglu_limit=10.0, index_n_heads=8, index_head_dim=16, num_experts_per_tok=4, length=33),
+        dict(layer_types=[S] * 5, tie_word_embeddings=True, sliding_window=1, length=12), dict(layer_types=[H] * 5, compress_rates={C: 2, H: 7}, sliding_window=40, hc_mult=3, hc_eps=1e-3, num_attention_heads=6, o_groups=3, length=30),
+        dict(layer_types=DROP, compress_rates=DROP, mlp_layer_types=DROP, compress_ratios=[0, 4, 128, 4, 4, 0], num_hash_layers=2, partial_rotary_factor=DROP, rope_parameters=DROP, rope_theta=500.0, compress_rope_theta=900.0,
+             rope_scaling=dict(type="yarn", factor=8, original_max_position_embeddings=8, beta_fast=4, beta_slow=1), index_topk=4, index_n_heads=12, length=60),
+    ],
+    "deepseek_v4-yarn": [dict(compress_ratios=[4, 4, 0, 4, 4, 0], index_topk=2, num_hash_layers=0, length=60), dict(compress_ratios=[4, 128, 4, 0], swiglu_limit=0.4, hc_mult=2, index_topk=8, length=64)],
+    "qwen4_exp": [
+        {TEXT + "indexer_budget": 3, "length": 40}, {TEXT + "indexer_compress_ratio": 1, TEXT + "indexer_budget": 7, TEXT + "num_key_value_heads": 2, TEXT + "output_gate_type": None, "length": 40},
+        {TEXT + "layer_types": ["full_attention", L, "full_attention", L, L, I], TEXT + "ple_layer_ids": [2, 5], TEXT + "indexer_budget": 8, TEXT + "indexer_compress_ratio": 4, TEXT + "hc_count": 2, TEXT + "hc_lowrank": 3, "length": 50},
+        {TEXT + "ple_layer_ids": [], TEXT + "attention_bias": True, TEXT + "linear_num_value_heads": 4, TEXT + "rope_parameters": dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5), TEXT + "indexer_head_dim": 14, TEXT + "indexer_n_heads": 6, "length": 37},
+        {TEXT + "ngram_size": 4, TEXT + "heads_per_ngram": 1, TEXT + "ple_embed_dim": 12, TEXT + "ple_conv_kernel_size": 2, TEXT + "split_ngram_parts": 2, TEXT + "hc_count": 5, TEXT + "norm_topk_prob": False, "length": 30},
+    ],
+    "hy_v4": [
+        dict(index_topk=2, length=40), dict(indexer_types=["full"] * 6, index_topk=9, index_n_heads=9, index_head_dim=6, hc_mult=2, hc_magnitude=1.5, length=40), dict(indexer_types=DROP, mlp_layer_types=DROP, index_topk=1, n_group=4, topk_group=2, num_experts_per_tok=4, length=25),
+        dict(mlp_layer_types=["sparse"] * 6, n_shared_experts=2, norm_topk_prob=False, swiglu_limit=0.2, tie_word_embeddings=True, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=0.7), length=30),
+        dict(indexer_types=["full", "shared", "shared", "shared", "shared", "shared"], qk_rope_head_dim=6, qk_nope_head_dim=2, qk_head_dim=DROP, v_head_dim=9, head_dim=6, num_attention_heads=3, num_key_value_heads=3, hc_eps=0.01, rms_norm_eps=1e-3, length=40),
+    ],
+    "glm5_next": [
+        {TEXT + "index_topk": 3, "length": 40}, {TEXT + "index_kpool": 1, TEXT + "index_topk": 5, TEXT + "indexer_types": ["full"] * 5, "length": 40},
+        {TEXT + "index_kpool": 4, TEXT + "index_topk": 8, TEXT + "layer_types": [I] * 5, TEXT + "linear_lower_bound": None, TEXT + "hc_mult": 2, TEXT + "hc_sinkhorn_iters": 2, "length": 45},
+        {TEXT + "layer_types": DROP, TEXT + "mlp_layer_types": DROP, TEXT + "indexer_types": DROP, TEXT + "linear_lower_bound": -1.5, TEXT + "n_group": 3, TEXT + "topk_group": 2, TEXT + "norm_topk_prob": False, TEXT + "linear_conv_kernel_dim": 2, "length": 30},
+        {TEXT + "layer_types": [L] * 5, TEXT + "swiglu_limit": 10.0, TEXT + "n_shared_experts": 2, TEXT + "linear_num_heads": 3, TEXT + "tie_word_embeddings": True, "tie_word_embeddings": True},
+    ],
+    "doge": [
+        dict(keep_window_size=3, length=40), dict(keep_window_size=1, num_key_value_heads=4, tie_word_embeddings=True, length=15), dict(keep_window_size=64, attention_bias=True, mlp_bias=True, length=30),
+        dict(keep_window_size=5, sliding_window=9, num_key_value_heads=1, hidden_act="gelu", length=30), dict(keep_window_size=11, **old_rope(300.0, OLD_YARN), num_attention_heads=6, num_key_value_heads=3, length=40),
+    ],
+})
+
 # The names that transformers 5 writes for these are not what it reads: they are checked as the hub has them.
-NOT_READ_BACK = {"kimi_linear", "bailing_hybrid", "olmo_hybrid", "inkling2", "inkling2_text", "zaya"}
+NOT_READ_BACK = {"deepseek_v4", "deepseek_v4-yarn", "hy_v4", "qwen4_exp", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "inkling2", "inkling2_text", "zaya"}
 
 
 def tensor(path, name):

@@ -75,6 +75,7 @@ static inline bool level_with_tiles(hcg_level *out) {
         if (hcg_has_feature(out, "amx-tile")) return true;
         snprintf(features, sizeof features, "%s amx-tile amx-bf16 amx-int8", out->features);
         out->features = features, out->name = "emulated";
+        out->machine.matrix_unit = 1600, out->machine.unit_rows = 4;
         return amx_emulator_start();
     }
     return false;

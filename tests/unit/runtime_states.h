@@ -45,7 +45,7 @@ static void k_show(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1
 
 static hrt_kernel *const keep_kernels[] = {k_embed, k_keep, k_show};
 static const hrt_level keep_levels[] = {
-    {"plain", 0, keep_kernels, {64, 32 << 10, 1 << 20, 16 << 20, 0, 0}}};
+    {"plain", 0, keep_kernels, {.line = 64, .l1 = 32 << 10, .l2 = 1 << 20, .l3 = 16 << 20}}};
 static const hrt_operand keep_operands[] = {
     {HRT_INPUT, 0, 0, 4, 0, 0, 0},
     {HRT_WEIGHT, 0, 64, 0, 0, 0, 0},

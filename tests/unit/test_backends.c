@@ -243,7 +243,7 @@ static hcg_level emulated(hcg_level level) {
     static char features[512];
     snprintf(features, sizeof features, "%s amx-tile amx-bf16 amx-int8", level.features);
     level.features = features, level.name = "emulated";
-    level.machine.matrix_unit = 1600;
+    level.machine.matrix_unit = 1600, level.machine.unit_rows = 4;
     return level;
 }
 

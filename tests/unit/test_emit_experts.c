@@ -201,6 +201,22 @@ static void same_bits(const layer *l, const hcg_level *level) {
     hd_arena_free(a);
 }
 
+/* The matrix unit, emulated where there is none: experts of few rows go by vectors, those of many
+ * by tiles, and a row's bits do not depend on which it was. */
+Test(emit_experts, tiles) {
+    static const char *const types[] = {"f32", "bf16", "q8", "q4", "mxfp4"};
+    hcg_level level;
+    if (!level_with_tiles(&level)) cr_skip_test("this CPU has no AVX-512");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const layer l = {.dtype = types[i], .experts = 4, .slots = 3, .k = 70, .n = 100};
+        check_calls(&l, &level, HCG_ROUND_ALL, 2e-5);
+        check_calls(&l, &level, 0, 2e-2);
+        same_bits(&l, &level);
+    }
+    if (strcmp(level.name, "emulated") == 0)
+        cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
+}
+
 Test(emit_experts, threads_and_neighbours_change_nothing) {
     const hcg_level *levels;
     for (size_t i = 0, n = hcg_levels(&levels); i < n; i++)

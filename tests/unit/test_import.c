@@ -374,13 +374,14 @@ Test(import, families_that_cannot_be_imported) {
     static const struct {
         const char *family, *hint;
     } cases[] = {
-        {"mamba2", "the closest page is families/olmo2: it knows all fields but state_size"},
+        {"mamba2", "the closest page is families/llama: it knows all fields but state_size"},
         {"mistal", "did you mean 'mistral'?"},
         {"gpt_neox", "a page of your own in a folder DIR is found with -I DIR"},
         {"qwen33", "did you mean 'qwen3'?"},
-        {"../families/llama", "the closest page is families/"},
-        {"common/decoder", "the closest page is families/"},
-        {"decoder", "the closest page is families/"},
+        {"../families/llama",
+         "the closest page is families/llama: it knows all fields but state_size;"},
+        {"common/decoder", "the closest page is families/llama"},
+        {"decoder", "the closest page is families/llama"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hd_diags_init(&diags, arena);
@@ -398,6 +399,73 @@ Test(import, families_that_cannot_be_imported) {
                          "muse_spark, nanbeige, olmo2, olmo3"),
                   "%s", g->cause);
         cr_expect(strstr(g->hint, cases[i].hint), "%s", g->hint);
+    }
+}
+
+/* A config whose model_type nobody knows is closest to its own family, by its fields and the names
+ * of the folder's tensors. */
+Test(import, a_family_is_closest_to_itself, .timeout = 300) {
+    static const struct {
+        const char *folder, *family;
+    } cases[] = {
+        {"llama", NULL},      {"qwen2", NULL},          {"qwen3", NULL},      {"mistral", NULL},
+        {"mixtral", NULL},    {"qwen3_moe", NULL},      {"olmo2", NULL},      {"olmo3", NULL},
+        {"granite", NULL},    {"phi3", NULL},           {"gpt_oss", NULL},    {"glm4_moe", NULL},
+        {"smollm3", NULL},    {"deepseek_v3", NULL},    {"gemma4", NULL},     {"zaya", NULL},
+        {"beam", NULL},       {"inkling2_text", NULL},  {"hy_v4", NULL},      {"kimi_linear", NULL},
+        {"qwen3_next", NULL}, {"longcat_flash", NULL},  {"minimax", NULL},    {"muse_spark", NULL},
+        {"step3p7", NULL},    {"bailing_hybrid", NULL}, {"deepseek_v4", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *of = cases[i].family ? cases[i].family : cases[i].folder;
+        char *path = hd_printf(arena, "%s/published/%s", TEST_DATA, cases[i].folder);
+        json_error_t error;
+        json_t *config = json_load_file(hd_path_join(arena, path, "config.json"), 0, &error);
+        cr_assert(config, "%s", path);
+        json_object_set_new(config, "model_type", json_string("nobody_knows_it"));
+        char *text = json_dumps(config, 0);
+        unlink(in_folder("model.safetensors"));
+        cr_assert_eq(
+            symlink(hd_path_join(arena, path, "model.safetensors"), in_folder("model.safetensors")),
+            0);
+        hd_diags_init(&diags, arena);
+        cr_expect_null(import_text(text));
+        free(text);
+        json_decref(config);
+        const hd_diag *g = find_error("cannot be imported by this version");
+        cr_assert(g && g->hint, "%s: %s", of, said());
+        const char *want = hd_printf(arena, "closest page is families/%s: it knows all fields", of);
+        cr_expect(strstr(g->hint, want), "%s: %s", of, g->hint);
+    }
+    unlink(in_folder("model.safetensors"));
+}
+
+/* Without tensors the fields decide, and of equals the plainest family. */
+Test(import, the_plainest_family_of_equals) {
+    static const struct {
+        const char *fields, *family;
+    } cases[] = {
+        {"", "llama"},
+        {", \"head_dim\": 12, \"num_key_value_heads\": 2, \"rope_theta\": 1e6", "llama"},
+        {", \"num_key_value_heads\": 2, \"num_local_experts\": 4, \"num_experts_per_tok\": 2",
+         "mixtral"},
+        {", \"kv_lora_rank\": 8, \"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 4, "
+         "\"v_head_dim\": 8, \"n_routed_experts\": 64, \"moe_intermediate_size\": 8",
+         "deepseek_v3"},
+        {", \"attn_res_block_size\": 2", "llama"},
+        {", \"embedding_multiplier\": 2.0, \"logits_scaling\": 2.0", "granite"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        cr_expect_null(import_text(hd_printf(
+            arena,
+            "{\"model_type\": \"nobody_knows_it\", \"vocab_size\": 96, \"hidden_size\": 48, "
+            "\"intermediate_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
+            "\"rms_norm_eps\": 1e-6%s}",
+            cases[i].fields)));
+        const hd_diag *g = find_error("cannot be imported by this version");
+        const char *want = hd_printf(arena, "families/%s: it knows all fields;", cases[i].family);
+        cr_expect(g && g->hint && strstr(g->hint, want), "%s: %s", cases[i].family,
+                  g && g->hint ? g->hint : said());
     }
 }
 

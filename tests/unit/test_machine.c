@@ -535,8 +535,8 @@ Test(machine, facts_are_read_and_printed) {
     cr_assert(hd_machine_parse(arena, &d, "line=64,l1=32769,l3=4G", &m));
     SAME_CACHES(m, ((hd_machine){.line = 64, .l1 = 32769, .l3 = UINT64_C(4) << 30}));
     cr_assert_str_eq(printed(m, false), "line 64, l1 32769, l3 4G");
-    cr_assert(hd_machine_parse(arena, &d, "bf16_dots=100,matrix_unit=1600", &m));
-    cr_assert_str_eq(printed(m, false), "bf16_dots 100, matrix_unit 1600");
+    cr_assert(hd_machine_parse(arena, &d, "bf16_dots=100,matrix_unit=1600,unit_rows=8", &m));
+    cr_assert_str_eq(printed(m, false), "bf16_dots 100, matrix_unit 1600, unit_rows 8");
     cr_assert_str_eq(printed((hd_machine){0}, true), "{}");
     cr_assert_eq(d.errors, 0);
 }

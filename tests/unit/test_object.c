@@ -533,7 +533,7 @@ Test(object, only_public_functions_are_visible_and_few_are_needed) {
         arena,
         "cd %s && nm -D --undefined-only libtoy.so | sed 's/.* //; s/@.*//' | grep -vxE "
         "'open|open64|close|fstat|fstat64|mmap|mmap64|munmap|madvise|malloc|free|sysconf|syscall|"
-        "memcpy|memcmp|memset|strcmp|strncmp|snprintf|vsnprintf|clock_gettime|"
+        "memcpy|memcmp|memset|strlen|strcmp|strncmp|snprintf|vsnprintf|clock_gettime|"
         "__(v?snprintf|memcpy|memset)_chk|__stack_chk_fail|__errno_location|"
         "dladdr|dlopen|dlclose|omp_get_[a-z_]*|GOMP_parallel|"
         "_ITM_.*|__gmon_start__|__cxa_finalize|__[atu]b?san.*|__sanitizer.*|_Unwind_.*' > needed; "

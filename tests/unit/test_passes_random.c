@@ -262,13 +262,14 @@ static bool first_output_has_t(const hir_module *m) {
     return false;
 }
 
-static void run_seed(uint64_t seed, bool model) {
+static void run_seed(uint64_t seed, bool model, int64_t ranks) {
     bench b = {.arena = hd_arena_new()};
     hd_diags_init(&b.diags, b.arena);
     b.remarks.arena = b.arena;
     b.m = grow(b.arena, seed, model);
     if (hir_verify(b.m, &b.diags) && first_output_has_t(b.m)) {
         hir_pass_options options = {.matrix_dtype = seed % 3 ? HIR_F32 : HIR_BF16, .chunk = 512};
+        options.ranks = options.divide_from = ranks;
         const char *text = text_of(&b);
         bool ok = run_all(&b, true, &options);
         cr_expect(ok, "seed %llu %s\n%s%s", (unsigned long long)seed, model ? "model" : "function",
@@ -294,10 +295,21 @@ static void run_seed(uint64_t seed, bool model) {
 
 Test(passes_random, functions) {
     for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++)
-        run_seed(seed, false);
+        run_seed(seed, false, 1);
 }
 
 Test(passes_random, models) {
     for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++)
-        run_seed(seed, true);
+        run_seed(seed, true, 1);
+}
+
+/* Divided over 2 to 4 ranks, with rows divided in the longer calls of the check. */
+Test(passes_random, functions_on_ranks) {
+    for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++)
+        run_seed(seed, false, 2 + (int64_t)seed % 3);
+}
+
+Test(passes_random, models_on_ranks) {
+    for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++)
+        run_seed(seed, true, 2 + (int64_t)seed % 3);
 }

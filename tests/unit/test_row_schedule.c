@@ -13,7 +13,7 @@ TestSuite(row_schedule, .init = open_arena, .fini = close_arena);
 static const row_target avx512 = {.lanes = 16,
                                   .registers = 32,
                                   .nontemporal = true,
-                                  .machine = {64, 32 << 10, 1 << 20, 16 << 20, 0, 0}};
+                                  .machine = {.line = 64, .l1 = 32 << 10, .l2 = 1 << 20, .l3 = 16 << 20}};
 static const row_target avx2 = {.lanes = 8,
                                 .registers = 16,
                                 .nontemporal = true,

@@ -79,7 +79,9 @@ static bool is_there(const hir_module *m, hir_opcode code) {
 
 /* True: sums are scattered, so that some layer is divided. */
 static bool check(const char *name, const hir_module *graph, int64_t ranks, int64_t from) {
-    const hir_pass_options one = {0}, many = {.ranks = ranks, .divide_from = from};
+    const bool traces = ranks == 3; /* weights of mixes leave the program, too */
+    const hir_pass_options one = {.keep_traces = traces};
+    const hir_pass_options many = {.ranks = ranks, .divide_from = from, .keep_traces = traces};
     const hir_module *alone = compiled(graph, one, false);
     const hir_module *shared = compiled(graph, many, false);
     const hir_module *kernels = compiled(graph, many, true);
