@@ -280,7 +280,7 @@ typedef struct caller {
 static bool call_library(void *context, const int32_t *tokens, int64_t n, outputs *out) {
     caller *c = context;
     api_library *l = c->l;
-    float **at = hd_new_array(l->s->arena, float *, out->n);
+    float **at = hd_new_array(l->s->arena, float *, out->n + 1); /* NULL: a stage without outputs */
     for (size_t i = 0; i < out->n; i++) {
         at[i] = out->at[i].at + out->at[i].filled * out->at[i].row;
         out->at[i].filled += n;
@@ -338,7 +338,7 @@ static hir_type type_of_text(const char *text) {
 
 static void collect_from_library(hadal_session *s, const api_info *info, int64_t tokens,
                                  outputs *out) {
-    *out = (outputs){hd_new_array(s->arena, output, info->n_outputs), info->n_outputs, tokens};
+    *out = (outputs){hd_new_array(s->arena, output, info->n_outputs + 1), info->n_outputs, tokens};
     for (size_t i = 0; i < info->n_outputs; i++) {
         output *o = &out->at[i];
         *o = (output){.name = info->outputs[i][0], .type = type_of_text(info->outputs[i][1])};

@@ -164,9 +164,11 @@ static hadal_target make_target(const command_line *line, const char *ir_file, b
     };
 }
 
-static int compile(hadal_session *s, const command_line *line, plan *p) {
+/* `stage`: of a pipeline; -1: as the command line says. */
+static int compile(hadal_session *s, const command_line *line, plan *p, long long stage) {
     hadal_pipeline pipeline;
     if (make_pipeline(s, line, &pipeline) || make_folders(s, p->dir)) return 1;
+    if (stage >= 0) pipeline.stage = stage;
     if (load_model(s, line, p->name)) return 1;
     const bool weights = hadal_weights_path(s) != NULL;
     if (weights && !option_given(line, OPTION_EMIT)) p->wanted[EMIT_WEIGHTS] = true;
@@ -188,15 +190,38 @@ static int compile(hadal_session *s, const command_line *line, plan *p) {
     return failed;
 }
 
+/* A library for each stage, NAME_s0 and so on, each in a session of its own. An exit code. */
+static int compile_stages(const command_line *line, const plan *p, long long stages) {
+    int code = 0;
+    for (long long i = 0; i < stages && !code; i++) {
+        plan part = *p;
+        const size_t size = sizeof part.name;
+        if ((size_t)snprintf(part.name, size, "%.200s_s%lld", p->name, i) >= size) return 3;
+        hadal_session *own = hadal_open();
+        if (!own) return 3;
+        report_start(own, line);
+        const int failed =
+            apply_definitions(own, line, OPTION_DEFINE) || compile(own, line, &part, i);
+        code = report_diagnostics(own, line);
+        if (failed && !code) code = 1;
+        if (failed) remove_old(&part);
+        hadal_close(own);
+    }
+    return code;
+}
+
 int cmd_compile(hadal_session *s, const command_line *line) {
     plan p = {0};
+    long long stages;
     if (choose_outputs(s, line, &p)) return 1;
+    if (!option_number(s, line, OPTION_STAGES, 1, 1, 4096, &stages)) return 1;
+    if (stages > 1 && !option_given(line, OPTION_STAGE)) return compile_stages(line, &p, stages);
     /* weights of an earlier run belong to the library of an earlier run */
     plan old = p;
     if (!option_given(line, OPTION_EMIT)) old.wanted[EMIT_WEIGHTS] = true;
     if (refuse_to_replace(s, line->positional[0], &old)) return 1;
     remove_old(&old);
-    const int failed = compile(s, line, &p);
+    const int failed = compile(s, line, &p, -1);
     if (failed) remove_old(&old);
     return failed;
 }

@@ -58,6 +58,8 @@ static int enter(hadal_session *s, const functions *f, int64_t wanted, ranks *r)
                     "all of them have to be started with the same command");
     }
     const hadal_comm *comm = f->comm(r->group);
+    r->rank = comm->rank;
+    r->count = comm->size;
     r->silent = comm->rank > 0;
     hadal_use_ranks(s, comm, r->timeout_ns);
     if (comm->size == wanted) return 0;

@@ -8,6 +8,7 @@ typedef struct ranks {
     void *group, *library; /* NULL: the model is not divided */
     int (*close)(void *group, int64_t timeout_ns);
     int64_t timeout_ns;
+    int rank, count;
     bool silent; /* another rank tells and writes what comes of it */
 } ranks;
 

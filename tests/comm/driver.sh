@@ -35,6 +35,9 @@ for name in two three; do
     ranks $n run "$out/$name" --tokens $tokens --logits "$out/$name.npy" --split 7
     "$compare" "$out/$name.npy" "$out/whole.npy" 1e-5
 done
+"$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 --stages 2 -o "$out/four"
+ranks 4 run "$out/four" --tokens $tokens --logits "$out/four.npy" --split 7
+"$compare" "$out/four.npy" "$out/whole.npy" 1e-5
 # rows in bf16 have 8 bits: 2^-9 each, over a few layers
 ranks 2 run "$out/narrow" --tokens $tokens --logits "$out/narrow.npy"
 "$compare" "$out/narrow.npy" "$out/whole.npy" 0.05
