@@ -3,6 +3,8 @@
  * them up, backward to other contractions whose outputs meet them, and into caches and recurrent
  * states. It is the same from whichever of them it begins, so that each value is visited once.
  */
+#include <stdlib.h>
+
 #include "passes/shard.h"
 
 typedef struct finder {
@@ -219,12 +221,23 @@ static void divide(finder *f) {
     }
 }
 
-/* The bytes of weights that a rank of several does not have. */
+/* Does a part that is divided already hold the contraction? */
+static bool is_divided(const shard *s, hir_id op) {
+    for (size_t i = 0; op != HIR_NONE && i < s->parts.n; i++) {
+        const shard_part *p = s->parts.at[i];
+        for (size_t k = 0; k < p->slots.n; k++)
+            if (p->slots.at[k].ref.kind == HIR_REF_WEIGHT && p->slots.at[k].op == op) return true;
+    }
+    return false;
+}
+
+/* The bytes of weights that a rank of several does not have because of this part. */
 static uint64_t bytes_saved(const finder *f) {
     uint64_t saved = 0, bytes;
     for (size_t i = 0; i < f->p->slots.n; i++) {
         const shard_slot *slot = &f->p->slots.at[i];
-        if (slot->ref.kind != HIR_REF_WEIGHT) continue;
+        if (slot->ref.kind != HIR_REF_WEIGHT || (f->p->refused && is_divided(f->s, slot->op)))
+            continue;
         if (hir_weight_bytes(&f->m->weights.at[slot->ref.index], &bytes))
             saved += bytes - bytes / f->m->ranks;
     }
@@ -252,8 +265,9 @@ static void give_up(finder *f, hir_id op) {
         f->s->is_end[f->p->ends.at[i]] = false;
     for (size_t i = 0; i < f->p->begins.n; i++)
         f->s->is_begin[f->p->begins.at[i]] = false;
+    const hir_id at = f->p->refused_at;
     hir_remark_add(
-        f->s->c, false, f->p->refused_at == HIR_NONE ? op : f->p->refused_at,
+        f->s->c, false, at == HIR_NONE || is_divided(f->s, at) ? op : at,
         "is done by each rank with all of its weights, %llu bytes more than its share: %s",
         (unsigned long long)f->p->saved, f->p->refused);
 }
@@ -304,17 +318,47 @@ static void find_table(shard *s, hir_id op) {
     s->part_of[v] = NULL;
 }
 
+/* A contraction from whose outputs a part may begin. */
+typedef struct candidate {
+    hir_id op;
+    size_t at;      /* its place in the program */
+    uint64_t bytes; /* of its weight */
+} candidate;
+
+static int larger_first(const void *x, const void *y) {
+    const candidate *a = x, *b = y;
+    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+/* Where two parts want the same values, that of the larger weight has them: of experts behind a map
+ * to a narrow row the features, not the entries of that row. */
+static void find_from_all(shard *s) {
+    candidate *all = hd_new_array(s->c->scratch, candidate, s->m->ops.n);
+    size_t n = 0;
+    HIR_EACH(s->m, op, s->m->first) {
+        const hir_op *o = hir_op_at(s->m, op);
+        if (o->n_results != 1 || !shard_begins(s->m, op, pass_result_type(s->m, op).rank - 1))
+            continue;
+        all[n] = (candidate){.op = op, .at = n};
+        if (o->args[1].kind == HIR_REF_WEIGHT)
+            hir_weight_bytes(&s->m->weights.at[o->args[1].index], &all[n].bytes);
+        n++;
+    }
+    qsort(all, n, sizeof *all, larger_first);
+    for (size_t i = 0; i < n; i++) {
+        const hir_id v = hir_result(s->m, all[i].op);
+        if (!s->part_of[v] && !s->is_end[all[i].op]) find_from(s, all[i].op);
+    }
+}
+
 void shard_find_parts(shard *s) {
     const size_t values = s->m->values.n;
     s->part_of = hd_new_array(s->c->scratch, shard_part *, values);
     s->slot_of = hd_new_array(s->c->scratch, uint32_t, values);
     s->is_end = hd_new_array(s->c->scratch, bool, s->m->ops.n);
     s->is_begin = hd_new_array(s->c->scratch, bool, s->m->ops.n);
-    HIR_EACH(s->m, op, s->m->first) {
-        const hir_op *o = hir_op_at(s->m, op);
-        if (o->n_results != 1 || s->part_of[o->results[0]] || s->is_end[op]) continue;
-        if (shard_begins(s->m, op, pass_result_type(s->m, op).rank - 1)) find_from(s, op);
-    }
+    find_from_all(s);
     HIR_EACH(s->m, op, s->m->first) {
         const hir_op *o = hir_op_at(s->m, op);
         if (o->code == HIR_GATHER_OP) find_table(s, op);
