@@ -103,11 +103,12 @@ static void count_compiled(const inspect_subject *s, ledger_report *r) {
     ledger_count_kernels(r, s->arena);
     if (!r->compiled_module->arena_per_token) return; /* not planned */
     r->memory = hd_new(s->arena, ledger_memory);
-    ledger_count_memory(r, s->pass_options->chunk, s->arena, r->memory);
+    ledger_count_memory(r, r->chunk, s->arena, r->memory);
 }
 
 bool ledger_collect(const inspect_subject *s, ledger_report *r) {
-    *r = (ledger_report){.name = s->graph->name, .compiled_module = s->now};
+    *r = (ledger_report){
+        .name = s->graph->name, .compiled_module = s->now, .chunk = s->pass_options->chunk};
     layers_collect(s->now, s->arena, &r->layers);
     hir_ledger_find(s->graph, s->arena, &r->graph);
     r->parameters = parameters_of(&r->graph);

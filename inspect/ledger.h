@@ -83,7 +83,8 @@ typedef struct ledger_report {
         schedule; /* where blocks are a schedule only (Full AttnRes); blocks 0: not so */
     ledger_table table;
     layers layers;         /* of the compiled module: what the sublayers keep and read */
-    ledger_memory *memory; /* NULL: there is no memory plan */
+    int64_t chunk;         /* most tokens of a pass */
+    ledger_memory *memory; /* NULL: there is no memory plan, or no residual stream */
     hir_traffic *by_block; /* of `compiled`, by block from 1; 0: of the output. NULL: one block */
     HD_VEC(ledger_kernel) kernels; /* of `compiled`, in order of the program */
 } ledger_report;

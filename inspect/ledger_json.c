@@ -186,15 +186,14 @@ static void print_exchanges(const ledger_report *r, hd_text *out) {
     const hir_module *m = r->compiled_module;
     hir_crossings all;
     hir_find_crossings(m, out->arena, &all);
-    if (!all.list.n || !r->memory) return;
-    const int64_t chunk = (int64_t)r->memory->chunk;
+    if (!all.list.n) return;
     hd_text_f(out, ",\n  \"exchanges\": {\"number\": %zu, \"divide_from\": %lld, \"sent\": [",
               all.list.n, (long long)m->divide_from);
-    const int64_t ranks = r->memory->ranks ? (int64_t)r->memory->ranks : 1; /* a stage of one */
+    const int64_t ranks = m->ranks ? m->ranks : 1; /* a stage of one */
     for (int64_t rank = 0; rank < ranks; rank++)
         hd_text_f(out, "%s{\"token\": %llu, \"chunk\": %llu}", rank ? ", " : "",
                   (unsigned long long)hir_bytes_sent(m, &all, rank, 1, 1),
-                  (unsigned long long)hir_bytes_sent(m, &all, rank, chunk, 1));
+                  (unsigned long long)hir_bytes_sent(m, &all, rank, r->chunk, 1));
     hd_text_add(out, "]}");
 }
 

@@ -201,8 +201,8 @@ static void print_exchanges(const ledger_report *r, hd_text *out) {
     const hir_module *m = r->compiled_module;
     hir_crossings all;
     hir_find_crossings(m, out->arena, &all);
-    if (!all.list.n || !r->memory) return;
-    const int64_t chunk = (int64_t)r->memory->chunk, ranks = (int64_t)r->memory->ranks;
+    if (!all.list.n) return;
+    const int64_t chunk = r->chunk, ranks = m->ranks ? m->ranks : 1; /* a stage of one */
     hd_text_f(out, "\nexchanges of a call: %zu", all.list.n);
     if (ranks > 1)
         hd_text_f(out, "; %lld ranks divide rows from %lld tokens on", (long long)ranks,
@@ -282,6 +282,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
     if (!l->flow.width || !l->sublayers) {
         hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", r->name);
         layers_traffic_text(&r->layers, out);
+        print_exchanges(r, out);
         return;
     }
     hd_text_f(out,

@@ -77,61 +77,89 @@ static void divide_options(const hir_module *m, hir_id op, uint32_t sink, bool b
     if (bias && has_arg(m, op, sink + 1)) of[sink + 1].axis = 1;
 }
 
-/* Ops whose results are [T, heads, n] or [T, channels], divided by heads or channels. */
-static bool sequence_axes(const hir_module *m, hir_id op, uint32_t r, shard_axis *of) {
-    const hir_op *o = hir_op_at(m, op);
-    const int64_t n = r < pass_result_type(m, op).rank ? pass_result_type(m, op).dim[r] : 0;
-    if (r != 1) return false;
-    switch ((int)o->code) {
-    case HIR_CACHE_APPEND_OP: of[0].axis = of[1].axis = 1; return true;
-    case HIR_ROPE_OP: of[0].axis = 1; return true;
-    case HIR_ATTENTION_OP:
-        of[0].axis = 1;
-        for (uint32_t i = 1; i < 3; i++)
-            divide_heads(m, op, i, 1, n, of);
-        divide_options(m, op, 3, true, of);
-        return true;
-    case HIR_ATTENTION_SELECTED_OP:
-        of[0].axis = 1;
-        for (uint32_t i = 1; i < 4; i++)
-            divide_heads(m, op, i, 1, n, of);
-        divide_options(m, op, 4, false, of);
-        divide_heads(m, op, 5, 1, n, of);
-        return true;
-    case HIR_ATTENTION_LATENT_OP:
-        of[0].axis = 1;
-        divide_heads(m, op, 1, 1, n, of);
-        if (has_arg(m, op, 2)) of[2].axis = 1;
-        divide_heads(m, op, 3, 1, n, of);
-        divide_options(m, op, 4, true, of);
-        return true;
-    case HIR_ATTENTION_EXPANDED_OP:
-        of[0].axis = of[1].axis = 1;
-        divide_heads(m, op, 2, 1, n, of);
-        if (has_arg(m, op, 3)) of[3].axis = 1;
-        divide_heads(m, op, 4, 1, n, of);
-        divide_heads(m, op, 5, 0, n, of);
-        divide_heads(m, op, 6, 0, n, of);
-        divide_options(m, op, 7, true, of);
-        return true;
-    case HIR_DELTA_RULE_OP:
-        for (uint32_t i = 0; i < 2; i++)
-            of[i] = (shard_axis){1, type_of(m, op, i).dim[1] != n};
-        of[2].axis = of[4].axis = 1;
-        if (has_arg(m, op, 3)) of[3].axis = 1;
-        of[5].axis = 0;
-        return true;
-    case HIR_SHORT_CONV_OP: {
-        const hir_type taps = type_of(m, op, 1);
-        const uint32_t axis = hir_type_has_t(taps);
-        of[0].axis = of[3].axis = 1;
-        of[1] = (shard_axis){(int)axis, taps.dim[axis] != n};
-        if (has_arg(m, op, 2)) of[2].axis = 0;
-        return true;
-    }
-    default: return false;
-    }
+/* ---- ops whose results are [T, heads, n] or [T, channels], divided by heads or channels --------
+ * `n` of them. */
+
+static void rope(const hir_module *m, hir_id op, int64_t n, shard_axis *of) {
+    (void)m, (void)op, (void)n;
+    of[0].axis = 1;
 }
+
+static void cache_append(const hir_module *m, hir_id op, int64_t n, shard_axis *of) {
+    (void)m, (void)op, (void)n;
+    of[0].axis = of[1].axis = 1;
+}
+
+static void attention(const hir_module *m, hir_id op, int64_t n, shard_axis *of) {
+    of[0].axis = 1;
+    for (uint32_t i = 1; i < 3; i++)
+        divide_heads(m, op, i, 1, n, of);
+    divide_options(m, op, 3, true, of);
+}
+
+static void attention_selected(const hir_module *m, hir_id op, int64_t n, shard_axis *of) {
+    of[0].axis = 1;
+    for (uint32_t i = 1; i < 4; i++)
+        divide_heads(m, op, i, 1, n, of);
+    divide_options(m, op, 4, false, of);
+    divide_heads(m, op, 5, 1, n, of);
+}
+
+static void attention_latent(const hir_module *m, hir_id op, int64_t n, shard_axis *of) {
+    of[0].axis = 1;
+    divide_heads(m, op, 1, 1, n, of);
+    if (has_arg(m, op, 2)) of[2].axis = 1;
+    divide_heads(m, op, 3, 1, n, of);
+    divide_options(m, op, 4, true, of);
+}
+
+static void attention_expanded(const hir_module *m, hir_id op, int64_t n, shard_axis *of) {
+    of[0].axis = of[1].axis = 1;
+    divide_heads(m, op, 2, 1, n, of);
+    if (has_arg(m, op, 3)) of[3].axis = 1;
+    divide_heads(m, op, 4, 1, n, of);
+    divide_heads(m, op, 5, 0, n, of);
+    divide_heads(m, op, 6, 0, n, of);
+    divide_options(m, op, 7, true, of);
+}
+
+static void delta_rule(const hir_module *m, hir_id op, int64_t n, shard_axis *of) {
+    for (uint32_t i = 0; i < 2; i++)
+        of[i] = (shard_axis){1, type_of(m, op, i).dim[1] != n};
+    of[2].axis = 1;
+    for (uint32_t i = 3; i < 5; i++)
+        if (has_arg(m, op, i)) of[i].axis = 1;
+    of[5].axis = 0;
+}
+
+static void short_conv(const hir_module *m, hir_id op, int64_t n, shard_axis *of) {
+    const hir_type taps = type_of(m, op, 1);
+    const uint32_t axis = hir_type_has_t(taps);
+    of[0].axis = of[3].axis = 1;
+    of[1] = (shard_axis){(int)axis, taps.dim[axis] != n};
+    if (has_arg(m, op, 2)) of[2].axis = 0;
+}
+
+typedef void heads_rule(const hir_module *m, hir_id op, int64_t n, shard_axis *of);
+static heads_rule *const by_heads[HIR_OPCODE_COUNT] = {
+    [HIR_ROPE_OP] = rope,
+    [HIR_CACHE_APPEND_OP] = cache_append,
+    [HIR_ATTENTION_OP] = attention,
+    [HIR_ATTENTION_SELECTED_OP] = attention_selected,
+    [HIR_ATTENTION_LATENT_OP] = attention_latent,
+    [HIR_ATTENTION_EXPANDED_OP] = attention_expanded,
+    [HIR_DELTA_RULE_OP] = delta_rule,
+    [HIR_SHORT_CONV_OP] = short_conv,
+};
+
+static bool sequence_axes(const hir_module *m, hir_id op, uint32_t r, shard_axis *of) {
+    heads_rule *rule = by_heads[hir_op_at(m, op)->code];
+    if (r != 1 || !rule) return false;
+    rule(m, op, pass_result_type(m, op).dim[1], of);
+    return true;
+}
+
+/* ---- all ops --------------------------------------------------------------------------------- */
 
 bool shard_axes(const hir_module *m, hir_id op, uint32_t r, shard_axis *of) {
     const hir_op *o = hir_op_at(m, op);
