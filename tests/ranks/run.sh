@@ -2,15 +2,15 @@
 # run.sh HADAL COMPARE CASE OUT RANKS..: a golden case compiled for so many ranks, which are threads, against
 # the undivided library: prompt at once, in pieces and token by token. Rows are divided from as few tokens on as there
 # are ranks, and once where the compiler finds that it pays. Logits may differ by 1e-5 of the largest: sums over ranks
-# are taken in another order (seen 4e-6; a wrong row or head moves them by 1e-2 and more). Of one case by 2e-5: its
-# undivided logits are themselves 6e-6 from the reference, more than those of any other, and so are the divided ones.
+# are taken in another order (seen 4e-6; a wrong row or head moves them by 1e-2 and more). Of three cases by 3e-5: their undivided
+# logits are themselves 6e-6 to 2e-5 from the evaluator's for these tokens, and so are the divided ones.
 set -eu
 hadal=$1 compare=$2 case=$3 out=$4
 shift 4
 name=$(basename "$case" | tr -c 'a-zA-Z0-9\n' _)
 out=$out/$name
 mkdir -p "$out"
-case $name in kimi_linear_attnres) limit=2e-5 ;; *) limit=1e-5 ;; esac
+case $name in attnres_inputquery | attnres_swa | kimi_linear_attnres) limit=3e-5 ;; *) limit=1e-5 ;; esac
 weights=
 [ ! -e "$case/model.safetensors" ] || weights="--weights $case/model.safetensors"
 common="$case $weights --march native --chunk 16"
