@@ -278,5 +278,13 @@ int main(int argc, char **argv) {
     }
     for (int32_t i = 0; i < n && !failed; i++)
         print_traffic(&ranks[i]);
+    for (int k = 0; k < CASES; k++) {
+        free(want[k]);
+        for (int32_t i = 0; i < n; i++)
+            free(ranks[i].logits[k]);
+    }
+    whole.weights_close(weights);
+    free(memory);
+    free(tokens);
     return failed != 0;
 }
