@@ -9,6 +9,7 @@
 #include <stdarg.h>
 
 #include "tests/unit/row_harness.h"
+#include "tests/unit/tiles_fixture.h"
 
 enum { MOST_TOKENS = 40 };
 
@@ -205,16 +206,14 @@ static void same_bits(const layer *l, const hcg_level *level) {
  * by tiles, and a row's bits do not depend on which it was. */
 Test(emit_experts, tiles) {
     static const char *const types[] = {"f32", "bf16", "q8", "q4", "mxfp4"};
-    hcg_level level;
-    if (!level_with_tiles(&level)) cr_skip_test("this CPU has no AVX-512");
+    const hcg_level level = with_tiles();
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const layer l = {.dtype = types[i], .experts = 4, .slots = 3, .k = 70, .n = 100};
         check_calls(&l, &level, HCG_ROUND_ALL, 2e-5);
         check_calls(&l, &level, 0, 2e-2);
         same_bits(&l, &level);
     }
-    if (strcmp(level.name, "emulated") == 0)
-        cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
+    expect_emulated(&level);
 }
 
 Test(emit_experts, threads_and_neighbours_change_nothing) {

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "tests/unit/sequence_harness.h"
+#include "tests/unit/tiles_fixture.h"
 
 typedef struct shape {
     int64_t t, past, heads, groups, r, m;
@@ -502,17 +503,6 @@ static void check_tiles(shape s, const hcg_level *level, uint64_t seed) {
     close_problem(&p);
 }
 
-static hcg_level with_tiles(void) {
-    hcg_level level;
-    if (!level_with_tiles(&level)) cr_skip_test("this CPU has no AVX-512");
-    return level;
-}
-
-static void check_emulated(const hcg_level *level) {
-    if (strcmp(level->name, "emulated") == 0)
-        cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
-}
-
 Test(emit_latent, tiles) {
     const hcg_level level = with_tiles();
     uint64_t s = 4711;
@@ -520,7 +510,7 @@ Test(emit_latent, tiles) {
         const shape plain = random_shape(&s, round);
         check_tiles(round % 4 == 3 ? made_of(plain, &s) : plain, &level, random_bits(&s));
     }
-    check_emulated(&level);
+    expect_emulated(&level);
 }
 
 /* As in DeepSeek-V3, by size: rows of 576 that are tiles as they lie. */
@@ -531,7 +521,7 @@ Test(emit_latent, wide_rows_on_tiles) {
         s.dtype = floats[i];
         check_tiles(s, &level, 99);
     }
-    check_emulated(&level);
+    expect_emulated(&level);
 }
 
 Test(emit_latent, options_on_tiles) {
@@ -542,7 +532,7 @@ Test(emit_latent, options_on_tiles) {
         const shape plain = with_options(random_shape(&s, (int)i), &s, some[i]);
         check_tiles(i % 2 ? made_of(plain, &s) : plain, &level, random_bits(&s));
     }
-    check_emulated(&level);
+    expect_emulated(&level);
 }
 
 /* Each option alone, and all together, crossed with the others once. */

@@ -9,6 +9,7 @@
 
 #include "codegen/sequence/attention.h"
 #include "tests/unit/sequence_harness.h"
+#include "tests/unit/tiles_fixture.h"
 
 typedef struct shape {
     int64_t t, past, heads, groups, n, m;
@@ -344,23 +345,12 @@ static void check_tiles(const hcg_level *level, shape s, uint64_t seed) {
     }
 }
 
-static hcg_level with_tiles(void) {
-    hcg_level level;
-    if (!level_with_tiles(&level)) cr_skip_test("this CPU has no AVX-512");
-    return level;
-}
-
-static void check_emulated(const hcg_level *level) {
-    if (strcmp(level->name, "emulated") == 0)
-        cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
-}
-
 Test(emit_sequence, tiles) {
     const hcg_level level = with_tiles();
     uint64_t s = 12345;
     for (int round = 0; round < 12; round++)
         check_tiles(&level, random_shape(&s), random_bits(&s));
-    check_emulated(&level);
+    expect_emulated(&level);
 }
 
 Test(emit_sequence, avx512) {
@@ -406,7 +396,7 @@ Test(emit_sequence, options_on_tiles) {
     static const int64_t some[] = {1, 2, 4, 8, 16, 3, 15, 23}; /* each alone, and all */
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         check_tiles(&level, with_options(random_shape(&s), &s, some[i]), random_bits(&s));
-    check_emulated(&level);
+    expect_emulated(&level);
 }
 
 Test(emit_sequence, options_crossed) {
