@@ -270,6 +270,22 @@ Test(family_pages, a_page_of_ones_own_can_build_on_the_page_of_the_same_name) {
     cr_expect(strstr(spec, "# A my Llama model"), "%s", spec);
 }
 
+/* What a page says of a value of one field; no error: it is taken. */
+typedef struct value_case {
+    const char *value, *error;
+} value_case;
+
+static void expect_values(const char *field, const value_case *cases, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        hd_diags_init(&diags, arena);
+        import_with_pages(
+            hd_printf(arena, "{\"model_type\": \"page\", \"%s\": %s}", field, cases[i].value));
+        const bool fine =
+            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
+        cr_expect(fine, "%s: %s", cases[i].value, said());
+    }
+}
+
 /* A list with a length may be one value, if the page says so; what is neither is refused. */
 Test(family_pages, one_value_stands_for_every_place_of_a_list) {
     write_page("page.hadal",
@@ -278,23 +294,14 @@ Test(family_pages, one_value_stands_for_every_place_of_a_list) {
                "    with = \"{sum(widths)}\"\n"
                "    if sum(widths) != 6 {\n        refuse(\"widths\", \"sum\")\n    }\n"
                "}\nmodel page() {\n    output logits = input(\"tokens\")\n}\n");
-    static const struct {
-        const char *value, *error;
-    } cases[] = {{"2", NULL},
-                 {"[1, 2, 3]", NULL},
-                 {"3", "sum"},
-                 {"[2, 4]", "has 2 entries for 3 places"},
-                 {"\"2\"", "a list of whole numbers"},
-                 {"0", "widths"},
-                 {"{}", "widths"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&diags, arena);
-        import_with_pages(
-            hd_printf(arena, "{\"model_type\": \"page\", \"widths\": %s}", cases[i].value));
-        const bool fine =
-            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
-        cr_expect(fine, "%s: %s", cases[i].value, said());
-    }
+    static const value_case cases[] = {{"2", NULL},
+                                       {"[1, 2, 3]", NULL},
+                                       {"3", "sum"},
+                                       {"[2, 4]", "has 2 entries for 3 places"},
+                                       {"\"2\"", "a list of whole numbers"},
+                                       {"0", "widths"},
+                                       {"{}", "widths"}};
+    expect_values("widths", cases, sizeof cases / sizeof *cases);
 }
 
 /* A list may go on, if the page says for how long: what follows is left out. */
@@ -305,23 +312,14 @@ Test(family_pages, lists_that_go_on) {
         "    field some = ints(\"some\", \"m\", length: 3, more: 2)\n"
         "    if sum(some) != 6 or len(some) != 3 {\n        refuse(\"some\", \"sum\")\n    }\n"
         "}\nmodel page() {\n    output logits = input(\"tokens\")\n}\n");
-    static const struct {
-        const char *value, *error;
-    } cases[] = {{"[1, 2, 3]", NULL},
-                 {"[1, 2, 3, 9, 9]", NULL},
-                 {"[1, 2, 3, 9]", "has 4 entries for 3 places"},
-                 {"[1, 2]", "has 2 entries for 3 places"},
-                 {"[1, 2, 3, 9, 9, 9]", "has 6 entries for 3 places"},
-                 {"[1, 2, 4]", "sum"},
-                 {"3", "a list of whole numbers"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&diags, arena);
-        import_with_pages(
-            hd_printf(arena, "{\"model_type\": \"page\", \"some\": %s}", cases[i].value));
-        const bool fine =
-            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
-        cr_expect(fine, "%s: %s", cases[i].value, said());
-    }
+    static const value_case cases[] = {{"[1, 2, 3]", NULL},
+                                       {"[1, 2, 3, 9, 9]", NULL},
+                                       {"[1, 2, 3, 9]", "has 4 entries for 3 places"},
+                                       {"[1, 2]", "has 2 entries for 3 places"},
+                                       {"[1, 2, 3, 9, 9, 9]", "has 6 entries for 3 places"},
+                                       {"[1, 2, 4]", "sum"},
+                                       {"3", "a list of whole numbers"}};
+    expect_values("some", cases, sizeof cases / sizeof *cases);
 }
 
 /* A string of numbers is a list, if the page says so. */
@@ -331,28 +329,19 @@ Test(family_pages, lists_that_are_strings) {
                "    field some = ints(\"some\", \"m\", least: 0, most: 99, joined: true)\n"
                "    if sum(some) != 15 {\n        refuse(\"some\", \"sum\")\n    }\n"
                "}\nmodel page() {\n    output logits = input(\"tokens\")\n}\n");
-    static const struct {
-        const char *value, *error;
-    } cases[] = {{"\"3,12\"", NULL},
-                 {"\"15\"", NULL},
-                 {"[3, 12]", NULL},
-                 {"\"3,4\"", "sum"},
-                 {"\"\"", "a string of them with commas"},
-                 {"\"3,,12\"", "a string of them with commas"},
-                 {"\"3,12,\"", "a string of them with commas"},
-                 {"\"3 12\"", "a string of them with commas"},
-                 {"\"3,-1\"", "a string of them with commas"},
-                 {"\"3,100\"", "from 0 to 99"},
-                 {"\"99999999999999999999\"", "a string of them with commas"},
-                 {"15", "a list of whole numbers"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&diags, arena);
-        import_with_pages(
-            hd_printf(arena, "{\"model_type\": \"page\", \"some\": %s}", cases[i].value));
-        const bool fine =
-            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
-        cr_expect(fine, "%s: %s", cases[i].value, said());
-    }
+    static const value_case cases[] = {{"\"3,12\"", NULL},
+                                       {"\"15\"", NULL},
+                                       {"[3, 12]", NULL},
+                                       {"\"3,4\"", "sum"},
+                                       {"\"\"", "a string of them with commas"},
+                                       {"\"3,,12\"", "a string of them with commas"},
+                                       {"\"3,12,\"", "a string of them with commas"},
+                                       {"\"3 12\"", "a string of them with commas"},
+                                       {"\"3,-1\"", "a string of them with commas"},
+                                       {"\"3,100\"", "from 0 to 99"},
+                                       {"\"99999999999999999999\"", "a string of them with commas"},
+                                       {"15", "a list of whole numbers"}};
+    expect_values("some", cases, sizeof cases / sizeof *cases);
 }
 
 /* An object whose fields are numbers is a list; numbers outside of it are refused. */
@@ -363,25 +352,17 @@ Test(family_pages, objects_by_number) {
                "    if sum([if p == none { 0 } else { p.x } for p in parts]) != 12 {\n"
                "        refuse(\"parts\", \"sum\")\n    }\n}\n"
                "model page() {\n    output logits = input(\"tokens\")\n}\n");
-    static const struct {
-        const char *value, *error;
-    } cases[] = {{"{\"0\": {\"x\": 5}, \"2\": {}}", NULL},
-                 {"{}", "sum"},
-                 {"{\"3\": {}}", "is no number from 0 to 2"},
-                 {"{\"-1\": {}}", "is no number from 0 to 2"},
-                 {"{\"01\": {}}", "is no number from 0 to 2"},
-                 {"{\"99999999999999999999\": {}}", "is no number from 0 to 2"},
-                 {"{\"1\": 12}", "must be an object"},
-                 {"{\"1\": {\"y\": 12}}", "unknown field 'parts.1.y'"},
-                 {"[]", "must be an object"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_diags_init(&diags, arena);
-        import_with_pages(
-            hd_printf(arena, "{\"model_type\": \"page\", \"parts\": %s}", cases[i].value));
-        const bool fine =
-            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
-        cr_expect(fine, "%s: %s", cases[i].value, said());
-    }
+    static const value_case cases[] = {
+        {"{\"0\": {\"x\": 5}, \"2\": {}}", NULL},
+        {"{}", "sum"},
+        {"{\"3\": {}}", "is no number from 0 to 2"},
+        {"{\"-1\": {}}", "is no number from 0 to 2"},
+        {"{\"01\": {}}", "is no number from 0 to 2"},
+        {"{\"99999999999999999999\": {}}", "is no number from 0 to 2"},
+        {"{\"1\": 12}", "must be an object"},
+        {"{\"1\": {\"y\": 12}}", "unknown field 'parts.1.y'"},
+        {"[]", "must be an object"}};
+    expect_values("parts", cases, sizeof cases / sizeof *cases);
 }
 
 /* A family page is no model by itself. */
