@@ -109,13 +109,8 @@ static void count_ops(const hir_module *m, hir_id first, module_facts *f) {
 void facts_count(const hir_module *m, module_facts *out) {
     *out = (module_facts){0};
     count_weights(m, out);
-    for (size_t i = 0; i < m->states.n; i++) {
-        const hir_state *s = &m->states.at[i];
-        const uint64_t bytes = hir_state_bytes(s);
-        const bool grows = hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION;
-        uint64_t *sum = grows ? &out->state_bytes : &out->fixed_state_bytes;
-        *sum = hd_capped_add(*sum, bytes);
-    }
+    out->state_bytes = hir_all_state_bytes(m, true);
+    out->fixed_state_bytes = hir_all_state_bytes(m, false);
     count_ops(m, m->first, out);
 }
 

@@ -556,6 +556,8 @@ bool hir_fits_narrow(hir_type t);
 uint32_t hir_add_state(hir_module *m, const char *name, hir_state_kind kind, hir_type type,
                        hd_loc loc);
 uint32_t hir_find_state(const hir_module *m, const char *name);
+/* Of all caches together, for each position (`grow`), or of all other states. */
+uint64_t hir_all_state_bytes(const hir_module *m, bool grow);
 hir_id hir_add_input(hir_module *m, const char *name, hir_type type);
 void hir_set_option(hir_module *m, const char *key, const char *value);
 

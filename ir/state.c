@@ -64,6 +64,16 @@ uint64_t hir_state_bytes(const hir_state *s) {
            rate;
 }
 
+uint64_t hir_all_state_bytes(const hir_module *m, bool grow) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < m->states.n; i++) {
+        const hir_state *s = &m->states.at[i];
+        if ((kinds[s->kind].rows == HIR_ROWS_PER_POSITION) == grow)
+            sum = hd_capped_add(sum, hir_state_bytes(s));
+    }
+    return sum;
+}
+
 /* ---- the table of states ------------------------------------------------------------------- */
 uint32_t hir_add_state(hir_module *m, const char *name, hir_state_kind kind, hir_type type,
                        hd_loc loc) {

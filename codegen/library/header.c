@@ -419,17 +419,6 @@ static void add_macro(hd_text *out, const char *name, uint64_t value, const char
               comment);
 }
 
-/* Of each position in caches, or of states that do not grow. */
-static uint64_t state_bytes(const hir_module *m, bool grow) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < m->states.n; i++) {
-        const hir_state *s = &m->states.at[i];
-        if ((hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION) == grow)
-            sum += hir_state_bytes(s);
-    }
-    return sum;
-}
-
 /* What the header says of rewinding where a state can only be cleared. */
 static const char *rewind_text(const hir_module *m, const marks *marks) {
     for (size_t i = 0; i < m->states.n; i++)
@@ -449,10 +438,10 @@ static const char *macros(const hcg_program *p, const marks *m) {
         add_macro(&text, "LOGITS", logits, "floats per row of logits");
         add_macro(&text, "OUTPUTS", p->outputs.n, "outputs of forward, the logits included");
         add_macro(&text, "MAX_THREADS", HRT_MAX_THREADS, "of a session");
-        add_macro(&text, "CACHE_BYTES", state_bytes(p->m, true),
+        add_macro(&text, "CACHE_BYTES", hir_all_state_bytes(p->m, true),
                   "of keys and values that a session keeps of each token");
-        if (state_bytes(p->m, false) > 0)
-            add_macro(&text, "STATE_BYTES", state_bytes(p->m, false),
+        if (hir_all_state_bytes(p->m, false) > 0)
+            add_macro(&text, "STATE_BYTES", hir_all_state_bytes(p->m, false),
                       "of other state that a session keeps, however many tokens it has read");
     }
     if (hcg_ranks(p) > 0) {
