@@ -43,26 +43,25 @@ static plan_step step_of(const hcg_program *p, size_t i) {
                  .many_pair = (uint64_t)f->many_pair,
                  .few_row = (uint64_t)f->few_row,
                  .many_position = (uint64_t)f->many_position},
-        .matrix = s->exchange ? HIR_F32 : matrix_of(p->m, p->kernels.at[s->kernel_prefill].op),
+        .matrix = matrix_of(p->m, p->kernels.at[s->kernel_prefill].op),
         .local = s->local,
     };
 }
 
 static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
     plan_stage out = {.m = p->m,
+                      .int8 = !(p->options.exact & HCG_ROUND_INT8),
+                      .bf16 = !(p->options.exact & HCG_ROUND_BF16),
                       .weight_bytes = p->weights_bytes,
+                      .state_bytes = hir_all_state_bytes(p->m, true),
+                      .fixed_state_bytes = hir_all_state_bytes(p->m, false),
                       .arena_per_token = p->m->arena_per_token,
                       .local_per_token = p->m->local_per_token,
                       .fixed_bytes = p->m->fixed_bytes};
-    for (size_t i = 0; i < p->m->states.n; i++) {
-        const hir_state *state = &p->m->states.at[i];
-        const bool grows = hir_state_kind_of(state->kind)->rows == HIR_ROWS_PER_POSITION;
-        uint64_t *sum = grows ? &out.state_bytes : &out.fixed_state_bytes;
-        *sum = hd_capped_add(*sum, hir_state_bytes(state));
-    }
     for (size_t i = 0; i < p->steps.n; i++) {
+        if (p->steps.at[i].exchange) continue; /* no kernel: one of the crossings */
         const plan_step step = step_of(p, i);
-        if (!p->steps.at[i].exchange) hd_push(s->arena, &out.steps, step);
+        hd_push(s->arena, &out.steps, step);
     }
     hir_find_crossings(p->m, s->arena, &out.crossings);
     return out;
@@ -70,48 +69,60 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-static bool add_stage(hadal_session *s, const hadal_pipeline *pipeline, plan_shape *shape) {
-    if (hadal_run_passes(s, pipeline) != 0 || !api_need_program(s, NULL)) return false;
+static bool add_stage(hadal_session *s, const hadal_pipeline *pipeline, const hadal_target *t,
+                      plan_shape *shape) {
+    if (hadal_run_passes(s, pipeline) != 0 || !api_need_program(s, t)) return false;
     hd_push(s->arena, &shape->stage, stage_of(s, s->program));
     return true;
 }
 
-/* The first error since there were `errors`, in short; they do not count: the shape is no good. */
-static const char *take_refusal(hadal_session *s, size_t errors, size_t listed) {
-    const char *why = "it cannot be compiled so";
-    for (size_t i = s->diags.list.n; i-- > listed;)
-        if (s->diags.list.at[i].severity == HD_ERROR) why = s->diags.list.at[i].message;
+/* What was found since there were so many errors and diagnostics: why a model cannot be divided so
+ * is the shape's, and no error of the plan. False: something else is wrong. */
+static bool take_refusal(hadal_session *s, size_t errors, size_t listed, plan_shape *shape) {
+    for (size_t i = s->diags.list.n; i-- > listed;) {
+        const hd_diag *g = &s->diags.list.at[i];
+        if (g->severity != HD_ERROR) continue;
+        if (g->code != HD_E_UNSUPPORTED && g->code != HD_E_VALUE) return false;
+        shape->refused = g->message;
+    }
+    if (!shape->refused) return false;
     s->diags.errors = errors;
     s->diags.list.n = listed;
-    return why;
+    return true;
 }
 
-static plan_shape shape_of(hadal_session *s, const hadal_pipeline *pipeline, int64_t ranks,
-                           int64_t stages) {
-    plan_shape shape = {.ranks = ranks, .stages = stages};
+static bool fill_shape(hadal_session *s, const hadal_pipeline *pipeline, const hadal_target *t,
+                       plan_shape *shape) {
     hadal_pipeline one = *pipeline;
-    one.ranks = ranks;
-    one.stages = stages;
+    one.ranks = shape->ranks;
+    one.stages = shape->stages;
+    const bool divided = shape->ranks * shape->stages > 1;
     const size_t errors = s->diags.errors, listed = s->diags.list.n;
-    for (one.stage = 0; one.stage < stages; one.stage++)
-        if (!add_stage(s, &one, &shape)) {
-            shape.refused = take_refusal(s, errors, listed);
-            break;
-        }
-    return shape;
+    for (one.stage = 0; one.stage < shape->stages; one.stage++)
+        if (!add_stage(s, &one, t, shape)) return divided && take_refusal(s, errors, listed, shape);
+    return true;
 }
 
-static bool add_shapes(hadal_session *s, const hadal_pipeline *pipeline,
-                       const hadal_plan_options *o, plan *out) {
+/* All ways to cut the model for so many hosts that the options leave. */
+static bool add_shapes(hadal_session *s, const hadal_pipeline *pipeline, const hadal_target *t,
+                       int64_t hosts, plan *out) {
+    for (int64_t stages = 1; stages <= hosts; stages++) {
+        plan_shape shape = {.ranks = hosts / stages, .stages = stages};
+        if (shape.ranks * stages != hosts ||
+            (pipeline->ranks > 1 && pipeline->ranks != shape.ranks) ||
+            (pipeline->stages > 1 && pipeline->stages != stages))
+            continue;
+        if (!fill_shape(s, pipeline, t, &shape)) return false;
+        hd_push(s->arena, &out->shapes, shape);
+    }
+    return true;
+}
+
+static bool add_all_shapes(hadal_session *s, const hadal_pipeline *pipeline,
+                           const hadal_plan_options *o, plan *out) {
+    const hadal_target t = {.struct_size = sizeof t, .activations = o->activations};
     for (size_t i = 0; i < o->n_hosts; i++)
-        for (int64_t stages = 1; stages <= o->hosts[i]; stages++) {
-            if (o->hosts[i] % stages) continue;
-            const int64_t ranks = o->hosts[i] / stages;
-            const bool wanted = (pipeline->ranks <= 1 || pipeline->ranks == ranks) &&
-                                (pipeline->stages <= 1 || pipeline->stages == stages);
-            if (!wanted) continue;
-            hd_push(s->arena, &out->shapes, shape_of(s, pipeline, ranks, stages));
-        }
+        if (!add_shapes(s, pipeline, &t, o->hosts[i], out)) return false;
     if (out->shapes.n) return true;
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "no number of hosts is so many ranks and stages")
         ->hint = "--hosts has to be --ranks times --stages";
@@ -134,7 +145,7 @@ static const char *make_plan(hadal_session *s, const hadal_pipeline *pipeline,
     hd_text_init(&text, s->arena);
     if (!plan_host_parse(&s->diags, o->host, &p.host) ||
         !plan_host_check(&s->diags, &p.host, most_hosts(o)) || !api_need_module(s) ||
-        !add_shapes(s, pipeline, o, &p))
+        !add_all_shapes(s, pipeline, o, &p))
         return NULL;
     p.model = s->graph->name;
     plan_predict(&p);

@@ -28,7 +28,8 @@ int cmd_plan(hadal_session *s, const command_line *line) {
     hadal_plan_options o = {.struct_size = sizeof o,
                             .host = option_get(line, OPTION_HOST),
                             .hosts = hosts,
-                            .json = option_given(line, OPTION_JSON)};
+                            .json = option_given(line, OPTION_JSON),
+                            .activations = option_get(line, OPTION_ACTIVATIONS)};
     if (!o.host)
         return hadal_fail(s, "usage", "a plan needs to know a host: --host",
                           "hadal machine --json -o host.json on one, then --host host.json");

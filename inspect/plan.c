@@ -15,11 +15,11 @@ enum {
 
 /* Operations per second in products with a matrix so stored. One row is a matrix-vector product,
  * which no unit but that of multiply-adds is tried for: memory holds it up. */
-static double rate(const plan *p, hir_dtype matrix, bool many) {
+static double rate(const plan *p, const plan_stage *stage, hir_dtype matrix, bool many) {
     const double *fact = p->host.fact;
     double best = fact[PLAN_FMA] * share[SHARE_FMA];
-    const bool bytes = matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4;
-    const bool pairs = matrix == HIR_BF16 && p->call.rounded;
+    const bool groups = matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4;
+    const bool bytes = stage->int8 && groups, pairs = stage->bf16 && matrix == HIR_BF16;
     const double ways[] = {
         bytes ? fact[PLAN_INT8] * share[SHARE_INT8] : 0,
         pairs ? fact[PLAN_BF16] * share[SHARE_BF16] : 0,
@@ -51,7 +51,7 @@ const char *plan_binds(plan_time t) {
     return names[most];
 }
 
-/* Of a call of T: the first rank's share has as many rows as any, or one less. */
+/* Of a call of T: as many as the rank has that has most. */
 static int64_t rows_of_rank(const plan_stage *stage, int64_t T) {
     const int64_t ranks = stage->m->ranks;
     return ranks && T >= stage->m->divide_from ? (T + ranks - 1) / ranks : T;
@@ -70,7 +70,7 @@ static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_
                              int64_t past) {
     const int64_t rows = s->local ? rows_of_rank(stage, T) : T;
     const step_work w = step_work_of(&s->work, rows, past + T - rows, 1);
-    const double arithmetic = w.flops / rate(p, s->matrix, T > 1);
+    const double arithmetic = w.flops / rate(p, stage, s->matrix, T > 1);
     const double memory = w.bytes / (p->host.fact[PLAN_READ] * share[SHARE_READ]);
     return arithmetic > memory ? (plan_time){.arithmetic = arithmetic}
                                : (plan_time){.memory = memory};

@@ -29,6 +29,7 @@ typedef struct plan_stage {
     const hir_module *m; /* how many ranks it has, and when they divide rows */
     HD_VEC(plan_step) steps;
     hir_crossings crossings;
+    bool int8, bf16; /* activations are rounded to these where that is faster */
     uint64_t weight_bytes;
     uint64_t state_bytes, fixed_state_bytes;                /* for each position; of fixed size */
     uint64_t arena_per_token, local_per_token, fixed_bytes; /* of all rows, of a rank's */
@@ -37,7 +38,6 @@ typedef struct plan_stage {
 typedef struct plan_call {    /* what rates are asked for */
     int64_t prompt, position; /* tokens of a prefill; cached when a token is decoded */
     int64_t chunk;
-    bool rounded; /* bf16 weights meet activations rounded to bf16 */
 } plan_call;
 
 /* Seconds of a call by what holds it up. */

@@ -152,6 +152,7 @@ typedef struct hadal_plan_options {
     size_t n_hosts;
     int64_t prompt, position; /* tokens of a prefill; cached tokens when one is decoded */
     int json;
+    const char *activations; /* as hadal_target has them */
 } hadal_plan_options;
 /* How the loaded model could be spread over hosts, what each would hold, and the rates to expect,
  * as text or JSON (docs/many-machines.md). Weights are not needed. Runs the pipeline for each

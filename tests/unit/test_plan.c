@@ -191,7 +191,8 @@ Test(plan, arithmetic_where_it_takes_longer) {
 Test(plan, rates_go_by_the_type_of_the_matrix) {
     plan_step q8 = product();
     q8.matrix = HIR_Q8;
-    const plan_stage stage = stage_with(&q8, 1);
+    plan_stage stage = stage_with(&q8, 1);
+    stage.int8 = true;
     const plan_call call = {.prompt = 8, .position = 0, .chunk = 64};
     const char *with = "memory=1G,read=1T,flops=1000,int8=8000";
     close_to(of_one(with, 1, &stage, 1, call).shapes.at[0].prefill.arithmetic,
@@ -199,6 +200,9 @@ Test(plan, rates_go_by_the_type_of_the_matrix) {
     const char *without = "memory=1G,read=1T,flops=1000";
     close_to(of_one(without, 1, &stage, 1, call).shapes.at[0].prefill.arithmetic,
              8000 / 1000.0 / share_of("FMA"), "no dot products of bytes");
+    stage.int8 = false;
+    close_to(of_one(with, 1, &stage, 1, call).shapes.at[0].prefill.arithmetic,
+             8000 / 1000.0 / share_of("FMA"), "activations that are not rounded");
 }
 
 Test(plan, ranks_do_their_rows_of_long_calls) {
