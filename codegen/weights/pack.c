@@ -20,6 +20,7 @@
 
 enum {
     BLOCK = 2048,             /* elements converted at a time */
+    DEPTH = 256,              /* the same of each row of a panel in groups: whole groups */
     PANELS_BYTES = 4 << 20,   /* of panels made at once */
     PROGRESS_STEP = 64 << 20, /* bytes between two reports */
 };
@@ -29,9 +30,8 @@ static bool is_panel(const hir_weight *w) {
 }
 
 typedef struct worker { /* what one thread needs to make a panel */
-    float *row;         /* weights in groups: a row, and its groups */
-    hcg_group *groups;
-    uint8_t *block; /* others: converted elements of a row, BLOCK at a time */
+    float *rows;        /* weights in groups: DEPTH elements of each row of a panel */
+    uint8_t *block;     /* others: converted elements of a row, BLOCK at a time */
 } worker;
 
 typedef struct packer {
@@ -149,19 +149,35 @@ static bool make_panel(const hd_tensor *t, const form *f, uint64_t first, const 
     return ok;
 }
 
-/* The same in groups (quant.h), row by row: bytes of a group's panel are put one on the other. */
+/* The groups of n columns of `rows` rows that lie in own->rows. */
+static bool put_groups(hir_dtype dtype, const worker *own, uint64_t n, unsigned rows,
+                       uint8_t *out) {
+    float last[HIR_PANEL * HIR_GROUP];
+    const uint64_t whole = n / HIR_GROUP, size = hcg_group_bytes(dtype);
+    bool ok = true;
+    for (uint64_t g = 0; g < whole; g++)
+        ok &= hcg_quantise_rows(dtype, own->rows + g * HIR_GROUP, DEPTH, rows, out + g * size);
+    if (n % HIR_GROUP == 0) return ok;
+    for (unsigned i = 0; i < rows; i++)
+        hcg_fill_group(own->rows + i * DEPTH + whole * HIR_GROUP, (unsigned)(n % HIR_GROUP),
+                       last + i * HIR_GROUP);
+    return ok & hcg_quantise_rows(dtype, last, HIR_GROUP, rows, out + whole * size);
+}
+
+/* The same in groups (quant.h). */
 static bool make_panel_of_groups(const hd_tensor *t, hir_dtype dtype, uint64_t first,
                                  const worker *own, uint8_t *out) {
-    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
-    uint64_t groups = (K + HIR_GROUP - 1) / HIR_GROUP, size = hcg_group_bytes(dtype);
-    memset(out, 0, (size_t)(groups * size));
-    for (uint64_t n = first; n < N && n < first + HIR_PANEL; n++) {
-        hd_tensor_to_f32(t, n * K, K, own->row);
-        if (!hcg_quantise_row(dtype, own->row, K, own->groups)) return false;
-        for (uint64_t i = 0; i < groups; i++)
-            hcg_put_group(dtype, &own->groups[i], (unsigned)(n % HIR_PANEL), out + i * size);
+    const uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1],
+                   rows = N - first < HIR_PANEL ? N - first : HIR_PANEL;
+    bool ok = true;
+    for (uint64_t k = 0; ok && k < K; k += DEPTH) {
+        const uint64_t n = K - k < DEPTH ? K - k : DEPTH;
+        for (uint64_t row = 0; row < rows; row++)
+            hd_tensor_to_f32(t, (first + row) * K + k, n, own->rows + row * DEPTH);
+        ok =
+            put_groups(dtype, own, n, (unsigned)rows, out + k / HIR_GROUP * hcg_group_bytes(dtype));
     }
-    return true;
+    return ok;
 }
 
 typedef struct batch { /* of panels of one weight */
@@ -204,22 +220,19 @@ typedef struct slot {
 
 /* Allocates the buffer, for at least one panel of the longest rows, and each thread's workspace. */
 static void allocate_panels(packer *p, hd_arena *a, const slot *slots, size_t n) {
-    uint64_t longest = 0;
     for (size_t i = 0; i < n; i++) {
         const hir_weight *w = slots[i].w;
         if (!is_panel(w)) continue;
         const form f = form_of(w);
         const uint64_t k = (uint64_t)w->type.dim[w->type.rank - 1], bytes = panel_bytes(&f, k);
         if (bytes > p->panels_size) p->panels_size = bytes;
-        if (hir_is_quantised(w->type.dtype) && k > longest) longest = k;
     }
     if (p->panels_size < PANELS_BYTES) p->panels_size = PANELS_BYTES;
     p->panels = hd_alloc(a, p->panels_size / HRT_ALIGN + 1, HRT_ALIGN);
     p->workers = hd_new_array(a, worker, p->n_workers);
     for (size_t i = 0; i < p->n_workers; i++) {
         worker *w = &p->workers[i];
-        w->row = hd_new_array(a, float, longest + 1);
-        w->groups = hd_new_array(a, hcg_group, (longest + HIR_GROUP - 1) / HIR_GROUP + 1);
+        w->rows = hd_new_array(a, float, HIR_PANEL *DEPTH);
         w->block = hd_alloc(a, BLOCK, 4);
     }
 }
