@@ -257,15 +257,23 @@ static hd_tensor made_rows(hcg_maker *k, const hir_weight *w, uint64_t first, ui
     return rows_tensor(w, n, (uint64_t)hir_derived_row_elements(w->type), to);
 }
 
-/* Matrix after matrix, some rows at a time: panels are rows side by side, so that those of some
- * rows are the bytes that they are in the whole. */
-static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, hd_arena *a) {
+/* Matrix after matrix, as it is stored if it is, else some rows at a time: panels are rows side by
+ * side, so that those of some rows are the bytes that they are in the whole. */
+static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, const hd_tensors *weights,
+                     hd_arena *a) {
     const uint64_t row = (uint64_t)hir_derived_row_elements(w->type);
     const uint64_t all = (uint64_t)hir_type_row_elements(w->type) / row;
     const uint64_t matrix = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : all;
     const uint64_t most = hcg_made_rows(k, ROWS_BYTES, HIR_PANEL);
-    float *rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
+    float *rows = NULL;
+    hd_tensor stored;
     for (uint64_t first = 0, n; first < all; first += n) {
+        if (first % matrix == 0 && hcg_made_as_stored(k, first, matrix, &stored)) {
+            n = matrix;
+            if (put_tensor(p, w, &stored)) continue;
+            return hcg_refuse_values(p->d, w, hd_tensors_find(weights, stored.name));
+        }
+        if (!rows) rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
         n = matrix - first % matrix < most ? matrix - first % matrix : most;
         const hd_tensor t = made_rows(k, w, first, n, rows);
         if (!put_tensor(p, w, &t)) return refuse_rows(p, w, &t, first * row);
@@ -279,7 +287,7 @@ static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
     if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
     hcg_maker *k = hcg_maker_new(a, m, w, weights, p->n_workers);
     const hd_tensor *fault = hcg_made_of_fault(k);
-    const bool ok = fault ? hcg_refuse_values(p->d, w, fault) : put_made(p, k, w, a);
+    const bool ok = fault ? hcg_refuse_values(p->d, w, fault) : put_made(p, k, w, weights, a);
     hd_arena_free(a);
     return ok;
 }
