@@ -14,7 +14,7 @@ void eval_strides(hir_type x, int64_t stride[HIR_MAX_RANK]) {
 }
 
 void eval_stretched_strides(hir_type x, hir_type y, int64_t stride[HIR_MAX_RANK]) {
-    int64_t own[HIR_MAX_RANK];
+    int64_t own[HIR_MAX_RANK] = {0};
     eval_strides(x, own);
     uint32_t lead = y.rank - x.rank; /* dims of y that x does not have */
     for (uint32_t i = 0; i < y.rank; i++)

@@ -299,6 +299,7 @@ static bool show_weights(batcher *t, hir_id member, const block *k, const phase1
  */
 static hir_id first_reader(const batcher *t, const block *k) {
     hir_id first = k->members.at[0];
+    hd_known(k->members.at);
     for (size_t i = 0; i < k->members.n; i++) {
         const hir_id *shown = weights_of(t, k->members.at[i]);
         if (shown && t->place[*shown] < t->place[first]) first = *shown;
