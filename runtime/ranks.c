@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/internal.h"
+#include "support/known.h"
 
 enum { ALL_RANKS = HADAL_COMM_MAX_RANKS };
 
@@ -102,6 +103,7 @@ int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_we
     if (!code) code = hrt_session_make(m, mem, size, w, max_tokens, &s);
     code = agree(c, timeout_ns, m, w, max_tokens, s, code);
     if (code) return code;
+    hd_known(s);
     const int32_t ranks = (int32_t)m->ranks;
     s->side = (hrt_side){.comm = c,
                          .timeout_ns = timeout_ns,
