@@ -493,13 +493,26 @@ static int start(void *context, hadal_comm_exchange what, hadal_comm_group group
     j.starts = x->starts;
     begin_progress(x, &x->going, &j, block_bytes(&j, j.self), timeout_ns);
     int over;
-    return look_after(x, &over);
+    const int failed = look_after(x, &over);
+    x->looked = nanoseconds();
+    return failed;
 }
 
+/* A look moves what the transport happens to hold ready, a part of a message perhaps, and often
+ * makes room for more: so it is looked again, for as long as that takes a small part of the time
+ * that was spent on computing. */
 static int advance(void *context, int *over) {
+    enum { SHARE = 16 };
     comm_exchange *x = context;
+    const int64_t begun = nanoseconds(), most = (begun - x->looked) / SHARE;
+    int rc = x->broken;
     *over = !x->started;
-    return x->started ? look_after(x, over) : x->broken;
+    while (!rc && !*over) {
+        rc = look_after(x, over);
+        if (nanoseconds() - begun >= most) break;
+    }
+    x->looked = nanoseconds();
+    return rc;
 }
 
 static int finish(void *context) {

@@ -99,6 +99,7 @@ typedef struct comm_exchange {
     char message[160];
     bool started; /* an exchange with `start`, which is not over; its lists are kept here */
     comm_progress going;
+    int64_t looked; /* when it was looked after last */
     uint64_t counts[HADAL_COMM_MAX_RANKS], starts[HADAL_COMM_MAX_RANKS];
 } comm_exchange;
 

@@ -162,7 +162,8 @@ static void do_step(const overlap *v, uint32_t number, int64_t tile) {
 
 static void do_steps(const overlap *v, uint32_t from, uint32_t end, int64_t tile) {
     for (uint32_t i = from; i < end; i++)
-        do_step(v, i, tile);
+        if (!hrt_is_idle(v->c->job, &v->c->job->model->steps[i], v->all, v->mine))
+            do_step(v, i, tile);
 }
 
 /* ---- the order ------------------------------------------------------------------------------- */

@@ -324,15 +324,14 @@ static void run_step_of_rank(worker *w, const hrt_job *j, const hrt_step *step, 
     run_step(w, j, step, at, step->last_rows ? wanted_rows(j, at) : (span){0, at->tokens});
 }
 
-static bool is_idle_on_rank(const hrt_job *j, const hrt_step *step, const place *all,
-                            const place *mine) {
+bool hrt_is_idle(const hrt_job *j, const hrt_step *step, const place *all, const place *mine) {
     const place *at = step->local && !step->exchange ? mine : all;
     return is_idle(j, step, at, wanted_rows(j, at));
 }
 
 static uint32_t next_step_of_rank(const hrt_job *j, uint32_t i, const place *all,
                                   const place *mine) {
-    while (i < j->model->n_steps && is_idle_on_rank(j, &j->model->steps[i], all, mine))
+    while (i < j->model->n_steps && hrt_is_idle(j, &j->model->steps[i], all, mine))
         i++;
     return i;
 }

@@ -64,6 +64,9 @@ static inline hrt_span hrt_share(hrt_span all, int64_t index, int64_t count) {
 void hrt_take_step(hrt_worker *w, const hrt_job *j, const hrt_step *step, const hrt_place *at);
 void *hrt_operand_base(const hrt_job *j, const hrt_operand *o, const hrt_place *at);
 hrt_kernel *hrt_step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens);
+/* Has the step nothing to do in this call? */
+bool hrt_is_idle(const hrt_job *j, const hrt_step *step, const hrt_place *all,
+                 const hrt_place *mine);
 /* Meets the others; where there are none it returns at once. */
 void hrt_meet(hrt_worker *w, hrt_crew *c);
 
