@@ -14,6 +14,12 @@
 #include <string.h>
 
 #include "support/packed/reader.h"
+#include "support/packed/tables.h"
+
+#define NUMBER(c) ((float)(c))
+#define PAIR(c)   HD_PAIR(NUMBER, c)
+
+static const float pairs[256][2] = {HD_TABLE_256(PAIR)}; /* of each byte of two integers */
 
 static const struct width {
     hd_packing packing;
@@ -45,19 +51,25 @@ static int32_t integer_at(const hd_tensor *t, uint64_t word, uint64_t which, uin
     return (int32_t)(w >> bits * (which % in_a_word) & ((1u << bits) - 1));
 }
 
-/* There is one matrix: `row` is its row. Zero points lie along the rows: word row / n, column by
- * column, has that of row in place row mod n. */
+/* There is one matrix: `row` is its row. Words are little endian: the bytes of a row hold its
+ * columns in order. Zero points lie along the rows: word row / n, column by column, has that of row
+ * in place row mod n. */
 void hd_codes_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
     const uint32_t bits = bits_of(p->packing), in_a_word = WORD / bits;
-    const uint64_t first = row * words_for(p->cols, bits);
-    int32_t zero = 1 << (bits - 1);
+    const uint8_t *bytes = p->codes->data + row * words_for(p->cols, bits) * sizeof(uint32_t);
+    float zero = (float)(1 << (bits - 1));
     if (p->zeros) {
         const uint64_t groups = (uint64_t)p->zeros->shape[1];
-        zero = integer_at(p->zeros, row / in_a_word * groups + col / p->tile.cols, row % in_a_word,
-                          bits);
+        zero = (float)integer_at(p->zeros, row / in_a_word * groups + col / p->tile.cols,
+                                 row % in_a_word, bits);
     }
+    if (bits == 4)
+        hd_codes_of_halves(bytes, col, n, pairs, out);
+    else
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = (float)bytes[col + i];
     for (uint64_t i = 0; i < n; i++)
-        out[i] = (float)(integer_at(p->codes, first, col + i, bits) - zero);
+        out[i] -= zero;
 }
 
 /* ---- finding ------------------------------------------------------------------------------- */
