@@ -34,7 +34,8 @@ static const float pairs[256][2] = {HD_TABLE_256(PAIR)};
 
 /* There is one matrix: `row` is its row. Words are little endian: the bytes of a row hold its
  * columns in order, two in each. */
-void hd_codes_int4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
+void hd_codes_int4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
+                   float *out) {
     const uint64_t words = (p->cols + IN_A_WORD - 1) / IN_A_WORD;
     float zero = MIDDLE;
     if (p->zeros) {
@@ -44,7 +45,7 @@ void hd_codes_int4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, f
     }
     hd_codes_of_halves(p->codes->data + row * words * sizeof(uint32_t), col, n, pairs, out);
     for (uint64_t i = 0; i < n; i++)
-        out[i] -= zero;
+        out[i] = (out[i] - zero) * scale;
 }
 
 /* ---- finding ------------------------------------------------------------------------------- */
