@@ -198,52 +198,62 @@ static inline lanes nearest_on(lanes x, lanes m, lanes inverse, lanes *at) {
     return NEAREST(LESS(MORE(*at, ALL(0)), ALL(15)));
 }
 
-typedef struct sums {       /* over the elements of a group */
-    lanes q, qq, qx, error; /* error: of squares */
+typedef struct sums { /* over the elements of a group */
+    lanes q, qq, qx;
 } sums;
 
-/* m: from low */
-static inline sums try_line(const from_low *all, lanes s, lanes m) {
-    const lanes inverse = inverse_of(s);
-    sums sum = {0};
-    for (int k = 0; k < HIR_GROUP; k++) {
-        lanes at;
-        const lanes q = nearest_on(all->x[k], m, inverse, &at), d = q - at;
-        sum.q += q, sum.qq += q * q, sum.qx += q * all->x[k];
-        sum.error += d * d;
-    }
-    sum.error *= s * s;
-    return sum;
-}
-
-/* The line of least squares through the points (q, x). One without a slope above 0 is none, as is
- * one through a single q. */
-static inline void fit_line(const from_low *all, const sums *sum, lanes *s, lanes *m) {
+/* From the line s q + m to that of least squares through the points (q, x), and two fifths as far
+ * again: the q that are nearest to that one would move it on in the same direction. A line without
+ * a slope above 0 is none, nor is one through a single q. */
+static inline void go_beyond_fit(const from_low *all, const sums *sum, lanes *s, lanes *m) {
     const lanes n = ALL(HIR_GROUP), spread = n * sum->qq - sum->q * sum->q;
-    const lanes slope = (n * sum->qx - sum->q * all->sum) / spread;
-    const words good = (spread > 0) & (slope > 0);
-    *s = CHOOSE(good, slope, *s);
-    *m = CHOOSE(good, (all->sum - slope * sum->q) / n, *m);
+    const lanes fit_s = (n * sum->qx - sum->q * all->sum) / spread;
+    const lanes fit_m = (all->sum - fit_s * sum->q) / n;
+    const lanes next_s = *s + 1.4f * (fit_s - *s), next_m = *m + 1.4f * (fit_m - *m);
+    const words good = (spread > 0) & (next_s > 0);
+    *s = CHOOSE(good, next_s, *s);
+    *m = CHOOSE(good, next_m, *m);
 }
 
 typedef struct best_line { /* in f16 */
     words s, m;
-    lanes error;
+    lanes error; /* sum of squares */
 } best_line;
 
-/* Lines from s q + m on, m from low. */
-static inline void try_range(const from_low *all, lanes s, lanes m, best_line *best) {
-    enum { ROUNDS = 3 };
-    for (int round = 0; round < ROUNDS; round++) {
-        const words hs = to_f16(s), hm = to_f16(all->low + m);
-        s = from_f16(hs), m = from_f16(hm) - all->low;
-        const sums sum = try_line(all, s, m);
-        const words better = sum.error < best->error;
-        best->s = (better & hs) | (~better & best->s);
-        best->m = (better & hm) | (~better & best->m);
-        best->error = CHOOSE(better, sum.error, best->error);
-        if (round + 1 < ROUNDS) fit_line(all, &sum, &s, &m);
+/* Tries the line s q + m, m from low, as f16 has it; then, if there is a next one, goes on to that.
+ * `next` is a constant: without it the sums are not made. */
+static inline __attribute__((always_inline)) void try_line(const from_low *all, lanes *s, lanes *m,
+                                                           bool next, best_line *best) {
+    const words hs = to_f16(*s), hm = to_f16(all->low + *m);
+    *s = from_f16(hs), *m = from_f16(hm) - all->low;
+    const lanes inverse = inverse_of(*s);
+    sums sum = {0};
+    lanes error = {0};
+    for (int k = 0; k < HIR_GROUP; k++) {
+        lanes at;
+        const lanes q = nearest_on(all->x[k], *m, inverse, &at), d = q - at;
+        error += d * d;
+        sum.q += q, sum.qq += q * q, sum.qx += q * all->x[k];
     }
+    error *= *s * *s;
+    const words better = error < best->error;
+    best->s = (better & hs) | (~better & best->s);
+    best->m = (better & hm) | (~better & best->m);
+    best->error = CHOOSE(better, error, best->error);
+    if (next) go_beyond_fit(all, &sum, s, m);
+}
+
+/* The whole range of x, then the middle of it. */
+static inline best_line search(const from_low *all, lanes width) {
+    best_line best = {.error = ALL(INFINITY)};
+    lanes s = width / 15, m = ALL(0);
+    try_line(all, &s, &m, true, &best);
+    try_line(all, &s, &m, true, &best);
+    try_line(all, &s, &m, false, &best);
+    s = width * .93f / 15, m = width * .035f;
+    try_line(all, &s, &m, true, &best);
+    try_line(all, &s, &m, false, &best);
+    return best;
 }
 
 static bool quantise_q4(const lanes x[HIR_GROUP], words there, unsigned row, uint8_t *out) {
@@ -253,10 +263,8 @@ static bool quantise_q4(const lanes x[HIR_GROUP], words there, unsigned row, uin
     const lanes width = high - low;
     if (any(is_infinite(to_f16(width / 15)) | is_infinite(to_f16(low)))) return false;
     from_low all;
-    best_line best = {.error = ALL(INFINITY)};
     count_from(&all, x, low);
-    try_range(&all, width / 15, ALL(0), &best);
-    try_range(&all, width * .9f / 15, width / 20, &best);
+    const best_line best = search(&all, width);
     if (any(best.error == INFINITY)) return false;
     put_halves(best.s, there, out + 2 * row);
     put_halves(best.m, there, out + 2 * (HIR_PANEL + row));
