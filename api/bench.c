@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "api/bench.h"
-#include "api/library.h"
 #include "api/look.h"
+#include "api/ranks.h"
 
 #define API_FAILED 1
 
@@ -25,8 +25,11 @@ typedef struct subject {
     api_library lib;
     const hadal_bench_model *model;
     const char *name; /* of the module */
-    int64_t held;     /* tokens that its caches have been filled with */
-    void *kept;       /* the session as it was filled, where it cannot be shortened; NULL: it can */
+    /* Of all ranks: a stage may look nothing up, and has states of its own. */
+    int64_t vocab;
+    int64_t only_clears; /* not 0: there is state that can only be cleared */
+    int64_t held;        /* tokens that its caches have been filled with */
+    void *kept; /* the session as it was filled, where it cannot be shortened; NULL: it can */
     size_t kept_bytes;
     uint64_t resident;
     float *logits;
@@ -93,8 +96,7 @@ static bool measure_load(subject *s, int64_t max_tokens, bench_load *out) {
 }
 
 static int32_t token(const subject *s, int64_t i) {
-    const int64_t vocab = (int64_t)s->lib.info->vocab;
-    return (int32_t)((i * 7919 + 11) % (vocab > 0 ? vocab : 1));
+    return (int32_t)((i * 7919 + 11) % (s->vocab > 0 ? s->vocab : 1));
 }
 
 static bool ok(subject *s, int code) {
@@ -137,7 +139,7 @@ static bool go_back(subject *s, int64_t length) {
 
 /* Caches of `length` tokens; what they hold of earlier fillings stays. */
 static bool fill(subject *s, int64_t length) {
-    if (only_clears(s)) return fill_and_keep(s, length);
+    if (s->only_clears) return fill_and_keep(s, length);
     if (length > s->held) {
         if (!ok(s, s->lib.session_rewind(s->lib.session, s->held))) return false;
         if (!forward(s, s->held, length - s->held)) return false;
@@ -162,30 +164,14 @@ static double once(subject *s, job j, int threads, int times) {
     return (now(threads) - start) / times;
 }
 
-/* Ranks of a divided model have to make the same calls: what they do next is decided by the most
- * that one of them wants. Where they cannot agree the next call fails, and says why. */
-static int64_t most_of_ranks(const hadal_session *session, int64_t mine) {
-    const hadal_comm *c = session->comm;
-    int64_t all[HADAL_COMM_MAX_RANKS], most = mine;
-    uint64_t counts[HADAL_COMM_MAX_RANKS];
-    if (!c || c->size > HADAL_COMM_MAX_RANKS) return mine;
-    for (int32_t i = 0; i < c->size; i++)
-        counts[i] = sizeof mine;
-    if (c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES, &mine, all,
-                      counts, session->comm_timeout))
-        return mine;
-    for (int32_t i = 0; i < c->size; i++)
-        if (all[i] > most) most = all[i];
-    return most;
-}
-
-/* The first rank measures; the others follow. */
-static bool measures(const hadal_session *session) {
-    return !session->comm || session->comm->rank == 0;
-}
-
-static bool next_round(const hadal_session *session, rounds *r) {
-    return most_of_ranks(session, measures(session) && rounds_next(r)) > 0;
+/* The speaker measures: a call has ended on all ranks when it has on those with the logits. What
+ * ranks do next they decide together, since they have to make the same calls. */
+static bool next_round(subject *s, rounds *r, bool *more) {
+    int64_t most = 0;
+    const bool mine = api_is_speaker(&s->lib) && rounds_next(r);
+    const bool good = api_most_of_ranks(&s->lib, mine, &most);
+    *more = most > 0;
+    return good;
 }
 
 /* Fills caches and warms up; the number of runs a sample should take. 0: failed. */
@@ -201,13 +187,23 @@ static int prepare(const bench_state *b, subject *s, job j, int threads) {
     charge(s, before);
     const double first = once(s, j, threads, 1);
     if (first < 0) return 0;
-    const int wanted = first < enough && first > 0 ? 1 + (int)(enough / first) : 1;
-    return (int)most_of_ranks(s->lib.s, wanted);
+    int64_t wanted = first < enough && first > 0 ? 1 + (int)(enough / first) : 1;
+    return api_most_of_ranks(&s->lib, wanted, &wanted) ? (int)wanted : 0;
 }
 
-static bench_row row_of(const bench_state *b, const subject *s, job j, const samples *times,
-                        const rounds *r) {
-    const step_work w = api_call_work(s->lib.info, j.tokens, j.past, 1);
+/* What a call does: of a pipeline, what one rank of each stage does. */
+static bool work_of_call(subject *s, job j, step_work *sum) {
+    step_work all[HADAL_COMM_MAX_RANKS];
+    const step_work mine = api_call_work(s->lib.info, j.tokens, j.past, 1);
+    *sum = (step_work){0};
+    if (!api_tell_ranks(&s->lib, &mine, all, sizeof mine)) return false;
+    for (int32_t i = 0; i < api_ranks(&s->lib); i++)
+        if (api_is_first_of_stage(&s->lib, i)) step_work_add(sum, all[i]);
+    return true;
+}
+
+static bench_row row_of(const bench_state *b, const subject *s, job j, step_work w,
+                        const samples *times, const rounds *r) {
     return (bench_row){
         .model = s->model->label,
         .types = s->model->types,
@@ -237,8 +233,9 @@ typedef struct timing { /* of the models of a run, in one configuration */
 } timing;
 
 static bool run_rounds(bench_state *b, subject *s, size_t n, job j, int each, timing *t) {
+    bool good, more;
     rounds_begin(&t->r, b->m, b->rounds);
-    while (next_round(s->lib.s, &t->r)) {
+    while ((good = next_round(s, &t->r, &more)) && more) {
         double at[MODELS] = {0};
         for (size_t k = 0; k < n; k++) {
             const size_t i = t->r.n % 2 ? n - 1 - k : k;
@@ -248,7 +245,7 @@ static bool run_rounds(bench_state *b, subject *s, size_t n, job j, int each, ti
         }
         if (n == 2) sample(&t->ratio, at[0] / at[1]);
     }
-    return true;
+    return good;
 }
 
 static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
@@ -261,12 +258,15 @@ static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
         if (wanted > each) each = wanted;
     }
     if (!run_rounds(b, s, n, j, each, t)) return false;
-    if (!measures(s->lib.s)) return true;
+    step_work work[MODELS];
+    for (size_t i = 0; i < n; i++)
+        if (!work_of_call(&s[i], j, &work[i])) return false;
+    if (!api_is_speaker(&s->lib)) return true;
     rounds_keep(&t->r, &t->ratio);
     bench_row rows[MODELS];
     for (size_t i = 0; i < n; i++) {
         rounds_keep(&t->r, &t->times[i]);
-        rows[i] = row_of(b, &s[i], j, &t->times[i], &t->r);
+        rows[i] = row_of(b, &s[i], j, work[i], &t->times[i], &t->r);
     }
     if (n == 2) {
         rows[0].paired = true;
@@ -321,6 +321,9 @@ static bool open_subject(bench_state *b, hadal_session *session, const hadal_ben
     const uint64_t before = resident_now();
     if (!s->name || !api_library_open(&s->lib, session, model->library, s->name)) return false;
     charge(s, before);
+    if (!api_most_of_ranks(&s->lib, (int64_t)s->lib.info->vocab, &s->vocab) ||
+        !api_most_of_ranks(&s->lib, only_clears(s), &s->only_clears))
+        return false;
     s->logits = hd_alloc(b->arena, api_logits_row(s->lib.info), sizeof *s->logits);
     s->tokens = hd_alloc(b->arena, (size_t)capacity, sizeof *s->tokens);
     return true;

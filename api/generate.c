@@ -2,7 +2,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "api/library.h"
+#include "api/ranks.h"
 #include "api/sample.h"
 #include "frontend/import_json.h"
 #include "support/file.h"
@@ -139,18 +139,46 @@ static bool is_interrupted(generation *g) {
     return g->out->interrupted;
 }
 
+/* What one rank knows of the next step: the token, of those that have logits, and whether the one
+ * who started this process wants it to end. */
+typedef struct step_word {
+    int32_t token, interrupted;
+} step_word;
+
+/* All ranks of a divided model go on with the speaker's token, or end when one of them has to.
+ * Otherwise one of them would wait for calls that nobody makes. */
+static bool agree(generation *g, int32_t *token) {
+    step_word all[HADAL_COMM_MAX_RANKS], mine = {*token, is_interrupted(g)};
+    if (!api_tell_ranks(&g->lib, &mine, all, sizeof mine)) return false;
+    for (int32_t i = 0; i < api_ranks(&g->lib); i++)
+        if (all[i].interrupted) g->out->interrupted = 1;
+    *token = all[api_speaker(&g->lib)].token;
+    return true;
+}
+
 static bool forward(generation *g, const int32_t *tokens, int64_t n, int64_t rows) {
     return api_library_ok(&g->lib, g->lib.forward(g->lib.session, tokens, n, g->logits, rows),
                           "forward");
 }
 
-/* In the pieces that the library makes of a long call anyway, so that one can stop between them. */
-static bool read_prompt(generation *g, const int32_t *prompt, int64_t n) {
+/* Tokens of a call of the prompt. One can stop between calls: they are as long as the pieces that
+ * the library makes of a long call anyway. The pieces of one call are what fills a pipeline: there,
+ * one call has so many that little of its time goes by before all stages have something to do. */
+static int64_t tokens_of_call(const generation *g) {
+    enum { PIECES = 16 };
     const int64_t chunk = (int64_t)g->lib.info->max_chunk;
+    const int32_t stages = api_stages(&g->lib);
+    return stages > 1 ? chunk * stages * PIECES : chunk;
+}
+
+static bool read_prompt(generation *g, const int32_t *prompt, int64_t n) {
+    const int64_t most = tokens_of_call(g);
     const double began = now();
-    for (int64_t part; g->out->prompt_tokens < n && !is_interrupted(g);) {
-        const int64_t done = g->out->prompt_tokens;
-        part = n - done < chunk ? n - done : chunk;
+    int32_t none = -1;
+    while (g->out->prompt_tokens < n) {
+        const int64_t done = g->out->prompt_tokens, part = n - done < most ? n - done : most;
+        if (!agree(g, &none)) return false;
+        if (g->out->interrupted) break;
         hd_progress(&g->lib.s->diags, "reading the prompt", (uint64_t)done, (uint64_t)n);
         if (!forward(g, prompt + done, part, done + part == n)) return false;
         g->out->prompt_tokens += part;
@@ -165,23 +193,28 @@ static bool is_stop(const hadal_generate_options *o, int32_t id) {
     return false;
 }
 
+static bool refuse_logits(generation *g) {
+    hd_err(&g->lib.s->diags, HD_E_RUNTIME, HD_NOWHERE,
+           "the logits after %lld tokens are no numbers",
+           (long long)(g->out->prompt_tokens + g->out->tokens))
+        ->hint = "weights of another model, or numbers beyond what a type can hold";
+    return false;
+}
+
 static bool write_tokens(generation *g, sampler *s) {
     const hadal_generate_options *o = g->o;
-    while (g->out->tokens < o->max_tokens && !is_interrupted(g)) {
-        const int32_t id = api_sample(s, g->logits);
-        if (id < 0) {
-            hd_err(&g->lib.s->diags, HD_E_RUNTIME, HD_NOWHERE,
-                   "the logits after %lld tokens are no numbers",
-                   (long long)(g->out->prompt_tokens + g->out->tokens))
-                ->hint = "weights of another model, or numbers beyond what a type can hold";
-            return false;
-        }
+    while (g->out->tokens < o->max_tokens) {
+        int32_t id = api_has_logits(&g->lib) ? api_sample(s, g->logits) : -1;
+        if (!agree(g, &id)) return false;
+        if (g->out->interrupted) return true;
+        if (id < 0) return refuse_logits(g);
         if (is_stop(o, id)) return true;
         g->out->tokens++;
         if (o->token && o->token(o->context, id)) g->out->interrupted = 1;
-        /* nothing is drawn from what the last one gives */
-        if (g->out->tokens < o->max_tokens && !is_interrupted(g) && !forward(g, &id, 1, 1))
-            return false;
+        /* nothing is drawn from what the last one gives; ranks end together, above */
+        const bool ends =
+            g->out->tokens == o->max_tokens || (api_ranks(&g->lib) == 1 && is_interrupted(g));
+        if (!ends && !forward(g, &id, 1, 1)) return false;
     }
     return true;
 }

@@ -1,4 +1,4 @@
-#include "api/library.h"
+#include "api/ranks.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static bool find_functions(api_library *l, const char *model) {
     const api_info *(*info)(void);
     if (!need_symbol(l, model, "info", &info)) return false;
     l->info = info();
-    if (l->info->struct_size < sizeof *l->info || l->info->step_size != sizeof(step_info)) {
+    if (l->info->struct_size < sizeof *l->info || l->info->step_size != sizeof(hd_step_info)) {
         hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s is of another Hadal (%s, this is %s)",
                l->path, l->info->version, hadal_version())
             ->hint = "compile the model again";
@@ -77,16 +77,6 @@ bool api_library_open(api_library *l, hadal_session *s, const char *path, const 
     return false;
 }
 
-/* Of a divided library: there are others, as many as it wants. */
-static bool need_ranks(const api_library *l) {
-    const hadal_comm *c = l->s->comm;
-    if (c) return true;
-    hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE,
-           "%s is divided over ranks, and this process is alone", l->path)
-        ->hint = "start one process for each: mpirun -n RANKS hadal ...";
-    return false;
-}
-
 /* This rank cannot take part, which the others learn where all make their sessions. */
 static void tell_ranks(const api_library *l) {
     void *session = NULL;
@@ -94,7 +84,7 @@ static void tell_ranks(const api_library *l) {
 }
 
 static bool open_share(api_library *l, const char *path) {
-    if (!need_ranks(l)) return false;
+    if (!api_need_ranks(l)) return false;
     path = hcg_share_path(l->s->arena, path, l->s->comm->rank, l->s->comm->size);
     if (api_library_ok(l, l->weights_open(path, &l->weights), path)) return true;
     tell_ranks(l);
@@ -199,33 +189,4 @@ step_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t a
             step_work_add(&sum, step_work_of(&info->steps[i], part, past + done, rows));
     }
     return sum;
-}
-
-/* The options that the library tells of itself are JSON of ours: a number behind its name. */
-static int64_t number_in(const char *options, const char *name) {
-    const char *at = strstr(options, name);
-    return at ? strtoll(at + strlen(name), NULL, 10) : 0;
-}
-
-static bool library_ranks(hadal_session *s, const char *path, int64_t *ranks) {
-    api_library l;
-    const char *model = api_library_model(s, path);
-    *ranks = 0;
-    if (!model || !api_library_open(&l, s, path, model)) return false;
-    if (l.session_init_on)
-        *ranks =
-            number_in(l.info->options, "\"ranks\": ") * number_in(l.info->options, "\"stages\": ");
-    api_library_close(&l);
-    return true;
-}
-
-#define API_FAILED 1
-int hadal_library_ranks(hadal_session *s, const char *library, int64_t *ranks) {
-    API_ENTER(s);
-    API_LEAVE(s, library_ranks(s, library, ranks));
-}
-
-void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns) {
-    s->comm = comm;
-    s->comm_timeout = timeout_ns;
 }

@@ -71,7 +71,7 @@ static void label_spec(const command_line *line, model *m) {
 }
 
 static int find_model(hadal_session *s, const command_line *line, const char *dir, model *m) {
-    m->compiled = find_compiled(m->spec, &m->files, m->label, sizeof m->label);
+    m->compiled = find_compiled_stages(m->spec, &m->files, m->label, sizeof m->label);
     if (m->compiled) {
         if (option_given(line, OPTION_WEIGHTS_DTYPE) || option_given(line, OPTION_WEIGHTS))
             return hadal_fail(s, "usage", "a compiled model has its weights already",
@@ -195,8 +195,7 @@ static void choose_models(const command_line *line, model *m, size_t *n) {
 }
 
 /* A divided model shares its processes with no other. */
-static int join(hadal_session *s, const command_line *line, const model *m, size_t n,
-                ranks *group) {
+static int join(hadal_session *s, const command_line *line, model *m, size_t n, ranks *group) {
     for (size_t i = 0; i < n; i++) {
         int64_t wanted = 0;
         if (!m[i].compiled) continue;
@@ -204,7 +203,7 @@ static int join(hadal_session *s, const command_line *line, const model *m, size
         if (wanted > 0 && n > 1)
             return hadal_fail(s, "usage", "--against is for models of one process",
                               "measure models that are divided over ranks one by one");
-        if (wanted > 0) return join_ranks(s, line, m[i].files.library, group);
+        if (wanted > 0) return join_ranks(s, line, m[i].spec, &m[i].files, group);
     }
     return 0;
 }

@@ -124,8 +124,9 @@ static int generate(hadal_session *s, const command_line *line, const prompt *p,
     writer out = {0};
     char name[256];
     if (options_of(s, line, p, &o)) return 1;
-    if (find_compiled(line->positional[0], &w->files, name, sizeof name)) {
-        if (refuse_spec_options(s, line) || join_ranks(s, line, w->files.library, group)) return 1;
+    const char *spec = line->positional[0];
+    if (find_compiled_stages(spec, &w->files, name, sizeof name)) {
+        if (refuse_spec_options(s, line) || join_ranks(s, line, spec, &w->files, group)) return 1;
     } else if (compile(s, line, w)) {
         return 1;
     }

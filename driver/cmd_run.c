@@ -48,35 +48,10 @@ static int deliver_profile(hadal_session *s, const command_line *line) {
     return 0;
 }
 
-/* The libraries of a pipeline, NAME_s0 and so on: how many there are. */
-static int count_stages(const char *spec, compiled_files *first) {
-    char part[4200], name[256];
-    compiled_files files;
-    int n = 0;
-    for (;; n++) {
-        snprintf(part, sizeof part, "%.4000s_s%d", spec, n);
-        if (!find_compiled(part, &files, name, sizeof name)) return n;
-        if (n == 0) *first = files;
-    }
-}
-
-/* The stage of this process among them; the last stage has the logits. */
-static int choose_stage(hadal_session *s, const char *spec, int stages, workplace *w, ranks *r) {
-    char part[4200], name[256];
-    if (stages == 0) return 0;
-    if (r->count == 0 || r->count % stages)
-        return hadal_fail(s, "runtime", "the stages are not those of one compilation",
-                          "compile all of them again");
-    const int each = r->count / stages;
-    snprintf(part, sizeof part, "%.4000s_s%d", spec, r->rank / each);
-    r->silent = r->rank != r->count - each;
-    return find_compiled(part, &w->files, name, sizeof name) ? 0 : 1;
-}
-
 /* A library that was compiled before, perhaps divided over ranks: all of them run it, the first
  * writes. */
 static int run_compiled(hadal_session *s, const command_line *line, workplace *w, prompt *p,
-                        int stages, ranks *group) {
+                        ranks *group) {
     const char *logits = option_get(line, OPTION_LOGITS);
     const char *trace = option_get(line, OPTION_TRACE_DEPTH);
     option_number_list split;
@@ -85,8 +60,7 @@ static int run_compiled(hadal_session *s, const command_line *line, workplace *w
         return hadal_fail(s, "usage", "--interpret and --hidden are for a SPEC",
                           "a compiled model gives the outputs that it was compiled with");
     if (refuse_spec_options(s, line) || options_of(s, line, &split, &options) ||
-        read_prompt(s, line, p) || join_ranks(s, line, w->files.library, group) ||
-        choose_stage(s, line->positional[0], stages, w, group))
+        read_prompt(s, line, p) || join_ranks(s, line, line->positional[0], &w->files, group))
         return 1;
     options.library = w->files.library;
     options.packed = w->files.weights;
@@ -112,10 +86,8 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
             s, "usage", "--logits OUT.npy is missing",
             "it stores the logits, --profile prints times; hadal generate writes text");
     char name[256];
-    if (find_compiled(line->positional[0], &w->files, name, sizeof name))
-        return run_compiled(s, line, w, p, 0, group);
-    const int stages = count_stages(line->positional[0], &w->files);
-    if (stages > 0) return run_compiled(s, line, w, p, stages, group);
+    if (find_compiled_stages(line->positional[0], &w->files, name, sizeof name))
+        return run_compiled(s, line, w, p, group);
     if (option_given(line, OPTION_RANKS) && !option_given(line, OPTION_INTERPRET))
         return hadal_fail(s, "usage", "--ranks of run is for --interpret",
                           "hadal compile SPEC --ranks P -o DIR/NAME, then mpirun -n P hadal run "

@@ -95,7 +95,7 @@ static bool is_absent(const char *spec) {
     compiled_files files;
     char name[256];
     struct stat st;
-    return stat(spec, &st) != 0 && !find_compiled(spec, &files, name, sizeof name);
+    return stat(spec, &st) != 0 && !find_compiled_stages(spec, &files, name, sizeof name);
 }
 
 /* `needed`: there is text to read. */

@@ -60,7 +60,6 @@ static int enter(hadal_session *s, const functions *f, int64_t wanted, ranks *r)
     const hadal_comm *comm = f->comm(r->group);
     r->rank = comm->rank;
     r->count = comm->size;
-    r->silent = comm->rank > 0;
     hadal_use_ranks(s, comm, r->timeout_ns);
     if (comm->size == wanted) return 0;
     snprintf(text, sizeof text, "the model is divided over %lld ranks, the job has %d",
@@ -68,13 +67,24 @@ static int enter(hadal_session *s, const functions *f, int64_t wanted, ranks *r)
     return fail(s, text, NULL, "start as many processes as ranks: mpirun -n RANKS hadal ...");
 }
 
-int join_ranks(hadal_session *s, const command_line *line, const char *path, ranks *out) {
+/* Ranks stand in the order of stages; the last stage has the logits. */
+static int choose_stage(hadal_session *s, const char *spec, compiled_files *files, ranks *r) {
+    const int stages = files->stages > 0 ? files->stages : 1, each = r->count / stages;
+    if (r->count % stages)
+        return fail(s, "the stages are not those of one compilation", NULL,
+                    "compile all of them again");
+    r->silent = r->rank != r->count - each;
+    return files->stages > 0 && !find_stage(spec, r->rank / each, files);
+}
+
+int join_ranks(hadal_session *s, const command_line *line, const char *spec, compiled_files *files,
+               ranks *out) {
     long long seconds;
     int64_t wanted;
     functions f = {0};
     *out = (ranks){0};
     if (!option_number(s, line, OPTION_COMM_TIMEOUT, 60, 1, 1000000, &seconds)) return 1;
-    if (hadal_library_ranks(s, path, &wanted)) return 1;
+    if (hadal_library_ranks(s, files->library, &wanted)) return 1;
     if (wanted == 0) return 0;
     out->timeout_ns = seconds * INT64_C(1000000000);
     if (!is_in_job()) {
@@ -83,7 +93,7 @@ int join_ranks(hadal_session *s, const command_line *line, const char *path, ran
                  (long long)wanted);
         return fail(s, "the model is divided over ranks, and this process is alone", NULL, text);
     }
-    return open_mpi(s, out, &f) || enter(s, &f, wanted, out);
+    return open_mpi(s, out, &f) || enter(s, &f, wanted, out) || choose_stage(s, spec, files, out);
 }
 
 int leave_ranks(ranks *r, int failed) {

@@ -2,7 +2,7 @@
 #ifndef DRIVER_RANKS_H
 #define DRIVER_RANKS_H
 
-#include "driver/options.h"
+#include "driver/workplace.h"
 
 typedef struct ranks {
     void *group, *library; /* NULL: the model is not divided */
@@ -12,8 +12,11 @@ typedef struct ranks {
     bool silent; /* another rank tells and writes what comes of it */
 } ranks;
 
-/* Joins the job if the library at `path` is divided, and gives the session its exchanges. */
-int join_ranks(hadal_session *s, const command_line *line, const char *path, ranks *out);
+/* Joins the job if what was compiled as `spec` is divided, and gives the session its exchanges;
+ * `files`, found for it, become those of the stage that this process has. The first rank that has
+ * logits is the one that is not silent. */
+int join_ranks(hadal_session *s, const command_line *line, const char *spec, compiled_files *files,
+               ranks *out);
 /* Leaves it; 1 if that went wrong, or if the command has failed: then the job ends without the
  * others being waited for. */
 int leave_ranks(ranks *r, int failed);

@@ -26,7 +26,28 @@ bool find_compiled(const char *spec, compiled_files *out, char *name, size_t siz
         snprintf(name, size, "%s", file);
     snprintf(out->library, sizeof out->library, "%.*s/lib%s.so", dir, folder, name);
     snprintf(out->weights, sizeof out->weights, "%.*s/%s.weights", dir, folder, name);
+    out->stages = 0;
     return is_file(out->library);
+}
+
+bool find_stage(const char *spec, int stage, compiled_files *of) {
+    char part[PATH_SIZE], name[256];
+    const int stages = of->stages;
+    snprintf(part, sizeof part, "%.4000s_s%d", spec, stage);
+    const bool found = find_compiled(part, of, name, sizeof name);
+    of->stages = stages;
+    return found;
+}
+
+bool find_compiled_stages(const char *spec, compiled_files *out, char *name, size_t size) {
+    compiled_files next;
+    if (find_compiled(spec, out, name, size)) return true;
+    if (!find_stage(spec, 0, out)) return false;
+    for (out->stages = 1; find_stage(spec, out->stages, &next);)
+        out->stages++;
+    const char *slash = strrchr(spec, '/');
+    snprintf(name, size, "%s", slash ? slash + 1 : spec);
+    return true;
 }
 
 int refuse_spec_options(hadal_session *s, const command_line *line) {

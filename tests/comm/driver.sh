@@ -49,6 +49,32 @@ cmp "$out/two.txt" "$out/whole.txt"
 ranks 2 bench "$out/two" --prefill 16 --decode 0 --rounds 1 > "$out/bench.txt"
 [ "$(grep -c prefill "$out/bench.txt")" = 1 ]
 
+# Of a pipeline the last stage alone has logits, and all stages go on with what it draws.
+draw="--tokens 1,2,3 --max-tokens 30 --temperature 0.9 --seed 5 --quiet"
+"$hadal" generate "$out/whole" $draw > "$out/whole.txt"
+ranks 4 generate "$out/four" $draw > "$out/four.txt"
+cmp "$out/four.txt" "$out/whole.txt"
+ranks 4 bench "$out/four" --prefill 16 --decode 0 --rounds 1 > "$out/bench.txt"
+[ "$(grep -c '^four .*prefill' "$out/bench.txt")" = 1 ]
+[ "$(grep -c '^four .*decode' "$out/bench.txt")" = 1 ]
+# Stages make the same calls although only the first looks tokens up, and only the second has a state that cannot be
+# shortened.
+cat > "$out/mixed.hadal" << 'END'
+use "layers"
+use "kda"
+
+model mixed(hidden = 32, vocab = 64) {
+    x = embed("embed", vocab, hidden)
+    at "model.layers.0" { x = x + attention(rmsnorm(x, "norm"), 2) }
+    at "model.layers.1" { x = x + kda(rmsnorm(x, "norm"), heads: 2, head_dim: 16) }
+    output logits = linear(x, "lm_head", vocab)
+}
+END
+"$hadal" init-weights "$out/mixed.hadal" -o "$out/mixed.safetensors"
+"$hadal" compile "$out/mixed.hadal" --weights "$out/mixed.safetensors" --march native --stages 2 -o "$out/mixed"
+ranks 2 bench "$out/mixed" --prefill 4 --decode 0,3,5 --rounds 1 --json > "$out/bench.json"
+[ "$(grep -c '"phase": "decode"' "$out/bench.json")" = 3 ]
+
 refused "the model is divided over 2 ranks, the job has 3" 3 run "$out/two" --tokens 1 --logits "$out/x.npy"
 if "$hadal" run "$out/two" --tokens 1 --logits "$out/x.npy" 2> "$out/said"; then exit 1; fi
 grep -q "this process is alone" "$out/said"

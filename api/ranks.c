@@ -1,0 +1,99 @@
+#include "api/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define API_FAILED 1
+
+/* The options that the library tells of itself are JSON of ours: a number behind its name. */
+static int64_t number_in(const char *options, const char *name) {
+    const char *at = strstr(options, name);
+    return at ? strtoll(at + strlen(name), NULL, 10) : 0;
+}
+
+static int32_t ranks_of_stage(const api_library *l) {
+    return (int32_t)number_in(l->info->options, "\"ranks\": ");
+}
+
+int32_t api_stages(const api_library *l) {
+    return l->session_init_on ? (int32_t)number_in(l->info->options, "\"stages\": ") : 1;
+}
+
+int32_t api_ranks(const api_library *l) {
+    return l->session_init_on ? ranks_of_stage(l) * api_stages(l) : 1;
+}
+
+int32_t api_speaker(const api_library *l) {
+    return l->session_init_on ? api_ranks(l) - ranks_of_stage(l) : 0;
+}
+
+bool api_is_speaker(const api_library *l) {
+    return !l->session_init_on || (l->s->comm && l->s->comm->rank == api_speaker(l));
+}
+
+bool api_has_logits(const api_library *l) {
+    return !l->session_init_on || (l->s->comm && l->s->comm->rank >= api_speaker(l));
+}
+
+bool api_is_first_of_stage(const api_library *l, int32_t rank) {
+    return !l->session_init_on || rank % ranks_of_stage(l) == 0;
+}
+
+bool api_need_ranks(const api_library *l) {
+    const hadal_comm *c = l->s->comm;
+    const int32_t ranks = api_ranks(l);
+    if (!l->session_init_on || (c && c->size == ranks)) return true;
+    hd_diag *d = hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE,
+                        c ? "%s is divided over ranks, of which there are too few or too many"
+                          : "%s is divided over ranks, and this process is alone",
+                        l->path);
+    d->hint = hd_printf(l->s->arena, "start one process for each: mpirun -n %d hadal ...", ranks);
+    return false;
+}
+
+bool api_tell_ranks(api_library *l, const void *mine, void *all, size_t size) {
+    const hadal_comm *c = l->s->comm;
+    uint64_t counts[HADAL_COMM_MAX_RANKS];
+    if (!api_need_ranks(l)) return false;
+    if (!l->session_init_on) {
+        memcpy(all, mine, size);
+        return true;
+    }
+    for (int32_t i = 0; i < c->size; i++)
+        counts[i] = size;
+    const int code = c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES,
+                                   mine, all, counts, l->s->comm_timeout);
+    if (code == 0) return true;
+    hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: the ranks do not come together", l->path)
+        ->cause = hd_strdup(l->s->arena, c->message(c->context));
+    return false;
+}
+
+bool api_most_of_ranks(api_library *l, int64_t mine, int64_t *most) {
+    int64_t all[HADAL_COMM_MAX_RANKS];
+    *most = mine;
+    if (!api_tell_ranks(l, &mine, all, sizeof mine)) return false;
+    for (int32_t i = 0; i < api_ranks(l); i++)
+        if (all[i] > *most) *most = all[i];
+    return true;
+}
+
+static bool library_ranks(hadal_session *s, const char *path, int64_t *ranks) {
+    api_library l;
+    const char *model = api_library_model(s, path);
+    *ranks = 0;
+    if (!model || !api_library_open(&l, s, path, model)) return false;
+    if (l.session_init_on) *ranks = api_ranks(&l);
+    api_library_close(&l);
+    return true;
+}
+
+int hadal_library_ranks(hadal_session *s, const char *library, int64_t *ranks) {
+    API_ENTER(s);
+    API_LEAVE(s, library_ranks(s, library, ranks));
+}
+
+void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns) {
+    s->comm = comm;
+    s->comm_timeout = timeout_ns;
+}
