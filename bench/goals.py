@@ -95,6 +95,42 @@ def overhead(a):
                row["time_ratio"], f"quartiles {row['time_ratio_low']:.3f} .. {row['time_ratio_high']:.3f}")
 
 
+def ranks(a):
+    """The model divided over processes of one machine, with the threads of one process shared out, over the same model undivided:
+    in turn, with messages through shared memory. Nothing where there is no MPI."""
+    if not shutil.which("mpirun"):
+        print("  there is no mpirun")
+        return
+    shape = ["-D", "system=attnres", *(x for d in SMALL.split(",") for x in ("-D", d))] if a.quick else ["-D", "system=attnres"]
+    count = 2
+    for dtype in ("f32", "q4"):
+        with tempfile.TemporaryDirectory(dir=a.work) as folder:
+            weights, whole, shared = (os.path.join(folder, x) for x in ("random.safetensors", "whole", "shared"))
+            run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", "bf16", "-q", "-o", weights)
+            for out, more in ((whole, ()), (shared, ("--ranks", count))):
+                run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--weights-dtype", dtype, "--target-cpu", "native", "-q",
+                    *more, "-o", os.path.join(out, "m"))
+            os.remove(weights)
+            turns = [(one_of_all(a, whole, 1), one_of_all(a, shared, count)) for _ in range(a.rounds)]
+        for phase, what in (("prefill", "prefill 512"), ("decode", "decode")):
+            ratio = statistics.median(many[phase]["seconds"] / one[phase]["seconds"] for one, many in turns)
+            ms = (1e3 * statistics.median(x[i][phase]["seconds"] for x in turns) for i in (0, 1))
+            yield (f"{what}, {dtype}: time of {count} ranks over that of {count} threads", AT_MOST, 1.10, ratio,
+                   "{0:.2f} ms on threads, {1:.2f} on ranks".format(*ms) + busy(turns[-1][0][phase]))
+
+
+def one_of_all(a, folder, count):
+    """{phase: row} of one round; the threads are shared out."""
+    start = ["mpirun", "-n", str(count)] if count > 1 else []
+    line = [*start, *command(a, "bench", os.path.join(folder, "m"), "--prefill", tokens(a, 512), "--decode", "0", "--threads",
+                             max(1, a.threads // count), "--rounds", 1, "--json")]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # of Open MPI, which refuses otherwise
+    out = subprocess.run(line, capture_output=True, text=True, env={**os.environ, **root})
+    if out.returncode:
+        sys.exit(f"goals.py: {' '.join(line)}:\n{out.stdout}{out.stderr}")
+    return {row["phase"]: row for row in json.loads(out.stdout)["rows"]}
+
+
 def contractions(a):
     for T, K, N in ((512, 1024, 3072), (512, 3072, 1024), (16, 1024, 3072), (16, 3072, 1024)):
         shape = (T, K, N) if not a.quick else (16, 128, 128)
@@ -344,30 +380,51 @@ def ling(a):
                f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
 
 
+PACKED = (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("mxfp4", "mxfp4"), ("fp8", "q8"),
+          ("mxfp8", "q8"), ("int4", "q4"))
+MEMORY = "/dev/shm"
+
+
 def packing(a):
     """Bytes read and written while a checkpoint is packed, over those of a copy of the same file, one after the other; 0.25 G
-    weights, 4 GB in --work."""
+    weights, 4 GB in --work, and again in memory where there is room. Both are brought to the disk."""
     shape = defines(layers=14) if not a.quick else defines(hidden=64, layers=2, ff=128, vocab=256)
-    with tempfile.TemporaryDirectory(dir=a.work) as folder:
-        path = {form: os.path.join(folder, f"{form}.safetensors") for form in ("f32", "bf16", "mxfp4", "fp8")}
-        for dtype in ("f32", "bf16"):
-            run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", dtype, "-q", "-o", path[dtype])
-        for form in stored.FORMS:
-            stored.write(path["bf16"], path[form], form)
-        out = os.path.join(folder, "out")
-        for form, dtype in (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("mxfp4", "mxfp4"),
-                            ("fp8", "q8")):
-            asked = f"*_proj={dtype}" if dtype == "mxfp4" else dtype
-            ratios, rates = [], []
-            for _ in range(a.rounds):
-                copied = timed(lambda: shutil.copyfile(path[form], f"{out}.copy"))
-                packed = timed(lambda: run(a, "hadal", "compile", MODEL, *shape, "-w", path[form], "--weights-dtype", asked,
-                                           "--target-cpu", "native", "--emit=weights", "-q", "-o", out))
-                size = os.path.getsize(path[form])
-                rates.append((size + os.path.getsize(f"{out}.weights")) / packed)
-                ratios.append(rates[-1] / (2 * size / copied))
-            yield (f"packing {form} as {dtype}: rate over that of a copy", AT_LEAST, 0.5, statistics.median(ratios),
-                   f"{statistics.median(rates) * 1e-9:.2f} GB/s read and written")
+    places = [("the disk", a.work)]
+    if os.path.isdir(MEMORY) and shutil.disk_usage(MEMORY).free > 6e9:
+        places.append(("memory", MEMORY))
+    for place, work in places:
+        with tempfile.TemporaryDirectory(dir=work) as folder:
+            path = {form: os.path.join(folder, f"{form}.safetensors") for form, _ in PACKED}
+            for dtype in ("f32", "bf16"):
+                run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", dtype, "-q", "-o", path[dtype])
+            for form in stored.FORMS:
+                stored.write(path["bf16"], path[form], form)
+            for form, dtype in PACKED:
+                share, rate = pack_and_copy(a, shape, path[form], dtype, os.path.join(folder, "out"))
+                yield (f"packing {form} as {dtype}, {place}: rate over that of a copy", AT_LEAST, 0.5, share,
+                       f"{rate * 1e-9:.2f} GB/s read and written")
+
+
+def pack_and_copy(a, shape, path, dtype, out):
+    """Medians of the packing rate over that of a copy, and of the packing rate."""
+    asked = f"*_proj={dtype}" if dtype == "mxfp4" else dtype
+    ratios, rates = [], []
+    for _ in range(a.rounds):
+        copied = timed(lambda: copy_and_sync(path, f"{out}.copy"))
+        os.remove(f"{out}.copy")
+        packed = timed(lambda: run(a, "hadal", "compile", MODEL, *shape, "-w", path, "--weights-dtype", asked,
+                                   "--target-cpu", "native", "--emit=weights", "-q", "-o", out))
+        size = os.path.getsize(path)
+        rates.append((size + os.path.getsize(f"{out}.weights")) / packed)
+        ratios.append(rates[-1] / (2 * size / copied))
+        os.remove(f"{out}.weights")
+    return statistics.median(ratios), statistics.median(rates)
+
+
+def copy_and_sync(path, to):
+    shutil.copyfile(path, to)
+    with open(to, "rb") as f:
+        os.fsync(f.fileno())
 
 
 def timed(what):
@@ -434,7 +491,7 @@ def recurrence(a):
             yield what, AT_LEAST, goal, float(line[line.index("of") - 1]), f"{line[line.index('us') - 1]} us"
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
+GROUPS = (decode, prefill, start, overhead, ranks, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
           compiling, compiling_kimi, packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 LARGE = (packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 
