@@ -31,7 +31,7 @@ static bool find_functions(api_library *l, const char *model) {
     const api_info *(*info)(void);
     if (!need_symbol(l, model, "info", &info)) return false;
     l->info = info();
-    if (l->info->struct_size < sizeof *l->info || l->info->step_size != sizeof(step_info)) {
+    if (l->info->struct_size < sizeof *l->info || l->info->step_size != sizeof(hd_step_info)) {
         hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s is of another Hadal (%s, this is %s)",
                l->path, l->info->version, hadal_version())
             ->hint = "compile the model again";

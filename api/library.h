@@ -19,10 +19,10 @@ typedef struct api_info {
     size_t n_outputs;
     const char *const (*outputs)[2];
     size_t vocab, n_steps;
-    const step_info *steps;
+    const hd_step_info *steps;
     size_t n_states;
     const char *const (*states)[3]; /* name, kind, type */
-    size_t step_size;               /* of step_info as the library knows it */
+    size_t step_size;               /* of hd_step_info as the library knows it */
 } api_info;
 /* A whole call of n tokens, pass by pass. */
 step_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked);

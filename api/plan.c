@@ -14,35 +14,16 @@
 static hir_dtype matrix_of(const hir_module *m, hir_id kernel) {
     HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) {
         const hir_op *o = hir_op_at(m, id);
-        const bool product = o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP ||
-                             o->code == HIR_BLOCK_LINEAR_OP;
-        if (product && o->args[1].kind == HIR_REF_WEIGHT) return hir_arg_type(m, id, 1).dtype;
+        if (hir_is_matrix(o->code, 1) && o->args[1].kind == HIR_REF_WEIGHT)
+            return hir_arg_type(m, id, 1).dtype;
     }
     return HIR_F32;
 }
 
 static plan_step step_of(const hcg_program *p, size_t i) {
     const hrt_step *s = &p->steps.at[i];
-    const hcg_step_work *k = &p->work.at[i];
-    const hd_two_forms *f = &s->choice.forms;
     return (plan_step){
-        .work = {.name = s->name,
-                 .last_rows = s->last_rows,
-                 .row_flops = k->row_flops,
-                 .pair_flops = k->pair_flops,
-                 .pass_bytes = k->pass_bytes,
-                 .row_bytes = k->row_bytes,
-                 .position_bytes = k->position_bytes,
-                 .expert_bytes = k->expert_bytes,
-                 .experts = k->experts,
-                 .chosen = k->chosen,
-                 .window = s->list_rate ? 0 : s->window,
-                 .state_bytes = k->state_bytes,
-                 .when = s->choice.when,
-                 .few_pair = (uint64_t)f->few_pair,
-                 .many_pair = (uint64_t)f->many_pair,
-                 .few_row = (uint64_t)f->few_row,
-                 .many_position = (uint64_t)f->many_position},
+        .work = hcg_step_info(p, i),
         .matrix = matrix_of(p->m, p->kernels.at[s->kernel_prefill].op),
         .local = s->local,
     };

@@ -6,7 +6,7 @@
 profile *api_profile_new(hd_arena *a, const api_library *l, int threads) {
     const api_info *info = l->info;
     profile *p = hd_new(a, profile);
-    step_info *steps = hd_new_array(a, step_info, info->n_steps + 1);
+    hd_step_info *steps = hd_new_array(a, hd_step_info, info->n_steps + 1);
     for (size_t i = 0; i < info->n_steps; i++) {
         steps[i] = info->steps[i];
         steps[i].name = hd_strdup(a, steps[i].name);

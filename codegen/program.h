@@ -6,6 +6,7 @@
 #include "codegen/codegen.h"
 #include "ir/kernels.h"
 #include "runtime/hadal_rt.h"
+#include "support/step_info.h"
 
 typedef struct hcg_contraction hcg_contraction; /* contract/contraction.h */
 
@@ -81,6 +82,8 @@ typedef struct hcg_step_work {
     uint32_t line;     /* of the kernel in the kernel IR text */
 } hcg_step_work;
 hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel); /* line: 0 */
+/* The same, and when it runs, as a library tells it. */
+hd_step_info hcg_step_info(const hcg_program *p, size_t step);
 
 /* An input or output of the program. */
 typedef struct hcg_port {

@@ -217,3 +217,30 @@ hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel) {
         charge_result(hir_value_at(m, k->results[i])->type, &w);
     return w;
 }
+
+/* ---- as a library tells it ------------------------------------------------------------------- */
+hd_step_info hcg_step_info(const hcg_program *p, size_t step) {
+    const hrt_step *s = &p->steps.at[step];
+    const hcg_step_work *k = &p->work.at[step];
+    const hd_two_forms *f = &s->choice.forms;
+    return (hd_step_info){.name = s->name,
+                          .kind = hir_kind(k->kind)->name,
+                          .scope = k->scope,
+                          .line = k->line,
+                          .last_rows = s->last_rows,
+                          .row_flops = k->row_flops,
+                          .pair_flops = k->pair_flops,
+                          .pass_bytes = k->pass_bytes,
+                          .row_bytes = k->row_bytes,
+                          .position_bytes = k->position_bytes,
+                          .expert_bytes = k->expert_bytes,
+                          .experts = k->experts,
+                          .chosen = k->chosen,
+                          .window = s->list_rate ? 0 : s->window,
+                          .state_bytes = k->state_bytes,
+                          .when = s->choice.when,
+                          .few_pair = (uint64_t)f->few_pair,
+                          .many_pair = (uint64_t)f->many_pair,
+                          .few_row = (uint64_t)f->few_row,
+                          .many_position = (uint64_t)f->many_position};
+}

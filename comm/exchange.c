@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "support/bf16.h"
+
 /* ---- errors ---------------------------------------------------------------------------------- */
 static const char *exchange_name(uint32_t kind) {
     static const char *const names[] = {
@@ -333,13 +335,6 @@ static void take_blocks(const job *j, uint64_t at, uint64_t piece, const uint8_t
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
-static float widen(uint16_t half) {
-    const uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 static void add_values(float *sum, const uint8_t *part, uint64_t n, hadal_comm_type type,
                        bool first) {
     if (type == HADAL_COMM_F32) {
@@ -349,7 +344,7 @@ static void add_values(float *sum, const uint8_t *part, uint64_t n, hadal_comm_t
     } else {
         const uint16_t *x = (const uint16_t *)(const void *)part;
         for (uint64_t i = 0; i < n; i++)
-            sum[i] = first ? widen(x[i]) : sum[i] + widen(x[i]);
+            sum[i] = first ? hd_bf16_to_f32(x[i]) : sum[i] + hd_bf16_to_f32(x[i]);
     }
 }
 

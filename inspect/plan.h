@@ -19,7 +19,7 @@
 #include "passes/crossing.h"
 
 typedef struct plan_step { /* a kernel */
-    step_info work;
+    hd_step_info work;
     hir_dtype matrix; /* what it multiplies with; f32 where it multiplies with none */
     bool local;       /* goes over the rows of the rank */
 } plan_step;

@@ -1,18 +1,8 @@
-/* The steps of a compiled model: their description in its library (hadal_info of the generated
- * header, codegen/library/header.c), the time that they took, and the work that they do. */
+/* The steps of a compiled model: the time that they took, and the work that they do. */
 #ifndef INSPECT_STEPS_H
 #define INSPECT_STEPS_H
 
-#include <stdint.h>
-
-typedef struct step_info {
-    const char *name, *kind, *scope;
-    uint64_t line, last_rows;
-    uint64_t row_flops, pair_flops, pass_bytes, row_bytes, position_bytes;
-    uint64_t expert_bytes, experts, chosen;
-    uint64_t window, state_bytes;
-    uint64_t when, few_pair, many_pair, few_row, many_position;
-} step_info;
+#include "support/step_info.h"
 
 typedef struct step_time { /* hadal_profile_step */
     uint64_t calls, work_ns, wait_ns;
@@ -27,6 +17,6 @@ typedef struct step_work {
 double step_share_touched(uint64_t experts, uint64_t chosen, int64_t rows);
 void step_work_add(step_work *sum, step_work w);
 /* One step in one pass of T tokens behind `past` others, the last `asked` rows of logits wanted. */
-step_work step_work_of(const step_info *k, int64_t T, int64_t past, int64_t asked);
+step_work step_work_of(const hd_step_info *k, int64_t T, int64_t past, int64_t asked);
 
 #endif

@@ -95,8 +95,7 @@ hir_id hir_form_op(const hir_module *m, hir_id kernel) {
 
 bool hir_is_matrix(hir_opcode code, uint32_t i) {
     if (code == HIR_ATTENTION_EXPANDED_OP) return i == 5 || i == 6;
-    return i == 1 &&
-           (code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP || code == HIR_BLOCK_LINEAR_OP);
+    return i == 1 && (hir_is_linear(code) || code == HIR_BLOCK_LINEAR_OP);
 }
 
 static bool has_trait(hir_opcode code, unsigned trait) {

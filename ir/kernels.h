@@ -74,6 +74,15 @@ hir_kernel_form hir_form_by_op(hir_opcode code);
 
 /* Is operand `i` of the op a matrix, or several, that contractions multiply with? */
 bool hir_is_matrix(hir_opcode code, uint32_t i);
+/* Does the op multiply whole rows with one matrix, or with chosen ones (experts), and add a bias?
+ */
+static inline bool hir_is_linear(hir_opcode code) {
+    return code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP;
+}
+/* The operand of such an op that is the bias. */
+static inline uint32_t hir_bias_of(hir_opcode code) {
+    return code == HIR_EXPERT_LINEAR_OP ? 3 : 2;
+}
 
 /* May all operands of the op, which makes a form, be reshaped in its kernel? */
 bool hir_takes_views(hir_opcode code);

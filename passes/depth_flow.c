@@ -291,7 +291,7 @@ static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x
     uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
     if (row < width || (x->n && x->numbers)) return true;
     if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
-    if (o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP) return !is_border(f, o);
+    if (hir_is_linear(o->code)) return !is_border(f, o);
     if (!hir_has_trait(o->code, HIR_REDUCE)) return false;
     return row % width != 0 || takes_width(f, o);
 }

@@ -312,8 +312,7 @@ const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_aren
         const hir_id op = hir_value_at(m, x.stack.at[--x.stack.n])->op;
         const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(m, op);
         if (!o) continue;
-        const bool product = o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP;
-        const uint32_t weight = product ? weight_behind(m, o->args[1]) : HIR_NONE;
+        const uint32_t weight = hir_is_linear(o->code) ? weight_behind(m, o->args[1]) : HIR_NONE;
         if (weight != HIR_NONE)
             add_name(&x, m->weights.at[weight].name);
         else if (!hir_flow_is_border(m, o))

@@ -513,7 +513,7 @@ static bool may_sink(const fuse *f, hir_id op) {
     const fuse_node *n = &f->node[op];
     if (hir_has_trait(o->code, HIR_EFFECT)) return false;
     if (n->kind == FUSE_SEQUENCE) return hir_has_trait(o->code, HIR_ELEMENTWISE);
-    return n->kind == FUSE_ROW || (n->kind == FUSE_CONTRACT && !fuse_is_product(o->code));
+    return n->kind == FUSE_ROW || (n->kind == FUSE_CONTRACT && !hir_is_linear(o->code));
 }
 
 static bool repeats_operand(const fuse *f, const hir_op *o, uint32_t i) {
@@ -641,7 +641,7 @@ static void fill_groups(fuse *f) {
         for (size_t k = 0; k < f->program.n; k++) {
             hir_id op = f->program.at[k];
             fuse_node *n = &f->node[op];
-            if ((fuse_is_product(hir_op_at(f->m, op)->code) && n->kind == FUSE_CONTRACT) != linear)
+            if ((hir_is_linear(hir_op_at(f->m, op)->code) && n->kind == FUSE_CONTRACT) != linear)
                 continue;
             if (n->kind == FUSE_ROW)
                 n->group =

@@ -54,9 +54,6 @@ typedef struct fuse {
     HD_VEC(uint32_t) kernels; /* groups, in the order of their kernels */
 } fuse;
 
-static inline bool fuse_is_product(hir_opcode code) {
-    return code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP;
-}
 /* The value that a chain of reshapes views. */
 hir_ref fuse_base(const fuse *f, hir_ref r);
 /* The node of the op that defines a value; NULL for inputs, weights and states. */

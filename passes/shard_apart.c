@@ -87,7 +87,7 @@ static void replace_slice(taker *t, hir_id product, hir_id slice) {
     const int64_t length = hir_attr_int(s, HIR_A_LENGTH, 0) * each;
     hir_builder b = hir_before(t->m, t->c->diags, product);
     const hir_opcode code = o->code;
-    const uint32_t bias = experts ? 3 : 2;
+    const uint32_t bias = hir_bias_of(code);
     hir_ref args[4] = {o->args[0]};
     args[1] = rows_of_weight(t, pass_arg(t->m, product, 1), start, length, experts);
     if (experts) args[2] = pass_arg(t->m, product, 2);
@@ -114,11 +114,9 @@ bool shard_take_apart(hir_pass_context *c) {
                .forward = {.arena = c->scratch}};
     HIR_EACH(c->m, op, c->m->first) {
         const hir_op *o = hir_op_at(c->m, op);
-        const bool experts = o->code == HIR_EXPERT_LINEAR_OP;
-        if ((o->code != HIR_LINEAR_OP && !experts) || !hir_type_has_t(hir_arg_type(c->m, op, 0)))
-            continue;
+        if (!hir_is_linear(o->code) || !hir_type_has_t(hir_arg_type(c->m, op, 0))) continue;
         if (o->args[1].kind != HIR_REF_WEIGHT || !may_slice(&t, o->args[1]) ||
-            !may_slice(&t, o->args[experts ? 3 : 2]) || !each_slice_of(&t, op, NULL))
+            !may_slice(&t, o->args[hir_bias_of(o->code)]) || !each_slice_of(&t, op, NULL))
             continue;
         take_apart(&t, op);
     }

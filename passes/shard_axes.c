@@ -191,20 +191,17 @@ bool shard_axes(const hir_module *m, hir_id op, uint32_t r, shard_axis *of) {
 
 bool shard_begins(const hir_module *m, hir_id op, uint32_t r) {
     const hir_op *o = hir_op_at(m, op);
-    const bool product = o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP;
-    if (!product || o->args[1].kind != HIR_REF_WEIGHT || !hir_type_has_t(type_of(m, op, 0)))
+    if (!hir_is_linear(o->code) || o->args[1].kind != HIR_REF_WEIGHT ||
+        !hir_type_has_t(type_of(m, op, 0)))
         return false;
-    const uint32_t bias = o->code == HIR_LINEAR_OP ? 2 : 3;
-    return r + 1 == pass_result_type(m, op).rank && o->args[bias].kind != HIR_REF_VALUE;
+    return r + 1 == pass_result_type(m, op).rank &&
+           o->args[hir_bias_of(o->code)].kind != HIR_REF_VALUE;
 }
 
 bool shard_ends(const hir_module *m, hir_id op, uint32_t i, uint32_t axis) {
     const hir_op *o = hir_op_at(m, op);
-    const bool product = o->code == HIR_LINEAR_OP || o->code == HIR_EXPERT_LINEAR_OP ||
-                         o->code == HIR_BLOCK_LINEAR_OP;
-    if (!product || i != 0 || o->args[1].kind != HIR_REF_WEIGHT) return false;
+    if (!hir_is_matrix(o->code, 1) || i != 0 || o->args[1].kind != HIR_REF_WEIGHT) return false;
     const hir_type x = type_of(m, op, 0);
-    const bool bias = o->code != HIR_BLOCK_LINEAR_OP;
     return axis + 1 == x.rank && hir_type_has_t(x) &&
-           (!bias || pass_arg(m, op, o->code == HIR_LINEAR_OP ? 2 : 3).kind != HIR_REF_VALUE);
+           (!hir_is_linear(o->code) || pass_arg(m, op, hir_bias_of(o->code)).kind != HIR_REF_VALUE);
 }

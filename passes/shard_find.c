@@ -104,7 +104,7 @@ static void begin(finder *f, hir_id op, uint32_t class) {
     f->s->is_begin[op] = true;
     if (first) f->p->crossing += pass_elements(hir_arg_type(f->m, op, 0));
     add_operand(f, op, 1, experts, class, false);
-    add_operand(f, op, experts ? 3 : 2, experts, class, false);
+    add_operand(f, op, hir_bias_of(hir_op_at(f->m, op)->code), experts, class, false);
 }
 
 static void follow_back(finder *f, uint32_t at) {

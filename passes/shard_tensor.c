@@ -316,8 +316,9 @@ static hd_share share_for(const rewriter *w, const shard_part *p, const shard_sl
 /* The bias of partial sums is added by rank 0 alone. */
 static void request_bias(rewriter *w, hir_id op, requests *r) {
     const hir_op *o = hir_op_at(w->m, op);
-    const uint32_t arg = o->code == HIR_LINEAR_OP ? 2 : 3;
-    if (o->code == HIR_BLOCK_LINEAR_OP || pass_arg(w->m, op, arg).kind != HIR_REF_WEIGHT) return;
+    if (!hir_is_linear(o->code)) return;
+    const uint32_t arg = hir_bias_of(o->code);
+    if (pass_arg(w->m, op, arg).kind != HIR_REF_WEIGHT) return;
     const uint32_t weight = o->args[arg].index, dim = o->code != HIR_LINEAR_OP;
     const hd_share once = {w->m->ranks, w->m->weights.at[weight].type.dim[dim], 1, 1, false};
     hd_push(w->c->scratch, &r->list, ((request){weight, dim, arg, op, once}));

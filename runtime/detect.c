@@ -178,16 +178,17 @@ static uint32_t rate_of_dots(reader *r, uint64_t features) {
 }
 
 /* ---- without CPUID --------------------------------------------------------------------------- */
-uint64_t hrt_features_of_arm64(uint64_t hwcap) {
-    enum { ASIMDDP = 20 };
-    return hwcap >> ASIMDDP & 1 ? HRT_CPU_DOTPROD : 0;
+uint64_t hrt_features_of_arm64(uint64_t hwcap, uint64_t hwcap2) {
+    enum { ASIMDDP = 20, BF16 = 14 };
+    const uint64_t bytes = hwcap >> ASIMDDP & 1 ? HRT_CPU_DOTPROD : 0;
+    return bytes | (hwcap2 >> BF16 & 1 ? HRT_CPU_BF16 : 0);
 }
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 
 static uint64_t system_features(void) {
-    return hrt_features_of_arm64(getauxval(AT_HWCAP));
+    return hrt_features_of_arm64(getauxval(AT_HWCAP), getauxval(AT_HWCAP2));
 }
 #else
 static uint64_t system_features(void) {

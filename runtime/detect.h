@@ -33,8 +33,9 @@ typedef struct hrt_machine {
 /* `cpuid` is NULL on an architecture without CPUID: the features that the operating system tells
  * of, no sizes. */
 hrt_machine hrt_detect(const hrt_cpuid *cpuid);
-/* Features of aarch64 by the bits of AT_HWCAP (Linux, Documentation/arch/arm64/elf_hwcaps.rst). */
-uint64_t hrt_features_of_arm64(uint64_t hwcap);
+/* Features of aarch64 by the bits of AT_HWCAP and AT_HWCAP2 (Linux,
+ * Documentation/arch/arm64/elf_hwcaps.rst). */
+uint64_t hrt_features_of_arm64(uint64_t hwcap, uint64_t hwcap2);
 /* Of features that the machine has, those that this process may use: for some the operating system
  * must be asked, which this does, and only if they are among these. */
 uint64_t hrt_permitted(const hrt_cpuid *cpuid, uint64_t features);

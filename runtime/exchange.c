@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/internal.h"
+#include "support/bf16.h"
 
 typedef struct exchange { /* one, in a call */
     const hrt_model *m;
@@ -57,26 +58,18 @@ static uint64_t rows_done(const exchange *x) {
 }
 
 /* ---- bf16 ------------------------------------------------------------------------------------ */
-/* To the nearest, ties to even; what is not a number stays so. */
-static uint16_t narrow(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
-}
-
 static void narrow_all(const void *from, void *to, uint64_t n) {
     const float *x = from;
     uint16_t *y = to;
     for (uint64_t i = 0; i < n; i++)
-        y[i] = narrow(x[i]);
+        y[i] = hd_bf16_from_f32(x[i]);
 }
 
 static void widen_all(const void *from, void *to, uint64_t n) {
     const uint16_t *x = from;
-    uint32_t *y = to;
+    float *y = to;
     for (uint64_t i = 0; i < n; i++)
-        y[i] = (uint32_t)x[i] << 16;
+        y[i] = hd_bf16_to_f32(x[i]);
 }
 
 static hadal_comm_type crossing(const hrt_exchange *e) {

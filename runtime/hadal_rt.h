@@ -174,7 +174,7 @@ typedef struct hrt_level { /* one CPU level, best first */
     C(AVX512VL, 19, "avx512vl") C(AVX512VNNI, 20, "avx512vnni") \
     C(AVX512BF16, 21, "avx512bf16") C(AVXVNNI, 22, "avxvnni") C(AMXTILE, 23, "amx-tile") \
     C(AMXBF16, 24, "amx-bf16") C(AMXINT8, 25, "amx-int8") \
-    C(DOTPROD, 26, "dotprod")
+    C(DOTPROD, 26, "dotprod") C(BF16, 27, "bf16")
 /* clang-format on */
 enum {
 #define C(id, bit, name) HRT_CPU_##id = 1 << bit,

@@ -85,14 +85,6 @@ static float float_of(uint32_t b) {
     return x;
 }
 
-/* The upper half of a float, rounded: adding 0x7fff plus the lowest kept bit carries into that bit
- * exactly when the lower half is above one half, or is one half and the kept part is odd. */
-uint16_t hd_bf16_from_f32(float x) {
-    uint32_t b = bits_of(x);
-    if (isnan(x)) return (uint16_t)(b >> 16 | 0x40);
-    return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
-}
-
 /* A float that keeps for a later rounding what this one drops (round to odd): the nearest float
  * towards zero, its last bit set if anything was cut off. */
 static float odd_float(double x) {
@@ -105,10 +97,6 @@ static float odd_float(double x) {
 
 uint16_t hd_bf16_from_f64(double x) {
     return hd_bf16_from_f32(odd_float(x));
-}
-
-float hd_bf16_to_f32(uint16_t x) {
-    return float_of((uint32_t)x << 16);
 }
 
 float hd_f16_to_f32(uint16_t x) {

@@ -3,6 +3,7 @@
 #ifndef HD_TENSORFILE_H
 #define HD_TENSORFILE_H
 
+#include "support/bf16.h"
 #include "support/file.h"
 
 #define HD_TENSOR_MAX_RANK 8
@@ -89,12 +90,10 @@ double hd_tensor_get(const hd_tensor *t, uint64_t i);
 void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out);
 void hd_tensor_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out);
 
-/* Round to nearest even; NaN stays NaN. */
-uint16_t hd_bf16_from_f32(float x);
+/* Round to nearest even; NaN stays NaN. From and to bf16 and f32: support/bf16.h. */
 uint16_t hd_bf16_from_f64(double x); /* rounded once, not by way of f32 */
 uint16_t hd_f16_from_f32(float x);
 uint16_t hd_f16_from_f64(double x); /* likewise */
-float hd_bf16_to_f32(uint16_t x);
 float hd_f16_to_f32(uint16_t x);
 
 #endif

@@ -41,10 +41,14 @@ class Shape:
         return (7919 * position + 11) % self.vocab
 
 
-class Checkpoint:
-    """The f32 tensors of a .safetensors file by name, mapped; matrices are [outputs, inputs]."""
+VIEWS = {"F32": "<f4", "BF16": "<u2"}  # bf16: numpy has none; the upper halves of f32
 
-    def __init__(self, path):
+
+class Checkpoint:
+    """The tensors of a .safetensors file by name, mapped, all of one type; matrices are [outputs,
+    inputs]."""
+
+    def __init__(self, path, dtype="F32"):
         try:
             import numpy as np
         except ImportError:
@@ -53,13 +57,14 @@ class Checkpoint:
             (size,) = struct.unpack("<Q", f.read(8))
             self.tensors = json.loads(f.read(size))
         self.data = np.memmap(path, np.uint8, "r", 8 + size)
+        self.dtype = dtype
 
     def __getitem__(self, name):
         entry = self.tensors[name]
-        if entry["dtype"] != "F32":
-            raise Missing(f"{name} is {entry['dtype']}, not F32")
+        if entry["dtype"] != self.dtype:
+            raise Missing(f"{name} is {entry['dtype']}, not {self.dtype}")
         begin, end = entry["data_offsets"]
-        return self.data[begin:end].view("<f4").reshape(entry["shape"])
+        return self.data[begin:end].view(VIEWS[self.dtype]).reshape(entry["shape"])
 
     def layer(self, i, name):
         return self[f"model.layers.{i}.{name}.weight"]

@@ -4,34 +4,11 @@ bf16 .safetensors of `hadal init-weights`, tensor by tensor, so that a model of 
 FAMILIES has each with its architecture there, what its file says of the model, and what becomes of
 its tensors; names are mapped by the tables of the package `gguf`.
 """
-import json
 import math
 import os
 import statistics
-import struct
 
-from checkpoint import CONTEXT, Missing
-
-
-class Bf16Checkpoint:
-    """The tensors of a bf16 .safetensors file by name, mapped, as the upper halves of f32."""
-
-    def __init__(self, path):
-        try:
-            import numpy as np
-        except ImportError:
-            raise Missing("there is no numpy for this python3 (pip install numpy)")
-        with open(path, "rb") as f:
-            (size,) = struct.unpack("<Q", f.read(8))
-            self.tensors = json.loads(f.read(size))
-        self.data = np.memmap(path, np.uint8, "r", 8 + size)
-
-    def __getitem__(self, name):
-        entry = self.tensors[name]
-        if entry["dtype"] != "BF16":
-            raise Missing(f"{name} is {entry['dtype']}, not BF16")
-        begin, end = entry["data_offsets"]
-        return self.data[begin:end].view("<u2").reshape(entry["shape"])
+from checkpoint import CONTEXT, Checkpoint, Missing
 
 
 def widened(x):
@@ -259,7 +236,7 @@ def write(family, config, checkpoint, path):
     w = gguf.GGUFWriter(path + ".part", gguf.MODEL_ARCH_NAMES[arch])
     common_header(w, config)
     header(w, config, gguf)
-    every = list(tensors_of(Bf16Checkpoint(checkpoint), config))
+    every = list(tensors_of(Checkpoint(checkpoint, "BF16"), config))
     for t in every:
         to = t.name if t.name.startswith("blk.") else names.get_name(t.name, try_suffixes=(".weight", ".bias"))
         if to is None:

@@ -160,6 +160,7 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
 
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     tile_kind d = tile_kind_of(e, g);
+    tile_choose_squares(e, &d);
     hcg_shared f = gemm_function(e, d);
     LLVMValueRef panel_stride = hcg_mul_const(e, g->k, d.outputs), next = g->next;
     LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");

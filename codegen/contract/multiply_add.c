@@ -3,6 +3,7 @@
  *   multiply_add   f32 and f16, x where it lies
  *   pairs_as_f32   bf16, whose panels hold pairs along K (contract/pairs.h)
  *   bf16_dots      the same panels by dot products of pairs, x rounded to bf16
+ *   bfmmla         likewise, two rows of x and two outputs at a time (contract/bfmmla.c)
  */
 #include "codegen/contract/multiply_add.h"
 
@@ -120,14 +121,19 @@ static void bf16_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_call_gemv(e, &g);
 }
 
-const hcg_backend hcg_bf16_dots_512 = {
-    .name = "bf16_dots",
-    .tile_panels = hcg_vector_panels,
-    .block_rows = hcg_vector_rows,
-    .tile_rows = 1,
-    .prefetches = true,
-    .begin = begin_bf16,
-    .prepare = prepare_bf16,
-    .gemm = bf16_gemm,
-    .gemv = bf16_gemv,
-};
+#define DOTS(id, of)                                                                               \
+    const hcg_backend hcg_##id = {                                                                 \
+        .name = of,                                                                                \
+        .tile_panels = hcg_vector_panels,                                                          \
+        .block_rows = hcg_vector_rows,                                                             \
+        .tile_rows = 1,                                                                            \
+        .prefetches = true,                                                                        \
+        .begin = begin_bf16,                                                                       \
+        .prepare = prepare_bf16,                                                                   \
+        .gemm = bf16_gemm,                                                                         \
+        .gemv = bf16_gemv,                                                                         \
+    }
+DOTS(bf16_dots_512, "bf16_dots");
+DOTS(bf16_dots_128, "bf16_dots");
+DOTS(bfmmla, "bfmmla");
+#undef DOTS

@@ -9,9 +9,8 @@
 /* Where x is rounded to bf16 there is an instruction for it: numbers below 2^-126 become zeros,
  * which is what the products make of them. */
 static void store_whole(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v) {
-    if (dtype == HIR_BF16)
-        v = hcg_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", NULL, 0, &v, 1);
-    LLVMSetAlignment(LLVMBuildStore(e->b, v, p), (unsigned)hir_dtype_bytes(dtype));
+    LLVMSetAlignment(LLVMBuildStore(e->b, hcg_narrow(e, dtype, v), p),
+                     (unsigned)hir_dtype_bytes(dtype));
 }
 
 /* prepare(x, rows, k, out): out[r][0 .. even), zeros beyond k */

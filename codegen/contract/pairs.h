@@ -2,10 +2,10 @@
  * (hir_layout in ir/ir.h), so that x is read two elements at a time too, and K is filled up to an
  * even number with zeros.
  *
- * Two back ends (contract/backends.def):
+ * Three back ends (contract/backends.def):
  *
  *   pairs_as_f32   weights become f32 in registers; x is read in place, or copied where K is odd
- *   bf16_dots      by dot products of pairs (vdpbf16ps): x is rounded to bf16 once per row,
+ *   bf16_dots      by dot products of pairs (vdpbf16ps, bfdot): x is rounded to bf16 once per row,
  *
  *               x ~ x (1 + d),   |d| <= 2^-8,   to nearest even
  *
@@ -13,6 +13,7 @@
  *           once or twice, to nearest; numbers below 2^-126 count as zeros, on the way in and out,
  *           whatever the thread's mode is. So a sum of K products is off by what f32 makes of it in
  *           any order, and the error of x is all that is new.
+ *   bfmmla         by products of 2 x 4 and 4 x 2 (contract/bfmmla.c), x rounded alike
  */
 #ifndef HCG_PAIRS_H
 #define HCG_PAIRS_H

@@ -89,6 +89,7 @@ const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);
     if (d->strip) return "strip";
     if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
+    if (d->squares) return hd_printf(e->arena, "%s_squares", b);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
 }
 
@@ -158,9 +159,12 @@ LLVMValueRef tile_multiply_add(hcg_emit *e, const tile_kind *d, LLVMValueRef x, 
                                LLVMValueRef sum) {
     if (!tile_is_dot(d)) return hcg_fma(e, x, b, sum);
     LLVMTypeRef pairs = LLVMVectorType(LLVMBFloatTypeInContext(e->cx), 2 * e->level->lanes);
+    LLVMTypeRef types[] = {e->vec, pairs};
     LLVMValueRef args[] = {sum, LLVMBuildBitCast(e->b, b, pairs, ""),
                            LLVMBuildBitCast(e->b, x, pairs, "")};
-    return hcg_intrinsic(e, "llvm.x86.avx512bf16.dpbf16ps.512", NULL, 0, args, 3);
+    if (e->level->lanes == HIR_PANEL)
+        return hcg_intrinsic(e, "llvm.x86.avx512bf16.dpbf16ps.512", NULL, 0, args, 3);
+    return hcg_intrinsic(e, "llvm.aarch64.neon.bfdot", types, 2, args, 3);
 }
 
 /* Sums of even and of odd elements, side by side in n vectors, become sums of both in half as many;

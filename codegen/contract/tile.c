@@ -21,7 +21,8 @@ typedef struct micro {
 } micro;
 
 static unsigned accumulators(const micro *t) {
-    return t->rows * t->panels * t->per_panel;
+    const unsigned width = t->panels * t->per_panel;
+    return t->d.squares ? tile_square_sums(t->rows, width) : t->rows * width;
 }
 
 /* &c[row][vector v] */
@@ -68,6 +69,7 @@ static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc, unsigned
 /* The sums of the tile, row by row; gives how many vectors a row has. */
 static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     const unsigned width = t->panels * t->per_panel, joined = (width + 1) / 2;
+    if (t->d.squares) tile_part_squares(e, t->rows, width, acc);
     if (!t->d.narrow) return width;
     for (unsigned r = 0; r < t->rows; r++) {
         tile_join_sums(e, &acc[r * width], width);
@@ -116,6 +118,37 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
     }
 }
 
+/* The same for two steps, or for the one that `steps` says is left. */
+static void step_squares(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
+                         unsigned steps, LLVMValueRef *acc) {
+    const unsigned width = t->panels * t->per_panel;
+    LLVMValueRef x[MOST_ROWS], b[2][32];
+    for (unsigned s = 0; s < steps; s++) {
+        prefetch_ahead(e, t, index, offset + s);
+        for (unsigned v = 0; v < width; v++) {
+            LLVMValueRef p =
+                tile_step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);
+            p = hcg_at_byte(e, p, (int64_t)(offset + s) * tile_line_bytes(&t->d));
+            b[s][v] = tile_load_b(e, &t->d, p, 0);
+        }
+    }
+    for (unsigned r = 0; r < t->rows; r++) {
+        LLVMValueRef at = hcg_at(e, e->i32, t->row[r], index);
+        x[r] = hcg_at_byte(e, at, (int64_t)offset * 4);
+    }
+    tile_add_squares(e, t->rows, width, x, b[0], steps > 1 ? b[1] : NULL, acc);
+}
+
+static void take_steps(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned steps,
+                       LLVMValueRef *acc) {
+    for (unsigned u = 0; u < steps; u += t->d.squares ? 2 : 1) {
+        if (t->d.squares)
+            step_squares(e, t, index, u, steps - u > 1 ? 2 : 1, acc);
+        else
+            step_tile(e, t, index, u, acc);
+    }
+}
+
 /* k from `from` in steps of `unroll` while that many are left; gives the k it got to. */
 static LLVMValueRef run_tile(hcg_emit *e, const micro *t, LLVMValueRef from, unsigned unroll,
                              LLVMValueRef *acc) {
@@ -124,8 +157,7 @@ static LLVMValueRef run_tile(hcg_emit *e, const micro *t, LLVMValueRef from, uns
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, unroll), "k", n, acc);
     for (unsigned i = 0; i < n; i++)
         acc[i] = l.carried[i];
-    for (unsigned u = 0; u < unroll; u++)
-        step_tile(e, t, l.index, u, acc);
+    take_steps(e, t, l.index, unroll, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < n; i++)
         acc[i] = l.carried[i];
@@ -159,7 +191,8 @@ static LLVMValueRef row_place(hcg_emit *e, const tile_kind *d, const LLVMValueRe
  * one. */
 static unsigned unroll_of(hcg_emit *e, const micro *t) {
     bool full = t->rows == t->d.rows && t->panels == t->d.panels && !t->d.strip;
-    return t->prefetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : 1;
+    const unsigned least = t->d.squares ? 2 : 1;
+    return t->prefetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : least;
 }
 
 /* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):

@@ -15,6 +15,7 @@ typedef struct tile_kind {
     unsigned depth, outputs;
     unsigned rows, panels; /* of a tile */
     bool narrow;
+    bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (bfmmla.c) */
     bool strip;     /* c stands in panels as b does (hcg_strip) */
     int64_t across; /* x[k][r], r < across; 0: x[r][k] */
     int64_t stride; /* across: from row to row of x */
@@ -47,6 +48,18 @@ LLVMValueRef tile_multiply_add(hcg_emit *e, const tile_kind *d, LLVMValueRef x, 
 unsigned tile_join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n);
 /* Steps of k in a block of b. */
 int64_t tile_k_block(const hcg_emit *e);
+
+/* ---- bfmmla.c: two rows of x and two outputs at a time ------------------------------------------
+ * Sums of a pair of rows stand side by side, two outputs of both in a vector: width vectors of a
+ * row are 2 width of a pair. */
+void tile_choose_squares(const hcg_emit *e, tile_kind *d); /* if the level has the instruction */
+unsigned tile_square_sums(unsigned rows, unsigned width);
+/* Adds a step and the next one to the sums of a tile. x[r]: where row r is at the step; b, next_b:
+ * the vectors of the two steps. next_b NULL: there is no other step. */
+void tile_add_squares(hcg_emit *e, unsigned rows, unsigned width, const LLVMValueRef *x,
+                      const LLVMValueRef *b, const LLVMValueRef *next_b, LLVMValueRef *acc);
+/* The sums become those of rows, width vectors each, in place. */
+void tile_part_squares(hcg_emit *e, unsigned rows, unsigned width, LLVMValueRef *acc);
 
 /* ---- tile.c: the micro-kernel ------------------------------------------------------------------
  * tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):

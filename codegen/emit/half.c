@@ -136,7 +136,8 @@ static LLVMValueRef widened_from(LLVMValueRef x) {
 
 /* Vectors by one instruction, which takes denormals for zero, as kernels may. */
 static bool has_bf16(const hcg_emit *e, LLVMTypeRef type) {
-    return hcg_lanes(type) && hcg_has_feature(e->level, "avx512bf16");
+    return hcg_lanes(type) &&
+           (hcg_has_feature(e->level, "avx512bf16") || hcg_has_feature(e->level, "bf16"));
 }
 
 /* 0x7fff plus the last kept bit carries exactly where rounding to even goes up. */

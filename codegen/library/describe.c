@@ -122,9 +122,8 @@ static LLVMValueRef exchanges(const writer *w) {
     for (size_t i = 0; i < w->p->exchanges.n; i++) {
         const hrt_exchange *e = &w->p->exchanges.at[i];
         rows[i] = RECORD(w, u32(w, e->kind), u32(w, e->narrow), u32(w, e->peer), u32(w, e->repeat),
-                         u32(w, e->local), u32(w, 0),
-                         u64(w, e->element), u64(w, e->row), u64(w, e->outer), u64(w, e->unit),
-                         u64(w, e->groups), u64(w, e->units));
+                         u32(w, e->local), u32(w, 0), u64(w, e->element), u64(w, e->row),
+                         u64(w, e->outer), u64(w, e->unit), u64(w, e->groups), u64(w, e->units));
     }
     return table(w, "exchanges", rows, w->p->exchanges.n);
 }
@@ -335,40 +334,17 @@ static LLVMValueRef info_tensors(const writer *w, const char *name, const hcg_po
     return table(w, name, rows, n);
 }
 
-/* Of hadal_info_step, each of 8 bytes. */
-enum { STEP_FIELDS = 20, STEP_SIZE = STEP_FIELDS * 8 };
-
 static LLVMValueRef info_steps(const writer *w) {
-    const hcg_program *p = w->p;
-    LLVMValueRef *rows = rows_for(w, p->steps.n);
-    for (size_t i = 0; i < p->steps.n; i++) {
-        const hrt_step *s = &p->steps.at[i];
-        const hcg_step_work *k = &p->work.at[i];
-        const hd_two_forms *f = &s->choice.forms;
-        LLVMValueRef fields[] = {string(w, s->name),
-                                 string(w, hir_kind(k->kind)->name),
-                                 string(w, k->scope),
-                                 u64(w, k->line),
-                                 u64(w, s->last_rows),
-                                 u64(w, k->row_flops),
-                                 u64(w, k->pair_flops),
-                                 u64(w, k->pass_bytes),
-                                 u64(w, k->row_bytes),
-                                 u64(w, k->position_bytes),
-                                 u64(w, k->expert_bytes),
-                                 u64(w, k->experts),
-                                 u64(w, k->chosen),
-                                 u64(w, s->list_rate ? 0 : s->window),
-                                 u64(w, k->state_bytes),
-                                 u64(w, s->choice.when),
-                                 u64(w, (uint64_t)f->few_pair),
-                                 u64(w, (uint64_t)f->many_pair),
-                                 u64(w, (uint64_t)f->few_row),
-                                 u64(w, (uint64_t)f->many_position)};
-        _Static_assert(sizeof fields / sizeof *fields == STEP_FIELDS, "STEP_FIELDS is wrong");
-        rows[i] = record(w, fields, STEP_FIELDS);
+    LLVMValueRef *rows = rows_for(w, w->p->steps.n);
+    for (size_t i = 0; i < w->p->steps.n; i++) {
+        const hd_step_info s = hcg_step_info(w->p, i);
+#define TEXT(field)   string(w, s.field),
+#define NUMBER(field) u64(w, s.field),
+        rows[i] = RECORD(w, HD_STEP_INFO(TEXT, NUMBER));
+#undef TEXT
+#undef NUMBER
     }
-    return table(w, "info.steps", rows, p->steps.n);
+    return table(w, "info.steps", rows, w->p->steps.n);
 }
 
 static LLVMValueRef info_states(const writer *w) {
@@ -417,7 +393,7 @@ static void write_info(writer *w) {
         info_steps(w),
         u64(w, p->m->states.n),
         info_states(w),
-        u64(w, STEP_SIZE),
+        u64(w, sizeof(hd_step_info)),
     };
     w->info = global(w, "info", record(w, fields, FIELDS));
 }

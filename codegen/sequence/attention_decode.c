@@ -254,39 +254,37 @@ static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
                   some_lanes(e, sums, h * b->keys, b->keys), NULL);
 }
 
-/* All keys of the tile for some heads. */
-static void score_all(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
-                      void *with) {
+/* A block of keys for some heads; for all of them, so many at once, where `head` is NULL. */
+static void score_block(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
+                        block b) {
+    if (head)
+        score_some(e, t, head, heads, &b);
+    else
+        by_heads(e, t, heads, score_some, &b);
+}
+
+/* The same with all keys of the tile. */
+static void score_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
+                       void *with) {
     (void)with;
     const unsigned keys = e->level->lanes / score_heads(e, t);
     LLVMValueRef to = hcg_add(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
-    block b = {l.index, keys};
-    score_some(e, t, head, heads, &b);
+    score_block(e, t, head, heads, (block){l.index, keys});
     hcg_loop_end(e, &l, NULL);
     hcg_loop rest = hcg_loop_begin(e, l.index, t->count, hcg_i64(e, 1), "key", 0, NULL);
-    b = (block){rest.index, 1};
-    score_some(e, t, head, heads, &b);
+    score_block(e, t, head, heads, (block){rest.index, 1});
     hcg_loop_end(e, &rest, NULL);
 }
 
 /* Keys that come from memory meet all heads before the next; queries of many heads are more than
  * the L1 holds, so that some heads meet all of the tile's rows before the others. */
 void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t) {
-    unsigned most = score_heads(e, t), keys = e->level->lanes / most;
-    if (t->a->one_row) {
-        by_heads(e, t, most, score_all, NULL);
-        return;
-    }
-    LLVMValueRef to = hcg_add(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
-    block b = {l.index, keys};
-    by_heads(e, t, most, score_some, &b);
-    hcg_loop_end(e, &l, NULL);
-    hcg_loop rest = hcg_loop_begin(e, l.index, t->count, hcg_i64(e, 1), "key", 0, NULL);
-    b = (block){rest.index, 1};
-    by_heads(e, t, most, score_some, &b);
-    hcg_loop_end(e, &rest, NULL);
+    const unsigned most = score_heads(e, t);
+    if (t->a->one_row)
+        by_heads(e, t, most, score_keys, NULL);
+    else
+        score_keys(e, t, NULL, most, NULL);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "support/packed/reader.h"
+#include "support/packed/tables.h"
 
 enum { IN_A_WORD = 8, MIDDLE = 8 };
 
@@ -26,20 +27,24 @@ static uint32_t four_bits(uint32_t word, uint64_t which) {
     return word >> 4 * (which % IN_A_WORD) & 15;
 }
 
-/* There is one matrix: `row` is its row. */
+#define NUMBER(c) ((float)(c))
+#define PAIR(c)   HD_PAIR(NUMBER, c)
+
+static const float pairs[256][2] = {HD_TABLE_256(PAIR)};
+
+/* There is one matrix: `row` is its row. Words are little endian: the bytes of a row hold its
+ * columns in order, two in each. */
 void hd_codes_int4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
     const uint64_t words = (p->cols + IN_A_WORD - 1) / IN_A_WORD;
-    int32_t zero = MIDDLE;
+    float zero = MIDDLE;
     if (p->zeros) {
         const uint64_t groups = (uint64_t)p->zeros->shape[1];
-        zero = (int32_t)four_bits(word_at(p->zeros, row / IN_A_WORD * groups + col / p->tile.cols),
-                                  row);
+        zero =
+            (float)four_bits(word_at(p->zeros, row / IN_A_WORD * groups + col / p->tile.cols), row);
     }
-    for (uint64_t i = 0; i < n; i++) {
-        const uint64_t c = col + i;
-        const uint32_t word = word_at(p->codes, row * words + c / IN_A_WORD);
-        out[i] = (float)((int32_t)four_bits(word, c) - zero);
-    }
+    hd_codes_of_halves(p->codes->data + row * words * sizeof(uint32_t), col, n, pairs, out);
+    for (uint64_t i = 0; i < n; i++)
+        out[i] -= zero;
 }
 
 /* ---- finding ------------------------------------------------------------------------------- */

@@ -22,6 +22,10 @@ hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs
  * matrices; all in one tile. */
 typedef void hd_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out);
 hd_codes hd_codes_e4m3, hd_codes_mxfp4, hd_codes_int4;
+/* Of a row of codes of four bits: numbers col .. col+n-1, two in a byte, that of the even column in
+ * its low half. `pairs`: the two numbers of each byte. */
+void hd_codes_of_halves(const uint8_t *row, uint64_t col, uint64_t n, const float pairs[256][2],
+                        float *out);
 
 bool hd_has_suffix(const char *name, const char *suffix);
 /* The name without a suffix that it has. */

@@ -1,7 +1,8 @@
 /* logits WEIGHTS SPLIT THREADS OUT.npy TOKEN...
  *
  * Runs the library of "model", linked: SPLIT tokens in the first call and the rest one at a time;
- * the logits of all to an .npy file. For emulators, where `hadal run` cannot go. */
+ * the logits of all to an .npy file, and the CPU level that ran to standard output. LEVEL in the
+ * environment forces one. For emulators, where `hadal run` cannot go. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,9 +54,11 @@ int main(int argc, char **argv) {
     rc = model_session_init(memory, size, weights, n, &session);
     if (rc) return fail("session", model_strerror(rc));
     rc = model_session_set_threads(session, atoi(argv[3]));
+    if (!rc && getenv("LEVEL")) rc = model_session_set_cpu(session, getenv("LEVEL"));
     if (!rc) rc = run(session, tokens, n, split, logits);
     if (rc) return fail(model_strerror(rc), model_session_message(session));
     rc = write_npy(argv[4], logits, (size_t)n, MODEL_LOGITS);
+    if (puts(model_session_cpu(session)) < 0) rc = fail("standard output", "cannot be written");
     model_weights_close(weights);
     free(memory);
     free(logits);

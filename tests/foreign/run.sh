@@ -33,7 +33,7 @@ list=$(echo $tokens | tr ' ' ,)
 logits() { # SPLIT THREADS OUT; QEMU_CPU: the CPU
     # shellcheck disable=SC2086 # words
     LD_LIBRARY_PATH= "qemu-$arch" -L "/usr/$arch-linux-gnu" -E "LD_LIBRARY_PATH=$out:/usr/$arch-linux-gnu/lib" \
-        "$out/logits" "$out/model.weights" "$1" "$2" "$out/$3" $tokens
+        "$out/logits" "$out/model.weights" "$1" "$2" "$out/$3" $tokens >"$out/level"
 }
 
 check() { # WHAT GOT EXPECTED LIMIT
@@ -52,6 +52,21 @@ bytes() {
     check "bytes, split against this machine's" "$out/split.npy" "$out/x86.npy" $rounding
     QEMU_CPU=cortex-a53 logits "$count" 1 plain.npy
     check "a CPU without them" "$out/plain.npy" "$want" 1e-4
+}
+
+# Activations rounded to bf16, by a CPU that has products of it: 0.15, as on x86 (weights.sh). Without them nothing is rounded.
+halves() {
+    rounded="--weights-dtype bf16 --activations int8,bf16 --quiet"
+    # shellcheck disable=SC2086 # words
+    "$hadal" compile "$model" -o "$out/model" --target "$arch-linux-gnu" $rounded
+    "$hadal" run "$model" --interpret --tokens "$list" --split "$first" --logits "$out/exact.npy" --weights-dtype bf16 --quiet
+    logits "$first" 1 split.npy
+    logits "$count" 2 whole.npy
+    check "rounded, $first tokens and then one by one" "$out/split.npy" "$out/exact.npy" 0.15
+    check "rounded, one call" "$out/whole.npy" "$out/exact.npy" 0.15
+    [ "$(cat "$out/level")" = neonbf16 ] || { echo "bf16: level $(cat "$out/level") ran"; exit 1; }
+    QEMU_CPU=cortex-a53 logits "$count" 1 plain.npy
+    check "a CPU without them" "$out/plain.npy" "$out/exact.npy" 1e-4
 }
 
 for type; do
@@ -76,5 +91,8 @@ for type; do
     check "$first tokens and then one by one" "$out/split.npy" "$want" $limit
     check "one call, two threads" "$out/whole.npy" "$want" $limit
     [ "$type" != f32 ] || check "split against one call" "$out/split.npy" "$out/whole.npy" 1e-5
-    case $type in q8 | q4 | mxfp4) bytes ;; esac
+    case $type in
+    q8 | q4 | mxfp4) bytes ;;
+    bf16) halves ;;
+    esac
 done

@@ -436,6 +436,7 @@ Test(backends, of_each_level) {
         {"avxvnni", "multiply_add", "pairs_as_f32", "int8_vnni_256"},
         {"avx2", "multiply_add", "pairs_as_f32", "int8_maddubs_256"},
         {"baseline", "multiply_add", "pairs_as_f32", "groups_as_f32"},
+        {"neonbf16", "multiply_add", "bfmmla", "int8_sdot"},
         {"dotprod", "multiply_add", "pairs_as_f32", "int8_sdot"},
         {"neon", "multiply_add", "pairs_as_f32", "groups_as_f32"},
     };

@@ -466,15 +466,20 @@ Test(machine, no_cpuid) {
     SAME_CACHES(t.variants.at[0].level.machine, defaults("neon"));
 }
 
-/* aarch64 has no CPUID: the operating system's bits, of which one is looked at. */
+/* aarch64 has no CPUID: the operating system's bits, of which one is looked at in each word. */
 Test(machine, features_of_arm64) {
-    cr_assert_eq(hrt_features_of_arm64(0), 0);
-    cr_assert_eq(hrt_features_of_arm64(UINT64_C(1) << 20), HRT_CPU_DOTPROD);
-    cr_assert_eq(hrt_features_of_arm64(~(UINT64_C(1) << 20)), 0);
+    const uint64_t bytes = UINT64_C(1) << 20, halves = UINT64_C(1) << 14;
+    cr_assert_eq(hrt_features_of_arm64(0, 0), 0);
+    cr_assert_eq(hrt_features_of_arm64(bytes, 0), HRT_CPU_DOTPROD);
+    cr_assert_eq(hrt_features_of_arm64(0, halves), HRT_CPU_BF16);
+    cr_assert_eq(hrt_features_of_arm64(bytes, halves), HRT_CPU_DOTPROD | HRT_CPU_BF16);
+    cr_assert_eq(hrt_features_of_arm64(~bytes, ~halves), 0);
+    cr_assert_eq(hrt_features_of_arm64(halves, bytes), 0, "bits of the other word");
 }
 
-/* A library for aarch64 has the level with dot products if it has weights in groups, and by a CPU's
- * name what that CPU has. */
+/* A library for aarch64 has the level with dot products of bytes if it has weights in groups, that
+ * with products of bf16 if it has weights of bf16 whose activations may be rounded to it, and by a
+ * CPU's name what that CPU has. */
 Test(machine, levels_of_arm64) {
     hd_diags d;
     hd_diags_init(&d, arena);
@@ -492,9 +497,27 @@ Test(machine, levels_of_arm64) {
     o.exact = HCG_ROUND_ALL;
     cr_assert(hcg_find_target(&o, arena, &d, &t));
     cr_assert_eq(t.variants.n, 1, "nothing may be rounded");
+    o.matrices = hcg_matrix(HIR_BF16, HIR_LAYOUT_PANEL);
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert_eq(t.variants.n, 1);
+    o.exact = 0;
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert_eq(t.variants.n, 2);
+    cr_assert_str_eq(t.variants.at[0].level.name, "neonbf16");
+    cr_assert_str_eq(t.variants.at[0].llvm_features, "+dotprod,+bf16");
+    cr_assert_str_eq(t.variants.at[1].level.name, "neon");
+    o.machine.bf16_dots = 149; /* too slow to be worth the rounding */
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert_eq(t.variants.n, 1);
     o = (hcg_options){.triple = "aarch64-linux-gnu", .cpu = "neoverse-n1"};
     cr_assert(hcg_find_target(&o, arena, &d, &t));
     cr_assert(has(&t.variants.at[0], "dotprod"));
+    cr_assert_not(has(&t.variants.at[0], "bf16"));
+    o.cpu = "neoverse-v1";
+    cr_assert(hcg_find_target(&o, arena, &d, &t));
+    cr_assert(has(&t.variants.at[0], "dotprod"));
+    cr_assert(has(&t.variants.at[0], "bf16"));
+    cr_assert_eq(t.variants.at[0].level.machine.bf16_dots, 200);
     o.cpu = "cortex-a53";
     cr_assert(hcg_find_target(&o, arena, &d, &t));
     cr_assert_not(has(&t.variants.at[0], "dotprod"));

@@ -574,6 +574,22 @@ Test(object, headers_compile_as_c_and_as_cxx) {
                         folder)));
 }
 
+/* The header has the struct as text with comments; libraries are written and read by the table. */
+Test(object, the_header_has_the_fields_of_a_step_where_libraries_have_them) {
+    cr_assert(hcg_emit_header(lower(gate, NULL), &diags, in_folder("gate.h")));
+    FILE *f = fopen(in_folder("fields.c"), "w");
+    cr_assert_not_null(f);
+    fputs("#include \"gate.h\"\n#include <stddef.h>\n", f);
+#define FIELD(name)                                                                                \
+    fprintf(f, "_Static_assert(offsetof(hadal_info_step, " #name ") == %zu, \"\");\n",             \
+            offsetof(hd_step_info, name));
+    HD_STEP_INFO(FIELD, FIELD)
+#undef FIELD
+    fprintf(f, "_Static_assert(sizeof(hadal_info_step) == %zu, \"\");\n", sizeof(hd_step_info));
+    fclose(f);
+    cr_assert(shell(hd_printf(arena, "cd %s && " CC " -fsyntax-only fields.c", folder)));
+}
+
 static const api_info *info_of(void *toy) {
     const api_info *(*get)(void);
     memcpy(&get, &(void *){symbol(toy, "toy", "info")}, sizeof get);

@@ -10,14 +10,16 @@
 
 TestSuite(row_schedule, .init = open_arena, .fini = close_arena);
 
-static const row_target avx512 = {.lanes = 16,
-                                  .registers = 32,
-                                  .nontemporal = true,
-                                  .machine = {.line = 64, .l1 = 32 << 10, .l2 = 1 << 20, .l3 = 16 << 20}};
-static const row_target avx2 = {.lanes = 8,
-                                .registers = 16,
-                                .nontemporal = true,
-                                .machine = {64, 32 << 10, 256 << 10, 8 << 20, 0, 0}};
+static const row_target avx512 = {
+    .lanes = 16,
+    .registers = 32,
+    .nontemporal = true,
+    .machine = {.line = 64, .l1 = 32 << 10, .l2 = 1 << 20, .l3 = 16 << 20}};
+static const row_target avx2 = {
+    .lanes = 8,
+    .registers = 16,
+    .nontemporal = true,
+    .machine = {.line = 64, .l1 = 32 << 10, .l2 = 256 << 10, .l3 = 8 << 20}};
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
