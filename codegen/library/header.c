@@ -255,7 +255,7 @@ static const char init_on_ranks[] =
     " * @name@.r0of@ranks@.weights for rank 0, and `comm` is what it exchanges with the others\n"
     " * (<hadal/hadal_comm.h>, of libhadal_mpi or libhadal_threads), which must outlive the\n"
     " * session. All ranks make their sessions, and then every call, with the same tokens and\n"
-    " * rows, and all get the same logits. `timeout_ns`, nanoseconds, is the deadline of each\n"
+    " * rows, batches with sessions in the same order, and all get the same logits. `timeout_ns`, nanoseconds, is the deadline of each\n"
     " * exchange. A rank that lacks its weights or memory calls this all the same, with NULL, and\n"
     " * all return @NAME@_ARGUMENT at once. Errors, besides those of arguments:\n"
     " *   @NAME@_RANKS     the ranks differ in model, build, CPU level, packing of the weights or\n"
