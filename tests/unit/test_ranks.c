@@ -10,6 +10,7 @@
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,21 +256,22 @@ static void *run_rank(void *argument) {
     return NULL;
 }
 
-static void run_ranks(toy *t, int threads, void (*body)(rank *r)) {
+/* Stages stand one behind the other. */
+static void run_ranks(toy *stages, int threads, void (*body)(rank *r)) {
     static rank all[MOST_RANKS];
-    const int32_t n = (int32_t)t->model.ranks;
+    const int32_t each = (int32_t)stages->model.ranks, n = each * (int32_t)stages->model.stages;
     hadal_threads *group;
     pthread_t started[MOST_RANKS];
     cr_assert_eq(hadal_threads_open(n, &group), HADAL_COMM_OK);
     for (int32_t i = 0; i < n; i++) {
-        all[i] = (rank){.t = t,
+        all[i] = (rank){.t = &stages[i / each],
                         .group = group,
                         .number = i,
                         .body = body,
                         .max_tokens = MOST_TOKENS,
                         .timeout_ns = PATIENT * SECOND,
                         .threads = threads};
-        open_weights(&all[i], (uint32_t)i);
+        open_weights(&all[i], (uint32_t)(i % each));
         cr_assert_eq(pthread_create(&started[i], NULL, run_rank, &all[i]), 0);
     }
     for (int32_t i = 0; i < n; i++)
@@ -696,4 +698,137 @@ Test(ranks, threads_leave_the_call_wherever_an_exchange_fails) {
     for (int threads = 1; threads <= 4; threads += 3)
         for (fail_at = 0; fail_at < 9; fail_at++) /* the call's word, then those of three chunks */
             run_ranks(&t, threads, fails_inside);
+}
+
+/* ---- stages of a pipeline -------------------------------------------------------------------- */
+/* The first sends partial (a rank's own), the second has it as its output. */
+static void make_stages(toy *stages, uint32_t ranks) {
+    for (uint32_t i = 0; i < 2; i++) {
+        toy *t = &stages[i];
+        make_toy(t, ranks, 2);
+        t->n_steps = t->n_operands = t->n_exchanges = 0;
+        if (i == 0) {
+            operand(t, HRT_INPUT, 0, 0, 4);
+            operand(t, HRT_WEIGHT, 0, 0, 0);
+            operand(t, HRT_ARENA, 0, PARTIAL, 8);
+            step(t, 0, 3, HRT_SPLIT_ROWS);
+            operand(t, HRT_ARENA, 0, PARTIAL, 8);
+            exchange(t, (hrt_exchange){.kind = HRT_SEND, .element = 4, .row = 2, .peer = 1});
+            t->steps[1].n_operands = 1;
+            t->steps[1].first_operand = 3;
+        } else {
+            operand(t, HRT_ARENA, 0, ALL, 8);
+            exchange(t, (hrt_exchange){.kind = HRT_RECV, .element = 4, .row = 2, .peer = 0});
+            t->steps[0].n_operands = 1;
+            t->steps[0].first_operand = 0;
+            operand(t, HRT_ARENA, 0, ALL, 8);
+            operand(t, HRT_OUTPUT, 0, 0, 8);
+            step(t, 4, 2, HRT_SPLIT_ROWS);
+            t->outputs[0] = (hrt_tensor_info){"back", "f32[T, 2]", 8, 0, 1};
+        }
+        t->model.n_steps = t->n_steps, t->model.n_operands = t->n_operands;
+        t->model.n_exchanges = t->n_exchanges, t->model.n_outputs = i;
+        t->model.vocab = i == 0 ? VOCAB : 0;
+        t->model.digest[0] = (uint8_t)(i + 1); /* models of their own */
+        t->model.stage = i, t->model.stages = 2;
+    }
+}
+
+/* Calls on a stage: that of the second with the first's numbers. */
+static int call_stage(rank *r, int64_t n) {
+    int32_t ids[MOST_TOKENS];
+    float out[2 * MOST_TOKENS] = {0};
+    float *const outs[1] = {out};
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = token(i);
+    const int code = hrt_forward(r->session, ids, n, outs, n);
+    const float rank = (float)(r->number % (int32_t)r->t->model.ranks);
+    for (int64_t i = 0; !code && r->t->model.stage == 1 && i < 2 * n; i++)
+        if (out[i] != (rank + 1) * (float)ids[i / 2] * (float)(i % 2 + 1)) return -1;
+    return code;
+}
+
+static void open_stage(rank *r) {
+    r->file.at[offsetof(hrt_weights_header, digest)] = r->t->model.digest[0];
+    if (r->weights) hrt_weights_close(r->weights);
+    r->weights = NULL;
+    (void)hrt_weights_from_memory(&r->t->model, &r->file, sizeof r->file, &r->weights);
+    open_session(r);
+}
+
+static int lost_stage; /* -1: none */
+static enum { LEAVES, IS_LATE } loss;
+
+static void in_stages(rank *r) {
+    const bool lost = (int)r->t->model.stage == lost_stage;
+    r->timeout_ns = lost_stage < 0 ? PATIENT * SECOND : SECOND / 4;
+    open_stage(r);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    const int first = call_stage(r, 30); /* of three chunks */
+    EXPECT(r, first == HRT_OK, "code %d: %s", first, hrt_session_message(r->session));
+    if (lost && loss == LEAVES) return;
+    if (lost && loss == IS_LATE) nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
+    for (int k = 0; k < 2; k++) {
+        const int code = call_stage(r, 5), want = lost_stage < 0 ? HRT_OK : HRT_EXCHANGE;
+        EXPECT(r, code == want, "call %d: code %d, not %d", k, code, want);
+    }
+}
+
+Test(ranks, stages_and_what_is_lost_of_them) {
+    static toy stages[2];
+    for (uint32_t ranks = 1; ranks <= 2; ranks++)
+        for (int threads = 1; threads <= 2; threads++) {
+            make_stages(stages, ranks);
+            lost_stage = -1;
+            run_ranks(stages, threads, in_stages);
+            for (lost_stage = 0; lost_stage < 2; lost_stage++)
+                for (loss = LEAVES; loss <= IS_LATE; loss++)
+                    run_ranks(stages, threads, in_stages);
+        }
+}
+
+/* The message that another stage waits for does not come, in the middle of a call. */
+static int fail_send(void *context, int32_t to, const void *data, uint64_t bytes,
+                     int64_t timeout_ns) {
+    (void)context, (void)to, (void)data, (void)bytes, (void)timeout_ns;
+    return HADAL_COMM_LOST;
+}
+
+static void sends_nothing(rank *r) {
+    const hadal_comm *real = hadal_threads_comm(r->group, r->number);
+    hadal_comm broken = *real;
+    r->timeout_ns = SECOND / 4;
+    open_stage(r);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    broken.send = fail_send;
+    if (r->t->model.stage == 0) r->session->side.comm = &broken;
+    for (int k = 0; k < 2; k++) {
+        const int code = call_stage(r, 30);
+        EXPECT(r, code == HRT_EXCHANGE, "call %d: code %d", k, code);
+    }
+    EXPECT(r, hrt_session_length(r->session) == 0, "the length has changed");
+}
+
+Test(ranks, a_stage_that_waits_for_nothing_returns_by_the_deadline) {
+    static toy stages[2];
+    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+        make_stages(stages, ranks);
+        run_ranks(stages, 1, sends_nothing);
+    }
+}
+
+/* Each stage is a model of its own; a pipeline of others is not taken for it. */
+static void other_stages(rank *r) {
+    open_stage(r);
+    EXPECT(r, r->init_code == HRT_RANKS, "code %d", r->init_code);
+}
+
+Test(ranks, stages_that_do_not_stand_in_order_are_refused) {
+    static toy stages[2];
+    make_stages(stages, 2);
+    stages[0].model.stage = 1; /* the second twice */
+    run_ranks(stages, 1, other_stages);
+    make_stages(stages, 2);
+    stages[1].model.stages = 3;
+    run_ranks(stages, 1, other_stages);
 }
