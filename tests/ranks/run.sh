@@ -27,8 +27,8 @@ case $name in
         ;;
 esac
 
-same() { # DIVIDED.so, RANKS
-    "$compare" "$out/libm_whole.so" "$out/m_whole.weights" "$1" "$2" $tokens $limit $exact > "$out/said"
+same() { # DIVIDED.so, RANKS, file for logits
+    "$compare" "$out/libm_whole.so" "$out/m_whole.weights" "$1" "$2" $tokens $limit "$3" $exact > "$out/said"
     grep -v ^sent "$out/said"
 }
 
@@ -51,7 +51,7 @@ tensor() { # RANKS, options
     shift
     "$hadal" compile $common --ranks "$ranks" "$@" -o "$out/m_$ranks"
     "$hadal" inspect $case $weights --chunk 16 --ranks "$ranks" "$@" --ledger=json > "$out/ledger.0.json"
-    same "$out/libm_$ranks.so" "$ranks"
+    same "$out/libm_$ranks.so" "$ranks" "$out/logits"
     check_bytes 1 "$ranks"
 }
 
@@ -64,11 +64,18 @@ pipeline() { # RANKS of each stage, STAGES, runs of layers of each
         "$hadal" inspect $case $weights --chunk 16 $divide --stage "$stage" --ledger=json > "$out/ledger.$stage.json"
         stage=$((stage + 1))
     done
-    same "$out/libm_$1x$2x$3_s%d.so" "$1x$2"
+    same "$out/libm_$1x$2x$3_s%d.so" "$1x$2" -
     check_bytes "$2" "$1"
 }
 
-for ranks in 2 3 4; do tensor $ranks --divide-from $ranks; done
+# In tiles of a row or none, beside which others cross; the bits are those of all rows at once. Chunks are of 16, 16 and 5 rows.
+for ranks in 2 3 4; do
+    tensor $ranks --divide-from $ranks --overlap 3
+    [ $ranks = 3 ] || [ -n "$more" ] || continue
+    mv "$out/logits" "$out/tiles"
+    tensor $ranks --divide-from $ranks --overlap off
+    cmp "$out/logits" "$out/tiles"
+done
 pipeline 1 2 2
 pipeline 2 2 1
 if [ -n "$more" ]; then

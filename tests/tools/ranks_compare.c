@@ -1,6 +1,6 @@
 /* A divided library against the undivided one of the same model:
  *
- *     ranks_compare WHOLE.so WHOLE.weights DIVIDED.so RANKS TOKENS [LIMIT [EXACT.npy]]
+ *     ranks_compare WHOLE.so WHOLE.weights DIVIDED.so RANKS TOKENS [LIMIT [LOGITS [EXACT.npy]]]
  *     ranks_compare --tokens WHOLE.so TOKENS           the prompt that is read
  *
  * DIVIDED with a %d in its name and RANKS such as 2x3 are a pipeline of 3 stages of 2 ranks, a
@@ -11,7 +11,8 @@
  * row does from that: where sums are badly conditioned, either is as good as the other. All ranks
  * must have the same bits. What the transport has counted is printed; a last line for each rank,
  * "sent RANK TOKEN CHUNK", has the bytes that it sent in a call of one token and in one of a chunk,
- * of which the last row of logits was asked for. */
+ * of which the last row of logits was asked for. LOGITS: a file for all logits of the divided
+ * model, as they are; "-": none. */
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -227,6 +228,16 @@ static bool take_exact(const char *path) {
     return true;
 }
 
+static int write_logits(const char *path, float *const *logits) {
+    FILE *f = fopen(path, "wb");
+    const size_t n = (size_t)(n_tokens * row);
+    int failed = !f;
+    for (int k = 0; k < CASES && !failed; k++)
+        failed = fwrite(logits[k], sizeof(float), n, f) != n;
+    if (f && fclose(f)) failed = 1;
+    return failed ? fprintf(stderr, "%s cannot be written\n", path) : 0;
+}
+
 static void print_traffic(const rank *r) {
 #define E(id, name)                                                                                \
     if (r->traffic[HADAL_COMM_##id].calls)                                                         \
@@ -295,7 +306,7 @@ int main(int argc, char **argv) {
     for (const char *c = strchr(facts->outputs[0][1], ','); c; c = strchr(c + 1, ','))
         row *= atoll(c + 1);
     make_tokens(&whole);
-    if (argc > 7 && !take_exact(argv[7])) return 1;
+    if (argc > 8 && !take_exact(argv[8])) return 1;
     void *weights, *session, *memory = NULL;
     float *want[CASES];
     int code = whole.weights_open(argv[2], &weights);
@@ -316,6 +327,8 @@ int main(int argc, char **argv) {
                        (size_t)(n_tokens * row) * sizeof(float)) != 0)
                 failed = fprintf(stderr, "rank %d has other bits than rank %d\n", i, first);
     }
+    if (argc > 7 && strcmp(argv[7], "-") != 0 && !failed)
+        failed = write_logits(argv[7], ranks[first].logits);
     for (int32_t i = 0; i < n && !failed; i++)
         print_traffic(&ranks[i]);
     for (int k = 0; k < CASES; k++) {
