@@ -84,6 +84,7 @@ static int run_batch(hrt_session *const *sessions, const int32_t *tokens, int64_
             .batch = sessions,
             .profile = first->profile,
             .side = first->side.comm ? &first->side : NULL,
+            .figures = first->side.comm ? &first->figures : NULL,
         },
         hrt_workers(first));
     if (failed) return break_all(sessions, count, failed);
