@@ -42,16 +42,17 @@ bool api_is_first_of_stage(const api_library *l, int32_t rank) {
     return rank % ranks == 0;
 }
 
+/* That they are as many as the library wants is agreed on by all when sessions are made. */
 bool api_need_ranks(const api_library *l) {
-    const hadal_comm *c = l->s->comm;
-    const int32_t ranks = api_ranks(l);
-    if (!l->session_init_on || (c && c->size == ranks)) return true;
-    hd_diag *d = hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE,
-                        c ? "%s is divided over ranks, of which there are too few or too many"
-                          : "%s is divided over ranks, and this process is alone",
-                        l->path);
-    d->hint = hd_printf(l->s->arena, "start one process for each: mpirun -n %d hadal ...", ranks);
+    if (!l->session_init_on || l->s->comm) return true;
+    hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE,
+           "%s is divided over ranks, and this process is alone", l->path)
+        ->hint = "start one process for each: mpirun -n RANKS hadal ...";
     return false;
+}
+
+int32_t api_ranks_here(const api_library *l) {
+    return l->session_init_on ? l->s->comm->size : 1;
 }
 
 bool api_tell_ranks(api_library *l, const void *mine, void *all, size_t size) {
@@ -76,7 +77,7 @@ bool api_most_of_ranks(api_library *l, int64_t mine, int64_t *most) {
     int64_t all[HADAL_COMM_MAX_RANKS];
     *most = mine;
     if (!api_tell_ranks(l, &mine, all, sizeof mine)) return false;
-    for (int32_t i = 0; i < api_ranks(l); i++)
+    for (int32_t i = 0; i < api_ranks_here(l); i++)
         if (all[i] > *most) *most = all[i];
     return true;
 }

@@ -15,8 +15,9 @@ int32_t api_speaker(const api_library *l);
 bool api_has_logits(const api_library *l);
 /* Has this rank the first share of its stage? One such rank of each stage is one whole model. */
 bool api_is_first_of_stage(const api_library *l, int32_t rank);
-/* False and a diagnostic if it is divided and not all of its ranks are here. */
+/* False and a diagnostic if it is divided and this process is alone. */
 bool api_need_ranks(const api_library *l);
+int32_t api_ranks_here(const api_library *l); /* processes that there are */
 /* all[i] = `mine` of rank i, `size` bytes each; all ranks have to be here. False and a diagnostic
  * if they do not come together. */
 bool api_tell_ranks(api_library *l, const void *mine, void *all, size_t size);

@@ -252,13 +252,11 @@ static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, ou
     return ok;
 }
 
-static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
-                            int64_t n, outputs *out) {
-    if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
-    /* What is evaluated is the graph as loaded, no pass has touched it; the passes only say how the
-     * weights are rounded, and the options of the run how states are. */
+/* What is evaluated is the graph as loaded, no pass has touched it; the passes only say how the
+ * weights are rounded, and the options of the run how states are. */
+static hir_eval *evaluator_of_graph(hadal_session *s, const hadal_run_options *o) {
     hir_module *m = hir_module_clone(s->graph, s->arena);
-    if (o->hidden_path && !api_add_hidden(m, &s->diags)) return false;
+    if (o->hidden_path && !api_add_hidden(m, &s->diags)) return NULL;
     api_recast_states(s, m);
     for (size_t i = 0; i < m->weights.n; i++) {
         const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
@@ -266,8 +264,55 @@ static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const 
         m->weights.at[i].type.dtype = s->m->weights.at[packed].type.dtype;
         m->weights.at[i].layout = s->m->weights.at[packed].layout;
     }
-    hcg_rounded_weights weights = {&s->weights, s->m};
-    interpreter in = {s, hir_eval_new(s->arena, m, hcg_rounded_source, &weights)};
+    hcg_rounded_weights *weights = hd_new(s->arena, hcg_rounded_weights);
+    *weights = (hcg_rounded_weights){&s->weights, s->m};
+    return hir_eval_new(s->arena, m, hcg_rounded_source, weights);
+}
+
+/* One stage of a divided model, after the passes that know of ranks, stages and types. */
+static const hir_module *divided_stage(hadal_session *s, const hadal_run_options *o,
+                                       int64_t stage) {
+    hir_pass_options options = s->pass_options;
+    size_t n = 0;
+    while (hir_pipeline()[n] != HIR_PASS_COUNT)
+        n++;
+    const hir_run passes = {.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_LAYOUT};
+    hir_module *m = hir_module_clone(s->graph, s->arena);
+    options.stage = stage;
+    if (o->hidden_path && !api_add_hidden(m, &s->diags)) return NULL;
+    api_recast_states(s, m);
+    return hir_run_passes(m, &passes, &options, NULL, &s->diags) ? m : NULL;
+}
+
+/* What is divided only the passes make: of each stage, what all its ranks run side by side. */
+static hir_eval *evaluator_of_ranks(hadal_session *s, const hadal_run_options *o) {
+    const int64_t stages = s->pass_options.stages > 1 ? s->pass_options.stages : 1;
+    const hir_module **all = hd_new_array(s->arena, const hir_module *, (size_t)stages);
+    for (int64_t i = 0; i < stages; i++) {
+        all[i] = divided_stage(s, o, i);
+        if (!all[i]) return NULL;
+    }
+    return hir_eval_new_pipeline(s->arena, all, (size_t)stages, hcg_weight_source, &s->weights);
+}
+
+/* The module that has all outputs and traces: one stage of several does not. */
+static const hir_module *whole_model(hadal_session *s, const hadal_run_options *o) {
+    static const hir_pass_id traces[] = {HIR_PASS_LOWER_TRACES};
+    const hir_run lower = {.passes = traces, .n_passes = 1, .stop_after = HIR_PASS_COUNT};
+    if (s->pass_options.stages <= 1) return s->m;
+    hir_module *m = hir_module_clone(s->graph, s->arena);
+    if (o->hidden_path && !api_add_hidden(m, &s->diags)) return NULL;
+    return hir_run_passes(m, &lower, &s->pass_options, NULL, &s->diags) ? m : NULL;
+}
+
+static bool is_divided(const hadal_session *s) {
+    return s->pass_options.ranks > 1 || s->pass_options.stages > 1;
+}
+
+static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
+                            int64_t n, outputs *out) {
+    if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
+    interpreter in = {s, is_divided(s) ? evaluator_of_ranks(s, o) : evaluator_of_graph(s, o)};
     return in.eval && in_calls(o, tokens, n, out, call_interpreter, &in);
 }
 
@@ -376,7 +421,8 @@ static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tok
     if (logits_path && !api_may_write(s, logits_path)) return false;
     if (trace_path && !api_may_write(s, trace_path)) return false;
     if (o->hidden_path && !api_may_write(s, o->hidden_path)) return false;
-    if (!collect(s, s->m, n, &out)) return false;
+    const hir_module *with_outputs = o->interpret ? whole_model(s, o) : s->m;
+    if (!with_outputs || !collect(s, with_outputs, n, &out)) return false;
     if (o->interpret) {
         if (!api_need_weights(s) || !run_interpreted(s, o, tokens, n, &out)) return false;
     } else if (!run_compiled(s, o, tokens, n, &out)) {

@@ -88,10 +88,11 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
     char name[256];
     if (find_compiled_stages(line->positional[0], &w->files, name, sizeof name))
         return run_compiled(s, line, w, p, group);
-    if (option_given(line, OPTION_RANKS) && !option_given(line, OPTION_INTERPRET))
-        return hadal_fail(s, "usage", "--ranks of run is for --interpret",
-                          "hadal compile SPEC --ranks P -o DIR/NAME, then mpirun -n P hadal run "
-                          "DIR/NAME");
+    if ((option_given(line, OPTION_RANKS) || option_given(line, OPTION_STAGES)) &&
+        !option_given(line, OPTION_INTERPRET))
+        return hadal_fail(s, "usage", "--ranks and --stages of run are for --interpret",
+                          "hadal compile SPEC --ranks P --stages S -o DIR/NAME, then mpirun -n N "
+                          "hadal run DIR/NAME, N = P S");
     if (options_of(s, line, &split, &options) || make_pipeline(s, line, &pipeline)) return 1;
     if (read_prompt(s, line, p)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;

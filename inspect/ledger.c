@@ -30,6 +30,24 @@ static bool run(const inspect_subject *s, hir_module *m, bool depth, hir_hooks h
     return hir_run_passes(m, &r, s->pass_options, NULL, s->diags);
 }
 
+/* Of a pipeline the model is one stage: what the passes make of it, they make of its ops alone. The
+ * subject as if that had been loaded. */
+static bool take_stage(const inspect_subject *s, inspect_subject *out) {
+    static const hir_pass_id cut[] = {HIR_PASS_DCE, HIR_PASS_SHARD_PIPELINE, HIR_PASS_DCE};
+    *out = *s;
+    if (s->pass_options->stages <= 1 || s->graph->stage != HIR_STAGE_GRAPH) return true;
+    hir_module *stage = hir_module_clone(s->graph, s->arena);
+    const hir_run r = {
+        .passes = cut, .n_passes = sizeof cut / sizeof *cut, .stop_after = HIR_PASS_COUNT};
+    if (!hir_run_passes(stage, &r, s->pass_options, NULL, s->diags)) return false;
+    hir_pass_options *alone = hd_new(s->arena, hir_pass_options);
+    *alone = *s->pass_options;
+    alone->stages = 0;
+    out->graph = stage;
+    out->pass_options = alone;
+    return true;
+}
+
 /* ---- after each pass ------------------------------------------------------------------------- */
 
 typedef struct recorder {
@@ -83,12 +101,13 @@ static hir_paper_parameters parameters_of(const hir_ledger *l) {
     return p;
 }
 
-/* The module as loaded on its way through the passes, and without those of depth. */
-static bool run_again(const inspect_subject *s, ledger_report *r) {
+/* The module as loaded on its way through the passes, and without those of depth; `marked`: depth
+ * passes have left their marks already. */
+static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
     recorder steps = {s->arena, r};
     hir_module *again = hir_module_clone(s->graph, s->arena);
     if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
-    if (s->graph->stage != HIR_STAGE_GRAPH) return true; /* depth passes have left their marks */
+    if (marked) return true;
     hir_module *naive = hir_module_clone(s->graph, s->arena);
     if (!run(s, naive, false, (hir_hooks){0})) return false;
     hir_ledger_find(naive, s->arena, &r->naive);
@@ -106,16 +125,24 @@ static void count_compiled(const inspect_subject *s, ledger_report *r) {
     ledger_count_memory(r, r->chunk, s->arena, r->memory);
 }
 
-bool ledger_collect(const inspect_subject *s, ledger_report *r) {
-    *r = (ledger_report){
-        .name = s->graph->name, .compiled_module = s->now, .chunk = s->pass_options->chunk};
+bool ledger_collect(const inspect_subject *whole, ledger_report *r) {
+    const hir_pass_options *o = whole->pass_options;
+    inspect_subject stage;
+    const inspect_subject *s = &stage;
+    *r = (ledger_report){.name = whole->graph->name,
+                         .compiled_module = whole->now,
+                         .chunk = o->chunk,
+                         .stage = o->stages > 1 ? o->stage : 0,
+                         .stages = o->stages > 1 ? o->stages : 1};
+    if (!take_stage(whole, &stage)) return false;
     layers_collect(s->now, s->arena, &r->layers);
     hir_ledger_find(s->graph, s->arena, &r->graph);
     r->parameters = parameters_of(&r->graph);
     r->reads = hir_flow_count_reads(&r->graph.flow);
     if (r->graph.sublayers) {
+        const bool marked = whole->graph->stage != HIR_STAGE_GRAPH;
         r->has_ops = s->graph->stage != HIR_STAGE_KERNEL;
-        if (r->has_ops && !run_again(s, r)) return false;
+        if (r->has_ops && !run_again(s, marked, r)) return false;
         r->has_kernels = r->compiled_module->stage == HIR_STAGE_KERNEL;
         if (r->has_ops) r->products = hir_ledger_products(&r->graph, s->graph, s->arena);
         if (r->has_kernels) count_compiled(s, r);

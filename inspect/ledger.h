@@ -66,12 +66,14 @@ typedef struct ledger_kernel { /* kernels of one name that do the same */
     hir_traffic each;
 } ledger_kernel;
 
-/* One module at several stages of its way. */
+/* One module at several stages of its way. Where ranks divide it, kernels are those of all ranks
+ * together, in calls whose rows they divide. */
 typedef struct ledger_report {
     const char *name;
-    hir_ledger graph;    /* as loaded: ops one at a time, unless it was kernel IR already */
-    hir_ledger naive;    /* kernels without the depth passes */
-    hir_ledger compiled; /* as it stands */
+    int64_t stage, stages; /* of a pipeline: this stage alone; else 0 of 1 */
+    hir_ledger graph;      /* as loaded: ops one at a time, unless it was kernel IR already */
+    hir_ledger naive;      /* kernels without the depth passes */
+    hir_ledger compiled;   /* as it stands */
     const hir_module *compiled_module;
     bool has_ops, has_naive, has_kernels;
     bool has_attends; /* attention over depth has been recognised */

@@ -206,6 +206,9 @@ void ledger_json(const ledger_report *r, hd_text *out) {
     print_number(out, "d", l->flow.width);
     hd_text_f(out, ", \"sublayers\": %u, \"blocks\": %u, \"longest_block\": %u", l->sublayers,
               l->flow.blocks, l->flow.longest_block);
+    hd_text_f(out, ", \"ranks\": %llu, \"stage\": %lld, \"stages\": %lld",
+              (unsigned long long)(r->compiled_module->ranks ? r->compiled_module->ranks : 1),
+              (long long)r->stage, (long long)r->stages);
     print_sources(r, out);
     print_paper(r, out);
     print_table(r, out);

@@ -277,6 +277,23 @@ static void print_steps(const ledger_report *r, hd_text *out) {
         print_traffic(out, &r->graph, r->steps.at[i].pass, r->steps.at[i].total);
 }
 
+static void print_title(const ledger_report *r, hd_text *out) {
+    const hir_ledger *l = &r->graph;
+    const uint32_t ranks = r->has_kernels ? (uint32_t)r->compiled_module->ranks : 0;
+    hd_text_f(out, "ledger of %s", r->name);
+    if (r->stages > 1)
+        hd_text_f(out, ", stage %lld of %lld", (long long)r->stage, (long long)r->stages);
+    hd_text_f(out,
+              ": d = %llu, %u sublayers in %u block%s of at most %u\n"
+              "residual mechanism alone, per token per sublayer, in units of d (a row of f32)\n",
+              (unsigned long long)l->flow.width, l->sublayers, l->flow.blocks,
+              l->flow.blocks == 1 ? "" : "s", l->flow.longest_block);
+    if (ranks > 1)
+        hd_text_f(
+            out, "kernels as compiled: of all %u ranks together, in calls whose rows they divide\n",
+            ranks);
+}
+
 void ledger_text(const ledger_report *r, hd_text *out) {
     const hir_ledger *l = &r->graph;
     if (!l->flow.width || !l->sublayers) {
@@ -285,11 +302,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
         print_exchanges(r, out);
         return;
     }
-    hd_text_f(out,
-              "ledger of %s: d = %llu, %u sublayers in %u block%s of at most %u\n"
-              "residual mechanism alone, per token per sublayer, in units of d (a row of f32)\n",
-              r->name, (unsigned long long)l->flow.width, l->sublayers, l->flow.blocks,
-              l->flow.blocks == 1 ? "" : "s", l->flow.longest_block);
+    print_title(r, out);
     print_comparison(r, out);
     print_table(r, out);
     print_sources(r, out);

@@ -29,7 +29,8 @@ static void list_ops(flow_finder *f, hir_id first) {
             continue;
         }
         if (o->code == HIR_YIELD_OP) continue;
-        bool same = o->code == HIR_RESHAPE_OP || o->code == HIR_CONVERT_OP;
+        const bool rows = o->code == HIR_COMM_PART_OP && !hir_find_attr(o, HIR_A_AXIS);
+        const bool same = o->code == HIR_RESHAPE_OP || o->code == HIR_CONVERT_OP || rows;
         if (same && o->args[0].kind == HIR_REF_VALUE) {
             f->out->origin[o->results[0]] = f->out->origin[o->args[0].index];
             continue;
@@ -151,7 +152,45 @@ static bool reads_member(const flow_finder *f, const hir_op *o) {
     return false;
 }
 
+/* Looked up with each rank's share of the features, the embedding is what is gathered of them. */
+static bool gathers_embedding(const flow_finder *f, const hir_op *o) {
+    if (o->code != HIR_COMM_ALL_GATHER_OP || !hir_find_attr(o, HIR_A_AXIS)) return false;
+    const hir_id x = flow_operand(f, o, 0), op = x == HIR_NONE ? x : hir_value_at(f->out->m, x)->op;
+    return op != HIR_NONE && hir_op_at(f->out->m, op)->code == HIR_GATHER_OP;
+}
+
+/* Of what stages send each other: sources as wide as the stream, and several streams, but not rows
+ * of heads, such as the values of attention of a layer before. */
+static bool is_source(const flow_finder *f, hir_id v) {
+    const hir_type t = hir_value_at(f->out->m, v)->type;
+    return t.rank > 1 && (uint64_t)t.dim[t.rank - 1] == f->out->width;
+}
+
+static bool is_received(const flow_finder *f, const hir_op *o) {
+    return o->code == HIR_COMM_RECV_OP && is_source(f, o->results[0]);
+}
+
+static bool is_beginning(const flow_finder *f, const hir_op *o) {
+    return o->code == HIR_GATHER_OP || gathers_embedding(f, o) || is_received(f, o);
+}
+
+/* Of a stage that looks nothing up: the longest last dim of what it is sent. Of several streams it
+ * is one's, and what sublayers send beside the stream is narrower. */
+static uint64_t received_width(const flow_finder *f) {
+    const hir_module *m = f->out->m;
+    int64_t most = 0;
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        if (o->code != HIR_COMM_RECV_OP) continue;
+        const hir_type t = hir_value_at(m, o->results[0])->type;
+        if (t.rank > 1 && t.dim[t.rank - 1] > most) most = t.dim[t.rank - 1];
+    }
+    return (uint64_t)most;
+}
+
 static void grow_at(flow_finder *f, const hir_op *o) {
+    const hir_id sent = o->code == HIR_COMM_SEND_OP ? flow_operand(f, o, 0) : HIR_NONE;
+    if (sent != HIR_NONE && !f->member[sent] && is_source(f, sent)) claim(f, sent);
     if (is_effect(o) || is_border(f, o) || !reads_member(f, o)) return;
     if (!f->member[o->results[0]]) f->member[o->results[0]] = f->grown = true;
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -160,14 +199,26 @@ static void grow_at(flow_finder *f, const hir_op *o) {
     }
 }
 
-/* The first members: the embedding, or the inputs of a plain function. */
+static void find_width(flow_finder *f) {
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+        const bool whole = gathers_embedding(f, o);
+        if (whole || (o->code == HIR_GATHER_OP && !f->out->width))
+            f->out->width = flow_row(f, o->results[0]);
+        if (whole) return;
+    }
+    if (!f->out->width) f->out->width = received_width(f);
+}
+
+/* The first members: the embedding, what a stage is sent, or the inputs of a plain function. */
 static void seed(flow_finder *f) {
     const hir_module *m = f->out->m;
-    for (size_t k = 0; k < f->out->program.n; k++) {
+    find_width(f);
+    for (size_t k = 0; k < f->out->program.n && f->out->width; k++) {
         const hir_op *o = hir_op_at(m, f->out->program.at[k]);
-        if (o->code != HIR_GATHER_OP) continue;
+        if (!is_beginning(f, o)) continue;
         f->member[o->results[0]] = true;
-        if (!f->out->width) f->out->width = flow_row(f, o->results[0]);
+        if (gathers_embedding(f, o)) f->member[flow_operand(f, o, 0)] = false;
     }
     if (f->out->width) return;
     for (size_t i = 0; i < m->inputs.n; i++) {
@@ -288,7 +339,7 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     if ((!f->member[v] && !inside) || !hir_type_has_t(hir_value_at(f->out->m, v)->type)) return;
     hir_flow_kind *kind = &f->out->kind[v];
     f->root[v] = v;
-    if (o->code == HIR_GATHER_OP) {
+    if (is_beginning(f, o)) {
         *kind = HIR_FLOW_EMBEDDING;
         return;
     }
@@ -321,7 +372,7 @@ static void find_kinds(flow_finder *f) {
     }
     for (size_t k = 0; k < f->out->program.n; k++) {
         const hir_op *o = hir_op_at(m, f->out->program.at[k]);
-        if (!is_effect(o)) set_kind(f, o);
+        if (!is_effect(o) || is_received(f, o)) set_kind(f, o); /* receiving is an effect */
     }
 }
 

@@ -131,14 +131,22 @@ void hir_flow_print_source(const hir_source *s, hd_text *out) {
 
 /* ---- outputs and inputs ---------------------------------------------------------------------- */
 
-/* Keeps those outputs that reach an input as a source or in a sum; others, such as the query of a
- * mix, are not outputs of sublayers. */
+static void reach_sources(walker *w, hir_id value, bool *reached) {
+    find_sources(w, value);
+    for (size_t k = 0; k < w->found.n; k++)
+        reached[w->found.at[k]] = true;
+}
+
+/* Keeps those outputs that reach an input as a source or in a sum, or another stage; others, such
+ * as the query of a mix, are not outputs of sublayers. */
 static void find_outputs(flow_finder *f, walker *w, bool *reached) {
     hir_flow *out = f->out;
-    for (size_t i = 0; i < out->inputs.n; i++) {
-        find_sources(w, out->inputs.at[i].value);
-        for (size_t k = 0; k < w->found.n; k++)
-            reached[w->found.at[k]] = true;
+    for (size_t i = 0; i < out->inputs.n; i++)
+        reach_sources(w, out->inputs.at[i].value, reached);
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        const hir_id sent = o->code == HIR_COMM_SEND_OP ? flow_operand(f, o, 0) : HIR_NONE;
+        if (sent != HIR_NONE && f->member[sent]) reach_sources(w, sent, reached);
     }
     for (size_t k = out->program.n; k-- > 0;) { /* through sums, in reverse order */
         const hir_op *o = hir_op_at(out->m, out->program.at[k]);

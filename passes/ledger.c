@@ -121,10 +121,12 @@ static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
+/* On all ranks together: a row that they divide is on one of them, any other on each. */
 static uint64_t row_bytes(const clerk *c, hir_id v, uint64_t elements) {
-    uint64_t bytes;
-    size_t size = hir_dtype_bytes(hir_value_at(c->m, v)->type.dtype);
-    return hd_mul_overflow(elements, size, &bytes) ? UINT64_MAX : bytes;
+    const hir_type t = hir_value_at(c->m, v)->type;
+    const bool on_each = c->m->ranks > 1 && !(t.rank > 0 && hir_is_row_share(t.dim[0]));
+    const uint64_t bytes = hd_capped_mul(elements, hir_dtype_bytes(t.dtype));
+    return on_each ? hd_capped_mul(bytes, (uint64_t)c->m->ranks) : bytes;
 }
 
 static uint64_t row_elements(const clerk *c, hir_id v) {
@@ -319,14 +321,19 @@ static void spread_yield(clerk *c, hir_id kernel, const hir_op *k, const hir_op 
     }
 }
 
-/* The number of sublayer outputs that a kernel's linear ops compute: as many of its writes are the
- * sublayers' own. */
+/* Is it where a sublayer ends: its last contraction, or the exchange that sums up what the ranks
+ * have of it? */
+static bool ends_sublayer(const clerk *c, const hir_op *o) {
+    const bool last = o->code == HIR_LINEAR_OP || hir_has_trait(o->code, HIR_COMM);
+    return last && o->n_results == 1 && kind_of(c, o->results[0]) == HIR_FLOW_OUTPUT;
+}
+
+/* The number of sublayer outputs that a kernel computes: as many of its writes are the sublayers'
+ * own. */
 static uint32_t own_writes(const clerk *c, const hir_op *kernel) {
     uint32_t n = 0;
-    HIR_EACH(c->m, op, kernel->body_first) {
-        const hir_op *o = hir_op_at(c->m, op);
-        n += o->code == HIR_LINEAR_OP && kind_of(c, o->results[0]) == HIR_FLOW_OUTPUT;
-    }
+    HIR_EACH(c->m, op, kernel->body_first)
+    n += ends_sublayer(c, hir_op_at(c->m, op));
     return n;
 }
 
@@ -375,7 +382,7 @@ static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
     if (least != HIR_NONE) return least;
     HIR_EACH(c->m, op, kernel->body_first) {
         const hir_op *o = hir_op_at(c->m, op);
-        if (o->code != HIR_LINEAR_OP) continue;
+        if (o->code != HIR_LINEAR_OP && !ends_sublayer(c, o)) continue;
         for (size_t k = 0; k < c->l->flow.outputs.n; k++)
             if (c->l->flow.outputs.at[k] == o->results[0]) return (uint32_t)k + 1;
     }

@@ -12,31 +12,37 @@ static void leave_all(hrt_session *const *sessions, int64_t n) {
         (void)hrt_leave(sessions[i], HRT_OK);
 }
 
-/* Why sessions[i] could not be entered: it was a moment ago, or somebody else is in a call. */
+/* Why sessions[i], which is not the first, could not be entered. */
 static int refused(hrt_session *const *sessions, int64_t i) {
     for (int64_t k = 0; k < i; k++)
         if (sessions[k] == sessions[i])
             return hrt_fail(sessions[0], HRT_TWICE,
                             "sessions %" PRId64 " and %" PRId64 " of the batch are the same", k, i);
-    if (i > 0)
-        return hrt_fail(sessions[0], HRT_BUSY, "session %" PRId64 " of the batch is in a call", i);
-    return HRT_BUSY;
+    return hrt_fail(sessions[0], HRT_BUSY, "session %" PRId64 " of the batch is in a call", i);
 }
 
-static int enter_all(hrt_session *const *sessions, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        if (hrt_enter(sessions[i])) continue;
-        int rc = refused(sessions, i);
-        leave_all(sessions, i);
-        return rc;
-    }
+/* Those behind the first, which has been; *entered: of all, the first included. */
+static int enter_others(hrt_session *const *sessions, int64_t count, int64_t *entered) {
+    for (; *entered < count; ++*entered)
+        if (!hrt_enter(sessions[*entered])) return refused(sessions, *entered);
     return HRT_OK;
+}
+
+static int check_pointers(hrt_session *const *sessions, const int32_t *tokens, int64_t count,
+                          float *const *outs) {
+    bool there = tokens && outs;
+    for (int64_t i = 0; i < count; i++)
+        there &= sessions[i] != NULL;
+    return there ? HRT_OK : HRT_ARGUMENT;
 }
 
 static int check_row(hrt_session *first, const hrt_session *s, int64_t i, int32_t token) {
     if (s->model != first->model || s->weights != first->weights)
         return hrt_fail(first, HRT_MIXED,
                         "session %" PRId64 " of the batch has other weights than session 0", i);
+    if (s->side.comm != first->side.comm)
+        return hrt_fail(first, HRT_MIXED,
+                        "session %" PRId64 " of the batch has other ranks than session 0", i);
     if (s->length == s->memory.cap)
         return hrt_fail(first, HRT_FULL,
                         "session %" PRId64 " of the batch is full: it holds %" PRId64 " tokens", i,
@@ -44,20 +50,28 @@ static int check_row(hrt_session *first, const hrt_session *s, int64_t i, int32_
     return hrt_check_token(first, first->model, i, token);
 }
 
+static int check_rows(hrt_session *const *sessions, const int32_t *tokens, int64_t count) {
+    int rc = HRT_OK;
+    for (int64_t i = 0; i < count && rc == HRT_OK; i++)
+        rc = check_row(sessions[0], sessions[i], i, tokens[i]);
+    return rc;
+}
+
+/* What all of them have written of this token is not whole. */
+static int break_all(hrt_session *const *sessions, int64_t count, int comm_code) {
+    for (int64_t i = 0; i < count; i++)
+        (void)hrt_break(sessions[i], comm_code);
+    return HRT_EXCHANGE;
+}
+
 static int run_batch(hrt_session *const *sessions, const int32_t *tokens, int64_t count,
                      float *const *outs) {
     hrt_session *first = sessions[0];
-    int rc = HRT_OK;
-    if (first->model->ranks > 0)
-        return hrt_fail(first, HRT_RANKS, "a model that is divided over ranks takes no batches");
-    for (int64_t i = 0; i < count && rc == HRT_OK; i++)
-        rc = check_row(first, sessions[i], i, tokens[i]);
-    if (rc != HRT_OK) return rc;
     for (int64_t i = 0; i < count; i++)
         sessions[i]->owner =
             (hrt_owner){sessions[i]->length, sessions[i]->memory.cap, sessions[i]->memory.states};
     const void *ins[1] = {tokens};
-    hrt_run(
+    const int failed = hrt_run(
         &(hrt_job){
             .model = first->model,
             .level = first->level,
@@ -69,21 +83,29 @@ static int run_batch(hrt_session *const *sessions, const int32_t *tokens, int64_
             .rows = first->model->n_outputs > 0 && outs[0] ? count : 0,
             .batch = sessions,
             .profile = first->profile,
+            .side = first->side.comm ? &first->side : NULL,
+            .figures = first->side.comm ? &first->figures : NULL,
         },
         hrt_workers(first));
+    if (failed) return break_all(sessions, count, failed);
     for (int64_t i = 0; i < count; i++)
         sessions[i]->length++;
     return HRT_OK;
 }
 
+/* The ranks of a divided model hear of a refused batch, too, as soon as there is a session to tell
+ * them with. */
 int hrt_forward_batch(hrt_session *const *sessions, const int32_t *tokens, int64_t count,
                       float *const *outs) {
-    if (!sessions || !tokens || !outs || count < 1) return HRT_ARGUMENT;
-    for (int64_t i = 0; i < count; i++)
-        if (!sessions[i]) return HRT_ARGUMENT;
-    int rc = enter_all(sessions, count);
-    if (rc != HRT_OK) return rc;
-    rc = run_batch(sessions, tokens, count, outs);
-    leave_all(sessions, count);
+    int64_t entered = 1;
+    if (!sessions || count < 1 || !sessions[0]) return HRT_ARGUMENT;
+    if (!hrt_enter(sessions[0])) return HRT_BUSY;
+    int rc = check_pointers(sessions, tokens, count, outs);
+    if (!rc) rc = enter_others(sessions, count, &entered);
+    if (!rc) rc = check_rows(sessions, tokens, count);
+    if (sessions[0]->side.comm)
+        rc = hrt_agree_on_batch(sessions, rc, tokens, count, outs && outs[0]);
+    if (!rc) rc = run_batch(sessions, tokens, count, outs);
+    leave_all(sessions, entered);
     return rc;
 }

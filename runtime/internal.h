@@ -129,6 +129,9 @@ int64_t hrt_choose_tiles(const hrt_model *m, const hrt_side *side, hrt_figures *
 /* Before a call of `n` tokens, which this rank refuses with `code` if that is an error: the ranks
  * tell each other, and HRT_OK means that all make the same call. */
 int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n, int64_t rows);
+/* The same of a batch, of which the first session is there; `wanted`: its first output. */
+int hrt_agree_on_batch(hrt_session *const *sessions, int code, const int32_t *tokens, int64_t count,
+                       bool wanted);
 /* An exchange in the call has failed. */
 int hrt_break(hrt_session *s, int comm_code);
 

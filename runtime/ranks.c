@@ -132,12 +132,14 @@ int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_we
 }
 
 /* ---- a call ---------------------------------------------------------------------------------- */
+enum { ANY_ROWS = -1 };
 typedef struct call_word {
     int32_t code;
-    uint32_t unused;
+    uint32_t batch; /* 1: of several sessions, a token each */
     int64_t n, rows, position;
     uint64_t tokens, level;
-    uint64_t reserved[2];
+    uint64_t lengths; /* of a batch, of all its sessions */
+    uint64_t reserved;
 } call_word;
 _Static_assert(sizeof(call_word) == 64, "docs/many-machines.md says 64 bytes");
 
@@ -147,8 +149,10 @@ int hrt_break(hrt_session *s, int comm_code) {
     return hrt_fail(s, HRT_EXCHANGE, "%s (%d)", c->message(c->context), comm_code);
 }
 
-static int refused_elsewhere(hrt_session *s, const call_word *mine, const call_word *all) {
+static int refused_elsewhere(hrt_session *s, const call_word *mine, call_word *all) {
     for (int32_t r = 0; r < s->side.comm->size; r++) {
+        /* a stage without outputs has no wish */
+        if (mine->rows == ANY_ROWS || all[r].rows == ANY_ROWS) all[r].rows = mine->rows;
         if (all[r].code)
             return hrt_fail(s, HRT_PEER, "rank %" PRId32 " refused the call: %s", r,
                             hrt_strerror(all[r].code));
@@ -161,13 +165,32 @@ static int refused_elsewhere(hrt_session *s, const call_word *mine, const call_w
     return HRT_OK;
 }
 
-int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n, int64_t rows) {
-    call_word all[ALL_RANKS], mine = {.code = code, .n = n, .rows = rows, .position = s->length};
+static int agree_on(hrt_session *s, call_word *mine) {
+    call_word all[ALL_RANKS];
     if (s->side.broken)
         return hrt_fail(s, HRT_EXCHANGE, "an exchange has failed in an earlier call");
-    if (!code) mine.tokens = hash_bytes(HASH_START, tokens, (size_t)n * sizeof *tokens);
-    mine.level = hash_bytes(HASH_START, s->level->name, strlen(s->level->name));
-    const int failed = tell_all(s->side.comm, s->side.timeout_ns, &mine, all, sizeof mine);
+    mine->level = hash_bytes(HASH_START, s->level->name, strlen(s->level->name));
+    const int failed = tell_all(s->side.comm, s->side.timeout_ns, mine, all, sizeof *mine);
     if (failed) return hrt_break(s, failed);
-    return code ? code : refused_elsewhere(s, &mine, all);
+    return mine->code ? mine->code : refused_elsewhere(s, mine, all);
+}
+
+int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n, int64_t rows) {
+    call_word mine = {.code = code, .n = n, .rows = rows, .position = s->length};
+    if (!code) mine.tokens = hash_bytes(HASH_START, tokens, (size_t)n * sizeof *tokens);
+    return agree_on(s, &mine);
+}
+
+int hrt_agree_on_batch(hrt_session *const *sessions, int code, const int32_t *tokens, int64_t count,
+                       bool wanted) {
+    hrt_session *first = sessions[0];
+    call_word mine = {.code = code, .batch = 1, .n = count, .position = first->length};
+    mine.rows = first->model->n_outputs == 0 ? ANY_ROWS : wanted ? count : 0;
+    if (!code) {
+        mine.tokens = hash_bytes(HASH_START, tokens, (size_t)count * sizeof *tokens);
+        mine.lengths = HASH_START;
+        for (int64_t i = 0; i < count; i++)
+            mine.lengths = hash_bytes(mine.lengths, &sessions[i]->length, sizeof(int64_t));
+    }
+    return agree_on(first, &mine);
 }

@@ -443,6 +443,13 @@ static bool run_chunk_of_rank(worker *w, crew *c, const place *all) {
 }
 
 /* ---- the region ------------------------------------------------------------------------------ */
+/* Rows of a pass. Each row of a batch is one token to what looks at positions and states, which all
+ * ranks have to see: its rows are not divided. */
+static int64_t most_rows(const hrt_job *j) {
+    const int64_t chunk = j->memory->chunk, whole = j->model->divide_from - 1;
+    return j->batch && j->side && j->model->ranks > 1 && whole < chunk ? whole : chunk;
+}
+
 static void run_worker(crew *c, int index, int count) {
     const hrt_job *j = c->job;
     const hrt_memory *mem = j->memory;
@@ -458,9 +465,10 @@ static void run_worker(crew *c, int index, int count) {
     w.ahead.step = UINT32_MAX;
     w.watch.steps = index == 0 ? j->profile : NULL;
     hrt_fp_mode old = hrt_fp_enter();
-    for (int64_t start = 0; start < j->n; start += mem->chunk) {
+    const int64_t most = most_rows(j);
+    for (int64_t start = 0; start < j->n; start += most) {
         int64_t left = j->n - start;
-        const place at = {start, left < mem->chunk ? left : mem->chunk};
+        const place at = {start, left < most ? left : most};
         if (!j->side)
             run_chunk(&w, j, &c->barrier, &at);
         else if (!run_chunk_of_rank(&w, c, &at))

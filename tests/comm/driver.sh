@@ -106,4 +106,16 @@ cp "$out/kept" "$out/two.r1of2.weights"
 refused "ranks do not agree" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
 cp "$out/two.r0of2.weights" "$out/two.r1of2.weights"
 refused "ranks do not agree" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
+
+# the same of stages: a share of the second is cut short, of another packing, and its library is of another division
+kept=$out/four_s1.r3of4.weights
+cp "$kept" "$out/kept"
+head -c 10000 "$out/kept" > "$kept"
+refused "cut short" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+"$hadal" compile "$spec" --weights "$out/w2.safetensors" --march native --ranks 2 --stages 2 -o "$out/four"
+cp "$out/kept" "$kept"
+refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+"$hadal" compile "$spec" --weights "$out/w2.safetensors" --march native --stages 2 --stage 1 -o "$out/four_s1"
+for rank in 2 3; do cp "$out/four_s1.r1of2.weights" "$out/four_s1.r${rank}of4.weights"; done
+refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 [ ! -e "$out/x.npy" ]

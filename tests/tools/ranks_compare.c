@@ -1,86 +1,33 @@
 /* A divided library against the undivided one of the same model:
  *
- *     ranks_compare WHOLE.so WHOLE.weights DIVIDED.so RANKS TOKENS [LIMIT [LOGITS]]
+ *     ranks_compare WHOLE.so WHOLE.weights DIVIDED.so RANKS TOKENS [LIMIT [LOGITS [EXACT.npy]]]
+ *     ranks_compare --tokens WHOLE.so TOKENS           the prompt that is read
  *
  * DIVIDED with a %d in its name and RANKS such as 2x3 are a pipeline of 3 stages of 2 ranks, a
  * library for each stage, of which the last has logits. Ranks are threads of this process. Prompts
- * are read at once, in pieces, and token by token; each row of logits may differ by LIMIT (1e-5) of
- * the largest logit, or of 1. All ranks must have the same bits. What the transport has counted is
- * printed; a last line for each rank, "sent RANK TOKEN CHUNK", has the bytes that it sent in a call
- * of one token and in one of a chunk, of which the last row of logits was asked for. LOGITS: a file
- * for all logits of the divided model, as they are. */
-#include <dlfcn.h>
+ * are read at once, in pieces, and token by token, and sessions of several lengths get two tokens
+ * more in batches; each row of logits may differ by LIMIT (1e-5) of the largest logit, or of 1.
+ * With EXACT, what the evaluator says of the prompt, it may differ by LIMIT more than the undivided
+ * row does from that: where sums are badly conditioned, either is as good as the other. All ranks
+ * must have the same bits. What the transport has counted is printed; a last line for each rank,
+ * "sent RANK TOKEN CHUNK", has the bytes that it sent in a call of one token and in one of a chunk,
+ * of which the last row of logits was asked for. LOGITS: a file for all logits of the divided
+ * model, as they are; "-": none. */
 #include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hadal/hadal_threads.h"
+#include "tests/tools/model_library.h"
 
-/* Of the info that every library tells (its header): the first output's type, and vocab. */
-typedef struct info {
-    size_t struct_size;
-    const char *version, *name, *digest, *options, *ops;
-    size_t weights_size, max_chunk, n_levels;
-    const char *const *levels;
-    size_t n_inputs;
-    const char *const (*inputs)[2];
-    size_t n_outputs;
-    const char *const (*outputs)[2];
-    size_t vocab;
-} info;
-
-typedef struct library {
-    void *handle;
-    char prefix[200];
-    int (*weights_open)(const char *path, void **out);
-    void (*weights_close)(void *w);
-    size_t (*session_size)(int64_t max);
-    int (*session_init)(void *mem, size_t size, const void *w, int64_t max, void **out);
-    int (*session_init_on)(void *mem, size_t size, const void *w, int64_t max,
-                           const hadal_comm *comm, int64_t timeout_ns, void **out);
-    int (*set_threads)(void *s, int threads);
-    int (*rewind)(void *s, int64_t length);
-    int (*forward)(void *s, const int32_t *tokens, int64_t n, float *logits, int64_t rows);
-    const char *(*message)(const void *s);
-    const char *(*strerror)(int code);
-    const void *(*info)(void);
-} library;
-
-enum { MOST_RANKS = 8, CASES = 4 };
+/* Cases: four ways to read a prompt, and sessions in batches. */
+enum { MOST_RANKS = 8, PROMPTS = 4, CASES = 5, SESSIONS = 5, STEPS = 2 };
+static const int64_t lengths[SESSIONS] = {0, 3, 11, 1, 20}; /* what sessions of a batch hold */
 static int64_t n_tokens, row; /* of the prompt; floats of a row of logits */
 static int32_t *tokens;
-
-static void *symbol(library *l, const char *name) {
-    char full[300];
-    snprintf(full, sizeof full, "%s_%s", l->prefix, name);
-    return dlsym(l->handle, full);
-}
-
-static int open_library(library *l, const char *path) {
-    const char *file = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!l->handle) return fprintf(stderr, "%s\n", dlerror()), 1;
-    snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)(strlen(file) - 6), file + 3);
-#define FIND(field, name)                                                                          \
-    do {                                                                                           \
-        void *at = symbol(l, name);                                                                \
-        memcpy(&l->field, &at, sizeof at);                                                         \
-    } while (0)
-    FIND(weights_open, "weights_open");
-    FIND(weights_close, "weights_close");
-    FIND(session_size, "session_size");
-    FIND(session_init, "session_init");
-    FIND(session_init_on, "session_init_on");
-    FIND(set_threads, "session_set_threads");
-    FIND(rewind, "session_rewind");
-    FIND(forward, "forward");
-    FIND(message, "session_message");
-    FIND(strerror, "strerror");
-    FIND(info, "info");
-    return l->forward ? 0 : (fprintf(stderr, "%s is no model\n", path), 1);
-}
 
 /* Calls of case k: at once; some and the rest; some, then one by one; the same with the last row of
  * each call alone. */
@@ -98,6 +45,42 @@ static int read_prompt(const library *l, void *session, int k, float *logits) {
         const int64_t rows = k == 3 ? 1 : n;
         code = l->forward(session, tokens + done, n, logits + (done + n - rows) * row, rows);
     }
+    return code;
+}
+
+/* Steps of a batch, a row of logits for each session. */
+static int read_batch(const library *l, void *const *sessions, float *logits) {
+    int code = 0;
+    int32_t next[SESSIONS];
+    for (int i = 0; i < SESSIONS && !code; i++)
+        if (lengths[i] > 0) code = l->forward(sessions[i], tokens, lengths[i], NULL, 0);
+    for (int step = 0; step < STEPS && !code; step++, logits += SESSIONS * row) {
+        for (int i = 0; i < SESSIONS; i++)
+            next[i] = tokens[lengths[i] + step];
+        code = l->batch(sessions, next, SESSIONS, logits);
+    }
+    return code;
+}
+
+/* A session on `comm`, or of an undivided library. */
+static int open_session(const library *l, const void *weights, const hadal_comm *comm,
+                        void **memory, void **session) {
+    const size_t size = l->session_size(n_tokens);
+    *memory = aligned_alloc(64, size);
+    return comm ? l->session_init_on(*memory, size, weights, n_tokens, comm,
+                                     60 * INT64_C(1000000000), session)
+                : l->session_init(*memory, size, weights, n_tokens, session);
+}
+
+static int open_and_read_batch(const library *l, const void *weights, const hadal_comm *comm,
+                               float *logits) {
+    void *memory[SESSIONS] = {0}, *sessions[SESSIONS] = {0};
+    int code = 0;
+    for (int i = 0; i < SESSIONS && !code; i++)
+        code = open_session(l, weights, comm, &memory[i], &sessions[i]);
+    if (!code) code = read_batch(l, sessions, logits);
+    for (int i = 0; i < SESSIONS; i++)
+        free(memory[i]);
     return code;
 }
 
@@ -137,20 +120,17 @@ static int count_call(rank *r, const hadal_comm *comm, void *session, int64_t n,
 }
 
 static void run(rank *r) {
-    void *weights = NULL, *session = NULL;
+    void *weights = NULL, *session = NULL, *memory = NULL;
     const hadal_comm *comm = hadal_threads_comm(r->group, r->number);
-    const size_t size = r->l->session_size(n_tokens);
-    void *memory = aligned_alloc(64, size);
     r->code = r->l->weights_open(r->share, &weights);
-    if (!r->code)
-        r->code = r->l->session_init_on(memory, size, weights, n_tokens, comm,
-                                        60 * INT64_C(1000000000), &session);
+    if (!r->code) r->code = open_session(r->l, weights, comm, &memory, &session);
     if (!r->code) r->code = r->l->set_threads(session, 1 + r->ranks % 2);
     const int64_t calls[2] = {1, r->chunk < n_tokens ? r->chunk : n_tokens};
     for (int k = 0; k < 2 && !r->code; k++)
         r->code = count_call(r, comm, session, calls[k], &r->sent[k]);
-    for (int k = 0; k < CASES && !r->code; k++)
+    for (int k = 0; k < PROMPTS && !r->code; k++)
         r->code = read_prompt(r->l, session, k, r->logits[k]);
+    if (!r->code) r->code = open_and_read_batch(r->l, weights, comm, r->logits[PROMPTS]);
     if (r->code)
         snprintf(r->why, sizeof r->why, "%s; %s; %s", r->l->strerror(r->code),
                  session ? r->l->message(session) : "", comm->message(comm->context));
@@ -192,19 +172,60 @@ static int run_ranks(const library *stages, const char *path, int32_t per, int32
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
+static const float *exact[2]; /* of prompts, of batches; NULL: not given */
+
+static double difference(const float *a, const float *b, double scale, int64_t *at) {
+    double worst = 0;
+    for (int64_t i = 0; i < n_tokens * row; i++) {
+        const double error = fabs((double)a[i] - (double)b[i]) / scale;
+        if (!(error <= worst)) worst = error, *at = i; /* what is no number is worst */
+    }
+    return worst;
+}
+
 static int compare(const float *want, const float *have, const char *what, int k, double limit) {
-    double scale = 1, worst = 0;
+    double scale = 1;
     int64_t at = 0;
+    const float *const held = exact[k == PROMPTS];
     for (int64_t i = 0; i < n_tokens * row; i++)
         if (fabs(want[i]) > scale) scale = fabs(want[i]);
-    for (int64_t i = 0; i < n_tokens * row; i++) {
-        const double error = fabs((double)want[i] - (double)have[i]) / scale;
-        if (!(error <= worst)) worst = error, at = i; /* what is no number is worst */
-    }
-    if (k == 0) printf("%s: largest difference %.2e of %.3g\n", what, worst, scale);
-    if (worst <= limit) return 0;
-    return fprintf(stderr, "%s, cut %d: token %lld, logit %lld: %g, not %g\n", what, k,
-                   (long long)(at / row), (long long)(at % row), have[at], want[at]);
+    const double between = difference(want, have, scale, &at);
+    const double whole = held ? difference(held, want, scale, &at) : 0;
+    const double worst = held ? difference(held, have, scale, &at) : between;
+    if (held && k == 0)
+        printf("from the evaluator's: undivided %.2e, %s %.2e; ", whole, what, worst);
+    if (k == 0) printf("%s: largest difference %.2e of %.3g\n", what, between, scale);
+    if (worst <= limit + whole) return 0;
+    return fprintf(stderr, "%s, case %d: row %lld, logit %lld: %g, not %g: %.2e\n", what, k,
+                   (long long)(at / row), (long long)(at % row), have[at], want[at], worst);
+}
+
+/* The rows of a .npy of f32, as many as the prompt has tokens; NULL: they are not there. */
+static float *read_exact(const char *path) {
+    unsigned char head[10];
+    float *rows = calloc((size_t)(n_tokens * row), sizeof *rows);
+    const size_t n = (size_t)(n_tokens * row);
+    FILE *f = fopen(path, "rb");
+    bool good = f && rows && fread(head, 1, sizeof head, f) == sizeof head;
+    good = good && fseek(f, head[8] + 256L * head[9], SEEK_CUR) == 0;
+    good = good && fread(rows, sizeof *rows, n, f) == n && fgetc(f) == EOF;
+    if (f) fclose(f);
+    if (!good) free(rows);
+    return good ? rows : NULL;
+}
+
+/* A session of a batch has read the beginning of the prompt. */
+static bool take_exact(const char *path) {
+    const float *all = read_exact(path);
+    float *rows = calloc((size_t)(n_tokens * row), sizeof *rows);
+    exact[0] = all, exact[1] = rows;
+    if (!all || !rows)
+        return fprintf(stderr, "%s has not the logits of %lld tokens\n", path,
+                       (long long)n_tokens) < 0;
+    for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < SESSIONS; i++, rows += row)
+            memcpy(rows, all + (lengths[i] + step) * row, (size_t)row * sizeof *rows);
+    return true;
 }
 
 static int write_logits(const char *path, float *const *logits) {
@@ -238,7 +259,31 @@ static void path_of_stage(const char *pattern, int stage, char *out, size_t size
         snprintf(out, size, "%s", pattern);
 }
 
+static void make_tokens(const library *l) {
+    const info *facts = l->info();
+    uint64_t state = 12345;
+    tokens = calloc((size_t)n_tokens, sizeof *tokens);
+    for (int64_t i = 0; i < n_tokens; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        tokens[i] = (int32_t)((state >> 33) % (facts->vocab ? facts->vocab : 1));
+    }
+}
+
+/* For others that read the same prompt. */
+static int print_tokens(const char *path, const char *n) {
+    static library whole;
+    if (open_library(&whole, path)) return 1;
+    n_tokens = atoll(n);
+    make_tokens(&whole);
+    for (int64_t i = 0; i < n_tokens; i++)
+        printf(i ? ",%d" : "%d", tokens[i]);
+    printf("\n");
+    free(tokens);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 4 && strcmp(argv[1], "--tokens") == 0) return print_tokens(argv[2], argv[3]);
     if (argc < 6) return fprintf(stderr, "usage: see the head of this file\n"), 2;
     static library whole, divided[MOST_RANKS];
     static rank ranks[MOST_RANKS];
@@ -246,7 +291,8 @@ int main(int argc, char **argv) {
     const int32_t per = atoi(argv[4]), stages = times ? atoi(times + 1) : 1, n = per * stages;
     const double limit = argc > 6 ? atof(argv[6]) : 1e-5;
     n_tokens = atoll(argv[5]);
-    if (per < 1 || stages < 1 || n > MOST_RANKS || n_tokens < 1) return 2;
+    if (per < 1 || stages < 1 || n > MOST_RANKS || n_tokens < lengths[SESSIONS - 1] + STEPS)
+        return 2;
     if (open_library(&whole, argv[1])) return 1;
     for (int i = 0; i < stages; i++) {
         char path[4096];
@@ -259,22 +305,16 @@ int main(int argc, char **argv) {
     row = 1;
     for (const char *c = strchr(facts->outputs[0][1], ','); c; c = strchr(c + 1, ','))
         row *= atoll(c + 1);
-    tokens = calloc((size_t)n_tokens, sizeof *tokens);
-    uint64_t state = 12345;
-    for (int64_t i = 0; i < n_tokens; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        tokens[i] = (int32_t)((state >> 33) % (facts->vocab ? facts->vocab : 1));
-    }
-
-    void *weights, *session;
+    make_tokens(&whole);
+    if (argc > 8 && !take_exact(argv[8])) return 1;
+    void *weights, *session, *memory = NULL;
     float *want[CASES];
-    const size_t size = whole.session_size(n_tokens);
-    void *memory = aligned_alloc(64, size);
     int code = whole.weights_open(argv[2], &weights);
-    if (!code) code = whole.session_init(memory, size, weights, n_tokens, &session);
+    if (!code) code = open_session(&whole, weights, NULL, &memory, &session);
     for (int k = 0; k < CASES && !code; k++) {
         want[k] = calloc((size_t)(n_tokens * row), sizeof(float));
-        code = read_prompt(&whole, session, k, want[k]);
+        code = k < PROMPTS ? read_prompt(&whole, session, k, want[k])
+                           : open_and_read_batch(&whole, weights, NULL, want[k]);
     }
     if (code) return fprintf(stderr, "undivided: %s\n", whole.strerror(code)), 1;
 
@@ -287,7 +327,8 @@ int main(int argc, char **argv) {
                        (size_t)(n_tokens * row) * sizeof(float)) != 0)
                 failed = fprintf(stderr, "rank %d has other bits than rank %d\n", i, first);
     }
-    if (argc > 7 && !failed) failed = write_logits(argv[7], ranks[first].logits);
+    if (argc > 7 && strcmp(argv[7], "-") != 0 && !failed)
+        failed = write_logits(argv[7], ranks[first].logits);
     for (int32_t i = 0; i < n && !failed; i++)
         print_traffic(&ranks[i]);
     for (int k = 0; k < CASES; k++) {
@@ -298,5 +339,7 @@ int main(int argc, char **argv) {
     whole.weights_close(weights);
     free(memory);
     free(tokens);
+    for (int i = 0; i < 2; i++)
+        free((void *)(uintptr_t)exact[i]);
     return failed != 0;
 }

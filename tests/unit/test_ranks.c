@@ -12,6 +12,7 @@
  * The first five, and the last gather with its copy to the trace, may go tile by tile. */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +132,8 @@ static void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
     exchange(t, (hrt_exchange){.kind = HRT_REDUCE_SCATTER, .element = 4, .row = 2});
     operand(t, HRT_LOCAL, 0, SUMS, 8);
     operand(t, HRT_LOCAL, 0, LOCAL, 8);
-    step(t, 1, 2, HRT_SPLIT_ROWS)->local = 1;
+    hrt_step *positions = step(t, 1, 2, HRT_SPLIT_ROWS);
+    positions->local = positions->by_row = 1;
     operand(t, HRT_LOCAL, 0, LOCAL, 8);
     operand(t, HRT_ARENA, 0, ALL, 8);
     exchange(t, (hrt_exchange){.kind = HRT_GATHER_ROWS, .element = 4, .row = 2});
@@ -272,27 +274,28 @@ static void *run_rank(void *argument) {
     return NULL;
 }
 
-static void run_ranks(toy *t, int threads, void (*body)(rank *r)) {
+/* Stages stand one behind the other. */
+static void run_ranks(toy *stages, int threads, void (*body)(rank *r)) {
     static rank all[MOST_RANKS];
-    const int32_t n = (int32_t)t->model.ranks;
+    const int32_t each = (int32_t)stages->model.ranks, n = each * (int32_t)stages->model.stages;
     hadal_threads *group;
     pthread_t started[MOST_RANKS];
     cr_assert_eq(hadal_threads_open(n, &group), HADAL_COMM_OK);
     for (int32_t i = 0; i < n; i++) {
-        all[i] = (rank){.t = t,
+        all[i] = (rank){.t = &stages[i / each],
                         .group = group,
                         .number = i,
                         .body = body,
                         .max_tokens = MOST_TOKENS,
                         .timeout_ns = PATIENT * SECOND,
                         .threads = threads};
-        open_weights(&all[i], (uint32_t)i);
+        open_weights(&all[i], (uint32_t)(i % each));
         cr_assert_eq(pthread_create(&started[i], NULL, run_rank, &all[i]), 0);
     }
     for (int32_t i = 0; i < n; i++)
         pthread_join(started[i], NULL);
     for (int32_t i = 0; i < n; i++) {
-        cr_assert_null(all[i].why, "rank %d of %d: %s", i, n, all[i].why);
+        cr_expect_null(all[i].why, "rank %d of %d: %s", i, n, all[i].why);
         hrt_weights_close(all[i].weights);
         free(all[i].memory);
     }
@@ -593,6 +596,152 @@ Test(ranks, a_call_that_differs_is_refused_and_changes_nothing) {
     run_ranks(&t, 2, bad_calls);
 }
 
+/* ---- batches --------------------------------------------------------------------------------- */
+enum { BATCH = 7 };
+typedef struct batch {
+    hrt_session *sessions[BATCH];
+    void *memory[BATCH];
+    int32_t next[BATCH];
+} batch;
+
+/* Sessions of different lengths, and the next token of each. */
+static void open_batch(rank *r, batch *b) {
+    open_session(r);
+    for (int i = 0; i < BATCH; i++) {
+        const size_t size = session_bytes(r);
+        float *const none[2] = {NULL, NULL};
+        int32_t ids[MOST_TOKENS];
+        const int64_t n = i * 5 % 13;
+        b->memory[i] = aligned_alloc(64, size);
+        int code = hrt_session_init_on(&r->t->model, b->memory[i], size, r->weights, r->max_tokens,
+                                       hadal_threads_comm(r->group, r->number), r->timeout_ns,
+                                       &b->sessions[i]);
+        for (int64_t k = 0; k <= n; k++)
+            ids[k] = token(k);
+        if (!code && n > 0) code = hrt_forward(b->sessions[i], ids, n, none, 0);
+        b->next[i] = ids[n];
+        EXPECT(r, code == HRT_OK, "session %d: code %d", i, code);
+    }
+}
+
+static void close_batch(batch *b) {
+    for (int i = 0; i < BATCH; i++)
+        free(b->memory[i]);
+}
+
+/* Rows are not divided, whatever their number, so that none is rounded on its way. */
+static void check_batch(rank *r, batch *b, int64_t count) {
+    float out[BATCH * UNITS], back[BATCH * 2];
+    float *const outs[2] = {out, back};
+    const int code = hrt_forward_batch(b->sessions, b->next, count, outs);
+    EXPECT(r, code == HRT_OK, "%ld sessions: code %d: %s", (long)count, code,
+           hrt_session_message(b->sessions[0]));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t p = hrt_session_length(b->sessions[i]) - 1;
+        for (int u = 0; u < UNITS; u++) {
+            const float want = 10 * gathered(r, p, 0) + gathered(r, p, 1) + 1000 * (float)u;
+            EXPECT(r, out[i * UNITS + u] == want, "session %ld of %ld, unit %d: %g, not %g",
+                   (long)i, (long)count, u, out[i * UNITS + u], want);
+        }
+        for (int j = 0; j < 2; j++)
+            EXPECT(r, back[2 * i + j] == gathered(r, p, j), "session %ld: trace %g", (long)i,
+                   back[2 * i + j]);
+        b->next[i] = token(p + 1);
+    }
+}
+
+static void all_batches(rank *r) {
+    batch b = {0};
+    open_batch(r, &b);
+    for (int64_t count = BATCH; count > 0 && !r->why; count--)
+        check_batch(r, &b, count);
+    close_batch(&b);
+}
+
+Test(ranks, rows_of_a_batch_are_their_sessions) {
+    static toy t;
+    for (uint32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
+        for (int threads = 1; threads <= 3; threads++)
+            for (int64_t from = ranks; from <= 2 * CHUNK; from += 5) {
+                make_toy(&t, ranks, from);
+                run_ranks(&t, threads, all_batches);
+            }
+}
+
+typedef enum difference {
+    BAD_TOKEN,
+    OTHER_TOKEN,
+    OTHER_ORDER,
+    FEWER,
+    TWICE,
+    NO_OUTPUT,
+    NO_POINTER,
+    DIFFERENCES,
+} difference;
+static const int difference_code[DIFFERENCES] = {
+    [BAD_TOKEN] = HRT_TOKEN,     [OTHER_TOKEN] = HRT_PEER, [OTHER_ORDER] = HRT_PEER,
+    [FEWER] = HRT_PEER,          [TWICE] = HRT_TWICE,      [NO_OUTPUT] = HRT_PEER,
+    [NO_POINTER] = HRT_ARGUMENT,
+};
+
+static int call_batch(batch b, difference d, float *const *outs) {
+    hrt_session *second = b.sessions[1];
+    if (d == BAD_TOKEN) b.next[2] = VOCAB;
+    if (d == OTHER_TOKEN) b.next[3]++;
+    if (d == OTHER_ORDER) b.sessions[1] = b.sessions[2], b.sessions[2] = second;
+    if (d == TWICE) b.sessions[4] = second;
+    if (d == NO_POINTER) b.sessions[3] = NULL;
+    const int64_t count = d == FEWER ? BATCH - 1 : BATCH;
+    float *const none[2] = {NULL, outs[1]};
+    return hrt_forward_batch(b.sessions, b.next, count, d == NO_OUTPUT ? none : outs);
+}
+
+static void bad_batches(rank *r) {
+    batch b = {0};
+    float out[BATCH * UNITS], back[BATCH * 2];
+    float *const outs[2] = {out, back};
+    open_batch(r, &b);
+    const bool odd = r->number == 1;
+    for (int d = 0; d < DIFFERENCES && !r->why; d++) {
+        const int code = call_batch(b, odd ? (difference)d : DIFFERENCES, outs);
+        const int want = odd ? difference_code[d] : HRT_PEER;
+        EXPECT(r, code == want, "difference %d: code %d", d, code);
+    }
+    for (int i = 0; i < BATCH; i++)
+        EXPECT(r, hrt_session_length(b.sessions[i]) == i * 5 % 13, "session %d has changed", i);
+    check_batch(r, &b, BATCH); /* nothing is lost */
+    close_batch(&b);
+}
+
+Test(ranks, a_batch_that_differs_is_refused_and_changes_nothing) {
+    static toy t;
+    make_toy(&t, 3, 4);
+    run_ranks(&t, 2, bad_batches);
+}
+
+/* What the others have written of this token is not whole: none of the sessions goes on. */
+static void leaves_a_batch(rank *r) {
+    batch b = {0};
+    float out[BATCH * UNITS];
+    float *const outs[2] = {out, NULL};
+    r->timeout_ns = SECOND;
+    open_batch(r, &b);
+    if (r->number != 2 && !r->why) {
+        int code = hrt_forward_batch(b.sessions, b.next, BATCH, outs);
+        EXPECT(r, code == HRT_EXCHANGE, "code %d", code);
+        code = hrt_forward(b.sessions[3], b.next, 1, outs, 1);
+        EXPECT(r, code == HRT_EXCHANGE, "another session: code %d", code);
+    }
+    close_batch(&b);
+}
+
+Test(ranks, a_rank_that_leaves_a_batch_is_an_error_on_the_others) {
+    static toy t;
+    make_toy(&t, 3, 4);
+    run_ranks(&t, 2, leaves_a_batch);
+}
+
+/* ---- ranks that go --------------------------------------------------------------------------- */
 /* A rank that goes away: the others return in time, and again at once. */
 static void one_leaves(rank *r) {
     int32_t ids[9] = {1};
@@ -760,4 +909,138 @@ Test(ranks, a_rank_that_fails_in_a_tile_is_an_error_on_the_others) {
             sleeps_ns = SECOND;
             if (fail_at == 4) run_ranks(&t, threads, one_fails_inside);
         }
+}
+
+/* ---- stages of a pipeline -------------------------------------------------------------------- */
+/* The first sends partial (a rank's own), the second has it as its output. */
+static void make_stages(toy *stages, uint32_t ranks) {
+    for (uint32_t i = 0; i < 2; i++) {
+        toy *t = &stages[i];
+        make_toy(t, ranks, 2);
+        t->n_steps = t->n_operands = t->n_exchanges = 0;
+        if (i == 0) {
+            operand(t, HRT_INPUT, 0, 0, 4);
+            operand(t, HRT_WEIGHT, 0, 0, 0);
+            operand(t, HRT_ARENA, 0, PARTIAL, 8);
+            step(t, 0, 3, HRT_SPLIT_COLS)->cols = 2;
+            operand(t, HRT_ARENA, 0, PARTIAL, 8);
+            exchange(t, (hrt_exchange){.kind = HRT_SEND, .element = 4, .row = 2, .peer = 1});
+            t->steps[1].n_operands = 1;
+            t->steps[1].first_operand = 3;
+        } else {
+            operand(t, HRT_ARENA, 0, ALL, 8);
+            exchange(t, (hrt_exchange){.kind = HRT_RECV, .element = 4, .row = 2, .peer = 0});
+            t->steps[0].n_operands = 1;
+            t->steps[0].first_operand = 0;
+            operand(t, HRT_ARENA, 0, ALL, 8);
+            operand(t, HRT_OUTPUT, 0, 0, 8);
+            step(t, 4, 2, HRT_SPLIT_ROWS);
+            t->outputs[0] = (hrt_tensor_info){"back", "f32[T, 2]", 8, 0, 1};
+        }
+        t->model.n_steps = t->n_steps, t->model.n_operands = t->n_operands;
+        t->model.n_exchanges = t->n_exchanges, t->model.n_outputs = i;
+        t->model.n_overlaps = 0;
+        t->model.vocab = i == 0 ? VOCAB : 0;
+        t->model.digest[0] = (uint8_t)(i + 1); /* models of their own */
+        t->model.stage = i, t->model.stages = 2;
+    }
+}
+
+/* Calls on a stage: that of the second with the first's numbers. */
+static int call_stage(rank *r, int64_t n) {
+    int32_t ids[MOST_TOKENS];
+    float out[2 * MOST_TOKENS] = {0};
+    float *const outs[1] = {out};
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = token(i);
+    const int code = hrt_forward(r->session, ids, n, outs, n);
+    const float rank = (float)(r->number % (int32_t)r->t->model.ranks);
+    for (int64_t i = 0; !code && r->t->model.stage == 1 && i < 2 * n; i++)
+        if (out[i] != (rank + 1) * (float)ids[i / 2] * (float)(i % 2 + 1)) return -1;
+    return code;
+}
+
+static void open_stage(rank *r) {
+    r->file.at[offsetof(hrt_weights_header, digest)] = r->t->model.digest[0];
+    if (r->weights) hrt_weights_close(r->weights);
+    r->weights = NULL;
+    (void)hrt_weights_from_memory(&r->t->model, &r->file, sizeof r->file, &r->weights);
+    open_session(r);
+}
+
+static int lost_stage; /* -1: none */
+static enum { LEAVES, IS_LATE } loss;
+
+static void in_stages(rank *r) {
+    const bool lost = (int)r->t->model.stage == lost_stage;
+    r->timeout_ns = lost_stage < 0 ? PATIENT * SECOND : SECOND / 4;
+    open_stage(r);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    const int first = call_stage(r, 30); /* of three chunks */
+    EXPECT(r, first == HRT_OK, "code %d: %s", first, hrt_session_message(r->session));
+    if (lost && loss == LEAVES) return;
+    if (lost && loss == IS_LATE) nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
+    for (int k = 0; k < 2; k++) {
+        const int code = call_stage(r, 5), want = lost_stage < 0 ? HRT_OK : HRT_EXCHANGE;
+        EXPECT(r, code == want, "call %d: code %d, not %d", k, code, want);
+    }
+}
+
+Test(ranks, stages_and_what_is_lost_of_them) {
+    static toy stages[2];
+    for (uint32_t ranks = 1; ranks <= 2; ranks++)
+        for (int threads = 1; threads <= 2; threads++) {
+            make_stages(stages, ranks);
+            lost_stage = -1;
+            run_ranks(stages, threads, in_stages);
+            for (lost_stage = 0; lost_stage < 2; lost_stage++)
+                for (loss = LEAVES; loss <= IS_LATE; loss++)
+                    run_ranks(stages, threads, in_stages);
+        }
+}
+
+/* The message that another stage waits for does not come, in the middle of a call. */
+static int fail_send(void *context, int32_t to, const void *data, uint64_t bytes,
+                     int64_t timeout_ns) {
+    (void)context, (void)to, (void)data, (void)bytes, (void)timeout_ns;
+    return HADAL_COMM_LOST;
+}
+
+static void sends_nothing(rank *r) {
+    const hadal_comm *real = hadal_threads_comm(r->group, r->number);
+    hadal_comm broken = *real;
+    r->timeout_ns = SECOND / 4;
+    open_stage(r);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    broken.send = fail_send;
+    if (r->t->model.stage == 0) r->session->side.comm = &broken;
+    for (int k = 0; k < 2; k++) {
+        const int code = call_stage(r, 30);
+        EXPECT(r, code == HRT_EXCHANGE, "call %d: code %d", k, code);
+    }
+    EXPECT(r, hrt_session_length(r->session) == 0, "the length has changed");
+}
+
+Test(ranks, a_stage_that_waits_for_nothing_returns_by_the_deadline) {
+    static toy stages[2];
+    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+        make_stages(stages, ranks);
+        run_ranks(stages, 1, sends_nothing);
+    }
+}
+
+/* Each stage is a model of its own; a pipeline of others is not taken for it. */
+static void other_stages(rank *r) {
+    open_stage(r);
+    EXPECT(r, r->init_code == HRT_RANKS, "code %d", r->init_code);
+}
+
+Test(ranks, stages_that_do_not_stand_in_order_are_refused) {
+    static toy stages[2];
+    make_stages(stages, 2);
+    stages[0].model.stage = 1; /* the second twice */
+    run_ranks(stages, 1, other_stages);
+    make_stages(stages, 2);
+    stages[1].model.stages = 3;
+    run_ranks(stages, 1, other_stages);
 }
