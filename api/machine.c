@@ -27,7 +27,9 @@ enum {
 enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
 enum { TILE_TURNS = 100000 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
-enum { AHEAD = 4096 }; /* bytes: as kernels that read weights once fetch them */
+/* Bytes, as kernels that read weights once fetch them: lines, and a line of each page further on
+ * (codegen/contract/stream.h). */
+enum { AHEAD = 4096, PAGE = 4096, PAGE_AHEAD = 4 * PAGE };
 
 static const struct {
     const char *name;
@@ -60,6 +62,7 @@ static const struct {
         const char *p = (const char *)x, *end = (const char *)(x + n);                             \
         v##suffix a = {0}, b = {0}, c = {0}, d = {0};                                              \
         for (; p + 256 <= end; p += 256) {                                                         \
+            if ((uintptr_t)p % PAGE < 256) __builtin_prefetch(p + PAGE_AHEAD, 0, 2);               \
             for (int i = 0; i < 256; i += LINE)                                                    \
                 __builtin_prefetch(p + i + AHEAD);                                                 \
             for (size_t i = 0; i < 256; i += 4 * width) {                                          \

@@ -173,7 +173,8 @@ static plan_time scaled(plan_time t, double by) {
 
 /* The slowest stage for all chunks, and the others for one, in the mean. */
 static void predict_prefill(const plan *p, plan_shape *shape) {
-    const double chunks = (double)((p->call.prompt + p->call.chunk - 1) / p->call.chunk);
+    const int64_t whole = (p->call.prompt + p->call.chunk - 1) / p->call.chunk;
+    const double chunks = (double)whole;
     plan_time slowest = {0}, all = {0};
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;
