@@ -693,6 +693,10 @@ Test(import, yarn) {
     /* in OLMo 3 only layers without a window are stretched */
     t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8}}");
     expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
+    /* where kinds of layers differ, transformers does not find `truncate` */
+    t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8, \"truncate\": false}}");
+    expect_lacks(t, "truncate: false");
+    expect_has(t, "# truncate is taken for true");
 }
 
 /* transformers 5 writes positions of each kind of layer in an object of its own. */
