@@ -517,6 +517,7 @@ Test(import, refused_values_are_named) {
         {"llama", "mlp_bias", "\"no\"", "mlp_bias: must be true or false"},
         {"llama", "rope_theta", "0", "rope_theta: must be a number above 0"},
         {"llama", "rope_theta", "\"x\"", "rope_theta: must be a number above 0"},
+        {"llama", "rope_theta", "1e-320", "rope_theta: must be a number that f32 holds, above 0"},
         {"llama", "rope_scaling", "2.0", "rope_scaling: must be null or an object"},
         {"llama", "rope_scaling.type", "\"dynamic\"", "rope_scaling.type: \"dynamic\" cannot be"},
         {"llama", "rope_scaling.rope_type", "\"ntk\"", "rope_scaling.rope_type: \"ntk\" cannot"},
