@@ -61,7 +61,9 @@ static hfe_value read_float(hfe_elab *e, const hfe_declaration *d, const json_t 
         return hfe_poison();
     }
     const double x = json_number_value(v);
-    if (json_is_number(v) && fabs(x) <= FLT_MAX && x >= least && x <= most && x > above) {
+    /* above 0 as f32, too: what is divided by must not become 0 */
+    const bool is_above = x > above && (fabs(x) > FLT_MAX || (double)(float)x > above);
+    if (json_is_number(v) && fabs(x) <= FLT_MAX && x >= least && x <= most && is_above) {
         return hfe_float(x);
     }
     const bool list = d->kind == HFE_KIND_FLOATS;
@@ -70,7 +72,9 @@ static hfe_value read_float(hfe_elab *e, const hfe_declaration *d, const json_t 
         return expected(e, f,
                         hd_printf(e->arena, "%s above %g", list ? "numbers" : "a number", above));
     }
-    if (least > -FLT_MAX && most < FLT_MAX) {
+    if (!is_above) {
+        range = hd_printf(e->arena, ", above %g", above);
+    } else if (least > -FLT_MAX && most < FLT_MAX) {
         range = hd_printf(e->arena, ", from %g to %g", least, most);
     } else if (least > -FLT_MAX) {
         range = hd_printf(e->arena, ", %g or above", least);

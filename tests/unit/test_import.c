@@ -517,6 +517,7 @@ Test(import, refused_values_are_named) {
         {"llama", "mlp_bias", "\"no\"", "mlp_bias: must be true or false"},
         {"llama", "rope_theta", "0", "rope_theta: must be a number above 0"},
         {"llama", "rope_theta", "\"x\"", "rope_theta: must be a number above 0"},
+        {"llama", "rope_theta", "1e-320", "rope_theta: must be a number that f32 holds, above 0"},
         {"llama", "rope_scaling", "2.0", "rope_scaling: must be null or an object"},
         {"llama", "rope_scaling.type", "\"dynamic\"", "rope_scaling.type: \"dynamic\" cannot be"},
         {"llama", "rope_scaling.rope_type", "\"ntk\"", "rope_scaling.rope_type: \"ntk\" cannot"},
@@ -693,6 +694,10 @@ Test(import, yarn) {
     /* in OLMo 3 only layers without a window are stretched */
     t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8}}");
     expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
+    /* where kinds of layers differ, transformers does not find `truncate` */
+    t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8, \"truncate\": false}}");
+    expect_lacks(t, "truncate: false");
+    expect_has(t, "# truncate is taken for true");
 }
 
 /* transformers 5 writes positions of each kind of layer in an object of its own. */
