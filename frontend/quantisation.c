@@ -295,7 +295,8 @@ static const known_field weights_fields[] = {
     {NULL, ADVICE, NULL},
 };
 
-/* Formats of compressed-tensors, and what their groups of weights must say. */
+/* Formats of compressed-tensors, and what their groups of weights must say; rows of one name, which
+ * differ in their bits, stand together. */
 static const struct compressed_format {
     const char *name;
     hd_packing packing;
@@ -306,10 +307,18 @@ static const struct compressed_format {
     const char *strategies[4];
 } compressed_formats[] = {
     {"pack-quantized", HD_PACKING_INT4, 4, "int", 0, true, {"group", "channel"}},
+    {"pack-quantized", HD_PACKING_INT8, 8, "int", 0, true, {"group", "channel"}},
     {"mxfp4-pack-quantized", HD_PACKING_MXFP4, 4, "float", 32, false, {"group"}},
     {"mxfp8-quantized", HD_PACKING_E4M3, 8, "float", 32, false, {"group"}},
     {"float-quantized", HD_PACKING_E4M3, 8, "float", 0, false, {"block", "channel", "tensor"}},
 };
+
+enum { N_FORMATS = sizeof compressed_formats / sizeof *compressed_formats };
+
+/* Is the row before of the same name? */
+static bool is_next_width(const struct compressed_format *c) {
+    return c > compressed_formats && strcmp(c->name, c[-1].name) == 0;
+}
 
 static const struct compressed_format *find_format(quant_reader *r, const hfe_field *group,
                                                    const hfe_field *q) {
@@ -318,10 +327,13 @@ static const struct compressed_format *find_format(quant_reader *r, const hfe_fi
     const json_t *v = hfe_json_get(r->json, &f);
     hd_text names;
     hd_text_init(&names, r->json->arena);
-    for (size_t i = 0; i < sizeof compressed_formats / sizeof *compressed_formats; i++) {
+    for (size_t i = 0; i < N_FORMATS; i++) {
         const struct compressed_format *c = &compressed_formats[i];
         if (json_is_string(v) && strcmp(json_string_value(v), c->name) == 0) {
             return c;
+        }
+        if (is_next_width(c)) {
+            continue;
         }
         hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", c->name);
     }
@@ -329,6 +341,27 @@ static const struct compressed_format *find_format(quant_reader *r, const hfe_fi
         hfe_field_error(r->json, v != NULL ? &f : q, "%s is no format that is read",
                         v != NULL ? hfe_json_show(r->json, v) : "a config without 'format'");
     g->cause = hd_printf(r->json->arena, "formats that are read: %s", names.at);
+    return NULL;
+}
+
+/* Of the rows of a name the one with the bits of these weights; NULL: there is none, which has been
+ * said. */
+static const struct compressed_format *of_bits(quant_reader *r, const hfe_field *w,
+                                               const struct compressed_format *first) {
+    const hfe_field f = {w, "num_bits"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    hd_text allowed;
+    hd_text_init(&allowed, r->json->arena);
+    const struct compressed_format *c = first, *end = compressed_formats + N_FORMATS;
+    do {
+        if (json_is_integer(v) && json_integer_value(v) == c->bits) {
+            return c;
+        }
+        hd_text_f(&allowed, "%s%d", c > first ? " or " : "", c->bits);
+    } while (++c < end && is_next_width(c));
+    hfe_field_error(r->json, v != NULL ? &f : w, "%s cannot be honoured by this version",
+                    v != NULL ? hfe_json_show(r->json, v) : "weights without 'num_bits'")
+        ->cause = hd_printf(r->json->arena, "%s is read with num_bits %s", first->name, allowed.at);
     return NULL;
 }
 
@@ -383,7 +416,6 @@ static bool read_weights(quant_reader *r, const hfe_field *w, const struct compr
     const hfe_field symmetric = {w, "symmetric"};
     const json_t *flag = hfe_json_get(r->json, &symmetric);
     bool ok = check_fields(r, w, weights_fields);
-    ok &= expect_int(r, w, "num_bits", c->bits, c->name);
     ok &= check_word(r, w, "type", types, hd_printf(r->json->arena, "codes of %s", c->name));
     ok &= check_word(r, w, "strategy", c->strategies, "what shares a scale");
     ok &= check_word(r, w, "actorder", harmless_orders, "the order of columns in groups");
@@ -406,9 +438,11 @@ static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *gro
         return true; /* a group of activations */
     }
     const struct compressed_format *c = find_format(r, group, q);
-    if (c == NULL || !read_weights(r, &weights, c, &g)) {
+    const struct compressed_format *wide = c != NULL ? of_bits(r, &weights, c) : NULL;
+    if (c == NULL || !read_weights(r, &weights, wide != NULL ? wide : c, &g) || wide == NULL) {
         return false;
     }
+    c = wide;
     g.format = c->name;
     g.packing = c->packing;
     g.targets_known = read_modules(r, &targets, &g.targets);

@@ -315,15 +315,19 @@ static bool flush(hd_output *o) {
     return o->error == 0 && write_fully(o, o->buffer, n);
 }
 
-/* The buffer is full. */
-static void grow_buffer(hd_output *o) {
-    if (o->capacity == OUTPUT_BUFFER) {
-        flush(o);
-        return;
-    }
+void hd_output_is_large(hd_output *o) {
+    if (o->capacity == OUTPUT_BUFFER) return;
     uint8_t *larger = hd_new_array(o->arena, uint8_t, OUTPUT_BUFFER);
     memcpy(larger, o->buffer, o->held);
     o->buffer = larger, o->capacity = OUTPUT_BUFFER;
+}
+
+/* The buffer is full. */
+static void make_room(hd_output *o) {
+    if (o->capacity == OUTPUT_BUFFER)
+        flush(o);
+    else
+        hd_output_is_large(o);
 }
 
 /* Writes end where huge pages do: file systems that can (ext4, XFS) then keep the file in such, and
@@ -338,7 +342,7 @@ bool hd_output_write(hd_output *o, const void *data, size_t n) {
         } else {
             memcpy(o->buffer + o->held, from, part);
             o->held += part;
-            if (o->held == o->capacity) grow_buffer(o);
+            if (o->held == o->capacity) make_room(o);
         }
         from += part, n -= part;
     }

@@ -10,7 +10,8 @@
 #define HD_PACKINGS(P)                                                                             \
     P(E4M3, "e4m3")                                                                                \
     P(MXFP4, "mxfp4")                                                                              \
-    P(INT4, "int4")
+    P(INT4, "int4")                                                                                \
+    P(INT8, "int8")
 typedef enum hd_packing {
 #define P(id, name) HD_PACKING_##id,
     HD_PACKINGS(P)

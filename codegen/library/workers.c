@@ -51,3 +51,40 @@ void hcg_each_item(size_t workers, size_t n,
     for (size_t i = 1; i < started; i++)
         pthread_join(threads[i], NULL);
 }
+
+/* ---- in order ----------------------------------------------------------------------------------
+ */
+typedef struct line {
+    void (*make)(void *, size_t, size_t), (*put)(void *, size_t, size_t);
+    void *context;
+    size_t next; /* item that is to be put */
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+} line;
+
+/* Items are taken in order: whoever has the next one to be put waits for nobody. */
+static void make_and_put(void *context, size_t worker, size_t item) {
+    line *l = context;
+    l->make(l->context, worker, item);
+    pthread_mutex_lock(&l->lock);
+    while (l->next != item)
+        pthread_cond_wait(&l->moved, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+    l->put(l->context, worker, item);
+    pthread_mutex_lock(&l->lock);
+    l->next++;
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void hcg_each_in_order(size_t workers, size_t n, void (*make)(void *, size_t, size_t),
+                       void (*put)(void *, size_t, size_t), void *context) {
+    line l = {.make = make,
+              .put = put,
+              .context = context,
+              .lock = PTHREAD_MUTEX_INITIALIZER,
+              .moved = PTHREAD_COND_INITIALIZER};
+    hcg_each_item(workers, n, make_and_put, &l);
+    pthread_mutex_destroy(&l.lock);
+    pthread_cond_destroy(&l.moved);
+}

@@ -12,5 +12,10 @@ size_t hcg_workers(int threads);
  * caller is worker 0, so that nothing depends on getting another thread. Back when all are done. */
 void hcg_each_item(size_t workers, size_t n,
                    void (*work)(void *context, size_t worker, size_t item), void *context);
+/* The same with a second part for each item: `put` is called for one item at a time, in order of
+ * their numbers, by the worker that made it, while others make the next ones. */
+void hcg_each_in_order(size_t workers, size_t n,
+                       void (*make)(void *context, size_t worker, size_t item),
+                       void (*put)(void *context, size_t worker, size_t item), void *context);
 
 #endif

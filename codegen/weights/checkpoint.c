@@ -269,8 +269,12 @@ static uint16_t narrow(double x, hir_dtype to) {
 static void convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
     uint16_t *half = out;
     float block[256]; /* f32 holds all narrower floats exactly, so the rounding is still one */
+    const bool same = !t->packed && ((to == HIR_BF16 && t->dtype == HD_T_BF16) ||
+                                     (to == HIR_F16 && t->dtype == HD_T_F16));
     if (to == HIR_F32) {
         hd_tensor_to_f32(t, first, n, out);
+    } else if (same) {
+        memcpy(out, t->data + first * sizeof *half, (size_t)n * sizeof *half);
     } else if (t->dtype != HD_T_F64) {
         for (uint64_t i = 0; i < n; i += 256) {
             uint64_t some = n - i < 256 ? n - i : 256;

@@ -91,8 +91,51 @@ uint64_t hcg_made_rows(const hcg_maker *k, uint64_t bytes, uint64_t step) {
     return (steps ? steps : 1) * step;
 }
 
+/* ---- tensors that lie transposed ------------------------------------------------------------- */
+/* Is the slice whole matrices of a tensor that is itself, in the file, their transpose? */
+static bool is_as_stored(const hd_tensor *t, const hir_derived_factor *f) {
+    const uint64_t matrix =
+        t->rank < 2 ? 0 : (uint64_t)t->shape[t->rank - 1] * (uint64_t)t->shape[t->rank - 2];
+    return t->packed && t->packed->transposed &&
+           (uint64_t)hir_factor_elements(f, (int64_t)t->elements) == matrix &&
+           (t->packed_first + (uint64_t)f->first) % matrix == 0;
+}
+
+/* The same elements in the order of the file, matrix by matrix. */
+static hd_tensor in_file_order(const hd_tensor *t, hd_packed *packed) {
+    hd_tensor there = *t;
+    if (!t->packed) return there;
+    *packed = *t->packed;
+    packed->transposed = false;
+    there.packed = packed;
+    return there;
+}
+
+static bool is_block_as_stored(const hcg_maker *k, const block *b) {
+    const hir_derived_factor *f = b->of->factor;
+    const hd_tensor *t = hd_tensors_find(k->weights, f->name);
+    return b->of->n == 1 && f->by == HIR_DERIVED_TRANSPOSED && is_as_stored(t, f) &&
+           t->packed->cols == k->row && t->packed->rows == b->rows;
+}
+
+bool hcg_made_as_stored(const hcg_maker *k, uint64_t first, uint64_t n, hd_tensor *out) {
+    size_t i = 0;
+    while (i < k->n_blocks && k->blocks[i].first != first)
+        i++;
+    if (i == k->n_blocks || k->blocks[i].rows != n || !is_block_as_stored(k, &k->blocks[i]))
+        return false;
+    const hir_derived_factor *f = k->blocks[i].of->factor;
+    *out = in_file_order(hd_tensors_find(k->weights, f->name), hd_new(k->arena, hd_packed));
+    out->packed_first += (uint64_t)f->first;
+    out->rank = 2, out->shape[0] = (int64_t)n, out->shape[1] = (int64_t)k->row;
+    hd_tensor_measure(out);
+    return true;
+}
+
 /* ---- numbers that are not finite ------------------------------------------------------------- */
-static bool is_finite(const hd_tensor *t) {
+static bool is_finite(const hd_tensor *whole) {
+    hd_packed packed;
+    const hd_tensor there = in_file_order(whole, &packed), *t = &there;
     double x[BLOCK];
     for (uint64_t i = 0; i < t->elements; i += BLOCK) {
         const uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
@@ -107,6 +150,7 @@ const hd_tensor *hcg_made_of_fault(hcg_maker *k) {
     HD_VEC(const hd_tensor *) seen = {0};
     for (size_t b = 0; b < k->n_blocks; b++)
         for (uint32_t f = 0; f < k->blocks[b].of->n; f++) {
+            if (is_block_as_stored(k, &k->blocks[b])) continue; /* seen when it is packed */
             const hd_tensor *t = hd_tensors_find(k->weights, k->blocks[b].of->factor[f].name);
             size_t i = 0;
             while (i < seen.n && seen.at[i] != t)
@@ -142,22 +186,11 @@ static void read_transposed(const workspace *own, const hd_tensor *t, const hir_
     }
 }
 
-/* Is the slice whole matrices of a tensor that is itself, in the file, their transpose? */
-static bool is_as_stored(const hd_tensor *t, const hir_derived_factor *f) {
-    const uint64_t matrix =
-        t->rank < 2 ? 0 : (uint64_t)t->shape[t->rank - 1] * (uint64_t)t->shape[t->rank - 2];
-    return t->packed && t->packed->transposed &&
-           (uint64_t)hir_factor_elements(f, (int64_t)t->elements) == matrix &&
-           (t->packed_first + (uint64_t)f->first) % matrix == 0;
-}
-
 /* Elements as they lie in the file. */
 static void read_stored(const workspace *own, const hd_tensor *t, uint64_t first, uint64_t n,
                         double *out) {
-    hd_packed stored = *t->packed;
-    hd_tensor there = *t;
-    stored.transposed = false;
-    there.packed = &stored;
+    hd_packed packed;
+    const hd_tensor there = in_file_order(t, &packed);
     read_as_is(own, &there, first, n, out);
 }
 

@@ -12,8 +12,13 @@ hcg_maker *hcg_maker_new(hd_arena *a, const hir_module *m, const hir_weight *w,
                          const hd_tensors *weights, size_t workers);
 
 /* A tensor of the checkpoint with numbers that are not finite, of which the weight is made: what
- * comes of them may be finite, but the evaluator does not read them. NULL: there is none. */
+ * comes of them may be finite, but the evaluator does not read them. NULL: there is none. Tensors
+ * that are packed as they are stored are not looked at. */
 const hd_tensor *hcg_made_of_fault(hcg_maker *k);
+
+/* Are rows first .. first + n - 1 a matrix as it lies in the checkpoint? Then it is given as a
+ * tensor, [n, row], with the name of that which it is a part of. */
+bool hcg_made_as_stored(const hcg_maker *k, uint64_t first, uint64_t n, hd_tensor *out);
 
 /* Rows that are worth making at a time: as many as `bytes` of f32 hold, whole multiples of `step`
  * of them, at least one of these. A vector's rows have one element. */

@@ -15,12 +15,12 @@
 #include "codegen/program.h"
 #include "codegen/weights/convert.h"
 #include "codegen/weights/made.h"
-#include "codegen/weights/quant.h"
+#include "codegen/weights/panels.h"
 #include "codegen/weights/shares.h"
 
 enum {
-    BLOCK = 2048,             /* elements converted at a time */
-    PANELS_BYTES = 4 << 20,   /* of panels made at once */
+    CHUNK = 1 << 20,          /* bytes that a thread makes at a time */
+    ROWS_BYTES = 4 << 20,     /* of rows that are not in the checkpoint as they are, made at once */
     PROGRESS_STEP = 64 << 20, /* bytes between two reports */
 };
 
@@ -28,10 +28,9 @@ static bool is_panel(const hir_weight *w) {
     return w->layout != HIR_LAYOUT_ROWS && hir_has_matrices(w->type);
 }
 
-typedef struct worker { /* what one thread needs to make a panel */
-    float *row;         /* weights in groups: a row, and its groups */
-    hcg_group *groups;
-    uint8_t *block; /* others: converted elements of a row, BLOCK at a time */
+typedef struct worker { /* what one thread needs */
+    uint8_t *chunk;     /* of the file, that it makes */
+    uint8_t *rows;      /* of a panel */
 } worker;
 
 typedef struct packer {
@@ -41,9 +40,8 @@ typedef struct packer {
     int64_t rank;       /* whose share is packed */
     uint64_t at, total; /* bytes of the data */
     uint64_t reported;
-    uint8_t to[BLOCK * 4];
-    uint8_t *panels; /* buffer for the next panels of a weight, in order */
-    uint64_t panels_size;
+    uint8_t to[HRT_WEIGHTS_DATA];
+    uint64_t chunk_size;
     size_t n_workers;
     worker *workers;
 } packer;
@@ -70,131 +68,58 @@ static void put_zeros_to(packer *p, uint64_t offset) {
     }
 }
 
-/* Like all that puts a weight, false: a number that cannot be stored so. */
-static bool put_rows(packer *p, const hd_tensor *t, hir_dtype dtype) {
-    for (uint64_t i = 0; i < t->elements; i += BLOCK) {
-        uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
-        if (!hcg_convert(t, i, n, dtype, p->to)) return false;
-        put(p, p->to, (size_t)n * hir_dtype_bytes(dtype));
-    }
-    return true;
-}
-
-/* ---- panels ------------------------------------------------------------------------------------
+/* ---- matrices and rows -------------------------------------------------------------------------
  *
- * Panels do not depend on each other: all threads together make as many as PANELS_BYTES hold, which
- * are then written in their order. */
-/* How elements of a panel lie: for each of `rows` rows, `depth` adjacent elements along K. */
-typedef struct form {
-    hir_dtype dtype;
-    uint64_t rows, depth;
-} form;
-
-static form form_of(const hir_weight *w) {
-    form f = {.dtype = w->type.dtype, .rows = (uint64_t)hir_panel_rows(w->layout)};
-    f.depth = w->layout == HIR_LAYOUT_NARROW ? 2 : hir_panel_depth(f.dtype);
-    return f;
-}
-
-/* Bytes of one panel of [N, K]. */
-static uint64_t panel_bytes(const form *f, uint64_t k) {
-    const uint64_t filled = (k + f->depth - 1) / f->depth * f->depth;
-    if (!hir_is_quantised(f->dtype)) return filled * f->rows * hir_dtype_bytes(f->dtype);
-    return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(f->dtype);
-}
-
-/* Row `row` of a part of a panel: to[(k / depth * rows + row) * depth + k % depth] = from[k]. */
-static inline void scatter_words(uint32_t *to, const uint32_t *from, uint64_t n, uint64_t rows,
-                                 uint64_t depth) {
-    for (uint64_t k = 0; k < n; k++)
-        to[k / depth * depth * rows + k % depth] = from[k];
-}
-
-static inline void scatter_halves(uint16_t *to, const uint16_t *from, uint64_t n, uint64_t rows,
-                                  uint64_t depth) {
-    for (uint64_t k = 0; k < n; k++)
-        to[k / depth * depth * rows + k % depth] = from[k];
-}
-
-/* Depths are constants where loops run. */
-static void scatter(const form *f, void *out, uint64_t row, const void *block, uint64_t n) {
-    if (hir_dtype_bytes(f->dtype) == 4) {
-        uint32_t *to = (uint32_t *)out + row * f->depth;
-        const uint32_t *from = block;
-        f->depth == 2 ? scatter_words(to, from, n, f->rows, 2)
-                      : scatter_words(to, from, n, f->rows, 1);
-    } else {
-        uint16_t *to = (uint16_t *)out + row * f->depth;
-        const uint16_t *from = block;
-        f->depth == 2 ? scatter_halves(to, from, n, f->rows, 2)
-                      : scatter_halves(to, from, n, f->rows, 1);
-    }
-}
-
-/* [N, K] as panels, as hir_layout in ir.h has them. */
-static bool make_panel(const hd_tensor *t, const form *f, uint64_t first, const worker *own,
-                       uint8_t *out) {
-    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
-    uint64_t rows = N - first < f->rows ? N - first : f->rows;
-    size_t bytes = hir_dtype_bytes(f->dtype);
-    bool ok = true;
-    if (rows < f->rows || K % f->depth) memset(out, 0, (size_t)panel_bytes(f, K));
-    for (uint64_t k = 0; k < K; k += BLOCK) { /* a block of 16 rows stays in the nearest caches */
-        uint64_t n = K - k < BLOCK ? K - k : BLOCK;
-        for (uint64_t row = 0; row < rows; row++) {
-            ok &= hcg_convert(t, (first + row) * K + k, n, f->dtype, own->block);
-            scatter(f, out + k * f->rows * bytes, row, own->block, n);
-        }
-    }
-    return ok;
-}
-
-/* The same in groups (quant.h), row by row: bytes of a group's panel are put one on the other. */
-static bool make_panel_of_groups(const hd_tensor *t, hir_dtype dtype, uint64_t first,
-                                 const worker *own, uint8_t *out) {
-    uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
-    uint64_t groups = (K + HIR_GROUP - 1) / HIR_GROUP, size = hcg_group_bytes(dtype);
-    memset(out, 0, (size_t)(groups * size));
-    for (uint64_t n = first; n < N && n < first + HIR_PANEL; n++) {
-        hd_tensor_to_f32(t, n * K, K, own->row);
-        if (!hcg_quantise_row(dtype, own->row, K, own->groups)) return false;
-        for (uint64_t i = 0; i < groups; i++)
-            hcg_put_group(dtype, &own->groups[i], (unsigned)(n % HIR_PANEL), out + i * size);
-    }
-    return true;
-}
-
-typedef struct batch { /* of panels of one weight */
-    const packer *p;
+ * A tensor is made in chunks, which do not depend on each other: threads make them, and put each
+ * into the file when those before it are there. One thread writes while others make the next ones.
+ */
+typedef struct chunks { /* of one tensor */
+    packer *p;
     const hd_tensor *t;
-    form form;
-    uint64_t first, size; /* panel; bytes of each */
+    bool in_panels;
+    hcg_panel_form form;
+    uint64_t units, size; /* panels, or elements; bytes of each */
+    uint64_t each;        /* units of a chunk */
     atomic_bool failed;
-} batch;
+} chunks;
 
-static void put_panel(void *context, size_t worker, size_t item) {
-    batch *b = context;
-    uint8_t *out = b->p->panels + item * b->size;
-    const uint64_t row = (b->first + item) * b->form.rows;
-    const bool ok =
-        hir_is_quantised(b->form.dtype)
-            ? make_panel_of_groups(b->t, b->form.dtype, row, &b->p->workers[worker], out)
-            : make_panel(b->t, &b->form, row, &b->p->workers[worker], out);
-    if (!ok) b->failed = true;
+static uint64_t units_of(const chunks *c, size_t item) {
+    const uint64_t first = item * c->each;
+    return c->units - first < c->each ? c->units - first : c->each;
 }
 
-static bool put_panels(packer *p, const hir_weight *w, const hd_tensor *t) {
-    batch b = {.p = p, .t = t, .form = form_of(w)};
-    const uint64_t N = (uint64_t)t->shape[0], panels = (N + b.form.rows - 1) / b.form.rows;
-    b.size = panel_bytes(&b.form, (uint64_t)t->shape[1]);
-    const uint64_t most = p->panels_size / b.size;
-    for (; b.first < panels; b.first += most) {
-        const uint64_t n = panels - b.first < most ? panels - b.first : most;
-        hcg_each_item(p->n_workers, (size_t)n, put_panel, &b);
-        if (b.failed) return false;
-        put(p, p->panels, (size_t)(n * b.size));
+static void make_chunk(void *context, size_t worker, size_t item) {
+    chunks *c = context;
+    const uint64_t first = item * c->each, n = units_of(c, item);
+    const struct worker *own = &c->p->workers[worker];
+    bool ok = !c->failed;
+    if (!c->in_panels) ok = ok && hcg_convert(c->t, first, n, c->form.dtype, own->chunk);
+    for (uint64_t i = 0; c->in_panels && ok && i < n; i++)
+        ok = hcg_make_panel(c->t, &c->form, (first + i) * c->form.rows, own->rows,
+                            own->chunk + i * c->size);
+    if (!ok) c->failed = true;
+}
+
+static void put_chunk(void *context, size_t worker, size_t item) {
+    chunks *c = context;
+    if (!c->failed) put(c->p, c->p->workers[worker].chunk, (size_t)(units_of(c, item) * c->size));
+}
+
+/* Like all that puts a weight, false: a number that cannot be stored so. */
+static bool put_tensor(packer *p, const hir_weight *w, const hd_tensor *t) {
+    chunks c = {.p = p, .t = t, .in_panels = is_panel(w), .form = hcg_panel_form_of(w)};
+    c.units = t->elements, c.size = hir_dtype_bytes(w->type.dtype);
+    if (c.in_panels) {
+        c.units = ((uint64_t)t->shape[0] + c.form.rows - 1) / c.form.rows;
+        c.size = hcg_bytes_of_panel(&c.form, (uint64_t)t->shape[1]);
     }
-    return true;
+    const uint64_t most = p->chunk_size / c.size;
+    c.each = (c.units + p->n_workers - 1) / p->n_workers; /* something for each thread */
+    if (c.each > most) c.each = most;
+    if (c.units == 0) return true;
+    hcg_each_in_order(p->n_workers, (size_t)((c.units + c.each - 1) / c.each), make_chunk,
+                      put_chunk, &c);
+    return !c.failed;
 }
 
 typedef struct slot {
@@ -202,25 +127,20 @@ typedef struct slot {
     const hir_weight *w;
 } slot;
 
-/* Allocates the buffer, for at least one panel of the longest rows, and each thread's workspace. */
-static void allocate_panels(packer *p, hd_arena *a, const slot *slots, size_t n) {
-    uint64_t longest = 0;
+/* Each thread's workspace; a chunk holds at least one panel of the longest rows. */
+static void allocate_chunks(packer *p, hd_arena *a, const slot *slots, size_t n) {
+    p->chunk_size = CHUNK;
     for (size_t i = 0; i < n; i++) {
         const hir_weight *w = slots[i].w;
         if (!is_panel(w)) continue;
-        const form f = form_of(w);
-        const uint64_t k = (uint64_t)w->type.dim[w->type.rank - 1], bytes = panel_bytes(&f, k);
-        if (bytes > p->panels_size) p->panels_size = bytes;
-        if (hir_is_quantised(w->type.dtype) && k > longest) longest = k;
+        const hcg_panel_form f = hcg_panel_form_of(w);
+        const uint64_t bytes = hcg_bytes_of_panel(&f, (uint64_t)w->type.dim[w->type.rank - 1]);
+        if (bytes > p->chunk_size) p->chunk_size = bytes;
     }
-    if (p->panels_size < PANELS_BYTES) p->panels_size = PANELS_BYTES;
-    p->panels = hd_alloc(a, p->panels_size / HRT_ALIGN + 1, HRT_ALIGN);
     p->workers = hd_new_array(a, worker, p->n_workers);
     for (size_t i = 0; i < p->n_workers; i++) {
-        worker *w = &p->workers[i];
-        w->row = hd_new_array(a, float, longest + 1);
-        w->groups = hd_new_array(a, hcg_group, (longest + HIR_GROUP - 1) / HIR_GROUP + 1);
-        w->block = hd_alloc(a, BLOCK, 4);
+        p->workers[i].chunk = hd_alloc(a, p->chunk_size / HRT_ALIGN + 1, HRT_ALIGN);
+        p->workers[i].rows = hd_alloc(a, HCG_PANEL_WORKSPACE / HRT_ALIGN, HRT_ALIGN);
     }
 }
 
@@ -270,10 +190,6 @@ static hrt_weights_header make_header(const hcg_program *p) {
 
 /* ---- weights ----------------------------------------------------------------------------------
  */
-static bool put_tensor(packer *p, const hir_weight *w, const hd_tensor *t) {
-    return is_panel(w) ? put_panels(p, w, t) : put_rows(p, t, w->type.dtype);
-}
-
 /* Matrices of experts, one after the other: those of one tensor, or each of its own. */
 static bool put_matrices(packer *p, const hir_weight *w, const hd_tensors *weights) {
     hd_arena *a = hd_arena_new();
@@ -306,7 +222,7 @@ static bool put_share_rows(packer *p, hcg_share_reader *r, const hir_weight *w, 
     const uint64_t row = (uint64_t)w->type.dim[w->type.rank - 1];
     const uint64_t all = (uint64_t)hir_type_row_elements(w->type) / row;
     const uint64_t matrix = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : all;
-    uint64_t most = PANELS_BYTES / sizeof(float) / row / HIR_PANEL * HIR_PANEL;
+    uint64_t most = ROWS_BYTES / sizeof(float) / row / HIR_PANEL * HIR_PANEL;
     if (most < HIR_PANEL) most = HIR_PANEL;
     float *rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
     for (uint64_t first = 0, n; first < all; first += n) {
@@ -341,15 +257,23 @@ static hd_tensor made_rows(hcg_maker *k, const hir_weight *w, uint64_t first, ui
     return rows_tensor(w, n, (uint64_t)hir_derived_row_elements(w->type), to);
 }
 
-/* Matrix after matrix, some rows at a time: panels are rows side by side, so that those of some
- * rows are the bytes that they are in the whole. */
-static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, hd_arena *a) {
+/* Matrix after matrix, as it is stored if it is, else some rows at a time: panels are rows side by
+ * side, so that those of some rows are the bytes that they are in the whole. */
+static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, const hd_tensors *weights,
+                     hd_arena *a) {
     const uint64_t row = (uint64_t)hir_derived_row_elements(w->type);
     const uint64_t all = (uint64_t)hir_type_row_elements(w->type) / row;
     const uint64_t matrix = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : all;
-    const uint64_t most = hcg_made_rows(k, PANELS_BYTES, HIR_PANEL);
-    float *rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
+    const uint64_t most = hcg_made_rows(k, ROWS_BYTES, HIR_PANEL);
+    float *rows = NULL;
+    hd_tensor stored;
     for (uint64_t first = 0, n; first < all; first += n) {
+        if (first % matrix == 0 && hcg_made_as_stored(k, first, matrix, &stored)) {
+            n = matrix;
+            if (put_tensor(p, w, &stored)) continue;
+            return hcg_refuse_values(p->d, w, hd_tensors_find(weights, stored.name));
+        }
+        if (!rows) rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
         n = matrix - first % matrix < most ? matrix - first % matrix : most;
         const hd_tensor t = made_rows(k, w, first, n, rows);
         if (!put_tensor(p, w, &t)) return refuse_rows(p, w, &t, first * row);
@@ -363,7 +287,7 @@ static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
     if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
     hcg_maker *k = hcg_maker_new(a, m, w, weights, p->n_workers);
     const hd_tensor *fault = hcg_made_of_fault(k);
-    const bool ok = fault ? hcg_refuse_values(p->d, w, fault) : put_made(p, k, w, a);
+    const bool ok = fault ? hcg_refuse_values(p->d, w, fault) : put_made(p, k, w, weights, a);
     hd_arena_free(a);
     return ok;
 }
@@ -413,13 +337,14 @@ static bool write_file(hcg_program *program, hd_diags *d, const hd_tensors *weig
     XXH3_128bits_reset(p->hash);
     p->out = out->out = hd_output_open(program->arena, d, path);
     if (!p->out) return false;
+    hd_output_is_large(p->out);
 
     out->header = make_header(program);
     out->header.rank = (uint32_t)rank;
     memcpy(p->to, &out->header, sizeof out->header);
     hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
     p->n_workers = hcg_workers(program->options.threads);
-    allocate_panels(p, a, slots, n);
+    allocate_chunks(p, a, slots, n);
     if (!put_weights(p, whole, slots, n, weights)) return false;
     XXH128_canonical_t content;
     XXH128_canonicalFromHash(&content, XXH3_128bits_digest(p->hash));

@@ -35,6 +35,7 @@ enum {
     HCG_Q8_GROUP = 544, /* bytes of a group of a panel */
     HCG_Q4_GROUP = 320,
     HCG_MXFP4_GROUP = 272,
+    HCG_MOST_GROUP = HCG_Q8_GROUP,
     HCG_Q8_FIRST = 32, /* where its integers begin */
     HCG_Q4_FIRST = 64,
     HCG_MXFP4_FIRST = 16,
@@ -45,23 +46,32 @@ typedef struct hcg_group { /* of one row */
     uint8_t q[HIR_GROUP];  /* as in the file: q8 with 128 added */
 } hcg_group;
 
-/* The group of x, rounded to nearest: q8 with s = max |x| / 127; q4 with the s and m of
- * least squared error among those tried: the range of x and nine tenths of it, each improved twice
- * by the line of least squares through its q; mxfp4 with the lesser squared error of two powers of
- * two: that which brings max |x| between 4 and 8, and the next. The same x gives the same group.
- * False if there is none: a number that is not finite, or too large for f16. */
+/* The groups of n rows of a panel, HIR_PANEL at most, as the panel holds them: group i is that of x
+ * + i stride. The rows that are not there are zero bytes. Numbers are rounded to nearest: q8 with s
+ * = max |x| / 127; q4 with the s and m of least squared error among those tried: the range of x and
+ * nine tenths of it, each improved twice by the line of least squares through its q; mxfp4 with the
+ * lesser squared error of two powers of two: that which brings max |x| between 4 and 8, and the
+ * next. A group depends on its own numbers alone. False if there is none: a number that is not
+ * finite, or too large for f16. */
+typedef bool hcg_quantiser(hir_dtype dtype, const float *x, size_t stride, unsigned n,
+                           uint8_t *out);
+hcg_quantiser hcg_quantise_rows;
+/* The forms of it that this CPU runs, the one that hcg_quantise_rows takes first; NULL: no more.
+ * All give the same bytes. */
+hcg_quantiser *hcg_quantiser_of(size_t i, const char **name);
+
+/* One group, and those of a row of k elements, ceil(k / HIR_GROUP) of them. */
 bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out);
-/* The groups of a row of k elements, ceil(k / HIR_GROUP) of them. */
 bool hcg_quantise_row(hir_dtype dtype, const float *x, uint64_t k, hcg_group *out);
+/* What stands for the last group of a row, of which n elements are there. */
+void hcg_fill_group(const float *x, unsigned n, float out[HIR_GROUP]);
 /* Element k of a group; exact. */
 double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k);
 
 uint64_t hcg_group_bytes(hir_dtype dtype);     /* of a panel */
 uint64_t hcg_group_first(hir_dtype dtype);     /* where its integers begin */
 unsigned hcg_group_per_block(hir_dtype dtype); /* elements of a row in a block */
-/* Puts the group of row `row` of a panel into its place there. The panel's group is all zero bytes
- * at first, which is what rows that are not there hold. */
-void hcg_put_group(hir_dtype dtype, const hcg_group *g, unsigned row, uint8_t *out);
+/* The group of a row of a panel. */
 void hcg_get_group(hir_dtype dtype, const uint8_t *panel_group, unsigned row, hcg_group *out);
 
 #endif

@@ -5,12 +5,13 @@
 
 #include "support/packed/reader.h"
 
-enum { SOME = 256 }; /* codes decoded at a time */
+enum { SOME = 256 }; /* codes decoded at a time on the way to f64 */
 
 static hd_codes *const codes_of[HD_N_PACKINGS] = {
     [HD_PACKING_E4M3] = hd_codes_e4m3,
     [HD_PACKING_MXFP4] = hd_codes_mxfp4,
-    [HD_PACKING_INT4] = hd_codes_int4,
+    [HD_PACKING_INT4] = hd_codes_integers,
+    [HD_PACKING_INT8] = hd_codes_integers,
 };
 
 static uint64_t tiles(uint64_t n, uint64_t tile) {
@@ -25,67 +26,93 @@ static uint64_t scale_index(const hd_packed *p, uint64_t row, uint64_t col) {
 }
 
 /* Scales are at most f32 wide. */
-static float scale_at(const hd_packed *p, uint64_t row, uint64_t col) {
-    const uint64_t i = scale_index(p, row, col);
+static float scale_at(const hd_packed *p, uint64_t i) {
     return hd_is_e8m0(p->scales) ? hd_from_e8m0(p->scales->data[i])
                                  : (float)hd_tensor_get(p->scales, i);
 }
 
-/* Where element i of the tensor lies in the file: row, counted through all matrices, and column. */
-static void place_of(const hd_packed *p, uint64_t i, uint64_t *row, uint64_t *col) {
-    if (!p->transposed) {
-        *row = i / p->cols, *col = i % p->cols;
-        return;
-    }
-    const uint64_t matrix = i / (p->rows * p->cols), at = i % (p->rows * p->cols);
-    *row = matrix * p->rows + at % p->rows, *col = at / p->rows;
+void hd_codes_of_halves(const uint8_t *row, uint64_t col, uint64_t n, const float pairs[256][2],
+                        float *out) {
+    row += col / 2;
+    if (n > 0 && col % 2) *out++ = pairs[*row++][1], n--;
+    for (; n >= 2; n -= 2, out += 2)
+        memcpy(out, pairs[*row++], 2 * sizeof *out);
+    if (n > 0) *out = pairs[*row][0];
 }
 
-/* Codes and scale from element i of the packed tensor on, as far as they lie side by side in one
- * tile, at most n of them: how many. */
-static uint64_t some_codes(const hd_packed *p, uint64_t i, uint64_t n, float *codes, float *scale) {
-    uint64_t row, col;
-    place_of(p, i, &row, &col);
-    uint64_t most = p->tile.cols - col % p->tile.cols;
-    if (most > p->cols - col) most = p->cols - col;
+/* Where an element of the tensor lies in the file: row, counted through all matrices, column, and
+ * index of its scale. */
+typedef struct place {
+    uint64_t row, col, scale;
+} place;
+
+static place place_of(const hd_packed *p, uint64_t i) {
+    place at = {.row = i / p->cols, .col = i % p->cols};
+    if (p->transposed) {
+        const uint64_t matrix = i / (p->rows * p->cols), inside = i % (p->rows * p->cols);
+        at.row = matrix * p->rows + inside % p->rows, at.col = inside / p->rows;
+    }
+    at.scale = scale_index(p, at.row, at.col);
+    return at;
+}
+
+/* How many elements from here on lie side by side in one tile, at most n. */
+static uint64_t side_by_side(const hd_packed *p, const place *at, uint64_t n) {
+    uint64_t most = p->tile.cols - at->col % p->tile.cols;
+    if (most > p->cols - at->col) most = p->cols - at->col;
     if (p->transposed) most = 1;
-    if (n > most) n = most;
-    if (n > SOME) n = SOME;
-    codes_of[p->packing](p, row, col, n, codes);
-    *scale = scale_at(p, row, col);
-    return n;
+    return n < most ? n : most;
+}
+
+/* To the place of element i, behind n elements that lay side by side. */
+static void go_on(const hd_packed *p, place *at, uint64_t n, uint64_t i) {
+    if (p->transposed || at->col + n == p->cols) {
+        *at = place_of(p, i);
+        return;
+    }
+    at->col += n;
+    at->scale += at->col % p->tile.cols == 0;
 }
 
 void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out) {
-    float codes[SOME], scale;
-    for (uint64_t done = 0, some; done < n; done += some) {
-        some = some_codes(t->packed, t->packed_first + first + done, n - done, codes, &scale);
+    const hd_packed *p = t->packed;
+    if (n == 0) return;
+    place at = place_of(p, t->packed_first + first);
+    for (uint64_t done = 0, some; done < n; done += some, out += some) {
+        if (done > 0) go_on(p, &at, some, t->packed_first + first + done);
+        some = side_by_side(p, &at, n - done);
+        const float scale = scale_at(p, at.scale);
+        codes_of[p->packing](p, at.row, at.col, some, out);
         for (uint64_t i = 0; i < some; i++)
-            out[done + i] = codes[i] * scale;
+            out[i] *= scale;
     }
 }
 
 void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out) {
-    float codes[SOME], scale;
-    for (uint64_t done = 0, some; done < n; done += some) {
-        some = some_codes(t->packed, t->packed_first + first + done, n - done, codes, &scale);
+    const hd_packed *p = t->packed;
+    float codes[SOME];
+    if (n == 0) return;
+    place at = place_of(p, t->packed_first + first);
+    for (uint64_t done = 0, some; done < n; done += some, out += some) {
+        if (done > 0) go_on(p, &at, some, t->packed_first + first + done);
+        some = side_by_side(p, &at, n - done < SOME ? n - done : SOME);
+        const float scale = scale_at(p, at.scale);
+        codes_of[p->packing](p, at.row, at.col, some, codes);
         for (uint64_t i = 0; i < some; i++)
-            out[done + i] = (double)codes[i] * (double)scale;
+            out[i] = (double)codes[i] * (double)scale;
     }
 }
 
 const char *hd_packed_fault(hd_arena *a, const hd_tensor *t, uint64_t i) {
     const hd_packed *p = t->packed;
-    uint64_t row, col;
-    place_of(p, t->packed_first + i, &row, &col);
-    const float scale = scale_at(p, row, col);
+    const place at = place_of(p, t->packed_first + i);
+    const float scale = scale_at(p, at.scale);
     hd_text name;
     hd_text_init(&name, a);
     hd_text_quoted(&name, isfinite(scale) ? p->codes->name : p->scales->name);
     if (isfinite(scale)) return hd_printf(a, "its code in %s is no number", name.at);
-    return hd_printf(a, "its scale, element %llu of %s, is %s",
-                     (unsigned long long)scale_index(p, row, col), name.at,
-                     isnan(scale) ? "not a number" : "infinite");
+    return hd_printf(a, "its scale, element %llu of %s, is %s", (unsigned long long)at.scale,
+                     name.at, isnan(scale) ? "not a number" : "infinite");
 }
 
 /* ---- numbers in few bits ------------------------------------------------------------------- */

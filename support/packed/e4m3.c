@@ -16,29 +16,29 @@
  * is multiplied. The product of a code and an f32 scale takes 28 bits, more than f32 has; with
  * scales of 16 bits, and powers of two, it is exact there. */
 #include <math.h>
-#include <string.h>
 
 #include "support/packed/reader.h"
+#include "support/packed/tables.h"
 
-static float float_of(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
+/* A code without its sign: exponent e, mantissa m; 2^-9 m where e is 0, else (8 + m) 2^(e - 10). */
+#define EXPONENT(c) ((c) >> 3 & 15)
+#define MANTISSA(c) ((c)&7)
+#define SIZE(c)                                                                                    \
+    (((c)&127) == 127                                                                              \
+         ? NAN                                                                                     \
+         : (float)(EXPONENT(c) ? (8 + MANTISSA(c)) << EXPONENT(c) : 2 * MANTISSA(c)) / 1024)
+#define NUMBER(c) ((c)&128 ? -SIZE(c) : SIZE(c))
 
-/* The bits of exponent and mantissa in the place of those of a float are a number 2^120 times too
- * small, subnormal ones of E4M3 as well. */
+static const float numbers[256] = {HD_TABLE_256(NUMBER)};
+
 float hd_from_e4m3(uint8_t code) {
-    const uint32_t magnitude = code & 0x7f;
-    if (magnitude == 0x7f) return NAN;
-    const float x = float_of(magnitude << 20) * 0x1p120f;
-    return code & 0x80 ? -x : x;
+    return numbers[code];
 }
 
 void hd_codes_e4m3(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
     const uint8_t *at = p->codes->data + row * p->cols + col;
     for (uint64_t i = 0; i < n; i++)
-        out[i] = hd_from_e4m3(at[i]);
+        out[i] = numbers[at[i]];
 }
 
 /* ---- finding ------------------------------------------------------------------------------- */

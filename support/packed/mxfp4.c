@@ -13,22 +13,26 @@
  * The bytes of all lie alike. The second is what an unquantised checkpoint has as P [E, in, out]:
  * its matrices are transposed here, so that one name has one shape. */
 #include "support/packed/reader.h"
+#include "support/packed/tables.h"
 
 enum { GROUP = 32 };
 
-static const float numbers[16] = {0,    .5f,  1,  1.5f,  2,  3,  4,  6,
-                                  -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6};
+/* A code without its sign: exponent e, mantissa m; m / 2 where e is 0, else (2 + m) 2^(e - 2). */
+#define EXPONENT(c) ((c) >> 1 & 3)
+#define MANTISSA(c) ((c)&1)
+#define SIZE(c)     ((float)(EXPONENT(c) ? (2 + MANTISSA(c)) << EXPONENT(c) : 2 * MANTISSA(c)) / 4)
+#define NUMBER(c)   ((c)&8 ? -SIZE(c) : SIZE(c))
+#define PAIR(c)     HD_PAIR(NUMBER, c)
+
+static const float numbers[16] = {HD_TABLE_16(NUMBER)};
+static const float pairs[256][2] = {HD_TABLE_256(PAIR)};
 
 float hd_from_e2m1(uint8_t code) {
     return numbers[code & 15];
 }
 
 void hd_codes_mxfp4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
-    const uint8_t *at = p->codes->data + row * (p->cols / 2);
-    for (uint64_t i = 0; i < n; i++) {
-        const uint64_t c = col + i;
-        out[i] = numbers[at[c / 2] >> 4 * (c & 1) & 15];
-    }
+    hd_codes_of_halves(p->codes->data + row * (p->cols / 2), col, n, pairs, out);
 }
 
 /* What both ways have in common, the codes with `leading` dims before the matrix. */

@@ -16,12 +16,16 @@ typedef struct hd_unpacking {
 /* A reader: is this stored tensor the codes of a packed one? Then that is added or refused, and its
  * parts are taken; true either way. */
 typedef bool hd_reader(hd_unpacking *u, const hd_tensor *t);
-hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs, hd_read_int4;
+hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs, hd_read_integers;
 
 /* The codes, their zero points taken off, of columns col .. col+n-1 of a row, counted through all
  * matrices; all in one tile. */
 typedef void hd_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out);
-hd_codes hd_codes_e4m3, hd_codes_mxfp4, hd_codes_int4;
+hd_codes hd_codes_e4m3, hd_codes_mxfp4, hd_codes_integers;
+/* Of a row of codes of four bits: numbers col .. col+n-1, two in a byte, that of the even column in
+ * its low half. `pairs`: the two numbers of each byte. */
+void hd_codes_of_halves(const uint8_t *row, uint64_t col, uint64_t n, const float pairs[256][2],
+                        float *out);
 
 bool hd_has_suffix(const char *name, const char *suffix);
 /* The name without a suffix that it has. */

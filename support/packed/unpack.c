@@ -7,7 +7,7 @@
 
 /* In this order; a tensor belongs to the first that knows it. */
 static hd_reader *const readers[] = {hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4,
-                                     hd_read_mxfp4_pairs, hd_read_int4};
+                                     hd_read_mxfp4_pairs, hd_read_integers};
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
@@ -200,7 +200,7 @@ static void refuse_orphan(hd_unpacking *u, const hd_tensor *t) {
     if (!parts[which].of) {
         hd_part_fault(u, t, "is %s, which no quantised form that is read here has",
                       hd_type_text(u, t))
-            ->cause = "packed weights are U8 (MXFP4) or I32 (eight integers of 4 bits)";
+            ->cause = "packed weights are U8 (MXFP4) or I32 (integers of 4 or 8 bits)";
         return;
     }
     const char *stem = hd_stem(u, t, parts[which].suffix);

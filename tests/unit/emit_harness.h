@@ -320,16 +320,22 @@ static inline void *pack_groups(float *w, int64_t n, int64_t k, hir_dtype dtype)
     size_t panels = (size_t)(n + HIR_PANEL - 1) / HIR_PANEL, size = hcg_group_bytes(dtype);
     size_t groups = (size_t)(k + HIR_GROUP - 1) / HIR_GROUP;
     uint8_t *out = guarded(panels * groups * size);
-    hcg_group *g = calloc(groups, sizeof *g);
-    for (int64_t i = 0; i < n; i++) {
-        uint8_t *panel = out + (size_t)(i / HIR_PANEL) * groups * size;
-        if (!hcg_quantise_row(dtype, w + i * k, (uint64_t)k, g)) exit(1);
-        for (size_t j = 0; j < groups; j++)
-            hcg_put_group(dtype, &g[j], (unsigned)(i % HIR_PANEL), panel + j * size);
-        for (int64_t j = 0; j < k; j++)
-            w[i * k + j] = (float)hcg_group_at(dtype, &g[j / HIR_GROUP], (unsigned)(j % HIR_GROUP));
+    for (size_t at = 0; at < panels * groups; at++) {
+        const int64_t first = (int64_t)(at / groups) * HIR_PANEL,
+                      column = (int64_t)(at % groups) * HIR_GROUP;
+        const int64_t rows = n - first < HIR_PANEL ? n - first : HIR_PANEL,
+                      some = k - column < HIR_GROUP ? k - column : HIR_GROUP;
+        float x[HIR_PANEL * HIR_GROUP];
+        for (int64_t i = 0; i < rows; i++)
+            hcg_fill_group(w + (first + i) * k + column, (unsigned)some, x + i * HIR_GROUP);
+        if (!hcg_quantise_rows(dtype, x, HIR_GROUP, (unsigned)rows, out + at * size)) exit(1);
+        for (int64_t i = 0; i < rows; i++) {
+            hcg_group g;
+            hcg_get_group(dtype, out + at * size, (unsigned)i, &g);
+            for (int64_t j = 0; j < some; j++)
+                w[(first + i) * k + column + j] = (float)hcg_group_at(dtype, &g, (unsigned)j);
+        }
     }
-    free(g);
     return out;
 }
 

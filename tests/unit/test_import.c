@@ -630,7 +630,7 @@ Test(import, llama3_scaling_needs_all_its_fields) {
         import_with("llama", "rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8}"));
     cr_expect(find_error("rope_scaling: the field 'low_freq_factor' is missing"));
     cr_expect(find_error("rope_scaling: the field 'high_freq_factor' is missing"));
-    cr_expect(find_error("rope_scaling: the field 'original_max_position_embeddings' is missing"));
+    cr_expect(find_error("the field 'max_position_embeddings' is missing"));
     cr_expect_eq(diags.errors, 3);
 }
 

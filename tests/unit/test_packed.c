@@ -168,11 +168,12 @@ Test(packed, mxfp4_in_blocks) {
     expect_elements(x, want);
 }
 
-/* Integers: `groups` of a row share a scale. Bits of the last word and of the last row of zero
- * points that mean nothing are random. */
-static double *add_integers(hd_tensors *t, const char *module, int64_t rows, int64_t cols,
+/* Integers of 4 or 8 bits, n in a word: `groups` of a row share a scale. Bits of the last word and
+ * of the last row of zero points that mean nothing are random. */
+static double *add_integers(hd_tensors *t, const char *module, int bits, int64_t rows, int64_t cols,
                             int64_t groups, bool zeros, hd_tensor_dtype dtype) {
-    const int64_t words = (cols + 7) / 8;
+    const int64_t n = 32 / bits, words = (cols + n - 1) / n;
+    const uint32_t most = (1u << bits) - 1;
     uint32_t *codes = (uint32_t *)(void *)put_bytes(t, hd_printf(arena, "%s.weight_packed", module),
                                                     HD_T_I32, SHAPE(rows, words));
     const char *name = hd_printf(arena, "%s.weight_scale", module);
@@ -186,36 +187,60 @@ static double *add_integers(hd_tensors *t, const char *module, int64_t rows, int
     uint32_t *z = NULL;
     if (zeros)
         z = (uint32_t *)(void *)put_bytes(t, hd_printf(arena, "%s.weight_zero_point", module),
-                                          HD_T_I32, SHAPE((rows + 7) / 8, groups));
+                                          HD_T_I32, SHAPE((rows + n - 1) / n, groups));
     double *want = hd_new_array(arena, double, (size_t)(rows * cols));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++) {
             const int64_t g = c / (cols / groups);
-            const int q = (int)(codes[r * words + c / 8] >> 4 * (c % 8) & 15) - 8;
-            const int zero = z ? (int)(z[r / 8 * groups + g] >> 4 * (r % 8) & 15) - 8 : 0;
+            const int q = (int)(codes[r * words + c / n] >> bits * (c % n) & most);
+            const int zero =
+                z ? (int)(z[r / n * groups + g] >> bits * (r % n) & most) : 1 << (bits - 1);
             want[r * cols + c] =
                 (q - zero) * hd_tensor_get(the(t, name), (uint64_t)(r * groups + g));
         }
     return want;
 }
 
-Test(packed, integers_of_four_bits) {
-    static const struct {
-        int64_t rows, cols, groups;
-        bool zeros;
-        hd_tensor_dtype dtype;
-    } cases[] = {
-        {9, 64, 2, false, HD_T_BF16}, {9, 64, 2, true, HD_T_BF16},  {16, 96, 3, true, HD_T_F32},
-        {5, 44, 1, false, HD_T_BF16}, {13, 51, 1, true, HD_T_BF16}, {1, 1, 1, true, HD_T_BF16},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hd_tensors t = {0};
-        const double *want = add_integers(&t, "m", cases[i].rows, cases[i].cols, cases[i].groups,
-                                          cases[i].zeros, cases[i].dtype);
-        const hd_tensors u = unpacked(&t);
-        cr_expect_eq(u.list.n, 1);
-        expect_elements(the(&u, "m.weight"), want);
-    }
+static const struct {
+    int64_t rows, cols, groups;
+    bool zeros;
+    hd_tensor_dtype dtype;
+} integers[] = {
+    {9, 64, 2, false, HD_T_BF16}, {9, 64, 2, true, HD_T_BF16},  {16, 96, 3, true, HD_T_F32},
+    {5, 44, 1, false, HD_T_BF16}, {13, 51, 1, true, HD_T_BF16}, {1, 5, 1, true, HD_T_BF16},
+};
+
+Test(packed, integers_of_both_widths) {
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
+            hd_tensors t = {0};
+            const double *want =
+                add_integers(&t, "m", bits, integers[i].rows, integers[i].cols, integers[i].groups,
+                             integers[i].zeros, integers[i].dtype);
+            const hd_tensors u = unpacked(&t);
+            cr_expect_eq(u.list.n, 1);
+            expect_elements(the(&u, "m.weight"), want);
+            cr_expect_eq(the(&u, "m.weight")->packed->packing,
+                         bits == 4 ? HD_PACKING_INT4 : HD_PACKING_INT8);
+        }
+}
+
+/* A word holds three weights of either width: the config says which, and without one 4 bits are
+ * taken. */
+Test(packed, integers_of_a_word) {
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (int said = 0; said < 2; said++) {
+            hd_tensors t = {0}, u;
+            const double *want = add_integers(&t, "m", bits, 6, 3, 1, false, HD_T_BF16);
+            hd_quantisation q = {.given = said != 0};
+            const hd_quant_group group = {.format = "pack-quantized",
+                                          .packing = bits == 4 ? HD_PACKING_INT4 : HD_PACKING_INT8,
+                                          .symmetric = true,
+                                          .targets_known = true};
+            if (said) hd_push(arena, &q.groups, group);
+            cr_assert(hd_unpack(arena, &diags, &t, &q, &u), "%s", "refused");
+            if (said || bits == 4) expect_elements(the(&u, "m.weight"), want);
+        }
 }
 
 /* A matrix of a stack is a tensor of its own, decoded or not, transposed or not. */
@@ -311,7 +336,7 @@ Test(packed, stored_in_every_type) {
     hd_tensors blocks = {0}, integers = {0}, plain[2];
     memset(plain, 0, sizeof plain);
     add_plain(&plain[0], add_blocks(&blocks, "m.weight", ROWS, COLS));
-    add_plain(&plain[1], add_integers(&integers, "m", ROWS, COLS, 5, true, HD_T_BF16));
+    add_plain(&plain[1], add_integers(&integers, "m", 4, ROWS, COLS, 5, true, HD_T_BF16));
     const hd_tensors u[2] = {unpacked(&blocks), unpacked(&integers)};
     for (int i = 0; i < 2; i++)
         expect_stored_alike(&u[i], &plain[i]);

@@ -68,19 +68,24 @@ static hd_tensors experts(void) {
     return t;
 }
 
-static hd_tensors integers(void) {
+/* Ten rows of 64, in words of n. */
+static hd_tensors integers_of(int64_t n) {
     hd_tensors t = {0};
-    put_bytes(&t, "m.weight_packed", HD_T_I32, SHAPE(10, 8));
+    put_bytes(&t, "m.weight_packed", HD_T_I32, SHAPE(10, 64 / n));
     put_bf16(&t, "m.weight_scale", SHAPE(10, 2));
-    put_bytes(&t, "m.weight_zero_point", HD_T_I32, SHAPE(2, 2));
+    put_bytes(&t, "m.weight_zero_point", HD_T_I32, SHAPE((10 + n - 1) / n, 2));
     int64_t *shape = (int64_t *)(void *)put(&t, "m.weight_shape", HD_T_I64, SHAPE(2));
     shape[0] = 10, shape[1] = 64;
     return t;
 }
 
+static hd_tensors integers(void) {
+    return integers_of(8);
+}
+
 Test(packed_faults, the_good_ones_are_good) {
-    hd_tensors good[] = {blocks(), lines(), fours(), experts(), integers()};
-    for (int i = 0; i < 5; i++)
+    hd_tensors good[] = {blocks(), lines(), fours(), experts(), integers(), integers_of(4)};
+    for (int i = 0; i < 6; i++)
         cr_expect_eq(unpacked(&good[i]).list.n, 1);
 }
 
@@ -214,9 +219,13 @@ Test(packed_faults, shapes_in_tensors) {
         set_shape(&t, bad[i][0], bad[i][1]);
         refuse(&t, "is I32 [10, 8], which does not go with its shape");
     }
-    hd_tensors t = integers(); /* as 8 bits in a word of four would have it */
-    set_shape(&t, 10, 32);
-    refuse(&t, "integers of other widths than 4 bits are not read");
+    hd_tensors t = integers(); /* as 16 bits, two in a word, would have it */
+    set_shape(&t, 10, 16);
+    refuse(&t, "integers of other widths than 4 and 8 bits are not read");
+    t = integers_of(4);
+    set_shape(&t, 10, 65);
+    refuse(&t, "is I32 [10, 16], which does not go with its shape");
+    t = integers();
     replace(&t, "m.weight_shape", HD_T_I64, SHAPE(3));
     refuse(&t, "'weight_shape' is I64 [3], not I64 [2]");
     t = fours();
@@ -233,6 +242,10 @@ Test(packed_faults, zero_points) {
     refuse(&t, "tensor \"m.weight_zero_point\" is I32 [10, 2], not I32 [2, 2]");
     replace(&t, "m.weight_zero_point", HD_T_BF16, SHAPE(2, 2));
     refuse(&t, "is BF16 [2, 2], not I32 [2, 2]");
+    t = integers_of(4); /* those of 4 bits */
+    replace(&t, "m.weight_zero_point", HD_T_I32, SHAPE(2, 2));
+    refuse(&t, "is I32 [2, 2], not I32 [3, 2]");
+    cr_expect(strstr(said(), "packed along the rows, 4 in a word"), "%s", said());
 }
 
 Test(packed_faults, forms_that_are_not_read) {
@@ -274,6 +287,17 @@ Test(packed_faults, another_form_than_the_config_says) {
                 "tensor \"m.weight\" is quantised (e4m3), of which the config does not tell");
     cr_expect(strstr(said(), "config.json:3"), "%s", said());
     cr_expect(strstr(said(), "it has some-format for \"Linear\""), "%s", said());
+}
+
+Test(packed_faults, another_width_than_the_config_says) {
+    hd_tensors t = integers();
+    hd_quantisation q = says(HD_PACKING_INT8, (hd_tile){1, 32}, "Linear", NULL);
+    refuse_with(&t, &q, "tensor \"m.weight_packed\" is quantised (int4), of which the config");
+    t = integers_of(4);
+    drop(&t, "m.weight_zero_point");
+    accept_with(&t, q);
+    q = says(HD_PACKING_INT4, (hd_tile){1, 32}, "Linear", NULL);
+    refuse_with(&t, &q, "is quantised (int8), of which the config does not tell");
 }
 
 Test(packed_faults, modules_that_the_config_leaves_out) {

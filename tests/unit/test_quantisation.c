@@ -126,6 +126,15 @@ Test(quantisation, compressed_integers) {
     cr_expect(q.groups.at[0].symmetric);
 }
 
+Test(quantisation, widths_of_integers) {
+    hd_quantisation q = read(COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ""));
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_INT4);
+    q = read(COMPRESSED(GROUP("{\"num_bits\": 8, \"type\": \"int\", " BY_GROUP "}"), ""));
+    cr_assert_eq(q.groups.n, 1);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_INT8);
+    cr_expect_eq(q.groups.at[0].tile.cols, 32);
+}
+
 /* As Kimi K3 has it: in the part that is the language model, and with patterns. */
 Test(quantisation, inside_the_language_model) {
     static const char inner[] =
@@ -178,8 +187,10 @@ Test(quantisation, several_forms) {
 
 Test(quantisation, compressed_refused) {
     static const char *const cases[][2] = {
-        {COMPRESSED(GROUP("{\"num_bits\": 8, \"type\": \"int\", " BY_GROUP "}"), ""),
-         "pack-quantized is read with num_bits 4"},
+        {COMPRESSED(GROUP("{\"num_bits\": 3, \"type\": \"int\", " BY_GROUP "}"), ""),
+         "pack-quantized is read with num_bits 4 or 8"},
+        {COMPRESSED(GROUP("{\"num_bits\": \"8\", \"type\": \"int\", " BY_GROUP "}"), ""),
+         "num_bits: \"8\" cannot be honoured"},
         {COMPRESSED(GROUP("{\"type\": \"int\", " BY_GROUP "}"), ""), "weights without 'num_bits'"},
         {COMPRESSED(GROUP("{\"num_bits\": 4, \"type\": \"float\", " BY_GROUP "}"), ""),
          "allowed: \"int\""},

@@ -34,6 +34,8 @@ static const struct {
      "model.layers.0.mlp.down_proj.weight_scale", "model.layers.0.mlp.down_proj.weight"},
     {"qwen3-int4", "model.layers.0.mlp.down_proj.weight_packed",
      "model.layers.0.mlp.down_proj.weight_zero_point", "model.layers.0.mlp.down_proj.weight"},
+    {"qwen3-int8", "model.layers.1.self_attn.q_proj.weight_packed",
+     "model.layers.1.self_attn.q_proj.weight_zero_point", "model.layers.1.self_attn.q_proj.weight"},
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };
 
