@@ -1,5 +1,6 @@
 /* Passes and output: hadal_run_passes, hadal_emit, the texts of the IR. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -235,6 +236,22 @@ static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
            depth_dtype(s, "results of phase 1", p->phase1_dtype, &o->phase1_dtype);
 }
 
+/* --overlap: tiles, 0 for as many as pay. */
+static bool overlap_option(hadal_session *s, const char *text) {
+    int64_t *tiles = &s->pass_options.tiles;
+    char *end = NULL;
+    *tiles = 0;
+    if (!text || strcmp(text, "auto") == 0) return true;
+    *tiles = 1;
+    if (strcmp(text, "off") == 0) return true;
+    const bool digit = *text >= '0' && *text <= '9';
+    *tiles = digit ? strtoll(text, &end, 10) : 0;
+    if (digit && !*end && *tiles >= 2 && *tiles <= HRT_MOST_TILES) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "exchanges cannot overlap in \"%s\" tiles", text)
+        ->hint = hd_printf(s->arena, "auto, off, or 2 to %d", HRT_MOST_TILES);
+    return false;
+}
+
 /* How many machines there are, and which of them the module is for. */
 static bool machine_options(hadal_session *s, const hadal_pipeline *p) {
     hir_pass_options *o = &s->pass_options;
@@ -252,7 +269,7 @@ static bool machine_options(hadal_session *s, const hadal_pipeline *p) {
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p) ||
-        !state_dtypes(s, p) || !machine_options(s, p))
+        !state_dtypes(s, p) || !machine_options(s, p) || !overlap_option(s, p->overlap))
         return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
@@ -383,6 +400,7 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
         .norm_of_rows = s->pass_options.norm_of_rows,
         .stage = (uint32_t)s->pass_options.stage,
         .stages = (uint32_t)s->pass_options.stages,
+        .tiles = (uint32_t)s->pass_options.tiles,
     };
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);

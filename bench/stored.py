@@ -40,8 +40,20 @@ def fp8(name, rows, cols):
     yield f"{name}_scale_inv", "F32", scales, lambda f: f.write(struct.pack("<f", 2.0**-12) * (scales[0] * scales[1]))
 
 
-FORMS = {"mxfp4": mxfp4, "fp8": fp8}
-BYTES = {"U8": 1, "F8_E4M3": 1, "F32": 4, "BF16": 2}
+def mxfp8(name, rows, cols):
+    yield name, "F8_E4M3", [rows, cols], lambda f: random_bytes(f, rows * cols, E4M3)
+    yield f"{name}_scale", "U8", [rows, cols // 32], lambda f: constants(f, rows * cols // 32, 115)
+
+
+def int4(name, rows, cols):
+    stem, groups = name.removesuffix(".weight"), max(cols // 128, 1)
+    yield f"{stem}.weight_packed", "I32", [rows, cols // 8], lambda f: random_bytes(f, rows * cols // 2)
+    yield f"{stem}.weight_scale", "BF16", [rows, groups], lambda f: f.write(b"\x80\x3c" * (rows * groups))  # 2^-6
+    yield f"{stem}.weight_shape", "I64", [2], lambda f: f.write(struct.pack("<qq", rows, cols))
+
+
+FORMS = {"mxfp4": mxfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4}
+BYTES = {"U8": 1, "F8_E4M3": 1, "F32": 4, "BF16": 2, "I32": 4, "I64": 8}
 
 
 def write(source, path, form):

@@ -57,6 +57,7 @@ typedef struct hcg_options {
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
     bool norm_of_rows;
     uint32_t stage, stages; /* of a pipeline over the layers; 0 stages: it is none */
+    uint32_t tiles; /* in which kernels go on beside exchanges: 0: as many as pay, 1: they do not */
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;
     const char *host_cpu;

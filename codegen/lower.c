@@ -14,6 +14,7 @@
 #include "codegen/exchanges.h"
 #include "codegen/forms.h"
 #include "codegen/program_key.h"
+#include "ir/overlap.h"
 #include "ir/text.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
@@ -533,6 +534,37 @@ static bool add_steps(lowering *l) {
     return true;
 }
 
+/* ---- steps beside exchanges --------------------------------------------------------------------
+ */
+/* May one be written for some rows while the other is in use for others? */
+static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
+    if (a->base != b->base || (a->base != HRT_ARENA && a->base != HRT_LOCAL)) return true;
+    if (a->offset == b->offset && a->row_bytes == b->row_bytes) return true; /* row by row */
+    return a->offset + a->row_bytes <= b->offset || b->offset + b->row_bytes <= a->offset;
+}
+
+/* Are the operands of steps [from, end) where any of them may run before any other? plan-memory
+ * sees to it, unless it was told that none does. */
+static bool all_apart(const hcg_program *p, uint32_t from, uint32_t end) {
+    const hrt_step *first = &p->steps.at[from], *last = &p->steps.at[end - 1];
+    const uint32_t n = last->first_operand + last->n_operands;
+    for (uint32_t a = first->first_operand; a < n; a++)
+        for (uint32_t b = a + 1; b < n; b++)
+            if (!are_apart(&p->operands.at[a], &p->operands.at[b])) return false;
+    return true;
+}
+
+/* A step is a kernel of the module, in its order. */
+static void add_overlaps(lowering *l) {
+    const hir_overlaps all = hir_find_overlaps(l->a, l->m);
+    for (size_t i = 0; l->p->options.tiles != 1 && i < all.list.n; i++) {
+        const hir_overlap *o = &all.list.at[i];
+        if (!all_apart(l->p, o->front, o->end)) continue;
+        hd_push(l->a, &l->p->overlaps,
+                ((hrt_overlap){o->front, o->scatter, o->middle, o->gather, o->back, o->end}));
+    }
+}
+
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o) {
     lowering l = {.a = a, .d = d, .m = m, .p = hd_new(a, hcg_program)};
     if (m->stage != HIR_STAGE_KERNEL) {
@@ -552,6 +584,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.uses = hcg_share_kernels(l.p);
     l.choices = hcg_find_choices(a, m);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
+    add_overlaps(&l);
     make_digest(&l);
     return l.p;
 }

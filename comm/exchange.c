@@ -44,11 +44,7 @@ __attribute__((format(printf, 3, 4))) static int fail(comm_exchange *x, int code
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
-typedef struct patience {
-    int64_t until; /* nanoseconds of the monotonic clock */
-    int64_t begun;
-    unsigned looks;
-} patience;
+typedef comm_patience patience;
 
 static int64_t nanoseconds(void) {
     struct timespec t;
@@ -84,22 +80,9 @@ static bool wait_a_little(patience *p) {
 }
 
 /* ---- one exchange ---------------------------------------------------------------------------- */
-typedef struct job job;
-struct job {
-    uint32_t kind;
-    hadal_comm_type type;
-    hadal_comm_group group;
-    /* For member i of the group that is not this rank: what it gets, and the bytes it sends. */
-    const uint8_t *(*outgoing)(const job *j, int32_t i, uint64_t *bytes);
-    uint64_t (*incoming)(const job *j, int32_t i);
-    /* Takes bytes [at, at + piece) of all that comes; parts[i] of member i. */
-    void (*take)(const job *j, uint64_t at, uint64_t piece, const uint8_t *const *parts);
-    const uint8_t *in;
-    uint8_t *out;
-    const uint64_t *counts; /* elements of each member's block; NULL: `n` for all */
-    uint64_t n;
-    int32_t self; /* this rank's place in the group; -1: it is not in it (send, recv) */
-};
+typedef comm_job job;
+typedef comm_round round;
+typedef comm_progress progress;
 
 static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -178,14 +161,8 @@ static inline bool is_other(const job *j, int32_t i) {
     return i != j->self;
 }
 
-typedef struct round {
-    uint64_t at;
-    bool posted[HADAL_COMM_MAX_RANKS];
-    const uint8_t *parts[HADAL_COMM_MAX_RANKS];
-} round;
-
 /* One attempt at what is left of the round; *missing: a member that is waited for, -1: none. */
-static int advance(comm_exchange *x, const job *j, round *r, int32_t *missing) {
+static int try_round(comm_exchange *x, const job *j, round *r, int32_t *missing) {
     *missing = -1;
     for (int32_t i = 0; i < j->group.count; i++) {
         bool done;
@@ -206,28 +183,25 @@ static int timed_out(comm_exchange *x, const job *j, int32_t i, const patience *
                 (double)(nanoseconds() - p->begun) / 1e9);
 }
 
-static int run_round(comm_exchange *x, const job *j, uint64_t at, patience *p) {
-    round r = {.at = at};
-    int32_t missing;
-    for (;;) {
-        const int rc = advance(x, j, &r, &missing);
-        if (rc) return rc;
-        if (missing < 0) break;
-        if (!wait_a_little(p)) return timed_out(x, j, missing, p);
-    }
-    p->looks = 0;
-    if (j->take) j->take(j, at, x->link.piece, r.parts);
+/* What a round has brought goes to its place. */
+static void end_round(comm_exchange *x, const job *j, round *r) {
+    if (j->take) j->take(j, r->at, x->link.piece, r->parts);
     for (int32_t i = 0; i < j->group.count; i++)
-        if (r.parts[i]) x->link.drop(x->link.self, j->group.first + i);
-    return HADAL_COMM_OK;
+        if (r->parts[i]) x->link.drop(x->link.self, j->group.first + i);
 }
 
-/* What was posted must arrive while this rank computes. */
-static int wait_until_left(comm_exchange *x, const job *j, patience *p) {
+static void begin_round(const job *j, round *r, uint64_t at) {
+    r->at = at;
+    memset(r->posted, 0, (size_t)j->group.count * sizeof *r->posted);
+    memset(r->parts, 0, (size_t)j->group.count * sizeof *r->parts);
+}
+
+/* A member to which something that was posted has still to leave: it must arrive while this rank
+ * computes. -1: none. */
+static int32_t find_leaving(comm_exchange *x, const job *j) {
     for (int32_t i = 0; i < j->group.count; i++)
-        while (is_other(j, i) && !x->link.has_left(x->link.self, j->group.first + i))
-            if (!wait_a_little(p)) return timed_out(x, j, i, p);
-    return HADAL_COMM_OK;
+        if (is_other(j, i) && !x->link.has_left(x->link.self, j->group.first + i)) return i;
+    return -1;
 }
 
 static uint64_t longest_run(const job *j) {
@@ -242,16 +216,45 @@ static uint64_t longest_run(const job *j) {
 }
 
 /* A group of one has no rounds: what it keeps is taken at once, as one piece. */
-static int run_exchange(comm_exchange *x, const job *j, uint64_t own, int64_t timeout_ns) {
-    patience p = patience_of(timeout_ns);
+static void begin_progress(comm_exchange *x, progress *p, const job *j, uint64_t own,
+                           int64_t timeout_ns) {
+    p->job = *j;
+    p->patience = patience_of(timeout_ns);
+    p->longest = longest_run(j);
+    if (own > p->longest) p->longest = own;
+    begin_round(j, &p->round, 0);
     x->traffic[j->kind].calls++;
-    uint64_t longest = longest_run(j);
-    if (own > longest) longest = own;
-    for (uint64_t at = 0; at < longest; at += x->link.piece) {
-        const int rc = run_round(x, j, at, &p);
+}
+
+/* Goes as far as it can without waiting. */
+static int go_on(comm_exchange *x, progress *p, bool *over) {
+    *over = false;
+    while (p->round.at < p->longest) {
+        const int rc = try_round(x, &p->job, &p->round, &p->missing);
         if (rc) return rc;
+        if (p->missing >= 0) return HADAL_COMM_OK;
+        end_round(x, &p->job, &p->round);
+        begin_round(&p->job, &p->round, p->round.at + x->link.piece);
+        p->patience.looks = 0;
     }
-    return wait_until_left(x, j, &p);
+    p->missing = find_leaving(x, &p->job);
+    *over = p->missing < 0;
+    return HADAL_COMM_OK;
+}
+
+static int wait_for(comm_exchange *x, progress *p) {
+    for (;;) {
+        bool over;
+        const int rc = go_on(x, p, &over);
+        if (rc || over) return rc;
+        if (!wait_a_little(&p->patience)) return timed_out(x, &p->job, p->missing, &p->patience);
+    }
+}
+
+static int run_exchange(comm_exchange *x, const job *j, uint64_t own, int64_t timeout_ns) {
+    progress p;
+    begin_progress(x, &p, j, own, timeout_ns);
+    return wait_for(x, &p);
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -270,6 +273,7 @@ static bool sum_counts(const uint64_t *counts, int32_t n, uint64_t *sum) {
 /* Fills in what all exchanges of a group have. */
 static int begin(comm_exchange *x, job *j, const void *in, void *out) {
     if (x->broken) return x->broken;
+    if (x->started) return refuse(x, j->kind, "an exchange that was started is not over");
     const hadal_comm_group g = j->group;
     if (g.first < 0 || g.count < 1 || g.count > x->face.size - g.first || x->face.rank < g.first ||
         x->face.rank - g.first >= g.count)
@@ -294,6 +298,7 @@ static int begin(comm_exchange *x, job *j, const void *in, void *out) {
 
 static uint64_t block_start(const job *j, int32_t member) {
     uint64_t start = 0;
+    if (j->starts) return j->starts[member] * type_bytes(j->type);
     for (int32_t i = 0; j->counts && i < member; i++)
         start += j->counts[i];
     return start * type_bytes(j->type);
@@ -411,39 +416,112 @@ static int all_reduce(void *context, hadal_comm_group group, hadal_comm_type typ
     return run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
 }
 
-static int reduce_scatter(void *context, hadal_comm_group group, hadal_comm_type type,
-                          const void *in, float *out, const uint64_t *counts, int64_t timeout_ns) {
-    comm_exchange *x = context;
-    job j = {.kind = HADAL_COMM_REDUCE_SCATTER,
-             .type = type,
-             .group = group,
-             .outgoing = theirs_to_each,
-             .incoming = own_from_all,
-             .take = take_sums,
-             .counts = counts};
-    if (!counts && !x->broken) return refuse(x, j.kind, "there are no counts");
-    const int rc = begin(x, &j, in, out);
-    if (rc) return rc;
-    if (!is_summed(type)) return refuse(x, j.kind, "only f32 and bf16 can be summed");
-    return run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
+/* Of the exchanges that go by blocks: what is in a job before it begins. */
+static job scatter_job(hadal_comm_group group, hadal_comm_type type, const uint64_t *counts) {
+    return (job){.kind = HADAL_COMM_REDUCE_SCATTER,
+                 .type = type,
+                 .group = group,
+                 .outgoing = theirs_to_each,
+                 .incoming = own_from_all,
+                 .take = take_sums,
+                 .counts = counts};
 }
 
-/* ---- gathering --------------------------------------------------------------------------------
- */
+static job gather_job(hadal_comm_group group, hadal_comm_type type, const uint64_t *counts) {
+    return (job){.kind = HADAL_COMM_ALL_GATHER,
+                 .type = type,
+                 .group = group,
+                 .outgoing = own_to_all,
+                 .incoming = theirs_from_each,
+                 .take = take_blocks,
+                 .counts = counts};
+}
+
+static int begin_blocks(comm_exchange *x, job *j, const void *in, void *out) {
+    if (!j->counts && !x->broken) return refuse(x, j->kind, "there are no counts");
+    const int rc = begin(x, j, in, out);
+    if (rc) return rc;
+    if (j->kind == HADAL_COMM_REDUCE_SCATTER && !is_summed(j->type))
+        return refuse(x, j->kind, "only f32 and bf16 can be summed");
+    return HADAL_COMM_OK;
+}
+
+static int reduce_scatter(void *context, hadal_comm_group group, hadal_comm_type type,
+                          const void *in, float *out, const uint64_t *counts, int64_t timeout_ns) {
+    job j = scatter_job(group, type, counts);
+    const int rc = begin_blocks(context, &j, in, out);
+    return rc ? rc : run_exchange(context, &j, block_bytes(&j, j.self), timeout_ns);
+}
+
 static int all_gather(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
                       void *out, const uint64_t *counts, int64_t timeout_ns) {
+    job j = gather_job(group, type, counts);
+    const int rc = begin_blocks(context, &j, in, out);
+    return rc ? rc : run_exchange(context, &j, block_bytes(&j, j.self), timeout_ns);
+}
+
+/* ---- beside computing ------------------------------------------------------------------------ */
+/* An exchange that is under way, after what could be done of it: it is over when it has come to
+ * its end, or failed. */
+static int look_after(comm_exchange *x, int *is_over) {
+    bool over = false;
+    progress *p = &x->going;
+    int rc = x->broken ? x->broken : go_on(x, p, &over);
+    if (!rc && !over && nanoseconds() >= p->patience.until)
+        rc = timed_out(x, &p->job, p->missing, &p->patience);
+    x->started = !rc && !over;
+    *is_over = !x->started;
+    return rc;
+}
+
+static int start(void *context, hadal_comm_exchange what, hadal_comm_group group,
+                 hadal_comm_type type, const void *in, void *out, const uint64_t *counts,
+                 const uint64_t *starts, int64_t timeout_ns) {
     comm_exchange *x = context;
-    job j = {.kind = HADAL_COMM_ALL_GATHER,
-             .type = type,
-             .group = group,
-             .outgoing = own_to_all,
-             .incoming = theirs_from_each,
-             .take = take_blocks,
-             .counts = counts};
-    if (!counts && !x->broken) return refuse(x, j.kind, "there are no counts");
-    const int rc = begin(x, &j, in, out);
+    job j = what == HADAL_COMM_REDUCE_SCATTER ? scatter_job(group, type, counts)
+                                              : gather_job(group, type, counts);
+    if (!x->broken && what != HADAL_COMM_REDUCE_SCATTER && what != HADAL_COMM_ALL_GATHER)
+        return refuse(x, what, "only a reduce_scatter or an all_gather can be started");
+    if (!x->broken && !starts) return refuse(x, j.kind, "there are no starts");
+    const int rc = begin_blocks(x, &j, in, out);
     if (rc) return rc;
-    return run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
+    for (int32_t i = 0; i < group.count; i++)
+        if (starts[i] > INT64_MAX / 4) return refuse(x, j.kind, "a start is too large");
+    memcpy(x->counts, counts, (size_t)group.count * sizeof *counts);
+    memcpy(x->starts, starts, (size_t)group.count * sizeof *starts);
+    j.counts = x->counts;
+    j.starts = x->starts;
+    begin_progress(x, &x->going, &j, block_bytes(&j, j.self), timeout_ns);
+    int over;
+    const int failed = look_after(x, &over);
+    x->looked = nanoseconds();
+    return failed;
+}
+
+/* A look moves what the transport happens to hold ready, a part of a message perhaps, and often
+ * makes room for more: so it is looked again, for as long as that takes a small part of the time
+ * that was spent on computing. */
+static int advance(void *context, int *over) {
+    enum { SHARE = 16 };
+    comm_exchange *x = context;
+    const int64_t begun = nanoseconds(), most = (begun - x->looked) / SHARE;
+    int rc = x->broken;
+    *over = !x->started;
+    while (!rc && !*over) {
+        rc = look_after(x, over);
+        if (nanoseconds() - begun >= most) break;
+    }
+    x->looked = nanoseconds();
+    return rc;
+}
+
+static int finish(void *context) {
+    comm_exchange *x = context;
+    if (!x->started) return x->broken;
+    x->started = false;
+    x->going.patience.looks = 0;
+    x->going.patience.begun = nanoseconds(); /* of waiting: until now it computed */
+    return wait_for(x, &x->going);
 }
 
 /* ---- from one to another --------------------------------------------------------------------- */
@@ -476,6 +554,7 @@ static void take_received(const job *j, uint64_t at, uint64_t piece, const uint8
 static int with_one(comm_exchange *x, job *j, int32_t rank, const void *data, uint64_t bytes,
                     int64_t timeout_ns) {
     if (x->broken) return x->broken;
+    if (x->started) return refuse(x, j->kind, "an exchange that was started is not over");
     if (rank < 0 || rank >= x->face.size || rank == x->face.rank)
         return refuse(x, j->kind, "there is no such other rank");
     if ((bytes > 0 && !data) || bytes > INT64_MAX)
@@ -526,7 +605,10 @@ void comm_exchange_start(comm_exchange *x, comm_link link, int32_t rank, int32_t
                  .send = send_bytes,
                  .recv = receive_bytes,
                  .count = count,
-                 .message = message},
+                 .message = message,
+                 .start = start,
+                 .advance = advance,
+                 .finish = finish},
         .link = link,
         .ends = ends,
     };
@@ -559,6 +641,8 @@ static int heard_goodbye(comm_exchange *x, int32_t rank) {
 
 bool comm_exchange_end(comm_exchange *x, int64_t timeout_ns) {
     patience p = patience_of(timeout_ns);
+    if (!x->broken && x->started)
+        fail(x, HADAL_COMM_LOST, "this rank has closed its side in an exchange");
     if (x->broken) return false;
     x->broken = HADAL_COMM_LOST;
     snprintf(x->message, sizeof x->message, "this rank has closed its side");

@@ -49,6 +49,47 @@ typedef struct comm_ends { /* messages to and from one other rank, so far */
     uint64_t sent, received;
 } comm_ends;
 
+/* What is sent and received in an exchange. */
+typedef struct comm_job comm_job;
+struct comm_job {
+    uint32_t kind;
+    hadal_comm_type type;
+    hadal_comm_group group;
+    /* For member i of the group that is not this rank: what it gets, and the bytes it sends. */
+    const uint8_t *(*outgoing)(const comm_job *j, int32_t i, uint64_t *bytes);
+    uint64_t (*incoming)(const comm_job *j, int32_t i);
+    /* Takes bytes [at, at + piece) of all that comes; parts[i] of member i. */
+    void (*take)(const comm_job *j, uint64_t at, uint64_t piece, const uint8_t *const *parts);
+    const uint8_t *in;
+    uint8_t *out;
+    const uint64_t *counts; /* elements of each member's block; NULL: `n` for all */
+    const uint64_t *starts; /* element where it begins; NULL: they lie one after the other */
+    uint64_t n;
+    int32_t self; /* this rank's place in the group; -1: it is not in it (send, recv) */
+};
+
+typedef struct comm_patience {
+    int64_t until; /* nanoseconds of the monotonic clock */
+    int64_t begun;
+    unsigned looks;
+} comm_patience;
+
+/* A message at most to and from each member. */
+typedef struct comm_round {
+    uint64_t at;
+    bool posted[HADAL_COMM_MAX_RANKS];
+    const uint8_t *parts[HADAL_COMM_MAX_RANKS];
+} comm_round;
+
+/* An exchange, as far as it has come. */
+typedef struct comm_progress {
+    comm_job job;
+    comm_round round;
+    uint64_t longest; /* bytes of the longest run to or from a member */
+    comm_patience patience;
+    int32_t missing; /* a member that is waited for */
+} comm_progress;
+
 typedef struct comm_exchange {
     hadal_comm face;
     comm_link link;
@@ -56,6 +97,10 @@ typedef struct comm_exchange {
     int broken;      /* hadal_comm_result of the exchange that failed */
     hadal_comm_traffic traffic[HADAL_COMM_EXCHANGE_COUNT];
     char message[160];
+    bool started; /* an exchange with `start`, which is not over; its lists are kept here */
+    comm_progress going;
+    int64_t looked; /* when it was looked after last */
+    uint64_t counts[HADAL_COMM_MAX_RANKS], starts[HADAL_COMM_MAX_RANKS];
 } comm_exchange;
 
 /* `ends`: [size], which the exchange keeps and does not free. */

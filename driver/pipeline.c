@@ -102,6 +102,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .virtual_stages = parts,
         .stage = stage,
         .gather_dtype = option_get(line, OPTION_GATHER_DTYPE),
+        .overlap = option_get(line, OPTION_OVERLAP),
         .merge_norm = option_get(line, OPTION_MERGE_NORM),
         .filter_passes = option_get(line, OPTION_FILTER_PASSES),
         .filter_ops = option_get(line, OPTION_FILTER_OPS),

@@ -41,6 +41,7 @@ typedef struct hir_pass_options {
     int64_t ranks;     /* machines that share each layer (0 or 1: one) */
     int64_t divide_from;    /* tokens of a call from which on they divide rows; 0: by the ledger */
     hir_dtype gather_dtype; /* of rows that cross between them (HIR_F32 or HIR_BF16) */
+    int64_t tiles; /* of rows, in which kernels go on beside exchanges; 0: as many as pay, 1: not */
     int64_t stages, virtual_stages; /* of a pipeline over the layers, (0 or 1: none) */
     int64_t stage;                  /* and which of them this module is, from 0 */
 } hir_pass_options;

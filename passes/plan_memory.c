@@ -10,7 +10,9 @@
  * bytes. A result of a row program may alias, row by row, a long value of the same size whose last
  * reader the row program is: the streams of a residual system are updated in place, in half of the
  *          memory. Otherwise the values that a kernel reads and those that it writes never overlap.
- * Leaves   the kernels.
+ *          Kernels that go tile by tile beside exchanges (ir/overlap.h) run at once, as far as
+ * memory goes: what any of them touches is live from the first to the last of them. Leaves   the
+ * kernels.
  *
  * Packing rectangles (live range x size) into the least height is NP-hard, but greedy orders do
  * well on models: three (by start, by size, by live range times size), each with first fit and with
@@ -20,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/overlap.h"
 #include "passes/util.h"
 
 /* Rows of whole pages are padded by a line: otherwise equal columns of several values, which a mix
@@ -204,6 +207,55 @@ static bool place_results(planner *p) {
     return true;
 }
 
+/* ---- kernels that go on beside exchanges -------------------------------------------------------
+ */
+/* The buffer that has the value; NULL: it has a place outside of the arenas. */
+static buffer *buffer_of(planner *p, hir_id value) {
+    const hir_type t = hir_value_at(p->m, value)->type;
+    const hir_id first = p->first[value];
+    if (first == HIR_NONE || !hir_type_has_t(t)) return NULL;
+    buffer_list *list = hir_is_row_share(t.dim[0]) ? &p->local : &p->arena;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->at[i].value == first) return &list->at[i];
+    return NULL;
+}
+
+static void keep_during(planner *p, hir_id value, const hir_overlap *o) {
+    buffer *b = buffer_of(p, value);
+    if (!b) return;
+    if (b->born > o->front) b->born = o->front;
+    if (b->dies < o->end - 1) b->dies = o->end - 1;
+}
+
+static void keep_operands(planner *p, hir_id kernel, const hir_overlap *o) {
+    const hir_op *k = hir_op_at(p->m, kernel);
+    for (uint32_t i = 0; i < k->n_results; i++)
+        keep_during(p, k->results[i], o);
+    HIR_EACH(p->m, op, k->body_first) {
+        const hir_op *at = hir_op_at(p->m, op);
+        for (uint32_t i = 0; i < at->n_args; i++)
+            if (at->args[i].kind == HIR_REF_VALUE) keep_during(p, at->args[i].index, o);
+    }
+}
+
+static void keep_overlaps_apart(planner *p) {
+    const hir_overlaps all = hir_find_overlaps(p->c->scratch, p->m);
+    uint32_t number = 0;
+    size_t at = 0;
+    HIR_EACH(p->m, kernel, p->m->first) {
+        if (hir_op_at(p->m, kernel)->code == HIR_OUTPUT_OP) continue;
+        while (at < all.list.n && number >= all.list.at[at].end)
+            at++;
+        if (at < all.list.n && number >= all.list.at[at].front)
+            keep_operands(p, kernel, &all.list.at[at]);
+        number++;
+    }
+    if (all.list.n)
+        hir_remark_add(p->c, true, HIR_NONE,
+                       "%zu runs of kernels may go on beside their exchanges, tile by tile",
+                       all.list.n);
+}
+
 /* ---- packing ------------------------------------------------------------------------------- */
 static bool meet(const buffer *a, const buffer *b) {
     return a->born <= b->dies && b->born <= a->dies;
@@ -328,6 +380,7 @@ bool pass_plan_memory(hir_pass_context *c) {
         set_place(&p, c->m->inputs.at[i], HIR_PLACE_INPUT, i);
     find_last_reads(&p);
     if (!place_outputs(&p) || !place_results(&p)) return false;
+    if (c->options->tiles != 1) keep_overlaps_apart(&p);
     uint64_t arena = plan_area(&p, &p.arena, HIR_PLACE_ARENA, "arena per token");
     uint64_t local =
         plan_area(&p, &p.local, HIR_PLACE_LOCAL, "arena per token of the rows of a rank");

@@ -246,6 +246,64 @@ static int receive_rows(const exchange *x) {
     return code;
 }
 
+/* ---- tiles ----------------------------------------------------------------------------------- */
+hrt_place hrt_tile_of(const hrt_model *m, const hrt_place *chunk, int64_t rank, hrt_tile tile) {
+    const hrt_place all = hrt_place_of(m, chunk, rank);
+    const int64_t from = all.tokens * tile.number / tile.count;
+    const int64_t end = all.tokens * (tile.number + 1) / tile.count;
+    return (hrt_place){all.start + from, end - from};
+}
+
+/* Of each rank's rows in the tile: how many elements, and the first, as the transport counts them.
+ */
+static void place_tile(const exchange *x, hrt_tile tile, uint64_t *counts, uint64_t *starts) {
+    const uint64_t row = x->e->row * (crossing(x->e) == HADAL_COMM_BYTES ? x->e->element : 1);
+    for (int32_t r = 0; r < x->side->group.count; r++) {
+        const hrt_place rows = hrt_tile_of(x->m, x->chunk, r, tile);
+        counts[r] = (uint64_t)rows.tokens * row;
+        starts[r] = (uint64_t)(rows.start - x->chunk->start) * row;
+    }
+}
+
+/* Its first row among those of this rank, in bytes of x or y. */
+static uint64_t own_tile(const exchange *x, hrt_tile tile) {
+    const int64_t first = hrt_place_of(x->m, x->chunk, x->side->rank).start;
+    const hrt_place mine = hrt_tile_of(x->m, x->chunk, x->side->rank, tile);
+    return (uint64_t)(mine.start - first) * row_bytes(x);
+}
+
+int hrt_start_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *e, const void *x,
+                   void *y, void *staging, const hrt_place *chunk, hrt_tile tile) {
+    const exchange it = {m, side, e, x, y, staging, chunk, 0};
+    const hadal_comm *c = side->comm;
+    uint64_t counts[HADAL_COMM_MAX_RANKS], starts[HADAL_COMM_MAX_RANKS];
+    place_tile(&it, tile, counts, starts);
+    const bool scatters = e->kind == HRT_REDUCE_SCATTER;
+    const uint8_t *in = it.x + (scatters ? 0 : own_tile(&it, tile));
+    uint8_t *out = it.y + (scatters ? own_tile(&it, tile) : 0);
+    for (int32_t r = 0; scatters && e->narrow && r < side->group.count; r++)
+        narrow_all(it.x + starts[r] * e->element, it.staging + starts[r] * 2, counts[r]);
+    if (scatters && e->narrow) in = it.staging;
+    if (!scatters && e->narrow) {
+        uint8_t *place = it.staging + starts[side->rank] * 2;
+        narrow_all(in, place, counts[side->rank]);
+        in = place;
+        out = it.staging;
+    }
+    return c->start(c->context, scatters ? HADAL_COMM_REDUCE_SCATTER : HADAL_COMM_ALL_GATHER,
+                    side->group, crossing(e), in, out, counts, starts, side->timeout_ns);
+}
+
+void hrt_end_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *e, void *y,
+                  void *staging, const hrt_place *chunk, hrt_tile tile) {
+    const exchange it = {m, side, e, NULL, y, staging, chunk, 0};
+    uint64_t counts[HADAL_COMM_MAX_RANKS], starts[HADAL_COMM_MAX_RANKS];
+    if (e->kind != HRT_GATHER_ROWS || !e->narrow) return;
+    place_tile(&it, tile, counts, starts);
+    for (int32_t r = 0; r < side->group.count; r++)
+        widen_all(it.staging + starts[r] * 2, it.y + starts[r] * e->element, counts[r]);
+}
+
 /* ---- any ------------------------------------------------------------------------------------- */
 int hrt_make_exchange(const hrt_model *m, const hrt_side *side, const hrt_exchange *e,
                       const void *x, void *y, void *staging, const hrt_place *chunk,

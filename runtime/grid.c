@@ -32,3 +32,8 @@ hrt_grid hrt_cut(int64_t rows, int64_t cols, int threads) {
     }
     return best;
 }
+
+double hrt_cost_of_calls(int64_t rows, int64_t calls) {
+    const double cols = 1e6;
+    return cost(rows, (int64_t)cols) / cols + (double)(calls - 1) * cost(0, (int64_t)cols) / cols;
+}

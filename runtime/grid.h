@@ -12,4 +12,8 @@ typedef struct hrt_grid {
  * same for the same numbers, so that a thread meets the same panels in every call. */
 hrt_grid hrt_cut(int64_t rows, int64_t cols, int threads);
 
+/* What a contraction of many columns takes for `rows` rows in `calls` calls, in rows: each call
+ * reads the weights. */
+double hrt_cost_of_calls(int64_t rows, int64_t calls);
+
 #endif

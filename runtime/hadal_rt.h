@@ -19,7 +19,7 @@
 #include "support/machine.h"
 #include "support/two_forms.h"
 
-#define HRT_VERSION     7u
+#define HRT_VERSION     8u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -155,8 +155,8 @@ typedef struct hrt_exchange {
     uint32_t kind;
     uint32_t narrow; /* 1: f32 values cross as bf16, which each rank rounds its own to as well */
     uint32_t peer;
-    uint32_t repeat;  /* of units: hd_share (support/share.h) */
-    uint32_t local;   /* of SEND and RECV: only rows of this rank cross, to the same rows there */
+    uint32_t repeat; /* of units: hd_share (support/share.h) */
+    uint32_t local;  /* of SEND and RECV: only rows of this rank cross, to the same rows there */
     uint32_t reserved;
     uint64_t element; /* bytes of one, in x and y */
     uint64_t row;     /* elements of a row of x; of y where there is no x */
@@ -164,6 +164,17 @@ typedef struct hrt_exchange {
     uint64_t unit;    /* elements of a unit, */
     uint64_t groups, units;
 } hrt_exchange;
+
+/* Steps that may go tile by tile beside the exchanges among them (ir/overlap.h): those of each part
+ * are [its number, that of the next), and a part may have none. Rows of all ranks, but `middle`. */
+typedef struct hrt_overlap {
+    uint32_t front;   /* one step or none, which makes what is scattered */
+    uint32_t scatter; /* HRT_REDUCE_SCATTER: one or none */
+    uint32_t middle;
+    uint32_t gather; /* HRT_GATHER_ROWS: one or none */
+    uint32_t back, end;
+} hrt_overlap;
+enum { HRT_MOST_TILES = 64 };
 
 typedef struct hrt_level { /* one CPU level, best first */
     const char *name;      /* "avx512" */
@@ -247,6 +258,9 @@ typedef struct hrt_model {
     int64_t divide_from;
     uint64_t local_per_token; /* bytes of rows of a rank */
     const hrt_exchange *exchanges;
+    uint32_t n_overlaps;
+    uint32_t tiles; /* in which these go; 0: as many as pay, 1: all rows at once */
+    const hrt_overlap *overlaps;
 } hrt_model;
 
 /* ---- weights ------------------------------------------------------------------------------- */

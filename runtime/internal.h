@@ -97,6 +97,35 @@ bool hrt_staging_bytes(const hrt_model *m, int64_t chunk, uint64_t *bytes);
 int hrt_make_exchange(const hrt_model *m, const hrt_side *side, const hrt_exchange *e,
                       const void *x, void *y, void *staging, const hrt_place *chunk,
                       int64_t wanted);
+/* Tile `number` of `count` of a chunk that is divided: that part of each rank's rows. */
+typedef struct hrt_tile {
+    int64_t number, count;
+} hrt_tile;
+hrt_place hrt_tile_of(const hrt_model *m, const hrt_place *chunk, int64_t rank, hrt_tile tile);
+/* HRT_REDUCE_SCATTER or HRT_GATHER_ROWS of the rows of a tile, begun (hadal_comm.start). One tile
+ * at a time has the staging. */
+int hrt_start_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *e, const void *x,
+                   void *y, void *staging, const hrt_place *chunk, hrt_tile tile);
+/* Once that is over: then y has the rows. */
+void hrt_end_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *e, void *y,
+                  void *staging, const hrt_place *chunk, hrt_tile tile);
+
+/* ---- tiles.c: how many of them pay ---- */
+/* What a session has measured, and from when `agreed` on all ranks of the group have the same. */
+typedef struct hrt_figures {
+    int64_t chunks;                  /* that were measured: the last one counts */
+    int64_t tokens;                  /* of that one */
+    int64_t exchange_ns, compute_ns; /* of the steps of all overlaps */
+    int64_t latency_ns;              /* of a message */
+    bool agreed;
+} hrt_figures;
+/* Do the ranks still have to find out how many tiles pay? */
+bool hrt_measures_tiles(const hrt_model *m, const hrt_side *side, const hrt_figures *f);
+/* Tiles of a chunk of so many tokens, 1: all rows at once. Ranks that have measured enough tell
+ * each other; *code is the hadal_comm_result of that. */
+int64_t hrt_choose_tiles(const hrt_model *m, const hrt_side *side, hrt_figures *f, int64_t tokens,
+                         int *code);
+
 /* Before a call of `n` tokens, which this rank refuses with `code` if that is an error: the ranks
  * tell each other, and HRT_OK means that all make the same call. */
 int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n, int64_t rows);
@@ -115,6 +144,7 @@ typedef struct hrt_job {
     hrt_session *const *batch; /* [n] whose tokens the rows are; NULL: all are of one */
     hrt_profile_step *profile; /* per step; NULL: not wanted */
     const hrt_side *side;      /* among ranks; NULL: the model is not divided */
+    hrt_figures *figures;      /* of its session; NULL without side */
 } hrt_job;
 /* 0, or the hadal_comm_result of the exchange that failed. */
 int hrt_run(const hrt_job *job, int threads);
@@ -130,6 +160,7 @@ struct hrt_session {
     const uint8_t *weights;
     int64_t length;
     hrt_side side; /* comm NULL: the model is not divided */
+    hrt_figures figures;
     hrt_memory memory;
     hrt_profile_step *profile; /* NULL: off */
     char message[200];

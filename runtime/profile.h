@@ -35,6 +35,11 @@ static inline void hrt_watch_work(hrt_stopwatch *w, uint32_t i) {
     w->steps[i].work_ns += hrt_lap(w);
 }
 
+/* Some of step i more, of the same call. */
+static inline void hrt_watch_more(hrt_stopwatch *w, uint32_t i) {
+    if (w->steps) w->steps[i].work_ns += hrt_lap(w);
+}
+
 /* The others' shares are done too. */
 static inline void hrt_watch_wait(hrt_stopwatch *w, uint32_t i) {
     if (w->steps) w->steps[i].wait_ns += hrt_lap(w);

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "runtime/internal.h"
 
@@ -92,6 +93,21 @@ static int agree(const hadal_comm *c, int64_t timeout_ns, const hrt_model *m, co
     return judge(c, all);
 }
 
+static int64_t nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* What a message takes: measured right after another exchange, from which all come at once. */
+static int measure_latency(const hadal_comm *c, int64_t timeout_ns, int64_t *out) {
+    uint64_t words[ALL_RANKS];
+    const int64_t begun = nanoseconds();
+    if (tell_all(c, timeout_ns, &(uint64_t){0}, words, sizeof *words)) return HRT_EXCHANGE;
+    *out = nanoseconds() - begun;
+    return HRT_OK;
+}
+
 int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                         int64_t max_tokens, const hadal_comm *c, int64_t timeout_ns,
                         hrt_session **out) {
@@ -101,6 +117,8 @@ int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_we
     int code = out ? check_ranks(m, w, c) : HRT_ARGUMENT;
     if (!code) code = hrt_session_make(m, mem, size, w, max_tokens, &s);
     code = agree(c, timeout_ns, m, w, max_tokens, s, code);
+    if (code) return code;
+    code = measure_latency(c, timeout_ns, &s->figures.latency_ns);
     if (code) return code;
     const int32_t ranks = (int32_t)m->ranks;
     s->side = (hrt_side){.comm = c,

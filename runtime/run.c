@@ -15,19 +15,16 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "runtime/barrier.h"
 #include "runtime/fp_mode.h"
 #include "runtime/grid.h"
-#include "runtime/internal.h"
-#include "runtime/prefetch.h"
-#include "runtime/profile.h"
+#include "runtime/walk.h"
+
+typedef hrt_span span;
+typedef hrt_worker worker;
+typedef hrt_crew crew;
+typedef hrt_place place; /* of a chunk in the call */
 
 /* ---- operands -------------------------------------------------------------------------------- */
-typedef struct span {
-    int64_t from, to;
-} span;
-
-typedef hrt_place place; /* of a chunk in the call */
 
 /* Rows of the chunk which are among the last `rows` of the call. */
 static span wanted_rows(const hrt_job *j, const place *at) {
@@ -80,31 +77,14 @@ operand_base(const hrt_job *j, const hrt_operand *o, const place *at) {
     return other_base(j, o, at);
 }
 
+void *hrt_operand_base(const hrt_job *j, const hrt_operand *o, const place *at) {
+    return operand_base(j, o, at);
+}
+
 /* ---- shares ---------------------------------------------------------------------------------- */
-/* Counters of dealt work, which steps use in turn: one is set back while the other is in use. */
-enum { DEALS = 2 };
-typedef struct dealt {
-    _Alignas(HRT_ALIGN) _Atomic int64_t next;
-} dealt;
-
-typedef struct worker {
-    int index, count;
-    dealt *deals;   /* [DEALS] of all threads */
-    int64_t offers; /* of dealt work so far */
-    hrt_frame frame;
-    int64_t prefetch_most; /* bytes of weights for a step */
-    int64_t exchanges;     /* of the call so far */
-    void **args;
-    hrt_patience patience;
-    hrt_prefetch ahead;
-    hrt_stopwatch watch;
-} worker;
-
 /* Share `index` of `count` nearly equal contiguous shares. */
 static span share(span all, int index, int count) {
-    int64_t n = all.to - all.from, each = n / count, more = n % count;
-    int64_t from = all.from + each * index + (index < more ? index : more);
-    return (span){from, from + each + (index < more)};
+    return hrt_share(all, index, count);
 }
 
 static void call_kernel(const worker *w, hrt_kernel *kernel, span rows, span cols) {
@@ -159,7 +139,7 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
  * same offers, with a barrier after each: nobody uses the other counter any more, or uses it before
  * the next barrier. */
 static void offer_cells(worker *w, hrt_kernel *kernel, span rows, span cols) {
-    dealt *now = &w->deals[w->offers % DEALS], *other = &w->deals[(w->offers + 1) % DEALS];
+    hrt_dealt *now = &w->deals[w->offers % 2], *other = &w->deals[(w->offers + 1) % 2];
     const hrt_deal deal = {&now->next, rows.from, rows.to, cols.to, w->count};
     w->offers++;
     if (w->index == 0) atomic_store_explicit(&other->next, 0, memory_order_relaxed);
@@ -281,6 +261,10 @@ static void run_step(worker *w, const hrt_job *j, const hrt_step *step, const pl
     run_rows(w, j, step, rows);
 }
 
+hrt_kernel *hrt_step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
+    return step_kernel(j, step, tokens);
+}
+
 /* Prepares the prefetch of this thread's share of weights in the next step, from `i` on, that is
  * divided by columns. */
 static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, uint32_t i) {
@@ -297,6 +281,15 @@ static void set_frame(worker *w, const hrt_job *j, const place *at) {
     w->frame.T = at->tokens;
     w->frame.C = j->position + at->start + at->tokens;
     w->frame.owners = j->batch ? (const hrt_owner *const *)(j->batch + at->start) : NULL;
+}
+
+void hrt_take_step(worker *w, const hrt_job *j, const hrt_step *step, const place *at) {
+    set_frame(w, j, at);
+    find_args(w, j, step, at);
+}
+
+void hrt_meet(worker *w, crew *c) {
+    if (w->count > 1) hrt_barrier_wait(&c->barrier, (unsigned)w->count, &w->patience, &w->ahead);
 }
 
 static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
@@ -323,18 +316,8 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
 /* ---- the walk of one rank ---------------------------------------------------------------------
  * As above, with two more kinds of steps: those that go over the rows of this rank, which they see
  * as a chunk of their own, and exchanges, which thread 0 makes. */
-/* How an exchange ended, for all threads: its number in the call above the hadal_comm_result.
- * Thread 0 may be at the next one when others ask for this one. */
-typedef _Atomic int64_t outcome;
-enum { CODE_BITS = 8 };
-
-static bool has_failed(const outcome *o, int64_t number) {
-    const int64_t at = atomic_load_explicit(o, memory_order_relaxed);
-    return at != 0 && at >> CODE_BITS == number;
-}
-
 static void run_exchange(const worker *w, const hrt_job *j, const hrt_step *step, const place *all,
-                         const place *mine, outcome *failed) {
+                         const place *mine, hrt_outcome *failed) {
     const hrt_model *m = j->model;
     const hrt_operand *operands = m->operands + step->first_operand;
     const hrt_exchange *e = &m->exchanges[step->exchange - 1];
@@ -345,11 +328,11 @@ static void run_exchange(const worker *w, const hrt_job *j, const hrt_step *step
     const bool receives = e->kind == HRT_RECV;
     const int code = hrt_make_exchange(m, j->side, e, receives ? NULL : at[0],
                                        receives ? at[0] : at[1], j->memory->staging, all, wanted);
-    if (code) atomic_store_explicit(failed, w->exchanges << CODE_BITS | code, memory_order_relaxed);
+    hrt_set_failed(failed, w->exchanges, code);
 }
 
 static void run_step_of_rank(worker *w, const hrt_job *j, const hrt_step *step, const place *all,
-                             const place *mine, outcome *failed) {
+                             const place *mine, hrt_outcome *failed) {
     const place *at = step->local ? mine : all;
     if (step->exchange) {
         w->exchanges++;
@@ -360,15 +343,14 @@ static void run_step_of_rank(worker *w, const hrt_job *j, const hrt_step *step, 
     run_step(w, j, step, at, step->last_rows ? wanted_rows(j, at) : (span){0, at->tokens});
 }
 
-static bool is_idle_on_rank(const hrt_job *j, const hrt_step *step, const place *all,
-                            const place *mine) {
+bool hrt_is_idle(const hrt_job *j, const hrt_step *step, const place *all, const place *mine) {
     const place *at = step->local && !step->exchange ? mine : all;
     return is_idle(j, step, at, wanted_rows(j, at));
 }
 
 static uint32_t next_step_of_rank(const hrt_job *j, uint32_t i, const place *all,
                                   const place *mine) {
-    while (i < j->model->n_steps && is_idle_on_rank(j, &j->model->steps[i], all, mine))
+    while (i < j->model->n_steps && hrt_is_idle(j, &j->model->steps[i], all, mine))
         i++;
     return i;
 }
@@ -378,40 +360,108 @@ static bool is_alone_on_rank(const hrt_job *j, const hrt_step *step, const place
     return step->exchange || is_alone(j, step, step->local ? mine : all);
 }
 
+/* ---- beside exchanges ------------------------------------------------------------------------ */
+/* Which of the step's overlap it is: an exchange (1), or what is computed beside one (0); -1: it is
+ * in none. */
+static int part_of_overlap(const hrt_model *m, uint32_t step) {
+    for (uint32_t i = 0; i < m->n_overlaps && m->overlaps[i].front <= step; i++)
+        if (step < m->overlaps[i].end) return m->steps[step].exchange != 0;
+    return -1;
+}
+
+/* What thread 0 measures in a chunk that goes all rows at once. */
+typedef struct measure {
+    hrt_figures *to; /* NULL: nothing */
+    hrt_stopwatch watch;
+    int64_t taken[2]; /* computing, exchanging */
+} measure;
+
+static void measure_step(measure *s, const hrt_model *m, uint32_t step) {
+    if (!s->to) return;
+    const int part = part_of_overlap(m, step);
+    const uint64_t time = hrt_lap(&s->watch);
+    if (part >= 0) s->taken[part] += (int64_t)time;
+}
+
+static void end_measure(const measure *s, int64_t tokens) {
+    if (!s->to) return;
+    s->to->chunks++;
+    s->to->tokens = tokens;
+    s->to->compute_ns = s->taken[0];
+    s->to->exchange_ns = s->taken[1];
+}
+
+static measure begin_measure(const worker *w, const hrt_job *j, const place *all) {
+    measure s = {0};
+    const bool wanted = w->index == 0 && all->tokens >= j->model->divide_from &&
+                        hrt_measures_tiles(j->model, j->side, j->figures);
+    if (!wanted) return s;
+    s.to = j->figures;
+    (void)hrt_lap(&s.watch);
+    return s;
+}
+
+/* In how many tiles overlaps of the chunk go, for all threads. False: the ranks could not tell each
+ * other. */
+static bool choose_tiles(worker *w, crew *c, const place *all) {
+    const hrt_job *j = c->job;
+    int code = HADAL_COMM_OK;
+    if (j->model->n_overlaps == 0 || all->tokens < j->model->divide_from) return true;
+    w->exchanges++;
+    if (w->index == 0) {
+        c->tiles = hrt_choose_tiles(j->model, j->side, j->figures, all->tokens, &code);
+        hrt_set_failed(&c->failed, w->exchanges, code);
+    }
+    hrt_meet(w, c);
+    return !hrt_has_failed(&c->failed, w->exchanges);
+}
+
+/* The overlap that begins with the step, where the chunk is cut into tiles; NULL: none does. */
+static const hrt_overlap *overlap_at(const crew *c, const place *all, uint32_t step) {
+    const hrt_model *m = c->job->model;
+    if (m->n_overlaps == 0 || all->tokens < m->divide_from || c->tiles < 2) return NULL;
+    for (uint32_t i = 0; i < m->n_overlaps && m->overlaps[i].front <= step; i++)
+        if (m->overlaps[i].front == step) return &m->overlaps[i];
+    return NULL;
+}
+
+/* One step, for all threads. False: an exchange has failed. */
+static bool walk_step(worker *w, crew *c, const place *all, const place *mine, uint32_t i,
+                      uint32_t next) {
+    const hrt_job *j = c->job;
+    const hrt_step *step = &j->model->steps[i];
+    run_step_of_rank(w, j, step, all, mine, &c->failed);
+    hrt_watch_work(&w->watch, i);
+    const bool nobody = !step->exchange && is_alone_on_rank(j, step, all, mine) &&
+                        next < j->model->n_steps &&
+                        is_alone_on_rank(j, &j->model->steps[next], all, mine);
+    if (w->count > 1 && !nobody) {
+        hrt_meet(w, c);
+        hrt_watch_wait(&w->watch, i);
+    }
+    return !step->exchange || !hrt_has_failed(&c->failed, w->exchanges);
+}
+
 /* False: an exchange has failed; all threads leave the walk at the same step. */
-static bool run_chunk_of_rank(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *all,
-                              outcome *failed) {
+static bool run_chunk_of_rank(worker *w, crew *c, const place *all) {
+    const hrt_job *j = c->job;
     const hrt_model *m = j->model;
     const place mine = hrt_place_of(m, all, j->side->rank);
+    if (!choose_tiles(w, c, all)) return false;
+    measure taken = begin_measure(w, j, all);
     hrt_watch_start(&w->watch);
     for (uint32_t i = next_step_of_rank(j, 0, all, &mine), next; i < m->n_steps; i = next) {
-        const hrt_step *step = &m->steps[i];
-        next = next_step_of_rank(j, i + 1, all, &mine);
-        run_step_of_rank(w, j, step, all, &mine, failed);
-        hrt_watch_work(&w->watch, i);
-        const bool nobody = !step->exchange && is_alone_on_rank(j, step, all, &mine) &&
-                            next < m->n_steps && is_alone_on_rank(j, &m->steps[next], all, &mine);
-        if (w->count > 1 && !nobody) {
-            hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience, &w->ahead);
-            hrt_watch_wait(&w->watch, i);
-        }
-        if (step->exchange && has_failed(failed, w->exchanges)) return false;
+        const hrt_overlap *o = overlap_at(c, all, i);
+        next = next_step_of_rank(j, o ? o->end : i + 1, all, &mine);
+        if (o ? !hrt_run_overlap(w, c, o, all, &mine) : !walk_step(w, c, all, &mine, i, next))
+            return false;
+        measure_step(&taken, m, i);
     }
+    end_measure(&taken, all->tokens);
     return true;
 }
 
 /* ---- the region ------------------------------------------------------------------------------ */
-/* What the threads of a call share. Beginning and end of a region order what they write; `begun`
- * and `left` say the same in C's own terms, which ThreadSanitizer follows. */
-typedef struct crew {
-    const hrt_job *job;
-    hd_machine machine; /* that the call runs on */
-    atomic_int begun, left;
-    outcome failed;
-    dealt deals[DEALS];
-    hrt_barrier barrier;
-} crew;
-
 static void run_worker(crew *c, int index, int count) {
     const hrt_job *j = c->job;
     const hrt_memory *mem = j->memory;
@@ -432,7 +482,7 @@ static void run_worker(crew *c, int index, int count) {
         const place at = {start, left < mem->chunk ? left : mem->chunk};
         if (!j->side)
             run_chunk(&w, j, &c->barrier, &at);
-        else if (!run_chunk_of_rank(&w, j, &c->barrier, &at, &c->failed))
+        else if (!run_chunk_of_rank(&w, c, &at))
             break;
     }
     hrt_fp_leave(old);
@@ -463,7 +513,7 @@ __attribute__((constructor)) static void keep_openmp_loaded(void) {
 
 static int comm_code(const crew *c) {
     const int64_t failed = atomic_load_explicit(&c->failed, memory_order_relaxed);
-    return (int)(failed & ((1 << CODE_BITS) - 1));
+    return (int)(failed & ((1 << HRT_CODE_BITS) - 1));
 }
 
 int hrt_run(const hrt_job *job, int threads) {

@@ -269,6 +269,7 @@ int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *
             .position = s->length,
             .profile = s->profile,
             .side = divided ? &s->side : NULL,
+            .figures = divided ? &s->figures : NULL,
         },
         hrt_workers(s));
     if (failed) return hrt_leave(s, hrt_break(s, failed));

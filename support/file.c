@@ -20,6 +20,7 @@
 enum {
     FIRST_BUFFER = 1 << 16,
     OUTPUT_BUFFER = 2 << 20, /* of outputs that do not fit the first one: a huge page */
+    WRITE_BEHIND = 16 << 20, /* bytes of a large output that the disk is told to begin with */
     MAX_TEMPORARIES = 10000, /* names tried before giving up */
 };
 
@@ -234,6 +235,8 @@ struct hd_output {
     int error;             /* errno of the first failure */
     size_t held, capacity; /* bytes waiting in the buffer; that it holds */
     uint8_t *buffer;
+    bool large;
+    uint64_t written, started; /* bytes; those that are on their way to the disk */
 };
 
 static void discard_deferred(void *what) {
@@ -295,7 +298,17 @@ hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
     return o;
 }
 
+/* The disk begins with what is there: else all of it waits for the end, when it is brought there.
+ * Nothing depends on it. */
+static void start_writing(hd_output *o) {
+    if (!o->large || !o->temporary || o->written - o->started < WRITE_BEHIND) return;
+    sync_file_range(o->fd, (off_t)o->started, (off_t)(o->written - o->started),
+                    SYNC_FILE_RANGE_WRITE);
+    o->started = o->written;
+}
+
 static bool write_fully(hd_output *o, const uint8_t *data, size_t n) {
+    o->written += n;
     while (n > 0) {
         ssize_t put = write(o->fd, data, n);
         if (put < 0 && errno == EINTR) continue;
@@ -306,6 +319,7 @@ static bool write_fully(hd_output *o, const uint8_t *data, size_t n) {
         data += put;
         n -= (size_t)put;
     }
+    start_writing(o);
     return true;
 }
 
@@ -315,7 +329,7 @@ static bool flush(hd_output *o) {
     return o->error == 0 && write_fully(o, o->buffer, n);
 }
 
-void hd_output_is_large(hd_output *o) {
+static void take_large_buffer(hd_output *o) {
     if (o->capacity == OUTPUT_BUFFER) return;
     uint8_t *larger = hd_new_array(o->arena, uint8_t, OUTPUT_BUFFER);
     memcpy(larger, o->buffer, o->held);
@@ -327,7 +341,12 @@ static void make_room(hd_output *o) {
     if (o->capacity == OUTPUT_BUFFER)
         flush(o);
     else
-        hd_output_is_large(o);
+        take_large_buffer(o);
+}
+
+void hd_output_is_large(hd_output *o) {
+    take_large_buffer(o);
+    o->large = true;
 }
 
 /* Writes end where huge pages do: file systems that can (ext4, XFS) then keep the file in such, and

@@ -25,8 +25,8 @@ typedef struct hd_output hd_output;
 hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path);
 bool hd_output_write(hd_output *o, const void *data,
                      size_t n); /* sticky failure, reported at commit */
-/* It becomes a large one: memory is taken now, and none later. Then, one at a time, threads may write
- * that must not run out of memory. What is written goes on to the disk while more is made. */
+/* It becomes a large one: memory is taken now, and none later. Then, one at a time, threads may
+ * write that must not run out of memory. What is written goes on to the disk while more is made. */
 void hd_output_is_large(hd_output *o);
 /* Writes over bytes that were written before; the same sticky failure. */
 bool hd_output_rewrite(hd_output *o, uint64_t offset, const void *data, size_t n);

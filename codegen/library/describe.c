@@ -128,6 +128,16 @@ static LLVMValueRef exchanges(const writer *w) {
     return table(w, "exchanges", rows, w->p->exchanges.n);
 }
 
+static LLVMValueRef overlaps(const writer *w) {
+    LLVMValueRef *rows = rows_for(w, w->p->overlaps.n);
+    for (size_t i = 0; i < w->p->overlaps.n; i++) {
+        const hrt_overlap *o = &w->p->overlaps.at[i];
+        rows[i] = RECORD(w, u32(w, o->front), u32(w, o->scatter), u32(w, o->middle),
+                         u32(w, o->gather), u32(w, o->back), u32(w, o->end));
+    }
+    return table(w, "overlaps", rows, w->p->overlaps.n);
+}
+
 static LLVMValueRef machine(const writer *w, hd_machine m) {
     return RECORD(w, u32(w, m.line), u32(w, m.l1), u32(w, m.l2), u64(w, m.l3), u32(w, m.bf16_dots),
                   u32(w, m.matrix_unit), u32(w, m.unit_rows));
@@ -275,8 +285,8 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
               hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
               p->options.norm_of_rows ? "row" : "dots");
     if (hcg_ranks(p) > 0)
-        hd_text_f(&text, ", \"ranks\": %u, \"stage\": %u, \"stages\": %u", hcg_ranks(p),
-                  p->options.stage, hcg_stages(p));
+        hd_text_f(&text, ", \"ranks\": %u, \"stage\": %u, \"stages\": %u, \"tiles\": %u",
+                  hcg_ranks(p), p->options.stage, hcg_stages(p), p->options.tiles);
     for (int kind = 0; kind < HIR_STATE_KINDS; kind++)
         options_of_states(p->m, (hir_state_kind)kind, &text);
     hd_text_add(&text, ", \"parameters\": {");
@@ -319,7 +329,8 @@ static void write_model(writer *w, LLVMValueRef *functions) {
         states(w), inputs, outputs, weight_table, string(w, hcg_options_json(p, w->t)),
         string(w, kernel_list(w)), machine(w, p->options.machine), u32(w, hcg_ranks(p)),
         u32(w, p->options.stage), u32(w, hcg_stages(p)), u32(w, p->exchanges.n),
-        u64(w, (uint64_t)p->m->divide_from), u64(w, p->m->local_per_token), exchanges(w));
+        u64(w, (uint64_t)p->m->divide_from), u64(w, p->m->local_per_token), exchanges(w),
+        u32(w, p->overlaps.n), u32(w, p->options.tiles), overlaps(w));
     w->model = global(w, "model", model);
 }
 

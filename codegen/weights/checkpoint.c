@@ -404,7 +404,9 @@ static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *ou
     return ok;
 }
 
-/* A weight that is one tensor. */
+/* A weight that is one tensor. A type narrower than f32 is asked for, and its rounding is part of
+ * what the model computes; to f32 a checkpoint with wider numbers (scales of fp8 in f32) is rounded
+ * as all is that compiled code computes, and the evaluator has the numbers themselves. */
 static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *out, hd_diags *d) {
     const hd_tensor *t = hd_tensors_find(weights, w->name);
     if (!t) {
@@ -414,9 +416,10 @@ static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *
     if (!check_tensor(w, t, d)) return false;
     if (hir_is_quantised(w->type.dtype)) return quantised_source(w, t, out, d);
     for (uint64_t i = 0; i < t->elements; i++) {
-        out[i] = w->type.dtype == HIR_I32 ? hd_tensor_get(t, i)
-                                          : stored(hd_tensor_get(t, i), w->type.dtype);
-        if (!isfinite(out[i])) return refuse_element(d, w, t, i, t, 0);
+        const double x = hd_tensor_get(t, i), in_storage = stored(x, w->type.dtype);
+        const bool exactly = w->type.dtype == HIR_I32 || w->type.dtype == HIR_F32;
+        out[i] = exactly ? x : in_storage;
+        if (!isfinite(in_storage)) return refuse_element(d, w, t, i, t, 0);
     }
     return true;
 }

@@ -122,6 +122,9 @@ weights by name: "q4,lm_head=q8,*embed*=f16" */
      * share the layers (0: one), how many parts each has (0: one), and which stage is wanted. */
     int64_t ranks, divide_from, stages, virtual_stages, stage;
     const char *gather_dtype;
+    /* Computing beside exchanges of rows: "auto" (NULL), where it pays; "off"; or the number of
+     * tiles in which rows go. */
+    const char *overlap;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 

@@ -3,10 +3,10 @@
  * A library compiled with --ranks calls the functions of this struct and knows nothing of the
  * network behind them. libhadal_mpi fills it from an MPI communicator (hadal_mpi.h),
  * libhadal_threads from threads of one process (hadal_threads.h); a transport of your own is these
- * seven functions.
+ * seven functions, and three more if its exchanges can go on while a rank computes.
  *
  * Rules of all exchanges:
- *   - They block, for at most `timeout_ns` nanoseconds each.
+ *   - They block, for at most `timeout_ns` nanoseconds each; `start` and `advance` do not.
  *   - All ranks of the group make the same exchange, with the same counts, in the same order.
  *   - Sums are taken in f32 in the order of ranks, ((x0 + x1) + x2) + ..., so that results depend
  *     neither on timing nor on the transport, and all ranks that get a sum get the same bits.
@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-#define HADAL_COMM_VERSION   1
+#define HADAL_COMM_VERSION   2
 #define HADAL_COMM_MAX_RANKS 256
 
 /* Results: R(NAME, value, "text"). Values never change. */
@@ -118,6 +118,25 @@ typedef struct hadal_comm {
     /* What was wrong with the exchange that failed: who did not answer, in which exchange; "" if
      * none did. */
     const char *(*message)(void *context);
+
+    /* The same without waiting, so that this rank computes meanwhile: all three, or all NULL, and
+     * then nothing goes on beside computing. One exchange at a time is under way: no other may be
+     * made before `advance` or `finish` has said that it is over. Whether the other ranks start it
+     * or make it with the functions above makes no difference, nor does it to the results.
+     *
+     * start: a REDUCE_SCATTER or an ALL_GATHER. As above, but that blocks need not lie one after
+     * the other: that of member i is at element starts[i] of `in` (REDUCE_SCATTER) or of `out`
+     * (ALL_GATHER). counts and starts may change after the call; what is sent must stay, and what
+     * is received must not be read, until the exchange is over. The deadline counts from here. */
+    int (*start)(void *context, hadal_comm_exchange what, hadal_comm_group group,
+                 hadal_comm_type type, const void *in, void *out, const uint64_t *counts,
+                 const uint64_t *starts, int64_t timeout_ns);
+    /* Does what can be done at once: sends what there is room for, takes what has come. A rank that
+     * computes calls it now and then; nothing else of it makes the exchange go on. *over: 1 if it
+     * is over, or none was started. */
+    int (*advance)(void *context, int *over);
+    /* Waits until it is over. */
+    int (*finish)(void *context);
 } hadal_comm;
 
 /* Rows of `rank` of `size` when `rows` are shared out: [first, end), ragged where `size` does not

@@ -81,10 +81,7 @@ void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
     for (uint64_t done = 0, some; done < n; done += some, out += some) {
         if (done > 0) go_on(p, &at, some, t->packed_first + first + done);
         some = side_by_side(p, &at, n - done);
-        const float scale = scale_at(p, at.scale);
-        codes_of[p->packing](p, at.row, at.col, some, out);
-        for (uint64_t i = 0; i < some; i++)
-            out[i] *= scale;
+        codes_of[p->packing](p, at.row, at.col, some, scale_at(p, at.scale), out);
     }
 }
 
@@ -97,7 +94,7 @@ void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *ou
         if (done > 0) go_on(p, &at, some, t->packed_first + first + done);
         some = side_by_side(p, &at, n - done < SOME ? n - done : SOME);
         const float scale = scale_at(p, at.scale);
-        codes_of[p->packing](p, at.row, at.col, some, codes);
+        codes_of[p->packing](p, at.row, at.col, some, 1, codes);
         for (uint64_t i = 0; i < some; i++)
             out[i] = (double)codes[i] * (double)scale;
     }

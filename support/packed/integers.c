@@ -54,7 +54,8 @@ static int32_t integer_at(const hd_tensor *t, uint64_t word, uint64_t which, uin
 /* There is one matrix: `row` is its row. Words are little endian: the bytes of a row hold its
  * columns in order. Zero points lie along the rows: word row / n, column by column, has that of row
  * in place row mod n. */
-void hd_codes_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
+void hd_codes_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
+                       float *out) {
     const uint32_t bits = bits_of(p->packing), in_a_word = WORD / bits;
     const uint8_t *bytes = p->codes->data + row * words_for(p->cols, bits) * sizeof(uint32_t);
     float zero = (float)(1 << (bits - 1));
@@ -69,7 +70,7 @@ void hd_codes_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t 
         for (uint64_t i = 0; i < n; i++)
             out[i] = (float)bytes[col + i];
     for (uint64_t i = 0; i < n; i++)
-        out[i] -= zero;
+        out[i] = (out[i] - zero) * scale;
 }
 
 /* ---- finding ------------------------------------------------------------------------------- */

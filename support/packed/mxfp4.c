@@ -31,8 +31,11 @@ float hd_from_e2m1(uint8_t code) {
     return numbers[code & 15];
 }
 
-void hd_codes_mxfp4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out) {
+void hd_codes_mxfp4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
+                    float *out) {
     hd_codes_of_halves(p->codes->data + row * (p->cols / 2), col, n, pairs, out);
+    for (uint64_t i = 0; i < n; i++)
+        out[i] *= scale;
 }
 
 /* What both ways have in common, the codes with `leading` dims before the matrix. */

@@ -18,9 +18,10 @@ typedef struct hd_unpacking {
 typedef bool hd_reader(hd_unpacking *u, const hd_tensor *t);
 hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs, hd_read_integers;
 
-/* The codes, their zero points taken off, of columns col .. col+n-1 of a row, counted through all
- * matrices; all in one tile. */
-typedef void hd_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *out);
+/* The codes, their zero points taken off, times `scale`, of columns col .. col+n-1 of a row,
+ * counted through all matrices; all in one tile. */
+typedef void hd_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
+                      float *out);
 hd_codes hd_codes_e4m3, hd_codes_mxfp4, hd_codes_integers;
 /* Of a row of codes of four bits: numbers col .. col+n-1, two in a byte, that of the even column in
  * its low half. `pairs`: the two numbers of each byte. */

@@ -28,6 +28,9 @@ refused() { # words of the message, N, command
 "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 3 --chunk 64 -o "$out/three"
 "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 --divide-from 2 --gather-dtype bf16 -o "$out/narrow"
 
+"$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 3 --divide-from 3 --overlap 3 -o "$out/tiles"
+"$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 3 --divide-from 3 --overlap off -o "$out/rows"
+
 "$hadal" run "$out/whole" --tokens $tokens --logits "$out/whole.npy"
 for name in two three; do
     n=2
@@ -35,6 +38,9 @@ for name in two three; do
     ranks $n run "$out/$name" --tokens $tokens --logits "$out/$name.npy" --split 7
     "$compare" "$out/$name.npy" "$out/whole.npy" 1e-5
 done
+ranks 3 run "$out/tiles" --tokens $tokens --logits "$out/tiles.npy"
+ranks 3 run "$out/rows" --tokens $tokens --logits "$out/rows.npy"
+cmp "$out/tiles.npy" "$out/rows.npy"
 "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 --stages 2 -o "$out/four"
 ranks 4 run "$out/four" --tokens $tokens --logits "$out/four.npy" --split 7
 "$compare" "$out/four.npy" "$out/whole.npy" 1e-5

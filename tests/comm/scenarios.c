@@ -151,6 +151,119 @@ static bool try_all_reduce(const hadal_comm *c, hadal_comm_group g, shape s, had
     return true;
 }
 
+/* ---- beside computing ------------------------------------------------------------------------ */
+/* Part `i` of `n` of each rank's rows: counts and starts in elements. */
+static void tile_counts(const uint64_t *whole, uint64_t width, hadal_comm_group g, uint64_t i,
+                        uint64_t n, uint64_t *counts, uint64_t *starts) {
+    uint64_t start = 0;
+    for (int r = 0; r < g.count; start += whole[r++]) {
+        const uint64_t rows = whole[r] / width, from = rows * i / n;
+        counts[r] = (rows * (i + 1) / n - from) * width;
+        starts[r] = start + from * width;
+    }
+}
+
+/* Some ranks look after the exchange now and then, some wait for it. */
+static int go_through(const hadal_comm *c) {
+    int over = 0, code = HADAL_COMM_OK;
+    for (int k = 0; c->rank % 2 && !code && !over && k < 1000; k++)
+        code = c->advance(c->context, &over);
+    return code || over ? code : c->finish(c->context);
+}
+
+enum { TILES = 3 };
+
+static bool try_started_sums(const hadal_comm *c, hadal_comm_group g, shape s, hadal_comm_type type,
+                             const char **why) {
+    uint64_t whole[MOST_RANKS], counts[MOST_RANKS], starts[MOST_RANKS];
+    const uint64_t n = row_counts(s.rows, s.width, g, whole);
+    const int self = c->rank - g.first;
+    void *in = values(c->rank, n, type);
+    float *out = malloc((size_t)n * sizeof *out + 4);
+    for (uint64_t t = 0; t < TILES; t++) {
+        tile_counts(whole, s.width, g, t, TILES, counts, starts);
+        EXPECT_OK(c->start(c->context, HADAL_COMM_REDUCE_SCATTER, g, type, in, out + starts[self],
+                           counts, starts, PATIENT * SECOND));
+        EXPECT_OK(go_through(c));
+        for (uint64_t i = starts[self]; i < starts[self] + counts[self]; i++)
+            EXPECT(out[i] == sum_of(g, i), "a tile of %lld rows: sum %llu is %g", (long long)s.rows,
+                   (unsigned long long)i, out[i]);
+    }
+    free(in);
+    free(out);
+    return true;
+}
+
+static bool try_started_gather(const hadal_comm *c, hadal_comm_group g, shape s,
+                               hadal_comm_type type, const char **why) {
+    uint64_t whole[MOST_RANKS], counts[MOST_RANKS], starts[MOST_RANKS], at = 0;
+    const uint64_t n = row_counts(s.rows, s.width, g, whole);
+    const size_t size = type == HADAL_COMM_F32 ? 4 : 2;
+    const int self = c->rank - g.first;
+    for (int r = 0; r < self; r++)
+        at += whole[r];
+    uint8_t *mine = values(c->rank, whole[self], type), *out = calloc((size_t)n + 1, size);
+    for (uint64_t t = 0; t < TILES; t++) {
+        tile_counts(whole, s.width, g, t, TILES, counts, starts);
+        EXPECT_OK(c->start(c->context, HADAL_COMM_ALL_GATHER, g, type,
+                           mine + (starts[self] - at) * size, out, counts, starts,
+                           PATIENT * SECOND));
+        EXPECT_OK(go_through(c));
+    }
+    at = 0;
+    for (int r = 0; r < g.count; at += whole[r++]) {
+        uint8_t *theirs = values(g.first + r, whole[r], type);
+        EXPECT(memcmp(out + at * size, theirs, (size_t)whole[r] * size) == 0,
+               "tiles of %lld rows: the block of rank %d", (long long)s.rows, g.first + r);
+        free(theirs);
+    }
+    free(mine);
+    free(out);
+    return true;
+}
+
+/* Ranks that start an exchange meet ranks that make it at once. */
+static bool try_one_each(const hadal_comm *c, hadal_comm_group g, const char **why) {
+    uint64_t counts[MOST_RANKS], starts[MOST_RANKS];
+    const uint64_t n = row_counts(7, 33, g, counts);
+    tile_counts(counts, 33, g, 0, 1, counts, starts);
+    const int self = c->rank - g.first;
+    void *in = values(c->rank, n, HADAL_COMM_F32);
+    float *out = malloc((size_t)n * sizeof *out + 4);
+    int over = 0;
+    if (self % 2) {
+        EXPECT_OK(
+            c->reduce_scatter(c->context, g, HADAL_COMM_F32, in, out, counts, PATIENT * SECOND));
+    } else {
+        EXPECT_OK(c->start(c->context, HADAL_COMM_REDUCE_SCATTER, g, HADAL_COMM_F32, in, out,
+                           counts, starts, PATIENT * SECOND));
+        EXPECT_OK(c->finish(c->context));
+    }
+    for (uint64_t i = 0; i < counts[self]; i++)
+        EXPECT(out[i] == sum_of(g, starts[self] + i), "sum %llu", (unsigned long long)i);
+    EXPECT_OK(c->advance(c->context, &over));
+    EXPECT(over == 1, "none is under way, and none is over");
+    EXPECT_OK(c->finish(c->context));
+    free(in);
+    free(out);
+    return true;
+}
+
+static bool started(const hadal_comm *c, const char **why) {
+    static const hadal_comm_type types[] = {HADAL_COMM_F32, HADAL_COMM_BF16};
+    const int first = c->rank / 2 * 2;
+    const hadal_comm_group groups[] = {
+        {0, c->size}, {c->rank, 1}, {first, c->size - first < 2 ? 1 : 2}};
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < SHAPES * 2; k++)
+            if (!try_started_sums(c, groups[i], shapes[k / 2], types[k % 2], why) ||
+                !try_started_gather(c, groups[i], shapes[k / 2], types[k % 2], why))
+                return false;
+        if (!try_one_each(c, groups[i], why)) return false;
+    }
+    return true;
+}
+
 static bool try_all(const hadal_comm *c, hadal_comm_group g, const char **why) {
     static const hadal_comm_type types[] = {HADAL_COMM_F32, HADAL_COMM_BF16};
     for (int k = 0; k < SHAPES; k++)
@@ -270,6 +383,9 @@ static bool stays_broken(const hadal_comm *c, int code, const char **why) {
            "send after an error");
     EXPECT(c->recv(c->context, (c->rank + 1) % c->size, x, 4, SECOND) == code,
            "recv after an error");
+    EXPECT(c->start(c->context, HADAL_COMM_ALL_GATHER, g, HADAL_COMM_F32, x, x, counts, counts,
+                    SECOND) == code,
+           "start after an error");
     EXPECT(now() - begun < SECOND / 2, "calls after an error wait");
     return true;
 }
@@ -332,6 +448,51 @@ static bool leave(const hadal_comm *c, const char **why) {
     return stays_broken(c, code, why);
 }
 
+/* The sum of one element for rank 0, begun. */
+static int start_one(const hadal_comm *c, int64_t timeout_ns) {
+    static const float x[1] = {1};
+    static _Thread_local float y[1];
+    static const uint64_t counts[MOST_RANKS] = {1}, starts[MOST_RANKS];
+    return c->start(c->context, HADAL_COMM_REDUCE_SCATTER, (hadal_comm_group){0, c->size},
+                    HADAL_COMM_F32, x, y, counts, starts, timeout_ns);
+}
+
+/* The others go away while rank 0, which computes and looks now and then, needs it. */
+static bool leave_started(const hadal_comm *c, const char **why) {
+    EXPECT_OK(sum_one(c, PATIENT * SECOND));
+    if (c->rank > 0) return true;
+    const int64_t begun = now();
+    int code = start_one(c, PATIENT * SECOND), over = 0;
+    while (!code && !over) {
+        sleep_ms(5);
+        code = c->advance(c->context, &over);
+    }
+    EXPECT(code == HADAL_COMM_LOST, "code %d", code);
+    EXPECT(now() - begun < PATIENT * SECOND / 2, "the loss was seen only after the deadline");
+    EXPECT(c->finish(c->context) == code, "finish after an error");
+    return stays_broken(c, code, why);
+}
+
+/* Nobody else makes the exchange: the deadline counts from its start. */
+static bool stall_started(const hadal_comm *c, const char **why) {
+    enum { LIMIT_MS = 300, SLEEP_MS = 1500 };
+    EXPECT_OK(sum_one(c, PATIENT * SECOND));
+    if (c->rank > 0) {
+        sleep_ms(SLEEP_MS);
+        const int code = sum_one(c, LIMIT_MS * SECOND / 1000);
+        EXPECT(code != HADAL_COMM_OK, "an exchange with a rank that gave up");
+        return stays_broken(c, code, why);
+    }
+    int over = 0;
+    EXPECT_OK(start_one(c, LIMIT_MS * SECOND / 1000));
+    EXPECT_OK(c->advance(c->context, &over));
+    EXPECT(!over, "it is over without the others");
+    sleep_ms(LIMIT_MS + 20);
+    const int code = c->rank % 2 ? c->finish(c->context) : c->advance(c->context, &over);
+    EXPECT(code == HADAL_COMM_TIMEOUT, "code %d", code);
+    return stays_broken(c, code, why);
+}
+
 /* ---- arguments ------------------------------------------------------------------------------- */
 /* Each is refused by all ranks alike; one a scenario, since an error is the end of a group. */
 static bool refused(const hadal_comm *c, int code, const char **why) {
@@ -379,21 +540,57 @@ static bool bad_counts(const hadal_comm *c, const char **why) {
                    why);
 }
 
+/* Another exchange before the one that was started is over. */
+static bool bad_second(const hadal_comm *c, const char **why) {
+    EXPECT_OK(sum_one(c, PATIENT * SECOND));
+    if (c->rank > 0) {
+        sleep_ms(300);
+        const int code = sum_one(c, PATIENT * SECOND); /* rank 0 never makes it */
+        EXPECT(code == HADAL_COMM_LOST, "code %d", code);
+        return stays_broken(c, code, why);
+    }
+    const int code = start_one(c, PATIENT * SECOND);
+    if (!code) return refused(c, sum_one(c, SECOND), why);
+    EXPECT(code == HADAL_COMM_MISMATCH, "code %d",
+           code); /* held up: the others are there already */
+    return stays_broken(c, code, why);
+}
+
+static bool bad_start(const hadal_comm *c, const char **why) {
+    static const uint64_t lists[MOST_RANKS];
+    const int code = c->start(c->context, HADAL_COMM_ALL_REDUCE, (hadal_comm_group){0, c->size},
+                              HADAL_COMM_F32, lists, NULL, lists, lists, SECOND);
+    return refused(c, code, why);
+}
+
+static bool bad_starts(const hadal_comm *c, const char **why) {
+    static const uint64_t lists[MOST_RANKS];
+    const int code = c->start(c->context, HADAL_COMM_ALL_GATHER, (hadal_comm_group){0, c->size},
+                              HADAL_COMM_F32, lists, NULL, lists, NULL, SECOND);
+    return refused(c, code, why);
+}
+
 const scenario scenarios[] = {
     {"exchanges", exchanges, true},
     {"groups", groups, true},
     {"ring", ring, true},
+    {"started", started, true},
     {"counters", counters, true},
     {"late", late, true},
     {"stall", stall, false},
     {"mismatch", mismatch, false},
     {"other_exchange", other_exchange, false},
     {"leave", leave, false},
+    {"leave_started", leave_started, false},
+    {"stall_started", stall_started, false},
     {"bad_group", bad_group, false},
     {"bad_rank", bad_rank, false},
     {"bad_type", bad_type, false},
     {"bad_pointer", bad_pointer, false},
     {"bad_counts", bad_counts, false},
+    {"bad_second", bad_second, false},
+    {"bad_start", bad_start, false},
+    {"bad_starts", bad_starts, false},
 };
 const int n_scenarios = sizeof scenarios / sizeof *scenarios;
 

@@ -19,7 +19,7 @@ compare() { # RANKS, options
     ranks=$1
     shift
     "$hadal" compile $common --ranks "$ranks" "$@" -o "$out/m_$ranks"
-    "$compare" "$out/libm_whole.so" "$out/m_whole.weights" "$out/libm_$ranks.so" "$ranks" 37 "$limit" > "$out/said"
+    "$compare" "$out/libm_whole.so" "$out/m_whole.weights" "$out/libm_$ranks.so" "$ranks" 37 "$limit" "$out/logits" > "$out/said"
     grep -v ^sent "$out/said"
     "$hadal" inspect $case $weights --chunk 16 --ranks "$ranks" "$@" --ledger=json > "$out/ledger.0.json"
     check_bytes 1 "$ranks"
@@ -54,7 +54,12 @@ pipeline() { # RANKS of each stage, STAGES, runs of layers of each
     check_bytes "$2" "$1"
 }
 [ $# = 1 ] || compare 2
+# In tiles of a row or none, beside which others cross; the bits are those of all rows at once. Chunks are of 16, 16 and 5 rows.
 for ranks in "$@"; do
-    compare "$ranks" --divide-from "$ranks"
+    compare "$ranks" --divide-from "$ranks" --overlap 3
+    [ $# != 1 ] || continue
+    mv "$out/logits" "$out/tiles"
+    compare "$ranks" --divide-from "$ranks" --overlap off
+    cmp "$out/logits" "$out/tiles"
 done
 [ $# = 1 ] || { pipeline 1 2 1; pipeline 1 2 2; pipeline 2 2 1; pipeline 2 2 2; }

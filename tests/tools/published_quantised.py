@@ -17,14 +17,14 @@ import sys
 
 import torch
 
-from make_published import empty_model, logits_of
+from make_published import DERIVED, empty_model, logits_of
 from published_random import Draw, checked, in_files, made
 from safetensors.torch import load_file, save_file
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=torch.float64)
 # Tensors that checkpoints keep as they are: ends of the model, norms, routers, convolutions, what is no matrix of a linear map
 PLAIN = re.compile(r"embed|lm_head|norm|conv|router|mlp\.gate\.|ffn\.gate\.|\.gate\.weight$|altup|laurel|hc_|hyper|ape$|bias|indexer|weights_proj|shared_expert_gate|ple\.|per_layer|scale$|A_log|dt_bias|balancing|^head|compressor|_queries|output_query|rel_logits|b_proj|zero")
-FULL = re.compile(r"A_log|dt_bias|e_score_correction_bias|sink|hc_|scale$|ape$")     # f32 on the hub, too
+FULL = re.compile(r"slope_rate|_decay$|A_log|dt_bias|e_score_correction_bias|sink|hc_|scale$|ape$")     # f32 on the hub, too
 
 
 def e8m0(r, largest, top):
@@ -167,7 +167,8 @@ def computed(folder, numbers, tokens, config):
     model, _ = empty_model(plain)
     of_file = type(model).from_pretrained(plain, dtype=torch.float64).state_dict()
     for name, tensor in model.state_dict().items():
-        tensor.copy_(of_file[name])
+        if not name.endswith(DERIVED):
+            tensor.copy_(of_file[name])
     return logits_of(model, tokens)
 
 
@@ -194,7 +195,7 @@ def made_quantised(family, seed, folder):
 
 
 # Families whose names transformers does not read back as the hub has them cannot be computed from other numbers so.
-FAMILIES = "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite smollm3 olmo2 olmo3 glm4_moe deepseek_v3 qwen3_next beam minimax longcat_flash kimi_linear hrm_text doge step3p7".split()
+FAMILIES = "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite smollm3 olmo2 olmo3 glm4_moe deepseek_v3 qwen3_next beam minimax longcat_flash hrm_text doge step3p7".split()
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser()

@@ -412,6 +412,7 @@ def longcat_flash(r):
     return c
 
 
+# In Muse Spark and Step 3.7 the tokens from 96 on stand for images.
 def step3p7(r):
     n = layers(r)
     full, sliding = r.of(1, 2), r.of(1, 2)
@@ -423,6 +424,7 @@ def step3p7(r):
          "partial_rotary_factors": [0.5 if k == F else 1.0 for k in kinds], "rope_scaling": r.of(None, DROP, {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 16, "low_freq_factor": 1.0, "high_freq_factor": 4.0}),
          "moe_layers_enum": ",".join(str(l) for l in range(n) if r.some(0.7)), "moe_num_experts": r.of(3, 6), "moe_top_k": r.of(1, 2, 3), "moe_intermediate_size": r.of(8, 15), "share_expert_dim": r.of(8, 15, 20),
          "swiglu_limits": r.list_of(n + draft, 0.0, 0.5, 7.0), "swiglu_limits_shared": r.list_of(n + draft, 0.0, 0.4, 16.0), "moe_router_scaling_factor": r.of(1.0, 3.0), "tie_word_embeddings": False}
+    c["vocab_size"] = min(c["vocab_size"], 96)
     return c
 
 
@@ -432,6 +434,7 @@ def muse_spark(r):
          **experts(r), "moe_hidden_size": r.of(10, 24, 32), "moe_intermediate_size": r.of(8, 15), "residual_gate_temperature": r.of(0.1, 0.3, 1.0), "post_norm_eps": r.of(1e-8, 1e-5), "qk_scale_factor": r.of(1.0, 2.5, 5.47), "output_multiplier": r.of(0.2, 0.6),
          "final_logit_softcapping": r.of(2.0, 20.0), "sliding_window": r.of(1, 3, 6), "attention_bias": r.some(0.3), "routed_scaling_factor": r.of(1.0, 1.7)}
     n = r.of(1, 2, 4, 8)
+    c["vocab_size"] = min(c["vocab_size"], 96)
     c.update(hidden_size=32, num_attention_heads=n, num_key_value_heads=r.divisor(n))      # the width is that of the towers beside it
     return c
 
@@ -454,10 +457,13 @@ OPTIONAL = ("rms_norm_eps hidden_act hidden_activation rope_theta tie_word_embed
 
 
 def absent(r, config):
-    """Some optional fields of the language model, as changes that leave them out"""
+    """Some optional fields of the language model, as changes that leave them out, and perhaps one that is null"""
     where = "text_config." if "text_config" in config else ""
     part = config.get("text_config", config)
-    return {where + name: DROP for name in OPTIONAL if name in part and r.some(0.12)}
+    out = {where + name: DROP for name in OPTIONAL if name in part and r.some(0.12)}
+    if r.some(0.3):
+        out[where + r.choice([name for name in sorted(part) if name != "model_type"])] = None
+    return out
 
 
 def placed(changes, where):

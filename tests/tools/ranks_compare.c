@@ -1,13 +1,14 @@
 /* A divided library against the undivided one of the same model:
  *
- *     ranks_compare WHOLE.so WHOLE.weights DIVIDED.so RANKS TOKENS [LIMIT]
+ *     ranks_compare WHOLE.so WHOLE.weights DIVIDED.so RANKS TOKENS [LIMIT [LOGITS]]
  *
  * DIVIDED with a %d in its name and RANKS such as 2x3 are a pipeline of 3 stages of 2 ranks, a
  * library for each stage, of which the last has logits. Ranks are threads of this process. Prompts
  * are read at once, in pieces, and token by token; each row of logits may differ by LIMIT (1e-5) of
  * the largest logit, or of 1. All ranks must have the same bits. What the transport has counted is
  * printed; a last line for each rank, "sent RANK TOKEN CHUNK", has the bytes that it sent in a call
- * of one token and in one of a chunk, of which the last row of logits was asked for. */
+ * of one token and in one of a chunk, of which the last row of logits was asked for. LOGITS: a file
+ * for all logits of the divided model, as they are. */
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -206,6 +207,16 @@ static int compare(const float *want, const float *have, const char *what, int k
                    (long long)(at / row), (long long)(at % row), have[at], want[at]);
 }
 
+static int write_logits(const char *path, float *const *logits) {
+    FILE *f = fopen(path, "wb");
+    const size_t n = (size_t)(n_tokens * row);
+    int failed = !f;
+    for (int k = 0; k < CASES && !failed; k++)
+        failed = fwrite(logits[k], sizeof(float), n, f) != n;
+    if (f && fclose(f)) failed = 1;
+    return failed ? fprintf(stderr, "%s cannot be written\n", path) : 0;
+}
+
 static void print_traffic(const rank *r) {
 #define E(id, name)                                                                                \
     if (r->traffic[HADAL_COMM_##id].calls)                                                         \
@@ -276,6 +287,7 @@ int main(int argc, char **argv) {
                        (size_t)(n_tokens * row) * sizeof(float)) != 0)
                 failed = fprintf(stderr, "rank %d has other bits than rank %d\n", i, first);
     }
+    if (argc > 7 && !failed) failed = write_logits(argv[7], ranks[first].logits);
     for (int32_t i = 0; i < n && !failed; i++)
         print_traffic(&ranks[i]);
     for (int k = 0; k < CASES; k++) {

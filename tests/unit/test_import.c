@@ -520,9 +520,9 @@ Test(import, refused_values_are_named) {
         {"llama", "rope_scaling", "2.0", "rope_scaling: must be null or an object"},
         {"llama", "rope_scaling.type", "\"dynamic\"", "rope_scaling.type: \"dynamic\" cannot be"},
         {"llama", "rope_scaling.rope_type", "\"ntk\"", "rope_scaling.rope_type: \"ntk\" cannot"},
-        {"llama", "rope_scaling.rope_type", "\"yarn\"",
+        {"nanbeige", "rope_scaling.rope_type", "\"yarn\"",
          "the field 'max_position_embeddings' is missing: yarn goes by it"},
-        {"llama", "rope_scaling",
+        {"nanbeige", "rope_scaling",
          "{\"rope_type\": \"yarn\", \"original_max_position_embeddings\": 64}",
          "'max_position_embeddings' is missing: yarn goes by it, where it has no factor"},
         {"llama", "rope_scaling",
@@ -630,8 +630,7 @@ Test(import, llama3_scaling_needs_all_its_fields) {
         import_with("llama", "rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8}"));
     cr_expect(find_error("rope_scaling: the field 'low_freq_factor' is missing"));
     cr_expect(find_error("rope_scaling: the field 'high_freq_factor' is missing"));
-    cr_expect(find_error("the field 'max_position_embeddings' is missing"));
-    cr_expect_eq(diags.errors, 3);
+    cr_expect_eq(diags.errors, 2, "the length of training is that of the family");
 }
 
 Test(import, contradictions) {
@@ -772,6 +771,51 @@ Test(import, absent_fields_have_the_default_of_their_family) {
                                          "\"num_hidden_layers\": 5, \"num_attention_heads\": 8%s}",
                                          cases[i][0], i == 2 ? ", \"sliding_window\": null" : "")),
                    cases[i][1]);
+}
+
+/* null is a value where transformers has one for it, which need not be that of an absent field. */
+Test(import, null_is_not_absent) {
+    cr_expect_null(import_text(BASE("mistral") "}"));
+    cr_expect(find_error("8 does not divide the 4 query heads"));
+    hd_diags_init(&diags, arena);
+    char *t = import_text(BASE("mistral") ", \"num_key_value_heads\": null}");
+    expect_lacks(t, "kv_heads = 8");
+    t = import_text(BASE("qwen3") "}");
+    expect_has(t, "head_dim = 128");
+    t = import_with("qwen3", "head_dim", "null");
+    expect_lacks(t, "head_dim = 128");
+}
+
+/* Two lengths of training: the one outside of the scaling comes first, and one is the family's. */
+Test(import, lengths_of_training) {
+#define YARN_OF(n)                                                                                 \
+    ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "                                \
+    "\"original_max_position_embeddings\": " #n "}"
+    char *t = import_text(BASE("llama") YARN_OF(64) "}");
+    expect_has(t, "original_positions = 64");
+    t = import_text(BASE("llama") YARN_OF(64) ", \"original_max_position_embeddings\": 32}");
+    expect_has(t, "original_positions = 32");
+    cr_expect_eq(diags.list.n, 1, "%s", said());
+    expect_has(t, "# original_max_position_embeddings is 32, as outside");
+    t = import_text(BASE("llama") ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}");
+    expect_has(t, "original_positions = 2048");
+    t = import_with("llama", "rope_scaling",
+                    "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+                    "\"high_freq_factor\": 4}");
+    expect_has(t, "2048");
+}
+
+/* What transformers writes beside rope_parameters, it does not read. */
+Test(import, a_theta_beside_the_one_that_is_read) {
+    char *t = import_text("{\"model_type\": \"deepseek_v4\", \"vocab_size\": 96, \"hidden_size\": "
+                          "48, \"num_hidden_layers\": 4"
+                          ", \"rope_theta\": 10000, \"compress_rope_theta\": 160000, "
+                          "\"rope_parameters\": {\"main\": {\"rope_type\": "
+                          "\"default\", \"rope_theta\": 500}, \"compress\": "
+                          "{\"rope_type\": \"default\", \"rope_theta\": 900}}}");
+    expect_has(t, "theta = 500.0");
+    expect_has(t, "compress_theta = 900.0");
+    expect_has(t, "# rope_theta is 500, as in rope_parameters.main");
 }
 
 Test(import, all_faults_with_their_places) {

@@ -134,6 +134,8 @@ Test(import_kimi, what_a_config_changes_in_the_spec) {
         {"num_expert_group = 4; topk_group = 2", "top_groups: top_groups"},
         {"routed_expert_hidden_size = 6; latent_moe_use_norm = true", "latent_norm: true"},
         {"moe_renormalize = false", "normalise = false,"},
+        {"-routed_scaling_factor", "shared: 1, scale: 2.446"},
+        {"-rms_norm_eps", "eps = 1e-05,"},
         {"num_nextn_predict_layers = 2",
          "for name in [\"model.layers.5.\", \"model.layers.6.\"] {"},
         {"tie_word_embeddings = true", "output logits = tied_head(h, vocab)"},

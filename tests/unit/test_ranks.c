@@ -4,10 +4,12 @@
  *   sums[t, j]    = the sum of partial over ranks        reduce-scatter: rows of the rank
  *   local[t, j]   = sums + position                      rows of the rank
  *   all[t, j]     = local                                gather
- *   mine[t, i]    = 10 all[t, 0] + all[t, 1] + 1000 u    units u of the rank, of 5
+ *   copy[t, j]    = all
+ *   mine[t, i]    = 10 copy[t, 0] + copy[t, 1] + 1000 u  units u of the rank, of 5
  *   out[t, u]     = mine                                 gather of units, last rows
  *   back[t, j]    = part of all, gathered in bf16        part, gather: the trace
- */
+ *
+ * The first five, and the last gather with its copy to the trace, may go tile by tile. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,12 +27,12 @@ enum { VOCAB = 50, CHUNK = 12, UNITS = 5, MOST_RANKS = 4, MOST_TOKENS = 40, PATI
     static void name(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,    \
                      int64_t c1)
 KERNEL(k_partial) {
-    (void)f, (void)c0, (void)c1;
+    (void)f;
     const int32_t *ids = args[0];
     const float *rank = args[1];
     float *y = args[2];
     for (int64_t t = r0; t < r1; t++)
-        for (int j = 0; j < 2; j++)
+        for (int64_t j = c0; j < c1; j++)
             y[2 * t + j] = (rank[0] + 1) * (float)ids[t] * (float)(j + 1);
 }
 
@@ -65,22 +67,30 @@ KERNEL(k_back) {
         memcpy((float *)args[1] + 2 * t, (const float *)args[0] + 2 * t, 8);
 }
 
-static hrt_kernel *const kernels[] = {k_partial, k_local, k_mine, k_out, k_back};
+KERNEL(k_copy) {
+    (void)f;
+    for (int64_t t = r0; t < r1; t++)
+        for (int64_t j = c0; j < c1; j++)
+            ((float *)args[1])[2 * t + j] = ((const float *)args[0])[2 * t + j];
+}
+
+static hrt_kernel *const kernels[] = {k_partial, k_local, k_mine, k_out, k_back, k_copy};
 static const hrt_level levels[] = {{.name = "plain", .kernels = kernels}};
 
 /* ---- the tables, for so many ranks ------------------------------------------------------------
  */
 typedef struct toy {
     hrt_model model;
-    hrt_step steps[10];
-    hrt_operand operands[24];
+    hrt_step steps[12];
+    hrt_operand operands[26];
     hrt_exchange exchanges[8];
+    hrt_overlap overlaps[2];
     hrt_tensor_info inputs[1], outputs[2];
     uint32_t n_operands, n_steps, n_exchanges;
 } toy;
 
 /* Offsets in bytes per token: of all rows, and of a rank's. */
-enum { PARTIAL = 0, ALL = 64, MINE = 128, OUT = 192, BACK = 256, ARENA = 320 };
+enum { PARTIAL = 0, ALL = 64, MINE = 128, OUT = 192, BACK = 256, COPY = 320, ARENA = 384 };
 enum { SUMS = 0, LOCAL = 64, PART = 128, LOCALS = 192 };
 
 static void operand(toy *t, hrt_base base, uint32_t index, uint64_t offset, uint64_t row) {
@@ -115,7 +125,7 @@ static void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
     operand(t, HRT_INPUT, 0, 0, 4);
     operand(t, HRT_WEIGHT, 0, 0, 0);
     operand(t, HRT_ARENA, 0, PARTIAL, 8);
-    step(t, 0, 3, HRT_SPLIT_ROWS);
+    step(t, 0, 3, HRT_SPLIT_COLS)->cols = 2;
     operand(t, HRT_ARENA, 0, PARTIAL, 8);
     operand(t, HRT_LOCAL, 0, SUMS, 8);
     exchange(t, (hrt_exchange){.kind = HRT_REDUCE_SCATTER, .element = 4, .row = 2});
@@ -126,6 +136,9 @@ static void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
     operand(t, HRT_ARENA, 0, ALL, 8);
     exchange(t, (hrt_exchange){.kind = HRT_GATHER_ROWS, .element = 4, .row = 2});
     operand(t, HRT_ARENA, 0, ALL, 8);
+    operand(t, HRT_ARENA, 0, COPY, 8);
+    step(t, 5, 2, HRT_SPLIT_COLS)->cols = 2;
+    operand(t, HRT_ARENA, 0, COPY, 8);
     operand(t, HRT_WEIGHT, 0, 0, 0);
     operand(t, HRT_ARENA, 0, MINE, mine);
     step(t, 2, 3, HRT_SPLIT_ROWS)->last_rows = 1;
@@ -151,6 +164,8 @@ static void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
     operand(t, HRT_ARENA, 0, BACK, 8);
     operand(t, HRT_OUTPUT, 1, 0, 8);
     step(t, 4, 2, HRT_SPLIT_ROWS);
+    t->overlaps[0] = (hrt_overlap){0, 1, 2, 3, 4, 5};
+    t->overlaps[1] = (hrt_overlap){9, 9, 9, 9, 10, 11};
     t->inputs[0] = (hrt_tensor_info){"tokens", "i32[T]", 4, 0, 1};
     t->outputs[0] = (hrt_tensor_info){"logits", "f32[T, 5]", 4 * UNITS, 0, 1};
     t->outputs[1] = (hrt_tensor_info){"back", "f32[T, 2]", 8, 0, 1};
@@ -167,7 +182,7 @@ static void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
                            .n_levels = 1,
                            .n_inputs = 1,
                            .n_outputs = 2,
-                           .n_kernels = 5,
+                           .n_kernels = 6,
                            .steps = t->steps,
                            .operands = t->operands,
                            .levels = levels,
@@ -179,7 +194,10 @@ static void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
                            .stages = 1,
                            .n_exchanges = t->n_exchanges,
                            .divide_from = divide_from,
-                           .exchanges = t->exchanges};
+                           .exchanges = t->exchanges,
+                           .n_overlaps = 2,
+                           .tiles = 1,
+                           .overlaps = t->overlaps};
 }
 
 /* ---- ranks as threads ------------------------------------------------------------------------ */
@@ -352,6 +370,114 @@ Test(ranks, results_are_those_of_the_formula) {
             }
 }
 
+/* Chunks of CHUNK rows and less: of 5 tiles of 4 ranks many have rows of some ranks alone, and of
+ * 20 some have none at all. */
+Test(ranks, results_do_not_depend_on_tiles) {
+    static const uint32_t tiles[] = {0, 2, 3, 5, 20};
+    static toy t;
+    for (uint32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
+        for (int threads = 1; threads <= 3; threads++)
+            for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+                make_toy(&t, ranks, ranks);
+                t.model.tiles = tiles[i];
+                run_ranks(&t, threads, all_calls);
+            }
+}
+
+/* Over exchanges that cannot go on by themselves all rows go at once. */
+static void without_start(rank *r) {
+    hadal_comm face = *hadal_threads_comm(r->group, r->number);
+    face.start = NULL;
+    face.advance = NULL;
+    face.finish = NULL;
+    const size_t size = session_bytes(r);
+    r->memory = aligned_alloc(64, size);
+    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
+                                       &face, r->timeout_ns, &r->session);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    check_call(r, 25, 14);
+}
+
+Test(ranks, a_transport_need_not_overlap) {
+    static toy t;
+    make_toy(&t, 3, 3);
+    t.model.tiles = 3;
+    run_ranks(&t, 1, without_start);
+}
+
+static hadal_comm_traffic traffic[MOST_RANKS][HADAL_COMM_EXCHANGE_COUNT];
+static void count_one_call(rank *r) {
+    const hadal_comm *c = hadal_threads_comm(r->group, r->number);
+    open_session(r);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    check_call(r, 25, 14);
+    c->count(c->context, traffic[r->number]);
+}
+
+Test(ranks, tiles_cross_in_more_messages_of_the_same_bytes) {
+    static toy t;
+    static hadal_comm_traffic whole[MOST_RANKS][HADAL_COMM_EXCHANGE_COUNT];
+    for (uint32_t ranks = 2; ranks <= MOST_RANKS; ranks++) {
+        make_toy(&t, ranks, ranks);
+        run_ranks(&t, 1, count_one_call);
+        memcpy(whole, traffic, sizeof whole);
+        t.model.tiles = 3;
+        run_ranks(&t, 2, count_one_call);
+        for (uint32_t r = 0; r < ranks; r++)
+            for (int k = 0; k < HADAL_COMM_EXCHANGE_COUNT; k++) {
+                cr_assert_eq(traffic[r][k].sent, whole[r][k].sent);
+                cr_assert_eq(traffic[r][k].received, whole[r][k].received);
+            }
+        /* chunks of 12 and 12; what is left, 1, is not divided */
+        const int scatter = HADAL_COMM_REDUCE_SCATTER;
+        cr_assert_eq(whole[0][scatter].calls, 2);
+        cr_assert_eq(traffic[0][scatter].calls, 6);
+    }
+}
+
+/* ---- how many tiles ---------------------------------------------------------------------------
+ */
+static int64_t tiles_for(toy *t, hrt_figures f, int64_t tokens) {
+    static hadal_threads *group;
+    if (!group) cr_assert_eq(hadal_threads_open(2, &group), HADAL_COMM_OK);
+    const hrt_side side = {.comm = hadal_threads_comm(group, 0), .group = {0, 2}};
+    int code = -1;
+    const int64_t n = hrt_choose_tiles(&t->model, &side, &f, tokens, &code);
+    cr_assert_eq(code, HADAL_COMM_OK);
+    return n;
+}
+
+Test(ranks, as_many_tiles_as_pay) {
+    static toy t;
+    const int64_t ms = 1000000;
+    make_toy(&t, 2, 2);
+    t.model.tiles = 0;
+    hrt_figures f = {.chunks = 2, .tokens = 512, .agreed = true, .latency_ns = ms / 100};
+    f.compute_ns = 100 * ms;
+    cr_assert_eq(tiles_for(&t, f, 512), 1); /* nothing to hide */
+    f.exchange_ns = ms;
+    cr_assert_eq(tiles_for(&t, f, 512), 1); /* less than weights read once more */
+    f.exchange_ns = 60 * ms;
+    const int64_t some = tiles_for(&t, f, 512);
+    cr_assert(some >= 2 && some <= 16, "%ld", (long)some);
+    const int64_t more = tiles_for(&t, f, 8192); /* with more rows a tile costs less */
+    cr_assert(more > some, "%ld of 8192 rows, %ld of 512", (long)more, (long)some);
+    cr_assert_eq(tiles_for(&t, f, 2), 1); /* of one row each is */
+    f.latency_ns = 30 * ms;
+    cr_assert_eq(tiles_for(&t, f, 512), 1); /* a message more takes longer than it hides */
+    cr_assert_eq(tiles_for(&t, f, 1), 1);   /* not divided */
+    f.latency_ns = 0;
+    t.model.n_overlaps = 0;
+    cr_assert_eq(tiles_for(&t, f, 512), 1);
+    t.model.n_overlaps = 2;
+    t.model.tiles = 7;
+    cr_assert_eq(tiles_for(&t, f, 512), 7); /* as it was told */
+    f.agreed = false;
+    f.chunks = 1;
+    t.model.tiles = 0;
+    cr_assert_eq(tiles_for(&t, f, 512), 1); /* not measured yet */
+}
+
 /* ---- sessions that cannot be ----------------------------------------------------------------- */
 static int expected;
 static void expect_init(rank *r) {
@@ -497,6 +623,8 @@ typedef struct flaky { /* over the exchanges of a rank: the one of a number fail
     hadal_comm face;
     const hadal_comm *real;
     int left;
+    bool later; /* one that is started fails not at once, but while it is under way */
+    int64_t sleep_ns;
 } flaky;
 
 static int flaky_gather(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
@@ -513,29 +641,67 @@ static int flaky_scatter(void *context, hadal_comm_group group, hadal_comm_type 
     return f->real->reduce_scatter(f->real->context, group, type, in, out, counts, timeout_ns);
 }
 
+static int flaky_start(void *context, hadal_comm_exchange what, hadal_comm_group group,
+                       hadal_comm_type type, const void *in, void *out, const uint64_t *counts,
+                       const uint64_t *starts, int64_t timeout_ns) {
+    flaky *f = context;
+    if (f->left-- <= 0 && !f->later) {
+        nanosleep(
+            &(struct timespec){.tv_sec = f->sleep_ns / SECOND, .tv_nsec = f->sleep_ns % SECOND},
+            NULL);
+        return HADAL_COMM_TIMEOUT;
+    }
+    return f->real->start(f->real->context, what, group, type, in, out, counts, starts, timeout_ns);
+}
+
+static int flaky_advance(void *context, int *over) {
+    flaky *f = context;
+    if (f->left < 0) return HADAL_COMM_TIMEOUT;
+    return f->real->advance(f->real->context, over);
+}
+
+static int flaky_finish(void *context) {
+    flaky *f = context;
+    if (f->left < 0) return HADAL_COMM_TIMEOUT;
+    return f->real->finish(f->real->context);
+}
+
 static const char *flaky_message(void *context) {
     (void)context;
     return "made to fail";
 }
 
+static void make_flaky(flaky *f, const hadal_comm *real, bool later) {
+    *f = (flaky){.face = *real, .real = real, .left = 1000, .later = later};
+    f->face.context = f;
+    f->face.all_gather = flaky_gather;
+    f->face.reduce_scatter = flaky_scatter;
+    f->face.start = flaky_start;
+    f->face.advance = flaky_advance;
+    f->face.finish = flaky_finish;
+    f->face.message = flaky_message;
+}
+
+static void open_flaky(rank *r, flaky *f) {
+    const size_t size = session_bytes(r);
+    r->memory = aligned_alloc(64, size);
+    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
+                                       &f->face, r->timeout_ns, &r->session);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    (void)hrt_session_set_threads(r->session, r->threads);
+    r->session->processors = HRT_MAX_THREADS;
+}
+
 static int fail_at;
+static bool fail_later;
 static void fails_inside(rank *r) {
     int32_t ids[30] = {1};
     float out[3 * UNITS];
     float *const outs[2] = {out, NULL};
-    const hadal_comm *real = hadal_threads_comm(r->group, r->number);
-    flaky f = {.face = *real, .real = real, .left = 1000};
-    f.face.context = &f;
-    f.face.all_gather = flaky_gather;
-    f.face.reduce_scatter = flaky_scatter;
-    f.face.message = flaky_message;
-    const size_t size = session_bytes(r);
-    r->memory = aligned_alloc(64, size);
-    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
-                                       &f.face, r->timeout_ns, &r->session);
-    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
-    (void)hrt_session_set_threads(r->session, r->threads);
-    r->session->processors = HRT_MAX_THREADS;
+    flaky f;
+    make_flaky(&f, hadal_threads_comm(r->group, r->number), fail_later);
+    open_flaky(r, &f);
+    if (r->why) return;
     f.left = fail_at; /* on all ranks, so that none waits for another */
     const int code = hrt_forward(r->session, ids, 30, outs, 1);
     EXPECT(r, code == HRT_EXCHANGE, "failing at %d: code %d", fail_at, code);
@@ -549,4 +715,49 @@ Test(ranks, threads_leave_the_call_wherever_an_exchange_fails) {
     for (int threads = 1; threads <= 4; threads += 3)
         for (fail_at = 0; fail_at < 9; fail_at++) /* the call's word, then those of three chunks */
             run_ranks(&t, threads, fails_inside);
+    t.model.tiles = 3;
+    for (int threads = 1; threads <= 4; threads += 3)
+        for (int later = 0; later < 2; later++)
+            for (fail_at = 1; fail_at < 22; fail_at++) {
+                fail_later = later;
+                run_ranks(&t, threads, fails_inside);
+            }
+}
+
+/* One rank fails in an exchange of tiles and goes away, or stalls there: the others learn of it. */
+static int64_t sleeps_ns;
+static void one_fails_inside(rank *r) {
+    int32_t ids[30] = {1};
+    float out[3 * UNITS];
+    float *const outs[2] = {out, NULL};
+    flaky f;
+    struct timespec begun, end;
+    if (sleeps_ns) r->timeout_ns = SECOND / 5;
+    make_flaky(&f, hadal_threads_comm(r->group, r->number), false);
+    open_flaky(r, &f);
+    if (r->why) return;
+    if (r->number == 1) {
+        f.left = fail_at;
+        f.sleep_ns = sleeps_ns;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    const int code = hrt_forward(r->session, ids, 30, outs, 1);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    EXPECT(r, code == HRT_EXCHANGE, "code %d", code);
+    EXPECT(r, end.tv_sec - begun.tv_sec < PATIENT / 2, "%ld s until the others knew",
+           (long)(end.tv_sec - begun.tv_sec));
+    EXPECT(r, hrt_forward(r->session, ids, 30, outs, 1) == HRT_EXCHANGE, "the session goes on");
+}
+
+Test(ranks, a_rank_that_fails_in_a_tile_is_an_error_on_the_others) {
+    static toy t;
+    make_toy(&t, 3, 3);
+    t.model.tiles = 3;
+    for (int threads = 1; threads <= 3; threads++)
+        for (fail_at = 1; fail_at < 12; fail_at += 3) {
+            sleeps_ns = 0;
+            run_ranks(&t, threads, one_fails_inside);
+            sleeps_ns = SECOND;
+            if (fail_at == 4) run_ranks(&t, threads, one_fails_inside);
+        }
 }

@@ -20,24 +20,25 @@ typedef float quad __attribute__((vector_size(16)));
 
 #define ALL(x)                 ((lanes){0} + (x))
 #define CHOOSE(which, yes, no) ((lanes)(((which) & (words)(yes)) | (~(which) & (words)(no))))
-#define MAGIC                                                                                      \
-    0x1.8p23f /* added to a number below 2^22, leaves the nearest whole one, ties to even */
-#define NEAREST(x) (((x) + MAGIC) - MAGIC)
-
-/* a < b ? a : b, and a > b ? a : b: b where one of them is no number. Compilers do not make one
- * instruction of the choice. */
+/* LESS: a < b ? a : b, MORE: a > b ? a : b; b where one of them is no number. NEAREST: the whole
+ * number next to one below 2^22, ties to even. Compilers do not make one instruction of them. */
 #if defined(__x86_64__) && LANES == 16
 #define LESS(a, b) ((lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
 #define MORE(a, b) ((lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
+#define NEAREST(x) ((lanes)_mm512_roundscale_ps((__m512)(x), 0))
 #elif defined(__x86_64__) && LANES == 8
 #define LESS(a, b) ((lanes)_mm256_min_ps((__m256)(a), (__m256)(b)))
 #define MORE(a, b) ((lanes)_mm256_max_ps((__m256)(a), (__m256)(b)))
+#define NEAREST(x) ((lanes)_mm256_round_ps((__m256)(x), _MM_FROUND_TO_NEAREST_INT))
 #elif defined(__x86_64__)
 #define LESS(a, b) ((lanes)_mm_min_ps((__m128)(a), (__m128)(b)))
 #define MORE(a, b) ((lanes)_mm_max_ps((__m128)(a), (__m128)(b)))
 #else
 #define LESS(a, b) CHOOSE((a) < (b), a, b)
 #define MORE(a, b) CHOOSE((a) > (b), a, b)
+#endif
+#ifndef NEAREST
+#define NEAREST(x) (((x) + 0x1.8p23f) - 0x1.8p23f)
 #endif
 
 static inline bool any(words which) {
@@ -179,65 +180,80 @@ static bool quantise_q8(const lanes x[HIR_GROUP], words there, unsigned row, uin
 
 /* ---- q4 -----------------------------------------------------------------------------------------
  */
-typedef struct line { /* s q + m */
-    lanes s, m;
-} line;
+/* x counted from the least of its group, `low`: sums of products are of the size of the range, and
+ * lose nothing where weights are far from 0. */
+typedef struct from_low {
+    lanes x[HIR_GROUP], low, sum;
+} from_low;
 
-typedef struct line_as_stored { /* in f16 */
-    words s, m;
-} line_as_stored;
+static inline void count_from(from_low *all, const lanes x[HIR_GROUP], lanes low) {
+    all->low = low, all->sum = ALL(0);
+    for (int k = 0; k < HIR_GROUP; k++)
+        all->x[k] = x[k] - low, all->sum += all->x[k];
+}
 
-/* Sums over the elements of a group: of q, and of the errors d = s q + m - x. */
-typedef struct sums {
-    lanes q, qq, d, qd, dd;
+/* The q of x that is nearest to the line, and where the line has x, in steps. */
+static inline lanes nearest_on(lanes x, lanes m, lanes inverse, lanes *at) {
+    *at = (x - m) * inverse;
+    return NEAREST(LESS(MORE(*at, ALL(0)), ALL(15)));
+}
+
+typedef struct sums { /* over the elements of a group */
+    lanes q, qq, qx;
 } sums;
 
-/* The q of x that is nearest to the line. */
-static inline lanes nearest_on(lanes x, line l, lanes inverse) {
-    const lanes q = (x - l.m) * inverse;
-    return NEAREST(LESS(MORE(q, ALL(0)), ALL(15)));
+/* From the line s q + m to that of least squares through the points (q, x), and two fifths as far
+ * again: the q that are nearest to that one would move it on in the same direction. A line without
+ * a slope above 0 is none, nor is one through a single q. */
+static inline void go_beyond_fit(const from_low *all, const sums *sum, lanes *s, lanes *m) {
+    const lanes n = ALL(HIR_GROUP), spread = n * sum->qq - sum->q * sum->q;
+    const lanes fit_s = (n * sum->qx - sum->q * all->sum) / spread;
+    const lanes fit_m = (all->sum - fit_s * sum->q) / n;
+    const lanes next_s = *s + 1.4f * (fit_s - *s), next_m = *m + 1.4f * (fit_m - *m);
+    const words good = (spread > 0) & (next_s > 0);
+    *s = CHOOSE(good, next_s, *s);
+    *m = CHOOSE(good, next_m, *m);
 }
 
-static inline sums try_line(const lanes x[HIR_GROUP], line l) {
-    const lanes inverse = inverse_of(l.s);
-    sums all = {0};
-    for (int k = 0; k < HIR_GROUP; k++) {
-        const lanes q = nearest_on(x[k], l, inverse), d = (l.s * q + l.m) - x[k];
-        all.q += q, all.qq += q * q;
-        all.d += d, all.qd += q * d, all.dd += d * d;
-    }
-    return all;
-}
-
-/* The line of least squares through the points (q, x). It is found from the errors of the one that
- * gave the q: these are small, and so is what is lost in their sums. A line without a slope above 0
- * is none; neither is one through a single q. */
-static inline line fit_line(line l, const sums *all) {
-    const lanes n = ALL(HIR_GROUP), spread = n * all->qq - all->q * all->q;
-    const lanes s = (n * all->qd - all->q * all->d) / spread;
-    const lanes m = (all->d - s * all->q) / n;
-    const line fit = {l.s - s, l.m - m};
-    const words good = (spread > 0) & (fit.s > 0);
-    return (line){CHOOSE(good, fit.s, l.s), CHOOSE(good, fit.m, l.m)};
-}
-
-typedef struct best {
-    line_as_stored line;
+typedef struct best_line { /* in f16 */
+    words s, m;
     lanes error; /* sum of squares */
-} best;
+} best_line;
 
-static inline void try_range(const lanes x[HIR_GROUP], line l, best *b) {
-    enum { ROUNDS = 3 };
-    for (int round = 0; round < ROUNDS; round++) {
-        const line_as_stored h = {to_f16(l.s), to_f16(l.m)};
-        l = (line){from_f16(h.s), from_f16(h.m)};
-        const sums all = try_line(x, l);
-        const words better = all.dd < b->error;
-        b->line.s = (better & h.s) | (~better & b->line.s);
-        b->line.m = (better & h.m) | (~better & b->line.m);
-        b->error = CHOOSE(better, all.dd, b->error);
-        l = fit_line(l, &all);
+/* Tries the line s q + m, m from low, as f16 has it; then, if there is a next one, goes on to that.
+ * `next` is a constant: without it the sums are not made. */
+static inline __attribute__((always_inline)) void try_line(const from_low *all, lanes *s, lanes *m,
+                                                           bool next, best_line *best) {
+    const words hs = to_f16(*s), hm = to_f16(all->low + *m);
+    *s = from_f16(hs), *m = from_f16(hm) - all->low;
+    const lanes inverse = inverse_of(*s);
+    sums sum = {0};
+    lanes error = {0};
+    for (int k = 0; k < HIR_GROUP; k++) {
+        lanes at;
+        const lanes q = nearest_on(all->x[k], *m, inverse, &at), d = q - at;
+        error += d * d;
+        sum.q += q, sum.qq += q * q, sum.qx += q * all->x[k];
     }
+    error *= *s * *s;
+    const words better = error < best->error;
+    best->s = (better & hs) | (~better & best->s);
+    best->m = (better & hm) | (~better & best->m);
+    best->error = CHOOSE(better, error, best->error);
+    if (next) go_beyond_fit(all, &sum, s, m);
+}
+
+/* The whole range of x, then the middle of it. */
+static inline best_line search(const from_low *all, lanes width) {
+    best_line best = {.error = ALL(INFINITY)};
+    lanes s = width / 15, m = ALL(0);
+    try_line(all, &s, &m, true, &best);
+    try_line(all, &s, &m, true, &best);
+    try_line(all, &s, &m, false, &best);
+    s = width * .93f / 15, m = width * .035f;
+    try_line(all, &s, &m, true, &best);
+    try_line(all, &s, &m, false, &best);
+    return best;
 }
 
 static bool quantise_q4(const lanes x[HIR_GROUP], words there, unsigned row, uint8_t *out) {
@@ -246,17 +262,17 @@ static bool quantise_q4(const lanes x[HIR_GROUP], words there, unsigned row, uin
         low = LESS(x[k], low), high = MORE(x[k], high);
     const lanes width = high - low;
     if (any(is_infinite(to_f16(width / 15)) | is_infinite(to_f16(low)))) return false;
-    best b = {.error = ALL(INFINITY)};
-    try_range(x, (line){width / 15, low}, &b);
-    try_range(x, (line){width * .9f / 15, low + width / 20}, &b);
-    if (any(b.error == INFINITY)) return false;
-    put_halves(b.line.s, there, out + 2 * row);
-    put_halves(b.line.m, there, out + 2 * (HIR_PANEL + row));
-    const line l = {from_f16(b.line.s), from_f16(b.line.m)};
-    const lanes inverse = inverse_of(l.s);
+    from_low all;
+    count_from(&all, x, low);
+    const best_line best = search(&all, width);
+    if (any(best.error == INFINITY)) return false;
+    put_halves(best.s, there, out + 2 * row);
+    put_halves(best.m, there, out + 2 * (HIR_PANEL + row));
+    const lanes m = from_f16(best.m) - low, inverse = inverse_of(from_f16(best.s));
     words code[HIR_GROUP];
+    lanes at;
     for (int k = 0; k < HIR_GROUP; k++)
-        code[k] = __builtin_convertvector(nearest_on(x[k], l, inverse), words);
+        code[k] = __builtin_convertvector(nearest_on(all.x[k], m, inverse, &at), words);
     put_four_bits(code, there, out + HCG_Q4_FIRST + 4 * row);
     return true;
 }

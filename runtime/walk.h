@@ -1,0 +1,87 @@
+/* What the walk over the steps of a call (run.c) and the part of it that goes on beside exchanges
+ * (overlap.c) share. */
+#ifndef HRT_WALK_H
+#define HRT_WALK_H
+
+#include "runtime/barrier.h"
+#include "runtime/internal.h"
+#include "runtime/prefetch.h"
+#include "runtime/profile.h"
+
+typedef struct hrt_span {
+    int64_t from, to;
+} hrt_span;
+
+/* A counter of dealt work (hrt_deal). */
+typedef struct hrt_dealt {
+    _Alignas(HRT_LINE) _Atomic int64_t next;
+} hrt_dealt;
+
+typedef struct hrt_worker { /* a thread of a call */
+    int index, count;
+    hrt_dealt *deals; /* [2] of all threads: steps use them in turn, one is being cleared */
+    int64_t offers;   /* of dealt work so far */
+    hrt_frame frame;
+    int64_t prefetch_most; /* bytes of weights for a step */
+    int64_t exchanges;     /* of the call so far, and meetings after exchanges of tiles */
+    uint32_t shared_out;   /* steps of tiles so far */
+    void **args;
+    hrt_patience patience;
+    hrt_prefetch ahead;
+    hrt_stopwatch watch;
+} hrt_worker;
+
+/* How an exchange ended, for all threads: its number in the call above the hadal_comm_result.
+ * Thread 0 may be at the next one when others ask for this one. */
+typedef _Atomic int64_t hrt_outcome;
+enum { HRT_CODE_BITS = 8 };
+
+static inline void hrt_set_failed(hrt_outcome *o, int64_t number, int code) {
+    if (code) atomic_store_explicit(o, number << HRT_CODE_BITS | code, memory_order_relaxed);
+}
+
+static inline bool hrt_has_failed(const hrt_outcome *o, int64_t number) {
+    const int64_t at = atomic_load_explicit(o, memory_order_relaxed);
+    return at != 0 && at >> HRT_CODE_BITS == number;
+}
+
+/* What the threads of a call share. Beginning and end of a region order what they write; `begun`
+ * and `left` say the same in C's own terms, which ThreadSanitizer follows. */
+typedef struct hrt_crew {
+    const hrt_job *job;
+    hd_machine machine; /* that the call runs on */
+    atomic_int begun, left;
+    hrt_outcome failed;
+    int64_t tiles; /* of this chunk; set by thread 0 */
+    hrt_barrier barrier;
+    hrt_dealt deals[2];
+    /* Parts of a step that are taken in turn, of one step in two: the other is being cleared. */
+    struct {
+        _Alignas(HRT_LINE) atomic_int_fast64_t next;
+    } parts[2];
+} hrt_crew;
+
+/* ---- run.c ---- */
+static inline hrt_span hrt_share(hrt_span all, int64_t index, int64_t count) {
+    int64_t n = all.to - all.from, each = n / count, more = n % count;
+    int64_t from = all.from + each * index + (index < more ? index : more);
+    return (hrt_span){from, from + each + (index < more)};
+}
+/* Sets the arguments of a step, and what its kernel sees of the rows at hand, to the first row of
+ * `at`. */
+void hrt_take_step(hrt_worker *w, const hrt_job *j, const hrt_step *step, const hrt_place *at);
+void *hrt_operand_base(const hrt_job *j, const hrt_operand *o, const hrt_place *at);
+hrt_kernel *hrt_step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens);
+/* Has the step nothing to do in this call? */
+bool hrt_is_idle(const hrt_job *j, const hrt_step *step, const hrt_place *all,
+                 const hrt_place *mine);
+/* Meets the others; where there are none it returns at once. */
+void hrt_meet(hrt_worker *w, hrt_crew *c);
+
+/* ---- overlap.c ---- */
+/* The steps of the overlap, for the chunk `all`, of which this rank has `mine`. False: an exchange
+ * has failed, and all threads say so. */
+bool hrt_run_overlap(hrt_worker *w, hrt_crew *c, const hrt_overlap *o, const hrt_place *all,
+                     const hrt_place *mine);
+
+#endif
