@@ -473,13 +473,6 @@ static void check_dealt(hcg_level level, hir_dtype dtype) {
     discard(&s);
 }
 
-#if defined(__x86_64__)
-Test(backends, dealt_emulated) {
-    on_emulated(check_dealt, HIR_BF16);
-    on_emulated(check_dealt, HIR_Q8);
-}
-#endif
-
 Test(backends, dealt) {
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
