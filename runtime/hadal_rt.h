@@ -38,6 +38,15 @@ typedef struct hrt_owner {
     char *const *states;
 } hrt_owner;
 
+/* The work of all threads in a step that is cut by columns: a kernel may deal it among them as they
+ * come (codegen/contract/deal.h), in the place of what it is called for. All threads are offered the
+ * same, so that all take it or none does. */
+typedef struct hrt_deal {
+    _Atomic int64_t *next; /* of all threads; 0 before the step */
+    int64_t r0, r1, cols;  /* rows [r0, r1) of columns [0, cols) */
+    int64_t threads;
+} hrt_deal;
+
 /* What every kernel sees of a call (of one chunk of it). */
 typedef struct hrt_frame {
     int64_t T;     /* tokens in this chunk */
@@ -49,6 +58,7 @@ typedef struct hrt_frame {
     const hrt_owner *const *owners; /* of the chunk's rows in a batch, where the argument of a state
                                      * is its number; NULL: all are of this call */
     int64_t l3; /* bytes of the cache that cores share, of the machine that the call runs on */
+    const hrt_deal *deal; /* NULL: nothing is offered */
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel's form

@@ -1,8 +1,9 @@
 /* The step interpreter: one parallel region per call, a barrier between steps.
  *
  * Every thread walks the same list of chunks and steps and takes its share of each step; which
- * share depends on the thread's number alone, so that a result never depends on timing, and a
- * thread meets the same panels of weights in every call. With one thread no OpenMP construct is
+ * share depends on the thread's number alone, so that a thread meets the same panels of weights in
+ * every call. Only contractions of many rows may be dealt among threads as they come (offer_cells).
+ * No result depends on who computes it. With one thread no OpenMP construct is
  * met at all. A region may get fewer threads than asked for (nested regions, limits of the host):
  * the shares are cut for the threads that came.
  *
@@ -134,6 +135,19 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
                 share(cols, w->index % grid.cols, grid.cols));
 }
 
+/* The same for many rows, of which a kernel may deal columns as threads come. All threads make the
+ * same offers, with a barrier after each: nobody uses the other counter any more, or uses it before
+ * the next barrier. */
+static void offer_cells(worker *w, hrt_kernel *kernel, span rows, span cols) {
+    hrt_dealt *now = &w->deals[w->offers % 2], *other = &w->deals[(w->offers + 1) % 2];
+    const hrt_deal deal = {&now->next, rows.from, rows.to, cols.to, w->count};
+    w->offers++;
+    if (w->index == 0) atomic_store_explicit(&other->next, 0, memory_order_relaxed);
+    w->frame.deal = &deal;
+    call_cell(w, kernel, rows, cols);
+    w->frame.deal = NULL;
+}
+
 static hrt_split step_split(const hrt_step *step, int64_t tokens) {
     return (hrt_split)(tokens == 1 || tokens <= step->small_batch ? step->split_decode
                                                                   : step->split_prefill);
@@ -146,7 +160,7 @@ static hrt_kernel *step_kernel(const hrt_job *j, const hrt_step *step, int64_t t
 }
 
 /* All rows at once. */
-static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, span rows) {
+static void run_rows(worker *w, const hrt_job *j, const hrt_step *step, span rows) {
     int64_t tokens = w->frame.T;
     hrt_kernel *kernel = step_kernel(j, step, tokens);
     span cols = {0, step->cols};
@@ -156,7 +170,12 @@ static void run_rows(const worker *w, const hrt_job *j, const hrt_step *step, sp
         break;
     case HRT_SPLIT_ROWS: call_kernel(w, kernel, share(rows, w->index, w->count), cols); break;
     case HRT_SPLIT_CYCLIC: call_cyclic(w, kernel, rows, step->cols, step->grain); break;
-    case HRT_SPLIT_COLS: call_cell(w, kernel, rows, cols); break;
+    case HRT_SPLIT_COLS:
+        if (tokens > 1 && w->count > 1)
+            offer_cells(w, kernel, rows, cols);
+        else
+            call_cell(w, kernel, rows, cols);
+        break;
     case HRT_SPLIT_KEYS:
         cols = key_columns(w, step);
         call_kernel(w, kernel, rows, share(cols, w->index, w->count));
@@ -455,7 +474,7 @@ static void run_worker(crew *c, int index, int count) {
     const hrt_memory *mem = j->memory;
     char *own = mem->workers + mem->worker_bytes * (size_t)index;
     void *args = own;
-    worker w = {.index = index, .count = count, .args = args};
+    worker w = {.index = index, .count = count, .deals = c->deals, .args = args};
     w.frame.cap = mem->cap;
     w.frame.scratch = own + mem->args_bytes;
     w.frame.shared = mem->shared;

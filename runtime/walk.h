@@ -12,8 +12,15 @@ typedef struct hrt_span {
     int64_t from, to;
 } hrt_span;
 
+/* A counter of dealt work (hrt_deal). */
+typedef struct hrt_dealt {
+    _Alignas(HRT_LINE) _Atomic int64_t next;
+} hrt_dealt;
+
 typedef struct hrt_worker { /* a thread of a call */
     int index, count;
+    hrt_dealt *deals; /* [2] of all threads: steps use them in turn, one is being cleared */
+    int64_t offers;   /* of dealt work so far */
     hrt_frame frame;
     int64_t prefetch_most; /* bytes of weights for a step */
     int64_t exchanges;     /* of the call so far, and meetings after exchanges of tiles */
@@ -47,6 +54,7 @@ typedef struct hrt_crew {
     hrt_outcome failed;
     int64_t tiles; /* of this chunk; set by thread 0 */
     hrt_barrier barrier;
+    hrt_dealt deals[2];
     /* Parts of a step that are taken in turn, of one step in two: the other is being cleared. */
     struct {
         _Alignas(HRT_LINE) atomic_int_fast64_t next;

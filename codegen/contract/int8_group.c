@@ -44,8 +44,9 @@ static LLVMValueRef as_bytes(hcg_emit *e, LLVMValueRef words) {
 }
 
 /* The four bytes of each output that step `s` multiplies: u of q8 and mxfp4, q of q4, and of q8
- * where bytes are signed. */
-static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vector, unsigned s) {
+ * where bytes are signed. `in_place`: upper halves of bytes stay where they are, 16 q. */
+static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vector, unsigned s,
+                               bool in_place) {
     unsigned v = (t->first + vector) % (HIR_PANEL / e->level->lanes);
     if (t->dtype == HIR_Q8) {
         LLVMValueRef u = hcg_quant_block(e, t->dtype, t->group[vector], s, v);
@@ -55,6 +56,7 @@ static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vec
     }
     LLVMValueRef words = hcg_quant_block(e, t->dtype, t->group[vector], s / 2, v);
     LLVMTypeRef type = LLVMTypeOf(words);
+    if (s % 2 && in_place) return LLVMBuildAnd(e->b, words, hcg_int_like(type, 0xf0f0f0f0), "");
     if (s % 2) words = LLVMBuildLShr(e->b, words, hcg_int_like(type, 4), "");
     words = LLVMBuildAnd(e->b, words, hcg_int_like(type, 0x0f0f0f0f), "");
     return t->dtype == HIR_MXFP4 ? hcg_fp4_bytes(e, t->with->lookup, words) : words;
@@ -81,9 +83,13 @@ static LLVMValueRef add_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef s
 }
 
 /* Few sums have several chains each, so that the latency of one product hides behind others. At
- * most 32 * 255 * 127 < 2^21 + 2^19. */
+ * most 32 * 255 * 127 < 2^21 + 2^19.
+ *
+ * Chains of q4 that have odd steps only, the upper halves of bytes, sum 16 q p and are shifted once
+ * at the end, all together: three of 47 instructions less for a group of one row. */
 static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
     unsigned n = t->rows * t->vectors, chains = n >= HCG_INT8_CHAINS ? 1 : HCG_INT8_CHAINS / n;
+    const bool in_place = t->dtype == HIR_Q4 && !t->with->is_signed && chains % 2 == 0;
     for (unsigned i = 0; i < n * chains; i++)
         ints[i] = LLVMConstNull(words_type(e));
     for (unsigned r = 0; r < t->rows; r++) {
@@ -94,7 +100,7 @@ static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
     for (unsigned s = 0; s < STEPS; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++)
-            q[v] = step_words(e, t, v, s);
+            q[v] = step_words(e, t, v, s, in_place);
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = of_row(e, t, TABLES + s, r, e->i32);
             for (unsigned v = 0; v < t->vectors; v++) {
@@ -104,8 +110,12 @@ static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
         }
     }
     for (unsigned half = chains / 2; half; half /= 2)
-        for (unsigned i = 0; i < half * n; i++)
-            ints[i] = LLVMBuildAdd(e->b, ints[i], ints[i + half * n], "");
+        for (unsigned i = 0; i < half * n; i++) {
+            LLVMValueRef other = ints[i + half * n];
+            if (half == 1 && in_place)
+                other = LLVMBuildAShr(e->b, other, hcg_int_like(words_type(e), 4), "");
+            ints[i] = LLVMBuildAdd(e->b, ints[i], other, "");
+        }
 }
 
 /* ---- maddubs ----------------------------------------------------------------------------------
@@ -126,7 +136,7 @@ static void sum_steps(hcg_emit *e, const hcg_int8_tile *t, unsigned first, unsig
     for (unsigned s = first; s < end; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++)
-            q[v] = as_bytes(e, step_words(e, t, v, s));
+            q[v] = as_bytes(e, step_words(e, t, v, s, false));
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = as_bytes(e, of_row(e, t, TABLES + s, r, e->i32));
             for (unsigned v = 0; v < t->vectors; v++) {
@@ -169,7 +179,7 @@ static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) 
     for (unsigned s = 0; s < STEPS; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS], size[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++) {
-            LLVMValueRef u = step_words(e, t, v, s);
+            LLVMValueRef u = step_words(e, t, v, s, false);
             q[v] = as_bytes(e, LLVMBuildXor(e->b, u, hcg_int_like(type, 0x80808080), ""));
             LLVMValueRef args[] = {q[v], LLVMConstInt(e->i1, 0, false)};
             size[v] = hcg_intrinsic(e, "llvm.abs", &bytes, 1, args, 2);

@@ -98,6 +98,8 @@ bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, 
 /* The same, where the caller knows whether this module holds it. */
 bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
                          unsigned n, hcg_shared *s);
+/* Whether the code of such an op, in a row program or a prologue, may call one. */
+bool hcg_op_calls_shared(hir_opcode code);
 void hcg_shared_end(hcg_emit *e, hcg_shared *s); /* adds the return */
 void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n);
 

@@ -22,7 +22,6 @@ static bool outline_begin(hcg_emit *e, const hcg_kernel *k, const char *name, bo
     params[FRAME] = params[ARGS] = params[SCRATCH] = e->ptr;
     params[ROW] = params[ROWS] = e->i64;
     p->outer = *e;
-    here &= !e->outlined_elsewhere;
     if (!hcg_shared_begin_if(e, here, name, params, n, &p->fn)) return false;
     e->frame = p->fn.param[FRAME], e->args = p->fn.param[ARGS],
     e->scratch_base = p->fn.param[SCRATCH];
@@ -47,6 +46,15 @@ static void outline_call(hcg_emit *e, const outlined *p, LLVMValueRef row, LLVMV
     hcg_shared_call(e, &p->fn, args, n);
 }
 
+/* In the unit of functions that kernels share there is no prologue, but what it calls of them is to
+ * be there: it is made once more beside them, and left out. */
+static bool is_made_for_calls(const hcg_emit *e, const hcg_kernel *k) {
+    const hcg_contraction *c = k->contraction;
+    for (size_t i = 0; e->outlined_elsewhere && i < c->prologue.n; i++)
+        if (hcg_op_calls_shared(hir_op_at(e->p->m, c->prologue.at[i])->code)) return true;
+    return false;
+}
+
 bool hcg_call_prologue(hcg_emit *e, const hcg_kernel *k, LLVMValueRef row, LLVMValueRef rows,
                        LLVMValueRef x, LLVMValueRef ld) {
     const hcg_contraction *c = k->contraction;
@@ -55,7 +63,9 @@ bool hcg_call_prologue(hcg_emit *e, const hcg_kernel *k, LLVMValueRef row, LLVMV
     LLVMValueRef args[PARAMS] = {[ARGS] = e->args, [X] = x, [LD] = ld};
     bool ok = true;
     outlined f;
-    if (outline_begin(e, k, k->prologue_name, k->holds_prologue, params, PARAMS, &f)) {
+    const bool only_calls = is_made_for_calls(e, k);
+    const bool here = k->holds_prologue && (!e->outlined_elsewhere || only_calls);
+    if (outline_begin(e, k, k->prologue_name, here, params, PARAMS, &f)) {
         const LLVMValueRef *own = f.fn.param;
         hcg_row_stage stage = {.of = {.ops = c->prologue.at, .n_ops = c->prologue.n}};
         stage.of.given = HIR_NONE, stage.of.left = c->x.index;
@@ -63,6 +73,7 @@ bool hcg_call_prologue(hcg_emit *e, const hcg_kernel *k, LLVMValueRef row, LLVMV
         stage.row = own[ROW], stage.rows = own[ROWS];
         ok = hcg_emit_row_stage(e, k, &stage);
         outline_end(e, &f);
+        if (only_calls) LLVMSetLinkage(f.fn.fn, LLVMAvailableExternallyLinkage);
     }
     outline_call(e, &f, row, rows, args, PARAMS);
     return ok;
@@ -83,7 +94,8 @@ bool hcg_call_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
         hd_printf(e->arena, "%s_of%zu", k->epilogue_name, (size_t)(b->group - b->plan->groups.at));
     bool ok = true;
     outlined f;
-    if (outline_begin(e, k, name, k->holds_epilogue, params, PARAMS, &f)) {
+    const bool here = k->holds_epilogue && !e->outlined_elsewhere;
+    if (outline_begin(e, k, name, here, params, PARAMS, &f)) {
         e->first_arg = k->epilogue_first_arg;
         const LLVMValueRef *own = f.fn.param;
         hcg_block inner = {.plan = b->plan, .group = b->group, .row = own[ROW], .rows = own[ROWS]};

@@ -182,6 +182,10 @@ LLVMValueRef hcg_frame_owners(hcg_emit *e) {
     return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, owners), "owners");
 }
 
+LLVMValueRef hcg_frame_deal(hcg_emit *e) {
+    return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, deal), "deal");
+}
+
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {
     uint64_t at = (e->scratch + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
     e->scratch = at + bytes;

@@ -53,6 +53,11 @@ bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTyp
     return true;
 }
 
+bool hcg_op_calls_shared(hir_opcode code) {
+    return code == HIR_GATHER_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
+           code == HIR_TO_IDS_OP || code == HIR_MARK_OP;
+}
+
 void hcg_shared_end(hcg_emit *e, hcg_shared *s) {
     LLVMBuildRetVoid(e->b);
     e->fn = s->outer_fn;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "codegen/contract/matrix.h"
 #include "codegen/library/library.h"
 #include "codegen/library/workers.h"
 #include "support/file.h"
@@ -174,10 +175,7 @@ static list empty_list(hcg_program *p) {
 static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     if (k->kind != HIR_KERNEL_ROW) return true;
     HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
-        const hir_opcode code = hir_op_at(m, id)->code;
-        if (code == HIR_GATHER_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
-            code == HIR_TO_IDS_OP || code == HIR_MARK_OP)
-            return true;
+        if (hcg_op_calls_shared(hir_op_at(m, id)->code)) return true;
     }
     return false;
 }

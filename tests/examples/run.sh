@@ -36,6 +36,22 @@ case $example in
             "$out/jargon" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 100 --temperature 0 | head -1
         done | cmp "$out/batch.txt" -
         ;;
+    nodes)
+        "$hadal" compile $jargon -o "$out/jargon"
+        $cc -std=c11 -Wall -Wextra -Werror -O2 "$examples/nodes/spread.c" -o "$out/spread" $link -ljargon
+        "$out/spread" "$out/jargon.weights" >"$out/nodes.txt"
+        cat "$out/nodes.txt"
+        # every page is somewhere, and there are as many as the file has
+        pages=$(sed -n 's/.*: \([0-9]*\) pages$/\1/p' "$out/nodes.txt" | awk '{n += $1} END {print n}')
+        page=$(getconf PAGESIZE) bytes=$(stat -c %s "$out/jargon.weights")
+        [ "$pages" -eq $(((bytes + page - 1) / page)) ]
+        grep -q '^the same logits' "$out/nodes.txt"
+        : >"$out/empty.weights" # what is no file of weights is refused
+        if "$out/spread" "$out/empty.weights" 2>"$out/err"; then exit 1; fi
+        head -c 4096 "$out/jargon.weights" >"$out/cut.weights"
+        if "$out/spread" "$out/cut.weights" 2>"$out/err"; then exit 1; fi
+        grep -q 'spread: weights: ' "$out/err"
+        ;;
     keep-prompt)
         built "$out/keep-prompt" "$out/jargon"
         "$out/keep-prompt" "$out/jargon.weights" 60 'hacker: n. ' 'A person' 'One who' 'The' | tee "$out/kept.txt"

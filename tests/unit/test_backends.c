@@ -409,6 +409,79 @@ Test(backends, numbers_at_the_ends) {
     }
 }
 
+/* ---- dealt ------------------------------------------------------------------------------------
+ */
+/* A step of `threads` threads that are offered all of it, and called for their shares, at once.
+ * Gives the tickets that were taken. */
+static int64_t run_offered(const subject *s, const compiled *c, void *const *args, int64_t t,
+                           int threads) {
+    const int64_t columns = hcg_columns(s->b.m, s->kernel);
+    const hrt_grid g = hrt_cut(t, columns, threads);
+    const size_t scratch = (c->scratch + 63) / 64 * 64;
+    _Atomic int64_t next = 0;
+    const hrt_deal deal = {&next, 0, t, columns, g.rows * g.cols};
+    char *all = guarded(scratch * (size_t)(g.rows * g.cols));
+    memset(all, 0xff, scratch * (size_t)(g.rows * g.cols));
+#pragma omp parallel for num_threads(g.rows *g.cols) schedule(static, 1)
+    for (int n = 0; n < g.rows * g.cols; n++) {
+        const int i = n / g.cols, j = n % g.cols;
+        const hrt_frame frame = {
+            .T = t, .C = t, .cap = t, .scratch = all + scratch * (size_t)n, .deal = &deal};
+        c->call(&frame, args, t * i / g.rows, t * (i + 1) / g.rows, columns * j / g.cols,
+                columns * (j + 1) / g.cols);
+    }
+    guarded_free(all);
+    return next;
+}
+
+/* The same bits as alone; many tickets for few threads are dealt, few for many are not. */
+static void check_dealt(hcg_level level, hir_dtype dtype) {
+    enum { MOST = 600 };
+    subject s = {.seed = 3, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 37, .n = {1500, 700}};
+    const bool by_vectors = !hcg_has_feature(&level, "amx-tile"); /* else tickets are larger */
+    if (!by_vectors) s.n[0] = 2900;
+    build(&s);
+    compiled c;
+    cr_assert(compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, false, &level, &c));
+    float *x = random_floats(&s.seed, (size_t)(MOST * s.k)), *y[2][2];
+    for (int i = 0; i < 4; i++)
+        y[i / 2][i % 2] = guarded((size_t)(MOST * s.n[i % 2]) * 4);
+    static const struct {
+        int64_t t;
+        int threads;
+        bool dealt;
+    } calls[] = {
+        {MOST, 2, true}, {MOST, 4, true}, {513, 3, true}, {MOST, 63, false}, {5, 2, false}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        const int64_t t = calls[i].t;
+        for (int k = 0; k < 4; k++)
+            memset(y[k / 2][k % 2], 0xff, (size_t)(t * s.n[k % 2]) * 4);
+        run_shared(&s, &c, (void *[]){x, s.panels[0], s.panels[1], y[0][0], y[0][1]}, t, 1);
+        const int64_t tickets = run_offered(
+            &s, &c, (void *[]){x, s.panels[0], s.panels[1], y[1][0], y[1][1]}, t, calls[i].threads);
+        cr_expect(tickets > 0 ? calls[i].dealt : !calls[i].dealt || !by_vectors,
+                  "%s, %d threads: %d tickets", level.name, calls[i].threads, (int)tickets);
+        for (int k = 0; k < 2; k++)
+            cr_expect_eq(memcmp(y[0][k], y[1][k], (size_t)(t * s.n[k]) * 4), 0,
+                         "%s, %s, T=%d, %d threads", level.name, hir_dtype_name(dtype), (int)t,
+                         calls[i].threads);
+    }
+    for (int i = 0; i < 4; i++)
+        guarded_free(y[i / 2][i % 2]);
+    guarded_free(x);
+    compiled_free(&c);
+    discard(&s);
+}
+
+Test(backends, dealt) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        for (int dtype = 0; dtype < HIR_DTYPE_COUNT && level_runs(&levels[i]); dtype++)
+            if (hcg_choose(&levels[i], 0, (hir_dtype)dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL))
+                check_dealt(levels[i], (hir_dtype)dtype);
+}
+
 /* ---- the table ---------------------------------------------------------------------------------
  */
 static const hcg_level *level_of(const char *name) {
