@@ -156,22 +156,18 @@ typedef struct job {
     bool decode;
 } job;
 
-/* Seconds for the job, mean of `times`; the session is as before. Negative: it failed. */
-static double once(subject *s, job j, int threads, int times) {
-    const double start = now(threads);
-    for (int i = 0; i < times; i++)
-        if (!forward(s, j.past, j.tokens) || !go_back(s, j.past)) return -1;
-    return (now(threads) - start) / times;
+/* The clock of now(): ranks wait for each other as threads do, and what one waits is no CPU time.
+ */
+static int waiting(const subject *s, int threads) {
+    return s->lib.s->comm ? threads + 1 : threads;
 }
 
-/* The speaker measures: a call has ended on all ranks when it has on those with the logits. What
- * ranks do next they decide together, since they have to make the same calls. */
-static bool next_round(subject *s, rounds *r, bool *more) {
-    int64_t most = 0;
-    const bool mine = api_is_speaker(&s->lib) && rounds_next(r);
-    const bool good = api_most_of_ranks(&s->lib, mine, &most);
-    *more = most > 0;
-    return good;
+/* Seconds for the job, mean of `times`; the session is as before. Negative: it failed. */
+static double once(subject *s, job j, int threads, int times) {
+    const double start = now(waiting(s, threads));
+    for (int i = 0; i < times; i++)
+        if (!forward(s, j.past, j.tokens) || !go_back(s, j.past)) return -1;
+    return (now(waiting(s, threads)) - start) / times;
 }
 
 /* Fills caches and warms up; the number of runs a sample should take. 0: failed. */
@@ -232,10 +228,11 @@ typedef struct timing { /* of the models of a run, in one configuration */
     samples times[MODELS], ratio;
 } timing;
 
+/* All ranks measure what each has, and so agree on what they do next: they have to make the same
+ * calls. A call has ended on all of them when it has on the speaker, who has the logits. */
 static bool run_rounds(bench_state *b, subject *s, size_t n, job j, int each, timing *t) {
-    bool good, more;
     rounds_begin(&t->r, b->m, b->rounds);
-    while ((good = next_round(s, &t->r, &more)) && more) {
+    while (rounds_next(&t->r)) {
         double at[MODELS] = {0};
         for (size_t k = 0; k < n; k++) {
             const size_t i = t->r.n % 2 ? n - 1 - k : k;
@@ -245,7 +242,7 @@ static bool run_rounds(bench_state *b, subject *s, size_t n, job j, int each, ti
         }
         if (n == 2) sample(&t->ratio, at[0] / at[1]);
     }
-    return good;
+    return true;
 }
 
 static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
@@ -420,6 +417,7 @@ static bool begin(hadal_session *s, const hadal_bench_options *o) {
         return false;
     }
     hd_arena_defer(s->arena, close_machine, b->m);
+    if (s->comm && s->comm->size > 1) machine_share(b->m, s->comm, s->comm_timeout);
     int *list = hd_new_array(s->arena, int, o->n_threads);
     memcpy(list, o->threads, o->n_threads * sizeof *list);
     hd_text host;

@@ -1,4 +1,5 @@
 #include "api/machine.h"
+#include "api/machine_ranks.h"
 
 #include <omp.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/barrier.h"
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 
@@ -25,7 +27,9 @@ enum {
 enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
 enum { TILE_TURNS = 100000 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
-enum { AHEAD = 4096 }; /* bytes: as kernels that read weights once fetch them */
+/* Bytes, as kernels that read weights once fetch them: lines, and a line of each page further on
+ * (codegen/contract/stream.h). */
+enum { AHEAD = 4096, PAGE = 4096, PAGE_AHEAD = 4 * PAGE };
 
 static const struct {
     const char *name;
@@ -58,6 +62,7 @@ static const struct {
         const char *p = (const char *)x, *end = (const char *)(x + n);                             \
         v##suffix a = {0}, b = {0}, c = {0}, d = {0};                                              \
         for (; p + 256 <= end; p += 256) {                                                         \
+            if ((uintptr_t)p % PAGE < 256) __builtin_prefetch(p + PAGE_AHEAD, 0, 2);               \
             for (int i = 0; i < 256; i += LINE)                                                    \
                 __builtin_prefetch(p + i + AHEAD);                                                 \
             for (size_t i = 0; i < 256; i += 4 * width) {                                          \
@@ -198,7 +203,9 @@ struct machine {
     float *area[256];    /* in pages of the system's choice, as memory of a session is */
     float *weights[256]; /* in huge pages, which weights may have */
     uint64_t features;
-    bool tiles; /* there is a matrix unit */
+    bool tiles;             /* there is a matrix unit */
+    const hadal_comm *comm; /* of ranks that sample together; NULL: this process is alone */
+    int64_t comm_timeout;
     samples at[LIMIT_COUNT];
 };
 
@@ -245,6 +252,11 @@ void machine_use(machine *m, int threads) {
     machine_forget(m);
 }
 
+void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns) {
+    m->comm = c;
+    m->comm_timeout = timeout_ns;
+}
+
 int machine_threads(const machine *m) {
     return m->threads;
 }
@@ -277,7 +289,9 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
     }
 }
 
-static double rate(machine *m, limit l) {
+/* What was read and written, or operations; *seconds: how long it took, by the clock of so many
+ * threads. */
+static double run(machine *m, limit l, int clock, double *seconds) {
     enum { LEAST_BYTES = 64 << 20, MEMORY_PASSES = 4 }; /* the limit that matters most: longer */
     const size_t bytes = limits[l].bytes;
     size_t passes = bytes == 0 || bytes >= LEAST_BYTES ? 1 : LEAST_BYTES / bytes;
@@ -290,12 +304,13 @@ static double rate(machine *m, limit l) {
         if (bytes && bytes < LEAST_BYTES) pass(m, area, limits[l].kind, bytes); /* into the cache */
 #pragma omp barrier
 #pragma omp master
-        start = now(m->threads);
+        start = now(clock);
 #pragma omp barrier
         for (size_t i = 0; i < passes; i++)
             done += pass(m, area, limits[l].kind, bytes);
     }
-    return done / (now(m->threads) - start);
+    *seconds = now(clock) - start;
+    return done;
 }
 
 static bool is_there(const machine *m, limit l) {
@@ -304,13 +319,66 @@ static bool is_there(const machine *m, limit l) {
     return kind != STREAM_TILES || m->tiles;
 }
 
+/* On the wall, for so long. */
+static double rate_for(machine *m, limit l, double seconds) {
+    enum { ON_THE_WALL = 2 };
+    const double begun = now(ON_THE_WALL);
+    double done = 0, taken = 0, each;
+    do {
+        done += run(m, l, ON_THE_WALL, &each);
+        taken += each;
+    } while (now(ON_THE_WALL) - begun < seconds);
+    return done / taken;
+}
+
+/* Of ranks that share CPUs each has its turns, of some milliseconds: measured over several. 0: some
+ * rank has no such limit, or an exchange failed. */
+static double rate_of_ranks(machine *m, limit l) {
+    const double turns = 0.03;
+    double lowest;
+    if (machine_lowest_of_ranks(m->comm, m->comm_timeout, 0, &lowest)) return 0; /* all begin */
+    const double mine = is_there(m, l) ? rate_for(m, l, turns) : 0;
+    return machine_lowest_of_ranks(m->comm, m->comm_timeout, mine, &lowest) ? 0 : lowest;
+}
+
+/* 0: there is none. */
+static double rate(machine *m, limit l) {
+    double seconds;
+    if (m->comm) return rate_of_ranks(m, l);
+    if (!is_there(m, l)) return 0;
+    const double done = run(m, l, m->threads, &seconds);
+    return done / seconds;
+}
+
 void machine_sample(machine *m) {
-    for (int l = 0; l < LIMIT_COUNT; l++)
-        if (is_there(m, (limit)l)) sample(&m->at[l], rate(m, (limit)l));
+    for (int l = 0; l < LIMIT_COUNT; l++) {
+        const double x = rate(m, (limit)l);
+        if (x > 0) sample(&m->at[l], x);
+    }
 }
 
 double machine_pulse(machine *m) {
     return rate(m, LIMIT_FMA);
+}
+
+/* Median of batches: a thread whose CPU is taken away for a moment is no part of it. */
+double machine_barrier(const machine *m) {
+    enum { BATCHES = 15, WAITS = 1000 };
+    hrt_barrier barrier = {0};
+    samples times = {0};
+#pragma omp parallel num_threads(m->threads)
+    {
+        hrt_patience patience = {HRT_SPIN_MOST};
+        const unsigned threads = (unsigned)omp_get_num_threads();
+        for (int b = 0; b < BATCHES; b++) {
+            const double start = now(m->threads);
+            for (int i = 0; i < WAITS; i++)
+                hrt_barrier_wait(&barrier, threads, &patience, NULL);
+#pragma omp master
+            sample(&times, (now(m->threads) - start) / WAITS);
+        }
+    }
+    return median(&times);
 }
 
 void machine_keep(machine *m, const bool *kept, size_t all) {

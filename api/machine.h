@@ -11,6 +11,7 @@
 #define API_MACHINE_H
 
 #include "api/stats.h"
+#include "hadal/hadal_comm.h"
 #include "support/text.h"
 
 /* L(ENUM, "name", loop, bytes per thread) */
@@ -40,11 +41,18 @@ typedef struct machine machine;
 machine *machine_open(int threads);
 void machine_close(machine *m);
 void machine_use(machine *m, int threads); /* 1 to those that have memory; forgets all samples */
+/* From now on all ranks sample together, and have the same figures: those of the slowest, for which
+ * the others wait. Ranks of one machine share its CPUs, its memory and its caches; what that leaves
+ * to each is seen only while all of them do the same. All make the same calls. Once an exchange has
+ * failed there are no more samples. */
+void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns);
 int machine_threads(const machine *m);
 /* One short run of every limit, about 60 ms. Once a round, at its end. */
 void machine_sample(machine *m);
 /* The multiply-add rate at this moment, in 2 ms: how much of the machine we have. */
 double machine_pulse(machine *m);
+/* Seconds that the threads take to wait for each other, as those of a generated library do. */
+double machine_barrier(const machine *m);
 void machine_forget(machine *m);
 void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_samples */
 /* Median since the last machine_forget: bytes/s, read and written counted, without the reads that

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/machine.h"
+#include "api/machine_ranks.h"
 #include "api/session.h"
 #include "codegen/library/library.h"
 #include "inspect/units.h"
@@ -21,9 +22,11 @@ typedef struct facts {
     hcg_variant native;
     const hcg_level *levels; /* of the table; those of this architecture count */
     size_t n_levels;
-    int cpus, allowed; /* of the machine; that this process may use */
-    uint64_t memory;   /* bytes; 0: not known */
-    machine *limits;   /* NULL: not measured */
+    int cpus, allowed;   /* of the machine; that this process may use */
+    uint64_t memory;     /* bytes; 0: not known */
+    machine *limits;     /* NULL: not measured */
+    machine_links links; /* .ranks is 0: this process is alone */
+    double barrier;      /* seconds */
 } facts;
 
 /* Threads for which there is memory: measuring takes 160 MB each, and leaves half of what is free.
@@ -41,6 +44,15 @@ static uint64_t memory_here(void) {
     return pages < 1 || page < 1 ? 0 : (uint64_t)pages * (uint64_t)page;
 }
 
+/* What exchanges take, where there are other ranks. */
+static bool measure_links(hadal_session *s, facts *f) {
+    const hadal_comm *c = s->comm;
+    if (!c || c->size == 1 || !machine_measure_links(c, s->comm_timeout, &f->links)) return true;
+    hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "an exchange between ranks failed: %s",
+           c->message(c->context));
+    return false;
+}
+
 static bool measure(hadal_session *s, facts *f, int threads) {
     enum { SAMPLES_TAKEN = 5 };
     if (threads == 0) return true;
@@ -51,10 +63,12 @@ static bool measure(hadal_session *s, facts *f, int threads) {
             "each thread takes 160 MB: --threads 1, or 0 for no limits";
         return false;
     }
+    if (s->comm && s->comm->size > 1) machine_share(f->limits, s->comm, s->comm_timeout);
     machine_pulse(f->limits); /* wakes the threads */
     for (int i = 0; i < SAMPLES_TAKEN; i++)
         machine_sample(f->limits);
-    return true;
+    f->barrier = machine_barrier(f->limits);
+    return measure_links(s, f);
 }
 
 static bool find_facts(hadal_session *s, facts *f) {
@@ -101,6 +115,13 @@ static void print_rates(const facts *f, hd_text *out) {
     hd_text_add(out, "\n");
 }
 
+static void print_links(const machine_links *l, hd_text *out) {
+    hd_text_f(out, "ranks         %d, each of which has the limits below while all are at work\n",
+              (int)l->ranks);
+    hd_text_f(out, "exchanges     %.1f us, and %.3g Gbit/s that leave a rank\n", 1e6 * l->latency,
+              1e-9 * l->network);
+}
+
 static void print_text(const facts *f, hd_text *out) {
     const char *features = hcg_feature_names(f->arena, f->here.features);
     machine_describe_host(out);
@@ -123,7 +144,9 @@ static void print_text(const facts *f, hd_text *out) {
     hd_text_add(out, "\n");
     hd_text_f(out, "CPUs          %d, of which this process may use %d\n", f->cpus, f->allowed);
     if (f->memory) hd_text_f(out, "memory        %s\n", inspect_bytes(f->arena, f->memory));
+    if (f->links.ranks) print_links(&f->links, out);
     if (f->limits) machine_describe(f->limits, out);
+    if (f->limits) hd_text_f(out, "a barrier of the threads takes %.2f us\n", 1e6 * f->barrier);
     if (f->limits) print_rates(f, out);
 }
 
@@ -165,6 +188,16 @@ static void print_limits(const machine *m, hd_text *out) {
     hd_text_add(out, "}");
 }
 
+/* As facts of --host of hadal plan. */
+static void print_links_json(const machine_links *l, hd_text *out) {
+    hd_text_f(out, ",\n  \"ranks\": %d, \"latency\": ", (int)l->ranks);
+    hd_text_double(out, l->latency);
+    if (l->network > 0) {
+        hd_text_add(out, ", \"network\": ");
+        hd_text_double(out, l->network);
+    }
+}
+
 static void print_measured_rates(const facts *f, hd_text *out) {
     hd_text_add(out, ",\n  \"rates\": ");
     hd_machine_print_json(measured_rates(f), out);
@@ -182,7 +215,12 @@ static void print_json(const facts *f, hd_text *out) {
     hd_machine_print_json(f->native.level.machine, out);
     hd_text_f(out, ",\n  \"cpus\": %d, \"allowed\": %d", f->cpus, f->allowed);
     if (f->memory) hd_text_f(out, ", \"memory\": %llu", (unsigned long long)f->memory);
-    if (f->limits) print_limits(f->limits, out);
+    if (f->links.ranks) print_links_json(&f->links, out);
+    if (f->limits) {
+        hd_text_add(out, ",\n  \"barrier\": ");
+        hd_text_double(out, f->barrier);
+        print_limits(f->limits, out);
+    }
     if (f->limits) print_measured_rates(f, out);
     hd_text_add(out, "}\n");
 }

@@ -214,7 +214,15 @@ static bool refuse_part(hadal_session *s, const char *path) {
                                        ".gguf",        ".weights", ".so",        ".npy",
                                        ".o",           ".h",       ".index.json"};
     const char *hint = NULL;
-    if (!hd_exists(path) || hd_is_directory(path)) return false;
+    if (hd_is_directory(path)) return false;
+    if (!hd_exists(path)) {
+        if (strchr(hd_path_base(path), '.')) return false; /* a file, which cannot be opened */
+        hd_err(&s->diags, HD_E_IO, HD_NOWHERE, "there is no '%s'", path)->hint =
+            "a model is a .hadal file, a .hir file, or a folder with a config.json; DIR/NAME "
+            "stands "
+            "for DIR/libNAME.so, which hadal compile -o DIR/NAME makes";
+        return true;
+    }
     if (strcmp(hd_path_base(path), "config.json") == 0)
         hint =
             hd_printf(s->arena, "name the folder that it is in: %s", hd_path_dir(s->arena, path));

@@ -95,6 +95,42 @@ def overhead(a):
                row["time_ratio"], f"quartiles {row['time_ratio_low']:.3f} .. {row['time_ratio_high']:.3f}")
 
 
+def ranks(a):
+    """The model divided over processes of one machine, with the threads of one process shared out, over the same model undivided:
+    in turn, with messages through shared memory. Nothing where there is no MPI."""
+    if not shutil.which("mpirun"):
+        print("  there is no mpirun")
+        return
+    shape = ["-D", "system=attnres", *(x for d in SMALL.split(",") for x in ("-D", d))] if a.quick else ["-D", "system=attnres"]
+    count = 2
+    for dtype in ("f32", "q4"):
+        with tempfile.TemporaryDirectory(dir=a.work) as folder:
+            weights, whole, shared = (os.path.join(folder, x) for x in ("random.safetensors", "whole", "shared"))
+            run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", "bf16", "-q", "-o", weights)
+            for out, more in ((whole, ()), (shared, ("--ranks", count))):
+                run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--weights-dtype", dtype, "--target-cpu", "native", "-q",
+                    *more, "-o", os.path.join(out, "m"))
+            os.remove(weights)
+            turns = [(one_of_all(a, whole, 1), one_of_all(a, shared, count)) for _ in range(a.rounds)]
+        for phase, what in (("prefill", "prefill 512"), ("decode", "decode")):
+            ratio = statistics.median(many[phase]["seconds"] / one[phase]["seconds"] for one, many in turns)
+            ms = (1e3 * statistics.median(x[i][phase]["seconds"] for x in turns) for i in (0, 1))
+            yield (f"{what}, {dtype}: time of {count} ranks over that of {count} threads", AT_MOST, 1.10, ratio,
+                   "{0:.2f} ms on threads, {1:.2f} on ranks".format(*ms) + busy(turns[-1][0][phase]))
+
+
+def one_of_all(a, folder, count):
+    """{phase: row} of one round; the threads are shared out."""
+    start = ["mpirun", "-n", str(count)] if count > 1 else []
+    line = [*start, *command(a, "bench", os.path.join(folder, "m"), "--prefill", tokens(a, 512), "--decode", "0", "--threads",
+                             max(1, a.threads // count), "--rounds", 1, "--json")]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # of Open MPI, which refuses otherwise
+    out = subprocess.run(line, capture_output=True, text=True, env={**os.environ, **root})
+    if out.returncode:
+        sys.exit(f"goals.py: {' '.join(line)}:\n{out.stdout}{out.stderr}")
+    return {row["phase"]: row for row in json.loads(out.stdout)["rows"]}
+
+
 def contractions(a):
     for T, K, N in ((512, 1024, 3072), (512, 3072, 1024), (16, 1024, 3072), (16, 3072, 1024)):
         shape = (T, K, N) if not a.quick else (16, 128, 128)
@@ -455,7 +491,7 @@ def recurrence(a):
             yield what, AT_LEAST, goal, float(line[line.index("of") - 1]), f"{line[line.index('us') - 1]} us"
 
 
-GROUPS = (decode, prefill, start, overhead, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
+GROUPS = (decode, prefill, start, overhead, ranks, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
           compiling, compiling_kimi, packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 LARGE = (packing, kimi_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 

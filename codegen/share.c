@@ -224,6 +224,7 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
 static family *family_of(sharing *s, const form *f) {
     if (f->family == NONE) return NULL;
     family *all = f->row ? &s->row_families.at[f->family] : &s->families.at[f->family];
+    hd_known(all);
     const uint32_t forms = f->row ? s->row_forms : s->kin.at[all->kin];
     return all->forms > 1 && forms > FEW ? all : NULL;
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "support/bf16.h"
+#include "support/known.h"
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 static const char *exchange_name(uint32_t kind) {
@@ -343,11 +344,11 @@ static void take_blocks(const job *j, uint64_t at, uint64_t piece, const uint8_t
 static void add_values(float *sum, const uint8_t *part, uint64_t n, hadal_comm_type type,
                        bool first) {
     if (type == HADAL_COMM_F32) {
-        const float *x = (const float *)(const void *)part;
+        const float *x = (const float *)part;
         for (uint64_t i = 0; i < n; i++)
             sum[i] = first ? x[i] : sum[i] + x[i];
     } else {
-        const uint16_t *x = (const uint16_t *)(const void *)part;
+        const uint16_t *x = (const uint16_t *)part;
         for (uint64_t i = 0; i < n; i++)
             sum[i] = first ? hd_bf16_to_f32(x[i]) : sum[i] + hd_bf16_to_f32(x[i]);
     }
@@ -359,8 +360,9 @@ static void take_sums(const job *j, uint64_t at, uint64_t piece, const uint8_t *
     float sum[BLOCK];
     const uint64_t size = type_bytes(j->type), bytes = in_round(block_bytes(j, j->self), at, piece);
     const uint64_t start = j->counts ? block_start(j, j->self) : 0;
+    hd_known(size); /* what has no type is refused before */
     const uint8_t *own = bytes ? j->in + start + at : NULL;
-    float *out = bytes ? (float *)(void *)j->out + at / size : NULL;
+    float *out = bytes ? (float *)j->out + at / size : NULL;
     for (uint64_t k = 0, n; k < bytes / size; k += n) {
         n = smaller(bytes / size - k, BLOCK);
         for (int32_t i = 0; i < j->group.count; i++)
@@ -383,7 +385,7 @@ static int reduce_in_parts(comm_exchange *x, const job *whole, int64_t timeout_n
     job j = *whole;
     j.counts = counts;
     j.outgoing = theirs_to_each;
-    float *part = (float *)(void *)whole->out + hadal_comm_first_row((int64_t)j.n, j.self, g.count);
+    float *part = (float *)whole->out + hadal_comm_first_row((int64_t)j.n, j.self, g.count);
     j.out = (uint8_t *)part;
     const patience p = patience_of(timeout_ns);
     const int rc = run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
@@ -548,6 +550,7 @@ static uint64_t nothing_in(const job *j, int32_t i) {
 }
 
 static void take_received(const job *j, uint64_t at, uint64_t piece, const uint8_t *const *parts) {
+    hd_known(parts[0]);
     memcpy(j->out + at, parts[0], (size_t)in_round(j->n, at, piece));
 }
 

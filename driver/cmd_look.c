@@ -3,6 +3,7 @@
 
 #include "driver/commands.h"
 #include "driver/pipeline.h"
+#include "driver/ranks.h"
 #include "driver/report.h"
 
 int cmd_opt(hadal_session *s, const command_line *line) {
@@ -100,9 +101,13 @@ int cmd_passes(hadal_session *s, const command_line *line) {
     return 0;
 }
 
+/* Processes that mpirun has started measure together what each of them has. */
 int cmd_machine(hadal_session *s, const command_line *line) {
     long long threads;
+    ranks group = {0};
     if (!option_number(s, line, OPTION_THREADS, -1, 0, 256, &threads)) return 1;
+    if (threads != 0 && is_in_job() && join_job(s, line, &group)) return leave_ranks(&group, 1);
     const char *text = hadal_machine_text(s, option_given(line, OPTION_JSON), (int)threads);
-    return text ? deliver_text(s, line, text) : 1;
+    const int failed = !text || (!group.silent && deliver_text(s, line, text));
+    return leave_ranks(&group, failed);
 }

@@ -55,7 +55,7 @@ static int run_compiled(hadal_session *s, const command_line *line, workplace *w
     const char *logits = option_get(line, OPTION_LOGITS);
     const char *trace = option_get(line, OPTION_TRACE_DEPTH);
     option_number_list split;
-    hadal_run_options options;
+    hadal_run_options options = {0};
     if (option_given(line, OPTION_INTERPRET) || option_given(line, OPTION_HIDDEN))
         return hadal_fail(s, "usage", "--interpret and --hidden are for a SPEC",
                           "a compiled model gives the outputs that it was compiled with");

@@ -7,33 +7,46 @@
 static const struct {
     int code;
     const char *meaning;
+    command_id only; /* of this command; COMMAND_COUNT: of all */
 } exit_codes[] = {
-    {0, "everything worked"},
-    {1, "the input is wrong: spec, IR text, config, weights"},
-    {2, "the command line is wrong"},
-    {3, "the machine or the file system failed: a file, memory, the linker, the target"},
-    {4, "a defect in Hadal: a pass left an illegal module or changed an answer"},
-    {130, "generate was ended by Ctrl-C"},
+    {0, "everything worked", COMMAND_COUNT},
+    {1, "the input is wrong: spec, IR text, config, weights", COMMAND_COUNT},
+    {2, "the command line is wrong", COMMAND_COUNT},
+    {3, "the machine or the file system failed: a file, memory, the linker, the target",
+     COMMAND_COUNT},
+    {4, "a defect in Hadal: a pass left an illegal module or changed an answer", COMMAND_COUNT},
+    {130, "generate was ended by Ctrl-C", COMMAND_GENERATE},
 };
+
+/* The title of the group that begins with an option. */
+static const char *const titles[OPTION_COUNT] = {
+#define O(id, name, letter, argument, commands, help)
+#define G(first, title) [OPTION_##first] = (title),
+#include "driver/options.def"
+#undef O
+};
+
+static const struct {
+    command_id command;
+    const char *line;
+} examples[] = {
+#define E(command, line) {COMMAND_##command, line},
+#include "driver/examples.def"
+#undef E
+};
+enum { EXAMPLES = sizeof examples / sizeof *examples };
 
 /* Text folded at 78 columns, each line after `indent` spaces. */
 static void print_folded(FILE *out, const char *text, int indent) {
-    int column = indent;
-    fprintf(out, "%*s", indent, "");
+    int column = 0;
     while (*text) {
         const int n = (int)strcspn(text, " ");
-        if (column + n > 78 && column > indent) {
-            fprintf(out, "\n%*s", indent, "");
-            column = indent;
+        if (column > 0 && column + 1 + n > 78) {
+            fputc('\n', out);
+            column = 0;
         }
-        fprintf(out, "%.*s", n, text);
-        column += n;
-        text += n;
-        if (*text == ' ') {
-            if (column < 78) fputc(' ', out);
-            column++;
-            text++;
-        }
+        column += fprintf(out, "%*s%.*s", column ? 1 : indent, "", n, text);
+        text += n + (text[n] == ' ');
     }
     fputc('\n', out);
 }
@@ -58,16 +71,33 @@ void print_usage(FILE *out) {
     fprintf(out, "\n`hadal COMMAND --help` explains one; `hadal --version` prints the version.\n");
 }
 
+static void print_examples(FILE *out, command_id id) {
+    bool any = false;
+    for (size_t i = 0; i < EXAMPLES; i++) {
+        if (examples[i].command != id) continue;
+        fprintf(out, "%s  %s\n", any ? "" : "\nfor example, in a clone:\n", examples[i].line);
+        any = true;
+    }
+}
+
 void print_command_help(FILE *out, command_id id) {
     const command_info *c = command_at(id);
-    fprintf(out, "usage: hadal %s %s\n\n", c->name, c->arguments);
+    const char *title = NULL;
+    fprintf(out, "usage: hadal %s%s%s [OPTIONS]\n\n", c->name, *c->arguments ? " " : "",
+            c->arguments);
     print_folded(out, c->text, 0);
-    fprintf(out, "\noptions:\n");
-    for (int i = 0; i < OPTION_COUNT; i++)
-        if (option_table[i].commands & (1u << id)) print_option(out, &option_table[i]);
+    print_examples(out, id);
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (titles[i]) title = titles[i];
+        if (!(option_table[i].commands & (1u << id))) continue;
+        if (title) fprintf(out, "\n%s:\n", title);
+        title = NULL;
+        print_option(out, &option_table[i]);
+    }
     fprintf(out, "\nexit codes:\n");
     for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++)
-        fprintf(out, "  %d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
+        if (exit_codes[i].only == COMMAND_COUNT || exit_codes[i].only == id)
+            fprintf(out, "  %d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
 }
 
 /* ---- man page ----------------------------------------------------------------------------------
@@ -109,6 +139,12 @@ static void print_man_command(FILE *out, command_id id) {
     fprintf(out, "\n.PP\n");
     print_troff(out, c->text);
     fputc('\n', out);
+    for (size_t i = 0; i < EXAMPLES; i++) {
+        if (examples[i].command != id) continue;
+        fputs(".PP\n.RS\n", out);
+        print_troff(out, examples[i].line);
+        fputs("\n.RE\n", out);
+    }
     for (int i = 0; i < OPTION_COUNT; i++)
         if ((option_table[i].commands & (1u << id)) && option_table[i].commands != ALL)
             print_man_option(out, &option_table[i]);
@@ -172,14 +208,16 @@ int cmd_man(hadal_session *s, const command_line *line) {
 }
 
 int cmd_help(hadal_session *s, const command_line *line) {
+    (void)s;
     command_id id;
     if (line->n_positional == 0) {
         print_usage(stdout);
         return 0;
     }
-    if (!command_named(line->positional[0], &id))
-        return hadal_fail(s, "usage", "there is no command of that name",
-                          "`hadal help` lists the commands");
+    if (!command_named(line->positional[0], &id)) {
+        no_such_command(line->positional[0]);
+        return EXIT_USAGE;
+    }
     print_command_help(stdout, id);
     return 0;
 }

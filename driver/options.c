@@ -137,7 +137,7 @@ static size_t distance(const char *a, const char *b) {
     return row[m];
 }
 
-static void no_such_command(const char *name) {
+void no_such_command(const char *name) {
     const char *near = NULL;
     size_t best = 3;
     for (int i = 0; i < COMMAND_COUNT; i++) {

@@ -83,5 +83,6 @@ void print_command_help(FILE *out, command_id id);
 void print_completion(FILE *out);
 void print_man_page(FILE *out);
 bool command_named(const char *name, command_id *out);
+void no_such_command(const char *name); /* says so, and which one may be meant */
 
 #endif

@@ -48,16 +48,17 @@ static int cannot_read(hadal_session *s, const char *path, const char *why) {
 
 /* All of a stream, whatever bytes it has: text that is no UTF-8 is the tokenizer's matter. */
 static int read_stream(hadal_session *s, FILE *in, const char *path, bytes *out) {
-    size_t capacity = 0, got = 1;
-    while (got > 0 && out->n <= MOST_BYTES) {
+    size_t capacity = 0;
+    while (out->n <= MOST_BYTES) {
         if (out->n == capacity) {
             capacity = capacity ? 2 * capacity : 1 << 16;
             char *larger = realloc(out->at, capacity);
             if (!larger) return hadal_fail(s, "memory", "no memory for the prompt", NULL);
             out->at = larger;
         }
-        got = fread(out->at + out->n, 1, capacity - out->n, in);
+        const size_t room = capacity - out->n, got = fread(out->at + out->n, 1, room, in);
         out->n += got;
+        if (got < room) break; /* its end, or it cannot be read any further */
     }
     if (ferror(in)) return cannot_read(s, path, strerror(errno));
     return out->n > MOST_BYTES ? cannot_read(s, path, "it is larger than 256 MB") : 0;

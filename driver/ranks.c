@@ -11,7 +11,7 @@
 static const char library_name[] = "libhadal_mpi.so";
 
 /* Set by the mpirun of Open MPI, of MPICH, and of others that speak PMI. */
-static bool is_in_job(void) {
+bool is_in_job(void) {
     static const char *const set[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK"};
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
         if (getenv(set[i])) return true;
@@ -49,7 +49,7 @@ static int open_mpi(hadal_session *s, ranks *r, functions *f) {
     return fail(s, "libhadal_mpi lacks functions", NULL, "it is of another version of hadal");
 }
 
-static int enter(hadal_session *s, const functions *f, int64_t wanted, ranks *r) {
+static int enter(hadal_session *s, const functions *f, ranks *r) {
     char text[120];
     const int code = f->open(r->timeout_ns, &r->group);
     if (code) {
@@ -60,11 +60,18 @@ static int enter(hadal_session *s, const functions *f, int64_t wanted, ranks *r)
     const hadal_comm *comm = f->comm(r->group);
     r->rank = comm->rank;
     r->count = comm->size;
+    r->silent = comm->rank > 0;
     hadal_use_ranks(s, comm, r->timeout_ns);
-    if (comm->size == wanted) return 0;
-    snprintf(text, sizeof text, "the model is divided over %lld ranks, the job has %d",
-             (long long)wanted, (int)comm->size);
-    return fail(s, text, NULL, "start as many processes as ranks: mpirun -n RANKS hadal ...");
+    return 0;
+}
+
+int join_job(hadal_session *s, const command_line *line, ranks *out) {
+    long long seconds;
+    functions f = {0};
+    *out = (ranks){0};
+    if (!option_number(s, line, OPTION_COMM_TIMEOUT, 60, 1, 1000000, &seconds)) return 1;
+    out->timeout_ns = seconds * INT64_C(1000000000);
+    return open_mpi(s, out, &f) || enter(s, &f, out);
 }
 
 /* Ranks stand in the order of stages; the last stage has the logits. */
@@ -79,21 +86,21 @@ static int choose_stage(hadal_session *s, const char *spec, compiled_files *file
 
 int join_ranks(hadal_session *s, const command_line *line, const char *spec, compiled_files *files,
                ranks *out) {
-    long long seconds;
     int64_t wanted;
-    functions f = {0};
+    char text[120];
     *out = (ranks){0};
-    if (!option_number(s, line, OPTION_COMM_TIMEOUT, 60, 1, 1000000, &seconds)) return 1;
     if (hadal_library_ranks(s, files->library, &wanted)) return 1;
     if (wanted == 0) return 0;
-    out->timeout_ns = seconds * INT64_C(1000000000);
     if (!is_in_job()) {
-        char text[120];
         snprintf(text, sizeof text, "mpirun -n %lld hadal ... starts one for each",
                  (long long)wanted);
         return fail(s, "the model is divided over ranks, and this process is alone", NULL, text);
     }
-    return open_mpi(s, out, &f) || enter(s, &f, wanted, out) || choose_stage(s, spec, files, out);
+    if (join_job(s, line, out)) return 1;
+    if (out->count == wanted) return choose_stage(s, spec, files, out);
+    snprintf(text, sizeof text, "the model is divided over %lld ranks, the job has %d",
+             (long long)wanted, out->count);
+    return fail(s, text, NULL, "start as many processes as ranks: mpirun -n RANKS hadal ...");
 }
 
 int leave_ranks(ranks *r, int failed) {

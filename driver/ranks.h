@@ -12,7 +12,12 @@ typedef struct ranks {
     bool silent; /* another rank tells and writes what comes of it */
 } ranks;
 
-/* Joins the job if what was compiled as `spec` is divided, and gives the session its exchanges;
+/* Was this process started by mpirun? */
+bool is_in_job(void);
+/* Joins the other processes of the job, and gives the session its exchanges. All but the first rank
+ * are silent. */
+int join_job(hadal_session *s, const command_line *line, ranks *out);
+/* The same if what was compiled as `spec` is divided, over as many ranks as there are processes;
  * `files`, found for it, become those of the stage that this process has. The first rank that has
  * logits is the one that is not silent. */
 int join_ranks(hadal_session *s, const command_line *line, const char *spec, compiled_files *files,

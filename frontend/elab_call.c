@@ -384,7 +384,7 @@ hfe_value hfe_eval_call(hfe_elab *e, const hfe_expr *x) {
     if (f.builtin != NULL) {
         return call_builtin(e, f.builtin, &call);
     }
-    return f.is_op ? hfe_call_op(e, f.op, &call) : call_def(e, &f, &call);
+    return f.def == NULL ? hfe_call_op(e, f.op, &call) : call_def(e, &f, &call);
 }
 
 /* ---- fields -------------------------------------------------------------------------------- */

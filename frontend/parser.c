@@ -41,6 +41,7 @@ hd_diag *hfe_trouble(hfe_parser *ps, hd_loc loc, const char *format, ...) {
 
 /* just behind the last token, where something is missing */
 static hd_loc behind(const hfe_parser *ps) {
+    hd_known(ps->last);
     hd_loc loc = ps->last->loc;
     loc.column = loc.end_column;
     loc.end_column = loc.column + 1;
@@ -57,7 +58,7 @@ hd_diag *hfe_expected(hfe_parser *ps, const char *what) {
     }
     bool name = hfe_at(ps, HFE_T_NAME);
     bool next_line = ps->last != NULL && ps->at->loc.line != ps->last->loc.line;
-    if (hfe_at(ps, HFE_T_LINE) || (next_line && hfe_at(ps, HFE_T_END))) {
+    if ((ps->last != NULL && hfe_at(ps, HFE_T_LINE)) || (next_line && hfe_at(ps, HFE_T_END))) {
         return hfe_trouble(ps, behind(ps), "expected %s before %s", what,
                            hfe_token_name(ps->at->kind));
     }

@@ -125,7 +125,7 @@ bool depth_map_collect(const inspect_subject *s, depth_map *out) {
     out->phase_1 = plan.blocks;
     for (size_t i = 0; i < f->inputs.n; i++) {
         depth_map_row row = row_of(f, &f->inputs.at[i], a);
-        if (out->scheduled) row.reads = plan.reads[row.sublayer];
+        if (out->scheduled) hd_known(plan.reads), row.reads = plan.reads[row.sublayer];
         hd_push(a, &out->rows, row);
     }
     return true;

@@ -15,9 +15,11 @@ enum {
 
 /* Operations per second in products with a matrix so stored. One row is a matrix-vector product,
  * which no unit but that of multiply-adds is tried for: memory holds it up. */
-static double rate(const plan *p, const plan_stage *stage, hir_dtype matrix, bool many) {
+static double rate(const plan *p, const plan_stage *stage, const plan_step *s, bool many) {
     const double *fact = p->host.fact;
+    const hir_dtype matrix = s->matrix;
     double best = fact[PLAN_FMA] * share[SHARE_FMA];
+    if (many && s->work.pair_flops) return fact[PLAN_FMA] * share[SHARE_ATTEND];
     const bool groups = matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4;
     const bool bytes = stage->int8 && groups, pairs = stage->bf16 && matrix == HIR_BF16;
     const double ways[] = {
@@ -34,17 +36,18 @@ static double rate(const plan *p, const plan_stage *stage, hir_dtype matrix, boo
 static void add(plan_time *sum, plan_time t) {
     sum->arithmetic += t.arithmetic;
     sum->memory += t.memory;
+    sum->overhead += t.overhead;
     sum->latency += t.latency;
     sum->network += t.network;
 }
 
 double plan_time_all(plan_time t) {
-    return t.arithmetic + t.memory + t.latency + t.network;
+    return t.arithmetic + t.memory + t.overhead + t.latency + t.network;
 }
 
 const char *plan_binds(plan_time t) {
-    const double parts[] = {t.arithmetic, t.memory, t.latency, t.network};
-    static const char *const names[] = {"arithmetic", "memory", "latency", "network"};
+    const double parts[] = {t.arithmetic, t.memory, t.overhead, t.latency, t.network};
+    static const char *const names[] = {"arithmetic", "memory", "overhead", "latency", "network"};
     size_t most = 0;
     for (size_t i = 1; i < sizeof parts / sizeof *parts; i++)
         if (parts[i] > parts[most]) most = i;
@@ -65,32 +68,61 @@ static plan_time agreement(const plan *p, const plan_shape *shape) {
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
+static step_work work_of(const plan_stage *stage, const plan_step *s, int64_t T, int64_t past) {
+    const int64_t rows = s->local ? rows_of_rank(stage, T) : T;
+    return step_work_of(&s->work, rows, past + T - rows, 1);
+}
+
+/* What a kernel takes besides its work; an exchange is a step like others. */
+static double overhead(const plan *p) {
+    return share[SHARE_BEGIN] + p->host.fact[PLAN_BARRIER];
+}
+
 /* One kernel in a pass of T tokens behind `past` others. */
 static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_step *s, int64_t T,
-                             int64_t past) {
-    const int64_t rows = s->local ? rows_of_rank(stage, T) : T;
-    const step_work w = step_work_of(&s->work, rows, past + T - rows, 1);
-    const double arithmetic = w.flops / rate(p, stage, s->matrix, T > 1);
-    const double memory = w.bytes / (p->host.fact[PLAN_READ] * share[SHARE_READ]);
-    return arithmetic > memory ? (plan_time){.arithmetic = arithmetic}
-                               : (plan_time){.memory = memory};
+                             int64_t past, double read) {
+    const step_work w = work_of(stage, s, T, past);
+    const double arithmetic = w.flops / rate(p, stage, s, T > 1);
+    const double memory = w.bytes / (read * share[SHARE_READ]);
+    plan_time t = {.overhead = w.flops + w.bytes > 0 ? overhead(p) : 0};
+    *(arithmetic > memory ? &t.arithmetic : &t.memory) = arithmetic > memory ? arithmetic : memory;
+    return t;
+}
+
+/* Where a pass finds what it reads: in caches, if all of it stays there until the next. */
+static double read_rate(const plan *p, const plan_stage *stage, int64_t T, int64_t past) {
+    const double *fact = p->host.fact;
+    double bytes = 0;
+    for (size_t i = 0; i < stage->steps.n; i++)
+        bytes += work_of(stage, &stage->steps.at[i], T, past).bytes;
+    return bytes <= fact[PLAN_CACHE] && fact[PLAN_CACHED] > fact[PLAN_READ] ? fact[PLAN_CACHED]
+                                                                            : fact[PLAN_READ];
+}
+
+/* Bytes go through the transport, which takes its time by copying them, and over the link. */
+static double network_time(const plan *p, double bytes) {
+    const double transport = p->host.fact[PLAN_TRANSPORT];
+    if (bytes <= 0) return 0;
+    return bytes * 8 / p->host.fact[PLAN_NETWORK] + (transport > 0 ? bytes / transport : 0);
 }
 
 static plan_time crossing_time(const plan *p, const plan_stage *stage, const hir_crossing *x,
                                int64_t T, double *bytes) {
     const double sent = (double)hir_crossing_sent(stage->m, x, 0, T, 1);
+    const int messages = hir_crossing_messages(stage->m, x, T, 1);
     *bytes += sent;
-    return (plan_time){.latency =
-                           hir_crossing_messages(stage->m, x, T, 1) * p->host.fact[PLAN_LATENCY],
-                       .network = sent > 0 ? sent * 8 / p->host.fact[PLAN_NETWORK] : 0};
+    return (plan_time){.overhead = messages ? overhead(p) : 0,
+                       .latency = messages * p->host.fact[PLAN_LATENCY],
+                       .network = network_time(p, sent)};
 }
 
 /* A pass through all steps; *bytes: what leaves the rank. */
 static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t T, int64_t past,
                             double *bytes) {
     plan_time sum = {0};
+    const double read = read_rate(p, stage, T, past);
     for (size_t i = 0; i < stage->steps.n; i++)
-        add(&sum, kernel_time(p, stage, &stage->steps.at[i], T, past));
+        add(&sum, kernel_time(p, stage, &stage->steps.at[i], T, past, read));
     for (size_t i = 0; i < stage->crossings.list.n; i++)
         add(&sum, crossing_time(p, stage, &stage->crossings.list.at[i], T, bytes));
     return sum;
@@ -135,12 +167,14 @@ static plan_time prompt_time(const plan *p, const plan_stage *s, double *bytes) 
 }
 
 static plan_time scaled(plan_time t, double by) {
-    return (plan_time){t.arithmetic * by, t.memory * by, t.latency * by, t.network * by};
+    return (plan_time){t.arithmetic * by, t.memory * by, t.overhead * by, t.latency * by,
+                       t.network * by};
 }
 
 /* The slowest stage for all chunks, and the others for one, in the mean. */
 static void predict_prefill(const plan *p, plan_shape *shape) {
-    const double chunks = (double)((p->call.prompt + p->call.chunk - 1) / p->call.chunk);
+    const int64_t whole = (p->call.prompt + p->call.chunk - 1) / p->call.chunk;
+    const double chunks = (double)whole;
     plan_time slowest = {0}, all = {0};
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;

@@ -6,10 +6,12 @@
  *
  *     max(operations / (rate of its kind of product * share), bytes / (read * share))
  *
- * where the shares are what kernels reach of these limits (inspect/plan_shares.def); an exchange of
- * b bytes that leave a rank takes latency + b / network, and those of a call begin with one of a
- * few bytes, in which ranks agree on it. Prefill of several stages is a pipeline of chunks: as long
- * as the slowest stage takes for all chunks, and the others for one. */
+ * where the shares are what kernels reach of these limits (inspect/plan_shares.def), and besides
+ * what it takes to begin and until the threads have met; `read` is that of caches if they hold all
+ * that a pass reads. An exchange of b bytes that leave a rank takes latency + b / transport + b /
+ * network, and those of a call begin with one of a few bytes, in which ranks agree on it. Prefill
+ * of several stages is a pipeline of chunks: as long as the slowest stage takes for all chunks, and
+ * the others for one. */
 #ifndef INSPECT_PLAN_H
 #define INSPECT_PLAN_H
 
@@ -42,7 +44,7 @@ typedef struct plan_call {    /* what rates are asked for */
 
 /* Seconds of a call by what holds it up. */
 typedef struct plan_time {
-    double arithmetic, memory, latency, network;
+    double arithmetic, memory, overhead, latency, network;
 } plan_time;
 
 typedef struct plan_shape {

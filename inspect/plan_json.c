@@ -13,6 +13,7 @@ static void print_time(hd_text *out, const char *key, plan_time t) {
     hd_text_add(out, "{");
     number(out, "arithmetic", t.arithmetic, ", ");
     number(out, "memory", t.memory, ", ");
+    number(out, "overhead", t.overhead, ", ");
     number(out, "latency", t.latency, ", ");
     number(out, "network", t.network, ", ");
     number(out, "all", plan_time_all(t), ", ");

@@ -20,6 +20,11 @@ static const char *padded(hd_text *out, uint64_t bytes) {
     return hd_printf(out->arena, "%12s", inspect_bytes(out->arena, bytes));
 }
 
+/* Tokens per second: four digits, and all of those in front of the point. */
+static void add_rate(hd_text *out, int width, double rate) {
+    hd_text_f(out, rate < 1e4 ? "%*.4g" : "%*.0f", width, rate);
+}
+
 static void print_shape(const plan *p, const plan_shape *s, hd_text *out) {
     const size_t number = (size_t)(s - p->shapes.at);
     hd_text_f(out, "%5lld  %5lld x %-6lld", (long long)(s->ranks * s->stages), (long long)s->ranks,
@@ -32,8 +37,10 @@ static void print_shape(const plan *p, const plan_shape *s, hd_text *out) {
               padded(out, s->arena_bytes), padded(out, s->bytes));
     hd_text_f(out, "%s%s", padded(out, (uint64_t)s->prefill_crossing),
               padded(out, (uint64_t)s->decode_crossing));
-    hd_text_f(out, "%11.4g  %-10s%10.4g  %-10s", s->prefill_rate, plan_binds(s->prefill),
-              s->decode_rate, plan_binds(s->decode));
+    add_rate(out, 11, s->prefill_rate);
+    hd_text_f(out, "  %-10s", plan_binds(s->prefill));
+    add_rate(out, 10, s->decode_rate);
+    hd_text_f(out, "  %-10s", plan_binds(s->decode));
     hd_text_f(out, "%s%s%s\n", s->fits ? "" : "does not fit",
               number == p->best_prefill ? "best prefill" : "",
               number == p->best_decode ? number == p->best_prefill ? ", best decode" : "best decode"

@@ -172,7 +172,9 @@ typedef struct head {
 static double logit(const head *a, int64_t s) {
     double l = a->scale * eval_dot(a->q, a->k + s * a->k_row, a->n);
     if (a->softcap > 0) l = a->softcap * tanh(l / a->softcap);
-    return a->p - s < a->extent ? l + a->bias[a->p - s] : l;
+    if (a->p - s >= a->extent) return l;
+    hd_known(a->bias);
+    return l + a->bias[a->p - s];
 }
 
 static void attend(const head *a, double *l, double *o) {

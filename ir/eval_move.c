@@ -14,7 +14,7 @@ void eval_strides(hir_type x, int64_t stride[HIR_MAX_RANK]) {
 }
 
 void eval_stretched_strides(hir_type x, hir_type y, int64_t stride[HIR_MAX_RANK]) {
-    int64_t own[HIR_MAX_RANK];
+    int64_t own[HIR_MAX_RANK] = {0};
     eval_strides(x, own);
     uint32_t lead = y.rank - x.rank; /* dims of y that x does not have */
     for (uint32_t i = 0; i < y.rank; i++)
@@ -53,7 +53,7 @@ bool eval_reshape(eval_call *c, const hir_op *op, const hir_array *const *x, hir
 
 bool eval_transpose(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)c;
-    int64_t own[HIR_MAX_RANK], stride[HIR_MAX_RANK];
+    int64_t own[HIR_MAX_RANK] = {0}, stride[HIR_MAX_RANK] = {0};
     const int64_t *perm = hir_find_attr(op, HIR_A_PERM)->ints;
     eval_strides(x[0]->type, own);
     for (uint32_t i = 0; i < y->type.rank; i++)
@@ -64,7 +64,7 @@ bool eval_transpose(eval_call *c, const hir_op *op, const hir_array *const *x, h
 
 bool eval_broadcast(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)c, (void)op;
-    int64_t stride[HIR_MAX_RANK];
+    int64_t stride[HIR_MAX_RANK] = {0};
     eval_stretched_strides(x[0]->type, y->type, stride);
     eval_copy_strided(x[0]->at, stride, y);
     return true;
@@ -96,7 +96,7 @@ bool eval_concat(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
 
 bool eval_slice(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)c;
-    int64_t stride[HIR_MAX_RANK];
+    int64_t stride[HIR_MAX_RANK] = {0};
     eval_strides(x[0]->type, stride);
     int64_t axis = hir_attr_int(op, HIR_A_AXIS, 0), start = hir_attr_int(op, HIR_A_START, 0);
     eval_copy_strided(x[0]->at + start * stride[axis], stride, y);

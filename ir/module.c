@@ -102,6 +102,7 @@ void hir_add_unused_below(hir_module *m, const char *prefix) {
 }
 
 const char *hir_behind_match(const char *name, const char *pattern) {
+    hd_known(name);
     for (; *pattern; pattern++) {
         if (*pattern == '*') {
             const size_t digits = strspn(name, "0123456789");

@@ -237,7 +237,7 @@ static bool parse_share_number(hir_parser *p, const char *name, int64_t *out) {
 /* `shard {dim = 0, groups = 2, units = 4, pad = "repeat"}`; nothing: every rank has all. */
 static bool parse_shard(hir_parser *p, hir_weight *w) {
     hd_share s = {.ranks = p->m->ranks};
-    int64_t dim;
+    int64_t dim = 0;
     const hd_loc loc = p->t.loc;
     if (!hir_at_word(p, "shard")) return true;
     hir_advance(p);

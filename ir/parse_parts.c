@@ -276,7 +276,7 @@ static bool parse_floats_attr(hir_parser *p, hir_attr *a) {
     HD_VEC(double) list = {0};
     if (!hir_expect(p, '[')) return false;
     while (!hir_accept(p, ']')) {
-        double x;
+        double x = 0;
         if (list.n && !hir_expect(p, ',')) return false;
         if (list.n == HIR_MAX_ATTR_FLOATS)
             return hir_parse_error(p, HD_E_LIMIT, p->t.loc, NULL, "more than %d entries",

@@ -307,6 +307,7 @@ static hir_id first_reader(const batcher *t, const block *k) {
 }
 
 static bool split_block(batcher *t, block *k) {
+    hd_known(k->members.at);
     hir_id first = k->members.at[0];
     k->anchor = first_reader(t, k);
     hir_builder b = hir_before(t->m, t->c->diags, k->anchor);
@@ -355,6 +356,7 @@ static bool mix_alone(batcher *t, hir_id op) {
 
 /* Attributes of blocks may come from an edited file, so they are checked. */
 static const char *block_fault(const batcher *t, const block *k) {
+    hd_known(k->members.at);
     const hir_op *first = hir_op_at(t->m, k->members.at[0]);
     for (size_t i = 0; i < k->members.n; i++) {
         hir_id op = k->members.at[i];

@@ -119,7 +119,7 @@ static bool is_repeated(const folder *f, hir_id op, hir_ref r) {
 
 static void read_mul(folder *f, hir_id op) {
     hir_ref a = pass_arg(f->m, op, 0), b = pass_arg(f->m, op, 1);
-    product p, q;
+    product p = {0}, q = {0};
     if (!spreads(f, op, a) || !spreads(f, op, b)) return;
     if (!product_of(f, a, &p) || !product_of(f, b, &q)) return;
     if (p.n + q.n > MOST_FACTORS) return;
@@ -153,7 +153,7 @@ static bool cut_factor(const folder *f, hir_id slice, product *p) {
 static void read_elementwise(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
     const hir_id slice = pass_def_if(f->m, x, HIR_SLICE_OP);
-    product p;
+    product p = {0};
     if (hir_type_has_t(hir_ref_type(f->m, x))) return;
     if (!one_factor(f, x, &p) && (slice == HIR_NONE || !cut_factor(f, slice, &p))) return;
     if (p.factor[0].by) return;
@@ -163,7 +163,7 @@ static void read_elementwise(folder *f, hir_id op, hir_derived_by by) {
 
 /* The minus goes to a factor that has room for it. */
 static void read_neg(folder *f, hir_id op) {
-    product p;
+    product p = {0};
     if (hir_type_has_t(pass_result_type(f->m, op)) || !product_of(f, pass_arg(f->m, op, 0), &p))
         return;
     for (uint32_t k = 0; k < p.n; k++) {
@@ -179,7 +179,7 @@ static void read_neg(folder *f, hir_id op) {
 static void read_function(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
     const hir_type t = hir_ref_type(f->m, x);
-    product p;
+    product p = {0};
     if (!one_factor(f, x, &p) || p.factor[0].by || p.factor[0].n) return;
     const int64_t axis = hir_attr_int(hir_op_at(f->m, op), HIR_A_AXIS, 0);
     if (by == HIR_DERIVED_SOFTMAX && t.dim[axis] != pass_elements(t)) return;
@@ -190,7 +190,7 @@ static void read_function(folder *f, hir_id op, hir_derived_by by) {
 /* Contiguous slices of a function of a weight. Slices of a plain weight are not folded: they are
  * read in place. */
 static void read_slice(folder *f, hir_id op) {
-    product p;
+    product p = {0};
     if (!one_factor(f, pass_arg(f->m, op, 0), &p) || !p.factor[0].by) return;
     if (cut_factor(f, op, &p)) note(f, op, &p);
 }
@@ -205,7 +205,7 @@ static void read_op(folder *f, hir_id op) {
     if (o->code == HIR_SLICE_OP) read_slice(f, op);
     if (o->code == HIR_MUL_OP && !hir_type_has_t(pass_result_type(f->m, op))) read_mul(f, op);
     if (o->code == HIR_RESHAPE_OP) {
-        product p;
+        product p = {0};
         const hir_type from = hir_ref_type(f->m, o->args[0]), to = pass_result_type(f->m, op);
         const bool rows = from.rank > 0 && to.rank > 0 &&
                           from.dim[from.rank - 1] == to.dim[to.rank - 1]; /* rows are kept */
@@ -263,7 +263,7 @@ static bool is_table(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const bool stack = o->code == HIR_STACK_OP;
     if ((!stack && o->code != HIR_CONCAT_OP) || hir_attr_int(o, HIR_A_AXIS, 0) != 0) return false;
-    product p;
+    product p = {0};
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_type t = hir_ref_type(f->m, o->args[i]);
         if (!product_of(f, o->args[i], &p)) return false;

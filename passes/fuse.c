@@ -731,7 +731,7 @@ static const char *prologue(const fuse *f, uint32_t group, uint32_t *contraction
         *contraction = only_contraction(f, y, group);
         if (*contraction == HIR_NONE) return "its result has uses other than one contraction";
     }
-    if (bytes_read(f, group) / made > MOST_PROLOGUE)
+    if (made && bytes_read(f, group) / made > MOST_PROLOGUE)
         return "every thread would read too many rows for each row of x";
     return NULL;
 }

@@ -152,7 +152,7 @@ static const char *map_of(const hir_module *m, const strided *s, hd_arena *a, la
     const hir_ref x = pass_arg(m, linear, 0), w = pass_arg(m, linear, 1);
     const hir_type made = hir_ref_type(m, s->base);
     const int64_t groups = s->dim[0], n = made.dim[made.rank - 1], last = s->dim[1] - 1;
-    strided c;
+    strided c = {0};
     if (pass_arg(m, linear, 2).kind != HIR_REF_NONE) return "its map has a bias";
     if (w.kind != HIR_REF_WEIGHT || hir_is_derived(&m->weights.at[w.index]) ||
         m->weights.at[w.index].stacked)
@@ -235,7 +235,7 @@ static const char *read_keys(reader *r, hir_ref k) {
     const hir_id concat = pass_def_if(r->m, k, HIR_CONCAT_OP);
     const int64_t entries = hir_ref_type(r->m, k).rank - 1;
     const char *why = NULL;
-    strided s;
+    strided s = {0};
     if (concat != HIR_NONE && hir_attr_int(hir_op_at(r->m, concat), HIR_A_AXIS, 0) == entries) {
         for (uint32_t i = 0; i < hir_op_at(r->m, concat)->n_args && !why; i++)
             why = read_keys(r, pass_arg(r->m, concat, i));
@@ -282,7 +282,7 @@ static const char *check_selected(const hir_module *m, hir_id op, const latent_v
 const char *latent_find(const hir_module *m, hir_id op, hd_arena *a, latent_view *out) {
     *out = (latent_view){.heads = hir_arg_type(m, op, 1).dim[1]};
     reader r = {.m = m, .a = a, .out = out};
-    strided v;
+    strided v = {0};
     const char *why = NULL;
     out->groups = groups_of(m, pass_arg(m, op, 1));
     if (hir_op_at(m, op)->code == HIR_ATTENTION_SELECTED_OP) why = check_selected(m, op, out);

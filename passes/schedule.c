@@ -254,6 +254,7 @@ static uint64_t greedy_order(scheduler *s, const dependences *d, uint32_t *to) {
         if (!waits[k]) insert_sorted(a, &ready, k);
     }
     for (uint32_t n = 0; n < d->n; n++) {
+        hd_known(ready.at);
         size_t at = choose(s, d, &l, &ready);
         uint32_t k = ready.at[at];
         memmove(&ready.at[at], &ready.at[at + 1], (ready.n - at - 1) * sizeof *ready.at);

@@ -211,6 +211,7 @@ static void divide(finder *f) {
         if (shard_class(p, c) == c) groups = gcd(groups, entries_of(f, c));
     for (uint32_t c = 0; c < p->classes.n; c++) {
         const bool own = shard_class(p, c) == c;
+        hd_known(groups); /* of a class that has entries */
         const int64_t n = own ? entries_of(f, c) : groups;
         hd_share share = {ranks, n, groups, n / groups, true};
         if (own && !p->sequence && n == groups) share.groups /= features_of_unit(n, ranks);

@@ -92,14 +92,14 @@ static int sum(const exchange *x, bool scatter) {
     }
     if (!scatter || !is_divided(x))
         return c->all_reduce(c->context, x->side->group, crossing(x->e), from,
-                             (float *)(void *)(x->y + (uint64_t)x->wanted * row_bytes(x)), n,
+                             (float *)(x->y + (uint64_t)x->wanted * row_bytes(x)), n,
                              x->side->timeout_ns);
     uint64_t counts[HADAL_COMM_MAX_RANKS];
     count_rows(x, counts);
     const int64_t first = hrt_place_of(x->m, x->chunk, x->side->rank).start - x->chunk->start;
     uint8_t *to = x->y + (uint64_t)(rows_of(x, x->side->rank).start - first) * row_bytes(x);
-    return c->reduce_scatter(c->context, x->side->group, crossing(x->e), from, (float *)(void *)to,
-                             counts, x->side->timeout_ns);
+    return c->reduce_scatter(c->context, x->side->group, crossing(x->e), from, (float *)to, counts,
+                             x->side->timeout_ns);
 }
 
 /* ---- rows of all ranks ----------------------------------------------------------------------- */

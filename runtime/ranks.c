@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "runtime/internal.h"
+#include "support/known.h"
 
 enum { ALL_RANKS = HADAL_COMM_MAX_RANKS };
 
@@ -118,6 +119,7 @@ int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_we
     if (!code) code = hrt_session_make(m, mem, size, w, max_tokens, &s);
     code = agree(c, timeout_ns, m, w, max_tokens, s, code);
     if (code) return code;
+    hd_known(s);
     code = measure_latency(c, timeout_ns, &s->figures.latency_ns);
     if (code) return code;
     const int32_t ranks = (int32_t)m->ranks;

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "support/known.h"
+
 typedef struct hd_arena hd_arena;
 
 hd_arena *hd_arena_new(void); /* NULL when out of memory: the only function here that can say so */
@@ -66,7 +68,7 @@ static inline uint64_t hd_capped_mul(uint64_t a, uint64_t b) {
     ((void)((vec)->n == (vec)->cap ? ((vec)->at = hd_grow((arena), (vec)->at, (vec)->n,            \
                                                           &(vec)->cap, sizeof *(vec)->at))         \
                                    : (vec)->at),                                                   \
-     (vec)->at[(vec)->n++] = (item))
+     hd_known((vec)->at), (vec)->at[(vec)->n++] = (item))
 void *hd_grow(hd_arena *a, const void *old, size_t n, size_t *cap, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The README, followed to the letter: its spec is examples/tiny/tiny.hadal, its commands work, its C
-# program compiles and runs.
+# program compiles and runs. Then the examples of the commands' help.
 #
 #   readme.sh SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
 set -eu
@@ -19,3 +19,10 @@ sh -eux ./commands
 awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source/README.md" >main.c
 ${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE} -Wall -Wextra -Werror main.c -o main $(grep '^    cc main.c' "$source/README.md" | sed 's/.*main.c//; s/\$PWD/./') -Wl,-rpath,"$PWD/out"
 ./main
+
+# what is measured is for tests of its own
+for command in init-weights compile $(hadal help | sed -n 's/^  \([a-z-]*\)  .*/\1/p' | grep -vx 'init-weights\|compile\|bench'); do
+    hadal "$command" --help | sed -n '/^for example/,/^$/s/^  hadal/hadal/p'
+done >commands
+[ "$(wc -l <commands)" -ge 15 ]
+sh -eux ./commands >told

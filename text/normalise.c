@@ -66,6 +66,7 @@ static string normal_form(hd_arena *a, string text, bool compatible, bool compos
     decompose(text, options, &x);
     order(&x);
     utf8proc_ssize_t n = (utf8proc_ssize_t)x.list.n;
+    hd_known(x.list.at);
     if (compose) n = utf8proc_normalize_utf32(x.list.at, n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     char *out = hd_alloc(a, (size_t)(n < 0 ? 0 : n) + 1, 4);
     size_t bytes = 0;

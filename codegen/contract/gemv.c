@@ -1,5 +1,6 @@
 /* Matrix times vector: panels as a stream that is read once (contract/matrix.h). */
 #include "codegen/contract/blocking.h"
+#include "codegen/contract/stream.h"
 #include "codegen/contract/tile.h"
 
 enum {
@@ -34,19 +35,19 @@ static void gemv_panel(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValu
     LLVMValueRef acc[MOST_CHAINS];
     for (unsigned i = 0; i < steps * per_panel; i++)
         acc[i] = LLVMConstNull(e->vec);
-    LLVMValueRef to = hcg_add(e, k, hcg_i64(e, 1 - (int64_t)steps));
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, steps), "k", steps * per_panel, acc);
+    LLVMValueRef whole = LLVMBuildAnd(e->b, k, hcg_i64(e, -(int64_t)steps), "");
+    const hcg_streamed w = {.from = b, .steps = whole, .each = steps, .bytes = tile_line_bytes(d)};
+    hcg_stream l = hcg_stream_begin(e, &w, "k", steps * per_panel, acc);
     for (unsigned i = 0; i < steps * per_panel; i++)
-        acc[i] = l.carried[i];
-    gemv_steps(e, d, x, b, l.index, steps, acc);
-    hcg_loop_end(e, &l, acc);
+        acc[i] = l.step.carried[i];
+    gemv_steps(e, d, x, b, l.step.index, steps, acc);
+    hcg_stream_end(e, &l, acc);
     for (unsigned i = 0; i < steps * per_panel; i++)
-        acc[i] = l.carried[i];
+        acc[i] = l.page.carried[i];
     for (unsigned half = steps / 2; half; half /= 2)
         for (unsigned i = 0; i < half * per_panel; i++)
             acc[i] = hcg_fadd(e, acc[i], acc[i + half * per_panel]);
-    hcg_loop rest = hcg_loop_begin(e, l.index, k, hcg_i64(e, 1), "k_rest", per_panel, acc);
+    hcg_loop rest = hcg_loop_begin(e, whole, k, hcg_i64(e, 1), "k_rest", per_panel, acc);
     for (unsigned i = 0; i < per_panel; i++)
         acc[i] = rest.carried[i];
     gemv_steps(e, d, x, b, rest.index, 1, acc);

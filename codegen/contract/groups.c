@@ -5,6 +5,7 @@
 #include "codegen/contract/blocking.h"
 #include "codegen/contract/fp4.h"
 #include "codegen/contract/multiply_add.h"
+#include "codegen/contract/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/weights/quant.h"
@@ -142,17 +143,19 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef b = hcg_at(e, e->i8, s.param[2], hcg_mul(e, lp.index, panel_bytes));
     for (unsigned v = 0; v < vectors(e); v++)
         acc[v] = LLVMConstNull(e->vec);
-    hcg_loop lg = hcg_loop_begin(e, hcg_i64(e, 0), groups, hcg_i64(e, 1), "group", vectors(e), acc);
-    LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul(e, lg.index, bytes));
-    LLVMValueRef x = hcg_at(e, e->i8, s.param[0], hcg_mul_const(e, lg.index, PACKED_ROW));
+    const hcg_streamed w = {b, groups, 1, (int64_t)hcg_group_bytes(dtype)};
+    hcg_stream lg = hcg_stream_begin(e, &w, "group", vectors(e), acc);
+    LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul(e, lg.step.index, bytes));
+    LLVMValueRef x = hcg_at(e, e->i8, s.param[0], hcg_mul_const(e, lg.step.index, PACKED_ROW));
     for (unsigned v = 0; v < vectors(e); v++)
-        acc[v] = lg.carried[v];
+        acc[v] = lg.step.carried[v];
     hcg_quant_prefetch(e, dtype, group);
     gemv_group(e, dtype, x, group, acc);
-    hcg_loop_end(e, &lg, acc);
+    hcg_stream_end(e, &lg, acc);
     LLVMValueRef out = hcg_at(e, e->f32, s.param[4], hcg_mul_const(e, lp.index, HIR_PANEL));
     for (unsigned v = 0; v < vectors(e); v++)
-        hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), lg.carried[v], NULL);
+        hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), lg.page.carried[v],
+                  NULL);
     hcg_loop_end(e, &lp, NULL);
     hcg_shared_end(e, &s);
     return s;

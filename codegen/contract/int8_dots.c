@@ -12,6 +12,7 @@
 #include "codegen/contract/int8_group.h"
 #include "codegen/contract/int8_x.h"
 #include "codegen/contract/multiply_add.h"
+#include "codegen/contract/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/weights/quant.h"
@@ -103,25 +104,41 @@ static void prepare(hcg_emit *e, hcg_product *p) {
 
 /* ---- a tile ------------------------------------------------------------------------------------
  */
-/* The vectors of a tile from `first` on that are computed together, along all groups. */
-static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMValueRef place) {
-    unsigned n = t->rows * t->vectors, per_panel = HIR_PANEL / e->level->lanes;
+/* t->floats = sums + the products of group `index`. */
+static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMValueRef index,
+                      const LLVMValueRef *sums) {
+    const unsigned per_panel = HIR_PANEL / e->level->lanes;
     LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
-    for (unsigned i = 0; i < n; i++)
-        t->floats[i] = LLVMConstNull(e->vec);
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), s->param[3], hcg_i64(e, 1), "group", n, t->floats);
-    t->x = hcg_at(e, e->i8, x, hcg_mul_const(e, l.index, slab_group_bytes(t->width)));
-    LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul_const(e, l.index, hcg_group_bytes(t->dtype)));
+    t->x = hcg_at(e, e->i8, x, hcg_mul_const(e, index, slab_group_bytes(t->width)));
+    LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul_const(e, index, hcg_group_bytes(t->dtype)));
     for (unsigned v = 0; v < t->vectors; v++) {
         unsigned panel = (t->first + v) / per_panel;
         t->group[v] = hcg_at(e, e->i8, group, hcg_mul_const(e, panel_bytes, panel));
         if ((t->first + v) % per_panel == 0) hcg_quant_prefetch(e, t->dtype, t->group[v]);
     }
-    for (unsigned i = 0; i < n; i++)
-        t->floats[i] = l.carried[i];
+    for (unsigned i = 0; i < t->rows * t->vectors; i++)
+        t->floats[i] = sums[i];
     hcg_int8_group(e, t);
-    hcg_loop_end(e, &l, t->floats);
+}
+
+/* The vectors of a tile from `first` on that are computed together, along all groups. */
+static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMValueRef place) {
+    const unsigned n = t->rows * t->vectors;
+    LLVMValueRef groups = s->param[3];
+    for (unsigned i = 0; i < n; i++)
+        t->floats[i] = LLVMConstNull(e->vec);
+    hcg_loop l;
+    if (t->width == 1) { /* gemv */
+        const hcg_streamed w = {s->param[1], groups, 1, (int64_t)hcg_group_bytes(t->dtype)};
+        hcg_stream all = hcg_stream_begin(e, &w, "group", n, t->floats);
+        add_group(e, t, s, all.step.index, all.step.carried);
+        hcg_stream_end(e, &all, t->floats);
+        l = all.page;
+    } else {
+        l = hcg_loop_begin(e, hcg_i64(e, 0), groups, hcg_i64(e, 1), "group", n, t->floats);
+        add_group(e, t, s, l.index, l.carried);
+        hcg_loop_end(e, &l, t->floats);
+    }
     for (unsigned i = 0; i < n; i++) {
         LLVMValueRef at = hcg_mul_const(e, s->param[5], i / t->vectors);
         at = hcg_add(e, at, hcg_i64(e, (t->first + i % t->vectors) * e->level->lanes));

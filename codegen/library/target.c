@@ -191,6 +191,7 @@ static bool add_native(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targe
     hrt_machine here = hrt_detect(cpuid);
     here.features = hrt_permitted(cpuid, here.features);
     add_cpu(a, t, trusted_name(o, a, t->arch, here.features), here.features);
+    hd_known(t->variants.at);
     hd_machine *m = &t->variants.at[0].level.machine;
     *m = hd_machine_or(here.facts, *m);
     return true;
@@ -254,6 +255,7 @@ static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_ta
                       : !is_needless(o, &levels[i], levels + n)))
             hd_push(a, &t->variants, hcg_variant_of_level(a, &levels[i]));
     if (t->variants.n > 0) return true;
+    hd_known(cpu_name); /* without a name there is a variant for the lowest level at least */
     if (strcmp(o->cpu, "native") == 0) return add_native(o, a, d, t);
     const cpu *row = find_cpu(t->arch, o->cpu);
     if (!row) return unknown_cpu(o->cpu, a, d, t);

@@ -84,7 +84,7 @@ static void copy_row(hcg_emit *e, const ngram *g, LLVMValueRef row, LLVMValueRef
 }
 
 static void emit_token(hcg_emit *e, const ngram *g, LLVMValueRef t) {
-    LLVMValueRef ids[MOST_IDS];
+    LLVMValueRef ids[MOST_IDS] = {NULL};
     const int64_t each = g->heads / (g->n - 1);
     find_context(e, g, t, ids);
     LLVMValueRef hash = product(e, g, ids[0], 0);

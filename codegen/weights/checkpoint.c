@@ -470,7 +470,7 @@ bool hcg_rounded_source(void *context, const hir_module *m, uint32_t w, double *
     if (!made) return true;
     const int64_t *dim = made->type.dim + made->type.rank - 2, each = dim[0] * dim[1];
     const int64_t n = hir_type_row_elements(made->type);
-    double *rows = malloc((size_t)n * sizeof *rows);
+    double *rows = calloc((size_t)n, sizeof *rows);
     if (!rows)
         return !hd_err(d, HD_E_MEMORY, weight->loc, "no memory for weight '%s'", weight->name);
     for (int64_t at = 0; at < n; at += each)

@@ -62,6 +62,7 @@ static void add_softmax(hcg_maker *k, const hir_derived_factor *f) {
 
 static void add_block(hcg_maker *k, const hir_module *m, const hir_derived_row *of) {
     const block *before = k->n_blocks ? &k->blocks[k->n_blocks - 1] : NULL;
+    hd_known(k->blocks);
     k->blocks[k->n_blocks++] = (block){.of = of,
                                        .first = before ? before->first + before->rows : 0,
                                        .rows = (uint64_t)hir_derived_rows(m, of, (int64_t)k->row)};
@@ -94,10 +95,9 @@ uint64_t hcg_made_rows(const hcg_maker *k, uint64_t bytes, uint64_t step) {
 /* ---- tensors that lie transposed ------------------------------------------------------------- */
 /* Is the slice whole matrices of a tensor that is itself, in the file, their transpose? */
 static bool is_as_stored(const hd_tensor *t, const hir_derived_factor *f) {
-    const uint64_t matrix =
-        t->rank < 2 ? 0 : (uint64_t)t->shape[t->rank - 1] * (uint64_t)t->shape[t->rank - 2];
-    return t->packed && t->packed->transposed &&
-           (uint64_t)hir_factor_elements(f, (int64_t)t->elements) == matrix &&
+    if (t->rank < 2 || !t->packed || !t->packed->transposed) return false;
+    const uint64_t matrix = (uint64_t)t->shape[t->rank - 1] * (uint64_t)t->shape[t->rank - 2];
+    return matrix && (uint64_t)hir_factor_elements(f, (int64_t)t->elements) == matrix &&
            (t->packed_first + (uint64_t)f->first) % matrix == 0;
 }
 

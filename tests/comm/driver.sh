@@ -80,6 +80,16 @@ END
 "$hadal" compile "$out/mixed.hadal" --weights "$out/mixed.safetensors" --march native --stages 2 -o "$out/mixed"
 ranks 2 bench "$out/mixed" --prefill 4 --decode 0,3,5 --rounds 1 --json > "$out/bench.json"
 [ "$(grep -c '"phase": "decode"' "$out/bench.json")" = 3 ]
+# what each rank has of this machine, and what exchanges take: facts of a host for a plan; the first rank tells them
+ranks 2 machine > "$out/machine.txt"
+[ "$(grep -c '^exchanges .* us, and .* Gbit/s that leave a rank$' "$out/machine.txt")" = 1 ]
+ranks 2 machine --json > "$out/machine.json"
+python3 -c '
+import json, sys
+host = json.load(open(sys.argv[1]))
+assert host["ranks"] == 2 and 0 < host["latency"] < 1 and host["network"] > 0, host
+' "$out/machine.json"
+"$hadal" plan "$spec" --host "$out/machine.json" --hosts 2 | grep -q "^network "
 
 refused "the model is divided over 2 ranks, the job has 3" 3 run "$out/two" --tokens 1 --logits "$out/x.npy"
 if "$hadal" run "$out/two" --tokens 1 --logits "$out/x.npy" 2> "$out/said"; then exit 1; fi

@@ -8,56 +8,48 @@ hadal=$1 examples=$2 example=$3 out=$4/$3 compare=$5
 cc="${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE}"
 mkdir -p "$out"
 link="-I$out -L$out -Wl,-rpath,$out -lm -pthread"
-jargon="$examples/jargon/jargon.hadal --weights $examples/jargon/model.safetensors"
+# programs and models, by examples/Makefile; made again, since the compiler may be another one
+built() { make -sB -C "$examples" OUT="$out" HADAL="$hadal" CC="$cc" "$@"; }
 
 case $example in
     jargon)
-        "$hadal" compile $jargon -o "$out/jargon"
-        $cc -O2 "$examples/jargon/generate.c" -o "$out/generate" $link -ljargon
+        built "$out/jargon"
         prompt='hacker
  n.
 
     '
-        "$out/generate" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 200 --temperature 0 >"$out/greedy.txt"
+        "$out/jargon" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 200 --temperature 0 >"$out/greedy.txt"
         cat "$out/greedy.txt"
         # a trained model writes words, not noise: mostly letters and spaces, and the same twice
         letters=$(tr -cd 'a-z ' <"$out/greedy.txt" | wc -c)
         [ "$letters" -gt 150 ]
-        "$out/generate" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 200 --temperature 0 | cmp - "$out/greedy.txt"
+        "$out/jargon" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 200 --temperature 0 | cmp - "$out/greedy.txt"
         ;;
     threads)
-        "$hadal" compile $jargon -o "$out/jargon"
-        $cc -O2 "$examples/threads/sessions.c" -o "$out/sessions" $link -ljargon
-        "$out/sessions" "$out/jargon.weights" 4
+        built threads
         ;;
     batch)
-        "$hadal" compile $jargon -o "$out/jargon"
-        $cc -O2 "$examples/batch/complete.c" -o "$out/complete" $link -ljargon
-        $cc -O2 "$examples/jargon/generate.c" -o "$out/generate" $link -ljargon
+        built "$out/batch" "$out/jargon"
         # lines of different length: the batch shrinks
-        "$out/complete" "$out/jargon.weights" 100 'hacker: n. ' 'See also' 'The word cruft is said to be' | tee "$out/batch.txt"
+        "$out/batch" "$out/jargon.weights" 100 'hacker: n. ' 'See also' 'The word cruft is said to be' | tee "$out/batch.txt"
         for prompt in 'hacker: n. ' 'See also' 'The word cruft is said to be'; do
-            "$out/generate" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 100 --temperature 0 | head -1
+            "$out/jargon" --weights "$out/jargon.weights" --prompt "$prompt" --tokens 100 --temperature 0 | head -1
         done | cmp "$out/batch.txt" -
         ;;
     keep-prompt)
-        "$hadal" compile $jargon -o "$out/jargon"
-        $cc -O2 "$examples/keep-prompt/continue.c" -o "$out/continue" $link -ljargon
-        $cc -O2 "$examples/jargon/generate.c" -o "$out/generate" $link -ljargon
-        "$out/continue" "$out/jargon.weights" 60 'hacker: n. ' 'A person' 'One who' 'The' | tee "$out/kept.txt"
+        built "$out/keep-prompt" "$out/jargon"
+        "$out/keep-prompt" "$out/jargon.weights" 60 'hacker: n. ' 'A person' 'One who' 'The' | tee "$out/kept.txt"
         # each line is what the model writes for the whole prompt
         for beginning in 'A person' 'One who' 'The'; do
-            "$out/generate" --weights "$out/jargon.weights" --prompt "hacker: n. $beginning" --tokens 60 --temperature 0 | head -1
+            "$out/jargon" --weights "$out/jargon.weights" --prompt "hacker: n. $beginning" --tokens 60 --temperature 0 | head -1
         done | cmp "$out/kept.txt" -
         ;;
     text)
-        lib=$(dirname "$hadal")/../lib
-        "$hadal" compile "$examples/jargon" -o "$out/jargon"
-        $cc -O2 "$examples/text/complete.c" -o "$out/complete" -I"$examples/../include" $link -L"$lib" -Wl,-rpath,"$lib" -ljargon -lhadaltext
-        "$out/complete" "$out/jargon.weights" "$examples/jargon" 'hacker: n. ' 100 | tee "$out/said.txt"
+        built "$out/text"
+        "$out/text" "$out/jargon.weights" "$examples/jargon" 'hacker: n. ' 100 | tee "$out/said.txt"
         "$hadal" generate "$examples/jargon" --prompt 'hacker: n. ' -n 100 | cmp - "$out/said.txt"
         "$hadal" generate "$out/jargon" --tokenizer "$examples/jargon" --prompt 'hacker: n. ' -n 100 | cmp - "$out/said.txt"
-        if "$out/complete" "$out/jargon.weights" "$examples/jargon/config.json" x 1 2>"$out/err"; then exit 1; fi
+        if "$out/text" "$out/jargon.weights" "$examples/jargon/config.json" x 1 2>"$out/err"; then exit 1; fi
         grep -q 'config.json:1:1: error: .*no tokenizer.json' "$out/err"
         ;;
     kimi-small)
@@ -87,14 +79,7 @@ print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]
         done
         ;;
     two-models)
-        for size in small:2:40 large:4:64; do
-            name=${size%%:*} rest=${size#*:}
-            parameters="-D layers=${rest%%:*} -D vocab=${rest#*:}"
-            "$hadal" init-weights "$examples/jargon/jargon.hadal" $parameters -o "$out/$name.safetensors"
-            "$hadal" compile "$examples/jargon/jargon.hadal" $parameters --weights "$out/$name.safetensors" -o "$out/$name"
-        done
-        $cc -O2 "$examples/two-models/two.c" -o "$out/two" $link -lsmall -llarge
-        "$out/two" "$out/small.weights" "$out/large.weights"
+        built two-models
         ;;
     two-ranks)
         build=$(cd "$(dirname "$hadal")/.." && pwd)
@@ -112,9 +97,7 @@ print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]
         tr -s ' \n' ' ' < "$out/two.txt" | cmp - "$out/one.txt"
         ;;
     plain-function)
-        "$hadal" compile "$examples/plain-function/swiglu_gate.hir" -o "$out/gate"
-        $cc -O2 "$examples/plain-function/call.c" -o "$out/call" $link -lgate
-        "$out/call"
+        built plain-function
         ;;
     own-residual)
         # what docs/residual-systems.md says: its page, its spec, its commands

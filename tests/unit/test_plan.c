@@ -54,14 +54,17 @@ static const char *file_with(const char *text) {
 }
 
 Test(plan, a_host_from_a_file_and_names_that_replace_its_facts) {
-    const char *path = file_with("{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"limits\": "
+    const char *path = file_with("{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"found\": "
+                                 "{\"l3\": 300}, \"latency\": 2e-6, \"network\": 3e9, \"limits\": "
                                  "{\"memory read\": 5e9, \"f32 multiply-add\": 7e9}}");
     const plan_host h = host(hd_printf(arena, "read=6G,%s,latency=1us", path));
     unlink(path);
     close_to(h.fact[PLAN_MEMORY], 1000, "memory");
     close_to(h.fact[PLAN_READ], 6e9, "read: by name");
     close_to(h.fact[PLAN_FMA], 7e9, "flops");
-    close_to(h.fact[PLAN_LATENCY], 1e-6, "latency");
+    close_to(h.fact[PLAN_LATENCY], 1e-6, "latency: by name");
+    close_to(h.fact[PLAN_NETWORK], 3e9, "network: as ranks have measured it");
+    close_to(h.fact[PLAN_CACHE], 300, "cache: what was found of the CPU");
 }
 
 static void refused(const char *text, const char *why) {
@@ -74,7 +77,7 @@ static void refused(const char *text, const char *why) {
 
 Test(plan, hosts_that_are_refused) {
     refused("memmory=2G", "did you mean \"memory\"?");
-    refused("cores=2", "memory, read, flops");
+    refused("cores=2", "memory, read, cache, cached, flops");
     refused("memory=", "\"\" is no value of memory");
     refused("memory=0", "no value of memory");
     refused("memory=-1", "no value of memory");
@@ -164,7 +167,7 @@ Test(plan, one_host_by_hand) {
     const plan_shape *s = &p.shapes.at[0];
     /* chunks of 64 and 36 rows: their bytes take longer than their operations */
     close_to(s->prefill.memory, (4000 + 640 + 4000 + 360) / 1000.0 / share_of("READ"), "prefill");
-    close_to(s->prefill_rate, 100 / s->prefill.memory, "rate");
+    close_to(s->prefill_rate, 100 / (s->prefill.memory + s->prefill.overhead), "rate");
     close_to(s->decode.memory, 4010 / 1000.0 / share_of("READ"), "decode");
     cr_assert_str_eq(plan_binds(s->decode), "memory");
     cr_assert_eq(s->decode.latency, 0, "there is nobody to agree with");
@@ -186,6 +189,55 @@ Test(plan, arithmetic_where_it_takes_longer) {
     cr_assert_str_eq(plan_binds(s->prefill), "arithmetic");
     cr_assert_not(s->fits);
     cr_assert_eq(p.best_prefill, 1, "nothing fits");
+}
+
+Test(plan, attention_reaches_less_of_the_limit) {
+    plan_step attention = product();
+    attention.work.row_flops = 0;
+    attention.work.pair_flops = 100;
+    const plan_stage stage = stage_with(&attention, 1);
+    const plan p = of_one("memory=1G,read=1G,flops=1000", 1, &stage, 1,
+                          (plan_call){.prompt = 4, .position = 9, .chunk = 64});
+    const plan_shape *s = &p.shapes.at[0];
+    close_to(s->prefill.arithmetic, 10 * 100 / 1000.0 / share_of("ATTEND"), "four rows see ten");
+    close_to(s->decode.arithmetic, 10 * 100 / 1000.0 / share_of("FMA"), "one row: as a product");
+}
+
+Test(plan, a_pass_that_caches_hold_is_read_from_them) {
+    const plan_step steps[] = {product(), product()};
+    const plan_stage stage = stage_with(steps, 2);
+    const plan_call call = {.prompt = 1, .position = 0, .chunk = 64};
+    const char *facts = "memory=1G,read=1000,flops=1T,cached=4000,cache=";
+    const double bytes = 2 * 4010;
+    plan p = of_one(hd_printf(arena, "%s%d", facts, 8020), 1, &stage, 1, call);
+    close_to(p.shapes.at[0].decode.memory, bytes / 4000.0 / share_of("READ"), "held");
+    p = of_one(hd_printf(arena, "%s%d", facts, 8019), 1, &stage, 1, call);
+    close_to(p.shapes.at[0].decode.memory, bytes / 1000.0 / share_of("READ"), "a byte too many");
+    p = of_one("memory=1G,read=1000,flops=1T,cache=1M", 1, &stage, 1, call);
+    close_to(p.shapes.at[0].decode.memory, bytes / 1000.0 / share_of("READ"), "rate not known");
+}
+
+Test(plan, kernels_and_exchanges_begin_and_threads_meet) {
+    const plan_step steps[] = {product(), product(), {.work = {.name = "nothing to do"}}};
+    const plan_stage stage = stage_with(steps, 3);
+    const plan_call call = {.prompt = 1, .position = 0, .chunk = 64};
+    const plan p = of_one("memory=1G,read=1G,flops=1G,barrier=3us", 1, &stage, 1, call);
+    close_to(p.shapes.at[0].decode.overhead, 2 * (share_of("BEGIN") + 3e-6), "two kernels");
+    const hir_crossing sum = crossing(HIR_COMM_ALL_REDUCE_OP, 100);
+    const plan_stage sends = stage_that_sends(&sum, 1);
+    const plan q = of_one("memory=1G,read=1G,flops=1G,network=1G,latency=1ms", 2, &sends, 1, call);
+    close_to(q.shapes.at[0].decode.overhead, share_of("BEGIN"), "an exchange");
+}
+
+Test(plan, bytes_go_through_the_transport_and_over_the_link) {
+    const hir_crossing sum = crossing(HIR_COMM_ALL_REDUCE_OP, 100);
+    const plan_stage stage = stage_that_sends(&sum, 1);
+    const plan_call call = {.prompt = 1, .position = 0, .chunk = 64};
+    const char *facts = "memory=1G,read=1G,flops=1G,network=8000,latency=1ms";
+    close_to(of_one(facts, 2, &stage, 1, call).shapes.at[0].decode.network, 400 / 1000.0, "link");
+    facts = "memory=1G,read=1G,flops=1G,network=8000,latency=1ms,transport=500";
+    close_to(of_one(facts, 2, &stage, 1, call).shapes.at[0].decode.network,
+             400 / 1000.0 + 400 / 500.0, "both");
 }
 
 Test(plan, rates_go_by_the_type_of_the_matrix) {

@@ -367,7 +367,7 @@ static LLVMValueRef frequencies_here(row_run *r, uint32_t number) {
 static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
-    const LLVMValueRef table = frequencies_here(r, n->frequencies);
+    LLVMValueRef table = frequencies_here(r, n->frequencies);
     const double scale = r->g->tables.at[n->frequencies].scale;
     row_at_op(r, n);
     row_pack pair[2] = {{.uniform = !depends(at, n->shape.rank, r->lane_var)}};

@@ -103,9 +103,11 @@ static int64_t elements_together(const row_team *t, int64_t extent) {
 }
 
 static bool is_taken(const row_nest *nest, uint32_t node, unsigned unroll) {
-    for (size_t t = nest->teams.n; t-- > 0 && nest->teams.at[t].unroll == unroll;)
-        for (uint32_t m = 0; m < nest->teams.at[t].n; m++)
-            if (nest->teams.at[t].member[m] == node) return true;
+    for (size_t i = nest->teams.n; i > 0 && nest->teams.at[i - 1].unroll == unroll; i--) {
+        const row_team *t = &nest->teams.at[i - 1];
+        for (uint32_t m = 0; m < t->n; m++)
+            if (t->member[m] == node) return true;
+    }
     return false;
 }
 

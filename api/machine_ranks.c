@@ -1,0 +1,99 @@
+#include "api/machine_ranks.h"
+
+#include <stdlib.h>
+
+#include "api/stats.h"
+
+enum { ON_THE_WALL = 2 }; /* clock of now() */
+
+/* words[i] = that of rank i. */
+static int tell_all(const hadal_comm *c, int64_t timeout_ns, double word, double *words) {
+    uint64_t counts[HADAL_COMM_MAX_RANKS];
+    for (int32_t r = 0; r < c->size; r++)
+        counts[r] = sizeof word;
+    return c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES, &word, words,
+                         counts, timeout_ns);
+}
+
+int machine_lowest_of_ranks(const hadal_comm *c, int64_t timeout_ns, double mine, double *lowest) {
+    double words[HADAL_COMM_MAX_RANKS];
+    const int code = tell_all(c, timeout_ns, mine, words);
+    *lowest = code ? 0 : words[0];
+    for (int32_t i = 1; i < c->size && !code; i++)
+        if (words[i] < *lowest) *lowest = words[i];
+    return code;
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------
+ */
+
+/* Elements: as few as there are in an exchange, and what a message of hadal_mpi holds. */
+enum { FEW = 16, MANY = (1 << 20) / sizeof(float) };
+
+typedef struct job {
+    const hadal_comm *c;
+    int64_t timeout_ns;
+    float *all, *part; /* MANY of each rank; of one */
+} job;
+
+static int few(const job *j) {
+    return j->c->all_reduce(j->c->context, (hadal_comm_group){0, j->c->size}, HADAL_COMM_F32,
+                            j->all, j->part, FEW, j->timeout_ns);
+}
+
+/* The two exchanges of rows that a sublayer of a prompt makes. */
+static int many(const job *j) {
+    const hadal_comm_group group = {0, j->c->size};
+    uint64_t counts[HADAL_COMM_MAX_RANKS];
+    for (int32_t r = 0; r < j->c->size; r++)
+        counts[r] = MANY;
+    const int code = j->c->reduce_scatter(j->c->context, group, HADAL_COMM_F32, j->all, j->part,
+                                          counts, j->timeout_ns);
+    return code ? code
+                : j->c->all_gather(j->c->context, group, HADAL_COMM_F32, j->part, j->all, counts,
+                                   j->timeout_ns);
+}
+
+static int repeat(int (*exchange)(const job *), const job *j, int times, double *seconds) {
+    const double start = now(ON_THE_WALL);
+    int code = HADAL_COMM_OK;
+    for (int i = 0; i < times && !code; i++)
+        code = exchange(j);
+    *seconds = (now(ON_THE_WALL) - start) / times;
+    return code;
+}
+
+/* Seconds that it takes, median of batches: of the first rank, for all of them. */
+static int measure(int (*exchange)(const job *), const job *j, double *seconds) {
+    enum { BATCHES = 7, MOST = 1000 };
+    const double batch = 0.05;
+    double one, words[HADAL_COMM_MAX_RANKS];
+    samples times = {0};
+    int code = repeat(exchange, j, 3, &one); /* connects, and touches memory */
+    if (!code) code = repeat(exchange, j, 3, &one);
+    if (!code) code = tell_all(j->c, j->timeout_ns, one, words);
+    if (code) return code;
+    const double wanted = words[0] > 0 ? batch / words[0] : MOST;
+    const int turns = wanted < 1 ? 1 : wanted > MOST ? MOST : (int)wanted;
+    for (int i = 0; i < BATCHES && !code; i++) {
+        code = repeat(exchange, j, turns, &one);
+        sample(&times, one);
+    }
+    if (!code) code = tell_all(j->c, j->timeout_ns, median(&times), words);
+    *seconds = words[0];
+    return code;
+}
+
+int machine_measure_links(const hadal_comm *c, int64_t timeout_ns, machine_links *out) {
+    const size_t ranks = (size_t)c->size;
+    job j = {c, timeout_ns, calloc(ranks * MANY, sizeof(float)), calloc(MANY, sizeof(float))};
+    double short_time = 0, long_time = 0;
+    int code = j.all && j.part ? measure(few, &j, &short_time) : HADAL_COMM_MEMORY;
+    if (!code) code = measure(many, &j, &long_time);
+    free(j.all);
+    free(j.part);
+    const double bits = 2.0 * 8 * (double)(ranks - 1) * MANY * sizeof(float);
+    *out = (machine_links){.ranks = c->size, .latency = short_time};
+    if (long_time > 2 * short_time) out->network = bits / (long_time - 2 * short_time);
+    return code;
+}

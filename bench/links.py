@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""Divided models over slow links, each beside what `hadal plan` says of it.
+
+  links.py [--bin build/release/bin] [--ranks 1,2,4] [--links 1G,10G,none] [--types f32,q4] [--shapes small,large]
+           [--prefill 512] [--decode 0] [--rounds 3] [--work DIR] [--only-prepare] [--again FILE] [--quick] [--json FILE]
+
+Makes as many network namespaces as there are ranks, joined by a bridge that has a namespace of its own, slows what leaves each of them
+(`tc`, a token bucket), starts a rank in each with Open MPI over TCP, and runs `hadal bench`. The hosts of the plan are what `hadal
+machine` measures in the same namespaces with as many ranks: all of them share one machine, and each tells what is left to it while
+the others are at work. Of a link that is slowed the plan is told its rate, and what the transport takes without it.
+
+Needs root, `ip`, `tc` and Open MPI's `mpirun`. Namespaces are removed whatever happens; nothing of the machine's own network is
+touched. --work: a folder for the models, which are compiled if they are not there; --only-prepare: no more than that. --again: measures
+nothing, and says what the plan tells now of what was measured when FILE was written with --json. --quick: a model
+of two layers and one round, to see that everything runs; its figures mean nothing.
+"""
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SPEC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs", "qwen3.hadal")
+# Of SPEC, all with AttnRes: weights that no cache holds (80 MB in q4), and such as an L3 of 32 MB holds (25 MB in f32).
+SHAPES = {"large": dict(layers=8), "small": dict(layers=6, hidden=256, heads=4, kv_heads=4, head_dim=64, ff=768, vocab=4096),
+          "whole": {}, "quick": dict(layers=2, hidden=64, heads=4, kv_heads=4, head_dim=16, ff=128, vocab=256)}
+AGENT = """#!/bin/sh
+# What mpirun starts in the place of ssh: HOST COMMAND.. in the namespace of that address. Hosts have no files in common that Open MPI
+# would not expect.
+host=${{1##*.}}
+shift
+export TMPDIR={folder}/tmp$host
+mkdir -p "$TMPDIR"
+exec ip netns exec {prefix}$host /bin/sh -c "$*"
+"""
+BURST, QUEUE = "128kb", "16mb"  # less, and 10 Gbit/s are not reached; a queue that is never full loses nothing
+
+
+def fail(text):
+    sys.exit(f"links.py: {text}")
+
+
+def run(line, **more):
+    done = subprocess.run(line, capture_output=True, text=True, **more)
+    if done.returncode:
+        fail(f"{' '.join(line)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+# ---- links -----------------------------------------------------------------------------------------
+
+
+class Network:
+    """Hosts 1 .. n, each a namespace with one interface, eth0; its address ends in the host's number."""
+
+    def __init__(self, hosts, folder):
+        self.prefix, self.hosts = f"hadal{os.getpid()}_", hosts
+        self.agent = os.path.join(folder, "agent.sh")
+        with open(self.agent, "w", encoding="utf-8") as f:
+            f.write(AGENT.format(prefix=self.prefix, folder=folder))
+        os.chmod(self.agent, 0o755)
+
+    def __enter__(self):
+        try:
+            self.make()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.remove()
+
+    def name(self, host):
+        return f"{self.prefix}{host}"
+
+    def address(self, host):
+        return f"10.177.0.{host}"
+
+    def make(self):
+        switch = self.name("switch")
+        run(["ip", "netns", "add", switch])
+        run(["ip", "-n", switch, "link", "add", "bridge", "type", "bridge"])
+        run(["ip", "-n", switch, "link", "set", "bridge", "up"])
+        for host in range(1, self.hosts + 1):
+            name = self.name(host)
+            run(["ip", "netns", "add", name])
+            run(["ip", "-n", switch, "link", "add", f"port{host}", "type", "veth", "peer", "name", "eth0", "netns", name])
+            run(["ip", "-n", switch, "link", "set", f"port{host}", "master", "bridge", "up"])
+            run(["ip", "-n", name, "address", "add", f"{self.address(host)}/24", "dev", "eth0"])
+            for link in ("eth0", "lo"):
+                run(["ip", "-n", name, "link", "set", link, "up"])
+
+    def remove(self):
+        for name in [self.name("switch"), *map(self.name, range(1, self.hosts + 1))]:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+    def slow(self, rate):
+        """Each host sends at most so much; None: as fast as the machine makes it."""
+        for host in range(1, self.hosts + 1):
+            tc = ["tc", "-n", self.name(host), "qdisc"]
+            if rate:
+                run([*tc, "replace", "dev", "eth0", "root", "tbf", "rate", f"{rate}bit", "burst", BURST, "limit", QUEUE])
+            else:
+                subprocess.run([*tc, "delete", "dev", "eth0", "root"], capture_output=True, check=False)
+
+    def mpirun(self, ranks, *line):
+        """Ranks 0 .. ranks - 1 on hosts 1 .. ranks."""
+        hosts = ",".join(map(self.address, range(1, ranks + 1)))
+        network = ["--mca", "plm_rsh_agent", self.agent, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
+                   "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none"]
+        return run([self.agent, self.address(1), "exec", "mpirun", "--allow-run-as-root", *network, "--host", hosts, "-n",
+                    str(ranks), *line])
+
+
+# ---- models ----------------------------------------------------------------------------------------
+
+
+def defines(shape):
+    return [x for name, value in dict(system="attnres", **SHAPES[shape]).items() for x in ("-D", f"{name}={value}")]
+
+
+def library(a, shape, dtype, ranks):
+    return os.path.join(a.work, f"{shape}-{dtype}-{ranks}", "m")
+
+
+def prepare(a):
+    for shape in a.shapes:
+        weights = os.path.join(a.work, f"{shape}.safetensors")
+        for dtype in a.types:
+            for ranks in a.ranks:
+                out = library(a, shape, dtype, ranks)
+                if os.path.exists(os.path.join(os.path.dirname(out), "libm.so")):
+                    continue
+                if not os.path.exists(weights):
+                    run([a.hadal, "init-weights", SPEC, *defines(shape), "--weights-dtype", "bf16", "-q", "-o", weights])
+                divided = ["--ranks", str(ranks)] if ranks > 1 else []
+                run([a.hadal, "compile", SPEC, *defines(shape), "-w", weights, "--weights-dtype", dtype, "--target-cpu", "native",
+                     *divided, "-q", "-o", out])
+        if os.path.exists(weights):
+            os.remove(weights)
+
+
+# ---- measuring and planning ------------------------------------------------------------------------
+
+
+def threads(ranks):
+    return max(1, len(os.sched_getaffinity(0)) // ranks)
+
+
+def on_ranks(a, network, ranks, *line):
+    """What the command prints that the ranks make; one rank needs nobody."""
+    line = [a.hadal, *map(str, line), "--threads", str(threads(ranks))]
+    return run(line) if ranks == 1 else network.mpirun(ranks, *line)
+
+
+def measure(a, network, shape, dtype, ranks):
+    text = on_ranks(a, network, ranks, "bench", library(a, shape, dtype, ranks), "--prefill", a.prefill, "--decode", a.decode,
+                    "--rounds", a.rounds, "--json")
+    return {row["phase"]: row for row in json.loads(text)["rows"]}
+
+
+def facts_of_host(host, rate, row):
+    """For --host. What was measured beside this run counts, since the memory of a machine is not the same from one minute to the
+    next. Of the transport a slow link adds its own time: what it takes by itself was measured without."""
+    limits, ranks = host["limits"], host.get("ranks", 1)
+    faster = row["fma_limit"] / limits["f32 multiply-add"]
+    facts = {"memory": host["memory"], "read": row["read_limit"], "flops": row["fma_limit"], "cached": limits["4 MB read"], "barrier": host["barrier"],
+             "cache": host["found"]["l3"] / ranks,  # all hosts are this machine
+             "bf16": limits.get("bf16 dots", 0) * faster, "int8": limits.get("int8 dots", 0) * faster}
+    if ranks > 1:
+        facts.update(latency=host["latency"], network=rate or host["network"])
+    if rate:
+        facts["transport"] = host["network"] / 8
+    return ",".join(f"{name}={value}" for name, value in facts.items() if value)
+
+
+def compare(a, network, ranks, host, rate):
+    for shape in a.shapes:
+        for dtype in a.types:
+            for phase, row in measure(a, network, shape, dtype, ranks).items():
+                yield {"shape": shape, "type": dtype, "ranks": ranks, "threads": threads(ranks), "link": rate, "phase": phase,
+                       "prefill": a.prefill, "decode": a.decode, "measured": row["seconds"], "spread": row["spread"],
+                       "busy": row["busy"], "facts": facts_of_host(host, rate, row)}
+
+
+def planned(a, row):
+    """The row with what the plan says."""
+    text = run([a.hadal, "plan", SPEC, *defines(row["shape"]), "--weights-dtype", row["type"], "--ranks", str(row["ranks"]), "--hosts",
+                str(row["ranks"]), "--prefill", str(row["prefill"]), "--decode", str(row["decode"]), "--host", row["facts"], "--json"])
+    parts = json.loads(text)["shapes"][0][f"{row['phase']}_seconds"]
+    return {**row, "planned": parts["all"], "parts": parts}
+
+
+def show(row):
+    parts = ", ".join(f"{name} {1e3 * x:.3g}" for name, x in row["parts"].items() if name not in ("all", "held_by") and x)
+    print(f"{row['shape']:6} {row['type']:5} {row['ranks']:5} {row['link'] or '-':>5} {row['phase']:8} {1e3 * row['measured']:11.2f}"
+          f" {1e3 * row['planned']:11.2f} {row['planned'] / row['measured']:7.2f}  +-{100 * row['spread']:2.0f} %  {parts}"
+          f"{', busy' if row['busy'] else ''}", flush=True)
+
+
+HEAD = "shape  type  ranks  link phase    measured ms  planned ms   ratio   spread   of the plan, ms\n"
+
+
+def show_host(ranks, host):
+    limits = host["limits"]
+    text = f"{ranks} x {threads(ranks)} threads: read {limits['memory read'] * 1e-9:.1f} GB/s, " \
+           f"multiply-add {limits['f32 multiply-add'] * 1e-9:.0f} GFLOP/s"
+    if "ranks" in host:
+        text += f", an exchange {host['latency'] * 1e6:.1f} us, {host['network'] * 1e-9:.2f} Gbit/s"
+    print(text, flush=True)
+
+
+def measure_all(a):
+    with Network(max(a.ranks), a.work) as network:
+        for ranks in a.ranks:
+            host = json.loads(on_ranks(a, network, ranks, "machine", "--json"))
+            show_host(ranks, host)
+            for rate in a.links if ranks > 1 else [None]:
+                network.slow(rate)
+                yield from compare(a, network, ranks, host, rate)
+            network.slow(None)
+
+
+def rows_of(a):
+    """Measured now, or, with --again, before."""
+    if not a.again:
+        prepare(a)
+        return [] if a.only_prepare else measure_all(a)
+    with open(a.again, encoding="utf-8") as f:
+        return json.load(f)["rows"]
+
+
+def tell(rows):
+    off = [abs(row["planned"] / row["measured"] - 1) for row in rows]
+    print(f"{sum(x <= 0.25 for x in off)} of {len(off)} within 25 %, half within {100 * statistics.median(off):.0f} %, the furthest "
+          f"{100 * max(off):.0f} %")
+
+
+# ---- arguments -------------------------------------------------------------------------------------
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--bin", default=os.path.dirname(shutil.which("hadal") or "") or "build/release/bin")
+    parser.add_argument("--ranks", default="1,2,4")
+    parser.add_argument("--links", default="1G,10G,none", help="bits per second that leave a host; none: not slowed")
+    parser.add_argument("--types", default="f32,q4")
+    parser.add_argument("--shapes", default="small,large", help=", ".join(SHAPES))
+    parser.add_argument("--prefill", type=int, default=512)
+    parser.add_argument("--decode", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", metavar="DIR")
+    parser.add_argument("--only-prepare", action="store_true")
+    parser.add_argument("--again", metavar="FILE")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json")
+    a = parser.parse_args()
+    a.hadal = os.path.abspath(os.path.join(a.bin, "hadal"))
+    a.ranks = [int(x) for x in a.ranks.split(",")]
+    a.links = [None if x == "none" else x for x in a.links.split(",")]
+    a.types, a.shapes = a.types.split(","), ["quick"] if a.quick else a.shapes.split(",")
+    a.rounds = 1 if a.quick else a.rounds
+    unknown = [x for x in a.shapes if x not in SHAPES]
+    if unknown:
+        fail(f"no shape {unknown[0]}: there are {', '.join(SHAPES)}")
+    if not all(1 <= x <= 250 for x in a.ranks):
+        fail("--ranks are 1 to 250 each")
+    return a
+
+
+def check_tools(a):
+    if not os.path.exists(a.hadal):
+        fail(f"{a.hadal} is not there: --bin")
+    if a.again or a.only_prepare:
+        return
+    if os.geteuid() != 0:
+        fail("only root can make network namespaces")
+    for tool, package in (("ip", "iproute2"), ("tc", "iproute2"), ("mpirun", "openmpi-bin")):
+        if not shutil.which(tool):
+            fail(f"there is no {tool}: Debian's package {package} has it")
+
+
+def main():
+    a = arguments()
+    check_tools(a)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that namespaces are removed
+    with contextlib.ExitStack() as stack:
+        a.work = a.work or stack.enter_context(tempfile.TemporaryDirectory())
+        os.makedirs(a.work, exist_ok=True)
+        a.work = os.path.abspath(a.work)
+        rows, head = [], HEAD
+        for row in rows_of(a):
+            rows.append(planned(a, row))
+            print(head, end="", flush=True)
+            show(rows[-1])
+            head = ""
+    if rows:
+        tell(rows)
+    if a.json:
+        with open(a.json, "w", encoding="utf-8") as f:
+            json.dump({"schema": "hadal-links-1", "rows": rows}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+/* Loops over weights that are read once (contract/stream.h). */
+#include "codegen/contract/stream.h"
+
+#include "codegen/contract/matrix.h"
+#include "codegen/emit/arithmetic.h"
+
+enum {
+    PAGE = 4096,     /* the smallest there are */
+    PAGES_AHEAD = 4, /* of 2, 4, 6, 8 and 16, 2 was slower and the others alike */
+    PAGES = 2,       /* in an iteration of the outer loop, which takes ten instructions */
+};
+
+/* Steps of an iteration of the outer loop. */
+static int64_t steps_of_pages(const hcg_streamed *w) {
+    const int64_t iterations = PAGES * PAGE / (w->bytes * w->each);
+    return (iterations > 1 ? iterations : 1) * w->each;
+}
+
+hcg_stream hcg_stream_begin(hcg_emit *e, const hcg_streamed *w, const char *name, unsigned n,
+                            const LLVMValueRef *init) {
+    hcg_stream s;
+    LLVMValueRef many = hcg_i64(e, steps_of_pages(w));
+    s.page = hcg_loop_begin(e, hcg_i64(e, 0), w->steps, many, "page", n, init);
+    LLVMValueRef at = hcg_at(e, e->i8, w->from, hcg_mul_const(e, s.page.index, w->bytes));
+    for (int64_t i = 0; i < PAGES; i++)
+        hcg_prefetch_l2(e, at, (PAGES_AHEAD + i) * PAGE);
+    LLVMValueRef end = hcg_smaller(e, hcg_add(e, s.page.index, many), w->steps);
+    s.step = hcg_loop_begin(e, s.page.index, end, hcg_i64(e, w->each), name, n, s.page.carried);
+    return s;
+}
+
+void hcg_stream_end(hcg_emit *e, hcg_stream *s, const LLVMValueRef *next) {
+    hcg_loop_end(e, &s->step, next);
+    hcg_loop_end(e, &s->page, s->step.carried);
+}
