@@ -36,7 +36,10 @@ bool api_has_logits(const api_library *l) {
 }
 
 bool api_is_first_of_stage(const api_library *l, int32_t rank) {
-    return !l->session_init_on || rank % ranks_of_stage(l) == 0;
+    const int32_t ranks = ranks_of_stage(l);
+    if (!l->session_init_on) return true;
+    hd_known(ranks); /* a library that has the function tells how many */
+    return rank % ranks == 0;
 }
 
 /* That they are as many as the library wants is agreed on by all when sessions are made. */

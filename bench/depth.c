@@ -145,6 +145,7 @@ static arena make_arena(program *const *p, int64_t tokens, shape s) {
  */
 
 static double mechanism_bytes(const program *p, const program *none, int64_t tokens) {
+    hd_known(none); /* what stands before PHASES is always compiled */
     const work w = count_work(p->kernels, tokens, 0, tokens);
     const work n = count_work(none->kernels, tokens, 0, tokens);
     return w.row_bytes + w.contract_bytes - n.row_bytes - n.contract_bytes;

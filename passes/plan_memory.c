@@ -10,9 +10,9 @@
  * bytes. A result of a row program may alias, row by row, a long value of the same size whose last
  * reader the row program is: the streams of a residual system are updated in place, in half of the
  *          memory. Otherwise the values that a kernel reads and those that it writes never overlap.
- *          Kernels that go tile by tile beside exchanges (ir/overlap.h) run at once, as far as
- * memory goes: what any of them touches is live from the first to the last of them. Leaves   the
- * kernels.
+ *          Kernels that go tile by tile beside exchanges (ir/overlap.h) run at once as far as
+ *          memory goes: what one of them touches is live from the first of them to the last.
+ * Leaves   the kernels.
  *
  * Packing rectangles (live range x size) into the least height is NP-hard, but greedy orders do
  * well on models: three (by start, by size, by live range times size), each with first fit and with
