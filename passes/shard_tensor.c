@@ -417,15 +417,30 @@ static bool divide_weights(rewriter *w, const requests *r) {
 /* What memory moves in the time of one exchange more: 20 us at 13 GB/s. */
 enum { EXCHANGE_BYTES = 1 << 18 };
 
+/* Bytes of a token that a rank does not move where what is local to rows is divided. */
+static uint64_t bytes_divided(const rewriter *w) {
+    const uint64_t ranks = w->m->ranks;
+    uint64_t row = 0;
+    for (size_t v = 0; v < w->n_values; v++)
+        if (w->at[v] == ROWS) row += (uint64_t)pass_elements(hir_value_at(w->m, (hir_id)v)->type);
+    return row * 8 * (ranks - 1) / ranks;
+}
+
+/* Few tokens: the other form, columns over ranks, is not built (docs/decisions/sharding.md). */
+static void remark_columns(const rewriter *w) {
+    hir_remark_add(w->c, false, HIR_NONE,
+                   "calls of fewer tokens than that have all rows on all ranks: columns over ranks "
+                   "would save each %llu bytes of a token, and wait for %u messages more at least, "
+                   "of norms' sums",
+                   (unsigned long long)bytes_divided(w), w->scatters);
+}
+
 /* With rows divided, a rank does a P-th of what is local to rows, and each gathered value is an
  * exchange; with all rows on all ranks there are none of these. Never more tokens than a rank has
  * rows of a whole chunk, for which there is memory anyway. */
 static int64_t rows_divided_from(const rewriter *w) {
     const int64_t ranks = w->m->ranks;
-    uint64_t row = 0;
-    for (size_t v = 0; v < w->n_values; v++)
-        if (w->at[v] == ROWS) row += (uint64_t)pass_elements(hir_value_at(w->m, (hir_id)v)->type);
-    const uint64_t saved = row * 8 * (uint64_t)(ranks - 1) / (uint64_t)ranks + 1;
+    const uint64_t saved = bytes_divided(w) + 1;
     const int64_t tokens = (int64_t)((uint64_t)w->gathers * EXCHANGE_BYTES / saved);
     const int64_t chunk = w->c->options->chunk > 0 ? w->c->options->chunk : 512;
     const int64_t most = chunk / ranks > ranks ? chunk / ranks : ranks;
@@ -486,6 +501,7 @@ bool pass_shard_tensor(hir_pass_context *c) {
                    "%zu parts of layers are divided over %u ranks; %u values are gathered and %u "
                    "sums are scattered for each token, rows being divided from %lld tokens on",
                    s.parts.n, c->m->ranks, w.gathers, w.scatters, (long long)c->m->divide_from);
+    remark_columns(&w);
     c->changed = true;
     return true;
 }

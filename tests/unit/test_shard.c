@@ -205,3 +205,16 @@ Test(shard, golden_cases_on_two_stages_of_two_ranks) {
 Test(shard, golden_cases_on_two_stages_of_two_parts_and_two_ranks) {
     check_pipelines(2, 2, 2);
 }
+
+/* Columns over ranks are not built: the remark says what they would save, and what wait for: a
+ * norm behind each of the 8 sublayers. */
+Test(shard, columns_over_ranks_are_weighed) {
+    const hir_pass_options o = {.ranks = 4, .divide_from = 4};
+    (void)compiled(load("golden", "standard"), o, false);
+    bool said_so = false;
+    for (size_t i = 0; i < remarks.list.n; i++)
+        said_so |= !remarks.list.at[i].taken &&
+                   strstr(remarks.list.at[i].text, "columns over ranks would save each") &&
+                   strstr(remarks.list.at[i].text, "wait for 8 messages more at least");
+    cr_assert(said_so);
+}
