@@ -37,9 +37,8 @@ case $example in
         done | cmp "$out/batch.txt" -
         ;;
     nodes)
-        "$hadal" compile $jargon -o "$out/jargon"
-        $cc -std=c11 -Wall -Wextra -Werror -O2 "$examples/nodes/spread.c" -o "$out/spread" $link -ljargon
-        "$out/spread" "$out/jargon.weights" >"$out/nodes.txt"
+        built "$out/nodes"
+        "$out/nodes" "$out/jargon.weights" >"$out/nodes.txt"
         cat "$out/nodes.txt"
         # every page is somewhere, and there are as many as the file has
         pages=$(sed -n 's/.*: \([0-9]*\) pages$/\1/p' "$out/nodes.txt" | awk '{n += $1} END {print n}')
@@ -47,9 +46,9 @@ case $example in
         [ "$pages" -eq $(((bytes + page - 1) / page)) ]
         grep -q '^the same logits' "$out/nodes.txt"
         : >"$out/empty.weights" # what is no file of weights is refused
-        if "$out/spread" "$out/empty.weights" 2>"$out/err"; then exit 1; fi
+        if "$out/nodes" "$out/empty.weights" 2>"$out/err"; then exit 1; fi
         head -c 4096 "$out/jargon.weights" >"$out/cut.weights"
-        if "$out/spread" "$out/cut.weights" 2>"$out/err"; then exit 1; fi
+        if "$out/nodes" "$out/cut.weights" 2>"$out/err"; then exit 1; fi
         grep -q 'spread: weights: ' "$out/err"
         ;;
     keep-prompt)
