@@ -227,8 +227,8 @@ typedef struct hfe_program {
     const hfe_options *options;
     size_t errors; /* there were before this program */
     hfe_names names;
-    HD_VEC(hfe_file *) files;   /* the spec first */
-    HD_VEC(const char *) pages; /* of the library, once asked for */
+    HD_VEC(hfe_file *) files;         /* the spec first */
+    HD_VEC(const char *) pages;       /* of the library, once asked for */
     HD_VEC(hfe_library_name) library; /* by page, once asked for */
     bool pages_known, library_known;
     HD_VEC(hfe_unread) unread; /* said only when all else is well */

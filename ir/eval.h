@@ -14,9 +14,9 @@
 #define HIR_EVAL_MAX_ELEMENTS ((int64_t)1 << 30)
 
 /* Writes weight number w to `out` as doubles, already rounded to its storage dtype if that is
- * narrower than f32 (row-major, whatever the layout). Called once per weight and evaluator. Of derived weights only those that
- * are stored in groups come here: `out` holds their numbers already, which are to be rounded.
- * False: the evaluation fails (diagnostic added). */
+ * narrower than f32 (row-major, whatever the layout). Called once per weight and evaluator. Of
+ * derived weights only those that are stored in groups come here: `out` holds their numbers
+ * already, which are to be rounded. False: the evaluation fails (diagnostic added). */
 typedef bool (*hir_weight_source)(void *context, const hir_module *m, uint32_t w, double *out,
                                   hd_diags *d);
 /* Seeded random weights of ordinary size: normal / sqrt(fan in) for matrices, 1 + 0.1 normal for

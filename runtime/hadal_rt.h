@@ -39,8 +39,8 @@ typedef struct hrt_owner {
 } hrt_owner;
 
 /* The work of all threads in a step that is cut by columns: a kernel may deal it among them as they
- * come (codegen/contract/deal.h), in the place of what it is called for. All threads are offered the
- * same, so that all take it or none does. */
+ * come (codegen/contract/deal.h), in the place of what it is called for. All threads are offered
+ * the same, so that all take it or none does. */
 typedef struct hrt_deal {
     _Atomic int64_t *next; /* of all threads; 0 before the step */
     int64_t r0, r1, cols;  /* rows [r0, r1) of columns [0, cols) */

@@ -1,5 +1,5 @@
-/* A model that is divided over the processes of an MPI job: each has its share of the weights, all get the
- * same logits, and the first prints what comes after "1 2 3".
+/* A model that is divided over the processes of an MPI job: each has its share of the weights, all
+ * get the same logits, and the first prints what comes after "1 2 3".
  *
  *     mpirun -n 2 ./ranks FOLDER
  *
@@ -44,8 +44,10 @@ static int run(const hadal_comm *comm, const char *folder) {
     const size_t size = tiny_session_size(TOKENS);
     void *memory = aligned_alloc(TINY_ALIGN, size);
     int code = tiny_weights_open(share, &weights);
-    /* Without its share a rank comes here all the same, with NULL: so the others need not wait for it. */
-    const int all = tiny_session_init_on(memory, size, weights, TOKENS, comm, 10 * SECOND, &session);
+    /* Without its share a rank comes here all the same, with NULL: so the others need not wait for
+     * it. */
+    const int all =
+        tiny_session_init_on(memory, size, weights, TOKENS, comm, 10 * SECOND, &session);
     if (!code) code = all;
     if (!code) code = write_tokens(session, comm->rank == 0);
     if (code)

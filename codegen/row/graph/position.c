@@ -202,8 +202,7 @@ static bool are_given(const hir_module *m, hir_ref ids) {
 bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     hir_ref table = op->args[0], ids = op->args[1];
     if (table.kind != HIR_REF_WEIGHT) return row_unsupported(g, op, "the table is not a weight");
-    if (!are_given(g->m, ids))
-        return row_unsupported(g, op, "the ids are not an input");
+    if (!are_given(g->m, ids)) return row_unsupported(g, op, "the ids are not an input");
     const hir_weight *w = &g->m->weights.at[table.index];
     /* rows whose elements do not lie at one distance are made f32 when they are found */
     bool panel = w->layout == HIR_LAYOUT_PANEL;

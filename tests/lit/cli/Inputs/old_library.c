@@ -1,4 +1,5 @@
-/* What is left of a library of an earlier Hadal: NAME_info() of a model called "old", whose struct ends before step_size. */
+/* What is left of a library of an earlier Hadal: NAME_info() of a model called "old", whose struct
+ * ends before step_size. */
 #include <stddef.h>
 
 static const struct {
