@@ -20,9 +20,11 @@ done
 $tsan -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/threads.c \
     "$source"/tests/comm/scenarios.c "$source/tests/unit/test_comm.c" -o "$out/test_comm" -pthread
 "$out/test_comm"
-$tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source"/comm/exchange.c \
-    "$source"/comm/threads.c "$source/tests/unit/test_ranks.c" -o "$out/test_ranks" -lm -pthread
-"$out/test_ranks"
+for test in test_ranks test_ranks_batch test_ranks_lost; do
+    $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source"/comm/exchange.c \
+        "$source"/comm/threads.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
+    "$out/$test"
+done
 
 "$hadal" compile "$source/examples/jargon/jargon.hadal" --weights "$source/examples/jargon/model.safetensors" \
     --emit=obj,header,weights -o "$out/jargon"

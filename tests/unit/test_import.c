@@ -11,40 +11,9 @@
 #include "frontend/family.h"
 #include "frontend/import.h"
 #define FOLDER "/tmp/hadal-import-XXXXXX"
-#include "tests/unit/folder_fixture.h"
+#include "tests/unit/import_fixture.h"
 
 TestSuite(import, .init = open_folder, .fini = close_folder);
-
-static const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
-
-static char *import_folder(const char *path) {
-    return hfe_import(arena, &diags, path, &options);
-}
-
-static char *saved(int version, const char *name) {
-    return hd_printf(arena, "%s/import/transformers-%d/%s", TEST_DATA, version, name);
-}
-
-static char *import_text(const char *json) {
-    cr_assert(hd_write_file(arena, &diags, in_folder("config.json"), json, strlen(json)));
-    return import_folder(folder);
-}
-
-static const hd_diag *find_error(const char *part) {
-    for (size_t i = 0; i < diags.list.n; i++)
-        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
-    return NULL;
-}
-
-static void expect_has(const char *text, const char *part) {
-    cr_assert(text, "%s", said());
-    cr_expect(strstr(text, part), "'%s' is not in:\n%s", part, text);
-}
-
-static void expect_lacks(const char *text, const char *part) {
-    cr_assert(text, "%s", said());
-    cr_expect(!strstr(text, part), "'%s' is in:\n%s", part, text);
-}
 
 /* ---- accepted ------------------------------------------------------------------------------ */
 
@@ -96,31 +65,6 @@ Test(import, qwen) {
     expect_has(t, "theta: theta, qk_norm: true, eps: eps)\n");
     t = import_folder(saved(5, "qwen3-bias"));
     expect_has(t, "qk_norm: true, eps: eps, qkv_bias: true,\n                o_bias: true)");
-}
-
-#define BASE(family)                                                                               \
-    "{\"model_type\": \"" family "\", \"vocab_size\": 96, \"hidden_size\": 48,"                    \
-    " \"intermediate_size\": 80, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"            \
-    " \"rms_norm_eps\": 1e-6"
-
-/* A small legal config with one field set; the path is FIELD or OBJECT.FIELD. */
-static char *import_with(const char *family, const char *path, const char *value) {
-    json_error_t error;
-    json_t *root = json_loads(hd_printf(arena, BASE("%s") "}", family), 0, &error);
-    json_t *v = json_loads(value, JSON_DECODE_ANY, &error), *object = root;
-    cr_assert(root && v, "%s", value);
-    const char *dot = strchr(path, '.');
-    if (dot) {
-        char *name = hd_strndup(arena, path, (size_t)(dot - path));
-        object = json_object();
-        json_object_set_new(root, name, object);
-        path = dot + 1;
-    }
-    json_object_set_new(object, path, v);
-    char *text = json_dumps(root, JSON_INDENT(2)), *kept = hd_strdup(arena, text);
-    free(text);
-    json_decref(root);
-    return import_text(kept);
 }
 
 Test(import, fields_that_change_nothing) {
@@ -626,14 +570,6 @@ Test(import, refused_values_are_named) {
     }
 }
 
-Test(import, llama3_scaling_needs_all_its_fields) {
-    cr_expect_null(
-        import_with("llama", "rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8}"));
-    cr_expect(find_error("rope_scaling: the field 'low_freq_factor' is missing"));
-    cr_expect(find_error("rope_scaling: the field 'high_freq_factor' is missing"));
-    cr_expect_eq(diags.errors, 2, "the length of training is that of the family");
-}
-
 Test(import, contradictions) {
     cr_expect_null(
         import_text(BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": " ATTNRES("3") "}"));
@@ -648,102 +584,6 @@ Test(import, contradictions) {
         BASE("llama") ", \"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": "
                       "{\"rope_type\": \"linear\", \"factor\": 2}}"));
     cr_expect(find_error("rope_scaling: differs from rope_parameters"));
-}
-
-/* Which layers have a window, by each way of saying it. */
-Test(import, windows) {
-    static const char sliding[] = ", \"use_sliding_window\": true, \"sliding_window\": 16";
-    char *t = import_folder(saved(4, "qwen2-sliding"));
-    expect_has(t, "slides = [false, false, true, true]");
-    expect_has(t, "window = 128");
-    expect_has(t, "window: if slides[l] { window } else { none })");
-    t = import_text(hd_printf(arena, "%s%s, \"max_window_layers\": 3}", BASE("qwen2"), sliding));
-    expect_has(t, "slides = [false, false, false, true]");
-    expect_has(t, "window = 16");
-    t = import_text(hd_printf(arena, "%s%s, \"max_window_layers\": 0}", BASE("qwen3"), sliding));
-    expect_has(t, "window: window)"); /* all layers */
-    expect_lacks(t, "slides");
-    t = import_text(hd_printf(arena, "%s%s}", BASE("qwen3"), sliding)); /* from layer 28 on */
-    expect_lacks(t, "window");
-    t = import_text(BASE("mistral") ", \"num_key_value_heads\": 2}");
-    expect_has(t, "window = 4096");
-    t = import_text(BASE("mistral") ", \"num_key_value_heads\": 2, \"sliding_window\": null}");
-    expect_lacks(t, "window");
-    t = import_text(BASE("olmo3") "}");
-    expect_has(t, "slides = [true, true, true, false]");
-}
-
-#define STRETCHED ", \"max_position_embeddings\": 256, \"rope_scaling\": {\"rope_type\": "
-Test(import, yarn) {
-    /* 0.1 ln 4 + 1 */
-    char *t =
-        import_text(BASE("llama") STRETCHED "\"yarn\", \"original_max_position_embeddings\": 64}}");
-    expect_has(t, "factor = 4.0");
-    expect_has(t, "attention_factor = 1.138629436111989");
-    expect_has(t, "original_positions = 64");
-    expect_has(t, "beta_fast = 32.0");
-    t = import_text(BASE("llama") STRETCHED "\"yarn\", \"factor\": 40, \"mscale\": 1, "
-                                            "\"mscale_all_dim\": 1, \"truncate\": false}}");
-    expect_has(t, "attention_factor = 1.0");
-    expect_has(t, "original_positions = 256");
-    expect_has(t, "truncate: false");
-    /* (0.0707 ln 40 + 1) / (0.1 ln 40 + 1) */
-    t = import_text(BASE("llama") STRETCHED "\"yarn\", \"factor\": 40, \"mscale\": 0.707, "
-                                            "\"mscale_all_dim\": 1.0}}");
-    expect_has(t, "attention_factor = 0.92104235");
-    /* in OLMo 3 only layers without a window are stretched */
-    t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8}}");
-    expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
-    /* where kinds of layers differ, transformers does not find `truncate` */
-    t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8, \"truncate\": false}}");
-    expect_lacks(t, "truncate: false");
-    expect_has(t, "# truncate is taken for true");
-}
-
-/* transformers 5 writes positions of each kind of layer in an object of its own. */
-#define KINDS ", \"max_position_embeddings\": 256, \"rope_parameters\": "
-Test(import, positions_by_kind_of_layer) {
-    char *t = import_text(BASE("olmo3") KINDS
-                          "{\"full_attention\": {\"rope_type\": \"yarn\", \"factor\": 8, "
-                          "\"rope_theta\": 20000}, \"sliding_attention\": {\"rope_type\": "
-                          "\"default\", \"rope_theta\": 777}}}");
-    cr_expect_eq(diags.list.n, 0, "%s", said());
-    expect_has(t, "theta = 20000.0");
-    expect_has(t, "window_theta = 777.0");
-    expect_has(t, "theta: if slides[l] { window_theta } else { theta }");
-    expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
-    /* a theta that is not there is that of the family, also beside one outside */
-    t = import_text(BASE("olmo3") KINDS "{\"full_attention\": null, \"sliding_attention\": "
-                                        "{\"rope_type\": \"linear\", \"factor\": 3}}, "
-                                        "\"rope_theta\": 1000}");
-    expect_has(t, "theta = 1000.0");
-    expect_has(t, "window_theta = 500000.0");
-    expect_has(t, "if slides[l] { linear_scaling(window_factor) } else { none }");
-    /* outside alone it is that of layers without a window, which is said */
-    t = import_text(BASE("olmo3") ", \"rope_theta\": 1000}");
-    expect_has(t, "window_theta = 500000.0");
-    expect_has(t, "# rope_theta = 1000 is that of layers without a window");
-    const size_t notes = diags.list.n;
-    t = import_text(BASE("olmo3") ", \"rope_theta\": 500000}");
-    expect_lacks(t, "theta: if");
-    cr_expect_eq(diags.list.n, notes, "%s", said());
-}
-
-Test(import, longrope) {
-    static const char factors[] =
-        "\"short_factor\": [1, 1, 1, 1, 1, 1.5], \"long_factor\": [1, 2, 3, 4, 5, 6]";
-    char *t = import_text(hd_printf(arena, "%s%s\"longrope\", %s}, %s}", BASE("phi3"), STRETCHED,
-                                    factors, "\"original_max_position_embeddings\": 64"));
-    expect_has(t, "attention_factor = 1.1547005"); /* sqrt(1 + ln 4 / ln 64) */
-    expect_has(t, "original_positions = 64");
-    expect_has(t, "long_factors = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]");
-    /* the names of the first files */
-    t = import_text(hd_printf(arena, "%s%s\"su\", %s}, %s}", BASE("phi3"), STRETCHED, factors,
-                              "\"original_max_position_embeddings\": 64"));
-    expect_has(t, "longrope_scaling(");
-    t = import_text(hd_printf(arena, "%s%s\"yarn\", %s}, %s}", BASE("phi3"), STRETCHED, factors,
-                              "\"original_max_position_embeddings\": 256"));
-    expect_has(t, "attention_factor = 1.0"); /* not longer than in training */
 }
 
 Test(import, missing_fields_are_all_listed) {
@@ -789,38 +629,6 @@ Test(import, null_is_not_absent) {
     expect_has(t, "head_dim = 128");
     t = import_with("qwen3", "head_dim", "null");
     expect_lacks(t, "head_dim = 128");
-}
-
-/* Two lengths of training: the one outside of the scaling comes first, and one is the family's. */
-Test(import, lengths_of_training) {
-#define YARN_OF(n)                                                                                 \
-    ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "                                \
-    "\"original_max_position_embeddings\": " #n "}"
-    char *t = import_text(BASE("llama") YARN_OF(64) "}");
-    expect_has(t, "original_positions = 64");
-    t = import_text(BASE("llama") YARN_OF(64) ", \"original_max_position_embeddings\": 32}");
-    expect_has(t, "original_positions = 32");
-    cr_expect_eq(diags.list.n, 1, "%s", said());
-    expect_has(t, "# original_max_position_embeddings is 32, as outside");
-    t = import_text(BASE("llama") ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}");
-    expect_has(t, "original_positions = 2048");
-    t = import_with("llama", "rope_scaling",
-                    "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
-                    "\"high_freq_factor\": 4}");
-    expect_has(t, "2048");
-}
-
-/* What transformers writes beside rope_parameters, it does not read. */
-Test(import, a_theta_beside_the_one_that_is_read) {
-    char *t = import_text("{\"model_type\": \"deepseek_v4\", \"vocab_size\": 96, \"hidden_size\": "
-                          "48, \"num_hidden_layers\": 4"
-                          ", \"rope_theta\": 10000, \"compress_rope_theta\": 160000, "
-                          "\"rope_parameters\": {\"main\": {\"rope_type\": "
-                          "\"default\", \"rope_theta\": 500}, \"compress\": "
-                          "{\"rope_type\": \"default\", \"rope_theta\": 900}}}");
-    expect_has(t, "theta = 500.0");
-    expect_has(t, "compress_theta = 900.0");
-    expect_has(t, "# rope_theta is 500, as in rope_parameters.main");
 }
 
 Test(import, all_faults_with_their_places) {

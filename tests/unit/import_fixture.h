@@ -1,0 +1,71 @@
+/* Imports of configs in a folder that is there for one test, and what is in the specs. FOLDER is
+ * its name, as for folder_fixture.h. */
+#ifndef TEST_IMPORT_FIXTURE_H
+#define TEST_IMPORT_FIXTURE_H
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/import.h"
+#include "tests/unit/folder_fixture.h"
+
+static const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
+
+static inline char *import_folder(const char *path) {
+    return hfe_import(arena, &diags, path, &options);
+}
+
+static inline char *saved(int version, const char *name) {
+    return hd_printf(arena, "%s/import/transformers-%d/%s", TEST_DATA, version, name);
+}
+
+static inline char *import_text(const char *json) {
+    cr_assert(hd_write_file(arena, &diags, in_folder("config.json"), json, strlen(json)));
+    return import_folder(folder);
+}
+
+static inline const hd_diag *find_error(const char *part) {
+    for (size_t i = 0; i < diags.list.n; i++)
+        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
+    return NULL;
+}
+
+static inline void expect_has(const char *text, const char *part) {
+    cr_assert(text, "%s", said());
+    cr_expect(strstr(text, part), "'%s' is not in:\n%s", part, text);
+}
+
+static inline void expect_lacks(const char *text, const char *part) {
+    cr_assert(text, "%s", said());
+    cr_expect(!strstr(text, part), "'%s' is in:\n%s", part, text);
+}
+
+#define BASE(family)                                                                               \
+    "{\"model_type\": \"" family "\", \"vocab_size\": 96, \"hidden_size\": 48,"                    \
+    " \"intermediate_size\": 80, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"            \
+    " \"rms_norm_eps\": 1e-6"
+
+/* A small legal config with one field set; the path is FIELD or OBJECT.FIELD. */
+static inline char *import_with(const char *family, const char *path, const char *value) {
+    json_error_t error;
+    json_t *root = json_loads(hd_printf(arena, BASE("%s") "}", family), 0, &error);
+    json_t *v = json_loads(value, JSON_DECODE_ANY, &error), *object = root;
+    cr_assert(root && v, "%s", value);
+    const char *dot = strchr(path, '.');
+    if (dot) {
+        char *name = hd_strndup(arena, path, (size_t)(dot - path));
+        object = json_object();
+        json_object_set_new(root, name, object);
+        path = dot + 1;
+    }
+    json_object_set_new(object, path, v);
+    char *text = json_dumps(root, JSON_INDENT(2)), *kept = hd_strdup(arena, text);
+    free(text);
+    json_decref(root);
+    return import_text(kept);
+}
+
+#endif
