@@ -400,6 +400,8 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
         .norm_of_rows = s->pass_options.norm_of_rows,
         .stage = (uint32_t)s->pass_options.stage,
         .stages = (uint32_t)s->pass_options.stages,
+        .whole = s->graph,
+        .virtual_stages = s->pass_options.virtual_stages,
         .tiles = (uint32_t)s->pass_options.tiles,
     };
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;

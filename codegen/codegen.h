@@ -56,7 +56,9 @@ typedef struct hcg_options {
     const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
     hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
     bool norm_of_rows;
-    uint32_t stage, stages; /* of a pipeline over the layers; 0 stages: it is none */
+    uint32_t stage, stages;  /* of a pipeline over the layers; 0 stages: it is none */
+    const hir_module *whole; /* which the stages were cut from, */
+    int64_t virtual_stages;  /* so many runs of layers for each */
     uint32_t tiles; /* in which kernels go on beside exchanges: 0: as many as pay, 1: they do not */
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;

@@ -261,6 +261,7 @@ typedef struct hrt_model {
     uint32_t n_overlaps;
     uint32_t tiles; /* in which these go; 0: as many as pay, 1: all rows at once */
     const hrt_overlap *overlaps;
+    uint8_t whole[16]; /* of a stage: the model that it was cut from, and how; 0 of others */
 } hrt_model;
 
 /* ---- weights ------------------------------------------------------------------------------- */
@@ -276,6 +277,8 @@ typedef struct hrt_weights_header {
     uint8_t content[16]; /* XXH3-128 of the data, canonical form; checked by tools, not at open */
     uint8_t set[16];     /* of a divided model: XXH3-128 of the ranks' `content`, the same in all
                           * files that were packed together; 0 of others */
+    uint8_t source[16];  /* of a stage: tells the checkpoint, which those of the other stages are to
+                          * be packed from as well; 0 of others */
 } hrt_weights_header;
 
 typedef struct hrt_weights hrt_weights;

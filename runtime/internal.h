@@ -11,7 +11,7 @@
 struct hrt_weights {
     const hrt_model *model;
     uint32_t rank;
-    uint8_t content[16], set[16];
+    uint8_t content[16], set[16], source[16];
     const uint8_t *data;
     void *map; /* NULL: the memory is the caller's */
     size_t map_bytes;

@@ -37,6 +37,7 @@ typedef struct identity {
     int32_t code; /* hrt_result of this rank alone */
     uint32_t ranks, stage, stages;
     uint8_t model[16], build[16], set[16];
+    uint8_t whole[16], source[16]; /* what the stages were cut from */
     uint64_t level;
     int64_t max_tokens;
 } identity;
@@ -45,7 +46,8 @@ typedef struct identity {
  * models of their own. */
 static bool are_alike(const identity *a, const identity *b, bool everywhere) {
     if (a->ranks != b->ranks || a->stages != b->stages || a->level != b->level ||
-        a->max_tokens != b->max_tokens)
+        a->max_tokens != b->max_tokens || memcmp(a->whole, b->whole, sizeof a->whole) != 0 ||
+        memcmp(a->source, b->source, sizeof a->source) != 0)
         return false;
     return everywhere || (a->stage == b->stage && memcmp(a->set, b->set, sizeof a->set) == 0 &&
                           memcmp(a->model, b->model, sizeof a->model) == 0 &&
@@ -88,7 +90,9 @@ static int agree(const hadal_comm *c, int64_t timeout_ns, const hrt_model *m, co
     mine.max_tokens = max_tokens;
     memcpy(mine.model, m->digest, sizeof mine.model);
     memcpy(mine.build, m->build, sizeof mine.build);
+    memcpy(mine.whole, m->whole, sizeof mine.whole);
     if (w) memcpy(mine.set, w->set, sizeof mine.set);
+    if (w) memcpy(mine.source, w->source, sizeof mine.source);
     if (s) mine.level = hash_bytes(HASH_START, s->level->name, strlen(s->level->name));
     if (tell_all(c, timeout_ns, &mine, all, sizeof mine)) return HRT_EXCHANGE;
     return judge(c, all);

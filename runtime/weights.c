@@ -42,6 +42,7 @@ static int make_weights(const hrt_model *m, const void *file, size_t size, bool 
     };
     memcpy(w->content, h.content, sizeof w->content);
     memcpy(w->set, h.set, sizeof w->set);
+    memcpy(w->source, h.source, sizeof w->source);
     *out = w;
     return HRT_OK;
 }

@@ -312,6 +312,22 @@ static LLVMValueRef build(const writer *w) {
     return bytes16(w, hash.digest);
 }
 
+/* The same for all stages of a pipeline: the model that they were cut from, and how. */
+static LLVMValueRef whole(const writer *w) {
+    const hcg_options *o = &w->p->options;
+    XXH128_canonical_t hash = {{0}};
+    hd_text text;
+    const bool cut_here = o->stages > 1 && o->whole && o->whole->stage != HIR_STAGE_KERNEL;
+    if (!cut_here) return bytes16(w, hash.digest);
+    hd_text_init(&text, w->p->arena);
+    hd_text_f(&text, "%u stages of %lld\n", o->stages, (long long)o->virtual_stages);
+    hir_module module = *o->whole;
+    module.name = "whole"; /* each stage is made by a name of its own */
+    hir_print(&module, (hir_print_options){0}, &text);
+    XXH128_canonicalFromHash(&hash, XXH3_128bits(text.at, text.n));
+    return bytes16(w, hash.digest);
+}
+
 static void write_model(writer *w, LLVMValueRef *functions) {
     hcg_program *p = w->p;
     size_t n_weights;
@@ -330,7 +346,7 @@ static void write_model(writer *w, LLVMValueRef *functions) {
         string(w, kernel_list(w)), machine(w, p->options.machine), u32(w, hcg_ranks(p)),
         u32(w, p->options.stage), u32(w, hcg_stages(p)), u32(w, p->exchanges.n),
         u64(w, (uint64_t)p->m->divide_from), u64(w, p->m->local_per_token), exchanges(w),
-        u32(w, p->overlaps.n), u32(w, p->options.tiles), overlaps(w));
+        u32(w, p->overlaps.n), u32(w, p->options.tiles), overlaps(w), whole(w));
     w->model = global(w, "model", model);
 }
 

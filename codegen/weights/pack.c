@@ -17,6 +17,7 @@
 #include "codegen/weights/made.h"
 #include "codegen/weights/panels.h"
 #include "codegen/weights/shares.h"
+#include "support/packed.h"
 
 enum {
     CHUNK = 1 << 20,          /* bytes that a thread makes at a time */
@@ -180,11 +181,34 @@ static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
     return false;
 }
 
-static hrt_weights_header make_header(const hcg_program *p) {
-    hrt_weights_header h = {
-        .version = HRT_VERSION, .data_offset = HRT_WEIGHTS_DATA, .data_bytes = p->weights_bytes};
+/* Tells a checkpoint from others of its shape, and reads little of it: both ends of each tensor.
+ * Stages are packed one by one, perhaps on machines of their own, from what has to be the same. */
+static void tell_source(const hd_tensors *weights, XXH3_state_t *hash, uint8_t out[16]) {
+    enum { END = 64 };
+    XXH3_128bits_reset(hash);
+    for (size_t i = 0; i < weights->list.n; i++) {
+        const hd_tensor *t = &weights->list.at[i], *at = t->packed ? t->packed->codes : t;
+        const uint64_t n = at->bytes < END ? at->bytes : END;
+        XXH3_128bits_update(hash, t->name, strlen(t->name) + 1);
+        XXH3_128bits_update(hash, t->shape, t->rank * sizeof *t->shape);
+        XXH3_128bits_update(hash, &t->dtype, sizeof t->dtype);
+        XXH3_128bits_update(hash, at->data, n);
+        XXH3_128bits_update(hash, at->data + at->bytes - n, n);
+    }
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(hash));
+    memcpy(out, canonical.digest, sizeof canonical.digest);
+}
+
+static hrt_weights_header make_header(const packer *p, const hcg_program *program,
+                                      const hd_tensors *weights) {
+    hrt_weights_header h = {.version = HRT_VERSION,
+                            .rank = (uint32_t)p->rank,
+                            .data_offset = HRT_WEIGHTS_DATA,
+                            .data_bytes = program->weights_bytes};
     memcpy(h.magic, HRT_WEIGHTS_MAGIC, sizeof h.magic);
-    memcpy(h.digest, p->digest, sizeof h.digest);
+    memcpy(h.digest, program->digest, sizeof h.digest);
+    if (hcg_stages(program) > 1) tell_source(weights, p->hash, h.source);
     return h;
 }
 
@@ -334,13 +358,12 @@ static bool write_file(hcg_program *program, hd_diags *d, const hd_tensors *weig
         hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
         return false;
     }
-    XXH3_128bits_reset(p->hash);
     p->out = out->out = hd_output_open(program->arena, d, path);
     if (!p->out) return false;
     hd_output_is_large(p->out);
 
-    out->header = make_header(program);
-    out->header.rank = (uint32_t)rank;
+    out->header = make_header(p, program, weights);
+    XXH3_128bits_reset(p->hash);
     memcpy(p->to, &out->header, sizeof out->header);
     hd_output_write(p->out, p->to, HRT_WEIGHTS_DATA);
     p->n_workers = hcg_workers(program->options.threads);

@@ -304,3 +304,18 @@ Test(ranks, stages_that_do_not_stand_in_order_are_refused) {
     stages[1].model.stages = 3;
     run_ranks(stages, 1, other_stages);
 }
+
+/* Stages fit together in shape, but are of other models or other checkpoints. */
+static void other_checkpoint(rank *r) {
+    if (r->t->model.stage == 1) r->file.at[offsetof(hrt_weights_header, source)] = 1;
+    other_stages(r);
+}
+
+Test(ranks, stages_of_different_models_are_refused) {
+    static toy stages[2];
+    make_stages(stages, 2);
+    stages[1].model.whole[9] = 1;
+    run_ranks(stages, 1, other_stages);
+    make_stages(stages, 2);
+    run_ranks(stages, 1, other_checkpoint);
+}
