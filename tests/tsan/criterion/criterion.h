@@ -32,6 +32,7 @@ static tsan_test *tsan_tests;
     } while (0)
 #define cr_assert_eq(a, b, ...)     cr_assert((a) == (b))
 #define cr_assert_null(a, ...)      cr_assert((a) == NULL)
+#define cr_expect_null(a, ...)      cr_assert_null(a)
 #define cr_assert_gt(a, b, ...)     cr_assert((a) > (b))
 #define cr_assert_geq(a, b, ...)    cr_assert((a) >= (b))
 #define cr_assert_str_eq(a, b, ...) cr_assert(strcmp(a, b) == 0)
