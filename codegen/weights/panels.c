@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codegen/weights/convert.h"
+#include "codegen/weights/lanes/transpose.h"
 #include "codegen/weights/quant.h"
 #include "support/packed.h"
 
@@ -26,20 +27,11 @@ uint64_t hcg_bytes_of_panel(const hcg_panel_form *f, uint64_t k) {
  *
  * `depth` elements of a row are a unit of 2, 4 or 8 bytes, and a panel of units is a transposed
  * matrix of them: to[n][rows] = from[rows][n], whose rows are `stride` bytes apart. */
-typedef uint32_t quad __attribute__((vector_size(16)));
-
 static void transpose_four(const uint8_t *from, size_t stride, uint8_t *to, size_t line) {
-    quad r[4];
+    hcg_quad r[4];
     for (int i = 0; i < 4; i++)
         memcpy(&r[i], from + (size_t)i * stride, sizeof r[i]);
-    const quad a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
-    const quad b = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-    const quad c = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-    const quad d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-    r[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
-    r[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
-    r[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
-    r[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+    hcg_transpose(r);
     for (int i = 0; i < 4; i++)
         memcpy(to + (size_t)i * line, &r[i], sizeof r[i]);
 }

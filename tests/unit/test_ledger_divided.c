@@ -3,10 +3,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "frontend/frontend.h"
-#include "frontend/import.h"
 #include "inspect/ledger.h"
-#include "tests/unit/arena_fixture.h"
+#include "tests/unit/stored_models.h"
 
 TestSuite(ledger_divided, .init = open_arena, .fini = close_arena, .timeout = 300);
 
@@ -25,17 +23,6 @@ static const char *const systems[] = {"standard",
                                       "depth-attention",
                                       "kimi-linear"};
 enum { SYSTEMS = sizeof systems / sizeof *systems };
-
-static hir_module *load(const char *name) {
-    const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
-    const char *folder = hd_printf(arena, "%s/golden/%s", TEST_DATA, name);
-    const char *text = hfe_import(arena, &diags, folder, &options);
-    cr_assert(text, "%s", said());
-    hir_module *m =
-        hfe_load_spec_text(arena, &diags, hd_printf(arena, "%s.hadal", folder), text, &options);
-    cr_assert(m, "%s", said());
-    return m;
-}
 
 static hir_run whole_pipeline(void) {
     size_t n = 0;
@@ -68,7 +55,7 @@ static ledger_report of_ranks(const hir_module *graph, int64_t ranks) {
  * is made with the embedding), and writes its sum and the input of the next; the last sum is not
  * kept, its norm is. A rank has all of that for its rows, so that all together move it once. */
 Test(ledger_divided, a_plain_residual_by_hand) {
-    const hir_module *graph = load("standard");
+    const hir_module *graph = load("golden", "standard");
     const uint64_t d = 48 * 4, sublayers = 8;
     for (int64_t ranks = 2; ranks <= 7; ranks++) {
         const hir_ledger l = of_ranks(graph, ranks).compiled;
@@ -87,7 +74,7 @@ Test(ledger_divided, a_plain_residual_by_hand) {
 /* All of a system is local to a row, so that no number of ranks moves more than another. */
 Test(ledger_divided, ranks_together_move_each_row_once) {
     for (int i = 0; i < SYSTEMS; i++) {
-        const hir_module *graph = load(systems[i]);
+        const hir_module *graph = load("golden", systems[i]);
         const hir_ledger two = of_ranks(graph, 2).compiled;
         for (int64_t ranks = 3; ranks <= 5; ranks++) {
             const hir_ledger l = of_ranks(graph, ranks).compiled;
@@ -155,7 +142,7 @@ static void same_flow(const hir_module *graph, const char *name) {
 
 Test(ledger_divided, dividing_does_not_change_what_reads_what) {
     for (int i = 0; i < SYSTEMS; i++)
-        same_flow(load(systems[i]), systems[i]);
+        same_flow(load("golden", systems[i]), systems[i]);
 }
 
 /* Of a large table each rank has a share of the features: the stream begins where they come
@@ -188,7 +175,7 @@ Test(ledger_divided, stages_together_are_the_whole) {
         const bool cut_at_sources =
             strncmp(systems[i], "attnres", 7) == 0 || strcmp(systems[i], "standard") == 0 ||
             strcmp(systems[i], "k3") == 0 || strcmp(systems[i], "value-residual") == 0;
-        const hir_module *graph = load(systems[i]);
+        const hir_module *graph = load("golden", systems[i]);
         const ledger_report whole = report_of(graph, (hir_pass_options){0});
         uint64_t sublayers = 0, reads = 0;
         hir_traffic paper = {0};

@@ -5,29 +5,16 @@
 #include <string.h>
 
 #include "codegen/program.h"
-#include "frontend/frontend.h"
-#include "frontend/import.h"
 #include "ir/overlap.h"
 #include "passes/pass.h"
-#include "tests/unit/arena_fixture.h"
+#include "tests/unit/stored_models.h"
 
 TestSuite(overlap, .init = open_arena, .fini = close_arena, .timeout = 600);
-
-static hir_module *load(const char *name) {
-    const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
-    const char *folder = hd_printf(arena, "%s/golden/%s", TEST_DATA, name);
-    const char *text = hfe_import(arena, &diags, folder, &options);
-    cr_assert(text, "%s", said());
-    hir_module *m =
-        hfe_load_spec_text(arena, &diags, hd_printf(arena, "%s.hadal", folder), text, &options);
-    cr_assert(m, "%s", said());
-    return m;
-}
 
 /* To kernels, by passes that were told `tiles`. */
 static hir_module *compiled(const char *name, int64_t ranks, int64_t tiles) {
     static hir_remarks remarks;
-    hir_module *m = load(name);
+    hir_module *m = load("golden", name);
     size_t n = 0;
     while (hir_pipeline()[n] != HIR_PASS_COUNT)
         n++;

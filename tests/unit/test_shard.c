@@ -10,26 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "frontend/frontend.h"
-#include "frontend/import.h"
 #include "ir/eval.h"
 #include "passes/pass.h"
-#include "tests/unit/arena_fixture.h"
+#include "tests/unit/stored_models.h"
 
 #define TOLERANCE 1e-11
 
 TestSuite(shard, .init = open_arena, .fini = close_arena, .timeout = 600);
-
-static hir_module *load(const char *where, const char *name) {
-    const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
-    const char *folder = hd_printf(arena, "%s/%s/%s", TEST_DATA, where, name);
-    const char *text = hfe_import(arena, &diags, folder, &options);
-    cr_assert(text, "%s", said());
-    hir_module *m =
-        hfe_load_spec_text(arena, &diags, hd_printf(arena, "%s.hadal", folder), text, &options);
-    cr_assert(m, "%s", said());
-    return m;
-}
 
 typedef struct case_name {
     char text[64];

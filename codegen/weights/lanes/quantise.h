@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "codegen/weights/lanes/forms.h"
+#include "codegen/weights/lanes/transpose.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -16,7 +17,6 @@
 
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t words __attribute__((vector_size(4 * LANES)));
-typedef float quad __attribute__((vector_size(16)));
 
 #define ALL(x)                 ((lanes){0} + (x))
 #define CHOOSE(which, yes, no) ((lanes)(((which) & (words)(yes)) | (~(which) & (words)(no))))
@@ -79,17 +79,10 @@ static inline words is_infinite(words h) {
 /* ---- groups in, words out -----------------------------------------------------------------------
  */
 static inline void transpose(const float *const row[4], int k, float to[][LANES], int lane) {
-    quad r[4];
+    hcg_quad r[4];
     for (int i = 0; i < 4; i++)
         memcpy(&r[i], row[i] + k, sizeof r[i]);
-    const quad a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
-    const quad b = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-    const quad c = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-    const quad d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-    r[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
-    r[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
-    r[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
-    r[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+    hcg_transpose(r);
     for (int i = 0; i < 4; i++)
         memcpy(&to[k + i][lane], &r[i], sizeof r[i]);
 }
