@@ -46,6 +46,9 @@ static const char *const suffix_hint[] = {
     [UNIT_SECONDS] = "seconds, or with ns, us or ms behind the number: latency=50us",
 };
 
+/* Fewer bytes, or fewer of anything a second, are an amount whose letter was left out. */
+static const double least_without_letter = 1000;
+
 static bool read_value(unit u, const char *text, size_t n, double *out) {
     double factor = 1;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
@@ -59,6 +62,7 @@ static bool read_value(unit u, const char *text, size_t n, double *out) {
         break;
     }
     if (n == 0 || !hd_read_double(text, n, out)) return false;
+    if (u != UNIT_SECONDS && factor == 1 && *out < least_without_letter) return false;
     *out *= factor;
     return isfinite(*out) && *out > 0;
 }

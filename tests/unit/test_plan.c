@@ -82,6 +82,8 @@ Test(plan, hosts_that_are_refused) {
     refused("memory=0", "no value of memory");
     refused("memory=-1", "no value of memory");
     refused("memory=2Q", "no value of memory");
+    refused("memory=16", "K, M, G or T behind it: memory=512G");
+    refused("read=200", "no value of read");
     refused("memory=inf", "no value of memory");
     refused("read=nan", "no value of read");
     refused("latency=5xs", "no value of latency");
@@ -235,7 +237,7 @@ Test(plan, bytes_go_through_the_transport_and_over_the_link) {
     const plan_call call = {.prompt = 1, .position = 0, .chunk = 64};
     const char *facts = "memory=1G,read=1G,flops=1G,network=8000,latency=1ms";
     close_to(of_one(facts, 2, &stage, 1, call).shapes.at[0].decode.network, 400 / 1000.0, "link");
-    facts = "memory=1G,read=1G,flops=1G,network=8000,latency=1ms,transport=500";
+    facts = "memory=1G,read=1G,flops=1G,network=8000,latency=1ms,transport=0.5K";
     close_to(of_one(facts, 2, &stage, 1, call).shapes.at[0].decode.network,
              400 / 1000.0 + 400 / 500.0, "both");
 }
