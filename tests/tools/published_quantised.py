@@ -8,17 +8,14 @@ symmetric or with zero points; those of a family that has a form of its own (gpt
 by kind of module and then tensor by tensor; the rest is bf16, or f32 where the hub has f32. The logits are those that transformers computes in float64 from exactly the numbers that the files say
 (docs/quantised-checkpoints.md; the arithmetic here is a second one). Parts of a weight may lie in different files.
 """
-import argparse
 import json
 import os
 import re
-import subprocess
-import sys
 
 import torch
 
 from make_published import DERIVED, empty_model, logits_of
-from published_random import Draw, checked, in_files, made
+from published_random import Draw, in_files, made, search
 from safetensors.torch import load_file, save_file
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=torch.float64)
@@ -198,23 +195,4 @@ def made_quantised(family, seed, folder):
 FAMILIES = "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite smollm3 olmo2 olmo3 glm4_moe deepseek_v3 qwen3_next beam minimax longcat_flash hrm_text doge step3p7".split()
 
 if __name__ == "__main__":
-    p = argparse.ArgumentParser()
-    p.add_argument("hadal")
-    p.add_argument("work")
-    p.add_argument("--first", type=int, default=1)
-    p.add_argument("--count", type=int, default=5)
-    p.add_argument("families", nargs="*")
-    a = p.parse_intermixed_args()
-    wrong = 0
-    for seed in range(a.first, a.first + a.count):
-        for family in a.families or FAMILIES:
-            folder = os.path.join(a.work, f"{family}-q{seed}")
-            try:
-                changes, said = made_quantised(family, seed, folder)
-                results = checked(a.hadal, folder)
-            except Exception as error:              # of transformers
-                changes, said, results = {}, [], [("made", f"WRONG {type(error).__name__} {str(error)[:300]}")]
-            bad = any("WRONG" in r for _, r in results)
-            wrong += bad
-            print("FAIL" if bad else results[0][0] if results[0][0] == "refused" else "ok", family, seed, *said, *(f"{w} {r}" for w, r in results), json.dumps(changes) if bad or results[0][0] == "refused" else "", flush=True)
-    sys.exit(1 if wrong else 0)
+    search(made_quantised, Exception, FAMILIES, "q")

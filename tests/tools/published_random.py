@@ -583,7 +583,10 @@ def checked(hadal, folder):
     return [(what, f"{e:.1e}" if isinstance(e, float) and e <= limit else f"WRONG {e}") for what, limit, e in results]
 
 
-if __name__ == "__main__":
+def search(make, faults, families, mark):
+    """The command line of a search: folders by make(family, seed, folder) for each family and seed,
+    FAMILY-mark-SEED, each checked and told in a line; exits with 1 if one is wrong. `faults`: what
+    make raises where transformers makes nothing."""
     p = argparse.ArgumentParser()
     p.add_argument("hadal")
     p.add_argument("work")
@@ -593,14 +596,18 @@ if __name__ == "__main__":
     a = p.parse_intermixed_args()
     wrong = 0
     for seed in range(a.first, a.first + a.count):
-        for family in a.families or FAMILIES:
-            folder = os.path.join(a.work, f"{family}-{seed}")
+        for family in a.families or families:
+            folder = os.path.join(a.work, f"{family}-{mark}{seed}")
             try:
-                changes, said = made(family, seed, folder)
+                changes, said = make(family, seed, folder)
                 results = checked(a.hadal, folder)
-            except RuntimeError as error:
-                changes, said, results = {}, [], [("made", "WRONG " + str(error))]
+            except faults as error:
+                changes, said, results = {}, [], [("made", f"WRONG {type(error).__name__} {str(error)[:300]}")]
             bad = any("WRONG" in r for _, r in results)
             wrong += bad
             print("FAIL" if bad else results[0][0] if results[0][0] == "refused" else "ok", family, seed, *said, *(f"{w} {r}" for w, r in results), json.dumps(changes) if bad or results[0][0] == "refused" else "", flush=True)
     sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    search(made, RuntimeError, FAMILIES, "")
