@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/tell.h"
+
 #define API_FAILED 1
 
 /* The options that the library tells of itself are JSON of ours: a number behind its name. */
@@ -57,16 +59,12 @@ int32_t api_ranks_here(const api_library *l) {
 
 bool api_tell_ranks(api_library *l, const void *mine, void *all, size_t size) {
     const hadal_comm *c = l->s->comm;
-    uint64_t counts[HADAL_COMM_MAX_RANKS];
     if (!api_need_ranks(l)) return false;
     if (!l->session_init_on) {
         memcpy(all, mine, size);
         return true;
     }
-    for (int32_t i = 0; i < c->size; i++)
-        counts[i] = size;
-    const int code = c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES,
-                                   mine, all, counts, l->s->comm_timeout);
+    const int code = hd_tell(c, hd_all_ranks(c), l->s->comm_timeout, mine, all, size);
     if (code == 0) return true;
     hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: the ranks do not come together", l->path)
         ->cause = hd_strdup(l->s->arena, c->message(c->context));

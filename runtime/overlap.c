@@ -131,21 +131,13 @@ static void do_part(const overlap *v, const hrt_step *step, hrt_kernel *kernel, 
         kernel(&v->w->frame, v->w->args, rows.from, rows.to, cols.from, cols.to);
 }
 
-/* Counts the parts of this step; those of the next one are cleared meanwhile, by one thread, when
- * all have left the step before. */
-static atomic_int_fast64_t *next_parts(const overlap *v) {
-    const uint32_t turn = v->w->shared_out++;
-    if (v->f) atomic_store_explicit(&v->c->parts[(turn + 1) % 2].next, 0, memory_order_relaxed);
-    return &v->c->parts[turn % 2].next;
-}
-
 static void do_step(const overlap *v, uint32_t number, int64_t tile) {
     const hrt_job *j = v->c->job;
     const hrt_step *step = &j->model->steps[number];
     const hrt_place *at = step->local ? v->mine : v->all;
     const int64_t ranges = step->local ? 1 : j->model->ranks;
     const int64_t each = (PARTS * v->w->count + ranges - 1) / ranges;
-    atomic_int_fast64_t *next = next_parts(v);
+    _Atomic int64_t *next = hrt_next_counter(v->w);
     hrt_kernel *kernel = hrt_step_kernel(j, step, at->tokens);
     hrt_take_step(v->w, j, step, at);
     for (;;) {

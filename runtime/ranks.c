@@ -10,6 +10,7 @@
 
 #include "runtime/internal.h"
 #include "support/known.h"
+#include "support/tell.h"
 
 enum { ALL_RANKS = HADAL_COMM_MAX_RANKS };
 
@@ -25,11 +26,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n) {
 /* words[i] = that of rank i. A hadal_comm_result. */
 static int tell_all(const hadal_comm *c, int64_t timeout_ns, const void *word, void *words,
                     size_t size) {
-    uint64_t counts[ALL_RANKS];
-    for (int32_t r = 0; r < c->size; r++)
-        counts[r] = size;
-    return c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES, word, words,
-                         counts, timeout_ns);
+    return hd_tell(c, hd_all_ranks(c), timeout_ns, word, words, size);
 }
 
 /* ---- a session ------------------------------------------------------------------------------- */

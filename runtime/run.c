@@ -82,11 +82,6 @@ void *hrt_operand_base(const hrt_job *j, const hrt_operand *o, const place *at) 
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
-/* Share `index` of `count` nearly equal contiguous shares. */
-static span share(span all, int index, int count) {
-    return hrt_share(all, index, count);
-}
-
 static void call_kernel(const worker *w, hrt_kernel *kernel, span rows, span cols) {
     if (rows.from < rows.to && cols.from < cols.to)
         kernel(&w->frame, w->args, rows.from, rows.to, cols.from, cols.to);
@@ -131,18 +126,13 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
     if (rows.from == rows.to) return;
     hrt_grid grid = hrt_cut(rows.to - rows.from, cols.to - cols.from, w->count);
     if (w->index >= grid.rows * grid.cols) return;
-    call_kernel(w, kernel, share(rows, w->index / grid.cols, grid.rows),
-                share(cols, w->index % grid.cols, grid.cols));
+    call_kernel(w, kernel, hrt_share(rows, w->index / grid.cols, grid.rows),
+                hrt_share(cols, w->index % grid.cols, grid.cols));
 }
 
-/* The same for many rows, of which a kernel may deal columns as threads come. All threads make the
- * same offers, with a barrier after each: nobody uses the other counter any more, or uses it before
- * the next barrier. */
+/* The same for many rows, of which a kernel may deal columns as threads come. */
 static void offer_cells(worker *w, hrt_kernel *kernel, span rows, span cols) {
-    hrt_dealt *now = &w->deals[w->offers % 2], *other = &w->deals[(w->offers + 1) % 2];
-    const hrt_deal deal = {&now->next, rows.from, rows.to, cols.to, w->count};
-    w->offers++;
-    if (w->index == 0) atomic_store_explicit(&other->next, 0, memory_order_relaxed);
+    const hrt_deal deal = {hrt_next_counter(w), rows.from, rows.to, cols.to, w->count};
     w->frame.deal = &deal;
     call_cell(w, kernel, rows, cols);
     w->frame.deal = NULL;
@@ -153,7 +143,7 @@ static hrt_split step_split(const hrt_step *step, int64_t tokens) {
                                                                   : step->split_prefill);
 }
 
-static hrt_kernel *step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
+hrt_kernel *hrt_step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
     return j->level->kernels[tokens == 1                   ? step->kernel_decode
                              : tokens <= step->small_batch ? step->kernel_small_batch
                                                            : step->kernel_prefill];
@@ -162,13 +152,13 @@ static hrt_kernel *step_kernel(const hrt_job *j, const hrt_step *step, int64_t t
 /* All rows at once. */
 static void run_rows(worker *w, const hrt_job *j, const hrt_step *step, span rows) {
     int64_t tokens = w->frame.T;
-    hrt_kernel *kernel = step_kernel(j, step, tokens);
+    hrt_kernel *kernel = hrt_step_kernel(j, step, tokens);
     span cols = {0, step->cols};
     switch (step_split(step, tokens)) {
     case HRT_SPLIT_NONE:
         if (w->index == 0) call_kernel(w, kernel, rows, cols);
         break;
-    case HRT_SPLIT_ROWS: call_kernel(w, kernel, share(rows, w->index, w->count), cols); break;
+    case HRT_SPLIT_ROWS: call_kernel(w, kernel, hrt_share(rows, w->index, w->count), cols); break;
     case HRT_SPLIT_CYCLIC: call_cyclic(w, kernel, rows, step->cols, step->grain); break;
     case HRT_SPLIT_COLS:
         if (tokens > 1 && w->count > 1)
@@ -178,9 +168,11 @@ static void run_rows(worker *w, const hrt_job *j, const hrt_step *step, span row
         break;
     case HRT_SPLIT_KEYS:
         cols = key_columns(w, step);
-        call_kernel(w, kernel, rows, share(cols, w->index, w->count));
+        call_kernel(w, kernel, rows, hrt_share(cols, w->index, w->count));
         break;
-    case HRT_SPLIT_CHANNELS: call_kernel(w, kernel, rows, share(cols, w->index, w->count)); break;
+    case HRT_SPLIT_CHANNELS:
+        call_kernel(w, kernel, rows, hrt_share(cols, w->index, w->count));
+        break;
     }
 }
 
@@ -214,7 +206,7 @@ static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, cons
         if (!cut && index != 0) continue;
         place_row(w, j, step, at, row);
         span cols = keys ? key_columns(w, step) : (span){0, step->cols};
-        call_kernel(w, kernel, (span){0, 1}, cut ? share(cols, index, w->count) : cols);
+        call_kernel(w, kernel, (span){0, 1}, cut ? hrt_share(cols, index, w->count) : cols);
     }
     w->frame = whole;
 }
@@ -261,10 +253,6 @@ static void run_step(worker *w, const hrt_job *j, const hrt_step *step, const pl
     run_rows(w, j, step, rows);
 }
 
-hrt_kernel *hrt_step_kernel(const hrt_job *j, const hrt_step *step, int64_t tokens) {
-    return step_kernel(j, step, tokens);
-}
-
 /* Prepares the prefetch of this thread's share of weights in the next step, from `i` on, that is
  * divided by columns. */
 static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, uint32_t i) {
@@ -272,7 +260,7 @@ static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, 
     while (i < m->n_steps && step_split(&m->steps[i], at->tokens) != HRT_SPLIT_COLS)
         i = next_step(j, i + 1, at, last);
     if (i >= m->n_steps || at->tokens > 1) return;
-    span mine = share((span){0, m->steps[i].cols}, w->index, w->count);
+    span mine = hrt_share((span){0, m->steps[i].cols}, w->index, w->count);
     hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to, w->prefetch_most);
 }
 
@@ -474,7 +462,7 @@ static void run_worker(crew *c, int index, int count) {
     const hrt_memory *mem = j->memory;
     char *own = mem->workers + mem->worker_bytes * (size_t)index;
     void *args = own;
-    worker w = {.index = index, .count = count, .deals = c->deals, .args = args};
+    worker w = {.index = index, .count = count, .counters = c->counters, .args = args};
     w.frame.cap = mem->cap;
     w.frame.scratch = own + mem->args_bytes;
     w.frame.shared = mem->shared;

@@ -11,6 +11,7 @@
  * ranks of the group tell each other, because all must choose the same n. */
 #include "runtime/grid.h"
 #include "runtime/internal.h"
+#include "support/tell.h"
 
 enum { WARM_UP = 1 }; /* chunks: the first finds weights on disk and pages untouched */
 
@@ -32,14 +33,9 @@ bool hrt_measures_tiles(const hrt_model *m, const hrt_side *side, const hrt_figu
 
 /* A rank that waits for another counts that as exchange: the least of them waits least. */
 static int agree(const hrt_side *side, hrt_figures *f) {
-    const hadal_comm *c = side->comm;
     const word mine = {f->exchange_ns, f->compute_ns, f->latency_ns};
     word all[HADAL_COMM_MAX_RANKS];
-    uint64_t counts[HADAL_COMM_MAX_RANKS];
-    for (int32_t r = 0; r < side->group.count; r++)
-        counts[r] = sizeof mine;
-    const int code = c->all_gather(c->context, side->group, HADAL_COMM_BYTES, &mine, all, counts,
-                                   side->timeout_ns);
+    const int code = hd_tell(side->comm, side->group, side->timeout_ns, &mine, all, sizeof mine);
     for (int32_t r = 0; !code && r < side->group.count; r++) {
         if (all[r].exchange_ns < f->exchange_ns) f->exchange_ns = all[r].exchange_ns;
         if (all[r].compute_ns > f->compute_ns) f->compute_ns = all[r].compute_ns;

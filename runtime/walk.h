@@ -12,24 +12,33 @@ typedef struct hrt_span {
     int64_t from, to;
 } hrt_span;
 
-/* A counter of dealt work (hrt_deal). */
-typedef struct hrt_dealt {
+/* Of work that threads take as they come to it: the next piece. */
+typedef struct hrt_counter {
     _Alignas(HRT_LINE) _Atomic int64_t next;
-} hrt_dealt;
+} hrt_counter;
 
 typedef struct hrt_worker { /* a thread of a call */
     int index, count;
-    hrt_dealt *deals; /* [2] of all threads: steps use them in turn, one is being cleared */
-    int64_t offers;   /* of dealt work so far */
+    hrt_counter *counters; /* [2] of all threads (hrt_next_counter) */
+    uint32_t turns;        /* so often one was taken */
     hrt_frame frame;
     int64_t prefetch_most; /* bytes of weights for a step */
     int64_t exchanges;     /* of the call so far, and meetings after exchanges of tiles */
-    uint32_t shared_out;   /* steps of tiles so far */
     void **args;
     hrt_patience patience;
     hrt_prefetch ahead;
     hrt_stopwatch watch;
 } hrt_worker;
+
+/* A counter at 0, for one step. All threads take them in the same turn, with a barrier after each
+ * step: nobody uses the other one any more, or uses it before the next barrier, so that it is
+ * cleared meanwhile. */
+static inline _Atomic int64_t *hrt_next_counter(hrt_worker *w) {
+    const uint32_t turn = w->turns++;
+    hrt_counter *other = &w->counters[(turn + 1) % 2];
+    if (w->index == 0) atomic_store_explicit(&other->next, 0, memory_order_relaxed);
+    return &w->counters[turn % 2].next;
+}
 
 /* How an exchange ended, for all threads: its number in the call above the hadal_comm_result.
  * Thread 0 may be at the next one when others ask for this one. */
@@ -54,14 +63,11 @@ typedef struct hrt_crew {
     hrt_outcome failed;
     int64_t tiles; /* of this chunk; set by thread 0 */
     hrt_barrier barrier;
-    hrt_dealt deals[2];
-    /* Parts of a step that are taken in turn, of one step in two: the other is being cleared. */
-    struct {
-        _Alignas(HRT_LINE) atomic_int_fast64_t next;
-    } parts[2];
+    hrt_counter counters[2];
 } hrt_crew;
 
 /* ---- run.c ---- */
+/* Share `index` of `count` nearly equal contiguous shares. */
 static inline hrt_span hrt_share(hrt_span all, int64_t index, int64_t count) {
     int64_t n = all.to - all.from, each = n / count, more = n % count;
     int64_t from = all.from + each * index + (index < more ? index : more);
