@@ -80,12 +80,12 @@ static bool measure_load(subject *s, int64_t max_tokens, bench_load *out) {
                         .weights_bytes = s->lib.info->weights_size,
                         .session_tokens = max_tokens};
     for (int i = 0; i < OPENINGS; i++) {
-        const double start = now(2);
+        const double start = now(ON_THE_WALL);
         if (!api_library_weights(&s->lib, s->model->weights)) return false;
-        const double opened = now(2);
+        const double opened = now(ON_THE_WALL);
         const bool ok = api_library_session(&s->lib, max_tokens);
         sample(&open, opened - start);
-        sample(&init, now(2) - opened);
+        sample(&init, now(ON_THE_WALL) - opened);
         out->session_bytes = s->lib.memory_bytes;
         api_library_end_session(&s->lib);
         if (!ok) return false;
@@ -159,7 +159,7 @@ typedef struct job {
 /* The clock of now(): ranks wait for each other as threads do, and what one waits is no CPU time.
  */
 static int waiting(const subject *s, int threads) {
-    return s->lib.s->comm ? threads + 1 : threads;
+    return s->lib.s->comm ? ON_THE_WALL : threads;
 }
 
 /* Seconds for the job, mean of `times`; the session is as before. Negative: it failed. */

@@ -321,7 +321,6 @@ static bool is_there(const machine *m, limit l) {
 
 /* On the wall, for so long. */
 static double rate_for(machine *m, limit l, double seconds) {
-    enum { ON_THE_WALL = 2 };
     const double begun = now(ON_THE_WALL);
     double done = 0, taken = 0, each;
     do {

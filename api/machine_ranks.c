@@ -3,16 +3,11 @@
 #include <stdlib.h>
 
 #include "api/stats.h"
-
-enum { ON_THE_WALL = 2 }; /* clock of now() */
+#include "support/tell.h"
 
 /* words[i] = that of rank i. */
 static int tell_all(const hadal_comm *c, int64_t timeout_ns, double word, double *words) {
-    uint64_t counts[HADAL_COMM_MAX_RANKS];
-    for (int32_t r = 0; r < c->size; r++)
-        counts[r] = sizeof word;
-    return c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES, &word, words,
-                         counts, timeout_ns);
+    return hd_tell(c, hd_all_ranks(c), timeout_ns, &word, words, sizeof word);
 }
 
 int machine_lowest_of_ranks(const hadal_comm *c, int64_t timeout_ns, double mine, double *lowest) {
@@ -37,8 +32,8 @@ typedef struct job {
 } job;
 
 static int few(const job *j) {
-    return j->c->all_reduce(j->c->context, (hadal_comm_group){0, j->c->size}, HADAL_COMM_F32,
-                            j->all, j->part, FEW, j->timeout_ns);
+    return j->c->all_reduce(j->c->context, hd_all_ranks(j->c), HADAL_COMM_F32, j->all, j->part, FEW,
+                            j->timeout_ns);
 }
 
 /* The two exchanges of rows that a sublayer of a prompt makes. */

@@ -35,13 +35,13 @@ bool api_profile_start(profile *p, api_library *l, int64_t n) {
     profile_phase *phase = phase_of(p, n);
     const bool ok =
         api_library_ok(l, l->session_profile(l->session, phase->steps, p->n_steps), "profile");
-    phase->seconds -= now(2);
+    phase->seconds -= now(ON_THE_WALL);
     return ok;
 }
 
 void api_profile_end(profile *p, int64_t n, int64_t past) {
     profile_phase *phase = phase_of(p, n);
-    phase->seconds += now(2);
+    phase->seconds += now(ON_THE_WALL);
     phase->calls++;
     phase->tokens += (uint64_t)n;
     const int64_t chunk = (int64_t)p->max_chunk;

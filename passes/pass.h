@@ -73,6 +73,7 @@ bool hir_pass_by_name(const char *name, hir_pass_id *out);
 
 /* The default order, HIR_PASS_COUNT-terminated. */
 const hir_pass_id *hir_pipeline(void);
+size_t hir_pipeline_length(void); /* passes in it, without that end */
 
 typedef struct hir_hooks { /* each may be NULL; `before` and `after` see every pass in order */
     void *context;

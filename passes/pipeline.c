@@ -17,3 +17,7 @@ static const hir_pass_id default_pipeline[] = {
 const hir_pass_id *hir_pipeline(void) {
     return default_pipeline;
 }
+
+size_t hir_pipeline_length(void) {
+    return sizeof default_pipeline / sizeof *default_pipeline - 1;
+}

@@ -213,9 +213,7 @@ static inline bool run_list(bench *b, const hir_pass_id *passes, size_t n, bool 
 }
 
 static inline bool run_all(bench *b, bool check, const hir_pass_options *options) {
-    size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_COUNT)
-        n++;
+    const size_t n = hir_pipeline_length();
     return run_list(b, hir_pipeline(), n, check, options);
 }
 

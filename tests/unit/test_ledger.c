@@ -593,9 +593,7 @@ static void check_every_stage(hir_module *m, const char *what) {
     hir_flow_find(hir_module_clone(m, arena), arena, &graph);
     cr_assert_gt(graph.outputs.n, 0, "%s", what);
     stage_watch watch = {&graph, what, 0};
-    size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_COUNT)
-        n++;
+    const size_t n = hir_pipeline_length();
     hir_run run = {.passes = hir_pipeline(),
                    .n_passes = n,
                    .stop_after = HIR_PASS_COUNT,

@@ -25,9 +25,7 @@ static const char *const systems[] = {"standard",
 enum { SYSTEMS = sizeof systems / sizeof *systems };
 
 static hir_run whole_pipeline(void) {
-    size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_COUNT)
-        n++;
+    const size_t n = hir_pipeline_length();
     return (hir_run){.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT};
 }
 

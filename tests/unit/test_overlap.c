@@ -15,9 +15,7 @@ TestSuite(overlap, .init = open_arena, .fini = close_arena, .timeout = 600);
 static hir_module *compiled(const char *name, int64_t ranks, int64_t tiles) {
     static hir_remarks remarks;
     hir_module *m = load("golden", name);
-    size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_COUNT)
-        n++;
+    const size_t n = hir_pipeline_length();
     const hir_run run = {
         .passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT, .verify = true};
     const hir_pass_options options = {

@@ -16,9 +16,7 @@ static hir_module *passed(const char *text, hir_dtype cache, hir_pass_id last) {
     hir_module *m = hir_parse(arena, &diags, "test.hir", text);
     cr_assert_not_null(m, "%s\n%s", said(), text);
     if (cache != HIR_F32) hir_set_state_dtype(m, HIR_STATE_CACHE, cache);
-    size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_COUNT)
-        n++;
+    const size_t n = hir_pipeline_length();
     const hir_run run = {
         .passes = hir_pipeline(), .n_passes = n, .stop_after = last, .verify = true, .check = true};
     const hir_pass_options options = {.bank_dtype = HIR_F32, .phase1_dtype = HIR_F32, .chunk = 512};

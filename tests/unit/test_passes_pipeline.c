@@ -80,9 +80,7 @@ static bool see_after(void *context, int index, hir_pass_id id, const hir_module
 }
 
 static bool run_seen(bench *b, seen *s, hir_pass_id stop_after) {
-    size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_COUNT)
-        n++;
+    const size_t n = hir_pipeline_length();
     hir_run run = {.passes = hir_pipeline(),
                    .n_passes = n,
                    .stop_after = stop_after,
@@ -239,9 +237,7 @@ static bool see(void *context, int index, hir_pass_id id, const hir_module *m, b
 
 /* The default pipeline over a model with attention over depth, with passes of ours behind `id`. */
 static bool run_with(bench *b, hir_pass_id id, const hir_pass_info *extra, size_t n_extra) {
-    size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_COUNT)
-        n++;
+    const size_t n = hir_pipeline_length();
     const hir_run run = {.passes = hir_pipeline(),
                          .n_passes = n,
                          .stop_after = HIR_PASS_COUNT,
@@ -387,9 +383,7 @@ static double best_ms(decoder d) {
         bench b = new_bench(decoder_text(a, &d));
         struct timespec from, to;
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
-        size_t n = 0;
-        while (hir_pipeline()[n] != HIR_PASS_COUNT)
-            n++;
+        const size_t n = hir_pipeline_length();
         hir_run run = {.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT};
         cr_assert(hir_run_passes(b.m, &run, NULL, NULL, &b.diags), "%s", errors_of(&b));
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);

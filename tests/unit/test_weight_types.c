@@ -106,9 +106,7 @@ static hir_module *laid_out(const char *types) {
     cr_assert(hir_parse_weight_types(arena, &diags, types, &t));
     hir_pass_options options = {.matrix_dtype = t.matrices, .chunk = 512};
     options.weight_rules = t.rules.at, options.n_weight_rules = t.rules.n;
-    size_t n = 0;
-    while (hir_pipeline()[n] != HIR_PASS_COUNT)
-        n++;
+    const size_t n = hir_pipeline_length();
     hir_run run = {.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT};
     run.verify = run.check = true;
     return hir_run_passes(m, &run, &options, NULL, &diags) ? m : NULL;
