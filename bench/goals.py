@@ -554,6 +554,7 @@ def main():
     a = parser.parse_args()
     a.rounds = 1 if a.quick else a.rounds
     if a.work:
+        os.makedirs(a.work, exist_ok=True)
         os.environ["TMPDIR"] = a.work  # of hadal bench
     rows = []
     print(host())
