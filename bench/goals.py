@@ -547,7 +547,7 @@ def main():
     parser.add_argument("--only", action="append", choices=[g.__name__ for g in GROUPS])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--level", default="avx512", help="of contractions alone")
+    parser.add_argument("--level", default="best", help="of the groups that take a kernel alone: best, or a level of hadal machine")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--work", metavar="DIR", help="where LARGE groups write, a temporary folder")
     parser.add_argument("--json")
