@@ -18,7 +18,7 @@
 #include "inspect/plan_host.h"
 #include "inspect/steps.h"
 #include "ir/ir.h"
-#include "passes/crossing.h"
+#include "passes/analysis/crossing.h"
 
 typedef struct plan_step { /* a kernel */
     hd_step_info work;
