@@ -44,6 +44,7 @@ exec ip netns exec {prefix}$host /bin/sh -c "$*"
 # What a bucket lets go at once: as much as 10 Gbit/s need to be reached, and of a slower link the same time's worth, so that
 # messages of a token are slowed too. A queue that is never full loses nothing.
 BURST_SECONDS, LEAST_BURST, QUEUE = 128e3 / (10e9 / 8), 4e3, "16mb"
+BEHIND = ("nice", "-n", "15")  # the kernel's network thread, which a network card would not share a CPU with
 NO_LIMIT = 1e15  # bits per second of a link that takes no time: what there is to wait for is the transport
 
 
@@ -126,7 +127,7 @@ class Network:
         network = ["--mca", "plm_rsh_agent", self.agent, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
                    "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none"]
         return run([self.agent, self.address(1), "exec", "mpirun", "--allow-run-as-root", *network, "--host", hosts, "-n",
-                    str(ranks), *line])
+                    str(ranks), *BEHIND, *line])
 
 
 class Shared:
@@ -188,11 +189,15 @@ def link_of(rate):
     return {"network": network, **({"latency": latency} if latency else {})}
 
 
-def measure(a, network, shape, dtype, ranks, rate):
+def held_back(rate):
+    """Options of a command whose messages are to be held back."""
     link = link_of(rate) if rate else {}
-    held = ["--link", ",".join(f"{k}={v}" for k, v in link.items())] if "latency" in link else []
+    return ["--link", ",".join(f"{k}={v}" for k, v in link.items())] if "latency" in link else []
+
+
+def measure(a, network, shape, dtype, ranks, rate):
     text = on_ranks(a, network, ranks, "bench", library(a, shape, dtype, ranks), "--prefill", a.prefill, "--decode", a.decode,
-                    "--rounds", a.rounds, "--json", *held)
+                    "--rounds", a.rounds, "--json", *held_back(rate))
     return {row["phase"]: row for row in json.loads(text)["rows"]}
 
 
@@ -219,12 +224,16 @@ def compare(a, network, ranks, host, rate):
                        "busy": row["busy"], "facts": facts_of_host(host, rate, row)}
 
 
+def plan_of(hadal, shape, row):
+    """{what: seconds} of the phase, as the plan tells them of the model of these -D."""
+    text = run([hadal, "plan", SPEC, *shape, "--weights-dtype", row["type"], "--ranks", str(row["ranks"]), "--hosts", str(row["ranks"]),
+                "--prefill", str(row["prefill"]), "--decode", str(row["decode"]), "--host", row["facts"], "--chunk", "512", "--json"])
+    return json.loads(text)["shapes"][0][f"{row['phase']}_seconds"]
+
+
 def planned(a, row):
     """The row with what the plan says."""
-    text = run([a.hadal, "plan", SPEC, *defines(row["shape"]), "--weights-dtype", row["type"], "--ranks", str(row["ranks"]), "--hosts",
-                str(row["ranks"]), "--prefill", str(row["prefill"]), "--decode", str(row["decode"]), "--host", row["facts"],
-                "--chunk", "512", "--json"])
-    parts = json.loads(text)["shapes"][0][f"{row['phase']}_seconds"]
+    parts = plan_of(a.hadal, defines(row["shape"]), row)
     return {**row, "planned": parts["all"], "parts": parts}
 
 
