@@ -34,6 +34,7 @@ static bool find(void *library, const char *name, void *slot) {
 typedef struct functions {
     int (*open)(int64_t timeout_ns, void **out);
     const hadal_comm *(*comm)(void *group);
+    int (*slow)(void *group, double bits_per_second, int64_t latency_ns, int64_t timeout_ns);
 } functions;
 
 /* RTLD_GLOBAL: parts of some MPIs are opened later, and look for its symbols. */
@@ -44,6 +45,7 @@ static int open_mpi(hadal_session *s, ranks *r, functions *f) {
                     "libhadal_mpi is built where CMake finds an MPI: tools/deps.sh --mpi");
     if (find(r->library, "hadal_mpi_open_world", &f->open) &&
         find(r->library, "hadal_mpi_comm", &f->comm) &&
+        find(r->library, "hadal_mpi_slow", &f->slow) &&
         find(r->library, "hadal_mpi_close", &r->close))
         return 0;
     return fail(s, "libhadal_mpi lacks functions", NULL, "it is of another version of hadal");
@@ -65,13 +67,25 @@ static int enter(hadal_session *s, const functions *f, ranks *r) {
     return 0;
 }
 
+/* --link: messages that take as long as over another network. */
+static int slow_down(hadal_session *s, const command_line *line, const functions *f, ranks *r) {
+    double bits_per_second;
+    int64_t latency_ns;
+    const char *text = option_get(line, OPTION_LINK);
+    if (!text) return 0;
+    if (hadal_read_link(s, text, &bits_per_second, &latency_ns)) return 1;
+    if (f->slow(r->group, bits_per_second, latency_ns, r->timeout_ns) == 0) return 0;
+    return fail(s, "--link is for processes of one machine", NULL,
+                "between machines there is a network: tc qdisc slows it");
+}
+
 int join_job(hadal_session *s, const command_line *line, ranks *out) {
     long long seconds;
     functions f = {0};
     *out = (ranks){0};
     if (!option_number(s, line, OPTION_COMM_TIMEOUT, 60, 1, 1000000, &seconds)) return 1;
     out->timeout_ns = seconds * INT64_C(1000000000);
-    return open_mpi(s, out, &f) || enter(s, &f, out);
+    return open_mpi(s, out, &f) || enter(s, &f, out) || slow_down(s, line, &f, out);
 }
 
 /* Ranks stand in the order of stages; the last stage has the logits. */

@@ -156,6 +156,7 @@ typedef struct hadal_plan_options {
     int64_t prompt, position; /* tokens of a prefill; cached tokens when one is decoded */
     int json;
     const char *activations; /* as hadal_target has them */
+    int any_chunk;           /* 1: the chunk that makes a prompt fastest; 0: that of the pipeline */
 } hadal_plan_options;
 /* How the loaded model could be spread over hosts, what each would hold, and the rates to expect,
  * as text or JSON (docs/many-machines.md). Weights are not needed. Runs the pipeline for each
@@ -216,6 +217,11 @@ HADAL_API int hadal_library_ranks(hadal_session *s, const char *library, int64_t
  * (hadal_comm.h), which must outlive the session, and the deadline of each exchange. All ranks make
  * the same calls; each opens its own share of the weights, NAME.r0of4.weights for NAME.weights. */
 HADAL_API void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns);
+
+/* "network=10G,latency=50us", as facts of a host are written: a network that hadal_mpi_slow lets
+ * ranks of one machine have. */
+HADAL_API int hadal_read_link(hadal_session *s, const char *text, double *bits_per_second,
+                              int64_t *latency_ns);
 
 /* Without a loaded model `library` runs by itself, with its outputs alone. */
 typedef struct hadal_run_options {
