@@ -21,14 +21,14 @@ bool is_in_job(void) {
 static int fail(hadal_session *s, const char *what, const char *detail, const char *hint) {
     char message[600];
     snprintf(message, sizeof message, "%s%s%.400s", what, detail ? ": " : "", detail ? detail : "");
-    return hadal_fail(s, "runtime", message, hint);
+    hadal_fail(s, "runtime", message, hint);
+    return 1;
 }
 
 /* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
-static bool find(void *library, const char *name, void *slot) {
+static void find(void *library, const char *name, void *slot) {
     void *address = dlsym(library, name);
     memcpy(slot, &address, sizeof address);
-    return address != NULL;
 }
 
 typedef struct functions {
@@ -42,10 +42,10 @@ static int open_mpi(hadal_session *s, ranks *r, functions *f) {
     if (!r->library)
         return fail(s, "a divided model needs MPI, which cannot be loaded", dlerror(),
                     "libhadal_mpi is built where CMake finds an MPI: tools/deps.sh --mpi");
-    if (find(r->library, "hadal_mpi_open_world", &f->open) &&
-        find(r->library, "hadal_mpi_comm", &f->comm) &&
-        find(r->library, "hadal_mpi_close", &r->close))
-        return 0;
+    find(r->library, "hadal_mpi_open_world", &f->open);
+    find(r->library, "hadal_mpi_comm", &f->comm);
+    find(r->library, "hadal_mpi_close", &r->close);
+    if (f->open && f->comm && r->close) return 0;
     return fail(s, "libhadal_mpi lacks functions", NULL, "it is of another version of hadal");
 }
 
