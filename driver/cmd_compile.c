@@ -52,7 +52,10 @@ static int split_output(hadal_session *s, const char *output, plan *p) {
     if (!slash) strcpy(p->dir, ".");
     if (slash == output) strcpy(p->dir, "/");
     strcpy(p->name, name);
-    bool good = *name && !(*name >= '0' && *name <= '9');
+    if (!*name)
+        return hadal_fail(s, "usage", "-o names a folder and no library",
+                          "DIR/NAME: a name behind the folder, for example out/model");
+    bool good = !(*name >= '0' && *name <= '9');
     for (const char *c = name; *c; c++)
         good = good && (*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
                         (*c >= 'A' && *c <= 'Z'));
