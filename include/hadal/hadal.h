@@ -193,6 +193,8 @@ typedef struct hadal_target {
     const char *machine; /* facts to assume of every machine instead of its own, for experiments:
                             "l2=2M,l3=480M" (line, l1, l2, l3); NULL: none */
 } hadal_target;
+/* After the pipeline: what of the target hadal_emit would refuse, without writing anything. */
+HADAL_API int hadal_check_target(hadal_session *s, const hadal_target *t);
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */
 HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,
