@@ -8,8 +8,9 @@
  *              q . (W_k c) = (W_k^T q) . c           sum_s p_s (W_v c_s) = W_v (sum_s p_s c_s)
  *
  *          which is attention.latent (over chosen positions: attention_selected of one row for all
- *          heads), with a block_linear for each head in front and behind. The
- *          weights of both are derived from the map. It is done where a row of the cache is
+ *          heads), with a block_linear for each head in front and behind, and beside it the form
+ *          that makes k and v of a tile of rows, for calls of many tokens that see all they may.
+ *          The weights of both are derived from the map. It is done where a row of the cache is
  *          shorter than k and v of all heads, which is what attention would read otherwise.
  *          Other attention over what is made of cached rows keeps what is made: since all of it is
  *          local to a row, it is made of each token's row before the cache instead of behind it.
@@ -93,17 +94,19 @@ static hir_ref entries(absorber *s, hir_builder *b, hir_ref q, int64_t at, int64
 /* Operands of both forms that are the same in them, and their attributes. */
 typedef struct form {
     hir_ref q, rows, q_shared, shared, sink, bias;
-    hir_attr attrs[4];
+    hir_attr attrs[5];
     uint32_t n_attrs;
     int64_t heads; /* of q */
 } form;
 
 static bool read_form(absorber *s, hir_builder *b, hir_id op, const latent_view *v, form *out) {
     const hir_op *o = hir_op_at(s->m, op);
+    const bool selected = o->code == HIR_ATTENTION_SELECTED_OP;
     const hir_ref q = pass_arg(s->m, op, 0), none = hir_no_ref();
     const bool own = v->has_shared && !hir_ref_equal(v->shared.rows, v->k.c.rows);
     *out = (form){.rows = v->k.c.rows, .shared = own ? v->shared.rows : none, .q_shared = none};
-    out->sink = pass_arg(s->m, op, 3), out->bias = pass_arg(s->m, op, 4);
+    out->sink = pass_arg(s->m, op, selected ? 4 : 3);
+    out->bias = selected ? none : pass_arg(s->m, op, 4);
     out->heads = hir_ref_type(s->m, q).dim[1];
     if (v->k.c.start) out->attrs[out->n_attrs++] = hir_int(HIR_A_START, v->k.c.start);
     for (uint32_t i = 0; i < o->n_attrs; i++) /* scale, window, softcap */
@@ -148,17 +151,22 @@ static int64_t least_tokens(const hd_two_forms *f, int64_t past) {
 /* What both forms take, and where the second begins. */
 static void remark_forms(absorber *s, hir_id op, hir_id by) {
     enum { LONG = 32768 };
-    const hd_two_forms f = hir_forms_of(s->m, by);
-    const int64_t alone = least_tokens(&f, 0), behind = least_tokens(&f, LONG);
+    hd_two_forms f = hir_forms_of(s->m, by);
+    const int64_t most = f.most;
+    f.most = 0;
+    const int64_t alone = least_tokens(&f, 0), behind = most ? 0 : least_tokens(&f, LONG);
+    const char *only = "";
+    if (most)
+        only = hd_printf(s->c->scratch, ", while no more than %lld are seen, which are all chosen",
+                         (long long)most);
+    if (behind)
+        only = hd_printf(s->c->scratch, ", behind %d others of %lld", (int)LONG, (long long)behind);
     hir_remark_add(s->c, true, op,
                    "many tokens against few positions meet keys and values that are made of the "
                    "cached rows: %lld multiply-adds for each pair instead of %lld, and %lld for "
                    "each position instead of %lld for each token; calls of %lld tokens or more%s",
                    (long long)f.many_pair, (long long)f.few_pair, (long long)f.many_position,
-                   (long long)f.few_row, (long long)alone,
-                   !behind ? ""
-                           : hd_printf(s->c->scratch, ", behind %d others of %lld", (int)LONG,
-                                       (long long)behind));
+                   (long long)f.few_row, (long long)alone, only);
 }
 
 /* Both forms where each has calls for which it takes less. */
@@ -189,31 +197,51 @@ static bool absorb(absorber *s, hir_id op, const latent_view *v) {
 /* Attention over chosen positions has cached rows for keys and for values, with the queries in the
  * order of a row: [W_k^T q_n | q_p], or the other way round. Of o the latent's entries are taken.
  */
-static bool absorb_selected(absorber *s, hir_id op, const latent_view *v) {
-    hir_builder b = hir_before(s->m, s->c->diags, op);
-    hir_op o = *hir_op_at(s->m, op);
+static hir_ref absorbed_selected(absorber *s, hir_builder *b, hir_id op, const latent_view *v,
+                                 const form *f) {
+    const hir_op o = *hir_op_at(s->m, op);
     const hir_ref w_k = matrix_of(s, v, &v->k, v->heads, true, "keys");
     const hir_ref w_v = matrix_of(s, v, &v->v, v->heads, false, "values");
-    hir_ref args[6];
-    for (uint32_t i = 0; i < 6; i++)
-        args[i] = o.args[i];
-    hir_ref q = entries(s, &b, args[0], v->k_at, v->k.n);
-    if (q.kind == HIR_REF_NONE) return false;
-    q = hir_emit2(&b, HIR_BLOCK_LINEAR_OP, q, w_k);
+    hir_ref args[6], q = hir_emit2(b, HIR_BLOCK_LINEAR_OP, f->q, w_k);
+    memcpy(args, o.args, sizeof args);
     if (v->has_shared && q.kind != HIR_REF_NONE) {
-        const hir_ref q_p = entries(s, &b, args[0], v->shared_at, v->shared.n);
         const bool last = v->k.c.start != 0;
         const hir_attr axis = hir_int(HIR_A_AXIS, 2);
-        if (q_p.kind == HIR_REF_NONE) return false;
-        q = hir_emit(&b, HIR_CONCAT_OP, (hir_ref[]){last ? q_p : q, last ? q : q_p}, 2, &axis, 1);
+        const hir_ref parts[] = {last ? f->q_shared : q, last ? q : f->q_shared};
+        q = hir_emit(b, HIR_CONCAT_OP, parts, 2, &axis, 1);
     }
-    if (q.kind == HIR_REF_NONE) return false;
+    if (q.kind == HIR_REF_NONE) return q;
     args[0] = q, args[1] = args[2] = v->k.c.rows;
-    hir_ref y = hir_emit(&b, HIR_ATTENTION_SELECTED_OP, args, 6, o.attrs, o.n_attrs);
-    if (y.kind != HIR_REF_NONE) y = entries(s, &b, y, v->k.c.start, v->k.c.n);
-    if (y.kind != HIR_REF_NONE) y = hir_emit2(&b, HIR_BLOCK_LINEAR_OP, y, w_v);
-    if (y.kind == HIR_REF_NONE) return false;
-    pass_forward_op(&s->forward, s->m, op, y);
+    hir_ref y = hir_emit(b, HIR_ATTENTION_SELECTED_OP, args, 6, o.attrs, o.n_attrs);
+    if (y.kind != HIR_REF_NONE) y = entries(s, b, y, v->k.c.start, v->k.c.n);
+    return y.kind == HIR_REF_NONE ? y : hir_emit2(b, HIR_BLOCK_LINEAR_OP, y, w_v);
+}
+
+/* As many positions as a list names all of while no more are seen; 0: it may leave some out. */
+static int64_t all_are_chosen(const hir_module *m, hir_ref list) {
+    const hir_id select = pass_def_if(m, list, HIR_SELECT_OP);
+    if (select == HIR_NONE) return 0;
+    const hir_op *o = hir_op_at(m, select);
+    const bool positions = strcmp(hir_attr_string(o, HIR_A_OF, "rows"), "positions") == 0;
+    const bool rows = positions || hir_rate(hir_arg_type(m, select, 1).dim[0]) == 1;
+    return rows && !hir_attr_int(o, HIR_A_WINDOW, 0) ? hir_ref_type(m, list).dim[2] : 0;
+}
+
+/* While all positions are chosen it is latent attention, of which both forms are made. */
+static bool absorb_selected(absorber *s, hir_id op, const latent_view *v) {
+    hir_builder b = hir_before(s->m, s->c->diags, op);
+    const int64_t most = all_are_chosen(s->m, pass_arg(s->m, op, 3));
+    form f;
+    if (!read_form(s, &b, op, v, &f)) return false;
+    hir_ref o = absorbed_selected(s, &b, op, v, &f);
+    if (o.kind == HIR_REF_NONE) return false;
+    if (most && v->k.n + v->v.n < 2 * v->k.c.n) {
+        f.attrs[f.n_attrs++] = hir_int(HIR_A_MOST, most);
+        o = expanded(s, &b, v, &f, o);
+        if (o.kind == HIR_REF_NONE) return false;
+        remark_forms(s, op, pass_def(s->m, o));
+    }
+    pass_forward_op(&s->forward, s->m, op, o);
     return s->c->changed = true;
 }
 

@@ -111,6 +111,10 @@ Test(import, activations) {
     expect_has(import_with("llama", "hidden_act", "\"gelu\""), "gated_mlp(x, ff, gelu)");
     expect_has(import_with("llama", "hidden_act", "\"gelu_pytorch_tanh\""), "x, ff, gelu_tanh)");
     expect_has(import_with("llama", "hidden_act", "\"relu\""), "gated_mlp(x, ff, relu)");
+    expect_has(import_with("llama", "hidden_act", "\"relu2\""), "gated_mlp(x, ff, squared_relu)");
+    expect_has(import_with("llama", "hidden_act", "\"quick_gelu\""), "x, ff, quick_gelu)");
+    expect_has(import_with("llama", "hidden_act", "\"gelu_python\""), "x, ff, gelu)");
+    expect_has(import_with("llama", "hidden_act", "\"gelu_fast\""), "x, ff, gelu_tanh)");
     expect_has(import_with("llama", "hidden_act", "\"gelu_new\""),
                "r.write(gated_mlp(x, ff, gelu_tanh))");
 }
