@@ -111,6 +111,11 @@ Test(import, activations) {
     expect_has(import_with("llama", "hidden_act", "\"gelu\""), "gated_mlp(x, ff, gelu)");
     expect_has(import_with("llama", "hidden_act", "\"gelu_pytorch_tanh\""), "x, ff, gelu_tanh)");
     expect_has(import_with("llama", "hidden_act", "\"relu\""), "gated_mlp(x, ff, relu)");
+    for (int i = 0; i < 2; i++) {
+        const char *spec = import_with(i ? "llama" : "qwen3", "hidden_act", "\"situ\"");
+        expect_has(spec, "shared_mlp(x, ff, gate: soft_capped(1.0, none), name: \"mlp\")");
+        cr_expect(hfe_load_spec_text(arena, &diags, "situ.hadal", spec, &library), "%s", said());
+    }
     expect_has(import_with("llama", "hidden_act", "\"gelu_new\""),
                "r.write(gated_mlp(x, ff, gelu_tanh))");
 }
@@ -460,6 +465,8 @@ Test(import, refused_values_are_named) {
         {"llama", "rms_norm_eps", "\"1e-6\"", "rms_norm_eps: must be a number above 0"},
         {"llama", "hidden_act", "\"mish\"", "hidden_act: the activation \"mish\" is not known"},
         {"llama", "hidden_act", "3", "hidden_act: must be a string"},
+        {"qwen2", "hidden_act", "\"situ\"", "hidden_act: the activation \"situ\" is not known"},
+        {"qwen2", "activation_situ_beta", "2", "unknown field 'activation_situ_beta'"},
         {"llama", "tie_word_embeddings", "1", "tie_word_embeddings: must be true or false"},
         {"llama", "attention_bias", "null", "attention_bias: must be true or false"},
         {"llama", "mlp_bias", "\"no\"", "mlp_bias: must be true or false"},
