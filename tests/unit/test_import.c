@@ -115,6 +115,9 @@ Test(import, activations) {
     expect_has(import_with("llama", "hidden_act", "\"quick_gelu\""), "x, ff, quick_gelu)");
     expect_has(import_with("llama", "hidden_act", "\"gelu_python\""), "x, ff, gelu)");
     expect_has(import_with("llama", "hidden_act", "\"gelu_fast\""), "x, ff, gelu_tanh)");
+    for (int i = 0; i < 2; i++)
+        expect_has(import_with(i ? "llama" : "qwen3", "hidden_act", "\"situ\""),
+                   "shared_mlp(x, ff, gate: soft_capped(1.0, none), name: \"mlp\")");
     expect_has(import_with("llama", "hidden_act", "\"gelu_new\""),
                "r.write(gated_mlp(x, ff, gelu_tanh))");
 }
@@ -464,6 +467,8 @@ Test(import, refused_values_are_named) {
         {"llama", "rms_norm_eps", "\"1e-6\"", "rms_norm_eps: must be a number above 0"},
         {"llama", "hidden_act", "\"mish\"", "hidden_act: the activation \"mish\" is not known"},
         {"llama", "hidden_act", "3", "hidden_act: must be a string"},
+        {"qwen2", "hidden_act", "\"situ\"", "hidden_act: the activation \"situ\" is not known"},
+        {"qwen2", "activation_situ_beta", "2", "unknown field 'activation_situ_beta'"},
         {"llama", "tie_word_embeddings", "1", "tie_word_embeddings: must be true or false"},
         {"llama", "attention_bias", "null", "attention_bias: must be true or false"},
         {"llama", "mlp_bias", "\"no\"", "mlp_bias: must be true or false"},
