@@ -15,6 +15,7 @@
 #include "codegen/forms.h"
 #include "codegen/program_key.h"
 #include "ir/overlap.h"
+#include "ir/runs.h"
 #include "ir/text.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
@@ -318,6 +319,16 @@ static uint64_t bytes_between_rows(hir_type t) {
     return hir_type_has_t(t) && row_bytes(t, &bytes) ? bytes : 0; /* plan-memory: it fits */
 }
 
+/* Of an arena, what is kept for each chunk in flight is an area of its own. */
+static void split_arena(const hir_module *m, hir_place place, hrt_operand *o) {
+    if (place != HIR_PLACE_ARENA && place != HIR_PLACE_LOCAL) return;
+    const uint64_t kept = place == HIR_PLACE_ARENA ? m->arena_kept : m->local_kept;
+    if (o->offset >= kept)
+        o->offset -= kept;
+    else
+        o->base = place == HIR_PLACE_ARENA ? HRT_KEPT : HRT_LOCAL_KEPT;
+}
+
 static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) {
     const hir_value *v = hir_value_at(l->m, id);
     static const uint32_t bases[] = {
@@ -342,6 +353,7 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
                          .index = area ? 0 : (uint32_t)v->offset,
                          .offset = area ? v->offset : 0,
                          .row_bytes = bytes_between_rows(v->type)};
+    split_arena(l->m, v->place, out);
     return true;
 }
 
@@ -538,7 +550,9 @@ static bool add_steps(lowering *l) {
  */
 /* May one be written for some rows while the other is in use for others? */
 static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
-    if (a->base != b->base || (a->base != HRT_ARENA && a->base != HRT_LOCAL)) return true;
+    const bool area = a->base == HRT_ARENA || a->base == HRT_LOCAL || a->base == HRT_KEPT ||
+                      a->base == HRT_LOCAL_KEPT;
+    if (a->base != b->base || !area) return true;
     if (a->offset == b->offset && a->row_bytes == b->row_bytes) return true; /* row by row */
     return a->offset + a->row_bytes <= b->offset || b->offset + b->row_bytes <= a->offset;
 }
@@ -565,6 +579,14 @@ static void add_overlaps(lowering *l) {
     }
 }
 
+static void add_runs(lowering *l) {
+    const hir_runs all = hir_find_runs(l->a, l->m);
+    for (size_t i = 0; all.list.n > 1 && i < all.list.n; i++) {
+        const hir_run_of_layers *r = &all.list.at[i];
+        hd_push(l->a, &l->p->runs, ((hrt_run_of_layers){r->first, r->work, r->send, r->end}));
+    }
+}
+
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o) {
     lowering l = {.a = a, .d = d, .m = m, .p = hd_new(a, hcg_program)};
     if (m->stage != HIR_STAGE_KERNEL) {
@@ -585,6 +607,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.choices = hcg_find_choices(a, m);
     if (!add_inputs(&l) || !add_outputs(&l) || !place_weights(&l) || !add_steps(&l)) return NULL;
     add_overlaps(&l);
+    add_runs(&l);
     make_digest(&l);
     return l.p;
 }

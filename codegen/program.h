@@ -105,6 +105,7 @@ struct hcg_program {
     HD_VEC(hrt_operand) operands;
     HD_VEC(hrt_exchange) exchanges;  /* of steps that are no kernels */
     HD_VEC(hrt_overlap) overlaps;    /* of steps that go on beside them */
+    HD_VEC(hrt_run_of_layers) runs;  /* of a stage that has several */
     HD_VEC(uint64_t) weight_offsets; /* per module weight, HCG_UNREAD or a multiple of 64 */
     HD_VEC(uint32_t)
     weight_holders; /* per module weight: the one that it is rows of, and lies in;

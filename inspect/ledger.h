@@ -45,6 +45,8 @@ typedef struct ledger_memory {
     uint64_t arena, mechanism_arena; /* per token of a chunk; the mechanism's at its fullest */
     uint64_t local, ranks;           /* arena for each row of a rank; 0 and 1: not sharded */
     uint64_t local_rows;             /* the most that a rank has of a chunk */
+    uint64_t kept, local_kept;       /* of both arenas, what each chunk in flight has for itself, */
+    uint64_t in_flight;              /* and how many are: 1 but for stages with several runs */
     uint64_t mechanism_rows;         /* rows of the mechanism that a rank has of a chunk, */
     uint64_t all_rows;               /* and of all tokens at once */
     uint64_t fixed;

@@ -76,6 +76,15 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
     out->local = m->local_per_token;
     out->local_rows = most_local_rows(m, out->chunk);
     out->mechanism_rows = out->local_rows;
+    out->kept = m->arena_kept;
+    out->local_kept = m->local_kept;
+    const uint64_t chunks = (out->tokens + out->chunk - 1) / out->chunk;
+    const uint64_t stages = (uint64_t)r->stages;
+    out->in_flight = !out->kept && !out->local_kept ? 1 : chunks < stages ? chunks : stages;
+    const uint64_t more = out->in_flight - 1; /* one has its part in the arena above */
+    out->session = hd_capped_add(out->session, hd_capped_mul(out->kept, more * out->chunk));
+    out->session =
+        hd_capped_add(out->session, hd_capped_mul(out->local_kept, more * out->local_rows));
     out->all_rows = (out->tokens + out->ranks - 1) / out->ranks;
     out->session = hd_capped_add(out->session, hd_capped_mul(out->local, out->local_rows));
     out->session = hd_capped_add(out->session, hd_capped_add(out->fixed, out->fixed_state));

@@ -189,6 +189,10 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
     print_bytes(out, "arena, for a chunk", x->arena, x->chunk);
     print_bytes(out, "  of the residual mechanism, at most", x->mechanism_arena, x->mechanism_rows);
     if (x->local) print_bytes(out, "arena of the rows of a rank", x->local, x->local_rows);
+    const uint64_t more = x->in_flight - 1;
+    if (more) print_bytes(out, "kept of other chunks in flight", x->kept, more * x->chunk);
+    if (more && x->local_kept)
+        print_bytes(out, "  of the rows of a rank", x->local_kept, more * x->local_rows);
     print_bytes(out, "fixed", x->fixed, 1);
     print_bytes(out, "in all", x->session, 1);
     print_bytes(out, "the mechanism's rows, all tokens at once", x->mechanism_arena, x->all_rows);

@@ -171,6 +171,7 @@ static void diff_heads(differ *d) {
     changed_text(&c, "stage", hir_stage_name(a->stage), hir_stage_name(b->stage));
     if (a->stage == HIR_STAGE_KERNEL && b->stage == HIR_STAGE_KERNEL) {
         changed_number(&c, "arena per token", a->arena_per_token, b->arena_per_token);
+        changed_number(&c, "of that kept", a->arena_kept, b->arena_kept);
         changed_number(&c, "fixed", a->fixed_bytes, b->fixed_bytes);
     }
     finish(&c);

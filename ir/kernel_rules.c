@@ -19,10 +19,13 @@
  *   rows        "last" kernels are of a form that may be, and write no state; only "last" kernels
  *               and output 0 of a model read their results
  *   memory      results are inside their areas; values live at the same time do not overlap
+ *   runs        of layers of a stage that has several (ir/runs.h): they receive first and send
+ *               last; what one leaves for another is kept
  */
 #include <string.h>
 
 #include "ir/kernels.h"
+#include "ir/runs.h"
 
 typedef struct rules {
     const hir_module *m;
@@ -688,6 +691,80 @@ static void check_places(rules *r) {
     }
 }
 
+/* ---- runs of layers of a stage ---------------------------------------------------------------
+ */
+typedef struct run_rules {
+    rules *r;
+    hir_runs runs;
+    uint32_t *number;   /* by op: of the kernel */
+    uint32_t *state_in; /* by state: 1 + the run that touches it; 0: none yet */
+} run_rules;
+
+static void check_message(const run_rules *x, hir_id kernel) {
+    const uint32_t k = x->number[kernel];
+    const hir_run_of_layers *run = &x->runs.list.at[hir_run_of(&x->runs, k)];
+    const hir_opcode message = hir_message_of(x->r->m, kernel);
+    require(x->r, kernel, (message == HIR_COMM_RECV_OP) == (k < run->work),
+            "a run of layers receives at its beginning");
+    require(x->r, kernel, (message == HIR_COMM_SEND_OP) == (k >= run->send),
+            "a run of layers sends at its end");
+}
+
+/* Chunk c + 1 is in one run before chunk c is in the next: only rows by position are still there.
+ */
+static void check_state(const run_rules *x, hir_id kernel, uint32_t state) {
+    const uint32_t run = 1 + hir_run_of(&x->runs, x->number[kernel]);
+    const hir_state *s = &x->r->m->states.at[state];
+    const bool by_position = hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION;
+    require(x->r, kernel, by_position || !x->state_in[state] || x->state_in[state] == run,
+            "several runs of layers use a state that has no row for each position");
+    x->state_in[state] = run;
+}
+
+static bool is_kept(const hir_module *m, const hir_value *v) {
+    return v->offset < (v->place == HIR_PLACE_ARENA ? m->arena_kept : m->local_kept);
+}
+
+/* What an op of the kernel reads of another one. */
+static void check_kept(const run_rules *x, hir_id kernel, hir_id value) {
+    const hir_module *m = x->r->m;
+    const hir_value *v = hir_value_at(m, value);
+    if (v->op == HIR_NONE || hir_op_at(m, v->op)->parent != HIR_NONE) return;
+    const uint32_t made = x->number[v->op], read = x->number[kernel];
+    const uint32_t run = hir_run_of(&x->runs, made);
+    const bool received = made < x->runs.list.at[run].work;
+    const bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL;
+    if (!area || (!received && run == hir_run_of(&x->runs, read))) return;
+    require(x->r, kernel, is_kept(m, v),
+            "what a run of layers receives, or leaves for a later one, lies in the part of the "
+            "arena that is kept");
+}
+
+static void check_runs(rules *r) {
+    hd_arena *a = r->d->arena;
+    run_rules x = {.r = r, .runs = hir_find_runs(a, r->m)};
+    if (x.runs.list.n < 2) return;
+    x.number = hd_new_array(a, uint32_t, r->m->ops.n);
+    x.state_in = hd_new_array(a, uint32_t, r->m->states.n + 1);
+    uint32_t n = 0;
+    HIR_EACH(r->m, kernel, r->m->first)
+    if (hir_has_trait(hir_op_at(r->m, kernel)->code, HIR_REGION)) x.number[kernel] = n++;
+    HIR_EACH(r->m, kernel, r->m->first) {
+        if (!hir_has_trait(hir_op_at(r->m, kernel)->code, HIR_REGION)) continue;
+        check_message(&x, kernel);
+        HIR_EACH(r->m, op, hir_op_at(r->m, kernel)->body_first) {
+            const hir_op *o = hir_op_at(r->m, op);
+            for (uint32_t i = 0; i < o->n_args; i++) {
+                if (o->args[i].kind == HIR_REF_STATE) check_state(&x, kernel, o->args[i].index);
+                if (o->args[i].kind != HIR_REF_VALUE) continue;
+                const hir_value *v = hir_value_at(r->m, o->args[i].index);
+                if (v->place == HIR_PLACE_STATE) check_state(&x, kernel, (uint32_t)v->offset);
+                check_kept(&x, kernel, o->args[i].index);
+            }
+        }
+    }
+}
+
 static bool is_planned(const hir_module *m) {
     HIR_EACH(m, op, m->first)
     for (uint32_t i = 0; i < hir_op_at(m, op)->n_results; i++)
@@ -744,6 +821,9 @@ bool hir_verify_kernels(const hir_module *m, hd_diags *d) {
         } else
             refuse(&r, op, "it stands outside of a kernel", "the fuse pass puts ops into kernels");
     }
-    if (is_planned(m)) check_places(&r);
+    if (is_planned(m)) {
+        check_places(&r);
+        check_runs(&r);
+    }
     return r.ok;
 }

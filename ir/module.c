@@ -310,6 +310,8 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
     c->divide_from = m->divide_from;
     c->arena_per_token = m->arena_per_token;
     c->local_per_token = m->local_per_token;
+    c->arena_kept = m->arena_kept;
+    c->local_kept = m->local_kept;
     c->fixed_bytes = m->fixed_bytes;
     for (size_t i = 0; i < m->options.n; i++)
         hir_set_option(c, m->options.at[i].key, m->options.at[i].value);

@@ -109,8 +109,17 @@ static bool parse_option(hir_parser *p) {
     return true;
 }
 
-/* `arena 1536 per token`, `local 512 per token` and `fixed 64`: at the kernel stage only, once
- * each. */
+/* `, 256 kept`, or nothing */
+static bool parse_kept(hir_parser *p, uint64_t *kept) {
+    if (!hir_accept(p, ',')) return true;
+    if (!hir_parse_u64(p, kept)) return false;
+    if (!hir_at_word(p, "kept")) return hir_expected(p, "'kept'");
+    hir_advance(p);
+    return true;
+}
+
+/* `arena 1536 per token`, `local 512 per token, 256 kept` and `fixed 64`: at the kernel stage only,
+ * once each. */
 static bool parse_area(hir_parser *p, const char *word) {
     const bool local = strcmp(word, "local") == 0, fixed = strcmp(word, "fixed") == 0;
     bool *given = local ? &p->local_given : fixed ? &p->fixed_given : &p->arena_given;
@@ -131,7 +140,7 @@ static bool parse_area(hir_parser *p, const char *word) {
     hir_advance(p);
     if (!hir_at_word(p, "token")) return hir_expected(p, "'token'");
     hir_advance(p);
-    return true;
+    return parse_kept(p, local ? &p->m->local_kept : &p->m->arena_kept);
 }
 
 /* `softmax(` before a factor's name, or nothing */

@@ -204,6 +204,12 @@ uint32_t *hir_number_values(const hir_module *m, hd_arena *a) {
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */
+static void print_area(hd_text *out, const char *word, uint64_t bytes, uint64_t kept) {
+    hd_text_f(out, "%s %llu per token", word, (unsigned long long)bytes);
+    if (kept) hd_text_f(out, ", %llu kept", (unsigned long long)kept);
+    hd_text_add(out, "\n");
+}
+
 static void print_header(const printer *p) {
     const hir_module *m = p->m;
     hd_text_f(p->out, "hir %d %s ", HIR_TEXT_VERSION, stage_names[m->stage]);
@@ -224,9 +230,9 @@ static void print_header(const printer *p) {
         hd_text_f(p->out, "ranks %u, rows divided from %lld tokens\n\n", m->ranks,
                   (long long)m->divide_from);
     if (m->stage == HIR_STAGE_KERNEL)
-        hd_text_f(p->out, "arena %llu per token\n", (unsigned long long)m->arena_per_token);
+        print_area(p->out, "arena", m->arena_per_token, m->arena_kept);
     if (m->stage == HIR_STAGE_KERNEL && m->ranks)
-        hd_text_f(p->out, "local %llu per token\n", (unsigned long long)m->local_per_token);
+        print_area(p->out, "local", m->local_per_token, m->local_kept);
     if (m->stage == HIR_STAGE_KERNEL)
         hd_text_f(p->out, "fixed %llu\n\n", (unsigned long long)m->fixed_bytes);
 }

@@ -225,6 +225,9 @@ static void verify_tables(verifier *v) {
                "the module is for %u ranks, and divides rows from %lld tokens on: not every rank "
                "would have one",
                v->m->ranks, (long long)v->m->divide_from);
+    if (v->m->arena_kept > v->m->arena_per_token || v->m->local_kept > v->m->local_per_token)
+        REFUSE(v, HD_E_VALUE, v->text ? v->text->module : HD_NOWHERE,
+               "more of an arena is kept than it has");
     if (!is_identifier(v->m->name))
         REFUSE(v, HD_E_NAME, v->text ? v->text->module : HD_NOWHERE,
                "the module's name '%s' is no C identifier", v->m->name);
@@ -234,11 +237,13 @@ static void verify_tables(verifier *v) {
 }
 
 /* ---- places -------------------------------------------------------------------------------- */
-static bool area_holds(uint64_t area, uint64_t offset, hir_type t) {
+/* Part of an area may be apart from the rest (hir_module.arena_kept): no value is in both. */
+static bool area_holds(uint64_t area, uint64_t kept, uint64_t offset, hir_type t) {
     int64_t elements = hir_type_row_elements(t), bytes;
     uint64_t end;
     return elements >= 0 && !hd_mul_overflow(elements, (int64_t)hir_dtype_bytes(t.dtype), &bytes) &&
-           !hd_add_overflow(offset, (uint64_t)bytes, &end) && end <= area && offset % 4 == 0;
+           !hd_add_overflow(offset, (uint64_t)bytes, &end) && end <= area && offset % 4 == 0 &&
+           (offset >= kept || end <= kept);
 }
 
 static bool place_fits(const verifier *v, hir_id id) {
@@ -248,12 +253,13 @@ static bool place_fits(const verifier *v, hir_id id) {
     switch (value->place) {
     case HIR_PLACE_NONE: return true;
     case HIR_PLACE_ARENA:
-        return t.rank && t.dim[0] == HIR_T && area_holds(v->m->arena_per_token, value->offset, t);
+        return t.rank && t.dim[0] == HIR_T &&
+               area_holds(v->m->arena_per_token, v->m->arena_kept, value->offset, t);
     case HIR_PLACE_LOCAL:
         return t.rank && hir_is_row_share(t.dim[0]) &&
-               area_holds(v->m->local_per_token, value->offset, t);
+               area_holds(v->m->local_per_token, v->m->local_kept, value->offset, t);
     case HIR_PLACE_FIXED:
-        return !hir_type_has_t(t) && !has_c && area_holds(v->m->fixed_bytes, value->offset, t);
+        return !hir_type_has_t(t) && !has_c && area_holds(v->m->fixed_bytes, 0, value->offset, t);
     case HIR_PLACE_OUTPUT:
         return value->offset < v->out_values.n &&
                hir_ref_equal(v->out_values.at[value->offset], hir_value_ref(id));

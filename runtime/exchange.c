@@ -20,7 +20,7 @@ typedef struct exchange { /* one, in a call */
 hrt_place hrt_place_of(const hrt_model *m, const hrt_place *chunk, int64_t rank) {
     const int64_t first = hd_first_row(chunk->tokens, rank, m->ranks, m->divide_from);
     const int64_t end = hd_end_row(chunk->tokens, rank, m->ranks, m->divide_from);
-    return (hrt_place){chunk->start + first, end - first};
+    return (hrt_place){chunk->start + first, end - first, chunk->seat};
 }
 
 int64_t hrt_local_rows(const hrt_model *m, int64_t chunk) {
@@ -39,7 +39,7 @@ static hrt_place rows_of(const exchange *x, int64_t rank) {
     const hrt_place all = hrt_place_of(x->m, x->chunk, rank);
     const int64_t first = all.start - x->chunk->start, end = first + all.tokens;
     const int64_t from = first > x->wanted ? first : x->wanted;
-    return (hrt_place){from, end > from ? end - from : 0};
+    return (hrt_place){from, end > from ? end - from : 0, x->chunk->seat};
 }
 
 /* Elements of each rank's rows. */
@@ -251,7 +251,7 @@ hrt_place hrt_tile_of(const hrt_model *m, const hrt_place *chunk, int64_t rank, 
     const hrt_place all = hrt_place_of(m, chunk, rank);
     const int64_t from = all.tokens * tile.number / tile.count;
     const int64_t end = all.tokens * (tile.number + 1) / tile.count;
-    return (hrt_place){all.start + from, end - from};
+    return (hrt_place){all.start + from, end - from, chunk->seat};
 }
 
 /* Of each rank's rows in the tile: how many elements, and the first, as the transport counts them.

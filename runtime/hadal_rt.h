@@ -19,7 +19,7 @@
 #include "support/machine.h"
 #include "support/two_forms.h"
 
-#define HRT_VERSION     8u
+#define HRT_VERSION     9u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -77,6 +77,8 @@ typedef enum hrt_base {
     HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
     HRT_NUMBER, /* no address: the argument is the number `offset` */
     HRT_LOCAL,  /* rows of this rank: as HRT_ARENA, in an area of their own, times those rows */
+    HRT_KEPT,   /* as HRT_ARENA and HRT_LOCAL, in areas that each chunk in flight has for itself */
+    HRT_LOCAL_KEPT,
 } hrt_base;
 
 typedef struct hrt_operand {
@@ -176,6 +178,12 @@ typedef struct hrt_overlap {
 } hrt_overlap;
 enum { HRT_MOST_TILES = 64 };
 
+/* A run of layers of a stage that has several (ir/runs.h): steps [first, work) receive, [work,
+ * send) compute, [send, end) send. */
+typedef struct hrt_run_of_layers {
+    uint32_t first, work, send, end;
+} hrt_run_of_layers;
+
 typedef struct hrt_level { /* one CPU level, best first */
     const char *name;      /* "avx512" */
     uint64_t features;     /* HRT_CPU_* bits that must all be there */
@@ -262,6 +270,9 @@ typedef struct hrt_model {
     uint32_t tiles; /* in which these go; 0: as many as pay, 1: all rows at once */
     const hrt_overlap *overlaps;
     uint8_t whole[16]; /* of a stage: the model that it was cut from, and how; 0 of others */
+    uint64_t kept_per_token, local_kept_per_token; /* bytes of areas of each chunk in flight */
+    const hrt_run_of_layers *runs;                 /* in order, of all steps; */
+    uint32_t n_runs, reserved_2;                   /* 0 of a model that has one */
 } hrt_model;
 
 /* ---- weights ------------------------------------------------------------------------------- */

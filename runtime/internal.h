@@ -23,16 +23,21 @@ struct hrt_weights {
  *   states   one after the other, each of the rows that its kind has (state.c)
  *   arena    values of one chunk, at their offsets (bytes per token) times hrt_arena_rows
  *   local    the same of rows of this rank, where the model is divided over ranks
+ *   kept     for each chunk in flight, the same that a run of layers leaves for a later one: those
+ *            of all rows, then those of this rank's
  *   fixed    values without T
- *   sinks    one per output after the first: where it goes when the caller does not want it
+ *   sinks    one per output after the first: where it goes when the caller does not want it; of
+ *            each chunk in flight
  *   staging  values on their way to other ranks and from them, in the form in which they cross
  *   shared   what threads leave for each other in a kernel; its counters are zero between kernels
  *   workers  per thread: the argument array of a kernel call, then the kernel's scratch */
 typedef struct hrt_layout {
-    size_t tables, states, arena, local, fixed, sinks, staging, shared, workers;
-    size_t args_bytes, worker_bytes; /* worker_bytes 4096-aligned: no line is shared */
+    size_t tables, states, arena, local, kept, fixed, sinks, staging, shared, workers;
+    size_t kept_bytes, local_kept_bytes; /* of a chunk in flight */
+    size_t args_bytes, worker_bytes;     /* worker_bytes 4096-aligned: no line is shared */
     size_t total;
-    int64_t chunk; /* tokens that the arena holds */
+    int64_t chunk;  /* tokens that the arena holds */
+    int64_t flight; /* chunks that may be in flight at once */
 } hrt_layout;
 
 /* Factor of the arena's offsets, which are bytes per token, in a call of `tokens`: that number, or
@@ -44,6 +49,15 @@ static inline uint64_t hrt_arena_rows(int64_t tokens) {
     return (uint64_t)tokens | 1;
 }
 
+/* ---- pipeline.c ---- */
+/* Chunks in flight of a session of `cap` tokens. */
+int64_t hrt_most_in_flight(const hrt_model *m, int64_t cap, int64_t chunk);
+
+/* Are the operand's rows those of this rank? */
+static inline bool hrt_is_local(const hrt_operand *o) {
+    return o->base == HRT_LOCAL || o->base == HRT_LOCAL_KEPT;
+}
+
 /* False: a size does not fit. */
 bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, bool sinks,
                  hrt_layout *out);
@@ -52,10 +66,13 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
 typedef struct hrt_memory {
     char **states; /* [n_states] */
     char **sinks;  /* [n_outputs], NULL without sinks; entry 0 is not used */
-    char *arena, *local, *fixed, *staging, *shared, *workers;
+    char *arena, *local, *kept, *fixed, *staging, *shared, *workers;
+    size_t kept_bytes, local_kept_bytes; /* of a chunk in flight */
     size_t args_bytes, worker_bytes;
-    int64_t cap, chunk;
+    int64_t cap, chunk, flight;
 } hrt_memory;
+/* Of an output that the caller does not want, for a chunk in flight. */
+size_t hrt_sink_bytes(const hrt_tensor_info *output, int64_t chunk);
 /* Zeros the counters. */
 void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memory, bool sinks,
                hrt_memory *out);
@@ -84,6 +101,7 @@ typedef struct hrt_side {
 /* Rows of a call, or of a chunk of it: `tokens` from number `start` on. */
 typedef struct hrt_place {
     int64_t start, tokens;
+    int64_t seat; /* which of the chunks in flight it is */
 } hrt_place;
 
 /* The rows of a rank of the group, as a place in the call. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "runtime/internal.h"
+#include "runtime/pipeline.h"
 
 enum { PAGE = 4096 };
 
@@ -62,11 +63,19 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
     if (!place(&end, rows, m->arena_per_token, HRT_ALIGN, &l.arena)) return false;
     const uint64_t local_rows = hrt_arena_rows(hrt_local_rows(m, l.chunk));
     if (!place(&end, local_rows, m->local_per_token, HRT_ALIGN, &l.local)) return false;
+    if (!place(&l.kept_bytes, rows, m->kept_per_token, HRT_ALIGN, &at)) return false;
+    if (!place(&l.local_kept_bytes, local_rows, m->local_kept_per_token, HRT_ALIGN, &at))
+        return false;
+    l.flight = hrt_most_in_flight(m, cap, l.chunk);
+    if (!place(&end, (uint64_t)l.flight, l.kept_bytes, HRT_ALIGN, &l.kept)) return false;
+    if (!place(&end, (uint64_t)l.flight, l.local_kept_bytes, HRT_ALIGN, &at)) return false;
     if (!place(&end, 1, m->fixed_bytes, HRT_ALIGN, &l.fixed)) return false;
     l.sinks = end;
     for (uint32_t i = 1; sinks && i < m->n_outputs; i++) {
+        size_t bytes = 0;
         const hrt_tensor_info *t = &m->outputs[i];
-        if (!place(&end, chunk_rows(t, l.chunk), t->row_bytes, HRT_ALIGN, &at)) return false;
+        if (!place(&bytes, chunk_rows(t, l.chunk), t->row_bytes, HRT_ALIGN, &at)) return false;
+        if (!place(&end, (uint64_t)l.flight, bytes, HRT_ALIGN, &at)) return false;
     }
     uint64_t staging, partials;
     if (!hrt_staging_bytes(m, l.chunk, &staging)) return false;
@@ -87,6 +96,10 @@ static size_t aligned(uint64_t bytes) {
     return (size_t)((bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN);
 }
 
+size_t hrt_sink_bytes(const hrt_tensor_info *output, int64_t chunk) {
+    return aligned(chunk_rows(output, chunk) * output->row_bytes);
+}
+
 void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memory, bool sinks,
                hrt_memory *out) {
     char *base = memory, *at = base + l->states;
@@ -95,14 +108,18 @@ void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memor
         .states = tables,
         .arena = base + l->arena,
         .local = base + l->local,
+        .kept = base + l->kept,
         .fixed = base + l->fixed,
         .staging = base + l->staging,
         .shared = base + l->shared,
         .workers = base + l->workers,
+        .kept_bytes = l->kept_bytes,
+        .local_kept_bytes = l->local_kept_bytes,
         .args_bytes = l->args_bytes,
         .worker_bytes = l->worker_bytes,
         .cap = cap,
         .chunk = l->chunk,
+        .flight = l->flight,
     };
     memset(out->shared, 0, (size_t)m->counter_bytes);
     for (uint32_t i = 0; i < m->n_states; i++) {
@@ -115,6 +132,6 @@ void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memor
     for (uint32_t i = 0; i < m->n_outputs; i++) {
         const hrt_tensor_info *t = &m->outputs[i];
         out->sinks[i] = at;
-        if (i > 0) at += aligned(chunk_rows(t, l->chunk) * t->row_bytes);
+        if (i > 0) at += hrt_sink_bytes(t, l->chunk) * (size_t)l->flight;
     }
 }

@@ -191,8 +191,8 @@ static void find_values(flow *f, const overlap *v, int what, uint32_t number) {
     const hrt_step *step = &m->steps[number];
     const hrt_operand *x = &m->operands[step->first_operand], *y = x + step->n_operands - 1;
     f->exchange[what] = &m->exchanges[step->exchange - 1];
-    f->x[what] = hrt_operand_base(f->job, x, x->base == HRT_LOCAL ? v->mine : v->all);
-    f->y[what] = hrt_operand_base(f->job, y, y->base == HRT_LOCAL ? v->mine : v->all);
+    f->x[what] = hrt_operand_base(f->job, x, hrt_is_local(x) ? v->mine : v->all);
+    f->y[what] = hrt_operand_base(f->job, y, hrt_is_local(y) ? v->mine : v->all);
 }
 
 bool hrt_run_overlap(hrt_worker *w, hrt_crew *c, const hrt_overlap *o, const hrt_place *all,

@@ -17,6 +17,7 @@
 
 #include "runtime/fp_mode.h"
 #include "runtime/grid.h"
+#include "runtime/pipeline.h"
 #include "runtime/walk.h"
 
 typedef hrt_span span;
@@ -45,9 +46,11 @@ static void *input_base(const hrt_job *j, uint32_t i, int64_t start) {
     return offset_rows(j->ins[i], t->has_t ? start : 0, t->row_bytes);
 }
 
-static void *output_base(const hrt_job *j, uint32_t i, int64_t start) {
+static void *output_base(const hrt_job *j, uint32_t i, const place *at) {
+    const int64_t start = at->start;
     const hrt_tensor_info *t = &j->model->outputs[i];
-    if (!j->outs[i] && i > 0) return j->memory->sinks[i];
+    if (!j->outs[i] && i > 0)
+        return j->memory->sinks[i] + hrt_sink_bytes(t, j->memory->chunk) * (size_t)at->seat;
     if (!t->has_t) return j->outs[i];
     int64_t first = i == 0 ? j->n - j->rows : 0; /* token of the output's row 0 */
     return offset_rows(j->outs[i], start - first, t->row_bytes);
@@ -59,9 +62,15 @@ static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at)
     case HRT_FIXED: return mem->fixed + o->offset;
     case HRT_STATE: return j->batch ? (void *)(uintptr_t)o->index : mem->states[o->index];
     case HRT_INPUT: return input_base(j, o->index, at->start);
-    case HRT_OUTPUT: return output_base(j, o->index, at->start);
+    case HRT_OUTPUT: return output_base(j, o->index, at);
     case HRT_NUMBER: return (void *)(uintptr_t)o->offset;
     case HRT_LOCAL: return mem->local + o->offset * hrt_arena_rows(at->tokens);
+    case HRT_KEPT:
+        return mem->kept + mem->kept_bytes * (size_t)at->seat +
+               o->offset * hrt_arena_rows(at->tokens);
+    case HRT_LOCAL_KEPT:
+        return mem->kept + mem->kept_bytes * (size_t)mem->flight +
+               mem->local_kept_bytes * (size_t)at->seat + o->offset * hrt_arena_rows(at->tokens);
     case HRT_ARENA:
     case HRT_WEIGHT: break;
     }
@@ -312,7 +321,7 @@ static void run_exchange(const worker *w, const hrt_job *j, const hrt_step *step
     const int64_t wanted = step->last_rows ? wanted_rows(j, all).from : 0;
     void *at[2] = {NULL, NULL};
     for (uint32_t k = 0; k < step->n_operands && k < 2; k++)
-        at[k] = operand_base(j, &operands[k], operands[k].base == HRT_LOCAL ? mine : all);
+        at[k] = operand_base(j, &operands[k], hrt_is_local(&operands[k]) ? mine : all);
     const bool receives = e->kind == HRT_RECV;
     const int code = hrt_make_exchange(m, j->side, e, receives ? NULL : at[0],
                                        receives ? at[0] : at[1], j->memory->staging, all, wanted);
@@ -430,23 +439,79 @@ static bool walk_step(worker *w, crew *c, const place *all, const place *mine, u
     return !step->exchange || !hrt_has_failed(&c->failed, w->exchanges);
 }
 
-/* False: an exchange has failed; all threads leave the walk at the same step. */
-static bool run_chunk_of_rank(worker *w, crew *c, const place *all) {
+/* Steps [from, end) of a chunk. False: an exchange has failed; all threads leave the walk at the
+ * same step. */
+static bool walk_steps(worker *w, crew *c, const place *all, uint32_t from, uint32_t end,
+                       measure *taken) {
     const hrt_job *j = c->job;
-    const hrt_model *m = j->model;
-    const place mine = hrt_place_of(m, all, j->side->rank);
-    if (!choose_tiles(w, c, all)) return false;
-    measure taken = begin_measure(w, j, all);
+    const place mine = hrt_place_of(j->model, all, j->side->rank);
     hrt_watch_start(&w->watch);
-    for (uint32_t i = next_step_of_rank(j, 0, all, &mine), next; i < m->n_steps; i = next) {
+    for (uint32_t i = next_step_of_rank(j, from, all, &mine), next; i < end; i = next) {
         const hrt_overlap *o = overlap_at(c, all, i);
         next = next_step_of_rank(j, o ? o->end : i + 1, all, &mine);
-        if (o ? !hrt_run_overlap(w, c, o, all, &mine) : !walk_step(w, c, all, &mine, i, next))
+        if (o ? !hrt_run_overlap(w, c, o, all, &mine)
+              : !walk_step(w, c, all, &mine, i, next < end ? next : j->model->n_steps))
             return false;
-        measure_step(&taken, m, i);
+        measure_step(taken, j->model, i);
     }
+    return true;
+}
+
+static bool run_chunk_of_rank(worker *w, crew *c, const place *all) {
+    if (!choose_tiles(w, c, all)) return false;
+    measure taken = begin_measure(w, c->job, all);
+    if (!walk_steps(w, c, all, 0, c->job->model->n_steps, &taken)) return false;
     end_measure(&taken, all->tokens);
     return true;
+}
+
+/* ---- a stage that has several runs of layers --------------------------------------------------
+ * It takes turns among the chunks in flight (pipeline.h). */
+typedef struct stage { /* of one thread */
+    worker *w;
+    crew *c;
+    const hrt_pipeline *p;
+    int64_t most;  /* rows of a chunk */
+    measure taken; /* of the first of the chunks in flight, over all its turns */
+} stage;
+
+static place chunk_of(const stage *s, hrt_turn t) {
+    const int64_t start = t.chunk * s->most, left = s->c->job->n - start;
+    return (place){start, left < s->most ? left : s->most, hrt_seat_of(s->p, t.chunk)};
+}
+
+static bool compute(stage *s, hrt_turn t, const place *at) {
+    const hrt_run_of_layers *run = &s->c->job->model->runs[t.run];
+    measure nothing = {0}, *taken = at->seat == 0 ? &s->taken : &nothing;
+    if (!choose_tiles(s->w, s->c, at)) return false;
+    if (at->seat == 0 && t.run == 0) s->taken = begin_measure(s->w, s->c->job, at);
+    if (taken->to) (void)hrt_lap(&taken->watch);
+    if (!walk_steps(s->w, s->c, at, run->work, run->send, taken)) return false;
+    if (t.run + 1 == s->p->runs) end_measure(taken, at->tokens);
+    return true;
+}
+
+static bool do_part(stage *s, hrt_doing doing, hrt_turn t) {
+    const hrt_run_of_layers *run = &s->c->job->model->runs[t.run];
+    const place at = chunk_of(s, t);
+    measure nothing = {0};
+    if (doing == HRT_COMPUTES) return compute(s, t, &at);
+    if (doing == HRT_SENDS) return walk_steps(s->w, s->c, &at, run->send, run->end, &nothing);
+    return walk_steps(s->w, s->c, &at, run->first, run->work, &nothing);
+}
+
+static void take_turns(worker *w, crew *c, int64_t most) {
+    const hrt_job *j = c->job;
+    hrt_turns turns = {.p = {.stages = j->model->stages,
+                             .runs = j->model->n_runs,
+                             .chunks = (j->n + most - 1) / most,
+                             .flight = j->memory->flight,
+                             .stage = j->model->stage}};
+    stage s = {.w = w, .c = c, .p = &turns.p, .most = most};
+    hrt_doing doing;
+    hrt_turn turn;
+    while (hrt_next(&turns, &doing, &turn) && do_part(&s, doing, turn)) {
+    }
 }
 
 /* ---- the region ------------------------------------------------------------------------------ */
@@ -455,6 +520,19 @@ static bool run_chunk_of_rank(worker *w, crew *c, const place *all) {
 static int64_t most_rows(const hrt_job *j) {
     const int64_t chunk = j->memory->chunk, whole = j->model->divide_from - 1;
     return j->batch && j->side && j->model->ranks > 1 && whole < chunk ? whole : chunk;
+}
+
+static void run_chunks(worker *w, crew *c) {
+    const hrt_job *j = c->job;
+    const int64_t most = most_rows(j);
+    for (int64_t start = 0; start < j->n; start += most) {
+        const int64_t left = j->n - start;
+        const place at = {start, left < most ? left : most, 0};
+        if (!j->side)
+            run_chunk(w, j, &c->barrier, &at);
+        else if (!run_chunk_of_rank(w, c, &at))
+            break;
+    }
 }
 
 static void run_worker(crew *c, int index, int count) {
@@ -472,15 +550,10 @@ static void run_worker(crew *c, int index, int count) {
     w.ahead.step = UINT32_MAX;
     w.watch.steps = index == 0 ? j->profile : NULL;
     hrt_fp_mode old = hrt_fp_enter();
-    const int64_t most = most_rows(j);
-    for (int64_t start = 0; start < j->n; start += most) {
-        int64_t left = j->n - start;
-        const place at = {start, left < most ? left : most};
-        if (!j->side)
-            run_chunk(&w, j, &c->barrier, &at);
-        else if (!run_chunk_of_rank(&w, c, &at))
-            break;
-    }
+    if (j->model->n_runs > 1)
+        take_turns(&w, c, most_rows(j));
+    else
+        run_chunks(&w, c);
     hrt_fp_leave(old);
 }
 

@@ -138,6 +138,15 @@ static LLVMValueRef overlaps(const writer *w) {
     return table(w, "overlaps", rows, w->p->overlaps.n);
 }
 
+static LLVMValueRef runs(const writer *w) {
+    LLVMValueRef *rows = rows_for(w, w->p->runs.n);
+    for (size_t i = 0; i < w->p->runs.n; i++) {
+        const hrt_run_of_layers *r = &w->p->runs.at[i];
+        rows[i] = RECORD(w, u32(w, r->first), u32(w, r->work), u32(w, r->send), u32(w, r->end));
+    }
+    return table(w, "runs", rows, w->p->runs.n);
+}
+
 static LLVMValueRef machine(const writer *w, hd_machine m) {
     return RECORD(w, u32(w, m.line), u32(w, m.l1), u32(w, m.l2), u64(w, m.l3), u32(w, m.bf16_dots),
                   u32(w, m.matrix_unit), u32(w, m.unit_rows));
@@ -336,17 +345,19 @@ static void write_model(writer *w, LLVMValueRef *functions) {
     LLVMValueRef outputs = ports(w, "outputs", p->outputs.at, p->outputs.n);
     LLVMValueRef model = RECORD(
         w, u32(w, HRT_VERSION), u32(w, 0), string(w, p->m->name), bytes16(w, p->digest), build(w),
-        u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk), u64(w, p->m->arena_per_token),
-        u64(w, p->m->fixed_bytes), u64(w, p->scratch_bytes), u64(w, p->counter_bytes),
-        u64(w, p->range_bytes), u64(w, p->window_ranges), u64(w, p->window_range_bytes),
-        u64(w, p->weights_bytes), u32(w, p->steps.n), u32(w, p->operands.n),
-        u32(w, w->t->variants.n), u32(w, p->m->states.n), u32(w, p->inputs.n), u32(w, p->outputs.n),
-        u32(w, n_weights), u32(w, p->kernels.n), steps(w), operands(w), levels(w, functions),
-        states(w), inputs, outputs, weight_table, string(w, hcg_options_json(p, w->t)),
-        string(w, kernel_list(w)), machine(w, p->options.machine), u32(w, hcg_ranks(p)),
-        u32(w, p->options.stage), u32(w, hcg_stages(p)), u32(w, p->exchanges.n),
-        u64(w, (uint64_t)p->m->divide_from), u64(w, p->m->local_per_token), exchanges(w),
-        u32(w, p->overlaps.n), u32(w, p->options.tiles), overlaps(w), whole(w));
+        u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk),
+        u64(w, p->m->arena_per_token - p->m->arena_kept), u64(w, p->m->fixed_bytes),
+        u64(w, p->scratch_bytes), u64(w, p->counter_bytes), u64(w, p->range_bytes),
+        u64(w, p->window_ranges), u64(w, p->window_range_bytes), u64(w, p->weights_bytes),
+        u32(w, p->steps.n), u32(w, p->operands.n), u32(w, w->t->variants.n), u32(w, p->m->states.n),
+        u32(w, p->inputs.n), u32(w, p->outputs.n), u32(w, n_weights), u32(w, p->kernels.n),
+        steps(w), operands(w), levels(w, functions), states(w), inputs, outputs, weight_table,
+        string(w, hcg_options_json(p, w->t)), string(w, kernel_list(w)),
+        machine(w, p->options.machine), u32(w, hcg_ranks(p)), u32(w, p->options.stage),
+        u32(w, hcg_stages(p)), u32(w, p->exchanges.n), u64(w, (uint64_t)p->m->divide_from),
+        u64(w, p->m->local_per_token - p->m->local_kept), exchanges(w), u32(w, p->overlaps.n),
+        u32(w, p->options.tiles), overlaps(w), whole(w), u64(w, p->m->arena_kept),
+        u64(w, p->m->local_kept), runs(w), u32(w, p->runs.n), u32(w, 0));
     w->model = global(w, "model", model);
 }
 

@@ -12,6 +12,10 @@
  *          memory. Otherwise the values that a kernel reads and those that it writes never overlap.
  *          Kernels that go tile by tile beside exchanges (ir/overlap.h) run at once as far as
  *          memory goes: what one of them touches is live from the first of them to the last.
+ *          A stage with several runs of layers (ir/runs.h) has several chunks in flight, whose runs
+ *          take turns: what a run receives or leaves for a later one is kept at the beginning of
+ *          the arena, a part that each chunk in flight has for itself; the rest they share. A
+ *          result without T that several runs read shares its bytes with none.
  * Leaves   the kernels.
  *
  * Packing rectangles (live range x size) into the least height is NP-hard, but greedy orders do
@@ -23,6 +27,7 @@
 #include <string.h>
 
 #include "ir/overlap.h"
+#include "ir/runs.h"
 #include "passes/util.h"
 
 /* Rows of whole pages are padded by a line: otherwise equal columns of several values, which a mix
@@ -53,6 +58,7 @@ typedef struct planner {
     hir_pass_context *c;
     hir_module *m;
     uint32_t n_kernels;
+    hir_runs runs;
     uint32_t *last_read;             /* by value: number of the last kernel that reads it */
     buffer_list arena, local, fixed; /* local: of the rows of a rank */
     HD_VEC(alias) aliases;
@@ -256,6 +262,24 @@ static void keep_overlaps_apart(planner *p) {
                        all.list.n);
 }
 
+/* ---- chunks in flight --------------------------------------------------------------------------
+ */
+static bool is_kept(const planner *p, const buffer *b) {
+    const uint32_t run = hir_run_of(&p->runs, b->born);
+    const bool received = p->runs.list.n > 1 && b->born < p->runs.list.at[run].work;
+    return received || run != hir_run_of(&p->runs, b->dies);
+}
+
+/* All chunks make the same of it, but each anew: nothing else may lie there meanwhile. */
+static void hold_fixed(planner *p) {
+    for (size_t i = 0; i < p->fixed.n; i++) {
+        buffer *b = &p->fixed.at[i];
+        if (!is_kept(p, b)) continue;
+        b->born = 0;
+        b->dies = p->n_kernels - 1;
+    }
+}
+
 /* ---- packing ------------------------------------------------------------------------------- */
 static bool meet(const buffer *a, const buffer *b) {
     return a->born <= b->dies && b->born <= a->dies;
@@ -358,18 +382,36 @@ static uint64_t plan(planner *p, buffer_list *list, uint64_t bound) {
     return best;
 }
 
-static uint64_t plan_area(planner *p, buffer_list *list, hir_place place, const char *what) {
+/* From `base` on; returns where it ends. */
+static uint64_t plan_area(planner *p, buffer_list *list, uint64_t base, hir_place place,
+                          const char *what) {
     uint64_t bound = lower_bound(p, list), peak = plan(p, list, bound), sum = 0;
     for (size_t i = 0; i < list->n; i++) {
         sum += list->at[i].size;
-        set_place(p, list->at[i].value, place, list->at[i].offset);
+        set_place(p, list->at[i].value, place, base + list->at[i].offset);
     }
     if (list->n)
         hir_remark_add(
             p->c, true, HIR_NONE,
             "%s: %zu buffers in %llu bytes (most live at once %llu, without sharing %llu)", what,
             list->n, (unsigned long long)peak, (unsigned long long)bound, (unsigned long long)sum);
-    return peak;
+    return base + peak;
+}
+
+static void set_size(planner *p, uint64_t *size, uint64_t bytes) {
+    p->c->changed |= *size != bytes;
+    *size = bytes;
+}
+
+/* An arena: first what is kept, then what chunks in flight share. */
+static void plan_arena(planner *p, const buffer_list *list, hir_place place, const char *what,
+                       uint64_t *kept, uint64_t *all) {
+    buffer_list parts[2] = {0};
+    for (size_t i = 0; i < list->n; i++)
+        hd_push(p->c->scratch, &parts[!is_kept(p, &list->at[i])], list->at[i]);
+    const char *keeps = hd_printf(p->c->scratch, "%s, kept for each chunk in flight", what);
+    set_size(p, kept, plan_area(p, &parts[0], 0, place, keeps));
+    set_size(p, all, plan_area(p, &parts[1], *kept, place, what));
 }
 
 bool pass_plan_memory(hir_pass_context *c) {
@@ -378,22 +420,20 @@ bool pass_plan_memory(hir_pass_context *c) {
         c->m->values.at[v].place = HIR_PLACE_NONE;
     for (size_t i = 0; i < c->m->inputs.n; i++)
         set_place(&p, c->m->inputs.at[i], HIR_PLACE_INPUT, i);
+    p.runs = hir_find_runs(c->scratch, c->m);
     find_last_reads(&p);
     if (!place_outputs(&p) || !place_results(&p)) return false;
     if (c->options->tiles != 1) keep_overlaps_apart(&p);
-    uint64_t arena = plan_area(&p, &p.arena, HIR_PLACE_ARENA, "arena per token");
-    uint64_t local =
-        plan_area(&p, &p.local, HIR_PLACE_LOCAL, "arena per token of the rows of a rank");
-    uint64_t fixed = plan_area(&p, &p.fixed, HIR_PLACE_FIXED, "fixed area");
+    hold_fixed(&p);
+    plan_arena(&p, &p.arena, HIR_PLACE_ARENA, "arena per token", &c->m->arena_kept,
+               &c->m->arena_per_token);
+    plan_arena(&p, &p.local, HIR_PLACE_LOCAL, "arena per token of the rows of a rank",
+               &c->m->local_kept, &c->m->local_per_token);
+    set_size(&p, &c->m->fixed_bytes, plan_area(&p, &p.fixed, 0, HIR_PLACE_FIXED, "fixed area"));
     for (size_t i = 0; i < p.aliases.n; i++)
         set_place(&p, p.aliases.at[i].value, hir_value_at(c->m, p.aliases.at[i].first)->place,
                   hir_value_at(c->m, p.aliases.at[i].first)->offset);
     if (p.aliases.n)
         hir_remark_add(c, true, HIR_NONE, "%zu results are computed in place", p.aliases.n);
-    c->changed |= local != c->m->local_per_token;
-    c->m->local_per_token = local;
-    c->changed |= arena != c->m->arena_per_token || fixed != c->m->fixed_bytes;
-    c->m->arena_per_token = arena;
-    c->m->fixed_bytes = fixed;
     return true;
 }

@@ -5,7 +5,8 @@
  *                      kernel result's own: the value is an input, is given out twice, or is
  *                      logits that are needed for more rows than the caller asks for
  *          2 order     keeps the order of the text unless making a kernel later or earlier lowers
- *                      the most bytes alive at once
+ *                      the most bytes alive at once; of a stage of a pipeline, each run of layers
+ *                      receives at its beginning and sends at its end
  *          3 rows      "last" for kernels whose results only output 0 of a model and "last" kernels
  *                      read, which write no state, and of a form that may be (ir/kernels.def): they
  *                      run for the rows asked for. Attention may: a row of its result needs that
@@ -20,6 +21,7 @@
 #include <string.h>
 
 #include "ir/canonical.h"
+#include "ir/runs.h"
 #include "passes/util.h"
 
 typedef struct scheduler {
@@ -280,17 +282,36 @@ static uint64_t text_peak(scheduler *s, const dependences *d) {
 
 /* What stages send each other is received in the order in which it is sent: that of the text. */
 static bool has_messages(const scheduler *s) {
-    for (size_t i = 0; i < s->kernels.n; i++) {
-        HIR_EACH(s->m, op, hir_op_at(s->m, s->kernels.at[i])->body_first) {
-            const hir_opcode code = hir_op_at(s->m, op)->code;
-            if (code == HIR_COMM_SEND_OP || code == HIR_COMM_RECV_OP) return true;
-        }
-    }
+    for (size_t i = 0; i < s->kernels.n; i++)
+        if (hir_message_of(s->m, s->kernels.at[i]) != HIR_OPCODE_COUNT) return true;
     return false;
 }
 
+/* Of a stage, a run of layers receives first and sends last. A message in between would make two
+ * stages wait for each other in the middle of their work, where neither has to. */
+static void gather_messages(scheduler *s) {
+    static const hir_opcode order[] = {HIR_COMM_RECV_OP, HIR_OPCODE_COUNT, HIR_COMM_SEND_OP};
+    const hir_runs runs = hir_find_runs(s->c->scratch, s->m);
+    hir_id *to = hd_new_array(s->c->scratch, hir_id, s->kernels.n);
+    size_t n = 0;
+    for (size_t r = 0; r < runs.list.n; r++)
+        for (int part = 0; part < 3; part++)
+            for (uint32_t k = runs.list.at[r].first; k < runs.list.at[r].end; k++)
+                if (hir_message_of(s->m, s->kernels.at[k]) == order[part])
+                    to[n++] = s->kernels.at[k];
+    if (memcmp(to, s->kernels.at, n * sizeof *to) == 0) return;
+    for (size_t k = 0; k < n; k++)
+        hir_move_before(s->m, to[k], HIR_NONE, s->output0); /* the first of them */
+    memcpy(s->kernels.at, to, n * sizeof *to);
+    s->c->changed = true;
+}
+
 static void order_kernels(scheduler *s) {
-    if (!s->kernels.n || has_messages(s)) return;
+    if (!s->kernels.n) return;
+    if (has_messages(s)) {
+        gather_messages(s);
+        return;
+    }
     dependences d = find_dependences(s);
     uint32_t *to = hd_new_array(s->c->scratch, uint32_t, d.n);
     uint64_t before = text_peak(s, &d), after = greedy_order(s, &d, to);

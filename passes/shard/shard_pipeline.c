@@ -205,6 +205,18 @@ static crossings find_crossings(cutter *k) {
     return x;
 }
 
+/* Runs of a stage are told apart by their messages (ir/runs.h). */
+static bool all_send(const cutter *k, const crossings *x) {
+    for (int64_t j = 1; j < k->runs; j++) {
+        if (x->at[j].values.n) continue;
+        hd_err(k->c->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
+               "run %lld of the layers makes nothing that the next one needs", (long long)(j - 1))
+            ->hint = "take one run for each stage, or other numbers of stages and runs";
+        return false;
+    }
+    return true;
+}
+
 /* ---- one stage ------------------------------------------------------------------------------- */
 
 static bool receive(cutter *k, const crossing *x, int64_t run, hir_id before, hir_ref *here) {
@@ -280,6 +292,7 @@ bool pass_shard_pipeline(hir_pass_context *c) {
     measure(&k);
     if (!choose_cuts(&k)) return false;
     const crossings x = find_crossings(&k);
+    if (parts > 1 && !all_send(&k, &x)) return false;
     if (!build_stage(&k, &x)) return false;
     hir_remark_add(
         c, true, HIR_NONE,

@@ -1,7 +1,8 @@
 #!/bin/sh
 # run.sh HADAL COMPARE CASE OUT [more]: a golden case divided in every way over ranks, which are threads, against the
 # undivided library: on 2, 3 and 4 ranks, over 2 stages of 2 runs of layers each, and over 2 stages of 2 ranks. Prompts
-# at once (3 chunks), in calls that are a chunk or less, and token by token; and batches of sessions. Rows are divided from as
+# at once (3 chunks), in calls that are a chunk or less, and token by token; and batches of sessions. At once and chunk
+# by chunk are the same bits. Rows are divided from as
 # few tokens on as there are ranks. With `more`: where the compiler finds that it pays, and other pipelines.
 # Logits may differ by 1e-5 of the largest: sums over ranks are taken in another order (seen 7e-6; a wrong row or head moves
 # them by 1e-2 and more). Three cases are badly conditioned for these tokens: in the float64 evaluator a random last bit of

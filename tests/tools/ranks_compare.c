@@ -9,10 +9,10 @@
  * more in batches; each row of logits may differ by LIMIT (1e-5) of the largest logit, or of 1.
  * With EXACT, what the evaluator says of the prompt, it may differ by LIMIT more than the undivided
  * row does from that: where sums are badly conditioned, either is as good as the other. All ranks
- * must have the same bits. What the transport has counted is printed; a last line for each rank,
- * "sent RANK TOKEN CHUNK", has the bytes that it sent in a call of one token and in one of a chunk,
- * of which the last row of logits was asked for. LOGITS: a file for all logits of the divided
- * model, as they are; "-": none. */
+ * must have the same bits, and so must a prompt at once and in calls of a chunk each. What the
+ * transport has counted is printed; a last line for each rank, "sent RANK TOKEN CHUNK", has the
+ * bytes that it sent in a call of one token and in one of a chunk, of which the last row of logits
+ * was asked for. LOGITS: a file for all logits of the divided model, as they are; "-": none. */
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -23,17 +23,20 @@
 #include "hadal/hadal_threads.h"
 #include "tests/tools/model_library.h"
 
-/* Cases: four ways to read a prompt, and sessions in batches. */
-enum { MOST_RANKS = 8, PROMPTS = 4, CASES = 5, SESSIONS = 5, STEPS = 2 };
+/* Cases: five ways to read a prompt, and sessions in batches. */
+enum { MOST_RANKS = 8, PROMPTS = 5, CASES = 6, SESSIONS = 5, STEPS = 2 };
 static const int64_t lengths[SESSIONS] = {0, 3, 11, 1, 20}; /* what sessions of a batch hold */
 static int64_t n_tokens, row; /* of the prompt; floats of a row of logits */
 static int32_t *tokens;
 
 /* Calls of case k: at once; some and the rest; some, then one by one; the same with the last row of
- * each call alone. */
-static int64_t next_call(int k, int64_t done) {
-    const int64_t left = n_tokens - done;
-    if (k == 0) return left;
+ * each call alone; chunk by chunk. */
+enum { AT_ONCE = 0, BY_CHUNKS = 4 };
+static int64_t next_call(const library *l, int k, int64_t done) {
+    const info *facts = l->info();
+    const int64_t left = n_tokens - done, chunk = (int64_t)facts->max_chunk;
+    if (k == AT_ONCE) return left;
+    if (k == BY_CHUNKS) return left < chunk ? left : chunk;
     if (k == 1) return done == 0 && left > 7 ? 7 : left;
     return done == 0 ? (left + 1) / 2 : 1;
 }
@@ -41,7 +44,7 @@ static int64_t next_call(int k, int64_t done) {
 static int read_prompt(const library *l, void *session, int k, float *logits) {
     int code = l->rewind(session, 0);
     for (int64_t done = 0, n; done < n_tokens && !code; done += n) {
-        n = next_call(k, done);
+        n = next_call(l, k, done);
         const int64_t rows = k == 3 ? 1 : n;
         code = l->forward(session, tokens + done, n, logits + (done + n - rows) * row, rows);
     }
@@ -327,6 +330,10 @@ int main(int argc, char **argv) {
                        (size_t)(n_tokens * row) * sizeof(float)) != 0)
                 failed = fprintf(stderr, "rank %d has other bits than rank %d\n", i, first);
     }
+    /* chunks of a call in flight at once, as against one after the other */
+    if (!failed && memcmp(ranks[first].logits[AT_ONCE], ranks[first].logits[BY_CHUNKS],
+                          (size_t)(n_tokens * row) * sizeof(float)) != 0)
+        failed = fprintf(stderr, "a call of several chunks has other bits than calls of one\n");
     if (argc > 7 && strcmp(argv[7], "-") != 0 && !failed)
         failed = write_logits(argv[7], ranks[first].logits);
     for (int32_t i = 0; i < n && !failed; i++)

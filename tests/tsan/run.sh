@@ -20,7 +20,7 @@ done
 $tsan -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/threads.c \
     "$source"/tests/comm/scenarios.c "$source/tests/unit/test_comm.c" -o "$out/test_comm" -pthread
 "$out/test_comm"
-for test in test_ranks test_ranks_batch test_ranks_lost; do
+for test in test_ranks test_ranks_batch test_ranks_lost test_ranks_turns; do
     $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source"/comm/exchange.c \
         "$source"/comm/threads.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
     "$out/$test"

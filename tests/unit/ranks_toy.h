@@ -86,7 +86,7 @@ static const hrt_level levels[] = {{.name = "plain", .kernels = kernels}};
 typedef struct toy {
     hrt_model model;
     hrt_step steps[12];
-    hrt_operand operands[26];
+    hrt_operand operands[32];
     hrt_exchange exchanges[8];
     hrt_overlap overlaps[2];
     hrt_tensor_info inputs[1], outputs[2];

@@ -110,7 +110,9 @@ static void *operand_at(machine *x, hrt_operand o) {
     case HRT_INPUT: return x->inputs[o.index];
     case HRT_OUTPUT: return x->outputs[o.index];
     case HRT_NUMBER: return (void *)(uintptr_t)o.offset;
-    case HRT_LOCAL: break; /* of divided models, which are counted by what crosses */
+    case HRT_LOCAL:
+    case HRT_KEPT:
+    case HRT_LOCAL_KEPT: break; /* of divided models, which are counted by what crosses */
     }
     return NULL;
 }

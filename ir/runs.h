@@ -1,0 +1,32 @@
+/* The runs of layers that a stage of a pipeline has (passes/shard_pipeline.c): what it receives,
+ * what it computes of that, what it sends on.
+ *
+ * With several runs the stage has several chunks of a call in flight at once, each between two of
+ * its runs (runtime/pipeline.h). A value that one run leaves for a later one is *kept*: each chunk
+ * in flight has a place for it. So is what is received, since a stage may receive for one chunk
+ * before it has sent what it made of another. */
+#ifndef HIR_RUNS_H
+#define HIR_RUNS_H
+
+#include "ir/ir.h"
+
+/* Kernels by number, in the order of the text without outputs. In a module of kernel IR that the
+ * schedule pass has made, [first, work) receive, [send, end) send, and no other kernel does. */
+typedef struct hir_run_of_layers {
+    uint32_t first, work, send, end;
+} hir_run_of_layers;
+
+typedef struct hir_runs {
+    HD_VEC(hir_run_of_layers) list; /* in order, of all kernels; one where nothing is received */
+} hir_runs;
+
+/* HIR_COMM_SEND_OP or HIR_COMM_RECV_OP, if the kernel is such a message; HIR_OPCODE_COUNT. */
+hir_opcode hir_message_of(const hir_module *m, hir_id kernel);
+
+/* A run begins with the first message that is received behind one that was sent. */
+hir_runs hir_find_runs(hd_arena *a, const hir_module *m);
+
+/* The run of a kernel. */
+uint32_t hir_run_of(const hir_runs *runs, uint32_t kernel);
+
+#endif
