@@ -86,10 +86,13 @@ static float float_of(uint32_t b) {
     return x;
 }
 
+/* One of hd_odd_f32s. */
 static float odd_float(double x) {
-    float f;
-    hd_odd_f32s(&x, 1, &f);
-    return f;
+    float f = (float)x;
+    if (isnan(x) || (double)f == x) return f;
+    uint32_t b = bits_of(f);
+    if (fabs((double)f) > fabs(x)) b--; /* magnitude bits count up with the magnitude */
+    return float_of(b | 1);
 }
 
 uint16_t hd_bf16_from_f64(double x) {

@@ -335,7 +335,8 @@ static bool quantise_mxfp4(const lanes x[HIR_GROUP], words there, unsigned row, 
 }
 
 bool FORM(hir_dtype dtype, const float *x, size_t stride, unsigned n, uint8_t *out) {
-    for (unsigned row = 0; row < HIR_PANEL; row += LANES) {
+    if (n + LANES <= HIR_PANEL) memset(out, 0, hcg_group_bytes(dtype));
+    for (unsigned row = 0; row < n; row += LANES) {
         const words there = present(row, n);
         lanes at[HIR_GROUP];
         load_groups(x, stride, row, n, at);
