@@ -64,6 +64,15 @@ enum {
     GEMM_PARAMS
 };
 
+void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
+                       LLVMValueRef n, LLVMValueRef column, unsigned bytes) {
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "touched", 0, NULL);
+    LLVMValueRef at = hcg_add(e, hcg_mul(e, hcg_add(e, row, l.index), ld), column);
+    for (unsigned line = 0; line < bytes; line += 64)
+        hcg_prefetch(e, hcg_at(e, e->f32, from, at), line);
+    hcg_loop_end(e, &l, NULL);
+}
+
 /* During the last steps of a slab, prefetches the lines of its rows that the epilogue will read or
  * write: each row is in another page, so that they would arrive late otherwise. */
 static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
@@ -73,12 +82,8 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b,
         LLVMValueRef place = g[GEMM_TOUCHED + i], any = LLVMBuildIsNotNull(e->b, place, "");
         LLVMValueRef n =
             LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, any, b->last, ""), rows, zero, "");
-        hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "touched", 0, NULL);
-        LLVMValueRef at =
-            hcg_add(e, hcg_mul(e, hcg_add(e, row, l.index), g[GEMM_LD_TOUCHED]), column);
-        for (unsigned bytes = 0; bytes < b->d.panels * b->d.outputs * 4; bytes += 64)
-            hcg_prefetch(e, hcg_at(e, e->f32, place, at), bytes);
-        hcg_loop_end(e, &l, NULL);
+        hcg_prefetch_rows(e, place, g[GEMM_LD_TOUCHED], row, n, column,
+                          b->d.panels * b->d.outputs * 4);
     }
 }
 

@@ -195,12 +195,32 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-/* gemm(x, rows, groups, b, panels, c, ldc): a panel or two stay in the L2 while all slabs pass */
-static hcg_shared gemm_function(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype) {
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr, e->i64, e->ptr, e->i64};
+enum { GEMM_TOUCHED = 7, GEMM_LD_TOUCHED = GEMM_TOUCHED + HCG_TOUCHED, GEMM_PARAMS };
+
+/* Prefetches what the epilogue will touch of the rows of a slab, at most ROWS, and some panels. */
+static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row,
+                             LLVMValueRef rows, LLVMValueRef panel) {
+    LLVMValueRef column = hcg_mul_const(e, panel, HIR_PANEL);
+    rows = hcg_smaller(e, rows, hcg_i64(e, ROWS));
+    for (int i = 0; i < HCG_TOUCHED; i++) {
+        LLVMValueRef place = g[GEMM_TOUCHED + i], any = LLVMBuildIsNotNull(e->b, place, "");
+        LLVMValueRef n = LLVMBuildSelect(e->b, any, rows, hcg_i64(e, 0), "");
+        hcg_prefetch_rows(e, place, g[GEMM_LD_TOUCHED], row, n, column,
+                          most_panels(e) * HIR_PANEL * (unsigned)sizeof(float));
+    }
+}
+
+/* gemm(x, rows, groups, b, panels, c, ldc[, touched.., ld_touched]): a panel or two stay in the L2
+ * while all slabs pass */
+static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dtype) {
+    const hcg_int8_instructions *with = of->instructions;
+    LLVMTypeRef params[GEMM_PARAMS] = {e->ptr, e->i64, e->i64, e->ptr, e->i64,
+                                       e->ptr, e->i64, e->ptr, e->ptr, e->i64};
+    _Static_assert(HCG_TOUCHED == 2, "as many pointers");
     hcg_shared s;
     const char *name = hd_printf(e->arena, "dots_%s", hir_dtype_name(dtype));
-    if (!hcg_shared_begin(e, name, params, 7, &s)) return s;
+    const unsigned n = of->prefetches ? GEMM_PARAMS : GEMM_TOUCHED;
+    if (!hcg_shared_begin(e, name, params, n, &s)) return s;
     LLVMValueRef x = s.param[0], rows = s.param[1], groups = s.param[2], b = s.param[3];
     LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
     LLVMValueRef panel_bytes = hcg_mul_const(e, groups, hcg_group_bytes(dtype));
@@ -211,6 +231,7 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_int8_instructions *with, 
     LLVMValueRef bp = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, panel_bytes));
     hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, ROWS), "row", 0, NULL);
     LLVMValueRef high = hcg_sub(e, rows, lr.index);
+    if (of->prefetches) prefetch_touched(e, s.param, lr.index, high, lp.index);
     LLVMValueRef at = hcg_mul(e, lr.index, ldc);
     at = hcg_add(e, at, hcg_mul_const(e, lp.index, HIR_PANEL));
     LLVMValueRef xr = hcg_at(e, e->i8, x, hcg_mul(e, lr.index, row_bytes));
@@ -225,10 +246,14 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_int8_instructions *with, 
 /* ---- the back ends -----------------------------------------------------------------------------
  */
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    hcg_shared f = gemm_function(e, p->backend->instructions, b->dtype);
+    hcg_shared f = gemm_function(e, p->backend, b->dtype);
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
-    LLVMValueRef args[] = {p->x_workspace, p->n_rows, groups, b->w, b->n, b->sums, b->ld};
-    hcg_shared_call(e, &f, args, 7);
+    LLVMValueRef args[GEMM_PARAMS] = {p->x_workspace, p->n_rows, groups, b->w,
+                                      b->n,           b->sums,   b->ld};
+    for (int i = 0; i < HCG_TOUCHED; i++)
+        args[GEMM_TOUCHED + i] = b->touched[i] ? b->touched[i] : LLVMConstNull(e->ptr);
+    args[GEMM_LD_TOUCHED] = b->ld_touched ? b->ld_touched : hcg_i64(e, 0);
+    hcg_shared_call(e, &f, args, p->backend->prefetches ? GEMM_PARAMS : GEMM_TOUCHED);
 }
 
 /* One panel after the other: a stream that is read once. */
@@ -244,9 +269,12 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_loop_end(e, &l, NULL);
 }
 
-#define BACKEND(id, ...)                                                                           \
+/* touches: lines of results are prefetched before the epilogue stores to them. Of maddubs_256 that
+ * is measured (Zen 3); on the others it has not been tried. */
+#define BACKEND(id, touches, ...)                                                                  \
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
+        .prefetches = touches,                                                                     \
         .instructions = &(const hcg_int8_instructions){__VA_ARGS__},                               \
         .tile_panels = hcg_vector_panels,                                                          \
         .block_rows = hcg_vector_rows,                                                             \
@@ -256,14 +284,15 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
         .gemm = gemm,                                                                              \
         .gemv = gemv,                                                                              \
     }
-BACKEND(int8_vnni_512, .dot = "llvm.x86.avx512.vpdpbusd.512",
+BACKEND(int8_vnni_512, false, .dot = "llvm.x86.avx512.vpdpbusd.512",
         .lookup = "llvm.x86.avx512.pshuf.b.512");
-BACKEND(int8_vnni_256, .dot = "llvm.x86.avx512.vpdpbusd.256", .lookup = "llvm.x86.avx2.pshuf.b");
-BACKEND(int8_sdot, .dot = "llvm.aarch64.neon.sdot", .is_signed = true,
+BACKEND(int8_vnni_256, false, .dot = "llvm.x86.avx512.vpdpbusd.256",
+        .lookup = "llvm.x86.avx2.pshuf.b");
+BACKEND(int8_sdot, false, .dot = "llvm.aarch64.neon.sdot", .is_signed = true,
         .lookup = "llvm.aarch64.neon.tbl1");
-BACKEND(int8_maddubs_512, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
+BACKEND(int8_maddubs_512, false, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
         .maddwd = "llvm.x86.avx512.pmaddw.d.512", .lookup = "llvm.x86.avx512.pshuf.b.512");
-BACKEND(int8_maddubs_256, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",
+BACKEND(int8_maddubs_256, true, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",
         .maddwd = "llvm.x86.avx2.pmadd.wd", .sign = "llvm.x86.avx2.psign.b",
         .lookup = "llvm.x86.avx2.pshuf.b");
 #undef BACKEND

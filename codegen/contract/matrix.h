@@ -80,6 +80,9 @@ unsigned hcg_strip_panels(const hcg_level *level);
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 /* The same, but not into the L1. */
 void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
+/* Prefetches from[row .. row + n - 1][column ..] (f32, rows `ld` apart), `bytes` of each row. */
+void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
+                       LLVMValueRef n, LLVMValueRef column, unsigned bytes);
 
 /* ---- functions that the kernels of a variant share ---------------------------------------------
  */
