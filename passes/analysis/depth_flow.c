@@ -250,7 +250,7 @@ const char *hir_flow_kind_name(hir_flow_kind k) {
     return names[k];
 }
 
-bool flow_is_stream(hir_flow_kind k) {
+bool hir_flow_is_stream(hir_flow_kind k) {
     return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
 }
 
@@ -268,7 +268,7 @@ static operands operands_of(const flow_finder *f, const hir_op *o) {
         if (v == HIR_NONE) continue;
         if (x.n++ == 0) x.first = v;
         x.numbers &= f->out->kind[v] == HIR_FLOW_NUMBERS;
-        x.stream &= flow_is_stream(f->out->kind[v]);
+        x.stream &= hir_flow_is_stream(f->out->kind[v]);
         x.scaled &= f->root[v] != v;
     }
     return x;

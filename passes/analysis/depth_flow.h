@@ -60,6 +60,8 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out);
 
 /* Is the op at the border of a sublayer, so that its operands are inputs? */
 bool hir_flow_is_border(const hir_module *m, const hir_op *op);
+/* Is it the stream itself, and not something made of it? */
+bool hir_flow_is_stream(hir_flow_kind k);
 const char *hir_flow_kind_name(hir_flow_kind k); /* "embedding", "sum", ... */
 /* Name of a sublayer for people: that of the weight of its last contraction, or what the names of
  * its last ones have in common. */

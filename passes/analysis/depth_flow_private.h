@@ -19,7 +19,6 @@ typedef struct flow_finder {
 /* The origin of operand i if it is a float value with T, else HIR_NONE. */
 hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i);
 uint64_t flow_row(const flow_finder *f, hir_id v); /* elements of a row */
-bool flow_is_stream(hir_flow_kind k);
 
 void flow_find_inputs(flow_finder *f); /* outputs, inputs and their sources */
 void flow_find_blocks(flow_finder *f);

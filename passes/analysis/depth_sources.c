@@ -51,7 +51,7 @@ static bool is_mixed(const flow_finder *f, const hir_op *o, uint32_t i) {
 
 static void step(walker *w, hir_id v) {
     flow_finder *f = w->f;
-    if (flow_is_stream(f->out->kind[v])) {
+    if (hir_flow_is_stream(f->out->kind[v])) {
         hir_id root = f->root[v];
         if (root != v && w->seen[root] == w->walk) return;
         w->seen[root] = w->walk;

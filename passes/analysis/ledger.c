@@ -79,10 +79,6 @@ static const hir_flow_input *input_of(const clerk *c, hir_id v) {
     return i == HIR_NONE ? NULL : &c->l->flow.inputs.at[i];
 }
 
-static bool is_stream(hir_flow_kind k) {
-    return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
-}
-
 /* The reach of a value that flows into result v of a kernel. */
 static unsigned reach_of_result(const clerk *c, hir_id v) {
     hir_flow_kind kind = kind_of(c, v);
@@ -92,7 +88,7 @@ static unsigned reach_of_result(const clerk *c, hir_id v) {
         reach = INTO_OUTPUT;
     else if (input)
         reach = input->sources.n > 1 ? INTO_INPUT : INTO_NORM;
-    if (is_stream(kind)) return reach | INTO_SUM;
+    if (hir_flow_is_stream(kind)) return reach | INTO_SUM;
     if (kind == HIR_FLOW_NUMBERS) return INTO_NUMBERS;
     return reach ? reach : kind == HIR_FLOW_MIX ? INTO_PARTIAL : 0;
 }
@@ -101,7 +97,7 @@ static hir_phase phase_of_write(const clerk *c, hir_id v) {
     const hir_flow_input *input = input_of(c, v);
     hir_flow_kind kind = kind_of(c, v);
     if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
-    if (is_stream(kind)) return HIR_PHASE_ACCUMULATE;
+    if (hir_flow_is_stream(kind)) return HIR_PHASE_ACCUMULATE;
     if (!input) return HIR_PHASE_PHASE_1;
     return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
 }
@@ -185,7 +181,7 @@ static hir_phase phase_of_depth_op(hir_opcode code) {
 static hir_phase phase_of_op(const clerk *c, const hir_op *o) {
     hir_flow_kind kind = kind_of(c, o->results[0]);
     if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
-    if (is_stream(kind)) return HIR_PHASE_ACCUMULATE;
+    if (hir_flow_is_stream(kind)) return HIR_PHASE_ACCUMULATE;
     const hir_flow_input *input = input_of(c, o->results[0]);
     if (!input) return phase_of_depth_op(o->code);
     return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
@@ -286,7 +282,7 @@ static void spread(clerk *c, hir_id kernel, const hir_op *o) {
     if (!view && (!belongs(c, o) || inside)) return;
     unsigned reach = c->reach[y];
     if (!reach) return;
-    if (!is_stream(kind_of(c, y))) reach &= ~(unsigned)INTO_SUM;
+    if (!hir_flow_is_stream(kind_of(c, y))) reach &= ~(unsigned)INTO_SUM;
     for (uint32_t i = 0; i < o->n_args; i++) {
         if (o->args[i].kind != HIR_REF_VALUE) continue;
         hir_id v = o->args[i].index;
@@ -347,7 +343,7 @@ static void charge_writes(clerk *c, hir_access a) {
             hir_flow_kind kind = kind_of(c, a.value);
             if (kind == HIR_FLOW_NONE || (kind != HIR_FLOW_OUTPUT) != sums) continue;
             a.phase = phase_of_write(c, a.value);
-            if (own && is_stream(kind)) {
+            if (own && hir_flow_is_stream(kind)) {
                 a.phase = kind == HIR_FLOW_OUTPUT ? HIR_PHASE_OWN : HIR_PHASE_OWN_SUM;
                 own--;
             }

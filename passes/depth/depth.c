@@ -3,6 +3,11 @@
 
 #include "passes/depth/depth.h"
 
+hir_opcode depth_code(const hir_module *m, hir_ref r) {
+    const hir_id op = pass_def(m, r);
+    return op == HIR_NONE ? HIR_OPCODE_COUNT : hir_op_at(m, op)->code;
+}
+
 const char *depth_normalization(const hir_module *m, hir_id attend) {
     return hir_attr_string(hir_op_at(m, attend), HIR_A_NORMALIZATION, "");
 }

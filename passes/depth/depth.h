@@ -16,6 +16,8 @@ static inline uint32_t depth_sources(const hir_module *m, hir_id attend) {
 static inline hir_ref depth_source(const hir_module *m, hir_id attend, uint32_t i) {
     return hir_op_at(m, attend)->args[ATTEND_SOURCES + i];
 }
+/* Of the op that makes a value; HIR_OPCODE_COUNT: none does. */
+hir_opcode depth_code(const hir_module *m, hir_ref r);
 const char *depth_normalization(const hir_module *m, hir_id attend);
 bool depth_is_softmax(const hir_module *m, hir_id attend);
 /* Does the query depend on the token? Its scores cannot be computed before the token is known. */

@@ -32,8 +32,7 @@ static bool goes_on(reader *r) {
 }
 
 static hir_opcode code_of(const reader *r, depth_view v) {
-    hir_id op = pass_def(r->m, v.v);
-    return op == HIR_NONE ? HIR_OPCODE_COUNT : hir_op_at(r->m, op)->code;
+    return depth_code(r->m, v.v);
 }
 
 static depth_view operand(const reader *r, depth_view v, uint32_t arg) {

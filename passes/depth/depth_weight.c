@@ -8,11 +8,6 @@
  */
 #include "passes/depth/depth.h"
 
-static hir_opcode code_of(const hir_module *m, hir_ref r) {
-    hir_id op = pass_def(m, r);
-    return op == HIR_NONE ? HIR_OPCODE_COUNT : hir_op_at(m, op)->code;
-}
-
 static depth_view operand(const hir_module *m, depth_view v, uint32_t arg) {
     return depth_through(m, depth_operand(m, v, arg));
 }
@@ -24,7 +19,7 @@ static bool same_view(depth_view a, depth_view b) {
 /* ---- sums of exponentials ------------------------------------------------------------------- */
 /* Is v the sum or the mean of a value over one dim? */
 static bool reduced(const hir_module *m, depth_view v, hir_ref *of, int *axis, double *times) {
-    const hir_opcode code = code_of(m, v.v);
+    const hir_opcode code = depth_code(m, v.v);
     if (v.axis >= 0 || (code != HIR_REDUCE_SUM_OP && code != HIR_REDUCE_MEAN_OP)) return false;
     const hir_id op = pass_def(m, v.v);
     *of = pass_arg(m, op, 0);
@@ -59,11 +54,11 @@ static bool has_exp(const hir_module *m, depth_view sum) {
     hir_ref of;
     int axis;
     double times;
-    for (; code_of(m, sum.v) == HIR_ADD_OP; sum = operand(m, sum, 0))
+    for (; depth_code(m, sum.v) == HIR_ADD_OP; sum = operand(m, sum, 0))
         for (uint32_t i = 0; i < 2; i++)
-            if (code_of(m, operand(m, sum, i).v) == HIR_EXP_OP) return true;
+            if (depth_code(m, operand(m, sum, i).v) == HIR_EXP_OP) return true;
     return reduced(m, sum, &of, &axis, &times) &&
-           code_of(m, depth_through(m, (depth_view){of, axis, 0}).v) == HIR_EXP_OP;
+           depth_code(m, depth_through(m, (depth_view){of, axis, 0}).v) == HIR_EXP_OP;
 }
 
 typedef HD_VEC(depth_view) views;
@@ -75,7 +70,7 @@ static void collect(const hir_module *m, hd_arena *a, depth_view v, views *out) 
     hd_push(a, &left, v);
     while (left.n && out->n + left.n < MOST_SUMMANDS) {
         v = left.at[--left.n];
-        if (code_of(m, v.v) != HIR_ADD_OP) {
+        if (depth_code(m, v.v) != HIR_ADD_OP) {
             hd_push(a, out, v);
             continue;
         }
@@ -102,12 +97,12 @@ static views summands(const hir_module *m, hd_arena *a, depth_view sum) {
 /* Numerator and denominator of y / d or y * recip(d), as views. */
 static bool quotient_of(const hir_module *m, depth_view w, uint32_t side, depth_view *above,
                         depth_view *below) {
-    const hir_opcode code = code_of(m, w.v);
+    const hir_opcode code = depth_code(m, w.v);
     if (code != HIR_MUL_OP && (code != HIR_DIV_OP || side == 1)) return false;
     *above = depth_operand(m, w, side);
     *below = operand(m, w, 1 - side);
     if (code == HIR_DIV_OP) return true;
-    if (code_of(m, below->v) != HIR_RECIP_OP) return false;
+    if (depth_code(m, below->v) != HIR_RECIP_OP) return false;
     *below = operand(m, *below, 0);
     return true;
 }
@@ -130,7 +125,7 @@ static bool read_apart(const hir_module *m, depth_view above, depth_view below, 
     hir_ref of;
     int axis;
     above = depth_through(m, above);
-    if (code_of(m, above.v) != HIR_EXP_OP || !has_exp(m, below)) return false;
+    if (depth_code(m, above.v) != HIR_EXP_OP || !has_exp(m, below)) return false;
     out->kind = DEPTH_APART;
     out->exp = above;
     out->sum = below;
@@ -159,7 +154,7 @@ static bool read_softmax(const hir_module *m, depth_view w, depth_weight *out) {
 /* e^s, where the whole sum of e^s x is divided */
 static bool read_undivided(const hir_module *m, depth_view w, const depth_divisor *d,
                            depth_weight *out) {
-    if (code_of(m, w.v) != HIR_EXP_OP) return false;
+    if (depth_code(m, w.v) != HIR_EXP_OP) return false;
     out->factor = d->times;
     if (d->exps.kind == HIR_REF_NONE) {
         out->kind = DEPTH_APART;
@@ -178,7 +173,7 @@ bool depth_read_divisor(const hir_module *m, hir_id op, uint32_t side, depth_div
     *out = (depth_divisor){.exps = hir_no_ref(), .times = 1};
     if (!quotient_of(m, quotient, 1 - side, &above, &below)) return false;
     if (reduced(m, below, &out->exps, &out->axis, &out->times) &&
-        code_of(m, out->exps) == HIR_EXP_OP)
+        depth_code(m, out->exps) == HIR_EXP_OP)
         return true;
     out->exps = hir_no_ref();
     out->sum = below;
@@ -191,7 +186,7 @@ const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *co
     bool shifted = true;
     depth_view shift = {0};
     for (size_t i = 0; i < all.n; i++)
-        if (code_of(m, all.at[i].v) != HIR_EXP_OP)
+        if (depth_code(m, all.at[i].v) != HIR_EXP_OP)
             return "the divisor of the weights is not only a sum of exponentials";
     if (all.n != n) return "the softmax is over more than the sources";
     for (size_t k = 0; k < n; k++) {
@@ -203,7 +198,7 @@ const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *co
             return "a weight is used twice, or is not among the exponentials of its divisor";
         seen[i] = true;
         w[k]->score = operand(m, w[k]->exp, 0);
-        const bool sub = code_of(m, w[k]->score.v) == HIR_SUB_OP;
+        const bool sub = depth_code(m, w[k]->score.v) == HIR_SUB_OP;
         const depth_view by = sub ? operand(m, w[k]->score, 1) : (depth_view){0};
         if (k == 0) shift = by;
         shifted &= sub && same_view(by, shift);
@@ -222,16 +217,16 @@ static bool is_one(const hir_module *m, depth_view v) {
 /* e of 1 + e, where e is an exponential */
 static bool is_one_and_exp(const hir_module *m, depth_view v, depth_view *e) {
     v = depth_through(m, v);
-    if (code_of(m, v.v) != HIR_ADD_OP) return false;
+    if (depth_code(m, v.v) != HIR_ADD_OP) return false;
     for (uint32_t i = 0; i < 2; i++) {
         *e = operand(m, v, i);
-        if (code_of(m, e->v) == HIR_EXP_OP && is_one(m, operand(m, v, 1 - i))) return true;
+        if (depth_code(m, e->v) == HIR_EXP_OP && is_one(m, operand(m, v, 1 - i))) return true;
     }
     return false;
 }
 
 static bool read_sigmoid(const hir_module *m, depth_view w, depth_weight *out) {
-    const hir_opcode code = code_of(m, w.v);
+    const hir_opcode code = depth_code(m, w.v);
     depth_view e;
     *out = (depth_weight){.kind = DEPTH_SIGMOID, .sign = 1, .factor = 1};
     if (code == HIR_SIGMOID_OP) {
@@ -247,7 +242,7 @@ static bool read_sigmoid(const hir_module *m, depth_view w, depth_weight *out) {
         if (!is_one(m, over)) return false;
     }
     const depth_view minus = depth_through(m, out->score);
-    if (code_of(m, minus.v) == HIR_NEG_OP)
+    if (depth_code(m, minus.v) == HIR_NEG_OP)
         out->score = depth_operand(m, minus, 0);
     else
         out->sign = -1;

@@ -47,11 +47,6 @@ typedef struct recogniser {
     const depth_divisor *divisor;
 } recogniser;
 
-static hir_opcode code_of(const hir_module *m, hir_ref r) {
-    hir_id op = pass_def(m, r);
-    return op == HIR_NONE ? HIR_OPCODE_COUNT : hir_op_at(m, op)->code;
-}
-
 /* ---- summands ------------------------------------------------------------------------------ */
 /* Is it one weight per token and head, [.., H, 1] with [.., H, d/H], or a scalar? */
 static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, term *t) {
@@ -67,7 +62,7 @@ static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, 
 /* Matches weight * source. */
 static bool read_term(const recogniser *r, depth_view product, term *t) {
     const hir_module *m = r->m;
-    if (code_of(m, product.v) != HIR_MUL_OP) return false;
+    if (depth_code(m, product.v) != HIR_MUL_OP) return false;
     for (uint32_t side = 0; side < 2; side++) {
         t->weight = depth_through(m, depth_operand(m, product, side));
         if (!depth_read_weight(m, t->weight, r->divisor, &t->of)) continue;
@@ -76,7 +71,7 @@ static bool read_term(const recogniser *r, depth_view product, term *t) {
         if (!weight_fits(m, product, side, t)) continue;
         t->source = x.axis < 0 ? x.v : hir_no_ref();
         t->d = depth_view_elements(m, x);
-        t->normed = x.axis >= 0 && code_of(m, x.v) == HIR_RMSNORM_OP;
+        t->normed = x.axis >= 0 && depth_code(m, x.v) == HIR_RMSNORM_OP;
         return t->d % t->heads == 0;
     }
     return false;
@@ -123,9 +118,9 @@ static bool read_quotient(recogniser *r, hir_id op, candidate *c) {
         r->divisor = divisor;
         hir_ref y = depth_through(r->m, (depth_view){pass_arg(r->m, op, i), -1, 0}).v;
         hir_id sum = pass_def(r->m, y);
-        if (code_of(r->m, y) == HIR_REDUCE_SUM_OP || code_of(r->m, y) == HIR_REDUCE_MEAN_OP)
+        if (depth_code(r->m, y) == HIR_REDUCE_SUM_OP || depth_code(r->m, y) == HIR_REDUCE_MEAN_OP)
             (void)read_reduction(r, sum, c);
-        else if (code_of(r->m, y) == HIR_ADD_OP)
+        else if (depth_code(r->m, y) == HIR_ADD_OP)
             read_sum(r, sum, c, 0);
         depth_view quotient = {hir_value_ref(hir_result(r->m, op)), -1, 0};
         return c->terms.n > 0 && c->rest.n == 0 &&
