@@ -6,6 +6,7 @@
 
 #include "api/hidden.h"
 #include "api/session.h"
+#include "codegen/library/library.h"
 #include "codegen/program.h"
 #include "codegen/weights/convert.h"
 #include "inspect/ledger.h"
@@ -495,10 +496,25 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
     return false;
 }
 
+/* What an older caller does not know is 0. */
+static hadal_target target_of(const hadal_target *t) {
+    hadal_target all = {0};
+    memcpy(&all, t, t->struct_size < sizeof all ? t->struct_size : sizeof all);
+    return all;
+}
+
+int hadal_check_target(hadal_session *s, const hadal_target *t) {
+    API_ENTER(s);
+    const hadal_target all = target_of(t);
+    hcg_target found;
+    const bool ok = api_need_program(s, &all) &&
+                    hcg_find_target(&s->program->options, s->arena, &s->diags, &found);
+    API_LEAVE(s, ok);
+}
+
 int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {
     API_ENTER(s);
-    hadal_target all = {0}; /* what an older caller does not know is 0 */
-    if (t) memcpy(&all, t, t->struct_size < sizeof all ? t->struct_size : sizeof all);
+    const hadal_target all = t ? target_of(t) : (hadal_target){0};
     API_LEAVE(s, emit(s, t ? &all : NULL, kind, path));
 }
 

@@ -1,6 +1,7 @@
 #include "api/ranks.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -65,8 +66,31 @@ size_t api_logits_row(const api_info *info) {
     return row ? row : 1;
 }
 
+/* Whether the file has all that the loader will map of it: pages behind its end would be a bus
+ * error. What is no library at all the loader says itself. */
+static bool is_whole(hadal_session *s, const char *path) {
+    hd_bytes file;
+    if (!hd_map_file(s->arena, &s->diags, path, &file)) return false;
+    const Elf64_Ehdr *head = (const Elf64_Ehdr *)file.at;
+    if (file.n < sizeof *head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
+        head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_phentsize != sizeof(Elf64_Phdr) ||
+        head->e_phoff % _Alignof(Elf64_Phdr))
+        return true;
+    const Elf64_Phdr *part = (const Elf64_Phdr *)(file.at + head->e_phoff);
+    bool whole =
+        head->e_phoff <= file.n && head->e_phnum <= (file.n - head->e_phoff) / sizeof *part;
+    for (uint32_t i = 0; whole && i < head->e_phnum; i++)
+        whole = part[i].p_type != PT_LOAD ||
+                (part[i].p_offset <= file.n && part[i].p_filesz <= file.n - part[i].p_offset);
+    if (!whole)
+        hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE, "%s is cut short", path)->hint =
+            "was all of it copied? Or compile the model again";
+    return whole;
+}
+
 bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model) {
     *l = (api_library){.s = s, .path = path};
+    if (!is_whole(s, path)) return false;
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!l->handle) {
         hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s cannot be loaded: %s", path, dlerror());

@@ -102,6 +102,10 @@ LOOPS(avx512, 64, __attribute__((target("avx512f"))))
 #define DOTS512(i)  "vdpbf16ps %%zmm0, %%zmm1, %%zmm" #i "\n\t"
 #define BYTES512(i) "vpdpbusd %%zmm0, %%zmm1, %%zmm" #i "\n\t"
 #define BYTES256(i) "%{vex%} vpdpbusd %%ymm0, %%ymm1, %%ymm" #i "\n\t"
+/* Where one instruction does not do it: pairs of products, pairs of pairs, and the sum. */
+#define PAIRS256(i)                                                                                \
+    "vpmaddubsw %%ymm0, %%ymm1, %%ymm14\n\tvpmaddwd %%ymm14, %%ymm1, %%ymm14\n\t"                  \
+    "vpaddd %%ymm14, %%ymm" #i ", %%ymm" #i "\n\t"
 #define PEAK(name, step)                                                                           \
     static void name(int64_t n) {                                                                  \
         __asm__ volatile(ZERO(0) ZERO(1) CHAINS(ZERO) "1:\n\t" CHAINS(step) "dec %0\n\tjnz 1b\n\t" \
@@ -129,6 +133,7 @@ __attribute__((target("amx-tile,amx-bf16"))) void machine_tile_products(int64_t 
 PEAK(peak_dots, DOTS512)
 PEAK(peak_bytes512, BYTES512)
 PEAK(peak_bytes256, BYTES256)
+PEAK(peak_pairs256, PAIRS256)
 PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_narrow, MULADD)
@@ -183,6 +188,7 @@ static const struct dots {
     {STREAM_DOTS, HRT_CPU_AVX512BF16, peak_dots, 32},
     {STREAM_BYTES, HRT_CPU_AVX512VNNI, peak_bytes512, 64},
     {STREAM_BYTES, HRT_CPU_AVXVNNI, peak_bytes256, 32},
+    {STREAM_BYTES, HRT_CPU_AVX2, peak_pairs256, 32},
 #endif
     {0},
 };

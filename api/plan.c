@@ -20,17 +20,47 @@ static hir_dtype matrix_of(const hir_module *m, hir_id kernel) {
     return HIR_F32;
 }
 
+/* Is the step part of an overlap? */
+static bool is_beside(const hcg_program *p, size_t step) {
+    for (size_t i = 0; i < p->overlaps.n; i++)
+        if (p->overlaps.at[i].front <= step && step < p->overlaps.at[i].end) return true;
+    return false;
+}
+
 static plan_step step_of(const hcg_program *p, size_t i) {
     const hrt_step *s = &p->steps.at[i];
     return (plan_step){
         .work = hcg_step_info(p, i),
         .matrix = matrix_of(p->m, p->kernels.at[s->kernel_prefill].op),
         .local = s->local,
+        .beside = is_beside(p, i),
     };
+}
+
+/* The number of the step whose kernel has the op. */
+static size_t step_with(const hir_module *m, hir_id op) {
+    const hir_id kernel = hir_op_at(m, op)->parent;
+    size_t n = 0;
+    HIR_EACH(m, id, m->first) {
+        if (id == kernel) break;
+        n += hir_op_at(m, id)->code != HIR_OUTPUT_OP;
+    }
+    return n;
+}
+
+static void add_crossings(hadal_session *s, const hcg_program *p, plan_stage *out) {
+    hir_crossings all;
+    hir_find_crossings(p->m, s->arena, &all);
+    for (size_t i = 0; i < all.list.n; i++) {
+        const hir_crossing *x = &all.list.at[i];
+        const plan_crossing c = {*x, is_beside(p, step_with(p->m, x->op))};
+        hd_push(s->arena, &out->crossings, c);
+    }
 }
 
 static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
     plan_stage out = {.m = p->m,
+                      .tiles = p->options.tiles,
                       .int8 = !(p->options.exact & HCG_ROUND_INT8),
                       .bf16 = !(p->options.exact & HCG_ROUND_BF16),
                       .weight_bytes = p->weights_bytes,
@@ -47,7 +77,7 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
         const plan_step step = step_of(p, i);
         hd_push(s->arena, &out.steps, step);
     }
-    hir_find_crossings(p->m, s->arena, &out.crossings);
+    add_crossings(s, p, &out);
     return out;
 }
 
@@ -124,7 +154,9 @@ static const char *make_plan(hadal_session *s, const hadal_pipeline *pipeline,
                              const hadal_plan_options *o) {
     plan p = {.call = {.prompt = o->prompt,
                        .position = o->position,
-                       .chunk = pipeline->chunk > 0 ? pipeline->chunk : 512}};
+                       .chunk = o->any_chunk          ? 0
+                                : pipeline->chunk > 0 ? pipeline->chunk
+                                                      : 512}};
     hd_text text;
     hd_text_init(&text, s->arena);
     if (!plan_host_parse(&s->diags, o->host, &p.host) ||

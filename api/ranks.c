@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inspect/plan_host.h"
 #include "support/tell.h"
 
 #define API_FAILED 1
@@ -93,6 +94,27 @@ static bool library_ranks(hadal_session *s, const char *path, int64_t *ranks) {
 int hadal_library_ranks(hadal_session *s, const char *library, int64_t *ranks) {
     API_ENTER(s);
     API_LEAVE(s, library_ranks(s, library, ranks));
+}
+
+static bool is_link(hadal_session *s, const char *text, plan_host *link) {
+    if (!plan_host_parse(&s->diags, text, link)) return false;
+    bool only = true;
+    for (int f = 0; f < PLAN_FACTS; f++)
+        only = only && (f == PLAN_NETWORK || f == PLAN_LATENCY) == (link->fact[f] > 0);
+    if (only) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "\"%s\" is no link", text)->hint =
+        "a link has these two facts: network=10G,latency=50us";
+    return false;
+}
+
+int hadal_read_link(hadal_session *s, const char *text, double *bits_per_second,
+                    int64_t *latency_ns) {
+    plan_host link;
+    API_ENTER(s);
+    const bool well = is_link(s, text, &link);
+    *bits_per_second = well ? link.fact[PLAN_NETWORK] : 0;
+    *latency_ns = well ? (int64_t)(link.fact[PLAN_LATENCY] * 1e9) : 0;
+    API_LEAVE(s, well);
 }
 
 void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns) {

@@ -208,6 +208,16 @@ static hir_module *load_spec(hadal_session *s, const char *path, const char *nam
     return hfe_load_spec_text(s->arena, &s->diags, label, text, &options);
 }
 
+/* DIR/NAME of what was compiled, where its spec is asked for. */
+static bool refuse_compiled(hadal_session *s, const char *path) {
+    const char *library = hd_path_join(s->arena, hd_path_dir(s->arena, path),
+                                       hd_printf(s->arena, "lib%s.so", hd_path_base(path)));
+    if (!hd_exists(library)) return false;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "'%s' is a compiled model: %s", path, library)->hint =
+        "name the spec that it was made of";
+    return true;
+}
+
 /* Files that are a part of a model, in the place of it. */
 static bool refuse_part(hadal_session *s, const char *path) {
     static const char *const data[] = {".safetensors", ".bin",     ".pth",       ".pt",
@@ -217,10 +227,10 @@ static bool refuse_part(hadal_session *s, const char *path) {
     if (hd_is_directory(path)) return false;
     if (!hd_exists(path)) {
         if (strchr(hd_path_base(path), '.')) return false; /* a file, which cannot be opened */
+        if (refuse_compiled(s, path)) return true;
         hd_err(&s->diags, HD_E_IO, HD_NOWHERE, "there is no '%s'", path)->hint =
             "a model is a .hadal file, a .hir file, or a folder with a config.json; DIR/NAME "
-            "stands "
-            "for DIR/libNAME.so, which hadal compile -o DIR/NAME makes";
+            "stands for DIR/libNAME.so, which hadal compile -o DIR/NAME makes";
         return true;
     }
     if (strcmp(hd_path_base(path), "config.json") == 0)

@@ -3,7 +3,7 @@
  * is the lower one of the highest peak and of what the memory can deliver of the weights; GEMV as a
  * fraction of the read limit.
  *
- *     contract [LEVEL|all [THREADS [T K N [DTYPE [exact]]]]]
+ *     contract [LEVEL|best|all [THREADS [T K N [DTYPE [exact]]]]]
  *
  * Without a shape: a table of usual shapes. DTYPE is how weights are stored; exact: activations
  * stay f32. Weights advance through 256 MB from call to call, so that they come from memory as they
@@ -217,7 +217,9 @@ int main(int argc, char **argv) {
         area[i] = 0.01f;
     bool none = true;
     for (size_t i = 0; i < n; i++) {
-        bool asked = argc < 2 || !strcmp(argv[1], "all") || !strcmp(argv[1], levels[i].name);
+        const char *name = argc > 1 ? argv[1] : "all";
+        const bool asked = !strcmp(name, "all") || (!strcmp(name, "best") && none) ||
+                           !strcmp(name, levels[i].name);
         if (!level_runs(&levels[i]) || !asked) continue;
         none = false;
         if (argc > 5) {

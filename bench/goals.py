@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 
+import links
 import stored
 
 SPECS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs")
@@ -97,7 +98,8 @@ def overhead(a):
 
 def ranks(a):
     """The model divided over processes of one machine, with the threads of one process shared out, over the same model undivided:
-    in turn, with messages through shared memory. Nothing where there is no MPI."""
+    in turn, with messages through shared memory. Then the same over a link that such messages are held back for, beside what `hadal
+    plan` says of two such hosts. Nothing where there is no MPI."""
     if not shutil.which("mpirun"):
         print("  there is no mpirun")
         return
@@ -112,18 +114,36 @@ def ranks(a):
                     *more, "-o", os.path.join(out, "m"))
             os.remove(weights)
             turns = [(one_of_all(a, whole, 1), one_of_all(a, shared, count)) for _ in range(a.rounds)]
+            slowed = [one_of_all(a, shared, count, *links.held_back(LINK)) for _ in range(a.rounds)]
+            host = json.loads(links.Shared().mpirun(count, *command(a, "machine", "--threads", str(max(1, a.threads // count)), "--json")))
         for phase, what in (("prefill", "prefill 512"), ("decode", "decode")):
             ratio = statistics.median(many[phase]["seconds"] / one[phase]["seconds"] for one, many in turns)
             ms = (1e3 * statistics.median(x[i][phase]["seconds"] for x in turns) for i in (0, 1))
             yield (f"{what}, {dtype}: time of {count} ranks over that of {count} threads", AT_MOST, 1.10, ratio,
                    "{0:.2f} ms on threads, {1:.2f} on ranks".format(*ms) + busy(turns[-1][0][phase]))
+        yield from over_link(a, shape, dtype, count, slowed, host)
 
 
-def one_of_all(a, folder, count):
+LINK = "10G/50us"
+
+
+def over_link(a, shape, dtype, count, slowed, host):
+    """Rounds over the link, each beside the plan for a host as it was measured in the same round."""
+    for phase, what in (("prefill", "prefill 512"), ("decode", "decode")):
+        rows = [{"type": dtype, "ranks": count, "prefill": tokens(a, 512), "decode": 0, "phase": phase,
+                 "facts": links.facts_of_host(host, LINK, x[phase])} for x in slowed]
+        plans = [links.plan_of(command(a)[0], shape, row)["all"] for row in rows]
+        ratio = statistics.median(p / x[phase]["seconds"] for p, x in zip(plans, slowed))
+        ms = (1e3 * statistics.median(x[phase]["seconds"] for x in slowed), 1e3 * statistics.median(plans))
+        yield (f"{what}, {dtype}: plan over {count} ranks at 10 Gbit/s, 50 us, off by", AT_MOST, 0.25, abs(ratio - 1),
+               "{0:.2f} ms measured, {1:.2f} planned".format(*ms) + busy(slowed[-1][phase]))
+
+
+def one_of_all(a, folder, count, *more):
     """{phase: row} of one round; the threads are shared out."""
     start = ["mpirun", "-n", str(count)] if count > 1 else []
     line = [*start, *command(a, "bench", os.path.join(folder, "m"), "--prefill", tokens(a, 512), "--decode", "0", "--threads",
-                             max(1, a.threads // count), "--rounds", 1, "--json")]
+                             max(1, a.threads // count), "--rounds", 1, "--json", *more)]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # of Open MPI, which refuses otherwise
     out = subprocess.run(line, capture_output=True, text=True, env={**os.environ, **root})
     if out.returncode:
@@ -547,13 +567,14 @@ def main():
     parser.add_argument("--only", action="append", choices=[g.__name__ for g in GROUPS])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--level", default="avx512", help="of contractions alone")
+    parser.add_argument("--level", default="best", help="of the groups that take a kernel alone: best, or a level of hadal machine")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--work", metavar="DIR", help="where LARGE groups write, a temporary folder")
     parser.add_argument("--json")
     a = parser.parse_args()
     a.rounds = 1 if a.quick else a.rounds
     if a.work:
+        os.makedirs(a.work, exist_ok=True)
         os.environ["TMPDIR"] = a.work  # of hadal bench
     rows = []
     print(host())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Divided models over slow links, each beside what `hadal plan` says of it.
 
-  links.py [--bin build/release/bin] [--ranks 1,2,4] [--links 1G,10G,none] [--types f32,q4] [--shapes small,large]
+  links.py [--bin build/release/bin] [--ranks 1,2,4] [--links 1G,10G,none,10G/50us] [--types f32,q4] [--shapes small,large]
            [--prefill 512] [--decode 0] [--rounds 3] [--work DIR] [--only-prepare] [--again FILE] [--quick] [--json FILE]
 
 Makes as many network namespaces as there are ranks, joined by a bridge that has a namespace of its own, slows what leaves each of them
@@ -9,7 +9,10 @@ Makes as many network namespaces as there are ranks, joined by a bridge that has
 machine` measures in the same namespaces with as many ranks: all of them share one machine, and each tells what is left to it while
 the others are at work. Of a link that is slowed the plan is told its rate, and what the transport takes without it.
 
-Needs root, `ip`, `tc` and Open MPI's `mpirun`. Namespaces are removed whatever happens; nothing of the machine's own network is
+A link with a latency, RATE/LATENCY, is made by the ranks themselves (hadal bench --link), over shared memory and without namespaces:
+messages are held back for as long. The plan is told both numbers, and what the transport takes without it.
+
+Needs Open MPI's `mpirun`, and for links without a latency root, `ip` and `tc`. Namespaces are removed whatever happens; nothing of the machine's own network is
 touched. --work: a folder for the models, which are compiled if they are not there; --only-prepare: no more than that. --again: measures
 nothing, and says what the plan tells now of what was measured when FILE was written with --json. --quick: a model
 of two layers and one round, to see that everything runs; its figures mean nothing.
@@ -38,7 +41,15 @@ export TMPDIR={folder}/tmp$host
 mkdir -p "$TMPDIR"
 exec ip netns exec {prefix}$host /bin/sh -c "$*"
 """
-BURST, QUEUE = "128kb", "16mb"  # less, and 10 Gbit/s are not reached; a queue that is never full loses nothing
+# What a bucket lets go at once: as much as 10 Gbit/s need to be reached, and of a slower link the same time's worth, so that
+# messages of a token are slowed too. A queue that is never full loses nothing.
+BURST_SECONDS, LEAST_BURST, QUEUE = 128e3 / (10e9 / 8), 4e3, "16mb"
+BEHIND = ("nice", "-n", "15")  # the kernel's network thread, which a network card would not share a CPU with
+NO_LIMIT = 1e15  # bits per second of a link that takes no time: what there is to wait for is the transport
+
+
+def bits(rate):
+    return float(rate[:-1]) * {"K": 1e3, "M": 1e6, "G": 1e9}[rate[-1]]
 
 
 def fail(text):
@@ -105,7 +116,8 @@ class Network:
         for host in range(1, self.hosts + 1):
             tc = ["tc", "-n", self.name(host), "qdisc"]
             if rate:
-                run([*tc, "replace", "dev", "eth0", "root", "tbf", "rate", f"{rate}bit", "burst", BURST, "limit", QUEUE])
+                burst = max(LEAST_BURST, BURST_SECONDS * bits(rate) / 8)
+                run([*tc, "replace", "dev", "eth0", "root", "tbf", "rate", f"{rate}bit", "burst", f"{burst:.0f}b", "limit", QUEUE])
             else:
                 subprocess.run([*tc, "delete", "dev", "eth0", "root"], capture_output=True, check=False)
 
@@ -115,7 +127,19 @@ class Network:
         network = ["--mca", "plm_rsh_agent", self.agent, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
                    "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none"]
         return run([self.agent, self.address(1), "exec", "mpirun", "--allow-run-as-root", *network, "--host", hosts, "-n",
-                    str(ranks), *line])
+                    str(ranks), *BEHIND, *line])
+
+
+class Shared:
+    """Ranks that are processes without a network between them."""
+
+    def slow(self, rate):
+        pass
+
+    def mpirun(self, ranks, *line):
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # of Open MPI, which refuses otherwise
+        more = ["--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+        return run(["mpirun", *more, *line], env={**os.environ, **root})
 
 
 # ---- models ----------------------------------------------------------------------------------------
@@ -159,9 +183,21 @@ def on_ranks(a, network, ranks, *line):
     return run(line) if ranks == 1 else network.mpirun(ranks, *line)
 
 
-def measure(a, network, shape, dtype, ranks):
+def link_of(rate):
+    """RATE or RATE/LATENCY as two facts of a host."""
+    network, _, latency = rate.partition("/")
+    return {"network": network, **({"latency": latency} if latency else {})}
+
+
+def held_back(rate):
+    """Options of a command whose messages are to be held back."""
+    link = link_of(rate) if rate else {}
+    return ["--link", ",".join(f"{k}={v}" for k, v in link.items())] if "latency" in link else []
+
+
+def measure(a, network, shape, dtype, ranks, rate):
     text = on_ranks(a, network, ranks, "bench", library(a, shape, dtype, ranks), "--prefill", a.prefill, "--decode", a.decode,
-                    "--rounds", a.rounds, "--json")
+                    "--rounds", a.rounds, "--json", *held_back(rate))
     return {row["phase"]: row for row in json.loads(text)["rows"]}
 
 
@@ -174,37 +210,41 @@ def facts_of_host(host, rate, row):
              "cache": host["found"]["l3"] / ranks,  # all hosts are this machine
              "bf16": limits.get("bf16 dots", 0) * faster, "int8": limits.get("int8 dots", 0) * faster}
     if ranks > 1:
-        facts.update(latency=host["latency"], network=rate or host["network"])
-    if rate:
-        facts["transport"] = host["network"] / 8
+        facts.update(latency=host["latency"], network=NO_LIMIT, transport=host["network"] / 8)
+        facts.update(link_of(rate) if rate else {})
     return ",".join(f"{name}={value}" for name, value in facts.items() if value)
 
 
 def compare(a, network, ranks, host, rate):
     for shape in a.shapes:
         for dtype in a.types:
-            for phase, row in measure(a, network, shape, dtype, ranks).items():
+            for phase, row in measure(a, network, shape, dtype, ranks, rate).items():
                 yield {"shape": shape, "type": dtype, "ranks": ranks, "threads": threads(ranks), "link": rate, "phase": phase,
                        "prefill": a.prefill, "decode": a.decode, "measured": row["seconds"], "spread": row["spread"],
                        "busy": row["busy"], "facts": facts_of_host(host, rate, row)}
 
 
+def plan_of(hadal, shape, row):
+    """{what: seconds} of the phase, as the plan tells them of the model of these -D."""
+    text = run([hadal, "plan", SPEC, *shape, "--weights-dtype", row["type"], "--ranks", str(row["ranks"]), "--hosts", str(row["ranks"]),
+                "--prefill", str(row["prefill"]), "--decode", str(row["decode"]), "--host", row["facts"], "--chunk", "512", "--json"])
+    return json.loads(text)["shapes"][0][f"{row['phase']}_seconds"]
+
+
 def planned(a, row):
     """The row with what the plan says."""
-    text = run([a.hadal, "plan", SPEC, *defines(row["shape"]), "--weights-dtype", row["type"], "--ranks", str(row["ranks"]), "--hosts",
-                str(row["ranks"]), "--prefill", str(row["prefill"]), "--decode", str(row["decode"]), "--host", row["facts"], "--json"])
-    parts = json.loads(text)["shapes"][0][f"{row['phase']}_seconds"]
+    parts = plan_of(a.hadal, defines(row["shape"]), row)
     return {**row, "planned": parts["all"], "parts": parts}
 
 
 def show(row):
     parts = ", ".join(f"{name} {1e3 * x:.3g}" for name, x in row["parts"].items() if name not in ("all", "held_by") and x)
-    print(f"{row['shape']:6} {row['type']:5} {row['ranks']:5} {row['link'] or '-':>5} {row['phase']:8} {1e3 * row['measured']:11.2f}"
+    print(f"{row['shape']:6} {row['type']:5} {row['ranks']:5} {row['link'] or '-':>8} {row['phase']:8} {1e3 * row['measured']:11.2f}"
           f" {1e3 * row['planned']:11.2f} {row['planned'] / row['measured']:7.2f}  +-{100 * row['spread']:2.0f} %  {parts}"
           f"{', busy' if row['busy'] else ''}", flush=True)
 
 
-HEAD = "shape  type  ranks  link phase    measured ms  planned ms   ratio   spread   of the plan, ms\n"
+HEAD = "shape  type  ranks     link phase    measured ms  planned ms   ratio   spread   of the plan, ms\n"
 
 
 def show_host(ranks, host):
@@ -216,15 +256,27 @@ def show_host(ranks, host):
     print(text, flush=True)
 
 
+def measure_on(a, network, links):
+    for ranks in a.ranks:
+        links_of_it = links if ranks > 1 else [None] if None in links else []
+        if not links_of_it:
+            continue
+        host = json.loads(on_ranks(a, network, ranks, "machine", "--json"))
+        show_host(ranks, host)
+        for rate in links_of_it:
+            network.slow(rate)
+            yield from compare(a, network, ranks, host, rate)
+        network.slow(None)
+
+
 def measure_all(a):
-    with Network(max(a.ranks), a.work) as network:
-        for ranks in a.ranks:
-            host = json.loads(on_ranks(a, network, ranks, "machine", "--json"))
-            show_host(ranks, host)
-            for rate in a.links if ranks > 1 else [None]:
-                network.slow(rate)
-                yield from compare(a, network, ranks, host, rate)
-            network.slow(None)
+    held = [x for x in a.links if x and "/" in x]
+    slowed = [x for x in a.links if x not in held]
+    if slowed:
+        with Network(max(a.ranks), a.work) as network:
+            yield from measure_on(a, network, slowed)
+    if held:
+        yield from measure_on(a, Shared(), held)
 
 
 def rows_of(a):
@@ -249,7 +301,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--bin", default=os.path.dirname(shutil.which("hadal") or "") or "build/release/bin")
     parser.add_argument("--ranks", default="1,2,4")
-    parser.add_argument("--links", default="1G,10G,none", help="bits per second that leave a host; none: not slowed")
+    parser.add_argument("--links", default="1G,10G,none", help="bits per second that leave a host; none: not slowed; 10G/50us: with a latency")
     parser.add_argument("--types", default="f32,q4")
     parser.add_argument("--shapes", default="small,large", help=", ".join(SHAPES))
     parser.add_argument("--prefill", type=int, default=512)
@@ -279,9 +331,11 @@ def check_tools(a):
         fail(f"{a.hadal} is not there: --bin")
     if a.again or a.only_prepare:
         return
-    if os.geteuid() != 0:
+    namespaces = [x for x in a.links if not x or "/" not in x]
+    if namespaces and os.geteuid() != 0:
         fail("only root can make network namespaces")
-    for tool, package in (("ip", "iproute2"), ("tc", "iproute2"), ("mpirun", "openmpi-bin")):
+    tools = (("ip", "iproute2"), ("tc", "iproute2")) if namespaces else ()
+    for tool, package in (*tools, ("mpirun", "openmpi-bin")):
         if not shutil.which(tool):
             fail(f"there is no {tool}: Debian's package {package} has it")
 

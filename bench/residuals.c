@@ -22,7 +22,7 @@
 #include "bench/machine.h"
 #include "bench/program.h"
 #include "hadal/hadal.h"
-#include "passes/ledger.h"
+#include "passes/analysis/ledger.h"
 
 enum { MOST = 32, NAMES = 512, STAND_IN = 16 /* of the spec */ };
 

@@ -45,14 +45,22 @@ def mxfp8(name, rows, cols):
     yield f"{name}_scale", "U8", [rows, cols // 32], lambda f: constants(f, rows * cols // 32, 115)
 
 
-def int4(name, rows, cols):
+def integers(bits, name, rows, cols):
     stem, groups = name.removesuffix(".weight"), max(cols // 128, 1)
-    yield f"{stem}.weight_packed", "I32", [rows, cols // 8], lambda f: random_bytes(f, rows * cols // 2)
+    yield f"{stem}.weight_packed", "I32", [rows, cols * bits // 32], lambda f: random_bytes(f, rows * cols * bits // 8)
     yield f"{stem}.weight_scale", "BF16", [rows, groups], lambda f: f.write(b"\x80\x3c" * (rows * groups))  # 2^-6
     yield f"{stem}.weight_shape", "I64", [2], lambda f: f.write(struct.pack("<qq", rows, cols))
 
 
-FORMS = {"mxfp4": mxfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4}
+def int4(name, rows, cols):
+    yield from integers(4, name, rows, cols)
+
+
+def int8(name, rows, cols):
+    yield from integers(8, name, rows, cols)
+
+
+FORMS = {"mxfp4": mxfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4, "int8": int8}
 BYTES = {"U8": 1, "F8_E4M3": 1, "F32": 4, "BF16": 2, "I32": 4, "I64": 8}
 
 

@@ -2,7 +2,11 @@
  *
  * The result of an attention.expanded is made in one of two ways: by its own kernel, or as
  * `otherwise`, whose memory it has. Its kernel runs in calls of many rows. A kernel whose results
- * are read for `otherwise` alone, at once or by other such kernels, runs in calls of few. */
+ * are read for `otherwise` alone, at once or by other such kernels, runs in calls of few. Layers of
+ * the same sizes choose alike, so that what several of them read for `otherwise` (the positions
+ * that one layer has chosen for others) is left out, too. */
+#include <string.h>
+
 #include "codegen/choices.h"
 
 #include "ir/kernels.h"
@@ -13,8 +17,26 @@ enum { NOBODY = HIR_NONE, ANYBODY = HIR_NONE - 1 };
 
 typedef struct readers {
     const hir_module *m;
-    hir_id *of; /* by value */
+    hir_id *of;           /* by value */
+    HD_VEC(hir_id) alike; /* one attention.expanded of each choice */
+    hd_arena *arena;
 } readers;
+
+/* Two attention.expanded of which one call takes the same way. */
+static bool choose_alike(const hir_module *m, hir_id a, hir_id b) {
+    const hd_two_forms x = hir_forms_of(m, a), y = hir_forms_of(m, b);
+    const hir_rows rows = hir_rows_of(hir_op_at(m, hir_op_at(m, a)->parent));
+    return memcmp(&x, &y, sizeof x) == 0 &&
+           rows == hir_rows_of(hir_op_at(m, hir_op_at(m, b)->parent));
+}
+
+/* The one that stands for all that choose as `op` does. */
+static hir_id choice_of(readers *r, hir_id op) {
+    for (size_t i = 0; i < r->alike.n; i++)
+        if (choose_alike(r->m, r->alike.at[i], op)) return r->alike.at[i];
+    hd_push(r->arena, &r->alike, op);
+    return op;
+}
 
 static hir_id both(hir_id a, hir_id b) {
     if (a == NOBODY || a == b) return b;
@@ -32,21 +54,24 @@ static hir_id served_by(const readers *r, hir_id kernel) {
     if (hir_writes_state(r->m, kernel)) return ANYBODY;
     for (uint32_t i = 0; i < k->n_results; i++)
         all = both(all, r->of[k->results[i]]);
-    return all == NOBODY ? (hir_id)ANYBODY : all;
+    if (all == NOBODY || all == ANYBODY) return ANYBODY;
+    /* the choice goes by the rows that are done */
+    const hir_op *expanded = hir_op_at(r->m, hir_op_at(r->m, all)->parent);
+    return hir_rows_of(k) == hir_rows_of(expanded) ? all : (hir_id)ANYBODY;
 }
 
-static void read_operands(const readers *r, hir_id kernel, hir_id reader) {
+static void read_operands(readers *r, hir_id kernel, hir_id reader) {
     HIR_EACH(r->m, op, hir_op_at(r->m, kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         const bool expanded = o->code == HIR_ATTENTION_EXPANDED_OP;
         for (uint32_t i = 0; i < o->n_args; i++)
-            add_reader(r, o->args[i], expanded && i == 0 ? op : reader);
+            add_reader(r, o->args[i], expanded && i == 0 ? choice_of(r, op) : reader);
     }
 }
 
 const hrt_choice *hcg_find_choices(hd_arena *a, const hir_module *m) {
     hrt_choice *choices = hd_new_array(a, hrt_choice, m->ops.n);
-    readers r = {.m = m, .of = hd_new_array(a, hir_id, m->values.n + 1)};
+    readers r = {.m = m, .arena = a, .of = hd_new_array(a, hir_id, m->values.n + 1)};
     for (size_t v = 0; v < m->values.n; v++)
         r.of[v] = NOBODY;
     for (hir_id op = m->last; op != HIR_NONE; op = hir_op_at(m, op)->prev) {

@@ -242,5 +242,6 @@ hd_step_info hcg_step_info(const hcg_program *p, size_t step) {
                           .few_pair = (uint64_t)f->few_pair,
                           .many_pair = (uint64_t)f->many_pair,
                           .few_row = (uint64_t)f->few_row,
-                          .many_position = (uint64_t)f->many_position};
+                          .many_position = (uint64_t)f->many_position,
+                          .many_most = (uint64_t)f->most};
 }

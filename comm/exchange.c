@@ -104,7 +104,8 @@ static int post_part(comm_exchange *x, const job *j, int32_t i, uint64_t at, boo
     uint8_t *room = x->link.room(x->link.self, rank);
     *done = room != NULL;
     if (!room) return HADAL_COMM_OK;
-    const comm_head head = {j->kind, j->type, x->ends[rank].sent++, total};
+    const comm_head head = {
+        .kind = j->kind, .type = j->type, .number = x->ends[rank].sent++, .total = total};
     memcpy(room, &head, sizeof head);
     memcpy(room + COMM_HEAD, from + at, (size_t)bytes);
     x->traffic[j->kind].sent += bytes;
@@ -622,7 +623,8 @@ void comm_exchange_start(comm_exchange *x, comm_link link, int32_t rank, int32_t
 static bool say_goodbye(comm_exchange *x, int32_t rank) {
     uint8_t *room = x->link.room(x->link.self, rank);
     if (!room) return false;
-    const comm_head head = {COMM_CLOSE, HADAL_COMM_BYTES, x->ends[rank].sent++, 0};
+    const comm_head head = {
+        .kind = COMM_CLOSE, .type = HADAL_COMM_BYTES, .number = x->ends[rank].sent++};
     memset(room, 0, COMM_HEAD);
     memcpy(room, &head, sizeof head);
     return x->link.post(x->link.self, rank, COMM_HEAD) == HADAL_COMM_OK;

@@ -21,6 +21,7 @@ typedef struct comm_head {
     uint32_t kind, type; /* hadal_comm_exchange, or COMM_CLOSE; hadal_comm_type */
     uint64_t number;     /* of this message, among those of this rank to the other */
     uint64_t total;      /* bytes of values that the exchange sends to that rank */
+    int64_t due;         /* when it arrives over a slow link (slow_link.h); 0: when it is there */
 } comm_head;
 /* The last message of a rank that closes: there will be no more. */
 enum { COMM_CLOSE = HADAL_COMM_EXCHANGE_COUNT };

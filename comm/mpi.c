@@ -8,10 +8,14 @@
 
 #include "hadal/hadal_mpi.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "comm/exchange.h"
+#include "comm/slow_link.h"
+#include "support/tell.h"
 
 enum { PIECE = 1 << 20, SLOT = COMM_HEAD + PIECE, DATA = 1, NOTICE = 2 };
 enum { NOTICE_EVERY = 32 }; /* questions, between two looks at notices: each is a call of MPI */
@@ -26,6 +30,7 @@ typedef struct peer {
 
 struct hadal_mpi {
     comm_exchange exchange;
+    comm_slow slow;
     MPI_Comm comm;
     int size, rank;
     peer *peers; /* [size] */
@@ -218,6 +223,30 @@ int hadal_mpi_open_world(int64_t timeout_ns, hadal_mpi **out) {
 
 const hadal_comm *hadal_mpi_comm(hadal_mpi *g) {
     return g ? &g->exchange.face : NULL;
+}
+
+/* ---- slower than it is ----------------------------------------------------------------------- */
+enum { BOOT_ID = 40 };
+
+/* Which start of which machine this is: its clock is that of no other. */
+static void read_boot_id(char id[BOOT_ID]) {
+    memset(id, 0, BOOT_ID);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (!f) return;
+    if (!fgets(id, BOOT_ID, f)) id[0] = 0;
+    fclose(f);
+}
+
+int hadal_mpi_slow(hadal_mpi *g, double bits_per_second, int64_t latency_ns, int64_t timeout_ns) {
+    char mine[BOOT_ID], all[HADAL_COMM_MAX_RANKS * BOOT_ID];
+    if (!g) return HADAL_COMM_ARGUMENT;
+    read_boot_id(mine);
+    const hadal_comm *c = &g->exchange.face;
+    const int rc = hd_tell(c, hd_all_ranks(c), timeout_ns, mine, all, BOOT_ID);
+    if (rc) return rc;
+    for (int r = 0; r < g->size; r++)
+        if (!mine[0] || memcmp(all + r * BOOT_ID, mine, BOOT_ID) != 0) return HADAL_COMM_ARGUMENT;
+    return comm_slow_down(&g->slow, &g->exchange, bits_per_second, latency_ns);
 }
 
 /* ---- closing --------------------------------------------------------------------------------- */

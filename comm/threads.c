@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "comm/exchange.h"
+#include "comm/slow_link.h"
 
 enum { PIECE = 128 << 10, SLOT = COMM_HEAD + PIECE };
 
@@ -17,6 +18,7 @@ typedef struct channel {              /* from one rank to another */
 typedef struct rank_side {
     comm_exchange exchange;
     hadal_threads *group;
+    comm_slow slow;
     int32_t rank;
     atomic_bool gone;
 } rank_side;
@@ -116,6 +118,13 @@ int hadal_threads_open(int32_t ranks, hadal_threads **out) {
 
 const hadal_comm *hadal_threads_comm(hadal_threads *g, int32_t rank) {
     return g && rank >= 0 && rank < g->size ? &g->ranks[rank].exchange.face : NULL;
+}
+
+int hadal_threads_slow(hadal_threads *g, double bits_per_second, int64_t latency_ns) {
+    int rc = g ? HADAL_COMM_OK : HADAL_COMM_ARGUMENT;
+    for (int32_t r = 0; !rc && r < g->size; r++)
+        rc = comm_slow_down(&g->ranks[r].slow, &g->ranks[r].exchange, bits_per_second, latency_ns);
+    return rc;
 }
 
 void hadal_threads_leave(hadal_threads *g, int32_t rank) {

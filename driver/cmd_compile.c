@@ -39,6 +39,7 @@ static const struct {
 typedef struct plan { /* what this run of the command writes, and where */
     char dir[4096], name[256];
     bool wanted[EMIT_COUNT];
+    bool stale[EMIT_COUNT]; /* what of an earlier run belongs to what is written now */
 } plan;
 
 static int split_output(hadal_session *s, const char *output, plan *p) {
@@ -51,7 +52,10 @@ static int split_output(hadal_session *s, const char *output, plan *p) {
     if (!slash) strcpy(p->dir, ".");
     if (slash == output) strcpy(p->dir, "/");
     strcpy(p->name, name);
-    bool good = *name && !(*name >= '0' && *name <= '9');
+    if (!*name)
+        return hadal_fail(s, "usage", "-o names a folder and no library",
+                          "DIR/NAME: a name behind the folder, for example out/model");
+    bool good = !(*name >= '0' && *name <= '9');
     for (const char *c = name; *c; c++)
         good = good && (*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
                         (*c >= 'A' && *c <= 'Z'));
@@ -95,7 +99,7 @@ static int refuse_to_replace(hadal_session *s, const char *spec, const plan *p) 
     if (stat(spec, &read) != 0) return 0;
     for (int k = 0; k < EMIT_COUNT; k++) {
         path_of(p, k, path, sizeof path);
-        if (!p->wanted[k] || stat(path, &old) != 0) continue;
+        if (!p->stale[k] || stat(path, &old) != 0) continue;
         if (read.st_dev != old.st_dev || read.st_ino != old.st_ino) continue;
         snprintf(message, sizeof message, "'%s' is read here, and would be replaced", spec);
         return hadal_fail(s, "usage", message, "give -o another name");
@@ -103,14 +107,15 @@ static int refuse_to_replace(hadal_session *s, const char *spec, const plan *p) 
     return 0;
 }
 
-/* A failed compile must not leave an older output that looks like its result. */
-static void remove_old(const plan *p) {
+/* The outputs of some stages: older ones, which must not look like results of a compile that fails
+ * half way, or those of one that did. */
+static void remove_outputs(const plan *p, enum stage first, enum stage last) {
     char path[4600];
-    for (int k = 0; k < EMIT_COUNT; k++)
-        if (p->wanted[k]) {
-            path_of(p, k, path, sizeof path);
-            remove(path);
-        }
+    for (int k = 0; k < EMIT_COUNT; k++) {
+        if (!p->stale[k] || kinds[k].stage < first || kinds[k].stage > last) continue;
+        path_of(p, k, path, sizeof path);
+        remove(path);
+    }
 }
 
 static int emit_one(hadal_session *s, const hadal_target *t, const plan *p, int kind) {
@@ -146,6 +151,9 @@ static int choose_outputs(hadal_session *s, const command_line *line, plan *p) {
     if (!list) p->wanted[EMIT_SO] = p->wanted[EMIT_HEADER] = true;
     /* line tables point into the kernel IR, which must then be there */
     if (option_given(line, OPTION_DEBUG_INFO)) p->wanted[EMIT_KERNEL] = true;
+    memcpy(p->stale, p->wanted, sizeof p->stale);
+    /* weights of an earlier run belong to the library of an earlier run */
+    if (!list) p->stale[EMIT_WEIGHTS] = true;
     return 0;
 }
 
@@ -164,30 +172,56 @@ static hadal_target make_target(const command_line *line, const char *ir_file, b
     };
 }
 
-/* `stage`: of a pipeline; -1: as the command line says. */
-static int compile(hadal_session *s, const command_line *line, plan *p, long long stage) {
-    hadal_pipeline pipeline;
-    if (make_pipeline(s, line, &pipeline) || make_folders(s, p->dir)) return 1;
-    if (stage >= 0) pipeline.stage = stage;
-    if (load_model(s, line, p->name)) return 1;
-    const bool weights = hadal_weights_path(s) != NULL;
-    if (weights && !option_given(line, OPTION_EMIT)) p->wanted[EMIT_WEIGHTS] = true;
-    remove_old(p);
-    /* Checked against the model as written, before the long work. */
-    if (weights && hadal_check_weights(s)) return 1;
+/* What is refused leaves earlier outputs as they are. */
+static int read_inputs(hadal_session *s, const command_line *line, plan *p) {
+    if (make_folders(s, p->dir) || load_model(s, line, p->name)) return 1;
+    if (!hadal_weights_path(s)) return 0;
+    if (!option_given(line, OPTION_EMIT)) p->wanted[EMIT_WEIGHTS] = true;
+    /* against the model as written, before the long work */
+    return hadal_check_weights(s);
+}
+
+static bool wants_any(const plan *p, enum stage stage) {
+    for (int k = 0; k < EMIT_COUNT; k++)
+        if (p->wanted[k] && kinds[k].stage == stage) return true;
+    return false;
+}
+
+static int write_library(hadal_session *s, const hadal_target *t, const plan *p) {
+    if (!wants_any(p, AFTER_PASSES)) return 0;
+    if (hadal_check_target(s, t)) return 1;
+    remove_outputs(p, AFTER_PASSES, AFTER_PASSES);
+    if (!emit_stage(s, t, p, AFTER_PASSES)) return 0;
+    remove_outputs(p, AFTER_PASSES, AFTER_PASSES);
+    return 1;
+}
+
+static int write_outputs(hadal_session *s, const command_line *line, const plan *p,
+                         hadal_pipeline *pipeline) {
     char ir_file[4600], depth_file[4600];
     path_of(p, EMIT_KERNEL, ir_file, sizeof ir_file);
     path_of(p, EMIT_DEPTH, depth_file, sizeof depth_file);
-    if (p->wanted[EMIT_DEPTH]) pipeline.depth_path = depth_file;
+    if (p->wanted[EMIT_DEPTH]) pipeline->depth_path = depth_file;
     bool has_head = false;
     const hadal_target target = make_target(line, ir_file, &has_head);
     if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;
-    if (run_pipeline(s, line, &pipeline)) return 1;
-    if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);
+    if (run_pipeline(s, line, pipeline)) return 1;
+    if (pipeline->stop_after) return emit_stopped(s, p, pipeline->stop_after);
     const size_t remarks = hadal_remarks(s);
-    const int failed = emit_stage(s, &target, p, AFTER_PASSES);
+    const int failed = write_library(s, &target, p);
     print_remarks(s, line, remarks); /* those of code */
     return failed;
+}
+
+/* `stage`: of a pipeline; -1: as the command line says. */
+static int compile(hadal_session *s, const command_line *line, plan *p, long long stage) {
+    hadal_pipeline pipeline;
+    if (make_pipeline(s, line, &pipeline)) return 1;
+    if (stage >= 0) pipeline.stage = stage;
+    if (refuse_to_replace(s, line->positional[0], p) || read_inputs(s, line, p)) return 1;
+    if (!write_outputs(s, line, p, &pipeline)) return 0;
+    remove_outputs(p, BEFORE_PASSES, AMONG_PASSES);
+    return 1;
 }
 
 /* A library for each stage, NAME_s0 and so on, each in a session of its own. An exit code. */
@@ -204,7 +238,6 @@ static int compile_stages(const command_line *line, const plan *p, long long sta
             apply_definitions(own, line, OPTION_DEFINE) || compile(own, line, &part, i);
         code = report_diagnostics(own, line);
         if (failed && !code) code = 1;
-        if (failed) remove_old(&part);
         hadal_close(own);
     }
     return code;
@@ -216,12 +249,5 @@ int cmd_compile(hadal_session *s, const command_line *line) {
     if (choose_outputs(s, line, &p)) return 1;
     if (!option_number(s, line, OPTION_STAGES, 1, 1, 4096, &stages)) return 1;
     if (stages > 1 && !option_given(line, OPTION_STAGE)) return compile_stages(line, &p, stages);
-    /* weights of an earlier run belong to the library of an earlier run */
-    plan old = p;
-    if (!option_given(line, OPTION_EMIT)) old.wanted[EMIT_WEIGHTS] = true;
-    if (refuse_to_replace(s, line->positional[0], &old)) return 1;
-    remove_old(&old);
-    const int failed = compile(s, line, &p, -1);
-    if (failed) remove_old(&old);
-    return failed;
+    return compile(s, line, &p, -1);
 }

@@ -29,7 +29,8 @@ int cmd_plan(hadal_session *s, const command_line *line) {
                             .host = option_get(line, OPTION_HOST),
                             .hosts = hosts,
                             .json = option_given(line, OPTION_JSON),
-                            .activations = option_get(line, OPTION_ACTIVATIONS)};
+                            .activations = option_get(line, OPTION_ACTIVATIONS),
+                            .any_chunk = !option_given(line, OPTION_CHUNK)};
     if (!o.host)
         return hadal_fail(s, "usage", "a plan needs to know a host: --host",
                           "hadal machine --json -o host.json on one, then --host host.json");

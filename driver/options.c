@@ -150,8 +150,9 @@ void no_such_command(const char *name) {
 }
 
 static int usage_error(const command_line *line, const char *text) {
-    fprintf(stderr, "hadal %s: %s\n  usage: hadal %s %s\n", commands[line->command].name, text,
-            commands[line->command].name, commands[line->command].arguments);
+    const command_info *c = &commands[line->command];
+    fprintf(stderr, "hadal %s: %s\n  usage: hadal %s%s%s\n", c->name, text, c->name,
+            *c->arguments ? " " : "", c->arguments);
     return EXIT_USAGE;
 }
 

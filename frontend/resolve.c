@@ -14,6 +14,7 @@ typedef struct resolver {
     hfe_def *def;
     int included; /* depth of configs in configs */
     HD_VEC(hfe_target) locals;
+    const hfe_expr *called;        /* the callee of the last call */
     HD_VEC(const char *) read;     /* names that some expression uses */
     HD_VEC(const char *) reported; /* unknown names, once per definition */
 } resolver;
@@ -271,6 +272,8 @@ static void refuse_name(resolver *r, const hfe_expr *x, const char *name) {
         d->hint = hd_printf(r->p->arena, "it is in the library: use \"%s\"", page);
     } else if (near != NULL) {
         d->hint = hd_printf(r->p->arena, "did you mean '%s'?", near);
+    } else if (x == r->called) {
+        d->hint = "'hadal ops' lists the ops, docs/language.md the functions of the library";
     }
 }
 
@@ -322,6 +325,9 @@ static void check_expr(resolver *r, const hfe_expr *x) {
         }
     } else if (x->kind == HFE_X_OP_NAME) {
         check_op_name(r, x);
+    }
+    if (x->kind == HFE_X_CALL) {
+        r->called = x->call.callee;
     }
     each_child(r, x, check_expr);
 }

@@ -4,7 +4,7 @@
 #define INSPECT_DEPTH_MAP_H
 
 #include "inspect/subject.h"
-#include "passes/depth_flow.h"
+#include "passes/analysis/depth_flow.h"
 
 typedef struct depth_map_reads {       /* of the kernel that makes a sublayer's input */
     hir_id kernel;                     /* HIR_NONE: not known */

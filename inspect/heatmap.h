@@ -5,7 +5,7 @@
 #define INSPECT_HEATMAP_H
 
 #include "inspect/views.h"
-#include "passes/depth_flow.h"
+#include "passes/analysis/depth_flow.h"
 
 typedef struct depth_source { /* what one weight of a mix belongs to */
     uint32_t key;             /* its column: where what it holds begins, or ends if with e */

@@ -1,7 +1,7 @@
 /* The stages of a module laid side by side. */
 #include "inspect/ledger.h"
 
-#include "passes/depth.h"
+#include "passes/depth/depth.h"
 
 enum { PAPER_STREAMS = 4 }; /* m of Table 1, for models that have no streams of their own */
 

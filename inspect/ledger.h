@@ -4,8 +4,8 @@
 #define INSPECT_LEDGER_H
 
 #include "inspect/layers.h"
-#include "passes/ledger.h"
-#include "passes/paper_forms.h"
+#include "passes/analysis/ledger.h"
+#include "passes/analysis/paper_forms.h"
 
 typedef struct ledger_step { /* after a pass that changed something */
     const char *pass;

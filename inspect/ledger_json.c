@@ -2,7 +2,7 @@
 #include "inspect/json.h"
 #include "inspect/ledger.h"
 #include "ir/text.h"
-#include "passes/crossing.h"
+#include "passes/analysis/crossing.h"
 
 static void print_number(hd_text *out, const char *key, uint64_t n) {
     inspect_json_key(out, key);

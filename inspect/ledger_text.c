@@ -2,7 +2,7 @@
 #include "inspect/ledger.h"
 #include "inspect/units.h"
 #include "ir/text.h"
-#include "passes/crossing.h"
+#include "passes/analysis/crossing.h"
 
 enum { LABEL = 38 };
 

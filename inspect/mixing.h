@@ -7,7 +7,7 @@
 
 #include "inspect/views.h"
 #include "ir/unroll.h"
-#include "passes/depth_flow.h"
+#include "passes/analysis/depth_flow.h"
 
 /* Two float64 values of the size of a row count as one below this, relative to the row: some
  * hundred roundings of 1e-16 along a deep model. */

@@ -1,5 +1,7 @@
 #include "inspect/plan.h"
 
+#include "runtime/tile_time.h"
+
 static const double share[] = {
 #define S(id, value, text) value,
 #include "inspect/plan_shares.def"
@@ -39,6 +41,12 @@ static void add(plan_time *sum, plan_time t) {
     sum->overhead += t.overhead;
     sum->latency += t.latency;
     sum->network += t.network;
+    sum->hidden += t.hidden;
+}
+
+static plan_time scaled(plan_time t, double by) {
+    return (plan_time){t.arithmetic * by, t.memory * by,  t.overhead * by,
+                       t.latency * by,    t.network * by, t.hidden * by};
 }
 
 double plan_time_all(plan_time t) {
@@ -99,32 +107,99 @@ static double read_rate(const plan *p, const plan_stage *stage, int64_t T, int64
                                                                             : fact[PLAN_READ];
 }
 
-/* Bytes go through the transport, which takes its time by copying them, and over the link. */
-static double network_time(const plan *p, double bytes) {
-    const double transport = p->host.fact[PLAN_TRANSPORT];
-    if (bytes <= 0) return 0;
-    return bytes * 8 / p->host.fact[PLAN_NETWORK] + (transport > 0 ? bytes / transport : 0);
+/* Bytes go over the link, and through the transport, which takes its time by copying them. */
+static double link_time(const plan *p, double bytes) {
+    return bytes > 0 ? bytes * 8 / p->host.fact[PLAN_NETWORK] : 0;
 }
 
-static plan_time crossing_time(const plan *p, const plan_stage *stage, const hir_crossing *x,
-                               int64_t T, double *bytes) {
-    const double sent = (double)hir_crossing_sent(stage->m, x, 0, T, 1);
-    const int messages = hir_crossing_messages(stage->m, x, T, 1);
-    *bytes += sent;
-    return (plan_time){.overhead = messages ? overhead(p) : 0,
-                       .latency = messages * p->host.fact[PLAN_LATENCY],
-                       .network = network_time(p, sent)};
+static double copying_time(const plan *p, double bytes) {
+    const double transport = p->host.fact[PLAN_TRANSPORT];
+    return bytes > 0 && transport > 0 ? bytes / transport : 0;
+}
+
+/* What leaves a rank in a pass of T tokens, and the messages that wait for each other. */
+typedef struct sent {
+    double bytes;
+    int messages;
+} sent;
+
+static sent sent_in(const plan_stage *stage, const plan_crossing *c, int64_t T) {
+    return (sent){(double)hir_crossing_sent(stage->m, &c->x, 0, T, 1),
+                  hir_crossing_messages(stage->m, &c->x, T, 1)};
+}
+
+static plan_time crossing_time(const plan *p, sent s) {
+    return (plan_time){.overhead = s.messages ? overhead(p) : 0,
+                       .latency = s.messages * p->host.fact[PLAN_LATENCY],
+                       .network = link_time(p, s.bytes) + copying_time(p, s.bytes)};
+}
+
+/* ---- computing beside exchanges -------------------------------------------------------------- */
+
+/* The overlaps of a pass, all rows at once. */
+typedef struct beside {
+    plan_time kernels, exchanges;
+    double bytes;
+    int64_t n; /* exchanges */
+} beside;
+
+static int64_t tiles_of(const plan_stage *stage, const hrt_beside *b) {
+    const bool divided = stage->m->ranks > 1 && b->tokens >= stage->m->divide_from;
+    if (!divided || b->exchanges == 0 || stage->tiles == 1) return 1;
+    return stage->tiles ? stage->tiles : hrt_best_tiles(b);
+}
+
+/* Takes seconds off the parts of a time, in proportion. */
+static plan_time without(plan_time t, double seconds) {
+    const double all = plan_time_all(t);
+    return all > 0 ? scaled(t, 1 - seconds / all) : t;
+}
+
+/* The overlaps in as many tiles as the session would choose, which measures an exchange as a whole;
+ * what the CPU does in it is computing. */
+static plan_time beside_time(const plan *p, const plan_stage *stage, const beside *b, int64_t T) {
+    const double latency = p->host.fact[PLAN_LATENCY];
+    hrt_beside all = {.tokens = T,
+                      .ranks = (int64_t)stage->m->ranks,
+                      .compute = plan_time_all(b->kernels),
+                      .exchange = plan_time_all(b->exchanges),
+                      .latency = latency,
+                      .exchanges = b->n};
+    const int64_t n = tiles_of(stage, &all);
+    plan_time waits = {.latency = b->exchanges.latency + (double)((n - 1) * b->n) * latency,
+                       .network = link_time(p, b->bytes)};
+    all.exchange = b->exchanges.latency + waits.network;
+    const hrt_tiled t = hrt_in_tiles(&all, n);
+    plan_time works = {.overhead = b->exchanges.overhead};
+    add(&works, scaled(b->kernels, all.compute > 0 ? t.compute / all.compute : 1));
+    plan_time *shorter = t.compute > t.exchange ? &waits : &works;
+    *shorter = without(*shorter, t.hidden);
+    add(&works, waits);
+    works.network += copying_time(p, b->bytes);
+    works.hidden = t.hidden;
+    return works;
 }
 
 /* A pass through all steps; *bytes: what leaves the rank. */
 static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t T, int64_t past,
                             double *bytes) {
     plan_time sum = {0};
+    beside b = {0};
     const double read = read_rate(p, stage, T, past);
-    for (size_t i = 0; i < stage->steps.n; i++)
-        add(&sum, kernel_time(p, stage, &stage->steps.at[i], T, past, read));
-    for (size_t i = 0; i < stage->crossings.list.n; i++)
-        add(&sum, crossing_time(p, stage, &stage->crossings.list.at[i], T, bytes));
+    for (size_t i = 0; i < stage->steps.n; i++) {
+        const plan_step *s = &stage->steps.at[i];
+        add(s->beside ? &b.kernels : &sum, kernel_time(p, stage, s, T, past, read));
+    }
+    for (size_t i = 0; i < stage->crossings.n; i++) {
+        const plan_crossing *c = &stage->crossings.at[i];
+        const sent s = sent_in(stage, c, T);
+        *bytes += s.bytes;
+        add(c->beside ? &b.exchanges : &sum, crossing_time(p, s));
+        if (!c->beside) continue;
+        b.bytes += s.bytes;
+        b.n++;
+    }
+    add(&sum, beside_time(p, stage, &b, T));
     return sum;
 }
 
@@ -137,9 +212,10 @@ static uint64_t as_bytes(double x) {
 static void count_memory(const plan *p, plan_shape *shape) {
     const int64_t longest =
         p->call.position + 1 > p->call.prompt ? p->call.position + 1 : p->call.prompt;
-    const int64_t chunk = p->call.chunk < longest ? p->call.chunk : longest;
+    const int64_t chunk = shape->chunk < longest ? shape->chunk : longest;
     const int64_t chunks = (longest + chunk - 1) / chunk;
     const int64_t others = (chunks < shape->stages ? chunks : shape->stages) - 1; /* in flight */
+    shape->bytes = 0;
     for (size_t i = 0; i < shape->stage.n; i++) {
         const plan_stage *s = &shape->stage.at[i];
         const double states =
@@ -161,19 +237,14 @@ static void count_memory(const plan *p, plan_shape *shape) {
 }
 
 /* All chunks through one stage. */
-static plan_time prompt_time(const plan *p, const plan_stage *s, double *bytes) {
+static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, double *bytes) {
     plan_time sum = {0};
-    for (int64_t past = 0; past < p->call.prompt; past += p->call.chunk) {
+    for (int64_t past = 0; past < p->call.prompt; past += chunk) {
         const int64_t left = p->call.prompt - past;
-        const int64_t T = left < p->call.chunk ? left : p->call.chunk;
+        const int64_t T = left < chunk ? left : chunk;
         add(&sum, stage_time(p, s, T, past, bytes));
     }
     return sum;
-}
-
-static plan_time scaled(plan_time t, double by) {
-    return (plan_time){t.arithmetic * by, t.memory * by, t.overhead * by, t.latency * by,
-                       t.network * by};
 }
 
 /* Of the slowest stage's time for a chunk, what it waits because the last group of chunks is not
@@ -187,12 +258,13 @@ static double waits_in_last_group(const plan_shape *shape, int64_t chunks, int64
 static void predict_prefill(const plan *p, plan_shape *shape) {
     const int64_t runs =
         shape->stage.n && shape->stage.at[0].runs > 1 ? shape->stage.at[0].runs : 1;
-    const int64_t whole = (p->call.prompt + p->call.chunk - 1) / p->call.chunk;
+    const int64_t whole = (p->call.prompt + shape->chunk - 1) / shape->chunk;
     const double chunks = (double)whole;
     plan_time slowest = {0}, all = {0};
+    shape->prefill_crossing = 0;
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;
-        const plan_time t = prompt_time(p, &shape->stage.at[i], &bytes);
+        const plan_time t = prompt_time(p, &shape->stage.at[i], shape->chunk, &bytes);
         if (plan_time_all(t) > plan_time_all(slowest)) slowest = t;
         if (bytes > shape->prefill_crossing) shape->prefill_crossing = bytes;
         add(&all, t);
@@ -217,13 +289,35 @@ static void predict_decode(const plan *p, plan_shape *shape) {
     shape->decode_rate = 1 / plan_time_all(shape->decode);
 }
 
+static void predict_with(const plan *p, plan_shape *shape, int64_t chunk) {
+    shape->chunk = chunk;
+    count_memory(p, shape);
+    predict_prefill(p, shape);
+}
+
+/* Longer chunks read weights less often and make fewer exchanges; shorter ones fill a pipeline
+ * sooner and need less memory. */
+static void choose_chunk(const plan *p, plan_shape *shape) {
+    int64_t best = PLAN_SHORTEST_CHUNK;
+    double most = 0;
+    for (int64_t chunk = best; chunk < 2 * p->call.prompt; chunk *= 2) {
+        predict_with(p, shape, chunk);
+        if (!shape->fits || shape->prefill_rate <= most) continue;
+        most = shape->prefill_rate;
+        best = chunk;
+    }
+    predict_with(p, shape, best);
+}
+
 void plan_predict(plan *p) {
     p->best_prefill = p->best_decode = p->shapes.n;
     for (size_t i = 0; i < p->shapes.n; i++) {
         plan_shape *s = &p->shapes.at[i];
         if (s->refused) continue;
-        count_memory(p, s);
-        predict_prefill(p, s);
+        if (p->call.chunk)
+            predict_with(p, s, p->call.chunk);
+        else
+            choose_chunk(p, s);
         predict_decode(p, s);
         if (!s->fits) continue;
         const size_t none = p->shapes.n;

@@ -9,28 +9,38 @@
  * where the shares are what kernels reach of these limits (inspect/plan_shares.def), and besides
  * what it takes to begin and until the threads have met; `read` is that of caches if they hold all
  * that a pass reads. An exchange of b bytes that leave a rank takes latency + b / transport + b /
- * network, and those of a call begin with one of a few bytes, in which ranks agree on it. Prefill
- * of several stages is a pipeline of chunks: as long as the slowest stage takes for all chunks, and
- * the others for one. */
+ * network, and those of a call begin with one of a few bytes, in which ranks agree on it. What goes
+ * on beside computing (ir/overlap.h) is in as many tiles as a session chooses, by the same formula
+ * (runtime/tile_time.h): of it, latencies and the time on the network go on at once with kernels;
+ * bytes / transport do not, since they are work of the CPU. Prefill of several stages is a pipeline
+ * of chunks: as long as the slowest stage takes for all chunks, and the others for one. Where no
+ * chunk is asked for, each shape has the one that makes its prompt fastest. */
 #ifndef INSPECT_PLAN_H
 #define INSPECT_PLAN_H
 
 #include "inspect/plan_host.h"
 #include "inspect/steps.h"
 #include "ir/ir.h"
-#include "passes/crossing.h"
+#include "passes/analysis/crossing.h"
 
 typedef struct plan_step { /* a kernel */
     hd_step_info work;
     hir_dtype matrix; /* what it multiplies with; f32 where it multiplies with none */
     bool local;       /* goes over the rows of the rank */
+    bool beside;      /* may go on while rows cross, as part of an overlap */
 } plan_step;
+
+typedef struct plan_crossing {
+    hir_crossing x;
+    bool beside; /* of an overlap */
+} plan_crossing;
 
 /* What one rank of a stage holds and does. */
 typedef struct plan_stage {
     const hir_module *m; /* how many ranks it has, and when they divide rows */
     HD_VEC(plan_step) steps;
-    hir_crossings crossings;
+    HD_VEC(plan_crossing) crossings;
+    int64_t tiles;   /* of overlaps: 1: none, 0: as many as pay */
     bool int8, bf16; /* activations are rounded to these where that is faster */
     uint64_t weight_bytes;
     uint64_t state_bytes, fixed_state_bytes;                /* for each position; of fixed size */
@@ -39,20 +49,24 @@ typedef struct plan_stage {
     uint64_t arena_kept, local_kept; /* of the arenas, what each chunk in flight has for itself */
 } plan_stage;
 
+enum { PLAN_SHORTEST_CHUNK = 128 }; /* that is tried; longer ones are powers of two times that */
+
 typedef struct plan_call {    /* what rates are asked for */
     int64_t prompt, position; /* tokens of a prefill; cached when a token is decoded */
-    int64_t chunk;
+    int64_t chunk;            /* 0: as each shape likes best */
 } plan_call;
 
-/* Seconds of a call by what holds it up. */
+/* Seconds of a call by what holds it up; of what goes on at once, the longer. */
 typedef struct plan_time {
     double arithmetic, memory, overhead, latency, network;
+    double hidden; /* in none of these: went on beside something longer */
 } plan_time;
 
 typedef struct plan_shape {
     int64_t ranks, stages;
     HD_VEC(plan_stage) stage;
     const char *refused; /* why the model has no such shape; NULL: the rest is filled */
+    int64_t chunk;       /* tokens of a pass */
     /* of the fullest host */
     uint64_t weight_bytes, state_bytes, arena_bytes, bytes;
     bool fits;

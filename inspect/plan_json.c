@@ -16,6 +16,7 @@ static void print_time(hd_text *out, const char *key, plan_time t) {
     number(out, "overhead", t.overhead, ", ");
     number(out, "latency", t.latency, ", ");
     number(out, "network", t.network, ", ");
+    number(out, "hidden", t.hidden, ", ");
     number(out, "all", plan_time_all(t), ", ");
     hd_text_f(out, "\"held_by\": \"%s\"}", plan_binds(t));
 }
@@ -30,7 +31,8 @@ static void print_shape(const plan *p, size_t i, hd_text *out) {
         hd_text_add(out, "}");
         return;
     }
-    hd_text_f(out, "\"fits\": %s,\n     \"bytes\": {", s->fits ? "true" : "false");
+    hd_text_f(out, "\"fits\": %s, \"chunk\": %lld,\n     \"bytes\": {", s->fits ? "true" : "false",
+              (long long)s->chunk);
     number(out, "weights", (double)s->weight_bytes, ", ");
     number(out, "states", (double)s->state_bytes, ", ");
     number(out, "arena", (double)s->arena_bytes, ", ");
@@ -62,8 +64,8 @@ void plan_json(const plan *p, hd_text *out) {
     for (int f = 0; f < PLAN_FACTS; f++)
         number(out, plan_fact_name((plan_fact)f), p->host.fact[f],
                f + 1 < PLAN_FACTS ? ", " : "},\n  ");
-    hd_text_f(out, "\"prompt\": %lld, \"position\": %lld, \"chunk\": %lld,\n  \"shapes\": [",
-              (long long)p->call.prompt, (long long)p->call.position, (long long)p->call.chunk);
+    hd_text_f(out, "\"prompt\": %lld, \"position\": %lld,\n  \"shapes\": [",
+              (long long)p->call.prompt, (long long)p->call.position);
     for (size_t i = 0; i < p->shapes.n; i++)
         print_shape(p, i, out);
     hd_text_add(out, "],\n  ");

@@ -12,8 +12,8 @@ static void describe_host(const plan *p, hd_text *out) {
     if (f[PLAN_NETWORK] > 0)
         hd_text_f(out, "\nnetwork  %.4g Gbit/s, %.4g us", f[PLAN_NETWORK] / 1e9,
                   f[PLAN_LATENCY] * 1e6);
-    hd_text_f(out, "\ncalls    a prompt of %lld tokens in chunks of %lld; a token behind %lld\n\n",
-              (long long)p->call.prompt, (long long)p->call.chunk, (long long)p->call.position);
+    hd_text_f(out, "\ncalls    a prompt of %lld tokens, a token behind %lld\n\n",
+              (long long)p->call.prompt, (long long)p->call.position);
 }
 
 static const char *padded(hd_text *out, uint64_t bytes) {
@@ -37,6 +37,7 @@ static void print_shape(const plan *p, const plan_shape *s, hd_text *out) {
               padded(out, s->arena_bytes), padded(out, s->bytes));
     hd_text_f(out, "%s%s", padded(out, (uint64_t)s->prefill_crossing),
               padded(out, (uint64_t)s->decode_crossing));
+    hd_text_f(out, "%9lld", (long long)s->chunk);
     add_rate(out, 11, s->prefill_rate);
     hd_text_f(out, "  %-10s", plan_binds(s->prefill));
     add_rate(out, 10, s->decode_rate);
@@ -50,10 +51,11 @@ static void print_shape(const plan *p, const plan_shape *s, hd_text *out) {
 void plan_text(const plan *p, hd_text *out) {
     hd_text_f(out, "%s\n", p->model);
     describe_host(p, out);
-    hd_text_add(out, "       ranks x       the fullest host holds                          "
-                     "leave a host for a token     prefill               decode\n"
-                     "hosts  stages        weights      states       arena      in all"
-                     "     prefill      decode   tokens/s  held by    tokens/s  held by\n");
+    hd_text_add(out,
+                "       ranks x       the fullest host holds                          "
+                "leave a host for a token       of a  prefill               decode\n"
+                "hosts  stages        weights      states       arena      in all"
+                "     prefill      decode    chunk   tokens/s  held by    tokens/s  held by\n");
     for (size_t i = 0; i < p->shapes.n; i++)
         print_shape(p, &p->shapes.at[i], out);
     if (p->best_decode == p->shapes.n)

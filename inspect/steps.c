@@ -42,7 +42,8 @@ static bool is_left_out(const hd_step_info *k, int64_t rows, int64_t length) {
                                     .few_pair = (int64_t)k->few_pair,
                                     .many_pair = (int64_t)k->many_pair,
                                     .few_row = (int64_t)k->few_row,
-                                    .many_position = (int64_t)k->many_position}};
+                                    .many_position = (int64_t)k->many_position,
+                                    .most = (int64_t)k->many_most}};
     return !hrt_runs(&c, rows, length);
 }
 

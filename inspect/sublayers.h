@@ -2,7 +2,7 @@
 #ifndef INSPECT_SUBLAYERS_H
 #define INSPECT_SUBLAYERS_H
 
-#include "passes/depth_flow.h"
+#include "passes/analysis/depth_flow.h"
 
 /* By value: the sublayer (from 1) that a value inside one ends in, 0 for all others. `crosses`, by
  * sublayer: it reads what an earlier one has made inside, past the stream. */

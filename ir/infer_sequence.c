@@ -329,5 +329,8 @@ bool hir_rule_attention_expanded(hir_check *c, hir_type *y) {
     if (!hir_type_equal(o, *y))
         return hir_refuse(c, HD_E_TYPE, NULL, "operand otherwise must be %s, not %s",
                           hir_type_text(c, *y), hir_type_text(c, o));
+    if (hir_attr_int(c->op, HIR_A_MOST, 1) < 1)
+        return hir_refuse(c, HD_E_VALUE, NULL, "'most' is %lld; it must be 1 or more",
+                          (long long)hir_attr_int(c->op, HIR_A_MOST, 1));
     return options_fit(c, 7, y->dim[1]);
 }

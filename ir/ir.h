@@ -431,7 +431,7 @@ hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i);
 /* ---- heads ----
  * A row of [T, heads, n] is its heads one after the other, the same memory as [T, heads n]. Ops
  * that work on each head by itself can be a per-head epilogue of the contraction that computes the
- * heads (passes/fuse.c). */
+ * heads (passes/kernels/fuse.c). */
 bool hir_is_by_heads(hir_type t, int64_t heads); /* [T, heads, x, ..] */
 /* NULL if head i of the op's result needs only head i of its operands; else the reason why it needs
  * more. inner[i]: operand i has heads; all others are the same for every head. */

@@ -113,7 +113,8 @@ hd_two_forms hir_forms_of(const hir_module *m, hir_id op) {
                           .many_pair = q.dim[1] * (n + shared + w),
                           .few_row = q.dim[1] * r * (n + w),
                           .many_position = k.dim[0] * r * (n + w),
-                          .window = hir_attr_int(hir_op_at(m, op), HIR_A_WINDOW, 0)};
+                          .window = hir_attr_int(hir_op_at(m, op), HIR_A_WINDOW, 0),
+                          .most = hir_attr_int(hir_op_at(m, op), HIR_A_MOST, 0)};
 }
 
 static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {

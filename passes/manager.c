@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "ir/eval.h"
-#include "passes/shard.h"
+#include "passes/shard/shard.h"
 
 /* Two float64 evaluations of one model differ by rounding only: a pass may reorder sums and factors
  * (1e-16 per op, amplified by some 1e3 over deep models), while a wrong rewrite shows at 1e-6 and

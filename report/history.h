@@ -9,7 +9,7 @@
 
 #include "ir/diff.h"
 #include "ir/names.h"
-#include "passes/ledger.h"
+#include "passes/analysis/ledger.h"
 
 /* Texts, each once. Number 0 is the empty one. */
 typedef struct report_strings {

@@ -4,6 +4,7 @@
 #include "inspect/json.h"
 #include "ir/text.h"
 #include "report/report.h"
+#include "support/known.h"
 
 static const char *const source_names[] = {
     [REPORT_OF_MODEL] = "model", [REPORT_OF_DUMPS] = "dumps", [REPORT_OF_LIBRARY] = "library"};
@@ -136,6 +137,7 @@ static uint32_t *rows_of_forms(const report_history *h, const report_stage *s, h
 
 /* How many rows from number `i` on are those of the stage before from `from` on. */
 static size_t copied(const report_stage *s, size_t i, const report_stage *before, size_t from) {
+    hd_known(before); /* which has the row `from` */
     size_t n = 0;
     while (i + n < s->rows.n && from + n < before->rows.n &&
            s->rows.at[i + n].form == before->rows.at[from + n].form)

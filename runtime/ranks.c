@@ -105,12 +105,19 @@ static int64_t nanoseconds(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* What a message takes: measured right after another exchange, from which all come at once. */
+/* What a message takes: measured right after another exchange, from which all come at once. The
+ * least of a few, since a rank may lose its CPU in any of them, and with a latency of that length
+ * no tile would ever pay. */
 static int measure_latency(const hadal_comm *c, int64_t timeout_ns, int64_t *out) {
+    enum { TRIES = 5 };
     uint64_t words[ALL_RANKS];
-    const int64_t begun = nanoseconds();
-    if (tell_all(c, timeout_ns, &(uint64_t){0}, words, sizeof *words)) return HRT_EXCHANGE;
-    *out = nanoseconds() - begun;
+    *out = INT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        const int64_t begun = nanoseconds();
+        if (tell_all(c, timeout_ns, &(uint64_t){0}, words, sizeof *words)) return HRT_EXCHANGE;
+        const int64_t taken = nanoseconds() - begun;
+        if (taken < *out) *out = taken;
+    }
     return HRT_OK;
 }
 

@@ -1,22 +1,11 @@
-/* In how many tiles of rows a divided model computes beside its exchanges.
- *
- * Of C, what the steps of the overlaps take all rows at once, and X, what their exchanges take, n
- * tiles leave
- *
- *     C(n) + X(n) - (1 - 1/n) min(C(n), X(n))
- *
- * since the first tile has nothing to compute beside. More tiles cost: C(n) has the weights read
- * once for each part of the rows (runtime/grid.c), X(n) a latency for each message more. C, X and
- * the latency are measured by the session itself, in chunks that go all rows at once; then the
- * ranks of the group tell each other, because all must choose the same n. */
-#include "runtime/grid.h"
+/* In how many tiles of rows a divided model computes beside its exchanges: as many as take least
+ * (tile_time.h), of what the session itself measures in chunks that go all rows at once. Then the
+ * ranks of the group tell each other, because all must choose the same number. */
 #include "runtime/internal.h"
+#include "runtime/tile_time.h"
 #include "support/tell.h"
 
 enum { WARM_UP = 1 }; /* chunks: the first finds weights on disk and pages untouched */
-
-/* Where less than this part of the time is saved, all rows go at once. */
-static const double least_gain = 0.02;
 
 typedef struct word { /* to the other ranks */
     int64_t exchange_ns, compute_ns, latency_ns;
@@ -54,15 +43,14 @@ static int64_t exchanges_of(const hrt_model *m) {
     return n;
 }
 
-static double time_of(const hrt_model *m, const hrt_figures *f, int64_t tokens, int64_t n) {
+static int64_t best_of(const hrt_model *m, const hrt_figures *f, int64_t tokens) {
     const double scale = (double)tokens / (double)f->tokens;
-    const int64_t calls = n > 1 ? n * (int64_t)m->ranks : 1;
-    const double more = hrt_cost_of_calls(tokens, calls) / hrt_cost_of_calls(tokens, 1);
-    const double compute = (double)f->compute_ns * scale * more;
-    const double exchange = (double)f->exchange_ns * scale +
-                            (double)((n - 1) * exchanges_of(m)) * (double)f->latency_ns;
-    const double least = compute < exchange ? compute : exchange;
-    return compute + exchange - (1 - 1.0 / (double)n) * least;
+    return hrt_best_tiles(&(hrt_beside){.tokens = tokens,
+                                        .ranks = (int64_t)m->ranks,
+                                        .compute = (double)f->compute_ns * scale,
+                                        .exchange = (double)f->exchange_ns * scale,
+                                        .latency = (double)f->latency_ns,
+                                        .exchanges = exchanges_of(m)});
 }
 
 int64_t hrt_choose_tiles(const hrt_model *m, const hrt_side *side, hrt_figures *f, int64_t tokens,
@@ -71,15 +59,5 @@ int64_t hrt_choose_tiles(const hrt_model *m, const hrt_side *side, hrt_figures *
     if (!may_overlap(m, side) || tokens < m->divide_from) return 1;
     if (m->tiles > 1) return m->tiles;
     if (!f->agreed && f->chunks > WARM_UP) *code = agree(side, f);
-    if (!f->agreed) return 1;
-    const double whole = time_of(m, f, tokens, 1);
-    double least = whole * (1 - least_gain);
-    int64_t best = 1;
-    for (int64_t n = 2; n <= HRT_MOST_TILES && n * (int64_t)m->ranks <= tokens; n++) {
-        const double time = time_of(m, f, tokens, n);
-        if (time >= least) continue;
-        least = time;
-        best = n;
-    }
-    return best;
+    return f->agreed ? best_of(m, f, tokens) : 1;
 }

@@ -35,6 +35,15 @@ bool hd_unpack(hd_arena *a, hd_diags *d, const hd_tensors *stored, const hd_quan
 /* Elements first .. first+n-1 of a tensor that has `packed`: f64 is exact, f32 rounded once. */
 void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out);
 void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out);
+/* Of a tensor of integers in few bits: those of a row, counted through all matrices, from a column
+ * on that begins a byte, as far as its tile goes. An element is (code - zero) scale. */
+typedef struct hd_integers {
+    const uint8_t *codes; /* the first in the lowest bits */
+    uint32_t bits;        /* of a code: 4 or 8 */
+    int32_t zero;
+    float scale;
+} hd_integers;
+hd_integers hd_packed_integers(const hd_packed *p, uint64_t row, uint64_t col);
 /* What makes an element that is no finite number so, for a message. */
 const char *hd_packed_fault(hd_arena *a, const hd_tensor *t, uint64_t i);
 

@@ -26,7 +26,8 @@
     NUMBER(few_pair)                                                                               \
     NUMBER(many_pair)                                                                              \
     NUMBER(few_row)                                                                                \
-    NUMBER(many_position)
+    NUMBER(many_position)                                                                          \
+    NUMBER(many_most)
 
 typedef struct hd_step_info {
 #define TEXT(field)   const char *field;

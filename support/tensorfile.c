@@ -1,5 +1,6 @@
 /* Tensors in memory as the file formats hold them: sizes, look-up by name, and conversion of their
  * elements. Every widening is exact; every narrowing rounds once, to nearest even. */
+#include "support/halves.h"
 #include "support/packed.h"
 
 #include <math.h>
@@ -85,14 +86,10 @@ static float float_of(uint32_t b) {
     return x;
 }
 
-/* A float that keeps for a later rounding what this one drops (round to odd): the nearest float
- * towards zero, its last bit set if anything was cut off. */
 static float odd_float(double x) {
-    float f = (float)x;
-    if (isnan(x) || (double)f == x) return f;
-    uint32_t b = bits_of(f);
-    if (fabs((double)f) > fabs(x)) b--; /* magnitude bits count up with the magnitude */
-    return float_of(b | 1);
+    float f;
+    hd_odd_f32s(&x, 1, &f);
+    return f;
 }
 
 uint16_t hd_bf16_from_f64(double x) {
@@ -187,10 +184,7 @@ void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
         for (uint64_t i = 0; i < n; i++)
             out[i] = hd_bf16_to_f32(LOAD(uint16_t, at, first + i));
         break;
-    case HD_T_F16:
-        for (uint64_t i = 0; i < n; i++)
-            out[i] = hd_f16_to_f32(LOAD(uint16_t, at, first + i));
-        break;
+    case HD_T_F16: hd_f16s_to_f32(at + first * 2, n, out); break;
     default:
         for (uint64_t i = 0; i < n; i++)
             out[i] = (float)hd_tensor_get(t, first + i);

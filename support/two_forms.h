@@ -13,6 +13,7 @@ typedef struct hd_two_forms {
     /* Multiply-adds of both for each pair of a row and a position that it sees; of the first for
      * each row; of the second for each position that some row sees. */
     int64_t few_pair, many_pair, few_row, many_position;
+    int64_t most; /* the second is only for calls that end with so many positions; 0: with any */
 } hd_two_forms;
 
 /* Does a call that does its last `rows` rows, and ends with `length` positions, take fewer in the
@@ -23,7 +24,7 @@ static inline bool hd_many_is_less(const hd_two_forms *f, int64_t rows, int64_t 
     const int64_t last = length < window ? length : window;
     const int64_t seen = length - rows < window - 1 ? length : window - 1 + rows;
     const int64_t pairs = rows * (first + last) / 2;
-    return rows > 1 &&
+    return rows > 1 && (!f->most || length <= f->most) &&
            pairs * f->many_pair + seen * f->many_position < pairs * f->few_pair + rows * f->few_row;
 }
 

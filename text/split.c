@@ -63,6 +63,7 @@ static size_t join_backwards(part *at, size_t n) {
 static void split(encoder *e, const splitter *s, const piece *in, piece_list *out) {
     part_list parts = {0};
     find_parts(e, s, in, &parts);
+    if (!parts.n) return;
     if (s->behaviour == CONTIGUOUS || s->behaviour == MERGED_WITH_PREVIOUS)
         parts.n = join_forwards(parts.at, parts.n, s->behaviour);
     if (s->behaviour == MERGED_WITH_NEXT) parts.n = join_backwards(parts.at, parts.n);

@@ -86,7 +86,7 @@ static LLVMValueRef choice(const writer *w, const hrt_choice *c) {
     return RECORD(w, u32(w, c->when),
                   RECORD(w, u64(w, (uint64_t)f->window), u64(w, (uint64_t)f->few_pair),
                          u64(w, (uint64_t)f->many_pair), u64(w, (uint64_t)f->few_row),
-                         u64(w, (uint64_t)f->many_position)));
+                         u64(w, (uint64_t)f->many_position), u64(w, (uint64_t)f->most)));
 }
 
 /* ---- hrt_model ---------------------------------------------------------------------------------

@@ -83,13 +83,34 @@ static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return hcg_fadd(e, x, y);
 }
 
-/* Lane i: the sum of v[i]'s lanes, 0 from `n` on. v, of e->level->lanes vectors, is used up. */
+/* Lanes without the bit `apart` of a, those with it of b, each plus the lane that differs in that
+ * bit alone. Where vectors are two halves this crosses from one to the other in the last step only,
+ * while each of add_pairs does. */
+static LLVMValueRef add_across(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsigned apart) {
+    LLVMValueRef own[MOST_LANES], other[MOST_LANES], swap[MOST_LANES];
+    const unsigned lanes = e->level->lanes;
+    for (unsigned i = 0; i < lanes; i++) {
+        const bool of_b = i & apart;
+        own[i] = LLVMConstInt(e->i32, of_b ? lanes + i : i, false);
+        other[i] = LLVMConstInt(e->i32, of_b ? i : lanes + i, false);
+        swap[i] = LLVMConstInt(e->i32, i ^ apart, false);
+    }
+    LLVMValueRef x = LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(own, lanes), "");
+    LLVMValueRef y = LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(other, lanes), "");
+    y = LLVMBuildShuffleVector(e->b, y, LLVMGetPoison(e->vec), LLVMConstVector(swap, lanes), "");
+    return hcg_fadd(e, x, y);
+}
+
+/* Lane i: the sum of v[i]'s lanes, 0 from `n` on. v, of e->level->lanes vectors, is used up. Both
+ * ways add the same numbers in the same order. */
 static LLVMValueRef sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
-    for (unsigned i = n; i < e->level->lanes; i++)
+    const unsigned lanes = e->level->lanes;
+    for (unsigned i = n; i < lanes; i++)
         v[i] = LLVMConstNull(e->vec);
-    for (unsigned left = e->level->lanes; left > 1; left /= 2)
-        for (unsigned i = 0; i < left / 2; i++)
-            v[i] = add_pairs(e, v[2 * i], v[2 * i + 1]);
+    for (unsigned apart = 1; apart < lanes; apart *= 2)
+        for (unsigned i = 0, pair = lanes / apart / 2; i < pair; i++)
+            v[i] = lanes == 8 ? add_across(e, v[2 * i], v[2 * i + 1], apart)
+                              : add_pairs(e, v[2 * i], v[2 * i + 1]);
     return v[0];
 }
 
@@ -105,28 +126,51 @@ typedef struct block {  /* of keys in a row */
     unsigned keys;
 } block;
 
+/* Sums of rows that are met from the L2 where there are 16 registers: beside them three keys, and a
+ * vector of one query at a time. Fewer do not hide how long a multiply-add takes. */
+enum { FEW_SUMS = 12, MOST_OF_ONE = 8 };
+
+static bool has_few_sums(const hcg_emit *e, const hcg_key_tile *t) {
+    return e->level->lanes == HIR_PANEL / 2 && e->level->registers < 32 && t->a->one_row;
+}
+
+static unsigned few_sums_of(unsigned heads) {
+    return FEW_SUMS / heads < MOST_OF_ONE ? FEW_SUMS / heads : MOST_OF_ONE;
+}
+
+static unsigned at_most_group(const hcg_key_tile *t, unsigned most, unsigned least) {
+    while (most > least && most > t->a->per_group)
+        most /= 2;
+    return most;
+}
+
 /* Query heads and vectors of columns of the values' sums: as many as registers hold. Values that
  * come from memory are read by rows as long as can be; those that scores have read, by as many
  * heads as can be. */
 static unsigned value_heads(const hcg_emit *e, const hcg_key_tile *t) {
+    if (has_few_sums(e, t)) return at_most_group(t, 4, 1);
     if (e->level->lanes < 16) return 2;
     if (t->small_batch) return 4;
-    unsigned most = t->a->one_row ? HCG_MOST_HEADS : 2;
-    while (most > 2 && most > t->a->per_group)
-        most /= 2;
-    return most;
+    return at_most_group(t, t->a->one_row ? HCG_MOST_HEADS : 2, 2);
 }
 
 static unsigned value_vectors(const hcg_emit *e, const hcg_key_tile *t) {
-    return (e->level->lanes >= 16 ? 16 : 8) / value_heads(e, t);
+    const unsigned heads = value_heads(e, t);
+    if (!has_few_sums(e, t)) return (e->level->lanes >= 16 ? 16 : 8) / heads;
+    return few_sums_of(heads);
 }
 
-/* Query heads and keys of a block: as many pairs as a vector has lanes. */
+/* Query heads and keys of a block: as many pairs as a vector has lanes, or registers hold. */
 static unsigned score_heads(const hcg_emit *e, const hcg_key_tile *t) {
+    if (has_few_sums(e, t)) return at_most_group(t, 4, 1);
     unsigned most = e->level->lanes < 16 ? 2 : t->a->one_row ? HCG_MOST_HEADS : 4;
-    while (most > 1 && most > t->a->per_group && !t->small_batch)
-        most /= 2;
-    return most;
+    return t->small_batch ? most : at_most_group(t, most, 1);
+}
+
+static unsigned score_keys_of(const hcg_emit *e, const hcg_key_tile *t) {
+    const unsigned heads = score_heads(e, t);
+    if (!has_few_sums(e, t)) return e->level->lanes / heads;
+    return few_sums_of(heads);
 }
 
 /* Of a tile whose rows are keys and values what is asked for of the next: so many bytes with each
@@ -147,7 +191,7 @@ static int64_t keys_at_once(const hcg_key_tile *t) {
 
 static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
-    const int64_t heads = score_heads(e, t), keys = (int64_t)e->level->lanes / heads;
+    const int64_t heads = score_heads(e, t), keys = score_keys_of(e, t);
     const int64_t columns = (int64_t)e->level->lanes * value_vectors(e, t);
     const int64_t bytes = t->most * a->k.width * (int64_t)hir_dtype_bytes(a->k.dtype);
     shares s = {.score_blocks = t->most / keys, .score_steps = a->n / CHUNK};
@@ -178,38 +222,63 @@ static void prefetch_share(hcg_emit *e, LLVMValueRef from, LLVMValueRef step, in
 static LLVMValueRef score_share(hcg_emit *e, const hcg_key_tile *t, const block *b,
                                 LLVMValueRef head) {
     const shares s = shares_of(e, t);
-    const unsigned heads = score_heads(e, t), keys = e->level->lanes / heads;
+    const unsigned heads = score_heads(e, t), keys = score_keys_of(e, t);
     LLVMValueRef pass = LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), "");
     LLVMValueRef number = LLVMBuildUDiv(e->b, b->first, hcg_i64(e, keys), "");
     number = hcg_add(e, hcg_mul_const(e, pass, s.score_blocks), number);
     return next_rows(e, t, hcg_mul_const(e, number, s.score_steps * s.score_bytes));
 }
 
-/* acc[head * keys + key] += q[head][at ..] k[key][at ..], `valid` of a step's elements; `offset`:
- * at, less whole chunks */
+/* What a step of a dot product multiplies: `valid` elements from `at` on. */
+typedef struct step {
+    LLVMValueRef q, row; /* of the first head and of the first key, at `at` */
+    LLVMValueRef some;   /* NULL: as many as a vector has */
+    int64_t offset;      /* at, less whole chunks */
+} step;
+
+static LLVMValueRef load_query(hcg_emit *e, const hcg_key_tile *t, const step *s, unsigned h) {
+    return hcg_load(e, HIR_F32, hcg_at(e, e->f32, s->q, hcg_i64(e, h * t->a->k.width)), s->some);
+}
+
+static LLVMValueRef load_key(hcg_emit *e, const hcg_key_tile *t, const step *s, unsigned i) {
+    const hcg_cache *k = &t->a->k;
+    LLVMValueRef place = hcg_at(e, hcg_element(e, k->dtype), s->row, hcg_i64(e, i * k->width));
+    LLVMValueRef key = hcg_load(e, k->dtype, place, s->some);
+    if (!s->some && !t->a->one_row) prefetch_after(e, k, place, s->offset);
+    return key;
+}
+
+/* acc[head * keys + key] += lane-wise products. Where registers hold few sums there is room for the
+ * keys and one query at a time; else for the queries, and one key. */
+static void multiply_step(hcg_emit *e, const hcg_key_tile *t, const block *b, unsigned heads,
+                          const step *s, LLVMValueRef *acc) {
+    const bool few = has_few_sums(e, t);
+    LLVMValueRef held[MOST_LANES];
+    for (unsigned i = 0; i < (few ? b->keys : heads); i++)
+        held[i] = few ? load_key(e, t, s, i) : load_query(e, t, s, i);
+    for (unsigned j = 0; j < (few ? heads : b->keys); j++) {
+        LLVMValueRef x = few ? load_query(e, t, s, j) : load_key(e, t, s, j);
+        for (unsigned i = 0; i < (few ? b->keys : heads); i++) {
+            LLVMValueRef *sum = &acc[few ? j * b->keys + i : i * b->keys + j];
+            *sum = few ? hcg_fma(e, x, held[i], *sum) : hcg_fma(e, held[i], x, *sum);
+        }
+    }
+}
+
+/* The same of a step at `at`; `offset`: at, less whole chunks. */
 static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef q,
                      LLVMValueRef row, unsigned heads, LLVMValueRef at, int64_t offset,
                      int64_t valid, LLVMValueRef *acc) {
-    const hcg_cache *k = &t->a->k;
-    LLVMTypeRef elem = hcg_element(e, k->dtype);
-    LLVMValueRef some = valid < (int64_t)e->level->lanes ? hcg_i64(e, valid) : NULL;
-    LLVMValueRef x[HCG_MOST_HEADS];
-    row = hcg_at(e, elem, row, at);
+    LLVMTypeRef elem = hcg_element(e, t->a->k.dtype);
+    step s = {.offset = offset};
+    s.some = valid < (int64_t)e->level->lanes ? hcg_i64(e, valid) : NULL;
+    s.row = hcg_at(e, elem, row, at);
     if (t->q_pairs) {
-        hcg_pair_scores(e, t, hcg_at(e, elem, q, at), row, heads, b->keys, valid, acc);
+        hcg_pair_scores(e, t, hcg_at(e, elem, q, at), s.row, heads, b->keys, valid, acc);
         return;
     }
-    for (unsigned h = 0; h < heads; h++) {
-        LLVMValueRef place = hcg_at(e, e->f32, hcg_at(e, e->f32, q, at), hcg_i64(e, h * k->width));
-        x[h] = hcg_load(e, HIR_F32, place, some);
-    }
-    for (unsigned i = 0; i < b->keys; i++) {
-        LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * k->width));
-        LLVMValueRef key = hcg_load(e, k->dtype, place, some);
-        if (!some && !t->a->one_row) prefetch_after(e, k, place, offset);
-        for (unsigned h = 0; h < heads; h++)
-            acc[h * b->keys + i] = hcg_fma(e, x[h], key, acc[h * b->keys + i]);
-    }
+    s.q = hcg_at(e, e->f32, q, at);
+    multiply_step(e, t, b, heads, &s, acc);
 }
 
 /* acc[head * keys + key] = lane-wise products, summed over n */
@@ -240,34 +309,49 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
         dot_step(e, t, b, q, row, heads, hcg_i64(e, j), j, n - j < step ? n - j : step, acc);
 }
 
+/* Each tree of sums leaves those of as many heads as fit, a power of two of lanes for each: what is
+ * stored behind the keys of a head is its next scores' place, or behind all of them. */
 static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                        void *with) {
     const block *b = with;
-    LLVMValueRef acc[MOST_LANES], scale = hcg_splat(e, t->a->scale);
+    LLVMValueRef acc[MOST_LANES], tree[MOST_LANES], scale = hcg_splat(e, t->a->scale);
+    unsigned each = 1;
+    while (each < b->keys)
+        each *= 2;
     dot_products(e, t, b, head, heads, acc);
     LLVMValueRef to = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
     to = hcg_at(e, e->f32, to, b->first);
-    LLVMValueRef sums = hcg_fmul(e, sum_each(e, acc, heads * b->keys), scale);
-    sums = hcg_soft_cap(e, t->a, sums);
-    for (unsigned h = 0; h < heads; h++)
-        hcg_store(e, hcg_at(e, e->f32, to, hcg_i64(e, h * HCG_LD_SCORES)),
-                  some_lanes(e, sums, h * b->keys, b->keys), NULL);
+    for (unsigned first = 0, n; first < heads; first += n) {
+        n = e->level->lanes / each < heads - first ? e->level->lanes / each : heads - first;
+        for (unsigned i = 0; i < n * each; i++)
+            tree[i] = i % each < b->keys ? acc[(first + i / each) * b->keys + i % each]
+                                         : LLVMConstNull(e->vec);
+        LLVMValueRef sums = hcg_fmul(e, sum_each(e, tree, n * each), scale);
+        sums = hcg_soft_cap(e, t->a, sums);
+        for (unsigned h = 0; h < n; h++)
+            hcg_store(e, hcg_at(e, e->f32, to, hcg_i64(e, (first + h) * HCG_LD_SCORES)),
+                      some_lanes(e, sums, h * each, each), NULL);
+    }
 }
 
-/* A block of keys for some heads; for all of them, so many at once, where `head` is NULL. */
+/* A block of keys for `heads` heads from `head` on, or for all of them where that is NULL, as many
+ * at once as registers hold. */
 static void score_block(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                         block b) {
-    if (head)
-        score_some(e, t, head, heads, &b);
-    else
-        by_heads(e, t, heads, score_some, &b);
+    const unsigned most = b.keys == 1 && head ? HCG_MOST_HEADS : score_heads(e, t);
+    if (!head) {
+        by_heads(e, t, most, score_some, &b);
+        return;
+    }
+    for (unsigned h = 0; h < heads; h += most)
+        score_some(e, t, hcg_add(e, head, hcg_i64(e, h)), heads - h < most ? heads - h : most, &b);
 }
 
 /* The same with all keys of the tile. */
 static void score_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                        void *with) {
     (void)with;
-    const unsigned keys = e->level->lanes / score_heads(e, t);
+    const unsigned keys = score_keys_of(e, t);
     LLVMValueRef to = hcg_add(e, t->count, hcg_i64(e, 1 - (int64_t)keys));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), to, hcg_i64(e, keys), "keys", 0, NULL);
     score_block(e, t, head, heads, (block){l.index, keys});
@@ -278,13 +362,14 @@ static void score_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
 }
 
 /* Keys that come from memory meet all heads before the next; queries of many heads are more than
- * the L1 holds, so that some heads meet all of the tile's rows before the others. */
+ * the L1 holds, so that some heads meet all of the tile's rows before the others: so many that
+ * their queries stay in the L1, and a row that has come from the L2 for some is there for the
+ * others. */
 void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t) {
-    const unsigned most = score_heads(e, t);
     if (t->a->one_row)
-        by_heads(e, t, most, score_keys, NULL);
+        by_heads(e, t, at_most_group(t, HCG_MOST_HEADS, 1), score_keys, NULL);
     else
-        score_keys(e, t, NULL, most, NULL);
+        score_keys(e, t, NULL, 0, NULL);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -315,13 +400,46 @@ static LLVMValueRef value_share(hcg_emit *e, const hcg_key_tile *t, const column
     return next_rows(e, t, hcg_add(e, number, hcg_i64(e, scores)));
 }
 
+/* The weight of a head, at `weights` of the first, in all lanes. */
+static LLVMValueRef load_weight(hcg_emit *e, LLVMValueRef weights, LLVMValueRef key, unsigned h) {
+    LLVMValueRef at = hcg_at(e, e->f32, weights, hcg_i64(e, h * HCG_LD_SCORES));
+    return hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, at, key)));
+}
+
+static LLVMValueRef load_value(hcg_emit *e, const hcg_key_tile *t, const columns *c,
+                               LLVMValueRef row, unsigned i) {
+    const hcg_cache *v = &t->a->v;
+    LLVMValueRef place = hcg_at(e, hcg_element(e, v->dtype), row, hcg_i64(e, i * e->level->lanes));
+    LLVMValueRef x = hcg_load(e, v->dtype, place, i + 1 == c->n ? c->valid : NULL);
+    if (!t->a->one_row) prefetch_after(e, v, place, i * e->level->lanes);
+    return x;
+}
+
+/* acc[head * n + vector] = sums + weights of a key times its row, with room in registers as above.
+ */
+static void multiply_value(hcg_emit *e, const hcg_key_tile *t, const columns *c, unsigned heads,
+                           LLVMValueRef row, LLVMValueRef weights, LLVMValueRef key,
+                           const LLVMValueRef *sums, LLVMValueRef *acc) {
+    const bool few = has_few_sums(e, t);
+    LLVMValueRef held[MOST_LANES];
+    for (unsigned i = 0; i < (few ? c->n : heads); i++)
+        held[i] = few ? load_value(e, t, c, row, i) : load_weight(e, weights, key, i);
+    for (unsigned j = 0; j < (few ? heads : c->n); j++) {
+        LLVMValueRef x = few ? load_weight(e, weights, key, j) : load_value(e, t, c, row, j);
+        for (unsigned i = 0; i < (few ? c->n : heads); i++) {
+            const unsigned at = few ? j * c->n + i : i * c->n + j;
+            acc[at] = few ? hcg_fma(e, x, held[i], sums[at]) : hcg_fma(e, held[i], x, sums[at]);
+        }
+    }
+}
+
 /* o[head][columns] += sum over the tile's keys of p[head][s] v_s[columns] */
 static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                        void *with) {
     const columns *c = with;
     const hcg_cache *v = &t->a->v;
     LLVMTypeRef elem = hcg_element(e, v->dtype);
-    LLVMValueRef acc[HCG_CARRY], p[HCG_MOST_HEADS];
+    LLVMValueRef acc[HCG_CARRY];
     for (unsigned i = 0; i < heads * c->n; i++)
         acc[i] = hcg_load(e, HIR_F32, output_place(e, t, c, head, i / c->n, i % c->n), NULL);
     LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
@@ -331,17 +449,7 @@ static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
     LLVMValueRef row = hcg_at(e, elem, t->values, hcg_mul_const(e, l.index, v->width));
     row = hcg_at(e, elem, row, c->at);
     if (next) prefetch_share(e, next, l.index, shares_of(e, t).value_bytes);
-    for (unsigned h = 0; h < heads; h++) {
-        LLVMValueRef at = hcg_at(e, e->f32, scores, hcg_i64(e, h * HCG_LD_SCORES));
-        p[h] = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, at, l.index)));
-    }
-    for (unsigned i = 0; i < c->n; i++) {
-        LLVMValueRef place = hcg_at(e, elem, row, hcg_i64(e, i * e->level->lanes));
-        LLVMValueRef x = hcg_load(e, v->dtype, place, i + 1 == c->n ? c->valid : NULL);
-        if (!t->a->one_row) prefetch_after(e, v, place, i * e->level->lanes);
-        for (unsigned h = 0; h < heads; h++)
-            acc[h * c->n + i] = hcg_fma(e, p[h], x, l.carried[h * c->n + i]);
-    }
+    multiply_value(e, t, c, heads, row, scores, l.index, l.carried, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < heads * c->n; i++)
         hcg_store(e, output_place(e, t, c, head, i / c->n, i % c->n), l.carried[i], NULL);
@@ -529,19 +637,22 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
 }
 
 /* Rows of a tile that are met from the L2, in a sixth of it: the next tile comes meanwhile, the one
- * before is still there, and sums and queries are met as often. */
-static int64_t rows_of_tile(const hcg_emit *e, const hcg_attention *a) {
+ * before is still there, and sums and queries are met as often. Whole blocks of keys. */
+static int64_t rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
+    const hcg_attention *a = t->a;
+    const int64_t keys = score_keys_of(e, t);
     const int64_t row = a->k.width * (int64_t)hir_dtype_bytes(a->k.dtype);
     int64_t rows = TILE;
     while (rows > LEAST_ROWS && 6 * rows * row > (int64_t)e->level->machine.l2)
         rows /= 2;
-    return rows;
+    rows = divide_up(rows, keys) * keys;
+    return rows > TILE ? TILE / keys * keys : rows;
 }
 
 void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
     hcg_key_tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
     t.scores = floats(e, a->per_group * HCG_LD_SCORES);
-    t.most = a->one_row ? rows_of_tile(e, a) : TILE;
+    t.most = a->one_row ? rows_of_tile(e, &t) : TILE;
     if (hcg_rows_in_pairs(e, a)) hcg_pairs_begin(e, &t);
     emit_columns(e, &t);
 }

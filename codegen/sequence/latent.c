@@ -14,6 +14,7 @@
  */
 #include "codegen/sequence/latent.h"
 #include "codegen/contract/contraction.h"
+#include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/forms.h"
 #include "codegen/sequence/attention_tile.h"
@@ -193,14 +194,17 @@ static void emit_decode(hcg_emit *e, const hcg_latent *l) {
 
 /* As those of ordinary attention, with elements of a row in lanes, where key and value are columns
  * of one row: up to half a panel of heads would leave half of the lanes of a query tile to
- * repetitions; vectors of 16 meet eight heads at once that way. But not two panels of heads or more
- * against rows of f32, which are as many bytes as the L2 gives: two panels of a query tile meet a
- * row together, eight heads at a time read it again. More heads are the matrix unit's.
+ * repetitions; more heads meet a row that is in the L1 as well, eight at once in vectors of 16 and
+ * four in those of 8, without a copy of narrow rows as f32. But not two panels of heads or more
+ * against rows of f32, which are as many bytes as the L2 gives, where two panels of a query tile
+ * meet a row together. More heads are the matrix unit's.
  */
 static bool goes_as_attention(const hcg_emit *e, const hcg_latent *l) {
     if (l->shared_state) return false;
-    const bool panels = l->a.per_group >= 2 * HIR_PANEL && l->state[0].dtype == HIR_F32;
-    const bool vectors = e->level->lanes >= HIR_PANEL && !hcg_attends_by_amx(e->level) && !panels;
+    const bool panels = hcg_strip_panels(e->level) > 1 && l->a.per_group >= 2 * HIR_PANEL &&
+                        l->state[0].dtype == HIR_F32;
+    const bool vectors =
+        e->level->lanes >= HIR_PANEL / 2 && !hcg_attends_by_amx(e->level) && !panels;
     return l->a.per_group <= HIR_PANEL / 2 || vectors;
 }
 

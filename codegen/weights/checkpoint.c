@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "codegen/weights/convert.h"
+#include "codegen/weights/kept.h"
 #include "codegen/weights/quant.h"
+#include "support/halves.h"
 #include "support/packed.h"
 
 enum {
@@ -262,36 +264,34 @@ void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weig
 
 /* ---- as numbers ---------------------------------------------------------------------------- */
 
-static uint16_t narrow(double x, hir_dtype to) {
-    return to == HIR_BF16 ? hd_bf16_from_f64(x) : hd_f16_from_f64(x);
+/* f32 holds all narrower floats exactly, and of wider ones what the rounding needs: it is still
+ * one.
+ */
+static void narrow(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, uint16_t *out) {
+    enum { SOME = 256 };
+    float block[SOME];
+    double wide[SOME];
+    for (uint64_t some; n > 0; n -= some, first += some, out += some) {
+        some = n < SOME ? n : SOME;
+        if (t->dtype == HD_T_F64) {
+            hd_tensor_to_f64(t, first, some, wide);
+            hd_odd_f32s(wide, some, block);
+        } else {
+            hd_tensor_to_f32(t, first, some, block);
+        }
+        to == HIR_BF16 ? hd_bf16s_from_f32(block, some, out) : hd_f16s_from_f32(block, some, out);
+    }
 }
 
 static void convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, void *out) {
-    uint16_t *half = out;
-    float block[256]; /* f32 holds all narrower floats exactly, so the rounding is still one */
     const bool same = !t->packed && ((to == HIR_BF16 && t->dtype == HD_T_BF16) ||
                                      (to == HIR_F16 && t->dtype == HD_T_F16));
-    if (to == HIR_F32) {
+    if (to == HIR_F32)
         hd_tensor_to_f32(t, first, n, out);
-    } else if (same) {
-        memcpy(out, t->data + first * sizeof *half, (size_t)n * sizeof *half);
-    } else if (t->dtype != HD_T_F64) {
-        for (uint64_t i = 0; i < n; i += 256) {
-            uint64_t some = n - i < 256 ? n - i : 256;
-            hd_tensor_to_f32(t, first + i, some, block);
-            for (uint64_t j = 0; j < some; j++)
-                half[i + j] =
-                    to == HIR_BF16 ? hd_bf16_from_f32(block[j]) : hd_f16_from_f32(block[j]);
-        }
-    } else {
-        double wide[256];
-        for (uint64_t i = 0; i < n; i += 256) {
-            const uint64_t some = n - i < 256 ? n - i : 256;
-            hd_tensor_to_f64(t, first + i, some, wide);
-            for (uint64_t j = 0; j < some; j++)
-                half[i + j] = narrow(wide[j], to);
-        }
-    }
+    else if (same)
+        memcpy(out, t->data + first * 2, (size_t)n * 2);
+    else
+        narrow(t, first, n, to, out);
 }
 
 /* An exponent of ones alone is that of infinities and NaN. Loops without a way out of them, which
@@ -383,6 +383,17 @@ bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
     return hcg_refuse_part(d, w, t, t, 0);
 }
 
+/* The groups of a row of K elements from `first` on, as the packer makes them. */
+static bool groups_of_row(hir_dtype dtype, const hd_tensor *t, uint64_t first, uint64_t K,
+                          float *row, hcg_group *out) {
+    hd_tensor_to_f32(t, first, K, row);
+    if (dtype == HIR_MXFP4 || !hcg_may_keep(t, dtype)) return hcg_quantise_row(dtype, row, K, out);
+    bool ok = true; /* MXFP4 is exact in mxfp4 either way */
+    for (uint64_t k = 0; ok && k < K; k += HIR_GROUP, out++)
+        ok = hcg_keep_group(t, dtype, first + k, out) || hcg_quantise(dtype, row + k, out);
+    return ok;
+}
+
 /* What is left of a matrix when it is stored in groups. */
 static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *out, hd_diags *d) {
     uint64_t K = (uint64_t)t->shape[t->rank - 1], groups = (K + HIR_GROUP - 1) / HIR_GROUP;
@@ -391,8 +402,7 @@ static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *ou
     bool ok = row && g;
     if (!ok) hd_err(d, HD_E_MEMORY, w->loc, "no memory for a row of weight '%s'", w->name);
     for (uint64_t first = 0; ok && first < t->elements; first += K) {
-        hd_tensor_to_f32(t, first, K, row);
-        if (!hcg_quantise_row(w->type.dtype, row, K, g)) {
+        if (!groups_of_row(w->type.dtype, t, first, K, row, g)) {
             ok = hcg_refuse_values(d, w, t);
             break;
         }

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "codegen/weights/convert.h"
+#include "codegen/weights/kept.h"
 #include "codegen/weights/lanes/transpose.h"
 #include "codegen/weights/quant.h"
-#include "support/packed.h"
 
 enum { DEPTH = HCG_PANEL_DEPTH };
 
@@ -104,55 +104,12 @@ static bool make_groups(const hd_tensor *t, hir_dtype dtype, uint64_t first, flo
     return ok;
 }
 
-/* ---- groups that are copied ---------------------------------------------------------------------
- */
-/* Eight codes of four bits, in the order of the file (the first in the lowest bits), as a word of a
- * panel: byte i has code i in its low half, code 4 + i in its high half. */
-static inline uint32_t spread(uint32_t x) {
-    x = (x | x << 8) & 0x00ff00ff;
-    return (x | x << 4) & 0x0f0f0f0f;
-}
-
-static inline uint32_t word_of_panel(uint32_t codes) {
-    return spread(codes & 0xffff) | spread(codes >> 16) << 4;
-}
-
-/* MXFP4 that lies as it does in a row of the file. */
-static bool is_mxfp4(const hd_tensor *t) {
-    const hd_packed *p = t->packed;
-    return p && p->packing == HD_PACKING_MXFP4 && !p->transposed &&
-           t->packed_first % p->cols == 0 && (uint64_t)t->shape[1] == p->cols;
-}
-
-/* Codes and scales as they are, without rounding what is exact. False where a scale is so large
- * that f32 does not hold all codes with it, or is no number. */
-static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
-    enum { WORDS = HIR_GROUP / 8, LARGEST = 252 }; /* 6 2^125 is below 2^128 */
-    const uint64_t N = (uint64_t)t->shape[0], groups = t->packed->cols / HIR_GROUP;
-    const uint64_t there = N - first < HIR_PANEL ? N - first : HIR_PANEL;
-    const uint64_t at = (t->packed_first / t->packed->cols + first) * groups;
-    const uint8_t *codes = t->packed->codes->data + at * HIR_GROUP / 2;
-    const uint8_t *scales = t->packed->scales->data + at;
-    bool ok = true;
-    for (uint64_t g = 0; g < groups; g++, out += HCG_MXFP4_GROUP) {
-        uint32_t words[HIR_PANEL][WORDS] = {0}, lane[WORDS][HIR_PANEL];
-        memset(out, 0, HIR_PANEL);
-        for (uint64_t row = 0; row < there; row++) {
-            out[row] = scales[row * groups + g];
-            ok &= out[row] <= LARGEST;
-            memcpy(words[row], codes + (row * groups + g) * HIR_GROUP / 2, sizeof words[row]);
-        }
-        for (int j = 0; j < WORDS; j++)
-            for (int row = 0; row < HIR_PANEL; row++)
-                lane[j][row] = word_of_panel(words[row][j]);
-        memcpy(out + HCG_MXFP4_FIRST, lane, sizeof lane);
-    }
-    return ok;
-}
-
 bool hcg_make_panel(const hd_tensor *t, const hcg_panel_form *f, uint64_t first, void *workspace,
                     uint8_t *out) {
     if (!hir_is_quantised(f->dtype)) return make_elements(t, f, first, workspace, out);
-    if (f->dtype == HIR_MXFP4 && is_mxfp4(t) && copy_mxfp4(t, first, out)) return true;
+    if (hcg_may_keep(t, f->dtype)) {
+        const bool ok = hcg_make_kept(t, f->dtype, first, workspace, out);
+        if (ok || f->dtype != HIR_MXFP4) return ok;
+    }
     return make_groups(t, f->dtype, first, workspace, out);
 }

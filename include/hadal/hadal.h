@@ -156,6 +156,7 @@ typedef struct hadal_plan_options {
     int64_t prompt, position; /* tokens of a prefill; cached tokens when one is decoded */
     int json;
     const char *activations; /* as hadal_target has them */
+    int any_chunk;           /* 1: the chunk that makes a prompt fastest; 0: that of the pipeline */
 } hadal_plan_options;
 /* How the loaded model could be spread over hosts, what each would hold, and the rates to expect,
  * as text or JSON (docs/many-machines.md). Weights are not needed. Runs the pipeline for each
@@ -192,6 +193,8 @@ typedef struct hadal_target {
     const char *machine; /* facts to assume of every machine instead of its own, for experiments:
                             "l2=2M,l3=480M" (line, l1, l2, l3); NULL: none */
 } hadal_target;
+/* After the pipeline: what of the target hadal_emit would refuse, without writing anything. */
+HADAL_API int hadal_check_target(hadal_session *s, const hadal_target *t);
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
  * The pipeline must have run. */
 HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,
@@ -216,6 +219,11 @@ HADAL_API int hadal_library_ranks(hadal_session *s, const char *library, int64_t
  * (hadal_comm.h), which must outlive the session, and the deadline of each exchange. All ranks make
  * the same calls; each opens its own share of the weights, NAME.r0of4.weights for NAME.weights. */
 HADAL_API void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns);
+
+/* "network=10G,latency=50us", as facts of a host are written: a network that hadal_mpi_slow lets
+ * ranks of one machine have. */
+HADAL_API int hadal_read_link(hadal_session *s, const char *text, double *bits_per_second,
+                              int64_t *latency_ns);
 
 /* Without a loaded model `library` runs by itself, with its outputs alone. */
 typedef struct hadal_run_options {

@@ -38,6 +38,14 @@ HADAL_API int hadal_mpi_open_world(int64_t timeout_ns, hadal_mpi **out);
 /* What this rank exchanges with; it lives as long as the group. */
 HADAL_API const hadal_comm *hadal_mpi_comm(hadal_mpi *group);
 
+/* Before anything else is exchanged; all ranks call it, with the same numbers. From then on
+ * messages arrive no sooner than over links that carry so many bits a second out of each rank, with
+ * that latency: what a model would do on a network that is not there. HADAL_COMM_ARGUMENT: there is
+ * no such link, they were slowed before, or the ranks are on several machines, whose clocks differ.
+ */
+HADAL_API int hadal_mpi_slow(hadal_mpi *group, double bits_per_second, int64_t latency_ns,
+                             int64_t timeout_ns);
+
 /* All ranks call it; 1: all are done with each other, and if hadal_mpi_open_world has initialised
  * MPI, it is finalised. 0: some rank is not done, or an exchange had failed: MPI_Finalize might
  * then wait for ever, so the process ends without it, or the job with MPI_Abort; memory that MPI

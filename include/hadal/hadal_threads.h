@@ -28,6 +28,11 @@ HADAL_API int hadal_threads_open(int32_t ranks, hadal_threads **out);
  * group. */
 HADAL_API const hadal_comm *hadal_threads_comm(hadal_threads *group, int32_t rank);
 
+/* Before anything is exchanged: messages arrive no sooner than over links that carry so many bits a
+ * second out of each rank, with that latency. HADAL_COMM_ARGUMENT: there is no such link, or they
+ * were slowed before. */
+HADAL_API int hadal_threads_slow(hadal_threads *group, double bits_per_second, int64_t latency_ns);
+
 /* The rank exchanges nothing any more; others that wait for it get HADAL_COMM_LOST at once. Not
  * while the rank is in an exchange. */
 HADAL_API void hadal_threads_leave(hadal_threads *group, int32_t rank);

@@ -85,6 +85,12 @@ void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
     }
 }
 
+hd_integers hd_packed_integers(const hd_packed *p, uint64_t row, uint64_t col) {
+    hd_integers in = hd_integers_at(p, row, col);
+    in.scale = scale_at(p, scale_index(p, row, col));
+    return in;
+}
+
 void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out) {
     const hd_packed *p = t->packed;
     float codes[SOME];

@@ -19,44 +19,44 @@
 
 #include "support/packed/reader.h"
 
-static inline float float_of(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+/* Exponent e and mantissa m are put into their places in a float, with 120 more than e should have
+ * as exponent: 2^(e - 7) (1 + m / 8). Where e is 0 the number is 2^-6 m / 8, which is the code
+ * itself times 2^-9. Vectors are written out, and choices are masks: compilers make branches of a
+ * choice between floats. */
+enum { LANES = 8 };
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef int32_t words __attribute__((vector_size(4 * LANES)));
+typedef uint8_t codes __attribute__((vector_size(LANES)));
+
+static inline __attribute__((always_inline)) void numbers_of(const uint8_t *at, lanes *out) {
+    codes c;
+    memcpy(&c, at, sizeof c);
+    const words code = __builtin_convertvector(c, words), size = code & 127;
+    const words normal = (size << 20) + (120 << 23);
+    const words small = (words)(__builtin_convertvector(size, lanes) * 0x1p-9f);
+    const words below = size < 8, none = (size == 127) & 0x7fc00000; /* no number */
+    *out = (lanes)((small & below) | (normal & ~below) | none | (code & 128) << 24);
 }
 
-/* Exponent e and mantissa m are put into their places in a float, with 113 more than e should have
- * as exponent: 2^(e - 7) (1 + m / 8). Where e is 0 the number is 2^-6 m / 8, which has no 1 before
- * the point. Without a branch or a table: compilers make vectors of it. */
-static inline __attribute__((always_inline)) float number_of(uint32_t code) {
-    const uint32_t size = code & 127, sign = (code & 128) << 24;
-    const float normal = float_of((size << 20) + (120u << 23));
-    const float small = (normal - 0x1p-7f) * 2;
-    const float x = size < 8 ? small : normal;
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = size == 127 ? 0x7fc00000 : bits; /* no number */
-    return float_of(bits | sign);
-}
-
-/* Only the last multiplication rounds: whatever the width of vectors, results are the same. Tiles
- * are multiples of 32 wide as a rule. */
+/* Only the last multiplication rounds: whatever the width of vectors, results are the same. */
 static inline __attribute__((always_inline)) void decode(const uint8_t *at, uint64_t n, float scale,
-                                                         float *restrict out) {
-    enum { SOME = 32 };
-    for (; n >= SOME; n -= SOME, at += SOME, out += SOME)
-        for (int i = 0; i < SOME; i++)
-            out[i] = number_of(at[i]) * scale;
+                                                         float *out) {
+    lanes x;
+    for (; n >= LANES; n -= LANES, at += LANES, out += LANES) {
+        numbers_of(at, &x);
+        x *= scale;
+        memcpy(out, &x, sizeof x);
+    }
+    uint8_t last[LANES] = {0};
     for (uint64_t i = 0; i < n; i++)
-        out[i] = number_of(at[i]) * scale;
+        last[i] = at[i];
+    numbers_of(last, &x);
+    x *= scale;
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = x[i];
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f,avx512bw,avx512vl"))) static void
-decode_avx512(const uint8_t *at, uint64_t n, float scale, float *out) {
-    decode(at, n, scale, out);
-}
-
 __attribute__((target("avx2"))) static void decode_avx2(const uint8_t *at, uint64_t n, float scale,
                                                         float *out) {
     decode(at, n, scale, out);
@@ -64,17 +64,15 @@ __attribute__((target("avx2"))) static void decode_avx2(const uint8_t *at, uint6
 #endif
 
 float hd_from_e4m3(uint8_t code) {
-    return number_of(code);
+    float x;
+    decode(&code, 1, 1, &x);
+    return x;
 }
 
 void hd_codes_e4m3(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
                    float *out) {
     const uint8_t *at = p->codes->data + row * p->cols + col;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-        decode_avx512(at, n, scale, out);
-        return;
-    }
     if (__builtin_cpu_supports("avx2")) {
         decode_avx2(at, n, scale, out);
         return;

@@ -54,21 +54,27 @@ static int32_t integer_at(const hd_tensor *t, uint64_t word, uint64_t which, uin
 /* There is one matrix: `row` is its row. Words are little endian: the bytes of a row hold its
  * columns in order. Zero points lie along the rows: word row / n, column by column, has that of row
  * in place row mod n. */
-void hd_codes_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
-                       float *out) {
+hd_integers hd_integers_at(const hd_packed *p, uint64_t row, uint64_t col) {
     const uint32_t bits = bits_of(p->packing), in_a_word = WORD / bits;
     const uint8_t *bytes = p->codes->data + row * words_for(p->cols, bits) * sizeof(uint32_t);
-    float zero = (float)(1 << (bits - 1));
+    hd_integers in = {.codes = bytes + col * bits / 8, .bits = bits, .zero = 1 << (bits - 1)};
     if (p->zeros) {
         const uint64_t groups = (uint64_t)p->zeros->shape[1];
-        zero = (float)integer_at(p->zeros, row / in_a_word * groups + col / p->tile.cols,
-                                 row % in_a_word, bits);
+        in.zero = integer_at(p->zeros, row / in_a_word * groups + col / p->tile.cols,
+                             row % in_a_word, bits);
     }
-    if (bits == 4)
-        hd_codes_of_halves(bytes, col, n, pairs, out);
+    return in;
+}
+
+void hd_codes_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
+                       float *out) {
+    const hd_integers in = hd_integers_at(p, row, col);
+    const float zero = (float)in.zero;
+    if (in.bits == 4)
+        hd_codes_of_halves(in.codes, col % 2, n, pairs, out);
     else
         for (uint64_t i = 0; i < n; i++)
-            out[i] = (float)bytes[col + i];
+            out[i] = (float)in.codes[i];
     for (uint64_t i = 0; i < n; i++)
         out[i] = (out[i] - zero) * scale;
 }

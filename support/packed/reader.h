@@ -23,6 +23,8 @@ hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs
 typedef void hd_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
                       float *out);
 hd_codes hd_codes_e4m3, hd_codes_mxfp4, hd_codes_integers;
+/* All of hd_packed_integers but the scale. */
+hd_integers hd_integers_at(const hd_packed *p, uint64_t row, uint64_t col);
 /* Of a row of codes of four bits: numbers col .. col+n-1, two in a byte, that of the even column in
  * its low half. `pairs`: the two numbers of each byte. */
 void hd_codes_of_halves(const uint8_t *row, uint64_t col, uint64_t n, const float pairs[256][2],

@@ -91,6 +91,23 @@ assert host["ranks"] == 2 and 0 < host["latency"] < 1 and host["network"] > 0, h
 ' "$out/machine.json"
 "$hadal" plan "$spec" --host "$out/machine.json" --hosts 2 | grep -q "^network "
 
+# over a link that is held back, on which all else is small: no exchange is faster, and a call takes as many latencies as the plan says
+# (three times as long where the ranks wait for a CPU)
+link=network=100M,latency=5ms
+ranks 2 machine --json --link $link > "$out/slow.json"
+ranks 2 bench "$out/two" --prefill 32 --decode 0 --rounds 1 --json --link $link > "$out/bench.json"
+"$hadal" plan "$spec" --host "$out/machine.json,$link" --hosts 2 --ranks 2 --divide-from 2 --chunk 512 --prefill 32 --decode 0 --json > "$out/plan.json"
+python3 -c '
+import json, sys
+host, bench, plan = (json.load(open(x)) for x in sys.argv[1:])
+assert host["latency"] >= 5e-3 and host["network"] <= 100e6 * 1.001, host
+for row in bench["rows"]:
+    parts = plan["shapes"][0][row["phase"] + "_seconds"]
+    link = parts["latency"] + parts["network"] - 5e-3  # who comes later finds the first message there
+    assert link > 8 * 5e-3 and link * 0.99 <= row["seconds"] <= 3 * parts["all"], (row, parts)
+' "$out/slow.json" "$out/bench.json" "$out/plan.json"
+refused "is no link" 2 run "$out/two" --tokens 1 --logits "$out/x.npy" --link network=10G
+
 refused "the model is divided over 2 ranks, the job has 3" 3 run "$out/two" --tokens 1 --logits "$out/x.npy"
 if "$hadal" run "$out/two" --tokens 1 --logits "$out/x.npy" 2> "$out/said"; then exit 1; fi
 grep -q "this process is alone" "$out/said"

@@ -15,7 +15,8 @@ import re
 import torch
 
 from make_published import DERIVED, empty_model, logits_of
-from published_random import Draw, in_files, made, search
+from model_search import Draw, search
+from published_random import in_files, made
 from safetensors.torch import load_file, save_file
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=torch.float64)

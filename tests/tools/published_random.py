@@ -9,43 +9,21 @@ some their tensors in several files or their experts as transformers holds them,
 Evaluated and compiled, in one call, token by token, and cut 5 + 7 + 1 + the rest; the limits are those of tests/published/run.sh. One line for each; refusals are listed with their reason: whether they are
 right is for the reader to say.
 """
-import argparse
 import json
 import os
-import random
 import re
-import subprocess
-import sys
 
 import torch
 
 import transformers
 from make_published import DROP, PUBLISHED, make
-from published_variations import NOT_READ_BACK, npy, tensor
+from model_search import Draw, search
+from published_variations import NOT_READ_BACK
 from safetensors.torch import load_file, save_file
 
-EVALUATOR, COMPILED = 1e-6, 1e-4
 S, F, L, I = "sliding_attention", "full_attention", "linear_attention", "indexed_attention"
 C, H = "compressed_sparse_attention", "heavily_compressed_attention"
 TRIES = 12
-
-
-class Draw(random.Random):
-    def some(self, share=0.5):
-        return self.random() < share
-
-    def of(self, *values):
-        return self.choice(values)
-
-    def maybe(self, name, *values, share=0.5):
-        """The field with one of the values, or as it was"""
-        return {name: self.choice(values)} if self.some(share) else {}
-
-    def list_of(self, n, *values):
-        return [self.choice(values) for _ in range(n)]
-
-    def divisor(self, n):
-        return self.choice([d for d in range(1, n + 1) if n % d == 0])
 
 
 def eps(r):
@@ -554,59 +532,6 @@ def made(family, seed, folder, plain=False):
             said.append("in files")
         return {k: "DROP" if v is DROP else v for k, v in changes.items()}, said
     raise RuntimeError(f"transformers made none of {TRIES} draws; the last: {reason}")
-
-
-def hadal_run(hadal, what, folder, expected, *flags):
-    tokens = os.path.join(folder, "expected.safetensors") + ":tokens"
-    logits = os.path.join(folder, "logits.npy")
-    done = subprocess.run([hadal, "run", what, "--tokens", tokens, "--logits", logits, *flags], capture_output=True, text=True)
-    if done.returncode:
-        return [line for line in done.stderr.splitlines() if "error: " in line][:3] or done.stderr[-300:]
-    got = npy(logits)
-    if len(got) != len(expected):
-        return f"{len(got)} numbers instead of {len(expected)}"
-    return max(abs(a - b) for a, b in zip(got, expected)) / max(map(abs, expected))
-
-
-def checked(hadal, folder):
-    expected = tensor(os.path.join(folder, "expected.safetensors"), "logits")
-    library = os.path.join(folder, "out", "lib")
-    os.makedirs(os.path.dirname(library))
-    results = [("evaluator", EVALUATOR, hadal_run(hadal, folder, folder, expected, "--interpret"))]
-    if not isinstance(results[0][2], float):
-        return [("refused", results[0][2])]
-    done = subprocess.run([hadal, "compile", folder, "-o", library, "--target-cpu", "native"], capture_output=True, text=True)
-    if done.returncode:
-        return [("compile", "WRONG " + done.stderr[:400])]
-    for what, flags in (("one call", []), ("by token", ["--split", "1"]), ("cut", ["--split", "5,7,1" if len(tensor(os.path.join(folder, "expected.safetensors"), "tokens")) > 13 else "5,2"])):
-        results.append((what, COMPILED, hadal_run(hadal, library, folder, expected, *flags)))
-    return [(what, f"{e:.1e}" if isinstance(e, float) and e <= limit else f"WRONG {e}") for what, limit, e in results]
-
-
-def search(make, faults, families, mark):
-    """The command line of a search: folders by make(family, seed, folder) for each family and seed,
-    FAMILY-mark-SEED, each checked and told in a line; exits with 1 if one is wrong. `faults`: what
-    make raises where transformers makes nothing."""
-    p = argparse.ArgumentParser()
-    p.add_argument("hadal")
-    p.add_argument("work")
-    p.add_argument("--first", type=int, default=1)
-    p.add_argument("--count", type=int, default=5)
-    p.add_argument("families", nargs="*")
-    a = p.parse_intermixed_args()
-    wrong = 0
-    for seed in range(a.first, a.first + a.count):
-        for family in a.families or families:
-            folder = os.path.join(a.work, f"{family}-{mark}{seed}")
-            try:
-                changes, said = make(family, seed, folder)
-                results = checked(a.hadal, folder)
-            except faults as error:
-                changes, said, results = {}, [], [("made", f"WRONG {type(error).__name__} {str(error)[:300]}")]
-            bad = any("WRONG" in r for _, r in results)
-            wrong += bad
-            print("FAIL" if bad else results[0][0] if results[0][0] == "refused" else "ok", family, seed, *said, *(f"{w} {r}" for w, r in results), json.dumps(changes) if bad or results[0][0] == "refused" else "", flush=True)
-    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

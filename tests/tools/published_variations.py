@@ -7,17 +7,12 @@ Each family of tests/published with other options: biases, tied heads, shapes of
 generations of configs. Evaluated and compiled, in one call and token by token behind the fifth, with the limits of tests/published/run.sh.
 Not a test of ctest: it needs transformers. What it finds becomes a folder of tests/published.
 """
-import array
-import json
 import os
-import struct
-import subprocess
 import sys
 import traceback
 
 from make_published import DROP, make
-
-EVALUATOR, COMPILED = 1e-6, 1e-4
+from model_search import COMPILED, EVALUATOR, hadal_run, said_of, tensor
 
 NEW_ROPE = dict(rope_theta=DROP, rope_scaling=DROP)
 
@@ -216,37 +211,6 @@ VARIATIONS.update({
 NOT_READ_BACK = {"deepseek_v4", "deepseek_v4-yarn", "hy_v4", "qwen4_exp", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "inkling2", "inkling2_text", "zaya"}
 
 
-def tensor(path, name):
-    with open(path, "rb") as f:
-        data = f.read()
-    n = struct.unpack("<Q", data[:8])[0]
-    entry = json.loads(data[8:8 + n])[name]
-    a, b = entry["data_offsets"]
-    out = array.array("i" if entry["dtype"] == "I32" else "f")
-    out.frombytes(data[8 + n + a:8 + n + b])
-    return out
-
-
-def npy(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    out = array.array("f")
-    out.frombytes(data[10 + struct.unpack("<H", data[8:10])[0]:])
-    return out
-
-
-def run(hadal, folder, expected, *flags):
-    tokens = os.path.join(folder, "expected.safetensors") + ":tokens"
-    logits = os.path.join(folder, "logits.npy")
-    done = subprocess.run([hadal, "run", folder, "--tokens", tokens, "--logits", logits, *flags], capture_output=True, text=True)
-    if done.returncode:
-        return [line for line in done.stderr.splitlines() if "error: " in line][:2]
-    got = npy(logits)
-    if len(got) != len(expected):
-        return f"{len(got)} numbers instead of {len(expected)}"
-    return max(abs(a - b) for a, b in zip(got, expected)) / max(map(abs, expected))
-
-
 def check(hadal, family, number, changes, folder):
     changes = dict(changes)
     length = changes.pop("length", 20)
@@ -255,11 +219,8 @@ def check(hadal, family, number, changes, folder):
     except Exception as error:                  # whatever transformers raises: it is no finding about hadal
         return [("made", f"{type(error).__name__}: {str(error)[:200]} {traceback.extract_tb(error.__traceback__)[-1].name}")]
     expected = tensor(os.path.join(folder, "expected.safetensors"), "logits")
-    results = []
-    for what, limit, flags in (("evaluator", EVALUATOR, ["--interpret"]), ("compiled", COMPILED, []), ("cut", COMPILED, ["--split", "5"])):
-        e = run(hadal, folder, expected, *flags)
-        results.append((what, f"{e:.1g}" if isinstance(e, float) and e <= limit else f"WRONG {e}"))
-    return results
+    return said_of([(what, limit, hadal_run(hadal, folder, folder, expected, *flags))
+                    for what, limit, flags in (("evaluator", EVALUATOR, ["--interpret"]), ("compiled", COMPILED, []), ("cut", COMPILED, ["--split", "5"]))])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "hadal/hadal_threads.h"
 #include "tests/comm/scenarios.h"
@@ -28,11 +29,20 @@ static void *run_rank(void *argument) {
     return NULL;
 }
 
-static void run_scenario(const scenario *s, int32_t ranks) {
+/* Bits per second and nanoseconds of a link; 0: as fast as memory. */
+typedef struct link_of {
+    double bits_per_second;
+    int64_t latency_ns;
+} link_of;
+
+static void run_scenario(const scenario *s, int32_t ranks, link_of link) {
     hadal_threads *group = NULL;
     rank_of all[MOST] = {0};
     pthread_t threads[MOST];
     cr_assert_eq(hadal_threads_open(ranks, &group), HADAL_COMM_OK);
+    if (link.bits_per_second > 0)
+        cr_assert_eq(hadal_threads_slow(group, link.bits_per_second, link.latency_ns),
+                     HADAL_COMM_OK);
     for (int32_t i = 0; i < ranks; i++) {
         all[i] = (rank_of){.group = group, .scenario = s, .rank = i};
         cr_assert_eq(pthread_create(&threads[i], NULL, run_rank, &all[i]), 0);
@@ -48,7 +58,135 @@ static void run_scenario(const scenario *s, int32_t ranks) {
 Test(comm, every_scenario_with_threads) {
     for (int k = 0; k < n_scenarios; k++)
         for (int32_t ranks = scenarios[k].ends_well ? 1 : 2; ranks <= MOST; ranks++)
-            run_scenario(&scenarios[k], ranks);
+            run_scenario(&scenarios[k], ranks, (link_of){0});
+}
+
+/* ---- slow links ------------------------------------------------------------------------------ */
+
+Test(comm, every_scenario_over_a_slow_link) {
+    for (int k = 0; k < n_scenarios; k++)
+        run_scenario(&scenarios[k], 3, (link_of){10e9, 50000});
+}
+
+enum { MANY = 100000 }; /* elements from each rank to each other */
+static const double bits = 1e9;
+static const int64_t latency = 2000000;
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+enum { TRIES = 5 };
+
+/* What a rank measures of the slow link, in nanoseconds. */
+typedef struct timed {
+    const hadal_comm *c;
+    int64_t few[TRIES], many[TRIES], beside[TRIES];
+    bool failed;
+} timed;
+
+static float in[2 * MANY], gathered[2][2 * MANY];
+static const uint64_t counts[] = {MANY, MANY}, starts[] = {0, MANY};
+static const int64_t patient = INT64_C(20000000000);
+
+static int sum_of_one(timed *t) {
+    float x = 1, y;
+    return t->c->all_reduce(t->c->context, (hadal_comm_group){0, 2}, HADAL_COMM_F32, &x, &y, 1,
+                            patient);
+}
+
+static int gather(timed *t) {
+    return t->c->all_gather(t->c->context, (hadal_comm_group){0, 2}, HADAL_COMM_F32, in,
+                            gathered[t->c->rank], counts, patient);
+}
+
+/* Started, left alone for longer than it takes, and then at an end at once. */
+static int gather_beside(timed *t) {
+    const hadal_comm *c = t->c;
+    const int rc = c->start(c->context, HADAL_COMM_ALL_GATHER, (hadal_comm_group){0, 2},
+                            HADAL_COMM_F32, in, gathered[c->rank], counts, starts, patient);
+    if (rc) return rc;
+    const int64_t begun = now();
+    for (int over = 0; now() - begun < 40000000;) {
+        const int failed = c->advance(c->context, &over);
+        if (failed) return failed;
+        if (over) break; /* busy with something else until then */
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return c->finish(c->context);
+}
+
+static void measure(timed *t, int (*exchange)(timed *), int64_t *taken) {
+    for (int i = 0; i < TRIES; i++) {
+        t->failed |= sum_of_one(t) != 0; /* both begin together */
+        const int64_t begun = now();
+        t->failed |= exchange(t) != 0;
+        taken[i] = now() - begun;
+    }
+}
+
+/* Of the rank that was there first, which waits for the whole of the link; the least of several
+ * tries, since others use the CPU. */
+static int64_t least(const int64_t *one, const int64_t *other) {
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        const int64_t longer = one[i] > other[i] ? one[i] : other[i];
+        if (longer < best) best = longer;
+    }
+    return best;
+}
+
+/* The pieces of 128 KB that threads cut 400 KB into have a latency each. */
+enum { PIECES = 4 };
+static const int64_t wire = (int64_t)(MANY * 4 * 8);
+
+static void *time_rank(void *argument) {
+    timed *t = argument;
+    measure(t, sum_of_one, t->few);
+    measure(t, gather, t->many);
+    measure(t, gather_beside, t->beside);
+    return NULL;
+}
+
+Test(comm, messages_take_as_long_as_the_link) {
+    hadal_threads *group;
+    timed all[2] = {0};
+    pthread_t threads[2];
+    cr_assert_eq(hadal_threads_open(2, &group), HADAL_COMM_OK);
+    cr_assert_eq(hadal_threads_slow(group, bits, latency), HADAL_COMM_OK);
+    for (int32_t r = 0; r < 2; r++) {
+        all[r].c = hadal_threads_comm(group, r);
+        cr_assert_eq(pthread_create(&threads[r], NULL, time_rank, &all[r]), 0);
+    }
+    for (int32_t r = 0; r < 2; r++)
+        pthread_join(threads[r], NULL);
+    hadal_threads_close(group);
+    cr_assert_not(all[0].failed || all[1].failed);
+    const int64_t few = least(all[0].few, all[1].few), many = least(all[0].many, all[1].many),
+                  beside = least(all[0].beside, all[1].beside);
+    const int64_t expected = wire + PIECES * latency;
+    cr_assert(few >= latency && few < 3 * latency, "few: %lld ns", (long long)few);
+    cr_assert(many >= expected * 3 / 4 && many < 2 * expected, "many: %lld ns of %lld",
+              (long long)many, (long long)expected);
+    cr_assert(beside >= expected * 3 / 4 && beside < 3 * expected, "beside: %lld ns",
+              (long long)beside);
+}
+
+Test(comm, links_that_cannot_be) {
+    hadal_threads *group;
+    cr_assert_eq(hadal_threads_open(2, &group), HADAL_COMM_OK);
+    cr_assert_eq(hadal_threads_slow(NULL, 1e9, 0), HADAL_COMM_ARGUMENT);
+    cr_assert_eq(hadal_threads_slow(group, 0, 0), HADAL_COMM_ARGUMENT);
+    cr_assert_eq(hadal_threads_slow(group, -1e9, 0), HADAL_COMM_ARGUMENT);
+    cr_assert_eq(hadal_threads_slow(group, 0.0 / 0.0, 0), HADAL_COMM_ARGUMENT);
+    cr_assert_eq(hadal_threads_slow(group, 1.0 / 0.0, 0), HADAL_COMM_ARGUMENT);
+    cr_assert_eq(hadal_threads_slow(group, 1e9, -1), HADAL_COMM_ARGUMENT);
+    cr_assert_eq(hadal_threads_slow(group, 1e9, INT64_MAX), HADAL_COMM_ARGUMENT);
+    cr_assert_eq(hadal_threads_slow(group, 1e9, 0), HADAL_COMM_OK);
+    cr_assert_eq(hadal_threads_slow(group, 1e9, 0), HADAL_COMM_ARGUMENT, "twice");
+    hadal_threads_close(group);
 }
 
 Test(comm, groups_of_threads_that_cannot_be) {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/frontend.h"
-#include "passes/crossing.h"
+#include "passes/analysis/crossing.h"
 #include "tests/unit/arena_fixture.h"
 
 TestSuite(crossing, .init = open_arena, .fini = close_arena, .timeout = 300);

@@ -1,10 +1,10 @@
-/* The cost by which blocks are cut (passes/depth.h) against the ledger of what is compiled: what a
- * remark of form-blocks says a block saves is what the ledger of the kernels is less by, to the
- * byte.
+/* The cost by which blocks are cut (passes/depth/depth.h) against the ledger of what is compiled:
+ * what a remark of form-blocks says a block saves is what the ledger of the kernels is less by, to
+ * the byte.
  */
 #include <criterion/criterion.h>
 
-#include "passes/ledger.h"
+#include "passes/analysis/ledger.h"
 #include "tests/unit/arena_fixture.h"
 #include "tests/unit/depth_models.h"
 

@@ -426,6 +426,7 @@ static void check_long(const hcg_level *level) {
         {.t = 1, .past = 4400, .heads = 36, .groups = 2, .r = 40, .window = 4250},
         {.t = 1, .past = 1500, .heads = 19, .groups = 1, .r = 512, .m = 64, .dtype = HIR_BF16},
         {.t = 2, .past = 2600, .heads = 8, .groups = 1, .r = 24, .m = 8, .two_states = true},
+        {.t = 2, .past = 297, .heads = 7, .groups = 1, .r = 288, .m = 34},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_shape(shapes[i], level, 100 + i);

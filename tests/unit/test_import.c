@@ -111,6 +111,10 @@ Test(import, activations) {
     expect_has(import_with("llama", "hidden_act", "\"gelu\""), "gated_mlp(x, ff, gelu)");
     expect_has(import_with("llama", "hidden_act", "\"gelu_pytorch_tanh\""), "x, ff, gelu_tanh)");
     expect_has(import_with("llama", "hidden_act", "\"relu\""), "gated_mlp(x, ff, relu)");
+    expect_has(import_with("llama", "hidden_act", "\"relu2\""), "gated_mlp(x, ff, squared_relu)");
+    expect_has(import_with("llama", "hidden_act", "\"quick_gelu\""), "x, ff, quick_gelu)");
+    expect_has(import_with("llama", "hidden_act", "\"gelu_python\""), "x, ff, gelu)");
+    expect_has(import_with("llama", "hidden_act", "\"gelu_fast\""), "x, ff, gelu_tanh)");
     expect_has(import_with("llama", "hidden_act", "\"gelu_new\""),
                "r.write(gated_mlp(x, ff, gelu_tanh))");
 }
@@ -279,8 +283,6 @@ Test(import, refused_parameters_of_residual_systems) {
          "3 is more than the 2 value channels"},
         {"ddl", "\"value_channels\": 1, \"conv_kernel\": 1, \"k_eps\": 1, \"v_sigmoid_scale\": 1",
          "a single value channel has no convolution"},
-        {"depth-attention", "\"stride\": 5, \"recent_window\": 0",
-         "residual.stride: 5 is beyond the 4 layers"},
         {"depth-attention", "\"stride\": 1, \"recent_window\": 0, \"loops\": 257",
          "residual.loops: must be a whole number from 1 to 256, not 257"},
         {"mhc", "\"num_streams\": 4, \"sinkhorn_iters\": 100000, \"hc_eps\": 0, \"post_mult\": 2",
@@ -420,6 +422,12 @@ Test(import, numbers_with_an_end) {
                            "{\"type\": \"depth-attention\", \"stride\": 4, \"recent_window\": 99, "
                            "\"loops\": 256}"),
                "    stride = 4,\n");
+    cr_expect_eq(diags.list.n, 0, "%s", said());
+    expect_has(import_with("qwen3", "residual",
+                           "{\"type\": \"depth-attention\", \"stride\": 5, "
+                           "\"recent_window\": 0}"),
+               "    stride = 5,\n");
+    cr_expect(strstr(said(), "residual.stride = 5 is beyond the 4 layers"), "%s", said());
     expect_has(import_with("qwen3", "residual",
                            "{\"type\": \"mhc\", \"num_streams\": 1024, \"sinkhorn_iters\": 1000, "
                            "\"hc_eps\": 3e38, \"post_mult\": -3e38}"),

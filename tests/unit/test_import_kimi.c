@@ -227,15 +227,25 @@ Test(import_kimi, a_bound_of_the_decay_where_nothing_else_speaks_of_k3) {
     cr_expect_eq(diags.list.n, 0, "%s", said());
 }
 
-/* A folder with one tensor, of zeros. */
-static void write_tensor(const char *name, uint32_t rank, int64_t n, int64_t m) {
-    static const float zeros[64];
+/* A tensor of zeros, of rank 4 with n entries in one column. */
+static hd_tensor zeros(const char *name, uint32_t rank, int64_t n, int64_t m) {
+    static const float data[64];
     hd_tensor t = {.name = name, .dtype = HD_T_F32, .rank = rank, .shape = {n, m}};
     if (rank == 4) t.shape[0] = t.shape[1] = t.shape[3] = 1, t.shape[2] = n;
-    t.data = (const uint8_t *)zeros;
+    t.data = (const uint8_t *)data;
     cr_assert(hd_tensor_measure(&t));
-    cr_assert(hd_safetensors_write(arena, &diags, in_folder("model.safetensors"), &t, 1), "%s",
+    return t;
+}
+
+/* A folder with these tensors, with one. */
+static void write_tensors(const hd_tensor *tensors, int n) {
+    cr_assert(hd_safetensors_write(arena, &diags, in_folder("model.safetensors"), tensors, n), "%s",
               said());
+}
+
+static void write_tensor(const char *name, uint32_t rank, int64_t n, int64_t m) {
+    const hd_tensor t = zeros(name, rank, n, m);
+    write_tensors(&t, 1);
 }
 
 /* What differs between checkpoints without a field that says so. */
@@ -248,11 +258,28 @@ Test(import_kimi, what_the_tensors_say) {
     cr_expect(hfe_load_spec_text(arena, &diags, "spec.hadal", spec, &library), "%s", said());
     write_tensor("model.layers.0.self_attn.A_log", 4, 4, 0);
     cr_expect(strstr(import("kimi_linear", "vocab_size = 80"), "a_log: [1, 1, 4, 1]"));
-    write_tensor("model.layers.0.self_attn.A_log", 1, 3, 0);
+    static const struct {
+        uint32_t rank;
+        int64_t n, m;
+        const char *error;
+    } wrong[] = {{1, 3, 0, "A_log has 3 entries for 4 heads"},
+                 {2, 1, 4, "A_log is neither a row of numbers nor [1, 1, 4, 1]"},
+                 {4, 5, 0, "A_log is neither a row of numbers nor [1, 1, 4, 1]"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_tensor("model.layers.0.self_attn.A_log", wrong[i].rank, wrong[i].n, wrong[i].m);
+        spec = import("kimi_linear", "vocab_size = 80");
+        cr_assert(spec);
+        cr_expect_null(hfe_load_spec_text(arena, &diags, "spec.hadal", spec, &library));
+        cr_expect(find_message(wrong[i].error), "%s", said());
+    }
+    const hd_tensor of_two[] = {zeros("model.layers.0.self_attn.A_log", 4, 4, 0),
+                                zeros("model.layers.1.self_attn.A_log", 1, 8, 0)};
+    write_tensors(of_two, 2);
     spec = import("kimi_linear", "vocab_size = 80");
-    cr_assert(spec);
-    cr_expect_null(hfe_load_spec_text(arena, &diags, "spec.hadal", spec, &library));
-    cr_expect(find_message("A_log has 3 entries for 4 heads"), "%s", said());
+    cr_assert(spec, "%s", said());
+    cr_expect(strstr(spec, "a_log: [[1, 1, 4, 1], [8], none, none, none][l] ?? [1, 1, 4, 1]"),
+              "the layers' own: %s", spec);
+    cr_expect(hfe_load_spec_text(arena, &diags, "spec.hadal", spec, &library), "%s", said());
     write_tensor("model.layers.0.block_sparse_moe.gate_proj.weight", 2, 4, 4);
     cr_expect(strstr(import("kimi_linear", "vocab_size = 80"),
                      "shared_mlp(x, ff, gate: gate, name: \"block_sparse_moe\")"));

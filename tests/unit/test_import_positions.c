@@ -132,6 +132,47 @@ Test(import_positions, a_theta_beside_the_one_that_is_read) {
     expect_has(t, "# rope_theta is 500, as in rope_parameters.main");
 }
 
+/* An object without a base has the one that transformers fills in, which is not the one that the
+ * family has without the object. */
+Test(import_positions, an_object_without_a_theta) {
+#define MUSE                                                                                       \
+    "{\"model_type\": \"muse_spark\", \"text_config\": {\"model_type\": \"muse_spark_text\", "     \
+    "\"vocab_size\": 96, \"hidden_size\": 48, \"num_hidden_layers\": 2, \"intermediate_size\": "   \
+    "64, "                                                                                         \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 4"
+    expect_has(import_text(MUSE "}}"), "theta = 500000.0");
+    char *t = import_text(MUSE ", \"rope_theta\": 700}}");
+    expect_has(t, "theta = 500000.0");
+    expect_has(t, "# rope_theta = 700 has no effect");
+    expect_has(import_text(MUSE ", \"rope_parameters\": {\"rope_type\": \"default\"}}}"),
+               "theta = 10000.0");
+    t = import_text(MUSE ", \"rope_theta\": 700, \"rope_parameters\": {\"rope_type\": "
+                         "\"default\"}}}");
+    expect_has(t, "theta = 700.0");
+#undef MUSE
+#define DEEPSEEK                                                                                   \
+    "{\"model_type\": \"deepseek_v4\", \"vocab_size\": 96, \"hidden_size\": 48, "                  \
+    "\"num_hidden_layers\": 4, \"rope_parameters\": {\"main\": {\"rope_type\": \"default\", "      \
+    "\"rope_theta\": 500}, \"compress\": {\"rope_type\": \"default\"}}"
+    expect_has(import_text(DEEPSEEK "}"), "compress_theta = 10000.0");
+    t = import_text(DEEPSEEK ", \"rope_theta\": 700, \"compress_rope_theta\": 160000}");
+    expect_has(t, "compress_theta = 700.0");
+    expect_has(t, "# compress_rope_theta = 160000 has no effect");
+#undef DEEPSEEK
+}
+
+/* It is for so many entries that transformers makes frequencies. */
+Test(import_positions, a_head_of_latent_attention_is_what_rotates) {
+#define LATENT                                                                                     \
+    BASE("deepseek_v3")                                                                            \
+    ", \"kv_lora_rank\": 8, \"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 4, \"v_head_dim\": 8, " \
+    "\"moe_intermediate_size\": 16"
+    import_text(LATENT ", \"head_dim\": 4}");
+    cr_expect_null(import_text(LATENT ", \"head_dim\": 3}"));
+    cr_expect(find_error("head_dim: 3 is not qk_rope_head_dim, 4"));
+#undef LATENT
+}
+
 Test(import_positions, llama3_scaling_needs_all_its_fields) {
     cr_expect_null(
         import_with("llama", "rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8}"));

@@ -6,8 +6,8 @@
 
 #include "hadal/hadal.h"
 #include "ir/random.h"
-#include "passes/ledger.h"
-#include "passes/paper_forms.h"
+#include "passes/analysis/ledger.h"
+#include "passes/analysis/paper_forms.h"
 #include "tests/unit/arena_fixture.h"
 #include "tests/unit/depth_models.h"
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "hadal/hadal.h"
-#include "passes/ledger.h"
+#include "passes/analysis/ledger.h"
 #include "passes/pass.h"
 #include "tests/unit/access_counter.h"
 #include "tests/unit/arena_fixture.h"

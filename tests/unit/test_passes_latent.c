@@ -204,3 +204,70 @@ Test(passes_latent, layers_that_share_a_map_share_what_is_derived) {
     cr_assert_eq(derived, 2);
     cr_assert_eq(count(m, m->first, HIR_ATTENTION_LATENT_OP), 2);
 }
+
+/* ---- chosen positions ------------------------------------------------------------------------ */
+static hir_id find(const hir_module *m, hir_id first, hir_opcode code) {
+    HIR_EACH(m, op, first) {
+        if (hir_op_at(m, op)->code == code) return op;
+        const hir_id in = find(m, hir_op_at(m, op)->body_first, code);
+        if (in != HIR_NONE) return in;
+    }
+    return HIR_NONE;
+}
+
+/* Latent attention over the positions of a list that two layers share. */
+static const char *chosen(const char *rate, const char *options) {
+    return hd_printf(
+        arena,
+        "hir 1 graph @t\n\nweight @kv : f32[20, 6]\nstate $c : f32[C, 1, 8]\n"
+        "state $d : f32[C, 1, 8]\nstate $i : f32[C%s, 1, 2]\n\nfunc(%%q: f32[T, 4, 5], "
+        "%%x: f32[T, 1, 8], %%iq: f32[T, 2, 2], %%ik: f32[T, 1, 2]) {\n"
+        "  %%i = cache_append %%ik, $i\n  %%list = select %%iq, %%i, _ {k = 2%s}\n"
+        "  %%c = cache_append %%x, $c\n  %%c0 = slice %%c {axis = 2, start = 0, length = 6}\n"
+        "  %%p0 = slice %%c {axis = 2, start = 6, length = 2}\n"
+        "  %%c1 = reshape %%c0 {shape = [C, 6]}\n  %%m = linear %%c1, @kv, _\n"
+        "  %%h = reshape %%m {shape = [C, 4, 5]}\n"
+        "  %%kn = slice %%h {axis = 2, start = 0, length = 3}\n"
+        "  %%kp = broadcast %%p0 {shape = [C, 4, 2]}\n  %%k = concat %%kn, %%kp {axis = 2}\n"
+        "  %%v = slice %%h {axis = 2, start = 3, length = 2}\n"
+        "  %%o = attention_selected %%q, %%k, %%v, %%list, _, _ {scale = 0.4}\n"
+        "  %%d = cache_append %%x, $d\n  %%d0 = slice %%d {axis = 2, start = 0, length = 6}\n"
+        "  %%e0 = slice %%d {axis = 2, start = 6, length = 2}\n"
+        "  %%d1 = reshape %%d0 {shape = [C, 6]}\n  %%m2 = linear %%d1, @kv, _\n"
+        "  %%h2 = reshape %%m2 {shape = [C, 4, 5]}\n"
+        "  %%kn2 = slice %%h2 {axis = 2, start = 0, length = 3}\n"
+        "  %%kp2 = broadcast %%e0 {shape = [C, 4, 2]}\n  %%k2 = concat %%kn2, %%kp2 {axis = 2}\n"
+        "  %%v2 = slice %%h2 {axis = 2, start = 3, length = 2}\n"
+        "  %%o2 = attention_selected %%q, %%k2, %%v2, %%list, _, _ {scale = 0.4}\n"
+        "  %%y = add %%o, %%o2\n  output %%y {name = \"o\"}\n}\n",
+        rate, options);
+}
+
+typedef struct choice {
+    const char *rate, *options;
+    int64_t most; /* positions up to which all are chosen; 0: never known */
+} choice;
+
+/* While all positions are chosen it is latent attention, whose second form is made, too; `passed`
+ * compares calls that end with 5, 6 and 9 positions, some of them within `most`. */
+Test(passes_latent, chosen_positions_have_the_second_form_while_all_are_chosen) {
+    static const choice choices[] = {
+        {"", "", 2},
+        {"/3", ", of = \"positions\"", 8},
+        {"/2", ", of = \"positions\"", 5},
+        {"/3", "", 0}, /* rows, which are no positions */
+        {"", ", window = 2", 0},
+    };
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        const choice *c = &choices[i];
+        const hir_module *m = passed(chosen(c->rate, c->options), HIR_F32, HIR_PASS_COUNT);
+        cr_assert_eq(count(m, m->first, HIR_ATTENTION_SELECTED_OP), 2);
+        cr_assert_eq(count(m, m->first, HIR_ATTENTION_EXPANDED_OP), c->most ? 2 : 0);
+        if (!c->most) continue;
+        const hir_id by = find(m, m->first, HIR_ATTENTION_EXPANDED_OP);
+        cr_assert_eq(hir_attr_int(hir_op_at(m, by), HIR_A_MOST, 0), c->most);
+        cr_assert_eq(hir_forms_of(m, by).most, c->most);
+        const hd_two_forms f = hir_forms_of(m, by);
+        cr_assert(!hd_many_is_less(&f, c->most + 1, c->most + 1));
+    }
+}

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "inspect/plan.h"
+#include "runtime/grid.h"
+#include "runtime/tile_time.h"
 #include "tests/unit/arena_fixture.h"
 
 TestSuite(plan, .init = open_arena, .fini = close_arena);
@@ -140,7 +142,7 @@ static plan_stage stage_with(const plan_step *steps, size_t n) {
 static plan_stage stage_that_sends(const hir_crossing *all, size_t n) {
     plan_stage out = stage_with(NULL, 0);
     for (size_t i = 0; i < n; i++)
-        hd_push(arena, &out.crossings.list, all[i]);
+        hd_push(arena, &out.crossings, ((plan_crossing){.x = all[i]}));
     return out;
 }
 
@@ -326,4 +328,183 @@ Test(plan, runs_fill_stages_sooner) {
         cr_assert_eq(p.shapes.at[0].arena_bytes, 32 + (16 + 64) * 10 + (8 + 4) * 10,
                      "another chunk is in flight");
     }
+}
+
+/* ---- computing beside exchanges -------------------------------------------------------------- */
+
+/* A product of 1000 operations a row, and the sums of rows of 100 elements behind it. */
+static plan_stage product_and_sums(int64_t tiles) {
+    plan_step front = product();
+    front.work.row_bytes = front.work.pass_bytes = 0;
+    front.beside = true;
+    plan_stage out = stage_with(&front, 1);
+    const plan_crossing sums = {crossing(HIR_COMM_REDUCE_SCATTER_OP, 100), .beside = true};
+    hd_push(arena, &out.crossings, sums);
+    out.tiles = tiles;
+    return out;
+}
+
+enum { ROWS = 400, TWO = 2 };
+
+/* Of 400 rows on two ranks: what computing takes with all rows at once, and the bytes of a rank. */
+static const double row_bytes = 400, half = ROWS / 2.0;
+
+static const plan_shape *in_tiles(const char *facts, int64_t tiles) {
+    const plan_stage stage = product_and_sums(tiles);
+    static plan p;
+    p = of_one(facts, TWO, &stage, 1, (plan_call){.prompt = ROWS, .chunk = ROWS});
+    return &p.shapes.at[0];
+}
+
+/* For each part of each rank's rows the weights are read once more, which costs as much as 8 rows
+ * of arithmetic: runtime/grid.c. */
+static double with_weights_of(int64_t tiles) {
+    return hrt_cost_of_calls(ROWS, tiles * TWO) / hrt_cost_of_calls(ROWS, 1);
+}
+
+Test(plan, exchanges_that_take_longer_hide_computing) {
+    const char *facts = "memory=1G,read=1T,flops=1M,network=8000,latency=1ms";
+    const double compute = ROWS * 1000 / 1e6 / share_of("FMA"), link = half * row_bytes / 1000;
+    const plan_shape *s = in_tiles(facts, 4);
+    const double computing = compute * with_weights_of(4) + share_of("BEGIN") * with_weights_of(4);
+    close_to(s->prefill.hidden, 0.75 * computing, "three of four tiles");
+    close_to(s->prefill.network, link, "all that crosses");
+    close_to(s->prefill.latency, 1e-3 + 4e-3, "the ranks agree; four messages");
+    close_to(plan_time_all(s->prefill), 5e-3 + link + computing / 4 + share_of("BEGIN"),
+             "the first tile is made with nothing under way");
+    s = in_tiles(facts, 1);
+    cr_assert_eq(s->prefill.hidden, 0, "--overlap off");
+    close_to(plan_time_all(s->prefill), 2e-3 + link + compute + 2 * share_of("BEGIN"), "off");
+}
+
+Test(plan, computing_that_takes_longer_hides_exchanges) {
+    const char *facts = "memory=1G,read=1T,flops=1000,network=80K,latency=1ms";
+    const double link = half * row_bytes / 1e4;
+    const plan_shape *s = in_tiles(facts, 2);
+    close_to(s->prefill.hidden, (link + 2e-3) / 2, "one of two tiles");
+    close_to(s->prefill.network, link / 2, "the last one is waited for");
+    close_to(s->prefill.arithmetic, ROWS / share_of("FMA") * with_weights_of(2), "weights twice");
+    cr_assert_str_eq(plan_binds(s->prefill), "arithmetic");
+}
+
+/* What the CPU copies does not go on by itself. */
+Test(plan, the_work_of_the_transport_is_not_hidden) {
+    const char *facts = "memory=1G,read=1T,flops=1000,network=80K,latency=1ms,transport=5K";
+    const double link = half * row_bytes / 1e4, copying = half * row_bytes / 5e3;
+    const plan_shape *s = in_tiles(facts, 2);
+    close_to(s->prefill.hidden, (link + 2e-3) / 2, "of the link alone");
+    close_to(s->prefill.network, link / 2 + copying, "the whole of the copying");
+}
+
+Test(plan, as_many_tiles_as_a_session_would_choose) {
+    const char *facts = "memory=1G,read=1T,flops=1M,network=2M,latency=1us";
+    const double compute = ROWS * 1000 / 1e6 / share_of("FMA") + share_of("BEGIN");
+    const double link = half * row_bytes * 8 / 2e6;
+    const hrt_beside b = {.tokens = ROWS,
+                          .ranks = TWO,
+                          .compute = compute,
+                          .exchange = link + 1e-6 + share_of("BEGIN"),
+                          .latency = 1e-6,
+                          .exchanges = 1};
+    const int64_t best = hrt_best_tiles(&b);
+    cr_assert_gt(best, 1);
+    const double chosen = plan_time_all(in_tiles(facts, 0)->prefill);
+    for (int64_t n = 1; n <= 64; n++) {
+        const double time = plan_time_all(in_tiles(facts, n)->prefill);
+        cr_assert(n != best || fabs(time - chosen) <= 1e-12 * chosen, "%lld tiles", (long long)n);
+        cr_assert_geq(time, chosen * (1 - 1e-4), "%lld tiles are better", (long long)n);
+    }
+}
+
+/* Decoding, and calls whose rows are not divided, have nothing to cut. */
+Test(plan, a_token_has_no_tiles) {
+    const plan_stage stage = product_and_sums(4);
+    const char *facts = "memory=1G,read=1T,flops=1M,network=8000,latency=1ms";
+    const plan p = of_one(facts, TWO, &stage, 1, (plan_call){.prompt = 7, .chunk = 7});
+    cr_assert_eq(p.shapes.at[0].decode.hidden, 0);
+    cr_assert_eq(p.shapes.at[0].prefill.hidden, 0, "seven rows: divided from eight on");
+}
+
+/* ---- the best of all ------------------------------------------------------------------------- */
+
+static plan_shape *add_shape(plan *p, int64_t ranks, int64_t stages) {
+    hir_module *m = hir_module_new(arena, "m");
+    plan_shape shape = {.ranks = ranks, .stages = stages};
+    m->ranks = ranks > 1 ? (uint32_t)ranks : 0;
+    m->divide_from = ranks > 1 ? 8 : 0;
+    for (int64_t i = 0; i < stages; i++) { /* of 64 steps and as many exchanges, its share */
+        plan_stage stage = product_and_sums(0);
+        plan_step *one = &stage.steps.at[0];
+        one->work.row_flops = 64000.0 / (double)(ranks * stages);
+        one->work.pass_bytes = 4e6 / (double)(ranks * stages);
+        stage.weight_bytes = (uint64_t)one->work.pass_bytes;
+        stage.crossings.at[0].x.row = (uint64_t)(6400 / stages);
+        stage.crossings.n = ranks > 1;
+        const plan_crossing on = {crossing(HIR_COMM_SEND_OP, 500), .beside = false};
+        if (i + 1 < stages) hd_push(arena, &stage.crossings, on);
+        stage.arena_per_token = 20000;
+        stage.m = m;
+        hd_push(arena, &shape.stage, stage);
+    }
+    hd_push(arena, &p->shapes, shape);
+    return &p->shapes.at[p->shapes.n - 1];
+}
+
+static plan all_shapes(const char *facts, int64_t hosts, int64_t prompt, int64_t chunk) {
+    plan p = {.model = "m",
+              .host = host(facts),
+              .call = {.prompt = prompt, .position = 0, .chunk = chunk}};
+    for (int64_t stages = 1; stages <= hosts; stages++)
+        if (hosts % stages == 0) add_shape(&p, hosts / stages, stages);
+    plan_predict(&p);
+    return p;
+}
+
+/* The row that the plan calls best, with the chunk that it has chosen, against every row with every
+ * chunk, each computed by itself. */
+static void none_is_better(const char *facts, int64_t hosts, int64_t prompt) {
+    const plan found = all_shapes(facts, hosts, prompt, 0);
+    cr_assert_lt(found.best_prefill, found.shapes.n, "%s: nothing fits", facts);
+    const double best = found.shapes.at[found.best_prefill].prefill_rate;
+    const double best_decode = found.shapes.at[found.best_decode].decode_rate;
+    bool met = false;
+    for (int64_t chunk = PLAN_SHORTEST_CHUNK; chunk < 2 * prompt; chunk *= 2) {
+        const plan one = all_shapes(facts, hosts, prompt, chunk);
+        for (size_t i = 0; i < one.shapes.n; i++) {
+            const plan_shape *s = &one.shapes.at[i];
+            if (!s->fits) continue;
+            cr_assert_leq(s->prefill_rate, best, "%s: %lld x %lld, chunk %lld", facts,
+                          (long long)s->ranks, (long long)s->stages, (long long)chunk);
+            cr_assert_leq(s->decode_rate, best_decode, "%s: %lld x %lld", facts,
+                          (long long)s->ranks, (long long)s->stages);
+            met |= s->prefill_rate == best;
+        }
+    }
+    cr_assert(met, "the best row is one of them");
+}
+
+Test(plan, no_shape_and_no_chunk_is_better_than_the_best) {
+    static const char *const networks[] = {"network=100M", "network=1G", "network=100G"};
+    static const char *const latencies[] = {"1us", "100us", "10ms"};
+    static const char *const memories[] = {"8M", "40M", "1G"};
+    for (size_t n = 0; n < 3; n++)
+        for (size_t l = 0; l < 3; l++)
+            for (size_t m = 0; m < 3; m++)
+                for (int64_t hosts = 1; hosts <= 16; hosts *= 2)
+                    none_is_better(
+                        hd_printf(arena, "memory=%s,read=10G,flops=1G,barrier=2us,%s,latency=%s",
+                                  memories[m], networks[n], latencies[l]),
+                        hosts, 3000);
+}
+
+/* Where memory is scarce the chunk gives way, not the shape. */
+Test(plan, a_chunk_that_fits) {
+    const plan large = all_shapes("memory=1G,read=10G,flops=1G", 1, 3000, 0);
+    const plan small = all_shapes("memory=16M,read=10G,flops=1G", 1, 3000, 0);
+    cr_assert_eq(large.shapes.at[0].chunk, 4096);
+    cr_assert_eq(small.shapes.at[0].chunk, 512, "%lld", (long long)small.shapes.at[0].chunk);
+    cr_assert(small.shapes.at[0].fits);
+    const plan none = all_shapes("memory=1M,read=10G,flops=1G", 1, 3000, 0);
+    cr_assert_not(none.shapes.at[0].fits);
+    cr_assert_eq(none.shapes.at[0].chunk, PLAN_SHORTEST_CHUNK);
 }

@@ -90,6 +90,44 @@ Test(ranks, tiles_cross_in_more_messages_of_the_same_bytes) {
     }
 }
 
+/* ---- what a message takes ---------------------------------------------------------------------
+ */
+static int (*gather)(void *, hadal_comm_group, hadal_comm_type, const void *, void *,
+                     const uint64_t *, int64_t);
+static _Thread_local int gathers;
+
+/* Rank 1 loses its CPU for 50 ms in front of the second exchange of the session. */
+static int gather_late(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
+                       void *out, const uint64_t *counts, int64_t timeout_ns) {
+    const bool late = ++gathers == 2 && ((const hadal_comm *)context)->rank == 1;
+    if (late) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    return gather(context, group, type, in, out, counts, timeout_ns);
+}
+
+static int64_t latencies[2];
+static void init_with_a_late_rank(rank *r) {
+    const hadal_comm *c = hadal_threads_comm(r->group, r->number);
+    hadal_comm face = *c;
+    gathers = 0;
+    gather = c->all_gather;
+    face.all_gather = gather_late;
+    const size_t size = session_bytes(r);
+    r->memory = aligned_alloc(64, size);
+    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
+                                       &face, r->timeout_ns, &r->session);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    latencies[r->number] = r->session->figures.latency_ns;
+}
+
+/* Or no tile would ever pay in this session. */
+Test(ranks, a_rank_that_was_late_once_is_no_latency) {
+    static toy t;
+    make_toy(&t, 2, 2);
+    run_ranks(&t, 1, init_with_a_late_rank);
+    for (int i = 0; i < 2; i++)
+        cr_assert(latencies[i] < 25000000, "rank %d: %ld ns", i, (long)latencies[i]);
+}
+
 /* ---- how many tiles ---------------------------------------------------------------------------
  */
 static int64_t tiles_for(toy *t, hrt_figures f, int64_t tokens) {

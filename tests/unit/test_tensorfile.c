@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support/halves.h"
 #include "support/tensorfile.h"
 
 #define FOLDER "/tmp/hadal-tensor-XXXXXX"
@@ -73,6 +74,73 @@ Test(tensorfile, bf16_from_double_rounds_once) {
     cr_expect_eq(hd_bf16_from_f64(0x1.02ffffffffp0), 0x3f81);
     cr_expect_eq(hd_bf16_from_f64(1e300), 0x7f80);
     cr_expect_eq(hd_bf16_from_f64(1e-300), 0);
+}
+
+/* Runs of elements give what single ones give, at the ends of vectors and beyond them. */
+Test(tensorfile, runs_of_halves) {
+    enum { ALL = 1 << 16, AROUND = 5 };
+    static uint16_t x[ALL], got[AROUND * ALL];
+    static float wide[ALL], around[AROUND * ALL];
+    for (uint32_t i = 0; i < ALL; i++)
+        x[i] = (uint16_t)i;
+    hd_f16s_to_f32((const uint8_t *)x, ALL, wide);
+    for (uint32_t i = 0; i < ALL; i++) {
+        const float want = hd_f16_to_f32(x[i]);
+        cr_assert_eq(memcmp(&wide[i], &want, 4), 0, "%#x", i);
+    }
+    /* each half, its neighbours in f32, the middle to the next one, and a neighbour of that */
+    for (uint32_t i = 0; i < ALL; i++)
+        for (int k = 0; k < AROUND; k++) {
+            static const uint32_t steps[AROUND] = {0, 1, 0xfff, 0x1000, 0x1001};
+            uint32_t bits;
+            memcpy(&bits, i % 2 ? &(float){hd_bf16_to_f32(x[i])} : &wide[i], 4);
+            bits += i % 2 ? steps[k] << 3 : steps[k];
+            memcpy(&around[AROUND * i + (uint32_t)k], &bits, 4);
+        }
+    for (uint64_t n = AROUND * ALL, less = 0; less < 9; less++) {
+        hd_f16s_from_f32(around + less, n - less * (n / 9), got);
+        for (uint64_t i = 0; i < n - less * (n / 9); i++)
+            cr_assert_eq(got[i], hd_f16_from_f32(around[less + i]), "%a", (double)around[less + i]);
+        hd_bf16s_from_f32(around + less, n - less * (n / 9), got);
+        for (uint64_t i = 0; i < n - less * (n / 9); i++)
+            cr_assert_eq(got[i], hd_bf16_from_f32(around[less + i]), "%a",
+                         (double)around[less + i]);
+    }
+}
+
+/* Towards zero, with the last bit set for what was cut off. */
+Test(tensorfile, runs_of_odd_floats) {
+    static const double x[] = {0,
+                               -0.0,
+                               1,
+                               1 + 0x1p-23,
+                               1 + 0x1p-40,
+                               1 + 0x1p-23 + 0x1p-24,
+                               -1 - 0x1p-40,
+                               0x1p-149,
+                               0x1p-150,
+                               -0x1p-160,
+                               1e300,
+                               -1e300,
+                               INFINITY};
+    static const float want[] = {0,
+                                 -0.0f,
+                                 1,
+                                 1 + 0x1p-23f,
+                                 1 + 0x1p-23f,
+                                 1 + 0x1p-23f,
+                                 -1 - 0x1p-23f,
+                                 0x1p-149f,
+                                 0x1p-149f,
+                                 -0x1p-149f,
+                                 0x1.fffffep127f,
+                                 -0x1.fffffep127f,
+                                 INFINITY};
+    enum { COUNT = sizeof x / sizeof *x };
+    float got[COUNT];
+    hd_odd_f32s(x, COUNT, got);
+    for (int i = 0; i < COUNT; i++)
+        cr_expect_eq(memcmp(&got[i], &want[i], 4), 0, "%a: %a", x[i], (double)got[i]);
 }
 
 Test(tensorfile, f16_is_exact_both_ways) {

@@ -1,5 +1,5 @@
-/* Results in place of what they replace (passes/plan_memory.c): row t of the result overwrites row
- * t of a value that the kernel reads, such as the streams of a residual system.
+/* Results in place of what they replace (passes/kernels/plan_memory.c): row t of the result
+ * overwrites row t of a value that the kernel reads, such as the streams of a residual system.
  *
  * No element of a token's row may be overwritten before everything that needs it has read it. So a
  * nest may write in place if it comes after every nest that reads the old row, and if it reads the

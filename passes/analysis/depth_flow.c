@@ -1,0 +1,409 @@
+/* Which values belong to the residual mechanism, and of what kind they are.
+ *
+ *   member    the embedding; results of token-local ops on members; and the other operands of such
+ *             ops, which are outputs of sublayers.
+ *   kind      a sum of the embedding and outputs (scaled or not) is a sum, any other value as wide
+ *             as the stream is a mix, and narrower ones are numbers.
+ *
+ * The sources of inputs and the blocks that they form: depth_sources.c.
+ */
+#include "passes/analysis/depth_flow_private.h"
+#include "passes/util.h"
+
+enum {
+    FEW_COLUMNS = 8
+}; /* a linear op with so few outputs computes gates, not a sublayer's output */
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+static void list_ops(flow_finder *f, hir_id first) {
+    const hir_module *m = f->out->m;
+    HIR_EACH(m, op, first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (hir_has_trait(o->code, HIR_REGION)) {
+            list_ops(f, o->body_first);
+            const hir_op *yield = o->body_last == HIR_NONE ? NULL : hir_op_at(m, o->body_last);
+            for (uint32_t i = 0; yield && i < o->n_results && i < yield->n_args; i++)
+                if (yield->args[i].kind == HIR_REF_VALUE)
+                    f->out->origin[o->results[i]] = f->out->origin[yield->args[i].index];
+            continue;
+        }
+        if (o->code == HIR_YIELD_OP) continue;
+        const bool rows = o->code == HIR_COMM_PART_OP && !hir_find_attr(o, HIR_A_AXIS);
+        const bool same = o->code == HIR_RESHAPE_OP || o->code == HIR_CONVERT_OP || rows;
+        if (same && o->args[0].kind == HIR_REF_VALUE) {
+            f->out->origin[o->results[0]] = f->out->origin[o->args[0].index];
+            continue;
+        }
+        hd_push(f->arena, &f->out->program, op);
+    }
+}
+
+hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
+    hir_ref r = o->args[i];
+    if (r.kind != HIR_REF_VALUE) return HIR_NONE;
+    hir_type t = hir_value_at(f->out->m, r.index)->type;
+    if (!hir_type_has_t(t) || t.dtype == HIR_I32) return HIR_NONE;
+    return f->out->origin[r.index];
+}
+
+uint64_t flow_row(const flow_finder *f, hir_id v) {
+    int64_t n = pass_elements(hir_value_at(f->out->m, v)->type);
+    return (uint64_t)n;
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+bool hir_flow_is_border(const hir_module *m, const hir_op *o) {
+    switch (o->code) {
+    case HIR_LINEAR_OP: {
+        hir_ref w = o->args[1];
+        return w.kind == HIR_REF_WEIGHT && hir_ref_type(m, w).dim[0] > FEW_COLUMNS;
+    }
+    case HIR_EXPERT_LINEAR_OP: return true;
+    case HIR_PICK_OP: return true; /* the weights of what a router has chosen */
+    default: return !hir_has_trait(o->code, HIR_LOCAL) || hir_has_trait(o->code, HIR_WRITES_STATE);
+    }
+}
+
+static bool is_border(const flow_finder *f, const hir_op *o) {
+    return hir_flow_is_border(f->out->m, o);
+}
+
+static bool is_effect(const hir_op *o) {
+    return hir_has_trait(o->code, HIR_EFFECT) || o->n_results == 0;
+}
+
+/* Operand i of an op of a sublayer, unless it depends on the token's position alone. */
+static hir_id inner_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
+    hir_id x = flow_operand(f, o, i);
+    if (x == HIR_NONE || f->member[x]) return HIR_NONE;
+    hir_id op = hir_value_at(f->out->m, x)->op;
+    bool made = op == HIR_NONE || !hir_has_trait(hir_op_at(f->out->m, op)->code, HIR_PURE_CONST);
+    return made ? x : HIR_NONE;
+}
+
+/* Marks the operands of an output, transitively, down to the sublayer's last contractions, as
+ * inside the sublayer. A value that two outputs depend on is the end of the sublayer: an output
+ * itself. */
+static void look_inside(flow_finder *f, hir_id output) {
+    const hir_module *m = f->out->m;
+    const hir_id before = f->into[output];
+    f->pending.n = 0;
+    hd_push(f->arena, &f->pending, output);
+    while (f->pending.n) {
+        hir_id op = hir_value_at(m, f->pending.at[--f->pending.n])->op;
+        if (op == HIR_NONE || is_border(f, hir_op_at(m, op))) continue;
+        const hir_op *o = hir_op_at(m, op);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_id x = inner_operand(f, o, i);
+            if (x == HIR_NONE || f->into[x] == output) continue;
+            if (f->into[x] != HIR_NONE && f->into[x] != before) {
+                hd_push(f->arena, &f->outputs, x);
+                continue;
+            }
+            f->into[x] = output;
+            hd_push(f->arena, &f->pending, x);
+        }
+    }
+}
+
+/* Is it a product with a factor that is the same for every token? */
+static bool is_scaling(const flow_finder *f, const hir_op *o) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n_args; i++)
+        n += flow_operand(f, o, i) != HIR_NONE;
+    return n == 1 && (o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP);
+}
+
+/* The value that v is a scaled form of. */
+static hir_id unscaled(const flow_finder *f, hir_id v) {
+    for (;;) {
+        hir_id op = hir_value_at(f->out->m, v)->op, x = HIR_NONE;
+        const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(f->out->m, op);
+        if (!o || !is_scaling(f, o)) return v;
+        for (uint32_t i = 0; i < o->n_args && x == HIR_NONE; i++)
+            x = flow_operand(f, o, i);
+        if (flow_row(f, x) != flow_row(f, v)) return v;
+        v = x;
+    }
+}
+
+/* A value that is combined with the stream but does not depend on a member is a sublayer's output.
+ * A scaling of it belongs to the mechanism. */
+static void claim(flow_finder *f, hir_id output) {
+    output = unscaled(f, output);
+    f->outputs.n = 0;
+    hd_push(f->arena, &f->outputs, output);
+    while (f->outputs.n) {
+        hir_id v = f->outputs.at[--f->outputs.n];
+        if (f->member[v]) continue;
+        f->member[v] = f->grown = true;
+        look_inside(f, v);
+        f->into[v] = HIR_NONE;
+    }
+}
+
+static bool reads_member(const flow_finder *f, const hir_op *o) {
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_id x = flow_operand(f, o, i);
+        if (x != HIR_NONE && f->member[x]) return true;
+    }
+    return false;
+}
+
+/* Looked up with each rank's share of the features, the embedding is what is gathered of them. */
+static bool gathers_embedding(const flow_finder *f, const hir_op *o) {
+    if (o->code != HIR_COMM_ALL_GATHER_OP || !hir_find_attr(o, HIR_A_AXIS)) return false;
+    const hir_id x = flow_operand(f, o, 0), op = x == HIR_NONE ? x : hir_value_at(f->out->m, x)->op;
+    return op != HIR_NONE && hir_op_at(f->out->m, op)->code == HIR_GATHER_OP;
+}
+
+/* Of what stages send each other: sources as wide as the stream, and several streams, but not rows
+ * of heads, such as the values of attention of a layer before. */
+static bool is_source(const flow_finder *f, hir_id v) {
+    const hir_type t = hir_value_at(f->out->m, v)->type;
+    return t.rank > 1 && (uint64_t)t.dim[t.rank - 1] == f->out->width;
+}
+
+static bool is_received(const flow_finder *f, const hir_op *o) {
+    return o->code == HIR_COMM_RECV_OP && is_source(f, o->results[0]);
+}
+
+static bool is_beginning(const flow_finder *f, const hir_op *o) {
+    return o->code == HIR_GATHER_OP || gathers_embedding(f, o) || is_received(f, o);
+}
+
+/* Of a stage that looks nothing up: the longest last dim of what it is sent. Of several streams it
+ * is one's, and what sublayers send beside the stream is narrower. */
+static uint64_t received_width(const flow_finder *f) {
+    const hir_module *m = f->out->m;
+    int64_t most = 0;
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        if (o->code != HIR_COMM_RECV_OP) continue;
+        const hir_type t = hir_value_at(m, o->results[0])->type;
+        if (t.rank > 1 && t.dim[t.rank - 1] > most) most = t.dim[t.rank - 1];
+    }
+    return (uint64_t)most;
+}
+
+static void grow_at(flow_finder *f, const hir_op *o) {
+    const hir_id sent = o->code == HIR_COMM_SEND_OP ? flow_operand(f, o, 0) : HIR_NONE;
+    if (sent != HIR_NONE && !f->member[sent] && is_source(f, sent)) claim(f, sent);
+    if (is_effect(o) || is_border(f, o) || !reads_member(f, o)) return;
+    if (!f->member[o->results[0]]) f->member[o->results[0]] = f->grown = true;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_id x = inner_operand(f, o, i);
+        if (x != HIR_NONE) claim(f, x);
+    }
+}
+
+static void find_width(flow_finder *f) {
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+        const bool whole = gathers_embedding(f, o);
+        if (whole || (o->code == HIR_GATHER_OP && !f->out->width))
+            f->out->width = flow_row(f, o->results[0]);
+        if (whole) return;
+    }
+    if (!f->out->width) f->out->width = received_width(f);
+}
+
+/* The first members: the embedding, what a stage is sent, or the inputs of a plain function. */
+static void seed(flow_finder *f) {
+    const hir_module *m = f->out->m;
+    find_width(f);
+    for (size_t k = 0; k < f->out->program.n && f->out->width; k++) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        if (!is_beginning(f, o)) continue;
+        f->member[o->results[0]] = true;
+        if (gathers_embedding(f, o)) f->member[flow_operand(f, o, 0)] = false;
+    }
+    if (f->out->width) return;
+    for (size_t i = 0; i < m->inputs.n; i++) {
+        hir_id v = m->inputs.at[i];
+        hir_type t = hir_value_at(m, v)->type;
+        if (!hir_type_has_t(t) || t.dtype == HIR_I32 || t.rank < 2) continue;
+        f->member[v] = true;
+        if (flow_row(f, v) > f->out->width) f->out->width = flow_row(f, v);
+    }
+}
+
+static void find_members(flow_finder *f) {
+    seed(f);
+    do {
+        f->grown = false;
+        for (size_t k = 0; k < f->out->program.n; k++)
+            grow_at(f, hir_op_at(f->out->m, f->out->program.at[k]));
+    } while (f->grown);
+}
+
+/* ---- kinds ----------------------------------------------------------------------------------- */
+
+const char *hir_flow_kind_name(hir_flow_kind k) {
+    static const char *const names[] = {
+        [HIR_FLOW_NONE] = "none",     [HIR_FLOW_EMBEDDING] = "embedding",
+        [HIR_FLOW_OUTPUT] = "output", [HIR_FLOW_SUM] = "sum",
+        [HIR_FLOW_MIX] = "mix",       [HIR_FLOW_NUMBERS] = "numbers",
+    };
+    return names[k];
+}
+
+bool flow_is_stream(hir_flow_kind k) {
+    return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
+}
+
+/* The operands with T. */
+typedef struct operands {
+    uint32_t n;
+    bool numbers, stream, scaled; /* true if all of them are */
+    hir_id first;
+} operands;
+
+static operands operands_of(const flow_finder *f, const hir_op *o) {
+    operands x = {.numbers = true, .stream = true, .scaled = true, .first = HIR_NONE};
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        hir_id v = flow_operand(f, o, i);
+        if (v == HIR_NONE) continue;
+        if (x.n++ == 0) x.first = v;
+        x.numbers &= f->out->kind[v] == HIR_FLOW_NUMBERS;
+        x.stream &= flow_is_stream(f->out->kind[v]);
+        x.scaled &= f->root[v] != v;
+    }
+    return x;
+}
+
+/* Is it a reduction over the channels? Their axis is the last that has the width of the stream
+ * (with as many sources as channels, two axes have it). */
+static bool takes_width(const flow_finder *f, const hir_op *o) {
+    hir_type t = hir_ref_type(f->out->m, o->args[0]);
+    uint32_t axis = (uint32_t)hir_attr_int(o, HIR_A_AXIS, 0);
+    if (axis >= t.rank || (uint64_t)t.dim[axis] != f->out->width) return false;
+    for (uint32_t i = axis + 1; i < t.rank; i++)
+        if (t.dim[i] == t.dim[axis]) return false;
+    return true;
+}
+
+/* Is it narrower than the stream, or computed from such values only? (The scores of many sources
+ * may be as wide.) */
+static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
+    uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
+    if (row < width || (x->n && x->numbers)) return true;
+    if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
+    if (hir_is_linear(o->code)) return !is_border(f, o);
+    if (!hir_has_trait(o->code, HIR_REDUCE)) return false;
+    return row % width != 0 || takes_width(f, o);
+}
+
+/* Is it a use that a gate may have: multiplied with another value as wide as the stream (`wide`),
+ * or combined with one that is the same for every token, as in 1 - g? */
+static bool is_gate_use(const flow_finder *f, const hir_op *o, hir_id v, bool *wide) {
+    hir_id a = o->n_args == 2 ? flow_operand(f, o, 0) : HIR_NONE;
+    hir_id b = o->n_args == 2 ? flow_operand(f, o, 1) : HIR_NONE;
+    if (o->n_args != 2 || !hir_has_trait(o->code, HIR_ELEMENTWISE) || a == b) return false;
+    hir_id other = a == v ? b : a;
+    *wide = other != HIR_NONE;
+    return !*wide || (o->code == HIR_MUL_OP && flow_row(f, other) >= f->out->width);
+}
+
+/* Finds factors: values that are multiplied with others as wide as the stream, and have no other
+ * uses.
+ */
+static void find_factors(flow_finder *f) {
+    bool *other_use = hd_new_array(f->arena, bool, f->out->m->values.n);
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_id v = flow_operand(f, o, i);
+            if (v == HIR_NONE) continue;
+            bool wide = false;
+            other_use[v] |= !is_gate_use(f, o, v, &wide);
+            f->factor[v] |= wide;
+        }
+    }
+    for (size_t v = 0; v < f->out->m->values.n; v++)
+        f->factor[v] &= !other_use[v];
+}
+
+/* A gate per channel: a bounded value that the stream is multiplied with. It is as wide as a
+ * sublayer's output, but is not one. */
+static bool is_gate(const flow_finder *f, const hir_op *o) {
+    bool bounded = o->code == HIR_SIGMOID_OP || o->code == HIR_TANH_OP || o->code == HIR_SOFTMAX_OP;
+    return bounded && f->member[o->results[0]] && f->factor[o->results[0]];
+}
+
+static void set_kind(flow_finder *f, const hir_op *o) {
+    hir_id v = o->results[0];
+    bool inside = !f->member[v] && f->into[v] != HIR_NONE;
+    if ((!f->member[v] && !inside) || !hir_type_has_t(hir_value_at(f->out->m, v)->type)) return;
+    hir_flow_kind *kind = &f->out->kind[v];
+    f->root[v] = v;
+    if (is_beginning(f, o)) {
+        *kind = HIR_FLOW_EMBEDDING;
+        return;
+    }
+    operands x = operands_of(f, o);
+    *kind = are_numbers(f, o, &x) ? HIR_FLOW_NUMBERS : HIR_FLOW_MIX;
+    if (inside || is_border(f, o) || !reads_member(f, o)) {
+        f->out->inside[v] = true;
+        if (*kind == HIR_FLOW_MIX) *kind = is_gate(f, o) ? HIR_FLOW_NUMBERS : HIR_FLOW_OUTPUT;
+        return;
+    }
+    if (!x.n || !x.stream || flow_row(f, v) != flow_row(f, x.first)) return;
+    bool adds = o->code == HIR_ADD_OP || o->code == HIR_SUB_OP;
+    bool scales = o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP || adds;
+    if (x.n == 1 &&
+        scales) { /* combined with a value that is the same for every token: of the same kind */
+        *kind = f->out->kind[x.first];
+        f->root[v] = f->root[x.first];
+    } else if (adds && !x.scaled) { /* a sum in which each summand has a weight is a mix */
+        *kind = HIR_FLOW_SUM;
+    }
+}
+
+static void find_kinds(flow_finder *f) {
+    const hir_module *m = f->out->m;
+    for (size_t i = 0; i < m->inputs.n; i++) {
+        hir_id v = m->inputs.at[i];
+        if (!f->member[v]) continue;
+        f->root[v] = v;
+        f->out->kind[v] = flow_row(f, v) < f->out->width ? HIR_FLOW_NUMBERS : HIR_FLOW_EMBEDDING;
+    }
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        if (!is_effect(o) || is_received(f, o)) set_kind(f, o); /* receiving is an effect */
+    }
+}
+
+/* ---- the whole analysis
+ * ------------------------------------------------------------------------------- */
+
+static hir_id *ids(hd_arena *a, size_t n, bool self) {
+    hir_id *at = hd_new_array(a, hir_id, n);
+    for (size_t i = 0; i < n; i++)
+        at[i] = self ? (hir_id)i : HIR_NONE;
+    return at;
+}
+
+void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
+    const size_t n = m->values.n;
+    *out = (hir_flow){.m = m, .origin = ids(a, n, true), .input = ids(a, n, false)};
+    out->kind = hd_new_array(a, hir_flow_kind, n);
+    out->inside = hd_new_array(a, bool, n);
+    flow_finder f = {
+        .out = out,
+        .arena = a,
+        .member = hd_new_array(a, bool, n),
+        .root = ids(a, n, false),
+        .into = ids(a, n, false),
+        .factor = hd_new_array(a, bool, n),
+    };
+    list_ops(&f, m->first);
+    find_members(&f);
+    if (!out->width) return;
+    find_factors(&f);
+    find_kinds(&f);
+    flow_find_inputs(&f);
+    flow_find_blocks(&f);
+}

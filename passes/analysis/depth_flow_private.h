@@ -1,0 +1,27 @@
+/* Shared by the files that find the residual mechanism. */
+#ifndef HIR_PASSES_DEPTH_FLOW_PRIVATE_H
+#define HIR_PASSES_DEPTH_FLOW_PRIVATE_H
+
+#include "passes/analysis/depth_flow.h"
+
+typedef struct flow_finder {
+    hir_flow *out;
+    hd_arena *arena;
+    bool grown;                      /* a member was found in this round */
+    HD_VEC(hir_id) pending, outputs; /* work lists of claim */
+    /* by value (origins) */
+    bool *member;
+    hir_id *root; /* of a member: the value that it is a scaled form of, or itself */
+    hir_id *into; /* the sublayer output that it leads to, or HIR_NONE */
+    bool *factor; /* its only use: multiplied with a value as wide as the stream */
+} flow_finder;
+
+/* The origin of operand i if it is a float value with T, else HIR_NONE. */
+hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i);
+uint64_t flow_row(const flow_finder *f, hir_id v); /* elements of a row */
+bool flow_is_stream(hir_flow_kind k);
+
+void flow_find_inputs(flow_finder *f); /* outputs, inputs and their sources */
+void flow_find_blocks(flow_finder *f);
+
+#endif

@@ -1,0 +1,399 @@
+/* The inputs of sublayers, the sources of each, and the blocks that they form.
+ *
+ * Sources are found by walking back from an input through mixes, along operands as wide as the
+ * stream (the weights of a mix are narrower), to the embedding, an output, or a sum of them.
+ *
+ * Blocks. A source that the next input reads too is finished; one that only this input reads is
+ * live. Consecutive inputs with the same finished sources are a block: one pass over the finished
+ * sources (phase 1) can serve them all. In Block AttnRes they are the blocks of the model; in Full
+ * AttnRes each sublayer is one; in a plain residual nothing is shared, and there is one block.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/analysis/depth_flow_private.h"
+#include "passes/util.h"
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+typedef struct walker {
+    flow_finder *f;
+    uint32_t *seen; /* by value: the last walk that visited it */
+    uint32_t walk;
+    HD_VEC(hir_id) stack, found;
+} walker;
+
+static void push(walker *w, hir_id v) {
+    if (v == HIR_NONE || w->seen[v] == w->walk) return;
+    w->seen[v] = w->walk;
+    hd_push(w->f->arena, &w->stack, v);
+}
+
+/* The operand of the stack that a slice takes; HIR_NONE if it is not exactly one. */
+static hir_id sliced_operand(const flow_finder *f, const hir_op *slice) {
+    const hir_module *m = f->out->m;
+    hir_id v = flow_operand(f, slice, 0);
+    hir_id made = v == HIR_NONE ? HIR_NONE : hir_value_at(m, v)->op;
+    if (made == HIR_NONE || hir_op_at(m, made)->code != HIR_STACK_OP) return HIR_NONE;
+    const hir_op *stack = hir_op_at(m, made);
+    int64_t axis = hir_attr_int(slice, HIR_A_AXIS, 0), start = hir_attr_int(slice, HIR_A_START, 0);
+    bool same = axis == hir_attr_int(stack, HIR_A_AXIS, -1) &&
+                hir_attr_int(slice, HIR_A_LENGTH, 0) == 1 && slice->args[0].index == v;
+    return same && start < stack->n_args ? flow_operand(f, stack, (uint32_t)start) : HIR_NONE;
+}
+
+/* Operands of a mix that are as wide as the stream are sources, except the query. */
+static bool is_mixed(const flow_finder *f, const hir_op *o, uint32_t i) {
+    if (o->code == HIR_DEPTH_ATTEND_OP && i == 0) return false;
+    hir_id x = flow_operand(f, o, i);
+    return x != HIR_NONE && f->out->kind[x] != HIR_FLOW_NUMBERS;
+}
+
+static void step(walker *w, hir_id v) {
+    flow_finder *f = w->f;
+    if (flow_is_stream(f->out->kind[v])) {
+        hir_id root = f->root[v];
+        if (root != v && w->seen[root] == w->walk) return;
+        w->seen[root] = w->walk;
+        hd_push(f->arena, &w->found, root);
+        return;
+    }
+    hir_id op = hir_value_at(f->out->m, v)->op;
+    if (op == HIR_NONE) return;
+    const hir_op *o = hir_op_at(f->out->m, op);
+    if (hir_flow_is_border(f->out->m, o)) return;
+    hir_id only = o->code == HIR_SLICE_OP ? sliced_operand(f, o) : HIR_NONE;
+    for (uint32_t i = 0; i < o->n_args; i++)
+        if (is_mixed(f, o, i)) push(w, only != HIR_NONE ? only : flow_operand(f, o, i));
+}
+
+static void find_sources(walker *w, hir_id input) {
+    w->walk++;
+    w->stack.n = w->found.n = 0;
+    push(w, input);
+    while (w->stack.n)
+        step(w, w->stack.at[--w->stack.n]);
+}
+
+/* ---- contents of a source ---------------------------------------------------------------------
+ */
+
+typedef struct contents { /* of a value of the stream */
+    bool known;
+    uint32_t first, last, count;
+} contents;
+
+/* Iterative, as the sums of a plain residual form a chain as long as the model. */
+static contents contents_of(const flow_finder *f, contents *memo, const uint32_t *number,
+                            hir_id v) {
+    HD_VEC(hir_id) stack = {0};
+    hd_push(f->arena, &stack, v);
+    while (stack.n) {
+        hir_id at = stack.at[stack.n - 1];
+        contents *c = &memo[at];
+        hir_id op = hir_value_at(f->out->m, at)->op;
+        if (c->known || f->out->kind[at] != HIR_FLOW_SUM || op == HIR_NONE) {
+            uint32_t n = f->out->kind[at] == HIR_FLOW_OUTPUT ? number[at] : 0;
+            if (!c->known) *c = (contents){true, n, n, 1};
+            stack.n--;
+            continue;
+        }
+        const hir_op *o = hir_op_at(f->out->m, op);
+        contents all = {true, UINT32_MAX, 0, 0};
+        size_t before = stack.n;
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_id x = flow_operand(f, o, i);
+            if (x == HIR_NONE) continue;
+            x = f->root[x];
+            if (!memo[x].known) {
+                hd_push(f->arena, &stack, x);
+                continue;
+            }
+            if (memo[x].first < all.first) all.first = memo[x].first;
+            if (memo[x].last > all.last) all.last = memo[x].last;
+            all.count += memo[x].count;
+        }
+        if (stack.n > before) continue;
+        *c = all;
+        stack.n--;
+    }
+    return memo[v];
+}
+
+void hir_flow_print_source(const hir_source *s, hd_text *out) {
+    if (s->first == 0)
+        hd_text_add(out, "e");
+    else
+        hd_text_f(out, "%u", s->first);
+    if (s->last == s->first) return;
+    hd_text_f(out, "%s%u", s->count == s->last - s->first + 1 ? "-" : "..", s->last);
+}
+
+/* ---- outputs and inputs ---------------------------------------------------------------------- */
+
+static void reach_sources(walker *w, hir_id value, bool *reached) {
+    find_sources(w, value);
+    for (size_t k = 0; k < w->found.n; k++)
+        reached[w->found.at[k]] = true;
+}
+
+/* Keeps those outputs that reach an input as a source or in a sum, or another stage; others, such
+ * as the query of a mix, are not outputs of sublayers. */
+static void find_outputs(flow_finder *f, walker *w, bool *reached) {
+    hir_flow *out = f->out;
+    for (size_t i = 0; i < out->inputs.n; i++)
+        reach_sources(w, out->inputs.at[i].value, reached);
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        const hir_id sent = o->code == HIR_COMM_SEND_OP ? flow_operand(f, o, 0) : HIR_NONE;
+        if (sent != HIR_NONE && f->member[sent]) reach_sources(w, sent, reached);
+    }
+    for (size_t k = out->program.n; k-- > 0;) { /* through sums, in reverse order */
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        if (!o->n_results || !reached[o->results[0]]) continue;
+        if (out->kind[o->results[0]] != HIR_FLOW_SUM) continue;
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            hir_id x = flow_operand(f, o, i);
+            if (x != HIR_NONE) reached[f->root[x]] = true;
+        }
+    }
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        if (!o->n_results || !reached[o->results[0]]) continue;
+        if (out->kind[o->results[0]] == HIR_FLOW_OUTPUT && f->root[o->results[0]] == o->results[0])
+            hd_push(f->arena, &out->outputs, o->results[0]);
+    }
+}
+
+static void add_input(flow_finder *f, hir_id v, hd_loc loc) {
+    hir_flow *out = f->out;
+    if (v == HIR_NONE || !f->member[v] || out->input[v] != HIR_NONE) return;
+    if (out->kind[v] == HIR_FLOW_NUMBERS) return;
+    out->input[v] = (uint32_t)out->inputs.n;
+    hir_flow_input input = {.value = v, .sublayer = HIR_NONE, .loc = loc};
+    hd_push(f->arena, &out->inputs, input);
+}
+
+static void list_inputs(flow_finder *f) {
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+        if (o->code != HIR_OUTPUT_OP && !hir_flow_is_border(f->out->m, o)) continue;
+        for (uint32_t i = 0; i < o->n_args; i++)
+            add_input(f, flow_operand(f, o, i), o->loc);
+    }
+}
+
+static uint32_t least(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* For each value: the first sublayer whose output depends on it other than through the
+ * mechanism. */
+static void assign_sublayers(flow_finder *f, const uint32_t *number) {
+    const hir_flow *out = f->out;
+    uint32_t *leads = hd_new_array(f->arena, uint32_t, out->m->values.n);
+    for (size_t i = 0; i < out->m->values.n; i++)
+        leads[i] = HIR_NONE;
+    for (size_t k = out->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        uint32_t to = o->code == HIR_OUTPUT_OP ? HIR_FLOW_RESULT : HIR_NONE;
+        if (o->n_results) {
+            hir_id v = o->results[0];
+            bool border = hir_flow_is_border(out->m, o);
+            if (f->member[v] && !border && !out->inside[v]) continue;
+            hir_id whole = f->member[v] || f->into[v] == HIR_NONE ? v : f->into[v];
+            to = number[whole] ? number[whole] : leads[v];
+        }
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            if (o->args[i].kind != HIR_REF_VALUE) continue;
+            hir_id x = out->origin[o->args[i].index];
+            if (out->input[x] != HIR_NONE) {
+                hir_flow_input *input = &out->inputs.at[out->input[x]];
+                input->sublayer = least(input->sublayer, to);
+            } else if (!f->member[x]) {
+                leads[x] = least(leads[x], to);
+            }
+        }
+    }
+}
+
+static int by_place(const void *a, const void *b) {
+    const hir_source *x = a, *y = b;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return x->value < y->value ? -1 : x->value > y->value;
+}
+
+/* Drops inputs that lead to no output, such as that of a query's contraction. */
+static void drop_strays(hir_flow *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < out->inputs.n; i++) {
+        hir_flow_input input = out->inputs.at[i];
+        bool stray = input.sublayer == HIR_NONE;
+        out->input[input.value] = stray ? HIR_NONE : (uint32_t)n;
+        if (!stray) out->inputs.at[n++] = input;
+    }
+    out->inputs.n = n;
+}
+
+void flow_find_inputs(flow_finder *f) {
+    hir_flow *out = f->out;
+    const size_t n = out->m->values.n;
+    list_inputs(f);
+    walker w = {.f = f, .seen = hd_new_array(f->arena, uint32_t, n)};
+    find_outputs(f, &w, hd_new_array(f->arena, bool, n));
+    uint32_t *number = hd_new_array(f->arena, uint32_t, n);
+    for (size_t i = 0; i < out->outputs.n; i++)
+        number[out->outputs.at[i]] = (uint32_t)i + 1;
+    assign_sublayers(f, number);
+    drop_strays(out);
+    contents *memo = hd_new_array(f->arena, contents, n);
+    for (size_t i = 0; i < out->inputs.n; i++) {
+        hir_flow_input *input = &out->inputs.at[i];
+        find_sources(&w, input->value);
+        for (size_t k = 0; k < w.found.n; k++) {
+            contents c = contents_of(f, memo, number, w.found.at[k]);
+            hir_source s = {w.found.at[k], c.first, c.last, c.count};
+            hd_push(f->arena, &input->sources, s);
+        }
+        if (input->sources.n)
+            qsort(input->sources.at, input->sources.n, sizeof *input->sources.at, by_place);
+    }
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+typedef struct namer {
+    const hir_flow *f;
+    hd_arena *arena;
+    bool *seen; /* by value */
+    HD_VEC(hir_id) stack;
+    const char *name; /* what the names have in common so far; NULL: there are none */
+    size_t n;
+} namer;
+
+static void add_name(namer *x, const char *name) {
+    size_t n = strlen(name), tail = strlen(".weight");
+    if (n > tail && strcmp(name + n - tail, ".weight") == 0) n -= tail;
+    const char *own = hd_strndup(x->arena, name, n);
+    x->n = x->name ? hd_shared_components(x->name, x->n, own) : n;
+    if (!x->name) x->name = own;
+}
+
+/* Operands that are made inside the sublayer, too. */
+static void push_inner(namer *x, const hir_op *o) {
+    const hir_flow *f = x->f;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE) continue;
+        const hir_id v = f->origin[o->args[i].index];
+        if (x->seen[v] || f->input[v] != HIR_NONE) continue;
+        if (f->kind[v] != HIR_FLOW_NONE && !f->inside[v]) continue;
+        x->seen[v] = true;
+        hd_push(x->arena, &x->stack, v);
+    }
+}
+
+/* The weight that r is, or moves the elements of; HIR_NONE. */
+static uint32_t weight_behind(const hir_module *m, hir_ref r) {
+    while (r.kind == HIR_REF_VALUE) {
+        const hir_id made = hir_value_at(m, r.index)->op;
+        if (made == HIR_NONE || !hir_has_trait(hir_op_at(m, made)->code, HIR_MOVE)) break;
+        r = hir_op_at(m, made)->args[0];
+    }
+    return r.kind == HIR_REF_WEIGHT ? r.index : HIR_NONE;
+}
+
+/* Back from the output to the last contractions. */
+const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a) {
+    const hir_module *m = f->m;
+    if (sublayer == HIR_FLOW_RESULT) return "output";
+    if (sublayer == 0 || sublayer > f->outputs.n) return "";
+    namer x = {.f = f, .arena = a, .seen = hd_new_array(a, bool, m->values.n + 1)};
+    hd_push(a, &x.stack, f->outputs.at[sublayer - 1]);
+    while (x.stack.n) {
+        const hir_id op = hir_value_at(m, x.stack.at[--x.stack.n])->op;
+        const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(m, op);
+        if (!o) continue;
+        const uint32_t weight = hir_is_linear(o->code) ? weight_behind(m, o->args[1]) : HIR_NONE;
+        if (weight != HIR_NONE)
+            add_name(&x, m->weights.at[weight].name);
+        else if (!hir_flow_is_border(m, o))
+            push_inner(&x, o);
+    }
+    return x.name ? hd_strndup(a, x.name, x.n) : "";
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+/* Puts finished sources first; returns their number. `stamp`: by value, i + 1 if input i reads
+ * it. */
+static uint32_t finished_first(hir_flow_input *x, const uint32_t *stamp, uint32_t next,
+                               hir_source *buffer) {
+    uint32_t n = 0, live = 0;
+    for (size_t i = 0; i < x->sources.n; i++) {
+        hir_source s = x->sources.at[i];
+        if (stamp[s.value] == next)
+            x->sources.at[n++] = s;
+        else
+            buffer[live++] = s;
+    }
+    if (live) memcpy(x->sources.at + n, buffer, live * sizeof *buffer);
+    return n;
+}
+
+static bool same_bank(const hir_flow_input *a, const hir_flow_input *b) {
+    if (a->shared != b->shared) return false;
+    for (uint32_t i = 0; i < a->shared; i++)
+        if (a->sources.at[i].value != b->sources.at[i].value) return false;
+    return true;
+}
+
+static size_t most_sources(const hir_flow *out) {
+    size_t most = 1;
+    for (size_t i = 0; i < out->inputs.n; i++)
+        if (out->inputs.at[i].sources.n > most) most = out->inputs.at[i].sources.n;
+    return most;
+}
+
+void flow_find_blocks(flow_finder *f) {
+    hir_flow *out = f->out;
+    hir_source *buffer = hd_new_array(f->arena, hir_source, most_sources(out));
+    uint32_t *stamp = hd_new_array(f->arena, uint32_t, out->m->values.n);
+    uint32_t first = 1; /* sublayer of the block */
+    for (size_t i = 0; i < out->inputs.n; i++) {
+        hir_flow_input *x = &out->inputs.at[i];
+        if (x->sublayer == HIR_FLOW_RESULT) {
+            x->block = out->blocks;
+            continue;
+        }
+        const uint32_t next = (uint32_t)i + 2;
+        for (size_t k = 0; i + 1 < out->inputs.n && k < x[1].sources.n; k++)
+            stamp[x[1].sources.at[k].value] = next;
+        x->shared = finished_first(x, stamp, next, buffer);
+        if (i == 0 || !same_bank(x, x - 1)) {
+            out->blocks++;
+            first = x->sublayer;
+        }
+        x->block = out->blocks;
+        if (x->sublayer - first + 1 > out->longest_block)
+            out->longest_block = x->sublayer - first + 1;
+    }
+}
+
+hir_flow_reads hir_flow_count_reads(const hir_flow *f) {
+    hir_flow_reads r = {0};
+    uint32_t counted = 0; /* blocks whose finished sources are in `bank` */
+    for (size_t i = 0; i < f->inputs.n; i++) {
+        const hir_flow_input *x = &f->inputs.at[i];
+        if (x->sources.n < 2) continue;
+        r.mixes++;
+        r.naive += x->sources.n;
+        if (x->sublayer == HIR_FLOW_RESULT) {
+            r.output += x->sources.n;
+            continue;
+        }
+        r.live += x->sources.n - x->shared;
+        if (x->block == counted) continue;
+        r.bank += x->shared;
+        counted = x->block;
+    }
+    return r;
+}

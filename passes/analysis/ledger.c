@@ -1,0 +1,465 @@
+/* From data flow to memory accesses: what each kernel (or op) reads and writes of the mechanism,
+ * and for which phase.
+ *
+ * The phase of a read follows from what the value flows into. Walking backwards through a kernel's
+ * body, every value gets the set of kinds of results that it flows into: sums (only along
+ * additions), layer inputs, partial mixes, numbers, the program's output. A source that flows into
+ * a partial mix is read for phase 1, one that flows into a layer input in which a partial mix is
+ * merged is the live source of phase 2, and so on: `phase_of_read`.
+ */
+#include "passes/analysis/ledger.h"
+
+#include "passes/util.h"
+
+static const struct {
+    const char *name, *meaning;
+    bool charged, paper;
+} phases[HIR_PHASE_COUNT] = {
+#define L(id, name, charged, paper, meaning) {name, meaning, charged, paper},
+#include "passes/analysis/ledger_phases.def"
+#undef L
+};
+
+const char *hir_phase_name(hir_phase p) {
+    return phases[p].name;
+}
+
+const char *hir_phase_meaning(hir_phase p) {
+    return phases[p].meaning;
+}
+
+bool hir_phase_is_charged(hir_phase p) {
+    return phases[p].charged;
+}
+
+bool hir_phase_is_in_paper(hir_phase p) {
+    return phases[p].paper;
+}
+
+enum reach { /* kinds of results that a value of a body flows into */
+             INTO_SUM = 1,
+             INTO_INPUT = 2,
+             INTO_OUTPUT = 4,
+             INTO_PARTIAL = 8,
+             INTO_NUMBERS = 16,
+             INTO_NORM = 32, /* a layer input of one source */
+};
+
+typedef struct outer_read { /* of one value by one kernel */
+    hir_id value;
+    unsigned reach;
+    bool whole;
+    uint64_t sliced; /* elements, of distinct slices */
+    HD_VEC(const hir_op *) slices;
+} outer_read;
+
+typedef struct clerk {
+    hir_ledger *l;
+    const hir_module *m;
+    hd_arena *arena;
+    uint8_t *reach;    /* by value of a body */
+    uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
+    HD_VEC(outer_read) reads;
+    bool *weight_seen; /* by weight */
+    bool in_front;     /* walking the prologue of a contraction */
+} clerk;
+
+/* ---- kinds of values ------------------------------------------------------------------------- */
+
+static hir_id origin(const clerk *c, hir_id v) {
+    return c->l->flow.origin[v];
+}
+
+static hir_flow_kind kind_of(const clerk *c, hir_id v) {
+    return c->l->flow.kind[origin(c, v)];
+}
+
+static const hir_flow_input *input_of(const clerk *c, hir_id v) {
+    uint32_t i = c->l->flow.input[origin(c, v)];
+    return i == HIR_NONE ? NULL : &c->l->flow.inputs.at[i];
+}
+
+static bool is_stream(hir_flow_kind k) {
+    return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
+}
+
+/* The reach of a value that flows into result v of a kernel. */
+static unsigned reach_of_result(const clerk *c, hir_id v) {
+    hir_flow_kind kind = kind_of(c, v);
+    const hir_flow_input *input = input_of(c, v);
+    unsigned reach = 0;
+    if (input && input->sublayer == HIR_FLOW_RESULT)
+        reach = INTO_OUTPUT;
+    else if (input)
+        reach = input->sources.n > 1 ? INTO_INPUT : INTO_NORM;
+    if (is_stream(kind)) return reach | INTO_SUM;
+    if (kind == HIR_FLOW_NUMBERS) return INTO_NUMBERS;
+    return reach ? reach : kind == HIR_FLOW_MIX ? INTO_PARTIAL : 0;
+}
+
+static hir_phase phase_of_write(const clerk *c, hir_id v) {
+    const hir_flow_input *input = input_of(c, v);
+    hir_flow_kind kind = kind_of(c, v);
+    if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
+    if (is_stream(kind)) return HIR_PHASE_ACCUMULATE;
+    if (!input) return HIR_PHASE_PHASE_1;
+    return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
+}
+
+/* `merges`: the kernel reads a partial mix, too. */
+static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges) {
+    hir_flow_kind kind = kind_of(c, r->value);
+    const hir_phase mixed = merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
+    if (r->reach == INTO_OUTPUT) return HIR_PHASE_OUTPUT;
+    if (kind == HIR_FLOW_MIX) return HIR_PHASE_PHASE_2;
+    if (r->reach & INTO_SUM) return HIR_PHASE_ACCUMULATE;
+    if (r->reach & INTO_PARTIAL) return HIR_PHASE_PHASE_1;
+    if (r->reach & INTO_INPUT) return mixed;
+    if (r->reach & INTO_NORM) return HIR_PHASE_NORM;
+    return HIR_PHASE_PHASE_1; /* only statistics are computed from it */
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+/* On all ranks together: a row that they divide is on one of them, any other on each. */
+static uint64_t row_bytes(const clerk *c, hir_id v, uint64_t elements) {
+    const hir_type t = hir_value_at(c->m, v)->type;
+    const bool on_each = c->m->ranks > 1 && !(t.rank > 0 && hir_is_row_share(t.dim[0]));
+    const uint64_t bytes = hd_capped_mul(elements, hir_dtype_bytes(t.dtype));
+    return on_each ? hd_capped_mul(bytes, (uint64_t)c->m->ranks) : bytes;
+}
+
+static uint64_t row_elements(const clerk *c, hir_id v) {
+    return (uint64_t)pass_elements(hir_value_at(c->m, v)->type);
+}
+
+static void add(uint64_t *sum, uint64_t n) {
+    if (hd_add_overflow(*sum, n, sum)) *sum = UINT64_MAX;
+}
+
+static void enter(clerk *c, hir_access a) {
+    hir_ledger *l = c->l;
+    a.kind = kind_of(c, a.value);
+    a.dtype = hir_value_at(c->m, a.value)->type.dtype;
+    hd_push(c->arena, &l->accesses, a);
+    hir_traffic *t = &l->phase[a.phase];
+    add(a.write ? &t->written : &t->read, a.bytes);
+    if (phases[a.phase].charged) add(a.write ? &l->total.written : &l->total.read, a.bytes);
+    if (phases[a.phase].paper) add(a.write ? &l->paper.written : &l->paper.read, a.bytes);
+}
+
+/* Weights that ops of the mechanism read: charged once per call, as all tokens share them. */
+static void note_weights(clerk *c, const hir_op *o) {
+    if (o->code == HIR_GATHER_OP) return;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_WEIGHT || c->weight_seen[o->args[i].index]) continue;
+        const hir_weight *w = &c->m->weights.at[o->args[i].index];
+        c->weight_seen[o->args[i].index] = true;
+        uint64_t bytes;
+        if (!hir_weight_bytes(w, &bytes)) bytes = UINT64_MAX;
+        add(&c->l->fixed_bytes, bytes);
+    }
+}
+
+static bool belongs(const clerk *c, const hir_op *o) {
+    return o->n_results == 1 && o->code != HIR_RESHAPE_OP &&
+           kind_of(c, o->results[0]) != HIR_FLOW_NONE && !hir_flow_is_border(c->m, o);
+}
+
+/* ---- ops one at a time ----------------------------------------------------------------------- */
+
+static uint32_t block_of(const clerk *c, uint32_t sublayer) {
+    const hir_flow *f = &c->l->flow;
+    for (size_t i = 0; i < f->inputs.n; i++)
+        if (f->inputs.at[i].sublayer >= sublayer) return f->inputs.at[i].block;
+    return f->blocks;
+}
+
+static hir_phase phase_of_depth_op(hir_opcode code) {
+    bool phase_1 = code == HIR_DEPTH_SCORES_OP || code == HIR_DEPTH_MIX_OP;
+    return phase_1                      ? HIR_PHASE_PHASE_1
+           : code == HIR_DEPTH_MERGE_OP ? HIR_PHASE_PHASE_2
+                                        : HIR_PHASE_MIX;
+}
+
+static hir_phase phase_of_op(const clerk *c, const hir_op *o) {
+    hir_flow_kind kind = kind_of(c, o->results[0]);
+    if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
+    if (is_stream(kind)) return HIR_PHASE_ACCUMULATE;
+    const hir_flow_input *input = input_of(c, o->results[0]);
+    if (!input) return phase_of_depth_op(o->code);
+    return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
+}
+
+static void charge_op(clerk *c, hir_id op, uint32_t sublayer) {
+    const hir_op *o = hir_op_at(c->m, op);
+    hir_access a = {.op = op, .phase = phase_of_op(c, o), .sublayer = sublayer};
+    a.block = block_of(c, sublayer);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE) continue;
+        hir_id v = o->args[i].index;
+        bool again = kind_of(c, v) == HIR_FLOW_NONE;
+        for (uint32_t k = 0; k < i; k++)
+            again |= o->args[k].kind == HIR_REF_VALUE && o->args[k].index == v;
+        if (again) continue;
+        hir_id read = o->code == HIR_SLICE_OP ? o->results[0] : v;
+        a.value = v;
+        a.bytes = row_bytes(c, v, row_elements(c, read));
+        enter(c, a);
+    }
+    a.write = true;
+    a.value = o->results[0];
+    a.bytes = row_bytes(c, a.value, row_elements(c, a.value));
+    enter(c, a);
+    note_weights(c, o);
+}
+
+/* Live ops: passes leave dead ones behind. */
+static bool *live_ops(const clerk *c) {
+    const hir_flow *f = &c->l->flow;
+    bool *live = hd_new_array(c->arena, bool, f->program.n + 1);
+    bool *needed = hd_new_array(c->arena, bool, c->m->values.n);
+    for (size_t k = f->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
+        live[k] = hir_has_trait(o->code, HIR_EFFECT) || (o->n_results && needed[o->results[0]]);
+        for (uint32_t i = 0; live[k] && i < o->n_args; i++)
+            if (o->args[i].kind == HIR_REF_VALUE) needed[origin(c, o->args[i].index)] = true;
+    }
+    return live;
+}
+
+/* Charges ops to the sublayer of the next input in program order. */
+static void charge_ops(clerk *c) {
+    const hir_flow *f = &c->l->flow;
+    uint32_t sublayer = HIR_FLOW_RESULT;
+    uint32_t *of_op = hd_new_array(c->arena, uint32_t, f->program.n + 1);
+    for (size_t k = f->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
+        const hir_flow_input *input = o->n_results ? input_of(c, o->results[0]) : NULL;
+        if (input) sublayer = input->sublayer;
+        of_op[k] = sublayer;
+    }
+    const bool *live = live_ops(c);
+    for (size_t k = 0; k < f->program.n; k++) {
+        hir_id op = f->program.at[k];
+        const hir_op *o = hir_op_at(c->m, op);
+        if (!live[k] || !belongs(c, o) || f->inside[o->results[0]]) continue;
+        charge_op(c, op, of_op[k]);
+    }
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* The value from outside that an operand is, through reshapes in the body; HIR_NONE: it is computed
+ * in the body. */
+static hir_id outer_value(const clerk *c, hir_id kernel, hir_id v) {
+    for (;;) {
+        hir_id op = hir_value_at(c->m, v)->op;
+        if (op == HIR_NONE || hir_op_at(c->m, op)->parent != kernel) return v;
+        const hir_op *o = hir_op_at(c->m, op);
+        if (o->code != HIR_RESHAPE_OP || o->args[0].kind != HIR_REF_VALUE) return HIR_NONE;
+        v = o->args[0].index;
+    }
+}
+
+static void note_slice(clerk *c, outer_read *r, const hir_op *o) {
+    for (size_t i = 0; i < r->slices.n; i++)
+        if (hir_same_slice(r->slices.at[i], o)) return;
+    hd_push(c->arena, &r->slices, o);
+    add(&r->sliced, row_elements(c, o->results[0]));
+}
+
+static outer_read *read_of(clerk *c, hir_id v) {
+    if (!c->read_at[v]) {
+        hd_push(c->arena, &c->reads, (outer_read){.value = v});
+        c->read_at[v] = (uint32_t)c->reads.n;
+    }
+    return &c->reads.at[c->read_at[v] - 1];
+}
+
+/* Propagates the reach of an op's result to its operands. */
+static void spread(clerk *c, hir_id kernel, const hir_op *o) {
+    hir_id y = o->results[0];
+    bool view = o->code == HIR_RESHAPE_OP;
+    bool rows = hir_op_at(c->m, kernel)->code == HIR_KERNEL_ROW_OP;
+    bool inside = !rows && !c->in_front && c->l->flow.inside[origin(c, y)];
+    if (!view && (!belongs(c, o) || inside)) return;
+    unsigned reach = c->reach[y];
+    if (!reach) return;
+    if (!is_stream(kind_of(c, y))) reach &= ~(unsigned)INTO_SUM;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE) continue;
+        hir_id v = o->args[i].index;
+        if (kind_of(c, v) == HIR_FLOW_NONE) continue;
+        c->reach[v] |= (uint8_t)reach;
+        hir_id outer = view ? HIR_NONE : outer_value(c, kernel, v);
+        if (outer == HIR_NONE) continue;
+        outer_read *r = read_of(c, outer);
+        r->reach |= reach;
+        if (o->code == HIR_SLICE_OP)
+            note_slice(c, r, o);
+        else
+            r->whole = true;
+    }
+    if (!view) note_weights(c, o);
+}
+
+/* Sets the reach of yielded values. A kernel that copies a value yields it, or a view of it,
+ * directly. */
+static void spread_yield(clerk *c, hir_id kernel, const hir_op *k, const hir_op *yield) {
+    for (uint32_t i = 0; i < yield->n_args; i++) {
+        if (yield->args[i].kind != HIR_REF_VALUE) continue;
+        hir_id v = yield->args[i].index;
+        if (kind_of(c, k->results[i]) == HIR_FLOW_NONE) continue;
+        unsigned reach = reach_of_result(c, k->results[i]);
+        c->reach[v] |= (uint8_t)reach;
+        hir_id outer = outer_value(c, kernel, v);
+        if (outer == HIR_NONE) continue;
+        outer_read *r = read_of(c, outer);
+        r->reach |= reach;
+        r->whole = true;
+    }
+}
+
+/* Is it where a sublayer ends: its last contraction, or the exchange that sums up what the ranks
+ * have of it? */
+static bool ends_sublayer(const clerk *c, const hir_op *o) {
+    const bool last = o->code == HIR_LINEAR_OP || hir_has_trait(o->code, HIR_COMM);
+    return last && o->n_results == 1 && kind_of(c, o->results[0]) == HIR_FLOW_OUTPUT;
+}
+
+/* The number of sublayer outputs that a kernel computes: as many of its writes are the sublayers'
+ * own. */
+static uint32_t own_writes(const clerk *c, const hir_op *kernel) {
+    uint32_t n = 0;
+    HIR_EACH(c->m, op, kernel->body_first)
+    n += ends_sublayer(c, hir_op_at(c->m, op));
+    return n;
+}
+
+static void charge_writes(clerk *c, hir_access a) {
+    const hir_op *kernel = hir_op_at(c->m, a.op);
+    uint32_t own = own_writes(c, kernel);
+    a.write = true;
+    for (int sums = 0; sums < 2; sums++) /* plain outputs first */
+        for (uint32_t i = 0; i < kernel->n_results; i++) {
+            a.value = kernel->results[i];
+            hir_flow_kind kind = kind_of(c, a.value);
+            if (kind == HIR_FLOW_NONE || (kind != HIR_FLOW_OUTPUT) != sums) continue;
+            a.phase = phase_of_write(c, a.value);
+            if (own && is_stream(kind)) {
+                a.phase = kind == HIR_FLOW_OUTPUT ? HIR_PHASE_OWN : HIR_PHASE_OWN_SUM;
+                own--;
+            }
+            a.bytes = row_bytes(c, a.value, row_elements(c, a.value));
+            enter(c, a);
+        }
+}
+
+static void charge_reads(clerk *c, hir_access a) {
+    bool merges = false;
+    for (size_t i = 0; i < c->reads.n; i++)
+        merges |= kind_of(c, c->reads.at[i].value) == HIR_FLOW_MIX;
+    for (size_t i = c->reads.n; i-- > 0;) { /* collected in reverse order */
+        const outer_read *r = &c->reads.at[i];
+        uint64_t all = row_elements(c, r->value);
+        a.value = r->value;
+        a.phase = phase_of_read(c, r, merges);
+        a.bytes = row_bytes(c, r->value, r->whole || r->sliced > all ? all : r->sliced);
+        enter(c, a);
+        c->read_at[r->value] = 0;
+    }
+    c->reads.n = 0;
+}
+
+/* The sublayer whose input (the first, if several) or output a kernel computes; 0: unknown. */
+static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
+    uint32_t least = HIR_NONE;
+    for (uint32_t i = 0; i < kernel->n_results; i++) {
+        const hir_flow_input *input = input_of(c, kernel->results[i]);
+        if (input && input->sublayer < least) least = input->sublayer;
+    }
+    if (least != HIR_NONE) return least;
+    HIR_EACH(c->m, op, kernel->body_first) {
+        const hir_op *o = hir_op_at(c->m, op);
+        if (o->code != HIR_LINEAR_OP && !ends_sublayer(c, o)) continue;
+        for (size_t k = 0; k < c->l->flow.outputs.n; k++)
+            if (c->l->flow.outputs.at[k] == o->results[0]) return (uint32_t)k + 1;
+    }
+    return 0;
+}
+
+/* A sublayer's input that is computed in a contraction's prologue is not stored. */
+static void spread_prologue(clerk *c, const hir_op *kernel) {
+    for (hir_id at = kernel->body_first; at != HIR_NONE; at = hir_op_at(c->m, at)->next) {
+        const hir_op *o = hir_op_at(c->m, at);
+        if (o->code == HIR_LINEAR_OP) return;
+        if (o->code == HIR_RESHAPE_OP || o->n_results != 1 || !input_of(c, o->results[0])) continue;
+        c->reach[o->results[0]] |= (uint8_t)reach_of_result(c, o->results[0]);
+    }
+}
+
+static void charge_kernel(clerk *c, hir_id op, uint32_t sublayer) {
+    const hir_op *kernel = hir_op_at(c->m, op);
+    hir_id last = kernel->body_last;
+    if (last == HIR_NONE) return;
+    const hir_op *yield = hir_op_at(c->m, last);
+    if (yield->code == HIR_YIELD_OP) spread_yield(c, op, kernel, yield);
+    if (kernel->code == HIR_KERNEL_CONTRACT_OP) spread_prologue(c, kernel);
+    hir_access a = {.op = op, .sublayer = sublayer, .block = block_of(c, sublayer)};
+    c->in_front = false;
+    for (hir_id at = last; at != HIR_NONE; at = hir_op_at(c->m, at)->prev) {
+        const hir_op *o = hir_op_at(c->m, at);
+        if (!c->in_front && o->code != HIR_LINEAR_OP && o->next != HIR_NONE &&
+            hir_op_at(c->m, o->next)->code == HIR_LINEAR_OP) {
+            c->in_front = true; /* a value that both prologue and epilogue read is read twice */
+            charge_reads(c, a);
+        }
+        if (o->n_results == 1) spread(c, op, o);
+    }
+    charge_reads(c, a);
+    c->in_front = false;
+    charge_writes(c, a);
+}
+
+static void charge_kernels(clerk *c) {
+    HD_VEC(hir_id) kernels = {0};
+    HIR_EACH(c->m, op, c->m->first)
+    if (hir_has_trait(hir_op_at(c->m, op)->code, HIR_REGION)) hd_push(c->arena, &kernels, op);
+    uint32_t *of = hd_new_array(c->arena, uint32_t, kernels.n + 1), next = HIR_FLOW_RESULT;
+    for (size_t k = kernels.n; k-- > 0;) {
+        uint32_t own = sublayer_of(c, hir_op_at(c->m, kernels.at[k]));
+        if (own) next = own;
+        of[k] = next;
+    }
+    for (size_t k = 0; k < kernels.n; k++)
+        charge_kernel(c, kernels.at[k], of[k]);
+}
+
+/* ---- the ledger ------------------------------------------------------------------------------ */
+
+void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
+    *out = (hir_ledger){0};
+    hir_flow_find(m, a, &out->flow);
+    out->sublayers = (uint32_t)out->flow.outputs.n;
+    if (hd_mul_overflow(out->flow.width, hir_dtype_bytes(HIR_F32), &out->unit))
+        out->unit = UINT64_MAX;
+    if (!out->flow.width) return;
+    clerk c = {
+        .l = out,
+        .m = m,
+        .arena = a,
+        .reach = hd_new_array(a, uint8_t, m->values.n),
+        .read_at = hd_new_array(a, uint32_t, m->values.n),
+        .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
+    };
+    if (m->stage == HIR_STAGE_KERNEL)
+        charge_kernels(&c);
+    else
+        charge_ops(&c);
+}
+
+double hir_ledger_units(const hir_ledger *l, uint64_t bytes) {
+    uint32_t n = l->sublayers ? l->sublayers : 1;
+    return l->unit ? (double)bytes / (double)l->unit / n : 0;
+}

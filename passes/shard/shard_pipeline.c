@@ -1,0 +1,319 @@
+/* shard-pipeline: the layers are shared among stages; this module becomes one of them.
+ *
+ * Needs    the graph, dead code removed; `stages` in the options (1: nothing is done).
+ * Does     cuts the program into as many runs of ops as stages times virtual stages, of about the
+ *          same bytes of weights, each cut where the fewest elements are live nearby; run j goes to
+ *          stage j mod stages. What is live at a cut is sent on: the running sum of a residual
+ *          system, its bank of blocks, or whatever it is; it is found by liveness and not known by
+ *          name. A stage keeps what it has made or been sent, so that from its second run on only
+ *          what is new crosses (cross-stage caching).
+ * Leaves   what needs no row of the call, such as tables of positions and expressions of weights:
+ *          every stage computes it. Weights and states of other stages are for dce.
+ *
+ * It runs before depth attention is recognised: what a stage is sent are sources like its own.
+ */
+#include <string.h>
+
+#include "passes/shard/shard.h"
+
+typedef struct cutter {
+    hir_pass_context *c;
+    hir_module *m;
+    int64_t stages, runs; /* runs: stages times virtual stages */
+    uint32_t n;           /* ops at the top */
+    hir_id *program;
+    uint32_t *at;  /* by op: its number in the program */
+    bool *free;    /* by op: done by every stage */
+    uint32_t *run; /* by op: the run that it is in */
+    /* by value: the op that makes it, and the last that reads it, by number; only of values that
+     * can cross */
+    uint32_t *last;
+    int64_t *live;  /* by number: elements live in front of this op; -1: no cut here */
+    uint64_t *work; /* by number: bytes of weights in front of this op */
+    uint32_t *cut;  /* by run: number of its first op */
+} cutter;
+
+static bool can_cross(const cutter *k, hir_ref r) {
+    if (r.kind != HIR_REF_VALUE) return false;
+    const hir_id op = pass_def(k->m, r);
+    return op != HIR_NONE && !k->free[op];
+}
+
+/* ---- what every stage does ------------------------------------------------------------------- */
+
+static bool is_free(const cutter *k, hir_id op) {
+    const hir_op *o = hir_op_at(k->m, op);
+    if (hir_has_trait(o->code, HIR_EFFECT | HIR_SEQUENCE | HIR_COMM)) return false;
+    if (!hir_has_trait(o->code, HIR_LOCAL) || o->code == HIR_GATHER_OP) return false;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        if (o->args[i].kind != HIR_REF_VALUE) continue;
+        const hir_id made = pass_def(k->m, o->args[i]);
+        if (made == HIR_NONE || !k->free[made]) return false;
+    }
+    return true;
+}
+
+static void list_program(cutter *k) {
+    hd_arena *a = k->c->scratch;
+    const size_t ops = k->m->ops.n;
+    k->at = hd_new_array(a, uint32_t, ops);
+    k->free = hd_new_array(a, bool, ops);
+    k->run = hd_new_array(a, uint32_t, ops);
+    k->program = hd_new_array(a, hir_id, ops);
+    HIR_EACH(k->m, op, k->m->first) {
+        k->at[op] = k->n;
+        k->program[k->n++] = op;
+        k->free[op] = is_free(k, op);
+    }
+}
+
+/* ---- where to cut ---------------------------------------------------------------------------- */
+
+static uint64_t weight_bytes(const cutter *k, hir_id op) {
+    const hir_op *o = hir_op_at(k->m, op);
+    uint64_t sum = 0, bytes;
+    for (uint32_t i = o->code == HIR_GATHER_OP; i < o->n_args; i++)
+        if (o->args[i].kind == HIR_REF_WEIGHT &&
+            hir_weight_bytes(&k->m->weights.at[o->args[i].index], &bytes))
+            sum += bytes;
+    return sum;
+}
+
+/* Elements of a row; -1: it cannot be sent. */
+static int64_t elements_sent(const cutter *k, hir_id value) {
+    const hir_type t = hir_value_at(k->m, value)->type;
+    const bool row = t.rank > 0 && t.dim[0] == HIR_T && t.dtype == HIR_F32;
+    return row ? pass_elements(t) : -1;
+}
+
+static void measure(cutter *k) {
+    hd_arena *a = k->c->scratch;
+    const size_t values = k->m->values.n;
+    k->last = hd_new_array(a, uint32_t, values);
+    k->live = hd_new_array(a, int64_t, k->n + 1);
+    k->work = hd_new_array(a, uint64_t, k->n + 1);
+    int64_t *barred = hd_new_array(a, int64_t, k->n + 2),
+            *rows = hd_new_array(a, int64_t, k->n + 2);
+    for (uint32_t i = 0; i < k->n; i++) {
+        const hir_op *o = hir_op_at(k->m, k->program[i]);
+        k->work[i + 1] = k->work[i] + weight_bytes(k, k->program[i]);
+        for (uint32_t j = 0; j < o->n_args; j++)
+            if (can_cross(k, o->args[j])) k->last[o->args[j].index] = i;
+    }
+    for (uint32_t i = 0; i < k->n; i++) {
+        const hir_op *o = hir_op_at(k->m, k->program[i]);
+        for (uint32_t r = 0; r < o->n_results; r++) {
+            const hir_id v = o->results[r];
+            if (k->free[k->program[i]] || k->last[v] <= i) continue;
+            const int64_t n = elements_sent(k, v);
+            int64_t *change = n < 0 ? barred : rows;
+            change[i + 1] += n < 0 ? 1 : n;
+            change[k->last[v] + 1] -= n < 0 ? 1 : n;
+        }
+    }
+    int64_t bars = 0, now = 0;
+    for (uint32_t i = 0; i <= k->n; i++) {
+        bars += barred[i], now += rows[i];
+        k->live[i] = bars ? -1 : now;
+    }
+}
+
+static uint64_t apart(uint64_t a, uint64_t b) {
+    return a > b ? a - b : b - a;
+}
+
+/* The cut with the fewest live elements within a quarter of a run around its share of the work, of
+ * several the nearest; 0: there is none behind `after`. */
+static uint32_t choose_cut(const cutter *k, int64_t number, uint32_t after) {
+    const uint64_t all = k->work[k->n], runs = (uint64_t)k->runs;
+    const uint64_t target = all / runs * (uint64_t)number + all % runs * (uint64_t)number / runs;
+    uint32_t best = 0;
+    bool best_near = false;
+    for (uint32_t i = after + 1; i < k->n; i++) {
+        if (k->live[i] < 0 || k->work[i] == k->work[after] || k->work[i] == all) continue;
+        const uint64_t far = apart(k->work[i], target);
+        const bool near = far <= all / runs / 4;
+        const uint64_t best_far = best ? apart(k->work[best], target) : UINT64_MAX;
+        const bool nearer = far < best_far;
+        bool better = !best || (near && !best_near);
+        if (best && near == best_near)
+            better = near ? k->live[i] < k->live[best] || (k->live[i] == k->live[best] && nearer)
+                          : nearer;
+        if (!better) continue;
+        best = i;
+        best_near = near;
+    }
+    return best;
+}
+
+static bool choose_cuts(cutter *k) {
+    k->cut = hd_new_array(k->c->scratch, uint32_t, (size_t)k->runs + 1);
+    for (int64_t j = 1; j < k->runs; j++) {
+        k->cut[j] = choose_cut(k, j, k->cut[j - 1]);
+        if (k->cut[j]) continue;
+        hd_err(k->c->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
+               "the layers cannot be cut into %lld runs: %lld stages of %lld", (long long)k->runs,
+               (long long)k->stages, (long long)(k->runs / k->stages))
+            ->hint = "a run has at least one layer: take fewer stages, or fewer virtual stages";
+        return false;
+    }
+    k->cut[k->runs] = k->n;
+    for (int64_t j = 0; j < k->runs; j++)
+        for (uint32_t i = k->cut[j]; i < k->cut[j + 1]; i++)
+            k->run[k->program[i]] = (uint32_t)j;
+    return true;
+}
+
+/* ---- what crosses ---------------------------------------------------------------------------- */
+
+typedef struct crossing {
+    HD_VEC(hir_id) values; /* sent to a run by the one before */
+} crossing;
+
+typedef struct crossings {
+    crossing *at;        /* by run; [0] is empty */
+    int64_t sent, whole; /* elements per token: those sent, and those live at all cuts */
+} crossings;
+
+static bool is_live_at(const cutter *k, hir_id v, uint32_t cut) {
+    const hir_id op = hir_value_at(k->m, v)->op;
+    return op != HIR_NONE && !hir_op_at(k->m, op)->erased && !k->free[op] && k->at[op] < cut &&
+           k->last[v] >= cut;
+}
+
+/* A stage has what it has made, and what it has been sent. */
+static crossings find_crossings(cutter *k) {
+    const size_t values = k->m->values.n;
+    crossings x = {.at = hd_new_array(k->c->scratch, crossing, (size_t)k->runs)};
+    bool **has = hd_new_array(k->c->scratch, bool *, (size_t)k->stages);
+    for (int64_t s = 0; s < k->stages; s++)
+        has[s] = hd_new_array(k->c->scratch, bool, values);
+    for (hir_id v = 0; v < values; v++) {
+        const hir_id op = hir_value_at(k->m, v)->op;
+        if (op != HIR_NONE && hir_op_at(k->m, op)->parent == HIR_NONE)
+            has[k->run[op] % (uint64_t)k->stages][v] = true;
+    }
+    for (int64_t j = 1; j < k->runs; j++)
+        for (hir_id v = 0; v < values; v++) {
+            if (!is_live_at(k, v, k->cut[j])) continue;
+            x.whole += elements_sent(k, v);
+            if (has[j % k->stages][v]) continue;
+            has[j % k->stages][v] = true;
+            x.sent += elements_sent(k, v);
+            hd_push(k->c->scratch, &x.at[j].values, v);
+        }
+    return x;
+}
+
+/* Runs of a stage are told apart by their messages (ir/runs.h). */
+static bool all_send(const cutter *k, const crossings *x) {
+    for (int64_t j = 1; j < k->runs; j++) {
+        if (x->at[j].values.n) continue;
+        hd_err(k->c->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
+               "run %lld of the layers makes nothing that the next one needs", (long long)(j - 1))
+            ->hint = "take one run for each stage, or other numbers of stages and runs";
+        return false;
+    }
+    return true;
+}
+
+/* ---- one stage ------------------------------------------------------------------------------- */
+
+static bool receive(cutter *k, const crossing *x, int64_t run, hir_id before, hir_ref *here) {
+    for (size_t i = 0; i < x->values.n; i++) {
+        const hir_id v = x->values.at[i];
+        const hir_type t = hir_value_at(k->m, v)->type;
+        const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, t.dim, t.rank),
+                                  hir_int(HIR_A_FROM, (run - 1) % k->stages)};
+        hir_builder b = hir_before(k->m, k->c->diags, before);
+        b.loc = hir_op_at(k->m, hir_value_at(k->m, v)->op)->loc;
+        here[v] = hir_emit(&b, HIR_COMM_RECV_OP, NULL, 0, attrs, 2);
+        if (here[v].kind == HIR_REF_NONE) return false;
+    }
+    return true;
+}
+
+static bool send(cutter *k, const crossing *x, int64_t to, hir_id before, const hir_ref *here) {
+    for (size_t i = 0; i < x->values.n; i++) {
+        const hir_id v = x->values.at[i];
+        const hir_attr attr = hir_int(HIR_A_TO, to % k->stages);
+        hir_builder b = hir_before(k->m, k->c->diags, before);
+        b.loc = hir_op_at(k->m, hir_value_at(k->m, v)->op)->loc;
+        if (hir_emit(&b, HIR_COMM_SEND_OP, &here[v], 1, &attr, 1).kind == HIR_REF_NONE)
+            return false;
+    }
+    return true;
+}
+
+/* A builder at the end of the program has no op to be before. */
+static hir_id first_of_run(const cutter *k, int64_t run) {
+    return run < k->runs ? k->program[k->cut[run]] : HIR_NONE;
+}
+
+static bool build_stage(cutter *k, const crossings *x) {
+    const int64_t stage = k->c->options->stage;
+    const size_t values = k->m->values.n;
+    hir_ref *here = hd_new_array(k->c->scratch, hir_ref, values);
+    for (hir_id v = 0; v < values; v++)
+        here[v] = hir_value_ref(v);
+    for (int64_t j = 0; j < k->runs; j++) {
+        if (j % k->stages != stage) continue;
+        if (!receive(k, &x->at[j], j, first_of_run(k, j), here)) return false;
+        for (uint32_t i = k->cut[j]; i < k->cut[j + 1]; i++) {
+            hir_op *o = hir_op_at(k->m, k->program[i]);
+            for (uint32_t n = 0; n < o->n_args; n++)
+                if (can_cross(k, o->args[n]) && o->args[n].index < values)
+                    o->args[n] = here[o->args[n].index];
+        }
+        if (j + 1 < k->runs && !send(k, &x->at[j + 1], j + 1, first_of_run(k, j + 1), here))
+            return false;
+    }
+    for (uint32_t i = k->n; i-- > 0;) {
+        const hir_id op = k->program[i];
+        if (!k->free[op] && k->run[op] % (uint64_t)k->stages != (uint64_t)stage)
+            hir_erase(k->m, op);
+    }
+    return true;
+}
+
+bool pass_shard_pipeline(hir_pass_context *c) {
+    const int64_t stages = c->options->stages;
+    const int64_t parts = c->options->virtual_stages > 1 ? c->options->virtual_stages : 1;
+    if (stages <= 1) return true;
+    if (stages > HIR_MAX_RANKS || parts > HIR_MAX_RANKS || c->options->stage < 0 ||
+        c->options->stage >= stages) {
+        hd_err(c->diags, HD_E_VALUE, HD_NOWHERE,
+               "there is no stage %lld of %lld, of %lld runs each", (long long)c->options->stage,
+               (long long)stages, (long long)parts);
+        return false;
+    }
+    cutter k = {.c = c, .m = c->m, .stages = stages, .runs = stages * parts};
+    list_program(&k);
+    measure(&k);
+    if (!choose_cuts(&k)) return false;
+    const crossings x = find_crossings(&k);
+    if (parts > 1 && !all_send(&k, &x)) return false;
+    if (!build_stage(&k, &x)) return false;
+    hir_remark_add(
+        c, true, HIR_NONE,
+        "stage %lld of %lld, with %lld runs of layers: %lld elements of each token cross "
+        "between all stages; %lld would if no stage kept what it was sent",
+        (long long)c->options->stage, (long long)stages, (long long)parts, (long long)x.sent,
+        (long long)x.whole);
+    c->changed = true;
+    return true;
+}
+
+bool shard_all_stages(const hir_module *graph, const hir_pass_options *options, hd_diags *d,
+                      hd_arena *a, const hir_module **stages) {
+    for (int64_t i = 0; i < options->stages; i++) {
+        hir_pass_options one = *options;
+        one.stage = i;
+        hir_module *m = hir_module_clone(graph, a);
+        m->stage = HIR_STAGE_DEPTH;
+        hir_pass_context c = {.m = m, .diags = d, .options = &one, .scratch = a};
+        if (!pass_shard_pipeline(&c)) return false;
+        stages[i] = m;
+    }
+    return true;
+}

@@ -1,0 +1,116 @@
+/* Floats of 16 bits (halves.h) in vectors of the compiler. Choices are masks, since
+ * compilers make branches of choices between floats. On x86 each loop is there for AVX2 as well;
+ * all is exact or rounded once, so that the width of vectors changes nothing. */
+#include "support/halves.h"
+
+#include <string.h>
+
+enum { LANES = 8 };
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef int32_t words __attribute__((vector_size(4 * LANES)));
+typedef int16_t halves __attribute__((vector_size(2 * LANES)));
+typedef uint16_t bits __attribute__((vector_size(2 * LANES)));
+typedef double wide __attribute__((vector_size(8 * LANES)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+#define CHOOSE(which, yes, no) (((which) & (yes)) | (~(which) & (no)))
+
+/* NAME_of rounds or widens a vector, in -> out, by way of memory: vectors are no arguments where
+ * functions are for different CPUs. */
+#define RUN(NAME, IN, OUT)                                                                         \
+    INLINE void NAME##_run(const uint8_t *x, uint64_t n, uint8_t *out) {                           \
+        enum { FROM = sizeof(IN) / LANES, TO = sizeof(OUT) / LANES };                              \
+        IN in;                                                                                     \
+        OUT to;                                                                                    \
+        for (; n >= LANES; n -= LANES, x += sizeof in, out += sizeof to) {                         \
+            memcpy(&in, x, sizeof in);                                                             \
+            NAME##_of(&in, &to);                                                                   \
+            memcpy(out, &to, sizeof to);                                                           \
+        }                                                                                          \
+        if (n == 0) return;                                                                        \
+        memset(&in, 0, sizeof in);                                                                 \
+        memcpy(&in, x, n *FROM);                                                                   \
+        NAME##_of(&in, &to);                                                                       \
+        memcpy(out, &to, n *TO);                                                                   \
+    }
+
+#if defined(__x86_64__)
+#define FORMS(NAME)                                                                                \
+    __attribute__((target("avx2"))) static void NAME##_avx2(const uint8_t *x, uint64_t n,          \
+                                                            uint8_t *out) {                        \
+        NAME##_run(x, n, out);                                                                     \
+    }                                                                                              \
+    static void NAME##_any(const uint8_t *x, uint64_t n, uint8_t *out) {                           \
+        __builtin_cpu_supports("avx2") ? NAME##_avx2(x, n, out) : NAME##_run(x, n, out);           \
+    }
+#else
+#define FORMS(NAME)                                                                                \
+    static void NAME##_any(const uint8_t *x, uint64_t n, uint8_t *out) {                           \
+        NAME##_run(x, n, out);                                                                     \
+    }
+#endif
+
+/* ---- one vector; what the formulas are: tensorfile.c ------------------------------------------
+ */
+INLINE void widen_f16_of(const bits *x, lanes *out) {
+    const words h = __builtin_convertvector(*x, words);
+    const words exponent = h & 0x7c00, fraction = h & 0x3ff;
+    const words small = (words)(__builtin_convertvector(fraction, lanes) * 0x1p-24f);
+    words y = ((h & 0x7fff) << 13) + (112 << 23);
+    y = CHOOSE(exponent == 0, small, y);
+    y = CHOOSE(exponent == 0x7c00, (fraction << 13) | 0x7f800000, y);
+    *out = (lanes)(y | (h & 0x8000) << 16);
+}
+
+INLINE void to_f16_of(const lanes *x, halves *out) {
+    const words sign = (words)*x >> 16 & 0x8000, size = (words)*x & INT32_MAX;
+    const words none = size > 0x7f800000, a = size & ~none;
+    const words small = (words)((lanes)(a & (a < 0x38800000)) + .5f) - 0x3f000000;
+    words h = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13;
+    h = CHOOSE(a < 0x38800000, small, h);
+    h = CHOOSE(a >= 0x477ff000, (a & 0) + 0x7c00, h);
+    h = CHOOSE(none, (a & 0) + 0x7e00, h);
+    *out = __builtin_convertvector(h | sign, halves);
+}
+
+INLINE void to_bf16_of(const lanes *x, halves *out) {
+    const words b = (words)*x, none = (b & INT32_MAX) > 0x7f800000;
+    const words up = (b & ~none) + (0x7fff + (b >> 16 & 1));
+    *out = __builtin_convertvector(CHOOSE(none, b >> 16 | 0x40, up >> 16), halves);
+}
+
+INLINE void odd_of(const wide *x, lanes *out) {
+    typedef int64_t longs __attribute__((vector_size(8 * LANES)));
+    const lanes f = __builtin_convertvector(*x, lanes);
+    const wide back = __builtin_convertvector(f, wide);
+    const wide size = (wide)((longs)*x & INT64_MAX), of_back = (wide)((longs)back & INT64_MAX);
+    const words same = __builtin_convertvector(back == *x, words);
+    const words above = __builtin_convertvector(of_back > size, words);
+    *out = (lanes)(((words)f + above) | (~same & 1));
+}
+
+RUN(widen_f16, bits, lanes)
+RUN(to_f16, lanes, halves)
+RUN(to_bf16, lanes, halves)
+RUN(odd, wide, lanes)
+FORMS(widen_f16)
+FORMS(to_f16)
+FORMS(to_bf16)
+FORMS(odd)
+
+void hd_f16s_to_f32(const uint8_t *x, uint64_t n, float *out) {
+    widen_f16_any(x, n, (uint8_t *)out);
+}
+
+void hd_f16s_from_f32(const float *x, uint64_t n, uint16_t *out) {
+    to_f16_any((const uint8_t *)x, n, (uint8_t *)out);
+}
+
+void hd_bf16s_from_f32(const float *x, uint64_t n, uint16_t *out) {
+    to_bf16_any((const uint8_t *)x, n, (uint8_t *)out);
+}
+
+void hd_odd_f32s(const double *x, uint64_t n, float *out) {
+    odd_any((const uint8_t *)x, n, (uint8_t *)out);
+}
