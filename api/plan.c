@@ -68,7 +68,10 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
                       .fixed_state_bytes = hir_all_state_bytes(p->m, false),
                       .arena_per_token = p->m->arena_per_token,
                       .local_per_token = p->m->local_per_token,
-                      .fixed_bytes = p->m->fixed_bytes};
+                      .fixed_bytes = p->m->fixed_bytes,
+                      .runs = (int64_t)p->runs.n,
+                      .arena_kept = p->m->arena_kept,
+                      .local_kept = p->m->local_kept};
     for (size_t i = 0; i < p->steps.n; i++) {
         if (p->steps.at[i].exchange) continue; /* no kernel: one of the crossings */
         const plan_step step = step_of(p, i);

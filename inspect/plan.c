@@ -213,14 +213,19 @@ static void count_memory(const plan *p, plan_shape *shape) {
     const int64_t longest =
         p->call.position + 1 > p->call.prompt ? p->call.position + 1 : p->call.prompt;
     const int64_t chunk = shape->chunk < longest ? shape->chunk : longest;
+    const int64_t chunks = (longest + chunk - 1) / chunk;
+    const int64_t others = (chunks < shape->stages ? chunks : shape->stages) - 1; /* in flight */
     shape->bytes = 0;
     for (size_t i = 0; i < shape->stage.n; i++) {
         const plan_stage *s = &shape->stage.at[i];
         const double states =
             (double)s->state_bytes * (double)longest + (double)s->fixed_state_bytes;
         const int64_t local = rows_of_rank(s, chunk);
+        const double kept =
+            (double)s->arena_kept * (double)chunk + (double)s->local_kept * (double)local;
         const double arena = (double)s->arena_per_token * (double)chunk +
-                             (double)s->local_per_token * (double)local + (double)s->fixed_bytes;
+                             (double)s->local_per_token * (double)local + (double)s->fixed_bytes +
+                             kept * (double)others;
         const double all = (double)s->weight_bytes + states + arena;
         if (all <= (double)shape->bytes) continue;
         shape->weight_bytes = s->weight_bytes;
@@ -242,8 +247,17 @@ static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, 
     return sum;
 }
 
-/* The slowest stage for all chunks, and the others for one, in the mean. */
+/* Of the slowest stage's time for a chunk, what it waits because the last group of chunks is not
+ * full (docs/decisions/interleaved-chunks.md). */
+static double waits_in_last_group(const plan_shape *shape, int64_t chunks, int64_t runs) {
+    const int64_t last = chunks % shape->stages;
+    return last ? (double)((runs - 1) * (shape->stages - last)) / (double)runs : 0;
+}
+
+/* The slowest stage for all chunks, and a run of each of the others for one, in the mean. */
 static void predict_prefill(const plan *p, plan_shape *shape) {
+    const int64_t runs =
+        shape->stage.n && shape->stage.at[0].runs > 1 ? shape->stage.at[0].runs : 1;
     const int64_t whole = (p->call.prompt + shape->chunk - 1) / shape->chunk;
     const double chunks = (double)whole;
     plan_time slowest = {0}, all = {0};
@@ -258,8 +272,9 @@ static void predict_prefill(const plan *p, plan_shape *shape) {
     shape->prefill_crossing /= (double)p->call.prompt;
     shape->prefill = agreement(p, shape);
     add(&shape->prefill, slowest);
-    add(&shape->prefill, scaled(all, 1 / chunks));
-    add(&shape->prefill, scaled(slowest, -1 / chunks));
+    add(&shape->prefill, scaled(all, 1 / chunks / (double)runs));
+    add(&shape->prefill, scaled(slowest, -1 / chunks / (double)runs));
+    add(&shape->prefill, scaled(slowest, waits_in_last_group(shape, whole, runs) / chunks));
     shape->prefill_rate = (double)p->call.prompt / plan_time_all(shape->prefill);
 }
 

@@ -312,6 +312,24 @@ Test(plan, stages_fill_with_chunks) {
     close_to(p.shapes.at[0].decode.arithmetic, 2 * token, "a token goes through both");
 }
 
+/* With two runs of layers on a stage, half of that; and what a group of one chunk waits. */
+Test(plan, runs_fill_stages_sooner) {
+    const plan_step steps[] = {product()};
+    plan_stage stages[] = {stage_with(steps, 1), stage_with(steps, 1)};
+    for (int i = 0; i < 2; i++)
+        stages[i].runs = 2, stages[i].arena_kept = 8, stages[i].local_kept = 4;
+    const char *facts = "memory=1G,read=1G,flops=1000,network=1G,latency=1us";
+    for (int64_t chunks = 9; chunks <= 10; chunks++) {
+        const plan_call call = {.prompt = 10 * chunks, .position = 0, .chunk = 10};
+        const double one = of_one(facts, 1, stages, 1, call).shapes.at[0].prefill.arithmetic;
+        const plan p = of_one(facts, 1, stages, 2, call);
+        const double turns = 2.0 * (double)chunks + 1 + (double)(chunks % 2);
+        close_to(p.shapes.at[0].prefill.arithmetic, one * turns / (2.0 * (double)chunks), "turns");
+        cr_assert_eq(p.shapes.at[0].arena_bytes, 32 + (16 + 64) * 10 + (8 + 4) * 10,
+                     "another chunk is in flight");
+    }
+}
+
 /* ---- computing beside exchanges -------------------------------------------------------------- */
 
 /* A product of 1000 operations a row, and the sums of rows of 100 elements behind it. */
