@@ -48,3 +48,76 @@ static int open_mpi(hadal_session *s, ranks *r, functions *f) {
     find(r->library, "hadal_mpi_slow", &f->slow);
     find(r->library, "hadal_mpi_close", &r->close);
     if (f->open && f->comm && f->slow && r->close) return 0;
+    return fail(s, "libhadal_mpi lacks functions", NULL, "it is of another version of hadal");
+}
+
+static int enter(hadal_session *s, const functions *f, ranks *r) {
+    char text[120];
+    const int code = f->open(r->timeout_ns, &r->group);
+    if (code) {
+        snprintf(text, sizeof text, "code %d", code);
+        return fail(s, "the processes of the job do not come together", text,
+                    "all of them have to be started with the same command");
+    }
+    const hadal_comm *comm = f->comm(r->group);
+    r->rank = comm->rank;
+    r->count = comm->size;
+    r->silent = comm->rank > 0;
+    hadal_use_ranks(s, comm, r->timeout_ns);
+    return 0;
+}
+
+/* --link: messages that take as long as over another network. */
+static int slow_down(hadal_session *s, const command_line *line, const functions *f, ranks *r) {
+    double bits_per_second;
+    int64_t latency_ns;
+    const char *text = option_get(line, OPTION_LINK);
+    if (!text) return 0;
+    if (hadal_read_link(s, text, &bits_per_second, &latency_ns)) return 1;
+    if (f->slow(r->group, bits_per_second, latency_ns, r->timeout_ns) == 0) return 0;
+    return fail(s, "--link is for processes of one machine", NULL,
+                "between machines there is a network: tc qdisc slows it");
+}
+
+int join_job(hadal_session *s, const command_line *line, ranks *out) {
+    long long seconds;
+    functions f = {0};
+    *out = (ranks){0};
+    if (!option_number(s, line, OPTION_COMM_TIMEOUT, 60, 1, 1000000, &seconds)) return 1;
+    out->timeout_ns = seconds * INT64_C(1000000000);
+    return open_mpi(s, out, &f) || enter(s, &f, out) || slow_down(s, line, &f, out);
+}
+
+/* Ranks stand in the order of stages; the last stage has the logits. */
+static int choose_stage(hadal_session *s, const char *spec, compiled_files *files, ranks *r) {
+    const int stages = files->stages > 0 ? files->stages : 1, each = r->count / stages;
+    if (r->count % stages)
+        return fail(s, "the stages are not those of one compilation", NULL,
+                    "compile all of them again");
+    r->silent = r->rank != r->count - each;
+    return files->stages > 0 && !find_stage(spec, r->rank / each, files);
+}
+
+int join_ranks(hadal_session *s, const command_line *line, const char *spec, compiled_files *files,
+               ranks *out) {
+    int64_t wanted;
+    char text[120];
+    *out = (ranks){0};
+    if (hadal_library_ranks(s, files->library, &wanted)) return 1;
+    if (wanted == 0) return 0;
+    if (!is_in_job()) {
+        snprintf(text, sizeof text, "mpirun -n %lld hadal ... starts one for each",
+                 (long long)wanted);
+        return fail(s, "the model is divided over ranks, and this process is alone", NULL, text);
+    }
+    if (join_job(s, line, out)) return 1;
+    if (out->count == wanted) return choose_stage(s, spec, files, out);
+    snprintf(text, sizeof text, "the model is divided over %lld ranks, the job has %d",
+             (long long)wanted, out->count);
+    return fail(s, text, NULL, "start as many processes as ranks: mpirun -n RANKS hadal ...");
+}
+
+int leave_ranks(ranks *r, int failed) {
+    if (!r->group || failed) return failed;
+    return !r->close(r->group, r->timeout_ns);
+}
