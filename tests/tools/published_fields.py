@@ -21,8 +21,7 @@ import torch
 
 import transformers
 from make_published import DROP, PUBLISHED, make
-from published_random import COMPILED, EVALUATOR, hadal_run
-from published_variations import tensor
+from model_search import COMPILED, EVALUATOR, hadal_run, tensor
 from safetensors.torch import load_file
 
 # What no model of these families computes with: names of other programs, training, sampling. The importer ignores them by name.
