@@ -17,11 +17,11 @@ for test in test_threads test_batch; do
     $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
     "$out/$test"
 done
-$tsan -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/threads.c \
+$tsan -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/slow_link.c "$source"/comm/threads.c \
     "$source"/tests/comm/scenarios.c "$source/tests/unit/test_comm.c" -o "$out/test_comm" -pthread
 "$out/test_comm"
 for test in test_ranks test_ranks_batch test_ranks_lost test_ranks_turns; do
-    $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source"/comm/exchange.c \
+    $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source"/comm/exchange.c "$source"/comm/slow_link.c \
         "$source"/comm/threads.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
     "$out/$test"
 done

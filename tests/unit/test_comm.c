@@ -163,7 +163,7 @@ Test(comm, messages_take_as_long_as_the_link) {
     for (int32_t r = 0; r < 2; r++)
         pthread_join(threads[r], NULL);
     hadal_threads_close(group);
-    cr_assert_not(all[0].failed || all[1].failed);
+    cr_assert(!all[0].failed && !all[1].failed);
     const int64_t few = least(all[0].few, all[1].few), many = least(all[0].many, all[1].many),
                   beside = least(all[0].beside, all[1].beside);
     const int64_t expected = wire + PIECES * latency;

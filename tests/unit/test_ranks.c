@@ -92,8 +92,8 @@ Test(ranks, tiles_cross_in_more_messages_of_the_same_bytes) {
 
 /* ---- what a message takes ---------------------------------------------------------------------
  */
-static int (*gather)(void *, hadal_comm_group, hadal_comm_type, const void *, void *,
-                     const uint64_t *, int64_t);
+static _Thread_local int (*gather)(void *, hadal_comm_group, hadal_comm_type, const void *, void *,
+                                   const uint64_t *, int64_t);
 static _Thread_local int gathers;
 
 /* Rank 1 loses its CPU for 50 ms in front of the second exchange of the session. */

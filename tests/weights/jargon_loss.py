@@ -11,14 +11,16 @@ import ctypes, math, pathlib, subprocess, sys
 
 WINDOW, VOCAB = 256, 256
 F32_BOUND = 1.5
-# (weights, activations, most that the loss may differ from f32's): about twice what was measured
+# (weights, activations, most that the loss may differ from f32's): about twice what was measured. Activations rounded to int8 jump
+# by a step where a sum before them differs in its last bit, so that CPU levels differ: q8 was 1.3e-4 off with AVX-512 and 4.0e-4
+# with AVX2.
 TYPES = [
     ("f32", "int8", 0.0),
     ("bf16", "f32", 1e-6),  # the checkpoint is bf16: nothing is lost
     ("bf16", "bf16", 1e-4),
     ("f16", "int8", 1e-5),
     ("q8", "f32", 3e-4),
-    ("q8", "int8", 3e-4),
+    ("q8", "int8", 8e-4),
     ("q4", "f32", 2.5e-2),
     ("q4", "int8", 2.5e-2),
     ("mxfp4", "f32", 7e-2),
