@@ -24,6 +24,8 @@ static tsan_test *tsan_tests;
     }                                                                                              \
     static void suite##_##title(void)
 
+#define TestSuite(suite, ...) _Static_assert(sizeof #suite, "its options are Criterion's")
+
 #define cr_assert(condition, ...)                                                                  \
     do {                                                                                           \
         if (condition) break;                                                                      \
