@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "support/bf16.h"
+#include "support/clock.h"
 #include "support/known.h"
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -47,14 +48,8 @@ __attribute__((format(printf, 3, 4))) static int fail(comm_exchange *x, int code
 /* ---- waiting --------------------------------------------------------------------------------- */
 typedef comm_patience patience;
 
-static int64_t nanoseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static patience patience_of(int64_t timeout_ns) {
-    const int64_t now = nanoseconds();
+    const int64_t now = hd_nanoseconds();
     patience p = {.begun = now};
     if (timeout_ns < 0) timeout_ns = 0;
     if (__builtin_add_overflow(now, timeout_ns, &p.until)) p.until = INT64_MAX;
@@ -71,7 +66,7 @@ static bool wait_a_little(patience *p) {
 #endif
         return true;
     }
-    const int64_t now = nanoseconds();
+    const int64_t now = hd_nanoseconds();
     if (now >= p->until) return false;
     if (now - p->begun < OFFERS)
         sched_yield();
@@ -182,7 +177,7 @@ static int try_round(comm_exchange *x, const job *j, round *r, int32_t *missing)
 static int timed_out(comm_exchange *x, const job *j, int32_t i, const patience *p) {
     return fail(x, HADAL_COMM_TIMEOUT, "%s: rank %d has not answered for %.3g s",
                 exchange_name(j->kind), j->group.first + i,
-                (double)(nanoseconds() - p->begun) / 1e9);
+                (double)(hd_nanoseconds() - p->begun) / 1e9);
 }
 
 /* What a round has brought goes to its place. */
@@ -398,7 +393,7 @@ static int reduce_in_parts(comm_exchange *x, const job *whole, int64_t timeout_n
     j.in = (const uint8_t *)part;
     j.out = whole->out;
     x->traffic[j.kind].calls--; /* it is one exchange */
-    return run_exchange(x, &j, block_bytes(&j, j.self), p.until - nanoseconds());
+    return run_exchange(x, &j, block_bytes(&j, j.self), p.until - hd_nanoseconds());
 }
 
 static int all_reduce(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
@@ -470,7 +465,7 @@ static int look_after(comm_exchange *x, int *is_over) {
     bool over = false;
     progress *p = &x->going;
     int rc = x->broken ? x->broken : go_on(x, p, &over);
-    if (!rc && !over && nanoseconds() >= p->patience.until)
+    if (!rc && !over && hd_nanoseconds() >= p->patience.until)
         rc = timed_out(x, &p->job, p->missing, &p->patience);
     x->started = !rc && !over;
     *is_over = !x->started;
@@ -497,7 +492,7 @@ static int start(void *context, hadal_comm_exchange what, hadal_comm_group group
     begin_progress(x, &x->going, &j, block_bytes(&j, j.self), timeout_ns);
     int over;
     const int failed = look_after(x, &over);
-    x->looked = nanoseconds();
+    x->looked = hd_nanoseconds();
     return failed;
 }
 
@@ -507,14 +502,14 @@ static int start(void *context, hadal_comm_exchange what, hadal_comm_group group
 static int advance(void *context, int *over) {
     enum { SHARE = 16 };
     comm_exchange *x = context;
-    const int64_t begun = nanoseconds(), most = (begun - x->looked) / SHARE;
+    const int64_t begun = hd_nanoseconds(), most = (begun - x->looked) / SHARE;
     int rc = x->broken;
     *over = !x->started;
     while (!rc && !*over) {
         rc = look_after(x, over);
-        if (nanoseconds() - begun >= most) break;
+        if (hd_nanoseconds() - begun >= most) break;
     }
-    x->looked = nanoseconds();
+    x->looked = hd_nanoseconds();
     return rc;
 }
 
@@ -523,7 +518,7 @@ static int finish(void *context) {
     if (!x->started) return x->broken;
     x->started = false;
     x->going.patience.looks = 0;
-    x->going.patience.begun = nanoseconds(); /* of waiting: until now it computed */
+    x->going.patience.begun = hd_nanoseconds(); /* of waiting: until now it computed */
     return wait_for(x, &x->going);
 }
 

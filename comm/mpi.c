@@ -15,6 +15,7 @@
 
 #include "comm/exchange.h"
 #include "comm/slow_link.h"
+#include "support/clock.h"
 #include "support/tell.h"
 
 enum { PIECE = 1 << 20, SLOT = COMM_HEAD + PIECE, DATA = 1, NOTICE = 2 };
@@ -149,17 +150,11 @@ static void free_memory(hadal_mpi *g) {
     free(g);
 }
 
-static int64_t nanoseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* False: it is not over by then. */
 static bool over_by(MPI_Request *request, int64_t timeout_ns, int *code) {
-    const int64_t begun = nanoseconds();
+    const int64_t begun = hd_nanoseconds();
     while (!is_over(request, code)) {
-        if (*code || nanoseconds() - begun >= timeout_ns) return false;
+        if (*code || hd_nanoseconds() - begun >= timeout_ns) return false;
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
     return true;

@@ -2,13 +2,8 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
-static int64_t nanoseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
+#include "support/clock.h"
 
 static uint8_t *room(void *self, int32_t rank) {
     comm_slow *s = self;
@@ -19,7 +14,7 @@ static uint8_t *room(void *self, int32_t rank) {
 static int post(void *self, int32_t rank, size_t bytes) {
     comm_slow *s = self;
     comm_head head;
-    const int64_t now = nanoseconds();
+    const int64_t now = hd_nanoseconds();
     if (s->leaves < now) s->leaves = now;
     s->leaves += (int64_t)((double)bytes / s->bytes_per_ns);
     memcpy(&head, s->rooms[rank], sizeof head);
@@ -38,7 +33,7 @@ static const uint8_t *look(void *self, int32_t rank, size_t *bytes, int *code) {
     comm_head head = {.due = 0};
     const uint8_t *message = s->link.look(s->link.self, rank, bytes, code);
     if (message && *bytes >= COMM_HEAD) memcpy(&head, message, sizeof head);
-    return head.due > nanoseconds() ? NULL : message;
+    return head.due > hd_nanoseconds() ? NULL : message;
 }
 
 static void drop(void *self, int32_t rank) {

@@ -4,6 +4,7 @@
  */
 #include "inspect/ledger.h"
 #include "inspect/memory_plan.h"
+#include "runtime/pipeline.h"
 
 /* By state: what looks along the sequence reads it, such as keys and values of attention. */
 static bool *states_of_attention(const hir_ledger *l, const hir_module *m, hd_arena *a) {
@@ -78,9 +79,10 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
     out->mechanism_rows = out->local_rows;
     out->kept = m->arena_kept;
     out->local_kept = m->local_kept;
-    const uint64_t chunks = (out->tokens + out->chunk - 1) / out->chunk;
-    const uint64_t stages = (uint64_t)r->stages;
-    out->in_flight = !out->kept && !out->local_kept ? 1 : chunks < stages ? chunks : stages;
+    out->in_flight = 1;
+    if (out->kept || out->local_kept)
+        out->in_flight =
+            (uint64_t)hrt_chunks_in_flight((int64_t)out->tokens, (int64_t)out->chunk, r->stages);
     const uint64_t more = out->in_flight - 1; /* one has its part in the arena above */
     out->session = hd_capped_add(out->session, hd_capped_mul(out->kept, more * out->chunk));
     out->session =

@@ -1,5 +1,6 @@
 #include "inspect/plan.h"
 
+#include "runtime/pipeline.h"
 #include "runtime/tile_time.h"
 
 static const double share[] = {
@@ -213,8 +214,7 @@ static void count_memory(const plan *p, plan_shape *shape) {
     const int64_t longest =
         p->call.position + 1 > p->call.prompt ? p->call.position + 1 : p->call.prompt;
     const int64_t chunk = shape->chunk < longest ? shape->chunk : longest;
-    const int64_t chunks = (longest + chunk - 1) / chunk;
-    const int64_t others = (chunks < shape->stages ? chunks : shape->stages) - 1; /* in flight */
+    const int64_t others = hrt_chunks_in_flight(longest, chunk, shape->stages) - 1;
     shape->bytes = 0;
     for (size_t i = 0; i < shape->stage.n; i++) {
         const plan_stage *s = &shape->stage.at[i];

@@ -1,5 +1,5 @@
-/* The runs of layers that a stage of a pipeline has (passes/shard_pipeline.c): what it receives,
- * what it computes of that, what it sends on.
+/* The runs of layers that a stage of a pipeline has (passes/shard/shard_pipeline.c): what it
+ * receives, what it computes of that, what it sends on.
  *
  * With several runs the stage has several chunks of a call in flight at once, each between two of
  * its runs (runtime/pipeline.h). A value that one run leaves for a later one is *kept*: each chunk

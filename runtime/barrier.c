@@ -1,7 +1,7 @@
 /* The barrier between steps (barrier.h): arrivals counted, openings numbered. */
 #include "runtime/barrier.h"
 
-#include <time.h>
+#include "support/clock.h"
 
 #if defined(__linux__)
 #include <limits.h>
@@ -12,12 +12,6 @@
 #else
 #include <sched.h>
 #endif
-
-static uint64_t nanoseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void rest(void) {
 #if defined(__x86_64__)
@@ -48,7 +42,7 @@ static int spin(hrt_barrier *b, unsigned before, uint64_t limit, hrt_prefetch *a
             if (openings(b) != before) return 1;
             if (!ask(ahead)) rest();
         }
-        uint64_t now = nanoseconds();
+        uint64_t now = (uint64_t)hd_nanoseconds();
         if (!start) start = now;
         if (now - start >= limit) return 0;
     }

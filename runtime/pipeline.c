@@ -3,9 +3,7 @@
 #include "runtime/internal.h"
 
 int64_t hrt_most_in_flight(const hrt_model *m, int64_t cap, int64_t chunk) {
-    const int64_t chunks = (cap + chunk - 1) / chunk, stages = m->stages;
-    if (m->n_runs < 2) return 1;
-    return chunks < stages ? chunks : stages;
+    return m->n_runs < 2 ? 1 : hrt_chunks_in_flight(cap, chunk, m->stages);
 }
 
 int64_t hrt_seat_of(const hrt_pipeline *p, int64_t chunk) {

@@ -45,6 +45,12 @@ typedef struct hrt_turns { /* from { p, 0 } on */
     bool more, receives_first;
 } hrt_turns;
 
+/* Chunks in flight of a stage with several runs, in calls of so many tokens. */
+static inline int64_t hrt_chunks_in_flight(int64_t tokens, int64_t chunk, int64_t stages) {
+    const int64_t chunks = (tokens + chunk - 1) / chunk;
+    return chunks < stages ? chunks : stages;
+}
+
 /* What comes next; false: nothing. */
 bool hrt_next(hrt_turns *t, hrt_doing *doing, hrt_turn *turn);
 

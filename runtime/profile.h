@@ -6,9 +6,8 @@
 #ifndef HRT_PROFILE_H
 #define HRT_PROFILE_H
 
-#include <time.h>
-
 #include "runtime/hadal_rt.h"
+#include "support/clock.h"
 
 typedef struct hrt_stopwatch {
     hrt_profile_step *steps; /* NULL: nobody asks */
@@ -17,9 +16,7 @@ typedef struct hrt_stopwatch {
 
 /* Nanoseconds since the last lap. */
 static inline uint64_t hrt_lap(hrt_stopwatch *w) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec, before = w->at;
+    const uint64_t now = (uint64_t)hd_nanoseconds(), before = w->at;
     w->at = now;
     return now - before;
 }

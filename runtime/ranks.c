@@ -6,9 +6,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/internal.h"
+#include "support/clock.h"
 #include "support/known.h"
 #include "support/tell.h"
 
@@ -44,8 +44,8 @@ typedef struct identity {
  * models of their own. */
 static bool are_alike(const identity *a, const identity *b, bool everywhere) {
     if (a->ranks != b->ranks || a->stages != b->stages || a->runs != b->runs ||
-        a->chunk != b->chunk || a->level != b->level ||
-        a->max_tokens != b->max_tokens || memcmp(a->whole, b->whole, sizeof a->whole) != 0 ||
+        a->chunk != b->chunk || a->level != b->level || a->max_tokens != b->max_tokens ||
+        memcmp(a->whole, b->whole, sizeof a->whole) != 0 ||
         memcmp(a->source, b->source, sizeof a->source) != 0)
         return false;
     return everywhere || (a->stage == b->stage && memcmp(a->set, b->set, sizeof a->set) == 0 &&
@@ -99,12 +99,6 @@ static int agree(const hadal_comm *c, int64_t timeout_ns, const hrt_model *m, co
     return judge(c, all);
 }
 
-static int64_t nanoseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* What a message takes: measured right after another exchange, from which all come at once. The
  * least of a few, since a rank may lose its CPU in any of them, and with a latency of that length
  * no tile would ever pay. */
@@ -113,9 +107,9 @@ static int measure_latency(const hadal_comm *c, int64_t timeout_ns, int64_t *out
     uint64_t words[ALL_RANKS];
     *out = INT64_MAX;
     for (int i = 0; i < TRIES; i++) {
-        const int64_t begun = nanoseconds();
+        const int64_t begun = hd_nanoseconds();
         if (tell_all(c, timeout_ns, &(uint64_t){0}, words, sizeof *words)) return HRT_EXCHANGE;
-        const int64_t taken = nanoseconds() - begun;
+        const int64_t taken = hd_nanoseconds() - begun;
         if (taken < *out) *out = taken;
     }
     return HRT_OK;

@@ -123,6 +123,17 @@ static bool same_view(const fuse *f, hir_ref a, hir_ref b) {
            hir_type_equal(hir_ref_type(f->m, a), hir_ref_type(f->m, b));
 }
 
+/* In a contraction of its own, which others of the same x may join. `experts`: op, if it has them.
+ */
+static void begin_contraction(fuse *f, hir_id op, hir_ref x, hir_id experts, uint32_t phase) {
+    const uint32_t base = fuse_base(f, x).index, g = new_group(f, FUSE_CONTRACT, phase);
+    f->groups.at[g].x = x;
+    f->groups.at[g].experts = experts;
+    f->groups.at[g].same_x = f->last_with_x[base];
+    f->last_with_x[base] = g;
+    place(f, op, FUSE_CONTRACT, phase, g);
+}
+
 static void place_linear(fuse *f, hir_id op) {
     hir_ref x = pass_arg(f->m, op, 0);
     uint32_t base = fuse_base(f, x).index, phase = contraction_phase(f, x);
@@ -134,11 +145,7 @@ static void place_linear(fuse *f, hir_id op) {
         hir_remark_add(f->c, true, op, "joins the contraction of the same x");
         return;
     }
-    uint32_t g = new_group(f, FUSE_CONTRACT, phase);
-    f->groups.at[g].x = x;
-    f->groups.at[g].same_x = f->last_with_x[base];
-    f->last_with_x[base] = g;
-    place(f, op, FUSE_CONTRACT, phase, g);
+    begin_contraction(f, op, x, HIR_NONE, phase);
 }
 
 /* Products with chosen matrices join those of the same x, choice and size: gate and up. */
@@ -159,12 +166,7 @@ static void place_experts(fuse *f, hir_id op) {
         hir_remark_add(f->c, true, op, "joins the experts of the same x");
         return;
     }
-    uint32_t g = new_group(f, FUSE_CONTRACT, phase);
-    f->groups.at[g].x = x;
-    f->groups.at[g].experts = op;
-    f->groups.at[g].same_x = f->last_with_x[base];
-    f->last_with_x[base] = g;
-    place(f, op, FUSE_CONTRACT, phase, g);
+    begin_contraction(f, op, x, op, phase);
 }
 
 /* A kernel of one op. */

@@ -1,0 +1,14 @@
+/* Nanoseconds of the monotonic clock: the same for runtime, exchanges between ranks and tool. */
+#ifndef HD_CLOCK_H
+#define HD_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t hd_nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+#endif
