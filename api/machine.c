@@ -1,6 +1,7 @@
 #include "api/machine.h"
 #include "api/machine_ranks.h"
 
+#include <math.h>
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,11 +32,13 @@ enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
  * (codegen/contract/stream.h). */
 enum { AHEAD = 4096, PAGE = 4096, PAGE_AHEAD = 4 * PAGE };
 
-static const struct {
+typedef struct loop {
     const char *name;
     int kind;
-    size_t bytes;
-} limits[] = {
+    size_t bytes; /* of a thread; 0: it reads no memory */
+} loop;
+
+static const loop limits[] = {
 #define L(id, name, kind, bytes) {name, kind, bytes},
     MACHINE_LIMITS(L)
 #undef L
@@ -297,36 +300,35 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
 
 /* What was read and written, or operations; *seconds: how long it took, by the clock of so many
  * threads. */
-static double run(machine *m, limit l, int clock, double *seconds) {
+static double run(machine *m, const loop *l, int clock, double *seconds) {
     enum { LEAST_BYTES = 64 << 20, MEMORY_PASSES = 4 }; /* the limit that matters most: longer */
-    const size_t bytes = limits[l].bytes;
+    const size_t bytes = l->bytes;
     size_t passes = bytes == 0 || bytes >= LEAST_BYTES ? 1 : LEAST_BYTES / bytes;
-    if (limits[l].kind == STREAM_MEMORY) passes = MEMORY_PASSES;
+    if (l->kind == STREAM_MEMORY) passes = MEMORY_PASSES;
     double done = 0, start = 0;
 #pragma omp parallel num_threads(m->threads) reduction(+ : done)
     {
         const int t = omp_get_thread_num();
-        float *area = limits[l].kind == STREAM_MEMORY ? m->weights[t] : m->area[t];
-        if (bytes && bytes < LEAST_BYTES) pass(m, area, limits[l].kind, bytes); /* into the cache */
+        float *area = l->kind == STREAM_MEMORY ? m->weights[t] : m->area[t];
+        if (bytes && bytes < LEAST_BYTES) pass(m, area, l->kind, bytes); /* into the cache */
 #pragma omp barrier
 #pragma omp master
         start = now(clock);
 #pragma omp barrier
         for (size_t i = 0; i < passes; i++)
-            done += pass(m, area, limits[l].kind, bytes);
+            done += pass(m, area, l->kind, bytes);
     }
     *seconds = now(clock) - start;
     return done;
 }
 
-static bool is_there(const machine *m, limit l) {
-    const int kind = limits[l].kind;
+static bool is_there(const machine *m, int kind) {
     if (kind == STREAM_DOTS || kind == STREAM_BYTES) return dots_of(m, kind) != NULL;
     return kind != STREAM_TILES || m->tiles;
 }
 
 /* On the wall, for so long. */
-static double rate_for(machine *m, limit l, double seconds) {
+static double rate_for(machine *m, const loop *l, double seconds) {
     const double begun = now(ON_THE_WALL);
     double done = 0, taken = 0, each;
     do {
@@ -338,32 +340,67 @@ static double rate_for(machine *m, limit l, double seconds) {
 
 /* Of ranks that share CPUs each has its turns, of some milliseconds: measured over several. 0: some
  * rank has no such limit, or an exchange failed. */
-static double rate_of_ranks(machine *m, limit l) {
+static double rate_of_ranks(machine *m, const loop *l) {
     const double turns = 0.03;
     double lowest;
     if (machine_lowest_of_ranks(m->comm, m->comm_timeout, 0, &lowest)) return 0; /* all begin */
-    const double mine = is_there(m, l) ? rate_for(m, l, turns) : 0;
+    const double mine = is_there(m, l->kind) ? rate_for(m, l, turns) : 0;
     return machine_lowest_of_ranks(m->comm, m->comm_timeout, mine, &lowest) ? 0 : lowest;
 }
 
 /* 0: there is none. */
-static double rate(machine *m, limit l) {
+static double rate(machine *m, const loop *l) {
     double seconds;
     if (m->comm) return rate_of_ranks(m, l);
-    if (!is_there(m, l)) return 0;
+    if (!is_there(m, l->kind)) return 0;
     const double done = run(m, l, m->threads, &seconds);
     return done / seconds;
 }
 
 void machine_sample(machine *m) {
     for (int l = 0; l < LIMIT_COUNT; l++) {
-        const double x = rate(m, (limit)l);
+        const double x = rate(m, &limits[l]);
         if (x > 0) sample(&m->at[l], x);
     }
 }
 
 double machine_pulse(machine *m) {
-    return rate(m, LIMIT_FMA);
+    return rate(m, &limits[LIMIT_FMA]);
+}
+
+/* ---- what caches hold --------------------------------------------------------------------------
+ */
+
+static double median_rate(machine *m, const loop *l) {
+    enum { TIMES = 5 };
+    samples rates = {0};
+    for (int i = 0; i < TIMES; i++)
+        sample(&rates, rate(m, l));
+    return median(&rates);
+}
+
+/* Reads ever larger areas, each again and again, all threads at once. Of an area of s bytes that is
+ * read at the rate r, C(s) have been found in caches,
+ *
+ *     s / r = C / cached + (s - C) / memory
+ *
+ * where `cached` is the rate of the largest area that is found there but for a tenth. C grows with
+ * s, and stays or falls where s is more than caches hold: the largest C counts. */
+machine_cache machine_measure_cache(machine *m) {
+    enum { LEAST = 1 << 20, MOST = 64 << 20 };
+    const double memory = median_rate(m, &limits[LIMIT_READ]);
+    machine_cache held = {0};
+    for (size_t bytes = LEAST; bytes <= MOST; bytes *= 2) {
+        const double all = (double)bytes * m->threads;
+        const double rate = median_rate(m, &(loop){"cached", STREAM_READ, bytes});
+        if (rate <= memory) break;
+        if (held.rate == 0) held.rate = rate;
+        double found = all * (1 / memory - 1 / rate) / (1 / memory - 1 / held.rate);
+        if (found >= 0.9 * all) found = all, held.rate = rate;
+        if (found < held.bytes) break;
+        held.bytes = found;
+    }
+    return held;
 }
 
 /* Median of batches: a thread whose CPU is taken away for a moment is no part of it. */

@@ -53,6 +53,13 @@ void machine_sample(machine *m);
 double machine_pulse(machine *m);
 /* Seconds that the threads take to wait for each other, as those of a generated library do. */
 double machine_barrier(const machine *m);
+/* What caches hold of more that is read again and again, by all threads together, each its part; 0:
+ * no cache is faster than memory. A guest of a virtual machine may have less of a cache than its
+ * CPU says, and ranks of one machine share it. Some 0.3 s. */
+typedef struct machine_cache {
+    double bytes, rate; /* rate: bytes/s */
+} machine_cache;
+machine_cache machine_measure_cache(machine *m);
 void machine_forget(machine *m);
 void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_samples */
 /* Median since the last machine_forget: bytes/s, read and written counted, without the reads that

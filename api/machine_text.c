@@ -26,7 +26,8 @@ typedef struct facts {
     uint64_t memory;     /* bytes; 0: not known */
     machine *limits;     /* NULL: not measured */
     machine_links links; /* .ranks is 0: this process is alone */
-    double barrier;      /* seconds */
+    machine_cache cache;
+    double barrier; /* seconds */
 } facts;
 
 /* Threads for which there is memory: measuring takes 160 MB each, and leaves half of what is free.
@@ -67,6 +68,7 @@ static bool measure(hadal_session *s, facts *f, int threads) {
     machine_pulse(f->limits); /* wakes the threads */
     for (int i = 0; i < SAMPLES_TAKEN; i++)
         machine_sample(f->limits);
+    f->cache = machine_measure_cache(f->limits);
     f->barrier = machine_barrier(f->limits);
     return measure_links(s, f);
 }
@@ -122,6 +124,12 @@ static void print_links(const machine_links *l, hd_text *out) {
               1e-9 * l->network);
 }
 
+static void print_cache(const facts *f, hd_text *out) {
+    if (f->cache.bytes > 0)
+        hd_text_f(out, "%s stay in caches when they are read again, at %.0f GB/s\n",
+                  inspect_bytes(f->arena, (uint64_t)f->cache.bytes), f->cache.rate * 1e-9);
+}
+
 static void print_text(const facts *f, hd_text *out) {
     const char *features = hcg_feature_names(f->arena, f->here.features);
     machine_describe_host(out);
@@ -146,6 +154,7 @@ static void print_text(const facts *f, hd_text *out) {
     if (f->memory) hd_text_f(out, "memory        %s\n", inspect_bytes(f->arena, f->memory));
     if (f->links.ranks) print_links(&f->links, out);
     if (f->limits) machine_describe(f->limits, out);
+    if (f->limits) print_cache(f, out);
     if (f->limits) hd_text_f(out, "a barrier of the threads takes %.2f us\n", 1e6 * f->barrier);
     if (f->limits) print_rates(f, out);
 }
@@ -198,6 +207,13 @@ static void print_links_json(const machine_links *l, hd_text *out) {
     }
 }
 
+/* As facts of --host of hadal plan, too. */
+static void print_cache_json(machine_cache c, hd_text *out) {
+    if (c.bytes <= 0) return;
+    hd_text_f(out, ",\n  \"cache\": %.0f, \"cached\": ", c.bytes);
+    hd_text_double(out, c.rate);
+}
+
 static void print_measured_rates(const facts *f, hd_text *out) {
     hd_text_add(out, ",\n  \"rates\": ");
     hd_machine_print_json(measured_rates(f), out);
@@ -219,6 +235,7 @@ static void print_json(const facts *f, hd_text *out) {
     if (f->limits) {
         hd_text_add(out, ",\n  \"barrier\": ");
         hd_text_double(out, f->barrier);
+        print_cache_json(f->cache, out);
         print_limits(f->limits, out);
     }
     if (f->limits) print_measured_rates(f, out);

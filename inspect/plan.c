@@ -98,14 +98,16 @@ static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_
     return t;
 }
 
-/* Where a pass finds what it reads: in caches, if all of it stays there until the next. */
+/* Bytes per second that a pass reads: as much as caches hold is there since the pass before, the
+ * rest comes from memory. */
 static double read_rate(const plan *p, const plan_stage *stage, int64_t T, int64_t past) {
-    const double *fact = p->host.fact;
+    const double *fact = p->host.fact, memory = fact[PLAN_READ];
+    const double cached = fact[PLAN_CACHED] > memory ? fact[PLAN_CACHED] : memory;
     double bytes = 0;
     for (size_t i = 0; i < stage->steps.n; i++)
         bytes += work_of(stage, &stage->steps.at[i], T, past).bytes;
-    return bytes <= fact[PLAN_CACHE] && fact[PLAN_CACHED] > fact[PLAN_READ] ? fact[PLAN_CACHED]
-                                                                            : fact[PLAN_READ];
+    const double held = bytes < fact[PLAN_CACHE] ? bytes : fact[PLAN_CACHE];
+    return bytes > 0 ? bytes / (held / cached + (bytes - held) / memory) : memory;
 }
 
 /* Bytes go over the link, and through the transport, which takes its time by copying them. */

@@ -108,7 +108,6 @@ static bool wrong_file(hd_diags *d, const char *path, const char *why) {
 
 static bool take_fact(hd_diags *d, const char *path, const json_t *all, int f, plan_host *out) {
     const json_t *x = json_object_get(json_object_get(all, "limits"), facts[f].key);
-    if (!x) x = json_object_get(json_object_get(all, "found"), facts[f].key);
     if (!x) x = json_object_get(all, facts[f].key);
     if (!x) return true;
     const double value = json_number_value(x);

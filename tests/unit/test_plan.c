@@ -56,9 +56,10 @@ static const char *file_with(const char *text) {
 }
 
 Test(plan, a_host_from_a_file_and_names_that_replace_its_facts) {
-    const char *path = file_with("{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"found\": "
-                                 "{\"l3\": 300}, \"latency\": 2e-6, \"network\": 3e9, \"limits\": "
-                                 "{\"memory read\": 5e9, \"f32 multiply-add\": 7e9}}");
+    const char *path =
+        file_with("{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"cache\": "
+                  "300, \"cached\": 9e9, \"latency\": 2e-6, \"network\": 3e9, \"limits\": "
+                  "{\"memory read\": 5e9, \"f32 multiply-add\": 7e9}}");
     const plan_host h = host(hd_printf(arena, "read=6G,%s,latency=1us", path));
     unlink(path);
     close_to(h.fact[PLAN_MEMORY], 1000, "memory");
@@ -66,7 +67,8 @@ Test(plan, a_host_from_a_file_and_names_that_replace_its_facts) {
     close_to(h.fact[PLAN_FMA], 7e9, "flops");
     close_to(h.fact[PLAN_LATENCY], 1e-6, "latency: by name");
     close_to(h.fact[PLAN_NETWORK], 3e9, "network: as ranks have measured it");
-    close_to(h.fact[PLAN_CACHE], 300, "cache: what was found of the CPU");
+    close_to(h.fact[PLAN_CACHE], 300, "cache: as it was measured");
+    close_to(h.fact[PLAN_CACHED], 9e9, "its rate");
 }
 
 static void refused(const char *text, const char *why) {
@@ -212,11 +214,14 @@ Test(plan, a_pass_that_caches_hold_is_read_from_them) {
     const plan_stage stage = stage_with(steps, 2);
     const plan_call call = {.prompt = 1, .position = 0, .chunk = 64};
     const char *facts = "memory=1G,read=1000,flops=1T,cached=4000,cache=";
-    const double bytes = 2 * 4010;
+    const double bytes = 2 * 4010, more = bytes - 2000;
     plan p = of_one(hd_printf(arena, "%s%d", facts, 8020), 1, &stage, 1, call);
     close_to(p.shapes.at[0].decode.memory, bytes / 4000.0 / share_of("READ"), "held");
-    p = of_one(hd_printf(arena, "%s%d", facts, 8019), 1, &stage, 1, call);
-    close_to(p.shapes.at[0].decode.memory, bytes / 1000.0 / share_of("READ"), "a byte too many");
+    p = of_one(hd_printf(arena, "%s%d", facts, 2000), 1, &stage, 1, call);
+    close_to(p.shapes.at[0].decode.memory, (2000 / 4000.0 + more / 1000) / share_of("READ"),
+             "what does not stay comes from memory");
+    p = of_one("memory=1G,read=8000,flops=1T,cached=4000,cache=1M", 1, &stage, 1, call);
+    close_to(p.shapes.at[0].decode.memory, bytes / 8000.0 / share_of("READ"), "slower caches");
     p = of_one("memory=1G,read=1000,flops=1T,cache=1M", 1, &stage, 1, call);
     close_to(p.shapes.at[0].decode.memory, bytes / 1000.0 / share_of("READ"), "rate not known");
 }
