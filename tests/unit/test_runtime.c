@@ -438,7 +438,7 @@ Test(runtime, bad_calls_change_nothing) {
     cr_assert_str_eq(hrt_session_message(s), "");
     cr_assert_eq(hrt_forward(s, ids, 1, outs, 1), HRT_FULL);
     cr_assert_str_eq(hrt_session_message(s),
-                     "1 tokens more than the session holds: 20 of 20 are taken");
+                     "no room for 1 more tokens: 20 of 20 are taken");
     cr_assert_eq(hrt_session_rewind(s, 21), HRT_LENGTH);
     cr_assert_eq(hrt_session_rewind(s, -1), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_length(s), 20);

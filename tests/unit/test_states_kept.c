@@ -318,15 +318,15 @@ Test(states, null_pointers_and_short_buffers) {
     cr_assert_eq(hrt_session_save(NULL, small, sizeof small), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_save(r.s, NULL, 1000), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_save(r.s, small, sizeof small), HRT_SIZE);
-    cr_assert_str_eq(hrt_session_message(r.s), "136 bytes given: the saved session has 204");
+    cr_assert_str_eq(hrt_session_message(r.s), "136 bytes are given, 204 are needed");
     for (size_t i = 0; i < sizeof small; i++)
         cr_assert_eq(small[i], 7, "nothing is written");
     cr_assert_eq(hrt_session_restore(NULL, r.kept, r.size), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_restore(r.s, NULL, r.size), HRT_ARGUMENT);
     expect_untouched(&r);
-    expect_refused(&r, 0, HRT_SIZE, "0 bytes given: the saved session has 128");
-    expect_refused(&r, HRT_SAVED_DATA - 1, HRT_SIZE, "127 bytes given: the saved session has 128");
-    expect_refused(&r, r.size - 1, HRT_SIZE, "227 bytes given: the saved session has 228");
+    expect_refused(&r, 0, HRT_SIZE, "0 bytes are given, 128 are needed");
+    expect_refused(&r, HRT_SAVED_DATA - 1, HRT_SIZE, "127 bytes are given, 128 are needed");
+    expect_refused(&r, r.size - 1, HRT_SIZE, "227 bytes are given, 228 are needed");
     close_refusal(&r);
 }
 
