@@ -160,13 +160,13 @@ bool hir_is_value(hir_check *c, uint32_t i) {
                       c->op->args[i].kind == HIR_REF_WEIGHT ? "weight (@)" : "state ($)");
 }
 
-/* "cache_append", or "a or b or c": the ops that take a state. */
+/* "a, b, c": the ops that take a state. */
 static const char *ops_with_state(const hir_check *c) {
     hd_text text;
     hd_text_init(&text, c->d->arena);
     for (int code = 0; code < HIR_OPCODE_COUNT; code++)
         if (hir_state_operand((hir_opcode)code) != HIR_NONE)
-            hd_text_f(&text, "%s%s", text.n ? " or " : "", hir_info((hir_opcode)code)->name);
+            hd_text_f(&text, "%s%s", text.n ? ", " : "", hir_info((hir_opcode)code)->name);
     return text.at;
 }
 
@@ -183,7 +183,7 @@ bool hir_plain(hir_check *c, uint32_t i) {
     hir_type t = hir_arg(c, i);
     if (c->op->args[i].kind == HIR_REF_STATE)
         return hir_refuse(c, HD_E_TYPE, "cache_append writes a state and gives it as a value",
-                          "operand %s is a state ($); only %s takes one", hir_arg_name(c, i),
+                          "operand %s is a state ($), which is for %s", hir_arg_name(c, i),
                           ops_with_state(c));
     if (t.dtype == HIR_I32)
         return hir_refuse(c, HD_E_TYPE, "ids are for gather, pick, mark and expert_linear",
