@@ -48,6 +48,19 @@ static hd_loc behind(const hfe_parser *ps) {
     return loc;
 }
 
+/* A hint where the next token is a word or sign of another language, or completes one, as '=' does
+ * in "x += 1"; NULL: neither. */
+static const char *foreign_hint(const hfe_parser *ps) {
+    const hfe_token *t = ps->at, *before = ps->last;
+    const bool joined = t->kind != HFE_T_END && t[1].begin == t->end; /* to the next token */
+    const char *end = joined ? t[1].end : t->end;
+    const char *hint = hfe_foreign_word(t->name);
+    if (hint == NULL && before != NULL && before->end == t->begin) {
+        hint = hfe_foreign_sign(before->begin, t->end);
+    }
+    return hint != NULL ? hint : hfe_foreign_sign(t->begin, end);
+}
+
 hd_diag *hfe_expected(hfe_parser *ps, const char *what) {
     if (hfe_at(ps, HFE_T_BAD)) { /* the lexer has said what is wrong */
         ps->panic = ps->failed = true;
@@ -66,7 +79,7 @@ hd_diag *hfe_expected(hfe_parser *ps, const char *what) {
         hfe_trouble(ps, ps->at->loc, name ? "expected %s, found '%s'" : "expected %s, found %s",
                     what, name ? ps->at->name : hfe_token_name(ps->at->kind));
     if (d != NULL) {
-        d->hint = name ? hfe_foreign_word(ps->at->name) : NULL;
+        d->hint = foreign_hint(ps);
     }
     return d;
 }
@@ -304,44 +317,44 @@ static bool add_left_side(hfe_parser *ps, hfe_stmt *s, const hfe_expr *e) {
     return false;
 }
 
-/* Words of other languages, at the start of a line. */
-const char *hfe_foreign_word(const char *word) {
-    static const struct {
-        const char *word, *hint;
-    } words[] = {
-        {"let", "variables are set without a word: x = value"},
-        {"var", "variables are set without a word: x = value"},
-        {"const", "variables are set without a word: x = value"},
-        {"while", "loops run over lists: for i in 0..n { ... }"},
-        {"elif", "write 'else if'"},
-        {"def", "functions are written: fn name(a, b) { ... }"},
-        {"func", "functions are written: fn name(a, b) { ... }"},
-        {"function", "functions are written: fn name(a, b) { ... }"},
-        {"class", "objects are written: object name(a, b) { ... }"},
-        {"import", "other files are made known at the top of a file: use \"path\""},
-        {"include", "other files are made known at the top of a file: use \"path\""},
-    };
-    for (size_t i = 0; word != NULL && i < sizeof words / sizeof *words; i++) {
-        if (strcmp(word, words[i].word) == 0) {
-            return words[i].hint;
-        }
+/* Trouble at a word of another language that begins a statement, "while x < 3 { ... }". */
+static hfe_stmt *foreign_statement(hfe_parser *ps, const hfe_token *word) {
+    hd_diag *d = hfe_trouble(ps, word->loc, "'%s' is not a word of the language", word->name);
+    if (d != NULL) {
+        d->hint = hfe_foreign_word(word->name);
     }
     return NULL;
 }
 
+/* Could a value begin here, or a block? Not what goes on behind a name: brackets, operators, a dot.
+ */
+static bool begins_value(hfe_token_kind kind) {
+    switch (kind) {
+    case HFE_T_NAME:
+    case HFE_T_INT:
+    case HFE_T_FLOAT:
+    case HFE_T_STRING:
+    case HFE_K_TRUE:
+    case HFE_K_FALSE:
+    case HFE_K_NONE:
+    case HFE_K_NOT:
+    case HFE_P_LBRACE: return true;
+    default: return false;
+    }
+}
+
 static hfe_stmt *parse_simple(hfe_parser *ps) {
     const hfe_token *first = ps->at;
-    if (first->kind == HFE_T_NAME && hfe_foreign_word(first->name) != NULL &&
-        (ps->at[1].kind == HFE_T_NAME || ps->at[1].kind == HFE_T_STRING)) {
-        hd_diag *d = hfe_trouble(ps, first->loc, "'%s' is not a word of the language", first->name);
-        if (d != NULL) {
-            d->hint = hfe_foreign_word(first->name);
-        }
-        return NULL;
+    const bool foreign = first->kind == HFE_T_NAME && hfe_foreign_word(first->name) != NULL;
+    if (foreign && begins_value(ps->at[1].kind)) {
+        return foreign_statement(ps, first);
     }
     hfe_stmt *s = new_stmt(ps, HFE_S_EXPR, first->loc);
     hfe_expr *e = hfe_parse_expr(ps);
     s->value = e;
+    if (foreign && hfe_at(ps, HFE_P_LBRACE)) { /* while (condition) { */
+        return foreign_statement(ps, first);
+    }
     if (ps->panic || (!hfe_at(ps, HFE_P_ASSIGN) && !hfe_at(ps, HFE_P_COMMA))) {
         return s;
     }
@@ -660,11 +673,8 @@ static hfe_def *parse_constant(hfe_parser *ps) {
     const hfe_token *name = ps->at;
     if (name->kind != HFE_T_NAME || ps->at[1].kind != HFE_P_ASSIGN) {
         hd_diag *d = hfe_expected(ps, "a definition");
-        if (d != NULL) {
-            const char *foreign = hfe_foreign_word(name->name);
-            d->hint = foreign != NULL
-                          ? foreign
-                          : "a file holds use, fn, object, model, config and NAME = value";
+        if (d != NULL && (d->hint == NULL || name->kind == HFE_K_IF)) {
+            d->hint = "a file holds use, fn, object, model, config and NAME = value";
         }
         return NULL;
     }

@@ -34,8 +34,6 @@ hd_diag *hfe_trouble(hfe_parser *ps, hd_loc loc, const char *format, ...)
 hd_diag *hfe_expected(hfe_parser *ps, const char *what);
 bool hfe_enter(hfe_parser *ps); /* one level deeper; false, reported, at the limit */
 void hfe_leave(hfe_parser *ps);
-/* What to write instead of a word of other languages; NULL for other words. */
-const char *hfe_foreign_word(const char *word);
 /* From the start of `from` to the end of the last token read. */
 hd_loc hfe_span(const hfe_parser *ps, hd_loc from);
 
