@@ -114,6 +114,10 @@ static void print_remark_json(const hadal_remark *r) {
         print_json_string(stderr, r->file);
         fprintf(stderr, ", \"line\": %u, \"column\": %u", r->line, r->column);
     }
+    if (r->value) {
+        fputs(", \"value\": ", stderr);
+        print_json_string(stderr, r->value);
+    }
     fputs(", \"text\": ", stderr);
     print_json_string(stderr, r->text);
     fputs("}\n", stderr);
@@ -121,8 +125,10 @@ static void print_remark_json(const hadal_remark *r) {
 
 static void print_remark(const hadal_remark *r) {
     if (r->file) fprintf(stderr, "%s:%u:%u: ", r->file, r->line, r->column);
-    fprintf(stderr, "%s: %s: %s%s%s\n", r->pass, r->taken ? "taken" : "refused", r->op ? r->op : "",
+    fprintf(stderr, "%s: %s: %s%s%s", r->pass, r->taken ? "taken" : "refused", r->op ? r->op : "",
             r->op ? ": " : "", r->text);
+    if (r->value) fprintf(stderr, " [%s:%s]", r->pass, r->value); /* as explain takes it */
+    fputc('\n', stderr);
 }
 
 void report_remarks(hadal_session *s, size_t from, bool json) {

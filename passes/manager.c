@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "ir/eval.h"
+#include "ir/text.h"
 #include "passes/shard/shard.h"
 
 /* Two float64 evaluations of one model differ by rounding only: a pass may reorder sums and factors
@@ -55,6 +56,23 @@ void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *form
         r.loc = hir_op_at(c->m, op)->loc;
     }
     hd_push(c->remarks->arena, &c->remarks->list, r);
+}
+
+static bool has_result(const hir_module *m, hir_id op) {
+    return op < m->ops.n && !hir_op_at(m, op)->erased && hir_op_at(m, op)->n_results > 0;
+}
+
+void hir_remarks_name(hir_remarks *remarks, size_t from, const hir_module *m) {
+    const uint32_t *numbers = NULL; /* of all values: only where some remark needs them */
+    for (size_t i = from; i < remarks->list.n; i++) {
+        hir_remark *r = &remarks->list.at[i];
+        if (!has_result(m, r->op)) continue;
+        if (!numbers) numbers = hir_number_values(m, remarks->arena);
+        hd_text text;
+        hd_text_init(&text, remarks->arena);
+        hir_print_ref(m, hir_value_ref(hir_op_at(m, r->op)->results[0]), numbers, &text);
+        r->value = text.at;
+    }
 }
 
 /* ---- one pass ------------------------------------------------------------------------------ */

@@ -134,7 +134,10 @@ static const report_stage *tell_passes(const teller *t, uint32_t *number, hir_id
     hd_text_add(t->out, "\nthrough the passes\n");
     for (size_t i = 0; i < t->h->stages.n; i++) {
         const report_stage *s = &t->h->stages.at[i];
-        if (!s->m) continue;
+        if (!s->m) { /* a pass that changed nothing may have said why */
+            if (last) tell_remarks(t, i, *number);
+            continue;
+        }
         const uint32_t row = report_find_row(s, *number);
         const uint32_t heir = row == HIR_NONE && last ? report_find_heir(s, *number) : HIR_NONE;
         if (row == HIR_NONE && !last) continue;

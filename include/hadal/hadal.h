@@ -133,6 +133,7 @@ typedef struct hadal_remark {
     unsigned line, column;
     int taken;
     const char *text;
+    const char *value; /* "%7": the op's result in the dump of the pass; NULL: none is left */
 } hadal_remark;
 HADAL_API size_t hadal_remarks(const hadal_session *s);
 HADAL_API hadal_remark hadal_remark_at(const hadal_session *s, size_t i);
