@@ -20,7 +20,7 @@ static bool need_graph(hadal_session *s) {
             ->hint = "take the spec, or IR that no pass has lowered";
         return false;
     }
-    if (!pass_is_model(s->graph)) {
+    if (!hir_is_model(s->graph)) {
         hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
                "%s is a plain function: models have one input, i32[T] tokens", s->graph->name);
         return false;

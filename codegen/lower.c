@@ -31,18 +31,6 @@ typedef struct lowering {
 
 /* ---- small facts ------------------------------------------------------------------------------
  */
-static bool is_kernel(const hir_op *op) {
-    return hir_has_trait(op->code, HIR_REGION);
-}
-
-static bool has_c(hir_type t) {
-    return hir_type_has_c(t);
-}
-
-static bool is_tokens(hir_type t) {
-    return t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
-}
-
 /* Bytes of one token's row; of everything where there is no T. */
 static bool row_bytes(hir_type t, uint64_t *bytes) {
     int64_t elements = hir_type_row_elements(t);
@@ -78,14 +66,12 @@ static bool check_name(lowering *l) {
 
 static bool add_port(lowering *l, bool input, const char *name, hir_type type, hd_loc loc) {
     hcg_port port = {.name = name, .type = type};
-    if (has_c(type) || !row_bytes(type, &port.row_bytes)) {
-        hd_text text;
-        hd_text_init(&text, l->a);
-        hir_print_type(&text, type);
+    if (hir_type_has_c(type) || !row_bytes(type, &port.row_bytes)) {
         hd_err(l->d, HD_E_UNSUPPORTED, loc, "%s \"%s\" is %s", input ? "input" : "output", name,
-               text.at)
-            ->cause = has_c(type) ? "what has the length of the cache cannot be handed over"
-                                  : "its size does not fit";
+               hir_type_string(l->a, type))
+            ->cause = hir_type_has_c(type)
+                          ? "what has the length of the cache cannot be handed over"
+                          : "its size does not fit";
         return false;
     }
     if (input)
@@ -102,7 +88,7 @@ static bool add_inputs(lowering *l) {
         const char *name = v->name ? v->name : hd_printf(l->a, "x%zu", i);
         if (!add_port(l, true, name, v->type, HD_NOWHERE)) return false;
     }
-    l->p->is_model = m->inputs.n == 1 && is_tokens(l->p->inputs.at[0].type);
+    l->p->is_model = hir_is_model(m);
     if (hcg_ranks(l->p) > 0 && !l->p->is_model)
         return refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE,
                       "only models of tokens are divided over ranks",
@@ -150,7 +136,7 @@ static bool add_output(lowering *l, const hir_op *op) {
 static bool sends(const hir_module *m) {
     HIR_EACH(m, id, m->first) {
         const hir_op *op = hir_op_at(m, id);
-        if (is_kernel(op) && hcg_is_exchange(m, id) &&
+        if (hir_is_kernel(op) && hcg_is_exchange(m, id) &&
             hir_op_at(m, op->body_first)->code == HIR_COMM_SEND_OP)
             return true;
     }
@@ -237,7 +223,7 @@ static bool place_weights(lowering *l) {
         hd_push(l->a, &p->weight_holders, HIR_NONE);
     }
     HIR_EACH(l->m, id, l->m->first) {
-        if (is_kernel(hir_op_at(l->m, id))) mark_read(l, hir_op_at(l->m, id));
+        if (hir_is_kernel(hir_op_at(l->m, id))) mark_read(l, hir_op_at(l->m, id));
     }
     for (uint32_t i = 0; i < n; i++)
         find_holder(l, i);
@@ -255,7 +241,7 @@ static bool place_weights(lowering *l) {
 static uint32_t matrices_of(const hir_module *m) {
     uint32_t matrices = 0;
     HIR_EACH(m, id, m->first)
-    if (is_kernel(hir_op_at(m, id))) matrices |= hcg_cached_matrices(m, id);
+    if (hir_is_kernel(hir_op_at(m, id))) matrices |= hcg_cached_matrices(m, id);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         if (w->layout != HIR_LAYOUT_ROWS) matrices |= hcg_matrix(w->type.dtype, w->layout);
@@ -534,7 +520,7 @@ static bool add_steps(lowering *l) {
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP) continue;
-        if (!is_kernel(op)) {
+        if (!hir_is_kernel(op)) {
             hd_err(l->d, HD_E_TYPE, loc_of(l, op), "%s stands outside of a kernel",
                    hir_info(op->code)->name)
                 ->hint = "the fuse pass puts every op into a kernel";

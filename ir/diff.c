@@ -387,7 +387,7 @@ static bool listed(const hir_module *m, hir_id op) {
 /* The op of the other side that an op or a kernel was matched with. */
 static hir_id partner(const hir_diff_side *s, const hir_diff_side *other, const uint32_t *position,
                       hir_id op) {
-    if (hir_has_trait(hir_op_at(s->m, op)->code, HIR_REGION)) return s->kernel_match[op];
+    if (hir_is_kernel(hir_op_at(s->m, op))) return s->kernel_match[op];
     const uint32_t match = s->match[position[op]];
     return match == HIR_NONE ? HIR_NONE : other->op[match];
 }
@@ -464,7 +464,7 @@ static void diff_kernel(differ *d, const list *outer, hir_id a, hir_id b, const 
 static void added_kernel(differ *d, const list *outer, hir_id b);
 
 static void diff_one(differ *d, const list *l, hir_id from, hir_id op) {
-    const bool kernel = hir_has_trait(hir_op_at(d->b.m, op)->code, HIR_REGION);
+    const bool kernel = hir_is_kernel(hir_op_at(d->b.m, op));
     if (from == HIR_NONE) {
         if (kernel) {
             added_kernel(d, l, op);

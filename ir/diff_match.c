@@ -151,7 +151,7 @@ static void flatten(hir_diff_side *s, const hir_module *m, hd_arena *a) {
     for (uint32_t i = 0; i < m->inputs.n; i++)
         s->value[m->inputs.at[i]] = (hir_diff_origin){HIR_FROM_INPUT, i, 0};
     HIR_EACH(m, id, m->first) {
-        if (hir_has_trait(hir_op_at(m, id)->code, HIR_REGION))
+        if (hir_is_kernel(hir_op_at(m, id)))
             take_kernel(s, a, id);
         else
             take_op(s, id);

@@ -24,7 +24,7 @@ static void place_results(hir_eval *e, const hir_op *op) {
     } else if (hir_has_trait(op->code, HIR_VIEW)) {
         const uint32_t state = hir_state_operand(op->code);
         e->memory[op->results[0]] = memory_of(e, op->args[state == HIR_NONE ? 0 : state]);
-    } else if (!hir_has_trait(op->code, HIR_REGION)) {
+    } else if (!hir_is_kernel(op)) {
         for (uint32_t i = 0; i < op->n_results; i++)
             e->memory[op->results[i]] = op->results[i];
     }

@@ -20,10 +20,7 @@ bool hir_refuse(hir_check *c, hd_error code, const char *hint, const char *forma
 }
 
 const char *hir_type_text(const hir_check *c, hir_type t) {
-    hd_text text;
-    hd_text_init(&text, c->d->arena);
-    hir_print_type(&text, t);
-    return text.at;
+    return hir_type_string(c->d->arena, t);
 }
 
 const char *hir_arg_name(const hir_check *c, uint32_t i) {

@@ -46,7 +46,7 @@ static bool refuse(rules *r, hir_id op, const char *what, const char *hint) {
                               hir_info(o->code)->name, what);
     hd_text text;
     hd_text_init(&text, r->d->arena);
-    if (!hir_has_trait(o->code, HIR_REGION)) {
+    if (!hir_is_kernel(o)) {
         hir_print_op(r->m, op, &text);
         e->cause = text.at;
     }
@@ -60,10 +60,6 @@ static bool require(rules *r, hir_id op, bool holds, const char *what) {
 }
 
 /* ---- facts --------------------------------------------------------------------------------- */
-static bool has_c(hir_type t) {
-    return hir_type_has_c(t);
-}
-
 static hir_id def_of(const rules *r, hir_ref x) {
     return x.kind == HIR_REF_VALUE ? hir_value_at(r->m, x.index)->op : HIR_NONE;
 }
@@ -115,7 +111,8 @@ static bool is_primitive(hir_opcode code) {
 static void check_cache_use(rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
-        if (o->args[i].kind != HIR_REF_VALUE || !has_c(hir_ref_type(r->m, o->args[i]))) continue;
+        if (o->args[i].kind != HIR_REF_VALUE || !hir_type_has_c(hir_ref_type(r->m, o->args[i])))
+            continue;
         const bool is_state = hir_state_of_value(r->m, o->args[i]) != HIR_NONE;
         require(r, op, o->code == HIR_YIELD_OP && is_state,
                 "a value of cache length goes from cache_append to yield only");
@@ -356,7 +353,7 @@ static void check_attention_operands(rules *r, hir_id op) {
     for (uint32_t i = 1; i < 3; i++) {
         hir_id def = def_of(r, o->args[i]);
         bool outer = def != HIR_NONE && !is_inner(r, o->args[i]);
-        require(r, op, outer && has_c(hir_ref_type(r->m, o->args[i])),
+        require(r, op, outer && hir_type_has_c(hir_ref_type(r->m, o->args[i])),
                 "k and v are state, written by kernels before");
     }
 }
@@ -423,7 +420,8 @@ static void check_rows_operand(rules *r, hir_id op, uint32_t i, const char *what
     const hir_ref x = hir_op_at(r->m, op)->args[i];
     if (x.kind == HIR_REF_NONE) return;
     const hir_id def = def_of(r, x);
-    require(r, op, def != HIR_NONE && !is_inner(r, x) && has_c(hir_ref_type(r->m, x)), what);
+    require(r, op, def != HIR_NONE && !is_inner(r, x) && hir_type_has_c(hir_ref_type(r->m, x)),
+            what);
 }
 
 static void check_select_operands(rules *r, hir_id op) {
@@ -517,7 +515,7 @@ static void check_row_program(rules *r) {
     bool once = hir_runs_once(r->m, r->kernel);
     for (uint32_t i = 0; i < k->n_results; i++) {
         hir_type t = hir_value_at(r->m, k->results[i])->type;
-        require(r, r->kernel, (hir_type_has_t(t) || has_c(t)) == !once,
+        require(r, r->kernel, (hir_type_has_t(t) || hir_type_has_c(t)) == !once,
                 "results with and without T stand in kernels of their own");
     }
     HIR_EACH(r->m, op, k->body_first) {
@@ -665,7 +663,7 @@ static void note_last_reads(memory *m) {
             for (uint32_t i = 0; i < o->n_args; i++)
                 if (o->args[i].kind == HIR_REF_VALUE) m->last_read[o->args[i].index] = number;
         }
-        number += hir_has_trait(hir_op_at(mod, kernel)->code, HIR_REGION);
+        number += hir_is_kernel(hir_op_at(mod, kernel));
     }
 }
 
@@ -675,7 +673,7 @@ static void check_places(rules *r) {
     note_last_reads(&m);
     HIR_EACH(r->m, kernel, r->m->first) {
         const hir_op *k = hir_op_at(r->m, kernel);
-        if (!hir_has_trait(k->code, HIR_REGION)) continue;
+        if (!hir_is_kernel(k)) continue;
         r->kernel = kernel;
         drop_dead(&m, number);
         for (uint32_t i = 0; i < k->n_results; i++) {
@@ -748,9 +746,9 @@ static void check_runs(rules *r) {
     x.state_in = hd_new_array(a, uint32_t, r->m->states.n + 1);
     uint32_t n = 0;
     HIR_EACH(r->m, kernel, r->m->first)
-    if (hir_has_trait(hir_op_at(r->m, kernel)->code, HIR_REGION)) x.number[kernel] = n++;
+    if (hir_is_kernel(hir_op_at(r->m, kernel))) x.number[kernel] = n++;
     HIR_EACH(r->m, kernel, r->m->first) {
-        if (!hir_has_trait(hir_op_at(r->m, kernel)->code, HIR_REGION)) continue;
+        if (!hir_is_kernel(hir_op_at(r->m, kernel))) continue;
         check_message(&x, kernel);
         HIR_EACH(r->m, op, hir_op_at(r->m, kernel)->body_first) {
             const hir_op *o = hir_op_at(r->m, op);
@@ -797,14 +795,8 @@ static void check_kernel(rules *r, hir_id kernel) {
     check_split(r, HIR_A_SPLIT_PREFILL, hir_form(form));
 }
 
-static bool is_model(const hir_module *m) {
-    if (m->inputs.n != 1) return false;
-    hir_type t = hir_value_at(m, m->inputs.at[0])->type;
-    return t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
-}
-
 bool hir_verify_kernels(const hir_module *m, hd_diags *d) {
-    rules r = {.m = m, .d = d, .kernel = HIR_NONE, .model = is_model(m), .ok = true};
+    rules r = {.m = m, .d = d, .kernel = HIR_NONE, .model = hir_is_model(m), .ok = true};
     size_t outputs = 0;
     if (m->stage != HIR_STAGE_KERNEL) {
         hd_err(d, HD_E_TYPE, HD_NOWHERE, "the module is not at the kernel stage")->hint =

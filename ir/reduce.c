@@ -77,16 +77,12 @@ static bool smaller(const hir_module *a, const hir_module *b) {
 
 /* ---- walking -----------------------------------------------------------------------------------
  */
-static bool is_kernel(const hir_op *op) {
-    return hir_has_trait(op->code, HIR_REGION);
-}
-
 static bool is_item(const hir_op *op, edit_kind kind) {
     const bool leaves = op->code == HIR_OUTPUT_OP || op->code == HIR_TRACE_OP;
     switch (kind) {
     case OUTPUTS: return leaves;
-    case KERNELS: return is_kernel(op);
-    case OPS: return !leaves && !is_kernel(op) && op->code != HIR_YIELD_OP;
+    case KERNELS: return hir_is_kernel(op);
+    case OPS: return !leaves && !hir_is_kernel(op) && op->code != HIR_YIELD_OP;
     default: return false;
     }
 }
@@ -178,7 +174,7 @@ static void trim_kernels(edit *e) {
     for (size_t i = 0; i < n; i++)
         count_reads(e->m, list[i], reads, 1);
     for (size_t i = 0; i < n; i++)
-        if (is_kernel(hir_op_at(e->m, list[i]))) trim_kernel(e, list[i], reads);
+        if (hir_is_kernel(hir_op_at(e->m, list[i]))) trim_kernel(e, list[i], reads);
 }
 
 static bool is_output(const hir_module *m, hir_id value) {
@@ -252,7 +248,7 @@ static bool find_input(const edit *e, hir_type type, hir_ref *out) {
 
 static bool make_constant(edit *e, hir_id id, hir_type type, hir_ref *out) {
     const hir_op *op = hir_op_at(e->m, id);
-    if (op->code == HIR_CONST_OP || is_kernel(op) || type.dtype != HIR_F32) return false;
+    if (op->code == HIR_CONST_OP || hir_is_kernel(op) || type.dtype != HIR_F32) return false;
     hir_builder b = hir_before(e->m, &e->d, id);
     const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, type.dim, type.rank),
                               hir_float(HIR_A_VALUE, 0.5)};
@@ -518,7 +514,7 @@ static bool infer_again(edit *e, hir_id id) {
         return true;
     }
     hir_type type;
-    if (is_kernel(op)) return true;
+    if (hir_is_kernel(op)) return true;
     if (!hir_infer(e->m, op, &e->d, &type)) return false;
     if (op->n_results) hir_value_at(e->m, op->results[0])->type = type;
     return true;

@@ -93,7 +93,7 @@ static const char *stage_name(hir_stage s) {
 static bool all_in_kernels(const hir_module *m, const step *s, hd_diags *d) {
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
-        if (hir_has_trait(o->code, HIR_REGION) || o->code == HIR_OUTPUT_OP) continue;
+        if (hir_is_kernel(o) || o->code == HIR_OUTPUT_OP) continue;
         hd_err(d, HD_E_TYPE, hir_place_of(m, op),
                "pass '%s' cannot run: %s stands outside of a kernel", s->info->name,
                hir_info(o->code)->name)

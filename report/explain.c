@@ -294,7 +294,7 @@ static void tell_kernel(const teller *t, const report_stage *s, hir_id op) {
     if (work.row_flops || work.pair_flops)
         hd_text_f(t->out, "\ncosts %llu FLOPs a token, %llu for each position that it looks at\n",
                   (unsigned long long)work.row_flops, (unsigned long long)work.pair_flops);
-    const hir_id kernel = hir_has_trait(o->code, HIR_REGION) ? op : o->parent;
+    const hir_id kernel = hir_is_kernel(o) ? op : o->parent;
     if (kernel == HIR_NONE) return;
     const hir_op *k = hir_op_at(s->m, kernel);
     hd_text_f(t->out, "\ncomputed by %s %s, line %u of the kernel IR\n", hir_info(k->code)->name,
