@@ -1,10 +1,10 @@
 /* Text from a compiled model: a prompt is read, and each token that comes of it is read in turn. */
 #include <string.h>
-#include <time.h>
 
 #include "api/ranks.h"
 #include "api/sample.h"
 #include "frontend/import_json.h"
+#include "support/clock.h"
 #include "support/file.h"
 #include "text/tokenizer.h"
 
@@ -127,12 +127,6 @@ typedef struct generation {
     size_t n_logits;
 } generation;
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool is_interrupted(generation *g) {
     if (!g->out->interrupted && g->o->interrupted && g->o->interrupted(g->o->context))
         g->out->interrupted = 1;
@@ -173,7 +167,7 @@ static int64_t tokens_of_call(const generation *g) {
 
 static bool read_prompt(generation *g, const int32_t *prompt, int64_t n) {
     const int64_t most = tokens_of_call(g);
-    const double began = now();
+    const double began = hd_seconds();
     int32_t none = -1;
     while (g->out->prompt_tokens < n) {
         const int64_t done = g->out->prompt_tokens, part = n - done < most ? n - done : most;
@@ -183,7 +177,7 @@ static bool read_prompt(generation *g, const int32_t *prompt, int64_t n) {
         if (!forward(g, prompt + done, part, done + part == n)) return false;
         g->out->prompt_tokens += part;
     }
-    g->out->prompt_seconds = now() - began;
+    g->out->prompt_seconds = hd_seconds() - began;
     return true;
 }
 
@@ -228,9 +222,9 @@ static bool generate(hadal_session *s, generation *g, const int32_t *prompt, int
     sampler choice = api_sampler(s->arena, o, g->n_logits);
     if (!read_prompt(g, prompt, n)) return false;
     hd_progress(&s->diags, "writing", 0, 0);
-    const double began = now();
+    const double began = hd_seconds();
     const bool ok = write_tokens(g, &choice);
-    g->out->seconds = now() - began;
+    g->out->seconds = hd_seconds() - began;
     return ok;
 }
 

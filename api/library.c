@@ -50,7 +50,7 @@ static bool find_functions(api_library *l, const char *model) {
 const char *api_library_model(hadal_session *s, const char *path) {
     const char *file = hd_path_base(path);
     const size_t n = strlen(file);
-    if (strncmp(file, "lib", 3) == 0 && api_has_suffix(file, ".so"))
+    if (strncmp(file, "lib", 3) == 0 && hd_ends_with(file, ".so"))
         return hd_strndup(s->arena, file + 3, n - 6);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s is not named lib<name>.so", path)->hint =
         "the name is the prefix of the library's functions";

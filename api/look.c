@@ -118,8 +118,8 @@ const char *hadal_depth_map_text(hadal_session *s) {
  */
 
 static bool is_picture(hadal_session *s, const char *path, bool *svg) {
-    *svg = api_has_suffix(path, ".svg");
-    if (*svg || api_has_suffix(path, ".npy")) return true;
+    *svg = hd_ends_with(path, ".svg");
+    if (*svg || hd_ends_with(path, ".npy")) return true;
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s is neither .svg nor .npy", path)->hint =
         "OUT.svg is a picture, OUT.npy the numbers";
     return false;

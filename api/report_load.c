@@ -30,7 +30,7 @@ typedef HD_VEC(dump_file) dump_list;
 static bool read_dump_name(const char *name, int *index, const char **pass) {
     char *end;
     const long n = strtol(name, &end, 10);
-    if (end == name || end - name > 4 || *end != '-' || n < 0 || !api_has_suffix(name, ".hir"))
+    if (end == name || end - name > 4 || *end != '-' || n < 0 || !hd_ends_with(name, ".hir"))
         return false;
     *index = (int)n;
     *pass = end + 1;
@@ -197,7 +197,7 @@ const char *api_read_profile(hadal_session *s, const char *path) {
 static const char *library_name(hd_arena *a, const char *path) {
     const char *base = hd_path_base(path);
     const size_t n = strlen(base);
-    if (n <= strlen("lib.so") || strncmp(base, "lib", 3) != 0 || !api_has_suffix(base, ".so"))
+    if (n <= strlen("lib.so") || strncmp(base, "lib", 3) != 0 || !hd_ends_with(base, ".so"))
         return NULL;
     return hd_strndup(a, base + 3, n - strlen("lib.so"));
 }

@@ -67,7 +67,7 @@ static bool tokens_from_tensor(hadal_session *s, const char *name, const hd_tens
 }
 
 static bool read_tokens(hadal_session *s, const char *text, token_list *out) {
-    if (api_has_suffix(text, ".npy")) {
+    if (hd_ends_with(text, ".npy")) {
         hd_tensor t;
         return hd_npy_read(s->arena, &s->diags, text, &t) && tokens_from_tensor(s, text, &t, out);
     }

@@ -4,11 +4,11 @@
  * the verifier, the evaluator and the caller's hooks on the result. All errors name the pass.
  */
 #include <string.h>
-#include <time.h>
 
 #include "ir/eval.h"
 #include "ir/text.h"
 #include "passes/shard/shard.h"
+#include "support/clock.h"
 
 /* Two float64 evaluations of one model differ by rounding only: a pass may reorder sums and factors
  * (1e-16 per op, amplified by some 1e3 over deep models), while a wrong rewrite shows at 1e-6 and
@@ -125,12 +125,6 @@ static bool stage_fits(const hir_module *m, const step *s, hd_diags *d) {
     return true;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Prefixes all diagnostics from number `from` on with the pass's name. */
 static void blame(hd_diags *d, size_t from, const step *s) {
     for (size_t i = from; i < d->list.n; i++)
@@ -211,9 +205,9 @@ static const hir_pass_options default_options = {
 static bool run_pass(hir_pass_context *c, const step *s, double *seconds) {
     size_t from = c->diags->list.n, errors = c->diags->errors;
     c->pass = s->info->name;
-    double start = now();
+    double start = hd_seconds();
     bool ok = s->info->run(c);
-    *seconds = now() - start;
+    *seconds = hd_seconds() - start;
     blame(c->diags, from, s);
     if (ok && c->diags->errors == errors) {
         if (c->changed && c->m->stage < s->info->stage_out && s->id != HIR_PASS_COUNT)

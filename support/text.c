@@ -232,6 +232,11 @@ const char *hd_nearest(const char *word, const char *const *candidates, size_t n
     return nearest;
 }
 
+bool hd_ends_with(const char *text, const char *end) {
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
 size_t hd_shared_components(const char *a, size_t n, const char *b) {
     size_t end = 0, i = 0;
     for (; i < n && a[i] == b[i] && b[i]; i++)
