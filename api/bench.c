@@ -36,8 +36,7 @@ typedef struct subject {
     int32_t *tokens;
 } subject;
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static uint64_t read_kilobytes(const char *file, const char *field) {
     char line[256];
@@ -64,8 +63,7 @@ static void charge(subject *s, uint64_t before) {
     if (after > before) s->resident += after - before;
 }
 
-/* ---- subjects ----------------------------------------------------------------------------------
- */
+/* ---- subjects -------------------------------------------------------------------------------- */
 
 static bool open_session(subject *s, int64_t max_tokens) {
     return api_library_weights(&s->lib, s->model->weights) &&
@@ -148,8 +146,7 @@ static bool fill(subject *s, int64_t length) {
     return ok(s, s->lib.session_rewind(s->lib.session, length));
 }
 
-/* ---- one configuration -------------------------------------------------------------------------
- */
+/* ---- one configuration ----------------------------------------------------------------------- */
 
 typedef struct job {
     int64_t past, tokens;
@@ -280,8 +277,7 @@ static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
     return true;
 }
 
-/* ---- a run -------------------------------------------------------------------------------------
- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static int64_t largest(const int64_t *list, size_t n) {
     int64_t most = 0;
@@ -362,8 +358,7 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
     return good;
 }
 
-/* ---- public ------------------------------------------------------------------------------------
- */
+/* ---- public ---------------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b) {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;

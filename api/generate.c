@@ -10,8 +10,7 @@
 
 #define API_FAILED 1
 
-/* ---- tokens that end a text -------------------------------------------------------------------
- */
+/* ---- tokens that end a text ------------------------------------------------------------------ */
 
 typedef HD_VEC(int32_t) token_list;
 
@@ -70,8 +69,7 @@ int hadal_stop_tokens(hadal_session *s, const char *folder, const int32_t **ids,
     API_LEAVE(s, ok);
 }
 
-/* ---- tokenizers -------------------------------------------------------------------------------
- */
+/* ---- tokenizers ------------------------------------------------------------------------------ */
 
 int hadal_has_tokenizer(const char *path) {
     char file[4096];
@@ -116,8 +114,7 @@ const struct hadal_tokenizer *hadal_tokenizer_of(hadal_session *s, const char *p
 #undef API_FAILED
 #define API_FAILED 1
 
-/* ---- generating -------------------------------------------------------------------------------
- */
+/* ---- generating ------------------------------------------------------------------------------ */
 
 typedef struct generation {
     api_library lib;

@@ -10,8 +10,7 @@
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
 static bool find_symbol(const api_library *l, const char *model, const char *name, void *slot) {
@@ -197,8 +196,7 @@ bool api_library_ok(api_library *l, int code, const char *what) {
     return false;
 }
 
-/* ---- work -------------------------------------------------------------------------------------
- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 step_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t asked) {
     step_work sum = {0};

@@ -82,8 +82,7 @@ const char *api_look_at_work(hadal_session *s, inspect_view view, inspect_form f
     return written(s, view, form, collect(s, view, tokens, n));
 }
 
-/* ---- views of a module -------------------------------------------------------------------------
- */
+/* ---- views of a module ----------------------------------------------------------------------- */
 
 #define API_FAILED NULL
 
@@ -114,8 +113,7 @@ const char *hadal_depth_map_text(hadal_session *s) {
     return look(s, INSPECT_DEPTH_MAP, 0);
 }
 
-/* ---- views of a model at work ------------------------------------------------------------------
- */
+/* ---- views of a model at work ---------------------------------------------------------------- */
 
 static bool is_picture(hadal_session *s, const char *path, bool *svg) {
     *svg = hd_ends_with(path, ".svg");

@@ -17,8 +17,7 @@
 
 enum { REPORT_LIMIT = 256 << 20 };
 
-/* ---- dumps of passes --------------------------------------------------------------------------
- */
+/* ---- dumps of passes ------------------------------------------------------------------------- */
 
 typedef struct dump_file {
     int index;
@@ -119,8 +118,7 @@ int hadal_load_dumps(hadal_session *s, const char *folder) {
     API_ENTER(s);
     API_LEAVE(s, load_dumps(s, folder));
 }
-/* ---- a profile from a file --------------------------------------------------------------------
- */
+/* ---- a profile from a file ------------------------------------------------------------------- */
 
 static bool refuse_profile(hadal_session *s, const char *path, const char *why) {
     hd_diag *e =
@@ -190,8 +188,7 @@ const char *api_read_profile(hadal_session *s, const char *path) {
     return ok ? text : NULL;
 }
 
-/* ---- libraries --------------------------------------------------------------------------------
- */
+/* ---- libraries ------------------------------------------------------------------------------- */
 
 /* DIR/libNAME.so as DIR and NAME; NULL: something else. */
 static const char *library_name(hd_arena *a, const char *path) {
@@ -270,8 +267,7 @@ int hadal_load_library(hadal_session *s, const char *path) {
     API_LEAVE(s, load_library(s, path));
 }
 
-/* ---- reports that were written before ---------------------------------------------------------
- */
+/* ---- reports that were written before -------------------------------------------------------- */
 
 static const char *read_report(hadal_session *s, const char *path) {
     size_t n;

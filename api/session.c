@@ -123,8 +123,7 @@ void hadal_progress(hadal_session *s,
     s->diags.progress_context = context;
 }
 
-/* ---- input ------------------------------------------------------------------------------------
- */
+/* ---- input ----------------------------------------------------------------------------------- */
 
 int hadal_define(hadal_session *s, const char *name, const char *value) {
     API_ENTER(s);

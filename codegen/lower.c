@@ -29,8 +29,7 @@ typedef struct lowering {
     const hrt_choice *choices; /* likewise */
 } lowering;
 
-/* ---- small facts ------------------------------------------------------------------------------
- */
+/* ---- small facts ----------------------------------------------------------------------------- */
 /* Bytes of one token's row; of everything where there is no T. */
 static bool row_bytes(hir_type t, uint64_t *bytes) {
     int64_t elements = hir_type_row_elements(t);
@@ -47,8 +46,7 @@ static bool refuse(lowering *l, hd_error code, hd_loc loc, const char *message, 
     return false;
 }
 
-/* ---- the program's face: inputs, outputs, name -------------------------------------------------
- */
+/* ---- the program's face: inputs, outputs, name ----------------------------------------------- */
 static bool check_name(lowering *l) {
     const char *name = l->m->name;
     bool ok = name && (isalpha((unsigned char)*name) || *name == '_');
@@ -152,8 +150,7 @@ static bool add_outputs(lowering *l) {
     return refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE, "the program has no output", NULL);
 }
 
-/* ---- weights -----------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 static void mark_read(lowering *l, const hir_op *kernel) {
     HIR_EACH(l->m, id, kernel->body_first) {
         const hir_op *op = hir_op_at(l->m, id);
@@ -297,8 +294,7 @@ static void make_digest(lowering *l) {
     memcpy(l->p->digest, canonical.digest, sizeof l->p->digest);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 /* From one token's row to the next. */
 static uint64_t bytes_between_rows(hir_type t) {
     uint64_t bytes;
@@ -504,8 +500,7 @@ static bool add_step(lowering *l, hir_id id) {
     return true;
 }
 
-/* ---- token ids ---------------------------------------------------------------------------------
- */
+/* ---- token ids ------------------------------------------------------------------------------- */
 /* Ids must lie in every table they are looked up in, unless it has a row for those behind it. */
 static void find_vocab(lowering *l, const hir_op *kernel) {
     HIR_EACH(l->m, id, kernel->body_first) {
@@ -532,8 +527,7 @@ static bool add_steps(lowering *l) {
     return true;
 }
 
-/* ---- steps beside exchanges --------------------------------------------------------------------
- */
+/* ---- steps beside exchanges ------------------------------------------------------------------ */
 /* May one be written for some rows while the other is in use for others? */
 static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
     const bool area = a->base == HRT_ARENA || a->base == HRT_LOCAL || a->base == HRT_KEPT ||

@@ -18,8 +18,7 @@ enum {
     CHANCE = 2 /* forms of row programs that always fit some a + b N */
 };
 
-/* ---- forms and families ------------------------------------------------------------------------
- */
+/* ---- forms and families ---------------------------------------------------------------------- */
 enum { NONE = -1 };
 
 typedef struct form { /* kernels with equal forms */
@@ -134,8 +133,7 @@ static void find_form(sharing *s, hir_id id) {
     hd_push(s->a, &s->forms, f);
 }
 
-/* ---- functions ---------------------------------------------------------------------------------
- */
+/* ---- functions ------------------------------------------------------------------------------- */
 /* A symbol that no other kernel has, from a name that may hold anything. */
 static const char *symbol_name(sharing *s, const char *name) {
     char *base = hd_strdup(s->a, *name ? name : "kernel");

@@ -35,8 +35,7 @@ static uint64_t row_bytes(hir_type t) {
     return row_elements(t) * hir_dtype_bytes(t.dtype);
 }
 
-/* ---- reads -------------------------------------------------------------------------------------
- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 static bool is_outer(const counter *c, hir_ref r) {
     if (r.kind == HIR_REF_WEIGHT) return true;
     if (r.kind != HIR_REF_VALUE) return false;
@@ -160,16 +159,14 @@ static void charge_state(const counter *c, hir_id op, hcg_step_work *w) {
     w->state_bytes += 2 * row_bytes(t);
 }
 
-/* ---- arithmetic --------------------------------------------------------------------------------
- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 static void add_flops(const counter *c, hir_id id, hcg_step_work *w) {
     const hir_op_work work = hir_work_of(c->m, id);
     w->row_flops += work.row_flops;
     w->pair_flops += work.pair_flops;
 }
 
-/* ---- scope -------------------------------------------------------------------------------------
- */
+/* ---- scope ----------------------------------------------------------------------------------- */
 static const char *name_of(const hir_module *m, hir_ref r) {
     if (r.kind == HIR_REF_WEIGHT) return m->weights.at[r.index].name;
     if (r.kind == HIR_REF_STATE) return m->states.at[r.index].name;

@@ -119,8 +119,7 @@ void print_command_help(FILE *out, command_id id) {
             fprintf(out, "  %d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
 }
 
-/* ---- man page ----------------------------------------------------------------------------------
- */
+/* ---- man page -------------------------------------------------------------------------------- */
 
 /* troff takes '-' for a hyphen and a leading '.' for a request. */
 static void print_troff(FILE *out, const char *text) {
@@ -192,8 +191,7 @@ void print_man_page(FILE *out) {
             "one\n.TP\n.B TMPDIR\nwhere `hadal run` compiles to\n");
 }
 
-/* ---- completion ---------------------------------------------------------------------------------
- */
+/* ---- completion ------------------------------------------------------------------------------ */
 
 static void print_command_names(FILE *out) {
     for (int i = 0; i < COMMAND_COUNT; i++)

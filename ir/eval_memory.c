@@ -8,8 +8,7 @@
 
 #include "ir/eval_private.h"
 
-/* ---- liveness, once per evaluator ---------------------------------------------------------------
- */
+/* ---- liveness, once per evaluator ------------------------------------------------------------ */
 
 static hir_id memory_of(const hir_eval *e, hir_ref ref) {
     return ref.kind == HIR_REF_VALUE ? e->memory[ref.index] : HIR_NONE;

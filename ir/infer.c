@@ -148,8 +148,7 @@ bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out
     return true;
 }
 
-/* ---- helpers of the rules ----------------------------------------------------------------------
- */
+/* ---- helpers of the rules -------------------------------------------------------------------- */
 bool hir_is_value(hir_check *c, uint32_t i) {
     if (c->op->args[i].kind == HIR_REF_VALUE) return true;
     return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be a value (%%), not a %s",

@@ -88,8 +88,7 @@ void hir_check_places(hir_rules *r) {
     }
 }
 
-/* ---- runs of layers of a stage ---------------------------------------------------------------
- */
+/* ---- runs of layers of a stage --------------------------------------------------------------- */
 typedef struct run_rules {
     hir_rules *r;
     hir_runs runs;

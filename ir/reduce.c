@@ -33,8 +33,7 @@ typedef struct edit {
     hir_ref *to; /* [values] the replacement of a value; kind none: not replaced */
 } edit;
 
-/* ---- size --------------------------------------------------------------------------------------
- */
+/* ---- size ------------------------------------------------------------------------------------ */
 static uint64_t dims_of(hir_type t) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < t.rank; i++)
@@ -75,8 +74,7 @@ static bool smaller(const hir_module *a, const hir_module *b) {
     return x.rows != y.rows ? x.rows < y.rows : x.dims < y.dims;
 }
 
-/* ---- walking -----------------------------------------------------------------------------------
- */
+/* ---- walking --------------------------------------------------------------------------------- */
 static bool is_item(const hir_op *op, edit_kind kind) {
     const bool leaves = op->code == HIR_OUTPUT_OP || op->code == HIR_TRACE_OP;
     switch (kind) {
@@ -100,8 +98,7 @@ static hir_id *program_order(const hir_module *m, hd_arena *a, size_t *n) {
     return list;
 }
 
-/* ---- ops without uses -----------------------------------------------------------------------
- */
+/* ---- ops without uses ------------------------------------------------------------------------ */
 static void count_reads(const hir_module *m, hir_id id, uint32_t *reads, int step) {
     const hir_op *op = hir_op_at(m, id);
     for (uint32_t i = 0; i < op->n_args; i++)
@@ -203,8 +200,7 @@ static void renumber_outputs(hir_module *m) {
     }
 }
 
-/* ---- removing ops ------------------------------------------------------------------------------
- */
+/* ---- removing ops ---------------------------------------------------------------------------- */
 static hir_ref stands_for(const edit *e, hir_ref r) {
     if (r.kind != HIR_REF_VALUE || e->to[r.index].kind == HIR_REF_NONE) return r;
     return e->to[r.index];
@@ -330,8 +326,7 @@ static bool remove_items(edit *e, edit_kind kind, size_t from, size_t count) {
     return true;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 typedef struct named { /* table rows that are referred to */
     bool *weight, *state, *input;
 } named;
@@ -414,8 +409,7 @@ static bool remove_rows(edit *e, size_t from, size_t count) {
     return dropped > 0;
 }
 
-/* ---- dims --------------------------------------------------------------------------------------
- */
+/* ---- dims ------------------------------------------------------------------------------------ */
 enum { MOST_DIMS = 10 };
 
 typedef struct dim_set { /* the largest distinct dims of the module, in falling order */
@@ -539,8 +533,7 @@ static bool shrink_dims(edit *e, size_t item) {
     return true;
 }
 
-/* ---- the order of proposals --------------------------------------------------------------------
- */
+/* ---- the order of proposals ------------------------------------------------------------------ */
 static size_t count_items(const hir_module *m, edit_kind kind) {
     if (kind == TABLES)
         return m->weights.n + m->states.n + m->inputs.n + m->options.n + m->unused_below.n;
@@ -573,8 +566,7 @@ static void next_pass(hir_reducer *r) {
     start_kind(r, OUTPUTS);
 }
 
-/* ---- the reducer -------------------------------------------------------------------------------
- */
+/* ---- the reducer ----------------------------------------------------------------------------- */
 static void free_arena(void *slot) {
     hd_arena_free(*(hd_arena **)slot);
     *(hd_arena **)slot = NULL;

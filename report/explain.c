@@ -14,8 +14,7 @@ typedef struct teller {
     hd_text *out;
 } teller;
 
-/* ---- finding what is meant --------------------------------------------------------------------
- */
+/* ---- finding what is meant ------------------------------------------------------------------- */
 
 /* The stage of `PASS:`; the last one of a pass that runs several times and changed something. */
 static const report_stage *stage_named(const teller *t, const char *name, size_t n) {
@@ -55,8 +54,7 @@ static hir_id op_of_output(const hir_module *m, const char *name) {
     return HIR_NONE;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void print_op(const teller *t, const report_stage *s, hir_id op) {
     hir_print_numbered(s->m, op, s->number, t->out);
@@ -89,8 +87,7 @@ static void print_place(const teller *t, hd_loc loc) {
     }
 }
 
-/* ---- the life of an op ------------------------------------------------------------------------
- */
+/* ---- the life of an op ----------------------------------------------------------------------- */
 
 static hir_id op_at(const report_stage *s, uint32_t number) {
     const uint32_t row = report_find_row(s, number);
@@ -163,8 +160,7 @@ static const report_stage *tell_passes(const teller *t, uint32_t *number, hir_id
     return last;
 }
 
-/* ---- where it ends ----------------------------------------------------------------------------
- */
+/* ---- where it ends --------------------------------------------------------------------------- */
 
 static void tell_users(const teller *t, const report_stage *s, hir_id op) {
     const hir_op *o = hir_op_at(s->m, op);
@@ -218,8 +214,7 @@ static void tell_ledger(const teller *t, const report_stage *s, hir_id kernel) {
                   (unsigned long long)sum.written);
 }
 
-/* ---- machine code -----------------------------------------------------------------------------
- */
+/* ---- machine code ---------------------------------------------------------------------------- */
 
 static bool is_of_step(const report_step *s, const char *name) {
     return strcmp(s->function[0], name) == 0 || strcmp(s->function[1], name) == 0 ||
@@ -315,8 +310,7 @@ static bool explain_op(const teller *t, const report_stage *s, hir_id op) {
     return true;
 }
 
-/* ---- weights and states -----------------------------------------------------------------------
- */
+/* ---- weights and states ---------------------------------------------------------------------- */
 
 static void tell_readers(const teller *t, const report_stage *s, hir_ref what) {
     size_t n = 0;
@@ -384,8 +378,7 @@ static bool explain_state(const teller *t, const report_stage *s, uint32_t index
     return true;
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------
- */
+/* ---- what is asked for ----------------------------------------------------------------------- */
 
 static bool unknown(const teller *t, const char *what) {
     const report_stage *first = &t->h->stages.at[0];

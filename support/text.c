@@ -53,8 +53,7 @@ void hd_text_f(hd_text *t, const char *format, ...) {
     va_end(args);
 }
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------
- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 /* Bytes of the character that begins with c, 0: none does. The second byte has bounds of its own,
  * which keep out long forms, surrogates, and numbers beyond the last (Unicode 15, table 3-7). */

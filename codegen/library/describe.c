@@ -20,8 +20,7 @@ typedef struct writer {
     LLVMValueRef model, info;
 } writer;
 
-/* ---- constants ---------------------------------------------------------------------------------
- */
+/* ---- constants ------------------------------------------------------------------------------- */
 static LLVMValueRef u32(const writer *w, uint64_t v) {
     return LLVMConstInt(w->i32, v, false);
 }
@@ -82,8 +81,7 @@ static LLVMValueRef choice(const writer *w, const hrt_choice *c) {
                          u64(w, (uint64_t)f->many_position), u64(w, (uint64_t)f->most)));
 }
 
-/* ---- hrt_model ---------------------------------------------------------------------------------
- */
+/* ---- hrt_model ------------------------------------------------------------------------------- */
 static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
@@ -430,8 +428,7 @@ static void write_info(writer *w) {
     w->info = global(w, "info", record(w, fields, FIELDS));
 }
 
-/* ---- public functions ---------------------------------------------------------------------------
- */
+/* ---- public functions ------------------------------------------------------------------------ */
 static void add_attribute(const writer *w, LLVMValueRef fn, const char *name, uint64_t value) {
     unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
     LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,

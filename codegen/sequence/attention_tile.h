@@ -32,8 +32,7 @@ void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);
 /* O += P V of the tile */
 void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t);
 
-/* ---- rows of bf16 in pairs (row_pairs.c) -------------------------------------------------------
- */
+/* ---- rows of bf16 in pairs (row_pairs.c) ----------------------------------------------------- */
 /* Does the level multiply the cached rows in pairs, with rounded queries and weights? */
 bool hcg_rows_in_pairs(const hcg_emit *e, const hcg_attention *a);
 /* Takes scratch; then, for each head of rows and for each tile behind its softmax step. */
@@ -50,8 +49,7 @@ void hcg_pair_values(hcg_emit *e, LLVMValueRef weights, LLVMValueRef row, LLVMVa
 /* The columns of two vectors of acc in order again. */
 void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc);
 
-/* ---- ranges of keys (ranges.c) -----------------------------------------------------------------
- */
+/* ---- ranges of keys (ranges.c) --------------------------------------------------------------- */
 typedef struct hcg_partial { /* what a query head leaves of a range */
     LLVMValueRef o, state;
 } hcg_partial;

@@ -244,8 +244,7 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     }
 }
 
-/* ---- unrolling over sources -------------------------------------------------------------------
- */
+/* ---- unrolling over sources ------------------------------------------------------------------ */
 /* The number of sources that a kernel scores; `several`: against more than one query, as in phase
  * 1. Scores are [T, n, S(, H)]. */
 static int64_t scored_sources(const hir_module *m, hir_id kernel, bool *several) {

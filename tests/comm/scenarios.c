@@ -346,8 +346,7 @@ static bool counters(const hadal_comm *c, const char **why) {
     return true;
 }
 
-/* ---- ranks that are late, stall, leave, or do something else ----------------------------------
- */
+/* ---- ranks that are late, stall, leave, or do something else --------------------------------- */
 static int sum_one(const hadal_comm *c, int64_t timeout_ns) {
     float x = 1, y = 0;
     return c->all_reduce(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_F32, &x, &y, 1,

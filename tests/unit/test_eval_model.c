@@ -232,8 +232,7 @@ Test(eval_attention, one_call) {
     cr_assert_eq(hir_eval_length(e), TOKENS);
 }
 
-/* ---- options of attention: by tables of all logits ---------------------------------------------
- */
+/* ---- options of attention: by tables of all logits ------------------------------------------- */
 typedef struct options {
     int window, extent; /* 0: none */
     double softcap;

@@ -99,8 +99,7 @@ static hir_module *load(const char *spec) {
 #define OUTER                                                                                      \
     "{\"model_type\": \"outer\",\n \"media_token\": 3,\n \"vision_config\": {\"a\": 1},\n "
 
-/* ---- lists of layers ---------------------------------------------------------------------------
- */
+/* ---- lists of layers ------------------------------------------------------------------------- */
 
 Test(family_objects, lists_that_count_from_one_become_kinds_of_layers) {
     const char *spec = import(INNER "\"num_hidden_layers\": 4,\n \"kinds\": {\"linear_layers\": "
@@ -181,8 +180,7 @@ Test(family_objects, lists_of_other_things_are_refused_once) {
     cr_expect_eq(diags.errors, 1, "%s", said());
 }
 
-/* ---- two names of a field ----------------------------------------------------------------------
- */
+/* ---- two names of a field -------------------------------------------------------------------- */
 
 Test(family_objects, a_field_has_the_names_of_both_generations) {
     const char *const either[] = {"\"num_experts_per_token\": 4", "\"num_experts_per_tok\": 4",
@@ -202,8 +200,7 @@ Test(family_objects, a_field_has_the_names_of_both_generations) {
     cr_expect(find_message("unknown field 'num_experts_per_toke'"), "%s", said());
 }
 
-/* ---- wrapped configs ---------------------------------------------------------------------------
- */
+/* ---- wrapped configs ------------------------------------------------------------------------- */
 
 Test(family_objects, the_text_part_of_a_wrapped_config) {
     const char *spec = import(OUTER "\"text_config\": {\"model_type\": \"inner\", \"vocab_size\": "
@@ -272,8 +269,7 @@ Test(family_objects, pages_that_wrap_wrongly) {
     }
 }
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static void write_tensor(const char *name, uint32_t rank, int64_t n, int64_t m) {
     static const float zeros[64];
@@ -311,8 +307,7 @@ Test(family_objects, a_page_asks_for_the_shape_of_a_tensor) {
     cr_assert(spec && diags.errors == 0, "faults of the file are said when it is read: %s", said());
 }
 
-/* ---- other parts of a checkpoint ---------------------------------------------------------------
- */
+/* ---- other parts of a checkpoint ------------------------------------------------------------- */
 
 static const char parts[] = "hir 1 graph @m\n\n"
                             "weight @text.w : f32[4, 2]\n\n"

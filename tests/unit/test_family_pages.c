@@ -19,8 +19,7 @@ TestSuite(family_pages, .init = open_folder, .fini = close_folder, .timeout = 30
 
 static const hfe_options library = {.std_dir = STD};
 
-/* ---- hostile values for every declared field --------------------------------------------------
- */
+/* ---- hostile values for every declared field ------------------------------------------------- */
 
 static const char *const hostile[] = {
     "0",      "-1",       "1",     "2147483647", "2147483648",   "9223372036854775807", "0.5",
@@ -194,8 +193,7 @@ Test(family_pages, every_field_of_every_residual_system_with_hostile_values) {
     }
 }
 
-/* ---- pages of one's own -----------------------------------------------------------------------
- */
+/* ---- pages of one's own ---------------------------------------------------------------------- */
 
 static void write_page(const char *name, const char *text) {
     char *path = in_folder(name);
@@ -364,8 +362,7 @@ Test(family_pages, a_page_is_not_compiled_by_itself) {
     cr_expect(find_message("this is the page of a family, not a model"), "%s", said());
 }
 
-/* ---- pages with faults ------------------------------------------------------------------------
- */
+/* ---- pages with faults ----------------------------------------------------------------------- */
 
 Test(family_pages, faults_of_pages_have_places) {
     static const struct {

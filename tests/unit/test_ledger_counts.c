@@ -20,8 +20,7 @@ enum { TOKENS = 5 };
 
 TestSuite(ledger_counts, .init = open_arena, .fini = close_arena);
 
-/* ---- what was touched ---------------------------------------------------------------------------
- */
+/* ---- what was touched ------------------------------------------------------------------------ */
 
 typedef struct region { /* a value that the running kernel may touch */
     const char *at;

@@ -90,8 +90,7 @@ Test(ranks, tiles_cross_in_more_messages_of_the_same_bytes) {
     }
 }
 
-/* ---- what a message takes ---------------------------------------------------------------------
- */
+/* ---- what a message takes -------------------------------------------------------------------- */
 static _Thread_local int (*gather)(void *, hadal_comm_group, hadal_comm_type, const void *, void *,
                                    const uint64_t *, int64_t);
 static _Thread_local int gathers;
@@ -128,8 +127,7 @@ Test(ranks, a_rank_that_was_late_once_is_no_latency) {
         cr_assert(latencies[i] < 25000000, "rank %d: %ld ns", i, (long)latencies[i]);
 }
 
-/* ---- how many tiles ---------------------------------------------------------------------------
- */
+/* ---- how many tiles -------------------------------------------------------------------------- */
 static int64_t tiles_for(toy *t, hrt_figures f, int64_t tokens) {
     static hadal_threads *group;
     if (!group) cr_assert_eq(hadal_threads_open(2, &group), HADAL_COMM_OK);

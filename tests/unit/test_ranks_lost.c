@@ -26,8 +26,7 @@ Test(ranks, a_rank_that_leaves_is_an_error_on_the_others) {
         run_ranks(&t, threads, one_leaves);
 }
 
-/* ---- an exchange that fails in the middle of a call -------------------------------------------
- */
+/* ---- an exchange that fails in the middle of a call ------------------------------------------ */
 typedef struct flaky { /* over the exchanges of a rank: the one of a number fails */
     hadal_comm face;
     const hadal_comm *real;

@@ -22,8 +22,7 @@ static float *state(const hrt_session *s, int i) {
     return (float *)(void *)s->memory.states[i];
 }
 
-/* ---- every kind in calls ----------------------------------------------------------------------
- */
+/* ---- every kind in calls --------------------------------------------------------------------- */
 Test(states, windows_and_carries_begin_as_zeros) {
     fixture f = open_all();
     hrt_session *s = open_session(&keep_model, f.weights, N); /* in memory full of NaNs */
@@ -74,8 +73,7 @@ Test(states, a_batch_changes_the_states_of_its_sessions) {
     hrt_weights_close(f.weights);
 }
 
-/* ---- rewinding ---------------------------------------------------------------------------------
- */
+/* ---- rewinding ------------------------------------------------------------------------------- */
 static hrt_model with_states(uint32_t first, uint32_t n) {
     hrt_model m = {.version = HRT_VERSION,
                    .chunk = CHUNK,
@@ -140,8 +138,7 @@ Test(states, after_a_rewind_to_0_all_begins_again) {
     close_all(&f, s);
 }
 
-/* ---- saving and restoring ----------------------------------------------------------------------
- */
+/* ---- saving and restoring -------------------------------------------------------------------- */
 enum { HEADS = 2, CACHE_ROW = 8, FIXED_STATE = 2 * KEEP_WINDOW * 4 + 4 };
 
 Test(states, only_what_is_in_use_is_saved) {
@@ -267,8 +264,7 @@ Test(states, restored_sessions_stand_in_batches) {
     hrt_weights_close(f.weights);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 typedef struct refusal {
     fixture f;
     hrt_session *s;
@@ -393,8 +389,7 @@ Test(states, a_busy_session_is_neither_saved_nor_restored) {
     close_refusal(&r);
 }
 
-/* ---- tables that no session can be made of ------------------------------------------------------
- */
+/* ---- tables that no session can be made of --------------------------------------------------- */
 Test(states, states_that_the_runtime_does_not_know) {
     static const hrt_state_info bad[] = {
         {"kind", HRT_STATE_KINDS, 1, 1, 4},   {"heads", HRT_STATE_CACHE, 0, 0, 4},

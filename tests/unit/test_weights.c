@@ -150,8 +150,7 @@ Test(weights, the_evaluators_source_rounds_to_narrow_storage) {
     cr_expect(find_message("missing"));
 }
 
-/* ---- weights in groups -------------------------------------------------------------------------
- */
+/* ---- weights in groups ----------------------------------------------------------------------- */
 /* What the file holds of a matrix in groups is what the evaluator is given. */
 Test(weights, groups_in_the_file_are_the_evaluators) {
     for (int dtype = HIR_Q8; dtype <= HIR_MXFP4; dtype++)
