@@ -292,20 +292,20 @@ static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
     const size_t count = decode ? b->n_decode : b->n_prefill;
     if (count == 0) return true;
     const int64_t capacity = largest(list, count) + decode;
-    bool good = true;
-    for (size_t i = 0; i < n && good; i++) {
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
         const uint64_t before = resident_now();
-        good = open_session(&s[i], capacity);
+        ok = open_session(&s[i], capacity);
         s[i].held = 0;
         s[i].kept = NULL;
         charge(&s[i], before);
     }
-    for (size_t k = 0; k < count && good; k++)
-        for (size_t t = 0; t < b->n_threads && good; t++) {
+    for (size_t k = 0; k < count && ok; k++)
+        for (size_t t = 0; t < b->n_threads && ok; t++) {
             const job j = {decode ? list[k] : 0, decode ? 1 : list[k], decode};
-            good = measure(b, s, n, j, b->threads[t]);
+            ok = measure(b, s, n, j, b->threads[t]);
         }
-    return good;
+    return ok;
 }
 
 static bool open_subject(bench_state *b, hadal_session *session, const hadal_bench_model *model,
@@ -339,15 +339,15 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
                   prefill = largest(b->prefill, b->n_prefill);
     const int64_t capacity = decode > prefill ? decode : prefill;
     uint64_t library[MODELS] = {0};
-    bool good = true;
-    for (size_t i = 0; i < n && good; i++) {
-        good = open_subject(b, session, &models[i], capacity, &s[i]) &&
-               measure_load(&s[i], capacity, &loads[i]);
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        ok = open_subject(b, session, &models[i], capacity, &s[i]) &&
+             measure_load(&s[i], capacity, &loads[i]);
         library[i] = s[i].resident;
     }
-    if (good) tell_loads(b, loads, n);
-    for (int decoding = 0; decoding <= 1 && good; decoding++) {
-        good = measure_kind(b, s, n, decoding);
+    if (ok) tell_loads(b, loads, n);
+    for (int decoding = 0; decoding <= 1 && ok; decoding++) {
+        ok = measure_kind(b, s, n, decoding);
         for (size_t i = 0; i < n; i++) {
             api_library_end_session(&s[i].lib);
             s[i].resident = library[i];
@@ -355,7 +355,7 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
     }
     for (size_t i = 0; i < n; i++)
         api_library_close(&s[i].lib);
-    return good;
+    return ok;
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */

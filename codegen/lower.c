@@ -46,7 +46,7 @@ static bool refuse(lowering *l, hd_error code, hd_loc loc, const char *message, 
     return false;
 }
 
-/* ---- the program's face: inputs, outputs, name ----------------------------------------------- */
+/* ---- the program's interface: inputs, outputs, name ------------------------------------------ */
 static bool check_name(lowering *l) {
     const char *name = l->m->name;
     bool ok = name && (isalpha((unsigned char)*name) || *name == '_');

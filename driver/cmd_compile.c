@@ -55,11 +55,11 @@ static int split_output(hadal_session *s, const char *output, plan *p) {
     if (!*name)
         return hadal_fail(s, "usage", "-o names a folder and no library",
                           "DIR/NAME: a name behind the folder, for example out/model");
-    bool good = !(*name >= '0' && *name <= '9');
+    bool ok = !(*name >= '0' && *name <= '9');
     for (const char *c = name; *c; c++)
-        good = good && (*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
-                        (*c >= 'A' && *c <= 'Z'));
-    if (good) return 0;
+        ok = ok && (*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
+                    (*c >= 'A' && *c <= 'Z'));
+    if (ok) return 0;
     char message[512];
     snprintf(message, sizeof message, "\"%s\" cannot prefix C symbols", name);
     return hadal_fail(s, "usage", message,
