@@ -380,14 +380,46 @@ static bool explain_state(const teller *t, const report_stage *s, uint32_t index
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
+typedef struct name_list {
+    HD_VEC(const char *) list;
+} name_list;
+
+/* What has a name in the model as loaded: weights, states and outputs. */
+static const char *nearest_name(const teller *t, const char *what) {
+    const hir_module *m = t->h->stages.at[0].m;
+    hd_arena *a = t->out->arena;
+    name_list names = {0};
+    for (size_t i = 0; i < m->weights.n; i++)
+        hd_push(a, &names.list, m->weights.at[i].name);
+    for (size_t i = 0; i < m->states.n; i++)
+        hd_push(a, &names.list, m->states.at[i].name);
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code == HIR_OUTPUT_OP) hd_push(a, &names.list, hir_attr_string(o, HIR_A_NAME, ""));
+    }
+    return hd_nearest(what, names.list.at, names.list.n);
+}
+
+/* PASS:%N with the pass that may be meant; NULL: there is none, or the pass is there. */
+static const char *nearest_stage(const teller *t, const char *what, const char *colon) {
+    hd_arena *a = t->out->arena;
+    name_list passes = {0};
+    if (stage_named(t, what, (size_t)(colon - what))) return NULL;
+    for (size_t i = 0; i < t->h->stages.n; i++)
+        hd_push(a, &passes.list, t->h->stages.at[i].pass);
+    const char *near =
+        hd_nearest(hd_strndup(a, what, (size_t)(colon - what)), passes.list.at, passes.list.n);
+    return near ? hd_printf(a, "%s%s", near, colon) : NULL;
+}
+
 static bool unknown(const teller *t, const char *what) {
-    const report_stage *first = &t->h->stages.at[0];
-    const char **names = hd_new_array(t->out->arena, const char *, first->m->weights.n + 1);
-    for (size_t i = 0; i < first->m->weights.n; i++)
-        names[i] = first->m->weights.at[i].name;
-    const char *near = what[strspn(what, "0123456789")] == 0
-                           ? hd_printf(t->out->arena, "%%%s", what)
-                           : hd_nearest(what, names, first->m->weights.n);
+    const char *colon = strstr(what, ":%"), *near;
+    if (colon)
+        near = nearest_stage(t, what, colon);
+    else if (what[strspn(what, "0123456789")] == 0)
+        near = hd_printf(t->out->arena, "%%%s", what);
+    else
+        near = nearest_name(t, what);
     hd_err(t->diags, HD_E_NAME, HD_NOWHERE, "there is no \"%s\"", what)->hint =
         near ? hd_printf(t->out->arena, "did you mean \"%s\"?", near)
              : "%N is a value of the kernel IR, PASS:%N one of a dump, NAME a weight, a state or "
